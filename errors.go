@@ -1,0 +1,140 @@
+package toolkeep
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code names one entry of the error catalogue, contracts/errors.csv. The
+// constants and the table behind Info are generated from that file.
+type Code string
+
+// Kind says when an error can arise.
+type Kind string
+
+const (
+	// KindRefusal arises before execution: the call was not carried out.
+	KindRefusal Kind = "refusal"
+	// KindResult arises from execution on: the call has a result, a bad one.
+	KindResult Kind = "result"
+	// KindWarning never fails a call.
+	KindWarning Kind = "warning"
+	// KindInternal is logged and counted; no caller sees it.
+	KindInternal Kind = "internal"
+)
+
+// CodeInfo is one row of the error catalogue.
+type CodeInfo struct {
+	Code      Code
+	Name      string // stable snake_case name, the ErrorInfo reason of gRPC
+	BC2       string // ToolErrorCode of BC-2
+	BC6       string // Status of BC-6
+	Class     string // taxonomy of the agent document, such as RATE_LIMIT
+	Kind      Kind
+	Retryable bool // the column; "depends" counts as false until the executor says otherwise
+	HTTP      int
+	GRPC      string
+	When      string // one sentence: when it arises
+}
+
+// Info returns the catalogue's row for c. An unknown code answers as
+// InternalError, so that a face never shows what it does not know.
+func (c Code) Info() CodeInfo {
+	if i, ok := codeIndex[c]; ok {
+		return codeTable[i]
+	}
+	return codeTable[codeIndex[InternalError]]
+}
+
+// Codes returns the whole catalogue in the order of its file.
+func Codes() []CodeInfo { return append([]CodeInfo(nil), codeTable[:]...) }
+
+// Error is the one error type that crosses package borders.
+//
+// Message is for the caller and never holds a secret, a stack or an upstream's
+// address; Cause is for the operator's log.
+type Error struct {
+	Code    Code
+	Message string
+	Details map[string]any
+	// RetryAfter is how long the caller should wait; 0 where unknown.
+	RetryAfter time.Duration
+	// Cause is the operator's reason; it is logged and never shown.
+	Cause error
+	// NothingSent says that no byte of the call reached the upstream. The zero
+	// value assumes that something did.
+	NothingSent bool
+	// Retryable is what the caller is told. Faces read it from here and not from
+	// the catalogue: the pipeline sets it to the catalogue's column AND (the tool
+	// declares itself idempotent, or nothing was sent).
+	Retryable bool
+	// InvocationID names the record of the refused or failed call, if one exists.
+	InvocationID string
+}
+
+// NewError makes an error whose Retryable follows the catalogue's column.
+func NewError(code Code, format string, args ...any) *Error {
+	msg := format
+	if len(args) > 0 {
+		msg = fmt.Sprintf(format, args...)
+	}
+	return &Error{Code: code, Message: msg, Retryable: code.Info().Retryable}
+}
+
+// Error gives the code, its name and the caller's message; the cause is left
+// out, so that an error printed by accident shows nothing of the inside.
+func (e *Error) Error() string {
+	return string(e.Code) + " " + e.Code.Info().Name + ": " + e.Message
+}
+
+// Unwrap gives the operator's cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// Because sets the operator's cause and returns e.
+func (e *Error) Because(cause error) *Error { e.Cause = cause; return e }
+
+// With sets one detail and returns e.
+func (e *Error) With(key string, value any) *Error {
+	if e.Details == nil {
+		e.Details = make(map[string]any, 2)
+	}
+	e.Details[key] = value
+	return e
+}
+
+// After sets how long the caller should wait and returns e.
+func (e *Error) After(d time.Duration) *Error { e.RetryAfter = d; return e }
+
+// RetryAfterSeconds is RetryAfter in whole seconds, rounded up.
+func (e *Error) RetryAfterSeconds() int {
+	if e.RetryAfter <= 0 {
+		return 0
+	}
+	return int((e.RetryAfter + time.Second - 1) / time.Second)
+}
+
+// AsError turns any error into an *Error. An error of another type becomes
+// InternalError (E3999) with the original as its cause. nil stays nil.
+func AsError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return NewError(InternalError, "an internal error occurred; the server's log has the cause").Because(err)
+}
+
+// Fault is one thing wrong with a document, an argument or a result.
+type Fault struct {
+	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the checked value; "" is the whole
+	Rule    string `json:"rule"`    // the keyword or rule that was broken, such as "required" or "maximum"
+	Message string `json:"message"` // what is wrong and what would be right
+}
+
+// FaultsError makes an error whose details.errors list every fault.
+func FaultsError(code Code, summary string, faults []Fault) *Error {
+	return NewError(code, "%s", summary).With("errors", faults)
+}

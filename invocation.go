@@ -1,0 +1,89 @@
+package toolkeep
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Invocation is the record of one call, and for a waiting call its only truth.
+type Invocation struct {
+	ID         string
+	Tenant     string
+	Subject    string
+	OnBehalf   string
+	Session    string
+	Plan, Task string
+	Face       string
+	KeyID      string // API key that admitted the call
+
+	ToolID    string
+	Version   string // resolved version, "" if refused before resolve
+	Range     string // as asked
+	Digest    string // of the resolved version
+	Category  string
+	Kind      string // executor kind
+	Writes    bool
+	State     CallState
+	Code      Code            // of the error, "" without one
+	Message   string          // redacted
+	Details   json.RawMessage // of the error, redacted; nil without any
+	Retryable bool
+	RetryS    int // retry_after_s
+
+	Key      string   // idempotency key, "" without one
+	AskHash  [32]byte // SHA-256 of reference as asked and arguments before coercion
+	ArgsHash [32]byte // SHA-256 of the arguments after coercion
+	CallID   string
+	ArgsSize int
+
+	Async    bool
+	Priority Priority
+	Parent   string
+	Ordinal  int
+
+	CreatedAt time.Time
+	StartedAt time.Time
+	EndedAt   time.Time
+	Deadline  time.Time // a waiting call that has not ended by then fails with E3901
+	ExpiresAt time.Time // an answer that was not fetched by then is erased (E3704)
+	FetchedAt time.Time
+
+	Attempts  int
+	Sent      bool // a writing call may have reached its upstream
+	Cached    bool
+	Truncated bool
+	ToolUS    int64 // microseconds in the executor
+	TotalUS   int64 // microseconds in all
+	BytesSent int64
+	BytesRecv int64
+	CostUSD   float64
+
+	Output      []byte // JSON, kept for keyed and waiting calls only
+	OutputSize  int
+	Warnings    []Warning
+	Attachments []Attachment
+
+	// Of waiting calls only.
+	SealedArgs  []byte // sealed with the data directory's key, erased when the call ends
+	Roles       []string
+	Scope       []string
+	Timeout     time.Duration
+	SkipCache   bool
+	CacheTTL    time.Duration
+	Traceparent string
+	LeaseOwner  string // node that runs it, "" for none
+	LeaseUntil  time.Time
+	Requeued    int // times its lease lapsed
+	CancelBy    string
+	CancelWhy   string
+	Progress    Progress
+}
+
+// Lapsed says how a running call whose node is gone must end: a call that may
+// have written is unknown (E3909) and never repeated by itself.
+func (v *Invocation) Lapsed(idempotent bool) CallState {
+	if v.Writes && v.Sent && !idempotent {
+		return CallUnknown
+	}
+	return CallQueued
+}

@@ -1,0 +1,79 @@
+package invoke
+
+import (
+	"context"
+	"io"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/recall"
+)
+
+// Catalog resolves references.
+type Catalog interface {
+	// Resolve finds the version for a reference among those that visible lets
+	// through. Warnings say that it is deprecated or sunset (E3006).
+	// Errors: E3001, E3004, E3005, E3009, E3010, E3012.
+	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+}
+
+// Access decides who may what.
+type Access interface {
+	// Visible tells whether the tool exists for the principal.
+	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Authorise decides one call; every check carries its reason.
+	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision
+}
+
+// Limits refuses for load. The Peek methods answer the same without taking.
+type Limits interface {
+	// TakeRequest takes from the agent's and the global bucket. E3801.
+	TakeRequest(p *toolkeep.Principal) error
+	PeekRequest(p *toolkeep.Principal) error
+	// Take takes from the agent-and-tool and the tool's own bucket and a slot of
+	// the agent's and the tool's concurrency. E3801, E3802. child leaves out the
+	// agent's slot, which its root holds.
+	Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (release func(), err error)
+	Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
+}
+
+// Recall keeps results that may be given again.
+type Recall interface {
+	Get(k recall.Key) (*toolkeep.Result, bool)
+	Peek(k recall.Key) bool
+	Put(k recall.Key, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
+	// Do runs fn once for all that ask for k at the same time; shared says that
+	// another's run was used. A caller whose ctx ends leaves without stopping
+	// the run while others still wait for it.
+	Do(ctx context.Context, k recall.Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error)
+}
+
+// Secrets turns references into values at the last moment.
+type Secrets interface {
+	// Resolve gives the value of env://NAME or file:///path. E3401, E3402, E3403.
+	Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error)
+	// Check is Resolve's looking twin: whether it would, without reading a value.
+	Check(ctx context.Context, p *toolkeep.Principal, ref string) error
+}
+
+// Sealer keeps arguments of waiting calls unreadable at rest.
+type Sealer interface {
+	Seal(plain, context []byte) ([]byte, error)
+	Open(sealed, context []byte) ([]byte, error)
+}
+
+// Blobs keeps what is too big for a result.
+type Blobs interface {
+	Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.Blob, error)
+}
+
+// Store is the part of a store that the pipeline uses.
+type Store interface {
+	toolkeep.Applier
+	toolkeep.Watcher
+}
+
+// Observer is told of every call once, when its record is made. It must not block.
+type Observer interface {
+	Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *Steps)
+}

@@ -1,0 +1,238 @@
+package toolkeep
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// VersionState is the lifecycle state of one published version. What each
+// state means for lists, ranges and execution is the table in docs/lifecycle.md.
+type VersionState string
+
+const (
+	Active     VersionState = "active"
+	Deprecated VersionState = "deprecated"
+	Sunset     VersionState = "sunset"
+	Blocked    VersionState = "blocked"
+	Removed    VersionState = "removed"
+)
+
+// Tool is one immutable published version. Nothing in it changes after
+// publishing; a call keeps the Tool it resolved to.
+type Tool struct {
+	ID       string // namespace.name
+	Version  string // full SemVer 2.0.0
+	Tenant   string // owner; "" belongs to all tenants
+	Digest   string // "sha256:" and 64 hex digits over the RFC 8785 form of the manifest
+	Manifest *Manifest
+	Raw      []byte // the manifest as RFC 8785 JSON
+}
+
+// Ref is the exact reference, namespace.name@version.
+func (t *Tool) Ref() string { return t.ID + "@" + t.Version }
+
+// Writes tells whether the tool may change the world.
+func (t *Tool) Writes() bool { return t.Manifest.SideEffects == "writes" }
+
+// Lifecycle is the mutable side of a version.
+type Lifecycle struct {
+	State        VersionState `json:"state"`
+	Reason       string       `json:"reason,omitempty"`
+	Successor    string       `json:"successor,omitempty"` // version to move to
+	PublishedAt  time.Time    `json:"published_at"`
+	PublishedBy  string       `json:"published_by,omitempty"`
+	Forced       bool         `json:"forced,omitempty"` // published in spite of breaking changes
+	DeprecatedAt time.Time    `json:"deprecated_at,omitzero"`
+	SunsetAt     time.Time    `json:"sunset_at,omitzero"` // end of execution of a sunset version
+	RemoveAfter  time.Time    `json:"remove_after,omitzero"`
+}
+
+// Version is a Tool with its lifecycle, as the catalogue holds it.
+type Version struct {
+	Tool *Tool
+	Life Lifecycle
+}
+
+// Manifest is the typed reading of contracts/manifest.schema.json. After
+// catalog.ParseManifest its defaults are filled in, so that the zero value of a
+// field never stands for a default.
+type Manifest struct {
+	SchemaVersion        int             `json:"schema_version"`
+	ToolID               string          `json:"tool_id"`
+	Version              string          `json:"version"`
+	ToolName             string          `json:"tool_name,omitempty"`
+	Verb                 string          `json:"verb,omitempty"`
+	Description          string          `json:"description"`
+	ShortDescription     string          `json:"short_description,omitempty"`
+	Explanation          string          `json:"explanation,omitempty"`
+	InputGuidance        string          `json:"input_guidance,omitempty"`
+	Category             string          `json:"category,omitempty"`
+	Tags                 []string        `json:"tags,omitempty"`
+	Capabilities         []string        `json:"capabilities,omitempty"`
+	Complexity           string          `json:"complexity,omitempty"`
+	Icons                []any           `json:"icons,omitempty"`
+	ParametersSchema     json.RawMessage `json:"parameters_schema"`
+	ResultSchema         json.RawMessage `json:"result_schema,omitempty"`
+	Result               *ResultSpec     `json:"result,omitempty"`
+	SideEffects          string          `json:"side_effects,omitempty"` // none, reads, writes
+	Idempotent           bool            `json:"idempotent,omitempty"`
+	Risk                 string          `json:"risk,omitempty"` // low, medium, high
+	RequiresApproval     bool            `json:"requires_approval,omitempty"`
+	RequiredRoles        []string        `json:"required_roles,omitempty"`    // any of
+	PermissionLevels     []string        `json:"permission_levels,omitempty"` // all of
+	Permissions          *Permissions    `json:"permissions,omitempty"`
+	Auth                 []AuthSpec      `json:"auth,omitempty"`
+	Execution            ExecutionSpec   `json:"execution"`
+	Retry                *RetrySpec      `json:"retry,omitempty"`
+	Breaker              json.RawMessage `json:"breaker,omitempty"`
+	RateLimit            *RateLimitSpec  `json:"rate_limit,omitempty"`
+	Cache                *CacheSpec      `json:"cache,omitempty"`
+	Fallback             string          `json:"fallback,omitempty"`
+	Health               json.RawMessage `json:"health,omitempty"`
+	Checkpoint           json.RawMessage `json:"checkpoint,omitempty"`
+	DocumentDependencies json.RawMessage `json:"document_dependencies,omitempty"`
+	Cost                 *CostSpec       `json:"cost,omitempty"`
+	Examples             []Example       `json:"examples,omitempty"`
+	UseCases             []string        `json:"use_cases,omitempty"`
+	CommonErrors         json.RawMessage `json:"common_errors,omitempty"`
+	Relationships        json.RawMessage `json:"relationships,omitempty"`
+	CompatibilityRange   string          `json:"compatibility_range,omitempty"`
+	ReleaseNotes         string          `json:"release_notes,omitempty"`
+	MigrationGuide       string          `json:"migration_guide,omitempty"`
+	Redact               []string        `json:"redact,omitempty"` // JSON Pointers of parameters never recorded
+	Source               *SourceSpec     `json:"source,omitempty"`
+	Annotations          json.RawMessage `json:"annotations,omitempty"`
+}
+
+// ResultSpec says how a result is checked and shaped.
+type ResultSpec struct {
+	Strict          *bool    `json:"strict,omitempty"` // default true
+	Coerce          bool     `json:"coerce,omitempty"`
+	Transform       string   `json:"transform,omitempty"`        // jq program over the raw result
+	MaxOutputBytes  int64    `json:"max_output_bytes,omitempty"` // default 2,000,000
+	Public          bool     `json:"public,omitempty"`
+	SensitiveFields []string `json:"sensitive_fields,omitempty"`
+}
+
+// Permissions is what the tool may touch outside of itself.
+type Permissions struct {
+	Filesystem []struct {
+		Path string `json:"path"`
+		Mode string `json:"mode,omitempty"`
+	} `json:"filesystem,omitempty"`
+	Network     []HostPort `json:"network,omitempty"`
+	Credentials []string   `json:"credentials,omitempty"`
+}
+
+// HostPort is one network destination; port 0 is any.
+type HostPort struct {
+	Host string `json:"host"`
+	Port int    `json:"port,omitempty"`
+}
+
+// AuthSpec is one alternative of how the tool authenticates upstream.
+type AuthSpec struct {
+	Type     string         `json:"type"`
+	Secret   string         `json:"secret,omitempty"` // secret://, vault://, env:// or file:// reference
+	In       string         `json:"in,omitempty"`     // header, query, cookie, body, env
+	Name     string         `json:"name,omitempty"`
+	Prefix   string         `json:"prefix,omitempty"`
+	Scopes   []string       `json:"scopes,omitempty"`
+	TokenURL string         `json:"token_url,omitempty"`
+	Settings map[string]any `json:"settings,omitempty"`
+}
+
+// ExecutionSpec names the executor and its binding.
+type ExecutionSpec struct {
+	Kind             string          `json:"kind"`
+	Binding          json.RawMessage `json:"binding,omitempty"`
+	TimeoutMS        int64           `json:"timeout_ms,omitempty"` // default 30,000
+	AttemptTimeoutMS int64           `json:"attempt_timeout_ms,omitempty"`
+	Sandbox          string          `json:"sandbox,omitempty"`
+	CPUMillicores    int             `json:"cpu_millicores,omitempty"`
+	MemoryMB         int             `json:"memory_mb,omitempty"`
+	DiskMB           int             `json:"disk_mb,omitempty"`
+	BandwidthMbps    int             `json:"bandwidth_mbps,omitempty"`
+}
+
+// RetrySpec says which failures are tried again and when.
+type RetrySpec struct {
+	Policy               string `json:"policy,omitempty"` // exponential, linear, none
+	MaxAttempts          int    `json:"max_attempts,omitempty"`
+	BaseDelayMS          *int64 `json:"base_delay_ms,omitempty"`
+	MaxDelayMS           *int64 `json:"max_delay_ms,omitempty"`
+	Jitter               string `json:"jitter,omitempty"` // none, full, equal, decorrelated, spread
+	RetryableErrors      []Code `json:"retryable_errors,omitempty"`
+	RetryableStatusCodes []int  `json:"retryable_status_codes,omitempty"`
+}
+
+// RateLimitSpec is the tool's own limit.
+type RateLimitSpec struct {
+	Algorithm     string `json:"algorithm,omitempty"`
+	PerMinute     int    `json:"per_minute,omitempty"`
+	Burst         int    `json:"burst,omitempty"`
+	MaxConcurrent int    `json:"max_concurrent,omitempty"`
+}
+
+// CacheSpec says how long a result may be given again.
+type CacheSpec struct {
+	Policy        string `json:"policy,omitempty"` // none, ttl, forever
+	TTLSeconds    int    `json:"ttl_s,omitempty"`
+	StaleIfErrorS int    `json:"stale_if_error_s,omitempty"`
+	Warm          bool   `json:"warm,omitempty"`
+}
+
+// CostSpec is what one call costs.
+type CostSpec struct {
+	EstimatedUSD float64 `json:"estimated_usd,omitempty"`
+	Model        string  `json:"model,omitempty"`
+	Unit         string  `json:"unit,omitempty"`
+}
+
+// Example is one worked call.
+type Example struct {
+	Scenario    string          `json:"scenario"`
+	Input       json.RawMessage `json:"input,omitempty"`
+	Output      json.RawMessage `json:"output,omitempty"`
+	Explanation string          `json:"explanation,omitempty"`
+}
+
+// SourceSpec says where the definition came from.
+type SourceSpec struct {
+	Type     string         `json:"type,omitempty"`
+	URI      string         `json:"uri,omitempty"`
+	Digest   string         `json:"digest,omitempty"`
+	Metadata map[string]any `json:"metadata,omitempty"`
+}
+
+// StrictResult tells whether a result that breaks the result schema fails.
+func (m *Manifest) StrictResult() bool {
+	return m.Result == nil || m.Result.Strict == nil || *m.Result.Strict
+}
+
+// MaxOutputBytes is the size above which the output is cut; default 2,000,000.
+func (m *Manifest) MaxOutputBytes() int64 {
+	if m.Result == nil || m.Result.MaxOutputBytes == 0 {
+		return 2_000_000
+	}
+	return m.Result.MaxOutputBytes
+}
+
+// PublicResult tells whether a cached result may be given to other principals of the tenant.
+func (m *Manifest) PublicResult() bool { return m.Result != nil && m.Result.Public }
+
+// Timeout is the tool's own limit for a whole call; default 30 s.
+func (m *Manifest) Timeout() time.Duration {
+	if m.Execution.TimeoutMS == 0 {
+		return 30 * time.Second
+	}
+	return time.Duration(m.Execution.TimeoutMS) * time.Millisecond
+}
+
+// AttemptTimeout is the limit of one attempt; default the whole call's.
+func (m *Manifest) AttemptTimeout() time.Duration {
+	if m.Execution.AttemptTimeoutMS == 0 {
+		return m.Timeout()
+	}
+	return time.Duration(m.Execution.AttemptTimeoutMS) * time.Millisecond
+}
