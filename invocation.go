@@ -63,6 +63,9 @@ type Invocation struct {
 	Warnings    []Warning
 	Attachments []Attachment
 
+	// Replayed says that the caller got a kept answer; never stored.
+	Replayed bool
+
 	// Of waiting calls only.
 	SealedArgs  []byte // sealed with the data directory's key, erased when the call ends
 	Roles       []string
@@ -87,3 +90,6 @@ func (v *Invocation) Lapsed(idempotent bool) CallState {
 	}
 	return CallQueued
 }
+
+// Ref names the call.
+func (v *Invocation) Ref() CallRef { return CallRef{Tenant: v.Tenant, ID: v.ID} }

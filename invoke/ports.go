@@ -19,8 +19,17 @@ type Catalog interface {
 
 // Access decides who may what.
 type Access interface {
+	// ActingAs gives the principal that the call is for: the caller itself, or whom
+	// it may act as. E3201.
+	ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error)
+	// Refresh looks a stored principal up afresh: its key may have been revoked or
+	// given other roles. E3214.
+	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
 	// Visible tells whether the tool exists for the principal.
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// NoteDenied counts a refusal: an agent that is refused again and again is
+	// blocked for a while (Execution 8.8).
+	NoteDenied(p *toolkeep.Principal)
 	// Authorise decides one call; every check carries its reason.
 	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision
 }

@@ -79,11 +79,28 @@ func writeGo(rows []row) error {
 	return os.WriteFile("codes_gen.go", src, 0o644)
 }
 
-// writeDocs writes one page a code. Advice for a code stands in
-// docs/errors/advice/CODE.md and is carried into the page.
+// readAdvice reads tools/errgen/advice.md: a section "## CODE" for each code.
+func readAdvice() (map[string]string, error) {
+	raw, err := os.ReadFile(filepath.Join("tools", "errgen", "advice.md"))
+	if err != nil {
+		return nil, err
+	}
+	advice := make(map[string]string)
+	for _, section := range strings.Split("\n"+string(raw), "\n## ")[1:] {
+		code, text, _ := strings.Cut(section, "\n")
+		advice[strings.TrimSpace(code)] = strings.TrimSpace(text)
+	}
+	return advice, nil
+}
+
+// writeDocs writes one page a code, with its section of the advice.
 func writeDocs(rows []row) error {
 	dir := filepath.Join("docs", "errors")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	advices, err := readAdvice()
+	if err != nil {
 		return err
 	}
 	var index strings.Builder
@@ -91,15 +108,15 @@ func writeDocs(rows []row) error {
 	index.WriteString("| code | name | class | HTTP | retryable | when |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range rows {
 		fmt.Fprintf(&index, "| [%s](%s.md) | %s | %s | %s | %s | %s |\n", r.code, r.code, r.name, r.class, r.http, r.retryable, r.when)
-		advice, err := os.ReadFile(filepath.Join("tools", "errgen", "advice", r.code+".md"))
-		if err != nil {
-			return fmt.Errorf("%s has no advice page: write tools/errgen/advice/%s.md", r.code, r.code)
+		advice := advices[r.code]
+		if advice == "" {
+			return fmt.Errorf("%s has no advice: write its section in tools/errgen/advice.md", r.code)
 		}
 		var p strings.Builder
 		fmt.Fprintf(&p, "# %s %s\n\n%s.\n\n", r.code, r.name, strings.ToUpper(r.when[:1])+r.when[1:])
 		fmt.Fprintf(&p, "| kind | class | BC-2 code | BC-6 status | HTTP | gRPC | retryable |\n| --- | --- | --- | --- | --- | --- | --- |\n| %s | %s | %s | %s | %s | %s | %s |\n\n",
 			r.kind, r.class, r.bc2, r.bc6, r.http, r.grpc, r.retryable)
-		p.WriteString(strings.TrimSpace(string(advice)) + "\n")
+		p.WriteString(advice + "\n")
 		if err := os.WriteFile(filepath.Join(dir, r.code+".md"), []byte(p.String()), 0o644); err != nil {
 			return err
 		}

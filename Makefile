@@ -1,0 +1,47 @@
+# Toolkeep. `make help` lists the targets.
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+export CGO_ENABLED ?= 0
+
+.PHONY: help run build test check generate lint fuzz bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+run: build ## build and start Toolkeep on loopback with the example catalogue
+	@./bin/toolkeep serve --examples
+
+build: ## build bin/toolkeep
+	@$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/toolkeep ./cmd/toolkeep
+
+test: ## install what the tests need, then run everything under the race detector
+	@scripts/test-deps.sh
+	@$(MAKE) --no-print-directory check
+	TOOLKEEP_TEST_ALL=1 CGO_ENABLED=1 $(GO) test -race -timeout 30m ./...
+
+check: generate lint ## formatting, lint, generated files and contract copies fresh, go.mod tidy
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these"; exit 1; }
+	@git diff --exit-code --stat -- codes_gen.go docs/errors docs/configuration.md || { echo "generated files were stale; commit what make generate wrote"; exit 1; }
+	@$(GO) mod tidy -diff
+	@for f in contracts/errors.csv contracts/manifest.schema.json contracts/l03.proto contracts/wire.md; do \
+	  if [ -f ../shared/$$f ]; then cmp ../shared/$$f $$f || exit 1; fi; done
+
+generate: ## write the files that are made from others
+	@$(GO) run ./tools/errgen
+
+lint: ## go vet and staticcheck
+	@$(GO) vet ./...
+	@$(GO) tool staticcheck ./...
+
+FUZZTIME ?= 1m
+fuzz: ## run every fuzzer for FUZZTIME (1m)
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+
+bench: build ## measure the numbers of docs/performance.md
+	@$(GO) run ./bench -binary bin/toolkeep
+
+clean: ## remove what was built
+	@rm -rf bin dist

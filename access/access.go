@@ -1,0 +1,368 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Store is the part of a store that Access uses.
+type Store interface {
+	toolkeep.Applier
+	toolkeep.Watcher
+}
+
+// Config is what an Access is made of.
+type Config struct {
+	// Load gives every key, also revoked ones, and the place in the feed up to
+	// which they count. Required.
+	Load  func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
+	Store Store  // required
+	Roles []Role // own roles, beside the built-in ones
+	// Tenant of the first admin key; default "default".
+	Tenant   string
+	Failures FailureLimits
+	// OnFailure is told of every failure, for events and metrics. It must not block.
+	OnFailure func(Failure)
+	Clock     func() time.Time // default time.Now
+	Log       *slog.Logger     // default discards
+}
+
+// Access knows the keys and the roles. Start must be called before anyone can
+// authenticate.
+type Access struct {
+	config   Config
+	keys     atomic.Pointer[keyring] // nil before Start
+	current  atomic.Pointer[generation]
+	failures *failures
+
+	mu      sync.Mutex // serialises changes of keys, and Start and Stop
+	cancel  context.CancelFunc
+	stopped bool
+	done    sync.WaitGroup
+	issuing sync.Mutex // serialises Bootstrap, CreateKey and RevokeKey
+}
+
+// keyring is an immutable set of keys by id.
+type keyring struct{ byID map[string]*held }
+
+// held is a key with the permissions of its roles, computed when first asked.
+type held struct {
+	key    toolkeep.APIKey
+	rights atomic.Pointer[rights]
+}
+
+type rights struct {
+	of          *generation
+	permissions []string
+}
+
+// New makes an Access. A fault in the roles is E3008.
+func New(c Config) (*Access, error) {
+	if c.Load == nil || c.Store == nil {
+		return nil, errors.New("access: Load and Store are required")
+	}
+	if c.Tenant == "" {
+		c.Tenant = "default"
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	a := &Access{config: c, failures: newFailures(c.Failures, c.Clock, c.Log)}
+	if err := a.SetRoles(c.Roles); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// SetRoles replaces the own roles. Every decision made before is forgotten. With
+// a fault (E3008, all of them listed) the roles stay as they are.
+func (a *Access) SetRoles(own []Role) error {
+	rules, faults := compile(own)
+	if len(faults) > 0 {
+		return toolkeep.FaultsError(toolkeep.InvalidManifest, "the roles cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	}
+	a.current.Store(newGeneration(rules))
+	return nil
+}
+
+// Start loads the keys and follows the feed until Stop.
+func (a *Access) Start(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cancel != nil || a.stopped {
+		return nil
+	}
+	keys, seq, err := a.config.Load(ctx)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys cannot be loaded").Because(err)
+	}
+	ring := &keyring{byID: make(map[string]*held, len(keys))}
+	for _, k := range keys {
+		ring.add(k)
+	}
+	a.keys.Store(ring)
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a.cancel = cancel
+	a.done.Go(func() { a.follow(run, seq) })
+	return nil
+}
+
+// Stop ends following the feed and waits for it. Keys known by then stay good.
+func (a *Access) Stop() {
+	a.mu.Lock()
+	a.stopped = true
+	if a.cancel != nil {
+		a.cancel()
+	}
+	a.mu.Unlock()
+	a.done.Wait()
+}
+
+// follow reads the feed, and reads on from where it was when the feed breaks.
+func (a *Access) follow(ctx context.Context, after int64) {
+	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
+	wait := shortest
+	for ctx.Err() == nil {
+		for c, err := range a.config.Store.Watch(ctx, after) {
+			if errors.Is(err, toolkeep.ErrClosed) {
+				return
+			}
+			if err != nil {
+				if ctx.Err() == nil {
+					a.config.Log.Error("the feed of key changes broke; revocations made elsewhere are seen late", "error", err, "retry_in", wait)
+				}
+				break
+			}
+			after, wait = c.Seq, shortest
+			a.Follow(c)
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+		}
+		wait = min(2*wait, longest)
+	}
+}
+
+// Follow takes over a change of the feed that concerns keys. Start feeds it;
+// the same change twice is harmless.
+func (a *Access) Follow(c toolkeep.Committed) {
+	switch ch := c.Change.(type) {
+	case toolkeep.PutKey:
+		a.change(func(r *keyring) { r.add(ch.Key) })
+	case toolkeep.RevokeKey:
+		a.change(func(r *keyring) { r.revoke(ch) })
+	}
+}
+
+// change replaces the keyring by a changed copy.
+func (a *Access) change(do func(*keyring)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	old := a.keys.Load()
+	if old == nil {
+		return // Start will load it
+	}
+	next := &keyring{byID: maps.Clone(old.byID)}
+	do(next)
+	a.keys.Store(next)
+}
+
+// add puts a key in. What was revoked stays revoked, whatever the order of
+// changes; an id that another tenant has stays that tenant's.
+func (r *keyring) add(k toolkeep.APIKey) {
+	if old := r.byID[k.ID]; old != nil {
+		if old.key.Tenant != k.Tenant {
+			return
+		}
+		if k.RevokedAt.IsZero() {
+			k.RevokedAt = old.key.RevokedAt
+		}
+	}
+	r.byID[k.ID] = &held{key: k}
+}
+
+func (r *keyring) revoke(c toolkeep.RevokeKey) {
+	old := r.byID[c.ID]
+	if old == nil || old.key.Tenant != c.Tenant || !old.key.RevokedAt.IsZero() {
+		return
+	}
+	k := old.key
+	if k.RevokedAt = c.At; k.RevokedAt.IsZero() {
+		k.RevokedAt = k.CreatedAt.Add(1) // revoked, at a time that nobody told
+	}
+	r.byID[c.ID] = &held{key: k}
+}
+
+// Authenticate tells who has the key. addr is the remote address without port.
+//
+// Errors: E3214, with the same words for a key that is not known and a secret
+// that is wrong; E3810 while the address or the agent is blocked after too many
+// failures, for valid keys too; E3003 before Start.
+func (a *Access) Authenticate(_ context.Context, bearer, addr string) (*toolkeep.Principal, error) {
+	ring := a.keys.Load()
+	if ring == nil {
+		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
+	}
+	net := network(addr)
+	if err := a.failures.blockedAddr(net); err != nil {
+		a.tell(Failure{Reason: "blocked", Addr: addr})
+		return nil, err
+	}
+	if bearer == "" {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no API key was sent; send the header Authorization: Bearer and a key")
+	}
+	id, secret, ok := parseKey(bearer)
+	if !ok {
+		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "what was sent is not an API key, or has a typing error; copy the whole key, tk_ and all")
+	}
+	h := ring.byID[id]
+	hash, want := sha256.Sum256([]byte(secret)), [32]byte{}
+	if h != nil {
+		want = h.key.Hash
+	}
+	same := subtle.ConstantTimeCompare(hash[:], want[:]) == 1
+	if h == nil || !same {
+		f := Failure{Reason: "unknown_key", KeyID: id, Addr: addr}
+		if h != nil {
+			f.Reason, f.Tenant, f.Subject = "wrong_secret", h.key.Tenant, h.key.Subject
+		}
+		a.fail(f, net)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key is not valid")
+	}
+	return a.admit(h, addr, net)
+}
+
+// admit lets the holder of a key's secret in, unless the agent is blocked or the
+// key is over.
+func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
+	k := &h.key
+	f := Failure{Tenant: k.Tenant, Subject: k.Subject, KeyID: k.ID, Addr: addr}
+	if err := a.failures.blockedAgent(k.Tenant, k.Subject, net); err != nil {
+		f.Reason = "blocked"
+		a.tell(f)
+		return nil, err
+	}
+	if !k.RevokedAt.IsZero() {
+		f.Reason = "revoked"
+		a.failAgent(f, net)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key was revoked; ask for another")
+	}
+	if !k.ExpiresAt.IsZero() && !a.config.Clock().Before(k.ExpiresAt) {
+		f.Reason = "expired"
+		a.failAgent(f, net)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key expired; ask for another")
+	}
+	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID,
+		Scope: k.Scope, Permissions: a.permissions(h), Addr: addr}, nil
+}
+
+// permissions are those of the key's roles as they are now.
+func (a *Access) permissions(h *held) []string {
+	g := a.current.Load()
+	if r := h.rights.Load(); r != nil && r.of == g {
+		return r.permissions
+	}
+	r := &rights{of: g, permissions: g.rules.permissions(h.key.Roles)}
+	h.rights.Store(r)
+	return r.permissions
+}
+
+// Refresh looks a stored principal up afresh: its key may have been revoked, or
+// its roles may grant other things by now. Subject and OnBehalf stay; where the
+// subject is not the key's own, the key must still have the permission act-as.
+// That a key expired since does not end what it admitted. E3214, E3201.
+func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	ring := a.keys.Load()
+	if ring == nil {
+		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
+	}
+	h := ring.byID[p.KeyID]
+	if h == nil || h.key.Tenant != p.Tenant || !h.key.RevokedAt.IsZero() {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key that admitted the call is not valid any more")
+	}
+	now := *p
+	now.Roles, now.Scope, now.Permissions, now.Method = h.key.Roles, h.key.Scope, a.permissions(h), "api_key"
+	if now.Subject != h.key.Subject && !now.May(toolkeep.PermActAs) {
+		return nil, refused("the API key that admitted the call may not act as another subject any more")
+	}
+	return &now, nil
+}
+
+// fail counts a failure without the right secret: for the address, and for the
+// agent, if one is known, as seen from there.
+func (a *Access) fail(f Failure, net string) {
+	l := a.failures.limits
+	if a.failures.note(culprit{addr: net}, l.PerAddr, l.AddrBlock) {
+		a.config.Log.Warn("address blocked after too many authentication failures", "addr", net, "for", l.AddrBlock)
+	}
+	a.failAgent(f, net)
+}
+
+// failAgent counts a failure for the agent as seen from an address. Who has the
+// right secret of a key that is over guesses nothing, so the address is spared:
+// one agent with an old key does not lock out its neighbours.
+func (a *Access) failAgent(f Failure, net string) {
+	l := a.failures.limits
+	if f.Subject != "" && a.failures.note(culprit{f.Tenant, f.Subject, net}, l.PerAgent, l.AgentBlock) {
+		a.config.Log.Warn("agent blocked at an address after too many authentication failures", "tenant", f.Tenant, "subject", f.Subject, "addr", net, "for", l.AgentBlock)
+	}
+	a.failures.noteGlobal()
+	a.tell(f)
+}
+
+// NoteDenied counts a refused authorisation for the agent, wherever it is. Who
+// acts as another is counted under its own name.
+func (a *Access) NoteDenied(p *toolkeep.Principal) {
+	tenant, subject := a.owner(p)
+	l := a.failures.limits
+	if a.failures.note(culprit{tenant, subject, ""}, l.PerAgent, l.AgentBlock) {
+		a.config.Log.Warn("agent blocked after too many refused calls", "tenant", tenant, "subject", subject, "for", l.AgentBlock)
+	}
+	a.failures.noteGlobal()
+	a.tell(Failure{Reason: "denied", Tenant: tenant, Subject: subject, KeyID: p.KeyID, Addr: p.Addr})
+}
+
+// Blocked gives E3810 while the principal's agent or address is blocked, for
+// faces that authenticate once and then serve many calls.
+func (a *Access) Blocked(p *toolkeep.Principal) error {
+	net := network(p.Addr)
+	if err := a.failures.blockedAddr(net); err != nil {
+		return err
+	}
+	tenant, subject := a.owner(p)
+	return a.failures.blockedAgent(tenant, subject, net)
+}
+
+// owner is who the principal's key belongs to.
+func (a *Access) owner(p *toolkeep.Principal) (tenant, subject string) {
+	if ring := a.keys.Load(); ring != nil {
+		if h := ring.byID[p.KeyID]; h != nil && h.key.Tenant == p.Tenant {
+			return h.key.Tenant, h.key.Subject
+		}
+	}
+	return p.Tenant, p.Subject
+}
+
+func (a *Access) tell(f Failure) {
+	f.At = a.config.Clock()
+	a.config.Log.Debug("access refused", "reason", f.Reason, "tenant", f.Tenant, "subject", f.Subject, "key", f.KeyID, "addr", f.Addr)
+	if a.config.OnFailure != nil {
+		a.config.OnFailure(f)
+	}
+}

@@ -1,0 +1,239 @@
+package access
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Authorise decides whether the principal may do the call. Every check is made,
+// also after one has failed. It refuses with E3201; that a call needs a person's
+// approval is no refusal, see NeedsApproval.
+//
+// The answer depends on the principal's tenant, roles, scope and permissions and
+// on the tool's version alone, and is remembered for them until the roles change.
+func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, _ *toolkeep.Call) Decision {
+	g := a.generation()
+	q := question{tenant: t.Tenant, digest: t.Digest}
+	if t.Digest != "" {
+		q.who = g.identity(p)
+	}
+	if q.who == nil {
+		return g.authorise(p, t)
+	}
+	if d, ok := g.decided.get(q); ok {
+		return d
+	}
+	d := g.authorise(p, t)
+	g.decided.put(q, d)
+	return d
+}
+
+// Visible tells whether the tool exists for the principal: it belongs to its
+// tenant or to all, lies within its scope, and a role lets it be seen.
+func (a *Access) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	g := a.generation()
+	q := question{tenant: t.Tenant, digest: t.Digest}
+	if t.Digest != "" {
+		q.who = g.identity(p)
+	}
+	if q.who == nil {
+		return g.sees(p, t)
+	}
+	if v, ok := g.visible.get(q); ok {
+		return v
+	}
+	v := g.sees(p, t)
+	g.visible.put(q, v)
+	return v
+}
+
+// generation is the current one, or a fresh one with the same roles when the
+// current has no room for more principals.
+func (a *Access) generation() *generation {
+	g := a.current.Load()
+	if g.known.Load() < maxIdentities {
+		return g
+	}
+	if fresh := newGeneration(g.rules); a.current.CompareAndSwap(g, fresh) {
+		return fresh
+	}
+	return a.current.Load()
+}
+
+func (g *generation) sees(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	if !sameTenant(p, t) || !inScope(p, t) {
+		return false
+	}
+	ok, _ := g.rules.evaluate(p.Roles, t, see)
+	return ok
+}
+
+func sameTenant(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	return p.Tenant != "" && (t.Tenant == "" || t.Tenant == p.Tenant)
+}
+
+func inScope(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+	return len(p.Scope) == 0 || matchesAny(p.Scope, t.ID)
+}
+
+// authorise makes every check.
+func (g *generation) authorise(p *toolkeep.Principal, t *toolkeep.Tool) Decision {
+	roles, why := g.rules.evaluate(p.Roles, t, invoke)
+	return decide([]Check{
+		tenantCheck(p, t),
+		scopeCheck(p, t),
+		{Name: CheckRoles, Allowed: roles, Reason: why},
+		requiredCheck(p, t),
+		levelsCheck(p, t),
+		riskCheck(t),
+	})
+}
+
+func tenantCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
+	c := Check{Name: CheckTenant, Allowed: sameTenant(p, t)}
+	switch {
+	case !c.Allowed:
+		c.Reason = t.ID + " belongs to another tenant"
+	case t.Tenant == "":
+		c.Reason = t.ID + " belongs to all tenants"
+	default:
+		c.Reason = t.ID + " belongs to the caller's tenant"
+	}
+	return c
+}
+
+func scopeCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
+	c := Check{Name: CheckScope, Allowed: inScope(p, t)}
+	switch {
+	case len(p.Scope) == 0:
+		c.Reason = "the key's scope is not narrowed"
+	case c.Allowed:
+		c.Reason = fmt.Sprintf("the key's scope [%s] includes %s", strings.Join(p.Scope, ", "), t.ID)
+	default:
+		c.Reason = fmt.Sprintf("the key's scope [%s] does not include %s; use a key whose scope does", strings.Join(p.Scope, ", "), t.ID)
+	}
+	return c
+}
+
+// requiredCheck: the manifest's required_roles are any-of.
+func requiredCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
+	c := Check{Name: CheckRequiredRoles, Allowed: true, Reason: "the tool requires no role of its own"}
+	want := t.Manifest.RequiredRoles
+	if len(want) == 0 {
+		return c
+	}
+	for _, r := range want {
+		if slices.Contains(p.Roles, r) {
+			c.Reason = "the tool requires one of [" + strings.Join(want, ", ") + "] and the caller has " + r
+			return c
+		}
+	}
+	c.Allowed = false
+	c.Reason = fmt.Sprintf("the tool requires one of the roles [%s]; the caller has [%s]", strings.Join(want, ", "), strings.Join(p.Roles, ", "))
+	return c
+}
+
+// levelsCheck: the manifest's permission_levels are all-of.
+func levelsCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
+	levels := t.Manifest.PermissionLevels
+	if len(levels) == 0 {
+		return Check{Name: CheckPermissionLevels, Allowed: true, Reason: "the tool asks for no permission level"}
+	}
+	var missing []string
+	for _, l := range levels {
+		if !hasLevel(p, l) {
+			missing = append(missing, l)
+		}
+	}
+	if len(missing) > 0 {
+		return Check{Name: CheckPermissionLevels,
+			Reason: fmt.Sprintf("the tool asks for all of [%s]; the caller lacks [%s]", strings.Join(levels, ", "), strings.Join(missing, ", "))}
+	}
+	return Check{Name: CheckPermissionLevels, Allowed: true, Reason: "the caller has all of [" + strings.Join(levels, ", ") + "]"}
+}
+
+func hasLevel(p *toolkeep.Principal, level string) bool {
+	switch level {
+	case "public":
+		return true
+	case "authenticated":
+		return p.Subject != ""
+	}
+	if r, ok := strings.CutPrefix(level, "role:"); ok {
+		return slices.Contains(p.Roles, r)
+	}
+	if q, ok := strings.CutPrefix(level, "permission:"); ok {
+		return p.May(q)
+	}
+	return false
+}
+
+// riskCheck never refuses: a high risk is for a person to decide.
+func riskCheck(t *toolkeep.Tool) Check {
+	c := Check{Name: CheckRisk, Allowed: true}
+	if ok, why := NeedsApproval(t, nil); ok {
+		c.Reason = "allowed only with a person's approval: " + why
+		return c
+	}
+	c.Reason = "risk " + t.Manifest.Risk + " needs no approval"
+	if t.Manifest.Risk == "" {
+		c.Reason = "risk low needs no approval"
+	}
+	return c
+}
+
+// NeedsApproval tells whether a person must approve the call, and why: the
+// manifest says so, the tool's risk is high, or the caller asked for it. c may be nil.
+func NeedsApproval(t *toolkeep.Tool, c *toolkeep.Call) (bool, string) {
+	risk, known := riskOf(t.Manifest.Risk)
+	switch {
+	case t.Manifest.RequiresApproval:
+		return true, "the tool's manifest requires approval"
+	case !known:
+		return true, "the tool's risk is not known"
+	case risk >= riskHigh:
+		return true, "the tool's risk is high"
+	case c != nil && c.RequireApproval:
+		return true, "the caller asked for approval"
+	}
+	return false, ""
+}
+
+// ActingAs gives the principal that the call is for. Subject, tenant and user of
+// the call must be the principal's own or empty; with the permission act-as the
+// call may name another subject, and a user on whose behalf it is made. The
+// tenant never changes. Roles, scope and permissions stay those of p. E3201.
+func (a *Access) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
+	if c.Tenant != "" && c.Tenant != p.Tenant {
+		return nil, refused("the call names another tenant than the caller's own; leave it out").With("field", "tenant_id")
+	}
+	otherSubject := c.Subject != "" && c.Subject != p.Subject
+	otherUser := c.User != "" && c.User != p.Subject && c.User != p.OnBehalf
+	if !otherSubject && !otherUser {
+		return p, nil
+	}
+	if !p.May(toolkeep.PermActAs) {
+		field, what := "agent_id", "subject"
+		if !otherSubject {
+			field, what = "user_id", "user"
+		}
+		return nil, refused("the call names another %s than the caller's own; leave it out, or use a key whose role has the permission %s",
+			what, toolkeep.PermActAs).With("field", field)
+	}
+	acting := *p
+	if otherSubject {
+		acting.Subject = c.Subject
+	}
+	if otherUser {
+		acting.OnBehalf = c.User
+	}
+	return &acting, nil
+}
+
+// refused is the error of a permission that is missing.
+func refused(format string, args ...any) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.PermissionDenied, format, args...).With("reason", "RBAC_DENIED")
+}

@@ -1,0 +1,393 @@
+package access
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// toolOf makes a low-risk reading tool, changed as the test wants it.
+func toolOf(id string, change func(*toolkeep.Manifest)) *toolkeep.Tool {
+	m := &toolkeep.Manifest{ToolID: id, Version: "1.0.0", SideEffects: "reads", Risk: "low", Category: "weather", Tags: []string{"public"}}
+	if change != nil {
+		change(m)
+	}
+	return &toolkeep.Tool{ID: id, Version: "1.0.0", Digest: fmt.Sprintf("sha256:%x", fmt.Sprintf("%+v", *m)), Manifest: m}
+}
+
+func principal(roles ...string) *toolkeep.Principal {
+	return &toolkeep.Principal{Tenant: "acme", Subject: "bot", Roles: roles}
+}
+
+const weatherRoles = `
+roles:
+  weather-reader:
+    description: reads the weather
+    permissions: [act-as, "weather:extra"]
+    allow:
+      - tools: ["weather.*"]
+        tags: [public]
+        categories: [weather]
+        side_effects: [none, reads]
+        max_risk: low
+    deny:
+      - tools: ["weather.delete*"]
+  looker:
+    allow:
+      - tools: ["*"]
+        actions: [see]
+  careful:
+    deny:
+      - min_risk: high
+      - tags: [internal]
+        actions: [invoke]
+`
+
+func TestRoles(t *testing.T) {
+	own := must[[]Role](t)(ParseRoles([]byte(weatherRoles)))
+	a := open(t, Config{Roles: own})
+	with := func(change func(*toolkeep.Manifest)) func(string) *toolkeep.Tool {
+		return func(id string) *toolkeep.Tool { return toolOf(id, change) }
+	}
+	plain := with(nil)
+	writes := with(func(m *toolkeep.Manifest) { m.SideEffects = "writes" })
+	medium := with(func(m *toolkeep.Manifest) { m.Risk = "medium" })
+	high := with(func(m *toolkeep.Manifest) { m.Risk = "high" })
+	internal := with(func(m *toolkeep.Manifest) { m.Tags = []string{"internal"} })
+	odd := with(func(m *toolkeep.Manifest) { m.Risk, m.SideEffects = "extreme", "explodes" })
+	bare := with(func(m *toolkeep.Manifest) { m.Risk, m.SideEffects = "", "" })
+	for _, tc := range []struct {
+		roles       string
+		tool        *toolkeep.Tool
+		see, invoke bool
+		reason      string
+	}{
+		{"admin", high("mail.send"), true, true, "role admin, allow rule 1"},
+		{"admin", odd("mail.send"), true, true, ""},
+		{"publisher", writes("mail.send"), true, false, "no role of [publisher] allows calling mail.send"},
+		{"publisher", plain("mail.read"), true, true, "role publisher, allow rule 2"},
+		{"publisher", medium("mail.read"), true, false, ""},
+		{"operator", plain("mail.read"), true, false, ""},
+		{"auditor", plain("mail.read"), true, false, ""},
+		{"agent", writes("mail.send"), true, true, ""},
+		{"agent", medium("mail.send"), true, true, ""},
+		{"agent", high("mail.send"), false, false, "it needs a role with an allow rule"},
+		{"agent", odd("mail.send"), false, false, ""},
+		{"agent", bare("mail.send"), true, true, ""},
+		{"publisher", bare("mail.send"), true, false, ""}, // unset side effects write
+		{"weather-reader", plain("weather.now"), true, true, "role weather-reader, allow rule 1"},
+		{"weather-reader", plain("weather.delete-all"), false, false, "role weather-reader, deny rule 1"},
+		{"weather-reader", plain("mail.send"), false, false, ""},
+		{"weather-reader", writes("weather.now"), false, false, ""},
+		{"weather-reader", medium("weather.now"), false, false, ""},
+		{"weather-reader", internal("weather.now"), false, false, ""},
+		{"weather-reader", toolOf("weather.now", func(m *toolkeep.Manifest) { m.Category = "mail" }), false, false, ""},
+		{"weather-reader admin", plain("weather.delete-all"), false, false, "role weather-reader, deny rule 1"},
+		{"admin weather-reader", plain("weather.delete-all"), false, false, "role weather-reader, deny rule 1"},
+		{"admin careful", high("mail.send"), false, false, "role careful, deny rule 1"},
+		{"admin careful", internal("mail.send"), true, false, "role careful, deny rule 2"},
+		{"looker", plain("mail.send"), true, false, ""},
+		{"looker weather-reader", plain("weather.now"), true, true, ""},
+		{"nosuch", plain("mail.send"), false, false, "not defined here: [nosuch]"},
+		{"", plain("mail.send"), false, false, "no role of []"},
+	} {
+		t.Run(tc.roles+" "+tc.tool.ID+" "+tc.tool.Manifest.SideEffects+" "+tc.tool.Manifest.Risk, func(t *testing.T) {
+			p := principal(strings.Fields(tc.roles)...)
+			for range 2 { // made, then remembered
+				if got := a.Visible(p, tc.tool); got != tc.see {
+					t.Errorf("visible %v, want %v", got, tc.see)
+				}
+				d := a.Authorise(p, tc.tool, &toolkeep.Call{})
+				if d.Allowed != tc.invoke || !strings.Contains(d.Reason, tc.reason) {
+					t.Errorf("allowed %v (%s), want %v (%s)", d.Allowed, d.Reason, tc.invoke, tc.reason)
+				}
+				if (d.Code == "") != d.Allowed || d.Reason == "" || len(d.Checks) != 6 {
+					t.Errorf("decision %+v", d)
+				}
+			}
+		})
+	}
+	if got := a.current.Load().rules.permissions([]string{"weather-reader", "auditor", "weather-reader"}); fmt.Sprint(got) != "[act-as invocations:read weather:extra]" {
+		t.Errorf("permissions %v", got)
+	}
+}
+
+func TestChecks(t *testing.T) {
+	a := open(t, Config{})
+	base := func() *toolkeep.Principal { return principal(Agent) }
+	for name, tc := range map[string]struct {
+		p      *toolkeep.Principal
+		tool   *toolkeep.Tool
+		failed []string
+	}{
+		"all well":               {base(), toolOf("a.b", nil), nil},
+		"own tenant's tool":      {base(), tenantTool("acme"), nil},
+		"another tenant's tool":  {base(), tenantTool("other"), []string{CheckTenant}},
+		"no tenant":              {&toolkeep.Principal{Subject: "x", Roles: []string{Agent}}, toolOf("a.b", nil), []string{CheckTenant}},
+		"in scope":               {scoped("x.y", "a.*"), toolOf("a.b", nil), nil},
+		"out of scope":           {scoped("x.y"), toolOf("a.b", nil), []string{CheckScope}},
+		"a broken scope":         {scoped("[a"), toolOf("a.b", nil), []string{CheckScope}},
+		"required role held":     {base(), required("x", Agent), nil},
+		"required role missing":  {base(), required("x", "y"), []string{CheckRequiredRoles}},
+		"levels all":             {granted("deploy"), levels("public", "authenticated", "role:agent", "permission:deploy"), nil},
+		"levels some":            {base(), levels("authenticated", "permission:deploy"), []string{CheckPermissionLevels}},
+		"levels role":            {base(), levels("role:admin"), []string{CheckPermissionLevels}},
+		"levels unknown":         {base(), levels("magic"), []string{CheckPermissionLevels}},
+		"levels without subject": {&toolkeep.Principal{Tenant: "acme", Roles: []string{Agent}}, levels("authenticated"), []string{CheckPermissionLevels}},
+		"everything at once": {&toolkeep.Principal{Tenant: "acme", Subject: "x", Roles: []string{Auditor}, Scope: []string{"x.*"}},
+			func() *toolkeep.Tool {
+				t := toolOf("a.b", func(m *toolkeep.Manifest) {
+					m.RequiredRoles, m.PermissionLevels = []string{"x"}, []string{"permission:y"}
+				})
+				t.Tenant = "other"
+				return t
+			}(), []string{CheckTenant, CheckScope, CheckRoles, CheckRequiredRoles, CheckPermissionLevels}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := a.Authorise(tc.p, tc.tool, nil)
+			var failed []string
+			for _, c := range d.Checks {
+				if c.Reason == "" {
+					t.Errorf("check %s has no reason", c.Name)
+				}
+				if !c.Allowed {
+					failed = append(failed, c.Name)
+				}
+			}
+			if fmt.Sprint(failed) != fmt.Sprint(tc.failed) || d.Allowed != (len(tc.failed) == 0) {
+				t.Fatalf("failed %v (%+v), want %v", failed, d, tc.failed)
+			}
+			if len(failed) > 0 && (d.Code != toolkeep.PermissionDenied || d.Reason != firstReason(d)) {
+				t.Errorf("decision %+v", d)
+			}
+			hidden := len(failed) > 0 && (failed[0] == CheckTenant || failed[0] == CheckScope)
+			if a.Visible(tc.p, tc.tool) == hidden {
+				t.Errorf("visible %v", !hidden)
+			}
+		})
+	}
+}
+
+func firstReason(d Decision) string {
+	for _, c := range d.Checks {
+		if !c.Allowed {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+func tenantTool(tenant string) *toolkeep.Tool {
+	t := toolOf("a.b", nil)
+	t.Tenant = tenant
+	return t
+}
+
+func scoped(patterns ...string) *toolkeep.Principal {
+	p := principal(Agent)
+	p.Scope = patterns
+	return p
+}
+
+func granted(permissions ...string) *toolkeep.Principal {
+	p := principal(Agent)
+	p.Permissions = permissions
+	return p
+}
+
+func required(roles ...string) *toolkeep.Tool {
+	return toolOf("a.b", func(m *toolkeep.Manifest) { m.RequiredRoles = roles })
+}
+
+func levels(levels ...string) *toolkeep.Tool {
+	return toolOf("a.b", func(m *toolkeep.Manifest) { m.PermissionLevels = levels })
+}
+
+func TestNeedsApproval(t *testing.T) {
+	for name, tc := range map[string]struct {
+		tool *toolkeep.Tool
+		call *toolkeep.Call
+		want bool
+	}{
+		"plain":    {toolOf("a.b", nil), &toolkeep.Call{}, false},
+		"no call":  {toolOf("a.b", nil), nil, false},
+		"manifest": {toolOf("a.b", func(m *toolkeep.Manifest) { m.RequiresApproval = true }), nil, true},
+		"high":     {toolOf("a.b", func(m *toolkeep.Manifest) { m.Risk = "high" }), nil, true},
+		"unknown":  {toolOf("a.b", func(m *toolkeep.Manifest) { m.Risk = "extreme" }), nil, true},
+		"call":     {toolOf("a.b", nil), &toolkeep.Call{RequireApproval: true}, true},
+	} {
+		if got, why := NeedsApproval(tc.tool, tc.call); got != tc.want || (why != "") != tc.want {
+			t.Errorf("%s: %v %q", name, got, why)
+		}
+	}
+}
+
+// TestDecisionsFollow checks that nothing decided earlier survives a change.
+func TestDecisionsFollow(t *testing.T) {
+	role := func(pattern string) []Role { return []Role{{Name: "own", Allow: []Rule{{Tools: []string{pattern}}}}} }
+	a := open(t, Config{Roles: role("a.*")})
+	p, tool := principal("own"), toolOf("a.b", nil)
+	ask := func(want bool) {
+		t.Helper()
+		for range 2 {
+			if a.Authorise(p, tool, nil).Allowed != want || a.Visible(p, tool) != want {
+				t.Fatalf("want %v", want)
+			}
+		}
+	}
+	ask(true)
+	if err := a.SetRoles(role("x.*")); err != nil {
+		t.Fatal(err)
+	}
+	ask(false)
+	if err := a.SetRoles(role("a.b")); err != nil {
+		t.Fatal(err)
+	}
+	ask(true)
+	is(t, a.SetRoles([]Role{{Name: "agent"}}), toolkeep.InvalidManifest)
+	ask(true) // refused roles change nothing
+	p.Scope = []string{"x.*"}
+	ask(false)
+	p.Scope, p.Tenant = nil, ""
+	ask(false)
+	p.Tenant, p.Roles = "acme", []string{"other"}
+	ask(false)
+	p.Roles = []string{"own"}
+	ask(true)
+	tool = &toolkeep.Tool{ID: "a.b", Version: "1.0.0", Digest: tool.Digest, Tenant: "other", Manifest: tool.Manifest}
+	ask(false)
+	tool = &toolkeep.Tool{ID: "x.y", Version: "1.0.0", Manifest: tool.Manifest} // no digest: decided each time
+	ask(false)
+}
+
+func TestDecisionsAreBounded(t *testing.T) {
+	a := open(t, Config{})
+	first := a.current.Load()
+	for i := range maxIdentities + 10 {
+		p := principal(Agent, fmt.Sprint(i))
+		if !a.Authorise(p, toolOf("a.b", nil), nil).Allowed {
+			t.Fatal("refused")
+		}
+	}
+	if g := a.current.Load(); g == first || g.known.Load() > maxIdentities {
+		t.Error("the generation grows without end")
+	}
+	p := principal(Agent)
+	m := toolOf("a.b", nil).Manifest
+	for i := range maxDecisions + 5000 {
+		tool := &toolkeep.Tool{ID: "a.b", Digest: fmt.Sprintf("sha256:%064x", i), Manifest: m}
+		a.Authorise(p, tool, nil)
+	}
+	n := 0
+	for i := range a.current.Load().decided.shards {
+		n += len(a.current.Load().decided.shards[i].m)
+	}
+	if n == 0 || n > maxDecisions {
+		t.Errorf("%d decisions kept", n)
+	}
+}
+
+func TestAuthoriseHammer(t *testing.T) {
+	a := open(t, Config{})
+	var wg sync.WaitGroup
+	for w := range 6 {
+		wg.Go(func() {
+			for i := range 400 {
+				tool := toolOf(fmt.Sprint("a.t", i%20), nil)
+				if !a.Authorise(principal(Agent, fmt.Sprint(i%7)), tool, nil).Allowed || a.Authorise(principal(Auditor), tool, nil).Allowed {
+					t.Error("wrong decision")
+				}
+				if !a.Visible(principal(Auditor), tool) || a.Visible(principal("none"), tool) {
+					t.Error("wrong sight")
+				}
+				if w == 0 && i%20 == 0 {
+					if err := a.SetRoles(nil); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestActingAs(t *testing.T) {
+	a := open(t, Config{})
+	plain := &toolkeep.Principal{Tenant: "acme", Subject: "bot", OnBehalf: "carol", KeyID: "k", Roles: []string{Agent}}
+	standIn := &toolkeep.Principal{Tenant: "acme", Subject: "bot", KeyID: "k", Roles: []string{Agent}, Permissions: []string{toolkeep.PermActAs}}
+	for name, tc := range map[string]struct {
+		p               *toolkeep.Principal
+		c               toolkeep.Call
+		subject, behalf string
+		refused         bool
+	}{
+		"nothing named":             {plain, toolkeep.Call{}, "bot", "carol", false},
+		"itself named":              {plain, toolkeep.Call{Subject: "bot", Tenant: "acme", User: "carol"}, "bot", "carol", false},
+		"itself as user":            {plain, toolkeep.Call{User: "bot"}, "bot", "carol", false},
+		"another subject":           {plain, toolkeep.Call{Subject: "alice"}, "", "", true},
+		"another user":              {plain, toolkeep.Call{User: "dave"}, "", "", true},
+		"another tenant":            {plain, toolkeep.Call{Tenant: "other"}, "", "", true},
+		"may, another subject":      {standIn, toolkeep.Call{Subject: "alice"}, "alice", "", false},
+		"may, another user":         {standIn, toolkeep.Call{User: "dave"}, "bot", "dave", false},
+		"may, both":                 {standIn, toolkeep.Call{Subject: "alice", User: "dave"}, "alice", "dave", false},
+		"may, but never the tenant": {standIn, toolkeep.Call{Subject: "alice", Tenant: "other"}, "", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := *tc.p
+			p, err := a.ActingAs(tc.p, &tc.c)
+			if tc.refused {
+				if e := is(t, err, toolkeep.PermissionDenied); e.Details["reason"] != "RBAC_DENIED" || e.Details["field"] == nil {
+					t.Errorf("details %v", e.Details)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Subject != tc.subject || p.OnBehalf != tc.behalf || p.Tenant != "acme" || p.KeyID != "k" {
+				t.Errorf("acting %+v", p)
+			}
+			if before.Subject != tc.p.Subject || before.OnBehalf != tc.p.OnBehalf {
+				t.Error("the principal was modified")
+			}
+		})
+	}
+}
+
+func BenchmarkAuthoriseHit(b *testing.B) {
+	b.ReportAllocs()
+	a := open(b, Config{})
+	p, tool, call := principal(Agent, "own"), toolOf("a.b", nil), &toolkeep.Call{}
+	p.Scope = []string{"a.*"}
+	for b.Loop() {
+		if !a.Authorise(p, tool, call).Allowed {
+			b.Fatal("refused")
+		}
+	}
+}
+
+func BenchmarkVisibleHit(b *testing.B) {
+	b.ReportAllocs()
+	a := open(b, Config{})
+	p, tool := principal(Agent), toolOf("a.b", nil)
+	for b.Loop() {
+		if !a.Visible(p, tool) {
+			b.Fatal("hidden")
+		}
+	}
+}
+
+func BenchmarkAuthoriseMiss(b *testing.B) {
+	b.ReportAllocs()
+	a := open(b, Config{})
+	p, tool := principal(Agent), toolOf("a.b", nil)
+	tool.Digest = ""
+	for b.Loop() {
+		if !a.Authorise(p, tool, nil).Allowed {
+			b.Fatal("refused")
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package access
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// wrongSecret is a key's text with another secret and a right checksum.
+func wrongSecret(text string) string {
+	body := text[:len(keyPrefix)+idChars+1]
+	for len(body) < keyChars-sumChars {
+		body += "0"
+	}
+	return body + sum(body)
+}
+
+func TestAgentIsBlocked(t *testing.T) {
+	var c clock
+	key, text := NewKey(agentSpec, c.Now())
+	a := open(t, Config{Clock: c.Now}, key)
+	ctx := t.Context()
+	for range 10 {
+		is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.Unauthenticated)
+	}
+	e := is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited)
+	if e.RetryAfter != 5*time.Minute || e.Details["blocked"] != "agent" {
+		t.Errorf("error %+v", e)
+	}
+	// Who knows the id cannot lock the owner out from elsewhere.
+	p := must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.2"))
+	if err := a.Blocked(p); err != nil {
+		t.Error(err)
+	}
+	c.pass(5*time.Minute - 1)
+	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited)
+	c.pass(1)
+	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
+	for range 9 { // the count began anew
+		is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.Unauthenticated)
+	}
+	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
+}
+
+func TestSlowFailuresDoNotBlock(t *testing.T) {
+	var c clock
+	key, text := NewKey(agentSpec, c.Now())
+	a := open(t, Config{Clock: c.Now}, key)
+	for range 60 {
+		is(t, second(a.Authenticate(t.Context(), wrongSecret(text), "192.0.2.1")), toolkeep.Unauthenticated)
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "192.0.2.1"))
+		c.pass(10 * time.Second)
+	}
+}
+
+func TestAddressIsBlocked(t *testing.T) {
+	for name, tc := range map[string]struct{ from, same, other string }{
+		"IPv4":          {"192.0.2.1", "192.0.2.1", "192.0.2.2"},
+		"mapped":        {"::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2"},
+		"IPv6 network":  {"2001:db8:0:1::1", "2001:db8:0:1:ffff::2", "2001:db8:0:2::1"},
+		"zone":          {"fe80::1%eth0", "fe80::2%eth1", "fe80:0:0:1::1"},
+		"not an IP":     {"unix", "unix", "192.0.2.1"},
+		"without a one": {"", "", "192.0.2.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c clock
+			key, text := NewKey(agentSpec, c.Now())
+			a := open(t, Config{Clock: c.Now}, key)
+			ctx := t.Context()
+			for i := range 100 {
+				attempt := "guess"
+				if i%2 == 0 {
+					_, attempt = NewKey(agentSpec, c.Now())
+				}
+				is(t, second(a.Authenticate(ctx, attempt, tc.from)), toolkeep.Unauthenticated)
+			}
+			e := is(t, second(a.Authenticate(ctx, text, tc.same)), toolkeep.AuthFailuresLimited)
+			if e.RetryAfter != 15*time.Minute || e.Details["blocked"] != "address" {
+				t.Errorf("error %+v", e)
+			}
+			p := must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, tc.other))
+			p.Addr = tc.same
+			is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)
+			c.pass(15 * time.Minute)
+			must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, tc.same))
+		})
+	}
+}
+
+func TestHoldersOfOldKeysSpareTheAddress(t *testing.T) {
+	var c clock
+	key, text := NewKey(agentSpec, c.Now())
+	oldSpec := agentSpec
+	oldSpec.Subject = "old"
+	old, oldText := NewKey(oldSpec, c.Now())
+	old.RevokedAt = c.Now()
+	a := open(t, Config{Clock: c.Now}, key, old)
+	for range 10 {
+		is(t, second(a.Authenticate(t.Context(), oldText, "127.0.0.1")), toolkeep.Unauthenticated)
+	}
+	for range 500 {
+		is(t, second(a.Authenticate(t.Context(), oldText, "127.0.0.1")), toolkeep.AuthFailuresLimited)
+	}
+	for range 500 { // who sends nothing guesses nothing
+		is(t, second(a.Authenticate(t.Context(), "", "127.0.0.1")), toolkeep.Unauthenticated)
+	}
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "127.0.0.1"))
+}
+
+func TestDeniedCallsBlock(t *testing.T) {
+	var c clock
+	spec := agentSpec
+	spec.Roles = []string{Agent, "stand-in"}
+	key, text := NewKey(spec, c.Now())
+	var told []Failure
+	a := open(t, Config{Clock: c.Now, Roles: []Role{{Name: "stand-in", Permissions: []string{toolkeep.PermActAs}}},
+		OnFailure: func(f Failure) { told = append(told, f) }}, key)
+	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "192.0.2.1"))
+	for i := range 10 { // under changing names, from changing places
+		if err := a.Blocked(p); err != nil {
+			t.Fatal(err)
+		}
+		acting := must[*toolkeep.Principal](t)(a.ActingAs(p, &toolkeep.Call{Subject: fmt.Sprint("victim", i)}))
+		acting.Addr = fmt.Sprint("192.0.2.", i)
+		a.NoteDenied(acting)
+	}
+	is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)
+	is(t, second(a.Authenticate(t.Context(), text, "198.51.100.7")), toolkeep.AuthFailuresLimited)
+	if err := a.Blocked(&toolkeep.Principal{Tenant: "acme", Subject: "victim1"}); err != nil {
+		t.Errorf("the victim is blocked: %v", err)
+	}
+	if len(told) != 11 || told[0].Reason != "denied" || told[0].Subject != "bot" || told[10].Reason != "blocked" {
+		t.Errorf("told %+v", told)
+	}
+}
+
+func TestFailuresAreBounded(t *testing.T) {
+	var c clock
+	key, text := NewKey(agentSpec, c.Now())
+	a := open(t, Config{Clock: c.Now, Failures: FailureLimits{Tracked: 200}}, key)
+	ctx := t.Context()
+	for range 100 {
+		is(t, second(a.Authenticate(ctx, "guess", "192.0.2.1")), toolkeep.Unauthenticated)
+	}
+	for i := range 5000 {
+		is(t, second(a.Authenticate(ctx, "guess", fmt.Sprintf("10.%d.%d.1", i/250, i%250))), toolkeep.Unauthenticated)
+	}
+	if n := len(a.failures.records); n > 200 {
+		t.Errorf("%d records", n)
+	}
+	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited) // a block outlives the flood
+	c.pass(time.Hour)
+	is(t, second(a.Authenticate(ctx, "guess", "10.99.1.1")), toolkeep.Unauthenticated)
+	if n := len(a.failures.records); n > 200 {
+		t.Errorf("%d records", n)
+	}
+}
+
+func TestFailureLimitsCanBeOff(t *testing.T) {
+	a := open(t, Config{Failures: FailureLimits{PerAgent: -1, PerAddr: -1, Global: -1}})
+	for range 300 {
+		is(t, second(a.Authenticate(t.Context(), "guess", "192.0.2.1")), toolkeep.Unauthenticated)
+		a.NoteDenied(principal(Agent))
+	}
+	if err := a.Blocked(principal(Agent)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGlobalAlarm(t *testing.T) {
+	var c clock
+	var log counter
+	f := newFailures(FailureLimits{Global: 5}, c.Now, &log)
+	for range 50 {
+		f.noteGlobal()
+	}
+	if log.n != 1 {
+		t.Errorf("%d alarms, want 1", log.n)
+	}
+	c.pass(time.Minute)
+	for range 50 {
+		f.noteGlobal()
+	}
+	if log.n != 2 {
+		t.Errorf("%d alarms, want 2", log.n)
+	}
+}
+
+type counter struct{ n int }
+
+func (c *counter) Error(string, ...any) { c.n++ }
+
+func TestFailuresHammer(t *testing.T) {
+	a := open(t, Config{Failures: FailureLimits{Tracked: 50}})
+	var wg sync.WaitGroup
+	for range 6 {
+		wg.Go(func() {
+			for i := range 300 {
+				addr := fmt.Sprint("192.0.2.", i%120)
+				_, _ = a.Authenticate(t.Context(), "guess", addr)
+				a.NoteDenied(&toolkeep.Principal{Tenant: "acme", Subject: addr})
+				_ = a.Blocked(&toolkeep.Principal{Tenant: "acme", Subject: addr, Addr: addr})
+			}
+		})
+	}
+	wg.Wait()
+}

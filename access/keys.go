@@ -1,0 +1,242 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Bounds of what a key may hold.
+const (
+	maxSubject  = 256 // bytes
+	maxKeyName  = 200 // bytes
+	maxKeyRoles = 32
+	maxScope    = 100
+	maxPattern  = 200 // bytes
+)
+
+// CreateKey makes a key of the principal's tenant. Of spec it reads Subject, Name,
+// Roles, Scope and ExpiresAt. The text is what the key's owner sends; it is shown
+// this once.
+//
+// The permission keys:admin is needed. Nobody gives what it does not have: the
+// new roles must be among the creator's own unless it has the role admin, and
+// where the creator's scope is narrowed the new one must lie within it.
+// Errors: E3201; E3310 with every fault; E3965.
+func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey) (key toolkeep.APIKey, text string, err error) {
+	if !p.May(toolkeep.PermKeys) {
+		return key, "", refused("making API keys needs the permission %s", toolkeep.PermKeys)
+	}
+	if faults := a.checkSpec(&spec); len(faults) > 0 {
+		return key, "", toolkeep.FaultsError(toolkeep.InputValidationFailed,
+			"the key cannot be made: "+faults[0].Pointer+": "+faults[0].Message, faults)
+	}
+	if err := mayGive(p, spec.Roles, spec.Scope); err != nil {
+		return key, "", err
+	}
+	a.issuing.Lock()
+	defer a.issuing.Unlock()
+	return a.issue(ctx, toolkeep.APIKey{Tenant: p.Tenant, Subject: spec.Subject, Name: spec.Name, Roles: slices.Clone(spec.Roles),
+		Scope: slices.Clone(spec.Scope), ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject})
+}
+
+// issue stores a new key. It is usable when issue returns, before the feed tells.
+func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey) (toolkeep.APIKey, string, error) {
+	key, text := NewKey(spec, a.config.Clock())
+	for a.keys.Load() != nil && a.keys.Load().byID[key.ID] != nil {
+		key, text = NewKey(spec, a.config.Clock())
+	}
+	change := toolkeep.PutKey{Key: key}
+	if err := a.config.Store.Apply(ctx, change); err != nil {
+		return toolkeep.APIKey{}, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the key could not be stored; it was not made").Because(err)
+	}
+	a.Follow(toolkeep.Committed{Change: change})
+	key.Hash = [32]byte{}
+	return key, text, nil
+}
+
+// checkSpec gives every fault of a wished key.
+func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
+	var faults []toolkeep.Fault
+	fault := func(pointer, rule, format string, args ...any) {
+		faults = append(faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	}
+	if k.Subject == "" || len(k.Subject) > maxSubject || !plain(k.Subject) || strings.TrimSpace(k.Subject) != k.Subject {
+		fault("/subject", "format", "who uses the key: 1 to %d bytes without control characters and outer spaces", maxSubject)
+	}
+	if len(k.Name) > maxKeyName || !plain(k.Name) {
+		fault("/name", "format", "at most %d bytes without control characters", maxKeyName)
+	}
+	if len(k.Roles) == 0 || len(k.Roles) > maxKeyRoles {
+		fault("/roles", "items", "1 to %d roles; a key without a role could do nothing", maxKeyRoles)
+	}
+	rules := a.current.Load().rules
+	for i, r := range k.Roles {
+		if rules[r] == nil {
+			fault(fmt.Sprintf("/roles/%d", i), "enum", "there is no role %q; did you mean %s?", r, nearest(r, rules.names()))
+		}
+	}
+	if len(k.Scope) > maxScope {
+		fault("/scope", "items", "at most %d patterns", maxScope)
+	}
+	for i, s := range k.Scope {
+		if _, err := path.Match(s, ""); err != nil || s == "" || len(s) > maxPattern {
+			fault(fmt.Sprintf("/scope/%d", i), "pattern", "no pattern on tool ids; write one such as weather.* or weather.current")
+		}
+	}
+	if !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(a.config.Clock()) {
+		fault("/expires_at", "future", "the key would be expired at once")
+	}
+	return faults
+}
+
+// plain tells whether a text is UTF-8 without control characters.
+func plain(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// mayGive checks that the creator has all that it gives.
+func mayGive(p *toolkeep.Principal, roles, scope []string) error {
+	if !slices.Contains(p.Roles, Admin) {
+		for _, r := range roles {
+			if !slices.Contains(p.Roles, r) {
+				return refused("the role %s is not the caller's own to give; only the role %s gives every role", r, Admin)
+			}
+		}
+	}
+	if len(p.Scope) == 0 {
+		return nil
+	}
+	if len(scope) == 0 {
+		return refused("the caller's key is narrowed to [%s]; give the new key a scope within it", strings.Join(p.Scope, ", "))
+	}
+	for _, s := range scope {
+		// A pattern lies within another for sure if it is the same, or if it is no
+		// pattern but an id that matches.
+		within := slices.Contains(p.Scope, s) || (!strings.ContainsAny(s, `*?[\`) && matchesAny(p.Scope, s))
+		if !within {
+			return refused("the scope %q is not within the caller's own, [%s]; repeat one of its patterns or name tool ids that match", s, strings.Join(p.Scope, ", "))
+		}
+	}
+	return nil
+}
+
+// RevokeKey ends a key of the principal's tenant, from this moment on. The
+// permission keys:admin is needed, and, unless the principal has the role admin,
+// all roles of the key. The last admin key that is valid cannot be revoked.
+// Errors: E3201; E3013; E3301; E3965.
+func (a *Access) RevokeKey(ctx context.Context, p *toolkeep.Principal, id string) error {
+	if !p.May(toolkeep.PermKeys) {
+		return refused("revoking API keys needs the permission %s", toolkeep.PermKeys)
+	}
+	a.issuing.Lock()
+	defer a.issuing.Unlock()
+	k, ok := a.key(p.Tenant, id)
+	if !ok {
+		return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no API key with this id in the caller's tenant; list the keys to see their ids")
+	}
+	if !k.RevokedAt.IsZero() {
+		return nil
+	}
+	if err := mayGive(&toolkeep.Principal{Roles: p.Roles}, k.Roles, nil); err != nil {
+		return refused("the key has roles that the caller does not have; only the role %s revokes it", Admin)
+	}
+	if a.lastAdmin(k) {
+		return toolkeep.NewError(toolkeep.InvalidParameters, "this is the tenant's last valid key with the role %s; make another before you revoke it", Admin)
+	}
+	change := toolkeep.RevokeKey{Tenant: p.Tenant, ID: id, At: a.config.Clock().UTC(), By: p.Subject}
+	if err := a.config.Store.Apply(ctx, change); errors.Is(err, toolkeep.ErrNotFound) {
+		return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no API key with this id").Because(err)
+	} else if err != nil {
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the key could not be revoked; it is still valid").Because(err)
+	}
+	a.Follow(toolkeep.Committed{Change: change})
+	return nil
+}
+
+func (a *Access) key(tenant, id string) (toolkeep.APIKey, bool) {
+	if ring := a.keys.Load(); ring != nil {
+		if h := ring.byID[id]; h != nil && h.key.Tenant == tenant {
+			return h.key, true
+		}
+	}
+	return toolkeep.APIKey{}, false
+}
+
+// lastAdmin tells whether no other valid, lasting, unscoped admin key is left.
+func (a *Access) lastAdmin(k toolkeep.APIKey) bool {
+	now := a.config.Clock()
+	admin := func(k *toolkeep.APIKey) bool {
+		return slices.Contains(k.Roles, Admin) && len(k.Scope) == 0 && k.RevokedAt.IsZero() && (k.ExpiresAt.IsZero() || now.Before(k.ExpiresAt))
+	}
+	if !admin(&k) {
+		return false
+	}
+	for _, h := range a.keys.Load().byID {
+		if h.key.ID != k.ID && h.key.Tenant == k.Tenant && admin(&h.key) {
+			return false
+		}
+	}
+	return true
+}
+
+// ListKeys gives every key of the principal's tenant, also ended ones, oldest
+// first and without hashes. The permission keys:admin is needed. E3201.
+func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error) {
+	if !p.May(toolkeep.PermKeys) {
+		return nil, refused("listing API keys needs the permission %s", toolkeep.PermKeys)
+	}
+	keys := []toolkeep.APIKey{}
+	if ring := a.keys.Load(); ring != nil {
+		for _, h := range ring.byID {
+			if h.key.Tenant == p.Tenant {
+				k := h.key
+				k.Hash, k.Roles, k.Scope = [32]byte{}, slices.Clone(k.Roles), slices.Clone(k.Scope)
+				keys = append(keys, k)
+			}
+		}
+	}
+	slices.SortFunc(keys, func(x, y toolkeep.APIKey) int {
+		if c := x.CreatedAt.Compare(y.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(x.ID, y.ID)
+	})
+	return keys, nil
+}
+
+// Bootstrap makes the first admin key, of the subject admin in Config.Tenant, if
+// the store has no key at all, and gives its text, this once; "" if there are
+// keys. Call it after Start. E3003, E3965.
+func (a *Access) Bootstrap(ctx context.Context) (text string, err error) {
+	a.issuing.Lock()
+	defer a.issuing.Unlock()
+	ring := a.keys.Load()
+	if ring == nil {
+		return "", toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet").After(time.Second)
+	}
+	if len(ring.byID) > 0 {
+		return "", nil
+	}
+	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made on first start",
+		Roles: []string{Admin}, CreatedBy: "bootstrap"})
+	return text, err
+}
+
+// names gives every role's name, sorted.
+func (rs ruleset) names() []string {
+	names := make([]string, 0, len(rs))
+	for n := range rs {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}

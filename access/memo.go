@@ -1,0 +1,137 @@
+package access
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const (
+	memoShards = 32
+	// Bounds of what one generation remembers. A shard that is full starts anew.
+	maxIdentities = 4096
+	maxDecisions  = 16_384
+	maxVisible    = 131_072
+)
+
+// generation is the roles with all that was decided from them.
+type generation struct {
+	rules   ruleset
+	seed    maphash.Seed
+	decided memo[Decision]
+	visible memo[bool]
+
+	identities [memoShards]struct {
+		sync.RWMutex
+		m map[uint64]*identity
+	}
+	known atomic.Int64 // identities
+}
+
+func newGeneration(rules ruleset) *generation {
+	g := &generation{rules: rules, seed: maphash.MakeSeed()}
+	g.decided.max = maxDecisions / memoShards
+	g.visible.max = maxVisible / memoShards
+	return g
+}
+
+// identity is what decisions depend on, of all principals that have it.
+type identity struct {
+	hash        uint64
+	tenant      string
+	named       bool // has a subject
+	roles       []string
+	scope       []string
+	permissions []string
+}
+
+func (i *identity) is(p *toolkeep.Principal) bool {
+	return i.tenant == p.Tenant && i.named == (p.Subject != "") && slices.Equal(i.roles, p.Roles) &&
+		slices.Equal(i.scope, p.Scope) && slices.Equal(i.permissions, p.Permissions)
+}
+
+// hash of a principal's identity. Equal hashes are compared in full, so a
+// collision costs a decision's being made again and nothing else.
+func (g *generation) hash(p *toolkeep.Principal) uint64 {
+	h := maphash.String(g.seed, p.Tenant)
+	if p.Subject == "" {
+		h = ^h
+	}
+	for _, list := range [...][]string{p.Roles, p.Scope, p.Permissions} {
+		for _, s := range list {
+			h = bits.RotateLeft64(h, 17)*0x9e3779b97f4a7c15 ^ maphash.String(g.seed, s)
+		}
+		h = bits.RotateLeft64(h, 31) + uint64(len(list))
+	}
+	return h
+}
+
+// identity finds the principal's identity; nil if it cannot be remembered.
+func (g *generation) identity(p *toolkeep.Principal) *identity {
+	h := g.hash(p)
+	s := &g.identities[h%memoShards]
+	s.RLock()
+	i := s.m[h]
+	s.RUnlock()
+	if i != nil {
+		if i.is(p) {
+			return i
+		}
+		return nil
+	}
+	s.Lock()
+	defer s.Unlock()
+	if i = s.m[h]; i != nil || g.known.Load() >= maxIdentities {
+		return nil
+	}
+	if s.m == nil {
+		s.m = make(map[uint64]*identity)
+	}
+	i = &identity{hash: h, tenant: p.Tenant, named: p.Subject != "", roles: slices.Clone(p.Roles),
+		scope: slices.Clone(p.Scope), permissions: slices.Clone(p.Permissions)}
+	s.m[h] = i
+	g.known.Add(1)
+	return i
+}
+
+// question is who asks about which version.
+type question struct {
+	who            *identity
+	tenant, digest string // of the tool
+}
+
+// memo is a bounded map of answers.
+type memo[V any] struct {
+	max    int // entries of a shard
+	shards [memoShards]struct {
+		sync.RWMutex
+		m map[question]V
+	}
+}
+
+// shard spreads by identity and by the end of the digest, which is hexadecimal.
+func (q question) shard() uint64 {
+	return (q.who.hash + uint64(q.digest[len(q.digest)-1])) % memoShards
+}
+
+func (m *memo[V]) get(q question) (V, bool) {
+	s := &m.shards[q.shard()]
+	s.RLock()
+	v, ok := s.m[q]
+	s.RUnlock()
+	return v, ok
+}
+
+func (m *memo[V]) put(q question, v V) {
+	s := &m.shards[q.shard()]
+	s.Lock()
+	defer s.Unlock()
+	if s.m == nil || len(s.m) >= m.max {
+		s.m = make(map[question]V)
+	}
+	s.m[q] = v
+}

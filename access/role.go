@@ -1,0 +1,337 @@
+package access
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Role grants permissions and tools. Deny wins over allow, also over the allow
+// rules of other roles.
+type Role struct {
+	Name        string
+	Description string
+	Permissions []string // named rights such as act-as; "*" is all
+	Allow       []Rule
+	Deny        []Rule
+}
+
+// Rule selects tools; all that it says must fit. A rule must say something.
+type Rule struct {
+	Tools       []string // path.Match patterns on the tool id, any of; empty does not select
+	Tags        []string // any of
+	Categories  []string // any of
+	SideEffects []string // any of none, reads, writes
+	MaxRisk     string   // low, medium, high; of allow rules only
+	MinRisk     string   // low, medium, high; of deny rules only
+	Actions     []string // see, invoke; empty is both
+}
+
+// Actions of rules. Denying see denies invoke too; invoke needs no see.
+const (
+	See    = "see"
+	Invoke = "invoke"
+)
+
+// Names of the built-in roles.
+const (
+	Admin     = "admin"
+	Publisher = "publisher"
+	Operator  = "operator"
+	Agent     = "agent"
+	Auditor   = "auditor"
+)
+
+// BuiltIn gives the roles that always exist.
+func BuiltIn() []Role {
+	all := []string{"*"}
+	return []Role{
+		{Name: Admin, Description: "everything", Permissions: all, Allow: []Rule{{Tools: all}}},
+		{Name: Publisher, Description: "publishes tools, sees all, tries low-risk ones that do not write",
+			Permissions: []string{toolkeep.PermPublish},
+			Allow: []Rule{{Tools: all, Actions: []string{See}},
+				{Tools: all, SideEffects: []string{"none", "reads"}, MaxRisk: "low"}}},
+		{Name: Operator, Description: "runs the server: sees all tools and calls, cancels calls, calls no tool",
+			Permissions: []string{toolkeep.PermInvocations, toolkeep.PermCancel, toolkeep.PermOperate},
+			Allow:       []Rule{{Tools: all, Actions: []string{See}}}},
+		{Name: Agent, Description: "sees and calls tools up to medium risk",
+			Allow: []Rule{{Tools: all, SideEffects: []string{"none", "reads", "writes"}, MaxRisk: "medium"}}},
+		{Name: Auditor, Description: "sees all tools and calls, changes and calls nothing",
+			Permissions: []string{toolkeep.PermInvocations},
+			Allow:       []Rule{{Tools: all, Actions: []string{See}}}},
+	}
+}
+
+// action is a bit set of actions.
+type action uint8
+
+const (
+	see action = 1 << iota
+	invoke
+)
+
+func (a action) String() string {
+	if a == see {
+		return "seeing"
+	}
+	return "calling"
+}
+
+// ruleset is every role by name, ready to be asked.
+type ruleset map[string]*compiled
+
+type compiled struct {
+	name        string
+	permissions []string
+	allow, deny []rule
+}
+
+type rule struct {
+	label             string // "role weather-reader, allow rule 1"
+	tools             []string
+	tags, categories  []string
+	effects           []string
+	lowRisk, highRisk int
+	actions           action
+}
+
+var (
+	roleName       = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+	permissionName = regexp.MustCompile(`^(\*|[a-z0-9][a-z0-9._:-]{0,127})$`)
+)
+
+// Bounds of what a configuration may hold.
+const (
+	maxRoles = 1000
+	maxRules = 1000 // of one role
+	maxItems = 1000 // of one list
+)
+
+// compile checks own roles and joins them with the built-in ones. Pointers start
+// at /roles/NAME.
+func compile(own []Role) (ruleset, []toolkeep.Fault) {
+	rules := make(ruleset, len(own)+5)
+	for _, r := range BuiltIn() {
+		c, _ := compileRole(r)
+		rules[r.Name] = c
+	}
+	var faults []toolkeep.Fault
+	if len(own) > maxRoles {
+		return nil, []toolkeep.Fault{{Pointer: "/roles", Rule: "maxItems", Message: fmt.Sprintf("at most %d roles", maxRoles)}}
+	}
+	for _, r := range own {
+		at := "/roles/" + escape(r.Name)
+		if c, ok := rules[r.Name]; ok {
+			message := "the role is defined twice"
+			if slices.ContainsFunc(BuiltIn(), func(b Role) bool { return b.Name == c.name }) {
+				message = "the built-in role " + r.Name + " cannot be redefined; choose another name"
+			}
+			faults = append(faults, toolkeep.Fault{Pointer: at, Rule: "unique", Message: message})
+			continue
+		}
+		c, fs := compileRole(r)
+		faults = append(faults, fs...)
+		rules[r.Name] = c
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return rules, nil
+}
+
+func compileRole(r Role) (*compiled, []toolkeep.Fault) {
+	var faults []toolkeep.Fault
+	at := "/roles/" + escape(r.Name)
+	if !roleName.MatchString(r.Name) {
+		faults = append(faults, toolkeep.Fault{Pointer: at, Rule: "pattern",
+			Message: "a role's name has 1 to 64 lower-case letters, digits, dots, dashes and underscores"})
+	}
+	for i, p := range r.Permissions {
+		if !permissionName.MatchString(p) {
+			faults = append(faults, toolkeep.Fault{Pointer: fmt.Sprintf("%s/permissions/%d", at, i), Rule: "pattern",
+				Message: "a permission has lower-case letters, digits, dots, colons, dashes and underscores, or is *"})
+		}
+	}
+	c := &compiled{name: r.Name, permissions: slices.Clone(r.Permissions)}
+	for _, side := range []struct {
+		name string
+		from []Rule
+		to   *[]rule
+	}{{"allow", r.Allow, &c.allow}, {"deny", r.Deny, &c.deny}} {
+		if len(side.from) > maxRules {
+			faults = append(faults, toolkeep.Fault{Pointer: at + "/" + side.name, Rule: "maxItems", Message: fmt.Sprintf("at most %d rules", maxRules)})
+			continue
+		}
+		for i, from := range side.from {
+			to, fs := compileRule(from, fmt.Sprintf("%s/%s/%d", at, side.name, i), side.name == "deny")
+			to.label = fmt.Sprintf("role %s, %s rule %d", r.Name, side.name, i+1)
+			faults = append(faults, fs...)
+			*side.to = append(*side.to, to)
+		}
+	}
+	return c, faults
+}
+
+func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
+	var faults []toolkeep.Fault
+	fault := func(field, keyword, message string) {
+		faults = append(faults, toolkeep.Fault{Pointer: at + field, Rule: keyword, Message: message})
+	}
+	out := rule{tools: slices.Clone(r.Tools), tags: slices.Clone(r.Tags), categories: slices.Clone(r.Categories),
+		effects: slices.Clone(r.SideEffects), lowRisk: 0, highRisk: riskHigh, actions: see | invoke}
+	if len(r.Tools)+len(r.Tags)+len(r.Categories)+len(r.SideEffects) == 0 && r.MaxRisk == "" && r.MinRisk == "" {
+		fault("", "minProperties", `the rule selects nothing; write tools: ["*"] to mean every tool`)
+	}
+	for i, p := range r.Tools {
+		if _, err := path.Match(p, ""); err != nil || p == "" {
+			fault(fmt.Sprintf("/tools/%d", i), "pattern", fmt.Sprintf("%q is no pattern; use * ? and [a-z] as in weather.*", p))
+		}
+	}
+	for i, e := range r.SideEffects {
+		if !slices.Contains([]string{"none", "reads", "writes"}, e) {
+			fault(fmt.Sprintf("/side_effects/%d", i), "enum", "must be none, reads or writes")
+		}
+	}
+	risk := func(field, value string, wrongSide bool, advice string, to *int) {
+		if value == "" {
+			return
+		}
+		n, ok := riskOf(value)
+		switch {
+		case wrongSide:
+			fault(field, "side", advice)
+		case !ok:
+			fault(field, "enum", "must be low, medium or high")
+		}
+		*to = n
+	}
+	risk("/max_risk", r.MaxRisk, deny, "max_risk is for allow rules; a deny rule has min_risk", &out.highRisk)
+	risk("/min_risk", r.MinRisk, !deny, "min_risk is for deny rules; an allow rule has max_risk", &out.lowRisk)
+	if len(r.Actions) > 0 {
+		out.actions = 0
+	}
+	for i, a := range r.Actions {
+		switch a {
+		case See:
+			out.actions |= see
+		case Invoke:
+			out.actions |= invoke
+		default:
+			fault(fmt.Sprintf("/actions/%d", i), "enum", "must be see or invoke")
+		}
+	}
+	if deny && out.actions&see != 0 {
+		out.actions |= invoke // what must not be seen must not be called
+	}
+	return out, faults
+}
+
+const riskHigh = 2
+
+// riskOf orders risks. "" is the manifest schema's default, low; what is not
+// known is high.
+func riskOf(s string) (int, bool) {
+	switch s {
+	case "", "low":
+		return 0, true
+	case "medium":
+		return 1, true
+	case "high":
+		return riskHigh, true
+	}
+	return riskHigh, false
+}
+
+// effectsOf is the tool's side effects; what is not known writes.
+func effectsOf(m *toolkeep.Manifest) string {
+	if m.SideEffects == "none" || m.SideEffects == "reads" {
+		return m.SideEffects
+	}
+	return "writes"
+}
+
+// fits tells whether the rule selects the tool for the action.
+func (r *rule) fits(t *toolkeep.Tool, do action) bool {
+	if r.actions&do == 0 {
+		return false
+	}
+	m := t.Manifest
+	if risk, _ := riskOf(m.Risk); risk < r.lowRisk || risk > r.highRisk {
+		return false
+	}
+	return (len(r.tools) == 0 || matchesAny(r.tools, t.ID)) &&
+		(len(r.effects) == 0 || slices.Contains(r.effects, effectsOf(m))) &&
+		(len(r.categories) == 0 || slices.Contains(r.categories, m.Category)) &&
+		(len(r.tags) == 0 || slices.ContainsFunc(m.Tags, func(tag string) bool { return slices.Contains(r.tags, tag) }))
+}
+
+// matchesAny tells whether the id matches one of the patterns. A broken pattern
+// matches nothing.
+func matchesAny(patterns []string, id string) bool {
+	for _, p := range patterns {
+		if p == "*" || p == id {
+			return true
+		}
+		if ok, err := path.Match(p, id); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// permissions joins the permissions of roles, sorted and without repetition.
+func (rs ruleset) permissions(roles []string) []string {
+	var out []string
+	for _, name := range roles {
+		if c := rs[name]; c != nil {
+			out = append(out, c.permissions...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// evaluate asks every rule of the roles, deny rules first.
+func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, string) {
+	for _, name := range roles {
+		if c := rs[name]; c != nil {
+			for i := range c.deny {
+				if c.deny[i].fits(t, do) {
+					return false, fmt.Sprintf("%s: denies %s %s", c.deny[i].label, do, t.ID)
+				}
+			}
+		}
+	}
+	var unknown []string
+	for _, name := range roles {
+		c := rs[name]
+		if c == nil {
+			unknown = append(unknown, name)
+			continue
+		}
+		for i := range c.allow {
+			if c.allow[i].fits(t, do) {
+				return true, fmt.Sprintf("%s: allows %s %s", c.allow[i].label, do, t.ID)
+			}
+		}
+	}
+	risk := t.Manifest.Risk
+	if risk == "" {
+		risk = "low"
+	}
+	reason := fmt.Sprintf("no role of [%s] allows %s %s (side effects %s, risk %s, category %s, tags [%s]); it needs a role with an allow rule for it",
+		strings.Join(roles, ", "), do, t.ID, effectsOf(t.Manifest), risk, t.Manifest.Category, strings.Join(t.Manifest.Tags, ", "))
+	if len(unknown) > 0 {
+		reason += fmt.Sprintf("; not defined here: [%s]", strings.Join(unknown, ", "))
+	}
+	return false, reason
+}
+
+// escape writes a name as a part of a JSON Pointer.
+func escape(s string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
+}

@@ -1,0 +1,256 @@
+package access
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// maxYAML is the largest document of roles in bytes.
+const maxYAML = 1 << 20
+
+// ParseRoles reads own roles from YAML, a mapping with the one key roles:
+//
+//	roles:
+//	  weather-reader:
+//	    description: reads the weather
+//	    permissions: [act-as]
+//	    allow:
+//	      - tools: ["weather.*"]   # path.Match patterns on the tool id
+//	        tags: [public]         # any of
+//	        categories: [weather]  # any of
+//	        side_effects: [none, reads]
+//	        max_risk: low
+//	        actions: [see, invoke] # both if left out
+//	    deny:
+//	      - tools: ["weather.delete*"]
+//	      - min_risk: high
+//
+// A condition that is left out does not select; an empty list and a rule without
+// any condition are refused. The error is E3008 with every fault, each with its
+// line; an unknown key names the nearest known one. Aliases are refused.
+func ParseRoles(data []byte) ([]Role, error) {
+	r := &reader{lines: make(map[string]int)}
+	roles := r.document(data)
+	_, faults := compile(roles)
+	for _, f := range faults {
+		if !r.reported(f.Pointer) {
+			r.faults = append(r.faults, toolkeep.Fault{Pointer: f.Pointer, Rule: f.Rule, Message: r.atLine(f.Pointer) + f.Message})
+		}
+	}
+	if len(r.faults) > 0 {
+		return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the roles cannot be used: "+r.faults[0].Message, r.faults)
+	}
+	return roles, nil
+}
+
+// reader walks a YAML tree and keeps faults and the line of every pointer.
+type reader struct {
+	faults []toolkeep.Fault
+	lines  map[string]int
+}
+
+func (r *reader) fault(line int, pointer, rule, format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if line > 0 {
+		message = fmt.Sprintf("line %d: %s", line, message)
+	}
+	r.faults = append(r.faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
+}
+
+// reported tells whether a fault stands at, above or below the pointer already,
+// of which another would be the echo.
+func (r *reader) reported(pointer string) bool {
+	return slices.ContainsFunc(r.faults, func(f toolkeep.Fault) bool {
+		return strings.HasPrefix(f.Pointer+"/", pointer+"/") || strings.HasPrefix(pointer+"/", f.Pointer+"/")
+	})
+}
+
+// atLine is "line N: " of the pointer or of the nearest place above it.
+func (r *reader) atLine(pointer string) string {
+	for p := pointer; ; p = p[:strings.LastIndexByte(p, '/')] {
+		if n := r.lines[p]; n > 0 {
+			return fmt.Sprintf("line %d: ", n)
+		}
+		if !strings.Contains(p, "/") {
+			return ""
+		}
+	}
+}
+
+func (r *reader) document(data []byte) (roles []Role) {
+	if len(data) > maxYAML {
+		r.fault(0, "", "maxLength", "the document is over %d bytes", maxYAML)
+		return nil
+	}
+	dec := yaml.NewDecoder(strings.NewReader(string(data)))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); err != nil {
+		r.fault(0, "", "yaml", "not readable as YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		r.fault(0, "", "yaml", "there is more than one document; only one is read")
+		return nil
+	}
+	r.mapping(doc.Content[0], "", []string{"roles"}, func(_ string, n *yaml.Node, at string) {
+		r.mapping(n, at, nil, func(name string, n *yaml.Node, at string) {
+			roles = append(roles, r.role(name, n, at))
+		})
+	})
+	return roles
+}
+
+// mapping calls do for every key. With known keys, any other is a fault; nil
+// knows all.
+func (r *reader) mapping(n *yaml.Node, at string, known []string, do func(key string, n *yaml.Node, at string)) {
+	r.lines[at] = n.Line
+	if n.Kind != yaml.MappingNode {
+		r.fault(n.Line, at, "type", "must be a mapping%s", oneOf(known))
+		return
+	}
+	seen := make(map[string]bool, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		below := at + "/" + escape(k.Value)
+		switch {
+		case k.Kind != yaml.ScalarNode || k.Tag == "!!merge":
+			r.fault(k.Line, at, "type", "a key must be a plain word")
+		case seen[k.Value]:
+			r.fault(k.Line, below, "unique", "the key %s is there twice", k.Value)
+		case known != nil && !slices.Contains(known, k.Value):
+			r.fault(k.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", k.Value, nearest(k.Value, known))
+		default:
+			r.lines[below] = k.Line
+			do(k.Value, v, below)
+		}
+		seen[k.Value] = true
+	}
+}
+
+func oneOf(known []string) string {
+	if known == nil {
+		return ""
+	}
+	return " with " + strings.Join(known, ", ")
+}
+
+func (r *reader) role(name string, n *yaml.Node, at string) Role {
+	role := Role{Name: name}
+	r.mapping(n, at, []string{"description", "permissions", "allow", "deny"}, func(key string, n *yaml.Node, at string) {
+		switch key {
+		case "description":
+			role.Description = r.text(n, at)
+		case "permissions":
+			role.Permissions = r.texts(n, at)
+		case "allow":
+			role.Allow = r.rules(n, at)
+		case "deny":
+			role.Deny = r.rules(n, at)
+		}
+	})
+	return role
+}
+
+func (r *reader) rules(n *yaml.Node, at string) (rules []Rule) {
+	r.sequence(n, at, func(n *yaml.Node, at string) {
+		var rule Rule
+		known := []string{"tools", "tags", "categories", "side_effects", "max_risk", "min_risk", "actions"}
+		r.mapping(n, at, known, func(key string, n *yaml.Node, at string) {
+			switch key {
+			case "tools":
+				rule.Tools = r.texts(n, at)
+			case "tags":
+				rule.Tags = r.texts(n, at)
+			case "categories":
+				rule.Categories = r.texts(n, at)
+			case "side_effects":
+				rule.SideEffects = r.texts(n, at)
+			case "max_risk":
+				rule.MaxRisk = r.text(n, at)
+			case "min_risk":
+				rule.MinRisk = r.text(n, at)
+			case "actions":
+				rule.Actions = r.texts(n, at)
+			}
+		})
+		rules = append(rules, rule)
+	})
+	return rules
+}
+
+// sequence calls do for every item. An empty list would read as "none" and mean
+// "all" or the other way round, so it is refused.
+func (r *reader) sequence(n *yaml.Node, at string, do func(n *yaml.Node, at string)) {
+	r.lines[at] = n.Line
+	switch {
+	case n.Kind != yaml.SequenceNode:
+		r.fault(n.Line, at, "type", "must be a list")
+	case len(n.Content) == 0:
+		r.fault(n.Line, at, "minItems", "the list is empty; leave the key out")
+	case len(n.Content) > maxItems:
+		r.fault(n.Line, at, "maxItems", "at most %d items", maxItems)
+	default:
+		for i, item := range n.Content {
+			below := fmt.Sprintf("%s/%d", at, i)
+			r.lines[below] = item.Line
+			do(item, below)
+		}
+	}
+}
+
+func (r *reader) texts(n *yaml.Node, at string) (out []string) {
+	r.sequence(n, at, func(n *yaml.Node, at string) { out = append(out, r.text(n, at)) })
+	return out
+}
+
+// text reads a string. A value that YAML takes for something else, such as no or
+// 1.0, is taken as it was written only where quoted.
+func (r *reader) text(n *yaml.Node, at string) string {
+	r.lines[at] = n.Line
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value == "" {
+		r.fault(n.Line, at, "type", "must be a text; put it in quotes")
+		return ""
+	}
+	return n.Value
+}
+
+// nearest is the known word with the fewest edits to what was sent.
+func nearest(sent string, known []string) string {
+	best, fewest := "", 1<<30
+	for _, k := range known {
+		if d := edits(sent, k); d < fewest {
+			best, fewest = k, d
+		}
+	}
+	return best
+}
+
+// edits counts the insertions, deletions and replacements between two words.
+// Longer words than 64 bytes are compared by their beginning.
+func edits(a, b string) int {
+	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0]++
+		for j := range len(b) {
+			change := corner
+			if a[i] != b[j] {
+				change++
+			}
+			corner = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

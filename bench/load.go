@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// measured is what one loop saw.
+type measured struct {
+	calls     int64
+	took      time.Duration
+	cpu       time.Duration
+	latencies []time.Duration // sorted
+}
+
+// cpuPerCall is the server's CPU time per call in microseconds.
+func (m measured) cpuPerCall() float64 { return float64(m.cpu.Microseconds()) / float64(m.calls) }
+
+func (m measured) quantile(q float64) time.Duration {
+	return m.latencies[min(len(m.latencies)-1, int(q*float64(len(m.latencies))))]
+}
+
+// echoBody is a call of std.echo of about 600 bytes; n makes it differ.
+func echoBody(n int) []byte {
+	raw, err := json.Marshal(map[string]any{
+		"tool_id":       "std.echo",
+		"agent_context": map[string]any{"session_id": ""},
+		"parameters": map[string]any{"message": strings.Repeat("The quick brown fox jumps. ", 15),
+			"data": map[string]any{"n": n, "ok": true, "list": []int{1, 2, 3, 4, 5}, "name": "bench"}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return raw
+}
+
+// maker gives the bytes of the i-th request.
+type maker func(i int64) []byte
+
+// request makes whole HTTP requests; with a key each gets one of its own.
+func request(p *process, body []byte, key string) maker {
+	head := fmt.Sprintf("POST /api/v1/tools/invoke HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n", p.addr, p.key, len(body))
+	fixed := append([]byte(head+"\r\n"), body...)
+	run := strconv.FormatInt(time.Now().UnixNano(), 36)
+	return func(i int64) []byte {
+		if key == "" {
+			return fixed
+		}
+		return append([]byte(head+"Idempotency-Key: "+key+"-"+run+"-"+strconv.FormatInt(i, 10)+"\r\n\r\n"), body...)
+	}
+}
+
+// conn is one keep-alive connection with as little client work as can be.
+type conn struct {
+	c net.Conn
+	r *bufio.Reader
+}
+
+func dial(addr string) (*conn, error) {
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{c: c, r: bufio.NewReaderSize(c, 16<<10)}, nil
+}
+
+// do sends one request and reads its answer; anything but 200 is an error.
+func (c *conn) do(req []byte) error {
+	if _, err := c.c.Write(req); err != nil {
+		return err
+	}
+	status, err := c.r.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	ok := bytes.Contains(status, []byte(" 200 "))
+	text := strings.TrimSpace(string(status))
+	length := -1
+	for {
+		line, err := c.r.ReadSlice('\n')
+		if err != nil {
+			return err
+		}
+		if len(line) <= 2 {
+			break
+		}
+		if v, is := bytes.CutPrefix(line, []byte("Content-Length: ")); is {
+			length, _ = strconv.Atoi(string(bytes.TrimSpace(v)))
+		}
+	}
+	if length < 0 {
+		return fmt.Errorf("%s without a length", text)
+	}
+	if !ok {
+		body, _ := io.ReadAll(io.LimitReader(c.r, int64(length)))
+		return fmt.Errorf("%s: %s", text, body)
+	}
+	_, err = c.r.Discard(length)
+	return err
+}
+
+// closedLoop runs clients that each send the next request after the answer.
+func closedLoop(p *process, next maker, clients int, d time.Duration) (measured, error) {
+	if _, err := loop(p, next, clients, d/5); err != nil { // warm up
+		return measured{}, err
+	}
+	return loop(p, next, clients, d)
+}
+
+var requests atomic.Int64
+
+func loop(p *process, next maker, clients int, d time.Duration) (measured, error) {
+	var calls atomic.Int64
+	errs := make(chan error, clients)
+	before, began := p.cpu(), time.Now()
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			c, err := dial(p.addr)
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer c.c.Close()
+			for time.Since(began) < d {
+				if err := c.do(next(requests.Add(1))); err != nil {
+					errs <- err
+					return
+				}
+				calls.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	m := measured{calls: calls.Load(), took: time.Since(began), cpu: p.cpu() - before}
+	select {
+	case err := <-errs:
+		return m, err
+	default:
+		return m, nil
+	}
+}
+
+// pacedLoop sends at a fixed rate and measures from the time a request was due,
+// so that a slow answer is not left out of the count.
+func pacedLoop(p *process, next maker, rate int, d time.Duration) (measured, error) {
+	const workers = 64
+	due := make(chan time.Time, rate)
+	errs := make(chan error, workers)
+	all := make([][]time.Duration, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			c, err := dial(p.addr)
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer c.c.Close()
+			for t := range due {
+				if err := c.do(next(requests.Add(1))); err != nil {
+					errs <- err
+					return
+				}
+				all[w] = append(all[w], time.Since(t))
+			}
+		})
+	}
+	began := time.Now()
+	gap := time.Second / time.Duration(rate)
+	for t := began; t.Sub(began) < d; t = t.Add(gap) {
+		if wait := time.Until(t); wait > 0 {
+			time.Sleep(wait)
+		}
+		due <- t
+	}
+	close(due)
+	wg.Wait()
+	m := measured{took: time.Since(began), latencies: slices.Concat(all...)}
+	m.calls = int64(len(m.latencies))
+	slices.Sort(m.latencies)
+	select {
+	case err := <-errs:
+		return m, err
+	default:
+	}
+	if m.calls == 0 {
+		return m, fmt.Errorf("no call was answered")
+	}
+	return m, nil
+}
+
+// registerTools publishes n tools of a plausible size.
+func registerTools(p *process, n int) error {
+	const batch = 500
+	for from := 0; from < n; from += batch {
+		var tools []any
+		for i := from; i < min(from+batch, n); i++ {
+			tools = append(tools, map[string]any{"manifest": manifest(i)})
+		}
+		if err := p.post("/api/v1/tools/batch-register", map[string]any{"tools": tools}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func manifest(i int) map[string]any {
+	return map[string]any{
+		"schema_version": 1, "tool_id": fmt.Sprintf("bench%d.tool_%d", i%50, i), "version": "1.0.0",
+		"description": fmt.Sprintf("Tool %d looks up record %d of the register of examples and gives its fields back as they are stored.", i, i),
+		"category":    "utility", "tags": []string{"bench", fmt.Sprintf("group-%d", i%20)}, "side_effects": "reads",
+		"parameters_schema": map[string]any{"type": "object", "additionalProperties": true, "properties": map[string]any{
+			"message": map[string]any{"type": "string", "description": "text that is given back"},
+			"data":    map[string]any{"type": "object", "description": "any object, given back as it is"},
+		}},
+		"cache":     map[string]any{"policy": "ttl", "ttl_s": 3600},
+		"execution": map[string]any{"kind": "builtin", "binding": map[string]any{"name": "echo"}},
+	}
+}
+
+// fillCache makes n calls whose results of about 1 KB are cached.
+func fillCache(p *process, n int) error {
+	var at atomic.Int64
+	errs := make(chan error, 32)
+	var wg sync.WaitGroup
+	for range 32 {
+		wg.Go(func() {
+			c, err := dial(p.addr)
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer c.c.Close()
+			for i := at.Add(1); i <= int64(n); i = at.Add(1) {
+				body, _ := json.Marshal(map[string]any{"tool_id": "bench0.tool_0", "parameters": map[string]any{
+					"message": strconv.FormatInt(i, 10) + strings.Repeat("x", 980)}})
+				if err := c.do(request(p, body, "")(i)); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}

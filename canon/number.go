@@ -1,0 +1,96 @@
+package canon
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// IsNumber tells whether s is a number by JSON's grammar: no sign but minus, no
+// leading zeros, no space, no hexadecimal, no Infinity or NaN.
+func IsNumber(s string) bool {
+	i := 0
+	if i < len(s) && s[i] == '-' {
+		i++
+	}
+	start := i
+	i = digits(s, i)
+	if i == start || s[start] == '0' && i > start+1 {
+		return false
+	}
+	if i < len(s) && s[i] == '.' {
+		from := i + 1
+		if i = digits(s, from); i == from {
+			return false
+		}
+	}
+	if i < len(s) && s[i]|0x20 == 'e' {
+		i++
+		if i < len(s) && (s[i] == '+' || s[i] == '-') {
+			i++
+		}
+		from := i
+		if i = digits(s, from); i == from {
+			return false
+		}
+	}
+	return i == len(s)
+}
+
+// IsInteger tells whether s is a JSON number written without fraction and exponent.
+func IsInteger(s string) bool {
+	return IsNumber(s) && !strings.ContainsAny(s, ".eE")
+}
+
+// Bounded tells whether the number's text has at most 1100 characters and an
+// exponent within ±9999. Arbitrary-precision arithmetic over other numbers can
+// take minutes; Parse refuses them.
+func Bounded(n json.Number) bool {
+	if len(n) <= 5 {
+		return true
+	}
+	if len(n) > maxNumberText {
+		return false
+	}
+	e := strings.IndexAny(string(n), "eE")
+	if e < 0 {
+		return true
+	}
+	exp, err := strconv.Atoi(string(n[e+1:]))
+	return err == nil && -maxExponent <= exp && exp <= maxExponent
+}
+
+func digits(s string, i int) int {
+	for i < len(s) && '0' <= s[i] && s[i] <= '9' {
+		i++
+	}
+	return i
+}
+
+// decimal is the value of a number's text: 0.digits * 10^exp, digits without
+// zeros at either end. Zero has no digits.
+type decimal struct {
+	digits string
+	exp    int
+	neg    bool
+}
+
+// toDecimal reads a number that IsNumber and Bounded accept.
+func toDecimal(s string) decimal {
+	var d decimal
+	s, d.neg = strings.CutPrefix(s, "-")
+	if e := strings.IndexAny(s, "eE"); e >= 0 {
+		d.exp, _ = strconv.Atoi(s[e+1:])
+		s = s[:e]
+	}
+	whole, frac, _ := strings.Cut(s, ".")
+	d.exp += len(whole)
+	all := whole + frac
+	trimmed := strings.TrimLeft(all, "0")
+	d.exp -= len(all) - len(trimmed)
+	d.digits = strings.TrimRight(trimmed, "0")
+	if d.digits == "" {
+		return decimal{}
+	}
+	return d
+}

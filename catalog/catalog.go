@@ -1,0 +1,206 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Store is what the catalogue needs of a store.
+type Store interface {
+	toolkeep.Applier
+	toolkeep.Watcher
+}
+
+// Checker looks at a manifest's binding before it is published; an executor's
+// Check method is one. Pointers are from the manifest's root.
+type Checker = func(*toolkeep.Manifest) []toolkeep.Fault
+
+// Config of a Catalog. Store is required for Start, Publish and SetState.
+type Config struct {
+	Store Store
+	// Load gives all versions and the place in the feed that they show; nil
+	// reads the feed from its beginning.
+	Load func(ctx context.Context) ([]toolkeep.Version, int64, error)
+	// Checkers by execution.kind. A manifest of a kind without one is refused.
+	Checkers    map[string]Checker
+	Clock       func() time.Time // default time.Now
+	Log         *slog.Logger     // default slog.Default()
+	MaxActive   int              // active versions of one tool; default 5
+	RemoveAfter time.Duration    // from deprecation to the earliest removal; default 90 days
+}
+
+// Catalog is the catalogue of tools. All methods are safe for concurrent use.
+type Catalog struct {
+	store       Store
+	load        func(ctx context.Context) ([]toolkeep.Version, int64, error)
+	checkers    map[string]Checker
+	now         func() time.Time
+	log         *slog.Logger
+	maxActive   int
+	removeAfter time.Duration
+
+	current atomic.Pointer[Snapshot]
+	ranges  ranges
+
+	publishing sync.Mutex // one Publish or SetState at a time
+	follower   follower
+
+	notify    sync.Mutex
+	started   bool
+	listeners []func(*Snapshot)
+
+	lifetime sync.Mutex
+	cancel   context.CancelFunc // nil while not running
+	done     sync.WaitGroup
+}
+
+// New makes an empty catalogue; Start fills it.
+func New(cfg Config) *Catalog {
+	c := &Catalog{
+		store: cfg.Store, load: cfg.Load, checkers: cfg.Checkers,
+		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter,
+	}
+	if c.now == nil {
+		c.now = time.Now
+	}
+	if c.log == nil {
+		c.log = slog.Default()
+	}
+	if c.maxActive <= 0 {
+		c.maxActive = 5
+	}
+	if c.removeAfter <= 0 {
+		c.removeAfter = 90 * 24 * time.Hour
+	}
+	c.current.Store(emptySnapshot())
+	return c
+}
+
+// today is the time that is written into lifecycles: UTC, wall clock alone, so
+// that it equals itself after a store has kept it.
+func (c *Catalog) today() time.Time { return c.now().UTC().Truncate(time.Microsecond) }
+
+// Snapshot is the catalogue as it is now.
+func (c *Catalog) Snapshot() *Snapshot { return c.current.Load() }
+
+// OnChange has fn called with each new snapshot, in order, and at once with the
+// present one if the catalogue runs. Snapshots of a burst are joined, so fn does
+// not see every change on its own. fn runs on the catalogue's goroutine: while
+// it does, no newer snapshot appears. It must not call OnChange, Publish,
+// SetState or Stop.
+func (c *Catalog) OnChange(fn func(*Snapshot)) {
+	c.notify.Lock()
+	defer c.notify.Unlock()
+	c.listeners = append(c.listeners, fn)
+	if c.started {
+		fn(c.current.Load())
+	}
+}
+
+// Start loads the versions, calls the listeners with the first snapshot and
+// follows the feed until Stop. A second Start of a running catalogue does
+// nothing; after a Stop it starts anew. ctx bounds the loading alone.
+//
+// Errors: E3003 where the store cannot be read.
+func (c *Catalog) Start(ctx context.Context) error {
+	c.lifetime.Lock()
+	defer c.lifetime.Unlock()
+	if c.cancel != nil {
+		return nil
+	}
+	if c.store == nil {
+		return toolkeep.NewError(toolkeep.InternalError, "the catalogue has no store").Because(errors.New("catalog: Config.Store is nil"))
+	}
+	first, err := c.first(ctx)
+	if err != nil {
+		return err
+	}
+	c.show(first)
+	c.follower.reset(first.seq)
+	run, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.done.Go(func() { c.read(run, first.seq) })
+	c.done.Go(func() { c.build(run) })
+	if c.load != nil {
+		return nil
+	}
+	// Without Load the whole past comes through the feed: wait until it is here.
+	head, err := c.store.Head(ctx)
+	if err == nil {
+		err = c.await(ctx, head)
+	}
+	if err != nil {
+		c.stopLocked()
+		return unreadable(err)
+	}
+	return nil
+}
+
+// first is the snapshot of what Load gives.
+func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
+	s := emptySnapshot()
+	if c.load == nil {
+		return s, nil
+	}
+	versions, seq, err := c.load(ctx)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	changes := make([]toolkeep.Committed, 0, len(versions))
+	for _, v := range versions {
+		changes = append(changes, toolkeep.Committed{Seq: 1, Change: toolkeep.PublishVersion{Version: v}})
+	}
+	s = s.next(changes, c.unreadable)
+	s.seq = seq
+	return s, nil
+}
+
+// Stop ends following the feed and waits for it. The last snapshot stays
+// readable. Stopping twice is fine.
+func (c *Catalog) Stop() {
+	c.lifetime.Lock()
+	defer c.lifetime.Unlock()
+	c.stopLocked()
+}
+
+func (c *Catalog) stopLocked() {
+	if c.cancel == nil {
+		return
+	}
+	c.cancel()
+	c.done.Wait()
+	c.cancel = nil
+	c.follower.close()
+}
+
+func (c *Catalog) running() bool {
+	c.lifetime.Lock()
+	defer c.lifetime.Unlock()
+	return c.cancel != nil
+}
+
+// show makes a snapshot the present one and tells the listeners.
+func (c *Catalog) show(s *Snapshot) {
+	c.notify.Lock()
+	defer c.notify.Unlock()
+	c.started = true
+	c.current.Store(s)
+	for _, fn := range c.listeners {
+		fn(s)
+	}
+}
+
+// unreadable reports a version that the store gave and that cannot be used.
+func (c *Catalog) unreadable(id, version string, err error) {
+	c.log.Error("a version in the store cannot be used and is left out of the catalogue", "tool", id, "version", version, "error", err)
+}
+
+func unreadable(err error) error {
+	return toolkeep.NewError(toolkeep.RegistryUnavailable, "the catalogue cannot be read from the store now; try again").Because(err)
+}

@@ -1,0 +1,273 @@
+package catalog
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/itchyny/gojq"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
+)
+
+const maxVersionLength = 128
+
+var (
+	schemePattern   = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]{0,31})://`)
+	fallbackPattern = regexp.MustCompile(`^(capability:.+|[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}(@.+)?)$`)
+)
+
+// checkMeaning finds what the manifest's JSON Schema cannot say. It works on the
+// bare tree and passes over whatever has the wrong type, which the schema has
+// reported already, so that all faults are found in one go.
+func checkMeaning(root map[string]any) []toolkeep.Fault {
+	if root == nil {
+		return nil
+	}
+	c := &check{}
+	c.version(root)
+	parameters := c.schemaAt(root, "parameters_schema")
+	c.describesObject(root["parameters_schema"])
+	c.schemaAt(root, "result_schema")
+	c.pointers("/redact", root["redact"])
+	if result, ok := root["result"].(map[string]any); ok {
+		c.pointers("/result/sensitive_fields", result["sensitive_fields"])
+		c.transform(text(result, "transform"))
+	}
+	c.secrets(root)
+	c.cache(root)
+	c.references(root)
+	c.examples(root["examples"], parameters)
+	return c.faults
+}
+
+type check struct{ faults []toolkeep.Fault }
+
+func (c *check) fault(pointer, rule, format string, args ...any) {
+	c.faults = append(c.faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *check) version(root map[string]any) {
+	v, ok := root["version"].(string)
+	if !ok {
+		return
+	}
+	if len(v) > maxVersionLength {
+		c.fault("/version", "semver", "the version has %d characters; at most %d are allowed", len(v), maxVersionLength)
+		return
+	}
+	if _, err := semver.StrictNewVersion(v); err != nil {
+		c.fault("/version", "semver", "%q is not a full SemVer 2.0.0 version such as 1.2.3 or 2.0.0-beta.1", v)
+	}
+}
+
+// schemaAt compiles the schema under key; nil where there is none or it is bad.
+func (c *check) schemaAt(root map[string]any, key string) *schema.Schema {
+	v, ok := root[key]
+	if !ok || !isSchema(v) {
+		return nil
+	}
+	s, err := schema.Compile(canon.Append(nil, v))
+	if err != nil {
+		e := toolkeep.AsError(err)
+		faults, _ := e.Details["errors"].([]toolkeep.Fault)
+		for _, f := range faults {
+			c.fault("/"+key+f.Pointer, f.Rule, "the schema cannot be used: %s", f.Message)
+		}
+		if len(faults) == 0 {
+			c.fault("/"+key, "schema", "the schema cannot be used: %s", e.Message)
+		}
+		return nil
+	}
+	return s
+}
+
+func isSchema(v any) bool {
+	switch v.(type) {
+	case map[string]any, bool:
+		return true
+	}
+	return false
+}
+
+// describesObject: arguments are always an object, so a schema that admits none
+// would make a tool that nobody can call.
+func (c *check) describesObject(v any) {
+	if v == false {
+		c.fault("/parameters_schema", "type", "the schema false admits no arguments; use {\"type\": \"object\"} or true")
+		return
+	}
+	node, ok := v.(map[string]any)
+	for hops := 0; ok && hops < 16; hops++ {
+		if !admitsObject(node["type"]) {
+			c.fault("/parameters_schema", "type", "the schema must describe an object: its type is %s; use \"type\": \"object\"", canon.Append(nil, node["type"]))
+			return
+		}
+		ref, isRef := node["$ref"].(string)
+		if !isRef || !strings.HasPrefix(ref, "#") {
+			return
+		}
+		target, _ := lookup(v, ref[1:])
+		node, ok = target.(map[string]any)
+	}
+}
+
+func admitsObject(t any) bool {
+	switch t := t.(type) {
+	case string:
+		return t == "object"
+	case []any:
+		for _, e := range t {
+			if e == "object" {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}
+
+func (c *check) pointers(at string, v any) {
+	list, _ := v.([]any)
+	for i, e := range list {
+		if s, ok := e.(string); ok && !isPointer(s) {
+			c.fault(at+"/"+strconv.Itoa(i), "json-pointer", "%q is not a JSON Pointer: it is empty or begins with /, and ~ stands only in ~0 and ~1", clip(s))
+		}
+	}
+}
+
+// isPointer tells whether s is an RFC 6901 JSON Pointer.
+func isPointer(s string) bool {
+	if s == "" {
+		return true
+	}
+	if s[0] != '/' {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] == '~' && (i+1 == len(s) || s[i+1] != '0' && s[i+1] != '1') {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *check) transform(program string) {
+	if program == "" {
+		return
+	}
+	query, err := gojq.Parse(program)
+	if err == nil {
+		_, err = gojq.Compile(query)
+	}
+	if err != nil {
+		c.fault("/result/transform", "jq", "the jq program cannot be used: %s", clip(err.Error()))
+	}
+}
+
+func (c *check) secrets(root map[string]any) {
+	list, _ := root["auth"].([]any)
+	c.authList("/auth", list, 0)
+	permissions, _ := root["permissions"].(map[string]any)
+	credentials, _ := permissions["credentials"].([]any)
+	for i, e := range credentials {
+		// A credential is named, or referred to; only a reference has a scheme.
+		if s, ok := e.(string); ok && strings.Contains(s, "://") {
+			c.reference("/permissions/credentials/"+strconv.Itoa(i), s)
+		}
+	}
+}
+
+// authList also follows settings.also, which holds further auth specifications
+// that apply together with the first.
+func (c *check) authList(at string, list []any, depth int) {
+	if depth > 4 {
+		c.fault(at, "depth", "auth settings nest more than 4 levels")
+		return
+	}
+	for i, e := range list {
+		spec, _ := e.(map[string]any)
+		here := at + "/" + strconv.Itoa(i)
+		if s, ok := spec["secret"].(string); ok {
+			c.reference(here+"/secret", s)
+		}
+		settings, _ := spec["settings"].(map[string]any)
+		if also, ok := settings["also"].([]any); ok {
+			c.authList(here+"/settings/also", also, depth+1)
+		}
+	}
+}
+
+// reference never repeats what was written: it may be the secret itself.
+func (c *check) reference(at, s string) {
+	found := schemePattern.FindStringSubmatch(s)
+	if found == nil {
+		c.fault(at, "secret-reference", "this is not a secret reference; write secret://, vault://, env:// or file:// and a name, never the secret itself")
+		return
+	}
+	switch found[1] {
+	case "secret", "vault", "env", "file":
+		if len(s) == len(found[0]) {
+			c.fault(at, "secret-reference", "the reference names nothing after %s", found[0])
+		}
+	default:
+		c.fault(at, "secret-reference", "the scheme %q is unknown; secret, vault, env and file are known", found[1])
+	}
+}
+
+func (c *check) cache(root map[string]any) {
+	cache, _ := root["cache"].(map[string]any)
+	if text(cache, "policy") != "forever" {
+		return
+	}
+	switch root["side_effects"] {
+	case nil, "writes":
+		c.fault("/cache/policy", "cache", "a tool that writes cannot be cached forever; declare side_effects none or reads (absent means writes) or choose another policy")
+	}
+}
+
+func (c *check) references(root map[string]any) {
+	if r := text(root, "compatibility_range"); r != "" {
+		if _, err := semver.NewConstraint(r); err != nil {
+			c.fault("/compatibility_range", "range", "%q is not a version range such as ^1.2 or >=1 <3", clip(r))
+		}
+	}
+	f := text(root, "fallback")
+	if f == "" {
+		return
+	}
+	if !fallbackPattern.MatchString(f) {
+		c.fault("/fallback", "reference", "%q is neither namespace.name, optionally with @range, nor capability:NAME", clip(f))
+	} else if id, _, _ := strings.Cut(f, "@"); id == text(root, "tool_id") {
+		c.fault("/fallback", "reference", "a tool cannot be its own fallback")
+	}
+}
+
+// examples must work as calls do: after coercion and defaults.
+func (c *check) examples(v any, parameters *schema.Schema) {
+	list, _ := v.([]any)
+	if parameters == nil {
+		return
+	}
+	for i, e := range list {
+		example, _ := e.(map[string]any)
+		input, ok := example["input"]
+		if !ok {
+			continue
+		}
+		at := "/examples/" + strconv.Itoa(i) + "/input"
+		args, ok := input.(map[string]any)
+		if !ok {
+			c.fault(at, "example", "the input of example %q is not an object", clip(text(example, "scenario")))
+			continue
+		}
+		_, faults := parameters.Prepare(args)
+		for _, f := range faults {
+			c.fault(at+f.Pointer, f.Rule, "the input of example %q does not fit parameters_schema: %s", clip(text(example, "scenario")), f.Message)
+		}
+	}
+}

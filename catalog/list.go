@@ -1,0 +1,154 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Bounds of a page of List.
+const (
+	DefaultPage = 50
+	MaxPage     = 1000
+)
+
+// Filter selects tools. Empty fields do not filter.
+type Filter struct {
+	Category          string
+	Tag               string
+	Capability        string
+	Namespace         string // the part of the id before the dot
+	IncludeDeprecated bool   // also tools and versions that are deprecated
+	Offset            int
+	Limit             int // default 50, at most 1,000
+}
+
+// Summary is one tool in a list, described by its latest version.
+type Summary struct {
+	ToolID           string                `json:"tool_id"`
+	ToolName         string                `json:"tool_name,omitempty"`
+	Description      string                `json:"description"`
+	ShortDescription string                `json:"short_description,omitempty"`
+	Category         string                `json:"category"`
+	Versions         []string              `json:"versions"` // highest first; active ones, and deprecated ones if asked for
+	LatestVersion    string                `json:"latest_version"`
+	Tags             []string              `json:"tags,omitempty"`
+	RequiresApproval bool                  `json:"requires_approval"`
+	State            toolkeep.VersionState `json:"state"` // of the latest version
+	SideEffects      string                `json:"side_effects"`
+	Risk             string                `json:"risk"`
+}
+
+// List gives a page of the tools of the principal's tenant and of all tenants
+// that have a version which visible lets through, ordered by id, and how many
+// there are in all. Sunset, blocked and removed versions are never listed.
+func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.Tool) bool) ([]Summary, int) {
+	if f.Limit <= 0 {
+		f.Limit = DefaultPage
+	}
+	f.Limit = min(f.Limit, MaxPage)
+	f.Offset = max(f.Offset, 0)
+
+	s := c.current.Load()
+	tenant := tenantOf(p)
+	page := []Summary{}
+	total := 0
+	for i, k := range s.order {
+		if k.tenant != "" && k.tenant != tenant {
+			continue
+		}
+		// Keys of one id stand together, the shared one first, which hides the other.
+		if k.tenant != "" && s.entry(toolKey{id: k.id}) != nil && i > 0 {
+			continue
+		}
+		if f.Namespace != "" && !inNamespace(k.id, f.Namespace) {
+			continue
+		}
+		e := s.entry(*k)
+		latest := e.listed(f, visible)
+		if latest == nil || !f.matches(latest.Tool.Manifest) {
+			continue
+		}
+		if total >= f.Offset && len(page) < f.Limit {
+			page = append(page, e.summary(latest, f, visible))
+		}
+		total++
+	}
+	return page, total
+}
+
+// listed is the version that stands for the tool in a list.
+func (e *entry) listed(f Filter, visible func(*toolkeep.Tool) bool) *version {
+	if v := e.latest; v != nil && (visible == nil || visible(v.Tool)) {
+		return v
+	}
+	var best *version
+	for _, v := range slices.Backward(e.versions) {
+		if !f.shows(v) || (visible != nil && !visible(v.Tool)) {
+			continue
+		}
+		if best == nil || better(v, best) {
+			best = v
+		}
+	}
+	return best
+}
+
+// better orders as Resolve does: stable before prerelease, active before deprecated.
+func better(v, than *version) bool {
+	if v.stable() != than.stable() {
+		return v.stable()
+	}
+	return v.state() == toolkeep.Active && than.state() != toolkeep.Active
+}
+
+func (f *Filter) shows(v *version) bool {
+	return v.state() == toolkeep.Active || f.IncludeDeprecated && v.state() == toolkeep.Deprecated
+}
+
+func (f *Filter) matches(m *toolkeep.Manifest) bool {
+	return (f.Category == "" || m.Category == f.Category) &&
+		(f.Tag == "" || slices.Contains(m.Tags, f.Tag)) &&
+		(f.Capability == "" || slices.Contains(m.Capabilities, f.Capability))
+}
+
+func inNamespace(id, namespace string) bool {
+	rest, ok := strings.CutPrefix(id, namespace)
+	return ok && strings.HasPrefix(rest, ".")
+}
+
+func (e *entry) summary(latest *version, f Filter, visible func(*toolkeep.Tool) bool) Summary {
+	m := latest.Tool.Manifest
+	s := Summary{
+		ToolID: latest.Tool.ID, ToolName: m.ToolName, Description: m.Description, ShortDescription: m.ShortDescription,
+		Category: m.Category, LatestVersion: latest.Tool.Version, Tags: m.Tags, RequiresApproval: m.RequiresApproval,
+		State: latest.state(), SideEffects: m.SideEffects, Risk: m.Risk,
+	}
+	for _, v := range slices.Backward(e.versions) {
+		if f.shows(v) && (visible == nil || visible(v.Tool)) {
+			s.Versions = append(s.Versions, v.Tool.Version)
+		}
+	}
+	return s
+}
+
+// Versions gives every version of a tool that visible lets through, in every
+// state, highest first.
+//
+// Errors: E3001.
+func (c *Catalog) Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {
+	e := c.current.Load().find(tenantOf(p), toolID)
+	if e == nil {
+		return nil, notFound(toolID)
+	}
+	seen := e.visible(visible)
+	if len(seen) == 0 {
+		return nil, notFound(toolID)
+	}
+	out := make([]toolkeep.Version, len(seen))
+	for i, v := range seen {
+		out[i] = v.Version
+	}
+	return out, nil
+}

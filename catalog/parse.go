@@ -1,0 +1,219 @@
+package catalog
+
+import (
+	stdjson "encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/contracts"
+	"github.com/toolkeep/toolkeep/schema"
+)
+
+// Limits of a manifest.
+const (
+	MaxManifestBytes = 1 << 20
+	MaxManifestDepth = 64
+	maxProperties    = 20_000 // in all objects of a manifest
+	maxElements      = 100_000
+	maxFaults        = 1_000
+)
+
+// manifestSchema is compiled at the first manifest; it is a constant in all but
+// the language's sense.
+var manifestSchema = sync.OnceValues(func() (*schema.Schema, error) {
+	return schema.Compile(contracts.ManifestSchema())
+})
+
+// ParseManifest reads and checks a manifest as contracts/manifest.schema.json
+// has it, at most 1 MiB and 64 levels of JSON. The Tool has the defaults filled
+// in, Raw in RFC 8785 form and Digest over Raw; its Tenant is left empty.
+//
+// An absent object (retry, cache, result) is read as one that holds its
+// defaults; an absent rate_limit stays nil, because there is no limit then.
+//
+// Errors: E3008, whose details.errors is a []toolkeep.Fault with everything
+// that is wrong, ordered by JSON Pointer.
+func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
+	if len(raw) > MaxManifestBytes {
+		return nil, invalid("", "", []toolkeep.Fault{{Rule: "size", Message: fmt.Sprintf("the manifest has %d bytes; at most %d are read", len(raw), MaxManifestBytes)}})
+	}
+	tree, err := parseTree(raw)
+	if err != nil {
+		return nil, invalid("", "", []toolkeep.Fault{parseFault(err)}).Because(err)
+	}
+	s, err := manifestSchema()
+	if err != nil {
+		return nil, toolkeep.AsError(err)
+	}
+	faults := s.Validate(tree)
+	root, _ := tree.(map[string]any) // nil is reported by the schema
+	faults = append(faults, checkMeaning(root)...)
+
+	canonical, err := canon.JCS(raw)
+	if err != nil {
+		faults = append(faults, parseFault(err))
+	}
+	id, version := text(root, "tool_id"), text(root, "version")
+	if len(faults) > 0 {
+		return nil, invalid(id, version, faults)
+	}
+	m, err := DecodeManifest(canonical)
+	if err != nil {
+		return nil, invalid(id, version, []toolkeep.Fault{parseFault(err)}).Because(err)
+	}
+	return &toolkeep.Tool{ID: m.ToolID, Version: m.Version, Digest: canon.Digest(canonical), Manifest: m, Raw: canonical}, nil
+}
+
+func parseTree(raw []byte) (any, error) {
+	return canon.Parse(raw, canon.Limits{Bytes: MaxManifestBytes, Depth: MaxManifestDepth, Properties: maxProperties, Elements: maxElements})
+}
+
+// DecodeManifest reads the RFC 8785 form of a manifest that was checked before
+// (Tool.Raw) and fills in the defaults, without checking again.
+func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) {
+	m := new(toolkeep.Manifest)
+	if err := json.Unmarshal(raw, m, json.WithUnmarshalers(exactNumbers)); err != nil {
+		return nil, err
+	}
+	fillDefaults(m)
+	return m, nil
+}
+
+// exactNumbers keeps numbers inside of untyped values as their text.
+var exactNumbers = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *any) error {
+	if dec.PeekKind() != '0' {
+		return errors.ErrUnsupported
+	}
+	n, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	*v = stdjson.Number(string(n))
+	return nil
+})
+
+func fillDefaults(m *toolkeep.Manifest) {
+	orElse(&m.Category, "utility")
+	orElse(&m.Complexity, "low")
+	orElse(&m.SideEffects, "writes")
+	orElse(&m.Risk, "low")
+
+	x := &m.Execution
+	orElse(&x.TimeoutMS, 30_000)
+	orElse(&x.CPUMillicores, 500)
+	orElse(&x.MemoryMB, 1024)
+
+	if m.Result == nil {
+		m.Result = new(toolkeep.ResultSpec)
+	}
+	orElse(&m.Result.Strict, new(true))
+	orElse(&m.Result.MaxOutputBytes, 2_000_000)
+
+	if m.Retry == nil {
+		m.Retry = new(toolkeep.RetrySpec)
+	}
+	orElse(&m.Retry.Policy, "exponential")
+	orElse(&m.Retry.MaxAttempts, 3)
+	orElse(&m.Retry.BaseDelayMS, new(int64(1000)))
+	orElse(&m.Retry.MaxDelayMS, new(int64(32_000)))
+	orElse(&m.Retry.Jitter, "full")
+
+	if m.Cache == nil {
+		m.Cache = new(toolkeep.CacheSpec)
+	}
+	orElse(&m.Cache.Policy, "none")
+	orElse(&m.Cache.TTLSeconds, 300)
+
+	if m.RateLimit != nil {
+		orElse(&m.RateLimit.Algorithm, "token_bucket")
+	}
+	if m.Cost != nil {
+		orElse(&m.Cost.Model, "fixed")
+	}
+	if m.Permissions != nil {
+		for i := range m.Permissions.Filesystem {
+			orElse(&m.Permissions.Filesystem[i].Mode, "ro")
+		}
+	}
+}
+
+func orElse[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// invalid is E3008 with the faults in the order of their pointers.
+func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {
+	faults = sortFaults(faults)
+	first := faults[0].Message
+	if faults[0].Pointer != "" {
+		first = faults[0].Pointer + ": " + first
+	}
+	what := "the manifest"
+	if id != "" {
+		what += " of " + clip(id)
+		if version != "" {
+			what += "@" + clip(version)
+		}
+	}
+	if len(faults) == 1 {
+		return toolkeep.FaultsError(toolkeep.InvalidManifest, what+" is not valid: "+first, faults)
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest,
+		fmt.Sprintf("%s has %d faults, the first: %s", what, len(faults), first), faults)
+}
+
+func sortFaults(faults []toolkeep.Fault) []toolkeep.Fault {
+	slices.SortStableFunc(faults, func(a, b toolkeep.Fault) int { return strings.Compare(a.Pointer, b.Pointer) })
+	faults = slices.Compact(faults)
+	if len(faults) > maxFaults {
+		rest := len(faults) - maxFaults
+		faults = append(faults[:maxFaults:maxFaults], toolkeep.Fault{Rule: "faults", Message: fmt.Sprintf("and %d faults more", rest)})
+	}
+	return faults
+}
+
+// parseFault turns what a parser said into a fault, with the place if it is known.
+func parseFault(err error) toolkeep.Fault {
+	f := toolkeep.Fault{Rule: "json"}
+	var semantic *json.SemanticError
+	var own *toolkeep.Error
+	switch {
+	case errors.As(err, &own):
+		f.Message = own.Message
+		if p, ok := own.Details["pointer"].(string); ok {
+			f.Pointer = p
+		}
+	case errors.As(err, &semantic):
+		f.Pointer = string(semantic.JSONPointer)
+		f.Rule = "type"
+		f.Message = "the value does not fit here; numbers of this field are whole and below 2^53"
+	default:
+		f.Message = "this is not readable JSON"
+	}
+	return f
+}
+
+// text is the string under key, "" where there is none.
+func text(m map[string]any, key string) string {
+	s, _ := m[key].(string)
+	return s
+}
+
+// clip keeps a message readable when a document put something long into a name.
+func clip(s string) string {
+	if len(s) <= 200 {
+		return s
+	}
+	return strings.ToValidUTF8(s[:200], "") + "…"
+}

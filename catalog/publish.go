@@ -1,0 +1,454 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// MaxBatch is how many manifests one Publish takes.
+const MaxBatch = 20_000
+
+// PublishOptions of one Publish.
+type PublishOptions struct {
+	Force  bool // publish in spite of breaking changes; needs catalog:admin and is recorded
+	DryRun bool // check everything, change nothing
+	Shared bool // the tools belong to all tenants; needs catalog:admin
+}
+
+// Published is what became of one manifest.
+type Published struct {
+	ToolID     string       `json:"tool_id"`
+	Version    string       `json:"version"`
+	Digest     string       `json:"digest"`
+	Bump       string       `json:"bump"`    // what the difference to the version below amounts to: major, minor, patch, none; new where there is none below
+	Created    bool         `json:"created"` // false: the same content was published before
+	Breaking   []Difference `json:"breaking,omitempty"`
+	Deprecated []string     `json:"deprecated,omitempty"` // versions that became one too many
+}
+
+// ManifestFaults is what is wrong with one manifest of a batch.
+type ManifestFaults struct {
+	Index   int              `json:"index"` // from 0
+	ToolID  string           `json:"tool_id,omitempty"`
+	Version string           `json:"version,omitempty"`
+	Errors  []toolkeep.Fault `json:"errors"`
+}
+
+// Breaking is what would break the callers of one tool.
+type Breaking struct {
+	Index       int          `json:"index"`
+	ToolID      string       `json:"tool_id"`
+	From        string       `json:"from"`
+	Version     string       `json:"version"`
+	Differences []Difference `json:"differences"`
+}
+
+// Publish checks all manifests and adds their versions, all or none. It returns
+// when this catalogue shows them.
+//
+// Each new version is compared with the highest stable one below it, also below
+// 1.0.0. A change that breaks callers needs a higher major number, or Force.
+// The same content again is not an error (Created is false). Versions over the
+// limit of active ones become deprecated, the lowest first, in the same change.
+//
+// Errors: E3201 without catalog:publish, or catalog:admin for Force and Shared;
+// E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
+// (details.errors, pointers preceded by the index where there are several, and
+// details.manifests by manifest) and for breaking changes (details.breaking);
+// E3007 if an id belongs to somebody else or a version exists with another
+// content; E3003 while the catalogue is not running; E3965 if the store fails.
+func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o PublishOptions) ([]Published, error) {
+	if err := mayPublish(p, o); err != nil {
+		return nil, err
+	}
+	if len(manifests) == 0 || len(manifests) > MaxBatch {
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "%d manifests were sent; send 1 to %d", len(manifests), MaxBatch)
+	}
+	tenant := p.Tenant
+	if o.Shared {
+		tenant = ""
+	}
+	tools, err := c.parseAll(ctx, manifests, tenant)
+	if err != nil {
+		return nil, err
+	}
+	if !c.running() {
+		return nil, unreadable(errors.New("catalog: Publish without Start"))
+	}
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
+
+	plan := newPlan(c, p, o)
+	if err := plan.add(tools); err != nil {
+		return nil, err
+	}
+	if o.DryRun || len(plan.changes) == 0 {
+		return plan.results, nil
+	}
+	if err := c.apply(ctx, plan.changes); err != nil {
+		return nil, err
+	}
+	return plan.results, nil
+}
+
+func mayPublish(p *toolkeep.Principal, o PublishOptions) error {
+	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermPublish) {
+		return denied(toolkeep.PermPublish, "publish tools")
+	}
+	if o.Force && !p.May(toolkeep.PermLifecycle) {
+		return denied(toolkeep.PermLifecycle, "publish in spite of breaking changes")
+	}
+	if o.Shared && !p.May(toolkeep.PermLifecycle) {
+		return denied(toolkeep.PermLifecycle, "publish tools for all tenants")
+	}
+	return nil
+}
+
+func denied(permission, what string) error {
+	return toolkeep.NewError(toolkeep.PermissionDenied, "to %s you need the permission %s; ask an administrator for a role that grants it", what, permission).
+		With("reason", "RBAC_DENIED").With("permission", permission)
+}
+
+// parseAll reads every manifest and collects what is wrong with any of them.
+func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant string) ([]*toolkeep.Tool, error) {
+	tools := make([]*toolkeep.Tool, len(manifests))
+	var bad []ManifestFaults
+	for i, raw := range manifests {
+		if err := ctx.Err(); err != nil {
+			return nil, toolkeep.AsError(err)
+		}
+		t, err := ParseManifest(raw)
+		if err != nil {
+			var e *toolkeep.Error
+			if !errors.As(err, &e) || e.Code != toolkeep.InvalidManifest {
+				return nil, err
+			}
+			faults, _ := e.Details["errors"].([]toolkeep.Fault)
+			id, version := named(raw)
+			bad = append(bad, ManifestFaults{Index: i, ToolID: id, Version: version, Errors: faults})
+			continue
+		}
+		t.Tenant = tenant
+		if faults := c.checkKind(t.Manifest); len(faults) > 0 {
+			bad = append(bad, ManifestFaults{Index: i, ToolID: t.ID, Version: t.Version, Errors: sortFaults(faults)})
+		}
+		tools[i] = t
+	}
+	if len(bad) > 0 {
+		return nil, batchFaults(bad, len(manifests))
+	}
+	return tools, nil
+}
+
+func (c *Catalog) checkKind(m *toolkeep.Manifest) []toolkeep.Fault {
+	checker := c.checkers[m.Execution.Kind]
+	if checker == nil {
+		kinds := slices.Sorted(maps.Keys(c.checkers))
+		can := "it executes none"
+		if len(kinds) > 0 {
+			can = "it executes " + strings.Join(kinds, ", ")
+		}
+		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "kind",
+			Message: fmt.Sprintf("this build cannot execute kind %s; %s", m.Execution.Kind, can)}}
+	}
+	return checker(m)
+}
+
+// batchFaults is E3008 for some of n manifests.
+func batchFaults(bad []ManifestFaults, n int) error {
+	if n == 1 {
+		return invalid(bad[0].ToolID, bad[0].Version, bad[0].Errors).With("manifests", bad)
+	}
+	var all []toolkeep.Fault
+	for _, m := range bad {
+		for _, f := range m.Errors {
+			f.Pointer = "/" + strconv.Itoa(m.Index) + f.Pointer
+			all = append(all, f)
+		}
+	}
+	first := all[0]
+	if len(all) > maxFaults {
+		all = append(all[:maxFaults:maxFaults], toolkeep.Fault{Rule: "faults", Message: fmt.Sprintf("and %d faults more", len(all)-maxFaults)})
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest,
+		fmt.Sprintf("%d of %d manifests are not valid and nothing was published; the first fault: %s: %s", len(bad), n, first.Pointer, first.Message), all).
+		With("manifests", bad)
+}
+
+// apply commits the changes and waits until the snapshot shows them.
+func (c *Catalog) apply(ctx context.Context, changes []toolkeep.Change) error {
+	if err := c.store.Apply(ctx, changes...); err != nil {
+		switch {
+		case errors.Is(err, toolkeep.ErrVersionExists):
+			return toolkeep.NewError(toolkeep.DuplicateTool, "another node published one of these versions with another content at the same moment; read the versions and publish under a new number").Because(err)
+		case errors.Is(err, toolkeep.ErrNotFound):
+			return toolkeep.NewError(toolkeep.ToolVersionNotFound, "the version is no longer in the store; read the versions again").Because(err)
+		}
+		var e *toolkeep.Error
+		if errors.As(err, &e) {
+			return e
+		}
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store could not take the change and nothing was changed; try again").Because(err)
+	}
+	// From here on the change is made, so a failure to see it is not the caller's.
+	head, err := c.store.Head(context.WithoutCancel(ctx))
+	if err == nil {
+		err = c.await(ctx, head)
+	}
+	if err != nil {
+		c.log.Warn("a change of the catalogue was stored and is not seen yet", "error", err)
+	}
+	return nil
+}
+
+// plan is one Publish being worked out: the catalogue as it will be.
+type plan struct {
+	c       *Catalog
+	p       *toolkeep.Principal
+	o       PublishOptions
+	now     time.Time
+	from    *Snapshot
+	entries map[toolKey]*entry
+	results []Published
+	changes []toolkeep.Change
+	refused []Breaking
+}
+
+func newPlan(c *Catalog, p *toolkeep.Principal, o PublishOptions) *plan {
+	return &plan{c: c, p: p, o: o, now: c.today(), from: c.current.Load(), entries: map[toolKey]*entry{}}
+}
+
+// add plans all tools, those of one id from the lowest version up, so that each
+// is compared with the one that will stand below it.
+func (pl *plan) add(tools []*toolkeep.Tool) error {
+	pl.results = make([]Published, len(tools))
+	coming := make([]incoming, len(tools))
+	for i, t := range tools {
+		v, err := readVersion(toolkeep.Version{Tool: t})
+		if err != nil { // ParseManifest has checked the version
+			return toolkeep.AsError(err)
+		}
+		coming[i] = incoming{i, v}
+	}
+	slices.SortStableFunc(coming, func(a, b incoming) int {
+		if c := strings.Compare(a.v.Tool.ID, b.v.Tool.ID); c != 0 {
+			return c
+		}
+		return compareVersions(a.v, b.v)
+	})
+	for len(coming) > 0 {
+		n := 1
+		for n < len(coming) && coming[n].v.Tool.ID == coming[0].v.Tool.ID {
+			n++
+		}
+		if err := pl.addTool(coming[:n]); err != nil {
+			return err
+		}
+		coming = coming[n:]
+	}
+	if len(pl.refused) > 0 {
+		return breaks(pl.refused)
+	}
+	return nil
+}
+
+type incoming struct {
+	index int
+	v     *version
+}
+
+// addTool plans the versions of one tool.
+func (pl *plan) addTool(coming []incoming) error {
+	t := coming[0].v.Tool
+	if _, yes := pl.from.taken(t.Tenant, t.ID); yes {
+		if t.Tenant == "" {
+			return toolkeep.NewError(toolkeep.DuplicateTool, "a tenant has a tool %s of its own; choose another id for the shared one", t.ID).With("tool_id", t.ID)
+		}
+		return toolkeep.NewError(toolkeep.DuplicateTool, "%s belongs to all tenants; choose another id, or publish it as shared, which needs %s", t.ID, toolkeep.PermLifecycle).With("tool_id", t.ID)
+	}
+	key := &toolKey{id: t.ID, tenant: t.Tenant}
+	e := pl.from.entry(*key)
+	registered := e == nil
+	var created []incoming
+	for _, in := range coming {
+		next, err := pl.addVersion(key, e, in)
+		if err != nil {
+			return err
+		}
+		if next != nil {
+			e = next
+			created = append(created, in)
+		}
+	}
+	if len(created) == 0 {
+		return nil
+	}
+	// The surplus is named at the highest of the new versions.
+	last := created[len(created)-1].index
+	e = pl.deprecateSurplus(e, last)
+	return pl.write(e, created, registered)
+}
+
+// addVersion plans one version; nil where nothing is to be done.
+func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) {
+	t := in.v.Tool
+	result := &pl.results[in.index]
+	*result = Published{ToolID: t.ID, Version: t.Version, Digest: t.Digest, Bump: "none"}
+	if e != nil {
+		for _, have := range e.versions {
+			if !have.sem.Equal(in.v.sem) {
+				continue
+			}
+			if have.Tool.Version == t.Version && have.Tool.Digest == t.Digest {
+				return nil, nil
+			}
+			return nil, exists(have.Tool, t)
+		}
+	}
+	result.Created = true
+	result.Bump = "new"
+	life := toolkeep.Lifecycle{State: toolkeep.Active, PublishedAt: pl.now, PublishedBy: pl.p.Subject}
+	if below := e.below(in.v.sem); below != nil {
+		cmp := Compare(below.Tool, t)
+		result.Bump = cmp.Bump
+		if cmp.Bump == BumpMajor && in.v.sem.Major() == below.sem.Major() {
+			result.Breaking = cmp.Breaking()
+			life.Forced = pl.o.Force
+			if !pl.o.Force {
+				pl.refused = append(pl.refused, Breaking{in.index, t.ID, below.Tool.Version, t.Version, result.Breaking})
+			}
+		} else if cmp.Bump == BumpMajor {
+			result.Breaking = cmp.Breaking()
+		}
+	}
+	add := *in.v
+	add.Life = life
+	var versions []*version
+	if e != nil {
+		versions = slices.Clone(e.versions)
+	}
+	return newEntry(key, append(versions, &add)), nil
+}
+
+func exists(have, want *toolkeep.Tool) error {
+	err := toolkeep.NewError(toolkeep.DuplicateTool,
+		"%s exists with another content (%s, sent %s); versions never change, so publish under a new number", have.Ref(), have.Digest, want.Digest)
+	if have.Version != want.Version {
+		err = toolkeep.NewError(toolkeep.DuplicateTool,
+			"%s differs from the existing %s in build metadata alone, which has no order; publish under a new number", want.Ref(), have.Ref())
+	}
+	return err.With("tool_id", want.ID).With("version", want.Version).With("existing_digest", have.Digest)
+}
+
+func breaks(refused []Breaking) error {
+	slices.SortFunc(refused, func(a, b Breaking) int { return a.Index - b.Index })
+	first := refused[0]
+	major := "the next major number"
+	if v, err := semver.StrictNewVersion(first.From); err == nil {
+		major = v.IncMajor().String()
+	}
+	d := first.Differences[0]
+	message := fmt.Sprintf("%s@%s would break callers of %s (%d breaking, the first at %s: %s); publish it as %s, or force it, which is recorded",
+		first.ToolID, first.Version, first.From, len(first.Differences), d.Pointer, d.Message, major)
+	if len(refused) > 1 {
+		message += fmt.Sprintf("; %d tools of the batch break callers and nothing was published", len(refused))
+	}
+	faults := make([]toolkeep.Fault, 0, len(first.Differences))
+	for _, b := range refused {
+		for _, d := range b.Differences {
+			f := toolkeep.Fault{Pointer: d.Pointer, Rule: "breaking", Message: d.Message}
+			if len(refused) > 1 {
+				f.Pointer = "/" + strconv.Itoa(b.Index) + f.Pointer
+			}
+			faults = append(faults, f)
+		}
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest, message, faults).With("breaking", refused)
+}
+
+// deprecateSurplus keeps the highest active versions active.
+func (pl *plan) deprecateSurplus(e *entry, index int) *entry {
+	surplus := -pl.c.maxActive
+	for _, v := range e.versions {
+		if v.state() == toolkeep.Active {
+			surplus++
+		}
+	}
+	if surplus <= 0 {
+		return e
+	}
+	versions := slices.Clone(e.versions)
+	for i, v := range versions {
+		if surplus == 0 {
+			break
+		}
+		if v.state() != toolkeep.Active {
+			continue
+		}
+		surplus--
+		moved := *v
+		moved.Life.State = toolkeep.Deprecated
+		moved.Life.Reason = fmt.Sprintf("more than %d active versions", pl.c.maxActive)
+		moved.Life.DeprecatedAt = pl.now
+		moved.Life.RemoveAfter = pl.now.Add(pl.c.removeAfter)
+		moved.Life.Successor = e.moveTo(v)
+		versions[i] = &moved
+		pl.results[index].Deprecated = append(pl.results[index].Deprecated, v.Tool.Version)
+	}
+	return newEntry(e.key, versions)
+}
+
+// write turns what differs from the snapshot into changes and events.
+func (pl *plan) write(e *entry, created []incoming, registered bool) error {
+	old := pl.from.entry(*e.key)
+	for _, v := range e.versions {
+		before := old.find(v.Tool.Version)
+		if before != nil && before.state() != v.state() {
+			pl.changes = append(pl.changes, toolkeep.SetLifecycle{
+				Tenant: v.Tool.Tenant, ToolID: v.Tool.ID, Version: v.Tool.Version, Life: v.Life, By: pl.p.Subject})
+			if err := pl.event(eventChanged, stateData(v, before.state(), pl.p.Subject)); err != nil {
+				return err
+			}
+		}
+	}
+	for _, in := range created {
+		v := e.find(in.v.Tool.Version)
+		pl.changes = append(pl.changes, toolkeep.PublishVersion{Version: v.Version})
+		kind := eventChanged
+		if registered {
+			kind, registered = eventRegistered, false
+		}
+		if err := pl.event(kind, publishData(v, pl.results[in.index], pl.p.Subject)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (pl *plan) event(kind string, data map[string]any) error {
+	change, err := appendEvent(kind, pl.p.Tenant, pl.now, data)
+	if err == nil {
+		pl.changes = append(pl.changes, change)
+	}
+	return err
+}
+
+// named reads who a bad manifest says it is, where it can be read at all.
+func named(raw []byte) (id, version string) {
+	tree, err := parseTree(raw)
+	if err != nil {
+		return "", ""
+	}
+	root, _ := tree.(map[string]any)
+	return clip(text(root, "tool_id")), clip(text(root, "version"))
+}

@@ -1,0 +1,254 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Latest is the range that means the same as none.
+const Latest = "latest"
+
+// Resolve finds the version that a reference means, among those of the
+// principal's tenant and of all tenants that visible lets through (nil lets all
+// through). What visible hides is answered as if it did not exist.
+//
+//   - "" and "latest" give the highest active stable version.
+//   - A range gives the highest active version that fits as SemVer reads ranges;
+//     else the highest deprecated one; else the same among prereleases.
+//   - An exact version may also be deprecated or, until its date, sunset.
+//
+// A deprecated or sunset version comes with the warning E3006.
+//
+// Errors: E3001 no such tool, E3004 no such exact version, E3005 no version
+// fits, E3009 removed or past its sunset date, E3010 blocked, E3301 the range
+// cannot be read. An exact, empty or "latest" reference to an active version
+// allocates nothing.
+func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	e := c.current.Load().find(tenantOf(p), tool)
+	if e == nil {
+		return toolkeep.Version{}, nil, notFound(tool)
+	}
+	if rng == "" || rng == Latest {
+		if v := e.latest; v != nil && (visible == nil || visible(v.Tool)) {
+			return v.Version, nil, nil
+		}
+	} else if v := e.find(rng); v != nil && v.state() == toolkeep.Active && (visible == nil || visible(v.Tool)) {
+		return v.Version, nil, nil
+	}
+	return c.resolveSlowly(e, tool, rng, visible)
+}
+
+func tenantOf(p *toolkeep.Principal) string {
+	if p == nil {
+		return ""
+	}
+	return p.Tenant
+}
+
+func (c *Catalog) resolveSlowly(e *entry, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	seen := e.visible(visible)
+	if len(seen) == 0 {
+		return toolkeep.Version{}, nil, notFound(tool)
+	}
+	if rng == "" || rng == Latest {
+		rng = "*"
+	}
+	w, err := c.ranges.parse(rng)
+	if err != nil {
+		return toolkeep.Version{}, nil, err
+	}
+	var v *version
+	if w.exact != "" {
+		v = findExact(seen, w.exact)
+		if v == nil {
+			return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolVersionNotFound,
+				"%s has no version %s; it has %s", tool, w.exact, listed(seen)).
+				With("tool_id", tool).With("version", w.exact).With("available", usable(seen))
+		}
+	} else if v = pick(seen, w); v == nil {
+		return toolkeep.Version{}, nil, c.nothingFits(e, seen, tool, rng, w)
+	}
+	return c.give(e, v)
+}
+
+// visible gives the versions that exist for the caller, highest first.
+func (e *entry) visible(visible func(*toolkeep.Tool) bool) []*version {
+	seen := make([]*version, 0, len(e.versions))
+	for _, v := range slices.Backward(e.versions) {
+		if visible == nil || visible(v.Tool) {
+			seen = append(seen, v)
+		}
+	}
+	return seen
+}
+
+func findExact(seen []*version, text string) *version {
+	for _, v := range seen {
+		if v.Tool.Version == text {
+			return v
+		}
+	}
+	return nil
+}
+
+// pick chooses from a list, highest first.
+func pick(seen []*version, w *wanted) *version {
+	for _, fits := range []*semver.Constraints{w.fits, w.loose} {
+		for _, state := range []toolkeep.VersionState{toolkeep.Active, toolkeep.Deprecated} {
+			for _, v := range seen {
+				if v.state() == state && fits.Check(v.sem) {
+					return v
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// give hands out a version if its state lets it run.
+func (c *Catalog) give(e *entry, v *version) (toolkeep.Version, []toolkeep.Warning, error) {
+	switch v.state() {
+	case toolkeep.Active:
+		return v.Version, nil, nil
+	case toolkeep.Deprecated:
+		return v.Version, []toolkeep.Warning{warning(e, v)}, nil
+	case toolkeep.Sunset:
+		if c.now().Before(v.Life.SunsetAt) {
+			return v.Version, []toolkeep.Warning{warning(e, v)}, nil
+		}
+		return toolkeep.Version{}, nil, gone(e, v)
+	case toolkeep.Removed:
+		return toolkeep.Version{}, nil, gone(e, v)
+	}
+	// Blocked, and whatever a newer node may have written that this one does not know.
+	return toolkeep.Version{}, nil, blocked(v)
+}
+
+// nothingFits says why a range found nothing that it may use.
+func (c *Catalog) nothingFits(e *entry, seen []*version, tool, rng string, w *wanted) error {
+	var sunset string
+	var first *version // the highest that fits and cannot be used at all
+	for _, v := range seen {
+		if !w.loose.Check(v.sem) {
+			continue
+		}
+		if v.state() == toolkeep.Sunset && c.now().Before(v.Life.SunsetAt) {
+			sunset = v.Tool.Version
+			break
+		}
+		if first == nil {
+			first = v
+		}
+	}
+	if sunset == "" && first != nil {
+		_, _, err := c.give(e, first)
+		return err
+	}
+	if rng == "*" {
+		rng = Latest
+	}
+	err := toolkeep.NewError(toolkeep.VersionConflict, "no version of %s satisfies %q; it has %s", tool, rng, listed(seen)).
+		With("tool_id", tool).With("range", rng).With("available", usable(seen))
+	if sunset != "" {
+		err.Message += "; " + sunset + " is in sunset and runs only when asked for exactly"
+	}
+	return err
+}
+
+func notFound(tool string) error {
+	return toolkeep.NewError(toolkeep.ToolNotFound,
+		"there is no tool %q, or you may not see it; search or list the tools to find its id", clip(tool)).With("tool_id", clip(tool))
+}
+
+func gone(e *entry, v *version) error {
+	to := e.moveTo(v)
+	err := toolkeep.NewError(toolkeep.ToolRemoved, "%s was removed%s%s", v.Tool.Ref(), because(v), advice(to)).
+		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
+	if to != "" {
+		err.With("successor", to)
+	}
+	if !v.Life.SunsetAt.IsZero() {
+		err.With("sunset_at", stamp(v.Life.SunsetAt))
+	}
+	return err
+}
+
+func blocked(v *version) error {
+	err := toolkeep.NewError(toolkeep.ToolBlocked, "%s is blocked by an administrator%s", v.Tool.Ref(), because(v)).
+		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
+	if v.Life.Reason != "" {
+		err.With("reason", v.Life.Reason)
+	}
+	return err
+}
+
+func warning(e *entry, v *version) toolkeep.Warning {
+	to := e.moveTo(v)
+	w := toolkeep.Warning{Code: toolkeep.ToolDeprecated, Details: map[string]any{
+		"tool_id": v.Tool.ID, "version": v.Tool.Version, "state": string(v.state()),
+	}}
+	until := ""
+	if to != "" {
+		w.Details["successor"] = to
+	}
+	if !v.Life.DeprecatedAt.IsZero() {
+		w.Details["deprecated_at"] = stamp(v.Life.DeprecatedAt)
+	}
+	if v.state() == toolkeep.Sunset {
+		w.Details["sunset_at"] = stamp(v.Life.SunsetAt)
+		until = " and runs until " + stamp(v.Life.SunsetAt)
+	} else if !v.Life.RemoveAfter.IsZero() {
+		w.Details["remove_after"] = stamp(v.Life.RemoveAfter)
+		until = " and may be removed from " + stamp(v.Life.RemoveAfter)
+	}
+	state := "deprecated"
+	if v.state() == toolkeep.Sunset {
+		state = "in sunset"
+	}
+	w.Message = v.Tool.Ref() + " is " + state + until + because(v) + advice(to)
+	return w
+}
+
+func because(v *version) string {
+	if v.Life.Reason == "" {
+		return ""
+	}
+	return " (" + v.Life.Reason + ")"
+}
+
+func advice(to string) string {
+	if to == "" {
+		return ""
+	}
+	return "; move to " + to
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// usable lists the versions that some reference can reach, highest first.
+func usable(seen []*version) []string {
+	out := []string{}
+	for _, v := range seen {
+		switch v.state() {
+		case toolkeep.Active, toolkeep.Deprecated, toolkeep.Sunset:
+			out = append(out, v.Tool.Version)
+		}
+	}
+	return out
+}
+
+func listed(seen []*version) string {
+	all := usable(seen)
+	switch {
+	case len(all) == 0:
+		return "none that runs"
+	case len(all) > 10:
+		return strings.Join(all[:10], ", ") + " and more"
+	}
+	return strings.Join(all, ", ")
+}

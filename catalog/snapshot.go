@@ -1,0 +1,205 @@
+package catalog
+
+import (
+	"hash/maphash"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const shardCount = 256
+
+type shard map[toolKey]*entry
+
+// Snapshot is the catalogue at one place of the feed. It is never modified and
+// safe for any number of readers.
+type Snapshot struct {
+	seq    int64
+	hash   maphash.Seed
+	shards [shardCount]shard
+	order  []*toolKey // sorted by id, then tenant
+	count  int        // versions
+}
+
+func emptySnapshot() *Snapshot { return &Snapshot{hash: maphash.MakeSeed()} }
+
+// Seq is the number of the last change of the catalogue that the snapshot shows.
+func (s *Snapshot) Seq() int64 { return s.seq }
+
+// Tools is the number of tools, Count the number of versions.
+func (s *Snapshot) Tools() int { return len(s.order) }
+
+// Count is the number of versions in every state.
+func (s *Snapshot) Count() int { return s.count }
+
+// All yields every version of every tenant in every state, ordered by tool id,
+// tenant and SemVer. What is visible to whom is the caller's to decide.
+func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
+	return func(yield func(toolkeep.Version) bool) {
+		for _, k := range s.order {
+			for _, v := range s.entry(*k).versions {
+				if !yield(v.Version) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Snapshot) shardOf(id string) int {
+	return int(maphash.String(s.hash, id) % shardCount)
+}
+
+func (s *Snapshot) entry(k toolKey) *entry { return s.shards[s.shardOf(k.id)][k] }
+
+// find gives the tool that id means to a tenant: the shared one, or its own.
+func (s *Snapshot) find(tenant, id string) *entry {
+	m := s.shards[s.shardOf(id)]
+	if e := m[toolKey{id: id}]; e != nil {
+		return e
+	}
+	if tenant == "" {
+		return nil
+	}
+	return m[toolKey{id: id, tenant: tenant}]
+}
+
+// taken gives the owner of an id other than tenant with whom it would collide.
+func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
+	if tenant != "" {
+		return "", s.entry(toolKey{id: id}) != nil
+	}
+	i, _ := slices.BinarySearchFunc(s.order, &toolKey{id: id}, compareKeys)
+	for ; i < len(s.order) && s.order[i].id == id; i++ {
+		if s.order[i].tenant != "" {
+			return s.order[i].tenant, true
+		}
+	}
+	return "", false
+}
+
+// next builds the snapshot after changes. A version that cannot be read is left
+// out and reported; the others are taken.
+func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
+	n := &Snapshot{seq: s.seq, hash: s.hash, shards: s.shards, order: s.order, count: s.count}
+	edits := map[toolKey][]*version{}
+	for _, c := range changes {
+		if c.Seq <= s.seq {
+			continue
+		}
+		switch ch := c.Change.(type) {
+		case toolkeep.PublishVersion:
+			n.publish(edits, ch.Version, report)
+		case toolkeep.SetLifecycle:
+			n.setLifecycle(edits, ch, report)
+		}
+		n.seq = max(n.seq, c.Seq)
+	}
+	n.take(edits)
+	return n
+}
+
+// edit gives the working copy of a tool's versions.
+func (s *Snapshot) edit(edits map[toolKey][]*version, k toolKey) []*version {
+	list, ok := edits[k]
+	if !ok {
+		if e := s.entry(k); e != nil {
+			list = slices.Clone(e.versions)
+		}
+	}
+	return list
+}
+
+func (s *Snapshot) publish(edits map[toolKey][]*version, v toolkeep.Version, report func(string, string, error)) {
+	add, err := readVersion(v)
+	if err != nil {
+		report(v.Tool.ID, v.Tool.Version, err)
+		return
+	}
+	k := toolKey{id: add.Tool.ID, tenant: add.Tool.Tenant}
+	list := s.edit(edits, k)
+	for _, have := range list {
+		if have.Tool.Version == add.Tool.Version {
+			return // the store keeps the first; so do we
+		}
+	}
+	edits[k] = append(list, add)
+	s.count++
+}
+
+func (s *Snapshot) setLifecycle(edits map[toolKey][]*version, c toolkeep.SetLifecycle, report func(string, string, error)) {
+	k := toolKey{id: c.ToolID, tenant: c.Tenant}
+	list := s.edit(edits, k)
+	for i, have := range list {
+		if have.Tool.Version == c.Version {
+			moved := *have
+			moved.Life = c.Life
+			list[i] = &moved
+			edits[k] = list
+			return
+		}
+	}
+	report(c.ToolID, c.Version, toolkeep.ErrNotFound)
+}
+
+// take puts the edited tools into fresh copies of their shards.
+func (s *Snapshot) take(edits map[toolKey][]*version) {
+	var fresh [shardCount]bool
+	var added []*toolKey
+	for k, list := range edits {
+		i := s.shardOf(k.id)
+		if !fresh[i] {
+			fresh[i] = true
+			if s.shards[i] = maps.Clone(s.shards[i]); s.shards[i] == nil {
+				s.shards[i] = shard{}
+			}
+		}
+		key := &k
+		if old := s.shards[i][k]; old != nil {
+			key = old.key
+		} else {
+			added = append(added, key)
+		}
+		s.shards[i][k] = newEntry(key, list)
+	}
+	if len(added) > 0 {
+		slices.SortFunc(added, compareKeys)
+		s.order = mergeKeys(s.order, added)
+	}
+}
+
+// mergeKeys joins two sorted lists into a new one.
+func mergeKeys(a, b []*toolKey) []*toolKey {
+	out := make([]*toolKey, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if compareKeys(a[0], b[0]) < 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// readVersion makes a version of what a store hands over. A store may leave the
+// typed manifest out, or read it without the defaults; then it is read from Raw.
+func readVersion(v toolkeep.Version) (*version, error) {
+	sem, err := semver.StrictNewVersion(v.Tool.Version)
+	if err != nil {
+		return nil, err
+	}
+	if v.Tool.Manifest == nil || v.Tool.Manifest.SideEffects == "" {
+		m, err := DecodeManifest(v.Tool.Raw)
+		if err != nil {
+			return nil, err
+		}
+		t := *v.Tool
+		t.Manifest = m
+		v.Tool = &t
+	}
+	return &version{Version: v, sem: sem}, nil
+}

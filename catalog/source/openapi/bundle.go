@@ -1,0 +1,390 @@
+package openapi
+
+import (
+	"sort"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Limits of one schema in a manifest, which has 1 MiB and 64 levels in all.
+const (
+	maxParameters = 256 << 10 // bytes of JSON
+	maxResult     = 64 << 10
+	maxLevels     = 52
+	maxMembers    = 8_000 // properties of all its objects
+)
+
+// bundle puts the schema of root and every definition it reaches into one
+// schema.
+type bundle struct {
+	root  *def
+	order []*def
+	depth map[*def]int
+	name  map[*def]string
+	cut   map[edge]bool
+}
+
+// edge is a reference of one definition to another for the same value.
+type edge struct{ from, to *def }
+
+// newBundle gathers the definitions. A reason says which of them cannot be used.
+func newBundle(root *def) (*bundle, string) {
+	b := &bundle{root: root, depth: map[*def]int{}, name: map[*def]string{}, cut: map[edge]bool{}}
+	if root.err != "" {
+		return nil, root.err
+	}
+	queue := []*def{root}
+	for len(queue) > 0 {
+		d := queue[0]
+		queue = queue[1:]
+		for _, l := range d.refs {
+			to := l.to
+			if _, seen := b.depth[to]; seen {
+				continue
+			}
+			if to.err != "" {
+				return nil, to.err
+			}
+			b.depth[to] = b.depth[d] + 1
+			b.name[to] = l.name
+			b.order = append(b.order, to)
+			queue = append(queue, to)
+		}
+	}
+	b.cutCircles()
+	b.giveNames()
+	return b, ""
+}
+
+// giveNames names definitions by what they are called in the document. Those of
+// one name get a number in the order in which the schema reaches them.
+func (b *bundle) giveNames() {
+	taken, last := map[string]bool{}, map[string]int{}
+	for _, d := range b.order {
+		base := b.name[d]
+		name := base
+		for taken[name] {
+			last[base] = max(last[base], 1) + 1
+			name = base + "_" + strconv.Itoa(last[base])
+		}
+		taken[name] = true
+		b.name[d] = name
+	}
+}
+
+// cutCircles finds the references that lead back to a definition for the very
+// same value, as a parent that lists its children does whose children build on
+// the parent. Checking a value would never end, so these references are left
+// out, which lets more through.
+func (b *bundle) cutCircles() {
+	const open, done = 1, 2
+	state := map[*def]int{}
+	type frame struct {
+		d *def
+		i int
+	}
+	for _, start := range append([]*def{b.root}, b.order...) {
+		if state[start] != 0 {
+			continue
+		}
+		stack := []frame{{start, 0}}
+		state[start] = open
+		for len(stack) > 0 {
+			f := &stack[len(stack)-1]
+			if f.i == len(f.d.same) {
+				state[f.d] = done
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			to := f.d.same[f.i]
+			f.i++
+			switch state[to] {
+			case open:
+				b.cut[edge{f.d, to}] = true
+			case 0:
+				state[to] = open
+				stack = append(stack, frame{to, 0})
+			}
+		}
+	}
+}
+
+// squeeze says what is left out of a schema that is too large.
+type squeeze struct {
+	examples bool // no examples
+	prose    int  // longest description in bytes, 0 for all of it, -1 for none
+	depth    int  // definitions further from the root become {}
+	levels   int  // schemas nested deeper inside of a definition become {}
+	// lossy says that parts become {}. Keywords that would then refuse more than
+	// before (not, if, oneOf and such) are left out as well.
+	lossy bool
+}
+
+// steps of squeezing, tried one after the other.
+func (b *bundle) steps() []squeeze {
+	far := 0
+	for _, n := range b.depth {
+		far = max(far, n)
+	}
+	list := []squeeze{
+		{false, 0, far, maxDepth, false},
+		{true, 0, far, maxDepth, false},
+		{true, 300, far, maxDepth, false},
+		{true, -1, far, maxDepth, false},
+	}
+	for n := far - 1; n >= 1; n-- {
+		if far > 12 && n > 12 && n%4 != 0 {
+			continue
+		}
+		list = append(list, squeeze{true, 300, n, maxDepth, true})
+	}
+	for _, levels := range []int{20, 16, 12, 8, 6, 4, 3} {
+		list = append(list, squeeze{true, 300, min(far, 3), levels, true}, squeeze{true, -1, 1, levels, true})
+	}
+	return list
+}
+
+// tree gives the schema within the limit, and what had to be left out for it.
+// It is nil if nothing helps. lossless steps alone are tried where lossy is false.
+func (b *bundle) tree(limit int, lossy bool) (v any, lost string) {
+	for i, s := range b.steps() {
+		if s.lossy && !lossy {
+			break
+		}
+		pruned := s.lossy
+		s.lossy = s.lossy || len(b.cut) > 0
+		if s.levels == maxDepth && b.tooLarge(s, limit) {
+			continue
+		}
+		t := b.render(s)
+		if t == nil || !fits(t, limit) {
+			continue
+		}
+		switch {
+		case i == 0:
+			return t, ""
+		case !pruned:
+			return t, "descriptions and examples"
+		}
+		return t, "the inner parts"
+	}
+	return nil, "all of it"
+}
+
+// tooLarge estimates from what is known of each definition, so that the large
+// ones of a large document are not written out for each of its operations.
+func (b *bundle) tooLarge(s squeeze, limit int) bool {
+	all := b.root.measured(s)
+	for _, d := range b.order {
+		if b.depth[d] > s.depth {
+			break // order is by distance
+		}
+		m := d.measured(s)
+		all.bytes += m.bytes
+		all.members += m.members
+		all.levels = max(all.levels, m.levels)
+	}
+	return all.bytes > limit || all.members > maxMembers || all.levels > maxLevels
+}
+
+func fits(v any, limit int) bool {
+	m := measure{}
+	m.of(v, 0)
+	return m.levels <= maxLevels && m.members <= maxMembers && m.bytes <= limit && len(canon.Append(nil, v)) <= limit
+}
+
+// measure finds out how large a tree is; bytes is a lower bound.
+type measure struct{ levels, members, bytes int }
+
+func (m *measure) of(v any, level int) {
+	m.levels = max(m.levels, level)
+	switch v := v.(type) {
+	case map[string]any:
+		m.members += len(v)
+		for k, e := range v {
+			m.bytes += len(k) + 4
+			m.of(e, level+1)
+		}
+	case []any:
+		for _, e := range v {
+			m.bytes++
+			m.of(e, level+1)
+		}
+	case string:
+		m.bytes += len(v) + 2
+	default:
+		m.bytes++
+	}
+}
+
+// measured is a lower bound of what a definition takes after squeezing its text.
+func (d *def) measured(s squeeze) measure {
+	mode := 0
+	switch {
+	case s.prose < 0:
+		mode = 3
+	case s.prose > 0:
+		mode = 2
+	case s.examples:
+		mode = 1
+	}
+	if !d.known[mode] {
+		d.known[mode] = true
+		r := &renderer{b: &bundle{}, s: squeeze{examples: s.examples, prose: s.prose, levels: maxDepth, lossy: s.lossy}, left: maxRendered, bare: true}
+		t := r.value(d.frag, 0, true, true)
+		if r.left < 0 {
+			d.size[mode] = measure{bytes: 1 << 30}
+		} else {
+			d.size[mode].of(t, 0)
+		}
+	}
+	return d.size[mode]
+}
+
+// maxRendered bounds the values of one schema that is written out.
+const maxRendered = 200_000
+
+// render writes the schema out; nil if it grows beyond all measure.
+func (b *bundle) render(s squeeze) any {
+	r := &renderer{b: b, s: s, left: maxRendered, used: map[*def]bool{}}
+	r.cur = b.root
+	root, ok := r.value(b.root.frag, 0, true, true).(map[string]any)
+	if !ok {
+		return b.root.frag // true or false
+	}
+	defs := map[string]any{}
+	for len(r.todo) > 0 && r.left > 0 {
+		d := r.todo[0]
+		r.todo = r.todo[1:]
+		r.cur = d
+		defs[b.name[d]] = r.value(d.frag, 0, true, true)
+	}
+	if r.left <= 0 {
+		return nil
+	}
+	if len(defs) > 0 {
+		root["$defs"] = defs
+	}
+	return root
+}
+
+type renderer struct {
+	b    *bundle
+	s    squeeze
+	left int // values that may still be written
+	used map[*def]bool
+	todo []*def
+	cur  *def // the definition being written
+	bare bool // references are measured, not followed
+}
+
+// value copies a converted schema. schema says that v itself is one, and not a
+// map from names to schemas; same that it applies to the value of its definition.
+func (r *renderer) value(v any, level int, schema, same bool) any {
+	if r.left--; r.left < 0 {
+		return nil
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if schema && level > r.s.levels {
+			return map[string]any{}
+		}
+		return r.object(v, level, schema, same)
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = r.value(e, level+1, schema, same)
+		}
+		return out
+	}
+	return v
+}
+
+func (r *renderer) object(v map[string]any, level int, schema, same bool) any {
+	out := make(map[string]any, len(v))
+	for _, k := range sortedKeys(v) {
+		if !schema {
+			out[k] = r.value(v[k], level+1, true, same)
+		} else if e, keep := r.keyword(k, v[k], level, same); keep {
+			out[k] = e
+		}
+	}
+	if one, ok := out["oneOf"]; ok && schema && r.s.lossy {
+		delete(out, "oneOf")
+		if _, taken := out["anyOf"]; !taken {
+			out["anyOf"] = one
+		}
+	}
+	return out
+}
+
+// keyword copies the value of one keyword, if it stays.
+func (r *renderer) keyword(k string, v any, level int, same bool) (any, bool) {
+	switch k {
+	case "$ref":
+		to := v.(*def)
+		if same && r.b.cut[edge{r.cur, to}] {
+			return nil, false
+		}
+		name := r.ref(to)
+		return name, name != ""
+	case "enum", "const", "required", "type", "dependentRequired":
+		return v, true
+	case "examples":
+		return v, !r.s.examples
+	case "description":
+		text := r.prose(v.(string))
+		return text, text != ""
+	case "properties", "patternProperties":
+		return r.value(v, level, false, false), true
+	case "dependentSchemas":
+		return r.value(v, level, false, same), true
+	case "allOf", "anyOf", "oneOf":
+		return r.value(v, level+1, true, same), true
+	case "not", "if", "then", "else":
+		return r.value(v, level+1, true, same), !r.s.lossy
+	case "contains", "minContains", "maxContains", "unevaluatedItems", "unevaluatedProperties":
+		return r.value(v, level+1, true, false), !r.s.lossy
+	}
+	return r.value(v, level+1, true, false), true
+}
+
+// ref gives the reference to a definition, "" if it is squeezed away.
+func (r *renderer) ref(to *def) string {
+	if r.bare {
+		return "#/$defs/"
+	}
+	if r.b.depth[to] > r.s.depth {
+		return ""
+	}
+	if !r.used[to] {
+		r.used[to] = true
+		r.todo = append(r.todo, to)
+	}
+	return "#/$defs/" + r.b.name[to]
+}
+
+func (r *renderer) prose(s string) string {
+	switch {
+	case r.s.prose < 0:
+		return ""
+	case r.s.prose == 0 || len(s) <= r.s.prose:
+		return s
+	}
+	cut := r.s.prose
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

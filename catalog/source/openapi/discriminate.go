@@ -1,0 +1,115 @@
+package openapi
+
+import "slices"
+
+// discriminate deals with a oneOf that has a discriminator. The branches of such
+// a oneOf often overlap, and then plain JSON Schema refuses valid values. Where
+// the mapping names every branch and no branch speaks against it, each branch is
+// told its values, which keeps exactly one in play; else oneOf is loosened to
+// anyOf. It returns the keyword to use.
+func (c *conversion) discriminate(s *object, list, conv []any) string {
+	disc, ok := s.get("discriminator").(*object)
+	property := disc.text("propertyName")
+	if !ok || property == "" {
+		return "anyOf"
+	}
+	values := c.mappedValues(s, disc, list)
+	if values == nil || !c.d.agree(list, property, values) {
+		return "anyOf"
+	}
+	for i := range list {
+		branch, ok := conv[i].(map[string]any)
+		if !ok || branch["properties"] != nil || branch["required"] != nil {
+			return "anyOf"
+		}
+	}
+	for i := range list {
+		branch := conv[i].(map[string]any)
+		branch["properties"] = map[string]any{property: map[string]any{"enum": values[i]}}
+		branch["required"] = []any{property}
+	}
+	return "oneOf"
+}
+
+// mappedValues gives the values that the mapping assigns to each branch, nil
+// unless every branch has some.
+func (c *conversion) mappedValues(s, disc *object, list []any) [][]any {
+	mapping, ok := disc.get("mapping").(*object)
+	if !ok || len(mapping.keys) > 1000 {
+		return nil
+	}
+	targets := make([]*object, len(list))
+	for i, e := range list {
+		o, ok := e.(*object)
+		if !ok || o.ref() == "" || len(o.keys) > 1 {
+			return nil
+		}
+		t, reason := c.d.object(o, "branch")
+		if reason != "" || slices.Contains(targets, t) {
+			return nil
+		}
+		targets[i] = t
+	}
+	values := make([][]any, len(list))
+	for _, value := range mapping.keys {
+		ref, ok := mapping.vals[value].(string)
+		if !ok {
+			return nil
+		}
+		i := slices.Index(targets, c.mapped(s, mapping, ref))
+		if i < 0 {
+			continue // a value for a schema that is no branch here
+		}
+		values[i] = append(values[i], value)
+	}
+	for _, v := range values {
+		if len(v) == 0 {
+			return nil
+		}
+	}
+	return values
+}
+
+// mapped resolves one target of a mapping: a reference, or the bare name of a
+// component.
+func (c *conversion) mapped(s, mapping *object, ref string) *object {
+	probe := &object{keys: []string{"$ref"}, vals: map[string]any{"$ref": ref}, src: mapping.src, res: mapping.res, line: mapping.line}
+	v := c.d.bareName(probe)
+	if v == nil {
+		var reason string
+		if v, reason = c.d.lookup(probe, ref); reason != "" {
+			return nil
+		}
+	}
+	o, _ := c.d.object(v, "branch")
+	return o
+}
+
+// agree tells whether each branch has the property as text and, if it lists its
+// values, lists those of the mapping.
+func (d *document) agree(list []any, property string, values [][]any) bool {
+	for i, e := range list {
+		o, reason := d.object(e, "branch")
+		if reason != "" {
+			return false
+		}
+		prop := d.property(o, property)
+		if prop == nil {
+			return false
+		}
+		if t := prop.get("type"); t != nil && t != any("string") {
+			return false
+		}
+		if v := prop.get("const"); v != nil && (len(values[i]) != 1 || v != values[i][0]) {
+			return false
+		}
+		if enum, ok := prop.get("enum").([]any); ok {
+			for _, v := range values[i] {
+				if !slices.Contains(enum, v) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,457 @@
+package openapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// file is one parsed file.
+type file struct {
+	loc      string // where it is in its source: a slash path or a URL
+	name     string // for people, without credentials and queries
+	root     any
+	sum      [32]byte
+	warnings []string
+	anchors  map[string]any     // $anchor and $dynamicAnchor, filled at first use
+	ids      map[string]*object // $id
+}
+
+func (f *file) isJSON() bool { return strings.HasSuffix(strings.ToLower(f.name), ".json") }
+
+func (f *file) warn(line int, format string, args ...any) {
+	f.warnings = append(f.warnings, fmt.Sprintf("%s:%d: %s", f.name, line, fmt.Sprintf(format, args...)))
+}
+
+// source reads files and confines references to where the document is.
+type source interface {
+	// resolve gives the location of a reference that stands in a file; reason
+	// says for people why it is refused.
+	resolve(base, ref string) (loc, reason string)
+	// read reads at most limit bytes and one more. A nil error with a reason
+	// means that the file cannot be had.
+	read(ctx context.Context, loc string, limit int64) (data []byte, reason string)
+	name(loc string) string
+	close()
+}
+
+// files are the files of one Read. Each is read once; a failure is remembered.
+type files struct {
+	ctx   context.Context
+	src   source
+	left  int64
+	limit int64
+	byLoc map[string]*file
+	bad   map[string]string // location to reason
+	// over is set when a limit of the whole Read was reached; it ends the Read.
+	over *toolkeep.Error
+}
+
+func openFiles(ctx context.Context, o Options) (*files, *file, error) {
+	limit := o.MaxBytes
+	if limit <= 0 {
+		limit = maxBytes
+	}
+	fs := &files{ctx: ctx, left: limit, limit: limit, byLoc: map[string]*file{}, bad: map[string]string{}}
+	var data []byte
+	var loc, reason string
+	if isURL(o.Location) {
+		web, err := newWeb(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		loc, data, reason = web.open(ctx, o.Location, limit)
+		fs.src = web
+	} else {
+		dir := &folder{}
+		loc, data, reason = dir.open(o.Location, limit)
+		fs.src = dir
+	}
+	if reason != "" {
+		fs.close()
+		e := importError("the document could not be read: %s", reason)
+		if ctx.Err() != nil {
+			e = e.Because(ctx.Err())
+		}
+		return nil, nil, e
+	}
+	main, reason := fs.add(loc, data)
+	if reason != "" {
+		fs.close()
+		return nil, nil, importError("the document could not be read: %s", reason).With("place", reason)
+	}
+	return fs, main, nil
+}
+
+func isURL(loc string) bool {
+	l := strings.ToLower(loc)
+	return strings.HasPrefix(l, "http://") || strings.HasPrefix(l, "https://")
+}
+
+func (s *files) close() {
+	if s.src != nil {
+		s.src.close()
+	}
+}
+
+// add parses and keeps a file that was read.
+func (s *files) add(loc string, data []byte) (*file, string) {
+	if int64(len(data)) > s.left {
+		s.over = importError("the document and what it refers to are larger than %d bytes", s.limit)
+		return nil, s.over.Message
+	}
+	s.left -= int64(len(data))
+	f := &file{loc: loc, name: s.src.name(loc), sum: sha256.Sum256(data)}
+	root, err := parseTree(data, f)
+	if err != nil {
+		return nil, err.Error()
+	}
+	f.root = root
+	markResources(f)
+	s.byLoc[loc] = f
+	return f, ""
+}
+
+// load gives the file that a reference of another file names.
+func (s *files) load(from *file, ref string) (*file, string) {
+	loc, reason := s.src.resolve(from.loc, ref)
+	if reason != "" {
+		return nil, reason
+	}
+	if f, ok := s.byLoc[loc]; ok {
+		return f, ""
+	}
+	if reason, ok := s.bad[loc]; ok {
+		return nil, reason
+	}
+	f, reason := s.fetch(loc)
+	if reason != "" {
+		s.bad[loc] = reason
+	}
+	return f, reason
+}
+
+func (s *files) fetch(loc string) (*file, string) {
+	if s.over != nil {
+		return nil, s.over.Message
+	}
+	if s.ctx.Err() != nil {
+		return nil, "the time for reading is over"
+	}
+	if len(s.byLoc)+len(s.bad) >= maxFiles {
+		s.over = importError("the document reaches more than %d files", maxFiles)
+		return nil, s.over.Message
+	}
+	data, reason := s.src.read(s.ctx, loc, s.left)
+	if reason != "" {
+		return nil, reason
+	}
+	return s.add(loc, data)
+}
+
+// digest covers the document and every file it reached, by location.
+func (s *files) digest() string {
+	locs := make([]string, 0, len(s.byLoc))
+	for loc := range s.byLoc {
+		locs = append(locs, loc)
+	}
+	sort.Strings(locs)
+	if len(locs) == 1 {
+		sum := s.byLoc[locs[0]].sum
+		return "sha256:" + hex.EncodeToString(sum[:])
+	}
+	h := sha256.New()
+	for _, loc := range locs {
+		fmt.Fprintf(h, "%x %s\n", s.byLoc[loc].sum, s.src.name(loc))
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// folder is the folder of a document on disk. os.Root keeps every path inside,
+// whatever symbolic links say.
+type folder struct{ root *os.Root }
+
+func (d *folder) open(location string, limit int64) (loc string, data []byte, reason string) {
+	p, reason := filePath(location)
+	if reason != "" {
+		return "", nil, reason
+	}
+	root, err := os.OpenRoot(filepath.Dir(p))
+	if err != nil {
+		return "", nil, "its folder cannot be opened: " + plainReason(err)
+	}
+	d.root = root
+	// The document itself was named by the user, so it may be a symbolic link
+	// that leads out of its folder; what it refers to may not.
+	info, err := os.Stat(p)
+	if err != nil {
+		return "", nil, filepath.Base(p) + ": " + plainReason(err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", nil, filepath.Base(p) + " is not a regular file"
+	}
+	f, err := os.Open(p)
+	if err != nil {
+		return "", nil, filepath.Base(p) + ": " + plainReason(err)
+	}
+	defer f.Close()
+	data, reason = readAll(f, limit)
+	return filepath.ToSlash(filepath.Base(p)), data, reason
+}
+
+func filePath(location string) (string, string) {
+	if !strings.HasPrefix(strings.ToLower(location), "file:") {
+		return location, ""
+	}
+	u, err := url.Parse(location)
+	if err != nil || u.Host != "" && u.Host != "localhost" || u.Path == "" {
+		return "", "the file URL names no path on this machine"
+	}
+	return filepath.FromSlash(u.Path), ""
+}
+
+func (d *folder) resolve(base, ref string) (string, string) {
+	if u, err := url.Parse(ref); err == nil && (len(u.Scheme) > 1 || u.Host != "") {
+		return "", fmt.Sprintf("the reference %q leads to a URL; a document on disk may refer only to files of its own folder", clip(ref, 200))
+	}
+	if strings.ContainsAny(ref, "\x00\\") {
+		return "", fmt.Sprintf("the reference %q is not a relative path", clip(ref, 200))
+	}
+	if i := strings.IndexByte(ref, '?'); i > 0 {
+		ref = ref[:i]
+	}
+	loc := d.clean(base, ref)
+	// Some documents escape the path and some do not: the decoded form first.
+	if dec, err := url.PathUnescape(ref); err == nil && dec != ref {
+		if l := d.clean(base, dec); l != "" && !strings.ContainsAny(dec, "\x00\\") {
+			if _, err := d.root.Stat(filepath.FromSlash(l)); err == nil || loc == "" {
+				loc = l
+			}
+		}
+	}
+	if loc == "" {
+		return "", fmt.Sprintf("the reference %q leads outside of the document's folder", clip(ref, 200))
+	}
+	return loc, ""
+}
+
+// clean joins base and reference; "" if that leaves the folder.
+func (d *folder) clean(base, ref string) string {
+	if path.IsAbs(ref) {
+		return ""
+	}
+	loc := path.Join(path.Dir(base), ref)
+	if loc == ".." || strings.HasPrefix(loc, "../") || !filepath.IsLocal(filepath.FromSlash(loc)) {
+		return ""
+	}
+	return loc
+}
+
+func (d *folder) read(_ context.Context, loc string, limit int64) ([]byte, string) {
+	p := filepath.FromSlash(loc)
+	info, err := d.root.Stat(p)
+	if err != nil {
+		return nil, loc + ": " + plainReason(err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, loc + " is not a regular file"
+	}
+	f, err := d.root.Open(p)
+	if err != nil {
+		return nil, loc + ": " + plainReason(err)
+	}
+	defer f.Close()
+	data, reason := readAll(f, limit)
+	if reason != "" {
+		reason = loc + ": " + reason
+	}
+	return data, reason
+}
+
+func (d *folder) name(loc string) string { return loc }
+
+func (d *folder) close() {
+	if d.root != nil {
+		d.root.Close()
+	}
+}
+
+// readAll reads up to limit bytes and one more, so that the caller sees that
+// there was more.
+func readAll(r io.Reader, limit int64) ([]byte, string) {
+	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, plainReason(err)
+	}
+	return data, ""
+}
+
+// plainReason says what went wrong without paths, addresses or URLs.
+func plainReason(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no such file"
+	case errors.Is(err, fs.ErrPermission):
+		return "reading it is not permitted"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it took too long"
+	case errors.Is(err, context.Canceled):
+		return "it was cancelled"
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) && strings.Contains(pe.Err.Error(), "escapes") {
+		return "it leads outside of the document's folder"
+	}
+	return "it could not be read"
+}
+
+// web is the host of a document behind a URL.
+type web struct {
+	client *http.Client
+	base   *url.URL // final URL of the document
+}
+
+func newWeb(o Options) (*web, error) {
+	if o.Client == nil {
+		return nil, importError("a document behind a URL needs an HTTP client and none was given; download it and give the path")
+	}
+	c := *o.Client
+	inner := c.CheckRedirect
+	c.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		if len(via) > 5 {
+			return errRedirects
+		}
+		if first := via[0].URL; !sameHost(first, req.URL) {
+			return errOtherHost
+		}
+		if inner != nil {
+			return inner(req, via)
+		}
+		return nil
+	}
+	return &web{client: &c}, nil
+}
+
+var (
+	errRedirects = errors.New("too many redirects")
+	errOtherHost = errors.New("redirected to another host")
+)
+
+// sameHost tells whether b is on the host of a. From http to https on the same
+// name is the same host where both use their scheme's port.
+func sameHost(a, b *url.URL) bool {
+	if strings.EqualFold(a.Scheme, b.Scheme) {
+		return strings.EqualFold(a.Host, b.Host)
+	}
+	return a.Scheme == "http" && b.Scheme == "https" && a.Port() == "" && b.Port() == "" &&
+		strings.EqualFold(a.Hostname(), b.Hostname())
+}
+
+func (w *web) open(ctx context.Context, location string, limit int64) (string, []byte, string) {
+	u, err := url.Parse(location)
+	if err != nil || u.Host == "" {
+		return "", nil, "the URL cannot be parsed"
+	}
+	u.Fragment = ""
+	w.base = u
+	data, final, reason := w.get(ctx, u, limit)
+	if final != nil {
+		w.base = final
+	}
+	return w.base.String(), data, reason
+}
+
+func (w *web) get(ctx context.Context, u *url.URL, limit int64) ([]byte, *url.URL, string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, nil, "the URL cannot be requested"
+	}
+	req.Header.Set("Accept", "application/yaml, application/json, */*;q=0.5")
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return nil, nil, w.reason(u, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, nil, fmt.Sprintf("%s answered with status %d", safeURL(u), resp.StatusCode)
+	}
+	data, reason := readAll(resp.Body, limit)
+	if reason != "" {
+		return nil, nil, safeURL(u) + ": " + reason
+	}
+	final := *resp.Request.URL
+	final.Fragment = ""
+	return data, &final, ""
+}
+
+// reason never passes on the text of a *url.Error.
+func (w *web) reason(u *url.URL, err error) string {
+	var te *toolkeep.Error
+	switch {
+	case errors.Is(err, errOtherHost):
+		return safeURL(u) + " redirects to another host; give the address it leads to"
+	case errors.Is(err, errRedirects):
+		return safeURL(u) + " redirects too often"
+	case errors.As(err, &te):
+		return safeURL(u) + ": " + te.Message
+	}
+	if r := plainReason(err); r != "it could not be read" {
+		return safeURL(u) + ": " + r
+	}
+	return safeURL(u) + " could not be fetched"
+}
+
+func (w *web) resolve(base, ref string) (string, string) {
+	b, err := url.Parse(base)
+	if err != nil {
+		return "", "the reference cannot be resolved"
+	}
+	r, err := url.Parse(ref)
+	if err != nil {
+		return "", fmt.Sprintf("the reference %q is no URL", clip(ref, 200))
+	}
+	u := b.ResolveReference(r)
+	u.Fragment, u.RawFragment = "", ""
+	if !sameHost(w.base, u) {
+		return "", fmt.Sprintf("the reference %q leads to another host than the document's", clip(safeURL(u), 200))
+	}
+	u.User = w.base.User
+	return u.String(), ""
+}
+
+func (w *web) read(ctx context.Context, loc string, limit int64) ([]byte, string) {
+	u, err := url.Parse(loc)
+	if err != nil {
+		return nil, "the reference cannot be resolved"
+	}
+	data, _, reason := w.get(ctx, u, limit)
+	return data, reason
+}
+
+func (w *web) name(loc string) string {
+	u, err := url.Parse(loc)
+	if err != nil {
+		return "a URL"
+	}
+	return safeURL(u)
+}
+
+func (w *web) close() {}
+
+// safeURL leaves out what may hold credentials: user, query and fragment.
+func safeURL(u *url.URL) string {
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}

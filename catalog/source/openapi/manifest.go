@@ -1,0 +1,349 @@
+package openapi
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// firstVersion is the version of a tool that was not published before. The
+// document's own version says nothing about one operation, so it is only kept in
+// source.metadata.
+const firstVersion = "1.0.0"
+
+// binding is execution.binding, as executor/httptool reads it. Members that have
+// their default are left out.
+func (p *parts) binding() map[string]any {
+	b := map[string]any{"method": p.op.method, "server": p.server.url.String(), "path": p.op.sentPath()}
+	var params []any
+	for _, q := range p.params {
+		m := map[string]any{"name": q.name, "arg": q.arg, "in": q.in, "style": q.style}
+		if q.explode {
+			m["explode"] = true
+		}
+		if q.reserved {
+			m["allow_reserved"] = true
+		}
+		if q.allowEmpty {
+			m["allow_empty"] = true
+		}
+		if q.json {
+			m["content"] = "application/json"
+		}
+		params = append(params, m)
+	}
+	if len(params) > 0 {
+		b["parameters"] = params
+	}
+	if p.body != nil {
+		m := map[string]any{"arg": p.arg, "content_type": p.body.contentType}
+		if p.body.required {
+			m["required"] = true
+		}
+		if len(p.body.encoding) > 0 {
+			m["encoding"] = p.body.encoding
+		}
+		b["body"] = m
+	}
+	if p.answer.accept != "" {
+		b["headers"] = map[string]any{"Accept": p.answer.accept}
+	}
+	if len(p.answer.types) > 0 {
+		var types []any
+		for _, t := range p.answer.types {
+			types = append(types, t)
+		}
+		b["response_types"] = types
+	}
+	return b
+}
+
+// core is the manifest without version and source: what makes the tool this tool.
+func (d *document) core(p *parts) map[string]any {
+	op := p.op
+	m := map[string]any{
+		"schema_version":    1,
+		"tool_id":           d.namespace + "." + op.name,
+		"tool_name":         toolName(op),
+		"description":       description(op),
+		"category":          category(op),
+		"parameters_schema": p.parameters,
+		// Many services break their own documents: a result that does not fit is a
+		// warning to the caller and not a failure.
+		"result":       map[string]any{"strict": false},
+		"side_effects": "writes",
+		"idempotent":   slices.Contains([]string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}, op.method),
+		"risk":         "low",
+		"execution":    map[string]any{"kind": "http", "binding": p.binding()},
+	}
+	switch op.method {
+	case "GET", "HEAD", "OPTIONS":
+		m["side_effects"] = "reads"
+	case "DELETE":
+		m["risk"] = "medium"
+	}
+	if s := shortDescription(op); s != "" {
+		m["short_description"] = s
+	}
+	if tags := toolTags(op); len(tags) > 0 {
+		m["tags"] = tags
+	}
+	if p.result != nil {
+		m["result_schema"] = p.result
+	}
+	if p.server.trusted {
+		m["permissions"] = map[string]any{"network": []any{
+			map[string]any{"host": p.server.url.Hostname(), "port": port(p.server.url)},
+		}}
+	}
+	if len(p.sec.auth) > 0 {
+		m["auth"] = p.sec.auth
+	}
+	if len(p.examples) > 0 {
+		m["examples"] = p.examples
+	}
+	if secret := passwords(p.parameters); len(secret) > 0 {
+		m["redact"] = secret
+	}
+	return m
+}
+
+func toolName(op *operation) string {
+	if s := firstLine(op.op.text("summary")); s != "" {
+		return clip(s, 200)
+	}
+	if op.id != "" {
+		return clip(op.id, 200)
+	}
+	return clip(op.label(), 200)
+}
+
+const maxDescription = 8000
+
+func description(op *operation) string {
+	summary := strings.TrimSpace(clean(op.op.text("summary")))
+	text := strings.TrimSpace(clean(op.op.text("description")))
+	switch {
+	case text == "":
+		text = summary
+	case summary != "" && !strings.HasPrefix(text, summary):
+		text = summary + "\n\n" + text
+	}
+	if text == "" {
+		text = op.label()
+	}
+	return clip(text, maxDescription)
+}
+
+var sentenceEnd = regexp.MustCompile(`[.!?]\s`)
+
+func shortDescription(op *operation) string {
+	s := firstLine(op.op.text("summary"))
+	if s == "" {
+		s = firstLine(op.op.text("description"))
+	}
+	if i := sentenceEnd.FindStringIndex(s); i != nil && utf8.RuneCountInString(s) > 100 {
+		s = s[:i[0]+1]
+	}
+	return clip(s, 100)
+}
+
+func toolTags(op *operation) []any {
+	var tags []any
+	list, _ := op.op.get("tags").([]any)
+	for _, e := range list {
+		s, _ := scalarText(e)
+		s = clip(strings.Join(strings.Fields(clean(s)), " "), 64)
+		if s != "" && !slices.Contains(tags, any(s)) && len(tags) < 63 {
+			tags = append(tags, s)
+		}
+	}
+	if op.op.flag("deprecated") && !slices.Contains(tags, any("deprecated")) {
+		tags = append(tags, "deprecated")
+	}
+	return tags
+}
+
+func category(op *operation) string {
+	list, _ := op.op.get("tags").([]any)
+	for _, e := range list {
+		s, _ := scalarText(e)
+		if c := slug(s, 64, '_'); c != "" {
+			return c
+		}
+		break
+	}
+	return "external_api"
+}
+
+// source says where the tool came from. Its digest covers this operation alone,
+// so that a change elsewhere in the document changes no tool.
+func (d *document) source(p *parts, core map[string]any) map[string]any {
+	meta := map[string]any{"title": d.title, "document_version": d.infoVersion, "method": p.op.method, "path": p.op.path}
+	if p.op.id != "" {
+		meta["operation_id"] = clip(p.op.id, 300)
+	}
+	if n := len(p.server.others); n > 0 {
+		var list []any
+		for _, s := range p.server.others[:min(n, 20)] {
+			list = append(list, s)
+		}
+		meta["servers"] = list
+	}
+	return map[string]any{"type": "openapi", "uri": d.main.name, "digest": canon.Digest(canon.Append(nil, core)), "metadata": meta}
+}
+
+// finish checks the manifest as publishing will, and gives it its version.
+func (d *document) finish(p *parts) (*PlannedTool, string) {
+	id := d.namespace + "." + p.op.name
+	var old *toolkeep.Tool
+	if d.opt.Previous != nil {
+		old = d.opt.Previous(id)
+	}
+	version := firstVersion
+	if old != nil {
+		version = old.Version
+	}
+	tool := &PlannedTool{Name: id, Method: p.op.method, Path: p.op.path, OperationID: p.op.id, Version: version, Change: "new"}
+	for {
+		core := d.core(p)
+		if old != nil && sameCore(old, core) {
+			tool.Change, tool.Manifest = "unchanged", old.Raw
+			return tool, ""
+		}
+		raw := d.encode(p, core, version)
+		parsed, err := catalog.ParseManifest(raw)
+		if err != nil {
+			if d.giveUp(p, err) {
+				continue
+			}
+			return nil, "its manifest is refused: " + clip(faultText(err), 600)
+		}
+		tool.Manifest = raw
+		if old != nil {
+			return d.bump(tool, p, core, old, parsed)
+		}
+		return tool, ""
+	}
+}
+
+func (d *document) encode(p *parts, core map[string]any, version string) []byte {
+	m := make(map[string]any, len(core)+2)
+	for k, v := range core {
+		m[k] = v
+	}
+	m["version"] = version
+	m["source"] = d.source(p, core)
+	return canon.Append(nil, m)
+}
+
+// giveUp leaves out what a tool can do without and the catalogue refuses:
+// examples that are not valid, a schema of the result.
+func (d *document) giveUp(p *parts, err error) bool {
+	bad := map[string]bool{}
+	for _, f := range faults(err) {
+		switch first := firstToken(f.Pointer); first {
+		case "result_schema", "examples":
+			bad[first] = true
+		default:
+			return false
+		}
+	}
+	switch {
+	case bad["result_schema"] && p.result != nil:
+		d.warn("%s: its result has no schema: %s", p.op.label(), clip(faultText(err), 300))
+		p.result = nil
+	case bad["examples"] && p.examples != nil:
+		p.examples = p.validExamples(err)
+	default:
+		return false
+	}
+	return true
+}
+
+// validExamples keeps the examples that no fault speaks of.
+func (p *parts) validExamples(err error) []any {
+	wrong := map[string]bool{}
+	for _, f := range faults(err) {
+		if tokens := strings.Split(f.Pointer, "/"); len(tokens) > 2 && tokens[1] == "examples" {
+			wrong[tokens[2]] = true
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	var keep []any
+	for i, e := range p.examples {
+		if !wrong[strconv.Itoa(i)] {
+			keep = append(keep, e)
+		}
+	}
+	return keep
+}
+
+func firstToken(pointer string) string {
+	tokens := strings.Split(pointer, "/")
+	if len(tokens) < 2 {
+		return ""
+	}
+	return tokens[1]
+}
+
+func faults(err error) []toolkeep.Fault {
+	var e *toolkeep.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	list, _ := e.Details["errors"].([]toolkeep.Fault)
+	return list
+}
+
+func faultText(err error) string {
+	if list := faults(err); len(list) > 0 {
+		return "at " + list[0].Pointer + ": " + list[0].Message
+	}
+	return toolkeep.AsError(err).Message
+}
+
+// sameCore tells whether a published tool and the one of the document differ in
+// nothing but version and source.
+func sameCore(old *toolkeep.Tool, core map[string]any) bool {
+	tree, err := canon.ParseObject(old.Raw, canon.Limits{Bytes: catalog.MaxManifestBytes, Depth: catalog.MaxManifestDepth, Properties: 20_000, Elements: 100_000})
+	if err != nil {
+		return false
+	}
+	delete(tree, "version")
+	delete(tree, "source")
+	want, err1 := canon.JCS(canon.Append(nil, core))
+	got, err2 := canon.JCS(canon.Append(nil, tree))
+	return err1 == nil && err2 == nil && string(want) == string(got)
+}
+
+// bump gives a changed tool the version that its change asks for.
+func (d *document) bump(tool *PlannedTool, p *parts, core map[string]any, old, parsed *toolkeep.Tool) (*PlannedTool, string) {
+	v, err := semver.StrictNewVersion(old.Version)
+	if err != nil {
+		return nil, "the published version " + clip(old.Version, 60) + " is no SemVer version"
+	}
+	next := *v
+	switch catalog.Compare(old, parsed).Bump {
+	case catalog.BumpMajor:
+		next, tool.Change = v.IncMajor(), "major"
+	case catalog.BumpMinor:
+		next, tool.Change = v.IncMinor(), "minor"
+	default:
+		next, tool.Change = v.IncPatch(), "patch"
+	}
+	tool.Version = next.String()
+	tool.Manifest = d.encode(p, core, tool.Version)
+	return tool, ""
+}

@@ -1,0 +1,218 @@
+package openapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"path"
+	"strings"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+)
+
+const maxName = 64 // of the second half of a tool id
+
+// defaultNamespace is a slug of the title, else of the server's host, else of
+// the file's name.
+func (d *document) defaultNamespace() string {
+	if s := slug(d.title, 32, '-'); s != "" {
+		return s
+	}
+	if u, err := url.Parse(d.opt.Server); err == nil {
+		if s := slug(u.Hostname(), 32, '-'); s != "" {
+			return s
+		}
+	}
+	base := path.Base(d.main.name)
+	if s := slug(strings.TrimSuffix(base, path.Ext(base)), 32, '-'); s != "" {
+		return s
+	}
+	return "api"
+}
+
+// slug gives lower-case ASCII words joined by sep, beginning with a letter, at
+// most max long and cut between words where that keeps more than half.
+func slug(s string, max int, sep byte) string {
+	var b strings.Builder
+	gap := false
+	for _, r := range strings.ToLower(s) {
+		letter := r >= 'a' && r <= 'z'
+		if !letter && (r < '0' || r > '9' || b.Len() == 0) {
+			gap = b.Len() > 0
+			continue
+		}
+		if gap {
+			b.WriteByte(sep)
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	out := b.String()
+	if len(out) > max {
+		cut := out[:max]
+		if i := strings.LastIndexByte(cut, sep); out[max] != sep && i > max/2 {
+			cut = cut[:i]
+		}
+		out = strings.TrimRight(cut, string(sep))
+	}
+	return out
+}
+
+// nameAll gives every operation its name, also those that will be refused, so
+// that a refusal that goes away renames nothing. Of operations that want one
+// name, the one keeps it that had it when it was published, else the first in
+// the document; the others get a suffix made of their own method and path.
+func (d *document) nameAll(ops []*operation) {
+	claims := map[string][]*operation{}
+	var order []string
+	for _, op := range ops {
+		op.name = wantedName(op)
+		if claims[op.name] == nil {
+			order = append(order, op.name)
+		}
+		claims[op.name] = append(claims[op.name], op)
+	}
+	taken := map[string]bool{}
+	for _, name := range order {
+		taken[name] = true
+	}
+	for _, name := range order {
+		group := claims[name]
+		if len(group) == 1 {
+			continue
+		}
+		keeper := d.keeper(name, group)
+		for _, op := range group {
+			if op != keeper {
+				op.name = suffixed(op, name, taken)
+				taken[op.name] = true
+			}
+		}
+	}
+}
+
+func (d *document) keeper(name string, group []*operation) *operation {
+	if d.opt.Previous != nil {
+		if old := d.opt.Previous(d.namespace + "." + name); old != nil && old.Manifest != nil {
+			var b struct {
+				Method string `json:"method"`
+				Path   string `json:"path"`
+			}
+			if json.Unmarshal(old.Manifest.Execution.Binding, &b) == nil {
+				for _, op := range group {
+					if op.method == b.Method && op.sentPath() == b.Path {
+						return op
+					}
+				}
+			}
+		}
+	}
+	return group[0]
+}
+
+func wantedName(op *operation) string {
+	name := identifier(op.id)
+	if name == "" {
+		name = identifier(pathWords(op))
+	}
+	if name == "" || name == strings.ToLower(op.method) && op.path != "/" {
+		name = strings.ToLower(op.method) + "_" + hash6(op)
+	}
+	if len(name) > maxName {
+		name = strings.TrimRight(name[:maxName-7], "_-") + "_" + hash6(op)
+	}
+	return name
+}
+
+func suffixed(op *operation, name string, taken map[string]bool) string {
+	sum := opHash(op)
+	for n := 6; ; n += 6 {
+		keep := min(len(name), maxName-1-n)
+		s := strings.TrimRight(name[:keep], "_-") + "_" + sum[:n]
+		if !taken[s] || n >= 48 {
+			return s
+		}
+	}
+}
+
+func hash6(op *operation) string { return opHash(op)[:6] }
+
+func opHash(op *operation) string {
+	sum := sha256.Sum256([]byte(op.method + " " + op.path))
+	return hex.EncodeToString(sum[:])
+}
+
+// identifier turns text into [A-Za-z_][A-Za-z0-9_-]*, "" if no letter or digit
+// is left.
+func identifier(s string) string {
+	var b strings.Builder
+	gap, content := false, false
+	for _, r := range s {
+		switch {
+		case r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)):
+			content = true
+		case r == '_' || r == '-':
+		default:
+			gap = b.Len() > 0
+			continue
+		}
+		if gap {
+			b.WriteByte('_')
+			gap = false
+		}
+		b.WriteRune(r)
+	}
+	out := b.String()
+	if !content {
+		return ""
+	}
+	if c := out[0]; c == '-' || c >= '0' && c <= '9' {
+		out = "_" + out
+	}
+	return out
+}
+
+// pathWords names an operation without an id: getUsersById for GET /users/{id}.
+func pathWords(op *operation) string {
+	var b strings.Builder
+	b.WriteString(strings.ToLower(op.method))
+	for _, seg := range strings.Split(op.path, "/") {
+		for seg != "" {
+			open := strings.IndexByte(seg, '{')
+			if open < 0 {
+				b.WriteString(camel(seg))
+				break
+			}
+			b.WriteString(camel(seg[:open]))
+			name := seg[open+1:]
+			end := strings.IndexByte(name, '}')
+			if end < 0 {
+				end = len(name)
+			}
+			if word := camel(name[:end]); word != "" {
+				b.WriteString("By" + word)
+			}
+			seg = name[min(end+1, len(name)):]
+		}
+	}
+	return b.String()
+}
+
+// camel joins the words of s, each with a capital.
+func camel(s string) string {
+	var b strings.Builder
+	up := true
+	for _, r := range s {
+		if r >= 0x80 || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			up = true
+			continue
+		}
+		if up {
+			r = unicode.ToUpper(r)
+			up = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

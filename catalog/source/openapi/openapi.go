@@ -1,0 +1,174 @@
+// Package openapi reads OpenAPI and Swagger documents (2.0, 3.0, 3.1, 3.2) and
+// turns each operation into the manifest of an http tool, or says why it cannot.
+//
+// Nothing is sent wrong: an operation that needs what the http executor cannot
+// do yet is refused by name. The invariant is len(Tools)+len(Refused) ==
+// Operations. Webhooks and callbacks are not operations.
+//
+// The way of a document: bytes to a plain tree (tree.go, yaml.go), files and
+// references (files.go, ref.go), operations (walk.go), and for each of them
+// server, security, parameters, body and response, whose schemas become one
+// self-contained JSON Schema 2020-12 (schema.go, bundle.go), then the manifest
+// and its version (manifest.go).
+package openapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"sort"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Limits of one Read. What is larger is refused with E3011.
+const (
+	maxFiles    = 5000
+	maxBytes    = 64 << 20
+	maxTime     = 60 * time.Second
+	maxDepth    = 256     // nesting of one document, and of one schema
+	maxMerged   = 1 << 20 // keys copied by YAML merge keys
+	maxRefChain = 64      // references that lead to references
+	maxWarnings = 500
+)
+
+// Options says what to read and how. Only Location is needed.
+type Options struct {
+	// Location is a path, a file:// URL or an http(s):// URL. References are
+	// followed inside the folder of the path, or on the host of the URL, and
+	// nowhere else.
+	Location string
+	// Namespace is the part of the tool ids before the dot,
+	// ^[a-z][a-z0-9-]{0,31}$; default a slug of info.title.
+	Namespace string
+	// Server is used instead of every server of the document. Its path prefix is
+	// kept. If it has no path, a relative server of the document (or a basePath
+	// without host) is resolved against it.
+	Server string
+	// Auth gives the secret reference (secret://, vault://, env:// or file://)
+	// of a security scheme by its name. A plain value is refused.
+	Auth map[string]string
+	// Client fetches documents from URLs; without one a URL is refused. The
+	// caller gives one that guards against addresses nobody should reach.
+	Client *http.Client
+	// Previous gives the published version of a tool to compare with, or nil.
+	Previous func(toolID string) *toolkeep.Tool
+	// MaxBytes bounds all files together; default 64 MiB.
+	MaxBytes int64
+}
+
+// Plan is what an import would publish.
+type Plan struct {
+	Operations int
+	Tools      []PlannedTool // in document order
+	Refused    []Refused     // in document order
+	Title      string        // info.title
+	Version    string        // info.version
+	Digest     string        // "sha256:…" over the document and every file it reached
+	Warnings   []string      // what was dropped or loosened, and where
+}
+
+// PlannedTool is one operation that becomes a tool.
+type PlannedTool struct {
+	Name        string // the whole tool id, namespace.name
+	Method      string
+	Path        string
+	OperationID string
+	Version     string
+	Change      string // new, unchanged, patch, minor, major
+	Manifest    []byte // of an unchanged tool exactly the published one
+}
+
+// Refused is one operation that does not become a tool.
+type Refused struct {
+	Operation string // "METHOD path"
+	Reason    string
+}
+
+var (
+	namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	secretPattern    = regexp.MustCompile(`^(secret|vault|env|file)://.+`)
+)
+
+// Read reads the document and plans its import. It changes nothing.
+//
+// It fails with E3011 if the document cannot be read, is no OpenAPI document,
+// holds neither paths nor webhooks nor components, goes over a limit (5000
+// files, 64 MiB, 60 s), or an option is wrong. Whatever is wrong inside of one
+// operation refuses that operation only.
+func Read(ctx context.Context, o Options) (*Plan, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxTime)
+	defer cancel()
+	files, main, err := openFiles(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	return readTree(ctx, o, files, main)
+}
+
+func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, error) {
+	d := &document{ctx: ctx, opt: o, files: files, main: main}
+	if err := d.identify(); err != nil {
+		return nil, err
+	}
+	ops, err := d.operations()
+	if err != nil {
+		return nil, err
+	}
+	plan := &Plan{Operations: len(ops), Title: d.title, Version: d.infoVersion}
+	d.nameAll(ops)
+	for _, op := range ops {
+		if ctx.Err() != nil {
+			return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
+		}
+		tool, reason := d.plan(op)
+		if reason != "" {
+			plan.Refused = append(plan.Refused, Refused{Operation: op.label(), Reason: reason})
+			continue
+		}
+		plan.Tools = append(plan.Tools, *tool)
+	}
+	if ctx.Err() != nil {
+		return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
+	}
+	plan.Digest = files.digest()
+	plan.Warnings = d.allWarnings()
+	return plan, nil
+}
+
+// check refuses options that cannot be meant, before anything is read.
+func (o Options) check() error {
+	if o.Location == "" {
+		return importError("no document was named; give a path or a URL")
+	}
+	if o.Namespace != "" && !namespacePattern.MatchString(o.Namespace) {
+		return importError("the namespace %q does not match %s", o.Namespace, namespacePattern)
+	}
+	if o.Server != "" {
+		if _, reason := parseServer(o.Server); reason != "" {
+			return importError("the server given is no usable URL: %s", reason)
+		}
+	}
+	names := make([]string, 0, len(o.Auth))
+	for name := range o.Auth {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		// The value is not shown: it may be the secret itself.
+		if !secretPattern.MatchString(o.Auth[name]) {
+			return importError("the secret of security scheme %q is not a reference; give secret://, vault://, env:// or file://", name)
+		}
+	}
+	return nil
+}
+
+func importError(format string, args ...any) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.ImportFailed, "%s", fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,377 @@
+package openapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// param is one parameter of an operation on its way to an argument.
+type param struct {
+	name, in     string
+	arg          string
+	required     bool
+	style        string
+	explode      bool
+	reserved     bool
+	allowEmpty   bool
+	json         bool    // sent as JSON text
+	node         *object // the parameter
+	schema       any     // nil means anything
+	schemaSource *object // where a schema of Swagger 2.0 was taken from
+}
+
+const maxParams = 250 // of one operation
+
+// parameters merges those of the path with those of the operation, which win by
+// name and place, and leaves out what is not an argument.
+func (d *document) parameters(op *operation, sec *security) (params []*param, body *object, form []*object, reason string) {
+	own, reason := d.list(op.op.get("parameters"), "the parameters of the operation")
+	if reason != "" {
+		return nil, nil, nil, reason
+	}
+	common, reason := d.list(op.item.get("parameters"), "the parameters of the path")
+	if reason != "" {
+		return nil, nil, nil, reason
+	}
+	var order []string
+	byKey := map[string]*object{}
+	for _, v := range append(slices.Clone(common), own...) {
+		o, reason := d.object(v, "a parameter")
+		if reason != "" {
+			return nil, nil, nil, reason
+		}
+		name, in := o.text("name"), o.text("in")
+		if name == "" || in == "" {
+			return nil, nil, nil, fmt.Sprintf("the parameter at %s has no name or no place", o.place())
+		}
+		key := in + "\x00" + name
+		if in == "header" {
+			key = strings.ToLower(key)
+		}
+		if byKey[key] == nil {
+			order = append(order, key)
+		}
+		byKey[key] = o
+	}
+	if len(order) > maxParams {
+		return nil, nil, nil, fmt.Sprintf("it has more than %d parameters", maxParams)
+	}
+	for _, key := range order {
+		o := byKey[key]
+		switch o.text("in") {
+		case "body":
+			if d.dialect != v20 {
+				return nil, nil, nil, fmt.Sprintf("the parameter %q is in %q, which OpenAPI 3 does not have", clip(o.text("name"), 80), "body")
+			}
+			if body != nil {
+				return nil, nil, nil, "it has two body parameters"
+			}
+			body = o
+		case "formData":
+			if d.dialect != v20 {
+				return nil, nil, nil, fmt.Sprintf("the parameter %q is in %q, which OpenAPI 3 does not have", clip(o.text("name"), 80), "formData")
+			}
+			form = append(form, o)
+		default:
+			p, reason := d.parameter(op, o, sec)
+			if reason != "" {
+				return nil, nil, nil, reason
+			}
+			if p != nil {
+				params = append(params, p)
+			}
+		}
+	}
+	params, reason = d.matchTemplate(op, params)
+	return params, body, form, reason
+}
+
+// fixedHeaders belong to the connection or follow from the request.
+var fixedHeaders = []string{"host", "content-length", "transfer-encoding", "connection", "keep-alive",
+	"proxy-connection", "proxy-authorization", "proxy-authenticate", "te", "trailer", "upgrade", "expect",
+	"http2-settings", "cookie", "accept-encoding"}
+
+// parameter reads one parameter; nil means that it is not an argument.
+func (d *document) parameter(op *operation, o *object, sec *security) (*param, string) {
+	p := &param{name: o.text("name"), in: o.text("in"), node: o, required: o.flag("required")}
+	p.allowEmpty = o.flag("allowEmptyValue") && p.in == "query"
+	switch p.in {
+	case "path":
+		p.required = true
+	case "query", "cookie":
+	case "header":
+		lower := strings.ToLower(p.name)
+		if lower == "accept" || lower == "content-type" || lower == "authorization" {
+			return nil, "" // as the standard says: these follow from elsewhere
+		}
+		if slices.Contains(fixedHeaders, lower) {
+			d.warn("%s: the header %s is not an argument: it follows from the request itself", op.label(), clip(p.name, 80))
+			return nil, ""
+		}
+	case "querystring":
+		return nil, fmt.Sprintf("the parameter %q is the whole query string, which cannot be sent yet", clip(p.name, 80))
+	default:
+		return nil, fmt.Sprintf("the parameter %q is in %q, which is no place of OpenAPI", clip(p.name, 80), clip(p.in, 40))
+	}
+	if sec.covers(p.in, p.name) {
+		d.warn("%s: the %s parameter %s is not an argument: it carries the credential of a security scheme", op.label(), p.in, clip(p.name, 80))
+		return nil, ""
+	}
+	var reason string
+	if d.dialect == v20 {
+		reason = d.swaggerParameter(p)
+	} else {
+		reason = d.styledParameter(p)
+	}
+	if reason == "" && (p.in == "header" || p.in == "cookie") && !isToken(p.name) {
+		reason = "its name cannot be the name of a " + p.in
+	}
+	if reason != "" {
+		if p.required {
+			return nil, fmt.Sprintf("the required parameter %q cannot be sent: %s", clip(p.name, 80), reason)
+		}
+		d.warn("%s: the optional parameter %s is left out: %s", op.label(), clip(p.name, 80), reason)
+		return nil, ""
+	}
+	return p, ""
+}
+
+var stylesOf = map[string][]string{
+	"path":   {"simple", "label", "matrix"},
+	"query":  {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
+	"header": {"simple"},
+	"cookie": {"form"},
+}
+
+// styledParameter reads style or content of OpenAPI 3.
+func (d *document) styledParameter(p *param) string {
+	if p.node.has("content") && !p.node.has("schema") {
+		return d.contentParameter(p)
+	}
+	p.schema = p.node.get("schema")
+	p.reserved = p.node.flag("allowReserved") && p.in == "query"
+	allowed := stylesOf[p.in]
+	p.style = p.node.text("style")
+	if p.style == "" {
+		p.style = allowed[0]
+	}
+	if p.style == "cookie" && p.in == "cookie" {
+		p.style = "form" // of 3.2; the executor encodes what a cookie cannot hold
+	}
+	if !slices.Contains(allowed, p.style) {
+		return fmt.Sprintf("a parameter in %s cannot have style %q", p.in, clip(p.style, 40))
+	}
+	p.explode = p.style == "form"
+	if b, ok := p.node.get("explode").(bool); ok {
+		p.explode = b
+	}
+	if p.style == "deepObject" {
+		p.explode = true
+	}
+	return ""
+}
+
+func (d *document) contentParameter(p *param) string {
+	content, reason := d.object(p.node.get("content"), "its content")
+	if reason != "" {
+		return reason
+	}
+	if len(content.keys) == 0 {
+		return "its content names no media type"
+	}
+	for _, key := range content.keys {
+		media := mediaType(key)
+		if !isJSON(media) && media != "text/plain" {
+			continue
+		}
+		m, reason := d.object(content.vals[key], "its content")
+		if reason != "" {
+			return reason
+		}
+		p.schema = m.get("schema")
+		p.style = stylesOf[p.in][0]
+		if p.json = isJSON(media); !p.json {
+			p.schema = textSchema
+		}
+		return ""
+	}
+	return fmt.Sprintf("its content %q cannot be sent yet; JSON can", clip(content.keys[0], 80))
+}
+
+// textSchema is the schema of what is sent as text, whatever its own says.
+var textSchema = &object{keys: []string{"type"}, vals: map[string]any{"type": "string"}}
+
+// swaggerKeywords are the schema keywords that stand on a parameter of 2.0.
+var swaggerKeywords = []string{"type", "format", "items", "maximum", "exclusiveMaximum", "minimum",
+	"exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "enum",
+	"multipleOf", "default", "x-nullable", "x-example", "example"}
+
+// swaggerParameter reads a parameter of Swagger 2.0 that is not the body.
+func (d *document) swaggerParameter(p *param) string {
+	p.schema = swaggerSchema(p.node)
+	p.style = stylesOf[p.in][0]
+	if p.node.text("type") == "file" {
+		return "it is a file outside of a form"
+	}
+	if p.node.text("type") != "array" {
+		return ""
+	}
+	style, explode, reason := collectionStyle(p.node, p.in)
+	p.style, p.explode = style, explode
+	return reason
+}
+
+// swaggerSchema makes a schema out of the keywords of a parameter.
+func swaggerSchema(o *object) *object {
+	s := newObject(o.src, o.line)
+	s.res = o.res
+	for _, k := range swaggerKeywords {
+		if o.has(k) {
+			s.set(k, o.vals[k])
+		}
+	}
+	if o.has("schema") && !o.has("type") {
+		// Written by some; the standard has it only in a body.
+		if inner, ok := o.get("schema").(*object); ok {
+			return inner
+		}
+	}
+	return s
+}
+
+// collectionStyle translates collectionFormat. in is query, form, path or header.
+func collectionStyle(o *object, in string) (style string, explode bool, reason string) {
+	if items, ok := o.get("items").(*object); ok && items.text("type") == "array" {
+		return "", false, "it is a list of lists, which its place cannot hold"
+	}
+	format := o.text("collectionFormat")
+	flat := "simple"
+	if in == "query" || in == "form" || in == "cookie" {
+		flat = "form"
+	}
+	switch format {
+	case "", "csv":
+		return flat, false, ""
+	case "multi":
+		if flat == "form" {
+			return "form", true, ""
+		}
+	case "ssv":
+		if flat == "form" {
+			return "spaceDelimited", false, ""
+		}
+	case "pipes":
+		if flat == "form" {
+			return "pipeDelimited", false, ""
+		}
+	}
+	return "", false, fmt.Sprintf("collectionFormat %q in %s cannot be sent yet", clip(format, 40), in)
+}
+
+// matchTemplate checks the path template against the parameters in path. A name
+// of the template without a parameter becomes a required text; a parameter
+// without a place in the template is left out.
+func (d *document) matchTemplate(op *operation, params []*param) ([]*param, string) {
+	names, reason := templateNames(op.sentPath())
+	if reason != "" {
+		return nil, reason
+	}
+	var out []*param
+	declared := map[string]bool{}
+	for _, p := range params {
+		if p.in == "path" {
+			if !slices.Contains(names, p.name) {
+				d.warn("%s: the path parameter %s is left out: the path does not name it", op.label(), clip(p.name, 80))
+				continue
+			}
+			declared[p.name] = true
+		}
+		out = append(out, p)
+	}
+	for _, name := range names {
+		if declared[name] {
+			continue
+		}
+		if !isPlainName(name) {
+			return nil, fmt.Sprintf("the path names {%s}, but no parameter in path does", clip(name, 80))
+		}
+		d.warn("%s: the path names {%s} but no parameter declares it; it is taken as a required text", op.label(), clip(name, 80))
+		declared[name] = true
+		node := newObject(op.op.src, op.op.line)
+		out = append(out, &param{name: name, in: "path", required: true, style: "simple", node: node, schema: textSchema})
+	}
+	return out, ""
+}
+
+func isPlainName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '-' || c == '.') {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// templateNames lists the names in a path template.
+func templateNames(path string) ([]string, string) {
+	if strings.ContainsRune(path, '?') {
+		return nil, "the path holds a query, which belongs into parameters"
+	}
+	var names []string
+	literal := ""
+	for rest := path; rest != ""; {
+		text, after, found := strings.Cut(rest, "{")
+		literal += text
+		if !found {
+			break
+		}
+		name, tail, closed := strings.Cut(after, "}")
+		if !closed || name == "" || strings.ContainsRune(name, '{') {
+			return nil, "the path has a { without its } or without a name"
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+		literal += name
+		rest = tail
+	}
+	if strings.ContainsRune(literal, '}') {
+		return nil, "the path has a } without its {"
+	}
+	if hasDots(literal) {
+		return nil, "the path has \".\" or \"..\" segments or a % that encodes nothing"
+	}
+	return names, ""
+}
+
+// nameArguments gives each parameter the key under which a caller passes it: its
+// own name, with its place behind it where several places use one name.
+func nameArguments(params []*param) {
+	places := map[string]int{}
+	for _, p := range params {
+		places[p.name]++
+	}
+	taken := map[string]bool{}
+	for _, p := range params {
+		if places[p.name] == 1 {
+			p.arg = p.name
+			taken[p.arg] = true
+		}
+	}
+	for _, p := range params {
+		if p.arg == "" {
+			p.arg = freeName(p.name+"_"+p.in, taken)
+		}
+	}
+}
+
+func freeName(name string, taken map[string]bool) string {
+	free := name
+	for n := 2; taken[free]; n++ {
+		free = fmt.Sprintf("%s_%d", name, n)
+	}
+	taken[free] = true
+	return free
+}

@@ -1,0 +1,307 @@
+package openapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// direction says which way the values of a schema travel: read-only properties
+// are not part of a request, write-only ones not of a response.
+type direction bool
+
+const (
+	request  direction = false
+	response direction = true
+)
+
+// maxNodes bounds the schemas that one definition holds, aliases written out.
+const maxNodes = 100_000
+
+// A converted schema is a tree of map[string]any, []any and JSON scalars in
+// which "$ref" holds a *def; bundle.go gives the definitions their names.
+
+// def is one schema that is referred to, converted once for the document.
+type def struct {
+	frag any
+	err  string
+	refs []link // every definition it refers to, in order of appearance
+	same []*def // those that apply to the very same value: a circle of them never ends
+
+	known [4]bool // by how far its text is squeezed
+	size  [4]measure
+}
+
+// link is a reference to a definition. Its name is what the reference calls it:
+// were it kept with the definition, the first operation that refers to it would
+// name it for all the others.
+type link struct {
+	to   *def
+	name string
+}
+
+type defKey struct {
+	obj  *object
+	dir  direction
+	drop string // required names to leave out, see wrongWayNames
+}
+
+// converter holds the converted definitions of a document.
+type converter struct {
+	defs  map[defKey]*def
+	queue []defKey
+}
+
+// conversion is one schema being converted.
+type conversion struct {
+	d     *document
+	dir   direction
+	out   *def
+	nodes int
+	lost  int // keywords left out
+
+	linked map[*def]int
+}
+
+// refused unwinds a conversion; it never leaves convertDef.
+type refused string
+
+// convert turns a schema of the document into a definition of its own, whose
+// frag is usable once err is empty. Definitions it refers to are converted too.
+func (d *document) convert(v any, dir direction) *def {
+	out := &def{}
+	d.convertInto(out, v, dir, nil)
+	for len(d.schemas.queue) > 0 {
+		k := d.schemas.queue[0]
+		d.schemas.queue = d.schemas.queue[1:]
+		var drop []string
+		if k.drop != "" {
+			drop = strings.Split(k.drop, "\x00")
+		}
+		d.convertInto(d.schemas.defs[k], k.obj, k.dir, drop)
+	}
+	return out
+}
+
+func (d *document) convertInto(out *def, v any, dir direction, drop []string) {
+	c := &conversion{d: d, dir: dir, out: out}
+	defer func() {
+		if p := recover(); p != nil {
+			r, ok := p.(refused)
+			if !ok {
+				panic(p)
+			}
+			out.frag, out.err = nil, string(r)
+		}
+	}()
+	out.frag = c.schema(v, where{same: true, drop: drop}, nil)
+}
+
+// where says where in its definition a schema stands.
+type where struct {
+	same  bool     // it applies to the same value as the definition
+	depth int      //
+	drop  []string // names to leave out of required
+}
+
+// child is the place of a schema for a part of the value.
+func (w where) child() where { return where{depth: w.depth + 1} }
+
+// beside is the place of a schema for the same value.
+func (w where) beside() where { return where{same: w.same, depth: w.depth + 1, drop: w.drop} }
+
+func (c *conversion) fail(at *object, format string, args ...any) {
+	panic(refused(fmt.Sprintf("the schema at %s cannot be used: %s", at.place(), fmt.Sprintf(format, args...))))
+}
+
+// leaveOut warns of a keyword that is not converted.
+func (c *conversion) leaveOut(at *object, format string, args ...any) {
+	c.lost++
+	c.d.warn("%s: %s", at.place(), fmt.Sprintf(format, args...))
+}
+
+func (c *conversion) count(at *object, w where) {
+	c.nodes++
+	if c.nodes > maxNodes {
+		c.fail(at, "it holds more than %d schemas", maxNodes)
+	}
+	if c.nodes%1024 == 0 && c.d.ctx.Err() != nil {
+		c.fail(at, "the time for reading is over")
+	}
+	if w.depth > maxDepth {
+		c.fail(at, "it is nested deeper than %d levels", maxDepth)
+	}
+}
+
+// schema converts one schema; parent is for messages only.
+func (c *conversion) schema(v any, w where, parent *object) any {
+	switch v := v.(type) {
+	case nil:
+		return map[string]any{}
+	case bool:
+		return v
+	case *object:
+		c.count(v, w)
+		if v.ref() != "" {
+			return c.reference(v, w)
+		}
+		return c.body(v, w)
+	}
+	c.fail(parent, "where a schema belongs stands %s", describe(v))
+	return nil
+}
+
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return fmt.Sprintf("the text %q", clip(v, 60))
+	case json.Number, bool:
+		s, _ := scalarText(v)
+		return s
+	case []any:
+		return "a list"
+	}
+	return "a mapping"
+}
+
+// reference turns a $ref into a reference to a definition. Beside a $ref other
+// keywords count from 3.1 on; before, only the description is kept.
+func (c *conversion) reference(v *object, w where) any {
+	out := map[string]any{}
+	if c.d.dialect >= v31 && len(v.keys) > 1 {
+		out = c.body(v, w).(map[string]any)
+	} else if s := v.text("description"); s != "" {
+		out["description"] = clean(s)
+	}
+	target := c.target(v)
+	obj, ok := target.(*object)
+	if !ok {
+		b, isBool := target.(bool)
+		if !isBool && target != nil {
+			c.fail(v, "the reference %q leads to %s", clip(v.ref(), 200), describe(target))
+		}
+		if isBool && !b {
+			out["not"] = map[string]any{}
+		}
+		return out
+	}
+	to := c.d.definition(obj, c.dir, union(w.drop, c.d.wrongWayNames(v, c.dir)))
+	c.link(to, defName(v.ref(), obj), w)
+	if _, taken := out["$ref"]; taken {
+		out = map[string]any{"allOf": []any{out}}
+	}
+	out["$ref"] = to
+	if v.flag("nullable") || v.flag("x-nullable") {
+		return orNull(out)
+	}
+	return out
+}
+
+// target follows the reference of v; a chain of bare references is one.
+func (c *conversion) target(v *object) any {
+	var seen int
+	for {
+		next, reason := c.d.next(v)
+		if reason != "" {
+			if alt := c.d.bareName(v); alt != nil {
+				return alt
+			}
+			panic(refused(reason))
+		}
+		o, ok := next.(*object)
+		if !ok || o.ref() == "" || len(o.keys) > 1 {
+			return next
+		}
+		if seen++; seen > maxRefChain {
+			c.fail(v, "its references lead in a circle")
+		}
+		v = o
+	}
+}
+
+// bareName reads `$ref: Pet`, which old documents write for a component.
+func (d *document) bareName(v *object) any {
+	ref := v.ref()
+	if strings.ContainsAny(ref, "#/.") {
+		return nil
+	}
+	if d.dialect == v20 {
+		if o, ok := d.root.get("definitions").(*object); ok && o.has(ref) {
+			return o.vals[ref]
+		}
+		return nil
+	}
+	if comps, ok := d.root.get("components").(*object); ok {
+		if o, ok := comps.get("schemas").(*object); ok && o.has(ref) {
+			return o.vals[ref]
+		}
+	}
+	return nil
+}
+
+func (c *conversion) link(to *def, name string, w where) {
+	const referred, same = 1, 2
+	if c.linked == nil {
+		c.linked = map[*def]int{}
+	}
+	if c.linked[to]&referred == 0 {
+		c.out.refs = append(c.out.refs, link{to, name})
+	}
+	if w.same && c.linked[to]&same == 0 {
+		c.linked[to] |= same
+		c.out.same = append(c.out.same, to)
+	}
+	c.linked[to] |= referred
+}
+
+// definition gives the definition of obj and queues it if it is new.
+func (d *document) definition(obj *object, dir direction, drop []string) *def {
+	if len(drop) > 0 {
+		drop = d.relevant(obj, drop)
+	}
+	k := defKey{obj, dir, strings.Join(drop, "\x00")}
+	if d.schemas.defs == nil {
+		d.schemas.defs = map[defKey]*def{}
+	}
+	if known, ok := d.schemas.defs[k]; ok {
+		return known
+	}
+	out := &def{}
+	d.schemas.defs[k] = out
+	d.schemas.queue = append(d.schemas.queue, k)
+	return out
+}
+
+// defName is the last token of the reference, or the file's name.
+func defName(ref string, obj *object) string {
+	filePart, fragment, _ := strings.Cut(ref, "#")
+	name := fragment[strings.LastIndexByte(fragment, '/')+1:]
+	if name != "" {
+		all := tokens(name)
+		name = all[0]
+	} else {
+		if filePart == "" && obj.src != nil {
+			filePart = obj.src.name
+		}
+		name = filePart[strings.LastIndexByte(filePart, '/')+1:]
+		if i := strings.IndexByte(name, '.'); i > 0 {
+			name = name[:i]
+		}
+	}
+	name = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '.', r == '-':
+			return r
+		}
+		return '_'
+	}, name)
+	if name == "" {
+		name = "schema"
+	}
+	if len(name) > 64 {
+		name = name[:64]
+	}
+	return name
+}

@@ -1,0 +1,232 @@
+package openapi
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// security is how an operation authenticates.
+type security struct {
+	auth []any // entries of manifest.auth
+	keys []secretPlace
+}
+
+// secretPlace is where an API key goes.
+type secretPlace struct{ in, name string }
+
+// covers tells whether a parameter is the place of a credential.
+func (s *security) covers(in, name string) bool {
+	return slices.ContainsFunc(s.keys, func(k secretPlace) bool {
+		return k.in == in && (k.name == name || in == "header" && strings.EqualFold(k.name, name))
+	})
+}
+
+// schemes gives the security schemes of the document.
+func (d *document) schemes() *object {
+	if d.dialect == v20 {
+		o, _ := d.object(d.root.get("securityDefinitions"), "")
+		return o
+	}
+	comps, _ := d.object(d.root.get("components"), "")
+	o, _ := d.object(comps.get("securitySchemes"), "")
+	return o
+}
+
+// knownSchemes refuses secrets for schemes that the document does not have: a
+// slip in a name would otherwise import tools without their credential.
+func (d *document) knownSchemes() error {
+	known := d.schemes()
+	names := make([]string, 0, len(d.opt.Auth))
+	for name := range d.opt.Auth {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if known.has(name) {
+			continue
+		}
+		list := "none"
+		if known != nil && len(known.keys) > 0 {
+			list = clip(strings.Join(known.keys, ", "), 300)
+		}
+		return importError("a secret was given for the security scheme %q, which the document does not have; it has: %s", clip(name, 80), list)
+	}
+	return nil
+}
+
+// securityOf reads the requirements of an operation, else those of the document.
+// Alternatives that cannot be sent yet are left out; if nothing is left, the
+// operation is refused.
+func (d *document) securityOf(op *operation) (*security, string) {
+	v := d.root.get("security")
+	if op.op.has("security") {
+		v = op.op.get("security")
+	}
+	list, reason := d.list(v, "security")
+	if reason != "" {
+		return nil, reason
+	}
+	s := &security{}
+	var open bool
+	var refusals []string
+	for _, e := range list {
+		alt, reason := d.object(e, "a security requirement")
+		if reason != "" {
+			return nil, reason
+		}
+		if len(alt.keys) == 0 {
+			open = true
+			continue
+		}
+		entry, places, reason := d.alternative(alt)
+		if reason != "" {
+			refusals = append(refusals, reason)
+			continue
+		}
+		s.auth = append(s.auth, entry)
+		s.keys = append(s.keys, places...)
+	}
+	if len(s.auth) > 16 {
+		d.warn("%s: only the first 16 of its security alternatives are kept", op.label())
+		s.auth = s.auth[:16]
+	}
+	if open && len(s.auth) > 0 {
+		s.auth = append(s.auth[:min(len(s.auth), 15)], map[string]any{"type": "none"})
+	}
+	if len(s.auth) == 0 && !open && len(refusals) > 0 {
+		return nil, strings.Join(slices.Compact(refusals), "; ")
+	}
+	for _, r := range refusals {
+		d.warn("%s: one way to authenticate is left out: %s", op.label(), r)
+	}
+	return s, ""
+}
+
+// alternative makes one entry of an alternative: its first scheme, with the
+// others, which apply together with it, in settings.also.
+func (d *document) alternative(alt *object) (entry map[string]any, places []secretPlace, reason string) {
+	var also []any
+	for _, name := range alt.keys {
+		spec, place, reason := d.scheme(name, alt.vals[name])
+		if reason != "" {
+			return nil, nil, reason
+		}
+		if place.name != "" {
+			places = append(places, place)
+		}
+		if entry == nil {
+			entry = spec
+		} else {
+			also = append(also, spec)
+		}
+	}
+	if len(also) > 0 {
+		entry["settings"].(map[string]any)["also"] = also
+	}
+	return entry, places, ""
+}
+
+// scheme makes the entry of one security scheme.
+func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace, string) {
+	none := secretPlace{}
+	v := d.schemes().get(name)
+	if v == nil {
+		return nil, none, fmt.Sprintf("it needs the security scheme %q, which the document does not define", clip(name, 80))
+	}
+	o, reason := d.object(v, fmt.Sprintf("the security scheme %q", clip(name, 80)))
+	if reason != "" {
+		return nil, none, reason
+	}
+	settings := map[string]any{"scheme": clip(clean(name), 200)}
+	entry := map[string]any{"settings": settings}
+	if secret := d.opt.Auth[name]; secret != "" {
+		entry["secret"] = secret
+	}
+	cannot := func(what string) (map[string]any, secretPlace, string) {
+		return nil, none, fmt.Sprintf("it needs %s (security scheme %q), which cannot be sent yet", what, clip(name, 80))
+	}
+	var place secretPlace
+	switch kind := o.text("type"); kind {
+	case "apiKey":
+		place = secretPlace{o.text("in"), o.text("name")}
+		switch {
+		case place.name == "":
+			return cannot("an API key without a name")
+		case place.in != "header" && place.in != "query" && place.in != "cookie":
+			return cannot(fmt.Sprintf("an API key in %q", clip(place.in, 40)))
+		case place.in != "query" && (!isToken(place.name) || slices.Contains(fixedHeaders, strings.ToLower(place.name)) || strings.EqualFold(place.name, "content-type")):
+			return cannot(fmt.Sprintf("an API key in the %s %q", place.in, clip(place.name, 80)))
+		}
+		entry["type"], entry["in"], entry["name"] = "api_key", place.in, place.name
+	case "basic":
+		entry["type"] = "basic"
+	case "http":
+		switch scheme := strings.ToLower(o.text("scheme")); scheme {
+		case "basic", "bearer":
+			entry["type"] = scheme
+		default:
+			return cannot(fmt.Sprintf("HTTP authentication %q", clip(scheme, 40)))
+		}
+	case "oauth2":
+		entry["type"] = "bearer"
+		d.oauth(o, entry, settings)
+	case "openIdConnect":
+		entry["type"] = "bearer"
+		if u := o.text("openIdConnectUrl"); u != "" {
+			settings["openid_connect_url"] = clip(clean(u), 500)
+		}
+	case "mutualTLS":
+		return cannot("mutual TLS")
+	default:
+		return cannot(fmt.Sprintf("authentication of type %q", clip(kind, 40)))
+	}
+	if list := textList(scopes); len(list) > 0 {
+		entry["scopes"] = list
+	}
+	return entry, place, ""
+}
+
+// oauth keeps what is known of the flows, for whoever fetches the token: what is
+// sent is the token as bearer.
+func (d *document) oauth(o *object, entry, settings map[string]any) {
+	var flows []any
+	tokenURL := ""
+	if d.dialect == v20 {
+		if flow := o.text("flow"); flow != "" {
+			flows = append(flows, clip(clean(flow), 60))
+		}
+		tokenURL = o.text("tokenUrl")
+	}
+	all, _ := d.object(o.get("flows"), "")
+	if all != nil {
+		for _, name := range all.keys {
+			flow, reason := d.object(all.vals[name], "")
+			if reason != "" || strings.HasPrefix(name, "x-") {
+				continue
+			}
+			flows = append(flows, clip(clean(name), 60))
+			if u := flow.text("tokenUrl"); u != "" && (tokenURL == "" || name == "clientCredentials") {
+				tokenURL = u
+			}
+		}
+	}
+	if len(flows) > 0 {
+		settings["flows"] = flows
+	}
+	if tokenURL != "" {
+		entry["token_url"] = clip(clean(tokenURL), 500)
+	}
+}
+
+func textList(v any) []any {
+	list, _ := v.([]any)
+	var out []any
+	for _, e := range list {
+		if s, ok := scalarText(e); ok {
+			out = append(out, clean(s))
+		}
+	}
+	return out
+}

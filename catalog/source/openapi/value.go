@@ -1,0 +1,110 @@
+package openapi
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
+)
+
+const (
+	maxValueDepth = 16
+	maxValueNodes = 2_000
+	maxExamples   = 3    // of one schema
+	maxExample    = 1024 // bytes of one of them
+)
+
+// plainValue turns a value of the document into a JSON tree. It is false for
+// what a manifest cannot hold: numbers beyond doubles, and what is very large.
+func plainValue(v any) (any, bool) {
+	left := maxValueNodes
+	return copyValue(v, 0, &left)
+}
+
+func copyValue(v any, depth int, left *int) (any, bool) {
+	if *left--; *left < 0 || depth > maxValueDepth {
+		return nil, false
+	}
+	switch v := v.(type) {
+	case nil, bool:
+		return v, true
+	case string:
+		return v, !strings.ContainsRune(v, 0)
+	case json.Number:
+		return v, exact(v)
+	case []any:
+		out := make([]any, 0, len(v))
+		for _, e := range v {
+			c, ok := copyValue(e, depth+1, left)
+			if !ok {
+				return nil, false
+			}
+			out = append(out, c)
+		}
+		return out, true
+	case *object:
+		out := make(map[string]any, len(v.keys))
+		for _, k := range v.keys {
+			c, ok := copyValue(v.vals[k], depth+1, left)
+			if !ok || strings.ContainsRune(k, 0) {
+				return nil, false
+			}
+			out[k] = c
+		}
+		return out, true
+	}
+	return nil, false
+}
+
+// smallExamples keeps the first few examples of a schema that are small.
+func smallExamples(list []any) []any {
+	var out []any
+	for _, e := range list {
+		v, ok := plainValue(e)
+		if !ok || v == nil || len(canon.Append(nil, v)) > maxExample {
+			continue
+		}
+		if out = append(out, v); len(out) == maxExamples {
+			break
+		}
+	}
+	return out
+}
+
+// withDefault says in a description what the upstream assumes.
+func withDefault(text string, v any) string {
+	s := "Default: " + clip(string(canon.Append(nil, v)), 200) + "."
+	if text == "" {
+		return s
+	}
+	return strings.TrimRight(text, " \n") + " " + s
+}
+
+// exact tells whether a manifest, whose digest is over its RFC 8785 form, can
+// hold a number.
+func exact(n json.Number) bool {
+	if len(n) > 64 {
+		return false
+	}
+	_, err := canon.JCS([]byte(n))
+	return err == nil
+}
+
+// patternReason says why a pattern cannot be used, "" if it can.
+func (d *document) patternReason(p string) string {
+	if reason, ok := d.patterns[p]; ok {
+		return reason
+	}
+	reason := ""
+	if len(p) > 4096 {
+		reason = "it is longer than 4096 bytes"
+	} else if _, err := schema.Compile(canon.Append(nil, map[string]any{"pattern": p})); err != nil {
+		reason = "it cannot be read as a regular expression"
+	}
+	if d.patterns == nil {
+		d.patterns = map[string]string{}
+	}
+	d.patterns[p] = reason
+	return reason
+}

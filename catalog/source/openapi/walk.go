@@ -1,0 +1,343 @@
+package openapi
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Dialects: the version of the document as one number.
+const (
+	v20 = 20
+	v30 = 30
+	v31 = 31
+	v32 = 32
+)
+
+// document is one Read at work.
+type document struct {
+	ctx         context.Context
+	opt         Options
+	files       *files
+	main        *file
+	root        *object
+	dialect     int
+	title       string
+	infoVersion string
+	namespace   string
+	warnings    []string
+	warned      map[string]bool
+	more        int // warnings beyond maxWarnings
+	entered     int
+	looked      map[*object]looked
+	schemas     converter
+	patterns    map[string]string // why a pattern cannot be used, "" if it can
+}
+
+func (d *document) warn(format string, args ...any) {
+	w := fmt.Sprintf(format, args...)
+	if d.warned == nil {
+		d.warned = map[string]bool{}
+	}
+	if d.warned[w] {
+		return
+	}
+	if len(d.warned) >= maxWarnings {
+		d.more++
+		return
+	}
+	d.warned[w] = true
+	d.warnings = append(d.warnings, w)
+}
+
+// allWarnings gives the warnings of the files, by location, and then those of
+// the document.
+func (d *document) allWarnings() []string {
+	locs := make([]string, 0, len(d.files.byLoc))
+	for loc := range d.files.byLoc {
+		locs = append(locs, loc)
+	}
+	sort.Strings(locs)
+	var all []string
+	for _, loc := range locs {
+		all = append(all, d.files.byLoc[loc].warnings...)
+	}
+	if over := len(all) - maxWarnings; over > 0 {
+		all, d.more = all[:maxWarnings], d.more+over
+	}
+	all = append(all, d.warnings...)
+	if d.more > 0 {
+		all = append(all, fmt.Sprintf("%d more warnings are left out", d.more))
+	}
+	return all
+}
+
+// identify finds out which version the document has and what it is called.
+func (d *document) identify() error {
+	root, ok := d.main.root.(*object)
+	if !ok {
+		return importError("%s is no OpenAPI document: its root is not a mapping", d.main.name)
+	}
+	d.root = root
+	version := root.text("openapi")
+	switch {
+	case version != "":
+		switch {
+		case version == "3" || hasMinor(version, "3.0"):
+			d.dialect = v30
+		case hasMinor(version, "3.1"):
+			d.dialect = v31
+		case hasMinor(version, "3.2"):
+			d.dialect = v32
+		default:
+			return importError("%s says OpenAPI %q; 2.0, 3.0, 3.1 and 3.2 can be read", root.place(), clip(version, 40))
+		}
+	case root.has("swagger"):
+		version = root.text("swagger")
+		if version != "2" && !hasMinor(version, "2.0") {
+			return importError("%s says Swagger %q; 2.0 can be read", root.place(), clip(version, 40))
+		}
+		d.dialect = v20
+	default:
+		return importError("%s is no OpenAPI document: it has neither \"openapi\" nor \"swagger\" at its root", d.main.name)
+	}
+	info, reason := d.object(root.get("info"), "info")
+	if reason != "" {
+		d.warn("%s: the document has no info: %s", d.main.name, reason)
+	}
+	d.title = clip(clean(strings.TrimSpace(info.text("title"))), 200)
+	d.infoVersion = clip(clean(info.text("version")), 100)
+	d.namespace = d.opt.Namespace
+	if d.namespace == "" {
+		d.namespace = d.defaultNamespace()
+	}
+	return d.knownSchemes()
+}
+
+// hasMinor tells whether version is minor or a patch of it.
+func hasMinor(version, minor string) bool {
+	return version == minor || strings.HasPrefix(version, minor+".") || strings.HasPrefix(version, minor+"-")
+}
+
+const maxPath = 2000 // bytes of a path template
+
+// operation is one operation of the document.
+type operation struct {
+	method, path string
+	key          string  // the method as the document writes it
+	node         any     // the operation, perhaps a reference
+	item         *object // its path item
+	op           *object // the operation resolved
+	name         string  // second half of the tool id
+	id           string  // operationId
+	bad          string  // why it was refused before it was looked into
+}
+
+func (o *operation) label() string { return o.method + " " + o.path }
+
+// sentPath is the path without its fragment. Documents tell operations on one
+// path apart by a fragment, which no client ever sends.
+func (o *operation) sentPath() string {
+	path, _, _ := strings.Cut(o.path, "#")
+	return path
+}
+
+var methods = map[string]string{
+	"get": "GET", "put": "PUT", "post": "POST", "delete": "DELETE",
+	"options": "OPTIONS", "head": "HEAD", "patch": "PATCH", "trace": "TRACE",
+}
+
+// operations lists every operation in document order.
+func (d *document) operations() ([]*operation, error) {
+	if !d.root.has("paths") {
+		return nil, d.noPaths()
+	}
+	raw := d.root.get("paths")
+	if raw == nil {
+		d.warn("%s: paths is empty: there are no operations", d.main.name)
+		return nil, nil
+	}
+	v, reason := d.follow(raw)
+	if reason != "" {
+		return nil, importError("paths cannot be read: %s", reason).With("place", d.root.place())
+	}
+	paths, ok := v.(*object)
+	if !ok {
+		return nil, importError("paths of %s is not a mapping", d.main.name).With("place", d.root.place())
+	}
+	var ops []*operation
+	for _, path := range paths.keys {
+		if strings.HasPrefix(path, "x-") || paths.vals[path] == nil {
+			continue
+		}
+		ops = append(ops, d.pathOperations(path, paths.vals[path])...)
+	}
+	if len(ops) == 0 {
+		d.warn("%s: its paths hold no operations", d.main.name)
+	}
+	return ops, nil
+}
+
+// noPaths is fine for a document that honestly has none.
+func (d *document) noPaths() error {
+	for _, key := range []string{"webhooks", "components", "definitions"} {
+		if d.root.has(key) {
+			d.warn("%s: the document has %s but no paths: there are no operations to import", d.main.name, key)
+			return nil
+		}
+	}
+	return importError("%s has no paths", d.main.name).With("place", d.root.place())
+}
+
+// pathOperations gives the operations of one path item. One that cannot be
+// resolved hides its operations: that is said in a warning, for nobody knows
+// how many they are.
+func (d *document) pathOperations(path string, v any) []*operation {
+	item, reason := d.pathItem(v)
+	if reason != "" {
+		d.warn("the path %q could not be read and its operations are not counted: %s", clip(path, 200), reason)
+		return nil
+	}
+	var ops []*operation
+	for _, key := range item.keys {
+		switch {
+		case methods[key] != "":
+			ops = append(ops, d.newOperation(path, methods[key], key, item, item.vals[key]))
+		case key == "query" && d.dialect >= v32:
+			ops = append(ops, d.newOperation(path, "QUERY", key, item, item.vals[key]))
+		case key == "additionalOperations" && d.dialect >= v32:
+			ops = append(ops, d.additional(path, item, item.vals[key])...)
+		}
+	}
+	return ops
+}
+
+func (d *document) additional(path string, item *object, v any) []*operation {
+	more, reason := d.object(v, "additionalOperations")
+	if reason != "" {
+		d.warn("additionalOperations of %q could not be read: %s", clip(path, 200), reason)
+		return nil
+	}
+	var ops []*operation
+	for _, method := range more.keys {
+		op := d.newOperation(path, method, method, item, more.vals[method])
+		if !isToken(method) {
+			op.bad = "the method is not an HTTP method name"
+		} else if method == "CONNECT" {
+			op.bad = "the method CONNECT opens a tunnel and cannot be called"
+		}
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// isToken tells whether s is an HTTP token (RFC 9110).
+func isToken(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for _, c := range []byte(s) {
+		alnum := c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+			return false
+		}
+	}
+	return true
+}
+
+// pathItem resolves a path item. What stands beside its $ref wins over what the
+// reference leads to.
+func (d *document) pathItem(v any) (*object, string) {
+	var layers []*object
+	for range maxRefChain {
+		o, ok := v.(*object)
+		if !ok {
+			return nil, "the path item is not a mapping"
+		}
+		layers = append(layers, o)
+		if o.ref() == "" {
+			return flatten(layers), ""
+		}
+		next, reason := d.next(o)
+		if reason != "" {
+			// The operations beside a broken reference are still there.
+			if own := flatten(layers); hasMethods(own) {
+				d.warn("%s", reason)
+				return own, ""
+			}
+			return nil, reason
+		}
+		v = next
+	}
+	return nil, "its references lead in a circle"
+}
+
+func hasMethods(o *object) bool {
+	for _, k := range o.keys {
+		if methods[k] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// flatten puts layers over each other, the first on top.
+func flatten(layers []*object) *object {
+	if len(layers) == 1 && layers[0].ref() == "" {
+		return layers[0]
+	}
+	top := layers[0]
+	flat := newObject(top.src, top.line)
+	flat.res = top.res
+	for _, l := range layers {
+		for _, k := range l.keys {
+			if k != "$ref" && !flat.has(k) {
+				flat.set(k, l.vals[k])
+			}
+		}
+	}
+	return flat
+}
+
+func (d *document) newOperation(path, method, key string, item *object, v any) *operation {
+	op := &operation{method: method, path: path, key: key, node: v, item: item}
+	o, ok := v.(*object)
+	if !ok {
+		op.bad = "the operation is not a mapping"
+		return op
+	}
+	if o.ref() != "" {
+		// Not in the standard, but a whole vendor writes it so.
+		merged, reason := d.pathItem(o)
+		if reason != "" {
+			op.bad = reason
+			return op
+		}
+		o = merged
+	}
+	op.op = o
+	op.id = strings.TrimSpace(clean(o.text("operationId")))
+	if !strings.HasPrefix(path, "/") {
+		op.bad = "the path does not begin with a slash"
+	} else if len(path) > maxPath {
+		op.bad = fmt.Sprintf("the path is longer than %d bytes", maxPath)
+	}
+	return op
+}
+
+// list gives a list, following a reference in its place.
+func (d *document) list(v any, what string) ([]any, string) {
+	if v == nil {
+		return nil, ""
+	}
+	v, reason := d.follow(v)
+	if reason != "" {
+		return nil, reason
+	}
+	l, ok := v.([]any)
+	if !ok && v != nil {
+		return nil, what + " is not a list"
+	}
+	return l, ""
+}

@@ -1,0 +1,310 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const maxReasonLength = 2000
+
+// StateChange is the move of one or all versions of a tool to another state.
+type StateChange struct {
+	State     toolkeep.VersionState
+	Reason    string // for people, at most 2,000 bytes
+	Successor string // version to move to, or another tool, namespace.name[@range]
+	// Date is the end of execution for sunset (required), and the earliest
+	// removal for deprecated (default: 90 days from now). Other states take none.
+	Date time.Time
+	Now  bool // an administrator waives the 90 days between deprecation and removal
+}
+
+// SetState moves a version, or with version "" all of them, to another state
+// and returns the new lifecycle, of the highest version moved where there are
+// several. It returns when this catalogue shows it.
+//
+//	active     -> deprecated, sunset, blocked, removed (with Now)
+//	deprecated -> active, sunset, blocked, removed
+//	sunset     -> active, deprecated, blocked, removed
+//	blocked    -> active, removed
+//	removed    is final
+//
+// Sunset and removal come no earlier than 90 days after the deprecation unless
+// Now is set. With version "" those are passed over that are removed or, for
+// deprecated and sunset, already further on their way out. Of versions that
+// would become active, only the highest five do; the others become deprecated.
+//
+// Errors: E3201 without catalog:admin; E3001, E3004 unknown tool or version;
+// E3009 the version is removed; E3301 for a move or date that is not allowed,
+// with details.earliest where it is too early; E3003, E3965 as Publish.
+func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, versionText string, ch StateChange) (toolkeep.Lifecycle, error) {
+	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermLifecycle) {
+		return toolkeep.Lifecycle{}, denied(toolkeep.PermLifecycle, "change the state of a version")
+	}
+	if err := ch.check(); err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	if !c.running() {
+		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: SetState without Start"))
+	}
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
+
+	s := c.current.Load()
+	e := s.find(p.Tenant, toolID)
+	if e == nil {
+		return toolkeep.Lifecycle{}, notFound(toolID)
+	}
+	targets, err := e.targets(versionText, ch.State)
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	if err := checkSuccessor(s, e, p.Tenant, targets, ch.Successor); err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	moves, err := c.moves(e, targets, ch, versionText == "")
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	changes, err := c.stateChanges(p, moves)
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	if len(changes) > 0 {
+		if err := c.apply(ctx, changes); err != nil {
+			return toolkeep.Lifecycle{}, err
+		}
+	}
+	return moves[len(moves)-1].to.Life, nil
+}
+
+func (ch *StateChange) check() error {
+	switch ch.State {
+	case toolkeep.Active, toolkeep.Deprecated, toolkeep.Blocked, toolkeep.Removed, toolkeep.Sunset:
+	default:
+		return badState("%q is not a state; use active, deprecated, sunset, blocked or removed", clip(string(ch.State)))
+	}
+	if len(ch.Reason) > maxReasonLength {
+		return badState("the reason has %d bytes; at most %d are kept", len(ch.Reason), maxReasonLength)
+	}
+	switch ch.State {
+	case toolkeep.Sunset:
+		if ch.Date.IsZero() {
+			return badState("sunset needs the date on which the version stops running")
+		}
+	case toolkeep.Deprecated:
+	default:
+		if !ch.Date.IsZero() {
+			return badState("a date goes with deprecated and sunset only, not with %s", ch.State)
+		}
+	}
+	if ch.State == toolkeep.Active && ch.Successor != "" {
+		return badState("an active version has no successor")
+	}
+	return nil
+}
+
+func badState(format string, args ...any) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.InvalidParameters, format, args...)
+}
+
+// targets are the versions to move, ascending; never empty without an error.
+func (e *entry) targets(text string, state toolkeep.VersionState) ([]*version, error) {
+	if text != "" {
+		v := e.find(text)
+		if v == nil {
+			return nil, toolkeep.NewError(toolkeep.ToolVersionNotFound, "%s has no version %s; name a full version such as 1.2.3", e.key.id, clip(text)).
+				With("tool_id", e.key.id).With("version", clip(text))
+		}
+		if v.state() == toolkeep.Removed {
+			return nil, gone(e, v)
+		}
+		return []*version{v}, nil
+	}
+	var all []*version
+	for _, v := range e.versions {
+		if rank(v.state()) == rank(toolkeep.Removed) {
+			continue
+		}
+		if (state == toolkeep.Deprecated || state == toolkeep.Sunset) && rank(v.state()) > rank(state) {
+			continue
+		}
+		all = append(all, v)
+	}
+	if len(all) == 0 {
+		last := e.versions[len(e.versions)-1]
+		if last.state() == toolkeep.Removed {
+			return nil, gone(e, last)
+		}
+		return nil, badState("no version of %s can become %s", e.key.id, state)
+	}
+	return all, nil
+}
+
+// rank is how far a version is on its way out.
+func rank(s toolkeep.VersionState) int {
+	return slices.Index([]toolkeep.VersionState{toolkeep.Active, toolkeep.Deprecated, toolkeep.Sunset, toolkeep.Blocked, toolkeep.Removed}, s)
+}
+
+func checkSuccessor(s *Snapshot, e *entry, tenant string, targets []*version, successor string) error {
+	if successor == "" {
+		return nil
+	}
+	if _, err := semver.StrictNewVersion(successor); err == nil {
+		v := e.find(successor)
+		if v == nil || v.state() == toolkeep.Removed || v.state() == toolkeep.Blocked {
+			return badState("the successor %s is not a version of %s that runs", clip(successor), e.key.id)
+		}
+		if slices.Contains(targets, v) {
+			return badState("a version cannot be its own successor; leave %s out of what is moved", successor)
+		}
+		return nil
+	}
+	id, _, _ := strings.Cut(successor, "@")
+	if id == e.key.id || s.find(tenant, id) == nil {
+		return badState("the successor %q is neither a version of %s nor another tool that exists", clip(successor), e.key.id)
+	}
+	return nil
+}
+
+type move struct{ from, to *version }
+
+// moves works out the new lifecycle of every target.
+func (c *Catalog) moves(e *entry, targets []*version, ch StateChange, all bool) ([]move, error) {
+	now := c.today()
+	moves := make([]move, 0, len(targets))
+	for _, v := range targets {
+		life, err := c.moved(v, ch, now)
+		if err != nil {
+			return nil, err
+		}
+		to := *v
+		to.Life = life
+		moves = append(moves, move{v, &to})
+	}
+	if ch.State == toolkeep.Active {
+		if err := c.limitActive(e, moves, now, all); err != nil {
+			return nil, err
+		}
+	}
+	return moves, nil
+}
+
+// limitActive keeps at most maxActive versions active.
+func (c *Catalog) limitActive(e *entry, moves []move, now time.Time, all bool) error {
+	if !all {
+		active := 0
+		for _, v := range e.versions {
+			if v.state() == toolkeep.Active && v != moves[0].from {
+				active++
+			}
+		}
+		if active >= c.maxActive {
+			return badState("%s has %d active versions already, which is the limit; deprecate one first", e.key.id, active)
+		}
+		return nil
+	}
+	for i := range moves[:max(0, len(moves)-c.maxActive)] {
+		m := moves[i]
+		if m.from.state() == toolkeep.Deprecated {
+			m.to.Life = m.from.Life
+			continue
+		}
+		life := &m.to.Life
+		life.State = toolkeep.Deprecated
+		life.Reason = fmt.Sprintf("more than %d active versions", c.maxActive)
+		life.DeprecatedAt, life.RemoveAfter = now, now.Add(c.removeAfter)
+		life.Successor = moves[len(moves)-1].to.Tool.Version
+	}
+	return nil
+}
+
+// moved is the lifecycle of v after ch, if the move is allowed.
+func (c *Catalog) moved(v *version, ch StateChange, now time.Time) (toolkeep.Lifecycle, error) {
+	life := v.Life
+	if v.state() == toolkeep.Blocked && (ch.State == toolkeep.Deprecated || ch.State == toolkeep.Sunset) {
+		return life, badState("%s is blocked; unblock it (active) before it becomes %s", v.Tool.Ref(), ch.State)
+	}
+	if ch.State == toolkeep.Active && v.state() == toolkeep.Active {
+		return life, nil
+	}
+	life.State, life.Reason = ch.State, ch.Reason
+	if ch.Successor != "" {
+		life.Successor = ch.Successor
+	}
+	deprecatedAt := life.DeprecatedAt
+	if deprecatedAt.IsZero() {
+		deprecatedAt = now
+	}
+	earliest := deprecatedAt.Add(c.removeAfter)
+	switch ch.State {
+	case toolkeep.Active:
+		life.Successor = ""
+		life.DeprecatedAt, life.SunsetAt, life.RemoveAfter = time.Time{}, time.Time{}, time.Time{}
+	case toolkeep.Deprecated:
+		life.DeprecatedAt, life.SunsetAt, life.RemoveAfter = deprecatedAt, time.Time{}, earliest
+		if !ch.Date.IsZero() {
+			if ch.Date.Before(earliest) && !ch.Now {
+				return life, tooEarly(v, "be removed", earliest)
+			}
+			life.RemoveAfter = ch.Date.UTC()
+		}
+	case toolkeep.Sunset:
+		if ch.Date.Before(earliest) && !ch.Now {
+			return life, tooEarly(v, "stop running", earliest)
+		}
+		life.DeprecatedAt, life.SunsetAt = deprecatedAt, ch.Date.UTC()
+		life.RemoveAfter = later(life.RemoveAfter, ch.Date.UTC())
+	case toolkeep.Removed:
+		if ch.Now {
+			break
+		}
+		if life.DeprecatedAt.IsZero() {
+			return life, badState("%s was never deprecated; deprecate it and wait %d days, or remove it now", v.Tool.Ref(), int(c.removeAfter.Hours()/24)).
+				With("earliest", stamp(earliest))
+		}
+		if !life.RemoveAfter.IsZero() {
+			earliest = life.RemoveAfter
+		}
+		if now.Before(earliest) {
+			return life, tooEarly(v, "be removed", earliest)
+		}
+	}
+	return life, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func tooEarly(v *version, what string, earliest time.Time) error {
+	return badState("%s may %s on %s at the earliest, unless an administrator says now", v.Tool.Ref(), what, stamp(earliest)).
+		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("earliest", stamp(earliest))
+}
+
+func (c *Catalog) stateChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.Change, error) {
+	now := c.today()
+	var changes []toolkeep.Change
+	for _, m := range moves {
+		if m.from.Life == m.to.Life {
+			continue
+		}
+		event, err := appendEvent(eventChanged, p.Tenant, now, stateData(m.to, m.from.state(), p.Subject))
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, toolkeep.SetLifecycle{
+			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject}, event)
+	}
+	return changes, nil
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Exit codes. Scripts rely on them; `toolkeep help exit-codes` says the same.
+const (
+	exitOK          = 0
+	exitToolFailed  = 1
+	exitUsage       = 2
+	exitRefused     = 3
+	exitUnavailable = 4
+)
+
+// app is one run of the command: where it reads and writes, and the flags that
+// every command has.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	stopSignals    context.CancelFunc // a second signal then ends the process
+	data           string
+	json           bool
+}
+
+// failure is an error with its exit code; quiet ones were printed already.
+type failure struct {
+	code  int
+	err   error
+	quiet bool
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func usagef(format string, args ...any) error {
+	return &failure{code: exitUsage, err: fmt.Errorf(format, args...)}
+}
+
+// run is the whole program.
+func run(ctx context.Context, stopSignals context.CancelFunc, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, stopSignals: stopSignals}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	return a.report(err)
+}
+
+// report prints an error once, and gives the exit code.
+func (a *app) report(err error) int {
+	code := exitUsage // what cobra itself finds wrong is usage
+	var f *failure
+	if errors.As(err, &f) {
+		code = f.code
+		if f.quiet {
+			return code
+		}
+	}
+	var refusal *refusedError
+	switch {
+	case errors.As(err, &refusal) && a.json:
+		fmt.Fprintln(a.stdout, strings.TrimSpace(string(refusal.problem)))
+		return code
+	case errors.As(err, &refusal):
+		refusal.print(a.stderr)
+		return code
+	}
+	var e *toolkeep.Error
+	if errors.As(err, &e) {
+		printError(a.stderr, e)
+		return max(code, exitCodeOf(e.Code))
+	}
+	fmt.Fprintln(a.stderr, "toolkeep:", err)
+	return code
+}
+
+func printError(w io.Writer, e *toolkeep.Error) {
+	fmt.Fprintln(w, "toolkeep:", e.Error())
+	if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok {
+		for _, f := range faults {
+			fmt.Fprintf(w, "  %s: %s\n", orWhole(f.Pointer), f.Message)
+		}
+	}
+}
+
+func orWhole(pointer string) string {
+	if pointer == "" {
+		return "(the whole)"
+	}
+	return pointer
+}
+
+// exitCodeOf says how a refusal with the code ends the command.
+func exitCodeOf(c toolkeep.Code) int {
+	info := c.Info()
+	switch {
+	case info.HTTP == 503 && info.Class != "POLICY_DENIED":
+		return exitUnavailable
+	case info.Class == "VALIDATION_ERROR" && (info.HTTP == 400 || info.HTTP == 413 || info.HTTP == 422):
+		return exitUsage
+	}
+	return exitRefused
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "toolkeep",
+		Short: "The one place between AI agents and their tools",
+		Long: `Toolkeep holds every tool in one catalogue and carries out each call safely:
+authorised, validated, limited, recorded.
+
+  toolkeep serve --examples                     start it, with a small example catalogue
+  toolkeep import openapi petstore.yaml         every operation becomes a tool
+  toolkeep search "send a letter"               find the right one
+  toolkeep call std.hash text=hello             call it
+  toolkeep invocations                          read what happened
+
+The client commands find the server and the key in the data directory (--data), or in
+TOOLKEEP_URL and TOOLKEEP_KEY.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+	}
+	root.PersistentFlags().StringVar(&a.data, "data", dataDefault(), "data directory of the server (TOOLKEEP_DATA)")
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "tools", Title: "Tools:"},
+		&cobra.Group{ID: "calls", Title: "Calls:"}, &cobra.Group{ID: "admin", Title: "Administration:"})
+	add := func(group string, cmds ...*cobra.Command) {
+		for _, c := range cmds {
+			c.GroupID = group
+			root.AddCommand(c)
+		}
+	}
+	add("run", a.serveCmd(), a.configCmd(), a.versionCmd())
+	add("tools", a.importCmd(), a.toolsCmd(), a.searchCmd(), a.describeCmd(), a.diffCmd())
+	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd())
+	add("admin", a.keysCmd(), a.lifecycleCmd())
+	root.AddCommand(exitCodesTopic())
+	root.SetHelpCommandGroupID("run")
+	root.SetCompletionCommandGroupID("run")
+	return root
+}
+
+func exitCodesTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "exit-codes",
+		Short: "What the exit codes mean",
+		Long: `0  the command did what it says
+1  the tool was carried out and failed
+2  usage: an unknown flag, or arguments that the tool's schema refuses
+3  refused: not found, not allowed, over a limit, or in conflict
+4  unavailable: no server answers, or it cannot serve now`,
+	}
+}
+
+func dataDefault() string {
+	if d := os.Getenv("TOOLKEEP_DATA"); d != "" {
+		return d
+	}
+	return "data"
+}
+
+// withJSON gives a command the --json flag.
+func (a *app) withJSON(c *cobra.Command) *cobra.Command {
+	c.Flags().BoolVar(&a.json, "json", false, "print JSON")
+	return c
+}
+
+// show prints the answer's JSON as it came under --json, else what human prints.
+func (a *app) show(raw []byte, human func(w io.Writer) error) error {
+	if a.json {
+		return a.printJSON(raw)
+	}
+	return human(a.stdout)
+}
+
+// printJSON prints JSON indented, numbers and order as they came.
+func (a *app) printJSON(raw []byte) error {
+	out, err := indent(raw)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(a.stdout, out)
+	return err
+}
+
+func indent(raw []byte) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(json.RawMessage(raw)); err != nil {
+		return "", fmt.Errorf("the server's answer is not JSON: %w", err)
+	}
+	return strings.TrimRight(b.String(), "\n"), nil
+}
+
+// table prints rows in columns.
+func table(w io.Writer, head string, rows func(row func(cells ...any))) error {
+	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(t, strings.ReplaceAll(head, "|", "\t"))
+	rows(func(cells ...any) {
+		for i, c := range cells {
+			if i > 0 {
+				fmt.Fprint(t, "\t")
+			}
+			fmt.Fprint(t, strings.NewReplacer("\t", " ", "\n", " ").Replace(fmt.Sprint(c)))
+		}
+		fmt.Fprintln(t)
+	})
+	return t.Flush()
+}
+
+// cut shortens text to n runes.
+func cut(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
+}

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// client speaks REST to a running server.
+type client struct {
+	base string
+	key  string
+	http *http.Client
+}
+
+// maxAnswer bounds what the client reads of one answer.
+const maxAnswer = 256 << 20
+
+// connect finds the server and the key: TOOLKEEP_URL and TOOLKEEP_KEY, else what
+// the server wrote into its data directory.
+func (a *app) connect() (*client, error) {
+	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: os.Getenv("TOOLKEEP_KEY"), http: &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	if c.base == "" {
+		info, err := readServerFile(a.data)
+		if err != nil {
+			return nil, &failure{code: exitUnavailable, err: fmt.Errorf(
+				"no server was found for the data directory %s: start one with `toolkeep serve`, name another with --data, or set TOOLKEEP_URL", a.data)}
+		}
+		c.base = info.URL
+	}
+	if c.key == "" {
+		raw, err := os.ReadFile(filepath.Join(a.data, "admin.key"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, usagef("the key file of the data directory cannot be read: %v", err)
+		}
+		c.key = strings.TrimSpace(string(raw))
+	}
+	u, err := url.Parse(c.base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, usagef("the server's address %q is no http or https URL", c.base)
+	}
+	return c, nil
+}
+
+// serverFile is what a running server leaves in its data directory.
+type serverFile struct {
+	URL string `json:"url"`
+	PID int    `json:"pid"`
+}
+
+func readServerFile(dir string) (serverFile, error) {
+	var info serverFile
+	raw, err := os.ReadFile(filepath.Join(dir, "server.json"))
+	if err != nil {
+		return info, err
+	}
+	return info, json.Unmarshal(raw, &info)
+}
+
+// refusedError is a problem document.
+type refusedError struct {
+	Code         string         `json:"code"`
+	Name         string         `json:"name"`
+	Detail       string         `json:"detail"`
+	RetryAfterS  int            `json:"retry_after_s"`
+	InvocationID string         `json:"invocation_id"`
+	Details      map[string]any `json:"details"`
+	problem      []byte
+}
+
+func (e *refusedError) Error() string { return e.Code + " " + e.Name + ": " + e.Detail }
+
+func (e *refusedError) print(w io.Writer) {
+	fmt.Fprintln(w, "toolkeep:", e.Error())
+	for _, list := range []string{"errors", "checks", "breaking"} {
+		items, _ := e.Details[list].([]any)
+		for _, it := range items {
+			m, _ := it.(map[string]any)
+			where, what := first(m, "pointer", "check", "tool"), first(m, "message", "reason")
+			fmt.Fprintf(w, "  %s: %s\n", orWhole(where), what)
+		}
+	}
+	if e.RetryAfterS > 0 {
+		fmt.Fprintf(w, "  try again after %d s\n", e.RetryAfterS)
+	}
+	if e.InvocationID != "" {
+		fmt.Fprintf(w, "  recorded as %s\n", e.InvocationID)
+	}
+}
+
+func first(m map[string]any, keys ...string) string {
+	for _, k := range keys {
+		if s, ok := m[k].(string); ok {
+			return s
+		}
+	}
+	return ""
+}
+
+// do sends one request and gives the body of a 2xx answer; a problem document is
+// a *refusedError within a failure with its exit code.
+func (c *client) do(ctx context.Context, method, path string, body any, header ...string) ([]byte, error) {
+	resp, err := c.send(ctx, method, path, body, header...)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return raw, nil
+	}
+	return nil, problemOf(resp, raw)
+}
+
+func (c *client) send(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
+	var payload io.Reader
+	if body != nil {
+		raw, ok := body.([]byte)
+		if !ok {
+			var err error
+			if raw, err = jsonv2.Marshal(body); err != nil {
+				return nil, usagef("the request cannot be made: %v", err)
+			}
+		}
+		payload = bytes.NewReader(raw)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, payload)
+	if err != nil {
+		return nil, usagef("the request cannot be made: %v", err)
+	}
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("User-Agent", "toolkeep/"+version)
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.unreachable(ctx, err)
+	}
+	return resp, nil
+}
+
+func (c *client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return &failure{code: exitRefused, err: errors.New("interrupted")}
+	}
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s does not answer: %w", c.base, errors.Unwrap(err))}
+}
+
+func problemOf(resp *http.Response, raw []byte) error {
+	e := &refusedError{problem: raw}
+	if err := json.Unmarshal(raw, e); err != nil || e.Code == "" {
+		return &failure{code: exitUnavailable, err: fmt.Errorf("the server answered %s and no problem document", resp.Status)}
+	}
+	return &failure{code: exitCodeOf(toolkeep.Code(e.Code)), err: e}
+}
+
+// get decodes the answer of a GET into v and gives its bytes.
+func (c *client) get(ctx context.Context, path string, v any) ([]byte, error) {
+	raw, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return raw, nil
+	}
+	return raw, decode(raw, v)
+}
+
+func (c *client) post(ctx context.Context, path string, body, v any) ([]byte, error) {
+	raw, err := c.do(ctx, http.MethodPost, path, body)
+	if err != nil || v == nil {
+		return raw, err
+	}
+	return raw, decode(raw, v)
+}
+
+func decode(raw []byte, v any) error {
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("the server's answer is not understood (versions may differ): %w", err)
+	}
+	return nil
+}
+
+// patience shows a line on stderr while something takes more than a second.
+func (a *app) patience(what string) (say func(string), done func()) {
+	file, ok := a.stderr.(*os.File)
+	if !ok || !isTerminal(file) {
+		return func(string) {}, func() {}
+	}
+	texts, stop, stopped := make(chan string, 1), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		began, text, shown := time.Now(), what, false
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case text = <-texts:
+			case <-tick.C:
+				if s := time.Since(began); s > time.Second {
+					fmt.Fprintf(a.stderr, "\r\x1b[K%s … %ds", text, int(s.Seconds()))
+					shown = true
+				}
+			case <-stop:
+				if shown {
+					fmt.Fprint(a.stderr, "\r\x1b[K")
+				}
+				return
+			}
+		}
+	}()
+	return func(s string) {
+			select {
+			case texts <- s:
+			default:
+			}
+		}, func() {
+			close(stop)
+			<-stopped
+		}
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) configCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "config check|print",
+		Short: "Check the settings, or print what is in force and where it comes from",
+	}
+	var f serveFlags
+	check := &cobra.Command{
+		Use:   "check",
+		Short: "Check the settings as serve would, and say everything that is wrong",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.load(cmd, &f)
+			if err != nil {
+				return err
+			}
+			raw, err := json.Marshal(map[string]any{"ok": true, "notes": append([]string{}, c.Notes...)})
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func(w io.Writer) error {
+				for _, n := range c.Notes {
+					fmt.Fprintln(w, "note:", n)
+				}
+				_, err := fmt.Fprintln(w, "The settings are right.")
+				return err
+			})
+		},
+	}
+	var g serveFlags
+	show := &cobra.Command{
+		Use:   "print",
+		Short: "Print every setting as YAML, with where it comes from; secrets are masked",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.load(cmd, &g)
+			if err != nil {
+				return err
+			}
+			return c.Print(a.stdout)
+		},
+	}
+	f.add(check)
+	g.add(show)
+	c.AddCommand(a.withJSON(check), show)
+	return c
+}
+
+func (a *app) versionCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			raw, err := json.Marshal(map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "toolkeep %s (%s, %s/%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				return err
+			})
+		},
+	}
+	return a.withJSON(c)
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source/openapi"
+)
+
+func (a *app) importCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "import openapi|manifest",
+		Short: "Bring tools into the catalogue",
+	}
+	c.AddCommand(a.importOpenAPICmd(), a.importManifestCmd())
+	return c
+}
+
+func (a *app) importOpenAPICmd() *cobra.Command {
+	o := openapi.Options{}
+	var secrets []string
+	var dryRun, force, shared, verbose bool
+	c := &cobra.Command{
+		Use:   "openapi FILE|URL",
+		Short: "Turn every operation of an OpenAPI document into a tool",
+		Long: `Turn every operation of an OpenAPI 2.0, 3.0 or 3.1 document into a tool, or say why not.
+
+Imported again, unchanged operations keep their version and changed ones get the SemVer bump that
+the change calls for. --dry-run prints the plan and needs no running server (without one, every
+operation counts as new).`,
+		Example: `  toolkeep import openapi petstore.yaml --dry-run
+  toolkeep import openapi https://api.example.com/openapi.json --namespace shop
+  toolkeep import openapi api.yaml --server http://127.0.0.1:9000 --secret ApiKeyAuth=env://TOOLKEEP_SECRET_SHOP`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Location = args[0]
+			o.Client = &http.Client{Timeout: 30 * time.Second}
+			if err := parseSecrets(&o, secrets); err != nil {
+				return err
+			}
+			return a.importOpenAPI(cmd.Context(), o, importChoice{dryRun, force, shared, verbose})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.Namespace, "namespace", "", "namespace of the tools; made from the document's title if absent")
+	f.StringVar(&o.Server, "server", "", "base URL to call instead of the document's servers")
+	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=env://NAME` or SCHEME=file:///PATH; repeatable")
+	f.BoolVar(&dryRun, "dry-run", false, "print the plan and change nothing")
+	f.BoolVar(&force, "force", false, "publish breaking changes under the bump as it is; recorded")
+	f.BoolVar(&shared, "shared", false, "the tools belong to all tenants")
+	f.BoolVar(&verbose, "all", false, "list unchanged tools too")
+	return a.withJSON(c)
+}
+
+type importChoice struct{ dryRun, force, shared, all bool }
+
+func parseSecrets(o *openapi.Options, secrets []string) error {
+	for _, s := range secrets {
+		scheme, ref, ok := strings.Cut(s, "=")
+		if !ok || scheme == "" || !strings.Contains(ref, "://") {
+			return usagef("--secret %q: write SCHEME=env://NAME or SCHEME=file:///PATH; a secret itself never stands on the command line", s)
+		}
+		if o.Auth == nil {
+			o.Auth = map[string]string{}
+		}
+		o.Auth[scheme] = ref
+	}
+	return nil
+}
+
+func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice importChoice) error {
+	cl, err := a.connect()
+	if err != nil && !choice.dryRun {
+		return err
+	}
+	_, done := a.patience("reading " + o.Location)
+	if cl != nil && err == nil {
+		previous, perr := cl.previous(ctx, choice.dryRun)
+		if perr != nil {
+			done()
+			return perr
+		}
+		o.Previous = previous.find
+		defer func() { err = errors.Join(err, previous.err) }()
+	}
+	plan, err := openapi.Read(ctx, o)
+	done()
+	if err != nil {
+		return &failure{code: exitUsage, err: err}
+	}
+	if choice.dryRun {
+		return a.showPlan(plan, choice.all)
+	}
+	var manifests [][]byte
+	for _, t := range plan.Tools {
+		if t.Change != "unchanged" {
+			manifests = append(manifests, t.Manifest)
+		}
+	}
+	_, done = a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
+	published, err := cl.publish(ctx, manifests, choice)
+	done()
+	if err != nil {
+		if len(published) > 0 {
+			fmt.Fprintf(a.stderr, "toolkeep: %d of %d tools were published before the error; importing again goes on from there\n", len(published), len(manifests))
+		}
+		return err
+	}
+	if err := a.showPlan(plan, choice.all); err != nil || a.json {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), len(plan.Tools)-len(manifests), len(plan.Refused))
+	return err
+}
+
+// planJSON is the plan as --json prints it.
+type planJSON struct {
+	Title      string           `json:"title"`
+	Version    string           `json:"version"`
+	Operations int              `json:"operations"`
+	Tools      []plannedJSON    `json:"tools"`
+	Refused    []map[string]any `json:"refused"`
+	Warnings   []string         `json:"warnings"`
+	Counts     map[string]int   `json:"changes"`
+}
+
+type plannedJSON struct {
+	Name        string `json:"name"`
+	Method      string `json:"method"`
+	Path        string `json:"path"`
+	OperationID string `json:"operation_id,omitempty"`
+	Version     string `json:"version"`
+	Change      string `json:"change"`
+}
+
+func (a *app) showPlan(plan *openapi.Plan, all bool) error {
+	out := planJSON{Title: plan.Title, Version: plan.Version, Operations: plan.Operations, Tools: []plannedJSON{},
+		Refused: []map[string]any{}, Warnings: append([]string{}, plan.Warnings...), Counts: map[string]int{}}
+	for _, t := range plan.Tools {
+		out.Counts[t.Change]++
+		out.Tools = append(out.Tools, plannedJSON{t.Name, t.Method, t.Path, t.OperationID, t.Version, t.Change})
+	}
+	for _, r := range plan.Refused {
+		out.Refused = append(out.Refused, map[string]any{"operation": r.Operation, "reason": r.Reason})
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		fmt.Fprintf(w, "%s %s: %d operations, %d tools, %d refused\n\n", plan.Title, plan.Version, plan.Operations, len(plan.Tools), len(plan.Refused))
+		err := table(w, "TOOL|VERSION|CHANGE|METHOD|PATH", func(row func(...any)) {
+			for _, t := range plan.Tools {
+				if all || t.Change != "unchanged" {
+					row(t.Name, t.Version, t.Change, t.Method, t.Path)
+				}
+			}
+		})
+		if err == nil && len(plan.Refused) > 0 {
+			fmt.Fprintln(w)
+			err = table(w, "REFUSED|REASON", func(row func(...any)) {
+				for _, r := range plan.Refused {
+					row(r.Operation, r.Reason)
+				}
+			})
+		}
+		for _, warning := range plan.Warnings {
+			fmt.Fprintln(a.stderr, "toolkeep: warning:", warning)
+		}
+		return err
+	})
+}
+
+// previousTools answers what is published, and keeps the first error that was
+// not "there is none".
+type previousTools struct {
+	ctx     context.Context
+	client  *client
+	err     error
+	offline bool
+}
+
+// previous gives a look-up of published tools. For a dry run a server that does
+// not answer means that everything is new.
+func (c *client) previous(ctx context.Context, dryRun bool) (*previousTools, error) {
+	p := &previousTools{ctx: ctx, client: c}
+	_, err := c.get(ctx, "/health/live", nil)
+	if err != nil {
+		if !dryRun {
+			return nil, err
+		}
+		p.offline = true
+	}
+	return p, nil
+}
+
+func (p *previousTools) find(id string) *toolkeep.Tool {
+	if p.offline || p.err != nil {
+		return nil
+	}
+	t, err := p.client.published(p.ctx, id)
+	if err != nil {
+		var r *refusedError
+		if !errors.As(err, &r) || r.Code != string(toolkeep.ToolNotFound) {
+			p.err = err
+		}
+		return nil
+	}
+	tool, err := catalog.ParseManifest(t.Manifest)
+	if err != nil {
+		p.err = err
+		return nil
+	}
+	return tool
+}
+
+// Bounds of one batch: the server's body limit is 16 MiB.
+const (
+	batchBytes = 8 << 20
+	batchTools = 500
+)
+
+type published struct {
+	ToolID  string `json:"tool_id"`
+	Version string `json:"version"`
+	Digest  string `json:"digest"`
+	Bump    string `json:"bump"`
+	Created bool   `json:"created"`
+}
+
+// publish registers manifests in batches, each all or nothing.
+func (c *client) publish(ctx context.Context, manifests [][]byte, choice importChoice) ([]published, error) {
+	var all []published
+	for len(manifests) > 0 {
+		n, size := 0, 0
+		for n < len(manifests) && n < batchTools && (n == 0 || size+len(manifests[n]) <= batchBytes) {
+			size += len(manifests[n])
+			n++
+		}
+		tools := make([]map[string]any, n)
+		for i := range n {
+			tools[i] = map[string]any{"manifest": json.RawMessage(manifests[i])}
+		}
+		body := map[string]any{"tools": tools, "force": choice.force, "shared": choice.shared, "dry_run": choice.dryRun}
+		var answer struct {
+			Published []published `json:"published"`
+		}
+		if _, err := c.post(ctx, "/api/v1/tools/batch-register", body, &answer); err != nil {
+			return all, err
+		}
+		all = append(all, answer.Published...)
+		manifests = manifests[n:]
+	}
+	return all, nil
+}
+
+func (a *app) importManifestCmd() *cobra.Command {
+	var choice importChoice
+	c := &cobra.Command{
+		Use:   "manifest FILE…|-",
+		Short: "Publish tools from manifests in JSON or YAML",
+		Long:  "Publish tools from manifests: JSON, YAML, several YAML documents in a file, or - for standard\ninput. All are published or none. The format is contracts/manifest.schema.json.",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var manifests [][]byte
+			for _, name := range args {
+				got, err := a.readManifests(name)
+				if err != nil {
+					return err
+				}
+				manifests = append(manifests, got...)
+			}
+			return a.publishManifests(cmd.Context(), manifests, choice)
+		},
+	}
+	f := c.Flags()
+	f.BoolVar(&choice.dryRun, "dry-run", false, "check everything and change nothing")
+	f.BoolVar(&choice.force, "force", false, "publish in spite of breaking changes; recorded")
+	f.BoolVar(&choice.shared, "shared", false, "the tools belong to all tenants")
+	return a.withJSON(c)
+}
+
+func (a *app) readManifests(name string) ([][]byte, error) {
+	var raw []byte
+	var err error
+	if name == "-" {
+		raw, err = io.ReadAll(io.LimitReader(a.stdin, 16<<20))
+	} else {
+		raw, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" || name == "-" && !strings.HasPrefix(strings.TrimSpace(string(raw)), "{") {
+		docs, err := catalog.ManifestsFromYAML(raw)
+		if err != nil {
+			return nil, &failure{code: exitUsage, err: fmt.Errorf("%s: %w", name, err)}
+		}
+		return docs, nil
+	}
+	return [][]byte{raw}, nil
+}
+
+func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice importChoice) error {
+	for i, m := range manifests {
+		if !json.Valid(m) {
+			_, err := catalog.ParseManifest(m)
+			return &failure{code: exitUsage, err: fmt.Errorf("manifest %d: %w", i+1, err)}
+		}
+	}
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	done, err := cl.publish(ctx, manifests, choice)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(map[string]any{"published": done})
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		return table(w, "TOOL|VERSION|BUMP|NEW|DIGEST", func(row func(...any)) {
+			for _, p := range done {
+				isNew := "yes"
+				if !p.Created {
+					isNew = "no, it was there"
+				}
+				row(p.ToolID, p.Version, p.Bump, isNew, cut(p.Digest, 20))
+			}
+		})
+	})
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"toolkeep": main})
+}
+
+// TestScripts runs testdata/script/*.txtar against the real command, each in a
+// folder of its own with TOOLKEEP_DATA set. Commands beside testscript's own:
+//
+//	ready            wait until the server of TOOLKEEP_DATA answers that it is ready
+//	rest METHOD PATH [BODY] [HEADER: VALUE…]   a request with the admin key; prints status line and body
+//	exits N COMMAND…  run a command that must end with this exit code
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("..", "..", "testdata", "script"),
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
+			e.Setenv("SERVE", "--addr=127.0.0.1:0")
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"ready": cmdReady,
+			"rest":  cmdREST,
+			"exits": cmdExits,
+		},
+	})
+}
+
+// waitLimit bounds every wait for a server; machines under load are slow.
+const waitLimit = 60 * time.Second
+
+func cmdReady(ts *testscript.TestScript, _ bool, _ []string) {
+	deadline := time.Now().Add(waitLimit)
+	for time.Now().Before(deadline) {
+		info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+		if err == nil {
+			if resp, err := http.Get(info.URL + "/health/ready"); err == nil {
+				resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					return
+				}
+			}
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	ts.Fatalf("the server did not become ready")
+}
+
+func cmdREST(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: rest METHOD PATH [BODY] [HEADER: VALUE…]")
+	}
+	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	ts.Check(err)
+	key, err := os.ReadFile(filepath.Join(ts.Getenv("TOOLKEEP_DATA"), "admin.key"))
+	ts.Check(err)
+	var body string
+	if len(args) > 2 {
+		body = args[2]
+		if file, ok := strings.CutPrefix(body, "@"); ok {
+			body = ts.ReadFile(file)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, args[0], info.URL+args[1], strings.NewReader(body))
+	ts.Check(err)
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
+	req.Header.Set("Content-Type", "application/json")
+	for _, h := range args[min(3, len(args)):] {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%s\n", resp.Status)
+	for _, name := range []string{"Retry-After", "Deprecation", "Sunset", "Content-Type", "Location"} {
+		if v := resp.Header.Get(name); v != "" {
+			fmt.Fprintf(ts.Stdout(), "%s: %s\n", name, v)
+		}
+	}
+	fmt.Fprintf(ts.Stdout(), "%s\n", raw)
+	if (resp.StatusCode >= 400) != neg {
+		ts.Fatalf("%s", resp.Status)
+	}
+}
+
+func cmdExits(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND…")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := "0"
+	if err != nil {
+		code = strings.TrimPrefix(err.Error(), "exit status ")
+	}
+	if code != args[0] {
+		ts.Fatalf("%s ended with %s, want %s", strings.Join(args[1:], " "), code, args[0])
+	}
+}

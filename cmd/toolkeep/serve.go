@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/node"
+)
+
+// serveFlags are the settings that have a flag; --set reaches all others.
+type serveFlags struct {
+	file     string
+	addr     string
+	metrics  string
+	examples bool
+	level    string
+	set      []string
+}
+
+func (f *serveFlags) add(c *cobra.Command) {
+	fl := c.Flags()
+	fl.StringVar(&f.file, "config", os.Getenv("TOOLKEEP_CONFIG"), "YAML file of settings (TOOLKEEP_CONFIG)")
+	fl.StringVar(&f.addr, "addr", "", "address of REST, MCP and health, default 127.0.0.1:8080")
+	fl.StringVar(&f.metrics, "metrics-addr", "", "address of /metrics, default 127.0.0.1:9090")
+	fl.BoolVar(&f.examples, "examples", false, "start the example bookshop and import it")
+	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
+	fl.StringArrayVar(&f.set, "set", nil, "any setting, as `KEY=VALUE`; repeatable (see docs/configuration.md)")
+}
+
+// load reads the settings; flags win over the environment, that over the file.
+func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
+	flags := map[string]string{}
+	if cmd.Flags().Changed("data") || os.Getenv("TOOLKEEP_DATA") == "" && cmd.InheritedFlags().Changed("data") {
+		flags["data"] = a.data
+	}
+	put := func(flag, key, value string) {
+		if cmd.Flags().Changed(flag) {
+			flags[key] = value
+		}
+	}
+	put("addr", "http.addr", f.addr)
+	put("metrics-addr", "metrics.addr", f.metrics)
+	put("examples", "examples.enabled", fmt.Sprint(f.examples))
+	put("log-level", "log.level", f.level)
+	for _, s := range f.set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, usagef("--set %q: write KEY=VALUE", s)
+		}
+		flags[key] = value
+	}
+	c, err := config.Load(config.Sources{File: f.file, Environ: os.Environ(), Flags: flags, Ignore: ignoredNames()})
+	if err != nil {
+		return nil, &failure{code: exitUsage, err: err}
+	}
+	return c, nil
+}
+
+func (a *app) serveCmd() *cobra.Command {
+	var f serveFlags
+	c := &cobra.Command{
+		Use:   "serve",
+		Short: "Start Toolkeep",
+		Long: `Start Toolkeep on loopback, with everything it keeps in the data directory. The first start makes
+an admin key, which the client commands on this machine find by themselves.
+
+The first signal (Ctrl-C, SIGTERM) drains: new calls are refused, those under way end. A second one
+ends the process at once.`,
+		Example: "  toolkeep serve --examples\n  toolkeep serve --data /var/lib/toolkeep --config /etc/toolkeep.yaml\n  toolkeep serve --set limits.agent_per_minute=1000",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.load(cmd, &f)
+			if err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), c)
+		},
+	}
+	f.add(c)
+	return c
+}
+
+// Garbage collector settings: few collections, within a soft limit. The
+// environment's GOGC and GOMEMLIMIT win.
+const (
+	gcPercent   = 400
+	memoryLimit = 2 << 30
+)
+
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+}
+
+func (a *app) serve(ctx context.Context, c *config.Config) error {
+	tuneMemory()
+	n, err := node.New(context.WithoutCancel(ctx), c, node.Options{Version: version, LogTo: a.stderr, Hook: crashHook()})
+	if err != nil {
+		return &failure{code: exitUnavailable, err: err}
+	}
+	err = n.Start(context.WithoutCancel(ctx))
+	if err == nil {
+		a.welcome(n, c)
+		select {
+		case <-ctx.Done():
+		case err = <-n.Failed():
+			err = fmt.Errorf("a listener ended: %w", err)
+		}
+	}
+	a.stopSignals() // the next signal ends the process
+	if ctx.Err() != nil {
+		fmt.Fprintf(a.stderr, "toolkeep: draining for up to %s; a second signal ends at once\n", c.Drain.Timeout)
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain.Timeout)
+	defer cancel()
+	if err = errors.Join(err, n.Stop(drain)); err != nil {
+		return &failure{code: exitUnavailable, err: err}
+	}
+	return nil
+}
+
+// welcome says where everything is; the key's text is never printed.
+func (a *app) welcome(n *node.Node, c *config.Config) {
+	w := a.stdout
+	fmt.Fprintf(w, "Toolkeep %s on %s\n", version, n.URL())
+	keyFile := filepath.Join(c.Data, "admin.key")
+	switch {
+	case n.AdminKey != "":
+		fmt.Fprintf(w, "A new admin key is in %s; commands on this machine find it by themselves.\n", keyFile)
+	default:
+		if _, err := os.Stat(keyFile); err == nil {
+			fmt.Fprintf(w, "The admin key is in %s.\n", keyFile)
+		}
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintln(a.stderr, "toolkeep: note:", note)
+	}
+	data := ""
+	if c.Data != dataDefault() {
+		data = " --data " + c.Data
+	}
+	fmt.Fprintf(w, "\nTry:\n  toolkeep%s tools\n  toolkeep%s call std.hash text=hello\n", data, data)
+	if c.Examples.Enabled {
+		fmt.Fprintf(w, "  toolkeep%s call bookshop.searchBooks q=sea\n", data)
+	}
+	fmt.Fprintf(w, "\nCtrl-C stops it.\n")
+}

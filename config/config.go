@@ -1,0 +1,301 @@
+// Package config holds the settings of the server: what they are, where they come
+// from, and which of them this build refuses.
+//
+// A setting is looked for in the flags, the environment, the YAML file and the
+// defaults, in this order. Every name of the configuration schemas of the source
+// documents is accepted; what this build does with each is the table in
+// docs/configuration.md, which is made from the same rows as the reading. An
+// unknown name, and a value that asks for something this build cannot do, refuse
+// the start.
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Config is every setting. Load fills it; the zero value is not a usable one.
+// docs/configuration.md has the defaults and names.
+type Config struct {
+	Data     string // directory of all that is kept
+	Service  Service
+	HTTP     HTTP
+	Metrics  Metrics
+	TLS      TLS
+	Access   Access
+	Log      Log
+	Limits   Limits
+	Calls    Calls
+	Cache    Cache
+	Catalog  Catalog
+	Store    Store
+	Secrets  Secrets
+	Examples Examples
+	Drain    Drain
+
+	// Notes are settings that were set and have no effect in this build, a sentence each.
+	Notes []string
+
+	read *reading
+}
+
+// Service is what the server says about itself.
+type Service struct {
+	Name        string
+	Version     string // "" is the version of the program
+	Environment string // development, staging, production, or "" for none
+}
+
+// HTTP is the face for REST, health and all else over HTTP.
+type HTTP struct {
+	Addr          string // host:port
+	MaxBody       int64  // bytes of a request's body
+	MaxDepth      int    // nesting of a body's JSON
+	MaxProperties int    // properties in all objects of a body
+	MaxHeader     int    // bytes of all headers of a request
+	MaxKey        int    // bytes of a key or id
+}
+
+// Metrics is the face for Prometheus.
+type Metrics struct {
+	Addr     string
+	MaxTools int // tool ids with series of their own
+}
+
+// TLS names the certificate and key files of both listeners, PEM.
+type TLS struct{ Cert, Key string }
+
+// Enabled tells whether the listeners speak TLS.
+func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
+
+// Access says who may come in.
+type Access struct {
+	// Method is how callers authenticate; "" is api_key, and must be named where
+	// the server listens beyond loopback.
+	Method    string
+	Mode      string // which checks must pass
+	RolesFile string // YAML with own roles
+	Roles     []byte // YAML of the configuration file's own roles, nil without any
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level      slog.Level
+	Components map[string]slog.Level // levels of single components
+	Format     string                // json or text
+	Buffer     int                   // bytes of lines that wait to be written
+}
+
+// Limits refuse for load.
+type Limits struct {
+	AgentPerMinute     int // requests of one agent
+	AgentToolPerMinute int // calls of one agent on one tool
+	GlobalPerMinute    int // requests of all
+	AgentConcurrent    int // calls of one agent at once
+}
+
+// Calls are about single calls, waiting ones above all.
+type Calls struct {
+	SyncLimit      time.Duration // longest synchronous call
+	WaitLimit      time.Duration // longest that a waiting call may wait and run
+	ResultLifetime time.Duration // how long the answer of a waiting call can be fetched
+	Workers        int           // waiting calls that run at once
+	Poll           time.Duration // pause between looks at the queue
+	Lease          time.Duration // a worker that says nothing for so long is taken for dead; renewed at a third
+	MaxResult      int64         // bytes of a raw result, past which the call fails
+}
+
+// Cache keeps results.
+type Cache struct {
+	Enabled bool
+	TTL     time.Duration // of a tool that wants caching and names no time
+	Entries int
+	Bytes   int64
+}
+
+// Catalog is about tool versions.
+type Catalog struct {
+	StaleFor     time.Duration // how long known definitions serve reading calls while the store is down
+	KeepActive   int           // versions of a tool kept active
+	RemovalAfter time.Duration // between deprecation and the earliest removal
+}
+
+// Store is the database.
+type Store struct {
+	Synchronous string        // NORMAL or FULL
+	GroupDelay  time.Duration // how long the writer gathers
+	WALBytes    int64
+	KeepCalls   time.Duration // records of ended calls
+	KeepEvents  time.Duration
+	KeepFeed    time.Duration // changes of calls in the feed
+}
+
+// Secrets says what secret references may name.
+type Secrets struct {
+	Env  []string // patterns of environment variables
+	Dirs []string // folders of secret files
+}
+
+// Examples is the example catalogue with its small HTTP service.
+type Examples struct {
+	Enabled bool
+	Addr    string // of the example bookshop
+}
+
+// Drain is about the end.
+type Drain struct {
+	Timeout time.Duration // how long running calls may go on after the first signal
+}
+
+// Validate tells everything that is wrong at once, as E3008 with details.errors.
+func (c *Config) Validate() error {
+	f := c.faults()
+	if len(f) == 0 {
+		return nil
+	}
+	return refuse(f)
+}
+
+func (c *Config) faults() []toolkeep.Fault {
+	var f faults
+	if c.Data == "" {
+		f.add("data", "required", "the data directory is not named; set data or TOOLKEEP_DATA")
+	}
+	f.listener(c, "http.addr", c.HTTP.Addr)
+	f.listener(c, "metrics.addr", c.Metrics.Addr)
+	if c.HTTP.Addr == c.Metrics.Addr && c.HTTP.Addr != "" && !endsInZero(c.HTTP.Addr) {
+		f.add("metrics.addr", "conflict", "http.addr and metrics.addr are both "+c.HTTP.Addr+"; give each its own port")
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		f.add("tls", "required", "tls.cert and tls.key go together; set both or neither")
+	}
+	if c.Calls.Lease < 3*time.Second {
+		f.add("calls.lease", "minimum", "calls.lease is "+c.Calls.Lease.String()+"; it is renewed at a third and must be at least 3s")
+	}
+	if c.Calls.WaitLimit < c.Calls.SyncLimit {
+		f.add("calls.wait_limit", "minimum", "calls.wait_limit is shorter than calls.sync_limit")
+	}
+	for _, d := range c.Secrets.Dirs {
+		if !filepath.IsAbs(d) {
+			f.add("secrets.dirs", "format", fmt.Sprintf("the secrets folder %q is not an absolute path", d))
+		}
+	}
+	if c.Examples.Enabled {
+		if _, _, err := hostPort(c.Examples.Addr); err != nil {
+			f.add("examples.addr", "format", err.Error())
+		} else if !loopback(c.Examples.Addr) {
+			f.add("examples.addr", "loopback", "the example bookshop has no authentication and listens on loopback only; "+c.Examples.Addr+" is not loopback")
+		}
+	}
+	return append(f, c.ranges()...)
+}
+
+// ranges checks the numbers by the rows of the table.
+func (c *Config) ranges() faults {
+	var f faults
+	for i := range settings {
+		s := &settings[i]
+		if s.bind == nil {
+			continue
+		}
+		if why := s.check(s.bind(c)); why != "" {
+			f.add(s.key, "range", s.key+" "+why)
+		}
+	}
+	return f
+}
+
+type faults []toolkeep.Fault
+
+func (f *faults) add(key, rule, message string) {
+	*f = append(*f, toolkeep.Fault{Pointer: pointer(key), Rule: rule, Message: message})
+}
+
+// listener checks an address: outside of loopback it needs TLS and a named way to
+// authenticate.
+func (f *faults) listener(c *Config, key, addr string) {
+	if _, _, err := hostPort(addr); err != nil {
+		f.add(key, "format", key+": "+err.Error())
+		return
+	}
+	if loopback(addr) {
+		return
+	}
+	for _, need := range []struct{ key, value string }{
+		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method},
+	} {
+		if need.value == "" {
+			f.add(need.key, "required", fmt.Sprintf("%s is %s, which is not loopback; that needs %s", key, addr, need.key))
+		}
+	}
+}
+
+func refuse(f []toolkeep.Fault) error {
+	first := f[0].Message
+	if len(f) > 1 {
+		first += fmt.Sprintf(" (and %d more)", len(f)-1)
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, f)
+}
+
+// pointer turns a dotted key into a JSON Pointer.
+func pointer(key string) string {
+	b := make([]byte, 0, len(key)+1)
+	b = append(b, '/')
+	for i := range len(key) {
+		switch key[i] {
+		case '.':
+			b = append(b, '/')
+		case '~':
+			b = append(b, "~0"...)
+		case '/':
+			b = append(b, "~1"...)
+		default:
+			b = append(b, key[i])
+		}
+	}
+	return string(b)
+}
+
+func hostPort(addr string) (host string, port int, err error) {
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not an address; write host:port, such as 127.0.0.1:8080", addr)
+	}
+	port, err = strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("%q has no port between 0 and 65535", addr)
+	}
+	return host, port, nil
+}
+
+func endsInZero(addr string) bool {
+	_, p, err := hostPort(addr)
+	return err == nil && p == 0
+}
+
+// loopback tells whether only this machine can reach the address. A name other
+// than localhost may resolve to anything.
+func loopback(addr string) bool {
+	host, _, err := hostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// Print writes the configuration as YAML, the source of each value as a comment.
+// Secret values are masked.
+func (c *Config) Print(w io.Writer) error { return printYAML(w, c) }

@@ -1,0 +1,563 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+var update = flag.Bool("update", false, "write docs/configuration.md anew")
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "toolkeep.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func load(t *testing.T, s Sources) *Config {
+	t.Helper()
+	c, err := Load(s)
+	if err != nil {
+		t.Fatalf("%v\n%v", err, messages(err))
+	}
+	return c
+}
+
+func messages(err error) []string {
+	var e *toolkeep.Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	list, _ := e.Details["errors"].([]toolkeep.Fault)
+	out := make([]string, len(list))
+	for i, f := range list {
+		out[i] = f.Pointer + " " + f.Rule + ": " + f.Message
+	}
+	return out
+}
+
+// refused checks that Load fails with E3008 and exactly these faults, each given
+// by a part of its text.
+func refused(t *testing.T, s Sources, want ...string) {
+	t.Helper()
+	c, err := Load(s)
+	if err == nil {
+		t.Fatalf("taken: %+v", c)
+	}
+	var e *toolkeep.Error
+	if !errors.As(err, &e) || e.Code != toolkeep.InvalidManifest {
+		t.Fatalf("not E3008: %v", err)
+	}
+	got := messages(err)
+	if len(got) != len(want) {
+		t.Fatalf("%d faults, want %d:\n%s", len(got), len(want), strings.Join(got, "\n"))
+	}
+	for i := range want {
+		if !strings.Contains(got[i], want[i]) {
+			t.Errorf("fault %d is %q, want %q in it", i, got[i], want[i])
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := load(t, Sources{})
+	c.read = nil
+	want := &Config{
+		Data:     "data",
+		Service:  Service{Name: "l03-tool-executor"},
+		HTTP:     HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
+		Metrics:  Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
+		Access:   Access{Mode: "rbac"},
+		Log:      Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
+		Limits:   Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4},
+		Calls:    Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 15 * time.Second, MaxResult: 100_000_000},
+		Cache:    Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
+		Catalog:  Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
+		Store:    Store{Synchronous: "NORMAL", GroupDelay: 500 * time.Microsecond, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
+		Examples: Examples{Addr: "127.0.0.1:8090"},
+		Drain:    Drain{Timeout: 30 * time.Second},
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Fatalf("got  %+v\nwant %+v", c, want)
+	}
+}
+
+func TestEnvironments(t *testing.T) {
+	dev := load(t, Sources{Environ: []string{"L03_ENVIRONMENT=development"}})
+	if dev.Log.Level != slog.LevelDebug || dev.Cache.TTL != time.Minute || dev.Calls.SyncLimit != time.Minute || dev.Limits.AgentPerMinute != 10_000 {
+		t.Errorf("development: %+v", dev)
+	}
+	stage := load(t, Sources{Environ: []string{"L03_ENVIRONMENT=staging"}})
+	if stage.Log.Level != slog.LevelInfo || stage.Cache.TTL != 5*time.Minute || stage.Calls.SyncLimit != 30*time.Second {
+		t.Errorf("staging: %+v", stage)
+	}
+	prod := load(t, Sources{File: file(t, "service: {environment: production}\n"), Flags: map[string]string{"cache.ttl": "1s"}})
+	if prod.Log.Level != slog.LevelWarn || prod.Cache.TTL != time.Second || prod.Limits.AgentPerMinute != 100 {
+		t.Errorf("production: %+v", prod)
+	}
+	own := load(t, Sources{Environ: []string{"L03_ENVIRONMENT=production", "L03_LOG_LEVEL=debug"}})
+	if own.Log.Level != slog.LevelDebug {
+		t.Error("a default of the environment won over a setting")
+	}
+	refused(t, Sources{Environ: []string{"L03_ENVIRONMENT=prod"}}, `service.environment is "prod", which is not in this build; use development, staging, production`)
+}
+
+func TestPrecedence(t *testing.T) {
+	f := file(t, `
+http: {addr: "127.0.0.1:1", max_depth: 20}
+limits:
+  agent_per_minute: 1
+  global_per_minute: 1
+log: {components: {store: DEBUG, queue: ERROR}}
+L03_RATE_LIMITER_PER_TOOL_RPM: 7
+`)
+	s := Sources{File: f,
+		Environ: []string{"L03_RATE_LIMITER_PER_AGENT_RPM=2", "L03_RATE_LIMITER_GLOBAL_RPM=2", "TOOLKEEP_DATA=/srv/x",
+			"L03_STORE_LOG_LEVEL=WARN", "TOOLKEEP_SECRETS_ENV=A_*, B", "PATH=/bin", "TOOLKEEP_URL=x", "TOOLKEEP_KEY=y",
+			"TOOLKEEP_SERVICE_HOST=10.0.0.1", "TOOLKEEP_PORT_8080_TCP_ADDR=10.0.0.1", "TOOLKEEP_PORT=tcp://10.0.0.1:8080", "TOOLKEEP_MINE=1"},
+		Flags:  map[string]string{"limits.global_per_minute": "3"},
+		Ignore: []string{"TOOLKEEP_MINE"}}
+	c := load(t, s)
+	if c.HTTP.Addr != "127.0.0.1:1" || c.HTTP.MaxDepth != 20 || c.Data != "/srv/x" {
+		t.Errorf("%+v", c)
+	}
+	if want := (Limits{AgentPerMinute: 2, AgentToolPerMinute: 7, GlobalPerMinute: 3, AgentConcurrent: 4}); c.Limits != want {
+		t.Errorf("limits %+v, want %+v", c.Limits, want)
+	}
+	if want := map[string]slog.Level{"store": slog.LevelWarn, "queue": slog.LevelError}; !maps.Equal(c.Log.Components, want) {
+		t.Errorf("components %v", c.Log.Components)
+	}
+	if !slices.Equal(c.Secrets.Env, []string{"A_*", "B"}) {
+		t.Errorf("secrets %q", c.Secrets.Env)
+	}
+	if len(c.Notes) != 0 {
+		t.Errorf("notes %q", c.Notes)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	for _, c := range []struct {
+		name, file string
+		environ    []string
+		flags      map[string]string
+		want       string
+	}{
+		{"of the default address", "", []string{"L03_HEALTH_PORT=81"}, nil, "127.0.0.1:81"},
+		{"of the file's address", `http: {addr: "[::1]:80"}`, []string{"L03_HEALTH_PORT=81"}, nil, "[::1]:81"},
+		{"the flag's address wins", "", []string{"L03_HEALTH_PORT=81"}, map[string]string{"http.addr": "127.0.0.1:82"}, "127.0.0.1:82"},
+		{"both agree", "service: {health_port: 80}\nhttp: {addr: 127.0.0.1:80}", nil, nil, "127.0.0.1:80"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Sources{Environ: c.environ, Flags: c.flags}
+			if c.file != "" {
+				s.File = file(t, c.file)
+			}
+			if got := load(t, s).HTTP.Addr; got != c.want {
+				t.Fatalf("%s, want %s", got, c.want)
+			}
+		})
+	}
+	refused(t, Sources{File: file(t, "service: {health_port: 81}\nhttp: {addr: 127.0.0.1:80}")},
+		"/http/addr conflict: setting service.health_port: it contradicts http.addr")
+	refused(t, Sources{Environ: []string{"L03_METRICS_PORT=70000"}}, "a port is between 0 and 65535")
+	if got := load(t, Sources{Environ: []string{"L03_METRICS_PORT=0"}}).Metrics.Addr; got != "127.0.0.1:0" {
+		t.Fatal(got)
+	}
+}
+
+func TestUnknownNames(t *testing.T) {
+	refused(t, Sources{File: file(t, "http: {adr: x}\nlimit: {}\nlog: {components: {stor: INFO}}\n")},
+		"/http/adr unknown: setting http.adr: there is no such setting; the nearest is http.addr",
+		"/limit unknown: setting limit:",
+		"/log/components/stor unknown: setting log.components.stor: there is no component stor; the nearest is store")
+	refused(t, Sources{Environ: []string{"L03_RATE_LIMITER_PER_AGENT_RPN=1", "TOOLKEEP_DAT=x", "L03_STORES_LOG_LEVEL=INFO", "XL03_A=1"}},
+		"environment variable L03_RATE_LIMITER_PER_AGENT_RPN: there is no such setting; the nearest is L03_RATE_LIMITER_PER_AGENT_RPM",
+		"environment variable L03_STORES_LOG_LEVEL: there is no component stores; the nearest is store",
+		"environment variable TOOLKEEP_DAT: there is no such setting; the nearest is TOOLKEEP_DATA")
+	refused(t, Sources{Flags: map[string]string{"htp.addr": "x"}}, "flag htp.addr: there is no such setting; the nearest is http.addr")
+	load(t, Sources{File: file(t, "http:\nlog: {components: {}}\nsecrets: {env: }\n")}) // headings with nothing under them
+}
+
+func TestUnsupported(t *testing.T) {
+	for give, want := range map[string]string{
+		"L03_TOOL_CACHE_BACKEND=redis":                                          "cache backend redis is not in this build; use memory",
+		"L03_L08_ENABLED=true":                                                  "L08 supervision is not in this build",
+		"L03_VAULT_ENDPOINT=https://vault:8200":                                 "Vault is not in this build",
+		"L03_L01_ENDPOINT=grpc://l01:50051":                                     "L01 data layer is not in this build",
+		"L03_PERMISSION_MANAGER_MODE=rbac+abac":                                 `access.mode is "rbac+abac", which is not in this build; use rbac`,
+		"L03_EXECUTOR_ISOLATION_TECHNOLOGY=gvisor":                              "sandboxes are not in this build",
+		"L03_EXECUTOR_DEFAULT_RESOURCE_LIMITS_TIMEOUT_SECONDS=60":               "set execution.timeout_ms",
+		"L03_EXTERNAL_ADAPTER_RATE_LIMITING_ALGORITHM=leaky_bucket":             "rate limiting by leaky_bucket is not in this build; use token_bucket",
+		"L03_DOCUMENT_BRIDGE_VERSION_PINNING_PIN_STORAGE=redis":                 "storage redis is not in this build; use checkpoint or local",
+		"L03_STATE_BRIDGE_CHECKPOINTING_MICRO_CHECKPOINTS_STORAGE=redis":        "storage redis is not in this build",
+		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of canary, all_or_nothing",
+		"L03_RESULT_VALIDATOR_STRICT_MODE=false":                                "result.strict",
+		"TOOLKEEP_ACCESS_METHOD=oidc":                                           `access.method is "oidc", which is not in this build; use api_key`,
+		"L03_PERMISSION_CHECKER_OPA_ENDPOINT=http://localhost:8181/v1/data/x/y": "OPA is not in this build",
+	} {
+		t.Run(give, func(t *testing.T) { refused(t, Sources{Environ: []string{give}}, want) })
+	}
+	t.Run("a connection string is not repeated", func(t *testing.T) {
+		_, err := Load(Sources{File: file(t, "registry: {postgresql_connection_string: 'postgres://u:hunter2@db/x'}\n")})
+		if err == nil || strings.Contains(err.Error()+strings.Join(messages(err), ""), "hunter2") {
+			t.Fatalf("%v %v", err, messages(err))
+		}
+	})
+	t.Run("a list of patterns", func(t *testing.T) {
+		refused(t, Sources{File: file(t, "result_validator: {sanitization: {patterns: [{threat_type: xss}]}}\n")}, "own sanitization patterns")
+	})
+}
+
+// All of Execution 10.2, but for what asks for other layers.
+func TestEnvironmentOfTheDocument(t *testing.T) {
+	c := load(t, Sources{Environ: strings.Fields(`
+L03_SERVICE_NAME=l03 L03_SERVICE_VERSION=1.0.0 L03_ENVIRONMENT=production L03_GRPC_PORT=50053 L03_METRICS_PORT=9091 L03_HEALTH_PORT=8081
+L03_TOOL_REGISTRY_CACHE_ENABLED=true L03_TOOL_REGISTRY_CACHE_TTL_SECONDS=301 L03_TOOL_REGISTRY_CACHE_MAX_SIZE_ENTRIES=10000
+L03_PERMISSION_MANAGER_MODE=rbac L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS=300
+L03_RATE_LIMITER_PER_AGENT_RPM=101 L03_RATE_LIMITER_PER_TOOL_RPM=11 L03_RATE_LIMITER_GLOBAL_RPM=10001
+L03_TOOL_CACHE_ENABLED=false L03_TOOL_CACHE_BACKEND=memory L03_TOOL_CACHE_TTL_SECONDS=302 L03_TOOL_CACHE_MAX_SIZE_BYTES=104857600
+L03_L01_ENDPOINT= L03_L01_TIMEOUT_MS=100 L03_VAULT_ENDPOINT= L03_VAULT_TIMEOUT_MS=100
+L03_L08_ENDPOINT=grpc://l08:50051 L03_L08_ENABLED=false L03_L08_ESCALATION_TIMEOUT_SECONDS=300 L03_LOG_LEVEL=ERROR
+L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP_EXECUTOR_LOG_LEVEL=WARN`)})
+	if c.HTTP.Addr != "127.0.0.1:8081" || c.Metrics.Addr != "127.0.0.1:9091" || c.Catalog.StaleFor != 301*time.Second ||
+		c.Cache.Enabled || c.Cache.TTL != 302*time.Second || c.Limits.AgentToolPerMinute != 11 || c.Log.Level != slog.LevelError ||
+		len(c.Log.Components) != 3 {
+		t.Errorf("%+v", c)
+	}
+	if len(c.Notes) != 7 { // gRPC port, two of the registry's and permissions' cache, three time limits, L08's endpoint
+		t.Errorf("%d notes: %s", len(c.Notes), strings.Join(c.Notes, "\n"))
+	}
+}
+
+// The eight schemas of Platform 3.3 with their defaults, but for what names
+// PostgreSQL, Redis, Vault and the like.
+const platformFile = `
+registry:
+  postgresql_connection_string: ""
+  embedding_dimensions: 768
+  semantic_search_threshold: 0.7
+  version_retention_policy: {max_versions_per_tool: 6, deprecation_warning_days: 91}
+executor:
+  default_resource_limits: {cpu_millicore_limit: 500, memory_mb_limit: 1024, timeout_seconds: 30}
+  concurrent_tools_per_agent: 5
+  sandbox_warm_pool: {enabled: false, pool_size: 10}
+permission_checker:
+  jwt_algorithm: RS256
+  permission_cache: {enabled: true, ttl_seconds: 300, invalidation_channel: "policy:updates"}
+external_adapter:
+  vault: {secret_path_prefix: secret/tool-execution}
+  rate_limiting: {algorithm: token_bucket, default_requests_per_minute: 60, burst_size: 10}
+  retry: {max_attempts: 3, base_delay_ms: 1000, max_delay_ms: 60000, jitter: full, retryable_status_codes: [429, 500, 502, 503, 504]}
+circuit_breaker:
+  notification_channel: "circuit:state:changes"
+  default_config:
+    failure_rate_threshold: 50
+    slow_call_rate_threshold: 100.0
+    slow_call_duration_threshold_ms: 5000
+    sliding_window_type: count_based
+    sliding_window_size: 100
+    minimum_number_of_calls: 10
+    wait_duration_in_open_state_seconds: 60
+    permitted_number_of_calls_in_half_open_state: 10
+  half_open_strategy: canary
+result_validator:
+  strict_mode: true
+  type_coercion:
+    enabled: true
+    rules: [{from_type: string, to_type: number, coercion_function: parseFloat}]
+  sanitization: {enabled: true, patterns: []}
+document_bridge:
+  mcp_server: {pm2_process_name: doc-bridge-mcp, startup_timeout_ms: 5000, request_timeout_ms: 30000, max_retries: 3}
+  cache: {enabled: true, hot_cache_ttl_seconds: 300, metadata_cache_ttl_seconds: 600, invalidation_channel: "document:updates"}
+  version_pinning: {enabled: true, pin_storage: checkpoint}
+  permissions: {check_enabled: true}
+state_bridge:
+  mcp_server: {pm2_process_name: state-bridge-mcp, startup_timeout_ms: 5000, request_timeout_ms: 10000}
+  checkpointing:
+    micro_checkpoints: {enabled: true, interval_seconds: 30, ttl_seconds: 3600}
+    macro_checkpoints: {enabled: true, retention_days: 90, archive_retention_years: 7}
+    named_checkpoints: {enabled: true, retention: indefinite}
+  delta_encoding: {enabled: true, threshold_kb: 100}
+  compression: {enabled: true, algorithm: gzip, threshold_kb: 10}
+`
+
+func TestSchemasOfTheDocument(t *testing.T) {
+	c := load(t, Sources{File: file(t, platformFile)})
+	if c.Limits.AgentPerMinute != 60 || c.Limits.AgentConcurrent != 5 || c.Catalog.KeepActive != 6 || c.Catalog.RemovalAfter != 91*24*time.Hour {
+		t.Errorf("%+v", c)
+	}
+	for _, want := range []string{"circuit_breaker.half_open_strategy has no effect", "executor.sandbox_warm_pool.pool_size has no effect"} {
+		if !slices.ContainsFunc(c.Notes, func(n string) bool { return strings.Contains(n, want) }) {
+			t.Errorf("no note that %s", want)
+		}
+	}
+	// Every key of the tables, and no other, is in the file or asks for another server.
+	var tree map[string]any
+	if err := yaml.Unmarshal([]byte(platformFile), &tree); err != nil {
+		t.Fatal(err)
+	}
+	for i := range foreignSettings {
+		s := &foreignSettings[i]
+		if s.key == "" || strings.HasPrefix(s.key, "service.") || s.judge != nil {
+			continue
+		}
+		at := any(tree)
+		for part := range strings.SplitSeq(s.key, ".") {
+			at = at.(map[string]any)[part]
+		}
+		if at == nil {
+			t.Errorf("%s is not in the file of the test", s.key)
+		}
+	}
+	refused(t, Sources{File: file(t, "limits: {agent_per_minute: 7}\nexternal_adapter: {rate_limiting: {default_requests_per_minute: 8}}\n")},
+		"it contradicts external_adapter.rate_limiting.default_requests_per_minute, which sets the same")
+}
+
+func TestBadValues(t *testing.T) {
+	refused(t, Sources{File: file(t, `
+http: {max_body: lots, max_depth: 0, addr: nowhere}
+calls: {sync_limit: 30, lease: 1s, workers: 1.5}
+cache: {enabled: maybe, bytes: 99999999999GiB}
+log: {level: LOUD, format: xml, components: {store: LOUD}}
+secrets: {dirs: [relative], env: {a: b}}
+tls: {cert: only.pem}
+examples: {enabled: true, addr: "0.0.0.0:1"}
+`)},
+		"/cache/bytes type: setting cache.bytes: ",
+		`/cache/enabled type: setting cache.enabled: "maybe" is neither true nor false`,
+		"/calls/sync_limit type: setting calls.sync_limit: the value must be a duration with its unit",
+		"/calls/workers type: setting calls.workers: the value must be a whole number",
+		`/http/max_body type: setting http.max_body: "lots" is not a size`,
+		`/log/components/store type: setting log.components.store: "LOUD" is not a level`,
+		`/log/level type: setting log.level: "LOUD" is not a level`,
+		"/secrets/env/a unknown: setting secrets.env.a: there is no such setting; the nearest is secrets.env",
+		`/http/addr format: http.addr: "nowhere" is not an address`,
+		"/tls required: tls.cert and tls.key go together",
+		"/calls/lease minimum: ",
+		`/secrets/dirs format: the secrets folder "relative" is not an absolute path`,
+		"/examples/addr loopback: ",
+		"/http/max_depth range: http.max_depth is 0, below the least of 1",
+		`/log/format range: log.format is "xml", which is not in this build; use json, text`,
+		"/calls/lease range: calls.lease is 1s, below the least of 3s",
+	)
+}
+
+func TestBadFiles(t *testing.T) {
+	refused(t, Sources{File: filepath.Join(t.TempDir(), "none.yaml")}, "no such file")
+	refused(t, Sources{File: file(t, "a: [\n")}, "is not the YAML of one mapping")
+	refused(t, Sources{File: file(t, "- a\n")}, "is not the YAML of one mapping")
+	refused(t, Sources{File: file(t, "http: {addr: a}\nhttp: {addr: b}\n")}, "a key is there twice")
+	refused(t, Sources{File: file(t, "#"+strings.Repeat(" ", maxFile))}, "larger than 1 MiB")
+	load(t, Sources{File: file(t, "")})
+	load(t, Sources{File: file(t, "# nothing\n")})
+}
+
+func TestOpeningToANetwork(t *testing.T) {
+	open := []string{"TOOLKEEP_HTTP_ADDR=0.0.0.0:8080"}
+	refused(t, Sources{Environ: open},
+		"/tls/cert required: http.addr is 0.0.0.0:8080, which is not loopback; that needs tls.cert",
+		"that needs tls.key", "that needs access.method")
+	open = append(open, "TOOLKEEP_TLS_CERT=c.pem", "TOOLKEEP_TLS_KEY=k.pem")
+	refused(t, Sources{Environ: open}, "/access/method required: ")
+	load(t, Sources{Environ: append(open, "TOOLKEEP_ACCESS_METHOD=api_key")})
+	for _, addr := range []string{":9090", "192.168.1.1:9090", "[::]:9090", "host.example:9090", "127.0.0.1.example:1"} {
+		if _, err := Load(Sources{Environ: []string{"TOOLKEEP_METRICS_ADDR=" + addr}}); err == nil {
+			t.Errorf("%s was taken for loopback", addr)
+		}
+	}
+	for _, addr := range []string{"localhost:1", "127.0.0.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"} {
+		if !loopback(addr) {
+			t.Errorf("%s was not taken for loopback", addr)
+		}
+	}
+	refused(t, Sources{Environ: []string{"TOOLKEEP_METRICS_ADDR=127.0.0.1:8080"}}, "metrics.addr")
+}
+
+func TestRoles(t *testing.T) {
+	c := load(t, Sources{File: file(t, "roles:\n  reader:\n    allow:\n      - tools: ['shop.*']\n")})
+	var roles map[string]any
+	if err := yaml.Unmarshal(c.Access.Roles, &roles); err != nil || roles["reader"] == nil || len(roles) != 1 {
+		t.Fatalf("%s (%v)", c.Access.Roles, err)
+	}
+}
+
+func TestPrint(t *testing.T) {
+	s := Sources{File: file(t, platformFile+"roles: {reader: {allow: []}}\nlog: {components: {store: DEBUG}}\nsecrets: {env: ['A_*', 'B, C']}\n"),
+		Environ: []string{"L03_HEALTH_PORT=81", "L03_GRPC_PORT=50053", "L03_ENVIRONMENT=development"},
+		Flags:   map[string]string{"calls.lease": "10s", "service.name": "x # y"}}
+	c := load(t, s)
+	var out bytes.Buffer
+	if err := c.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"http:\n  addr: 127.0.0.1:81 # environment L03_HEALTH_PORT\n",
+		"  lease: 10s # flag calls.lease\n",
+		"  max_body: 1MiB # default\n",
+		"  level: DEBUG # default in development\n",
+		"  components:\n    store: DEBUG # file log.components.store\n",
+		"roles: # file roles\n  reader:\n",
+		"  half_open_strategy: canary # file circuit_breaker.half_open_strategy, no effect\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	// What was printed says the same when it is read back.
+	again := load(t, Sources{File: file(t, out.String())})
+	a, b := *c, *again
+	a.read, b.read, a.Notes, b.Notes = nil, nil, nil, nil
+	if !reflect.DeepEqual(a, b) {
+		t.Errorf("printed %+v\nread back %+v\n%s", a, b, out.String())
+	}
+}
+
+func TestPrintMasksSecrets(t *testing.T) {
+	c := load(t, Sources{})
+	c.read.extra = append(c.read.extra, extra{key: "circuit_breaker.redis_connection_string", value: "redis://u:hunter2@x", secret: true})
+	var out bytes.Buffer
+	if err := c.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "hunter2") || !strings.Contains(out.String(), "redis_connection_string: "+masked) {
+		t.Fatal(out.String())
+	}
+	out.Reset()
+	if err := (&Config{}).Print(&out); err != nil || !strings.Contains(out.String(), "# set by the program") {
+		t.Fatal(out.String(), err)
+	}
+}
+
+func TestValidateOfAChangedConfig(t *testing.T) {
+	c := load(t, Sources{})
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c.Calls.Workers, c.HTTP.Addr = 0, ":80"
+	if got := messages(c.Validate()); len(got) != 4 {
+		t.Fatalf("%q", got)
+	}
+}
+
+// The table holds together: names are unique, other names lead to fields, every
+// field of Config has a row, and every row a text.
+func TestTable(t *testing.T) {
+	keys, envs := map[string]bool{}, map[string]bool{}
+	for _, s := range settings {
+		if s.key != "" && keys[s.key] || envs[s.env] || s.env == "" {
+			t.Errorf("%s / %s is there twice or has no name", s.key, s.env)
+		}
+		keys[s.key], envs[s.env] = true, true
+	}
+	for _, s := range settings {
+		if s.means != "" && !keys[s.means] {
+			t.Errorf("%s means %s, which is not there", s.key, s.means)
+		}
+		if s.help == "" && s.means == "" {
+			t.Errorf("%s %s has no text", s.key, s.env)
+		}
+	}
+	c := &Config{}
+	bound := map[uintptr]bool{}
+	for _, s := range settings {
+		if s.bind != nil {
+			bound[reflect.ValueOf(s.bind(c)).Pointer()] = true
+		}
+	}
+	without := map[string]bool{"Access.Roles": true, "Log.Components": true}
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		g, name := v.Field(i), v.Type().Field(i).Name
+		if g.Kind() != reflect.Struct {
+			continue
+		}
+		for j := range g.NumField() {
+			f := name + "." + g.Type().Field(j).Name
+			if !bound[g.Field(j).Addr().Pointer()] && !without[f] {
+				t.Errorf("field %s has no row", f)
+			}
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"same", "same", 0}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestDocs(t *testing.T) {
+	path := filepath.Join("..", "docs", "configuration.md")
+	var want bytes.Buffer
+	if err := WriteDocs(&want); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want.Bytes()) {
+		t.Fatal("docs/configuration.md is not what the table says; run go test ./config -run TestDocs -update")
+	}
+}
+
+// Whatever stands in a file, Load answers with a Config or with E3008, and what it
+// takes it can print and take again.
+func FuzzFile(f *testing.F) {
+	f.Add(platformFile)
+	f.Add("http: {addr: 127.0.0.1:1}\nroles: {a: [1]}\n")
+	f.Add("a: &a [*a]")
+	f.Add("? [x]\n: y\n")
+	f.Add("http: 3\nlog: {components: [a]}\n1: 2\n")
+	f.Add("service: {name: \"a\\u2028b\"}\nL03_L08_ENDPOINT: 'x: y'\n")
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(dir, "f.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(Sources{File: path})
+		if err != nil {
+			if e := toolkeep.AsError(err); e.Code != toolkeep.InvalidManifest {
+				t.Fatal(err)
+			}
+			return
+		}
+		var out bytes.Buffer
+		if err := c.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, out.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(Sources{File: path}); err != nil {
+			t.Fatalf("%v %q\n%s", err, messages(err), out.String())
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// kind is what a value must be.
+type kind int
+
+const (
+	text kind = iota
+	whole
+	size    // bytes: 1048576, 64KiB, 1MiB
+	boolean // true or false
+	span    // 300ms, 30s, 24h, 7d
+	list    // a YAML list, or words parted by commas
+	level   // DEBUG, INFO, WARN, ERROR
+	decimal
+	anything // accepted as it is
+)
+
+var kindNames = map[kind]string{text: "text", whole: "number", size: "size", boolean: "true/false", span: "duration",
+	list: "list", level: "level", decimal: "number", anything: "any"}
+
+// setting is one row of the table that reading, printing and documentation share.
+//
+// There are three sorts: rows with bind have a field; rows with means are other
+// names of such a row; the rest are accepted for the sake of the documents they
+// come from, unless judge refuses the value.
+type setting struct {
+	key     string // dotted name in the file and for flags; "" has none
+	env     string // name in the environment, also taken in the file
+	kind    kind
+	def     string            // default, as one would write it
+	in      map[string]string // defaults that differ in an environment
+	choices []string
+	least   int64 // smallest number, size or duration (ns)
+	most    int64 // largest; 0 is none
+	help    string
+	secret  bool
+	bind    func(*Config) any // pointer to the field
+
+	means string        // key of the row that this is another name of
+	unit  time.Duration // a whole number of these, where the row meant is a duration
+	port  bool          // the number replaces the port of the address meant
+
+	judge func(v any) string // why this build refuses the value; "" takes it
+	quiet bool               // has no effect and needs no note
+}
+
+const (
+	development = "development"
+	staging     = "staging"
+	production  = "production"
+)
+
+// settings are all rows, in the order of the documentation.
+var settings = append(append([]setting{}, ownSettings...), foreignSettings...)
+
+var ownSettings = named([]setting{
+	{key: "data", env: "TOOLKEEP_DATA", def: "data", bind: func(c *Config) any { return &c.Data },
+		help: "directory of all that the server keeps; one process at a time"},
+
+	{key: "service.name", env: "L03_SERVICE_NAME", def: "l03-tool-executor", bind: func(c *Config) any { return &c.Service.Name },
+		help: "name of the service in logs and metrics"},
+	{key: "service.version", env: "L03_SERVICE_VERSION", bind: func(c *Config) any { return &c.Service.Version },
+		help: "version shown by health; empty is the program's own"},
+	{key: "service.environment", env: "L03_ENVIRONMENT", choices: []string{"", development, staging, production},
+		bind: func(c *Config) any { return &c.Service.Environment },
+		help: "development, staging or production; changes the defaults that name it below"},
+
+	{key: "http.addr", def: "127.0.0.1:8080", bind: func(c *Config) any { return &c.HTTP.Addr },
+		help: "where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method"},
+	{key: "http.max_body", kind: size, def: "1MiB", least: 1 << 10, most: 1 << 30, bind: func(c *Config) any { return &c.HTTP.MaxBody },
+		help: "largest body of a request"},
+	{key: "http.max_depth", kind: whole, def: "50", least: 1, most: 1000, bind: func(c *Config) any { return &c.HTTP.MaxDepth },
+		help: "deepest nesting of JSON in a body"},
+	{key: "http.max_properties", kind: whole, def: "1000", least: 1, most: 1_000_000, bind: func(c *Config) any { return &c.HTTP.MaxProperties },
+		help: "most properties in all objects of a body"},
+	{key: "http.max_header", kind: size, def: "64KiB", least: 4 << 10, most: 1 << 20, bind: func(c *Config) any { return &c.HTTP.MaxHeader },
+		help: "most bytes of a request's headers"},
+	{key: "http.max_key", kind: size, def: "4KiB", least: 64, most: 64 << 10, bind: func(c *Config) any { return &c.HTTP.MaxKey },
+		help: "longest idempotency key or id"},
+
+	{key: "metrics.addr", def: "127.0.0.1:9090", bind: func(c *Config) any { return &c.Metrics.Addr },
+		help: "where Prometheus reads /metrics; beyond loopback needs the same as http.addr"},
+	{key: "metrics.max_tools", kind: whole, def: "10000", least: 1, most: 1_000_000, bind: func(c *Config) any { return &c.Metrics.MaxTools },
+		help: "tool ids with series of their own; further ones are dropped and counted"},
+
+	{key: "tls.cert", bind: func(c *Config) any { return &c.TLS.Cert }, help: "PEM file with the certificate chain of both listeners"},
+	{key: "tls.key", bind: func(c *Config) any { return &c.TLS.Key }, help: "PEM file with the private key"},
+
+	{key: "access.method", bind: func(c *Config) any { return &c.Access.Method }, choices: []string{"", "api_key"},
+		help: "how callers authenticate: api_key; must be named where the server listens beyond loopback"},
+	{key: "access.mode", env: "L03_PERMISSION_MANAGER_MODE", def: "rbac", bind: func(c *Config) any { return &c.Access.Mode }, choices: []string{"rbac"},
+		help: "which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"},
+	{key: "access.roles_file", bind: func(c *Config) any { return &c.Access.RolesFile },
+		help: "YAML file with roles besides the built-in ones; in this file they may stand under `roles`"},
+
+	{key: "log.level", env: "L03_LOG_LEVEL", kind: level, def: "INFO", in: map[string]string{development: "DEBUG", production: "WARN"},
+		bind: func(c *Config) any { return &c.Log.Level }, help: "DEBUG, INFO, WARN or ERROR; changeable at run time"},
+	{key: "log.format", def: "json", choices: []string{"json", "text"}, bind: func(c *Config) any { return &c.Log.Format }, help: "json lines, or text for people"},
+	{key: "log.buffer", kind: size, def: "1MiB", least: 4 << 10, most: 1 << 30, bind: func(c *Config) any { return &c.Log.Buffer },
+		help: "lines that wait to be written; past it they are dropped and counted"},
+
+	{key: "limits.agent_per_minute", env: "L03_RATE_LIMITER_PER_AGENT_RPM", kind: whole, def: "100", in: map[string]string{development: "10000"},
+		least: 1, most: 100_000_000, bind: func(c *Config) any { return &c.Limits.AgentPerMinute }, help: "requests of one agent a minute"},
+	{key: "limits.agent_tool_per_minute", env: "L03_RATE_LIMITER_PER_TOOL_RPM", kind: whole, def: "10", in: map[string]string{development: "1000"},
+		least: 1, most: 100_000_000, bind: func(c *Config) any { return &c.Limits.AgentToolPerMinute }, help: "calls of one agent on one tool a minute"},
+	{key: "limits.global_per_minute", env: "L03_RATE_LIMITER_GLOBAL_RPM", kind: whole, def: "10000", in: map[string]string{development: "1000000"},
+		least: 1, most: 100_000_000, bind: func(c *Config) any { return &c.Limits.GlobalPerMinute }, help: "requests of all a minute"},
+	{key: "limits.agent_concurrent", kind: whole, def: "4", least: 1, most: 100_000, bind: func(c *Config) any { return &c.Limits.AgentConcurrent },
+		help: "calls of one agent at once"},
+
+	{key: "calls.sync_limit", kind: span, def: "30s", in: map[string]string{development: "60s"}, least: int64(time.Second), most: int64(time.Hour),
+		bind: func(c *Config) any { return &c.Calls.SyncLimit }, help: "longest synchronous call"},
+	{key: "calls.wait_limit", kind: span, def: "24h", least: int64(time.Second), most: int64(30 * 24 * time.Hour),
+		bind: func(c *Config) any { return &c.Calls.WaitLimit }, help: "longest that an asynchronous call may wait and run"},
+	{key: "calls.result_lifetime", kind: span, def: "24h", least: int64(time.Minute), most: int64(365 * 24 * time.Hour),
+		bind: func(c *Config) any { return &c.Calls.ResultLifetime }, help: "how long the answer of an asynchronous call can be fetched (then E3704)"},
+	{key: "calls.workers", kind: whole, def: "8", least: 1, most: 10_000, bind: func(c *Config) any { return &c.Calls.Workers },
+		help: "asynchronous calls that run at once"},
+	{key: "calls.poll", kind: span, def: "100ms", least: int64(time.Millisecond), most: int64(time.Minute), bind: func(c *Config) any { return &c.Calls.Poll },
+		help: "pause between looks at the queue; new calls are noticed at once, this is for those that become due"},
+	{key: "calls.lease", kind: span, def: "15s", least: int64(3 * time.Second), most: int64(time.Hour), bind: func(c *Config) any { return &c.Calls.Lease },
+		help: "a worker that does not renew its lease for so long is taken for dead; renewed at a third of it"},
+	{key: "calls.max_result", kind: size, def: "100MB", least: 1 << 10, most: 4 << 30, bind: func(c *Config) any { return &c.Calls.MaxResult },
+		help: "largest raw result of a tool; past it the call fails (E3710)"},
+
+	{key: "cache.enabled", env: "L03_TOOL_CACHE_ENABLED", kind: boolean, def: "true", bind: func(c *Config) any { return &c.Cache.Enabled },
+		help: "keep results of tools that allow it"},
+	{key: "cache.ttl", kind: span, def: "300s", in: map[string]string{development: "60s"}, least: int64(time.Second), most: int64(365 * 24 * time.Hour),
+		bind: func(c *Config) any { return &c.Cache.TTL }, help: "how long a result is kept where the tool's manifest names no time"},
+	{key: "cache.entries", kind: whole, def: "10000", least: 1, most: 100_000_000, bind: func(c *Config) any { return &c.Cache.Entries },
+		help: "most results kept"},
+	{key: "cache.bytes", env: "L03_TOOL_CACHE_MAX_SIZE_BYTES", kind: size, def: "100MiB", least: 1 << 10, most: 1 << 40,
+		bind: func(c *Config) any { return &c.Cache.Bytes }, help: "most bytes of results kept"},
+
+	{key: "catalog.stale_for", kind: span, def: "300s", most: int64(24 * time.Hour), bind: func(c *Config) any { return &c.Catalog.StaleFor },
+		help: "how long known definitions serve reading calls while the store is down"},
+	{key: "catalog.keep_active", kind: whole, def: "5", least: 1, most: 1000, bind: func(c *Config) any { return &c.Catalog.KeepActive },
+		help: "versions of a tool kept active; the oldest beyond becomes deprecated"},
+	{key: "catalog.removal_after", kind: span, def: "90d", most: int64(3650 * 24 * time.Hour), bind: func(c *Config) any { return &c.Catalog.RemovalAfter },
+		help: "between a version's deprecation and its earliest removal"},
+
+	{key: "store.synchronous", def: "NORMAL", choices: []string{"NORMAL", "FULL"}, bind: func(c *Config) any { return &c.Store.Synchronous },
+		help: "NORMAL survives the death of the process, FULL also loss of power"},
+	{key: "store.group_delay", kind: span, def: "500us", most: int64(time.Second), bind: func(c *Config) any { return &c.Store.GroupDelay },
+		help: "how long the writer gathers changes while more than one call is in flight"},
+	{key: "store.wal_bytes", kind: size, def: "64MiB", least: 1 << 20, most: 1 << 40, bind: func(c *Config) any { return &c.Store.WALBytes },
+		help: "size from which the write-ahead log is cut"},
+	{key: "store.keep_calls", kind: span, def: "30d", least: int64(time.Hour), bind: func(c *Config) any { return &c.Store.KeepCalls },
+		help: "how long records of ended calls stay"},
+	{key: "store.keep_events", kind: span, def: "90d", least: int64(time.Hour), bind: func(c *Config) any { return &c.Store.KeepEvents },
+		help: "how long events stay"},
+	{key: "store.keep_feed", kind: span, def: "7d", least: int64(time.Hour), bind: func(c *Config) any { return &c.Store.KeepFeed },
+		help: "how long changes of calls stay in the feed"},
+
+	{key: "secrets.env", kind: list, bind: func(c *Config) any { return &c.Secrets.Env },
+		help: "patterns of environment variables that env:// references may name, such as SHOP_*"},
+	{key: "secrets.dirs", kind: list, bind: func(c *Config) any { return &c.Secrets.Dirs },
+		help: "absolute folders below which file:// references may read, besides secrets in the data directory"},
+
+	{key: "examples.enabled", kind: boolean, def: "false", bind: func(c *Config) any { return &c.Examples.Enabled },
+		help: "publish the example catalogue and run its bookshop"},
+	{key: "examples.addr", def: "127.0.0.1:8090", bind: func(c *Config) any { return &c.Examples.Addr }, help: "where the example bookshop listens; loopback only"},
+
+	{key: "drain.timeout", kind: span, def: "30s", most: int64(time.Hour), bind: func(c *Config) any { return &c.Drain.Timeout },
+		help: "how long running calls may go on after the first signal to stop"},
+}, "TOOLKEEP_")
+
+// Components are those whose log level can be set: log.components.NAME or
+// L03_NAME_LOG_LEVEL.
+var Components = []string{"tool_registry", "permission_manager", "rate_limiter", "tool_cache", "secret_manager",
+	"input_validator", "result_validator", "tool_executor", "http_executor", "builtin_executor", "discovery",
+	"store", "queue", "rest", "invoke", "health", "server"}
+
+const (
+	componentKey  = "log.components."
+	componentEnv  = "L03_"
+	componentTail = "_LOG_LEVEL"
+	rolesKey      = "roles"
+)
+
+// named gives the rows without a name in the environment the one that follows
+// from their key.
+func named(rows []setting, prefix string) []setting {
+	for i := range rows {
+		if rows[i].env == "" {
+			rows[i].env = prefix + strings.ToUpper(strings.ReplaceAll(rows[i].key, ".", "_"))
+		}
+	}
+	return rows
+}
+
+// check tells why the value behind a field's pointer is out of range.
+func (s *setting) check(p any) string {
+	switch p := p.(type) {
+	case *string:
+		return s.checkChoice(*p)
+	case *int:
+		return s.checkNumber(int64(*p), "%d", func(n int64) any { return n })
+	case *int64:
+		return s.checkNumber(*p, "%d", func(n int64) any { return n })
+	case *time.Duration:
+		return s.checkNumber(int64(*p), "%s", func(n int64) any { return time.Duration(n) })
+	case *slog.Level, *bool, *[]string:
+		return ""
+	}
+	return "has a field of an unknown type"
+}
+
+func (s *setting) checkChoice(v string) string {
+	if s.choices == nil {
+		return ""
+	}
+	var named []string
+	for _, c := range s.choices {
+		if c == v {
+			return ""
+		}
+		if c != "" {
+			named = append(named, c)
+		}
+	}
+	return fmt.Sprintf("is %q, which is not in this build; use %s", v, strings.Join(named, ", "))
+}
+
+func (s *setting) checkNumber(n int64, verb string, show func(int64) any) string {
+	switch {
+	case n < s.least:
+		return fmt.Sprintf("is "+verb+", below the least of "+verb, show(n), show(s.least))
+	case s.most > 0 && n > s.most:
+		return fmt.Sprintf("is "+verb+", above the most of "+verb, show(n), show(s.most))
+	}
+	return ""
+}

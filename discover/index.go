@@ -1,0 +1,428 @@
+package discover
+
+import (
+	"cmp"
+	"encoding/json"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Fields of a tool, with what a word in them weighs and how much a long field
+// takes from that. Measured on the sets that recall_test.go reads.
+const (
+	fieldName = iota
+	fieldDescription
+	fieldParameters
+	fieldLabels   // tags, capabilities, category, namespace
+	fieldMore     // short description, explanation, guidance
+	fieldExamples // scenarios and use cases
+	fieldCount
+)
+
+var (
+	fieldWeight = [fieldCount]float64{2, 1, 0.3, 0.5, 0.3, 0.3}
+	fieldLength = [fieldCount]float64{0.4, 0.4, 0.7, 0.5, 0.7, 0.9}
+)
+
+const k1 = 1.2
+
+// Config of an Index. The zero value works.
+type Config struct {
+	// MaxQuery is how many bytes of a query are read; default 4096.
+	MaxQuery int
+}
+
+// Index is the search index. All methods are safe for concurrent use.
+type Index struct {
+	maxQuery int
+	current  atomic.Pointer[postings]
+
+	mu    sync.Mutex // one Update at a time; guards what follows
+	docs  map[docKey]*doc
+	order []docKey // of docs, sorted; nil when tools came or went
+	vocab vocabulary
+	stems map[string]uint32 // the term of every word seen, because few words make most text
+}
+
+type docKey struct{ id, tenant string }
+
+// doc is one tool taken apart. It is never modified.
+type doc struct {
+	tool    *toolkeep.Tool
+	id      string // lower case
+	name    string // lower case, without the namespace
+	terms   []docTerm
+	lengths [fieldCount]float64
+}
+
+type docTerm struct {
+	term   uint32
+	counts [fieldCount]float32
+}
+
+// vocabulary numbers the terms. The maps that an index was published with are
+// never written again: new terms go into a fresh copy of the small one, which is
+// merged into the big one now and then.
+type vocabulary struct {
+	big, small map[string]uint32
+	shared     bool // small belongs to a published index
+	size       uint32
+}
+
+func (v *vocabulary) find(term string) (uint32, bool) {
+	if n, ok := v.small[term]; ok {
+		return n, true
+	}
+	n, ok := v.big[term]
+	return n, ok
+}
+
+func (v *vocabulary) add(term string) uint32 {
+	if n, ok := v.find(term); ok {
+		return n
+	}
+	switch {
+	case len(v.small) >= 2000:
+		big := make(map[string]uint32, len(v.big)+len(v.small))
+		maps.Copy(big, v.big)
+		maps.Copy(big, v.small)
+		v.big, v.small, v.shared = big, map[string]uint32{}, false
+	case v.shared || v.small == nil:
+		small := make(map[string]uint32, len(v.small)+16)
+		maps.Copy(small, v.small)
+		v.small, v.shared = small, false
+	}
+	n := v.size
+	v.small[strings.Clone(term)] = n
+	v.size++
+	return n
+}
+
+// New makes an empty index; Update fills it.
+func New(cfg Config) *Index {
+	x := &Index{maxQuery: cfg.MaxQuery, docs: map[docKey]*doc{}, stems: map[string]uint32{}}
+	if x.maxQuery <= 0 {
+		x.maxQuery = 4096
+	}
+	x.current.Store(&postings{})
+	return x
+}
+
+// Len is the number of tools in the index.
+func (x *Index) Len() int { return len(x.current.Load().docs) }
+
+// Update makes the index show the latest active version of each tool among
+// versions, which are all there are. Only tools whose digest changed are taken
+// apart anew.
+func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	latest := latestActive(versions)
+	if x.vocab.size > 500_000 || len(x.stems) > 500_000 {
+		// Words of tools long gone: begin anew.
+		x.docs, x.vocab, x.stems = map[docKey]*doc{}, vocabulary{}, map[string]uint32{}
+	}
+	changed := false
+	for k := range x.docs {
+		if latest[k] == nil {
+			delete(x.docs, k)
+			x.order = nil
+			changed = true
+		}
+	}
+	for k, t := range latest {
+		old := x.docs[k]
+		switch {
+		case old != nil && old.tool == t:
+			continue
+		case old != nil && old.tool.Digest != "" && old.tool.Digest == t.Digest:
+			same := *old
+			same.tool = t
+			x.docs[k] = &same
+		default:
+			if old == nil {
+				x.order = nil
+			}
+			x.docs[k] = x.takeApart(t)
+		}
+		changed = true
+	}
+	if changed {
+		x.vocab.shared = true
+		x.current.Store(build(x.sorted(), x.vocab))
+	}
+}
+
+// sorted gives the tools by id, then tenant. The order is kept, because most
+// updates change what tools say and not which there are.
+func (x *Index) sorted() []*doc {
+	if x.order == nil {
+		x.order = slices.SortedFunc(maps.Keys(x.docs), func(a, b docKey) int {
+			return cmp.Or(strings.Compare(a.id, b.id), strings.Compare(a.tenant, b.tenant))
+		})
+	}
+	list := make([]*doc, len(x.order))
+	for i, k := range x.order {
+		list[i] = x.docs[k]
+	}
+	return list
+}
+
+// latestActive chooses as the catalogue's "latest" does: stable before prerelease.
+func latestActive(versions iter.Seq[toolkeep.Version]) map[docKey]*toolkeep.Tool {
+	type best struct {
+		sem  *semver.Version
+		tool *toolkeep.Tool
+	}
+	found := map[docKey]best{}
+	for v := range versions {
+		if v.Life.State != toolkeep.Active || v.Tool.Manifest == nil {
+			continue
+		}
+		k := docKey{v.Tool.ID, v.Tool.Tenant}
+		b, ok := found[k]
+		if !ok {
+			// Most tools have one version, whose number then matters to nobody.
+			found[k] = best{nil, v.Tool}
+			continue
+		}
+		if b.sem == nil {
+			b.sem = parseVersion(b.tool)
+		}
+		if sem := parseVersion(v.Tool); newer(sem, b.sem) {
+			b = best{sem, v.Tool}
+		}
+		found[k] = b
+	}
+	out := make(map[docKey]*toolkeep.Tool, len(found))
+	for k, b := range found {
+		out[k] = b.tool
+	}
+	return out
+}
+
+func parseVersion(t *toolkeep.Tool) *semver.Version {
+	v, err := semver.StrictNewVersion(t.Version)
+	if err != nil {
+		return semver.New(0, 0, 0, "0", "")
+	}
+	return v
+}
+
+func newer(a, b *semver.Version) bool {
+	if stable := a.Prerelease() == ""; stable != (b.Prerelease() == "") {
+		return stable
+	}
+	return a.GreaterThan(b)
+}
+
+// takeApart counts the words of every field.
+func (x *Index) takeApart(t *toolkeep.Tool) *doc {
+	namespace, name, _ := strings.Cut(t.ID, ".")
+	d := &doc{tool: t, id: strings.ToLower(t.ID), name: strings.ToLower(name)}
+	counts := map[uint32]*[fieldCount]float32{}
+	add := func(field int, text string) {
+		words(text, func(w string) {
+			if isStop(w) && field != fieldName {
+				return
+			}
+			term := x.term(w)
+			c := counts[term]
+			if c == nil {
+				c = new([fieldCount]float32)
+				counts[term] = c
+			}
+			c[field]++
+			d.lengths[field]++
+		})
+	}
+	m := t.Manifest
+	add(fieldName, name)
+	add(fieldName, unsaid(m.ToolName, name))
+	add(fieldName, unsaid(m.Verb, name))
+	add(fieldDescription, m.Description)
+	parameters(m.ParametersSchema, func(s string) { add(fieldParameters, s) })
+	add(fieldLabels, namespace)
+	add(fieldLabels, m.Category)
+	for _, s := range slices.Concat(m.Tags, m.Capabilities) {
+		add(fieldLabels, s)
+	}
+	for _, s := range []string{m.ShortDescription, m.Explanation, m.InputGuidance} {
+		add(fieldMore, s)
+	}
+	for _, e := range m.Examples {
+		add(fieldExamples, e.Scenario)
+	}
+	for _, s := range m.UseCases {
+		add(fieldExamples, s)
+	}
+	d.terms = make([]docTerm, 0, len(counts))
+	for _, term := range slices.Sorted(maps.Keys(counts)) {
+		d.terms = append(d.terms, docTerm{term, *counts[term]})
+	}
+	return d
+}
+
+// unsaid gives the words of s that name does not hold already: a title that
+// repeats the id must not count twice.
+func unsaid(s, name string) string {
+	have := map[string]bool{}
+	words(name, func(w string) { have[w] = true })
+	var rest []string
+	words(s, func(w string) {
+		if !have[w] {
+			have[w] = true
+			rest = append(rest, w)
+		}
+	})
+	return strings.Join(rest, " ")
+}
+
+// term is the number of a word's stem.
+func (x *Index) term(w string) uint32 {
+	n, ok := x.stems[w]
+	if !ok {
+		n = x.vocab.add(stem(w))
+		x.stems[strings.Clone(w)] = n
+	}
+	return n
+}
+
+// parameters yields the names and descriptions of all parameters, a few levels deep.
+func parameters(raw json.RawMessage, yield func(string)) {
+	if len(raw) == 0 {
+		return
+	}
+	tree, err := canon.Parse(raw, canon.Limits{Properties: 20_000})
+	if err != nil {
+		return // a manifest whose schema cannot be read is not published
+	}
+	describeParameters(tree, 0, yield)
+}
+
+func describeParameters(node any, depth int, yield func(string)) {
+	m, ok := node.(map[string]any)
+	if !ok || depth > 4 {
+		return
+	}
+	if s, ok := m["description"].(string); ok && depth > 0 {
+		yield(s)
+	}
+	properties, _ := m["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		yield(name)
+		describeParameters(properties[name], depth+1, yield)
+	}
+	describeParameters(m["items"], depth+1, yield)
+	for _, k := range []string{"allOf", "anyOf", "oneOf"} {
+		list, _ := m[k].([]any)
+		for _, e := range list {
+			describeParameters(e, depth+1, yield)
+		}
+	}
+}
+
+// postings is the index that is searched. It is never modified.
+type postings struct {
+	docs   []*doc // sorted by id, then tenant
+	vocab  vocabulary
+	spans  []span    // by term
+	where  []uint32  // indexes into docs, ascending in each span
+	impact []float32 // what the term adds to the tool's score
+}
+
+type span struct{ from, to uint32 }
+
+// term is where a stem's postings are; an empty span for an unknown one.
+func (p *postings) term(stem string) span {
+	if n, ok := p.vocab.find(stem); ok {
+		return p.spans[n]
+	}
+	return span{}
+}
+
+// build works out what each term adds to each tool.
+func build(list []*doc, vocab vocabulary) *postings {
+	p := &postings{docs: list, vocab: vocab, spans: make([]span, vocab.size)}
+	total := 0
+	for _, d := range list {
+		for _, t := range d.terms {
+			p.spans[t.term].to++ // a count until the spans are laid out
+		}
+		total += len(d.terms)
+	}
+	p.where = make([]uint32, total)
+	p.impact = make([]float32, total)
+	at := uint32(0)
+	for i, s := range p.spans {
+		p.spans[i] = span{at, at} // filled up below
+		at += s.to
+	}
+	average := averageLengths(list)
+	for i, d := range list {
+		scale := scales(d, average)
+		for _, t := range d.terms {
+			weight := 0.0
+			for f, n := range t.counts {
+				weight += float64(n) * scale[f]
+			}
+			to := &p.spans[t.term].to
+			p.where[*to] = uint32(i)
+			p.impact[*to] = float32(weight / (k1 + weight))
+			*to++
+		}
+	}
+	for _, s := range p.spans {
+		rarity := inverse(int(s.to-s.from), len(list))
+		for i := s.from; i < s.to; i++ {
+			p.impact[i] *= rarity
+		}
+	}
+	return p
+}
+
+// averageLengths is over the tools that have the field at all, so that tools
+// with examples are not measured against those without.
+func averageLengths(list []*doc) (average [fieldCount]float64) {
+	var n [fieldCount]float64
+	for _, d := range list {
+		for f, l := range d.lengths {
+			if l > 0 {
+				n[f]++
+				average[f] += l
+			}
+		}
+	}
+	for f := range average {
+		if n[f] > 0 {
+			average[f] /= n[f]
+		}
+	}
+	return average
+}
+
+// scales is what one word in each field of a tool weighs.
+func scales(d *doc, average [fieldCount]float64) (scale [fieldCount]float64) {
+	for f := range scale {
+		if d.lengths[f] == 0 {
+			continue
+		}
+		scale[f] = fieldWeight[f] / (1 - fieldLength[f] + fieldLength[f]*d.lengths[f]/average[f])
+	}
+	return scale
+}
+
+// inverse is the inverse document frequency.
+func inverse(n, of int) float32 {
+	return float32(math.Log(1 + (float64(of)-float64(n)+0.5)/(float64(n)+0.5)))
+}

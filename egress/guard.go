@@ -1,0 +1,153 @@
+package egress
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Guard dials for one tool. The zero value lets through public addresses alone.
+// It is safe for concurrent use as long as nobody changes its fields.
+type Guard struct {
+	// Allow are the forbidden places that the tool may reach all the same: its
+	// manifest's permissions.network. A host is compared without regard to case
+	// and a final dot; port 0 is any port.
+	Allow []toolkeep.HostPort
+	// Resolver turns names into addresses; nil is net.DefaultResolver. Whatever it
+	// answers is checked.
+	Resolver *net.Resolver
+	// ConnectTimeout bounds finding the name and connecting; 0 is 10 s.
+	ConnectTimeout time.Duration
+}
+
+// DialContext connects to addr (host:port) over TCP. Each address that the host
+// has is checked just before it is dialled.
+//
+// Outcomes: a *Conn; E3505 with NothingSent set if an address was forbidden and
+// none could be reached; otherwise net's error.
+func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
+	switch network {
+	case "tcp", "tcp4", "tcp6":
+	default:
+		return nil, destinationForbidden("the network " + strconv.Quote(network) + " is not TCP")
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	c := checker{guard: g, host: host}
+	d := net.Dialer{
+		Timeout:        g.ConnectTimeout,
+		Resolver:       g.Resolver,
+		ControlContext: c.control,
+	}
+	if d.Timeout == 0 {
+		d.Timeout = 10 * time.Second
+	}
+	conn, err := d.DialContext(ctx, network, net.JoinHostPort(host, port))
+	if err != nil {
+		if refusal := c.refusal.Load(); refusal != nil && ctx.Err() == nil {
+			return nil, refusal
+		}
+		return nil, err
+	}
+	return &Conn{Conn: conn}, nil
+}
+
+// Check tells whether the guard lets a connection to addr through that was asked
+// for under the name host. nil or E3505.
+func (g *Guard) Check(host string, addr netip.AddrPort) error {
+	name, inside := forbidden(addr.Addr())
+	if name == "" {
+		return nil
+	}
+	for _, a := range g.Allow {
+		if a.Port != 0 && a.Port != int(addr.Port()) {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Host); err == nil {
+			if ip.Unmap() == addr.Addr().WithZone("").Unmap() {
+				return nil
+			}
+			continue
+		}
+		if inside && sameHost(a.Host, host) {
+			return nil
+		}
+	}
+	hint := "name the host under permissions.network in the tool's manifest if it is meant to be reached"
+	if !inside {
+		hint = "it can only be opened by its IP address under permissions.network in the tool's manifest"
+	}
+	return destinationForbidden("the tool's server has an address in a forbidden range (" + name + "); " + hint).
+		With("range", name)
+}
+
+// checker is the check of one dial.
+type checker struct {
+	guard   *Guard
+	host    string
+	refusal atomic.Pointer[toolkeep.Error] // Dialer tries IPv4 and IPv6 at the same time
+}
+
+// control runs after the socket was made and before it connects.
+func (c *checker) control(_ context.Context, network, address string, _ syscall.RawConn) error {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil {
+		err = destinationForbidden("the address to connect to cannot be read").Because(err)
+	} else {
+		err = c.guard.Check(c.host, ap)
+	}
+	var refusal *toolkeep.Error
+	if errors.As(err, &refusal) {
+		c.refusal.Store(refusal)
+	}
+	return err
+}
+
+func destinationForbidden(why string) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.DestinationForbidden, "%s", why)
+	e.NothingSent = true
+	return e
+}
+
+func sameHost(a, b string) bool {
+	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
+}
+
+// Conn is a connection that counts what was written to it.
+type Conn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+// Write counts before it writes: a count that has not moved proves that nothing
+// of a later request left.
+func (c *Conn) Write(p []byte) (int, error) {
+	c.written.Add(int64(len(p)))
+	return c.Conn.Write(p)
+}
+
+// Written is how many bytes were handed to the connection, or to the one under
+// its TLS. ok is false if conn was not made by a Guard.
+func Written(conn net.Conn) (n int64, ok bool) {
+	for conn != nil {
+		switch c := conn.(type) {
+		case *Conn:
+			return c.written.Load(), true
+		case interface{ NetConn() net.Conn }:
+			conn = c.NetConn()
+		default:
+			return 0, false
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,171 @@
+// Package builtin carries out tools of kind "builtin": small functions inside
+// the server that need no network, for examples, tests and everyday glue. Each
+// has its manifest in manifests/, in the namespace std.
+//
+// The binding is {"name": "clock.now"}; the name picks the function.
+//
+// All but two have no effect. note_append and note_list keep lines in files
+// below Config.Dir, apart by tenant: a real effect that a test can count.
+package builtin
+
+import (
+	"context"
+	"embed"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+//go:embed manifests/*.json
+var manifests embed.FS
+
+// Manifests are the manifests of all functions, in the order of their names.
+func Manifests() [][]byte {
+	names, err := fs.Glob(manifests, "manifests/*.json")
+	if err != nil {
+		panic(err) // the pattern is a constant
+	}
+	out := make([][]byte, 0, len(names))
+	for _, name := range names {
+		raw, err := manifests.ReadFile(name)
+		if err != nil {
+			panic(err) // the file is part of the binary
+		}
+		out = append(out, raw)
+	}
+	return out
+}
+
+// Config sets up an Executor. The zero value works, without the note tools.
+type Config struct {
+	// Clock tells the time; nil is time.Now.
+	Clock func() time.Time
+	// Dir is the folder in which the note tools keep their files, made when it is
+	// needed. "" refuses their calls.
+	Dir string
+}
+
+// Executor is the executor of kind "builtin". It is safe for concurrent use.
+type Executor struct {
+	clock     func() time.Time
+	dir       string
+	functions map[string]function
+	byBinding map[string]function // by the canonical text of the binding
+	notes     sync.Mutex          // one writer of note files at a time
+}
+
+// function carries out one tool. It returns a JSON tree.
+type function func(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error)
+
+var _ toolkeep.Executor = (*Executor)(nil)
+
+// New makes an Executor.
+func New(c Config) *Executor {
+	e := &Executor{clock: c.Clock, dir: c.Dir}
+	if e.clock == nil {
+		e.clock = time.Now
+	}
+	e.functions = map[string]function{
+		"base64":      base64Text,
+		"clock.now":   e.clockNow,
+		"date.diff":   dateDiff,
+		"echo":        echo,
+		"fail":        fail,
+		"hash":        hashText,
+		"json.query":  jsonQuery,
+		"math":        arithmetic,
+		"note.append": e.noteAppend,
+		"note.list":   e.noteList,
+		"regex.find":  regexFind,
+		"text.stats":  textStats,
+		"uuid":        newUUIDs,
+		"wait":        wait,
+	}
+	e.byBinding = make(map[string]function, len(e.functions))
+	for name, f := range e.functions {
+		e.byBinding[`{"name":"`+name+`"}`] = f
+	}
+	return e
+}
+
+// Kind is "builtin".
+func (e *Executor) Kind() string { return "builtin" }
+
+// Check wants a binding that names a function, and nothing else in it.
+func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	const at = "/execution/binding"
+	if m.Execution.Kind != e.Kind() {
+		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind builtin"}}
+	}
+	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
+	if err != nil {
+		return []toolkeep.Fault{{Pointer: at, Rule: "json", Message: "the binding is not a JSON object: " + toolkeep.AsError(err).Message}}
+	}
+	var faults []toolkeep.Fault
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		if key != "name" {
+			faults = append(faults, toolkeep.Fault{Pointer: at + canon.Pointer(key), Rule: "unknown", Message: key + " is not a field that is known here"})
+		}
+	}
+	if name, _ := tree["name"].(string); e.functions[name] == nil {
+		known := strings.Join(slices.Sorted(maps.Keys(e.functions)), ", ")
+		faults = append(faults, toolkeep.Fault{Pointer: at + "/name", Rule: "enum", Message: "name must be one of " + known})
+	}
+	return faults
+}
+
+// Execute runs the function. Arguments that only it can judge, such as the name
+// of a time zone, fail with E3310 and nothing done; a result over MaxBytes
+// (default 100 MiB) with E3710, and a cancelled ctx with E3902, one past its
+// deadline with E3502.
+func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	f, ok := e.byBinding[string(x.Tool.Manifest.Execution.Binding)]
+	if !ok {
+		if faults := e.Check(x.Tool.Manifest); len(faults) > 0 {
+			err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
+			err.NothingSent = true
+			return nil, err
+		}
+		tree, _ := canon.ParseObject(x.Tool.Manifest.Execution.Binding, canon.Limits{}) // Check read it
+		name, _ := tree["name"].(string)
+		f = e.functions[name]
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, true)
+	}
+	v, err := f(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	limit := x.MaxBytes
+	if limit <= 0 {
+		limit = 100 << 20
+	}
+	if size := atLeast(v, limit); size > limit {
+		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the result is over the limit of %d bytes; ask for less", limit).With("limit_bytes", limit)
+	}
+	return &toolkeep.Output{Value: v, HasValue: true}, nil
+}
+
+// ended is the error of a call that ran out of time or was cancelled.
+func ended(ctx context.Context, nothingDone bool) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
+	if ctx.Err() == context.DeadlineExceeded {
+		e = toolkeep.NewError(toolkeep.UpstreamTimeout, "the function did not end within the attempt's time limit")
+	}
+	e.NothingSent = nothingDone
+	return e.Because(context.Cause(ctx))
+}
+
+// bad refuses an argument; nothing was done.
+func bad(pointer, rule, message string) *toolkeep.Error {
+	e := toolkeep.FaultsError(toolkeep.InputValidationFailed, message, []toolkeep.Fault{{Pointer: pointer, Rule: rule, Message: message}})
+	e.NothingSent = true
+	return e
+}

@@ -1,0 +1,356 @@
+// Package executortest is the suite that every executor passes: what the
+// pipeline relies on, whatever kind of tool is carried out.
+package executortest
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Harness is one executor with calls that bring out its behaviour. A case that
+// the executor cannot have is nil, and its reason stands in Lacks under the
+// case's name.
+type Harness struct {
+	Executor toolkeep.Executor
+	Kind     string
+
+	// Good is a manifest that passes Check.
+	Good *toolkeep.Manifest
+	// Bad are manifests that Check refuses.
+	Bad []Bad
+
+	// Works is a call that succeeds, with arguments and a result of some size.
+	Works *Case
+	// Slow is a call that does not end by itself within a minute.
+	Slow *Case
+	// Large is a call whose result is over 1 KiB.
+	Large *Case
+	// Unsent are calls that fail before anything is sent or done.
+	Unsent []*Case
+	// Sent are calls that fail after something was sent or done.
+	Sent []*Case
+	// Leaky are calls with Credentials that fail, if the upstream can be had to,
+	// with an answer that holds the secret.
+	Leaky []*Case
+
+	Lacks map[string]string
+}
+
+// Bad is a manifest with one thing wrong.
+type Bad struct {
+	Name     string
+	Manifest *toolkeep.Manifest
+	Pointer  string // JSON Pointer of a fault that must be among those found
+}
+
+// Case is one call.
+type Case struct {
+	Name        string
+	Tool        *toolkeep.Tool
+	Args        map[string]any
+	Credentials []toolkeep.Credential
+	Code        toolkeep.Code // expected of a failure; "" is any
+	// Started, where it is set, is closed or sent to once the call of a Slow case
+	// is under way; Stopped likewise once the upstream knows that it was given up.
+	Started, Stopped <-chan struct{}
+}
+
+// promptly is how long an executor may take to give up once its context ended.
+// It is generous: machines that run tests are busy.
+const promptly = 10 * time.Second
+
+// Run runs the suite. make gives a fresh harness to each part.
+func Run(t *testing.T, make func(t *testing.T) Harness) {
+	t.Helper()
+	parts := []struct {
+		name string
+		run  func(t *testing.T, h Harness)
+	}{
+		{"Kind", testKind},
+		{"Check", testCheck},
+		{"Works", testWorks},
+		{"MaxBytes", testMaxBytes},
+		{"CancelBefore", testCancelBefore},
+		{"Cancel", func(t *testing.T, h Harness) { testEnd(t, h, toolkeep.Cancelled) }},
+		{"Deadline", func(t *testing.T, h Harness) { testEnd(t, h, toolkeep.UpstreamTimeout) }},
+		{"NothingSent", testNothingSent},
+		{"Credentials", testCredentials},
+		{"UnknownBinding", testUnknownBinding},
+	}
+	for _, p := range parts {
+		t.Run(p.name, func(t *testing.T) { p.run(t, make(t)) })
+	}
+}
+
+// lacking skips a part that the executor cannot have, with its reason.
+func lacking(t *testing.T, h Harness, name string) {
+	t.Helper()
+	reason := h.Lacks[name]
+	if reason == "" {
+		t.Fatalf("the harness has no case %s and gives no reason in Lacks", name)
+	}
+	t.Skipf("%s: %s", name, reason)
+}
+
+// execution makes what the pipeline would hand over.
+func execution(c *Case) *toolkeep.Execution {
+	return &toolkeep.Execution{
+		Tool: c.Tool, Args: c.Args, Credentials: c.Credentials,
+		Principal:    &toolkeep.Principal{Subject: "agent", Tenant: "acme"},
+		InvocationID: "0190aaaa-0000-7000-8000-000000000000", Attempt: 1,
+		MaxBytes: 10 << 20,
+	}
+}
+
+func testKind(t *testing.T, h Harness) {
+	if got := h.Executor.Kind(); got != h.Kind || got == "" {
+		t.Fatalf("Kind() = %q, want %q", got, h.Kind)
+	}
+}
+
+func testCheck(t *testing.T, h Harness) {
+	if faults := h.Executor.Check(h.Good); len(faults) != 0 {
+		t.Errorf("the good manifest has faults: %+v", faults)
+	}
+	other := *h.Good
+	other.Execution.Kind = "none-of-ours"
+	if len(h.Executor.Check(&other)) == 0 {
+		t.Error("a manifest of another kind passes")
+	}
+	if len(h.Bad) == 0 {
+		lacking(t, h, "Bad")
+	}
+	for _, b := range h.Bad {
+		t.Run(b.Name, func(t *testing.T) {
+			faults := h.Executor.Check(b.Manifest)
+			for _, f := range faults {
+				if f.Rule == "" || f.Message == "" {
+					t.Errorf("a fault without rule or message: %+v", f)
+				}
+				if f.Pointer == b.Pointer {
+					return
+				}
+			}
+			t.Errorf("no fault at %s among %+v", b.Pointer, faults)
+		})
+	}
+}
+
+func testWorks(t *testing.T, h Harness) {
+	if h.Works == nil {
+		lacking(t, h, "Works")
+	}
+	before := canon.Append(nil, map[string]any(h.Works.Args))
+	for range 2 { // once more from what it has kept
+		x := execution(h.Works)
+		out, err := h.Executor.Execute(t.Context(), x)
+		if err != nil {
+			t.Fatalf("Execute: %v", err)
+		}
+		if out == nil || !out.HasValue && out.Body == nil {
+			t.Fatal("a success without a value or a body")
+		}
+		if after := canon.Append(nil, map[string]any(h.Works.Args)); !bytes.Equal(before, after) {
+			t.Fatalf("the arguments were modified:\n%s\n%s", before, after)
+		}
+	}
+}
+
+func testMaxBytes(t *testing.T, h Harness) {
+	if h.Large == nil {
+		lacking(t, h, "Large")
+	}
+	x := execution(h.Large)
+	if _, err := h.Executor.Execute(t.Context(), x); err != nil {
+		t.Fatalf("within the limit: %v", err)
+	}
+	x = execution(h.Large)
+	x.MaxBytes = 100
+	_, err := h.Executor.Execute(t.Context(), x)
+	wantCode(t, err, toolkeep.ResultTooLarge)
+}
+
+// testCancelBefore wants a call whose context is over to do nothing.
+func testCancelBefore(t *testing.T, h Harness) {
+	if h.Works == nil {
+		lacking(t, h, "Works")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := h.Executor.Execute(ctx, execution(h.Works))
+	if e := wantCode(t, err, toolkeep.Cancelled); e != nil && !e.NothingSent {
+		t.Error("NothingSent is not set for a call that was over before it began")
+	}
+}
+
+// testEnd ends a slow call from outside and wants it to return soon, and its
+// upstream to know.
+func testEnd(t *testing.T, h Harness, code toolkeep.Code) {
+	if h.Slow == nil {
+		lacking(t, h, "Slow")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	if code == toolkeep.UpstreamTimeout {
+		ctx, cancel = context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := h.Executor.Execute(ctx, execution(h.Slow))
+		result <- err
+	}()
+	if h.Slow.Started != nil && code == toolkeep.Cancelled {
+		wait(t, h.Slow.Started, "the call did not start")
+	}
+	if code == toolkeep.Cancelled {
+		cancel()
+	}
+	select {
+	case err := <-result:
+		wantCode(t, err, code)
+	case <-time.After(promptly):
+		t.Fatal("Execute did not return after its context had ended")
+	}
+	if h.Slow.Stopped != nil {
+		wait(t, h.Slow.Stopped, "the upstream was not told that the call is over")
+	}
+}
+
+func wait(t *testing.T, c <-chan struct{}, otherwise string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(promptly):
+		t.Fatal(otherwise)
+	}
+}
+
+func testNothingSent(t *testing.T, h Harness) {
+	if len(h.Unsent) == 0 {
+		lacking(t, h, "Unsent")
+	}
+	check := func(cases []*Case, want bool) {
+		for _, c := range cases {
+			t.Run(c.Name, func(t *testing.T) {
+				_, err := h.Executor.Execute(t.Context(), execution(c))
+				e := wantCode(t, err, c.Code)
+				if e != nil && e.NothingSent != want {
+					t.Errorf("NothingSent = %t, want %t (%v, because of %v)", e.NothingSent, want, e, e.Cause)
+				}
+			})
+		}
+	}
+	check(h.Unsent, true)
+	if len(h.Sent) == 0 && h.Lacks["Sent"] == "" {
+		t.Error("the harness has no case Sent and gives no reason in Lacks")
+	}
+	check(h.Sent, false)
+}
+
+// testCredentials looks for every secret of a failed call, in all the forms
+// that it may have taken on its way, in all that the error shows.
+func testCredentials(t *testing.T, h Harness) {
+	if len(h.Leaky) == 0 {
+		lacking(t, h, "Leaky")
+	}
+	for _, c := range h.Leaky {
+		t.Run(c.Name, func(t *testing.T) {
+			x := execution(c)
+			x.Clean = hide(c.Credentials)
+			_, err := h.Executor.Execute(t.Context(), x)
+			e := wantCode(t, err, c.Code)
+			if e == nil {
+				return
+			}
+			shown := fmt.Sprintf("%s %+v %v", e.Message, e.Details, e.Cause)
+			for _, cred := range c.Credentials {
+				for _, form := range forms(cred.Value) {
+					if strings.Contains(shown, form) {
+						t.Errorf("the error shows a secret (as %q): %s", form, shown)
+					}
+				}
+			}
+		})
+	}
+}
+
+func testUnknownBinding(t *testing.T, h Harness) {
+	if len(h.Bad) == 0 {
+		lacking(t, h, "Bad")
+	}
+	c := &Case{Tool: Tool(h.Bad[0].Manifest), Args: map[string]any{}}
+	_, err := h.Executor.Execute(t.Context(), execution(c))
+	if e := wantCode(t, err, ""); e != nil && !e.NothingSent {
+		t.Error("NothingSent is not set for a binding that cannot be carried out")
+	}
+}
+
+// wantCode wants an *Error of a code, "" any.
+func wantCode(t *testing.T, err error, code toolkeep.Code) *toolkeep.Error {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want %s", code)
+		return nil
+	}
+	var e *toolkeep.Error
+	if !errors.As(err, &e) || e == nil {
+		t.Errorf("the error is a %T and no *toolkeep.Error: %v", err, err)
+		return nil
+	}
+	if code != "" && e.Code != code {
+		t.Errorf("the error is %v (because of %v), want %s", e, e.Cause, code)
+	}
+	return e
+}
+
+// Tool wraps a manifest as the catalogue would.
+func Tool(m *toolkeep.Manifest) *toolkeep.Tool {
+	return &toolkeep.Tool{
+		ID: m.ToolID, Version: m.Version, Manifest: m,
+		Digest: canon.Digest(canon.Append(nil, map[string]any{
+			"id": m.ToolID, "kind": m.Execution.Kind, "binding": string(m.Execution.Binding),
+			"idempotent": m.Idempotent, "side_effects": m.SideEffects, "network": fmt.Sprint(m.Permissions),
+		})),
+	}
+}
+
+// forms are the ways in which a secret may be written.
+func forms(secret string) []string {
+	quoted := string(canon.Append(nil, secret))
+	return []string{
+		secret,
+		url.QueryEscape(secret), url.PathEscape(secret),
+		base64.StdEncoding.EncodeToString([]byte(secret)),
+		base64.RawURLEncoding.EncodeToString([]byte(secret)),
+		quoted[1 : len(quoted)-1],
+	}
+}
+
+type hider []string
+
+// hide is a Cleaner that knows the credentials in all their forms.
+func hide(creds []toolkeep.Credential) toolkeep.Cleaner {
+	var h hider
+	for _, c := range creds {
+		h = append(h, forms(c.Value)...)
+	}
+	return h
+}
+
+func (h hider) Clean(s string) string {
+	for _, f := range h {
+		s = strings.ReplaceAll(s, f, "***")
+	}
+	return s
+}

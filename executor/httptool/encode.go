@@ -1,0 +1,57 @@
+package httptool
+
+import "strings"
+
+// escaping says which characters besides letters, digits and -._~ stay as they are.
+type escaping struct {
+	keep string
+	plus bool // a space is +
+}
+
+var (
+	escStrict   = escaping{}
+	escReserved = escaping{keep: ":/?@!$'()*,="}
+	escForm     = escaping{plus: true}
+)
+
+const upperHex = "0123456789ABCDEF"
+
+// append adds s percent-encoded.
+func (e escaping) append(dst []byte, s string) []byte {
+	for i := range len(s) {
+		c := s[i]
+		switch {
+		case isAlnum(c) || c == '-' || c == '.' || c == '_' || c == '~':
+			dst = append(dst, c)
+		case c == ' ' && e.plus:
+			dst = append(dst, '+')
+		case e.keep != "" && strings.IndexByte(e.keep, c) >= 0:
+			dst = append(dst, c)
+		default:
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
+		}
+	}
+	return dst
+}
+
+// escapeLiteral encodes the parts of a path template that may not stand in a
+// path. What is encoded already stays.
+func escapeLiteral(s string) string {
+	dst := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case isAlnum(c) || strings.IndexByte("-._~!$&'()*+,;=:@/", c) >= 0:
+			dst = append(dst, c)
+		case c == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
+			dst = append(dst, c)
+		default:
+			dst = append(dst, '%', upperHex[c>>4], upperHex[c&15])
+		}
+	}
+	return string(dst)
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+}

@@ -1,0 +1,286 @@
+package httptool
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
+)
+
+const (
+	maxRedirects    = 5
+	defaultMaxBytes = 100 << 20
+	maxBindings     = 8192
+)
+
+// Config sets up an Executor. The zero value works.
+type Config struct {
+	// Pool gives the transports; nil makes one of its own, which Close closes.
+	Pool *egress.Pool
+	// RootCAs are the trusted authorities of a pool of its own; nil is the system's.
+	RootCAs *x509.CertPool
+	// Clock tells the time for Retry-After dates; nil is time.Now.
+	Clock func() time.Time
+}
+
+// Executor is the executor of kind "http". It is safe for concurrent use.
+type Executor struct {
+	pool    *egress.Pool
+	ownPool bool
+	clock   func() time.Time
+
+	bindings sync.Map // digest of a tool -> *binding
+	kept     atomic.Int64
+}
+
+var _ toolkeep.Executor = (*Executor)(nil)
+
+// New makes an Executor.
+func New(c Config) *Executor {
+	e := &Executor{pool: c.Pool, clock: c.Clock}
+	if e.pool == nil {
+		e.pool = egress.NewPool(egress.PoolConfig{RootCAs: c.RootCAs})
+		e.ownPool = true
+	}
+	if e.clock == nil {
+		e.clock = time.Now
+	}
+	return e
+}
+
+// Close closes idle connections of a pool that New made. It may be called twice.
+func (e *Executor) Close() {
+	if e.ownPool {
+		e.pool.Close()
+	}
+}
+
+// Kind is "http".
+func (e *Executor) Kind() string { return "http" }
+
+// Check returns every fault of the binding and of auth.
+func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	if m.Execution.Kind != e.Kind() {
+		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind http"}}
+	}
+	_, faults := parse(m)
+	return faults
+}
+
+// binding gives the tool's binding, read once for each digest. When many were
+// read it starts over, which costs one reading for each tool still in use.
+func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
+	if b, ok := e.bindings.Load(t.Digest); ok {
+		return b.(*binding), nil
+	}
+	b, faults := parse(t.Manifest)
+	if len(faults) > 0 {
+		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
+		err.NothingSent = true
+		return nil, err
+	}
+	if t.Digest != "" {
+		if e.kept.Add(1) > maxBindings {
+			e.bindings.Clear()
+			e.kept.Store(1)
+		}
+		e.bindings.Store(t.Digest, b)
+	}
+	return b, nil
+}
+
+// Execute sends one request and follows redirects.
+//
+// Errors: E3302 and E3320 an argument cannot be sent; E3402 the credential
+// cannot be sent, or HTTP 401 or 403; E3501 DNS, connect, reset; E3502 the
+// attempt's deadline, or HTTP 408; E3503 TLS; E3504 the answer is not valid HTTP
+// or a redirect may not be followed; E3505 forbidden destination; E3510 other
+// HTTP 4xx; E3520 HTTP 5xx; E3710 the answer is over MaxBytes (default 100 MiB);
+// E3801 HTTP 429; E3902 ctx was cancelled. Where there was an answer,
+// details.status is its HTTP status.
+//
+// BytesSent and BytesRecv count the bodies as they went over the wire.
+func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	b, err := e.binding(x.Tool)
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.build(x)
+	if err != nil {
+		return nil, err
+	}
+	tenant := ""
+	if x.Principal != nil {
+		tenant = x.Principal.Tenant
+	}
+	a := &attempt{executor: e, x: x, binding: b, transport: e.pool.Transport(tenant, b.allow)}
+	out, err := a.run(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// attempt is one Execute.
+type attempt struct {
+	executor  *Executor
+	x         *toolkeep.Execution
+	binding   *binding
+	transport *http.Transport
+	flight    flight
+	sent      int64
+}
+
+func (a *attempt) run(ctx context.Context, r *request) (*toolkeep.Output, *toolkeep.Error) {
+	// Ending the context closes the connection of an answer that is given up.
+	ctx, cancel := context.WithCancel(a.flight.trace(ctx))
+	defer cancel()
+	for hop := 0; ; hop++ {
+		resp, err := a.transport.RoundTrip(a.http(ctx, r))
+		if err != nil {
+			return nil, failure(ctx, a.x, err, hop == 0 && a.flight.nothingSent())
+		}
+		a.sent += int64(len(r.body))
+		if !isRedirect(resp.StatusCode) {
+			out, err := a.answer(ctx, r, resp)
+			resp.Body.Close()
+			return out, err
+		}
+		// A short body is read to its end so that the connection can serve again.
+		io.CopyN(io.Discard, resp.Body, 4<<10)
+		resp.Body.Close()
+		if hop == maxRedirects {
+			return nil, badRedirect(resp.StatusCode, "the upstream redirected more than 5 times")
+		}
+		next, terr := a.follow(r, resp)
+		if terr != nil {
+			return nil, terr
+		}
+		r = next
+	}
+}
+
+// http makes the request for the transport.
+func (a *attempt) http(ctx context.Context, r *request) *http.Request {
+	req := &http.Request{
+		Method: r.method, URL: r.url, Host: r.url.Host, Header: r.header,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}
+	if r.method != "HEAD" && r.header.Get("Range") == "" {
+		r.header["Accept-Encoding"] = []string{"gzip"}
+	}
+	switch {
+	case r.hasBody:
+		req.Body, req.ContentLength = newBody(r.body), int64(len(r.body))
+		if a.binding.replay {
+			body := r.body
+			req.GetBody = func() (io.ReadCloser, error) { return newBody(body), nil }
+		}
+	case a.binding.replay || !safeMethods[r.method]:
+		req.Body = http.NoBody
+	default:
+		// net/http repeats a GET by itself if a reused connection breaks. This tool
+		// says that it writes, so it must not; a body that is no NoBody stops it.
+		req.Body = newBody(nil)
+	}
+	return req.WithContext(ctx)
+}
+
+// safeMethods are those that net/http repeats.
+var safeMethods = map[string]bool{"GET": true, "HEAD": true, "OPTIONS": true}
+
+func newBody(b []byte) io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
+
+func isRedirect(status int) bool {
+	switch status {
+	case 301, 302, 303, 307, 308:
+		return true
+	}
+	return false
+}
+
+func badRedirect(status int, why string) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.InvalidResponse, "%s", why).With("status", status)
+}
+
+// follow makes the request that a redirect asks for.
+func (a *attempt) follow(r *request, resp *http.Response) (*request, *toolkeep.Error) {
+	status, location := resp.StatusCode, resp.Header.Get("Location")
+	to, err := r.url.Parse(location)
+	switch {
+	case location == "" || err != nil:
+		return nil, badRedirect(status, "the upstream redirected without saying where to")
+	case to.Scheme != "http" && to.Scheme != "https" || to.Host == "":
+		return nil, badRedirect(status, "the upstream redirected to something that is not HTTP")
+	case r.url.Scheme == "https" && to.Scheme == "http":
+		return nil, badRedirect(status, "the upstream redirected from https to http, which is not followed")
+	}
+	to.User, to.Fragment, to.RawFragment = nil, "", ""
+	next := &request{method: r.method, url: to, header: maps.Clone(r.header), body: r.body, hasBody: r.hasBody, keys: r.keys}
+	if status == 303 && r.method != "HEAD" || (status == 301 || status == 302) && r.method == "POST" {
+		next.method, next.body, next.hasBody = "GET", nil, false
+		delete(next.header, "Content-Type")
+	}
+	if !sameOrigin(r.url, to) {
+		return a.leave(next, status)
+	}
+	next.addKeys()
+	return next, nil
+}
+
+// leave strips what another origin must not get.
+func (a *attempt) leave(r *request, status int) (*request, *toolkeep.Error) {
+	if r.hasBody {
+		return nil, badRedirect(status, "the upstream redirected the request's body to another host, which is not followed")
+	}
+	if clean(a.x, r.url.String()) != r.url.String() {
+		return nil, badRedirect(status, "the upstream redirected to another host with a secret of this call, which is not followed")
+	}
+	header := make(http.Header, 4)
+	for _, name := range []string{"Accept", "User-Agent"} {
+		if v, ok := r.header[name]; ok {
+			header[name] = v
+		}
+	}
+	r.header, r.keys = header, nil
+	return r, nil
+}
+
+// addKeys gives credentials in the query again where the redirect dropped them.
+func (r *request) addKeys() {
+	if len(r.keys) == 0 {
+		return
+	}
+	have := r.url.Query()
+	w := pairs{sep: "&", buf: []byte(r.url.RawQuery)}
+	for _, k := range r.keys {
+		if !have.Has(k.name) {
+			w.add(k.name, k.value, escStrict)
+		}
+	}
+	r.url.RawQuery = string(w.buf)
+}
+
+func sameOrigin(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	if u.Scheme == "https" {
+		return "443"
+	}
+	return "80"
+}

@@ -1,0 +1,156 @@
+package httptool
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
+)
+
+// flight follows one request to know whether any of it left.
+//
+// Over HTTP/1 a connection belongs to one request at a time, so its counter of
+// written bytes tells exactly. Over HTTP/2 others write to it as well; there the
+// first header that is encoded for the stream counts as sent.
+type flight struct {
+	mu     sync.Mutex
+	conn   net.Conn
+	mark   int64
+	exact  bool // mark is the counter of conn and nobody else moves it
+	shared bool // HTTP/2
+	sent   bool
+}
+
+func (f *flight) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:          f.gotConn,
+		WroteHeaderField: f.wroteHeader,
+	})
+}
+
+// gotConn may come more than once: the transport takes another connection if an
+// idle one turns out to be dead.
+func (f *flight) gotConn(info httptrace.GotConnInfo) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settle()
+	f.conn = info.Conn
+	f.mark, f.exact = egress.Written(info.Conn)
+	f.shared = false
+	if t, ok := info.Conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		f.shared = t.ConnectionState().NegotiatedProtocol == "h2"
+	}
+}
+
+func (f *flight) wroteHeader(string, []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.shared {
+		f.sent = true
+	}
+}
+
+// settle takes over what the current connection says.
+func (f *flight) settle() {
+	if f.conn == nil || f.sent || f.shared {
+		return
+	}
+	n, _ := egress.Written(f.conn)
+	f.sent = !f.exact || n != f.mark
+}
+
+// nothingSent tells whether no byte of the request can have left. It is asked
+// after the transport gave up, when its connection is closed.
+func (f *flight) nothingSent() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.settle()
+	return !f.sent
+}
+
+// failure turns what the transport said into an error for the caller. The
+// transport's words can hold addresses and parts of the answer, so they go into
+// the cause alone, cleaned.
+func failure(ctx context.Context, x *toolkeep.Execution, err error, nothingSent bool) *toolkeep.Error {
+	var own *toolkeep.Error
+	if errors.As(err, &own) {
+		e := *own
+		e.NothingSent = nothingSent
+		return &e
+	}
+	e := classify(ctx, err)
+	e.NothingSent = nothingSent
+	return e.Because(errors.New(clean(x, err.Error())))
+}
+
+func classify(ctx context.Context, err error) *toolkeep.Error {
+	switch ctx.Err() {
+	case nil:
+	case context.DeadlineExceeded:
+		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the attempt's time limit")
+	default:
+		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was told by closing its connection")
+	}
+	var (
+		dns     *net.DNSError
+		op      *net.OpError
+		timeout net.Error
+		text    = err.Error()
+	)
+	switch {
+	case isTLS(err):
+		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the tool's server could be made: its certificate or the TLS handshake was refused")
+	case errors.As(err, &dns):
+		return toolkeep.NewError(toolkeep.NetworkError, "the name of the tool's server could not be found in DNS").With("reason", "dns")
+	case errors.As(err, &op) && op.Op == "dial":
+		return toolkeep.NewError(toolkeep.NetworkError, "the tool's server does not accept connections").With("reason", "connect")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return toolkeep.NewError(toolkeep.NetworkError, "connecting to the tool's server took too long").With("reason", "connect")
+	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server broke before the whole answer arrived").With("reason", "reset")
+	case strings.Contains(text, "malformed"), strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "bad header"):
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server did not answer with valid HTTP")
+	}
+	return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server failed").With("reason", "connection")
+}
+
+func isTLS(err error) bool {
+	var (
+		cert   *tls.CertificateVerificationError
+		record tls.RecordHeaderError
+		alert  tls.AlertError
+		host   x509.HostnameError
+		author x509.UnknownAuthorityError
+		bad    x509.CertificateInvalidError
+	)
+	if errors.As(err, &cert) || errors.As(err, &record) || errors.As(err, &alert) ||
+		errors.As(err, &host) || errors.As(err, &author) || errors.As(err, &bad) {
+		return true
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, "tls: ") || strings.HasPrefix(text, "remote error: tls: ") ||
+		strings.Contains(text, "server gave HTTP response to HTTPS client")
+}
+
+// clean takes the call's secrets out of text that came from outside. The values
+// are taken out once more by name: no error may show one even where nobody gave
+// a Cleaner.
+func clean(x *toolkeep.Execution, s string) string {
+	if x.Clean != nil {
+		s = x.Clean.Clean(s)
+	}
+	for _, c := range x.Credentials {
+		if len(c.Value) >= 4 {
+			s = strings.ReplaceAll(s, c.Value, "[secret]")
+		}
+	}
+	return s
+}

@@ -1,0 +1,254 @@
+package rest
+
+import (
+	"context"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// countTools is how many tools the principal may see.
+func (a *API) countTools(p *toolkeep.Principal, visible func(*toolkeep.Tool) bool) int {
+	_, n := a.c.Catalog.List(p, catalog.Filter{Limit: 1}, visible)
+	return n
+}
+
+type invalidateToolInput struct {
+	ToolID string `path:"tool_id" maxLength:"4096"`
+}
+
+type invalidateOutput struct {
+	Body struct {
+		Status      string `json:"status" enum:"success"`
+		Invalidated int    `json:"invalidated" doc:"cached results that were dropped"`
+	} `nameHint:"InvalidateAnswer"`
+}
+
+func (a *API) invalidateTool(_ context.Context, _ *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
+	return a.invalidated(in.ToolID), nil
+}
+
+type invalidateInput struct {
+	Body struct {
+		Scope  string `json:"scope" enum:"all,tool" doc:"this build caches by tool only"`
+		ToolID string `json:"toolId,omitempty" maxLength:"4096" doc:"required for scope tool"`
+	} `nameHint:"InvalidateRequest"`
+}
+
+func (a *API) invalidate(_ context.Context, _ *toolkeep.Principal, in *invalidateInput) (*invalidateOutput, error) {
+	if (in.Body.Scope == "tool") != (in.Body.ToolID != "") {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "toolId goes with scope tool, and only with it")
+	}
+	return a.invalidated(in.Body.ToolID), nil
+}
+
+func (a *API) invalidated(toolID string) *invalidateOutput {
+	out := &invalidateOutput{}
+	out.Body.Status, out.Body.Invalidated = "success", a.c.Invalidate(toolID)
+	return out
+}
+
+// Key is an API key without its secret.
+type Key struct {
+	ID        string     `json:"id"`
+	Subject   string     `json:"subject" doc:"who authenticates with it"`
+	Name      string     `json:"name,omitempty"`
+	Roles     []string   `json:"roles"`
+	Scope     []string   `json:"scope" doc:"tool id patterns; empty does not narrow"`
+	CreatedAt *time.Time `json:"created_at,omitempty"`
+	CreatedBy string     `json:"created_by,omitempty"`
+	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
+	RevokedAt *time.Time `json:"revoked_at,omitempty" doc:"absent: valid"`
+}
+
+func keyOf(k toolkeep.APIKey) Key {
+	return Key{ID: k.ID, Subject: k.Subject, Name: k.Name, Roles: some(k.Roles), Scope: some(k.Scope),
+		CreatedAt: given(k.CreatedAt), CreatedBy: k.CreatedBy, ExpiresAt: given(k.ExpiresAt), RevokedAt: given(k.RevokedAt)}
+}
+
+type listKeysInput struct {
+	Page     int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
+	PageSize int `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
+}
+
+type listKeysOutput struct {
+	Body struct {
+		Keys       []Key `json:"keys"`
+		TotalCount int   `json:"total_count"`
+		Page       int   `json:"page"`
+		PageSize   int   `json:"page_size"`
+	} `nameHint:"KeyList"`
+}
+
+func (a *API) listKeys(ctx context.Context, p *toolkeep.Principal, in *listKeysInput) (*listKeysOutput, error) {
+	all, err := a.c.Keys.ListKeys(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	from := min((in.Page-1)*in.PageSize, len(all))
+	list := all[from:min(from+in.PageSize, len(all))]
+	out := &listKeysOutput{}
+	out.Body.Keys = make([]Key, len(list))
+	for i, k := range list {
+		out.Body.Keys[i] = keyOf(k)
+	}
+	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = len(all), in.Page, in.PageSize
+	return out, nil
+}
+
+type createKeyInput struct {
+	Body struct {
+		Subject   string     `json:"subject" minLength:"1" maxLength:"4096" doc:"who authenticates with it"`
+		Name      string     `json:"name,omitempty" maxLength:"200" doc:"for people"`
+		Roles     []string   `json:"roles" minItems:"1" maxItems:"64" doc:"admin, publisher, operator, agent, auditor or own roles"`
+		Scope     []string   `json:"scope,omitempty" maxItems:"256" doc:"tool id patterns that the key is narrowed to"`
+		ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
+	} `nameHint:"CreateKeyRequest"`
+}
+
+type createKeyOutput struct {
+	Location string `header:"Location"`
+	Body     struct {
+		Key
+		Secret string `json:"secret" doc:"send it as Authorization: Bearer; it is shown this once"`
+	} `nameHint:"CreatedKey"`
+}
+
+func (a *API) createKey(ctx context.Context, p *toolkeep.Principal, in *createKeyInput) (*createKeyOutput, error) {
+	k := toolkeep.APIKey{Subject: in.Body.Subject, Name: in.Body.Name, Roles: in.Body.Roles, Scope: in.Body.Scope}
+	if in.Body.ExpiresAt != nil {
+		k.ExpiresAt = *in.Body.ExpiresAt
+	}
+	made, secret, err := a.c.Keys.CreateKey(ctx, p, k)
+	if err != nil {
+		return nil, err
+	}
+	out := &createKeyOutput{Location: "/api/v1/keys/" + url.PathEscape(made.ID)}
+	out.Body.Key, out.Body.Secret = keyOf(made), secret
+	return out, nil
+}
+
+type revokeKeyInput struct {
+	KeyID string `path:"key_id" maxLength:"4096"`
+}
+
+func (a *API) revokeKey(ctx context.Context, p *toolkeep.Principal, in *revokeKeyInput) (*struct{}, error) {
+	return nil, a.c.Keys.RevokeKey(ctx, p, in.KeyID)
+}
+
+// blob is GET /api/v1/blobs/{blob_id}. What a tool brought back is never shown
+// as a page of this server: it is an attachment, without sniffing or scripts.
+func (a *API) blob(w http.ResponseWriter, r *http.Request) {
+	p, err := a.caller(r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	id, err := a.pathID(r, "blob_id")
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	b, rd, err := a.c.Blobs.Open(r.Context(), id)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	defer rd.Close()
+	if b.Tenant != p.Tenant || b.Subject != p.Subject && !p.May(toolkeep.PermInvocations) {
+		a.refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no blob with this id that you may read"))
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", safeType(b.ContentType))
+	h.Set("Content-Disposition", "attachment")
+	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
+	h.Set("Cache-Control", "private, no-store")
+	a.sendBlob(w, r, b, rd)
+}
+
+// sendBlob streams, each piece under a write deadline of its own. Ranges are
+// served where the blob can seek; compression only where no range is asked for.
+func (a *API) sendBlob(w http.ResponseWriter, r *http.Request, b toolkeep.Blob, rd io.Reader) {
+	h := w.Header()
+	slow := &timedWriter{ResponseWriter: w, rc: http.NewResponseController(w), each: a.limits.WriteTimeout}
+	if e := chooseEncoding(r.Header["Accept-Encoding"]); e != identity && b.Bytes > compressAbove && packs(b.ContentType) && r.Header["Range"] == nil {
+		h.Set("Content-Encoding", e.String())
+		h["Vary"] = acceptEncoded
+		w.WriteHeader(http.StatusOK)
+		if r.Method == http.MethodHead {
+			return
+		}
+		c := a.compressors[e].Get().(*compressor)
+		defer a.compressors[e].Put(c)
+		c.w.Reset(slow)
+		a.copyBlob(c.w, rd, r)
+		if err := c.w.Close(); err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		return
+	}
+	if seek, ok := rd.(io.ReadSeeker); ok {
+		http.ServeContent(slow, r, "", b.CreatedAt, seek)
+		return
+	}
+	if b.Bytes > 0 {
+		h.Set("Content-Length", strconv.FormatInt(b.Bytes, 10))
+	}
+	w.WriteHeader(http.StatusOK)
+	if r.Method != http.MethodHead {
+		a.copyBlob(slow, rd, r)
+	}
+}
+
+// copyBlob cuts the connection if the blob breaks off, because the status is
+// sent and a short body must not look whole.
+func (a *API) copyBlob(w io.Writer, rd io.Reader, r *http.Request) {
+	if _, err := io.Copy(w, rd); err != nil {
+		if r.Context().Err() == nil {
+			a.log.WarnContext(r.Context(), "sending a blob failed", "error", err)
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// timedWriter gives each write its own deadline.
+type timedWriter struct {
+	http.ResponseWriter
+	rc   *http.ResponseController
+	each time.Duration
+}
+
+func (t *timedWriter) Write(p []byte) (int, error) {
+	_ = t.rc.SetWriteDeadline(time.Now().Add(t.each))
+	return t.ResponseWriter.Write(p)
+}
+
+func (t *timedWriter) Unwrap() http.ResponseWriter { return t.ResponseWriter }
+
+// safeType is the content type if it is one, else bytes.
+func safeType(ct string) string {
+	if _, _, err := mime.ParseMediaType(ct); err != nil {
+		return "application/octet-stream"
+	}
+	return ct
+}
+
+// packs tells whether compression pays.
+func packs(ct string) bool {
+	typ, _, _ := mime.ParseMediaType(ct)
+	return strings.HasPrefix(typ, "text/") || strings.HasSuffix(typ, "json") || strings.HasSuffix(typ, "xml")
+}
+
+// webURL tells whether s is an absolute http or https URL without credentials.
+func webURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
+}

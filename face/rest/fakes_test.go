@@ -1,0 +1,255 @@
+package rest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Fakes with function fields; a nil field is a call that the test did not expect.
+
+type fakeAuth func(bearer, addr string) (*toolkeep.Principal, error)
+
+func (f fakeAuth) Authenticate(_ context.Context, bearer, addr string) (*toolkeep.Principal, error) {
+	return f(bearer, addr)
+}
+
+type fakeInvoker func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error)
+
+func (f fakeInvoker) Invoke(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+	if c.Fault != nil {
+		c.Fault.InvocationID = "refused-1"
+		return nil, c.Fault
+	}
+	return f(ctx, p, c)
+}
+
+type fakeCalls struct {
+	get     func(*toolkeep.Principal, string) (*toolkeep.Invocation, error)
+	list    func(*toolkeep.Principal, toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error)
+	cancel  func(p *toolkeep.Principal, id, why string) (bool, string, error)
+	watch   func(context.Context, *toolkeep.Principal, string) iter.Seq2[*toolkeep.Invocation, error]
+	explain func(*toolkeep.Principal, *toolkeep.Call) (any, error)
+}
+
+func (f *fakeCalls) Get(_ context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
+	return f.get(p, id)
+}
+func (f *fakeCalls) List(_ context.Context, p *toolkeep.Principal, q toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
+	return f.list(p, q)
+}
+func (f *fakeCalls) Cancel(_ context.Context, p *toolkeep.Principal, id, why string) (bool, string, error) {
+	return f.cancel(p, id, why)
+}
+func (f *fakeCalls) Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
+	return f.watch(ctx, p, id)
+}
+func (f *fakeCalls) Explain(_ context.Context, p *toolkeep.Principal, c *toolkeep.Call) (any, error) {
+	return f.explain(p, c)
+}
+func (f *fakeCalls) Result(v *toolkeep.Invocation) *toolkeep.Result {
+	r := &toolkeep.Result{InvocationID: v.ID, State: v.State, ToolID: v.ToolID, ToolVersion: v.Version, CallID: v.CallID,
+		Output: v.Output, StartedAt: v.StartedAt, EndedAt: v.EndedAt, Attempts: v.Attempts, Warnings: v.Warnings}
+	if v.Code != "" {
+		r.Error = toolkeep.NewError(v.Code, "%s", v.Message)
+	}
+	return r
+}
+
+type fakeCatalog struct {
+	resolve  func(p *toolkeep.Principal, tool, rng string) (toolkeep.Version, []toolkeep.Warning, error)
+	publish  func(*toolkeep.Principal, [][]byte, catalog.PublishOptions) ([]catalog.Published, error)
+	setState func(id, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
+	list     func(catalog.Filter) ([]catalog.Summary, int)
+	versions func(id string) ([]toolkeep.Version, error)
+}
+
+func (f *fakeCatalog) Resolve(p *toolkeep.Principal, tool, rng string, _ func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	return f.resolve(p, tool, rng)
+}
+func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
+	return f.publish(p, m, o)
+}
+func (f *fakeCatalog) SetState(_ context.Context, _ *toolkeep.Principal, id, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error) {
+	return f.setState(id, version, ch)
+}
+func (f *fakeCatalog) List(_ *toolkeep.Principal, q catalog.Filter, _ func(*toolkeep.Tool) bool) ([]catalog.Summary, int) {
+	return f.list(q)
+}
+func (f *fakeCatalog) Versions(_ *toolkeep.Principal, id string, _ func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {
+	return f.versions(id)
+}
+
+type fakeSearch func(string, int, func(*toolkeep.Tool) bool) []discover.Match
+
+func (f fakeSearch) Search(q string, n int, visible func(*toolkeep.Tool) bool) []discover.Match {
+	return f(q, n, visible)
+}
+
+type fakeKeys struct {
+	create func(toolkeep.APIKey) (toolkeep.APIKey, string, error)
+	revoke func(string) error
+	list   func() ([]toolkeep.APIKey, error)
+}
+
+func (f *fakeKeys) CreateKey(_ context.Context, _ *toolkeep.Principal, k toolkeep.APIKey) (toolkeep.APIKey, string, error) {
+	return f.create(k)
+}
+func (f *fakeKeys) RevokeKey(_ context.Context, _ *toolkeep.Principal, id string) error {
+	return f.revoke(id)
+}
+func (f *fakeKeys) ListKeys(context.Context, *toolkeep.Principal) ([]toolkeep.APIKey, error) {
+	return f.list()
+}
+
+type fakeBlobs func(id string) (toolkeep.Blob, io.ReadCloser, error)
+
+func (f fakeBlobs) Open(_ context.Context, id string) (toolkeep.Blob, io.ReadCloser, error) {
+	return f(id)
+}
+
+type fakeRates struct{ limit, left int }
+
+func (f fakeRates) Status(*toolkeep.Principal) (int, int, time.Duration) {
+	return f.limit, f.left, 1500 * time.Millisecond
+}
+
+// system is a face over fakes; tests change its parts.
+type system struct {
+	Config
+	calls   *fakeCalls
+	catalog *fakeCatalog
+	keys    *fakeKeys
+	log     bytes.Buffer
+}
+
+// newSystem knows three callers: admin (all permissions), agent (none), and
+// nobody else.
+func newSystem() *system {
+	s := &system{calls: &fakeCalls{}, catalog: &fakeCatalog{}, keys: &fakeKeys{}}
+	s.Config = Config{
+		Auth: fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+			switch bearer {
+			case "admin":
+				return &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}, Addr: addr}, nil
+			case "agent":
+				return &toolkeep.Principal{Subject: "agent", Tenant: "t", Addr: addr}, nil
+			case "limited":
+				return nil, toolkeep.NewError(toolkeep.AuthFailuresLimited, "too many failures").After(90 * time.Second)
+			}
+			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
+		}),
+		Invoker: fakeInvoker(nil), Calls: s.calls, Catalog: s.catalog, Keys: s.keys,
+		Visible: func(*toolkeep.Principal, *toolkeep.Tool) bool { return true },
+		Search:  fakeSearch(nil),
+		Blobs:   fakeBlobs(nil),
+		ImportOpenAPI: func(context.Context, *toolkeep.Principal, ImportRequest) (*ImportPlan, []catalog.Published, error) {
+			return nil, nil, nil
+		},
+		Invalidate: func(string) int { return 0 },
+		Health:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
+		Version:    "1.2.3",
+		Log:        slog.New(slog.NewTextHandler(&s.log, nil)),
+	}
+	return s
+}
+
+// do sends one request to the handler; headers are "Name: value". The caller is
+// admin unless a header says otherwise.
+func (s *system) do(t *testing.T, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	return send(t, New(s.Config), method, path, body, headers...)
+}
+
+// send is do for a handler that is there; it holds the exchange against the
+// document.
+func send(t *testing.T, h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	var rd io.Reader
+	if body != "" {
+		rd = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, path, rd)
+	r.Host = "127.0.0.1:8080"
+	r.Header.Set("Authorization", "Bearer admin")
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		if k == "Host" {
+			r.Host = v
+			continue
+		}
+		r.Header.Set(k, v)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	theContract().check(t, r, body, w)
+	return w
+}
+
+func wantStatus(t *testing.T, w *httptest.ResponseRecorder, want int) {
+	t.Helper()
+	if w.Code != want {
+		t.Fatalf("status %d, want %d; body %s", w.Code, want, w.Body)
+	}
+}
+
+// problem reads a problem document and checks that it is one, with the code.
+func problem(t *testing.T, w *httptest.ResponseRecorder, want toolkeep.Code) *Problem {
+	t.Helper()
+	if ct := w.Header().Get("Content-Type"); ct != problemType {
+		t.Fatalf("Content-Type %q, want a problem; status %d body %s", ct, w.Code, w.Body)
+	}
+	var p Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	if p.Code != string(want) || p.Status != w.Code || p.Name != want.Info().Name || p.Class != want.Info().Class {
+		t.Fatalf("problem %+v with status %d, want code %s", p, w.Code, want)
+	}
+	return &p
+}
+
+func decode(t *testing.T, w *httptest.ResponseRecorder) map[string]any {
+	t.Helper()
+	var m map[string]any
+	d := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
+	d.UseNumber()
+	if err := d.Decode(&m); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	return m
+}
+
+var at = time.Date(2026, 1, 2, 3, 4, 5, 600_000_000, time.UTC)
+
+func succeeded() *toolkeep.Result {
+	return &toolkeep.Result{InvocationID: "01900000-0000-7000-8000-000000000001", CallID: "call-1", ToolID: "demo.hash", ToolVersion: "1.2.0",
+		State: toolkeep.CallSucceeded, Output: []byte(`{"n":9007199254740993,"html":"<b>"}`), Attempts: 1,
+		StartedAt: at, EndedAt: at.Add(15 * time.Millisecond), ToolTime: 10 * time.Millisecond, Overhead: 300 * time.Microsecond}
+}
+
+func demoTool() *toolkeep.Tool {
+	return &toolkeep.Tool{ID: "demo.hash", Version: "1.2.0", Digest: "sha256:ab", Raw: []byte(`{"tool_id":"demo.hash"}`),
+		Manifest: &toolkeep.Manifest{ToolID: "demo.hash", Version: "1.2.0", Description: "Hashes text", Category: "utility", Verb: "hash",
+			Complexity: "low", Tags: []string{"text"},
+			ParametersSchema: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"},"algorithm":{"type":"string"}},"required":["text"]}`),
+			Examples:         []toolkeep.Example{{Scenario: "a word", Input: json.RawMessage(`{"text":"a"}`)}}}}
+}
+
+// number is what decode makes of a number.
+func number(s string) json.Number { return json.Number(s) }

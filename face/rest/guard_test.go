@@ -1,0 +1,221 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func okInvoker(res *toolkeep.Result) toolkeep.Invoker {
+	return fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) { return res, nil })
+}
+
+func TestHostAndOrigin(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		allowed []string
+		path    string
+		headers []string
+		refused bool
+	}{
+		{"loopback v4", nil, "", nil, false},
+		{"loopback without port", nil, "", []string{"Host: 127.0.0.1"}, false},
+		{"loopback v6", nil, "", []string{"Host: [::1]:8080"}, false},
+		{"other loopback address", nil, "", []string{"Host: 127.8.8.8"}, false},
+		{"localhost", nil, "", []string{"Host: LocalHost:8080"}, false},
+		{"rebound name", nil, "", []string{"Host: evil.example"}, true},
+		{"name that begins like loopback", nil, "", []string{"Host: 127.0.0.1.evil.example"}, true},
+		{"no host", nil, "", []string{"Host: "}, true},
+		{"broken v6", nil, "", []string{"Host: [::1"}, true},
+		{"public address", nil, "", []string{"Host: 192.0.2.1:8080"}, true},
+		{"configured", []string{"tools.example"}, "", []string{"Host: Tools.example:8443"}, false},
+		{"configured with port", []string{"tools.example:8443"}, "", []string{"Host: tools.example:8443"}, false},
+		{"configured with another port", []string{"tools.example:8443"}, "", []string{"Host: tools.example:9"}, true},
+		{"any", []string{"*"}, "", []string{"Host: evil.example"}, false},
+		{"health by address", nil, "/health/live", []string{"Host: 10.0.0.7:8080"}, false},
+		{"own page", nil, "", []string{"Origin: http://127.0.0.1:8080"}, false},
+		{"other site", nil, "", []string{"Origin: https://evil.example"}, true},
+		{"other port", nil, "", []string{"Origin: http://127.0.0.1:9999"}, true},
+		{"opaque origin", nil, "", []string{"Origin: null"}, true},
+		{"other site, health", nil, "/health", []string{"Origin: https://evil.example"}, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := newSystem()
+			s.AllowedHosts = x.allowed
+			path := x.path
+			if path == "" {
+				path = "/openapi.json"
+			}
+			w := s.do(t, "GET", path, "", x.headers...)
+			if !x.refused {
+				wantStatus(t, w, 200)
+				return
+			}
+			wantStatus(t, w, 403)
+			problem(t, w, toolkeep.PermissionDenied)
+		})
+	}
+}
+
+func TestHeaderBlockLimit(t *testing.T) {
+	s := newSystem()
+	s.Limits.HeaderBytes = 2000
+	w := s.do(t, "GET", "/openapi.json", "", "X-Long: "+strings.Repeat("x", 2000))
+	wantStatus(t, w, http.StatusRequestHeaderFieldsTooLarge)
+	problem(t, w, toolkeep.RequestTooLarge)
+}
+
+func TestRequestID(t *testing.T) {
+	a := New(newSystem().Config)
+	if got := send(t, a, "GET", "/health", "", "X-Request-ID: abc-1:2.3").Header().Get("X-Request-ID"); got != "abc-1:2.3" {
+		t.Errorf("own id came back as %q", got)
+	}
+	one := send(t, a, "GET", "/health", "").Header().Get("X-Request-ID")
+	two := send(t, a, "GET", "/health", "").Header().Get("X-Request-ID")
+	if one == "" || one == two {
+		t.Errorf("%q and %q", one, two)
+	}
+	for _, bad := range []string{"a b", "<script>", strings.Repeat("x", 129)} {
+		if got := send(t, a, "GET", "/health", "", "X-Request-ID: "+bad).Header().Get("X-Request-ID"); got == bad {
+			t.Errorf("%q was taken over", bad)
+		}
+	}
+}
+
+func TestAuthentication(t *testing.T) {
+	for _, x := range []struct {
+		name, header string
+		status       int
+		code         toolkeep.Code
+	}{
+		{"good", "Authorization: bearer admin", 200, ""},
+		{"none", "Authorization: ", 401, toolkeep.Unauthenticated},
+		{"wrong key", "Authorization: Bearer x", 401, toolkeep.Unauthenticated},
+		{"basic", "Authorization: Basic YWRtaW4=", 401, toolkeep.Unauthenticated},
+		{"long", "Authorization: Bearer " + strings.Repeat("x", 5000), 401, toolkeep.Unauthenticated},
+		{"limited", "Authorization: Bearer limited", 429, toolkeep.AuthFailuresLimited},
+	} {
+		for _, route := range [][3]string{
+			{"POST", "/api/v1/tools/invoke", `{"tool_id":"demo.hash"}`}, {"GET", "/api/v1/invocations", ""},
+			{"GET", "/api/v1/invocations/i", ""}, {"GET", "/api/v1/invocations/i/events", ""}, {"GET", "/api/v1/blobs/b", ""},
+			{"POST", "/api/v1/keys", `{"subject":"s","roles":["agent"]}`},
+		} {
+			if x.code == "" && route[0]+route[1] != "POST/api/v1/tools/invoke" {
+				continue
+			}
+			t.Run(x.name+" "+route[1], func(t *testing.T) {
+				s := newSystem()
+				s.Invoker = okInvoker(succeeded())
+				w := s.do(t, route[0], route[1], route[2], x.header)
+				wantStatus(t, w, x.status)
+				if x.code == "" {
+					return
+				}
+				problem(t, w, x.code)
+				if (w.Header().Get("WWW-Authenticate") != "") != (x.status == 401) {
+					t.Errorf("WWW-Authenticate %q", w.Header().Get("WWW-Authenticate"))
+				}
+				if x.status == 429 && w.Header().Get("Retry-After") != "90" {
+					t.Errorf("Retry-After %q", w.Header().Get("Retry-After"))
+				}
+			})
+		}
+	}
+}
+
+func TestProofsThatCannotBeCheckedAreRefused(t *testing.T) {
+	s := newSystem()
+	for header, code := range map[string]toolkeep.Code{
+		"X-Capability-Token: a.b.c": toolkeep.TokenInvalid, "X-Request-Signature: 00": toolkeep.SignatureInvalid,
+		"X-Request-Timestamp: 1767225600": toolkeep.SignatureInvalid,
+	} {
+		for _, path := range []string{"/api/v1/invocations", "/api/v1/invocations/i", "/api/v1/blobs/b"} {
+			problem(t, s.do(t, "GET", path, "", header), code)
+		}
+		p := problem(t, s.do(t, "POST", "/api/v1/tools/invoke", `{"tool_id":"demo.hash"}`, header), code)
+		if p.InvocationID != "refused-1" {
+			t.Error("the refused call was not handed to the pipeline")
+		}
+	}
+}
+
+func TestNoSuchPathOrMethod(t *testing.T) {
+	s := newSystem()
+	w := s.do(t, "GET", "/api/v2/tools", "")
+	wantStatus(t, w, 404)
+	problem(t, w, toolkeep.ResourceNotFound)
+
+	w = s.do(t, "DELETE", "/api/v1/tools/invoke", "")
+	// DELETE /api/v1/tools/{tool_id} is a route, so this deletes a tool called invoke.
+	if w.Code == 405 {
+		t.Error("unexpected 405")
+	}
+	for path, allow := range map[string]string{
+		"/api/v1/tools/import": "GET, HEAD, POST, PUT, DELETE", "/api/v1/invocations/x/cancel": "POST", "/openapi.json": "GET, HEAD",
+	} {
+		w = s.do(t, "PATCH", path, "")
+		wantStatus(t, w, 405)
+		problem(t, w, toolkeep.MalformedRequest)
+		if got := w.Header().Get("Allow"); got != allow {
+			t.Errorf("%s: Allow %q, want %q", path, got, allow)
+		}
+	}
+}
+
+func TestMounts(t *testing.T) {
+	s := newSystem()
+	s.Mounts = map[string]http.Handler{
+		"/mcp/": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("mcp")) }),
+		"/":     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("console")) }),
+		"/bad":  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }),
+	}
+	a := New(s.Config)
+	for path, want := range map[string]string{"/mcp/x": "mcp", "/anything": "console"} {
+		if w := send(t, a, "GET", path, ""); w.Body.String() != want {
+			t.Errorf("%s: %s", path, w.Body)
+		}
+	}
+	problem(t, send(t, a, "GET", "/api/v1/nothing", ""), toolkeep.ResourceNotFound)
+	wantStatus(t, send(t, a, "PATCH", "/api/v1/keys", ""), 405)
+	problem(t, send(t, a, "GET", "/mcp/x", "", "Origin: https://evil.example"), toolkeep.PermissionDenied)
+	defer func() {
+		if v := recover(); v != http.ErrAbortHandler {
+			t.Errorf("panic %v", v)
+		}
+		if !strings.Contains(s.log.String(), "boom") {
+			t.Error("the panic is not in the log")
+		}
+	}()
+	send(t, a, "GET", "/bad", "")
+}
+
+func TestPanicsBecomeE3999(t *testing.T) {
+	s := newSystem()
+	s.Invoker = fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) {
+		panic("secret-inside")
+	})
+	s.catalog.versions = nil // a nil call panics too
+	for _, r := range [][3]string{{"POST", "/api/v1/tools/invoke", `{"tool_id":"demo.hash"}`}, {"GET", "/api/v1/tools/a.b/versions", ""}} {
+		w := s.do(t, r[0], r[1], r[2])
+		wantStatus(t, w, 500)
+		problem(t, w, toolkeep.InternalError)
+		if strings.Contains(w.Body.String(), "secret-inside") || strings.Contains(w.Body.String(), "goroutine") {
+			t.Errorf("the inside is shown: %s", w.Body)
+		}
+	}
+	if l := s.log.String(); !strings.Contains(l, "secret-inside") || !strings.Contains(l, "guard_test.go") {
+		t.Errorf("panic or stack is not in the log: %s", l)
+	}
+}
+
+func TestMissingPartsPanicAtTheStart(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a face without parts was made")
+		}
+	}()
+	New(Config{})
+}

@@ -1,0 +1,209 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// invocation is GET /api/v1/invocations/{invocation_id}.
+func (a *API) invocation(w http.ResponseWriter, r *http.Request) {
+	p, id, err := a.callerAndCall(r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	v, err := a.c.Calls.Get(r.Context(), p, id)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	res := a.c.Calls.Result(v)
+	if res != nil {
+		lifecycleHeaders(w.Header(), res.Warnings)
+	}
+	a.send(w, r, http.StatusOK, jsonType, appendInvocation(nil, v, res, true))
+}
+
+// callerAndCall is what the routes under one invocation begin with.
+func (a *API) callerAndCall(r *http.Request) (*toolkeep.Principal, string, error) {
+	p, err := a.caller(r)
+	if err != nil {
+		return nil, "", err
+	}
+	id, err := a.pathID(r, "invocation_id")
+	return p, id, err
+}
+
+// caller authenticates and refuses proofs that cannot be checked.
+func (a *API) caller(r *http.Request) (*toolkeep.Principal, error) {
+	p, err := a.authenticate(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := unverifiable(r.Header); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+type listInvocationsInput struct {
+	Page     int    `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
+	PageSize int    `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
+	ToolID   string `query:"tool_id" maxLength:"4096" doc:"only calls of this tool"`
+	State    string `query:"state" enum:"accepted,pending_approval,queued,running,input_required,succeeded,failed,refused,cancelled,expired,unknown" doc:"only calls in this state"`
+	AgentID  string `query:"agent_id" maxLength:"4096" doc:"only this agent's calls; others than your own need invocations:read"`
+	Session  string `query:"session_id" maxLength:"4096"`
+	Parent   string `query:"parent_invocation_id" maxLength:"4096"`
+	Since    string `query:"since" format:"date-time" doc:"created at or after"`
+	Until    string `query:"until" format:"date-time" doc:"created before"`
+}
+
+// InvocationSummary is one line of the list.
+type InvocationSummary struct {
+	InvocationID string     `json:"invocation_id"`
+	Status       string     `json:"status" doc:"BC-2 status"`
+	State        string     `json:"state"`
+	ToolID       string     `json:"tool_id"`
+	ToolVersion  string     `json:"tool_version,omitempty"`
+	AgentID      string     `json:"agent_id"`
+	SessionID    string     `json:"session_id,omitempty"`
+	Parent       string     `json:"parent_invocation_id,omitempty"`
+	Face         string     `json:"face,omitempty" doc:"rest, cli, grpc or mcp"`
+	ErrorCode    string     `json:"error_code,omitempty"`
+	ErrorName    string     `json:"error_name,omitempty"`
+	Message      string     `json:"message,omitempty"`
+	CreatedAt    *time.Time `json:"created_at,omitempty"`
+	StartedAt    *time.Time `json:"started_at,omitempty"`
+	CompletedAt  *time.Time `json:"completed_at,omitempty"`
+	DurationMS   float64    `json:"duration_ms"`
+	ToolMS       float64    `json:"tool_ms" doc:"spent in the tool"`
+	CacheHit     bool       `json:"cache_hit"`
+	Attempts     int        `json:"attempts"`
+	Async        bool       `json:"async_mode"`
+	CallID       string     `json:"call_id,omitempty"`
+}
+
+type listInvocationsOutput struct {
+	Body struct {
+		Invocations []InvocationSummary `json:"invocations"`
+		TotalCount  int                 `json:"total_count"`
+		Page        int                 `json:"page"`
+		PageSize    int                 `json:"page_size"`
+	} `nameHint:"InvocationList"`
+}
+
+func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *listInvocationsInput) (*listInvocationsOutput, error) {
+	f := toolkeep.InvocationFilter{
+		Tenant: p.Tenant, Subject: in.AgentID, ToolID: in.ToolID, State: toolkeep.CallState(in.State),
+		Session: in.Session, Parent: in.Parent, Offset: (in.Page - 1) * in.PageSize, Limit: in.PageSize,
+	}
+	if !p.May(toolkeep.PermInvocations) {
+		if in.AgentID != "" && in.AgentID != p.Subject {
+			return nil, need(p, toolkeep.PermInvocations)
+		}
+		f.Subject = p.Subject
+	}
+	// The schema has checked both formats.
+	f.Since, _ = time.Parse(time.RFC3339, in.Since)
+	f.Until, _ = time.Parse(time.RFC3339, in.Until)
+	rows, total, err := a.c.Calls.List(ctx, p, f)
+	if err != nil {
+		return nil, err
+	}
+	out := &listInvocationsOutput{}
+	out.Body.Invocations = make([]InvocationSummary, len(rows))
+	for i, v := range rows {
+		out.Body.Invocations[i] = summarise(v)
+	}
+	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
+	return out, nil
+}
+
+func summarise(v *toolkeep.Invocation) InvocationSummary {
+	s := InvocationSummary{
+		InvocationID: v.ID, Status: v.State.BC2(v.Code), State: string(v.State), ToolID: v.ToolID, ToolVersion: v.Version,
+		AgentID: v.Subject, SessionID: v.Session, Parent: v.Parent, Face: v.Face, Message: v.Message,
+		CreatedAt: given(v.CreatedAt), StartedAt: given(v.StartedAt), CompletedAt: given(v.EndedAt),
+		DurationMS: float64(v.TotalUS) / 1000, ToolMS: float64(v.ToolUS) / 1000,
+		CacheHit: v.Cached, Attempts: v.Attempts, Async: v.Async, CallID: v.CallID,
+	}
+	if v.Code != "" {
+		s.ErrorCode, s.ErrorName = string(v.Code), v.Code.Info().Name
+	}
+	return s
+}
+
+// given is the time, or nil for none.
+func given(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// CancelRequest is BC-2's ToolCancelRequest. All of it is optional: the path
+// and the credential say the same.
+type CancelRequest struct {
+	InvocationID string        `json:"invocation_id,omitempty" maxLength:"4096" doc:"must equal the path's"`
+	AgentContext *AgentContext `json:"agent_context,omitempty"`
+	Reason       string        `json:"reason,omitempty" maxLength:"4096" doc:"kept with the call"`
+}
+
+// AgentContext is BC-2's.
+type AgentContext struct {
+	AgentDID  string `json:"agent_did,omitempty" maxLength:"4096" doc:"your own subject, unless you hold act-as"`
+	TenantID  string `json:"tenant_id,omitempty" maxLength:"4096" doc:"your own tenant"`
+	UserDID   string `json:"user_did,omitempty" maxLength:"4096" doc:"the person the agent acts for"`
+	SessionID string `json:"session_id,omitempty" maxLength:"4096"`
+}
+
+type cancelInput struct {
+	InvocationID string `path:"invocation_id" maxLength:"4096"`
+	Body         *CancelRequest
+}
+
+type cancelOutput struct {
+	Body struct {
+		InvocationID string `json:"invocation_id"`
+		Cancelled    bool   `json:"cancelled" doc:"false if the call had ended before"`
+		Message      string `json:"message"`
+	} `nameHint:"CancelResponse"`
+}
+
+func (a *API) cancel(ctx context.Context, p *toolkeep.Principal, in *cancelInput) (*cancelOutput, error) {
+	why := ""
+	if b := in.Body; b != nil {
+		why = b.Reason
+		if b.InvocationID != "" && b.InvocationID != in.InvocationID {
+			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "invocation_id of the body and of the path have different values")
+		}
+		if err := own(p, b.AgentContext); err != nil {
+			return nil, err
+		}
+	}
+	done, message, err := a.c.Calls.Cancel(ctx, p, in.InvocationID, why)
+	if err != nil {
+		return nil, err
+	}
+	out := &cancelOutput{}
+	out.Body.InvocationID, out.Body.Cancelled, out.Body.Message = in.InvocationID, done, message
+	return out, nil
+}
+
+// own checks that ids in a body are the principal's.
+func own(p *toolkeep.Principal, c *AgentContext) error {
+	if c == nil {
+		return nil
+	}
+	if c.TenantID != "" && c.TenantID != p.Tenant {
+		return toolkeep.NewError(toolkeep.PermissionDenied, "agent_context.tenant_id is not your tenant").With("reason", "RBAC_DENIED")
+	}
+	if c.AgentDID != "" && c.AgentDID != p.Subject {
+		return need(p, toolkeep.PermActAs)
+	}
+	return nil
+}

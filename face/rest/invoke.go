@@ -1,0 +1,132 @@
+package rest
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// invoke is POST /api/v1/tools/invoke, the hot path: no reflection, no second
+// copy of the result, one buffer.
+func (a *API) invoke(w http.ResponseWriter, r *http.Request) {
+	p, err := a.authenticate(r)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	call, dryRun := a.readCall(r)
+	if dryRun {
+		a.explain(w, r, p, call)
+		return
+	}
+	res, err := a.c.Invoker.Invoke(r.Context(), p, call)
+	a.rateHeaders(w.Header(), p)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.answer(w, r, res)
+}
+
+// readCall never fails: what is wrong with the request is the call's Fault, so
+// that the pipeline refuses and records it.
+func (a *API) readCall(r *http.Request) (*toolkeep.Call, bool) {
+	body, err := readBody(r, a.limits.BodyBytes)
+	if err != nil {
+		return &toolkeep.Call{Face: "rest", Fault: toolkeep.AsError(err)}, false
+	}
+	return decodeCall(body, r.Header, a.limits.KeyBytes)
+}
+
+func (a *API) explain(w http.ResponseWriter, r *http.Request, p *toolkeep.Principal, c *toolkeep.Call) {
+	v, err := a.c.Calls.Explain(r.Context(), p, c)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.sendJSON(w, r, http.StatusOK, v)
+}
+
+// answers are buffers for responses; large ones are left to the collector.
+var answers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+
+const keepAnswer = 64 << 10
+
+func (a *API) answer(w http.ResponseWriter, r *http.Request, res *toolkeep.Result) {
+	buf := answers.Get().(*[]byte)
+	body := appendResponse((*buf)[:0], res)
+	status := http.StatusOK
+	if !res.State.Ended() {
+		status = http.StatusAccepted
+		w.Header().Set("Location", statusURL(res.InvocationID))
+	}
+	lifecycleHeaders(w.Header(), res.Warnings)
+	a.send(w, r, status, jsonType, body)
+	if cap(body) <= keepAnswer {
+		*buf = body
+		answers.Put(buf)
+	}
+}
+
+// lifecycleHeaders shows a deprecated or sunset version as RFC 9745 and RFC 8594
+// have it, from the details of warning E3006: deprecated_at and sunset_at.
+func lifecycleHeaders(h http.Header, warnings []toolkeep.Warning) {
+	for _, w := range warnings {
+		if w.Code != toolkeep.ToolDeprecated {
+			continue
+		}
+		if at, ok := moment(w.Details["deprecated_at"]); ok {
+			h.Set("Deprecation", "@"+strconv.FormatInt(at.Unix(), 10))
+		}
+		if at, ok := moment(w.Details["sunset_at"]); ok {
+			h.Set("Sunset", at.UTC().Format(http.TimeFormat))
+		}
+	}
+}
+
+// moment reads a time that was kept as such or, after a round through the
+// store, as text.
+func moment(v any) (time.Time, bool) {
+	switch t := v.(type) {
+	case time.Time:
+		return t, !t.IsZero()
+	case string:
+		at, err := time.Parse(time.RFC3339, t)
+		return at, err == nil && !at.IsZero()
+	}
+	return time.Time{}, false
+}
+
+// rateHeaders tells what is left of the agent's request limit.
+func (a *API) rateHeaders(h http.Header, p *toolkeep.Principal) {
+	if a.c.Rates == nil {
+		return
+	}
+	limit, left, reset := a.c.Rates.Status(p)
+	if limit <= 0 {
+		return
+	}
+	var b [64]byte
+	v := append(b[:0], `"agent";r=`...)
+	v = strconv.AppendInt(v, int64(max(left, 0)), 10)
+	v = append(v, ";t="...)
+	v = strconv.AppendInt(v, int64((max(reset, 0)+time.Second-1)/time.Second), 10)
+	h["Ratelimit"] = []string{string(v)}
+	v = append(b[:0], `"agent";q=`...)
+	v = strconv.AppendInt(v, int64(limit), 10)
+	v = append(v, ";w=60"...)
+	h["Ratelimit-Policy"] = []string{string(v)}
+}
+
+// pathID is an id from the path; one over the limit cannot exist.
+func (a *API) pathID(r *http.Request, name string) (string, error) {
+	id := r.PathValue(name)
+	if id == "" || len(id) > a.limits.KeyBytes || strings.ContainsRune(id, 0) {
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the %s in the path must have 1 to %d bytes and no NUL", name, a.limits.KeyBytes)
+	}
+	return id, nil
+}

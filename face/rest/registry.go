@@ -1,0 +1,285 @@
+package rest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	strict "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// Registration is Discovery's: the manifest, and examples and use cases
+// beside it if the manifest itself has none.
+type Registration struct {
+	Manifest object          `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1"`
+	Examples []examplePosted `json:"examples,omitempty" maxItems:"200" doc:"become the manifest's examples"`
+	UseCases []string        `json:"useCases,omitempty" maxItems:"200" doc:"become the manifest's use_cases"`
+}
+
+type examplePosted struct {
+	Scenario    string          `json:"scenario"`
+	Input       object          `json:"input,omitempty"`
+	Output      json.RawMessage `json:"output,omitempty"`
+	Explanation string          `json:"explanation,omitempty"`
+}
+
+// PublishOptions say how to publish.
+type PublishOptions struct {
+	Force        bool `json:"force,omitempty" doc:"publish in spite of breaking changes; needs catalog:admin and is recorded"`
+	DryRun       bool `json:"dry_run,omitempty" doc:"check everything, change nothing"`
+	Shared       bool `json:"shared,omitempty" doc:"the tool belongs to all tenants; needs catalog:admin"`
+	ForceReindex bool `json:"forceReindex,omitempty" doc:"Discovery's; every publication is indexed at once, so it changes nothing"`
+}
+
+// RegisterRequest is Discovery's, with how to publish.
+type RegisterRequest struct {
+	Registration
+	PublishOptions
+}
+
+type registerInput struct{ Body RegisterRequest }
+
+// PublishedVersion is what became of one manifest.
+type PublishedVersion struct {
+	ToolID     string       `json:"tool_id"`
+	Version    string       `json:"version"`
+	Digest     string       `json:"digest"`
+	Bump       string       `json:"bump" doc:"difference to the version below: major, minor, patch or none; new without one"`
+	Created    bool         `json:"created" doc:"false if the same content was there before"`
+	Breaking   []Difference `json:"breaking" doc:"what breaks callers, if it was forced"`
+	Deprecated []string     `json:"deprecated" doc:"versions that became one too many"`
+	Indexed    bool         `json:"indexed" doc:"whether search finds it; false after a dry run"`
+}
+
+type registerOutput struct {
+	Status   int
+	Location string `header:"Location"`
+	Body     PublishedVersion
+}
+
+func (a *API) registerTool(ctx context.Context, p *toolkeep.Principal, in *registerInput) (*registerOutput, error) {
+	return a.publishOne(ctx, p, "", in.Body)
+}
+
+type putToolInput struct {
+	ToolID string `path:"tool_id" maxLength:"4096"`
+	Body   RegisterRequest
+}
+
+func (a *API) putTool(ctx context.Context, p *toolkeep.Principal, in *putToolInput) (*registerOutput, error) {
+	return a.publishOne(ctx, p, in.ToolID, in.Body)
+}
+
+func (a *API) publishOne(ctx context.Context, p *toolkeep.Principal, id string, in RegisterRequest) (*registerOutput, error) {
+	raw, err := in.manifest(id)
+	if err != nil {
+		return nil, err
+	}
+	list, err := a.c.Catalog.Publish(ctx, p, [][]byte{raw}, in.options())
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, toolkeep.AsError(fmt.Errorf("one manifest was published and %d answers came", len(list)))
+	}
+	out := &registerOutput{Status: http.StatusOK, Body: published(list[0], in.DryRun)}
+	if list[0].Created && !in.DryRun {
+		out.Status = http.StatusCreated
+		out.Location = "/api/v1/tools/" + list[0].ToolID + "?version=" + list[0].Version
+	}
+	return out, nil
+}
+
+func (o PublishOptions) options() catalog.PublishOptions {
+	return catalog.PublishOptions{Force: o.Force, DryRun: o.DryRun, Shared: o.Shared}
+}
+
+// manifest is the manifest to publish. Examples and use cases beside it are
+// moved in; both places at once contradict each other. id, if set, must be the
+// manifest's own.
+func (r *Registration) manifest(id string) ([]byte, error) {
+	if id == "" && len(r.Examples) == 0 && len(r.UseCases) == 0 {
+		return r.Manifest, nil
+	}
+	var m map[string]json.RawMessage
+	if err := strict.Unmarshal(r.Manifest, &m); err != nil {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "manifest must be an object").Because(err)
+	}
+	if id != "" {
+		var own string
+		if err := strict.Unmarshal(m["tool_id"], &own); err != nil || own != id {
+			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the path says %s and the manifest's tool_id %s",
+				clip(id, 100), clip(string(m["tool_id"]), 100))
+		}
+	}
+	if err := moveIn(m, "examples", r.Examples); err != nil {
+		return nil, err
+	}
+	if err := moveIn(m, "use_cases", r.UseCases); err != nil {
+		return nil, err
+	}
+	return marshal(m)
+}
+
+func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
+	if len(list) == 0 {
+		return nil
+	}
+	if m[name] != nil {
+		return toolkeep.NewError(toolkeep.MalformedRequest, "%s stand both in the manifest and beside it; send them once", name)
+	}
+	b, err := marshal(list)
+	if err != nil {
+		return err
+	}
+	m[name] = b
+	return nil
+}
+
+func published(v catalog.Published, dryRun bool) PublishedVersion {
+	return PublishedVersion{
+		ToolID: v.ToolID, Version: v.Version, Digest: v.Digest, Bump: v.Bump, Created: v.Created,
+		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: !dryRun,
+	}
+}
+
+func publishedList(list []catalog.Published, dryRun bool) []PublishedVersion {
+	out := make([]PublishedVersion, len(list))
+	for i, v := range list {
+		out[i] = published(v, dryRun)
+	}
+	return out
+}
+
+type batchInput struct {
+	Body struct {
+		Tools []Registration `json:"tools" minItems:"1" maxItems:"20000"`
+		PublishOptions
+	} `nameHint:"BatchRegisterRequest"`
+}
+
+type batchOutput struct {
+	Body struct {
+		Published []PublishedVersion `json:"published" doc:"in the order of the request; all or none"`
+	} `nameHint:"BatchRegisterResponse"`
+}
+
+func (a *API) batchRegister(ctx context.Context, p *toolkeep.Principal, in *batchInput) (*batchOutput, error) {
+	manifests := make([][]byte, len(in.Body.Tools))
+	for i := range in.Body.Tools {
+		raw, err := in.Body.Tools[i].manifest("")
+		if err != nil {
+			return nil, err
+		}
+		manifests[i] = raw
+	}
+	list, err := a.c.Catalog.Publish(ctx, p, manifests, in.Body.options())
+	if err != nil {
+		return nil, err
+	}
+	out := &batchOutput{}
+	out.Body.Published = publishedList(list, in.Body.DryRun)
+	return out, nil
+}
+
+type deleteToolInput struct {
+	ToolID    string `path:"tool_id" maxLength:"4096"`
+	Version   string `query:"version" maxLength:"256" doc:"exact version; absent deprecates all of them"`
+	Reason    string `query:"reason" maxLength:"2000"`
+	Successor string `query:"successor" maxLength:"256" doc:"version or tool to move to"`
+}
+
+type stateOutput struct{ Body StateAnswer }
+
+// StateAnswer is the lifecycle after a change.
+type StateAnswer struct {
+	ToolID    string             `json:"tool_id"`
+	Version   string             `json:"version,omitempty" doc:"absent if all versions were meant"`
+	Lifecycle toolkeep.Lifecycle `json:"lifecycle" doc:"of the version; of the highest changed one if all were meant"`
+}
+
+func (a *API) deleteTool(ctx context.Context, p *toolkeep.Principal, in *deleteToolInput) (*stateOutput, error) {
+	return a.setState(ctx, p, in.ToolID, in.Version,
+		catalog.StateChange{State: toolkeep.Deprecated, Reason: in.Reason, Successor: in.Successor})
+}
+
+type stateInput struct {
+	ToolID  string `path:"tool_id" maxLength:"4096"`
+	Version string `path:"version" maxLength:"256"`
+	Body    struct {
+		State     string     `json:"state" enum:"active,deprecated,sunset,blocked,removed"`
+		Reason    string     `json:"reason,omitempty" maxLength:"2000" doc:"shown to callers"`
+		Successor string     `json:"successor,omitempty" maxLength:"256" doc:"version or tool to move to"`
+		Date      *time.Time `json:"date,omitempty" doc:"sunset: end of execution; deprecated: earliest removal"`
+		Now       bool       `json:"now,omitempty" doc:"waive the 90 days between deprecation and removal"`
+	} `nameHint:"StateRequest"`
+}
+
+func (a *API) postState(ctx context.Context, p *toolkeep.Principal, in *stateInput) (*stateOutput, error) {
+	b := in.Body
+	ch := catalog.StateChange{State: toolkeep.VersionState(b.State), Reason: b.Reason, Successor: b.Successor, Now: b.Now}
+	if b.Date != nil {
+		ch.Date = *b.Date
+	}
+	return a.setState(ctx, p, in.ToolID, in.Version, ch)
+}
+
+func (a *API) setState(ctx context.Context, p *toolkeep.Principal, id, version string, ch catalog.StateChange) (*stateOutput, error) {
+	life, err := a.c.Catalog.SetState(ctx, p, id, version, ch)
+	if err != nil {
+		return nil, err
+	}
+	return &stateOutput{Body: StateAnswer{ToolID: id, Version: version, Lifecycle: life}}, nil
+}
+
+type importInput struct {
+	Body struct {
+		Type      string            `json:"type" enum:"openapi"`
+		Location  string            `json:"location,omitempty" maxLength:"4096" doc:"http or https URL of the document"`
+		Document  string            `json:"document,omitempty" doc:"the document itself, JSON or YAML, instead of location"`
+		Namespace string            `json:"namespace,omitempty" maxLength:"32" doc:"of the tools; absent is made from the title"`
+		Server    string            `json:"server,omitempty" maxLength:"4096" doc:"base URL instead of the document's"`
+		Auth      map[string]string `json:"auth,omitempty" doc:"security scheme -> secret reference, such as env://PETSTORE_KEY"`
+		PublishOptions
+	} `nameHint:"ImportRequestBody"`
+}
+
+type importOutput struct {
+	Body struct {
+		ImportPlan
+		Published []PublishedVersion `json:"published" doc:"empty after a dry run"`
+	} `nameHint:"ImportAnswer"`
+}
+
+func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *importInput) (*importOutput, error) {
+	b := &in.Body
+	if (b.Location == "") == (b.Document == "") {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "send either location or document")
+	}
+	if b.Location != "" && !webURL(b.Location) {
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters,
+			"location must be an http or https URL without user and password; the server reads no files for you, send their text as document")
+	}
+	if b.Force || b.Shared {
+		if err := need(p, toolkeep.PermLifecycle); err != nil {
+			return nil, err
+		}
+	}
+	plan, list, err := a.c.ImportOpenAPI(ctx, p, ImportRequest{
+		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth,
+		DryRun: b.DryRun, Force: b.Force, Shared: b.Shared,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &importOutput{}
+	out.Body.ImportPlan = *plan
+	out.Body.Tools, out.Body.Refused, out.Body.Warnings = some(plan.Tools), some(plan.Refused), some(plan.Warnings)
+	out.Body.Published = publishedList(list, b.DryRun)
+	return out, nil
+}

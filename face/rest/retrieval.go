@@ -1,0 +1,180 @@
+package rest
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	strict "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Discovery's own paths speak camelCase and wrap their data, as Discovery 8.1
+// has it.
+
+const (
+	defaultMaxTools = 5
+	strategyKeyword = "keyword"
+)
+
+type searchInput struct {
+	Q               string `query:"q" required:"true" minLength:"1" maxLength:"2000" doc:"what the tool should do, in words"`
+	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"tools at most; default 5"`
+	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
+	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
+	Strategy        string `query:"strategy" enum:"keyword" doc:"how to search; this build has keyword (BM25)"`
+	IncludeExamples bool   `query:"includeExamples" default:"true"`
+}
+
+// IndexEntry is one line of the lightweight index.
+type IndexEntry struct {
+	ToolID           string   `json:"toolId"`
+	ToolName         string   `json:"toolName,omitempty"`
+	Version          string   `json:"version"`
+	Verb             string   `json:"verb"`
+	ShortDescription string   `json:"shortDescription"`
+	Category         string   `json:"category"`
+	Tags             []string `json:"tags"`
+	RequiredParams   []string `json:"requiredParams"`
+	OptionalParams   []string `json:"optionalParams"`
+	Complexity       string   `json:"complexity"`
+	Score            float64  `json:"score" doc:"higher is better; comparable within one answer only"`
+	Why              []string `json:"why" doc:"what matched"`
+}
+
+// DetailedTool is one tool with its manifest.
+type DetailedTool struct {
+	ToolID        string   `json:"toolId"`
+	Version       string   `json:"version"`
+	Manifest      object   `json:"manifest"`
+	Examples      []object `json:"examples"`
+	Relationships object   `json:"relationships"`
+}
+
+// SearchMetadata tells how the answer came about.
+type SearchMetadata struct {
+	RetrievalStrategy   string `json:"retrievalStrategy"`
+	RetrievalTimeMs     int64  `json:"retrievalTimeMs"`
+	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may see"`
+	ToolsRetrieved      int    `json:"toolsRetrieved"`
+	CacheHit            bool   `json:"cacheHit"`
+}
+
+// SearchData is what was found.
+type SearchData struct {
+	LightweightIndex []IndexEntry   `json:"lightweightIndex" doc:"best first"`
+	DetailedTools    []DetailedTool `json:"detailedTools" doc:"the same tools whole"`
+	Metadata         SearchMetadata `json:"metadata"`
+}
+
+type searchOutput struct {
+	Body struct {
+		Status string     `json:"status" enum:"success"`
+		Data   SearchData `json:"data"`
+	} `nameHint:"SearchAnswer"`
+}
+
+func (a *API) search(_ context.Context, p *toolkeep.Principal, in *searchInput) (*searchOutput, error) {
+	limit := max(in.Limit, in.MaxTools)
+	if in.Limit != 0 && in.MaxTools != 0 && in.Limit != in.MaxTools {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "limit and maxTools are one thing and have different values")
+	}
+	if limit == 0 {
+		limit = defaultMaxTools
+	}
+	visible := a.visible(p)
+	wanted := visible
+	if in.Category != "" {
+		wanted = func(t *toolkeep.Tool) bool { return t.Manifest.Category == in.Category && visible(t) }
+	}
+	start := time.Now()
+	found := a.c.Search.Search(in.Q, limit, wanted)
+	took := time.Since(start)
+
+	out := &searchOutput{}
+	out.Body.Status = "success"
+	d := &out.Body.Data
+	d.LightweightIndex, d.DetailedTools = make([]IndexEntry, len(found)), make([]DetailedTool, len(found))
+	for i, m := range found {
+		d.LightweightIndex[i] = indexEntry(m)
+		d.DetailedTools[i] = detailed(m.Tool, in.IncludeExamples)
+	}
+	d.Metadata = SearchMetadata{
+		RetrievalStrategy: strategyKeyword, RetrievalTimeMs: took.Milliseconds(),
+		TotalToolsAvailable: a.countTools(p, visible), ToolsRetrieved: len(found),
+	}
+	return out, nil
+}
+
+func indexEntry(m discover.Match) IndexEntry {
+	f := m.Tool.Manifest
+	e := IndexEntry{
+		ToolID: m.Tool.ID, ToolName: f.ToolName, Version: m.Tool.Version, Verb: f.Verb, ShortDescription: f.ShortDescription,
+		Category: f.Category, Tags: some(f.Tags), Complexity: f.Complexity, Score: m.Score, Why: some(m.Why),
+	}
+	if e.ShortDescription == "" {
+		e.ShortDescription = clip(f.Description, 100)
+	}
+	e.RequiredParams, e.OptionalParams = parameterNames(f.ParametersSchema)
+	return e
+}
+
+// parameterNames splits a schema's properties; the schema was checked when it
+// was published, so one that does not parse has none.
+func parameterNames(schema []byte) (required, optional []string) {
+	var s struct {
+		Properties map[string]jsontext.Value `json:"properties"`
+		Required   []string                  `json:"required"`
+	}
+	required, optional = []string{}, []string{}
+	if strict.Unmarshal(schema, &s) != nil {
+		return required, optional
+	}
+	for name := range s.Properties {
+		if !slices.Contains(s.Required, name) {
+			optional = append(optional, name)
+		}
+	}
+	slices.Sort(optional)
+	return append(required, s.Required...), optional
+}
+
+func detailed(t *toolkeep.Tool, examples bool) DetailedTool {
+	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: object(t.Raw), Examples: []object{},
+		Relationships: object(t.Manifest.Relationships)}
+	if !examples {
+		return d
+	}
+	for _, e := range t.Manifest.Examples {
+		if raw, err := marshal(e); err == nil {
+			d.Examples = append(d.Examples, raw)
+		}
+	}
+	return d
+}
+
+type manifestInput struct {
+	ToolID          string `path:"toolId" maxLength:"4096"`
+	Version         string `query:"version" maxLength:"256" doc:"exact version or range; absent is the latest"`
+	IncludeExamples bool   `query:"includeExamples" default:"true"`
+}
+
+type manifestOutput struct {
+	Body struct {
+		Status string       `json:"status" enum:"success"`
+		Data   DetailedTool `json:"data"`
+	} `nameHint:"ManifestAnswer"`
+}
+
+func (a *API) manifest(_ context.Context, p *toolkeep.Principal, in *manifestInput) (*manifestOutput, error) {
+	v, _, err := a.c.Catalog.Resolve(p, in.ToolID, in.Version, a.visible(p))
+	if err != nil {
+		return nil, err
+	}
+	out := &manifestOutput{}
+	out.Body.Status, out.Body.Data = "success", detailed(v.Tool, in.IncludeExamples)
+	return out, nil
+}

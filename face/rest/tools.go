@@ -1,0 +1,208 @@
+package rest
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// visible is what the principal may see.
+func (a *API) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
+	return func(t *toolkeep.Tool) bool { return a.c.Visible(p, t) }
+}
+
+type listToolsInput struct {
+	Page              int    `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
+	PageSize          int    `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
+	Category          string `query:"category" maxLength:"64"`
+	Tag               string `query:"tag" maxLength:"64"`
+	Capability        string `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
+	Namespace         string `query:"namespace" maxLength:"64"`
+	IncludeDeprecated bool   `query:"include_deprecated" doc:"list deprecated versions too"`
+}
+
+// ToolSummary is BC-2's, with what an agent wants to know before a call.
+type ToolSummary struct {
+	ToolID           string   `json:"tool_id"`
+	ToolName         string   `json:"tool_name"`
+	Description      string   `json:"description"`
+	ShortDescription string   `json:"short_description,omitempty"`
+	Category         string   `json:"category"`
+	Versions         []string `json:"versions"`
+	LatestVersion    string   `json:"latest_version"`
+	Tags             []string `json:"tags"`
+	RequiresApproval bool     `json:"requires_approval"`
+	State            string   `json:"state" doc:"of the latest version"`
+	SideEffects      string   `json:"side_effects" doc:"none, reads or writes"`
+	Risk             string   `json:"risk"`
+}
+
+type listToolsOutput struct {
+	Body struct {
+		Tools      []ToolSummary `json:"tools"`
+		TotalCount int           `json:"total_count"`
+		Page       int           `json:"page"`
+		PageSize   int           `json:"page_size"`
+	} `nameHint:"ToolList"`
+}
+
+func (a *API) listTools(_ context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
+	list, total := a.c.Catalog.List(p, catalog.Filter{
+		Category: in.Category, Tag: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
+		IncludeDeprecated: in.IncludeDeprecated, Offset: (in.Page - 1) * in.PageSize, Limit: in.PageSize,
+	}, a.visible(p))
+	out := &listToolsOutput{}
+	out.Body.Tools = make([]ToolSummary, len(list))
+	for i, s := range list {
+		out.Body.Tools[i] = ToolSummary{
+			ToolID: s.ToolID, ToolName: s.ToolName, Description: s.Description, ShortDescription: s.ShortDescription,
+			Category: s.Category, Versions: some(s.Versions), LatestVersion: s.LatestVersion, Tags: some(s.Tags),
+			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk,
+		}
+	}
+	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
+	return out, nil
+}
+
+// some is the list, [] for none: clients need not expect null.
+func some[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+type getToolInput struct {
+	ToolID  string `path:"tool_id" maxLength:"4096" example:"weather.current"`
+	Version string `query:"version" maxLength:"256" doc:"exact version or range; absent is the latest"`
+}
+
+type getToolOutput struct {
+	Deprecation string `header:"Deprecation" doc:"when the version was deprecated, RFC 9745"`
+	Sunset      string `header:"Sunset" doc:"when the version stops running, RFC 8594"`
+	Body        ToolAnswer
+}
+
+// ToolAnswer is one version with its manifest.
+type ToolAnswer struct {
+	ToolID    string             `json:"tool_id"`
+	Version   string             `json:"version"`
+	Digest    string             `json:"digest"`
+	Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
+	Manifest  object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1"`
+	Warnings  []warning          `json:"warnings"`
+}
+
+func (a *API) getTool(_ context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
+	v, warnings, err := a.c.Catalog.Resolve(p, in.ToolID, in.Version, a.visible(p))
+	if err != nil {
+		return nil, err
+	}
+	out := &getToolOutput{Body: ToolAnswer{
+		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw),
+		Warnings: make([]warning, len(warnings)),
+	}}
+	for i, w := range warnings {
+		out.Body.Warnings[i] = warning{Code: string(w.Code), Message: w.Message, Details: w.Details}
+	}
+	h := make(map[string][]string, 2)
+	lifecycleHeaders(h, warnings)
+	out.Deprecation, out.Sunset = first(h, "Deprecation"), first(h, "Sunset")
+	return out, nil
+}
+
+type versionsInput struct {
+	ToolID string `path:"tool_id" maxLength:"4096"`
+}
+
+// VersionSummary is one version of a tool.
+type VersionSummary struct {
+	Version   string             `json:"version"`
+	Digest    string             `json:"digest"`
+	Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
+}
+
+type versionsOutput struct {
+	Body struct {
+		ToolID   string           `json:"tool_id"`
+		Versions []VersionSummary `json:"versions"`
+	} `nameHint:"VersionList"`
+}
+
+func (a *API) versions(_ context.Context, p *toolkeep.Principal, in *versionsInput) (*versionsOutput, error) {
+	list, err := a.c.Catalog.Versions(p, in.ToolID, a.visible(p))
+	if err != nil {
+		return nil, err
+	}
+	out := &versionsOutput{}
+	out.Body.ToolID = in.ToolID
+	out.Body.Versions = make([]VersionSummary, len(list))
+	for i, v := range list {
+		out.Body.Versions[i] = VersionSummary{Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life}
+	}
+	return out, nil
+}
+
+type diffInput struct {
+	ToolID string `path:"tool_id" maxLength:"4096"`
+	From   string `query:"from" required:"true" maxLength:"256" doc:"exact version or range"`
+	To     string `query:"to" required:"true" maxLength:"256" doc:"exact version or range"`
+}
+
+// Difference is one thing that differs between two versions.
+type Difference struct {
+	Pointer string `json:"pointer" doc:"JSON Pointer into the manifest"`
+	Kind    string `json:"kind" enum:"breaking,additive,patch"`
+	Message string `json:"message"`
+}
+
+type diffOutput struct {
+	Body struct {
+		ToolID      string       `json:"tool_id"`
+		From        string       `json:"from"`
+		To          string       `json:"to"`
+		Bump        string       `json:"bump" doc:"what the difference amounts to: major, minor, patch or none"`
+		Differences []Difference `json:"differences"`
+	} `nameHint:"DiffAnswer"`
+}
+
+func (a *API) diff(_ context.Context, p *toolkeep.Principal, in *diffInput) (*diffOutput, error) {
+	list, err := a.c.Catalog.Versions(p, in.ToolID, a.visible(p))
+	if err != nil {
+		return nil, err
+	}
+	from, err := a.pick(p, in.ToolID, in.From, list)
+	if err != nil {
+		return nil, err
+	}
+	to, err := a.pick(p, in.ToolID, in.To, list)
+	if err != nil {
+		return nil, err
+	}
+	c := catalog.Compare(from, to)
+	out := &diffOutput{}
+	b := &out.Body
+	b.ToolID, b.From, b.To, b.Bump, b.Differences = in.ToolID, from.Version, to.Version, c.Bump, differences(c.Differences)
+	return out, nil
+}
+
+// pick finds a version by its exact number, which may be blocked or removed, or
+// else by range among those that can still be called.
+func (a *API) pick(p *toolkeep.Principal, id, ref string, list []toolkeep.Version) (*toolkeep.Tool, error) {
+	for _, v := range list {
+		if v.Tool.Version == ref {
+			return v.Tool, nil
+		}
+	}
+	v, _, err := a.c.Catalog.Resolve(p, id, ref, a.visible(p))
+	return v.Tool, err
+}
+
+func differences(list []catalog.Difference) []Difference {
+	out := make([]Difference, len(list))
+	for i, d := range list {
+		out[i] = Difference{Pointer: d.Pointer, Kind: d.Kind, Message: d.Message}
+	}
+	return out
+}

@@ -1,0 +1,337 @@
+// Package inspect checks and cleans what a tool brought back, before anybody
+// sees it: its size, its form, its secrets, its schema, and its length.
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/itchyny/gojq"
+	"github.com/maypok86/otter/v2"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
+)
+
+const (
+	defaultHardBytes = 100 << 20
+	maxDepth         = 1000 // nesting of a result; far over what a request may have
+	maxPrograms      = 1024
+	jsonType         = "application/json"
+	marker           = "[REDACTED]"
+)
+
+// Config of an Inspector. The zero value works.
+type Config struct {
+	// HardBytes is the size above which a result fails with E3710, as it came and
+	// as it is written; default 100 MiB.
+	HardBytes int64
+	// Schemas holds compiled result schemas; default a cache of its own with
+	// schema.DefaultCacheSize entries.
+	Schemas *schema.Cache
+}
+
+// Inspector inspects results. It is safe for concurrent use.
+type Inspector struct {
+	hard     int64
+	schemas  *schema.Cache
+	programs *otter.Cache[string, *gojq.Code]
+}
+
+// New makes an Inspector.
+func New(c Config) *Inspector {
+	if c.HardBytes <= 0 {
+		c.HardBytes = defaultHardBytes
+	}
+	if c.Schemas == nil {
+		c.Schemas = schema.NewCache(0)
+	}
+	return &Inspector{
+		hard:     c.HardBytes,
+		schemas:  c.Schemas,
+		programs: otter.Must(&otter.Options[string, *gojq.Code]{MaximumSize: maxPrograms}),
+	}
+}
+
+// Inspected is a result that may be shown.
+type Inspected struct {
+	// Output is JSON as canon.Append writes it, at most the tool's MaxOutputBytes
+	// long (or as short as its kind of value can be).
+	Output []byte
+	// Value is the tree of Output. It may share parts with the executor's tree
+	// and must not be modified.
+	Value any
+	// Truncated says that Output is only part of the result. Whole then has all of
+	// it: the text or the bytes that the tool sent where the result is one text or
+	// one binary and nothing reshaped it, JSON otherwise.
+	Truncated bool
+	Whole     []byte
+	// ContentType is that of the whole result, also where it is not truncated.
+	ContentType string
+	Warnings    []toolkeep.Warning
+}
+
+// valueCleaner is what a Cleaner offers that can clean a tree as a whole.
+type valueCleaner interface {
+	CleanValue(v any) any
+}
+
+// Inspect takes a result through all steps: size, parse, transform, redact,
+// coerce, schema, sensitive fields, serialise, truncate. o is not modified, and
+// neither is a tree it holds. clean may be nil.
+//
+// The error is a *toolkeep.Error of kind result:
+//   - E3504: the body is not what its content type declares, or the tree holds
+//     what JSON cannot
+//   - E3703: the transform failed, took over a second, or gave no or several values
+//   - E3710: the result is over the hard limit
+//   - E3720: strict, and the result breaks the schema; details.errors lists the faults
+//   - E3721: strict and coercing, and a field cannot be brought to its type
+//
+// What would be E3720 or E3721 is a warning where the tool is not strict.
+func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep.Cleaner) (*Inspected, error) {
+	if o == nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the tool brought nothing back")
+	}
+	r := &result{tool: t.Manifest, out: &Inspected{ContentType: jsonType}}
+	if err := i.read(r, o); err != nil {
+		return nil, err
+	}
+	if err := i.transform(r, clean); err != nil {
+		return nil, err
+	}
+	r.redact(clean)
+	if err := i.check(r, t); err != nil {
+		return nil, err
+	}
+	r.hideSensitive()
+	r.out.Output = canon.Append(make([]byte, 0, r.sizeHint), r.value)
+	if int64(len(r.out.Output)) > i.hard {
+		return nil, i.tooLarge(int64(len(r.out.Output)))
+	}
+	r.out.Value = r.value
+	r.truncate()
+	return r.out, nil
+}
+
+// result is one result on its way.
+type result struct {
+	tool     *toolkeep.Manifest
+	out      *Inspected
+	value    any
+	sizeHint int
+
+	form     form
+	raw      []byte // the body of a binary
+	base64   string // and its code, to see whether cleaning changed it
+	media    string
+	reshaped bool // a transform or a sensitive field changed it
+}
+
+type form int
+
+const (
+	formJSON form = iota
+	formText
+	formBinary
+)
+
+func (r *result) warn(code toolkeep.Code, format string, args ...any) {
+	r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{Code: code, Message: fmt.Sprintf(format, args...)})
+}
+
+func (i *Inspector) tooLarge(n int64) error {
+	return toolkeep.NewError(toolkeep.ResultTooLarge,
+		"the result has %d bytes, at most %d are accepted; ask the tool for less", n, i.hard).
+		With("bytes", n).With("limit", i.hard)
+}
+
+// redact takes secrets out of the tree. A Cleaner that knows text only is asked
+// about each string, so that the tree stays one.
+func (r *result) redact(clean toolkeep.Cleaner) {
+	switch c := clean.(type) {
+	case nil:
+	case valueCleaner:
+		r.value = c.CleanValue(r.value)
+	default:
+		r.value, _ = cleanStrings(r.value, clean)
+	}
+}
+
+func cleanStrings(v any, clean toolkeep.Cleaner) (any, bool) {
+	return rewrite(v, func(v any) (any, bool) {
+		switch v := v.(type) {
+		case string:
+			w := clean.Clean(v)
+			return w, w != v
+		case json.Number:
+			if w := clean.Clean(string(v)); w != string(v) {
+				return w, true
+			}
+		}
+		return v, false
+	})
+}
+
+// check coerces where the tool asks for it and validates where there is a schema.
+func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
+	raw := r.tool.ResultSchema
+	if len(raw) == 0 {
+		return nil
+	}
+	strict := r.tool.StrictResult()
+	key := t.Digest
+	if key == "" {
+		key = canon.Digest(raw)
+	}
+	s, err := i.schemas.Get(key+" result", raw)
+	if err != nil {
+		if strict {
+			return toolkeep.NewError(toolkeep.ResultSchemaViolation,
+				"the tool's result schema cannot be used; its publisher must correct it").Because(err)
+		}
+		r.warn(toolkeep.ResultSchemaViolation, "the tool's result schema cannot be used; the result was not checked")
+		return nil
+	}
+	coerce := r.tool.Result != nil && r.tool.Result.Coerce
+	if coerce {
+		r.value = s.Coerce(r.value)
+	}
+	faults := s.Validate(r.value)
+	if len(faults) == 0 {
+		return nil
+	}
+	code, summary := toolkeep.ResultSchemaViolation, "the result does not match the tool's result schema"
+	if coerce {
+		for _, f := range faults {
+			if f.Rule == "type" {
+				code, summary = toolkeep.ResultCoercionFailed, "a field of the result cannot be brought to its declared type"
+				break
+			}
+		}
+	}
+	summary = fmt.Sprintf("%s: at %q: %s", summary, faults[0].Pointer, faults[0].Message)
+	if strict {
+		return toolkeep.FaultsError(code, summary, faults)
+	}
+	r.out.Warnings = append(r.out.Warnings, toolkeep.Warning{
+		Code: code, Message: summary, Details: map[string]any{"errors": faults}})
+	return nil
+}
+
+// hideSensitive puts the marker where the manifest's sensitive_fields point to.
+// In a pointer, "*" stands for every element of an array.
+func (r *result) hideSensitive() {
+	if r.tool.Result == nil {
+		return
+	}
+	for _, pointer := range r.tool.Result.SensitiveFields {
+		names, ok := canon.Tokens(pointer)
+		if !ok {
+			// The manifest's author meant to hide something; which, cannot be told.
+			r.value, r.reshaped = marker, true
+			r.warn(toolkeep.ResultSchemaViolation, "%q of sensitive_fields is no JSON Pointer, so the whole result is hidden", pointer)
+			return
+		}
+		if v, changed := hide(r.value, names); changed {
+			r.value, r.reshaped = v, true
+		}
+	}
+}
+
+func hide(v any, names []string) (any, bool) {
+	if len(names) == 0 {
+		return marker, v != nil
+	}
+	switch t := v.(type) {
+	case map[string]any:
+		child, there := t[names[0]]
+		if !there {
+			return v, false
+		}
+		if w, changed := hide(child, names[1:]); changed {
+			return withProperty(t, names[0], w), true
+		}
+	case []any:
+		from, to := 0, len(t)
+		if names[0] != "*" {
+			n, ok := canon.Index(names[0], len(t))
+			if !ok {
+				return v, false
+			}
+			from, to = n, n+1
+		}
+		var out []any
+		for n := from; n < to; n++ {
+			if w, changed := hide(t[n], names[1:]); changed {
+				if out == nil {
+					out = append(make([]any, 0, len(t)), t...)
+				}
+				out[n] = w
+			}
+		}
+		if out != nil {
+			return out, true
+		}
+	}
+	return v, false
+}
+
+func withProperty(obj map[string]any, name string, v any) map[string]any {
+	out := make(map[string]any, len(obj))
+	for k, e := range obj {
+		out[k] = e
+	}
+	out[name] = v
+	return out
+}
+
+// rewrite gives a tree with change applied to everything that is no container.
+// v is not modified; parts without a change are shared.
+func rewrite(v any, change func(any) (any, bool)) (any, bool) {
+	switch t := v.(type) {
+	case map[string]any:
+		var out map[string]any
+		for k, e := range t {
+			w, changed := rewrite(e, change)
+			name, renamed := change(k)
+			if !changed && !renamed {
+				continue
+			}
+			if out == nil {
+				out = make(map[string]any, len(t))
+				for k, e := range t {
+					out[k] = e
+				}
+			}
+			if renamed {
+				delete(out, k)
+				k, _ = name.(string)
+				for _, taken := out[k]; taken; _, taken = out[k] {
+					k += "'" // two names must not become one
+				}
+			}
+			out[k] = w
+		}
+		if out != nil {
+			return out, true
+		}
+		return v, false
+	case []any:
+		var out []any
+		for n, e := range t {
+			if w, changed := rewrite(e, change); changed {
+				if out == nil {
+					out = append(make([]any, 0, len(t)), t...)
+				}
+				out[n] = w
+			}
+		}
+		if out != nil {
+			return out, true
+		}
+		return v, false
+	}
+	return change(v)
+}

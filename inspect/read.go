@@ -1,0 +1,276 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/big"
+	"mime"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/unicode"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// read makes the tree: the executor's own, or what the body says by its type.
+func (i *Inspector) read(r *result, o *toolkeep.Output) error {
+	r.sizeHint = 512
+	if o.HasValue {
+		return r.takeValue(o.Value)
+	}
+	body := o.Body
+	if int64(len(body)) > i.hard {
+		return i.tooLarge(int64(len(body)))
+	}
+	r.sizeHint += len(body)
+	media, charset := parseType(o.ContentType)
+	r.media = media
+	if len(body) == 0 {
+		return nil // null, whatever the type
+	}
+	switch {
+	case isJSON(r.media):
+		text, err := r.decode(body, charset)
+		if err != nil {
+			return notReadable(r.media, err)
+		}
+		return i.parse(r, text)
+	case isText(r.media):
+		text, err := r.decode(body, charset)
+		if err != nil {
+			return notReadable(r.media, err)
+		}
+		r.takeText(text)
+	case r.media == "":
+		return i.guess(r, body)
+	default:
+		r.takeBinary(body)
+	}
+	return nil
+}
+
+func (i *Inspector) parse(r *result, text []byte) error {
+	v, err := canon.Parse(bytes.TrimPrefix(text, utf8BOM), canon.Limits{
+		Bytes: i.hard, Depth: maxDepth, Properties: math.MaxInt, Elements: math.MaxInt})
+	if err != nil {
+		return notReadable(r.media, err)
+	}
+	r.value = v
+	return nil
+}
+
+var utf8BOM = []byte("\ufeff")
+
+// guess reads a body without a declared type: JSON if it is, text if it is UTF-8
+// without NUL, else binary.
+func (i *Inspector) guess(r *result, body []byte) error {
+	if i.parse(r, body) == nil {
+		return nil
+	}
+	if isGoodText(string(body)) {
+		r.media = "text/plain"
+		r.takeText(body)
+		return nil
+	}
+	r.media = "application/octet-stream"
+	r.takeBinary(body)
+	return nil
+}
+
+// notReadable words the parser's refusal of a result. It quotes nothing of the body.
+func notReadable(media string, err error) error {
+	e := toolkeep.NewError(toolkeep.InvalidResponse, "the tool declared %s and sent something else", cutText(media, 100)).
+		With("content_type", cutText(media, 100)).Because(err)
+	var cause *toolkeep.Error
+	if errors.As(err, &cause) {
+		if cause.Code == toolkeep.RequestTooLarge {
+			e.Message = "the tool sent JSON with a number that is too long to be read exactly"
+		} else {
+			e.Message += ": " + cause.Message
+		}
+		e.With("pointer", cause.Details["pointer"]).With("offset", cause.Details["offset"])
+	}
+	return e
+}
+
+func (r *result) takeText(text []byte) {
+	s, _ := r.goodText(string(text))
+	r.value, r.form = s, formText
+	r.out.ContentType = r.media + "; charset=utf-8"
+}
+
+func (r *result) takeBinary(body []byte) {
+	r.form, r.raw = formBinary, body
+	r.base64 = base64.StdEncoding.EncodeToString(body)
+	r.value = map[string]any{
+		"content_type": r.media,
+		"bytes":        json.Number(strconv.Itoa(len(body))),
+		"base64":       r.base64,
+	}
+	r.out.ContentType = r.media
+	r.sizeHint += len(body) / 2
+}
+
+// goodText replaces what JSON or its readers cannot hold: invalid UTF-8 and NUL.
+func (r *result) goodText(s string) (string, bool) {
+	if isGoodText(s) {
+		return s, false
+	}
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+	const message = "the result held bytes that are no text; they were replaced by U+FFFD"
+	for _, w := range r.out.Warnings {
+		if w.Message == message {
+			return s, true
+		}
+	}
+	r.warn(toolkeep.InvalidResponse, message)
+	return s, true
+}
+
+// decode brings text into UTF-8.
+func (r *result) decode(body []byte, charset string) ([]byte, error) {
+	var e encoding.Encoding
+	switch charset {
+	case "", "utf-8", "utf8", "us-ascii", "ascii":
+		return body, nil
+	case "iso-8859-1", "latin1", "iso8859-1", "latin-1":
+		e = charmap.ISO8859_1
+	case "iso-8859-15", "latin9":
+		e = charmap.ISO8859_15
+	case "windows-1252", "cp1252":
+		e = charmap.Windows1252
+	case "utf-16", "utf-16be":
+		e = unicode.UTF16(unicode.BigEndian, unicode.UseBOM)
+	case "utf-16le":
+		e = unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
+	default:
+		if !utf8.Valid(body) {
+			r.warn(toolkeep.InvalidResponse, "the charset %q is not known; the result was read as UTF-8", cutText(charset, 40))
+		}
+		return body, nil
+	}
+	return e.NewDecoder().Bytes(body)
+}
+
+// parseType takes the type and the charset out of a Content-Type header, both in
+// lower case. It is the upstream's text and is shown and stored, so that what is
+// no type by the grammar, or longer than RFC 6838 allows, counts as none.
+func parseType(header string) (media, charset string) {
+	media, params, err := mime.ParseMediaType(header)
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return "", ""
+	}
+	if kind, sub, _ := strings.Cut(media, "/"); kind == "" || sub == "" || len(media) > 255 {
+		return "", ""
+	}
+	return media, strings.ToLower(params["charset"])
+}
+
+func isJSON(media string) bool {
+	return media == jsonType || media == "text/json" || strings.HasSuffix(media, "+json")
+}
+
+// isText tells types that are text by their nature, whatever their first word.
+func isText(media string) bool {
+	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+xml") || strings.HasSuffix(media, "+yaml") {
+		return true
+	}
+	switch media {
+	case "application/xml", "application/yaml", "application/x-yaml", "application/javascript", "application/x-ndjson",
+		"application/jsonl", "application/x-www-form-urlencoded", "application/graphql", "application/sql", "application/toml":
+		return true
+	}
+	return false
+}
+
+// takeValue checks a tree that an executor made and brings Go's numbers into the
+// form of a tree. The executor's tree may be shared and is not modified.
+func (r *result) takeValue(v any) error {
+	v, err := r.tidy(v, maxDepth)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's value cannot be written as JSON: %s", err)
+	}
+	r.value = v
+	return nil
+}
+
+func (r *result) tidy(v any, depth int) (any, error) {
+	untidy, err := survey(v, depth)
+	if err != nil || !untidy {
+		return v, err
+	}
+	v, _ = rewrite(v, func(v any) (any, bool) {
+		switch t := v.(type) {
+		case string:
+			if s, changed := r.goodText(t); changed {
+				return s, true
+			}
+		case int, int32, int64, uint32, uint64, float64, *big.Int:
+			return json.Number(canon.Append(nil, v)), true
+		}
+		return v, false
+	})
+	return v, nil
+}
+
+// survey tells what makes v no JSON, and whether anything in it has a form that
+// a tree does not have. It costs one walk and no memory for a tree in order.
+func survey(v any, depth int) (untidy bool, err error) {
+	switch t := v.(type) {
+	case nil, bool:
+		return false, nil
+	case string:
+		return !isGoodText(t), nil
+	case json.Number:
+		if !canon.IsNumber(string(t)) || !canon.Bounded(t) {
+			return false, fmt.Errorf("a number has no form that JSON allows")
+		}
+		return false, nil
+	case map[string]any:
+		if depth <= 0 {
+			return false, fmt.Errorf("arrays and objects are nested too deeply")
+		}
+		for k, e := range t {
+			bad, err := survey(e, depth-1)
+			if err != nil {
+				return false, err
+			}
+			untidy = untidy || bad || !isGoodText(k)
+		}
+		return untidy, nil
+	case []any:
+		if depth <= 0 {
+			return false, fmt.Errorf("arrays and objects are nested too deeply")
+		}
+		for _, e := range t {
+			bad, err := survey(e, depth-1)
+			if err != nil {
+				return false, err
+			}
+			untidy = untidy || bad
+		}
+		return untidy, nil
+	}
+	return true, canon.Check(v, 0)
+}
+
+func isGoodText(s string) bool {
+	return utf8.ValidString(s) && strings.IndexByte(s, 0) < 0
+}
+
+func cutText(s string, max int) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	if utf8.RuneCountInString(s) > max {
+		return string([]rune(s)[:max-3]) + "..."
+	}
+	return s
+}

@@ -1,0 +1,257 @@
+package invoke
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/recall"
+)
+
+// admit checks what came in and looks at what its key already got.
+func (p *Pipeline) admit(ctx context.Context, f *flight) (*toolkeep.Result, error) {
+	c := f.call
+	f.describe()
+	if f.worker {
+		return nil, p.reopen(f)
+	}
+	if p.draining.Load() {
+		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(1e9)
+	}
+	if c.Fault != nil {
+		return nil, c.Fault
+	}
+	if err := p.admitIDs(ctx, f); err != nil {
+		return nil, err
+	}
+	acting, err := p.Access.ActingAs(f.principal, c)
+	if err != nil {
+		return nil, err
+	}
+	f.principal = acting
+	f.row.Subject, f.row.OnBehalf = acting.Subject, acting.OnBehalf
+	if err := f.gate.takeRequest(f); err != nil {
+		return nil, err
+	}
+	if f.asked, err = canon.ParseObject(c.Arguments, p.Arguments); err != nil {
+		return nil, err
+	}
+	if c.Key == "" {
+		return nil, nil
+	}
+	f.row.AskHash = askHash(c, f.asked)
+	f.kept, err = p.Invocations.ByKey(ctx, acting.Tenant, acting.Subject, c.Key)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the idempotency key cannot be looked up now; nothing was executed").Because(err)
+	}
+	return nil, nil
+}
+
+// describe fills the row with what is known before anything was decided.
+func (f *flight) describe() {
+	c, pr := f.call, f.principal
+	if f.worker {
+		return
+	}
+	f.row = toolkeep.Invocation{
+		ID: c.ID, Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, KeyID: pr.KeyID,
+		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
+		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),
+		Async: c.Async, Priority: c.Priority, Parent: c.Parent, Ordinal: c.Ordinal,
+		Traceparent: c.Traceparent, SkipCache: c.SkipCache, CacheTTL: c.CacheTTL, Timeout: c.Timeout,
+		CreatedAt: f.began, StartedAt: f.began,
+	}
+	if f.row.Priority == "" {
+		f.row.Priority = toolkeep.Normal
+	}
+	if c.ID == "" || c.Fault != nil {
+		f.row.ID = newID()
+	}
+}
+
+func newID() string {
+	id, err := uuid.NewV7()
+	if err != nil {
+		panic(err) // the system's random source is gone
+	}
+	return id.String()
+}
+
+func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
+	c := f.call
+	for _, s := range [...]struct{ name, value string }{
+		{"tool_id", c.Tool}, {"tool_version", c.Range}, {"idempotency_key", c.Key}, {"session_id", c.Session},
+		{"plan_id", c.Plan}, {"task_id", c.Task}, {"parent_invocation_id", c.Parent}, {"invocation_id", c.ID},
+	} {
+		if len(s.value) > p.KeyBytes {
+			return toolkeep.NewError(toolkeep.RequestTooLarge, "%s has %d bytes; at most %d are allowed", s.name, len(s.value), p.KeyBytes)
+		}
+		if !utf8.ValidString(s.value) || strings.ContainsRune(s.value, 0) {
+			return toolkeep.NewError(toolkeep.InvalidEncoding, "%s is not UTF-8 text without NUL", s.name)
+		}
+	}
+	if c.Tool == "" {
+		return toolkeep.NewError(toolkeep.MissingParameter, "tool_id is missing: name the tool as namespace.name")
+	}
+	switch c.Priority {
+	case "", toolkeep.Low, toolkeep.Normal, toolkeep.High:
+	default:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "priority is %q; use low, normal or high", string(c.Priority))
+	}
+	if strings.HasPrefix(c.Key, childKey) && c.Face != faceChild {
+		return toolkeep.NewError(toolkeep.InvalidParameters, "the idempotency key begins with a control character")
+	}
+	if c.ID == "" {
+		return nil
+	}
+	if _, err := uuid.Parse(c.ID); err != nil {
+		f.row.ID = newID()
+		return toolkeep.NewError(toolkeep.InvalidParameters, "invocation_id is not a UUID; leave it out to have one made")
+	}
+	if f.looks() {
+		return nil
+	}
+	_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: f.row.Tenant, ID: c.ID})
+	if err == nil {
+		f.row.ID = newID()
+	} else if !errors.Is(err, toolkeep.ErrNotFound) {
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now; nothing was executed").Because(err)
+	}
+	return nil
+}
+
+// resolve finds the one version that the call is about.
+func (p *Pipeline) resolve(_ context.Context, f *flight) (*toolkeep.Result, error) {
+	v, warnings, err := p.Catalog.Resolve(f.principal, f.call.Tool, f.call.Range, func(t *toolkeep.Tool) bool {
+		return p.Access.Visible(f.principal, t)
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.version, f.warnings = v, warnings
+	m := v.Tool.Manifest
+	f.row.Version, f.row.Digest, f.row.Category = v.Tool.Version, v.Tool.Digest, m.Category
+	f.row.Kind, f.row.Writes = m.Execution.Kind, v.Tool.Writes()
+	if _, ok := p.Executors[m.Execution.Kind]; !ok {
+		return nil, toolkeep.NewError(toolkeep.SandboxUnavailable, "this build cannot execute tools of kind %s", m.Execution.Kind)
+	}
+	if err := f.checkChain(); err != nil {
+		return nil, err
+	}
+	return nil, nil
+}
+
+// authorise decides, then gives what the key already got: an answer is given
+// again only to those who may still call.
+func (p *Pipeline) authorise(ctx context.Context, f *flight) (*toolkeep.Result, error) {
+	d := p.Access.Authorise(f.principal, f.tool(), f.call)
+	f.decision = d
+	if !d.Allowed {
+		if !f.looks() {
+			p.Access.NoteDenied(f.principal)
+		}
+		return nil, denied(d)
+	}
+	if f.kept == nil || f.worker || f.looks() {
+		return nil, nil
+	}
+	return p.answerKept(ctx, f)
+}
+
+func denied(d access.Decision) *toolkeep.Error {
+	e := toolkeep.NewError(d.Code, "%s", d.Reason)
+	if d.Code == toolkeep.PermissionDenied {
+		e.With("reason", "RBAC_DENIED")
+	}
+	checks := make([]any, 0, len(d.Checks))
+	for _, c := range d.Checks {
+		if !c.Allowed {
+			checks = append(checks, map[string]any{"check": c.Name, "reason": c.Reason})
+		}
+	}
+	return e.With("checks", checks)
+}
+
+// validate coerces, fills defaults and checks; every fault is told at once.
+func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, error) {
+	t := f.tool()
+	if f.asked == nil { // only while looking
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the arguments could not be read")
+	}
+	s, err := p.Schemas.Get(t.Digest, t.Manifest.ParametersSchema)
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the parameters schema of %s cannot be compiled", t.Ref()).Because(err)
+	}
+	args, faults := s.Prepare(f.asked)
+	if len(faults) > 0 {
+		return nil, argumentError(t, faults)
+	}
+	f.args = args
+	f.row.ArgsHash = canon.Hash(args)
+	if f.row.CallID == "" {
+		f.row.CallID = canon.CallID(t.ID, t.Version, f.row.ArgsHash, p.sequence.next(f, t))
+	}
+	return nil, nil
+}
+
+// argumentError picks the narrowest code for the faults.
+func argumentError(t *toolkeep.Tool, faults []toolkeep.Fault) *toolkeep.Error {
+	code, summary := toolkeep.InputValidationFailed, "the arguments do not fit "+t.Ref()
+	if len(faults) == 1 {
+		switch faults[0].Rule {
+		case "required":
+			code = toolkeep.MissingParameter
+		case "type":
+			code = toolkeep.InvalidParameters
+		}
+		summary += ": " + faults[0].Message
+		if faults[0].Pointer != "" {
+			summary += " (at " + faults[0].Pointer + ")"
+		}
+	} else {
+		summary += "; details.errors lists every fault"
+	}
+	return toolkeep.FaultsError(code, summary, faults)
+}
+
+// limit takes the tool's bucket and a slot. A waiting call takes them when a
+// worker carries it.
+func (p *Pipeline) limit(_ context.Context, f *flight) (*toolkeep.Result, error) {
+	if f.waits() {
+		return nil, nil
+	}
+	return nil, f.gate.take(f)
+}
+
+// recall looks for a result that may be given again.
+func (p *Pipeline) recall(_ context.Context, f *flight) (*toolkeep.Result, error) {
+	t := f.tool()
+	spec := t.Manifest.Cache
+	owes, _ := access.NeedsApproval(t, f.call)
+	f.cacheable = spec != nil && spec.Policy != "" && spec.Policy != "none" && !t.Writes() && !owes && !f.call.SkipCache
+	if !f.cacheable {
+		return nil, nil
+	}
+	f.cacheKey = recall.KeyOf(f.principal, t, f.row.ArgsHash)
+	return f.gate.recall(f), nil
+}
+
+// approve stops a call that owes an approval: this build has no approval queue,
+// so nobody could decide it.
+func (p *Pipeline) approve(_ context.Context, f *flight) (*toolkeep.Result, error) {
+	owes, why := access.NeedsApproval(f.tool(), f.call)
+	if !owes {
+		return nil, nil
+	}
+	return nil, toolkeep.NewError(toolkeep.ApprovalUnavailable, "%s needs a person's approval (%s) and no approval service is configured", f.tool().Ref(), why).
+		With("reason", "ESCALATION_ERROR")
+}

@@ -1,0 +1,119 @@
+package invoke
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Get gives one call that the principal may see: its own, or any of the tenant
+// with the permission invocations:read. Reading the answer of a waiting call
+// marks it as fetched. E3013, E3965.
+func (p *Pipeline) Get(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
+	row, err := p.look(ctx, pr, id)
+	if err != nil {
+		return nil, err
+	}
+	if row.Async && row.State.Ended() && row.FetchedAt.IsZero() && row.Subject == pr.Subject {
+		row.FetchedAt = p.Clock()
+		if err := p.apply(ctx, toolkeep.MarkFetched{Call: row.Ref(), At: row.FetchedAt}); err != nil {
+			p.Log.Warn("a fetch could not be noted", "invocation_id", id, "error", err)
+		}
+	}
+	return row, nil
+}
+
+func (p *Pipeline) look(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
+	row, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
+	if err == nil && (row.Subject == pr.Subject || pr.May(toolkeep.PermInvocations)) {
+		return row, nil
+	}
+	if err == nil || errors.Is(err, toolkeep.ErrNotFound) {
+		return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no invocation %q that you may see", id)
+	}
+	return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now").Because(err)
+}
+
+// List gives a page of calls that the principal may see, newest first.
+func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
+	f.Tenant = pr.Tenant
+	if !pr.May(toolkeep.PermInvocations) {
+		if f.Subject != "" && f.Subject != pr.Subject {
+			return nil, 0, nil
+		}
+		f.Subject = pr.Subject
+	}
+	rows, n, err := p.Invocations.List(ctx, f)
+	if err != nil {
+		return nil, 0, toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now").Because(err)
+	}
+	return rows, n, nil
+}
+
+// Cancel ends a waiting call or asks the node that runs it to stop. cancelled is
+// false where the call had ended. E3013, E3201, E3965.
+func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why string) (cancelled bool, message string, err error) {
+	for {
+		row, err := p.look(ctx, pr, id)
+		if err != nil {
+			return false, "", err
+		}
+		if row.Subject != pr.Subject && !pr.May(toolkeep.PermCancel) {
+			return false, "", toolkeep.NewError(toolkeep.PermissionDenied, "only the caller of %s or an operator may cancel it", id)
+		}
+		switch {
+		case row.State == toolkeep.CallCancelled:
+			return true, "Already cancelled", nil
+		case row.State.Ended():
+			return false, "Already completed", nil
+		case row.State == toolkeep.CallRunning:
+			err := p.apply(ctx, toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: p.Redact.Clean(why)})
+			if err != nil {
+				return false, "", recordUnavailable(err)
+			}
+			return true, "Cancellation in progress", nil
+		}
+		from := row.State
+		end := *row
+		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.Redact.Clean(why)
+		end.Code, end.Message = toolkeep.Cancelled, "the call was cancelled before it ran"
+		err = p.apply(ctx,
+			toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: end.CancelWhy},
+			toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}})
+		if errors.Is(err, toolkeep.ErrStale) {
+			continue // a worker took it in between
+		}
+		if err != nil {
+			return false, "", recordUnavailable(err)
+		}
+		return true, "Cancelled", nil
+	}
+}
+
+// Watch yields the call now and after every change, until it has ended or ctx
+// does. Changes that come faster than the consumer reads are skipped.
+func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
+	return func(yield func(*toolkeep.Invocation, error) bool) {
+		changed, leave := p.hub.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
+		defer leave()
+		for {
+			row, err := p.look(ctx, pr, id)
+			if err != nil {
+				if ctx.Err() == nil {
+					yield(nil, err)
+				}
+				return
+			}
+			if !yield(row, nil) || row.State.Ended() {
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package invoke
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// equip resolves the secrets of the first alternative of the manifest's auth
+// that can be had. release lets redaction forget them.
+func (p *Pipeline) equip(ctx context.Context, j *job) ([]toolkeep.Credential, func(), error) {
+	auth := j.tool.Manifest.Auth
+	if len(auth) == 0 {
+		return nil, func() {}, nil
+	}
+	var first error
+	for _, spec := range auth {
+		creds, values, err := p.credentials(ctx, j.principal, spec)
+		if err == nil {
+			return creds, p.Redact.Hold(values...), nil
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	e := toolkeep.AsError(first)
+	e.NothingSent = true
+	return nil, nil, e
+}
+
+// credentials resolves one alternative: the scheme itself and those that must
+// go with it (settings.also).
+func (p *Pipeline) credentials(ctx context.Context, pr *toolkeep.Principal, spec toolkeep.AuthSpec) ([]toolkeep.Credential, []string, error) {
+	var creds []toolkeep.Credential
+	var values []string
+	for _, s := range withAlso(spec) {
+		if s.Type == "none" {
+			continue
+		}
+		if s.Secret == "" {
+			return nil, nil, noSecretNamed(s)
+		}
+		v, err := p.Secrets.Resolve(ctx, pr, s.Secret)
+		if err != nil {
+			return nil, nil, err
+		}
+		creds = append(creds, toolkeep.Credential{Spec: s, Value: v})
+		values = append(values, v)
+	}
+	return creds, values, nil
+}
+
+func noSecretNamed(s toolkeep.AuthSpec) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.SecretNotFound,
+		"the tool authenticates by %s and its definition names no secret; import it again with --secret %v=env://NAME", s.Type, s.Settings["scheme"])
+}
+
+// withAlso is the scheme followed by those that its settings.also names.
+func withAlso(spec toolkeep.AuthSpec) []toolkeep.AuthSpec {
+	all := []toolkeep.AuthSpec{spec}
+	also, _ := spec.Settings["also"].([]any)
+	for _, a := range also {
+		raw, err := json.Marshal(a)
+		if err != nil {
+			continue
+		}
+		var s toolkeep.AuthSpec
+		if json.Unmarshal(raw, &s) == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// execute makes attempts until one succeeds, fails for good, or time is up.
+func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credential, res *toolkeep.Result) (*toolkeep.Output, error) {
+	ex := p.Executors[j.tool.Manifest.Execution.Kind]
+	r := retryOf(j.tool)
+	x := &toolkeep.Execution{
+		Tool: j.tool, Args: j.args, Credentials: creds, Principal: j.principal, InvocationID: j.id,
+		Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller, Child: j.child,
+		MaxBytes: p.HardBytes, Clean: p.Redact,
+	}
+	var last *toolkeep.Error
+	for attempt := 1; ; attempt++ {
+		x.Attempt, res.Attempts = attempt, attempt
+		out, err := p.attempt(ctx, ex, x)
+		if out != nil {
+			res.BytesSent += out.BytesSent
+			res.BytesRecv += out.BytesRecv
+			res.CostUSD += out.CostUSD
+		}
+		if err == nil {
+			return out, nil
+		}
+		last = err
+		if ctx.Err() != nil {
+			return nil, ended(ctx, last)
+		}
+		if attempt >= r.attempts || !r.again(last) {
+			return nil, last
+		}
+		if !r.wait(ctx, attempt, last) {
+			if ctx.Err() != nil {
+				return nil, ended(ctx, last)
+			}
+			return nil, last // the wait would outlast the deadline
+		}
+	}
+}
+
+// attempt is one try within the attempt's own limit.
+func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
+	limit := x.Tool.Manifest.AttemptTimeout()
+	own, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	out, err := ex.Execute(own, x)
+	if err == nil {
+		return out, nil
+	}
+	if ctx.Err() == nil && errors.Is(own.Err(), context.DeadlineExceeded) {
+		e := toolkeep.NewError(toolkeep.UpstreamTimeout, "the tool did not answer within %s", limit).Because(err)
+		var inner *toolkeep.Error
+		if errors.As(err, &inner) {
+			e.NothingSent = inner.NothingSent
+		}
+		return out, e
+	}
+	return out, toolkeep.AsError(err)
+}
+
+// retry is a tool's retry rule with the defaults of DESIGN filled in.
+type retry struct {
+	policy, jitter string
+	attempts       int
+	base, cap      time.Duration
+	codes          []toolkeep.Code
+	statuses       []int
+	repeatable     bool
+}
+
+func retryOf(t *toolkeep.Tool) retry {
+	r := retry{policy: "exponential", jitter: "full", attempts: 3, base: time.Second, cap: 32 * time.Second,
+		repeatable: !t.Writes() || t.Manifest.Idempotent}
+	s := t.Manifest.Retry
+	if s == nil {
+		return r
+	}
+	r.codes, r.statuses = s.RetryableErrors, s.RetryableStatusCodes
+	if s.Policy != "" {
+		r.policy = s.Policy
+	}
+	if s.Jitter != "" {
+		r.jitter = s.Jitter
+	}
+	if s.MaxAttempts > 0 {
+		r.attempts = s.MaxAttempts
+	}
+	if s.BaseDelayMS != nil {
+		r.base = time.Duration(*s.BaseDelayMS) * time.Millisecond
+	}
+	if s.MaxDelayMS != nil {
+		r.cap = time.Duration(*s.MaxDelayMS) * time.Millisecond
+	}
+	if r.policy == "none" {
+		r.attempts = 1
+	}
+	return r
+}
+
+// again tells whether the failure may be tried again: it is of a kind that can
+// pass, and repeating it cannot do the work twice.
+func (r retry) again(e *toolkeep.Error) bool {
+	passes := e.Retryable
+	if len(r.codes) > 0 {
+		passes = slices.Contains(r.codes, e.Code)
+	}
+	if status, ok := statusOf(e); ok && slices.Contains(r.statuses, status) {
+		passes = true
+	}
+	return passes && (r.repeatable || e.NothingSent)
+}
+
+func statusOf(e *toolkeep.Error) (int, bool) {
+	switch s := e.Details["status"].(type) {
+	case int:
+		return s, true
+	case json.Number:
+		n, err := strconv.Atoi(s.String())
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// wait sleeps before the next attempt; false if there is no time for it.
+func (r retry) wait(ctx context.Context, attempt int, e *toolkeep.Error) bool {
+	d := r.delay(attempt)
+	if e.RetryAfter > 0 {
+		d = e.RetryAfter
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// delay is the pause after the given attempt.
+func (r retry) delay(attempt int) time.Duration {
+	d := r.base
+	if r.policy == "linear" {
+		d *= time.Duration(attempt)
+	} else {
+		for i := 1; i < attempt && d < r.cap; i++ {
+			d *= 2
+		}
+	}
+	d = min(d, r.cap)
+	if d <= 0 {
+		return 0
+	}
+	switch r.jitter {
+	case "none":
+		return d
+	case "equal":
+		return d/2 + rand.N(d/2+1)
+	case "spread": // plus or minus 20 %
+		return d - d/5 + rand.N(2*d/5+1)
+	case "decorrelated":
+		return min(r.cap, r.base+rand.N(3*d+1))
+	}
+	return rand.N(d + 1)
+}
+
+// inspect checks the output and puts what is over the cut into the blob store.
+func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, res *toolkeep.Result) error {
+	got, err := p.Inspector.Inspect(j.tool, out, p.Redact)
+	if err != nil {
+		return err
+	}
+	res.Output, res.Truncated = got.Output, got.Truncated
+	res.Warnings = append(res.Warnings, got.Warnings...)
+	if !got.Truncated {
+		return nil
+	}
+	b, err := p.Blobs.Put(ctx, toolkeep.Blob{Tenant: j.principal.Tenant, Subject: j.principal.Subject, ContentType: got.ContentType},
+		bytes.NewReader(got.Whole))
+	if err != nil {
+		p.Log.Error("a cut result could not be kept whole", "invocation_id", j.id, "error", err)
+		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.ResultTooLarge,
+			Message: "the result was cut and the whole of it could not be kept"})
+		return nil
+	}
+	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: "blob", URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
+	return nil
+}

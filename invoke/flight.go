@@ -1,0 +1,119 @@
+package invoke
+
+import (
+	"crypto/sha256"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/recall"
+)
+
+// flight is one call under way. Only the goroutine that carries it touches it.
+type flight struct {
+	p         *Pipeline
+	gate      gate
+	principal *toolkeep.Principal
+	call      *toolkeep.Call
+	root      *composition
+	chain     []string // tools above this one, from the root
+	began     time.Time
+	stepBegan time.Time
+	steps     Steps
+	explained *Explanation // set while looking
+
+	asked     map[string]any // parsed arguments
+	args      map[string]any // after coercion and defaults
+	version   toolkeep.Version
+	decision  access.Decision
+	warnings  []toolkeep.Warning
+	kept      *toolkeep.Invocation // the call that holds the key
+	cacheable bool
+	cacheKey  recall.Key
+	release   func() // gives back the limits' slots
+
+	row     toolkeep.Invocation
+	claimed bool // the row is in the store
+	worker  bool // a worker carries an admitted waiting call
+	unsent  bool // the error says that nothing reached the upstream
+	putOff  bool // the worker gives the call back to the queue
+}
+
+// composition is what a root call and all below it share.
+type composition struct{ calls atomic.Int32 }
+
+// maxComposition is how many invocations one composition may have (E3907).
+const maxComposition = 100
+
+// job is what steps 9 to 11 need; nothing changes it.
+type job struct {
+	id        string
+	tool      *toolkeep.Tool
+	args      map[string]any
+	principal *toolkeep.Principal
+	call      *toolkeep.Call
+	caller    toolkeep.Caller
+	child     toolkeep.Invoker
+}
+
+func (f *flight) tool() *toolkeep.Tool { return f.version.Tool }
+
+func (f *flight) looks() bool { return f.explained != nil }
+
+func (f *flight) job() *job {
+	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, call: f.call, caller: f.call.Caller}
+	j.child = &child{p: f.p, parent: f}
+	return j
+}
+
+func (f *flight) leave(s Step) { f.steps.Durations[s] = time.Since(f.stepBegan) }
+
+func (f *flight) free() {
+	if f.release != nil {
+		f.release()
+		f.release = nil
+	}
+}
+
+// waits tells whether the call is to be carried out by a worker.
+func (f *flight) waits() bool { return f.call.Async && !f.worker }
+
+// timeout is how long the call may run: what was asked, within the tool's own
+// limit, and for a caller who is connected within the synchronous limit.
+func (f *flight) timeout() time.Duration {
+	d := f.tool().Manifest.Timeout()
+	if f.call.Timeout > 0 && f.call.Timeout < d {
+		d = f.call.Timeout
+	}
+	if f.worker {
+		if left := f.row.Deadline.Sub(f.p.Clock()); left < d {
+			d = left
+		}
+	} else if !f.call.Async && d > f.p.SyncLimit {
+		d = f.p.SyncLimit
+	}
+	return d
+}
+
+// cacheSpec is the tool's cache rule with the call's own lifetime over it.
+func (f *flight) cacheSpec() *toolkeep.CacheSpec {
+	spec := f.tool().Manifest.Cache
+	if f.call.CacheTTL <= 0 {
+		return spec
+	}
+	own := *spec
+	own.Policy, own.TTLSeconds = "ttl", max(1, int(f.call.CacheTTL/time.Second))
+	return &own
+}
+
+// askHash is SHA-256 over the reference as asked and the arguments before coercion.
+func askHash(c *toolkeep.Call, args map[string]any) [32]byte {
+	b := make([]byte, 0, 512)
+	b = append(b, c.Tool...)
+	b = append(b, '@')
+	b = append(b, c.Range...)
+	b = append(b, '\n')
+	return sha256.Sum256(canon.Append(b, args))
+}

@@ -1,0 +1,288 @@
+package invoke_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/inspect"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/schema"
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/store/blob"
+	"github.com/toolkeep/toolkeep/store/sqlite"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// bench is one pipeline over a real store, with hand-made neighbours.
+type harness struct {
+	t        *testing.T
+	dir      string
+	store    *sqlite.Store
+	pipeline *invoke.Pipeline
+	config   invoke.Config
+	catalog  *fakeCatalog
+	access   *fakeAccess
+	limits   *fakeLimits
+	executor *fakeExecutor
+	observed chan *toolkeep.Invocation
+	redact   *redact.Secrets
+
+	mu    sync.Mutex
+	queue []toolkeep.Enqueue
+}
+
+var alice = &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{"agent"}, KeyID: "k1"}
+
+func newHarness(t *testing.T, change ...func(*invoke.Config)) *harness {
+	t.Helper()
+	h := &harness{t: t, dir: t.TempDir(), catalog: &fakeCatalog{tools: map[string]*toolkeep.Tool{}}, access: &fakeAccess{},
+		limits: &fakeLimits{}, executor: &fakeExecutor{}, observed: make(chan *toolkeep.Invocation, 1000), redact: redact.NewSecrets(time.Now)}
+	h.open(change...)
+	t.Cleanup(h.close)
+	return h
+}
+
+func (h *harness) open(change ...func(*invoke.Config)) {
+	h.t.Helper()
+	ctx := context.Background()
+	var err error
+	h.store, err = sqlite.Open(ctx, sqlite.Config{Path: filepath.Join(h.dir, "toolkeep.db"),
+		Enqueue: func(_ context.Context, _ *sql.Tx, e toolkeep.Enqueue) error {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.queue = append(h.queue, e)
+			return nil
+		}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	blobs, err := blob.Open(filepath.Join(h.dir, "blobs"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	sealer, err := secret.OpenSealer(filepath.Join(h.dir, "seal.key"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	schemas := schema.NewCache(0)
+	h.config = invoke.Config{
+		Catalog: h.catalog, Access: h.access, Limits: h.limits, Recall: recall.New(recall.Config{}), Secrets: fakeSecrets{}, Sealer: sealer,
+		Blobs: blobs, Store: h.store, Invocations: h.store.Invocations(), Executors: map[string]toolkeep.Executor{"builtin": h.executor},
+		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: h.redact, Node: "node-1", Alone: true,
+		SpoolPath: filepath.Join(h.dir, "spool.jsonl"), Observer: observer(h.observed),
+	}
+	for _, f := range change {
+		f(&h.config)
+	}
+	if h.pipeline, err = invoke.New(h.config); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.pipeline.Start(ctx); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *harness) close() {
+	h.pipeline.Stop()
+	if err := h.store.Close(); err != nil {
+		h.t.Error(err)
+	}
+}
+
+// tool registers a tool named std.NAME.
+func (h *harness) tool(name string, change ...func(*toolkeep.Manifest)) *toolkeep.Tool {
+	m := &toolkeep.Manifest{ToolID: "std." + name, Version: "1.0.0", Description: "a tool of the test", SideEffects: "reads", Risk: "low",
+		Execution:        toolkeep.ExecutionSpec{Kind: "builtin"},
+		ParametersSchema: json.RawMessage(`{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"}},"additionalProperties":false}`),
+		Retry:            &toolkeep.RetrySpec{BaseDelayMS: new(int64)}}
+	for _, f := range change {
+		f(m)
+	}
+	t := &toolkeep.Tool{ID: m.ToolID, Version: m.Version, Digest: "sha256:" + name, Manifest: m}
+	h.catalog.mu.Lock()
+	h.catalog.tools[t.ID] = t
+	h.catalog.mu.Unlock()
+	return t
+}
+
+func writes(m *toolkeep.Manifest) { m.SideEffects = "writes" }
+
+func (h *harness) call(c *toolkeep.Call) (*toolkeep.Result, *toolkeep.Error) {
+	h.t.Helper()
+	res, err := h.pipeline.Invoke(context.Background(), alice, c)
+	if (res == nil) == (err == nil) {
+		h.t.Fatalf("Invoke gave %v and %v; exactly one must be set", res, err)
+	}
+	return res, toolkeep.AsError(err)
+}
+
+func (h *harness) row(id string) *toolkeep.Invocation {
+	h.t.Helper()
+	v, err := h.store.Invocations().Get(context.Background(), toolkeep.CallRef{Tenant: "acme", ID: id})
+	if err != nil {
+		h.t.Fatalf("the row of %s: %v", id, err)
+	}
+	return v
+}
+
+// work runs everything that is queued, as the queue's worker would.
+func (h *harness) work() {
+	h.t.Helper()
+	for {
+		h.mu.Lock()
+		if len(h.queue) == 0 {
+			h.mu.Unlock()
+			return
+		}
+		e := h.queue[0]
+		h.queue = h.queue[1:]
+		h.mu.Unlock()
+		if err := h.pipeline.Run(context.Background(), e.Call); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func wantCode(t *testing.T, err *toolkeep.Error, code toolkeep.Code) {
+	t.Helper()
+	if err == nil || err.Code != code {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+}
+
+type observer chan *toolkeep.Invocation
+
+func (o observer) Called(v *toolkeep.Invocation, _ *toolkeep.Tool, _ *toolkeep.Error, _ *invoke.Steps) {
+	own := *v
+	o <- &own
+}
+
+type fakeCatalog struct {
+	mu    sync.Mutex
+	tools map[string]*toolkeep.Tool
+}
+
+func (c *fakeCatalog) Resolve(_ *toolkeep.Principal, tool, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.tools[tool]
+	if t == nil || !visible(t) {
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "no tool %s", tool)
+	}
+	return toolkeep.Version{Tool: t, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
+}
+
+type fakeAccess struct {
+	deny    atomic.Bool
+	denials atomic.Int64
+	revoked atomic.Bool
+}
+
+func (a *fakeAccess) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
+	if c.Subject != "" && c.Subject != p.Subject {
+		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "not you")
+	}
+	return p, nil
+}
+
+func (a *fakeAccess) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if a.revoked.Load() {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the key was revoked")
+	}
+	return p, nil
+}
+
+func (a *fakeAccess) NoteDenied(*toolkeep.Principal) { a.denials.Add(1) }
+
+func (a *fakeAccess) Visible(*toolkeep.Principal, *toolkeep.Tool) bool { return true }
+
+func (a *fakeAccess) Authorise(*toolkeep.Principal, *toolkeep.Tool, *toolkeep.Call) access.Decision {
+	if a.deny.Load() {
+		return access.Decision{Code: toolkeep.PermissionDenied, Reason: "denied by the test", Checks: []access.Check{{Name: "roles", Reason: "denied by the test"}}}
+	}
+	return access.Decision{Allowed: true, Checks: []access.Check{{Name: "roles", Allowed: true, Reason: "the test lets it"}}}
+}
+
+type fakeLimits struct {
+	refuse atomic.Pointer[toolkeep.Error]
+	taken  atomic.Int64
+	held   atomic.Int64
+}
+
+func (l *fakeLimits) TakeRequest(*toolkeep.Principal) error { l.taken.Add(1); return nil }
+func (l *fakeLimits) PeekRequest(*toolkeep.Principal) error { return nil }
+func (l *fakeLimits) Take(*toolkeep.Principal, *toolkeep.Tool, bool) (func(), error) {
+	if e := l.refuse.Load(); e != nil {
+		own := *e
+		return nil, &own
+	}
+	l.held.Add(1)
+	return sync.OnceFunc(func() { l.held.Add(-1) }), nil
+}
+func (l *fakeLimits) Peek(*toolkeep.Principal, *toolkeep.Tool, bool) error {
+	if e := l.refuse.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+type fakeSecrets struct{}
+
+func (fakeSecrets) Resolve(_ context.Context, _ *toolkeep.Principal, ref string) (string, error) {
+	if v, ok := strings.CutPrefix(ref, "env://"); ok && v != "MISSING" {
+		return "s3cret-value-of-" + v, nil
+	}
+	return "", toolkeep.NewError(toolkeep.SecretNotFound, "no secret %s", ref)
+}
+
+func (s fakeSecrets) Check(ctx context.Context, p *toolkeep.Principal, ref string) error {
+	_, err := s.Resolve(ctx, p, ref)
+	return err
+}
+
+// fakeExecutor runs do, and counts.
+type fakeExecutor struct {
+	calls atomic.Int64
+	do    func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error)
+}
+
+func (*fakeExecutor) Kind() string                              { return "builtin" }
+func (*fakeExecutor) Check(*toolkeep.Manifest) []toolkeep.Fault { return nil }
+func (e *fakeExecutor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	n := e.calls.Add(1)
+	if e.do != nil {
+		return e.do(ctx, x)
+	}
+	return &toolkeep.Output{Value: map[string]any{"run": json.Number(fmt.Sprint(n))}, HasValue: true}, nil
+}
+
+// gateExecutor lets a test hold executions: each sends on started and waits.
+func hold(started chan<- struct{}, goOn <-chan struct{}) func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+	return func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
+		started <- struct{}{}
+		select {
+		case <-goOn:
+			return &toolkeep.Output{Value: "done", HasValue: true}, nil
+		case <-ctx.Done():
+			return nil, toolkeep.NewError(toolkeep.Cancelled, "stopped").Because(context.Cause(ctx))
+		}
+	}
+}
+
+var errBroken = errors.New("broken by the test")

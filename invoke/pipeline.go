@@ -1,0 +1,296 @@
+package invoke
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/inspect"
+	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/schema"
+)
+
+// Config is what a Pipeline is made of. The ports are required; the rest has
+// defaults.
+type Config struct {
+	Catalog     Catalog
+	Access      Access
+	Limits      Limits
+	Recall      Recall
+	Secrets     Secrets
+	Sealer      Sealer
+	Blobs       Blobs
+	Store       Store
+	Invocations toolkeep.Invocations
+	Executors   map[string]toolkeep.Executor
+	Schemas     *schema.Cache
+	Inspector   *inspect.Inspector
+	Redact      *redact.Secrets
+	Observer    Observer // nil is told nothing
+
+	Node       string        // name of this process in leases; required
+	SyncLimit  time.Duration // longest synchronous call; default 30 s
+	WaitLimit  time.Duration // longest a waiting call may wait and run; default 24 h
+	ResultLife time.Duration // answer of a waiting call; default 24 h
+	Lease      time.Duration // of a running waiting call, renewed at a third; default 15 s
+	RowTimeout time.Duration // longest wait for the store; default 5 s
+	HardBytes  int64         // largest raw result; default 100 MB
+	KeyBytes   int           // longest key or id; default 4096
+	Arguments  canon.Limits
+	SpoolPath  string // file for records while the store is down; "" keeps none
+	Alone      bool   // no other process shares the store: foreign leases are dead at start
+	Clock      func() time.Time
+	Log        *slog.Logger
+	// Hook is called at the start of each step with its name and the call's id. Crash
+	// tests use it; nil in production.
+	Hook func(step, id string)
+}
+
+// Pipeline carries out calls. It implements toolkeep.Invoker.
+type Pipeline struct {
+	Config
+	hub      *hub
+	sequence *sequence
+	leases   *leases
+	spool    *spool
+	draining atomic.Bool
+	stop     context.CancelFunc
+	done     sync.WaitGroup // goroutines of the pipeline
+}
+
+// New makes a Pipeline; Start must be called before waiting calls run.
+func New(c Config) (*Pipeline, error) {
+	switch {
+	case c.Catalog == nil, c.Access == nil, c.Limits == nil, c.Recall == nil, c.Secrets == nil, c.Sealer == nil,
+		c.Store == nil, c.Invocations == nil, c.Schemas == nil, c.Inspector == nil, c.Redact == nil:
+		return nil, errors.New("invoke: a port is missing from the configuration")
+	case c.Node == "":
+		return nil, errors.New("invoke: the node has no name")
+	}
+	setDefault(&c.SyncLimit, 30*time.Second)
+	setDefault(&c.WaitLimit, 24*time.Hour)
+	setDefault(&c.ResultLife, 24*time.Hour)
+	setDefault(&c.Lease, 15*time.Second)
+	setDefault(&c.RowTimeout, 5*time.Second)
+	setDefault(&c.HardBytes, 100_000_000)
+	setDefault(&c.KeyBytes, 4096)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Pipeline{Config: c, hub: newHub(), sequence: newSequence(100_000), leases: newLeases(),
+		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}, nil
+}
+
+func setDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+// Invoke carries out a call; see toolkeep.Invoker.
+func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+	f := &flight{p: p, gate: taking{p}, principal: pr, call: c, began: p.Clock(), root: &composition{}}
+	return p.carry(ctx, f)
+}
+
+// carry is the way of a call. A step that refuses ends it; the record is made
+// whatever happens.
+func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.Log.Error("panic in a call", "panic", r, "stack", string(debug.Stack()))
+			res, err = p.end(ctx, f, nil, toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").
+				Because(fmt.Errorf("panic: %v", r)))
+		}
+		f.free()
+	}()
+	for _, s := range [...]struct {
+		step Step
+		do   func(context.Context, *flight) (*toolkeep.Result, error)
+	}{
+		{StepAdmit, p.admit},
+		{StepResolve, p.resolve},
+		{StepAuthorise, p.authorise},
+		{StepValidate, p.validate},
+		{StepLimit, p.limit},
+		{StepRecall, p.recall},
+		{StepApprove, p.approve},
+		{StepClaim, p.claim},
+	} {
+		p.enter(f, s.step)
+		res, err := s.do(ctx, f)
+		f.leave(s.step)
+		if f.verdict(s.step, res, err) {
+			return p.end(ctx, f, res, err)
+		}
+	}
+	if f.looks() {
+		return nil, p.lookAtSecrets(ctx, f)
+	}
+	res, err = p.perform(ctx, f)
+	return p.end(ctx, f, res, err)
+}
+
+func (p *Pipeline) enter(f *flight, s Step) {
+	f.stepBegan = time.Now()
+	if p.Hook != nil {
+		p.Hook(s.String(), f.row.ID)
+	}
+}
+
+// perform is steps 9 to 11, run once for all that ask the same cacheable
+// question at the same time.
+func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, error) {
+	ctx, cancel := p.bound(ctx, f)
+	defer cancel()
+	if f.claimed && !f.worker {
+		var stop context.CancelCauseFunc
+		ctx, stop = context.WithCancelCause(ctx)
+		defer p.hub.hold(f.row.Ref(), stop)()
+		defer stop(nil)
+	}
+	if !f.cacheable {
+		return p.once(ctx, f.job(), &f.steps)
+	}
+	job, steps := f.job(), new(Steps)
+	res, shared, err := p.Recall.Do(ctx, f.cacheKey, func(ctx context.Context) (*toolkeep.Result, error) {
+		ctx, cancel := context.WithTimeout(ctx, f.timeout())
+		defer cancel()
+		res, err := p.once(ctx, job, steps)
+		if err == nil && res.Error == nil {
+			p.Recall.Put(f.cacheKey, job.tool.ID, res, f.cacheSpec())
+		}
+		return res, err
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil, ended(ctx, nil)
+	}
+	if res != nil {
+		own := *res
+		own.Cached = shared
+		res = &own
+	}
+	if !shared && err == nil {
+		f.steps.add(steps)
+	}
+	return res, err
+}
+
+func (s *Steps) add(t *Steps) {
+	for i, d := range t.Durations {
+		s.Durations[i] += d
+	}
+}
+
+// once equips, executes and inspects. It writes nothing of the flight, because a
+// shared run may outlive the call that began it.
+func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Result, error) {
+	began := time.Now()
+	lap := func(s Step) {
+		now := time.Now()
+		steps.Durations[s] += now.Sub(began)
+		began = now
+	}
+	p.hook(StepEquip, j.id)
+	credentials, release, err := p.equip(ctx, j)
+	lap(StepEquip)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	p.hook(StepExecute, j.id)
+	res := &toolkeep.Result{ToolID: j.tool.ID, ToolVersion: j.tool.Version}
+	out, err := p.execute(ctx, j, credentials, res)
+	lap(StepExecute)
+	res.ToolTime = steps.Durations[StepExecute]
+	if err != nil {
+		return failed(res, p.cleaned(toolkeep.AsError(err)))
+	}
+	p.hook(StepInspect, j.id)
+	err = p.inspect(ctx, j, out, res)
+	lap(StepInspect)
+	if err != nil {
+		return failed(res, p.cleaned(toolkeep.AsError(err)))
+	}
+	return res, nil
+}
+
+func (p *Pipeline) hook(s Step, id string) {
+	if p.Hook != nil {
+		p.Hook(s.String(), id)
+	}
+}
+
+// failed puts an error where its kind belongs: into the result, or beside it.
+func failed(res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
+	if e.Code.Info().Kind != toolkeep.KindResult {
+		return res, e
+	}
+	res.Error = e
+	return res, nil
+}
+
+// cleaned takes secrets out of an error's message and details.
+func (p *Pipeline) cleaned(e *toolkeep.Error) *toolkeep.Error {
+	e.Message = p.Redact.Clean(e.Message)
+	for k, v := range e.Details {
+		switch t := v.(type) {
+		case string:
+			e.Details[k] = p.Redact.Clean(t)
+		case map[string]any, []any:
+			e.Details[k] = p.Redact.CleanValue(t)
+		}
+	}
+	return e
+}
+
+// bound gives the call's own deadline, nested in the caller's. A keyed call
+// outlives its caller's connection: who lost the answer asks again with the key
+// and must not find the work cancelled half way. Cancel still reaches it.
+func (p *Pipeline) bound(ctx context.Context, f *flight) (context.Context, context.CancelFunc) {
+	if f.claimed && f.row.Key != "" && !f.worker && !f.isChild() {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return context.WithTimeout(ctx, f.timeout())
+}
+
+// errCause is the cause of a cancelled context.
+type errCause struct{ error }
+
+var (
+	causeCancelled = errCause{errors.New("cancelled on request")}
+	causeDraining  = errCause{errors.New("the node is draining")}
+	causeLeaseLost = errCause{errors.New("the lease was lost")}
+)
+
+// ended says why a context is over, as an error for the caller. last is the
+// newest attempt's error, nil without one.
+func ended(ctx context.Context, last *toolkeep.Error) *toolkeep.Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before the tool answered; raise the timeout or call it with async_mode")
+		if last != nil {
+			e.NothingSent = last.NothingSent
+			e.Because(last)
+			if last.Code == toolkeep.UpstreamTimeout {
+				e.With("cause", string(toolkeep.UpstreamTimeout))
+			}
+		}
+		return e
+	}
+	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled").Because(context.Cause(ctx))
+	if last != nil {
+		e.NothingSent = last.NothingSent
+	}
+	return e
+}

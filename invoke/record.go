@@ -1,0 +1,214 @@
+package invoke
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// end is step 12: the row's end, and the answer. Exactly one of the two results
+// is non-nil, and a refusal names its record.
+func (p *Pipeline) end(ctx context.Context, f *flight, res *toolkeep.Result, err error) (*toolkeep.Result, error) {
+	if f.looks() {
+		return nil, nil
+	}
+	e := toolkeep.AsError(err)
+	if res != nil && (res.Replayed || res.State == toolkeep.CallQueued) {
+		return p.answerRecorded(f, res, e)
+	}
+	if f.worker && p.interrupted(ctx, f, &e) {
+		return nil, e
+	}
+	p.enter(f, StepRecord)
+	f.settle(res, e)
+	if lost := p.write(ctx, f); lost != nil {
+		res, e = nil, lost
+	}
+	f.leave(StepRecord)
+	p.observe(f, e)
+	if e != nil {
+		e.InvocationID = f.row.ID
+		return nil, e
+	}
+	f.fill(res)
+	return res, nil
+}
+
+// answerRecorded answers a call whose record exists: a kept answer, or a waiting
+// call just queued.
+func (p *Pipeline) answerRecorded(f *flight, res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
+	res.Warnings = append(res.Warnings, f.warnings...)
+	f.row.State, f.row.Replayed = res.State, res.Replayed
+	f.row.EndedAt = f.p.Clock()
+	f.row.TotalUS = f.row.EndedAt.Sub(f.began).Microseconds()
+	if res.Error != nil {
+		f.row.Code = res.Error.Code
+	}
+	p.observe(f, e)
+	if e != nil {
+		e.InvocationID = res.InvocationID
+		return nil, e
+	}
+	return res, nil
+}
+
+// interrupted handles the ends of a worker's run that are not the call's: the
+// lease is another's, the node drains, or a limit asks to wait.
+func (p *Pipeline) interrupted(ctx context.Context, f *flight, e **toolkeep.Error) bool {
+	switch {
+	case *e == nil:
+		return false
+	case errors.Is(*e, causeLeaseLost):
+		return true
+	case requeueable(*e) && !f.row.Sent:
+		f.putOff = true
+		return true
+	case (*e).Code != toolkeep.Cancelled || errors.Is(context.Cause(ctx), causeCancelled):
+		return false
+	}
+	// The node stops. What cannot have been written waits for another worker.
+	if f.row.Lapsed(f.idempotent() || (*e).NothingSent) == toolkeep.CallQueued {
+		f.putOff = true
+		return true
+	}
+	*e = outcomeUnknown()
+	return false
+}
+
+func outcomeUnknown() *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.OutcomeUnknown,
+		"the server stopped after the call was sent; it may or may not have taken effect and is not repeated by itself")
+}
+
+func (f *flight) idempotent() bool { return f.tool() != nil && f.tool().Manifest.Idempotent }
+
+// settle writes the outcome into the row.
+func (f *flight) settle(res *toolkeep.Result, e *toolkeep.Error) {
+	row := &f.row
+	row.EndedAt = f.p.Clock()
+	row.TotalUS = row.EndedAt.Sub(f.began).Microseconds()
+	if res != nil {
+		row.Attempts, row.Cached, row.Truncated = res.Attempts, res.Cached, res.Truncated
+		row.ToolUS = res.ToolTime.Microseconds()
+		row.BytesSent, row.BytesRecv, row.CostUSD = res.BytesSent, res.BytesRecv, res.CostUSD
+		row.OutputSize, row.Attachments = len(res.Output), res.Attachments
+		row.Warnings = append(f.warnings, res.Warnings...)
+		if f.claimed {
+			row.Output = res.Output
+		}
+		if e == nil && res.Error != nil {
+			f.settleError(res.Error)
+			row.State = toolkeep.CallFailed
+			return
+		}
+	}
+	if e == nil {
+		row.State = toolkeep.CallSucceeded
+		return
+	}
+	f.settleError(e)
+	switch {
+	case e.Code == toolkeep.Cancelled:
+		row.State = toolkeep.CallCancelled
+	case e.Code == toolkeep.OutcomeUnknown:
+		row.State = toolkeep.CallUnknown
+	case e.Code.Info().Kind == toolkeep.KindResult:
+		row.State = toolkeep.CallFailed
+	default:
+		row.State = toolkeep.CallRefused
+	}
+}
+
+// settleError writes an error into the row. A caller is told to try again only
+// if the code can pass and trying again cannot do the work twice.
+func (f *flight) settleError(e *toolkeep.Error) {
+	f.unsent = e.NothingSent || !f.claimed
+	if t := f.tool(); t != nil && !f.unsent && t.Writes() && !t.Manifest.Idempotent {
+		e.Retryable = false
+	}
+	f.row.Code, f.row.Message = e.Code, e.Message
+	f.row.Retryable, f.row.RetryS = e.Retryable, e.RetryAfterSeconds()
+	if len(e.Details) > 0 {
+		if raw, err := jsonv2.Marshal(e.Details, jsonv2.Deterministic(true)); err == nil {
+			f.row.Details = json.RawMessage(raw)
+		}
+	}
+}
+
+// write commits the row's end. The answer is given only after it.
+func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
+	if !f.claimed {
+		f.row.Key = "" // nothing is stored under the key
+		if err := p.apply(ctx, toolkeep.RecordCall{Invocation: f.rowCopy()}); err != nil {
+			p.Log.Error("a call's record could not be written", "invocation_id", f.row.ID, "error", err)
+			p.keepForLater(f)
+		}
+		return nil
+	}
+	move := toolkeep.MoveCall{Invocation: f.rowCopy(), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}
+	if (f.row.Retryable || f.row.State == toolkeep.CallCancelled) && f.nothingSent() {
+		move.FreeKey = true
+		move.Invocation.Key = ""
+	}
+	err := p.apply(ctx, move)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, toolkeep.ErrStale):
+		return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call was taken over while it ran; look its record up").Because(causeLeaseLost)
+	}
+	p.Log.Error("the end of a claimed call could not be written", "invocation_id", f.row.ID, "error", err)
+	return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call ran and its outcome could not be recorded; it is not repeated by itself").Because(err)
+}
+
+func (f *flight) nothingSent() bool { return f.unsent || !f.row.Writes }
+
+func (p *Pipeline) observe(f *flight, e *toolkeep.Error) {
+	if p.Observer != nil {
+		p.Observer.Called(&f.row, f.version.Tool, e, &f.steps)
+	}
+}
+
+// fill writes the receipt.
+func (f *flight) fill(res *toolkeep.Result) {
+	row := &f.row
+	res.InvocationID, res.CallID = row.ID, row.CallID
+	res.ToolID, res.ToolVersion = row.ToolID, row.Version
+	res.State = row.State
+	res.StartedAt, res.EndedAt = row.StartedAt, row.EndedAt
+	res.Warnings = row.Warnings
+	res.Overhead = time.Duration(row.TotalUS-row.ToolUS) * time.Microsecond
+	if res.Error != nil {
+		res.Error.InvocationID = row.ID
+	}
+}
+
+// Result is what a row says, as an answer.
+func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
+	res := &toolkeep.Result{
+		InvocationID: v.ID, CallID: v.CallID, ToolID: v.ToolID, ToolVersion: v.Version, State: v.State,
+		Output: v.Output, Warnings: append([]toolkeep.Warning(nil), v.Warnings...), Cached: v.Cached, Truncated: v.Truncated,
+		Attachments: v.Attachments, Attempts: v.Attempts, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
+		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
+		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress,
+	}
+	if v.StartedAt.IsZero() {
+		res.StartedAt = v.CreatedAt
+	}
+	if v.Code != "" {
+		res.Error = &toolkeep.Error{Code: v.Code, Message: v.Message, Retryable: v.Retryable,
+			RetryAfter: time.Duration(v.RetryS) * time.Second, InvocationID: v.ID}
+		if len(v.Details) > 0 {
+			var d map[string]any
+			if json.Unmarshal(v.Details, &d) == nil {
+				res.Error.Details = d
+			}
+		}
+	}
+	return res
+}

@@ -1,0 +1,38 @@
+package invoke
+
+import (
+	"strconv"
+	"sync"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// sequence counts equal calls within a run or session, for the call id (Agent
+// 6.1). It is bounded: when full it starts over.
+type sequence struct {
+	mu    sync.Mutex
+	seen  map[string]int
+	limit int
+}
+
+func newSequence(limit int) *sequence {
+	return &sequence{seen: make(map[string]int), limit: limit}
+}
+
+func (s *sequence) next(f *flight, t *toolkeep.Tool) int {
+	scope := f.call.Session
+	if f.call.Parent != "" {
+		scope = f.call.Parent + "/" + strconv.Itoa(f.call.Ordinal)
+	}
+	if scope == "" || f.looks() {
+		return 1
+	}
+	key := f.row.Tenant + "\x00" + scope + "\x00" + t.Ref() + "\x00" + string(f.row.ArgsHash[:])
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.seen) >= s.limit {
+		clear(s.seen)
+	}
+	s.seen[key]++
+	return s.seen[key]
+}

@@ -1,0 +1,106 @@
+package invoke
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	jsonv2 "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// spool keeps records of reading calls while the store is down: one JSON
+// document a line, bounded, carried into the store when it is back.
+type spool struct {
+	path  string
+	limit int64
+	mu    sync.Mutex
+	lines atomic.Int64 // not yet in the store, as far as this process knows
+	lost  atomic.Int64 // dropped because the spool was full or could not be written
+}
+
+// spoolBatch is how many records one Apply carries out of the spool.
+const spoolBatch = 200
+
+func (p *Pipeline) keepForLater(f *flight) {
+	if err := p.spool.add(&f.row); err != nil {
+		p.spool.lost.Add(1)
+		p.Log.Error("a call's record is lost: the spool cannot take it", "invocation_id", f.row.ID, "error", err)
+	}
+}
+
+// Spooled says how many records wait for the store and how many were lost.
+func (p *Pipeline) Spooled() (waiting, lost int64) { return p.spool.lines.Load(), p.spool.lost.Load() }
+
+func (s *spool) add(v *toolkeep.Invocation) error {
+	if s.path == "" {
+		return errors.New("no spool is configured")
+	}
+	line, err := jsonv2.Marshal(v)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	file, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || info.Size()+int64(len(line)) > s.limit {
+		return errors.Join(err, errors.New("the spool is full"))
+	}
+	if _, err := file.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	s.lines.Add(1)
+	return nil
+}
+
+// drain carries the spool into the store; what cannot be carried stays. A record
+// that the store has already (a crash between commit and removal) is passed over
+// by the store's unique ids.
+func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	raw, err := os.ReadFile(s.path)
+	if errors.Is(err, fs.ErrNotExist) || len(raw) == 0 && err == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var batch []toolkeep.Change
+	flush := func() error {
+		if len(batch) == 0 {
+			return nil
+		}
+		defer func() { batch = batch[:0] }()
+		return store.Apply(ctx, batch...)
+	}
+	lines := bufio.NewScanner(bytes.NewReader(raw))
+	lines.Buffer(nil, 4<<20)
+	for lines.Scan() {
+		v := new(toolkeep.Invocation)
+		if jsonv2.Unmarshal(lines.Bytes(), v) != nil {
+			continue // a line cut off by a crash
+		}
+		batch = append(batch, toolkeep.RecordCall{Invocation: v})
+		if len(batch) == spoolBatch {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	s.lines.Store(0)
+	return os.Remove(s.path)
+}

@@ -1,0 +1,218 @@
+package invoke
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Run carries out a waiting call that was taken from the queue; it implements
+// job.Runner. nil means that the queue is done with the id, whatever the row
+// says; an error asks for another try later.
+func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
+	row, err := p.Invocations.Get(ctx, ref)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if row.State != toolkeep.CallQueued && row.State != toolkeep.CallAccepted {
+		return nil
+	}
+	if row.CancelBy != "" {
+		return p.finish(ctx, row, toolkeep.CallCancelled, toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled"))
+	}
+	if !p.Clock().Before(row.Deadline) {
+		return p.finish(ctx, row, toolkeep.CallFailed, toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before a worker was free"))
+	}
+	if taken, err := p.takeLease(ctx, row); !taken {
+		return err
+	}
+	return p.runLeased(ctx, row)
+}
+
+// takeLease moves the row to running under this node's lease.
+func (p *Pipeline) takeLease(ctx context.Context, row *toolkeep.Invocation) (bool, error) {
+	now := p.Clock()
+	if row.StartedAt.IsZero() {
+		row.StartedAt = now
+	}
+	row.State, row.LeaseOwner, row.LeaseUntil = toolkeep.CallRunning, p.Node, now.Add(p.Lease)
+	mine := *row
+	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &mine, From: []toolkeep.CallState{toolkeep.CallQueued, toolkeep.CallAccepted}})
+	if errors.Is(err, toolkeep.ErrStale) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) error {
+	ref := row.Ref()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	drop := p.hub.hold(ref, cancel)
+	defer drop()
+	release := p.leases.hold(ref)
+	defer release()
+	// A cancel that was asked for before the hub held the call.
+	if now, err := p.Invocations.Get(ctx, ref); err == nil && now.CancelBy != "" {
+		cancel(causeCancelled)
+	}
+	f := &flight{
+		p: p, gate: taking{p}, began: p.Clock(), root: &composition{}, row: *row, claimed: true, worker: true,
+		principal: &toolkeep.Principal{Subject: row.Subject, Tenant: row.Tenant, Roles: row.Roles, Scope: row.Scope,
+			KeyID: row.KeyID, OnBehalf: row.OnBehalf},
+	}
+	f.call = callOf(row)
+	f.call.Caller = &reporter{p: p, ref: ref}
+	res, err := p.carry(ctx, f)
+	_ = res // the row holds the answer
+	return p.afterRun(ctx, f, toolkeep.AsError(err))
+}
+
+// callOf is the call that a row stores.
+func callOf(v *toolkeep.Invocation) *toolkeep.Call {
+	return &toolkeep.Call{
+		ID: v.ID, Tool: v.ToolID, Range: v.Range, Key: v.Key, Timeout: v.Timeout, Async: true, Priority: v.Priority,
+		SkipCache: v.SkipCache, CacheTTL: v.CacheTTL, Session: v.Session, Plan: v.Plan, Task: v.Task,
+		Parent: v.Parent, Ordinal: v.Ordinal, Traceparent: v.Traceparent, Face: v.Face,
+	}
+}
+
+// reopen is a worker's admit: the stored subject looked up afresh, and the
+// sealed arguments.
+func (p *Pipeline) reopen(f *flight) error {
+	now, err := p.Access.Refresh(f.principal)
+	if err != nil {
+		return err
+	}
+	f.principal = now
+	raw, err := p.Sealer.Open(f.row.SealedArgs, sealContext(&f.row))
+	if err != nil {
+		return toolkeep.NewError(toolkeep.ResumeFailed, "the call's stored arguments cannot be opened; the key file may have been replaced").Because(err)
+	}
+	f.asked, err = canon.ParseObject(raw, p.Arguments)
+	return err
+}
+
+// requeueable tells whether a worker's refusal is one that passes: the call
+// waits its turn instead of ending.
+func requeueable(e *toolkeep.Error) bool {
+	return e != nil && (e.Code == toolkeep.RateLimitExceeded || e.Code == toolkeep.ConcurrencyLimitExceeded)
+}
+
+// afterRun is told how the run ended. The row is at its end already, unless the
+// run was put off.
+func (p *Pipeline) afterRun(ctx context.Context, f *flight, e *toolkeep.Error) error {
+	if f.putOff {
+		return p.requeue(ctx, &f.row, p.Node, e.RetryAfter)
+	}
+	return nil
+}
+
+// requeue gives a running row back to the queue.
+func (p *Pipeline) requeue(ctx context.Context, row *toolkeep.Invocation, owner string, after time.Duration) error {
+	back := *row
+	back.State, back.LeaseOwner, back.LeaseUntil = toolkeep.CallQueued, "", time.Time{}
+	back.Sent, back.EndedAt, back.Code, back.Message, back.Details = false, time.Time{}, "", "", nil
+	q := toolkeep.Enqueue{Call: back.Ref(), Priority: back.Priority}
+	if after > 0 {
+		q.At = p.Clock().Add(after)
+	}
+	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &back, From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: owner}, q)
+	if errors.Is(err, toolkeep.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// finish ends a row that nobody runs.
+func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to toolkeep.CallState, e *toolkeep.Error) error {
+	from, owner := row.State, row.LeaseOwner
+	row.State, row.EndedAt = to, p.Clock()
+	row.Code, row.Message, row.Retryable = e.Code, e.Message, e.Retryable
+	end := *row
+	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner})
+	if errors.Is(err, toolkeep.ErrStale) {
+		return nil
+	}
+	if err == nil && p.Observer != nil {
+		p.Observer.Called(&end, nil, e, &Steps{})
+	}
+	return err
+}
+
+// reporter keeps the latest progress of a waiting call, at most once a second.
+type reporter struct {
+	p    *Pipeline
+	ref  toolkeep.CallRef
+	mu   sync.Mutex
+	last time.Time
+	seen toolkeep.Progress
+	busy bool
+}
+
+// Progress never blocks: it starts at most one write at a time.
+func (r *reporter) Progress(g toolkeep.Progress) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g.Message = r.p.Redact.Clean(g.Message)
+	g.Phase = r.p.Redact.Clean(g.Phase)
+	g.Percent = min(max(g.Percent, 0), 100)
+	now := r.p.Clock()
+	if g == r.seen || r.busy || now.Sub(r.last) < time.Second {
+		return
+	}
+	r.seen, r.last, r.busy = g, now, true
+	r.p.done.Add(1)
+	go func() {
+		defer r.p.done.Done()
+		if err := r.p.apply(context.Background(), toolkeep.ReportProgress{Call: r.ref, Progress: g}); err != nil {
+			r.p.Log.Warn("progress could not be kept", "invocation_id", r.ref.ID, "error", err)
+		}
+		r.mu.Lock()
+		r.busy = false
+		r.mu.Unlock()
+	}()
+}
+
+// leases are the rows that this node runs as a worker.
+type leases struct {
+	mu   sync.Mutex
+	held map[toolkeep.CallRef]struct{}
+}
+
+func newLeases() *leases { return &leases{held: make(map[toolkeep.CallRef]struct{})} }
+
+func (l *leases) hold(ref toolkeep.CallRef) func() {
+	l.mu.Lock()
+	l.held[ref] = struct{}{}
+	l.mu.Unlock()
+	return func() {
+		l.mu.Lock()
+		delete(l.held, ref)
+		l.mu.Unlock()
+	}
+}
+
+func (l *leases) list() []toolkeep.CallRef {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	refs := make([]toolkeep.CallRef, 0, len(l.held))
+	for ref := range l.held {
+		refs = append(refs, ref)
+	}
+	slices.SortFunc(refs, func(a, b toolkeep.CallRef) int {
+		if a.ID < b.ID {
+			return -1
+		}
+		return 1
+	})
+	return refs
+}

@@ -1,0 +1,104 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const (
+	againFirst = 250 * time.Millisecond
+	againMost  = 30 * time.Second
+	// writeLimit bounds the one short transaction that sends a job back.
+	writeLimit = 10 * time.Second
+)
+
+// callWorker is what River calls.
+type callWorker struct {
+	river.WorkerDefaults[callArgs]
+	q *Queue
+}
+
+// Timeout turns River's off.
+func (*callWorker) Timeout(*river.Job[callArgs]) time.Duration { return -1 }
+
+// Work runs one job. Its only error is a snooze, for the case that not even the
+// job that replaces this one could be written.
+func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
+	ref := toolkeep.CallRef{Tenant: j.Args.Tenant, ID: j.Args.ID}
+	err := w.q.run(ctx, ref)
+	if err == nil {
+		return nil
+	}
+	wait := backoff(j.Args.Failed)
+	if ctx.Err() != nil {
+		wait = 0 // cut off by Stop and not at fault: first in line at the next Start
+	}
+	w.q.log.Warn("a waiting call is tried again later",
+		"invocation_id", ref.ID, "failed", j.Args.Failed+1, "wait", wait, "error", err)
+	if err := w.q.again(ctx, j, wait); err != nil {
+		w.q.log.Error("a waiting call could not be queued again; its job is kept back instead",
+			"invocation_id", ref.ID, "error", err)
+		return river.JobSnooze(time.Second) // short, so that River keeps it in the line
+	}
+	return nil
+}
+
+// run calls the Runner and turns a panic into an error.
+func (q *Queue) run(ctx context.Context, ref toolkeep.CallRef) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			q.log.Error("the runner panicked", "invocation_id", ref.ID,
+				"panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = fmt.Errorf("the runner panicked: %v", r)
+		}
+	}()
+	return q.runner.Run(ctx, ref)
+}
+
+// again writes the job that replaces j. It runs on after Stop has cancelled ctx.
+func (q *Queue) again(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	defer cancel()
+	tx, err := q.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit there is nothing to roll back
+	a := j.Args
+	a.Failed++
+	if wait == 0 {
+		a.Failed = j.Args.Failed
+	}
+	if err := q.insert(ctx, tx, a, j.Priority, time.Now().Add(wait)); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// backoff doubles from 250 ms to 30 s; each is spread over its upper half, so
+// that calls that failed together do not come back together.
+func backoff(failed int) time.Duration {
+	d := againMost
+	if failed < 7 { // 250 ms << 7 is past the most
+		d = againFirst << failed
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// quiet passes on what River says from warnings up.
+type quiet struct{ slog.Handler }
+
+func (h *quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
+}
+
+func (h *quiet) WithAttrs(a []slog.Attr) slog.Handler { return &quiet{h.Handler.WithAttrs(a)} }
+func (h *quiet) WithGroup(n string) slog.Handler      { return &quiet{h.Handler.WithGroup(n)} }

@@ -1,0 +1,348 @@
+package limit
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Config sets the limits. 0 is the default, a negative number no limit.
+type Config struct {
+	PerAgentRPM int // requests a minute of one agent; default 100
+	PerToolRPM  int // calls a minute of one agent on one tool; default 10
+	GlobalRPM   int // requests a minute of all; default 10,000
+	Concurrent  int // calls at once of one agent; default 4
+	// Buckets bounds how many agents, pairs of agent and tool, and tools are
+	// remembered, each; default 100,000. Past it the fullest bucket is forgotten,
+	// and a newcomer is refused (E3801) only if every bucket holds a running call.
+	Buckets int
+	Clock   func() time.Time // default time.Now
+}
+
+// Values of details.limit_type, also labels of tool_rate_limit_exceeded_total.
+const (
+	TypeAgent     = "agent"
+	TypeAgentTool = "agent_tool"
+	TypeTool      = "tool"
+	TypeGlobal    = "global"
+)
+
+// slotWait is the hint that goes with E3802: when a running call will end is
+// not known.
+const slotWait = time.Second
+
+// Limits holds all buckets. An agent is a tenant and a subject; versions of a
+// tool with the same rate_limit share its buckets.
+type Limits struct {
+	agentRate, pairRate, globalRate rate
+
+	agentRPM, pairRPM, globalRPM, concurrent int
+
+	hash   hasher
+	agents *table[agent, *agent]
+	pairs  *table[pair, *pair]
+	tools  *table[tool, *tool]
+	global atomic.Int64 // theoretical arrival time
+
+	clock func() time.Time
+	start time.Time
+}
+
+type agent struct {
+	tat   int64
+	slots int
+}
+
+func (a *agent) freeAt() int64 { return a.tat }
+func (a *agent) pinned() bool  { return a.slots > 0 }
+
+type pair struct{ tat int64 }
+
+func (p *pair) freeAt() int64 { return p.tat }
+func (p *pair) pinned() bool  { return false }
+
+type tool struct {
+	meter
+	slots int
+}
+
+func (t *tool) pinned() bool { return t.slots > 0 }
+
+// New makes Limits.
+func New(c Config) *Limits {
+	or := func(v, def int) int {
+		if v == 0 {
+			return def
+		}
+		return min(max(v, 0), maxCount)
+	}
+	l := &Limits{
+		agentRPM:   or(c.PerAgentRPM, 100),
+		pairRPM:    or(c.PerToolRPM, 10),
+		globalRPM:  or(c.GlobalRPM, 10_000),
+		concurrent: or(c.Concurrent, 4),
+		hash:       newHasher(),
+		clock:      c.Clock,
+	}
+	l.agentRate = newRate(l.agentRPM, 0)
+	l.pairRate = newRate(l.pairRPM, 0)
+	l.globalRate = newRate(l.globalRPM, 0)
+	size := c.Buckets
+	if size <= 0 {
+		size = 100_000
+	}
+	l.agents = newTable[agent, *agent](size)
+	l.pairs = newTable[pair, *pair](size)
+	l.tools = newTable[tool, *tool](size)
+	if l.clock == nil {
+		l.clock = time.Now
+	}
+	l.start = l.clock()
+	return l
+}
+
+// now is the time in nanoseconds on the monotonic clock. It starts two minutes
+// after zero, so that the zero of every bucket lies in a window long past.
+func (l *Limits) now() int64 { return int64(l.clock().Sub(l.start)) + 2*minute }
+
+func (l *Limits) agentKey(p *toolkeep.Principal) key {
+	return l.hash.key(p.Tenant, p.Subject, "")
+}
+
+// TakeRequest takes one request from the agent's and the global bucket, from
+// both or from none. E3801 with the exact RetryAfter and details.limit_type
+// agent or global.
+func (l *Limits) TakeRequest(p *toolkeep.Principal) error {
+	now := l.now()
+	if l.agentRate.unlimited() {
+		return l.takeGlobal(now)
+	}
+	s, a, ok := open(l.agents, l.agentKey(p), true, now)
+	defer s.mu.Unlock()
+	if !ok {
+		return tooMany(TypeAgent)
+	}
+	if w := l.agentRate.wait(a.tat, now); w > 0 {
+		return rateError(TypeAgent, l.agentRPM, w)
+	}
+	if err := l.takeGlobal(now); err != nil {
+		return err
+	}
+	a.tat = l.agentRate.next(a.tat, now)
+	return nil
+}
+
+func (l *Limits) takeGlobal(now int64) error {
+	if l.globalRate.unlimited() {
+		return nil
+	}
+	for {
+		tat := l.global.Load()
+		if w := l.globalRate.wait(tat, now); w > 0 {
+			return rateError(TypeGlobal, l.globalRPM, w)
+		}
+		if l.global.CompareAndSwap(tat, l.globalRate.next(tat, now)) {
+			return nil
+		}
+	}
+}
+
+// PeekRequest answers as TakeRequest would and takes nothing.
+func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
+	now := l.now()
+	if !l.agentRate.unlimited() {
+		s, a, _ := open(l.agents, l.agentKey(p), false, now)
+		defer s.mu.Unlock()
+		if a != nil {
+			if w := l.agentRate.wait(a.tat, now); w > 0 {
+				return rateError(TypeAgent, l.agentRPM, w)
+			}
+		}
+	}
+	if !l.globalRate.unlimited() {
+		if w := l.globalRate.wait(l.global.Load(), now); w > 0 {
+			return rateError(TypeGlobal, l.globalRPM, w)
+		}
+	}
+	return nil
+}
+
+// Take takes one call from the agent-and-tool and the tool's own bucket and a
+// slot of the agent's and of the tool's concurrency: all of them or none. child
+// leaves out the agent's slot, which the root call holds.
+//
+// The release gives the slots back; it must be called when the call is over and
+// may be called again without effect. Errors: E3801 with the exact RetryAfter and
+// details.limit_type agent_tool or tool; E3802 with details.limit_type agent or tool.
+func (l *Limits) Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (func(), error) {
+	return l.walk(p, t, child, true)
+}
+
+// Peek answers as Take would and takes nothing.
+func (l *Limits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
+	_, err := l.walk(p, t, child, false)
+	return err
+}
+
+// walk looks at every bucket of a call under its lock, and changes them only
+// after the last one has admitted.
+func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool) (func(), error) {
+	now := l.now()
+	var a *agent
+	var pr *pair
+	var tl *tool
+	var spec toolkeep.RateLimitSpec
+	held := slot{limits: l}
+
+	if l.concurrent > 0 && !child {
+		held.agentKey = l.agentKey(p)
+		s, b, ok := open(l.agents, held.agentKey, take, now)
+		defer s.mu.Unlock()
+		if a = b; !ok {
+			return nil, tooMany(TypeAgent)
+		}
+	}
+	if !l.pairRate.unlimited() {
+		s, b, ok := open(l.pairs, l.hash.key(p.Tenant, p.Subject, t.ID), take, now)
+		defer s.mu.Unlock()
+		if pr = b; !ok {
+			return nil, tooMany(TypeAgentTool)
+		}
+		if pr != nil {
+			if w := l.pairRate.wait(pr.tat, now); w > 0 {
+				return nil, rateError(TypeAgentTool, l.pairRPM, w).With("tool_id", t.ID)
+			}
+		}
+	}
+	if t.Manifest.RateLimit != nil {
+		spec = *t.Manifest.RateLimit
+		held.toolKey = l.toolKey(t, &spec)
+		s, b, ok := open(l.tools, held.toolKey, take, now)
+		defer s.mu.Unlock()
+		if tl = b; !ok {
+			return nil, tooMany(TypeTool)
+		}
+		if tl != nil {
+			if w := tl.wait(&spec, now); w > 0 {
+				return nil, rateError(TypeTool, spec.PerMinute, w).With("tool_id", t.ID)
+			}
+		}
+	}
+	if a != nil && a.slots >= l.concurrent {
+		return nil, slotError(TypeAgent, l.concurrent)
+	}
+	if tl != nil && spec.MaxConcurrent > 0 && tl.slots >= spec.MaxConcurrent {
+		return nil, slotError(TypeTool, spec.MaxConcurrent).With("tool_id", t.ID)
+	}
+	if !take {
+		return nil, nil
+	}
+	if pr != nil {
+		pr.tat = l.pairRate.next(pr.tat, now)
+	}
+	if tl != nil {
+		tl.add(&spec, now)
+	}
+	return held.seize(a, tl, spec.MaxConcurrent > 0), nil
+}
+
+// toolKey names the buckets of a tool. The spec is part of it: versions that
+// promise the same limit share it, and one with another limit has its own.
+func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
+	return l.hash.key(t.Tenant, t.ID, s.Algorithm).with(s.PerMinute).with(s.Burst).with(s.MaxConcurrent)
+}
+
+// slot is what a call holds until it is released. A bucket with a slot in use is
+// never dropped from its table, so the pointers stay good.
+type slot struct {
+	limits            *Limits
+	agentKey, toolKey key
+	agent             *agent
+	tool              *tool
+	released          atomic.Bool
+}
+
+// nothing is the release of a call that holds no slot.
+func nothing() {}
+
+// seize takes the slots, under the locks of their shards, and gives the release.
+// It allocates only where there is something to release.
+func (h *slot) seize(a *agent, t *tool, bounded bool) func() {
+	if a == nil && !bounded {
+		return nothing
+	}
+	own := &slot{limits: h.limits, agentKey: h.agentKey, toolKey: h.toolKey}
+	if a != nil {
+		a.slots++
+		own.agent = a
+	}
+	if bounded {
+		t.slots++
+		own.tool = t
+	}
+	return own.release
+}
+
+func (h *slot) release() {
+	if h.released.Swap(true) {
+		return
+	}
+	if h.agent != nil {
+		s := h.limits.agents.lock(h.agentKey)
+		h.agent.slots--
+		s.mu.Unlock()
+	}
+	if h.tool != nil {
+		s := h.limits.tools.lock(h.toolKey)
+		h.tool.slots--
+		s.mu.Unlock()
+	}
+}
+
+// Status tells how the agent's request bucket stands, for the RateLimit headers:
+// the requests a minute, how many are left now, and how long until the bucket is
+// full again. Without a limit all are 0.
+func (l *Limits) Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration) {
+	if l.agentRate.unlimited() {
+		return 0, 0, 0
+	}
+	now := l.now()
+	s, a, _ := open(l.agents, l.agentKey(p), false, now)
+	defer s.mu.Unlock()
+	if a == nil {
+		return l.agentRPM, l.agentRPM, 0
+	}
+	return l.agentRPM, l.agentRate.remaining(a.tat, now), time.Duration(max(0, a.tat-now))
+}
+
+func rateError(kind string, perMinute int, wait time.Duration) *toolkeep.Error {
+	who := "the whole server"
+	switch kind {
+	case TypeAgent:
+		who = "this agent"
+	case TypeAgentTool:
+		who = "this agent on this tool"
+	case TypeTool:
+		who = "this tool"
+	}
+	return toolkeep.NewError(toolkeep.RateLimitExceeded,
+		"the limit of %d calls a minute for %s is reached; try again in %s", perMinute, who, wait.Round(time.Millisecond)).
+		With("limit_type", kind).With("limit_per_minute", perMinute).After(wait)
+}
+
+func slotError(kind string, limit int) *toolkeep.Error {
+	who := "this agent"
+	if kind == TypeTool {
+		who = "this tool"
+	}
+	return toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded,
+		"%s already has its limit of %d calls running; wait until one ends", who, limit).
+		With("limit_type", kind).With("limit_concurrent", limit).After(slotWait)
+}
+
+func tooMany(kind string) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.RateLimitExceeded,
+		"more callers are active than the server keeps count of; try again shortly").
+		With("limit_type", kind).After(slotWait)
+}

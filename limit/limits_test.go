@@ -1,0 +1,439 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func agentOf(subject string) *toolkeep.Principal {
+	return &toolkeep.Principal{Tenant: "acme", Subject: subject}
+}
+
+func toolOf(id string, spec *toolkeep.RateLimitSpec) *toolkeep.Tool {
+	return &toolkeep.Tool{ID: id, Version: "1.0.0", Manifest: &toolkeep.Manifest{ToolID: id, RateLimit: spec}}
+}
+
+// clock is a time that tests move.
+type clock struct{ now atomic.Int64 }
+
+func (c *clock) Now() time.Time { return time.Unix(1_800_000_000, c.now.Load()) }
+
+func (c *clock) pass(d time.Duration) { c.now.Add(int64(d)) }
+
+// refusal asserts that err is a refusal and returns it.
+func refusal(t *testing.T, err error, code toolkeep.Code, kind string) *toolkeep.Error {
+	t.Helper()
+	var e *toolkeep.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want %s", err, code)
+	}
+	if e.Code != code || e.Details["limit_type"] != kind {
+		t.Fatalf("got %s %v (%v), want %s %s", e.Code, e.Details, e.Message, code, kind)
+	}
+	if e.RetryAfter <= 0 {
+		t.Fatalf("no RetryAfter in %+v", e)
+	}
+	return e
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("refused: %v", err)
+	}
+}
+
+func TestRequestsOfAnAgent(t *testing.T) {
+	var c clock
+	l := New(Config{Clock: c.Now})
+	p := agentOf("a")
+	for range 100 {
+		must(t, l.PeekRequest(p))
+		must(t, l.TakeRequest(p))
+	}
+	e := refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	if e.RetryAfter != 600*time.Millisecond || !e.Retryable {
+		t.Errorf("RetryAfter %v retryable %v, want 600ms true", e.RetryAfter, e.Retryable)
+	}
+	refusal(t, l.PeekRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	must(t, l.TakeRequest(agentOf("b")))
+	must(t, l.TakeRequest(&toolkeep.Principal{Tenant: "other", Subject: "a"}))
+
+	// One nanosecond before RetryAfter it still refuses; at RetryAfter it admits one.
+	c.pass(e.RetryAfter - 1)
+	refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	c.pass(1)
+	must(t, l.TakeRequest(p))
+	refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+}
+
+func TestRefusedTakesCostNothing(t *testing.T) {
+	t.Run("global refuses, the agent keeps its request", func(t *testing.T) {
+		var c clock
+		l := New(Config{PerAgentRPM: 2, GlobalRPM: 1, Clock: c.Now})
+		must(t, l.TakeRequest(agentOf("other")))
+		for range 10 {
+			refusal(t, l.TakeRequest(agentOf("a")), toolkeep.RateLimitExceeded, TypeGlobal)
+		}
+		if _, left, _ := l.Status(agentOf("a")); left != 2 {
+			t.Errorf("%d left, want 2", left)
+		}
+	})
+	t.Run("no slot, the buckets keep their call", func(t *testing.T) {
+		var c clock
+		l := New(Config{Concurrent: 1, PerToolRPM: 2, Clock: c.Now})
+		p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2})
+		release, err := l.Take(p, tool, false)
+		must(t, err)
+		for range 10 {
+			_, err := l.Take(p, tool, false)
+			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+			refusal(t, l.Peek(p, tool, false), toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+		}
+		release()
+		_, err = l.Take(p, tool, false)
+		must(t, err)
+	})
+	t.Run("the tool refuses, the pair keeps its call", func(t *testing.T) {
+		var c clock
+		l := New(Config{PerToolRPM: 2, Clock: c.Now})
+		tool := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 2, Burst: 1})
+		_, err := l.Take(agentOf("other"), tool, false)
+		must(t, err)
+		for range 10 {
+			_, err := l.Take(agentOf("a"), tool, false)
+			e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
+			if e.RetryAfter != 30*time.Second {
+				t.Fatalf("RetryAfter %v, want 30s", e.RetryAfter)
+			}
+		}
+		c.pass(30 * time.Second)
+		_, err = l.Take(agentOf("a"), tool, false)
+		must(t, err)
+	})
+}
+
+func TestConcurrency(t *testing.T) {
+	l := New(Config{PerToolRPM: -1})
+	p := agentOf("a")
+	plain, bounded := toolOf("x.plain", nil), toolOf("x.bounded", &toolkeep.RateLimitSpec{MaxConcurrent: 2})
+	var releases []func()
+	for range 4 {
+		r, err := l.Take(p, plain, false)
+		must(t, err)
+		releases = append(releases, r)
+	}
+	_, err := l.Take(p, plain, false)
+	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+
+	// A child uses its root's slot, yet needs the tool's.
+	for range 2 {
+		r, err := l.Take(p, bounded, true)
+		must(t, err)
+		releases = append(releases, r)
+	}
+	_, err = l.Take(p, bounded, true)
+	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
+	_, err = l.Take(agentOf("b"), bounded, false)
+	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeTool)
+
+	for range 3 { // releasing again is harmless
+		releases[0]()
+	}
+	_, err = l.Take(p, plain, false)
+	must(t, err)
+	_, err = l.Take(p, plain, false)
+	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+	releases[4]()
+	_, err = l.Take(agentOf("b"), bounded, false)
+	must(t, err)
+}
+
+func TestUnlimited(t *testing.T) {
+	l := New(Config{PerAgentRPM: -1, PerToolRPM: -1, GlobalRPM: -1, Concurrent: -1})
+	p, tool := agentOf("a"), toolOf("x.y", nil)
+	for range 1000 {
+		must(t, l.TakeRequest(p))
+		r, err := l.Take(p, tool, false)
+		must(t, err)
+		if r == nil {
+			t.Fatal("no release")
+		}
+	}
+	if limit, left, reset := l.Status(p); limit != 0 || left != 0 || reset != 0 {
+		t.Errorf("status %d %d %v", limit, left, reset)
+	}
+	if n := l.agents.size() + l.pairs.size(); n != 0 {
+		t.Errorf("%d buckets kept for nothing", n)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	var c clock
+	l := New(Config{PerAgentRPM: 60, Clock: c.Now})
+	p := agentOf("a")
+	check := func(left int, reset time.Duration) {
+		t.Helper()
+		if limit, n, d := l.Status(p); limit != 60 || n != left || d != reset {
+			t.Errorf("status %d %d %v, want 60 %d %v", limit, n, d, left, reset)
+		}
+	}
+	check(60, 0)
+	for range 10 {
+		must(t, l.TakeRequest(p))
+	}
+	check(50, 10*time.Second)
+	c.pass(2500 * time.Millisecond)
+	check(52, 7500*time.Millisecond)
+	c.pass(time.Hour)
+	check(60, 0)
+}
+
+func TestAlgorithms(t *testing.T) {
+	second := time.Second
+	for _, tc := range []struct {
+		spec toolkeep.RateLimitSpec
+		// Each step passes some time, then admits some calls, then refuses for wait.
+		steps []struct {
+			pass  time.Duration
+			admit int
+			wait  time.Duration
+		}
+	}{
+		{toolkeep.RateLimitSpec{PerMinute: 6}, []struct {
+			pass  time.Duration
+			admit int
+			wait  time.Duration
+		}{{0, 6, 10 * second}, {10 * second, 1, 10 * second}, {25 * second, 2, 5 * second}, {time.Hour, 6, 10 * second}}},
+		{toolkeep.RateLimitSpec{Algorithm: "leaky_bucket", PerMinute: 6}, []struct {
+			pass  time.Duration
+			admit int
+			wait  time.Duration
+		}{{0, 1, 10 * second}, {9 * second, 0, second}, {time.Hour, 1, 10 * second}}},
+		{toolkeep.RateLimitSpec{Algorithm: "leaky_bucket", PerMinute: 6, Burst: 3}, []struct {
+			pass  time.Duration
+			admit int
+			wait  time.Duration
+		}{{0, 3, 10 * second}}},
+		{toolkeep.RateLimitSpec{Algorithm: "fixed_window", PerMinute: 6}, []struct {
+			pass  time.Duration
+			admit int
+			wait  time.Duration
+		}{{0, 6, 60 * second}, {59 * second, 0, second}, {second, 6, 60 * second}, {time.Hour, 6, 60 * second}}},
+		{toolkeep.RateLimitSpec{Algorithm: "sliding_window", PerMinute: 6}, []struct {
+			pass  time.Duration
+			admit int
+			wait  time.Duration
+		}{{0, 4, 0}, {30 * second, 2, 31 * second}, {30 * second, 0, second}, {second, 4, 30 * second}, {30 * second, 2, 31 * second}, {time.Hour, 6, 61 * second}}},
+	} {
+		t.Run(fmt.Sprintf("%s %d", tc.spec.Algorithm, tc.spec.Burst), func(t *testing.T) {
+			var c clock
+			l := New(Config{PerToolRPM: -1, Concurrent: -1, Clock: c.Now})
+			tool := toolOf("x.y", &tc.spec)
+			for i, s := range tc.steps {
+				c.pass(s.pass)
+				for n := range s.admit {
+					must(t, l.Peek(agentOf("a"), tool, false))
+					if _, err := l.Take(agentOf(fmt.Sprint(n)), tool, false); err != nil {
+						t.Fatalf("step %d: call %d refused: %v", i, n, err)
+					}
+				}
+				if s.wait == 0 {
+					continue
+				}
+				_, err := l.Take(agentOf("a"), tool, false)
+				if e := refusal(t, err, toolkeep.RateLimitExceeded, TypeTool); e.RetryAfter != s.wait {
+					t.Fatalf("step %d: RetryAfter %v, want %v", i, e.RetryAfter, s.wait)
+				}
+				refusal(t, l.Peek(agentOf("b"), tool, false), toolkeep.RateLimitExceeded, TypeTool)
+			}
+		})
+	}
+}
+
+func TestVersionsShareTheToolsBucket(t *testing.T) {
+	l := New(Config{Clock: new(clock).Now})
+	one, two := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1}), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 1})
+	two.Version = "1.1.0"
+	_, err := l.Take(agentOf("a"), one, false)
+	must(t, err)
+	_, err = l.Take(agentOf("a"), two, false)
+	refusal(t, err, toolkeep.RateLimitExceeded, TypeTool)
+}
+
+func TestCheck(t *testing.T) {
+	for _, tc := range []struct {
+		spec     *toolkeep.RateLimitSpec
+		pointers []string
+	}{
+		{nil, nil},
+		{&toolkeep.RateLimitSpec{}, nil},
+		{&toolkeep.RateLimitSpec{Algorithm: "token_bucket", PerMinute: 5, Burst: 2, MaxConcurrent: 3}, nil},
+		{&toolkeep.RateLimitSpec{Algorithm: "sliding_window", PerMinute: 5}, nil},
+		{&toolkeep.RateLimitSpec{Algorithm: "fixed_window", PerMinute: 5, Burst: 2}, []string{"/rate_limit/burst"}},
+		{&toolkeep.RateLimitSpec{Algorithm: "gcra", Burst: 2}, []string{"/rate_limit/algorithm", "/rate_limit/per_minute"}},
+		{&toolkeep.RateLimitSpec{PerMinute: -1, MaxConcurrent: maxCount + 1}, []string{"/rate_limit/per_minute", "/rate_limit/max_concurrent"}},
+	} {
+		faults := Check(&toolkeep.Manifest{RateLimit: tc.spec})
+		var got []string
+		for _, f := range faults {
+			got = append(got, f.Pointer)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(tc.pointers) {
+			t.Errorf("%+v: faults %v, want %v", tc.spec, got, tc.pointers)
+		}
+	}
+}
+
+func TestBucketsAreBounded(t *testing.T) {
+	t.Run("idle buckets go first", func(t *testing.T) {
+		var c clock
+		l := New(Config{Buckets: 64 * 8, GlobalRPM: -1, Clock: c.Now})
+		for i := range 20_000 {
+			must(t, l.TakeRequest(agentOf(fmt.Sprint(i))))
+			c.pass(10 * time.Millisecond)
+		}
+		if n := l.agents.size(); n > 64*8 {
+			t.Errorf("%d buckets, want at most %d", n, 64*8)
+		}
+	})
+	t.Run("an emptied bucket outlives a flood of others", func(t *testing.T) {
+		var c clock
+		l := New(Config{Buckets: 64 * 16, GlobalRPM: -1, Clock: c.Now})
+		p := agentOf("victim")
+		for range 100 {
+			must(t, l.TakeRequest(p))
+		}
+		for i := range 20_000 {
+			must(t, l.TakeRequest(agentOf(fmt.Sprint(i))))
+		}
+		refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+	})
+	t.Run("slots in use are never forgotten", func(t *testing.T) {
+		var c clock
+		l := New(Config{Buckets: 64, Concurrent: 1, Clock: c.Now})
+		tool := toolOf("x.y", nil)
+		holders := map[string]bool{}
+		for i := range 1000 {
+			name := fmt.Sprint(i)
+			if _, err := l.Take(agentOf(name), tool, false); err == nil {
+				holders[name] = true
+			} else {
+				refusal(t, err, toolkeep.RateLimitExceeded, TypeAgent)
+			}
+		}
+		if len(holders) == 0 || len(holders) > 64 {
+			t.Fatalf("%d holders", len(holders))
+		}
+		for name := range holders {
+			_, err := l.Take(agentOf(name), tool, false)
+			refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
+		}
+	})
+}
+
+// TestRealClock lets the default clock run in a bubble.
+func TestRealClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Config{PerAgentRPM: 60})
+		p := agentOf("a")
+		for range 60 {
+			must(t, l.TakeRequest(p))
+		}
+		e := refusal(t, l.TakeRequest(p), toolkeep.RateLimitExceeded, TypeAgent)
+		<-time.After(e.RetryAfter)
+		must(t, l.TakeRequest(p))
+	})
+}
+
+// TestHammer lets many goroutines fight for every kind of bucket while time
+// stands still: exactly the limit is admitted.
+func TestHammer(t *testing.T) {
+	var c clock
+	l := New(Config{PerAgentRPM: 50, PerToolRPM: 30, GlobalRPM: 220, Concurrent: 3, Clock: c.Now})
+	tool := toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: 100, MaxConcurrent: 8})
+	const agents, workers, rounds = 8, 4, 400
+	var requests, calls, running, runningMost atomic.Int64
+	var perAgent [agents]atomic.Int64
+	var wg sync.WaitGroup
+	for i := range agents {
+		for range workers {
+			wg.Go(func() {
+				p := agentOf(fmt.Sprint(i))
+				for range rounds {
+					_ = l.PeekRequest(p)
+					if l.TakeRequest(p) == nil {
+						requests.Add(1)
+					}
+					l.Status(p)
+					_ = l.Peek(p, tool, false)
+					release, err := l.Take(p, tool, false)
+					if err != nil {
+						continue
+					}
+					calls.Add(1)
+					perAgent[i].Add(1)
+					n := running.Add(1)
+					for m := runningMost.Load(); n > m && !runningMost.CompareAndSwap(m, n); m = runningMost.Load() {
+					}
+					running.Add(-1)
+					release()
+					release()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if n := requests.Load(); n != 220 {
+		t.Errorf("%d requests admitted, want 220", n)
+	}
+	if n := calls.Load(); n != 100 {
+		t.Errorf("%d calls admitted, want 100", n)
+	}
+	if n := runningMost.Load(); n > 8 {
+		t.Errorf("%d calls at once, want at most 8", n)
+	}
+	for i := range perAgent {
+		if n := perAgent[i].Load(); n > 30 {
+			t.Errorf("agent %d had %d calls, want at most 30", i, n)
+		}
+	}
+	c.pass(time.Hour)
+	for i := range agents { // every slot came back
+		for range 3 {
+			_, err := l.Take(agentOf(fmt.Sprint(i)), toolOf("x.z", nil), false)
+			must(t, err)
+		}
+	}
+}
+
+func BenchmarkTakeRequest(b *testing.B) {
+	b.ReportAllocs()
+	l := New(Config{PerAgentRPM: maxCount, GlobalRPM: maxCount})
+	p := agentOf("a")
+	for b.Loop() {
+		if err := l.TakeRequest(p); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	b.ReportAllocs()
+	l := New(Config{PerToolRPM: maxCount})
+	p, tool := agentOf("a"), toolOf("x.y", &toolkeep.RateLimitSpec{PerMinute: maxCount, MaxConcurrent: 10})
+	for b.Loop() {
+		release, err := l.Take(p, tool, false)
+		if err != nil {
+			b.Fatal(err)
+		}
+		release()
+	}
+}

@@ -1,0 +1,203 @@
+package limit
+
+import (
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// minute is the unit of every rate, in nanoseconds.
+const minute = int64(time.Minute)
+
+// Names of the algorithms as the manifest schema has them.
+const (
+	tokenBucket   = "token_bucket"
+	leakyBucket   = "leaky_bucket"
+	fixedWindow   = "fixed_window"
+	slidingWindow = "sliding_window"
+)
+
+// rate is a token bucket as the generic cell rate algorithm sees it: each call
+// moves a theoretical arrival time forward by step, and is admitted while that
+// time is at most depth ahead of now. One number is the whole state.
+type rate struct {
+	step  int64 // nanoseconds a call; rounded up, so that the limit is never passed
+	depth int64 // burst * step
+}
+
+// newRate is perMinute calls a minute with at most burst at once; the zero rate,
+// made for perMinute <= 0, admits everything.
+func newRate(perMinute, burst int) rate {
+	if perMinute <= 0 {
+		return rate{}
+	}
+	if burst <= 0 {
+		burst = perMinute
+	}
+	step := (minute + int64(perMinute) - 1) / int64(perMinute)
+	return rate{step: step, depth: step * int64(burst)}
+}
+
+// unlimited tells whether the rate admits everything.
+func (r rate) unlimited() bool { return r.step == 0 }
+
+// wait is how long until a call is admitted; 0 is now.
+func (r rate) wait(tat, now int64) time.Duration {
+	return time.Duration(max(0, r.next(tat, now)-now-r.depth))
+}
+
+// next is the state after one more call.
+func (r rate) next(tat, now int64) int64 { return max(tat, now) + r.step }
+
+// remaining is how many calls are admitted at once now.
+func (r rate) remaining(tat, now int64) int {
+	return int((r.depth - max(0, tat-now)) / r.step)
+}
+
+// meter counts the calls of one tool by the algorithm of its manifest. Its
+// methods need the lock of its shard and always the same spec.
+type meter struct {
+	tat   int64       // token and leaky bucket
+	start int64       // fixed window: its number
+	count int         // fixed window: calls in it; sliding window: calls in all cells
+	cells *[61]uint32 // sliding window: calls by second, the current one and 60 before
+	last  int64       // sliding window: second of the newest cell
+}
+
+// ratesOf reads a manifest's spec as a rate. A leaky bucket drips: without a
+// burst of its own it admits one call a step, while a token bucket may be
+// emptied at once.
+func ratesOf(s toolkeep.RateLimitSpec) rate {
+	if s.Algorithm == leakyBucket && s.Burst == 0 {
+		return newRate(s.PerMinute, 1)
+	}
+	return newRate(s.PerMinute, s.Burst)
+}
+
+// wait is how long until the tool's rate admits a call; 0 is now. It changes nothing.
+func (m *meter) wait(s *toolkeep.RateLimitSpec, now int64) time.Duration {
+	if s.PerMinute <= 0 {
+		return 0
+	}
+	switch s.Algorithm {
+	case fixedWindow:
+		if m.start == now/minute && m.count >= s.PerMinute {
+			return time.Duration((m.start+1)*minute - now)
+		}
+		return 0
+	case slidingWindow:
+		return m.slidingWait(s.PerMinute, now)
+	default:
+		return ratesOf(*s).wait(m.tat, now)
+	}
+}
+
+// add counts one call.
+func (m *meter) add(s *toolkeep.RateLimitSpec, now int64) {
+	if s.PerMinute <= 0 {
+		return
+	}
+	switch s.Algorithm {
+	case fixedWindow:
+		if w := now / minute; w != m.start {
+			m.start, m.count = w, 0
+		}
+		m.count++
+	case slidingWindow:
+		m.slide(now)
+		m.cells[m.last%61]++
+		m.count++
+	default:
+		m.tat = ratesOf(*s).next(m.tat, now)
+	}
+}
+
+// slide empties the cells that left the window.
+func (m *meter) slide(now int64) {
+	sec := now / int64(time.Second)
+	if m.cells == nil {
+		m.cells, m.last = new([61]uint32), sec
+		return
+	}
+	if sec-m.last >= 61 {
+		*m.cells, m.count, m.last = [61]uint32{}, 0, max(sec, m.last)
+		return
+	}
+	for ; m.last < sec; m.last++ {
+		c := &m.cells[(m.last+1)%61]
+		m.count -= int(*c)
+		*c = 0
+	}
+}
+
+// slidingWait counts whole seconds, so the window is 60 to 61 seconds long:
+// never more than the limit in any 60. It changes nothing, for Peek's sake.
+func (m *meter) slidingWait(limit int, now int64) time.Duration {
+	if m.cells == nil {
+		return 0
+	}
+	sec := now / int64(time.Second)
+	count := 0
+	for s := max(sec-60, m.last-60, 0); s <= m.last; s++ {
+		count += int(m.cells[s%61])
+	}
+	if count < limit {
+		return 0
+	}
+	for s := max(sec-60, m.last-60, 0); s <= m.last; s++ {
+		if count -= int(m.cells[s%61]); count < limit {
+			return time.Duration((s+61)*int64(time.Second) - now)
+		}
+	}
+	return time.Minute
+}
+
+// freeAt is when the meter says the same as a new one.
+func (m *meter) freeAt() int64 {
+	at := m.tat
+	if m.start > 0 || m.count > 0 {
+		at = max(at, (m.start+1)*minute)
+	}
+	if m.cells != nil {
+		at = max(at, (m.last+61)*int64(time.Second))
+	}
+	return at
+}
+
+// Check looks at a manifest's rate_limit before it is published and returns what
+// is wrong with it; nil if all is well.
+func Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	s := m.RateLimit
+	if s == nil {
+		return nil
+	}
+	var faults []toolkeep.Fault
+	fault := func(field, rule, message string) {
+		faults = append(faults, toolkeep.Fault{Pointer: "/rate_limit/" + field, Rule: rule, Message: message})
+	}
+	switch s.Algorithm {
+	case "", tokenBucket, leakyBucket:
+	case fixedWindow, slidingWindow:
+		if s.Burst > 0 {
+			fault("burst", "burst", s.Algorithm+" has no burst; leave it out, or use token_bucket or leaky_bucket")
+		}
+	default:
+		fault("algorithm", "enum", "unknown algorithm; use token_bucket, leaky_bucket, fixed_window or sliding_window")
+	}
+	for _, n := range []struct {
+		field string
+		value int
+	}{{"per_minute", s.PerMinute}, {"burst", s.Burst}, {"max_concurrent", s.MaxConcurrent}} {
+		if n.value < 0 || n.value > maxCount {
+			fault(n.field, "range", "must be from 1 to 100000000, or left out for no limit")
+		}
+	}
+	if s.Burst > 0 && s.PerMinute == 0 {
+		fault("per_minute", "required", "burst needs per_minute, the rate at which it fills again")
+	}
+	return faults
+}
+
+// maxCount keeps burst times step far from the end of int64: a burst of 10^8
+// at one call a minute is the longest, 6e18 nanoseconds.
+const maxCount = 100_000_000

@@ -1,0 +1,164 @@
+package limit
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync"
+)
+
+const (
+	shardCount = 64
+	// sweepFrom is the size from which a shard looks for buckets to drop.
+	sweepFrom = 64
+	// sample is how many buckets are looked at when one has to go.
+	sample = 32
+)
+
+// key is the hash of who and what a bucket is for.
+type key struct{ a, b uint64 }
+
+// hasher turns names into keys. Its two seeds are random, so nobody can choose
+// names that share a bucket.
+type hasher struct{ a, b maphash.Seed }
+
+func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
+
+// key hashes three names; their order counts.
+func (h hasher) key(x, y, z string) key {
+	return key{
+		mix(mix(maphash.String(h.a, x), maphash.String(h.a, y)), maphash.String(h.a, z)),
+		mix(mix(maphash.String(h.b, x), maphash.String(h.b, y)), maphash.String(h.b, z)),
+	}
+}
+
+// with adds a number to a key.
+func (k key) with(n int) key {
+	return key{mix(k.a, uint64(n)), mix(k.b, uint64(n))}
+}
+
+// mix joins two hashes so that their order counts.
+func mix(x, y uint64) uint64 {
+	return bits.RotateLeft64(x, 23)*0x9e3779b97f4a7c15 ^ y*0xd6e8feb86659fd93
+}
+
+// bucket is what a table holds.
+type bucket interface {
+	freeAt() int64 // when it says no more than a new one
+	pinned() bool  // whether somebody holds a slot of it
+}
+
+// table is a bounded map of buckets in shards, each with its own lock.
+type table[T any, B interface {
+	*T
+	bucket
+}] struct {
+	shards [shardCount]shard[T, B]
+}
+
+// shard is one part of a table. Everything in it needs mu, the buckets too.
+type shard[T any, B interface {
+	*T
+	bucket
+}] struct {
+	mu      sync.Mutex
+	buckets map[key]B
+	sweepAt int
+	max     int
+}
+
+// newTable makes a table of at most about size buckets.
+func newTable[T any, B interface {
+	*T
+	bucket
+}](size int) *table[T, B] {
+	t := new(table[T, B])
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.buckets = make(map[key]B)
+		s.max = max(1, size/shardCount)
+		s.sweepAt = min(sweepFrom, s.max)
+	}
+	return t
+}
+
+// open locks the shard of k, which the caller must unlock, and gives the bucket
+// of k. With take a missing one is made, and ok is false if there is no room for
+// it; without, a missing one is nil.
+func open[T any, B interface {
+	*T
+	bucket
+}](t *table[T, B], k key, take bool, now int64) (s *shard[T, B], b B, ok bool) {
+	s = t.lock(k)
+	if !take {
+		return s, s.buckets[k], true
+	}
+	b = s.make(k, now)
+	return s, b, b != nil
+}
+
+// lock locks and returns the shard of k.
+func (t *table[T, B]) lock(k key) *shard[T, B] {
+	s := &t.shards[k.a%shardCount]
+	s.mu.Lock()
+	return s
+}
+
+// size counts the buckets.
+func (t *table[T, B]) size() int {
+	n := 0
+	for i := range t.shards {
+		t.shards[i].mu.Lock()
+		n += len(t.shards[i].buckets)
+		t.shards[i].mu.Unlock()
+	}
+	return n
+}
+
+// make gives the bucket of k, a new one if there is none; nil if the shard is
+// full of buckets in use.
+func (s *shard[T, B]) make(k key, now int64) B {
+	if b, ok := s.buckets[k]; ok {
+		return b
+	}
+	if len(s.buckets) >= s.sweepAt {
+		s.sweep(now)
+	}
+	if len(s.buckets) >= s.max && !s.dropOne() {
+		return nil
+	}
+	b := B(new(T))
+	s.buckets[k] = b
+	return b
+}
+
+// sweep drops buckets that carry no information. The next sweep comes when the
+// shard has doubled, so its cost is constant per new bucket.
+func (s *shard[T, B]) sweep(now int64) {
+	for k, b := range s.buckets {
+		if !b.pinned() && b.freeAt() <= now {
+			delete(s.buckets, k)
+		}
+	}
+	s.sweepAt = min(max(sweepFrom, 2*len(s.buckets)), s.max)
+}
+
+// dropOne drops, of a few looked at, the bucket that will be full soonest: its
+// owner gains least by it. A bucket with a slot in use stays.
+func (s *shard[T, B]) dropOne() bool {
+	var victim key
+	var soonest B
+	looked := 0
+	for k, b := range s.buckets { // the map's order is random
+		if !b.pinned() && (soonest == nil || b.freeAt() < soonest.freeAt()) {
+			victim, soonest = k, b
+		}
+		if looked++; looked >= sample && soonest != nil {
+			break
+		}
+	}
+	if soonest == nil {
+		return false
+	}
+	delete(s.buckets, victim)
+	return true
+}

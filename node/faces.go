@@ -1,0 +1,142 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/face/rest"
+)
+
+// faces are the listeners and what answers on them.
+type faces struct {
+	api     *rest.API
+	servers []*http.Server
+	url     string // where the HTTP face is reached
+	serving chan error
+}
+
+func (n *Node) buildFaces(context.Context) error {
+	c := n.config
+	host, _, err := net.SplitHostPort(c.HTTP.Addr)
+	if err != nil {
+		return err
+	}
+	n.faces.api = rest.New(rest.Config{
+		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
+		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
+		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
+		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: allowedHosts(host), Log: n.logger("rest"),
+		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
+	})
+	return nil
+}
+
+// allowedHosts are the names, beside loopback, under which the face is reached. A
+// server that listens on every address cannot know its names; TLS and
+// authentication, which it must have, do what the Host rule does on loopback.
+func allowedHosts(host string) []string {
+	ip := net.ParseIP(host)
+	switch {
+	case host == "" || ip != nil && ip.IsUnspecified():
+		return []string{"*"}
+	case host == "localhost" || ip != nil && ip.IsLoopback():
+		return nil
+	}
+	return []string{host}
+}
+
+// startFaces listens and serves.
+func (n *Node) startFaces() error {
+	c := n.config
+	var cert *tls.Config
+	if c.TLS.Enabled() {
+		pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("the TLS certificate cannot be loaded: %w", err)
+		}
+		cert = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	}
+	metrics := http.NewServeMux()
+	metrics.Handle("GET /metrics", n.metrics.Handler())
+	n.faces.serving = make(chan error, 2)
+	addr, err := n.serve(n.faces.api.Server(), c.HTTP.Addr, cert)
+	if err != nil {
+		return err
+	}
+	scheme := "http://"
+	if cert != nil {
+		scheme = "https://"
+	}
+	n.faces.url = scheme + reachable(addr)
+	_, err = n.serve(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, cert)
+	return err
+}
+
+func (n *Node) serve(s *http.Server, addr string, cert *tls.Config) (net.Addr, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
+	}
+	at := l.Addr()
+	if cert != nil {
+		l = tls.NewListener(l, cert)
+		s.TLSConfig = cert
+	}
+	n.faces.servers = append(n.faces.servers, s)
+	n.done.Add(1)
+	go func() {
+		defer n.done.Done()
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			n.faces.serving <- err
+		}
+	}()
+	return at, nil
+}
+
+// reachable turns an unspecified address into one that a client can dial.
+func reachable(addr net.Addr) string {
+	host, port, _ := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Failed is sent what ended a listener that should still listen.
+func (n *Node) Failed() <-chan error { return n.faces.serving }
+
+// URL is the address of the HTTP face, after Start.
+func (n *Node) URL() string { return n.faces.url }
+
+// stopFaces closes the listeners and waits for what is under way.
+func (n *Node) stopFaces(ctx context.Context) error {
+	_ = os.Remove(filepath.Join(n.config.Data, "server.json"))
+	var all error
+	for _, s := range n.faces.servers {
+		if err := s.Shutdown(ctx); err != nil {
+			all = errors.Join(all, s.Close())
+		}
+	}
+	return all
+}
+
+// announce tells clients on this machine where the server is.
+func (n *Node) announce() error {
+	raw, err := json.Marshal(map[string]any{"url": n.faces.url, "pid": os.Getpid(), "version": n.options.Version})
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(n.config.Data, "server.json"), string(raw)+"\n")
+}
+
+var _ rest.Catalog = (*catalog.Catalog)(nil)

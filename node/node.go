@@ -1,0 +1,448 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/executor/builtin"
+	"github.com/toolkeep/toolkeep/executor/httptool"
+	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/inspect"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/job"
+	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/schema"
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/store/blob"
+	"github.com/toolkeep/toolkeep/store/sqlite"
+	"github.com/toolkeep/toolkeep/telemetry"
+)
+
+// Options are what a node needs beside its configuration.
+type Options struct {
+	Version string
+	LogTo   io.Writer // default os.Stderr
+	// Executors are added to the built-in ones, or replace the one of their kind.
+	Executors []toolkeep.Executor
+	// Hook is called at every step of every call; crash tests use it.
+	Hook  func(step, id string)
+	Clock func() time.Time
+}
+
+// Node is a running Toolkeep.
+type Node struct {
+	config  *config.Config
+	options Options
+
+	lock     *dirLock
+	redact   *redact.Secrets
+	log      *telemetry.Log
+	health   *telemetry.Health
+	metrics  *telemetry.Metrics
+	queue    *job.Queue
+	store    *sqlite.Store
+	access   *access.Access
+	catalog  *catalog.Catalog
+	index    *discover.Index
+	limits   *limit.Limits
+	recall   *recall.Cache
+	http     *httptool.Executor
+	kinds    map[string]toolkeep.Executor
+	blobs    *blob.Dir
+	pipeline *invoke.Pipeline
+	faces    faces
+
+	follow   context.CancelFunc
+	done     sync.WaitGroup
+	stopOnce sync.Once
+	stopErr  error
+	// AdminKey is the text of the admin key if this start made it.
+	AdminKey string
+}
+
+// New makes a node and everything in it. Nothing listens before Start. What New
+// opened is closed again if it fails.
+func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) {
+	n = &Node{config: c, options: o}
+	defer func() {
+		if err != nil {
+			n.release()
+		}
+	}()
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		return n, fmt.Errorf("the data directory cannot be made: %w", err)
+	}
+	if n.lock, err = lockDir(c.Data); err != nil {
+		return n, err
+	}
+	n.redact = redact.NewSecrets(o.Clock)
+	n.log = telemetry.NewLog(telemetry.LogConfig{Out: o.LogTo, Text: c.Log.Format == "text", Level: c.Log.Level,
+		Components: c.Log.Components, Clean: n.redact, BufferBytes: c.Log.Buffer, Clock: o.Clock})
+	n.log.Start()
+	for _, build := range []func(context.Context) error{n.buildStore, n.buildAccess, n.buildCatalog, n.buildPipeline, n.buildFaces} {
+		if err := build(ctx); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) logger(component string) *slog.Logger { return n.log.Logger(component) }
+
+func (n *Node) buildStore(ctx context.Context) (err error) {
+	s := n.config.Store
+	n.store, err = sqlite.Open(ctx, sqlite.Config{
+		Path: filepath.Join(n.config.Data, "toolkeep.db"), Synchronous: s.Synchronous, GroupDelay: s.GroupDelay, WALBytes: s.WALBytes,
+		FeedKeep: s.KeepFeed, EventKeep: s.KeepEvents, InvocationKeep: s.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
+		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return n.queue.Enqueue(ctx, tx, e) },
+	})
+	if err != nil {
+		return err
+	}
+	if n.blobs, err = blob.Open(filepath.Join(n.config.Data, "blobs")); err != nil {
+		return err
+	}
+	n.queue, err = job.New(job.Config{DB: n.store.WriteDB(), Runner: runner{n}, Workers: n.config.Calls.Workers,
+		PollInterval: n.config.Calls.Poll, Log: n.logger("queue"),
+		Periodic: []job.Periodic{
+			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
+			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
+		}})
+	if err != nil {
+		return err
+	}
+	return n.queue.Migrate(ctx)
+}
+
+// runner hands the queue's ids to the pipeline, which is made after the queue.
+type runner struct{ n *Node }
+
+func (r runner) Run(ctx context.Context, ref toolkeep.CallRef) error {
+	return r.n.pipeline.Run(ctx, ref)
+}
+
+func (n *Node) sweepBlobs(ctx context.Context) error {
+	_, err := n.blobs.Sweep(ctx, n.now().Add(-n.config.Store.KeepCalls))
+	return err
+}
+
+func (n *Node) now() time.Time {
+	if n.options.Clock != nil {
+		return n.options.Clock()
+	}
+	return time.Now()
+}
+
+func (n *Node) buildAccess(ctx context.Context) error {
+	roles, err := n.ownRoles()
+	if err != nil {
+		return err
+	}
+	n.access, err = access.New(access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Clock: n.options.Clock,
+		Log: n.logger("permission_manager"), OnFailure: n.authFailed})
+	if err != nil {
+		return err
+	}
+	if err := n.access.Start(ctx); err != nil {
+		return err
+	}
+	n.AdminKey, err = n.access.Bootstrap(ctx)
+	if err != nil || n.AdminKey == "" {
+		return err
+	}
+	return writeFile(filepath.Join(n.config.Data, "admin.key"), n.AdminKey+"\n")
+}
+
+// authFailed counts who could not authenticate; refused calls are counted by
+// their record.
+func (n *Node) authFailed(f access.Failure) {
+	if n.metrics == nil || f.Reason == "denied" {
+		return
+	}
+	code := toolkeep.Unauthenticated
+	if f.Reason == "blocked" {
+		code = toolkeep.AuthFailuresLimited
+	}
+	n.metrics.AuthFailed(code)
+}
+
+// ownRoles reads the roles of the configuration and of the roles file.
+func (n *Node) ownRoles() ([]access.Role, error) {
+	a := n.config.Access
+	var all []access.Role
+	if len(a.Roles) > 0 {
+		roles, err := access.ParseRoles(a.Roles)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, roles...)
+	}
+	if a.RolesFile == "" {
+		return all, nil
+	}
+	raw, err := os.ReadFile(a.RolesFile)
+	if err != nil {
+		return nil, fmt.Errorf("the roles file cannot be read: %w", err)
+	}
+	roles, err := access.ParseRoles(raw)
+	if err != nil {
+		return nil, err
+	}
+	return append(all, roles...), nil
+}
+
+func (n *Node) buildCatalog(ctx context.Context) error {
+	n.http = httptool.New(httptool.Config{Clock: n.options.Clock})
+	checkers := make(map[string]catalog.Checker)
+	n.kinds = n.executors()
+	for kind, ex := range n.kinds {
+		checkers[kind] = func(m *toolkeep.Manifest) []toolkeep.Fault {
+			return append(append(ex.Check(m), limit.Check(m)...), recall.Check(m)...)
+		}
+	}
+	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
+		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter})
+	n.index = discover.New(discover.Config{})
+	n.catalog.OnChange(func(s *catalog.Snapshot) { n.index.Update(s.All()) })
+	return n.catalog.Start(ctx)
+}
+
+// executors are all that carry out tools, by kind.
+func (n *Node) executors() map[string]toolkeep.Executor {
+	all := map[string]toolkeep.Executor{
+		"http":    n.http,
+		"builtin": builtin.New(builtin.Config{Clock: n.options.Clock, Dir: filepath.Join(n.config.Data, "notes")}),
+	}
+	for _, ex := range n.options.Executors {
+		all[ex.Kind()] = ex
+	}
+	return all
+}
+
+func (n *Node) buildPipeline(context.Context) error {
+	c := n.config
+	secrets, err := secret.New(secret.Config{EnvPrefix: c.Secrets.Env, Dirs: n.secretDirs()})
+	if err != nil {
+		return err
+	}
+	sealer, err := secret.OpenSealer(filepath.Join(c.Data, "seal.key"))
+	if err != nil {
+		return err
+	}
+	n.limits = limit.New(limit.Config{PerAgentRPM: c.Limits.AgentPerMinute, PerToolRPM: c.Limits.AgentToolPerMinute,
+		GlobalRPM: c.Limits.GlobalPerMinute, Concurrent: c.Limits.AgentConcurrent, Clock: n.options.Clock})
+	n.recall = recall.New(recall.Config{Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
+	if err := n.buildTelemetry(); err != nil {
+		return err
+	}
+	schemas := schema.NewCache(0)
+	n.pipeline, err = invoke.New(invoke.Config{
+		Catalog: n.catalog, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: secrets, Sealer: sealer, Blobs: n.blobs,
+		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas,
+		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
+		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
+		Node:     "node-" + uuid.NewString(), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
+		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey,
+		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
+		SpoolPath: filepath.Join(c.Data, "spool.jsonl"), Alone: true, Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
+	})
+	return err
+}
+
+// results is the result cache, or one that keeps nothing where it is switched
+// off; single flight stays.
+func (n *Node) results() invoke.Recall {
+	if n.config.Cache.Enabled {
+		return cacheDefaults{n.recall, n.config.Cache.TTL}
+	}
+	return noCache{n.recall}
+}
+
+func (n *Node) secretDirs() []string {
+	if len(n.config.Secrets.Dirs) > 0 {
+		return n.config.Secrets.Dirs
+	}
+	dir, err := filepath.Abs(filepath.Join(n.config.Data, "secrets"))
+	if err != nil {
+		return nil
+	}
+	return []string{dir}
+}
+
+func (n *Node) buildTelemetry() (err error) {
+	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: n.options.Version, Log: n.logger("health"), Clock: n.options.Clock})
+	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.store.Health})
+	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error {
+		if waiting, lost := n.pipeline.Spooled(); waiting > 0 || lost > 0 {
+			return fmt.Errorf("%d records wait for the store, %d are lost", waiting, lost)
+		}
+		return nil
+	}})
+	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{MaxTools: n.config.Metrics.MaxTools,
+		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
+			return n.store.Invocations().QueueDepth(ctx)
+		},
+		Cache: func() telemetry.CacheStats {
+			s := n.recall.Stats()
+			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions}
+		},
+		Samples: []func() []telemetry.Sample{n.log.Samples, n.storeSamples}})
+	return err
+}
+
+func (n *Node) storeSamples() []telemetry.Sample {
+	s := n.store.Stats()
+	waiting, lost := n.pipeline.Spooled()
+	return []telemetry.Sample{
+		{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(s.WALBytes)},
+		{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(s.IndexLag)},
+		{Name: "toolkeep_store_commits_total", Help: "Transactions committed.", Counter: true, Value: float64(s.Groups)},
+		{Name: "toolkeep_store_changes_total", Help: "Changes committed.", Counter: true, Value: float64(s.Rows)},
+		{Name: "toolkeep_spool_records", Help: "Records that wait for the store.", Value: float64(waiting)},
+		{Name: "toolkeep_spool_lost_total", Help: "Records that could not be kept.", Counter: true, Value: float64(lost)},
+	}
+}
+
+// observer fits telemetry's Observer to the pipeline's.
+type observer struct{ *telemetry.Observer }
+
+func (o observer) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *invoke.Steps) {
+	o.Observer.Called(v, t, e, steps.Durations[:])
+}
+
+// Start opens the listeners and lets the queue work. ctx bounds the start alone.
+func (n *Node) Start(ctx context.Context) error {
+	if err := n.publishBuiltins(ctx); err != nil {
+		return err
+	}
+	if err := n.pipeline.Start(ctx); err != nil {
+		return err
+	}
+	n.recall.Start()
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.follow = stop
+	n.done.Add(1)
+	go n.followFeed(run)
+	if err := n.queue.Start(run); err != nil {
+		return err
+	}
+	if err := n.startFaces(); err != nil {
+		return err
+	}
+	if n.config.Examples.Enabled {
+		if err := n.startExamples(ctx); err != nil {
+			return err
+		}
+	}
+	n.health.SetStarted()
+	return n.announce()
+}
+
+// followFeed drops cached results of tools that change.
+func (n *Node) followFeed(ctx context.Context) {
+	defer n.done.Done()
+	after, err := n.store.Head(ctx)
+	for ctx.Err() == nil {
+		if err != nil {
+			n.logger("tool_cache").Warn("the feed broke; cached results are dropped and it is taken up again", "error", err)
+			n.recall.Invalidate("")
+		}
+		for c, e := range n.store.Watch(ctx, after) {
+			if err = e; e != nil {
+				break
+			}
+			after = c.Seq
+			n.recall.Follow(c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Stop drains and ends everything. New calls get E3912 at once; those under way
+// have until ctx ends, then they are cancelled. It may be called twice.
+func (n *Node) Stop(ctx context.Context) error {
+	n.stopOnce.Do(func() { n.stopErr = n.stop(ctx) })
+	return n.stopErr
+}
+
+func (n *Node) stop(ctx context.Context) error {
+	n.health.SetDraining()
+	n.pipeline.Drain()
+	interrupt := context.AfterFunc(ctx, n.pipeline.Interrupt)
+	defer interrupt()
+	err := errors.Join(n.stopFaces(ctx), n.queue.Stop(ctx))
+	n.release()
+	return err
+}
+
+// release ends what New made, as far as it came.
+func (n *Node) release() {
+	if n.follow != nil {
+		n.follow()
+	}
+	n.done.Wait()
+	if n.pipeline != nil {
+		n.pipeline.Stop()
+	}
+	if n.recall != nil {
+		n.recall.Stop()
+	}
+	if n.http != nil {
+		n.http.Close()
+	}
+	if n.catalog != nil {
+		n.catalog.Stop()
+	}
+	if n.access != nil {
+		n.access.Stop()
+	}
+	if n.store != nil {
+		if err := n.store.Close(); err != nil {
+			n.logger("store").Error("the store did not close cleanly", "error", err)
+		}
+	}
+	if n.log != nil {
+		n.log.Stop()
+	}
+	if n.lock != nil {
+		n.lock.release()
+	}
+}
+
+// Pipeline is the node's Invoker, with what can be asked of calls.
+func (n *Node) Pipeline() *invoke.Pipeline { return n.pipeline }
+
+// Catalog is the node's catalogue.
+func (n *Node) Catalog() *catalog.Catalog { return n.catalog }
+
+// Handler is the HTTP face.
+func (n *Node) Handler() http.Handler { return n.faces.api }
+
+// System is the principal of what the node does by itself.
+func System() *toolkeep.Principal {
+	return &toolkeep.Principal{Subject: "toolkeep", Tenant: "default", Roles: []string{"admin"}, Permissions: []string{"*"}, Method: "system"}
+}
+
+var _ rest.Calls = (*invoke.Pipeline)(nil)

@@ -1,0 +1,23 @@
+// Package redact takes secrets out of text where the text is made: errors, log
+// attributes, events and results.
+//
+// It knows two kinds of secrets. Held values are the credentials of the calls in
+// flight; they are found wherever they stand, also in disguise. Tokens are found
+// by their form alone: bearer and basic credentials, JSON Web Tokens, sk-… and
+// tk_… keys, GitHub and AWS keys, PEM private keys, passwords in URLs.
+//
+// # Disguises of held values
+//
+// As they are; as base64 (both alphabets, padded or not, at any of the three
+// alignments, so that user:secret is found as well); as hex; within JSON strings
+// however escaped; within URLs however escaped; and up to three of the last two
+// on top of each other. Base64 broken into lines and any other code are not found.
+//
+// # Cost
+//
+// Text is read once to look for the first bytes of tokens and, where something
+// is held, once to look up the first four bytes at each position in a bitmap.
+// Only text with backslashes or percent signs is decoded as well. Readers take no
+// lock: they work on an immutable snapshot, which Hold replaces when a value is
+// new.
+package redact

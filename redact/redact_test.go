@@ -1,0 +1,376 @@
+package redact_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/toolkeep/toolkeep/redact"
+)
+
+func TestCleanFindsEveryDisguise(t *testing.T) {
+	const secret = `p@ss/w0rd +"é\&`
+	s := redact.NewSecrets(nil)
+	defer s.Hold(secret)()
+	quoted, _ := json.Marshal(secret)
+	twice, _ := json.Marshal(string(quoted))
+	ascii := `p@ss\/w0rd +\"\u00E9\\\u0026`
+	every := ""
+	for _, c := range []byte("p@ss/w0rd +\"") {
+		every += fmt.Sprintf(`\u%04x`, c)
+	}
+	every += `\u00e9\\&`
+	std, web := base64.StdEncoding, base64.URLEncoding
+	for name, text := range map[string]string{
+		"raw":                 secret,
+		"JSON":                string(quoted),
+		"JSON in JSON":        string(twice),
+		"JSON ASCII":          ascii,
+		"JSON all escaped":    every,
+		"query":               url.QueryEscape(secret),
+		"path":                url.PathEscape(secret),
+		"query twice":         url.QueryEscape(url.QueryEscape(secret)),
+		"query, lower":        strings.ToLower(url.QueryEscape(secret)),
+		"query in JSON":       `"` + strings.ReplaceAll(url.QueryEscape(secret), "%", `\u0025`) + `"`,
+		"base64":              std.EncodeToString([]byte(secret)),
+		"base64 raw":          base64.RawStdEncoding.EncodeToString([]byte(secret)),
+		"base64 URL":          web.EncodeToString([]byte(secret)),
+		"base64 user:":        std.EncodeToString([]byte("user:" + secret)),
+		"base64 u:":           std.EncodeToString([]byte("u:" + secret)),
+		"base64 between":      std.EncodeToString([]byte("a" + secret + "b")),
+		"base64 PHP":          strings.ReplaceAll(std.EncodeToString([]byte("u:"+secret)), "/", `\/`),
+		"base64 in a query":   url.QueryEscape(std.EncodeToString([]byte("user:" + secret))),
+		"base64 in a path":    url.PathEscape(std.EncodeToString([]byte("user:" + secret))),
+		"hex":                 hex.EncodeToString([]byte(secret)),
+		"HEX":                 strings.ToUpper(hex.EncodeToString([]byte(secret))),
+		"at the end of a key": "key=" + secret,
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := s.Clean("before " + text + " after")
+			if !strings.Contains(got, redact.Marker) {
+				t.Fatalf("not found in %s", text)
+			}
+			if !strings.HasPrefix(got, "before ") || !strings.HasSuffix(got, " after") {
+				t.Errorf("too much was taken: %s", got)
+			}
+			if strings.Contains(strings.ToLower(got), "w0rd") {
+				t.Errorf("part of it is left: %s", got)
+			}
+		})
+	}
+}
+
+func TestCleanKeepsJSONWhole(t *testing.T) {
+	for _, c := range []struct{ secret, text, want string }{
+		{"nabcd", `{"a":"x\nabcd"}`, `{"a":"x[REDACTED]"}`},
+		{"00e9secret", `{"a":"\u00e9secret"}`, `{"a":"[REDACTED]"}`},
+		{`abcd\`, `{"a":"abcd\\"}`, `{"a":"[REDACTED]"}`},
+		{`abcd\`, `{"a":"abcd\n"}`, `{"a":"[REDACTED]"}`},
+		{"secret", `{"a":"\\secret"}`, `{"a":"\\[REDACTED]"}`},
+		{`quo"te`, `{"a":"quo\"te","b":1}`, `{"a":"[REDACTED]","b":1}`},
+		{"line\nbreak", `{"a":"line\nbreak"}`, `{"a":"[REDACTED]"}`},
+	} {
+		s := redact.NewSecrets(nil)
+		s.Hold(c.secret)
+		if got := s.Clean(c.text); got != c.want || !json.Valid([]byte(got)) {
+			t.Errorf("%q in %s gives %s, want %s", c.secret, c.text, got, c.want)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	jwt := "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+	pem := "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\nIBAAKC\n-----END RSA PRIVATE KEY-----"
+	s := redact.NewSecrets(nil)
+	for _, c := range []struct{ in, want string }{
+		{"Authorization: Bearer abc123def456", "Authorization: Bearer [REDACTED]"},
+		{"bearer  mF_9.B5f-4.1JqM==", "bearer  [REDACTED]"},
+		{`{"authorization":"BEARER aaaabbbbccccddddeeee"}`, `{"authorization":"BEARER [REDACTED]"}`},
+		{"the bearer of good news, bearer authentication", "the bearer of good news, bearer authentication"},
+		{"Basic dXNlcjpwYXNzd29yZA==", "Basic [REDACTED]"},
+		{"Basic authentication is simple", "Basic authentication is simple"},
+		{"key sk-proj-abcDEF1234567890xyz.", "key [REDACTED]."},
+		{"task-force-1234567890123456", "task-force-1234567890123456"},
+		{"sk-learn-compatible-estimator", "sk-learn-compatible-estimator"},
+		{"ghp_" + strings.Repeat("a1", 18), "[REDACTED]"},
+		{"x=github_pat_11ABCDEFG0abcdefghijkl_mnop&", "x=[REDACTED]&"},
+		{"tk_live_0123456789abcdef", "[REDACTED]"},
+		{`"\ntk_0123456789abcdefXYZ"`, `"\n[REDACTED]"`},
+		{"q=%3Dtk_0123456789abcdefXYZ", "q=%3D[REDACTED]"},
+		{"my_tk_0123456789abcdefXYZ and tk_short", "my_tk_0123456789abcdefXYZ and tk_short"},
+		{"id AKIAIOSFODNN7EXAMPLE, ASIAIOSFODNN7EXAMPLE", "id [REDACTED], [REDACTED]"},
+		{"XAKIAIOSFODNN7EXAMPLE AKIAIOSFODNN7EXAMPLES", "XAKIAIOSFODNN7EXAMPLE AKIAIOSFODNN7EXAMPLES"},
+		{"aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = [REDACTED]"},
+		{`"SecretAccessKey":"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"`, `"SecretAccessKey":"[REDACTED]"`},
+		{"token=" + jwt + ";", "token=[REDACTED];"},
+		{"eyJust a word. And eyJanother.one", "eyJust a word. And eyJanother.one"},
+		{"a " + pem + " b", "a [REDACTED] b"},
+		{`"` + strings.ReplaceAll(pem, "\n", `\n`) + `"`, `"[REDACTED]"`},
+		{`"-----BEGIN PRIVATE KEY-----\nMIIEow`, `"[REDACTED]`},
+		{"-----BEGIN PUBLIC KEY-----\nMIIBIj\n-----END PUBLIC KEY-----", "-----BEGIN PUBLIC KEY-----\nMIIBIj\n-----END PUBLIC KEY-----"},
+		{"postgres://app:hunter2@db.example.com:5432/x", "postgres://app:[REDACTED]@db.example.com:5432/x"},
+		{`"https:\/\/u:p%40ss@example.com\/"`, `"https:\/\/u:[REDACTED]@example.com\/"`},
+		{"https://example.com:8080/a@b http://user@example.com", "https://example.com:8080/a@b http://user@example.com"},
+		{"https://u:[REDACTED]@example.com", "https://u:[REDACTED]@example.com"},
+	} {
+		got := s.Clean(c.in)
+		if got != c.want {
+			t.Errorf("%s\n gives %s\n want  %s", c.in, got, c.want)
+		}
+		if again := s.Clean(got); again != got {
+			t.Errorf("cleaning twice: %s became %s", got, again)
+		}
+	}
+}
+
+func TestTextOfBeginningsTakesLinearTime(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	s.Hold("aaaaaaaa")
+	for _, unit := range []string{
+		"sk-", "eyJ-", "-eyJ", "basic+", "bearer ", "-----BEGIN PRIVATE KEY-----", "://a:", "a://", "tk_", "-tk_", "ghp_", "AKIA", "a", `\`, `\u0061`, "%61", "%", "+",
+		"secret_access_key", "Bearer", "SecretAccessKey ",
+	} {
+		s.Clean(strings.Repeat(unit, (1<<20)/len(unit))) // seconds, not minutes, or the test's limit ends it
+	}
+}
+
+func TestCleanGivesItsInputWhereNothingIsFound(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	s.Hold("hunter22")
+	text := strings.Repeat(`plain text\n with_escapes 100% `, 20)
+	if got := s.Clean(text); unsafe.StringData(got) != unsafe.StringData(text) {
+		t.Error("the text was copied")
+	}
+	b := []byte(text)
+	if got := s.CleanBytes(b); &got[0] != &b[0] {
+		t.Error("the bytes were copied")
+	}
+	if got := s.CleanBytes(nil); got != nil {
+		t.Error("nil became something")
+	}
+	v := map[string]any{"a": []any{"x", json.Number("1")}}
+	if got := s.CleanValue(v); reflect.ValueOf(got).Pointer() != reflect.ValueOf(v).Pointer() {
+		t.Error("the tree was copied")
+	}
+}
+
+func TestCleanBytes(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	s.Hold("hunter22")
+	b := []byte("a hunter22 b")
+	if got := string(s.CleanBytes(b)); got != "a [REDACTED] b" {
+		t.Errorf("got %s", got)
+	}
+	if string(b) != "a hunter22 b" {
+		t.Error("the input was modified")
+	}
+}
+
+func TestCleanValue(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	s.Hold("hunter22", "12345678")
+	v := map[string]any{
+		"plain": "x", "list": []any{"a hunter22", json.Number("12345678"), json.Number("5"), nil, true},
+		"hunter22": map[string]any{"deep": `{"p":"hunter\u00322"}`}, "[REDACTED]": "kept",
+	}
+	want := map[string]any{
+		"plain": "x", "list": []any{"a [REDACTED]", "[REDACTED]", json.Number("5"), nil, true},
+		"[REDACTED]'": map[string]any{"deep": `{"p":"[REDACTED]"}`}, "[REDACTED]": "kept",
+	}
+	before := fmt.Sprint(v)
+	if got := s.CleanValue(v); !reflect.DeepEqual(got, any(want)) {
+		t.Errorf("got %v", got)
+	}
+	if fmt.Sprint(v) != before {
+		t.Error("the tree was modified")
+	}
+}
+
+func TestHoldLastsAMinutePastItsLastRelease(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	s := redact.NewSecrets(func() time.Time { return now })
+	knows := func(v string) bool { return s.Clean(v) == redact.Marker }
+	first := s.Hold("hunter22", "other-secret")
+	second := s.Hold("hunter22")
+	first()
+	first() // a second time counts for nothing
+	now = now.Add(59 * time.Second)
+	if !knows("hunter22") || !knows("other-secret") {
+		t.Fatal("forgotten too early")
+	}
+	now = now.Add(time.Second)
+	if knows("other-secret") {
+		t.Error("not forgotten after 60 s")
+	}
+	if !knows("hunter22") {
+		t.Error("forgotten while it is held")
+	}
+	second()
+	now = now.Add(30 * time.Second)
+	third := s.Hold("hunter22")
+	now = now.Add(time.Hour)
+	if !knows("hunter22") {
+		t.Error("holding it again did not count")
+	}
+	third()
+	now = now.Add(61 * time.Second)
+	if knows("hunter22") {
+		t.Error("not forgotten in the end")
+	}
+	if n := s.Held(); n != 0 {
+		t.Errorf("%d values are still in memory", n)
+	}
+}
+
+func TestHoldIgnoresWhatTextIsFullOf(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	s.Hold("", "abc", "  a \n", "REDACTED", "é€")
+	const text = "abc REDACTED a é€"
+	if got := s.Clean(text); got != text {
+		t.Errorf("got %s", got)
+	}
+	s.Hold("line-end\n")
+	if got := s.Clean("a line-end b"); got != "a [REDACTED] b" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for j := range 200 {
+				secret := fmt.Sprintf("secret-%d-%d", i, j%17)
+				release := s.Hold(secret, "shared-secret")
+				text := "x " + secret + " y shared-secret z"
+				if got := s.Clean(text); got != "x [REDACTED] y [REDACTED] z" {
+					t.Errorf("got %s", got)
+				}
+				release()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// FuzzClean puts a secret into text in every form and looks whether any form of
+// it is left. What the marker itself brings in is cut out before looking.
+func FuzzClean(f *testing.F) {
+	f.Add("hunter2!", "user:", ",")
+	f.Add("a+b/c d=e", "x", "")
+	f.Add(`q"\uo<te>`, "", "~~~")
+	f.Add("päßwörd😀", "ab", "c")
+	f.Add("\x00\xff\xfe\x01", "é", "é")
+	f.Add("%41%42+%", "%", "+")
+	f.Fuzz(func(t *testing.T, secret, before, after string) {
+		secret = strings.TrimSpace(secret)
+		if len([]rune(secret)) < 4 || strings.Contains(redact.Marker, secret) {
+			return
+		}
+		s := redact.NewSecrets(nil)
+		defer s.Hold(secret)()
+		quoted, err := json.Marshal(secret)
+		if err != nil {
+			return
+		}
+		valid := strings.ToValidUTF8(secret, "") == secret
+		joined := []byte(before + secret + after)
+		forms := map[string]string{
+			"raw":        secret,
+			"query":      url.QueryEscape(secret),
+			"path":       url.PathEscape(secret),
+			"base64 std": base64.StdEncoding.EncodeToString(joined),
+			"base64 url": base64.RawURLEncoding.EncodeToString(joined),
+			"hex":        hex.EncodeToString([]byte(secret)),
+			"HEX":        strings.ToUpper(hex.EncodeToString([]byte(secret))),
+		}
+		if valid {
+			forms["JSON"] = string(quoted[1 : len(quoted)-1])
+			forms["JSON slashes"] = strings.ReplaceAll(forms["JSON"], "/", `\/`)
+		}
+		for name, text := range forms {
+			got := s.Clean("<" + text + ">")
+			if !strings.Contains(got, redact.Marker) {
+				t.Fatalf("%s: %q was not found in %q", name, secret, text)
+			}
+			for _, part := range strings.Split(got, redact.Marker) {
+				if strings.Contains(part, text) || strings.Contains(part, secret) {
+					t.Fatalf("%s: %q is left in %q", name, secret, got)
+				}
+			}
+		}
+		doc, err := json.Marshal(map[string]any{"a": before + secret, "b": []string{secret + after}})
+		if err == nil && valid {
+			if got := s.CleanBytes(doc); !json.Valid(got) && !digits(secret) {
+				t.Fatalf("%q in %s leaves %s, which is no JSON", secret, doc, got)
+			}
+		}
+	})
+}
+
+// digits says whether the secret may be found in the document's own syntax.
+func digits(s string) bool { return strings.ContainsAny(s, `"{}[]:,`) }
+
+const sample = `{"id":"ord_10293","status":"shipped","customer":{"name":"Ada Lovelace","email":"ada@example.com","since":"2021-03-04T05:06:07Z"},` +
+	`"note":"Leave it with the neighbour, please - nobody is at home before six","url":"https://example.com/orders/10293?view=full","total":294.98}` + "\n"
+
+func BenchmarkCleanNothingHeld(b *testing.B) {
+	s := redact.NewSecrets(nil)
+	text := strings.Repeat(sample, 10)[:2048]
+	b.SetBytes(2048)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Clean(text)
+	}
+}
+
+func BenchmarkCleanTwentyHeld(b *testing.B) {
+	s := redact.NewSecrets(nil)
+	for i := range 20 {
+		s.Hold(fmt.Sprintf("secret-number-%d", i))
+	}
+	text := strings.Repeat(sample, 10)[:2048]
+	b.SetBytes(2048)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Clean(text)
+	}
+}
+
+func BenchmarkCleanFound(b *testing.B) {
+	s := redact.NewSecrets(nil)
+	s.Hold("neighbour")
+	text := strings.Repeat(sample, 10)[:2048]
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Clean(text)
+	}
+}
+
+func BenchmarkCleanValue(b *testing.B) {
+	s := redact.NewSecrets(nil)
+	s.Hold("hunter22")
+	v := map[string]any{"city": "Paris", "days": []any{json.Number("1"), "rain", true, nil}, "detail": map[string]any{"wind": "north-west", "text": "cloudy with sun later"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		s.CleanValue(v)
+	}
+}
+
+func BenchmarkHoldKnown(b *testing.B) {
+	s := redact.NewSecrets(nil)
+	s.Hold("hunter22")
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Hold("hunter22")()
+	}
+}

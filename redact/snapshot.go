@@ -1,0 +1,201 @@
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+)
+
+// snapshot is an immutable set of forms to look for.
+type snapshot struct {
+	index  map[uint32][]form // by the first four bytes
+	bitmap [bitmapBits / 64]uint64
+}
+
+const bitmapBits = 1 << 15
+
+// form is one disguise of a held value.
+type form struct {
+	text string
+	// In base64 the first and the last character may hold bits of the secret's
+	// neighbours besides its own. They are not compared but taken out as well.
+	lead, trail bool
+}
+
+func newSnapshot(values []string) *snapshot {
+	s := &snapshot{index: make(map[uint32][]form, 8*len(values))}
+	for _, v := range values {
+		s.add(form{text: v})
+		h := hex.EncodeToString([]byte(v))
+		s.add(form{text: h})
+		s.add(form{text: strings.ToUpper(h)})
+		for shift := range 3 {
+			s.add(base64Form(base64.RawStdEncoding, v, shift))
+			s.add(base64Form(base64.RawURLEncoding, v, shift))
+		}
+	}
+	return s
+}
+
+// base64Form is what v looks like behind shift other bytes, as far as v alone
+// decides it. For a value of 4 bytes that is 4 characters at least.
+func base64Form(enc *base64.Encoding, v string, shift int) form {
+	text := enc.EncodeToString(append(make([]byte, shift), v...))
+	from := (8*shift + 5) / 6
+	bits := 8 * (shift + len(v))
+	return form{text: text[from : bits/6], lead: shift > 0, trail: bits%6 > 0}
+}
+
+func (s *snapshot) add(f form) {
+	s.insert(f)
+	if strings.IndexByte(f.text, '+') >= 0 {
+		// The decoded view of a URL reads a plus as a space.
+		f.text = strings.ReplaceAll(f.text, "+", " ")
+		s.insert(f)
+	}
+}
+
+func (s *snapshot) insert(f form) {
+	key := firstFour(f.text)
+	for _, other := range s.index[key] {
+		if other == f {
+			return
+		}
+	}
+	s.index[key] = append(s.index[key], f)
+	bit := slot(key)
+	s.bitmap[bit/64] |= 1 << (bit % 64)
+}
+
+func firstFour(s string) uint32 {
+	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
+}
+
+func slot(key uint32) uint32 { return key * 2654435761 >> 17 }
+
+// maxViews is how many layers of escapes are taken off.
+const maxViews = 3
+
+// find adds the places of held values in text to spans.
+func (s *snapshot) find(text string, spans []span) []span {
+	before := len(spans)
+	spans = s.scan(text, nil, spans)
+	if strings.IndexByte(text, '\\') >= 0 {
+		for i := before; i < len(spans); i++ {
+			spans[i] = wholeEscapes(text, spans[i])
+		}
+	}
+	return s.descend(text, nil, maxViews, spans)
+}
+
+// descend looks through the views of text that one layer of escapes less gives.
+func (s *snapshot) descend(text string, parent *view, layers int, spans []span) []span {
+	if layers == 0 {
+		return spans
+	}
+	for _, decode := range []func(string, *view) *view{unescapeJSON, unescapeURL} {
+		v := decode(text, parent)
+		if v == nil {
+			continue
+		}
+		spans = s.scan(v.text, v, spans)
+		spans = s.descend(v.text, v, layers-1, spans)
+	}
+	return spans
+}
+
+// scan compares the forms at every position. v says how positions in text relate
+// to the original; nil is the original itself.
+func (s *snapshot) scan(text string, v *view, spans []span) []span {
+	if len(text) < minLength {
+		return spans
+	}
+	key := firstFour(text) << 8
+	for i := 0; i+3 < len(text); i++ {
+		key = key>>8 | uint32(text[i+3])<<24
+		bit := slot(key)
+		if s.bitmap[bit/64]&(1<<(bit%64)) == 0 {
+			continue
+		}
+		for _, f := range s.index[key] {
+			if strings.HasPrefix(text[i:], f.text) {
+				spans = appendSpan(spans, v.original(f.extent(text, i)))
+			}
+		}
+	}
+	return spans
+}
+
+func (f form) extent(text string, at int) span {
+	m := span{at, at + len(f.text)}
+	if f.lead && m.start > 0 && isBase64(text[m.start-1]) {
+		m.start--
+	}
+	if f.trail && m.end < len(text) && isBase64(text[m.end]) {
+		m.end++
+	}
+	return m
+}
+
+// appendSpan joins m with the last span where they overlap, so that a text full
+// of one character does not give a span for each.
+func appendSpan(spans []span, m span) []span {
+	if n := len(spans); n > 0 && spans[n-1].start <= m.start && m.start <= spans[n-1].end {
+		spans[n-1].end = max(spans[n-1].end, m.end)
+		return spans
+	}
+	return append(spans, m)
+}
+
+func isBase64(c byte) bool {
+	return isAlnum(c) || c == '+' || c == '/' || c == '-' || c == '_'
+}
+
+func isAlnum(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// wholeEscapes widens m so that it cuts no JSON escape in two: taking the n out
+// of \n would make the text no JSON any more.
+func wholeEscapes(text string, m span) span {
+	if start, _, inside := escapeAround(text, m.start); inside {
+		m.start = start
+	}
+	if _, end, inside := escapeAround(text, m.end); inside {
+		m.end = end
+	}
+	return m
+}
+
+// escapeAround finds the escape that begins before i and ends behind it.
+func escapeAround(text string, i int) (start, end int, inside bool) {
+	for start = i - 1; start >= 0 && start >= i-5; start-- {
+		if text[start] != '\\' {
+			continue
+		}
+		run := 0
+		for start-run >= 0 && text[start-run] == '\\' {
+			run++
+		}
+		if run%2 == 0 {
+			continue // it is the second half of an escaped backslash
+		}
+		end = start + 2
+		if start+6 <= len(text) && text[start+1] == 'u' && isHex4(text[start+2:start+6]) {
+			end = start + 6
+		}
+		if end = min(end, len(text)); end > i {
+			return start, end, true
+		}
+	}
+	return 0, 0, false
+}
+
+func isHex4(s string) bool {
+	for i := range 4 {
+		if unhex(s[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}

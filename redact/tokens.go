@@ -1,0 +1,251 @@
+package redact
+
+import (
+	"encoding/base64"
+	"strings"
+)
+
+// anchors marks the bytes at which a matcher looks closer. Each is a byte of the
+// token that ordinary text seldom has.
+var anchors = func() (t [256]bool) {
+	for _, c := range []byte("_-:KSJBb") {
+		t[c] = true
+	}
+	return t
+}()
+
+// findTokens adds the places of what looks like a secret to spans.
+func findTokens(text string, spans []span) []span {
+	t := tokens{text: text}
+	for i := 0; i < len(text); i++ {
+		if !anchors[text[i]] {
+			continue
+		}
+		if m, ok := t.at(i); ok {
+			spans = appendSpan(spans, m)
+			i = max(i, m.end-1)
+		}
+	}
+	return spans
+}
+
+// tokens remembers up to where a run of characters was looked through in vain,
+// so that a text made of beginnings alone takes linear time as well.
+type tokens struct {
+	text                       string
+	deadSK, deadJWT, deadBasic int
+}
+
+func (t *tokens) at(i int) (span, bool) {
+	text := t.text
+	switch text[i] {
+	case '_':
+		return underscoreToken(text, i)
+	case '-':
+		if strings.HasPrefix(text[i:], pemBegin) {
+			return pemKey(text, i)
+		}
+		return t.skKey(i)
+	case ':':
+		return urlPassword(text, i)
+	case 'K':
+		if strings.HasSuffix(text[:i], "SecretAccess") {
+			return awsSecret(text, i+len("Key"))
+		}
+		return awsKeyID(text, i)
+	case 'S':
+		return awsKeyID(text, i)
+	case 'J':
+		return t.jwt(i)
+	}
+	return t.authorization(i)
+}
+
+func underscoreToken(text string, i int) (span, bool) {
+	switch before := text[:i]; {
+	case strings.HasSuffix(before, "tk"):
+		return prefixed(text, i, "tk", isTokenByte, 16)
+	case strings.HasSuffix(before, "github_pat"):
+		return prefixed(text, i, "github_pat", isWordByte, 20)
+	case len(before) >= 3 && before[i-3:i-1] == "gh" && strings.IndexByte("pousr", before[i-1]) >= 0:
+		return prefixed(text, i, before[i-3:], isAlnum, 20)
+	case len(before) >= 13 && strings.EqualFold(before[i-13:], "secret_access") && hasFold(text[i+1:], "key"):
+		return awsSecret(text, i+len("_key"))
+	}
+	return span{}, false
+}
+
+// prefixed finds a token that starts with prefix and the byte at i.
+func prefixed(text string, i int, prefix string, member func(byte) bool, least int) (span, bool) {
+	start := i - len(prefix)
+	if start < 0 || text[start:i] != prefix || !atBoundary(text, start) {
+		return span{}, false
+	}
+	end := run(text, i+1, member)
+	return span{start, end}, end-i-1 >= least
+}
+
+// skKey finds sk-…; a digit tells a key from words such as sk-learn-compatible.
+func (t *tokens) skKey(i int) (span, bool) {
+	if i < t.deadSK {
+		return span{}, false
+	}
+	m, ok := prefixed(t.text, i, "sk", isTokenByte, 16)
+	if ok && !hasDigit(t.text[i:m.end]) {
+		t.deadSK = m.end
+		return span{}, false
+	}
+	return m, ok
+}
+
+// awsKeyID finds AKIA… and ASIA… by their second letter.
+func awsKeyID(text string, i int) (span, bool) {
+	start := i - 1
+	if start < 0 || text[start] != 'A' || !strings.HasPrefix(text[i+1:], "IA") || !atBoundary(text, start) {
+		return span{}, false
+	}
+	end := run(text, i+3, func(c byte) bool { return 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' })
+	return span{start, end}, end-start == 20
+}
+
+// awsSecret finds the 40 characters behind the name of an AWS secret key that
+// ends at i.
+func awsSecret(text string, i int) (span, bool) {
+	if i > len(text) {
+		return span{}, false
+	}
+	start := run(text, i, func(c byte) bool { return strings.IndexByte(" \t\"'\\:=>", c) >= 0 })
+	end := run(text, start, func(c byte) bool { return isAlnum(c) || c == '+' || c == '/' || c == '\\' })
+	return span{start, end}, start-i <= 8 && end-start >= 40
+}
+
+// jwt finds header.payload.signature, whose header is an object and therefore
+// starts with eyJ; i is at the J.
+func (t *tokens) jwt(i int) (span, bool) {
+	text, start := t.text, i-2
+	if start < t.deadJWT || text[start:i] != "ey" || !atBoundary(text, start) {
+		return span{}, false
+	}
+	first := run(text, i, isTokenByte)
+	if first >= len(text) || text[first] != '.' {
+		t.deadJWT = first
+		return span{}, false
+	}
+	second := run(text, first+1, isTokenByte)
+	if first-start < 10 || second-first < 10 {
+		return span{}, false
+	}
+	end := run(text, second, func(c byte) bool { return isTokenByte(c) || c == '.' })
+	return span{start, end}, true
+}
+
+// authorization finds what follows "Bearer " and "Basic ".
+func (t *tokens) authorization(i int) (span, bool) {
+	text := t.text
+	if hasFold(text[i:], "bearer") {
+		start, end := credential(text, i+len("bearer"))
+		n := end - start
+		return span{start, end}, n >= 20 || n >= 8 && hasDigit(text[start:end])
+	}
+	if i >= t.deadBasic && hasFold(text[i:], "basic") {
+		start, end := credential(text, i+len("basic"))
+		code := strings.TrimRight(strings.ReplaceAll(text[start:end], `\`, ""), "=")
+		plain, err := base64.RawStdEncoding.DecodeString(code)
+		if err == nil && end-start >= 8 && strings.IndexByte(string(plain), ':') >= 0 {
+			return span{start, end}, true
+		}
+		t.deadBasic = end
+	}
+	return span{}, false
+}
+
+// credential gives the bounds of the token behind the space at i; both are equal
+// where there is none.
+func credential(text string, i int) (start, end int) {
+	start = run(text, i, func(c byte) bool { return c == ' ' || c == '+' })
+	if start == i && strings.HasPrefix(text[i:], "%20") {
+		start = i + 3
+	}
+	if start == i || start-i > 4 {
+		return i, i
+	}
+	return start, run(text, start, func(c byte) bool { return isTokenByte(c) || strings.IndexByte(`.~+/=%\`, c) >= 0 })
+}
+
+const (
+	pemBegin = "-----BEGIN "
+	maxPEM   = 64 << 10 // where the last line of a key is looked for
+)
+
+// pemKey finds a private key from its first line to its last. Where the last is
+// missing, because something cut the text, the key's characters are taken out.
+func pemKey(text string, i int) (span, bool) {
+	head := text[i+len(pemBegin) : min(len(text), i+len(pemBegin)+48)]
+	label, _, ok := strings.Cut(head, "-----")
+	if !ok || !strings.HasSuffix(label, "PRIVATE KEY") {
+		return span{}, false
+	}
+	body := i + len(pemBegin) + len(label) + 5
+	window := text[body:min(len(text), body+maxPEM)]
+	if n := strings.Index(window, "-----END "+label+"-----"); n >= 0 {
+		return span{i, body + n + len("-----END -----") + len(label)}, true
+	}
+	return span{i, run(text, body, func(c byte) bool { return isAlnum(c) || strings.IndexByte("+/=\\\r\n\t ", c) >= 0 })}, true
+}
+
+// urlPassword finds the password of scheme://user:password@host; i is at the
+// scheme's colon. The slashes may be escaped as JSON allows.
+func urlPassword(text string, i int) (span, bool) {
+	start := i + 1
+	switch rest := text[start:]; {
+	case strings.HasPrefix(rest, "//"):
+		start += 2
+	case strings.HasPrefix(rest, `\/\/`):
+		start += 4
+	default:
+		return span{}, false
+	}
+	if i == 0 || !isAlnum(text[i-1]) {
+		return span{}, false
+	}
+	end := run(text, start, func(c byte) bool { return c > ' ' && strings.IndexByte(`/?#"'<>\`, c) < 0 })
+	at := strings.LastIndexByte(text[start:end], '@')
+	if at < 0 {
+		return span{}, false
+	}
+	colon := strings.IndexByte(text[start:start+at], ':')
+	if colon < 0 || colon+1 == at {
+		return span{}, false
+	}
+	m := span{start + colon + 1, start + at}
+	return m, text[m.start:m.end] != Marker
+}
+
+// atBoundary tells whether no word goes on before i. What ends an escape, as the
+// n of \n or the 2F of %2F, is no part of a word.
+func atBoundary(text string, i int) bool {
+	if i == 0 || !isAlnum(text[i-1]) && text[i-1] != '_' {
+		return true
+	}
+	return i >= 2 && text[i-2] == '\\' ||
+		i >= 3 && text[i-3] == '%' && unhex(text[i-2]) >= 0 && unhex(text[i-1]) >= 0 ||
+		i >= 6 && text[i-6] == '\\' && text[i-5] == 'u' && isHex4(text[i-4:i])
+}
+
+// run gives the first position from i on whose byte is no member.
+func run(text string, i int, member func(byte) bool) int {
+	for i < len(text) && member(text[i]) {
+		i++
+	}
+	return i
+}
+
+func isTokenByte(c byte) bool { return isAlnum(c) || c == '-' || c == '_' }
+
+func isWordByte(c byte) bool { return isAlnum(c) || c == '_' }
+
+func hasDigit(s string) bool { return strings.ContainsAny(s, "0123456789") }
+
+func hasFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}

@@ -1,0 +1,169 @@
+package redact
+
+import (
+	"sort"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// view is a text with one layer of escapes taken off, and where its bytes were.
+type view struct {
+	text   string
+	parent *view     // of which it is a view; nil is the original
+	pieces []escaped // ordered
+}
+
+// escaped is a run of bytes of a view that an escape stood for.
+type escaped struct {
+	at, size     int // in the view
+	from, length int // in the parent
+}
+
+// original maps a span of v to the text that all views come from.
+func (v *view) original(m span) span {
+	for ; v != nil; v = v.parent {
+		start, _ := v.outer(m.start)
+		_, end := v.outer(m.end - 1)
+		m = span{start, end}
+	}
+	return m
+}
+
+// outer gives the part of the parent that the byte at i of the view stands for.
+func (v *view) outer(i int) (start, end int) {
+	n := sort.Search(len(v.pieces), func(n int) bool { return v.pieces[n].at > i })
+	if n == 0 {
+		return i, i + 1
+	}
+	p := v.pieces[n-1]
+	if i < p.at+p.size {
+		return p.from, p.from + p.length
+	}
+	start = p.from + p.length + i - (p.at + p.size)
+	return start, start + 1
+}
+
+// viewWriter gathers a view.
+type viewWriter struct {
+	in     string
+	out    []byte
+	pieces []escaped
+	copied int // how much of in is done
+}
+
+func (w *viewWriter) replace(from, length int, with ...byte) {
+	w.out = append(w.out, w.in[w.copied:from]...)
+	w.pieces = append(w.pieces, escaped{at: len(w.out), size: len(with), from: from, length: length})
+	w.out = append(w.out, with...)
+	w.copied = from + length
+}
+
+func (w *viewWriter) view(parent *view) *view {
+	if len(w.pieces) == 0 {
+		return nil
+	}
+	w.out = append(w.out, w.in[w.copied:]...)
+	return &view{text: string(w.out), parent: parent, pieces: w.pieces}
+}
+
+// unescapeJSON reads every JSON escape in text, whether or not it stands in a
+// string. nil means that there is none.
+func unescapeJSON(text string, parent *view) *view {
+	if strings.IndexByte(text, '\\') < 0 {
+		return nil
+	}
+	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
+	for i := 0; i+1 < len(text); {
+		next := strings.IndexByte(text[i:], '\\')
+		if next < 0 || i+next+1 >= len(text) {
+			break
+		}
+		i += next
+		length := 2
+		switch c := text[i+1]; c {
+		case '"', '\\', '/':
+			w.replace(i, 2, c)
+		case 'b':
+			w.replace(i, 2, '\b')
+		case 'f':
+			w.replace(i, 2, '\f')
+		case 'n':
+			w.replace(i, 2, '\n')
+		case 'r':
+			w.replace(i, 2, '\r')
+		case 't':
+			w.replace(i, 2, '\t')
+		case 'u':
+			r, n := unicodeEscape(text[i:])
+			if n == 0 {
+				length = 1
+				break
+			}
+			length = n
+			w.replace(i, n, utf8.AppendRune(nil, r)...)
+		default:
+			length = 1
+		}
+		i += length
+	}
+	return w.view(parent)
+}
+
+// unicodeEscape reads \uXXXX, or two of them that are one character; 0 if it is none.
+func unicodeEscape(s string) (rune, int) {
+	hi, ok := codeUnit(s)
+	if !ok {
+		return 0, 0
+	}
+	if utf16.IsSurrogate(hi) {
+		if lo, ok := codeUnit(s[6:]); ok {
+			if r := utf16.DecodeRune(hi, lo); r != utf8.RuneError {
+				return r, 12
+			}
+		}
+	}
+	return hi, 6
+}
+
+func codeUnit(s string) (rune, bool) {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' || !isHex4(s[2:6]) {
+		return 0, false
+	}
+	var r rune
+	for i := 2; i < 6; i++ {
+		r = r<<4 | rune(unhex(s[i]))
+	}
+	return r, true
+}
+
+// unescapeURL reads percent escapes and the plus that stands for a space.
+func unescapeURL(text string, parent *view) *view {
+	if strings.IndexByte(text, '%') < 0 && strings.IndexByte(text, '+') < 0 {
+		return nil
+	}
+	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '+':
+			w.replace(i, 1, ' ')
+		case c == '%' && i+2 < len(text):
+			hi, lo := unhex(text[i+1]), unhex(text[i+2])
+			if hi >= 0 && lo >= 0 {
+				w.replace(i, 3, byte(hi<<4|lo))
+				i += 2
+			}
+		}
+	}
+	return w.view(parent)
+}
+
+func unhex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return -1
+}

@@ -1,0 +1,350 @@
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Schema is a compiled schema. It is immutable and safe for concurrent use.
+type Schema struct {
+	compiled *jsonschema.Schema
+	index    map[string]*jsonschema.Schema // by location, to say what would be right
+	plan     *node                         // nil where no value can need coercion or defaults
+}
+
+// home is the address of a schema without $id. Its scheme has no loader, and a
+// relative reference lands under it instead of in the working directory.
+const home = "toolkeep://schema/"
+
+// limits of a schema's text. The compiler's time grows with the square of the
+// number of subschemas, so their number is bounded tightly.
+var limits = canon.Limits{Bytes: 4 << 20, Depth: 200, Properties: 20_000, Elements: 100_000}
+
+// Compile reads a schema of at most 4 MiB, 20,000 properties and 200 levels.
+//
+// The error is an E3008 whose details.errors is a []toolkeep.Fault with JSON
+// Pointers into the schema: it is no JSON, it breaks its metaschema, a $ref leads
+// nowhere or out of the schema, a pattern cannot be read, its $schema is unknown.
+func Compile(raw []byte) (*Schema, error) {
+	doc, err := canon.Parse(raw, limits)
+	if err != nil {
+		e := toolkeep.AsError(err)
+		pointer, _ := e.Details["pointer"].(string)
+		return nil, broken([]toolkeep.Fault{{Pointer: pointer, Rule: "json", Message: e.Message}}, err)
+	}
+	c := jsonschema.NewCompiler()
+	c.UseLoader(refusingLoader{})
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat()
+	for _, name := range []string{"period", "semver"} { // the library's own, in no draft
+		c.RegisterFormat(&jsonschema.Format{Name: name, Validate: func(any) error { return nil }})
+	}
+	c.UseRegexpEngine(compilePattern)
+	if err := c.AddResource(home, doc); err != nil {
+		return nil, broken([]toolkeep.Fault{{Rule: "schema", Message: err.Error()}}, err)
+	}
+	compiled, err := c.Compile(home)
+	if err != nil {
+		return nil, broken(compileFaults(doc, err), err)
+	}
+	s := &Schema{compiled: compiled, index: map[string]*jsonschema.Schema{}}
+	s.survey(compiled)
+	if at, ok := s.findExplosion(); ok {
+		return nil, broken([]toolkeep.Fault{{Pointer: at, Rule: "schema", Message: fmt.Sprintf(
+			"one value would be checked in more than %d ways; let fewer $ref, allOf, anyOf and oneOf lead to each other", maxWays)}}, nil)
+	}
+	s.plan = makePlan(compiled)
+	return s, nil
+}
+
+func broken(faults []toolkeep.Fault, cause error) *toolkeep.Error {
+	f := faults[0]
+	summary := fmt.Sprintf("the schema cannot be used: at %q: %s", f.Pointer, f.Message)
+	if n := len(faults) - 1; n > 0 {
+		summary += fmt.Sprintf(" (and %d more)", n)
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest, summary, faults).Because(cause)
+}
+
+// refusingLoader loads nothing. The library asks it for every document that is
+// neither the schema itself nor a metaschema.
+type refusingLoader struct{}
+
+var errRefused = errors.New("only the schema itself and the metaschemas can be referred to")
+
+func (refusingLoader) Load(string) (any, error) { return nil, errRefused }
+
+// compileFaults says where in the schema the compiler's error lies.
+func compileFaults(doc any, err error) []toolkeep.Fault {
+	var (
+		invalid *jsonschema.SchemaValidationError
+		verr    *jsonschema.ValidationError
+		regex   *jsonschema.InvalidRegexError
+		load    *jsonschema.LoadURLError
+		pointer *jsonschema.JSONPointerNotFoundError
+		anchor  *jsonschema.AnchorNotFoundError
+		draft   *jsonschema.UnsupportedDraftError
+	)
+	one := func(at, rule, format string, args ...any) []toolkeep.Fault {
+		return []toolkeep.Fault{{Pointer: at, Rule: rule, Message: fmt.Sprintf(format, args...)}}
+	}
+	switch {
+	case errors.As(err, &invalid) && errors.As(invalid.Err, &verr):
+		r := renderer{root: doc}
+		if faults := r.list(verr); len(faults) > 0 {
+			return faults
+		}
+	case errors.As(err, &regex):
+		return one(place(regex.URL), "pattern", "the pattern %s cannot be read as a regular expression", quoteText(regex.Regex, 200))
+	case errors.As(err, &load):
+		at, keyword := findReference(doc, load.URL, "")
+		if keyword == "$schema" {
+			return one(at, keyword, "the draft %s is not known; use 2020-12, 2019-09 or draft-07", quoteText(load.URL, 200))
+		}
+		return one(at, "$ref", "the reference to %s leaves the schema, which is not allowed; put the definition under $defs", quoteText(load.URL, 200))
+	case errors.As(err, &pointer):
+		at, _ := findReference(doc, place(pointer.URL), "")
+		return one(at, "$ref", "the reference to %s leads nowhere", quoteText(place(pointer.URL), 200))
+	case errors.As(err, &anchor):
+		at, _ := findReference(doc, anchor.Reference, "")
+		return one(at, "$ref", "the reference to %s leads nowhere", quoteText(anchor.Reference, 200))
+	case errors.As(err, &draft):
+		return one("/$schema", "$schema", "the draft %s is not supported; use 2020-12, 2019-09 or draft-07", quoteText(draft.URL, 200))
+	}
+	return one("", "schema", "%s", strings.ReplaceAll(err.Error(), home, ""))
+}
+
+// place is the JSON Pointer in the fragment of a location.
+func place(location string) string {
+	_, fragment, _ := strings.Cut(location, "#")
+	if p, err := url.PathUnescape(fragment); err == nil {
+		return p
+	}
+	return fragment
+}
+
+// findReference looks for the keyword that refers to target, so that an author
+// is told where it stands. The last part of the target is what both spellings,
+// the written and the resolved one, have in common.
+func findReference(v any, target, at string) (string, string) {
+	tail := target[strings.LastIndexByte(strings.TrimSuffix(target, "/"), '/')+1:]
+	switch v := v.(type) {
+	case map[string]any:
+		for _, k := range sortedKeys(v) {
+			if s, ok := v[k].(string); ok {
+				switch k {
+				case "$ref", "$schema", "$dynamicRef", "$recursiveRef":
+					if strings.Contains(s, tail) {
+						return at + "/" + k, k
+					}
+				}
+				continue
+			}
+			if p, kw := findReference(v[k], target, at+"/"+canon.Escape(k)); kw != "" {
+				return p, kw
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if p, kw := findReference(e, target, fmt.Sprintf("%s/%d", at, i)); kw != "" {
+				return p, kw
+			}
+		}
+	}
+	return "", ""
+}
+
+// survey visits every schema that can be reached, keeps it by its location, and
+// moves propertyNames to our own check.
+func (s *Schema) survey(root *jsonschema.Schema) {
+	todo := []*jsonschema.Schema{root}
+	for len(todo) > 0 {
+		sch := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if sch == nil || s.index[sch.Location] != nil { // children leaves holes
+			continue
+		}
+		s.index[sch.Location] = sch
+		if sch.PropertyNames != nil {
+			todo = append(todo, sch.PropertyNames)
+			// The library keeps the location of this fault in a slice that later
+			// checks overwrite, and then blames another object.
+			sch.Extensions = append(sch.Extensions, propertyNames{sch.PropertyNames})
+			sch.PropertyNames = nil
+		}
+		todo = append(todo, children(sch)...)
+	}
+}
+
+// maxWays bounds how often one value is checked. Thirty schemas that each name
+// the next one twice would otherwise take 2^30 checks.
+const maxWays = 50_000
+
+// findExplosion finds a schema from which more than maxWays chains of
+// references and combinations lead on for the same value.
+func (s *Schema) findExplosion() (at string, found bool) {
+	ways := map[*jsonschema.Schema]int{}
+	var count func(sch *jsonschema.Schema) int
+	count = func(sch *jsonschema.Schema) int {
+		if sch == nil {
+			return 0
+		}
+		if n, ok := ways[sch]; ok {
+			return n
+		}
+		ways[sch] = 1 // a cycle ends here, as it does in the validator
+		n := 1
+		for _, next := range combined(sch) {
+			n = min(n+count(next), maxWays+1)
+		}
+		ways[sch] = n
+		return n
+	}
+	for _, location := range sortedKeys(s.index) {
+		if count(s.index[location]) > maxWays {
+			return place(location), true
+		}
+	}
+	return "", false
+}
+
+// combined gives the schemas that may be asked about the same value as s.
+func combined(s *jsonschema.Schema) []*jsonschema.Schema {
+	out := []*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}
+	if s.DynamicRef != nil {
+		out = append(out, s.DynamicRef.Ref)
+	}
+	for _, list := range [][]*jsonschema.Schema{s.AllOf, s.AnyOf, s.OneOf} {
+		out = append(out, list...)
+	}
+	for _, c := range s.DependentSchemas {
+		out = append(out, c)
+	}
+	for _, d := range s.Dependencies {
+		if c, ok := d.(*jsonschema.Schema); ok {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func children(s *jsonschema.Schema) []*jsonschema.Schema {
+	out := append(combined(s), s.PrefixItems...)
+	out = append(out, s.Contains, s.Items2020, s.UnevaluatedItems, s.UnevaluatedProperties, s.ContentSchema)
+	for _, c := range s.Properties {
+		out = append(out, c)
+	}
+	for _, c := range s.PatternProperties {
+		out = append(out, c)
+	}
+	for _, a := range []any{s.AdditionalProperties, s.AdditionalItems, s.Items} {
+		switch a := a.(type) {
+		case *jsonschema.Schema:
+			out = append(out, a)
+		case []*jsonschema.Schema:
+			out = append(out, a...)
+		}
+	}
+	return out
+}
+
+// Validate gives everything that is wrong with v, ordered by pointer; nil means
+// that v is valid. Pointer leads to the value at fault (for an absent property:
+// to the object that lacks it), Rule is the schema's keyword. Messages quote no
+// value of more than 40 characters. At most 500 faults are told; a last one with
+// Rule "limit" then says how many there are.
+func (s *Schema) Validate(v any) (faults []toolkeep.Fault) {
+	defer recoverTimeout(&faults)
+	if faults := checkNumbers(v); faults != nil {
+		return faults
+	}
+	return s.validate(v)
+}
+
+func (s *Schema) validate(v any) []toolkeep.Fault {
+	err := s.compiled.Validate(v)
+	if err == nil {
+		return nil
+	}
+	var verr *jsonschema.ValidationError
+	if !errors.As(err, &verr) {
+		return []toolkeep.Fault{{Rule: "schema", Message: err.Error()}}
+	}
+	r := renderer{root: v, index: s.index}
+	return r.list(verr)
+}
+
+// Prepare brings args into the form that the schema asks for (see the package's
+// text on coercion and defaults) and validates the outcome. args is never
+// modified: what changes is copied, what does not is shared, and where nothing
+// changes the result is args itself. nil counts as the empty object.
+func (s *Schema) Prepare(args map[string]any) (prepared map[string]any, faults []toolkeep.Fault) {
+	if args == nil {
+		args = map[string]any{}
+	}
+	defer recoverTimeout(&faults)
+	prepared = args
+	if faults := checkNumbers(args); faults != nil {
+		return args, faults
+	}
+	if s.plan != nil {
+		if v, changed := s.plan.apply(args, true); changed {
+			// A place that holds an object is never coerced into anything else.
+			prepared = v.(map[string]any)
+		}
+	}
+	return prepared, s.validate(prepared)
+}
+
+// Coerce is the first half of Prepare for any value and without defaults: it
+// gives v with strings turned into the numbers and booleans that the schema asks
+// for, copied where something changed. It does not validate.
+func (s *Schema) Coerce(v any) (coerced any) {
+	if s.plan == nil || checkNumbers(v) != nil {
+		return v
+	}
+	var timedOut []toolkeep.Fault
+	coerced = v // what is given where a pattern took too long; Validate then says so
+	defer recoverTimeout(&timedOut)
+	coerced, _ = s.plan.apply(v, false)
+	return coerced
+}
+
+// checkNumbers refuses numbers on which exact arithmetic would take for ever.
+// canon.Parse refuses them as well, but a tree can come from elsewhere.
+func checkNumbers(v any) []toolkeep.Fault {
+	pointer, ok := findBadNumber(v)
+	if !ok {
+		return nil
+	}
+	return []toolkeep.Fault{{Pointer: pointer, Rule: "type",
+		Message: "is not a number of at most 1100 characters with an exponent within ±9999"}}
+}
+
+func findBadNumber(v any) (pointer string, found bool) {
+	switch v := v.(type) {
+	case json.Number:
+		return "", !canon.Bounded(v) || !canon.IsNumber(string(v))
+	case map[string]any:
+		for k, e := range v {
+			if p, bad := findBadNumber(e); bad {
+				return "/" + canon.Escape(k) + p, true
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if p, bad := findBadNumber(e); bad {
+				return fmt.Sprintf("/%d%s", i, p), true
+			}
+		}
+	}
+	return "", false
+}

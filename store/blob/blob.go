@@ -1,0 +1,359 @@
+// Package blob keeps what is too big for a result as files of a directory.
+//
+// A blob is two files below a directory of 256: the content and, beside it, a
+// JSON document of what is known of it. Both are written under a temporary
+// name, synced and renamed, the document last, so a blob is there whole or not
+// at all. Its id is unguessable, but knowing it opens nothing by itself: the
+// caller compares tenant and subject.
+package blob
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// MaxBytes is the most that one blob may hold.
+const MaxBytes = 100_000_000
+
+// ErrTooLarge says that the content has more than MaxBytes; nothing was kept.
+var ErrTooLarge = errors.New("blob: the content has more than 100,000,000 bytes")
+
+const (
+	metaSuffix = ".json"
+	tempPrefix = "tmp-"
+	idLength   = 32 + 32 // a UUIDv7 and 128 random bits, hexadecimal
+	// tempAge is from when on Sweep takes an unfinished file for left behind.
+	tempAge = time.Hour
+)
+
+// Dir is a directory of blobs. It is safe for concurrent use.
+type Dir struct {
+	root  string
+	max   int64
+	clock func() time.Time
+}
+
+// meta is the document beside the content.
+type meta struct {
+	Tenant      string    `json:"tenant"`
+	Subject     string    `json:"subject"`
+	ContentType string    `json:"content_type"`
+	Bytes       int64     `json:"bytes"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+// Open makes the directory if need be, open to its owner only.
+func Open(dir string) (*Dir, error) {
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("blob: %w", err)
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("blob: %w", err)
+	}
+	if err := os.Chmod(root, 0o700); err != nil {
+		return nil, fmt.Errorf("blob: %w", err)
+	}
+	return &Dir{root: root, max: MaxBytes, clock: time.Now}, nil
+}
+
+// Put keeps what r gives under a new id. Of b it takes Tenant (required),
+// Subject and ContentType, and gives it back with ID, Bytes and CreatedAt.
+// More than MaxBytes is ErrTooLarge. A ctx that ends stops it between reads of
+// r. Where it fails, nothing is left.
+func (d *Dir) Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.Blob, error) {
+	if b.Tenant == "" {
+		return toolkeep.Blob{}, errors.New("blob: the tenant is missing")
+	}
+	id, err := newID()
+	if err != nil {
+		return toolkeep.Blob{}, err
+	}
+	b.ID, b.CreatedAt = id, d.clock().UTC()
+	shard := filepath.Dir(d.file(id))
+	if err := d.makeShard(shard); err != nil {
+		return toolkeep.Blob{}, err
+	}
+	b.Bytes, err = d.write(d.file(id), func(w io.Writer) (int64, error) {
+		return copyBounded(ctx, w, r, d.max)
+	})
+	if err != nil {
+		return toolkeep.Blob{}, err
+	}
+	_, err = d.write(d.file(id)+metaSuffix, func(w io.Writer) (int64, error) {
+		return 0, json.MarshalWrite(w, meta{b.Tenant, b.Subject, b.ContentType, b.Bytes, b.CreatedAt})
+	})
+	if err == nil {
+		err = syncDir(shard)
+	}
+	if err != nil {
+		return toolkeep.Blob{}, errors.Join(err, d.remove(id))
+	}
+	return b, nil
+}
+
+// makeShard makes the subdirectory, and sees that it survives a loss of power.
+func (d *Dir) makeShard(shard string) error {
+	err := os.Mkdir(shard, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("blob: %w", err)
+	}
+	return syncDir(d.root)
+}
+
+// Open finds a blob. The caller closes the reader. ErrNotFound where there is
+// none of that id, also for what is no id at all. Tenant and subject are for
+// the caller to compare with who asks.
+func (d *Dir) Open(ctx context.Context, id string) (toolkeep.Blob, io.ReadCloser, error) {
+	if err := ctx.Err(); err != nil {
+		return toolkeep.Blob{}, nil, err
+	}
+	if !validID(id) {
+		return toolkeep.Blob{}, nil, fmt.Errorf("blob: %w", toolkeep.ErrNotFound)
+	}
+	b, err := d.stat(id)
+	if err != nil {
+		return toolkeep.Blob{}, nil, err
+	}
+	f, err := os.Open(d.file(id))
+	if err != nil {
+		return toolkeep.Blob{}, nil, notFound(err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() != b.Bytes {
+		err = fmt.Errorf("blob: %s has %d bytes, %d were written", id, info.Size(), b.Bytes)
+	}
+	if err != nil {
+		return toolkeep.Blob{}, nil, errors.Join(err, f.Close())
+	}
+	return b, f, nil
+}
+
+func (d *Dir) stat(id string) (toolkeep.Blob, error) {
+	data, err := os.ReadFile(d.file(id) + metaSuffix)
+	if err != nil {
+		return toolkeep.Blob{}, notFound(err)
+	}
+	var m meta
+	if err := json.Unmarshal(data, &m); err != nil {
+		return toolkeep.Blob{}, fmt.Errorf("blob: what is known of %s cannot be read: %w", id, err)
+	}
+	return toolkeep.Blob{
+		ID: id, Tenant: m.Tenant, Subject: m.Subject, ContentType: m.ContentType, Bytes: m.Bytes, CreatedAt: m.CreatedAt,
+	}, nil
+}
+
+// Sweep removes blobs created before olderThan, and what an interrupted Put
+// left behind, and gives how many blobs it removed. It goes on after a failure
+// and gives all of them.
+func (d *Dir) Sweep(ctx context.Context, olderThan time.Time) (int, error) {
+	shards, err := os.ReadDir(d.root)
+	if err != nil {
+		return 0, fmt.Errorf("blob: %w", err)
+	}
+	removed := 0
+	var errs []error
+	for _, s := range shards {
+		if !s.IsDir() || len(s.Name()) != 2 {
+			continue
+		}
+		entries, err := os.ReadDir(filepath.Join(d.root, s.Name()))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, e := range entries {
+			if err := ctx.Err(); err != nil {
+				return removed, errors.Join(append(errs, err)...)
+			}
+			gone, err := d.sweepOne(filepath.Join(d.root, s.Name()), e.Name(), olderThan)
+			if err != nil {
+				errs = append(errs, err)
+			}
+			if gone {
+				removed++
+			}
+		}
+	}
+	return removed, errors.Join(errs...)
+}
+
+// sweepOne looks at one file; it gives true if a blob went.
+func (d *Dir) sweepOne(shard, name string, olderThan time.Time) (bool, error) {
+	if strings.HasPrefix(name, tempPrefix) {
+		return false, d.removeStale(filepath.Join(shard, name))
+	}
+	id, isMeta := strings.CutSuffix(name, metaSuffix)
+	if !validID(id) {
+		return false, nil // not ours
+	}
+	if !isMeta {
+		_, err := os.Lstat(d.file(id) + metaSuffix)
+		if errors.Is(err, fs.ErrNotExist) { // content without its document
+			return false, d.removeStale(d.file(id))
+		}
+		return false, err
+	}
+	b, err := d.stat(id)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return false, nil // another sweep was faster
+	}
+	if err != nil { // damaged: the file system knows its age
+		info, statErr := os.Lstat(d.file(id) + metaSuffix)
+		if statErr != nil {
+			return false, ignoreMissing(statErr)
+		}
+		b.CreatedAt = info.ModTime()
+	}
+	if !b.CreatedAt.Before(olderThan) {
+		return false, err
+	}
+	return true, d.remove(id)
+}
+
+// removeStale removes a file that nobody has touched for a while.
+func (d *Dir) removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if d.clock().Sub(info.ModTime()) < tempAge {
+		return nil
+	}
+	return ignoreMissing(os.Remove(path))
+}
+
+// remove takes the document first: content without one is no blob.
+func (d *Dir) remove(id string) error {
+	return errors.Join(ignoreMissing(os.Remove(d.file(id)+metaSuffix)), ignoreMissing(os.Remove(d.file(id))))
+}
+
+// file is where a blob's content lies. The last two digits of an id are random,
+// which spreads blobs evenly.
+func (d *Dir) file(id string) string { return filepath.Join(d.root, id[len(id)-2:], id) }
+
+// write makes a file of what fill writes, whole or not at all.
+func (d *Dir) write(path string, fill func(io.Writer) (int64, error)) (n int64, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*") // mode 0600
+	if err != nil {
+		return 0, fmt.Errorf("blob: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ignoreClosed(f.Close()), ignoreMissing(os.Remove(f.Name())))
+		}
+	}()
+	if n, err = fill(f); err != nil {
+		return 0, err
+	}
+	if err = f.Sync(); err == nil {
+		err = f.Close()
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("blob: %w", err)
+	}
+	return n, nil
+}
+
+// copyBounded copies r and stops at the end of ctx or above the limit.
+func copyBounded(ctx context.Context, w io.Writer, r io.Reader, max int64) (int64, error) {
+	n, err := io.Copy(w, io.LimitReader(&contextReader{ctx, r}, max+1))
+	if err != nil {
+		return 0, fmt.Errorf("blob: %w", err)
+	}
+	if n > max {
+		return 0, ErrTooLarge
+	}
+	return n, nil
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+// newID makes an id that sorts by time and cannot be guessed.
+func newID() (string, error) {
+	u, err := uuid.NewV7()
+	if err != nil {
+		return "", fmt.Errorf("blob: %w", err)
+	}
+	var secret [16]byte
+	rand.Read(secret[:]) // never fails
+	return hex.EncodeToString(u[:]) + hex.EncodeToString(secret[:]), nil
+}
+
+// validID lets nothing but lower-case hexadecimal of the right length near a path.
+func validID(id string) bool {
+	if len(id) != idLength {
+		return false
+	}
+	for i := range len(id) {
+		if c := id[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("blob: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("blob: %w", err)
+	}
+	return nil
+}
+
+func notFound(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("blob: %w", toolkeep.ErrNotFound)
+	}
+	return fmt.Errorf("blob: %w", err)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, fs.ErrClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,235 @@
+package sqlite
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// What of a call goes into its record. ID and tenant are columns of every row
+// that holds one; sealed arguments are in their column only, so that erasing
+// them there erases them.
+type callParts struct {
+	waiting bool // the fields that only waiting calls have
+	output  bool // the output, for calls that are recorded once and for all
+}
+
+const (
+	flagWrites = 1 << iota
+	flagRetryable
+	flagAsync
+	flagSent
+	flagCached
+	flagTruncated
+	flagSkipCache
+)
+
+func callFlags(v *toolkeep.Invocation) (f uint64) {
+	for _, x := range [...]struct {
+		set bool
+		bit uint64
+	}{
+		{v.Writes, flagWrites}, {v.Retryable, flagRetryable}, {v.Async, flagAsync}, {v.Sent, flagSent},
+		{v.Cached, flagCached}, {v.Truncated, flagTruncated}, {v.SkipCache, flagSkipCache},
+	} {
+		if x.set {
+			f |= x.bit
+		}
+	}
+	return f
+}
+
+// appendCall encodes a call: version, the length-prefixed record of a waiting
+// call (empty for others), then the record of every call.
+func appendCall(b []byte, v *toolkeep.Invocation, parts callParts) ([]byte, error) {
+	b = append(b, codecVersion)
+	if parts.waiting {
+		b = appendBytes(b, appendWaiting(nil, v))
+	} else {
+		b = append(b, 0)
+	}
+	flags := callFlags(v)
+	if !parts.waiting {
+		flags &^= flagSkipCache
+	}
+	b = binary.AppendUvarint(b, flags)
+
+	for _, s := range [...]string{
+		v.Subject, v.OnBehalf, v.Session, v.Plan, v.Task, v.Face, v.KeyID,
+		v.ToolID, v.Version, v.Range, v.Digest, v.Category, v.Kind,
+		string(v.State), string(v.Code), v.Message,
+	} {
+		b = appendString(b, s)
+	}
+	b = appendBytes(b, v.Details)
+	b = appendInt(b, int64(v.RetryS))
+
+	b = appendString(b, v.Key)
+	b = appendHash(b, &v.AskHash)
+	b = appendHash(b, &v.ArgsHash)
+	b = appendString(b, v.CallID)
+	b = appendInt(b, int64(v.ArgsSize))
+	b = appendString(b, string(v.Priority))
+	b = appendString(b, v.Parent)
+	b = appendInt(b, int64(v.Ordinal))
+
+	for _, t := range [...]time.Time{v.CreatedAt, v.StartedAt, v.EndedAt, v.Deadline, v.ExpiresAt, v.FetchedAt} {
+		b = appendTime(b, t)
+	}
+	for _, n := range [...]int64{int64(v.Attempts), v.ToolUS, v.TotalUS, v.BytesSent, v.BytesRecv, int64(v.OutputSize)} {
+		b = appendInt(b, n)
+	}
+	b = appendFloat(b, v.CostUSD)
+	if parts.output {
+		b = appendBytes(b, v.Output)
+	} else {
+		b = append(b, 0)
+	}
+	return appendExtras(b, v)
+}
+
+func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
+	b = binary.AppendUvarint(b, uint64(len(v.Warnings)))
+	for _, w := range v.Warnings {
+		var details []byte
+		if len(w.Details) != 0 {
+			var err error
+			if details, err = marshal(w.Details); err != nil {
+				return nil, err
+			}
+		}
+		e := appendString(nil, string(w.Code))
+		e = appendString(e, w.Message)
+		b = appendBytes(b, appendBytes(e, details))
+	}
+	b = binary.AppendUvarint(b, uint64(len(v.Attachments)))
+	for _, a := range v.Attachments {
+		e := appendString(nil, a.Kind)
+		e = appendString(e, a.URL)
+		e = appendString(e, a.ContentType)
+		b = appendBytes(b, appendInt(e, a.Bytes))
+	}
+	return b, nil
+}
+
+func appendWaiting(b []byte, v *toolkeep.Invocation) []byte {
+	b = appendStrings(b, v.Roles)
+	b = appendStrings(b, v.Scope)
+	b = appendInt(b, int64(v.Timeout))
+	b = appendInt(b, int64(v.CacheTTL))
+	b = appendString(b, v.Traceparent)
+	b = appendString(b, v.LeaseOwner)
+	b = appendTime(b, v.LeaseUntil)
+	b = appendInt(b, int64(v.Requeued))
+	b = appendString(b, v.CancelBy)
+	b = appendString(b, v.CancelWhy)
+	return appendBytes(b, appendProgress(nil, v.Progress))
+}
+
+func appendProgress(b []byte, p toolkeep.Progress) []byte {
+	b = appendInt(b, int64(p.Percent))
+	b = appendString(b, p.Phase)
+	return appendString(b, p.Message)
+}
+
+func decodeProgress(b []byte) (toolkeep.Progress, error) {
+	d := &decoder{b: b}
+	p := toolkeep.Progress{Percent: int(d.int()), Phase: d.string(), Message: d.string()}
+	return p, d.err
+}
+
+// decodeCall reads what appendCall wrote.
+func decodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
+	v := &toolkeep.Invocation{Tenant: tenant, ID: id}
+	d := open(data)
+	waiting := d.span()
+	flags := d.uint()
+	v.Writes = flags&flagWrites != 0
+	v.Retryable = flags&flagRetryable != 0
+	v.Async = flags&flagAsync != 0
+	v.Sent = flags&flagSent != 0
+	v.Cached = flags&flagCached != 0
+	v.Truncated = flags&flagTruncated != 0
+	v.SkipCache = flags&flagSkipCache != 0
+
+	for _, s := range [...]*string{
+		&v.Subject, &v.OnBehalf, &v.Session, &v.Plan, &v.Task, &v.Face, &v.KeyID,
+		&v.ToolID, &v.Version, &v.Range, &v.Digest, &v.Category, &v.Kind,
+		(*string)(&v.State), (*string)(&v.Code), &v.Message,
+	} {
+		*s = d.string()
+	}
+	v.Details = d.bytes()
+	v.RetryS = int(d.int())
+
+	v.Key = d.string()
+	v.AskHash = d.hash()
+	v.ArgsHash = d.hash()
+	v.CallID = d.string()
+	v.ArgsSize = int(d.int())
+	v.Priority = toolkeep.Priority(d.string())
+	v.Parent = d.string()
+	v.Ordinal = int(d.int())
+
+	for _, t := range [...]*time.Time{&v.CreatedAt, &v.StartedAt, &v.EndedAt, &v.Deadline, &v.ExpiresAt, &v.FetchedAt} {
+		*t = d.time()
+	}
+	v.Attempts = int(d.int())
+	for _, n := range [...]*int64{&v.ToolUS, &v.TotalUS, &v.BytesSent, &v.BytesRecv} {
+		*n = d.int()
+	}
+	v.OutputSize = int(d.int())
+	v.CostUSD = d.float()
+	v.Output = d.bytes()
+	decodeExtras(d, v)
+	if d.err == nil && len(waiting) != 0 {
+		d = &decoder{b: waiting}
+		decodeWaiting(d, v)
+	}
+	return v, d.err
+}
+
+func decodeExtras(d *decoder, v *toolkeep.Invocation) {
+	for range d.count() {
+		e := &decoder{b: d.span()}
+		w := toolkeep.Warning{Code: toolkeep.Code(e.string()), Message: e.string()}
+		if details := e.span(); len(details) != 0 {
+			if err := unmarshal(details, &w.Details); err != nil {
+				e.fail()
+			}
+		}
+		if e.err != nil {
+			d.fail()
+			return
+		}
+		v.Warnings = append(v.Warnings, w)
+	}
+	for range d.count() {
+		e := &decoder{b: d.span()}
+		a := toolkeep.Attachment{Kind: e.string(), URL: e.string(), ContentType: e.string(), Bytes: e.int()}
+		if e.err != nil {
+			d.fail()
+			return
+		}
+		v.Attachments = append(v.Attachments, a)
+	}
+}
+
+func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
+	v.Roles = d.strings()
+	v.Scope = d.strings()
+	v.Timeout = time.Duration(d.int())
+	v.CacheTTL = time.Duration(d.int())
+	v.Traceparent = d.string()
+	v.LeaseOwner = d.string()
+	v.LeaseUntil = d.time()
+	v.Requeued = int(d.int())
+	v.CancelBy = d.string()
+	v.CancelWhy = d.string()
+	p, err := decodeProgress(d.span())
+	if err != nil {
+		d.fail()
+	}
+	v.Progress = p
+}

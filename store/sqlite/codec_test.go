@@ -1,0 +1,221 @@
+package sqlite
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/storetest"
+)
+
+func TestCodecEveryField(t *testing.T) {
+	v := storetest.FullCall("id", toolkeep.CallRunning, 1)
+	v.Message = "a\x00b\xff" // whatever the bytes
+	v.CreatedAt = v.CreatedAt.Add(987 * time.Nanosecond)
+	for name, c := range map[string]struct {
+		parts callParts
+		lost  []string
+	}{
+		"recorded": {callParts{output: true}, storetest.WaitingOnly()},
+		"waiting":  {callParts{waiting: true}, []string{"Output", "SealedArgs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data, err := appendCall(nil, v, c.parts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := decodeCall("t", "id", data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := *v
+			for _, field := range c.lost {
+				reflect.ValueOf(&want).Elem().FieldByName(field).SetZero()
+			}
+			for _, d := range storetest.Differences(got, &want) {
+				t.Error(d)
+			}
+		})
+	}
+	data, err := appendCall(nil, &toolkeep.Invocation{}, callParts{waiting: true, output: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeCall("", "", data)
+	if err != nil || !reflect.DeepEqual(got, &toolkeep.Invocation{}) {
+		t.Errorf("an empty call came back as %+v, %v", got, err)
+	}
+}
+
+// TestCodecTolerance: shorter records of older programs and longer ones of newer
+// programs can be read; what is cut within a field cannot.
+func TestCodecTolerance(t *testing.T) {
+	v := storetest.FullCall("id", toolkeep.CallFailed, 1)
+	data, err := appendCall(nil, v, callParts{output: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := decodeCall("t", "id", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer, err := decodeCall("t", "id", append(bytes.Clone(data), 7, 'f', 'u', 't', 'u', 'r', 'e', '!'))
+	if err != nil || !reflect.DeepEqual(longer, whole) {
+		t.Errorf("a longer record: %v", err)
+	}
+	newer := bytes.Clone(data)
+	newer[0]++
+	if got, err := decodeCall("t", "id", newer); err != nil || !reflect.DeepEqual(got, whole) {
+		t.Errorf("a newer record: %v", err)
+	}
+	// Cut after the tool's id, as if nothing of what follows existed yet.
+	older := data[:bytes.Index(data, []byte(v.ToolID))+len(v.ToolID)]
+	got, err := decodeCall("t", "id", older)
+	if err != nil || got.ToolID != v.ToolID || got.Version != "" || got.Output != nil {
+		t.Errorf("an older record: %+v, %v", got, err)
+	}
+	if _, err := decodeCall("t", "id", older[:len(older)-1]); err == nil {
+		t.Error("a damaged record was read")
+	}
+	for _, bad := range [][]byte{nil, {0}, {1, 200}, append([]byte{1, 0, 0}, 255, 255, 255, 255, 15)} {
+		if _, err := decodeCall("t", "id", bad); err == nil {
+			t.Errorf("%v was read", bad)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	for _, at := range []time.Time{
+		{}, time.Unix(0, 0).UTC(), time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+		time.Date(2026, 3, 1, 12, 0, 0, 1, time.FixedZone("x", 3600)),
+	} {
+		d := &decoder{b: appendTime(nil, at)}
+		if got := d.time(); !got.Equal(at) || d.err != nil {
+			t.Errorf("%s came back as %s, %v", at, got, d.err)
+		}
+	}
+	if nanos(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) != math.MaxInt64 || nanos(time.Time{}) != 0 {
+		t.Error("columns of extreme times are wrong")
+	}
+}
+
+func TestJSONTrees(t *testing.T) {
+	in := map[string]any{"n": json.Number("9007199254740993"), "f": json.Number("1.50"), "e": json.Number("1e400"),
+		"html": "<&>", "null": nil, "list": []any{json.Number("-0"), map[string]any{}}, "faults": []toolkeep.Fault{{Pointer: "/a"}}}
+	data, err := marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"e":1e400,"f":1.50,"faults":[{"pointer":"/a","rule":"","message":""}],"html":"<&>","list":[-0,{}],"n":9007199254740993,"null":null}`; string(data) != want {
+		t.Errorf("got %s", data)
+	}
+	var out map[string]any
+	if err := unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	in["faults"] = []any{map[string]any{"pointer": "/a", "rule": "", "message": ""}}
+	if !reflect.DeepEqual(out, in) {
+		t.Errorf("got %#v", out)
+	}
+}
+
+// TestManifestKept reads a manifest back with every field set.
+func TestManifestKept(t *testing.T) {
+	m := &toolkeep.Manifest{}
+	fillManifest(reflect.ValueOf(m).Elem())
+	data, err := marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got toolkeep.Manifest
+	if err := unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(&got, m) {
+		t.Errorf(" got %+v\nwant %+v", got, *m)
+	}
+}
+
+func fillManifest(v reflect.Value) {
+	switch v.Interface().(type) {
+	case json.RawMessage:
+		v.SetBytes([]byte(`{"a":1.50}`))
+		return
+	case map[string]any:
+		v.Set(reflect.ValueOf(map[string]any{"n": json.Number("9007199254740993")}))
+		return
+	case []any:
+		v.Set(reflect.ValueOf([]any{json.Number("1"), "x"}))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("text")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(0.25)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fillManifest(v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		fillManifest(v.Index(0))
+		fillManifest(v.Index(1))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fillManifest(v.Field(i))
+		}
+	default:
+		panic("fillManifest does not know " + v.Type().String())
+	}
+}
+
+func FuzzDecodeChange(f *testing.F) {
+	v := storetest.FullCall("id", toolkeep.CallRunning, 1)
+	for _, parts := range []callParts{{waiting: true}, {output: true}} {
+		data, err := appendCall(nil, v, parts)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(int64(kindRecord), data)
+		f.Add(int64(kindMove), appendMove(nil, toolkeep.MoveCall{From: []toolkeep.CallState{"a"}, Owner: "o", FreeKey: true}, data))
+	}
+	f.Add(int64(kindLease), appendLeases(nil, toolkeep.RenewLeases{Calls: []toolkeep.CallRef{{Tenant: "t", ID: "a"}}, Until: time.Unix(1, 2)}))
+	f.Add(int64(kindKey), []byte(`{"hash":"00"}`))
+	f.Add(int64(kindEvent), []byte{1, 3, 'a', 'b', 'c', 1, 2, 3})
+	f.Fuzz(func(t *testing.T, kind int64, data []byte) {
+		if kind == kindPublish || len(data) > 1<<16 {
+			return // asks the database
+		}
+		c, err := decodeChange(t.Context(), nil, feedRow{seq: 1, kind: kind, tenant: "t", ref: "r", data: data})
+		if err == nil && c == nil {
+			t.Error("neither a change nor an error")
+		}
+		// What was read can be written, and reads the same again.
+		r, ok := c.(toolkeep.RecordCall)
+		if err != nil || !ok || strings.ToValidUTF8(r.Invocation.Message, "") != r.Invocation.Message {
+			return
+		}
+		again, err := appendCall(nil, r.Invocation, callParts{waiting: true, output: true})
+		if err != nil {
+			return // details that are no JSON any more
+		}
+		got, err := decodeCall("t", "r", again)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range storetest.Differences(got, r.Invocation) {
+			if !strings.HasPrefix(d, "CostUSD") && !strings.HasPrefix(d, "Warnings") { // NaN, empty details
+				t.Error(d)
+			}
+		}
+	})
+}

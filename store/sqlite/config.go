@@ -1,0 +1,103 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Config of a store. Only Path is required.
+type Config struct {
+	// Path of the database file. Its directory must exist; the file is made
+	// readable by its owner only.
+	Path string
+	// Synchronous is NORMAL (default: a commit survives the death of the process)
+	// or FULL (it also survives loss of power, at one fsync a group).
+	Synchronous string
+	// GroupDelay is how long the writer gathers when more than one Apply is in
+	// flight; default 0.5 ms, negative does not gather.
+	GroupDelay time.Duration
+	// GroupMax bounds the Applies of one transaction; default 512.
+	GroupMax int
+	// BusyTimeout is how long a lock of another process, or the queue's turn on
+	// the write connection, is waited for; default 5 s.
+	BusyTimeout time.Duration
+	// WALBytes is the size above which the write-ahead log is cut; default 64 MiB.
+	WALBytes int64
+	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
+	// newest FeedKeepRows stay whatever their age, changes of the catalogue and
+	// of keys stay forever.
+	FeedKeep time.Duration
+	// FeedKeepRows default 100,000.
+	FeedKeepRows int64
+	// EventKeep is how long events stay in the feed; default 90 days.
+	EventKeep time.Duration
+	// InvocationKeep is how long records of ended calls stay; default 30 days.
+	InvocationKeep time.Duration
+	// TendEvery is the pause between passes that remove what is too old; default 1 minute.
+	TendEvery time.Duration
+	// Enqueue hands a call to the queue inside the store's transaction. Without
+	// it an Apply with toolkeep.Enqueue fails. It must use tx and nothing else:
+	// another use of the write connection would wait for the transaction it is in.
+	Enqueue func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error
+	// Clock default time.Now.
+	Clock func() time.Time
+	// Log default slog.Default.
+	Log *slog.Logger
+}
+
+// keyHolds is how long an idempotency key holds.
+const keyHolds = 24 * time.Hour
+
+// maxRecord bounds what one change may store in a row, encoded.
+const maxRecord = 64 << 20
+
+func (c *Config) fill() error {
+	if c.Path == "" || strings.HasPrefix(c.Path, ":") || strings.HasPrefix(c.Path, "file:") {
+		return errors.New("sqlite: Path must name a file")
+	}
+	switch c.Synchronous = strings.ToUpper(c.Synchronous); c.Synchronous {
+	case "":
+		c.Synchronous = "NORMAL"
+	case "NORMAL", "FULL":
+	default:
+		return fmt.Errorf("sqlite: Synchronous is %q, it must be NORMAL or FULL", c.Synchronous)
+	}
+	orDuration(&c.GroupDelay, 500*time.Microsecond)
+	orDuration(&c.BusyTimeout, 5*time.Second)
+	orDuration(&c.FeedKeep, 7*24*time.Hour)
+	orDuration(&c.EventKeep, 90*24*time.Hour)
+	orDuration(&c.InvocationKeep, 30*24*time.Hour)
+	orDuration(&c.TendEvery, time.Minute)
+	if c.GroupMax <= 0 {
+		c.GroupMax = 512
+	}
+	if c.WALBytes <= 0 {
+		c.WALBytes = 64 << 20
+	}
+	if c.FeedKeepRows <= 0 {
+		c.FeedKeepRows = 100_000
+	}
+	if c.BusyTimeout < 0 || c.FeedKeep < 0 || c.EventKeep < 0 || c.InvocationKeep < 0 || c.TendEvery < 0 {
+		return errors.New("sqlite: durations other than GroupDelay must not be negative")
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return nil
+}
+
+func orDuration(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+}

@@ -1,0 +1,281 @@
+package sqlite
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const childPath = "TOOLKEEP_SQLITE_TEST_CHILD"
+
+// childMain is the process that TestKill kills: it applies numbered changes from
+// several goroutines and prints the numbers that were acknowledged.
+func childMain() bool {
+	p := os.Getenv(childPath)
+	if p == "" {
+		return false
+	}
+	ctx := context.Background()
+	s, err := Open(ctx, Config{Path: p, WALBytes: 1 << 20, Log: quiet()})
+	if err != nil {
+		fmt.Println("error", err)
+		return true
+	}
+	var next atomic.Int64
+	var out sync.Mutex
+	parallel(8, func() {
+		for {
+			n := next.Add(1)
+			if err := s.Apply(ctx, childChanges(n)...); err != nil {
+				fmt.Println("error", err)
+				return
+			}
+			out.Lock()
+			fmt.Println(n)
+			out.Unlock()
+		}
+	})
+	return true
+}
+
+// childChanges gives calls that are recorded and, every third, one that is
+// claimed together with an event.
+func childChanges(n int64) []toolkeep.Change {
+	id := strconv.FormatInt(n, 10)
+	if n%3 != 0 {
+		return []toolkeep.Change{record(id)}
+	}
+	return []toolkeep.Change{
+		toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Type: "invoked", Tenant: "t"}},
+	}
+}
+
+// TestKill kills a process in the middle of its work, several times on the same
+// file: all that was acknowledged is there, and each Apply whole or not at all.
+func TestKill(t *testing.T) {
+	for round := range 3 {
+		p := path(t)
+		acknowledged := killChild(t, p, 300*(round+1))
+		s := mustOpen(t, Config{Path: p})
+		for _, n := range acknowledged {
+			v, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: n})
+			if err != nil || v.ID != n {
+				t.Fatalf("call %s was acknowledged and is lost: %v", n, err)
+			}
+		}
+		head, err := s.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, events, next := map[string]bool{}, 0, int64(1)
+		for c, err := range s.Watch(t.Context(), 0) {
+			if err != nil || c.Seq != next {
+				t.Fatalf("the feed has %d where %d is due, %v", c.Seq, next, err)
+			}
+			switch c := c.Change.(type) {
+			case toolkeep.ClaimCall:
+				claims[c.Invocation.ID] = true
+			case toolkeep.AppendEvent:
+				events++
+				if !claims[c.Event.ID] {
+					t.Errorf("event %s came without its claim", c.Event.ID)
+				}
+			}
+			if next++; c.Seq == head {
+				break
+			}
+		}
+		if len(claims) != events || events == 0 {
+			t.Errorf("%d claims and %d events", len(claims), events)
+		}
+		mustApply(t, s, record("after"))
+		if got, _ := s.Head(t.Context()); got != head+1 {
+			t.Errorf("the feed goes on at %d, want %d", got, head+1)
+		}
+		t.Logf("%d acknowledged, %d in the feed", len(acknowledged), head)
+	}
+}
+
+// killChild runs a child until it has acknowledged so many, kills it, and gives
+// every number that it printed.
+func killChild(t *testing.T, p string, enough int) (acknowledged []string) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.run=^$")
+	child.Env = append(os.Environ(), childPath+"="+p)
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	killed := false
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "error") {
+			t.Error(lines.Text())
+			continue
+		}
+		acknowledged = append(acknowledged, lines.Text())
+		if !killed && len(acknowledged) >= enough {
+			killed = true
+			if err := child.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	child.Wait()
+	if n := len(acknowledged); n > 0 && killed {
+		// The last line may have been cut, which is no acknowledgement.
+		return acknowledged[:n-1]
+	}
+	t.Fatalf("the child ended by itself after %d", len(acknowledged))
+	return nil
+}
+
+// fails applies a change that cannot be committed and waits for its error.
+func fails(t *testing.T, s *Store, id string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := s.Apply(ctx, record(id))
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Apply gave %v", err)
+	}
+	if s.Health(t.Context()) == nil {
+		t.Error("the store says that it is well")
+	}
+	return err
+}
+
+func TestFullDisk(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	mustApply(t, s, record("a"))
+	var pages int
+	if err := s.WriteDB().QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&pages); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n int) {
+		if _, err := s.WriteDB().ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit(pages)
+	head, _ := s.Head(t.Context())
+	big := toolkeep.AppendEvent{Event: toolkeep.Event{ID: "big", Tenant: "t", Data: make([]byte, 1<<20)}}
+	if err := s.Apply(t.Context(), big); err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("got %v", err)
+	}
+	if s.Health(t.Context()) == nil {
+		t.Error("the store says that it is well")
+	}
+	// The same inside of a savepoint, with something before it.
+	err := s.Apply(t.Context(), toolkeep.ClaimCall{Invocation: call("c", toolkeep.CallRunning)}, big)
+	if err == nil {
+		t.Error("a full disk took it")
+	}
+	if got, _ := s.Head(t.Context()); got != head {
+		t.Errorf("the feed went to %d", got)
+	}
+	limit(1 << 30)
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("c", toolkeep.CallRunning)}, big)
+	if err := s.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+}
+
+func TestLocked(t *testing.T) {
+	p := path(t)
+	s := mustOpen(t, Config{Path: p, BusyTimeout: 20 * time.Millisecond})
+	mustApply(t, s, record("a"))
+	withDB(t, p, func(db *sql.DB) {
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fails(t, s, "b"); !strings.Contains(err.Error(), "locked") {
+			t.Errorf("got %v", err)
+		}
+		tx.Rollback()
+	})
+	// The queue may hold the connection too, but not for ever.
+	conn, err := s.WriteDB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fails(t, s, "c"); !strings.Contains(err.Error(), "write connection") {
+		t.Errorf("got %v", err)
+	}
+	conn.Close()
+	mustApply(t, s, record("b"), record("c"))
+
+	// Nobody calls Apply after the failure: the store finds out by itself.
+	conn, err = s.WriteDB().Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails(t, s, "d")
+	conn.Close()
+	if err := s.do(t.Context(), func(_ context.Context, w *writer) error { w.indexSome(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+}
+
+func TestCorrupt(t *testing.T) {
+	p := path(t)
+	s := mustOpen(t, Config{Path: p})
+	for i := range 200 {
+		mustApply(t, s, record(fmt.Sprint(i)))
+	}
+	s.Close()
+	f, err := os.OpenFile(p, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	junk := make([]byte, info.Size()-4096)
+	for i := range junk {
+		junk[i] = byte(i * 7)
+	}
+	if _, err := f.WriteAt(junk, 4096); err != nil { // all but the first page
+		t.Fatal(err)
+	}
+	f.Close()
+	if s, err := Open(t.Context(), Config{Path: p, Log: quiet()}); err == nil {
+		s.Close()
+		t.Error("a corrupt database was opened")
+	}
+	if err := os.WriteFile(p, []byte(strings.Repeat("this is no database ", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), Config{Path: p, Log: quiet()}); err == nil {
+		t.Error("a text file was opened")
+	}
+
+	// Damage while the store is open: an error, and no hang.
+	s = mustOpen(t, Config{Path: path(t)})
+	mustApply(t, s, record("a"))
+	if _, err := s.WriteDB().ExecContext(t.Context(), "DROP TABLE feed"); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, s, "b")
+}

@@ -1,0 +1,186 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// group is one transaction of the writer.
+type group struct {
+	w     *writer
+	tx    *sql.Tx
+	stmts [statementCount]*sql.Stmt
+	at    time.Time // what the clock said
+	stamp time.Time // the same as the feed keeps it
+
+	current *request
+	rows    []newRow // feed rows of the Applies that succeeded so far
+	added   int      // rows of writer.pending that came with this group
+	indexed int      // rows of writer.pending that this transaction indexed
+	mark    int64
+}
+
+// newRow is a feed row before it is inserted.
+type newRow struct {
+	change toolkeep.Change
+	kind   int64
+	tenant string
+	ref    string
+	data   []byte
+}
+
+// run does all requests and commits. errs[i] is what request i failed with by
+// itself; the error is what the whole group failed with.
+func (g *group) run(reqs []*request, errs []error) error {
+	g.stamp = fromMicros(micros(g.at))
+	ctx := context.Background()
+	tx, end, err := g.w.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	g.tx = tx
+	g.rows = make([]newRow, 0, len(reqs)+len(reqs)/4)
+	for i, r := range reqs {
+		g.current = r
+		if r.plain {
+			for j := range r.steps {
+				g.emit(&r.steps[j])
+			}
+			continue
+		}
+		do := g.isolated
+		if len(r.steps) == 1 && !r.steps[0].foreign {
+			do = g.single
+		}
+		if errs[i], err = do(r); err != nil {
+			return err
+		}
+	}
+	if err := g.insertFeed(); err != nil {
+		return fmt.Errorf("sqlite: write the feed: %w", err)
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("sqlite: commit: %w", err)
+	}
+	return nil
+}
+
+// single does a request of one change without a savepoint. Every change but
+// Enqueue has found out whether it will succeed before it writes, so one that
+// fails with an outcome leaves nothing behind; where SQLite itself says no, in
+// the middle of it, the whole group fails.
+func (g *group) single(r *request) (failed, broken error) {
+	st := &r.steps[0]
+	changed, err := st.act(g, st)
+	if isDriver(err) {
+		return nil, err
+	}
+	if err == nil && changed {
+		g.emit(st)
+	}
+	return err, nil
+}
+
+// isolated does one request inside of a savepoint. failed is its own error;
+// broken means that the transaction is gone or cannot be trusted.
+func (g *group) isolated(r *request) (failed, broken error) {
+	if _, err := g.exec(sqlSavepoint); err != nil {
+		return nil, err
+	}
+	rows, added, indexed, mark := len(g.rows), g.added, g.indexed, g.mark
+	for i := range r.steps {
+		st := &r.steps[i]
+		changed := true
+		if st.act != nil {
+			if changed, failed = st.act(g, st); failed != nil {
+				break
+			}
+		}
+		if changed {
+			g.emit(st)
+		}
+	}
+	if failed == nil {
+		_, broken = g.exec(sqlRelease)
+		return nil, broken
+	}
+	clear(g.rows[rows:])
+	g.rows = g.rows[:rows]
+	g.w.cutPending(len(g.w.pending) - (g.added - added))
+	g.added, g.indexed, g.mark = added, indexed, mark
+	// SQLite ends a transaction by itself after errors such as a full disk. The
+	// savepoint is gone then, and the group with it.
+	if _, err := g.exec(sqlRollback); err != nil {
+		return failed, fmt.Errorf("sqlite: the transaction was given up: %w", errors.Join(failed, err))
+	}
+	_, broken = g.exec(sqlRelease)
+	return failed, broken
+}
+
+// emit adds the feed row of a change.
+func (g *group) emit(st *step) {
+	g.rows = append(g.rows, newRow{change: st.change, kind: st.kind, tenant: st.tenant, ref: st.ref, data: st.data})
+	if st.kind == kindRecord {
+		g.added++
+		g.w.addPending(pendingRow{
+			seq:  g.w.head + int64(len(g.rows)),
+			call: st.change.(toolkeep.RecordCall).Invocation,
+			data: st.data,
+		})
+	}
+}
+
+// insertFeed writes all rows, as many at a time as there is a statement for.
+func (g *group) insertFeed() error {
+	at := any(micros(g.at))
+	for done := 0; done < len(g.rows); {
+		id, n := sqlFeed1, 1
+		switch rest := len(g.rows) - done; {
+		case rest >= 32:
+			id, n = sqlFeed32, 32
+		case rest >= 8:
+			id, n = sqlFeed8, 8
+		}
+		args := g.w.args[:0]
+		for i := range g.rows[done : done+n] {
+			r := &g.rows[done+i]
+			args = append(args, g.w.head+int64(done+i)+1, at, r.kind, r.tenant, r.ref, r.data)
+		}
+		_, err := g.exec(id, args...)
+		clear(args)
+		g.w.args = args
+		if err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+// stmt is a prepared statement bound to the transaction.
+func (g *group) stmt(id int) *sql.Stmt {
+	if g.stmts[id] == nil {
+		g.stmts[id] = g.tx.Stmt(g.w.stmts[id])
+	}
+	return g.stmts[id]
+}
+
+// exec runs a statement without a deadline: a context that can end costs a
+// goroutine a statement, and every wait for a lock is bounded already.
+func (g *group) exec(id int, args ...any) (int64, error) {
+	res, err := g.stmt(id).ExecContext(context.Background(), args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+func (g *group) queryRow(id int, args ...any) *sql.Row {
+	return g.stmt(id).QueryRowContext(context.Background(), args...)
+}

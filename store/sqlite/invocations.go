@@ -1,0 +1,217 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// invocations reads the table of the same name.
+type invocations struct{ s *Store }
+
+// Invocations reads records of calls. List leaves out outputs and sealed
+// arguments, so that a page is small whatever the calls brought back; the other
+// methods give whole records.
+func (s *Store) Invocations() toolkeep.Invocations { return invocations{s} }
+
+// What scanCall reads, whole and without the large columns.
+const (
+	callColumns  = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, sealed, output`
+	smallColumns = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, NULL, NULL`
+)
+
+// Conditions of queries whose partial index is used only if it is repeated to
+// the letter.
+const (
+	byKeyWhere  = `tenant = ? AND subject = ? AND hold_key = ? AND hold_key <> '' AND created > ?`
+	lapsedWhere = `state = 'running' AND lease_owner <> ''
+		AND (lease_until < ?1 OR (?2 <> '' AND lease_owner <> ?2)) ORDER BY lease_until LIMIT ?3`
+	overdueWhere = `deadline <> 0 AND state IN ('accepted', 'pending_approval', 'queued')
+		AND deadline < ? ORDER BY deadline LIMIT ?`
+	unfetchedWhere = `expires <> 0 AND fetched = 0
+		AND state IN ('succeeded', 'failed', 'refused', 'cancelled', 'unknown')
+		AND expires < ? ORDER BY expires LIMIT ?`
+)
+
+// scanCall puts a row together: the record, and over it the columns that change
+// by themselves.
+func scanCall(row interface{ Scan(...any) error }) (*toolkeep.Invocation, error) {
+	var tenant, id, owner, by, why string
+	var data, progress, sealed, output []byte
+	var fetched, until int64
+	err := row.Scan(&tenant, &id, &data, &fetched, &owner, &until, &by, &why, &progress, &sealed, &output)
+	if err != nil {
+		return nil, err
+	}
+	v, err := decodeCall(tenant, id, data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: call %s", err, id)
+	}
+	if fetched != 0 {
+		v.FetchedAt = fromNanos(fetched)
+	}
+	v.LeaseOwner, v.LeaseUntil = owner, fromNanos(until)
+	v.CancelBy, v.CancelWhy = by, why
+	if v.Progress, err = decodeProgress(progress); err != nil {
+		return nil, fmt.Errorf("%w: progress of call %s", err, id)
+	}
+	if output != nil {
+		v.Output = output
+	}
+	v.SealedArgs = sealed
+	return v, nil
+}
+
+func (r invocations) one(ctx context.Context, where string, args ...any) (*toolkeep.Invocation, error) {
+	if err := r.s.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	v, err := scanCall(r.s.read.QueryRowContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+where, args...))
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, toolkeep.ErrNotFound
+	}
+	return v, r.s.orClosed(err)
+}
+
+// Get finds one call; ErrNotFound.
+func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
+	return r.one(ctx, `tenant = ? AND id = ?`, ref.Tenant, ref.ID)
+}
+
+// ByKey finds the call that holds an idempotency key, which it does for 24
+// hours from when it was created; ErrNotFound.
+func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
+	return r.one(ctx, byKeyWhere,
+		tenant, subject, key, nanos(r.s.cfg.Clock().Add(-keyHolds)))
+}
+
+// filter turns a filter into conditions. Since is inclusive, Until is not.
+func filter(f toolkeep.InvocationFilter) (where string, args []any) {
+	terms := []string{"tenant = ?"}
+	args = []any{f.Tenant}
+	add := func(term string, arg any) {
+		terms = append(terms, term)
+		args = append(args, arg)
+	}
+	if f.Subject != "" {
+		add("subject = ?", f.Subject)
+	}
+	if f.ToolID != "" {
+		add("tool = ?", f.ToolID)
+	}
+	if f.State != "" {
+		add("state = ?", string(f.State))
+	}
+	if f.Session != "" {
+		add("session <> '' AND session = ?", f.Session)
+	}
+	if f.Parent != "" {
+		add("parent <> '' AND parent = ?", f.Parent)
+	}
+	if !f.Since.IsZero() {
+		add("created >= ?", nanos(f.Since))
+	}
+	if !f.Until.IsZero() {
+		add("created < ?", nanos(f.Until))
+	}
+	return strings.Join(terms, " AND "), args
+}
+
+// List gives a page, newest first, and how many there are in all. A filter
+// without tenant, with a negative offset, or with a limit outside of 1 to 200 is
+// an error.
+func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
+	if f.Tenant == "" || f.Offset < 0 || f.Limit < 1 || f.Limit > 200 {
+		return nil, 0, errors.New("sqlite: a filter needs a tenant, an offset from 0 on and a limit from 1 to 200")
+	}
+	if err := r.s.catchUp(ctx); err != nil {
+		return nil, 0, err
+	}
+	tx, err := r.s.read.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, 0, r.s.orClosed(err)
+	}
+	defer tx.Rollback()
+	where, args := filter(f)
+	var total int
+	if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM invocations WHERE `+where, args...).Scan(&total); err != nil {
+		return nil, 0, r.s.orClosed(err)
+	}
+	list, err := calls(ctx, tx, `SELECT `+smallColumns+` FROM invocations WHERE `+where+
+		` ORDER BY created DESC, rowid DESC LIMIT ? OFFSET ?`, append(args, f.Limit, f.Offset)...)
+	return list, total, r.s.orClosed(err)
+}
+
+func calls(ctx context.Context, q querier, query string, args ...any) ([]*toolkeep.Invocation, error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var list []*toolkeep.Invocation
+	for rows.Next() {
+		v, err := scanCall(rows)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, rows.Err()
+}
+
+func (r invocations) some(ctx context.Context, rest string, args ...any) ([]*toolkeep.Invocation, error) {
+	if err := r.s.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	list, err := calls(ctx, r.s.read, `SELECT `+callColumns+` FROM invocations WHERE `+rest, args...)
+	return list, r.s.orClosed(err)
+}
+
+// Lapsed gives running calls whose lease ended before now, the longest lapsed
+// first, and with notOwner set also those that any other owner holds. A running
+// call without a lease is in nobody's hands and never lapses.
+func (r invocations) Lapsed(ctx context.Context, now time.Time, notOwner string, limit int) ([]*toolkeep.Invocation, error) {
+	return r.some(ctx, lapsedWhere, nanos(now), notOwner, limit)
+}
+
+// Overdue gives waiting calls that nobody runs and whose deadline is past.
+func (r invocations) Overdue(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
+	return r.some(ctx, overdueWhere, nanos(now), limit)
+}
+
+// Unfetched gives ended calls whose answer was to be fetched before now and was
+// not. Those that have expired already are left out.
+func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
+	return r.some(ctx, unfetchedWhere, nanos(now), limit)
+}
+
+// QueueDepth counts queued calls by priority; a call without one counts as normal.
+func (r invocations) QueueDepth(ctx context.Context) (map[toolkeep.Priority]int, error) {
+	if err := r.s.catchUp(ctx); err != nil {
+		return nil, err
+	}
+	rows, err := r.s.read.QueryContext(ctx,
+		`SELECT priority, count(*) FROM invocations WHERE state = 'queued' GROUP BY priority`)
+	if err != nil {
+		return nil, r.s.orClosed(err)
+	}
+	defer rows.Close()
+	depth := make(map[toolkeep.Priority]int)
+	for rows.Next() {
+		var p string
+		var n int
+		if err := rows.Scan(&p, &n); err != nil {
+			return nil, err
+		}
+		if p == "" {
+			p = string(toolkeep.Normal)
+		}
+		depth[toolkeep.Priority(p)] += n
+	}
+	return depth, r.s.orClosed(rows.Err())
+}

@@ -1,0 +1,164 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// tendRows is how many rows one transaction removes.
+const tendRows = 200
+
+// tendLoop removes what is older than the settings say.
+func (s *Store) tendLoop() {
+	defer s.background.Done()
+	t := time.NewTicker(s.cfg.TendEvery)
+	defer t.Stop()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+			if err := s.tend(ctx); err != nil && !s.closed() {
+				s.cfg.Log.Error("old records could not be removed", "error", err)
+			}
+		}
+	}
+}
+
+// tend makes one pass over everything that has an age. Each transaction is
+// small, and the writer commits groups between them.
+func (s *Store) tend(ctx context.Context) error {
+	now := s.cfg.Clock()
+	return errors.Join(
+		s.trimFeed(ctx, "calls", 0, lastCallKind, now.Add(-s.cfg.FeedKeep)),
+		s.trimFeed(ctx, "events", kindEvent, kindEvent, now.Add(-s.cfg.EventKeep)),
+		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
+		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
+	)
+}
+
+// trimFeed removes rows of some kinds that are older than cutoff, from where
+// the last pass stopped. The newest FeedKeepRows and what the index still
+// needs stay.
+func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cutoff time.Time) error {
+	name = "trimmed " + name
+	var from int64
+	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM marks WHERE name = ?`, name).Scan(&from)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		head, err := s.Head(ctx)
+		if err != nil {
+			return err
+		}
+		limit := min(head-s.cfg.FeedKeepRows, s.indexed.Load())
+		// The last of the next rows that are all old enough.
+		var upTo int64
+		err = s.read.QueryRowContext(ctx, `SELECT coalesce(max(seq), 0) FROM (
+				SELECT seq, max(at) OVER (ORDER BY seq) AS newest FROM (
+					SELECT seq, at FROM feed WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
+				)
+			) WHERE newest < ?`, from, limit, tendRows, micros(cutoff)).Scan(&upTo)
+		if err != nil || upTo == 0 {
+			return err
+		}
+		err = s.maintain(ctx,
+			statement{`DELETE FROM feed WHERE seq > ? AND seq <= ? AND kind BETWEEN ? AND ?`, []any{from, upTo, low, high}},
+			statement{`INSERT INTO marks (name, seq) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
+				[]any{name, upTo}})
+		if err != nil {
+			return err
+		}
+		from = upTo
+	}
+	return ctx.Err()
+}
+
+// dropInvocations removes ended calls created before cutoff. Rows lie in about
+// the order of creation, so it stops at the first batch without an old one.
+func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time) error {
+	for from := int64(0); ctx.Err() == nil; {
+		var last, old int64
+		err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(rowid), 0), coalesce(sum(created < ?), 0) FROM (
+			SELECT rowid, created FROM invocations WHERE rowid > ? ORDER BY rowid LIMIT ?)`,
+			nanos(cutoff), from, tendRows).Scan(&last, &old)
+		if err != nil || old == 0 {
+			return err
+		}
+		err = s.maintain(ctx, statement{`DELETE FROM invocations WHERE rowid > ? AND rowid <= ? AND created < ? AND` + ended,
+			[]any{from, last, nanos(cutoff)}})
+		if err != nil {
+			return err
+		}
+		from = last
+	}
+	return ctx.Err()
+}
+
+type statement struct {
+	text string
+	args []any
+}
+
+// maintain runs statements in one transaction of the writer, between groups.
+func (s *Store) maintain(ctx context.Context, list ...statement) error {
+	return s.do(ctx, func(ctx context.Context, w *writer) error {
+		tx, end, err := w.begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+		for _, st := range list {
+			if _, err := tx.ExecContext(ctx, st.text, st.args...); err != nil {
+				return err
+			}
+		}
+		return tx.Commit()
+	})
+}
+
+// Health says whether the store can read and whether its last transaction was
+// committed. It writes nothing.
+func (s *Store) Health(ctx context.Context) error {
+	if s.closed() {
+		return toolkeep.ErrClosed
+	}
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	_, err := feedHead(ctx, s.read)
+	return s.orClosed(err)
+}
+
+// Stats are numbers for metrics.
+type Stats struct {
+	WALBytes int64 // size of the write-ahead log when it was last looked at
+	Head     int64 // newest position of the feed
+	IndexLag int64 // recorded calls that the index does not have yet
+	Groups   int64 // transactions committed since Open
+	Rows     int64 // feed rows committed since Open
+}
+
+// Stats gives the store's numbers. It never blocks on the database.
+func (s *Store) Stats() Stats {
+	s.ring.mu.Lock()
+	head := s.ring.head
+	s.ring.mu.Unlock()
+	return Stats{
+		WALBytes: s.wal.bytes.Load(), Head: head, IndexLag: s.lag.Load(),
+		Groups: s.groups.Load(), Rows: s.rows.Load(),
+	}
+}

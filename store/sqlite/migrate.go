@@ -1,0 +1,75 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// versionTable is named so that the queue's own migrations keep apart.
+const versionTable = "toolkeep_schema"
+
+// Migrate brings the database at path to the given schema version, forward or
+// back, and gives the version it had and the one it has. A negative target is
+// the newest. Going back drops the tables of the steps undone with what is in
+// them. No store may have the file open.
+func Migrate(ctx context.Context, path string, target int64) (from, to int64, err error) {
+	c := Config{Path: path}
+	if err := c.fill(); err != nil {
+		return 0, 0, err
+	}
+	if err := makeFile(c.Path); err != nil {
+		return 0, 0, err
+	}
+	db, err := openDB(c.dsn(false), 1)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer db.Close()
+	return migrate(ctx, db, target, c.Log)
+}
+
+func migrate(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (from, to int64, err error) {
+	files, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return 0, 0, err
+	}
+	p, err := goose.NewProvider(goose.DialectSQLite3, db, files,
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log))
+	if err != nil {
+		return 0, 0, fmt.Errorf("sqlite: read migrations: %w", err)
+	}
+	sources := p.ListSources()
+	newest := sources[len(sources)-1].Version
+	if target < 0 {
+		target = newest
+	}
+	if target > newest {
+		return 0, 0, fmt.Errorf("sqlite: there is no schema version %d, the newest is %d", target, newest)
+	}
+	from, err = p.GetDBVersion(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("sqlite: read the schema version: %w", err)
+	}
+	if from > newest {
+		return from, from, fmt.Errorf("sqlite: the database has schema version %d, this program knows %d at most: "+
+			"it was written by a newer version of Toolkeep; use that one", from, newest)
+	}
+	if target < from {
+		_, err = p.DownTo(ctx, target)
+	} else {
+		_, err = p.UpTo(ctx, target)
+	}
+	if err != nil {
+		return from, from, fmt.Errorf("sqlite: migrate from schema version %d to %d: %w", from, target, err)
+	}
+	return from, target, nil
+}

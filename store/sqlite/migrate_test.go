@@ -1,0 +1,122 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// schema is everything that the migrations made, as SQL.
+func schema(t *testing.T, p string) (text string) {
+	t.Helper()
+	withDB(t, p, func(db *sql.DB) {
+		rows, err := db.Query(`SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' AND name <> ? ORDER BY name`, versionTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var s string
+			if err := rows.Scan(&s); err != nil {
+				t.Fatal(err)
+			}
+			text += s + "\n"
+		}
+	})
+	return text
+}
+
+func withDB(t *testing.T, p string, f func(db *sql.DB)) {
+	t.Helper()
+	c := Config{Path: p}
+	if err := c.fill(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := openDB(c.dsn(false), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	f(db)
+}
+
+func mustMigrate(t *testing.T, p string, target int64) (from, to int64) {
+	t.Helper()
+	from, to, err := Migrate(context.Background(), p, target)
+	if err != nil {
+		t.Fatalf("Migrate to %d: %v", target, err)
+	}
+	return from, to
+}
+
+// TestMigrations goes up, down and up again at every step, with data, and looks
+// that the tables of other steps keep theirs.
+func TestMigrations(t *testing.T) {
+	p := path(t)
+	_, newest := mustMigrate(t, p, -1)
+	var up []string
+	for v := newest; v > 0; v-- {
+		up = append([]string{schema(t, p)}, up...)
+		mustMigrate(t, p, v-1)
+	}
+	if s := schema(t, p); s != "" {
+		t.Errorf("going all the way back leaves %s", s)
+	}
+	for v := int64(1); v <= newest; v++ {
+		mustMigrate(t, p, v)
+		mustMigrate(t, p, v-1)
+		mustMigrate(t, p, v)
+		if got := schema(t, p); got != up[v-1] {
+			t.Errorf("step %d makes\n%s\nwhere it was\n%s", v, got, up[v-1])
+		}
+	}
+
+	s := mustOpen(t, Config{Path: p})
+	version := toolkeep.Version{Tool: &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "d", Raw: []byte(`{}`), Manifest: &toolkeep.Manifest{}}}
+	mustApply(t, s, toolkeep.PublishVersion{Version: version}, toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "k"}},
+		record("a"), toolkeep.ClaimCall{Invocation: call("b", toolkeep.CallRunning)})
+	s.Close()
+	mustMigrate(t, p, 3) // without invocations
+	withDB(t, p, func(db *sql.DB) {
+		for table, want := range map[string]int{"feed": 4, "versions": 1, "api_keys": 1} {
+			var n int
+			if err := db.QueryRow("SELECT count(*) FROM " + table).Scan(&n); err != nil || n != want {
+				t.Errorf("%s has %d rows, %v", table, n, err)
+			}
+		}
+	})
+	// Opening goes forward again, and what the feed holds is indexed anew.
+	s = mustOpen(t, Config{Path: p})
+	if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"}); err != nil {
+		t.Errorf("the recorded call is gone: %v", err)
+	}
+	mustApply(t, s, record("c"))
+	if head, _ := s.Head(t.Context()); head != 5 {
+		t.Errorf("the feed goes on at %d", head)
+	}
+}
+
+func TestMigrateRefuses(t *testing.T) {
+	p := path(t)
+	_, newest := mustMigrate(t, p, -1)
+	if _, _, err := Migrate(t.Context(), p, newest+1); err == nil {
+		t.Error("there is a step that does not exist")
+	}
+	withDB(t, p, func(db *sql.DB) {
+		if _, err := db.Exec(fmt.Sprintf("INSERT INTO %s (version_id, is_applied) VALUES (?, 1)", versionTable), newest+1); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for name, open := range map[string]func() error{
+		"Open":    func() error { _, err := Open(t.Context(), Config{Path: p, Log: quiet()}); return err },
+		"Migrate": func() error { _, _, err := Migrate(t.Context(), p, 1); return err },
+	} {
+		if err := open(); err == nil || !strings.Contains(err.Error(), "newer version of Toolkeep") {
+			t.Errorf("%s of a newer database: %v", name, err)
+		}
+	}
+}

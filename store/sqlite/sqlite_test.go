@@ -1,0 +1,464 @@
+package sqlite
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func mustOpen(t testing.TB, c Config) *Store {
+	t.Helper()
+	if c.Log == nil {
+		c.Log = quiet()
+	}
+	s, err := Open(t.Context(), c)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func path(t testing.TB) string { return filepath.Join(t.TempDir(), "t.db") }
+
+// parallel runs f in n goroutines and waits.
+func parallel(n int, f func()) {
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(f)
+	}
+	wg.Wait()
+}
+
+func record(id string) toolkeep.RecordCall {
+	return toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)}
+}
+
+func call(id string, state toolkeep.CallState) *toolkeep.Invocation {
+	return &toolkeep.Invocation{ID: id, Tenant: "t", Subject: "s", ToolID: "ns.a", State: state,
+		CreatedAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
+}
+
+func mustApply(t testing.TB, s *Store, changes ...toolkeep.Change) {
+	t.Helper()
+	if err := s.Apply(t.Context(), changes...); err != nil {
+		t.Fatalf("Apply: %v", err)
+	}
+}
+
+func count(t testing.TB, s *Store, query string, args ...any) (n int) {
+	t.Helper()
+	if err := s.read.QueryRowContext(t.Context(), query, args...).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{
+		{}, {Path: ":memory:"}, {Path: "file:x"}, {Path: path(t), Synchronous: "OFF"}, {Path: path(t), FeedKeep: -1},
+		{Path: filepath.Join(t.TempDir(), "no", "such", "directory.db")},
+	} {
+		if s, err := Open(t.Context(), c); err == nil {
+			s.Close()
+			t.Errorf("%+v was opened", c)
+		}
+	}
+}
+
+func TestSettings(t *testing.T) {
+	p := path(t)
+	s := mustOpen(t, Config{Path: p, Synchronous: "full"})
+	mustApply(t, s, record("a"))
+	for pragma, want := range map[string]string{
+		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "wal_autocheckpoint": "0", "busy_timeout": "5000",
+	} {
+		var got string
+		if err := s.WriteDB().QueryRowContext(t.Context(), "PRAGMA "+pragma).Scan(&got); err != nil || got != want {
+			t.Errorf("%s is %s, %v, want %s", pragma, got, err, want)
+		}
+	}
+	if n := s.WriteDB().Stats().MaxOpenConnections; n != 1 {
+		t.Errorf("%d connections may write", n)
+	}
+	if _, err := s.read.ExecContext(t.Context(), "DELETE FROM feed"); err == nil {
+		t.Error("a reader can write")
+	}
+	for _, suffix := range []string{"", "-wal", "-shm"} {
+		info, err := os.Stat(p + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %o", suffix, info.Mode().Perm())
+		}
+	}
+}
+
+// TestEnqueueTransaction has the queue write in the store's transaction.
+func TestEnqueueTransaction(t *testing.T) {
+	fail := errors.New("no")
+	mode := "ok"
+	s := mustOpen(t, Config{Path: path(t), Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO jobs VALUES (?)", e.Call.ID); err != nil {
+			return err
+		}
+		switch mode {
+		case "fail":
+			return fail
+		case "panic":
+			panic("boom")
+		}
+		return nil
+	}})
+	if _, err := s.WriteDB().ExecContext(t.Context(), "CREATE TABLE jobs (id TEXT)"); err != nil {
+		t.Fatal(err)
+	}
+	enqueue := func(id string) toolkeep.Enqueue {
+		return toolkeep.Enqueue{Call: toolkeep.CallRef{Tenant: "t", ID: id}}
+	}
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallQueued)}, enqueue("a"))
+	mode = "fail"
+	if err := s.Apply(t.Context(), enqueue("b")); !errors.Is(err, fail) {
+		t.Errorf("got %v", err)
+	}
+	mode = "panic"
+	if err := s.Apply(t.Context(), enqueue("c")); err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("got %v", err)
+	}
+	mode = "ok"
+	if err := s.Apply(t.Context(), enqueue("d"), toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallQueued)}); !errors.Is(err, toolkeep.ErrIDTaken) {
+		t.Errorf("got %v", err)
+	}
+	if n := count(t, s, "SELECT count(*) FROM jobs"); n != 1 {
+		t.Errorf("%d jobs, want 1", n)
+	}
+
+	none := mustOpen(t, Config{Path: path(t)})
+	if err := none.Apply(t.Context(), enqueue("a")); err == nil {
+		t.Error("a store without a queue took a job")
+	}
+}
+
+// TestRecordTaken: a recorded call whose id is taken stays in the feed.
+func TestRecordTaken(t *testing.T) {
+	var log bytes.Buffer
+	s := mustOpen(t, Config{Path: path(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
+	mustApply(t, s, record("a"), record("b"))
+	v, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"})
+	if err != nil || v.State != toolkeep.CallRunning {
+		t.Errorf("got %v, %v", v, err)
+	}
+	if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "b"}); err != nil {
+		t.Error(err)
+	}
+	if head, _ := s.Head(t.Context()); head != 3 {
+		t.Errorf("the feed is at %d", head)
+	}
+	s.Close()
+	if !strings.Contains(log.String(), "ids that are taken") {
+		t.Errorf("nothing about it in the log: %s", &log)
+	}
+}
+
+func TestMoveToTakenKey(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	a, b := call("a", toolkeep.CallRunning), call("b", toolkeep.CallRunning)
+	a.Key, b.Key, b.Subject = "k", "k", "other"
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: a}, toolkeep.ClaimCall{Invocation: b})
+	b.Subject = "s"
+	err := s.Apply(t.Context(), toolkeep.MoveCall{Invocation: b, From: []toolkeep.CallState{toolkeep.CallRunning}})
+	if !errors.Is(err, toolkeep.ErrKeyTaken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestGroups: Applies in flight together share transactions.
+func TestGroups(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t), GroupDelay: 2 * time.Millisecond, GroupMax: 16})
+	const n = 64
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			for j := range 20 {
+				if err := s.Apply(t.Context(), record(fmt.Sprint(i, "-", j))); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	st := s.Stats()
+	if st.Rows != n*20 || st.Head != n*20 {
+		t.Errorf("%+v", st)
+	}
+	if st.Groups >= st.Rows/2 || st.Groups < st.Rows/16 {
+		t.Errorf("%d rows took %d transactions", st.Rows, st.Groups)
+	}
+	if err := s.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+	s.Close()
+	if err := s.Health(t.Context()); !errors.Is(err, toolkeep.ErrClosed) {
+		t.Errorf("Health of a closed store: %v", err)
+	}
+}
+
+// TestRing: watchers that fell behind the ring read the database.
+func TestRing(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t), GroupDelay: -1})
+	const total = ringRows + 1000
+	var changes []toolkeep.Change
+	for i := range total {
+		changes = append(changes, record(fmt.Sprint(i)))
+	}
+	mustApply(t, s, changes...)
+	if s.ring.first == 1 {
+		t.Fatal("the ring holds everything, the test is too small")
+	}
+	for _, after := range []int64{0, 1, s.ring.first - 2, s.ring.first - 1, s.ring.first, total - 1} {
+		next := after + 1
+		for c, err := range s.Watch(t.Context(), after) {
+			if err != nil || c.Seq != next {
+				t.Fatalf("after %d: got %d, %v, want %d", after, c.Seq, err, next)
+			}
+			if id := c.Change.(toolkeep.RecordCall).Invocation.ID; id != fmt.Sprint(next-1) {
+				t.Fatalf("at %d is call %s", c.Seq, id)
+			}
+			if next++; next > total {
+				break
+			}
+		}
+	}
+}
+
+func TestRingBytes(t *testing.T) {
+	var r ring
+	r.start(0)
+	for i := range 100 {
+		r.publish([]toolkeep.Committed{{Seq: int64(i) + 1}}, []int32{ringBytes / 10})
+	}
+	if r.head != 100 || r.first != 91 || r.bytes > ringBytes {
+		t.Errorf("first %d, head %d, %d bytes", r.first, r.head, r.bytes)
+	}
+}
+
+// TestWatchDamage: a row that cannot be read ends the feed with the reason.
+func TestWatchDamage(t *testing.T) {
+	p := path(t)
+	s := mustOpen(t, Config{Path: p})
+	mustApply(t, s, record("a"), record("b"), record("c"))
+	if _, err := s.WriteDB().ExecContext(t.Context(), "UPDATE feed SET data = x'01ff' WHERE seq = 2"); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = mustOpen(t, Config{Path: p})
+	var got []error
+	for _, err := range s.Watch(t.Context(), 0) {
+		got = append(got, err)
+	}
+	if len(got) != 1 || !errors.Is(got[0], errRecord) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestWALBound: a log under steady writes stays near its limit, and commits do
+// not pay for that.
+func TestWALBound(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t), WALBytes: 256 << 10, GroupDelay: -1})
+	payload := bytes.Repeat([]byte("x"), 8<<10)
+	for i := range 200 {
+		mustApply(t, s, toolkeep.AppendEvent{Event: toolkeep.Event{ID: fmt.Sprint(i), Tenant: "t", Data: payload}})
+		if i%20 == 0 {
+			if err := s.wal.tend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.wal.tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Stats().WALBytes; n > 512<<10 {
+		t.Errorf("the log has %d bytes", n)
+	}
+
+	// A reader that holds on keeps the log from being cut, and nothing else.
+	tx, err := s.read.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := feedHead(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		mustApply(t, s, toolkeep.AppendEvent{Event: toolkeep.Event{ID: fmt.Sprint("r", i), Tenant: "t", Data: payload}})
+	}
+	if err := s.wal.tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !s.wal.blocked {
+		t.Error("the reader did not block")
+	}
+	mustApply(t, s, record("still"))
+	tx.Rollback()
+	if err := s.wal.tend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s.wal.blocked || s.Stats().WALBytes > 256<<10 {
+		t.Errorf("the log has %d bytes after the reader left", s.Stats().WALBytes)
+	}
+}
+
+// TestKeep: what is old leaves, what must stay stays.
+func TestKeep(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var mu sync.Mutex
+	pass := func(d time.Duration) { mu.Lock(); now = now.Add(d); mu.Unlock() }
+	clock := func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	s := mustOpen(t, Config{Path: path(t), Clock: clock, FeedKeepRows: 10})
+	version := toolkeep.Version{Tool: &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "d", Raw: []byte(`{}`), Manifest: &toolkeep.Manifest{}}}
+	for i := range 500 {
+		mustApply(t, s, record(fmt.Sprint("old", i)))
+	}
+	mustApply(t, s, toolkeep.PublishVersion{Version: version},
+		toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "k"}},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}},
+		toolkeep.ClaimCall{Invocation: call("open", toolkeep.CallRunning)})
+	tend := func() {
+		t.Helper()
+		if err := s.catchUp(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.tend(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tend()
+	if n := count(t, s, "SELECT count(*) FROM feed"); n != 504 {
+		t.Errorf("%d rows, nothing is old yet", n)
+	}
+	pass(8 * 24 * time.Hour)
+	for i := range 5 {
+		mustApply(t, s, record(fmt.Sprint("new", i)))
+	}
+	tend()
+	// Of the newest 10, 3 are not of old calls: 499 places are looked at, all of calls.
+	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind <= ?", lastCallKind); n != 7 {
+		t.Errorf("%d rows of calls are left", n)
+	}
+	kinds := make(map[string]int)
+	head, _ := s.Head(t.Context())
+	for c, err := range s.Watch(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds[fmt.Sprintf("%T", c.Change)]++
+		if c.Seq == head {
+			break
+		}
+	}
+	if kinds["toolkeep.PublishVersion"] != 1 || kinds["toolkeep.PutKey"] != 1 || kinds["toolkeep.AppendEvent"] != 1 {
+		t.Errorf("a watch from the start got %v", kinds)
+	}
+	if n := count(t, s, "SELECT count(*) FROM invocations"); n != 506 {
+		t.Errorf("%d invocations", n)
+	}
+
+	pass(90 * 24 * time.Hour)
+	fresh := make([]toolkeep.Change, 20)
+	for i := range fresh {
+		r := record(fmt.Sprint("fresh", i))
+		r.Invocation.CreatedAt = clock()
+		fresh[i] = r
+	}
+	mustApply(t, s, fresh...)
+	tend()
+	if n := count(t, s, "SELECT count(*) FROM invocations"); n != 21 {
+		t.Errorf("%d invocations, want the fresh ones and the one that has not ended", n)
+	}
+	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind = ?", kindEvent); n != 0 {
+		t.Errorf("%d events are left", n)
+	}
+	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind > ?", kindEvent); n != 2 {
+		t.Errorf("%d changes of catalogue and keys are left", n)
+	}
+}
+
+// TestIndexBound: the writer lets Apply wait rather than letting the index fall
+// behind without end.
+func TestIndexBound(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	for i := range 3 {
+		changes := make([]toolkeep.Change, maxPending)
+		for j := range changes {
+			changes[j] = record(fmt.Sprint(i, "-", j))
+		}
+		mustApply(t, s, changes...)
+		if lag := s.Stats().IndexLag; lag >= 2*maxPending { // the limit and one group
+			t.Errorf("the index is %d behind", lag)
+		}
+	}
+	_, total, err := s.Invocations().List(t.Context(), toolkeep.InvocationFilter{Tenant: "t", Limit: 1})
+	if err != nil || total != 3*maxPending {
+		t.Errorf("%d calls, %v", total, err)
+	}
+}
+
+// TestPlans: every query of calls finds its rows through an index.
+func TestPlans(t *testing.T) {
+	s := mustOpen(t, Config{Path: path(t)})
+	list := func(f toolkeep.InvocationFilter) string {
+		f.Tenant = "t"
+		where, _ := filter(f)
+		return where + " ORDER BY created DESC, rowid DESC LIMIT 10"
+	}
+	for _, c := range []struct{ where, index string }{
+		{list(toolkeep.InvocationFilter{}), "invocations_created"},
+		{list(toolkeep.InvocationFilter{Subject: "s"}), "invocations_subject"},
+		{list(toolkeep.InvocationFilter{ToolID: "s"}), "invocations_tool"},
+		{list(toolkeep.InvocationFilter{State: "s"}), "invocations_state"},
+		{list(toolkeep.InvocationFilter{Session: "s"}), "invocations_session"},
+		{list(toolkeep.InvocationFilter{Parent: "s"}), "invocations_parent"},
+		{lapsedWhere, "invocations_running"},
+		{overdueWhere, "invocations_waiting"},
+		{unfetchedWhere, "invocations_unfetched"},
+		{byKeyWhere, "invocations_key"},
+		{"state = 'queued' GROUP BY priority", "invocations_queued"},
+	} {
+		rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN SELECT tenant, id, data FROM invocations WHERE "+c.where,
+			"t", "x", "x", "x")
+		if err != nil {
+			t.Fatalf("%s: %v", c.where, err)
+		}
+		var plan []string
+		for rows.Next() {
+			var a, b, z int
+			var detail string
+			if err := rows.Scan(&a, &b, &z, &detail); err != nil {
+				t.Fatal(err)
+			}
+			plan = append(plan, detail)
+		}
+		rows.Close()
+		if text := strings.Join(plan, "; "); !strings.Contains(text, c.index) || strings.Contains(text, "TEMP B-TREE") {
+			t.Errorf("%s: %s", c.where, text)
+		}
+	}
+}

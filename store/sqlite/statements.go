@@ -1,0 +1,111 @@
+package sqlite
+
+// Statements of the writer, prepared once. The number is the index into
+// writer.stmts.
+const (
+	sqlFeed1 = iota
+	sqlFeed8
+	sqlFeed32
+	sqlIndex1
+	sqlIndex8
+	sqlSavepoint
+	sqlRelease
+	sqlRollback
+	sqlClaim
+	sqlHasCall
+	sqlKeyHolder
+	sqlFreeRow
+	sqlFreeCall
+	sqlMove
+	sqlRename
+	sqlState
+	sqlRenew
+	sqlCancel
+	sqlProgress
+	sqlFetched
+	sqlMark
+	sqlDigest
+	sqlPublish
+	sqlLife
+	sqlPutKey
+	sqlKeyData
+	statementCount
+)
+
+const notEnded = ` state IN ('accepted', 'pending_approval', 'queued', 'running', 'input_required')`
+const ended = ` state IN ('succeeded', 'failed', 'refused', 'cancelled', 'expired', 'unknown')`
+
+// moveWhere is when a call may be moved.
+const moveWhere = ` WHERE tenant = ?1 AND id = ?2 AND instr(?3, ',' || state || ',')
+	AND (?4 = '' OR lease_owner IN ('', ?4) OR lease_until <= ?5)`
+
+func statements() [statementCount]string {
+	feed := `INSERT INTO feed (seq, at, kind, tenant, ref, data) VALUES `
+	index := `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data) VALUES `
+	return [statementCount]string{
+		sqlFeed1:  feed + tuples(1, 6),
+		sqlFeed8:  feed + tuples(8, 6),
+		sqlFeed32: feed + tuples(32, 6),
+		sqlIndex1: index + tuples(1, 9) + ` ON CONFLICT DO NOTHING`,
+		sqlIndex8: index + tuples(8, 9) + ` ON CONFLICT DO NOTHING`,
+
+		sqlSavepoint: `SAVEPOINT one`,
+		sqlRelease:   `RELEASE one`,
+		sqlRollback:  `ROLLBACK TO one`,
+
+		sqlClaim: `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
+			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,
+			progress, data, sealed, output) VALUES ` + tuples(1, 21),
+		sqlHasCall:   `SELECT 1 FROM invocations WHERE tenant = ? AND id = ?`,
+		sqlKeyHolder: `SELECT rowid, created FROM invocations WHERE tenant = ? AND subject = ? AND hold_key = ? AND hold_key <> ''`,
+		sqlFreeRow:   `UPDATE invocations SET hold_key = '' WHERE rowid = ?`,
+		sqlFreeCall:  `UPDATE invocations SET hold_key = '' WHERE tenant = ? AND id = ?`,
+		// 3 the states to move from, 4 who moves, 5 now, 6 to 10 what hardly ever
+		// changes, 16 whether the call goes on, 17 and 18 the new lease.
+		sqlMove: `UPDATE invocations SET state = ?11, priority = ?12, deadline = ?13, expires = ?14,
+			fetched = CASE WHEN fetched <> 0 THEN fetched ELSE ?15 END,
+			lease_owner = CASE WHEN ?16 AND ?4 = '' AND lease_owner NOT IN ('', ?17) AND lease_until > ?5
+				THEN lease_owner ELSE ?17 END,
+			lease_until = CASE WHEN ?16 AND ?4 = '' AND lease_owner NOT IN ('', ?17) AND lease_until > ?5
+				THEN lease_until ELSE ?18 END,
+			data = ?19, sealed = ?20, output = ?21` + moveWhere +
+			` AND subject = ?6 AND tool = ?7 AND session = ?8 AND parent = ?9 AND created = ?10`,
+		sqlRename: `UPDATE invocations SET subject = ?6, tool = ?7, session = ?8, parent = ?9, created = ?10` + moveWhere,
+		sqlState:  `SELECT state FROM invocations WHERE tenant = ? AND id = ?`,
+		sqlRenew: `UPDATE invocations SET lease_until = max(lease_until, ?1)
+			WHERE tenant = ?2 AND id = ?3 AND lease_owner = ?4 AND` + notEnded,
+		sqlCancel: `UPDATE invocations SET cancel_by = ?1, cancel_why = ?2
+			WHERE tenant = ?3 AND id = ?4 AND cancel_by = '' AND` + notEnded,
+		sqlProgress: `UPDATE invocations SET progress = ?1 WHERE tenant = ?2 AND id = ?3 AND` + notEnded,
+		sqlFetched:  `UPDATE invocations SET fetched = ?1 WHERE tenant = ?2 AND id = ?3 AND fetched = 0 AND` + ended,
+		sqlMark: `INSERT INTO marks (name, seq) VALUES ('indexed', ?)
+			ON CONFLICT (name) DO UPDATE SET seq = excluded.seq`,
+
+		sqlDigest: `SELECT digest FROM versions WHERE tenant = ? AND id = ? AND version = ?`,
+		sqlPublish: `INSERT INTO versions (tenant, id, version, digest, life, raw, manifest) VALUES ` +
+			tuples(1, 7),
+		sqlLife: `UPDATE versions SET life = ? WHERE tenant = ? AND id = ? AND version = ?`,
+		sqlPutKey: `INSERT INTO api_keys (tenant, id, data) VALUES (?, ?, ?)
+			ON CONFLICT (tenant, id) DO UPDATE SET data = excluded.data`,
+		sqlKeyData: `SELECT data FROM api_keys WHERE tenant = ? AND id = ?`,
+	}
+}
+
+// tuples writes n tuples of placeholders.
+func tuples(n, columns int) string {
+	b := make([]byte, 0, n*(2*columns+2))
+	for i := range n {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '(')
+		for j := range columns {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, '?')
+		}
+		b = append(b, ')')
+	}
+	return string(b)
+}

@@ -1,0 +1,196 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	_ "modernc.org/sqlite" // the driver
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Store keeps everything in one SQLite file. It is safe for concurrent use.
+type Store struct {
+	cfg   Config
+	write *sql.DB // one connection
+	read  *sql.DB
+	check *sql.DB // one connection, for checkpoints alone
+
+	queue    queue
+	requests sync.Pool // of *request
+	ops      chan *op  // work for the writer beside groups
+	ring     ring
+	wal      walKeeper
+
+	inflight atomic.Int64 // Applies between entry and answer
+	// recorded is the newest feed position that the index has to reach before a
+	// reader may look, indexed how far it came.
+	recorded atomic.Int64
+	indexed  atomic.Int64
+	lag      atomic.Int64 // rows in the feed and not yet in the index
+	groups   atomic.Int64
+	rows     atomic.Int64
+	failure  atomic.Pointer[error] // of the last group, nil if it was committed
+
+	stop       chan struct{} // ends tending and checkpoints
+	background sync.WaitGroup
+	writerDone chan struct{}
+	closing    sync.Once
+	closeErr   error
+}
+
+// Open opens or creates the database, brings its schema up to date, finishes
+// indexing that a crash interrupted, and starts the store's goroutines. ctx
+// bounds the opening only. A database from a newer version is refused.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if err := makeFile(c.Path); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		cfg:        c,
+		ops:        make(chan *op),
+		stop:       make(chan struct{}),
+		writerDone: make(chan struct{}),
+	}
+	w, err := s.open(ctx)
+	if err != nil {
+		return nil, errors.Join(err, s.closeDBs())
+	}
+	go w.run()
+	s.background.Add(2)
+	go s.tendLoop()
+	go s.wal.loop()
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) (*writer, error) {
+	var err error
+	if s.write, err = openDB(s.cfg.dsn(false), 1); err != nil {
+		return nil, err
+	}
+	if err := s.write.PingContext(ctx); err != nil {
+		return nil, fmt.Errorf("sqlite: open %s: %w", filepath.Base(s.cfg.Path), err)
+	}
+	if _, _, err := migrate(ctx, s.write, -1, s.cfg.Log); err != nil {
+		return nil, err
+	}
+	if s.read, err = openDB(s.cfg.dsn(true), max(4, runtime.GOMAXPROCS(0))); err != nil {
+		return nil, err
+	}
+	if s.check, err = openDB(s.cfg.dsn(false), 1); err != nil {
+		return nil, err
+	}
+	head, err := feedHead(ctx, s.write)
+	if err != nil {
+		return nil, err
+	}
+	s.queue.start(s.cfg.GroupMax)
+	s.ring.start(head)
+	s.wal.start(s)
+	w, err := newWriter(ctx, s, head)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.recoverIndex(ctx); err != nil {
+		return nil, fmt.Errorf("sqlite: index what the feed holds: %w", err)
+	}
+	return w, nil
+}
+
+// WriteDB is the one connection that writes. The queue shares it; whoever takes
+// it holds up every Apply until it lets go.
+func (s *Store) WriteDB() *sql.DB { return s.write }
+
+// Close commits what was queued, lets the index catch up, and closes the
+// database. Later calls of the store's methods give ErrClosed. It waits, and
+// may be called again.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		close(s.stop)
+		s.queue.close()
+		<-s.writerDone
+		s.ring.close()
+		s.background.Wait()
+		s.closeErr = s.closeDBs()
+	})
+	return s.closeErr
+}
+
+func (s *Store) closed() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Store) closeDBs() error {
+	var errs []error
+	// The writer goes last: the last connection to close empties the log.
+	for _, db := range []*sql.DB{s.read, s.check, s.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// orClosed names the reason of an error that only means that the store closed.
+func (s *Store) orClosed(err error) error {
+	if err != nil && s.closed() {
+		return toolkeep.ErrClosed
+	}
+	return err
+}
+
+// makeFile makes the file readable by its owner only before SQLite would make
+// it readable by all. SQLite gives the log the same mode.
+func makeFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	return f.Close()
+}
+
+func openDB(dsn string, conns int) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+// dsn names the file and what every connection of a pool is set to.
+func (c *Config) dsn(readOnly bool) string {
+	q := url.Values{"_pragma": {fmt.Sprintf("busy_timeout(%d)", c.BusyTimeout.Milliseconds())}}
+	if readOnly {
+		q.Set("mode", "ro")
+		q.Add("_pragma", "query_only(1)")
+	} else {
+		q.Set("mode", "rw")
+		q.Set("_txlock", "immediate")
+		q.Add("_pragma", "journal_mode(WAL)")
+		q.Add("_pragma", "synchronous("+c.Synchronous+")")
+		q.Add("_pragma", "foreign_keys(1)")
+		q.Add("_pragma", "wal_autocheckpoint(0)")
+		q.Add("_pragma", "cache_size(-16384)")
+		// What a savepoint may have to undo stays in memory instead of a file.
+		q.Add("_pragma", "temp_store(MEMORY)")
+	}
+	return "file:" + (&url.URL{Path: c.Path}).EscapedPath() + "?" + q.Encode()
+}

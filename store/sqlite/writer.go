@@ -1,0 +1,294 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	driver "modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const (
+	indexRows  = 256                   // rows that the index takes in one transaction
+	indexSoon  = 128                   // pending rows that are indexed without waiting longer
+	indexDelay = 50 * time.Millisecond // how long fewer wait
+	indexRetry = time.Second           // pause after indexing failed
+	maxPending = 8192                  // pending rows above which Apply waits for the index
+)
+
+// writer owns the write side. All its fields belong to its goroutine.
+type writer struct {
+	s     *Store
+	stmts [statementCount]*sql.Stmt
+	head  int64 // newest committed sequence number
+
+	// pending are committed calls of the feed that the index does not have yet,
+	// in order; ids names them.
+	pending []pendingRow
+	ids     map[toolkeep.CallRef]struct{}
+	mark    int64 // what the database says of how far the index is
+
+	reqs   []*request
+	last   int // size of the last group
+	gather *time.Timer
+	tick   *time.Timer // set while rows wait for the index
+	ticks  bool
+
+	args      []any
+	committed []toolkeep.Committed
+	cost      []int32
+}
+
+// op is work that the writer does between groups.
+type op struct {
+	do   func(context.Context, *writer) error
+	done chan error
+}
+
+func newWriter(ctx context.Context, s *Store, head int64) (*writer, error) {
+	w := &writer{s: s, head: head, ids: make(map[toolkeep.CallRef]struct{})}
+	for i, text := range statements() {
+		st, err := s.write.PrepareContext(ctx, text)
+		if err != nil {
+			return nil, fmt.Errorf("sqlite: prepare %q: %w", text, err)
+		}
+		w.stmts[i] = st
+	}
+	w.gather = stoppedTimer()
+	w.tick = stoppedTimer()
+	return w, nil
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// run commits groups until the queue is closed and empty.
+func (w *writer) run() {
+	defer close(w.s.writerDone)
+	defer w.close()
+	for {
+		if w.s.queue.len() == 0 {
+			if w.idle() {
+				return
+			}
+			continue
+		}
+		w.wait()
+		w.reqs = w.s.queue.take(w.reqs[:0])
+		if len(w.reqs) != 0 {
+			w.last = len(w.reqs)
+			w.commit()
+		}
+		clear(w.reqs)
+		select {
+		case o := <-w.s.ops:
+			w.serve(o)
+		default:
+		}
+		if len(w.pending) >= indexSoon {
+			w.indexSome()
+		}
+	}
+}
+
+// idle waits for something to do. It gives true when the store closed.
+func (w *writer) idle() bool {
+	select {
+	case <-w.s.queue.wake:
+		return w.s.queue.over()
+	case o := <-w.s.ops:
+		w.serve(o)
+	case <-w.tick.C:
+		w.ticks = false
+		w.indexSome()
+	}
+	return false
+}
+
+// wait gathers a group: where other Applies are in flight, or were a moment ago,
+// it gives them a little time to arrive.
+func (w *writer) wait() {
+	s := w.s
+	if s.cfg.GroupDelay < 0 || (s.inflight.Load() <= 1 && w.last <= 1) {
+		return
+	}
+	select {
+	case <-s.queue.full: // of an earlier group
+	default:
+	}
+	if s.queue.len() >= s.cfg.GroupMax {
+		return
+	}
+	w.gather.Reset(s.cfg.GroupDelay)
+	select {
+	case <-w.gather.C:
+	case <-s.queue.full:
+		w.gather.Stop()
+	}
+}
+
+func (w *writer) serve(o *op) { o.done <- o.do(context.Background(), w) }
+
+// do has the writer do something between groups and waits for it.
+func (s *Store) do(ctx context.Context, f func(context.Context, *writer) error) error {
+	o := &op{do: f, done: make(chan error, 1)}
+	select {
+	case s.ops <- o:
+	case <-s.writerDone:
+		return toolkeep.ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-o.done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (w *writer) close() {
+	for len(w.pending) != 0 {
+		if err := w.index(context.Background()); err != nil {
+			w.s.cfg.Log.Error("the index of calls is behind and follows at the next start", "error", err)
+			break
+		}
+	}
+	if err := w.saveMark(context.Background()); err != nil {
+		w.s.cfg.Log.Warn("the next start will look for calls to index", "error", err)
+	}
+	for _, st := range w.stmts {
+		st.Close()
+	}
+}
+
+// begin takes the write connection, for which it may have to wait for the
+// queue, and starts a transaction. end gives the connection back.
+func (w *writer) begin(ctx context.Context) (tx *sql.Tx, end func(), err error) {
+	limited, cancel := context.WithTimeout(ctx, w.s.cfg.BusyTimeout)
+	conn, err := w.s.write.Conn(limited)
+	cancel()
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return nil, nil, fmt.Errorf("sqlite: another held the write connection for more than %s", w.s.cfg.BusyTimeout)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("sqlite: take the write connection: %w", err)
+	}
+	if tx, err = conn.BeginTx(ctx, nil); err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("sqlite: begin: %w", err), conn.Close())
+	}
+	return tx, func() {
+		tx.Rollback() // says that it is done where it was committed
+		conn.Close()
+	}, nil
+}
+
+// commit does what the taken requests ask, in one transaction, and answers them.
+func (w *writer) commit() {
+	g := &group{w: w, at: w.s.cfg.Clock()}
+	errs := make([]error, len(w.reqs))
+	err := w.makeIndexRoom()
+	if err == nil {
+		err = g.run(w.reqs, errs)
+	}
+	w.s.note(err)
+	if err == nil {
+		w.publish(g)
+	} else {
+		w.forget(g)
+	}
+	for i, r := range w.reqs {
+		if errs[i] == nil {
+			errs[i] = err
+		}
+		r.done <- errs[i]
+	}
+	w.armTick()
+}
+
+// makeIndexRoom keeps what is pending bounded.
+func (w *writer) makeIndexRoom() error {
+	for len(w.pending) >= maxPending {
+		if err := w.index(context.Background()); err != nil {
+			return fmt.Errorf("sqlite: the index of calls cannot follow: %w", err)
+		}
+	}
+	return nil
+}
+
+// publish makes a committed group visible: head, pending rows, watchers.
+func (w *writer) publish(g *group) {
+	w.committed, w.cost = w.committed[:0], w.cost[:0]
+	for i := range g.rows {
+		r := &g.rows[i]
+		w.committed = append(w.committed, toolkeep.Committed{Seq: w.head + int64(i) + 1, At: g.stamp, Change: r.change})
+		w.cost = append(w.cost, int32(len(r.data)+rowCost))
+	}
+	w.head += int64(len(g.rows))
+	w.dropPending(g.indexed)
+	w.s.lag.Store(int64(len(w.pending)))
+	if n := len(w.pending); n != 0 {
+		w.s.recorded.Store(w.pending[n-1].seq)
+	}
+	if g.indexed != 0 {
+		w.mark = g.mark
+	}
+	w.noteIndexed()
+	w.s.ring.publish(w.committed, w.cost)
+	clear(w.committed)
+	w.s.groups.Add(1)
+	w.s.rows.Add(int64(len(g.rows)))
+}
+
+// forget undoes what a failed group left in memory.
+func (w *writer) forget(g *group) {
+	w.cutPending(len(w.pending) - g.added)
+}
+
+// armTick has the writer come back for what waits.
+func (w *writer) armTick() {
+	delay := indexDelay
+	switch {
+	case w.ticks:
+		return
+	case w.s.failure.Load() != nil:
+		delay = indexRetry
+	case len(w.pending) == 0:
+		return
+	}
+	w.ticks = true
+	w.tick.Reset(delay)
+}
+
+// note remembers whether the last transaction could be committed, for Health.
+func (s *Store) note(err error) {
+	if err == nil {
+		if s.failure.Load() != nil {
+			s.failure.Store(nil)
+			s.cfg.Log.Info("the store commits again")
+		}
+		return
+	}
+	if s.failure.Swap(&err) == nil {
+		s.cfg.Log.Error("the store could not commit", "error", err)
+	}
+}
+
+// isDriver tells errors of SQLite from those of the store and the queue.
+func isDriver(err error) bool {
+	var e *driver.Error
+	return errors.As(err, &e)
+}
+
+func isConstraint(err error) bool {
+	var e *driver.Error
+	return errors.As(err, &e) && e.Code()&0xff == codes.SQLITE_CONSTRAINT
+}

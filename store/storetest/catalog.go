@@ -1,0 +1,258 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// tool is a version with a manifest that has numbers and nested values of every kind.
+func tool(tenant, id, version, digest string) toolkeep.Version {
+	strict := false
+	raw := []byte(`{"tool_id":"` + id + `","version":"` + version + `","digest":"` + digest + `"}`)
+	return toolkeep.Version{
+		Tool: &toolkeep.Tool{
+			ID: id, Version: version, Tenant: tenant, Digest: digest, Raw: raw,
+			Manifest: &toolkeep.Manifest{
+				SchemaVersion: 1, ToolID: id, Version: version, Description: "does <something> & more",
+				Tags: []string{"a", "b"}, SideEffects: "reads", Risk: "low",
+				ParametersSchema: json.RawMessage(`{"maximum":9007199254740993,"type":"object"}`),
+				Result:           &toolkeep.ResultSpec{Strict: &strict},
+				Icons:            []any{map[string]any{"size": json.Number("9007199254740993")}},
+				Execution:        toolkeep.ExecutionSpec{Kind: "http", Binding: json.RawMessage(`{"method":"GET"}`), TimeoutMS: 1000},
+				Source:           &toolkeep.SourceSpec{Type: "openapi", Metadata: map[string]any{"n": json.Number("1.10"), "none": nil}},
+			},
+		},
+		Life: toolkeep.Lifecycle{State: toolkeep.Active, PublishedAt: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), PublishedBy: "p"},
+	}
+}
+
+func (f *fixture) versions() ([]toolkeep.Version, int64) {
+	f.Helper()
+	list, seq, err := f.store.Versions(f.Context())
+	if err != nil {
+		f.Fatalf("Versions: %v", err)
+	}
+	return list, seq
+}
+
+func testPublish(t *testing.T, f *fixture) {
+	v := tool("t", "ns.a", "1.0.0", "sha256:1")
+	shared := tool("", "ns.a", "1.0.0", "sha256:1")
+	next := tool("t", "ns.a", "1.1.0", "sha256:2")
+	f.apply(toolkeep.PublishVersion{Version: v}, toolkeep.PublishVersion{Version: next})
+	f.apply(toolkeep.PublishVersion{Version: shared})
+	head := f.head()
+
+	again := tool("t", "ns.a", "1.0.0", "sha256:1")
+	again.Life.State = toolkeep.Blocked
+	f.apply(toolkeep.PublishVersion{Version: again})
+	f.refused(toolkeep.ErrVersionExists, toolkeep.PublishVersion{Version: tool("t", "ns.a", "1.0.0", "sha256:other")})
+	if f.head() != head {
+		t.Errorf("publishing again moved the feed from %d to %d", head, f.head())
+	}
+	got, seq := f.versions()
+	if seq != head {
+		t.Errorf("the catalogue is of %d, the feed is at %d", seq, head)
+	}
+	sameJSON(t, "versions", got, []toolkeep.Version{shared, v, next})
+	for _, v := range got {
+		if n, ok := v.Tool.Manifest.Icons[0].(map[string]any)["size"].(json.Number); !ok || n != "9007199254740993" {
+			t.Errorf("a number in a tree came back as %#v", v.Tool.Manifest.Icons[0])
+		}
+		if !bytes.Equal(v.Tool.Manifest.ParametersSchema, []byte(`{"maximum":9007199254740993,"type":"object"}`)) {
+			t.Errorf("the schema came back as %s", v.Tool.Manifest.ParametersSchema)
+		}
+	}
+
+	// Of many at once, one publishes and the others are told.
+	results := make(chan error, 20)
+	together(20, func(i int) {
+		results <- f.store.Apply(t.Context(), toolkeep.PublishVersion{Version: tool("t", "ns.b", "1.0.0", fmt.Sprint("sha256:", i))})
+	})
+	won := 0
+	for range 20 {
+		switch err := <-results; {
+		case err == nil:
+			won++
+		case !errors.Is(err, toolkeep.ErrVersionExists):
+			t.Errorf("publish: %v", err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of 20 different versions of one number were published", won)
+	}
+}
+
+func testLifecycle(t *testing.T, f *fixture) {
+	v := tool("t", "ns.a", "1.0.0", "sha256:1")
+	f.apply(toolkeep.PublishVersion{Version: v})
+	v.Life.State, v.Life.Reason, v.Life.RemoveAfter = toolkeep.Deprecated, "old", time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	f.apply(toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: v.Life, By: "boss"})
+	got, _ := f.versions()
+	sameJSON(t, "versions", got, []toolkeep.Version{v})
+	for _, c := range []toolkeep.SetLifecycle{
+		{Tenant: "t", ToolID: "ns.a", Version: "2.0.0"}, {Tenant: "", ToolID: "ns.a", Version: "1.0.0"},
+		{Tenant: "t", ToolID: "ns.b", Version: "1.0.0"},
+	} {
+		f.refused(toolkeep.ErrNotFound, c)
+	}
+}
+
+func apiKey(tenant, id string) toolkeep.APIKey {
+	k := toolkeep.APIKey{
+		ID: id, Tenant: tenant, Subject: "s", Name: "name", Roles: []string{"r1", "r2"}, Scope: []string{"ns.*"},
+		CreatedAt: time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC), CreatedBy: "boss",
+		ExpiresAt: time.Date(2027, 2, 3, 4, 5, 6, 0, time.UTC),
+	}
+	copy(k.Hash[:], "the hash of "+id+" that has 32 bytes.....")
+	return k
+}
+
+func testKeys(t *testing.T, f *fixture) {
+	a, b := apiKey("t", "a"), apiKey("u", "a")
+	f.apply(toolkeep.PutKey{Key: a}, toolkeep.PutKey{Key: b})
+	a.Roles = []string{"other"}
+	f.apply(toolkeep.PutKey{Key: a})
+	at := f.clock()
+	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at, By: "boss"})
+	head := f.head()
+	f.apply(toolkeep.RevokeKey{Tenant: "t", ID: "a", At: at.Add(time.Hour), By: "boss"})
+	f.refused(toolkeep.ErrNotFound, toolkeep.RevokeKey{Tenant: "t", ID: "b", At: at})
+	a.RevokedAt = at
+	got, seq, err := f.store.Keys(context.Background())
+	if err != nil || seq != head {
+		t.Fatalf("Keys: position %d, want %d; %v", seq, head, err)
+	}
+	sameJSON(t, "keys", got, []toolkeep.APIKey{a, b})
+}
+
+func testAllOrNothing(t *testing.T, f *fixture) {
+	before := f.head()
+	late := toolkeep.RequestCancel{Call: ref("nobody"), By: "s"}
+	f.apply(toolkeep.ClaimCall{Invocation: keyed("held", "k")})
+	f.refused(toolkeep.ErrNotFound,
+		toolkeep.RecordCall{Invocation: call("r", toolkeep.CallSucceeded)},
+		toolkeep.ClaimCall{Invocation: call("c", toolkeep.CallRunning)},
+		toolkeep.MoveCall{Invocation: call("held", toolkeep.CallFailed), From: []toolkeep.CallState{toolkeep.CallRunning}, FreeKey: true},
+		toolkeep.PublishVersion{Version: tool("t", "ns.a", "1.0.0", "sha256:1")},
+		toolkeep.PutKey{Key: apiKey("t", "a")},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Type: "x", Tenant: "t"}},
+		late,
+	)
+	f.missing("r")
+	f.missing("c")
+	f.same(f.get("held"), keyed("held", "k"))
+	f.refused(toolkeep.ErrKeyTaken, toolkeep.ClaimCall{Invocation: keyed("x", "k")})
+	if list, _ := f.versions(); len(list) != 0 {
+		t.Errorf("a version was published")
+	}
+	if keys, _, err := f.store.Keys(t.Context()); err != nil || len(keys) != 0 {
+		t.Errorf("a key was put: %v", err)
+	}
+	if got := f.head(); got != before+1 {
+		t.Errorf("the feed went from %d to %d, want one change", before, got)
+	}
+	// What failed can be done again, in one piece and without the bad part.
+	f.apply(
+		toolkeep.RecordCall{Invocation: call("r", toolkeep.CallSucceeded)},
+		toolkeep.ClaimCall{Invocation: call("c", toolkeep.CallRunning)},
+		toolkeep.RequestCancel{Call: ref("c"), By: "s"},
+	)
+	if f.get("c").CancelBy != "s" {
+		t.Errorf("a later change of an Apply does not see an earlier one")
+	}
+	f.apply()
+}
+
+// testNeighbours has good and bad Applies share transactions.
+func testNeighbours(t *testing.T, f *fixture) {
+	const n = 64
+	f.apply(toolkeep.ClaimCall{Invocation: keyed("held", "k")})
+	together(n, func(i int) {
+		id := fmt.Sprint("c", i)
+		var err, want error
+		switch i % 4 {
+		case 0:
+			err = f.store.Apply(t.Context(), toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)})
+		case 1:
+			want = toolkeep.ErrKeyTaken
+			err = f.store.Apply(t.Context(), toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}},
+				toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)}, toolkeep.ClaimCall{Invocation: keyed(id+"x", "k")})
+		case 2:
+			err = f.store.Apply(t.Context(), toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)})
+		case 3:
+			want = toolkeep.ErrNotFound
+			err = f.store.Apply(t.Context(), toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)},
+				toolkeep.RequestCancel{Call: ref("nobody"), By: "s"})
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("Apply %d gave %v, want %v", i, err, want)
+		}
+	})
+	for i := range n {
+		if i%2 == 0 {
+			f.get(fmt.Sprint("c", i))
+		} else {
+			f.missing(fmt.Sprint("c", i))
+		}
+	}
+	if got := len(f.feed(0)); got != 1+n/2 {
+		t.Errorf("the feed has %d changes, want %d", got, 1+n/2)
+	}
+}
+
+func testMalformed(t *testing.T, f *fixture) {
+	noState := call("a", "")
+	for i, c := range []toolkeep.Change{
+		nil,
+		toolkeep.RecordCall{},
+		toolkeep.RecordCall{Invocation: call("", toolkeep.CallSucceeded)},
+		toolkeep.RecordCall{Invocation: &toolkeep.Invocation{ID: "a", State: toolkeep.CallSucceeded}},
+		toolkeep.RecordCall{Invocation: call("a", toolkeep.CallRunning)},
+		toolkeep.ClaimCall{Invocation: noState},
+		toolkeep.ClaimCall{},
+		toolkeep.MoveCall{Invocation: call("a", "flying"), From: []toolkeep.CallState{toolkeep.CallQueued}},
+		toolkeep.RenewLeases{Calls: []toolkeep.CallRef{ref("a")}, Until: f.clock()},
+		toolkeep.RequestCancel{Call: ref("a")},
+		toolkeep.ReportProgress{},
+		toolkeep.MarkFetched{},
+		toolkeep.Enqueue{},
+		toolkeep.PublishVersion{},
+		toolkeep.PutKey{},
+		toolkeep.RevokeKey{Tenant: "t", ID: "a"},
+	} {
+		if err := f.store.Apply(t.Context(), c); err == nil {
+			t.Errorf("malformed change %d, %T, was committed", i, c)
+		}
+	}
+	if f.head() != 0 {
+		t.Errorf("the feed has %d changes", f.head())
+	}
+}
+
+func testCancelledBefore(t *testing.T, f *fixture) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.store.Apply(ctx, toolkeep.RecordCall{Invocation: call("a", toolkeep.CallSucceeded)}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	f.missing("a")
+	// With a context that ends at any moment, Apply says what happened.
+	together(100, func(i int) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go cancel()
+		id := fmt.Sprint("c", i)
+		err := f.store.Apply(ctx, toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)})
+		_, found := f.store.Invocations().Get(t.Context(), ref(id))
+		if (err == nil) != (found == nil) {
+			t.Errorf("Apply gave %v, the call: %v", err, found)
+		}
+	})
+}

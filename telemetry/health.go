@@ -1,0 +1,238 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Component is one part whose health is told.
+type Component struct {
+	Name string
+	// Required parts make the node not ready while they are down; others only
+	// degrade it.
+	Required bool
+	// Grace lets a required part be down for so long before the node is not ready.
+	Grace time.Duration
+	// Check gives what is wrong, nil if all is well. It has half a second.
+	Check func(ctx context.Context) error
+}
+
+// HealthConfig sets up Health.
+type HealthConfig struct {
+	Version string // of the program
+	// Keep is how long an answer of the checks is given again, so that probes from
+	// outside cannot load the parts; default 1 s.
+	Keep  time.Duration
+	Log   *slog.Logger // told when a part goes down or comes back, and why; default nobody
+	Clock func() time.Time
+}
+
+// States of the node and of a component.
+const (
+	Up       = "UP"
+	Down     = "DOWN"
+	Degraded = "DEGRADED"
+)
+
+const checkLimit = 500 * time.Millisecond
+
+// Health answers the probes of contracts/wire.md. Answers name the components
+// with their state and nothing of what is wrong with them; that is in the log.
+type Health struct {
+	version  string
+	keep     time.Duration
+	log      *slog.Logger
+	clock    func() time.Time
+	started  atomic.Bool
+	draining atomic.Bool
+
+	mu    sync.Mutex // held while the checks run: probes at the same time share them
+	parts []*part
+	last  time.Time
+}
+
+type part struct {
+	Component
+	busy    atomic.Bool // a check that overran its time is still under way
+	status  string
+	latency time.Duration
+	since   time.Time // down since
+}
+
+// NewHealth makes a Health that is neither started nor draining.
+func NewHealth(c HealthConfig) *Health {
+	if c.Keep == 0 {
+		c.Keep = time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return &Health{version: c.Version, keep: c.Keep, log: c.Log, clock: c.Clock}
+}
+
+// Add adds a component; call it before the first probe.
+func (h *Health) Add(c Component) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.parts = append(h.parts, &part{Component: c, status: Up})
+}
+
+// SetStarted says that the node is through with its start.
+func (h *Health) SetStarted() { h.started.Store(true) }
+
+// SetDraining says that the node takes no more calls.
+func (h *Health) SetDraining() { h.draining.Store(true) }
+
+// Draining tells whether SetDraining was called.
+func (h *Health) Draining() bool { return h.draining.Load() }
+
+// Register puts the probes and their aliases on a mux.
+func (h *Health) Register(mux *http.ServeMux) {
+	for path, probe := range map[string]func(context.Context) (report, bool){
+		"/health/startup": h.startup, "/health/live": h.live,
+		"/health/ready": h.ready, "/health": h.ready, "/ready": h.ready,
+	} {
+		mux.Handle("GET "+path, h.serve(probe))
+	}
+}
+
+// Handler serves the probes and nothing else.
+func (h *Health) Handler() http.Handler {
+	mux := http.NewServeMux()
+	h.Register(mux)
+	return mux
+}
+
+type report struct {
+	Status     string               `json:"status"`
+	Timestamp  string               `json:"timestamp"`
+	Version    string               `json:"version"`
+	Components map[string]component `json:"components"`
+}
+
+type component struct {
+	Status    string  `json:"status"`
+	LatencyMS float64 `json:"latency_ms"`
+}
+
+func (h *Health) serve(probe func(context.Context) (report, bool)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rep, ok := probe(r.Context())
+		rep.Timestamp, rep.Version = h.clock().UTC().Format(stampFormat), h.version
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		if !ok {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		// What goes wrong here is the prober's connection.
+		_ = jsonv2.MarshalWrite(w, rep, jsonv2.Deterministic(true), jsontext.Multiline(false))
+	})
+}
+
+// live says that the process answers.
+func (h *Health) live(context.Context) (report, bool) {
+	return report{Status: Up, Components: map[string]component{}}, true
+}
+
+func (h *Health) startup(context.Context) (report, bool) {
+	if !h.started.Load() {
+		return report{Status: Down, Components: map[string]component{}}, false
+	}
+	return report{Status: Up, Components: map[string]component{}}, true
+}
+
+// ready says whether calls should be sent here.
+func (h *Health) ready(context.Context) (report, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock()
+	if h.last.IsZero() || now.Sub(h.last) >= h.keep || now.Before(h.last) {
+		h.check(now)
+		h.last = now
+	}
+	rep := report{Status: Up, Components: make(map[string]component, len(h.parts))}
+	ok := h.started.Load() && !h.draining.Load()
+	for _, p := range h.parts {
+		rep.Components[p.Name] = component{Status: p.status, LatencyMS: milliseconds(p.latency.Round(time.Microsecond))}
+		if p.status == Up {
+			continue
+		}
+		rep.Status = Degraded
+		if p.Required && now.Sub(p.since) >= p.Grace {
+			ok = false
+		}
+	}
+	if !ok {
+		rep.Status = Down
+	}
+	return rep, ok
+}
+
+// check runs all checks at once. It does not use the prober's context: the answer
+// is kept for others.
+func (h *Health) check(now time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make([]error, len(h.parts))
+	for i, p := range h.parts {
+		wg.Go(func() { p.latency, errs[i] = p.ask(ctx, h.clock) })
+	}
+	wg.Wait()
+	for i, p := range h.parts {
+		h.note(p, errs[i], now)
+	}
+}
+
+func (h *Health) note(p *part, err error, now time.Time) {
+	switch {
+	case err != nil && p.status == Up:
+		p.status, p.since = Down, now
+		h.log.Error("a part is down", "part", p.Name, "required", p.Required, "error", err)
+	case err == nil && p.status != Up:
+		h.log.Info("a part is up again", "part", p.Name, "down_for", now.Sub(p.since))
+		p.status, p.since = Up, time.Time{}
+	}
+}
+
+// ask runs one check, and leaves it behind if it does not heed its context. While
+// it has not come back, no other is started.
+func (p *part) ask(ctx context.Context, clock func() time.Time) (time.Duration, error) {
+	if !p.busy.CompareAndSwap(false, true) {
+		return checkLimit, errors.New("an earlier check has not come back")
+	}
+	began, done := clock(), make(chan error, 1)
+	go func() {
+		err := p.checked(ctx)
+		p.busy.Store(false) // before the answer, or the next ask would meet it
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return clock().Sub(began), err
+	case <-ctx.Done():
+		return clock().Sub(began), fmt.Errorf("no answer within %s", checkLimit)
+	}
+}
+
+// checked runs the check and turns a panic into an error.
+func (p *part) checked(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the check panicked: %v", r)
+		}
+	}()
+	return p.Check(ctx)
+}

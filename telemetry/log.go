@@ -1,0 +1,120 @@
+package telemetry
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// LogConfig sets up a Log. The zero value writes JSON lines from INFO up to
+// standard error.
+type LogConfig struct {
+	Out         io.Writer             // default os.Stderr
+	Text        bool                  // key=value lines for people instead of JSON
+	Level       slog.Level            // of every component without one of its own
+	Components  map[string]slog.Level // levels of single components
+	Clean       toolkeep.Cleaner      // takes secrets in flight out of every text; nil cleans nothing
+	BufferBytes int                   // lines that wait to be written; default 1 MiB, past it they are dropped
+	FlushEvery  time.Duration         // longest that a line waits; default 200 ms
+	Clock       func() time.Time      // default time.Now
+}
+
+// CallComponent is the component of the lines about calls.
+const CallComponent = "tool_executor"
+
+// Log writes lines: one for every call, and those of the program's own loggers.
+type Log struct {
+	levels *Levels
+	calls  *level
+	w      *writer
+	text   bool
+	clean  toolkeep.Cleaner
+	clock  func() time.Time
+	lines  sync.Pool // *[]byte
+}
+
+// NewLog makes a Log. Until Start and after Stop it writes each line at once.
+func NewLog(c LogConfig) *Log {
+	if c.Out == nil {
+		c.Out = os.Stderr
+	}
+	if c.BufferBytes == 0 {
+		c.BufferBytes = 1 << 20
+	}
+	if c.FlushEvery == 0 {
+		c.FlushEvery = 200 * time.Millisecond
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	l := &Log{levels: NewLevels(c.Level, c.Components), w: newWriter(c.Out, c.BufferBytes, c.FlushEvery),
+		text: c.Text, clean: c.Clean, clock: c.Clock}
+	l.calls = l.levels.of(CallComponent)
+	l.lines.New = func() any { b := make([]byte, 0, 2048); return &b }
+	return l
+}
+
+// Start begins to buffer lines.
+func (l *Log) Start() { l.w.start() }
+
+// Stop writes out what is buffered. It may be called twice.
+func (l *Log) Stop() { l.w.stop() }
+
+// Levels are the levels, changeable at run time.
+func (l *Log) Levels() *Levels { return l.levels }
+
+// Dropped is how many lines were lost because they could not be written as fast
+// as they came.
+func (l *Log) Dropped() uint64 { return l.w.dropped.Load() }
+
+// Samples are the log's own metrics, for MetricsConfig.Samples.
+func (l *Log) Samples() []Sample {
+	return []Sample{{Name: "toolkeep_log_lines_dropped_total", Counter: true, Value: float64(l.Dropped()),
+		Help: "Log lines lost because they could not be written as fast as they came."}}
+}
+
+// Logger is the logger of one component, under that component's level.
+func (l *Log) Logger(component string) *slog.Logger {
+	o := &slog.HandlerOptions{Level: l.levels.For(component), ReplaceAttr: l.replace}
+	var h slog.Handler
+	if l.text {
+		h = slog.NewTextHandler(l.w, o)
+	} else {
+		h = slog.NewJSONHandler(l.w, o)
+	}
+	return slog.New(h).With("component", component)
+}
+
+// replace gives the fields the names that the lines about calls have, and cleans
+// text.
+func (l *Log) replace(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 {
+		switch a.Key {
+		case slog.TimeKey:
+			if l.text {
+				return a
+			}
+			return slog.String("timestamp", a.Value.Time().UTC().Format(stampFormat))
+		case slog.MessageKey:
+			a.Key = "message"
+		case slog.LevelKey:
+			return a
+		}
+	}
+	if l.clean == nil {
+		return a
+	}
+	switch a.Value.Kind() {
+	case slog.KindString:
+		a.Value = slog.StringValue(l.clean.Clean(a.Value.String()))
+	case slog.KindAny:
+		if err, ok := a.Value.Any().(error); ok {
+			a.Value = slog.StringValue(l.clean.Clean(err.Error()))
+		}
+	}
+	return a
+}

@@ -1,0 +1,225 @@
+package telemetry
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// MetricsConfig sets up Metrics. The zero value works.
+type MetricsConfig struct {
+	// MaxTools is how many tool ids have series of their own; default 10,000. What
+	// belongs to further ones is dropped and counted in
+	// tool_metric_series_dropped_total.
+	MaxTools int
+	// MaxCategories is the same for categories; default 1,000.
+	MaxCategories int
+	// QueueDepth counts waiting calls; asked at every scrape, for half a second at
+	// most. nil leaves tool_queue_depth out.
+	QueueDepth func(ctx context.Context) (map[toolkeep.Priority]int, error)
+	// Cache tells what the result cache did since the start; asked at every scrape.
+	// nil leaves tool_cache_hit_rate and tool_cache_evictions_total out.
+	Cache func() CacheStats
+	// Samples are asked at every scrape and must not block.
+	Samples []func() []Sample
+}
+
+// CacheStats counts since the start.
+type CacheStats struct {
+	Hits, Misses int64
+	Evictions    map[string]int64 // by reason; the reasons are a small fixed set
+}
+
+// Sample is one number that another part keeps count of, such as the store.
+type Sample struct {
+	Name    string // Prometheus name
+	Help    string
+	Counter bool // only ever grows; else a gauge
+	Value   float64
+}
+
+// Metrics counts calls under the Prometheus names of contracts/wire.md.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	calls      *prometheus.CounterVec
+	cost       *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	limited    *prometheus.CounterVec
+	authFailed *prometheus.CounterVec
+	dropped    *prometheus.CounterVec
+	retries    prometheus.Counter
+	timeouts   prometheus.Counter
+	overhead   prometheus.Observer
+	steps      [len(StepNames)]prometheus.Observer
+
+	tools      series[*toolSeries]
+	categories series[prometheus.Observer]
+}
+
+// NewMetrics makes Metrics with a registry of its own, Go and process metrics
+// among them.
+func NewMetrics(c MetricsConfig) (*Metrics, error) {
+	if c.MaxTools == 0 {
+		c.MaxTools = 10_000
+	}
+	if c.MaxCategories == 0 {
+		c.MaxCategories = 1_000
+	}
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.define()
+	m.tools = series[*toolSeries]{max: c.MaxTools, make: m.newToolSeries}
+	m.categories = series[prometheus.Observer]{max: c.MaxCategories,
+		make: func(name string) prometheus.Observer { return m.duration.WithLabelValues(name) }}
+
+	overhead := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "tool_overhead_duration_ms",
+		Help: "Milliseconds of a call outside of its tool.", Buckets: overheadBuckets})
+	steps := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tool_step_duration_ms",
+		Help: "Milliseconds of one step of a call.", Buckets: stepBuckets}, []string{"step"})
+	m.overhead = overhead
+	for i, name := range StepNames {
+		m.steps[i] = steps.WithLabelValues(name)
+	}
+
+	all := []prometheus.Collector{m.calls, m.cost, m.duration, m.limited, m.authFailed, m.dropped,
+		m.retries, m.timeouts, overhead, steps,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+	if c.QueueDepth != nil {
+		all = append(all, &queueCollector{ask: c.QueueDepth})
+	}
+	if c.Cache != nil {
+		all = append(all, &cacheCollector{ask: c.Cache})
+	}
+	if len(c.Samples) > 0 {
+		all = append(all, &sampleCollector{ask: c.Samples})
+	}
+	for _, col := range all {
+		if err := m.registry.Register(col); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+var (
+	durationBuckets = []float64{1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000}
+	overheadBuckets = []float64{0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 1000}
+	stepBuckets     = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 50, 250, 1000, 10_000}
+)
+
+func (m *Metrics) define() {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m.calls = counter("tool_invocation_total", "Calls by tool and BC-2 status; tool_id is empty where no tool was found.", "tool_id", "status")
+	m.cost = counter("tool_cost_usd_total", "US dollars that calls of the tool cost.", "tool_id")
+	m.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "tool_invocation_duration_ms",
+		Help: "Milliseconds of a whole call, by the tool's category.", Buckets: durationBuckets}, []string{"category"})
+	m.limited = counter("tool_rate_limit_exceeded_total", "Calls refused for load, by the limit that refused.", "limit_type")
+	m.authFailed = counter("tool_auth_failures_total", "Requests refused by authentication or authorisation, by the name of the error.", "reason")
+	m.dropped = counter("tool_metric_series_dropped_total", "Observations dropped because the metric had reached its limit of series.", "metric")
+	m.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "tool_retries_total", Help: "Attempts after the first one."})
+	m.timeouts = prometheus.NewCounter(prometheus.CounterOpts{Name: "tool_timeout_total", Help: "Calls that ended in a timeout."})
+}
+
+// Handler serves the metrics in the Prometheus text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorHandling:       promhttp.ContinueOnError, // one part that fails hides nothing else
+		MaxRequestsInFlight: 4,
+		Timeout:             10 * time.Second,
+	})
+}
+
+// Registry is where other parts may register collectors of their own.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// Called counts one call; see Observer.
+func (m *Metrics) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, durations []time.Duration) {
+	m.countCall(v, t)
+	if v.Attempts > 1 && !v.Replayed {
+		m.retries.Add(float64(v.Attempts - 1))
+	}
+	m.countError(v, e)
+	for i, d := range durations {
+		if d > 0 && i < len(m.steps) {
+			m.steps[i].Observe(milliseconds(d))
+		}
+	}
+}
+
+func (m *Metrics) countCall(v *toolkeep.Invocation, t *toolkeep.Tool) {
+	id, category := "", ""
+	if t != nil {
+		id, category = t.ID, v.Category
+	}
+	s, ok := m.tools.get(id)
+	if !ok {
+		m.dropped.WithLabelValues("tool_invocation_total").Inc()
+	} else {
+		s.call(statusOf(v)).Inc()
+	}
+	if v.CostUSD > 0 && !v.Replayed {
+		if ok {
+			s.spent().Add(v.CostUSD)
+		} else {
+			m.dropped.WithLabelValues("tool_cost_usd_total").Inc()
+		}
+	}
+	if !v.State.Ended() || v.Replayed {
+		return // a waiting call's time is counted at its end, and a kept answer took none
+	}
+	if h, ok := m.categories.get(category); ok {
+		h.Observe(float64(v.TotalUS) / 1000)
+	} else {
+		m.dropped.WithLabelValues("tool_invocation_duration_ms").Inc()
+	}
+	if over := v.TotalUS - v.ToolUS; over > 0 {
+		m.overhead.Observe(float64(over) / 1000)
+	}
+}
+
+func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
+	if v.Code == "" || v.Replayed {
+		return
+	}
+	info := v.Code.Info()
+	switch {
+	case v.Code == toolkeep.RateLimitExceeded || v.Code == toolkeep.ConcurrencyLimitExceeded:
+		m.limited.WithLabelValues(limitType(v.Code, e)).Inc()
+	case info.BC6 == "UNAUTHORIZED" && info.Kind == toolkeep.KindRefusal:
+		m.AuthFailed(v.Code)
+	case info.BC6 == "TIMEOUT":
+		m.timeouts.Inc()
+	}
+}
+
+// AuthFailed counts a request that was refused before it became a call, such as
+// one without a valid key.
+func (m *Metrics) AuthFailed(c toolkeep.Code) {
+	m.authFailed.WithLabelValues(c.Info().Name).Inc()
+}
+
+// limitType is the label of a refusal for load, out of a fixed set.
+func limitType(c toolkeep.Code, e *toolkeep.Error) string {
+	kind := ""
+	if e != nil {
+		kind, _ = e.Details["limit_type"].(string)
+	}
+	if c == toolkeep.ConcurrencyLimitExceeded {
+		return "concurrency"
+	}
+	switch kind {
+	case "agent", "agent_tool", "tool", "global":
+		return kind
+	}
+	return "upstream" // the tool's own upstream said 429
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

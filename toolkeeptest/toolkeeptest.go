@@ -1,0 +1,145 @@
+// Package toolkeeptest starts the whole system for a test, on free loopback ports
+// and a data directory of its own, and stops it when the test ends.
+package toolkeeptest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/node"
+)
+
+// Toolkeep is a running system.
+type Toolkeep struct {
+	*node.Node
+	Dir      string
+	AdminKey string
+	t        testing.TB
+}
+
+// Option changes how the system is started.
+type Option struct {
+	Settings map[string]string // by key, as --set
+	Environ  []string
+	Options  node.Options
+}
+
+// New starts a system with limits out of the way and stops it with the test.
+func New(t testing.TB, options ...Option) *Toolkeep {
+	t.Helper()
+	return Open(t, filepath.Join(t.TempDir(), "data"), options...)
+}
+
+// Open starts a system on a data directory, which may hold an earlier one's state.
+func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
+	t.Helper()
+	settings := map[string]string{
+		"data": dir, "http.addr": "127.0.0.1:0", "metrics.addr": "127.0.0.1:0", "examples.addr": "127.0.0.1:0",
+		"limits.agent_per_minute": "-1", "limits.agent_tool_per_minute": "-1", "limits.global_per_minute": "-1", "limits.agent_concurrent": "-1",
+	}
+	var environ []string
+	var o node.Options
+	for _, opt := range options {
+		for k, v := range opt.Settings {
+			settings[k] = v
+		}
+		environ = append(environ, opt.Environ...)
+		o = opt.Options
+	}
+	c, err := config.Load(config.Sources{Flags: settings, Environ: environ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := new(buffer)
+	if o.LogTo == nil {
+		o.LogTo = log
+	}
+	o.Version = "test"
+	n, err := node.New(context.Background(), c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Toolkeep{Node: n, Dir: dir, AdminKey: n.AdminKey, t: t}
+	t.Cleanup(func() {
+		k.Close()
+		if t.Failed() {
+			t.Logf("the server's log:\n%s", log.String())
+		}
+	})
+	if err := n.Start(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Close stops the system; the test's end does it too.
+func (k *Toolkeep) Close() {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := k.Stop(ctx); err != nil {
+		k.t.Errorf("the system did not stop cleanly: %v", err)
+	}
+}
+
+// Publish registers manifests for all tenants.
+func (k *Toolkeep) Publish(manifests ...string) {
+	k.t.Helper()
+	raw := make([][]byte, len(manifests))
+	for i, m := range manifests {
+		raw[i] = []byte(m)
+	}
+	if _, err := k.Catalog().Publish(context.Background(), node.System(), raw, catalog.PublishOptions{Shared: true}); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// Call carries out a call as the system's own principal.
+func (k *Toolkeep) Call(tool, arguments string) (*toolkeep.Result, error) {
+	return k.Pipeline().Invoke(context.Background(), node.System(), &toolkeep.Call{Tool: tool, Arguments: []byte(arguments), Face: "test"})
+}
+
+// Do sends a REST request with the admin key and gives status and body.
+func (k *Toolkeep) Do(method, path, body string, header ...string) (int, string) {
+	k.t.Helper()
+	req, err := http.NewRequest(method, k.URL()+path, strings.NewReader(body))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+k.AdminKey)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return resp.StatusCode, string(raw)
+}
+
+// Manifest is a small manifest over a builtin function, with more fields after it.
+func Manifest(id, version, function string, more ...string) string {
+	extra := ""
+	for _, m := range more {
+		extra += "," + m
+	}
+	return fmt.Sprintf(`{"schema_version":1,"tool_id":%q,"version":%q,"description":"A tool of a test.",`+
+		`"parameters_schema":{"type":"object"},"execution":{"kind":"builtin","binding":{"name":%q}}%s}`, id, version, function, extra)
+}
