@@ -135,6 +135,7 @@ type Watcher interface {
 	// Watch yields every change committed after seq, in order and without gaps,
 	// those of the past first, until ctx ends or the consumer stops. An error is
 	// yielded once, as the last element. Consumers must not modify what they get.
+	// Claimed and moved calls come without output and sealed arguments.
 	Watch(ctx context.Context, after int64) iter.Seq2[Committed, error]
 	// Head is the sequence number of the newest committed change.
 	Head(ctx context.Context) (int64, error)

@@ -26,7 +26,8 @@ type Invocations interface {
 	Get(ctx context.Context, ref CallRef) (*Invocation, error)
 	// ByKey finds the call that holds an idempotency key; ErrNotFound.
 	ByKey(ctx context.Context, tenant, subject, key string) (*Invocation, error)
-	// List gives a page, newest first, and how many there are in all.
+	// List gives a page, newest first, and how many there are in all. Outputs and
+	// sealed arguments are left out; the other methods give whole records.
 	List(ctx context.Context, f InvocationFilter) ([]*Invocation, int, error)
 	// Lapsed gives running calls whose lease ended before now, and with notOwner
 	// set also those that any other owner holds (a store with one process knows

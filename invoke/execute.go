@@ -89,6 +89,7 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 		MaxBytes: p.HardBytes, Clean: p.Redact,
 	}
 	var last *toolkeep.Error
+	var timedOut bool // an attempt did not answer within its own limit
 	for attempt := 1; ; attempt++ {
 		x.Attempt, res.Attempts = attempt, attempt
 		out, err := p.attempt(ctx, ex, x)
@@ -101,15 +102,16 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 			return out, nil
 		}
 		last = err
+		timedOut = timedOut || err.Code == toolkeep.UpstreamTimeout
 		if ctx.Err() != nil {
-			return nil, ended(ctx, last)
+			return nil, ended(ctx, last, timedOut)
 		}
 		if attempt >= r.attempts || !r.again(last) {
 			return nil, last
 		}
 		if !r.wait(ctx, attempt, last) {
 			if ctx.Err() != nil {
-				return nil, ended(ctx, last)
+				return nil, ended(ctx, last, timedOut)
 			}
 			return nil, last // the wait would outlast the deadline
 		}

@@ -174,7 +174,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		return res, err
 	})
 	if err != nil && ctx.Err() != nil {
-		return nil, ended(ctx, nil)
+		return nil, ended(ctx, nil, false)
 	}
 	if res != nil {
 		own := *res
@@ -275,16 +275,17 @@ var (
 )
 
 // ended says why a context is over, as an error for the caller. last is the
-// newest attempt's error, nil without one.
-func ended(ctx context.Context, last *toolkeep.Error) *toolkeep.Error {
+// newest attempt's error, nil without one; timedOut says that some attempt did
+// not answer within its own limit.
+func ended(ctx context.Context, last *toolkeep.Error, timedOut bool) *toolkeep.Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before the tool answered; raise the timeout or call it with async_mode")
 		if last != nil {
 			e.NothingSent = last.NothingSent
 			e.Because(last)
-			if last.Code == toolkeep.UpstreamTimeout {
-				e.With("cause", string(toolkeep.UpstreamTimeout))
-			}
+		}
+		if timedOut {
+			e.With("cause", string(toolkeep.UpstreamTimeout))
 		}
 		return e
 	}

@@ -92,6 +92,9 @@ func (f *flight) settle(res *toolkeep.Result, e *toolkeep.Error) {
 	row := &f.row
 	row.EndedAt = f.p.Clock()
 	row.TotalUS = row.EndedAt.Sub(f.began).Microseconds()
+	if row.Async {
+		row.ExpiresAt = row.EndedAt.Add(f.p.ResultLife)
+	}
 	if res != nil {
 		row.Attempts, row.Cached, row.Truncated = res.Attempts, res.Cached, res.Truncated
 		row.ToolUS = res.ToolTime.Microseconds()

@@ -4,13 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"sync"
 	"sync/atomic"
-
-	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -42,7 +41,7 @@ func (s *spool) add(v *toolkeep.Invocation) error {
 	if s.path == "" {
 		return errors.New("no spool is configured")
 	}
-	line, err := jsonv2.Marshal(v)
+	line, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
@@ -88,7 +87,7 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
 		v := new(toolkeep.Invocation)
-		if jsonv2.Unmarshal(lines.Bytes(), v) != nil {
+		if json.Unmarshal(lines.Bytes(), v) != nil {
 			continue // a line cut off by a crash
 		}
 		batch = append(batch, toolkeep.RecordCall{Invocation: v})

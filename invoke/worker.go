@@ -136,6 +136,9 @@ func (p *Pipeline) requeue(ctx context.Context, row *toolkeep.Invocation, owner 
 func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to toolkeep.CallState, e *toolkeep.Error) error {
 	from, owner := row.State, row.LeaseOwner
 	row.State, row.EndedAt = to, p.Clock()
+	if row.Async {
+		row.ExpiresAt = row.EndedAt.Add(p.ResultLife)
+	}
 	row.Code, row.Message, row.Retryable = e.Code, e.Message, e.Retryable
 	end := *row
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner})

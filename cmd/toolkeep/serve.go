@@ -153,7 +153,7 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 	}
 	fmt.Fprintf(w, "\nTry:\n  toolkeep%s tools\n  toolkeep%s call std.hash text=hello\n", data, data)
 	if c.Examples.Enabled {
-		fmt.Fprintf(w, "  toolkeep%s call bookshop.searchBooks q=sea\n", data)
+		fmt.Fprintf(w, "  toolkeep%s call bookshop.searchBooks q=island\n", data)
 	}
 	fmt.Fprintf(w, "\nCtrl-C stops it.\n")
 }

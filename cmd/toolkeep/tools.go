@@ -116,23 +116,24 @@ func (a *app) searchCmd() *cobra.Command {
 			}
 			q := url.Values{"q": {strings.Join(args, " ")}, "limit": {strconv.Itoa(limit)}}
 			var found struct {
-				Results []struct {
-					ToolID           string   `json:"toolId"`
-					Description      string   `json:"description"`
-					ShortDescription string   `json:"shortDescription"`
-					Score            float64  `json:"score"`
-					Why              []string `json:"why"`
-				} `json:"results"`
+				Data struct {
+					Index []struct {
+						ToolID           string   `json:"toolId"`
+						Version          string   `json:"version"`
+						ShortDescription string   `json:"shortDescription"`
+						Score            float64  `json:"score"`
+						Why              []string `json:"why"`
+					} `json:"lightweightIndex"`
+				} `json:"data"`
 			}
 			raw, err := cl.get(cmd.Context(), "/api/v1/tools/retrieval/search?"+q.Encode(), &found)
 			if err != nil {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				return table(w, "TOOL|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
-					for _, r := range found.Results {
-						s := toolSummary{Description: r.Description, ShortDescription: r.ShortDescription}
-						row(r.ToolID, fmt.Sprintf("%.2f", r.Score), strings.Join(r.Why, " "), s.short())
+				return table(w, "TOOL|VERSION|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
+					for _, r := range found.Data.Index {
+						row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), strings.Join(r.Why, " "), cut(r.ShortDescription, 70))
 					}
 				})
 			})

@@ -127,6 +127,10 @@ func (s *stream) run(ctx context.Context, r *http.Request, rows *latest) {
 			}
 		case <-rows.ready:
 			v, err := rows.take()
+			if v != nil && r.Method == http.MethodHead {
+				s.begin()
+				return
+			}
 			if v != nil && !s.show(v) {
 				return
 			}

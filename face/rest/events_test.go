@@ -208,6 +208,18 @@ func TestEventsThatCannotBegin(t *testing.T) {
 	}
 }
 
+func TestEventsHead(t *testing.T) {
+	s := newSystem()
+	rows := make(chan *toolkeep.Invocation, 1)
+	rows <- progressed(1)
+	s.calls.watch = rowsWatch(rows)
+	w := s.do(t, "HEAD", "/api/v1/invocations/i1/events", "")
+	wantStatus(t, w, 200)
+	if w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%v", w.Header())
+	}
+}
+
 func TestEventsThatBreakOff(t *testing.T) {
 	s := newSystem()
 	s.calls.watch = func(context.Context, *toolkeep.Principal, string) iter.Seq2[*toolkeep.Invocation, error] {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
 )
 
 func okInvoker(res *toolkeep.Result) toolkeep.Invoker {
@@ -140,6 +141,15 @@ func TestProofsThatCannotBeCheckedAreRefused(t *testing.T) {
 			t.Error("the refused call was not handed to the pipeline")
 		}
 	}
+}
+
+func TestForeignUserNeedsActAs(t *testing.T) {
+	s := newSystem()
+	s.catalog.list = func(catalog.Filter) ([]catalog.Summary, int) { return nil, 0 }
+	for header, status := range map[string]int{"X-User-ID: agent": 200, "X-User-ID: somebody": 403} {
+		wantStatus(t, s.do(t, "GET", "/api/v1/tools", "", "Authorization: Bearer agent", header), status)
+	}
+	wantStatus(t, s.do(t, "GET", "/api/v1/tools", "", "X-User-ID: somebody"), 200) // admin may act as
 }
 
 func TestNoSuchPathOrMethod(t *testing.T) {

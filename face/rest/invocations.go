@@ -37,7 +37,8 @@ func (a *API) callerAndCall(r *http.Request) (*toolkeep.Principal, string, error
 	return p, id, err
 }
 
-// caller authenticates and refuses proofs that cannot be checked.
+// caller authenticates and refuses proofs that cannot be checked and users that
+// the principal may not act for. Calls have the same checks in the pipeline.
 func (a *API) caller(r *http.Request) (*toolkeep.Principal, error) {
 	p, err := a.authenticate(r)
 	if err != nil {
@@ -45,6 +46,11 @@ func (a *API) caller(r *http.Request) (*toolkeep.Principal, error) {
 	}
 	if err := unverifiable(r.Header); err != nil {
 		return nil, err
+	}
+	if user := first(r.Header, "X-User-Id"); user != "" && user != p.Subject && user != p.OnBehalf {
+		if err := need(p, toolkeep.PermActAs); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/go-json-experiment/json"
+	"golang.org/x/text/unicode/norm"
 )
 
 const maxName = 64 // of the second half of a tool id
@@ -31,12 +32,27 @@ func (d *document) defaultNamespace() string {
 	return "api"
 }
 
+// plainLetters takes the accents off letters.
+func plainLetters(s string) string {
+	for i := range len(s) {
+		if s[i] >= 0x80 {
+			return strings.Map(func(r rune) rune {
+				if unicode.Is(unicode.Mn, r) {
+					return -1
+				}
+				return r
+			}, norm.NFD.String(s))
+		}
+	}
+	return s
+}
+
 // slug gives lower-case ASCII words joined by sep, beginning with a letter, at
 // most max long and cut between words where that keeps more than half.
 func slug(s string, max int, sep byte) string {
 	var b strings.Builder
 	gap := false
-	for _, r := range strings.ToLower(s) {
+	for _, r := range strings.ToLower(plainLetters(s)) {
 		letter := r >= 'a' && r <= 'z'
 		if !letter && (r < '0' || r > '9' || b.Len() == 0) {
 			gap = b.Len() > 0
@@ -115,9 +131,10 @@ func wantedName(op *operation) string {
 	name := identifier(op.id)
 	if name == "" {
 		name = identifier(pathWords(op))
-	}
-	if name == "" || name == strings.ToLower(op.method) && op.path != "/" {
-		name = strings.ToLower(op.method) + "_" + hash6(op)
+		if name == "" || name == strings.ToLower(op.method) && op.path != "/" {
+			// Nothing of the path is left in letters that a name may have.
+			name = identifier(strings.ToLower(op.method) + "_" + hash6(op))
+		}
 	}
 	if len(name) > maxName {
 		name = strings.TrimRight(name[:maxName-7], "_-") + "_" + hash6(op)
@@ -148,7 +165,7 @@ func opHash(op *operation) string {
 func identifier(s string) string {
 	var b strings.Builder
 	gap, content := false, false
-	for _, r := range s {
+	for _, r := range plainLetters(s) {
 		switch {
 		case r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)):
 			content = true
@@ -177,7 +194,7 @@ func identifier(s string) string {
 func pathWords(op *operation) string {
 	var b strings.Builder
 	b.WriteString(strings.ToLower(op.method))
-	for _, seg := range strings.Split(op.path, "/") {
+	for _, seg := range strings.Split(plainLetters(op.path), "/") {
 		for seg != "" {
 			open := strings.IndexByte(seg, '{')
 			if open < 0 {

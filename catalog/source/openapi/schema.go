@@ -259,7 +259,7 @@ func (c *conversion) link(to *def, name string, w where) {
 // definition gives the definition of obj and queues it if it is new.
 func (d *document) definition(obj *object, dir direction, drop []string) *def {
 	if len(drop) > 0 {
-		drop = d.relevant(obj, drop)
+		drop = d.relevant(obj, dir, drop)
 	}
 	k := defKey{obj, dir, strings.Join(drop, "\x00")}
 	if d.schemas.defs == nil {

@@ -100,14 +100,17 @@ func (l *look) wrongWayNames(o *object, dir direction, depth int, names []string
 	return names
 }
 
-// relevant keeps of drop what the schema, or a part of its allOf, requires.
-// Schemas that differ in nothing are then converted only once.
-func (d *document) relevant(o *object, drop []string) []string {
+// relevant keeps of drop what the schema, or a part of its allOf, requires and
+// would not leave out by itself. Schemas that differ in nothing are then
+// converted only once.
+func (d *document) relevant(o *object, dir direction, drop []string) []string {
 	l := &look{d, maxLookNodes}
 	names := l.relevant(o, drop, 0, nil)
 	if l.left < 0 {
-		return drop
+		names = slices.Clone(drop)
 	}
+	own := d.wrongWayNames(o, dir)
+	names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(own, name) })
 	sort.Strings(names)
 	return slices.Compact(names)
 }

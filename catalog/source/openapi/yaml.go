@@ -31,7 +31,7 @@ func parseYAML(data []byte, f *file) (v any, err error) {
 			v, err = nil, fmt.Errorf("%s: the YAML reader gave up on it: %v", f.name, p)
 		}
 	}()
-	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec := yaml.NewDecoder(bytes.NewReader(withoutVersion(data)))
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -52,6 +52,28 @@ func parseYAML(data []byte, f *file) (v any, err error) {
 		f.warn(next.Line, "the file holds several YAML documents; only the first is read")
 	}
 	return v, nil
+}
+
+// withoutVersion makes a comment of a %YAML directive before the document: the
+// reader refuses every version but 1.1, and reads 1.2 all the same.
+func withoutVersion(data []byte) []byte {
+	for at := 0; at < len(data); {
+		end := bytes.IndexByte(data[at:], '\n')
+		if end < 0 {
+			break
+		}
+		line := data[at : at+end]
+		switch {
+		case bytes.HasPrefix(line, []byte("%YAML")):
+			out := bytes.Clone(data)
+			out[at] = '#'
+			return out
+		case len(bytes.TrimSpace(line)) > 0 && line[0] != '#' && line[0] != '%':
+			return data
+		}
+		at += end + 1
+	}
+	return data
 }
 
 func (p *yamlParser) fail(n *yaml.Node, format string, args ...any) error {
