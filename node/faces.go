@@ -21,6 +21,7 @@ type faces struct {
 	api     *rest.API
 	servers []*http.Server
 	url     string // where the HTTP face is reached
+	metrics string // where the metrics are
 	serving chan error
 }
 
@@ -77,8 +78,11 @@ func (n *Node) startFaces() error {
 		scheme = "https://"
 	}
 	n.faces.url = scheme + reachable(addr)
-	_, err = n.serve(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+	addr, err = n.serve(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, cert)
+	if err == nil {
+		n.faces.metrics = scheme + reachable(addr) + "/metrics"
+	}
 	return err
 }
 
@@ -117,6 +121,9 @@ func (n *Node) Failed() <-chan error { return n.faces.serving }
 
 // URL is the address of the HTTP face, after Start.
 func (n *Node) URL() string { return n.faces.url }
+
+// MetricsURL is the address of the metrics, after Start.
+func (n *Node) MetricsURL() string { return n.faces.metrics }
 
 // stopFaces closes the listeners and waits for what is under way.
 func (n *Node) stopFaces(ctx context.Context) error {

@@ -437,6 +437,9 @@ func (n *Node) Pipeline() *invoke.Pipeline { return n.pipeline }
 // Catalog is the node's catalogue.
 func (n *Node) Catalog() *catalog.Catalog { return n.catalog }
 
+// Store is the node's store.
+func (n *Node) Store() *sqlite.Store { return n.store }
+
 // Handler is the HTTP face.
 func (n *Node) Handler() http.Handler { return n.faces.api }
 

@@ -34,7 +34,7 @@ func TestCheck(t *testing.T) {
 		{name: "double key", binding: `{"method":"GET","method":"GET"}`, want: []string{"/execution/binding"}},
 		{name: "empty", binding: `{}`, want: []string{"/execution/binding/method", "/execution/binding/path", "/execution/binding/server"}},
 		{name: "types", binding: `{"method":1,"server":"https://x","path":"/","parameters":{},"body":[],"headers":1,"response_types":[1]}`,
-			want: []string{"/execution/binding/body", "/execution/binding/headers", "/execution/binding/method", "/execution/binding/method", "/execution/binding/parameters", "/execution/binding/response_types/0"}},
+			want: []string{"/execution/binding/body", "/execution/binding/headers", "/execution/binding/method", "/execution/binding/parameters", "/execution/binding/response_types/0"}},
 		{name: "unknown fields", binding: head + `"/{p}","x":1,"parameters":[{"name":"p","in":"path","schema":{}}],"body":{"arg":"b","content_type":"text/plain","example":1}}`,
 			want: []string{"/execution/binding/body/example", "/execution/binding/parameters/0/schema", "/execution/binding/x"}},
 		{name: "method", binding: `{"method":"get","server":"https://x","path":"/"}`, want: []string{"/execution/binding/method"}},

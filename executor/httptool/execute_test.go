@@ -318,6 +318,7 @@ func TestMaxBytes(t *testing.T) {
 		{"cut off", func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "500")
 			io.WriteString(w, "x")
+			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		}, toolkeep.NetworkError},
 	}
@@ -602,11 +603,12 @@ func TestTenantsShareNoConnection(t *testing.T) {
 // the race detector.
 func TestHammer(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body) // a server sees its client go once it has read everything
 		if r.URL.Query().Get("slow") == "true" {
 			<-r.Context().Done()
 			return
 		}
-		io.Copy(w, r.Body)
+		w.Write(body)
 	})
 	e := newExecutor(t)
 	m := manifest(t, base, `{"method":"POST","server":"SERVER","path":"/","parameters":[{"name":"slow","in":"query"}],"body":{"arg":"b","content_type":"application/json"}}`)
@@ -615,11 +617,11 @@ func TestHammer(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for j := range 20 {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				slow := (i+j)%5 == 0
+				slow, limit := (i+j)%5 == 0, 30*time.Second
 				if slow {
-					ctx, cancel = context.WithTimeout(t.Context(), 5*time.Millisecond)
+					limit = 5 * time.Millisecond
 				}
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				out, err := e.Execute(ctx, &toolkeep.Execution{Tool: tool, Args: map[string]any{"slow": slow, "b": fmt.Sprint(i, j)}})
 				cancel()
 				switch {

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -32,7 +33,7 @@ type invalidateOutput struct {
 }
 
 func (a *API) invalidateTool(_ context.Context, _ *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
-	return a.invalidated(in.ToolID), nil
+	return invalidated(a.c.Invalidate(in.ToolID)), nil
 }
 
 type invalidateInput struct {
@@ -46,12 +47,18 @@ func (a *API) invalidate(_ context.Context, _ *toolkeep.Principal, in *invalidat
 	if (in.Body.Scope == "tool") != (in.Body.ToolID != "") {
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "toolId goes with scope tool, and only with it")
 	}
-	return a.invalidated(in.Body.ToolID), nil
+	if in.Body.Scope == "tool" {
+		return invalidated(a.c.Invalidate(in.Body.ToolID)), nil
+	}
+	if a.c.InvalidateAll == nil {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "scope all is not in this build; name the tools one by one with scope tool")
+	}
+	return invalidated(a.c.InvalidateAll()), nil
 }
 
-func (a *API) invalidated(toolID string) *invalidateOutput {
+func invalidated(n int) *invalidateOutput {
 	out := &invalidateOutput{}
-	out.Body.Status, out.Body.Invalidated = "success", a.c.Invalidate(toolID)
+	out.Body.Status, out.Body.Invalidated = "success", n
 	return out
 }
 
@@ -157,13 +164,17 @@ func (a *API) blob(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b, rd, err := a.c.Blobs.Open(r.Context(), id)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		a.refuse(w, r, noBlob())
+		return
+	}
 	if err != nil {
 		a.refuse(w, r, err)
 		return
 	}
 	defer rd.Close()
 	if b.Tenant != p.Tenant || b.Subject != p.Subject && !p.May(toolkeep.PermInvocations) {
-		a.refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no blob with this id that you may read"))
+		a.refuse(w, r, noBlob())
 		return
 	}
 	h := w.Header()
@@ -172,6 +183,10 @@ func (a *API) blob(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Security-Policy", "default-src 'none'; sandbox")
 	h.Set("Cache-Control", "private, no-store")
 	a.sendBlob(w, r, b, rd)
+}
+
+func noBlob() error {
+	return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no blob with this id that you may read")
 }
 
 // sendBlob streams, each piece under a write deadline of its own. Ranges are

@@ -43,6 +43,14 @@ type exchangeContext struct {
 // Context is what register's handler gets.
 func (x *exchange) Context() context.Context { return exchangeContext{x.r.Context(), x.principal} }
 
+// Header says JSON of every body, because checkedBody let nothing else through.
+func (x *exchange) Header(name string) string {
+	if name == "Content-Type" {
+		return jsonType
+	}
+	return x.r.Header.Get(name)
+}
+
 func (x *exchange) BodyReader() io.Reader           { return bytes.NewReader(x.body) }
 func (x *exchange) SetReadDeadline(time.Time) error { return nil } // the body is read already
 func (x *exchange) SetStatus(status int)            { x.status = status }

@@ -130,10 +130,11 @@ type Config struct {
 	Keys          Keys
 	Blobs         Blobs
 	ImportOpenAPI ImportOpenAPI
-	// Invalidate drops the cached results of a tool, of all tools for "", and
-	// tells how many.
+	// Invalidate drops the cached results of a tool and tells how many.
 	Invalidate func(toolID string) int
-	Rates      Rates
+	// InvalidateAll drops those of all tools; without it scope all is refused.
+	InvalidateAll func() int
+	Rates         Rates
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).

@@ -202,7 +202,9 @@ func TestEventsThatCannotBegin(t *testing.T) {
 		"panic":   {func(func(*toolkeep.Invocation, error) bool) { panic("boom") }, toolkeep.InternalError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.calls.watch = func(context.Context, *toolkeep.Principal, string) iter.Seq2[*toolkeep.Invocation, error] { return x.watch }
+			s.calls.watch = func(context.Context, *toolkeep.Principal, string) iter.Seq2[*toolkeep.Invocation, error] {
+				return x.watch
+			}
 			problem(t, s.do(t, "GET", "/api/v1/invocations/i1/events", ""), x.code)
 		})
 	}

@@ -189,8 +189,9 @@ func TestInvokeFaultsReachThePipeline(t *testing.T) {
 func TestContentTypesThatAreJSON(t *testing.T) {
 	s := newSystem()
 	s.Invoker = okInvoker(succeeded())
-	for _, ct := range []string{"application/json", "application/json; charset=UTF-8", "application/vnd.x+json"} {
+	for _, ct := range []string{"application/json", "application/json; charset=UTF-8", "application/vnd.x+json", "application/x-www-form-urlencoded"} {
 		wantStatus(t, s.do(t, "POST", "/api/v1/tools/invoke", hashCall, "Content-Type: "+ct), 200)
+		problem(t, s.do(t, "POST", "/api/v1/tools/import", `{"type":"openapi"}`, "Content-Type: "+ct), toolkeep.MalformedRequest)
 	}
 }
 

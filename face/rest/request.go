@@ -64,6 +64,6 @@ type ExecutionContext struct {
 
 // invokeExample stands in the document.
 var invokeExample = map[string]any{
-	"tool_id": "demo.hash", "tool_version": "^1", "parameters": map[string]any{"text": "hello", "algorithm": "sha256"},
-	"execution_options": map[string]any{"idempotency_key": "order-17-hash"},
+	"tool_id": "std.hash", "tool_version": "^1", "parameters": map[string]any{"text": "hello"},
+	"execution_options": map[string]any{"idempotency_key": "order-17"},
 }

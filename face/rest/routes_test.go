@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -363,9 +364,10 @@ func TestInvalidate(t *testing.T) {
 	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || m["invalidated"] != number("4") {
 		t.Errorf("%s %v", got, m)
 	}
-	wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`), 200)
-	if got != "" {
-		t.Errorf("%q", got)
+	problem(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`), toolkeep.MalformedRequest)
+	s.InvalidateAll = func() int { return 9 }
+	if m := decode(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`)); m["invalidated"] != number("9") {
+		t.Errorf("%v", m)
 	}
 	wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"tool","toolId":"a.b"}`), 200)
 	if got != "a.b" {
@@ -492,8 +494,10 @@ func TestBlobs(t *testing.T) {
 	s.Blobs = fakeBlobs(func(id string) (toolkeep.Blob, io.ReadCloser, error) {
 		closed = false
 		switch {
+		case id == "b2":
+			return toolkeep.Blob{}, nil, fmt.Errorf("blob: %w", toolkeep.ErrNotFound)
 		case id != "b1":
-			return toolkeep.Blob{}, nil, toolkeep.NewError(toolkeep.ResourceNotFound, "no")
+			return toolkeep.Blob{}, nil, errors.New("disk")
 		case seekable:
 			return meta, seekCloser{strings.NewReader(text), closer{closed: &closed}}, nil
 		}
@@ -517,6 +521,7 @@ func TestBlobs(t *testing.T) {
 		t.Errorf("%q", w.Body)
 	}
 	problem(t, s.do(t, "GET", "/api/v1/blobs/b2", ""), toolkeep.ResourceNotFound)
+	problem(t, s.do(t, "GET", "/api/v1/blobs/b3", ""), toolkeep.InternalError)
 	meta.Subject = "somebody"
 	problem(t, s.do(t, "GET", "/api/v1/blobs/b1", "", "Authorization: Bearer agent"), toolkeep.ResourceNotFound)
 	wantStatus(t, s.do(t, "GET", "/api/v1/blobs/b1", ""), 200) // invocations:read

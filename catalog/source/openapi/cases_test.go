@@ -18,7 +18,7 @@ import (
 
 type caseFile struct{ name, text string }
 
-func parseCase(t *testing.T, path string) (options map[string]string, files []caseFile) {
+func parseCase(t testing.TB, path string) (options map[string]string, files []caseFile) {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {

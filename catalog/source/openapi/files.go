@@ -234,12 +234,14 @@ func (d *folder) resolve(base, ref string) (string, string) {
 		ref = ref[:i]
 	}
 	loc := d.clean(base, ref)
-	// Some documents escape the path and some do not: the decoded form first.
+	// Some documents escape the path and some do not: the decoded form first. One
+	// that leaves the folder in either form is refused.
 	if dec, err := url.PathUnescape(ref); err == nil && dec != ref {
-		if l := d.clean(base, dec); l != "" && !strings.ContainsAny(dec, "\x00\\") {
-			if _, err := d.root.Stat(filepath.FromSlash(l)); err == nil || loc == "" {
-				loc = l
-			}
+		decoded := d.clean(base, dec)
+		if decoded == "" || strings.ContainsAny(dec, "\x00\\") {
+			loc = ""
+		} else if _, err := d.root.Stat(filepath.FromSlash(decoded)); err == nil {
+			loc = decoded
 		}
 	}
 	if loc == "" {

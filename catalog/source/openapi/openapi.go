@@ -137,6 +137,9 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	if ctx.Err() != nil {
 		return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
 	}
+	if files.over != nil {
+		return nil, files.over
+	}
 	plan.Digest = files.digest()
 	plan.Warnings = d.allWarnings()
 	return plan, nil

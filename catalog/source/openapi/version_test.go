@@ -1,0 +1,140 @@
+package openapi
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+const versioned = `openapi: 3.0.0
+info: {title: Shop, version: 1.0.0}
+servers: [{url: "https://shop.example.com"}]
+paths:
+  /items:
+    get:
+      operationId: list
+      summary: Lists items.
+      parameters:
+        - {name: page, in: query, schema: {type: integer}}
+      responses: {200: {description: ok, content: {application/json: {schema: {$ref: '#/components/schemas/Item'}}}}}
+    post:
+      operationId: add
+      requestBody: {content: {application/json: {schema: {$ref: '#/components/schemas/Item'}}}}
+      responses: {201: {description: ok}}
+components:
+  schemas:
+    Item: {type: object, properties: {name: {type: string}}}
+`
+
+// published keeps the tools of a plan as a catalogue would.
+func published(t *testing.T, plan *Plan) func(string) *toolkeep.Tool {
+	t.Helper()
+	tools := map[string]*toolkeep.Tool{}
+	for _, p := range plan.Tools {
+		tool, err := catalog.ParseManifest(p.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tools[tool.ID] = tool
+	}
+	return func(id string) *toolkeep.Tool { return tools[id] }
+}
+
+func changes(plan *Plan) string {
+	var out []string
+	for _, p := range plan.Tools {
+		out = append(out, strings.TrimPrefix(p.Name, "shop.")+" "+p.Change+" "+p.Version)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestReimport(t *testing.T) {
+	first := readText(t, versioned, Options{})
+	if got := changes(first); got != "list new 1.0.0, add new 1.0.0" {
+		t.Fatal(got)
+	}
+	previous := published(t, first)
+	for _, c := range []struct{ name, old, new, want string }{
+		{"nothing", "", "", "list unchanged 1.0.0, add unchanged 1.0.0"},
+		{"the document's version", "version: 1.0.0", "version: 7.1.0", "list unchanged 1.0.0, add unchanged 1.0.0"},
+		{"another operation", "paths:\n", "paths:\n  /first: {get: {operationId: first, responses: {200: {description: ok}}}}\n", "first new 1.0.0, list unchanged 1.0.0, add unchanged 1.0.0"},
+		{"an unused schema", "    Item:", "    Other: {type: string}\n    Item:", "list unchanged 1.0.0, add unchanged 1.0.0"},
+		{"a text", "Lists items.", "Lists all items.", "list patch 1.0.1, add unchanged 1.0.0"},
+		{"an optional parameter", "        - {name: page", "        - {name: size, in: query, schema: {type: integer}}\n        - {name: page", "list minor 1.1.0, add unchanged 1.0.0"},
+		{"a required parameter", "        - {name: page", "        - {name: size, in: query, required: true, schema: {type: integer}}\n        - {name: page", "list major 2.0.0, add unchanged 1.0.0"},
+		{"a parameter less", "        - {name: page, in: query, schema: {type: integer}}", "        - {name: x, in: cookie, schema: {}}", "list major 2.0.0, add unchanged 1.0.0"},
+		{"a shared schema", "{name: {type: string}}", "{name: {type: string}, more: {type: string}}", "list minor 1.1.0, add minor 1.1.0"},
+		{"an operation less", "operationId: add", "operationId: insert", "list unchanged 1.0.0, insert new 1.0.0"},
+	} {
+		text := strings.Replace(versioned, c.old, c.new, 1)
+		if c.old != "" && text == versioned {
+			t.Fatalf("%s: nothing was replaced", c.name)
+		}
+		plan := readText(t, text, Options{Previous: previous})
+		if got := changes(plan); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
+		}
+		for _, p := range plan.Tools {
+			if old := previous(p.Name); p.Change == "unchanged" && !bytes.Equal(p.Manifest, old.Raw) {
+				t.Errorf("%s: the unchanged %s has another manifest", c.name, p.Name)
+			}
+		}
+	}
+}
+
+func TestNamesStayWithTheirOperations(t *testing.T) {
+	doc := func(paths ...string) string {
+		return "openapi: 3.0.0\ninfo: {title: Shop, version: '1'}\nservers: [{url: 'https://shop.example.com'}]\npaths:\n" + strings.Join(paths, "")
+	}
+	op := func(path string) string {
+		return "  " + path + ": {get: {operationId: same, responses: {200: {description: ok}}}}\n"
+	}
+	names := func(plan *Plan) map[string]string {
+		out := map[string]string{}
+		for _, p := range plan.Tools {
+			out[p.Path] = p.Name
+		}
+		return out
+	}
+	first := readText(t, doc(op("/a"), op("/b")), Options{})
+	before := names(first)
+	if before["/a"] != "shop.same" || !strings.HasPrefix(before["/b"], "shop.same_") {
+		t.Fatal(before)
+	}
+	// Operations are added around, also one before all others that claims the name.
+	after := names(readText(t, doc(op("/0"), op("/a"), op("/aa"), op("/b"), op("/c")), Options{Previous: published(t, first)}))
+	for path, name := range before {
+		if after[path] != name {
+			t.Errorf("%s was %s and is now %s", path, name, after[path])
+		}
+	}
+	// An operation that cannot be sent keeps its name for itself.
+	refused := "  /a: {get: {operationId: same, security: [{none: []}], responses: {200: {description: ok}}}}\n"
+	if got := names(readText(t, doc(refused, op("/b")), Options{})); got["/b"] != before["/b"] {
+		t.Errorf("a refusal renamed another operation: %v", got)
+	}
+}
+
+func TestManifestSurvivesPublishedByOthers(t *testing.T) {
+	plan := readText(t, versioned, Options{})
+	tool, err := catalog.ParseManifest(bytes.Replace(plan.Tools[0].Manifest, []byte(`"version":"1.0.0"`), []byte(`"version":"3.2.1-rc.1"`), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	previous := func(id string) *toolkeep.Tool {
+		if id == tool.ID {
+			return tool
+		}
+		return nil
+	}
+	if got := changes(readText(t, versioned, Options{Previous: previous})); got != "list unchanged 3.2.1-rc.1, add new 1.0.0" {
+		t.Error(got)
+	}
+	changed := strings.Replace(versioned, "Lists items.", "Lists.", 1)
+	if got := changes(readText(t, changed, Options{Previous: previous})); got != "list patch 3.2.1, add new 1.0.0" {
+		t.Error(got)
+	}
+}
