@@ -213,7 +213,7 @@ func TestStartAndStop(t *testing.T) {
 		a := must[*Access](t)(New(Config{Store: newMemory(), Load: func(context.Context) ([]toolkeep.APIKey, int64, error) { return nil, 0, nil }}))
 		_, text := NewKey(agentSpec, time.Now())
 		is(t, second(a.Authenticate(t.Context(), text, "")), toolkeep.RegistryUnavailable)
-		is(t, second(a.Bootstrap(t.Context())), toolkeep.RegistryUnavailable)
+		is(t, second(a.Bootstrap(t.Context(), nil)), toolkeep.RegistryUnavailable)
 		is(t, second(a.Refresh(&toolkeep.Principal{})), toolkeep.RegistryUnavailable)
 		a.Follow(toolkeep.Committed{Change: toolkeep.PutKey{}})
 		is(t, second(a.Authenticate(t.Context(), text, "")), toolkeep.RegistryUnavailable)
@@ -285,14 +285,14 @@ func TestBootstrap(t *testing.T) {
 	store := newMemory()
 	a := open(t, Config{Store: store})
 	store.fail = errors.New("disk full")
-	is(t, second(a.Bootstrap(t.Context())), toolkeep.RecordUnavailable)
+	is(t, second(a.Bootstrap(t.Context(), nil)), toolkeep.RecordUnavailable)
 	store.fail = nil
-	text := must[string](t)(a.Bootstrap(t.Context()))
+	text := must[string](t)(a.Bootstrap(t.Context(), nil))
 	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "127.0.0.1"))
 	if p.Tenant != "default" || p.Subject != "admin" || !p.May(toolkeep.PermLifecycle) || !p.May(toolkeep.PermKeys) {
 		t.Errorf("principal %+v", p)
 	}
-	if again := must[string](t)(a.Bootstrap(t.Context())); again != "" {
+	if again := must[string](t)(a.Bootstrap(t.Context(), nil)); again != "" {
 		t.Error("a second admin key was made")
 	}
 }
@@ -372,7 +372,7 @@ func TestRevokeKey(t *testing.T) {
 	store := newMemory()
 	a := open(t, Config{Store: store, Roles: []Role{{Name: "clerk", Permissions: []string{toolkeep.PermKeys}}}})
 	ctx := t.Context()
-	adminText := must[string](t)(a.Bootstrap(ctx))
+	adminText := must[string](t)(a.Bootstrap(ctx, nil))
 	admin := must[*toolkeep.Principal](t)(a.Authenticate(ctx, adminText, ""))
 	clerk := &toolkeep.Principal{Tenant: "default", Subject: "clerk", Roles: []string{"clerk"}, Permissions: []string{toolkeep.PermKeys}}
 	key, text, err := a.CreateKey(ctx, admin, toolkeep.APIKey{Subject: "bot", Roles: []string{Agent}})

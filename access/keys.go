@@ -45,14 +45,20 @@ func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec tool
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
 	return a.issue(ctx, toolkeep.APIKey{Tenant: p.Tenant, Subject: spec.Subject, Name: spec.Name, Roles: slices.Clone(spec.Roles),
-		Scope: slices.Clone(spec.Scope), ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject})
+		Scope: slices.Clone(spec.Scope), ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, nil)
 }
 
 // issue stores a new key. It is usable when issue returns, before the feed tells.
-func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey) (toolkeep.APIKey, string, error) {
+// keep, if set, is given the text before the key is stored.
+func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text string) error) (toolkeep.APIKey, string, error) {
 	key, text := NewKey(spec, a.config.Clock())
 	for a.keys.Load() != nil && a.keys.Load().byID[key.ID] != nil {
 		key, text = NewKey(spec, a.config.Clock())
+	}
+	if keep != nil {
+		if err := keep(text); err != nil {
+			return toolkeep.APIKey{}, "", err
+		}
 	}
 	change := toolkeep.PutKey{Key: key}
 	if err := a.config.Store.Apply(ctx, change); err != nil {
@@ -215,8 +221,11 @@ func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.
 
 // Bootstrap makes the first admin key, of the subject admin in Config.Tenant, if
 // the store has no key at all, and gives its text, this once; "" if there are
-// keys. Call it after Start. E3003, E3965.
-func (a *Access) Bootstrap(ctx context.Context) (text string, err error) {
+// keys. keep is given the text before the key is stored, so that a process that
+// dies in between leaves a text without a key, which the next start replaces, and
+// never a key whose text nobody has. Call it after Start. E3003, E3965, and what
+// keep returns.
+func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (text string, err error) {
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
 	ring := a.keys.Load()
@@ -227,7 +236,7 @@ func (a *Access) Bootstrap(ctx context.Context) (text string, err error) {
 		return "", nil
 	}
 	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made on first start",
-		Roles: []string{Admin}, CreatedBy: "bootstrap"})
+		Roles: []string{Admin}, CreatedBy: "bootstrap"}, keep)
 	return text, err
 }
 

@@ -38,6 +38,7 @@ type flight struct {
 	claimed bool // the row is in the store
 	worker  bool // a worker carries an admitted waiting call
 	unsent  bool // the error says that nothing reached the upstream
+	again   bool // the node's end cut it off and it may be repeated: its key is let go
 	putOff  bool // the worker gives the call back to the queue
 }
 

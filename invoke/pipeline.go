@@ -48,8 +48,11 @@ type Config struct {
 	Alone      bool   // no other process shares the store: foreign leases are dead at start
 	Clock      func() time.Time
 	Log        *slog.Logger
-	// Hook is called at the start of each step with its name and the call's id. Crash
-	// tests use it; nil in production.
+	// Hook is called at the start of each step with its name and the call's id, and
+	// at these points between them: "answered" when the record is committed and the
+	// caller is about to get the answer; in a worker "lease" before the row is
+	// leased, "leased" after, and "ended" when its end is committed. Crash tests use
+	// it; nil in production.
 	Hook func(step, id string)
 }
 
@@ -61,6 +64,9 @@ type Pipeline struct {
 	leases   *leases
 	spool    *spool
 	draining atomic.Bool
+	cutOff   atomic.Bool   // Interrupt was called
+	underway atomic.Int64  // synchronous calls that came before Drain
+	idle     chan struct{} // signals that underway fell to zero while draining
 	stop     context.CancelFunc
 	done     sync.WaitGroup // goroutines of the pipeline
 }
@@ -87,7 +93,7 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pipeline{Config: c, hub: newHub(), sequence: newSequence(100_000), leases: newLeases(),
+	return &Pipeline{Config: c, hub: newHub(), sequence: newSequence(100_000), leases: newLeases(), idle: make(chan struct{}, 1),
 		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}, nil
 }
 
@@ -100,8 +106,14 @@ func setDefault[T comparable](p *T, v T) {
 
 // Invoke carries out a call; see toolkeep.Invoker.
 func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+	if !p.draining.Load() {
+		p.underway.Add(1)
+		defer p.leave()
+	}
 	f := &flight{p: p, gate: taking{p}, principal: pr, call: c, began: p.Clock(), root: &composition{}}
-	return p.carry(ctx, f)
+	res, err := p.carry(ctx, f)
+	p.hook("answered", f.row.ID)
+	return res, err
 }
 
 // carry is the way of a call. A step that refuses ends it; the record is made
@@ -144,9 +156,7 @@ func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, 
 
 func (p *Pipeline) enter(f *flight, s Step) {
 	f.stepBegan = time.Now()
-	if p.Hook != nil {
-		p.Hook(s.String(), f.row.ID)
-	}
+	p.hook(s.String(), f.row.ID)
 }
 
 // perform is steps 9 to 11, run once for all that ask the same cacheable
@@ -202,14 +212,14 @@ func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Re
 		steps.Durations[s] += now.Sub(began)
 		began = now
 	}
-	p.hook(StepEquip, j.id)
+	p.hook(StepEquip.String(), j.id)
 	credentials, release, err := p.equip(ctx, j)
 	lap(StepEquip)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	p.hook(StepExecute, j.id)
+	p.hook(StepExecute.String(), j.id)
 	res := &toolkeep.Result{ToolID: j.tool.ID, ToolVersion: j.tool.Version}
 	out, err := p.execute(ctx, j, credentials, res)
 	lap(StepExecute)
@@ -217,7 +227,7 @@ func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Re
 	if err != nil {
 		return failed(res, p.cleaned(toolkeep.AsError(err)))
 	}
-	p.hook(StepInspect, j.id)
+	p.hook(StepInspect.String(), j.id)
 	err = p.inspect(ctx, j, out, res)
 	lap(StepInspect)
 	if err != nil {
@@ -226,9 +236,9 @@ func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Re
 	return res, nil
 }
 
-func (p *Pipeline) hook(s Step, id string) {
+func (p *Pipeline) hook(point, id string) {
 	if p.Hook != nil {
-		p.Hook(s.String(), id)
+		p.Hook(point, id)
 	}
 }
 

@@ -24,6 +24,9 @@ func (p *Pipeline) end(ctx context.Context, f *flight, res *toolkeep.Result, err
 	if f.worker && p.interrupted(ctx, f, &e) {
 		return nil, e
 	}
+	if !f.worker && e != nil && e.Code == toolkeep.Cancelled && p.cutOff.Load() && !errors.Is(e, causeCancelled) {
+		e = f.drained(e)
+	}
 	p.enter(f, StepRecord)
 	f.settle(res, e)
 	if lost := p.write(ctx, f); lost != nil {
@@ -78,6 +81,17 @@ func (p *Pipeline) interrupted(ctx context.Context, f *flight, e **toolkeep.Erro
 	}
 	*e = outcomeUnknown()
 	return false
+}
+
+// drained is the end of a synchronous call that the node's end cut off.
+func (f *flight) drained(e *toolkeep.Error) *toolkeep.Error {
+	if f.row.Lapsed(f.idempotent() || e.NothingSent) == toolkeep.CallUnknown {
+		return outcomeUnknown().Because(e)
+	}
+	f.again = true
+	end := toolkeep.NewError(toolkeep.Draining, "the server stopped while the call ran; send it again").After(time.Second).Because(e)
+	end.NothingSent = e.NothingSent
+	return end
 }
 
 func outcomeUnknown() *toolkeep.Error {
@@ -154,7 +168,7 @@ func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
 		return nil
 	}
 	move := toolkeep.MoveCall{Invocation: f.rowCopy(), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}
-	if (f.row.Retryable || f.row.State == toolkeep.CallCancelled) && f.nothingSent() {
+	if (f.row.Retryable || f.row.State == toolkeep.CallCancelled) && f.nothingSent() || f.again {
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}

@@ -32,9 +32,37 @@ func (p *Pipeline) Start(ctx context.Context) error {
 // Drain refuses new calls with E3912; those under way go on.
 func (p *Pipeline) Drain() { p.draining.Store(true) }
 
+// Idle waits until the synchronous calls that came before Drain have ended, or
+// ctx has. Drain must have been called.
+func (p *Pipeline) Idle(ctx context.Context) {
+	for p.underway.Load() > 0 {
+		select {
+		case <-p.idle:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// leave is the end of a call that counts as under way.
+func (p *Pipeline) leave() {
+	if p.underway.Add(-1) > 0 || !p.draining.Load() {
+		return
+	}
+	select {
+	case p.idle <- struct{}{}:
+	default:
+	}
+}
+
 // Interrupt cancels what still runs, as when the time to drain is over. Waiting
-// calls that cannot have written go back to the queue.
-func (p *Pipeline) Interrupt() { p.hub.stopAll(causeDraining) }
+// calls that cannot have written go back to the queue; of the others, those that
+// cannot have written end as E3912 and may be sent again, the rest as E3909. A
+// call without a key is reached through the context that its face gave it.
+func (p *Pipeline) Interrupt() {
+	p.cutOff.Store(true)
+	p.hub.stopAll(causeDraining)
+}
 
 // Stop ends the pipeline's goroutines and waits for them.
 func (p *Pipeline) Stop() {
@@ -156,6 +184,9 @@ func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation) error
 	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: owner, FreeKey: true})
 	if errors.Is(err, toolkeep.ErrStale) {
 		return nil
+	}
+	if err == nil && p.Observer != nil {
+		p.Observer.Called(&end, nil, toolkeep.NewError(end.Code, "%s", end.Message), &Steps{})
 	}
 	return err
 }

@@ -31,9 +31,11 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	if !p.Clock().Before(row.Deadline) {
 		return p.finish(ctx, row, toolkeep.CallFailed, toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before a worker was free"))
 	}
+	p.hook("lease", ref.ID)
 	if taken, err := p.takeLease(ctx, row); !taken {
 		return err
 	}
+	p.hook("leased", ref.ID)
 	return p.runLeased(ctx, row)
 }
 
@@ -71,8 +73,8 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	}
 	f.call = callOf(row)
 	f.call.Caller = &reporter{p: p, ref: ref}
-	res, err := p.carry(ctx, f)
-	_ = res // the row holds the answer
+	_, err := p.carry(ctx, f) // the row holds the answer
+	p.hook("ended", ref.ID)
 	return p.afterRun(ctx, f, toolkeep.AsError(err))
 }
 

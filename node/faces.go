@@ -23,10 +23,14 @@ type faces struct {
 	url     string // where the HTTP face is reached
 	metrics string // where the metrics are
 	serving chan error
+
+	requests  context.Context // parent of every request's context
+	interrupt context.CancelFunc
 }
 
 func (n *Node) buildFaces(context.Context) error {
 	c := n.config
+	n.faces.requests, n.faces.interrupt = context.WithCancel(context.Background())
 	host, _, err := net.SplitHostPort(c.HTTP.Addr)
 	if err != nil {
 		return err
@@ -34,7 +38,7 @@ func (n *Node) buildFaces(context.Context) error {
 	n.faces.api = rest.New(rest.Config{
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
-		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
+		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: allowedHosts(host), Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})
@@ -96,6 +100,7 @@ func (n *Node) serve(s *http.Server, addr string, cert *tls.Config) (net.Addr, e
 		l = tls.NewListener(l, cert)
 		s.TLSConfig = cert
 	}
+	s.BaseContext = func(net.Listener) context.Context { return n.faces.requests }
 	n.faces.servers = append(n.faces.servers, s)
 	n.done.Add(1)
 	go func() {

@@ -43,7 +43,9 @@ type Options struct {
 	LogTo   io.Writer // default os.Stderr
 	// Executors are added to the built-in ones, or replace the one of their kind.
 	Executors []toolkeep.Executor
-	// Hook is called at every step of every call; crash tests use it.
+	// Hook is called at every step of every call (see invoke.Config), and at
+	// "admin_key" when the first admin key is in its file and not yet in the store.
+	// Crash tests use it.
 	Hook  func(step, id string)
 	Clock func() time.Time
 }
@@ -165,11 +167,18 @@ func (n *Node) buildAccess(ctx context.Context) error {
 	if err := n.access.Start(ctx); err != nil {
 		return err
 	}
-	n.AdminKey, err = n.access.Bootstrap(ctx)
-	if err != nil || n.AdminKey == "" {
+	n.AdminKey, err = n.access.Bootstrap(ctx, func(text string) error {
+		err := writeFile(filepath.Join(n.config.Data, "admin.key"), text+"\n")
+		n.hook("admin_key")
 		return err
+	})
+	return err
+}
+
+func (n *Node) hook(point string) {
+	if n.options.Hook != nil {
+		n.options.Hook(point, "")
 	}
-	return writeFile(filepath.Join(n.config.Data, "admin.key"), n.AdminKey+"\n")
 }
 
 // authFailed counts who could not authenticate; refused calls are counted by
@@ -364,7 +373,7 @@ func (n *Node) followFeed(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err != nil {
 			n.logger("tool_cache").Warn("the feed broke; cached results are dropped and it is taken up again", "error", err)
-			n.recall.Invalidate("")
+			n.recall.InvalidateAll()
 		}
 		for c, e := range n.store.Watch(ctx, after) {
 			if err = e; e != nil {
@@ -387,18 +396,35 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.stopErr
 }
 
+// answerGrace is how long calls that were cut off have to record and answer.
+const answerGrace = 2 * time.Second
+
 func (n *Node) stop(ctx context.Context) error {
 	n.health.SetDraining()
 	n.pipeline.Drain()
-	interrupt := context.AfterFunc(ctx, n.pipeline.Interrupt)
-	defer interrupt()
-	err := errors.Join(n.stopFaces(ctx), n.queue.Stop(ctx))
+	late, over := context.WithCancel(context.WithoutCancel(ctx))
+	defer over()
+	stop := context.AfterFunc(ctx, func() {
+		n.pipeline.Interrupt()
+		n.faces.interrupt()
+		grace := time.AfterFunc(answerGrace, over)
+		context.AfterFunc(late, func() { grace.Stop() })
+	})
+	defer stop()
+	// The listeners stay open while calls are under way, so that new ones get E3912
+	// and probes are told, instead of a refused connection.
+	err := n.queue.Stop(ctx)
+	n.pipeline.Idle(late)
+	err = errors.Join(err, n.stopFaces(late))
 	n.release()
 	return err
 }
 
 // release ends what New made, as far as it came.
 func (n *Node) release() {
+	if n.faces.interrupt != nil {
+		n.faces.interrupt()
+	}
 	if n.follow != nil {
 		n.follow()
 	}
@@ -439,6 +465,9 @@ func (n *Node) Catalog() *catalog.Catalog { return n.catalog }
 
 // Store is the node's store.
 func (n *Node) Store() *sqlite.Store { return n.store }
+
+// Access is who may come in.
+func (n *Node) Access() *access.Access { return n.access }
 
 // Handler is the HTTP face.
 func (n *Node) Handler() http.Handler { return n.faces.api }

@@ -250,6 +250,16 @@ func (c *Cache) Invalidate(toolID string) int {
 	return n
 }
 
+// InvalidateAll drops every result of every tool and says how many.
+func (c *Cache) InvalidateAll() int {
+	c.markAll()
+	n := 0
+	for _, tool := range c.index.toolIDs() {
+		n += c.Invalidate(tool)
+	}
+	return n
+}
+
 // Follow drops the results of a tool whose versions or lifecycle changed. Give
 // it every change of the feed.
 func (c *Cache) Follow(change toolkeep.Committed) {

@@ -195,6 +195,18 @@ func (c *Cache) mark(toolID string) {
 	c.dropped[toolID] = c.ticks
 }
 
+// markAll outdates what any run under way will bring back.
+func (c *Cache) markAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.flights) == 0 {
+		return
+	}
+	c.ticks++
+	clear(c.dropped)
+	c.floor = c.ticks
+}
+
 // outdated tells whether the tool was invalidated after a run began.
 func (c *Cache) outdated(toolID string, began int64) bool {
 	c.mu.Lock()

@@ -74,6 +74,12 @@ func (x *index) keys(tool string) []Key {
 	return slices.Collect(maps.Keys(x.tools[tool]))
 }
 
+func (x *index) toolIDs() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Collect(maps.Keys(x.tools))
+}
+
 func (x *index) stats(s *Stats) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/node"
@@ -24,6 +25,7 @@ type Toolkeep struct {
 	Dir      string
 	AdminKey string
 	t        testing.TB
+	log      *buffer
 }
 
 // Option changes how the system is started.
@@ -62,13 +64,15 @@ func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 	log := new(buffer)
 	if o.LogTo == nil {
 		o.LogTo = log
+	} else {
+		o.LogTo = io.MultiWriter(log, o.LogTo)
 	}
 	o.Version = "test"
 	n, err := node.New(context.Background(), c, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &Toolkeep{Node: n, Dir: dir, AdminKey: n.AdminKey, t: t}
+	k := &Toolkeep{Node: n, Dir: dir, AdminKey: n.AdminKey, t: t, log: log}
 	t.Cleanup(func() {
 		k.Close()
 		if t.Failed() {
@@ -89,6 +93,28 @@ func (k *Toolkeep) Close() {
 	if err := k.Stop(ctx); err != nil {
 		k.t.Errorf("the system did not stop cleanly: %v", err)
 	}
+}
+
+// Log is what the server has written to its log. Lines may wait for a moment
+// before they are written; Close writes all of them.
+func (k *Toolkeep) Log() string { return k.log.String() }
+
+// Key makes an API key of any tenant, which no face can, and gives its text.
+func (k *Toolkeep) Key(tenant, subject string, roles ...string) string {
+	k.t.Helper()
+	return k.AddKey(toolkeep.APIKey{Tenant: tenant, Subject: subject, Roles: roles, CreatedBy: "test"})
+}
+
+// AddKey stores a key that is valid at once and gives its text.
+func (k *Toolkeep) AddKey(spec toolkeep.APIKey) string {
+	k.t.Helper()
+	key, text := access.NewKey(spec, time.Now())
+	change := toolkeep.PutKey{Key: key}
+	if err := k.Store().Apply(context.Background(), change); err != nil {
+		k.t.Fatal(err)
+	}
+	k.Access().Follow(toolkeep.Committed{Change: change})
+	return text
 }
 
 // Publish registers manifests for all tenants.

@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -30,6 +32,7 @@ type callFlags struct {
 	priority string
 	fresh    bool
 	approval bool
+	whole    bool
 }
 
 // noValue is what --json holds where no value follows it.
@@ -41,10 +44,12 @@ func (f *callFlags) add(c *cobra.Command) {
 	fl.Lookup("json").NoOptDefVal = noValue
 	fl.StringVar(&f.key, "idempotency-key", "", "the same key gets the same answer for 24 h and executes once")
 	fl.StringVar(&f.session, "session", "", "session id, recorded with the call")
-	fl.DurationVar(&f.timeout, "timeout", 0, "shorten the tool's own time limit, such as 5s")
-	fl.StringVar(&f.priority, "priority", "", "low, normal or high, for calls that wait")
+	fl.DurationVar(&f.timeout, "timeout", 0, "shorten the tool's own time limit, in whole seconds such as 5s")
+	fl.StringVar(&f.priority, "priority", "", "low, normal or high, for calls that wait (--async)")
 	fl.BoolVar(&f.fresh, "no-cache", false, "execute even if a result is cached")
 	fl.BoolVar(&f.approval, "require-approval", false, "ask for a person's approval")
+	fl.BoolVar(&f.whole, "answer", false, "print the whole answer as JSON, as --json alone does")
+	_ = c.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"low", "normal", "high"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func (a *app) callCmd() *cobra.Command {
@@ -56,17 +61,23 @@ func (a *app) callCmd() *cobra.Command {
 
 Arguments are given as key=value (text; it is turned into a number or boolean where the tool wants
 one), key:=JSON (typed), key=@FILE (the file's text), a whole JSON object after --json, or - to read
-that object from standard input. --json without an object prints the whole answer instead of the
-result alone.`,
+that object from standard input. A key given several times makes a list.
+
+The result is printed on standard output, warnings and errors on standard error. --json without an
+object, or --answer, prints the whole answer instead of the result alone. Ctrl-C cancels a call that
+is waited for, on the server too; one that was queued with --async goes on.`,
 		Example: `  toolkeep call std.hash text=hello
-  toolkeep call std.math op=add 'values:=[1,2,3]'
+  toolkeep call std.hash@^1 text=@README.md
+  toolkeep call std.math operation=add 'numbers:=[1,2,3]'
+  toolkeep call std.math operation=add numbers=1 numbers=2 --json
   toolkeep call std.echo --json '{"message":"hello"}'
   echo '{"message":"hello"}' | toolkeep call std.echo -
+  toolkeep call std.note_append text=once --idempotency-key note-1
   toolkeep call std.wait duration_ms=5000 --async --wait`,
-		Args:              cobra.MinimumNArgs(1),
+		Args:              arguments(1, -1, "the tool's id, such as std.hash"),
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body, err := a.callBody(&f, args)
+			body, err := a.callBody(cmd, &f, args)
 			if err != nil {
 				return err
 			}
@@ -88,11 +99,12 @@ func (a *app) explainCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:               "explain TOOL[@VERSION] [key=value… | --json '{…}' | -]",
 		Short:             "Say what would become of a call, step by step, without making it",
-		Long:              "Carries the call through every step without taking, claiming or sending anything, and goes on\nafter a refusal. Exit code 3 says that the call would be refused.",
-		Args:              cobra.MinimumNArgs(1),
+		Long:              "Carries the call through every step without taking, claiming or sending anything, and goes on\nafter a refusal. Exit code 3 says that the call would be refused. Arguments are given as for call.",
+		Example:           "  toolkeep explain std.hash text=hello\n  toolkeep explain std.hash text:=5 --json\n  TOOLKEEP_KEY=tk_… toolkeep explain bookshop.createOrder --json '{\"body\":{}}'",
+		Args:              arguments(1, -1, "the tool's id, such as std.hash"),
 		ValidArgsFunction: a.completeCall,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body, err := a.callBody(&f, args)
+			body, err := a.callBody(cmd, &f, args)
 			if err != nil {
 				return err
 			}
@@ -109,30 +121,43 @@ func (a *app) explainCmd() *cobra.Command {
 }
 
 // callBody makes BC-2's request from the command line.
-func (a *app) callBody(f *callFlags, args []string) (map[string]any, error) {
-	id, rng := splitRef(args[0])
-	text, pairs := f.jsonText, args[1:]
+func (a *app) callBody(cmd *cobra.Command, f *callFlags, args []string) (map[string]any, error) {
+	id, rng, err := splitRef(args[0])
+	if err != nil {
+		return nil, err
+	}
+	if err := f.check(cmd); err != nil {
+		return nil, err
+	}
+	a.json = f.whole
+	text, pairs, where := f.jsonText, args[1:], "the object after --json"
 	if text == noValue {
 		text = ""
 		// pflag takes no separate value for a flag that may stand alone: the object
 		// that follows --json arrives as an argument.
-		if len(pairs) > 0 && strings.HasPrefix(strings.TrimSpace(pairs[0]), "{") {
+		if len(pairs) > 0 && isObject(pairs[0]) {
 			text, pairs = pairs[0], pairs[1:]
 		} else {
 			a.json = true
 		}
 	}
 	if len(pairs) == 1 && pairs[0] == "-" {
-		raw, err := io.ReadAll(io.LimitReader(a.stdin, 16<<20))
+		if text != "" {
+			return nil, usagef("give the arguments either after --json or on standard input (-), not both")
+		}
+		raw, err := io.ReadAll(io.LimitReader(a.stdin, maxInput))
 		if err != nil {
 			return nil, usagef("standard input cannot be read: %v", err)
 		}
-		text, pairs = string(raw), nil
+		if len(bytes.TrimSpace(raw)) == 0 {
+			return nil, usagef("standard input is empty; for a call without arguments send {} or leave the - out")
+		}
+		text, pairs, where = string(raw), nil, "standard input"
 	}
-	if text != "" && len(pairs) > 0 {
-		return nil, usagef("give the arguments either as one JSON object or as key=value, not both (%q)", pairs[0])
+	if text != "" && len(pairs) > 0 || len(pairs) > 1 && slices.ContainsFunc(pairs, isObject) {
+		return nil, usagef("give the arguments either as one JSON object or as key=value, not both")
 	}
-	parameters, err := parametersOf(text, pairs)
+	parameters, err := parametersOf(text, where, pairs)
 	if err != nil {
 		return nil, err
 	}
@@ -154,33 +179,50 @@ func (a *app) callBody(f *callFlags, args []string) (map[string]any, error) {
 	set(body, "skip_cache", true, f.fresh)
 	set(body, "agent_context", map[string]any{"session_id": f.session}, f.session != "")
 	if f.timeout > 0 {
-		body["timeout_seconds"] = max(1, int((f.timeout+time.Second-1)/time.Second))
+		body["timeout_seconds"] = int(f.timeout / time.Second)
 	}
 	return body, nil
 }
 
-// parametersOf reads the arguments; text is one JSON object.
-func parametersOf(text string, pairs []string) ([]byte, error) {
-	if text != "" {
-		obj, err := canon.ParseObject([]byte(text), canon.Limits{Bytes: 16 << 20})
-		if err != nil {
-			return nil, &failure{code: exitUsage, err: err}
-		}
-		return canon.Append(nil, obj), nil
+// check refuses flags that would do nothing or something else than they say.
+func (f *callFlags) check(c *cobra.Command) error {
+	switch {
+	case c.Flags().Changed("timeout") && (f.timeout <= 0 || f.timeout%time.Second != 0):
+		return usagef("--timeout must be whole seconds, such as 5s, not %s", f.timeout)
+	case f.priority != "" && !f.async && c.Flags().Lookup("async") != nil:
+		return usagef("--priority orders calls that wait: add --async, and --wait to wait for the result")
 	}
-	obj := make(map[string]any)
+	return nil
+}
+
+// maxInput bounds what is read of arguments and manifests from a file or
+// standard input; the server's own limit is lower unless it was raised.
+const maxInput = 16 << 20
+
+func isObject(s string) bool { return strings.HasPrefix(strings.TrimSpace(s), "{") }
+
+// parametersOf reads the arguments; text is one JSON object that came from where.
+func parametersOf(text, where string, pairs []string) ([]byte, error) {
+	if text != "" {
+		obj, err := canon.ParseObject([]byte(text), canon.Limits{Bytes: maxInput})
+		var e *toolkeep.Error
+		if errors.As(err, &e) {
+			return nil, usagef("%s cannot be used: %s %s: %s", where, e.Code, e.Code.Info().Name, e.Message)
+		}
+		return canon.Append(nil, obj), err
+	}
+	values := make(map[string][]any)
 	for _, pair := range pairs {
 		name, value, err := argument(pair)
 		if err != nil {
 			return nil, err
 		}
-		switch old := obj[name].(type) {
-		case nil:
-			obj[name] = value
-		case []any:
-			obj[name] = append(old, value)
-		default:
-			obj[name] = []any{old, value}
+		values[name] = append(values[name], value)
+	}
+	obj := make(map[string]any, len(values))
+	for name, list := range values {
+		if obj[name] = list; len(list) == 1 {
+			obj[name] = list[0]
 		}
 	}
 	return canon.Append(nil, obj), nil
@@ -189,22 +231,31 @@ func parametersOf(text string, pairs []string) ([]byte, error) {
 // argument reads key=value, key:=JSON or key=@FILE.
 func argument(pair string) (string, any, error) {
 	name, value, ok := strings.Cut(pair, "=")
+	if isObject(pair) {
+		return "", nil, usagef("%s is a JSON object: put --json before it", cut(pair, 60))
+	}
 	if !ok || name == "" || name == ":" {
 		return "", nil, usagef("%q is no argument: write key=value, key:=JSON or key=@FILE", pair)
 	}
 	if typed, isTyped := strings.CutSuffix(name, ":"); isTyped {
-		v, err := canon.Parse([]byte(value), canon.Limits{})
+		v, err := canon.Parse([]byte(value), canon.Limits{Bytes: maxInput})
 		if err != nil {
-			return "", nil, usagef("the value of %s is not JSON (%s); for text write %s=%s", typed, value, typed, value)
+			return "", nil, usagef("the value of %s is not JSON: %s; for text write %s=%s", typed, cut(value, 60), typed, cut(value, 60))
 		}
 		return typed, v, nil
 	}
 	if path, isFile := strings.CutPrefix(value, "@"); isFile && path != "" {
-		raw, err := os.ReadFile(path)
+		raw, err := readFile(path)
 		if err != nil {
-			return "", nil, usagef("%s: %v", name, err)
+			return "", nil, usagef("%s: %v; for text that begins with @ write '%s:=\"@…\"'", name, err, name)
+		}
+		if !utf8.Valid(raw) {
+			return "", nil, usagef("%s: %s is not UTF-8 text; tools take bytes as base64, where their description says so", name, path)
 		}
 		return name, string(raw), nil
+	}
+	if !utf8.ValidString(value) {
+		return "", nil, usagef("the value of %s is not UTF-8 text", name)
 	}
 	return name, value, nil
 }
@@ -236,16 +287,27 @@ func (a *app) doCall(ctx context.Context, cl *client, body map[string]any, wait 
 	raw, err := cl.post(ctx, "/api/v1/tools/invoke", body, &answer)
 	if err == nil && wait && (answer.Status == "pending" || answer.Status == "running") {
 		raw, err = cl.follow(ctx, answer.InvocationID, say)
-		if err == nil {
-			answer = callAnswer{}
-			err = decode(raw, &answer)
+		if err != nil {
+			done()
+			return notFollowed(err, answer.InvocationID)
 		}
+		answer = callAnswer{}
+		err = decode(raw, &answer)
 	}
 	done()
 	if err != nil {
 		return err
 	}
 	return a.showCall(raw, &answer)
+}
+
+// notFollowed adds to an error that the call itself goes on.
+func notFollowed(err error, id string) error {
+	var f *failure
+	if !errors.As(err, &f) {
+		return err
+	}
+	return &failure{code: f.code, err: fmt.Errorf("%w\n  the call goes on: `toolkeep invocations watch %s` waits for it, `toolkeep invocations cancel %s` stops it", f.err, id, id)}
 }
 
 // showCall prints the result on stdout and everything else on stderr.
@@ -260,16 +322,19 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 	}
 	switch {
 	case answer.Error != nil:
-		if !a.json {
-			fmt.Fprintf(a.stderr, "toolkeep: the tool failed: %s %s: %s\n", answer.Error.ErrorCode, answer.Error.Name, answer.Error.Message)
-			if len(answer.Error.Details) > 0 {
-				if d, err := json.Marshal(answer.Error.Details); err == nil {
-					fmt.Fprintf(a.stderr, "  %s\n", cut(string(d), 2000))
-				}
-			}
-			fmt.Fprintf(a.stderr, "  recorded as %s\n", answer.InvocationID)
+		code := toolkeep.Code(answer.Error.ErrorCode)
+		exit, what := exitToolFailed, "the tool failed"
+		if code.Info().Kind == toolkeep.KindRefusal { // such as a call that waited and was cancelled
+			exit, what = exitCodeOf(code), "the call was not carried out to its end"
 		}
-		return &failure{code: exitToolFailed, err: errors.New(answer.Error.ErrorCode), quiet: true}
+		fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s: %s\n", what, code, answer.Error.Name, answer.Error.Message)
+		if len(answer.Error.Details) > 0 {
+			if d, err := json.Marshal(answer.Error.Details); err == nil {
+				fmt.Fprintf(a.stderr, "  %s\n", cut(string(d), 2000))
+			}
+		}
+		fmt.Fprintf(a.stderr, "  recorded as %s\n", answer.InvocationID)
+		return &failure{code: exit, err: errors.New(answer.Error.ErrorCode), quiet: true}
 	case a.json:
 		return nil
 	case answer.Status != "success":
@@ -279,7 +344,7 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 	}
 	if answer.Metadata.Truncated {
 		for _, at := range answer.Metadata.Attachments {
-			fmt.Fprintf(a.stderr, "toolkeep: the result was cut; the whole (%d bytes) is at %s\n", at.Bytes, at.URL)
+			fmt.Fprintf(a.stderr, "toolkeep: the result was cut; `toolkeep blobs get %s -o FILE` fetches the whole (%d bytes)\n", blobID(at.URL), at.Bytes)
 		}
 	}
 	if len(answer.Result) == 0 {
@@ -395,8 +460,8 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, prefix string) ([]
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
 	defer cancel()
-	id, _ := splitRef(args[0])
-	t, err := cl.published(ctx, id)
+	id, rng, _ := splitRef(args[0])
+	t, err := cl.published(ctx, id, rng)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -408,6 +473,9 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, prefix string) ([]
 	if json.Unmarshal(t.Manifest, &m) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	if name, _, ok := strings.Cut(prefix, "="); ok {
+		return completeValue(name, m.Schema.Properties[name])
+	}
 	var names []string
 	for _, name := range sortedKeys(m.Schema.Properties) {
 		given := slices.ContainsFunc(args[1:], func(s string) bool { return strings.HasPrefix(s, name+"=") || strings.HasPrefix(s, name+":=") })
@@ -417,6 +485,25 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, prefix string) ([]
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeValue offers the values of an enumeration or a boolean.
+func completeValue(name string, schema json.RawMessage) ([]string, cobra.ShellCompDirective) {
+	var p struct {
+		Type any   `json:"type"`
+		Enum []any `json:"enum"`
+	}
+	if len(schema) == 0 || json.Unmarshal(schema, &p) != nil {
+		return nil, cobra.ShellCompDirectiveDefault // such as a file after =@
+	}
+	if p.Type == "boolean" {
+		p.Enum = []any{true, false}
+	}
+	var values []string
+	for _, v := range p.Enum {
+		values = append(values, fmt.Sprintf("%s=%v", name, v))
+	}
+	return values, cobra.ShellCompDirectiveNoFileComp
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -32,6 +32,7 @@ type app struct {
 	stopSignals    context.CancelFunc // a second signal then ends the process
 	data           string
 	json           bool
+	began          bool // the command line was understood and the command runs
 }
 
 // failure is an error with its exit code; quiet ones were printed already.
@@ -43,6 +44,14 @@ type failure struct {
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
+
+// between refuses a number outside of its bounds before anything is sent.
+func between(flag string, n, least, most int) error {
+	if n < least || n > most {
+		return usagef("%s must be %d to %d, not %d", flag, least, most, n)
+	}
+	return nil
+}
 
 func usagef(format string, args ...any) error {
 	return &failure{code: exitUsage, err: fmt.Errorf(format, args...)}
@@ -56,16 +65,59 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	ran, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
+	}
+	if !a.began { // what cobra finds wrong before a command runs is usage
+		err = explainUsage(ran, err)
 	}
 	return a.report(err)
 }
 
+// explainUsage adds to what cobra finds wrong where the help is.
+func explainUsage(c *cobra.Command, err error) error {
+	text := strings.TrimSpace(err.Error())
+	if strings.HasPrefix(text, "unknown command") {
+		text = strings.Replace(text, "\n\nDid you mean this?\n\t", "; did you mean ", 1)
+		text = strings.Join(strings.Fields(text), " ")
+	}
+	return usagef("%s\n  `%s --help` shows how it is used", text, c.CommandPath())
+}
+
+// arguments refuses too few and too many, and says what is wanted. A most below
+// zero is no bound.
+func arguments(least, most int, want string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return fmt.Errorf("%s is missing", want)
+		case most >= 0 && len(args) > most:
+			return fmt.Errorf("%q is too much: %s is all that %s takes", args[most], want, c.CommandPath())
+		}
+		return nil
+	}
+}
+
+// group makes a command that only holds others refuse to do nothing.
+func group(c *cobra.Command) *cobra.Command {
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var names []string
+		for _, sub := range c.Commands() {
+			names = append(names, sub.Name())
+		}
+		if len(args) == 0 {
+			return explainUsage(c, fmt.Errorf("say what to do: %s %s", c.CommandPath(), strings.Join(names, "|")))
+		}
+		return explainUsage(c, fmt.Errorf("%s has no %q; it has %s", c.CommandPath(), args[0], strings.Join(names, ", ")))
+	}
+	return c
+}
+
 // report prints an error once, and gives the exit code.
 func (a *app) report(err error) int {
-	code := exitUsage // what cobra itself finds wrong is usage
+	code := exitUnavailable // such as a full disk
 	var f *failure
 	if errors.As(err, &f) {
 		code = f.code
@@ -75,11 +127,11 @@ func (a *app) report(err error) int {
 	}
 	var refusal *refusedError
 	switch {
-	case errors.As(err, &refusal) && a.json:
-		fmt.Fprintln(a.stdout, strings.TrimSpace(string(refusal.problem)))
-		return code
 	case errors.As(err, &refusal):
 		refusal.print(a.stderr)
+		if a.json {
+			_ = a.printJSON(refusal.problem)
+		}
 		return code
 	}
 	var e *toolkeep.Error
@@ -95,8 +147,15 @@ func printError(w io.Writer, e *toolkeep.Error) {
 	fmt.Fprintln(w, "toolkeep:", e.Error())
 	if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok {
 		for _, f := range faults {
-			fmt.Fprintf(w, "  %s: %s\n", orWhole(f.Pointer), f.Message)
+			printFault(w, e.Message, f.Pointer, f.Message)
 		}
+	}
+}
+
+// printFault prints one fault unless the message above says it already.
+func printFault(w io.Writer, said, pointer, message string) {
+	if message != "" && !strings.Contains(said, message) {
+		fmt.Fprintf(w, "  %s: %s\n", orWhole(pointer), message)
 	}
 }
 
@@ -136,6 +195,7 @@ The client commands find the server and the key in the data directory (--data), 
 TOOLKEEP_URL and TOOLKEEP_KEY.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		PersistentPreRun: func(*cobra.Command, []string) { a.began = true },
 		Version:       version,
 	}
 	root.PersistentFlags().StringVar(&a.data, "data", dataDefault(), "data directory of the server (TOOLKEEP_DATA)")
@@ -149,8 +209,8 @@ TOOLKEEP_URL and TOOLKEEP_KEY.`,
 	}
 	add("run", a.serveCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.toolsCmd(), a.searchCmd(), a.describeCmd(), a.diffCmd())
-	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd())
-	add("admin", a.keysCmd(), a.lifecycleCmd())
+	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.blobsCmd())
+	add("admin", a.keysCmd(), a.lifecycleCmd(), a.cacheCmd())
 	root.AddCommand(exitCodesTopic())
 	root.SetHelpCommandGroupID("run")
 	root.SetCompletionCommandGroupID("run")
@@ -164,8 +224,11 @@ func exitCodesTopic() *cobra.Command {
 		Long: `0  the command did what it says
 1  the tool was carried out and failed
 2  usage: an unknown flag, or arguments that the tool's schema refuses
-3  refused: not found, not allowed, over a limit, or in conflict
-4  unavailable: no server answers, or it cannot serve now`,
+3  refused: not found, not allowed, over a limit, in conflict, cancelled or interrupted
+4  unavailable: no server answers, or it cannot serve now
+
+What was asked for is printed on standard output, everything else on standard error. With --json a
+refusal is printed on standard output too, as the problem document that REST gives.`,
 	}
 }
 
@@ -206,7 +269,7 @@ func indent(raw []byte) (string, error) {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(json.RawMessage(raw)); err != nil {
-		return "", fmt.Errorf("the server's answer is not JSON: %w", err)
+		return "", &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not JSON: %w", err)}
 	}
 	return strings.TrimRight(b.String(), "\n"), nil
 }

@@ -30,20 +30,21 @@ type client struct {
 const maxAnswer = 256 << 20
 
 // connect finds the server and the key: TOOLKEEP_URL and TOOLKEEP_KEY, else what
-// the server wrote into its data directory.
+// the server wrote into its data directory. The key of a data directory is sent
+// to that directory's server and to no other.
 func (a *app) connect() (*client, error) {
 	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: os.Getenv("TOOLKEEP_KEY"), http: &http.Client{
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	info, err := readServerFile(a.data)
 	if c.base == "" {
-		info, err := readServerFile(a.data)
 		if err != nil {
 			return nil, &failure{code: exitUnavailable, err: fmt.Errorf(
 				"no server was found for the data directory %s: start one with `toolkeep serve`, name another with --data, or set TOOLKEEP_URL", a.data)}
 		}
 		c.base = info.URL
 	}
-	if c.key == "" {
+	if c.key == "" && c.base == info.URL {
 		raw, err := os.ReadFile(filepath.Join(a.data, "admin.key"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, usagef("the key file of the data directory cannot be read: %v", err)
@@ -51,8 +52,11 @@ func (a *app) connect() (*client, error) {
 		c.key = strings.TrimSpace(string(raw))
 	}
 	u, err := url.Parse(c.base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, usagef("the server's address %q is no http or https URL", c.base)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, usagef("the server's address %q is no http or https URL such as http://127.0.0.1:8080", c.base)
+	}
+	if c.key == "" {
+		return nil, usagef("there is no key for %s: set TOOLKEEP_KEY; the key of a data directory (--data) is sent to its own server only", c.base)
 	}
 	return c, nil
 }
@@ -87,12 +91,13 @@ func (e *refusedError) Error() string { return e.Code + " " + e.Name + ": " + e.
 
 func (e *refusedError) print(w io.Writer) {
 	fmt.Fprintln(w, "toolkeep:", e.Error())
-	for _, list := range []string{"errors", "checks", "breaking"} {
+	for _, list := range []string{"errors", "checks"} {
 		items, _ := e.Details[list].([]any)
 		for _, it := range items {
 			m, _ := it.(map[string]any)
-			where, what := first(m, "pointer", "check", "tool"), first(m, "message", "reason")
-			fmt.Fprintf(w, "  %s: %s\n", orWhole(where), what)
+			if allowed, ok := m["allowed"].(bool); !ok || !allowed {
+				printFault(w, e.Detail, first(m, "pointer", "check"), first(m, "message", "reason"))
+			}
 		}
 	}
 	if e.RetryAfterS > 0 {
@@ -167,13 +172,18 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &failure{code: exitRefused, err: errors.New("interrupted")}
 	}
-	return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s does not answer: %w", c.base, errors.Unwrap(err))}
+	var wrapped *url.Error // says method and path again
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s does not answer (%w); is it running, and is this its address?", c.base, err)}
 }
 
 func problemOf(resp *http.Response, raw []byte) error {
 	e := &refusedError{problem: raw}
 	if err := json.Unmarshal(raw, e); err != nil || e.Code == "" {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("the server answered %s and no problem document", resp.Status)}
+		return &failure{code: exitUnavailable, err: fmt.Errorf(
+			"what answers at this address is no Toolkeep server: %s without a problem document; look at TOOLKEEP_URL", resp.Status)}
 	}
 	return &failure{code: exitCodeOf(toolkeep.Code(e.Code)), err: e}
 }
@@ -200,7 +210,7 @@ func (c *client) post(ctx context.Context, path string, body, v any) ([]byte, er
 
 func decode(raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
-		return fmt.Errorf("the server's answer is not understood (versions may differ): %w", err)
+		return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not understood (versions may differ): %w", err)}
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -17,8 +18,12 @@ func (a *app) invocationsCmd() *cobra.Command {
 		Use:     "invocations",
 		Aliases: []string{"calls"},
 		Short:   "Read what happened: the calls that you may see, newest first",
-		Args:    cobra.NoArgs,
+		Example: "  toolkeep invocations --state failed --page-size 5\n  toolkeep invocations --tool std.hash --json\n  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
+				return err
+			}
 			q := url.Values{"page": {strconv.Itoa(page)}, "page_size": {strconv.Itoa(size)}}
 			for k, v := range map[string]string{"tool_id": tool, "state": state, "agent_id": agent, "session_id": session} {
 				if v != "" {
@@ -38,11 +43,13 @@ func (a *app) invocationsCmd() *cobra.Command {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				return table(w, "ID|WHEN|TOOL|AGENT|STATE|ERROR|MS", func(row func(...any)) {
+				err := table(w, "ID|WHEN|TOOL|AGENT|STATE|ERROR|MS", func(row func(...any)) {
 					for _, v := range list.Invocations {
 						row(v.row()...)
 					}
 				})
+				a.more(page, size, len(list.Invocations), list.TotalCount, "no call is recorded that fits and that you may see")
+				return err
 			})
 		},
 	}
@@ -51,6 +58,8 @@ func (a *app) invocationsCmd() *cobra.Command {
 	f.StringVar(&state, "state", "", "only calls in this state, such as failed")
 	f.StringVar(&agent, "agent", "", "only this agent's calls")
 	f.StringVar(&session, "session", "", "only of this session")
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(callStates, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("tool", a.completeTools)
 	f.IntVar(&page, "page", 1, "page, from 1")
 	f.IntVar(&size, "page-size", 20, "calls a page, at most 200")
 	c.AddCommand(a.invocationGetCmd(), a.invocationCancelCmd(), a.invocationWatchCmd())
@@ -79,18 +88,22 @@ func (v invocationLine) row() []any {
 func (a *app) invocationGetCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get ID",
-		Short: "Show one call with its answer",
-		Args:  cobra.ExactArgs(1),
+		Short: "Show one call: what was called, when, and how it ended",
+		Example: "  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8\n" +
+			"  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8 --json",
+		Args:              arguments(1, 1, "the call's id"),
+		ValidArgsFunction: a.completeCalls(""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := a.connect()
 			if err != nil {
 				return err
 			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/invocations/"+url.PathEscape(args[0]), nil)
+			var v callView
+			raw, err := cl.get(cmd.Context(), "/api/v1/invocations/"+url.PathEscape(args[0]), &v)
 			if err != nil {
 				return err
 			}
-			return a.printJSON(raw)
+			return a.show(raw, v.print)
 		},
 	}
 	return a.withJSON(c)
@@ -99,9 +112,11 @@ func (a *app) invocationGetCmd() *cobra.Command {
 func (a *app) invocationCancelCmd() *cobra.Command {
 	var reason string
 	c := &cobra.Command{
-		Use:   "cancel ID",
-		Short: "Stop a call that waits or runs",
-		Args:  cobra.ExactArgs(1),
+		Use:               "cancel ID",
+		Short:             "Stop a call that waits or runs",
+		Example:           "  toolkeep invocations cancel 01a21f9f-3123-7730-a182-cdb1880d30f8 --reason 'not needed any more'",
+		Args:              arguments(1, 1, "the call's id"),
+		ValidArgsFunction: a.completeCalls("running", "queued"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := a.connect()
 			if err != nil {
@@ -127,9 +142,11 @@ func (a *app) invocationCancelCmd() *cobra.Command {
 
 func (a *app) invocationWatchCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "watch ID",
-		Short: "Follow a call to its end, then print its result",
-		Args:  cobra.ExactArgs(1),
+		Use:               "watch ID",
+		Short:             "Follow a call to its end, then print its result",
+		Example:           "  ID=$(toolkeep call std.wait duration_ms=5000 --async)\n  toolkeep invocations watch $ID",
+		Args:              arguments(1, 1, "the call's id"),
+		ValidArgsFunction: a.completeCalls("running", "queued"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := a.connect()
 			if err != nil {
@@ -139,7 +156,7 @@ func (a *app) invocationWatchCmd() *cobra.Command {
 			raw, err := cl.follow(cmd.Context(), args[0], say)
 			done()
 			if err != nil {
-				return err
+				return notFollowed(err, args[0])
 			}
 			var answer callAnswer
 			if err := decode(raw, &answer); err != nil {

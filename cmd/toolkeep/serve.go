@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,24 +87,10 @@ ends the process at once.`,
 	return c
 }
 
-// Garbage collector settings: few collections, within a soft limit. The
-// environment's GOGC and GOMEMLIMIT win.
-const (
-	gcPercent   = 400
-	memoryLimit = 2 << 30
-)
-
-func tuneMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(memoryLimit)
-	}
-}
-
 func (a *app) serve(ctx context.Context, c *config.Config) error {
-	tuneMemory()
+	pace, stopPacing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopPacing()
+	paceCollector(pace)
 	n, err := node.New(context.WithoutCancel(ctx), c, node.Options{Version: version, LogTo: a.stderr, Hook: crashHook()})
 	if err != nil {
 		return &failure{code: exitUnavailable, err: err}

@@ -52,6 +52,9 @@ func restrict(q *gojq.Query) error {
 	if q.Term != nil {
 		return restrictTerm(q.Term)
 	}
+	if q.Left == nil || q.Right == nil {
+		return errors.New("the query is empty")
+	}
 	if err := errors.Join(restrict(q.Left), restrict(q.Right)); err != nil {
 		return err
 	}
@@ -67,17 +70,17 @@ func restrict(q *gojq.Query) error {
 		whole := *q
 		*q = *checked(&gojq.Term{Type: gojq.TermTypeQuery, Query: &whole})
 	case gojq.OpSub:
-		*q = *call("_minus", q.Left, q.Right)
+		*q = *calling("_minus", q.Left, q.Right)
 	case gojq.OpMul:
-		*q = *call("_times", q.Left, q.Right)
+		*q = *calling("_times", q.Left, q.Right)
 	default:
 		return fmt.Errorf("the operator %s is not allowed: a query reads and does not assign", q.Op)
 	}
 	return nil
 }
 
-// call makes a query that calls one of our functions.
-func call(name string, args ...*gojq.Query) *gojq.Query {
+// calling makes a query that calls one of our functions.
+func calling(name string, args ...*gojq.Query) *gojq.Query {
 	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeFunc, Func: &gojq.Func{Name: name, Args: args}}}
 }
 
@@ -87,7 +90,7 @@ func checked(t *gojq.Term) *gojq.Query {
 }
 
 func piped(q *gojq.Query, check string) *gojq.Query {
-	return &gojq.Query{Left: q, Op: gojq.OpPipe, Right: call(check)}
+	return &gojq.Query{Left: q, Op: gojq.OpPipe, Right: calling(check)}
 }
 
 func restrictTerm(t *gojq.Term) error {

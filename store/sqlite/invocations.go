@@ -67,11 +67,11 @@ func scanCall(row interface{ Scan(...any) error }) (*toolkeep.Invocation, error)
 	return v, nil
 }
 
-func (r invocations) one(ctx context.Context, where string, args ...any) (*toolkeep.Invocation, error) {
+func (r invocations) one(ctx context.Context, stmt *sql.Stmt, args ...any) (*toolkeep.Invocation, error) {
 	if err := r.s.catchUp(ctx); err != nil {
 		return nil, err
 	}
-	v, err := scanCall(r.s.read.QueryRowContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+where, args...))
+	v, err := scanCall(stmt.QueryRowContext(ctx, args...))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, toolkeep.ErrNotFound
 	}
@@ -80,14 +80,27 @@ func (r invocations) one(ctx context.Context, where string, args ...any) (*toolk
 
 // Get finds one call; ErrNotFound.
 func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
-	return r.one(ctx, `tenant = ? AND id = ?`, ref.Tenant, ref.ID)
+	return r.one(ctx, r.s.byID, ref.Tenant, ref.ID)
 }
 
 // ByKey finds the call that holds an idempotency key, which it does for 24
 // hours from when it was created; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
-	return r.one(ctx, byKeyWhere,
+	return r.one(ctx, r.s.byKey,
 		tenant, subject, key, nanos(r.s.cfg.Clock().Add(-keyHolds)))
+}
+
+// troubleWhere is the condition of the index by state, to the letter.
+const troubleWhere = `state <> 'succeeded' AND state <> 'running' AND state <> 'queued'`
+
+// stateTerm lets a query by state use the index that has the state, if one does:
+// most calls succeed, so those are found by going through all.
+func stateTerm(s toolkeep.CallState) string {
+	switch s {
+	case toolkeep.CallSucceeded, toolkeep.CallRunning, toolkeep.CallQueued:
+		return "state = ?"
+	}
+	return troubleWhere + " AND state = ?"
 }
 
 // filter turns a filter into conditions. Since is inclusive, Until is not.
@@ -105,7 +118,7 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 		add("tool = ?", f.ToolID)
 	}
 	if f.State != "" {
-		add("state = ?", string(f.State))
+		add(stateTerm(f.State), string(f.State))
 	}
 	if f.Session != "" {
 		add("session <> '' AND session = ?", f.Session)

@@ -433,7 +433,7 @@ func TestPlans(t *testing.T) {
 		{list(toolkeep.InvocationFilter{}), "invocations_created"},
 		{list(toolkeep.InvocationFilter{Subject: "s"}), "invocations_subject"},
 		{list(toolkeep.InvocationFilter{ToolID: "s"}), "invocations_tool"},
-		{list(toolkeep.InvocationFilter{State: "s"}), "invocations_state"},
+		{list(toolkeep.InvocationFilter{State: toolkeep.CallFailed}), "invocations_trouble"},
 		{list(toolkeep.InvocationFilter{Session: "s"}), "invocations_session"},
 		{list(toolkeep.InvocationFilter{Parent: "s"}), "invocations_parent"},
 		{lapsedWhere, "invocations_running"},

@@ -22,6 +22,8 @@ type Store struct {
 	cfg   Config
 	write *sql.DB // one connection
 	read  *sql.DB
+	byID  *sql.Stmt // whole calls, over read
+	byKey *sql.Stmt
 	check *sql.DB // one connection, for checkpoints alone
 
 	queue    queue
@@ -86,6 +88,12 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 		return nil, err
 	}
 	if s.read, err = openDB(s.cfg.dsn(true), max(4, runtime.GOMAXPROCS(0))); err != nil {
+		return nil, err
+	}
+	if s.byID, err = s.read.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE tenant = ? AND id = ?`); err != nil {
+		return nil, err
+	}
+	if s.byKey, err = s.read.PrepareContext(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+byKeyWhere); err != nil {
 		return nil, err
 	}
 	if s.check, err = openDB(s.cfg.dsn(false), 1); err != nil {

@@ -162,6 +162,9 @@ func checkPlan(t *testing.T, plan *Plan) {
 		}
 	}
 	for _, r := range plan.Refused {
+		if strings.HasPrefix(r.Reason, ownFault) {
+			t.Errorf("%s: %s", r.Operation, r.Reason)
+		}
 		if r.Operation == "" || r.Reason == "" {
 			t.Errorf("an operation is refused without saying which or why: %+v", r)
 		}

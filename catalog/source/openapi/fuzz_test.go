@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,11 @@ func FuzzRead(f *testing.F) {
 		}
 		if len(plan.Tools)+len(plan.Refused) != plan.Operations {
 			t.Fatalf("%d and %d are not %d", len(plan.Tools), len(plan.Refused), plan.Operations)
+		}
+		for _, r := range plan.Refused {
+			if strings.HasPrefix(r.Reason, ownFault) {
+				t.Fatal(r.Reason)
+			}
 		}
 		names := map[string]bool{}
 		for _, tool := range plan.Tools {

@@ -260,7 +260,7 @@ func matchType(v any, t any) any {
 	case string:
 		switch name {
 		case "integer", "number":
-			if n, ok := coreNumber(v); ok && v != "" && exact(json.Number(n)) {
+			if n, ok := coreNumber(v); ok && exact(json.Number(n)) {
 				return json.Number(n)
 			}
 		case "boolean":

@@ -127,7 +127,7 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 		if ctx.Err() != nil {
 			return nil, importError("reading took longer than the limit of %s or was cancelled", maxTime).Because(ctx.Err())
 		}
-		tool, reason := d.plan(op)
+		tool, reason := d.planSafely(op)
 		if reason != "" {
 			plan.Refused = append(plan.Refused, Refused{Operation: op.label(), Reason: reason})
 			continue
@@ -143,6 +143,20 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	plan.Digest = files.digest()
 	plan.Warnings = d.allWarnings()
 	return plan, nil
+}
+
+// ownFault begins the reason of an operation that the reader itself failed on.
+const ownFault = "a fault of the reader, please report it: "
+
+// planSafely keeps a fault of the reader to the operation that brings it out:
+// the others of a document can be imported all the same.
+func (d *document) planSafely(op *operation) (tool *PlannedTool, reason string) {
+	defer func() {
+		if p := recover(); p != nil {
+			tool, reason = nil, ownFault+clip(fmt.Sprint(p), 300)
+		}
+	}()
+	return d.plan(op)
 }
 
 // check refuses options that cannot be meant, before anything is read.

@@ -234,7 +234,7 @@ func coreScalar(s string) any {
 
 // coreNumber gives the JSON text of a number of the core schema.
 func coreNumber(s string) (string, bool) {
-	if len(s) > 64 {
+	if s == "" || len(s) > 64 {
 		return "", false
 	}
 	if base, digits := radix(s); base != 0 {

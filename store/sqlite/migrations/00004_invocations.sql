@@ -29,7 +29,9 @@ CREATE TABLE invocations (
 CREATE INDEX invocations_created ON invocations (tenant, created);
 CREATE INDEX invocations_subject ON invocations (tenant, subject, created);
 CREATE INDEX invocations_tool ON invocations (tenant, tool, created);
-CREATE INDEX invocations_state ON invocations (tenant, state, created);
+-- Most calls succeed: only the others are worth an index by state.
+CREATE INDEX invocations_trouble ON invocations (tenant, state, created)
+	WHERE state <> 'succeeded' AND state <> 'running' AND state <> 'queued';
 CREATE INDEX invocations_session ON invocations (tenant, session, created) WHERE session <> '';
 CREATE INDEX invocations_parent ON invocations (tenant, parent, created) WHERE parent <> '';
 CREATE UNIQUE INDEX invocations_key ON invocations (tenant, subject, hold_key) WHERE hold_key <> '';
