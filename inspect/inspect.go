@@ -94,7 +94,7 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 	if o == nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the tool brought nothing back")
 	}
-	r := &result{tool: t.Manifest, out: &Inspected{ContentType: jsonType}}
+	r := &result{tool: t.Manifest, out: &Inspected{ContentType: jsonType}, clean: clean}
 	if err := i.read(r, o); err != nil {
 		return nil, err
 	}
@@ -118,6 +118,7 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 // result is one result on its way.
 type result struct {
 	tool     *toolkeep.Manifest
+	clean    toolkeep.Cleaner // nil for none
 	out      *Inspected
 	value    any
 	sizeHint int

@@ -108,7 +108,14 @@ func (r *result) takeText(text []byte) {
 	r.out.ContentType = r.media + "; charset=utf-8"
 }
 
+// takeBinary cleans the bytes themselves: what is escaped in them would not be
+// found in their code.
 func (r *result) takeBinary(body []byte) {
+	if r.clean != nil {
+		if text := string(body); r.clean.Clean(text) != text {
+			body = []byte(r.clean.Clean(text))
+		}
+	}
 	r.form, r.raw = formBinary, body
 	r.base64 = base64.StdEncoding.EncodeToString(body)
 	r.value = map[string]any{

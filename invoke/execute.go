@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -53,6 +54,10 @@ func (p *Pipeline) credentials(ctx context.Context, pr *toolkeep.Principal, spec
 		}
 		creds = append(creds, toolkeep.Credential{Spec: s, Value: v})
 		values = append(values, v)
+		// The password of user:password is a secret by itself.
+		if _, password, ok := strings.Cut(v, ":"); ok && s.Type == "basic" {
+			values = append(values, password)
+		}
 	}
 	return creds, values, nil
 }
@@ -249,7 +254,10 @@ func (r retry) delay(attempt int) time.Duration {
 
 // inspect checks the output and puts what is over the cut into the blob store.
 func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, res *toolkeep.Result) error {
-	got, err := p.Inspector.Inspect(j.tool, out, p.Redact)
+	// The type is the upstream's text too, and reading it changes its case.
+	own := *out
+	own.ContentType = p.Redact.Clean(out.ContentType)
+	got, err := p.Inspector.Inspect(j.tool, &own, p.Redact)
 	if err != nil {
 		return err
 	}

@@ -251,20 +251,6 @@ func failed(res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
 	return res, nil
 }
 
-// cleaned takes secrets out of an error's message and details.
-func (p *Pipeline) cleaned(e *toolkeep.Error) *toolkeep.Error {
-	e.Message = p.Redact.Clean(e.Message)
-	for k, v := range e.Details {
-		switch t := v.(type) {
-		case string:
-			e.Details[k] = p.Redact.Clean(t)
-		case map[string]any, []any:
-			e.Details[k] = p.Redact.CleanValue(t)
-		}
-	}
-	return e
-}
-
 // bound gives the call's own deadline, nested in the caller's. A keyed call
 // outlives its caller's connection: who lost the answer asks again with the key
 // and must not find the work cancelled half way. Cancel still reaches it.

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -112,9 +114,28 @@ func (l *Log) replace(groups []string, a slog.Attr) slog.Attr {
 	case slog.KindString:
 		a.Value = slog.StringValue(l.clean.Clean(a.Value.String()))
 	case slog.KindAny:
-		if err, ok := a.Value.Any().(error); ok {
-			a.Value = slog.StringValue(l.clean.Clean(err.Error()))
-		}
+		a.Value = l.cleanAny(a.Value)
 	}
 	return a
+}
+
+// cleanAny makes text of what holds a secret, however it would be written.
+func (l *Log) cleanAny(v slog.Value) slog.Value {
+	if err, ok := v.Any().(error); ok {
+		return slog.StringValue(l.clean.Clean(err.Error()))
+	}
+	for _, text := range []string{fmt.Sprintf("%+v", v.Any()), asJSON(v.Any())} {
+		if clean := l.clean.Clean(text); clean != text {
+			return slog.StringValue(clean)
+		}
+	}
+	return v
+}
+
+func asJSON(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(raw)
 }

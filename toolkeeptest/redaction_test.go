@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
@@ -77,7 +78,7 @@ func place(t *testing.T, dir string, all []*hidden) (environ []string) {
 
 func escapeAll(s string) string {
 	var b strings.Builder
-	for _, c := range []byte(s) {
+	for _, c := range utf16.Encode([]rune(s)) {
 		fmt.Fprintf(&b, `\u%04x`, c)
 	}
 	return b.String()
@@ -136,7 +137,7 @@ func spill(v string) string {
 	list := disguises(v)
 	tree := map[string]any{"list": list, v: map[string]any{"deep": []any{v, map[string]any{v: 1}}}, "text": strings.Join(list, " | ")}
 	raw, _ := json.Marshal(tree)
-	return strings.TrimSuffix(string(raw), "}") + `,"escaped":"` + escapeAll(v[:len(v)-len(v)%1]) + `"}`
+	return strings.TrimSuffix(string(raw), "}") + `,"escaped":"` + escapeAll(v) + `"}`
 }
 
 // hostile answers /<n>/<mode> with the n-th secret, in the way that mode says.
