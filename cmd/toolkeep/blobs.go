@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// blobID is the id at the end of a blob's address.
+func blobID(address string) string { return address[strings.LastIndexByte(address, '/')+1:] }
+
+func (a *app) blobsCmd() *cobra.Command {
+	c := group(&cobra.Command{
+		Use:     "blobs get",
+		Short:   "Fetch what was too large for a result",
+		Example: "  toolkeep blobs get 5f6c1d2e -o result.json",
+	})
+	c.AddCommand(a.blobGetCmd())
+	return c
+}
+
+func (a *app) blobGetCmd() *cobra.Command {
+	var out string
+	c := &cobra.Command{
+		Use:   "get ID",
+		Short: "Fetch the whole of a result that was cut",
+		Long: `Fetch the whole of a result that was cut. The id, or the address, is what call and invocations get
+name; whoever made the call may read it while it is kept. Without -o it is printed.`,
+		Example: "  toolkeep blobs get 5f6c1d2e -o result.json\n  toolkeep blobs get /api/v1/blobs/5f6c1d2e | jq .",
+		Args:    arguments(1, 1, "the id that the call named"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := a.connect()
+			if err != nil {
+				return err
+			}
+			return a.fetchBlob(cmd.Context(), cl, blobID(args[0]), out)
+		},
+	}
+	c.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write to, replaced once all of it has arrived")
+	return c
+}
+
+func (a *app) fetchBlob(ctx context.Context, cl *client, id, out string) error {
+	resp, err := cl.send(ctx, http.MethodGet, "/api/v1/blobs/"+url.PathEscape(id), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		return problemOf(resp, raw)
+	}
+	if out == "" || out == "-" {
+		if _, err = io.Copy(a.stdout, resp.Body); err != nil {
+			return cl.brokeOff(ctx, err)
+		}
+		return nil
+	}
+	n, err := replaceFile(out, resp.Body)
+	if err != nil {
+		return cl.brokeOff(ctx, err)
+	}
+	fmt.Fprintf(a.stderr, "toolkeep: %d bytes are in %s\n", n, out)
+	return nil
+}
+
+// brokeOff tells a failed file apart from a failed server.
+func (c *client) brokeOff(ctx context.Context, err error) error {
+	var file *os.PathError
+	if errors.As(err, &file) {
+		return usagef("%v", err)
+	}
+	return c.unreachable(ctx, err)
+}
+
+// replaceFile writes beside name and renames, so that name never holds a part.
+func replaceFile(name string, r io.Reader) (int64, error) {
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".part-*")
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(f, r)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return n, errors.Join(err, os.Remove(f.Name()))
+	}
+	return n, nil
+}
+
+func (a *app) cacheCmd() *cobra.Command {
+	c := group(&cobra.Command{
+		Use:     "cache invalidate",
+		Short:   "Drop cached results",
+		Example: "  toolkeep cache invalidate bookshop.getBook",
+	})
+	invalidate := &cobra.Command{
+		Use:               "invalidate TOOL",
+		Short:             "Drop the cached results of a tool",
+		Long:              "Drop the cached results of a tool, of all its versions and callers. The next call executes it.",
+		Example:           "  toolkeep cache invalidate bookshop.getBook",
+		Args:              arguments(1, 1, "the tool's id, such as bookshop.getBook"),
+		ValidArgsFunction: a.completeTools,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.Contains(args[0], "@") {
+				return usagef("results are dropped of all versions: toolkeep cache invalidate %s", args[0][:strings.IndexByte(args[0], '@')])
+			}
+			cl, err := a.connect()
+			if err != nil {
+				return err
+			}
+			var answer struct {
+				Invalidated int `json:"invalidated"`
+			}
+			raw, err := cl.post(cmd.Context(), "/cache/invalidate/"+url.PathEscape(args[0]), nil, &answer)
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%d cached results of %s were dropped.\n", answer.Invalidated, args[0])
+				return err
+			})
+		},
+	}
+	c.AddCommand(a.withJSON(invalidate))
+	return c
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// callStates are what --state takes.
+var callStates = []string{"accepted", "queued", "running", "succeeded", "failed", "refused", "cancelled", "expired", "unknown"}
+
+// callView is what `invocations get` shows of a call.
+type callView struct {
+	InvocationID    string          `json:"invocation_id"`
+	State           string          `json:"state"`
+	ToolID          string          `json:"tool_id"`
+	ToolVersion     string          `json:"tool_version"`
+	AgentID         string          `json:"agent_id"`
+	SessionID       string          `json:"session_id"`
+	CallID          string          `json:"call_id"`
+	CreatedAt       time.Time       `json:"created_at"`
+	ProgressPercent *int            `json:"progress_percent"`
+	CurrentPhase    string          `json:"current_phase"`
+	CancelRequested bool            `json:"cancel_requested"`
+	Result          json.RawMessage `json:"result"`
+	Error           *callError      `json:"error"`
+	Metadata        struct {
+		callMetadata
+		StartedAt   *time.Time `json:"started_at"`
+		CompletedAt *time.Time `json:"completed_at"`
+		RetryCount  int        `json:"retry_count"`
+		CacheHit    bool       `json:"cache_hit"`
+		Replayed    bool       `json:"idempotency_replayed"`
+	} `json:"execution_metadata"`
+}
+
+func (v *callView) print(w io.Writer) error {
+	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%-9s %s\n", name, fmt.Sprintf(format, args...)) }
+	line("Call", "%s", v.InvocationID)
+	ref := v.ToolID
+	if v.ToolVersion != "" {
+		ref += "@" + v.ToolVersion
+	}
+	line("Tool", "%s", ref)
+	line("Agent", "%s", v.AgentID)
+	if v.SessionID != "" {
+		line("Session", "%s", v.SessionID)
+	}
+	line("State", "%s", v.stateLine())
+	if !v.CreatedAt.IsZero() {
+		line("Asked", "%s", v.CreatedAt.Local().Format(time.DateTime))
+	}
+	m := &v.Metadata
+	if m.StartedAt != nil && m.CompletedAt != nil {
+		line("Ended", "%s, %s after it started", m.CompletedAt.Local().Format(time.DateTime), m.CompletedAt.Sub(*m.StartedAt).Round(10*time.Microsecond))
+	}
+	for _, n := range m.Warnings {
+		line("Warning", "%s %s", n.Code, n.Message)
+	}
+	if v.Error != nil {
+		line("Error", "%s %s: %s", v.Error.ErrorCode, v.Error.Name, v.Error.Message)
+		if d, err := json.Marshal(v.Error.Details); err == nil && len(v.Error.Details) > 0 {
+			line("", "%s", cut(string(d), 2000))
+		}
+	}
+	for _, at := range m.Attachments {
+		line("Whole", "%d bytes; `toolkeep blobs get %s -o FILE` fetches them", at.Bytes, blobID(at.URL))
+	}
+	if len(v.Result) == 0 {
+		return nil
+	}
+	out, err := indent(v.Result)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "Result\n%s\n", out)
+	return err
+}
+
+func (v *callView) stateLine() string {
+	words := []string{v.State}
+	if v.ProgressPercent != nil {
+		words = append(words, fmt.Sprintf("%d %%", *v.ProgressPercent))
+	}
+	if v.CurrentPhase != "" {
+		words = append(words, v.CurrentPhase)
+	}
+	if v.CancelRequested && v.State == "running" {
+		words = append(words, "asked to stop")
+	}
+	if v.Metadata.CacheHit {
+		words = append(words, "from the cache")
+	}
+	if v.Metadata.Replayed {
+		words = append(words, "answered by its idempotency key")
+	}
+	if n := v.Metadata.RetryCount; n > 0 {
+		words = append(words, fmt.Sprintf("after %d retries", n))
+	}
+	return strings.Join(words, ", ")
+}
+
+// more says on stderr what a list does not show, or that it is empty.
+func (a *app) more(page, size, shown, total int, none string) {
+	first := (page-1)*size + 1
+	switch {
+	case total == 0:
+		fmt.Fprintln(a.stderr, "toolkeep:", none)
+	case shown == 0:
+		fmt.Fprintf(a.stderr, "toolkeep: page %d is past the end of %d\n", page, total)
+	case first+shown-1 < total:
+		fmt.Fprintf(a.stderr, "toolkeep: %d to %d of %d; --page %d shows the next\n", first, first+shown-1, total, page+1)
+	case page > 1:
+		fmt.Fprintf(a.stderr, "toolkeep: %d to %d of %d\n", first, first+shown-1, total)
+	}
+}
+
+type completion func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective)
+
+// completing asks a running server for at most two seconds; without one there is
+// nothing to offer.
+func (a *app) completing(cmd *cobra.Command, ask func(ctx context.Context, cl *client) []string) ([]string, cobra.ShellCompDirective) {
+	cl, err := a.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+	defer cancel()
+	return ask(ctx, cl), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeCalls completes ids of the newest calls in the states; none is any.
+func (a *app) completeCalls(states ...string) completion {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return a.completing(cmd, func(ctx context.Context, cl *client) (ids []string) {
+			if len(states) == 0 {
+				states = []string{""}
+			}
+			for _, state := range states {
+				var list struct {
+					Invocations []invocationLine `json:"invocations"`
+				}
+				q := url.Values{"page_size": {"50"}}
+				if state != "" {
+					q.Set("state", state)
+				}
+				if _, err := cl.get(ctx, "/api/v1/invocations?"+q.Encode(), &list); err != nil {
+					return ids
+				}
+				for _, v := range list.Invocations {
+					if strings.HasPrefix(v.InvocationID, prefix) {
+						ids = append(ids, v.InvocationID+"\t"+v.ToolID+" "+v.State)
+					}
+				}
+			}
+			return ids
+		})
+	}
+}
+
+// completeKeys completes ids of keys that are not revoked.
+func (a *app) completeKeys(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completing(cmd, func(ctx context.Context, cl *client) (ids []string) {
+		var list keyList
+		if _, err := cl.get(ctx, "/api/v1/keys?page_size=200", &list); err != nil {
+			return nil
+		}
+		for _, k := range list.Keys {
+			if k.RevokedAt == nil && strings.HasPrefix(k.ID, prefix) {
+				ids = append(ids, k.ID+"\t"+k.Subject)
+			}
+		}
+		return ids
+	})
+}
