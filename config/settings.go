@@ -65,7 +65,7 @@ var ownSettings = named([]setting{
 		help: "directory of all that the server keeps; one process at a time"},
 
 	{key: "service.name", env: "L03_SERVICE_NAME", def: "l03-tool-executor", bind: func(c *Config) any { return &c.Service.Name },
-		help: "name of the service in logs and metrics"},
+		help: "name of the service in the metric toolkeep_build_info"},
 	{key: "service.version", env: "L03_SERVICE_VERSION", bind: func(c *Config) any { return &c.Service.Version },
 		help: "version shown by health; empty is the program's own"},
 	{key: "service.environment", env: "L03_ENVIRONMENT", choices: []string{"", development, staging, production},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -298,7 +299,11 @@ func (n *Node) secretDirs() []string {
 }
 
 func (n *Node) buildTelemetry() (err error) {
-	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: n.options.Version, Log: n.logger("health"), Clock: n.options.Clock})
+	version := n.config.Service.Version
+	if version == "" {
+		version = n.options.Version
+	}
+	n.health = telemetry.NewHealth(telemetry.HealthConfig{Version: version, Log: n.logger("health"), Clock: n.options.Clock})
 	n.health.Add(telemetry.Component{Name: "store", Required: true, Grace: n.config.Catalog.StaleFor, Check: n.store.Health})
 	n.health.Add(telemetry.Component{Name: "record_spool", Check: func(context.Context) error {
 		if waiting, lost := n.pipeline.Spooled(); waiting > 0 || lost > 0 {
@@ -315,7 +320,12 @@ func (n *Node) buildTelemetry() (err error) {
 			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions}
 		},
 		Samples: []func() []telemetry.Sample{n.log.Samples, n.storeSamples}})
-	return err
+	if err != nil {
+		return err
+	}
+	return n.metrics.Registry().Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "toolkeep_build_info",
+		Help: "1; the labels say what runs.", ConstLabels: prometheus.Labels{"service": n.config.Service.Name, "version": version}},
+		func() float64 { return 1 }))
 }
 
 func (n *Node) storeSamples() []telemetry.Sample {
