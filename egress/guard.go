@@ -87,7 +87,7 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 	if !inside {
 		hint = "it can only be opened by its IP address under permissions.network in the tool's manifest"
 	}
-	return destinationForbidden("the tool's server has an address in a forbidden range (" + name + "); " + hint).
+	return destinationForbidden("the tool's server has an address in a forbidden range ("+name+"); "+hint).
 		With("range", name)
 }
 

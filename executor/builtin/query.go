@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -32,7 +33,14 @@ const (
 	maxSortText = 1 << 10 // bytes of a key to sort or group by
 )
 
-func jsonQuery(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
+func jsonQuery(ctx context.Context, x *toolkeep.Execution) (v any, failed *toolkeep.Error) {
+	// Somebody else's program runs in somebody else's interpreter: a fault in that
+	// must end the call and not the server.
+	defer func() {
+		if r := recover(); r != nil {
+			v, failed = nil, queryFailed("the query cannot be run").Because(fmt.Errorf("gojq panicked: %v", r))
+		}
+	}()
 	program := text(x.Args, "query", "")
 	if len(program) > maxProgram {
 		return nil, bad("/query", "maxLength", "the query is over 2000 characters")

@@ -2,6 +2,7 @@ package builtin
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,9 @@ func FuzzQuery(f *testing.F) {
 		out, terr := jsonQuery(t.Context(), &toolkeep.Execution{Args: map[string]any{"data": v, "query": program}})
 		if canon.Hash(v) != before {
 			t.Fatal("the data was modified")
+		}
+		if terr != nil && strings.Contains(fmt.Sprint(terr.Cause), "panicked") {
+			t.Fatal(terr.Cause)
 		}
 		if terr == nil {
 			if err := canon.Check(out, 10_000); err != nil {

@@ -349,8 +349,7 @@ func TestRedirects(t *testing.T) {
 	var hops atomic.Int64
 	var mu sync.Mutex
 	var got []string
-	var base string
-	base = serve(t, func(w http.ResponseWriter, r *http.Request) {
+	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
 		mu.Lock()
 		got = append(got, r.Method+" "+r.RequestURI+" "+r.Header.Get("Authorization")+" "+string(b))
@@ -359,7 +358,7 @@ func TestRedirects(t *testing.T) {
 		switch {
 		case r.URL.Path == "/loop":
 			hops.Add(1)
-			http.Redirect(w, r, "/loop", 302)
+			http.Redirect(w, r, "/loop", http.StatusFound)
 		case q.Get("to") != "":
 			status := 302
 			fmt.Sscan(q.Get("status"), &status)
@@ -469,7 +468,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("wrong name: %+v", err)
 	}
 	plain, _ := recorder(t)
-	down := httptest.NewTLSServer(http.RedirectHandler(plain, 302))
+	down := httptest.NewTLSServer(http.RedirectHandler(plain, http.StatusFound))
 	defer down.Close()
 	if _, err := execute(t, e, manifest(t, down.URL, `{"method":"GET","server":"SERVER","path":"/"}`, func(m *toolkeep.Manifest) {
 		m.Permissions.Network = []toolkeep.HostPort{{Host: "127.0.0.1"}}
