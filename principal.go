@@ -32,6 +32,7 @@ const (
 	PermActAs       = "act-as"           // call as another subject of the tenant
 	PermPublish     = "catalog:publish"  // register, import, batch-register
 	PermLifecycle   = "catalog:admin"    // deprecate, block, remove, force
+	PermNetwork     = "catalog:network"  // publish tools that open inner addresses (permissions.network)
 	PermKeys        = "keys:admin"       // create, list, revoke API keys
 	PermInvocations = "invocations:read" // see the calls of every principal of the tenant
 	PermCancel      = "invocations:cancel"

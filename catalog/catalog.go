@@ -33,6 +33,9 @@ type Config struct {
 	Log         *slog.Logger     // default slog.Default()
 	MaxActive   int              // active versions of one tool; default 5
 	RemoveAfter time.Duration    // from deprecation to the earliest removal; default 90 days
+	// Home is the tenant whose administrators alone publish and change tools that
+	// belong to all tenants; "" lets those of every tenant.
+	Home string
 }
 
 // Catalog is the catalogue of tools. All methods are safe for concurrent use.
@@ -44,6 +47,7 @@ type Catalog struct {
 	log         *slog.Logger
 	maxActive   int
 	removeAfter time.Duration
+	home        string
 
 	current atomic.Pointer[Snapshot]
 	ranges  ranges
@@ -64,7 +68,7 @@ type Catalog struct {
 func New(cfg Config) *Catalog {
 	c := &Catalog{
 		store: cfg.Store, load: cfg.Load, checkers: cfg.Checkers,
-		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter,
+		now: cfg.Clock, log: cfg.Log, maxActive: cfg.MaxActive, removeAfter: cfg.RemoveAfter, home: cfg.Home,
 	}
 	if c.now == nil {
 		c.now = time.Now

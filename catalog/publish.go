@@ -61,14 +61,15 @@ type Breaking struct {
 // The same content again is not an error (Created is false). Versions over the
 // limit of active ones become deprecated, the lowest first, in the same change.
 //
-// Errors: E3201 without catalog:publish, or catalog:admin for Force and Shared;
+// Errors: E3201 without catalog:publish, without catalog:admin for Force and
+// Shared, or without catalog:network for a manifest with permissions.network;
 // E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
 // (details.errors, pointers preceded by the index where there are several, and
 // details.manifests by manifest) and for breaking changes (details.breaking);
 // E3007 if an id belongs to somebody else or a version exists with another
 // content; E3003 while the catalogue is not running; E3965 if the store fails.
 func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o PublishOptions) ([]Published, error) {
-	if err := mayPublish(p, o); err != nil {
+	if err := c.mayPublish(p, o); err != nil {
 		return nil, err
 	}
 	if len(manifests) == 0 || len(manifests) > MaxBatch {
@@ -80,6 +81,9 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	}
 	tools, err := c.parseAll(ctx, manifests, tenant)
 	if err != nil {
+		return nil, err
+	}
+	if err := mayOpenNetwork(p, tools); err != nil {
 		return nil, err
 	}
 	if !c.running() {
@@ -101,7 +105,7 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	return plan.results, nil
 }
 
-func mayPublish(p *toolkeep.Principal, o PublishOptions) error {
+func (c *Catalog) mayPublish(p *toolkeep.Principal, o PublishOptions) error {
 	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermPublish) {
 		return denied(toolkeep.PermPublish, "publish tools")
 	}
@@ -110,6 +114,32 @@ func mayPublish(p *toolkeep.Principal, o PublishOptions) error {
 	}
 	if o.Shared && !p.May(toolkeep.PermLifecycle) {
 		return denied(toolkeep.PermLifecycle, "publish tools for all tenants")
+	}
+	if o.Shared {
+		return c.mayShare(p)
+	}
+	return nil
+}
+
+// mayShare keeps a tenant's administrators from what others use too.
+func (c *Catalog) mayShare(p *toolkeep.Principal) error {
+	if c.home == "" || p.Tenant == c.home {
+		return nil
+	}
+	return toolkeep.NewError(toolkeep.PermissionDenied, "tools that belong to all tenants are published and changed by administrators of the tenant %s only", c.home).
+		With("reason", "RBAC_DENIED")
+}
+
+// mayOpenNetwork guards permissions.network: what it names is let through the
+// SSRF guard, so it takes more than the right to publish.
+func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
+	if p.May(toolkeep.PermNetwork) {
+		return nil
+	}
+	for _, t := range tools {
+		if n := t.Manifest.Permissions; n != nil && len(n.Network) > 0 {
+			return denied(toolkeep.PermNetwork, "publish "+t.ID+", which opens "+n.Network[0].Host+" to itself under permissions.network")
+		}
 	}
 	return nil
 }

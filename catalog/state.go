@@ -62,6 +62,11 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 	if e == nil {
 		return toolkeep.Lifecycle{}, notFound(toolID)
 	}
+	if e.key.tenant == "" {
+		if err := c.mayShare(p); err != nil {
+			return toolkeep.Lifecycle{}, err
+		}
+	}
 	targets, err := e.targets(versionText, ch.State)
 	if err != nil {
 		return toolkeep.Lifecycle{}, err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // equip resolves the secrets of the first alternative of the manifest's auth
@@ -23,7 +24,7 @@ func (p *Pipeline) equip(ctx context.Context, j *job) ([]toolkeep.Credential, fu
 	}
 	var first error
 	for _, spec := range auth {
-		creds, values, err := p.credentials(ctx, j.principal, spec)
+		creds, values, err := p.credentials(ctx, j, spec)
 		if err == nil {
 			return creds, p.Redact.Hold(values...), nil
 		}
@@ -38,7 +39,7 @@ func (p *Pipeline) equip(ctx context.Context, j *job) ([]toolkeep.Credential, fu
 
 // credentials resolves one alternative: the scheme itself and those that must
 // go with it (settings.also).
-func (p *Pipeline) credentials(ctx context.Context, pr *toolkeep.Principal, spec toolkeep.AuthSpec) ([]toolkeep.Credential, []string, error) {
+func (p *Pipeline) credentials(ctx context.Context, j *job, spec toolkeep.AuthSpec) ([]toolkeep.Credential, []string, error) {
 	var creds []toolkeep.Credential
 	var values []string
 	for _, s := range withAlso(spec) {
@@ -48,7 +49,10 @@ func (p *Pipeline) credentials(ctx context.Context, pr *toolkeep.Principal, spec
 		if s.Secret == "" {
 			return nil, nil, noSecretNamed(s)
 		}
-		v, err := p.Secrets.Resolve(ctx, pr, s.Secret)
+		if err := secret.Allowed(j.tool.Manifest, s.Secret); err != nil {
+			return nil, nil, err
+		}
+		v, err := p.Secrets.Resolve(ctx, j.principal, s.Secret)
 		if err != nil {
 			return nil, nil, err
 		}

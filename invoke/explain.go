@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // Explanation says what would become of a call, step by step.
@@ -148,6 +149,9 @@ func (p *Pipeline) checkAlternative(ctx context.Context, f *flight, spec toolkee
 		}
 		if s.Secret == "" {
 			return noSecretNamed(s)
+		}
+		if err := secret.Allowed(f.tool().Manifest, s.Secret); err != nil {
+			return toolkeep.AsError(err)
 		}
 		if err := p.Secrets.Check(ctx, f.principal, s.Secret); err != nil {
 			return toolkeep.AsError(err)
