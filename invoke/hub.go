@@ -55,6 +55,13 @@ func (h *hub) hold(ref toolkeep.CallRef, cancel context.CancelCauseFunc) func() 
 	}
 }
 
+// holds tells whether this node runs the call.
+func (h *hub) holds(ref toolkeep.CallRef) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cancels[ref] != nil
+}
+
 // stopAll cancels every held call.
 func (h *hub) stopAll(cause error) {
 	h.mu.Lock()

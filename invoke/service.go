@@ -157,6 +157,11 @@ func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 }
 
 func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error {
+	// A process that slept, or whose clock jumped, finds its own leases lapsed. What
+	// it still runs is not lost.
+	if row.LeaseOwner == p.Node && p.hub.holds(row.Ref()) {
+		return p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{row.Ref()}, Until: p.Clock().Add(p.Lease)})
+	}
 	p.Log.Warn("a running call lost its node", "invocation_id", row.ID, "tool_id", row.ToolID, "node", row.LeaseOwner)
 	switch {
 	case row.Lapsed(p.declaredIdempotent(row)) == toolkeep.CallUnknown:

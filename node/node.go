@@ -230,7 +230,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
-		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter})
+		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
 	n.index = discover.New(discover.Config{})
 	n.catalog.OnChange(func(s *catalog.Snapshot) { n.index.Update(s.All()) })
 	return n.catalog.Start(ctx)

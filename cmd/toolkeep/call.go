@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -235,7 +234,7 @@ func argument(pair string) (string, any, error) {
 		return "", nil, usagef("%s is a JSON object: put --json before it", cut(pair, 60))
 	}
 	if !ok || name == "" || name == ":" {
-		return "", nil, usagef("%q is no argument: write key=value, key:=JSON or key=@FILE", pair)
+		return "", nil, usagef("%q is no argument: write key=value, key:=JSON, key=@FILE or --json '{…}'", pair)
 	}
 	if typed, isTyped := strings.CutSuffix(name, ":"); isTyped {
 		v, err := canon.Parse([]byte(value), canon.Limits{Bytes: maxInput})
@@ -265,20 +264,24 @@ type callAnswer struct {
 	InvocationID string          `json:"invocation_id"`
 	Status       string          `json:"status"`
 	Result       json.RawMessage `json:"result"`
-	Error        *struct {
-		Message   string         `json:"message"`
-		ErrorCode string         `json:"error_code"`
-		Name      string         `json:"name"`
-		Details   map[string]any `json:"details"`
-	} `json:"error"`
-	Metadata struct {
-		Warnings    []struct{ Code, Message string } `json:"warnings"`
-		Truncated   bool                             `json:"truncated"`
-		Attachments []struct {
-			URL   string `json:"url"`
-			Bytes int64  `json:"bytes"`
-		} `json:"attachments"`
-	} `json:"execution_metadata"`
+	Error        *callError      `json:"error"`
+	Metadata     callMetadata    `json:"execution_metadata"`
+}
+
+type callError struct {
+	Message   string         `json:"message"`
+	ErrorCode string         `json:"error_code"`
+	Name      string         `json:"name"`
+	Details   map[string]any `json:"details"`
+}
+
+type callMetadata struct {
+	Warnings    []struct{ Code, Message string } `json:"warnings"`
+	Truncated   bool                             `json:"truncated"`
+	Attachments []struct {
+		URL   string `json:"url"`
+		Bytes int64  `json:"bytes"`
+	} `json:"attachments"`
 }
 
 func (a *app) doCall(ctx context.Context, cl *client, body map[string]any, wait bool) error {
@@ -304,7 +307,8 @@ func (a *app) doCall(ctx context.Context, cl *client, body map[string]any, wait 
 // notFollowed adds to an error that the call itself goes on.
 func notFollowed(err error, id string) error {
 	var f *failure
-	if !errors.As(err, &f) {
+	var refused *refusedError
+	if !errors.As(err, &f) || errors.As(err, &refused) {
 		return err
 	}
 	return &failure{code: f.code, err: fmt.Errorf("%w\n  the call goes on: `toolkeep invocations watch %s` waits for it, `toolkeep invocations cancel %s` stops it", f.err, id, id)}

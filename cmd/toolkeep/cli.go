@@ -53,6 +53,28 @@ func between(flag string, n, least, most int) error {
 	return nil
 }
 
+// readFile reads a file that must not be over maxInput, a pipe or device too.
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxInput+1))
+	if err == nil && len(raw) > maxInput {
+		err = fmt.Errorf("%s is over %d MiB", name, maxInput>>20)
+	}
+	return raw, err
+}
+
+// noArguments is for commands that have flags only.
+func noArguments(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%q is too much: %s takes flags only", args[0], c.CommandPath())
+	}
+	return nil
+}
+
 func usagef(format string, args ...any) error {
 	return &failure{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
@@ -91,9 +113,9 @@ func arguments(least, most int, want string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return fmt.Errorf("%s is missing", want)
+			return fmt.Errorf("what is missing: %s", want)
 		case most >= 0 && len(args) > most:
-			return fmt.Errorf("%q is too much: %s is all that %s takes", args[most], want, c.CommandPath())
+			return fmt.Errorf("%q is too much: %s takes %s", args[most], c.CommandPath(), want)
 		}
 		return nil
 	}
@@ -146,16 +168,17 @@ func (a *app) report(err error) int {
 func printError(w io.Writer, e *toolkeep.Error) {
 	fmt.Fprintln(w, "toolkeep:", e.Error())
 	if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok {
-		for _, f := range faults {
-			printFault(w, e.Message, f.Pointer, f.Message)
-		}
+		printFaults(w, e.Message, faults)
 	}
 }
 
-// printFault prints one fault unless the message above says it already.
-func printFault(w io.Writer, said, pointer, message string) {
-	if message != "" && !strings.Contains(said, message) {
-		fmt.Fprintf(w, "  %s: %s\n", orWhole(pointer), message)
+// printFaults lists faults, unless it is one that the message above tells.
+func printFaults(w io.Writer, said string, faults []toolkeep.Fault) {
+	if len(faults) == 1 && strings.Contains(said, faults[0].Message) {
+		return
+	}
+	for _, f := range faults {
+		fmt.Fprintf(w, "  %s: %s\n", orWhole(f.Pointer), f.Message)
 	}
 }
 
@@ -193,10 +216,10 @@ authorised, validated, limited, recorded.
 
 The client commands find the server and the key in the data directory (--data), or in
 TOOLKEEP_URL and TOOLKEEP_KEY.`,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		SilenceErrors:    true,
+		SilenceUsage:     true,
 		PersistentPreRun: func(*cobra.Command, []string) { a.began = true },
-		Version:       version,
+		Version:          version,
 	}
 	root.PersistentFlags().StringVar(&a.data, "data", dataDefault(), "data directory of the server (TOOLKEEP_DATA)")
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "tools", Title: "Tools:"},

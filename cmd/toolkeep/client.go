@@ -93,12 +93,14 @@ func (e *refusedError) print(w io.Writer) {
 	fmt.Fprintln(w, "toolkeep:", e.Error())
 	for _, list := range []string{"errors", "checks"} {
 		items, _ := e.Details[list].([]any)
+		var faults []toolkeep.Fault
 		for _, it := range items {
 			m, _ := it.(map[string]any)
 			if allowed, ok := m["allowed"].(bool); !ok || !allowed {
-				printFault(w, e.Detail, first(m, "pointer", "check"), first(m, "message", "reason"))
+				faults = append(faults, toolkeep.Fault{Pointer: first(m, "pointer", "check"), Message: first(m, "message", "reason")})
 			}
 		}
+		printFaults(w, e.Detail, faults)
 	}
 	if e.RetryAfterS > 0 {
 		fmt.Fprintf(w, "  try again after %d s\n", e.RetryAfterS)

@@ -10,15 +10,19 @@ import (
 )
 
 func (a *app) configCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "config check|print",
-		Short: "Check the settings, or print what is in force and where it comes from",
-	}
+	c := group(&cobra.Command{
+		Use:     "config check|print",
+		Short:   "Check the settings, or print what is in force and where it comes from",
+		Example: "  toolkeep config check --config toolkeep.yaml\n  toolkeep config print",
+	})
 	var f serveFlags
 	check := &cobra.Command{
 		Use:   "check",
 		Short: "Check the settings as serve would, and say everything that is wrong",
-		Args:  cobra.NoArgs,
+		Long: `Check the settings as serve would, and say everything that is wrong. Settings come from flags, the
+environment, the YAML file and the defaults, in this order; docs/configuration.md lists them.`,
+		Example: "  toolkeep config check --config toolkeep.yaml\n  toolkeep config check --set limits.agent_per_minute=1000 --json",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.load(cmd, &f)
 			if err != nil {
@@ -39,9 +43,10 @@ func (a *app) configCmd() *cobra.Command {
 	}
 	var g serveFlags
 	show := &cobra.Command{
-		Use:   "print",
-		Short: "Print every setting as YAML, with where it comes from; secrets are masked",
-		Args:  cobra.NoArgs,
+		Use:     "print",
+		Short:   "Print every setting as YAML, with where it comes from; secrets are masked",
+		Example: "  toolkeep config print\n  toolkeep config print --config toolkeep.yaml | grep -v default",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.load(cmd, &g)
 			if err != nil {
@@ -58,9 +63,10 @@ func (a *app) configCmd() *cobra.Command {
 
 func (a *app) versionCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  toolkeep version\n  toolkeep version --json",
+		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			raw, err := json.Marshal(map[string]string{"version": version, "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH})
 			if err != nil {

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,10 +20,11 @@ import (
 )
 
 func (a *app) importCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "import openapi|manifest",
-		Short: "Bring tools into the catalogue",
-	}
+	c := group(&cobra.Command{
+		Use:     "import openapi|manifest",
+		Short:   "Bring tools into the catalogue",
+		Example: "  toolkeep import openapi petstore.yaml --dry-run\n  toolkeep import manifest greet.yaml",
+	})
 	c.AddCommand(a.importOpenAPICmd(), a.importManifestCmd())
 	return c
 }
@@ -43,7 +44,7 @@ operation counts as new).`,
 		Example: `  toolkeep import openapi petstore.yaml --dry-run
   toolkeep import openapi https://api.example.com/openapi.json --namespace shop
   toolkeep import openapi api.yaml --server http://127.0.0.1:9000 --secret ApiKeyAuth=env://TOOLKEEP_SECRET_SHOP`,
-		Args: cobra.ExactArgs(1),
+		Args: arguments(1, 1, "the document's file or URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Location = args[0]
 			o.Client = &http.Client{Timeout: 30 * time.Second}
@@ -85,19 +86,21 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 	if err != nil && !choice.dryRun {
 		return err
 	}
-	_, done := a.patience("reading " + o.Location)
-	if cl != nil && err == nil {
-		previous, perr := cl.previous(ctx, choice.dryRun)
-		if perr != nil {
+	say, done := a.patience("reading " + o.Location)
+	previous := &previousTools{ctx: ctx, client: cl, say: say, offline: true}
+	if err == nil {
+		if previous.offline, err = cl.offline(ctx, choice.dryRun); err != nil {
 			done()
-			return perr
+			return err
 		}
-		o.Previous = previous.find
-		defer func() { err = errors.Join(err, previous.err) }()
 	}
+	o.Previous = previous.find
 	plan, err := openapi.Read(ctx, o)
 	done()
-	if err != nil {
+	switch {
+	case previous.err != nil: // the plan took what it could not ask about for new
+		return previous.err
+	case err != nil:
 		return &failure{code: exitUsage, err: err}
 	}
 	if choice.dryRun {
@@ -109,8 +112,8 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 			manifests = append(manifests, t.Manifest)
 		}
 	}
-	_, done = a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
-	published, err := cl.publish(ctx, manifests, choice)
+	say, done = a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
+	published, err := cl.publish(ctx, manifests, choice, say)
 	done()
 	if err != nil {
 		if len(published) > 0 {
@@ -121,6 +124,7 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 	if err := a.showPlan(plan, choice.all); err != nil || a.json {
 		return err
 	}
+	showDeprecated(a.stdout, published)
 	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), len(plan.Tools)-len(manifests), len(plan.Refused))
 	return err
 }
@@ -188,29 +192,29 @@ func (a *app) showPlan(plan *openapi.Plan, all bool) error {
 type previousTools struct {
 	ctx     context.Context
 	client  *client
+	say     func(string)
+	asked   int
 	err     error
 	offline bool
 }
 
-// previous gives a look-up of published tools. For a dry run a server that does
-// not answer means that everything is new.
-func (c *client) previous(ctx context.Context, dryRun bool) (*previousTools, error) {
-	p := &previousTools{ctx: ctx, client: c}
+// offline tells that no server answers. For a dry run this means that everything
+// is new; else it is an error.
+func (c *client) offline(ctx context.Context, dryRun bool) (bool, error) {
 	_, err := c.get(ctx, "/health/live", nil)
-	if err != nil {
-		if !dryRun {
-			return nil, err
-		}
-		p.offline = true
+	if err == nil || dryRun && ctx.Err() == nil {
+		return err != nil, nil
 	}
-	return p, nil
+	return true, err
 }
 
 func (p *previousTools) find(id string) *toolkeep.Tool {
 	if p.offline || p.err != nil {
 		return nil
 	}
-	t, err := p.client.published(p.ctx, id)
+	p.asked++
+	p.say(fmt.Sprintf("comparing with what is published, %d tools", p.asked))
+	t, err := p.client.published(p.ctx, id, "")
 	if err != nil {
 		var r *refusedError
 		if !errors.As(err, &r) || r.Code != string(toolkeep.ToolNotFound) {
@@ -238,12 +242,26 @@ type published struct {
 	Digest  string `json:"digest"`
 	Bump    string `json:"bump"`
 	Created bool   `json:"created"`
+
+	Deprecated []string `json:"deprecated"`
+}
+
+// showDeprecated says which versions gave way to new ones.
+func showDeprecated(w io.Writer, list []published) {
+	for _, p := range list {
+		for _, v := range p.Deprecated {
+			fmt.Fprintf(w, "%s@%s becomes deprecated: too many versions are active\n", p.ToolID, v)
+		}
+	}
 }
 
 // publish registers manifests in batches, each all or nothing.
-func (c *client) publish(ctx context.Context, manifests [][]byte, choice importChoice) ([]published, error) {
+func (c *client) publish(ctx context.Context, manifests [][]byte, choice importChoice, say func(string)) ([]published, error) {
 	var all []published
-	for len(manifests) > 0 {
+	for total := len(manifests); len(manifests) > 0; {
+		if len(all) > 0 {
+			say(fmt.Sprintf("published %d of %d tools", len(all), total))
+		}
 		n, size := 0, 0
 		for n < len(manifests) && n < batchTools && (n == 0 || size+len(manifests[n]) <= batchBytes) {
 			size += len(manifests[n])
@@ -272,13 +290,19 @@ func (a *app) importManifestCmd() *cobra.Command {
 		Use:   "manifest FILE…|-",
 		Short: "Publish tools from manifests in JSON or YAML",
 		Long:  "Publish tools from manifests: JSON, YAML, several YAML documents in a file, or - for standard\ninput. All are published or none. The format is contracts/manifest.schema.json.",
-		Args:  cobra.MinimumNArgs(1),
+		Example: `  toolkeep import manifest greet.yaml --dry-run
+  toolkeep import manifest greet.yaml weather.json
+  cat greet.yaml | toolkeep import manifest -`,
+		Args: arguments(1, -1, "a manifest's file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var manifests [][]byte
 			for _, name := range args {
 				got, err := a.readManifests(name)
 				if err != nil {
 					return err
+				}
+				if len(got) == 0 {
+					return usagef("%s holds no manifest", orStdin(name))
 				}
 				manifests = append(manifests, got...)
 			}
@@ -296,35 +320,48 @@ func (a *app) readManifests(name string) ([][]byte, error) {
 	var raw []byte
 	var err error
 	if name == "-" {
-		raw, err = io.ReadAll(io.LimitReader(a.stdin, 16<<20))
+		raw, err = io.ReadAll(io.LimitReader(a.stdin, maxInput))
 	} else {
-		raw, err = os.ReadFile(name)
+		raw, err = readFile(name)
 	}
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return nil, nil
+	}
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" || name == "-" && !strings.HasPrefix(strings.TrimSpace(string(raw)), "{") {
 		docs, err := catalog.ManifestsFromYAML(raw)
 		if err != nil {
-			return nil, &failure{code: exitUsage, err: fmt.Errorf("%s: %w", name, err)}
+			return nil, &failure{code: exitUsage, err: err}
 		}
 		return docs, nil
 	}
 	return [][]byte{raw}, nil
 }
 
+func orStdin(name string) string {
+	if name == "-" {
+		return "standard input"
+	}
+	return name
+}
+
 func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice importChoice) error {
 	for i, m := range manifests {
 		if !json.Valid(m) {
 			_, err := catalog.ParseManifest(m)
-			return &failure{code: exitUsage, err: fmt.Errorf("manifest %d: %w", i+1, err)}
+			fmt.Fprintf(a.stderr, "toolkeep: manifest %d of %d is not JSON\n", i+1, len(manifests))
+			return &failure{code: exitUsage, err: err}
 		}
 	}
 	cl, err := a.connect()
 	if err != nil {
 		return err
 	}
-	done, err := cl.publish(ctx, manifests, choice)
+	say, stop := a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
+	done, err := cl.publish(ctx, manifests, choice, say)
+	stop()
 	if err != nil {
 		return err
 	}
@@ -333,7 +370,7 @@ func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice i
 		return err
 	}
 	return a.show(raw, func(w io.Writer) error {
-		return table(w, "TOOL|VERSION|BUMP|NEW|DIGEST", func(row func(...any)) {
+		err := table(w, "TOOL|VERSION|BUMP|NEW|DIGEST", func(row func(...any)) {
 			for _, p := range done {
 				isNew := "yes"
 				if !p.Created {
@@ -342,5 +379,10 @@ func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice i
 				row(p.ToolID, p.Version, p.Bump, isNew, cut(p.Digest, 20))
 			}
 		})
+		showDeprecated(w, done)
+		if choice.dryRun {
+			fmt.Fprintln(w, "Nothing was changed (--dry-run).")
+		}
+		return err
 	})
 }

@@ -92,7 +92,7 @@ func (a *app) invocationGetCmd() *cobra.Command {
 		Example: "  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8\n" +
 			"  toolkeep invocations get 01a21f9f-3123-7730-a182-cdb1880d30f8 --json",
 		Args:              arguments(1, 1, "the call's id"),
-		ValidArgsFunction: a.completeCalls(""),
+		ValidArgsFunction: a.completeCalls(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := a.connect()
 			if err != nil {

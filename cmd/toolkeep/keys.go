@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,10 +14,11 @@ import (
 )
 
 func (a *app) keysCmd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "keys",
-		Short: "Create, list and revoke API keys",
-	}
+	c := group(&cobra.Command{
+		Use:     "keys create|list|revoke",
+		Short:   "Create, list and revoke API keys",
+		Example: "  toolkeep keys create my-agent --role agent --scope 'bookshop.*'\n  toolkeep keys list\n  toolkeep keys revoke jgkvuvqpxlor",
+	})
 	c.AddCommand(a.keysCreateCmd(), a.keysListCmd(), a.keysRevokeCmd())
 	return c
 }
@@ -28,9 +31,13 @@ func (a *app) keysCreateCmd() *cobra.Command {
 		Use:   "create SUBJECT",
 		Short: "Make a key for an agent or a person; its text is shown once",
 		Example: `  toolkeep keys create billing-agent --role agent --scope 'shop.*' --expires 720h
-  export TOOLKEEP_KEY=$(toolkeep keys create me --role agent)`,
-		Args: cobra.ExactArgs(1),
+  export TOOLKEEP_KEY=$(toolkeep keys create me --role agent)
+  toolkeep keys create ci --role publisher --name 'publishes manifests' --json`,
+		Args: arguments(1, 1, "the subject, who will use the key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("expires") && expires < time.Minute {
+				return usagef("--expires must be a minute or more, such as 720h, not %s", expires)
+			}
 			cl, err := a.connect()
 			if err != nil {
 				return err
@@ -64,33 +71,43 @@ func (a *app) keysCreateCmd() *cobra.Command {
 	f.StringVar(&name, "name", "", "what it is for")
 	f.StringArrayVar(&roles, "role", []string{"agent"}, "role, repeatable: admin, publisher, operator, agent, auditor or your own")
 	f.StringArrayVar(&scope, "scope", nil, "narrow the key to tools that match this pattern, such as 'shop.*'; repeatable")
+	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"admin", "publisher", "operator", "agent", "auditor"}, cobra.ShellCompDirectiveNoFileComp))
 	f.DurationVar(&expires, "expires", 0, "lifetime, such as 720h; without it the key does not expire")
 	return a.withJSON(c)
 }
 
+type keyList struct {
+	Keys []struct {
+		ID, Subject, Name string
+		Roles, Scope      []string
+		ExpiresAt         *time.Time `json:"expires_at"`
+		RevokedAt         *time.Time `json:"revoked_at"`
+	} `json:"keys"`
+	TotalCount int `json:"total_count"`
+}
+
 func (a *app) keysListCmd() *cobra.Command {
+	var page, size int
 	c := &cobra.Command{
-		Use:   "list",
-		Short: "List the keys of your tenant, never their secrets",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List the keys of your tenant, never their secrets",
+		Example: "  toolkeep keys list\n  toolkeep keys list --json --page 2",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
+				return err
+			}
 			cl, err := a.connect()
 			if err != nil {
 				return err
 			}
-			var list struct {
-				Keys []struct {
-					ID, Subject, Name string
-					Roles, Scope      []string
-					ExpiresAt         *time.Time `json:"expires_at"`
-					RevokedAt         *time.Time `json:"revoked_at"`
-				} `json:"keys"`
-			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/keys", &list)
+			var list keyList
+			raw, err := cl.get(cmd.Context(), fmt.Sprintf("/api/v1/keys?page=%d&page_size=%d", page, size), &list)
 			if err != nil {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
+				a.more(page, size, len(list.Keys), list.TotalCount, "there is no key")
 				return table(w, "ID|SUBJECT|ROLES|SCOPE|STATE|NAME", func(row func(...any)) {
 					for _, k := range list.Keys {
 						state := "valid"
@@ -108,14 +125,18 @@ func (a *app) keysListCmd() *cobra.Command {
 			})
 		},
 	}
+	c.Flags().IntVar(&page, "page", 1, "page, from 1")
+	c.Flags().IntVar(&size, "page-size", 200, "keys a page, at most 200")
 	return a.withJSON(c)
 }
 
 func (a *app) keysRevokeCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "revoke ID",
-		Short: "End a key at once, on every node",
-		Args:  cobra.ExactArgs(1),
+		Use:               "revoke ID",
+		Short:             "End a key at once",
+		Example:           "  toolkeep keys list\n  toolkeep keys revoke jgkvuvqpxlor",
+		Args:              arguments(1, 1, "the key's id, which `toolkeep keys list` shows"),
+		ValidArgsFunction: a.completeKeys,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := a.connect()
 			if err != nil {
@@ -125,8 +146,11 @@ func (a *app) keysRevokeCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if a.json && len(raw) > 0 {
-				return a.printJSON(raw)
+			if a.json {
+				if len(raw) == 0 {
+					raw, err = json.Marshal(map[string]any{"id": args[0], "revoked": true})
+				}
+				return errors.Join(err, a.printJSON(raw))
 			}
 			_, err = fmt.Fprintf(a.stdout, "Key %s is revoked.\n", args[0])
 			return err

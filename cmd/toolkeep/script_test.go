@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 //	ready            wait until the server of TOOLKEEP_DATA answers that it is ready
 //	rest METHOD PATH [BODY] [HEADER: VALUE…]   a request with the admin key; prints status line and body
 //	exits N COMMAND…  run a command that must end with this exit code
+//	until REGEXP COMMAND…|GET URL   repeat it until its standard output fits
+//	capture NAME REGEXP   set a variable to what the group in REGEXP matches of the last standard output
+//	upstream          start an HTTP service at $UPSTREAM that tools can call
+//	nowhere TEXT FILE…   fail if a file or folder holds the text, plain or as base64
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script"),
@@ -33,9 +37,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"ready": cmdReady,
-			"rest":  cmdREST,
-			"exits": cmdExits,
+			"ready":    cmdReady,
+			"rest":     cmdREST,
+			"exits":    cmdExits,
+			"until":    cmdUntil,
+			"capture":  cmdCapture,
+			"upstream": cmdUpstream,
+			"nowhere":  cmdNowhere,
 		},
 	})
 }

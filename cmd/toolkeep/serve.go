@@ -27,7 +27,7 @@ type serveFlags struct {
 func (f *serveFlags) add(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.file, "config", os.Getenv("TOOLKEEP_CONFIG"), "YAML file of settings (TOOLKEEP_CONFIG)")
-	fl.StringVar(&f.addr, "addr", "", "address of REST, MCP and health, default 127.0.0.1:8080")
+	fl.StringVar(&f.addr, "addr", "", "address of REST and health, default 127.0.0.1:8080")
 	fl.StringVar(&f.metrics, "metrics-addr", "", "address of /metrics, default 127.0.0.1:9090")
 	fl.BoolVar(&f.examples, "examples", false, "start the example bookshop and import it")
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
@@ -74,7 +74,7 @@ an admin key, which the client commands on this machine find by themselves.
 The first signal (Ctrl-C, SIGTERM) drains: new calls are refused, those under way end. A second one
 ends the process at once.`,
 		Example: "  toolkeep serve --examples\n  toolkeep serve --data /var/lib/toolkeep --config /etc/toolkeep.yaml\n  toolkeep serve --set limits.agent_per_minute=1000",
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := a.load(cmd, &f)
 			if err != nil {
@@ -116,6 +116,14 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
+// samePath tells whether both name one place, relative to the working directory
+// or not.
+func samePath(a, b string) bool {
+	a, aErr := filepath.Abs(a)
+	b, bErr := filepath.Abs(b)
+	return aErr == nil && bErr == nil && a == b
+}
+
 // welcome says where everything is; the key's text is never printed.
 func (a *app) welcome(n *node.Node, c *config.Config) {
 	w := a.stdout
@@ -133,8 +141,8 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 		fmt.Fprintln(a.stderr, "toolkeep: note:", note)
 	}
 	data := ""
-	if c.Data != dataDefault() {
-		data = " --data " + c.Data
+	if !samePath(c.Data, dataDefault()) {
+		data = " --data " + quote(c.Data)
 	}
 	fmt.Fprintf(w, "\nTry:\n  toolkeep%s tools\n  toolkeep%s call std.hash text=hello\n", data, data)
 	if c.Examples.Enabled {

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -36,22 +38,33 @@ func (t toolSummary) short() string {
 	return cut(s, 70)
 }
 
-// splitRef cuts namespace.name@range.
-func splitRef(ref string) (tool, rng string) {
-	tool, rng, _ = strings.Cut(ref, "@")
-	return tool, rng
+// splitRef cuts namespace.name@range. An empty range after the @ is mostly a
+// variable that a script did not set, and not the wish for any version.
+func splitRef(ref string) (tool, rng string, err error) {
+	tool, rng, at := strings.Cut(ref, "@")
+	switch {
+	case tool == "":
+		return "", "", usagef("%q names no tool; write namespace.name, such as std.hash or std.hash@^1", ref)
+	case at && rng == "":
+		return "", "", usagef("no version stands after the @ of %q; leave the @ out for the latest", ref)
+	}
+	return tool, rng, nil
 }
 
 func (a *app) toolsCmd() *cobra.Command {
-	q := url.Values{}
 	var category, tag, capability, namespace string
 	var deprecated bool
 	var page, size int
 	c := &cobra.Command{
-		Use:   "tools",
-		Short: "List the tools that your key may see",
-		Args:  cobra.NoArgs,
+		Use:     "tools",
+		Short:   "List the tools that your key may see",
+		Example: "  toolkeep tools\n  toolkeep tools --namespace bookshop --json\n  toolkeep tools --page-size 50 --page 2",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
+				return err
+			}
+			q := url.Values{}
 			for k, v := range map[string]string{"category": category, "tag": tag, "capability": capability, "namespace": namespace} {
 				if v != "" {
 					q.Set(k, v)
@@ -84,9 +97,7 @@ func (a *app) toolsCmd() *cobra.Command {
 						row(t.ToolID, version, t.SideEffects, t.Risk, t.short())
 					}
 				})
-				if shown := len(list.Tools); shown < list.TotalCount {
-					fmt.Fprintf(w, "%d of %d; --page %d shows the next\n", shown, list.TotalCount, page+1)
-				}
+				a.more(page, size, len(list.Tools), list.TotalCount, "no tool fits that you may see")
 				return err
 			})
 		},
@@ -108,8 +119,14 @@ func (a *app) searchCmd() *cobra.Command {
 		Use:     "search WORDS…",
 		Short:   "Find tools by names, descriptions and parameters",
 		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    arguments(1, -1, "what to look for"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.TrimSpace(strings.Join(args, "")) == "" {
+				return usagef("say what to look for: toolkeep search order a book")
+			}
+			if err := between("--limit", limit, 1, 50); err != nil {
+				return err
+			}
 			cl, err := a.connect()
 			if err != nil {
 				return err
@@ -131,6 +148,10 @@ func (a *app) searchCmd() *cobra.Command {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
+				if len(found.Data.Index) == 0 {
+					fmt.Fprintln(a.stderr, "toolkeep: nothing fits these words that you may see; `toolkeep tools` lists what there is")
+					return nil
+				}
 				return table(w, "TOOL|VERSION|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
 					for _, r := range found.Data.Index {
 						row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), strings.Join(r.Why, " "), cut(r.ShortDescription, 70))
@@ -139,7 +160,7 @@ func (a *app) searchCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", 10, "results at most")
+	c.Flags().IntVar(&limit, "limit", 10, "results at most, up to 50")
 	return a.withJSON(c)
 }
 
@@ -147,39 +168,53 @@ func (a *app) describeCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:               "describe TOOL[@VERSION]",
 		Short:             "Show a tool: parameters, effects, versions, examples",
-		Args:              cobra.ExactArgs(1),
+		Example:           "  toolkeep describe bookshop.createOrder\n  toolkeep describe std.hash@1.0.0 --json",
+		Args:              arguments(1, 1, "the tool's id, such as std.hash"),
 		ValidArgsFunction: a.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cl, err := a.connect()
 			if err != nil {
 				return err
 			}
-			id, rng := splitRef(args[0])
-			var t describedTool
-			raw, err := cl.get(cmd.Context(), "/api/v1/tools/"+url.PathEscape(id)+"?version="+url.QueryEscape(rng), &t)
+			id, rng, err := splitRef(args[0])
 			if err != nil {
 				return err
 			}
-			var all struct {
-				Versions []struct {
-					Version   string             `json:"version"`
-					Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
-				} `json:"versions"`
-			}
+			var t describedTool
+			raw, refused := cl.get(cmd.Context(), "/api/v1/tools/"+url.PathEscape(id)+"?version="+url.QueryEscape(rng), &t)
+			var all versionList
 			if _, err := cl.get(cmd.Context(), "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all); err != nil {
 				return err
 			}
+			if refused != nil { // such as a blocked version; the others may help
+				if !a.json {
+					all.print(a.stdout, id)
+				}
+				return refused
+			}
 			return a.show(raw, func(w io.Writer) error {
 				t.print(w)
-				fmt.Fprintln(w, "\nVersions:")
-				for _, v := range all.Versions {
-					fmt.Fprintf(w, "  %s  %s\n", v.Version, lifeLine(v.Lifecycle))
-				}
+				fmt.Fprintln(w)
+				all.print(w, id)
 				return nil
 			})
 		},
 	}
 	return a.withJSON(c)
+}
+
+type versionList struct {
+	Versions []struct {
+		Version   string             `json:"version"`
+		Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
+	} `json:"versions"`
+}
+
+func (l *versionList) print(w io.Writer, id string) {
+	fmt.Fprintf(w, "Versions of %s:\n", id)
+	for _, v := range l.Versions {
+		fmt.Fprintf(w, "  %s  %s\n", v.Version, lifeLine(v.Lifecycle))
+	}
 }
 
 type describedTool struct {
@@ -193,8 +228,9 @@ type describedTool struct {
 func (t *describedTool) print(w io.Writer) {
 	m := &t.Manifest
 	fmt.Fprintf(w, "%s@%s  %s\n%s\n\n%s\n", t.ToolID, t.Version, lifeLine(t.Lifecycle), t.Digest, strings.TrimSpace(m.Description))
-	fmt.Fprintf(w, "\nSide effects: %s   Risk: %s   Category: %s   Kind: %s   Timeout: %s\n", m.SideEffects, m.Risk, m.Category,
-		m.Execution.Kind, m.Timeout())
+	// The manifest comes as it was published, without what the schema fills in.
+	fmt.Fprintf(w, "\nSide effects: %s   Risk: %s   Category: %s   Kind: %s   Timeout: %s\n", or(m.SideEffects, "writes"), or(m.Risk, "low"),
+		or(m.Category, "utility"), m.Execution.Kind, m.Timeout())
 	if len(m.Tags) > 0 {
 		fmt.Fprintf(w, "Tags: %s\n", strings.Join(m.Tags, ", "))
 	}
@@ -225,8 +261,28 @@ func (t *describedTool) print(w io.Writer) {
 		})
 	}
 	for _, e := range m.Examples {
-		fmt.Fprintf(w, "\nExample: %s\n  toolkeep call %s --json '%s'\n", e.Scenario, t.ToolID, e.Input)
+		fmt.Fprintf(w, "\nExample: %s\n  toolkeep call %s --json %s\n", e.Scenario, t.ToolID, quote(string(e.Input)))
 	}
+}
+
+func or(s, absent string) string {
+	if s == "" {
+		return absent
+	}
+	return s
+}
+
+// quote makes one word of s for a shell.
+func quote(s string) string {
+	if s != "" && !strings.ContainsFunc(s, special) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// special tells whether a shell might read more than the rune itself from it.
+func special(r rune) bool {
+	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@=", r)
 }
 
 func parameterLine(raw json.RawMessage) (typ, text string) {
@@ -283,14 +339,19 @@ func (a *app) diffCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:               "diff TOOL@FROM TOOL@TO",
 		Short:             "Compare two versions: what breaks callers, what is new",
-		Example:           "  toolkeep diff std.hash@1.0.0 std.hash@1.1.0\n  toolkeep diff std.hash@1.0.0 latest",
-		Args:              cobra.ExactArgs(2),
+		Example:           "  toolkeep diff std.hash@1.0.0 std.hash@1.1.0\n  toolkeep diff std.hash@1.0.0 latest --json",
+		Args:              arguments(2, 2, "two versions, as std.hash@1.0.0 std.hash@2.0.0"),
 		ValidArgsFunction: a.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, from := splitRef(args[0])
-			other, to := splitRef(args[1])
-			if !strings.Contains(args[1], "@") {
-				other, to = id, args[1]
+			id, from, err := splitRef(args[0])
+			if err != nil {
+				return err
+			}
+			other, to := id, args[1]
+			if strings.Contains(to, "@") {
+				if other, to, err = splitRef(to); err != nil {
+					return err
+				}
 			}
 			if other != id || from == "" || to == "" {
 				return usagef("name two versions of one tool: toolkeep diff %s@1.0.0 %s@2.0.0", id, id)
@@ -308,6 +369,10 @@ func (a *app) diffCmd() *cobra.Command {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
+				if len(d.Differences) == 0 {
+					_, err := fmt.Fprintf(w, "%s: %s and %s are the same\n", id, d.From, d.To)
+					return err
+				}
 				fmt.Fprintf(w, "%s: %s to %s is a %s change\n", id, d.From, d.To, d.Bump)
 				return table(w, "KIND|WHERE|WHAT", func(row func(...any)) {
 					for _, x := range d.Differences {
@@ -329,12 +394,22 @@ func (a *app) lifecycleCmd() *cobra.Command {
 		Long: `Change the state of a version. Deprecated versions still execute with a warning; a sunset
 version executes until its date and only if named exactly; a blocked one never does; a removed one
 answers with the version to move to, 90 days after its deprecation unless --now is given.`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeTools,
+		Example: `  toolkeep lifecycle demo.greet@1.0.0 deprecated --successor 1.1.0 --reason 'wrong for names with accents'
+  toolkeep lifecycle demo.greet@1.0.0 sunset --date 2027-09-01
+  toolkeep lifecycle demo.greet@1.1.0 blocked --reason 'leaks addresses'
+  toolkeep lifecycle demo.greet@1.0.0 removed --now`,
+		Args:              arguments(2, 2, "a version and its new state, as demo.greet@1.0.0 deprecated"),
+		ValidArgsFunction: a.completeLifecycle,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			id, version := splitRef(args[0])
+			id, version, err := splitRef(args[0])
+			if err != nil {
+				return err
+			}
 			if version == "" {
 				return usagef("name the version: toolkeep lifecycle %s@1.0.0 %s", id, args[1])
+			}
+			if !slices.Contains(versionStates, args[1]) {
+				return usagef("%q is no state; the states are %s", args[1], strings.Join(versionStates, ", "))
 			}
 			body := map[string]any{"state": args[1]}
 			if reason != "" {
@@ -378,22 +453,61 @@ answers with the version to move to, 90 days after its deprecation unless --now 
 	return a.withJSON(c)
 }
 
-// completeTools completes tool ids from the running server.
+var versionStates = []string{"active", "deprecated", "sunset", "blocked", "removed"}
+
+// completeLifecycle completes tool, version, and then the state.
+func (a *app) completeLifecycle(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return a.completeTools(cmd, args, prefix)
+	case 1:
+		return versionStates, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTools completes a tool id, and after an @ its version.
 func (a *app) completeTools(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	cl, err := a.connect()
-	if err != nil {
+	if len(args) > 0 && cmd.Name() != "diff" || len(args) > 1 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
-	defer cancel()
-	var ids []string
-	for page := 1; page <= 50; page++ {
+	return a.completing(cmd, func(ctx context.Context, cl *client) []string {
+		if id, version, ok := strings.Cut(prefix, "@"); ok {
+			return cl.versionsWith(ctx, id, version)
+		}
+		return cl.toolsWith(ctx, prefix)
+	})
+}
+
+func (c *client) versionsWith(ctx context.Context, id, prefix string) (refs []string) {
+	var all versionList
+	if _, err := c.get(ctx, "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all); err != nil {
+		return nil
+	}
+	for _, v := range all.Versions {
+		if strings.HasPrefix(v.Version, prefix) {
+			refs = append(refs, id+"@"+v.Version+"\t"+string(v.Lifecycle.State))
+		}
+	}
+	return refs
+}
+
+// maxCompletions is more than anybody reads.
+const maxCompletions = 1000
+
+func (c *client) toolsWith(ctx context.Context, prefix string) (ids []string) {
+	q := url.Values{"page_size": {"200"}}
+	if namespace, _, ok := strings.Cut(prefix, "."); ok {
+		q.Set("namespace", namespace)
+	}
+	for page := 1; len(ids) < maxCompletions; page++ {
 		var list struct {
 			Tools      []toolSummary `json:"tools"`
 			TotalCount int           `json:"total_count"`
 		}
-		if _, err := cl.get(ctx, "/api/v1/tools?page_size=200&page="+strconv.Itoa(page), &list); err != nil {
-			break
+		q.Set("page", strconv.Itoa(page))
+		if _, err := c.get(ctx, "/api/v1/tools?"+q.Encode(), &list); err != nil {
+			return ids
 		}
 		for _, t := range list.Tools {
 			if strings.HasPrefix(t.ToolID, prefix) {
@@ -404,12 +518,13 @@ func (a *app) completeTools(cmd *cobra.Command, args []string, prefix string) ([
 			break
 		}
 	}
-	return ids, cobra.ShellCompDirectiveNoFileComp
+	return ids
 }
 
-// published gives the latest version of a tool with its manifest as it is stored.
-func (c *client) published(ctx context.Context, id string) (*describedRaw, error) {
-	raw, err := c.do(ctx, http.MethodGet, "/api/v1/tools/"+url.PathEscape(id), nil)
+// published gives a version of a tool with its manifest as it is stored; an
+// empty range is the latest.
+func (c *client) published(ctx context.Context, id, rng string) (*describedRaw, error) {
+	raw, err := c.do(ctx, http.MethodGet, "/api/v1/tools/"+url.PathEscape(id)+"?version="+url.QueryEscape(rng), nil)
 	if err != nil {
 		return nil, err
 	}

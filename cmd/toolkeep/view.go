@@ -41,7 +41,9 @@ type callView struct {
 }
 
 func (v *callView) print(w io.Writer) error {
-	line := func(name, format string, args ...any) { fmt.Fprintf(w, "%-9s %s\n", name, fmt.Sprintf(format, args...)) }
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(w, "%-9s %s\n", name, fmt.Sprintf(format, args...))
+	}
 	line("Call", "%s", v.InvocationID)
 	ref := v.ToolID
 	if v.ToolVersion != "" {
@@ -85,13 +87,14 @@ func (v *callView) print(w io.Writer) error {
 
 func (v *callView) stateLine() string {
 	words := []string{v.State}
-	if v.ProgressPercent != nil {
+	running := v.State == "running"
+	if v.ProgressPercent != nil && running {
 		words = append(words, fmt.Sprintf("%d %%", *v.ProgressPercent))
 	}
-	if v.CurrentPhase != "" {
+	if v.CurrentPhase != "" && running {
 		words = append(words, v.CurrentPhase)
 	}
-	if v.CancelRequested && v.State == "running" {
+	if v.CancelRequested && running {
 		words = append(words, "asked to stop")
 	}
 	if v.Metadata.CacheHit {

@@ -59,8 +59,12 @@ func (d *document) findPlaces(p *parts) (reason string) {
 	if p.server, reason = d.serverOf(p.op); reason != "" {
 		return reason
 	}
-	if isInside(p.server.url.Hostname()) && p.server.trusted {
+	switch inside := isInside(p.server.url.Hostname()); {
+	case inside && p.server.trusted:
 		d.warn("tools call %s, an address inside of your own network", p.server.url.Host)
+	case inside:
+		d.warn("tools call %s, an address inside of your own network, and their calls will be refused (E3505); if that is meant, import with --server %s",
+			p.server.url.Host, p.server.url)
 	}
 	return ""
 }

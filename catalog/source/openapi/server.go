@@ -298,16 +298,17 @@ func schemeRank(s string) int {
 	return 2
 }
 
-// vouched tells whether the user, and not only the document, stands for the
-// host: the document is the user's own file, or it was fetched from that host.
-// Only then the host enters the tool's allow-list, which opens private networks.
-// Link-local addresses, where clouds keep their metadata, never do.
+// vouched tells whether the user, and not only the document, stands for an
+// address of the inner network: the document was fetched from that address. Only
+// then, or if --server names it, the host enters the tool's allow-list, which
+// opens it. A host name that a document gives is never opened: nobody knows where
+// it leads. Link-local addresses, where clouds keep their metadata, take --server.
 func (d *document) vouched(u *url.URL) bool {
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && (ip.IsLinkLocalUnicast() || ip.IsMulticast() || ip.IsUnspecified()) {
 		return false
 	}
-	if !isURL(d.main.loc) {
-		return true
+	if !isURL(d.main.loc) || !isInside(u.Hostname()) {
+		return false
 	}
 	base, err := url.Parse(d.main.loc)
 	return err == nil && strings.EqualFold(base.Host, u.Host)

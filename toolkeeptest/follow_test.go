@@ -1,0 +1,148 @@
+package toolkeeptest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+func setState(t *testing.T, c *client, tool, version, state string) {
+	t.Helper()
+	c.do("POST", "/api/v1/tools/"+tool+"/versions/"+version+"/state", fmt.Sprintf(`{"state":%q,"reason":"found wanting"}`, state)).want(t, 200)
+}
+
+func TestBlockingATool(t *testing.T) {
+	k, g, _ := queueing(t, 1)
+	c := admin(t, k)
+	running := c.call("gate.write", named("running"), async).want(t, 202).id(t)
+	g.awaits(t, "running")
+	queued := c.call("gate.write", named("queued"), async).want(t, 202).id(t)
+	setState(t, c, "gate.write", "1.0.0", "blocked")
+	a := c.call("gate.write", named("new")).want(t, 403).refused(t, toolkeep.ToolBlocked)
+	if !strings.Contains(a.text(t, "detail"), "found wanting") {
+		t.Errorf("the reason is missing: %s", a.body)
+	}
+	g.openAll()
+	c.ended(running).success(t) // goes on
+	a = c.ended(queued).failed(t, toolkeep.ToolBlocked)
+	if a.text(t, "state") != "refused" || a.text(t, "status") != "permission_denied" {
+		t.Errorf("%s", a.body)
+	}
+	if n := g.count("queued"); n != 0 {
+		t.Errorf("the queued call ran %d times", n)
+	}
+	setState(t, c, "gate.write", "1.0.0", "active")
+	c.call("gate.write", named("again")).success(t)
+}
+
+func TestRevokingAKey(t *testing.T) {
+	k, g, _ := queueing(t, 1)
+	c := admin(t, k)
+	made := c.do("POST", "/api/v1/keys", `{"subject":"ann","roles":["agent"]}`).want(t, 201)
+	ann := as(t, k, made.text(t, "secret"))
+	held := ann.call("gate.read", named("held"), async).want(t, 202).id(t)
+	g.awaits(t, "held")
+	queued := ann.call("gate.read", named("queued"), async).want(t, 202).id(t)
+	c.do("DELETE", "/api/v1/keys/"+made.text(t, "id"), "")
+	ann.call("std.echo", "{}").want(t, 401).refused(t, toolkeep.Unauthenticated)
+	ann.do("GET", "/api/v1/tools", "").want(t, 401)
+	ann.do("GET", "/api/v1/invocations/"+held+"/events", "").want(t, 401)
+	g.openAll()
+	c.ended(held).success(t)
+	c.ended(queued).failed(t, toolkeep.Unauthenticated)
+	if n := g.count("queued"); n != 0 {
+		t.Errorf("the call of a revoked key ran %d times", n)
+	}
+}
+
+func TestCachedResultsGoWithAChange(t *testing.T) {
+	k, g := withGate(t, nil)
+	g.openAll()
+	k.Publish(gated("gate.cached", "1.0.0", reads, cached))
+	c := admin(t, k)
+	ask := func() (string, bool) {
+		a := c.call("gate.cached", named("x")).success(t)
+		return a.text(t, "execution_metadata", "tool_version"), a.at(t, "execution_metadata", "cache_hit") == true
+	}
+	fresh := func(after string) {
+		t.Helper()
+		n := g.count("x")
+		waitUntil(t, "the cache is empty after "+after, func() bool { ask(); return g.count("x") > n })
+		if _, hit := ask(); !hit {
+			t.Errorf("after %s nothing is cached any more", after)
+		}
+	}
+	ask()
+	if _, hit := ask(); !hit {
+		t.Fatal("nothing is cached")
+	}
+	setState(t, c, "gate.cached", "1.0.0", "deprecated")
+	fresh("deprecating")
+	setState(t, c, "gate.cached", "1.0.0", "blocked")
+	c.call("gate.cached", named("x")).refused(t, toolkeep.ToolBlocked)
+	setState(t, c, "gate.cached", "1.0.0", "active")
+	fresh("blocking and unblocking")
+	k.Publish(gated("gate.cached", "1.0.1", reads, cached))
+	fresh("publishing")
+	if v, _ := ask(); v != "1.0.1" {
+		t.Errorf("version %s", v)
+	}
+	c.do("POST", "/cache/invalidate/gate.cached", "").want(t, 200)
+	fresh("invalidating")
+	c.do("DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`).want(t, 200)
+	fresh("invalidating everything")
+}
+
+// What runs while its tool is blocked is not kept.
+func TestRunUnderABlockIsNotCached(t *testing.T) {
+	k, g := withGate(t, nil)
+	k.Publish(gated("gate.cached", "1.0.0", reads, cached))
+	c := admin(t, k)
+	got := make(chan answer, 1)
+	go func() {
+		a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope("gate.cached", named("x")))
+		if err != nil {
+			a.body = err.Error()
+		}
+		got <- a
+	}()
+	g.awaits(t, "x")
+	setState(t, c, "gate.cached", "1.0.0", "blocked")
+	setState(t, c, "gate.cached", "1.0.0", "active")
+	head, err := k.Store().Head(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The cache follows the feed by itself; what is announced after its turn shows
+	// that it has seen the change.
+	marker := c.do("GET", "/health/ready", "").want(t, 200)
+	_, _ = marker, head
+	c.do("POST", "/cache/invalidate/gate.cached", "").want(t, 200)
+	g.openAll()
+	if a := <-got; a.status != 200 {
+		t.Fatal(a)
+	}
+	if a := c.call("gate.cached", named("x")).success(t); a.at(t, "execution_metadata", "cache_hit") == true {
+		t.Errorf("the result of a run from before the change was kept: %s", a.body)
+	}
+}
+
+func TestSearchFollowsTheCatalogue(t *testing.T) {
+	k := toolkeeptest.New(t)
+	c := admin(t, k)
+	finds := func() bool {
+		return strings.Contains(c.do("GET", "/api/v1/tools/retrieval/search?q=zebrafish", "").body, "zoo.fish")
+	}
+	if finds() {
+		t.Fatal("found before it was there")
+	}
+	m := strings.Replace(toolkeeptest.Manifest("zoo.fish", "1.0.0", "echo", reads), "A tool of a test.", "Counts every zebrafish in the tank.", 1)
+	c.do("POST", "/api/v1/tools/register", `{"manifest":`+m+`}`).want(t, 201)
+	waitUntil(t, "search finds the tool", finds)
+	setState(t, c, "zoo.fish", "1.0.0", "blocked")
+	waitUntil(t, "search passes the blocked tool over", func() bool { return !finds() })
+}

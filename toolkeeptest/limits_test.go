@@ -1,0 +1,166 @@
+package toolkeeptest_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// limited starts a system with these limits and a clock to move.
+func limited(t *testing.T, settings map[string]string) (*toolkeeptest.Toolkeep, *gate, *clock) {
+	c := new(clock)
+	k, g := withGate(t, settings, func(o *toolkeeptest.Option) { o.Options.Clock = c.now })
+	return k, g, c
+}
+
+// overLimit wants a refusal for load that says what to wait for, and gives how long.
+func (a answer) overLimit(t *testing.T, code toolkeep.Code, kind string) time.Duration {
+	t.Helper()
+	a.want(t, 429).refused(t, code)
+	if got := a.text(t, "details", "limit_type"); got != kind {
+		t.Errorf("limit_type %q, want %s", got, kind)
+	}
+	s, err := strconv.Atoi(a.header.Get("Retry-After"))
+	if err != nil || s < 1 || fmt.Sprint(a.at(t, "retry_after_s")) != strconv.Itoa(s) || a.at(t, "retryable") != true {
+		t.Errorf("Retry-After %q: %s", a.header.Get("Retry-After"), a.body)
+	}
+	return time.Duration(s) * time.Second
+}
+
+func TestAgentsBucket(t *testing.T) {
+	k, _, clock := limited(t, map[string]string{"limits.agent_per_minute": "3"})
+	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
+	stray := as(t, k, k.Key(otherTenant, "ann", "agent"))
+	for i := range 3 {
+		a := ann.call("std.echo", "{}").success(t)
+		if h := a.header.Get("RateLimit"); !strings.Contains(h, fmt.Sprintf("r=%d", 2-i)) {
+			t.Errorf("RateLimit %q after %d calls", h, i+1)
+		}
+	}
+	wait := ann.call("std.hash", `{"text":"x"}`).overLimit(t, toolkeep.RateLimitExceeded, "agent")
+	// A refused request of any sort counts as one, but a refused one takes nothing.
+	bob.call("std.nothing", "{}").refused(t, toolkeep.ToolNotFound)
+	bob.call("std.echo", "{}").success(t)
+	stray.call("std.echo", "{}").success(t) // the same name in another tenant
+	if v := ann.call("std.echo", "{}", `"dry_run":true`).want(t, 200); !strings.Contains(v.body, string(toolkeep.RateLimitExceeded)) {
+		t.Errorf("explain does not tell: %s", v.body)
+	}
+	ann.do("GET", "/api/v1/invocations", "").want(t, 200) // reading is no call
+	clock.advance(wait)
+	ann.call("std.echo", "{}").success(t)
+	ann.call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "agent")
+}
+
+func TestAgentAndToolBucket(t *testing.T) {
+	k, _, clock := limited(t, map[string]string{"limits.agent_tool_per_minute": "2"})
+	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
+	ann.call("std.echo", "{}").success(t)
+	ann.call("std.echo", "{}", keyed("a")).success(t)
+	wait := ann.call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "agent_tool")
+	ann.call("std.echo", "{}", keyed("a")).success(t) // a kept answer costs nothing of the tool
+	ann.call("std.hash", `{"text":"x"}`).success(t)
+	bob.call("std.echo", "{}").success(t)
+	clock.advance(wait)
+	ann.call("std.echo", "{}").success(t)
+}
+
+func TestGlobalBucket(t *testing.T) {
+	k, _, clock := limited(t, map[string]string{"limits.global_per_minute": "4"})
+	var callers []*client
+	for i := range 5 {
+		callers = append(callers, as(t, k, k.Key("default", fmt.Sprint("agent-", i), "agent")))
+	}
+	for _, c := range callers[:4] {
+		c.call("std.echo", "{}").success(t)
+	}
+	clock.advance(callers[4].call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "global"))
+	callers[4].call("std.echo", "{}").success(t)
+}
+
+func TestConcurrency(t *testing.T) {
+	k, g, _ := limited(t, map[string]string{"limits.agent_concurrent": "2"})
+	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.one", "1.0.0", reads, `"rate_limit":{"max_concurrent":1}`))
+	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
+	held := make(chan answer, 3)
+	hold := func(c *client, tool, name string) {
+		go func() {
+			a, err := c.try(t.Context(), "POST", "/api/v1/tools/invoke", envelope(tool, named(name)))
+			if err != nil {
+				a.body = err.Error()
+			}
+			held <- a
+		}()
+		g.awaits(t, name)
+	}
+	hold(ann, "gate.read", "first")
+	hold(ann, "gate.read", "second")
+	ann.call("std.echo", "{}").overLimit(t, toolkeep.ConcurrencyLimitExceeded, "agent")
+	bob.call("std.echo", "{}").success(t)
+	g.letGo("first")
+	if a := <-held; a.status != 200 {
+		t.Fatal(a)
+	}
+	ann.call("std.echo", "{}").success(t)
+
+	hold(bob, "gate.one", "third")
+	ann.call("gate.one", named("no")).overLimit(t, toolkeep.ConcurrencyLimitExceeded, "tool")
+	g.letGo("second")
+	g.letGo("third")
+	<-held
+	<-held
+	g.openAll()
+	ann.call("gate.one", named("yes")).success(t)
+}
+
+// Waiting calls over the agent's limit wait for their turn instead of failing.
+func TestWaitingCallsTakeTurns(t *testing.T) {
+	k, g, _ := limited(t, map[string]string{"limits.agent_concurrent": "1", "calls.workers": "4"})
+	k.Publish(gated("gate.read", "1.0.0", reads))
+	c := admin(t, k)
+	first := c.call("gate.read", named("first"), async).want(t, 202).id(t)
+	g.awaits(t, "first")
+	second := c.call("gate.read", named("second"), async).want(t, 202).id(t)
+	c.call("std.echo", "{}").overLimit(t, toolkeep.ConcurrencyLimitExceeded, "agent")
+	g.letGo("first")
+	c.ended(first).success(t)
+	g.awaits(t, "second")
+	g.letGo("second")
+	c.ended(second).success(t)
+	if n := len(g.starts()); n != 2 {
+		t.Errorf("%v", g.starts())
+	}
+}
+
+func TestToolsOwnLimit(t *testing.T) {
+	k, _, clock := limited(t, nil)
+	k.Publish(toolkeeptest.Manifest("t.slow", "1.0.0", "echo", reads, `"rate_limit":{"per_minute":2,"burst":2}`))
+	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
+	ann.call("t.slow", "{}").success(t)
+	bob.call("t.slow", "{}").success(t)
+	clock.advance(ann.call("t.slow", "{}").overLimit(t, toolkeep.RateLimitExceeded, "tool"))
+	bob.call("t.slow", "{}").success(t)
+}
+
+// Failed logins block the address for a while, and only logins.
+func TestGuessingKeysIsBlocked(t *testing.T) {
+	k, _, clock := limited(t, nil)
+	guess := as(t, k, k.AdminKey[:len(k.AdminKey)-5]+"abcde")
+	var last answer
+	for range 300 {
+		if last = guess.do("GET", "/api/v1/tools", ""); last.status != 401 {
+			break
+		}
+	}
+	last.want(t, 429).refused(t, toolkeep.AuthFailuresLimited)
+	if last.header.Get("Retry-After") == "" {
+		t.Errorf("no Retry-After: %s", last)
+	}
+	as(t, k, "").do("GET", "/health/ready", "").want(t, 200)
+	clock.advance(time.Hour)
+	admin(t, k).call("std.echo", "{}").success(t)
+}

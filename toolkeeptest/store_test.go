@@ -1,0 +1,118 @@
+package toolkeeptest_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// onWriter runs a statement on the connection that writes.
+func onWriter(t *testing.T, k *toolkeeptest.Toolkeep, statement string) {
+	t.Helper()
+	if _, err := k.Store().WriteDB().ExecContext(context.Background(), statement); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// TestStoreTrouble makes the database refuse writes in two ways: what needs a
+// record before it runs is refused, what only reads goes on, and nothing is lost.
+func TestStoreTrouble(t *testing.T) {
+	for _, trouble := range []struct{ name, begin, end string }{
+		{"read only", "PRAGMA query_only = 1", "PRAGMA query_only = 0"},
+		{"full", "PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1073741823"},
+	} {
+		t.Run(trouble.name, func(t *testing.T) {
+			k, g := withGate(t, map[string]string{"calls.poll": "20ms"})
+			g.openAll()
+			k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes), gated("gate.cached", "1.0.0", reads, cached))
+			c := admin(t, k)
+			c.call("gate.write", named("before"), keyed("before")).success(t)
+			c.call("gate.cached", named("warm")).success(t)
+			spool := filepath.Join(k.Dir, "spool.jsonl")
+
+			onWriter(t, k, trouble.begin)
+			if trouble.name == "full" {
+				fill(t, k, c)
+			}
+			for i, more := range [][]string{nil, {keyed("k")}, {async}} {
+				a := c.call("gate.write", named("refused"), more...).want(t, 503).refused(t, toolkeep.RecordUnavailable)
+				if a.at(t, "retryable") != true {
+					t.Errorf("%d: %s", i, a.body)
+				}
+			}
+			c.call("gate.read", named("refused"), keyed("k2")).want(t, 503).refused(t, toolkeep.RecordUnavailable)
+			c.call("gate.read", named("refused"), async).want(t, 503).refused(t, toolkeep.RecordUnavailable)
+			if n := g.count("refused"); n != 0 {
+				t.Errorf("%d calls were carried out without a record", n)
+			}
+			read := c.call("gate.read", named("answered")).success(t).id(t)
+			hit := c.call("gate.cached", named("warm")).success(t)
+			if hit.at(t, "execution_metadata", "cache_hit") != true {
+				t.Errorf("the cache is gone: %s", hit.body)
+			}
+			// A kept answer is given where it can be read, and never made anew.
+			if a := c.call("gate.write", named("before"), keyed("before")); a.status != 503 && a.at(t, "execution_metadata", "idempotency_replayed") != true {
+				t.Errorf("the kept answer is gone: %s", a.body)
+			}
+			if raw, err := os.ReadFile(spool); err != nil || !strings.Contains(string(raw), read) {
+				t.Errorf("the record of %s is not in the spool (%v)", read, err)
+			}
+			if info, err := os.Stat(spool); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("the spool's mode: %v (%v)", info.Mode(), err)
+			}
+			if a := c.do("GET", "/api/v1/invocations/"+read, ""); a.status != 404 && a.status != 503 {
+				t.Errorf("the record is read before it is there: %s", a)
+			}
+			c.do("POST", "/api/v1/keys", `{"subject":"x","roles":["agent"]}`).want(t, 503).refused(t, toolkeep.RecordUnavailable)
+			a := c.do("POST", "/api/v1/tools/register", `{"manifest":`+gated("gate.new", "1.0.0", reads)+`}`)
+			if a.status != 503 {
+				t.Errorf("registering: %s", a)
+			}
+			c.call("gate.new", named("x")).refused(t, toolkeep.ToolNotFound)
+			waitUntil(t, "health is degraded", func() bool {
+				a := c.do("GET", "/health/ready", "")
+				return a.status == 200 && a.text(t, "status") == "DEGRADED" && a.text(t, "components", "record_spool", "status") == "DOWN" &&
+					a.text(t, "components", "store", "status") == "DOWN"
+			})
+			metrics := *c
+			metrics.url = strings.TrimSuffix(k.MetricsURL(), "/metrics")
+			if m := metrics.do("GET", "/metrics", ""); !strings.Contains(m.body, "toolkeep_spool_records ") || strings.Contains(m.body, "toolkeep_spool_records 0") {
+				t.Errorf("the metrics do not tell of the spool")
+			}
+
+			onWriter(t, k, trouble.end)
+			waitUntil(t, "the record is in the store", func() bool {
+				return c.do("GET", "/api/v1/invocations/"+read, "").status == 200
+			})
+			waitUntil(t, "health is up", func() bool { return c.do("GET", "/health/ready", "").text(t, "status") == "UP" })
+			if _, err := os.Stat(spool); !os.IsNotExist(err) {
+				t.Errorf("the spool is still there: %v", err)
+			}
+			c.call("gate.write", named("after"), keyed("k")).success(t)
+			c.ended(c.call("gate.write", named("after-async"), async).want(t, 202).id(t)).success(t)
+			c.do("POST", "/api/v1/tools/register", `{"manifest":`+gated("gate.new", "1.0.0", reads)+`}`).want(t, 201)
+			var total int
+			fmt.Sscan(fmt.Sprint(c.do("GET", "/api/v1/invocations?tool_id=gate.read", "").at(t, "total_count")), &total)
+			if total != 3 { // two refused and one answered, each once
+				t.Errorf("%d records of gate.read, want 3", total)
+			}
+		})
+	}
+}
+
+// fill writes until the last page is full.
+func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
+	t.Helper()
+	for range 2000 {
+		if c.call("gate.write", named("filler")).status != 200 {
+			return
+		}
+	}
+	t.Fatal("the database did not become full")
+}
