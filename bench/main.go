@@ -22,13 +22,14 @@ func main() {
 	binary := flag.String("binary", "bin/toolkeep", "the toolkeep to measure")
 	seconds := flag.Int("seconds", 5, "length of each measurement")
 	out := flag.String("out", "", "file whose table is replaced, such as docs/performance.md; empty prints only")
+	parts := flag.String("parts", "calls,latency,memory,start", "what to measure")
 	floor := flag.String("floor", "", "serve the floor on this address (used by bench itself)")
 	flag.Parse()
 	if *floor != "" {
 		serveFloor(*floor)
 		return
 	}
-	if err := run(*binary, time.Duration(*seconds)*time.Second, *out); err != nil {
+	if err := run(*binary, time.Duration(*seconds)*time.Second, *out, strings.Split(*parts, ",")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -37,7 +38,7 @@ func main() {
 // row is one line of the table.
 type row struct{ what, goal, measured, floor string }
 
-func run(binary string, d time.Duration, out string) error {
+func run(binary string, d time.Duration, out string, parts []string) error {
 	dir, err := os.MkdirTemp("", "toolkeep-bench")
 	if err != nil {
 		return err
@@ -54,7 +55,12 @@ func run(binary string, d time.Duration, out string) error {
 	}
 	defer fl.stop()
 	var rows []row
-	for _, part := range []func(*bench) ([]row, error){calls, openLoop, memory, start} {
+	known := map[string]func(*bench) ([]row, error){"calls": calls, "latency": openLoop, "memory": memory, "start": start}
+	for _, name := range parts {
+		part, ok := known[name]
+		if !ok {
+			return fmt.Errorf("there is no part %q", name)
+		}
 		got, err := part(&bench{binary: binary, dir: dir, floor: fl, d: d})
 		if err != nil {
 			return err

@@ -87,29 +87,3 @@ func BenchmarkClaimAndMove(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkCodec(b *testing.B) {
-	v := benchCall(1)
-	data, err := appendCall(nil, v, callParts{output: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("append", func(b *testing.B) {
-		b.ReportAllocs()
-		buf := make([]byte, 0, 1024)
-		for b.Loop() {
-			if buf, err = appendCall(buf[:0], v, callParts{output: true}); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(len(data)), "bytes")
-	})
-	b.Run("decode", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := decodeCall(v.Tenant, v.ID, data); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-}

@@ -3,149 +3,57 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// The catalogue and the keys change rarely; their feed rows are JSON and stay
-// forever. A published tool is immutable and never leaves its table, so its
-// feed row only names it.
-
-// publishedRow is the feed row of a PublishVersion.
-type publishedRow struct {
-	ID      string             `json:"id"`
-	Version string             `json:"version"`
-	Life    toolkeep.Lifecycle `json:"life"`
-}
-
-type lifecycleRow struct {
-	ID      string             `json:"id"`
-	Version string             `json:"version"`
-	Life    toolkeep.Lifecycle `json:"life"`
-	By      string             `json:"by,omitempty"`
-}
-
-type revokeRow struct {
-	At time.Time `json:"at"`
-	By string    `json:"by,omitempty"`
-}
-
-// keyRow is an API key as it is stored, in its table and in the feed.
-type keyRow struct {
-	Subject   string    `json:"subject"`
-	Name      string    `json:"name,omitempty"`
-	Hash      string    `json:"hash"` // hexadecimal
-	Roles     []string  `json:"roles,omitempty"`
-	Scope     []string  `json:"scope,omitempty"`
-	CreatedAt time.Time `json:"created_at,omitzero"`
-	CreatedBy string    `json:"created_by,omitempty"`
-	ExpiresAt time.Time `json:"expires_at,omitzero"`
-	RevokedAt time.Time `json:"revoked_at,omitzero"`
-}
-
-func encodeKey(k toolkeep.APIKey) ([]byte, error) {
-	return marshal(keyRow{
-		Subject: k.Subject, Name: k.Name, Hash: hex.EncodeToString(k.Hash[:]), Roles: k.Roles, Scope: k.Scope,
-		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
-	})
-}
-
-func decodeKey(tenant, id string, data []byte) (toolkeep.APIKey, error) {
-	var r keyRow
-	if err := unmarshal(data, &r); err != nil {
-		return toolkeep.APIKey{}, fmt.Errorf("sqlite: key %s: %w", id, err)
+// prepareCatalogue adds what a change of the catalogue or of keys does to tables.
+func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
+	var err error
+	switch c := e.Change.(type) {
+	case toolkeep.PublishVersion:
+		var row record.Tool
+		row, err = record.EncodeVersion(c.Version)
+		st.act = func(g *group, st *step) (bool, error) { return g.publish(row, st.ref) }
+	case toolkeep.SetLifecycle:
+		var life []byte
+		life, err = record.Marshal(c.Life)
+		st.act = func(g *group, st *step) (bool, error) {
+			n, err := g.exec(sqlLife, life, c.Tenant, c.ToolID, c.Version)
+			if err == nil && n == 0 {
+				err = fmt.Errorf("version %s: %w", st.ref, toolkeep.ErrNotFound)
+			}
+			return true, err
+		}
+	case toolkeep.PutKey:
+		st.act = func(g *group, st *step) (bool, error) {
+			_, err := g.exec(sqlPutKey, st.tenant, st.ref, st.data)
+			return true, err
+		}
+	case toolkeep.RevokeKey:
+		st.act = func(g *group, _ *step) (bool, error) { return g.revoke(c) }
+	default:
+		err = fmt.Errorf("sqlite: %T has no action", c)
 	}
-	k := toolkeep.APIKey{
-		ID: id, Tenant: tenant, Subject: r.Subject, Name: r.Name, Roles: r.Roles, Scope: r.Scope,
-		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, ExpiresAt: r.ExpiresAt, RevokedAt: r.RevokedAt,
-	}
-	if n, err := hex.Decode(k.Hash[:], []byte(r.Hash)); err != nil || n != len(k.Hash) {
-		return toolkeep.APIKey{}, fmt.Errorf("sqlite: key %s: %w", id, errRecord)
-	}
-	return k, nil
+	return st, err
 }
 
-func preparePublish(c toolkeep.PublishVersion) (step, error) {
-	t := c.Version.Tool
-	if t == nil || t.Manifest == nil || t.ID == "" || t.Version == "" || t.Digest == "" || len(t.Raw) == 0 {
-		return step{}, errors.New("the tool is incomplete: id, version, digest, raw and parsed manifest are needed")
-	}
-	manifest, err := marshal(t.Manifest)
-	if err != nil {
-		return step{}, err
-	}
-	life, err := marshal(c.Version.Life)
-	if err != nil {
-		return step{}, err
-	}
-	data, err := marshal(publishedRow{ID: t.ID, Version: t.Version, Life: c.Version.Life})
-	return step{
-		change: c, kind: kindPublish, tenant: t.Tenant, ref: t.Ref(), data: data,
-		act: func(g *group, _ *step) (bool, error) { return g.publish(t, life, manifest) },
-	}, err
-}
-
-func (g *group) publish(t *toolkeep.Tool, life, manifest []byte) (bool, error) {
+func (g *group) publish(t record.Tool, ref string) (bool, error) {
 	var digest string
 	err := g.queryRow(sqlDigest, t.Tenant, t.ID, t.Version).Scan(&digest)
 	switch {
 	case err == nil && digest == t.Digest:
 		return false, nil
 	case err == nil:
-		return false, fmt.Errorf("publish %s: %w", t.Ref(), toolkeep.ErrVersionExists)
+		return false, fmt.Errorf("publish %s: %w", ref, toolkeep.ErrVersionExists)
 	case !errors.Is(err, sql.ErrNoRows):
 		return false, err
 	}
-	_, err = g.exec(sqlPublish, t.Tenant, t.ID, t.Version, t.Digest, life, t.Raw, manifest)
+	_, err = g.exec(sqlPublish, t.Tenant, t.ID, t.Version, t.Digest, t.Life, t.Raw, t.Manifest)
 	return true, err
-}
-
-func prepareLifecycle(c toolkeep.SetLifecycle) (step, error) {
-	life, err := marshal(c.Life)
-	if err != nil {
-		return step{}, err
-	}
-	data, err := marshal(lifecycleRow{ID: c.ToolID, Version: c.Version, Life: c.Life, By: c.By})
-	ref := c.ToolID + "@" + c.Version
-	return step{
-		change: c, kind: kindLifecycle, tenant: c.Tenant, ref: ref, data: data,
-		act: func(g *group, _ *step) (bool, error) {
-			n, err := g.exec(sqlLife, life, c.Tenant, c.ToolID, c.Version)
-			if err == nil && n == 0 {
-				err = fmt.Errorf("version %s: %w", ref, toolkeep.ErrNotFound)
-			}
-			return true, err
-		},
-	}, err
-}
-
-func preparePutKey(c toolkeep.PutKey) (step, error) {
-	if c.Key.Tenant == "" || c.Key.ID == "" {
-		return step{}, errors.New("a key is named by tenant and id, one is empty")
-	}
-	data, err := encodeKey(c.Key)
-	return step{
-		change: c, kind: kindKey, tenant: c.Key.Tenant, ref: c.Key.ID, data: data,
-		act: func(g *group, _ *step) (bool, error) {
-			_, err := g.exec(sqlPutKey, c.Key.Tenant, c.Key.ID, data)
-			return true, err
-		},
-	}, err
-}
-
-func prepareRevoke(c toolkeep.RevokeKey) (step, error) {
-	if c.At.IsZero() {
-		return step{}, errors.New("it does not say when")
-	}
-	data, err := marshal(revokeRow{At: c.At, By: c.By})
-	return step{
-		change: c, kind: kindRevoke, tenant: c.Tenant, ref: c.ID, data: data,
-		act: func(g *group, _ *step) (bool, error) { return g.revoke(c) },
-	}, err
 }
 
 // revoke ends a key once; a second time changes nothing.
@@ -158,12 +66,12 @@ func (g *group) revoke(c toolkeep.RevokeKey) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	k, err := decodeKey(c.Tenant, c.ID, data)
+	k, err := record.DecodeKey(c.Tenant, c.ID, data)
 	if err != nil || !k.RevokedAt.IsZero() {
 		return false, err
 	}
 	k.RevokedAt = c.At
-	if data, err = encodeKey(k); err != nil {
+	if data, err = record.EncodeKey(k); err != nil {
 		return false, err
 	}
 	_, err = g.exec(sqlPutKey, c.Tenant, c.ID, data)
@@ -193,7 +101,7 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 		if err := rows.Scan(&tenant, &id, &data); err != nil {
 			return err
 		}
-		k, err := decodeKey(tenant, id, data)
+		k, err := record.DecodeKey(tenant, id, data)
 		list = append(list, k)
 		return err
 	})
@@ -225,14 +133,10 @@ func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows)
 }
 
 func scanVersion(row interface{ Scan(...any) error }) (toolkeep.Version, error) {
-	t := &toolkeep.Tool{Manifest: &toolkeep.Manifest{}}
-	v := toolkeep.Version{Tool: t}
-	var life, manifest []byte
-	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &life, &t.Raw, &manifest); err != nil {
-		return v, err
+	var t record.Tool
+	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Raw, &t.Manifest); err != nil {
+		return toolkeep.Version{}, err
 	}
-	if err := errors.Join(unmarshal(life, &v.Life), unmarshal(manifest, t.Manifest)); err != nil {
-		return v, fmt.Errorf("sqlite: version %s: %w", t.Ref(), err)
-	}
-	return v, nil
+	v, err := record.DecodeVersion(t)
+	return v, stored(err)
 }

@@ -21,7 +21,8 @@ type Config struct {
 	// or FULL (it also survives loss of power, at one fsync a group).
 	Synchronous string
 	// GroupDelay is how long the writer gathers when more than one Apply is in
-	// flight; default 0.5 ms, negative does not gather.
+	// flight and they arrive fast enough for a group; default 0.5 ms, negative does
+	// not gather.
 	GroupDelay time.Duration
 	// GroupMax bounds the Applies of one transaction; default 512.
 	GroupMax int
@@ -51,12 +52,6 @@ type Config struct {
 	// Log default slog.Default.
 	Log *slog.Logger
 }
-
-// keyHolds is how long an idempotency key holds.
-const keyHolds = 24 * time.Hour
-
-// maxRecord bounds what one change may store in a row, encoded.
-const maxRecord = 64 << 20
 
 func (c *Config) fill() error {
 	if c.Path == "" || strings.HasPrefix(c.Path, ":") || strings.HasPrefix(c.Path, "file:") {

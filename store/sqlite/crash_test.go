@@ -55,7 +55,7 @@ func childMain() bool {
 func childChanges(n int64) []toolkeep.Change {
 	id := strconv.FormatInt(n, 10)
 	if n%3 != 0 {
-		return []toolkeep.Change{record(id)}
+		return []toolkeep.Change{recorded(id)}
 	}
 	return []toolkeep.Change{
 		toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)},
@@ -101,7 +101,7 @@ func TestKill(t *testing.T) {
 		if len(claims) != events || events == 0 {
 			t.Errorf("%d claims and %d events", len(claims), events)
 		}
-		mustApply(t, s, record("after"))
+		mustApply(t, s, recorded("after"))
 		if got, _ := s.Head(t.Context()); got != head+1 {
 			t.Errorf("the feed goes on at %d, want %d", got, head+1)
 		}
@@ -151,7 +151,7 @@ func fails(t *testing.T, s *Store, id string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := s.Apply(ctx, record(id))
+	err := s.Apply(ctx, recorded(id))
 	if err == nil || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Apply gave %v", err)
 	}
@@ -163,7 +163,7 @@ func fails(t *testing.T, s *Store, id string) error {
 
 func TestFullDisk(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t)})
-	mustApply(t, s, record("a"))
+	mustApply(t, s, recorded("a"))
 	var pages int
 	if err := s.WriteDB().QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&pages); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestFullDisk(t *testing.T) {
 func TestLocked(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p, BusyTimeout: 20 * time.Millisecond})
-	mustApply(t, s, record("a"))
+	mustApply(t, s, recorded("a"))
 	withDB(t, p, func(db *sql.DB) {
 		tx, err := db.Begin()
 		if err != nil {
@@ -220,7 +220,7 @@ func TestLocked(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	conn.Close()
-	mustApply(t, s, record("b"), record("c"))
+	mustApply(t, s, recorded("b"), recorded("c"))
 
 	// Nobody calls Apply after the failure: the store finds out by itself.
 	conn, err = s.WriteDB().Conn(t.Context())
@@ -241,7 +241,7 @@ func TestCorrupt(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p})
 	for i := range 200 {
-		mustApply(t, s, record(fmt.Sprint(i)))
+		mustApply(t, s, recorded(fmt.Sprint(i)))
 	}
 	s.Close()
 	f, err := os.OpenFile(p, os.O_RDWR, 0)
@@ -273,7 +273,7 @@ func TestCorrupt(t *testing.T) {
 
 	// Damage while the store is open: an error, and no hang.
 	s = mustOpen(t, Config{Path: path(t)})
-	mustApply(t, s, record("a"))
+	mustApply(t, s, recorded("a"))
 	if _, err := s.WriteDB().ExecContext(t.Context(), "DROP TABLE feed"); err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"iter"
 	"sync"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 const (
@@ -175,25 +177,23 @@ func (s *Store) readFeed(ctx context.Context, seq, upTo int64) ([]toolkeep.Commi
 	}
 	batch := make([]toolkeep.Committed, len(rows))
 	for i, r := range rows {
-		c, err := decodeChange(ctx, tx, r)
-		if err != nil {
-			return nil, err
+		if batch[i], err = record.Decode(r, published(ctx, tx)); err != nil {
+			return nil, stored(err)
 		}
-		batch[i] = toolkeep.Committed{Seq: r.seq, At: fromMicros(r.at), Change: c}
 	}
 	return batch, nil
 }
 
-func feedRows(ctx context.Context, q querier, query string, args ...any) ([]feedRow, error) {
+func feedRows(ctx context.Context, q querier, query string, args ...any) ([]record.Row, error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var list []feedRow
+	var list []record.Row
 	for rows.Next() {
-		var r feedRow
-		if err := rows.Scan(&r.seq, &r.at, &r.kind, &r.tenant, &r.ref, &r.data); err != nil {
+		var r record.Row
+		if err := rows.Scan(&r.Seq, &r.At, &r.Kind, &r.Tenant, &r.Ref, &r.Data); err != nil {
 			return nil, err
 		}
 		list = append(list, r)
@@ -201,4 +201,35 @@ func feedRows(ctx context.Context, q querier, query string, args ...any) ([]feed
 	return list, rows.Err()
 }
 
-var _ querier = (*sql.Tx)(nil)
+// querier is what a *sql.DB and a *sql.Tx have in common here.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// published finds the tool of a version, which its feed row only names.
+func published(ctx context.Context, q querier) record.Versions {
+	return func(tenant, id, version string) (toolkeep.Version, error) {
+		return scanVersion(q.QueryRowContext(ctx, `SELECT tenant, id, version, digest, life, raw, manifest
+			FROM versions WHERE tenant = ? AND id = ? AND version = ?`, tenant, id, version))
+	}
+}
+
+// feedHead is the newest position, also where its row has been removed since.
+func feedHead(ctx context.Context, q querier) (head int64, err error) {
+	err = q.QueryRowContext(ctx, `SELECT max(
+		coalesce((SELECT max(seq) FROM feed), 0),
+		coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'feed'), 0))`).Scan(&head)
+	if err != nil {
+		err = fmt.Errorf("sqlite: read the head of the feed: %w", err)
+	}
+	return head, err
+}
+
+// stored says which store an error of a record comes from.
+func stored(err error) error {
+	if err != nil {
+		err = fmt.Errorf("sqlite: %w", err)
+	}
+	return err
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // group is one transaction of the writer.
@@ -37,7 +38,7 @@ type newRow struct {
 // run does all requests and commits. errs[i] is what request i failed with by
 // itself; the error is what the whole group failed with.
 func (g *group) run(reqs []*request, errs []error) error {
-	g.stamp = fromMicros(micros(g.at))
+	g.stamp = record.FromMicros(record.Micros(g.at))
 	ctx := context.Background()
 	tx, end, err := g.w.begin(ctx)
 	if err != nil {
@@ -126,7 +127,7 @@ func (g *group) isolated(r *request) (failed, broken error) {
 // emit adds the feed row of a change.
 func (g *group) emit(st *step) {
 	g.rows = append(g.rows, newRow{change: st.change, kind: st.kind, tenant: st.tenant, ref: st.ref, data: st.data})
-	if st.kind == kindRecord {
+	if st.kind == record.KindRecord {
 		g.added++
 		g.w.addPending(pendingRow{
 			seq:  g.w.head + int64(len(g.rows)),
@@ -138,7 +139,7 @@ func (g *group) emit(st *step) {
 
 // insertFeed writes all rows, as many at a time as there is a statement for.
 func (g *group) insertFeed() error {
-	at := any(micros(g.at))
+	at := any(record.Micros(g.at))
 	for done := 0; done < len(g.rows); {
 		id, n := sqlFeed1, 1
 		switch rest := len(g.rows) - done; {

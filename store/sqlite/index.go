@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // pendingRow is a call of the feed that the table invocations does not have yet.
@@ -153,7 +154,7 @@ func (g *group) indexUpTo(n int) error {
 		for i := range batch {
 			v := batch[i].call
 			args = append(args, v.Tenant, v.ID, v.Subject, v.ToolID, v.Session, v.Parent, string(v.State),
-				nanos(v.CreatedAt), batch[i].data)
+				record.Nanos(v.CreatedAt), batch[i].data)
 		}
 		inserted, err := g.exec(id, args...)
 		clear(args)
@@ -181,17 +182,17 @@ func (w *writer) recoverIndex(ctx context.Context) error {
 	}
 	for after := w.mark; ; {
 		rows, err := feedRows(ctx, w.s.write, `SELECT seq, at, kind, tenant, ref, data FROM feed
-			WHERE seq > ? AND kind = ? ORDER BY seq LIMIT ?`, after, kindRecord, indexRows)
+			WHERE seq > ? AND kind = ? ORDER BY seq LIMIT ?`, after, record.KindRecord, indexRows)
 		if err != nil {
 			return err
 		}
 		for _, r := range rows {
-			v, err := decodeCall(r.tenant, r.ref, r.data)
+			v, err := record.DecodeCall(r.Tenant, r.Ref, r.Data)
 			if err != nil {
-				return fmt.Errorf("feed position %d: %w", r.seq, err)
+				return fmt.Errorf("feed position %d: %w", r.Seq, err)
 			}
-			w.addPending(pendingRow{seq: r.seq, call: v, data: r.data})
-			after = r.seq
+			w.addPending(pendingRow{seq: r.Seq, call: v, data: r.Data})
+			after = r.Seq
 		}
 		if err := w.index(ctx); err != nil {
 			return err

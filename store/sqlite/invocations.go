@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // invocations reads the table of the same name.
@@ -48,16 +49,16 @@ func scanCall(row interface{ Scan(...any) error }) (*toolkeep.Invocation, error)
 	if err != nil {
 		return nil, err
 	}
-	v, err := decodeCall(tenant, id, data)
+	v, err := record.DecodeCall(tenant, id, data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: call %s", err, id)
 	}
 	if fetched != 0 {
-		v.FetchedAt = fromNanos(fetched)
+		v.FetchedAt = record.FromNanos(fetched)
 	}
-	v.LeaseOwner, v.LeaseUntil = owner, fromNanos(until)
+	v.LeaseOwner, v.LeaseUntil = owner, record.FromNanos(until)
 	v.CancelBy, v.CancelWhy = by, why
-	if v.Progress, err = decodeProgress(progress); err != nil {
+	if v.Progress, err = record.DecodeProgress(progress); err != nil {
 		return nil, fmt.Errorf("%w: progress of call %s", err, id)
 	}
 	if output != nil {
@@ -87,7 +88,7 @@ func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.I
 // hours from when it was created; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
 	return r.one(ctx, r.s.byKey,
-		tenant, subject, key, nanos(r.s.cfg.Clock().Add(-keyHolds)))
+		tenant, subject, key, record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)))
 }
 
 // troubleWhere is the condition of the index by state, to the letter.
@@ -127,10 +128,10 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 		add("parent <> '' AND parent = ?", f.Parent)
 	}
 	if !f.Since.IsZero() {
-		add("created >= ?", nanos(f.Since))
+		add("created >= ?", record.Nanos(f.Since))
 	}
 	if !f.Until.IsZero() {
-		add("created < ?", nanos(f.Until))
+		add("created < ?", record.Nanos(f.Until))
 	}
 	return strings.Join(terms, " AND "), args
 }
@@ -189,18 +190,18 @@ func (r invocations) some(ctx context.Context, rest string, args ...any) ([]*too
 // first, and with notOwner set also those that any other owner holds. A running
 // call without a lease is in nobody's hands and never lapses.
 func (r invocations) Lapsed(ctx context.Context, now time.Time, notOwner string, limit int) ([]*toolkeep.Invocation, error) {
-	return r.some(ctx, lapsedWhere, nanos(now), notOwner, limit)
+	return r.some(ctx, lapsedWhere, record.Nanos(now), notOwner, limit)
 }
 
 // Overdue gives waiting calls that nobody runs and whose deadline is past.
 func (r invocations) Overdue(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
-	return r.some(ctx, overdueWhere, nanos(now), limit)
+	return r.some(ctx, overdueWhere, record.Nanos(now), limit)
 }
 
 // Unfetched gives ended calls whose answer was to be fetched before now and was
 // not. Those that have expired already are left out.
 func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
-	return r.some(ctx, unfetchedWhere, nanos(now), limit)
+	return r.some(ctx, unfetchedWhere, record.Nanos(now), limit)
 }
 
 // QueueDepth counts queued calls by priority; a call without one counts as normal.

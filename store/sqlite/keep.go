@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // tendRows is how many rows one transaction removes.
@@ -42,8 +43,8 @@ func (s *Store) tendLoop() {
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	return errors.Join(
-		s.trimFeed(ctx, "calls", 0, lastCallKind, now.Add(-s.cfg.FeedKeep)),
-		s.trimFeed(ctx, "events", kindEvent, kindEvent, now.Add(-s.cfg.EventKeep)),
+		s.trimFeed(ctx, "calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
+		s.trimFeed(ctx, "events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
 		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
 	)
@@ -71,7 +72,7 @@ func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cuto
 				SELECT seq, max(at) OVER (ORDER BY seq) AS newest FROM (
 					SELECT seq, at FROM feed WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
 				)
-			) WHERE newest < ?`, from, limit, tendRows, micros(cutoff)).Scan(&upTo)
+			) WHERE newest < ?`, from, limit, tendRows, record.Micros(cutoff)).Scan(&upTo)
 		if err != nil || upTo == 0 {
 			return err
 		}
@@ -94,12 +95,12 @@ func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time) error {
 		var last, old int64
 		err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(rowid), 0), coalesce(sum(created < ?), 0) FROM (
 			SELECT rowid, created FROM invocations WHERE rowid > ? ORDER BY rowid LIMIT ?)`,
-			nanos(cutoff), from, tendRows).Scan(&last, &old)
+			record.Nanos(cutoff), from, tendRows).Scan(&last, &old)
 		if err != nil || old == 0 {
 			return err
 		}
 		err = s.maintain(ctx, statement{`DELETE FROM invocations WHERE rowid > ? AND rowid <= ? AND created < ? AND` + ended,
-			[]any{from, last, nanos(cutoff)}})
+			[]any{from, last, record.Nanos(cutoff)}})
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func TestMigrations(t *testing.T) {
 	s := mustOpen(t, Config{Path: p})
 	version := toolkeep.Version{Tool: &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "d", Raw: []byte(`{}`), Manifest: &toolkeep.Manifest{}}}
 	mustApply(t, s, toolkeep.PublishVersion{Version: version}, toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "k"}},
-		record("a"), toolkeep.ClaimCall{Invocation: call("b", toolkeep.CallRunning)})
+		recorded("a"), toolkeep.ClaimCall{Invocation: call("b", toolkeep.CallRunning)})
 	s.Close()
 	mustMigrate(t, p, 3) // without invocations
 	withDB(t, p, func(db *sql.DB) {
@@ -94,7 +94,7 @@ func TestMigrations(t *testing.T) {
 	if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"}); err != nil {
 		t.Errorf("the recorded call is gone: %v", err)
 	}
-	mustApply(t, s, record("c"))
+	mustApply(t, s, recorded("c"))
 	if head, _ := s.Head(t.Context()); head != 5 {
 		t.Errorf("the feed goes on at %d", head)
 	}

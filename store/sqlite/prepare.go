@@ -1,42 +1,24 @@
 package sqlite
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/toolkeep/toolkeep"
-)
-
-// Kinds of feed rows. They are stored: numbers are never reused.
-const (
-	kindRecord   = 1
-	kindClaim    = 2
-	kindMove     = 3
-	kindLease    = 4
-	kindCancel   = 5
-	kindProgress = 6
-	kindFetched  = 7
-	lastCallKind = 9 // kinds up to here are of calls and leave after FeedKeep
-
-	kindEvent = 10 // leaves after EventKeep
-
-	kindPublish   = 20
-	kindLifecycle = 21
-	kindKey       = 22
-	kindRevoke    = 23
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 // step is one change, ready for the writer: its feed row, already encoded, and
 // what it does beside the feed.
 type step struct {
-	change toolkeep.Change // as watchers get it
+	change toolkeep.Change
 	kind   int64
 	tenant string
 	ref    string
 	data   []byte
-	// act does the change in the writer's transaction. It gives false where there
-	// was nothing to change, so that no feed row is written. It may replace
-	// change and data. nil does nothing beside the feed.
+	// act changes tables and says whether the feed has to hear of it. nil: the
+	// feed row is all.
 	act func(g *group, st *step) (changed bool, err error)
 	// foreign says that act runs code of others, which may write and then fail.
 	foreign bool
@@ -45,79 +27,42 @@ type step struct {
 // prepare checks and encodes a change where Apply was called, so that the
 // writer has as little to do as possible.
 func (s *Store) prepare(c toolkeep.Change) (step, error) {
-	st, err := s.prepareKind(c)
-	if err == nil && len(st.data) > maxRecord {
-		err = fmt.Errorf("it takes %d bytes, the limit is %d", len(st.data), maxRecord)
-	}
+	e, err := record.Encode(c, s.cfg.Clock)
 	if err != nil {
-		return st, fmt.Errorf("sqlite: %T: %w", c, err)
+		return step{}, fmt.Errorf("sqlite: %w", err)
+	}
+	st := step{change: e.Change, kind: e.Kind, tenant: e.Tenant, ref: e.Ref, data: e.Data}
+	switch c := e.Change.(type) {
+	case toolkeep.RecordCall, toolkeep.AppendEvent:
+	case toolkeep.ClaimCall:
+		st.act = func(g *group, st *step) (bool, error) { return true, g.claim(e.Call, st.data) }
+	case toolkeep.MoveCall:
+		m := newMove(c, e.Call)
+		st.act = func(g *group, _ *step) (bool, error) { return true, g.move(m, e.CallData) }
+	case toolkeep.RenewLeases:
+		st.act = func(g *group, st *step) (bool, error) { return g.renew(c, st) }
+	case toolkeep.RequestCancel:
+		st.act = func(g *group, _ *step) (bool, error) {
+			return g.touch(c.Call, sqlCancel, c.By, c.Why, c.Call.Tenant, c.Call.ID)
+		}
+	case toolkeep.ReportProgress:
+		st.act = func(g *group, _ *step) (bool, error) {
+			return g.touch(c.Call, sqlProgress, record.AppendProgress(nil, c.Progress), c.Call.Tenant, c.Call.ID)
+		}
+	case toolkeep.MarkFetched:
+		st.act = func(g *group, _ *step) (bool, error) {
+			return g.touch(c.Call, sqlFetched, record.Nanos(c.At), c.Call.Tenant, c.Call.ID)
+		}
+	case toolkeep.Enqueue:
+		if s.cfg.Enqueue == nil {
+			return step{}, errors.New("sqlite: the store was opened without a queue")
+		}
+		st.foreign = true
+		st.act = func(g *group, _ *step) (bool, error) {
+			return false, g.enqueue(context.WithoutCancel(g.current.ctx), c)
+		}
+	default:
+		return s.prepareCatalogue(st, e)
 	}
 	return st, nil
-}
-
-func (s *Store) prepareKind(c toolkeep.Change) (step, error) {
-	switch c := c.(type) {
-	case toolkeep.RecordCall:
-		return prepareRecord(c)
-	case toolkeep.ClaimCall:
-		return prepareClaim(c)
-	case toolkeep.MoveCall:
-		return prepareMove(c)
-	case toolkeep.RenewLeases:
-		return prepareLeases(c)
-	case toolkeep.RequestCancel:
-		return prepareCancel(c)
-	case toolkeep.ReportProgress:
-		return prepareProgress(c)
-	case toolkeep.MarkFetched:
-		return prepareFetched(c, s.cfg.Clock)
-	case toolkeep.Enqueue:
-		return s.prepareEnqueue(c)
-	case toolkeep.PublishVersion:
-		return preparePublish(c)
-	case toolkeep.SetLifecycle:
-		return prepareLifecycle(c)
-	case toolkeep.PutKey:
-		return preparePutKey(c)
-	case toolkeep.RevokeKey:
-		return prepareRevoke(c)
-	case toolkeep.AppendEvent:
-		return prepareEvent(c)
-	case nil:
-		return step{}, errors.New("there is no change")
-	default:
-		return step{}, errors.New("the store does not know this change; changes are passed by value")
-	}
-}
-
-func checkRef(r toolkeep.CallRef) error {
-	if r.Tenant == "" || r.ID == "" {
-		return errors.New("a call is named by tenant and id, one is empty")
-	}
-	return nil
-}
-
-func checkCall(v *toolkeep.Invocation) error {
-	if v == nil {
-		return errors.New("there is no invocation")
-	}
-	if err := checkRef(v.Ref()); err != nil {
-		return err
-	}
-	if !knownState(v.State) {
-		return fmt.Errorf("%q is no state of a call", string(v.State))
-	}
-	if n := len(v.Output) + len(v.SealedArgs); n > maxRecord {
-		return fmt.Errorf("output and sealed arguments take %d bytes, the limit is %d", n, maxRecord)
-	}
-	return nil
-}
-
-func knownState(s toolkeep.CallState) bool {
-	switch s {
-	case toolkeep.CallAccepted, toolkeep.CallPendingApproval, toolkeep.CallQueued,
-		toolkeep.CallRunning, toolkeep.CallInputRequired:
-		return true
-	}
-	return s.Ended()
 }

@@ -43,7 +43,7 @@ func parallel(n int, f func()) {
 	wg.Wait()
 }
 
-func record(id string) toolkeep.RecordCall {
+func recorded(id string) toolkeep.RecordCall {
 	return toolkeep.RecordCall{Invocation: call(id, toolkeep.CallSucceeded)}
 }
 
@@ -82,7 +82,7 @@ func TestConfig(t *testing.T) {
 func TestSettings(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p, Synchronous: "full"})
-	mustApply(t, s, record("a"))
+	mustApply(t, s, recorded("a"))
 	for pragma, want := range map[string]string{
 		"journal_mode": "wal", "synchronous": "2", "foreign_keys": "1", "wal_autocheckpoint": "0", "busy_timeout": "5000",
 	} {
@@ -158,7 +158,7 @@ func TestRecordTaken(t *testing.T) {
 	var log bytes.Buffer
 	s := mustOpen(t, Config{Path: path(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
 	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
-	mustApply(t, s, record("a"), record("b"))
+	mustApply(t, s, recorded("a"), recorded("b"))
 	v, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"})
 	if err != nil || v.State != toolkeep.CallRunning {
 		t.Errorf("got %v, %v", v, err)
@@ -197,7 +197,7 @@ func TestGroups(t *testing.T) {
 		wg.Go(func() {
 			<-start
 			for j := range 20 {
-				if err := s.Apply(t.Context(), record(fmt.Sprint(i, "-", j))); err != nil {
+				if err := s.Apply(t.Context(), recorded(fmt.Sprint(i, "-", j))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -227,7 +227,7 @@ func TestRing(t *testing.T) {
 	const total = ringRows + 1000
 	var changes []toolkeep.Change
 	for i := range total {
-		changes = append(changes, record(fmt.Sprint(i)))
+		changes = append(changes, recorded(fmt.Sprint(i)))
 	}
 	mustApply(t, s, changes...)
 	if s.ring.first == 1 {
@@ -264,7 +264,7 @@ func TestRingBytes(t *testing.T) {
 func TestWatchDamage(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p})
-	mustApply(t, s, record("a"), record("b"), record("c"))
+	mustApply(t, s, recorded("a"), recorded("b"), recorded("c"))
 	if _, err := s.WriteDB().ExecContext(t.Context(), "UPDATE feed SET data = x'01ff' WHERE seq = 2"); err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestWALBound(t *testing.T) {
 	if !s.wal.blocked {
 		t.Error("the reader did not block")
 	}
-	mustApply(t, s, record("still"))
+	mustApply(t, s, recorded("still"))
 	tx.Rollback()
 	if err := s.wal.tend(t.Context()); err != nil {
 		t.Fatal(err)
@@ -335,7 +335,7 @@ func TestKeep(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t), Clock: clock, FeedKeepRows: 10})
 	version := toolkeep.Version{Tool: &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "d", Raw: []byte(`{}`), Manifest: &toolkeep.Manifest{}}}
 	for i := range 500 {
-		mustApply(t, s, record(fmt.Sprint("old", i)))
+		mustApply(t, s, recorded(fmt.Sprint("old", i)))
 	}
 	mustApply(t, s, toolkeep.PublishVersion{Version: version},
 		toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "k"}},
@@ -356,7 +356,7 @@ func TestKeep(t *testing.T) {
 	}
 	pass(8 * 24 * time.Hour)
 	for i := range 5 {
-		mustApply(t, s, record(fmt.Sprint("new", i)))
+		mustApply(t, s, recorded(fmt.Sprint("new", i)))
 	}
 	tend()
 	// Of the newest 10, 3 are not of old calls: 499 places are looked at, all of calls.
@@ -384,7 +384,7 @@ func TestKeep(t *testing.T) {
 	pass(90 * 24 * time.Hour)
 	fresh := make([]toolkeep.Change, 20)
 	for i := range fresh {
-		r := record(fmt.Sprint("fresh", i))
+		r := recorded(fmt.Sprint("fresh", i))
 		r.Invocation.CreatedAt = clock()
 		fresh[i] = r
 	}
@@ -408,7 +408,7 @@ func TestIndexBound(t *testing.T) {
 	for i := range 3 {
 		changes := make([]toolkeep.Change, maxPending)
 		for j := range changes {
-			changes[j] = record(fmt.Sprint(i, "-", j))
+			changes[j] = recorded(fmt.Sprint(i, "-", j))
 		}
 		mustApply(t, s, changes...)
 		if lag := s.Stats().IndexLag; lag >= 2*maxPending { // the limit and one group

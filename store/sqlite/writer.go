@@ -33,11 +33,15 @@ type writer struct {
 	ids     map[toolkeep.CallRef]struct{}
 	mark    int64 // what the database says of how far the index is
 
-	reqs   []*request
-	last   int // size of the last group
-	gather *time.Timer
-	tick   *time.Timer // set while rows wait for the index
-	ticks  bool
+	reqs []*request
+	last int // size of the last group
+	// rate is Applies a second; counted of them came since countedFrom.
+	rate        float64
+	counted     int
+	countedFrom time.Time
+	gather      *time.Timer
+	tick        *time.Timer // set while rows wait for the index
+	ticks       bool
 
 	args      []any
 	committed []toolkeep.Committed
@@ -84,7 +88,7 @@ func (w *writer) run() {
 		w.wait()
 		w.reqs = w.s.queue.take(w.reqs[:0])
 		if len(w.reqs) != 0 {
-			w.last = len(w.reqs)
+			w.noteRate(len(w.reqs))
 			w.commit()
 		}
 		clear(w.reqs)
@@ -113,11 +117,30 @@ func (w *writer) idle() bool {
 	return false
 }
 
-// wait gathers a group: where other Applies are in flight, or were a moment ago,
-// it gives them a little time to arrive.
+// worthGathering is how many more Applies must be expected within the delay. For
+// fewer, waiting costs every caller more than a group saves.
+const worthGathering = 2
+
+// rateWindow is how long Applies are counted for one estimate of their rate;
+// within less, a burst of three looks like a flood.
+const rateWindow = 5 * time.Millisecond
+
+// noteRate keeps a smoothed rate of Applies.
+func (w *writer) noteRate(n int) {
+	w.last = n
+	w.counted += n
+	now := time.Now()
+	if passed := now.Sub(w.countedFrom); passed >= rateWindow {
+		w.rate += (float64(w.counted)/passed.Seconds() - w.rate) / 2
+		w.counted, w.countedFrom = 0, now
+	}
+}
+
+// wait gathers a group: while Applies of several callers arrive fast, it gives
+// further ones a little time to come. At a low rate each is committed at once.
 func (w *writer) wait() {
 	s := w.s
-	if s.cfg.GroupDelay < 0 || (s.inflight.Load() <= 1 && w.last <= 1) {
+	if alone := s.inflight.Load() <= 1 && w.last <= 1; alone || s.cfg.GroupDelay < 0 || w.rate*s.cfg.GroupDelay.Seconds() < worthGathering {
 		return
 	}
 	select {

@@ -1,4 +1,4 @@
-package sqlite
+package record
 
 import (
 	"bytes"
@@ -18,18 +18,18 @@ func TestCodecEveryField(t *testing.T) {
 	v.Message = "a\x00b\xff" // whatever the bytes
 	v.CreatedAt = v.CreatedAt.Add(987 * time.Nanosecond)
 	for name, c := range map[string]struct {
-		parts callParts
+		parts Parts
 		lost  []string
 	}{
-		"recorded": {callParts{output: true}, storetest.WaitingOnly()},
-		"waiting":  {callParts{waiting: true}, []string{"Output", "SealedArgs"}},
+		"recorded": {Parts{Output: true}, storetest.WaitingOnly()},
+		"waiting":  {Parts{Waiting: true}, []string{"Output", "SealedArgs"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			data, err := appendCall(nil, v, c.parts)
+			data, err := AppendCall(nil, v, c.parts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := decodeCall("t", "id", data)
+			got, err := DecodeCall("t", "id", data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,11 +42,11 @@ func TestCodecEveryField(t *testing.T) {
 			}
 		})
 	}
-	data, err := appendCall(nil, &toolkeep.Invocation{}, callParts{waiting: true, output: true})
+	data, err := AppendCall(nil, &toolkeep.Invocation{}, Parts{Waiting: true, Output: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := decodeCall("", "", data)
+	got, err := DecodeCall("", "", data)
 	if err != nil || !reflect.DeepEqual(got, &toolkeep.Invocation{}) {
 		t.Errorf("an empty call came back as %+v, %v", got, err)
 	}
@@ -56,34 +56,34 @@ func TestCodecEveryField(t *testing.T) {
 // programs can be read; what is cut within a field cannot.
 func TestCodecTolerance(t *testing.T) {
 	v := storetest.FullCall("id", toolkeep.CallFailed, 1)
-	data, err := appendCall(nil, v, callParts{output: true})
+	data, err := AppendCall(nil, v, Parts{Output: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := decodeCall("t", "id", data)
+	whole, err := DecodeCall("t", "id", data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	longer, err := decodeCall("t", "id", append(bytes.Clone(data), 7, 'f', 'u', 't', 'u', 'r', 'e', '!'))
+	longer, err := DecodeCall("t", "id", append(bytes.Clone(data), 7, 'f', 'u', 't', 'u', 'r', 'e', '!'))
 	if err != nil || !reflect.DeepEqual(longer, whole) {
 		t.Errorf("a longer record: %v", err)
 	}
 	newer := bytes.Clone(data)
 	newer[0]++
-	if got, err := decodeCall("t", "id", newer); err != nil || !reflect.DeepEqual(got, whole) {
+	if got, err := DecodeCall("t", "id", newer); err != nil || !reflect.DeepEqual(got, whole) {
 		t.Errorf("a newer record: %v", err)
 	}
 	// Cut after the tool's id, as if nothing of what follows existed yet.
 	older := data[:bytes.Index(data, []byte(v.ToolID))+len(v.ToolID)]
-	got, err := decodeCall("t", "id", older)
+	got, err := DecodeCall("t", "id", older)
 	if err != nil || got.ToolID != v.ToolID || got.Version != "" || got.Output != nil {
 		t.Errorf("an older record: %+v, %v", got, err)
 	}
-	if _, err := decodeCall("t", "id", older[:len(older)-1]); err == nil {
+	if _, err := DecodeCall("t", "id", older[:len(older)-1]); err == nil {
 		t.Error("a damaged record was read")
 	}
 	for _, bad := range [][]byte{nil, {0}, {1, 200}, append([]byte{1, 0, 0}, 255, 255, 255, 255, 15)} {
-		if _, err := decodeCall("t", "id", bad); err == nil {
+		if _, err := DecodeCall("t", "id", bad); err == nil {
 			t.Errorf("%v was read", bad)
 		}
 	}
@@ -99,7 +99,7 @@ func TestTimes(t *testing.T) {
 			t.Errorf("%s came back as %s, %v", at, got, d.err)
 		}
 	}
-	if nanos(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) != math.MaxInt64 || nanos(time.Time{}) != 0 {
+	if Nanos(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)) != math.MaxInt64 || Nanos(time.Time{}) != 0 {
 		t.Error("columns of extreme times are wrong")
 	}
 }
@@ -107,7 +107,7 @@ func TestTimes(t *testing.T) {
 func TestJSONTrees(t *testing.T) {
 	in := map[string]any{"n": json.Number("9007199254740993"), "f": json.Number("1.50"), "e": json.Number("1e400"),
 		"html": "<&>", "null": nil, "list": []any{json.Number("-0"), map[string]any{}}, "faults": []toolkeep.Fault{{Pointer: "/a"}}}
-	data, err := marshal(in)
+	data, err := Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestJSONTrees(t *testing.T) {
 		t.Errorf("got %s", data)
 	}
 	var out map[string]any
-	if err := unmarshal(data, &out); err != nil {
+	if err := Unmarshal(data, &out); err != nil {
 		t.Fatal(err)
 	}
 	in["faults"] = []any{map[string]any{"pointer": "/a", "rule": "", "message": ""}}
@@ -128,12 +128,12 @@ func TestJSONTrees(t *testing.T) {
 func TestManifestKept(t *testing.T) {
 	m := &toolkeep.Manifest{}
 	fillManifest(reflect.ValueOf(m).Elem())
-	data, err := marshal(m)
+	data, err := Marshal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got toolkeep.Manifest
-	if err := unmarshal(data, &got); err != nil {
+	if err := Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(&got, m) {
@@ -180,22 +180,23 @@ func fillManifest(v reflect.Value) {
 
 func FuzzDecodeChange(f *testing.F) {
 	v := storetest.FullCall("id", toolkeep.CallRunning, 1)
-	for _, parts := range []callParts{{waiting: true}, {output: true}} {
-		data, err := appendCall(nil, v, parts)
+	for _, parts := range []Parts{{Waiting: true}, {Output: true}} {
+		data, err := AppendCall(nil, v, parts)
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(int64(kindRecord), data)
-		f.Add(int64(kindMove), appendMove(nil, toolkeep.MoveCall{From: []toolkeep.CallState{"a"}, Owner: "o", FreeKey: true}, data))
+		f.Add(int64(KindRecord), data)
+		f.Add(int64(KindMove), appendMove(nil, toolkeep.MoveCall{From: []toolkeep.CallState{"a"}, Owner: "o", FreeKey: true}, data))
 	}
-	f.Add(int64(kindLease), appendLeases(nil, toolkeep.RenewLeases{Calls: []toolkeep.CallRef{{Tenant: "t", ID: "a"}}, Until: time.Unix(1, 2)}))
-	f.Add(int64(kindKey), []byte(`{"hash":"00"}`))
-	f.Add(int64(kindEvent), []byte{1, 3, 'a', 'b', 'c', 1, 2, 3})
+	f.Add(int64(KindLease), appendLeases(nil, toolkeep.RenewLeases{Calls: []toolkeep.CallRef{{Tenant: "t", ID: "a"}}, Until: time.Unix(1, 2)}))
+	f.Add(int64(KindKey), []byte(`{"hash":"00"}`))
+	f.Add(int64(KindEvent), []byte{1, 3, 'a', 'b', 'c', 1, 2, 3})
 	f.Fuzz(func(t *testing.T, kind int64, data []byte) {
-		if kind == kindPublish || len(data) > 1<<16 {
+		if kind == KindPublish || len(data) > 1<<16 {
 			return // asks the database
 		}
-		c, err := decodeChange(t.Context(), nil, feedRow{seq: 1, kind: kind, tenant: "t", ref: "r", data: data})
+		got, err := Decode(Row{Seq: 1, Kind: kind, Tenant: "t", Ref: "r", Data: data}, nil)
+		c := got.Change
 		if err == nil && c == nil {
 			t.Error("neither a change nor an error")
 		}
@@ -204,15 +205,15 @@ func FuzzDecodeChange(f *testing.F) {
 		if err != nil || !ok || strings.ToValidUTF8(r.Invocation.Message, "") != r.Invocation.Message {
 			return
 		}
-		again, err := appendCall(nil, r.Invocation, callParts{waiting: true, output: true})
+		again, err := AppendCall(nil, r.Invocation, Parts{Waiting: true, Output: true})
 		if err != nil {
 			return // details that are no JSON any more
 		}
-		got, err := decodeCall("t", "r", again)
+		reread, err := DecodeCall("t", "r", again)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, d := range storetest.Differences(got, r.Invocation) {
+		for _, d := range storetest.Differences(reread, r.Invocation) {
 			if !strings.HasPrefix(d, "CostUSD") && !strings.HasPrefix(d, "Warnings") { // NaN, empty details
 				t.Error(d)
 			}

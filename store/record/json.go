@@ -1,4 +1,4 @@
-package sqlite
+package record
 
 import (
 	stdjson "encoding/json"
@@ -8,18 +8,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// marshal writes own structs and JSON trees, in which numbers are json.Number
+// Marshal writes own structs and JSON trees, in which numbers are json.Number
 // and keep their exact text.
-func marshal(v any) ([]byte, error) {
+func Marshal(v any) ([]byte, error) {
 	return json.Marshal(v, json.Deterministic(true), json.WithMarshalers(json.MarshalToFunc(
 		func(enc *jsontext.Encoder, n stdjson.Number) error {
 			return enc.WriteValue(jsontext.Value(n))
 		})))
 }
 
-// unmarshal reads what marshal wrote. Numbers in trees become json.Number,
+// Unmarshal reads what Marshal wrote. Numbers in trees become json.Number,
 // never float64.
-func unmarshal(data []byte, v any) error {
+func Unmarshal(data []byte, v any) error {
 	return json.Unmarshal(data, v, json.WithUnmarshalers(json.UnmarshalFromFunc(
 		func(dec *jsontext.Decoder, v *any) error {
 			if dec.PeekKind() != '0' {

@@ -1,4 +1,4 @@
-package sqlite
+package record
 
 import (
 	"encoding/binary"
@@ -7,17 +7,12 @@ import (
 	"time"
 )
 
-// The encoding of feed rows and of a call's data column. A record is a version
-// byte and then fields in a fixed order; new fields are added at the end. A
-// decoder that meets the end early leaves the rest zero, one that knows fewer
-// fields ignores what follows, so old and new programs read each other's rows.
-// Records within a record are preceded by their length for the same reason.
-
 // codecVersion starts every record. It changes only if the order of the known
 // fields would have to.
 const codecVersion = 1
 
-var errRecord = errors.New("sqlite: a stored record is damaged")
+// ErrDamaged says that a stored record cannot be read.
+var ErrDamaged = errors.New("a stored record is damaged")
 
 func appendString(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
@@ -86,7 +81,7 @@ func open(b []byte) *decoder {
 }
 
 func (d *decoder) fail() {
-	d.err = errRecord
+	d.err = ErrDamaged
 	d.b = nil
 }
 

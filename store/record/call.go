@@ -1,4 +1,4 @@
-package sqlite
+package record
 
 import (
 	"encoding/binary"
@@ -7,12 +7,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// What of a call goes into its record. ID and tenant are columns of every row
+// Parts say what of a call goes into its record. ID and tenant are columns of every row
 // that holds one; sealed arguments are in their column only, so that erasing
 // them there erases them.
-type callParts struct {
-	waiting bool // the fields that only waiting calls have
-	output  bool // the output, for calls that are recorded once and for all
+type Parts struct {
+	Waiting bool // the fields that only waiting calls have
+	Output  bool // the output, for calls that are recorded once and for all
 }
 
 const (
@@ -40,17 +40,17 @@ func callFlags(v *toolkeep.Invocation) (f uint64) {
 	return f
 }
 
-// appendCall encodes a call: version, the length-prefixed record of a waiting
+// AppendCall encodes a call: version, the length-prefixed record of a waiting
 // call (empty for others), then the record of every call.
-func appendCall(b []byte, v *toolkeep.Invocation, parts callParts) ([]byte, error) {
+func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = append(b, codecVersion)
-	if parts.waiting {
+	if parts.Waiting {
 		b = appendBytes(b, appendWaiting(nil, v))
 	} else {
 		b = append(b, 0)
 	}
 	flags := callFlags(v)
-	if !parts.waiting {
+	if !parts.Waiting {
 		flags &^= flagSkipCache
 	}
 	b = binary.AppendUvarint(b, flags)
@@ -81,7 +81,7 @@ func appendCall(b []byte, v *toolkeep.Invocation, parts callParts) ([]byte, erro
 		b = appendInt(b, n)
 	}
 	b = appendFloat(b, v.CostUSD)
-	if parts.output {
+	if parts.Output {
 		b = appendBytes(b, v.Output)
 	} else {
 		b = append(b, 0)
@@ -95,7 +95,7 @@ func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 		var details []byte
 		if len(w.Details) != 0 {
 			var err error
-			if details, err = marshal(w.Details); err != nil {
+			if details, err = Marshal(w.Details); err != nil {
 				return nil, err
 			}
 		}
@@ -124,23 +124,25 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) []byte {
 	b = appendInt(b, int64(v.Requeued))
 	b = appendString(b, v.CancelBy)
 	b = appendString(b, v.CancelWhy)
-	return appendBytes(b, appendProgress(nil, v.Progress))
+	return appendBytes(b, AppendProgress(nil, v.Progress))
 }
 
-func appendProgress(b []byte, p toolkeep.Progress) []byte {
+// AppendProgress encodes progress.
+func AppendProgress(b []byte, p toolkeep.Progress) []byte {
 	b = appendInt(b, int64(p.Percent))
 	b = appendString(b, p.Phase)
 	return appendString(b, p.Message)
 }
 
-func decodeProgress(b []byte) (toolkeep.Progress, error) {
+// DecodeProgress reads what AppendProgress wrote; nothing is no progress.
+func DecodeProgress(b []byte) (toolkeep.Progress, error) {
 	d := &decoder{b: b}
 	p := toolkeep.Progress{Percent: int(d.int()), Phase: d.string(), Message: d.string()}
 	return p, d.err
 }
 
-// decodeCall reads what appendCall wrote.
-func decodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
+// DecodeCall reads what AppendCall wrote.
+func DecodeCall(tenant, id string, data []byte) (*toolkeep.Invocation, error) {
 	v := &toolkeep.Invocation{Tenant: tenant, ID: id}
 	d := open(data)
 	waiting := d.span()
@@ -195,7 +197,7 @@ func decodeExtras(d *decoder, v *toolkeep.Invocation) {
 		e := &decoder{b: d.span()}
 		w := toolkeep.Warning{Code: toolkeep.Code(e.string()), Message: e.string()}
 		if details := e.span(); len(details) != 0 {
-			if err := unmarshal(details, &w.Details); err != nil {
+			if err := Unmarshal(details, &w.Details); err != nil {
 				e.fail()
 			}
 		}
@@ -227,7 +229,7 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 	v.Requeued = int(d.int())
 	v.CancelBy = d.string()
 	v.CancelWhy = d.string()
-	p, err := decodeProgress(d.span())
+	p, err := DecodeProgress(d.span())
 	if err != nil {
 		d.fail()
 	}

@@ -1,0 +1,124 @@
+package record
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// The catalogue and the keys change rarely; their feed rows are JSON and stay
+// forever. A published tool is immutable and never leaves its table, so its
+// feed row only names it.
+
+type publishedRow struct {
+	ID      string             `json:"id"`
+	Version string             `json:"version"`
+	Life    toolkeep.Lifecycle `json:"life"`
+}
+
+type lifecycleRow struct {
+	ID      string             `json:"id"`
+	Version string             `json:"version"`
+	Life    toolkeep.Lifecycle `json:"life"`
+	By      string             `json:"by,omitempty"`
+}
+
+type revokeRow struct {
+	At time.Time `json:"at"`
+	By string    `json:"by,omitempty"`
+}
+
+// keyRow is an API key as it is stored, in its table and in the feed.
+type keyRow struct {
+	Subject   string    `json:"subject"`
+	Name      string    `json:"name,omitempty"`
+	Hash      string    `json:"hash"` // hexadecimal
+	Roles     []string  `json:"roles,omitempty"`
+	Scope     []string  `json:"scope,omitempty"`
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	CreatedBy string    `json:"created_by,omitempty"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	RevokedAt time.Time `json:"revoked_at,omitzero"`
+}
+
+func encodeCatalogue(c toolkeep.Change) (Encoded, error) {
+	switch c := c.(type) {
+	case toolkeep.PublishVersion:
+		t := c.Version.Tool
+		if t == nil || t.Manifest == nil || t.ID == "" || t.Version == "" || t.Digest == "" || len(t.Raw) == 0 {
+			return Encoded{}, errors.New("the tool is incomplete: id, version, digest, raw and parsed manifest are needed")
+		}
+		data, err := Marshal(publishedRow{ID: t.ID, Version: t.Version, Life: c.Version.Life})
+		return Encoded{Change: c, Kind: KindPublish, Tenant: t.Tenant, Ref: t.Ref(), Data: data}, err
+	case toolkeep.SetLifecycle:
+		data, err := Marshal(lifecycleRow{ID: c.ToolID, Version: c.Version, Life: c.Life, By: c.By})
+		return Encoded{Change: c, Kind: KindLifecycle, Tenant: c.Tenant, Ref: c.ToolID + "@" + c.Version, Data: data}, err
+	case toolkeep.PutKey:
+		if c.Key.Tenant == "" || c.Key.ID == "" {
+			return Encoded{}, errors.New("a key is named by tenant and id, one is empty")
+		}
+		data, err := EncodeKey(c.Key)
+		return Encoded{Change: c, Kind: KindKey, Tenant: c.Key.Tenant, Ref: c.Key.ID, Data: data}, err
+	case toolkeep.RevokeKey:
+		if c.At.IsZero() {
+			return Encoded{}, errors.New("it does not say when")
+		}
+		data, err := Marshal(revokeRow{At: c.At, By: c.By})
+		return Encoded{Change: c, Kind: KindRevoke, Tenant: c.Tenant, Ref: c.ID, Data: data}, err
+	}
+	return Encoded{}, errors.New("the store does not know this change; changes are passed by value")
+}
+
+// EncodeKey gives the data column of an API key.
+func EncodeKey(k toolkeep.APIKey) ([]byte, error) {
+	return Marshal(keyRow{
+		Subject: k.Subject, Name: k.Name, Hash: hex.EncodeToString(k.Hash[:]), Roles: k.Roles, Scope: k.Scope,
+		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
+	})
+}
+
+// DecodeKey reads what EncodeKey wrote.
+func DecodeKey(tenant, id string, data []byte) (toolkeep.APIKey, error) {
+	var r keyRow
+	if err := Unmarshal(data, &r); err != nil {
+		return toolkeep.APIKey{}, fmt.Errorf("key %s: %w", id, err)
+	}
+	k := toolkeep.APIKey{
+		ID: id, Tenant: tenant, Subject: r.Subject, Name: r.Name, Roles: r.Roles, Scope: r.Scope,
+		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, ExpiresAt: r.ExpiresAt, RevokedAt: r.RevokedAt,
+	}
+	if n, err := hex.Decode(k.Hash[:], []byte(r.Hash)); err != nil || n != len(k.Hash) {
+		return toolkeep.APIKey{}, fmt.Errorf("key %s: %w", id, ErrDamaged)
+	}
+	return k, nil
+}
+
+// Tool is a row of the table of versions; Life and Manifest are JSON columns.
+type Tool struct {
+	Tenant, ID, Version, Digest string
+	Life, Raw, Manifest         []byte
+}
+
+// EncodeVersion gives the row of a published version.
+func EncodeVersion(v toolkeep.Version) (Tool, error) {
+	t := v.Tool
+	life, err := Marshal(v.Life)
+	if err != nil {
+		return Tool{}, err
+	}
+	manifest, err := Marshal(t.Manifest)
+	return Tool{Tenant: t.Tenant, ID: t.ID, Version: t.Version, Digest: t.Digest, Life: life, Raw: t.Raw, Manifest: manifest}, err
+}
+
+// DecodeVersion reads what EncodeVersion wrote.
+func DecodeVersion(r Tool) (toolkeep.Version, error) {
+	t := &toolkeep.Tool{Tenant: r.Tenant, ID: r.ID, Version: r.Version, Digest: r.Digest, Raw: r.Raw, Manifest: &toolkeep.Manifest{}}
+	v := toolkeep.Version{Tool: t}
+	if err := errors.Join(Unmarshal(r.Life, &v.Life), Unmarshal(r.Manifest, t.Manifest)); err != nil {
+		return v, fmt.Errorf("version %s: %w", t.Ref(), err)
+	}
+	return v, nil
+}

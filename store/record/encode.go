@@ -1,0 +1,239 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Kinds of feed rows. They are stored: numbers are never reused.
+const (
+	KindRecord   = 1
+	KindClaim    = 2
+	KindMove     = 3
+	KindLease    = 4
+	KindCancel   = 5
+	KindProgress = 6
+	KindFetched  = 7
+	LastCallKind = 9 // kinds up to here are of calls and leave the feed after a while
+
+	KindEvent = 10 // leaves later
+
+	KindPublish   = 20 // from here on rows stay forever
+	KindLifecycle = 21
+	KindKey       = 22
+	KindRevoke    = 23
+)
+
+// KeyHolds is how long an idempotency key holds.
+const KeyHolds = 24 * time.Hour
+
+// MaxBytes bounds what one change may store in a row, encoded.
+const MaxBytes = 64 << 20
+
+// Encoded is a change that was checked, as watchers get it, with its feed row.
+type Encoded struct {
+	Change toolkeep.Change
+	Kind   int64 // 0 where the change has no place in the feed
+	Tenant string
+	Ref    string // what it is about: a call's id, a version, a key's id, an owner
+	Data   []byte
+	// Call is the row of a claimed, moved or recorded call, settled; CallData is
+	// its data column.
+	Call     *toolkeep.Invocation
+	CallData []byte
+}
+
+// Encode checks a change and encodes it. now stands in where a change does not
+// say when. Changes are passed by value; the invocation inside is copied.
+func Encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
+	e, err := encode(c, now)
+	if err == nil && len(e.Data) > MaxBytes {
+		err = fmt.Errorf("it takes %d bytes, the limit is %d", len(e.Data), MaxBytes)
+	}
+	if err != nil {
+		return e, fmt.Errorf("%T: %w", c, err)
+	}
+	return e, nil
+}
+
+func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
+	switch c := c.(type) {
+	case toolkeep.RecordCall:
+		return encodeRecord(c)
+	case toolkeep.ClaimCall:
+		return encodeClaim(c)
+	case toolkeep.MoveCall:
+		return encodeMove(c)
+	case toolkeep.RenewLeases:
+		return encodeRenewal(c)
+	case toolkeep.RequestCancel:
+		if c.By == "" {
+			return Encoded{}, errors.New("it does not say who asks")
+		}
+		return ofCall(c, KindCancel, c.Call, appendCancel(nil, c))
+	case toolkeep.ReportProgress:
+		return ofCall(c, KindProgress, c.Call, AppendProgress([]byte{codecVersion}, c.Progress))
+	case toolkeep.MarkFetched:
+		if c.At.IsZero() {
+			c.At = now()
+		}
+		return ofCall(c, KindFetched, c.Call, appendTime([]byte{codecVersion}, c.At))
+	case toolkeep.Enqueue:
+		return Encoded{Change: c}, checkRef(c.Call)
+	case toolkeep.AppendEvent:
+		return encodeEvent(c)
+	case nil:
+		return Encoded{}, errors.New("there is no change")
+	default:
+		return encodeCatalogue(c)
+	}
+}
+
+func ofCall(c toolkeep.Change, kind int64, ref toolkeep.CallRef, data []byte) (Encoded, error) {
+	return Encoded{Change: c, Kind: kind, Tenant: ref.Tenant, Ref: ref.ID, Data: data}, checkRef(ref)
+}
+
+func encodeRecord(c toolkeep.RecordCall) (Encoded, error) {
+	v := c.Invocation
+	if err := checkCall(v); err != nil {
+		return Encoded{}, err
+	}
+	if !v.State.Ended() {
+		return Encoded{}, fmt.Errorf("a call in state %s is not over, it must be claimed", v.State)
+	}
+	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Output: true})
+	kept := *v // stores read it later, and the caller may go on with its own
+	c.Invocation = &kept
+	return Encoded{Change: c, Kind: KindRecord, Tenant: v.Tenant, Ref: v.ID, Data: data, Call: &kept, CallData: data}, err
+}
+
+func encodeClaim(c toolkeep.ClaimCall) (Encoded, error) {
+	if err := checkCall(c.Invocation); err != nil {
+		return Encoded{}, err
+	}
+	v := settled(c.Invocation)
+	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Waiting: true})
+	c.Invocation = shown(v)
+	return Encoded{Change: c, Kind: KindClaim, Tenant: v.Tenant, Ref: v.ID, Data: data, Call: v, CallData: data}, err
+}
+
+func encodeMove(c toolkeep.MoveCall) (Encoded, error) {
+	if err := checkCall(c.Invocation); err != nil {
+		return Encoded{}, err
+	}
+	v := settled(c.Invocation)
+	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Waiting: true})
+	c.Invocation = shown(v)
+	return Encoded{Change: c, Kind: KindMove, Tenant: v.Tenant, Ref: v.ID,
+		Data: appendMove(make([]byte, 0, len(data)+32), c, data), Call: v, CallData: data}, err
+}
+
+func encodeRenewal(c toolkeep.RenewLeases) (Encoded, error) {
+	if c.Owner == "" || c.Until.IsZero() {
+		return Encoded{}, errors.New("owner or time is missing")
+	}
+	for _, ref := range c.Calls {
+		if err := checkRef(ref); err != nil {
+			return Encoded{}, err
+		}
+	}
+	return Renewed(c, c.Calls), nil
+}
+
+// Renewed is what watchers hear of a renewal: the leases that were held, which
+// the store knows only after it looked, instead of those that were asked for.
+func Renewed(c toolkeep.RenewLeases, held []toolkeep.CallRef) Encoded {
+	c.Calls = held
+	return Encoded{Change: c, Kind: KindLease, Ref: c.Owner, Data: appendLeases(nil, c)}
+}
+
+func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
+	b := append(make([]byte, 0, 64+len(c.Event.Data)), codecVersion)
+	b = appendString(b, c.Event.Type)
+	b = appendTime(b, c.Event.Time)
+	b = appendBytes(b, c.Event.Data)
+	return Encoded{Change: c, Kind: KindEvent, Tenant: c.Event.Tenant, Ref: c.Event.ID, Data: b}, nil
+}
+
+// shown is the copy of a claimed call that watchers get. Output and sealed
+// arguments stay in the row alone, where they can be erased.
+func shown(v *toolkeep.Invocation) *toolkeep.Invocation {
+	w := *v
+	w.Output, w.SealedArgs = nil, nil
+	return &w
+}
+
+// settled is the copy whose row is written: an ended call has neither sealed
+// arguments nor a lease.
+func settled(v *toolkeep.Invocation) *toolkeep.Invocation {
+	w := *v
+	if w.State.Ended() {
+		w.SealedArgs = nil
+		w.LeaseOwner, w.LeaseUntil = "", time.Time{}
+	}
+	return &w
+}
+
+func checkRef(r toolkeep.CallRef) error {
+	if r.Tenant == "" || r.ID == "" {
+		return errors.New("a call is named by tenant and id, one is empty")
+	}
+	return nil
+}
+
+func checkCall(v *toolkeep.Invocation) error {
+	if v == nil {
+		return errors.New("there is no invocation")
+	}
+	if err := checkRef(v.Ref()); err != nil {
+		return err
+	}
+	if !knownState(v.State) {
+		return fmt.Errorf("%q is no state of a call", string(v.State))
+	}
+	if n := len(v.Output) + len(v.SealedArgs); n > MaxBytes {
+		return fmt.Errorf("output and sealed arguments take %d bytes, the limit is %d", n, MaxBytes)
+	}
+	return nil
+}
+
+func knownState(s toolkeep.CallState) bool {
+	switch s {
+	case toolkeep.CallAccepted, toolkeep.CallPendingApproval, toolkeep.CallQueued,
+		toolkeep.CallRunning, toolkeep.CallInputRequired:
+		return true
+	}
+	return s.Ended()
+}
+
+// Nanos is how times stand in columns of calls: nanoseconds since 1970, 0 for
+// none, and the farthest there is for what lies beyond the year 2262.
+func Nanos(t time.Time) int64 {
+	switch {
+	case t.IsZero():
+		return 0
+	case t.Year() > 2261:
+		return math.MaxInt64
+	case t.Year() < 1678:
+		return math.MinInt64
+	}
+	return t.UnixNano()
+}
+
+// FromNanos reads what Nanos wrote.
+func FromNanos(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, n).UTC()
+}
+
+// Micros is how times stand in the feed: microseconds since 1970.
+func Micros(t time.Time) int64 { return t.UnixMicro() }
+
+// FromMicros reads what Micros wrote.
+func FromMicros(n int64) time.Time { return time.UnixMicro(n).UTC() }
