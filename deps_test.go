@@ -15,11 +15,11 @@ const module = "github.com/toolkeep/toolkeep"
 // layers orders the tree: a package may import packages of lower layers only.
 // Packages of one layer do not import each other, except below one another.
 var layers = map[string]int{
-	"": 0, "contracts": 0,
+	"": 0, "contracts": 0, "proto": 0,
 	"canon": 1, "schema": 1, "redact": 1, "egress": 1,
 	"catalog": 2, "discover": 2, "access": 2, "limit": 2, "recall": 2, "secret": 2, "inspect": 2, "job": 2,
 	"invoke": 3,
-	"face":   4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4,
+	"face":   4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4, "rpcclient": 4,
 	"node": 5, "toolkeeptest": 6, "cmd": 7, "bench": 7, "tools": 7,
 }
 

@@ -48,7 +48,7 @@ func startToolkeep(binary, dir string) (*process, error) {
 	_, port, _ := net.SplitHostPort(addr)
 	_, metricsPort, _ := net.SplitHostPort(metrics)
 	cmd := exec.Command(binary, "serve", "--data", dir, "--set=limits.agent_concurrent=-1")
-	cmd.Env = append(os.Environ(), "L03_HEALTH_PORT="+port, "L03_METRICS_PORT="+metricsPort,
+	cmd.Env = append(os.Environ(), "L03_HEALTH_PORT="+port, "L03_METRICS_PORT="+metricsPort, "TOOLKEEP_GRPC_ADDR=127.0.0.1:0",
 		"L03_RATE_LIMITER_PER_AGENT_RPM=-1", "L03_RATE_LIMITER_PER_TOOL_RPM=-1", "L03_RATE_LIMITER_GLOBAL_RPM=-1",
 		"L03_TOOL_CACHE_MAX_ENTRIES=200000", "L03_TOOL_CACHE_MAX_SIZE_BYTES=1000000000",
 		"L03_ENVIRONMENT=production", "L03_LOG_LEVEL=INFO")

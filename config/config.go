@@ -28,6 +28,7 @@ type Config struct {
 	Data     string // directory of all that is kept
 	Service  Service
 	HTTP     HTTP
+	GRPC     GRPC
 	Metrics  Metrics
 	TLS      TLS
 	Access   Access
@@ -64,13 +65,21 @@ type HTTP struct {
 	MaxKey        int    // bytes of a key or id
 }
 
+// GRPC is the face for gRPC. The limits of HTTP are its limits too.
+type GRPC struct {
+	Addr string // host:port; "" or off opens no listener
+}
+
+// Enabled tells whether the face is opened.
+func (g GRPC) Enabled() bool { return g.Addr != "" && g.Addr != "off" }
+
 // Metrics is the face for Prometheus.
 type Metrics struct {
 	Addr     string
 	MaxTools int // tool ids with series of their own
 }
 
-// TLS names the certificate and key files of both listeners, PEM.
+// TLS names the certificate and key files of all listeners, PEM.
 type TLS struct{ Cert, Key string }
 
 // Enabled tells whether the listeners speak TLS.
@@ -171,9 +180,12 @@ func (c *Config) faults() []toolkeep.Fault {
 	}
 	f.listener(c, "http.addr", c.HTTP.Addr)
 	f.listener(c, "metrics.addr", c.Metrics.Addr)
-	if c.HTTP.Addr == c.Metrics.Addr && c.HTTP.Addr != "" && !endsInZero(c.HTTP.Addr) {
-		f.add("metrics.addr", "conflict", "http.addr and metrics.addr are both "+c.HTTP.Addr+"; give each its own port")
+	if c.GRPC.Enabled() {
+		f.listener(c, "grpc.addr", c.GRPC.Addr)
+		f.apart("grpc.addr", c.GRPC.Addr, "http.addr", c.HTTP.Addr)
+		f.apart("grpc.addr", c.GRPC.Addr, "metrics.addr", c.Metrics.Addr)
 	}
+	f.apart("metrics.addr", c.Metrics.Addr, "http.addr", c.HTTP.Addr)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		f.add("tls", "required", "tls.cert and tls.key go together; set both or neither")
 	}
@@ -235,6 +247,13 @@ func (f *faults) listener(c *Config, key, addr string) {
 		if need.value == "" {
 			f.add(need.key, "required", fmt.Sprintf("%s is %s, which is not loopback; that needs %s", key, addr, need.key))
 		}
+	}
+}
+
+// apart checks that two listeners do not ask for one port.
+func (f *faults) apart(key, addr, other, otherAddr string) {
+	if addr == otherAddr && addr != "" && !endsInZero(addr) {
+		f.add(key, "conflict", other+" and "+key+" are both "+addr+"; give each its own port")
 	}
 }
 

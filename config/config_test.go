@@ -82,6 +82,7 @@ func TestDefaults(t *testing.T) {
 		Data:     "data",
 		Service:  Service{Name: "l03-tool-executor"},
 		HTTP:     HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
+		GRPC:     GRPC{Addr: "127.0.0.1:50053"},
 		Metrics:  Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
 		Access:   Access{Mode: "rbac"},
 		Log:      Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
@@ -129,7 +130,7 @@ L03_RATE_LIMITER_PER_TOOL_RPM: 7
 `)
 	s := Sources{File: f,
 		Environ: []string{"L03_RATE_LIMITER_PER_AGENT_RPM=2", "L03_RATE_LIMITER_GLOBAL_RPM=2", "TOOLKEEP_DATA=/srv/x",
-			"L03_STORE_LOG_LEVEL=WARN", "TOOLKEEP_SECRETS_ENV=A_*, B", "PATH=/bin", "TOOLKEEP_URL=x", "TOOLKEEP_KEY=y",
+			"L03_STORE_LOG_LEVEL=WARN", "TOOLKEEP_SECRETS_ENV=A_*, B", "PATH=/bin", "TOOLKEEP_URL=x", "TOOLKEEP_KEY=y", "TOOLKEEP_SECRET_SHOP=z",
 			"TOOLKEEP_SERVICE_HOST=10.0.0.1", "TOOLKEEP_PORT_8080_TCP_ADDR=10.0.0.1", "TOOLKEEP_PORT=tcp://10.0.0.1:8080", "TOOLKEEP_MINE=1"},
 		Flags:  map[string]string{"limits.global_per_minute": "3"},
 		Ignore: []string{"TOOLKEEP_MINE"}}
@@ -227,7 +228,7 @@ func TestUnsupported(t *testing.T) {
 // All of Execution 10.2, but for what asks for other layers.
 func TestEnvironmentOfTheDocument(t *testing.T) {
 	c := load(t, Sources{Environ: strings.Fields(`
-L03_SERVICE_NAME=l03 L03_SERVICE_VERSION=1.0.0 L03_ENVIRONMENT=production L03_GRPC_PORT=50053 L03_METRICS_PORT=9091 L03_HEALTH_PORT=8081
+L03_SERVICE_NAME=l03 L03_SERVICE_VERSION=1.0.0 L03_ENVIRONMENT=production L03_GRPC_PORT=50054 L03_METRICS_PORT=9091 L03_HEALTH_PORT=8081
 L03_TOOL_REGISTRY_CACHE_ENABLED=true L03_TOOL_REGISTRY_CACHE_TTL_SECONDS=301 L03_TOOL_REGISTRY_CACHE_MAX_SIZE_ENTRIES=10000
 L03_PERMISSION_MANAGER_MODE=rbac L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS=300
 L03_RATE_LIMITER_PER_AGENT_RPM=101 L03_RATE_LIMITER_PER_TOOL_RPM=11 L03_RATE_LIMITER_GLOBAL_RPM=10001
@@ -235,12 +236,12 @@ L03_TOOL_CACHE_ENABLED=false L03_TOOL_CACHE_BACKEND=memory L03_TOOL_CACHE_TTL_SE
 L03_L01_ENDPOINT= L03_L01_TIMEOUT_MS=100 L03_VAULT_ENDPOINT= L03_VAULT_TIMEOUT_MS=100
 L03_L08_ENDPOINT=grpc://l08:50051 L03_L08_ENABLED=false L03_L08_ESCALATION_TIMEOUT_SECONDS=300 L03_LOG_LEVEL=ERROR
 L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP_EXECUTOR_LOG_LEVEL=WARN`)})
-	if c.HTTP.Addr != "127.0.0.1:8081" || c.Metrics.Addr != "127.0.0.1:9091" || c.Catalog.StaleFor != 301*time.Second ||
+	if c.HTTP.Addr != "127.0.0.1:8081" || c.Metrics.Addr != "127.0.0.1:9091" || c.GRPC.Addr != "127.0.0.1:50054" || c.Catalog.StaleFor != 301*time.Second ||
 		c.Cache.Enabled || c.Cache.TTL != 302*time.Second || c.Limits.AgentToolPerMinute != 11 || c.Log.Level != slog.LevelError ||
 		len(c.Log.Components) != 3 {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Notes) != 7 { // gRPC port, two of the registry's and permissions' cache, three time limits, L08's endpoint
+	if len(c.Notes) != 6 { // two of the registry's and permissions' cache, three time limits, L08's endpoint
 		t.Errorf("%d notes: %s", len(c.Notes), strings.Join(c.Notes, "\n"))
 	}
 }

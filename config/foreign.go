@@ -14,7 +14,7 @@ var foreignSettings = named([]setting{
 	// Execution 10.1 and 10.2
 	{key: "service.health_port", env: "L03_HEALTH_PORT", kind: whole, least: 0, most: 65535, means: "http.addr", port: true},
 	{key: "service.metrics_port", env: "L03_METRICS_PORT", kind: whole, least: 0, most: 65535, means: "metrics.addr", port: true},
-	{key: "service.port", env: "L03_GRPC_PORT", kind: whole, least: 0, most: 65535, help: "gRPC is not in this build; the port is not opened"},
+	{key: "service.port", env: "L03_GRPC_PORT", kind: whole, least: 0, most: 65535, means: "grpc.addr", port: true},
 	{env: "L03_TOOL_REGISTRY_CACHE_ENABLED", kind: boolean, quiet: true, judge: only(true, "the catalogue is always held in memory; set it to true or leave it out"),
 		help: "the catalogue is always held in memory"},
 	{env: "L03_TOOL_REGISTRY_CACHE_TTL_SECONDS", kind: whole, means: "catalog.stale_for", unit: time.Second},

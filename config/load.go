@@ -39,6 +39,9 @@ const (
 // clientNames are read by the command line's client and not by the server.
 var clientNames = []string{"TOOLKEEP_URL", "TOOLKEEP_KEY", "TOOLKEEP_CONFIG"}
 
+// secretPrefix begins the names of secrets that tools may use; they are no settings.
+const secretPrefix = "TOOLKEEP_SECRET_"
+
 // kubernetesNames are set by Kubernetes in every pod beside a service of our name.
 var kubernetesNames = regexp.MustCompile(`^TOOLKEEP(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_[A-Z]+)?)$|^TOOLKEEP_PORT$`)
 
@@ -187,7 +190,8 @@ func (l *loader) environ(environ, ignore []string) *layer {
 	for _, prefix := range []string{"L03_", "TOOLKEEP_"} {
 		p := env.Provider("\x00", env.Opt{Prefix: prefix, EnvironFunc: func() []string { return environ },
 			TransformFunc: func(name, value string) (string, any) {
-				if slices.Contains(clientNames, name) || slices.Contains(ignore, name) || kubernetesNames.MatchString(name) {
+				if slices.Contains(clientNames, name) || slices.Contains(ignore, name) || strings.HasPrefix(name, secretPrefix) ||
+					kubernetesNames.MatchString(name) {
 					return "", nil
 				}
 				return name, value

@@ -85,12 +85,15 @@ var ownSettings = named([]setting{
 	{key: "http.max_key", kind: size, def: "4KiB", least: 64, most: 64 << 10, bind: func(c *Config) any { return &c.HTTP.MaxKey },
 		help: "longest idempotency key or id"},
 
+	{key: "grpc.addr", def: "127.0.0.1:50053", bind: func(c *Config) any { return &c.GRPC.Addr },
+		help: "where gRPC listens, off for not at all; beyond loopback needs the same as http.addr; the limits http.max_… are its limits too"},
+
 	{key: "metrics.addr", def: "127.0.0.1:9090", bind: func(c *Config) any { return &c.Metrics.Addr },
 		help: "where Prometheus reads /metrics; beyond loopback needs the same as http.addr"},
 	{key: "metrics.max_tools", kind: whole, def: "10000", least: 1, most: 1_000_000, bind: func(c *Config) any { return &c.Metrics.MaxTools },
 		help: "tool ids with series of their own; further ones are dropped and counted"},
 
-	{key: "tls.cert", bind: func(c *Config) any { return &c.TLS.Cert }, help: "PEM file with the certificate chain of both listeners"},
+	{key: "tls.cert", bind: func(c *Config) any { return &c.TLS.Cert }, help: "PEM file with the certificate chain of all listeners"},
 	{key: "tls.key", bind: func(c *Config) any { return &c.TLS.Key }, help: "PEM file with the private key"},
 
 	{key: "access.method", bind: func(c *Config) any { return &c.Access.Method }, choices: []string{"", "api_key"},
@@ -176,7 +179,7 @@ var ownSettings = named([]setting{
 // L03_NAME_LOG_LEVEL.
 var Components = []string{"tool_registry", "permission_manager", "rate_limiter", "tool_cache", "secret_manager",
 	"input_validator", "result_validator", "tool_executor", "http_executor", "builtin_executor", "discovery",
-	"store", "queue", "rest", "invoke", "health", "server"}
+	"store", "queue", "rest", "grpc", "invoke", "health", "server"}
 
 const (
 	componentKey  = "log.components."

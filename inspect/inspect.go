@@ -203,6 +203,11 @@ func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 	if len(faults) == 0 {
 		return nil
 	}
+	if r.hides() {
+		for n := range faults {
+			faults[n].Message = "the value breaks the rule " + faults[n].Rule + "; its words are left out, because they may quote what the tool hides"
+		}
+	}
 	code, summary := toolkeep.ResultSchemaViolation, "the result does not match the tool's result schema"
 	if coerce {
 		for _, f := range faults {
@@ -220,6 +225,10 @@ func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 		Code: code, Message: summary, Details: map[string]any{"errors": faults}})
 	return nil
 }
+
+// hides tells whether parts of the result are to be hidden: then nothing may be
+// quoted from it.
+func (r *result) hides() bool { return r.tool.Result != nil && len(r.tool.Result.SensitiveFields) > 0 }
 
 // hideSensitive puts the marker where the manifest's sensitive_fields point to.
 // In a pointer, "*" stands for every element of an array.

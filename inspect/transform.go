@@ -28,6 +28,8 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	if err != nil {
 		return transformFailed("the tool's transform cannot be compiled", err, clean)
 	}
+	// jq quotes parts of values in its errors, and half a secret is not found any more.
+	r.redact(clean)
 	v, err := run(code, r.value)
 	if err == nil {
 		v, err = r.tidy(v, maxDepth)
@@ -36,6 +38,9 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 		return transformFailed(fmt.Sprintf("the tool's transform took longer than %s", transformTime), err, clean)
 	}
 	if err != nil {
+		if r.hides() {
+			err = errors.New("its words are left out, because they may quote what the tool hides")
+		}
 		return transformFailed("the tool's transform failed on this result", err, clean)
 	}
 	r.value, r.reshaped = v, true
@@ -88,8 +93,7 @@ func run(code *gojq.Code, v any) (out any, err error) {
 	}
 }
 
-// transformFailed keeps jq's words in details, cleaned and cut: they may quote
-// the result, which has not been cleaned yet.
+// transformFailed keeps jq's words in details, cleaned and cut.
 func transformFailed(message string, err error, clean toolkeep.Cleaner) error {
 	reason := err.Error()
 	if clean != nil {

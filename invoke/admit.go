@@ -193,6 +193,7 @@ func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, err
 	}
 	args, faults := s.Prepare(f.asked)
 	if len(faults) > 0 {
+		f.faults = faults
 		return nil, argumentError(t, faults)
 	}
 	f.args = args

@@ -24,8 +24,9 @@ type flight struct {
 	steps     Steps
 	explained *Explanation // set while looking
 
-	asked     map[string]any // parsed arguments
-	args      map[string]any // after coercion and defaults
+	asked     map[string]any   // parsed arguments
+	args      map[string]any   // after coercion and defaults
+	faults    []toolkeep.Fault // of the arguments
 	version   toolkeep.Version
 	decision  access.Decision
 	warnings  []toolkeep.Warning

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -36,7 +37,12 @@ func (p *Pipeline) end(ctx context.Context, f *flight, res *toolkeep.Result, err
 	p.observe(f, e)
 	if e != nil {
 		e.InvocationID = f.row.ID
-		return nil, e
+		// What arose from execution on is a result; a secret that could not be had, or
+		// the like, before anything was sent is a refusal whatever its code is mostly.
+		if e.Code.Info().Kind != toolkeep.KindResult || e.NothingSent {
+			return nil, e
+		}
+		res = &toolkeep.Result{Error: e, Attempts: f.row.Attempts}
 	}
 	f.fill(res)
 	return res, nil
@@ -150,17 +156,36 @@ func (f *flight) settleError(e *toolkeep.Error) {
 	}
 	f.row.Code, f.row.Message = e.Code, e.Message
 	f.row.Retryable, f.row.RetryS = e.Retryable, e.RetryAfterSeconds()
-	if len(e.Details) > 0 {
-		if raw, err := jsonv2.Marshal(e.Details, jsonv2.Deterministic(true)); err == nil {
+	details := e.Details
+	if len(f.faults) > 0 {
+		f.row.Message, details = f.recordedFaults()
+	}
+	if len(details) > 0 {
+		if raw, err := jsonv2.Marshal(details, jsonv2.Deterministic(true)); err == nil {
 			f.row.Details = json.RawMessage(raw)
 		}
 	}
+}
+
+// recordedFaults is what is kept of arguments that do not fit: where and which
+// rule. The words for the caller quote its values, and no value is ever recorded.
+func (f *flight) recordedFaults() (string, map[string]any) {
+	kept := make([]any, len(f.faults))
+	for i, v := range f.faults {
+		kept[i] = map[string]any{"pointer": v.Pointer, "rule": v.Rule}
+	}
+	return fmt.Sprintf("the arguments do not fit %s: rule %s at %q, %d faults in all", f.tool().Ref(), f.faults[0].Rule, f.faults[0].Pointer, len(kept)),
+		map[string]any{"errors": kept}
 }
 
 // write commits the row's end. The answer is given only after it.
 func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
 	if !f.claimed {
 		f.row.Key = "" // nothing is stored under the key
+		if f.row.Code == toolkeep.RecordUnavailable {
+			p.keepForLater(f) // the store has just failed; waiting for it again would double the time
+			return nil
+		}
 		if err := p.apply(ctx, toolkeep.RecordCall{Invocation: f.rowCopy()}); err != nil {
 			p.Log.Error("a call's record could not be written", "invocation_id", f.row.ID, "error", err)
 			p.keepForLater(f)

@@ -12,15 +12,20 @@ import (
 	"path/filepath"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/face/rpc"
 )
 
 // faces are the listeners and what answers on them.
 type faces struct {
 	api     *rest.API
+	rpc     *rpc.Server // nil where gRPC is off
 	servers []*http.Server
 	url     string // where the HTTP face is reached
+	grpc    string // host:port of the gRPC face, "" where it is off
 	metrics string // where the metrics are
 	serving chan error
 
@@ -72,7 +77,7 @@ func (n *Node) startFaces() error {
 	}
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", n.metrics.Handler())
-	n.faces.serving = make(chan error, 2)
+	n.faces.serving = make(chan error, 3)
 	addr, err := n.serve(n.faces.api.Server(), c.HTTP.Addr, cert)
 	if err != nil {
 		return err
@@ -84,10 +89,42 @@ func (n *Node) startFaces() error {
 	n.faces.url = scheme + reachable(addr)
 	addr, err = n.serve(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, cert)
-	if err == nil {
-		n.faces.metrics = scheme + reachable(addr) + "/metrics"
+	if err != nil {
+		return err
 	}
-	return err
+	n.faces.metrics = scheme + reachable(addr) + "/metrics"
+	return n.startRPC(cert)
+}
+
+// startRPC listens and serves gRPC, over TLS if the other faces do.
+func (n *Node) startRPC(cert *tls.Config) error {
+	c := n.config
+	if !c.GRPC.Enabled() {
+		return nil
+	}
+	var creds credentials.TransportCredentials
+	if cert != nil {
+		creds = credentials.NewTLS(&tls.Config{Certificates: cert.Certificates, MinVersion: cert.MinVersion})
+	}
+	l, err := net.Listen("tcp", c.GRPC.Addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s for gRPC: %w", c.GRPC.Addr, err)
+	}
+	s := rpc.New(rpc.Config{
+		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index,
+		Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
+		Limits: rpc.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
+	})
+	n.faces.rpc, n.faces.grpc = s, reachable(l.Addr())
+	context.AfterFunc(n.faces.requests, s.Interrupt)
+	n.done.Add(1)
+	go func() {
+		defer n.done.Done()
+		if err := s.Serve(l); err != nil {
+			n.faces.serving <- err
+		}
+	}()
+	return nil
 }
 
 func (n *Node) serve(s *http.Server, addr string, cert *tls.Config) (net.Addr, error) {
@@ -127,13 +164,20 @@ func (n *Node) Failed() <-chan error { return n.faces.serving }
 // URL is the address of the HTTP face, after Start.
 func (n *Node) URL() string { return n.faces.url }
 
+// GRPCAddr is the host:port of the gRPC face, after Start; "" where it is off.
+func (n *Node) GRPCAddr() string { return n.faces.grpc }
+
 // MetricsURL is the address of the metrics, after Start.
 func (n *Node) MetricsURL() string { return n.faces.metrics }
 
 // stopFaces closes the listeners and waits for what is under way.
-func (n *Node) stopFaces(ctx context.Context) error {
+func (n *Node) stopFaces(ctx context.Context) (err error) {
 	_ = os.Remove(filepath.Join(n.config.Data, "server.json"))
 	var all error
+	if n.faces.rpc != nil {
+		n.faces.rpc.Close()
+		defer func() { err = errors.Join(err, n.faces.rpc.Stop(ctx)) }()
+	}
 	for _, s := range n.faces.servers {
 		if err := s.Shutdown(ctx); err != nil {
 			all = errors.Join(all, s.Close())
@@ -144,7 +188,7 @@ func (n *Node) stopFaces(ctx context.Context) error {
 
 // announce tells clients on this machine where the server is.
 func (n *Node) announce() error {
-	raw, err := json.Marshal(map[string]any{"url": n.faces.url, "pid": os.Getpid(), "version": n.options.Version})
+	raw, err := json.Marshal(map[string]any{"url": n.faces.url, "grpc": n.faces.grpc, "metrics": n.faces.metrics, "pid": os.Getpid(), "version": n.options.Version})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/httptool"
 	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/job"
@@ -156,7 +159,7 @@ func (n *Node) now() time.Time {
 }
 
 func (n *Node) buildAccess(ctx context.Context) error {
-	roles, err := n.ownRoles()
+	roles, err := Roles(n.config)
 	if err != nil {
 		return err
 	}
@@ -195,14 +198,16 @@ func (n *Node) authFailed(f access.Failure) {
 	n.metrics.AuthFailed(code)
 }
 
-// ownRoles reads the roles of the configuration and of the roles file.
-func (n *Node) ownRoles() ([]access.Role, error) {
-	a := n.config.Access
+// Roles reads the roles of the configuration and of the roles file.
+func Roles(c *config.Config) ([]access.Role, error) {
+	a := c.Access
 	var all []access.Role
 	if len(a.Roles) > 0 {
-		roles, err := access.ParseRoles(a.Roles)
+		// The configuration holds what stood under the key roles, written anew.
+		text := "roles:\n  " + strings.ReplaceAll(strings.TrimRight(string(a.Roles), "\n"), "\n", "\n  ") + "\n"
+		roles, err := access.ParseRoles([]byte(text))
 		if err != nil {
-			return nil, err
+			return nil, withoutLines(err)
 		}
 		all = append(all, roles...)
 	}
@@ -218,6 +223,24 @@ func (n *Node) ownRoles() ([]access.Role, error) {
 		return nil, err
 	}
 	return append(all, roles...), nil
+}
+
+var lineNumber = regexp.MustCompile(`line \d+: `)
+
+// withoutLines takes line numbers out of an error about roles: they would be
+// those of a text that nobody sees. The pointers say where.
+func withoutLines(err error) error {
+	var e *toolkeep.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	e.Message = lineNumber.ReplaceAllString(e.Message, "")
+	if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok {
+		for i := range faults {
+			faults[i].Message = lineNumber.ReplaceAllString(faults[i].Message, "")
+		}
+	}
+	return e
 }
 
 func (n *Node) buildCatalog(ctx context.Context) error {
@@ -487,4 +510,7 @@ func System() *toolkeep.Principal {
 	return &toolkeep.Principal{Subject: "toolkeep", Tenant: "default", Roles: []string{"admin"}, Permissions: []string{"*"}, Method: "system"}
 }
 
-var _ rest.Calls = (*invoke.Pipeline)(nil)
+var (
+	_ rest.Calls = (*invoke.Pipeline)(nil)
+	_ rpc.Calls  = (*invoke.Pipeline)(nil)
+)

@@ -16,3 +16,4 @@ need() { # need COMMAND DEBIAN-PACKAGE
 command -v go >/dev/null || { echo "test-deps: Go 1.26 or newer is missing" >&2; exit 1; }
 need gcc gcc   # the race detector links with it
 need git git   # make check compares generated files
+need curl curl # the examples of the documentation call it

@@ -153,6 +153,12 @@ func (h *Health) startup(context.Context) (report, bool) {
 	return report{Status: Up, Components: map[string]component{}}, true
 }
 
+// Ready is what the readiness probe says.
+func (h *Health) Ready(ctx context.Context) bool {
+	_, ok := h.ready(ctx)
+	return ok
+}
+
 // ready says whether calls should be sent here.
 func (h *Health) ready(context.Context) (report, bool) {
 	h.mu.Lock()

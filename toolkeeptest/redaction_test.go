@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -118,6 +119,7 @@ func disguises(v string) []string {
 func needles(s *hidden) []string {
 	var all []string
 	for _, core := range s.cores {
+		all = append(all, core[:9], core[len(core)-9:]) // half a secret is one, too
 		all = append(all, core, strings.ToLower(core), strings.ToUpper(core), escapeAll(core), percentAll(core),
 			hex.EncodeToString([]byte(core)), strings.ToUpper(hex.EncodeToString([]byte(core))))
 		for shift := range 3 {
@@ -364,9 +366,12 @@ func TestNoSecretComesOut(t *testing.T) {
 	c.seen = out.add
 
 	dead, deadPort := closedPort(t)
-	for _, s := range all {
+	for i, s := range all {
 		s.auth["secret"] = s.ref
 		auth := []any{s.auth}
+		both := maps.Clone(s.auth) // goes together with another one
+		other := all[(i+1)%len(all)]
+		both["settings"] = map[string]any{"also": []any{map[string]any{"type": "api_key", "in": "header", "name": "X-Other", "secret": other.ref}}}
 		cutAt := map[string]any{"result": map[string]any{"max_output_bytes": 900}}
 		caching := map[string]any{"cache": map[string]any{"policy": "ttl", "ttl_s": 60}}
 		strict := map[string]any{"result_schema": map[string]any{"type": "object", "additionalProperties": false,
@@ -379,6 +384,7 @@ func TestNoSecretComesOut(t *testing.T) {
 			httpTool(t, "evil.cached-"+s.name, base+"/"+s.name, port, auth, caching),
 			httpTool(t, "evil.strict-"+s.name, base+"/"+s.name, port, auth, strict),
 			httpTool(t, "evil.jq-"+s.name, base+"/"+s.name, port, auth, jq),
+			httpTool(t, "evil.both-"+s.name, base+"/"+s.name, port, []any{both}, nil),
 			httpTool(t, "evil.dead-"+s.name, dead, deadPort, auth, nil),
 			httpTool(t, "evil.tls-"+s.name, tls, port, auth, nil),
 			httpTool(t, "evil.forbidden-"+s.name, base, port, auth, map[string]any{"permissions": map[string]any{}}),
@@ -415,6 +421,8 @@ func TestNoSecretComesOut(t *testing.T) {
 				c.tell("evil.codecached-"+s.name, m)
 			}
 			c.tell("evil."+s.name, "json", `"dry_run":true`)
+			c.tell("evil.both-"+s.name, "json")
+			c.tell("evil.both-"+s.name, "status500")
 		})
 	}
 	wg.Wait()
@@ -443,6 +451,16 @@ func TestNoSecretComesOut(t *testing.T) {
 		t.Logf("not cancelled: %s", a)
 	}
 	cancel()
+
+	// Keys with a typing error, and keys in wrong places.
+	for _, key := range []string{c.key + "x", c.key[:len(c.key)-1], strings.ToUpper(c.key)} {
+		wrong := *c
+		wrong.key = key
+		wrong.do("GET", "/api/v1/tools", "").want(t, 401)
+		wrong.do("POST", "/api/v1/tools/invoke", envelope("std.echo", "{}")).want(t, 401)
+	}
+	c.do("GET", "/api/v1/tools?key="+c.key, "").want(t, 400)
+	c.do("GET", "/api/v1/tools", "", "Authorization", "Basic "+c.key).want(t, 401)
 
 	c.do("GET", "/api/v1/invocations?page_size=200", "")
 	c.do("GET", "/api/v1/tools?page_size=200", "")
@@ -475,6 +493,82 @@ func TestNoSecretComesOut(t *testing.T) {
 		t.Errorf("%d places were redacted in the log, want some", n)
 	}
 	out.search(t, all, k.AdminKey)
+}
+
+// TestArgumentsAreNotKept looks for what callers sent: arguments are on record as
+// hash and size, those of waiting calls are sealed until the call ends, and what
+// is wrong with one is told without the value.
+func TestArgumentsAreNotKept(t *testing.T) {
+	k, g, _ := queueing(t, 1)
+	const marker = "Jd83ArgumentMarker6p"
+	c := admin(t, k)
+	strict := strings.Replace(gated("gate.strict", "1.0.0", writes), `{"name":{"type":"string"}}`, `{"name":{"type":"string"},"e":{"enum":["a"]},`+
+		`"c":{"const":1},"p":{"type":"string","pattern":"^x$"},"l":{"type":"string","maxLength":3},"n":{"type":"integer"},"f":{"type":"string","format":"date-time"}}`, 1)
+	k.Publish(strict)
+	c.call("gate.read", named("busy"), async).want(t, 202)
+	g.awaits(t, "busy")
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, c.call("gate.write", named(fmt.Sprint(marker, i)), async).want(t, 202).id(t))
+	}
+	for _, args := range []string{`{"e":"%s"}`, `{"c":"%s"}`, `{"p":"%s"}`, `{"l":"%s"}`, `{"n":"%s"}`, `{"f":"%s"}`, `{"name":["%s"]}`,
+		`{"e":"%[1]s","c":{"%[1]s":["%[1]s"]},"n":"%[1]s"}`} {
+		c.call("gate.strict", fmt.Sprintf(args, marker)).want(t, 400)
+		c.call("gate.strict", fmt.Sprintf(args, marker), async).want(t, 400)
+		c.call("gate.strict", fmt.Sprintf(args, marker), `"dry_run":true`)
+	}
+	c.call("std.note_list", fmt.Sprintf(`{"notebook":%q}`, strings.ToLower(marker)))
+	c.call("std.math", fmt.Sprintf(`{"expression":%q}`, marker))
+	out := &outputs{}
+	for name, content := range files(t, k.Dir) {
+		out.named("while they wait: "+name, string(content))
+	}
+	g.openAll()
+	for i, id := range ids {
+		if i == 0 {
+			continue // its answer stays, which has the argument in it
+		}
+		c.do("POST", "/api/v1/invocations/"+id+"/cancel", "{}")
+	}
+	c.ended(ids[0])
+	for _, id := range ids {
+		row, err := k.Store().Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "default", ID: id})
+		if err != nil || len(row.SealedArgs) != 0 {
+			t.Errorf("the arguments of %s are still there (%v)", id, err)
+		}
+	}
+	k.Close()
+	out.named("the log", k.Log())
+	for _, o := range out.all {
+		if i := strings.Index(o.text, marker); i >= 0 {
+			t.Errorf("%s: …%q", o.where, o.text[max(0, i-200):min(len(o.text), i+60)])
+		}
+	}
+}
+
+// TestSensitiveFieldsAreNotQuoted: what a manifest hides from the result must not
+// come out in the words about what is wrong with the result.
+func TestSensitiveFieldsAreNotQuoted(t *testing.T) {
+	k := toolkeeptest.New(t)
+	const marker = "Ws27SensitiveMarker4q"
+	schema := `"result_schema":{"type":"object","properties":{"ssn":{"type":"string","enum":["none"]}}}`
+	for name, result := range map[string]string{"t.strict": `{"sensitive_fields":["/ssn"]}`, "t.lax": `{"sensitive_fields":["/ssn"],"strict":false}`,
+		"t.jq": `{"sensitive_fields":["/ssn"],"transform":".ssn | tonumber"}`} {
+		k.Publish(toolkeeptest.Manifest(name, "1.0.0", "echo", reads, schema, `"result":`+result))
+		a := admin(t, k).call(name, fmt.Sprintf(`{"ssn":%q}`, marker), keyed("k-"+name))
+		if strings.Contains(a.body, marker[:8]) || a.status != 200 {
+			t.Errorf("%s: %s", name, a)
+		}
+	}
+	k.Close()
+	for name, content := range files(t, k.Dir) {
+		if strings.Contains(string(content), marker) {
+			t.Errorf("it is in %s", name)
+		}
+	}
+	if strings.Contains(k.Log(), marker) {
+		t.Error("it is in the log")
+	}
 }
 
 // tell calls without caring for the outcome, but for crashes of the server.

@@ -2,6 +2,7 @@ package toolkeeptest_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -115,4 +116,60 @@ func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 		}
 	}
 	t.Fatal("the database did not become full")
+}
+
+// TestDatabaseLockedByAnother holds the database's lock, as a backup tool might,
+// for longer than the server waits.
+func TestDatabaseLockedByAnother(t *testing.T) {
+	k, g := withGate(t, nil)
+	g.openAll()
+	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))
+	c := admin(t, k)
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(k.Dir, "toolkeep.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	other, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan answer, 3)
+	for _, body := range []string{envelope("gate.write", named("keyed"), keyed("k")), envelope("gate.write", named("plain")), envelope("gate.read", named("read"))} {
+		go func() {
+			a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", body)
+			if err != nil {
+				a.body = err.Error()
+			}
+			got <- a
+		}()
+	}
+	refused := 0
+	for range 3 {
+		if a := <-got; a.status == 503 {
+			a.refused(t, toolkeep.RecordUnavailable)
+			refused++
+		} else {
+			a.success(t)
+		}
+	}
+	if refused != 2 || g.count("keyed") != 0 || g.count("plain") != 0 {
+		t.Errorf("%d calls were refused, ran %v", refused, g.starts())
+	}
+	if _, err := other.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	// What was refused left nothing under its key.
+	a := c.call("gate.write", named("keyed"), keyed("k"), `"timeout_seconds":5`).success(t)
+	if a.at(t, "execution_metadata", "idempotency_replayed") == true || g.count("keyed") != 1 {
+		t.Errorf("%s after %v", a.body, g.starts())
+	}
+	list := c.do("GET", "/api/v1/invocations?state=running", "").want(t, 200)
+	if fmt.Sprint(list.at(t, "total_count")) != "0" {
+		t.Errorf("calls that were refused are left running: %s", list.body)
+	}
 }

@@ -3,7 +3,9 @@ package toolkeeptest_test
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -313,4 +315,32 @@ func TestScopedKey(t *testing.T) {
 	expired := as(t, p.k, p.k.AddKey(toolkeep.APIKey{Tenant: "default", Subject: "late", Roles: []string{"agent"}, CreatedBy: "test",
 		ExpiresAt: time.Now().Add(-time.Minute)}))
 	expired.call("std.echo", `{}`).want(t, http.StatusUnauthorized).refused(t, toolkeep.Unauthenticated)
+}
+
+// Metrics and files tell nobody who calls.
+func TestMetricsAndFilesAreDiscreet(t *testing.T) {
+	p := twoTenants(t)
+	c := as(t, p.k, p.k.Key("tenant-zebra", "agent-zebra", "agent"))
+	c.call("std.echo", `{"a":"zebra"}`, `"agent_context":{"session_id":"session-zebra"}`, keyed("key-zebra")).success(t)
+	c.call("std.zebra", "{}").want(t, 404)
+	c.call("std.hash", `{"zebra":1}`).want(t, 400)
+	metrics := *c
+	metrics.url = strings.TrimSuffix(p.k.MetricsURL(), "/metrics")
+	m := metrics.do("GET", "/metrics", "").want(t, 200)
+	if strings.Contains(m.body, "zebra") || !strings.Contains(m.body, `tool_id="std.echo"`) {
+		t.Errorf("%s", m.body)
+	}
+	err := filepath.WalkDir(p.k.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }

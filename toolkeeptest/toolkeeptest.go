@@ -45,7 +45,7 @@ func New(t testing.TB, options ...Option) *Toolkeep {
 func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 	t.Helper()
 	settings := map[string]string{
-		"data": dir, "http.addr": "127.0.0.1:0", "metrics.addr": "127.0.0.1:0", "examples.addr": "127.0.0.1:0",
+		"data": dir, "http.addr": "127.0.0.1:0", "grpc.addr": "127.0.0.1:0", "metrics.addr": "127.0.0.1:0", "examples.addr": "127.0.0.1:0",
 		"limits.agent_per_minute": "-1", "limits.agent_tool_per_minute": "-1", "limits.global_per_minute": "-1", "limits.agent_concurrent": "-1",
 	}
 	var environ []string

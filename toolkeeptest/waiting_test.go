@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -148,13 +149,13 @@ func TestClockJumpWhileCallsRun(t *testing.T) {
 	c := admin(t, k)
 	read := c.call("gate.read", named("read"), async).want(t, 202).id(t)
 	write := c.call("gate.write", named("write"), async).want(t, 202).id(t)
-	sync := make(chan answer, 1)
+	direct := make(chan answer, 1)
 	go func() {
 		a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("sync"), keyed("k")))
 		if err != nil {
 			a.body = err.Error()
 		}
-		sync <- a
+		direct <- a
 	}()
 	for _, n := range []string{"read", "write", "sync"} {
 		g.awaits(t, n)
@@ -168,7 +169,7 @@ func TestClockJumpWhileCallsRun(t *testing.T) {
 	g.openAll()
 	c.ended(read).success(t)
 	c.ended(write).success(t)
-	if a := <-sync; a.status != 200 || a.text(t, "status") != "success" {
+	if a := <-direct; a.status != 200 || a.text(t, "status") != "success" {
 		t.Errorf("%s", a)
 	}
 	if n := len(g.starts()); n != 3 {
@@ -324,6 +325,118 @@ func TestQueueSurvivesARestart(t *testing.T) {
 	c.ended(second).success(t)
 	c.do("GET", "/api/v1/invocations/"+first, "").want(t, 200).success(t)
 	if g.count("first") != 1 || g.count("second") != 1 {
+		t.Errorf("ran %v", g.starts())
+	}
+}
+
+// Where patience with running calls ends, what only reads is given back to the
+// queue and what may have written is unknown; nobody is left waiting.
+func TestStopOutOfPatience(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	g := newGate()
+	var o toolkeeptest.Option
+	o.Options.Executors = []toolkeep.Executor{g}
+	k := toolkeeptest.Open(t, dir, o)
+	t.Cleanup(g.openAll)
+	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))
+	c := admin(t, k)
+	key := c.key
+	read := c.call("gate.read", named("read"), async).want(t, 202).id(t)
+	write := c.call("gate.write", named("write"), async).want(t, 202).id(t)
+	got := make(chan answer, 1)
+	go func() {
+		a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("sync"), keyed("k")))
+		if err != nil {
+			a.body = err.Error()
+		}
+		got <- a
+	}()
+	streamed := make(chan []event, 1)
+	for _, n := range []string{"read", "write", "sync"} {
+		g.awaits(t, n)
+	}
+	begun := make(chan struct{}, 10)
+	go func() { streamed <- c.follow(read, func(event) bool { begun <- struct{}{}; return false }) }()
+	<-begun
+
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // no patience at all
+	if err := k.Stop(ctx); err != nil {
+		t.Logf("stop: %v", err)
+	}
+	if a := <-got; a.status != 200 || a.text(t, "error", "error_code") != string(toolkeep.OutcomeUnknown) {
+		t.Errorf("the caller who was connected got %s", a)
+	}
+	if events := <-streamed; events[len(events)-1].name == "result" {
+		t.Errorf("the stream had a result: %v", events)
+	}
+
+	again := toolkeeptest.Open(t, dir, o)
+	c = as(t, again, key)
+	g.letGo("read")
+	c.ended(read).success(t)
+	if a := c.ended(write).failed(t, toolkeep.OutcomeUnknown); a.text(t, "state") != "unknown" {
+		t.Errorf("%s", a.body)
+	}
+	a := c.call("gate.write", named("sync"), keyed("k"))
+	if g.count("sync") != 1 || g.count("write") != 1 || g.count("read") != 2 {
+		t.Errorf("ran %v; the key got %s", g.starts(), a)
+	}
+}
+
+// A tool that does not answer in time has failed, whether its results are cached
+// or not; that is a result and no refusal.
+func TestTimeoutIsAResult(t *testing.T) {
+	k, _, _ := queueing(t, 1)
+	k.Publish(gated("gate.cached", "1.0.0", reads, cached))
+	c := admin(t, k)
+	var wg sync.WaitGroup
+	for _, tool := range []string{"gate.read", "gate.write", "gate.cached"} {
+		wg.Go(func() {
+			a := c.call(tool, named(tool), `"timeout_seconds":1`)
+			if a.status != 200 || a.text(t, "status") != "timeout" || a.text(t, "error", "error_code") != string(toolkeep.Timeout) {
+				t.Errorf("%s: %s", tool, a)
+			}
+			if b := c.do("GET", "/api/v1/invocations/"+a.id(t), ""); b.text(t, "status") != "timeout" || b.text(t, "state") != "failed" {
+				t.Errorf("%s: %s", tool, b)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestOneKeyManyRequests(t *testing.T) {
+	k, g, clock := queueing(t, 1)
+	c := admin(t, k)
+	const n = 30
+	got := make(chan answer, n)
+	for range n {
+		go func() {
+			a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope("gate.write", named("x"), keyed("k")))
+			if err != nil {
+				a.body = err.Error()
+			}
+			got <- a
+		}()
+	}
+	g.awaits(t, "x")
+	g.letGo("x")
+	ids := map[string]int{}
+	for range n {
+		a := <-got
+		ids[a.success(t).id(t)]++
+	}
+	if len(ids) != 1 || g.count("x") != 1 {
+		t.Errorf("%d executions, answers of %v", g.count("x"), ids)
+	}
+	// A key holds for a day.
+	clock.advance(23 * time.Hour)
+	c.call("gate.write", named("x"), keyed("k")).success(t)
+	c.call("gate.write", named("y"), keyed("k")).want(t, 409)
+	clock.advance(2 * time.Hour)
+	g.openAll()
+	c.call("gate.write", named("y"), keyed("k")).success(t)
+	if g.count("y") != 1 {
 		t.Errorf("ran %v", g.starts())
 	}
 }

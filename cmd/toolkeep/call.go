@@ -230,6 +230,9 @@ func parametersOf(text, where string, pairs []string) ([]byte, error) {
 // argument reads key=value, key:=JSON or key=@FILE.
 func argument(pair string) (string, any, error) {
 	name, value, ok := strings.Cut(pair, "=")
+	if !utf8.ValidString(pair) {
+		return "", nil, usagef("%q is not UTF-8 text", cut(pair, 60))
+	}
 	if isObject(pair) {
 		return "", nil, usagef("%s is a JSON object: put --json before it", cut(pair, 60))
 	}
@@ -252,9 +255,6 @@ func argument(pair string) (string, any, error) {
 			return "", nil, usagef("%s: %s is not UTF-8 text; tools take bytes as base64, where their description says so", name, path)
 		}
 		return name, string(raw), nil
-	}
-	if !utf8.ValidString(value) {
-		return "", nil, usagef("the value of %s is not UTF-8 text", name)
 	}
 	return name, value, nil
 }

@@ -63,8 +63,9 @@ func (a *app) connect() (*client, error) {
 
 // serverFile is what a running server leaves in its data directory.
 type serverFile struct {
-	URL string `json:"url"`
-	PID int    `json:"pid"`
+	URL     string `json:"url"`
+	Metrics string `json:"metrics"`
+	PID     int    `json:"pid"`
 }
 
 func readServerFile(dir string) (serverFile, error) {
@@ -104,6 +105,9 @@ func (e *refusedError) print(w io.Writer) {
 	}
 	if e.RetryAfterS > 0 {
 		fmt.Fprintf(w, "  try again after %d s\n", e.RetryAfterS)
+	}
+	if e.Code == string(toolkeep.PermissionDenied) && e.InvocationID != "" {
+		fmt.Fprintln(w, "  `toolkeep explain` with the same arguments shows every check")
 	}
 	if e.InvocationID != "" {
 		fmt.Fprintf(w, "  recorded as %s\n", e.InvocationID)

@@ -11,7 +11,8 @@ import (
 )
 
 // crashHook kills the process at the step that TOOLKEEP_CRASH_AT names, as
-// step or step:N for its N-th arrival there. Only the crash tests build it.
+// step or step:N for its N-th arrival there. The names are those of
+// invoke.Config.Hook and node.Options.Hook. Only the crash tests build it.
 func crashHook() func(step, id string) {
 	at, nth, _ := strings.Cut(os.Getenv("TOOLKEEP_CRASH_AT"), ":")
 	if at == "" {

@@ -71,7 +71,7 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 	for _, s := range secrets {
 		scheme, ref, ok := strings.Cut(s, "=")
 		if !ok || scheme == "" || !strings.Contains(ref, "://") {
-			return usagef("--secret %q: write SCHEME=env://NAME or SCHEME=file:///PATH; a secret itself never stands on the command line", s)
+			return usagef("--secret %s=…: write SCHEME=env://NAME or SCHEME=file:///PATH; a secret itself never stands on the command line", scheme)
 		}
 		if o.Auth == nil {
 			o.Auth = map[string]string{}

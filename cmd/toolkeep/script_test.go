@@ -21,12 +21,15 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/script/*.txtar against the real command, each in a
 // folder of its own with TOOLKEEP_DATA set. Commands beside testscript's own:
 //
-//	ready            wait until the server of TOOLKEEP_DATA answers that it is ready
+//	ready [DIR]       wait until the server of DIR or TOOLKEEP_DATA answers that it is ready
 //	rest METHOD PATH [BODY] [HEADER: VALUE…]   a request with the admin key; prints status line and body
 //	exits N COMMAND…  run a command that must end with this exit code
 //	until REGEXP COMMAND…|GET URL   repeat it until its standard output fits
 //	capture NAME REGEXP   set a variable to what the group in REGEXP matches of the last standard output
 //	upstream          start an HTTP service at $UPSTREAM that tools can call
+//	before TIME TIME  fail unless the first is the earlier one (RFC 3339)
+//	address NAME      set a variable to host and port of the server
+//	metrics           print what Prometheus reads
 //	nowhere TEXT FILE…   fail if a file or folder holds the text, plain or as base64
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -34,6 +37,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
 			e.Setenv("SERVE", "--addr=127.0.0.1:0")
+			e.Setenv("TOOLKEEP_GRPC_ADDR", "127.0.0.1:0")
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -44,6 +48,9 @@ func TestScripts(t *testing.T) {
 			"capture":  cmdCapture,
 			"upstream": cmdUpstream,
 			"nowhere":  cmdNowhere,
+			"before":   cmdBefore,
+			"metrics":  cmdMetrics,
+			"address":  cmdAddress,
 		},
 	})
 }
@@ -51,10 +58,14 @@ func TestScripts(t *testing.T) {
 // waitLimit bounds every wait for a server; machines under load are slow.
 const waitLimit = 60 * time.Second
 
-func cmdReady(ts *testscript.TestScript, _ bool, _ []string) {
+func cmdReady(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.Getenv("TOOLKEEP_DATA")
+	if len(args) > 0 {
+		dir = ts.MkAbs(args[0])
+	}
 	deadline := time.Now().Add(waitLimit)
 	for time.Now().Before(deadline) {
-		info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+		info, err := readServerFile(dir)
 		if err == nil {
 			if resp, err := http.Get(info.URL + "/health/ready"); err == nil {
 				resp.Body.Close()

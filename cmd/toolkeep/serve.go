@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -80,6 +81,9 @@ ends the process at once.`,
 			if err != nil {
 				return err
 			}
+			if _, err := node.Roles(c); err != nil { // a fault of the settings, not of the machine
+				return &failure{code: exitUsage, err: err}
+			}
 			return a.serve(cmd.Context(), c)
 		},
 	}
@@ -104,8 +108,12 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 			err = fmt.Errorf("a listener ended: %w", err)
 		}
 	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("%w; name another with --addr, --metrics-addr or --set examples.addr=…, or stop what uses it", err)
+	}
+	signalled := ctx.Err() != nil
 	a.stopSignals() // the next signal ends the process
-	if ctx.Err() != nil {
+	if signalled {
 		fmt.Fprintf(a.stderr, "toolkeep: draining for up to %s; a second signal ends at once\n", c.Drain.Timeout)
 	}
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Drain.Timeout)
@@ -127,7 +135,7 @@ func samePath(a, b string) bool {
 // welcome says where everything is; the key's text is never printed.
 func (a *app) welcome(n *node.Node, c *config.Config) {
 	w := a.stdout
-	fmt.Fprintf(w, "Toolkeep %s on %s\n", version, n.URL())
+	fmt.Fprintf(w, "Toolkeep %s on %s, metrics on %s\n", version, n.URL(), n.MetricsURL())
 	keyFile := filepath.Join(c.Data, "admin.key")
 	switch {
 	case n.AdminKey != "":

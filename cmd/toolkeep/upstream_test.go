@@ -82,7 +82,7 @@ func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: until REGEXP COMMAND…|GET URL")
 	}
-	want, err := regexp.Compile(args[0])
+	want, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	var got string
 	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
@@ -116,7 +116,7 @@ func cmdCapture(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: capture NAME REGEXP")
 	}
-	found := regexp.MustCompile(args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	found := regexp.MustCompile("(?m)" + args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
 	if len(found) != 2 {
 		ts.Fatalf("the last standard output has nothing like %s", args[1])
 	}
@@ -151,4 +151,33 @@ func cmdNowhere(ts *testscript.TestScript, _ bool, args []string) {
 			return nil
 		}))
 	}
+}
+
+func cmdBefore(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: before TIME TIME")
+	}
+	first, err := time.Parse(time.RFC3339Nano, args[0])
+	ts.Check(err)
+	second, err := time.Parse(time.RFC3339Nano, args[1])
+	ts.Check(err)
+	if !first.Before(second) {
+		ts.Fatalf("%s is not before %s", args[0], args[1])
+	}
+}
+
+func cmdMetrics(ts *testscript.TestScript, _ bool, _ []string) {
+	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	ts.Check(err)
+	_, err = io.WriteString(ts.Stdout(), get(ts, info.Metrics))
+	ts.Check(err)
+}
+
+func cmdAddress(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: address NAME")
+	}
+	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	ts.Check(err)
+	ts.Setenv(args[0], strings.TrimPrefix(info.URL, "http://"))
 }

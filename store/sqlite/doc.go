@@ -31,6 +31,6 @@
 //
 // # Lock order
 //
-// queue.mu and ring.mu are leaves: nothing else is locked while one is held.
-// All fields of writer belong to its goroutine.
+// The locks of package flow are leaves. All fields of writer belong to its
+// goroutine.
 package sqlite

@@ -5,114 +5,19 @@ import (
 	"database/sql"
 	"fmt"
 	"iter"
-	"sync"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-const (
-	ringRows  = 8192
-	ringBytes = 16 << 20
-	watchRows = 256 // rows that a watcher takes at a time
-	rowCost   = 256 // bytes that a row of the ring costs beside its data, about
-)
-
-// ring holds the newest committed changes for watchers that keep up. Sequence
-// numbers inside are consecutive. A watcher copies a few rows under the lock
-// and lets go of it before it hands them on, so none holds up the writer.
-type ring struct {
-	mu     sync.Mutex
-	rows   []toolkeep.Committed // circular
-	size   []int32
-	first  int64 // sequence number of the oldest row, head+1 if there is none
-	head   int64
-	bytes  int64
-	more   chan struct{} // closed at the next change; nil while nobody waits
-	closed bool
-}
-
-func (r *ring) start(head int64) {
-	r.rows = make([]toolkeep.Committed, ringRows)
-	r.size = make([]int32, ringRows)
-	r.first, r.head = head+1, head
-}
-
-// publish adds committed changes. cost[i] is about how many bytes changes[i] holds.
-func (r *ring) publish(changes []toolkeep.Committed, cost []int32) {
-	r.mu.Lock()
-	for i := range changes {
-		if r.head-r.first+1 == ringRows {
-			r.drop()
-		}
-		r.head++
-		slot := r.head % ringRows
-		r.rows[slot], r.size[slot] = changes[i], cost[i]
-		r.bytes += int64(cost[i])
-	}
-	for r.bytes > ringBytes && r.first < r.head {
-		r.drop()
-	}
-	more := r.more
-	r.more = nil
-	r.mu.Unlock()
-	if more != nil {
-		close(more)
-	}
-}
-
-func (r *ring) drop() {
-	slot := r.first % ringRows
-	r.bytes -= int64(r.size[slot])
-	r.rows[slot] = toolkeep.Committed{}
-	r.first++
-}
-
-func (r *ring) close() {
-	r.mu.Lock()
-	r.closed = true
-	more := r.more
-	r.more = nil
-	r.mu.Unlock()
-	if more != nil {
-		close(more)
-	}
-}
-
-// next copies rows after seq to dst. Where the ring no longer has the next one,
-// upTo says up to where the database has to be read. Where there is nothing
-// new, more is closed when there is.
-func (r *ring) next(seq int64, dst []toolkeep.Committed) (n int, upTo int64, more <-chan struct{}, closed bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case seq >= r.head:
-		if r.closed {
-			return 0, 0, nil, true
-		}
-		if r.more == nil {
-			r.more = make(chan struct{})
-		}
-		return 0, 0, r.more, false
-	case seq+1 < r.first:
-		return 0, r.first - 1, nil, false
-	}
-	for n < len(dst) && seq < r.head {
-		seq++
-		dst[n] = r.rows[seq%ringRows]
-		n++
-	}
-	return n, 0, nil, false
-}
-
 // Head is the sequence number of the newest committed change.
 func (s *Store) Head(context.Context) (int64, error) {
-	s.ring.mu.Lock()
-	defer s.ring.mu.Unlock()
-	if s.ring.closed {
+	_, head, closed := s.ring.Bounds()
+	if closed {
 		return 0, toolkeep.ErrClosed
 	}
-	return s.ring.head, nil
+	return head, nil
 }
 
 // Watch yields every change committed after seq, in order and without gaps.
@@ -122,45 +27,11 @@ func (s *Store) Head(context.Context) (int64, error) {
 // and with the reason where the feed cannot be read.
 func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Committed, error] {
 	return func(yield func(toolkeep.Committed, error) bool) {
-		err := s.watch(ctx, max(after, 0), func(c toolkeep.Committed) bool { return yield(c, nil) })
+		err := s.ring.Watch(ctx, max(after, 0), s.readFeed, func(c toolkeep.Committed) bool { return yield(c, nil) })
 		if err != nil && ctx.Err() == nil {
-			yield(toolkeep.Committed{}, err)
+			yield(toolkeep.Committed{}, s.orClosed(err))
 		}
 	}
-}
-
-func (s *Store) watch(ctx context.Context, seq int64, yield func(toolkeep.Committed) bool) error {
-	buf := make([]toolkeep.Committed, watchRows)
-	for ctx.Err() == nil {
-		n, upTo, more, closed := s.ring.next(seq, buf)
-		batch := buf[:n]
-		switch {
-		case closed:
-			return toolkeep.ErrClosed
-		case more != nil:
-			select {
-			case <-ctx.Done():
-			case <-more:
-			}
-			continue
-		case n == 0:
-			var err error
-			if batch, err = s.readFeed(ctx, seq, upTo); err != nil {
-				return s.orClosed(err)
-			}
-			if len(batch) < watchRows {
-				seq = upTo // nothing else is left up to there
-			}
-		}
-		for i := range batch {
-			if ctx.Err() != nil || !yield(batch[i]) {
-				return nil
-			}
-			seq = max(seq, batch[i].Seq)
-		}
-		clear(buf)
-	}
-	return nil
 }
 
 // readFeed reads rows from the database: after seq, up to and with upTo.
@@ -171,7 +42,7 @@ func (s *Store) readFeed(ctx context.Context, seq, upTo int64) ([]toolkeep.Commi
 	}
 	defer tx.Rollback()
 	rows, err := feedRows(ctx, tx, `SELECT seq, at, kind, tenant, ref, data FROM feed
-		WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, seq, upTo, watchRows)
+		WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, seq, upTo, flow.WatchRows)
 	if err != nil {
 		return nil, err
 	}

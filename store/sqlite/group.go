@@ -49,14 +49,14 @@ func (g *group) run(reqs []*request, errs []error) error {
 	g.rows = make([]newRow, 0, len(reqs)+len(reqs)/4)
 	for i, r := range reqs {
 		g.current = r
-		if r.plain {
-			for j := range r.steps {
-				g.emit(&r.steps[j])
+		if r.Plain {
+			for j := range r.Steps {
+				g.emit(&r.Steps[j])
 			}
 			continue
 		}
 		do := g.isolated
-		if len(r.steps) == 1 && !r.steps[0].foreign {
+		if len(r.Steps) == 1 && !r.Steps[0].foreign {
 			do = g.single
 		}
 		if errs[i], err = do(r); err != nil {
@@ -77,7 +77,7 @@ func (g *group) run(reqs []*request, errs []error) error {
 // fails with an outcome leaves nothing behind; where SQLite itself says no, in
 // the middle of it, the whole group fails.
 func (g *group) single(r *request) (failed, broken error) {
-	st := &r.steps[0]
+	st := &r.Steps[0]
 	changed, err := st.act(g, st)
 	if isDriver(err) {
 		return nil, err
@@ -95,8 +95,8 @@ func (g *group) isolated(r *request) (failed, broken error) {
 		return nil, err
 	}
 	rows, added, indexed, mark := len(g.rows), g.added, g.indexed, g.mark
-	for i := range r.steps {
-		st := &r.steps[i]
+	for i := range r.Steps {
+		st := &r.Steps[i]
 		changed := true
 		if st.act != nil {
 			if changed, failed = st.act(g, st); failed != nil {

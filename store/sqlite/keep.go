@@ -155,9 +155,7 @@ type Stats struct {
 
 // Stats gives the store's numbers. It never blocks on the database.
 func (s *Store) Stats() Stats {
-	s.ring.mu.Lock()
-	head := s.ring.head
-	s.ring.mu.Unlock()
+	_, head, _ := s.ring.Bounds()
 	return Stats{
 		WALBytes: s.wal.bytes.Load(), Head: head, IndexLag: s.lag.Load(),
 		Groups: s.groups.Load(), Rows: s.rows.Load(),

@@ -59,7 +59,7 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 		}
 		st.foreign = true
 		st.act = func(g *group, _ *step) (bool, error) {
-			return false, g.enqueue(context.WithoutCancel(g.current.ctx), c)
+			return false, g.enqueue(context.WithoutCancel(g.current.Ctx), c)
 		}
 	default:
 		return s.prepareCatalogue(st, e)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
+	"github.com/toolkeep/toolkeep/store/record"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -224,16 +226,17 @@ func TestGroups(t *testing.T) {
 // TestRing: watchers that fell behind the ring read the database.
 func TestRing(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t), GroupDelay: -1})
-	const total = ringRows + 1000
+	const total = flow.RingRows + 1000
 	var changes []toolkeep.Change
 	for i := range total {
 		changes = append(changes, recorded(fmt.Sprint(i)))
 	}
 	mustApply(t, s, changes...)
-	if s.ring.first == 1 {
+	first, _, _ := s.ring.Bounds()
+	if first == 1 {
 		t.Fatal("the ring holds everything, the test is too small")
 	}
-	for _, after := range []int64{0, 1, s.ring.first - 2, s.ring.first - 1, s.ring.first, total - 1} {
+	for _, after := range []int64{0, 1, first - 2, first - 1, first, total - 1} {
 		next := after + 1
 		for c, err := range s.Watch(t.Context(), after) {
 			if err != nil || c.Seq != next {
@@ -246,17 +249,6 @@ func TestRing(t *testing.T) {
 				break
 			}
 		}
-	}
-}
-
-func TestRingBytes(t *testing.T) {
-	var r ring
-	r.start(0)
-	for i := range 100 {
-		r.publish([]toolkeep.Committed{{Seq: int64(i) + 1}}, []int32{ringBytes / 10})
-	}
-	if r.head != 100 || r.first != 91 || r.bytes > ringBytes {
-		t.Errorf("first %d, head %d, %d bytes", r.first, r.head, r.bytes)
 	}
 }
 
@@ -274,7 +266,7 @@ func TestWatchDamage(t *testing.T) {
 	for _, err := range s.Watch(t.Context(), 0) {
 		got = append(got, err)
 	}
-	if len(got) != 1 || !errors.Is(got[0], errRecord) {
+	if len(got) != 1 || !errors.Is(got[0], record.ErrDamaged) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -360,7 +352,7 @@ func TestKeep(t *testing.T) {
 	}
 	tend()
 	// Of the newest 10, 3 are not of old calls: 499 places are looked at, all of calls.
-	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind <= ?", lastCallKind); n != 7 {
+	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind <= ?", record.LastCallKind); n != 7 {
 		t.Errorf("%d rows of calls are left", n)
 	}
 	kinds := make(map[string]int)
@@ -393,10 +385,10 @@ func TestKeep(t *testing.T) {
 	if n := count(t, s, "SELECT count(*) FROM invocations"); n != 21 {
 		t.Errorf("%d invocations, want the fresh ones and the one that has not ended", n)
 	}
-	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind = ?", kindEvent); n != 0 {
+	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind = ?", record.KindEvent); n != 0 {
 		t.Errorf("%d events are left", n)
 	}
-	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind > ?", kindEvent); n != 2 {
+	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind > ?", record.KindEvent); n != 2 {
 		t.Errorf("%d changes of catalogue and keys are left", n)
 	}
 }

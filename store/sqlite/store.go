@@ -15,6 +15,7 @@ import (
 	_ "modernc.org/sqlite" // the driver
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
 )
 
 // Store keeps everything in one SQLite file. It is safe for concurrent use.
@@ -26,13 +27,11 @@ type Store struct {
 	byKey *sql.Stmt
 	check *sql.DB // one connection, for checkpoints alone
 
-	queue    queue
-	requests sync.Pool // of *request
-	ops      chan *op  // work for the writer beside groups
-	ring     ring
-	wal      walKeeper
+	queue flow.Queue[step]
+	ops   chan *op // work for the writer beside groups
+	ring  flow.Ring
+	wal   walKeeper
 
-	inflight atomic.Int64 // Applies between entry and answer
 	// recorded is the newest feed position that the index has to reach before a
 	// reader may look, indexed how far it came.
 	recorded atomic.Int64
@@ -103,8 +102,8 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.queue.start(s.cfg.GroupMax)
-	s.ring.start(head)
+	s.queue.Start(s.cfg.GroupMax)
+	s.ring.Start(head)
 	s.wal.start(s)
 	w, err := newWriter(ctx, s, head)
 	if err != nil {
@@ -126,9 +125,9 @@ func (s *Store) WriteDB() *sql.DB { return s.write }
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
-		s.queue.close()
+		s.queue.Close()
 		<-s.writerDone
-		s.ring.close()
+		s.ring.Close()
 		s.background.Wait()
 		s.closeErr = s.closeDBs()
 	})

@@ -11,6 +11,7 @@ import (
 	codes "modernc.org/sqlite/lib"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
 )
 
 const (
@@ -33,20 +34,17 @@ type writer struct {
 	ids     map[toolkeep.CallRef]struct{}
 	mark    int64 // what the database says of how far the index is
 
-	reqs []*request
-	last int // size of the last group
-	// rate is Applies a second; counted of them came since countedFrom.
-	rate        float64
-	counted     int
-	countedFrom time.Time
-	gather      *time.Timer
-	tick        *time.Timer // set while rows wait for the index
-	ticks       bool
+	reqs  []*request
+	tick  *time.Timer // set while rows wait for the index
+	ticks bool
 
 	args      []any
 	committed []toolkeep.Committed
 	cost      []int32
 }
+
+// request is one Apply on its way to the writer.
+type request = flow.Request[step]
 
 // op is work that the writer does between groups.
 type op struct {
@@ -63,7 +61,6 @@ func newWriter(ctx context.Context, s *Store, head int64) (*writer, error) {
 		}
 		w.stmts[i] = st
 	}
-	w.gather = stoppedTimer()
 	w.tick = stoppedTimer()
 	return w, nil
 }
@@ -79,16 +76,15 @@ func (w *writer) run() {
 	defer close(w.s.writerDone)
 	defer w.close()
 	for {
-		if w.s.queue.len() == 0 {
+		if w.s.queue.Len() == 0 {
 			if w.idle() {
 				return
 			}
 			continue
 		}
-		w.wait()
-		w.reqs = w.s.queue.take(w.reqs[:0])
+		w.s.queue.Gather(w.s.cfg.GroupDelay)
+		w.reqs = w.s.queue.Take(w.reqs[:0])
 		if len(w.reqs) != 0 {
-			w.noteRate(len(w.reqs))
 			w.commit()
 		}
 		clear(w.reqs)
@@ -106,8 +102,8 @@ func (w *writer) run() {
 // idle waits for something to do. It gives true when the store closed.
 func (w *writer) idle() bool {
 	select {
-	case <-w.s.queue.wake:
-		return w.s.queue.over()
+	case <-w.s.queue.Wake():
+		return w.s.queue.Over()
 	case o := <-w.s.ops:
 		w.serve(o)
 	case <-w.tick.C:
@@ -115,47 +111,6 @@ func (w *writer) idle() bool {
 		w.indexSome()
 	}
 	return false
-}
-
-// worthGathering is how many more Applies must be expected within the delay. For
-// fewer, waiting costs every caller more than a group saves.
-const worthGathering = 2
-
-// rateWindow is how long Applies are counted for one estimate of their rate;
-// within less, a burst of three looks like a flood.
-const rateWindow = 5 * time.Millisecond
-
-// noteRate keeps a smoothed rate of Applies.
-func (w *writer) noteRate(n int) {
-	w.last = n
-	w.counted += n
-	now := time.Now()
-	if passed := now.Sub(w.countedFrom); passed >= rateWindow {
-		w.rate += (float64(w.counted)/passed.Seconds() - w.rate) / 2
-		w.counted, w.countedFrom = 0, now
-	}
-}
-
-// wait gathers a group: while Applies of several callers arrive fast, it gives
-// further ones a little time to come. At a low rate each is committed at once.
-func (w *writer) wait() {
-	s := w.s
-	if alone := s.inflight.Load() <= 1 && w.last <= 1; alone || s.cfg.GroupDelay < 0 || w.rate*s.cfg.GroupDelay.Seconds() < worthGathering {
-		return
-	}
-	select {
-	case <-s.queue.full: // of an earlier group
-	default:
-	}
-	if s.queue.len() >= s.cfg.GroupMax {
-		return
-	}
-	w.gather.Reset(s.cfg.GroupDelay)
-	select {
-	case <-w.gather.C:
-	case <-s.queue.full:
-		w.gather.Stop()
-	}
 }
 
 func (w *writer) serve(o *op) { o.done <- o.do(context.Background(), w) }
@@ -232,7 +187,7 @@ func (w *writer) commit() {
 		if errs[i] == nil {
 			errs[i] = err
 		}
-		r.done <- errs[i]
+		r.Answer(errs[i])
 	}
 	w.armTick()
 }
@@ -253,7 +208,7 @@ func (w *writer) publish(g *group) {
 	for i := range g.rows {
 		r := &g.rows[i]
 		w.committed = append(w.committed, toolkeep.Committed{Seq: w.head + int64(i) + 1, At: g.stamp, Change: r.change})
-		w.cost = append(w.cost, int32(len(r.data)+rowCost))
+		w.cost = append(w.cost, int32(len(r.data)+flow.RowCost))
 	}
 	w.head += int64(len(g.rows))
 	w.dropPending(g.indexed)
@@ -265,7 +220,7 @@ func (w *writer) publish(g *group) {
 		w.mark = g.mark
 	}
 	w.noteIndexed()
-	w.s.ring.publish(w.committed, w.cost)
+	w.s.ring.Publish(w.committed, w.cost)
 	clear(w.committed)
 	w.s.groups.Add(1)
 	w.s.rows.Add(int64(len(g.rows)))

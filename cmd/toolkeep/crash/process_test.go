@@ -1,4 +1,6 @@
-package main
+// Package crash_test looks at the server as a process: what is left after kill -9
+// at each step of each kind of call, and how it drains.
+package crash_test
 
 import (
 	"bufio"
@@ -21,9 +23,11 @@ import (
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
-// TestProcess looks at the server as a process: killed at each step of each kind
-// of call, killed under load, started beside a dying one, drained. It builds the
-// command once, with the hook of hook_crashtest.go.
+// waitLimit bounds every wait; machines under load are slow.
+const waitLimit = 60 * time.Second
+
+// TestProcess builds the command once, with the hook of hook_crashtest.go, and
+// hands it to the tests.
 func TestProcess(t *testing.T) {
 	l := newLab(t)
 	t.Run("killed at each step", l.killedAtEachStep)
@@ -51,7 +55,7 @@ const ownTool = `{"schema_version":1,"tool_id":"crash.note","version":"1.0.0","d
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	l := &lab{binary: filepath.Join(t.TempDir(), "toolkeep"), template: t.TempDir()}
-	build := exec.Command("go", "build", "-tags", "crashtest", "-o", l.binary, ".")
+	build := exec.Command("go", "build", "-tags", "crashtest", "-o", l.binary, "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the command with the crash hook cannot be built: %v\n%s", err, out)
 	}
@@ -93,7 +97,7 @@ type process struct {
 	url    string
 	key    string
 	cmd    *exec.Cmd
-	first  chan string   // the first line of its output; closed at its end
+	first  chan struct{} // signals the first line of its output; closed at its end
 	gone   chan struct{} // closed when it has ended
 	stderr bytes.Buffer  // to be read when it is gone
 	client *http.Client
@@ -107,9 +111,9 @@ func (l *lab) launch(t *testing.T, dir, crashAt string, settings ...string) *pro
 		"limits.global_per_minute=1000000", "limits.agent_concurrent=1000"}, settings...) {
 		args = append(args, "--set", s)
 	}
-	s := &process{t: t, dir: dir, cmd: exec.Command(l.binary, args...), first: make(chan string, 1), gone: make(chan struct{}),
+	s := &process{t: t, dir: dir, cmd: exec.Command(l.binary, args...), first: make(chan struct{}, 1), gone: make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: waitLimit}}
-	s.cmd.Env = append(os.Environ(), "TOOLKEEP_CRASH_AT="+crashAt)
+	s.cmd.Env = append(os.Environ(), "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_CRASH_AT="+crashAt)
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -121,8 +125,8 @@ func (l *lab) launch(t *testing.T, dir, crashAt string, settings ...string) *pro
 	go func() {
 		defer close(s.gone)
 		r := bufio.NewReader(out)
-		if line, err := r.ReadString('\n'); err == nil {
-			s.first <- line
+		if _, err := r.ReadString('\n'); err == nil {
+			s.first <- struct{}{}
 		}
 		close(s.first)
 		_, _ = io.Copy(io.Discard, r)
@@ -149,24 +153,32 @@ func (l *lab) start(t *testing.T, dir, crashAt string, settings ...string) *proc
 	return s
 }
 
-// serves waits for the line that says where the server is; false if it ended.
+// serves waits for the line that says that the server serves; false if it ended.
 func (s *process) serves() bool {
 	s.t.Helper()
 	select {
-	case line, ok := <-s.first:
+	case _, ok := <-s.first:
 		if !ok {
 			return false
 		}
-		fields := strings.Fields(line)
-		s.url = fields[len(fields)-1]
 	case <-time.After(waitLimit):
 		s.t.Fatal("the server neither started nor ended")
 	}
-	raw, err := os.ReadFile(filepath.Join(s.dir, "admin.key"))
+	var where struct {
+		URL string `json:"url"`
+	}
+	raw, err := os.ReadFile(filepath.Join(s.dir, "server.json"))
+	if err == nil {
+		err = json.Unmarshal(raw, &where)
+	}
+	if err != nil {
+		s.t.Fatalf("the server does not say where it is: %v", err)
+	}
+	key, err := os.ReadFile(filepath.Join(s.dir, "admin.key"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.key = strings.TrimSpace(string(raw))
+	s.url, s.key = where.URL, strings.TrimSpace(string(key))
 	return true
 }
 

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const repository = "../.."
+
+// documents are those whose sh blocks are run, all of one in one shell. Of the
+// README it is the section that promises to work.
+var documents = []struct{ file, section string }{
+	{"README.md", "## The first five minutes"},
+	{"docs/cli.md", ""},
+	{"docs/access.md", ""},
+	{"docs/secrets.md", ""},
+}
+
+// TestDocuments runs the documentation's commands as they stand, but for the
+// ports, each document against a server of its own with the examples.
+func TestDocuments(t *testing.T) {
+	for _, d := range documents {
+		t.Run(d.file, func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(filepath.Join(repository, d.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks := shellBlocks(string(raw), d.section)
+			if len(blocks) == 0 {
+				t.Fatal("no sh block was found")
+			}
+			s := startExamples(t)
+			script := strings.NewReplacer("127.0.0.1:8080", s.address, "127.0.0.1:8090", s.bookshop).
+				Replace(strings.Join(blocks, "\n"))
+			ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
+			defer cancel()
+			c := exec.CommandContext(ctx, "bash", "-c", expectExits(script))
+			c.Dir, c.Env = s.dir, s.env
+			out, err := c.CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: %v\n%s", d.file, err, tail(string(out), 4000))
+			}
+			// The shell goes on after a failing $(…), and so would the reader.
+			for _, bad := range []string{"command not found", "E3312", "E3004", "urn:toolkeep:error"} {
+				if strings.Contains(string(out), bad) {
+					t.Errorf("%s: the output has %q:\n%s", d.file, bad, tail(string(out), 4000))
+				}
+			}
+		})
+	}
+}
+
+// shellBlocks gives the ```sh blocks of a section, up to the next heading of its
+// level; without a section, of the whole text.
+func shellBlocks(text, section string) (blocks []string) {
+	inside, code := section == "", false
+	var block strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case code && line == "```":
+			code = false
+			blocks = append(blocks, block.String())
+			block.Reset()
+		case code:
+			fmt.Fprintln(&block, line)
+		case section != "" && strings.HasPrefix(line, "## "):
+			inside = line == section
+		case inside && line == "```sh":
+			code = true
+		}
+	}
+	return blocks
+}
+
+var exitComment = regexp.MustCompile(`^(.*\S)\s+#.*\(exit (\d)\)$`)
+
+// expectExits makes a script that stops at the first command that does not end
+// as the document says: with 0, or as the comment "(exit N)" on its line.
+func expectExits(script string) string {
+	var b strings.Builder
+	b.WriteString("set -euo pipefail\nended() { [ \"$1\" = \"$2\" ] || { echo \"ended with $2, the document says $1: $3\"; exit 1; }; }\n")
+	for line := range strings.Lines(script) {
+		m := exitComment.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if m == nil {
+			b.WriteString(line)
+			continue
+		}
+		fmt.Fprintf(&b, "set +e; %s; ended %s $? %s; set -e\n", m[1], m[2], quote(m[1]))
+	}
+	return b.String()
+}
+
+// exampleServer is the real command with the examples, started in a folder that
+// looks like the repository after `make build`.
+type exampleServer struct {
+	dir, address, bookshop string
+	env                    []string
+}
+
+func startExamples(t *testing.T) *exampleServer {
+	t.Helper()
+	binary, err := exec.LookPath("toolkeep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &exampleServer{dir: t.TempDir()}
+	examples, err := filepath.Abs(filepath.Join(repository, "examples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link(t, examples, filepath.Join(s.dir, "examples"))
+	if err := os.Mkdir(filepath.Join(s.dir, "bin"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link(t, binary, filepath.Join(s.dir, "bin", "toolkeep"))
+	s.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + t.TempDir()}
+
+	server := exec.Command("toolkeep", "serve", "--examples", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--set=grpc.addr=127.0.0.1:0", "--set=examples.addr=127.0.0.1:0")
+	server.Dir, server.Env = s.dir, s.env
+	log, err := os.Create(filepath.Join(s.dir, "server.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stdout, server.Stderr = log, log
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGTERM)
+		if err := server.Wait(); err != nil || t.Failed() {
+			raw, _ := os.ReadFile(log.Name())
+			t.Logf("server: %v\n%s", err, tail(string(raw), 2000))
+		}
+		log.Close()
+	})
+	s.address = strings.TrimPrefix(awaitReady(t, filepath.Join(s.dir, "data")), "http://")
+	s.bookshop = s.exampleAddress(t)
+	return s
+}
+
+func link(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Symlink(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func awaitReady(t *testing.T, data string) string {
+	t.Helper()
+	for deadline := time.Now().Add(waitLimit); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
+		info, err := readServerFile(data)
+		if err != nil {
+			continue
+		}
+		resp, err := http.Get(info.URL + "/health/ready")
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return info.URL
+		}
+	}
+	t.Fatal("the server did not become ready")
+	return ""
+}
+
+// exampleAddress asks the catalogue where the bookshop listens.
+func (s *exampleServer) exampleAddress(t *testing.T) string {
+	t.Helper()
+	c := exec.Command("toolkeep", "describe", "bookshop.searchBooks", "--json")
+	c.Dir, c.Env = s.dir, s.env
+	raw, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tool struct {
+		Manifest struct {
+			Execution struct {
+				Binding struct {
+					Server string `json:"server"`
+				} `json:"binding"`
+			} `json:"execution"`
+		} `json:"manifest"`
+	}
+	if err := json.Unmarshal(raw, &tool); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(tool.Manifest.Execution.Binding.Server, "http://")
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+
+// TestLinks follows the links between the documents.
+func TestLinks(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(files, filepath.Join(repository, "README.md"), filepath.Join(repository, "CONTRIBUTING.md"), filepath.Join(repository, "RATIONALE.md")) {
+		f, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		lines := bufio.NewScanner(f)
+		lines.Buffer(nil, 1<<20)
+		for n := 1; lines.Scan(); n++ {
+			for _, m := range markdownLink.FindAllStringSubmatch(lines.Text(), -1) {
+				if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+					continue
+				}
+				if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(m[1]))); err != nil {
+					t.Errorf("%s:%d links to %s, which is not there", file, n, m[1])
+				}
+			}
+		}
+		if err := lines.Err(); err != nil {
+			t.Error(err)
+		}
+	}
+}

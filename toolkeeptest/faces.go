@@ -1,0 +1,36 @@
+package toolkeeptest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/face/facetest"
+	"github.com/toolkeep/toolkeep/node"
+)
+
+// ForFaces starts a system with what the transcripts of face/facetest need. keys
+// are API keys by role; the subject of each is named as its role.
+func ForFaces(t testing.TB) (k *Toolkeep, tools *facetest.Tools, keys map[string]string) {
+	t.Helper()
+	tools = facetest.NewTools()
+	k = New(t, Option{Options: node.Options{Executors: []toolkeep.Executor{tools}}})
+	k.Publish(facetest.Manifests()...)
+	k.state("face.echo", "0.9.0", toolkeep.Deprecated)
+	k.state("face.blocked", "1.0.0", toolkeep.Blocked)
+	keys = map[string]string{"stranger": "tk_stranger"}
+	for _, role := range []string{"admin", "agent", "auditor"} {
+		keys[role] = k.Key("default", role, role)
+	}
+	return k, tools, keys
+}
+
+// state moves a version.
+func (k *Toolkeep) state(tool, version string, s toolkeep.VersionState) {
+	k.t.Helper()
+	_, err := k.Catalog().SetState(context.Background(), node.System(), tool, version, catalog.StateChange{State: s, Reason: "for a test"})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
