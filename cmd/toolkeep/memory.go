@@ -15,7 +15,7 @@ import (
 const (
 	gcMost  = 400 // percent
 	gcLeast = 40
-	gcRoom  = 64 << 20 // bytes
+	gcRoom  = 48 << 20 // bytes
 	gcLook  = 250 * time.Millisecond
 )
 
