@@ -76,14 +76,15 @@ func documentLocation(r rest.ImportRequest) (string, func(), error) {
 	return path, done, nil
 }
 
-// previous finds the latest published version of a tool for a re-import.
+// previous finds the highest version of a tool, in whatever state, for a
+// re-import: its number is taken, also if it is blocked.
 func (n *Node) previous(p *toolkeep.Principal) func(string) *toolkeep.Tool {
 	return func(id string) *toolkeep.Tool {
-		v, _, err := n.catalog.Resolve(p, id, "", func(*toolkeep.Tool) bool { return true })
-		if err != nil {
+		all, err := n.catalog.Versions(p, id, func(*toolkeep.Tool) bool { return true })
+		if err != nil || len(all) == 0 {
 			return nil
 		}
-		return v.Tool
+		return all[0].Tool
 	}
 }
 

@@ -214,7 +214,7 @@ func (p *previousTools) find(id string) *toolkeep.Tool {
 	}
 	p.asked++
 	p.say(fmt.Sprintf("comparing with what is published, %d tools", p.asked))
-	t, err := p.client.published(p.ctx, id, "")
+	t, err := p.client.newest(p.ctx, id)
 	if err != nil {
 		var r *refusedError
 		if !errors.As(err, &r) || r.Code != string(toolkeep.ToolNotFound) {

@@ -532,6 +532,23 @@ func (c *client) published(ctx context.Context, id, rng string) (*describedRaw, 
 	return &t, decode(raw, &t)
 }
 
+// newest gives the highest version of a tool in whatever state: a re-import goes
+// on from a blocked version too, since its number is taken.
+func (c *client) newest(ctx context.Context, id string) (*describedRaw, error) {
+	var all struct {
+		Versions []struct {
+			Version string `json:"version"`
+		} `json:"versions"`
+	}
+	if _, err := c.get(ctx, "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all); err != nil {
+		return nil, err
+	}
+	if len(all.Versions) == 0 {
+		return nil, fmt.Errorf("the server lists %s without versions", id)
+	}
+	return c.published(ctx, id, all.Versions[0].Version)
+}
+
 type describedRaw struct {
 	ToolID   string          `json:"tool_id"`
 	Version  string          `json:"version"`

@@ -97,7 +97,9 @@ type ToolAnswer struct {
 func (a *API) getTool(_ context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
 	v, warnings, err := a.c.Catalog.Resolve(p, in.ToolID, in.Version, a.visible(p))
 	if err != nil {
-		return nil, err
+		if v, err = a.inspectStopped(p, in, err); err != nil {
+			return nil, err
+		}
 	}
 	out := &getToolOutput{Body: ToolAnswer{
 		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw),
@@ -110,6 +112,26 @@ func (a *API) getTool(_ context.Context, p *toolkeep.Principal, in *getToolInput
 	lifecycleHeaders(h, warnings)
 	out.Deprecation, out.Sunset = first(h, "Deprecation"), first(h, "Sunset")
 	return out, nil
+}
+
+// inspectStopped lets those who publish look at an exact version that no longer
+// executes: the next one is compared with it, and its number is taken.
+func (a *API) inspectStopped(p *toolkeep.Principal, in *getToolInput, refused error) (toolkeep.Version, error) {
+	code := toolkeep.AsError(refused).Code
+	stopped := code == toolkeep.ToolBlocked || code == toolkeep.ToolRemoved
+	if !stopped || !p.May(toolkeep.PermPublish) && !p.May(toolkeep.PermLifecycle) {
+		return toolkeep.Version{}, refused
+	}
+	list, err := a.c.Catalog.Versions(p, in.ToolID, a.visible(p))
+	if err != nil {
+		return toolkeep.Version{}, err
+	}
+	for _, v := range list {
+		if v.Tool.Version == in.Version {
+			return v, nil
+		}
+	}
+	return toolkeep.Version{}, refused
 }
 
 type versionsInput struct {
