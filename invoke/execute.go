@@ -270,8 +270,11 @@ func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, re
 	if !got.Truncated {
 		return nil
 	}
-	b, err := p.Blobs.Put(ctx, toolkeep.Blob{Tenant: j.principal.Tenant, Subject: j.principal.Subject, ContentType: got.ContentType},
-		bytes.NewReader(got.Whole))
+	whole := toolkeep.Blob{Tenant: j.principal.Tenant, Subject: j.principal.Subject, ContentType: got.ContentType}
+	if j.tool.Manifest.PublicResult() {
+		whole.Subject = "" // whoever gets the cached result may fetch the whole of it
+	}
+	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
 	if err != nil {
 		p.Log.Error("a cut result could not be kept whole", "invocation_id", j.id, "error", err)
 		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.ResultTooLarge,

@@ -27,7 +27,7 @@ func child(dir string) {
 	if err != nil {
 		fail(err)
 	}
-	q, err := New(Config{DB: db, NodeID: "child", Runner: runFunc(
+	q, err := NewSQLite(Config{DB: db, NodeID: "child", Runner: runFunc(
 		func(ctx context.Context, ref toolkeep.CallRef) error {
 			fmt.Println("running", ref.ID)
 			select {}
@@ -90,7 +90,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = db.Close() })
 		r := newRecorder()
-		q := newQueue(t, Config{DB: db, Runner: r, NodeID: "parent"})
+		q := newSQLiteQueue(t, Config{DB: db, Runner: r, NodeID: "parent"})
 		start(t, q)
 		got := map[string]int{}
 		for range 3 {
@@ -110,7 +110,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = db.Close() })
 		r := newRecorder()
-		q := newQueue(t, Config{DB: db, Runner: r, Workers: 1, NodeID: "parent"})
+		q := newSQLiteQueue(t, Config{DB: db, Runner: r, Workers: 1, NodeID: "parent"})
 		// What looks for lapsed leases came first.
 		mustEnqueue(t, q, "cut-off", toolkeep.High, time.Time{})
 		if n := waiting(t, q); n != 2 {

@@ -92,7 +92,7 @@ func (r *recorder) wait(t *testing.T, ctx context.Context) string {
 	}
 }
 
-func newQueue(t *testing.T, c Config) *Queue {
+func newSQLiteQueue(t *testing.T, c Config) *Queue[*sql.Tx] {
 	t.Helper()
 	if c.DB == nil {
 		c.DB = newDB(t)
@@ -100,7 +100,7 @@ func newQueue(t *testing.T, c Config) *Queue {
 	if c.PollInterval == 0 {
 		c.PollInterval = 10 * time.Millisecond
 	}
-	q, err := New(c)
+	q, err := NewSQLite(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,15 +118,15 @@ func newQueue(t *testing.T, c Config) *Queue {
 	return q
 }
 
-func start(t *testing.T, q *Queue) {
+func start(t *testing.T, q *Queue[*sql.Tx]) {
 	t.Helper()
 	if err := q.Start(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func enqueue(ctx context.Context, q *Queue, id string, p toolkeep.Priority, at time.Time) error {
-	tx, err := q.db.BeginTx(ctx, nil)
+func enqueue(ctx context.Context, q *Queue[*sql.Tx], id string, p toolkeep.Priority, at time.Time) error {
+	tx, err := q.store.(*sqliteQueue).db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -138,14 +138,14 @@ func enqueue(ctx context.Context, q *Queue, id string, p toolkeep.Priority, at t
 	return tx.Commit()
 }
 
-func mustEnqueue(t *testing.T, q *Queue, id string, p toolkeep.Priority, at time.Time) {
+func mustEnqueue(t *testing.T, q *Queue[*sql.Tx], id string, p toolkeep.Priority, at time.Time) {
 	t.Helper()
 	if err := enqueue(testContext(t), q, id, p, at); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func depth(t *testing.T, q *Queue) map[toolkeep.Priority]int {
+func depth(t *testing.T, q *Queue[*sql.Tx]) map[toolkeep.Priority]int {
 	t.Helper()
 	d, err := q.Depth(testContext(t))
 	if err != nil {
@@ -154,7 +154,7 @@ func depth(t *testing.T, q *Queue) map[toolkeep.Priority]int {
 	return d
 }
 
-func waiting(t *testing.T, q *Queue) int {
+func waiting(t *testing.T, q *Queue[*sql.Tx]) int {
 	t.Helper()
 	n := 0
 	for _, k := range depth(t, q) {
@@ -166,7 +166,7 @@ func waiting(t *testing.T, q *Queue) int {
 func TestOrderByPriority(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
-	q := newQueue(t, Config{Runner: r, Workers: 1})
+	q := newSQLiteQueue(t, Config{Runner: r, Workers: 1})
 	mustEnqueue(t, q, "low", toolkeep.Low, time.Time{})
 	mustEnqueue(t, q, "normal", toolkeep.Normal, time.Time{})
 	mustEnqueue(t, q, "unnamed", "", time.Time{})
@@ -192,7 +192,7 @@ func TestOrderByPriority(t *testing.T) {
 func TestScheduledWaitsForItsTime(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
-	q := newQueue(t, Config{Runner: r, Workers: 1})
+	q := newSQLiteQueue(t, Config{Runner: r, Workers: 1})
 	due := time.Now().Add(300 * time.Millisecond)
 	mustEnqueue(t, q, "later", toolkeep.High, due)
 	mustEnqueue(t, q, "far", toolkeep.High, time.Now().Add(time.Hour))
@@ -215,7 +215,7 @@ func TestScheduledWaitsForItsTime(t *testing.T) {
 func TestWakesWithoutPolling(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
-	q := newQueue(t, Config{Runner: r, PollInterval: time.Hour})
+	q := newSQLiteQueue(t, Config{Runner: r, PollInterval: time.Hour})
 	start(t, q)
 	for i := range 20 {
 		id := fmt.Sprint(i)
@@ -225,7 +225,7 @@ func TestWakesWithoutPolling(t *testing.T) {
 		}
 	}
 	var rows int
-	if err := q.db.QueryRowContext(ctx, `SELECT count(*) FROM river_notification`).Scan(&rows); err != nil || rows != 0 {
+	if err := q.store.(*sqliteQueue).db.QueryRowContext(ctx, `SELECT count(*) FROM river_notification`).Scan(&rows); err != nil || rows != 0 {
 		t.Fatalf("%d notification rows (%v), want none", rows, err)
 	}
 }
@@ -233,9 +233,9 @@ func TestWakesWithoutPolling(t *testing.T) {
 func TestRollbackTakesTheJobAway(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
-	q := newQueue(t, Config{Runner: r})
+	q := newSQLiteQueue(t, Config{Runner: r})
 	start(t, q)
-	tx, err := q.db.BeginTx(ctx, nil)
+	tx, err := q.store.(*sqliteQueue).db.BeginTx(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,8 +257,8 @@ func TestRollbackTakesTheJobAway(t *testing.T) {
 func TestSavepointRollbackTakesTheJobAway(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
-	q := newQueue(t, Config{Runner: r})
-	tx, err := q.db.BeginTx(ctx, nil)
+	q := newSQLiteQueue(t, Config{Runner: r})
+	tx, err := q.store.(*sqliteQueue).db.BeginTx(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestDoubleEnqueue(t *testing.T) {
 	t.Run("a waiting call is added once", func(t *testing.T) {
 		ctx := testContext(t)
 		r := newRecorder()
-		q := newQueue(t, Config{Runner: r, Workers: 1})
+		q := newSQLiteQueue(t, Config{Runner: r, Workers: 1})
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 		mustEnqueue(t, q, "end", toolkeep.Low, time.Time{})
@@ -309,7 +309,7 @@ func TestDoubleEnqueue(t *testing.T) {
 	t.Run("the more urgent wish wins", func(t *testing.T) {
 		ctx := testContext(t)
 		r := newRecorder()
-		q := newQueue(t, Config{Runner: r, Workers: 1})
+		q := newSQLiteQueue(t, Config{Runner: r, Workers: 1})
 		mustEnqueue(t, q, "a", toolkeep.Low, time.Now().Add(time.Hour))
 		mustEnqueue(t, q, "b", toolkeep.Normal, time.Time{})
 		mustEnqueue(t, q, "a", toolkeep.High, time.Time{})
@@ -322,10 +322,10 @@ func TestDoubleEnqueue(t *testing.T) {
 		}
 	})
 	t.Run("the same id of another tenant is another call", func(t *testing.T) {
-		q := newQueue(t, Config{Runner: newRecorder()})
+		q := newSQLiteQueue(t, Config{Runner: newRecorder()})
 		ctx := testContext(t)
 		mustEnqueue(t, q, "a", toolkeep.Low, time.Time{})
-		tx, err := q.db.BeginTx(ctx, nil)
+		tx, err := q.store.(*sqliteQueue).db.BeginTx(ctx, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestDoubleEnqueue(t *testing.T) {
 			}
 			return nil
 		}
-		q := newQueue(t, Config{Runner: r, Workers: 1})
+		q := newSQLiteQueue(t, Config{Runner: r, Workers: 1})
 		start(t, q)
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 		r.wait(t, ctx)
@@ -378,7 +378,7 @@ func TestErrorComesBackLater(t *testing.T) {
 		}
 		return nil
 	}
-	q := newQueue(t, Config{Runner: r, Workers: 1})
+	q := newSQLiteQueue(t, Config{Runner: r, Workers: 1})
 	start(t, q)
 	mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 	for range 3 {
@@ -402,7 +402,7 @@ func TestErrorAndEnqueueAtOnce(t *testing.T) {
 		}
 		return nil
 	}
-	q := newQueue(t, Config{Runner: r, Workers: 2})
+	q := newSQLiteQueue(t, Config{Runner: r, Workers: 2})
 	start(t, q)
 	mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 	r.wait(t, ctx)
@@ -434,7 +434,7 @@ func TestStop(t *testing.T) {
 		var ended atomic.Bool
 		r.err = func(context.Context, string) error { <-goOn; ended.Store(true); return nil }
 		db := newDB(t)
-		q := newQueue(t, Config{DB: db, Runner: r, Workers: 1})
+		q := newSQLiteQueue(t, Config{DB: db, Runner: r, Workers: 1})
 		start(t, q)
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 		r.wait(t, ctx)
@@ -458,7 +458,7 @@ func TestStop(t *testing.T) {
 		mustEnqueue(t, q, "c", toolkeep.Normal, time.Time{}) // still possible
 
 		r2 := newRecorder()
-		q2 := newQueue(t, Config{DB: db, Runner: r2, Workers: 1})
+		q2 := newSQLiteQueue(t, Config{DB: db, Runner: r2, Workers: 1})
 		start(t, q2)
 		for _, want := range []string{"b", "c"} {
 			if got := r2.wait(t, ctx); got != want {
@@ -471,7 +471,7 @@ func TestStop(t *testing.T) {
 		r := newRecorder()
 		r.err = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
 		db := newDB(t)
-		q := newQueue(t, Config{DB: db, Runner: r, Workers: 1})
+		q := newSQLiteQueue(t, Config{DB: db, Runner: r, Workers: 1})
 		start(t, q)
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 		r.wait(t, ctx)
@@ -481,14 +481,14 @@ func TestStop(t *testing.T) {
 			t.Fatal(err)
 		}
 		r2 := newRecorder()
-		q2 := newQueue(t, Config{DB: db, Runner: r2, Workers: 1})
+		q2 := newSQLiteQueue(t, Config{DB: db, Runner: r2, Workers: 1})
 		start(t, q2)
 		if got := r2.wait(t, ctx); got != "a" {
 			t.Fatalf("ran %q, want a", got)
 		}
 	})
 	t.Run("before Start", func(t *testing.T) {
-		q := newQueue(t, Config{Runner: newRecorder()})
+		q := newSQLiteQueue(t, Config{Runner: newRecorder()})
 		for range 2 {
 			if err := q.Stop(testContext(t)); err != nil {
 				t.Fatal(err)
@@ -515,7 +515,7 @@ func TestPeriodic(t *testing.T) {
 			return end()
 		}}
 	}
-	q := newQueue(t, Config{Runner: newRecorder(), Periodic: []Periodic{
+	q := newSQLiteQueue(t, Config{Runner: newRecorder(), Periodic: []Periodic{
 		task("fine", time.Millisecond, func() error { return nil }),
 		task("fails", time.Millisecond, func() error { return errors.New("no") }),
 		task("panics", time.Millisecond, func() error { panic("no") }),
@@ -546,7 +546,7 @@ func TestCleanRemovesWhatIsOver(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
 	db := newDB(t)
-	q := newQueue(t, Config{DB: db, Runner: r})
+	q := newSQLiteQueue(t, Config{DB: db, Runner: r})
 	start(t, q)
 	for i := range 5 {
 		mustEnqueue(t, q, fmt.Sprint(i), toolkeep.Normal, time.Time{})
@@ -556,7 +556,7 @@ func TestCleanRemovesWhatIsOver(t *testing.T) {
 	if err := q.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.clean(ctx); err != nil {
+	if err := q.store.(*sqliteQueue).clean(ctx); err != nil {
 		t.Fatal(err)
 	}
 	var n int
@@ -568,7 +568,7 @@ func TestCleanRemovesWhatIsOver(t *testing.T) {
 func TestMigrateDownAndUp(t *testing.T) {
 	ctx := testContext(t)
 	db := newDB(t)
-	q := newQueue(t, Config{DB: db, Runner: newRecorder()})
+	q := newSQLiteQueue(t, Config{DB: db, Runner: newRecorder()})
 	mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 	if err := q.MigrateDown(ctx); err != nil {
 		t.Fatal(err)
@@ -593,7 +593,7 @@ func TestNewRefuses(t *testing.T) {
 		"negative workers": {DB: db, Runner: newRecorder(), Workers: -1},
 		"bad periodic":     {DB: db, Runner: newRecorder(), Periodic: []Periodic{{Name: "x"}}},
 	} {
-		if _, err := New(c); err == nil {
+		if _, err := NewSQLite(c); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -605,7 +605,7 @@ func TestHammer(t *testing.T) {
 	var mu sync.Mutex
 	ran := map[string]int{}
 	all := make(chan struct{})
-	q := newQueue(t, Config{Workers: 4, Runner: runFunc(func(_ context.Context, ref toolkeep.CallRef) error {
+	q := newSQLiteQueue(t, Config{Workers: 4, Runner: runFunc(func(_ context.Context, ref toolkeep.CallRef) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if ran[ref.ID]++; len(ran) == writers*each && ran[ref.ID] == 1 {

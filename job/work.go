@@ -23,7 +23,9 @@ const (
 // callWorker is what River calls.
 type callWorker struct {
 	river.WorkerDefaults[callArgs]
-	q *Queue
+	run   func(ctx context.Context, ref toolkeep.CallRef) error
+	again func(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error
+	log   *slog.Logger
 }
 
 // Timeout turns River's off.
@@ -33,7 +35,7 @@ func (*callWorker) Timeout(*river.Job[callArgs]) time.Duration { return -1 }
 // job that replaces this one could be written.
 func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
 	ref := toolkeep.CallRef{Tenant: j.Args.Tenant, ID: j.Args.ID}
-	err := w.q.run(ctx, ref)
+	err := w.run(ctx, ref)
 	if err == nil {
 		return nil
 	}
@@ -41,10 +43,10 @@ func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
 	if ctx.Err() != nil {
 		wait = 0 // cut off by Stop and not at fault: first in line at the next Start
 	}
-	w.q.log.Warn("a waiting call is tried again later",
+	w.log.Warn("a waiting call is tried again later",
 		"invocation_id", ref.ID, "failed", j.Args.Failed+1, "wait", wait, "error", err)
-	if err := w.q.again(ctx, j, wait); err != nil {
-		w.q.log.Error("a waiting call could not be queued again; its job is kept back instead",
+	if err := w.again(ctx, j, wait); err != nil {
+		w.log.Error("a waiting call could not be queued again; its job is kept back instead",
 			"invocation_id", ref.ID, "error", err)
 		return river.JobSnooze(time.Second) // short, so that River keeps it in the line
 	}
@@ -52,7 +54,7 @@ func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
 }
 
 // run calls the Runner and turns a panic into an error.
-func (q *Queue) run(ctx context.Context, ref toolkeep.CallRef) (err error) {
+func (q *Queue[TTx]) run(ctx context.Context, ref toolkeep.CallRef) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			q.log.Error("the runner panicked", "invocation_id", ref.ID,
@@ -64,23 +66,15 @@ func (q *Queue) run(ctx context.Context, ref toolkeep.CallRef) (err error) {
 }
 
 // again writes the job that replaces j. It runs on after Stop has cancelled ctx.
-func (q *Queue) again(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error {
+func (q *Queue[TTx]) again(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
-	tx, err := q.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing to roll back
 	a := j.Args
 	a.Failed++
 	if wait == 0 {
 		a.Failed = j.Args.Failed
 	}
-	if err := q.insert(ctx, tx, a, j.Priority, time.Now().Add(wait)); err != nil {
-		return err
-	}
-	return tx.Commit()
+	return q.store.inTx(ctx, func(tx TTx) error { return q.insert(ctx, tx, a, j.Priority, time.Now().Add(wait)) })
 }
 
 // backoff doubles from 250 ms to 30 s; each is spread over its upper half, so

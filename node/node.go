@@ -64,7 +64,7 @@ type Node struct {
 	log      *telemetry.Log
 	health   *telemetry.Health
 	metrics  *telemetry.Metrics
-	queue    *job.Queue
+	queue    *job.Queue[*sql.Tx]
 	store    *sqlite.Store
 	access   *access.Access
 	catalog  *catalog.Catalog
@@ -127,7 +127,7 @@ func (n *Node) buildStore(ctx context.Context) (err error) {
 	if n.blobs, err = blob.Open(filepath.Join(n.config.Data, "blobs")); err != nil {
 		return err
 	}
-	n.queue, err = job.New(job.Config{DB: n.store.WriteDB(), Runner: runner{n}, Workers: n.config.Calls.Workers,
+	n.queue, err = job.NewSQLite(job.Config{DB: n.store.WriteDB(), Runner: runner{n}, Workers: n.config.Calls.Workers,
 		PollInterval: n.config.Calls.Poll, Log: n.logger("queue"),
 		Periodic: []job.Periodic{
 			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},

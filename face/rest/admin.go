@@ -173,7 +173,9 @@ func (a *API) blob(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer rd.Close()
-	if b.Tenant != p.Tenant || b.Subject != p.Subject && !p.May(toolkeep.PermInvocations) {
+	// A blob without subject is part of a public result, which any principal of the
+	// tenant may have got from the cache.
+	if b.Tenant != p.Tenant || b.Subject != "" && b.Subject != p.Subject && !p.May(toolkeep.PermInvocations) {
 		a.refuse(w, r, noBlob())
 		return
 	}

@@ -1,0 +1,106 @@
+package rpc
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Auth names the caller.
+type Auth interface {
+	// Authenticate turns a bearer credential ("" if none was sent) and the remote
+	// address into a principal. E3214, E3810.
+	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
+}
+
+// Calls reads and steers calls.
+type Calls interface {
+	// Get finds one call and notes that its answer was fetched. E3013, E3965.
+	Get(ctx context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error)
+	// Cancel asks a call to stop; cancelled is false if it had ended. E3013, E3201.
+	Cancel(ctx context.Context, p *toolkeep.Principal, id, why string) (cancelled bool, message string, err error)
+	// Watch yields the call's row at once and at every change, and ends after the
+	// final state or when ctx ends. E3013.
+	Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error]
+	// Explain says what would happen to the call; the answer marshals to JSON.
+	Explain(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (any, error)
+	// Result is the receipt that a row holds.
+	Result(v *toolkeep.Invocation) *toolkeep.Result
+}
+
+// Catalog is the part of catalog.Catalog that the services use.
+type Catalog interface {
+	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
+	Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error)
+}
+
+// Search finds tools by words.
+type Search interface {
+	Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match
+}
+
+// Config is what the face needs. Auth, Invoker, Calls, Catalog and Visible are
+// required.
+type Config struct {
+	Auth    Auth
+	Invoker toolkeep.Invoker
+	Calls   Calls
+	Catalog Catalog
+	// Visible tells whether a tool exists for a principal.
+	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Search finds tools by words; without it QueryByCapability and
+	// ListTools.capability_query answer E3104.
+	Search Search
+	// Ready is what the health service says; nil is always ready.
+	Ready func(ctx context.Context) bool
+	// TLS are the server's credentials, for TLS or mutual TLS; nil serves plain
+	// text, which is for loopback alone.
+	TLS    credentials.TransportCredentials
+	Limits Limits
+	Log    *slog.Logger // default slog.Default()
+}
+
+// Limits on what comes in. Zero fields take the default.
+type Limits struct {
+	BodyBytes      int64         // one message; default 1 MiB
+	HeaderBytes    int           // the metadata of a request; default 64 KiB
+	KeyBytes       int           // a key or id; default 4 KiB
+	Streams        int           // calls at once on one connection; default 250
+	ConnectTimeout time.Duration // until the handshake is done; default 10 s
+	IdleTimeout    time.Duration // of a connection without calls; default 15 min
+	// KeepAlive is how often a silent connection is asked whether it lives; default
+	// 1 min, with 20 s for the answer.
+	KeepAlive time.Duration
+	// PingEvery is how often a client may ask; one that asks more often is cut off.
+	// Default 10 s.
+	PingEvery time.Duration
+	// HealthEvery is how often a watched health is looked at; default 1 s.
+	HealthEvery time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	orDefault(&l.BodyBytes, 1<<20)
+	orDefault(&l.HeaderBytes, 64<<10)
+	orDefault(&l.KeyBytes, 4<<10)
+	orDefault(&l.Streams, 250)
+	orDefault(&l.ConnectTimeout, 10*time.Second)
+	orDefault(&l.IdleTimeout, 15*time.Minute)
+	orDefault(&l.KeepAlive, time.Minute)
+	orDefault(&l.PingEvery, 10*time.Second)
+	orDefault(&l.HealthEvery, time.Second)
+	return l
+}
+
+func orDefault[T ~int | ~int64](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}

@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// unary is the frame of every RPC with one answer.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (res any, err error) {
+	ctx, release := s.underway(ctx)
+	defer release()
+	id := s.requestID(ctx)
+	_ = grpc.SetHeader(ctx, metadata.MD{"x-request-id": {id}}) // fails only where the answer has begun
+	defer func() {
+		if v := recover(); v != nil {
+			res, err = nil, s.panicked(ctx, id, info.FullMethod, v)
+		}
+		if err != nil {
+			err = s.fail(ctx, id, info.FullMethod, err)
+		}
+	}()
+	return next(ctx, req)
+}
+
+// stream is the frame of every RPC that answers with a stream.
+func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	ctx, release := s.underway(ss.Context())
+	defer release()
+	id := s.requestID(ctx)
+	_ = ss.SetHeader(metadata.MD{"x-request-id": {id}})
+	defer func() {
+		if v := recover(); v != nil {
+			err = s.panicked(ctx, id, info.FullMethod, v)
+		}
+		if err != nil {
+			err = s.fail(ctx, id, info.FullMethod, err)
+		}
+	}()
+	return next(srv, &boundStream{ServerStream: ss, ctx: ctx})
+}
+
+// boundStream is a stream whose context ends when the server is interrupted.
+type boundStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (b *boundStream) Context() context.Context { return b.ctx }
+
+// underway ties a request to the server's end.
+func (s *Server) underway(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.requests, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// requestID is the caller's x-request-id if it is harmless, else a new one.
+func (s *Server) requestID(ctx context.Context) string {
+	if vs := metadata.ValueFromIncomingContext(ctx, "x-request-id"); len(vs) > 0 && vs[0] != "" && len(vs[0]) <= 128 && harmless(vs[0]) {
+		return vs[0]
+	}
+	return s.idPrefix + strconv.FormatUint(s.idCount.Add(1), 36)
+}
+
+func (s *Server) panicked(ctx context.Context, id, method string, v any) error {
+	s.log.ErrorContext(ctx, "a request handler panicked", "request_id", id, "method", method, "panic", v, "stack", string(debug.Stack()))
+	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause")
+}
+
+// fail turns an error into a status, logged where the fault is ours.
+func (s *Server) fail(ctx context.Context, id, method string, err error) error {
+	var ours *toolkeep.Error
+	if !errors.As(err, &ours) {
+		if st, ok := status.FromError(err); ok {
+			return fromTransport(st).Err()
+		}
+		if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+			return status.FromContextError(err).Err()
+		}
+	}
+	e := shown(err)
+	if e.Code.Info().HTTP >= 500 {
+		s.log.ErrorContext(ctx, "a request failed", "request_id", id, "method", method, "code", e.Code,
+			"invocation_id", e.InvocationID, "error", err, "cause", errors.Unwrap(e))
+	}
+	return refusal(e).Err()
+}
+
+// fromTransport gives what the library refused by itself the form of a refusal,
+// where it has a code: a message that does not decode.
+func fromTransport(st *status.Status) *status.Status {
+	if st.Code() == codes.Internal && strings.Contains(st.Message(), "unmarshal") {
+		return refusal(toolkeep.NewError(toolkeep.InvalidEncoding,
+			"the message cannot be decoded: it is not protobuf, or a text in it is not UTF-8"))
+	}
+	return st
+}
+
+// decodes wraps the decoding of a service's messages, which the library does
+// before any interceptor.
+func decodes(d grpc.ServiceDesc) *grpc.ServiceDesc {
+	methods := make([]grpc.MethodDesc, len(d.Methods))
+	for i, m := range d.Methods {
+		inner := m.Handler
+		m.Handler = func(srv any, ctx context.Context, dec func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
+			return inner(srv, ctx, func(v any) error {
+				if err := dec(v); err != nil {
+					st, _ := status.FromError(err)
+					return fromTransport(st).Err()
+				}
+				return nil
+			}, in)
+		}
+		methods[i] = m
+	}
+	d.Methods = methods
+	return &d
+}

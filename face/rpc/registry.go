@@ -1,0 +1,208 @@
+package rpc
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/proto/l03v1"
+)
+
+const (
+	defaultPage = 50
+	maxPage     = 200
+	// maxPages keeps offsets within an int.
+	maxPages     = 1_000_000
+	defaultTools = 5
+	maxTools     = 50
+	maxQuery     = 2000 // bytes
+)
+
+// registry is the service ToolRegistry.
+type registry struct {
+	l03v1.UnimplementedToolRegistryServer
+	s *Server
+}
+
+// visible is what the principal may see.
+func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
+	return func(t *toolkeep.Tool) bool { return s.c.Visible(p, t) }
+}
+
+// GetTool gives one version with its manifest. E3001, E3004, E3005, E3009, E3010.
+func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03v1.Tool, error) {
+	p, err := g.s.admitPlain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.s.checkID(msg.GetToolId()); err != nil {
+		return nil, err
+	}
+	v, _, err := g.s.c.Catalog.Resolve(p, msg.GetToolId(), msg.GetVersion(), g.s.visible(p))
+	if err != nil {
+		return nil, err
+	}
+	all, err := g.s.c.Catalog.Versions(p, v.Tool.ID, g.s.visible(p))
+	if err != nil {
+		return nil, err
+	}
+	t := &l03v1.Tool{ToolId: v.Tool.ID, Version: v.Tool.Version, State: string(v.Life.State), Digest: v.Tool.Digest, ManifestJson: v.Tool.Raw}
+	for _, o := range all {
+		t.Versions = append(t.Versions, o.Tool.Version)
+	}
+	return t, nil
+}
+
+// ListTools gives a page of the tools that the caller may see. filters are
+// category, tag, capability and namespace; capability_query narrows to what a
+// search for its words finds, best first.
+func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (*l03v1.ListToolsResponse, error) {
+	p, err := g.s.admitPlain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := filterOf(msg)
+	if err != nil {
+		return nil, err
+	}
+	var list []catalog.Summary
+	var total int
+	if query := msg.GetCapabilityQuery(); query == "" {
+		list, total = g.s.c.Catalog.List(p, f, g.s.visible(p))
+	} else if list, total, err = g.search(p, query, f); err != nil {
+		return nil, err
+	}
+	out := &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
+	for _, t := range list {
+		out.Tools = append(out.Tools, summaryOf(t))
+	}
+	return out, nil
+}
+
+func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
+	f := catalog.Filter{IncludeDeprecated: msg.GetIncludeDeprecated(), Limit: defaultPage}
+	names := map[string]*string{"category": &f.Category, "tag": &f.Tag, "capability": &f.Capability, "namespace": &f.Namespace}
+	for name, value := range msg.GetFilters() {
+		to, ok := names[name]
+		if !ok {
+			return f, toolkeep.NewError(toolkeep.MalformedRequest, "the filter %q is not known; use category, tag, capability or namespace", clip(name, 100)).
+				With("field", "filters."+clip(name, 100))
+		}
+		*to = value
+	}
+	if n := msg.GetPageSize(); n > maxPage {
+		return f, toolkeep.NewError(toolkeep.InvalidParameters, "page_size must be at most %d", maxPage)
+	} else if n > 0 {
+		f.Limit = int(n)
+	}
+	if n := msg.GetPage(); n > maxPages {
+		return f, toolkeep.NewError(toolkeep.InvalidParameters, "page must be at most %d", maxPages)
+	} else if n > 0 {
+		f.Offset = int(n-1) * f.Limit
+	}
+	return f, nil
+}
+
+// search is the part of the list that the words find, at most maxPage tools.
+func (g *registry) search(p *toolkeep.Principal, query string, f catalog.Filter) ([]catalog.Summary, int, error) {
+	found, err := g.find(p, query, maxPage, "")
+	if err != nil {
+		return nil, 0, err
+	}
+	offset, limit := f.Offset, f.Limit
+	f.Offset, f.Limit = 0, maxPage
+	var hits []catalog.Summary
+	for _, m := range found {
+		id := m.tool.ID
+		list, _ := g.s.c.Catalog.List(p, f, func(t *toolkeep.Tool) bool { return t.ID == id && g.s.c.Visible(p, t) })
+		hits = append(hits, list...)
+	}
+	total := len(hits)
+	lo := min(offset, total)
+	return hits[lo:min(lo+limit, total)], total, nil
+}
+
+func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
+	return &l03v1.ToolSummary{ToolId: t.ToolID, ToolName: t.ToolName, Description: t.Description, Category: t.Category,
+		Versions: t.Versions, LatestVersion: t.LatestVersion, Tags: t.Tags, RequiresApproval: t.RequiresApproval}
+}
+
+// hit is one find.
+type hit struct {
+	tool  *toolkeep.Tool
+	score float64
+	why   []string
+}
+
+func (g *registry) find(p *toolkeep.Principal, query string, limit int, category string) ([]hit, error) {
+	switch {
+	case g.s.c.Search == nil:
+		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index")
+	case strings.TrimSpace(query) == "" || len(query) > maxQuery:
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the query must have 1 to %d bytes: say in words what the tool should do", maxQuery)
+	}
+	visible := g.s.visible(p)
+	found := g.s.c.Search.Search(query, limit, func(t *toolkeep.Tool) bool {
+		return (category == "" || t.Manifest.Category == category) && visible(t)
+	})
+	hits := make([]hit, len(found))
+	for i, m := range found {
+		hits[i] = hit{tool: m.Tool, score: m.Score, why: m.Why}
+	}
+	return hits, nil
+}
+
+// QueryByCapability finds tools by words, best first; none is an empty answer.
+func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
+	p, err := g.s.admitPlain(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit := int(msg.GetMaxTools())
+	switch {
+	case limit == 0:
+		limit = defaultTools
+	case limit > maxTools:
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "max_tools must be at most %d", maxTools)
+	}
+	if s := msg.GetStrategy(); s != "" && s != "keyword" {
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the strategy %q is not in this build; use keyword or leave it out", clip(s, 100))
+	}
+	found, err := g.find(p, msg.GetQuery(), limit, msg.GetCategory())
+	if err != nil {
+		return nil, err
+	}
+	out := &l03v1.QueryByCapabilityResponse{}
+	for _, h := range found {
+		out.Matches = append(out.Matches, &l03v1.QueryByCapabilityResponse_Match{
+			Tool: g.describe(p, h.tool), Score: h.score, Explanation: explanation(h.why)})
+	}
+	return out, nil
+}
+
+// describe is the summary of a found tool, with its versions.
+func (g *registry) describe(p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.ToolSummary {
+	m := t.Manifest
+	s := &l03v1.ToolSummary{ToolId: t.ID, ToolName: m.ToolName, Description: m.Description, Category: m.Category,
+		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval}
+	all, err := g.s.c.Catalog.Versions(p, t.ID, g.s.visible(p))
+	if err != nil {
+		return s // removed since the search; what was found still stands
+	}
+	for _, v := range all {
+		s.Versions = append(s.Versions, v.Tool.Version)
+	}
+	return s
+}
+
+func explanation(why []string) *structpb.Struct {
+	words := make([]*structpb.Value, len(why))
+	for i, w := range why {
+		words[i] = structpb.NewStringValue(valid(w))
+	}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{"why": structpb.NewListValue(&structpb.ListValue{Values: words})}}
+}

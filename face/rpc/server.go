@@ -1,0 +1,118 @@
+package rpc
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/toolkeep/toolkeep/proto/l03v1"
+)
+
+// Server is the face. Serve it, and end it with Stop.
+type Server struct {
+	c      Config
+	limits Limits
+	log    *slog.Logger
+	grpc   *grpc.Server
+
+	idPrefix string
+	idCount  atomic.Uint64
+
+	closing   context.Context // its end is that of the streams that only watch
+	close     context.CancelFunc
+	requests  context.Context // its end is that of every request
+	interrupt context.CancelFunc
+}
+
+// New builds the services. It panics if a required part is missing, which is a
+// mistake of the wiring.
+func New(c Config) *Server {
+	if c.Auth == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
+		panic("rpc: Auth, Invoker, Calls, Catalog and Visible are required")
+	}
+	s := &Server{c: c, limits: c.Limits.withDefaults(), log: c.Log}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.requests, s.interrupt = context.WithCancel(context.Background())
+	var prefix [6]byte
+	_, _ = rand.Read(prefix[:]) // never fails
+	s.idPrefix = "rpc-" + hex.EncodeToString(prefix[:]) + "-"
+	s.grpc = grpc.NewServer(s.options()...)
+	s.grpc.RegisterService(decodes(l03v1.ToolExecution_ServiceDesc), &execution{s: s})
+	s.grpc.RegisterService(decodes(l03v1.ToolRegistry_ServiceDesc), &registry{s: s})
+	healthpb.RegisterHealthServer(s.grpc, &health{s: s})
+	reflection.Register(s.grpc) // v1 and v1alpha
+	return s
+}
+
+func (s *Server) options() []grpc.ServerOption {
+	l := s.limits
+	options := []grpc.ServerOption{
+		// Messages a little over the limit are read, so that the refusal has a code
+		// and a record; larger ones the library refuses.
+		grpc.MaxRecvMsgSize(int(2 * l.BodyBytes)),
+		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
+		grpc.MaxConcurrentStreams(uint32(l.Streams)),
+		grpc.ConnectionTimeout(l.ConnectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: l.KeepAlive, Timeout: 20 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: l.PingEvery, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
+		grpc.WaitForHandlers(true),
+		grpc.SharedWriteBuffer(true),
+	}
+	if s.c.TLS != nil {
+		options = append(options, grpc.Creds(s.c.TLS))
+	}
+	return options
+}
+
+// Serve answers on the listener until Stop; then it returns nil.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.grpc.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	return err
+}
+
+// Close ends the streams that only watch; requests go on being answered.
+func (s *Server) Close() { s.close() }
+
+// Interrupt cancels the requests under way; they may still answer.
+func (s *Server) Interrupt() { s.interrupt() }
+
+// Stop takes no new requests and waits for those under way. When ctx ends it
+// cuts them off, waits for their handlers and returns ctx's error. It may be
+// called twice.
+func (s *Server) Stop(ctx context.Context) error {
+	s.Close()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+		s.interrupt()
+		s.grpc.Stop()
+		<-done
+	}
+	s.interrupt()
+	return err
+}

@@ -1,0 +1,183 @@
+package rpc
+
+import (
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// domain is ErrorInfo's.
+const domain = "toolkeep"
+
+// A status rides in trailing metadata, of which many clients take 8 KiB and no
+// more. The record of the refused call has everything.
+const (
+	maxMessage     = 1 << 10 // bytes
+	maxDetails     = 1 << 10 // bytes of details that are no faults
+	maxViolations  = 12
+	maxDescription = 160 // bytes
+)
+
+// grpcCodes are the names that the error catalogue uses.
+var grpcCodes = map[string]codes.Code{
+	"OK": codes.OK, "CANCELLED": codes.Canceled, "UNKNOWN": codes.Unknown, "INVALID_ARGUMENT": codes.InvalidArgument,
+	"DEADLINE_EXCEEDED": codes.DeadlineExceeded, "NOT_FOUND": codes.NotFound, "ALREADY_EXISTS": codes.AlreadyExists,
+	"PERMISSION_DENIED": codes.PermissionDenied, "RESOURCE_EXHAUSTED": codes.ResourceExhausted,
+	"FAILED_PRECONDITION": codes.FailedPrecondition, "ABORTED": codes.Aborted, "OUT_OF_RANGE": codes.OutOfRange,
+	"UNIMPLEMENTED": codes.Unimplemented, "INTERNAL": codes.Internal, "UNAVAILABLE": codes.Unavailable,
+	"DATA_LOSS": codes.DataLoss, "UNAUTHENTICATED": codes.Unauthenticated,
+}
+
+// shown is the error that a caller may see: codes that no caller may see
+// (unknown, warnings, internal ones) become E3999.
+func shown(err error) *toolkeep.Error {
+	e := toolkeep.AsError(err)
+	info := e.Code.Info()
+	if info.Code != e.Code || info.Kind == toolkeep.KindWarning || info.Kind == toolkeep.KindInternal {
+		return toolkeep.AsError(errors.New(e.Error()))
+	}
+	return e
+}
+
+// refusal turns an error into a status with ErrorInfo, and with RetryInfo,
+// BadRequest and a Struct of the other details where there are any.
+func refusal(e *toolkeep.Error) *status.Status {
+	info := e.Code.Info()
+	code, ok := grpcCodes[info.GRPC]
+	if !ok || code == codes.OK {
+		code = codes.Internal
+	}
+	s := &spb.Status{Code: int32(code), Message: clip(e.Message, maxMessage)}
+	meta := map[string]string{
+		"code": string(info.Code), "class": info.Class, "retryable": strconv.FormatBool(e.Retryable),
+	}
+	if e.InvocationID != "" {
+		meta["invocation_id"] = e.InvocationID
+	}
+	violations, details, cut := splitDetails(e.Details)
+	if cut {
+		meta["details_cut"] = "true"
+	}
+	attach(s, &errdetails.ErrorInfo{Reason: info.Name, Domain: domain, Metadata: meta})
+	if e.RetryAfter > 0 {
+		attach(s, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(e.RetryAfterSeconds()) * time.Second)})
+	}
+	if violations != nil {
+		attach(s, violations)
+	}
+	if details != nil {
+		attach(s, details)
+	}
+	return status.FromProto(s)
+}
+
+func attach(s *spb.Status, m proto.Message) {
+	// Packing fails only for text that is no UTF-8, which valid and clip took out.
+	if a, err := anypb.New(m); err == nil {
+		s.Details = append(s.Details, a)
+	}
+}
+
+// splitDetails gives faults as field violations, their field the JSON Pointer,
+// and the rest as a Struct; cut says that something did not fit.
+func splitDetails(details map[string]any) (bad *errdetails.BadRequest, rest *structpb.Struct, cut bool) {
+	if len(details) == 0 {
+		return nil, nil, false
+	}
+	others := details
+	if faults := faultsOf(details["errors"]); len(faults) > 0 {
+		bad = &errdetails.BadRequest{}
+		for i, f := range faults {
+			if i == maxViolations {
+				cut = true
+				break
+			}
+			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+				Field: clip(f.Pointer, maxDescription), Description: clip(f.Message, maxDescription), Reason: clip(f.Rule, maxDescription)})
+		}
+		others = make(map[string]any, len(details))
+		for k, v := range details {
+			if k != "errors" {
+				others[k] = v
+			}
+		}
+	}
+	rest, ok := structOf(others)
+	if rest != nil && proto.Size(rest) > maxDetails {
+		rest, ok = nil, false
+	}
+	return bad, rest, cut || !ok
+}
+
+// faultsOf reads details.errors, which is a list of faults or, from a record, of
+// objects.
+func faultsOf(v any) []toolkeep.Fault {
+	switch list := v.(type) {
+	case []toolkeep.Fault:
+		return list
+	case []any:
+		var out []toolkeep.Fault
+		for _, it := range list {
+			m, ok := it.(map[string]any)
+			if !ok {
+				return nil
+			}
+			text := func(k string) string { s, _ := m[k].(string); return s }
+			out = append(out, toolkeep.Fault{Pointer: text("pointer"), Rule: text("rule"), Message: text("message")})
+		}
+		return out
+	}
+	return nil
+}
+
+// structOf turns details into a Struct; ok is false where they are no JSON.
+// Numbers beyond a double's exactness lose digits, as in any Struct.
+func structOf(m map[string]any) (s *structpb.Struct, ok bool) {
+	if len(m) == 0 {
+		return nil, true
+	}
+	raw, err := json.Marshal(m)
+	if err != nil {
+		return nil, false
+	}
+	s = new(structpb.Struct)
+	if err := protojson.Unmarshal(raw, s); err != nil {
+		return nil, false
+	}
+	return s, true
+}
+
+// clip cuts text to n bytes and makes it UTF-8, which protobuf demands.
+func clip(s string, n int) string {
+	if len(s) > n {
+		s = s[:n]
+		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
+			s = s[:len(s)-1]
+		}
+		s = strings.ToValidUTF8(s, "\uFFFD") + "…"
+		return s
+	}
+	return valid(s)
+}
+
+func valid(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}

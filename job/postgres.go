@@ -1,0 +1,145 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+)
+
+const (
+	// beatEvery is how often a node says that it still works its jobs.
+	beatEvery = 2 * time.Second
+	// deadAfter is for how long nobody may have said so before a job is taken up.
+	deadAfter = 8 * time.Second
+	// reclaimBatch bounds the jobs that one pass takes up.
+	reclaimBatch = 200
+)
+
+// postgresQueue is the queue on PostgreSQL, which several nodes share.
+type postgresQueue struct {
+	pool *pgxpool.Pool
+	node string
+	// insert lets a call wait again.
+	insert func(ctx context.Context, tx pgx.Tx, a callArgs, priority int, at time.Time) error
+}
+
+func newPostgres(pool *pgxpool.Pool, node string, q *Queue[pgx.Tx]) *postgresQueue {
+	return &postgresQueue{pool: pool, node: node, insert: q.insert}
+}
+
+func (p *postgresQueue) driver() riverdriver.Driver[pgx.Tx]   { return riverpgxv5.New(p.pool) }
+func (p *postgresQueue) migrator() riverdriver.Driver[pgx.Tx] { return riverpgxv5.New(p.pool) }
+func (p *postgresQueue) settle(*river.Config)                 {}
+func (p *postgresQueue) announce()                            {} // River notifies within the transaction
+
+func (p *postgresQueue) periodic() []Periodic {
+	return []Periodic{
+		{Name: "job.beat", Every: beatEvery, Run: p.beat},
+		{Name: "job.reclaim", Every: beatEvery, Run: p.reclaim},
+		{Name: "job.clean", Every: cleanEvery, Run: p.clean},
+	}
+}
+
+func (p *postgresQueue) inTx(ctx context.Context, f func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, p.pool, f)
+}
+
+func (p *postgresQueue) bringForward(ctx context.Context, tx pgx.Tx, id int64, priority int, at time.Time) error {
+	_, err := tx.Exec(ctx, `UPDATE river_job
+		SET priority = least(priority, $1), scheduled_at = least(scheduled_at, $2)
+		WHERE id = $3 AND state = 'available'`, priority, at, id)
+	return err
+}
+
+func (p *postgresQueue) depth(ctx context.Context) (map[int]int, error) {
+	rows, err := p.pool.Query(ctx, `SELECT priority, count(*) FROM river_job
+		WHERE queue = $1 AND state = 'available' GROUP BY priority`, queueName)
+	if err != nil {
+		return nil, err
+	}
+	d := make(map[int]int)
+	var priority, n int
+	_, err = pgx.ForEachRow(rows, []any{&priority, &n}, func() error {
+		d[priority] = n
+		return nil
+	})
+	return d, err
+}
+
+// beat says that this node lives, for every job that it works. The time is the
+// database's, so that the clocks of nodes do not matter.
+func (p *postgresQueue) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	_, err := p.pool.Exec(ctx, `UPDATE river_job SET attempted_at = now()
+		WHERE state = 'running' AND kind = $1 AND attempted_by[array_upper(attempted_by, 1)] = $2`, kind, p.node)
+	if err != nil {
+		return fmt.Errorf("job: say that this node lives: %w", err)
+	}
+	return nil
+}
+
+// reclaim lets the calls wait again whose jobs nobody has said to be working on.
+// If the node was only silent this is one nudge too many: the call's row says
+// who has it.
+func (p *postgresQueue) reclaim(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	err := p.inTx(ctx, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `DELETE FROM river_job WHERE id IN (
+				SELECT id FROM river_job
+				WHERE state = 'running' AND kind = $1 AND attempted_at < now() - $2 * interval '1 second'
+				LIMIT $3 FOR UPDATE SKIP LOCKED)
+			RETURNING args, priority`, kind, deadAfter.Seconds(), reclaimBatch)
+		if err != nil {
+			return err
+		}
+		type dead struct {
+			args     []byte
+			priority int
+		}
+		list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (d dead, err error) {
+			return d, row.Scan(&d.args, &d.priority)
+		})
+		if err != nil {
+			return err
+		}
+		for _, d := range list {
+			var a callArgs
+			if err := json.Unmarshal(d.args, &a); err != nil {
+				return err
+			}
+			if err := p.insert(ctx, tx, a, d.priority, time.Time{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("job: take up the jobs of dead nodes: %w", err)
+	}
+	return nil
+}
+
+// clean removes jobs that are over; the invocation row has their story.
+func (p *postgresQueue) clean(ctx context.Context) error {
+	for {
+		tag, err := p.pool.Exec(ctx, `DELETE FROM river_job WHERE id IN (
+			SELECT id FROM river_job
+			WHERE finalized_at IS NOT NULL AND state IN ('completed', 'cancelled', 'discarded')
+			LIMIT $1 FOR UPDATE SKIP LOCKED)`, cleanBatch)
+		if err != nil {
+			return fmt.Errorf("job: remove finished jobs: %w", err)
+		}
+		if tag.RowsAffected() < cleanBatch {
+			return nil
+		}
+	}
+}

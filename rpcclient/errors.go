@@ -1,0 +1,74 @@
+package rpcclient
+
+import (
+	"context"
+	"strconv"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// refused turns the error of an RPC into a *toolkeep.Error. One that Toolkeep made
+// says in its details what it was; any other comes from the way there.
+func (c *Client) refused(ctx context.Context, err error) error {
+	s := status.Convert(err)
+	var e *toolkeep.Error
+	for _, d := range s.Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == "toolkeep" {
+			e = &toolkeep.Error{Code: toolkeep.Code(info.GetMetadata()["code"]), Message: s.Message(), InvocationID: info.GetMetadata()["invocation_id"]}
+			e.Retryable, _ = strconv.ParseBool(info.GetMetadata()["retryable"])
+		}
+	}
+	if e == nil {
+		return c.lost(ctx, s)
+	}
+	for _, d := range s.Details() {
+		switch d := d.(type) {
+		case *errdetails.RetryInfo:
+			e.RetryAfter = d.GetRetryDelay().AsDuration()
+		case *errdetails.BadRequest:
+			var faults []toolkeep.Fault
+			for _, v := range d.GetFieldViolations() {
+				faults = append(faults, toolkeep.Fault{Pointer: v.GetField(), Rule: v.GetReason(), Message: v.GetDescription()})
+			}
+			e.With("errors", faults)
+		case *structpb.Struct:
+			for k, v := range d.AsMap() {
+				e.With(k, v)
+			}
+		}
+	}
+	return e
+}
+
+// lost is for a status that Toolkeep did not make: the library's own, a proxy's,
+// or that of a server which is something else.
+func (c *Client) lost(ctx context.Context, s *status.Status) error {
+	made := func(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
+		e := toolkeep.NewError(code, format, args...).Because(s.Err())
+		// What was sent is not known, so trying again is the caller's decision.
+		e.Retryable = false
+		return e
+	}
+	switch s.Code() {
+	case codes.Canceled:
+		if ctx.Err() != nil {
+			return made(toolkeep.Cancelled, "the call was cancelled before the answer came")
+		}
+	case codes.DeadlineExceeded:
+		return made(toolkeep.Timeout, "the deadline passed before the answer of %s came", c.addr)
+	case codes.Unauthenticated:
+		return made(toolkeep.Unauthenticated, "%s does not know the caller", c.addr)
+	case codes.PermissionDenied:
+		return made(toolkeep.PermissionDenied, "something before Toolkeep at %s refuses the caller", c.addr)
+	case codes.ResourceExhausted:
+		return made(toolkeep.RequestTooLarge, "a message is larger than %s or this client takes", c.addr)
+	case codes.Unimplemented:
+		return made(toolkeep.APIVersionUnsupported, "the server at %s has no such service; it may be another version, or no Toolkeep", c.addr)
+	}
+	return made(toolkeep.NetworkError, "the server at %s cannot be reached, or was lost before it answered", c.addr)
+}

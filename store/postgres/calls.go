@@ -1,0 +1,181 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+// claimTries bounds how often a claim looks again for who stands in its way,
+// where others free and take the same key at the same time.
+const claimTries = 5
+
+func (g *group) claim(ctx context.Context, v *toolkeep.Invocation, data []byte) error {
+	for range claimTries {
+		n, err := g.exec(ctx, sqlClaim,
+			text(v.Tenant), text(v.ID), text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), string(v.State),
+			record.Nanos(v.CreatedAt), text(v.Key), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt),
+			record.Nanos(v.FetchedAt), text(v.LeaseOwner), record.Nanos(v.LeaseUntil), text(v.CancelBy), text(v.CancelWhy),
+			progressColumn(v.Progress), data, blobColumn(v.SealedArgs), blobColumn(v.Output))
+		if err != nil || n != 0 {
+			return err
+		}
+		if err := g.makeRoom(ctx, v); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("claim %s: others take and free the key all the time: %w", v.ID, toolkeep.ErrKeyTaken)
+}
+
+// makeRoom finds out why a claim was refused. A key that was claimed more than
+// 24 hours ago holds no longer and is taken from its row.
+func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
+	var one int
+	err := g.tx.QueryRow(ctx, sqlHasCall, text(v.Tenant), text(v.ID)).Scan(&one)
+	if err == nil {
+		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrIDTaken)
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	var holder string
+	var created int64
+	err = g.tx.QueryRow(ctx, sqlKeyHolder, text(v.Tenant), text(v.Subject), text(v.Key)).Scan(&holder, &created)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // freed in the meantime
+	}
+	if err != nil {
+		return err
+	}
+	if created > record.Nanos(g.at.Add(-record.KeyHolds)) {
+		return fmt.Errorf("claim %s: %w", v.ID, toolkeep.ErrKeyTaken)
+	}
+	_, err = g.exec(ctx, sqlFreeCall, text(v.Tenant), holder)
+	return err
+}
+
+func (g *group) move(ctx context.Context, c toolkeep.MoveCall, v *toolkeep.Invocation, data []byte) error {
+	from := make([]string, len(c.From))
+	for i, s := range c.From {
+		from[i] = text(string(s))
+	}
+	// A lease belongs to a call that somebody runs. One that another holds stays
+	// as long as the call goes on; a move to a state in which nobody runs it, as
+	// when a lapsed call is queued again, ends it.
+	goesOn := v.State == toolkeep.CallRunning || v.State == toolkeep.CallInputRequired
+	args := []any{
+		text(v.Tenant), text(v.ID), from, text(c.Owner), record.Nanos(g.at),
+		text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), record.Nanos(v.CreatedAt),
+		string(v.State), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt), record.Nanos(v.FetchedAt),
+		goesOn, text(v.LeaseOwner), record.Nanos(v.LeaseUntil), data, blobColumn(v.SealedArgs), blobColumn(v.Output),
+	}
+	n, err := g.exec(ctx, sqlMove, args...)
+	if err == nil && n == 0 {
+		n, err = g.rename(ctx, v, args)
+	}
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return g.whyStale(ctx, v)
+	}
+	if c.FreeKey {
+		_, err = g.exec(ctx, sqlFreeCall, text(v.Tenant), text(v.ID))
+	}
+	return err
+}
+
+// rename moves a call of which a column differs that hardly ever changes. The
+// usual move leaves these columns alone, because each is in an index.
+func (g *group) rename(ctx context.Context, v *toolkeep.Invocation, args []any) (n int64, err error) {
+	// The new subject may hold the key already, which would end the transaction.
+	err = pgx.BeginFunc(ctx, g.tx, func(inner pgx.Tx) error {
+		tag, err := inner.Exec(ctx, sqlRename, args[:10]...)
+		n = tag.RowsAffected()
+		return err
+	})
+	if code(err) == uniqueViolation {
+		return 0, fmt.Errorf("move %s to subject %s: %w", v.ID, v.Subject, toolkeep.ErrKeyTaken)
+	}
+	if err != nil || n == 0 {
+		return 0, err
+	}
+	return g.exec(ctx, sqlMove, args...)
+}
+
+func (g *group) whyStale(ctx context.Context, v *toolkeep.Invocation) error {
+	state, err := g.stateOf(ctx, v.Ref())
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return fmt.Errorf("move %s: %w: %w", v.ID, toolkeep.ErrStale, err)
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("move %s from %s: %w", v.ID, state, toolkeep.ErrStale)
+}
+
+// stateOf reads the state of a call as the transaction sees it.
+func (g *group) stateOf(ctx context.Context, ref toolkeep.CallRef) (toolkeep.CallState, error) {
+	var state string
+	err := g.tx.QueryRow(ctx, sqlState, text(ref.Tenant), text(ref.ID)).Scan(&state)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", fmt.Errorf("call %s: %w", ref.ID, toolkeep.ErrNotFound)
+	}
+	return toolkeep.CallState(state), err
+}
+
+// renew extends leases and has watchers hear of those that were held.
+func (g *group) renew(ctx context.Context, c toolkeep.RenewLeases, st *step) (bool, error) {
+	held := make([]toolkeep.CallRef, 0, len(c.Calls))
+	b := &pgx.Batch{}
+	for _, ref := range c.Calls {
+		b.Queue(sqlRenew, record.Nanos(c.Until), text(ref.Tenant), text(ref.ID), text(c.Owner))
+	}
+	results := g.tx.SendBatch(ctx, b)
+	for _, ref := range c.Calls {
+		tag, err := results.Exec()
+		if err != nil {
+			return false, errors.Join(err, results.Close())
+		}
+		if tag.RowsAffected() != 0 {
+			held = append(held, ref)
+		}
+	}
+	if err := results.Close(); err != nil {
+		return false, err
+	}
+	st.Encoded = record.Renewed(c, held)
+	return len(held) != 0, nil
+}
+
+// touch runs an update that changes nothing where the call is in a state for
+// which the change has no meaning; an unknown call is ErrNotFound. The call's
+// tenant and id come after args.
+func (g *group) touch(ctx context.Context, ref toolkeep.CallRef, query string, args ...any) (bool, error) {
+	n, err := g.exec(ctx, query, append(args, text(ref.Tenant), text(ref.ID))...)
+	if err != nil || n != 0 {
+		return n != 0, err
+	}
+	_, err = g.stateOf(ctx, ref)
+	return false, err
+}
+
+// blobColumn keeps nothing apart from an empty value.
+func blobColumn(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+func progressColumn(p toolkeep.Progress) []byte {
+	if p == (toolkeep.Progress{}) {
+		return nil
+	}
+	return record.AppendProgress(nil, p)
+}

@@ -1,0 +1,136 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+// prepareCatalogue adds what a change of the catalogue or of keys does to tables.
+func (s *Store) prepareCatalogue(st step) (step, error) {
+	var err error
+	switch c := st.Change.(type) {
+	case toolkeep.PublishVersion:
+		var row record.Tool
+		row, err = record.EncodeVersion(c.Version)
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return g.publish(ctx, row, st.Ref) }
+	case toolkeep.SetLifecycle:
+		var life []byte
+		life, err = record.Marshal(c.Life)
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			n, err := g.exec(ctx, sqlLife, life, text(c.Tenant), text(c.ToolID), text(c.Version))
+			if err == nil && n == 0 {
+				err = fmt.Errorf("version %s: %w", st.Ref, toolkeep.ErrNotFound)
+			}
+			return true, err
+		}
+	case toolkeep.PutKey:
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			_, err := g.exec(ctx, sqlPutKey, text(st.Tenant), text(st.Ref), st.Data)
+			return true, err
+		}
+	case toolkeep.RevokeKey:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return g.revoke(ctx, c) }
+	default:
+		err = fmt.Errorf("postgres: %T has no action", c)
+	}
+	return st, err
+}
+
+func (g *group) publish(ctx context.Context, t record.Tool, ref string) (bool, error) {
+	n, err := g.exec(ctx, sqlPublish, text(t.Tenant), text(t.ID), text(t.Version), text(t.Digest), t.Life, t.Raw, t.Manifest)
+	if err != nil || n != 0 {
+		return true, err
+	}
+	var digest string
+	err = g.tx.QueryRow(ctx, sqlDigest, text(t.Tenant), text(t.ID), text(t.Version)).Scan(&digest)
+	if err == nil && plainText(digest) != t.Digest {
+		err = fmt.Errorf("publish %s: %w", ref, toolkeep.ErrVersionExists)
+	}
+	return false, err
+}
+
+// revoke ends a key once; a second time changes nothing.
+func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey) (bool, error) {
+	var data []byte
+	err := g.tx.QueryRow(ctx, sqlKeyData, text(c.Tenant), text(c.ID)).Scan(&data)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("key %s: %w", c.ID, toolkeep.ErrNotFound)
+	}
+	if err != nil {
+		return false, err
+	}
+	k, err := record.DecodeKey(c.Tenant, c.ID, data)
+	if err != nil || !k.RevokedAt.IsZero() {
+		return false, err
+	}
+	k.RevokedAt = c.At
+	if data, err = record.EncodeKey(k); err != nil {
+		return false, err
+	}
+	_, err = g.exec(ctx, sqlPutKey, text(c.Tenant), text(c.ID), data)
+	return true, err
+}
+
+const versionColumns = `tenant, id, version, digest, life, raw, manifest`
+
+// Versions gives every published version with its lifecycle, and the position
+// of the feed that this is the state of.
+func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
+	return snapshot(ctx, s, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`, scanVersion)
+}
+
+// Keys gives every API key, ended ones too, and the position of the feed that
+// this is the state of.
+func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
+	return snapshot(ctx, s, `SELECT tenant, id, data FROM api_keys ORDER BY tenant, id`, func(row pgx.CollectableRow) (toolkeep.APIKey, error) {
+		var tenant, id string
+		var data []byte
+		if err := row.Scan(&tenant, &id, &data); err != nil {
+			return toolkeep.APIKey{}, err
+		}
+		return record.DecodeKey(plainText(tenant), plainText(id), data)
+	})
+}
+
+// snapshot reads a whole table and the head of the feed as of one moment.
+func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowToFunc[T]) (list []T, head int64, err error) {
+	err = s.read(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, s.pool, oneMoment(), func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, sqlReadHead).Scan(&head); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx, query)
+			if err != nil {
+				return err
+			}
+			list, err = pgx.CollectRows(rows, scan)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return list, head, nil
+}
+
+// oneMoment has all statements of a transaction see the same.
+func oneMoment() pgx.TxOptions {
+	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+}
+
+func scanVersion(row pgx.CollectableRow) (toolkeep.Version, error) {
+	var t record.Tool
+	if err := row.Scan(&t.Tenant, &t.ID, &t.Version, &t.Digest, &t.Life, &t.Raw, &t.Manifest); err != nil {
+		return toolkeep.Version{}, err
+	}
+	for _, s := range []*string{&t.Tenant, &t.ID, &t.Version, &t.Digest} {
+		*s = plainText(*s)
+	}
+	return record.DecodeVersion(t)
+}

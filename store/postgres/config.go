@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Config of a store. Only DSN is required.
+type Config struct {
+	// DSN is a connection string, as keywords or as a URL. A search_path in it
+	// puts the tables into another schema, which must exist.
+	DSN string
+	// MaxConns bounds the pool that reads, which the queue shares; default 16. Two
+	// more connections write and listen.
+	MaxConns int
+	// Node names this process in PostgreSQL's list of sessions; default "node".
+	Node string
+	// Timeout bounds one transaction of the writer, attempts after a lost
+	// connection and the wait for locks included, and one read; default 5 s.
+	Timeout time.Duration
+	// GroupDelay is how long the writer gathers when more than one Apply is in
+	// flight and they arrive fast enough for a group; default 0.5 ms, negative does
+	// not gather.
+	GroupDelay time.Duration
+	// GroupMax bounds the Applies of one transaction; default 512.
+	GroupMax int
+	// PollInterval is how often the feed is read where no notification came;
+	// default 500 ms.
+	PollInterval time.Duration
+	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
+	// newest FeedKeepRows stay whatever their age, changes of the catalogue and
+	// of keys stay forever.
+	FeedKeep time.Duration
+	// FeedKeepRows default 100,000.
+	FeedKeepRows int64
+	// EventKeep is how long events stay in the feed; default 90 days.
+	EventKeep time.Duration
+	// InvocationKeep is how long records of ended calls stay; default 30 days.
+	InvocationKeep time.Duration
+	// TendEvery is the pause between passes that remove what is too old; default 1 minute.
+	TendEvery time.Duration
+	// Enqueue hands a call to the queue inside the store's transaction. Without
+	// it an Apply with toolkeep.Enqueue fails. It may be called again for the same
+	// change if its transaction had to be done again.
+	Enqueue func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error
+	// Clock default time.Now.
+	Clock func() time.Time
+	// Log default slog.Default.
+	Log *slog.Logger
+}
+
+func (c *Config) fill() error {
+	if c.DSN == "" {
+		return errors.New("postgres: DSN is missing")
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{
+		{&c.Timeout, 5 * time.Second}, {&c.GroupDelay, 500 * time.Microsecond}, {&c.PollInterval, 500 * time.Millisecond},
+		{&c.FeedKeep, 7 * 24 * time.Hour}, {&c.EventKeep, 90 * 24 * time.Hour}, {&c.InvocationKeep, 30 * 24 * time.Hour},
+		{&c.TendEvery, time.Minute},
+	} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+		if *d.field < 0 && d.field != &c.GroupDelay {
+			return errors.New("postgres: durations other than GroupDelay must not be negative")
+		}
+	}
+	if c.MaxConns <= 0 {
+		c.MaxConns = 16
+	}
+	if c.GroupMax <= 0 {
+		c.GroupMax = 512
+	}
+	if c.FeedKeepRows <= 0 {
+		c.FeedKeepRows = 100_000
+	}
+	if c.Node == "" {
+		c.Node = "node"
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return nil
+}
+
+// writerName is the name of one run of one node.
+func (c *Config) writerName() string { return c.Node + "/" + uuid.NewString() }

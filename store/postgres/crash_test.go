@@ -1,0 +1,3 @@
+package postgres
+
+func childMain() bool { return false }

@@ -1,0 +1,294 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+const (
+	// A statement inserts so many rows at most, or so many bytes of data.
+	insertRows  = 2000
+	insertBytes = 16 << 20
+
+	channel = "toolkeep_feed"
+)
+
+// group is one transaction of the writer.
+type group struct {
+	w    *writer
+	reqs []*request
+	errs []error   // what each request failed with by itself
+	at   time.Time // what the clock said
+	// careful has every request run inside a savepoint, after one of them broke
+	// the transaction.
+	careful bool
+
+	tx      pgx.Tx
+	stamp   time.Time // at, as the feed keeps it
+	current *request
+	rows    []record.Encoded // feed rows of the Applies that succeeded so far
+	calls   []record.Encoded // recorded calls that have no row yet
+	foreign bool             // the queue wrote something
+	sent    bool             // the COMMIT is on its way
+	head    int64            // number of the last row; 0 while it is not known
+}
+
+func (g *group) reset() {
+	clear(g.errs)
+	*g = group{w: g.w, reqs: g.reqs, errs: g.errs, at: g.at, careful: g.careful,
+		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0]}
+}
+
+// run does all requests and commits. The error is what the whole group failed with.
+func (g *group) run(ctx context.Context) (err error) {
+	if g.plain() {
+		for _, r := range g.reqs {
+			for i := range r.Steps {
+				g.emit(&r.Steps[i])
+			}
+		}
+		return g.finish(ctx, g.w.conn, false)
+	}
+	if g.tx, err = g.w.conn.Begin(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = g.tx.Rollback(ctx) // the reason for it is what counts
+		}
+	}()
+	for i, r := range g.reqs {
+		if g.errs[i], err = g.request(ctx, r); err != nil {
+			return err
+		}
+	}
+	if len(g.rows) == 0 && !g.foreign {
+		return g.tx.Rollback(ctx)
+	}
+	return g.finish(ctx, g.tx, true)
+}
+
+// plain tells whether the group is nothing but feed rows and finished calls.
+func (g *group) plain() bool {
+	for _, r := range g.reqs {
+		if !r.Plain || g.careful {
+			return false
+		}
+	}
+	return true
+}
+
+// request does one request. failed is its own error; broken means that the
+// transaction is gone.
+func (g *group) request(ctx context.Context, r *request) (failed, broken error) {
+	g.current = r
+	if r.Plain && !g.careful {
+		for i := range r.Steps {
+			g.emit(&r.Steps[i])
+		}
+		return nil, nil
+	}
+	if err := g.writeCalls(ctx); err != nil {
+		return nil, err
+	}
+	// One change has found out whether it will succeed before it writes, so where
+	// it fails with an outcome it leaves nothing behind.
+	if len(r.Steps) == 1 && !r.Steps[0].foreign && !g.careful {
+		failed = g.steps(ctx, r)
+		if g.breaks(ctx, failed) {
+			return nil, failed
+		}
+		return failed, nil
+	}
+	return g.isolated(ctx, r)
+}
+
+// breaks tells errors after which the transaction is of no use from outcomes of
+// the store and errors of the queue.
+func (g *group) breaks(ctx context.Context, err error) bool {
+	return err != nil && (code(err) != "" || g.w.conn.IsClosed() || ctx.Err() != nil)
+}
+
+// steps does the changes of a request up to the first that fails.
+func (g *group) steps(ctx context.Context, r *request) error {
+	for i := range r.Steps {
+		st := &r.Steps[i]
+		changed := true
+		if st.act != nil {
+			if err := g.writeCalls(ctx); err != nil {
+				return err
+			}
+			var err error
+			if changed, err = st.act(ctx, g, st); err != nil {
+				return err
+			}
+		}
+		if changed {
+			g.emit(st)
+		}
+	}
+	if g.careful {
+		return g.writeCalls(ctx)
+	}
+	return nil
+}
+
+// isolated does one request inside of a savepoint.
+func (g *group) isolated(ctx context.Context, r *request) (failed, broken error) {
+	if _, err := g.tx.Exec(ctx, "SAVEPOINT one"); err != nil {
+		return nil, err
+	}
+	rows, foreign := len(g.rows), g.foreign
+	failed = g.steps(ctx, r)
+	if failed == nil {
+		_, broken = g.tx.Exec(ctx, "RELEASE SAVEPOINT one")
+		return nil, broken
+	}
+	if g.breaks(ctx, failed) && !isOwn(failed) {
+		return nil, failed // a deadlock, a server that stops: not this request's doing
+	}
+	clear(g.rows[rows:])
+	g.rows, g.calls, g.foreign = g.rows[:rows], g.calls[:0], foreign
+	if _, err := g.tx.Exec(ctx, "ROLLBACK TO SAVEPOINT one"); err != nil {
+		return nil, errors.Join(failed, err)
+	}
+	_, broken = g.tx.Exec(ctx, "RELEASE SAVEPOINT one")
+	return failed, broken
+}
+
+// emit adds the feed row of a change.
+func (g *group) emit(st *step) {
+	g.rows = append(g.rows, st.Encoded)
+	if st.Kind == record.KindRecord {
+		g.calls = append(g.calls, st.Encoded)
+	}
+}
+
+// writeCalls gives recorded calls their rows before something may look for them.
+func (g *group) writeCalls(ctx context.Context) error {
+	if len(g.calls) == 0 {
+		return nil
+	}
+	b := &pgx.Batch{}
+	g.queueCalls(b)
+	return g.tx.SendBatch(ctx, b).Close()
+}
+
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// finish sends in one message all that is left: the writer's number, the place
+// in the feed, the rows, the notification, and the COMMIT where a transaction
+// was begun (a message without is a transaction of its own).
+func (g *group) finish(ctx context.Context, to sender, begun bool) error {
+	b := &pgx.Batch{}
+	b.Queue(sqlFence, text(g.w.name), g.w.number)
+	g.queueCalls(b)
+	var head int64
+	if n := len(g.rows); n != 0 {
+		b.Queue(sqlHead, n).QueryRow(func(row pgx.Row) error { return row.Scan(&head) })
+		g.queueFeed(b)
+		b.Queue(sqlNotify, channel)
+	}
+	if begun {
+		b.Queue("commit").Exec(func(tag pgconn.CommandTag) error {
+			if tag.String() != "COMMIT" {
+				return errRolledBack
+			}
+			return nil
+		})
+	}
+	g.sent = true
+	if err := to.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	g.head = head
+	return nil
+}
+
+var errRolledBack = errors.New("the transaction was rolled back")
+
+// queueFeed adds the feed rows. Their numbers end with the one that feed_head
+// has by then.
+func (g *group) queueFeed(b *pgx.Batch) {
+	at := record.Micros(g.at)
+	for from := 0; from < len(g.rows); {
+		to := chunk(g.rows, from)
+		rows := g.rows[from:to]
+		kinds, tenants, refs, data := make([]int64, len(rows)), make([]string, len(rows)), make([]string, len(rows)), make([][]byte, len(rows))
+		for i, r := range rows {
+			kinds[i], tenants[i], refs[i], data[i] = r.Kind, text(r.Tenant), text(r.Ref), r.Data
+		}
+		// How many rows of the group come from the first of this statement on.
+		b.Queue(sqlFeed, int64(len(g.rows)-from), at, kinds, tenants, refs, data)
+		from = to
+	}
+}
+
+// queueCalls adds the rows of recorded calls. One whose id is taken stays in the
+// feed alone.
+func (g *group) queueCalls(b *pgx.Batch) {
+	for from := 0; from < len(g.calls); {
+		to := chunk(g.calls, from)
+		rows := g.calls[from:to]
+		var columns [7][]string
+		created, data := make([]int64, len(rows)), make([][]byte, len(rows))
+		for i, r := range rows {
+			v := r.Call
+			for j, s := range [...]string{v.Tenant, v.ID, v.Subject, v.ToolID, v.Session, v.Parent, string(v.State)} {
+				columns[j] = append(columns[j], text(s))
+			}
+			created[i], data[i] = record.Nanos(v.CreatedAt), r.CallData
+		}
+		n, log := int64(len(rows)), g.w.s.cfg.Log
+		b.Queue(sqlRecord, columns[0], columns[1], columns[2], columns[3], columns[4], columns[5], columns[6], created, data).
+			Exec(func(tag pgconn.CommandTag) error {
+				if taken := n - tag.RowsAffected(); taken != 0 {
+					log.Error("recorded calls have ids that are taken; they are in the feed only", "calls", taken)
+				}
+				return nil
+			})
+		from = to
+	}
+	g.calls = g.calls[:0]
+}
+
+// chunk gives the end of the rows that one statement takes.
+func chunk(rows []record.Encoded, from int) int {
+	bytes := 0
+	for i := from; i < len(rows); i++ {
+		bytes += len(rows[i].Data)
+		if i > from && (bytes > insertBytes || i-from == insertRows) {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+func (g *group) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	tag, err := g.tx.Exec(ctx, query, args...)
+	return tag.RowsAffected(), err
+}
+
+// enqueue calls the queue. A panic there must not end the writer.
+func (g *group) enqueue(ctx context.Context, c toolkeep.Enqueue) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("postgres: the queue panicked: %v", p)
+		}
+	}()
+	g.foreign = true
+	if err := g.w.s.cfg.Enqueue(ctx, g.tx, c); err != nil {
+		return fmt.Errorf("enqueue %s: %w", c.Call.ID, err)
+	}
+	return nil
+}

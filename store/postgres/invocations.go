@@ -1,0 +1,218 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+// invocations reads the table of the same name.
+type invocations struct{ s *Store }
+
+// Invocations reads records of calls. List leaves out outputs and sealed
+// arguments, so that a page is small whatever the calls brought back; the other
+// methods give whole records.
+func (s *Store) Invocations() toolkeep.Invocations { return invocations{s} }
+
+// What scanCall reads, whole and without the large columns.
+const (
+	callColumns  = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, sealed, output`
+	smallColumns = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, NULL::bytea, NULL::bytea`
+)
+
+// Conditions of queries whose partial index is used only if it is implied.
+const (
+	byKeyWhere  = `tenant = $1 AND subject = $2 AND hold_key = $3 AND hold_key <> '' AND created > $4`
+	lapsedWhere = `state = 'running' AND lease_owner <> ''
+		AND (lease_until < $1 OR ($2::text <> '' AND lease_owner <> $2::text)) ORDER BY lease_until LIMIT $3`
+	overdueWhere = `deadline <> 0 AND state IN ('accepted', 'pending_approval', 'queued')
+		AND deadline < $1 ORDER BY deadline LIMIT $2`
+	unfetchedWhere = `expires <> 0 AND fetched = 0
+		AND state IN ('succeeded', 'failed', 'refused', 'cancelled', 'unknown')
+		AND expires < $1 ORDER BY expires LIMIT $2`
+)
+
+// scanCall puts a row together: the record, and over it the columns that change
+// by themselves.
+func scanCall(row pgx.CollectableRow) (*toolkeep.Invocation, error) {
+	var tenant, id, owner, by, why string
+	var data, progress, sealed, output []byte
+	var fetched, until int64
+	err := row.Scan(&tenant, &id, &data, &fetched, &owner, &until, &by, &why, &progress, &sealed, &output)
+	if err != nil {
+		return nil, err
+	}
+	v, err := record.DecodeCall(plainText(tenant), plainText(id), data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: call %s", err, id)
+	}
+	if fetched != 0 {
+		v.FetchedAt = record.FromNanos(fetched)
+	}
+	v.LeaseOwner, v.LeaseUntil = plainText(owner), record.FromNanos(until)
+	v.CancelBy, v.CancelWhy = plainText(by), plainText(why)
+	if v.Progress, err = record.DecodeProgress(progress); err != nil {
+		return nil, fmt.Errorf("%w: progress of call %s", err, id)
+	}
+	if output != nil {
+		v.Output = output
+	}
+	v.SealedArgs = sealed
+	return v, nil
+}
+
+func (r invocations) some(ctx context.Context, rest string, args ...any) (list []*toolkeep.Invocation, err error) {
+	err = r.s.read(ctx, func(ctx context.Context) error {
+		rows, err := r.s.pool.Query(ctx, `SELECT `+callColumns+` FROM invocations WHERE `+rest, args...)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, scanCall)
+		return err
+	})
+	return list, err
+}
+
+func (r invocations) one(ctx context.Context, rest string, args ...any) (*toolkeep.Invocation, error) {
+	list, err := r.some(ctx, rest, args...)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, toolkeep.ErrNotFound
+	}
+	return list[0], nil
+}
+
+// Get finds one call; ErrNotFound.
+func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
+	return r.one(ctx, `tenant = $1 AND id = $2`, text(ref.Tenant), text(ref.ID))
+}
+
+// ByKey finds the call that holds an idempotency key, which it does for 24
+// hours from when it was created; ErrNotFound.
+func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
+	return r.one(ctx, byKeyWhere, text(tenant), text(subject), text(key), record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)))
+}
+
+// troubleWhere is the condition of the index by state.
+const troubleWhere = `state <> 'succeeded' AND state <> 'running' AND state <> 'queued'`
+
+// filter turns a filter into conditions. Since is inclusive, Until is not.
+func filter(f toolkeep.InvocationFilter) (where string, args []any) {
+	var terms []string
+	add := func(term string, arg any) {
+		args = append(args, arg)
+		terms = append(terms, term+"$"+strconv.Itoa(len(args)))
+	}
+	add("tenant = ", text(f.Tenant))
+	if f.Subject != "" {
+		add("subject = ", text(f.Subject))
+	}
+	if f.ToolID != "" {
+		add("tool = ", text(f.ToolID))
+	}
+	switch f.State {
+	case "":
+	case toolkeep.CallSucceeded, toolkeep.CallRunning, toolkeep.CallQueued: // most calls: found by going through all
+		add("state = ", text(string(f.State)))
+	default:
+		add(troubleWhere+" AND state = ", text(string(f.State)))
+	}
+	if f.Session != "" {
+		add("session <> '' AND session = ", text(f.Session))
+	}
+	if f.Parent != "" {
+		add("parent <> '' AND parent = ", text(f.Parent))
+	}
+	if !f.Since.IsZero() {
+		add("created >= ", record.Nanos(f.Since))
+	}
+	if !f.Until.IsZero() {
+		add("created < ", record.Nanos(f.Until))
+	}
+	return strings.Join(terms, " AND "), args
+}
+
+// List gives a page, newest first, and how many there are in all. A filter
+// without tenant, with a negative offset, or with a limit outside of 1 to 200 is
+// an error.
+func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) (list []*toolkeep.Invocation, total int, err error) {
+	if f.Tenant == "" || f.Offset < 0 || f.Limit < 1 || f.Limit > 200 {
+		return nil, 0, errors.New("postgres: a filter needs a tenant, an offset from 0 on and a limit from 1 to 200")
+	}
+	where, args := filter(f)
+	page := fmt.Sprintf(`SELECT %s FROM invocations WHERE %s ORDER BY created DESC, id DESC LIMIT $%d OFFSET $%d`,
+		smallColumns, where, len(args)+1, len(args)+2)
+	err = r.s.read(ctx, func(ctx context.Context) error {
+		return pgx.BeginTxFunc(ctx, r.s.pool, oneMoment(), func(tx pgx.Tx) error {
+			if err := tx.QueryRow(ctx, `SELECT count(*) FROM invocations WHERE `+where, args...).Scan(&total); err != nil {
+				return err
+			}
+			rows, err := tx.Query(ctx, page, append(args[:len(args):len(args)], f.Limit, f.Offset)...)
+			if err != nil {
+				return err
+			}
+			list, err = pgx.CollectRows(rows, scanCall)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return list, total, nil
+}
+
+// Lapsed gives running calls whose lease ended before now, the longest lapsed
+// first, and with notOwner set also those that any other owner holds. A running
+// call without a lease is in nobody's hands and never lapses. Where several
+// nodes share the store notOwner must be empty: the others live.
+func (r invocations) Lapsed(ctx context.Context, now time.Time, notOwner string, limit int) ([]*toolkeep.Invocation, error) {
+	return r.some(ctx, lapsedWhere, record.Nanos(now), text(notOwner), limit)
+}
+
+// Overdue gives waiting calls that nobody runs and whose deadline is past.
+func (r invocations) Overdue(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
+	return r.some(ctx, overdueWhere, record.Nanos(now), limit)
+}
+
+// Unfetched gives ended calls whose answer was to be fetched before now and was
+// not. Those that have expired already are left out.
+func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
+	return r.some(ctx, unfetchedWhere, record.Nanos(now), limit)
+}
+
+// QueueDepth counts queued calls by priority; a call without one counts as normal.
+func (r invocations) QueueDepth(ctx context.Context) (map[toolkeep.Priority]int, error) {
+	var depth map[toolkeep.Priority]int
+	err := r.s.read(ctx, func(ctx context.Context) error {
+		depth = make(map[toolkeep.Priority]int)
+		rows, err := r.s.pool.Query(ctx, `SELECT priority, count(*) FROM invocations WHERE state = 'queued' GROUP BY priority`)
+		if err != nil {
+			return err
+		}
+		var name string
+		var n int
+		_, err = pgx.ForEachRow(rows, []any{&name, &n}, func() error {
+			p := toolkeep.Priority(plainText(name))
+			if p == "" {
+				p = toolkeep.Normal
+			}
+			depth[p] += n
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return depth, nil
+}

@@ -1,0 +1,119 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+const (
+	// versionTable is named so that the queue's own migrations keep apart.
+	versionTable = "toolkeep_schema"
+	// migrationLock is the advisory lock that lets one node migrate at a time.
+	migrationLock = 0x746f6f6c6b656570
+)
+
+// Migrate brings the database to the given schema version, forward or back, and
+// gives the version it had and the one it has. A negative target is the newest.
+// Going back drops the tables of the steps undone with what is in them.
+//
+// Steps are additive: nodes that know only the version before go on working
+// while another migrates forward, or back to theirs.
+func Migrate(ctx context.Context, dsn string, target int64) (from, to int64, err error) {
+	c := Config{DSN: dsn}
+	if err := c.fill(); err != nil {
+		return 0, 0, err
+	}
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return 0, 0, dsnError(err)
+	}
+	return migrate(ctx, conf, target, c.Log)
+}
+
+func migrate(ctx context.Context, conf *pgx.ConnConfig, target int64, log *slog.Logger) (from, to int64, err error) {
+	db := stdlib.OpenDB(*conf)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	lock, err := db.Conn(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("postgres: connect: %w", err)
+	}
+	// The lock goes with its session.
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if _, err := lock.ExecContext(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
+		return 0, 0, fmt.Errorf("postgres: wait for the other node that migrates: %w", err)
+	}
+	return migrateLocked(ctx, db, target, log)
+}
+
+func migrateLocked(ctx context.Context, db *sql.DB, target int64, log *slog.Logger) (from, to int64, err error) {
+	files, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return 0, 0, err
+	}
+	p, err := goose.NewProvider(goose.DialectPostgres, db, files,
+		goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true), goose.WithSlog(log))
+	if err != nil {
+		return 0, 0, fmt.Errorf("postgres: read migrations: %w", err)
+	}
+	sources := p.ListSources()
+	newest := sources[len(sources)-1].Version
+	forward := target < 0
+	if forward {
+		target = newest
+	}
+	if target > newest {
+		return 0, 0, fmt.Errorf("postgres: there is no schema version %d, the newest is %d", target, newest)
+	}
+	if from, err = p.GetDBVersion(ctx); err != nil {
+		return 0, 0, fmt.Errorf("postgres: read the schema version: %w", err)
+	}
+	if from > newest {
+		return from, from, newer(ctx, db, from, newest, forward, log)
+	}
+	if target < from {
+		_, err = p.DownTo(ctx, target)
+	} else {
+		_, err = p.UpTo(ctx, target)
+	}
+	if err != nil {
+		return from, from, fmt.Errorf("postgres: migrate from schema version %d to %d: %w", from, target, err)
+	}
+	return from, target, nil
+}
+
+// newer decides about a database that a newer program has migrated: this one
+// may go on with it unless that program said otherwise, but cannot migrate it.
+func newer(ctx context.Context, db *sql.DB, has, knows int64, forward bool, log *slog.Logger) error {
+	var floor int64
+	if err := db.QueryRowContext(ctx, "SELECT version FROM toolkeep_floor").Scan(&floor); err != nil {
+		return fmt.Errorf("postgres: read which versions the schema allows: %w", err)
+	}
+	if !forward || floor > knows {
+		return fmt.Errorf("postgres: the database has schema version %d, this program knows %d at most: "+
+			"it was migrated by a newer version of Toolkeep; use that one", has, knows)
+	}
+	log.Warn("the database was migrated by a newer version of Toolkeep; this one goes on with it", "has", has, "knows", knows)
+	return nil
+}
+
+// dsnError leaves the connection string, which may hold a password, out.
+func dsnError(err error) error {
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return errors.New("postgres: the DSN cannot be read; it must be keywords (host=… user=…) or a postgres:// URL")
+	}
+	return fmt.Errorf("postgres: the DSN cannot be used: %w", err)
+}

@@ -1,0 +1,343 @@
+// Package pgtest starts real PostgreSQL servers for tests. A server lives in a
+// short directory below /tmp, has nobody's data, does not sync to disk, listens
+// on a Unix socket and on a free port of loopback, and goes with the test.
+package pgtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	ready = 60 * time.Second // how long a server may take to answer
+	quit  = 20 * time.Second // how long it may take to end
+)
+
+// Server is a running PostgreSQL whose superuser is "postgres", without password.
+type Server struct {
+	Dir  string // of the Unix socket
+	Port int    // of the socket's name and of 127.0.0.1
+
+	bin     string
+	data    string
+	log     string
+	account *syscall.Credential
+	cmd     *exec.Cmd
+	ended   chan struct{}
+	exit    error
+	names   atomic.Int64
+}
+
+// Start starts a server that is stopped when the test ends. Where PostgreSQL is
+// not installed the test is left out, and with TOOLKEEP_TEST_ALL=1 it fails.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s, err := start()
+	if errors.Is(err, errMissing) {
+		if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
+			t.Fatal(err)
+		}
+		t.Skip("LEFT OUT: ", err)
+	}
+	if err != nil {
+		t.Fatalf("PostgreSQL did not start: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.stop(); err != nil {
+			t.Errorf("PostgreSQL did not stop: %v", err)
+		}
+		if t.Failed() {
+			s.show(t)
+		}
+		if err := os.RemoveAll(s.Dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+var errMissing = errors.New("PostgreSQL is not installed; make test installs it")
+
+func start() (s *Server, err error) {
+	s = &Server{}
+	if s.bin, err = binaries(); err != nil {
+		return nil, err
+	}
+	if s.account, err = account(); err != nil {
+		return nil, err
+	}
+	// Sockets have short paths, so t.TempDir will not do.
+	if s.Dir, err = os.MkdirTemp("/tmp", "tkpg"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(s.Dir))
+		}
+	}()
+	s.data, s.log = filepath.Join(s.Dir, "data"), filepath.Join(s.Dir, "log")
+	if err = s.own(s.Dir); err != nil {
+		return nil, err
+	}
+	if err = s.initdb(); err != nil {
+		return nil, err
+	}
+	if s.Port, err = freePort(); err != nil {
+		return nil, err
+	}
+	return s, s.Up()
+}
+
+// binaries finds the directory with the newest server on this machine.
+func binaries() (string, error) {
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		return "", err
+	}
+	slices.SortFunc(found, func(a, b string) int { return version(a) - version(b) })
+	slices.Reverse(found)
+	if path, err := exec.LookPath("postgres"); err == nil {
+		found = append(found, filepath.Dir(path))
+	}
+	for _, dir := range found {
+		_, e1 := os.Stat(filepath.Join(dir, "initdb"))
+		_, e2 := os.Stat(filepath.Join(dir, "postgres"))
+		if e1 == nil && e2 == nil {
+			return dir, nil
+		}
+	}
+	return "", errMissing
+}
+
+func version(bin string) int {
+	n, err := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// account is who runs the server: it refuses to be run by root.
+func account() (*syscall.Credential, error) {
+	if os.Getuid() != 0 {
+		return nil, nil
+	}
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		return nil, fmt.Errorf("root cannot run PostgreSQL and there is no user postgres: %w", err)
+	}
+	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
+	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, errors.Join(err1, err2)
+}
+
+func (s *Server) own(path string) error {
+	if s.account == nil {
+		return nil
+	}
+	return os.Chown(path, int(s.account.Uid), int(s.account.Gid))
+}
+
+// template keeps the first initdb of the process for the next server.
+var template struct {
+	sync.Mutex
+	archive []byte // tar
+}
+
+// initdb makes the data directory, from the template if there is one.
+func (s *Server) initdb() error {
+	template.Lock()
+	defer template.Unlock()
+	if template.archive != nil {
+		if err := os.Mkdir(s.data, 0o700); err != nil {
+			return err
+		}
+		if err := s.own(s.data); err != nil {
+			return err
+		}
+		return s.run(bytes.NewReader(template.archive), nil, "tar", "-xf", "-", "-C", s.data)
+	}
+	err := s.run(nil, nil, filepath.Join(s.bin, "initdb"), "-D", s.data, "-U", "postgres", "--auth=trust",
+		"--no-sync", "--locale=C.UTF-8", "--encoding=UTF8")
+	if err != nil {
+		return err
+	}
+	var archive bytes.Buffer
+	if err := s.run(nil, &archive, "tar", "-cf", "-", "-C", s.data, "."); err != nil {
+		return err
+	}
+	template.archive = archive.Bytes()
+	return nil
+}
+
+func (s *Server) run(in *bytes.Reader, out *bytes.Buffer, name string, args ...string) error {
+	var said bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Dir = s.Dir
+	cmd.Stderr = &said
+	if out != nil {
+		cmd.Stdout = out
+	}
+	if in != nil {
+		cmd.Stdin = in
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", filepath.Base(name), err, said.String())
+	}
+	return nil
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// Up starts the server again after Down, on the same data and port.
+func (s *Server) Up() error {
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	s.cmd = exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
+		"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "full_page_writes=off",
+		"-c", "shared_buffers=32MB", "-c", "max_connections=200", "-c", "log_min_messages=warning",
+		"-c", "unix_socket_permissions=0777", "-c", "timezone=UTC")
+	s.cmd.Dir = s.Dir
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account, Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := s.cmd.Start(); err != nil {
+		return err
+	}
+	s.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		s.exit = cmd.Wait()
+		close(ended)
+	}(s.cmd, s.ended)
+	if err := s.answer(); err != nil {
+		return errors.Join(err, s.stop(), errors.New(s.tail()))
+	}
+	return nil
+}
+
+// answer waits until the server takes connections.
+func (s *Server) answer() error {
+	ctx, cancel := context.WithTimeout(context.Background(), ready)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-s.ended:
+			return fmt.Errorf("the server ended: %w", s.exit)
+		case <-ctx.Done():
+			return fmt.Errorf("the server did not answer within %s: %w", ready, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Down stops the server at once, as a crash of the machine would for its clients.
+func (s *Server) Down() error { return s.signal(syscall.SIGQUIT) }
+
+// stop ends the server, closing connections that are still open.
+func (s *Server) stop() error { return s.signal(syscall.SIGINT) }
+
+func (s *Server) signal(sig syscall.Signal) error {
+	select {
+	case <-s.ended:
+		return nil
+	default:
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		return err
+	}
+	limit := time.NewTimer(quit)
+	defer limit.Stop()
+	select {
+	case <-s.ended:
+		return nil
+	case <-limit.C:
+	}
+	err := s.cmd.Process.Kill()
+	<-s.ended
+	return errors.Join(fmt.Errorf("it did not end within %s of %s", quit, sig), err)
+}
+
+// DSN addresses a database through the Unix socket.
+func (s *Server) DSN(database string) string {
+	return fmt.Sprintf("host=%s port=%d user=postgres dbname=%s sslmode=disable", s.Dir, s.Port, database)
+}
+
+// TCP addresses a database at another host and port, such as those of a proxy in
+// front of Addr.
+func (s *Server) TCP(addr, database string) string {
+	host, port, _ := net.SplitHostPort(addr)
+	return fmt.Sprintf("host=%s port=%s user=postgres dbname=%s sslmode=disable", host, port, database)
+}
+
+// Addr is where the server listens on loopback.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) }
+
+// NewDatabase makes an empty database and gives its DSN. It goes with the server.
+func (s *Server) NewDatabase(t testing.TB) string {
+	t.Helper()
+	return s.DSN(s.NewName(t))
+}
+
+// NewName makes an empty database and gives its name, for DSN and TCP.
+func (s *Server) NewName(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("t%d", s.names.Add(1))
+	ctx, cancel := context.WithTimeout(context.Background(), ready)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// tail is the end of the server's log.
+func (s *Server) tail() string {
+	text, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	const most = 8 << 10
+	if len(text) > most {
+		text = text[len(text)-most:]
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func (s *Server) show(t testing.TB) { t.Logf("PostgreSQL said:\n%s", s.tail()) }

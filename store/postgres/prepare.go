@@ -1,0 +1,65 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+// step is one change, ready for the writer: its feed row, already encoded, and
+// what it does beside the feed.
+type step struct {
+	record.Encoded
+	// act changes tables and says whether the feed has to hear of it. nil: the
+	// feed row, and for a recorded call its row of invocations, are all.
+	act func(ctx context.Context, g *group, st *step) (changed bool, err error)
+	// foreign says that act runs code of others, which may write and then fail.
+	foreign bool
+}
+
+// prepare checks and encodes a change where Apply was called, so that the
+// writer has as little to do as possible.
+func (s *Store) prepare(c toolkeep.Change) (step, error) {
+	e, err := record.Encode(c, s.cfg.Clock)
+	if err != nil {
+		return step{}, fmt.Errorf("postgres: %w", err)
+	}
+	st := step{Encoded: e}
+	switch c := e.Change.(type) {
+	case toolkeep.RecordCall, toolkeep.AppendEvent:
+	case toolkeep.ClaimCall:
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			return true, g.claim(ctx, st.Call, st.CallData)
+		}
+	case toolkeep.MoveCall:
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			return true, g.move(ctx, c, st.Call, st.CallData)
+		}
+	case toolkeep.RenewLeases:
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return g.renew(ctx, c, st) }
+	case toolkeep.RequestCancel:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
+			return g.touch(ctx, c.Call, sqlCancel, text(c.By), text(c.Why))
+		}
+	case toolkeep.ReportProgress:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
+			return g.touch(ctx, c.Call, sqlProgress, record.AppendProgress(nil, c.Progress))
+		}
+	case toolkeep.MarkFetched:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) {
+			return g.touch(ctx, c.Call, sqlFetched, record.Nanos(c.At))
+		}
+	case toolkeep.Enqueue:
+		if s.cfg.Enqueue == nil {
+			return step{}, errors.New("postgres: the store was opened without a queue")
+		}
+		st.foreign = true
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return false, g.enqueue(ctx, c) }
+	default:
+		return s.prepareCatalogue(st)
+	}
+	return st, nil
+}

@@ -1,0 +1,64 @@
+package postgres
+
+const (
+	notEnded = ` state IN ('accepted', 'pending_approval', 'queued', 'running', 'input_required')`
+	ended    = ` state IN ('succeeded', 'failed', 'refused', 'cancelled', 'expired', 'unknown')`
+)
+
+// Statements of the writer. pgx prepares each once a connection.
+const (
+	// sqlFence sets the writer's number and fails with a division by zero where the
+	// row does not hold the one before: see doc.go.
+	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+		SELECT 1 / count(*) FROM mine`
+	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
+	sqlNotify = `SELECT pg_notify($1, seq::text) FROM feed_head`
+	sqlFeed   = `INSERT INTO feed (seq, at, kind, tenant, ref, data)
+		SELECT feed_head.seq - $1::bigint + r.n, $2::bigint, r.kind, r.tenant, r.ref, r.data
+		FROM feed_head, unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[])
+			WITH ORDINALITY AS r (kind, tenant, ref, data, n)`
+	sqlRecord = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created, data)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+			$8::bigint[], $9::bytea[])
+		ON CONFLICT DO NOTHING`
+
+	sqlClaim = `INSERT INTO invocations (tenant, id, subject, tool, session, parent, state, created,
+			hold_key, priority, deadline, expires, fetched, lease_owner, lease_until, cancel_by, cancel_why,
+			progress, data, sealed, output)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)
+		ON CONFLICT DO NOTHING`
+	sqlHasCall   = `SELECT 1 FROM invocations WHERE tenant = $1 AND id = $2`
+	sqlKeyHolder = `SELECT id, created FROM invocations
+		WHERE tenant = $1 AND subject = $2 AND hold_key = $3 AND hold_key <> '' FOR UPDATE`
+	sqlFreeCall = `UPDATE invocations SET hold_key = '' WHERE tenant = $1 AND id = $2`
+
+	// When a call may be moved: 3 the states to move from, 4 who moves, 5 now.
+	moveWhere = ` WHERE tenant = $1 AND id = $2 AND state = ANY($3::text[])
+		AND ($4::text = '' OR lease_owner IN ('', $4::text) OR lease_until <= $5::bigint)`
+	// 6 to 10 what hardly ever changes, 16 whether the call goes on, 17 and 18 the
+	// new lease.
+	sqlMove = `UPDATE invocations SET state = $11, priority = $12, deadline = $13, expires = $14,
+			fetched = CASE WHEN fetched <> 0 THEN fetched ELSE $15::bigint END,
+			lease_owner = CASE WHEN $16::boolean AND $4::text = '' AND lease_owner NOT IN ('', $17::text) AND lease_until > $5::bigint
+				THEN lease_owner ELSE $17::text END,
+			lease_until = CASE WHEN $16::boolean AND $4::text = '' AND lease_owner NOT IN ('', $17::text) AND lease_until > $5::bigint
+				THEN lease_until ELSE $18::bigint END,
+			data = $19, sealed = $20, output = $21` + moveWhere +
+		` AND subject = $6 AND tool = $7 AND session = $8 AND parent = $9 AND created = $10`
+	sqlRename = `UPDATE invocations SET subject = $6, tool = $7, session = $8, parent = $9, created = $10` + moveWhere
+	sqlState  = `SELECT state FROM invocations WHERE tenant = $1 AND id = $2`
+	sqlRenew  = `UPDATE invocations SET lease_until = greatest(lease_until, $1)
+		WHERE tenant = $2 AND id = $3 AND lease_owner = $4 AND` + notEnded
+	sqlCancel = `UPDATE invocations SET cancel_by = $1, cancel_why = $2
+		WHERE tenant = $3 AND id = $4 AND cancel_by = '' AND` + notEnded
+	sqlProgress = `UPDATE invocations SET progress = $1 WHERE tenant = $2 AND id = $3 AND` + notEnded
+	sqlFetched  = `UPDATE invocations SET fetched = $1 WHERE tenant = $2 AND id = $3 AND fetched = 0 AND` + ended
+
+	sqlPublish = `INSERT INTO versions (tenant, id, version, digest, life, raw, manifest) VALUES ($1, $2, $3, $4, $5, $6, $7)
+		ON CONFLICT DO NOTHING`
+	sqlDigest = `SELECT digest FROM versions WHERE tenant = $1 AND id = $2 AND version = $3`
+	sqlLife   = `UPDATE versions SET life = $1 WHERE tenant = $2 AND id = $3 AND version = $4`
+	sqlPutKey = `INSERT INTO api_keys (tenant, id, data) VALUES ($1, $2, $3)
+		ON CONFLICT (tenant, id) DO UPDATE SET data = excluded.data`
+	sqlKeyData = `SELECT data FROM api_keys WHERE tenant = $1 AND id = $2 FOR UPDATE`
+)

@@ -1,0 +1,33 @@
+package postgres
+
+import (
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+)
+
+// escaped marks text that stands in hexadecimal because PostgreSQL would refuse
+// it. Text that begins with the mark itself is escaped too, so no two strings
+// are stored alike.
+const escaped = "\x01"
+
+// text is how a string stands in a column.
+func text(s string) string {
+	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 && !strings.HasPrefix(s, escaped) {
+		return s
+	}
+	return escaped + hex.EncodeToString([]byte(s))
+}
+
+// plainText reads what text wrote.
+func plainText(column string) string {
+	rest, ok := strings.CutPrefix(column, escaped)
+	if !ok {
+		return column
+	}
+	b, err := hex.DecodeString(rest)
+	if err != nil {
+		return column // not ours; better shown than lost
+	}
+	return string(b)
+}

@@ -1,0 +1,257 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
+)
+
+// request is one Apply on its way to the writer.
+type request = flow.Request[step]
+
+const (
+	retryFirst = 10 * time.Millisecond // pause before a group is done again, doubling
+	retryMost  = 500 * time.Millisecond
+	// probeEvery is how often a writer that failed looks whether it can write again.
+	probeEvery = time.Second
+	// idlePing is for how long a connection may have been idle and be used unseen.
+	idlePing = time.Second
+)
+
+// writer owns the write side. All its fields belong to its goroutine.
+type writer struct {
+	s      *Store
+	name   string
+	conn   *pgx.Conn
+	used   time.Time // when conn was last known to work
+	number int64     // of the next transaction
+	// doubt is the number of a transaction whose COMMIT was not answered, 0 for none.
+	doubt int64
+
+	reqs      []*request
+	committed []toolkeep.Committed
+	cost      []int32
+}
+
+func newWriter(s *Store) *writer { return &writer{s: s, name: s.cfg.writerName()} }
+
+// run commits groups until the queue is closed and empty.
+func (w *writer) run() {
+	defer close(w.s.writerDone)
+	defer w.close()
+	probe := time.NewTicker(probeEvery)
+	defer probe.Stop()
+	for {
+		if w.s.queue.Len() == 0 {
+			select {
+			case <-w.s.queue.Wake():
+				if w.s.queue.Over() {
+					return
+				}
+			case <-probe.C:
+				w.probe()
+			}
+			continue
+		}
+		w.s.queue.Gather(w.s.cfg.GroupDelay)
+		w.reqs = w.s.queue.Take(w.reqs[:0])
+		if len(w.reqs) != 0 {
+			w.commit()
+		}
+		clear(w.reqs)
+	}
+}
+
+// probe finds out whether the store can write again after it could not.
+func (w *writer) probe() {
+	if w.s.failure.Load() == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
+	defer cancel()
+	w.drop()
+	w.s.note(w.connect(ctx))
+}
+
+// commit does what the taken requests ask, in one transaction, and answers them.
+func (w *writer) commit() {
+	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
+	defer cancel()
+	w.doubt = 0 // nobody waits for the answer any more
+	g := &group{w: w, at: w.s.cfg.Clock(), reqs: w.reqs, errs: make([]error, len(w.reqs))}
+	err := w.attempts(ctx, g)
+	w.s.note(err)
+	if err == nil {
+		w.publish(g)
+	}
+	for i, r := range w.reqs {
+		if g.errs[i] == nil {
+			g.errs[i] = err
+		}
+		r.Answer(g.errs[i])
+	}
+}
+
+// attempts does the group until it is committed or something else than the
+// connection, or another transaction, stands in the way.
+func (w *writer) attempts(ctx context.Context, g *group) error {
+	pause := retryFirst
+	for {
+		err := w.attempt(ctx, g)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return w.tooLate(err)
+		case isOwn(err) && !g.careful:
+			g.careful = true // find out whose fault it is
+			continue
+		case isOwn(err):
+			return fmt.Errorf("postgres: %w", err)
+		}
+		w.s.retries.Add(1)
+		select {
+		case <-ctx.Done():
+			return w.tooLate(err)
+		case <-time.After(pause):
+			pause = min(2*pause, retryMost)
+		}
+	}
+}
+
+func (w *writer) tooLate(err error) error {
+	doubt := ""
+	if w.doubt != 0 {
+		doubt = " (the last attempt may have been committed)"
+	}
+	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.Timeout, doubt, err)
+}
+
+// attempt does the group once, on a connection that works. If an earlier attempt
+// turns out to have been committed it is done.
+func (w *writer) attempt(ctx context.Context, g *group) error {
+	if w.conn == nil || w.conn.IsClosed() || (time.Since(w.used) > idlePing && w.conn.Ping(ctx) != nil) {
+		w.drop()
+		doubt := w.doubt
+		if err := w.connect(ctx); err != nil {
+			return err
+		}
+		if doubt != 0 && doubt == w.number-2 { // the one that connect found there
+			w.doubt = 0
+			return nil
+		}
+	}
+	g.reset()
+	err := g.run(ctx)
+	if err == nil {
+		w.number++
+		w.used = time.Now()
+		w.doubt = 0
+		return nil
+	}
+	if isLost(err) || code(err) == divisionByZero {
+		if g.sent {
+			w.doubt = w.number
+		}
+		w.drop()
+		return err
+	}
+	w.used = time.Now()
+	return err
+}
+
+// connect opens the writer's connection and claims its row of writers. It waits
+// for a transaction of the connection before that is still open, finds out
+// whether that one was committed, and burns a number: what the old connection
+// may yet bring to the server fails on it. See doc.go.
+func (w *writer) connect(ctx context.Context) error {
+	conn, err := pgx.ConnectConfig(ctx, w.s.conf)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	w.conn, w.used = conn, time.Now()
+	var last int64
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `INSERT INTO writers (name, number) VALUES ($1, 0) ON CONFLICT DO NOTHING`, text(w.name))
+		if err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number - 1`,
+			text(w.name)).Scan(&last)
+	})
+	if err != nil {
+		w.drop()
+		return fmt.Errorf("take the writer's place: %w", err)
+	}
+	if w.doubt != 0 && w.doubt != last {
+		w.doubt = 0 // it was not committed and never will be
+	}
+	w.number = last + 2
+	return nil
+}
+
+// drop closes the connection without a word to a server that may not be there.
+func (w *writer) drop() {
+	if w.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = w.conn.Close(ctx) // it is of no use any more, whatever this says
+	w.conn = nil
+}
+
+// close takes the writer's row away.
+func (w *writer) close() {
+	if w.conn == nil || w.conn.IsClosed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+	defer cancel()
+	if _, err := w.conn.Exec(ctx, `DELETE FROM writers WHERE name = $1`, text(w.name)); err != nil {
+		w.s.cfg.Log.Warn("the writer's row stays behind until it is old", "error", err)
+	}
+	if err := w.conn.Close(ctx); err != nil {
+		w.s.cfg.Log.Warn("the writer's connection did not close cleanly", "error", err)
+	}
+}
+
+// publish hands a committed group to watchers of this node.
+func (w *writer) publish(g *group) {
+	w.s.groups.Add(1)
+	w.s.rows.Add(int64(len(g.rows)))
+	if len(g.rows) == 0 {
+		return
+	}
+	w.committed, w.cost = w.committed[:0], w.cost[:0]
+	if g.head != 0 { // else the answer was lost: the follower reads it
+		first := g.head - int64(len(g.rows)) + 1
+		for i, r := range g.rows {
+			w.committed = append(w.committed, toolkeep.Committed{Seq: first + int64(i), At: g.stamp, Change: r.Change})
+			w.cost = append(w.cost, int32(len(r.Data)+flow.RowCost))
+		}
+	}
+	if g.head == 0 || !w.s.ring.Publish(w.committed, w.cost) {
+		w.s.lookAtFeed()
+	}
+	clear(w.committed)
+}
+
+// note remembers whether the last transaction could be committed, for Health.
+func (s *Store) note(err error) {
+	if err == nil {
+		if s.failure.Load() != nil {
+			s.failure.Store(nil)
+			s.cfg.Log.Info("the store commits again")
+		}
+		return
+	}
+	if s.failure.Swap(&err) == nil {
+		s.cfg.Log.Error("the store could not commit", "error", err)
+	}
+}
