@@ -22,13 +22,14 @@ test: ## install what the tests need, then run everything under the race detecto
 
 check: generate lint ## formatting, lint, generated files and contract copies fresh, go.mod tidy
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt -w on these"; exit 1; }
-	@git diff --exit-code --stat -- codes_gen.go docs/errors docs/configuration.md || { echo "generated files were stale; commit what make generate wrote"; exit 1; }
+	@git diff --exit-code --stat -- codes_gen.go docs/errors docs/configuration.md proto/l03v1 || { echo "generated files were stale; commit what make generate wrote"; exit 1; }
 	@$(GO) mod tidy -diff
 	@for f in contracts/errors.csv contracts/manifest.schema.json contracts/l03.proto contracts/wire.md; do \
 	  if [ -f ../shared/$$f ]; then cmp ../shared/$$f $$f || exit 1; fi; done
 
 generate: ## write the files that are made from others
 	@$(GO) run ./tools/errgen
+	@cd tools/protogen && $(GO) run .
 
 lint: ## go vet and staticcheck
 	@$(GO) vet ./...

@@ -21,13 +21,15 @@ func (p *Pipeline) admit(ctx context.Context, f *flight) (*toolkeep.Result, erro
 	if f.worker {
 		return nil, p.reopen(f)
 	}
-	if p.draining.Load() {
+	if p.draining.Load() && !f.isChild() { // a call under way goes on, with all that it calls
 		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(1e9)
 	}
 	if c.Fault != nil {
+		f.shorten(p.KeyBytes)
 		return nil, c.Fault
 	}
 	if err := p.admitIDs(ctx, f); err != nil {
+		f.shorten(p.KeyBytes)
 		return nil, err
 	}
 	acting, err := p.Access.ActingAs(f.principal, c)
@@ -63,7 +65,7 @@ func (f *flight) describe() {
 		return
 	}
 	f.row = toolkeep.Invocation{
-		ID: c.ID, Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, KeyID: pr.KeyID,
+		ID: newID(), Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, KeyID: pr.KeyID,
 		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
 		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),
 		Async: c.Async, Priority: c.Priority, Parent: c.Parent, Ordinal: c.Ordinal,
@@ -73,8 +75,16 @@ func (f *flight) describe() {
 	if f.row.Priority == "" {
 		f.row.Priority = toolkeep.Normal
 	}
-	if c.ID == "" || c.Fault != nil {
-		f.row.ID = newID()
+}
+
+// shorten cuts what a refused call asked for to what a record may hold.
+func (f *flight) shorten(limit int) {
+	row := &f.row
+	for _, s := range [...]*string{&row.ToolID, &row.Range, &row.Session, &row.Plan, &row.Task, &row.Parent, (*string)(&row.Priority)} {
+		if len(*s) > limit {
+			*s = (*s)[:limit]
+		}
+		*s = strings.ReplaceAll(strings.ToValidUTF8(*s, "\uFFFD"), "\x00", "\uFFFD")
 	}
 }
 
@@ -91,6 +101,7 @@ func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
 	for _, s := range [...]struct{ name, value string }{
 		{"tool_id", c.Tool}, {"tool_version", c.Range}, {"idempotency_key", c.Key}, {"session_id", c.Session},
 		{"plan_id", c.Plan}, {"task_id", c.Task}, {"parent_invocation_id", c.Parent}, {"invocation_id", c.ID},
+		{"agent_id", c.Subject}, {"tenant_id", c.Tenant}, {"user_did", c.User},
 	} {
 		if len(s.value) > p.KeyBytes {
 			return toolkeep.NewError(toolkeep.RequestTooLarge, "%s has %d bytes; at most %d are allowed", s.name, len(s.value), p.KeyBytes)
@@ -113,20 +124,21 @@ func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
 	if c.ID == "" {
 		return nil
 	}
-	if _, err := uuid.Parse(c.ID); err != nil {
-		f.row.ID = newID()
+	// The parser also takes forms that would not do in a URL; those are longer or shorter.
+	if _, err := uuid.Parse(c.ID); err != nil || len(c.ID) != len(uuid.Nil.String()) {
 		return toolkeep.NewError(toolkeep.InvalidParameters, "invocation_id is not a UUID; leave it out to have one made")
 	}
 	if f.looks() {
 		return nil
 	}
 	_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: f.row.Tenant, ID: c.ID})
-	if err == nil {
-		f.row.ID = newID()
-	} else if !errors.Is(err, toolkeep.ErrNotFound) {
+	switch {
+	case errors.Is(err, toolkeep.ErrNotFound):
+		f.row.ID = c.ID
+	case err != nil:
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now; nothing was executed").Because(err)
 	}
-	return nil
+	return nil // a wish that is taken is not fulfilled
 }
 
 // resolve finds the one version that the call is about.
@@ -161,7 +173,12 @@ func (p *Pipeline) authorise(ctx context.Context, f *flight) (*toolkeep.Result, 
 		}
 		return nil, denied(d)
 	}
-	if f.kept == nil || f.worker || f.looks() {
+	switch {
+	case f.kept == nil || f.worker:
+		return nil, nil
+	case f.kept.AskHash != f.row.AskHash:
+		return nil, keyConflict(f.kept)
+	case f.looks():
 		return nil, nil
 	}
 	return p.answerKept(ctx, f)
@@ -184,8 +201,12 @@ func denied(d access.Decision) *toolkeep.Error {
 // validate coerces, fills defaults and checks; every fault is told at once.
 func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, error) {
 	t := f.tool()
-	if f.asked == nil { // only while looking
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the arguments could not be read")
+	if f.asked == nil { // only while looking, after admit refused
+		asked, err := canon.ParseObject(f.call.Arguments, p.Arguments)
+		if err != nil {
+			return nil, err
+		}
+		f.asked = asked
 	}
 	s, err := p.Schemas.Get(t.Digest, t.Manifest.ParametersSchema)
 	if err != nil {

@@ -78,15 +78,19 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 		from := row.State
 		end := *row
 		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.Redact.Clean(why)
-		end.Code, end.Message = toolkeep.Cancelled, "the call was cancelled before it ran"
+		e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled before it ran")
+		end.Code, end.Message, end.Key = e.Code, e.Message, "" // nothing was sent: the key is free
 		err = p.apply(ctx,
 			toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: end.CancelWhy},
-			toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}})
+			toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, FreeKey: true})
 		if errors.Is(err, toolkeep.ErrStale) {
 			continue // a worker took it in between
 		}
 		if err != nil {
 			return false, "", recordUnavailable(err)
+		}
+		if p.Observer != nil {
+			p.Observer.Called(&end, nil, e, &Steps{})
 		}
 		return true, "Cancelled", nil
 	}

@@ -16,7 +16,7 @@ const faceChild = "child"
 
 // child is the Invoker that a tool gets to call other tools: same principal,
 // deadline and budget. Its calls are keyed by parent and ordinal, so that a
-// parent that is resumed gets the recorded results.
+// parent that is resumed, or tried again, gets the recorded results.
 type child struct {
 	p      *Pipeline
 	parent *flight

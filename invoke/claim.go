@@ -128,9 +128,7 @@ func (p *Pipeline) apply(ctx context.Context, changes ...toolkeep.Change) error 
 func (p *Pipeline) answerKept(ctx context.Context, f *flight) (*toolkeep.Result, error) {
 	kept := f.kept
 	if kept.AskHash != f.row.AskHash {
-		return nil, toolkeep.NewError(toolkeep.IdempotencyConflict,
-			"the idempotency key was used for another request; use a new key or send the same tool, version and arguments").
-			With("invocation_id", kept.ID)
+		return nil, keyConflict(kept)
 	}
 	if !kept.State.Ended() && !f.call.Async && !kept.Async {
 		wait, cancel := p.bound(ctx, f)
@@ -152,6 +150,12 @@ func (p *Pipeline) answerKept(ctx context.Context, f *flight) (*toolkeep.Result,
 		return failed(res, res.Error)
 	}
 	return res, nil
+}
+
+func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.IdempotencyConflict,
+		"the idempotency key was used for another request; use a new key or send the same tool, version and arguments").
+		With("invocation_id", kept.ID)
 }
 
 // await follows a call until it ends or ctx does, and gives its latest row.

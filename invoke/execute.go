@@ -94,13 +94,14 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 	r := retryOf(j.tool)
 	x := &toolkeep.Execution{
 		Tool: j.tool, Args: j.args, Credentials: creds, Principal: j.principal, InvocationID: j.id,
-		Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller, Child: j.child,
+		Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller,
 		MaxBytes: p.HardBytes, Clean: p.Redact,
 	}
 	var last *toolkeep.Error
 	var timedOut bool // an attempt did not answer within its own limit
 	for attempt := 1; ; attempt++ {
 		x.Attempt, res.Attempts = attempt, attempt
+		x.Child = j.child()
 		out, err := p.attempt(ctx, ex, x)
 		if out != nil {
 			res.BytesSent += out.BytesSent

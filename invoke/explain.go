@@ -95,7 +95,7 @@ func (f *flight) verdict(s Step, res *toolkeep.Result, err error) bool {
 func (f *flight) pass(s Step, v *StepVerdict) {
 	switch s {
 	case StepAdmit:
-		if f.kept != nil {
+		if f.kept != nil && f.kept.AskHash == f.row.AskHash {
 			v.Reason = "the idempotency key belongs to invocation " + f.kept.ID + " (" + string(f.kept.State) + "), whose answer would be given"
 		}
 	case StepAuthorise:

@@ -57,7 +57,7 @@ type job struct {
 	principal *toolkeep.Principal
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
-	child     toolkeep.Invoker
+	child     func() toolkeep.Invoker // a new one for each attempt
 }
 
 func (f *flight) tool() *toolkeep.Tool { return f.version.Tool }
@@ -66,7 +66,7 @@ func (f *flight) looks() bool { return f.explained != nil }
 
 func (f *flight) job() *job {
 	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, call: f.call, caller: f.call.Caller}
-	j.child = &child{p: f.p, parent: f}
+	j.child = func() toolkeep.Invoker { return &child{p: f.p, parent: f} }
 	return j
 }
 
@@ -85,16 +85,21 @@ func (f *flight) waits() bool { return f.call.Async && !f.worker }
 // timeout is how long the call may run: what was asked, within the tool's own
 // limit, and for a caller who is connected within the synchronous limit.
 func (f *flight) timeout() time.Duration {
-	d := f.tool().Manifest.Timeout()
-	if f.call.Timeout > 0 && f.call.Timeout < d {
-		d = f.call.Timeout
+	d := f.longest()
+	if f.call.Timeout > 0 {
+		d = min(d, f.call.Timeout)
 	}
 	if f.worker {
-		if left := f.row.Deadline.Sub(f.p.Clock()); left < d {
-			d = left
-		}
-	} else if !f.call.Async && d > f.p.SyncLimit {
-		d = f.p.SyncLimit
+		d = min(d, f.row.Deadline.Sub(f.p.Clock()))
+	}
+	return d
+}
+
+// longest is timeout without what this one call asked for.
+func (f *flight) longest() time.Duration {
+	d := f.tool().Manifest.Timeout()
+	if !f.worker && !f.call.Async {
+		d = min(d, f.p.SyncLimit)
 	}
 	return d
 }

@@ -74,7 +74,7 @@ type Pipeline struct {
 // New makes a Pipeline; Start must be called before waiting calls run.
 func New(c Config) (*Pipeline, error) {
 	switch {
-	case c.Catalog == nil, c.Access == nil, c.Limits == nil, c.Recall == nil, c.Secrets == nil, c.Sealer == nil,
+	case c.Catalog == nil, c.Access == nil, c.Limits == nil, c.Recall == nil, c.Secrets == nil, c.Sealer == nil, c.Blobs == nil,
 		c.Store == nil, c.Invocations == nil, c.Schemas == nil, c.Inspector == nil, c.Redact == nil:
 		return nil, errors.New("invoke: a port is missing from the configuration")
 	case c.Node == "":
@@ -122,8 +122,11 @@ func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, 
 	defer func() {
 		if r := recover(); r != nil {
 			p.Log.Error("panic in a call", "panic", r, "stack", string(debug.Stack()))
-			res, err = p.end(ctx, f, nil, toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").
-				Because(fmt.Errorf("panic: %v", r)))
+			res, err = nil, toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").
+				Because(fmt.Errorf("panic: %v", r))
+			if !f.looks() {
+				res, err = p.end(ctx, f, nil, err)
+			}
 		}
 		f.free()
 	}()
@@ -173,9 +176,11 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 	if !f.cacheable {
 		return p.once(ctx, f.job(), &f.steps)
 	}
-	job, steps := f.job(), new(Steps)
+	job, steps, limit := f.job(), new(Steps), f.longest()
+	began := time.Now()
 	res, shared, err := p.Recall.Do(ctx, f.cacheKey, func(ctx context.Context) (*toolkeep.Result, error) {
-		ctx, cancel := context.WithTimeout(ctx, f.timeout())
+		// Those who share the run may have more time than who began it.
+		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		res, err := p.once(ctx, job, steps)
 		if err == nil && res.Error == nil {
@@ -189,6 +194,10 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 	if res != nil {
 		own := *res
 		own.Cached = shared
+		if shared { // what it took is on the record of the call that began it
+			own.BytesSent, own.BytesRecv, own.CostUSD = 0, 0, 0
+			own.ToolTime = min(own.ToolTime, time.Since(began))
+		}
 		res = &own
 	}
 	if !shared && err == nil {

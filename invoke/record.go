@@ -32,6 +32,7 @@ func (p *Pipeline) end(ctx context.Context, f *flight, res *toolkeep.Result, err
 	f.settle(res, e)
 	if lost := p.write(ctx, f); lost != nil {
 		res, e = nil, lost
+		f.settle(nil, lost)
 	}
 	f.leave(StepRecord)
 	p.observe(f, e)
@@ -150,7 +151,8 @@ func (f *flight) settle(res *toolkeep.Result, e *toolkeep.Error) {
 // settleError writes an error into the row. A caller is told to try again only
 // if the code can pass and trying again cannot do the work twice.
 func (f *flight) settleError(e *toolkeep.Error) {
-	f.unsent = e.NothingSent || !f.claimed
+	// A worker commits Sent before it sends anything that writes.
+	f.unsent = e.NothingSent || !f.claimed || f.row.Writes && !f.row.Sent
 	if t := f.tool(); t != nil && !f.unsent && t.Writes() && !t.Manifest.Idempotent {
 		e.Retryable = false
 	}

@@ -1,6 +1,7 @@
 package invoke
 
 import (
+	"crypto/sha256"
 	"strconv"
 	"sync"
 
@@ -11,12 +12,12 @@ import (
 // 6.1). It is bounded: when full it starts over.
 type sequence struct {
 	mu    sync.Mutex
-	seen  map[string]int
+	seen  map[[sha256.Size]byte]int // by hash, so that long session ids cost no more
 	limit int
 }
 
 func newSequence(limit int) *sequence {
-	return &sequence{seen: make(map[string]int), limit: limit}
+	return &sequence{seen: make(map[[sha256.Size]byte]int), limit: limit}
 }
 
 func (s *sequence) next(f *flight, t *toolkeep.Tool) int {
@@ -27,7 +28,7 @@ func (s *sequence) next(f *flight, t *toolkeep.Tool) int {
 	if scope == "" || f.looks() {
 		return 1
 	}
-	key := f.row.Tenant + "\x00" + scope + "\x00" + t.Ref() + "\x00" + string(f.row.ArgsHash[:])
+	key := sha256.Sum256([]byte(f.row.Tenant + "\x00" + scope + "\x00" + t.Ref() + "\x00" + string(f.row.ArgsHash[:])))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen) >= s.limit {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -24,8 +25,14 @@ type spool struct {
 	lost  atomic.Int64 // dropped because the spool was full or could not be written
 }
 
-// spoolBatch is how many records one Apply carries out of the spool.
-const spoolBatch = 200
+const (
+	// spoolBatch is how many records one Apply carries out of the spool.
+	spoolBatch = 200
+	// spoolLine is the longest record that is kept, so that every line can be read again.
+	spoolLine = 1 << 20
+	// spoolWait bounds one Apply: calls that want to be kept wait for it.
+	spoolWait = 5 * time.Second
+)
 
 func (p *Pipeline) keepForLater(f *flight) {
 	if err := p.spool.add(&f.row); err != nil {
@@ -44,6 +51,9 @@ func (s *spool) add(v *toolkeep.Invocation) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return err
+	}
+	if len(line) >= spoolLine {
+		return errors.New("the record is too long for the spool")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,10 +91,12 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 			return nil
 		}
 		defer func() { batch = batch[:0] }()
+		ctx, cancel := context.WithTimeout(ctx, spoolWait)
+		defer cancel()
 		return store.Apply(ctx, batch...)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(raw))
-	lines.Buffer(nil, 4<<20)
+	lines.Buffer(nil, spoolLine+1)
 	for lines.Scan() {
 		v := new(toolkeep.Invocation)
 		if json.Unmarshal(lines.Bytes(), v) != nil {
@@ -97,7 +109,7 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 			}
 		}
 	}
-	if err := flush(); err != nil {
+	if err := errors.Join(lines.Err(), flush()); err != nil {
 		return err
 	}
 	s.lines.Store(0)

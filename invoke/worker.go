@@ -112,10 +112,14 @@ func requeueable(e *toolkeep.Error) bool {
 // afterRun is told how the run ended. The row is at its end already, unless the
 // run was put off.
 func (p *Pipeline) afterRun(ctx context.Context, f *flight, e *toolkeep.Error) error {
-	if f.putOff {
-		return p.requeue(ctx, &f.row, p.Node, e.RetryAfter)
+	if !f.putOff {
+		return nil
 	}
-	return nil
+	after := e.RetryAfter
+	if requeueable(e) {
+		after = max(after, time.Second) // an upstream's 429 need not say when
+	}
+	return p.requeue(ctx, &f.row, p.Node, after)
 }
 
 // requeue gives a running row back to the queue.
@@ -134,7 +138,8 @@ func (p *Pipeline) requeue(ctx context.Context, row *toolkeep.Invocation, owner 
 	return err
 }
 
-// finish ends a row that nobody runs.
+// finish ends a row that nobody runs. What was not sent and may be sent again
+// lets its key go, as at the end of a run.
 func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to toolkeep.CallState, e *toolkeep.Error) error {
 	from, owner := row.State, row.LeaseOwner
 	row.State, row.EndedAt = to, p.Clock()
@@ -143,7 +148,11 @@ func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to tool
 	}
 	row.Code, row.Message, row.Retryable = e.Code, e.Message, e.Retryable
 	end := *row
-	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner})
+	free := (e.Retryable || to == toolkeep.CallCancelled) && !(row.Writes && row.Sent)
+	if free {
+		end.Key = ""
+	}
+	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, Owner: owner, FreeKey: free})
 	if errors.Is(err, toolkeep.ErrStale) {
 		return nil
 	}

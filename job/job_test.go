@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(childDir); dir != "" {
 		child(dir) // never returns
 	}
+	if dsn := os.Getenv(childDSN); dsn != "" {
+		postgresChild(dsn) // never returns
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -460,7 +463,13 @@ func TestStop(t *testing.T) {
 		r2 := newRecorder()
 		q2 := newSQLiteQueue(t, Config{DB: db, Runner: r2, Workers: 1})
 		start(t, q2)
-		for _, want := range []string{"b", "c"} {
+		rest := []string{"b", "c"}
+		select {
+		case <-r.ran: // b, which came in the moment between the end of a and Stop
+			rest = rest[1:]
+		default:
+		}
+		for _, want := range rest {
 			if got := r2.wait(t, ctx); got != want {
 				t.Fatalf("ran %q after the restart, want %q", got, want)
 			}

@@ -3,8 +3,7 @@
 # there stays as it is. A need that cannot be met fails here, not in a test.
 set -euo pipefail
 
-need() { # need COMMAND DEBIAN-PACKAGE
-	command -v "$1" >/dev/null && return
+install() { # install WHAT DEBIAN-PACKAGE
 	if ! command -v apt-get >/dev/null; then
 		echo "test-deps: $1 is missing and this is no Debian machine: install $2 by hand" >&2
 		exit 1
@@ -13,7 +12,24 @@ need() { # need COMMAND DEBIAN-PACKAGE
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$2"
 }
 
+need() { # need COMMAND DEBIAN-PACKAGE
+	command -v "$1" >/dev/null || install "$1" "$2"
+}
+
+# The tests start servers of their own; the one that the package brings is
+# stopped and stays so. A PostgreSQL that was there before is left alone.
+need_postgres() {
+	compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null && return
+	command -v postgres >/dev/null && command -v initdb >/dev/null && return
+	install "the PostgreSQL server" postgresql
+	pg_lsclusters -h | while read -r version name _; do
+		pg_ctlcluster "$version" "$name" stop 2>/dev/null || true # it may not run
+		echo manual >"/etc/postgresql/$version/$name/start.conf"
+	done
+}
+
 command -v go >/dev/null || { echo "test-deps: Go 1.26 or newer is missing" >&2; exit 1; }
 need gcc gcc   # the race detector links with it
 need git git   # make check compares generated files
 need curl curl # the examples of the documentation call it
+need_postgres

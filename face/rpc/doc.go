@@ -7,7 +7,7 @@
 // errors into statuses; guard.go names the caller; request.go and inputs.go fill
 // the Call; result.go writes the receipt; status.go writes a refusal. What is
 // wrong with a request's fields becomes the call's Fault, so that the pipeline
-// refuses and records it.
+// refuses and records it; codec.go sees to it for messages that do not decode.
 //
 // What the contract's messages have no field for rides as trailing metadata:
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -131,13 +132,15 @@ func (x *execution) withProgress(ctx context.Context, req *request, call *toolke
 	type outcome struct {
 		res   *toolkeep.Result
 		err   error
-		panic any
+		panic *carried
 	}
 	done := make(chan outcome, 1)
 	go func() {
 		var o outcome
 		defer func() {
-			o.panic = recover()
+			if v := recover(); v != nil {
+				o.panic = &carried{v, debug.Stack()}
+			}
 			done <- o
 		}()
 		o.res, o.err = x.s.c.Invoker.Invoke(ctx, req.principal, call)
@@ -152,7 +155,7 @@ func (x *execution) withProgress(ctx context.Context, req *request, call *toolke
 			}
 		case o := <-done:
 			if o.panic != nil {
-				panic(o.panic)
+				panic(*o.panic)
 			}
 			return o.res, o.err
 		}
@@ -220,7 +223,7 @@ func (x *execution) fetched(ctx context.Context, p *toolkeep.Principal, v *toolk
 
 // GetInvocation tells how a call stands or what came of it.
 func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationRequest) (*result, error) {
-	p, err := x.s.admitPlain(ctx)
+	p, err := x.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +243,7 @@ func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationR
 
 // CancelInvocation ends a waiting call or asks a running one to stop.
 func (x *execution) CancelInvocation(ctx context.Context, msg *l03v1.CancelInvocationRequest) (*l03v1.CancelInvocationResponse, error) {
-	p, err := x.s.admitPlain(ctx)
+	p, err := x.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}

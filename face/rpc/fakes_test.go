@@ -146,10 +146,14 @@ func newSystem() *system {
 			}
 			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
 		}),
-		Invoker: fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) { return succeeded(), nil }),
-		Calls:   s.calls, Catalog: s.catalog, Search: fakeSearch{s.catalog},
-		Visible: func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return p.Subject == "admin" || t.ID != "demo.other" },
-		Log:     slog.New(slog.NewTextHandler(&s.log, nil)),
+		Invoker: fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) {
+			return succeeded(), nil
+		}),
+		Calls: s.calls, Catalog: s.catalog, Search: fakeSearch{s.catalog},
+		Visible: func(p *toolkeep.Principal, t *toolkeep.Tool) bool {
+			return p.Subject == "admin" || t.ID != "demo.other"
+		},
+		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
 	return s
 }

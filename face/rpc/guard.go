@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -61,9 +62,12 @@ func remote(ctx context.Context) string {
 
 // admitPlain is admit for what is not a call: a call's user and proofs are
 // checked by the pipeline, which records the refusal.
-func (s *Server) admitPlain(ctx context.Context) (*toolkeep.Principal, error) {
+func (s *Server) admitPlain(ctx context.Context, msg proto.Message) (*toolkeep.Principal, error) {
 	r, err := s.admit(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := undecoded(msg); err != nil {
 		return nil, err
 	}
 	if err := unverifiable(r.md); err != nil {

@@ -28,7 +28,7 @@ func TestInputs(t *testing.T) {
 		"values as they are":       {map[string]string{"n": "3", "text": `"a"`, "free": `{"b":[null,1.50]}`}, `{"free":{"b":[null,1.50]},"n":3,"text":"a"}`, nil},
 		"exact numbers":            {map[string]string{"n": "9007199254740993"}, `{"n":9007199254740993}`, nil},
 		"text without quotes":      {map[string]string{"text": "Claude AI", "either": "x y", "any": "z", "one": ""}, `{"any":"z","either":"x y","one":"","text":"Claude AI"}`, nil},
-		"text with odd characters": {map[string]string{"text": "a\"b\\c\nd\u2028é\x00"}, `{"text":"a\"b\\c\nd\u2028é\u0000"}`, nil},
+		"text with odd characters": {map[string]string{"text": "a\"b\\c\nd\u2028é"}, `{"text":"a\"b\\c\nd\u2028é"}`, nil},
 		"a number stays a number where the schema says text": {map[string]string{"text": "10"}, `{"text":10}`, nil},
 		"white space around": {map[string]string{"n": " 3 "}, `{"n":3}`, nil},
 		"not text":           {map[string]string{"n": "three", "free": "{", "flag": "yes", "unknown": "x", "text": "fine"}, "", []string{"/flag", "/free", "/n", "/unknown"}},
@@ -58,12 +58,9 @@ func TestInputs(t *testing.T) {
 			if perr != nil {
 				t.Fatalf("%s: %v", got, perr)
 			}
-			want, perr := canon.Parse([]byte(strings.ReplaceAll(c.want, `\u0000`, `\u0001`)), canon.Limits{})
+			want, perr := canon.Parse([]byte(c.want), canon.Limits{})
 			if perr != nil {
 				t.Fatal(perr)
-			}
-			if strings.Contains(c.want, `\u0000`) {
-				return // the parser refuses NUL; that it got so far is enough
 			}
 			if string(canon.Append(nil, v)) != string(canon.Append(nil, want)) {
 				t.Errorf("got %s, want %s", got, c.want)

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"runtime/debug"
 	"strconv"
-	"strings"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -72,8 +70,18 @@ func (s *Server) requestID(ctx context.Context) string {
 	return s.idPrefix + strconv.FormatUint(s.idCount.Add(1), 36)
 }
 
+// carried is a panic of another goroutine with the stack that it had there.
+type carried struct {
+	value any
+	stack []byte
+}
+
 func (s *Server) panicked(ctx context.Context, id, method string, v any) error {
-	s.log.ErrorContext(ctx, "a request handler panicked", "request_id", id, "method", method, "panic", v, "stack", string(debug.Stack()))
+	c, ok := v.(carried)
+	if !ok {
+		c = carried{v, debug.Stack()}
+	}
+	s.log.ErrorContext(ctx, "a request handler panicked", "request_id", id, "method", method, "panic", c.value, "stack", string(c.stack))
 	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause")
 }
 
@@ -82,7 +90,7 @@ func (s *Server) fail(ctx context.Context, id, method string, err error) error {
 	var ours *toolkeep.Error
 	if !errors.As(err, &ours) {
 		if st, ok := status.FromError(err); ok {
-			return fromTransport(st).Err()
+			return st.Err()
 		}
 		if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 			return status.FromContextError(err).Err()
@@ -94,35 +102,4 @@ func (s *Server) fail(ctx context.Context, id, method string, err error) error {
 			"invocation_id", e.InvocationID, "error", err, "cause", errors.Unwrap(e))
 	}
 	return refusal(e).Err()
-}
-
-// fromTransport gives what the library refused by itself the form of a refusal,
-// where it has a code: a message that does not decode.
-func fromTransport(st *status.Status) *status.Status {
-	if st.Code() == codes.Internal && strings.Contains(st.Message(), "unmarshal") {
-		return refusal(toolkeep.NewError(toolkeep.InvalidEncoding,
-			"the message cannot be decoded: it is not protobuf, or a text in it is not UTF-8"))
-	}
-	return st
-}
-
-// decodes wraps the decoding of a service's messages, which the library does
-// before any interceptor.
-func decodes(d grpc.ServiceDesc) *grpc.ServiceDesc {
-	methods := make([]grpc.MethodDesc, len(d.Methods))
-	for i, m := range d.Methods {
-		inner := m.Handler
-		m.Handler = func(srv any, ctx context.Context, dec func(any) error, in grpc.UnaryServerInterceptor) (any, error) {
-			return inner(srv, ctx, func(v any) error {
-				if err := dec(v); err != nil {
-					st, _ := status.FromError(err)
-					return fromTransport(st).Err()
-				}
-				return nil
-			}, in)
-		}
-		methods[i] = m
-	}
-	d.Methods = methods
-	return &d
 }

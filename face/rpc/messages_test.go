@@ -152,7 +152,7 @@ func TestRefusalsStaySmall(t *testing.T) {
 	e := toolkeep.FaultsError(toolkeep.InputValidationFailed, strings.Repeat("w\xff", 5000), faults).With("body", strings.Repeat("x", 100_000))
 	e.InvocationID = someID
 	s := refusal(e)
-	if n := proto.Size(s.Proto()); n > 5800 {
+	if n := proto.Size(s.Proto()); n > 4600 {
 		t.Errorf("%d bytes", n)
 	}
 	if info := s.Details()[0].(*errdetails.ErrorInfo); info.Metadata["details_cut"] != "true" || info.Metadata["invocation_id"] != someID {

@@ -35,7 +35,7 @@ func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 
 // GetTool gives one version with its manifest. E3001, E3004, E3005, E3009, E3010.
 func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03v1.Tool, error) {
-	p, err := g.s.admitPlain(ctx)
+	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 // category, tag, capability and namespace; capability_query narrows to what a
 // search for its words finds, best first.
 func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (*l03v1.ListToolsResponse, error) {
-	p, err := g.s.admitPlain(ctx)
+	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func (g *registry) find(p *toolkeep.Principal, query string, limit int, category
 
 // QueryByCapability finds tools by words, best first; none is an empty answer.
 func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
-	p, err := g.s.admitPlain(ctx)
+	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
 		return nil, err
 	}

@@ -27,6 +27,9 @@ type reader struct {
 // readCall never fails: what is wrong is the call's Fault.
 func (s *Server) readCall(req *request, msg *l03v1.ToolInvocationRequest) *toolkeep.Call {
 	r := &reader{s: s, req: req, msg: msg, call: &toolkeep.Call{Face: "grpc"}}
+	if r.fault(undecoded(msg)); r.call.Fault != nil {
+		return r.call
+	}
 	if n := proto.Size(msg); int64(n) > s.limits.BodyBytes {
 		r.fault(toolkeep.NewError(toolkeep.RequestTooLarge, "the message has %d bytes; at most %d are allowed", n, s.limits.BodyBytes).
 			With("limit_bytes", s.limits.BodyBytes))

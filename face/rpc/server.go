@@ -50,8 +50,8 @@ func New(c Config) *Server {
 	_, _ = rand.Read(prefix[:]) // never fails
 	s.idPrefix = "rpc-" + hex.EncodeToString(prefix[:]) + "-"
 	s.grpc = grpc.NewServer(s.options()...)
-	s.grpc.RegisterService(decodes(l03v1.ToolExecution_ServiceDesc), &execution{s: s})
-	s.grpc.RegisterService(decodes(l03v1.ToolRegistry_ServiceDesc), &registry{s: s})
+	l03v1.RegisterToolExecutionServer(s.grpc, &execution{s: s})
+	l03v1.RegisterToolRegistryServer(s.grpc, &registry{s: s})
 	healthpb.RegisterHealthServer(s.grpc, &health{s: s})
 	reflection.Register(s.grpc) // v1 and v1alpha
 	return s
@@ -68,10 +68,10 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.ConnectionTimeout(l.ConnectTimeout),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: l.KeepAlive, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: l.PingEvery, PermitWithoutStream: true}),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.WaitForHandlers(true),
-		grpc.SharedWriteBuffer(true),
 	}
 	if s.c.TLS != nil {
 		options = append(options, grpc.Creds(s.c.TLS))

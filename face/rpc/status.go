@@ -24,13 +24,15 @@ import (
 // domain is ErrorInfo's.
 const domain = "toolkeep"
 
-// A status rides in trailing metadata, of which many clients take 8 KiB and no
-// more. The record of the refused call has everything.
+// A status rides in trailing metadata, base64-encoded, of which many clients take
+// 8 KiB and no more; its message rides there twice. The record of the refused
+// call has everything.
 const (
-	maxMessage     = 1 << 10 // bytes
-	maxDetails     = 1 << 10 // bytes of details that are no faults
-	maxViolations  = 12
-	maxDescription = 160 // bytes
+	maxMessage     = 512  // bytes
+	maxDetails     = 768  // bytes of details that are no faults
+	maxViolations  = 2560 // bytes of all faults
+	maxPointer     = 128  // bytes
+	maxDescription = 240  // bytes
 )
 
 // grpcCodes are the names that the error catalogue uses.
@@ -102,13 +104,13 @@ func splitDetails(details map[string]any) (bad *errdetails.BadRequest, rest *str
 	others := details
 	if faults := faultsOf(details["errors"]); len(faults) > 0 {
 		bad = &errdetails.BadRequest{}
-		for i, f := range faults {
-			if i == maxViolations {
-				cut = true
+		for _, f := range faults {
+			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+				Field: clip(f.Pointer, maxPointer), Description: clip(f.Message, maxDescription), Reason: clip(f.Rule, maxPointer)})
+			if proto.Size(bad) > maxViolations {
+				bad.FieldViolations, cut = bad.FieldViolations[:len(bad.FieldViolations)-1], true
 				break
 			}
-			bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
-				Field: clip(f.Pointer, maxDescription), Description: clip(f.Message, maxDescription), Reason: clip(f.Rule, maxDescription)})
 		}
 		others = make(map[string]any, len(details))
 		for k, v := range details {

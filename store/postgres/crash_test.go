@@ -1,3 +1,168 @@
 package postgres
 
-func childMain() bool { return false }
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+)
+
+const childDSN = "TOOLKEEP_POSTGRES_TEST_CHILD"
+
+// childMain is the process that TestKill kills: it applies numbered changes from
+// several goroutines and prints the numbers that were acknowledged.
+func childMain() bool {
+	dsn := os.Getenv(childDSN)
+	if dsn == "" {
+		return false
+	}
+	ctx := context.Background()
+	s, err := Open(ctx, Config{DSN: dsn, Node: "child", Log: quiet()})
+	if err != nil {
+		fmt.Println("error", err)
+		return true
+	}
+	var next atomic.Int64
+	next.Store(childFrom())
+	var out sync.Mutex
+	parallel(8, func(int) {
+		for {
+			n := next.Add(1)
+			if err := s.Apply(ctx, childChanges(n)...); err != nil {
+				fmt.Println("error", err)
+				return
+			}
+			out.Lock()
+			fmt.Println(n)
+			out.Unlock()
+		}
+	})
+	return true
+}
+
+// childFrom lets several children use one database.
+func childFrom() int64 {
+	n, err := strconv.ParseInt(os.Getenv(childDSN+"_FROM"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// childChanges gives calls that are recorded and, every third, one that is
+// claimed together with an event.
+func childChanges(n int64) []toolkeep.Change {
+	id := strconv.FormatInt(n, 10)
+	if n%3 != 0 {
+		return []toolkeep.Change{recorded(id)}
+	}
+	return []toolkeep.Change{
+		toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Type: "invoked", Tenant: "t"}},
+	}
+}
+
+// TestKill kills processes in the middle of their work while another node goes
+// on: all that was acknowledged is there, each Apply whole or not at all, and
+// the feed has no hole.
+func TestKill(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	s := mustOpen(t, Config{DSN: dsn})
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				mustApply(t, s, recorded(fmt.Sprint("other-", i)))
+			}
+		}
+	})
+	var acknowledged []string
+	for round := range 3 {
+		acknowledged = append(acknowledged, killChild(t, dsn, round*1_000_000, 300*(round+1))...)
+	}
+	close(stop)
+	others.Wait()
+	for _, n := range acknowledged {
+		v, err := s.Invocations().Get(ctx, toolkeep.CallRef{Tenant: "t", ID: n})
+		if err != nil || v.ID != n {
+			t.Fatalf("call %s was acknowledged and is lost: %v", n, err)
+		}
+	}
+	head, err := s.Head(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := until(ctx, s, 0, head)
+	if err != nil || int64(len(list)) != head {
+		t.Fatalf("a watcher got %d of %d, %v", len(list), head, err)
+	}
+	claims, events := map[string]bool{}, 0
+	for i, c := range list {
+		if c.Seq != int64(i)+1 {
+			t.Fatalf("the feed has %d where %d is due", c.Seq, i+1)
+		}
+		switch c := c.Change.(type) {
+		case toolkeep.ClaimCall:
+			claims[c.Invocation.ID] = true
+		case toolkeep.AppendEvent:
+			events++
+			if !claims[c.Event.ID] {
+				t.Errorf("event %s came without its claim", c.Event.ID)
+			}
+		}
+	}
+	if len(claims) != events || events == 0 {
+		t.Errorf("%d claims and %d events", len(claims), events)
+	}
+	t.Logf("%d acknowledged, %d in the feed", len(acknowledged), head)
+}
+
+// killChild runs a child until it has acknowledged so many, kills it, and gives
+// every number that it printed.
+func killChild(t *testing.T, dsn string, from, enough int) (acknowledged []string) {
+	t.Helper()
+	child := exec.Command(os.Args[0], "-test.run=^$")
+	child.Env = append(os.Environ(), childDSN+"="+dsn, fmt.Sprintf("%s_FROM=%d", childDSN, from))
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	killed := false
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "error") {
+			t.Error(lines.Text())
+			continue
+		}
+		acknowledged = append(acknowledged, lines.Text())
+		if !killed && len(acknowledged) >= enough {
+			killed = true
+			if err := child.Process.Kill(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	_ = child.Wait() // its error is the signal
+	if n := len(acknowledged); n > 0 && killed {
+		// The last line may have been cut, which is no acknowledgement.
+		return acknowledged[:n-1]
+	}
+	t.Fatalf("the child ended by itself after %d", len(acknowledged))
+	return nil
+}

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 	"strings"
 
@@ -25,13 +24,27 @@ func code(err error) string {
 // isLost tells that the connection is gone or of no use: the server said
 // nothing, or said that it is going.
 func isLost(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if err == nil {
 		return false
 	}
 	switch c := code(err); {
 	case c == "":
 		return true
-	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), c == "25P03": // connection, shutdown, idle too long
+	// connection, shutdown, idle too long in a transaction, a server that became a standby
+	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), c == "25P03", c == "25006":
+		return true
+	}
+	return false
+}
+
+// isPassing tells that the same transaction may well succeed in a moment.
+func isPassing(err error) bool {
+	c := code(err)
+	if isLost(err) || c == divisionByZero {
+		return true
+	}
+	switch c[:2] {
+	case "40", "53", "55", "57": // deadlocks, resources, locks, cancelled by a timeout
 		return true
 	}
 	return false
@@ -45,7 +58,7 @@ func isOwn(err error) bool {
 		return false
 	}
 	switch c[:2] {
-	case "22", "23", "42", "54": // data, constraint, statement, limits
+	case "22", "23", "54": // data, constraint, limits
 		return true
 	}
 	return false

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
@@ -36,11 +37,12 @@ func Migrate(ctx context.Context, dsn string, target int64) (from, to int64, err
 	if err := c.fill(); err != nil {
 		return 0, 0, err
 	}
-	conf, err := pgx.ParseConfig(dsn)
+	pool, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return 0, 0, dsnError(err)
 	}
-	return migrate(ctx, conf, target, c.Log)
+	settle(pool, &c)
+	return migrate(ctx, pool.ConnConfig, target, c.Log)
 }
 
 func migrate(ctx context.Context, conf *pgx.ConnConfig, target int64, log *slog.Logger) (from, to int64, err error) {

@@ -46,6 +46,7 @@ const (
 	// pingTimeout is how long a connection of the pool may take to show that it is
 	// alive before another is tried.
 	pingTimeout = time.Second
+	readTries   = 3
 )
 
 // Open connects, brings the schema up to date (one node at a time), and starts
@@ -155,8 +156,9 @@ func (s *Store) Close() error {
 func (s *Store) closed() bool { return s.life != nil && s.life.Err() != nil }
 
 // read runs f, which only reads, within Config.Timeout and until the store
-// closes; once more on another connection where the first was lost. No attempt
-// may leave anything behind in what f writes to.
+// closes. Where a connection was lost it is tried on another, and then on a
+// fresh one: those that lie in the pool may all be dead. No attempt may leave
+// anything behind in what f writes to.
 func (s *Store) read(ctx context.Context, f func(ctx context.Context) error) error {
 	if s.closed() {
 		return toolkeep.ErrClosed
@@ -167,7 +169,10 @@ func (s *Store) read(ctx context.Context, f func(ctx context.Context) error) err
 		defer context.AfterFunc(s.life, cancel)()
 	}
 	err := f(limited)
-	if isLost(err) && limited.Err() == nil {
+	for try := 1; try < readTries && isLost(err) && limited.Err() == nil; try++ {
+		if try == readTries-1 {
+			s.pool.Reset()
+		}
 		err = f(limited)
 	}
 	switch {

@@ -111,7 +111,7 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 		case isOwn(err) && !g.careful:
 			g.careful = true // find out whose fault it is
 			continue
-		case isOwn(err):
+		case !isPassing(err):
 			return fmt.Errorf("postgres: %w", err)
 		}
 		w.s.retries.Add(1)

@@ -174,13 +174,11 @@ func toolTags(op *operation) []any {
 }
 
 func category(op *operation) string {
-	list, _ := op.op.get("tags").([]any)
-	for _, e := range list {
-		s, _ := scalarText(e)
+	if list, _ := op.op.get("tags").([]any); len(list) > 0 {
+		s, _ := scalarText(list[0])
 		if c := slug(s, 64, '_'); c != "" {
 			return c
 		}
-		break
 	}
 	return "external_api"
 }
@@ -334,7 +332,7 @@ func (d *document) bump(tool *PlannedTool, p *parts, core map[string]any, old, p
 	if err != nil {
 		return nil, "the published version " + clip(old.Version, 60) + " is no SemVer version"
 	}
-	next := *v
+	var next semver.Version
 	switch catalog.Compare(old, parsed).Bump {
 	case catalog.BumpMajor:
 		next, tool.Change = v.IncMajor(), "major"

@@ -8,17 +8,16 @@ import (
 
 // param is one parameter of an operation on its way to an argument.
 type param struct {
-	name, in     string
-	arg          string
-	required     bool
-	style        string
-	explode      bool
-	reserved     bool
-	allowEmpty   bool
-	json         bool    // sent as JSON text
-	node         *object // the parameter
-	schema       any     // nil means anything
-	schemaSource *object // where a schema of Swagger 2.0 was taken from
+	name, in   string
+	arg        string
+	required   bool
+	style      string
+	explode    bool
+	reserved   bool
+	allowEmpty bool
+	json       bool    // sent as JSON text
+	node       *object // the parameter
+	schema     any     // nil means anything
 }
 
 const maxParams = 250 // of one operation

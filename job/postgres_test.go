@@ -1,0 +1,344 @@
+package job
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+)
+
+func newPool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(context.Background(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func newPostgresQueue(t *testing.T, dsn string, c Config) *Queue[pgx.Tx] {
+	t.Helper()
+	c.Pool = newPool(t, dsn)
+	q, err := NewPostgres(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Migrate(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		if err := q.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return q
+}
+
+func put(ctx context.Context, q *Queue[pgx.Tx], id string, p toolkeep.Priority, at time.Time) error {
+	return q.store.inTx(ctx, func(tx pgx.Tx) error {
+		return q.Enqueue(ctx, tx, toolkeep.Enqueue{Call: toolkeep.CallRef{Tenant: "t1", ID: id}, Priority: p, At: at})
+	})
+}
+
+func mustPut(t *testing.T, q *Queue[pgx.Tx], id string, p toolkeep.Priority, at time.Time) {
+	t.Helper()
+	if err := put(testContext(t), q, id, p, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func begin(t *testing.T, q *Queue[pgx.Tx]) {
+	t.Helper()
+	if err := q.Start(testContext(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wants(t *testing.T, ctx context.Context, r *recorder, ids ...string) {
+	t.Helper()
+	for _, want := range ids {
+		if got := r.wait(t, ctx); got != want {
+			t.Fatalf("ran %q, want %q", got, want)
+		}
+	}
+}
+
+func TestPostgres(t *testing.T) {
+	server := pgtest.Start(t)
+	t.Run("order by priority and time", func(t *testing.T) {
+		ctx, r := testContext(t), newRecorder()
+		q := newPostgresQueue(t, server.NewDatabase(t), Config{Runner: r, Workers: 1})
+		mustPut(t, q, "far", toolkeep.High, time.Now().Add(time.Hour))
+		mustPut(t, q, "low", toolkeep.Low, time.Time{})
+		mustPut(t, q, "unnamed", "", time.Time{})
+		mustPut(t, q, "high", toolkeep.High, time.Time{})
+		mustPut(t, q, "soon", toolkeep.High, time.Now().Add(time.Second))
+		begin(t, q)
+		wants(t, ctx, r, "high", "unnamed", "low", "soon")
+		d, err := q.Depth(ctx)
+		if err != nil || d[toolkeep.High] != 1 || d[toolkeep.Normal] != 0 || d[toolkeep.Low] != 0 {
+			t.Errorf("depth %v, %v", d, err)
+		}
+	})
+	t.Run("a waiting call is added once and the more urgent wish wins", func(t *testing.T) {
+		ctx, r := testContext(t), newRecorder()
+		q := newPostgresQueue(t, server.NewDatabase(t), Config{Runner: r, Workers: 1})
+		mustPut(t, q, "a", toolkeep.Low, time.Now().Add(time.Hour))
+		mustPut(t, q, "b", toolkeep.Normal, time.Time{})
+		mustPut(t, q, "a", toolkeep.High, time.Time{})
+		mustPut(t, q, "b", toolkeep.Low, time.Now().Add(time.Hour))
+		mustPut(t, q, "end", toolkeep.Low, time.Time{})
+		begin(t, q)
+		wants(t, ctx, r, "a", "b", "end")
+	})
+	t.Run("a running call can be enqueued again", func(t *testing.T) {
+		ctx, r, goOn := testContext(t), newRecorder(), make(chan struct{})
+		var runs atomic.Int32
+		r.err = func(context.Context, string) error {
+			if runs.Add(1) == 1 {
+				<-goOn
+			}
+			return nil
+		}
+		q := newPostgresQueue(t, server.NewDatabase(t), Config{Runner: r, Workers: 1})
+		begin(t, q)
+		mustPut(t, q, "a", toolkeep.Normal, time.Time{})
+		wants(t, ctx, r, "a")
+		mustPut(t, q, "a", toolkeep.Normal, time.Time{})
+		close(goOn)
+		wants(t, ctx, r, "a")
+	})
+	t.Run("an error comes back later", func(t *testing.T) {
+		ctx, r := testContext(t), newRecorder()
+		var runs atomic.Int32
+		r.err = func(context.Context, string) error {
+			switch runs.Add(1) {
+			case 1:
+				return errors.New("not yet")
+			case 2:
+				panic("worse")
+			}
+			return nil
+		}
+		q := newPostgresQueue(t, server.NewDatabase(t), Config{Runner: r})
+		begin(t, q)
+		mustPut(t, q, "a", toolkeep.Normal, time.Time{})
+		wants(t, ctx, r, "a", "a", "a")
+	})
+	t.Run("notifications wake every node", func(t *testing.T) {
+		ctx, r, dsn := testContext(t), newRecorder(), server.NewDatabase(t)
+		front := newPostgresQueue(t, dsn, Config{Runner: newRecorder()}) // inserts, never started
+		q := newPostgresQueue(t, dsn, Config{Runner: r, PollInterval: time.Hour})
+		begin(t, q)
+		for i := range 5 {
+			mustPut(t, front, fmt.Sprint(i), toolkeep.Normal, time.Time{})
+			wants(t, ctx, r, fmt.Sprint(i))
+		}
+	})
+	t.Run("a rollback takes the job away", func(t *testing.T) {
+		ctx, r := testContext(t), newRecorder()
+		q := newPostgresQueue(t, server.NewDatabase(t), Config{Runner: r})
+		begin(t, q)
+		boom := errors.New("boom")
+		err := q.store.inTx(ctx, func(tx pgx.Tx) error {
+			return errors.Join(q.Enqueue(ctx, tx, toolkeep.Enqueue{Call: toolkeep.CallRef{Tenant: "t1", ID: "gone"}}), boom)
+		})
+		if !errors.Is(err, boom) {
+			t.Fatal(err)
+		}
+		mustPut(t, q, "kept", toolkeep.Low, time.Time{})
+		wants(t, ctx, r, "kept")
+	})
+	t.Run("stop cancels and the job runs elsewhere", func(t *testing.T) {
+		ctx, r, dsn := testContext(t), newRecorder(), server.NewDatabase(t)
+		r.err = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+		q := newPostgresQueue(t, dsn, Config{Runner: r})
+		begin(t, q)
+		mustPut(t, q, "a", toolkeep.Normal, time.Time{})
+		wants(t, ctx, r, "a")
+		short, cancel := context.WithCancel(ctx)
+		cancel()
+		if err := q.Stop(short); err != nil {
+			t.Fatal(err)
+		}
+		r2 := newRecorder()
+		begin(t, newPostgresQueue(t, dsn, Config{Runner: r2}))
+		wants(t, ctx, r2, "a")
+	})
+	t.Run("clean and migrate", func(t *testing.T) {
+		ctx, r := testContext(t), newRecorder()
+		q := newPostgresQueue(t, server.NewDatabase(t), Config{Runner: r})
+		begin(t, q)
+		mustPut(t, q, "a", toolkeep.Normal, time.Time{})
+		wants(t, ctx, r, "a")
+		if err := q.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		p := q.store.(*postgresQueue)
+		if err := p.clean(ctx); err != nil {
+			t.Fatal(err)
+		}
+		var n int
+		if err := p.pool.QueryRow(ctx, `SELECT count(*) FROM river_job`).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d rows left, %v", n, err)
+		}
+		if err := q.MigrateDown(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.pool.QueryRow(ctx, `SELECT count(*) FROM pg_class WHERE relname LIKE 'river_%'`).Scan(&n); err != nil || n != 0 {
+			t.Errorf("%d tables and indexes left, %v", n, err)
+		}
+		for range 2 {
+			if err := q.Migrate(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestPostgresShared: several nodes work one queue, each call once.
+func TestPostgresShared(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	const nodes, calls = 3, 300
+	var mu sync.Mutex
+	ran, by := map[string]int{}, map[int]int{}
+	all := make(chan struct{})
+	var queues []*Queue[pgx.Tx]
+	for i := range nodes {
+		queues = append(queues, newPostgresQueue(t, dsn, Config{Workers: 4, Runner: runFunc(func(_ context.Context, ref toolkeep.CallRef) error {
+			mu.Lock()
+			defer mu.Unlock()
+			ran[ref.ID]++
+			by[i]++
+			if len(ran) == calls && ran[ref.ID] == 1 {
+				close(all)
+			}
+			return nil
+		})}))
+	}
+	for _, q := range queues {
+		begin(t, q)
+	}
+	var wg sync.WaitGroup
+	for i, q := range queues {
+		wg.Go(func() {
+			for n := i; n < calls; n += nodes {
+				if err := put(ctx, q, fmt.Sprint(n), toolkeep.Normal, time.Time{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case <-all:
+	case <-ctx.Done():
+		t.Fatalf("only %d of %d calls were run", len(ran), calls)
+	}
+	for _, q := range queues {
+		if err := q.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	for id, n := range ran {
+		if n != 1 {
+			t.Errorf("call %s was run %d times", id, n)
+		}
+	}
+	t.Logf("by node: %v", by)
+}
+
+// TestPostgresConfig: exactly one database.
+func TestPostgresConfig(t *testing.T) {
+	if _, err := NewPostgres(Config{Runner: newRecorder()}); err == nil {
+		t.Error("no pool was needed")
+	}
+	if _, err := NewPostgres(Config{Runner: newRecorder(), DB: newDB(t)}); err == nil {
+		t.Error("SQLite was taken")
+	}
+}
+
+// childDSN makes the test binary a node that takes calls and never ends.
+const childDSN = "JOB_TEST_CHILD_DSN"
+
+func postgresChild(dsn string) {
+	fail := func(err error) {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, dsn)
+	if err != nil {
+		fail(err)
+	}
+	q, err := NewPostgres(Config{Pool: pool, Runner: runFunc(func(_ context.Context, ref toolkeep.CallRef) error {
+		fmt.Println("running", ref.ID)
+		select {}
+	})})
+	if err != nil {
+		fail(err)
+	}
+	if err := q.Start(ctx); err != nil {
+		fail(err)
+	}
+	select {}
+}
+
+// TestPostgresKilledNode: what a killed node was working on does not block a new
+// Enqueue, and is run again by itself.
+func TestPostgresKilledNode(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	r := newRecorder()
+	q := newPostgresQueue(t, dsn, Config{Runner: r})
+	mustPut(t, q, "nudged", toolkeep.Normal, time.Time{})
+	mustPut(t, q, "forgotten", toolkeep.High, time.Time{})
+
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), childDSN+"="+dsn)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	lines := bufio.NewScanner(out)
+	for range 2 {
+		if !lines.Scan() {
+			t.Fatal("the child ended")
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // its error is the signal
+
+	// What looks for lapsed leases comes first for one of the two.
+	mustPut(t, q, "nudged", toolkeep.Normal, time.Time{})
+	begin(t, q)
+	wants(t, ctx, r, "nudged")
+	got := map[string]int{}
+	for range 2 { // the dead jobs of both; the second nudge for one is harmless
+		got[r.wait(t, ctx)]++
+	}
+	if got["forgotten"] != 1 || got["nudged"] != 1 {
+		t.Errorf("ran %v", got)
+	}
+}

@@ -1,0 +1,177 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+)
+
+// TestCut takes the network from one of two nodes for a while: it says so, its
+// watchers wait, and all goes on by itself where it was.
+func TestCut(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
+	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond})
+	mustApply(t, b, recorded("before"))
+
+	type result struct {
+		list []toolkeep.Committed
+		err  error
+	}
+	watched := make(chan result, 1)
+	const total = 1 + 20 + 1
+	go func() {
+		list, err := until(ctx, b, 0, total)
+		watched <- result{list, err}
+	}()
+	p.refuse.Store(true)
+	p.cut()
+	for i := range 20 {
+		mustApply(t, a, recorded(fmt.Sprint("while-", i)))
+	}
+	if err := b.Apply(ctx, recorded("lost")); err == nil {
+		t.Error("a node without network committed")
+	}
+	if err := b.Health(ctx); err == nil {
+		t.Error("a node without network is healthy")
+	}
+	if _, err := b.Invocations().Get(ctx, toolkeep.CallRef{Tenant: "t", ID: "before"}); err == nil {
+		t.Error("a node without network reads")
+	}
+	p.refuse.Store(false)
+	for b.Health(ctx) != nil {
+		if ctx.Err() != nil {
+			t.Fatal("the node did not recover")
+		}
+	}
+	mustApply(t, b, recorded("after"))
+	r := <-watched
+	if r.err != nil || len(r.list) != total {
+		t.Fatalf("the watcher got %d changes, %v", len(r.list), r.err)
+	}
+	for i, c := range r.list {
+		if c.Seq != int64(i)+1 {
+			t.Fatalf("got %d where %d was due", c.Seq, i+1)
+		}
+	}
+	if n := number(t, server.DSN(name), `SELECT count(*) FROM invocations WHERE id = 'lost'`); n != 0 {
+		t.Error("what was refused was committed")
+	}
+}
+
+// TestShortCut: connections break again and again for moments. Nobody notices.
+func TestShortCut(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 30 * time.Second})
+	testOnce(t, ctx, s, server.DSN(name), func() { p.cut() })
+}
+
+// TestLostAnswers: the server commits and its answer never arrives. Each change
+// is made once all the same, and nobody is told otherwise.
+func TestLostAnswers(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 30 * time.Second})
+	testOnce(t, ctx, s, server.DSN(name), func() {
+		p.deaf.Store(true)
+		// The next answers are lost; a group is under way all the time.
+		before := s.Stats().Retries
+		for s.Stats().Retries == before && ctx.Err() == nil {
+			_ = s.Health(ctx)
+		}
+		p.deaf.Store(false)
+	})
+}
+
+// testOnce applies changes from several goroutines while disturb is at work, and
+// looks that each is there once.
+func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb func()) {
+	t.Helper()
+	const writers, rounds = 8, 12
+	var next, claims atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprint(next.Add(1))
+				changes := []toolkeep.Change{toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}}}
+				if rand.N(3) == 0 {
+					claims.Add(1)
+					changes = append(changes, toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)})
+				}
+				if err := s.Apply(ctx, changes...); err != nil {
+					t.Errorf("Apply %s: %v", id, err)
+					return
+				}
+			}
+		})
+	}
+	for range rounds {
+		groups := s.Stats().Groups
+		for s.Stats().Groups < groups+20 && ctx.Err() == nil {
+			_ = s.Health(ctx)
+		}
+		disturb()
+	}
+	close(stop)
+	wg.Wait()
+	if n := number(t, dsn, `SELECT count(*) FROM feed WHERE kind = 10`); n != int(next.Load()) {
+		t.Errorf("%d events were applied, the feed has %d", next.Load(), n)
+	}
+	if n := number(t, dsn, `SELECT count(*) FROM invocations`); n != int(claims.Load()) {
+		t.Errorf("%d calls were claimed, there are %d", claims.Load(), n)
+	}
+	head, err := s.Head(ctx)
+	if err != nil || head != next.Load()+claims.Load() {
+		t.Errorf("the feed ends at %d, %v", head, err)
+	}
+	list, err := until(ctx, s, 0, head)
+	if err != nil || int64(len(list)) != head {
+		t.Errorf("a watcher got %d of %d, %v", len(list), head, err)
+	}
+	t.Logf("%d changes, %d retries", head, s.Stats().Retries)
+}
+
+// TestServerRestart: the server goes and comes back.
+func TestServerRestart(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	s := mustOpen(t, Config{DSN: server.NewDatabase(t), Timeout: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond})
+	mustApply(t, s, recorded("a"))
+	if err := server.Down(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Apply(ctx, recorded("b")); err == nil {
+		t.Error("committed without a server")
+	}
+	if err := server.Up(); err != nil {
+		t.Fatal(err)
+	}
+	for s.Health(ctx) != nil {
+		if ctx.Err() != nil {
+			t.Fatal("the store did not recover")
+		}
+	}
+	mustApply(t, s, recorded("c"))
+	list, err := until(ctx, s, 0, 2)
+	if err != nil || len(list) != 2 {
+		t.Errorf("the feed has %v, %v", list, err)
+	}
+}

@@ -1,0 +1,299 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{
+		{}, {DSN: "postgres://u:secret@h:port/x"}, {DSN: "host=127.0.0.1 port=1 password=secret"}, {DSN: "host=/tmp", FeedKeep: -1},
+	} {
+		s, err := Open(t.Context(), c)
+		if err == nil {
+			s.Close()
+			t.Errorf("%+v was opened", c)
+			continue
+		}
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("the error shows the password: %v", err)
+		}
+	}
+}
+
+func FuzzText(f *testing.F) {
+	for _, s := range []string{"", "plain", "ü", "a\x00b", "\xff", "\x01", "\x0161", "\x01zz"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		column := text(s)
+		if strings.IndexByte(column, 0) >= 0 || strings.ToValidUTF8(column, "") != column {
+			t.Errorf("%q cannot be stored", column)
+		}
+		if got := plainText(column); got != s {
+			t.Errorf("%q came back as %q", s, got)
+		}
+	})
+}
+
+// TestAnyText: whatever bytes come from outside, they are kept.
+func TestAnyText(t *testing.T) {
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
+	const odd = "a\x00b\xff\x01"
+	v := call(odd, toolkeep.CallRunning)
+	v.Tenant, v.Subject, v.Session, v.Key, v.LeaseOwner, v.CreatedAt = odd, odd, odd, odd, odd, time.Now()
+	w := *v
+	w.ID, w.State, w.Key = "w", toolkeep.CallSucceeded, ""
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: v}, toolkeep.RecordCall{Invocation: &w},
+		toolkeep.RequestCancel{Call: v.Ref(), By: odd, Why: odd}, toolkeep.AppendEvent{Event: toolkeep.Event{ID: odd, Tenant: odd}})
+	got, err := s.Invocations().ByKey(t.Context(), odd, odd, odd)
+	if err != nil || got.ID != odd || got.Tenant != odd || got.LeaseOwner != odd || got.CancelWhy != odd {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	list, total, err := s.Invocations().List(t.Context(), toolkeep.InvocationFilter{Tenant: odd, Session: odd, Limit: 10})
+	if err != nil || total != 2 || len(list) != 2 {
+		t.Errorf("got %d, %v", total, err)
+	}
+	feed, err := until(testContext(t), s, 0, 4)
+	if err != nil || feed[3].Change.(toolkeep.AppendEvent).Event.Tenant != odd {
+		t.Errorf("got %v, %v", feed, err)
+	}
+}
+
+// TestBadNeighbour: one whose row PostgreSQL refuses fails alone, whatever group
+// it came in.
+func TestBadNeighbour(t *testing.T) {
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), GroupDelay: 5 * time.Millisecond})
+	noise := make([]byte, 30_000) // too long for an index, also when compressed
+	if _, err := rand.Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	long := base64.StdEncoding.EncodeToString(noise)
+	parallel(64, func(i int) {
+		for n := range 5 {
+			v := call(fmt.Sprintf("%d-%d", i, n), toolkeep.CallSucceeded)
+			if i == 7 {
+				v.Session = long
+			}
+			changes := []toolkeep.Change{toolkeep.RecordCall{Invocation: v}}
+			switch i % 3 {
+			case 1:
+				changes = append(changes, toolkeep.AppendEvent{Event: toolkeep.Event{ID: v.ID, Tenant: "t"}})
+			case 2:
+				changes[0] = toolkeep.ClaimCall{Invocation: v}
+			}
+			err := s.Apply(t.Context(), changes...)
+			if bad := i == 7; (err != nil) != bad {
+				t.Errorf("caller %d: %v", i, err)
+			}
+		}
+	})
+	if err := s.Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+	head, err := s.Head(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := until(testContext(t), s, 0, head)
+	if err != nil || int64(len(list)) != head {
+		t.Errorf("%d of %d, %v", len(list), head, err)
+	}
+}
+
+// TestBehindRing: watchers that fell behind the ring read the database.
+func TestBehindRing(t *testing.T) {
+	ctx := testContext(t)
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), Timeout: limit})
+	const total = flow.RingRows + 1000
+	var changes []toolkeep.Change
+	for i := range total {
+		changes = append(changes, recorded(fmt.Sprint(i)))
+	}
+	mustApply(t, s, changes...)
+	first, head, _ := s.ring.Bounds()
+	if first == 1 || head != total {
+		t.Fatalf("the ring has %d to %d", first, head)
+	}
+	for _, after := range []int64{0, 1, first - 2, first - 1, first, total - 1} {
+		list, err := until(ctx, s, after, total)
+		if err != nil || int64(len(list)) != total-after || list[0].Seq != after+1 {
+			t.Fatalf("after %d: got %d, %v", after, len(list), err)
+		}
+		if id := list[0].Change.(toolkeep.RecordCall).Invocation.ID; id != fmt.Sprint(after) {
+			t.Fatalf("at %d is call %s", list[0].Seq, id)
+		}
+	}
+}
+
+// TestWatchDamage: a row that cannot be read ends the feed with the reason.
+func TestWatchDamage(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	s := mustOpen(t, Config{DSN: dsn})
+	mustApply(t, s, recorded("a"), recorded("b"), recorded("c"))
+	s.Close()
+	execute(t, dsn, `UPDATE feed SET data = '\x01ff' WHERE seq = 2`)
+	s = mustOpen(t, Config{DSN: dsn})
+	var got []error
+	for _, err := range s.Watch(testContext(t), 0) {
+		got = append(got, err)
+	}
+	if len(got) != 1 || !errors.Is(got[0], record.ErrDamaged) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestRecordTaken: a recorded call whose id is taken stays in the feed.
+func TestRecordTaken(t *testing.T) {
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
+	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
+	mustApply(t, s, recorded("a"), recorded("b"), recorded("b"))
+	v, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"})
+	if err != nil || v.State != toolkeep.CallRunning {
+		t.Errorf("got %v, %v", v, err)
+	}
+	if head, _ := s.Head(t.Context()); head != 4 {
+		t.Errorf("the feed ends at %d", head)
+	}
+}
+
+// TestEnqueue: the queue works in the store's own transaction, and its panic is
+// the caller's error.
+func TestEnqueue(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	execute(t, dsn, `CREATE TABLE q (id TEXT PRIMARY KEY)`)
+	s := mustOpen(t, Config{DSN: dsn, Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error {
+		if e.Call.ID == "panic" {
+			panic("boom")
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO q VALUES ($1)`, e.Call.ID)
+		return err
+	}})
+	put := func(id string, more ...toolkeep.Change) error {
+		return s.Apply(t.Context(), append([]toolkeep.Change{
+			toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallQueued)}, toolkeep.Enqueue{Call: toolkeep.CallRef{Tenant: "t", ID: id}}}, more...)...)
+	}
+	parallel(20, func(i int) {
+		if err := put(fmt.Sprint(i)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Apply(t.Context(), toolkeep.Enqueue{Call: toolkeep.CallRef{Tenant: "t", ID: "alone"}}); err != nil {
+		t.Error(err)
+	}
+	if err := s.Apply(t.Context(), toolkeep.Enqueue{Call: toolkeep.CallRef{Tenant: "t", ID: "alone"}}); err == nil {
+		t.Error("the queue's refusal was lost")
+	}
+	if err := put("panic"); err == nil || !strings.Contains(err.Error(), "boom") {
+		t.Errorf("a panic gave %v", err)
+	}
+	if err := put("undone", toolkeep.RequestCancel{Call: toolkeep.CallRef{Tenant: "t", ID: "nobody"}, By: "s"}); !errors.Is(err, toolkeep.ErrNotFound) {
+		t.Errorf("got %v", err)
+	}
+	if n := number(t, dsn, `SELECT count(*) FROM q`); n != 21 {
+		t.Errorf("the queue has %d", n)
+	}
+	if n := number(t, dsn, `SELECT count(*) FROM invocations`); n != 20 {
+		t.Errorf("there are %d calls", n)
+	}
+}
+
+// TestTend removes what is too old and nothing else.
+func TestTend(t *testing.T) {
+	dsn := pgtest.Start(t).NewDatabase(t)
+	var mu sync.Mutex
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	clock := func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		return now
+	}
+	pass := func(d time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		now = now.Add(d)
+	}
+	c := Config{DSN: dsn, Clock: clock, FeedKeepRows: 3, TendEvery: time.Hour}
+	s := mustOpen(t, c)
+	old := func(id string, state toolkeep.CallState) *toolkeep.Invocation {
+		v := call(id, state)
+		v.CreatedAt = clock()
+		return v
+	}
+	mustApply(t, s, toolkeep.PutKey{Key: toolkeep.APIKey{Tenant: "t", ID: "k"}},
+		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}},
+		toolkeep.ClaimCall{Invocation: old("running", toolkeep.CallRunning)})
+	for i := range 10 {
+		mustApply(t, s, toolkeep.RecordCall{Invocation: old(fmt.Sprint(i), toolkeep.CallSucceeded)})
+	}
+	kinds := func(kind int) int { return number(t, dsn, `SELECT count(*) FROM feed WHERE kind = $1`, kind) }
+	check := func(what string, keys, events, calls, rows int) {
+		t.Helper()
+		for range 2 {
+			if err := s.tend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := number(t, dsn, `SELECT count(*) FROM invocations`)
+		if kinds(record.KindKey) != keys || kinds(record.KindEvent) != events || kinds(record.KindRecord) != calls || n != rows {
+			t.Errorf("%s: %d keys, %d events, %d calls, %d rows", what,
+				kinds(record.KindKey), kinds(record.KindEvent), kinds(record.KindRecord), n)
+		}
+	}
+	check("at once", 1, 1, 10, 11)
+	pass(8 * 24 * time.Hour)
+	check("after 8 days", 1, 1, 3, 11) // the newest three rows stay
+	pass(23 * 24 * time.Hour)
+	check("after 31 days", 1, 1, 3, 1) // who runs stays
+	pass(60 * 24 * time.Hour)
+	check("after 91 days", 1, 0, 3, 1)
+	// A node that starts now and one that was away go over the holes.
+	list, err := until(testContext(t), mustOpen(t, c), 0, 13)
+	if err != nil || len(list) != 4 || list[0].Seq != 1 || list[1].Seq != 11 {
+		t.Errorf("got %v, %v", list, err)
+	}
+	s.ring.Start(0)
+	if err := s.followOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if first, head, _ := s.ring.Bounds(); first != 11 || head != 13 {
+		t.Errorf("the ring has %d to %d", first, head)
+	}
+	execute(t, dsn, `UPDATE writers SET at = now() - interval '2 days'`)
+	check("old writers", 1, 0, 3, 1)
+	if n := number(t, dsn, `SELECT count(*) FROM writers`); n != 0 {
+		t.Errorf("%d writers", n)
+	}
+	mustApply(t, s, recorded("again")) // takes its place again
+}
+
+func TestStats(t *testing.T) {
+	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
+	parallel(20, func(i int) {
+		for j := range 20 {
+			mustApply(t, s, recorded(fmt.Sprint(i, "-", j)))
+		}
+	})
+	st := s.Stats()
+	if st.Rows != 400 || st.Head != 400 || st.Groups >= 400 || st.Groups == 0 || st.MaxConns != 16 {
+		t.Errorf("%+v", st)
+	}
+	s.Close()
+	if err := s.Health(t.Context()); !errors.Is(err, toolkeep.ErrClosed) {
+		t.Errorf("Health of a closed store: %v", err)
+	}
+}
