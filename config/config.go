@@ -139,6 +139,9 @@ type Catalog struct {
 
 // Store is the database.
 type Store struct {
+	DSN         string        // of PostgreSQL, "" is the embedded SQLite
+	MaxConns    int           // connections to PostgreSQL
+	Blobs       string        // folder of blobs, "" is in the data directory
 	Synchronous string        // NORMAL or FULL
 	GroupDelay  time.Duration // how long the writer gathers
 	WALBytes    int64
@@ -151,6 +154,9 @@ type Store struct {
 type Secrets struct {
 	Env  []string // patterns of environment variables
 	Dirs []string // folders of secret files
+	// SealKey is the file of the key that seals arguments of waiting calls; "" is in
+	// the data directory. Nodes that share a store must share it.
+	SealKey string
 }
 
 // Examples is the example catalogue with its small HTTP service.
@@ -188,6 +194,9 @@ func (c *Config) faults() []toolkeep.Fault {
 	f.apart("metrics.addr", c.Metrics.Addr, "http.addr", c.HTTP.Addr)
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		f.add("tls", "required", "tls.cert and tls.key go together; set both or neither")
+	}
+	if c.Store.DSN != "" && c.Secrets.SealKey == "" {
+		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node")
 	}
 	if c.Calls.Lease < 3*time.Second {
 		f.add("calls.lease", "minimum", "calls.lease is "+c.Calls.Lease.String()+"; it is renewed at a third and must be at least 3s")

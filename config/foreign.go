@@ -31,7 +31,7 @@ var foreignSettings = named([]setting{
 	{env: "L03_L08_ESCALATION_TIMEOUT_SECONDS", kind: whole, help: "belongs to L08 supervision"},
 
 	// Platform 3.3.1 registry
-	{key: "registry.postgresql_connection_string", secret: true, judge: never("PostgreSQL is not in this build; the server keeps its own store, leave the setting out"), help: "refused unless empty: PostgreSQL is not in this build"},
+	{key: "registry.postgresql_connection_string", secret: true, means: "store.dsn"},
 	{key: "registry.ollama_base_url", judge: never("Ollama is not in this build; search works by words, leave the setting out"), help: "refused unless empty: search works by words"},
 	{key: "registry.embedding_model", judge: never("embedding models are not in this build; search works by words, leave the setting out"), help: "refused unless empty: search works by words"},
 	{key: "registry.embedding_dimensions", kind: whole, least: 1, help: "belongs to embeddings"},

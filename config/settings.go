@@ -149,6 +149,12 @@ var ownSettings = named([]setting{
 	{key: "catalog.removal_after", kind: span, def: "90d", most: int64(3650 * 24 * time.Hour), bind: func(c *Config) any { return &c.Catalog.RemovalAfter },
 		help: "between a version's deprecation and its earliest removal"},
 
+	{key: "store.dsn", secret: true, bind: func(c *Config) any { return &c.Store.DSN },
+		help: "PostgreSQL that several nodes share, as a URL or keywords; empty is the embedded SQLite in the data directory"},
+	{key: "store.max_conns", kind: whole, def: "16", least: 4, most: 1000, bind: func(c *Config) any { return &c.Store.MaxConns },
+		help: "connections of this node to PostgreSQL"},
+	{key: "store.blobs", bind: func(c *Config) any { return &c.Store.Blobs },
+		help: "folder of results that were cut; empty is in the data directory, nodes that share a store need a shared one"},
 	{key: "store.synchronous", def: "NORMAL", choices: []string{"NORMAL", "FULL"}, bind: func(c *Config) any { return &c.Store.Synchronous },
 		help: "NORMAL survives the death of the process, FULL also loss of power"},
 	{key: "store.group_delay", kind: span, def: "500us", most: int64(time.Second), bind: func(c *Config) any { return &c.Store.GroupDelay },
@@ -162,6 +168,8 @@ var ownSettings = named([]setting{
 	{key: "store.keep_feed", kind: span, def: "7d", least: int64(time.Hour), bind: func(c *Config) any { return &c.Store.KeepFeed },
 		help: "how long changes of calls stay in the feed"},
 
+	{key: "secrets.seal_key", bind: func(c *Config) any { return &c.Secrets.SealKey },
+		help: "file of the key that seals arguments of waiting calls, made if absent; empty is in the data directory, nodes that share a store need the same"},
 	{key: "secrets.env", kind: list, bind: func(c *Config) any { return &c.Secrets.Env },
 		help: "patterns of environment variables that env:// references may name, such as SHOP_*"},
 	{key: "secrets.dirs", kind: list, bind: func(c *Config) any { return &c.Secrets.Dirs },

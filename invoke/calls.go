@@ -16,13 +16,19 @@ func (p *Pipeline) Get(ctx context.Context, pr *toolkeep.Principal, id string) (
 	if err != nil {
 		return nil, err
 	}
-	if row.Async && row.State.Ended() && row.FetchedAt.IsZero() && row.Subject == pr.Subject {
-		row.FetchedAt = p.Clock()
-		if err := p.apply(ctx, toolkeep.MarkFetched{Call: row.Ref(), At: row.FetchedAt}); err != nil {
-			p.Log.Warn("a fetch could not be noted", "invocation_id", id, "error", err)
-		}
-	}
+	p.noteFetched(ctx, pr, row)
 	return row, nil
+}
+
+// noteFetched remembers that the caller of a waiting call got its answer.
+func (p *Pipeline) noteFetched(ctx context.Context, pr *toolkeep.Principal, row *toolkeep.Invocation) {
+	if !row.Async || !row.State.Ended() || !row.FetchedAt.IsZero() || row.Subject != pr.Subject {
+		return
+	}
+	row.FetchedAt = p.Clock()
+	if err := p.apply(ctx, toolkeep.MarkFetched{Call: row.Ref(), At: row.FetchedAt}); err != nil {
+		p.Log.Warn("a fetch could not be noted", "invocation_id", row.ID, "error", err)
+	}
 }
 
 func (p *Pipeline) look(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
@@ -97,7 +103,8 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 }
 
 // Watch yields the call now and after every change, until it has ended or ctx
-// does. Changes that come faster than the consumer reads are skipped.
+// does. Changes that come faster than the consumer reads are skipped. The end of
+// a waiting call counts as fetched.
 func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
 	return func(yield func(*toolkeep.Invocation, error) bool) {
 		changed, leave := p.hub.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
@@ -110,6 +117,7 @@ func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string)
 				}
 				return
 			}
+			p.noteFetched(ctx, pr, row)
 			if !yield(row, nil) || row.State.Ended() {
 				return
 			}

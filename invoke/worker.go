@@ -31,6 +31,11 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	if !p.Clock().Before(row.Deadline) {
 		return p.finish(ctx, row, toolkeep.CallFailed, toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before a worker was free"))
 	}
+	// This node lost the lease, another queued the call again, and the run that lost
+	// it has not noticed yet. Two at once would do the work twice.
+	if p.hub.holds(ref) {
+		return errors.New("an earlier run of the call has not ended on this node")
+	}
 	p.hook("lease", ref.ID)
 	if taken, err := p.takeLease(ctx, row); !taken {
 		return err

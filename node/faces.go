@@ -134,8 +134,9 @@ func (n *Node) serve(s *http.Server, addr string, cert *tls.Config) (net.Addr, e
 	}
 	at := l.Addr()
 	if cert != nil {
-		l = tls.NewListener(l, cert)
-		s.TLSConfig = cert
+		own := cert.Clone() // net/http adds to it what each server speaks
+		l = tls.NewListener(l, own)
+		s.TLSConfig = own
 	}
 	s.BaseContext = func(net.Listener) context.Context { return n.faces.requests }
 	n.faces.servers = append(n.faces.servers, s)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -30,14 +29,12 @@ import (
 	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
-	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/limit"
 	"github.com/toolkeep/toolkeep/recall"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/blob"
-	"github.com/toolkeep/toolkeep/store/sqlite"
 	"github.com/toolkeep/toolkeep/telemetry"
 )
 
@@ -58,14 +55,16 @@ type Options struct {
 type Node struct {
 	config  *config.Config
 	options Options
+	name    string // in leases and in the database's list of sessions
 
 	lock     *dirLock
 	redact   *redact.Secrets
 	log      *telemetry.Log
 	health   *telemetry.Health
 	metrics  *telemetry.Metrics
-	queue    *job.Queue[*sql.Tx]
-	store    *sqlite.Store
+	queue    workQueue
+	store    Store
+	stats    func() []telemetry.Sample // of the store
 	access   *access.Access
 	catalog  *catalog.Catalog
 	index    *discover.Index
@@ -88,7 +87,7 @@ type Node struct {
 // New makes a node and everything in it. Nothing listens before Start. What New
 // opened is closed again if it fails.
 func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) {
-	n = &Node{config: c, options: o}
+	n = &Node{config: c, options: o, name: "node-" + uuid.NewString()}
 	defer func() {
 		if err != nil {
 			n.release()
@@ -113,31 +112,6 @@ func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) 
 }
 
 func (n *Node) logger(component string) *slog.Logger { return n.log.Logger(component) }
-
-func (n *Node) buildStore(ctx context.Context) (err error) {
-	s := n.config.Store
-	n.store, err = sqlite.Open(ctx, sqlite.Config{
-		Path: filepath.Join(n.config.Data, "toolkeep.db"), Synchronous: s.Synchronous, GroupDelay: s.GroupDelay, WALBytes: s.WALBytes,
-		FeedKeep: s.KeepFeed, EventKeep: s.KeepEvents, InvocationKeep: s.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
-		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return n.queue.Enqueue(ctx, tx, e) },
-	})
-	if err != nil {
-		return err
-	}
-	if n.blobs, err = blob.Open(filepath.Join(n.config.Data, "blobs")); err != nil {
-		return err
-	}
-	n.queue, err = job.NewSQLite(job.Config{DB: n.store.WriteDB(), Runner: runner{n}, Workers: n.config.Calls.Workers,
-		PollInterval: n.config.Calls.Poll, Log: n.logger("queue"),
-		Periodic: []job.Periodic{
-			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
-			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
-		}})
-	if err != nil {
-		return err
-	}
-	return n.queue.Migrate(ctx)
-}
 
 // runner hands the queue's ids to the pipeline, which is made after the queue.
 type runner struct{ n *Node }
@@ -277,7 +251,7 @@ func (n *Node) buildPipeline(context.Context) error {
 	if err != nil {
 		return err
 	}
-	sealer, err := secret.OpenSealer(filepath.Join(c.Data, "seal.key"))
+	sealer, err := secret.OpenSealer(n.sealKey())
 	if err != nil {
 		return err
 	}
@@ -293,10 +267,10 @@ func (n *Node) buildPipeline(context.Context) error {
 		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
-		Node:     "node-" + uuid.NewString(), SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
+		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey,
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
-		SpoolPath: filepath.Join(c.Data, "spool.jsonl"), Alone: true, Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
+		SpoolPath: filepath.Join(c.Data, "spool.jsonl"), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
 	return err
 }
@@ -342,7 +316,7 @@ func (n *Node) buildTelemetry() (err error) {
 			s := n.recall.Stats()
 			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions}
 		},
-		Samples: []func() []telemetry.Sample{n.log.Samples, n.storeSamples}})
+		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.spoolSamples}})
 	if err != nil {
 		return err
 	}
@@ -351,14 +325,9 @@ func (n *Node) buildTelemetry() (err error) {
 		func() float64 { return 1 }))
 }
 
-func (n *Node) storeSamples() []telemetry.Sample {
-	s := n.store.Stats()
+func (n *Node) spoolSamples() []telemetry.Sample {
 	waiting, lost := n.pipeline.Spooled()
 	return []telemetry.Sample{
-		{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(s.WALBytes)},
-		{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(s.IndexLag)},
-		{Name: "toolkeep_store_commits_total", Help: "Transactions committed.", Counter: true, Value: float64(s.Groups)},
-		{Name: "toolkeep_store_changes_total", Help: "Changes committed.", Counter: true, Value: float64(s.Rows)},
 		{Name: "toolkeep_spool_records", Help: "Records that wait for the store.", Value: float64(waiting)},
 		{Name: "toolkeep_spool_lost_total", Help: "Records that could not be kept.", Counter: true, Value: float64(lost)},
 	}
@@ -497,7 +466,7 @@ func (n *Node) Pipeline() *invoke.Pipeline { return n.pipeline }
 func (n *Node) Catalog() *catalog.Catalog { return n.catalog }
 
 // Store is the node's store.
-func (n *Node) Store() *sqlite.Store { return n.store }
+func (n *Node) Store() Store { return n.store }
 
 // Access is who may come in.
 func (n *Node) Access() *access.Access { return n.access }

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/sqlite"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
 // onWriter runs a statement on the connection that writes.
 func onWriter(t *testing.T, k *toolkeeptest.Toolkeep, statement string) {
 	t.Helper()
-	if _, err := k.Store().WriteDB().ExecContext(context.Background(), statement); err != nil {
+	if _, err := k.Store().(*sqlite.Store).WriteDB().ExecContext(context.Background(), statement); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }

@@ -75,6 +75,7 @@ type Limits struct {
 	KeyBytes       int           // a key or id; default 4 KiB
 	Streams        int           // calls at once on one connection; default 250
 	ConnectTimeout time.Duration // until the handshake is done; default 10 s
+	BodyTimeout    time.Duration // until a request's first message is read; default 30 s
 	IdleTimeout    time.Duration // of a connection without calls; default 15 min
 	// KeepAlive is how often a silent connection is asked whether it lives; default
 	// 1 min, with 20 s for the answer.
@@ -92,6 +93,7 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.KeyBytes, 4<<10)
 	orDefault(&l.Streams, 250)
 	orDefault(&l.ConnectTimeout, 10*time.Second)
+	orDefault(&l.BodyTimeout, 30*time.Second)
 	orDefault(&l.IdleTimeout, 15*time.Minute)
 	orDefault(&l.KeepAlive, time.Minute)
 	orDefault(&l.PingEvery, 10*time.Second)

@@ -15,6 +15,7 @@ import (
 
 // unary is the frame of every RPC with one answer.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (res any, err error) {
+	arrived(ctx)
 	ctx, release := s.underway(ctx)
 	defer release()
 	id := s.requestID(ctx)
@@ -46,14 +47,6 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	}()
 	return next(srv, &boundStream{ServerStream: ss, ctx: ctx})
 }
-
-// boundStream is a stream whose context ends when the server is interrupted.
-type boundStream struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (b *boundStream) Context() context.Context { return b.ctx }
 
 // underway ties a request to the server's end.
 func (s *Server) underway(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -66,6 +66,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(uint32(l.Streams)),
 		grpc.ConnectionTimeout(l.ConnectTimeout),
+		grpc.InTapHandle(s.await),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: l.KeepAlive, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: l.PingEvery, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(newCodec()),

@@ -389,6 +389,39 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
+// A client that opens calls and sends nothing is let go; one that has sent its
+// message may wait for the answer as long as it likes.
+func TestMessagesThatDoNotArrive(t *testing.T) {
+	s := newSystem()
+	s.Limits.BodyTimeout = 50 * time.Millisecond
+	s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, _ *toolkeep.Call) (*toolkeep.Result, error) {
+		select {
+		case <-ctx.Done():
+			return nil, toolkeep.NewError(toolkeep.Cancelled, "cut off")
+		case <-time.After(4 * s.Limits.BodyTimeout):
+			return succeeded(), nil
+		}
+	})
+	conn := s.start(t)
+	for _, method := range []string{"InvokeTool", "InvokeToolStream"} {
+		in, err := conn.NewStream(as(t.Context(), "agent"), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, "/agentic.l03.v1.ToolExecution/"+method)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := in.RecvMsg(new(l03v1.ToolInvocationResult)); status.Code(err) != codes.Canceled {
+			t.Errorf("%s: %v", method, err)
+		}
+	}
+	c := l03v1.NewToolExecutionClient(conn)
+	if _, err := c.InvokeTool(as(t.Context(), "agent"), ask(nil)); err != nil {
+		t.Error(err)
+	}
+	in, err := c.InvokeToolStream(as(t.Context(), "agent"), ask(nil))
+	if _, res, err := recvAll(t, in, err); err != nil || res == nil {
+		t.Error(err)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	s := newSystem()
 	s.Limits.HealthEvery = time.Millisecond

@@ -94,7 +94,8 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 		if err := row.Scan(&tenant, &id, &data); err != nil {
 			return toolkeep.APIKey{}, err
 		}
-		return record.DecodeKey(plainText(tenant), plainText(id), data)
+		k, err := record.DecodeKey(plainText(tenant), plainText(id), data)
+		return k, damaged(err)
 	})
 }
 
@@ -132,5 +133,6 @@ func scanVersion(row pgx.CollectableRow) (toolkeep.Version, error) {
 	for _, s := range []*string{&t.Tenant, &t.ID, &t.Version, &t.Digest} {
 		*s = plainText(*s)
 	}
-	return record.DecodeVersion(t)
+	v, err := record.DecodeVersion(t)
+	return v, damaged(err)
 }

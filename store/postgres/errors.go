@@ -24,7 +24,7 @@ func code(err error) string {
 // isLost tells that the connection is gone or of no use: the server said
 // nothing, or said that it is going.
 func isLost(err error) bool {
-	if err == nil {
+	if err == nil || isDamage(err) {
 		return false
 	}
 	switch c := code(err); {
@@ -43,6 +43,9 @@ func isPassing(err error) bool {
 	if isLost(err) || c == divisionByZero {
 		return true
 	}
+	if len(c) < 2 {
+		return false
+	}
 	switch c[:2] {
 	case "40", "53", "55", "57": // deadlocks, resources, locks, cancelled by a timeout
 		return true
@@ -54,7 +57,7 @@ func isPassing(err error) bool {
 // transaction that it is in.
 func isOwn(err error) bool {
 	c := code(err)
-	if c == "" || c == divisionByZero {
+	if len(c) < 2 || c == divisionByZero {
 		return false
 	}
 	switch c[:2] {
@@ -62,4 +65,21 @@ func isOwn(err error) bool {
 		return true
 	}
 	return false
+}
+
+// damage is what a row was found to be, which trying again does not mend.
+type damage struct{ error }
+
+func (d damage) Unwrap() error { return d.error }
+
+func damaged(err error) error {
+	if err == nil {
+		return nil
+	}
+	return damage{err}
+}
+
+func isDamage(err error) bool {
+	var d damage
+	return errors.As(err, &d)
 }

@@ -63,16 +63,6 @@ func (s *Store) readPatiently(ctx context.Context, seq, upTo int64) ([]toolkeep.
 	}
 }
 
-// damage is what a row was found to be, which trying again does not mend.
-type damage struct{ error }
-
-func (d damage) Unwrap() error { return d.error }
-
-func isDamage(err error) bool {
-	var d damage
-	return errors.As(err, &d)
-}
-
 // readFeed reads rows after seq, up to and with upTo.
 func (s *Store) readFeed(ctx context.Context, seq, upTo int64) (batch []toolkeep.Committed, cost []int32, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {

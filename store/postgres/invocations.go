@@ -52,7 +52,7 @@ func scanCall(row pgx.CollectableRow) (*toolkeep.Invocation, error) {
 	}
 	v, err := record.DecodeCall(plainText(tenant), plainText(id), data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: call %s", err, id)
+		return nil, damaged(fmt.Errorf("%w: call %s", err, id))
 	}
 	if fetched != 0 {
 		v.FetchedAt = record.FromNanos(fetched)
@@ -60,7 +60,7 @@ func scanCall(row pgx.CollectableRow) (*toolkeep.Invocation, error) {
 	v.LeaseOwner, v.LeaseUntil = plainText(owner), record.FromNanos(until)
 	v.CancelBy, v.CancelWhy = plainText(by), plainText(why)
 	if v.Progress, err = record.DecodeProgress(progress); err != nil {
-		return nil, fmt.Errorf("%w: progress of call %s", err, id)
+		return nil, damaged(fmt.Errorf("%w: progress of call %s", err, id))
 	}
 	if output != nil {
 		v.Output = output

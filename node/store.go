@@ -1,0 +1,132 @@
+package node
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/job"
+	"github.com/toolkeep/toolkeep/store/blob"
+	"github.com/toolkeep/toolkeep/store/postgres"
+	"github.com/toolkeep/toolkeep/store/sqlite"
+	"github.com/toolkeep/toolkeep/telemetry"
+)
+
+// Store is what a node needs of a store; store/storetest is what it must pass.
+type Store interface {
+	toolkeep.Applier
+	toolkeep.Watcher
+	Invocations() toolkeep.Invocations
+	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
+	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
+	Health(ctx context.Context) error
+	Close() error
+}
+
+// workQueue is the queue of waiting calls, whatever its database.
+type workQueue interface {
+	Migrate(ctx context.Context) error
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+func (n *Node) buildStore(ctx context.Context) (err error) {
+	if n.blobs, err = blob.Open(n.blobDir()); err != nil {
+		return err
+	}
+	if n.config.Store.DSN != "" {
+		err = n.buildPostgres(ctx)
+	} else {
+		err = n.buildSQLite(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return n.queue.Migrate(ctx)
+}
+
+func (n *Node) blobDir() string {
+	if n.config.Store.Blobs != "" {
+		return n.config.Store.Blobs
+	}
+	return filepath.Join(n.config.Data, "blobs")
+}
+
+// sealKey is the file of the key that seals arguments of waiting calls. Nodes that
+// share a store share it too.
+func (n *Node) sealKey() string {
+	if n.config.Secrets.SealKey != "" {
+		return n.config.Secrets.SealKey
+	}
+	return filepath.Join(n.config.Data, "seal.key")
+}
+
+func (n *Node) buildSQLite(ctx context.Context) error {
+	c := n.config.Store
+	var queue *job.Queue[*sql.Tx]
+	s, err := sqlite.Open(ctx, sqlite.Config{
+		Path: filepath.Join(n.config.Data, "toolkeep.db"), Synchronous: c.Synchronous, GroupDelay: c.GroupDelay, WALBytes: c.WALBytes,
+		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
+		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
+	})
+	if err != nil {
+		return err
+	}
+	n.store = s
+	n.stats = func() []telemetry.Sample {
+		st := s.Stats()
+		return append(commitSamples(st.Groups, st.Rows),
+			telemetry.Sample{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(st.WALBytes)},
+			telemetry.Sample{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(st.IndexLag)})
+	}
+	work := n.queueConfig()
+	work.DB = s.WriteDB()
+	queue, err = job.NewSQLite(work)
+	n.queue = queue
+	return err
+}
+
+func (n *Node) buildPostgres(ctx context.Context) error {
+	c := n.config.Store
+	var queue *job.Queue[pgx.Tx]
+	s, err := postgres.Open(ctx, postgres.Config{
+		DSN: c.DSN, MaxConns: c.MaxConns, Node: n.name, GroupDelay: c.GroupDelay,
+		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
+		Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
+	})
+	if err != nil {
+		return fmt.Errorf("store.dsn: %w", err)
+	}
+	n.store = s
+	n.stats = func() []telemetry.Sample {
+		st := s.Stats()
+		return append(commitSamples(st.Groups, st.Rows),
+			telemetry.Sample{Name: "toolkeep_store_retries_total", Help: "Transactions done again.", Counter: true, Value: float64(st.Retries)},
+			telemetry.Sample{Name: "toolkeep_store_connections", Help: "Connections to the database.", Value: float64(st.Conns)})
+	}
+	work := n.queueConfig()
+	work.Pool = s.Pool()
+	queue, err = job.NewPostgres(work)
+	n.queue = queue
+	return err
+}
+
+func commitSamples(groups, rows int64) []telemetry.Sample {
+	return []telemetry.Sample{
+		{Name: "toolkeep_store_commits_total", Help: "Transactions committed.", Counter: true, Value: float64(groups)},
+		{Name: "toolkeep_store_changes_total", Help: "Changes committed.", Counter: true, Value: float64(rows)},
+	}
+}
+
+func (n *Node) queueConfig() job.Config {
+	return job.Config{Runner: runner{n}, Workers: n.config.Calls.Workers, PollInterval: n.config.Calls.Poll, Log: n.logger("queue"), NodeID: n.name,
+		Periodic: []job.Periodic{
+			{Name: "sweep", Every: time.Second, Run: func(ctx context.Context) error { return n.pipeline.Sweep(ctx) }},
+			{Name: "blobs", Every: time.Hour, Run: n.sweepBlobs},
+		}}
+}
