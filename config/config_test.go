@@ -90,7 +90,7 @@ func TestDefaults(t *testing.T) {
 		Calls:    Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 15 * time.Second, MaxResult: 100_000_000},
 		Cache:    Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
 		Catalog:  Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
-		Store: Store{MaxConns: 16, Synchronous: "NORMAL", GroupDelay: 500 * time.Microsecond, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
+		Store:    Store{MaxConns: 16, Synchronous: "NORMAL", GroupDelay: 500 * time.Microsecond, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
 		Examples: Examples{Addr: "127.0.0.1:8090"},
 		Drain:    Drain{Timeout: 30 * time.Second},
 	}

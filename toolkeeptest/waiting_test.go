@@ -183,7 +183,10 @@ func TestUnfetchedResultsExpire(t *testing.T) {
 	c := admin(t, k)
 	finish := func(name string) string {
 		id := c.call("gate.read", named(name), async).want(t, 202).id(t)
-		c.follow(id, nil)
+		waitUntil(t, name+" has ended", func() bool { // asking for it would be fetching it
+			row, err := k.Store().Invocations().Get(context.Background(), toolkeep.CallRef{Tenant: "default", ID: id})
+			return err == nil && row.State.Ended()
+		})
 		return id
 	}
 	left, taken := finish("left"), finish("taken")

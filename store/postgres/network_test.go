@@ -95,6 +95,71 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
+// TestFreeze: a network that swallows everything and says nothing. The other
+// node is not held up by what the frozen one had begun, and what was not
+// acknowledged is there once or not at all.
+func TestFreeze(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
+	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: time.Second, PollInterval: 50 * time.Millisecond})
+	event := func(id string) toolkeep.Change {
+		return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}}
+	}
+	for round := range 3 {
+		var acknowledged atomic.Int64
+		failed := make(chan struct{})
+		var once sync.Once
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() {
+				for i := 0; ; i++ { // until the network is gone
+					id := fmt.Sprintf("%d-%d-%d", round, w, i)
+					if err := b.Apply(ctx, event(id), toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)}); err != nil {
+						once.Do(func() { close(failed) })
+						return
+					}
+					acknowledged.Add(1)
+				}
+			})
+		}
+		for acknowledged.Load() < 20 && ctx.Err() == nil {
+			_ = a.Health(ctx)
+		}
+		p.frozen.Lock()
+		for i := range 20 {
+			mustApply(t, a, event(fmt.Sprintf("a-%d-%d", round, i)))
+		}
+		select {
+		case <-failed:
+		case <-ctx.Done():
+			t.Error("a node without network waits for ever")
+		}
+		p.frozen.Unlock()
+		wg.Wait()
+		for b.Health(ctx) != nil {
+			if ctx.Err() != nil {
+				t.Fatal("the node did not recover")
+			}
+		}
+		mine := fmt.Sprintf("%d-%%", round)
+		n := number(t, server.DSN(name), `SELECT count(*) FROM feed WHERE kind = 10 AND ref LIKE $1`, mine)
+		distinct := number(t, server.DSN(name), `SELECT count(DISTINCT ref) FROM feed WHERE kind = 10 AND ref LIKE $1`, mine)
+		if n != distinct || n < int(acknowledged.Load()) || n > int(acknowledged.Load())+4 {
+			t.Errorf("%d changes were acknowledged, the feed has %d, %d of them different", acknowledged.Load(), n, distinct)
+		}
+	}
+	head, err := b.Head(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := until(ctx, b, 0, head)
+	if err != nil || int64(len(list)) != head {
+		t.Errorf("a watcher got %d of %d, %v", len(list), head, err)
+	}
+}
+
 // testOnce applies changes from several goroutines while disturb is at work, and
 // looks that each is there once.
 func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb func()) {

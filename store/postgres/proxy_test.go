@@ -11,8 +11,9 @@ import (
 type proxy struct {
 	to     string
 	l      net.Listener
-	refuse atomic.Bool // new connections end at once
-	deaf   atomic.Bool // what the server says is lost, and then the connection
+	refuse atomic.Bool  // new connections end at once
+	deaf   atomic.Bool  // what the server says is lost, and then the connection
+	frozen sync.RWMutex // while locked nothing moves and nobody is told
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -91,6 +92,8 @@ func (p *proxy) copy(to, from net.Conn, answers bool) {
 		if answers && p.deaf.Load() {
 			return
 		}
+		p.frozen.RLock()
+		p.frozen.RUnlock()
 		if n > 0 {
 			if _, err := to.Write(buf[:n]); err != nil {
 				return

@@ -9,7 +9,7 @@ const (
 const (
 	// sqlFence sets the writer's number and fails with a division by zero where the
 	// row does not hold the one before: see doc.go.
-	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
+	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
 		SELECT 1 / count(*) FROM mine`
 	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
 	sqlNotify = `SELECT pg_notify($1, seq::text) FROM feed_head`

@@ -75,7 +75,8 @@ func (w *writer) probe() {
 	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
 	defer cancel()
 	w.drop()
-	w.s.note(w.connect(ctx))
+	_, err := w.connect(ctx)
+	w.s.note(err)
 }
 
 // commit does what the taken requests ask, in one transaction, and answers them.
@@ -137,12 +138,13 @@ func (w *writer) tooLate(err error) error {
 func (w *writer) attempt(ctx context.Context, g *group) error {
 	if w.conn == nil || w.conn.IsClosed() || (time.Since(w.used) > idlePing && w.conn.Ping(ctx) != nil) {
 		w.drop()
-		doubt := w.doubt
-		if err := w.connect(ctx); err != nil {
+		committed, err := w.connect(ctx)
+		if err != nil {
 			return err
 		}
-		if doubt != 0 && doubt == w.number-2 { // the one that connect found there
-			w.doubt = 0
+		doubt := w.doubt
+		w.doubt = 0 // if it was not committed it never will be
+		if doubt != 0 && doubt == committed {
 			return nil
 		}
 	}
@@ -166,33 +168,30 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 }
 
 // connect opens the writer's connection and claims its row of writers. It waits
-// for a transaction of the connection before that is still open, finds out
-// whether that one was committed, and burns a number: what the old connection
-// may yet bring to the server fails on it. See doc.go.
-func (w *writer) connect(ctx context.Context) error {
+// for a transaction of the connection before that is still open, gives the
+// number of the last one that was committed, and burns a number: what the old
+// connection may yet bring to the server fails on it. See doc.go.
+func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 	conn, err := pgx.ConnectConfig(ctx, w.s.conf)
 	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return 0, fmt.Errorf("connect: %w", err)
 	}
 	w.conn, w.used = conn, time.Now()
-	var last int64
+	var burnt int64
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `INSERT INTO writers (name, number) VALUES ($1, 0) ON CONFLICT DO NOTHING`, text(w.name))
+		_, err := tx.Exec(ctx, `INSERT INTO writers (name, number, committed) VALUES ($1, 0, 0) ON CONFLICT DO NOTHING`, text(w.name))
 		if err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number - 1`,
-			text(w.name)).Scan(&last)
+		return tx.QueryRow(ctx, `UPDATE writers SET number = number + 1, at = now() WHERE name = $1 RETURNING number, committed`,
+			text(w.name)).Scan(&burnt, &committed)
 	})
 	if err != nil {
 		w.drop()
-		return fmt.Errorf("take the writer's place: %w", err)
+		return 0, fmt.Errorf("take the writer's place: %w", err)
 	}
-	if w.doubt != 0 && w.doubt != last {
-		w.doubt = 0 // it was not committed and never will be
-	}
-	w.number = last + 2
-	return nil
+	w.number = burnt + 1
+	return committed, nil
 }
 
 // drop closes the connection without a word to a server that may not be there.

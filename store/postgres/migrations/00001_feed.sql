@@ -21,12 +21,13 @@ CREATE TABLE marks (
 	seq  BIGINT NOT NULL
 );
 
--- The number of the last transaction of each writer, by which it finds out
--- after a lost connection whether that one was committed.
+-- The number that each writer used last, and that of its last transaction, by
+-- which it finds out after a lost connection whether that one was committed.
 CREATE TABLE writers (
-	name   TEXT COLLATE "C" PRIMARY KEY,
-	number BIGINT NOT NULL,
-	at     TIMESTAMPTZ NOT NULL DEFAULT now()
+	name      TEXT COLLATE "C" PRIMARY KEY,
+	number    BIGINT NOT NULL,
+	committed BIGINT NOT NULL,
+	at        TIMESTAMPTZ NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 
 -- The oldest schema version that a program must know to work with these tables.
