@@ -33,6 +33,7 @@ const (
 	PermPublish     = "catalog:publish"  // register, import, batch-register
 	PermLifecycle   = "catalog:admin"    // deprecate, block, remove, force
 	PermNetwork     = "catalog:network"  // publish tools that open inner addresses (permissions.network)
+	PermSecrets     = "secrets:use"      // publish tools that name a secret of the server
 	PermKeys        = "keys:admin"       // create, list, revoke API keys
 	PermInvocations = "invocations:read" // see the calls of every principal of the tenant
 	PermCancel      = "invocations:cancel"

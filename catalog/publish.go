@@ -62,7 +62,8 @@ type Breaking struct {
 // limit of active ones become deprecated, the lowest first, in the same change.
 //
 // Errors: E3201 without catalog:publish, without catalog:admin for Force and
-// Shared, or without catalog:network for a manifest with permissions.network;
+// Shared, or without catalog:network for a manifest with permissions.network, without
+// secrets:use for one that names a secret;
 // E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
 // (details.errors, pointers preceded by the index where there are several, and
 // details.manifests by manifest) and for breaking changes (details.breaking);
@@ -83,8 +84,8 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	if err != nil {
 		return nil, err
 	}
-	if err := mayOpenNetwork(p, tools); err != nil {
-		return nil, err
+	if err := errors.Join(mayOpenNetwork(p, tools), mayUseSecrets(p, tools)); err != nil {
+		return nil, toolkeep.AsError(err)
 	}
 	if !c.running() {
 		return nil, unreadable(errors.New("catalog: Publish without Start"))
@@ -139,6 +140,23 @@ func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	for _, t := range tools {
 		if n := t.Manifest.Permissions; n != nil && len(n.Network) > 0 {
 			return denied(toolkeep.PermNetwork, "publish "+t.ID+", which opens "+n.Network[0].Host+" to itself under permissions.network")
+		}
+	}
+	return nil
+}
+
+// mayUseSecrets guards auth.secret: whoever may name a secret together with a
+// server of its choice can read it there, so it takes more than the right to
+// publish.
+func mayUseSecrets(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
+	if p.May(toolkeep.PermSecrets) {
+		return nil
+	}
+	for _, t := range tools {
+		for _, s := range t.Manifest.Auth {
+			if s.Secret != "" || s.Settings["also"] != nil {
+				return denied(toolkeep.PermSecrets, "publish "+t.ID+", which uses a secret of the server")
+			}
 		}
 	}
 	return nil

@@ -16,7 +16,8 @@ import (
 
 const (
 	defaultHardBytes = 100 << 20
-	maxDepth         = 1000 // nesting of a result; far over what a request may have
+	maxDepth         = 1000      // nesting of a result; far over what a request may have
+	maxElements      = 2_000_000 // values of a JSON result; each costs far more in memory than in bytes
 	maxPrograms      = 1024
 	jsonType         = "application/json"
 	marker           = "[REDACTED]"

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"math/big"
 	"mime"
 	"strconv"
@@ -60,7 +59,7 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 
 func (i *Inspector) parse(r *result, text []byte) error {
 	v, err := canon.Parse(bytes.TrimPrefix(text, utf8BOM), canon.Limits{
-		Bytes: i.hard, Depth: maxDepth, Properties: math.MaxInt, Elements: math.MaxInt})
+		Bytes: i.hard, Depth: maxDepth, Properties: maxElements, Elements: maxElements})
 	if err != nil {
 		return notReadable(r.media, err)
 	}

@@ -122,8 +122,7 @@ func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, 
 	defer func() {
 		if r := recover(); r != nil {
 			p.Log.Error("panic in a call", "panic", r, "stack", string(debug.Stack()))
-			res, err = nil, toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").
-				Because(fmt.Errorf("panic: %v", r))
+			res, err = nil, f.afterPanic(fmt.Errorf("panic: %v", r))
 			if !f.looks() {
 				res, err = p.end(ctx, f, nil, err)
 			}
@@ -155,6 +154,16 @@ func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, 
 	}
 	res, err = p.perform(ctx, f)
 	return p.end(ctx, f, res, err)
+}
+
+// afterPanic is E3999, or where a write may have been sent E3909: the caller must
+// not take it for undone.
+func (f *flight) afterPanic(cause error) error {
+	if f.claimed && f.row.Writes && f.row.Sent && !f.idempotent() {
+		return toolkeep.NewError(toolkeep.OutcomeUnknown,
+			"an internal error occurred after the call was sent; it may or may not have taken effect and is not repeated by itself").Because(cause)
+	}
+	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").Because(cause)
 }
 
 func (p *Pipeline) enter(f *flight, s Step) {

@@ -115,6 +115,11 @@ func TestFreeze(t *testing.T) {
 		for w := range 4 {
 			wg.Go(func() {
 				for i := 0; ; i++ { // until the network is gone
+					select {
+					case <-failed:
+						return
+					default:
+					}
 					id := fmt.Sprintf("%d-%d-%d", round, w, i)
 					if err := b.Apply(ctx, event(id), toolkeep.ClaimCall{Invocation: call(id, toolkeep.CallRunning)}); err != nil {
 						once.Do(func() { close(failed) })
@@ -138,9 +143,9 @@ func TestFreeze(t *testing.T) {
 		}
 		p.frozen.Unlock()
 		wg.Wait()
-		for b.Health(ctx) != nil {
+		for err := b.Health(ctx); err != nil; err = b.Health(ctx) {
 			if ctx.Err() != nil {
-				t.Fatal("the node did not recover")
+				t.Fatalf("the node did not recover: %v", err)
 			}
 		}
 		mine := fmt.Sprintf("%d-%%", round)
