@@ -93,13 +93,9 @@ func (p *proxy) copy(to, from net.Conn, answers bool) {
 			return
 		}
 		p.frozen.RLock()
+		_, failed := to.Write(buf[:n])
 		p.frozen.RUnlock()
-		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil {
-				return
-			}
-		}
-		if err != nil {
+		if err != nil || failed != nil {
 			return
 		}
 	}
