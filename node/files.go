@@ -40,6 +40,42 @@ func lockDir(dir string) (*dirLock, error) {
 	return &dirLock{file}, nil
 }
 
+// Lock claims the data directory dir for this process until release is called; a
+// directory that another process holds is an error that names the process.
+func Lock(dir string) (release func(), err error) {
+	l, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return l.release, nil
+}
+
+// Holder gives the process that holds the data directory dir, 0 without any. To
+// find out it shares the lock for a moment.
+func Holder(dir string) (pid int, err error) {
+	path := filepath.Join(dir, "lock")
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	err = syscall.Flock(int(file.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		return 0, err
+	}
+	var holder struct {
+		PID int `json:"pid"`
+	}
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &holder)
+	}
+	return holder.PID, err
+}
+
 func writeAt(f *os.File, text string) error {
 	_, err := f.WriteAt([]byte(text), 0)
 	return err

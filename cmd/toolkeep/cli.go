@@ -233,7 +233,7 @@ TOOLKEEP_URL and TOOLKEEP_KEY.`,
 	add("run", a.serveCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.toolsCmd(), a.searchCmd(), a.describeCmd(), a.diffCmd())
 	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.blobsCmd())
-	add("admin", a.keysCmd(), a.lifecycleCmd(), a.cacheCmd())
+	add("admin", a.keysCmd(), a.lifecycleCmd(), a.cacheCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	root.AddCommand(exitCodesTopic())
 	root.SetHelpCommandGroupID("run")
 	root.SetCompletionCommandGroupID("run")

@@ -64,8 +64,10 @@ func (a *app) connect() (*client, error) {
 // serverFile is what a running server leaves in its data directory.
 type serverFile struct {
 	URL     string `json:"url"`
+	GRPC    string `json:"grpc"`
 	Metrics string `json:"metrics"`
 	PID     int    `json:"pid"`
+	Version string `json:"version"`
 }
 
 func readServerFile(dir string) (serverFile, error) {

@@ -25,14 +25,20 @@ type serveFlags struct {
 	set      []string
 }
 
-func (f *serveFlags) add(c *cobra.Command) {
+// addSettings adds the flags that reach every setting.
+func (f *serveFlags) addSettings(c *cobra.Command) {
 	fl := c.Flags()
 	fl.StringVar(&f.file, "config", os.Getenv("TOOLKEEP_CONFIG"), "YAML file of settings (TOOLKEEP_CONFIG)")
+	fl.StringArrayVar(&f.set, "set", nil, "any setting, as `KEY=VALUE`; repeatable (see docs/configuration.md)")
+}
+
+func (f *serveFlags) add(c *cobra.Command) {
+	f.addSettings(c)
+	fl := c.Flags()
 	fl.StringVar(&f.addr, "addr", "", "address of REST and health, default 127.0.0.1:8080")
 	fl.StringVar(&f.metrics, "metrics-addr", "", "address of /metrics, default 127.0.0.1:9090")
 	fl.BoolVar(&f.examples, "examples", false, "start the example bookshop and import it")
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
-	fl.StringArrayVar(&f.set, "set", nil, "any setting, as `KEY=VALUE`; repeatable (see docs/configuration.md)")
 }
 
 // load reads the settings; flags win over the environment, that over the file.

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep/config"
+)
+
+// certificateUntil writes a pair of files and gives their names.
+func certificateUntil(t *testing.T, end time.Time) config.TLS {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.AddDate(-1, 0, 0), NotAfter: end, DNSNames: []string{"tools.example.com"}}
+	cert, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	files := config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	for name, block := range map[string]*pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: cert}, files.Key: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+func (d *doctor) only(t *testing.T) finding {
+	t.Helper()
+	if len(d.found) != 1 {
+		t.Fatalf("%+v", d.found)
+	}
+	return d.found[0]
+}
+
+func TestDoctorCertificate(t *testing.T) {
+	now := time.Now()
+	for name, c := range map[string]struct {
+		end   time.Time
+		state string
+	}{
+		"valid":   {now.AddDate(0, 3, 0), "ok"},
+		"soon":    {now.AddDate(0, 0, 3), "warn"},
+		"expired": {now.AddDate(0, 0, -1), "fail"},
+		"not yet": {now.AddDate(2, 0, 0), "fail"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &doctor{c: &config.Config{TLS: certificateUntil(t, c.end)}}
+			if d.certificate(); d.only(t).State != c.state {
+				t.Errorf("%+v, want %s", d.found, c.state)
+			}
+		})
+	}
+	d := &doctor{c: &config.Config{TLS: config.TLS{Cert: "missing", Key: "missing"}}}
+	if d.certificate(); d.only(t).State != "fail" {
+		t.Errorf("missing files: %+v", d.found)
+	}
+}
+
+// TestDoctorAsksOverTLS: a server is asked whatever name its certificate is for,
+// if it is the configured one.
+func TestDoctorAsksOverTLS(t *testing.T) {
+	own := certificateUntil(t, time.Now().AddDate(0, 3, 0))
+	pair, err := tls.LoadX509KeyPair(own.Cert, own.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("hi")) }))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.StartTLS()
+	defer s.Close()
+	d := &doctor{c: &config.Config{TLS: own}}
+	if raw, err := d.ask(t.Context(), s.URL); err != nil || string(raw) != "hi" {
+		t.Errorf("%q, %v", raw, err)
+	}
+	d.c.TLS = certificateUntil(t, time.Now().AddDate(0, 3, 0))
+	if _, err := d.ask(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "another certificate") {
+		t.Errorf("another certificate: %v", err)
+	}
+}
+
+func TestDoctorListeners(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := &config.Config{HTTP: config.HTTP{Addr: l.Addr().String()}, Metrics: config.Metrics{Addr: "127.0.0.1:0"}}
+	d := &doctor{c: c}
+	if d.listeners(); len(d.found) != 2 || d.found[0].State != "fail" || d.found[1].State != "ok" {
+		t.Errorf("taken and free: %+v", d.found)
+	}
+	d = &doctor{c: c, answers: true, server: serverFile{URL: "http://" + l.Addr().String()}}
+	if d.listeners(); d.found[0].State != "ok" {
+		t.Errorf("the server's own: %+v", d.found)
+	}
+}
+
+func TestDoctorSchema(t *testing.T) {
+	for _, c := range []struct {
+		has, knows, floor int64
+		state             string
+	}{{0, 4, 0, "ok"}, {3, 4, 0, "ok"}, {4, 4, 0, "ok"}, {5, 4, 4, "warn"}, {5, 4, 5, "fail"}} {
+		d := &doctor{}
+		if d.schema(c.has, c.knows, c.floor); d.only(t).State != c.state {
+			t.Errorf("%+v: %+v", c, d.found)
+		}
+	}
+}
+
+func TestSampleValues(t *testing.T) {
+	got := sampleValues("# HELP a b\na 1\na_more 2\nb{x=\"y\"} 3\nc 1e+06\n", "a", "b", "c", "d")
+	if len(got) != 2 || got["a"] != 1 || got["c"] != 1e6 {
+		t.Error(got)
+	}
+}

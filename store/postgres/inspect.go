@@ -1,0 +1,82 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/pressly/goose/v3"
+)
+
+// Info is what Inspect learns of a database.
+type Info struct {
+	Server string        // version of PostgreSQL
+	Schema int64         // schema version, 0 without any
+	Newest int64         // newest schema version that this program knows
+	Floor  int64         // oldest schema version that programs must know to use the database
+	Ahead  time.Duration // how far the server's clock is ahead of this machine's
+	Within time.Duration // Ahead may be wrong by so much
+}
+
+// Inspect connects once and reads; it changes nothing.
+func Inspect(ctx context.Context, dsn string) (info Info, err error) {
+	if info.Newest, err = newestSchema(); err != nil {
+		return info, err
+	}
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return info, dsnError(err)
+	}
+	if conf.ConnectTimeout == 0 || conf.ConnectTimeout > connectTimeout {
+		conf.ConnectTimeout = connectTimeout
+	}
+	conn, err := pgx.ConnectConfig(ctx, conf)
+	if err != nil {
+		return info, fmt.Errorf("postgres: connect: %w", err)
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	var there bool
+	err = conn.QueryRow(ctx, "SELECT current_setting('server_version'), to_regclass($1) IS NOT NULL", versionTable).Scan(&info.Server, &there)
+	if err != nil {
+		return info, fmt.Errorf("postgres: read the server's version: %w", err)
+	}
+	var now time.Time
+	before := time.Now()
+	if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		return info, fmt.Errorf("postgres: read the server's clock: %w", err)
+	}
+	info.Within = time.Since(before) / 2
+	info.Ahead = now.Sub(before.Add(info.Within))
+	if !there {
+		return info, nil
+	}
+	if err := conn.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable).Scan(&info.Schema); err != nil {
+		return info, fmt.Errorf("postgres: read the schema version: %w", err)
+	}
+	if info.Schema <= info.Newest {
+		return info, nil
+	}
+	if err := conn.QueryRow(ctx, "SELECT version FROM toolkeep_floor").Scan(&info.Floor); err != nil {
+		return info, fmt.Errorf("postgres: read which versions the schema allows: %w", err)
+	}
+	return info, nil
+}
+
+// newestSchema is the version of the last migration.
+func newestSchema() (newest int64, err error) {
+	files, err := fs.ReadDir(migrationFiles, "migrations")
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		v, err := goose.NumericComponent(f.Name())
+		if err != nil {
+			return 0, err
+		}
+		newest = max(newest, v)
+	}
+	return newest, nil
+}

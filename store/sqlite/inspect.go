@@ -1,0 +1,176 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pressly/goose/v3"
+)
+
+// Info is what Inspect finds in a database file.
+type Info struct {
+	Schema   int64     // schema version, 0 without any
+	Newest   int64     // newest schema version that this program knows
+	Bytes    int64     // size of the file
+	WALBytes int64     // size of the write-ahead log
+	Head     int64     // newest position of the feed
+	LastAt   time.Time // when the newest change of the feed was made, zero without any
+	Faults   []string  // what quick_check finds wrong, at most 10
+}
+
+// Inspect reads the file at path without changing what it holds; a store may have
+// it open. quick_check reads the whole file, ctx ends it. A file that is missing,
+// no database, or that cannot be read is an error; a damaged one may be either an
+// error or have Faults.
+func Inspect(ctx context.Context, path string) (info Info, err error) {
+	file, err := os.Stat(path)
+	if err != nil {
+		return info, fmt.Errorf("sqlite: %w", err)
+	}
+	info.Bytes = file.Size()
+	if wal, err := os.Stat(path + "-wal"); err == nil {
+		info.WALBytes = wal.Size()
+	}
+	if info.Newest, err = newestSchema(); err != nil {
+		return info, err
+	}
+	db, err := openToRead(path)
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if info.Faults, err = quickCheck(ctx, db); err != nil || len(info.Faults) > 0 {
+		return info, err
+	}
+	if there, err := hasTable(ctx, db, versionTable); err != nil || !there {
+		return info, err
+	}
+	if err := db.QueryRowContext(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable).Scan(&info.Schema); err != nil {
+		return info, fmt.Errorf("sqlite: read the schema version: %w", err)
+	}
+	if there, err := hasTable(ctx, db, "feed"); err != nil || !there {
+		return info, err
+	}
+	var at int64
+	err = db.QueryRowContext(ctx, "SELECT seq, at FROM feed ORDER BY seq DESC LIMIT 1").Scan(&info.Head, &at)
+	if errors.Is(err, sql.ErrNoRows) {
+		return info, nil
+	}
+	if err != nil {
+		return info, fmt.Errorf("sqlite: read the feed: %w", err)
+	}
+	info.LastAt = time.UnixMicro(at)
+	return info, nil
+}
+
+// Backup writes a consistent copy of the database at path into the new file to,
+// which its owner alone may read, and checks it. A store may have the database
+// open and goes on writing; its write-ahead log is not cut meanwhile. If to is
+// there already the error is fs.ErrExist and it stays as it is; of a copy that
+// fails nothing remains.
+func Backup(ctx context.Context, path, to string) (err error) {
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	// VACUUM INTO takes an empty file for a new one, and so it gets the mode.
+	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, removeDB(to))
+		}
+	}()
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("sqlite: %w", err)
+	}
+	if err := vacuumInto(ctx, path, to); err != nil {
+		return err
+	}
+	info, err := Inspect(ctx, to)
+	if err == nil && len(info.Faults) > 0 {
+		err = fmt.Errorf("sqlite: the copy is damaged, and so may be the original: %s", info.Faults[0])
+	}
+	return err
+}
+
+func vacuumInto(ctx context.Context, path, to string) error {
+	db, err := openToRead(path)
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, "VACUUM INTO ?", to)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return fmt.Errorf("sqlite: copy %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+func removeDB(path string) error {
+	var errs []error
+	for _, suffix := range []string{"", "-journal", "-wal", "-shm"} {
+		if err := os.Remove(path + suffix); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// openToRead opens the file for one connection that cannot change it.
+func openToRead(path string) (*sql.DB, error) {
+	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)"}}
+	return openDB("file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode(), 1)
+}
+
+func quickCheck(ctx context.Context, db *sql.DB) (faults []string, err error) {
+	rows, err := db.QueryContext(ctx, "PRAGMA quick_check(10)")
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: check the file: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line string
+		if err := rows.Scan(&line); err != nil {
+			return nil, fmt.Errorf("sqlite: check the file: %w", err)
+		}
+		if line != "ok" {
+			faults = append(faults, line)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return faults, fmt.Errorf("sqlite: check the file: %w", err)
+	}
+	return faults, nil
+}
+
+func hasTable(ctx context.Context, db *sql.DB, name string) (there bool, err error) {
+	err = db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name = ?", name).Scan(&there)
+	if err != nil {
+		return false, fmt.Errorf("sqlite: read the schema: %w", err)
+	}
+	return there, nil
+}
+
+// newestSchema is the version of the last migration.
+func newestSchema() (newest int64, err error) {
+	files, err := fs.ReadDir(migrationFiles, "migrations")
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		v, err := goose.NumericComponent(f.Name())
+		if err != nil {
+			return 0, err
+		}
+		newest = max(newest, v)
+	}
+	return newest, nil
+}
