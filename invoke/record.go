@@ -195,7 +195,8 @@ func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
 		return nil
 	}
 	move := toolkeep.MoveCall{Invocation: f.rowCopy(), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}
-	if (f.row.Retryable || f.row.State == toolkeep.CallCancelled) && f.nothingSent() || f.again {
+	refused := f.row.State == toolkeep.CallRefused && f.unsent // of a missing secret, say: the operator mends it
+	if refused || (f.row.Retryable || f.row.State == toolkeep.CallCancelled) && f.nothingSent() || f.again {
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}

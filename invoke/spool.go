@@ -62,11 +62,12 @@ func (s *spool) add(v *toolkeep.Invocation) error {
 		return err
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err != nil || info.Size()+int64(len(line)) > s.limit {
+	info, err := file.Stat()
+	if err != nil || info.Size()+int64(len(line)) > s.limit {
 		return errors.Join(err, errors.New("the spool is full"))
 	}
 	if _, err := file.Write(append(line, '\n')); err != nil {
-		return err
+		return errors.Join(err, file.Truncate(info.Size())) // a torn line would spoil the next one
 	}
 	s.lines.Add(1)
 	return nil

@@ -93,7 +93,11 @@ func (e *envelope) malformed(format string, args ...any) {
 func (e *envelope) headers(h http.Header) {
 	e.text(&e.call.Session, first(h, "X-Session-Id"), "the header X-Session-ID")
 	e.text(&e.call.User, first(h, "X-User-Id"), "the header X-User-ID")
-	if v := first(h, "Idempotency-Key"); v != "" {
+	for _, v := range h["Idempotency-Key"] {
+		if v == "" {
+			e.malformed("the header Idempotency-Key is empty; leave it out, or send a key")
+			break
+		}
 		e.key(v, "the header Idempotency-Key")
 	}
 	// An invalid traceparent is to be passed over, says W3C Trace Context.

@@ -14,6 +14,7 @@ func markResources(f *file) {
 	if !ok {
 		return
 	}
+	lists := map[*any]bool{} // an alias is the same list again
 	var mark func(v any, res *object, depth int)
 	mark = func(v any, res *object, depth int) {
 		if depth > maxDepth {
@@ -32,6 +33,9 @@ func markResources(f *file) {
 				mark(v.vals[k], res, depth+1)
 			}
 		case []any:
+			if again(lists, v) {
+				return
+			}
 			for _, e := range v {
 				mark(e, res, depth+1)
 			}
@@ -40,13 +44,22 @@ func markResources(f *file) {
 	mark(root, root, 0)
 }
 
+// again tells whether a list was met before, and notes it.
+func again(met map[*any]bool, list []any) bool {
+	if len(list) == 0 || met[&list[0]] {
+		return true
+	}
+	met[&list[0]] = true
+	return false
+}
+
 // index finds the anchors and ids of a file, at their first use.
 func (f *file) index() {
 	if f.anchors != nil {
 		return
 	}
 	f.anchors, f.ids = map[string]any{}, map[string]*object{}
-	seen := map[*object]bool{}
+	seen, lists := map[*object]bool{}, map[*any]bool{}
 	var walk func(v any, depth int)
 	walk = func(v any, depth int) {
 		if depth > maxDepth {
@@ -63,6 +76,9 @@ func (f *file) index() {
 				walk(v.vals[k], depth+1)
 			}
 		case []any:
+			if again(lists, v) {
+				return
+			}
 			for _, e := range v {
 				walk(e, depth+1)
 			}

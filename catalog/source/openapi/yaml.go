@@ -20,7 +20,14 @@ type yamlParser struct {
 	done   map[*yaml.Node]any
 	open   map[*yaml.Node]bool // anchors being read, to find aliases inside of themselves
 	merged int
+	// values counts the tree with every alias written out, sizes what each anchor
+	// adds to it: a few lines of aliases to aliases can stand for billions.
+	values int
+	sizes  map[*yaml.Node]int
 }
+
+// maxWrittenOut bounds the values of a document with its aliases written out.
+const maxWrittenOut = 5_000_000
 
 // parseYAML reads the first document of a YAML stream.
 func parseYAML(data []byte, f *file) (v any, err error) {
@@ -39,7 +46,7 @@ func parseYAML(data []byte, f *file) (v any, err error) {
 		}
 		return nil, fmt.Errorf("%s: not YAML: %s", f.name, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
-	p := &yamlParser{f: f, done: map[*yaml.Node]any{}, open: map[*yaml.Node]bool{}}
+	p := &yamlParser{f: f, done: map[*yaml.Node]any{}, open: map[*yaml.Node]bool{}, sizes: map[*yaml.Node]int{}}
 	v, err = p.value(&doc, 0)
 	if err != nil {
 		return nil, err
@@ -93,8 +100,11 @@ func (p *yamlParser) value(n *yaml.Node, depth int) (any, error) {
 	case yaml.AliasNode:
 		return p.alias(n)
 	case yaml.ScalarNode:
+		p.values++
 		return scalar(n), nil
 	}
+	before := p.values
+	p.values++
 	if n.Anchor != "" {
 		p.open[n] = true
 		defer delete(p.open, n)
@@ -108,6 +118,7 @@ func (p *yamlParser) value(n *yaml.Node, depth int) (any, error) {
 	}
 	if n.Anchor != "" && err == nil {
 		p.done[n] = v
+		p.sizes[n] = p.values - before
 	}
 	return v, err
 }
@@ -120,6 +131,9 @@ func (p *yamlParser) alias(n *yaml.Node) (any, error) {
 		return scalar(n.Alias), nil
 	}
 	if v, ok := p.done[n.Alias]; ok {
+		if p.values += p.sizes[n.Alias]; p.values > maxWrittenOut {
+			return nil, p.fail(n, "with its aliases written out the document has more than %d values", maxWrittenOut)
+		}
 		return v, nil
 	}
 	return nil, p.fail(n, "the alias *%s stands inside of its own anchor", clip(n.Value, 80))

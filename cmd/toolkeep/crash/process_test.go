@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,7 +114,7 @@ func (l *lab) launch(t *testing.T, dir, crashAt string, settings ...string) *pro
 	}
 	s := &process{t: t, dir: dir, cmd: exec.Command(l.binary, args...), first: make(chan struct{}, 1), gone: make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32}, Timeout: waitLimit}}
-	s.cmd.Env = append(os.Environ(), "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_CRASH_AT="+crashAt)
+	s.cmd.Env = append(ownEnviron(), "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_CRASH_AT="+crashAt)
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -432,4 +433,12 @@ func feedIsWhole(t *testing.T, s *sqlite.Store) {
 			return
 		}
 	}
+}
+
+// ownEnviron is the environment without settings of a server that somebody runs
+// beside the tests.
+func ownEnviron() []string {
+	return slices.DeleteFunc(os.Environ(), func(e string) bool {
+		return strings.HasPrefix(e, "TOOLKEEP_") || strings.HasPrefix(e, "L03_")
+	})
 }
