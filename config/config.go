@@ -57,12 +57,13 @@ type Service struct {
 
 // HTTP is the face for REST, health and all else over HTTP.
 type HTTP struct {
-	Addr          string // host:port
-	MaxBody       int64  // bytes of a request's body
-	MaxDepth      int    // nesting of a body's JSON
-	MaxProperties int    // properties in all objects of a body
-	MaxHeader     int    // bytes of all headers of a request
-	MaxKey        int    // bytes of a key or id
+	Addr          string   // host:port
+	MaxBody       int64    // bytes of a request's body
+	MaxDepth      int      // nesting of a body's JSON
+	MaxProperties int      // properties in all objects of a body
+	MaxHeader     int      // bytes of all headers of a request
+	MaxKey        int      // bytes of a key or id
+	Hosts         []string // further names under which the server is reached
 }
 
 // GRPC is the face for gRPC. The limits of HTTP are its limits too.

@@ -74,6 +74,8 @@ var ownSettings = named([]setting{
 
 	{key: "http.addr", def: "127.0.0.1:8080", bind: func(c *Config) any { return &c.HTTP.Addr },
 		help: "where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method"},
+	{key: "http.hosts", kind: list, bind: func(c *Config) any { return &c.HTTP.Hosts },
+		help: "names, beside loopback and the address itself, under which the server is reached, such as that of a reverse proxy or of the certificate"},
 	{key: "http.max_body", kind: size, def: "1MiB", least: 1 << 10, most: 1 << 30, bind: func(c *Config) any { return &c.HTTP.MaxBody },
 		help: "largest body of a request"},
 	{key: "http.max_depth", kind: whole, def: "50", least: 1, most: 1000, bind: func(c *Config) any { return &c.HTTP.MaxDepth },

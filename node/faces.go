@@ -44,7 +44,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
-		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: allowedHosts(host), Log: n.logger("rest"),
+		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: append(allowedHosts(host), c.HTTP.Hosts...), Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})
 	return nil

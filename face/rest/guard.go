@@ -93,7 +93,7 @@ func (a *API) streaming(h http.Handler) http.HandlerFunc {
 func (a *API) guard(r *http.Request) error {
 	if !a.hostAllowed(r) {
 		return toolkeep.NewError(toolkeep.PermissionDenied,
-			"the Host %q is not one of this server's names; add it to the allowed hosts of the configuration", clip(r.Host, 100)).
+			"the Host %q is not one of this server's names; add it to the setting http.hosts", clip(r.Host, 100)).
 			With("reason", "HOST_NOT_ALLOWED")
 	}
 	if origin := r.Header["Origin"]; origin != nil && !sameHost(origin, r.Host) {
