@@ -140,7 +140,7 @@ func FuzzInputs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
 		for _, s := range []string{k1, v1, k2, v2} {
 			if !utf8.ValidString(s) {
-				t.Skip() // protobuf refuses it before
+				return // protobuf refuses it before
 			}
 		}
 		inputs := map[string]string{k1: v1, k2: v2}
