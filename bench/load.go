@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,24 +20,58 @@ import (
 type measured struct {
 	calls     int64
 	took      time.Duration
-	cpu       time.Duration
+	cpu       time.Duration   // of the servers
+	store     time.Duration   // of the database beside them, 0 without one
 	latencies []time.Duration // sorted
 }
 
-// cpuPerCall is the server's CPU time per call in microseconds.
+// cpuPerCall is the servers' CPU time per call in microseconds.
 func (m measured) cpuPerCall() float64 { return float64(m.cpu.Microseconds()) / float64(m.calls) }
+
+// storePerCall is the database's CPU time per call in microseconds.
+func (m measured) storePerCall() float64 {
+	return float64(m.store.Microseconds()) / float64(m.calls)
+}
+
+func (m measured) perSecond() float64 { return float64(m.calls) / m.took.Seconds() }
 
 func (m measured) quantile(q float64) time.Duration {
 	return m.latencies[min(len(m.latencies)-1, int(q*float64(len(m.latencies))))]
 }
 
-// echoBody is a call of std.echo of about 600 bytes; n makes it differ.
-func echoBody(n int) []byte {
+// quantiles writes p50 and p99.
+func (m measured) quantiles() string { return ms(m.quantile(0.5)) + " / " + ms(m.quantile(0.99)) }
+
+func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
+
+// target is what a loop loads.
+type target struct {
+	// open gives a client what it sends with.
+	open func(client int) (sender, error)
+	cpu  func() time.Duration // of the servers so far
+	// store is the CPU time of a database beside them; nil is none.
+	store func() time.Duration
+}
+
+// sender sends one call at a time and returns with its answer. i differs in every
+// call of a run; anything but a success is an error.
+type sender interface {
+	send(i int64) error
+	close()
+}
+
+// echoArguments are what std.echo is called with.
+func echoArguments() map[string]any {
+	return map[string]any{"message": strings.Repeat("The quick brown fox jumps. ", 15),
+		"data": map[string]any{"n": 0, "ok": true, "list": []int{1, 2, 3, 4, 5}, "name": "bench"}}
+}
+
+// echoBody is a call of std.echo of about 600 bytes.
+func echoBody() []byte {
 	raw, err := json.Marshal(map[string]any{
 		"tool_id":       "std.echo",
 		"agent_context": map[string]any{"session_id": ""},
-		"parameters": map[string]any{"message": strings.Repeat("The quick brown fox jumps. ", 15),
-			"data": map[string]any{"n": n, "ok": true, "list": []int{1, 2, 3, 4, 5}, "name": "bench"}},
+		"parameters":    echoArguments(),
 	})
 	if err != nil {
 		panic(err)
@@ -109,84 +144,106 @@ func (c *conn) do(req []byte) error {
 	return err
 }
 
-// closedLoop runs clients that each send the next request after the answer.
-func closedLoop(p *process, next maker, clients int, d time.Duration) (measured, error) {
-	if _, err := loop(p, next, clients, d/5); err != nil { // warm up
+// overREST loads servers by REST, each client taking them in turn; with keyed each
+// call has an idempotency key of its own.
+func overREST(body []byte, keyed bool, servers ...*process) target {
+	key := ""
+	if keyed {
+		key = "key"
+	}
+	makers := make([]maker, len(servers))
+	for k, p := range servers {
+		makers[k] = request(p, body, key)
+	}
+	return target{
+		open: func(client int) (sender, error) {
+			s := &restSender{makers: makers, turn: client}
+			for _, p := range servers {
+				c, err := dial(p.addr)
+				if err != nil {
+					s.close()
+					return nil, err
+				}
+				s.conns = append(s.conns, c)
+			}
+			return s, nil
+		},
+		cpu: func() (sum time.Duration) {
+			for _, p := range servers {
+				sum += p.cpu()
+			}
+			return sum
+		},
+	}
+}
+
+type restSender struct {
+	makers []maker
+	conns  []*conn
+	turn   int
+}
+
+func (s *restSender) send(i int64) error {
+	s.turn = (s.turn + 1) % len(s.conns)
+	return s.conns[s.turn].do(s.makers[s.turn](i))
+}
+
+func (s *restSender) close() {
+	for _, c := range s.conns {
+		c.c.Close()
+	}
+}
+
+// closedLoop runs clients that each send the next call after the answer.
+func closedLoop(t target, clients int, d time.Duration) (measured, error) {
+	if _, err := loop(t, clients, d/5); err != nil { // warm up
 		return measured{}, err
 	}
-	return loop(p, next, clients, d)
+	return loop(t, clients, d)
 }
 
+// requests numbers all calls of the process.
 var requests atomic.Int64
 
-func loop(p *process, next maker, clients int, d time.Duration) (measured, error) {
-	var calls atomic.Int64
+func loop(t target, clients int, d time.Duration) (measured, error) {
 	errs := make(chan error, clients)
-	before, began := p.cpu(), time.Now()
+	all := make([][]time.Duration, clients)
+	before, storeBefore, began := t.cpu(), t.storeCPU(), time.Now()
 	var wg sync.WaitGroup
-	for range clients {
+	for n := range clients {
 		wg.Go(func() {
-			c, err := dial(p.addr)
+			s, err := t.open(n)
 			if err != nil {
 				errs <- err
 				return
 			}
-			defer c.c.Close()
-			for time.Since(began) < d {
-				if err := c.do(next(requests.Add(1))); err != nil {
+			defer s.close()
+			for from := time.Now(); from.Sub(began) < d; {
+				if err := s.send(requests.Add(1)); err != nil {
 					errs <- err
 					return
 				}
-				calls.Add(1)
+				now := time.Now()
+				all[n] = append(all[n], now.Sub(from))
+				from = now
 			}
 		})
 	}
 	wg.Wait()
-	m := measured{calls: calls.Load(), took: time.Since(began), cpu: p.cpu() - before}
-	select {
-	case err := <-errs:
-		return m, err
-	default:
-		return m, nil
-	}
+	m := measured{took: time.Since(began), cpu: t.cpu() - before, store: t.storeCPU() - storeBefore}
+	return m.finish(all, errs)
 }
 
-// pacedLoop sends at a fixed rate and measures from the time a request was due,
-// so that a slow answer is not left out of the count.
-func pacedLoop(p *process, next maker, rate int, d time.Duration) (measured, error) {
-	const workers = 64
-	due := make(chan time.Time, rate)
-	errs := make(chan error, workers)
-	all := make([][]time.Duration, workers)
-	var wg sync.WaitGroup
-	for w := range workers {
-		wg.Go(func() {
-			c, err := dial(p.addr)
-			if err != nil {
-				errs <- err
-				return
-			}
-			defer c.c.Close()
-			for t := range due {
-				if err := c.do(next(requests.Add(1))); err != nil {
-					errs <- err
-					return
-				}
-				all[w] = append(all[w], time.Since(t))
-			}
-		})
+func (t target) storeCPU() time.Duration {
+	if t.store == nil {
+		return 0
 	}
-	began := time.Now()
-	gap := time.Second / time.Duration(rate)
-	for t := began; t.Sub(began) < d; t = t.Add(gap) {
-		if wait := time.Until(t); wait > 0 {
-			time.Sleep(wait)
-		}
-		due <- t
-	}
-	close(due)
-	wg.Wait()
-	m := measured{took: time.Since(began), latencies: slices.Concat(all...)}
+	return t.store()
+}
+
+// finish counts the calls; the first error of a client is the loop's.
+func (m measured) finish(all [][]time.Duration, errs <-chan error) (measured, error) {
+	m.latencies = slices.Concat(all...)
 	m.calls = int64(len(m.latencies))
 	slices.Sort(m.latencies)
 	select {
@@ -195,9 +252,47 @@ func pacedLoop(p *process, next maker, rate int, d time.Duration) (measured, err
 	default:
 	}
 	if m.calls == 0 {
-		return m, fmt.Errorf("no call was answered")
+		return m, errors.New("no call was answered")
 	}
 	return m, nil
+}
+
+// pacedLoop sends at a fixed rate and measures from the time a call was due, so
+// that a slow answer is not left out of the count.
+func pacedLoop(t target, rate int, d time.Duration) (measured, error) {
+	const workers = 64
+	due := make(chan time.Time, rate)
+	errs := make(chan error, workers)
+	all := make([][]time.Duration, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			s, err := t.open(w)
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer s.close()
+			for at := range due {
+				if err := s.send(requests.Add(1)); err != nil {
+					errs <- err
+					return
+				}
+				all[w] = append(all[w], time.Since(at))
+			}
+		})
+	}
+	began := time.Now()
+	gap := time.Second / time.Duration(rate)
+	for at := began; at.Sub(began) < d; at = at.Add(gap) {
+		if wait := time.Until(at); wait > 0 {
+			time.Sleep(wait)
+		}
+		due <- at
+	}
+	close(due)
+	wg.Wait()
+	return measured{took: time.Since(began)}.finish(all, errs)
 }
 
 // registerTools publishes n tools of a plausible size.

@@ -1,44 +1,79 @@
 // Command bench measures the numbers of docs/performance.md: CPU per call,
 // throughput, latency in an open loop, memory and start, each against a floor in
-// the same run. `make bench` runs it.
+// the same run; gRPC beside its floor; PostgreSQL beside SQLite; one and three
+// nodes. `make bench` runs it.
 //
-// It starts the server under test and the floor (a bare net/http JSON echo) as
-// processes of their own, on loopback, and reads their CPU time and memory from
-// /proc. The load generator shares the machine, as DESIGN's numbers do.
+// It starts the servers under test, PostgreSQL and the floors (a bare net/http JSON
+// echo and a bare grpc-go echo) as processes of their own, on loopback, and reads
+// their CPU time and memory from /proc. The load generator shares the machine, as
+// DESIGN's numbers do.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
+// clients is how many callers the closed loops have.
+const clients = 32
+
 func main() {
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.parts...)
+	}
 	binary := flag.String("binary", "bin/toolkeep", "the toolkeep to measure")
 	seconds := flag.Int("seconds", 5, "length of each measurement")
-	out := flag.String("out", "", "file whose table is replaced, such as docs/performance.md; empty prints only")
-	parts := flag.String("parts", "calls,latency,memory,start", "what to measure")
-	floor := flag.String("floor", "", "serve the floor on this address (used by bench itself)")
+	out := flag.String("out", "", "page whose tables of the measured parts are replaced, such as docs/performance.md; empty prints only")
+	parts := flag.String("parts", strings.Join(names, ","), "what to measure")
+	floor := flag.String("floor", "", "serve the floor of REST on this address (used by bench itself)")
+	floorGRPC := flag.String("floor-grpc", "", "serve the floor of gRPC on this address (used by bench itself)")
 	flag.Parse()
 	if *floor != "" {
-		serveFloor(*floor)
+		serveFloor(*floor, *floorGRPC)
 		return
 	}
-	if err := run(*binary, time.Duration(*seconds)*time.Second, *out, strings.Split(*parts, ",")); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+	if err := run(*binary, *seconds, *out, strings.Split(*parts, ",")); err != nil {
+		fail(err)
 	}
 }
 
-// row is one line of the table.
-type row struct{ what, goal, measured, floor string }
+// section is one table of the page, between marks with its name.
+type section struct {
+	name    string
+	parts   []string // whose rows it has
+	heading []string
+}
 
-func run(binary string, d time.Duration, out string, parts []string) error {
+var sections = []section{
+	{"node", []string{"calls", "latency", "memory", "start"}, []string{"what", "goal", "measured", "floor"}},
+	{"grpc", []string{"grpc"}, []string{"call", "goal", "server CPU per call", "calls a second", "p50 / p99"}},
+	{"postgres", []string{"postgres"}, []string{"call", "node CPU per call", "PostgreSQL CPU per call", "calls a second", "p50 / p99"}},
+	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
+}
+
+var measurements = map[string]func(*bench) (part, error){
+	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
+	"grpc": grpcCalls, "postgres": stores, "nodes": nodes,
+}
+
+// part is what one measurement gives.
+type part struct {
+	set  string // what was set, "" for what the page says
+	rows [][]string
+}
+
+func run(binary string, seconds int, out string, parts []string) error {
+	if err := check(parts, out); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "toolkeep-bench")
 	if err != nil {
 		return err
@@ -54,27 +89,83 @@ func run(binary string, d time.Duration, out string, parts []string) error {
 		return err
 	}
 	defer fl.stop()
-	var rows []row
-	known := map[string]func(*bench) ([]row, error){"calls": calls, "latency": openLoop, "memory": memory, "start": start}
-	for _, name := range parts {
-		part, ok := known[name]
-		if !ok {
-			return fmt.Errorf("there is no part %q", name)
+	b := &bench{binary: binary, dir: dir, floor: fl, d: time.Duration(seconds) * time.Second}
+	for _, s := range sections {
+		text, err := b.measure(s, parts, load)
+		var why notMeasured
+		switch {
+		case errors.As(err, &why):
+			fmt.Printf("%s: not measured: %s\n\n", s.name, why)
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", s.name, err)
+		case text == "":
+			continue
 		}
-		got, err := part(&bench{binary: binary, dir: dir, floor: fl, d: d})
-		if err != nil {
+		fmt.Println(text)
+		if out == "" {
+			continue
+		}
+		if err := replaceTable(out, s.name, text); err != nil {
 			return err
 		}
-		for _, r := range got {
-			fmt.Printf("%-58s goal %-22s measured %-28s floor %s\n", r.what, r.goal, r.measured, r.floor)
+	}
+	return nil
+}
+
+// check refuses unknown parts, and a page's table of which only some rows would be
+// measured.
+func check(parts []string, out string) error {
+	for _, name := range parts {
+		if measurements[name] == nil {
+			return fmt.Errorf("there is no part %q", name)
 		}
-		rows = append(rows, got...)
 	}
-	text := render(rows, load)
-	if out == "" {
-		return nil
+	for _, s := range sections {
+		n := 0
+		for _, name := range s.parts {
+			if slices.Contains(parts, name) {
+				n++
+			}
+		}
+		if out != "" && n != 0 && n != len(s.parts) {
+			return fmt.Errorf("-out replaces a whole table: measure all of %s", strings.Join(s.parts, ","))
+		}
 	}
-	return replaceTable(out, text)
+	return nil
+}
+
+// measure gives the text of a section, "" if none of its parts is asked for.
+func (b *bench) measure(s section, parts []string, load string) (string, error) {
+	var set string
+	var rows [][]string
+	var names []string
+	for _, name := range s.parts {
+		if !slices.Contains(parts, name) {
+			continue
+		}
+		p, err := measurements[name](b)
+		if err != nil {
+			return "", err
+		}
+		if p.set != "" {
+			set += p.set + "\n\n"
+		}
+		names = append(names, name)
+		rows = append(rows, p.rows...)
+	}
+	if rows == nil {
+		return "", nil
+	}
+	return b.about(names, load) + set + render(s.heading, rows), nil
+}
+
+// about says when, where and how a table was measured.
+func (b *bench) about(names []string, load string) string {
+	return fmt.Sprintf("Measured %s on %d cores (%s, %s), load average before the run %s, load generator beside the servers, with\n"+
+		"`go run ./bench -seconds %d -parts %s`.\n\n",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, runtime.Version(), load,
+		int(b.d.Seconds()), strings.Join(names, ","))
 }
 
 // bench is what every part measures with.
@@ -85,102 +176,100 @@ type bench struct {
 }
 
 // server starts a fresh toolkeep whose limits do not stand in the way.
-func (b *bench) server(name string) (*process, error) {
-	dir := filepath.Join(b.dir, name)
-	return startToolkeep(b.binary, dir)
+func (b *bench) server(name string, env ...string) (*process, error) {
+	return startToolkeep(b.binary, filepath.Join(b.dir, name), env...)
 }
+
+func us(v float64) string { return fmt.Sprintf("%.0f µs", v) }
+
+func rate(m measured) string { return fmt.Sprintf("%.0f", m.perSecond()) }
 
 // calls measures CPU per call and throughput with 32 clients in a closed loop.
-func calls(b *bench) ([]row, error) {
+func calls(b *bench) (part, error) {
 	srv, err := b.server("calls")
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	defer srv.stop()
-	floor, err := closedLoop(b.floor, request(b.floor, echoBody(0), ""), 32, b.d)
+	floor, err := closedLoop(overREST(echoBody(), false, b.floor), clients, b.d)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	read, err := closedLoop(srv, request(srv, echoBody(0), ""), 32, b.d)
+	read, err := closedLoop(overREST(echoBody(), false, srv), clients, b.d)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	keyed, err := closedLoop(srv, request(srv, echoBody(0), "key"), 32, b.d)
+	keyed, err := closedLoop(overREST(echoBody(), true, srv), clients, b.d)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	us := func(m measured) string { return fmt.Sprintf("%.0f µs", m.cpuPerCall()) }
 	over := func(m measured) string {
-		return fmt.Sprintf("%s (floor + %.0f)", us(m), m.cpuPerCall()-floor.cpuPerCall())
+		return fmt.Sprintf("%s (floor + %.0f)", us(m.cpuPerCall()), m.cpuPerCall()-floor.cpuPerCall())
 	}
-	return []row{
-		{"CPU per reading call, REST, 32 clients, 600 bytes", "floor + 50 µs", over(read), us(floor)},
-		{"CPU per call with an idempotency key", "floor + 80 µs", over(keyed), us(floor)},
-		{"calls a second, one node, reading", "10,000", perSecond(read), perSecond(floor)},
-		{"calls a second, one node, keyed", "-", perSecond(keyed), perSecond(floor)},
-	}, nil
+	return part{rows: [][]string{
+		{"CPU per reading call, REST, 32 clients, 600 bytes", "floor + 50 µs", over(read), us(floor.cpuPerCall())},
+		{"CPU per call with an idempotency key", "floor + 80 µs", over(keyed), us(floor.cpuPerCall())},
+		{"calls a second, one node, reading", "10,000", rate(read), rate(floor)},
+		{"calls a second, one node, keyed", "-", rate(keyed), rate(floor)},
+	}}, nil
 }
 
-func perSecond(m measured) string { return fmt.Sprintf("%.0f", float64(m.calls)/m.took.Seconds()) }
-
 // openLoop measures latency at 2,000 calls a second, whatever the answers take.
-func openLoop(b *bench) ([]row, error) {
+func openLoop(b *bench) (part, error) {
 	srv, err := b.server("open")
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	defer srv.stop()
-	const rate = 2000
-	floor, err := pacedLoop(b.floor, request(b.floor, echoBody(0), ""), rate, b.d)
+	const perSecond = 2000
+	floor, err := pacedLoop(overREST(echoBody(), false, b.floor), perSecond, b.d)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	got, err := pacedLoop(srv, request(srv, echoBody(0), ""), rate, b.d)
+	got, err := pacedLoop(overREST(echoBody(), false, srv), perSecond, b.d)
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
-	ms := func(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
-	pair := func(m measured) string { return ms(m.quantile(0.5)) + " / " + ms(m.quantile(0.99)) }
-	return []row{
-		{"latency p50 / p99, open loop at 2,000 a second", "-", pair(got), pair(floor)},
+	return part{rows: [][]string{
+		{"latency p50 / p99, open loop at 2,000 a second", "-", got.quantiles(), floor.quantiles()},
 		{"overhead over the floor p50 / p99", "0.3 / 2 ms",
 			ms(got.quantile(0.5)-floor.quantile(0.5)) + " / " + ms(got.quantile(0.99)-floor.quantile(0.99)), "-"},
-	}, nil
+	}}, nil
 }
 
 // memory measures anonymous memory: idle, with 10,000 tools, with 100,000 cached
 // results of 1 KB.
-func memory(b *bench) ([]row, error) {
+func memory(b *bench) (part, error) {
 	srv, err := b.server("memory")
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	defer srv.stop()
 	mb := func() string { return fmt.Sprintf("%.0f MB", float64(srv.settledMemory())/1e6) }
 	idle := mb()
 	if err := registerTools(srv, 10_000); err != nil {
-		return nil, err
+		return part{}, err
 	}
 	tools := mb()
 	if err := fillCache(srv, 100_000); err != nil {
-		return nil, err
+		return part{}, err
 	}
-	return []row{
+	return part{rows: [][]string{
 		{"RssAnon idle", "30 MB", idle, "-"},
 		{"RssAnon with 10,000 tools", "150 MB", tools, "-"},
 		{"RssAnon with 10,000 tools and 100,000 cached results of 1 KB", "400 MB", mb(), "-"},
-	}, nil
+	}}, nil
 }
 
 // start measures from exec to ready, with 1,000 tools in the store.
-func start(b *bench) ([]row, error) {
+func start(b *bench) (part, error) {
 	srv, err := b.server("start")
 	if err != nil {
-		return nil, err
+		return part{}, err
 	}
 	if err := registerTools(srv, 1000); err != nil {
 		srv.stop()
-		return nil, err
+		return part{}, err
 	}
 	srv.stop()
 	var best time.Duration
@@ -188,47 +277,43 @@ func start(b *bench) ([]row, error) {
 		began := time.Now()
 		again, err := b.server("start")
 		if err != nil {
-			return nil, err
+			return part{}, err
 		}
 		if took := time.Since(began); best == 0 || took < best {
 			best = took
 		}
 		again.stop()
 	}
-	return []row{{"start to ready with 1,000 tools, best of 5", "300 ms", fmt.Sprintf("%d ms", best.Milliseconds()), "-"}}, nil
+	return part{rows: [][]string{{"start to ready with 1,000 tools, best of 5", "300 ms", fmt.Sprintf("%d ms", best.Milliseconds()), "-"}}}, nil
 }
 
-func render(rows []row, load string) string {
+func render(heading []string, rows [][]string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Measured %s on %d cores (%s, %s), load average before the run %s, load generator beside the server.\n\n",
-		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, runtime.Version(), load)
-	b.WriteString("| what | goal | measured | floor |\n| --- | --- | --- | --- |\n")
+	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+	line(heading)
+	line(slices.Repeat([]string{"---"}, len(heading)))
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.what, r.goal, r.measured, r.floor)
+		line(r)
 	}
 	return b.String()
 }
 
-const (
-	tableBegin = "<!-- bench: begin -->\n"
-	tableEnd   = "<!-- bench: end -->"
-)
-
-// replaceTable writes the table between the two marks of a page.
-func replaceTable(path, table string) error {
+// replaceTable writes text between the two marks of a section of a page.
+func replaceTable(path, name, text string) error {
+	begin, end := "<!-- bench "+name+": begin -->\n", "<!-- bench "+name+": end -->"
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	head, rest, ok := strings.Cut(string(raw), tableBegin)
+	head, rest, ok := strings.Cut(string(raw), begin)
 	if !ok {
-		return fmt.Errorf("%s has no mark %q", path, strings.TrimSpace(tableBegin))
+		return fmt.Errorf("%s has no mark %q", path, strings.TrimSpace(begin))
 	}
-	_, tail, ok := strings.Cut(rest, tableEnd)
+	_, tail, ok := strings.Cut(rest, end)
 	if !ok {
-		return fmt.Errorf("%s has no mark %q", path, tableEnd)
+		return fmt.Errorf("%s has no mark %q", path, end)
 	}
-	return os.WriteFile(path, []byte(head+tableBegin+table+tableEnd+tail), 0o644)
+	return os.WriteFile(path, []byte(head+begin+text+end+tail), 0o644)
 }
 
 func loadAverage() string {
@@ -237,13 +322,4 @@ func loadAverage() string {
 		return "unknown"
 	}
 	return strings.Fields(string(raw))[0]
-}
-
-func startFloor(self string) (*process, error) {
-	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(self, "-floor", addr)
-	return launch(cmd, "http://"+addr, "/health/live", "")
 }

@@ -21,7 +21,8 @@ import (
 type process struct {
 	cmd  *exec.Cmd
 	url  string
-	addr string
+	addr string // of HTTP
+	grpc string // address of gRPC, "" without it
 	key  string
 	log  string
 }
@@ -35,28 +36,49 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), nil
 }
 
-// startToolkeep starts the binary on a data directory with limits out of the way.
-func startToolkeep(binary, dir string) (*process, error) {
-	addr, err := freeAddr()
+// startToolkeep starts the binary on a data directory with limits out of the way;
+// env adds settings. Its key is the one that the first start of a store makes.
+func startToolkeep(binary, dir string, env ...string) (*process, error) {
+	p, err := startNode(binary, dir, env...)
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := freeAddr()
+	raw, err := os.ReadFile(filepath.Join(dir, "admin.key"))
 	if err != nil {
+		p.stop()
 		return nil, err
 	}
-	_, port, _ := net.SplitHostPort(addr)
-	_, metricsPort, _ := net.SplitHostPort(metrics)
+	p.key = strings.TrimSpace(string(raw))
+	return p, nil
+}
+
+// startNode is startToolkeep without a key, for a node that joins others.
+func startNode(binary, dir string, env ...string) (*process, error) {
+	var addrs, ports [3]string
+	for i := range addrs {
+		addr, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		addrs[i] = addr
+		_, ports[i], _ = net.SplitHostPort(addr)
+	}
 	cmd := exec.Command(binary, "serve", "--data", dir, "--set=limits.agent_concurrent=-1")
-	cmd.Env = append(os.Environ(), "L03_HEALTH_PORT="+port, "L03_METRICS_PORT="+metricsPort, "TOOLKEEP_GRPC_ADDR=127.0.0.1:0",
+	cmd.Env = append(os.Environ(), "L03_HEALTH_PORT="+ports[0], "L03_METRICS_PORT="+ports[1], "L03_GRPC_PORT="+ports[2],
 		"L03_RATE_LIMITER_PER_AGENT_RPM=-1", "L03_RATE_LIMITER_PER_TOOL_RPM=-1", "L03_RATE_LIMITER_GLOBAL_RPM=-1",
 		"L03_TOOL_CACHE_MAX_ENTRIES=200000", "L03_TOOL_CACHE_MAX_SIZE_BYTES=1000000000",
 		"L03_ENVIRONMENT=production", "L03_LOG_LEVEL=INFO")
-	return launch(cmd, "http://"+addr, "/health/ready", dir)
+	cmd.Env = append(cmd.Env, env...)
+	p, err := launch(cmd, "http://"+addrs[0], "/health/ready")
+	if err != nil {
+		return nil, err
+	}
+	p.grpc = addrs[2]
+	return p, nil
 }
 
 // launch starts cmd and waits until path answers 200.
-func launch(cmd *exec.Cmd, url, path, dir string) (*process, error) {
+func launch(cmd *exec.Cmd, url, path string) (*process, error) {
 	p := &process{cmd: cmd, url: url, addr: strings.TrimPrefix(url, "http://")}
 	logFile, err := os.CreateTemp("", "toolkeep-bench-log")
 	if err != nil {
@@ -72,14 +94,6 @@ func launch(cmd *exec.Cmd, url, path, dir string) (*process, error) {
 	if err := p.waitReady(path); err != nil {
 		p.stop()
 		return nil, err
-	}
-	if dir != "" {
-		raw, err := os.ReadFile(filepath.Join(dir, "admin.key"))
-		if err != nil {
-			p.stop()
-			return nil, err
-		}
-		p.key = strings.TrimSpace(string(raw))
 	}
 	return p, nil
 }
@@ -111,15 +125,26 @@ func (p *process) stop() {
 
 // cpu is the process's user and system time; clock ticks are 10 ms on Linux.
 func (p *process) cpu() time.Duration {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	own, _, _ := times(p.cmd.Process.Pid)
+	return own
+}
+
+// times reads what a process used itself, what its ended children used, and who
+// its parent is. All are 0 of a process that is gone.
+func times(pid int) (own, children time.Duration, parent int) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return 0, 0, 0
 	}
+	// The name, in parentheses, may hold spaces; the fields count from behind it.
 	_, rest, _ := strings.Cut(string(raw), ") ")
 	f := strings.Fields(rest)
-	user, _ := strconv.ParseInt(f[11], 10, 64)
-	system, _ := strconv.ParseInt(f[12], 10, 64)
-	return time.Duration(user+system) * 10 * time.Millisecond
+	ticks := func(i int) time.Duration {
+		n, _ := strconv.ParseInt(f[i], 10, 64)
+		return time.Duration(n) * 10 * time.Millisecond
+	}
+	parent, _ = strconv.Atoi(f[1])
+	return ticks(11) + ticks(12), ticks(13) + ticks(14), parent
 }
 
 // settledMemory is RssAnon once it no longer falls.
@@ -172,24 +197,4 @@ func (p *process) post(path string, body any) error {
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
 	return err
-}
-
-// serveFloor is the floor: a JSON body in, decoded, encoded, out.
-func serveFloor(addr string) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/health/live", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
-	mux.HandleFunc("POST /api/v1/tools/invoke", func(w http.ResponseWriter, r *http.Request) {
-		var v map[string]any
-		if err := json.UnmarshalRead(r.Body, &v); err != nil {
-			http.Error(w, "bad", http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.MarshalWrite(w, v)
-	})
-	srv := &http.Server{Addr: addr, Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	if err := srv.ListenAndServe(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 }

@@ -17,11 +17,7 @@ const claimTries = 5
 
 func (g *group) claim(ctx context.Context, v *toolkeep.Invocation, data []byte) error {
 	for range claimTries {
-		n, err := g.exec(ctx, sqlClaim,
-			text(v.Tenant), text(v.ID), text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), string(v.State),
-			record.Nanos(v.CreatedAt), text(v.Key), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt),
-			record.Nanos(v.FetchedAt), text(v.LeaseOwner), record.Nanos(v.LeaseUntil), text(v.CancelBy), text(v.CancelWhy),
-			progressColumn(v.Progress), data, blobColumn(v.SealedArgs), blobColumn(v.Output))
+		n, err := g.exec(ctx, sqlClaim, claimArgs(v, data)...)
 		if err != nil || n != 0 {
 			return err
 		}
@@ -30,6 +26,15 @@ func (g *group) claim(ctx context.Context, v *toolkeep.Invocation, data []byte) 
 		}
 	}
 	return fmt.Errorf("claim %s: others take and free the key all the time: %w", v.ID, toolkeep.ErrKeyTaken)
+}
+
+func claimArgs(v *toolkeep.Invocation, data []byte) []any {
+	return []any{
+		text(v.Tenant), text(v.ID), text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), string(v.State),
+		record.Nanos(v.CreatedAt), text(v.Key), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt),
+		record.Nanos(v.FetchedAt), text(v.LeaseOwner), record.Nanos(v.LeaseUntil), text(v.CancelBy), text(v.CancelWhy),
+		progressColumn(v.Progress), data, blobColumn(v.SealedArgs), blobColumn(v.Output),
+	}
 }
 
 // makeRoom finds out why a claim was refused. A key that was claimed more than
@@ -60,20 +65,7 @@ func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 }
 
 func (g *group) move(ctx context.Context, c toolkeep.MoveCall, v *toolkeep.Invocation, data []byte) error {
-	from := make([]string, len(c.From))
-	for i, s := range c.From {
-		from[i] = text(string(s))
-	}
-	// A lease belongs to a call that somebody runs. One that another holds stays
-	// as long as the call goes on; a move to a state in which nobody runs it, as
-	// when a lapsed call is queued again, ends it.
-	goesOn := v.State == toolkeep.CallRunning || v.State == toolkeep.CallInputRequired
-	args := []any{
-		text(v.Tenant), text(v.ID), from, text(c.Owner), record.Nanos(g.at),
-		text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), record.Nanos(v.CreatedAt),
-		string(v.State), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt), record.Nanos(v.FetchedAt),
-		goesOn, text(v.LeaseOwner), record.Nanos(v.LeaseUntil), data, blobColumn(v.SealedArgs), blobColumn(v.Output),
-	}
+	args := g.moveArgs(c, v, data)
 	n, err := g.exec(ctx, sqlMove, args...)
 	if err == nil && n == 0 {
 		n, err = g.rename(ctx, v, args)
@@ -88,6 +80,23 @@ func (g *group) move(ctx context.Context, c toolkeep.MoveCall, v *toolkeep.Invoc
 		_, err = g.exec(ctx, sqlFreeCall, text(v.Tenant), text(v.ID))
 	}
 	return err
+}
+
+func (g *group) moveArgs(c toolkeep.MoveCall, v *toolkeep.Invocation, data []byte) []any {
+	from := make([]string, len(c.From))
+	for i, s := range c.From {
+		from[i] = text(string(s))
+	}
+	// A lease belongs to a call that somebody runs. One that another holds stays
+	// as long as the call goes on; a move to a state in which nobody runs it, as
+	// when a lapsed call is queued again, ends it.
+	goesOn := v.State == toolkeep.CallRunning || v.State == toolkeep.CallInputRequired
+	return []any{
+		text(v.Tenant), text(v.ID), from, text(c.Owner), record.Nanos(g.at),
+		text(v.Subject), text(v.ToolID), text(v.Session), text(v.Parent), record.Nanos(v.CreatedAt),
+		string(v.State), text(string(v.Priority)), record.Nanos(v.Deadline), record.Nanos(v.ExpiresAt), record.Nanos(v.FetchedAt),
+		goesOn, text(v.LeaseOwner), record.Nanos(v.LeaseUntil), data, blobColumn(v.SealedArgs), blobColumn(v.Output),
+	}
 }
 
 // rename moves a call of which a column differs that hardly ever changes. The

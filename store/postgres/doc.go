@@ -31,9 +31,10 @@
 // Each node has one goroutine that writes, on a connection of its own. As in the
 // store on SQLite, concurrent Applies share a transaction; each that can fail
 // runs inside a savepoint. A group of nothing but finished calls is one message
-// and one transaction.
+// and one transaction. Claims and moves that are an Apply each go in one message
+// too, and only those that changed no row are looked at one by one.
 //
-//	queued -> taken -> (savepoint -> changes -> release) -> [head, feed rows, NOTIFY, COMMIT] -> answered
+//	queued -> taken -> [claims, moves], (savepoint -> changes -> release) -> [head, feed rows, NOTIFY, COMMIT] -> answered
 //
 // Where the connection is lost while a COMMIT is under way nobody knows whether
 // it happened. The first statement of each transaction therefore sets the

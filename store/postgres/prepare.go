@@ -16,6 +16,9 @@ type step struct {
 	// act changes tables and says whether the feed has to hear of it. nil: the
 	// feed row, and for a recorded call its row of invocations, are all.
 	act func(ctx context.Context, g *group, st *step) (changed bool, err error)
+	// first is the statement that does act's work where nothing stands in the way.
+	// Else it changes no row, and act finds out why. nil: there is none.
+	first func(g *group, st *step) (query string, args []any)
 	// foreign says that act runs code of others, which may write and then fail.
 	foreign bool
 }
@@ -31,10 +34,14 @@ func (s *Store) prepare(c toolkeep.Change) (step, error) {
 	switch c := e.Change.(type) {
 	case toolkeep.RecordCall, toolkeep.AppendEvent:
 	case toolkeep.ClaimCall:
+		st.first = func(_ *group, st *step) (string, []any) { return sqlClaim, claimArgs(st.Call, st.CallData) }
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
 			return true, g.claim(ctx, st.Call, st.CallData)
 		}
 	case toolkeep.MoveCall:
+		if !c.FreeKey {
+			st.first = func(g *group, st *step) (string, []any) { return sqlMove, g.moveArgs(c, st.Call, st.CallData) }
+		}
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
 			return true, g.move(ctx, c, st.Call, st.CallData)
 		}
