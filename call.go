@@ -51,6 +51,14 @@ type Caller interface {
 	Progress(Progress)
 }
 
+// Asker is an optional ability of a Caller: whoever is connected can be asked
+// something while the call runs. method and params are MCP's, elicitation/create,
+// sampling/createMessage or roots/list, and so is the result. The error says why
+// there is no answer; an elicitation that a person declined is an answer.
+type Asker interface {
+	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
+}
+
 // Progress is how far a running call is.
 type Progress struct {
 	Percent int    `json:"progress_percent"` // 0 to 100

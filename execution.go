@@ -22,6 +22,7 @@ type Execution struct {
 	Principal    *Principal
 	InvocationID string
 	Attempt      int    // from 1
+	Session      string // the caller's session, "" without one
 	Key          string // the caller's idempotency key, for upstreams that take one
 	Traceparent  string
 	Caller       Caller  // nil where nobody is connected

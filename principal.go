@@ -37,5 +37,6 @@ const (
 	PermKeys        = "keys:admin"       // create, list, revoke API keys
 	PermInvocations = "invocations:read" // see the calls of every principal of the tenant
 	PermCancel      = "invocations:cancel"
+	PermServers     = "servers:admin"  // add, change, accept and remove MCP servers, which may run programs on the host
 	PermOperate     = "system:operate" // cache invalidation, reindex, log level
 )

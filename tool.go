@@ -45,6 +45,17 @@ type Lifecycle struct {
 	DeprecatedAt time.Time    `json:"deprecated_at,omitzero"`
 	SunsetAt     time.Time    `json:"sunset_at,omitzero"` // end of execution of a sunset version
 	RemoveAfter  time.Time    `json:"remove_after,omitzero"`
+	// Held, if set, keeps the version from being executed until someone has looked
+	// at it (E3012). It stays listed.
+	Held *Hold `json:"held,omitempty"`
+}
+
+// Hold says why a version waits for review: its upstream's definition is no
+// longer the pinned one.
+type Hold struct {
+	At     time.Time `json:"at"`
+	Why    string    `json:"why"`
+	Digest string    `json:"digest,omitempty"` // of the definition that was seen instead, "" if it is gone
 }
 
 // Version is a Tool with its lifecycle, as the catalogue holds it.

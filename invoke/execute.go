@@ -94,7 +94,7 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 	r := retryOf(j.tool)
 	x := &toolkeep.Execution{
 		Tool: j.tool, Args: j.args, Credentials: creds, Principal: j.principal, InvocationID: j.id,
-		Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller,
+		Session: j.call.Session, Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller,
 		MaxBytes: p.HardBytes, Clean: p.Redact,
 	}
 	var last *toolkeep.Error

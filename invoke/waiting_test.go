@@ -125,6 +125,46 @@ func TestWorkerWaitsForALimit(t *testing.T) {
 	}
 }
 
+// TestWorkerBehind: a node that has not yet read of the key that another admitted
+// the call with gives the call back, and refuses it once it must know.
+func TestWorkerBehind(t *testing.T) {
+	h := newHarness(t)
+	h.close()
+	var ahead atomic.Int64
+	h.open(func(c *invoke.Config) {
+		c.Alone = false
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	h.tool("read")
+	run := func() {
+		h.mu.Lock()
+		first := h.queue[0]
+		h.queue = h.queue[1:]
+		h.mu.Unlock()
+		if err := h.pipeline.Run(context.Background(), first.Call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, _ := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
+	h.access.revoked.Store(true)
+	run()
+	if row := h.row(seen.InvocationID); row.State != toolkeep.CallQueued || row.Code != "" {
+		t.Fatalf("the call is %s %s", row.State, row.Code)
+	}
+	h.access.revoked.Store(false)
+	run()
+	if row := h.row(seen.InvocationID); row.State != toolkeep.CallSucceeded {
+		t.Fatalf("the call is %s %s", row.State, row.Code)
+	}
+	never, _ := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
+	h.access.revoked.Store(true)
+	ahead.Store(int64(time.Minute))
+	run()
+	if row := h.row(never.InvocationID); row.State != toolkeep.CallRefused || row.Code != toolkeep.Unauthenticated {
+		t.Fatalf("the call is %s %s", row.State, row.Code)
+	}
+}
+
 // TestRestart leaves calls as a killed process would and starts anew.
 func TestRestart(t *testing.T) {
 	h := newHarness(t)

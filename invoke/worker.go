@@ -114,6 +114,23 @@ func requeueable(e *toolkeep.Error) bool {
 	return e != nil && (e.Code == toolkeep.RateLimitExceeded || e.Code == toolkeep.ConcurrencyLimitExceeded)
 }
 
+// feedLag is how far this node may be behind the one that admitted a call.
+const feedLag = 10 * time.Second
+
+// unseen tells whether a worker's refusal may come from what this node has not
+// read in the feed yet: the key or the version that another node admitted the
+// call with. Such a call waits until the node must have seen them.
+func (f *flight) unseen(e *toolkeep.Error) bool {
+	if !f.worker || f.p.Alone || f.p.Clock().Sub(f.row.CreatedAt) > feedLag {
+		return false
+	}
+	switch e.Code {
+	case toolkeep.Unauthenticated, toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
+		return true
+	}
+	return false
+}
+
 // afterRun is told how the run ended. The row is at its end already, unless the
 // run was put off.
 func (p *Pipeline) afterRun(ctx context.Context, f *flight, e *toolkeep.Error) error {
@@ -121,7 +138,7 @@ func (p *Pipeline) afterRun(ctx context.Context, f *flight, e *toolkeep.Error) e
 		return nil
 	}
 	after := e.RetryAfter
-	if requeueable(e) {
+	if requeueable(e) || e != nil && f.unseen(e) {
 		after = max(after, time.Second) // an upstream's 429 need not say when
 	}
 	return p.requeue(ctx, &f.row, p.Node, after)
