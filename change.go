@@ -84,7 +84,26 @@ type RevokeKey struct {
 	By         string
 }
 
-// AppendEvent adds an event that no other change implies.
+// PutItem makes or replaces an item, whose revision becomes the next. Expect is
+// the revision that it must have now, NoRevision if it must not exist, or
+// AnyRevision; else ErrStale, which is ErrNotFound too where a revision was
+// expected of an item that does not exist. Watchers get the revision that it has.
+type PutItem struct {
+	Item   Item
+	Expect int64
+}
+
+// DropItem removes an item. ErrNotFound if there is none, with ErrStale where a
+// revision was expected; ErrStale if it has another revision than Expect, which
+// is one or AnyRevision.
+type DropItem struct {
+	Kind, Tenant, ID string
+	Expect           int64
+	By               string
+}
+
+// AppendEvent adds an event that no other change implies. The types "toolkeep.item.put"
+// and "toolkeep.item.dropped" are the store's own and refused.
 type AppendEvent struct{ Event Event }
 
 func (PublishVersion) change() {}
@@ -99,6 +118,8 @@ func (MarkFetched) change()    {}
 func (Enqueue) change()        {}
 func (PutKey) change()         {}
 func (RevokeKey) change()      {}
+func (PutItem) change()        {}
+func (DropItem) change()       {}
 func (AppendEvent) change()    {}
 
 // CallRef names a call.
@@ -111,7 +132,7 @@ var (
 	ErrVersionExists = errors.New("the version exists with another digest")
 	ErrIDTaken       = errors.New("the invocation id is taken")
 	ErrKeyTaken      = errors.New("the idempotency key is taken")
-	ErrStale         = errors.New("the call is in another state or leased by another")
+	ErrStale         = errors.New("what is stored is in another state, or another holds it")
 	ErrClosed        = errors.New("the store is closed")
 )
 

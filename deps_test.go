@@ -16,8 +16,8 @@ const module = "github.com/toolkeep/toolkeep"
 // Packages of one layer do not import each other, except below one another.
 var layers = map[string]int{
 	"": 0, "contracts": 0, "proto": 0,
-	"canon": 1, "schema": 1, "redact": 1, "egress": 1,
-	"catalog": 2, "discover": 2, "access": 2, "limit": 2, "recall": 2, "secret": 2, "inspect": 2, "job": 2,
+	"canon": 1, "mcp": 1, "schema": 1, "redact": 1, "egress": 1,
+	"catalog": 2, "discover": 2, "access": 2, "limit": 2, "recall": 2, "secret": 2, "inspect": 2, "job": 2, "upstream": 2,
 	"invoke": 3,
 	"face":   4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4, "rpcclient": 4,
 	"node": 5, "toolkeeptest": 6, "cmd": 7, "bench": 7, "tools": 7,
@@ -25,6 +25,8 @@ var layers = map[string]int{
 
 // within lists imports inside one layer that the tree allows, with the reason.
 var within = map[string]string{
+	"mcp -> canon":         "messages are checked by the one parser",
+	"mcp -> egress":        "the clients' transports count what was sent",
 	"schema -> canon":      "schema reads documents with the one parser",
 	"redact -> canon":      "redact cleans trees",
 	"store -> store":       "the conformance suite stands beside the stores",

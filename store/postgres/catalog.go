@@ -11,7 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// prepareCatalogue adds what a change of the catalogue or of keys does to tables.
+// prepareCatalogue adds what a change of the catalogue, of keys or of items does
+// to tables.
 func (s *Store) prepareCatalogue(st step) (step, error) {
 	var err error
 	switch c := st.Change.(type) {
@@ -36,6 +37,11 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 		}
 	case toolkeep.RevokeKey:
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return g.revoke(ctx, c) }
+	case toolkeep.PutItem:
+		e := st.Encoded
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return true, g.putItem(ctx, c, e, st) }
+	case toolkeep.DropItem:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return true, g.dropItem(ctx, c) }
 	default:
 		err = fmt.Errorf("postgres: %T has no action", c)
 	}
@@ -100,13 +106,13 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 }
 
 // snapshot reads a whole table and the head of the feed as of one moment.
-func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowToFunc[T]) (list []T, head int64, err error) {
+func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowToFunc[T], args ...any) (list []T, head int64, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		return pgx.BeginTxFunc(ctx, s.pool, oneMoment(), func(tx pgx.Tx) error {
 			if err := tx.QueryRow(ctx, sqlReadHead).Scan(&head); err != nil {
 				return err
 			}
-			rows, err := tx.Query(ctx, query)
+			rows, err := tx.Query(ctx, query, args...)
 			if err != nil {
 				return err
 			}

@@ -62,7 +62,7 @@
 //
 // # Lock order
 //
-// Rows of calls, versions and keys in the order of the changes; then the row of
+// Rows of calls, versions, keys and items in the order of the changes; then the row of
 // feed_head. Two groups that touch the same calls in opposite order deadlock;
 // PostgreSQL ends one of them and the writer does it again.
 package postgres

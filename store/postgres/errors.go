@@ -1,7 +1,10 @@
 package postgres
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -19,6 +22,23 @@ func code(err error) string {
 		return e.Code
 	}
 	return ""
+}
+
+// Unreachable tells of an error of Open that nobody answered, or somebody who is
+// not ready yet or has no room. Waiting may mend that, and nothing else does.
+func Unreachable(err error) bool {
+	switch c := code(err); {
+	case c != "":
+		return strings.HasPrefix(c, "08") || strings.HasPrefix(c, "57P") || strings.HasPrefix(c, "53")
+	case errors.Is(err, context.Canceled):
+		return false
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && strings.HasSuffix(op.Op, " error") { // what TLS calls an alert
+		return false
+	}
+	var network net.Error // its time-outs among them
+	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // isLost tells that the connection is gone or of no use: the server said

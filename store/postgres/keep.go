@@ -43,6 +43,7 @@ func (s *Store) tend(ctx context.Context) error {
 		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
 		s.trimFeed("events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
 		s.dropInvocations(now.Add(-s.cfg.InvocationKeep)),
+		forgetItems(now.Add(-s.cfg.EventKeep)),
 		dropWriters,
 	} {
 		for more := true; more; {
@@ -104,6 +105,15 @@ func (s *Store) dropInvocations(cutoff time.Time) func(context.Context, pgx.Tx) 
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		tag, err := tx.Exec(ctx, `DELETE FROM invocations WHERE ctid = ANY(ARRAY(
 			SELECT ctid FROM invocations WHERE created < $1 AND`+ended+` LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Nanos(cutoff), tendRows)
+		return tag.RowsAffected() == tendRows, err
+	}
+}
+
+// forgetItems removes what dropped items left behind before cutoff.
+func forgetItems(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
+	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		tag, err := tx.Exec(ctx, `DELETE FROM items WHERE ctid = ANY(ARRAY(
+			SELECT ctid FROM items WHERE dropped AND at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Nanos(cutoff), tendRows)
 		return tag.RowsAffected() == tendRows, err
 	}
 }

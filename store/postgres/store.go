@@ -31,6 +31,7 @@ type Store struct {
 	rows        atomic.Int64
 	retries     atomic.Int64
 	failure     atomic.Pointer[error] // of the last group, nil if it was committed
+	away        atomic.Bool           // failure is that the database could not be reached
 	unread      atomic.Pointer[error] // of the last look at the feed, nil if it was read
 	unreadSince atomic.Int64          // when that began, nanoseconds
 
@@ -47,6 +48,9 @@ const (
 	// alive before another is tried.
 	pingTimeout = time.Second
 	readTries   = 3
+	// awayTimeout bounds a read while the writer does not reach the database: a
+	// caller should not wait long for what is known to be of little hope.
+	awayTimeout = time.Second
 )
 
 // Open connects, brings the schema up to date (one node at a time), and starts
@@ -120,9 +124,14 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 //
 // Outcomes are those of package toolkeep (ErrNotFound, ErrVersionExists,
 // ErrIDTaken, ErrKeyTaken, ErrStale, ErrClosed), the error of Config.Enqueue,
-// and what PostgreSQL says when it could not commit within Config.Timeout.
+// and what PostgreSQL says when it could not commit within Config.Timeout. Once
+// that was because the database could not be reached, Apply fails at once until
+// the writer has reached it again.
 func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.unreachable(); err != nil {
 		return err
 	}
 	r := s.queue.Request(ctx)
@@ -155,6 +164,18 @@ func (s *Store) Close() error {
 
 func (s *Store) closed() bool { return s.life != nil && s.life.Err() != nil }
 
+// unreachable gives why the writer does not reach the database, nil if it does as
+// far as it knows.
+func (s *Store) unreachable() error {
+	if !s.away.Load() || s.closed() {
+		return nil
+	}
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // read runs f, which only reads, within Config.Timeout and until the store
 // closes. Where a connection was lost it is tried on another, and then on a
 // fresh one: those that lie in the pool may all be dead. No attempt may leave
@@ -163,7 +184,11 @@ func (s *Store) read(ctx context.Context, f func(ctx context.Context) error) err
 	if s.closed() {
 		return toolkeep.ErrClosed
 	}
-	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	limit := s.cfg.Timeout
+	if s.away.Load() {
+		limit = min(limit, awayTimeout)
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if s.life != nil {
 		defer context.AfterFunc(s.life, cancel)()

@@ -81,6 +81,12 @@ func (w *writer) probe() {
 
 // commit does what the taken requests ask, in one transaction, and answers them.
 func (w *writer) commit() {
+	if err := w.s.unreachable(); err != nil { // what came before that was known
+		for _, r := range w.reqs {
+			r.Answer(err)
+		}
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
 	defer cancel()
 	w.doubt = 0 // nobody waits for the answer any more
@@ -151,7 +157,9 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 	g.reset()
 	err := g.run(ctx)
 	if err == nil {
-		w.number++
+		if g.sent { // else nothing was there to commit and the number is still to be had
+			w.number++
+		}
 		w.used = time.Now()
 		w.doubt = 0
 		return nil
@@ -241,8 +249,10 @@ func (w *writer) publish(g *group) {
 	clear(w.committed)
 }
 
-// note remembers whether the last transaction could be committed, for Health.
+// note remembers whether the last transaction could be committed, and whether the
+// database was there at all.
 func (s *Store) note(err error) {
+	defer s.away.Store(isLost(err))
 	if err == nil {
 		if s.failure.Load() != nil {
 			s.failure.Store(nil)

@@ -40,6 +40,8 @@ func decode(r Row, versions Versions) (toolkeep.Change, error) {
 		return toolkeep.ClaimCall{Invocation: v}, err
 	case KindMove:
 		return decodeMove(r)
+	case KindEvent:
+		return decodeEvent(r)
 	}
 	d := open(r.Data)
 	switch r.Kind {
@@ -59,9 +61,6 @@ func decode(r Row, versions Versions) (toolkeep.Change, error) {
 		return toolkeep.ReportProgress{Call: ref, Progress: p}, err
 	case KindFetched:
 		return toolkeep.MarkFetched{Call: ref, At: d.time()}, d.err
-	case KindEvent:
-		e := toolkeep.Event{ID: r.Ref, Tenant: r.Tenant, Type: d.string(), Time: d.time(), Data: d.bytes()}
-		return toolkeep.AppendEvent{Event: e}, d.err
 	}
 	return nil, fmt.Errorf("kind %d is not known", r.Kind)
 }

@@ -10,5 +10,6 @@
 // added at the end. A decoder that meets the end early leaves the rest zero, one
 // that knows fewer fields ignores what follows, so old and new programs read
 // each other's rows. Records within a record are preceded by their length for
-// the same reason. Rows of the catalogue and of keys are JSON.
+// the same reason. Rows of the catalogue and of keys are JSON. Rows of items are
+// those of events with more behind.
 package record

@@ -86,6 +86,10 @@ func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.AppendEvent:
 		return encodeEvent(c)
+	case toolkeep.PutItem:
+		return encodePut(c, now)
+	case toolkeep.DropItem:
+		return encodeDrop(c, now)
 	case nil:
 		return Encoded{}, errors.New("there is no change")
 	default:
@@ -152,6 +156,9 @@ func Renewed(c toolkeep.RenewLeases, held []toolkeep.CallRef) Encoded {
 }
 
 func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
+	if c.Event.Type == itemPut || c.Event.Type == itemDropped {
+		return Encoded{}, fmt.Errorf("%s is an event of the store's own", c.Event.Type)
+	}
 	b := append(make([]byte, 0, 64+len(c.Event.Data)), codecVersion)
 	b = appendString(b, c.Event.Type)
 	b = appendTime(b, c.Event.Time)

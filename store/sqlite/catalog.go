@@ -10,7 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// prepareCatalogue adds what a change of the catalogue or of keys does to tables.
+// prepareCatalogue adds what a change of the catalogue, of keys or of items does
+// to tables.
 func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 	var err error
 	switch c := e.Change.(type) {
@@ -35,6 +36,10 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 		}
 	case toolkeep.RevokeKey:
 		st.act = func(g *group, _ *step) (bool, error) { return g.revoke(c) }
+	case toolkeep.PutItem:
+		st.act = func(g *group, st *step) (bool, error) { return true, g.putItem(c, e, st) }
+	case toolkeep.DropItem:
+		st.act = func(g *group, _ *step) (bool, error) { return true, g.dropItem(c) }
 	default:
 		err = fmt.Errorf("sqlite: %T has no action", c)
 	}
@@ -109,7 +114,7 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 }
 
 // snapshot reads a whole table and the head of the feed in one transaction.
-func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows) error) (int64, error) {
+func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows) error, args ...any) (int64, error) {
 	tx, err := s.read.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, s.orClosed(err)
@@ -119,7 +124,7 @@ func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows)
 	if err != nil {
 		return 0, s.orClosed(err)
 	}
-	rows, err := tx.QueryContext(ctx, query)
+	rows, err := tx.QueryContext(ctx, query, args...)
 	if err != nil {
 		return 0, s.orClosed(err)
 	}

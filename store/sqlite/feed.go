@@ -21,8 +21,8 @@ func (s *Store) Head(context.Context) (int64, error) {
 }
 
 // Watch yields every change committed after seq, in order and without gaps.
-// Changes of calls older than FeedKeep may be gone; changes of the catalogue and
-// of keys are all there. Claimed and moved calls come without output and sealed
+// Changes of calls older than FeedKeep may be gone, events and changes of items
+// older than EventKeep too; changes of the catalogue and of keys are all there. Claimed and moved calls come without output and sealed
 // arguments. It ends silently with ctx, with ErrClosed when the store closes,
 // and with the reason where the feed cannot be read.
 func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Committed, error] {

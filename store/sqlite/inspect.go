@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+	driver "modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
 )
 
 // Info is what Inspect finds in a database file.
@@ -133,20 +135,20 @@ func openToRead(path string) (*sql.DB, error) {
 func quickCheck(ctx context.Context, db *sql.DB) (faults []string, err error) {
 	rows, err := db.QueryContext(ctx, "PRAGMA quick_check(10)")
 	if err != nil {
-		return nil, fmt.Errorf("sqlite: check the file: %w", err)
+		return nil, unreadable(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var line string
 		if err := rows.Scan(&line); err != nil {
-			return nil, fmt.Errorf("sqlite: check the file: %w", err)
+			return nil, unreadable(err)
 		}
 		if line != "ok" {
 			faults = append(faults, line)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return faults, fmt.Errorf("sqlite: check the file: %w", err)
+		return faults, unreadable(err)
 	}
 	return faults, nil
 }
@@ -173,4 +175,14 @@ func newestSchema() (newest int64, err error) {
 		newest = max(newest, v)
 	}
 	return newest, nil
+}
+
+// unreadable is why a file could not be checked. One that SQLite cannot make sense
+// of is damaged.
+func unreadable(err error) error {
+	var e *driver.Error
+	if errors.As(err, &e) && e.Code()&0xff == codes.SQLITE_CORRUPT {
+		return fmt.Errorf("sqlite: check the file: it is damaged: %w", err)
+	}
+	return fmt.Errorf("sqlite: check the file: %w", err)
 }

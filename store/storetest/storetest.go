@@ -21,6 +21,8 @@ type Store interface {
 	Invocations() toolkeep.Invocations
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
+	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
+	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
 	Close() error
 }
 
@@ -62,6 +64,15 @@ func Run(t *testing.T, open Open) {
 		{"publish", testPublish},
 		{"lifecycle", testLifecycle},
 		{"keys", testKeys},
+		{"items", testItems},
+		{"items are expected", testItemsExpected},
+		{"items made anew", testItemsAnew},
+		{"items of tenants", testItemsTenants},
+		{"items that are malformed", testItemsMalformed},
+		{"items all or nothing", testItemsAllOrNothing},
+		{"items race", testItemsRace},
+		{"items hammer", testItemsHammer},
+		{"items reopened", testItemsReopen},
 		{"all or nothing", testAllOrNothing},
 		{"neighbours", testNeighbours},
 		{"malformed changes", testMalformed},

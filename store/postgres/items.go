@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+// putItem looks and writes in one statement, which gives no row where the item is
+// not as it was expected.
+func (g *group) putItem(ctx context.Context, c toolkeep.PutItem, e record.Encoded, st *step) error {
+	it, query := &c.Item, sqlPutItem
+	if c.Expect > 0 {
+		query = sqlNextItem
+	}
+	body := it.Body
+	if body == nil {
+		body = []byte{}
+	}
+	var revision int64
+	err := g.tx.QueryRow(ctx, query, text(it.Kind), text(it.Tenant), text(it.ID), record.Nanos(it.UpdatedAt), text(it.UpdatedBy),
+		body, c.Expect).Scan(&revision)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return g.notAsExpected(ctx, it.Kind, it.Tenant, it.ID, c.Expect)
+	}
+	if err != nil {
+		return err
+	}
+	st.Encoded = record.Placed(e, c, revision)
+	return nil
+}
+
+func (g *group) dropItem(ctx context.Context, c toolkeep.DropItem) error {
+	n, err := g.exec(ctx, sqlDropItem, text(c.Kind), text(c.Tenant), text(c.ID), record.Nanos(g.at), text(c.By), c.Expect)
+	if err == nil && n == 0 {
+		err = g.notAsExpected(ctx, c.Kind, c.Tenant, c.ID, c.Expect)
+	}
+	return err
+}
+
+// notAsExpected says why a put or a drop found nothing to do. What another node
+// has done meanwhile may make the reason a later one; the outcome holds.
+func (g *group) notAsExpected(ctx context.Context, kind, tenant, id string, expect int64) error {
+	var has int64
+	err := g.tx.QueryRow(ctx, sqlItem, text(kind), text(tenant), text(id)).Scan(&has)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return record.ItemMissing(kind, id, expect)
+	case err != nil:
+		return err
+	}
+	return record.ItemStale(kind, id, has, expect)
+}
+
+const itemColumns = `kind, tenant, id, revision, at, by, body`
+
+// Item gives one item; ErrNotFound.
+func (s *Store) Item(ctx context.Context, kind, tenant, id string) (it toolkeep.Item, err error) {
+	err = s.read(ctx, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, `SELECT `+itemColumns+` FROM items
+			WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped`, text(kind), text(tenant), text(id))
+		if err != nil {
+			return err
+		}
+		it, err = pgx.CollectExactlyOneRow(rows, scanItem)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = record.ItemMissing(kind, id, toolkeep.AnyRevision)
+		}
+		return err
+	})
+	return it, err
+}
+
+// Items gives every item of a kind, by tenant and id, and the position of the
+// feed that this is the state of.
+func (s *Store) Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error) {
+	return snapshot(ctx, s, `SELECT `+itemColumns+` FROM items
+		WHERE kind = $1 AND NOT dropped ORDER BY tenant, id`, scanItem, text(kind))
+}
+
+func scanItem(row pgx.CollectableRow) (it toolkeep.Item, err error) {
+	var at int64
+	err = row.Scan(&it.Kind, &it.Tenant, &it.ID, &it.Revision, &at, &it.UpdatedBy, &it.Body)
+	for _, s := range []*string{&it.Kind, &it.Tenant, &it.ID, &it.UpdatedBy} {
+		*s = plainText(*s)
+	}
+	if len(it.Body) == 0 {
+		it.Body = nil
+	}
+	it.UpdatedAt = record.FromNanos(at)
+	return it, err
+}

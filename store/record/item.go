@@ -1,0 +1,133 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// The feed rows of items are events. A program that knows no items, as may run on
+// another node while this one is new already, takes them for events of a type that
+// means nothing to it and goes on; the item itself stands in fields behind
+// those of an event, which it passes over. They leave the feed with the events.
+const (
+	itemPut     = "toolkeep.item.put"
+	itemDropped = "toolkeep.item.dropped"
+)
+
+// itemNote is the data of such an event; the id is the event's.
+type itemNote struct {
+	Kind string `json:"kind"`
+}
+
+func encodePut(c toolkeep.PutItem, now func() time.Time) (Encoded, error) {
+	it := &c.Item
+	if err := checkItem(it.Kind, it.Tenant, it.ID); err != nil {
+		return Encoded{}, err
+	}
+	if n := len(it.Body); n > toolkeep.MaxItemBody {
+		return Encoded{}, fmt.Errorf("the body takes %d bytes, the limit is %d", n, toolkeep.MaxItemBody)
+	}
+	if c.Expect < toolkeep.AnyRevision {
+		return Encoded{}, fmt.Errorf("%d is no revision to expect", c.Expect)
+	}
+	if it.UpdatedAt.IsZero() {
+		it.UpdatedAt = now()
+	}
+	it.Revision = 0 // the store knows it when it looked
+	b, err := appendItem(make([]byte, 0, 256+len(it.UpdatedBy)+len(it.Body)), itemPut, it.Kind, it.UpdatedAt)
+	b = appendInt(b, c.Expect)
+	b = appendString(b, it.UpdatedBy)
+	b = appendBytes(b, it.Body)
+	return Encoded{Change: c, Kind: KindEvent, Tenant: it.Tenant, Ref: it.ID, Data: b}, err
+}
+
+// Placed is what watchers hear of a put: the revision that the item has got, which
+// the store knows only after it looked. e is what Encode gave.
+func Placed(e Encoded, c toolkeep.PutItem, revision int64) Encoded {
+	c.Item.Revision = revision
+	e.Change = c
+	e.Data = appendInt(slices.Clip(e.Data), revision)
+	return e
+}
+
+func encodeDrop(c toolkeep.DropItem, now func() time.Time) (Encoded, error) {
+	if err := checkItem(c.Kind, c.Tenant, c.ID); err != nil {
+		return Encoded{}, err
+	}
+	if c.Expect < toolkeep.AnyRevision || c.Expect == toolkeep.NoRevision {
+		return Encoded{}, fmt.Errorf("%d is no revision to expect of what is dropped", c.Expect)
+	}
+	b, err := appendItem(nil, itemDropped, c.Kind, now())
+	b = appendInt(b, c.Expect)
+	b = appendString(b, c.By)
+	return Encoded{Change: c, Kind: KindEvent, Tenant: c.Tenant, Ref: c.ID, Data: b}, err
+}
+
+// appendItem writes what is an event's, and the kind.
+func appendItem(b []byte, event, kind string, at time.Time) ([]byte, error) {
+	note, err := Marshal(itemNote{kind})
+	b = append(b, codecVersion)
+	b = appendString(b, event)
+	b = appendTime(b, at)
+	b = appendBytes(b, note)
+	return appendString(b, kind), err
+}
+
+// decodeEvent reads the row of an event or an item.
+func decodeEvent(r Row) (toolkeep.Change, error) {
+	d := open(r.Data)
+	e := toolkeep.Event{ID: r.Ref, Tenant: r.Tenant, Type: d.string(), Time: d.time(), Data: d.bytes()}
+	switch e.Type {
+	case itemPut:
+		it := toolkeep.Item{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, UpdatedAt: e.Time}
+		expect := d.int()
+		it.UpdatedBy, it.Body, it.Revision = d.string(), d.bytes(), d.int()
+		return toolkeep.PutItem{Item: it, Expect: expect}, d.err
+	case itemDropped:
+		return toolkeep.DropItem{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, Expect: d.int(), By: d.string()}, d.err
+	}
+	return toolkeep.AppendEvent{Event: e}, d.err
+}
+
+func checkItem(kind, tenant, id string) error {
+	if len(kind) > toolkeep.MaxItemKind || !isKind(kind) {
+		return fmt.Errorf("%.80q is no kind of items", kind)
+	}
+	if id == "" {
+		return errors.New("the item has no id")
+	}
+	if max(len(id), len(tenant)) > toolkeep.MaxItemID {
+		return fmt.Errorf("the item's id takes %d bytes and its tenant %d, the limit is %d", len(id), len(tenant), toolkeep.MaxItemID)
+	}
+	return nil
+}
+
+func isKind(s string) bool {
+	for i := range len(s) {
+		letter := 'a' <= s[i] && s[i] <= 'z'
+		if !letter && (i == 0 || s[i] != '_' && (s[i] < '0' || s[i] > '9')) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// ItemMissing is the outcome of a put or a drop of what does not exist.
+func ItemMissing(kind, id string, expect int64) error {
+	if expect == toolkeep.AnyRevision {
+		return fmt.Errorf("%s %s: %w", kind, id, toolkeep.ErrNotFound)
+	}
+	return fmt.Errorf("%s %s: %w, %w", kind, id, toolkeep.ErrStale, toolkeep.ErrNotFound)
+}
+
+// ItemStale says that the item has another revision, or exists where none should.
+func ItemStale(kind, id string, has, expect int64) error {
+	if expect == toolkeep.NoRevision {
+		return fmt.Errorf("%s %s exists with revision %d: %w", kind, id, has, toolkeep.ErrStale)
+	}
+	return fmt.Errorf("%s %s has revision %d, not %d: %w", kind, id, has, expect, toolkeep.ErrStale)
+}

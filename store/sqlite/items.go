@@ -1,0 +1,106 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/record"
+)
+
+// putItem looks and writes in one statement, which gives no row where the item is
+// not as it was expected.
+func (g *group) putItem(c toolkeep.PutItem, e record.Encoded, st *step) error {
+	it, id := &c.Item, sqlPutItem
+	if c.Expect > 0 {
+		id = sqlNextItem
+	}
+	var revision int64
+	err := g.queryRow(id, it.Kind, it.Tenant, it.ID, record.Nanos(it.UpdatedAt), it.UpdatedBy, it.Body, c.Expect).Scan(&revision)
+	if errors.Is(err, sql.ErrNoRows) {
+		return g.notAsExpected(it.Kind, it.Tenant, it.ID, c.Expect)
+	}
+	if err != nil {
+		return err
+	}
+	placed := record.Placed(e, c, revision)
+	st.change, st.data = placed.Change, placed.Data
+	return nil
+}
+
+func (g *group) dropItem(c toolkeep.DropItem) error {
+	n, err := g.exec(sqlDropItem, c.Kind, c.Tenant, c.ID, record.Nanos(g.at), c.By, c.Expect)
+	if err == nil && n == 0 {
+		err = g.notAsExpected(c.Kind, c.Tenant, c.ID, c.Expect)
+	}
+	return err
+}
+
+// notAsExpected says why a put or a drop found nothing to do.
+func (g *group) notAsExpected(kind, tenant, id string, expect int64) error {
+	var has int64
+	err := g.queryRow(sqlItem, kind, tenant, id).Scan(&has)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return record.ItemMissing(kind, id, expect)
+	case err != nil:
+		return err
+	}
+	return record.ItemStale(kind, id, has, expect)
+}
+
+const itemColumns = `kind, tenant, id, revision, at, by, body`
+
+// Item gives one item; ErrNotFound.
+func (s *Store) Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error) {
+	it, err := scanItem(s.read.QueryRowContext(ctx, `SELECT `+itemColumns+` FROM items
+		WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`, kind, tenant, id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return it, record.ItemMissing(kind, id, toolkeep.AnyRevision)
+	}
+	return it, s.orClosed(err)
+}
+
+// Items gives every item of a kind, by tenant and id, and the position of the
+// feed that this is the state of.
+func (s *Store) Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error) {
+	var list []toolkeep.Item
+	seq, err := s.snapshot(ctx, `SELECT `+itemColumns+` FROM items
+		WHERE kind = ? AND dropped = 0 ORDER BY tenant, id`, func(rows *sql.Rows) error {
+		it, err := scanItem(rows)
+		list = append(list, it)
+		return err
+	}, kind)
+	return list, seq, err
+}
+
+func scanItem(row interface{ Scan(...any) error }) (toolkeep.Item, error) {
+	var it toolkeep.Item
+	var at int64
+	err := row.Scan(&it.Kind, &it.Tenant, &it.ID, &it.Revision, &at, &it.UpdatedBy, &it.Body)
+	if len(it.Body) == 0 {
+		it.Body = nil
+	}
+	it.UpdatedAt = record.FromNanos(at)
+	return it, err
+}
+
+// forgetItems removes what dropped items left behind before cutoff.
+func (s *Store) forgetItems(ctx context.Context, cutoff time.Time) error {
+	for ctx.Err() == nil {
+		var last sql.NullInt64
+		err := s.read.QueryRowContext(ctx, `SELECT max(at) FROM (
+			SELECT at FROM items WHERE dropped = 1 AND at < ? ORDER BY at LIMIT ?)`, record.Nanos(cutoff), tendRows).Scan(&last)
+		if err != nil || !last.Valid {
+			return err
+		}
+		err = s.maintain(ctx, statement{`DELETE FROM items WHERE dropped = 1 AND at <= ?`, []any{last.Int64}})
+		if err != nil {
+			return fmt.Errorf("sqlite: remove dropped items: %w", err)
+		}
+	}
+	return ctx.Err()
+}
