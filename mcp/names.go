@@ -1,0 +1,166 @@
+package mcp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// Revisions of the protocol.
+const (
+	V20241105 = "2024-11-05"
+	V20250326 = "2025-03-26"
+	V20250618 = "2025-06-18"
+	V20251125 = "2025-11-25"
+	V20260728 = "2026-07-28"
+
+	// Latest is the newest revision that this package knows, LatestLegacy the
+	// newest that begins with initialize.
+	Latest       = V20260728
+	LatestLegacy = V20251125
+)
+
+var supported = []string{V20260728, V20251125, V20250618, V20250326, V20241105}
+
+// Supported lists the revisions, newest first.
+func Supported() []string { return slices.Clone(supported) }
+
+// Known tells whether the revision is one of Supported.
+func Known(v string) bool { return slices.Contains(supported, v) }
+
+// Modern tells whether v is revision 2026-07-28 or a later one: no initialize, no
+// session, a _meta that says who asks on every request. What is no date is not.
+func Modern(v string) bool {
+	if len(v) != len(V20260728) || v[4] != '-' || v[7] != '-' {
+		return false
+	}
+	return v >= V20260728 && v[0] <= '9'
+}
+
+// Negotiate is a server's answer to an initialize that asks for a revision: that
+// one if it is known and legacy, else LatestLegacy.
+func Negotiate(asked string) string {
+	if Known(asked) && !Modern(asked) {
+		return asked
+	}
+	return LatestLegacy
+}
+
+// Methods.
+const (
+	MethodInitialize            = "initialize" // up to 2025-11-25
+	MethodDiscover              = "server/discover"
+	MethodPing                  = "ping"
+	MethodListTools             = "tools/list"
+	MethodCallTool              = "tools/call"
+	MethodListPrompts           = "prompts/list"
+	MethodGetPrompt             = "prompts/get"
+	MethodListResources         = "resources/list"
+	MethodListResourceTemplates = "resources/templates/list"
+	MethodReadResource          = "resources/read"
+	MethodSubscribe             = "resources/subscribe"
+	MethodUnsubscribe           = "resources/unsubscribe"
+	MethodListen                = "subscriptions/listen" // from 2026-07-28
+	MethodComplete              = "completion/complete"
+	MethodSetLevel              = "logging/setLevel"
+	MethodGetTask               = "tasks/get"
+	MethodTaskResult            = "tasks/result"
+	MethodListTasks             = "tasks/list"
+	MethodUpdateTask            = "tasks/update"
+	MethodCancelTask            = "tasks/cancel"
+
+	// What a server asks its client.
+	MethodListRoots     = "roots/list"
+	MethodCreateMessage = "sampling/createMessage"
+	MethodElicit        = "elicitation/create"
+)
+
+// Notifications.
+const (
+	NotificationInitialized         = "notifications/initialized"
+	NotificationCancelled           = "notifications/cancelled"
+	NotificationProgress            = "notifications/progress"
+	NotificationMessage             = "notifications/message" // a log line
+	NotificationToolsChanged        = "notifications/tools/list_changed"
+	NotificationPromptsChanged      = "notifications/prompts/list_changed"
+	NotificationResourcesChanged    = "notifications/resources/list_changed"
+	NotificationResourceUpdated     = "notifications/resources/updated"
+	NotificationRootsChanged        = "notifications/roots/list_changed"
+	NotificationElicitationComplete = "notifications/elicitation/complete"
+	NotificationSubscriptionsAck    = "notifications/subscriptions/acknowledged"
+	NotificationTaskStatus          = "notifications/tasks/status"
+)
+
+// knownMethods lets Parse name a method without a copy.
+var knownMethods = func() map[string]string {
+	m := make(map[string]string)
+	for _, name := range []string{
+		MethodInitialize, MethodDiscover, MethodPing, MethodListTools, MethodCallTool, MethodListPrompts,
+		MethodGetPrompt, MethodListResources, MethodListResourceTemplates, MethodReadResource, MethodSubscribe,
+		MethodUnsubscribe, MethodListen, MethodComplete, MethodSetLevel, MethodGetTask, MethodTaskResult,
+		MethodListTasks, MethodUpdateTask, MethodCancelTask, MethodListRoots, MethodCreateMessage, MethodElicit,
+		NotificationInitialized, NotificationCancelled, NotificationProgress, NotificationMessage,
+		NotificationToolsChanged, NotificationPromptsChanged, NotificationResourcesChanged,
+		NotificationResourceUpdated, NotificationRootsChanged, NotificationElicitationComplete,
+		NotificationSubscriptionsAck, NotificationTaskStatus,
+	} {
+		m[name] = name
+	}
+	return m
+}()
+
+// Keys of _meta.
+const (
+	MetaProtocolVersion    = "io.modelcontextprotocol/protocolVersion"
+	MetaClientInfo         = "io.modelcontextprotocol/clientInfo"
+	MetaClientCapabilities = "io.modelcontextprotocol/clientCapabilities"
+	MetaServerInfo         = "io.modelcontextprotocol/serverInfo"
+	MetaLogLevel           = "io.modelcontextprotocol/logLevel"
+	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"
+	MetaRelatedTask        = "io.modelcontextprotocol/related-task"
+	MetaProgressToken      = "progressToken"
+)
+
+// ToolName makes a tool id, namespace.name, a name that every MCP client and
+// model takes: namespace__name, of [A-Za-z0-9_-] and at most 64 characters. A
+// namespace has no underscore, so that two ids never share a name, but for ids
+// that are too long: their name is NameWithHash, which may be the name of
+// another tool by intent.
+func ToolName(id string) string {
+	if name := plainName(id); len(name) <= maxName {
+		return name
+	}
+	return NameWithHash(id)
+}
+
+// NameWithHash is a name for the tool id that no other id has: as much of
+// namespace__name as fits, an underscore and 12 hex digits of the id's SHA-256.
+func NameWithHash(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	name := plainName(id)
+	return name[:min(len(name), maxName-13)] + "_" + hex.EncodeToString(sum[:6])
+}
+
+const maxName = 64
+
+// plainName also replaces what cannot stand in a tool id at all.
+func plainName(id string) string {
+	id = strings.Replace(id, ".", "__", 1)
+	for i := 0; i < len(id); i++ {
+		if !nameByte(id[i]) {
+			b := []byte(id)
+			for j := i; j < len(b); j++ {
+				if !nameByte(b[j]) {
+					b[j] = '_'
+				}
+			}
+			return string(b)
+		}
+	}
+	return id
+}
+
+func nameByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+}

@@ -1,0 +1,74 @@
+package transport
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
+)
+
+// TestFlight holds what counts as sent, over connections that count and others.
+func TestFlight(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	guard := egress.Guard{Allow: []toolkeep.HostPort{{Host: "127.0.0.1"}}}
+	dial := func() net.Conn {
+		c, err := guard.DialContext(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		far, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close(); _ = far.Close() })
+		return c
+	}
+	counted, second := dial(), dial()
+	plain, other := net.Pipe()
+	defer plain.Close()
+	defer other.Close()
+
+	got := func(f *flight, c net.Conn) { f.gotConn(httptrace.GotConnInfo{Conn: c}) }
+	read := func(f *flight) {
+		var r http.Request
+		f.attach(&r, []byte("message"))
+		if data, err := io.ReadAll(r.Body); err != nil || !bytes.Equal(data, []byte("message")) || r.ContentLength != 7 {
+			t.Fatalf("the body is %q, %v", data, err)
+		}
+	}
+	send := func(c net.Conn) {
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		do   func(f *flight)
+		want bool
+	}{
+		{"no connection", func(f *flight) {}, true},
+		{"body not read", func(f *flight) { got(f, plain) }, true},
+		{"body read, nobody counts", func(f *flight) { got(f, plain); read(f) }, false},
+		{"body read, nothing written", func(f *flight) { got(f, counted); read(f) }, true},
+		{"body read and written", func(f *flight) { got(f, counted); read(f); send(counted) }, false},
+		{"head written alone", func(f *flight) { got(f, counted); send(counted) }, true},
+		{"first connection dead, second unused", func(f *flight) { got(f, counted); read(f); got(f, second) }, true},
+		{"sent over the first, not the second", func(f *flight) { got(f, counted); read(f); send(counted); got(f, second) }, false},
+		{"sent over the second", func(f *flight) { got(f, counted); read(f); got(f, second); read(f); send(second) }, false},
+	} {
+		f := new(flight)
+		c.do(f)
+		if f.nothingSent() != c.want {
+			t.Errorf("%s: nothing sent %v", c.name, !c.want)
+		}
+	}
+}

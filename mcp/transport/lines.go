@@ -1,0 +1,316 @@
+package transport
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// LinesConfig sets up Lines. The zero value works.
+type LinesConfig struct {
+	// MaxMessage is the size of a line in bytes; 0 is 100 MB.
+	MaxMessage int64
+	// Depth is how deep a message may be nested; 0 is 200.
+	Depth int
+	// OnJunk is told the first 200 bytes of a line that is no message.
+	OnJunk func(head []byte)
+	// MaxJunk is how many lines in a row may be no message; 0 is 10,000. So many, and
+	// at most four times MaxMessage bytes of them, are skipped; more ends the
+	// connection.
+	MaxJunk int
+}
+
+// LinesConn is a connection over a pair of byte streams, one message a line, as
+// stdio servers speak. It is an mcp.Conn.
+type LinesConn struct {
+	config LinesConfig
+	limits canon.Limits
+	r      io.Reader
+	w      io.Writer
+
+	in   chan *mcp.Message
+	out  chan *line
+	done chan struct{} // closed by Close
+	gone chan struct{} // closed when the reader has stopped
+	err  error         // why; set before gone is closed
+
+	closing sync.Once
+	work    sync.WaitGroup
+}
+
+// line is one message on its way.
+type line struct {
+	data    []byte
+	written chan struct{} // closed when err and sent stand
+	err     error
+	sent    int
+}
+
+var _ mcp.Conn = (*LinesConn)(nil)
+
+// Lines makes a connection that reads from r and writes to w. It works at once,
+// so that a peer is never blocked by what nobody reads for longer than one
+// message. Close closes r and w where they can be; a Close or a Write that r or w
+// holds up for ever holds up Close as well.
+func Lines(r io.Reader, w io.Writer, c LinesConfig) *LinesConn {
+	if c.MaxMessage <= 0 {
+		c.MaxMessage = mcp.DefaultMaxBytes
+	}
+	if c.MaxJunk <= 0 {
+		c.MaxJunk = 10_000
+	}
+	l := &LinesConn{
+		config: c, limits: canon.Limits{Bytes: c.MaxMessage, Depth: c.Depth}, r: r, w: w,
+		in: make(chan *mcp.Message), out: make(chan *line), done: make(chan struct{}), gone: make(chan struct{}),
+	}
+	l.work.Go(l.read)
+	l.work.Go(l.write)
+	return l
+}
+
+// Read: see mcp.Conn. A batch comes as its single messages. The end of r is
+// io.EOF; ErrJunk says that the peer writes too much that is no message. An answer
+// over the size limit whose id can be made out is given with Lost set.
+func (l *LinesConn) Read(ctx context.Context) (*mcp.Message, error) {
+	select {
+	case m := <-l.in:
+		return m, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.done:
+		return nil, io.EOF
+	case <-l.gone:
+		return nil, l.err
+	}
+}
+
+// Write writes the message as one line. The end of ctx before its turn keeps it
+// from being sent; after that the line goes on being written, because half of it
+// would break what follows. The error is a *SendError.
+func (l *LinesConn) Write(ctx context.Context, m *mcp.Message) error {
+	// The line ends with its break, so that one call writes it whole.
+	x := &line{data: append(m.Bytes(), '\n'), written: make(chan struct{})}
+	select {
+	case <-l.done:
+		return &SendError{NothingSent: true, Err: ErrClosed}
+	default:
+	}
+	select {
+	case l.out <- x:
+	case <-ctx.Done():
+		return &SendError{NothingSent: true, Err: ctx.Err()}
+	case <-l.done:
+		return &SendError{NothingSent: true, Err: ErrClosed}
+	}
+	select {
+	case <-x.written:
+	case <-ctx.Done():
+		return &SendError{Err: ctx.Err()}
+	}
+	if x.err != nil {
+		return &SendError{NothingSent: x.sent == 0, Err: x.err}
+	}
+	return nil
+}
+
+// write is the one goroutine that writes. After a failure nothing more is
+// written: half a line may stand in the pipe.
+func (l *LinesConn) write() {
+	var broken error
+	for {
+		select {
+		case x := <-l.out:
+			if x.err = broken; broken == nil {
+				x.sent, x.err = l.w.Write(x.data)
+				broken = x.err
+			}
+			close(x.written)
+		case <-l.done:
+			return
+		}
+	}
+}
+
+// Close ends the connection. Messages that wait for their turn are not sent.
+func (l *LinesConn) Close() error {
+	var errs []error
+	l.closing.Do(func() {
+		close(l.done)
+		for _, side := range []any{l.w, l.r} {
+			if c, ok := side.(io.Closer); ok {
+				errs = append(errs, c.Close())
+			}
+		}
+	})
+	l.work.Wait()
+	return errors.Join(errs...)
+}
+
+// read is the one goroutine that reads.
+func (l *LinesConn) read() {
+	defer close(l.gone)
+	s := scanner{r: bufio.NewReaderSize(l.r, 64<<10), max: l.config.MaxMessage}
+	junk, junkBytes := 0, int64(0)
+	for {
+		data, over, err := s.next()
+		if err != nil {
+			select {
+			case <-l.done: // what a closed reader says is no news
+				err = io.EOF
+			default:
+			}
+			l.err = err
+			return
+		}
+		list := l.messages(data, over)
+		for _, m := range list {
+			select {
+			case l.in <- m:
+			case <-l.done:
+				l.err = io.EOF
+				return
+			}
+		}
+		if list != nil {
+			junk, junkBytes = 0, 0
+			continue
+		}
+		junk++
+		junkBytes += s.size
+		if junk > l.config.MaxJunk || junkBytes > junkFactor*l.config.MaxMessage {
+			l.err = ErrJunk
+			return
+		}
+	}
+}
+
+// messages reads one line; nil means that it holds none.
+func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
+	if over {
+		if id := answeredID(data); id != nil {
+			why := fmt.Errorf("a line has more than %d bytes: %w", l.config.MaxMessage, mcp.ErrTooLarge)
+			return []*mcp.Message{{ID: id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())}}
+		}
+	} else if len(data) == 0 {
+		return []*mcp.Message{}
+	} else if list, _, err := mcp.ParseBatch(data, l.limits); err == nil {
+		return list
+	}
+	if l.config.OnJunk != nil {
+		l.config.OnJunk(data[:min(len(data), maxHead)])
+	}
+	return nil
+}
+
+// scanner cuts a stream into lines.
+type scanner struct {
+	r    *bufio.Reader
+	max  int64
+	size int64 // of the line that was read last
+}
+
+const (
+	// junkFactor times the size of a message is how much junk in a row is skipped.
+	junkFactor = 4
+	// slack is the space that may stand around a message.
+	slack = 64
+)
+
+// ends is how much of the beginning and of the end of a line over the limit is
+// kept: an answer has its id in one of them.
+const ends = 512
+
+// next reads a line without its break and the space around it. over: it was longer
+// than max and is skipped; data is then its beginning and its end. A last line
+// without a break counts. io.EOF is the end, ErrJunk says that the line has none.
+func (s *scanner) next() (data []byte, over bool, err error) {
+	var tail []byte
+	s.size = 0
+	for {
+		part, err := s.r.ReadSlice('\n')
+		s.size += int64(len(part))
+		if s.size > junkFactor*s.max+slack {
+			return nil, false, ErrJunk
+		}
+		if !over && s.size > s.max+slack {
+			over = true
+			data = append(data, part...)
+			tail = last(data, ends)
+			data = bytes.Clone(data[:min(len(data), ends)])
+		} else if over {
+			tail = last(append(tail, part...), ends)
+		} else {
+			data = append(data, part...)
+		}
+		switch {
+		case err == bufio.ErrBufferFull:
+			continue
+		case err == io.EOF && s.size > 0:
+		case err != nil:
+			return nil, false, err
+		}
+		if over {
+			return append(append(data, ' '), bytes.TrimSpace(tail)...), true, nil
+		}
+		data = bytes.TrimSpace(data)
+		if int64(len(data)) <= s.max {
+			return data, false, nil
+		}
+		return data[:min(len(data), 2*ends)], true, nil
+	}
+}
+
+func last(b []byte, n int) []byte { return bytes.Clone(b[max(0, len(b)-n):]) }
+
+// answeredID makes out the id of an answer of which only the beginning and the end
+// are known. A request of the peer's has ids of its own and must not be taken for
+// an answer, so that "result" or "error" has to be seen before anything nested. The
+// id counts as one of the first members of the outermost object or as its last.
+func answeredID(ends []byte) []byte {
+	var id []byte
+	for name, value := range mcp.Members(ends) {
+		switch {
+		case name == "result" || name == "error":
+			if id == nil {
+				id = lastID(ends)
+			}
+			return id
+		case name == "id":
+			id = idOf(value)
+		case name != "jsonrpc":
+			return nil
+		}
+	}
+	return nil
+}
+
+// lastID reads …,"id":ID} at the end of the text.
+func lastID(text []byte) []byte {
+	body, ok := bytes.CutSuffix(text, []byte{'}'})
+	i := bytes.LastIndex(body, []byte(`"id"`))
+	if !ok || i < 1 {
+		return nil
+	}
+	before := bytes.TrimRight(body[:i], " \t")
+	value, colon := bytes.CutPrefix(bytes.TrimLeft(body[i+4:], " \t"), []byte{':'})
+	if len(before) == 0 || before[len(before)-1] != ',' || !colon {
+		return nil
+	}
+	return idOf(bytes.TrimSpace(value))
+}
+
+// idOf is raw if it is an id and nothing else.
+func idOf(raw []byte) []byte {
+	probe, err := mcp.Parse(append(append([]byte(`{"jsonrpc":"2.0","result":{},"id":`), raw...), '}'), canon.Limits{})
+	if err != nil {
+		return nil
+	}
+	return probe.ID
+}

@@ -1,0 +1,574 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// HTTPConfig sets up HTTP and SSE. Only URL is needed. Its functions are called by
+// several goroutines at a time.
+type HTTPConfig struct {
+	URL string
+	// Client makes the requests; nil is a client of its own with Go's defaults. Its
+	// Timeout and CheckRedirect are not used: streams last, and redirects are
+	// followed within the origin alone and only where the method stays.
+	Client *http.Client
+	// Header gives what is to be added to each request, such as credentials. It is
+	// asked for each request anew; its error keeps the request from being sent.
+	Header func(ctx context.Context) (http.Header, error)
+	// Limits bound each message; Bytes 0 is 100 MB. They bound each server-sent
+	// event as well.
+	Limits canon.Limits
+	// Unauthorized is called on HTTP 401, and on 403 if the server asks for more
+	// scopes. If it returns nil the request is sent once more, with what Header then
+	// gives; its error becomes the SendError's cause. It must not read the body.
+	Unauthorized func(ctx context.Context, r *http.Response) error
+	// Params gives the arguments of a tool that ride as headers in revision
+	// 2026-07-28; see mcp.HeaderParams. nil: none do.
+	Params func(tool string) []mcp.HeaderParam
+	// NoStream keeps HTTP from opening the server's own stream by GET.
+	NoStream bool
+	// RetryMin and RetryMax are the pauses before a broken stream is opened again,
+	// doubled at each failure in a row, unless the server names one; 0 is 1 s and
+	// 30 s.
+	RetryMin, RetryMax time.Duration
+	// MaxRetries is how often in a row without a new event an answer's stream is
+	// resumed; 0 is 5, negative never.
+	MaxRetries int
+	// CloseTimeout bounds the DELETE that Close sends; 0 is 5 s.
+	CloseTimeout time.Duration
+	// OnJunk is told the first 200 bytes of what came in an event and is no message.
+	OnJunk func(head []byte)
+}
+
+func (c HTTPConfig) filled() HTTPConfig {
+	if c.RetryMin <= 0 {
+		c.RetryMin = time.Second
+	}
+	if c.RetryMax <= 0 {
+		c.RetryMax = 30 * time.Second
+	}
+	c.RetryMax = max(c.RetryMax, c.RetryMin)
+	if c.MaxRetries == 0 {
+		c.MaxRetries = 5
+	}
+	if c.CloseTimeout <= 0 {
+		c.CloseTimeout = 5 * time.Second
+	}
+	if c.Limits.Bytes <= 0 {
+		c.Limits.Bytes = mcp.DefaultMaxBytes
+	}
+	return c
+}
+
+const (
+	maxRedirects  = 5
+	maxErrorBody  = 64 << 10 // of a refusal, read for the JSON-RPC error in it
+	maxHead       = 200
+	maxEventID    = 4 << 10
+	maxSession    = 1 << 10
+	maxRetryAfter = time.Hour
+	maxServerWait = 10 * time.Minute // a retry field may ask for
+	minServerWait = 50 * time.Millisecond
+	drainTime     = time.Second // for the end of a stream behind its answer
+	inbox         = 32
+)
+
+// Stats counts what a connection met and did not hand out.
+type Stats struct {
+	Strays     int64 // answers to nothing that was asked, or a second time
+	Junk       int64 // events that hold no message
+	Oversized  int64 // events over the limit
+	Reconnects int64 // streams that were opened again
+}
+
+// peer is what HTTP and SSE share: requests with their hooks, the ids that wait
+// for an answer, and the way to Read.
+type peer struct {
+	config HTTPConfig
+	client *http.Client
+	target *url.URL
+	badURL error
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	in     chan *mcp.Message
+	failed chan struct{}
+
+	mu      sync.Mutex
+	failure error
+	closed  bool
+	pending map[string]*exchange // by raw id
+	work    sync.WaitGroup
+
+	closing sync.Once
+
+	strays, junk, oversized, reconnects atomic.Int64
+}
+
+// exchange is one message on its way and, for a request, the wait for its answer.
+type exchange struct {
+	id      []byte // nil unless the message is a request
+	method  string
+	version string // of its HTTP header
+	modern  bool
+	// ctx ends with the context of Write and with the connection.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	user   func() bool // both take ctx off what ends it
+	conn   func() bool
+	drain  atomic.Pointer[time.Timer]
+}
+
+// exchange begins one. The end of ctx also ends the wait for an answer.
+func (p *peer) exchange(ctx context.Context, m *mcp.Message) *exchange {
+	x := &exchange{method: m.Method}
+	if m.IsRequest() {
+		x.id = bytes.Clone(m.ID)
+	}
+	x.ctx, x.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	x.conn = context.AfterFunc(p.ctx, func() { x.cancel(ErrClosed) })
+	x.user = context.AfterFunc(ctx, func() {
+		x.cancel(ctx.Err())
+		x.conn()
+		p.take(x)
+	})
+	return x
+}
+
+// end frees what the exchange holds and closes its stream. It may be called more
+// than once.
+func (x *exchange) end() {
+	if t := x.drain.Swap(nil); t != nil {
+		t.Stop()
+	}
+	x.user()
+	x.conn()
+	x.cancel(context.Canceled)
+}
+
+// detach is called when the answer is there: the context of Write has no say any
+// more, and what is left of the stream may end by itself for a moment.
+func (x *exchange) detach() {
+	x.user()
+	x.drain.Store(time.AfterFunc(drainTime, x.end))
+}
+
+func newPeer(c HTTPConfig) *peer {
+	p := &peer{
+		config: c.filled(), in: make(chan *mcp.Message, inbox), failed: make(chan struct{}),
+		pending: make(map[string]*exchange),
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.target, p.badURL = parseURL(c.URL)
+	client := http.Client{}
+	if c.Client != nil {
+		client = *c.Client
+	}
+	client.Timeout = 0
+	client.CheckRedirect = p.redirect
+	p.client = &client
+	return p
+}
+
+func parseURL(s string) (*url.URL, error) {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, errors.New("the server's URL must be an http or https URL with a host")
+	}
+	return u, nil
+}
+
+// redirect follows within the origin, where the request stays what it is.
+func (p *peer) redirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects || req.Method != via[0].Method || !sameOrigin(req.URL, via[0].URL) {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func sameOrigin(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	if p := u.Port(); p != "" {
+		return p
+	}
+	if u.Scheme == "https" {
+		return "443"
+	}
+	return "80"
+}
+
+// Stats tells what the connection met so far.
+func (p *peer) Stats() Stats {
+	return Stats{p.strays.Load(), p.junk.Load(), p.oversized.Load(), p.reconnects.Load()}
+}
+
+// Read: see mcp.Conn. What came before a failure is handed out before it.
+func (p *peer) Read(ctx context.Context) (*mcp.Message, error) {
+	if p.badURL != nil {
+		return nil, p.badURL
+	}
+	select {
+	case m := <-p.in:
+		return m, nil
+	default:
+	}
+	select {
+	case m := <-p.in:
+		return m, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.ctx.Done():
+		return nil, io.EOF
+	case <-p.failed:
+		select {
+		case m := <-p.in:
+			return m, nil
+		default:
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return nil, p.failure
+		}
+	}
+}
+
+// fail ends the connection for its users; the first reason stays.
+func (p *peer) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failure == nil {
+		p.failure = err
+		close(p.failed)
+	}
+}
+
+// undelivered ends an exchange whose message could not be written. It tells that
+// the request was answered all the same, on another stream.
+func (p *peer) undelivered(ctx context.Context, x *exchange) (answered bool) {
+	answered = x.id != nil && !p.take(x) && ctx.Err() == nil && p.usable() == nil
+	x.end()
+	return answered
+}
+
+// usable is nil or why the connection is of no use.
+func (p *peer) usable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return ErrClosed
+	case p.failure != nil:
+		return p.failure
+	}
+	return p.badURL
+}
+
+// spawn starts work that Close waits for; false after Close.
+func (p *peer) spawn(f func()) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.work.Go(f)
+	return true
+}
+
+// expect registers a request.
+func (p *peer) expect(x *exchange) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.pending[string(x.id)]; ok {
+		return errors.New("a request with this id waits for its answer already")
+	}
+	p.pending[string(x.id)] = x
+	return nil
+}
+
+// take ends the wait for an answer. Whoever gets true hands the answer out.
+func (p *peer) take(x *exchange) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x.id == nil || p.pending[string(x.id)] != x {
+		return false
+	}
+	delete(p.pending, string(x.id))
+	return true
+}
+
+// asked is the request that waits for an answer with the id, or nil.
+func (p *peer) asked(id []byte) *exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pending[string(id)]
+}
+
+func (p *peer) waits(x *exchange) bool { return p.asked(x.id) == x }
+
+// settle hands out the answer to a request, if it still waits.
+func (p *peer) settle(x *exchange, m *mcp.Message) bool {
+	if !p.take(x) {
+		return false
+	}
+	x.detach()
+	p.emit(p.ctx, m)
+	return true
+}
+
+// lose answers a request whose answer will not come.
+func (p *peer) lose(x *exchange, why error) {
+	p.settle(x, &mcp.Message{ID: x.id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())})
+}
+
+// emit hands a message to Read.
+func (p *peer) emit(ctx context.Context, m *mcp.Message) {
+	select {
+	case p.in <- m:
+	case <-ctx.Done():
+	case <-p.ctx.Done():
+	}
+}
+
+// receive hands out what came in one body or event. about is the request on whose
+// stream it came, nil on a stream of the server's own.
+func (p *peer) receive(ctx context.Context, data []byte, about *exchange, answered func(*exchange, *mcp.Message)) error {
+	list, _, err := mcp.ParseBatch(data, p.config.Limits)
+	if err != nil {
+		p.junk.Add(1)
+		if p.config.OnJunk != nil {
+			p.config.OnJunk(data[:min(len(data), maxHead)])
+		}
+		return err
+	}
+	for _, m := range list {
+		if !m.IsResponse() {
+			if about != nil {
+				m.Related = about.id
+			}
+			p.emit(ctx, m)
+			continue
+		}
+		if m.ID == nil && about != nil {
+			m.ID = about.id // a server that could not read the id
+		}
+		x := p.asked(m.ID)
+		if x == nil {
+			p.strays.Add(1)
+			continue
+		}
+		if answered != nil {
+			answered(x, m)
+		}
+		if !p.settle(x, m) {
+			p.strays.Add(1)
+		}
+	}
+	return nil
+}
+
+// call is one HTTP request.
+type call struct {
+	method string
+	url    *url.URL
+	body   []byte            // of a POST
+	set    func(http.Header) // headers of the protocol
+	hooked bool              // Unauthorized may be asked
+}
+
+// do sends the request, a second time if the server wants credentials and the
+// hook has found some. The error is a *SendError.
+func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
+	for retried := false; ; retried = true {
+		var f flight
+		req, err := http.NewRequestWithContext(f.trace(ctx), c.method, c.url.String(), nil)
+		if err != nil {
+			return nil, &SendError{NothingSent: true, Err: errors.New("the request cannot be made")}
+		}
+		if c.body != nil {
+			f.attach(req, c.body)
+		}
+		if p.config.Header != nil {
+			h, err := p.config.Header(ctx)
+			if err != nil {
+				return nil, &SendError{NothingSent: true, Err: err}
+			}
+			for k, v := range h {
+				req.Header[http.CanonicalHeaderKey(k)] = v
+			}
+		}
+		c.set(req.Header)
+		resp, err := p.client.Do(req)
+		if err != nil {
+			return nil, &SendError{NothingSent: f.nothingSent(), Err: cause(ctx, err)}
+		}
+		if retried || !c.hooked || p.config.Unauthorized == nil || !wantsCredentials(resp) {
+			return resp, nil
+		}
+		err = p.config.Unauthorized(ctx, resp)
+		discard(resp)
+		if err != nil {
+			return nil, &SendError{Refused: true, Status: resp.StatusCode, Err: err}
+		}
+	}
+}
+
+func wantsCredentials(r *http.Response) bool {
+	return r.StatusCode == http.StatusUnauthorized || r.StatusCode == http.StatusForbidden &&
+		strings.Contains(strings.Join(r.Header.Values("WWW-Authenticate"), ","), "insufficient_scope")
+}
+
+// cause takes the URL, which may hold a secret, off what the client says.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}
+
+// refusal makes the error for an answer that is not 2xx. rpc is the JSON-RPC
+// error of its body, if there was one.
+func refusal(r *http.Response, rpc *mcp.Error) *SendError {
+	s := r.StatusCode
+	e := &SendError{
+		Status:     s,
+		Refused:    s >= 400 && s < 500 && s != http.StatusRequestTimeout && s != http.StatusConflict,
+		RetryAfter: retryAfter(r.Header.Get("Retry-After")),
+	}
+	switch {
+	case rpc != nil:
+		e.Err = rpc
+	case s >= 300 && s < 400:
+		e.Refused = true
+		e.Err = errors.New("the server redirects to another origin, or in a way that loses the message; the URL must be the final one")
+	default:
+		text := http.StatusText(s)
+		if text == "" {
+			text = "an unknown status"
+		}
+		e.Err = errors.New("the server answered " + text + kind(r))
+	}
+	return e
+}
+
+// kind says what a body is, without any of its words.
+func kind(r *http.Response) string {
+	if t := mediaType(r); t != "" {
+		return " (" + t + ")"
+	}
+	return ""
+}
+
+// mediaType is the content type without parameters, "" where it is absent or
+// broken.
+func mediaType(r *http.Response) string {
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || len(t) > 100 {
+		return ""
+	}
+	return t
+}
+
+// retryAfter reads seconds or a date.
+func retryAfter(v string) time.Duration {
+	if v == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(v, 10, 32); err == nil {
+		return min(time.Duration(n)*time.Second, maxRetryAfter)
+	}
+	t, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	return min(max(time.Until(t), 0), maxRetryAfter)
+}
+
+// rpcError reads the JSON-RPC error out of the body of a refusal.
+func (p *peer) rpcError(r *http.Response) *mcp.Error {
+	if mediaType(r) != "application/json" {
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxErrorBody))
+	if err != nil {
+		return nil
+	}
+	m, err := mcp.Parse(data, p.config.Limits)
+	if err != nil {
+		return nil
+	}
+	return m.Err
+}
+
+// whole reads a JSON body.
+func (p *peer) whole(r *http.Response) ([]byte, error) {
+	limit := p.config.Limits.Bytes
+	if r.ContentLength > limit {
+		return nil, mcp.ErrTooLarge
+	}
+	// A declared length is believed for the first MiB alone.
+	var b bytes.Buffer
+	b.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
+	_, err := b.ReadFrom(io.LimitReader(r.Body, limit+1))
+	if err == nil && int64(b.Len()) > limit {
+		return nil, mcp.ErrTooLarge
+	}
+	return b.Bytes(), err
+}
+
+// discard ends a body. A short one is read, so that the connection is kept.
+func discard(r *http.Response) {
+	_, _ = io.CopyN(io.Discard, r.Body, 4<<10)
+	_ = r.Body.Close()
+}
+
+// encoded tells whether the body is compressed although nobody asked for it.
+func encoded(r *http.Response) bool {
+	e := r.Header.Get("Content-Encoding")
+	return e != "" && !strings.EqualFold(e, "identity")
+}
+
+// shut cancels all work and waits for it, after last.
+func (p *peer) shut(last func()) {
+	p.closing.Do(func() {
+		p.mu.Lock()
+		p.closed = true
+		p.mu.Unlock()
+		if last != nil {
+			last()
+		}
+		p.cancel()
+	})
+	p.work.Wait()
+}
+
+// pause waits, or tells that the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
