@@ -21,7 +21,7 @@ type Store interface {
 // Check method is one. Pointers are from the manifest's root.
 type Checker = func(*toolkeep.Manifest) []toolkeep.Fault
 
-// Config of a Catalog. Store is required for Start, Publish and SetState.
+// Config of a Catalog. Store is required for Start and for every change.
 type Config struct {
 	Store Store
 	// Load gives all versions and the place in the feed that they show; nil
@@ -52,7 +52,7 @@ type Catalog struct {
 	current atomic.Pointer[Snapshot]
 	ranges  ranges
 
-	publishing sync.Mutex // one Publish or SetState at a time
+	publishing sync.Mutex // one Publish, SetState or SetHolds at a time
 	follower   follower
 
 	notify    sync.Mutex
@@ -96,8 +96,8 @@ func (c *Catalog) Snapshot() *Snapshot { return c.current.Load() }
 // OnChange has fn called with each new snapshot, in order, and at once with the
 // present one if the catalogue runs. Snapshots of a burst are joined, so fn does
 // not see every change on its own. fn runs on the catalogue's goroutine: while
-// it does, no newer snapshot appears. It must not call OnChange, Publish,
-// SetState or Stop.
+// it does, no newer snapshot appears. It must not call OnChange, Stop
+// or anything that changes the catalogue.
 func (c *Catalog) OnChange(fn func(*Snapshot)) {
 	c.notify.Lock()
 	defer c.notify.Unlock()

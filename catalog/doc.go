@@ -21,7 +21,8 @@
 //
 // # Locks
 //
-// Catalog.publishing is taken first and held over a whole Publish or SetState;
-// Catalog.notify is held while a snapshot is made visible and its listeners
-// run; follower.mu is held for a few instructions and inside of neither.
+// Catalog.publishing is taken first and held over a whole Publish, SetState or
+// SetHolds; Catalog.notify is held while a snapshot is made visible and its
+// listeners run; follower.mu is held for a few instructions and inside of
+// neither.
 package catalog

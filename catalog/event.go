@@ -14,6 +14,7 @@ import (
 const (
 	eventRegistered = "ai.agent.tool.registered" // the first version of a tool
 	eventChanged    = "ai.agent.tool.changed"    // another version, or another state
+	eventDefinition = "ai.agent.tool.definition.changed"
 )
 
 func appendEvent(kind, tenant string, at time.Time, data map[string]any) (toolkeep.AppendEvent, error) {
@@ -66,6 +67,25 @@ func stateData(v *version, from toolkeep.VersionState, by string) map[string]any
 	}
 	if n := len(v.Life.Reason); n > maxReasonLength {
 		data["reason"] = v.Life.Reason[:maxReasonLength] + "… (" + strconv.Itoa(n) + " bytes)"
+	}
+	return data
+}
+
+func holdData(v *version, before *toolkeep.Hold, by string) map[string]any {
+	data := map[string]any{
+		"tool_id": v.Tool.ID, "version": v.Tool.Version, "digest": v.Tool.Digest, "by": by,
+		"state": string(v.state()), "shared": v.Tool.Tenant == "", "server": serverOf(v.Tool), "held": v.Life.Held != nil,
+	}
+	if src := v.Tool.Manifest.Source; src != nil && src.Digest != "" {
+		data["pinned_digest"] = clip(src.Digest)
+	}
+	h := v.Life.Held
+	if h == nil {
+		h = before // what was lifted
+	}
+	data["reason"], data["held_at"] = h.Why, stamp(h.At)
+	if h.Digest != "" {
+		data["seen_digest"] = h.Digest
 	}
 	return data
 }

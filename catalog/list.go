@@ -35,7 +35,8 @@ type Summary struct {
 	LatestVersion    string                `json:"latest_version"`
 	Tags             []string              `json:"tags,omitempty"`
 	RequiresApproval bool                  `json:"requires_approval"`
-	State            toolkeep.VersionState `json:"state"` // of the latest version
+	State            toolkeep.VersionState `json:"state"`          // of the latest version
+	Held             *toolkeep.Hold        `json:"held,omitempty"` // if the latest version is held
 	SideEffects      string                `json:"side_effects"`
 	Risk             string                `json:"risk"`
 }
@@ -123,7 +124,7 @@ func (e *entry) summary(latest *version, f Filter, visible func(*toolkeep.Tool) 
 	s := Summary{
 		ToolID: latest.Tool.ID, ToolName: m.ToolName, Description: m.Description, ShortDescription: m.ShortDescription,
 		Category: m.Category, LatestVersion: latest.Tool.Version, Tags: m.Tags, RequiresApproval: m.RequiresApproval,
-		State: latest.state(), SideEffects: m.SideEffects, Risk: m.Risk,
+		State: latest.state(), Held: latest.Life.Held, SideEffects: m.SideEffects, Risk: m.Risk,
 	}
 	for _, v := range slices.Backward(e.versions) {
 		if f.shows(v) && (visible == nil || visible(v.Tool)) {

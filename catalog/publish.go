@@ -63,7 +63,7 @@ type Breaking struct {
 //
 // Errors: E3201 without catalog:publish, without catalog:admin for Force and
 // Shared, or without catalog:network for a manifest with permissions.network, without
-// secrets:use for one that names a secret;
+// secrets:use for one that names a secret, servers:admin for one of kind mcp;
 // E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
 // (details.errors, pointers preceded by the index where there are several, and
 // details.manifests by manifest) and for breaking changes (details.breaking);
@@ -84,7 +84,7 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(mayOpenNetwork(p, tools), mayUseSecrets(p, tools)); err != nil {
+	if err := errors.Join(mayOpenNetwork(p, tools), mayUseSecrets(p, tools), mayUseServers(p, tools)); err != nil {
 		return nil, toolkeep.AsError(err)
 	}
 	if !c.running() {
@@ -157,6 +157,20 @@ func mayUseSecrets(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 			if s.Secret != "" || s.Settings["also"] != nil {
 				return denied(toolkeep.PermSecrets, "publish "+t.ID+", which uses a secret of the server")
 			}
+		}
+	}
+	return nil
+}
+
+// mayUseServers guards tools of MCP servers: their definitions are pinned and
+// reviewed, and one that is written by hand would get around that.
+func mayUseServers(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
+	if p.May(toolkeep.PermServers) {
+		return nil
+	}
+	for _, t := range tools {
+		if t.Manifest.Execution.Kind == "mcp" {
+			return denied(toolkeep.PermServers, "publish "+t.ID+", which is a tool of an MCP server")
 		}
 	}
 	return nil

@@ -22,13 +22,24 @@ const Latest = "latest"
 //     else the highest deprecated one; else the same among prereleases.
 //   - An exact version may also be deprecated or, until its date, sunset.
 //
-// A deprecated or sunset version comes with the warning E3006.
+// A deprecated or sunset version comes with the warning E3006. A hold does not
+// change which version is meant.
 //
 // Errors: E3001 no such tool, E3004 no such exact version, E3005 no version
-// fits, E3009 removed or past its sunset date, E3010 blocked, E3301 the range
-// cannot be read. An exact, empty or "latest" reference to an active version
-// allocates nothing.
+// fits, E3009 removed or past its sunset date, E3010 blocked, E3012 held, E3301
+// the range cannot be read. An exact, empty or "latest" reference to an active
+// version allocates nothing.
 func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	v, warnings, err := c.Describe(p, tool, rng, visible)
+	if err == nil && v.Life.Held != nil {
+		return toolkeep.Version{}, nil, heldBack(v)
+	}
+	return v, warnings, err
+}
+
+// Describe is Resolve for those who look and do not call: it also gives a version
+// that is held, with the hold in Life.Held.
+func (c *Catalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	e := c.current.Load().find(tenantOf(p), tool)
 	if e == nil {
 		return toolkeep.Version{}, nil, notFound(tool)

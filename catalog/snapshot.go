@@ -50,6 +50,16 @@ func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
 	}
 }
 
+// Life is the lifecycle of a version that somebody got before, from a search
+// say; ok is false where the snapshot has no such version.
+func (s *Snapshot) Life(t *toolkeep.Tool) (life toolkeep.Lifecycle, ok bool) {
+	v := s.entry(toolKey{id: t.ID, tenant: t.Tenant}).find(t.Version)
+	if v == nil {
+		return life, false
+	}
+	return v.Life, true
+}
+
 func (s *Snapshot) shardOf(id string) int {
 	return int(maphash.String(s.hash, id) % shardCount)
 }

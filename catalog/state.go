@@ -40,6 +40,7 @@ type StateChange struct {
 // Now is set. With version "" those are passed over that are removed or, for
 // deprecated and sunset, already further on their way out. Of versions that
 // would become active, only the highest five do; the others become deprecated.
+// A hold stays: only Release lifts it.
 //
 // Errors: E3201 without catalog:admin; E3001, E3004 unknown tool or version;
 // E3009 the version is removed; E3301 for a move or date that is not allowed,
@@ -301,7 +302,7 @@ func (c *Catalog) stateChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.
 	now := c.today()
 	var changes []toolkeep.Change
 	for _, m := range moves {
-		if m.from.Life == m.to.Life {
+		if sameLife(m.from.Life, m.to.Life) {
 			continue
 		}
 		event, err := appendEvent(eventChanged, p.Tenant, now, stateData(m.to, m.from.state(), p.Subject))

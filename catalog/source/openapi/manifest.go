@@ -1,24 +1,16 @@
 package openapi
 
 import (
-	"errors"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/Masterminds/semver/v3"
-
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 )
-
-// firstVersion is the version of a tool that was not published before. The
-// document's own version says nothing about one operation, so it is only kept in
-// source.metadata.
-const firstVersion = "1.0.0"
 
 // binding is execution.binding, as executor/httptool reads it. Members that have
 // their default are left out.
@@ -207,14 +199,15 @@ func (d *document) finish(p *parts) (*PlannedTool, string) {
 	if d.opt.Previous != nil {
 		old = d.opt.Previous(id)
 	}
-	version := firstVersion
+	// The document's own version says nothing about one operation.
+	version := catalog.FirstVersion
 	if old != nil {
 		version = old.Version
 	}
 	tool := &PlannedTool{Name: id, Method: p.op.method, Path: p.op.path, OperationID: p.op.id, Version: version, Change: "new"}
 	for {
 		core := d.core(p)
-		if old != nil && sameCore(old, core) {
+		if old != nil && catalog.SameContent(old, core) {
 			tool.Change, tool.Manifest = "unchanged", old.Raw
 			return tool, ""
 		}
@@ -224,7 +217,7 @@ func (d *document) finish(p *parts) (*PlannedTool, string) {
 			if d.giveUp(p, err) {
 				continue
 			}
-			return nil, "its manifest is refused: " + clip(faultText(err), 600)
+			return nil, "its manifest is refused: " + clip(catalog.FaultText(err), 600)
 		}
 		tool.Manifest = raw
 		if old != nil {
@@ -248,7 +241,7 @@ func (d *document) encode(p *parts, core map[string]any, version string) []byte 
 // examples that are not valid, a schema of the result.
 func (d *document) giveUp(p *parts, err error) bool {
 	bad := map[string]bool{}
-	for _, f := range faults(err) {
+	for _, f := range catalog.Faults(err) {
 		switch first := firstToken(f.Pointer); first {
 		case "result_schema", "examples":
 			bad[first] = true
@@ -258,7 +251,7 @@ func (d *document) giveUp(p *parts, err error) bool {
 	}
 	switch {
 	case bad["result_schema"] && p.result != nil:
-		d.warn("%s: its result has no schema: %s", p.op.label(), clip(faultText(err), 300))
+		d.warn("%s: its result has no schema: %s", p.op.label(), clip(catalog.FaultText(err), 300))
 		p.result = nil
 	case bad["examples"] && p.examples != nil:
 		p.examples = p.validExamples(err)
@@ -271,7 +264,7 @@ func (d *document) giveUp(p *parts, err error) bool {
 // validExamples keeps the examples that no fault speaks of.
 func (p *parts) validExamples(err error) []any {
 	wrong := map[string]bool{}
-	for _, f := range faults(err) {
+	for _, f := range catalog.Faults(err) {
 		if tokens := strings.Split(f.Pointer, "/"); len(tokens) > 2 && tokens[1] == "examples" {
 			wrong[tokens[2]] = true
 		}
@@ -296,52 +289,13 @@ func firstToken(pointer string) string {
 	return tokens[1]
 }
 
-func faults(err error) []toolkeep.Fault {
-	var e *toolkeep.Error
-	if !errors.As(err, &e) {
-		return nil
-	}
-	list, _ := e.Details["errors"].([]toolkeep.Fault)
-	return list
-}
-
-func faultText(err error) string {
-	if list := faults(err); len(list) > 0 {
-		return "at " + list[0].Pointer + ": " + list[0].Message
-	}
-	return toolkeep.AsError(err).Message
-}
-
-// sameCore tells whether a published tool and the one of the document differ in
-// nothing but version and source.
-func sameCore(old *toolkeep.Tool, core map[string]any) bool {
-	tree, err := canon.ParseObject(old.Raw, canon.Limits{Bytes: catalog.MaxManifestBytes, Depth: catalog.MaxManifestDepth, Properties: 20_000, Elements: 100_000})
-	if err != nil {
-		return false
-	}
-	delete(tree, "version")
-	delete(tree, "source")
-	want, err1 := canon.JCS(canon.Append(nil, core))
-	got, err2 := canon.JCS(canon.Append(nil, tree))
-	return err1 == nil && err2 == nil && string(want) == string(got)
-}
-
 // bump gives a changed tool the version that its change asks for.
 func (d *document) bump(tool *PlannedTool, p *parts, core map[string]any, old, parsed *toolkeep.Tool) (*PlannedTool, string) {
-	v, err := semver.StrictNewVersion(old.Version)
-	if err != nil {
+	version, change, ok := catalog.NextVersion(old, parsed)
+	if !ok {
 		return nil, "the published version " + clip(old.Version, 60) + " is no SemVer version"
 	}
-	var next semver.Version
-	switch catalog.Compare(old, parsed).Bump {
-	case catalog.BumpMajor:
-		next, tool.Change = v.IncMajor(), "major"
-	case catalog.BumpMinor:
-		next, tool.Change = v.IncMinor(), "minor"
-	default:
-		next, tool.Change = v.IncPatch(), "patch"
-	}
-	tool.Version = next.String()
+	tool.Version, tool.Change = version, change
 	tool.Manifest = d.encode(p, core, tool.Version)
 	return tool, ""
 }

@@ -9,7 +9,8 @@ import (
 	"unicode"
 
 	"github.com/go-json-experiment/json"
-	"golang.org/x/text/unicode/norm"
+
+	"github.com/toolkeep/toolkeep/catalog"
 )
 
 const maxName = 64 // of the second half of a tool id
@@ -32,27 +33,12 @@ func (d *document) defaultNamespace() string {
 	return "api"
 }
 
-// plainLetters takes the accents off letters.
-func plainLetters(s string) string {
-	for i := range len(s) {
-		if s[i] >= 0x80 {
-			return strings.Map(func(r rune) rune {
-				if unicode.Is(unicode.Mn, r) {
-					return -1
-				}
-				return r
-			}, norm.NFD.String(s))
-		}
-	}
-	return s
-}
-
 // slug gives lower-case ASCII words joined by sep, beginning with a letter, at
 // most max long and cut between words where that keeps more than half.
 func slug(s string, max int, sep byte) string {
 	var b strings.Builder
 	gap := false
-	for _, r := range strings.ToLower(plainLetters(s)) {
+	for _, r := range strings.ToLower(catalog.PlainLetters(s)) {
 		letter := r >= 'a' && r <= 'z'
 		if !letter && (r < '0' || r > '9' || b.Len() == 0) {
 			gap = b.Len() > 0
@@ -128,12 +114,12 @@ func (d *document) keeper(name string, group []*operation) *operation {
 }
 
 func wantedName(op *operation) string {
-	name := identifier(op.id)
+	name := catalog.Identifier(op.id)
 	if name == "" {
-		name = identifier(pathWords(op))
+		name = catalog.Identifier(pathWords(op))
 		if name == "" || name == strings.ToLower(op.method) && op.path != "/" {
 			// Nothing of the path is left in letters that a name may have.
-			name = identifier(strings.ToLower(op.method) + "_" + hash6(op))
+			name = catalog.Identifier(strings.ToLower(op.method) + "_" + hash6(op))
 		}
 	}
 	if len(name) > maxName {
@@ -160,41 +146,11 @@ func opHash(op *operation) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// identifier turns text into [A-Za-z_][A-Za-z0-9_-]*, "" if no letter or digit
-// is left.
-func identifier(s string) string {
-	var b strings.Builder
-	gap, content := false, false
-	for _, r := range plainLetters(s) {
-		switch {
-		case r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r)):
-			content = true
-		case r == '_' || r == '-':
-		default:
-			gap = b.Len() > 0
-			continue
-		}
-		if gap {
-			b.WriteByte('_')
-			gap = false
-		}
-		b.WriteRune(r)
-	}
-	out := b.String()
-	if !content {
-		return ""
-	}
-	if c := out[0]; c == '-' || c >= '0' && c <= '9' {
-		out = "_" + out
-	}
-	return out
-}
-
 // pathWords names an operation without an id: getUsersById for GET /users/{id}.
 func pathWords(op *operation) string {
 	var b strings.Builder
 	b.WriteString(strings.ToLower(op.method))
-	for _, seg := range strings.Split(plainLetters(op.path), "/") {
+	for _, seg := range strings.Split(catalog.PlainLetters(op.path), "/") {
 		for seg != "" {
 			open := strings.IndexByte(seg, '{')
 			if open < 0 {

@@ -1,0 +1,215 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// HoldChange is one part of a SetHolds.
+type HoldChange struct {
+	ToolID  string
+	Version string         // "" is every version that is not removed
+	Hold    *toolkeep.Hold // nil lifts the hold
+}
+
+// Hold keeps a version, or with version "" every one that is not removed, from
+// being executed until Release: Resolve answers E3012. It stays in lists, in the
+// search and for Describe, and keeps its state, so that a range goes on to mean
+// it: nothing else runs in its place. Waiting calls are refused at their
+// re-check, running ones go on.
+//
+// h.Why is needed, at most 2,000 bytes, and is shown to callers; h.Digest is ""
+// or what canon.Digest writes; h.At zero is now. Holding again for the same
+// reason and digest changes nothing; for another one, it replaces the hold. The
+// lifecycle returned is that of the highest version held. It returns when this
+// catalogue shows it.
+//
+// Errors: E3201 without servers:admin; E3001, E3004 unknown tool or version;
+// E3009 the version is removed; E3301 for a hold without reason or with a bad
+// digest; E3003, E3965 as Publish.
+func (c *Catalog) Hold(ctx context.Context, p *toolkeep.Principal, toolID, version string, h *toolkeep.Hold) (toolkeep.Lifecycle, error) {
+	if h == nil {
+		return toolkeep.Lifecycle{}, badState("a hold needs a reason; Release lifts one")
+	}
+	return c.setHolds(ctx, p, []HoldChange{{toolID, version, h}})
+}
+
+// Release lets a held version, or with version "" every one, run again. Without a
+// hold it changes nothing. Errors are those of Hold.
+func (c *Catalog) Release(ctx context.Context, p *toolkeep.Principal, toolID, version string) (toolkeep.Lifecycle, error) {
+	return c.setHolds(ctx, p, []HoldChange{{toolID, version, nil}})
+}
+
+// SetHolds is Hold and Release for up to MaxBatch tools, all or none, in one
+// commit. Of two changes of one version the later one counts.
+//
+// Errors are those of Hold, and E3301 for more than MaxBatch.
+func (c *Catalog) SetHolds(ctx context.Context, p *toolkeep.Principal, changes []HoldChange) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	_, err := c.setHolds(ctx, p, changes)
+	return err
+}
+
+func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []HoldChange) (toolkeep.Lifecycle, error) {
+	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermServers) {
+		return toolkeep.Lifecycle{}, denied(toolkeep.PermServers, "hold or release a tool")
+	}
+	if len(list) > MaxBatch {
+		return toolkeep.Lifecycle{}, badState("%d tools are to be held or released; at most %d at once", len(list), MaxBatch)
+	}
+	for _, ch := range list {
+		if err := checkHold(ch.Hold); err != nil {
+			return toolkeep.Lifecycle{}, err
+		}
+	}
+	if !c.running() {
+		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: Hold without Start"))
+	}
+	c.publishing.Lock()
+	defer c.publishing.Unlock()
+
+	moves, err := c.holdMoves(p, list)
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	changes, err := c.holdChanges(p, moves)
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	if len(changes) > 0 {
+		if err := c.apply(ctx, changes); err != nil {
+			return toolkeep.Lifecycle{}, err
+		}
+	}
+	return moves[len(moves)-1].to.Life, nil
+}
+
+var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func checkHold(h *toolkeep.Hold) error {
+	switch {
+	case h == nil:
+		return nil
+	case strings.TrimSpace(h.Why) == "":
+		return badState("a hold needs a reason, which callers are shown")
+	case len(h.Why) > maxReasonLength:
+		return badState("the reason has %d bytes; at most %d are kept", len(h.Why), maxReasonLength)
+	case h.Digest != "" && !digestPattern.MatchString(h.Digest):
+		return badState("%q is not a digest; write sha256: and 64 lower-case hex digits", clip(h.Digest))
+	}
+	return nil
+}
+
+// holdMoves works out the new lifecycle of every version that is named, each
+// once, and never gives none without an error.
+func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange) ([]move, error) {
+	s := c.current.Load()
+	now := c.today()
+	var moves []move
+	at := map[*version]int{}
+	for _, ch := range list {
+		e := s.find(p.Tenant, ch.ToolID)
+		if e == nil {
+			return nil, notFound(ch.ToolID)
+		}
+		if e.key.tenant == "" {
+			if err := c.mayShare(p); err != nil {
+				return nil, err
+			}
+		}
+		targets, err := e.targets(ch.Version, toolkeep.Active)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range targets {
+			i, known := at[v]
+			if !known {
+				i = len(moves)
+				at[v] = i
+				moves = append(moves, move{from: v})
+			}
+			to := *v
+			to.Life.Held = held(v.Life.Held, ch.Hold, now)
+			moves[i].to = &to
+		}
+	}
+	return moves, nil
+}
+
+// held is the hold to write; one that says the same as before stays as it is.
+func held(before, h *toolkeep.Hold, now time.Time) *toolkeep.Hold {
+	if h == nil {
+		return nil
+	}
+	if before != nil && before.Why == h.Why && before.Digest == h.Digest {
+		return before
+	}
+	own := *h
+	if own.At.IsZero() {
+		own.At = now
+	}
+	own.At = own.At.UTC().Truncate(time.Microsecond)
+	return &own
+}
+
+func (c *Catalog) holdChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.Change, error) {
+	now := c.today()
+	var changes []toolkeep.Change
+	for _, m := range moves {
+		if sameLife(m.from.Life, m.to.Life) {
+			continue
+		}
+		event, err := appendEvent(eventDefinition, p.Tenant, now, holdData(m.to, m.from.Life.Held, p.Subject))
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, toolkeep.SetLifecycle{
+			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject}, event)
+	}
+	return changes, nil
+}
+
+// sameLife compares what the lifecycles say; a hold is a pointer, and one that
+// was read from a store is another than the one that was written.
+func sameLife(a, b toolkeep.Lifecycle) bool {
+	if (a.Held == nil) != (b.Held == nil) {
+		return false
+	}
+	if a.Held != nil && *a.Held != *b.Held {
+		return false
+	}
+	a.Held, b.Held = nil, nil
+	return a == b
+}
+
+// heldBack is E3012.
+func heldBack(v toolkeep.Version) error {
+	h, server := v.Life.Held, serverOf(v.Tool)
+	todo := "toolkeep servers diff " + server + " shows the change, toolkeep servers accept " + server + " accepts it"
+	err := toolkeep.NewError(toolkeep.DefinitionChanged, "%s is held until somebody has looked at it: %s; %s", v.Tool.Ref(), h.Why, todo).
+		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.Life.State)).
+		With("reason", h.Why).With("held_at", stamp(h.At)).With("server", server).With("todo", todo)
+	if h.Digest != "" {
+		err.With("seen_digest", h.Digest)
+	}
+	return err
+}
+
+// serverOf names the MCP server of a tool: what its source says, else its
+// namespace, which is the server's name.
+func serverOf(t *toolkeep.Tool) string {
+	if src := t.Manifest.Source; src != nil {
+		if name, ok := src.Metadata["server"].(string); ok && name != "" {
+			return clip(name)
+		}
+	}
+	namespace, _, _ := strings.Cut(t.ID, ".")
+	return namespace
+}

@@ -1,0 +1,194 @@
+package mcp
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// lookalikes are letters of other scripts that common fonts draw like a Latin
+// letter. Full-width, mathematical and other dressed-up letters are no part of
+// it: normalisation undoes them.
+var lookalikes = func() map[rune]rune {
+	pairs := map[rune]string{
+		'a': "аɑ", 'A': "АΑᎪ", 'B': "ВΒᏴ", 'c': "сϲ", 'C': "СϹᏟ", 'd': "ԁᏧ", 'D': "Ꭰ", 'e': "еҽ", 'E': "ЕΕᎬ",
+		'f': "ϝ", 'g': "ɡց", 'G': "ԌᏀ", 'h': "һհ", 'H': "НΗᎻ", 'i': "іıᎥι", 'I': "ІΙӀ", 'j': "јϳ", 'J': "ЈᎫ",
+		'k': "κк", 'K': "КΚᏦ", 'l': "ӏ", 'L': "Ꮮ", 'M': "МΜᎷ", 'n': "ո", 'N': "Ν", 'o': "оοօ", 'O': "ОΟՕ",
+		'p': "рρ", 'P': "РΡᏢ", 'q': "ԛգ", 'Q': "Ԛ", 'r': "г", 'R': "Ꭱ", 's': "ѕ", 'S': "ЅᏚՏ", 't': "т", 'T': "ТΤᎢ",
+		'u': "սυ", 'U': "Ս", 'v': "νѵ", 'V': "Ꮩ", 'w': "ԝѡ", 'W': "ᎳԜ", 'x': "хχ", 'X': "ХΧ", 'y': "уγү", 'Y': "ΥҮ",
+		'z': "ᴢ", 'Z': "ΖᏃ", '-': "‐‑‒–—−", '_': "＿ˍ",
+	}
+	m := map[rune]rune{}
+	for latin, others := range pairs {
+		for _, r := range others {
+			m[r] = latin
+		}
+	}
+	return m
+}()
+
+// latin writes s with Latin letters as far as it looks like them.
+func latin(s string) string {
+	if plainASCII(s) {
+		return s
+	}
+	return strings.Map(func(r rune) rune {
+		if r < 0x80 {
+			return r
+		}
+		if to, ok := lookalikes[r]; ok {
+			return to
+		}
+		if !shows(r) && !unicode.Is(unicode.Zs, r) || unicode.Is(unicode.Mn, r) {
+			return -1
+		}
+		return r
+	}, norm.NFKD.String(s))
+}
+
+// skeleton is the same for names that look the same.
+func skeleton(name string) string {
+	s := latin(name)
+	if !strings.ContainsAny(s, "01I|m") {
+		return s
+	}
+	return strings.NewReplacer("0", "O", "1", "l", "I", "l", "|", "l", "m", "rn").Replace(s)
+}
+
+// Names are the names of tools by the servers that offer them. It is safe for
+// concurrent use.
+type Names struct {
+	mu      sync.RWMutex
+	servers map[string][]string // by name
+	looks   map[string][]string // names by skeleton
+}
+
+// NewNames makes an empty Names.
+func NewNames() *Names {
+	return &Names{servers: map[string][]string{}, looks: map[string][]string{}}
+}
+
+// Add adds a server's own name of a tool. Adding it twice is fine.
+func (n *Names) Add(server, tool string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := n.servers[tool]
+	if len(list) == 0 {
+		k := skeleton(tool)
+		n.looks[k] = append(n.looks[k], tool)
+	}
+	if !slices.Contains(list, server) {
+		n.servers[tool] = append(list, server)
+	}
+}
+
+// AddAll adds pairs of server and name.
+func (n *Names) AddAll(tools iter.Seq2[string, string]) {
+	for server, tool := range tools {
+		n.Add(server, tool)
+	}
+}
+
+// of gives the servers that offer a tool of the name.
+func (n *Names) of(tool string) []string {
+	if n == nil {
+		return nil
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.servers[tool]
+}
+
+// like gives a name other than the given one that looks the same, "" for none.
+func (n *Names) like(tool string) string {
+	if n == nil {
+		return ""
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, other := range n.looks[skeleton(tool)] {
+		if other != tool {
+			return other
+		}
+	}
+	return ""
+}
+
+// name looks at the tool's name.
+func (s *scanner) name() {
+	at, name := "/name", s.self
+	foreign := strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 })
+	for _, n := range s.names {
+		other := n.like(name)
+		if other == "" {
+			continue
+		}
+		severity := Medium
+		if foreign {
+			severity = High
+		}
+		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), severity, "the name looks like %q, which is another tool's", Visible(clip(other, 80)))
+		return
+	}
+	if foreign && plainASCII(latin(name)) && strings.ContainsFunc(name, posesAsLatin) {
+		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), High, "the name is read as %q and written with other letters", clip(latin(name), 80))
+	}
+}
+
+// posesAsLatin tells whether a letter of another script looks like a Latin one.
+// Most small Greek letters are left out, because formulas use them.
+func posesAsLatin(r rune) bool {
+	if lookalikes[r] == 0 || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) {
+		return false
+	}
+	return !unicode.Is(unicode.Greek, r) || unicode.IsUpper(r) || r == 0x03bf
+}
+
+// disguised tells whether a word has letters of another script that are there for
+// their looks: Latin letters beside them, and every one of them a look-alike. So
+// Δx and µm are not, and neither is a word wholly in Greek or Cyrillic.
+func disguised(word string) bool {
+	var latins, others int
+	for _, r := range word {
+		switch {
+		case unicode.Is(unicode.Latin, r):
+			latins++
+		case posesAsLatin(r):
+			others++
+		case unicode.IsLetter(r):
+			return false
+		}
+	}
+	return latins > 0 && others > 0 && latins+others >= 3
+}
+
+// words finds words of two scripts.
+func (s *scanner) words(pointer, text string) {
+	if plainASCII(text) {
+		return
+	}
+	start := -1
+	check := func(end int) {
+		if start < 0 {
+			return
+		}
+		if word := text[start:end]; !plainASCII(word) && disguised(word) {
+			s.add(RuleMixed, pointer, excerpt(text, start, end), High, "a word that is read as %q and written with letters of another script", clip(latin(word), 80))
+		}
+		start = -1
+	}
+	for i, r := range text {
+		if unicode.IsLetter(r) || unicode.Is(unicode.Mn, r) {
+			if start < 0 {
+				start = i
+			}
+			continue
+		}
+		check(i)
+	}
+	check(len(text))
+}

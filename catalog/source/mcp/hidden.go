@@ -1,0 +1,191 @@
+package mcp
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// characters finds what cannot be seen. Many of these characters have honest
+// uses, joining emoji, Arabic or Indic letters, marking the direction of Hebrew;
+// they are found only where they stand without one.
+func (s *scanner) characters(pointer, text string) {
+	if plainASCII(text) {
+		return
+	}
+	runes := []rune(text)
+	for i := 0; i < len(runes); {
+		rule, severity, message := hiddenAt(runes, i)
+		if rule == "" {
+			i++
+			continue
+		}
+		end := i + 1
+		for end < len(runes) {
+			next, worse, _ := hiddenAt(runes, end)
+			if next != rule {
+				break
+			}
+			if worse == High {
+				severity = High
+			}
+			end++
+		}
+		if said := decoded(runes[i:end]); said != "" {
+			severity, message = High, message+`, which say "`+clip(oneLine(said), 80)+`"`
+		}
+		from := len(string(runes[:i]))
+		s.add(rule, pointer, excerpt(text, from, from+len(string(runes[i:end]))), severity, "%s", message)
+		i = end
+	}
+}
+
+func plainASCII(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c >= 0x7f || c < 0x20 && c != '\n' && c != '\r' && c != '\t' {
+			return false
+		}
+	}
+	return true
+}
+
+// hiddenAt judges the character at i; the rule is "" where nothing is wrong.
+func hiddenAt(runes []rune, i int) (rule string, severity Severity, message string) {
+	r := runes[i]
+	before, after := neighbour(runes, i, -1), neighbour(runes, i, +1)
+	switch {
+	case r == '\n' || r == '\r' || r == '\t':
+	case r < 0x20 || r >= 0x7f && r < 0xa0:
+		return RuleControl, High, "control characters, which a terminal obeys and a reader does not see"
+	case r >= 0xe0000 && r <= 0xe007f:
+		if flagOf(runes, i) {
+			return "", "", ""
+		}
+		return RuleHidden, High, "invisible tag characters"
+	case r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
+		return RuleHidden, High, "characters that reorder the text around them"
+	case r == 0x200e || r == 0x200f || r == 0x061c:
+		if rightToLeft(before) || rightToLeft(after) {
+			return "", "", ""
+		}
+		return RuleHidden, Low, "direction marks in text that has no need of them"
+	case r == 0x200c || r == 0x200d:
+		if joins(before) && (joins(after) || after == 0xfe0f) || r == 0x200c && joins(before) {
+			return "", "", ""
+		}
+		return RuleHidden, Medium, "invisible joiners between letters that do not join"
+	case selector(r):
+		// One behind its character is honest, a row of them spells something.
+		if alone := i+1 == len(runes) || !selector(runes[i+1]); alone && i > 0 && !selector(runes[i-1]) && varies(before, r) {
+			return "", "", ""
+		}
+		return RuleHidden, Medium, "variation selectors behind characters that have no variants"
+	case r == 0xfeff || r == 0x200b:
+		return RuleHidden, Medium, "zero-width spaces"
+	case r == 0x2060 || r == 0x180e || r >= 0x2061 && r <= 0x2064 || r >= 0x206a && r <= 0x206f || r >= 0xfff9 && r <= 0xfffb || r == 0x034f:
+		return RuleHidden, Medium, "invisible characters"
+	case r == 0x115f || r == 0x1160 || r == 0x3164 || r == 0xffa0 || r == 0x2800:
+		return RuleHidden, Medium, "letters that are drawn as nothing"
+	case r == 0x00ad:
+		return RuleHidden, Low, "soft hyphens"
+	case unicode.Is(unicode.Co, r):
+		return RuleHidden, Low, "characters for private use, which every font draws differently"
+	}
+	return "", "", ""
+}
+
+// selector tells whether the character picks a variant of the one before it.
+func selector(r rune) bool { return r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef }
+
+// neighbour is the next character in a direction that is not itself a joiner or a
+// variation selector; 0 where there is none.
+func neighbour(runes []rune, i, step int) rune {
+	for i += step; i >= 0 && i < len(runes); i += step {
+		switch r := runes[i]; {
+		case r == 0x200c, r == 0x200d, r >= 0xfe00 && r <= 0xfe0e, r >= 0x1f3fb && r <= 0x1f3ff:
+		case r == 0xfe0f && step < 0:
+		default:
+			return r
+		}
+	}
+	return 0
+}
+
+// flagOf tells whether a tag character is part of a flag, such as Scotland's: a
+// black flag, a few tags and the end tag.
+func flagOf(runes []rune, i int) bool {
+	start := i
+	for start > 0 && runes[start-1] >= 0xe0020 && runes[start-1] <= 0xe007e {
+		start--
+	}
+	end := i
+	for end < len(runes) && runes[end] >= 0xe0020 && runes[end] <= 0xe007e {
+		end++
+	}
+	return start > 0 && runes[start-1] == 0x1f3f4 && end-start <= 6 && end < len(runes) && runes[end] == 0xe007f
+}
+
+func rightToLeft(r rune) bool {
+	return unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko, unicode.Adlam)
+}
+
+// joins tells whether zero-width joiners and non-joiners change how the character
+// is drawn.
+func joins(r rune) bool {
+	return symbol(r) || unicode.In(r, unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Nko, unicode.Devanagari, unicode.Bengali,
+		unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam,
+		unicode.Sinhala, unicode.Khmer, unicode.Myanmar, unicode.Tibetan, unicode.Thai, unicode.Lao)
+}
+
+func symbol(r rune) bool { return unicode.In(r, unicode.So, unicode.Sm, unicode.Sk) && r >= 0x80 }
+
+// varies tells whether a variation selector has a place behind the character.
+func varies(r, selector rune) bool {
+	switch {
+	case selector == 0xfe0e || selector == 0xfe0f:
+		return symbol(r) || r >= '0' && r <= '9' || r == '#' || r == '*' || r == 0x2139 || unicode.Is(unicode.P, r) && r >= 0x80
+	case unicode.In(r, unicode.Han, unicode.Mongolian, unicode.Phags_Pa, unicode.Myanmar):
+		return true
+	}
+	return symbol(r)
+}
+
+// decoded reads what tag characters or variation selectors spell, "" where that
+// is no text.
+func decoded(runes []rune) string {
+	var b strings.Builder
+	for _, r := range runes {
+		switch {
+		case r > 0xe0000 && r < 0xe007f:
+			b.WriteByte(byte(r - 0xe0000))
+		case r >= 0xfe00 && r <= 0xfe0f:
+			b.WriteByte(byte(r - 0xfe00))
+		case r >= 0xe0100 && r <= 0xe01ef:
+			b.WriteByte(byte(r-0xe0100) + 16)
+		}
+	}
+	out := b.String()
+	if len(out) < 3 || !readable(out) {
+		return ""
+	}
+	return out
+}
+
+// readable tells whether bytes are text that a person could have written.
+func readable(s string) bool {
+	if !utf8.ValidString(s) {
+		return false
+	}
+	letters, all := 0, 0
+	for _, r := range s {
+		all++
+		switch {
+		case unicode.IsLetter(r) || r == ' ':
+			letters++
+		case r == '\n' || r == '\r' || r == '\t':
+		case !unicode.IsPrint(r):
+			return false
+		}
+	}
+	return letters*2 >= all
+}

@@ -1,0 +1,305 @@
+package mcp
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// Kind is the execution.kind of the tools.
+const Kind = "mcp"
+
+const (
+	maxTitle       = 200
+	maxDescription = 8000
+	maxIcons       = 8
+)
+
+// core is the manifest without version and source: what makes the tool this
+// tool. absent are the members that the manifest has and the definition has not.
+func (o *Options) core(tree map[string]any, id, tool string, result any) (m map[string]any, absent []any) {
+	rest := maps.Clone(tree)
+	m = map[string]any{
+		"schema_version":    1,
+		"tool_id":           id,
+		"category":          "mcp",
+		"parameters_schema": tree["inputSchema"],
+		"side_effects":      "writes",
+		"risk":              "low",
+		"execution":         map[string]any{"kind": Kind, "binding": map[string]any{"server": o.Server, "tool": tool}},
+	}
+	if o.Timeout > 0 {
+		m["execution"].(map[string]any)["timeout_ms"] = max(o.Timeout.Milliseconds(), 1)
+	}
+	delete(rest, "name")
+	delete(rest, "inputSchema")
+
+	hints, _ := tree["annotations"].(map[string]any)
+	if title, ok := tree["title"].(string); ok && title != "" {
+		m["tool_name"] = clip(title, maxTitle)
+		if m["tool_name"] == title {
+			delete(rest, "title")
+		}
+	} else {
+		title, _ = hints["title"].(string)
+		m["tool_name"] = clip(orElse(title, tool), maxTitle)
+		absent = absentUnless(absent, tree, "title")
+	}
+	if text, ok := tree["description"].(string); ok && text != "" {
+		m["description"] = cut(text, maxDescription)
+		if m["description"] == text {
+			delete(rest, "description")
+		}
+	} else {
+		m["description"] = clip("The tool "+tool+" of the MCP server "+o.Server+", which says no more about it.", maxDescription)
+		absent = absentUnless(absent, tree, "description")
+	}
+	if s := shortDescription(m["description"].(string)); s != "" {
+		m["short_description"] = s
+	}
+	if icons, ok := tree["icons"].([]any); ok && len(icons) <= maxIcons && allObjects(icons) {
+		m["icons"] = icons
+		delete(rest, "icons")
+	}
+	if result != nil {
+		m["result_schema"] = result
+		if same(outputOf(result), tree["outputSchema"]) {
+			delete(rest, "outputSchema")
+		}
+	}
+	if hints["readOnlyHint"] == true && o.TrustAnnotations {
+		m["side_effects"] = "reads"
+	}
+	if hints["idempotentHint"] == true && o.TrustAnnotations {
+		m["idempotent"] = true
+	}
+	if hints["destructiveHint"] == true {
+		m["risk"] = "medium"
+	}
+	if len(rest) > 0 {
+		m["annotations"] = map[string]any{"mcp": rest}
+	}
+	return m, absent
+}
+
+func absentUnless(absent []any, tree map[string]any, name string) []any {
+	if _, has := tree[name]; has {
+		return absent
+	}
+	return append(absent, name)
+}
+
+func orElse(s, d string) string {
+	if strings.TrimSpace(s) == "" {
+		return d
+	}
+	return s
+}
+
+// cut shortens a text to n characters without taking the space at its end.
+func cut(s string, n int) string {
+	if len(s) <= n || utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+var sentenceEnd = regexp.MustCompile(`[.!?]\s`)
+
+// shortDescription is the first sentence of the first line.
+func shortDescription(s string) string {
+	for line := range strings.Lines(s) {
+		line = strings.Join(strings.Fields(line), " ")
+		if line == "" {
+			continue
+		}
+		if i := sentenceEnd.FindStringIndex(line); i != nil && utf8.RuneCountInString(line) > 100 {
+			line = line[:i[0]+1]
+		}
+		return clip(line, 100)
+	}
+	return ""
+}
+
+func allObjects(list []any) bool {
+	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return !ok })
+}
+
+// same compares trees by what they say; numbers as they are written.
+func same(a, b any) bool { return string(canon.Append(nil, a)) == string(canon.Append(nil, b)) }
+
+func (o *Options) encode(core map[string]any, version, digest, tool string, absent []any) []byte {
+	m := maps.Clone(core)
+	m["version"] = version
+	meta := map[string]any{"server": o.Server, "tool": tool}
+	if len(absent) > 0 {
+		meta["absent"] = absent
+	}
+	m["source"] = map[string]any{"type": "mcp", "digest": digest, "metadata": meta}
+	return canon.Append(nil, m)
+}
+
+// tool plans one definition; nil where it is refused.
+func (r *reader) tool(d *definition) *PlannedTool {
+	id := r.o.Namespace + "." + d.name
+	digest, err := Digest(d.raw)
+	if err != nil {
+		d.refuse("the definition has no RFC 8785 form: %s", readFault(err))
+		return nil
+	}
+	d.digest = digest
+	if schema, has := d.tree["inputSchema"]; !has || schema == nil {
+		d.refuse("the definition has no inputSchema")
+		return nil
+	}
+	var result any
+	if output, has := d.tree["outputSchema"]; has && output != nil {
+		result = resultSchema(output)
+		if result == nil {
+			r.warn("%s: its outputSchema is no schema and is not checked", shown(d.tool))
+		}
+	}
+	t := &PlannedTool{ID: id, Tool: d.tool, Digest: digest, Version: catalog.FirstVersion, Change: ChangeNew}
+	old := r.previous(id)
+	if old != nil {
+		t.Version = old.Version
+	}
+	var core map[string]any
+	var absent []any
+	var parsed *toolkeep.Tool
+	for {
+		core, absent = r.o.core(d.tree, id, d.tool, result)
+		if old != nil && pinned(old) == digest && catalog.SameContent(old, core) {
+			t.Change, t.Manifest = ChangeUnchanged, old.Raw
+			break
+		}
+		t.Manifest = r.o.encode(core, t.Version, digest, d.tool, absent)
+		if parsed, err = catalog.ParseManifest(t.Manifest); err == nil {
+			break
+		}
+		if result == nil || !only(catalog.Faults(err), "/result_schema") {
+			d.refuse("%s", clip(Visible(refusal(err)), 600))
+			return nil
+		}
+		// The tool works without; the definition keeps it under annotations.mcp.
+		r.warn("%s: its outputSchema is not checked: %s", shown(d.tool), clip(Visible(refusal(err)), 300))
+		result = nil
+	}
+	t.Findings = scan(d.tree, r.o.Server, r.o.Known, r.own)
+	if t.Change == ChangeUnchanged || old == nil {
+		return t
+	}
+	version, change, ok := catalog.NextVersion(old, parsed)
+	if !ok {
+		d.refuse("the published version %s is no SemVer version", clip(old.Version, 60))
+		return nil
+	}
+	t.Version, t.Change = version, change
+	t.Manifest = r.o.encode(core, version, digest, d.tool, absent)
+	t.Additive = r.additive(old, d, t)
+	return t
+}
+
+// additive tells whether the change may be taken over by a policy that lets in
+// what only adds.
+func (r *reader) additive(old *toolkeep.Tool, d *definition, t *PlannedTool) bool {
+	if t.Change == catalog.BumpMajor {
+		return false
+	}
+	before, err := Definition(old)
+	if err != nil {
+		return false
+	}
+	for _, c := range Diff(before, d.raw) {
+		if c.Kind != catalog.KindAdditive {
+			return false
+		}
+	}
+	was, err := canon.ParseObject(before, definitionLimits)
+	if err != nil {
+		return false
+	}
+	found := scan(was, r.o.Server, r.o.Known, r.own)
+	for _, f := range t.Findings {
+		if f.Severity == High && !slices.Contains(found, f) {
+			return false
+		}
+	}
+	return true
+}
+
+// pinned is the digest of the definition that a tool was made of.
+func pinned(t *toolkeep.Tool) string {
+	if t.Manifest == nil || t.Manifest.Source == nil {
+		return ""
+	}
+	return t.Manifest.Source.Digest
+}
+
+// only tells whether there are faults and all are at or below the pointer.
+func only(faults []toolkeep.Fault, pointer string) bool {
+	for _, f := range faults {
+		if f.Pointer != pointer && !strings.HasPrefix(f.Pointer, pointer+"/") {
+			return false
+		}
+	}
+	return len(faults) > 0
+}
+
+// refusal says what is wrong in the words of the definition.
+func refusal(err error) string {
+	faults := catalog.Faults(err)
+	if len(faults) == 0 {
+		return catalog.FaultText(err)
+	}
+	return "at " + inDefinition(faults[0].Pointer) + ": " + faults[0].Message
+}
+
+func shown(tool string) string { return clip(oneLine(tool), 80) }
+
+// Definition makes the definition out of the manifest again that a tool was
+// published with, in RFC 8785 form: its digest is the tool's source.digest.
+//
+// Errors: E3008 if the tool was not made by this package.
+func Definition(t *toolkeep.Tool) ([]byte, error) {
+	tree, err := canon.ParseObject(t.Raw, canon.Limits{Bytes: catalog.MaxManifestBytes, Depth: catalog.MaxManifestDepth, Properties: 20_000, Elements: 100_000})
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the manifest of %s cannot be read", t.ID).Because(err)
+	}
+	name := toolOf(t)
+	if name == "" {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "%s was not made from the definition of an MCP server", t.ID)
+	}
+	def := map[string]any{"name": name}
+	move := func(from, to string) {
+		if v, has := tree[from]; has {
+			def[to] = v
+		}
+	}
+	move("parameters_schema", "inputSchema")
+	move("tool_name", "title")
+	move("description", "description")
+	move("icons", "icons")
+	if v, has := tree["result_schema"]; has {
+		def["outputSchema"] = outputOf(v)
+	}
+	source, _ := tree["source"].(map[string]any)
+	meta, _ := source["metadata"].(map[string]any)
+	absent, _ := meta["absent"].([]any)
+	for _, v := range absent {
+		if s, ok := v.(string); ok {
+			delete(def, s)
+		}
+	}
+	// What was cut, or could not stand in its place, is here as it was.
+	annotations, _ := tree["annotations"].(map[string]any)
+	rest, _ := annotations["mcp"].(map[string]any)
+	maps.Copy(def, rest)
+	return canon.JCS(canon.Append(nil, def))
+}

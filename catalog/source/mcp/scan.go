@@ -1,0 +1,180 @@
+package mcp
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Severity of a Finding.
+type Severity string
+
+const (
+	High   Severity = "high"   // there is hardly an honest reason for it
+	Medium Severity = "medium" // somebody should read it
+	Low    Severity = "low"    // worth knowing
+)
+
+// Rules of findings.
+const (
+	RuleHidden      = "hidden-characters" // characters that nobody sees, or that reorder what is seen
+	RuleControl     = "control-characters"
+	RuleMixed       = "mixed-script"    // a word written with letters of another script that look alike
+	RuleLookAlike   = "look-alike-name" // a name that is read as another tool's
+	RuleInstruction = "instruction"     // orders to the model
+	RuleSecrecy     = "secrecy"         // keeps something from the user
+	RulePromptTag   = "prompt-tag"      // markup that models take for the system's
+	RuleExfiltrate  = "data-request"    // asks for the conversation, credentials or files that the tool has no need of
+	RuleOtherTool   = "other-tool"      // speaks of a tool of another server
+	RuleEncoded     = "encoded-text"    // base64 or hex that a reader cannot read
+	RuleMarkup      = "hidden-markup"   // text that is not shown where markup is
+	RuleSpace       = "pushed-out-of-sight"
+	RuleLimit       = "limit" // there was more than is told
+)
+
+// Bounds of one Scan.
+const (
+	maxFindings     = 50
+	maxRuleFindings = 5       // of one rule
+	maxScanned      = 1 << 20 // bytes of text
+)
+
+// Finding is one thing in a definition that somebody should look at.
+type Finding struct {
+	Rule     string   `json:"rule"`
+	Pointer  string   `json:"pointer"` // JSON Pointer into the definition, invisible characters escaped
+	Text     string   `json:"text"`    // what was found, at most 120 characters, invisible ones escaped
+	Severity Severity `json:"severity"`
+	Message  string   `json:"message"`
+}
+
+// Scan looks at every name and text of a definition, the gravest findings first:
+// at most 50, and 5 of a rule. server is the server that offers the tool; known
+// are the tools of all servers, nil for none. A definition that is not JSON has
+// no findings.
+func Scan(def []byte, server string, known *Names) []Finding {
+	tree, err := canon.ParseObject(def, definitionLimits)
+	if err != nil {
+		return nil
+	}
+	return scan(tree, server, known, nil)
+}
+
+func scan(tree map[string]any, server string, known, own *Names) []Finding {
+	s := &scanner{server: server, names: []*Names{known, own}, rules: map[string]int{}, budget: maxScanned}
+	s.self, _ = tree["name"].(string)
+	s.parameters(tree)
+	if s.self != "" {
+		s.name()
+	}
+	for _, k := range slices.Sorted(maps.Keys(tree)) {
+		s.walk(canon.Pointer(k), k, tree[k], 0)
+	}
+	rank := map[Severity]int{High: 0, Medium: 1, Low: 2}
+	slices.SortStableFunc(s.found, func(a, b Finding) int { return rank[a.Severity] - rank[b.Severity] })
+	if len(s.found) > maxFindings {
+		s.more += len(s.found) - maxFindings + 1
+		s.found = s.found[:maxFindings-1]
+	}
+	if s.more > 0 {
+		s.found = append(s.found, Finding{Rule: RuleLimit, Severity: Medium, Message: strconv.Itoa(s.more) + " findings more are left out"})
+	}
+	if s.budget < 0 {
+		s.found = append(s.found, Finding{Rule: RuleLimit, Severity: Medium, Message: fmt.Sprintf("the definition has more than %d bytes of text; the rest was not looked at", maxScanned)})
+	}
+	return s.found
+}
+
+type scanner struct {
+	server string
+	self   string
+	names  []*Names        // nil elements are none
+	params map[string]bool // names of the tool's own parameters
+	found  []Finding
+	rules  map[string]int
+	more   int // findings that are not kept
+	budget int // bytes that may still be looked at
+}
+
+// add keeps a finding. Of each rule a few say enough, but a graver one is never
+// crowded out by lesser ones.
+func (s *scanner) add(rule, pointer, text string, severity Severity, format string, args ...any) {
+	key := rule + " " + string(severity)
+	if s.rules[key]++; s.rules[key] > maxRuleFindings {
+		s.more++
+		return
+	}
+	s.found = append(s.found, Finding{Rule: rule, Pointer: Visible(clip(pointer, 500)), Text: text, Severity: severity, Message: fmt.Sprintf(format, args...)})
+}
+
+// parameters collects the names of the arguments, which may well be the names of
+// tools elsewhere.
+func (s *scanner) parameters(tree map[string]any) {
+	s.params = map[string]bool{}
+	var walk func(v any, depth int)
+	walk = func(v any, depth int) {
+		switch v := v.(type) {
+		case map[string]any:
+			if props, ok := v["properties"].(map[string]any); ok {
+				for name := range props {
+					s.params[name] = true
+				}
+			}
+			for _, e := range v {
+				walk(e, depth+1)
+			}
+		case []any:
+			for _, e := range v {
+				walk(e, depth+1)
+			}
+		}
+	}
+	walk(tree["inputSchema"], 0)
+	walk(tree["outputSchema"], 0)
+}
+
+// walk visits every text. key is the member that holds the value.
+func (s *scanner) walk(pointer, key string, v any, depth int) {
+	switch v := v.(type) {
+	case string:
+		s.text(pointer, key, v)
+	case []any:
+		for i, e := range v {
+			s.walk(pointer+"/"+strconv.Itoa(i), key, e, depth+1)
+		}
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			at := pointer + canon.Pointer(k)
+			s.characters(at, k)
+			s.words(at, k)
+			s.walk(at, k, v[k], depth+1)
+		}
+	}
+}
+
+// text looks at one text.
+func (s *scanner) text(pointer, key, text string) {
+	if s.budget -= len(text); s.budget < 0 {
+		return
+	}
+	if key == "src" && strings.HasPrefix(pointer, "/icons/") {
+		return // an image
+	}
+	s.characters(pointer, text)
+	switch key {
+	case "$schema", "$id", "$ref", "$dynamicRef", "$anchor", "$dynamicAnchor", "pattern", "contentEncoding", "contentMediaType":
+		return
+	case "name":
+		if pointer == "/name" {
+			return // name has looked at it
+		}
+	}
+	s.words(pointer, text)
+	s.encoded(pointer, text)
+	s.instructions(pointer, text)
+	s.otherTools(pointer, text)
+}

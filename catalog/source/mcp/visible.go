@@ -1,0 +1,89 @@
+package mcp
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Visible gives s with every character that cannot be seen, or that moves what
+// stands around it, written as \u{200B}. Line breaks, tabs and ordinary spaces
+// stay as they are.
+func Visible(s string) string {
+	for i, r := range s {
+		if !shows(r) {
+			return escapeFrom(s, i)
+		}
+	}
+	return s
+}
+
+func escapeFrom(s string, i int) string {
+	var b strings.Builder
+	b.WriteString(s[:i])
+	for _, r := range s[i:] {
+		if shows(r) {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, `\u{%04X}`, r)
+		}
+	}
+	return b.String()
+}
+
+// shows tells whether a reader sees that the character is there and nothing else
+// of it.
+func shows(r rune) bool {
+	switch {
+	case r == '\n' || r == '\t':
+		return true
+	case r >= 0x20 && r < 0x7f:
+		return true
+	case r < 0xa0:
+		return false
+	}
+	return !blank(r) && !unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs, unicode.Zl, unicode.Zp, unicode.Zs)
+}
+
+// blank are letters and marks that are drawn as nothing.
+func blank(r rune) bool {
+	switch {
+	case r >= 0xfe00 && r <= 0xfe0f, r >= 0xe0100 && r <= 0xe01ef: // variation selectors
+		return true
+	case r == 0x034f, r == 0x115f, r == 0x1160, r == 0x17b4, r == 0x17b5, r == 0x3164, r == 0xffa0, r == 0x2800:
+		return true
+	}
+	return false
+}
+
+// oneLine is Visible with line breaks and tabs written as \n and \t.
+func oneLine(s string) string {
+	return strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(Visible(s))
+}
+
+const maxExcerpt = 120
+
+// excerpt shows s[from:to] with what stands around it, in one line of at most
+// 120 characters.
+func excerpt(s string, from, to int) string {
+	const around = 30
+	start, end := from, to
+	for n := 0; start > 0 && n < around; n++ {
+		_, size := utf8.DecodeLastRuneInString(s[:start])
+		start -= size
+	}
+	for n := 0; end < len(s) && n < around; n++ {
+		_, size := utf8.DecodeRuneInString(s[end:])
+		end += size
+	}
+	// What was found comes before what stands in front of it.
+	out := oneLine(s[start:end])
+	if utf8.RuneCountInString(out) > maxExcerpt {
+		out = oneLine(s[from:end])
+	}
+	if r := []rune(out); len(r) > maxExcerpt {
+		return string(r[:maxExcerpt-1]) + "…"
+	}
+	return out
+}
