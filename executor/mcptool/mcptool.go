@@ -1,0 +1,229 @@
+package mcptool
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/upstream"
+)
+
+const (
+	defaultMaxBytes = 100 << 20
+	maxDepth        = 1000      // nesting of a result
+	maxElements     = 2_000_000 // values of a result
+	maxToolName     = 512       // bytes
+	maxBinding      = 4 << 10   // bytes
+)
+
+// Upstream reaches the MCP servers; *upstream.Servers is one. Its errors are those
+// of upstream.Servers.Do.
+type Upstream interface {
+	Do(ctx context.Context, r *upstream.Request) (*upstream.Answer, error)
+}
+
+// Executor is the executor of kind "mcp". It is safe for concurrent use.
+type Executor struct{ upstream Upstream }
+
+var _ toolkeep.Executor = (*Executor)(nil)
+
+// New makes an Executor.
+func New(u Upstream) *Executor { return &Executor{upstream: u} }
+
+// Kind is "mcp".
+func (e *Executor) Kind() string { return "mcp" }
+
+var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// Check wants a binding that names a server and a tool, and nothing else in it,
+// and no credentials, which are the server's own.
+func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	const at = "/execution/binding"
+	if m.Execution.Kind != e.Kind() {
+		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind mcp"}}
+	}
+	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{Bytes: maxBinding})
+	if err != nil {
+		return []toolkeep.Fault{{Pointer: at, Rule: "json", Message: "the binding is not a JSON object: " + toolkeep.AsError(err).Message}}
+	}
+	var faults []toolkeep.Fault
+	add := func(pointer, rule, message string) {
+		faults = append(faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
+	}
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		if key != "server" && key != "tool" {
+			add(at+canon.Pointer(key), "unknown", key+" is not a field that is known here")
+		}
+	}
+	if name, _ := tree["server"].(string); !serverName.MatchString(name) {
+		add(at+"/server", "pattern", "server must be the name of an MCP server, "+serverName.String())
+	}
+	if name, _ := tree["tool"].(string); name == "" || len(name) > maxToolName {
+		add(at+"/tool", "length", "tool must be the server's own name of the tool, 1 to "+strconv.Itoa(maxToolName)+" bytes")
+	}
+	if len(m.Auth) > 0 {
+		add("/auth", "mcp", "the credentials of an MCP server belong into the server's own configuration; leave auth out")
+	}
+	return faults
+}
+
+// Execute sends one tools/call.
+//
+// Errors: E3540 the tool reports an error (details.content), or the server
+// answered with a JSON-RPC error (details.jsonrpc_code) or with what is no result;
+// E3407 the caller has to visit details.url first; E3710 the result is over
+// MaxBytes (default 100 MiB); E3902 ctx was cancelled; otherwise those of
+// upstream.Servers.Do.
+func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	binding := x.Tool.Manifest.Execution.Binding
+	c := &call{x: x, server: mcp.Text(binding, "server"), tool: mcp.Text(binding, "tool"), limit: x.MaxBytes}
+	if c.limit <= 0 {
+		c.limit = defaultMaxBytes
+	}
+	if c.server == "" || c.tool == "" {
+		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", e.Check(x.Tool.Manifest))
+		err.NothingSent = true
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, true)
+	}
+	r := &upstream.Request{
+		Principal: x.Principal, Server: c.server, Method: mcp.MethodCallTool, Params: c.params(),
+		Session: x.Session, MaxBytes: c.limit,
+	}
+	if p := c.peer(); p != nil {
+		r.Peer, r.PeerCapabilities = p, p.capabilities()
+	}
+	a, err := e.upstream.Do(ctx, r)
+	if err != nil {
+		return nil, c.failed(ctx, err)
+	}
+	value, terr := c.result(a.Result)
+	if terr != nil {
+		return nil, terr
+	}
+	return &toolkeep.Output{Value: value, HasValue: true, BytesSent: a.BytesSent, BytesRecv: a.BytesRecv}, nil
+}
+
+// call is one Execute.
+type call struct {
+	x            *toolkeep.Execution
+	server, tool string
+	limit        int64
+}
+
+// metaKey is where another Toolkeep looks for an idempotency key.
+const metaKey = "toolkeep/idempotency-key"
+
+func (c *call) params() []byte {
+	x := c.x
+	b := make([]byte, 0, 512)
+	b = canon.AppendString(append(b, `{"name":`...), c.tool)
+	b = append(b, `,"arguments":`...)
+	if x.Args == nil {
+		b = append(b, '{', '}')
+	} else {
+		b = canon.Append(b, x.Args)
+	}
+	b = append(b, `,"_meta":{`...)
+	bare := len(b)
+	member := func(name, value string) {
+		if len(b) > bare {
+			b = append(b, ',')
+		}
+		b = canon.AppendString(append(canon.AppendString(b, name), ':'), value)
+	}
+	if x.Caller != nil {
+		member(mcp.MetaProgressToken, c.token())
+	}
+	if x.Traceparent != "" {
+		member("traceparent", x.Traceparent)
+	}
+	if x.Key != "" && x.Tool.Manifest.Idempotent {
+		member(metaKey, x.Key)
+	}
+	if len(b) == bare {
+		b = b[:bare-len(`,"_meta":{`)]
+	} else {
+		b = append(b, '}')
+	}
+	return append(b, '}')
+}
+
+// token is the progress token: another one for each attempt, so that a late
+// notification of one is not taken for the next one's.
+func (c *call) token() string { return c.x.InvocationID + "/" + strconv.Itoa(c.x.Attempt) }
+
+// ended is the error of a call whose context is over.
+func ended(ctx context.Context, nothingSent bool) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		e = toolkeep.NewError(toolkeep.UpstreamTimeout, "the MCP server did not answer within the attempt's time limit")
+	}
+	e.NothingSent = nothingSent
+	return e.Because(context.Cause(ctx))
+}
+
+// failed makes what Do returned the caller's error.
+func (c *call) failed(ctx context.Context, err error) *toolkeep.Error {
+	var own *toolkeep.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	var rpc *mcp.Error
+	if errors.As(err, &rpc) {
+		return c.refused(rpc)
+	}
+	if ctx.Err() != nil {
+		return ended(ctx, false)
+	}
+	return toolkeep.AsError(err)
+}
+
+// refused is the error of a server that answered with a JSON-RPC error.
+func (c *call) refused(rpc *mcp.Error) *toolkeep.Error {
+	text := c.clean(cut(strings.TrimSpace(rpc.Message), maxMessage))
+	if text == "" {
+		text = "without saying why"
+	}
+	if rpc.Code == mcp.CodeURLElicitation {
+		if url := firstURL(rpc.Data); url != "" {
+			return toolkeep.NewError(toolkeep.LoginRequired, "the MCP server %s needs you to visit details.url first: %s", c.server, text).
+				With("server", c.server).With("url", url)
+		}
+	}
+	e := toolkeep.NewError(toolkeep.MCPError, "the MCP server %s refused the call: %s", c.server, text).
+		With("server", c.server).With("jsonrpc_code", rpc.Code)
+	if data := rpc.Data; len(data) > 0 && len(data) <= maxData {
+		if tree, err := canon.Parse(data, resultLimits(maxData)); err == nil {
+			e.With("data", c.cleanTree(tree))
+		}
+	}
+	return e
+}
+
+// firstURL is the first address that the server wants to be visited.
+func firstURL(data []byte) string {
+	for question := range mcp.Elements(mcp.Get(data, "elicitations")) {
+		url := mcp.Text(question, "url")
+		if len(url) <= maxURL && (strings.HasPrefix(url, "https://") || strings.HasPrefix(url, "http://")) {
+			return url
+		}
+	}
+	return ""
+}
+
+func (c *call) clean(s string) string {
+	if c.x.Clean == nil {
+		return s
+	}
+	return c.x.Clean.Clean(s)
+}

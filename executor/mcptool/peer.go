@@ -1,0 +1,76 @@
+package mcptool
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/upstream"
+)
+
+// maxProgressText is how many characters of a progress message are passed on.
+const maxProgressText = 500
+
+// capable is a Caller that knows what it can be asked.
+type capable interface {
+	// Capabilities is an MCP client's raw capabilities object.
+	Capabilities() []byte
+}
+
+// peer is the caller as the server sees it.
+type peer struct {
+	call  *call
+	asker toolkeep.Asker // nil: it sees progress and cannot be asked
+	token string
+}
+
+var _ upstream.Peer = (*peer)(nil)
+
+// peer is nil where nobody is connected.
+func (c *call) peer() *peer {
+	if c.x.Caller == nil {
+		return nil
+	}
+	asker, _ := c.x.Caller.(toolkeep.Asker)
+	return &peer{call: c, asker: asker, token: c.token()}
+}
+
+// capabilities is what the server is told that the caller can do; nil leaves it to
+// the server's configuration.
+func (p *peer) capabilities() []byte {
+	if p.asker == nil {
+		return []byte(`{}`)
+	}
+	if c, ok := p.asker.(capable); ok {
+		return c.Capabilities()
+	}
+	return nil
+}
+
+// Ask puts the server's question to the caller.
+func (p *peer) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	if p.asker == nil {
+		return nil, mcp.NewError(mcp.CodeMethodNotFound, "this client cannot be asked")
+	}
+	return p.asker.Ask(ctx, method, params)
+}
+
+// Notify passes progress on. Log messages and changes of lists are not the
+// caller's of one tool.
+func (p *peer) Notify(method string, params []byte) {
+	if method != mcp.NotificationProgress || mcp.Text(params, mcp.MetaProgressToken) != p.token {
+		return
+	}
+	g := toolkeep.Progress{Message: p.call.clean(cut(mcp.Text(params, "message"), maxProgressText))}
+	done, ok := number(mcp.Get(params, "progress"))
+	if total, has := number(mcp.Get(params, "total")); ok && has && total > 0 {
+		g.Percent = int(min(max(100*done/total, 0), 100))
+	}
+	p.call.x.Caller.Progress(g)
+}
+
+func number(raw []byte) (float64, bool) {
+	f, err := strconv.ParseFloat(string(raw), 64)
+	return f, err == nil
+}

@@ -1,0 +1,178 @@
+package mcptool
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Bounds of what an error carries.
+const (
+	maxMessage = 2000      // characters
+	maxData    = 64 << 10  // bytes of a JSON-RPC error's data
+	maxDetails = 256 << 10 // bytes of content and structured content together
+	maxURL     = 8 << 10   // bytes
+	minText    = 1 << 10   // bytes; a text is not cut to fewer
+)
+
+func resultLimits(bytes int64) canon.Limits {
+	return canon.Limits{Bytes: bytes, Depth: maxDepth, Properties: maxElements, Elements: maxElements}
+}
+
+// result reads a CallToolResult: its tree, or the error that it reports.
+func (c *call) result(raw []byte) (map[string]any, *toolkeep.Error) {
+	if int64(len(raw)) > c.limit {
+		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the result of the MCP server %s has %d bytes, at most %d are accepted; ask for less", c.server, len(raw), c.limit).
+			With("server", c.server).With("limit_bytes", c.limit)
+	}
+	raw = withoutNUL(raw)
+	tree, err := canon.ParseObject(raw, resultLimits(int64(len(raw))+1))
+	if err != nil || len(raw) == 0 {
+		return nil, c.broken("its answer cannot be read").Because(err)
+	}
+	content, isList := tree["content"].([]any)
+	if v, has := tree["content"]; has && v != nil && !isList {
+		return nil, c.broken("the content of its answer is no list")
+	}
+	if content == nil {
+		content = []any{}
+	}
+	tree["content"] = content
+	failed := tree["isError"] == true
+	delete(tree, "isError")
+	delete(tree, "resultType")
+	if failed {
+		return nil, c.reported(tree, content)
+	}
+	return tree, nil
+}
+
+func (c *call) broken(why string) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.MCPError, "the MCP server %s broke the protocol: %s", c.server, why).With("server", c.server)
+}
+
+// reported is the error that a tool reports of itself.
+func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
+	message := "the tool reports an error and says no more about it"
+	for _, block := range content {
+		b, _ := block.(map[string]any)
+		if text, _ := b["text"].(string); b["type"] == "text" && strings.TrimSpace(text) != "" {
+			message = c.clean(cut(strings.TrimSpace(text), maxMessage))
+			break
+		}
+	}
+	e := toolkeep.NewError(toolkeep.MCPError, "%s", message).With("server", c.server).With("tool", c.tool)
+	kept, left := c.blocks(content, maxDetails)
+	e.With("content", kept)
+	if v, has := tree["structuredContent"]; has {
+		if n := len(canon.Append(nil, v)); n <= left {
+			e.With("structured_content", c.cleanTree(v))
+		}
+	}
+	return e
+}
+
+// blocks keeps as many of the content blocks as fit into limit bytes, a text cut
+// where it has to be, and tells how many bytes are left.
+func (c *call) blocks(content []any, limit int) (kept []any, left int) {
+	kept, left = []any{}, limit
+	omitted := 0
+	for _, block := range content {
+		b, _ := block.(map[string]any)
+		text, isText := b["text"].(string)
+		size := left + 1
+		if len(text) <= left { // a text of 100 MB is not written out to be measured
+			size = len(canon.Append(nil, block))
+		}
+		switch {
+		case size <= left:
+			kept = append(kept, c.cleanTree(block))
+			left -= size
+		case isText && b["type"] == "text" && left >= minText:
+			kept = append(kept, map[string]any{"type": "text", "text": c.clean(cutBytes(text, left))})
+			left = 0
+		default:
+			omitted++
+		}
+	}
+	if omitted > 0 {
+		kept = append(kept, map[string]any{"type": "text", "text": "(" + strconv.Itoa(omitted) + " parts of the answer are left out because they are too large)"})
+	}
+	return kept, left
+}
+
+// cleanTree takes secrets out of every text of a tree that nobody else has.
+func (c *call) cleanTree(v any) any {
+	if c.x.Clean == nil {
+		return v
+	}
+	switch v := v.(type) {
+	case string:
+		return c.x.Clean.Clean(v)
+	case []any:
+		for i, e := range v {
+			v[i] = c.cleanTree(e)
+		}
+	case map[string]any:
+		for k, e := range v {
+			w := c.cleanTree(e)
+			if name := c.x.Clean.Clean(k); name != k {
+				delete(v, k)
+				k = name
+			}
+			v[k] = w
+		}
+	}
+	return v
+}
+
+// cut shortens a text to n characters.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	last := 0 // where the character number n begins
+	for i := range s {
+		if n--; n == 0 {
+			last = i
+		} else if n < 0 {
+			return s[:last] + "…"
+		}
+	}
+	return s
+}
+
+// cutBytes shortens a text to about n bytes, between characters.
+func cutBytes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
+}
+
+// withoutNUL writes every \u0000 inside of raw JSON as \ufffd. Texts of tools that
+// read binary files hold it, and a result without it is worth more than none.
+func withoutNUL(raw []byte) []byte {
+	nul := []byte(`\u0000`)
+	if !bytes.Contains(raw, nul) {
+		return raw
+	}
+	out := bytes.Clone(raw)
+	for i := 0; i+len(nul) <= len(out); i++ {
+		if out[i] != '\\' {
+			continue
+		}
+		if string(out[i:i+len(nul)]) == string(nul) {
+			copy(out[i:], `\ufffd`)
+		}
+		i++ // what is escaped does not begin an escape
+	}
+	return out
+}

@@ -1,0 +1,385 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// Binding attaches a downstream session to a server for as long as it lives: it
+// hears list changes, the resources that it subscribed to and log messages, and
+// keeps all that when the session behind it has to be made anew. Its Peer is told;
+// see Peer. All methods may be called at the same time.
+type Binding struct {
+	srv *server
+	req Request
+	out *outlet
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	turn   chan struct{} // one at a time changes sl, subscriptions and levels
+
+	mu    sync.Mutex
+	sl    *slot
+	level string
+	subs  map[string]bool
+}
+
+// watch is one resource that a session is subscribed to.
+type watch struct {
+	users  []*Binding
+	cancel context.CancelFunc // of a modern server's stream; nil for a legacy one
+}
+
+// bind makes a Binding whose session works.
+func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
+	b := &Binding{srv: s, req: *r, turn: make(chan struct{}, 1), subs: make(map[string]bool)}
+	b.out = newOutlet(r.Peer, &s.state(r.Principal.Tenant).dropped)
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	if _, err := b.session(ctx); err != nil {
+		b.cancel()
+		return nil, err
+	}
+	return b, nil
+}
+
+// lock takes the turn.
+func (b *Binding) lock(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		if b.ctx.Err() == nil {
+			return nil
+		}
+		<-b.turn
+		return down(b.srv.spec.Name, "the session that it was bound to has ended", true)
+	case <-b.ctx.Done():
+		return down(b.srv.spec.Name, "the session that it was bound to has ended", true)
+	case <-ctx.Done():
+		return b.srv.explain(ctx, &failure{cause: ctx.Err(), unsent: true})
+	}
+}
+
+// session is the session behind the binding, made anew where it has ended.
+func (b *Binding) session(ctx context.Context) (*session, error) {
+	b.mu.Lock()
+	sl := b.sl
+	b.mu.Unlock()
+	if sl != nil && sl.sess.link.ended() == nil {
+		return sl.sess, nil
+	}
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-b.turn }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(b.ctx, func() { cancel(errClosed) })()
+	b.mu.Lock()
+	old := b.sl
+	b.mu.Unlock()
+	if old != nil && old != sl && old.sess.link.ended() == nil {
+		return old.sess, nil // somebody else has made it meanwhile
+	}
+	b.detach()
+	sl, e := b.srv.acquire(ctx, locate(b.srv.spec, &b.req), b.req.Principal)
+	if e != nil {
+		return nil, e
+	}
+	sess := sl.sess
+	sess.mu.Lock()
+	sess.bindings = append(sess.bindings, b)
+	sess.mu.Unlock()
+	b.mu.Lock()
+	b.sl = sl
+	uris := make([]string, 0, len(b.subs))
+	for uri := range b.subs {
+		uris = append(uris, uri)
+	}
+	b.mu.Unlock()
+	// What was agreed with the session before. A server that refuses it now says so
+	// in its log; the binding lives on.
+	if old != nil {
+		for _, uri := range uris {
+			if err := sess.watch(ctx, b, uri); err != nil {
+				sess.state.log.note("a subscription could not be renewed")
+			}
+		}
+		_ = sess.setLevel(ctx)
+	}
+	return sess, nil
+}
+
+// detach lets go of the session. The caller has the turn.
+func (b *Binding) detach() {
+	b.mu.Lock()
+	sl := b.sl
+	b.sl = nil
+	b.mu.Unlock()
+	if sl == nil {
+		return
+	}
+	sess := sl.sess
+	sess.mu.Lock()
+	sess.bindings = slices.DeleteFunc(sess.bindings, func(x *Binding) bool { return x == b })
+	sess.mu.Unlock()
+	b.srv.release(sl)
+}
+
+// wake makes the lost session anew without being asked, because whoever is bound
+// waits for what the server tells.
+func (b *Binding) wake() {
+	b.srv.spawn(func() {
+		for wait := time.Duration(0); b.ctx.Err() == nil; {
+			if !pause(b.ctx, wait) {
+				return
+			}
+			ctx, cancel := context.WithTimeout(b.ctx, b.srv.spec.StartTimeout)
+			stop := context.AfterFunc(b.srv.config.ctx, cancel)
+			_, err := b.session(ctx)
+			stop()
+			cancel()
+			if err == nil || b.srv.config.ctx.Err() != nil {
+				return
+			}
+			b.srv.mu.Lock()
+			closed := b.srv.closed
+			b.srv.mu.Unlock()
+			if closed {
+				return
+			}
+			wait = max(toolkeep.AsError(err).RetryAfter, time.Second)
+		}
+	})
+}
+
+// Info is what the server said of itself.
+func (b *Binding) Info(ctx context.Context) (Info, error) {
+	sess, err := b.session(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	return sess.info, nil
+}
+
+// Do carries out one request of the downstream session, as Servers.Do. resources/
+// subscribe, resources/unsubscribe and logging/setLevel act for this binding alone,
+// whatever the server's revision and whoever else is bound to its session.
+func (b *Binding) Do(ctx context.Context, method string, params []byte) (*Answer, error) {
+	if err := passable(method); err != nil {
+		return nil, err
+	}
+	for try := 0; ; try++ {
+		sess, err := b.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		a, err := b.attempt(ctx, sess, method, params)
+		var f *failure
+		if !errors.As(err, &f) {
+			return a, err
+		}
+		if f.dead {
+			b.mu.Lock()
+			sl := b.sl
+			b.mu.Unlock()
+			if sl != nil && sl.sess == sess {
+				b.srv.lost(sl, f.cause)
+			}
+		}
+		if !f.dead || !f.unsent || try > 0 || ctx.Err() != nil {
+			return nil, b.srv.explain(ctx, f)
+		}
+	}
+}
+
+var emptyAnswer = Answer{Result: []byte("{}")}
+
+func (b *Binding) attempt(ctx context.Context, sess *session, method string, params []byte) (*Answer, error) {
+	switch {
+	case method == mcp.MethodSubscribe:
+		return b.subscribe(ctx, sess, params)
+	case method == mcp.MethodUnsubscribe:
+		return b.unsubscribe(ctx, sess, params)
+	case method == mcp.MethodSetLevel:
+		return b.setLevel(ctx, sess, params)
+	case method == mcp.MethodPing && sess.modern:
+		a := emptyAnswer
+		return &a, nil
+	}
+	b.mu.Lock()
+	level := b.level
+	b.mu.Unlock()
+	return b.srv.attempt(ctx, sess, &outgoing{method: method, params: params, peer: b.req.Peer, out: b.out, level: level})
+}
+
+// Notify tells the server something in the name of the downstream session. Only
+// notifications/roots/list_changed and what is not known here is passed on;
+// cancellation is by the context of Do.
+func (b *Binding) Notify(ctx context.Context, method string, params []byte) error {
+	switch method {
+	case mcp.NotificationInitialized, mcp.NotificationCancelled, mcp.NotificationProgress:
+		return nil
+	}
+	sess, err := b.session(ctx)
+	if err != nil {
+		return err
+	}
+	if sess.modern || method == mcp.NotificationRootsChanged && (!sess.bound || !sess.declares(CapRoots)) {
+		return nil
+	}
+	if err := sess.link.deliver(ctx, &mcp.Message{Method: method, Params: params}); err != nil {
+		return b.srv.explain(ctx, unwritten(err))
+	}
+	return nil
+}
+
+// Close lets go of the session and of everything that was subscribed to. It does
+// not wait for the server, and may be called more than once.
+func (b *Binding) Close() {
+	b.cancel()
+	b.out.close()
+	b.turn <- struct{}{}
+	defer func() { <-b.turn }()
+	b.mu.Lock()
+	sl, uris := b.sl, b.subs
+	b.subs, b.level = make(map[string]bool), ""
+	b.mu.Unlock()
+	if sl != nil {
+		for uri := range uris {
+			sl.sess.unwatch(b, uri)
+		}
+	}
+	b.detach()
+}
+
+func (b *Binding) watches(uri string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for sub := range b.subs {
+		if rest, ok := strings.CutPrefix(uri, sub); ok && (rest == "" || strings.HasSuffix(sub, "/") || strings.IndexByte("/?#", rest[0]) >= 0) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *Binding) subscribe(ctx context.Context, sess *session, params []byte) (*Answer, error) {
+	uri := mcp.Text(params, "uri")
+	if uri == "" || len(uri) > maxValue {
+		return nil, mcp.NewError(mcp.CodeInvalidParams, "uri must be a string that is not empty")
+	}
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-b.turn }()
+	b.mu.Lock()
+	n, there := len(b.subs), b.subs[uri]
+	b.mu.Unlock()
+	if !there && n >= maxEntries {
+		return nil, mcp.NewError(mcp.CodeInvalidRequest, "the session has too many subscriptions")
+	}
+	// Before the server knows: its first word may be quicker than its answer.
+	b.mu.Lock()
+	b.subs[uri] = true
+	b.mu.Unlock()
+	if err := sess.watch(ctx, b, uri); err != nil {
+		if !there {
+			b.mu.Lock()
+			delete(b.subs, uri)
+			b.mu.Unlock()
+		}
+		return nil, err
+	}
+	a := emptyAnswer
+	return &a, nil
+}
+
+func (b *Binding) unsubscribe(ctx context.Context, sess *session, params []byte) (*Answer, error) {
+	uri := mcp.Text(params, "uri")
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-b.turn }()
+	b.mu.Lock()
+	there := b.subs[uri]
+	delete(b.subs, uri)
+	b.mu.Unlock()
+	if there {
+		sess.unwatch(b, uri)
+	}
+	a := emptyAnswer
+	return &a, nil
+}
+
+// setLevel: a legacy server has one level for a session; it is told the most
+// talkative that anybody bound to it wants, and each hears what it asked for.
+func (b *Binding) setLevel(ctx context.Context, sess *session, params []byte) (*Answer, error) {
+	level := mcp.Text(params, "level")
+	if rank(level) < 0 {
+		return nil, mcp.NewError(mcp.CodeInvalidParams, "level must be one of "+strings.Join(levels, ", "))
+	}
+	if err := b.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-b.turn }()
+	b.mu.Lock()
+	before := b.level
+	b.level = level
+	b.mu.Unlock()
+	if err := sess.setLevel(ctx); err != nil {
+		b.mu.Lock()
+		b.level = before
+		b.mu.Unlock()
+		return nil, err
+	}
+	a := emptyAnswer
+	return &a, nil
+}
+
+var levels = []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
+
+func rank(level string) int { return slices.Index(levels, level) }
+
+// hears tells whether a notification is for this binding.
+func (b *Binding) hears(m *mcp.Message) bool {
+	if m.Method != mcp.NotificationMessage {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.level == "" || rank(mcp.Text(m.Params, "level")) >= rank(b.level)
+}
+
+// setLevel tells a legacy server what its bindings want, if that is news.
+func (s *session) setLevel(ctx context.Context) error {
+	if s.modern {
+		return nil
+	}
+	s.mu.Lock()
+	bindings, told := slices.Clone(s.bindings), s.level
+	s.mu.Unlock()
+	want := ""
+	for _, b := range bindings {
+		b.mu.Lock()
+		if b.level != "" && (want == "" || rank(b.level) < rank(want)) {
+			want = b.level
+		}
+		b.mu.Unlock()
+	}
+	if want == "" || want == told {
+		return nil
+	}
+	if _, err := s.request(ctx, &outgoing{method: mcp.MethodSetLevel, params: mcp.Set(nil, mcp.Quote(want), "level")}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.level = want
+	s.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,128 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// environment is what a stdio server gets to see: a path, a home and a place for
+// temporary files that are its own, the language, and what its spec names. Nothing
+// else of Toolkeep's environment reaches it.
+type environment struct {
+	vars    []string
+	dir     string
+	secrets []string
+}
+
+// own is where a server keeps files for a tenant. Tenants are told apart by name,
+// which may hold anything that a path must not.
+func (c *settings) own(tenant, name string) string {
+	return filepath.Join(c.Dir, safeName(tenant), name)
+}
+
+// safeName writes what is no small letter, digit, hyphen or single dot as hex, so
+// that two names never meet and none leads elsewhere.
+func safeName(s string) string {
+	if s == "" {
+		return "_"
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-' || c == '_' && i > 0 {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, ".%02x", c)
+		}
+	}
+	name := b.String()
+	if len(name) > 200 {
+		return name[:150] + "." + shortSum(s)
+	}
+	return name
+}
+
+// prepare makes the folders and resolves the secrets.
+func (s *server) prepare(ctx context.Context, k key, who *toolkeep.Principal) (*environment, error) {
+	base := s.config.own(k.tenant, s.spec.Name)
+	e := &environment{dir: s.spec.Dir}
+	home, tmp, work := filepath.Join(base, "home"), filepath.Join(base, "tmp"), filepath.Join(base, "work")
+	for _, d := range []string{home, tmp, work} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("%w: its folder cannot be made: %w", errNoStart, err)
+		}
+	}
+	if e.dir == "" {
+		e.dir = work
+	}
+	path := os.Getenv("PATH")
+	if path == "" {
+		path = "/usr/local/bin:/usr/bin:/bin"
+	}
+	lang := os.Getenv("LANG")
+	if lang == "" {
+		lang = "C.UTF-8"
+	}
+	vars := map[string]string{"PATH": path, "HOME": home, "TMPDIR": tmp, "LANG": lang, "TERM": "dumb"}
+	for name, v := range s.spec.Env {
+		value, secret, err := s.resolve(ctx, principalOf(k, who), v)
+		if err != nil {
+			return nil, err
+		}
+		if secret != "" {
+			e.secrets = append(e.secrets, secret)
+		}
+		vars[name] = value
+	}
+	for name, v := range vars {
+		e.vars = append(e.vars, name+"="+v)
+	}
+	slices.Sort(e.vars)
+	return e, nil
+}
+
+// resolve gives the value of an entry of Env or Headers, and what of it is secret.
+func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (value, secret string, err error) {
+	prefix, ref, ok := Secret(v)
+	if !ok {
+		return literal(v), "", nil
+	}
+	if s.config.Secrets == nil {
+		return "", "", unsentError(toolkeep.NewError(toolkeep.SecretNotFound, "the MCP server %s needs a secret, and this process has no secrets", s.spec.Name))
+	}
+	secret, err = s.config.Secrets.Resolve(ctx, p, ref)
+	if err != nil {
+		return "", "", err
+	}
+	if strings.ContainsRune(secret, 0) {
+		return "", "", errors.New("a secret holds a NUL byte")
+	}
+	return prefix + secret, secret, nil
+}
+
+// headers resolves the spec's headers.
+func (s *server) headers(ctx context.Context, k key, who *toolkeep.Principal) (h http.Header, secrets []string, err error) {
+	h = make(http.Header, len(s.spec.Headers))
+	for name, v := range s.spec.Headers {
+		value, secret, err := s.resolve(ctx, principalOf(k, who), v)
+		if err != nil {
+			return nil, nil, err
+		}
+		if secret != "" {
+			secrets = append(secrets, secret)
+		}
+		if strings.ContainsAny(value, "\r\n") {
+			return nil, nil, toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the secret for the header %s of the MCP server %s has more than one line", name, s.spec.Name)
+		}
+		h.Set(name, value)
+	}
+	return h, secrets, nil
+}

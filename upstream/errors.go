@@ -1,0 +1,142 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/mcp/transport"
+)
+
+// down is E3541.
+func down(name, why string, unsent bool) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.MCPUnavailable, "the MCP server %s is not available: %s", name, why)
+	e.NothingSent = unsent
+	return e.With("server", name)
+}
+
+// broken is E3540 for an answer that breaks the protocol.
+func broken(name, why string) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.MCPError, "the MCP server %s broke the protocol: %s", name, why).With("server", name)
+}
+
+func tooLarge(name string, limit int64) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.ResultTooLarge, "the answer of the MCP server %s is over the limit of %d bytes", name, limit).With("server", name)
+}
+
+// explain makes a failed request the caller's error.
+func (s *server) explain(ctx context.Context, f *failure) *toolkeep.Error {
+	e := s.classify(ctx, f)
+	e.NothingSent = f.unsent
+	if e.Cause == nil {
+		_ = e.Because(errors.New(s.clean(f.cause.Error())))
+	}
+	return e
+}
+
+func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
+	name := s.spec.Name
+	var own *toolkeep.Error
+	var send *transport.SendError
+	switch {
+	case errors.As(f.cause, &own):
+		e := *own
+		return &e
+	case errors.Is(f.cause, errQuiet):
+		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the MCP server %s did not answer within %s", name, s.spec.CallTimeout).With("server", name)
+	case ctx.Err() == context.DeadlineExceeded:
+		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the MCP server %s did not answer within the attempt's time limit", name).With("server", name)
+	case ctx.Err() != nil:
+		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the MCP server %s was told", name)
+	case errors.Is(f.cause, mcp.ErrTooLarge):
+		return tooLarge(name, s.spec.MaxResultBytes)
+	case f.dead:
+		return down(name, deadWords(f.cause), f.unsent)
+	case f.lost:
+		return down(name, "its answer broke off", false)
+	case errors.As(f.cause, &send) && send.Status >= 400:
+		return refused(name, send)
+	case isTLS(f.cause):
+		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the MCP server %s could be made: its certificate or the handshake was refused", name).With("server", name)
+	case errors.As(f.cause, &send) && send.Status != 0:
+		return broken(name, words(send.Err))
+	}
+	return down(name, "it cannot be reached", f.unsent)
+}
+
+// words are what the transport says of an answer; they hold nothing of it.
+func words(err error) string {
+	return strings.TrimSuffix(err.Error(), ".")
+}
+
+func deadWords(err error) string {
+	switch {
+	case errors.Is(err, transport.ErrSession):
+		return "it no longer knows the session"
+	case errors.Is(err, transport.ErrJunk):
+		return "it writes too much that is not MCP to its stdout"
+	case errors.Is(err, errClosed):
+		return "its session was ended while the call ran"
+	}
+	return "it ended while the call ran"
+}
+
+// refused reads an HTTP status.
+func refused(name string, send *transport.SendError) *toolkeep.Error {
+	at := func(e *toolkeep.Error) *toolkeep.Error {
+		return e.With("server", name).With("status", send.Status).After(send.RetryAfter)
+	}
+	switch s := send.Status; {
+	case s == http.StatusUnauthorized, s == http.StatusForbidden:
+		return at(toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s refused the credentials (HTTP %d)", name, s))
+	case s == http.StatusTooManyRequests:
+		return at(toolkeep.NewError(toolkeep.RateLimitExceeded, "the MCP server %s answered that it gets too many requests", name))
+	case s == http.StatusRequestTimeout:
+		return at(toolkeep.NewError(toolkeep.UpstreamTimeout, "the MCP server %s gave up waiting for the request (HTTP 408)", name))
+	case s == http.StatusBadGateway, s == http.StatusServiceUnavailable, s == http.StatusGatewayTimeout:
+		return at(down(name, "it answered "+http.StatusText(s), false))
+	case s >= 500:
+		return at(toolkeep.NewError(toolkeep.UpstreamServerError, "the MCP server %s answered HTTP %d", name, s))
+	}
+	return at(toolkeep.NewError(toolkeep.UpstreamClientError, "the MCP server %s answered HTTP %d", name, send.Status))
+}
+
+func isTLS(err error) bool {
+	var (
+		record *tls.RecordHeaderError
+		verify *tls.CertificateVerificationError
+		host   x509.HostnameError
+		cert   x509.CertificateInvalidError
+		issuer x509.UnknownAuthorityError
+		alert  tls.AlertError
+	)
+	return errors.As(err, &record) || errors.As(err, &verify) || errors.As(err, &host) ||
+		errors.As(err, &cert) || errors.As(err, &issuer) || errors.As(err, &alert)
+}
+
+// busy is E3802.
+func busy(name string, most int) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "the MCP server %s has all of its %d sessions in use", name, most).
+		With("server", name).After(time.Second)
+	e.NothingSent = true
+	return e
+}
+
+func draining() *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
+	e.NothingSent = true
+	return e
+}
+
+// unsent marks an error that came before anything was sent.
+func unsentError(err error) *toolkeep.Error {
+	e := *toolkeep.AsError(err)
+	e.NothingSent = true
+	return &e
+}

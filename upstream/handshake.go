@@ -1,0 +1,151 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/mcp/transport"
+)
+
+const (
+	// probeTime bounds server/discover, which a server of the older revisions may
+	// leave unanswered; it is less where the start as a whole has less time.
+	probeTime = 5 * time.Second
+	// maxInstructions bounds what a server tells models about itself.
+	maxInstructions = 64 << 10
+)
+
+// errOlder says that the server ended because of server/discover: it has to be
+// started again and met with initialize.
+var errOlder = errors.New("the server does not survive server/discover")
+
+// handshake finds out which revisions the server speaks: server/discover first
+// (2026-07-28), then, on whatever answer that is not one of that revision,
+// initialize. older: initialize at once.
+func (s *session) handshake(ctx context.Context, older bool) error {
+	if !older && s.srv.spec.Transport != SSE {
+		done, err := s.discover(ctx)
+		if done || err != nil {
+			return err
+		}
+		s.state.older.Store(true) // spares the next session the question
+	}
+	return s.initialize(ctx)
+}
+
+// ask is a request of the handshake, which has no caller.
+func (s *session) ask(ctx context.Context, method string, params []byte, limit time.Duration) (*mcp.Message, *failure) {
+	f := &flight{method: method, ctx: ctx, held: true}
+	if err := s.link.begin(f); err != nil {
+		return nil, &failure{cause: err, unsent: true, dead: true}
+	}
+	m, fail := s.link.call(ctx, f, params, limit, false)
+	if fail == nil && m.Lost != nil {
+		return nil, &failure{cause: m.Lost}
+	}
+	return m, fail
+}
+
+// discover tells whether the server speaks a modern revision. An error means that
+// there is no use in going on.
+func (s *session) discover(ctx context.Context) (bool, error) {
+	limit := probeTime
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, time.Until(deadline)/3)
+	}
+	s.meta = modernMeta(mcp.Latest, s.srv.config.client(), s.caps)
+	params := append(append([]byte(`{"_meta":{`), s.meta...), "}}"...)
+	m, fail := s.ask(ctx, mcp.MethodDiscover, params, limit)
+	switch {
+	case fail != nil && ctx.Err() != nil:
+		return false, fail
+	case fail != nil && fail.dead:
+		return false, errOlder
+	case fail != nil && hopeless(fail):
+		return false, fail
+	case fail != nil || m.Err != nil:
+		return false, nil
+	}
+	for v := range mcp.Elements(mcp.Get(m.Result, "supportedVersions")) {
+		if text, ok := mcp.Unquote(v); ok && text == mcp.Latest {
+			s.modern = true
+		}
+	}
+	if !s.modern {
+		return false, nil
+	}
+	s.learn(mcp.Latest, m.Result, mcp.Get(m.Result, "_meta", mcp.MetaServerInfo))
+	return true, nil
+}
+
+// hopeless tells whether initialize would fail for the same reason.
+func hopeless(f *failure) bool {
+	var send *transport.SendError
+	if !errors.As(f.cause, &send) {
+		return false
+	}
+	switch send.Status {
+	case 0:
+		return send.NothingSent
+	case 401, 403, 429, 503:
+		return true
+	}
+	return false
+}
+
+// modernMeta is what every request of 2026-07-28 says of its client.
+func modernMeta(version string, client, caps []byte) []byte {
+	var b []byte
+	for _, x := range []struct {
+		name  string
+		value []byte
+	}{
+		{mcp.MetaProtocolVersion, mcp.Quote(version)}, {mcp.MetaClientInfo, client}, {mcp.MetaClientCapabilities, caps},
+	} {
+		if b != nil {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, mcp.Quote(x.name)...), ':'), x.value...)
+	}
+	return b
+}
+
+// initialize is the handshake of the revisions up to 2025-11-25.
+func (s *session) initialize(ctx context.Context) error {
+	name := s.srv.spec.Name
+	params := append([]byte(`{"protocolVersion":`), mcp.Quote(mcp.LatestLegacy)...)
+	params = append(append(params, `,"capabilities":`...), s.caps...)
+	params = append(append(append(params, `,"clientInfo":`...), s.srv.config.client()...), '}')
+	m, fail := s.ask(ctx, mcp.MethodInitialize, params, 0)
+	if fail != nil {
+		return fail
+	}
+	if m.Err != nil {
+		return broken(name, "it refused initialize with the code "+strconv.FormatInt(m.Err.Code, 10)).Because(m.Err)
+	}
+	version := mcp.Text(m.Result, "protocolVersion")
+	if !mcp.Known(version) || mcp.Modern(version) {
+		return broken(name, "it speaks a revision of MCP that is not known here: "+strconv.Quote(clip(version, 40)))
+	}
+	s.learn(version, m.Result, mcp.Get(m.Result, "serverInfo"))
+	if err := s.link.deliver(ctx, &mcp.Message{Method: mcp.NotificationInitialized}); err != nil {
+		return unwritten(err)
+	}
+	return nil
+}
+
+// learn keeps what the server said, apart from the message it came in.
+func (s *session) learn(version string, result, server []byte) {
+	s.info = Info{Version: version, Instructions: clip(mcp.Text(result, "instructions"), maxInstructions)}
+	if mcp.IsObject(server) {
+		s.info.Server = bytes.Clone(server)
+	}
+	s.info.Capabilities = []byte(`{}`)
+	if caps := mcp.Get(result, "capabilities"); mcp.IsObject(caps) {
+		s.info.Capabilities = bytes.Clone(caps)
+	}
+}

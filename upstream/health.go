@@ -1,0 +1,111 @@
+package upstream
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// health remembers how the sessions of one server for one tenant ended, and so
+// when the next may start.
+//
+//	ok ── failure ──→ backoff (0 the first time, then Base, doubled up to Max)
+//	                     │ RestartLimit failures within RestartWindow
+//	                     ↓
+//	                  failed (for Cooling) ── one more start ──┬─ works → ok
+//	                                                           └─ fails → failed
+type health struct {
+	mu     sync.Mutex
+	fails  []time.Time // within the window, oldest first
+	until  time.Time   // no start before
+	failed bool
+	why    string // of the latest failure, for callers
+	last   string // the same for the operator, cleaned
+	lastAt time.Time
+	login  *toolkeep.Error // E3407 of the latest start, nil if it was none
+	lost   int64           // sessions that ended by themselves
+}
+
+// gate is nil where a session may be started, else E3541.
+func (h *health) gate(name string, now time.Time) *toolkeep.Error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !now.Before(h.until) {
+		return nil
+	}
+	what := "it is being restarted"
+	if h.failed {
+		what = "it failed too often and rests"
+	}
+	e := down(name, what+" ("+h.why+")", true).After(h.until.Sub(now))
+	return e.With("state", h.stateLocked(now)).With("reason", h.why)
+}
+
+// fail counts a failure. why is for callers, last for the operator.
+func (h *health) fail(c *Config, now time.Time, why, last string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for len(h.fails) > 0 && now.Sub(h.fails[0]) > c.RestartWindow {
+		h.fails = h.fails[1:]
+	}
+	h.fails = append(h.fails, now)
+	h.why, h.last, h.lastAt = why, last, now
+	switch n := len(h.fails); {
+	case n >= c.RestartLimit || h.failed:
+		h.failed = true
+		h.until = now.Add(c.Cooling)
+		h.fails = h.fails[max(0, n-c.RestartLimit):]
+	case n == 1:
+		h.until = now
+	default:
+		d := c.BackoffBase << min(n-2, 20)
+		d = min(d, c.BackoffMax)
+		// A quarter of jitter, so that servers that fell together do not rise together.
+		h.until = now.Add(d - time.Duration(rand.Int64N(int64(d)/4+1)))
+	}
+}
+
+// note keeps an error that does not count as a failure of the server: a secret
+// that is missing, a login that is due.
+func (h *health) note(now time.Time, e *toolkeep.Error, last string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last, h.lastAt = last, now
+	if h.login = nil; e.Code == toolkeep.LoginRequired {
+		h.login = e
+	}
+}
+
+// started says that a session works.
+func (h *health) started() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failed, h.until, h.login = false, time.Time{}, nil
+}
+
+// forgive forgets everything but the latest error.
+func (h *health) forgive() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fails, h.failed, h.until, h.login = nil, false, time.Time{}, nil
+}
+
+func (h *health) ended() {
+	h.mu.Lock()
+	h.lost++
+	h.mu.Unlock()
+}
+
+func (h *health) stateLocked(now time.Time) State {
+	switch {
+	case h.login != nil:
+		return StateLogin
+	case h.failed:
+		return StateFailed
+	case now.Before(h.until):
+		return StateBackoff
+	}
+	return StateIdle
+}

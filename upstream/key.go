@@ -1,0 +1,54 @@
+package upstream
+
+// key names a session. Two callers share a session only if they share its key, and
+// the tenant is part of every key.
+type key struct {
+	tenant  string
+	subject string // "" in a session of the whole tenant
+	// session is the downstream session that it is bound to, "" for none.
+	session string
+	// exclusive numbers sessions that serve one call at a time; 0 is a shared one.
+	exclusive int64
+	// caps is what an exclusive session told the server that its client can do; those
+	// of a bound session are what its first caller could.
+	caps string
+}
+
+// place says how a request finds its session.
+type place struct {
+	key key
+	// lease: any free session of the key's tenant, subject and caps will do, and it
+	// serves this call alone.
+	lease bool
+	// once: the session is made for this call and ends with it.
+	once bool
+	// bound: questions of the server reach the caller.
+	bound bool
+	caps  []byte // what the client can do, raw JSON object
+}
+
+// locate decides where a request goes. A server that may ask its client something
+// gets a session of its own for everybody who can be asked: a question must never
+// reach another caller than the one whose work made it come up.
+func locate(s *Spec, r *Request) place {
+	p := place{key: key{tenant: r.Principal.Tenant}, caps: ownCapabilities(s)}
+	if s.Session == SessionPrincipal {
+		p.key.subject = r.Principal.Subject
+	}
+	if r.Peer != nil && asksClient(s) {
+		p.bound, p.caps = true, declared(s, r.PeerCapabilities)
+		p.key.subject = r.Principal.Subject
+		switch {
+		case s.Session == SessionCall:
+		case r.Session != "":
+			p.key.session = r.Session
+		default:
+			p.lease, p.key.caps = true, string(p.caps)
+		}
+	}
+	if s.Session == SessionCall {
+		p.once, p.lease = true, true
+		p.key.subject = r.Principal.Subject
+	}
+	return p
+}

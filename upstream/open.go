@@ -1,0 +1,186 @@
+package upstream
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"reflect"
+	"sync"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/mcp/transport"
+)
+
+func shortSum(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}
+
+// open makes a session: secrets, connection, handshake.
+func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
+	for {
+		older := st.older.Load()
+		sess, err := s.dial(ctx, p, st, who)
+		if err != nil {
+			return nil, err
+		}
+		err = sess.handshake(ctx, older)
+		if err == nil {
+			st.log.note("session ready: revision " + sess.info.Version)
+			return sess, nil
+		}
+		gone := sess.link.ended()
+		if gone != nil && sess.proc != nil {
+			sess.proc.within(s.config.StopGrace)
+		}
+		sess.shut()
+		if errors.Is(err, errOlder) && !older && ctx.Err() == nil {
+			st.older.Store(true)
+			continue
+		}
+		if gone != nil && sess.proc != nil && ctx.Err() == nil {
+			return nil, down(s.spec.Name, "its process ended before it was ready: "+sess.proc.why(), true)
+		}
+		return nil, err
+	}
+}
+
+// dial makes the connection.
+func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
+	sess := &session{
+		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps,
+		stopped: make(chan struct{}), questions: make(map[string]context.CancelFunc),
+		changes: make(map[string]bool), watched: make(map[string]*watch),
+	}
+	junk := func(head []byte) {
+		st.stray.Add(1)
+		st.log.note("not MCP: " + string(head))
+	}
+	// The id of an answer stands in its message, which is larger than its result.
+	most := s.spec.MaxResultBytes + 4<<10
+	var conn mcp.Conn
+	if s.spec.Transport == Stdio {
+		env, err := s.prepare(ctx, p.key, who)
+		if err != nil {
+			return nil, err
+		}
+		sess.release = s.config.Redact.Hold(env.secrets...)
+		st.log.forgetError()
+		sess.proc, err = startProcess(processConfig{
+			keeper: s.config.Keeper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.StopGrace,
+		})
+		if err != nil {
+			sess.release()
+			return nil, err
+		}
+		sess.errs = make(chan struct{})
+		s.work.Go(func() {
+			defer close(sess.errs)
+			st.log.copyStderr(sess.proc.stderr)
+		})
+		conn = transport.Lines(sess.proc.stdout, sess.proc.stdin, transport.LinesConfig{MaxMessage: most, OnJunk: junk})
+	} else {
+		c, release, err := s.httpConfig(ctx, p.key, st, who)
+		if err != nil {
+			return nil, err
+		}
+		sess.release = release
+		c.Limits, c.OnJunk = canon.Limits{Bytes: most}, junk
+		if s.spec.Transport == SSE {
+			conn = transport.SSE(c)
+		} else {
+			conn = transport.HTTP(c)
+		}
+	}
+	sess.link = newLink(conn, sess, &st.stray)
+	return sess, nil
+}
+
+// httpConfig is the client's side of an HTTP server: which addresses it reaches,
+// what it says of itself, and what happens where it is not let in.
+func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, who *toolkeep.Principal) (c transport.HTTPConfig, release func(), err error) {
+	p := principalOf(k, who)
+	var auth Authorizer
+	if s.config.Authorize != nil {
+		if auth, err = s.config.Authorize(ctx, s.spec, p); err != nil {
+			return c, nil, err
+		}
+	}
+	h := &headers{}
+	if err := h.load(ctx, s, k, who); err != nil {
+		return c, nil, err
+	}
+	c.URL = s.spec.URL
+	if s.config.HTTPClient != nil {
+		c.Client = s.config.HTTPClient(k.tenant, s.spec.Network)
+	}
+	c.Header = func(ctx context.Context) (http.Header, error) {
+		out := h.copy()
+		if auth == nil {
+			return out, nil
+		}
+		more, err := auth.Header(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for name, v := range more {
+			out[name] = v
+		}
+		return out, nil
+	}
+	c.Unauthorized = func(ctx context.Context, r *http.Response) error {
+		if auth != nil {
+			return auth.Unauthorized(ctx, r)
+		}
+		// The secret may have been changed since the session began.
+		before := h.copy()
+		if err := h.load(ctx, s, k, who); err != nil {
+			return err
+		}
+		if reflect.DeepEqual(before, h.copy()) {
+			return toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s refused the credentials (HTTP %d)", s.spec.Name, r.StatusCode).
+				With("server", s.spec.Name).With("status", r.StatusCode)
+		}
+		return nil
+	}
+	c.Params = st.defs.headerParams
+	return c, h.forget, nil
+}
+
+// headers are the spec's, resolved.
+type headers struct {
+	mu      sync.Mutex
+	values  http.Header
+	release func()
+}
+
+func (h *headers) load(ctx context.Context, s *server, k key, who *toolkeep.Principal) error {
+	values, secrets, err := s.headers(ctx, k, who)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.values = values
+	before := h.release
+	if h.release = s.config.Redact.Hold(secrets...); before != nil {
+		before()
+	}
+	return nil
+}
+
+func (h *headers) copy() http.Header {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.values.Clone()
+}
+
+func (h *headers) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.release()
+}

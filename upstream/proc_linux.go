@@ -1,0 +1,100 @@
+package upstream
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+)
+
+// proc is what /proc tells of one process.
+type proc struct {
+	pid, parent, session int
+	pages                int64 // resident
+}
+
+// processes reads the process table. A process that ends while it is read is left
+// out. The error says that there is no /proc.
+func processes() ([]proc, error) {
+	d, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var list []proc
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if p, ok := readProc(pid); ok {
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// readProc reads /proc/PID/stat. The name of the program, in brackets, may hold
+// anything, so the fields are counted from the last bracket.
+func readProc(pid int) (proc, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return proc{}, false
+	}
+	i := bytes.LastIndexByte(data, ')')
+	if i < 0 {
+		return proc{}, false
+	}
+	// From here: state, parent, process group, session, …, 22nd: resident pages.
+	f := bytes.Fields(data[i+1:])
+	if len(f) < 22 {
+		return proc{}, false
+	}
+	number := func(b []byte) int64 { n, _ := strconv.ParseInt(string(b), 10, 64); return n }
+	return proc{pid: pid, parent: int(number(f[1])), session: int(number(f[3])), pages: number(f[21])}, true
+}
+
+// below gives the descendants of a process, nearest first, without itself.
+func below(root int, list []proc) []proc {
+	children := make(map[int][]proc, len(list))
+	for _, p := range list {
+		children[p.parent] = append(children[p.parent], p)
+	}
+	var out []proc
+	next := []int{root}
+	for len(next) > 0 {
+		of := next[0]
+		next = next[1:]
+		for _, p := range children[of] {
+			out = append(out, p)
+			next = append(next, p.pid)
+		}
+		delete(children, of) // a table read while it changes may hold a circle
+	}
+	return out
+}
+
+// residentBytes is the resident memory of each of the process trees, their roots
+// included.
+func residentBytes(roots []int) map[int]int64 {
+	list, err := processes()
+	if err != nil || len(roots) == 0 {
+		return nil
+	}
+	size := int64(os.Getpagesize())
+	sums := make(map[int]int64, len(roots))
+	for _, root := range roots {
+		for _, p := range list {
+			if p.pid == root {
+				sums[root] += p.pages * size
+			}
+		}
+		for _, p := range below(root, list) {
+			sums[root] += p.pages * size
+		}
+	}
+	return sums
+}

@@ -1,0 +1,450 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/mcp/transport"
+)
+
+// server is one spec with its sessions. A changed spec makes a new server.
+//
+// Lock order: Servers.mu, server.mu, then session.mu, definitions.mu, health.mu,
+// link.mu, of which none is taken while another of them is held.
+type server struct {
+	config *settings
+	spec   *Spec
+	work   *sync.WaitGroup // of Servers: everything that Stop waits for
+
+	mu      sync.Mutex
+	slots   map[key]*slot
+	states  map[string]*tenantState // by tenant
+	counter int64                   // of exclusive keys
+	closed  bool
+}
+
+// tenantState is what a server is to one tenant.
+type tenantState struct {
+	tenant   string
+	log      *ring
+	health   health
+	defs     *definitions
+	older    atomic.Bool // the server does not know server/discover
+	messages bucket      // log messages of the server that are passed on
+
+	stray, refused, dropped atomic.Int64
+}
+
+// slot holds one session, also while it starts.
+type slot struct {
+	key   key
+	since time.Time
+	ready chan struct{} // closed when sess or err stands
+	sess  *session
+	err   *toolkeep.Error
+
+	// Guarded by server.mu.
+	uses    int
+	last    time.Time // when uses became 0
+	retired bool      // no longer in slots
+	once    bool
+}
+
+func (s *server) clean(text string) string { return s.config.Redact.Clean(text) }
+
+// state finds or makes a tenant's.
+func (s *server) state(tenant string) *tenantState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.states[tenant]
+	if st == nil {
+		st = &tenantState{
+			tenant: tenant, log: newRing(s.config.LogBytes, s.config.Redact, s.config.Clock),
+			messages: bucket{rate: noteRate, burst: 4 * noteRate},
+		}
+		st.defs = &definitions{}
+		s.states[tenant] = st
+	}
+	return st
+}
+
+// acquire gives a session that works, made now where there is none. Whoever gets
+// it calls release.
+func (s *server) acquire(ctx context.Context, p place, who *toolkeep.Principal) (*slot, *toolkeep.Error) {
+	st := s.state(p.key.tenant)
+	for {
+		sl, starts, err := s.reserve(p, st, who)
+		if err != nil {
+			return nil, err
+		}
+		if !starts {
+			select {
+			case <-sl.ready:
+			case <-ctx.Done():
+				s.release(sl)
+				e := s.classify(ctx, &failure{cause: ctx.Err()})
+				e.NothingSent = true
+				return nil, e
+			}
+		}
+		switch {
+		case sl.err != nil:
+			s.release(sl)
+			return nil, unsentError(sl.err)
+		case sl.sess.link.ended() == nil:
+			return sl, nil
+		}
+		s.lost(sl, sl.sess.link.ended())
+		s.release(sl)
+	}
+}
+
+// reserve finds the slot of a place or makes it, and counts its use. ready tells
+// that the session stands already.
+func (s *server) reserve(p place, st *tenantState, who *toolkeep.Principal) (sl *slot, ready bool, err *toolkeep.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, false, down(s.spec.Name, "it is being stopped or changed", true).After(time.Second)
+	}
+	if sl = s.find(p); sl != nil {
+		sl.uses++
+		select {
+		case <-sl.ready:
+			return sl, true, nil
+		default:
+			return sl, false, nil
+		}
+	}
+	if e := st.health.gate(s.spec.Name, s.config.Clock()); e != nil {
+		return nil, false, e
+	}
+	if len(s.slots) >= s.spec.MaxSessions && !s.evict() {
+		return nil, false, busy(s.spec.Name, s.spec.MaxSessions)
+	}
+	k := p.key
+	if p.lease {
+		s.counter++
+		k.exclusive = s.counter
+	}
+	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once}
+	s.slots[k] = sl
+	s.work.Go(func() { s.start(sl, p, st, who) })
+	return sl, false, nil
+}
+
+// find is called with mu held.
+func (s *server) find(p place) *slot {
+	switch {
+	case p.once:
+		return nil
+	case !p.lease:
+		return s.slots[p.key]
+	}
+	for k, sl := range s.slots {
+		if k.exclusive = 0; k == p.key && sl.key.exclusive != 0 && sl.uses == 0 && !sl.once {
+			return sl
+		}
+	}
+	return nil
+}
+
+// evict retires the session that has been idle for longest, or tells that all are
+// in use. It is called with mu held.
+func (s *server) evict() bool {
+	var oldest *slot
+	for _, sl := range s.slots {
+		if sl.uses == 0 && (oldest == nil || sl.last.Before(oldest.last)) {
+			oldest = sl
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	s.retire(oldest)
+	return true
+}
+
+// retire takes a slot out and ends its session. It is called with mu held; a
+// session that is in use ends under its users.
+func (s *server) retire(sl *slot) {
+	if sl.retired {
+		return
+	}
+	sl.retired = true
+	delete(s.slots, sl.key)
+	s.work.Go(func() {
+		<-sl.ready
+		if sl.sess != nil {
+			sl.sess.shut()
+		}
+	})
+}
+
+func (s *server) release(sl *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sl.uses--
+	sl.last = time.Now()
+	if sl.uses == 0 && (sl.once || s.closed) {
+		s.retire(sl)
+	}
+}
+
+// retireIdle ends a session that has been idle for long enough; else it tells how
+// long that may still take.
+func (s *server) retireIdle(sl *slot, idle time.Duration) (left time.Duration, ended bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sl.retired {
+		return 0, true
+	}
+	if sl.uses > 0 {
+		return idle, false
+	}
+	if left = idle - time.Since(sl.last); left > 0 {
+		return left, false
+	}
+	sl.sess.state.log.note("session ended: idle")
+	s.retire(sl)
+	return 0, true
+}
+
+// lost takes out a session that ended by itself, once.
+func (s *server) lost(sl *slot, cause error) {
+	s.mu.Lock()
+	if sl.retired {
+		s.mu.Unlock()
+		return
+	}
+	s.retire(sl)
+	s.mu.Unlock()
+	st := sl.sess.state
+	st.health.ended()
+	if errors.Is(cause, transport.ErrSession) {
+		st.log.note("session lost: the server no longer knows it")
+	} else {
+		why, last := s.obituary(sl.sess, cause)
+		st.log.note("session lost: " + last)
+		st.health.fail(&s.config.Config, s.config.Clock(), why, last)
+	}
+	sl.sess.mu.Lock()
+	bindings := slices.Clone(sl.sess.bindings)
+	sl.sess.mu.Unlock()
+	for _, b := range bindings {
+		b.wake()
+	}
+}
+
+// obituary says why a session ended: for callers, and for the operator with the
+// program's own last words.
+func (s *server) obituary(sess *session, cause error) (why, last string) {
+	why = "its connection broke"
+	switch {
+	case errors.Is(cause, errDeaf):
+		why = "it does not answer to ping"
+	case errors.Is(cause, transport.ErrJunk):
+		why = "it writes too much that is not MCP to its stdout"
+	case sess.proc != nil:
+		sess.proc.within(200 * time.Millisecond)
+		why = "its process ended: " + sess.proc.why()
+		if w := sess.proc.why(); w == "it still runs" {
+			why = "it closed its stdout"
+		}
+	}
+	last = why
+	if words := sess.state.log.lastError(); sess.proc != nil && words != "" {
+		last += "; stderr: " + words
+	} else if sess.proc == nil {
+		last += ": " + s.clean(cause.Error())
+	}
+	return why, last
+}
+
+// start makes the session of a slot. It has its own time limit: whoever asked for
+// the session first may give up, others wait for it too.
+func (s *server) start(sl *slot, p place, st *tenantState, who *toolkeep.Principal) {
+	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
+	defer cancel()
+	sess, err := s.open(ctx, p, st, who)
+	if err != nil {
+		e := s.startError(ctx, err, st)
+		sl.err = e
+		s.mu.Lock()
+		if !sl.retired {
+			sl.retired = true
+			delete(s.slots, sl.key)
+		}
+		s.mu.Unlock()
+		close(sl.ready)
+		return
+	}
+	st.health.started()
+	sl.sess = sess
+	close(sl.ready)
+	s.work.Go(func() { sess.attend(sl) })
+	if sess.modern {
+		sess.listenLists()
+	}
+	if !sl.once {
+		s.fresh(sess)
+	}
+}
+
+// startError turns what went wrong with a start into the callers' error and counts
+// it where it is the server's fault.
+func (s *server) startError(ctx context.Context, err error, st *tenantState) *toolkeep.Error {
+	now := s.config.Clock()
+	if s.config.ctx.Err() != nil {
+		return draining()
+	}
+	var own *toolkeep.Error
+	var f *failure
+	switch {
+	case errors.As(err, &own):
+	case ctx.Err() == context.DeadlineExceeded:
+		own = down(s.spec.Name, "it was not ready within "+s.spec.StartTimeout.String(), true)
+	case errors.Is(err, errNoStart):
+		own = down(s.spec.Name, "its command cannot be started", true).Because(err)
+	case errors.As(err, &f):
+		own = s.explain(ctx, f)
+	default:
+		own = down(s.spec.Name, "it cannot be started", true).Because(err)
+	}
+	last := own.Message
+	if own.Cause != nil {
+		last += ": " + s.clean(own.Cause.Error())
+	}
+	if words := st.log.lastError(); words != "" {
+		last += "; stderr: " + words
+	}
+	st.log.note("start failed: " + last)
+	switch own.Code {
+	case toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied, toolkeep.SecretRetrievalFailed,
+		toolkeep.DestinationForbidden, toolkeep.RateLimitExceeded:
+		st.health.note(now, own, last)
+	default:
+		st.health.fail(&s.config.Config, now, reasonOf(own, s.spec.Name), last)
+	}
+	return own
+}
+
+// reasonOf is an error's message without what gate says around it.
+func reasonOf(e *toolkeep.Error, name string) string {
+	const head = "the MCP server "
+	for _, between := range []string{" is not available: ", " "} {
+		full := head + name + between
+		if len(e.Message) > len(full) && e.Message[:len(full)] == full {
+			return e.Message[len(full):]
+		}
+	}
+	return e.Message
+}
+
+// close ends the server: nothing new begins, idle sessions end, those in use have
+// until ctx ends. It returns when no session is in use any more.
+func (s *server) close(ctx context.Context) {
+	s.mu.Lock()
+	s.closed = true
+	for _, sl := range s.slots {
+		if sl.uses == 0 {
+			s.retire(sl)
+		}
+	}
+	s.mu.Unlock()
+	t := time.NewTicker(10 * time.Millisecond)
+	defer t.Stop()
+	for {
+		s.mu.Lock()
+		n := len(s.slots)
+		if ctx.Err() != nil {
+			for _, sl := range s.slots {
+				s.retire(sl)
+			}
+		}
+		s.mu.Unlock()
+		if n == 0 || ctx.Err() != nil {
+			return
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// restart ends every session of the tenant and forgets failures.
+func (s *server) restart(tenant string) {
+	st := s.state(tenant)
+	st.health.forgive()
+	st.older.Store(false)
+	st.log.note("restarted by hand")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sl := range s.slots {
+		if sl.key.tenant == tenant {
+			s.retire(sl)
+		}
+	}
+}
+
+// do carries out one request.
+func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
+	p := locate(s.spec, r)
+	o := &outgoing{method: r.Method, params: r.Params, peer: r.Peer, maxBytes: r.MaxBytes}
+	st := s.state(p.key.tenant)
+	o.out = newOutlet(r.Peer, &st.dropped)
+	defer o.out.close()
+	for try := 0; ; try++ {
+		sl, e := s.acquire(ctx, p, r.Principal)
+		if e != nil {
+			return nil, e
+		}
+		a, err := s.attempt(ctx, sl.sess, o)
+		var f *failure
+		if errors.As(err, &f) && f.dead {
+			s.lost(sl, f.cause)
+		}
+		s.release(sl)
+		switch {
+		case f == nil && err != nil:
+			return nil, err
+		case f == nil:
+			return a, nil
+		case f.dead && f.unsent && try == 0 && ctx.Err() == nil:
+			st.log.note("the session was rebuilt for a call that had not been sent")
+		default:
+			return nil, s.explain(ctx, f)
+		}
+	}
+}
+
+// attempt is a request within one session. A modern HTTP server wants some of a
+// tool's arguments as headers, which its definition tells; where that is older than
+// the server's, the server refuses the call and nothing has happened.
+func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answer, error) {
+	a, err := sess.request(ctx, o)
+	var rpc *mcp.Error
+	if !errors.As(err, &rpc) || rpc.Code != mcp.CodeHeaderMismatch || !sess.modern || sess.proc != nil || o.method != mcp.MethodCallTool {
+		return a, err
+	}
+	if s.refresh(ctx, sess) != nil {
+		return a, err
+	}
+	return sess.request(ctx, o)
+}
+
+// principalOf is who a session acts for: the caller, or the tenant as a whole.
+func principalOf(k key, who *toolkeep.Principal) *toolkeep.Principal {
+	if k.subject != "" && who != nil && who.Subject == k.subject {
+		p := *who
+		return &p
+	}
+	return &toolkeep.Principal{Tenant: k.tenant, Subject: k.subject}
+}

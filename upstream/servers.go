@@ -1,0 +1,384 @@
+package upstream
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/redact"
+)
+
+// Secrets resolves the secret references of specs.
+type Secrets interface {
+	Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error)
+}
+
+// Authorizer speaks for one principal to one HTTP server. Header gives what is
+// added to each request. Unauthorized is called on HTTP 401, and on 403 if the
+// server asks for more scopes; after nil the request is sent once more. The error
+// of either, such as E3407, reaches the caller as it is.
+type Authorizer interface {
+	Header(ctx context.Context) (http.Header, error)
+	Unauthorized(ctx context.Context, r *http.Response) error
+}
+
+// Config sets up Servers. Keeper (on Linux) and Dir are needed where a server is
+// run by stdio; everything else has a default.
+type Config struct {
+	// Keeper is the argv prefix of the keeper process: the program that calls Keep
+	// with what follows, such as {"/proc/self/exe", "__keep"}.
+	Keeper []string
+	// Dir holds a private folder for each tenant and stdio server.
+	Dir string
+	// Client is the implementation object that servers are told; default
+	// {"name":"toolkeep","version":"dev"}.
+	Client []byte
+	// Secrets resolves references; nil: every reference is E3401.
+	Secrets Secrets
+	// Redact learns the secrets of running servers and cleans logs; nil is one of
+	// its own.
+	Redact *redact.Secrets
+	Log    *slog.Logger // nil: none
+	Clock  func() time.Time
+	// HTTPClient gives the client for a tenant and the inner addresses that a spec
+	// opens; nil: Go's own, which reaches every address.
+	HTTPClient func(tenant string, network []toolkeep.HostPort) *http.Client
+	// Authorize gives who speaks for a principal, whose subject is "" in a session of
+	// the whole tenant; a nil Authorizer is none. Its error keeps the session from
+	// being made.
+	Authorize func(ctx context.Context, s *Spec, p *toolkeep.Principal) (Authorizer, error)
+	// OnDefinitions hears of definitions that were read and are not those before.
+	// Calls for one server and tenant follow each other.
+	OnDefinitions func(server, tenant string, d Definitions)
+
+	StopGrace     time.Duration // between stdin's end, SIGTERM and SIGKILL; default 2 s
+	RestartLimit  int           // failures within RestartWindow until a server rests; default 5
+	RestartWindow time.Duration // default 5 min
+	BackoffBase   time.Duration // pause after the second failure, doubled at each; default 1 s
+	BackoffMax    time.Duration // default 30 s
+	Cooling       time.Duration // how long a failed server rests; default 1 min
+	DrainTime     time.Duration // for calls on a server that Set changes or removes; default 30 s
+	LogBytes      int           // kept for each server and tenant; default 256 KiB
+}
+
+func (c Config) filled() Config {
+	if c.Client == nil {
+		c.Client = []byte(`{"name":"toolkeep","version":"dev"}`)
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Redact == nil {
+		c.Redact = redact.NewSecrets(c.Clock)
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	c.StopGrace = cmp.Or(c.StopGrace, 2*time.Second)
+	c.RestartLimit = cmp.Or(c.RestartLimit, 5)
+	c.RestartWindow = cmp.Or(c.RestartWindow, 5*time.Minute)
+	c.BackoffBase = cmp.Or(c.BackoffBase, time.Second)
+	c.BackoffMax = cmp.Or(c.BackoffMax, 30*time.Second)
+	c.Cooling = cmp.Or(c.Cooling, time.Minute)
+	c.DrainTime = cmp.Or(c.DrainTime, 30*time.Second)
+	c.LogBytes = cmp.Or(c.LogBytes, 256<<10)
+	return c
+}
+
+// settings is the Config with what lives as long as the Servers.
+type settings struct {
+	Config
+	ctx context.Context // ends when Stop has no more time for anybody
+}
+
+func (c *settings) client() []byte { return c.Client }
+
+// Servers is all MCP servers behind this process. It is safe for concurrent use.
+type Servers struct {
+	config *settings
+	kill   context.CancelFunc
+	work   sync.WaitGroup
+
+	mu      sync.Mutex
+	servers map[ident]*server
+	stopped bool
+	ended   chan struct{} // closed when Stop is through
+}
+
+// ident names a server: two tenants may have one of the same name.
+type ident struct{ tenant, name string }
+
+// New makes Servers without any server.
+func New(c Config) *Servers {
+	s := &Servers{config: &settings{Config: c.filled()}, servers: make(map[ident]*server), ended: make(chan struct{})}
+	s.config.ctx, s.kill = context.WithCancel(context.Background())
+	return s
+}
+
+// Start is there for symmetry: sessions start when somebody needs them.
+func (s *Servers) Start(context.Context) error { return nil }
+
+// Stop refuses new calls with E3912, gives those under way until ctx ends, and then
+// ends every session. When it returns, no process, goroutine or descriptor of a
+// server is left, whatever the servers did; that may take three times StopGrace
+// longer than ctx. It may be called more than once.
+func (s *Servers) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.stopped
+	s.stopped = true
+	list := make([]*server, 0, len(s.servers))
+	for _, srv := range s.servers {
+		list = append(list, srv)
+	}
+	s.mu.Unlock()
+	if !first {
+		<-s.ended
+		return nil
+	}
+	var closing sync.WaitGroup
+	for _, srv := range list {
+		closing.Go(func() { srv.close(ctx) })
+	}
+	closing.Wait()
+	s.kill()
+	s.work.Wait()
+	close(s.ended)
+	return nil
+}
+
+// Set makes specs the servers that there are. A server whose spec is not what it
+// was gets no new calls, its calls end or are cut off after DrainTime, and its
+// sessions end; the new one keeps its log and, until it has been asked itself, the
+// definitions. Specs must have passed Validate; of two with one name and tenant the
+// last counts.
+func (s *Servers) Set(specs []Spec) {
+	want := make(map[ident]*Spec, len(specs))
+	for i := range specs {
+		spec := specs[i].Filled()
+		want[ident{spec.Tenant, spec.Name}] = spec
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return
+	}
+	for id, srv := range s.servers {
+		if spec := want[id]; spec != nil && string(spec.Body()) == string(srv.spec.Body()) {
+			delete(want, id)
+			continue
+		}
+		if want[id] == nil {
+			delete(s.servers, id)
+			s.config.Log.Info("MCP server removed", "server", id.name, "owner", id.tenant)
+		}
+		s.work.Go(func() {
+			ctx, cancel := context.WithTimeout(s.config.ctx, s.config.DrainTime)
+			defer cancel()
+			srv.close(ctx)
+		})
+	}
+	for id, spec := range want {
+		srv := &server{config: s.config, spec: spec, work: &s.work, slots: make(map[key]*slot), states: make(map[string]*tenantState)}
+		if old := s.servers[id]; old != nil {
+			srv.inherit(old)
+		}
+		s.servers[id] = srv
+		s.config.Log.Info("MCP server set", "server", id.name, "owner", id.tenant, "transport", spec.Transport)
+	}
+}
+
+// inherit takes over what the server before it knew.
+func (s *server) inherit(old *server) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	for tenant, st := range old.states {
+		last, have := st.defs.get()
+		s.states[tenant] = &tenantState{
+			tenant: tenant, log: st.log, messages: bucket{rate: noteRate, burst: 4 * noteRate},
+			defs: &definitions{last: last, have: have, ended: time.Time{}},
+		}
+		st.log.note("the definition of the server was changed")
+	}
+}
+
+// Get finds a server by name among those of the principal's tenant and, behind
+// them, those of all. The Spec must not be changed.
+func (s *Servers) Get(p *toolkeep.Principal, name string) (*Spec, bool) {
+	srv := s.find(p, name)
+	if srv == nil {
+		return nil, false
+	}
+	return srv.spec, true
+}
+
+func (s *Servers) find(p *toolkeep.Principal, name string) *server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if srv := s.servers[ident{p.Tenant, name}]; srv != nil {
+		return srv
+	}
+	return s.servers[ident{"", name}]
+}
+
+// open finds the server for a call.
+func (s *Servers) open(p *toolkeep.Principal, name string) (*server, error) {
+	s.mu.Lock()
+	stopped := s.stopped
+	s.mu.Unlock()
+	srv := s.find(p, name)
+	switch {
+	case stopped:
+		return nil, draining()
+	case srv == nil:
+		return nil, unsentError(toolkeep.NewError(toolkeep.MCPUnavailable, "there is no MCP server %s (any more)", strconv.Quote(clip(name, 64))))
+	case srv.spec.Disabled:
+		return nil, down(srv.spec.Name, "it is switched off", true)
+	}
+	return srv, nil
+}
+
+// Peer is whoever is connected while a request runs. Neither method is called
+// after the call, or the Binding's Close, has returned, but for one that has begun.
+type Peer interface {
+	// Ask puts a question of the server: elicitation/create, sampling/
+	// createMessage or roots/list. It must return when ctx ends.
+	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
+	// Notify hands over progress, log messages, list changes and the like, one at a
+	// time and in their order. A slow one holds up its own call's end alone.
+	Notify(method string, params []byte)
+}
+
+// Request is one request of one caller to one server.
+type Request struct {
+	Principal *toolkeep.Principal
+	Server    string
+	Method    string
+	// Params is a JSON object that mcp.Parse or mcp.Check accepted, nil for none. A
+	// progressToken in its _meta asks for progress, which comes to Peer under it.
+	Params []byte
+	// Session is the downstream session, "" for none. Requests with the same one
+	// reach the same session of a server that may ask its client.
+	Session string
+	Peer    Peer // nil where nobody is connected
+	// PeerCapabilities is what the caller can do, the raw capabilities object of an
+	// MCP client; nil: whatever the server may ask.
+	PeerCapabilities []byte
+	MaxBytes         int64 // of the result; 0 is the spec's limit
+}
+
+// passable refuses what belongs to a session and not to a caller.
+func passable(method string) error {
+	switch {
+	case method == mcp.MethodInitialize, method == mcp.MethodDiscover, method == mcp.MethodListen, strings.HasPrefix(method, "notifications/"), method == "":
+		return mcp.NewError(mcp.CodeMethodNotFound, "this method is not passed on")
+	}
+	return nil
+}
+
+// Do carries out one request.
+//
+// The session behind it is made if there is none. Where it turns out to be dead
+// and nothing of the request has left, it is made anew, once. The end of ctx tells
+// the server to stop.
+//
+// Errors: *mcp.Error is the server's own answer. Everything else is a
+// *toolkeep.Error whose NothingSent is exact: E3541 the server is down, rests, is
+// switched off or unknown; E3540 it broke the protocol; E3502 no sign of life
+// within call_timeout_s (a question that waits for the caller stops that clock), or
+// ctx had a deadline; E3902 ctx was cancelled; E3710 the result is too large; E3802
+// all sessions are in use; E3407 the principal has to log in; E3401 to E3403
+// secrets; E3402 also HTTP 401 and 403; E3503, E3505, E3510, E3520, E3801 as for
+// HTTP tools; E3912 after Stop.
+func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
+	if err := passable(r.Method); err != nil {
+		return nil, err
+	}
+	srv, err := s.open(r.Principal, r.Server)
+	if err != nil {
+		return nil, err
+	}
+	switch r.Method {
+	case mcp.MethodSetLevel, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+		// They change the session for everybody in it.
+		return nil, mcp.NewError(mcp.CodeMethodNotFound, r.Method+" needs a session that stays")
+	}
+	return srv.do(ctx, r)
+}
+
+// Bind attaches a downstream session; see Binding. Method, Params and MaxBytes of
+// the request do not count. Errors are those of Do.
+func (s *Servers) Bind(ctx context.Context, r *Request) (*Binding, error) {
+	srv, err := s.open(r.Principal, r.Server)
+	if err != nil {
+		return nil, err
+	}
+	return srv.bind(ctx, r)
+}
+
+// Definitions gives what the server offers to the principal's tenant: the latest
+// that could be read whole, which may be older than the server; read now where
+// there is none. An error comes only without definitions.
+func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
+	srv, err := s.open(p, name)
+	if err != nil {
+		return Definitions{}, err
+	}
+	return srv.definitionsFor(ctx, p, false)
+}
+
+// Refresh reads the definitions now. With an error comes what was known before.
+func (s *Servers) Refresh(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
+	srv, err := s.open(p, name)
+	if err != nil {
+		return Definitions{}, err
+	}
+	return srv.definitionsFor(ctx, p, true)
+}
+
+// Restart ends the sessions of the principal's tenant, calls under way included,
+// and forgets failures. E3013 if there is no such server.
+func (s *Servers) Restart(p *toolkeep.Principal, name string) error {
+	srv := s.find(p, name)
+	if srv == nil {
+		return unknown(name)
+	}
+	srv.restart(p.Tenant)
+	return nil
+}
+
+// Logs gives the latest lines of the server's stderr and of what happened to its
+// sessions for the principal's tenant, without secrets. E3013 if there is no such
+// server.
+func (s *Servers) Logs(p *toolkeep.Principal, name string) ([]byte, error) {
+	srv := s.find(p, name)
+	if srv == nil {
+		return nil, unknown(name)
+	}
+	return srv.state(p.Tenant).log.bytes(), nil
+}
+
+func unknown(name string) error {
+	return unsentError(toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %s", strconv.Quote(clip(name, 64))))
+}
+
+// visible lists the servers that the principal sees, by name.
+func (s *Servers) visible(p *toolkeep.Principal) []*server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*server
+	for id, srv := range s.servers {
+		if id.tenant == p.Tenant || id.tenant == "" && s.servers[ident{p.Tenant, id.name}] == nil {
+			list = append(list, srv)
+		}
+	}
+	slices.SortFunc(list, func(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) })
+	return list
+}

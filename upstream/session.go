@@ -1,0 +1,558 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/mcp/transport"
+)
+
+const (
+	// maxQuestions is how many questions of one session wait for an answer at once.
+	maxQuestions = 16
+	// settle is how long list changes of one kind are gathered before anybody hears
+	// of them: servers send several in a row when they start.
+	settle = 200 * time.Millisecond
+	// pingTimeout bounds one ping, less where they are more frequent; pingLimit is how many in a row may fail.
+	pingTimeout = 10 * time.Second
+	pingLimit   = 2
+)
+
+// Info is what a server said of itself.
+type Info struct {
+	Version      string // revision of the protocol in use
+	Server       []byte // raw serverInfo object, nil where the server gave none
+	Capabilities []byte // raw object
+	Instructions string
+}
+
+// session is one conversation with a server.
+type session struct {
+	srv     *server
+	state   *tenantState
+	key     key
+	bound   bool   // its questions reach a caller
+	caps    []byte // what it told the server that its client can do
+	link    *link
+	proc    *process // nil but for stdio
+	release func()   // lets go of the secrets that it was started with
+	errs    chan struct{}
+
+	// Set by the handshake, before anybody else has the session.
+	info   Info
+	modern bool
+	meta   []byte // members that stand in the _meta of every modern request
+
+	ending  sync.Once
+	stopped chan struct{} // closed when nothing of it is left
+
+	mu        sync.Mutex
+	bindings  []*Binding
+	questions map[string]context.CancelFunc // by raw id
+	changes   map[string]bool               // list changes that gather
+	level     string                        // what a legacy server was last told
+	watched   map[string]*watch             // resources, by URI
+}
+
+// shut ends the session and everything of it, and returns when nothing is left.
+func (s *session) shut() {
+	s.ending.Do(func() {
+		s.link.close()
+		if s.proc != nil {
+			s.proc.stop(false)
+			select {
+			case <-s.errs:
+			case <-time.After(time.Second): // somebody who cannot be killed holds it open
+			}
+			_ = s.proc.stderr.Close()
+			<-s.errs
+		}
+		s.release()
+		close(s.stopped)
+	})
+	<-s.stopped
+}
+
+// outgoing is one request of a caller.
+type outgoing struct {
+	method   string
+	params   []byte
+	peer     Peer
+	out      *outlet
+	level    string // log level that a modern server is asked for, "" for none
+	maxBytes int64
+}
+
+// Answer is what a server gave.
+type Answer struct {
+	Result    []byte // raw JSON
+	BytesSent int64  // of params
+	BytesRecv int64  // of the result
+}
+
+// rounds bounds how often a modern server may answer with questions, and how often
+// of these with none, which means that it is busy.
+const (
+	maxRounds = 10
+	maxBusy   = 3
+)
+
+// request carries out one request, with the questions that come up in it. The
+// error is a *failure, the server's own *mcp.Error or a *toolkeep.Error.
+func (s *session) request(ctx context.Context, r *outgoing) (*Answer, error) {
+	a := &Answer{}
+	params := r.params
+	for round, idle := 1, 0; ; round++ {
+		m, f := s.send(ctx, r, params, a)
+		if f != nil {
+			return nil, f
+		}
+		if m.Err != nil {
+			return nil, m.Err
+		}
+		a.Result = m.Result
+		if !s.modern || mcp.Text(m.Result, "resultType") != "input_required" {
+			break
+		}
+		if round >= maxRounds {
+			return nil, broken(s.srv.spec.Name, fmt.Sprintf("it answered %d times with questions", round))
+		}
+		replies, none, err := s.askAll(ctx, r, mcp.Get(m.Result, "inputRequests"))
+		if err != nil {
+			return nil, err
+		}
+		if none {
+			if idle++; idle >= maxBusy {
+				return nil, down(s.srv.spec.Name, "it says that it is busy", false).After(time.Second)
+			}
+			if !pause(ctx, time.Second) {
+				return nil, &failure{cause: context.Cause(ctx)}
+			}
+		}
+		params = mcp.Set(r.params, replies, "inputResponses")
+		if state := mcp.Get(m.Result, "requestState"); state != nil {
+			params = mcp.Set(params, state, "requestState")
+		}
+	}
+	r.out.flush(ctx)
+	limit := s.srv.spec.MaxResultBytes
+	if r.maxBytes > 0 {
+		limit = min(limit, r.maxBytes)
+	}
+	if int64(len(a.Result)) > limit {
+		return nil, tooLarge(s.srv.spec.Name, limit)
+	}
+	return a, nil
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// send is one round trip.
+func (s *session) send(ctx context.Context, r *outgoing, params []byte, a *Answer) (*mcp.Message, *failure) {
+	f := &flight{method: r.method, ctx: ctx, out: r.out}
+	if s.bound {
+		f.peer = r.peer
+	}
+	if r.out != nil {
+		f.token = mcp.Get(params, "_meta", mcp.MetaProgressToken)
+	}
+	if err := s.link.begin(f); err != nil {
+		return nil, &failure{cause: err, unsent: true, dead: true}
+	}
+	params = s.dress(params, f, r.level)
+	a.BytesSent += int64(len(params))
+	m, fail := s.link.call(ctx, f, params, s.srv.spec.CallTimeout, s.tells())
+	if fail != nil {
+		return nil, fail
+	}
+	a.BytesRecv += int64(len(m.Result))
+	if m.Lost != nil {
+		return nil, &failure{cause: m.Lost, dead: errors.Is(m.Lost, transport.ErrSession), lost: true}
+	}
+	return m, nil
+}
+
+// tells: a request that is given up is cancelled by a notification. Over HTTP a
+// modern server sees the stream close.
+func (s *session) tells() bool { return !s.modern || s.proc != nil }
+
+// dress writes what stands in _meta for this server: our progress token, and of
+// the caller's era nothing that this server's era does not have.
+func (s *session) dress(params []byte, f *flight, level string) []byte {
+	old := mcp.Get(params, "_meta")
+	if old == nil && !s.modern {
+		return params
+	}
+	meta := append(make([]byte, 0, len(old)+len(s.meta)+128), '{')
+	for name, value := range mcp.Members(old) {
+		switch name {
+		case mcp.MetaProgressToken, mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities:
+			continue
+		case mcp.MetaLogLevel:
+			if s.modern && level == "" {
+				level, _ = mcp.Unquote(value)
+			}
+			continue
+		}
+		meta = member(meta, name, value)
+	}
+	if f.token != nil {
+		meta = member(meta, mcp.MetaProgressToken, number(f.id))
+	}
+	if s.modern {
+		if level != "" {
+			meta = member(meta, mcp.MetaLogLevel, mcp.Quote(level))
+		}
+		if len(meta) > 1 {
+			meta = append(meta, ',')
+		}
+		meta = append(meta, s.meta...)
+	}
+	if len(meta) == 1 {
+		return mcp.Delete(params, "_meta")
+	}
+	return mcp.Set(params, append(meta, '}'), "_meta")
+}
+
+// member writes a member behind an object that has been opened.
+func member(obj []byte, name string, value []byte) []byte {
+	if len(obj) > 1 {
+		obj = append(obj, ',')
+	}
+	obj = append(obj, mcp.Quote(name)...)
+	return append(append(obj, ':'), value...)
+}
+
+// asked: see owner. What nobody may be asked for is refused in the words of a
+// client that never had the method.
+func (s *session) asked(m *mcp.Message, about *flight) {
+	need := capabilityOf(m.Method)
+	if need == CapRoots && s.declares(CapRoots) && len(s.srv.spec.Roots) > 0 {
+		s.link.post(mcp.Reply(m.ID, rootsResult(s.srv.spec)))
+		return
+	}
+	peer, f := s.answerer(about)
+	if need == "" || peer == nil || !s.declares(need) {
+		s.state.refused.Add(1)
+		s.state.log.note("refused what the server asked: " + m.Method)
+		s.link.post(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeMethodNotFound, "this client does not offer "+clip(m.Method, 100))))
+		return
+	}
+	ctx := s.link.ctx
+	if f != nil {
+		ctx = f.ctx
+		f.asks.Add(1)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	id := string(m.ID)
+	s.mu.Lock()
+	if _, twice := s.questions[id]; twice || len(s.questions) >= maxQuestions {
+		s.mu.Unlock()
+		cancel()
+		if f != nil {
+			f.asks.Add(-1)
+		}
+		s.state.refused.Add(1)
+		s.link.post(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeInternal, "too many questions wait for an answer")))
+		return
+	}
+	s.questions[id] = cancel
+	s.mu.Unlock()
+	s.link.work.Go(func() {
+		stop := context.AfterFunc(s.link.ctx, cancel)
+		result, err := peer.Ask(ctx, m.Method, m.Params)
+		stop()
+		cancel()
+		if f != nil {
+			f.signs.Add(1)
+			f.asks.Add(-1)
+		}
+		s.mu.Lock()
+		delete(s.questions, id)
+		s.mu.Unlock()
+		reply := mcp.Reply(m.ID, result)
+		if err != nil {
+			reply = mcp.Refuse(m.ID, askError(err))
+		}
+		_ = s.link.deliver(s.link.ctx, reply)
+	})
+}
+
+// askError is what a server hears where its question got no answer.
+func askError(err error) *mcp.Error {
+	var rpc *mcp.Error
+	if errors.As(err, &rpc) {
+		return rpc
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return mcp.NewError(mcp.CodeInternal, "the call that the question belongs to has ended")
+	}
+	return mcp.NewError(mcp.CodeInternal, "the client could not answer")
+}
+
+func (s *session) declares(capability string) bool { return mcp.Get(s.caps, capability) != nil }
+
+// answerer finds who answers a question: whoever made the request that it belongs
+// to; else, in a bound session, where all callers are one, the latest of them.
+func (s *session) answerer(about *flight) (Peer, *flight) {
+	if !s.bound {
+		return nil, nil
+	}
+	if about != nil && about.peer != nil {
+		return about.peer, about
+	}
+	if f := s.link.latest(); f != nil {
+		return f.peer, f
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.bindings {
+		if b.req.Peer != nil {
+			return b.req.Peer, nil
+		}
+	}
+	return nil, nil
+}
+
+// askAll puts the questions of an input_required result to the caller, one after
+// the other, and gives the inputResponses. none: there were no questions.
+func (s *session) askAll(ctx context.Context, r *outgoing, questions []byte) (replies []byte, none bool, err error) {
+	name := s.srv.spec.Name
+	none, replies = true, []byte{'{'}
+	n := 0
+	for id, q := range mcp.Members(questions) {
+		if none = false; n >= maxQuestions {
+			return nil, false, broken(name, fmt.Sprintf("it asks more than %d questions at once", maxQuestions))
+		}
+		n++
+		method, params := mcp.Text(q, "method"), mcp.Get(q, "params")
+		need := capabilityOf(method)
+		var result []byte
+		switch {
+		case need == "" || !s.declares(need):
+			s.state.refused.Add(1)
+			s.state.log.note("refused what the server asked: " + method)
+			return nil, false, broken(name, "it asks for what was not offered to it")
+		case need == CapRoots && len(s.srv.spec.Roots) > 0:
+			result = rootsResult(s.srv.spec)
+		case !s.bound || r.peer == nil:
+			return nil, false, broken(name, "it asks for what was not offered to it")
+		default:
+			if result, err = r.peer.Ask(ctx, method, params); err != nil {
+				return nil, false, s.unanswered(ctx, method, err)
+			}
+		}
+		replies = member(replies, id, result)
+	}
+	return append(replies, '}'), none, nil
+}
+
+// unanswered: the call cannot go on without the answer.
+func (s *session) unanswered(ctx context.Context, method string, err error) error {
+	var own *toolkeep.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	if ctx.Err() != nil {
+		return s.srv.explain(ctx, &failure{cause: ctx.Err()})
+	}
+	return toolkeep.NewError(toolkeep.MCPError, "the MCP server %s asked the caller something (%s) and got no answer", s.srv.spec.Name, method).
+		With("server", s.srv.spec.Name).Because(err)
+}
+
+// told: see owner.
+func (s *session) told(m *mcp.Message, about *flight) {
+	switch m.Method {
+	case mcp.NotificationCancelled:
+		s.mu.Lock()
+		cancel := s.questions[string(mcp.Get(m.Params, "requestId"))]
+		s.mu.Unlock()
+		if cancel != nil {
+			cancel()
+		}
+	case mcp.NotificationToolsChanged, mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged:
+		s.change(m.Method)
+	case mcp.NotificationResourceUpdated:
+		s.updated(m)
+	case mcp.NotificationMessage:
+		if !s.pass(m, about) {
+			s.state.log.note("message: " + clip(string(m.Params), maxLogLine))
+		}
+	case mcp.NotificationSubscriptionsAck:
+		if about != nil && about.acked != nil {
+			about.ackOnce.Do(func() { close(about.acked) })
+		}
+	default:
+		s.pass(m, about)
+	}
+}
+
+// pass hands a notification to whom it belongs: whoever made the request that it
+// names; in a session of one principal whoever is attached; in a session of many
+// the only one who has a request in the air. Where that is nobody or not certain,
+// false.
+func (s *session) pass(m *mcp.Message, about *flight) bool {
+	if about != nil && about.out != nil {
+		return s.passTo(about.out, m)
+	}
+	if about == nil && s.key.subject != "" {
+		s.mu.Lock()
+		bindings := slices.Clone(s.bindings)
+		s.mu.Unlock()
+		any := false
+		for _, b := range bindings {
+			any = b.hears(m) && s.passTo(b.out, m) || any
+		}
+		if any {
+			return true
+		}
+	}
+	if about == nil {
+		about = s.link.sole()
+	}
+	return about != nil && s.passTo(about.out, m)
+}
+
+// passTo hands it over, log messages within the rate.
+func (s *session) passTo(o *outlet, m *mcp.Message) bool {
+	if o == nil {
+		return false
+	}
+	if m.Method == mcp.NotificationMessage {
+		if ok, _ := s.state.messages.take(time.Now(), 1); !ok {
+			s.state.dropped.Add(1)
+			return true
+		}
+	}
+	o.push(m.Method, m.Params)
+	return true
+}
+
+// change gathers list changes and tells of them once.
+func (s *session) change(method string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes[method] {
+		return
+	}
+	s.changes[method] = true
+	time.AfterFunc(settle, func() {
+		s.mu.Lock()
+		delete(s.changes, method)
+		bindings := slices.Clone(s.bindings)
+		s.mu.Unlock()
+		if s.link.ctx.Err() != nil {
+			return
+		}
+		for _, b := range bindings {
+			b.out.push(method, nil)
+		}
+		s.srv.changed(s)
+	})
+}
+
+// updated goes to those who watch the resource, or the one that it is part of.
+func (s *session) updated(m *mcp.Message) {
+	uri := mcp.Text(m.Params, "uri")
+	params := m.Params
+	if mcp.Get(params, "_meta", mcp.MetaSubscriptionID) != nil {
+		params = mcp.Delete(params, "_meta", mcp.MetaSubscriptionID)
+		if meta := mcp.Get(params, "_meta"); bytes.Equal(meta, []byte("{}")) {
+			params = mcp.Delete(params, "_meta")
+		}
+	}
+	s.mu.Lock()
+	bindings := slices.Clone(s.bindings)
+	s.mu.Unlock()
+	for _, b := range bindings {
+		if b.watches(uri) {
+			b.out.push(m.Method, params)
+		}
+	}
+}
+
+// attend ends the session when it is idle, and pings it when it is quiet. It ends
+// with the link.
+func (s *session) attend(sl *slot) {
+	idle, every := s.srv.spec.IdleStop, s.srv.spec.PingEvery
+	step := time.Hour
+	if idle > 0 {
+		step = min(step, idle)
+	}
+	if every > 0 && !s.modern {
+		step = min(step, every)
+	}
+	t := time.NewTimer(step)
+	defer t.Stop()
+	failed := 0
+	for {
+		select {
+		case <-s.link.done:
+			s.srv.lost(sl, s.link.ended())
+			return
+		case <-t.C:
+		}
+		next := step
+		if idle > 0 {
+			left, ended := s.srv.retireIdle(sl, idle)
+			if ended {
+				return
+			}
+			next = min(next, left)
+		}
+		if every > 0 && !s.modern {
+			quiet := time.Since(time.Unix(0, s.link.heard.Load()))
+			switch {
+			case quiet < every:
+				failed = 0
+				next = min(next, every-quiet)
+			case s.ping():
+				failed = 0
+			default:
+				if failed++; failed >= pingLimit {
+					s.srv.lost(sl, errDeaf)
+					return
+				}
+			}
+		}
+		t.Reset(max(next, 10*time.Millisecond))
+	}
+}
+
+var errDeaf = errors.New("it does not answer to ping")
+
+// ping tells whether the server answers, with whatever.
+func (s *session) ping() bool {
+	f := &flight{method: mcp.MethodPing, ctx: s.link.ctx, held: true}
+	if s.link.begin(f) != nil {
+		return false
+	}
+	_, fail := s.link.call(s.link.ctx, f, nil, min(pingTimeout, max(s.srv.spec.PingEvery, time.Second)), false)
+	return fail == nil
+}
+
+// clip cuts text for a log line or a message.
+func clip(text string, most int) string {
+	if len(text) > most {
+		return text[:most] + "…"
+	}
+	return text
+}
+
+var _ owner = (*session)(nil)

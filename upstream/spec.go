@@ -1,0 +1,441 @@
+package upstream
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// ItemKind is the kind of the stored items whose bodies are specs; the item's id
+// is the server's name and its tenant the owner.
+const ItemKind = "mcp_server"
+
+// Transports of a server.
+const (
+	Stdio = "stdio" // a program of ours, lines over its stdin and stdout
+	HTTP  = "http"  // streamable HTTP
+	SSE   = "sse"   // HTTP with server-sent events of revision 2024-11-05
+)
+
+// Sessions of a server.
+const (
+	SessionShared    = "shared"    // one for each tenant
+	SessionPrincipal = "principal" // one for each principal
+	SessionCall      = "call"      // one for each call, ended after it
+)
+
+// What happens when a server changes a definition.
+const (
+	OnChangeHold     = "hold"     // the tool waits for review
+	OnChangeAdditive = "additive" // what only adds is taken over
+)
+
+// What a server may ask its client for.
+const (
+	CapSampling    = "sampling"
+	CapElicitation = "elicitation"
+	CapRoots       = "roots"
+)
+
+// Defaults and limits of a Spec.
+const (
+	DefaultStartTimeout = 30 * time.Second
+	DefaultCallTimeout  = 30 * time.Second
+	DefaultIdleStop     = 10 * time.Minute
+	DefaultPingEvery    = 30 * time.Second
+	DefaultMaxSessions  = 32
+	DefaultMaxTools     = 10_000
+	DefaultMaxBytes     = 100 << 20
+
+	maxTimeout  = time.Hour
+	maxIdle     = 30 * 24 * time.Hour
+	maxSessions = 10_000
+	maxTools    = 100_000
+	maxBytes    = 1 << 30
+	maxEntries  = 200     // of env, headers, network, roots, command
+	maxValue    = 8 << 10 // of one of them
+)
+
+// Spec says how one server is reached and what it may do. A Spec does not change
+// after Set.
+type Spec struct {
+	Name   string // ^[a-z][a-z0-9-]{0,31}$; also the namespace of its tools
+	Tenant string // owner; "" belongs to all tenants. Not part of the body.
+
+	Transport string // stdio, http or sse
+
+	// Of stdio. Values of Env are literals or secrets, see Secret.
+	Command []string
+	Env     map[string]string
+	Dir     string // absolute working directory; "" is a private one
+
+	// Of http and sse. Values of Headers are literals or secrets, see Secret.
+	URL     string
+	Headers map[string]string
+	Network []toolkeep.HostPort // inner addresses that it may be reached at
+
+	Session      string   // shared (default), principal, call
+	Capabilities []string // of sampling, elicitation, roots; default none
+	Roots        []Root   // what the server is told where roots is configured; empty: the downstream session's own
+	OnChange     string   // hold (default), additive
+
+	StartTimeout time.Duration // until the handshake is done; default 30 s, at most 1 h
+	CallTimeout  time.Duration // of one request; default 30 s, at most 1 h
+	IdleStop     time.Duration // a session without work for so long ends; default 10 min, negative never
+	PingEvery    time.Duration // a quiet session is pinged; default 30 s, negative never
+
+	MaxSessions    int   // at once, all tenants together; default 32
+	MaxResultBytes int64 // of one message; default 100 MB, at most 1 GiB
+	MaxTools       int   // in each list; default 10,000
+
+	Disabled bool
+}
+
+// Root is one folder or address that a server is told about.
+type Root struct {
+	URI  string `json:"uri"`
+	Name string `json:"name,omitempty"`
+}
+
+// body is the JSON form. Durations are seconds, fractions allowed.
+type body struct {
+	Name           string              `json:"name,omitempty"`
+	Transport      string              `json:"transport"`
+	Command        []string            `json:"command,omitempty"`
+	Env            map[string]string   `json:"env,omitempty"`
+	Dir            string              `json:"dir,omitempty"`
+	URL            string              `json:"url,omitempty"`
+	Headers        map[string]string   `json:"headers,omitempty"`
+	Network        []toolkeep.HostPort `json:"network,omitempty"`
+	Session        string              `json:"session,omitempty"`
+	Capabilities   []string            `json:"capabilities,omitempty"`
+	Roots          []Root              `json:"roots,omitempty"`
+	OnChange       string              `json:"on_change,omitempty"`
+	StartTimeoutS  float64             `json:"start_timeout_s,omitzero"`
+	CallTimeoutS   float64             `json:"call_timeout_s,omitzero"`
+	IdleStopS      float64             `json:"idle_stop_s,omitzero"`
+	PingS          float64             `json:"ping_s,omitzero"`
+	MaxSessions    int                 `json:"max_sessions,omitzero"`
+	MaxResultBytes int64               `json:"max_result_bytes,omitzero"`
+	MaxTools       int                 `json:"max_tools,omitzero"`
+	Disabled       bool                `json:"disabled,omitzero"`
+}
+
+// ParseSpec reads the body of an item. Unknown members are refused; what is unset
+// keeps its zero value, see Filled. The error is E3008 with details.errors, or
+// what canon.Parse says of text that is not JSON.
+func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
+	if _, err := canon.ParseObject(data, canon.Limits{}); err != nil {
+		return nil, err
+	}
+	var b body
+	if err := json.Unmarshal(data, &b, json.RejectUnknownMembers(true)); err != nil {
+		return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the definition of the MCP server cannot be read",
+			[]toolkeep.Fault{decodeFault(err)})
+	}
+	s := &Spec{
+		Name: name, Tenant: tenant, Transport: b.Transport, Command: b.Command, Env: b.Env, Dir: b.Dir,
+		URL: b.URL, Headers: b.Headers, Network: b.Network,
+		Session: b.Session, Capabilities: b.Capabilities, Roots: b.Roots, OnChange: b.OnChange,
+		StartTimeout: seconds(b.StartTimeoutS), CallTimeout: seconds(b.CallTimeoutS),
+		IdleStop: seconds(b.IdleStopS), PingEvery: seconds(b.PingS),
+		MaxSessions: b.MaxSessions, MaxResultBytes: b.MaxResultBytes, MaxTools: b.MaxTools, Disabled: b.Disabled,
+	}
+	faults := s.Validate()
+	if b.Name != "" && b.Name != name {
+		faults = append(faults, toolkeep.Fault{Pointer: "/name", Rule: "const", Message: "the name must be that of the item, " + strconv.Quote(name)})
+	}
+	if len(faults) > 0 {
+		return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "the definition of the MCP server is not valid", faults)
+	}
+	return s, nil
+}
+
+func decodeFault(err error) toolkeep.Fault {
+	f := toolkeep.Fault{Rule: "type", Message: "a member is unknown or has the wrong type; the members are those of docs/mcp.md"}
+	if s, ok := err.(*json.SemanticError); ok {
+		f.Pointer = string(s.JSONPointer)
+	}
+	return f
+}
+
+// Body is the JSON form, as ParseSpec reads it.
+func (s *Spec) Body() []byte {
+	b := body{
+		Transport: s.Transport, Command: s.Command, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Network: s.Network,
+		Session: s.Session, Capabilities: s.Capabilities, Roots: s.Roots, OnChange: s.OnChange,
+		StartTimeoutS: s.StartTimeout.Seconds(), CallTimeoutS: s.CallTimeout.Seconds(),
+		IdleStopS: s.IdleStop.Seconds(), PingS: s.PingEvery.Seconds(),
+		MaxSessions: s.MaxSessions, MaxResultBytes: s.MaxResultBytes, MaxTools: s.MaxTools, Disabled: s.Disabled,
+	}
+	// Maps in a fixed order, so that equal specs have equal bodies.
+	data, err := json.Marshal(b, json.Deterministic(true))
+	if err != nil {
+		panic("upstream: a Spec holds text that is not UTF-8: " + err.Error()) // Validate refuses it
+	}
+	return data
+}
+
+// seconds keeps what no duration can hold outside of every limit.
+func seconds(f float64) time.Duration {
+	const most = float64(math.MaxInt64 / int64(time.Second))
+	return time.Duration(min(max(f, -most), most) * float64(time.Second))
+}
+
+// Filled is a copy with every default in its place.
+func (s *Spec) Filled() *Spec {
+	f := *s
+	f.Env, f.Headers = maps.Clone(s.Env), maps.Clone(s.Headers)
+	f.Command, f.Capabilities = slices.Clone(s.Command), slices.Clone(s.Capabilities)
+	f.Network, f.Roots = slices.Clone(s.Network), slices.Clone(s.Roots)
+	orText(&f.Session, SessionShared)
+	orText(&f.OnChange, OnChangeHold)
+	orZero(&f.StartTimeout, DefaultStartTimeout)
+	orZero(&f.CallTimeout, DefaultCallTimeout)
+	orZero(&f.IdleStop, DefaultIdleStop)
+	orZero(&f.PingEvery, DefaultPingEvery)
+	orZero(&f.MaxSessions, DefaultMaxSessions)
+	orZero(&f.MaxResultBytes, DefaultMaxBytes)
+	orZero(&f.MaxTools, DefaultMaxTools)
+	return &f
+}
+
+func orText(v *string, otherwise string) {
+	if *v == "" {
+		*v = otherwise
+	}
+}
+
+func orZero[T int | int64 | time.Duration](v *T, otherwise T) {
+	if *v == 0 {
+		*v = otherwise
+	}
+}
+
+// may tells whether the server may ask its client for the capability.
+func (s *Spec) may(capability string) bool { return slices.Contains(s.Capabilities, capability) }
+
+var (
+	nameForm   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	envForm    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
+	headerForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
+)
+
+// Validate tells what is wrong, pointers into the body; nil if all is well.
+func (s *Spec) Validate() []toolkeep.Fault {
+	c := &checker{}
+	if !nameForm.MatchString(s.Name) {
+		c.fault("/name", "pattern", "a server's name is 1 to 32 small letters, digits and hyphens and begins with a letter")
+	}
+	switch s.Transport {
+	case Stdio:
+		c.stdio(s)
+	case HTTP, SSE:
+		c.http(s)
+	default:
+		c.fault("/transport", "enum", "the transport is stdio, http or sse")
+	}
+	c.choice("/session", s.Session, SessionShared, SessionPrincipal, SessionCall)
+	c.choice("/on_change", s.OnChange, OnChangeHold, OnChangeAdditive)
+	for i, k := range s.Capabilities {
+		at := "/capabilities/" + strconv.Itoa(i)
+		if k != CapSampling && k != CapElicitation && k != CapRoots {
+			c.fault(at, "enum", "a capability is sampling, elicitation or roots")
+		} else if slices.Index(s.Capabilities, k) != i {
+			c.fault(at, "uniqueItems", "the capability stands twice")
+		}
+	}
+	c.roots(s)
+	c.duration("/start_timeout_s", s.StartTimeout, 0, maxTimeout)
+	c.duration("/call_timeout_s", s.CallTimeout, 0, maxTimeout)
+	c.duration("/idle_stop_s", s.IdleStop, -maxIdle, maxIdle)
+	c.duration("/ping_s", s.PingEvery, -maxIdle, maxIdle)
+	c.number("/max_sessions", int64(s.MaxSessions), maxSessions)
+	c.number("/max_tools", int64(s.MaxTools), maxTools)
+	c.number("/max_result_bytes", s.MaxResultBytes, maxBytes)
+	return c.faults
+}
+
+type checker struct{ faults []toolkeep.Fault }
+
+func (c *checker) fault(pointer, rule, format string, args ...any) {
+	msg := format
+	if len(args) > 0 {
+		msg = fmt.Sprintf(format, args...)
+	}
+	c.faults = append(c.faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: msg})
+}
+
+func (c *checker) absent(pointer, transport string, there bool) {
+	if there {
+		c.fault(pointer, "not", "this has no place in a server of the transport %s", transport)
+	}
+}
+
+func (c *checker) choice(pointer, v string, of ...string) {
+	if v != "" && !slices.Contains(of, v) {
+		c.fault(pointer, "enum", "this must be one of %s", strings.Join(of, ", "))
+	}
+}
+
+func (c *checker) duration(pointer string, d, least, most time.Duration) {
+	if d < least || d > most {
+		c.fault(pointer, "range", "this must be %g to %g seconds", least.Seconds(), most.Seconds())
+	}
+}
+
+func (c *checker) number(pointer string, n, most int64) {
+	if n < 0 || n > most {
+		c.fault(pointer, "range", "this must be 1 to %d, or 0 for the default", most)
+	}
+}
+
+// text refuses what no program, header or log line takes.
+func (c *checker) text(pointer, v string) {
+	if len(v) > maxValue || strings.ContainsAny(v, "\x00") {
+		c.fault(pointer, "maxLength", "this must have at most %d bytes and no NUL", maxValue)
+	} else if strings.ToValidUTF8(v, "") != v {
+		c.fault(pointer, "utf8", "this must be UTF-8")
+	}
+}
+
+func (c *checker) count(pointer string, n int) {
+	if n > maxEntries {
+		c.fault(pointer, "maxItems", "at most %d entries are allowed", maxEntries)
+	}
+}
+
+func (c *checker) stdio(s *Spec) {
+	c.absent("/url", s.Transport, s.URL != "")
+	c.absent("/headers", s.Transport, len(s.Headers) > 0)
+	c.absent("/network", s.Transport, len(s.Network) > 0)
+	if len(s.Command) == 0 || s.Command[0] == "" {
+		c.fault("/command", "required", "a stdio server needs a command: the program and its arguments")
+	}
+	c.count("/command", len(s.Command))
+	for i, arg := range s.Command {
+		c.text("/command/"+strconv.Itoa(i), arg)
+	}
+	c.count("/env", len(s.Env))
+	for name, v := range s.Env {
+		at := "/env/" + canon.Escape(name)
+		if !envForm.MatchString(name) {
+			c.fault(at, "pattern", "the name of a variable is letters, digits and underscores and begins with no digit")
+		}
+		c.value(at, v)
+	}
+	if s.Dir != "" && (!path.IsAbs(s.Dir) || path.Clean(s.Dir) != s.Dir) {
+		c.fault("/dir", "format", "the working directory must be an absolute path without . and ..")
+	}
+	c.text("/dir", s.Dir)
+}
+
+func (c *checker) http(s *Spec) {
+	c.absent("/command", s.Transport, len(s.Command) > 0)
+	c.absent("/env", s.Transport, len(s.Env) > 0)
+	c.absent("/dir", s.Transport, s.Dir != "")
+	c.text("/url", s.URL)
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		c.fault("/url", "format", "the address must be an http or https URL with a host")
+	case u.User != nil:
+		c.fault("/url", "format", "the address must hold no user and no password; put them under headers as a secret")
+	case u.Fragment != "":
+		c.fault("/url", "format", "the address must have no fragment")
+	}
+	c.count("/headers", len(s.Headers))
+	seen := make(map[string]bool, len(s.Headers))
+	for name, v := range s.Headers {
+		at := "/headers/" + canon.Escape(name)
+		lower := strings.ToLower(name)
+		switch {
+		case !headerForm.MatchString(name):
+			c.fault(at, "pattern", "this is no name of an HTTP header")
+		case reserved(lower):
+			c.fault(at, "not", "this header is the transport's own")
+		case seen[lower]:
+			c.fault(at, "uniqueItems", "the header stands twice")
+		case strings.ContainsAny(v, "\r\n"):
+			c.fault(at, "pattern", "the value of a header must be one line")
+		}
+		seen[lower] = true
+		c.value(at, v)
+	}
+	c.count("/network", len(s.Network))
+	for i, h := range s.Network {
+		if h.Host == "" || h.Port < 0 || h.Port > 65535 {
+			c.fault("/network/"+strconv.Itoa(i), "format", "an address is a host and a port of 0 (any) to 65535")
+		}
+	}
+}
+
+// value also refuses a secret reference that nothing can resolve.
+func (c *checker) value(pointer, v string) {
+	c.text(pointer, v)
+	if _, ref, ok := Secret(v); ok && strings.HasSuffix(ref, "://") {
+		c.fault(pointer, "format", "the secret reference names nothing")
+	}
+}
+
+func (c *checker) roots(s *Spec) {
+	if len(s.Roots) > 0 && !s.may(CapRoots) {
+		c.fault("/roots", "dependentRequired", "roots are told only to a server whose capabilities hold roots")
+	}
+	c.count("/roots", len(s.Roots))
+	for i, r := range s.Roots {
+		at := "/roots/" + strconv.Itoa(i)
+		if u, err := url.Parse(r.URI); err != nil || u.Scheme == "" {
+			c.fault(at+"/uri", "format", "a root is a URI, such as file:///srv/data")
+		}
+		c.text(at+"/uri", r.URI)
+		c.text(at+"/name", r.Name)
+	}
+}
+
+// reserved are headers that the protocol or HTTP itself sets.
+func reserved(lower string) bool {
+	switch lower {
+	case "host", "content-length", "content-type", "accept", "connection", "transfer-encoding", "te", "trailer", "upgrade", "last-event-id":
+		return true
+	}
+	return strings.HasPrefix(lower, "mcp-")
+}
+
+var schemes = []string{"env://", "file://", "secret://", "vault://"}
+
+// Secret tells whether a value of Env or Headers is a secret reference (env://,
+// file://, secret:// or vault://), alone or behind one word and a space, as in
+// "Bearer env://TOKEN": prefix is then the word with its space. A literal that
+// looks like a reference is written with "text:" before it, see literal.
+func Secret(v string) (prefix, ref string, ok bool) {
+	if strings.HasPrefix(v, literalMark) {
+		return "", "", false
+	}
+	if i := strings.LastIndexByte(v, ' '); i > 0 && strings.IndexByte(v, ' ') == i {
+		prefix, v = v[:i+1], v[i+1:]
+	}
+	for _, s := range schemes {
+		if strings.HasPrefix(v, s) {
+			return prefix, v, true
+		}
+	}
+	return "", "", false
+}
+
+const literalMark = "text:"
+
+// literal is the value of what is no secret.
+func literal(v string) string { return strings.TrimPrefix(v, literalMark) }

@@ -1,0 +1,127 @@
+package upstream
+
+import (
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// State is what a server is to one tenant.
+type State string
+
+const (
+	StateIdle     State = "idle"           // no session; the next call starts one
+	StateStarting State = "starting"       // the first session starts
+	StateReady    State = "ready"          // at least one session works
+	StateBackoff  State = "backoff"        // it failed and is not started again yet
+	StateFailed   State = "failed"         // it failed too often and rests
+	StateLogin    State = "login_required" // a principal has to log in first
+	StateDisabled State = "disabled"
+)
+
+// Status is one server as the principal's tenant sees it.
+type Status struct {
+	Name      string    `json:"name"`
+	Owner     string    `json:"owner,omitempty"` // tenant that it belongs to; "" all
+	Transport string    `json:"transport"`
+	State     State     `json:"state"`
+	Since     time.Time `json:"since,omitzero"` // of the oldest session
+	// PID is that of the oldest session's command, RSS the resident bytes of all
+	// process trees, keepers included; 0 where there is none or it is not known.
+	PID       int       `json:"pid,omitempty"`
+	RSS       int64     `json:"rss_bytes,omitempty"`
+	Sessions  int       `json:"sessions"`
+	InUse     int       `json:"in_use"` // of them, by calls or bound sessions
+	Tools     int       `json:"tools"`  // of the latest definitions
+	Version   string    `json:"protocol_version,omitempty"`
+	Lost      int64     `json:"lost"` // sessions that ended by themselves
+	LastError string    `json:"last_error,omitempty"`
+	ErrorAt   time.Time `json:"last_error_at,omitzero"`
+	RetryAt   time.Time `json:"retry_at,omitzero"` // of backoff and failed
+	Stale     string    `json:"stale,omitempty"`   // why the definitions are older than the latest attempt
+	Stray     int64     `json:"stray"`             // messages that nobody had asked for
+	Refused   int64     `json:"refused"`           // questions of the server that were refused
+	Dropped   int64     `json:"dropped"`           // notifications that a slow caller did not get
+}
+
+// Status lists the servers that the principal sees, by name.
+func (s *Servers) Status(p *toolkeep.Principal) []Status {
+	list := s.visible(p)
+	out := make([]Status, 0, len(list))
+	roots := make([][]int, len(list))
+	var all []int
+	for i, srv := range list {
+		st, pids := srv.status(p.Tenant)
+		out = append(out, st)
+		roots[i] = pids
+		all = append(all, pids...)
+	}
+	sizes := residentBytes(all)
+	for i := range out {
+		for _, pid := range roots[i] {
+			out[i].RSS += sizes[pid]
+		}
+	}
+	return out
+}
+
+// status also gives the pids of the process trees.
+func (s *server) status(tenant string) (Status, []int) {
+	st := s.state(tenant)
+	v := Status{
+		Name: s.spec.Name, Owner: s.spec.Tenant, Transport: s.spec.Transport, Tools: st.defs.tools(),
+		Stray: st.stray.Load(), Refused: st.refused.Load(), Dropped: st.dropped.Load(),
+	}
+	if d, _ := st.defs.get(); d.Stale != nil {
+		v.Stale = s.clean(d.Stale.Error())
+	}
+	starting := false
+	var trees []int
+	s.mu.Lock()
+	for _, sl := range s.slots {
+		if sl.key.tenant != tenant {
+			continue
+		}
+		select {
+		case <-sl.ready:
+		default:
+			starting = true
+			continue
+		}
+		if sl.sess == nil {
+			continue
+		}
+		v.Sessions++
+		if sl.uses > 0 {
+			v.InUse++
+		}
+		oldest := v.Since.IsZero() || sl.since.Before(v.Since)
+		if oldest {
+			v.Since, v.Version = sl.since, sl.sess.info.Version
+		}
+		if p := sl.sess.proc; p != nil {
+			trees = append(trees, p.cmd.Process.Pid)
+			if oldest {
+				v.PID = p.pid
+			}
+		}
+	}
+	s.mu.Unlock()
+	now := s.config.Clock()
+	h := &st.health
+	h.mu.Lock()
+	v.State, v.Lost, v.LastError, v.ErrorAt = h.stateLocked(now), h.lost, h.last, h.lastAt
+	if now.Before(h.until) {
+		v.RetryAt = h.until
+	}
+	h.mu.Unlock()
+	switch {
+	case s.spec.Disabled:
+		v.State = StateDisabled
+	case v.Sessions > 0:
+		v.State = StateReady
+	case starting:
+		v.State = StateStarting
+	}
+	return v, trees
+}

@@ -1,0 +1,173 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+const (
+	// ackTime is how long a modern server has to take a subscription.
+	ackTime = 10 * time.Second
+	// relistenMin and relistenMax are the pauses before a subscription's stream that
+	// ended is opened again.
+	relistenMin = time.Second
+	relistenMax = 30 * time.Second
+	// maxQuick is how often in a row it may end again soon.
+	maxQuick = 20
+)
+
+// watch has the server tell of a resource, if nobody had it yet. A legacy server
+// is asked by resources/subscribe, a modern one by a stream of its own.
+func (s *session) watch(ctx context.Context, b *Binding, uri string) error {
+	s.mu.Lock()
+	w := s.watched[uri]
+	if w != nil {
+		if !slices.Contains(w.users, b) {
+			w.users = append(w.users, b)
+		}
+		s.mu.Unlock()
+		return nil
+	}
+	s.mu.Unlock()
+	w = &watch{users: []*Binding{b}}
+	if s.modern {
+		cancel, err := s.listen(ctx, mcp.Set(nil, append(append([]byte{'['}, mcp.Quote(uri)...), ']'), "resourceSubscriptions"))
+		if err != nil {
+			return err
+		}
+		w.cancel = cancel
+	} else if _, err := s.request(ctx, &outgoing{method: mcp.MethodSubscribe, params: mcp.Set(nil, mcp.Quote(uri), "uri")}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if other := s.watched[uri]; other != nil { // two came at the same time
+		other.users = append(other.users, b)
+		if w.cancel != nil {
+			w.cancel()
+		}
+		return nil
+	}
+	s.watched[uri] = w
+	return nil
+}
+
+// unwatch ends it for a binding, and for the server after the last one.
+func (s *session) unwatch(b *Binding, uri string) {
+	s.mu.Lock()
+	w := s.watched[uri]
+	last := false
+	if w != nil {
+		w.users = slices.DeleteFunc(w.users, func(x *Binding) bool { return x == b })
+		if last = len(w.users) == 0; last {
+			delete(s.watched, uri)
+		}
+	}
+	s.mu.Unlock()
+	switch {
+	case !last:
+	case w.cancel != nil:
+		w.cancel()
+	default:
+		s.srv.spawn(func() {
+			ctx, cancel := context.WithTimeout(s.link.ctx, postTimeout)
+			defer cancel()
+			_, _ = s.request(ctx, &outgoing{method: mcp.MethodUnsubscribe, params: mcp.Set(nil, mcp.Quote(uri), "uri")})
+		})
+	}
+}
+
+// listenLists has a modern server tell of list changes, where it says that it can.
+func (s *session) listenLists() {
+	var want []byte
+	for _, l := range [][2]string{{"tools", "toolsListChanged"}, {"prompts", "promptsListChanged"}, {"resources", "resourcesListChanged"}} {
+		if string(mcp.Get(s.info.Capabilities, l[0], "listChanged")) == "true" {
+			want = mcp.Set(want, []byte("true"), l[1])
+		}
+	}
+	if want == nil {
+		return
+	}
+	s.srv.spawn(func() {
+		ctx, cancel := context.WithTimeout(s.link.ctx, ackTime)
+		defer cancel()
+		if _, err := s.listen(ctx, want); err != nil && s.link.ctx.Err() == nil {
+			s.state.log.note("the server does not tell of list changes: " + s.srv.clean(err.Error()))
+		}
+	})
+}
+
+// listen opens a subscriptions/listen stream and returns when the server has taken
+// it. It is opened again when it ends, until cancel or the end of the session. ctx
+// bounds the wait alone.
+func (s *session) listen(ctx context.Context, want []byte) (cancel context.CancelFunc, err error) {
+	params := mcp.Set(nil, want, "notifications")
+	life, cancel := context.WithCancel(s.link.ctx)
+	acked, refused := make(chan struct{}), make(chan error, 1)
+	if !s.srv.spawn(func() { s.hold(life, params, acked, refused) }) {
+		cancel()
+		return nil, down(s.srv.spec.Name, "it is being stopped or changed", true)
+	}
+	t := time.NewTimer(ackTime)
+	defer t.Stop()
+	select {
+	case <-acked:
+		return cancel, nil
+	case err = <-refused:
+	case <-t.C:
+		err = &failure{cause: errQuiet}
+	case <-ctx.Done():
+		err = &failure{cause: context.Cause(ctx)}
+	}
+	cancel()
+	return nil, err
+}
+
+// hold keeps the stream open. A first attempt that ends before the server took it
+// is the last.
+func (s *session) hold(ctx context.Context, params []byte, acked chan struct{}, refused chan<- error) {
+	for wait, quick := relistenMin, 0; quick < maxQuick; {
+		f := &flight{method: mcp.MethodListen, ctx: ctx, held: true, acked: acked}
+		err := s.link.begin(f)
+		if err != nil {
+			if refused != nil {
+				refused <- &failure{cause: err, unsent: true, dead: true}
+			}
+			return
+		}
+		began := time.Now()
+		m, fail := s.link.call(ctx, f, s.dress(params, f, ""), 0, s.tells())
+		select {
+		case <-acked:
+		default:
+			if refused != nil {
+				refused <- ending(m, fail)
+				return
+			}
+		}
+		if quick++; time.Since(began) > relistenMax {
+			wait, quick = relistenMin, 0
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+		wait = min(2*wait, relistenMax)
+		acked, refused = make(chan struct{}), nil
+	}
+	s.state.log.note("a subscription ends as soon as it is made; it is not made again")
+}
+
+// ending is why a stream ended that the server had not taken.
+func ending(m *mcp.Message, fail *failure) error {
+	switch {
+	case fail != nil:
+		return fail
+	case m.Err != nil:
+		return m.Err
+	}
+	return errors.New("the subscription ended at once")
+}
