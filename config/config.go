@@ -29,6 +29,7 @@ type Config struct {
 	Service  Service
 	HTTP     HTTP
 	GRPC     GRPC
+	MCP      MCP
 	Metrics  Metrics
 	TLS      TLS
 	Access   Access
@@ -64,6 +65,17 @@ type HTTP struct {
 	MaxHeader     int      // bytes of all headers of a request
 	MaxKey        int      // bytes of a key or id
 	Hosts         []string // further names under which the server is reached
+	PublicURL     string   // where people and other machines reach it; "" is where it listens
+}
+
+// MCP is the face for MCP clients.
+type MCP struct {
+	View        string   // what /mcp shows: all, search or auto
+	AutoTools   int      // visible tools that auto lists whole
+	SetsFile    string   // YAML with the sets at /mcp/sets/{name}
+	Origins     []string // web origins whose pages may use it from a browser
+	SessionIdle time.Duration
+	Sessions    int // in all
 }
 
 // GRPC is the face for gRPC. The limits of HTTP are its limits too.

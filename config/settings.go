@@ -87,6 +87,22 @@ var ownSettings = named([]setting{
 	{key: "http.max_key", kind: size, def: "4KiB", least: 64, most: 64 << 10, bind: func(c *Config) any { return &c.HTTP.MaxKey },
 		help: "longest idempotency key or id"},
 
+	{key: "http.public_url", bind: func(c *Config) any { return &c.HTTP.PublicURL },
+		help: "address under which people and authorization servers reach the server, such as https://tools.example; empty is where it listens"},
+
+	{key: "mcp.view", def: "auto", choices: []string{"auto", "all", "search"}, bind: func(c *Config) any { return &c.MCP.View },
+		help: "what /mcp shows: all tools, the four tools that search, or auto: all while a caller sees few"},
+	{key: "mcp.auto_tools", kind: whole, def: "40", least: 1, most: 10_000, bind: func(c *Config) any { return &c.MCP.AutoTools },
+		help: "tools that a caller may see before auto shows the search instead"},
+	{key: "mcp.sets_file", bind: func(c *Config) any { return &c.MCP.SetsFile },
+		help: "YAML file with the sets of tools at /mcp/sets/{name}"},
+	{key: "mcp.origins", kind: list, bind: func(c *Config) any { return &c.MCP.Origins },
+		help: "web origins, such as https://app.example, whose pages may use /mcp from a browser; * is any; none but the server's own by default"},
+	{key: "mcp.session_idle", kind: span, def: "30m", least: int64(time.Second), most: int64(7 * 24 * time.Hour), bind: func(c *Config) any { return &c.MCP.SessionIdle },
+		help: "an MCP session without a request or an open stream for so long ends"},
+	{key: "mcp.sessions", kind: whole, def: "10000", least: 1, most: 1_000_000, bind: func(c *Config) any { return &c.MCP.Sessions },
+		help: "MCP sessions at once"},
+
 	{key: "grpc.addr", def: "127.0.0.1:50053", bind: func(c *Config) any { return &c.GRPC.Addr },
 		help: "where gRPC listens, off for not at all; beyond loopback needs the same as http.addr; the limits http.max_… are its limits too"},
 
@@ -130,7 +146,7 @@ var ownSettings = named([]setting{
 		help: "asynchronous calls that run at once"},
 	{key: "calls.poll", kind: span, def: "100ms", least: int64(time.Millisecond), most: int64(time.Minute), bind: func(c *Config) any { return &c.Calls.Poll },
 		help: "pause between looks at the queue; new calls are noticed at once, this is for those that become due"},
-	{key: "calls.lease", kind: span, def: "15s", least: int64(3 * time.Second), most: int64(time.Hour), bind: func(c *Config) any { return &c.Calls.Lease },
+	{key: "calls.lease", kind: span, def: "10s", least: int64(3 * time.Second), most: int64(time.Hour), bind: func(c *Config) any { return &c.Calls.Lease },
 		help: "a worker that does not renew its lease for so long is taken for dead; renewed at a third of it"},
 	{key: "calls.max_result", kind: size, def: "100MB", least: 1 << 10, most: 4 << 30, bind: func(c *Config) any { return &c.Calls.MaxResult },
 		help: "largest raw result of a tool; past it the call fails (E3710)"},

@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
 )
@@ -23,6 +25,7 @@ import (
 type faces struct {
 	api     *rest.API
 	rpc     *rpc.Server // nil where gRPC is off
+	mcp     *mcpserver.Server
 	servers []*http.Server
 	url     string // where the HTTP face is reached
 	grpc    string // host:port of the gRPC face, "" where it is off
@@ -33,6 +36,32 @@ type faces struct {
 	interrupt context.CancelFunc
 }
 
+// publicURL is the address under which people reach the server.
+func (n *Node) publicURL() string {
+	if n.config.HTTP.PublicURL != "" {
+		return strings.TrimRight(n.config.HTTP.PublicURL, "/")
+	}
+	return n.faces.url
+}
+
+// buildMCP makes the face for MCP clients.
+func (n *Node) buildMCP(hosts []string) error {
+	c := n.config
+	sets, err := readSets(c.MCP.SetsFile)
+	if err != nil {
+		return err
+	}
+	n.faces.mcp = mcpserver.New(mcpserver.Config{
+		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
+		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names), Set: sets.find,
+		View: c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, BaseURL: c.HTTP.PublicURL,
+		Version: n.options.Version, Log: n.logger("mcp_server"),
+		Limits: mcpserver.Limits{BodyBytes: c.HTTP.MaxBody, KeyBytes: c.HTTP.MaxKey, Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
+	})
+	n.servers.changed = n.faces.mcp.UpstreamChanged
+	return nil
+}
+
 func (n *Node) buildFaces(context.Context) error {
 	c := n.config
 	n.faces.requests, n.faces.interrupt = context.WithCancel(context.Background())
@@ -40,11 +69,18 @@ func (n *Node) buildFaces(context.Context) error {
 	if err != nil {
 		return err
 	}
+	hosts := append(allowedHosts(host), c.HTTP.Hosts...)
+	if err := n.buildMCP(hosts); err != nil {
+		return err
+	}
+	logins := n.servers.logins.Handler()
 	n.faces.api = rest.New(rest.Config{
-		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
+		Servers: n.servers,
+		Mounts:  map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": logins},
+		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
-		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: append(allowedHosts(host), c.HTTP.Hosts...), Log: n.logger("rest"),
+		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})
 	return nil

@@ -25,6 +25,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/httptool"
+	"github.com/toolkeep/toolkeep/executor/mcptool"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
@@ -47,8 +48,11 @@ type Options struct {
 	// Hook is called at every step of every call (see invoke.Config), and at
 	// "admin_key" when the first admin key is in its file and not yet in the store.
 	// Crash tests use it.
-	Hook  func(step, id string)
-	Clock func() time.Time
+	Hook func(step, id string)
+	// Keeper is the argv prefix under which a program of an MCP server is run:
+	// the command itself, see upstream.Keep. Linux needs it for servers by stdio.
+	Keeper []string
+	Clock  func() time.Time
 }
 
 // Node is a running Toolkeep.
@@ -73,7 +77,10 @@ type Node struct {
 	http     *httptool.Executor
 	kinds    map[string]toolkeep.Executor
 	blobs    *blob.Dir
+	secrets  *secret.Resolver
+	sealer   *secret.Sealer
 	pipeline *invoke.Pipeline
+	servers  *servers
 	faces    faces
 
 	follow   context.CancelFunc
@@ -85,7 +92,8 @@ type Node struct {
 }
 
 // New makes a node and everything in it. Nothing listens before Start. What New
-// opened is closed again if it fails.
+// opened is closed again if it fails. ctx ends the wait for a PostgreSQL that does
+// not answer, and nothing after it.
 func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) {
 	n = &Node{config: c, options: o, name: "node-" + uuid.NewString()}
 	defer func() {
@@ -103,8 +111,11 @@ func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) 
 	n.log = telemetry.NewLog(telemetry.LogConfig{Out: o.LogTo, Text: c.Log.Format == "text", Level: c.Log.Level,
 		Components: c.Log.Components, Clean: n.redact, BufferBytes: c.Log.Buffer, Clock: o.Clock})
 	n.log.Start()
-	for _, build := range []func(context.Context) error{n.buildStore, n.buildAccess, n.buildCatalog, n.buildPipeline, n.buildFaces} {
-		if err := build(ctx); err != nil {
+	if err := n.buildStore(ctx); err != nil {
+		return n, err
+	}
+	for _, build := range []func(context.Context) error{n.buildAccess, n.buildCatalog, n.buildPipeline, n.buildFaces} {
+		if err := build(context.WithoutCancel(ctx)); err != nil {
 			return n, err
 		}
 	}
@@ -146,7 +157,11 @@ func (n *Node) buildAccess(ctx context.Context) error {
 		return err
 	}
 	n.AdminKey, err = n.access.Bootstrap(ctx, func(text string) error {
-		err := writeFile(filepath.Join(n.config.Data, "admin.key"), text+"\n")
+		path := filepath.Join(n.config.Data, "admin.key")
+		if text == "" { // another node was first
+			return os.Remove(path)
+		}
+		err := writeFile(path, text+"\n")
 		n.hook("admin_key")
 		return err
 	})
@@ -219,6 +234,9 @@ func withoutLines(err error) error {
 
 func (n *Node) buildCatalog(ctx context.Context) error {
 	n.http = httptool.New(httptool.Config{Clock: n.options.Clock})
+	if err := n.buildServers(); err != nil {
+		return err
+	}
 	checkers := make(map[string]catalog.Checker)
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
@@ -237,6 +255,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 func (n *Node) executors() map[string]toolkeep.Executor {
 	all := map[string]toolkeep.Executor{
 		"http":    n.http,
+		"mcp":     mcptool.New(n.servers.up),
 		"builtin": builtin.New(builtin.Config{Clock: n.options.Clock, Dir: filepath.Join(n.config.Data, "notes")}),
 	}
 	for _, ex := range n.options.Executors {
@@ -247,23 +266,16 @@ func (n *Node) executors() map[string]toolkeep.Executor {
 
 func (n *Node) buildPipeline(context.Context) error {
 	c := n.config
-	secrets, err := secret.New(secret.Config{EnvPrefix: c.Secrets.Env, Dirs: n.secretDirs()})
-	if err != nil {
-		return err
-	}
-	sealer, err := secret.OpenSealer(n.sealKey())
-	if err != nil {
-		return err
-	}
 	n.limits = limit.New(limit.Config{PerAgentRPM: c.Limits.AgentPerMinute, PerToolRPM: c.Limits.AgentToolPerMinute,
 		GlobalRPM: c.Limits.GlobalPerMinute, Concurrent: c.Limits.AgentConcurrent, Clock: n.options.Clock})
 	n.recall = recall.New(recall.Config{Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
-	if err := n.buildTelemetry(); err != nil {
+	err := n.buildTelemetry()
+	if err != nil {
 		return err
 	}
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
-		Catalog: n.catalog, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: secrets, Sealer: sealer, Blobs: n.blobs,
+		Catalog: n.catalog, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
 		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
@@ -353,6 +365,9 @@ func (n *Node) Start(ctx context.Context) error {
 	n.follow = stop
 	n.done.Add(1)
 	go n.followFeed(run)
+	if err := n.servers.start(ctx); err != nil {
+		return err
+	}
 	if err := n.queue.Start(run); err != nil {
 		return err
 	}
@@ -372,17 +387,28 @@ func (n *Node) Start(ctx context.Context) error {
 func (n *Node) followFeed(ctx context.Context) {
 	defer n.done.Done()
 	after, err := n.store.Head(ctx)
+	if err != nil {
+		n.recall.InvalidateAll()
+	}
+	n.watch(ctx, after, n.recall.Follow, func(err error) {
+		n.logger("tool_cache").Warn("the feed broke; cached results are dropped and it is taken up again", "error", err)
+		n.recall.InvalidateAll()
+	})
+}
+
+// watch hands every change after a place in the feed to each, until ctx ends. A
+// feed that breaks is told to broken and taken up where it was.
+func (n *Node) watch(ctx context.Context, after int64, each func(toolkeep.Committed), broken func(error)) {
 	for ctx.Err() == nil {
-		if err != nil {
-			n.logger("tool_cache").Warn("the feed broke; cached results are dropped and it is taken up again", "error", err)
-			n.recall.InvalidateAll()
-		}
-		for c, e := range n.store.Watch(ctx, after) {
-			if err = e; e != nil {
+		for c, err := range n.store.Watch(ctx, after) {
+			if err != nil {
+				if ctx.Err() == nil {
+					broken(err)
+				}
 				break
 			}
 			after = c.Seq
-			n.recall.Follow(c)
+			each(c)
 		}
 		select {
 		case <-ctx.Done():
@@ -403,6 +429,7 @@ const answerGrace = 2 * time.Second
 
 func (n *Node) stop(ctx context.Context) error {
 	n.health.SetDraining()
+	n.faces.mcp.Drain()
 	n.pipeline.Drain()
 	late, over := context.WithCancel(context.WithoutCancel(ctx))
 	defer over()
@@ -431,8 +458,16 @@ func (n *Node) release() {
 		n.follow()
 	}
 	n.done.Wait()
+	if n.faces.mcp != nil {
+		n.faces.mcp.Close()
+	}
 	if n.pipeline != nil {
 		n.pipeline.Stop()
+	}
+	if n.servers != nil {
+		now, cancel := context.WithCancel(context.Background())
+		cancel() // no call is under way any more
+		n.servers.end(now)
 	}
 	if n.recall != nil {
 		n.recall.Stop()

@@ -24,6 +24,8 @@ type Store interface {
 	Invocations() toolkeep.Invocations
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
+	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
+	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
 	Health(ctx context.Context) error
 	Close() error
 }
@@ -94,7 +96,7 @@ func (n *Node) buildSQLite(ctx context.Context) error {
 func (n *Node) buildPostgres(ctx context.Context) error {
 	c := n.config.Store
 	var queue *job.Queue[pgx.Tx]
-	s, err := postgres.Open(ctx, postgres.Config{
+	s, err := n.openPostgres(ctx, postgres.Config{
 		DSN: c.DSN, MaxConns: c.MaxConns, Node: n.name, GroupDelay: c.GroupDelay,
 		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
 		Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },

@@ -28,8 +28,25 @@ need_postgres() {
 	done
 }
 
+# MCP clients, servers and the conformance suite, pinned in tools/mcptest. They
+# are installed again when a pin changes.
+need_mcptest() (
+	cd "$(dirname "$0")/../tools/mcptest"
+	pins=$(cat package-lock.json requirements-*.txt | sha256sum)
+	[ "$(cat .installed 2>/dev/null)" = "$pins" ] && return
+	need npm npm
+	npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	python3 -c 'import ensurepip' 2>/dev/null || install "python3's venv" python3-venv
+	for name in mcp langchain; do
+		python3 -m venv "venv-$name"
+		"venv-$name/bin/pip" install --quiet --disable-pip-version-check -r "requirements-$name.txt"
+	done
+	echo "$pins" >.installed
+)
+
 command -v go >/dev/null || { echo "test-deps: Go 1.26 or newer is missing" >&2; exit 1; }
 need gcc gcc   # the race detector links with it
 need git git   # make check compares generated files
 need curl curl # the examples of the documentation call it
 need_postgres
+need_mcptest

@@ -230,10 +230,10 @@ TOOLKEEP_URL and TOOLKEEP_KEY.`,
 			root.AddCommand(c)
 		}
 	}
-	add("run", a.serveCmd(), a.configCmd(), a.versionCmd())
+	add("run", a.serveCmd(), a.mcpCmd(), a.configCmd(), a.versionCmd())
 	add("tools", a.importCmd(), a.toolsCmd(), a.searchCmd(), a.describeCmd(), a.diffCmd())
 	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.blobsCmd())
-	add("admin", a.keysCmd(), a.lifecycleCmd(), a.cacheCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
+	add("admin", a.keysCmd(), a.lifecycleCmd(), a.serversCmd(), a.cacheCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
 	root.AddCommand(exitCodesTopic())
 	root.SetHelpCommandGroupID("run")
 	root.SetCompletionCommandGroupID("run")

@@ -21,11 +21,11 @@ import (
 
 func (a *app) importCmd() *cobra.Command {
 	c := group(&cobra.Command{
-		Use:     "import openapi|manifest",
+		Use:     "import openapi|mcp|manifest",
 		Short:   "Bring tools into the catalogue",
-		Example: "  toolkeep import openapi petstore.yaml --dry-run\n  toolkeep import manifest greet.yaml",
+		Example: "  toolkeep import openapi petstore.yaml --dry-run\n  toolkeep import mcp files -- npx -y @modelcontextprotocol/server-filesystem /srv/data\n  toolkeep import manifest greet.yaml",
 	})
-	c.AddCommand(a.importOpenAPICmd(), a.importManifestCmd())
+	c.AddCommand(a.importOpenAPICmd(), a.importMCPCmd(), a.importManifestCmd())
 	return c
 }
 

@@ -101,8 +101,13 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	pace, stopPacing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPacing()
 	paceCollector(pace)
-	n, err := node.New(context.WithoutCancel(ctx), c, node.Options{Version: version, LogTo: a.stderr, Hook: crashHook()})
+	n, err := node.New(ctx, c, node.Options{Version: version, LogTo: a.stderr, Hook: crashHook(),
+		Keeper: []string{"/proc/self/exe", keeperArg}})
 	if err != nil {
+		if ctx.Err() != nil {
+			fmt.Fprintln(a.stderr, "toolkeep: stopped before it served:", err)
+			return nil
+		}
 		return &failure{code: exitUnavailable, err: err}
 	}
 	err = n.Start(context.WithoutCancel(ctx))

@@ -20,20 +20,20 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// upstream is a service for tools to call:
+// service is one for tools to call:
 //
 //	/echo      what was sent, the credential included
 //	/guarded   401 unless X-API-Key is what upstreamKey says
 //	/hang      no answer until the caller gives up
 //	/big?n=    a text of n bytes
 //	/counts    how many requests hang, and how many callers gave up
-type upstream struct {
+type service struct {
 	hanging, givenUp, calls atomic.Int64
 }
 
 const upstreamKey = "open-sesame-4711-of-the-forty"
 
-func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (u *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/counts" {
 		u.calls.Add(1)
 	}
@@ -69,7 +69,7 @@ func answerJSON(w http.ResponseWriter, v any) {
 }
 
 func cmdUpstream(ts *testscript.TestScript, _ bool, _ []string) {
-	s := httptest.NewServer(new(upstream))
+	s := httptest.NewServer(new(service))
 	ts.Defer(func() {
 		s.CloseClientConnections()
 		s.Close()

@@ -130,6 +130,7 @@ type Config struct {
 	Keys          Keys
 	Blobs         Blobs
 	ImportOpenAPI ImportOpenAPI
+	Servers       Servers
 	// Invalidate drops the cached results of a tool and tells how many.
 	Invalidate func(toolID string) int
 	// InvalidateAll drops those of all tools; without it scope all is refused.

@@ -20,6 +20,7 @@ const (
 	tagRegistry  = "registry"
 	tagRetrieval = "retrieval"
 	tagAdmin     = "admin"
+	tagServers   = "servers"
 	tagSystem    = "system"
 )
 
@@ -52,7 +53,7 @@ func (a *API) newHuma() huma.API {
 			{Name: tagTools, Description: "what tools there are"},
 			{Name: tagRegistry, Description: "publish tools and move versions through their lifecycle"},
 			{Name: tagRetrieval, Description: "find tools by words"},
-			{Name: tagAdmin, Description: "keys and caches"},
+			{Name: tagServers, Description: "MCP servers behind this one"}, {Name: tagAdmin, Description: "keys and caches"},
 			{Name: tagSystem, Description: "health and this document"},
 		},
 	}
@@ -238,6 +239,7 @@ func (a *API) operations() {
 	}
 	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)
 
+	a.serverRoutes()
 	if a.c.Keys != nil {
 		register(a, op("GET", "/api/v1/keys", "listKeys", tagAdmin, "List API keys"), toolkeep.PermKeys, a.listKeys)
 		create := op("POST", "/api/v1/keys", "createKey", tagAdmin, "Make an API key")

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/tailscale/hujson"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// fileServer is one server of a client's configuration file.
+type fileServer struct {
+	Name    string
+	Spec    serverSpec
+	Problem string // why it cannot be taken over, "" if it can
+}
+
+// serverSpec is what the server's API takes of an MCP server; upstream.Spec has
+// the meaning of the fields.
+type serverSpec struct {
+	Transport    string              `json:"transport,omitempty"`
+	Command      []string            `json:"command,omitempty"`
+	Env          map[string]string   `json:"env,omitempty"`
+	Dir          string              `json:"dir,omitempty"`
+	URL          string              `json:"url,omitempty"`
+	Headers      map[string]string   `json:"headers,omitempty"`
+	Network      []toolkeep.HostPort `json:"network,omitempty"`
+	Session      string              `json:"session,omitempty"`
+	Capabilities []string            `json:"capabilities,omitempty"`
+	OnChange     string              `json:"on_change,omitempty"`
+}
+
+// mcpServersFile is what Claude, Cursor and VS Code keep. They differ in the name
+// of the list and in what a variable is written like.
+type mcpServersFile struct {
+	MCPServers map[string]fileEntry `json:"mcpServers"` // Claude, Cursor, Windsurf
+	Servers    map[string]fileEntry `json:"servers"`    // VS Code's mcp.json
+	MCP        struct {             // VS Code's settings.json
+		Servers map[string]fileEntry `json:"servers"`
+	} `json:"mcp"`
+}
+
+type fileEntry struct {
+	Type      string            `json:"type"` // stdio, http, streamable-http, sse
+	Transport string            `json:"transport"`
+	Command   string            `json:"command"`
+	Args      []string          `json:"args"`
+	Env       map[string]any    `json:"env"`
+	EnvFile   string            `json:"envFile"`
+	Cwd       string            `json:"cwd"`
+	URL       string            `json:"url"`
+	ServerURL string            `json:"serverUrl"`
+	Headers   map[string]string `json:"headers"`
+	Disabled  bool              `json:"disabled"`
+}
+
+// readMCPFile reads the servers of a client's file: JSON, or JSON with comments
+// and trailing commas. lookup gives the variables of the environment.
+func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, error) {
+	plain, err := hujson.Standardize(raw)
+	if err != nil {
+		return nil, fmt.Errorf("it is not JSON: %w", err)
+	}
+	var f mcpServersFile
+	if err := jsonv2.Unmarshal(plain, &f); err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	entries := f.MCPServers
+	for _, more := range []map[string]fileEntry{f.Servers, f.MCP.Servers} {
+		if len(entries) == 0 {
+			entries = more
+		}
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("it names no servers: neither mcpServers (Claude, Cursor) nor servers (VS Code) is there")
+	}
+	var all []fileServer
+	taken := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		s := fileServer{Name: serverName(name)}
+		e := entries[name]
+		if s.Spec, err = e.spec(lookup); err != nil {
+			s.Problem = err.Error()
+		}
+		switch {
+		case s.Name == "":
+			s.Name, s.Problem = name, "its name has no letter to make a namespace of"
+		case taken[s.Name] != "":
+			s.Problem = fmt.Sprintf("its name becomes %s, as that of %q does; rename one of them", s.Name, taken[s.Name])
+		case e.Disabled && s.Problem == "":
+			s.Problem = "it is disabled in the file"
+		}
+		taken[s.Name] = name
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+var notInName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// serverName makes a namespace of a client's name for a server.
+func serverName(name string) string {
+	s := strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-")
+	s = strings.TrimLeft(s, "0123456789-")
+	return strings.TrimRight(s[:min(len(s), 32)], "-")
+}
+
+func (e *fileEntry) spec(lookup func(string) (string, bool)) (serverSpec, error) {
+	var s serverSpec
+	x := &expander{lookup: lookup}
+	kind := e.Type
+	if kind == "" {
+		kind = e.Transport
+	}
+	address := e.URL
+	if address == "" {
+		address = e.ServerURL
+	}
+	if e.EnvFile != "" {
+		return s, fmt.Errorf("it reads variables from envFile; put them under env, as env://NAME where they are secret")
+	}
+	switch kind {
+	case "stdio", "local":
+		s.Transport = "stdio"
+	case "http", "streamable-http", "streamableHttp", "remote":
+		s.Transport = "http"
+	case "sse":
+		s.Transport = "sse"
+	case "":
+		s.Transport = "stdio"
+		if e.Command == "" && address != "" {
+			s.Transport = "http"
+		}
+	default:
+		return s, fmt.Errorf("its type %q is none of stdio, http and sse", kind)
+	}
+	if s.Transport == "stdio" {
+		if e.Command == "" {
+			return s, fmt.Errorf("it has neither a command nor a url")
+		}
+		s.Command = append(s.Command, x.expand(e.Command))
+		for _, a := range e.Args {
+			s.Command = append(s.Command, x.expand(a))
+		}
+		s.Dir = x.expand(e.Cwd)
+		for name, v := range e.Env {
+			if s.Env == nil {
+				s.Env = map[string]string{}
+			}
+			switch v := v.(type) {
+			case nil:
+			case string:
+				s.Env[name] = x.expand(v)
+			default:
+				s.Env[name] = fmt.Sprint(v)
+			}
+		}
+		return s, x.err
+	}
+	if address == "" {
+		return s, fmt.Errorf("it has no url")
+	}
+	s.URL = x.expand(address)
+	for name, v := range e.Headers {
+		if s.Headers == nil {
+			s.Headers = map[string]string{}
+		}
+		s.Headers[name] = x.expand(v)
+	}
+	return s, x.err
+}
+
+// expander replaces the variables that clients allow in their files:
+// ${env:NAME} (VS Code, Cursor), ${NAME} and ${NAME:-default} (Claude).
+type expander struct {
+	lookup func(string) (string, bool)
+	err    error
+}
+
+var fileVariable = regexp.MustCompile(`\$\{([^}]*)\}`)
+
+func (x *expander) expand(s string) string {
+	return fileVariable.ReplaceAllStringFunc(s, func(m string) string {
+		name := m[2 : len(m)-1]
+		name, def, hasDefault := strings.Cut(name, ":-")
+		if kind, rest, ok := strings.Cut(name, ":"); ok {
+			if kind != "env" {
+				x.fail("it needs %s, which only the client can fill in; write the value, or env://NAME for a secret", m)
+				return ""
+			}
+			name = rest
+		}
+		if v, ok := x.lookup(name); ok {
+			return v
+		}
+		if !hasDefault {
+			x.fail("the variable %s of %s is not set in this environment", name, m)
+		}
+		return def
+	})
+}
+
+func (x *expander) fail(format string, args ...any) {
+	if x.err == nil {
+		x.err = fmt.Errorf(format, args...)
+	}
+}

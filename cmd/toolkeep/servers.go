@@ -1,0 +1,476 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func (a *app) serversCmd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "servers [list|diff|accept|logs|restart|login|logout|remove]",
+		Short: "Look after the MCP servers behind Toolkeep",
+		Long: `Look after the MCP servers behind Toolkeep. Without a subcommand it lists them.
+
+What a server offers is pinned when it is imported. A tool whose definition changes is held (E3012)
+until somebody has looked: diff shows what changed, accept takes it over.`,
+		Example: "  toolkeep servers\n  toolkeep servers diff files\n  toolkeep servers accept files\n  toolkeep servers logs files",
+		Args:    noArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) },
+	}
+	list := a.withJSON(&cobra.Command{Use: "list", Short: "List the servers: transport, state, process, memory, sessions, tools, last error",
+		Example: "  toolkeep servers list\n  toolkeep servers list --json", Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) }})
+	diff := a.withJSON(&cobra.Command{Use: "diff NAME", Short: "Show what a server offers now against what is pinned",
+		Example: "  toolkeep servers diff files", Args: arguments(1, 1, "the server's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.serverPlan(cmd.Context(), "GET", serverPath(args[0])+"/diff", nil)
+		}})
+	accept := a.withJSON(&cobra.Command{Use: "accept NAME [TOOL…]", Short: "Take over what a server offers now, of all tools or some",
+		Long: `Take over what a server offers now: new and changed tools are published, those that are gone are
+blocked. Where a change is more than an addition, older versions end: who asks for one gets E3009 with
+the new version.`,
+		Example: "  toolkeep servers accept files\n  toolkeep servers accept files files.read_file", Args: arguments(1, -1, "the server's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.serverPlan(cmd.Context(), "POST", serverPath(args[0])+"/accept", map[string]any{"tools": args[1:]})
+		}})
+	logs := a.withJSON(&cobra.Command{Use: "logs NAME", Short: "Show the latest lines of a server's standard error and sessions",
+		Example: "  toolkeep servers logs files", Args: arguments(1, 1, "the server's name"),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.serverLogs(cmd.Context(), args[0]) }})
+	c.AddCommand(list, diff, accept, logs,
+		a.steerCmd("restart", "End a server's sessions and forget its failures", "Restarted."),
+		a.steerCmd("login", "Log in at a server that wants OAuth, as the principal of your key", "You are logged in."),
+		a.steerCmd("logout", "Forget your login at a server", "The login is forgotten here; the server may still list it."),
+		a.steerCmd("remove", "Remove a server; its tools are blocked and its history stays", "Removed."))
+	for _, sub := range c.Commands() {
+		if sub.Name() != "list" {
+			sub.ValidArgsFunction = a.completeServers
+		}
+	}
+	return a.withJSON(c)
+}
+
+func serverPath(name string) string { return "/api/v1/servers/" + url.PathEscape(name) }
+
+func (a *app) completeServers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completing(cmd, func(ctx context.Context, cl *client) []string {
+		var list serverList
+		if _, err := cl.get(ctx, "/api/v1/servers", &list); err != nil {
+			return nil
+		}
+		var names []string
+		for _, s := range list.Servers {
+			names = append(names, s.Name)
+		}
+		return names
+	})
+}
+
+func (a *app) steerCmd(action, short, done string) *cobra.Command {
+	return a.withJSON(&cobra.Command{Use: action + " NAME", Short: short, Example: "  toolkeep servers " + action + " files",
+		Args: arguments(1, 1, "the server's name"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cl, err := a.connect()
+			if err != nil {
+				return err
+			}
+			method, path := "POST", serverPath(args[0])+"/"+action
+			if action == "remove" {
+				method, path = "DELETE", serverPath(args[0])
+			}
+			_, err = cl.do(cmd.Context(), method, path, nil)
+			if err != nil {
+				return a.explainLogin(err)
+			}
+			return a.show([]byte(`{"done":true}`), func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, done)
+				return err
+			})
+		}})
+}
+
+// explainLogin prints the address that a refusal for want of a login names, which
+// is what its reader needs.
+func (a *app) explainLogin(err error) error {
+	var r *refusedError
+	if errors.As(err, &r) && r.Code == string(toolkeep.LoginRequired) {
+		if at, _ := r.Details["url"].(string); at != "" && !a.json {
+			fmt.Fprintf(a.stderr, "Open this address in a browser, then repeat the command:\n  %s\n", at)
+			return &failure{code: exitRefused, err: err, quiet: true}
+		}
+	}
+	return err
+}
+
+type serverList struct {
+	Servers []struct {
+		Name      string    `json:"name"`
+		Owner     string    `json:"owner"`
+		Transport string    `json:"transport"`
+		State     string    `json:"state"`
+		PID       int       `json:"pid"`
+		RSS       int64     `json:"rss_bytes"`
+		Sessions  int       `json:"sessions"`
+		Tools     int       `json:"tools"`
+		Held      int       `json:"held"`
+		Pending   []string  `json:"pending"`
+		LastError string    `json:"last_error"`
+		ErrorAt   time.Time `json:"last_error_at"`
+	} `json:"servers"`
+}
+
+func (a *app) listServers(ctx context.Context) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	var list serverList
+	raw, err := cl.get(ctx, "/api/v1/servers", &list)
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		if len(list.Servers) == 0 {
+			_, err := fmt.Fprintln(w, "There is no MCP server. `toolkeep import mcp NAME -- COMMAND ARGS…` adds one.")
+			return err
+		}
+		return table(w, "NAME|TRANSPORT|STATE|PID|RSS|SESSIONS|TOOLS|HELD|PENDING|LAST ERROR", func(row func(...any)) {
+			for _, s := range list.Servers {
+				pid, rss := "-", "-"
+				if s.PID > 0 {
+					pid, rss = strconv.Itoa(s.PID), fmt.Sprintf("%.0f MB", float64(s.RSS)/1e6)
+				}
+				row(s.Name, s.Transport, s.State, pid, rss, s.Sessions, s.Tools, s.Held, len(s.Pending), cut(strings.ReplaceAll(s.LastError, "\n", " "), 80))
+			}
+		})
+	})
+}
+
+func (a *app) serverLogs(ctx context.Context, name string) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	var answer struct{ Log string }
+	raw, err := cl.get(ctx, serverPath(name)+"/logs", &answer)
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		_, err := io.WriteString(w, answer.Log)
+		return err
+	})
+}
+
+type plannedServerTool struct {
+	ToolID   string `json:"tool_id"`
+	Tool     string `json:"tool"`
+	Version  string `json:"version"`
+	Change   string `json:"change"`
+	State    string `json:"state"`
+	Findings []struct {
+		Rule     string `json:"rule"`
+		Severity string `json:"severity"`
+		Pointer  string `json:"pointer"`
+		Text     string `json:"text"`
+		Message  string `json:"message"`
+	} `json:"findings"`
+	Changes []struct {
+		Pointer string `json:"pointer"`
+		Op      string `json:"op"`
+		Kind    string `json:"kind"`
+		Message string `json:"message"`
+		Old     string `json:"old"`
+		New     string `json:"new"`
+	} `json:"changes"`
+}
+
+// serverPlan is the part of a plan that people see.
+type serverPlan struct {
+	Server  string              `json:"server"`
+	Tools   []plannedServerTool `json:"tools"`
+	Refused []struct {
+		Tool   string `json:"tool"`
+		Reason string `json:"reason"`
+	} `json:"refused"`
+	Warnings  []string `json:"warnings"`
+	Published int      `json:"published"`
+	Held      int      `json:"held"`
+}
+
+func (a *app) serverPlan(ctx context.Context, method, path string, body any) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.do(ctx, method, path, body)
+	if err != nil {
+		return a.explainLogin(err)
+	}
+	return a.showServerPlan(raw)
+}
+
+func (a *app) showServerPlan(raw []byte) error {
+	var plan serverPlan
+	if err := json.Unmarshal(raw, &plan); err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		err := table(w, "TOOL|VERSION|CHANGE|STATE|FINDINGS", func(row func(...any)) {
+			for _, t := range plan.Tools {
+				row(t.ToolID, t.Version, t.Change, t.State, len(t.Findings))
+			}
+		})
+		for _, t := range plan.Tools {
+			for _, f := range t.Findings {
+				fmt.Fprintf(w, "\n%s: %s (%s) at %s: %s\n  %s\n", t.ToolID, f.Rule, f.Severity, orWhole(f.Pointer), f.Message, f.Text)
+			}
+			for _, c := range t.Changes {
+				fmt.Fprintf(w, "\n%s %s %s", t.ToolID, c.Kind, orWhole(c.Pointer))
+				if c.Message != "" {
+					fmt.Fprintf(w, ": %s", c.Message)
+				}
+				fmt.Fprintln(w)
+				printSide(w, "- ", c.Old)
+				printSide(w, "+ ", c.New)
+			}
+		}
+		for _, r := range plan.Refused {
+			fmt.Fprintf(w, "\nrefused %s: %s\n", r.Tool, r.Reason)
+		}
+		for _, warning := range plan.Warnings {
+			fmt.Fprintln(a.stderr, "toolkeep: warning:", warning)
+		}
+		fmt.Fprintf(w, "\n%s: %d tools, %d published now, %d held, %d refused.\n", plan.Server, len(plan.Tools), plan.Published, plan.Held, len(plan.Refused))
+		waiting := 0
+		for _, t := range plan.Tools {
+			if t.State == "pending" || t.State == "held" {
+				waiting++
+			}
+		}
+		if waiting > 0 {
+			fmt.Fprintf(w, "%d wait for `toolkeep servers accept %s`.\n", waiting, plan.Server)
+		}
+		return err
+	})
+}
+
+func printSide(w io.Writer, mark, text string) {
+	if text == "" {
+		return
+	}
+	for line := range strings.Lines(text) {
+		fmt.Fprintln(w, "  "+mark+strings.TrimRight(line, "\n"))
+	}
+}
+
+// importMCP is what `import mcp` was told.
+type importMCP struct {
+	spec    serverSpec
+	url     string
+	env     []string
+	headers []string
+	network []string
+	file    string
+	only    []string
+	shared  bool
+	dryRun  bool
+}
+
+func (a *app) importMCPCmd() *cobra.Command {
+	var o importMCP
+	c := &cobra.Command{
+		Use:   "mcp NAME (-- COMMAND ARGS… | --url URL) | mcp --from FILE",
+		Short: "Put an MCP server behind Toolkeep, and its tools into the catalogue",
+		Long: `Put an MCP server behind Toolkeep: a program that speaks over its standard input and output, or an
+address. It is started once, its tools are read, scanned and published as NAME.TOOL, and pinned: what
+it offers later must be the same, or is held until ` + "`toolkeep servers accept`" + `.
+
+--from takes over the servers of a client's file (mcpServers as Claude and Cursor have it, servers as
+VS Code has it). Values of environment and headers are sealed in the store; secrets that the server
+can read itself are better written as env://NAME or file:///PATH.`,
+		Example: `  toolkeep import mcp files -- npx -y @modelcontextprotocol/server-filesystem /srv/data
+  toolkeep import mcp tracker --url https://tracker.example/mcp --header 'Authorization=Bearer env://TOOLKEEP_SECRET_TRACKER'
+  toolkeep import mcp --from ~/.cursor/mcp.json --dry-run`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			servers, err := o.servers(args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			return a.importServers(cmd.Context(), &o, servers)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.url, "url", "", "address of a server over HTTP")
+	f.BoolFunc("sse", "the address speaks the older HTTP with server-sent events", func(string) error { o.spec.Transport = "sse"; return nil })
+	f.StringArrayVar(&o.env, "env", nil, "`NAME=VALUE` for the program's environment, which is otherwise nearly empty; VALUE may be env://NAME or file:///PATH; repeatable")
+	f.StringArrayVar(&o.headers, "header", nil, "`NAME=VALUE` sent with each request; repeatable")
+	f.StringVar(&o.spec.Dir, "dir", "", "working directory of the program; a private one without it")
+	f.StringArrayVar(&o.network, "allow", nil, "`HOST[:PORT]` inside the network that the server may be reached at; repeatable")
+	f.StringVar(&o.spec.Session, "session", "", "shared (one for each tenant), principal or call")
+	f.StringSliceVar(&o.spec.Capabilities, "capability", nil, "what the server may ask its caller for: sampling, elicitation, roots")
+	f.StringVar(&o.spec.OnChange, "on-change", "", "hold every change (default), or take over additive ones")
+	f.StringVar(&o.file, "from", "", "a client's file of servers")
+	f.StringSliceVar(&o.only, "only", nil, "names to take from the file")
+	f.BoolVar(&o.shared, "shared", false, "the server serves all tenants")
+	f.BoolVar(&o.dryRun, "dry-run", false, "start it, show its tools, and keep nothing")
+	return a.withJSON(c)
+}
+
+func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
+	if o.file != "" {
+		if len(args) > 0 || o.url != "" {
+			return nil, usagef("--from names the servers itself; leave NAME, the command and --url out")
+		}
+		raw, err := readFile(o.file)
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+		all, err := readMCPFile(raw, os.LookupEnv)
+		if err != nil {
+			return nil, usagef("%s: %v", o.file, err)
+		}
+		if len(o.only) > 0 {
+			all = slices.DeleteFunc(all, func(s fileServer) bool { return !slices.Contains(o.only, s.Name) })
+			if len(all) != len(o.only) {
+				return nil, usagef("%s does not have all of %s", o.file, strings.Join(o.only, ", "))
+			}
+		}
+		return all, nil
+	}
+	if len(args) == 0 {
+		return nil, usagef("what is missing: the server's NAME, or --from FILE")
+	}
+	s := fileServer{Name: args[0], Spec: o.spec}
+	if dash < 0 {
+		dash = len(args)
+	}
+	if dash != 1 {
+		return nil, usagef("write one NAME, then -- and the command: toolkeep import mcp %s -- COMMAND ARGS…", args[0])
+	}
+	s.Spec.Command = args[1:]
+	switch {
+	case len(s.Spec.Command) > 0 && o.url != "":
+		return nil, usagef("a server has a command or --url, not both")
+	case len(s.Spec.Command) == 0 && o.url == "":
+		return nil, usagef("what is missing: the command behind --, or --url")
+	case o.url == "":
+		s.Spec.Transport = "stdio"
+	default:
+		s.Spec.URL = o.url
+		if s.Spec.Transport == "" {
+			s.Spec.Transport = "http"
+		}
+	}
+	var err error
+	if s.Spec.Env, err = pairs("--env", o.env); err != nil {
+		return nil, err
+	}
+	if s.Spec.Headers, err = pairs("--header", o.headers); err != nil {
+		return nil, err
+	}
+	for _, h := range o.network {
+		e, err := hostPort(h)
+		if err != nil {
+			return nil, err
+		}
+		s.Spec.Network = append(s.Spec.Network, e)
+	}
+	return []fileServer{s}, nil
+}
+
+func pairs(flag string, list []string) (map[string]string, error) {
+	if len(list) == 0 {
+		return nil, nil
+	}
+	out := make(map[string]string, len(list))
+	for _, s := range list {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, usagef("%s %q: write NAME=VALUE", flag, cut(s, 20))
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+func hostPort(s string) (toolkeep.HostPort, error) {
+	host, port, has := s, "", false
+	if i := strings.LastIndexByte(s, ':'); i > 0 && !strings.HasSuffix(s, "]") && strings.Count(s, ":") == 1 || strings.Contains(s, "]:") {
+		host, port, has = s[:i], s[i+1:], true
+	}
+	e := toolkeep.HostPort{Host: strings.Trim(host, "[]")}
+	if !has {
+		return e, nil
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 {
+		return e, usagef("--allow %q: write HOST or HOST:PORT", s)
+	}
+	e.Port = n
+	return e, nil
+}
+
+func (a *app) importServers(ctx context.Context, o *importMCP, servers []fileServer) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	var last error
+	failed := 0
+	for _, s := range servers {
+		if s.Problem != "" {
+			fmt.Fprintf(a.stderr, "toolkeep: %s is left out: %s\n", s.Name, s.Problem)
+			failed++
+			continue
+		}
+		q := url.Values{}
+		if o.shared {
+			q.Set("shared", "true")
+		}
+		if o.dryRun {
+			q.Set("dry_run", "true")
+		}
+		say, done := a.patience("starting " + s.Name + " and reading its tools")
+		say("starting " + s.Name + " and reading its tools")
+		raw, err := cl.do(ctx, "PUT", serverPath(s.Name)+"?"+q.Encode(), s.Spec)
+		done()
+		if err == nil {
+			err = a.showServerPlan(raw)
+		} else {
+			err = a.explainLogin(err)
+		}
+		if err != nil {
+			failed++
+			last = err
+			if len(servers) > 1 {
+				a.report(err)
+			}
+		}
+	}
+	switch {
+	case len(servers) == 1 && last != nil:
+		return last
+	case failed > 0:
+		return &failure{code: exitRefused, err: fmt.Errorf("%d of %d servers were not imported", failed, len(servers))}
+	case o.dryRun && !a.json:
+		fmt.Fprintln(a.stdout, "Nothing was changed (--dry-run).")
+	}
+	return nil
+}

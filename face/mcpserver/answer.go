@@ -1,0 +1,264 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// Details of an error of kind mcp that are the upstream's own result.
+const (
+	detailContent    = "content"
+	detailStructured = "structured_content"
+)
+
+// appendResult appends what came of a call as a CallToolResult. e is the tool,
+// nil where it is not known.
+func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte {
+	switch {
+	case r.Error != nil:
+		return x.appendFailure(dst, shown(r.Error), r, e)
+	case !r.State.Ended():
+		return x.appendWaiting(dst, r)
+	}
+	if e != nil && e.any != nil && e.newest().Manifest.Execution.Kind == kindMCP && mcp.Get(r.Output, "content") != nil {
+		return x.appendPassed(dst, r, e)
+	}
+	dst = append(dst, `{"content":[{"type":"text","text":`...)
+	dst = appendAsText(dst, r.Output)
+	dst = append(dst, '}')
+	dst = x.appendAttachments(dst, r)
+	dst = append(dst, ']')
+	if mcp.IsObject(r.Output) {
+		dst = append(append(dst, `,"structuredContent":`...), r.Output...)
+	}
+	dst = append(dst, `,"_meta":{`...)
+	dst = appendReceipt(dst, r)
+	return x.finish(append(dst, '}'))
+}
+
+// finish ends a result.
+func (x *exchange) finish(dst []byte) []byte {
+	if x.modern {
+		dst = append(dst, `,"resultType":"complete"`...)
+	}
+	return append(dst, '}')
+}
+
+// appendAsText appends a JSON value as the text of a block: a string as itself,
+// everything else as its JSON.
+func appendAsText(dst, output []byte) []byte {
+	switch {
+	case len(output) == 0:
+		return append(dst, `"null"`...)
+	case output[0] == '"':
+		return append(dst, output...)
+	}
+	dst, _ = jsontext.AppendQuote(dst, output) // inspect made it, so it is UTF-8
+	return dst
+}
+
+// appendPassed passes on the result of an MCP upstream, which is one already.
+func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte {
+	server := ""
+	if x.v.kind != viewRelay && bytes.Contains(r.Output, []byte(`"resource`)) {
+		server, _, _ = upstreamOf(e.newest())
+	}
+	var meta []byte
+	dst = append(dst, '{')
+	for name, v := range mcp.Members(r.Output) {
+		switch name {
+		case "_meta":
+			meta = v
+			continue
+		case "isError", "resultType":
+			continue
+		case "content":
+			dst = append(dst, `"content":[`...)
+			first := true
+			for block := range mcp.Elements(v) {
+				if !first {
+					dst = append(dst, ',')
+				}
+				first = false
+				if server != "" {
+					block = prefixBlock(server, block)
+				}
+				dst = append(dst, block...)
+			}
+			if first {
+				dst = append(dst, bytes.TrimPrefix(x.appendAttachments(nil, r), []byte(","))...)
+			} else {
+				dst = x.appendAttachments(dst, r)
+			}
+			dst = append(dst, `],`...)
+			continue
+		}
+		dst = append(append(append(canon.AppendString(dst, name), ':'), v...), ',')
+	}
+	dst = append(dst, `"_meta":{`...)
+	for name, v := range mcp.Members(meta) {
+		if !strings.HasPrefix(name, metaPrefix) {
+			dst = append(append(append(canon.AppendString(dst, name), ':'), v...), ',')
+		}
+	}
+	dst = appendReceipt(dst, r)
+	return x.finish(append(dst, '}'))
+}
+
+// appendReceipt appends what our _meta says of a call, without braces.
+func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
+	dst = canon.AppendString(append(dst, `"toolkeep/invocation_id":`...), r.InvocationID)
+	dst = appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion)
+	if r.Cached {
+		dst = append(dst, `,"toolkeep/cached":true`...)
+	}
+	if r.Replayed {
+		dst = append(dst, `,"toolkeep/replayed":true`...)
+	}
+	if r.Truncated {
+		dst = append(dst, `,"toolkeep/truncated":true`...)
+	}
+	return appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings)
+}
+
+func appendWarnings(dst []byte, name string, list []toolkeep.Warning) []byte {
+	if len(list) == 0 {
+		return dst
+	}
+	raw, err := json.Marshal(list)
+	if err != nil {
+		return dst
+	}
+	return append(append(dst, name...), raw...)
+}
+
+// appendAttachments appends blocks for what lies elsewhere, each with a comma
+// before it.
+func (x *exchange) appendAttachments(dst []byte, r *toolkeep.Result) []byte {
+	links := x.modern || x.version >= mcp.V20250618 // older clients know no links
+	for _, a := range r.Attachments {
+		uri := a.URL
+		if strings.HasPrefix(uri, "/") {
+			uri = x.url + uri
+		}
+		if links {
+			dst = canon.AppendString(append(dst, `,{"type":"resource_link","uri":`...), uri)
+			dst = canon.AppendString(append(dst, `,"name":`...), "the whole "+a.Kind)
+			dst = appendText(dst, `,"mimeType":`, a.ContentType)
+			if a.Bytes > 0 {
+				dst = appendInt(dst, `,"size":`, a.Bytes)
+			}
+			dst = append(dst, '}')
+		}
+		if r.Truncated || !links {
+			dst = append(dst, `,{"type":"text","text":`...)
+			dst = canon.AppendString(dst, "The whole is at "+uri+"; fetch it with the same credentials.")
+			dst = append(dst, '}')
+		}
+	}
+	if r.Truncated {
+		dst = append(dst, `,{"type":"text","text":"The result was longer than the tool allows and is cut."}`...)
+	}
+	return dst
+}
+
+// appendFailure appends a refusal (r nil) or a tool's failure.
+func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Result, e *entry) []byte {
+	id, info := err.InvocationID, err.Code.Info()
+	if r != nil && r.InvocationID != "" {
+		id = r.InvocationID
+	}
+	dst = append(dst, `{"content":[`...)
+	text := string(info.Code) + " " + info.Name + ": " + err.Message
+	if list, ok := err.Details[detailContent].([]any); ok && len(list) > 0 {
+		for _, block := range list {
+			dst = append(canon.Append(dst, block), ',')
+		}
+		// The upstream has said what is wrong.
+		text = string(info.Code) + " " + info.Name
+	}
+	switch {
+	case err.Retryable && err.RetryAfterSeconds() > 0:
+		text += " (try again after " + err.RetryAfter.Round(1e9).String() + ")"
+	case err.Retryable:
+		text += " (the same call may succeed later)"
+	}
+	dst = canon.AppendString(append(dst, `{"type":"text","text":`...), text)
+	dst = append(dst, `}],"isError":true`...)
+	switch own, ok := err.Details[detailStructured]; {
+	case e == nil || e.any == nil || !e.any.definition().output:
+		dst = append(dst, `,"structuredContent":{`...)
+		dst = appendError(dst, "", err, id)
+		dst = appendText(dst, `,"message":`, err.Message)
+		if d := details(err); d != nil {
+			dst = append(append(dst, `,"details":`...), d...)
+		}
+		dst = append(dst, '}')
+	case ok:
+		// Clients hold structuredContent against the tool's outputSchema even in a
+		// failure, so that only the upstream's own can stand there.
+		dst = canon.Append(append(dst, `,"structuredContent":`...), own)
+	}
+	dst = append(dst, `,"_meta":{`...)
+	dst = appendError(dst, metaPrefix, err, id)
+	if d := details(err); d != nil {
+		dst = append(append(dst, `,"toolkeep/details":`...), d...)
+	}
+	if r != nil {
+		dst = appendText(dst, `,"toolkeep/status":`, r.State.BC2(err.Code))
+		dst = appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion)
+		if r.Cached {
+			dst = append(dst, `,"toolkeep/cached":true`...)
+		}
+		if r.Replayed {
+			dst = append(dst, `,"toolkeep/replayed":true`...)
+		}
+		dst = appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings)
+	}
+	return x.finish(append(dst, '}'))
+}
+
+// appendError appends the members that wire.md promises of an error.
+func appendError(dst []byte, prefix string, err *toolkeep.Error, id string) []byte {
+	info := err.Code.Info()
+	dst = append(append(append(dst, '"'), prefix...), `code":"`...)
+	dst = append(append(dst, info.Code...), `","`...)
+	dst = append(append(append(dst, prefix...), `name":"`...), info.Name...)
+	dst = append(append(append(dst, `","`...), prefix...), `class":"`...)
+	dst = append(append(append(dst, info.Class...), `","`...), prefix...)
+	dst = appendBool(dst, `retryable":`, err.Retryable)
+	if n := err.RetryAfterSeconds(); n > 0 {
+		dst = append(append(dst, `,"`...), prefix...)
+		dst = appendInt(dst, `retry_after_s":`, int64(n))
+	}
+	if id != "" {
+		dst = append(append(dst, `,"`...), prefix...)
+		dst = canon.AppendString(append(dst, `invocation_id":`...), id)
+	}
+	return dst
+}
+
+// appendWaiting appends the answer of a call that has not ended.
+func (x *exchange) appendWaiting(dst []byte, r *toolkeep.Result) []byte {
+	status := r.State.BC2("")
+	text := "The call is " + status + " as invocation " + r.InvocationID + ". Its result: call the tool get_invocation with this invocation_id"
+	if x.v.kind == viewRelay {
+		text += " at /mcp/search"
+	}
+	text += ", or GET /api/v1/invocations/" + r.InvocationID + "."
+	dst = canon.AppendString(append(dst, `{"content":[{"type":"text","text":`...), text)
+	dst = canon.AppendString(append(dst, `}],"structuredContent":{"invocation_id":`...), r.InvocationID)
+	dst = canon.AppendString(append(dst, `,"status":`...), status)
+	dst = canon.AppendString(append(dst, `,"state":`...), string(r.State))
+	dst = canon.AppendString(append(dst, `},"_meta":{"toolkeep/status":`...), status)
+	dst = append(dst, ',')
+	dst = appendReceipt(dst, r)
+	return x.finish(append(dst, '}'))
+}

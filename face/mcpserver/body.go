@@ -1,0 +1,154 @@
+package mcpserver
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// messageDepth is the nesting that a message may have; the pipeline holds
+// arguments to its own limit and records what breaks it.
+const messageDepth = 200
+
+// readBody reads a whole body. E3312, E3330.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
+	if ct := r.Header["Content-Type"]; len(ct) != 1 || ct[0] != "application/json" {
+		kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+		charset := params["charset"]
+		if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") || len(ct) > 1 {
+			return nil, http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
+				"the body must be JSON in UTF-8, sent with Content-Type: application/json")
+		}
+	}
+	if ce := r.Header["Content-Encoding"]; ce != nil && !(len(ce) == 1 && strings.EqualFold(ce[0], "identity")) {
+		return nil, http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
+			"compressed request bodies are not read; send the body without Content-Encoding")
+	}
+	limit := s.limits.BodyBytes
+	if r.ContentLength > limit {
+		return nil, 0, tooLarge(limit)
+	}
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
+	var body []byte
+	var err error
+	if r.ContentLength >= 0 {
+		body = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, body)
+	} else {
+		body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, http.StatusRequestTimeout, toolkeep.NewError(toolkeep.MalformedRequest, "the body did not arrive in time").Because(err)
+	case err != nil:
+		return nil, 0, toolkeep.NewError(toolkeep.MalformedRequest, "the body ended before its announced length").Because(err)
+	case int64(len(body)) > limit:
+		return nil, 0, tooLarge(limit)
+	}
+	// The deadline must not end the handler's context in the middle of a long call.
+	_ = rc.SetReadDeadline(time.Time{})
+	return body, 0, nil
+}
+
+func tooLarge(limit int64) error {
+	return toolkeep.NewError(toolkeep.RequestTooLarge, "the body has more than %d bytes", limit).With("limit_bytes", limit)
+}
+
+// unreadable gives what is wrong with a body as the error of the catalogue.
+func unreadable(body []byte, e *mcp.Error) *mcp.Error {
+	cause := toolkeep.NewError(toolkeep.MalformedRequest, "%s", e.Message)
+	if _, err := canon.Parse(body, canon.Limits{Bytes: int64(len(body)) + 1, Depth: messageDepth, Properties: 1 << 30, Elements: 1 << 30}); err != nil {
+		cause = toolkeep.AsError(err)
+	}
+	out := *e
+	out.Data = errorData(cause)
+	return &out
+}
+
+// errorData is what a JSON-RPC error says in its data of an error of the
+// catalogue.
+func errorData(e *toolkeep.Error) []byte {
+	info := e.Code.Info()
+	b := append([]byte(nil), `{"code":`...)
+	b = canon.AppendString(b, string(info.Code))
+	b = append(b, `,"name":`...)
+	b = canon.AppendString(b, info.Name)
+	b = append(b, `,"class":`...)
+	b = canon.AppendString(b, info.Class)
+	b = appendBool(b, `,"retryable":`, e.Retryable)
+	if n := e.RetryAfterSeconds(); n > 0 {
+		b = appendInt(b, `,"retry_after_s":`, int64(n))
+	}
+	b = appendText(b, `,"invocation_id":`, e.InvocationID)
+	if d := details(e); d != nil {
+		b = append(append(b, `,"details":`...), d...)
+	}
+	return append(b, '}')
+}
+
+// details marshals an error's details; nil if there are none. content and
+// structured_content are an upstream's own result and stand elsewhere.
+func details(e *toolkeep.Error) []byte {
+	d := e.Details
+	if _, ok := d[detailContent]; ok {
+		d = map[string]any{}
+		for k, v := range e.Details {
+			if k != detailContent && k != detailStructured {
+				d[k] = v
+			}
+		}
+	}
+	if len(d) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// rpcError turns any error into a JSON-RPC error.
+func (s *Server) rpcError(err error) *mcp.Error {
+	var own *mcp.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	e := shown(err)
+	code := int64(mcp.CodeInternal)
+	switch e.Code.Info().BC6 {
+	case "VALIDATION_ERROR":
+		code = mcp.CodeInvalidParams
+	case "NOT_FOUND":
+		code = mcp.CodeInvalidParams
+	}
+	if e.Code == toolkeep.InternalError {
+		s.log.Error("an MCP request failed", "error", err, "cause", errors.Unwrap(e))
+	}
+	return &mcp.Error{Code: code, Message: e.Message, Data: errorData(e)}
+}
+
+func appendText(b []byte, name, s string) []byte {
+	if s == "" {
+		return b
+	}
+	return canon.AppendString(append(b, name...), s)
+}
+
+func appendBool(b []byte, name string, v bool) []byte {
+	b = append(b, name...)
+	if v {
+		return append(b, "true"...)
+	}
+	return append(b, "false"...)
+}

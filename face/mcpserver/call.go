@@ -1,0 +1,353 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// Keys that a client may put into _meta of tools/call.
+const (
+	metaKey      = "toolkeep/idempotency-key"
+	metaAsync    = "toolkeep/async"            // true: answer at once with an invocation id
+	metaVersion  = "toolkeep/version"          // exact version or range of the tool
+	metaTimeout  = "toolkeep/timeout-ms"       // of the whole call
+	metaPriority = "toolkeep/priority"         // low, normal, high
+	metaApproval = "toolkeep/require-approval" // true: ask a person first
+	metaNoCache  = "toolkeep/skip-cache"
+	metaAgent    = "toolkeep/agent-id"
+	metaPlan     = "toolkeep/plan-id"
+	metaTask     = "toolkeep/task-id"
+	metaParent   = "toolkeep/parent-invocation-id"
+	metaPrefix   = "toolkeep/"
+)
+
+var callKeys = []string{metaKey, metaAsync, metaVersion, metaTimeout, metaPriority, metaApproval, metaNoCache, metaAgent, metaPlan, metaTask, metaParent}
+
+const maxTimeout = 7 * 24 * time.Hour
+
+// callTool is tools/call, the hot path.
+func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
+	var name string
+	var arguments, meta []byte
+	for member, v := range mcp.Members(m.Params) {
+		switch member {
+		case "name":
+			name, _ = mcp.Unquote(v)
+		case "arguments":
+			arguments = v
+		case "_meta":
+			meta = v
+		}
+	}
+	if name == "" {
+		e := toolkeep.NewError(toolkeep.MalformedRequest, "tools/call needs params.name, the name of a tool")
+		return nil, &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
+	}
+	if x.v.kind != viewRelay {
+		if own := ownTools[name]; own != nil {
+			return own(ctx, x, m, arguments, meta, dst)
+		}
+	}
+	e := x.named(name)
+	if e == nil {
+		return nil, x.unknownTool(name)
+	}
+	call := x.newCall(arguments, meta)
+	call.Tool = e.id
+	return x.invoke(ctx, m, call, e, meta, dst)
+}
+
+func (x *exchange) unknownTool(name string) *mcp.Error {
+	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", clip(name, 100)).
+		With("name", clip(name, 100))
+	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
+}
+
+// newCall fills a call with all but its tool. What is wrong with it is its
+// Fault, so that the pipeline refuses and records it.
+func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
+	c := &toolkeep.Call{Face: "mcp", Arguments: arguments}
+	switch {
+	case len(arguments) == 0 || arguments[0] == '{':
+	case arguments[0] == 'n':
+		c.Arguments = nil
+	default:
+		c.Arguments = nil
+		fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "arguments must be an object"))
+	}
+	if x.ses != nil {
+		c.Session = x.ses.public
+	}
+	x.callHeaders(c)
+	for name, v := range mcp.Members(meta) {
+		if strings.HasPrefix(name, metaPrefix) {
+			readCallMeta(c, name, v)
+		} else if name == "traceparent" {
+			if t, ok := mcp.Unquote(v); ok && harmless(t) {
+				c.Traceparent = t
+			}
+		}
+	}
+	return c
+}
+
+func fault(c *toolkeep.Call, e *toolkeep.Error) {
+	if c.Fault == nil {
+		c.Fault = e
+	}
+}
+
+// callHeaders reads the headers that belong to a call. The map is looked into
+// by its canonical names, which costs nothing.
+func (x *exchange) callHeaders(c *toolkeep.Call) {
+	h := x.header
+	if v := h["Traceparent"]; len(v) == 1 && harmless(v[0]) {
+		c.Traceparent = v[0]
+	}
+	if v := h["X-User-Id"]; len(v) > 0 {
+		c.User = v[0]
+	}
+	if v := h["X-Session-Id"]; len(v) > 0 && c.Session == "" {
+		c.Session = v[0]
+	}
+	if v := h["Idempotency-Key"]; len(v) > 0 {
+		c.Key = v[0]
+	}
+	if h["X-Request-Signature"] != nil || h["X-Request-Timestamp"] != nil {
+		fault(c, toolkeep.NewError(toolkeep.SignatureInvalid,
+			"request signatures are not configured on this server; leave X-Request-Signature and X-Request-Timestamp out"))
+	}
+	if h["X-Capability-Token"] != nil {
+		fault(c, toolkeep.NewError(toolkeep.TokenInvalid,
+			"capability tokens are not configured on this server, so the one that was sent cannot be verified; leave it out"))
+	}
+}
+
+// harmless: an invalid traceparent is to be passed over, says W3C Trace Context.
+func harmless(v string) bool {
+	if len(v) < 55 || len(v) > 128 {
+		return false
+	}
+	for i := range len(v) {
+		if c := v[i]; !(c >= 'a' && c <= 'f' || c >= '0' && c <= '9' || c == '-') {
+			return false
+		}
+	}
+	return true
+}
+
+// readCallMeta reads one of our own keys. One that is not known is refused and
+// not passed over: it may be a misspelt wish.
+func readCallMeta(c *toolkeep.Call, name string, v []byte) {
+	text := func(to *string) {
+		s, ok := mcp.Unquote(v)
+		if !ok {
+			fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "_meta[%q] must be a string", name))
+			return
+		}
+		*to = s
+	}
+	truth := func(to *bool) {
+		if string(v) != "true" && string(v) != "false" {
+			fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "_meta[%q] must be true or false", name))
+			return
+		}
+		*to = string(v) == "true"
+	}
+	switch name {
+	case metaKey:
+		header := c.Key
+		text(&c.Key)
+		if header != "" && c.Key != header {
+			fault(c, toolkeep.NewError(toolkeep.InvalidParameters, "the header Idempotency-Key and _meta[%q] are one thing and have different values", name))
+		}
+	case metaVersion:
+		text(&c.Range)
+	case metaAgent:
+		text(&c.Subject)
+	case metaPlan:
+		text(&c.Plan)
+	case metaTask:
+		text(&c.Task)
+	case metaParent:
+		text(&c.Parent)
+	case metaPriority:
+		text((*string)(&c.Priority))
+	case metaAsync:
+		truth(&c.Async)
+	case metaApproval:
+		truth(&c.RequireApproval)
+	case metaNoCache:
+		truth(&c.SkipCache)
+	case metaTimeout:
+		ms, err := strconv.ParseFloat(string(v), 64)
+		if err != nil || ms < 1 || ms > float64(maxTimeout.Milliseconds()) {
+			fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "_meta[%q] must be a number of milliseconds from 1 to %d", name, maxTimeout.Milliseconds()))
+			return
+		}
+		c.Timeout = time.Duration(ms * float64(time.Millisecond))
+	default:
+		fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "the key %q of _meta is not known; there are %s", clip(name, 100), strings.Join(callKeys, ", ")))
+	}
+}
+
+// invoke carries the call out and appends its CallToolResult. e is nil where
+// the tool was named by an id that the caller may not see.
+func (x *exchange) invoke(ctx context.Context, m *mcp.Message, call *toolkeep.Call, e *entry, meta, dst []byte) ([]byte, error) {
+	token := mcp.Get(meta, mcp.MetaProgressToken)
+	if !x.modern {
+		return x.carryOut(ctx, call, e, token, dst)
+	}
+	return x.askable(ctx, m, dst, call.Tool+"\x00"+call.Range, call.Arguments, func(ctx context.Context, x *exchange, dst []byte) ([]byte, error) {
+		return x.carryOut(ctx, call, e, token, dst)
+	})
+}
+
+func (x *exchange) carryOut(ctx context.Context, call *toolkeep.Call, e *entry, token, dst []byte) ([]byte, error) {
+	call.Caller = x.caller(token)
+	res, err := x.s.c.Invoker.Invoke(ctx, x.p, call)
+	if err == nil && res.Error != nil && x.modern {
+		if e := missingCapability(res.Error); e != nil {
+			return nil, e
+		}
+	}
+	if err != nil {
+		return x.appendFailure(dst, shown(err), nil, e), nil
+	}
+	return x.appendResult(dst, res, e), nil
+}
+
+// missingCapability passes on what an MCP upstream lacks of the client, which is
+// theirs to agree on and an error of the protocol in 2026-07-28.
+func missingCapability(e *toolkeep.Error) *mcp.Error {
+	if e.Code != toolkeep.MCPError || fmt.Sprint(e.Details["jsonrpc_code"]) != strconv.Itoa(mcp.CodeMissingCapability) {
+		return nil
+	}
+	out := &mcp.Error{Code: mcp.CodeMissingCapability, Message: e.Message}
+	if data, ok := e.Details["data"]; ok {
+		out.Data = canon.Append(nil, data)
+	}
+	return out
+}
+
+// caller reaches the client while a call runs.
+func (x *exchange) caller(token []byte) toolkeep.Caller {
+	if len(token) > 0 && token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9') {
+		token = nil // not what a progress token may be
+	}
+	asks := x.park != nil || x.ses != nil && !x.modern && askable(x.caps)
+	switch {
+	case asks:
+		return askingCaller{caller{x, token}}
+	case token != nil, x.v.kind == viewRelay:
+		return caller{x, token}
+	}
+	return nil
+}
+
+type caller struct {
+	x     *exchange
+	token []byte
+}
+
+// Progress implements toolkeep.Caller.
+func (c caller) Progress(p toolkeep.Progress) {
+	if c.token == nil {
+		return
+	}
+	b := append([]byte(`{"progressToken":`), c.token...)
+	b = appendInt(b, `,"progress":`, int64(p.Percent))
+	b = append(b, `,"total":100`...)
+	text := p.Message
+	if text == "" {
+		text = p.Phase
+	}
+	b = appendText(b, `,"message":`, text)
+	c.x.send(mcp.NotificationProgress, append(b, '}'), "progress "+string(c.token))
+}
+
+// Notify hands over what an MCP upstream tells while it carries the call out,
+// such as log messages. In the relay views alone the client has that one server
+// before it.
+func (c caller) Notify(method string, params []byte) {
+	if c.x.v.kind == viewRelay && method != mcp.NotificationProgress {
+		requestPeer{c.x}.Notify(method, params)
+	}
+}
+
+type askingCaller struct{ caller }
+
+// Capabilities is what the client said that it can be asked, raw.
+func (c askingCaller) Capabilities() []byte { return c.x.caps }
+
+// Ask implements toolkeep.Asker.
+func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	if c.x.park != nil {
+		return c.x.park.ask(ctx, method, params)
+	}
+	return c.x.askClient(ctx, method, params)
+}
+
+// AskAll puts several questions at once: inputRequests and the result are the
+// raw objects of 2026-07-28, whose names are kept. It is there for upstreams of
+// that revision.
+func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error) {
+	var list []*question
+	for name, v := range mcp.Members(inputRequests) {
+		if len(list) == maxOpen {
+			return nil, noAnswer("the server has too many questions")
+		}
+		list = append(list, &question{name: name, method: mcp.Text(v, "method"), params: clone(mcp.Get(v, "params"))})
+	}
+	names := make([]string, len(list)) // put may change them for the client
+	for i, q := range list {
+		names[i] = q.name
+	}
+	var answers [][]byte
+	if c.x.park != nil {
+		answers, err = c.x.park.askAll(ctx, list)
+	} else {
+		answers, err = c.x.askClientAll(ctx, list)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := []byte{'{'}
+	for i, a := range answers {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(append(canon.AppendString(out, names[i]), ':'), a...)
+	}
+	return append(out, '}'), nil
+}
+
+// askClientAll asks a client of a session everything at the same time.
+func (x *exchange) askClientAll(ctx context.Context, list []*question) ([][]byte, error) {
+	answers := make([][]byte, len(list))
+	failed := make([]error, len(list))
+	var all sync.WaitGroup
+	for i, q := range list {
+		all.Go(func() { answers[i], failed[i] = x.askClient(ctx, q.method, q.params) })
+	}
+	all.Wait()
+	return answers, errors.Join(failed...)
+}
+
+var (
+	_ toolkeep.Caller = caller{}
+	_ toolkeep.Asker  = askingCaller{}
+)
+
+func appendInt(b []byte, name string, n int64) []byte {
+	return strconv.AppendInt(append(b, name...), n, 10)
+}

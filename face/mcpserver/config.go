@@ -1,0 +1,172 @@
+package mcpserver
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Auth names the caller.
+type Auth interface {
+	// Authenticate turns a bearer credential ("" if none was sent) and the remote
+	// address into a principal. E3214, E3810.
+	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
+}
+
+// Calls reads calls that wait or are over.
+type Calls interface {
+	// Get finds one call and notes that its answer was fetched. E3013, E3704.
+	Get(ctx context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error)
+	// Watch yields the call's row at once and at every change, and ends after the
+	// final state or when ctx ends. E3013.
+	Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error]
+	// Result is the receipt that a row holds.
+	Result(v *toolkeep.Invocation) *toolkeep.Result
+}
+
+// Catalog is the part of catalog.Catalog that the views use.
+type Catalog interface {
+	Snapshot() *catalog.Snapshot
+	// OnChange has fn called with each new snapshot; fn must return at once.
+	OnChange(fn func(*catalog.Snapshot))
+	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+}
+
+// Search finds tools by words.
+type Search interface {
+	Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match
+}
+
+// Sealer makes the state that a client carries unreadable and unchangeable;
+// secret.Sealer is one.
+type Sealer interface {
+	Seal(plain, context []byte) ([]byte, error)
+	Open(sealed, context []byte) ([]byte, error)
+}
+
+// Set is a choice of tools with a name of its own at /mcp/sets/{name}. A tool is
+// in it if any of the lists names it; a set of empty lists has no tools.
+type Set struct {
+	Title        string
+	Instructions string   // for the model, sent at initialize
+	Tools        []string // tool ids or patterns (path.Match)
+	Namespaces   []string
+	Categories   []string
+	Tags         []string
+}
+
+// Config is what the face needs. Auth, Invoker, Calls, Catalog, Visible, Search
+// and Sealer are required.
+type Config struct {
+	Auth    Auth
+	Invoker toolkeep.Invoker
+	Calls   Calls
+	Catalog Catalog
+	// Visible tells whether a tool exists for a principal.
+	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	Search  Search
+	Sealer  Sealer // for the requestState of questions
+
+	// Upstreams are the MCP servers behind; nil leaves out the relay views and the
+	// resources and prompts of the others.
+	Upstreams Upstreams
+	// Set finds a set by name for a principal; nil means that there are none.
+	Set func(p *toolkeep.Principal, name string) (*Set, bool)
+
+	View      string // what /mcp shows: all, search or auto; default auto
+	AutoTools int    // how many visible tools auto lists whole; default 40
+	Node      string // name of this node within a cluster, sealed into requestState; default random
+
+	// AllowedHosts are the names beside loopback under which the server is reached,
+	// with or without port; "*" allows any.
+	AllowedHosts []string
+	// Origins are web origins (https://app.example) whose pages may use the server
+	// from a browser; "*" allows any. Default none but the server's own.
+	Origins []string
+	// BaseURL is where clients reach the server (https://tools.example), for links to
+	// blobs; default is what each request says of itself.
+	BaseURL string
+	// ResourceMetadata is the URL of the OAuth protected-resource metadata
+	// document; "" where there is none. It rides in WWW-Authenticate.
+	ResourceMetadata string
+
+	Version string // of the program
+	Limits  Limits
+	Log     *slog.Logger // default slog.Default()
+}
+
+// Limits of the face. Zero fields take the default.
+type Limits struct {
+	BodyBytes    int64         // one POST; default 1 MiB
+	KeyBytes     int           // a key, id, name or cursor; default 4 KiB
+	BodyTimeout  time.Duration // until a body is read; default 30 s
+	WriteTimeout time.Duration // until what was sent is taken; default 30 s
+	KeepAlive    time.Duration // between comments of an event stream; default 15 s
+	StreamAfter  time.Duration // of a running request, until its answer becomes an event stream; default 200 ms
+
+	Sessions          int           // in all; default 10,000
+	PrincipalSessions int           // of one principal; default 100, above that its oldest idle one ends
+	SessionIdle       time.Duration // without a request or an open stream; default 30 min
+	SessionRequests   int           // of one session at once; default 64
+
+	StreamEvents  int           // kept of one stream; default 256
+	StreamBytes   int           // kept of one stream beside answers; default 1 MiB
+	SessionBytes  int           // kept of the ended streams of one session; default 8 MiB
+	EventBytes    int64         // kept of the ended streams of all sessions; default 64 MiB
+	EventLifetime time.Duration // of an ended stream, for resuming; default 2 min
+
+	ListDelay time.Duration // from a change of the catalogue to list_changed; default 200 ms
+	ListTTL   time.Duration // ttlMs of lists in 2026-07-28; default 5 s
+	PageSize  int           // entries of one page of a list; default 1,000
+	Found     int           // tools that a session of auto collects by searching; default 128
+
+	Parked          int           // calls that wait for an answer to a question in 2026-07-28; default 1,000
+	PrincipalParked int           // of one principal; default 32
+	AnswerWithin    time.Duration // of a question; default 5 min
+	QuestionBytes   int           // of one question's parameters; default 1 MiB
+
+	Listens       int           // open subscriptions/listen streams of one principal; default 100
+	UpstreamWait  time.Duration // for one upstream's definitions in a list of all; default 3 s
+	InvocationMax time.Duration // of get_invocation's wait; default 60 s
+}
+
+func (l Limits) withDefaults() Limits {
+	or(&l.BodyBytes, 1<<20)
+	or(&l.KeyBytes, 4<<10)
+	or(&l.BodyTimeout, 30*time.Second)
+	or(&l.WriteTimeout, 30*time.Second)
+	or(&l.KeepAlive, 15*time.Second)
+	or(&l.StreamAfter, 200*time.Millisecond)
+	or(&l.Sessions, 10_000)
+	or(&l.PrincipalSessions, 100)
+	or(&l.SessionIdle, 30*time.Minute)
+	or(&l.SessionRequests, 64)
+	or(&l.StreamEvents, 256)
+	or(&l.StreamBytes, 1<<20)
+	or(&l.SessionBytes, 8<<20)
+	or(&l.EventBytes, 64<<20)
+	or(&l.EventLifetime, 2*time.Minute)
+	or(&l.ListDelay, 200*time.Millisecond)
+	or(&l.ListTTL, 5*time.Second)
+	or(&l.PageSize, 1000)
+	or(&l.Found, 128)
+	or(&l.Parked, 1000)
+	or(&l.PrincipalParked, 32)
+	or(&l.AnswerWithin, 5*time.Minute)
+	or(&l.QuestionBytes, 1<<20)
+	or(&l.Listens, 100)
+	or(&l.UpstreamWait, 3*time.Second)
+	or(&l.InvocationMax, time.Minute)
+	return l
+}
+
+func or[T ~int | ~int64](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}

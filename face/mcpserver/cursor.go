@@ -1,0 +1,30 @@
+package mcpserver
+
+import (
+	"encoding/base64"
+
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// A cursor is the key of the last entry that was shown, so that a list that
+// changes between two pages loses and repeats nothing of the rest.
+
+func cursorAfter(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("1" + key)) }
+
+// cursor reads where a list is to go on; "" is its beginning.
+func (s *Server) cursor(m *mcp.Message) (after string, err error) {
+	raw := mcp.Get(m.Params, "cursor")
+	if mcp.IsNull(raw) {
+		return "", nil
+	}
+	text, ok := mcp.Unquote(raw)
+	if ok && text == "" {
+		return "", nil
+	}
+	if ok && len(text) <= s.limits.KeyBytes {
+		if key, err := base64.RawURLEncoding.DecodeString(text); err == nil && len(key) > 1 && key[0] == '1' {
+			return string(key[1:]), nil
+		}
+	}
+	return "", mcp.NewError(mcp.CodeInvalidParams, "the cursor is not one of this server; begin the list again without")
+}

@@ -1,0 +1,58 @@
+package mcpserver
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// dispatch carries out one request and appends its result to dst. The error is
+// an *mcp.Error or becomes one by rpcError.
+func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
+	switch m.Method {
+	case mcp.MethodCallTool:
+		return x.callTool(ctx, m, dst)
+	case mcp.MethodListTools:
+		return x.list(m, dst)
+	}
+	if x.modern {
+		switch m.Method {
+		case mcp.MethodDiscover:
+			return x.discover(ctx, dst)
+		case mcp.MethodInitialize, mcp.MethodPing, mcp.MethodSetLevel, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
+			return nil, mcp.NewError(mcp.CodeMethodNotFound, m.Method+" is not in revision "+x.version)
+		}
+	} else {
+		switch m.Method {
+		case mcp.MethodPing:
+			return append(dst, "{}"...), nil
+		case mcp.MethodInitialize:
+			return nil, mcp.NewError(mcp.CodeInvalidRequest, "initialize must be the only message of its POST")
+		case mcp.MethodDiscover, mcp.MethodListen:
+			return nil, mcp.NewError(mcp.CodeMethodNotFound, m.Method+" is in revision 2026-07-28 and later; send its _meta and headers")
+		}
+	}
+	if x.v.kind == viewRelay {
+		return x.relayed(ctx, m, dst)
+	}
+	switch m.Method {
+	case mcp.MethodListResources:
+		return x.listResources(ctx, m, dst)
+	case mcp.MethodListResourceTemplates:
+		return x.listTemplates(ctx, m, dst)
+	case mcp.MethodReadResource:
+		return x.readResource(ctx, m, dst)
+	case mcp.MethodListPrompts:
+		return x.listPrompts(ctx, m, dst)
+	case mcp.MethodGetPrompt:
+		return x.getPrompt(ctx, m, dst)
+	case mcp.MethodComplete:
+		return x.complete(ctx, m, dst)
+	case mcp.MethodSetLevel:
+		if _, ok := mcp.Unquote(mcp.Get(m.Params, "level")); !ok {
+			return nil, mcp.NewError(mcp.CodeInvalidParams, "logging/setLevel needs params.level, a string")
+		}
+		return append(dst, "{}"...), nil // these views send no log messages
+	}
+	return nil, mcp.NewError(mcp.CodeMethodNotFound, "there is no method "+clip(m.Method, 100)+" here")
+}

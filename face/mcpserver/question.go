@@ -1,0 +1,572 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// askable tells whether the client said that it can be asked anything.
+func askable(caps []byte) bool {
+	for name, v := range mcp.Members(caps) {
+		if (name == "elicitation" || name == "sampling" || name == "roots") && mcp.IsObject(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayAsk tells why a client cannot be asked this; nil if it can.
+func mayAsk(caps []byte, method string, params []byte, limit int) error {
+	var name string
+	switch method {
+	case mcp.MethodElicit:
+		name = "elicitation"
+	case mcp.MethodCreateMessage:
+		name = "sampling"
+	case mcp.MethodListRoots:
+		name = "roots"
+	default:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "a caller cannot be asked %s", clip(method, 100))
+	}
+	have := mcp.Get(caps, name)
+	if !mcp.IsObject(have) {
+		return noAnswer("the caller's client did not declare the capability " + name)
+	}
+	if name == "elicitation" && mcp.Text(params, "mode") == "url" && mcp.Get(have, "url") == nil {
+		return noAnswer("the caller's client does not take elicitations of mode url")
+	}
+	if len(params) > limit {
+		return toolkeep.NewError(toolkeep.RequestTooLarge, "the question has more than %d bytes", limit)
+	}
+	return nil
+}
+
+// noAnswer says why a question got none. What becomes of the call is its tool's
+// to say.
+func noAnswer(why string) error {
+	return toolkeep.NewError(toolkeep.MCPError, "%s", "the question got no answer: "+why)
+}
+
+// askClient puts a question to a client of a session, on the stream of the call
+// that raised it, or if that takes no events on the session's own.
+func (x *exchange) askClient(ctx context.Context, method string, params []byte) ([]byte, error) {
+	if err := mayAsk(x.caps, method, params, x.s.limits.QuestionBytes); err != nil {
+		return nil, err
+	}
+	ses := x.ses
+	if ses == nil {
+		return nil, noAnswer("the caller has no MCP session")
+	}
+	id, answer, ok := ses.ask()
+	if !ok {
+		return nil, noAnswer("too many questions are open in the session, or it has ended")
+	}
+	defer ses.unask(id)
+	data := (&mcp.Message{ID: id, Method: method, Params: params}).Bytes()
+	if (x.reply == nil || !x.reply.send(data, true, "")) && !ses.sendOwn(data) {
+		return nil, noAnswer("the caller's client has no event stream open")
+	}
+	late := time.NewTimer(x.s.limits.AnswerWithin)
+	defer late.Stop()
+	select {
+	case m := <-answer:
+		if m.Err != nil {
+			return nil, m.Err
+		}
+		return m.Result, nil
+	case <-late.C:
+		return nil, noAnswer("the caller did not answer in time")
+	case <-ses.ended:
+		return nil, noAnswer("the caller's session ended")
+	case <-ctx.Done():
+		// The client is told that nobody waits any more.
+		cancelled := append(append([]byte(`{"requestId":`), id...), '}')
+		note := (&mcp.Message{Method: mcp.NotificationCancelled, Params: cancelled}).Bytes()
+		if x.reply == nil || !x.reply.send(note, false, "") {
+			ses.own.add(note, false, "")
+		}
+		return nil, ctx.Err()
+	}
+}
+
+// sendOwn puts a question on the session's own stream if somebody reads it.
+func (ses *session) sendOwn(data []byte) bool {
+	ses.own.mu.Lock()
+	read := ses.own.reader != nil
+	ses.own.mu.Unlock()
+	return read && ses.own.add(data, true, "")
+}
+
+// parking holds the calls of 2026-07-28 that wait for an answer.
+type parking struct {
+	s    *Server
+	mu   sync.Mutex
+	over bool
+	all  map[[16]byte]*parked
+	of   map[owner]int
+}
+
+func (g *parking) init(s *Server) {
+	g.s, g.all, g.of = s, map[[16]byte]*parked{}, map[owner]int{}
+}
+
+// parked is one request that may ask its caller. It runs in a goroutine of its
+// own, because it outlives the HTTP request that began it.
+type parked struct {
+	s      *Server
+	key    [16]byte
+	owner  owner
+	bound  [4][32]byte // what the second request must be as well, see stateOf
+	cancel context.CancelCauseFunc
+	caps   []byte
+
+	raised chan struct{} // there are questions
+	done   chan struct{} // data and err are set
+
+	data []byte
+	err  error
+
+	mu      sync.Mutex
+	round   uint32
+	open    []*question
+	next    int
+	waiting bool // an HTTP request waits for it
+	reply   *reply
+	missed  []event // what the client was to be told while none waited
+	timer   *time.Timer
+}
+
+type question struct {
+	name   string
+	method string
+	params []byte
+	answer chan []byte
+}
+
+// askable carries out fn, which may put questions through the exchange, and answers
+// with its result or with its questions. m's params with inputResponses wake a
+// call that is parked instead.
+func (x *exchange) askable(ctx context.Context, m *mcp.Message, dst []byte, subject string, arguments []byte,
+	fn func(ctx context.Context, x *exchange, dst []byte) ([]byte, error)) ([]byte, error) {
+	if state := mcp.Get(m.Params, "requestState"); state != nil {
+		return x.wake(ctx, m, dst, state, subject, arguments)
+	}
+	// inputResponses alone belong to nothing that waits: the call begins anew, and
+	// asks again.
+	if !askable(x.caps) {
+		return fn(ctx, x, dst)
+	}
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	c := &parked{s: x.s, owner: ownerOf(x.p), cancel: cancel, caps: clone(x.caps), bound: x.bound(m.Method, subject, arguments),
+		raised: make(chan struct{}, 1), done: make(chan struct{}), waiting: true, reply: x.reply}
+	_, _ = rand.Read(c.key[:]) // never fails
+	asking := *x
+	asking.reply, asking.caps, asking.park, asking.header = nil, c.caps, c, x.header.Clone()
+	started := x.s.spawn(func() {
+		defer cancel(nil)
+		defer close(c.done)
+		defer func() {
+			if v := recover(); v != nil {
+				c.err = x.s.panicked(v)
+			}
+		}()
+		c.data, c.err = fn(own, &asking, nil)
+	})
+	if !started {
+		cancel(nil)
+		return nil, draining()
+	}
+	return x.wait(ctx, c, dst)
+}
+
+// wait answers with what comes first: the result, questions, or the client's
+// leaving, which ends the call.
+func (x *exchange) wait(ctx context.Context, c *parked, dst []byte) ([]byte, error) {
+	select {
+	case <-c.done:
+		return c.finished(dst)
+	default:
+	}
+	select {
+	case <-c.done:
+		return c.finished(dst)
+	case <-c.raised:
+		return x.inputRequired(ctx, c, dst)
+	case <-ctx.Done():
+		c.cancel(context.Canceled)
+		<-c.done
+		return c.finished(dst)
+	}
+}
+
+func (c *parked) finished(dst []byte) ([]byte, error) {
+	c.s.parking.leave(c)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return append(dst, c.data...), nil
+}
+
+// inputRequired writes the open questions and the sealed state.
+func (x *exchange) inputRequired(ctx context.Context, c *parked, dst []byte) ([]byte, error) {
+	if !x.s.parking.enter(c) {
+		// Without room the questions get no answer, and the tool goes on without.
+		c.fail()
+		return x.wait(ctx, c, dst)
+	}
+	c.mu.Lock()
+	if len(c.open) == 0 { // whoever asked has given up meanwhile
+		c.mu.Unlock()
+		return x.wait(ctx, c, dst)
+	}
+	defer c.mu.Unlock()
+	c.round++
+	c.waiting, c.reply = false, nil
+	until := time.Now().Add(c.s.limits.AnswerWithin)
+	state, err := c.seal(until)
+	if err != nil {
+		c.cancel(err)
+		return nil, toolkeep.NewError(toolkeep.InternalError, "the state of the call cannot be sealed; the server's log has the cause").Because(err)
+	}
+	c.timer = time.AfterFunc(time.Until(until), func() { c.abandon(noAnswer("the caller did not answer in time")) })
+	dst = append(dst, `{"resultType":"input_required","inputRequests":{`...)
+	for i, q := range c.open {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = canon.AppendString(dst, q.name)
+		dst = canon.AppendString(append(dst, `:{"method":`...), q.method)
+		dst = append(append(append(dst, `,"params":`...), q.params...), '}')
+	}
+	dst = canon.AppendString(append(dst, `},"requestState":`...), state)
+	return append(dst, '}'), nil
+}
+
+// ask puts one question; it is called by whatever carries the call out.
+func (c *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	q := &question{method: method, params: params}
+	if err := c.put(q); err != nil {
+		return nil, err
+	}
+	return c.await(ctx, q)
+}
+
+// askAll puts several questions at once, under their own names.
+func (c *parked) askAll(ctx context.Context, list []*question) ([][]byte, error) {
+	if err := c.put(list...); err != nil {
+		return nil, err
+	}
+	answers := make([][]byte, len(list))
+	var failed error
+	for i, q := range list {
+		a, err := c.await(ctx, q)
+		if err != nil && failed == nil {
+			failed = err
+		}
+		answers[i] = a
+	}
+	return answers, failed
+}
+
+// put adds questions to those that are open.
+func (c *parked) put(list ...*question) error {
+	for _, q := range list {
+		if err := mayAsk(c.caps, q.method, q.params, c.s.limits.QuestionBytes); err != nil {
+			return err
+		}
+		if len(q.params) == 0 {
+			q.params = []byte("{}")
+		}
+		q.answer = make(chan []byte, 1)
+	}
+	c.mu.Lock()
+	if len(c.open)+len(list) > maxOpen {
+		c.mu.Unlock()
+		return noAnswer("the call has too many questions open")
+	}
+	for _, q := range list {
+		for q.name == "" || len(q.name) > 200 || c.asks(q.name) {
+			c.next++
+			q.name = "q" + strconv.Itoa(c.next)
+		}
+		c.open = append(c.open, q)
+	}
+	c.mu.Unlock()
+	select {
+	case c.raised <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// maxOpen bounds the open questions of one call.
+const maxOpen = 16
+
+// asks tells whether a question of this name is open. c.mu is held.
+func (c *parked) asks(name string) bool {
+	for _, q := range c.open {
+		if q.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// await waits for the answer to a question.
+func (c *parked) await(ctx context.Context, q *question) ([]byte, error) {
+	defer c.forget(q)
+	select {
+	case a, ok := <-q.answer:
+		if !ok {
+			return nil, noAnswer("the caller did not answer in time, or there is no room for its call to wait")
+		}
+		return a, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// send gives the client a notification, now or when it is back.
+func (c *parked) send(data []byte, key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reply != nil {
+		return c.reply.send(data, false, key)
+	}
+	for i := range c.missed {
+		if key != "" && c.missed[i].key == key {
+			c.missed[i].data = data
+			return true
+		}
+	}
+	const most = 16
+	if len(c.missed) == most {
+		c.missed = c.missed[1:]
+	}
+	c.missed = append(c.missed, event{data: data, key: key})
+	return true
+}
+
+func (c *parked) forget(q *question) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.open {
+		if c.open[i] == q {
+			c.open = append(c.open[:i:i], c.open[i+1:]...)
+			return
+		}
+	}
+}
+
+// fail ends all open questions without an answer.
+func (c *parked) fail() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, q := range c.open {
+		close(q.answer)
+	}
+	c.open = nil
+}
+
+// abandon ends a call whose caller did not come back.
+func (c *parked) abandon(why error) {
+	c.mu.Lock()
+	if c.waiting {
+		c.mu.Unlock()
+		return
+	}
+	c.mu.Unlock()
+	c.s.parking.leave(c)
+	c.cancel(why)
+}
+
+// enter puts a call into the table, or finds that it is there.
+func (g *parking) enter(c *parked) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all[c.key] == c {
+		return true
+	}
+	if g.over || len(g.all) >= g.s.limits.Parked || g.of[c.owner] >= g.s.limits.PrincipalParked {
+		return false
+	}
+	g.all[c.key] = c
+	g.of[c.owner]++
+	return true
+}
+
+func (g *parking) leave(c *parked) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all[c.key] != c {
+		return
+	}
+	delete(g.all, c.key)
+	if g.of[c.owner]--; g.of[c.owner] == 0 {
+		delete(g.of, c.owner)
+	}
+}
+
+func (g *parking) close() {
+	g.mu.Lock()
+	g.over = true
+	all := make([]*parked, 0, len(g.all))
+	for _, c := range g.all {
+		all = append(all, c)
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		c.mu.Lock()
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+		c.mu.Unlock()
+		g.leave(c)
+		c.cancel(errSessionEnded)
+	}
+}
+
+// The state that a client carries: a version, the node, the call, the round, the
+// end of its validity, and digests of what the second request must repeat.
+const stateSize = 1 + 16 + 16 + 4 + 8 + 4*32
+
+var stateContext = []byte("toolkeep mcp requestState 1")
+
+// bound are digests of who asked for what: principal, view, method and subject,
+// arguments.
+func (x *exchange) bound(method, subject string, arguments []byte) [4][32]byte {
+	return [4][32]byte{
+		sha256.Sum256([]byte(x.p.Tenant + "\x00" + x.p.Subject)),
+		sha256.Sum256([]byte(x.v.key)),
+		sha256.Sum256([]byte(method + "\x00" + subject)),
+		digestOf(arguments),
+	}
+}
+
+// digestOf does not depend on space or the order of members.
+func digestOf(arguments []byte) [32]byte {
+	v, err := canon.Parse(arguments, canon.Limits{Bytes: int64(len(arguments)) + 1, Depth: messageDepth, Properties: 1 << 20, Elements: 1 << 20})
+	if err != nil {
+		return sha256.Sum256(arguments)
+	}
+	return canon.Hash(v)
+}
+
+func (c *parked) seal(until time.Time) (string, error) {
+	plain := make([]byte, 0, stateSize)
+	plain = append(plain, 1)
+	plain = append(plain, c.s.node[:]...)
+	plain = append(plain, c.key[:]...)
+	plain = binary.BigEndian.AppendUint32(plain, c.round)
+	plain = binary.BigEndian.AppendUint64(plain, uint64(until.Unix())) //nolint:gosec // not before 1970
+	for _, d := range c.bound {
+		plain = append(plain, d[:]...)
+	}
+	sealed, err := c.s.c.Sealer.Seal(plain, stateContext)
+	return base64.RawURLEncoding.EncodeToString(sealed), err
+}
+
+// wake gives the answers to a parked call and waits for what comes of it.
+func (x *exchange) wake(ctx context.Context, m *mcp.Message, dst, rawState []byte, subject string, arguments []byte) ([]byte, error) {
+	c, round, err := x.parkedOf(rawState, m.Method, subject, arguments)
+	if err != nil {
+		return nil, err
+	}
+	answers := mcp.Get(m.Params, "inputResponses") // what is missing is asked again
+	c.mu.Lock()
+	if c.waiting || c.round != round {
+		c.mu.Unlock()
+		return nil, badState("it was used already")
+	}
+	c.waiting = true
+	c.timer.Stop()
+	c.reply = x.reply
+	for _, e := range c.missed {
+		c.reply.send(e.data, false, e.key)
+	}
+	c.missed = nil
+	for name, raw := range mcp.Members(answers) {
+		for i, q := range c.open {
+			if q.name == name {
+				c.open = append(c.open[:i:i], c.open[i+1:]...)
+				q.answer <- clone(raw)
+				break
+			}
+		}
+	}
+	// What was not answered is asked again.
+	if len(c.open) > 0 {
+		select {
+		case c.raised <- struct{}{}:
+		default:
+		}
+	} else {
+		select {
+		case <-c.raised:
+		default:
+		}
+	}
+	c.mu.Unlock()
+	return x.wait(ctx, c, dst)
+}
+
+func badState(why string) error {
+	return mcp.NewError(mcp.CodeInvalidParams, "requestState cannot be used: "+why+"; send the request again without requestState and inputResponses")
+}
+
+// parkedOf opens a state and finds its call.
+func (x *exchange) parkedOf(raw []byte, method, subject string, arguments []byte) (*parked, uint32, error) {
+	text, ok := mcp.Unquote(raw)
+	if !ok || len(text) > 4*stateSize {
+		return nil, 0, badState("it is not what this server sent")
+	}
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil {
+		return nil, 0, badState("it is not what this server sent")
+	}
+	plain, err := x.s.c.Sealer.Open(sealed, stateContext)
+	if err != nil || len(plain) != stateSize || plain[0] != 1 {
+		return nil, 0, badState("it is not what this server sent")
+	}
+	bound := x.bound(method, subject, arguments)
+	for i, what := range [...]string{"it belongs to another caller", "it belongs to another view", "it belongs to another request", "the arguments are not those of the first request"} {
+		if [32]byte(plain[45+32*i:]) != bound[i] {
+			return nil, 0, badState(what)
+		}
+	}
+	if time.Now().Unix() > int64(binary.BigEndian.Uint64(plain[37:])) { //nolint:gosec // made by seal
+		return nil, 0, badState("its time is over")
+	}
+	if [16]byte(plain[1:]) != x.s.node {
+		return nil, 0, badState("the call waits on another node, or on this one before it was restarted")
+	}
+	x.s.parking.mu.Lock()
+	c := x.s.parking.all[[16]byte(plain[17:])]
+	x.s.parking.mu.Unlock()
+	if c == nil {
+		return nil, 0, badState("the call has ended")
+	}
+	return c, binary.BigEndian.Uint32(plain[33:]), nil
+}
+
+// nodeID makes 16 bytes of a node's name; a node without one is told apart from
+// itself after a restart.
+func nodeID(name string) (id [16]byte) {
+	if name == "" {
+		_, _ = rand.Read(id[:]) // never fails
+		return id
+	}
+	sum := sha256.Sum256([]byte(name))
+	copy(id[:], sum[:])
+	return id
+}

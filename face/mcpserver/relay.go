@@ -1,0 +1,284 @@
+package mcpserver
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/upstream"
+)
+
+// attachment is what ties the session of a relay view to its upstream.
+type attachment struct{ binding Binding }
+
+func (a *attachment) close() { a.binding.Close() }
+
+// relayListing is the upstream's tools from the catalogue, under their own names.
+func (x *exchange) relayListing() listing {
+	var l listing
+	for name, e := range x.s.index(x.p.Tenant).ofUpstream(x.v.relay) {
+		if t := e.pick(x.sees); t != nil {
+			l.tools = append(l.tools, listed{name, t})
+		}
+	}
+	slices.SortFunc(l.tools, func(a, b listed) int { return strings.Compare(a.name, b.name) })
+	return l
+}
+
+// upstreamRequest is a request for the view's upstream.
+func (x *exchange) upstreamRequest(server string, peer upstream.Peer) *upstream.Request {
+	r := &upstream.Request{Principal: x.p, Server: server, Peer: peer, PeerCapabilities: x.caps}
+	if r.PeerCapabilities == nil {
+		r.PeerCapabilities = []byte("{}") // nil would be everything
+	}
+	if x.ses != nil {
+		r.Session = x.ses.public
+	}
+	return r
+}
+
+// relayGreeting is what the upstream says of itself. One that is down is shown
+// by its tools alone, which are the catalogue's.
+func (x *exchange) relayGreeting(ctx context.Context) (*greeting, error) {
+	var peer upstream.Peer
+	if x.ses != nil {
+		peer = sessionPeer{x.ses}
+	}
+	g := &greeting{info: append(append([]byte(`{"name":`), mcp.Quote(x.v.relay)...), `,"version":"unknown"}`...)}
+	b, err := x.s.c.Upstreams.Bind(ctx, x.upstreamRequest(x.v.relay, peer))
+	var info upstream.Info
+	if err == nil {
+		if info, err = b.Info(ctx); err != nil {
+			b.Close()
+		}
+	}
+	tools := len(x.s.index(x.p.Tenant).ofUpstream(x.v.relay)) > 0
+	if err != nil {
+		if !tools {
+			return nil, err
+		}
+		x.s.log.Warn("an MCP server is down; its relay view shows its tools alone", "server", x.v.relay, "error", err)
+		g.capabilities = []byte(`{"tools":{"listChanged":true}}`)
+		return g, nil
+	}
+	if x.ses == nil || !x.ses.attach(&attachment{b}) {
+		b.Close()
+	}
+	caps := info.Capabilities
+	if !mcp.IsObject(caps) {
+		caps = []byte("{}")
+	}
+	// Calls go the way of every call, which knows waiting calls but no MCP tasks.
+	caps = mcp.Delete(caps, "tasks")
+	if tools || mcp.Get(caps, "tools") != nil {
+		caps = mcp.Set(caps, []byte("true"), "tools", "listChanged")
+	}
+	g.capabilities = caps
+	if mcp.IsObject(info.Server) {
+		g.info = info.Server
+	}
+	g.instructions = info.Instructions
+	return g, nil
+}
+
+// attach ties a session to its upstream; false if it has ended or is tied.
+func (ses *session) attach(a *attachment) bool {
+	ses.mu.Lock()
+	defer ses.mu.Unlock()
+	if ses.gone || ses.relay != nil {
+		return false
+	}
+	ses.relay = a
+	return true
+}
+
+// forward passes on what a client tells and no view takes itself.
+func (ses *session) forward(ctx context.Context, m *mcp.Message) {
+	ses.mu.Lock()
+	a := ses.relay
+	ses.mu.Unlock()
+	if a == nil {
+		return
+	}
+	if err := a.binding.Notify(ctx, m.Method, clone(m.Params)); err != nil {
+		ses.s.log.Debug("a notification could not be passed on", "server", ses.view.relay, "method", clip(m.Method, 100), "error", err)
+	}
+}
+
+// relayed passes a request on to the view's upstream.
+func (x *exchange) relayed(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
+	if x.ses != nil && (m.Method == mcp.MethodSubscribe || m.Method == mcp.MethodUnsubscribe || m.Method == mcp.MethodSetLevel) {
+		// What these ask for comes later, outside of any request.
+		x.ses.mu.Lock()
+		a := x.ses.relay
+		x.ses.mu.Unlock()
+		if a == nil {
+			return nil, mcp.NewError(mcp.CodeInternal, "the server was down when the session began; begin a new session")
+		}
+		answer, err := a.binding.Do(ctx, m.Method, m.Params)
+		if err != nil {
+			return nil, err
+		}
+		return x.bridged(dst, m.Method, answer.Result), nil
+	}
+	result, err := x.passOn(ctx, x.v.relay, m, m.Params)
+	if err != nil {
+		return nil, err
+	}
+	return append(dst, result...), nil
+}
+
+// passOn has an upstream carry out a request of the client. The result is as the
+// client's revision has it.
+func (x *exchange) passOn(ctx context.Context, server string, m *mcp.Message, params []byte) ([]byte, error) {
+	if !x.modern {
+		return x.do(ctx, server, m.Method, params)
+	}
+	for _, key := range []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities} {
+		params = mcp.Delete(params, "_meta", key) // what is said to us and not to the upstream
+	}
+	params = mcp.Delete(mcp.Delete(params, "requestState"), "inputResponses")
+	subject := mcp.Delete(params, "_meta")
+	return x.askable(ctx, m, nil, server, subject, func(ctx context.Context, x *exchange, _ []byte) ([]byte, error) {
+		return x.do(ctx, server, m.Method, params)
+	})
+}
+
+func (x *exchange) do(ctx context.Context, server, method string, params []byte) ([]byte, error) {
+	r := x.upstreamRequest(server, requestPeer{x})
+	r.Method, r.Params = method, params
+	answer, err := x.s.c.Upstreams.Do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return x.bridged(nil, method, answer.Result), nil
+}
+
+// bridged gives a result the members that the client's revision wants, and takes
+// out those that it does not know.
+func (x *exchange) bridged(dst []byte, method string, result []byte) []byte {
+	if !mcp.IsObject(result) {
+		result = []byte("{}")
+	}
+	if !x.modern {
+		for _, name := range []string{"resultType", "ttlMs", "cacheScope"} {
+			result = mcp.Delete(result, name)
+		}
+		return append(dst, result...)
+	}
+	set := func(name, value string) {
+		if mcp.Get(result, name) == nil {
+			result = mcp.Set(result, []byte(value), name)
+		}
+	}
+	set("resultType", `"complete"`)
+	switch method {
+	case mcp.MethodListTools, mcp.MethodListPrompts, mcp.MethodListResources, mcp.MethodListResourceTemplates, mcp.MethodReadResource:
+		set("ttlMs", "0")
+		set("cacheScope", `"private"`)
+	}
+	return append(dst, result...)
+}
+
+// requestPeer is the client of one request.
+type requestPeer struct{ x *exchange }
+
+// Ask implements upstream.Peer.
+func (p requestPeer) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	return askingCaller{caller{x: p.x}}.Ask(ctx, method, params)
+}
+
+// AskAll is askingCaller's.
+func (p requestPeer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
+	return askingCaller{caller{x: p.x}}.AskAll(ctx, inputRequests)
+}
+
+// Notify implements upstream.Peer.
+func (p requestPeer) Notify(method string, params []byte) {
+	if method == mcp.NotificationToolsChanged {
+		return // announced from the catalogue
+	}
+	if !p.x.send(method, params, noticeKey(method, params)) && p.x.ses != nil {
+		p.x.ses.notify(method, params, noticeKey(method, params))
+	}
+}
+
+// noticeKey names notifications of which only the last one matters.
+func noticeKey(method string, params []byte) string {
+	switch method {
+	case mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged:
+		return method
+	case mcp.NotificationResourceUpdated:
+		return method + " " + mcp.Text(params, "uri")
+	}
+	return ""
+}
+
+// sessionPeer is the client of a session, outside of any request.
+type sessionPeer struct{ ses *session }
+
+// Ask implements upstream.Peer.
+func (p sessionPeer) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	x := &exchange{s: p.ses.s, v: p.ses.view, p: p.ses.principal(), ses: p.ses, version: p.ses.version, caps: p.ses.caps}
+	return x.askClient(ctx, method, params)
+}
+
+// Notify implements upstream.Peer.
+func (p sessionPeer) Notify(method string, params []byte) {
+	if method != mcp.NotificationToolsChanged {
+		p.ses.notify(method, params, noticeKey(method, params))
+	}
+}
+
+// relayListen attaches a subscriptions/listen to the view's upstream and gives
+// those resources that it could subscribe to.
+func (x *exchange) relayListen(ctx context.Context, l *listening, uris []string) (Binding, []string, error) {
+	b, err := x.s.c.Upstreams.Bind(ctx, x.upstreamRequest(x.v.relay, listenPeer{l, uris}))
+	if err != nil {
+		return nil, nil, err
+	}
+	var agreed []string
+	for _, u := range uris {
+		params := append(canon.AppendString([]byte(`{"uri":`), u), '}')
+		if _, err := b.Do(ctx, mcp.MethodSubscribe, params); err != nil {
+			x.s.log.Debug("a resource cannot be subscribed to", "server", x.v.relay, "error", err)
+			continue
+		}
+		agreed = append(agreed, u)
+	}
+	return b, agreed, nil
+}
+
+// listenPeer is the client of a subscriptions/listen stream.
+type listenPeer struct {
+	l    *listening
+	uris []string
+}
+
+// Ask implements upstream.Peer: there is no request in which 2026-07-28 could ask.
+func (listenPeer) Ask(context.Context, string, []byte) ([]byte, error) {
+	return nil, noAnswer("the client can only be asked within a request")
+}
+
+// Notify implements upstream.Peer.
+func (p listenPeer) Notify(method string, params []byte) {
+	switch method {
+	case mcp.NotificationPromptsChanged:
+		if !p.l.prompts {
+			return
+		}
+	case mcp.NotificationResourcesChanged:
+		if !p.l.resources {
+			return
+		}
+	case mcp.NotificationResourceUpdated:
+		if !slices.Contains(p.uris, mcp.Text(params, "uri")) {
+			return
+		}
+	default:
+		return
+	}
+	p.l.tell(method, params, noticeKey(method, params))
+}

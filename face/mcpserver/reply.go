@@ -1,0 +1,212 @@
+package mcpserver
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// reply is the answer of one POST with requests. It is JSON if the answers are
+// all that is sent, else an event stream; see the package's comment.
+type reply struct {
+	s       *Server
+	w       http.ResponseWriter
+	ctx     context.Context // of the HTTP request
+	ses     *session        // nil without; then nothing can be resumed
+	version string
+	batch   bool
+	json    bool // the client takes JSON
+	stream  bool // the client takes event streams
+
+	mu     sync.Mutex
+	state  replyState
+	first  []byte // answers while undecided
+	more   [][]byte
+	st     *stream
+	pumped chan struct{} // closed when the pump has stopped; nil before it starts
+	timer  *time.Timer
+	status int // of a JSON answer; 0 is 200
+}
+
+type replyState int
+
+const (
+	undecided replyState = iota
+	plain
+	streaming
+)
+
+// accept reads what the client takes of the answer; false if nothing of it.
+func (r *reply) accept(header http.Header) (ok bool) {
+	r.json, r.stream = accepts(header["Accept"])
+	return r.json || r.stream
+}
+
+// accepts reads an Accept header; without one the client takes everything.
+func accepts(values []string) (json, stream bool) {
+	if len(values) == 0 {
+		return true, true
+	}
+	if len(values) == 1 && values[0] == "application/json, text/event-stream" {
+		return true, true
+	}
+	for _, line := range values {
+		for item := range strings.SplitSeq(line, ",") {
+			kind, _, _ := strings.Cut(item, ";")
+			switch strings.ToLower(strings.TrimSpace(kind)) {
+			case "application/json", "application/*":
+				json = true
+			case "text/event-stream", "text/*":
+				stream = true
+			case "*/*":
+				json, stream = true, true
+			}
+		}
+	}
+	return json, stream
+}
+
+// begin lets the answer become a stream when it takes long.
+func (r *reply) begin() {
+	if r.stream {
+		r.timer = time.AfterFunc(r.s.limits.StreamAfter, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.state == undecided {
+				r.open()
+			}
+		})
+	}
+}
+
+// open starts the event stream. r.mu is held.
+func (r *reply) open() {
+	r.state = streaming
+	if r.ses != nil {
+		r.st = r.ses.openStream(r.s)
+	}
+	if r.st == nil { // without a session, or it has just ended
+		r.st = r.s.newStream("")
+	}
+	if r.st.id != "" && r.version >= mcp.V20251125 {
+		// The priming event gives the client the id from which it can come back.
+		r.st.add(nil, true, "")
+	}
+	if r.first != nil {
+		r.st.add(r.first, true, "")
+	}
+	for _, m := range r.more {
+		r.st.add(m, true, "")
+	}
+	rd, _ := r.st.attach(true)
+	r.pumped = make(chan struct{})
+	go func(st *stream, done chan struct{}) {
+		defer close(done)
+		e := newEventWriter(r.w, r.s.limits.WriteTimeout)
+		if !e.open() {
+			st.detach(rd)
+			return
+		}
+		r.s.pump(r.ctx, e, st, rd, 0)
+	}(r.st, r.pumped)
+}
+
+// send adds a notification or a question to the answer. False means that it
+// cannot be sent here: the client takes JSON alone, or the answer is out.
+func (r *reply) send(data []byte, keep bool, key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.state == plain, r.state == undecided && !r.stream:
+		return false
+	case r.state == undecided:
+		r.open()
+	}
+	return r.st.add(data, keep, key)
+}
+
+// resumable tells whether the client could come back for the answer.
+func (r *reply) resumable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.state == streaming && r.st.id != "" && r.st.held()
+}
+
+// respond adds the answer to one request. It keeps data.
+func (r *reply) respond(data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.state == streaming:
+		r.st.add(data, true, "")
+	case r.first == nil:
+		r.first = data
+	default:
+		r.more = append(r.more, data)
+	}
+}
+
+// end sends what is still to be sent, and returns when the writer is free.
+func (r *reply) end() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Lock()
+	if r.state == undecided && !r.json {
+		r.open()
+	}
+	if r.state == streaming {
+		st, pumped := r.st, r.pumped
+		r.mu.Unlock()
+		st.end()
+		if r.ses != nil && st.id != "" {
+			r.ses.keep(r.s, st)
+		}
+		<-pumped
+		return
+	}
+	r.state = plain
+	r.mu.Unlock()
+	r.sendJSON()
+}
+
+func (r *reply) sendJSON() {
+	status := http.StatusOK
+	if r.status != 0 && !r.batch {
+		status = r.status
+	}
+	if !r.batch {
+		r.s.sendBody(r.w, status, r.first)
+		return
+	}
+	n := len(r.first) + 2
+	for _, m := range r.more {
+		n += len(m) + 1
+	}
+	body := append(append(make([]byte, 0, n), '['), r.first...)
+	for _, m := range r.more {
+		body = append(append(body, ','), m...)
+	}
+	r.s.sendBody(r.w, status, append(body, ']'))
+}
+
+var typeJSON = []string{"application/json"}
+
+// sendBody writes a whole JSON answer.
+func (s *Server) sendBody(w http.ResponseWriter, status int, body []byte) {
+	h := w.Header()
+	h["Content-Type"] = typeJSON
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	h["Cache-Control"] = noStore
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Now().Add(s.limits.WriteTimeout))
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the peer is gone; nobody is left to tell
+}
+
+var noStore = []string{"no-store"}

@@ -1,0 +1,110 @@
+package mcpserver
+
+import (
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// definition is a tool as tools/list shows it, without its name, which differs
+// between the views.
+type definition struct {
+	rest    []byte // `,"description":…}`, what follows the name
+	output  bool   // it has an outputSchema
+	headers []mcp.HeaderParam
+}
+
+func (t *shownTool) definition() *definition {
+	if d := t.def.Load(); d != nil {
+		return d
+	}
+	d := render(t.tool)
+	t.def.Store(d)
+	return d
+}
+
+// headerParams are the arguments of the tool that 2026-07-28 wants as headers.
+// Where the schema's marks break the rules there are none, as clients leave such
+// a tool out.
+func (e *entry) headerParams() []mcp.HeaderParam {
+	if e.any == nil {
+		return nil
+	}
+	return e.any.definition().headers
+}
+
+func appendTool(dst []byte, name string, d *definition) []byte {
+	dst = canon.AppendString(append(dst, `{"name":`...), name)
+	return append(dst, d.rest...)
+}
+
+// render makes the definition of one version. One that came from an MCP upstream
+// is passed on as that wrote it.
+func render(t *toolkeep.Tool) *definition {
+	if t.Manifest.Execution.Kind == kindMCP {
+		if def, err := source.Definition(t); err == nil {
+			return passed(def)
+		}
+	}
+	m := t.Manifest
+	d := &definition{}
+	b := appendText(nil, `,"title":`, m.ToolName)
+	b = canon.AppendString(append(b, `,"description":`...), m.Description)
+	if len(m.Icons) > 0 {
+		b = canon.Append(append(b, `,"icons":`...), []any(m.Icons))
+	}
+	input := inputSchema(m.ParametersSchema)
+	b = append(append(b, `,"inputSchema":`...), input...)
+	// Before 2026-07-28 structured content, and so its schema, is an object.
+	if mcp.Text(m.ResultSchema, "type") == "object" {
+		b = append(append(b, `,"outputSchema":`...), m.ResultSchema...)
+		d.output = true
+	}
+	d.rest = append(appendHints(b, m), '}')
+	d.headers, _ = mcp.HeaderParams(input)
+	return d
+}
+
+// passed is an upstream's definition. Its execution speaks of tasks, which calls
+// through here cannot be.
+func passed(def []byte) *definition {
+	d := &definition{}
+	var b []byte
+	for name, v := range mcp.Members(def) {
+		switch name {
+		case "name", "execution":
+			continue
+		case "inputSchema":
+			d.headers, _ = mcp.HeaderParams(v)
+		case "outputSchema":
+			d.output = true
+		}
+		b = append(append(canon.AppendString(append(b, ','), name), ':'), v...)
+	}
+	d.rest = append(b, '}')
+	return d
+}
+
+// inputSchema is what clients accept: they want an object schema that says so.
+func inputSchema(s []byte) []byte {
+	switch {
+	case !mcp.IsObject(s):
+		return []byte(`{"type":"object"}`)
+	case mcp.Text(s, "type") == "object":
+		return s
+	}
+	return mcp.Set(s, []byte(`"object"`), "type")
+}
+
+func appendHints(b []byte, m *toolkeep.Manifest) []byte {
+	writes := m.SideEffects == "writes"
+	b = appendBool(b, `,"annotations":{"readOnlyHint":`, !writes)
+	if writes && m.Risk != "low" {
+		// Low is the default of a manifest too, and no promise; MCP's own default is true.
+		b = append(b, `,"destructiveHint":true`...)
+	}
+	b = appendBool(b, `,"idempotentHint":`, m.Idempotent || !writes)
+	b = appendBool(b, `,"openWorldHint":`, m.SideEffects != "none")
+	return append(b, '}')
+}

@@ -1,0 +1,59 @@
+package mcpserver
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/upstream"
+)
+
+// Upstreams are the MCP servers behind, as the relay views and the resources and
+// prompts of the others need them. Behind makes one of upstream.Servers.
+type Upstreams interface {
+	// Names gives the servers that exist for the principal, sorted.
+	Names(p *toolkeep.Principal) []string
+	Get(p *toolkeep.Principal, name string) (*upstream.Spec, bool)
+	Definitions(ctx context.Context, p *toolkeep.Principal, server string) (upstream.Definitions, error)
+	Do(ctx context.Context, r *upstream.Request) (*upstream.Answer, error)
+	// Bind attaches a client for as long as the binding is open: what the upstream
+	// tells or asks outside of a request goes to the request's Peer.
+	Bind(ctx context.Context, r *upstream.Request) (Binding, error)
+}
+
+// Binding is an attached client; upstream.Binding is one.
+type Binding interface {
+	Info(ctx context.Context) (upstream.Info, error)
+	Do(ctx context.Context, method string, params []byte) (*upstream.Answer, error)
+	Notify(ctx context.Context, method string, params []byte) error
+	Close()
+}
+
+// Behind makes the port of the servers; names gives those that exist for a
+// principal, sorted.
+func Behind(s *upstream.Servers, names func(p *toolkeep.Principal) []string) Upstreams {
+	return behind{s, names}
+}
+
+type behind struct {
+	*upstream.Servers
+	names func(p *toolkeep.Principal) []string
+}
+
+func (b behind) Names(p *toolkeep.Principal) []string { return b.names(p) }
+
+func (b behind) Bind(ctx context.Context, r *upstream.Request) (Binding, error) {
+	binding, err := b.Servers.Bind(ctx, r)
+	if err != nil {
+		return nil, err // and no Binding of nil
+	}
+	return binding, nil
+}
+
+// has tells whether the servers behind have one of this name for the caller.
+func (x *exchange) has(server string) bool {
+	if x.s.c.Upstreams == nil {
+		return false
+	}
+	_, ok := x.s.c.Upstreams.Get(x.p, server)
+	return ok
+}

@@ -1,0 +1,34 @@
+package mcpserver
+
+// allListing is every tool of the view that the caller may see. With most > 0 it
+// stops after one more than that.
+func (x *exchange) allListing(most int) listing {
+	var l listing
+	for _, e := range x.s.index(x.p.Tenant).tools {
+		if t := e.pick(x.sees); t != nil {
+			l.tools = append(l.tools, listed{e.name, t})
+			if most > 0 && len(l.tools) > most {
+				break
+			}
+		}
+	}
+	return l
+}
+
+// named finds a tool by the name that it has in the view; nil if there is none
+// for the caller. Tools that a list leaves out, such as deprecated ones and in
+// view search all, can be called by name as well.
+func (x *exchange) named(name string) *entry {
+	ix := x.s.index(x.p.Tenant)
+	e := ix.byName[name]
+	if x.v.kind == viewRelay {
+		e = ix.ofUpstream(x.v.relay)[name]
+	}
+	if e == nil || !x.known(e) {
+		return nil
+	}
+	return e
+}
+
+// known tells whether any version of a tool exists for the caller.
+func (x *exchange) known(e *entry) bool { return e.pick(x.sees) != nil || x.sees(e.newest()) }

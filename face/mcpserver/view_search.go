@@ -1,0 +1,439 @@
+package mcpserver
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// ownTool answers one of the four tools of view search.
+type ownTool func(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta, dst []byte) ([]byte, error)
+
+// ownTools can be called in every view but the relays, whether listed or not.
+var ownTools = map[string]ownTool{
+	"find_tools":     findTools,
+	"describe_tool":  describeTool,
+	"call_tool":      callByID,
+	"get_invocation": getInvocation,
+}
+
+// searchTools are their definitions, sorted by name.
+var searchTools = sync.OnceValue(func() [][]byte {
+	return [][]byte{
+		[]byte(`{"name":"call_tool","title":"Call a tool","description":` +
+			`"Call one of Toolkeep's tools by its id. Find it with find_tools first. The answer is the tool's own; a failure says whether to try again.",` +
+			`"inputSchema":{"type":"object","additionalProperties":false,"required":["tool_id"],"properties":{` +
+			`"tool_id":{"type":"string","description":"id of the tool, such as weather.current, or its name weather__current"},` +
+			`"arguments":{"type":"object","description":"the tool's arguments, as describe_tool shows its input_schema"},` +
+			`"version":{"type":"string","description":"exact version or range such as ^1.2; leave it out for the latest"},` +
+			`"idempotency_key":{"type":"string","description":"the same key with the same call is carried out once and answered again for 24 hours"},` +
+			`"wait":{"type":"boolean","description":"false answers at once with an invocation_id for get_invocation; default true"}}},` +
+			`"annotations":{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}}`),
+		[]byte(`{"name":"describe_tool","title":"Describe a tool","description":` +
+			`"Show one tool in full: what it does, its input_schema, what it returns, examples, and what it may change.",` +
+			`"inputSchema":{"type":"object","additionalProperties":false,"required":["tool_id"],"properties":{` +
+			`"tool_id":{"type":"string","description":"id or name of the tool"},` +
+			`"version":{"type":"string","description":"exact version or range; leave it out for the latest"}}},` +
+			`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`),
+		[]byte(`{"name":"find_tools","title":"Find tools","description":` +
+			`"Find tools by what they are for. Say in a sentence what you want to do; one search for several steps is fine. The best come first, each with its id and parameters.",` +
+			`"inputSchema":{"type":"object","additionalProperties":false,"required":["query"],"properties":{` +
+			`"query":{"type":"string","minLength":1,"maxLength":2000,"description":"what the tool should do, in words, or a tool's id"},` +
+			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":5,"description":"tools at most"},` +
+			`"category":{"type":"string","maxLength":64,"description":"only tools of this category"}}},` +
+			`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`),
+		[]byte(`{"name":"get_invocation","title":"Get an invocation","description":` +
+			`"Ask for a call that answered with an invocation_id: how far it is, and its result once it has ended.",` +
+			`"inputSchema":{"type":"object","additionalProperties":false,"required":["invocation_id"],"properties":{` +
+			`"invocation_id":{"type":"string","description":"as the call answered it"},` +
+			`"wait_s":{"type":"number","minimum":0,"maximum":60,"default":0,"description":"seconds to wait for the call to end"}}},` +
+			`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`),
+	}
+})
+
+// own tools answer with an object, also as text for clients that read only that.
+func (x *exchange) ownResult(dst, object []byte) []byte {
+	dst = append(dst, `{"content":[{"type":"text","text":`...)
+	dst = appendAsText(dst, object)
+	dst = append(append(dst, `}],"structuredContent":`...), object...)
+	return x.finish(dst)
+}
+
+func (x *exchange) ownFailure(dst []byte, err error) []byte {
+	return x.appendFailure(dst, shown(err), nil, nil)
+}
+
+// args reads the members of an own tool's arguments; an unknown one is refused.
+func args(arguments []byte, known ...string) (map[string][]byte, *toolkeep.Error) {
+	if !mcp.IsNull(arguments) && !mcp.IsObject(arguments) {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "arguments must be an object")
+	}
+	got := make(map[string][]byte, len(known))
+	for name, v := range mcp.Members(arguments) {
+		if !slices.Contains(known, name) {
+			return nil, toolkeep.FaultsError(toolkeep.InputValidationFailed, "the argument "+clip(name, 100)+" is not known; there are "+strings.Join(known, ", "),
+				[]toolkeep.Fault{{Pointer: canon.Pointer(clip(name, 100)), Rule: "additionalProperties", Message: "is not known"}})
+		}
+		if !mcp.IsNull(v) {
+			got[name] = v
+		}
+	}
+	return got, nil
+}
+
+// textArg reads a string; missing is "" unless it is required.
+func textArg(got map[string][]byte, name string, required bool, most int) (string, *toolkeep.Error) {
+	raw, ok := got[name]
+	if !ok {
+		if !required {
+			return "", nil
+		}
+		return "", toolkeep.FaultsError(toolkeep.MissingParameter, "the argument "+name+" is missing",
+			[]toolkeep.Fault{{Rule: "required", Message: name + " is required"}})
+	}
+	s, ok := mcp.Unquote(raw)
+	if !ok || len(s) > most || required && strings.TrimSpace(s) == "" {
+		return "", toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a string of 1 to "+strconv.Itoa(most)+" bytes",
+			[]toolkeep.Fault{{Pointer: "/" + name, Rule: "type", Message: "must be a string"}})
+	}
+	return s, nil
+}
+
+func numberArg(got map[string][]byte, name string, least, most, def float64) (float64, *toolkeep.Error) {
+	raw, ok := got[name]
+	if !ok {
+		return def, nil
+	}
+	n, err := strconv.ParseFloat(strings.Trim(string(raw), `"`), 64) // models like to quote numbers
+	if err != nil || n < least || n > most {
+		return 0, toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a number from "+
+			strconv.FormatFloat(least, 'f', -1, 64)+" to "+strconv.FormatFloat(most, 'f', -1, 64),
+			[]toolkeep.Fault{{Pointer: "/" + name, Rule: "maximum", Message: "is out of range"}})
+	}
+	return n, nil
+}
+
+func findTools(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
+	got, err := args(arguments, "query", "limit", "category")
+	var query, category string
+	var limit float64
+	if err == nil {
+		query, err = textArg(got, "query", true, 2000)
+	}
+	if err == nil {
+		category, err = textArg(got, "category", false, 64)
+	}
+	if err == nil {
+		limit, err = numberArg(got, "limit", 1, 20, 5)
+	}
+	if err != nil {
+		return x.ownFailure(dst, err), nil
+	}
+	if id := x.idOf(query); id != "" {
+		query = id
+	}
+	found := x.s.c.Search.Search(query, int(limit), func(t *toolkeep.Tool) bool {
+		return (category == "" || t.Manifest.Category == category) && x.sees(t)
+	})
+	b := []byte(`{"tools":[`)
+	ids := make([]string, 0, len(found))
+	for i, f := range found {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		m := f.Tool.Manifest
+		ids = append(ids, f.Tool.ID)
+		b = canon.AppendString(append(b, `{"tool_id":`...), f.Tool.ID)
+		b = canon.AppendString(append(b, `,"name":`...), mcp.ToolName(f.Tool.ID))
+		b = appendText(b, `,"title":`, m.ToolName)
+		text := m.ShortDescription
+		if text == "" {
+			text = clip(m.Description, 300)
+		}
+		b = canon.AppendString(append(b, `,"description":`...), text)
+		b = canon.AppendString(append(b, `,"parameters":`...), signature(m.ParametersSchema))
+		b = canon.AppendString(append(b, `,"side_effects":`...), m.SideEffects)
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if len(found) == 0 {
+		b = append(b, `,"hint":"Nothing matched. Use other words, name the thing and what to do with it, or leave the category out."`...)
+	}
+	dst = x.ownResult(dst, append(b, '}'))
+	if x.v.kind == viewAuto && x.ses != nil && x.ses.add(ids) && x.listing().search {
+		x.toolsChanged()
+	}
+	return dst, nil
+}
+
+// toolsChanged tells the client of a session that its list is another now, on
+// the stream of the request where that takes notices.
+func (x *exchange) toolsChanged() {
+	if !x.send(mcp.NotificationToolsChanged, nil, mcp.NotificationToolsChanged) {
+		x.ses.notify(mcp.NotificationToolsChanged, nil, mcp.NotificationToolsChanged)
+	}
+}
+
+// signature lists a schema's properties as people write parameters: name: type,
+// optional ones with a question mark.
+func signature(schema []byte) string {
+	required := map[string]bool{}
+	for name := range mcp.Elements(mcp.Get(schema, "required")) {
+		if s, ok := mcp.Unquote(name); ok {
+			required[s] = true
+		}
+	}
+	var must, may []string
+	for name, p := range mcp.Members(mcp.Get(schema, "properties")) {
+		kind := mcp.Text(p, "type")
+		if kind == "" {
+			kind = "any"
+		}
+		if list := mcp.Get(p, "enum"); list != nil && len(list) <= 100 {
+			kind = "one of " + string(list)
+		}
+		if required[name] {
+			must = append(must, name+": "+kind)
+		} else {
+			may = append(may, name+"?: "+kind)
+		}
+	}
+	slices.Sort(must)
+	slices.Sort(may)
+	all := append(must, may...)
+	const most = 24
+	if len(all) > most {
+		all = append(all[:most:most], strconv.Itoa(len(all)-most)+" more, see describe_tool")
+	}
+	return strings.Join(all, ", ")
+}
+
+// idOf is the tool id that a name means; "" if it means none.
+func (x *exchange) idOf(name string) string {
+	if e := x.s.index(x.p.Tenant).byName[name]; e != nil && x.known(e) {
+		return e.id
+	}
+	return ""
+}
+
+func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
+	got, err := args(arguments, "tool_id", "version")
+	var id, version string
+	if err == nil {
+		id, err = textArg(got, "tool_id", true, x.s.limits.KeyBytes)
+	}
+	if err == nil {
+		version, err = textArg(got, "version", false, x.s.limits.KeyBytes)
+	}
+	if err != nil {
+		return x.ownFailure(dst, err), nil
+	}
+	if named := x.idOf(id); named != "" {
+		id = named
+	}
+	t, warnings, rErr := x.resolve(id, version)
+	if rErr != nil {
+		return x.ownFailure(dst, rErr), nil
+	}
+	m := t.tool.Manifest
+	b := canon.AppendString([]byte(`{"tool_id":`), t.tool.ID)
+	b = canon.AppendString(append(b, `,"name":`...), mcp.ToolName(t.tool.ID))
+	b = canon.AppendString(append(b, `,"version":`...), t.tool.Version)
+	b = appendText(b, `,"title":`, m.ToolName)
+	b = canon.AppendString(append(b, `,"description":`...), m.Description)
+	b = appendText(b, `,"explanation":`, m.Explanation)
+	b = appendText(b, `,"input_guidance":`, m.InputGuidance)
+	b = appendText(b, `,"category":`, m.Category)
+	b = canon.AppendString(append(b, `,"side_effects":`...), m.SideEffects)
+	b = appendBool(b, `,"idempotent":`, m.Idempotent)
+	b = appendText(b, `,"risk":`, m.Risk)
+	if m.RequiresApproval {
+		b = append(b, `,"requires_approval":true`...)
+	}
+	b = append(append(b, `,"input_schema":`...), inputSchema(m.ParametersSchema)...)
+	out := []byte(m.ResultSchema)
+	if m.Execution.Kind == kindMCP {
+		out = source.OutputSchema(m)
+	}
+	if len(out) > 0 {
+		b = append(append(b, `,"output_schema":`...), out...)
+	}
+	if len(m.Examples) > 0 {
+		b = append(b, `,"examples":[`...)
+		for i, e := range m.Examples[:min(len(m.Examples), 10)] {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = canon.AppendString(append(b, `{"scenario":`...), e.Scenario)
+			if len(e.Input) > 0 {
+				b = append(append(b, `,"input":`...), e.Input...)
+			}
+			if len(e.Output) > 0 {
+				b = append(append(b, `,"output":`...), e.Output...)
+			}
+			b = append(b, '}')
+		}
+		b = append(b, ']')
+	}
+	b = appendWarnings(b, `,"warnings":`, warnings)
+	return x.ownResult(dst, append(b, '}')), nil
+}
+
+// resolve finds a version to describe. One that is held can be looked at.
+func (x *exchange) resolve(id, version string) (*shownTool, []toolkeep.Warning, error) {
+	v, warnings, err := x.s.c.Catalog.Resolve(x.p, id, version, x.sees)
+	if err == nil {
+		return &shownTool{tool: v.Tool}, warnings, nil
+	}
+	if e := x.s.index(x.p.Tenant).byID[id]; e != nil && toolkeep.AsError(err).Code == toolkeep.DefinitionChanged {
+		if t := e.pick(x.sees); t != nil {
+			return t, nil, nil
+		}
+	}
+	return nil, nil, err
+}
+
+func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta, dst []byte) ([]byte, error) {
+	got, err := args(arguments, "tool_id", "arguments", "version", "idempotency_key", "wait")
+	if err != nil {
+		got = map[string][]byte{}
+	}
+	call := x.newCall(got["arguments"], meta)
+	if err != nil {
+		fault(call, err)
+	}
+	read := func(name string, to *string) {
+		raw, ok := got[name]
+		if !ok {
+			return
+		}
+		s, ok := mcp.Unquote(raw)
+		if !ok {
+			fault(call, toolkeep.NewError(toolkeep.MalformedRequest, "%s must be a string", name))
+			return
+		}
+		*to = s
+	}
+	read("tool_id", &call.Tool)
+	read("version", &call.Range)
+	read("idempotency_key", &call.Key)
+	switch string(got["wait"]) {
+	case "", "true":
+	case "false":
+		call.Async = true
+	default:
+		fault(call, toolkeep.NewError(toolkeep.MalformedRequest, "wait must be true or false"))
+	}
+	if call.Tool == "" {
+		fault(call, toolkeep.NewError(toolkeep.MalformedRequest, "call_tool needs the argument tool_id, such as weather.current"))
+	}
+	if id := x.idOf(call.Tool); id != "" {
+		call.Tool = id
+	}
+	e := x.s.index(x.p.Tenant).byID[call.Tool]
+	switch {
+	case e != nil && x.known(e):
+	case x.v.kind == viewSet && e != nil:
+		// The pipeline does not know the set.
+		return x.ownFailure(dst, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", clip(call.Tool, 100))), nil
+	default:
+		e = nil
+	}
+	return x.invoke(ctx, m, call, e, meta, dst)
+}
+
+func getInvocation(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
+	got, err := args(arguments, "invocation_id", "wait_s")
+	var id string
+	var wait float64
+	if err == nil {
+		id, err = textArg(got, "invocation_id", true, x.s.limits.KeyBytes)
+	}
+	if err == nil {
+		wait, err = numberArg(got, "wait_s", 0, x.s.limits.InvocationMax.Seconds(), 0)
+	}
+	if err == nil && strings.ContainsRune(id, 0) {
+		err = toolkeep.NewError(toolkeep.InvalidParameters, "invocation_id has a NUL character")
+	}
+	if err != nil {
+		return x.ownFailure(dst, err), nil
+	}
+	if wait > 0 {
+		x.await(ctx, id, time.Duration(wait*float64(time.Second)))
+	}
+	v, gErr := x.s.c.Calls.Get(ctx, x.p, id)
+	if gErr != nil {
+		return x.ownFailure(dst, gErr), nil
+	}
+	return x.ownResult(dst, appendInvocation(nil, v, x.s.c.Calls.Result(v))), nil
+}
+
+// await returns when the call has ended, or after a time. What goes wrong shows
+// when it is read.
+func (x *exchange) await(ctx context.Context, id string, most time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	for v, err := range x.s.c.Calls.Watch(ctx, x.p, id) {
+		if err != nil || v.State.Ended() {
+			return
+		}
+	}
+}
+
+// appendInvocation says of a call what REST says of it.
+func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []byte {
+	b = canon.AppendString(append(b, `{"invocation_id":`...), v.ID)
+	b = canon.AppendString(append(b, `,"status":`...), v.State.BC2(v.Code))
+	b = canon.AppendString(append(b, `,"state":`...), string(v.State))
+	b = canon.AppendString(append(b, `,"tool_id":`...), v.ToolID)
+	b = appendText(b, `,"tool_version":`, v.Version)
+	if v.Progress != (toolkeep.Progress{}) && !v.State.Ended() {
+		b = appendInt(b, `,"progress_percent":`, int64(v.Progress.Percent))
+		b = appendText(b, `,"current_phase":`, v.Progress.Phase)
+		b = appendText(b, `,"progress_message":`, v.Progress.Message)
+	}
+	if !v.CreatedAt.IsZero() {
+		b = appendText(b, `,"created_at":`, v.CreatedAt.UTC().Format(time.RFC3339Nano))
+	}
+	if r == nil {
+		return append(b, '}')
+	}
+	if r.State.Ended() && len(r.Output) > 0 {
+		b = append(append(b, `,"result":`...), r.Output...)
+	}
+	if r.Error != nil {
+		e := shown(r.Error)
+		b = append(b, `,"error":{`...)
+		b = appendError(b, "", e, "")
+		b = appendText(b, `,"message":`, e.Message)
+		if d := details(e); d != nil {
+			b = append(append(b, `,"details":`...), d...)
+		}
+		b = append(b, '}')
+	}
+	b = appendBool(b, `,"cached":`, r.Cached)
+	b = appendBool(b, `,"truncated":`, r.Truncated)
+	b = appendWarnings(b, `,"warnings":`, r.Warnings)
+	if len(r.Attachments) > 0 {
+		b = append(b, `,"attachments":[`...)
+		for i, a := range r.Attachments {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = canon.AppendString(append(b, `{"kind":`...), a.Kind)
+			b = canon.AppendString(append(b, `,"url":`...), a.URL)
+			b = appendText(b, `,"content_type":`, a.ContentType)
+			b = append(appendInt(b, `,"bytes":`, a.Bytes), '}')
+		}
+		b = append(b, ']')
+	}
+	return append(b, '}')
+}

@@ -1,0 +1,240 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+const listCall = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
+
+// names lists a view's tools, all pages.
+func (s *system) names(path string, headers ...string) []string {
+	s.t.Helper()
+	var out []string
+	cursor := ""
+	for range 100 {
+		a := s.post(path, `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+cursor+`}}`, headers...)
+		for tool := range mcp.Elements([]byte(a.result(s.t, "tools"))) {
+			out = append(out, mcp.Text(tool, "name"))
+		}
+		next := a.result(s.t, "nextCursor")
+		if next == "" {
+			return out
+		}
+		cursor = `"cursor":` + next
+	}
+	s.t.Fatal("the list does not end")
+	return nil
+}
+
+func own(path, tool, arguments string) string {
+	return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `}}`
+}
+
+func want(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestViewAll(t *testing.T) {
+	s := newSystem(t)
+	s.Limits.PageSize = 2
+	long := "demo." + strings.Repeat("x", 60)
+	s.publish(manifest("demo.echo"), manifest("a-b.c"), manifest("a.b"), manifest(long), mcpManifest("files", "read", ""))
+	s.publishFor("t", manifest("mine.tool"))
+	s.publishFor("u", manifest("theirs.tool"))
+	s.start()
+	want(t, s.names("/mcp/all"), "a-b__c", "a__b", "demo__echo", mcp.ToolName(long), "files__read", "mine__tool")
+	want(t, s.names("/mcp/all", "Authorization: Bearer eve"), "a-b__c", "a__b", "demo__echo", mcp.ToolName(long), "files__read", "theirs__tool")
+	want(t, s.names("/mcp/all", "Authorization: Bearer narrow"), "demo__echo")
+	if len(mcp.ToolName(long)) != 64 {
+		t.Error(mcp.ToolName(long))
+	}
+	// Names lead back to the tools, for those who may see them.
+	var called string
+	s.server.c.Invoker = fakeInvoker(func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+		called = c.Tool
+		return echo(ctx, p, c)
+	})
+	s.post("/mcp/all", own("", mcp.ToolName(long), "{}"))
+	if called != long {
+		t.Errorf("called %q", called)
+	}
+	s.post("/mcp/all", own("", "theirs__tool", "{}")).failure(t, 200, mcp.CodeInvalidParams)
+	s.post("/mcp/all", own("", "a__b", "{}"), "Authorization: Bearer narrow").failure(t, 200, mcp.CodeInvalidParams)
+}
+
+func TestDefinitions(t *testing.T) {
+	s := newSystem(t)
+	s.publish(
+		manifest("demo.writes", `,"tool_name":"Writes","icons":[{"src":"https://x.example/i.png"}],"result_schema":{"type":"object","properties":{"a":{}}}`),
+		manifest("demo.list", `,"result_schema":{"type":"array"}`),
+		mcpManifest("files", "read", `,"tool_name":"Read","result_schema":{"type":"object","properties":{"structuredContent":{"type":"object","properties":{"n":{"type":"integer"}}}},"required":["structuredContent"]},
+			"source":{"type":"mcp","metadata":{"server":"files","tool":"read","absent":["description"]}},
+			"annotations":{"mcp":{"annotations":{"readOnlyHint":true,"title":"T"},"_meta":{"a/b":1},"execution":{"taskSupport":"optional"},"future":[1]}}`),
+		strings.Replace(manifest("demo.deletes", `,"risk":"high"`), `"reads"`, `"writes"`, 1), strings.Replace(manifest("demo.adds"), `"reads"`, `"writes"`, 1),
+	)
+	s.start()
+	byName := map[string][]byte{}
+	for tool := range mcp.Elements([]byte(s.post("/mcp/all", listCall).result(t, "tools"))) {
+		byName[mcp.Text(tool, "name")] = tool
+	}
+	for name, wants := range map[string]map[string]string{
+		"demo__writes":  {"title": `"Writes"`, "icons": `[{"src":"https://x.example/i.png"}]`, "outputSchema": `{"properties":{"a":{}},"type":"object"}`, "annotations": `{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":true}`},
+		"demo__adds":    {"annotations": `{"readOnlyHint":false,"idempotentHint":false,"openWorldHint":true}`},
+		"demo__list":    {"outputSchema": ``, "title": ``},
+		"demo__deletes": {"annotations": `{"readOnlyHint":false,"destructiveHint":true,"idempotentHint":false,"openWorldHint":true}`},
+		"files__read": {"title": `"Read"`, "description": "", "annotations": `{"readOnlyHint":true,"title":"T"}`, "_meta": `{"a/b":1}`, "execution": "", "future": "[1]",
+			"outputSchema": `{"properties":{"n":{"type":"integer"}},"type":"object"}`,
+			"inputSchema":  `{"$defs":{"a":{"type":"string"}},"properties":{"x":{"$ref":"#/$defs/a"}},"type":"object"}`},
+	} {
+		for member, w := range wants {
+			if got := string(mcp.Get(byName[name], member)); got != w {
+				t.Errorf("%s.%s is %s, want %s", name, member, got, w)
+			}
+		}
+	}
+	if strings.Count(s.names("/mcp/all")[0], "") == 0 {
+		t.Error("no names")
+	}
+}
+
+func TestStatesOfVersions(t *testing.T) {
+	s := newSystem(t)
+	s.publish(manifest("demo.held"), manifest("demo.old"), manifest("demo.blocked"), manifest("demo.two"),
+		strings.Replace(manifest("demo.two", `,"tool_name":"newer"`), `"1.0.0"`, `"2.0.0-rc.1"`, 1))
+	s.start()
+	admin := &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}}
+	for id, state := range map[string]toolkeep.VersionState{"demo.old": toolkeep.Deprecated, "demo.blocked": toolkeep.Blocked} {
+		if _, err := s.catalog.SetState(t.Context(), admin, id, "1.0.0", catalog.StateChange{State: state, Reason: "a test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	life := toolkeep.Lifecycle{State: toolkeep.Active, Held: &toolkeep.Hold{Why: "it changed"}}
+	if err := s.store.Apply(t.Context(), toolkeep.SetLifecycle{ToolID: "demo.held", Version: "1.0.0", Life: life}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the states", func() bool { return slices.Equal(s.names("/mcp/all"), []string{"demo__held", "demo__two"}) })
+	// A prerelease does not stand for its tool while a stable version is active.
+	if a := s.post("/mcp/all", listCall); strings.Contains(a.body, "newer") {
+		t.Errorf("%s", a.body)
+	}
+	// What is not listed can be called by its name; the pipeline says what it thinks.
+	if a := s.post("/mcp/all", own("", "demo__old", `{"text":"a"}`)); a.result(t, "isError") != "" {
+		t.Errorf("%s", a.body)
+	}
+	if a := s.post("/mcp/search", own("", "describe_tool", `{"tool_id":"demo.held"}`)); !strings.Contains(a.body, "input_schema") {
+		t.Errorf("%s", a.body)
+	}
+}
+
+func TestViewSearch(t *testing.T) {
+	s := newSystem(t)
+	s.publish(manifest("weather.current", `,"tool_name":"Current weather","short_description":"The weather of a city now.","category":"weather","examples":[{"scenario":"Paris","input":{"text":"Paris"}}]`),
+		manifest("mail.send", `,"short_description":"Sends a letter."`))
+	s.start()
+	want(t, s.names("/mcp/search"), "call_tool", "describe_tool", "find_tools", "get_invocation")
+	a := s.post("/mcp/search", own("", "find_tools", `{"query":"weather of a city","limit":"3"}`))
+	if got := a.result(t, "structuredContent", "tools"); !strings.Contains(got, `"tool_id":"weather.current","name":"weather__current","title":"Current weather","description":"The weather of a city now.","parameters":"text: string, n?: integer","side_effects":"reads"`) || strings.Contains(got, "mail") {
+		t.Errorf("%s", a.body)
+	}
+	if a = s.post("/mcp/search", own("", "find_tools", `{"query":"weather","category":"mail"}`)); a.result(t, "structuredContent", "tools") != "[]" || a.result(t, "structuredContent", "hint") == "" {
+		t.Errorf("%s", a.body)
+	}
+	if a = s.post("/mcp/search", own("", "find_tools", `{"query":"weather"}`), "Authorization: Bearer narrow"); a.result(t, "structuredContent", "tools") != "[]" {
+		t.Errorf("%s", a.body)
+	}
+	a = s.post("/mcp/search", own("", "describe_tool", `{"tool_id":"weather__current"}`))
+	if a.result(t, "structuredContent", "tool_id") != `"weather.current"` || a.result(t, "structuredContent", "input_schema", "required") != `["text"]` || !strings.Contains(a.result(t, "structuredContent", "examples"), "Paris") {
+		t.Errorf("%s", a.body)
+	}
+	a = s.post("/mcp/search", own("", "call_tool", `{"tool_id":"weather.current","arguments":{"text":"Paris"}}`))
+	if a.result(t, "structuredContent") != `{"text":"Paris"}` {
+		t.Errorf("%s", a.body)
+	}
+	for body, code := range map[string]string{
+		own("", "find_tools", `{}`):                              "E3302",
+		own("", "find_tools", `{"query":5}`):                     "E3301",
+		own("", "find_tools", `{"query":"a","limit":99}`):        "E3301",
+		own("", "find_tools", `{"query":"a","what":1}`):          "E3310",
+		own("", "find_tools", `[]`):                              "E3312",
+		own("", "describe_tool", `{"tool_id":"no.thing"}`):       "E3001",
+		own("", "call_tool", `{"arguments":{}}`):                 "E3312",
+		own("", "call_tool", `{"tool_id":"a.b","wait":"yes"}`):   "E3312",
+		own("", "call_tool", `{"tool_id":"a.b","arguments":5}`):  "E3312",
+		own("", "call_tool", `{"tool_id":5}`):                    "E3312",
+		own("", "get_invocation", `{"invocation_id":"nothing"}`): "E3013",
+		own("", "get_invocation", `{"invocation_id":"x\u0000"}`): "E3301",
+	} {
+		if a := s.post("/mcp/search", body); a.result(t, "isError") != "true" || a.result(t, "structuredContent", "code") != `"`+code+`"` || a.result(t, "_meta", "toolkeep/code") != `"`+code+`"` {
+			t.Errorf("%s: %s", body, a.body)
+		}
+	}
+}
+
+func TestViewAuto(t *testing.T) {
+	s := newSystem(t)
+	s.AutoTools = 3
+	for i := range 3 {
+		s.publish(manifest(fmt.Sprintf("demo.tool%d", i), fmt.Sprintf(`,"short_description":"Paints picture number %d."`, i)))
+	}
+	s.start()
+	h := s.session("/mcp/auto", "2025-11-25", "{}")
+	want(t, s.names("/mcp/auto", h...), "demo__tool0", "demo__tool1", "demo__tool2")
+	s.publish(manifest("demo.tool3", `,"short_description":"Boils an egg."`))
+	four := []string{"call_tool", "describe_tool", "find_tools", "get_invocation"}
+	want(t, s.names("/mcp/auto", h...), four...)
+	find := own("", "find_tools", `{"query":"boils an egg"}`)
+	a := s.post("/mcp/auto", find, h...)
+	if !strings.Contains(a.body, `"method":"notifications/tools/list_changed"`) || !strings.Contains(a.body, "demo.tool3") {
+		t.Errorf("%s", a.body)
+	}
+	want(t, s.names("/mcp/auto", h...), append(four, "demo__tool3")...)
+	if a = s.post("/mcp/auto", find, h...); strings.Contains(a.body, "list_changed") {
+		t.Errorf("announced twice: %s", a.body)
+	}
+	// Another session has found nothing, and without one it is search.
+	want(t, s.names("/mcp/auto", s.session("/mcp/auto", "2025-11-25", "{}")...), four...)
+	want(t, s.names("/mcp/auto"), four...)
+	if a = s.post("/mcp/auto", find); strings.Contains(a.body, "list_changed") {
+		t.Errorf("%s", a.body)
+	}
+	want(t, s.names("/mcp/auto", "Authorization: Bearer narrow"))
+}
+
+func TestSets(t *testing.T) {
+	s := newSystem(t)
+	sets := map[string]*Set{
+		"list": {Tools: []string{"demo.a", "mail.*"}, Instructions: "Only these."}, "space": {Namespaces: []string{"demo"}},
+		"kind": {Categories: []string{"post"}}, "tag": {Tags: []string{"x"}}, "empty": {},
+	}
+	s.Set = func(p *toolkeep.Principal, name string) (*Set, bool) {
+		set, ok := sets[name]
+		return set, ok && p.Tenant == "t"
+	}
+	s.publish(manifest("demo.a"), manifest("demo.b", `,"tags":["x","y"]`), manifest("mail.send", `,"category":"post"`))
+	s.start()
+	want(t, s.names("/mcp/sets/list"), "demo__a", "mail__send")
+	want(t, s.names("/mcp/sets/space"), "demo__a", "demo__b")
+	want(t, s.names("/mcp/sets/kind"), "mail__send")
+	want(t, s.names("/mcp/sets/tag"), "demo__b")
+	want(t, s.names("/mcp/sets/empty"))
+	s.post("/mcp/sets/list", listCall, "Authorization: Bearer eve").problem(t, 404, toolkeep.ResourceNotFound)
+	s.post("/mcp/sets/tag", own("", "demo__a", "{}")).failure(t, 200, mcp.CodeInvalidParams)
+	if a := s.post("/mcp/sets/tag", own("", "call_tool", `{"tool_id":"demo.a"}`)); a.result(t, "structuredContent", "code") != `"E3001"` {
+		t.Errorf("%s", a.body)
+	}
+	a := s.post("/mcp/sets/list", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+	if a.result(t, "instructions") != `"Only these."` {
+		t.Errorf("%s", a.body)
+	}
+}

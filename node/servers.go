@@ -1,0 +1,422 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
+	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/upstream"
+	"github.com/toolkeep/toolkeep/upstream/oauth"
+)
+
+// servers keeps the MCP servers of the store running, and their tools in the
+// catalogue. It implements rest.Servers.
+//
+// A definition is pinned by being published. What a server offers later is
+// compared with that whenever its lists are read: what differs holds the tool
+// until somebody accepts it. Nothing of this is kept beside the catalogue, so
+// every node comes to the same, and a comparison made twice changes nothing.
+type servers struct {
+	n      *Node
+	config upstream.Config
+	up     *upstream.Servers
+	logins *oauth.Logins
+	sealer invoke.Sealer
+	pool   *egress.Pool
+	// changed is told when a server's resources or prompts may have changed.
+	changed func(server, tenant string)
+
+	mu      sync.Mutex
+	items   map[serverID]toolkeep.Item
+	pending map[serverID][]string // tools that nobody accepted yet
+	news    map[serverID]upstream.Definitions
+	wake    chan struct{}
+	done    sync.WaitGroup
+	stop    context.CancelFunc
+
+	index struct {
+		sync.Mutex
+		of    *catalog.Snapshot
+		tools map[serverID]map[string]pinned
+	}
+}
+
+// serverID names a server, or with the tenant that read it, its definitions.
+type serverID struct{ owner, name string }
+
+// pinned is a tool of a server: its highest version.
+type pinned struct {
+	tool *toolkeep.Tool
+	life toolkeep.Lifecycle
+	own  string // the server's name of it
+}
+
+func (p pinned) live() bool {
+	return p.life.State != toolkeep.Removed && p.life.State != toolkeep.Blocked
+}
+
+func (n *Node) buildServers() (err error) {
+	if n.secrets, err = secret.New(secret.Config{EnvPrefix: n.config.Secrets.Env, Dirs: n.secretDirs()}); err != nil {
+		return err
+	}
+	if n.sealer, err = secret.OpenSealer(n.sealKey()); err != nil {
+		return err
+	}
+	s := &servers{n: n, sealer: n.sealer, items: map[serverID]toolkeep.Item{}, pending: map[serverID][]string{},
+		news: map[serverID]upstream.Definitions{}, wake: make(chan struct{}, 1), changed: func(string, string) {}}
+	s.pool = egress.NewPool(egress.PoolConfig{})
+	client := func(tenant string, network []toolkeep.HostPort) *http.Client {
+		return &http.Client{Transport: s.pool.Transport(tenant, egress.NewAllowList(network)),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	s.logins = oauth.New(oauth.Config{Store: n.store, Sealer: n.sealer, PublicURL: n.publicURL, Client: client, Clock: n.options.Clock, Log: n.logger("mcp_login")})
+	s.config = upstream.Config{
+		Keeper: n.options.Keeper, Dir: filepath.Join(n.config.Data, "mcp"),
+		Client: canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}), Secrets: sealedSecrets{n.secrets, n.sealer}, Redact: n.redact,
+		Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: client, Authorize: s.authorize, OnDefinitions: s.heard,
+	}
+	s.up = upstream.New(s.config)
+	n.servers = s
+	return nil
+}
+
+// start loads the servers and follows the feed.
+func (s *servers) start(ctx context.Context) error {
+	items, seq, err := s.n.store.Items(ctx, upstream.ItemKind)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		s.items[serverID{it.Tenant, it.ID}] = it
+	}
+	s.set()
+	if err := s.logins.Sweep(ctx); err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.done.Go(func() { s.follow(run, seq) })
+	s.done.Go(func() { s.reconcileLoop(run) })
+	return nil
+}
+
+// end stops every server. ctx bounds how long calls under way may go on.
+func (s *servers) end(ctx context.Context) {
+	if s.stop != nil {
+		s.stop()
+	}
+	s.logins.Stop()
+	_ = s.up.Stop(ctx) // it has no error, and leaves nothing behind
+	s.done.Wait()
+	s.pool.Close()
+}
+
+func (s *servers) follow(ctx context.Context, after int64) {
+	s.n.watch(ctx, after, func(c toolkeep.Committed) {
+		s.logins.Follow(c)
+		switch ch := c.Change.(type) {
+		case toolkeep.PutItem:
+			if ch.Item.Kind == upstream.ItemKind {
+				s.take(ch.Item)
+			}
+		case toolkeep.DropItem:
+			if ch.Kind == upstream.ItemKind {
+				s.drop(serverID{ch.Tenant, ch.ID})
+			}
+		}
+	}, func(err error) {
+		s.n.logger("mcp").Warn("the feed of MCP servers broke; it is taken up again", "error", err)
+	})
+}
+
+func (s *servers) take(it toolkeep.Item) {
+	s.mu.Lock()
+	id := serverID{it.Tenant, it.ID}
+	if old, has := s.items[id]; has && old.Revision >= it.Revision {
+		s.mu.Unlock()
+		return
+	}
+	s.items[id] = it
+	s.mu.Unlock()
+	s.set()
+}
+
+func (s *servers) drop(id serverID) {
+	s.mu.Lock()
+	_, has := s.items[id]
+	delete(s.items, id)
+	delete(s.pending, id)
+	s.mu.Unlock()
+	if has {
+		s.set()
+	}
+}
+
+// set makes the stored servers the running ones.
+func (s *servers) set() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	specs := make([]upstream.Spec, 0, len(s.items))
+	for id, it := range s.items {
+		spec, err := upstream.ParseSpec(it.ID, it.Tenant, it.Body)
+		if err != nil {
+			s.n.logger("mcp").Error("a stored MCP server cannot be read and is left out", "server", id.name, "error", err)
+			continue
+		}
+		specs = append(specs, *spec)
+	}
+	s.up.Set(specs)
+}
+
+// owned finds a server of the principal's tenant or of all, with who owns it.
+func (s *servers) owned(p *toolkeep.Principal, name string) (toolkeep.Item, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it, ok := s.items[serverID{p.Tenant, name}]; ok {
+		return it, true
+	}
+	it, ok := s.items[serverID{"", name}]
+	return it, ok
+}
+
+// changeable is owned for who wants to change it: what belongs to all tenants
+// is changed by administrators of the home tenant alone.
+func (s *servers) changeable(p *toolkeep.Principal, name string) (toolkeep.Item, *upstream.Spec, error) {
+	it, ok := s.owned(p, name)
+	if !ok {
+		return it, nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", name[:min(len(name), 64)])
+	}
+	if it.Tenant == "" && (p.Tenant != System().Tenant || !p.May(toolkeep.PermLifecycle)) {
+		return it, nil, toolkeep.NewError(toolkeep.PermissionDenied, "the MCP server %s serves all tenants; administrators of the tenant %s change it", name, System().Tenant)
+	}
+	spec, err := upstream.ParseSpec(it.ID, it.Tenant, it.Body)
+	return it, spec, err
+}
+
+// tools gives the tools that were published from a server.
+func (s *servers) tools(id serverID) map[string]pinned {
+	now := s.n.catalog.Snapshot()
+	s.index.Lock()
+	defer s.index.Unlock()
+	if s.index.of != now {
+		s.index.tools = map[serverID]map[string]pinned{}
+		for v := range now.All() { // the highest version of an id comes last
+			if v.Tool.Manifest.Execution.Kind != "mcp" {
+				continue
+			}
+			binding := v.Tool.Manifest.Execution.Binding
+			of := serverID{v.Tool.Tenant, mcp.Text(binding, "server")}
+			if s.index.tools[of] == nil {
+				s.index.tools[of] = map[string]pinned{}
+			}
+			s.index.tools[of][v.Tool.ID] = pinned{v.Tool, v.Life, mcp.Text(binding, "tool")}
+		}
+		s.index.of = now
+	}
+	return s.index.tools[id]
+}
+
+// known are the tool names of the other servers that the owner's callers see.
+func (s *servers) known(id serverID) *source.Names {
+	names := source.NewNames()
+	s.tools(id)
+	s.index.Lock()
+	defer s.index.Unlock()
+	for other, tools := range s.index.tools {
+		if other == id || other.owner != "" && id.owner != "" && other.owner != id.owner {
+			continue
+		}
+		for _, t := range tools {
+			names.Add(other.name, t.own)
+		}
+	}
+	return names
+}
+
+// names are the servers that exist for a principal: those of which it may see a tool.
+func (s *servers) names(p *toolkeep.Principal) []string {
+	seen := map[string]bool{}
+	for _, owner := range []string{p.Tenant, ""} {
+		s.mu.Lock()
+		var ids []serverID
+		for id := range s.items {
+			if id.owner == owner && !seen[id.name] {
+				ids = append(ids, id)
+			}
+		}
+		s.mu.Unlock()
+		for _, id := range ids {
+			if s.exists(p, id) {
+				seen[id.name] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// exists tells whether a principal may see anything of the server. One without
+// tools counts by its namespace.
+func (s *servers) exists(p *toolkeep.Principal, id serverID) bool {
+	tools := s.tools(id)
+	for _, t := range tools {
+		if s.n.access.Visible(p, t.tool) {
+			return true
+		}
+	}
+	return len(tools) == 0 && s.n.access.Visible(p, &toolkeep.Tool{ID: id.name + ".server", Tenant: id.owner,
+		Manifest: &toolkeep.Manifest{ToolID: id.name + ".server", SideEffects: "reads", Risk: "low"}})
+}
+
+// sealedSecrets opens the literal values of specs, which lie sealed in the store.
+type sealedSecrets struct {
+	invoke.Secrets
+	sealer invoke.Sealer
+}
+
+// sealedScheme marks a sealed value of a spec.
+const sealedScheme = "sealed://"
+
+var sealedValue = []byte("mcp_server value")
+
+func (s sealedSecrets) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
+	text, ok := strings.CutPrefix(ref, sealedScheme)
+	if !ok {
+		return s.Secrets.Resolve(ctx, p, ref)
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		raw, err = s.sealer.Open(raw, sealedValue)
+	}
+	if err != nil {
+		return "", toolkeep.NewError(toolkeep.SecretNotFound, "a value of the MCP server's definition cannot be opened; put the definition again").Because(err)
+	}
+	return string(raw), nil
+}
+
+// hidden stands for a literal value that is not shown.
+const hidden = "(hidden)"
+
+// seal hides the literal values of environment and headers. hidden takes the
+// value that was there before.
+func (s *servers) seal(spec, before *upstream.Spec) error {
+	hide := func(now, old map[string]string) error {
+		for k, v := range now {
+			if _, _, ref := upstream.Secret(v); ref {
+				if strings.Contains(v, sealedScheme) {
+					return toolkeep.NewError(toolkeep.InvalidParameters, "%s: a value cannot begin with %s; write the value itself", k, sealedScheme)
+				}
+				continue
+			}
+			if v == hidden {
+				if old[k] == "" {
+					return toolkeep.NewError(toolkeep.InvalidParameters, "%s is %s, and there was no value before", k, hidden)
+				}
+				now[k] = old[k]
+				continue
+			}
+			sealed, err := s.sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), sealedValue)
+			if err != nil {
+				return err
+			}
+			now[k] = sealedScheme + base64.RawURLEncoding.EncodeToString(sealed)
+		}
+		return nil
+	}
+	var old upstream.Spec
+	if before != nil {
+		old = *before
+	}
+	return errors.Join(hide(spec.Env, old.Env), hide(spec.Headers, old.Headers))
+}
+
+// shown is a spec's body for people.
+func shown(spec *upstream.Spec) []byte {
+	show := *spec
+	mask := func(m map[string]string) map[string]string {
+		out := maps.Clone(m)
+		for k, v := range out {
+			if strings.Contains(v, sealedScheme) {
+				out[k] = hidden
+			}
+		}
+		return out
+	}
+	show.Env, show.Headers = mask(spec.Env), mask(spec.Headers)
+	return show.Body()
+}
+
+// authorize speaks OAuth for HTTP servers whose definition has no credentials of
+// its own.
+func (s *servers) authorize(_ context.Context, spec *upstream.Spec, p *toolkeep.Principal) (upstream.Authorizer, error) {
+	for name := range spec.Headers {
+		if strings.EqualFold(name, "Authorization") {
+			return nil, nil
+		}
+	}
+	if p.Subject == "" {
+		return noLogin{spec.Name}, nil
+	}
+	return &login{s.logins, s.account(spec, p)}, nil
+}
+
+func (s *servers) account(spec *upstream.Spec, p *toolkeep.Principal) oauth.Ref {
+	return oauth.Ref{Server: spec.Name, URL: spec.URL, Tenant: p.Tenant, Subject: p.Subject, Network: spec.Network}
+}
+
+// noLogin is the authorizer of a session that belongs to a whole tenant: nobody's
+// account may be used for all.
+type noLogin struct{ server string }
+
+var errOwnSession = errors.New("the session is not one principal's")
+
+func (noLogin) Header(context.Context) (http.Header, error) { return nil, nil }
+
+func (n noLogin) Unauthorized(context.Context, *http.Response) error {
+	e := toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s wants a login, and its session is shared; set session to principal, or give it an Authorization header", n.server).
+		Because(errOwnSession)
+	e.NothingSent = true
+	return e
+}
+
+// login is a principal's account at a server.
+type login struct {
+	logins *oauth.Logins
+	ref    oauth.Ref
+}
+
+func (l *login) Header(ctx context.Context) (http.Header, error) {
+	token, err := l.logins.Token(ctx, l.ref)
+	if err != nil || token == "" {
+		return nil, err
+	}
+	return http.Header{"Authorization": {"Bearer " + token}}, nil
+}
+
+func (l *login) Unauthorized(ctx context.Context, r *http.Response) error {
+	used := ""
+	if r.Request != nil {
+		used = strings.TrimPrefix(r.Request.Header.Get("Authorization"), "Bearer ")
+	}
+	again, err := l.logins.Challenge(ctx, l.ref, used, r)
+	if err == nil && !again {
+		err = toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s refuses the login of %s", l.ref.Server, l.ref.Subject)
+	}
+	return err
+}
+
+var _ rest.Servers = (*servers)(nil)
