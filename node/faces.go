@@ -76,8 +76,8 @@ func (n *Node) buildFaces(context.Context) error {
 	logins := n.servers.logins.Handler()
 	n.faces.api = rest.New(rest.Config{
 		Servers: n.servers,
-		Mounts:  map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": logins},
-		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
+		Mounts:  map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": logins}, OwnOrigins: []string{"/mcp"},
+		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
@@ -103,13 +103,9 @@ func allowedHosts(host string) []string {
 // startFaces listens and serves.
 func (n *Node) startFaces() error {
 	c := n.config
-	var cert *tls.Config
-	if c.TLS.Enabled() {
-		pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
-		if err != nil {
-			return fmt.Errorf("the TLS certificate cannot be loaded: %w", err)
-		}
-		cert = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	cert, err := ServerTLS(c.TLS)
+	if err != nil {
+		return err
 	}
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", n.metrics.Handler())
@@ -140,7 +136,9 @@ func (n *Node) startRPC(cert *tls.Config) error {
 	}
 	var creds credentials.TransportCredentials
 	if cert != nil {
-		creds = credentials.NewTLS(&tls.Config{Certificates: cert.Certificates, MinVersion: cert.MinVersion})
+		own := cert.Clone()
+		own.NextProtos = []string{"h2"}
+		creds = credentials.NewTLS(own)
 	}
 	l, err := net.Listen("tcp", c.GRPC.Addr)
 	if err != nil {

@@ -27,14 +27,25 @@ var errOlder = errors.New("the server does not survive server/discover")
 // (2026-07-28), then, on whatever answer that is not one of that revision,
 // initialize. older: initialize at once.
 func (s *session) handshake(ctx context.Context, older bool) error {
-	if !older && s.srv.spec.Transport != SSE {
-		done, err := s.discover(ctx)
-		if done || err != nil {
-			return err
-		}
-		s.state.older.Store(true) // spares the next session the question
+	if older || s.srv.spec.Transport == SSE {
+		return s.initialize(ctx)
 	}
-	return s.initialize(ctx)
+	answered, err := s.discover(ctx)
+	if s.modern || err != nil {
+		return err
+	}
+	if err = s.initialize(ctx); err == nil {
+		s.state.older.Store(true) // spares the next session the question
+		return nil
+	}
+	if answered || ctx.Err() != nil || s.link.ended() != nil {
+		return err
+	}
+	// It was slow, not old: while it started it left the first question unanswered.
+	if _, again := s.discover(ctx); again == nil && s.modern {
+		return nil
+	}
+	return err
 }
 
 // ask is a request of the handshake, which has no caller.
@@ -50,9 +61,9 @@ func (s *session) ask(ctx context.Context, method string, params []byte, limit t
 	return m, fail
 }
 
-// discover tells whether the server speaks a modern revision. An error means that
-// there is no use in going on.
-func (s *session) discover(ctx context.Context) (bool, error) {
+// discover sets modern if the server speaks a modern revision, and tells whether it
+// answered at all. An error means that there is no use in going on.
+func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	limit := probeTime
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(deadline)/3)
@@ -67,8 +78,10 @@ func (s *session) discover(ctx context.Context) (bool, error) {
 		return false, errOlder
 	case fail != nil && hopeless(fail):
 		return false, fail
-	case fail != nil || m.Err != nil:
-		return false, nil
+	case fail != nil:
+		return !errors.Is(fail.cause, errQuiet), nil
+	case m.Err != nil:
+		return true, nil
 	}
 	for v := range mcp.Elements(mcp.Get(m.Result, "supportedVersions")) {
 		if text, ok := mcp.Unquote(v); ok && text == mcp.Latest {
@@ -76,7 +89,7 @@ func (s *session) discover(ctx context.Context) (bool, error) {
 		}
 	}
 	if !s.modern {
-		return false, nil
+		return true, nil
 	}
 	s.learn(mcp.Latest, m.Result, mcp.Get(m.Result, "_meta", mcp.MetaServerInfo))
 	return true, nil

@@ -46,7 +46,9 @@ func Keep(args []string) int {
 	// The parent-death signal of the command follows the thread that starts it.
 	runtime.LockOSThread()
 	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(20)
+	// What the packages of the whole program set up before main, we do not need.
+	debug.SetGCPercent(10)
+	debug.FreeOSMemory()
 	grace, command, err := keeperArgs(args)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "toolkeep keeper:", err)

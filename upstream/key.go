@@ -12,6 +12,8 @@ type key struct {
 	// caps is what an exclusive session told the server that its client can do; those
 	// of a bound session are what its first caller could.
 	caps string
+	// older tells sessions apart that were opened for callers of the older revisions.
+	older bool
 }
 
 // place says how a request finds its session.
@@ -25,6 +27,9 @@ type place struct {
 	// bound: questions of the server reach the caller.
 	bound bool
 	caps  []byte // what the client can do, raw JSON object
+	// older: the handshake is initialize where the server knows it, so that what it
+	// asks and tells comes as its caller's revision has it.
+	older bool
 }
 
 // locate decides where a request goes. A server that may ask its client something
@@ -37,6 +42,7 @@ func locate(s *Spec, r *Request) place {
 	}
 	if r.Peer != nil && asksClient(s) {
 		p.bound, p.caps = true, declared(s, r.PeerCapabilities)
+		p.older, p.key.older = r.Legacy, r.Legacy
 		p.key.subject = r.Principal.Subject
 		switch {
 		case s.Session == SessionCall:

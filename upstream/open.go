@@ -23,7 +23,7 @@ func shortSum(s string) string {
 // open makes a session: secrets, connection, handshake.
 func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
 	for {
-		older := st.older.Load()
+		older := st.older.Load() || p.older
 		sess, err := s.dial(ctx, p, st, who)
 		if err != nil {
 			return nil, err
@@ -38,6 +38,11 @@ func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolke
 			sess.proc.within(s.config.StopGrace)
 		}
 		sess.shut()
+		var refused *toolkeep.Error
+		if p.older && errors.As(err, &refused) && refused.Code == toolkeep.MCPError && ctx.Err() == nil {
+			p.older = false // it knows no initialize: it is met as what it is
+			continue
+		}
 		if errors.Is(err, errOlder) && !older && ctx.Err() == nil {
 			st.older.Store(true)
 			continue

@@ -77,23 +77,20 @@ func below(root int, list []proc) []proc {
 	return out
 }
 
-// residentBytes is the resident memory of each of the process trees, their roots
-// included.
-func residentBytes(roots []int) map[int]int64 {
-	list, err := processes()
-	if err != nil || len(roots) == 0 {
+// residentBytes is the resident memory of what runs below each of the processes,
+// without these themselves: most of a keeper's pages are Toolkeep's own program.
+func residentBytes(keepers []int) map[int]int64 {
+	if len(keepers) == 0 {
 		return nil
 	}
-	size := int64(os.Getpagesize())
-	sums := make(map[int]int64, len(roots))
-	for _, root := range roots {
-		for _, p := range list {
-			if p.pid == root {
-				sums[root] += p.pages * size
-			}
-		}
-		for _, p := range below(root, list) {
-			sums[root] += p.pages * size
+	list, err := processes()
+	if err != nil {
+		return nil
+	}
+	sums := make(map[int]int64, len(keepers))
+	for _, keeper := range keepers {
+		for _, p := range below(keeper, list) {
+			sums[keeper] += p.pages * int64(os.Getpagesize())
 		}
 	}
 	return sums

@@ -232,6 +232,7 @@ func (s *server) lost(sl *slot, cause error) {
 	} else {
 		why, last := s.obituary(sl.sess, cause)
 		st.log.note("session lost: " + last)
+		s.config.Log.Warn("MCP server lost", "server", s.spec.Name, "tenant", st.tenant, "reason", last)
 		st.health.fail(&s.config.Config, s.config.Clock(), why, last)
 	}
 	sl.sess.mu.Lock()
@@ -275,6 +276,7 @@ func (s *server) start(sl *slot, p place, st *tenantState, who *toolkeep.Princip
 	sess, err := s.open(ctx, p, st, who)
 	if err != nil {
 		e := s.startError(ctx, err, st)
+		st.older.Store(false) // what was learned of it may be wrong
 		sl.err = e
 		s.mu.Lock()
 		if !sl.retired {
@@ -325,6 +327,7 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 		last += "; stderr: " + words
 	}
 	st.log.note("start failed: " + last)
+	s.config.Log.Warn("MCP server not started", "server", s.spec.Name, "tenant", st.tenant, "code", own.Code, "reason", last)
 	switch own.Code {
 	case toolkeep.LoginRequired, toolkeep.SecretNotFound, toolkeep.SecretAccessDenied, toolkeep.SecretRetrievalFailed,
 		toolkeep.DestinationForbidden, toolkeep.RateLimitExceeded:

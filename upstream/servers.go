@@ -256,6 +256,26 @@ type Peer interface {
 	Notify(method string, params []byte)
 }
 
+// AllAsker is an optional ability of a Peer: it takes all questions of a server of
+// 2026-07-28 at once. inputRequests and the result are that revision's objects, by
+// the server's names of the questions.
+type AllAsker interface {
+	AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error)
+}
+
+// AskEach puts the questions of inputRequests to a peer one after the other.
+func AskEach(ctx context.Context, p Peer, inputRequests []byte) (inputResponses []byte, err error) {
+	out := []byte{'{'}
+	for name, q := range mcp.Members(inputRequests) {
+		result, err := p.Ask(ctx, mcp.Text(q, "method"), mcp.Get(q, "params"))
+		if err != nil {
+			return nil, err
+		}
+		out = member(out, name, result)
+	}
+	return append(out, '}'), nil
+}
+
 // Request is one request of one caller to one server.
 type Request struct {
 	Principal *toolkeep.Principal
@@ -271,7 +291,10 @@ type Request struct {
 	// PeerCapabilities is what the caller can do, the raw capabilities object of an
 	// MCP client; nil: whatever the server may ask.
 	PeerCapabilities []byte
-	MaxBytes         int64 // of the result; 0 is the spec's limit
+	// Legacy says that the caller speaks a revision up to 2025-11-25. A session of its
+	// own is opened with initialize then, if the server knows both.
+	Legacy   bool
+	MaxBytes int64 // of the result; 0 is the spec's limit
 }
 
 // passable refuses what belongs to a session and not to a caller.

@@ -334,33 +334,42 @@ func (s *session) answerer(about *flight) (Peer, *flight) {
 // the other, and gives the inputResponses. none: there were no questions.
 func (s *session) askAll(ctx context.Context, r *outgoing, questions []byte) (replies []byte, none bool, err error) {
 	name := s.srv.spec.Name
-	none, replies = true, []byte{'{'}
-	n := 0
+	own, open := []byte{'{'}, []byte{'{'} // answers of ours, questions for the caller
+	n, method := 0, ""
 	for id, q := range mcp.Members(questions) {
-		if none = false; n >= maxQuestions {
+		if n++; n > maxQuestions {
 			return nil, false, broken(name, fmt.Sprintf("it asks more than %d questions at once", maxQuestions))
 		}
-		n++
-		method, params := mcp.Text(q, "method"), mcp.Get(q, "params")
+		method = mcp.Text(q, "method")
 		need := capabilityOf(method)
-		var result []byte
 		switch {
 		case need == "" || !s.declares(need):
 			s.state.refused.Add(1)
 			s.state.log.note("refused what the server asked: " + method)
 			return nil, false, broken(name, "it asks for what was not offered to it")
 		case need == CapRoots && len(s.srv.spec.Roots) > 0:
-			result = rootsResult(s.srv.spec)
+			own = member(own, id, rootsResult(s.srv.spec))
 		case !s.bound || r.peer == nil:
 			return nil, false, broken(name, "it asks for what was not offered to it")
 		default:
-			if result, err = r.peer.Ask(ctx, method, params); err != nil {
-				return nil, false, s.unanswered(ctx, method, err)
-			}
+			open = member(open, id, q)
 		}
-		replies = member(replies, id, result)
 	}
-	return append(replies, '}'), none, nil
+	if len(open) > 1 {
+		var answers []byte
+		if all, ok := r.peer.(AllAsker); ok {
+			answers, err = all.AskAll(ctx, append(open, '}'))
+		} else {
+			answers, err = AskEach(ctx, r.peer, append(open, '}'))
+		}
+		if err != nil {
+			return nil, false, s.unanswered(ctx, method, err)
+		}
+		for id, a := range mcp.Members(answers) {
+			own = member(own, id, a)
+		}
+	}
+	return append(own, '}'), n == 0, nil
 }
 
 // unanswered: the call cannot go on without the answer.

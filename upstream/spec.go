@@ -55,7 +55,8 @@ const (
 	DefaultCallTimeout  = 30 * time.Second
 	DefaultIdleStop     = 10 * time.Minute
 	DefaultPingEvery    = 30 * time.Second
-	DefaultMaxSessions  = 32
+	DefaultMaxSessions  = 32 // of stdio: each is a process
+	DefaultMaxHTTP      = 1000
 	DefaultMaxTools     = 10_000
 	DefaultMaxBytes     = 100 << 20
 
@@ -65,7 +66,8 @@ const (
 	maxTools    = 100_000
 	maxBytes    = 1 << 30
 	maxEntries  = 200     // of env, headers, network, roots, command
-	maxValue    = 8 << 10 // of one of them
+	maxValue    = 8 << 10 // bytes of one of them
+	maxName     = 256     // bytes of the name of a variable or a header
 )
 
 // Spec says how one server is reached and what it may do. A Spec does not change
@@ -96,7 +98,7 @@ type Spec struct {
 	IdleStop     time.Duration // a session without work for so long ends; default 10 min, negative never
 	PingEvery    time.Duration // a quiet session is pinged; default 30 s, negative never
 
-	MaxSessions    int   // at once, all tenants together; default 32
+	MaxSessions    int   // at once, all tenants together; default 32 by stdio, 1000 by HTTP
 	MaxResultBytes int64 // of one message; default 100 MB, at most 1 GiB
 	MaxTools       int   // in each list; default 10,000
 
@@ -206,7 +208,10 @@ func (s *Spec) Filled() *Spec {
 	orZero(&f.CallTimeout, DefaultCallTimeout)
 	orZero(&f.IdleStop, DefaultIdleStop)
 	orZero(&f.PingEvery, DefaultPingEvery)
-	orZero(&f.MaxSessions, DefaultMaxSessions)
+	if f.Transport == Stdio {
+		orZero(&f.MaxSessions, DefaultMaxSessions)
+	}
+	orZero(&f.MaxSessions, DefaultMaxHTTP)
 	orZero(&f.MaxResultBytes, DefaultMaxBytes)
 	orZero(&f.MaxTools, DefaultMaxTools)
 	return &f
@@ -229,8 +234,8 @@ func (s *Spec) may(capability string) bool { return slices.Contains(s.Capabiliti
 
 var (
 	nameForm   = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-	envForm    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,255}$`)
-	headerForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$")
+	envForm    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	headerForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 )
 
 // Validate tells what is wrong, pointers into the body; nil if all is well.
@@ -331,7 +336,7 @@ func (c *checker) stdio(s *Spec) {
 	c.count("/env", len(s.Env))
 	for name, v := range s.Env {
 		at := "/env/" + canon.Escape(name)
-		if !envForm.MatchString(name) {
+		if !envForm.MatchString(name) || len(name) > maxName {
 			c.fault(at, "pattern", "the name of a variable is letters, digits and underscores and begins with no digit")
 		}
 		c.value(at, v)
@@ -362,7 +367,7 @@ func (c *checker) http(s *Spec) {
 		at := "/headers/" + canon.Escape(name)
 		lower := strings.ToLower(name)
 		switch {
-		case !headerForm.MatchString(name):
+		case !headerForm.MatchString(name) || len(name) > maxName:
 			c.fault(at, "pattern", "this is no name of an HTTP header")
 		case reserved(lower):
 			c.fault(at, "not", "this header is the transport's own")

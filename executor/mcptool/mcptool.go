@@ -101,6 +101,9 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	}
 	if p := c.peer(); p != nil {
 		r.Peer, r.PeerCapabilities = p, p.capabilities()
+		if l, ok := x.Caller.(interface{ Legacy() bool }); ok {
+			r.Legacy = l.Legacy()
+		}
 	}
 	a, err := e.upstream.Do(ctx, r)
 	if err != nil {

@@ -56,9 +56,27 @@ func (p *peer) Ask(ctx context.Context, method string, params []byte) ([]byte, e
 	return p.asker.Ask(ctx, method, params)
 }
 
-// Notify passes progress on. Log messages and changes of lists are not the
-// caller's of one tool.
+// AskAll puts several questions of a server of 2026-07-28 at once, where the caller
+// can take them so, and else one after the other.
+func (p *peer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
+	if all, ok := p.asker.(upstream.AllAsker); ok {
+		return all.AskAll(ctx, inputRequests)
+	}
+	return upstream.AskEach(ctx, p, inputRequests)
+}
+
+// listener is a Caller that wants to hear what else the server tells while it
+// carries the call out, such as log messages.
+type listener interface {
+	Notify(method string, params []byte)
+}
+
+// Notify passes progress on, and everything else to who wants it.
 func (p *peer) Notify(method string, params []byte) {
+	if l, ok := p.call.x.Caller.(listener); ok && method != mcp.NotificationProgress {
+		l.Notify(method, params)
+		return
+	}
 	if method != mcp.NotificationProgress || mcp.Text(params, mcp.MetaProgressToken) != p.token {
 		return
 	}

@@ -284,6 +284,9 @@ func (c caller) Notify(method string, params []byte) {
 	}
 }
 
+// Legacy tells whether the client speaks a revision up to 2025-11-25.
+func (c caller) Legacy() bool { return !c.x.modern }
+
 type askingCaller struct{ caller }
 
 // Capabilities is what the client said that it can be asked, raw.

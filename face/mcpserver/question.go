@@ -171,7 +171,7 @@ func (x *exchange) askable(ctx context.Context, m *mcp.Message, dst []byte, subj
 		raised: make(chan struct{}, 1), done: make(chan struct{}), waiting: true, reply: x.reply}
 	_, _ = rand.Read(c.key[:]) // never fails
 	asking := *x
-	asking.reply, asking.caps, asking.park, asking.header = nil, c.caps, c, x.header.Clone()
+	asking.reply, asking.caps, asking.park, asking.header = nil, c.caps, c, nil
 	started := x.s.spawn(func() {
 		defer cancel(nil)
 		defer close(c.done)

@@ -29,7 +29,7 @@ func (x *exchange) relayListing() listing {
 
 // upstreamRequest is a request for the view's upstream.
 func (x *exchange) upstreamRequest(server string, peer upstream.Peer) *upstream.Request {
-	r := &upstream.Request{Principal: x.p, Server: server, Peer: peer, PeerCapabilities: x.caps}
+	r := &upstream.Request{Principal: x.p, Server: server, Peer: peer, PeerCapabilities: x.caps, Legacy: !x.modern}
 	if r.PeerCapabilities == nil {
 		r.PeerCapabilities = []byte("{}") // nil would be everything
 	}

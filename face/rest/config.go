@@ -139,8 +139,10 @@ type Config struct {
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).
-	// They get the Host and Origin rules, and no others.
-	Mounts map[string]http.Handler
+	// They get the Host and Origin rules, and no others; OwnOrigins are the paths
+	// whose handler has an Origin rule of its own.
+	Mounts     map[string]http.Handler
+	OwnOrigins []string
 
 	Version string // of the program, in the document
 	Addr    string // of NewServer; default 127.0.0.1:8080
