@@ -6,7 +6,7 @@ type Principal struct {
 	Subject string   // stable id within the tenant; rate limits and keys are scoped by it
 	Tenant  string   // never "" after authentication
 	Roles   []string // names of built-in and own roles
-	Method  string   // how it authenticated: api_key
+	Method  string   // how it authenticated: api_key, oauth
 	KeyID   string   // id of the API key, "" for other methods
 	// Scope narrows what the roles grant to tools whose id matches one of these
 	// patterns (path.Match syntax); empty does not narrow.

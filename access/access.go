@@ -29,6 +29,7 @@ type Config struct {
 	Roles []Role // own roles, beside the built-in ones
 	// Tenant of the first admin key; default "default".
 	Tenant   string
+	OAuth    *OAuth // whose tokens are taken beside API keys; nil is nobody's
 	Failures FailureLimits
 	// OnFailure is told of every failure, for events and metrics. It must not block.
 	OnFailure func(Failure)
@@ -43,6 +44,7 @@ type Access struct {
 	keys     atomic.Pointer[keyring] // nil before Start
 	current  atomic.Pointer[generation]
 	failures *failures
+	oauth    *issuer // nil where no tokens are taken
 
 	mu      sync.Mutex // serialises changes of keys, and Start and Stop
 	cancel  context.CancelFunc
@@ -65,7 +67,7 @@ type rights struct {
 	permissions []string
 }
 
-// New makes an Access. A fault in the roles is E3008.
+// New makes an Access. A fault in the roles or in OAuth is E3008.
 func New(c Config) (*Access, error) {
 	if c.Load == nil || c.Store == nil {
 		return nil, errors.New("access: Load and Store are required")
@@ -83,6 +85,12 @@ func New(c Config) (*Access, error) {
 	if err := a.SetRoles(c.Roles); err != nil {
 		return nil, err
 	}
+	if c.OAuth != nil {
+		var faults []toolkeep.Fault
+		if a.oauth, faults = newIssuer(*c.OAuth, a.current.Load().rules, c.Clock, c.Log); len(faults) > 0 {
+			return nil, toolkeep.FaultsError(toolkeep.InvalidManifest, "OAuth cannot be used: "+faults[0].Pointer+": "+faults[0].Message, faults)
+		}
+	}
 	return a, nil
 }
 
@@ -97,7 +105,8 @@ func (a *Access) SetRoles(own []Role) error {
 	return nil
 }
 
-// Start loads the keys and follows the feed until Stop.
+// Start loads the keys and follows the feed until Stop. The keys of an OAuth issuer
+// are fetched meanwhile; requests with its tokens wait for the first ones.
 func (a *Access) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,6 +125,9 @@ func (a *Access) Start(ctx context.Context) error {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
+	if a.oauth != nil {
+		a.oauth.start(run)
+	}
 	return nil
 }
 
@@ -126,8 +138,12 @@ func (a *Access) Stop() {
 	if a.cancel != nil {
 		a.cancel()
 	}
+	started := a.cancel != nil
 	a.mu.Unlock()
 	a.done.Wait()
+	if started && a.oauth != nil {
+		<-a.oauth.over
+	}
 }
 
 // follow reads the feed, and reads on from where it was when the feed breaks.
@@ -208,12 +224,14 @@ func (r *keyring) revoke(c toolkeep.RevokeKey) {
 	r.byID[c.ID] = &held{key: k}
 }
 
-// Authenticate tells who has the key. addr is the remote address without port.
+// Authenticate tells who has the key or the token. addr is the remote address
+// without port. ctx bounds waiting for the keys of the token's issuer.
 //
 // Errors: E3214, with the same words for a key that is not known and a secret
 // that is wrong; E3810 while the address or the agent is blocked after too many
-// failures, for valid keys too; E3003 before Start.
-func (a *Access) Authenticate(_ context.Context, bearer, addr string) (*toolkeep.Principal, error) {
+// failures, for valid keys too; E3003 before Start, and while the keys of the
+// token's issuer are not known.
+func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
@@ -225,6 +243,9 @@ func (a *Access) Authenticate(_ context.Context, bearer, addr string) (*toolkeep
 	}
 	if bearer == "" {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no API key was sent; send the header Authorization: Bearer and a key")
+	}
+	if looksLikeToken(bearer) {
+		return a.token(ctx, bearer, addr, net)
 	}
 	id, secret, ok := parseKey(bearer)
 	if !ok {
@@ -273,24 +294,31 @@ func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 }
 
 // permissions are those of the key's roles as they are now.
-func (a *Access) permissions(h *held) []string {
+func (a *Access) permissions(h *held) []string { return a.rightsOf(&h.rights, h.key.Roles) }
+
+// rightsOf are the permissions of roles as they are now, computed when first asked.
+func (a *Access) rightsOf(known *atomic.Pointer[rights], roles []string) []string {
 	g := a.current.Load()
-	if r := h.rights.Load(); r != nil && r.of == g {
+	if r := known.Load(); r != nil && r.of == g {
 		return r.permissions
 	}
-	r := &rights{of: g, permissions: g.rules.permissions(h.key.Roles)}
-	h.rights.Store(r)
+	r := &rights{of: g, permissions: g.rules.permissions(roles)}
+	known.Store(r)
 	return r.permissions
 }
 
 // Refresh looks a stored principal up afresh: its key may have been revoked, or
 // its roles may grant other things by now. Subject and OnBehalf stay; where the
 // subject is not the key's own, the key must still have the permission act-as.
-// That a key expired since does not end what it admitted. E3214, E3201.
+// That a key expired since does not end what it admitted. Who came with a token
+// keeps those of its roles that some scope still gives. E3214, E3201.
 func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
 		return nil, toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys are not loaded yet; try again shortly").After(time.Second)
+	}
+	if p.KeyID == "" {
+		return a.refreshToken(p)
 	}
 	h := ring.byID[p.KeyID]
 	if h == nil || h.key.Tenant != p.Tenant || !h.key.RevokedAt.IsZero() {

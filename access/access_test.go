@@ -32,9 +32,25 @@ type memory struct {
 	watches int
 	broken  int // how many watches break at once
 	held    bool
+	items   map[string]bool
+	deaf    bool // Apply does what it should and says that it was stale
 }
 
-func newMemory() *memory { return &memory{grown: make(chan struct{})} }
+func newMemory() *memory {
+	return &memory{grown: make(chan struct{}), items: make(map[string]bool)}
+}
+
+// keys are all that were ever stored, as Config.Load gives them.
+func (m *memory) keys(context.Context) (keys []toolkeep.APIKey, seq int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.feed {
+		if put, ok := c.Change.(toolkeep.PutKey); ok {
+			keys = append(keys, put.Key)
+		}
+	}
+	return keys, int64(len(m.feed)), nil
+}
 
 func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	m.mu.Lock()
@@ -43,9 +59,20 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 		return m.fail
 	}
 	for _, c := range changes {
+		if put, ok := c.(toolkeep.PutItem); ok && put.Expect == toolkeep.NoRevision && m.items[put.Item.Kind+put.Item.ID] {
+			return toolkeep.ErrStale
+		}
+	}
+	for _, c := range changes {
+		if put, ok := c.(toolkeep.PutItem); ok {
+			m.items[put.Item.Kind+put.Item.ID] = true
+		}
 		m.feed = append(m.feed, toolkeep.Committed{Seq: int64(len(m.feed) + 1), Change: c})
 	}
 	m.wake()
+	if m.deaf {
+		return errors.Join(toolkeep.ErrStale, errors.New("the answer was lost, and the changes were made again"))
+	}
 	return nil
 }
 
@@ -114,7 +141,9 @@ func open(t testing.TB, c Config, keys ...toolkeep.APIKey) *Access {
 	if c.Store == nil {
 		c.Store = newMemory()
 	}
-	c.Load = func(context.Context) ([]toolkeep.APIKey, int64, error) { return keys, 0, nil }
+	if c.Load == nil {
+		c.Load = func(context.Context) ([]toolkeep.APIKey, int64, error) { return keys, 0, nil }
+	}
 	a, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -295,6 +324,41 @@ func TestBootstrap(t *testing.T) {
 	if again := must[string](t)(a.Bootstrap(t.Context(), nil)); again != "" {
 		t.Error("a second admin key was made")
 	}
+}
+
+// Whoever is outrun drops its text and knows the other's key at once.
+func TestBootstrapOutrun(t *testing.T) {
+	store := newMemory()
+	store.held = true // nobody learns by the feed
+	first, second := open(t, Config{Store: store, Load: store.keys}), open(t, Config{Store: store, Load: store.keys})
+	var kept []string
+	keep := func(text string) error { kept = append(kept, text); return nil }
+	text := must[string](t)(first.Bootstrap(t.Context(), nil))
+	if got := must[string](t)(second.Bootstrap(t.Context(), keep)); got != "" || len(kept) != 2 || kept[0] == "" || kept[1] != "" {
+		t.Errorf("the second made %t, and was to keep %d texts", got != "", len(kept))
+	}
+	must[*toolkeep.Principal](t)(second.Authenticate(t.Context(), text, "127.0.0.1"))
+	if keys, _, _ := store.keys(t.Context()); len(keys) != 1 {
+		t.Errorf("%d keys were made", len(keys))
+	}
+}
+
+func TestBootstrapLosesAnswer(t *testing.T) {
+	store := newMemory()
+	store.deaf = true
+	a := open(t, Config{Store: store, Load: store.keys})
+	kept := 0
+	text := must[string](t)(a.Bootstrap(t.Context(), func(string) error { kept++; return nil }))
+	if kept != 1 {
+		t.Errorf("keep was called %d times", kept)
+	}
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "127.0.0.1"))
+}
+
+func TestBootstrapWithoutTheKey(t *testing.T) {
+	store := newMemory()
+	store.items[firstKey+"admin"] = true
+	is(t, second(open(t, Config{Store: store, Load: store.keys}).Bootstrap(t.Context(), nil)), toolkeep.RegistryUnavailable)
 }
 
 func TestCreateKey(t *testing.T) {

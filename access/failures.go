@@ -23,7 +23,10 @@ type FailureLimits struct {
 // Failure is one failure of authentication or authorisation, for events and
 // metrics. It holds no secret.
 type Failure struct {
-	Reason  string // malformed, unknown_key, wrong_secret, revoked, expired, denied, blocked
+	// Reason is malformed, unknown_key, wrong_secret, revoked, expired, denied or
+	// blocked; of tokens also wrong_signature, wrong_issuer, wrong_audience,
+	// wrong_claims, not_yet_valid or issuer_unavailable.
+	Reason  string
 	Tenant  string // "" where unknown
 	Subject string // "" where unknown
 	KeyID   string // as sent, if it has the form of an id

@@ -48,9 +48,10 @@ func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec tool
 		Scope: slices.Clone(spec.Scope), ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, nil)
 }
 
-// issue stores a new key. It is usable when issue returns, before the feed tells.
-// keep, if set, is given the text before the key is stored.
-func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text string) error) (toolkeep.APIKey, string, error) {
+// issue stores a new key, together with what else belongs to it. It is usable when
+// issue returns, before the feed tells. keep, if set, is given the text before the
+// key is stored.
+func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text string) error, with ...toolkeep.Change) (toolkeep.APIKey, string, error) {
 	key, text := NewKey(spec, a.config.Clock())
 	for a.keys.Load() != nil && a.keys.Load().byID[key.ID] != nil {
 		key, text = NewKey(spec, a.config.Clock())
@@ -61,7 +62,7 @@ func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text
 		}
 	}
 	change := toolkeep.PutKey{Key: key}
-	if err := a.config.Store.Apply(ctx, change); err != nil {
+	if err := a.config.Store.Apply(ctx, append(with, change)...); err != nil {
 		return toolkeep.APIKey{}, "", toolkeep.NewError(toolkeep.RecordUnavailable, "the key could not be stored; it was not made").Because(err)
 	}
 	a.Follow(toolkeep.Committed{Change: change})
@@ -219,12 +220,19 @@ func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.
 	return keys, nil
 }
 
+// firstKey is the item that says that a store got its first admin key. It is made
+// in one Apply with the key and only where it does not exist, so that of all nodes
+// that start on an empty store one makes a key.
+const firstKey = "first_admin_key"
+
 // Bootstrap makes the first admin key, of the subject admin in Config.Tenant, if
 // the store has no key at all, and gives its text, this once; "" if there are
-// keys. keep is given the text before the key is stored, so that a process that
-// dies in between leaves a text without a key, which the next start replaces, and
-// never a key whose text nobody has. Call it after Start. E3003, E3965, and what
-// keep returns.
+// keys. keep, if set, is given the text before the key is stored, so that a process
+// that dies in between leaves a text without a key, which the next start replaces,
+// and never a key whose text nobody has. Where several nodes do this on one store
+// at once, one makes the key; the keep of every other is called a second time, with
+// "", and must drop the text, and Bootstrap gives "". Call it after Start. E3003,
+// E3965, and what keep returns.
 func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (text string, err error) {
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
@@ -235,9 +243,48 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 	if len(ring.byID) > 0 {
 		return "", nil
 	}
+	claim := toolkeep.PutItem{Expect: toolkeep.NoRevision, Item: toolkeep.Item{Kind: firstKey, Tenant: a.config.Tenant, ID: "admin",
+		Body: []byte("{}"), UpdatedBy: "bootstrap"}}
+	var kept string
 	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made on first start",
-		Roles: []string{Admin}, CreatedBy: "bootstrap"}, keep)
+		Roles: []string{Admin}, CreatedBy: "bootstrap"}, func(t string) error {
+		kept = t
+		if keep == nil {
+			return nil
+		}
+		return keep(t)
+	}, claim)
+	if errors.Is(err, toolkeep.ErrStale) {
+		return a.outrun(ctx, kept, keep)
+	}
 	return text, err
+}
+
+// outrun takes over the keys of a store whose first one was made since Start. If
+// that is not the own one, which a commit whose answer was lost may have stored,
+// the own text is forgotten.
+func (a *Access) outrun(ctx context.Context, text string, keep func(text string) error) (string, error) {
+	keys, _, err := a.config.Load(ctx)
+	if err != nil {
+		return "", toolkeep.NewError(toolkeep.RegistryUnavailable, "the API keys cannot be loaded").Because(err)
+	}
+	if len(keys) == 0 {
+		return "", toolkeep.NewError(toolkeep.RegistryUnavailable,
+			"the store says that its first admin key was made, and holds no key; restore it from a backup, or begin with an empty one")
+	}
+	a.change(func(r *keyring) {
+		for _, k := range keys {
+			r.add(k)
+		}
+	})
+	id, _, _ := parseKey(text)
+	if slices.ContainsFunc(keys, func(k toolkeep.APIKey) bool { return k.ID == id }) {
+		return text, nil
+	}
+	if keep != nil {
+		err = keep("")
+	}
+	return "", err
 }
 
 // names gives every role's name, sorted.

@@ -17,9 +17,11 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 )
 
 // Config is every setting. Load fills it; the zero value is not a usable one.
@@ -33,6 +35,7 @@ type Config struct {
 	Metrics  Metrics
 	TLS      TLS
 	Access   Access
+	OAuth    OAuth
 	Log      Log
 	Limits   Limits
 	Calls    Calls
@@ -93,7 +96,10 @@ type Metrics struct {
 }
 
 // TLS names the certificate and key files of all listeners, PEM.
-type TLS struct{ Cert, Key string }
+type TLS struct {
+	Cert, Key string
+	ClientCA  string // of who may sign clients' certificates; "" asks for none
+}
 
 // Enabled tells whether the listeners speak TLS.
 func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
@@ -106,6 +112,63 @@ type Access struct {
 	Mode      string // which checks must pass
 	RolesFile string // YAML with own roles
 	Roles     []byte // YAML of the configuration file's own roles, nil without any
+}
+
+// OAuth says whose access tokens are taken beside API keys.
+type OAuth struct {
+	Issuer        string   // "" takes none
+	Audience      []string // none is the server's public URL
+	JWKSURL       string   // "" is what the issuer's metadata says
+	SubjectClaim  string
+	TenantClaim   string
+	DefaultTenant string   // of tokens without TenantClaim; "" refuses them
+	Scopes        []string // scope=role each, see Roles
+}
+
+// Enabled tells whether tokens are taken.
+func (o OAuth) Enabled() bool { return o.Issuer != "" }
+
+// Roles gives the role of each scope. Names of scopes may hold =, those of roles
+// do not. What Validate refuses is left out.
+func (o OAuth) Roles() map[string]string {
+	m := make(map[string]string, len(o.Scopes))
+	for _, s := range o.Scopes {
+		if i := strings.LastIndexByte(s, '='); i > 0 && i < len(s)-1 {
+			m[s[:i]] = s[i+1:]
+		}
+	}
+	return m
+}
+
+// oauth checks the settings of tokens.
+func (f *faults) oauth(c *Config) {
+	o := &c.OAuth
+	if !o.Enabled() {
+		switch {
+		case c.Access.Method == "oauth":
+			f.add("oauth.issuer", "required", "access.method is oauth; that needs oauth.issuer")
+		case len(o.Audience)+len(o.Scopes) > 0 || o.JWKSURL+o.DefaultTenant != "":
+			f.add("oauth.issuer", "required", "there are settings of oauth; they need oauth.issuer")
+		}
+		return
+	}
+	if err := access.CheckIssuerURL(o.Issuer); err != nil {
+		f.add("oauth.issuer", "format", "oauth.issuer: "+err.Error())
+	}
+	if o.JWKSURL != "" {
+		if err := access.CheckIssuerURL(o.JWKSURL); err != nil {
+			f.add("oauth.jwks_url", "format", "oauth.jwks_url: "+err.Error())
+		}
+	}
+	if o.SubjectClaim == "" || o.TenantClaim == "" {
+		f.add("oauth", "required", "oauth.subject_claim and oauth.tenant_claim must not be empty")
+	}
+	if len(o.Scopes) == 0 {
+		f.add("oauth.scopes", "required", "oauth.scopes is empty; no token could do anything. Give at least one scope its role, such as tools:call=agent")
+	}
+	if roles := o.Roles(); len(roles) != len(o.Scopes) {
+		f.add("oauth.scopes", "format", "oauth.scopes must be scope=role each, every scope once, such as tools:call=agent")
+	}
 }
 
 // Log says what is logged and how.
@@ -208,9 +271,13 @@ func (c *Config) faults() []toolkeep.Fault {
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		f.add("tls", "required", "tls.cert and tls.key go together; set both or neither")
 	}
+	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
+		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")
+	}
 	if c.Store.DSN != "" && c.Secrets.SealKey == "" {
 		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node")
 	}
+	f.oauth(c)
 	if c.Calls.Lease < 3*time.Second {
 		f.add("calls.lease", "minimum", "calls.lease is "+c.Calls.Lease.String()+"; it is renewed at a third and must be at least 3s")
 	}
@@ -264,7 +331,7 @@ func (f *faults) listener(c *Config, key, addr string) {
 		return
 	}
 	for _, need := range []struct{ key, value string }{
-		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method},
+		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method + c.OAuth.Issuer},
 	} {
 		if need.value == "" {
 			f.add(need.key, "required", fmt.Sprintf("%s is %s, which is not loopback; that needs %s", key, addr, need.key))

@@ -86,6 +86,7 @@ func TestDefaults(t *testing.T) {
 		GRPC:     GRPC{Addr: "127.0.0.1:50053"},
 		Metrics:  Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
 		Access:   Access{Mode: "rbac"},
+		OAuth:    OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
 		Log:      Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
 		Limits:   Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4},
 		Calls:    Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, MaxResult: 100_000_000},
@@ -131,7 +132,7 @@ L03_RATE_LIMITER_PER_TOOL_RPM: 7
 `)
 	s := Sources{File: f,
 		Environ: []string{"L03_RATE_LIMITER_PER_AGENT_RPM=2", "L03_RATE_LIMITER_GLOBAL_RPM=2", "TOOLKEEP_DATA=/srv/x",
-			"L03_STORE_LOG_LEVEL=WARN", "TOOLKEEP_SECRETS_ENV=A_*, B", "PATH=/bin", "TOOLKEEP_URL=x", "TOOLKEEP_KEY=y", "TOOLKEEP_SECRET_SHOP=z",
+			"L03_STORE_LOG_LEVEL=WARN", "TOOLKEEP_SECRETS_ENV=A_*, B", "PATH=/bin", "TOOLKEEP_URL=x", "TOOLKEEP_KEY=y", "TOOLKEEP_CA_FILE=a", "TOOLKEEP_CLIENT_CERT=c", "TOOLKEEP_CLIENT_KEY=k", "TOOLKEEP_SECRET_SHOP=z",
 			"TOOLKEEP_SERVICE_HOST=10.0.0.1", "TOOLKEEP_PORT_8080_TCP_ADDR=10.0.0.1", "TOOLKEEP_PORT=tcp://10.0.0.1:8080", "TOOLKEEP_MINE=1"},
 		Flags:  map[string]string{"limits.global_per_minute": "3"},
 		Ignore: []string{"TOOLKEEP_MINE"}}
@@ -210,7 +211,7 @@ func TestUnsupported(t *testing.T) {
 		"L03_STATE_BRIDGE_CHECKPOINTING_MICRO_CHECKPOINTS_STORAGE=redis":        "storage redis is not in this build",
 		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of canary, all_or_nothing",
 		"L03_RESULT_VALIDATOR_STRICT_MODE=false":                                "result.strict",
-		"TOOLKEEP_ACCESS_METHOD=oidc":                                           `access.method is "oidc", which is not in this build; use api_key`,
+		"TOOLKEEP_ACCESS_METHOD=oidc":                                           `access.method is "oidc", which is not in this build; use api_key, oauth`,
 		"L03_PERMISSION_CHECKER_OPA_ENDPOINT=http://localhost:8181/v1/data/x/y": "OPA is not in this build",
 	} {
 		t.Run(give, func(t *testing.T) { refused(t, Sources{Environ: []string{give}}, want) })
@@ -338,7 +339,7 @@ calls: {sync_limit: 30, lease: 1s, workers: 1.5}
 cache: {enabled: maybe, bytes: 99999999999GiB}
 log: {level: LOUD, format: xml, components: {store: LOUD}}
 secrets: {dirs: [relative], env: {a: b}}
-tls: {cert: only.pem}
+tls: {cert: only.pem, client_ca: clients.pem}
 examples: {enabled: true, addr: "0.0.0.0:1"}
 `)},
 		"/cache/bytes type: setting cache.bytes: ",
@@ -351,6 +352,7 @@ examples: {enabled: true, addr: "0.0.0.0:1"}
 		"/secrets/env/a unknown: setting secrets.env.a: there is no such setting; the nearest is secrets.env",
 		`/http/addr format: http.addr: "nowhere" is not an address`,
 		"/tls required: tls.cert and tls.key go together",
+		"/tls/client_ca required: tls.client_ca asks clients for certificates",
 		"/calls/lease minimum: ",
 		`/secrets/dirs format: the secrets folder "relative" is not an absolute path`,
 		"/examples/addr loopback: ",
@@ -370,6 +372,38 @@ func TestBadFiles(t *testing.T) {
 	load(t, Sources{File: file(t, "# nothing\n")})
 }
 
+func TestOAuth(t *testing.T) {
+	c := load(t, Sources{File: file(t, `
+access: {method: oauth}
+oauth:
+  issuer: https://issuer.example/realms/a
+  audience: [api://tools]
+  default_tenant: default
+  scopes: ["tools:call=agent", "https://a.example/x=y=admin"]
+`)}).OAuth
+	roles := c.Roles()
+	if !c.Enabled() || c.SubjectClaim != "sub" || c.TenantClaim != "tenant" || c.DefaultTenant != "default" || !slices.Equal(c.Audience, []string{"api://tools"}) ||
+		len(roles) != 2 || roles["tools:call"] != "agent" || roles["https://a.example/x=y"] != "admin" {
+		t.Errorf("%+v, %v", c, roles)
+	}
+	if c := load(t, Sources{}).OAuth; c.Enabled() || c.DefaultTenant != "" {
+		t.Errorf("%+v", c)
+	}
+	for text, want := range map[string]string{
+		"access: {method: oauth}":                                                   "/oauth/issuer required: access.method is oauth; that needs oauth.issuer",
+		"oauth: {scopes: [a=agent]}":                                                "/oauth/issuer required: there are settings of oauth",
+		"oauth: {default_tenant: default}":                                          "/oauth/issuer required: ",
+		"oauth: {issuer: 'http://issuer.example', scopes: [a=agent]}":               "/oauth/issuer format: oauth.issuer: the URL must begin with https://",
+		"oauth: {issuer: 'https://a.example', jwks_url: keys, scopes: [a=agent]}":   "/oauth/jwks_url format: ",
+		"oauth: {issuer: 'https://a.example'}":                                      "/oauth/scopes required: ",
+		"oauth: {issuer: 'https://a.example', scopes: [agent]}":                     "/oauth/scopes format: ",
+		"oauth: {issuer: 'https://a.example', scopes: [a=agent, a=admin]}":          "every scope once",
+		"oauth: {issuer: 'https://a.example', scopes: [a=agent], tenant_claim: ''}": "must not be empty",
+	} {
+		t.Run(text, func(t *testing.T) { refused(t, Sources{File: file(t, text)}, want) })
+	}
+}
+
 func TestOpeningToANetwork(t *testing.T) {
 	open := []string{"TOOLKEEP_HTTP_ADDR=0.0.0.0:8080"}
 	refused(t, Sources{Environ: open},
@@ -378,6 +412,7 @@ func TestOpeningToANetwork(t *testing.T) {
 	open = append(open, "TOOLKEEP_TLS_CERT=c.pem", "TOOLKEEP_TLS_KEY=k.pem")
 	refused(t, Sources{Environ: open}, "/access/method required: ")
 	load(t, Sources{Environ: append(open, "TOOLKEEP_ACCESS_METHOD=api_key")})
+	load(t, Sources{Environ: append(open, "TOOLKEEP_OAUTH_ISSUER=https://issuer.example", "TOOLKEEP_OAUTH_SCOPES=tools:call=agent")})
 	for _, addr := range []string{":9090", "192.168.1.1:9090", "[::]:9090", "host.example:9090", "127.0.0.1.example:1"} {
 		if _, err := Load(Sources{Environ: []string{"TOOLKEEP_METRICS_ADDR=" + addr}}); err == nil {
 			t.Errorf("%s was taken for loopback", addr)

@@ -96,5 +96,5 @@ Durations carry their unit (` + "`300ms`, `30s`, `24h`, `7d`" + `), sizes are by
 
 Without ` + "`service.environment`" + ` the plain defaults hold. ` + "`development`" + ` is for trying things out on one machine, ` + "`production`" + ` logs less. Certificates of upstreams are checked in every environment.
 
-An address that other machines can reach needs ` + "`tls.cert`, `tls.key`" + ` and a named ` + "`access.method`" + `; without them the server does not start.
+An address that other machines can reach needs ` + "`tls.cert`, `tls.key`" + ` and ` + "`access.method` or `oauth.issuer`" + `; without them the server does not start.
 `

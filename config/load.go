@@ -37,7 +37,7 @@ const (
 )
 
 // clientNames are read by the command line's client and not by the server.
-var clientNames = []string{"TOOLKEEP_URL", "TOOLKEEP_KEY", "TOOLKEEP_CONFIG"}
+var clientNames = []string{"TOOLKEEP_URL", "TOOLKEEP_KEY", "TOOLKEEP_CONFIG", "TOOLKEEP_CA_FILE", "TOOLKEEP_CLIENT_CERT", "TOOLKEEP_CLIENT_KEY"}
 
 // secretPrefix begins the names of secrets that tools may use; they are no settings.
 const secretPrefix = "TOOLKEEP_SECRET_"

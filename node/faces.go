@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
@@ -27,9 +29,9 @@ type faces struct {
 	rpc     *rpc.Server // nil where gRPC is off
 	mcp     *mcpserver.Server
 	servers []*http.Server
-	url     string // where the HTTP face is reached
-	grpc    string // host:port of the gRPC face, "" where it is off
-	metrics string // where the metrics are
+	url     atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
+	grpc    string                 // host:port of the gRPC face, "" where it is off
+	metrics string                 // where the metrics are
 	serving chan error
 
 	requests  context.Context // parent of every request's context
@@ -41,11 +43,11 @@ func (n *Node) publicURL() string {
 	if n.config.HTTP.PublicURL != "" {
 		return strings.TrimRight(n.config.HTTP.PublicURL, "/")
 	}
-	return n.faces.url
+	return n.URL()
 }
 
 // buildMCP makes the face for MCP clients.
-func (n *Node) buildMCP(hosts []string) error {
+func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) string) error {
 	c := n.config
 	sets, err := readSets(c.MCP.SetsFile)
 	if err != nil {
@@ -54,7 +56,7 @@ func (n *Node) buildMCP(hosts []string) error {
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names), Set: sets.find,
-		View: c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, BaseURL: c.HTTP.PublicURL,
+		View: c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
 		Limits: mcpserver.Limits{BodyBytes: c.HTTP.MaxBody, KeyBytes: c.HTTP.MaxKey, Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
 	})
@@ -70,13 +72,17 @@ func (n *Node) buildFaces(context.Context) error {
 		return err
 	}
 	hosts := append(allowedHosts(host), c.HTTP.Hosts...)
-	if err := n.buildMCP(hosts); err != nil {
+	challenge := func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) }
+	if err := n.buildMCP(hosts, challenge); err != nil {
 		return err
 	}
-	logins := n.servers.logins.Handler()
+	mounts := map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": n.servers.logins.Handler()}
+	if n.access.TakesTokens() {
+		mounts[access.ResourceMetadataPath], mounts[access.ResourceMetadataPath+"/"] = n.access.ResourceMetadata(), n.access.ResourceMetadata()
+	}
 	n.faces.api = rest.New(rest.Config{
 		Servers: n.servers,
-		Mounts:  map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": logins}, OwnOrigins: []string{"/mcp"},
+		Mounts:  mounts, Challenge: challenge, OwnOrigins: []string{"/mcp"},
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
@@ -118,7 +124,8 @@ func (n *Node) startFaces() error {
 	if cert != nil {
 		scheme = "https://"
 	}
-	n.faces.url = scheme + reachable(addr)
+	at := scheme + reachable(addr)
+	n.faces.url.Store(&at)
 	addr, err = n.serve(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, cert)
 	if err != nil {
@@ -197,7 +204,12 @@ func reachable(addr net.Addr) string {
 func (n *Node) Failed() <-chan error { return n.faces.serving }
 
 // URL is the address of the HTTP face, after Start.
-func (n *Node) URL() string { return n.faces.url }
+func (n *Node) URL() string {
+	if at := n.faces.url.Load(); at != nil {
+		return *at
+	}
+	return ""
+}
 
 // GRPCAddr is the host:port of the gRPC face, after Start; "" where it is off.
 func (n *Node) GRPCAddr() string { return n.faces.grpc }
@@ -223,7 +235,7 @@ func (n *Node) stopFaces(ctx context.Context) (err error) {
 
 // announce tells clients on this machine where the server is.
 func (n *Node) announce() error {
-	raw, err := json.Marshal(map[string]any{"url": n.faces.url, "grpc": n.faces.grpc, "metrics": n.faces.metrics, "pid": os.Getpid(), "version": n.options.Version})
+	raw, err := json.Marshal(map[string]any{"url": n.URL(), "grpc": n.faces.grpc, "metrics": n.faces.metrics, "pid": os.Getpid(), "version": n.options.Version})
 	if err != nil {
 		return err
 	}

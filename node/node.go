@@ -148,8 +148,13 @@ func (n *Node) buildAccess(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.access, err = access.New(access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Clock: n.options.Clock,
-		Log: n.logger("permission_manager"), OnFailure: n.authFailed})
+	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Clock: n.options.Clock,
+		Log: n.logger("permission_manager"), OnFailure: n.authFailed}
+	if o := n.config.OAuth; o.Enabled() {
+		c.OAuth = &access.OAuth{Issuer: o.Issuer, BaseURL: n.publicURL, Audience: o.Audience, JWKSURL: o.JWKSURL,
+			SubjectClaim: o.SubjectClaim, TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, Scopes: o.Roles()}
+	}
+	n.access, err = access.New(c)
 	if err != nil {
 		return err
 	}
@@ -320,6 +325,9 @@ func (n *Node) buildTelemetry() (err error) {
 		}
 		return nil
 	}})
+	if n.access.TakesTokens() {
+		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
+	}
 	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{MaxTools: n.config.Metrics.MaxTools,
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)

@@ -23,12 +23,19 @@ func shortSum(s string) string {
 // open makes a session: secrets, connection, handshake.
 func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
 	for {
-		older := st.older.Load() || p.older
+		older := st.older.Load() || p.older && !st.mute.Load()
 		sess, err := s.dial(ctx, p, st, who)
 		if err != nil {
 			return nil, err
 		}
 		err = sess.handshake(ctx, older)
+		if err == nil && older && p.older && sess.mute() && !st.older.Load() {
+			// It keeps no sessions in the older revisions and so can ask nobody; in
+			// 2026-07-28 it needs none.
+			st.mute.Store(true)
+			sess.shut()
+			continue
+		}
 		if err == nil {
 			st.log.note("session ready: revision " + sess.info.Version)
 			return sess, nil
@@ -52,6 +59,13 @@ func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolke
 		}
 		return nil, err
 	}
+}
+
+// mute tells whether an HTTP server of an older revision gave out no session, over
+// which alone it could ask.
+func (s *session) mute() bool {
+	c, ok := s.link.conn.(*transport.HTTPConn)
+	return ok && !s.modern && c.Session() == ""
 }
 
 // dial makes the connection.

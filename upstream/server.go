@@ -36,6 +36,7 @@ type tenantState struct {
 	health   health
 	defs     *definitions
 	older    atomic.Bool // the server does not know server/discover
+	mute     atomic.Bool // over HTTP it keeps no sessions in the older revisions
 	messages bucket      // log messages of the server that are passed on
 
 	stray, refused, dropped atomic.Int64

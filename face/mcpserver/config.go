@@ -91,9 +91,9 @@ type Config struct {
 	// BaseURL is where clients reach the server (https://tools.example), for links to
 	// blobs; default is what each request says of itself.
 	BaseURL string
-	// ResourceMetadata is the URL of the OAuth protected-resource metadata
-	// document; "" where there is none. It rides in WWW-Authenticate.
-	ResourceMetadata string
+	// Challenge is the value of WWW-Authenticate for a refused path, its error, and
+	// whether credentials were sent; nil names the scheme alone.
+	Challenge func(path string, err error, sent bool) string
 
 	Version string // of the program
 	Limits  Limits

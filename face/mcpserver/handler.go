@@ -167,6 +167,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p, err := s.authenticate(r)
 	if err != nil {
+		if c := s.challenge(r, err); c != "" {
+			h["Www-Authenticate"] = []string{c}
+		}
 		s.refuse(w, err, 0)
 		return
 	}
@@ -262,7 +265,7 @@ func (s *Server) authenticate(r *http.Request) (*toolkeep.Principal, error) {
 	bearer := ""
 	if hs := r.Header["Authorization"]; len(hs) > 0 {
 		scheme, rest, ok := strings.Cut(hs[0], " ")
-		if len(hs) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || len(rest) > s.limits.KeyBytes {
+		if len(hs) > 1 || !ok || !strings.EqualFold(scheme, "Bearer") || len(rest) > maxBearer {
 			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send one header of the form Authorization: Bearer <key>")
 		}
 		bearer = strings.TrimSpace(rest)
@@ -298,10 +301,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error, status int) {
 		status = info.HTTP
 	}
 	h := w.Header()
-	switch {
-	case status == http.StatusUnauthorized:
-		h["Www-Authenticate"] = []string{s.challenge()}
-	case status >= 500:
+	if status >= 500 {
 		s.log.Error("an MCP request failed", "code", string(info.Code), "error", err, "cause", errors.Unwrap(e))
 	}
 	if e.Retryable && e.RetryAfter > 0 {
@@ -328,12 +328,15 @@ func (s *Server) sendProblem(w http.ResponseWriter, status int, body []byte) {
 }
 
 // challenge says how to authenticate, RFC 6750 and RFC 9728.
-func (s *Server) challenge() string {
-	if s.c.ResourceMetadata == "" {
+func (s *Server) challenge(r *http.Request, err error) string {
+	if s.c.Challenge == nil {
 		return `Bearer realm="toolkeep"`
 	}
-	return `Bearer realm="toolkeep", resource_metadata=` + strconv.Quote(s.c.ResourceMetadata)
+	return s.c.Challenge(r.URL.Path, err, r.Header["Authorization"] != nil)
 }
+
+// maxBearer is the longest credential.
+const maxBearer = 16 << 10
 
 // shown is the error as a caller may see it: codes that no caller may see
 // (warnings, internal ones) become E3999.

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -81,11 +82,13 @@ func TestWhatIsRefusedBeforeAnythingRuns(t *testing.T) {
 	})
 	s.publish(manifest("demo.echo"))
 	s.Limits.BodyBytes = 2000
-	s.ResourceMetadata = "https://tools.example/.well-known/oauth-protected-resource"
+	s.Challenge = func(path string, err error, sent bool) string {
+		return fmt.Sprint("Bearer ", path, " ", toolkeep.AsError(err).Code, " ", sent)
+	}
 	s.start()
 	a := s.post("/mcp", callEcho, "Authorization: ")
 	a.problem(t, 401, toolkeep.Unauthenticated)
-	if got := a.header.Get("WWW-Authenticate"); got != `Bearer realm="toolkeep", resource_metadata="https://tools.example/.well-known/oauth-protected-resource"` {
+	if got := a.header.Get("WWW-Authenticate"); got != "Bearer /mcp E3214 false" {
 		t.Error(got)
 	}
 	s.post("/mcp", callEcho, "Authorization: Basic YTpi").problem(t, 401, toolkeep.Unauthenticated)

@@ -133,6 +133,9 @@ type Config struct {
 	Servers       Servers
 	// Invalidate drops the cached results of a tool and tells how many.
 	Invalidate func(toolID string) int
+	// Challenge is the value of WWW-Authenticate for a refused path, its error, and
+	// whether credentials were sent; nil names the scheme alone.
+	Challenge func(path string, err error, sent bool) string
 	// InvalidateAll drops those of all tools; without it scope all is refused.
 	InvalidateAll func() int
 	Rates         Rates

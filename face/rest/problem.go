@@ -106,9 +106,16 @@ func (a *API) problemFor(w http.ResponseWriter, r *http.Request, err error) *Pro
 		h.Set("Retry-After", strconv.Itoa(p.RetryAfterS))
 	}
 	if p.Status == http.StatusUnauthorized {
-		h.Set("WWW-Authenticate", `Bearer realm="toolkeep"`)
+		h.Set("WWW-Authenticate", a.challenge(r, err))
 	}
 	return p
+}
+
+func (a *API) challenge(r *http.Request, err error) string {
+	if a.c.Challenge == nil {
+		return `Bearer realm="toolkeep"`
+	}
+	return a.c.Challenge(r.URL.Path, err, r.Header["Authorization"] != nil)
 }
 
 // refuse answers with a problem document.

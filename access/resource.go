@@ -1,0 +1,119 @@
+package access
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// ResourceMetadataPath is where clients look for whose tokens a server takes
+// (RFC 9728); behind it may stand the path of an MCP endpoint.
+const ResourceMetadataPath = "/.well-known/oauth-protected-resource"
+
+// isResource tells the paths that clients name as a resource of their own.
+func isResource(path string) bool { return path == "/mcp" || strings.HasPrefix(path, "/mcp/") }
+
+// ResourceMetadata answers at ResourceMetadataPath and below, without
+// authentication: which resource this is, whose tokens it takes, and the scopes
+// that grant something. Where no tokens are taken it is 404.
+func (a *Access) ResourceMetadata() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, ok := strings.CutPrefix(r.URL.Path, ResourceMetadataPath)
+		path = strings.TrimSuffix(path, "/")
+		if a.oauth == nil || !ok || path != "" && !isResource(path) {
+			http.NotFound(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", "*") // it is public, and pages of any origin may be clients
+		switch r.Method {
+		case http.MethodGet, http.MethodHead:
+		case http.MethodOptions:
+			h.Set("Access-Control-Allow-Methods", "GET")
+			h.Set("Access-Control-Allow-Headers", "MCP-Protocol-Version")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		default:
+			h.Set("Allow", "GET, HEAD, OPTIONS")
+			http.Error(w, "only GET is possible here", http.StatusMethodNotAllowed)
+			return
+		}
+		c := &a.oauth.c
+		scopes := []any{}
+		for _, s := range slices.Sorted(maps.Keys(c.Scopes)) {
+			scopes = append(scopes, s)
+		}
+		h.Set("Content-Type", "application/json")
+		h.Set("Cache-Control", "public, max-age=300")
+		_, _ = w.Write(canon.Append(nil, map[string]any{ // who went away needs no answer
+			"resource": c.BaseURL() + path, "authorization_servers": []any{c.Issuer}, "scopes_supported": scopes,
+			"bearer_methods_supported": []any{"header"}, "resource_name": "Toolkeep",
+		}))
+	})
+}
+
+// Challenge is the value of the header WWW-Authenticate for a refusal: of the path
+// that was asked for, with the error, and whether anything was sent to
+// authenticate. scopes are those that would do, where that is known. It is "" for
+// refusals that need no such header.
+func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) string {
+	e := toolkeep.AsError(err)
+	var b strings.Builder
+	b.WriteString(`Bearer realm="toolkeep"`)
+	param := func(name, value string) {
+		b.WriteString(", " + name + `="` + quotable(value) + `"`)
+	}
+	switch {
+	case e.Code == toolkeep.Unauthenticated:
+		if sent {
+			param("error", "invalid_token")
+			param("error_description", e.Message)
+		}
+	case e.Code == toolkeep.PermissionDenied && a.oauth != nil:
+		param("error", "insufficient_scope")
+		param("error_description", e.Message)
+	default:
+		return ""
+	}
+	if a.oauth == nil {
+		return b.String()
+	}
+	if len(scopes) > 0 {
+		param("scope", strings.Join(scopes, " "))
+	}
+	if !isResource(path) {
+		path = ""
+	}
+	param("resource_metadata", a.oauth.c.BaseURL()+ResourceMetadataPath+strings.TrimSuffix(path, "/"))
+	return b.String()
+}
+
+// quotable leaves out what RFC 6750 does not allow between quotes.
+func quotable(s string) string {
+	if len(s) > 500 {
+		s = s[:500]
+	}
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r > 0x7e || r == '"' || r == '\\' {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// OAuthHealth says what is wrong with the keys of the OAuth issuer, nil if nothing
+// is or no tokens are taken. API keys are good all the same.
+func (a *Access) OAuthHealth(context.Context) error {
+	if a.oauth == nil {
+		return nil
+	}
+	return a.oauth.health()
+}
+
+// TakesTokens tells whether an OAuth issuer is configured.
+func (a *Access) TakesTokens() bool { return a.oauth != nil }

@@ -1,0 +1,379 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/lestrrat-go/jwx/v3/jws"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+const (
+	// maxToken is the longest token in bytes.
+	maxToken = 16 << 10
+	// skew is how far the issuer's clock and ours may be apart.
+	skew = 30 * time.Second
+	// freshlyExpired is for how long after its end a token is no failure that
+	// counts: a client finds out this way that it needs another.
+	freshlyExpired = time.Hour
+	maxClaim       = 256 // bytes of subject and tenant each
+	maxTokenScopes = 1000
+)
+
+// looksLikeToken tells a JSON Web Token from an API key, which has no dots.
+func looksLikeToken(bearer string) bool {
+	return strings.HasPrefix(bearer, "eyJ") && strings.Count(bearer, ".") == 2
+}
+
+// session is a token that was verified, for as long as it and the keys of the
+// issuer last.
+type session struct {
+	subject, tenant string
+	roles           []string
+	until           time.Time
+	rights          atomic.Pointer[rights]
+}
+
+// refusal is why a token is not taken.
+type refusal struct {
+	reason          string // for Failure
+	message         string // for the caller
+	proven          bool   // the issuer signed it for whom it names
+	quiet           bool   // is no failure that counts
+	tenant, subject string
+}
+
+// token lets the holder of an issuer's token in.
+func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep.Principal, error) {
+	if a.oauth == nil {
+		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "what was sent is a token of an issuer, which this server does not take; send an API key")
+	}
+	if len(bearer) > maxToken {
+		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the token takes more than %d bytes", maxToken)
+	}
+	s, no, err := a.oauth.session(ctx, bearer)
+	if err != nil {
+		a.tell(Failure{Reason: "issuer_unavailable", Addr: addr})
+		return nil, err
+	}
+	if no != nil {
+		f := Failure{Reason: no.reason, Tenant: no.tenant, Subject: no.subject, Addr: addr}
+		switch {
+		case no.quiet:
+			a.tell(f)
+		case no.proven:
+			a.failAgent(f, net)
+		default:
+			a.fail(f, net)
+		}
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "%s", no.message)
+	}
+	if err := a.failures.blockedAgent(s.tenant, s.subject, net); err != nil {
+		a.tell(Failure{Reason: "blocked", Tenant: s.tenant, Subject: s.subject, Addr: addr})
+		return nil, err
+	}
+	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
+		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr}, nil
+}
+
+// refreshToken is Refresh for who came with a token. The token itself is not kept,
+// so what it granted is held to what the configuration grants today: roles that no
+// scope gives any more are gone. That it expired since, or that the issuer would
+// not give it again, does not end what it admitted.
+func (a *Access) refreshToken(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if a.oauth == nil {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted with a token of an issuer, which this server does not take any more")
+	}
+	now := *p
+	now.Roles = nil
+	for _, r := range p.Roles {
+		if slices.Contains(a.oauth.roles, r) {
+			now.Roles = append(now.Roles, r)
+		}
+	}
+	now.Method, now.Permissions = MethodOAuth, a.current.Load().rules.permissions(now.Roles)
+	return &now, nil
+}
+
+// session verifies a token. err says that this cannot be done now.
+func (o *issuer) session(ctx context.Context, token string) (*session, *refusal, error) {
+	sum := sha256.Sum256([]byte(token))
+	if s := o.remembered(sum); s != nil {
+		if !o.now().Before(s.until) {
+			return nil, o.expired(s.tenant, s.subject, s.until), nil
+		}
+		return s, nil, nil
+	}
+	h, no := readHeader(token)
+	if no != nil {
+		return nil, no, nil
+	}
+	set, key, no, err := o.key(ctx, h)
+	if no != nil || err != nil {
+		return nil, no, err
+	}
+	payload, err := jws.Verify([]byte(token), jws.WithKey(algorithms[h.alg], key.raw), jws.WithAlgorithmMatch(true))
+	if err != nil {
+		return nil, &refusal{reason: "wrong_signature", message: "the token's signature is not valid"}, nil
+	}
+	s, no := o.read(payload)
+	if no == nil {
+		set.remember(sum, s)
+	}
+	return s, no, nil
+}
+
+// remembered is the session of a token that was verified with the present keys.
+func (o *issuer) remembered(sum [32]byte) *session {
+	if set := o.current(); set != nil {
+		return set.session(sum)
+	}
+	return nil
+}
+
+// key finds the issuer's key that the token says it is signed with. A key that is
+// not known has the keys fetched once more, unless that was just done.
+func (o *issuer) key(ctx context.Context, h header) (*keyset, *verifyKey, *refusal, error) {
+	set := o.current()
+	if k := set.find(h); k != nil {
+		return set, k, nil, nil
+	}
+	fetched := o.ask(ctx)
+	if set = o.current(); set == nil {
+		return nil, nil, nil, o.unavailable("the keys of the token's issuer are not known now; try again shortly")
+	}
+	if k := set.find(h); k != nil {
+		return set, k, nil, nil
+	}
+	if o.failing() != nil || ctx.Err() != nil { // it may be a new one, of which we cannot know
+		return nil, nil, nil, o.unavailable("the key that the token names is not known, and the issuer cannot be asked now; try again shortly")
+	}
+	no := &refusal{reason: "unknown_key", message: "the token is signed with a key that the issuer does not publish", quiet: !fetched}
+	if h.kid == "" {
+		no.message = "the token does not say which of the issuer's keys signed it (kid)"
+	}
+	return nil, nil, no, nil
+}
+
+func (o *issuer) unavailable(message string) error {
+	return toolkeep.NewError(toolkeep.RegistryUnavailable, "%s", message).Because(o.failing()).After(o.c.Floor)
+}
+
+// header is what counts of a token's first part.
+type header struct{ alg, kid string }
+
+// readHeader checks the first part. Keys and addresses of keys that a token brings
+// along mean nothing to us, and extensions that must be understood are not.
+func readHeader(token string) (header, *refusal) {
+	bad := func(format string, args ...any) (header, *refusal) {
+		return header{}, &refusal{reason: "malformed", message: "the token cannot be used: " + fmt.Sprintf(format, args...)}
+	}
+	first, _, _ := strings.Cut(token, ".")
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(first)
+	if err != nil {
+		return bad("its header is not base64url")
+	}
+	m, err := canon.ParseObject(raw, canon.Limits{Depth: 8})
+	if err != nil {
+		return bad("its header is no JSON object")
+	}
+	var h header
+	h.alg, _ = m["alg"].(string)
+	if _, ok := algorithms[h.alg]; !ok {
+		return bad("it must be signed by one of %s", strings.Join(algorithmNames, ", "))
+	}
+	if kid, there := m["kid"]; there {
+		var ok bool
+		if h.kid, ok = kid.(string); !ok || h.kid == "" || len(h.kid) > maxKeyID {
+			return bad("its kid is no key's name")
+		}
+	}
+	for _, name := range []string{"crit", "b64", "zip"} {
+		if _, there := m[name]; there {
+			return bad("its header has %s, which is not understood here", name)
+		}
+	}
+	if typ, there := m["typ"]; there {
+		s, _ := typ.(string)
+		switch strings.TrimPrefix(strings.ToLower(s), "application/") {
+		case "jwt", "at+jwt":
+		default:
+			return bad("its typ must be at+jwt or JWT")
+		}
+	}
+	return h, nil
+}
+
+// read checks the claims of a token whose signature is good.
+func (o *issuer) read(payload []byte) (*session, *refusal) {
+	m, err := canon.ParseObject(payload, canon.Limits{Depth: 32})
+	if err != nil {
+		return nil, &refusal{reason: "malformed", message: "the token's claims are no JSON object"}
+	}
+	if iss, _ := m["iss"].(string); iss != o.c.Issuer {
+		// Its other claims are of somebody whom we do not know.
+		return nil, &refusal{reason: "wrong_issuer", message: "the token is not of the issuer " + o.c.Issuer}
+	}
+	s := &session{}
+	no := &refusal{reason: "wrong_claims", proven: true}
+	if s.subject, err = name(m, o.c.SubjectClaim); err != nil {
+		no.message = "the token's claim " + o.c.SubjectClaim + " must name the subject: " + err.Error()
+		return nil, no
+	}
+	no.subject = s.subject
+	s.tenant, err = name(m, o.c.TenantClaim)
+	if errors.Is(err, errNoClaim) && o.c.DefaultTenant != "" {
+		s.tenant, err = o.c.DefaultTenant, nil
+	}
+	if err != nil {
+		no.message = "the token's claim " + o.c.TenantClaim + " must name the tenant: " + err.Error()
+		return nil, no
+	}
+	no.tenant = s.tenant
+	if !o.forUs(m["aud"]) {
+		no.reason, no.message = "wrong_audience", "the token is for another server; ask the issuer for one whose audience (aud) is "+o.audience()[0]
+		return nil, no
+	}
+	exp, err := moment(m, "exp")
+	if err != nil {
+		no.message = err.Error()
+		return nil, no
+	}
+	if s.until = exp.Add(skew); !o.now().Before(s.until) {
+		return nil, o.expired(s.tenant, s.subject, s.until)
+	}
+	if nbf, err := moment(m, "nbf"); err == nil && o.now().Add(skew).Before(nbf) {
+		no.reason, no.message = "not_yet_valid", "the token is not valid yet"
+		return nil, no
+	} else if err != nil && !errors.Is(err, errNoClaim) {
+		no.message = err.Error()
+		return nil, no
+	}
+	scopes, err := scopesOf(m)
+	if err != nil {
+		no.message = err.Error()
+		return nil, no
+	}
+	s.roles = o.grants(scopes)
+	return s, nil
+}
+
+func (o *issuer) expired(tenant, subject string, until time.Time) *refusal {
+	return &refusal{reason: "expired", message: "the token expired; ask the issuer for another", proven: true,
+		quiet: o.now().Sub(until) < freshlyExpired, tenant: tenant, subject: subject}
+}
+
+// audience are the values of aud of which a token must have one.
+func (o *issuer) audience() []string {
+	if len(o.c.Audience) > 0 {
+		return o.c.Audience
+	}
+	return []string{o.c.BaseURL()}
+}
+
+// forUs tells whether the token is meant for this server. Where no audience is
+// configured these are the server's URL and those of its MCP endpoints, which
+// clients name as the resource.
+func (o *issuer) forUs(aud any) bool {
+	list, ok := aud.([]any)
+	if !ok {
+		list = []any{aud}
+	}
+	for _, v := range list {
+		s, ok := v.(string)
+		if !ok || s == "" {
+			continue
+		}
+		if len(o.c.Audience) > 0 {
+			if slices.Contains(o.c.Audience, s) {
+				return true
+			}
+			continue
+		}
+		if rest, ok := strings.CutPrefix(s, o.c.BaseURL()); ok && (rest == "" || rest == "/" || isResource(rest)) {
+			return true
+		}
+	}
+	return false
+}
+
+// grants are the roles of scopes, each once, sorted so that equal grants are equal.
+func (o *issuer) grants(scopes []string) []string {
+	var roles []string
+	for _, s := range scopes {
+		if r, ok := o.c.Scopes[s]; ok {
+			roles = append(roles, r)
+		}
+	}
+	slices.Sort(roles)
+	return slices.Compact(roles)
+}
+
+var errNoClaim = errors.New("there is none")
+
+// name reads a claim that names somebody.
+func name(m map[string]any, claim string) (string, error) {
+	v, there := m[claim]
+	if !there || v == nil {
+		return "", errNoClaim
+	}
+	s, ok := v.(string)
+	if !ok || s == "" || len(s) > maxClaim || !plain(s) || strings.TrimSpace(s) != s {
+		return "", fmt.Errorf("1 to %d bytes of text without control characters and outer spaces", maxClaim)
+	}
+	return s, nil
+}
+
+// moment reads a time in seconds since 1970.
+func moment(m map[string]any, claim string) (time.Time, error) {
+	v, there := m[claim]
+	if !there {
+		return time.Time{}, fmt.Errorf("the token must have the claim %s: %w", claim, errNoClaim)
+	}
+	n, _ := v.(json.Number)
+	sec, err := strconv.ParseFloat(n.String(), 64)
+	if err != nil || sec < 0 || sec > 253_402_300_799 { // the end of the year 9999
+		return time.Time{}, fmt.Errorf("the token's claim %s must be a number of seconds since 1970", claim)
+	}
+	return time.Unix(int64(sec), 0), nil
+}
+
+// scopesOf reads what the token lets its holder do: scope is a list parted by
+// spaces, scp the same or an array. A token may have neither.
+func scopesOf(m map[string]any) ([]string, error) {
+	var out []string
+	for _, claim := range []string{"scope", "scp"} {
+		switch v := m[claim].(type) {
+		case nil:
+		case string:
+			out = append(out, strings.Fields(v)...)
+		case []any:
+			for _, e := range v {
+				s, ok := e.(string)
+				if !ok {
+					return nil, fmt.Errorf("the token's claim %s must hold texts", claim)
+				}
+				out = append(out, s)
+			}
+		default:
+			return nil, fmt.Errorf("the token's claim %s must be text or a list of texts", claim)
+		}
+	}
+	if len(out) > maxTokenScopes {
+		return nil, fmt.Errorf("the token has more than %d scopes", maxTokenScopes)
+	}
+	return out, nil
+}

@@ -1,0 +1,942 @@
+package access
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/oauthex"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// testKeys are made once: RSA keys take long.
+var testKeys = sync.OnceValue(func() map[string]crypto.Signer {
+	one := func(k crypto.Signer, err error) crypto.Signer {
+		if err != nil {
+			panic(err)
+		}
+		return k
+	}
+	rsaKey := func(bits int) crypto.Signer { k, err := rsa.GenerateKey(rand.Reader, bits); return one(k, err) }
+	ecKey := func(c elliptic.Curve) crypto.Signer { k, err := ecdsa.GenerateKey(c, rand.Reader); return one(k, err) }
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	return map[string]crypto.Signer{"rsa": rsaKey(2048), "rsa2": rsaKey(2048), "weak": rsaKey(1024),
+		"ec": ecKey(elliptic.P256()), "ec2": ecKey(elliptic.P256()), "p384": ecKey(elliptic.P384()), "ed": one(ed, err)}
+})
+
+func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
+
+// jwkOf writes a public key as the issuer publishes it.
+func jwkOf(t testing.TB, kid string, more map[string]any) map[string]any {
+	t.Helper()
+	m := map[string]any{"kid": kid}
+	switch k := testKeys()[kid].Public().(type) {
+	case *rsa.PublicKey:
+		m["kty"], m["n"], m["e"] = "RSA", b64(k.N.Bytes()), b64(big.NewInt(int64(k.E)).Bytes())
+	case *ecdsa.PublicKey:
+		raw, err := k.Bytes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := (len(raw) - 1) / 2
+		m["kty"], m["crv"], m["x"], m["y"] = "EC", k.Params().Name, b64(raw[1:1+half]), b64(raw[1+half:])
+	case ed25519.PublicKey:
+		m["kty"], m["crv"], m["x"] = "OKP", "Ed25519", b64(k)
+	}
+	maps.Copy(m, more)
+	return m
+}
+
+// signed makes a token without the library that verifies it.
+func signed(t testing.TB, head, claims map[string]any, kid string) string {
+	t.Helper()
+	h, err1 := json.Marshal(head)
+	c, err2 := json.Marshal(claims)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	return signedRaw(t, string(h), string(c), fmt.Sprint(head["alg"]), kid)
+}
+
+func signedRaw(t testing.TB, head, claims, alg, kid string) string {
+	t.Helper()
+	text := b64([]byte(head)) + "." + b64([]byte(claims))
+	sum := sha256.Sum256([]byte(text))
+	key := testKeys()[kid]
+	var sig []byte
+	var err error
+	switch k := key.(type) {
+	case *rsa.PrivateKey:
+		var opts crypto.SignerOpts = crypto.SHA256
+		if alg == "PS256" {
+			opts = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: crypto.SHA256}
+		}
+		sig, err = k.Sign(rand.Reader, sum[:], opts)
+	case *ecdsa.PrivateKey:
+		var r, s *big.Int
+		r, s, err = ecdsa.Sign(rand.Reader, k, sum[:])
+		if err == nil {
+			size := (k.Params().BitSize + 7) / 8
+			sig = append(r.FillBytes(make([]byte, size)), s.FillBytes(make([]byte, size))...)
+		}
+	case ed25519.PrivateKey:
+		sig = ed25519.Sign(k, []byte(text))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text + "." + b64(sig)
+}
+
+// authServer is an authorization server as far as a resource server sees it.
+type authServer struct {
+	url string
+
+	mu       sync.Mutex
+	keys     []map[string]any
+	body     string // instead of keys
+	down     bool
+	oidcOnly bool
+	metadata map[string]any // over the default
+	hold     chan struct{}  // answers wait for it
+	fetches  atomic.Int64   // of the keys
+}
+
+func (s *authServer) set(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
+func (s *authServer) publish(keys ...map[string]any) { s.set(func() { s.keys, s.body = keys, "" }) }
+
+func (s *authServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	down, keys, body, oidc, hold := s.down, s.keys, s.body, s.oidcOnly, s.hold
+	meta := map[string]any{"issuer": s.url, "jwks_uri": s.url + "/keys"}
+	maps.Copy(meta, s.metadata)
+	s.mu.Unlock()
+	switch {
+	case down:
+		w.WriteHeader(http.StatusBadGateway)
+	case r.URL.Path == "/keys":
+		s.fetches.Add(1)
+		if hold != nil {
+			<-hold
+		}
+		if body != "" {
+			_, _ = io.WriteString(w, body)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"keys": keys})
+	case r.URL.Path == "/.well-known/oauth-authorization-server" && !oidc, r.URL.Path == "/.well-known/openid-configuration" && oidc:
+		_ = json.NewEncoder(w).Encode(meta)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// RoundTrip answers without a network, for tests that let time pass.
+func (s *authServer) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	if down {
+		return nil, errors.New("connection refused")
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+// listen starts the issuer on loopback.
+func listen(t testing.TB) *authServer {
+	t.Helper()
+	s := &authServer{}
+	srv := httptest.NewServer(s)
+	t.Cleanup(srv.Close)
+	s.url = srv.URL
+	s.publish(jwkOf(t, "rsa", nil), jwkOf(t, "ec", nil), jwkOf(t, "ed", nil))
+	return s
+}
+
+const here = "https://tools.example"
+
+func (s *authServer) config() *OAuth {
+	return &OAuth{Issuer: s.url, BaseURL: func() string { return here },
+		Scopes: map[string]string{"tools:call": Agent, "tools:admin": Admin, "tools:audit": Auditor, "also:call": Agent}}
+}
+
+func (s *authServer) claims(more map[string]any) map[string]any {
+	c := map[string]any{"iss": s.url, "aud": here, "sub": "alice", "tenant": "acme", "scope": "tools:call openid",
+		"exp": (&clock{}).Now().Add(time.Hour).Unix(), "iat": (&clock{}).Now().Unix()}
+	for k, v := range more {
+		if c[k] = v; v == nil {
+			delete(c, k)
+		}
+	}
+	return c
+}
+
+func (s *authServer) token(t testing.TB, more map[string]any) string {
+	t.Helper()
+	return signed(t, map[string]any{"alg": "RS256", "kid": "rsa", "typ": "at+jwt"}, s.claims(more), "rsa")
+}
+
+const addr = "192.0.2.1"
+
+// failures collects what OnFailure is told.
+type told struct {
+	mu   sync.Mutex
+	list []Failure
+}
+
+func (o *told) add(f Failure) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = append(o.list, f)
+}
+
+func (o *told) last(t testing.TB) Failure {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.list) == 0 {
+		t.Fatal("nothing was told")
+	}
+	return o.list[len(o.list)-1]
+}
+
+func TestTokenAdmits(t *testing.T) {
+	s := listen(t)
+	now := &clock{}
+	a := open(t, Config{OAuth: s.config(), Clock: now.Now})
+	rs := map[string]any{"alg": "RS256", "kid": "rsa"}
+	for name, c := range map[string]struct {
+		head   map[string]any
+		key    string
+		claims map[string]any
+		roles  []string
+	}{
+		"RS256":                  {rs, "rsa", nil, []string{Agent}},
+		"PS256":                  {map[string]any{"alg": "PS256", "kid": "rsa", "typ": "application/AT+jwt"}, "rsa", nil, []string{Agent}},
+		"ES256":                  {map[string]any{"alg": "ES256", "kid": "ec", "typ": "JWT"}, "ec", nil, []string{Agent}},
+		"EdDSA":                  {map[string]any{"alg": "EdDSA", "kid": "ed", "typ": "jwt"}, "ed", nil, []string{Agent}},
+		"no kid, one key fits":   {map[string]any{"alg": "ES256"}, "ec", nil, []string{Agent}},
+		"own keys mean nothing":  {map[string]any{"alg": "RS256", "kid": "rsa", "jwk": jwkOf(t, "rsa2", nil), "jku": "https://evil.example"}, "rsa", nil, []string{Agent}},
+		"several audiences":      {rs, "rsa", map[string]any{"aud": []any{"https://other.example", here + "/mcp"}}, []string{Agent}},
+		"an MCP view's audience": {rs, "rsa", map[string]any{"aud": here + "/mcp/search"}, []string{Agent}},
+		"the audience with /":    {rs, "rsa", map[string]any{"aud": here + "/"}, []string{Agent}},
+		"scopes as scp":          {rs, "rsa", map[string]any{"scope": nil, "scp": []any{"tools:audit", "tools:call"}}, []string{Agent, Auditor}},
+		"a role once":            {rs, "rsa", map[string]any{"scope": "also:call  tools:call tools:admin"}, []string{Admin, Agent}},
+		"no known scope":         {rs, "rsa", map[string]any{"scope": "openid Tools:call"}, nil},
+		"no scope":               {rs, "rsa", map[string]any{"scope": nil}, nil},
+		"just expired":           {rs, "rsa", map[string]any{"exp": now.Now().Add(-29 * time.Second).Unix()}, []string{Agent}},
+		"valid in a moment":      {rs, "rsa", map[string]any{"nbf": now.Now().Add(29 * time.Second).Unix(), "exp": 1.9e9 + 0.5}, []string{Agent}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bearer := signed(t, c.head, s.claims(c.claims), c.key)
+			for range 2 { // the second time it is remembered
+				p, err := a.Authenticate(t.Context(), bearer, addr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Subject != "alice" || p.Tenant != "acme" || p.Method != MethodOAuth || p.KeyID != "" || p.Addr != addr || !slices.Equal(p.Roles, c.roles) {
+					t.Errorf("got %+v", p)
+				}
+				if p.May("anything") != slices.Contains(c.roles, Admin) {
+					t.Errorf("permissions %v", p.Permissions)
+				}
+			}
+		})
+	}
+	if n := s.fetches.Load(); n != 1 {
+		t.Errorf("the keys were fetched %d times", n)
+	}
+	if err := a.OAuthHealth(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// A token without a role can do nothing; one with agent can.
+	tool := &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "sha256:1", Manifest: &toolkeep.Manifest{SideEffects: "reads"}}
+	for scope, want := range map[string]bool{"openid": false, "tools:call": true} {
+		p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"scope": scope}), addr))
+		if got := a.Visible(p, tool); got != want {
+			t.Errorf("scope %s sees the tool: %t", scope, got)
+		}
+	}
+}
+
+func TestTokenRefusals(t *testing.T) {
+	s := listen(t)
+	now := &clock{}
+	heard := &told{}
+	a := open(t, Config{OAuth: s.config(), Clock: now.Now, OnFailure: heard.add, Failures: FailureLimits{PerAgent: -1, PerAddr: -1}})
+	good := s.token(t, nil)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr))
+	parts := strings.Split(good, ".")
+	rs := func(more map[string]any) map[string]any {
+		h := map[string]any{"alg": "RS256", "kid": "rsa"}
+		maps.Copy(h, more)
+		return h
+	}
+	claims := func(more map[string]any) string { return signed(t, rs(nil), s.claims(more), "rsa") }
+	head := func(more map[string]any) string { return signed(t, rs(more), s.claims(nil), "rsa") }
+
+	// What a library may be talked into: the public key as a shared secret.
+	public, err := x509.MarshalPKIXPublicKey(testKeys()["rsa"].Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public})
+	hs := b64([]byte(`{"alg":"HS256","kid":"rsa"}`)) + "." + parts[1]
+	mac := hmac.New(sha256.New, secret)
+	mac.Write([]byte(hs))
+	all, err := json.Marshal(s.claims(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := string(all)
+
+	for name, c := range map[string]struct{ bearer, reason, says string }{
+		"alg none":                {b64([]byte(`{"alg":"none","kid":"rsa"}`)) + "." + parts[1] + ".", "malformed", "signed by one of ES256, EdDSA, PS256, RS256"},
+		"alg None":                {b64([]byte(`{"alg":"None"}`)) + "." + parts[1] + ".AA", "malformed", "signed by one of"},
+		"no alg":                  {b64([]byte(`{"kid":"rsa"}`)) + "." + parts[1] + ".AA", "malformed", "signed by one of"},
+		"HS256 by public key":     {hs + "." + b64(mac.Sum(nil)), "malformed", "signed by one of"},
+		"alg twice":               {signedRaw(t, `{"alg":"none","alg":"RS256","kid":"rsa"}`, body, "RS256", "rsa"), "malformed", "no JSON object"},
+		"RS512":                   {head(map[string]any{"alg": "RS512"}), "malformed", "signed by one of"},
+		"critical extension":      {head(map[string]any{"crit": []any{"x"}, "x": 1}), "malformed", "crit"},
+		"unencoded payload":       {head(map[string]any{"b64": false}), "malformed", "b64"},
+		"typ of a logout token":   {head(map[string]any{"typ": "logout+jwt"}), "malformed", "typ"},
+		"typ a number":            {head(map[string]any{"typ": 1}), "malformed", "typ"},
+		"kid a number":            {head(map[string]any{"kid": 1}), "malformed", "kid"},
+		"another key's signature": {signed(t, rs(nil), s.claims(nil), "rsa2"), "wrong_signature", "signature"},
+		"no signature":            {parts[0] + "." + parts[1] + ".", "wrong_signature", "signature"},
+		"changed claims":          {parts[0] + "." + b64([]byte(strings.Replace(body, "alice", "admin", 1))) + "." + parts[2], "wrong_signature", "signature"},
+		"PS256 for RS256":         {strings.Replace(signed(t, map[string]any{"alg": "RS256", "kid": "rsa"}, s.claims(nil), "rsa"), b64([]byte(`{"alg":"RS256","kid":"rsa"}`)), b64([]byte(`{"alg":"PS256","kid":"rsa"}`)), 1), "wrong_signature", "signature"},
+		"kid of an EC key":        {signed(t, rs(map[string]any{"kid": "ec"}), s.claims(nil), "rsa"), "unknown_key", "does not publish"},
+		"kid of an RSA key":       {signed(t, map[string]any{"alg": "ES256", "kid": "rsa"}, s.claims(nil), "ec"), "unknown_key", "does not publish"},
+		"kid of nobody":           {head(map[string]any{"kid": "../../keys"}), "unknown_key", "does not publish"},
+		"other issuer":            {claims(map[string]any{"iss": s.url + "/"}), "wrong_issuer", s.url},
+		"no issuer":               {claims(map[string]any{"iss": nil}), "wrong_issuer", s.url},
+		"other audience":          {claims(map[string]any{"aud": "https://other.example"}), "wrong_audience", here},
+		"audience alike":          {claims(map[string]any{"aud": here + ".evil.example"}), "wrong_audience", here},
+		"audience below":          {claims(map[string]any{"aud": here + "/mcpx"}), "wrong_audience", here},
+		"no audience":             {claims(map[string]any{"aud": nil}), "wrong_audience", here},
+		"audience an object":      {claims(map[string]any{"aud": []any{map[string]any{"a": here}, ""}}), "wrong_audience", here},
+		"expired":                 {claims(map[string]any{"exp": now.Now().Add(-31 * time.Second).Unix()}), "expired", "expired"},
+		"no end":                  {claims(map[string]any{"exp": nil}), "wrong_claims", "exp"},
+		"end as text":             {claims(map[string]any{"exp": "2000000000"}), "wrong_claims", "exp"},
+		"end beyond":              {claims(map[string]any{"exp": 1e300}), "wrong_claims", "exp"},
+		"not yet":                 {claims(map[string]any{"nbf": now.Now().Add(31 * time.Second).Unix()}), "not_yet_valid", "not valid yet"},
+		"nbf as text":             {claims(map[string]any{"nbf": "now"}), "wrong_claims", "nbf"},
+		"no subject":              {claims(map[string]any{"sub": nil}), "wrong_claims", "sub"},
+		"empty subject":           {claims(map[string]any{"sub": ""}), "wrong_claims", "sub"},
+		"long subject":            {claims(map[string]any{"sub": strings.Repeat("x", 257)}), "wrong_claims", "sub"},
+		"subject with newline":    {claims(map[string]any{"sub": "a\nb"}), "wrong_claims", "sub"},
+		"no tenant":               {claims(map[string]any{"tenant": nil}), "wrong_claims", "tenant"},
+		"tenant a list":           {claims(map[string]any{"tenant": []any{"a"}}), "wrong_claims", "tenant"},
+		"scope a number":          {claims(map[string]any{"scope": 1}), "wrong_claims", "scope"},
+		"scp of numbers":          {claims(map[string]any{"scp": []any{1}}), "wrong_claims", "scp"},
+		"a claim twice":           {signedRaw(t, `{"alg":"RS256","kid":"rsa"}`, strings.Replace(body, `{`, `{"sub":"admin",`, 1), "RS256", "rsa"), "malformed", "no JSON object"},
+		"claims an array":         {signedRaw(t, `{"alg":"RS256","kid":"rsa"}`, "[]", "RS256", "rsa"), "malformed", "no JSON object"},
+		"padded header":           {base64.URLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"rsa" }`)) + "." + parts[1] + "." + parts[2], "malformed", "base64url"},
+		"too long":                {good + strings.Repeat("A", maxToken), "malformed", "bytes"},
+		"not a token":             {"eyJ.eyJ.eyJ", "malformed", "header"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := a.Authenticate(t.Context(), c.bearer, addr)
+			e := is(t, err, toolkeep.Unauthenticated)
+			if p != nil || !strings.Contains(e.Message, c.says) {
+				t.Errorf("said %q, want %q", e.Message, c.says)
+			}
+			if f := heard.last(t); f.Reason != c.reason || f.Addr != addr {
+				t.Errorf("told %+v, want %s", f, c.reason)
+			}
+			if strings.Contains(e.Error(), parts[2]) {
+				t.Errorf("the error has the signature in it: %v", e)
+			}
+		})
+	}
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr))
+	// API keys go on beside, and what has the form of neither is still a key's typing error.
+	is(t, second(a.Authenticate(t.Context(), "eyJhbGciOiJub25lIn0", addr)), toolkeep.Unauthenticated)
+}
+
+func TestTokenKeysAreOfOneType(t *testing.T) {
+	s := listen(t)
+	s.publish(jwkOf(t, "rsa", map[string]any{"alg": "PS256"}), jwkOf(t, "rsa2", map[string]any{"use": "enc"}), jwkOf(t, "ec", map[string]any{"key_ops": []any{"sign"}}),
+		jwkOf(t, "ed", map[string]any{"alg": "Ed25519"}), jwkOf(t, "p384", nil), jwkOf(t, "weak", nil), jwkOf(t, "ec2", nil),
+		map[string]any{"kty": "oct", "kid": "oct", "k": b64([]byte("0123456789abcdef0123456789abcdef"))}, map[string]any{"kty": "AKP", "kid": "pq", "pub": "AA"})
+	a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now})
+	for kid, algs := range map[string]map[string]bool{
+		"rsa": {"RS256": false, "PS256": true}, "rsa2": {"RS256": false, "PS256": false}, "weak": {"RS256": false},
+		"ec": {"ES256": false}, "ec2": {"ES256": true}, "p384": {"ES256": false}, "ed": {"EdDSA": true},
+	} {
+		for alg, want := range algs {
+			_, err := a.Authenticate(t.Context(), signed(t, map[string]any{"alg": alg, "kid": kid}, s.claims(nil), kid), addr)
+			if (err == nil) != want {
+				t.Errorf("%s by %s: %v", alg, kid, err)
+			}
+		}
+	}
+	// Two keys of one name: there is no telling which.
+	s.publish(jwkOf(t, "rsa", nil), jwkOf(t, "rsa2", map[string]any{"kid": "rsa"}), jwkOf(t, "ec", map[string]any{"kid": "rsa"}))
+	b := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now})
+	is(t, second(b.Authenticate(t.Context(), s.token(t, nil), addr)), toolkeep.Unauthenticated)
+	must[*toolkeep.Principal](t)(b.Authenticate(t.Context(), signed(t, map[string]any{"alg": "ES256", "kid": "rsa"}, s.claims(nil), "ec"), addr))
+}
+
+func TestTokenClaimsConfigured(t *testing.T) {
+	s := listen(t)
+	c := s.config()
+	c.SubjectClaim, c.TenantClaim, c.DefaultTenant = "client_id", "https://claims.example/org", "default"
+	c.Audience = []string{"api://tools", "other"}
+	c.JWKSURL = s.url + "/keys"
+	s.set(func() { s.metadata = map[string]any{"jwks_uri": "https://nowhere.example"} })
+	a := open(t, Config{OAuth: c, Clock: (&clock{}).Now})
+	for _, x := range []struct {
+		claims map[string]any
+		who    string
+	}{
+		{map[string]any{"aud": "api://tools", "client_id": "bot"}, "default/bot"},
+		{map[string]any{"aud": "other", "client_id": "bot", "https://claims.example/org": "o"}, "o/bot"},
+		{map[string]any{"aud": here, "client_id": "bot"}, ""}, // a configured audience is the only one
+		{map[string]any{"aud": "api://tools"}, ""},
+		{map[string]any{"aud": "api://tools", "client_id": "bot", "https://claims.example/org": ""}, ""},
+	} {
+		p, err := a.Authenticate(t.Context(), s.token(t, x.claims), addr)
+		switch {
+		case x.who == "":
+			is(t, err, toolkeep.Unauthenticated)
+		case err != nil:
+			t.Error(err)
+		case p.Tenant+"/"+p.Subject != x.who:
+			t.Errorf("%s/%s, want %s", p.Tenant, p.Subject, x.who)
+		}
+	}
+}
+
+func TestTokenOff(t *testing.T) {
+	s := listen(t)
+	heard := &told{}
+	a := open(t, Config{OnFailure: heard.add})
+	e := is(t, second(a.Authenticate(t.Context(), s.token(t, nil), addr)), toolkeep.Unauthenticated)
+	if !strings.Contains(e.Message, "does not take") || heard.last(t).Reason != "malformed" {
+		t.Errorf("%v", e)
+	}
+	is(t, second(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Agent}})), toolkeep.Unauthenticated)
+	if err := a.OAuthHealth(t.Context()); err != nil || a.TakesTokens() {
+		t.Error(err)
+	}
+	// An Access that was never started has nothing to wait for.
+	b, err := New(Config{Load: func(context.Context) ([]toolkeep.APIKey, int64, error) { return nil, 0, nil }, Store: newMemory(), OAuth: s.config()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(t, second(b.Authenticate(t.Context(), s.token(t, nil), addr)), toolkeep.RegistryUnavailable)
+	b.Stop()
+}
+
+func TestOAuthConfigFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*OAuth)
+		at     string
+	}{
+		"no issuer":        {func(c *OAuth) { c.Issuer = "" }, "/oauth/issuer"},
+		"plain http":       {func(c *OAuth) { c.Issuer = "http://issuer.example" }, "/oauth/issuer"},
+		"http and alike":   {func(c *OAuth) { c.Issuer = "http://localhost.example" }, "/oauth/issuer"},
+		"a query":          {func(c *OAuth) { c.Issuer = "https://issuer.example/?a" }, "/oauth/issuer"},
+		"a password":       {func(c *OAuth) { c.Issuer = "https://u:p@issuer.example/" }, "/oauth/issuer"},
+		"keys by http":     {func(c *OAuth) { c.JWKSURL = "http://issuer.example/keys" }, "/oauth/jwks_url"},
+		"no own URL":       {func(c *OAuth) { c.BaseURL = nil }, "/oauth/base_url"},
+		"no scopes":        {func(c *OAuth) { c.Scopes = nil }, "/oauth/scopes"},
+		"an unknown role":  {func(c *OAuth) { c.Scopes = map[string]string{"a/b": "agnet"} }, "/oauth/scopes/a~1b"},
+		"an http loopback": {func(c *OAuth) { c.Issuer = "http://[::1]:80/x" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &OAuth{Issuer: "https://issuer.example", BaseURL: func() string { return here }, Scopes: map[string]string{"s": Agent}}
+			c.change(o)
+			_, err := New(Config{Load: func(context.Context) ([]toolkeep.APIKey, int64, error) { return nil, 0, nil }, Store: newMemory(), OAuth: o})
+			if c.at == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if e := is(t, err, toolkeep.InvalidManifest); !strings.Contains(e.Message, c.at+":") {
+				t.Errorf("%v", e)
+			}
+		})
+	}
+}
+
+// TestTokenRotation: the issuer signs with a new key. One request fetches it, the
+// others wait; what the old key signed is good until it is gone.
+func TestTokenRotation(t *testing.T) {
+	s := listen(t)
+	c := s.config()
+	now := &clock{}
+	a := open(t, Config{OAuth: c, Clock: now.Now})
+	old := s.token(t, nil)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), old, addr))
+	now.pass(time.Minute)
+	next := signed(t, map[string]any{"alg": "RS256", "kid": "rsa2"}, s.claims(nil), "rsa2")
+
+	hold := make(chan struct{})
+	s.set(func() { s.hold = hold })
+	s.publish(jwkOf(t, "rsa", nil), jwkOf(t, "rsa2", nil))
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if _, err := a.Authenticate(t.Context(), next, addr); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Go(func() { // who has a key that is known does not wait
+		if _, err := a.Authenticate(t.Context(), old, addr); err != nil {
+			t.Error(err)
+		}
+		close(hold)
+	})
+	wg.Wait()
+	if n := s.fetches.Load(); n != 2 {
+		t.Errorf("the keys were fetched %d times", n)
+	}
+	// Within the floor nobody makes it fetch again.
+	for range 20 {
+		is(t, second(a.Authenticate(t.Context(), signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(nil), "ec"), addr)), toolkeep.Unauthenticated)
+	}
+	now.pass(29 * time.Second)
+	is(t, second(a.Authenticate(t.Context(), signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(nil), "ec"), addr)), toolkeep.Unauthenticated)
+	if n := s.fetches.Load(); n != 2 {
+		t.Errorf("the keys were fetched %d times", n)
+	}
+	// The old key is withdrawn: what it verified is not remembered any longer.
+	now.pass(2 * time.Second)
+	s.publish(jwkOf(t, "rsa2", nil))
+	is(t, second(a.Authenticate(t.Context(), signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(nil), "ec"), addr)), toolkeep.Unauthenticated)
+	is(t, second(a.Authenticate(t.Context(), old, addr)), toolkeep.Unauthenticated)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), next, addr))
+}
+
+func TestTokenExpiresWhileRemembered(t *testing.T) {
+	s := listen(t)
+	now := &clock{}
+	heard := &told{}
+	a := open(t, Config{OAuth: s.config(), Clock: now.Now, OnFailure: heard.add})
+	bearer := s.token(t, map[string]any{"exp": now.Now().Add(time.Minute).Unix()})
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
+	now.pass(89 * time.Second)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
+	now.pass(time.Second)
+	// Any number of requests may find out that it is over: that blocks nobody.
+	for range 50 {
+		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.Unauthenticated)
+	}
+	if f := heard.last(t); f.Reason != "expired" || f.Subject != "alice" || f.Tenant != "acme" {
+		t.Errorf("told %+v", f)
+	}
+	fresh := s.token(t, map[string]any{"exp": now.Now().Add(3 * time.Hour).Unix()})
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), fresh, addr))
+	// Who goes on with it for long is blocked, there alone.
+	now.pass(time.Hour)
+	for range 10 {
+		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.Unauthenticated)
+	}
+	is(t, second(a.Authenticate(t.Context(), fresh, addr)), toolkeep.AuthFailuresLimited)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), fresh, "198.51.100.1"))
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"sub": "bob", "exp": now.Now().Add(time.Hour).Unix()}), addr))
+}
+
+// TestTokenFailuresCount: forged tokens block the address, and nobody by naming him.
+func TestTokenFailuresCount(t *testing.T) {
+	s := listen(t)
+	now := &clock{}
+	a := open(t, Config{OAuth: s.config(), Clock: now.Now, Failures: FailureLimits{PerAddr: 20}})
+	good := s.token(t, nil)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr))
+	forged := signed(t, map[string]any{"alg": "RS256", "kid": "rsa"}, s.claims(nil), "rsa2")
+	for range 19 {
+		is(t, second(a.Authenticate(t.Context(), forged, addr)), toolkeep.Unauthenticated)
+	}
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr)) // alice is not blocked
+	is(t, second(a.Authenticate(t.Context(), forged, addr)), toolkeep.Unauthenticated)
+	is(t, second(a.Authenticate(t.Context(), good, addr)), toolkeep.AuthFailuresLimited)
+	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, "198.51.100.1"))
+	for range 10 {
+		a.NoteDenied(p)
+	}
+	is(t, second(a.Authenticate(t.Context(), good, "203.0.113.1")), toolkeep.AuthFailuresLimited)
+	is(t, a.Blocked(p), toolkeep.AuthFailuresLimited)
+}
+
+func TestTokenRefresh(t *testing.T) {
+	s := listen(t)
+	a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now, Roles: []Role{{Name: "relay", Permissions: []string{toolkeep.PermActAs}}}})
+	// As stored: a role that no scope gives any more is gone.
+	p := must[*toolkeep.Principal](t)(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Auditor, "relay", Agent}, OnBehalf: "x"}))
+	if !slices.Equal(p.Roles, []string{Auditor, Agent}) || p.Method != MethodOAuth || p.Subject != "alice" || p.OnBehalf != "x" || !p.May(toolkeep.PermInvocations) || p.May(toolkeep.PermActAs) {
+		t.Errorf("%+v", p)
+	}
+	if p := must[*toolkeep.Principal](t)(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{"relay"}})); len(p.Roles)+len(p.Permissions) != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// quickly runs a test in which hours pass at once.
+func quickly(t *testing.T, f func(t *testing.T, s *authServer, a *Access)) {
+	t.Helper()
+	testKeys()
+	synctest.Test(t, func(t *testing.T) {
+		s := &authServer{url: "https://issuer.example"}
+		s.publish(jwkOf(t, "rsa", nil))
+		c := s.config()
+		c.Client = &http.Client{Transport: s}
+		a := open(t, Config{OAuth: c})
+		f(t, s, a)
+		a.Stop()
+	})
+}
+
+func (s *authServer) lasting(t *testing.T) string {
+	return s.token(t, map[string]any{"exp": time.Now().Add(1000 * time.Hour).Unix()})
+}
+
+func TestIssuerDown(t *testing.T) {
+	quickly(t, func(t *testing.T, s *authServer, a *Access) {
+		bearer := s.lasting(t)
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
+		time.Sleep(35 * time.Minute) // of the bubble's clock
+		if n := s.fetches.Load(); n != 4 {
+			t.Errorf("the keys were fetched %d times in 35 minutes", n)
+		}
+		s.set(func() { s.down = true })
+		time.Sleep(23 * time.Hour)
+		if err := a.OAuthHealth(t.Context()); err == nil || !strings.Contains(err.Error(), "used until") || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("health: %v", err)
+		}
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr)) // with the last keys
+		other := signed(t, map[string]any{"alg": "RS256", "kid": "rsa2"}, s.claims(map[string]any{"exp": time.Now().Add(time.Hour).Unix()}), "rsa2")
+		e := is(t, second(a.Authenticate(t.Context(), other, addr)), toolkeep.RegistryUnavailable)
+		if e.RetryAfter <= 0 {
+			t.Errorf("%+v", e)
+		}
+		time.Sleep(2 * time.Hour)
+		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.RegistryUnavailable)
+		if err := a.OAuthHealth(t.Context()); err == nil || !strings.Contains(err.Error(), "no token is taken") {
+			t.Errorf("health: %v", err)
+		}
+		s.set(func() { s.down = false })
+		time.Sleep(longestFailWait)
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
+		if err := a.OAuthHealth(t.Context()); err != nil {
+			t.Errorf("health: %v", err)
+		}
+	})
+}
+
+// TestIssuerDownAtStart: the server starts, tokens wait, keys of its own are good.
+func TestIssuerDownAtStart(t *testing.T) {
+	testKeys()
+	synctest.Test(t, func(t *testing.T) {
+		s := &authServer{url: "https://issuer.example", down: true}
+		s.publish(jwkOf(t, "rsa", nil))
+		c := s.config()
+		c.Client = &http.Client{Transport: s}
+		key, text := NewKey(toolkeep.APIKey{Tenant: "acme", Subject: "bob", Roles: []string{Agent}}, time.Now())
+		a := open(t, Config{OAuth: c}, key)
+		bearer := s.lasting(t)
+		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.RegistryUnavailable)
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, addr))
+		for range 200 { // nobody is blocked for what is the issuer's fault
+			is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.RegistryUnavailable)
+		}
+		s.set(func() { s.down = false })
+		time.Sleep(31 * time.Second)
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
+		a.Stop()
+		a.Stop()
+	})
+}
+
+// TestIssuerHangs: a request does not wait longer than its own context.
+func TestIssuerHangs(t *testing.T) {
+	s := listen(t)
+	hold := make(chan struct{})
+	s.set(func() { s.hold = hold })
+	a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	is(t, second(a.Authenticate(ctx, s.token(t, nil), addr)), toolkeep.RegistryUnavailable)
+	if err := a.OAuthHealth(t.Context()); err == nil {
+		t.Error("health knows nothing of it")
+	}
+	close(hold)
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, nil), addr))
+}
+
+func TestIssuerAnswers(t *testing.T) {
+	big := `{"keys":[` + strings.Repeat(" ", maxKeysBody) + `]}`
+	many := `{"keys":[` + strings.TrimSuffix(strings.Repeat(`{"kty":"oct","k":"AA"},`, maxIssuerKeys+1), ",") + `]}`
+	for name, c := range map[string]struct {
+		change func(*authServer)
+		says   string
+	}{
+		"only OpenID's metadata":  {func(s *authServer) { s.oidcOnly = true }, ""},
+		"metadata of another":     {func(s *authServer) { s.metadata = map[string]any{"issuer": "https://evil.example"} }, `"https://evil.example"`},
+		"keys by plain http":      {func(s *authServer) { s.metadata = map[string]any{"jwks_uri": "http://issuer.example/keys"} }, "jwks_uri"},
+		"no place of keys":        {func(s *authServer) { s.metadata = map[string]any{"jwks_uri": nil} }, "jwks_uri"},
+		"too large":               {func(s *authServer) { s.body = big }, "more than 1048576 bytes"},
+		"too many keys":           {func(s *authServer) { s.body = many }, "key set"},
+		"no JSON":                 {func(s *authServer) { s.body = "<html>" }, "key set"},
+		"no key that can be used": {func(s *authServer) { s.body = `{"keys":[{"kty":"oct","k":"AAAA","kid":"rsa"}]}` }, "none of its 1 keys"},
+		"no keys":                 {func(s *authServer) { s.body = `{"keys":[]}` }, "none of its 0 keys"},
+		"an error":                {func(s *authServer) { s.down = true }, "answers 502"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := listen(t)
+			c.change(s)
+			a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now})
+			_, err := a.Authenticate(t.Context(), s.token(t, nil), addr)
+			health := a.OAuthHealth(t.Context())
+			if c.says == "" {
+				if err != nil || health != nil {
+					t.Errorf("%v, %v", err, health)
+				}
+				return
+			}
+			is(t, err, toolkeep.RegistryUnavailable)
+			if health == nil || !strings.Contains(health.Error(), c.says) {
+				t.Errorf("health: %v, want %q", health, c.says)
+			}
+		})
+	}
+	t.Run("a redirect", func(t *testing.T) {
+		s := listen(t)
+		srv := httptest.NewServer(http.RedirectHandler(s.url+"/keys", http.StatusFound))
+		t.Cleanup(srv.Close)
+		c := s.config()
+		c.JWKSURL = srv.URL
+		a := open(t, Config{OAuth: c, Clock: (&clock{}).Now})
+		is(t, second(a.Authenticate(t.Context(), s.token(t, nil), addr)), toolkeep.RegistryUnavailable)
+		if err := a.OAuthHealth(t.Context()); err == nil || !strings.Contains(err.Error(), "answers 302") {
+			t.Errorf("health: %v", err)
+		}
+	})
+}
+
+// TestTokenHammer has many requests with good and bad tokens while keys rotate and
+// roles change.
+func TestTokenHammer(t *testing.T) {
+	s := listen(t)
+	c := s.config()
+	c.Floor, c.Every = time.Nanosecond, time.Millisecond
+	a := open(t, Config{OAuth: c, Failures: FailureLimits{PerAgent: -1, PerAddr: -1}})
+	until := map[string]any{"exp": time.Now().Add(time.Hour).Unix()}
+	stable := signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(until), "ec")
+	turning := s.token(t, until)
+	forged := signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(until), "ec2")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 150 {
+				if _, err := a.Authenticate(t.Context(), stable, addr); err != nil {
+					t.Error(err)
+				}
+				if _, err := a.Authenticate(t.Context(), forged, addr); err == nil {
+					t.Error("a forged token was taken")
+				}
+				if p, err := a.Authenticate(t.Context(), turning, addr); err == nil && p.Subject != "alice" {
+					t.Errorf("%+v", p)
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for i := range 60 {
+			keys := []map[string]any{jwkOf(t, "ec", nil)}
+			if i%2 == 0 {
+				keys = append(keys, jwkOf(t, "rsa", nil))
+			}
+			s.publish(keys...)
+			if err := a.SetRoles(nil); err != nil {
+				t.Error(err)
+			}
+			_ = a.OAuthHealth(t.Context())
+		}
+	})
+	wg.Wait()
+}
+
+func TestResourceMetadata(t *testing.T) {
+	s := listen(t)
+	a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now})
+	ask := func(a *Access, method, path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		a.ResourceMetadata().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
+		return w
+	}
+	for path, resource := range map[string]string{"": here, "/": here, "/mcp": here + "/mcp", "/mcp/": here + "/mcp", "/mcp/servers/github": here + "/mcp/servers/github"} {
+		w := ask(a, "GET", ResourceMetadataPath+path)
+		want := fmt.Sprintf(`{"authorization_servers":[%q],"bearer_methods_supported":["header"],"resource":%q,"resource_name":"Toolkeep","scopes_supported":["also:call","tools:admin","tools:audit","tools:call"]}`, s.url, resource)
+		if w.Code != 200 || w.Body.String() != want || w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Access-Control-Allow-Origin") != "*" {
+			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+	for path, code := range map[string]int{"/api": 404, "/mcpx": 404, "x": 404} {
+		if w := ask(a, "GET", ResourceMetadataPath+path); w.Code != code {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	if w := ask(a, "POST", ResourceMetadataPath); w.Code != 405 || w.Header().Get("Allow") == "" {
+		t.Errorf("POST: %d", w.Code)
+	}
+	if w := ask(a, "OPTIONS", ResourceMetadataPath); w.Code != 204 || w.Header().Get("Access-Control-Allow-Methods") != "GET" {
+		t.Errorf("OPTIONS: %d", w.Code)
+	}
+	if w := ask(open(t, Config{}), "GET", ResourceMetadataPath); w.Code != 404 {
+		t.Errorf("without an issuer: %d", w.Code)
+	}
+}
+
+// TestResourceMetadataClient has an MCP client's library find the issuer, from the
+// refusal on.
+func TestResourceMetadataClient(t *testing.T) {
+	s := listen(t)
+	var a *Access
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, ResourceMetadataPath) {
+			a.ResourceMetadata().ServeHTTP(w, r)
+			return
+		}
+		_, err := a.Authenticate(r.Context(), "", addr)
+		w.Header().Set("WWW-Authenticate", a.Challenge(r.URL.Path, err, false, "tools:call"))
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(srv.Close)
+	c := s.config()
+	c.BaseURL = func() string { return srv.URL }
+	a = open(t, Config{OAuth: c, Clock: (&clock{}).Now})
+	res, err := srv.Client().Post(srv.URL+"/mcp", "application/json", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	challenges, err := oauthex.ParseWWWAuthenticate(res.Header.Values("WWW-Authenticate"))
+	if err != nil || len(challenges) != 1 || challenges[0].Scheme != "bearer" || challenges[0].Params["scope"] != "tools:call" {
+		t.Fatalf("%+v, %v", challenges, err)
+	}
+	m, err := oauthex.GetProtectedResourceMetadata(t.Context(), challenges[0].Params["resource_metadata"], srv.URL+"/mcp", srv.Client())
+	if err != nil || !slices.Equal(m.AuthorizationServers, []string{s.url}) || !slices.Contains(m.ScopesSupported, "tools:call") {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	// A token for what the client named is one for us.
+	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"aud": m.Resource}), addr))
+}
+
+func TestChallenge(t *testing.T) {
+	s := listen(t)
+	with, without := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now}), open(t, Config{})
+	no := toolkeep.NewError(toolkeep.Unauthenticated, "say \"no\"\r\nSet-Cookie: x\\ ü")
+	denied := toolkeep.NewError(toolkeep.PermissionDenied, "denied")
+	at := `, resource_metadata="` + here + ResourceMetadataPath
+	for i, c := range []struct {
+		a      *Access
+		path   string
+		err    error
+		sent   bool
+		scopes []string
+		want   string
+	}{
+		{with, "/mcp", no, false, nil, `Bearer realm="toolkeep"` + at + `/mcp"`},
+		{with, "/mcp/search/", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x "` + at + `/mcp/search"`},
+		{with, "/api/v1/tools", no, false, nil, `Bearer realm="toolkeep"` + at + `"`},
+		{with, "/mcp", denied, true, []string{"tools:call", "x"}, `Bearer realm="toolkeep", error="insufficient_scope", error_description="denied", scope="tools:call x"` + at + `/mcp"`},
+		{with, "/mcp", toolkeep.NewError(toolkeep.AuthFailuresLimited, "x"), true, nil, ""},
+		{without, "/mcp", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x "`},
+		{without, "/mcp", no, false, nil, `Bearer realm="toolkeep"`},
+		{without, "/mcp", denied, true, nil, ""},
+	} {
+		if got := c.a.Challenge(c.path, c.err, c.sent, c.scopes...); got != c.want {
+			t.Errorf("%d: got  %s\nwant %s", i, got, c.want)
+		}
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	s := listen(f)
+	o, faults := newIssuer(*s.config(), must2(compile(nil)), (&clock{}).Now, nil)
+	if len(faults) > 0 {
+		f.Fatal(faults)
+	}
+	f.Add(`{"alg":"RS256","kid":"rsa"}`, `{"iss":"a","aud":["b"],"exp":1e9,"scope":"a b","scp":["c"]}`)
+	f.Add(`{"alg":"none"}`, `[]`)
+	f.Fuzz(func(t *testing.T, head, claims string) {
+		h, no := readHeader(b64([]byte(head)) + ".x.y")
+		if _, ok := algorithms[h.alg]; no == nil && !ok {
+			t.Errorf("algorithm %q", h.alg)
+		}
+		v, no := o.read([]byte(claims))
+		if no != nil {
+			return
+		}
+		if v.subject == "" || v.tenant == "" || !o.now().Before(v.until) || !plain(v.subject+v.tenant) {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+func must2(rules ruleset, _ []toolkeep.Fault) ruleset { return rules }
+
+func BenchmarkToken(b *testing.B) {
+	s := listen(b)
+	a := open(b, Config{OAuth: s.config(), Clock: (&clock{}).Now})
+	for alg, kid := range map[string]string{"RS256": "rsa", "ES256": "ec", "EdDSA": "ed"} {
+		bearer := signed(b, map[string]any{"alg": alg, "kid": kid}, s.claims(nil), kid)
+		b.Run(alg+" first", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if set := a.oauth.current(); set != nil {
+					clear(set.verified)
+				}
+				if _, err := a.Authenticate(b.Context(), bearer, addr); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(alg+" known", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := a.Authenticate(b.Context(), bearer, addr); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
