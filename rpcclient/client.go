@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
@@ -133,17 +134,9 @@ func (c *Client) outgoing(ctx context.Context, more ...string) context.Context {
 // server was not reached or was lost (the call may have been carried out: give it
 // a Key and send it again), E3901 or E3902 where ctx ended first.
 func (c *Client) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkeep.Call) (*toolkeep.Result, error) {
-	if call.Fault != nil {
-		return nil, call.Fault
-	}
-	msg, err := requestOf(call)
+	ctx, msg, err := c.request(ctx, call)
 	if err != nil {
 		return nil, err
-	}
-	if call.Traceparent != "" {
-		ctx = c.outgoing(ctx, "traceparent", call.Traceparent)
-	} else {
-		ctx = c.outgoing(ctx)
 	}
 	if call.Caller != nil && !call.Async {
 		return c.stream(ctx, msg, call.Caller)
@@ -154,6 +147,35 @@ func (c *Client) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolke
 		return nil, c.refused(ctx, err)
 	}
 	return resultOf(res, trailer), nil
+}
+
+func (c *Client) request(ctx context.Context, call *toolkeep.Call) (context.Context, *l03v1.ToolInvocationRequest, error) {
+	if call.Fault != nil {
+		return ctx, nil, call.Fault
+	}
+	msg, err := requestOf(call)
+	if err != nil {
+		return ctx, nil, err
+	}
+	if call.Traceparent != "" {
+		return c.outgoing(ctx, "traceparent", call.Traceparent), msg, nil
+	}
+	return c.outgoing(ctx), msg, nil
+}
+
+// Explain says as JSON what would become of the call, without making it.
+func (c *Client) Explain(ctx context.Context, call *toolkeep.Call) ([]byte, error) {
+	ctx, msg, err := c.request(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	msg.DryRun = true
+	var trailer metadata.MD
+	res, err := c.tools.InvokeTool(ctx, msg, grpc.Trailer(&trailer))
+	if err != nil {
+		return nil, c.refused(ctx, err)
+	}
+	return outputOf(res, trailer), nil
 }
 
 func (c *Client) stream(ctx context.Context, msg *l03v1.ToolInvocationRequest, caller toolkeep.Caller) (*toolkeep.Result, error) {
@@ -192,6 +214,38 @@ func (c *Client) Get(ctx context.Context, id string) (*toolkeep.Result, error) {
 		return nil, c.refused(ctx, err)
 	}
 	return resultOf(res, trailer), nil
+}
+
+// Pauses between the looks of Follow: a short call is answered soon, a long one
+// costs a look a second.
+const (
+	firstPause = 20 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// Follow asks for a call again and again until it has ended, and gives what came
+// of it. seen, if set, is told how the call stands each time that this differs.
+// When ctx ends the call goes on. E3013, E3704, E3501, E3901, E3902.
+func (c *Client) Follow(ctx context.Context, id string, seen func(*toolkeep.Result)) (*toolkeep.Result, error) {
+	var state toolkeep.CallState
+	var last toolkeep.Progress
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		r, err := c.Get(ctx, id)
+		if err != nil || r.State.Ended() {
+			return r, err
+		}
+		if seen != nil && (r.State != state || r.Progress != last) {
+			state, last = r.State, r.Progress
+			seen(r)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, c.lost(ctx, status.FromContextError(ctx.Err()))
+		}
+	}
 }
 
 // Cancel ends a waiting call or asks a running one to stop; cancelled is false if

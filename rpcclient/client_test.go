@@ -3,6 +3,7 @@ package rpcclient_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -36,6 +37,11 @@ type scripted struct {
 	l03v1.UnimplementedToolExecutionServer
 	invoke func(context.Context, *l03v1.ToolInvocationRequest) (*l03v1.ToolInvocationResult, error)
 	stream func(*l03v1.ToolInvocationRequest, grpc.ServerStreamingServer[l03v1.InvocationUpdate]) error
+	get    func(*l03v1.GetInvocationRequest) (*l03v1.ToolInvocationResult, error)
+}
+
+func (s *scripted) GetInvocation(_ context.Context, m *l03v1.GetInvocationRequest) (*l03v1.ToolInvocationResult, error) {
+	return s.get(m)
 }
 
 func (s *scripted) InvokeTool(ctx context.Context, m *l03v1.ToolInvocationRequest) (*l03v1.ToolInvocationResult, error) {
@@ -110,6 +116,50 @@ func TestArguments(t *testing.T) {
 	wantCode(t, err, toolkeep.MalformedRequest)
 }
 
+func TestExplain(t *testing.T) {
+	s := &scripted{invoke: func(_ context.Context, m *l03v1.ToolInvocationRequest) (*l03v1.ToolInvocationResult, error) {
+		if !m.GetDryRun() {
+			return nil, status.Error(codes.Internal, "it would be carried out")
+		}
+		return &l03v1.ToolInvocationResult{Outputs: map[string]string{"tool": `"a.b"`, "would_execute": "true"}}, nil
+	}}
+	c := s.serve(t)
+	out, err := c.Explain(t.Context(), &toolkeep.Call{Tool: "a.b"})
+	if err != nil || string(out) != `{"tool":"a.b","would_execute":true}` {
+		t.Errorf("%s %v", out, err)
+	}
+	_, err = c.Explain(t.Context(), &toolkeep.Call{Tool: "a.b", Arguments: []byte("nope")})
+	wantCode(t, err, toolkeep.MalformedRequest)
+}
+
+// Follow tells every change once, and ends with the call or with its context.
+func TestFollow(t *testing.T) {
+	running := func(percent uint32) *l03v1.ToolInvocationResult {
+		return &l03v1.ToolInvocationResult{Status: l03v1.ToolInvocationResult_RUNNING, ProgressPercent: percent}
+	}
+	answers := []*l03v1.ToolInvocationResult{{Status: l03v1.ToolInvocationResult_PENDING}, running(10), running(10), running(50),
+		{Status: l03v1.ToolInvocationResult_SUCCESS, InvocationId: "i", Outputs: map[string]string{"n": "1"}}}
+	asked := 0
+	s := &scripted{get: func(m *l03v1.GetInvocationRequest) (*l03v1.ToolInvocationResult, error) {
+		if m.GetInvocationId() != "i" {
+			return running(1), nil
+		}
+		asked++
+		return answers[asked-1], nil
+	}}
+	c := s.serve(t)
+	var seen []string
+	r, err := c.Follow(t.Context(), "i", func(r *toolkeep.Result) {
+		seen = append(seen, fmt.Sprint(r.State, r.Progress.Percent))
+	})
+	if got := strings.Join(seen, " "); err != nil || string(r.Output) != `{"n":1}` || got != "queued0 running10 running50" {
+		t.Errorf("%+v %v; seen %s", r, err, got)
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	_, err = c.Follow(ctx, "endless", func(*toolkeep.Result) { leave() })
+	wantCode(t, err, toolkeep.Cancelled)
+}
+
 // What no Toolkeep said is told as what it is, and never as retryable: the call
 // may have been carried out.
 func TestLost(t *testing.T) {
@@ -123,7 +173,9 @@ func TestLost(t *testing.T) {
 			return nil, status.Error(grpcCode, "x")
 		}}
 		_, err := s.serve(t).Invoke(t.Context(), nil, &toolkeep.Call{Tool: "a.b"})
-		if e := wantCode(t, err, code); e.Retryable || e.Cause == nil {
+		e := wantCode(t, err, code)
+		var lost *rpcclient.Lost
+		if e.Retryable || !errors.As(err, &lost) || lost.Status.Message() != "x" {
 			t.Errorf("%+v", e)
 		}
 	}

@@ -45,11 +45,17 @@ func (c *Client) refused(ctx context.Context, err error) error {
 	return e
 }
 
+// Lost is the cause of an error that is no refusal of a Toolkeep: the library made
+// it, a proxy, or a server that is something else.
+type Lost struct{ Status *status.Status }
+
+func (l *Lost) Error() string { return l.Status.Err().Error() }
+
 // lost is for a status that Toolkeep did not make: the library's own, a proxy's,
 // or that of a server which is something else.
 func (c *Client) lost(ctx context.Context, s *status.Status) error {
 	made := func(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
-		e := toolkeep.NewError(code, format, args...).Because(s.Err())
+		e := toolkeep.NewError(code, format, args...).Because(&Lost{s})
 		// What was sent is not known, so trying again is the caller's decision.
 		e.Retryable = false
 		return e

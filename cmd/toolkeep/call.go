@@ -286,6 +286,7 @@ type callMetadata struct {
 
 func (a *app) doCall(ctx context.Context, cl *client, body map[string]any, wait bool) error {
 	say, done := a.patience("calling " + fmt.Sprint(body["tool_id"]))
+	cl.say = say
 	var answer callAnswer
 	raw, err := cl.post(ctx, "/api/v1/tools/invoke", body, &answer)
 	if err == nil && wait && (answer.Status == "pending" || answer.Status == "running") {
@@ -359,6 +360,9 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 
 // follow reads a call's event stream to its result.
 func (c *client) follow(ctx context.Context, id string, say func(string)) ([]byte, error) {
+	if c.rpc != nil {
+		return c.rpc.follow(ctx, id, say)
+	}
 	resp, err := c.send(ctx, http.MethodGet, "/api/v1/invocations/"+id+"/events", nil, "Accept", "text/event-stream")
 	if err != nil {
 		return nil, err
@@ -401,7 +405,7 @@ func sayProgress(say func(string), data []byte) {
 		Phase   string `json:"current_phase"`
 	}
 	if json.Unmarshal(data, &p) == nil {
-		say(strings.TrimSpace(fmt.Sprintf("%s %d%% %s", p.Status, p.Percent, p.Phase)))
+		say(progressLine(p.Status, p.Percent, p.Phase))
 	}
 }
 

@@ -31,6 +31,9 @@ type app struct {
 	stdout, stderr io.Writer
 	stopSignals    context.CancelFunc // a second signal then ends the process
 	data           string
+	tls            clientTLS
+	command        string // the path of the command that runs, such as "toolkeep keys list"
+	leave          []func()
 	json           bool
 	began          bool // the command line was understood and the command runs
 }
@@ -87,6 +90,11 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	defer func() {
+		for _, f := range a.leave {
+			f()
+		}
+	}()
 	ran, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
@@ -215,10 +223,10 @@ authorised, validated, limited, recorded.
   toolkeep invocations                          read what happened
 
 The client commands find the server and the key in the data directory (--data), or in
-TOOLKEEP_URL and TOOLKEEP_KEY.`,
+TOOLKEEP_URL (http, https, grpc or grpcs) and TOOLKEEP_KEY.`,
 		SilenceErrors:    true,
 		SilenceUsage:     true,
-		PersistentPreRun: func(*cobra.Command, []string) { a.began = true },
+		PersistentPreRun: func(c *cobra.Command, _ []string) { a.began, a.command = true, c.CommandPath() },
 		Version:          version,
 	}
 	root.PersistentFlags().StringVar(&a.data, "data", dataDefault(), "data directory of the server (TOOLKEEP_DATA)")
@@ -234,6 +242,11 @@ TOOLKEEP_URL and TOOLKEEP_KEY.`,
 	add("tools", a.importCmd(), a.toolsCmd(), a.searchCmd(), a.describeCmd(), a.diffCmd())
 	add("calls", a.callCmd(), a.explainCmd(), a.invocationsCmd(), a.blobsCmd())
 	add("admin", a.keysCmd(), a.lifecycleCmd(), a.serversCmd(), a.cacheCmd(), a.doctorCmd(), a.backupCmd(), a.restoreCmd())
+	for _, c := range root.Commands() {
+		if c.GroupID != "run" && c.Name() != "backup" && c.Name() != "restore" || c.Name() == "mcp" {
+			a.tls.addFlags(c)
+		}
+	}
 	root.AddCommand(exitCodesTopic())
 	root.SetHelpCommandGroupID("run")
 	root.SetCompletionCommandGroupID("run")

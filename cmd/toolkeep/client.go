@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,11 +20,14 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// client speaks REST to a running server.
+// client speaks REST to a running server, or over gRPC what gRPC has of it.
 type client struct {
 	base string
 	key  string
 	http *http.Client
+	tls  *clientTLS
+	rpc  *overGRPC    // nil over HTTP
+	say  func(string) // is told of progress while a call is waited for; nil for nobody
 }
 
 // maxAnswer bounds what the client reads of one answer.
@@ -33,9 +37,7 @@ const maxAnswer = 256 << 20
 // the server wrote into its data directory. The key of a data directory is sent
 // to that directory's server and to no other.
 func (a *app) connect() (*client, error) {
-	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: os.Getenv("TOOLKEEP_KEY"), http: &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: os.Getenv("TOOLKEEP_KEY"), tls: &a.tls}
 	info, err := readServerFile(a.data)
 	if c.base == "" {
 		if err != nil {
@@ -44,7 +46,7 @@ func (a *app) connect() (*client, error) {
 		}
 		c.base = info.URL
 	}
-	if c.key == "" && c.base == info.URL {
+	if c.key == "" && info.at(c.base) {
 		raw, err := os.ReadFile(filepath.Join(a.data, "admin.key"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, usagef("the key file of the data directory cannot be read: %v", err)
@@ -52,11 +54,24 @@ func (a *app) connect() (*client, error) {
 		c.key = strings.TrimSpace(string(raw))
 	}
 	u, err := url.Parse(c.base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, usagef("the server's address %q is no http or https URL such as http://127.0.0.1:8080", c.base)
+	if err != nil || !slices.Contains([]string{"http", "https", "grpc", "grpcs"}, u.Scheme) || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, usagef("the server's address %q is no http, https, grpc or grpcs URL such as http://127.0.0.1:8080", c.base)
 	}
 	if c.key == "" {
 		return nil, usagef("there is no key for %s: set TOOLKEEP_KEY; the key of a data directory (--data) is sent to its own server only", c.base)
+	}
+	settings, err := a.tls.config(u.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(u.Scheme, "grpc") {
+		return c, a.dial(c, u, settings)
+	}
+	c.http = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if settings != nil {
+		t := http.DefaultTransport.(*http.Transport).Clone()
+		t.TLSClientConfig = settings
+		c.http.Transport = t
 	}
 	return c, nil
 }
@@ -68,6 +83,14 @@ type serverFile struct {
 	Metrics string `json:"metrics"`
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
+}
+
+// at tells whether the address is one of the server's own.
+func (s *serverFile) at(address string) bool {
+	if address == s.URL {
+		return address != ""
+	}
+	return s.GRPC != "" && address == grpcURL(s.GRPC, strings.HasPrefix(s.URL, "https://"))
 }
 
 func readServerFile(dir string) (serverFile, error) {
@@ -128,6 +151,9 @@ func first(m map[string]any, keys ...string) string {
 // do sends one request and gives the body of a 2xx answer; a problem document is
 // a *refusedError within a failure with its exit code.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) ([]byte, error) {
+	if c.rpc != nil {
+		return c.rpc.do(ctx, method, path, body, c.say)
+	}
 	resp, err := c.send(ctx, method, path, body, header...)
 	if err != nil {
 		return nil, err
@@ -144,6 +170,9 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 }
 
 func (c *client) send(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
+	if c.rpc != nil {
+		return nil, c.rpc.unserved()
+	}
 	var payload io.Reader
 	if body != nil {
 		raw, ok := body.([]byte)
@@ -184,7 +213,7 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s does not answer (%w); is it running, and is this its address?", c.base, err)}
+	return &failure{code: exitUnavailable, err: fmt.Errorf("the server at %s does not answer (%w); is it running, and is this its address?%s", c.base, err, c.tls.advice())}
 }
 
 func problemOf(resp *http.Response, raw []byte) error {

@@ -7,8 +7,6 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
-
-	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) configCmd() *cobra.Command {
@@ -30,8 +28,8 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 			if err != nil {
 				return err
 			}
-			if _, err := node.Roles(c); err != nil {
-				return &failure{code: exitUsage, err: err}
+			if err := checkFiles(c); err != nil {
+				return err
 			}
 			raw, err := json.Marshal(map[string]any{"ok": true, "notes": append([]string{}, c.Notes...)})
 			if err != nil {

@@ -66,6 +66,11 @@ failed, 4 that something did.`,
 				return err
 			}
 			d := &doctor{c: c}
+			shown, err := a.tls.settings()
+			if err != nil {
+				return err
+			}
+			d.shows, d.tls = shown.GetClientCertificate, &a.tls
 			d.all(cmd.Context())
 			return a.showFindings(d.found)
 		},
@@ -109,6 +114,8 @@ type doctor struct {
 	server  serverFile
 	answers bool // the server answered
 	pid     int  // that holds the data directory
+	tls     *clientTLS
+	shows   func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 }
 
 func (d *doctor) add(check, state, advice, format string, args ...any) {
@@ -191,6 +198,10 @@ func (d *doctor) answer(ctx context.Context) {
 		return
 	}
 	raw, err := d.ask(ctx, info.URL+"/health/ready")
+	if err != nil && d.c.TLS.ClientCA != "" && !d.tls.shown {
+		d.add("server", "warn", "give doctor a client certificate: --client-cert and --client-key", "%s asks for one and was not looked at: %v", info.URL, err)
+		return
+	}
 	if err != nil {
 		d.add("server", "fail", "read its log, and restart it", "%s does not answer: %v", info.URL, err)
 		return
@@ -215,12 +226,14 @@ func (d *doctor) answer(ctx context.Context) {
 }
 
 // ask fetches a page of the server of this machine. Nothing secret is sent; the
-// certificate must be the configured one, whatever name it is for.
+// certificate must be the configured one, whatever name it is for. A server with
+// tls.client_ca lets nobody in without a certificate.
 func (d *doctor) ask(ctx context.Context, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
-		InsecureSkipVerify: true,
+		InsecureSkipVerify:   true,
+		GetClientCertificate: d.shows,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			pair, err := tls.LoadX509KeyPair(d.c.TLS.Cert, d.c.TLS.Key)
 			if err != nil {
@@ -487,6 +500,10 @@ func (d *doctor) certificate() {
 	cert, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
 		d.add("tls", "fail", "look at tls.cert", "the certificate cannot be read: %v", err)
+		return
+	}
+	if _, err := node.ServerTLS(d.c.TLS); err != nil {
+		d.add("tls", "fail", "name the file of the authority that signs the clients' certificates", "%v", err)
 		return
 	}
 	end, left := cert.NotAfter.Format(time.DateOnly), time.Until(cert.NotAfter)

@@ -31,13 +31,27 @@ func TestMain(m *testing.M) {
 //	address NAME      set a variable to host and port of the server
 //	metrics           print what Prometheus reads
 //	nowhere TEXT FILE…   fail if a file or folder holds the text, plain or as base64
-func TestScripts(t *testing.T) {
+//	started           wait until the server of TOOLKEEP_DATA says where it is
+//	via [nowhere]     set TOOLKEEP_URL to the server's address of the scheme $VIA, or to one that nobody has
+//	certificates      make ca.pem, and for server, client, stranger NAME.pem and NAME.key; a CA of its own signed the stranger's
+//	alike COMMAND…    run a command at the HTTP and at the gRPC address; both must print and end the same
+func TestScripts(t *testing.T) { runScripts(t, "", "http") }
+
+// TestScriptsOverBoth runs testdata/script/both/*.txtar over HTTP and over gRPC.
+func TestScriptsOverBoth(t *testing.T) {
+	for _, via := range []string{"http", "grpc"} {
+		t.Run(via, func(t *testing.T) { runScripts(t, "both", via) })
+	}
+}
+
+func runScripts(t *testing.T, dir, via string) {
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("..", "..", "testdata", "script"),
+		Dir: filepath.Join("..", "..", "testdata", "script", dir),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
 			e.Setenv("SERVE", "--addr=127.0.0.1:0")
 			e.Setenv("TOOLKEEP_GRPC_ADDR", "127.0.0.1:0")
+			e.Setenv("VIA", via)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -51,6 +65,11 @@ func TestScripts(t *testing.T) {
 			"before":   cmdBefore,
 			"metrics":  cmdMetrics,
 			"address":  cmdAddress,
+			"via":      cmdVia,
+			"started":  cmdStarted,
+
+			"certificates": cmdCertificates,
+			"alike":        cmdAlike,
 		},
 	})
 }

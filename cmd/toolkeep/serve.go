@@ -19,6 +19,7 @@ import (
 type serveFlags struct {
 	file     string
 	addr     string
+	grpc     string
 	metrics  string
 	examples bool
 	level    string
@@ -36,6 +37,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	f.addSettings(c)
 	fl := c.Flags()
 	fl.StringVar(&f.addr, "addr", "", "address of REST and health, default 127.0.0.1:8080")
+	fl.StringVar(&f.grpc, "grpc-addr", "", "address of gRPC, default 127.0.0.1:50053; off for none")
 	fl.StringVar(&f.metrics, "metrics-addr", "", "address of /metrics, default 127.0.0.1:9090")
 	fl.BoolVar(&f.examples, "examples", false, "start the example bookshop and import it")
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
@@ -53,6 +55,7 @@ func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
 		}
 	}
 	put("addr", "http.addr", f.addr)
+	put("grpc-addr", "grpc.addr", f.grpc)
 	put("metrics-addr", "metrics.addr", f.metrics)
 	put("examples", "examples.enabled", fmt.Sprint(f.examples))
 	put("log-level", "log.level", f.level)
@@ -87,14 +90,27 @@ ends the process at once.`,
 			if err != nil {
 				return err
 			}
-			if _, err := node.Roles(c); err != nil { // a fault of the settings, not of the machine
-				return &failure{code: exitUsage, err: err}
+			if err := checkFiles(c); err != nil {
+				return err
 			}
 			return a.serve(cmd.Context(), c)
 		},
 	}
 	f.add(c)
 	return c
+}
+
+// checkFiles looks at the files that the settings name: what is wrong in them is a
+// fault of the settings, not of the machine.
+func checkFiles(c *config.Config) error {
+	_, err := node.Roles(c)
+	if err == nil {
+		_, err = node.ServerTLS(c.TLS)
+	}
+	if err != nil {
+		return &failure{code: exitUsage, err: err}
+	}
+	return nil
 }
 
 func (a *app) serve(ctx context.Context, c *config.Config) error {
@@ -120,7 +136,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 		}
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		err = fmt.Errorf("%w; name another with --addr, --metrics-addr or --set examples.addr=…, or stop what uses it", err)
+		err = fmt.Errorf("%w; name another with --addr, --grpc-addr, --metrics-addr or --set examples.addr=…, or stop what uses it", err)
 	}
 	signalled := ctx.Err() != nil
 	a.stopSignals() // the next signal ends the process
@@ -147,6 +163,9 @@ func samePath(a, b string) bool {
 func (a *app) welcome(n *node.Node, c *config.Config) {
 	w := a.stdout
 	fmt.Fprintf(w, "Toolkeep %s on %s, metrics on %s\n", version, n.URL(), n.MetricsURL())
+	if at := n.GRPCAddr(); at != "" {
+		fmt.Fprintf(w, "gRPC on %s\n", grpcURL(at, c.TLS.Enabled()))
+	}
 	keyFile := filepath.Join(c.Data, "admin.key")
 	switch {
 	case n.AdminKey != "":

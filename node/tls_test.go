@@ -1,0 +1,251 @@
+package node_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/rpcclient"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// certificate is one with its key, and its files in a test's folder.
+type certificate struct {
+	cert              *x509.Certificate
+	key               *ecdsa.PrivateKey
+	certFile, keyFile string
+}
+
+// issue makes a certificate that by signs, itself if that is nil. change sets what
+// differs from one that holds for an hour.
+func issue(t *testing.T, name string, by *certificate, change func(*x509.Certificate)) *certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	change(template)
+	c := &certificate{key: key}
+	if by == nil {
+		by = &certificate{cert: template, key: key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	c.certFile, c.keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	err = errors.Join(os.WriteFile(c.certFile, encoded("CERTIFICATE", der), 0o600), os.WriteFile(c.keyFile, encoded("PRIVATE KEY", private), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func encoded(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func authority(c *x509.Certificate) {
+	c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
+}
+
+func forClients(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }
+
+func forServers(c *x509.Certificate) {
+	c.ExtKeyUsage, c.IPAddresses = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, []net.IP{net.IPv4(127, 0, 0, 1)}
+}
+
+// With tls.client_ca a client without a certificate of that authority reaches
+// nothing on any listener, and one with it is still who its key says.
+func TestMutualTLS(t *testing.T) {
+	servers, clients := issue(t, "servers", nil, authority), issue(t, "clients", nil, authority)
+	own := issue(t, "toolkeep", servers, forServers)
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{
+		"tls.cert": own.certFile, "tls.key": own.keyFile, "tls.client_ca": clients.certFile}})
+	reader := k.Key("default", "reader", "auditor")
+
+	for name, c := range map[string]struct {
+		shows *certificate
+		in    bool
+	}{
+		"its certificate":                  {issue(t, "agent", clients, forClients), true},
+		"none":                             {nil, false},
+		"one of a foreign authority":       {issue(t, "agent", issue(t, "clients", nil, authority), forClients), false},
+		"one of the servers' authority":    {issue(t, "agent", servers, forClients), false},
+		"one that it signed itself":        {issue(t, "agent", nil, forClients), false},
+		"one that is for servers":          {issue(t, "agent", clients, forServers), false},
+		"one that has ended":               {issue(t, "agent", clients, func(x *x509.Certificate) { forClients(x); x.NotAfter = time.Now().Add(-time.Minute) }), false},
+		"the authority's, which is no key": {&certificate{cert: clients.cert, key: servers.key}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			speaks := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
+			speaks.RootCAs.AddCert(servers.cert)
+			if c.shows != nil {
+				// Shown whatever the server asks for: a client need not be polite.
+				pair := tls.Certificate{Certificate: [][]byte{c.shows.cert.Raw}, PrivateKey: c.shows.key}
+				speaks.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+			}
+			overHTTP(t, k, speaks, reader, c.in)
+			overGRPC(t, k, speaks, reader, c.in)
+		})
+	}
+}
+
+func overHTTP(t *testing.T, k *toolkeeptest.Toolkeep, speaks *tls.Config, key string, in bool) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: speaks.Clone(), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	get := func(url, key string) (int, error) {
+		req, err := http.NewRequest(http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key != "" {
+			req.Header.Set("Authorization", "Bearer "+key)
+		}
+		resp, err := transport.RoundTrip(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return resp.StatusCode, err
+	}
+	for _, ask := range []struct {
+		url, key string
+		status   int
+	}{
+		{k.URL() + "/health/live", "", http.StatusOK},
+		{k.URL() + "/health/ready", "", http.StatusOK},
+		{k.MetricsURL(), "", http.StatusOK},
+		{k.URL() + "/api/v1/tools", key, http.StatusOK},
+		{k.URL() + "/api/v1/tools", "", http.StatusUnauthorized},
+		{k.URL() + "/api/v1/keys", key, http.StatusForbidden},
+	} {
+		status, err := get(ask.url, ask.key)
+		if in && (err != nil || status != ask.status) {
+			t.Errorf("%s: %d %v, want %d", ask.url, status, err, ask.status)
+		}
+		if !in && err == nil {
+			t.Errorf("%s was answered with %d", ask.url, status)
+		}
+	}
+}
+
+func overGRPC(t *testing.T, k *toolkeeptest.Toolkeep, speaks *tls.Config, key string, in bool) {
+	t.Helper()
+	for key, code := range map[string]toolkeep.Code{key: "", "": toolkeep.Unauthenticated} {
+		c, err := rpcclient.Dial(k.GRPCAddr(), rpcclient.Options{TLS: speaks, Key: key})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, err = c.List(t.Context(), nil)
+		c.Close()
+		var lost *rpcclient.Lost
+		switch {
+		case !in && !errors.As(err, &lost):
+			t.Errorf("gRPC answered: %v", err)
+		case in && code == "" && err != nil, in && code != "" && toolkeep.AsError(err).Code != code:
+			t.Errorf("gRPC: %v, want %q", err, code)
+		}
+	}
+}
+
+// A file of authorities that lets nobody in refuses the start and says why.
+func TestWrongClientCA(t *testing.T) {
+	ca := issue(t, "clients", nil, authority)
+	own := issue(t, "toolkeep", ca, forServers)
+	ended := issue(t, "former clients", nil, func(c *x509.Certificate) { authority(c); c.NotAfter = time.Now().Add(-time.Minute) })
+	read := func(path string) []byte {
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	write := func(parts ...[]byte) string {
+		path := filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(path, []byte(strings.Join(toStrings(parts), "\n")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, c := range map[string]struct{ path, want string }{
+		"one":                      {ca.certFile, ""},
+		"two, one of which ended":  {write(read(ended.certFile), []byte("the present one:"), read(ca.certFile)), ""},
+		"absent":                   {filepath.Join(t.TempDir(), "none.pem"), "no such file"},
+		"a folder":                 {t.TempDir(), "is a directory"},
+		"empty":                    {write(), "holds no PEM certificate"},
+		"no PEM":                   {write([]byte("clients only")), "holds no PEM certificate"},
+		"a private key":            {write(read(ca.certFile), read(ca.keyFile)), "block 2 is a private key"},
+		"rubbish in PEM":           {write(encoded("CERTIFICATE", []byte("x"))), "certificate 1 cannot be read"},
+		"the server's certificate": {own.certFile, "certificate 1 (CN=toolkeep) is no authority's"},
+		"only one that ended":      {ended.certFile, "every authority has ended: CN=former clients on "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := node.ServerTLS(config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path})
+			if c.want == "" {
+				if err != nil || got.ClientAuth != tls.RequireAndVerifyClientCert {
+					t.Fatal(err)
+				}
+				return
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), "tls.client_ca: ") || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("%v, want %q", err, c.want)
+			}
+			cfg, loadErr := config.Load(config.Sources{Flags: map[string]string{"data": t.TempDir(), "http.addr": "127.0.0.1:0", "grpc.addr": "127.0.0.1:0",
+				"metrics.addr": "127.0.0.1:0", "tls.cert": own.certFile, "tls.key": own.keyFile, "tls.client_ca": c.path}})
+			if loadErr != nil {
+				t.Fatal(loadErr)
+			}
+			n, err := node.New(t.Context(), cfg, node.Options{LogTo: io.Discard})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Start(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("start: %v", err)
+			}
+			if err := n.Stop(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func toStrings(parts [][]byte) (out []string) {
+	for _, p := range parts {
+		out = append(out, string(p))
+	}
+	return out
+}
