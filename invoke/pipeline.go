@@ -39,7 +39,7 @@ type Config struct {
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
 	WaitLimit  time.Duration // longest a waiting call may wait and run; default 24 h
 	ResultLife time.Duration // answer of a waiting call; default 24 h
-	Lease      time.Duration // of a running waiting call, renewed at a third; default 15 s
+	Lease      time.Duration // of a running waiting call, renewed at a third; default 10 s
 	RowTimeout time.Duration // longest wait for the store; default 5 s
 	HardBytes  int64         // largest raw result; default 100 MB
 	KeyBytes   int           // longest key or id; default 4096
@@ -83,7 +83,7 @@ func New(c Config) (*Pipeline, error) {
 	setDefault(&c.SyncLimit, 30*time.Second)
 	setDefault(&c.WaitLimit, 24*time.Hour)
 	setDefault(&c.ResultLife, 24*time.Hour)
-	setDefault(&c.Lease, 15*time.Second)
+	setDefault(&c.Lease, 10*time.Second)
 	setDefault(&c.RowTimeout, 5*time.Second)
 	setDefault(&c.HardBytes, 100_000_000)
 	setDefault(&c.KeyBytes, 4096)

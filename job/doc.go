@@ -35,7 +35,7 @@
 // in the transaction that inserts, and elects a leader for its maintenance. Each
 // node says every 2 s that it lives, on the jobs that it works; a job of which
 // nobody said so for 8 s is dropped and its call waits again. This matters only
-// for a node that died between taking a job and taking the lease of its call;
-// where it had the lease, what looks for lapsed leases enqueues the call, and the
-// dead job is not in its way.
+// for a node that died between taking a job and taking the lease of its call, or
+// that never got the answer that it has taken the job; where it had the lease, what
+// looks for lapsed leases enqueues the call, and the dead job is not in its way.
 package job

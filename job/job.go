@@ -75,6 +75,7 @@ type Queue[TTx any] struct {
 	log      *slog.Logger
 	client   *river.Client[TTx]
 	periodic *ticking
+	working  working
 
 	mu      sync.Mutex
 	started bool
@@ -90,6 +91,8 @@ type backend[TTx any] interface {
 	// settle sets what River should do differently.
 	settle(c *river.Config)
 	inTx(ctx context.Context, f func(tx TTx) error) error
+	// alone runs f while no other process that shares the database does.
+	alone(ctx context.Context, f func() error) error
 	// bringForward makes a waiting job as urgent as the more urgent of two wishes.
 	bringForward(ctx context.Context, tx TTx, id int64, priority int, at time.Time) error
 	// announce is called when a job was inserted, in its open transaction.
@@ -120,7 +123,7 @@ func NewPostgres(c Config) (*Queue[pgx.Tx], error) {
 	if c.NodeID == "" {
 		c.NodeID = "node-" + uuid.NewString()
 	}
-	return newQueue(c, func(q *Queue[pgx.Tx]) backend[pgx.Tx] { return newPostgres(c.Pool, c.NodeID, q) })
+	return newQueue(c, func(q *Queue[pgx.Tx]) backend[pgx.Tx] { return newPostgres(c.Pool, q) })
 }
 
 func newQueue[TTx any](c Config, open func(*Queue[TTx]) backend[TTx]) (*Queue[TTx], error) {
@@ -148,7 +151,7 @@ func newQueue[TTx any](c Config, open func(*Queue[TTx]) backend[TTx]) (*Queue[TT
 	q.periodic = t
 
 	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &callWorker{run: q.run, again: q.again, log: q.log}); err != nil {
+	if err := river.AddWorkerSafely(workers, &callWorker{run: q.run, again: q.again, working: &q.working, log: q.log}); err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	conf := &river.Config{
@@ -182,10 +185,13 @@ func (q *Queue[TTx]) MigrateDown(ctx context.Context) error {
 
 func (q *Queue[TTx]) migrate(ctx context.Context, d rivermigrate.Direction, o *rivermigrate.MigrateOpts) error {
 	m, err := rivermigrate.New(q.store.migrator(), &rivermigrate.Config{Logger: slog.New(&quiet{q.log.Handler()})})
-	if err != nil {
-		return fmt.Errorf("job: migrate %s: %w", d, err)
+	if err == nil {
+		err = q.store.alone(ctx, func() error {
+			_, err := m.Migrate(ctx, d, o)
+			return err
+		})
 	}
-	if _, err := m.Migrate(ctx, d, o); err != nil {
+	if err != nil {
 		return fmt.Errorf("job: migrate %s: %w", d, err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,13 +26,14 @@ const (
 // postgresQueue is the queue on PostgreSQL, which several nodes share.
 type postgresQueue struct {
 	pool *pgxpool.Pool
-	node string
+	// working are the jobs that this process works.
+	working *working
 	// insert lets a call wait again.
 	insert func(ctx context.Context, tx pgx.Tx, a callArgs, priority int, at time.Time) error
 }
 
-func newPostgres(pool *pgxpool.Pool, node string, q *Queue[pgx.Tx]) *postgresQueue {
-	return &postgresQueue{pool: pool, node: node, insert: q.insert}
+func newPostgres(pool *pgxpool.Pool, q *Queue[pgx.Tx]) *postgresQueue {
+	return &postgresQueue{pool: pool, working: &q.working, insert: q.insert}
 }
 
 func (p *postgresQueue) driver() riverdriver.Driver[pgx.Tx]   { return riverpgxv5.New(p.pool) }
@@ -73,13 +75,34 @@ func (p *postgresQueue) depth(ctx context.Context) (map[int]int, error) {
 	return d, err
 }
 
+// migrateLock is the advisory lock under which one node migrates the queue.
+const migrateLock = 0x746f6f6c6a6f6273
+
+// alone holds the lock on a connection of its own, with which it goes: f needs the
+// pool, which may have none to spare.
+func (p *postgresQueue) alone(ctx context.Context, f func() error) (err error) {
+	conn, err := pgx.ConnectConfig(ctx, p.pool.Config().ConnConfig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrateLock)); err != nil {
+		return fmt.Errorf("wait for the other node that migrates: %w", err)
+	}
+	return f()
+}
+
 // beat says that this node lives, for every job that it works. The time is the
 // database's, so that the clocks of nodes do not matter.
 func (p *postgresQueue) beat(ctx context.Context) error {
+	ids := p.working.list()
+	if len(ids) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
 	_, err := p.pool.Exec(ctx, `UPDATE river_job SET attempted_at = now()
-		WHERE state = 'running' AND kind = $1 AND attempted_by[array_upper(attempted_by, 1)] = $2`, kind, p.node)
+		WHERE state = 'running' AND id = ANY($1::bigint[])`, ids)
 	if err != nil {
 		return fmt.Errorf("job: say that this node lives: %w", err)
 	}
@@ -130,6 +153,8 @@ func (p *postgresQueue) reclaim(ctx context.Context) error {
 
 // clean removes jobs that are over; the invocation row has their story.
 func (p *postgresQueue) clean(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
 	for {
 		tag, err := p.pool.Exec(ctx, `DELETE FROM river_job WHERE id IN (
 			SELECT id FROM river_job

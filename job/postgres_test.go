@@ -342,3 +342,51 @@ func TestPostgresKilledNode(t *testing.T) {
 		t.Errorf("ran %v", got)
 	}
 }
+
+// TestPostgresLostFetch: a job that the database has as taken by a node that never
+// got the answer is taken up, though that node lives and works others.
+func TestPostgresLostFetch(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	r := newRecorder()
+	busy := make(chan struct{})
+	defer close(busy)
+	var runs atomic.Int64
+	q := newPostgresQueue(t, dsn, Config{NodeID: "node", Runner: runFunc(func(ctx context.Context, ref toolkeep.CallRef) error {
+		if ref.ID == "long" {
+			runs.Add(1)
+			<-busy
+			return nil
+		}
+		return r.Run(ctx, ref)
+	})})
+	mustPut(t, q, "lost", toolkeep.Normal, time.Time{})
+	pool := newPool(t, dsn)
+	if _, err := pool.Exec(ctx, `UPDATE river_job SET state = 'running', attempt = 1, attempted_at = now(), attempted_by = ARRAY['node']`); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, q, "long", toolkeep.Normal, time.Time{})
+	begin(t, q)
+	wants(t, ctx, r, "lost")
+	if n := runs.Load(); n != 1 {
+		t.Errorf("the job that is worked all the time was begun %d times", n)
+	}
+}
+
+// TestPostgresMigrateTogether: nodes that start at once do not stand in each
+// other's way.
+func TestPostgresMigrateTogether(t *testing.T) {
+	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
+	var wg sync.WaitGroup
+	for range 6 {
+		q, err := NewPostgres(Config{Pool: newPool(t, dsn), Runner: newRecorder()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			if err := q.Migrate(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -31,6 +31,9 @@ func (s *sqliteQueue) periodic() []Periodic {
 	return []Periodic{{Name: "job.clean", Every: cleanEvery, Run: s.clean}}
 }
 
+// alone has nothing to wait for: one process owns the database.
+func (s *sqliteQueue) alone(_ context.Context, f func() error) error { return f() }
+
 func (s *sqliteQueue) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

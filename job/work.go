@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -23,9 +26,39 @@ const (
 // callWorker is what River calls.
 type callWorker struct {
 	river.WorkerDefaults[callArgs]
-	run   func(ctx context.Context, ref toolkeep.CallRef) error
-	again func(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error
-	log   *slog.Logger
+	run     func(ctx context.Context, ref toolkeep.CallRef) error
+	again   func(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error
+	working *working
+	log     *slog.Logger
+}
+
+// working are the jobs that this process works. The database may say otherwise:
+// where the answer to a fetch was lost it has jobs as taken by a node that never
+// heard of them.
+type working struct {
+	mu  sync.Mutex
+	ids map[int64]struct{}
+}
+
+// on counts a job in until the returned func is called.
+func (w *working) on(id int64) (done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ids == nil {
+		w.ids = make(map[int64]struct{})
+	}
+	w.ids[id] = struct{}{}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.ids, id)
+	}
+}
+
+func (w *working) list() []int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.ids))
 }
 
 // Timeout turns River's off.
@@ -34,6 +67,7 @@ func (*callWorker) Timeout(*river.Job[callArgs]) time.Duration { return -1 }
 // Work runs one job. Its only error is a snooze, for the case that not even the
 // job that replaces this one could be written.
 func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
+	defer w.working.on(j.ID)()
 	ref := toolkeep.CallRef{Tenant: j.Args.Tenant, ID: j.Args.ID}
 	err := w.run(ctx, ref)
 	if err == nil {

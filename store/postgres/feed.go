@@ -217,7 +217,10 @@ func (s *Store) listenOnce() error {
 		defer cancel()
 		_ = conn.Close(ctx) // there is nothing to lose on it
 	}()
-	if _, err := conn.Exec(s.life, "LISTEN "+channel); err != nil {
+	begin, cancel := context.WithTimeout(s.life, connectTimeout)
+	_, err = conn.Exec(begin, "LISTEN "+channel)
+	cancel()
+	if err != nil {
 		return err
 	}
 	s.lookAtFeed() // for what was said before

@@ -2,12 +2,17 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
@@ -243,5 +248,99 @@ func TestServerRestart(t *testing.T) {
 	list, err := until(ctx, s, 0, 2)
 	if err != nil || len(list) != 2 {
 		t.Errorf("the feed has %v, %v", list, err)
+	}
+}
+
+// TestAway: once it is known that the database is away nobody waits for it any
+// more, and nothing of what was refused is done later.
+func TestAway(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
+	mustApply(t, s, recorded("before"))
+	p.refuse.Store(true)
+	p.cut()
+	for i := range 100 { // with a wait each they would last longer than ctx
+		if err := s.Apply(ctx, recorded(fmt.Sprint("refused-", i))); err == nil {
+			t.Fatal("committed without a database")
+		}
+	}
+	if ctx.Err() != nil {
+		t.Fatal("a store that is away lets everybody wait")
+	}
+	p.refuse.Store(false)
+	for s.Health(ctx) != nil {
+		if ctx.Err() != nil {
+			t.Fatal("the store did not recover")
+		}
+	}
+	mustApply(t, s, recorded("after"))
+	if n := number(t, server.DSN(name), `SELECT count(*) FROM invocations`); n != 2 {
+		t.Errorf("there are %d calls, want those of before and after", n)
+	}
+}
+
+// TestNothingToCommit: a group of which nothing was left costs the next one
+// neither its connection nor a second try.
+func TestNothingToCommit(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	s := mustOpen(t, Config{DSN: server.NewDatabase(t)})
+	claim := toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)}
+	mustApply(t, s, claim)
+	for range 3 {
+		if err := s.Apply(ctx, claim); !errors.Is(err, toolkeep.ErrIDTaken) {
+			t.Fatal(err)
+		}
+		mustApply(t, s, toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Tenant: "t"}})
+	}
+	if n := s.Stats().Retries; n != 0 {
+		t.Errorf("%d transactions were done again", n)
+	}
+}
+
+// TestUnreachable: what waiting may mend, and what it does not.
+func TestUnreachable(t *testing.T) {
+	ctx, server := testContext(t), pgtest.Start(t)
+	name := server.NewName(t)
+	p := newProxy(t, server.Addr())
+	p.refuse.Store(true)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what, dsn string
+		want      bool
+	}{
+		{"nobody listens", server.TCP(closed.Addr().String(), name), true},
+		{"the connection ends", server.TCP(p.addr(), name), true},
+		{"there is no socket", "host=/nowhere user=postgres", true},
+		{"there is no such database", server.DSN("nowhere"), false},
+		{"there is no such user", strings.Replace(server.DSN(name), "user=postgres", "user=nobody", 1), false},
+		{"TLS is refused", strings.Replace(server.TCP(server.Addr(), name), "sslmode=disable", "sslmode=require", 1), false},
+		{"no DSN", "this is none", false},
+	} {
+		s, err := Open(ctx, Config{DSN: c.dsn})
+		if err == nil {
+			s.Close()
+			t.Fatalf("%s, and the store opens", c.what)
+		}
+		if got := Unreachable(err); got != c.want {
+			t.Errorf("%s: unreachable is %t (%v)", c.what, got, err)
+		}
+	}
+	for how, err := range map[string]error{"starting": &pgconn.PgError{Code: "57P03"}, "full": &pgconn.PgError{Code: "53300"}} {
+		if !Unreachable(fmt.Errorf("connect: %w", err)) {
+			t.Errorf("a server that is %s will not be waited for", how)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := Open(ended, Config{DSN: server.DSN(name)}); err == nil || Unreachable(err) {
+		t.Errorf("an opening that was given up: %v", err)
 	}
 }

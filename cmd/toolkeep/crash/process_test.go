@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -55,16 +56,23 @@ const ownTool = `{"schema_version":1,"tool_id":"crash.note","version":"1.0.0","d
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{binary: filepath.Join(t.TempDir(), "toolkeep"), template: t.TempDir()}
-	build := exec.Command("go", "build", "-tags", "crashtest", "-o", l.binary, "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("the command with the crash hook cannot be built: %v\n%s", err, out)
-	}
+	l := &lab{binary: build(t), template: t.TempDir()}
 	s := l.start(t, l.template, "")
 	s.must("POST", "/api/v1/tools/register", `{"manifest":`+ownTool+`}`, http.StatusCreated, nil)
 	l.tools = s.count("/api/v1/tools")
 	s.stop()
 	return l
+}
+
+// build makes the command, with the crash hook, and gives its path.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "toolkeep")
+	cmd := exec.Command("go", "build", "-tags", "crashtest", "-o", binary, "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the command with the crash hook cannot be built: %v\n%s", err, out)
+	}
+	return binary
 }
 
 // dir gives a data directory like the template.
@@ -157,14 +165,29 @@ func (l *lab) start(t *testing.T, dir, crashAt string, settings ...string) *proc
 // serves waits for the line that says that the server serves; false if it ended.
 func (s *process) serves() bool {
 	s.t.Helper()
+	if !s.listens() {
+		return false
+	}
+	s.read()
+	return true
+}
+
+// listens is serves for a server of which nothing else is known.
+func (s *process) listens() bool {
+	s.t.Helper()
 	select {
 	case _, ok := <-s.first:
-		if !ok {
-			return false
-		}
+		return ok
 	case <-time.After(waitLimit):
 		s.t.Fatal("the server neither started nor ended")
+		return false
 	}
+}
+
+// read finds out where the server is, and its admin key, which is "" where another
+// node has made it.
+func (s *process) read() {
+	s.t.Helper()
 	var where struct {
 		URL string `json:"url"`
 	}
@@ -176,11 +199,10 @@ func (s *process) serves() bool {
 		s.t.Fatalf("the server does not say where it is: %v", err)
 	}
 	key, err := os.ReadFile(filepath.Join(s.dir, "admin.key"))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.t.Fatal(err)
 	}
 	s.url, s.key = where.URL, strings.TrimSpace(string(key))
-	return true
 }
 
 // ended waits for the end of the process and says how it came.
