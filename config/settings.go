@@ -176,7 +176,7 @@ var ownSettings = named([]setting{
 		bind: func(c *Config) any { return &c.Cache.Bytes }, help: "most bytes of results kept"},
 
 	{key: "catalog.stale_for", kind: span, def: "300s", most: int64(24 * time.Hour), bind: func(c *Config) any { return &c.Catalog.StaleFor },
-		help: "how long the node stays ready while the store is down, serving reading calls from the definitions it knows"},
+		help: "how long reading calls are served from the definitions that the node knows while the store is down; then they are E3003 and the node is not ready"},
 	{key: "catalog.keep_active", kind: whole, def: "5", least: 1, most: 1000, bind: func(c *Config) any { return &c.Catalog.KeepActive },
 		help: "versions of a tool kept active; the oldest beyond becomes deprecated"},
 	{key: "catalog.removal_after", kind: span, def: "90d", most: int64(3650 * 24 * time.Hour), bind: func(c *Config) any { return &c.Catalog.RemovalAfter },

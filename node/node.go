@@ -71,6 +71,7 @@ type Node struct {
 	stats    func() []telemetry.Sample // of the store
 	access   *access.Access
 	catalog  *catalog.Catalog
+	fresh    *fresh
 	index    *discover.Index
 	limits   *limit.Limits
 	recall   *recall.Cache
@@ -251,6 +252,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
 		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
+	n.fresh = &fresh{Catalog: n.catalog}
 	n.index = discover.New(discover.Config{})
 	n.catalog.OnChange(func(s *catalog.Snapshot) { n.index.Update(s.All()) })
 	return n.catalog.Start(ctx)
@@ -280,7 +282,7 @@ func (n *Node) buildPipeline(context.Context) error {
 	}
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
-		Catalog: n.catalog, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
+		Catalog: n.fresh, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
 		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
@@ -373,6 +375,7 @@ func (n *Node) Start(ctx context.Context) error {
 	n.follow = stop
 	n.done.Add(1)
 	go n.followFeed(run)
+	n.done.Go(func() { n.fresh.watch(run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
 	if err := n.servers.start(ctx); err != nil {
 		return err
 	}
