@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED ?= 0
 
-.PHONY: help run build test check generate lint fuzz bench clean
+.PHONY: help run build test check generate lint fuzz soak bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -40,6 +40,10 @@ fuzz: ## run every fuzzer for FUZZTIME (1m)
 	@for pkg in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; done; done
+
+SOAK ?= 60s
+soak: ## 200 agents call two MCP servers for SOAK (60s); nothing may multiply or be left
+	TOOLKEEP_SOAK=$(SOAK) $(GO) test -count=1 -timeout 30m -run TestManyAgentsFewProcesses -v ./toolkeeptest
 
 bench: build ## measure the numbers of docs/performance.md
 	@$(GO) run ./bench -binary bin/toolkeep

@@ -54,7 +54,8 @@ type Caller interface {
 // Asker is an optional ability of a Caller: whoever is connected can be asked
 // something while the call runs. method and params are MCP's, elicitation/create,
 // sampling/createMessage or roots/list, and so is the result. The error says why
-// there is no answer; an elicitation that a person declined is an answer.
+// there is no answer; an elicitation that a person declined is an answer. While it
+// waits, Ask holds the call's time limits up (StopTime) and has one of its own.
 type Asker interface {
 	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
 }

@@ -69,6 +69,7 @@ type HTTP struct {
 	MaxKey        int      // bytes of a key or id
 	Hosts         []string // further names under which the server is reached
 	PublicURL     string   // where people and other machines reach it; "" is where it listens
+	PeerURL       string   // where other nodes on the store reach it; "" is where it listens
 }
 
 // MCP is the face for MCP clients.

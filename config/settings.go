@@ -90,6 +90,9 @@ var ownSettings = named([]setting{
 	{key: "http.public_url", bind: func(c *Config) any { return &c.HTTP.PublicURL },
 		help: "address under which people and authorization servers reach the server, such as https://tools.example; empty is where it listens"},
 
+	{key: "http.peer_url", bind: func(c *Config) any { return &c.HTTP.PeerURL },
+		help: "address under which the other nodes on the same PostgreSQL reach this one, such as https://10.0.0.7:8080; empty is where it listens, if that is one address"},
+
 	{key: "mcp.view", def: "auto", choices: []string{"auto", "all", "search"}, bind: func(c *Config) any { return &c.MCP.View },
 		help: "what /mcp shows: all tools, the four tools that search, or auto: all while a caller sees few"},
 	{key: "mcp.auto_tools", kind: whole, def: "40", least: 1, most: 10_000, bind: func(c *Config) any { return &c.MCP.AutoTools },

@@ -131,13 +131,13 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 // attempt is one try within the attempt's own limit.
 func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
 	limit := x.Tool.Manifest.AttemptTimeout()
-	own, cancel := context.WithTimeout(ctx, limit)
+	own, cancel := limited(ctx, limit, x.Caller)
 	defer cancel()
 	out, err := ex.Execute(own, x)
 	if err == nil {
 		return out, nil
 	}
-	if ctx.Err() == nil && errors.Is(own.Err(), context.DeadlineExceeded) {
+	if ctx.Err() == nil && late(own) {
 		e := toolkeep.NewError(toolkeep.UpstreamTimeout, "the tool did not answer within %s", limit).Because(err)
 		var inner *toolkeep.Error
 		if errors.As(err, &inner) {

@@ -276,7 +276,21 @@ func (p *Pipeline) bound(ctx context.Context, f *flight) (context.Context, conte
 	if f.claimed && f.row.Key != "" && !f.worker && !f.isChild() {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return context.WithTimeout(ctx, f.timeout())
+	return limited(ctx, f.timeout(), f.call.Caller)
+}
+
+// limited is context.WithTimeout, and where the caller can be asked a limit that
+// waits while it is.
+func limited(ctx context.Context, d time.Duration, c toolkeep.Caller) (context.Context, context.CancelFunc) {
+	if _, ok := c.(toolkeep.Asker); ok {
+		return toolkeep.LimitTime(ctx, d)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// late tells whether a context ended because its time was over.
+func late(ctx context.Context) bool {
+	return ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
 // errCause is the cause of a cancelled context.
@@ -292,7 +306,7 @@ var (
 // newest attempt's error, nil without one; timedOut says that some attempt did
 // not answer within its own limit.
 func ended(ctx context.Context, last *toolkeep.Error, timedOut bool) *toolkeep.Error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if late(ctx) {
 		e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before the tool answered; raise the timeout or call it with async_mode")
 		if last != nil {
 			e.NothingSent = last.NothingSent

@@ -53,8 +53,10 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 	if err != nil {
 		return err
 	}
+	n.peers = newPeers(n)
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
-		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
+		Forward: n.peers.forward,
+		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names), Set: sets.find,
 		View: c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),

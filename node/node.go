@@ -72,6 +72,7 @@ type Node struct {
 	access   *access.Access
 	catalog  *catalog.Catalog
 	fresh    *fresh
+	peers    *peers
 	index    *discover.Index
 	limits   *limit.Limits
 	recall   *recall.Cache
@@ -385,6 +386,9 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.startFaces(); err != nil {
 		return err
 	}
+	if err := n.peers.start(ctx); err != nil {
+		return err
+	}
 	if n.config.Examples.Enabled {
 		if err := n.startExamples(ctx); err != nil {
 			return err
@@ -441,6 +445,7 @@ const answerGrace = 2 * time.Second
 func (n *Node) stop(ctx context.Context) error {
 	n.health.SetDraining()
 	n.faces.mcp.Drain()
+	n.peers.end(ctx)
 	n.pipeline.Drain()
 	late, over := context.WithCancel(context.WithoutCancel(ctx))
 	defer over()

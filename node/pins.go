@@ -4,24 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
 	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
 // choice is what a comparison may do without anybody being asked.
 type choice struct {
-	fresh  bool                 // publish tools that are new
-	accept func(id string) bool // take over what changed or is gone; nil takes nothing
-	by     *toolkeep.Principal  // who publishes
-	item   serverID             // owner and name
-	spec   *upstream.Spec
-	defs   upstream.Definitions
+	imports bool                 // the server is new: everything is accepted
+	accept  func(id string) bool // take over what changed or is gone; nil takes nothing
+	seen    map[string]string    // tools that are held, with the definition that they are held for
+	by      *toolkeep.Principal  // who publishes
+	item    serverID             // owner and name
+	spec    *upstream.Spec
+	defs    upstream.Definitions
+}
+
+// accepted tells whether somebody accepts the definition. What changed once more
+// since the tool was held is not what they have looked at.
+func (c *choice) accepted(t *source.PlannedTool) bool {
+	if c.imports {
+		return true
+	}
+	seen, held := c.seen[t.ID]
+	return c.accept != nil && c.accept(t.ID) && (!held || seen == t.Digest)
 }
 
 // steward is the principal under which a server's tools are published.
@@ -33,48 +48,16 @@ func steward(owner string) *toolkeep.Principal {
 	return p
 }
 
-// heard takes note of definitions that were read; the loop compares them.
-func (s *servers) heard(server, tenant string, d upstream.Definitions) {
-	s.changed(server, tenant)
-	s.mu.Lock()
-	s.news[serverID{tenant, server}] = d
-	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (s *servers) reconcileLoop(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-		}
-		s.mu.Lock()
-		news := s.news
-		s.news = map[serverID]upstream.Definitions{}
-		s.mu.Unlock()
-		for id, defs := range news {
-			it, ok := s.owned(&toolkeep.Principal{Tenant: id.owner}, id.name)
-			if !ok {
-				continue
-			}
-			spec, err := upstream.ParseSpec(it.ID, it.Tenant, it.Body)
-			if err == nil {
-				_, err = s.reconcile(ctx, choice{by: steward(it.Tenant), item: serverID{it.Tenant, it.ID}, spec: spec.Filled(), defs: defs})
-			}
-			if err != nil && ctx.Err() == nil {
-				s.n.logger("mcp").Error("the definitions of an MCP server could not be compared with the pinned ones", "server", id.name, "error", err)
-			}
-		}
-	}
+// actor is steward in somebody's name.
+func actor(owner string, by *toolkeep.Principal) *toolkeep.Principal {
+	p := steward(owner)
+	p.Subject = by.Subject
+	return p
 }
 
 // plan compares definitions with what is pinned.
 func (s *servers) plan(ctx context.Context, c choice) (*source.Plan, map[string]pinned, error) {
-	have := s.tools(c.item)
+	have := s.managed(c.item)
 	var live []string
 	for id, t := range have {
 		if t.live() {
@@ -82,27 +65,41 @@ func (s *servers) plan(ctx context.Context, c choice) (*source.Plan, map[string]
 		}
 	}
 	slices.Sort(live)
-	plan, err := source.Read(ctx, c.defs.Tools, source.Options{Server: c.item.name, Previous: s.n.previous(c.by), Published: live,
+	previous := s.n.previous(c.by)
+	plan, err := source.Read(ctx, c.defs.Tools, source.Options{Server: c.item.name, Previous: previous, Published: live,
 		Known: s.known(c.item), TrustAnnotations: true, Timeout: c.spec.CallTimeout, MaxTools: c.spec.MaxTools})
-	return plan, have, err
+	if err != nil {
+		return nil, nil, err
+	}
+	plan.Tools = slices.DeleteFunc(plan.Tools, func(t source.PlannedTool) bool {
+		if _, ours := have[t.ID]; ours || previous(t.ID) == nil {
+			return false
+		}
+		plan.Refused = append(plan.Refused, source.Refused{Index: -1, ID: t.ID, Tool: t.Tool, Digest: t.Digest,
+			Reason: "the id " + t.ID + " belongs to a tool that does not come from this server"})
+		return true
+	})
+	return plan, have, nil
 }
 
 // actions are what a comparison leads to.
 type actions struct {
 	publish  [][]byte
 	hold     []catalog.HoldChange
+	held     []string          // tools that are held from now on, or for something else
 	activate []string          // blocked tools that are back
 	block    []string          // tools that are gone
 	retire   map[string]string // tools whose old versions end: the new version
 }
 
-func (a *actions) add(c choice, t source.PlannedTool, have map[string]pinned) {
-	was, known := have[t.ID]
-	held := known && was.life.Held != nil
-	accepted := c.accept != nil && c.accept(t.ID)
+func (a *actions) add(c *choice, t *source.PlannedTool, was pinned, known bool) {
+	if known && was.life.State == toolkeep.Blocked && !was.blockedBy(c.item.name) {
+		return // what an administrator blocked stays so
+	}
+	accepted := c.accepted(t)
 	policy := c.spec.OnChange == upstream.OnChangeAdditive && !grave(t.Findings)
 	release := func() {
-		if held {
+		if known && was.life.Held != nil {
 			a.hold = append(a.hold, catalog.HoldChange{ToolID: t.ID})
 		}
 	}
@@ -113,38 +110,49 @@ func (a *actions) add(c choice, t source.PlannedTool, have map[string]pinned) {
 	}
 	switch t.Change {
 	case source.ChangeNew:
-		if c.fresh || accepted || policy {
+		if accepted || policy {
 			a.publish = append(a.publish, t.Manifest)
 		}
 	case source.ChangeUnchanged:
 		release()
-		if c.fresh || accepted {
+		if accepted || policy {
 			back()
 		}
 	case source.ChangeGone:
-		if accepted {
+		switch {
+		case accepted:
 			release()
 			a.block = append(a.block, t.ID)
-			return
+		case c.defs.Settled: // else it may come yet
+			a.keep(was, t.ID, toolkeep.Hold{Why: fmt.Sprintf(
+				"the MCP server %s does not offer this tool any more; `toolkeep servers accept %s` takes it out", c.item.name, c.item.name)})
 		}
-		a.hold = append(a.hold, catalog.HoldChange{ToolID: t.ID, Hold: &toolkeep.Hold{Why: fmt.Sprintf(
-			"the MCP server %s does not offer this tool any more; `toolkeep servers accept %s` takes it out", c.item.name, c.item.name)}})
 	default:
 		// The definition is the accepted one where only our own settings changed, such
 		// as a time limit.
-		same := known && was.tool.Manifest.Source != nil && was.tool.Manifest.Source.Digest == t.Digest
-		if accepted || same || policy && t.Additive {
+		same := known && was.digest == t.Digest
+		switch {
+		case same && !was.live() && !accepted && !policy:
+		case accepted || same || policy && t.Additive:
 			a.publish = append(a.publish, t.Manifest)
 			release()
 			back()
 			if !t.Additive && !same {
 				a.retire[t.ID] = t.Version
 			}
-			return
+		case known && was.live():
+			a.keep(was, t.ID, toolkeep.Hold{Digest: t.Digest, Why: fmt.Sprintf(
+				"the MCP server %s offers another definition than the accepted one; `toolkeep servers diff %s` shows what changed, `toolkeep servers accept %s` takes it over",
+				c.item.name, c.item.name, c.item.name)})
 		}
-		a.hold = append(a.hold, catalog.HoldChange{ToolID: t.ID, Hold: &toolkeep.Hold{Digest: t.Digest, Why: fmt.Sprintf(
-			"the MCP server %s offers another definition than the accepted one; `toolkeep servers diff %s` shows what changed, `toolkeep servers accept %s` takes it over",
-			c.item.name, c.item.name, c.item.name)}})
+	}
+}
+
+// keep holds a tool.
+func (a *actions) keep(was pinned, id string, h toolkeep.Hold) {
+	a.hold = append(a.hold, catalog.HoldChange{ToolID: id, Hold: &h})
+	if now := was.life.Held; now == nil || now.Digest != h.Digest || now.Why != h.Why {
+		a.held = append(a.held, id)
 	}
 }
 
@@ -152,66 +160,120 @@ func grave(findings []source.Finding) bool {
 	return slices.ContainsFunc(findings, func(f source.Finding) bool { return f.Severity == source.High })
 }
 
-// reconcile compares and acts.
+// reconcile compares and acts, for one server once at a time.
 func (s *servers) reconcile(ctx context.Context, c choice) (*rest.ServerPlan, error) {
+	defer s.turn(c.item)()
+	if _, ok := s.item(c.item); !ok {
+		return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "the MCP server %s was removed", c.item.name)
+	}
 	plan, have, err := s.plan(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	a := actions{retire: map[string]string{}}
-	for _, t := range plan.Tools {
-		a.add(c, t, have)
+	for i := range plan.Tools {
+		t := &plan.Tools[i]
+		was, known := have[t.ID]
+		a.add(&c, t, was, known)
+		if seen, held := c.seen[t.ID]; held && c.accept != nil && c.accept(t.ID) && seen != t.Digest && t.Change != source.ChangeUnchanged {
+			plan.Warnings = append(plan.Warnings, t.ID+" has changed once more since it was held, and is not accepted; look at it again")
+		}
 	}
 	for _, r := range plan.Refused {
 		if was, known := have[r.ID]; known && was.live() {
-			a.hold = append(a.hold, catalog.HoldChange{ToolID: r.ID, Hold: &toolkeep.Hold{Digest: r.Digest, Why: fmt.Sprintf(
-				"the MCP server %s offers a definition now that cannot become a tool: %s", c.item.name, r.Reason[:min(len(r.Reason), 1000)])}})
+			a.keep(was, r.ID, toolkeep.Hold{Digest: r.Digest, Why: fmt.Sprintf(
+				"the MCP server %s offers a definition now that cannot become a tool: %s", c.item.name, r.Reason[:min(len(r.Reason), 1000)])})
 		}
 	}
-	published, err := s.act(ctx, c, a)
+	published, refused, err := s.act(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
+	if len(a.held) > 0 {
+		s.n.logger("mcp").Warn("an MCP server changed what was accepted of it; the tools are held", "event", "ai.agent.tool.definition.changed",
+			"server", c.item.name, "owner", c.item.owner, "tools", len(a.held), "first", a.held[:min(len(a.held), 20)])
+	}
+	plan.Tools = slices.DeleteFunc(plan.Tools, func(t source.PlannedTool) bool {
+		return slices.ContainsFunc(refused, func(r source.Refused) bool { return r.ID == t.ID })
+	})
+	plan.Refused = append(plan.Refused, refused...)
 	out := s.answer(c, plan)
 	out.Published = published
 	s.notePending(c.item, out)
 	return out, nil
 }
 
-func (s *servers) act(ctx context.Context, c choice, a actions) (published int, err error) {
+// turn waits until nobody else compares the server; call what it gives at the end.
+func (s *servers) turn(id serverID) func() {
+	s.mu.Lock()
+	l := s.turns[id]
+	if l == nil {
+		l = new(sync.Mutex)
+		s.turns[id] = l
+	}
+	s.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}
+
+func (s *servers) act(ctx context.Context, c choice, a actions) (published int, refused []source.Refused, err error) {
 	cat := s.n.catalog
 	for part := range slices.Chunk(a.publish, catalog.MaxBatch) {
-		done, err := cat.Publish(ctx, c.by, part, catalog.PublishOptions{Shared: c.item.owner == ""})
+		n, bad, err := s.publish(ctx, c, part)
+		published, refused = published+n, append(refused, bad...)
 		if err != nil {
-			return published, err
-		}
-		for _, d := range done {
-			if d.Created {
-				published++
-			}
+			return published, refused, err
 		}
 	}
 	for _, id := range a.activate {
 		if _, err := cat.SetState(ctx, c.by, id, "", catalog.StateChange{State: toolkeep.Active}); err != nil {
-			return published, err
+			return published, refused, err
 		}
 	}
 	for id, version := range a.retire {
 		if err := s.retire(ctx, c, id, version); err != nil {
-			return published, err
+			return published, refused, err
 		}
 	}
 	for part := range slices.Chunk(a.hold, catalog.MaxBatch) {
 		if err := cat.SetHolds(ctx, c.by, part); err != nil {
-			return published, err
+			return published, refused, err
 		}
 	}
 	for _, id := range a.block {
-		if err := s.blockTool(ctx, c.by, id, "the MCP server "+c.item.name+" does not offer this tool any more"); err != nil {
-			return published, err
+		if err := s.blockTool(ctx, c.by, id, c.item.name, "does not offer this tool any more"); err != nil {
+			return published, refused, err
 		}
 	}
-	return published, nil
+	return published, refused, nil
+}
+
+// publish publishes manifests together; where the catalogue refuses one of them,
+// each by itself.
+func (s *servers) publish(ctx context.Context, c choice, manifests [][]byte) (published int, refused []source.Refused, err error) {
+	o := catalog.PublishOptions{Shared: c.item.owner == ""}
+	done, err := s.n.catalog.Publish(ctx, c.by, manifests, o)
+	for _, d := range done {
+		if d.Created {
+			published++
+		}
+	}
+	var e *toolkeep.Error
+	if err == nil || !errors.As(err, &e) || e.Code != toolkeep.DuplicateTool && e.Code != toolkeep.InvalidManifest {
+		return published, nil, err
+	}
+	if len(manifests) == 1 {
+		own := mcp.Get(manifests[0], "execution", "binding")
+		return 0, []source.Refused{{Index: -1, ID: mcp.Text(manifests[0], "tool_id"), Tool: mcp.Text(own, "tool"), Reason: e.Message}}, nil
+	}
+	for _, m := range manifests {
+		n, bad, err := s.publish(ctx, c, [][]byte{m})
+		published, refused = published+n, append(refused, bad...)
+		if err != nil {
+			return published, refused, err
+		}
+	}
+	return published, refused, nil
 }
 
 // retire ends the versions below a new one whose definition the server does not
@@ -234,8 +296,11 @@ func (s *servers) retire(ctx context.Context, c choice, id, version string) erro
 	return nil
 }
 
-func (s *servers) blockTool(ctx context.Context, by *toolkeep.Principal, id, why string) error {
-	_, err := s.n.catalog.SetState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Reason: why})
+// blockReason begins the reason of every block that is ours.
+func blockReason(server string) string { return "the MCP server " + server + " " }
+
+func (s *servers) blockTool(ctx context.Context, by *toolkeep.Principal, id, server, why string) error {
+	_, err := s.n.catalog.SetState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Reason: blockReason(server) + why})
 	var e *toolkeep.Error
 	if errors.As(err, &e) && e.Code == toolkeep.ToolRemoved {
 		return nil
@@ -245,7 +310,7 @@ func (s *servers) blockTool(ctx context.Context, by *toolkeep.Principal, id, why
 
 // answer is the plan with what stands in the catalogue now.
 func (s *servers) answer(c choice, plan *source.Plan) *rest.ServerPlan {
-	have := s.tools(c.item)
+	have := s.managed(c.item)
 	defs := make(map[string][]byte, len(c.defs.Tools))
 	for _, d := range c.defs.Tools {
 		if digest, err := source.Digest(d); err == nil {
@@ -260,8 +325,10 @@ func (s *servers) answer(c choice, plan *source.Plan) *rest.ServerPlan {
 			case was.life.Held != nil:
 				st.State = "held"
 				out.Held++
-			case !was.live():
+			case !was.live() && (t.Change == source.ChangeGone || !was.blockedBy(c.item.name)):
 				st.State = "blocked"
+			case !was.live():
+				// It was taken out, and is back.
 			default:
 				st.State = "published"
 			}
@@ -272,6 +339,11 @@ func (s *servers) answer(c choice, plan *source.Plan) *rest.ServerPlan {
 			}
 		}
 		out.Tools = append(out.Tools, st)
+	}
+	for _, r := range plan.Refused {
+		if have[r.ID].life.Held != nil {
+			out.Held++
+		}
 	}
 	return out
 }
@@ -307,9 +379,10 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	old, replaces := s.items[id]
-	s.mu.Unlock()
+	if s.clashes(id) {
+		return nil, toolkeep.NewError(toolkeep.StateConflict, "the name %s is taken: a server for all tenants and one of a tenant cannot have the same", name)
+	}
+	old, replaces := s.item(id)
 	var before *upstream.Spec
 	if replaces {
 		before, _ = upstream.ParseSpec(name, id.owner, old.Body) // one that cannot be read has no values to keep
@@ -330,7 +403,7 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 	if err != nil {
 		return nil, err
 	}
-	c := choice{by: steward(id.owner), item: id, spec: spec.Filled(), defs: defs, fresh: !replaces}
+	c := choice{by: actor(id.owner, p), item: id, spec: spec.Filled(), defs: defs, imports: !replaces}
 	if o.DryRun {
 		plan, _, err := s.plan(ctx, c)
 		if err != nil {
@@ -339,17 +412,37 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 		return s.answer(c, plan), nil
 	}
 	item := toolkeep.Item{Kind: upstream.ItemKind, Tenant: id.owner, ID: name, Body: spec.Body(), UpdatedAt: s.n.now(), UpdatedBy: p.Subject}
-	err = s.n.store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: old.Revision})
+	if err := s.put(ctx, item, old.Revision); err != nil {
+		return nil, err
+	}
+	plan, err := s.reconcile(ctx, c)
+	if err != nil && !replaces {
+		// A second import is to be the first one again.
+		now := context.WithoutCancel(ctx)
+		if s.n.store.Apply(now, toolkeep.DropItem{Kind: upstream.ItemKind, Tenant: id.owner, ID: name, Expect: toolkeep.AnyRevision, By: p.Subject}) == nil {
+			s.drop(id)
+		}
+	}
+	return plan, err
+}
+
+// put stores a server that must have the revision, 0 for none.
+func (s *servers) put(ctx context.Context, item toolkeep.Item, revision int64) error {
+	err := s.n.store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: revision})
 	switch {
 	case errors.Is(err, toolkeep.ErrStale):
-		return nil, toolkeep.NewError(toolkeep.StateConflict, "the MCP server %s was changed by somebody else meanwhile; look at it and put it again", name)
+		return toolkeep.NewError(toolkeep.StateConflict, "the MCP server %s was changed by somebody else meanwhile; look at it and put it again", item.ID)
 	case err != nil:
-		return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be kept now").Because(err)
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be kept now").Because(err)
 	}
-	item.Revision = old.Revision + 1
+	item.Revision = revision + 1
 	s.take(item)
-	return s.reconcile(ctx, c)
+	return nil
 }
+
+// maxShownLog is how much of a server's log, in bytes, comes with the error of an
+// import.
+const maxShownLog = 4 << 10
 
 // probe starts the server once, apart from those that run, and reads what it
 // offers.
@@ -365,19 +458,37 @@ func (s *servers) probe(ctx context.Context, p *toolkeep.Principal, spec *upstre
 	try := *spec
 	try.Disabled = false
 	one.Set([]upstream.Spec{try})
-	return one.Definitions(ctx, p, spec.Name)
+	defs, err := one.Refresh(ctx, p, spec.Name)
+	var e *toolkeep.Error
+	if errors.As(err, &e) && e.Code == toolkeep.DestinationForbidden {
+		inner := toolkeep.NewError(e.Code, "the MCP server %s is at an address that only its definition can open; if it is meant to be reached there, "+
+			"name the host under network, or import it with --allow HOST:PORT", spec.Name).Because(e)
+		inner.Details, inner.NothingSent = e.Details, true
+		return defs, inner
+	}
+	if e != nil {
+		// Its log goes with the server that is not kept.
+		said := *e
+		said.Details = maps.Clone(e.Details)
+		if log, logErr := one.Logs(p, spec.Name); logErr == nil && len(log) > 0 {
+			said.With("log", strings.ToValidUTF8(string(log[max(0, len(log)-maxShownLog):]), ""))
+		}
+		return defs, &said
+	}
+	return defs, err
 }
 
 // RemoveServer implements rest.Servers.
 func (s *servers) RemoveServer(ctx context.Context, p *toolkeep.Principal, name string) error {
-	it, _, err := s.changeable(p, name)
-	if err != nil && it.ID == "" {
+	it, err := s.changeable(p, name)
+	if err != nil {
 		return err
 	}
 	id := serverID{it.Tenant, it.ID}
+	defer s.turn(id)()
 	for tool, t := range s.tools(id) {
 		if t.live() {
-			if err := s.blockTool(ctx, steward(it.Tenant), tool, "the MCP server "+name+" was removed"); err != nil {
+			if err := s.blockTool(ctx, actor(it.Tenant, p), tool, name, "was removed"); err != nil {
 				return err
 			}
 		}
@@ -387,7 +498,7 @@ func (s *servers) RemoveServer(ctx context.Context, p *toolkeep.Principal, name 
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be removed now").Because(err)
 	}
 	s.drop(id)
-	return nil
+	return s.logins.Remove(ctx, it.ID, it.Tenant)
 }
 
 // ListServers implements rest.Servers.
@@ -397,11 +508,12 @@ func (s *servers) ListServers(_ context.Context, p *toolkeep.Principal) ([]rest.
 		id := serverID{st.Owner, st.Name}
 		v := rest.ServerState{Status: st}
 		for _, t := range s.tools(id) {
-			if t.life.Held != nil {
+			if t.life.Held != nil && t.live() {
 				v.Held++
 			}
 		}
-		if spec, ok := s.up.Get(p, st.Name); ok {
+		// How a server for all tenants is started is its keepers' business.
+		if spec, ok := s.up.Get(p, st.Name); ok && (spec.Tenant != "" || p.Tenant == System().Tenant) {
 			v.Spec = shown(spec)
 		}
 		s.mu.Lock()
@@ -439,15 +551,23 @@ func (s *servers) ServerDiff(ctx context.Context, p *toolkeep.Principal, name st
 
 // AcceptServer implements rest.Servers.
 func (s *servers) AcceptServer(ctx context.Context, p *toolkeep.Principal, name string, tools []string) (*rest.ServerPlan, error) {
-	if _, _, err := s.changeable(p, name); err != nil {
+	it, err := s.changeable(p, name)
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
+	seen := map[string]string{}
+	for id, t := range s.managed(serverID{it.Tenant, it.ID}) {
+		if t.life.Held != nil {
+			seen[id] = t.life.Held.Digest
+		}
+	}
 	c, err := s.current(ctx, p, name)
 	if err != nil {
 		return nil, err
 	}
+	c.by, c.seen = actor(it.Tenant, p), seen
 	if len(tools) > 0 {
 		plan, _, err := s.plan(ctx, c)
 		if err != nil {
@@ -486,8 +606,27 @@ func (s *servers) SteerServer(ctx context.Context, p *toolkeep.Principal, name, 
 	if action == "logout" {
 		return s.logins.Logout(ctx, s.account(spec, p))
 	}
-	_, err = s.up.Refresh(ctx, p, name)
-	return err
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	return s.logIn(ctx, p, spec)
+}
+
+// logIn is nil if the principal can use the server, and E3407 where a login is
+// missing, also one that the server wants for its tools alone and not for its
+// lists.
+func (s *servers) logIn(ctx context.Context, p *toolkeep.Principal, spec *upstream.Spec) error {
+	if _, err := s.up.Refresh(ctx, p, spec.Name); err != nil {
+		return err
+	}
+	if auth, err := s.authorize(ctx, spec, p); err != nil || auth == nil || spec.Filled().Session == upstream.SessionShared {
+		return err
+	}
+	r := s.account(spec, p)
+	token, err := s.logins.Token(ctx, r)
+	if err != nil || token != "" {
+		return err
+	}
+	return s.logins.Login(ctx, r, nil)
 }
 
 // ServerLogs implements rest.Servers.

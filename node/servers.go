@@ -44,19 +44,23 @@ type servers struct {
 	mu      sync.Mutex
 	items   map[serverID]toolkeep.Item
 	pending map[serverID][]string // tools that nobody accepted yet
-	news    map[serverID]upstream.Definitions
+	turns   map[serverID]*sync.Mutex
+	offers  map[view]map[string]string    // what each tenant was shown last: digests by tool
+	news    map[view]upstream.Definitions // what could not be compared
 	wake    chan struct{}
 	done    sync.WaitGroup
+	run     context.Context // from start to end
 	stop    context.CancelFunc
 
 	index struct {
 		sync.Mutex
 		of    *catalog.Snapshot
 		tools map[serverID]map[string]pinned
+		pins  map[serverID]map[string][]string // accepted digests by the server's name of a tool
 	}
 }
 
-// serverID names a server, or with the tenant that read it, its definitions.
+// serverID names a server.
 type serverID struct{ owner, name string }
 
 // pinned is a tool of a server: its highest version.
@@ -64,6 +68,15 @@ type pinned struct {
 	tool *toolkeep.Tool
 	life toolkeep.Lifecycle
 	own  string // the server's name of it
+	// digest is that of the definition that it was made of; "" for a tool that
+	// somebody published by hand, which is no pin.
+	digest string
+}
+
+// blockedBy tells whether it was blocked because of the server and not by an
+// administrator.
+func (p pinned) blockedBy(server string) bool {
+	return p.life.State == toolkeep.Blocked && strings.HasPrefix(p.life.Reason, blockReason(server))
 }
 
 func (p pinned) live() bool {
@@ -78,17 +91,19 @@ func (n *Node) buildServers() (err error) {
 		return err
 	}
 	s := &servers{n: n, sealer: n.sealer, items: map[serverID]toolkeep.Item{}, pending: map[serverID][]string{},
-		news: map[serverID]upstream.Definitions{}, wake: make(chan struct{}, 1), changed: func(string, string) {}}
+		turns: map[serverID]*sync.Mutex{}, offers: map[view]map[string]string{}, news: map[view]upstream.Definitions{},
+		wake: make(chan struct{}, 1), changed: func(string, string) {}}
 	s.pool = egress.NewPool(egress.PoolConfig{})
 	client := func(tenant string, network []toolkeep.HostPort) *http.Client {
 		return &http.Client{Transport: s.pool.Transport(tenant, egress.NewAllowList(network)),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	s.logins = oauth.New(oauth.Config{Store: n.store, Sealer: n.sealer, PublicURL: n.publicURL, Client: client, Clock: n.options.Clock, Log: n.logger("mcp_login")})
+	s.logins = oauth.New(oauth.Config{Store: n.store, Sealer: n.sealer, PublicURL: n.publicURL, Client: client, Redact: n.redact,
+		Clock: n.options.Clock, Log: n.logger("mcp_login")})
 	s.config = upstream.Config{
 		Keeper: n.options.Keeper, Dir: filepath.Join(n.config.Data, "mcp"),
 		Client: canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}), Secrets: sealedSecrets{n.secrets, n.sealer}, Redact: n.redact,
-		Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: client, Authorize: s.authorize, OnDefinitions: s.heard,
+		Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: client, Authorize: s.authorize, OnDefinitions: s.heard, Vouch: s.vouch,
 	}
 	s.up = upstream.New(s.config)
 	n.servers = s
@@ -104,14 +119,13 @@ func (s *servers) start(ctx context.Context) error {
 	for _, it := range items {
 		s.items[serverID{it.Tenant, it.ID}] = it
 	}
+	s.run, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.set()
 	if err := s.logins.Sweep(ctx); err != nil {
 		return err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop = stop
-	s.done.Go(func() { s.follow(run, seq) })
-	s.done.Go(func() { s.reconcileLoop(run) })
+	s.done.Go(func() { s.follow(s.run, seq) })
+	s.done.Go(s.compareLoop)
 	return nil
 }
 
@@ -161,6 +175,7 @@ func (s *servers) drop(id serverID) {
 	_, has := s.items[id]
 	delete(s.items, id)
 	delete(s.pending, id)
+	maps.DeleteFunc(s.offers, func(v view, _ map[string]string) bool { return v.serverID == id })
 	s.mu.Unlock()
 	if has {
 		s.set()
@@ -183,52 +198,108 @@ func (s *servers) set() {
 	s.up.Set(specs)
 }
 
-// owned finds a server of the principal's tenant or of all, with who owns it.
-func (s *servers) owned(p *toolkeep.Principal, name string) (toolkeep.Item, bool) {
+// item is the stored server.
+func (s *servers) item(id serverID) (toolkeep.Item, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if it, ok := s.items[serverID{p.Tenant, name}]; ok {
+	it, ok := s.items[id]
+	return it, ok
+}
+
+// clashes tells whether the name is taken between a tenant and all tenants: their
+// tools would have the same ids.
+func (s *servers) clashes(id serverID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for other := range s.items {
+		if other.name == id.name && other.owner != id.owner && (other.owner == "" || id.owner == "") {
+			return true
+		}
+	}
+	return false
+}
+
+// owned finds a server of the principal's tenant or of all, with who owns it.
+func (s *servers) owned(p *toolkeep.Principal, name string) (toolkeep.Item, bool) {
+	if it, ok := s.item(serverID{p.Tenant, name}); ok {
 		return it, true
 	}
-	it, ok := s.items[serverID{"", name}]
-	return it, ok
+	return s.item(serverID{"", name})
 }
 
 // changeable is owned for who wants to change it: what belongs to all tenants
 // is changed by administrators of the home tenant alone.
-func (s *servers) changeable(p *toolkeep.Principal, name string) (toolkeep.Item, *upstream.Spec, error) {
+func (s *servers) changeable(p *toolkeep.Principal, name string) (toolkeep.Item, error) {
 	it, ok := s.owned(p, name)
 	if !ok {
-		return it, nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", name[:min(len(name), 64)])
+		return it, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", name[:min(len(name), 64)])
 	}
 	if it.Tenant == "" && (p.Tenant != System().Tenant || !p.May(toolkeep.PermLifecycle)) {
-		return it, nil, toolkeep.NewError(toolkeep.PermissionDenied, "the MCP server %s serves all tenants; administrators of the tenant %s change it", name, System().Tenant)
+		return it, toolkeep.NewError(toolkeep.PermissionDenied, "the MCP server %s serves all tenants; administrators of the tenant %s change it", name, System().Tenant)
 	}
-	spec, err := upstream.ParseSpec(it.ID, it.Tenant, it.Body)
-	return it, spec, err
+	return it, nil
 }
 
-// tools gives the tools that were published from a server.
+// tools gives the tools that call a server.
 func (s *servers) tools(id serverID) map[string]pinned {
-	now := s.n.catalog.Snapshot()
 	s.index.Lock()
 	defer s.index.Unlock()
-	if s.index.of != now {
-		s.index.tools = map[serverID]map[string]pinned{}
-		for v := range now.All() { // the highest version of an id comes last
-			if v.Tool.Manifest.Execution.Kind != "mcp" {
-				continue
-			}
-			binding := v.Tool.Manifest.Execution.Binding
-			of := serverID{v.Tool.Tenant, mcp.Text(binding, "server")}
-			if s.index.tools[of] == nil {
-				s.index.tools[of] = map[string]pinned{}
-			}
-			s.index.tools[of][v.Tool.ID] = pinned{v.Tool, v.Life, mcp.Text(binding, "tool")}
-		}
-		s.index.of = now
-	}
+	s.reindex()
 	return s.index.tools[id]
+}
+
+// managed are the tools that were made of the server's definitions.
+func (s *servers) managed(id serverID) map[string]pinned {
+	out := map[string]pinned{}
+	for tool, t := range s.tools(id) {
+		if namespace, _, _ := strings.Cut(tool, "."); namespace == id.name && t.digest != "" {
+			out[tool] = t
+		}
+	}
+	return out
+}
+
+// accepted are the digests of the definitions of a server's tool that somebody
+// accepted last.
+func (s *servers) accepted(id serverID, tool string) []string {
+	s.index.Lock()
+	defer s.index.Unlock()
+	s.reindex()
+	return s.index.pins[id][tool]
+}
+
+// reindex is called with the index locked.
+func (s *servers) reindex() {
+	now := s.n.catalog.Snapshot()
+	if s.index.of == now {
+		return
+	}
+	tools := map[serverID]map[string]pinned{}
+	for v := range now.All() { // the highest version of an id comes last
+		if v.Tool.Manifest.Execution.Kind != source.Kind {
+			continue
+		}
+		binding := v.Tool.Manifest.Execution.Binding
+		of := serverID{v.Tool.Tenant, mcp.Text(binding, "server")}
+		if tools[of] == nil {
+			tools[of] = map[string]pinned{}
+		}
+		t := pinned{tool: v.Tool, life: v.Life, own: mcp.Text(binding, "tool")}
+		if src := v.Tool.Manifest.Source; src != nil {
+			t.digest = src.Digest
+		}
+		tools[of][v.Tool.ID] = t
+	}
+	pins := map[serverID]map[string][]string{}
+	for of, all := range tools {
+		pins[of] = make(map[string][]string, len(all))
+		for _, t := range all {
+			if t.digest != "" {
+				pins[of][t.own] = append(pins[of][t.own], t.digest)
+			}
+		}
+	}
+	s.index.of, s.index.tools, s.index.pins = now, tools, pins
 }
 
 // known are the tool names of the other servers that the owner's callers see.
@@ -316,24 +387,11 @@ const hidden = "(hidden)"
 func (s *servers) seal(spec, before *upstream.Spec) error {
 	hide := func(now, old map[string]string) error {
 		for k, v := range now {
-			if _, _, ref := upstream.Secret(v); ref {
-				if strings.Contains(v, sealedScheme) {
-					return toolkeep.NewError(toolkeep.InvalidParameters, "%s: a value cannot begin with %s; write the value itself", k, sealedScheme)
-				}
-				continue
-			}
-			if v == hidden {
-				if old[k] == "" {
-					return toolkeep.NewError(toolkeep.InvalidParameters, "%s is %s, and there was no value before", k, hidden)
-				}
-				now[k] = old[k]
-				continue
-			}
-			sealed, err := s.sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), sealedValue)
+			sealed, err := s.sealOne(k, v, old[k])
 			if err != nil {
 				return err
 			}
-			now[k] = sealedScheme + base64.RawURLEncoding.EncodeToString(sealed)
+			now[k] = sealed
 		}
 		return nil
 	}
@@ -341,7 +399,41 @@ func (s *servers) seal(spec, before *upstream.Spec) error {
 	if before != nil {
 		old = *before
 	}
-	return errors.Join(hide(spec.Env, old.Env), hide(spec.Headers, old.Headers))
+	if err := errors.Join(hide(spec.Env, old.Env), hide(spec.Headers, old.Headers)); err != nil || spec.OAuth == nil || spec.OAuth.ClientSecret == "" {
+		return err
+	}
+	was := ""
+	if old.OAuth != nil {
+		was = old.OAuth.ClientSecret
+	}
+	login := *spec.OAuth
+	var err error
+	login.ClientSecret, err = s.sealOne("oauth.client_secret", login.ClientSecret, was)
+	spec.OAuth = &login
+	return err
+}
+
+func (s *servers) sealOne(name, v, before string) (string, error) {
+	if _, _, ref := upstream.Secret(v); ref {
+		if strings.Contains(v, sealedScheme) {
+			return "", toolkeep.NewError(toolkeep.InvalidParameters, "%s: a value cannot begin with %s; write the value itself", name, sealedScheme)
+		}
+		return v, nil
+	}
+	if v == hidden {
+		if before == "" {
+			return "", toolkeep.NewError(toolkeep.InvalidParameters, "%s is %s, and there was no value before", name, hidden)
+		}
+		return before, nil
+	}
+	if !looksSecret(name, v) {
+		return v, nil
+	}
+	sealed, err := s.sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), sealedValue)
+	if err != nil {
+		return "", err
+	}
+	return sealedScheme + base64.RawURLEncoding.EncodeToString(sealed), nil
 }
 
 // shown is a spec's body for people.
@@ -357,6 +449,11 @@ func shown(spec *upstream.Spec) []byte {
 		return out
 	}
 	show.Env, show.Headers = mask(spec.Env), mask(spec.Headers)
+	if spec.OAuth != nil && strings.Contains(spec.OAuth.ClientSecret, sealedScheme) {
+		login := *spec.OAuth
+		login.ClientSecret = hidden
+		show.OAuth = &login
+	}
 	return show.Body()
 }
 
@@ -371,11 +468,29 @@ func (s *servers) authorize(_ context.Context, spec *upstream.Spec, p *toolkeep.
 	if p.Subject == "" {
 		return noLogin{spec.Name}, nil
 	}
-	return &login{s.logins, s.account(spec, p)}, nil
+	return s.logins.Account(s.account(spec, p)), nil
 }
 
 func (s *servers) account(spec *upstream.Spec, p *toolkeep.Principal) oauth.Ref {
-	return oauth.Ref{Server: spec.Name, URL: spec.URL, Tenant: p.Tenant, Subject: p.Subject, Network: spec.Network}
+	r := oauth.Ref{Server: spec.Name, URL: spec.URL, Tenant: p.Tenant, Subject: p.Subject, Network: spec.Network}
+	if o := spec.OAuth; o != nil {
+		r.ClientID, r.Scopes = o.ClientID, o.Scopes
+		if o.ClientSecret != "" {
+			who := *p
+			r.ClientSecret = func(ctx context.Context) (string, error) { return s.value(ctx, &who, o.ClientSecret) }
+		}
+	}
+	return r
+}
+
+// value resolves a value of a definition.
+func (s *servers) value(ctx context.Context, p *toolkeep.Principal, v string) (string, error) {
+	prefix, ref, ok := upstream.Secret(v)
+	if !ok {
+		return strings.TrimPrefix(v, "text:"), nil
+	}
+	secret, err := s.config.Secrets.Resolve(ctx, p, ref)
+	return prefix + secret, err
 }
 
 // noLogin is the authorizer of a session that belongs to a whole tenant: nobody's
@@ -391,32 +506,6 @@ func (n noLogin) Unauthorized(context.Context, *http.Response) error {
 		Because(errOwnSession)
 	e.NothingSent = true
 	return e
-}
-
-// login is a principal's account at a server.
-type login struct {
-	logins *oauth.Logins
-	ref    oauth.Ref
-}
-
-func (l *login) Header(ctx context.Context) (http.Header, error) {
-	token, err := l.logins.Token(ctx, l.ref)
-	if err != nil || token == "" {
-		return nil, err
-	}
-	return http.Header{"Authorization": {"Bearer " + token}}, nil
-}
-
-func (l *login) Unauthorized(ctx context.Context, r *http.Response) error {
-	used := ""
-	if r.Request != nil {
-		used = strings.TrimPrefix(r.Request.Header.Get("Authorization"), "Bearer ")
-	}
-	again, err := l.logins.Challenge(ctx, l.ref, used, r)
-	if err == nil && !again {
-		err = toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s refuses the login of %s", l.ref.Server, l.ref.Subject)
-	}
-	return err
 }
 
 var _ rest.Servers = (*servers)(nil)

@@ -23,8 +23,12 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestMain lets no test leave a goroutine behind.
+// TestMain lets no test leave a goroutine behind. The test binary is also the keeper
+// of MCP servers' processes and the program of one.
 func TestMain(m *testing.M) {
+	if code, ran := otherProgram(); ran {
+		os.Exit(code)
+	}
 	code := m.Run()
 	http.DefaultClient.CloseIdleConnections()
 	if err := goleak.Find(); err != nil && code == 0 {

@@ -28,15 +28,25 @@ type Definitions struct {
 	Tools, Prompts, Resources, Templates [][]byte
 
 	Info
-	At time.Time // when they were read
+	Owner string    // the server's: the tenant that it belongs to, "" all
+	At    time.Time // when they were read
+	// Settled is false where they were read so soon after the server's start that it
+	// may still be adding to them: what is missing may come yet.
+	Settled bool
 	// Stale says why a later reading failed; nil if the latest one worked.
 	Stale error
+
+	partial bool // only the tools were read
 }
 
 // definitions keeps them for one tenant.
 type definitions struct {
+	telling sync.Mutex // one reading at a time is kept and told of; taken before mu
+
 	mu        sync.Mutex
-	have      bool
+	seen      bool // the tools were read
+	have      bool // all lists were
+	doubted   bool // a session was lost since
 	last      Definitions
 	params    map[string][]mcp.HeaderParam // by tool; nil until asked for
 	reading   *reading
@@ -46,9 +56,10 @@ type definitions struct {
 	took      time.Duration
 }
 
-// reading is one reading that several wait for.
+// reading is one reading that several wait for; all: see keep.
 type reading struct {
 	done chan struct{}
+	all  bool
 	err  error
 }
 
@@ -73,7 +84,7 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 	if d.params == nil {
 		d.params = make(map[string][]mcp.HeaderParam)
 		for _, def := range d.last.Tools {
-			// A tool with a broken mark gets no headers; its server refuses the call.
+			// Tools with a broken mark are not here, see callable.
 			if list, err := mcp.HeaderParams(mcp.Get(def, "inputSchema")); err == nil && list != nil {
 				d.params[mcp.Text(def, "name")] = list
 			}
@@ -88,16 +99,23 @@ func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew
 	if d, ok := st.defs.get(); ok && !anew {
 		return d, nil
 	}
-	sl, e := s.acquire(ctx, locate(s.spec, &Request{Principal: p}), p)
+	where := locate(s.spec, &Request{Principal: p})
+	if asksClient(s.spec) {
+		// Whoever may be asked sees more tools. Nobody is asked in a session that ends
+		// when the lists are read.
+		where.caps, where.lease, where.once = declared(s.spec, nil), true, true
+	}
+	where.reads = true
+	sl, e := s.acquire(ctx, where, p)
 	if e != nil {
-		st.defs.failed(e)
+		_ = st.defs.failed(e)
 		d, ok := st.defs.get()
 		if ok && !anew {
 			return d, nil
 		}
 		return d, e
 	}
-	err := s.refresh(ctx, sl.sess)
+	err := s.reread(ctx, sl.sess, anew)
 	s.release(sl)
 	d, ok := st.defs.get()
 	if err != nil && (!ok || anew) {
@@ -106,51 +124,74 @@ func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew
 	return d, nil
 }
 
-func (d *definitions) failed(err error) {
+// failed keeps why the lists are not fresh, and gives what may be shown of it.
+func (d *definitions) failed(err error) error {
+	if toolkeep.AsError(err).Code == toolkeep.LoginRequired {
+		// Everybody in the tenant sees this; the address is for one principal alone.
+		err = toolkeep.NewError(toolkeep.LoginRequired, "a principal has to log in")
+	}
 	d.mu.Lock()
 	d.last.Stale = err
 	d.mu.Unlock()
+	return err
 }
 
 // refresh reads the lists over a session, or waits for whoever is at it.
-func (s *server) refresh(ctx context.Context, sess *session) error {
+func (s *server) refresh(ctx context.Context, sess *session) error { return s.reread(ctx, sess, false) }
+
+// reread is refresh; with all it is for somebody who wants to know what there is.
+func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 	d := sess.state.defs
-	d.mu.Lock()
-	r := d.reading
-	mine := r == nil
-	if mine {
-		r = &reading{done: make(chan struct{})}
-		d.reading = r
-	}
-	d.mu.Unlock()
-	if !mine {
+	for {
+		d.mu.Lock()
+		r := d.reading
+		if r == nil {
+			r = &reading{done: make(chan struct{}), all: all}
+			d.reading = r
+			d.mu.Unlock()
+			r.err = s.readAll(ctx, sess, all)
+			d.mu.Lock()
+			d.reading = nil
+			d.mu.Unlock()
+			close(r.done)
+			return r.err
+		}
+		d.mu.Unlock()
 		select {
 		case <-r.done:
-			return r.err
+			// One that was given up by whoever began it says nothing.
+			if (r.all || !all) && (r.err == nil || toolkeep.AsError(r.err).Code != toolkeep.Cancelled) {
+				return r.err
+			}
 		case <-ctx.Done():
 			return s.explain(ctx, &failure{cause: ctx.Err()})
 		}
 	}
+}
+
+// readAll reads all lists and keeps them.
+func (s *server) readAll(ctx context.Context, sess *session, all bool) error {
+	d := sess.state.defs
 	began := time.Now()
-	got, err := s.read(ctx, sess)
-	d.mu.Lock()
-	d.reading, d.ended, d.took = nil, time.Now(), time.Since(began)
-	news := false
-	if err != nil {
-		d.last.Stale = err
+	var got Definitions
+	var err error
+	if all {
+		got, err = s.readSettled(ctx, sess)
 	} else {
-		news = !d.have || !sameDefinitions(&d.last, &got)
-		d.last, d.have, d.params = got, true, nil
+		got, err = s.read(ctx, sess, false)
+		got.Settled = time.Since(sess.began) >= settleTime
 	}
+	d.mu.Lock()
+	d.ended, d.took = time.Now(), time.Since(began)
 	d.mu.Unlock()
-	r.err = err
-	close(r.done)
 	if err != nil {
-		sess.state.log.note("the lists cannot be read: " + s.clean(err.Error()))
-	} else if news && s.config.OnDefinitions != nil {
-		s.config.OnDefinitions(s.spec.Name, sess.state.tenant, got)
+		s.unreadable(sess, err)
+		return err
 	}
-	return err
+	if s.keep(sess, got, all) && !got.Settled {
+		s.later(sess)
+	}
+	return nil
 }
 
 func sameDefinitions(a, b *Definitions) bool {
@@ -160,10 +201,10 @@ func sameDefinitions(a, b *Definitions) bool {
 		a.Instructions == b.Instructions && a.Version == b.Version
 }
 
-// read reads all lists. One that fails fails the whole: half a list must not pass
-// for tools that are gone.
-func (s *server) read(ctx context.Context, sess *session) (Definitions, error) {
-	d := Definitions{Info: sess.info}
+// read reads all lists, or the tools alone. One that fails fails the whole: half a
+// list must not pass for tools that are gone.
+func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitions, error) {
+	d := Definitions{Info: sess.info, Owner: s.spec.Tenant, partial: tools}
 	for _, l := range []struct {
 		method, member, capability string
 		to                         *[][]byte
@@ -174,7 +215,7 @@ func (s *server) read(ctx context.Context, sess *session) (Definitions, error) {
 		{mcp.MethodListResourceTemplates, "resourceTemplates", "resources", &d.Templates},
 	} {
 		// Servers that forget to declare tools have them all the same.
-		if l.capability != "tools" && mcp.Get(sess.info.Capabilities, l.capability) == nil {
+		if l.capability != "tools" && (tools || mcp.Get(sess.info.Capabilities, l.capability) == nil) {
 			continue
 		}
 		list, err := s.list(ctx, sess, l.method, l.member)
@@ -183,8 +224,23 @@ func (s *server) read(ctx context.Context, sess *session) (Definitions, error) {
 		}
 		*l.to = list
 	}
+	if sess.modern && sess.proc == nil {
+		d.Tools = s.callable(sess, d.Tools)
+	}
 	d.At = s.config.Clock()
 	return d, nil
+}
+
+// callable leaves out the tools whose arguments cannot ride as the headers that
+// they ask for: the revision has a client leave them out, and its log say so.
+func (s *server) callable(sess *session, tools [][]byte) [][]byte {
+	return slices.DeleteFunc(tools, func(def []byte) bool {
+		_, err := mcp.HeaderParams(mcp.Get(def, "inputSchema"))
+		if err != nil {
+			sess.state.log.note("tool left out: " + clip(mcp.Text(def, "name"), 100) + ": " + clip(err.Error(), 300))
+		}
+		return err != nil
+	})
 }
 
 // list reads every page of one list. A server without the method has none.
@@ -292,19 +348,5 @@ func (s *server) follow(sess *session) {
 		ctx, cancel := context.WithTimeout(sess.link.ctx, 10*s.spec.CallTimeout)
 		_ = s.refresh(ctx, sess)
 		cancel()
-	}
-}
-
-// fresh reads the lists for a new session, if the latest reading is old.
-func (s *server) fresh(sess *session) {
-	if s.config.OnDefinitions == nil {
-		return
-	}
-	d := sess.state.defs
-	d.mu.Lock()
-	recent := d.have && time.Since(d.ended) < refreshAfter
-	d.mu.Unlock()
-	if !recent {
-		s.changed(sess)
 	}
 }

@@ -33,7 +33,7 @@ func tooLarge(name string, limit int64) *toolkeep.Error {
 // explain makes a failed request the caller's error.
 func (s *server) explain(ctx context.Context, f *failure) *toolkeep.Error {
 	e := s.classify(ctx, f)
-	e.NothingSent = f.unsent
+	e.NothingSent = e.NothingSent || f.unsent // who has to log in has sent nothing that counts
 	if e.Cause == nil {
 		_ = e.Because(errors.New(s.clean(f.cause.Error())))
 	}

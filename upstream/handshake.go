@@ -71,6 +71,9 @@ func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	s.meta = modernMeta(mcp.Latest, s.srv.config.client(), s.caps)
 	params := append(append([]byte(`{"_meta":{`), s.meta...), "}}"...)
 	m, fail := s.ask(ctx, mcp.MethodDiscover, params, limit)
+	if fail == nil && m.Err != nil && speaksLatest(m.Err) {
+		m, fail = s.ask(ctx, mcp.MethodDiscover, params, limit) // it refused the revision and names it
+	}
 	switch {
 	case fail != nil && ctx.Err() != nil:
 		return false, fail
@@ -93,6 +96,20 @@ func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	}
 	s.learn(mcp.Latest, m.Result, mcp.Get(m.Result, "_meta", mcp.MetaServerInfo))
 	return true, nil
+}
+
+// speaksLatest tells whether a refusal of the revision says that the server speaks
+// it all the same.
+func speaksLatest(e *mcp.Error) bool {
+	if e.Code != mcp.CodeUnsupportedVersion {
+		return false
+	}
+	for v := range mcp.Elements(mcp.Get(e.Data, "supported")) {
+		if text, ok := mcp.Unquote(v); ok && text == mcp.Latest {
+			return true
+		}
+	}
+	return false
 }
 
 // hopeless tells whether initialize would fail for the same reason.

@@ -27,6 +27,8 @@ type place struct {
 	// bound: questions of the server reach the caller.
 	bound bool
 	caps  []byte // what the client can do, raw JSON object
+	// reads: it is for reading the lists, which is then not begun by itself.
+	reads bool
 	// older: the handshake is initialize where the server knows it, so that what it
 	// asks and tells comes as its caller's revision has it.
 	older bool

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"sync"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -37,6 +38,7 @@ func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolke
 			continue
 		}
 		if err == nil {
+			sess.began = time.Now()
 			st.log.note("session ready: revision " + sess.info.Version)
 			return sess, nil
 		}
@@ -73,7 +75,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 	sess := &session{
 		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps,
 		stopped: make(chan struct{}), questions: make(map[string]context.CancelFunc),
-		changes: make(map[string]bool), watched: make(map[string]*watch),
+		changes: make(map[string]bool), watched: make(map[string]*watch), newer: make(chan struct{}, 1),
 	}
 	junk := func(head []byte) {
 		st.stray.Add(1)

@@ -55,6 +55,7 @@ type slot struct {
 	last    time.Time // when uses became 0
 	retired bool      // no longer in slots
 	once    bool
+	reads   bool // it was made to read the lists
 }
 
 func (s *server) clean(text string) string { return s.config.Redact.Clean(text) }
@@ -134,7 +135,7 @@ func (s *server) reserve(p place, st *tenantState, who *toolkeep.Principal) (sl 
 		s.counter++
 		k.exclusive = s.counter
 	}
-	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once}
+	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once, reads: p.reads}
 	s.slots[k] = sl
 	s.work.Go(func() { s.start(sl, p, st, who) })
 	return sl, false, nil
@@ -228,6 +229,7 @@ func (s *server) lost(sl *slot, cause error) {
 	s.mu.Unlock()
 	st := sl.sess.state
 	st.health.ended()
+	st.defs.doubt()
 	if errors.Is(cause, transport.ErrSession) {
 		st.log.note("session lost: the server no longer knows it")
 	} else {
@@ -290,13 +292,11 @@ func (s *server) start(sl *slot, p place, st *tenantState, who *toolkeep.Princip
 	}
 	st.health.started()
 	sl.sess = sess
+	s.begin(sess, sl)
 	close(sl.ready)
 	s.work.Go(func() { sess.attend(sl) })
 	if sess.modern {
 		sess.listenLists()
-	}
-	if !sl.once {
-		s.fresh(sess)
 	}
 }
 
@@ -326,6 +326,9 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	}
 	if words := st.log.lastError(); words != "" {
 		last += "; stderr: " + words
+	}
+	if own.Code == toolkeep.LoginRequired {
+		last = "a principal has to log in" // the address is for that principal alone
 	}
 	st.log.note("start failed: " + last)
 	s.config.Log.Warn("MCP server not started", "server", s.spec.Name, "tenant", st.tenant, "code", own.Code, "reason", last)
@@ -388,6 +391,7 @@ func (s *server) restart(tenant string) {
 	st := s.state(tenant)
 	st.health.forgive()
 	st.older.Store(false)
+	st.defs.doubt()
 	st.log.note("restarted by hand")
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,6 +437,9 @@ func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 // tool's arguments as headers, which its definition tells; where that is older than
 // the server's, the server refuses the call and nothing has happened.
 func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answer, error) {
+	if err := s.vouch(ctx, sess, o); err != nil {
+		return nil, err
+	}
 	a, err := sess.request(ctx, o)
 	var rpc *mcp.Error
 	if !errors.As(err, &rpc) || rpc.Code != mcp.CodeHeaderMismatch || !sess.modern || sess.proc != nil || o.method != mcp.MethodCallTool {
@@ -440,6 +447,9 @@ func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answ
 	}
 	if s.refresh(ctx, sess) != nil {
 		return a, err
+	}
+	if err := s.vouch(ctx, sess, o); err != nil {
+		return nil, err
 	}
 	return sess.request(ctx, o)
 }

@@ -55,9 +55,14 @@ type Config struct {
 	// the whole tenant; a nil Authorizer is none. Its error keeps the session from
 	// being made.
 	Authorize func(ctx context.Context, s *Spec, p *toolkeep.Principal) (Authorizer, error)
-	// OnDefinitions hears of definitions that were read and are not those before.
-	// Calls for one server and tenant follow each other.
+	// OnDefinitions hears of definitions that were read and are not those before, or
+	// were not settled then. Calls for one server and tenant follow each other, and the
+	// calls of tools that wait for a new session go on when it returns.
 	OnDefinitions func(server, tenant string, d Definitions)
+	// Vouch says whether a tool may be called as far as its definition goes, and is
+	// asked before each tools/call; the error reaches the caller. Where there is an
+	// OnDefinitions, the tools of a new session have been read by then.
+	Vouch func(owner, server, tenant, tool string) error
 
 	StopGrace     time.Duration // between stdin's end, SIGTERM and SIGKILL; default 2 s
 	RestartLimit  int           // failures within RestartWindow until a server rests; default 5
@@ -200,10 +205,12 @@ func (s *server) inherit(old *server) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	for tenant, st := range old.states {
-		last, have := st.defs.get()
+		st.defs.mu.Lock()
+		last, seen, have := st.defs.last, st.defs.seen, st.defs.have
+		st.defs.mu.Unlock()
 		s.states[tenant] = &tenantState{
 			tenant: tenant, log: st.log, messages: bucket{rate: noteRate, burst: 4 * noteRate},
-			defs: &definitions{last: last, have: have, ended: time.Time{}},
+			defs: &definitions{last: last, seen: seen, have: have, doubted: true},
 		}
 		st.log.note("the definition of the server was changed")
 	}
@@ -357,7 +364,9 @@ func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name s
 	return srv.definitionsFor(ctx, p, false)
 }
 
-// Refresh reads the definitions now. With an error comes what was known before.
+// Refresh reads the definitions now, and gives a server that has just started a
+// moment to complete them: a quarter of a second, or two where something is
+// missing. With an error comes what was known before.
 func (s *Servers) Refresh(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
 	srv, err := s.open(p, name)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -49,6 +50,13 @@ type session struct {
 	info   Info
 	modern bool
 	meta   []byte // members that stand in the _meta of every modern request
+
+	// first is closed when the tools were read in it; nil where nobody compares them.
+	first    chan struct{}
+	unread   atomic.Bool   // that reading failed
+	began    time.Time     // when the handshake was done
+	newer    chan struct{} // has something in it after a list change
+	settling sync.Once
 
 	ending  sync.Once
 	stopped chan struct{} // closed when nothing of it is left
@@ -455,6 +463,10 @@ func (s *session) passTo(o *outlet, m *mcp.Message) bool {
 
 // change gathers list changes and tells of them once.
 func (s *session) change(method string) {
+	select {
+	case s.newer <- struct{}{}:
+	default:
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes[method] {

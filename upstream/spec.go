@@ -87,6 +87,7 @@ type Spec struct {
 	URL     string
 	Headers map[string]string
 	Network []toolkeep.HostPort // inner addresses that it may be reached at
+	OAuth   *OAuth              // nil: what the server says of itself is enough
 
 	Session      string   // shared (default), principal, call
 	Capabilities []string // of sampling, elicitation, roots; default none
@@ -111,6 +112,16 @@ type Root struct {
 	Name string `json:"name,omitempty"`
 }
 
+// OAuth is what a login at a server needs that the server does not say.
+type OAuth struct {
+	// ClientID and ClientSecret are a registration that was made by hand. The secret
+	// is a literal or a reference, see Secret.
+	ClientID     string `json:"client_id,omitempty"`
+	ClientSecret string `json:"client_secret,omitempty"`
+	// Scopes are asked for instead of those that the server names.
+	Scopes []string `json:"scopes,omitempty"`
+}
+
 // body is the JSON form. Durations are seconds, fractions allowed.
 type body struct {
 	Name           string              `json:"name,omitempty"`
@@ -121,6 +132,7 @@ type body struct {
 	URL            string              `json:"url,omitempty"`
 	Headers        map[string]string   `json:"headers,omitempty"`
 	Network        []toolkeep.HostPort `json:"network,omitempty"`
+	OAuth          *OAuth              `json:"oauth,omitempty"`
 	Session        string              `json:"session,omitempty"`
 	Capabilities   []string            `json:"capabilities,omitempty"`
 	Roots          []Root              `json:"roots,omitempty"`
@@ -149,7 +161,7 @@ func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
 	}
 	s := &Spec{
 		Name: name, Tenant: tenant, Transport: b.Transport, Command: b.Command, Env: b.Env, Dir: b.Dir,
-		URL: b.URL, Headers: b.Headers, Network: b.Network,
+		URL: b.URL, Headers: b.Headers, Network: b.Network, OAuth: b.OAuth,
 		Session: b.Session, Capabilities: b.Capabilities, Roots: b.Roots, OnChange: b.OnChange,
 		StartTimeout: seconds(b.StartTimeoutS), CallTimeout: seconds(b.CallTimeoutS),
 		IdleStop: seconds(b.IdleStopS), PingEvery: seconds(b.PingS),
@@ -166,7 +178,7 @@ func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
 }
 
 func decodeFault(err error) toolkeep.Fault {
-	f := toolkeep.Fault{Rule: "type", Message: "a member is unknown or has the wrong type; the members are those of docs/mcp.md"}
+	f := toolkeep.Fault{Rule: "type", Message: "a member is unknown or has the wrong type; docs/mcp-servers.md lists the members"}
 	if s, ok := err.(*json.SemanticError); ok {
 		f.Pointer = string(s.JSONPointer)
 	}
@@ -176,7 +188,7 @@ func decodeFault(err error) toolkeep.Fault {
 // Body is the JSON form, as ParseSpec reads it.
 func (s *Spec) Body() []byte {
 	b := body{
-		Transport: s.Transport, Command: s.Command, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Network: s.Network,
+		Transport: s.Transport, Command: s.Command, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Network: s.Network, OAuth: s.OAuth,
 		Session: s.Session, Capabilities: s.Capabilities, Roots: s.Roots, OnChange: s.OnChange,
 		StartTimeoutS: s.StartTimeout.Seconds(), CallTimeoutS: s.CallTimeout.Seconds(),
 		IdleStopS: s.IdleStop.Seconds(), PingS: s.PingEvery.Seconds(),
@@ -202,6 +214,11 @@ func (s *Spec) Filled() *Spec {
 	f.Env, f.Headers = maps.Clone(s.Env), maps.Clone(s.Headers)
 	f.Command, f.Capabilities = slices.Clone(s.Command), slices.Clone(s.Capabilities)
 	f.Network, f.Roots = slices.Clone(s.Network), slices.Clone(s.Roots)
+	if s.OAuth != nil {
+		o := *s.OAuth
+		o.Scopes = slices.Clone(o.Scopes)
+		f.OAuth = &o
+	}
 	orText(&f.Session, SessionShared)
 	orText(&f.OnChange, OnChangeHold)
 	orZero(&f.StartTimeout, DefaultStartTimeout)
@@ -326,6 +343,7 @@ func (c *checker) stdio(s *Spec) {
 	c.absent("/url", s.Transport, s.URL != "")
 	c.absent("/headers", s.Transport, len(s.Headers) > 0)
 	c.absent("/network", s.Transport, len(s.Network) > 0)
+	c.absent("/oauth", s.Transport, s.OAuth != nil)
 	if len(s.Command) == 0 || s.Command[0] == "" {
 		c.fault("/command", "required", "a stdio server needs a command: the program and its arguments")
 	}
@@ -385,6 +403,26 @@ func (c *checker) http(s *Spec) {
 			c.fault("/network/"+strconv.Itoa(i), "format", "an address is a host and a port of 0 (any) to 65535")
 		}
 	}
+	if s.OAuth != nil {
+		c.oauth(s.OAuth, seen["authorization"])
+	}
+}
+
+func (c *checker) oauth(o *OAuth, header bool) {
+	if header {
+		c.fault("/oauth", "not", "a server whose headers hold Authorization has no logins")
+	}
+	c.text("/oauth/client_id", o.ClientID)
+	c.value("/oauth/client_secret", o.ClientSecret)
+	if o.ClientSecret != "" && o.ClientID == "" {
+		c.fault("/oauth/client_id", "required", "a client secret belongs to a client id")
+	}
+	c.count("/oauth/scopes", len(o.Scopes))
+	for i, v := range o.Scopes {
+		if v == "" || len(v) > maxName || strings.ContainsFunc(v, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '"' || r == '\\' }) {
+			c.fault("/oauth/scopes/"+strconv.Itoa(i), "pattern", "a scope is visible ASCII without spaces, quotes and backslashes")
+		}
+	}
 }
 
 // value also refuses a secret reference that nothing can resolve.
@@ -419,10 +457,11 @@ func reserved(lower string) bool {
 	return strings.HasPrefix(lower, "mcp-")
 }
 
-var schemes = []string{"env://", "file://", "secret://", "vault://"}
+// sealed:// is what a definition holds at rest in place of a literal.
+var schemes = []string{"env://", "file://", "secret://", "vault://", "sealed://"}
 
 // Secret tells whether a value of Env or Headers is a secret reference (env://,
-// file://, secret:// or vault://), alone or behind one word and a space, as in
+// file://, secret://, vault:// or sealed://), alone or behind one word and a space, as in
 // "Bearer env://TOKEN": prefix is then the word with its space. A literal that
 // looks like a reference is written with "text:" before it, see literal.
 func Secret(v string) (prefix, ref string, ok bool) {

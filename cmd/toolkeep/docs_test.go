@@ -24,6 +24,8 @@ var documents = []struct{ file, section string }{
 	{"README.md", "## The first five minutes"},
 	{"docs/cli.md", ""},
 	{"docs/access.md", ""},
+	{"docs/mcp.md", ""},
+	{"docs/mcp-servers.md", ""},
 	{"docs/secrets.md", ""},
 }
 

@@ -391,8 +391,6 @@ func stateOf(err error) (state toolkeep.VersionState, ok bool) {
 		return toolkeep.Blocked, true
 	case toolkeep.ToolRemoved:
 		return toolkeep.Removed, true
-	case toolkeep.DefinitionChanged:
-		return toolkeep.Active, true
 	}
 	return "", false
 }

@@ -41,30 +41,15 @@ The views are those of HTTP: auto (default), all, search, sets/NAME, servers/NAM
 }
 
 func (a *app) bridge(ctx context.Context, view string) error {
-	if strings.Contains(view, "..") || strings.ContainsAny(view, "?#") {
+	if strings.Contains(view, "..") || strings.ContainsAny(view, "?#%") {
 		return usagef("--view %q: write auto, all, search, sets/NAME or servers/NAME", view)
 	}
-	cl, err := a.connect()
-	if err == nil && os.Getenv("TOOLKEEP_URL") == "" {
-		_, err = cl.get(ctx, "/health/live", nil)
-	}
-	if err != nil {
-		if os.Getenv("TOOLKEEP_URL") != "" {
-			return err
-		}
-		if cl, err = a.startServer(ctx); err != nil {
-			return err
-		}
-	}
-	address := cl.base + "/mcp"
-	if view != "" {
-		address += "/" + strings.Trim(view, "/")
-	}
-	b := &bridge{a: a, lines: transport.Lines(readCloser{a.stdin}, a.stdout, transport.LinesConfig{})}
-	b.open = func() *transport.HTTPConn {
-		return transport.HTTP(transport.HTTPConfig{URL: address, Client: &http.Client{Transport: cl.http.Transport}, Header: func(context.Context) (http.Header, error) {
-			return http.Header{"Authorization": {"Bearer " + cl.key}, "User-Agent": {"toolkeep/" + version}}, nil
-		}})
+	b := &bridge{a: a, view: strings.Trim(view, "/"), lines: transport.Lines(readCloser{a.stdin}, a.stdout, transport.LinesConfig{}),
+		local: os.Getenv("TOOLKEEP_URL") == "", flights: map[string]context.CancelFunc{}}
+	var err error
+	if b.conn, err = b.open(ctx); err != nil {
+		b.lines.Close()
+		return err
 	}
 	return b.run(ctx)
 }
@@ -131,57 +116,156 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 	}
 }
 
-// bridge hands messages from standard input to the server and back. A session
-// that the server no longer knows is made again with the client's own initialize.
+// afterEnd is how long what was asked may still be answered when the client has
+// closed standard input.
+const afterEnd = 10 * time.Second
+
+// bridge hands messages from standard input to the server and back. A session that
+// the server no longer knows, and the connection to a server that was started
+// anew, are made again with the client's own initialize.
 type bridge struct {
 	a     *app
+	view  string
+	local bool // the server is the data directory's
 	lines *transport.LinesConn
-	open  func() *transport.HTTPConn
 
-	mu    sync.Mutex
-	conn  *transport.HTTPConn
-	begin *mcp.Message // the client's initialize, nil in 2026-07-28
-	work  sync.WaitGroup
+	mu      sync.Mutex
+	conn    *transport.HTTPConn
+	ctx     context.Context               // of run
+	begin   *mcp.Message                  // the client's initialize, nil in 2026-07-28
+	flights map[string]context.CancelFunc // requests without an answer, by id
+	pumps   sync.WaitGroup
+	sends   sync.WaitGroup
+
+	renewing sync.Mutex // taken before mu
 }
 
 // renewed is the id of an initialize that the bridge sends by itself.
 var renewed = []byte(`"toolkeep-bridge"`)
 
+// open connects to the server where it is now; one that should run here and does
+// not is started.
+func (b *bridge) open(ctx context.Context) (*transport.HTTPConn, error) {
+	cl, err := b.a.connect()
+	if b.local {
+		if err == nil {
+			_, err = cl.get(ctx, "/health/live", nil)
+		}
+		if err != nil {
+			cl, err = b.a.startServer(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	address := cl.base + "/mcp"
+	if b.view != "" {
+		address += "/" + b.view
+	}
+	return transport.HTTP(transport.HTTPConfig{URL: address, Client: &http.Client{Transport: cl.http.Transport}, Header: func(context.Context) (http.Header, error) {
+		return http.Header{"Authorization": {"Bearer " + cl.key}, "User-Agent": {"toolkeep/" + version}}, nil
+	}}), nil
+}
+
 func (b *bridge) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	b.conn = b.open()
-	b.work.Go(func() { b.pump(ctx, b.conn) })
+	b.ctx = ctx
+	first := b.conn
+	b.pumps.Go(func() { b.pump(ctx, first) })
 	var err error
 	for {
 		var m *mcp.Message
 		if m, err = b.lines.Read(ctx); err != nil {
 			break
 		}
-		if m.Method == mcp.MethodInitialize {
+		switch {
+		case m.Method == mcp.MethodInitialize:
 			b.mu.Lock()
 			b.begin = m
 			b.mu.Unlock()
+			b.send(b.flight(ctx, m), m)
+		case m.IsRequest():
+			// An initialize, and what is no request, keep their place; other requests run
+			// side by side.
+			of := b.flight(ctx, m)
+			b.sends.Go(func() { b.send(of, m) })
+		case m.Method == mcp.NotificationCancelled && b.cancelled(m):
+		default:
+			b.send(ctx, m)
 		}
-		// An initialize, and what is no request, keep their place; other requests run
-		// side by side.
-		if m.IsRequest() && m.Method != mcp.MethodInitialize {
-			b.work.Go(func() { b.send(ctx, m) })
-			continue
-		}
-		b.send(ctx, m)
+	}
+	if errors.Is(err, io.EOF) {
+		b.settle(ctx)
 	}
 	cancel()
+	b.sends.Wait()
 	b.mu.Lock()
 	conn := b.conn
 	b.mu.Unlock()
 	conn.Close()
-	b.work.Wait()
+	b.pumps.Wait()
 	b.lines.Close()
-	if errors.Is(err, io.EOF) || ctx.Err() != nil {
+	if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return &failure{code: exitUnavailable, err: err}
+}
+
+// flight notes a request. In 2026-07-28 over HTTP the end of its context is what
+// cancels it.
+func (b *bridge) flight(ctx context.Context, m *mcp.Message) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.flights[string(m.ID)] = cancel
+	if m.Method == mcp.MethodListen {
+		delete(b.flights, string(m.ID)) // nobody waits for its end
+	}
+	return ctx
+}
+
+// answered: the request with the id is over.
+func (b *bridge) answered(id []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cancel := b.flights[string(id)]; cancel != nil {
+		cancel()
+		delete(b.flights, string(id))
+	}
+}
+
+// cancelled ends a request of 2026-07-28; others are the server's to end.
+func (b *bridge) cancelled(m *mcp.Message) bool {
+	b.mu.Lock()
+	legacy := b.begin != nil
+	b.mu.Unlock()
+	if !legacy {
+		b.answered(mcp.Get(m.Params, "requestId"))
+	}
+	return !legacy
+}
+
+// settle waits for the answers that are still to come.
+func (b *bridge) settle(ctx context.Context) {
+	limit := time.After(afterEnd)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		b.mu.Lock()
+		n := len(b.flights)
+		b.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // pump hands what the server says to the client.
@@ -194,8 +278,14 @@ func (b *bridge) pump(ctx context.Context, conn *transport.HTTPConn) {
 		if m.IsResponse() && string(m.ID) == string(renewed) {
 			continue
 		}
+		if m.Lost != nil {
+			m = mcp.Refuse(m.ID, mcp.NewError(mcp.CodeInternal, "the answer of the Toolkeep server was lost: "+m.Lost.Error()))
+		}
 		if err := b.lines.Write(ctx, m); err != nil {
 			return
+		}
+		if m.IsResponse() {
+			b.answered(m.ID)
 		}
 	}
 }
@@ -205,9 +295,13 @@ func (b *bridge) send(ctx context.Context, m *mcp.Message) {
 	conn := b.conn
 	b.mu.Unlock()
 	err := conn.Write(ctx, m)
-	if errors.Is(err, transport.ErrSession) && m.Method != mcp.MethodInitialize {
-		if conn = b.renew(ctx, conn); conn != nil {
+	var unsent *transport.SendError
+	session := errors.Is(err, transport.ErrSession)
+	if session || b.local && errors.As(err, &unsent) && unsent.NothingSent && ctx.Err() == nil {
+		if conn, again := b.renew(conn, m.Method != mcp.MethodInitialize); again == nil {
 			err = conn.Write(ctx, m)
+		} else if !session {
+			err = again
 		}
 	}
 	if err == nil || ctx.Err() != nil {
@@ -222,29 +316,45 @@ func (b *bridge) send(ctx context.Context, m *mcp.Message) {
 		own = mcp.NewError(mcp.CodeInternal, "the Toolkeep server cannot be reached: "+err.Error())
 	}
 	_ = b.lines.Write(ctx, mcp.Refuse(m.ID, own)) // a client that is gone needs no answer
+	b.answered(m.ID)
 }
 
-// renew opens a session in place of a lost one; nil where it cannot.
-func (b *bridge) renew(ctx context.Context, lost *transport.HTTPConn) *transport.HTTPConn {
+// renew connects anew in place of a lost session or server; introduce repeats the
+// client's initialize there.
+func (b *bridge) renew(lost *transport.HTTPConn, introduce bool) (*transport.HTTPConn, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.conn != lost {
-		return b.conn // another message was first
+	conn, begin := b.conn, b.begin
+	b.mu.Unlock()
+	if conn != lost {
+		return conn, nil // another message was first
 	}
-	if b.begin == nil {
-		return nil
+	b.renewing.Lock()
+	defer b.renewing.Unlock()
+	b.mu.Lock()
+	conn = b.conn
+	b.mu.Unlock()
+	if conn != lost {
+		return conn, nil
 	}
 	lost.Close()
-	conn := b.open()
+	conn, err := b.open(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.pumps.Go(func() { b.pump(b.ctx, conn) })
+	if introduce && begin != nil {
+		again := *begin
+		again.ID = renewed
+		if err = conn.Write(b.ctx, &again); err == nil {
+			err = conn.Write(b.ctx, &mcp.Message{Method: mcp.NotificationInitialized})
+		}
+		if err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	b.mu.Lock()
 	b.conn = conn
-	b.work.Go(func() { b.pump(ctx, conn) })
-	again := *b.begin
-	again.ID = renewed
-	if err := conn.Write(ctx, &again); err != nil {
-		return nil
-	}
-	if err := conn.Write(ctx, &mcp.Message{Method: mcp.NotificationInitialized}); err != nil {
-		return nil
-	}
-	return conn
+	b.mu.Unlock()
+	return conn, nil
 }

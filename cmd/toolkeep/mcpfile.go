@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -18,6 +19,7 @@ type fileServer struct {
 	Name    string
 	Spec    serverSpec
 	Problem string // why it cannot be taken over, "" if it can
+	Off     bool   // the file itself says that it is not to be used
 }
 
 // serverSpec is what the server's API takes of an MCP server; upstream.Spec has
@@ -68,6 +70,10 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 	}
 	var f mcpServersFile
 	if err := jsonv2.Unmarshal(plain, &f); err != nil {
+		var form *jsonv2.SemanticError
+		if errors.As(err, &form) {
+			return nil, fmt.Errorf("it cannot be read: what stands at %q is not what a client's file has there", string(form.JSONPointer))
+		}
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
 	entries := f.MCPServers
@@ -92,8 +98,8 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 			s.Name, s.Problem = name, "its name has no letter to make a namespace of"
 		case taken[s.Name] != "":
 			s.Problem = fmt.Sprintf("its name becomes %s, as that of %q does; rename one of them", s.Name, taken[s.Name])
-		case e.Disabled && s.Problem == "":
-			s.Problem = "it is disabled in the file"
+		case e.Disabled:
+			s.Problem, s.Off = "it is disabled in the file", true
 		}
 		taken[s.Name] = name
 		all = append(all, s)

@@ -15,7 +15,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"toolkeep": main})
+	if len(os.Args) > 1 && os.Args[1] == "__keep" {
+		main() // the keeper of an MCP server's process is started by the path of the binary
+	}
+	testscript.Main(m, map[string]func(){"toolkeep": main, "offers": offers})
 }
 
 // TestScripts runs testdata/script/*.txtar against the real command, each in a
@@ -34,6 +37,7 @@ func TestMain(m *testing.M) {
 //	started           wait until the server of TOOLKEEP_DATA says where it is
 //	via [nowhere]     set TOOLKEEP_URL to the server's address of the scheme $VIA, or to one that nobody has
 //	certificates      make ca.pem, and for server, client, stranger NAME.pem and NAME.key; a CA of its own signed the stranger's
+//	offering NAME FILE  serve the tools of FILE over HTTP at the address in the variable; $OFFERS is a program that does it over stdio
 //	alike COMMAND…    run a command at the HTTP and at the gRPC address; both must print and end the same
 func TestScripts(t *testing.T) { runScripts(t, "", "http") }
 
@@ -52,7 +56,10 @@ func runScripts(t *testing.T, dir, via string) {
 			e.Setenv("SERVE", "--addr=127.0.0.1:0")
 			e.Setenv("TOOLKEEP_GRPC_ADDR", "127.0.0.1:0")
 			e.Setenv("VIA", via)
-			return nil
+			e.Defer(func() { endServer(filepath.Join(e.WorkDir, "data")) })
+			program, err := offersPath()
+			e.Setenv("OFFERS", program)
+			return err
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"ready":    cmdReady,
@@ -67,6 +74,7 @@ func runScripts(t *testing.T, dir, via string) {
 			"address":  cmdAddress,
 			"via":      cmdVia,
 			"started":  cmdStarted,
+			"offering": cmdOffering,
 
 			"certificates": cmdCertificates,
 			"alike":        cmdAlike,

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,8 +29,13 @@ func (a *app) serversCmd() *cobra.Command {
 What a server offers is pinned when it is imported. A tool whose definition changes is held (E3012)
 until somebody has looked: diff shows what changed, accept takes it over.`,
 		Example: "  toolkeep servers\n  toolkeep servers diff files\n  toolkeep servers accept files\n  toolkeep servers logs files",
-		Args:    noArguments,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) },
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%s has no %q; it has list, diff, accept, logs, restart, login, logout, remove", c.CommandPath(), args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) },
 	}
 	list := a.withJSON(&cobra.Command{Use: "list", Short: "List the servers: transport, state, process, memory, sessions, tools, last error",
 		Example: "  toolkeep servers list\n  toolkeep servers list --json", Args: noArguments,
@@ -115,6 +122,18 @@ func (a *app) explainLogin(err error) error {
 		}
 	}
 	return err
+}
+
+// explainStart prints the log of a server that an import could not read.
+func (a *app) explainStart(err error) {
+	var r *refusedError
+	if !errors.As(err, &r) || a.json {
+		return
+	}
+	if log, _ := r.Details["log"].(string); log != "" {
+		fmt.Fprintln(a.stderr, "What the server said:")
+		printSide(a.stderr, "", log)
+	}
 }
 
 type serverList struct {
@@ -222,10 +241,11 @@ func (a *app) serverPlan(ctx context.Context, method, path string, body any) err
 	if err != nil {
 		return a.explainLogin(err)
 	}
-	return a.showServerPlan(raw)
+	return a.showServerPlan(raw, false)
 }
 
-func (a *app) showServerPlan(raw []byte) error {
+// showServerPlan prints a plan; dry says that nothing of it was kept.
+func (a *app) showServerPlan(raw []byte, dry bool) error {
 	var plan serverPlan
 	if err := json.Unmarshal(raw, &plan); err != nil {
 		return err
@@ -263,7 +283,7 @@ func (a *app) showServerPlan(raw []byte) error {
 				waiting++
 			}
 		}
-		if waiting > 0 {
+		if waiting > 0 && !dry {
 			fmt.Fprintf(w, "%d wait for `toolkeep servers accept %s`.\n", waiting, plan.Server)
 		}
 		return err
@@ -335,8 +355,8 @@ can read itself are better written as env://NAME or file:///PATH.`,
 
 func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 	if o.file != "" {
-		if len(args) > 0 || o.url != "" {
-			return nil, usagef("--from names the servers itself; leave NAME, the command and --url out")
+		if len(args) > 0 || o.url != "" || len(o.env)+len(o.headers) > 0 || o.spec.Dir != "" || o.spec.Transport != "" {
+			return nil, usagef("--from names the servers itself; leave NAME, the command, --url, --sse, --env, --header and --dir out")
 		}
 		raw, err := readFile(o.file)
 		if err != nil {
@@ -352,7 +372,15 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 				return nil, usagef("%s does not have all of %s", o.file, strings.Join(o.only, ", "))
 			}
 		}
-		return all, nil
+		network, err := hostPorts(o.network)
+		for i := range all {
+			s := &all[i].Spec
+			s.Session, s.Capabilities, s.OnChange, s.Network = o.spec.Session, o.spec.Capabilities, o.spec.OnChange, network
+		}
+		return all, err
+	}
+	if len(o.only) > 0 {
+		return nil, usagef("--only chooses among the servers of --from FILE")
 	}
 	if len(args) == 0 {
 		return nil, usagef("what is missing: the server's NAME, or --from FILE")
@@ -370,8 +398,15 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 		return nil, usagef("a server has a command or --url, not both")
 	case len(s.Spec.Command) == 0 && o.url == "":
 		return nil, usagef("what is missing: the command behind --, or --url")
+	case o.url == "" && (s.Spec.Transport != "" || len(o.headers)+len(o.network) > 0):
+		return nil, usagef("--sse, --header and --allow are for servers with --url")
+	case o.url != "" && (len(o.env) > 0 || s.Spec.Dir != ""):
+		return nil, usagef("--env and --dir are for servers that are commands")
 	case o.url == "":
 		s.Spec.Transport = "stdio"
+		if err := s.Spec.here(); err != nil {
+			return nil, err
+		}
 	default:
 		s.Spec.URL = o.url
 		if s.Spec.Transport == "" {
@@ -385,14 +420,58 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 	if s.Spec.Headers, err = pairs("--header", o.headers); err != nil {
 		return nil, err
 	}
-	for _, h := range o.network {
+	if s.Spec.Network, err = hostPorts(o.network); err != nil {
+		return nil, err
+	}
+	if own, ok := innerAddress(o.url); ok && !slices.Contains(s.Spec.Network, own) {
+		s.Spec.Network = append(s.Spec.Network, own)
+	}
+	return []fileServer{s}, nil
+}
+
+// here makes paths mean what they mean where the command was typed: the program
+// will run in another folder.
+func (s *serverSpec) here() (err error) {
+	if s.Dir != "" {
+		if s.Dir, err = filepath.Abs(s.Dir); err != nil {
+			return err
+		}
+	}
+	if name := s.Command[0]; strings.ContainsRune(name, filepath.Separator) {
+		s.Command = slices.Clone(s.Command)
+		s.Command[0], err = filepath.Abs(name)
+	}
+	return err
+}
+
+// innerAddress is the host of a URL that names an address of this machine or its
+// network: whoever typed it means it, so it need not be allowed once more.
+func innerAddress(address string) (toolkeep.HostPort, bool) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return toolkeep.HostPort{}, false
+	}
+	host := u.Hostname()
+	ip := net.ParseIP(host)
+	if host != "localhost" && (ip == nil || !ip.IsLoopback() && !ip.IsPrivate()) {
+		return toolkeep.HostPort{}, false
+	}
+	port := map[string]int{"http": 80, "https": 443}[u.Scheme]
+	if p, err := strconv.Atoi(u.Port()); err == nil {
+		port = p
+	}
+	return toolkeep.HostPort{Host: host, Port: port}, true
+}
+
+func hostPorts(list []string) (out []toolkeep.HostPort, err error) {
+	for _, h := range list {
 		e, err := hostPort(h)
 		if err != nil {
 			return nil, err
 		}
-		s.Spec.Network = append(s.Spec.Network, e)
+		out = append(out, e)
 	}
-	return []fileServer{s}, nil
+	return out, nil
 }
 
 func pairs(flag string, list []string) (map[string]string, error) {
@@ -437,7 +516,9 @@ func (a *app) importServers(ctx context.Context, o *importMCP, servers []fileSer
 	for _, s := range servers {
 		if s.Problem != "" {
 			fmt.Fprintf(a.stderr, "toolkeep: %s is left out: %s\n", s.Name, s.Problem)
-			failed++
+			if !s.Off {
+				failed++
+			}
 			continue
 		}
 		q := url.Values{}
@@ -452,9 +533,10 @@ func (a *app) importServers(ctx context.Context, o *importMCP, servers []fileSer
 		raw, err := cl.do(ctx, "PUT", serverPath(s.Name)+"?"+q.Encode(), s.Spec)
 		done()
 		if err == nil {
-			err = a.showServerPlan(raw)
+			err = a.showServerPlan(raw, o.dryRun)
 		} else {
 			err = a.explainLogin(err)
+			a.explainStart(err)
 		}
 		if err != nil {
 			failed++

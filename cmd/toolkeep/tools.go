@@ -28,6 +28,7 @@ type toolSummary struct {
 	SideEffects      string   `json:"side_effects"`
 	Risk             string   `json:"risk"`
 	Tags             []string `json:"tags"`
+	Held             *toolkeep.Hold
 }
 
 func (t toolSummary) short() string {
@@ -91,7 +92,9 @@ func (a *app) toolsCmd() *cobra.Command {
 				err := table(w, "TOOL|VERSION|EFFECTS|RISK|DESCRIPTION", func(row func(...any)) {
 					for _, t := range list.Tools {
 						version := t.LatestVersion
-						if t.State != "active" {
+						if t.Held != nil {
+							version += " (held)"
+						} else if t.State != "active" {
 							version += " (" + t.State + ")"
 						}
 						row(t.ToolID, version, t.SideEffects, t.Risk, t.short())
@@ -331,6 +334,9 @@ func lifeLine(l toolkeep.Lifecycle) string {
 	}
 	if l.Forced {
 		s += " [published with --force]"
+	}
+	if l.Held != nil {
+		s += ", held: " + l.Held.Why
 	}
 	return s
 }

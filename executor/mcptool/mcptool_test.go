@@ -243,6 +243,33 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// tally is a Caller that wants the server's own numbers.
+type tally struct {
+	watcher
+	counts []string
+}
+
+func (w *tally) Count(done, total []byte, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts = append(w.counts, fmt.Sprintf("%s/%s %s", done, total, message))
+}
+
+func TestProgressInTheServersNumbers(t *testing.T) {
+	e := start(t, newServer(t))
+	w := &tally{}
+	x := execution(bound("test", "progress"), nil)
+	x.Caller = w
+	if _, err := run(t, e, x); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if got := strings.Join(w.counts, "; "); got != "1/4 a; 3.5/4 ; 9/4 ; 5/ " || len(w.seen) > 0 {
+		t.Errorf("%s, and %v", got, w.seen)
+	}
+}
+
 func TestQuestions(t *testing.T) {
 	answer := func(context.Context, string, []byte) ([]byte, error) {
 		return []byte(`{"action":"accept","content":{"name":"Ada"}}`), nil

@@ -71,6 +71,13 @@ type listener interface {
 	Notify(method string, params []byte)
 }
 
+// counter is a Caller that takes progress in the server's own numbers, which may be
+// of any size and without a total.
+type counter interface {
+	// Count is Progress with raw JSON numbers; total is nil where there is none.
+	Count(done, total []byte, message string)
+}
+
 // Notify passes progress on, and everything else to who wants it.
 func (p *peer) Notify(method string, params []byte) {
 	if l, ok := p.call.x.Caller.(listener); ok && method != mcp.NotificationProgress {
@@ -81,8 +88,17 @@ func (p *peer) Notify(method string, params []byte) {
 		return
 	}
 	g := toolkeep.Progress{Message: p.call.clean(cut(mcp.Text(params, "message"), maxProgressText))}
-	done, ok := number(mcp.Get(params, "progress"))
-	if total, has := number(mcp.Get(params, "total")); ok && has && total > 0 {
+	rawDone, rawTotal := mcp.Get(params, "progress"), mcp.Get(params, "total")
+	done, ok := number(rawDone)
+	total, has := number(rawTotal)
+	if c, counts := p.call.x.Caller.(counter); counts && ok {
+		if !has {
+			rawTotal = nil
+		}
+		c.Count(rawDone, rawTotal, g.Message)
+		return
+	}
+	if ok && has && total > 0 {
 		g.Percent = int(min(max(100*done/total, 0), 100))
 	}
 	p.call.x.Caller.Progress(g)

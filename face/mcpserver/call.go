@@ -261,17 +261,25 @@ type caller struct {
 
 // Progress implements toolkeep.Caller.
 func (c caller) Progress(p toolkeep.Progress) {
-	if c.token == nil {
-		return
-	}
-	b := append([]byte(`{"progressToken":`), c.token...)
-	b = appendInt(b, `,"progress":`, int64(p.Percent))
-	b = append(b, `,"total":100`...)
 	text := p.Message
 	if text == "" {
 		text = p.Phase
 	}
-	b = appendText(b, `,"message":`, text)
+	c.Count(strconv.AppendInt(nil, int64(p.Percent), 10), []byte("100"), text)
+}
+
+// Count is the progress of an MCP upstream in its own numbers, raw; total is nil
+// where it named none.
+func (c caller) Count(done, total []byte, message string) {
+	if c.token == nil {
+		return
+	}
+	b := append([]byte(`{"progressToken":`), c.token...)
+	b = append(append(b, `,"progress":`...), done...)
+	if total != nil {
+		b = append(append(b, `,"total":`...), total...)
+	}
+	b = appendText(b, `,"message":`, message)
 	c.x.send(mcp.NotificationProgress, append(b, '}'), "progress "+string(c.token))
 }
 
@@ -294,6 +302,7 @@ func (c askingCaller) Capabilities() []byte { return c.x.caps }
 
 // Ask implements toolkeep.Asker.
 func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
+	defer toolkeep.StopTime(ctx)() // a person may take longer than the tool
 	if c.x.park != nil {
 		return c.x.park.ask(ctx, method, params)
 	}
@@ -304,6 +313,7 @@ func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]
 // raw objects of 2026-07-28, whose names are kept. It is there for upstreams of
 // that revision.
 func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error) {
+	defer toolkeep.StopTime(ctx)()
 	var list []*question
 	for name, v := range mcp.Members(inputRequests) {
 		if len(list) == maxOpen {

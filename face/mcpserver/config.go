@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -34,7 +35,8 @@ type Catalog interface {
 	Snapshot() *catalog.Snapshot
 	// OnChange has fn called with each new snapshot; fn must return at once.
 	OnChange(fn func(*catalog.Snapshot))
-	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	// Describe finds a version to look at, one that is held too.
+	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
 // Search finds tools by words.
@@ -81,6 +83,11 @@ type Config struct {
 	View      string // what /mcp shows: all, search or auto; default auto
 	AutoTools int    // how many visible tools auto lists whole; default 40
 	Node      string // name of this node within a cluster, sealed into requestState; default random
+
+	// Forward hands a request to the node of a Tag, and is false if that is not known.
+	// A session, and a call that waits for an answer, live on one node; with Forward a
+	// balancer may send their requests to any. nil: they must come to the right one.
+	Forward func(w http.ResponseWriter, r *http.Request, tag string) bool
 
 	// AllowedHosts are the names beside loopback under which the server is reached,
 	// with or without port; "*" allows any.

@@ -53,7 +53,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	version := r.Header.Get(mcp.HeaderVersion)
 	first := list[0]
 	if mcp.Modern(version) || version == "" && !batch && first.IsRequest() && mcp.Modern(first.Version()) {
-		s.postModern(w, r, v, p, list, batch)
+		s.postModern(w, r, v, p, list, batch, body)
 		return
 	}
 	if version != "" && !mcp.Known(version) {
@@ -66,6 +66,9 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	x := &exchange{s: s, v: v, p: p, header: r.Header, url: s.reachedAt(r), version: version}
 	if id := r.Header.Get(mcp.HeaderSession); id != "" {
 		if x.ses = s.enter(id, p, v); x.ses == nil {
+			if s.elsewhere(w, r, sessionNode(id), body) {
+				return
+			}
 			s.refuse(w, sessionGone(), http.StatusNotFound)
 			return
 		}
@@ -289,6 +292,9 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 	}
 	ses := s.enter(id, p, v)
 	if ses == nil {
+		if s.elsewhere(w, r, sessionNode(id), nil) {
+			return
+		}
 		s.refuse(w, sessionGone(), http.StatusNotFound)
 		return
 	}
@@ -336,6 +342,9 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, v *view, p *tool
 	}
 	ses := s.enter(id, p, v)
 	if ses == nil {
+		if s.elsewhere(w, r, sessionNode(id), nil) {
+			return
+		}
 		s.refuse(w, sessionGone(), http.StatusNotFound)
 		return
 	}

@@ -11,7 +11,7 @@ import (
 
 // postModern is a POST of revision 2026-07-28: one message, no session, and all
 // that initialize used to say in the message's own _meta.
-func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal, list []*mcp.Message, batch bool) {
+func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal, list []*mcp.Message, batch bool, body []byte) {
 	m := list[0]
 	switch {
 	case batch:
@@ -33,6 +33,9 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 	}
 	if e := mcp.CheckHeaders(r.Header, m, x.headerParams(m)); e != nil {
 		s.refuseMessage(w, http.StatusBadRequest, m.ID, e)
+		return
+	}
+	if state := mcp.Get(m.Params, "requestState"); state != nil && s.elsewhere(w, r, s.stateNode(state), body) {
 		return
 	}
 	rep := &reply{s: s, w: w, ctx: r.Context(), version: x.version}

@@ -137,6 +137,7 @@ type parked struct {
 	err  error
 
 	mu      sync.Mutex
+	early   map[string][]byte // answers that came with the first request
 	round   uint32
 	open    []*question
 	next    int
@@ -161,14 +162,13 @@ func (x *exchange) askable(ctx context.Context, m *mcp.Message, dst []byte, subj
 	if state := mcp.Get(m.Params, "requestState"); state != nil {
 		return x.wake(ctx, m, dst, state, subject, arguments)
 	}
-	// inputResponses alone belong to nothing that waits: the call begins anew, and
-	// asks again.
 	if !askable(x.caps) {
 		return fn(ctx, x, dst)
 	}
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	c := &parked{s: x.s, owner: ownerOf(x.p), cancel: cancel, caps: clone(x.caps), bound: x.bound(m.Method, subject, arguments),
-		raised: make(chan struct{}, 1), done: make(chan struct{}), waiting: true, reply: x.reply}
+		raised: make(chan struct{}, 1), done: make(chan struct{}), waiting: true, reply: x.reply,
+		early: earlyAnswers(mcp.Get(m.Params, "inputResponses"))}
 	_, _ = rand.Read(c.key[:]) // never fails
 	asking := *x
 	asking.reply, asking.caps, asking.park, asking.header = nil, c.caps, c, nil
@@ -252,6 +252,25 @@ func (x *exchange) inputRequired(ctx context.Context, c *parked, dst []byte) ([]
 	return append(dst, '}'), nil
 }
 
+// earlyAnswers are inputResponses without a state. They belong to nothing that
+// waits: the call begins anew, and what it asks by one of these names is answered
+// with them. A client sends such to a server whose questions it knows.
+func earlyAnswers(responses []byte) map[string][]byte {
+	var early map[string][]byte
+	for name, raw := range mcp.Members(responses) {
+		if len(early) == maxOpen {
+			break
+		}
+		if mcp.IsObject(raw) {
+			if early == nil {
+				early = map[string][]byte{}
+			}
+			early[name] = clone(raw)
+		}
+	}
+	return early
+}
+
 // ask puts one question; it is called by whatever carries the call out.
 func (c *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	q := &question{method: method, params: params}
@@ -294,14 +313,23 @@ func (c *parked) put(list ...*question) error {
 		c.mu.Unlock()
 		return noAnswer("the call has too many questions open")
 	}
+	asks := false
 	for _, q := range list {
+		if a, ok := c.early[q.name]; ok && q.name != "" {
+			delete(c.early, q.name) // one answer for one question
+			q.answer <- a
+			continue
+		}
 		for q.name == "" || len(q.name) > 200 || c.asks(q.name) {
 			c.next++
 			q.name = "q" + strconv.Itoa(c.next)
 		}
-		c.open = append(c.open, q)
+		c.open, asks = append(c.open, q), true
 	}
 	c.mu.Unlock()
+	if !asks {
+		return nil
+	}
 	select {
 	case c.raised <- struct{}{}:
 	default:

@@ -289,6 +289,24 @@ func TestAskAll(t *testing.T) {
 	if a = s.modern("/mcp", "tools/call", echoParams, `{"roots":{}}`); !strings.Contains(a.body, "capability elicitation") {
 		t.Errorf("%s", a.body)
 	}
+	// Who knows the questions may answer with the first request. What is missing or
+	// no answer is asked.
+	early := func(responses string) answer {
+		return s.modern("/mcp", "tools/call", strings.TrimSuffix(echoParams, "}")+`,"inputResponses":`+responses+`}`, caps)
+	}
+	if a = early(`{"roots":{"roots":[]},"more":{},"user name":{"action":"cancel"}}`); a.result(t, "structuredContent") != answers {
+		t.Errorf("%s", a.body)
+	}
+	for _, responses := range []string{`{"roots":{"roots":[]},"user name":7,"q1":{}}`, `{"roots":{"roots":[]}}`} {
+		if a = early(responses); a.result(t, "inputRequests", "user name", "params") != formQuestion || a.result(t, "inputRequests", "roots") != "" {
+			t.Errorf("%s", a.body)
+		}
+	}
+	for _, responses := range []string{`null`, `7`, `[]`} {
+		if a = early(responses); a.result(t, "inputRequests", "roots", "method") != `"roots/list"` {
+			t.Errorf("%s", a.body)
+		}
+	}
 	// Older clients get a request for each, at the same time.
 	h := s.session("/mcp", "2025-11-25", caps)
 	rd, _ := s.events("POST", "/mcp", callEcho, h...)

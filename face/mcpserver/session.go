@@ -23,7 +23,7 @@ func ownerOf(p *toolkeep.Principal) owner { return owner{p.Tenant, p.Subject} }
 // DELETE, idle end, or the end of the server.
 type session struct {
 	s       *Server
-	id      string // 256 random bits
+	id      string // the node's tag and 256 random bits
 	public  string // names the session where its id must not stand: records, upstreams
 	owner   owner
 	view    *view
@@ -67,7 +67,7 @@ func (s *Server) newSession(p *toolkeep.Principal, v *view, version string, caps
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
 	ses := &session{
-		s: s, id: base64.RawURLEncoding.EncodeToString(secret[:]), public: publicID(secret[:]), owner: ownerOf(p), view: v, version: version, caps: caps,
+		s: s, id: tagOf(s.node) + "." + base64.RawURLEncoding.EncodeToString(secret[:]), public: publicID(secret[:]), owner: ownerOf(p), view: v, version: version, caps: caps,
 		ended: make(chan struct{}), p: p, active: 1,
 		calls: map[string]context.CancelCauseFunc{}, asks: map[string]chan *mcp.Message{}, streams: map[string]*stream{},
 	}

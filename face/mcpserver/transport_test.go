@@ -24,7 +24,7 @@ func TestInitializeNegotiates(t *testing.T) {
 		"2026-07-28": "2025-11-25", "1999-01-01": "2025-11-25",
 	} {
 		a := s.post("/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+asked+`","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}`)
-		if got := a.result(t, "protocolVersion"); got != `"`+want+`"` || len(a.header.Get("Mcp-Session-Id")) != 43 {
+		if got := a.result(t, "protocolVersion"); got != `"`+want+`"` || len(a.header.Get("Mcp-Session-Id")) != 12+1+43 {
 			t.Errorf("%s: %s %v", asked, a.body, a.header)
 		}
 		if a.result(t, "serverInfo", "version") != `"1.2.3"` || a.result(t, "capabilities", "tools", "listChanged") != "true" || a.header.Get("Content-Type") != "application/json" {

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"slices"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -40,6 +41,13 @@ type behind struct {
 }
 
 func (b behind) Names(p *toolkeep.Principal) []string { return b.names(p) }
+
+// Get finds a server among those that exist for the principal, which may be fewer
+// than its tenant has.
+func (b behind) Get(p *toolkeep.Principal, name string) (*upstream.Spec, bool) {
+	spec, ok := b.Servers.Get(p, name)
+	return spec, ok && slices.Contains(b.names(p), name)
+}
 
 func (b behind) Bind(ctx context.Context, r *upstream.Request) (Binding, error) {
 	binding, err := b.Servers.Bind(ctx, r)

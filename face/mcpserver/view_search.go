@@ -239,14 +239,17 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 	if named := x.idOf(id); named != "" {
 		id = named
 	}
-	t, warnings, rErr := x.resolve(id, version)
+	v, warnings, rErr := x.s.c.Catalog.Describe(x.p, id, version, x.sees)
 	if rErr != nil {
 		return x.ownFailure(dst, rErr), nil
 	}
-	m := t.tool.Manifest
-	b := canon.AppendString([]byte(`{"tool_id":`), t.tool.ID)
-	b = canon.AppendString(append(b, `,"name":`...), mcp.ToolName(t.tool.ID))
-	b = canon.AppendString(append(b, `,"version":`...), t.tool.Version)
+	m := v.Tool.Manifest
+	b := canon.AppendString([]byte(`{"tool_id":`), v.Tool.ID)
+	b = canon.AppendString(append(b, `,"name":`...), mcp.ToolName(v.Tool.ID))
+	b = canon.AppendString(append(b, `,"version":`...), v.Tool.Version)
+	if v.Life.Held != nil {
+		b = canon.AppendString(append(b, `,"held":`...), v.Life.Held.Why)
+	}
 	b = appendText(b, `,"title":`, m.ToolName)
 	b = canon.AppendString(append(b, `,"description":`...), m.Description)
 	b = appendText(b, `,"explanation":`, m.Explanation)
@@ -285,20 +288,6 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 	}
 	b = appendWarnings(b, `,"warnings":`, warnings)
 	return x.ownResult(dst, append(b, '}')), nil
-}
-
-// resolve finds a version to describe. One that is held can be looked at.
-func (x *exchange) resolve(id, version string) (*shownTool, []toolkeep.Warning, error) {
-	v, warnings, err := x.s.c.Catalog.Resolve(x.p, id, version, x.sees)
-	if err == nil {
-		return &shownTool{tool: v.Tool}, warnings, nil
-	}
-	if e := x.s.index(x.p.Tenant).byID[id]; e != nil && toolkeep.AsError(err).Code == toolkeep.DefinitionChanged {
-		if t := e.pick(x.sees); t != nil {
-			return t, nil, nil
-		}
-	}
-	return nil, nil, err
 }
 
 func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta, dst []byte) ([]byte, error) {

@@ -40,7 +40,8 @@ type Calls interface {
 
 // Catalog is the part of catalog.Catalog that the routes use.
 type Catalog interface {
-	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+	// Describe finds a version to look at, one that is held too.
+	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 	Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o catalog.PublishOptions) ([]catalog.Published, error)
 	SetState(ctx context.Context, p *toolkeep.Principal, toolID, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)

@@ -76,7 +76,7 @@ type fakeCatalog struct {
 	versions func(id string) ([]toolkeep.Version, error)
 }
 
-func (f *fakeCatalog) Resolve(p *toolkeep.Principal, tool, rng string, _ func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, _ func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	return f.resolve(p, tool, rng)
 }
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {

@@ -170,7 +170,7 @@ type manifestOutput struct {
 }
 
 func (a *API) manifest(_ context.Context, p *toolkeep.Principal, in *manifestInput) (*manifestOutput, error) {
-	v, _, err := a.c.Catalog.Resolve(p, in.ToolID, in.Version, a.visible(p))
+	v, _, err := a.c.Catalog.Describe(p, in.ToolID, in.Version, a.visible(p))
 	if err != nil {
 		return nil, err
 	}

@@ -36,6 +36,8 @@ type ToolSummary struct {
 	State            string   `json:"state" doc:"of the latest version"`
 	SideEffects      string   `json:"side_effects" doc:"none, reads or writes"`
 	Risk             string   `json:"risk"`
+	// Held says why the latest version waits for review and is refused with E3012.
+	Held *toolkeep.Hold `json:"held,omitempty" doc:"why the latest version waits for review; calls of it are refused with E3012"`
 }
 
 type listToolsOutput struct {
@@ -58,7 +60,7 @@ func (a *API) listTools(_ context.Context, p *toolkeep.Principal, in *listToolsI
 		out.Body.Tools[i] = ToolSummary{
 			ToolID: s.ToolID, ToolName: s.ToolName, Description: s.Description, ShortDescription: s.ShortDescription,
 			Category: s.Category, Versions: some(s.Versions), LatestVersion: s.LatestVersion, Tags: some(s.Tags),
-			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk,
+			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk, Held: s.Held,
 		}
 	}
 	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
@@ -95,7 +97,7 @@ type ToolAnswer struct {
 }
 
 func (a *API) getTool(_ context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
-	v, warnings, err := a.c.Catalog.Resolve(p, in.ToolID, in.Version, a.visible(p))
+	v, warnings, err := a.c.Catalog.Describe(p, in.ToolID, in.Version, a.visible(p))
 	if err != nil {
 		if v, err = a.inspectStopped(p, in, err); err != nil {
 			return nil, err
@@ -217,7 +219,7 @@ func (a *API) pick(p *toolkeep.Principal, id, ref string, list []toolkeep.Versio
 			return v.Tool, nil
 		}
 	}
-	v, _, err := a.c.Catalog.Resolve(p, id, ref, a.visible(p))
+	v, _, err := a.c.Catalog.Describe(p, id, ref, a.visible(p))
 	return v.Tool, err
 }
 

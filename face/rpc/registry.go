@@ -20,6 +20,10 @@ const (
 	defaultTools = 5
 	maxTools     = 50
 	maxQuery     = 2000 // bytes
+
+	// stateHeld is shown in place of the state of a version that waits for review:
+	// the message has no field of its own for it.
+	stateHeld = "held"
 )
 
 // registry is the service ToolRegistry.
@@ -33,7 +37,8 @@ func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return s.c.Visible(p, t) }
 }
 
-// GetTool gives one version with its manifest. E3001, E3004, E3005, E3009, E3010.
+// GetTool gives one version with its manifest. The state of one that waits for
+// review is held. E3001, E3004, E3005, E3009, E3010.
 func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03v1.Tool, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -42,7 +47,7 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 	if err := g.s.checkID(msg.GetToolId()); err != nil {
 		return nil, err
 	}
-	v, _, err := g.s.c.Catalog.Resolve(p, msg.GetToolId(), msg.GetVersion(), g.s.visible(p))
+	v, _, err := g.s.c.Catalog.Describe(p, msg.GetToolId(), msg.GetVersion(), g.s.visible(p))
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +56,9 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 		return nil, err
 	}
 	t := &l03v1.Tool{ToolId: v.Tool.ID, Version: v.Tool.Version, State: string(v.Life.State), Digest: v.Tool.Digest, ManifestJson: v.Tool.Raw}
+	if v.Life.Held != nil {
+		t.State = stateHeld
+	}
 	for _, o := range all {
 		t.Versions = append(t.Versions, o.Tool.Version)
 	}

@@ -1,27 +1,37 @@
-// Package oauth logs principals in at MCP servers that want OAuth (MCP revision
-// 2025-11-25, "Authorization"): discovery, registration of the client, PKCE and
-// resource indicators are the official SDK's; this package keeps the tokens, and
-// carries the login of a person who sits at another machine.
+// Package oauth logs principals in at MCP servers that want OAuth (MCP revisions
+// 2025-03-26 to 2026-07-28, "Authorization"): discovery by RFC 9728 and RFC 8414
+// or OpenID Connect, registration of the client, PKCE with S256, resource
+// indicators (RFC 8707), the issuer in the answer (RFC 9207), and tokens that are
+// kept and renewed.
 //
 // # A login
 //
-//	call      the server answers 401; Challenge begins a login, and the call ends
-//	          with E3407, whose details.url is our page /oauth/login/{id}
-//	page      says who asks for what, and leads to the authorization server; a
-//	          cookie marks the browser
-//	callback  /oauth/callback takes the code, from the marked browser alone
-//	node      the one that began the login exchanges the code and keeps the token
+//	call      the server answers 401; Challenge finds out how to log in, and the
+//	          call ends with E3407, whose details.url is our page /oauth/login/{id}
+//	page      says who asks for what; its button marks the browser with a cookie
+//	          and leads to the authorization server
+//	callback  /oauth/callback takes the code, from the marked browser alone,
+//	          exchanges it and keeps the token
 //
-// Page and callback may reach any node: what they need is an item in the store,
-// sealed, and the node that waits follows the feed.
+// All that a login needs lies sealed in the store, so page and callback may reach
+// any node, and a restart between them does no harm. A code is exchanged once:
+// whoever takes the login's item out of the store does it.
 //
-// The page is there because a link can be sent to somebody else, who would then
-// hand over an account to whoever asked. It names the principal and the server.
+// The page is there because an address can be sent to somebody else, who would
+// then hand over an account to whoever asked. It names principal, server and
+// scopes, cannot be framed, and is left by a POST that no other site can send; an
+// address of the authorization server that was sent on leads to a browser
+// without the mark, and its code is refused.
 //
 // # Tokens
 //
-// A token belongs to tenant, principal and server, lies sealed in the store, and
-// is bound to its place there. It is refreshed by one flight on a node, and
-// across nodes by who changes the item first: refresh tokens rotate, so the others
-// take what that one got.
+// A token belongs to tenant, principal, server and the server's address: a server
+// of the same name elsewhere never gets it. It lies sealed in the store, bound to
+// its place there.
+//
+// Refresh tokens rotate, and an authorization server that sees a used one again
+// may end the whole login. So it is used by one node at a time, which says so in
+// the item before (by compare-and-set) and for lease long; on that node by one
+// flight, which goes on when the call that began it gives up. Of an item that
+// changed meanwhile, by a login or a logout, the change wins.
 package oauth

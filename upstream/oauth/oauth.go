@@ -2,30 +2,26 @@ package oauth
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
-	"golang.org/x/oauth2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 // Kinds of the items in the store.
 const (
 	TokenKind = "mcp_token" // id: server/subject
-	LoginKind = "mcp_login" // id: hash of the state
+	LoginKind = "mcp_login" // id: hash of the state; of no tenant
 )
 
 // Store keeps items.
@@ -50,13 +46,19 @@ type Config struct {
 	// PublicURL is the address under which people reach this server, without a
 	// slash at its end; the callback and the login page stand below it. Required.
 	PublicURL func() string
-	// Client makes the HTTP client that may reach the hosts; required.
+	// Client makes the HTTP client that may reach the hosts; required. Redirects are
+	// followed only where metadata is read, over connections of its transport.
 	Client func(tenant string, allow []toolkeep.HostPort) *http.Client
+	// ClientID is the address of a client metadata document that stands elsewhere;
+	// default: our own, where PublicURL is https.
+	ClientID string
+	// Redact learns the tokens that are in use; nil: nobody does.
+	Redact *redact.Secrets
 	// LoginTime is how long a person has; default 10 minutes.
 	LoginTime time.Duration
 	// Begin bounds discovery and registration, which a call waits for; default 15 s.
 	Begin time.Duration
-	// MaxLogins are under way at once; default 1000.
+	// MaxLogins are under way at once on this node; default 1000.
 	MaxLogins int
 	Clock     func() time.Time
 	Log       *slog.Logger
@@ -69,24 +71,50 @@ type Ref struct {
 	Tenant  string // of the principal
 	Subject string
 	Network []toolkeep.HostPort
-	// ClientID and ClientSecret are a registration made by hand, "" without one.
-	ClientID, ClientSecret string
-	Scopes                 []string // to ask for instead of what the server says
+	// ClientID is a registration made by hand, "" without one, and ClientSecret
+	// gives its secret; nil: it has none.
+	ClientID     string
+	ClientSecret func(context.Context) (string, error)
+	Scopes       []string // to ask for instead of what the server says
 }
 
-func (r Ref) id() string { return r.Server + "/" + r.Subject }
+// id is the id of the token's item.
+func (r Ref) id() string {
+	if id := r.Server + "/" + r.Subject; len(id) <= toolkeep.MaxItemID {
+		return id
+	}
+	sum := sha256.Sum256([]byte(r.Subject))
+	return r.Server + "/sha256:" + hex.EncodeToString(sum[:])
+}
+
+func (r Ref) key() string { return accountKey(r.Tenant, r.id()) }
+
+func accountKey(tenant, id string) string { return tenant + "\x00" + id }
+
+func (r Ref) secret(ctx context.Context) (string, error) {
+	if r.ClientSecret == nil {
+		return "", nil
+	}
+	return r.ClientSecret(ctx)
+}
 
 // Logins keeps tokens and logins. Follow must be fed.
 type Logins struct {
-	c       Config
+	c Config
+
 	mu      sync.Mutex
-	tokens  map[string]*token   // by tenant, server, subject
-	pending map[string]*pending // by the same
-	byState map[string]*pending // by the item's id
-	ctx     context.Context
-	stop    context.CancelFunc
-	done    sync.WaitGroup
+	stopped bool
+	work    sync.WaitGroup
+	tokens  map[string]*token // by account
+	logins  map[string]*begun // by account: what this node began
+	swept   time.Time
+
+	ctx  context.Context // of what a stop may cut off
+	stop context.CancelFunc
 }
+
+// maxTokens bounds what a node knows of; the rest is read anew.
+const maxTokens = 10_000
 
 // New makes Logins.
 func New(c Config) *Logins {
@@ -105,100 +133,116 @@ func New(c Config) *Logins {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	l := &Logins{c: c, tokens: map[string]*token{}, pending: map[string]*pending{}, byState: map[string]*pending{}}
+	if c.Redact == nil {
+		c.Redact = redact.NewSecrets(c.Clock)
+	}
+	l := &Logins{c: c, tokens: map[string]*token{}, logins: map[string]*begun{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
-// Stop ends the logins under way and waits.
+// Stop ends what is under way and waits. A refresh goes on to its end, at most
+// requestTime: its answer would be lost, and with it the login.
 func (l *Logins) Stop() {
+	l.mu.Lock()
+	l.stopped = true
+	l.mu.Unlock()
 	l.stop()
-	l.done.Wait()
+	l.work.Wait()
 }
 
-// Sweep drops logins that nobody waits for any more.
+// spawn starts work that Stop waits for; false after Stop.
+func (l *Logins) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.stopped {
+		return false
+	}
+	l.work.Go(f)
+	return true
+}
+
+// Sweep drops logins whose time is over.
 func (l *Logins) Sweep(ctx context.Context) error {
+	now := l.c.Clock()
+	l.mu.Lock()
+	l.swept = now
+	for key, b := range l.logins {
+		if b.isReady() && !now.Before(b.until) {
+			delete(l.logins, key)
+		}
+	}
+	l.mu.Unlock()
 	items, _, err := l.c.Store.Items(ctx, LoginKind)
 	if err != nil {
 		return err
 	}
 	for _, it := range items {
-		if l.c.Clock().Sub(it.UpdatedAt) > 2*l.c.LoginTime {
-			err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: it.Kind, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision})
-			if err != nil && !errors.Is(err, toolkeep.ErrStale) && !errors.Is(err, toolkeep.ErrNotFound) {
-				return err
-			}
+		if now.Sub(it.UpdatedAt) <= l.c.LoginTime {
+			continue
+		}
+		err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: it.Kind, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision})
+		if err != nil && !errors.Is(err, toolkeep.ErrStale) && !errors.Is(err, toolkeep.ErrNotFound) {
+			return err
 		}
 	}
 	return nil
 }
 
+// sweepDue tells whether it is time for another Sweep. It is called with mu held.
+func (l *Logins) sweepDue() bool { return l.c.Clock().Sub(l.swept) > l.c.LoginTime }
+
 // Follow takes over a change of the feed.
 func (l *Logins) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
 	case toolkeep.PutItem:
-		switch ch.Item.Kind {
-		case TokenKind:
-			l.forget(ch.Item.Tenant, ch.Item.ID)
-		case LoginKind:
-			l.deliver(ch.Item)
+		if ch.Item.Kind == TokenKind {
+			l.changed(ch.Item.Tenant, ch.Item.ID, ch.Item.Revision)
 		}
 	case toolkeep.DropItem:
-		if ch.Kind == TokenKind {
-			l.forget(ch.Tenant, ch.ID)
+		switch ch.Kind {
+		case TokenKind:
+			l.changed(ch.Tenant, ch.ID, 0)
+		case LoginKind:
+			l.over(ch.ID)
 		}
 	}
 }
 
-// forget lets the next use read the token anew.
-func (l *Logins) forget(tenant, id string) {
+// over forgets a login that has ended.
+func (l *Logins) over(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.tokens, tenant+"\x00"+id)
-}
-
-func (r Ref) key() string { return r.Tenant + "\x00" + r.id() }
-
-// pending is a login under way on this node.
-type pending struct {
-	ref    Ref
-	id     string        // of the item, "" until the address is known
-	ready  chan struct{} // closed when id or err is set
-	err    error
-	result chan *auth.AuthorizationResult
-}
-
-// loginItem is the body of a login's item, sealed.
-type loginItem struct {
-	URL     string    `json:"url"`
-	Nonce   string    `json:"nonce"` // the browser's mark
-	Server  string    `json:"server"`
-	Tenant  string    `json:"tenant"`
-	Subject string    `json:"subject"`
-	Until   time.Time `json:"until"`
-	Code    string    `json:"code,omitempty"`
-	State   string    `json:"state,omitempty"`
-	Iss     string    `json:"iss,omitempty"`
-	Denied  string    `json:"denied,omitempty"`
+	for key, b := range l.logins {
+		if b.isReady() && b.id == id {
+			delete(l.logins, key)
+		}
+	}
 }
 
 // Challenge looks at an answer 401 or 403 to a request that carried the bearer
 // used ("" for none). retry says that the request may be sent again, with what
 // Token gives now. Otherwise the error is E3407, with details.url for the person
-// to open; E3402 where the server refuses for another reason than scope or token;
-// E3540 where its authorization cannot be found out; E3965.
+// to open; E3402 where the server refuses for another reason than scope or token,
+// or wants scopes that the login was not given; E3540 where how to log in cannot
+// be found out; E3403, E3965. Each says that nothing was sent: the server did not
+// act on a request that it refused so.
 func (l *Logins) Challenge(ctx context.Context, r Ref, used string, resp *http.Response) (retry bool, err error) {
-	challenges, err := oauthex.ParseWWWAuthenticate(resp.Header.Values("WWW-Authenticate"))
-	if err != nil {
-		return false, toolkeep.NewError(toolkeep.MCPError, "the MCP server %s refuses with a WWW-Authenticate header that cannot be read", r.Server).Because(err)
+	ask := challengeOf(resp)
+	if resp.StatusCode == http.StatusForbidden && !ask.widen {
+		return false, unsent(toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s forbids this to the account of %s", r.Server, r.Subject))
 	}
-	widen := resp.StatusCode == http.StatusForbidden && slices.ContainsFunc(challenges, func(c oauthex.Challenge) bool {
-		return c.Params["error"] == "insufficient_scope"
-	})
-	if resp.StatusCode == http.StatusForbidden && !widen {
-		return false, toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s forbids this to the account of %s", r.Server, r.Subject)
-	}
-	if !widen {
+	now, rec, err := l.current(ctx, r)
+	switch {
+	case err != nil:
+		return false, err
+	case now != "" && rec.Refresh == "" && !rec.Expiry.IsZero() && !l.c.Clock().Before(rec.Expiry):
+		// Nothing is left of it.
+	case now != "" && now != used:
+		return true, nil // somebody logged in, or it was renewed, since the request left
+	case now != "" && ask.widen && len(ask.scopes) > 0 && subset(ask.scopes, rec.Asked):
+		return false, notEnough(r, ask.scopes)
+	case now != "" && !ask.widen && l.c.Clock().Sub(rec.At) > young:
 		now, err := l.renewed(ctx, r, used)
 		if err != nil {
 			return false, err
@@ -207,147 +251,43 @@ func (l *Logins) Challenge(ctx context.Context, r Ref, used string, resp *http.R
 			return true, nil
 		}
 	}
-	return false, l.Login(ctx, r, resp)
+	return false, l.begin(ctx, r, ask)
 }
 
-// Login begins a login, or finds the one under way. resp is the refusing answer,
-// of which the headers are read; nil asks without one. The error is E3407 with
-// details.url, or why no login could begin.
-func (l *Logins) Login(ctx context.Context, r Ref, resp *http.Response) error {
-	l.mu.Lock()
-	p := l.pending[r.key()]
-	switch {
-	case l.ctx.Err() != nil:
-		l.mu.Unlock()
-		return toolkeep.NewError(toolkeep.Draining, "this node is shutting down; ask another")
-	case p == nil && len(l.pending) >= l.c.MaxLogins:
-		l.mu.Unlock()
-		return toolkeep.NewError(toolkeep.RateLimitExceeded, "%d logins are under way already", l.c.MaxLogins).After(time.Minute)
-	case p == nil:
-		p = &pending{ref: r, ready: make(chan struct{}), result: make(chan *auth.AuthorizationResult, 1)}
-		l.pending[r.key()] = p
-		head := &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{}, Body: http.NoBody}
-		if resp != nil {
-			head.StatusCode, head.Header = resp.StatusCode, resp.Header.Clone()
-		}
-		l.done.Add(1)
-		go l.run(p, head)
-	}
-	l.mu.Unlock()
-	select {
-	case <-p.ready:
-	case <-ctx.Done():
-		return toolkeep.NewError(toolkeep.Cancelled, "the call ended while the login of %s was prepared", r.Server).Because(ctx.Err())
-	}
-	if p.err != nil {
-		return p.err
-	}
-	at := l.c.PublicURL() + "/oauth/login/" + p.id
-	return toolkeep.NewError(toolkeep.LoginRequired, "%s has not logged in at the MCP server %s yet: open %s, then call again", r.Subject, r.Server, at).
-		With("url", at).With("server", r.Server)
+// Account speaks for one principal at one server. It is an upstream.Authorizer.
+type Account struct {
+	logins *Logins
+	ref    Ref
 }
 
-// run takes one login to its end.
-func (l *Logins) run(p *pending, resp *http.Response) {
-	defer l.done.Done()
-	ctx, cancel := context.WithTimeout(l.ctx, l.c.LoginTime)
-	defer cancel()
-	begin := time.AfterFunc(l.c.Begin, cancel)
-	var kept error
-	asked := false
-	err := l.authorize(ctx, p, resp, func(ctx context.Context, args *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
-		if !begin.Stop() {
-			return nil, context.DeadlineExceeded
-		}
-		asked = true
-		return l.ask(ctx, p, args.URL)
-	}, &kept)
-	if kept != nil {
-		err = kept
+// Account gives who speaks for an account.
+func (l *Logins) Account(r Ref) *Account { return &Account{l, r} }
+
+// Header gives the bearer, or nothing without a login. Errors as Token.
+func (a *Account) Header(ctx context.Context) (http.Header, error) {
+	token, err := a.logins.Token(ctx, a.ref)
+	if err != nil || token == "" {
+		return nil, err
 	}
-	begin.Stop()
-	l.mu.Lock()
-	delete(l.pending, p.ref.key())
-	delete(l.byState, p.id)
-	l.mu.Unlock()
-	if err != nil {
-		l.c.Log.Warn("a login at an MCP server did not succeed", "server", p.ref.Server, "agent_id", p.ref.Subject, "error", err)
-	}
-	select {
-	case <-p.ready:
-	default:
-		p.err = beginFailed(p.ref, asked, err)
-		close(p.ready)
-	}
-	if p.id != "" {
-		drop := toolkeep.DropItem{Kind: LoginKind, ID: p.id, Expect: -1}
-		if err := l.c.Store.Apply(context.WithoutCancel(ctx), drop); err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
-			l.c.Log.Warn("a finished login could not be taken out of the store", "error", err)
-		}
-	}
+	return http.Header{"Authorization": {"Bearer " + token}}, nil
 }
 
-func beginFailed(r Ref, asked bool, err error) error {
-	if err == nil { // without a question: the server let us in meanwhile
-		return toolkeep.NewError(toolkeep.MCPUnavailable, "the MCP server %s refused for want of a login and then asked for none; call again", r.Server)
+// Unauthorized is nil where the request may be sent again. Errors as Challenge.
+func (a *Account) Unauthorized(ctx context.Context, resp *http.Response) error {
+	used := ""
+	if resp.Request != nil {
+		used = strings.TrimPrefix(resp.Request.Header.Get("Authorization"), "Bearer ")
 	}
-	var own *toolkeep.Error
-	if errors.As(err, &own) {
-		return own
+	again, err := a.logins.Challenge(ctx, a.ref, used, resp)
+	if err == nil && !again {
+		err = unsent(toolkeep.NewError(toolkeep.SecretAccessDenied, "the MCP server %s refuses the login of %s", a.ref.Server, a.ref.Subject))
 	}
-	what := "how to log in at the MCP server %s cannot be found out; its operator has to look at the server's log"
-	if asked {
-		what = "the login at the MCP server %s could not be kept; try again"
-	}
-	e := toolkeep.NewError(toolkeep.MCPError, what, r.Server).Because(err)
-	e.NothingSent = true
-	return e
+	return err
 }
 
-// authorize runs the SDK's flow.
-func (l *Logins) authorize(ctx context.Context, p *pending, resp *http.Response, fetch auth.AuthorizationCodeFetcher, kept *error) error {
-	r := p.ref
-	redirect := l.c.PublicURL() + "/oauth/callback"
-	client := l.c.Client(r.Tenant, r.Network)
-	granted := l.granted(ctx, r)
-	c := &auth.AuthorizationCodeHandlerConfig{
-		RedirectURL: redirect, AuthorizationCodeFetcher: fetch, Client: client, RequestRefreshToken: true,
-		ScopeFilter: func(discovered []string) []string {
-			want := discovered
-			if len(r.Scopes) > 0 {
-				want = r.Scopes
-			}
-			return union(granted, want)
-		},
-		NewTokenSource: func(ctx context.Context, cfg *oauth2.Config, t *oauth2.Token) (oauth2.TokenSource, error) {
-			*kept = l.keep(ctx, r, recordOf(cfg, t))
-			return oauth2.StaticTokenSource(t), *kept
-		},
-	}
-	if r.ClientID != "" {
-		c.PreregisteredClient = &oauthex.ClientCredentials{ClientID: r.ClientID}
-		if r.ClientSecret != "" {
-			c.PreregisteredClient.ClientSecretAuth = &oauthex.ClientSecretAuth{ClientSecret: r.ClientSecret}
-		}
-	} else {
-		if u, err := url.Parse(redirect); err == nil && u.Scheme == "https" {
-			c.ClientIDMetadataDocumentConfig = &auth.ClientIDMetadataDocumentConfig{URL: l.c.PublicURL() + MetadataPath}
-		}
-		c.DynamicClientRegistrationConfig = &auth.DynamicClientRegistrationConfig{Metadata: &oauthex.ClientRegistrationMetadata{
-			RedirectURIs: []string{redirect}, ClientName: "Toolkeep", TokenEndpointAuthMethod: "none",
-			GrantTypes: []string{"authorization_code", "refresh_token"}, ResponseTypes: []string{"code"},
-		}}
-	}
-	h, err := auth.NewAuthorizationCodeHandler(c)
-	if err != nil {
-		return err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL, nil)
-	if err != nil {
-		return err
-	}
-	return h.Authorize(ctx, req, resp)
-}
+// young is how old a token must be for a refusal to be taken as its end: another
+// that is refused at once does not help, a login may.
+const young = 10 * time.Second
 
 func union(a, b []string) []string {
 	all := slices.Clone(a)
@@ -359,92 +299,96 @@ func union(a, b []string) []string {
 	return all
 }
 
-// ask stores the login for the page and the callback, and waits for the code.
-func (l *Logins) ask(ctx context.Context, p *pending, address string) (*auth.AuthorizationResult, error) {
-	u, err := url.Parse(address)
-	if err != nil {
-		return nil, err
+func subset(a, of []string) bool {
+	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(of, s) })
+}
+
+// challenge is what a refusal says of how to get in.
+type challenge struct {
+	heard    bool // there was an answer to read
+	metadata string
+	scopes   []string
+	widen    bool // the token is good and has too few scopes
+}
+
+// challengeOf reads WWW-Authenticate. A header that cannot be read says nothing:
+// the well-known addresses tell as much.
+func challengeOf(resp *http.Response) challenge {
+	if resp == nil {
+		return challenge{}
 	}
-	state := u.Query().Get("state")
-	if state == "" {
-		return nil, errors.New("the authorization address has no state")
-	}
-	id := stateID(state)
-	it := loginItem{URL: address, Nonce: rand.Text(), Server: p.ref.Server, Tenant: p.ref.Tenant, Subject: p.ref.Subject,
-		Until: l.c.Clock().Add(l.c.LoginTime)}
-	l.mu.Lock()
-	p.id = id
-	l.byState[id] = p
-	l.mu.Unlock()
-	if err := l.putLogin(ctx, id, it, 0); err != nil {
-		p.id = ""
-		return nil, err
-	}
-	close(p.ready)
-	select {
-	case res := <-p.result:
-		if res.Code == "" {
-			return nil, fmt.Errorf("the authorization server answered %s", res.Iss)
+	c := challenge{heard: true}
+	for _, h := range resp.Header.Values("WWW-Authenticate") {
+		list, err := oauthex.ParseWWWAuthenticate([]string{h})
+		if err != nil {
+			continue
 		}
-		return res, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("nobody logged in: %w", ctx.Err())
+		for _, one := range list {
+			if one.Scheme != "bearer" {
+				continue
+			}
+			if c.metadata == "" {
+				c.metadata = one.Params["resource_metadata"]
+			}
+			if c.scopes == nil {
+				c.scopes = scopesOf(one.Params["scope"])
+			}
+			if resp.StatusCode == http.StatusForbidden && one.Params["error"] == "insufficient_scope" {
+				c.widen = true
+			}
+		}
 	}
+	return c
 }
 
-// stateID names a login's item without giving its state away.
-func stateID(state string) string {
-	h := sha256.Sum256([]byte(state))
-	return hex.EncodeToString(h[:16])
+// Bounds of what a server may ask for.
+const (
+	maxScopes = 100
+	maxScope  = 256 // bytes
+)
+
+// scopesOf reads a list of scopes and leaves out what is none (RFC 6749, 3.3).
+func scopesOf(text string) []string {
+	var list []string
+	for _, s := range strings.Fields(text) {
+		if len(s) <= maxScope && len(list) < maxScopes && isScope(s) {
+			list = union(list, []string{s})
+		}
+	}
+	return list
 }
 
-func (l *Logins) putLogin(ctx context.Context, id string, it loginItem, expect int64) error {
-	plain, err := json.Marshal(it)
-	if err != nil {
-		return err
+func isScope(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c <= 0x20 || c >= 0x7f || c == '"' || c == '\\' {
+			return false
+		}
 	}
-	sealed, err := l.c.Sealer.Seal(plain, []byte(LoginKind+"\x00"+id))
-	if err != nil {
-		return err
-	}
-	item := toolkeep.Item{Kind: LoginKind, ID: id, Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: it.Subject}
-	return recordFault(l.c.Store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: expect}))
+	return s != ""
 }
 
-func (l *Logins) openLogin(it toolkeep.Item) (loginItem, error) {
-	var body loginItem
-	plain, err := l.c.Sealer.Open(it.Body, []byte(LoginKind+"\x00"+it.ID))
-	if err == nil {
-		err = json.Unmarshal(plain, &body)
+// brief cuts what others wrote to what a message has room for.
+func brief(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
 	}
-	return body, err
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-func recordFault(err error) error {
+func unsent(e *toolkeep.Error) *toolkeep.Error {
+	e.NothingSent = true
+	return e
+}
+
+func draining() error {
+	return unsent(toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second))
+}
+
+// storeFault makes the caller's error of what the store said.
+func storeFault(err error, what string) error {
 	if err == nil || errors.Is(err, toolkeep.ErrStale) {
 		return err
 	}
-	return toolkeep.NewError(toolkeep.RecordUnavailable, "the login cannot be kept now").Because(err)
-}
-
-// deliver hands a code from the feed to the login that waits for it here.
-func (l *Logins) deliver(it toolkeep.Item) {
-	l.mu.Lock()
-	p := l.byState[it.ID]
-	l.mu.Unlock()
-	if p == nil {
-		return
-	}
-	body, err := l.openLogin(it)
-	if err != nil || body.Code == "" && body.Denied == "" {
-		return
-	}
-	res := &auth.AuthorizationResult{Code: body.Code, State: body.State, Iss: body.Iss}
-	if body.Denied != "" {
-		res = &auth.AuthorizationResult{Iss: body.Denied}
-	}
-	select {
-	case p.result <- res:
-	default:
-	}
+	return unsent(toolkeep.NewError(toolkeep.RecordUnavailable, "%s", what).Because(err))
 }

@@ -1,6 +1,7 @@
 package oauth
 
 import (
+	"context"
 	"crypto/subtle"
 	"errors"
 	"html/template"
@@ -17,14 +18,13 @@ import (
 // Metadata Document), which serves as our client id where we are reached by https.
 const MetadataPath = "/oauth/client-metadata.json"
 
-const cookie = "toolkeep_login"
-
 // Handler serves /oauth/login/{id}, /oauth/callback and the client metadata. None
-// of them needs a key: the id is 128 bits of a hash that only the caller was
-// told, and the callback's state is the authorization server's to bring.
+// of them needs a key: the id is 128 bits of a hash that only the caller was told,
+// and the callback's state is the authorization server's to bring.
 func (l *Logins) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /oauth/login/{id}", l.login)
+	mux.HandleFunc("GET /oauth/login/{id}", l.loginPage)
+	mux.HandleFunc("POST /oauth/login/{id}", l.goOn)
 	mux.HandleFunc("GET /oauth/callback", l.callback)
 	mux.HandleFunc("GET "+MetadataPath, l.metadata)
 	return mux
@@ -32,119 +32,181 @@ func (l *Logins) Handler() http.Handler {
 
 func (l *Logins) metadata(w http.ResponseWriter, _ *http.Request) {
 	base := l.c.PublicURL()
-	doc, _ := json.Marshal(map[string]any{
-		"client_id": base + MetadataPath, "client_name": "Toolkeep", "redirect_uris": []string{base + "/oauth/callback"},
-		"grant_types": []string{"authorization_code", "refresh_token"}, "response_types": []string{"code"}, "token_endpoint_auth_method": "none",
-	}, json.Deterministic(true))
+	doc := registrationFor(base+"/oauth/callback", methodNone)
+	doc.ClientID = base + MetadataPath
+	data, err := json.Marshal(doc)
+	if err != nil {
+		http.Error(w, "the document cannot be written", http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "max-age=3600")
-	_, _ = w.Write(doc)
+	_, _ = w.Write(data)
 }
 
 var page = template.Must(template.New("").Parse(`<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Toolkeep</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:34em;margin:4em auto;padding:0 1em;color:#1a1a1a;background:#fff}
-a.go{display:inline-block;padding:.6em 1.2em;background:#1b4b8f;color:#fff;text-decoration:none;border-radius:4px}
+dl{display:grid;grid-template-columns:auto 1fr;gap:.3em 1em}dt{opacity:.7}dd{margin:0;overflow-wrap:anywhere}
+button{font:inherit;padding:.6em 1.2em;background:#1b4b8f;color:#fff;border:0;border-radius:4px;cursor:pointer}
 @media(prefers-color-scheme:dark){body{color:#eee;background:#161616}}</style></head>
 <body><h1>{{.Title}}</h1>
 {{range .Lines}}<p>{{.}}</p>
-{{end}}{{if .URL}}<p><a class="go" rel="noreferrer" href="{{.URL}}">Go to {{.Host}}</a></p>{{end}}</body></html>
+{{end}}{{with .Facts}}<dl>{{range .}}<dt>{{.Name}}</dt><dd>{{.Value}}</dd>{{end}}</dl>
+{{end}}{{with .Button}}<form method="post"><button>{{.}}</button></form>
+{{end}}</body></html>
 `))
 
 type view struct {
-	Title string
-	Lines []string
-	URL   string
-	Host  string
+	Title  string
+	Lines  []string
+	Facts  []fact
+	Button string // leads on, by a POST to the same address
 }
 
+type fact struct{ Name, Value string }
+
+// show writes a page. It cannot be framed, loads and runs nothing, and tells its
+// address to no other site. Its own POST has a Referer, because without one
+// browsers leave the Origin out too, by which other sites' are told apart.
 func show(w http.ResponseWriter, status int, v view) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Referrer-Policy", "same-origin")
 	w.WriteHeader(status)
 	_ = page.Execute(w, v)
 }
 
-var gone = view{Title: "This login is over", Lines: []string{"It was finished, or not within its time. Call the tool again to get a new address."}}
-
-// find gives a login that is under way.
-func (l *Logins) find(r *http.Request, id string) (loginItem, int64, *view) {
-	it, err := l.c.Store.Item(r.Context(), LoginKind, "", id)
-	if errors.Is(err, toolkeep.ErrNotFound) {
-		return loginItem{}, 0, &gone
+func (l *Logins) fail(w http.ResponseWriter, err error) {
+	if errors.Is(err, errOver) {
+		show(w, http.StatusGone, view{Title: "This login is over", Lines: []string{"It was finished, or not within its time. Call the tool again to get a new address."}})
+		return
 	}
-	var body loginItem
-	if err == nil {
-		body, err = l.openLogin(it)
-	}
-	switch {
-	case err != nil:
-		l.c.Log.Error("a login cannot be read", "error", err)
-		return body, 0, &view{Title: "This does not work now", Lines: []string{"The login cannot be read. Try again in a moment."}}
-	case !l.c.Clock().Before(body.Until), body.Code != "", body.Denied != "":
-		return body, 0, &gone
-	}
-	return body, it.Revision, nil
+	l.c.Log.Error("a login cannot be read or kept", "error", err)
+	show(w, http.StatusServiceUnavailable, view{Title: "This does not work now", Lines: []string{"The login cannot be read or kept at the moment. Load this page again in a while."}})
 }
 
-func (l *Logins) login(w http.ResponseWriter, r *http.Request) {
-	body, _, fault := l.find(r, r.PathValue("id"))
-	if fault != nil {
-		show(w, http.StatusGone, *fault)
+func (l *Logins) loginPage(w http.ResponseWriter, r *http.Request) {
+	g, _, err := l.find(r.Context(), r.PathValue("id"))
+	if err != nil {
+		l.fail(w, err)
 		return
 	}
-	u, err := url.Parse(body.URL)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
-		show(w, http.StatusBadGateway, view{Title: "This does not work", Lines: []string{"The MCP server names no address on the web to log in at."}})
+	u, err := url.Parse(g.URL)
+	if err != nil {
+		l.fail(w, err)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookie + "_" + r.PathValue("id"), Value: body.Nonce, Path: "/oauth", HttpOnly: true,
-		SameSite: http.SameSiteLaxMode, Secure: strings.HasPrefix(l.c.PublicURL(), "https://"), MaxAge: int(l.c.LoginTime.Seconds())})
-	show(w, http.StatusOK, view{Title: "Log in at " + body.Server, URL: body.URL, Host: u.Host, Lines: []string{
-		"Toolkeep's " + body.Subject + " (tenant " + body.Tenant + ") asks to use the MCP server " + body.Server + " with an account of yours.",
-		"If you go on, " + body.Subject + " may do there what you allow on the next page. If you do not know who that is, or somebody sent you this address, close this window.",
-	}})
+	scopes := strings.Join(g.Scopes, " ")
+	if scopes == "" {
+		scopes = "what the server gives without being asked"
+	}
+	show(w, http.StatusOK, view{Title: "Log in at " + g.Server, Button: "Go on to " + u.Host,
+		Lines: []string{
+			g.Subject + " asks to use the MCP server " + g.Server + " with an account of yours.",
+			"If you go on, " + g.Subject + " may do there what you allow on the next page, until you log out. If you do not know who that is, or somebody sent you this address, close this window.",
+		},
+		Facts: []fact{{"Who asks", g.Subject}, {"Tenant", g.Tenant}, {"Server", g.Address}, {"Login at", g.Issuer}, {"Scopes", scopes}},
+	})
+}
+
+// cookieName has the login's id, so that two logins at once keep apart. The prefix
+// makes browsers take it from this very host by https alone.
+func (l *Logins) cookieName(id string) string {
+	if l.secure() {
+		return "__Host-toolkeep_login_" + id
+	}
+	return "toolkeep_login_" + id
+}
+
+func (l *Logins) secure() bool { return strings.HasPrefix(l.c.PublicURL(), "https://") }
+
+func (l *Logins) cookie(id, value string, seconds int) *http.Cookie {
+	// Lax: the authorization server leads the browser back from another site.
+	return &http.Cookie{Name: l.cookieName(id), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: l.secure(), MaxAge: seconds}
+}
+
+// sameSite tells whether a browser sent the request from a page of ours.
+func (l *Logins) sameSite(r *http.Request) bool {
+	check := http.NewCrossOriginProtection()
+	if u, err := url.Parse(l.c.PublicURL()); err == nil && u.Host != "" {
+		_ = check.AddTrustedOrigin(origin(u)) // a proxy may have changed Host
+	}
+	return check.Check(r) == nil
+}
+
+// goOn marks the browser, whose person has seen the page, and leads it on.
+func (l *Logins) goOn(w http.ResponseWriter, r *http.Request) {
+	if !l.sameSite(r) {
+		show(w, http.StatusForbidden, view{Title: "Another site sent you here", Lines: []string{"Open the address that the tool call named, and go on from there."}})
+		return
+	}
+	id := r.PathValue("id")
+	g, _, err := l.find(r.Context(), id)
+	if err != nil {
+		l.fail(w, err)
+		return
+	}
+	http.SetCookie(w, l.cookie(id, g.Mark, int(l.c.LoginTime.Seconds())))
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Location", g.URL)
+	w.WriteHeader(http.StatusSeeOther)
 }
 
 func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	state := q.Get("state")
-	id := stateID(state)
-	body, revision, fault := l.find(r, id)
-	if state == "" || fault != nil {
-		if fault == nil {
-			fault = &gone
-		}
-		show(w, http.StatusGone, *fault)
-		return
-	}
-	mark, err := r.Cookie(cookie + "_" + id)
-	if err != nil || subtle.ConstantTimeCompare([]byte(mark.Value), []byte(body.Nonce)) != 1 {
-		show(w, http.StatusForbidden, view{Title: "Another browser began this login", Lines: []string{
-			"Open the address that the tool call named in this browser, and go on from there."}})
-		return
-	}
-	body.Code, body.State, body.Iss = q.Get("code"), state, q.Get("iss")
-	done := view{Title: "You are logged in at " + body.Server, Lines: []string{"This window can be closed. The tool can be called again now."}}
-	if body.Code == "" {
-		body.Denied = "no code"
-		if e := q.Get("error"); e != "" {
-			body.Denied = e[:min(len(e), 200)]
-		}
-		done = view{Title: "There was no login at " + body.Server, Lines: []string{"The authorization server answered: " + body.Denied}}
-	}
-	if err := l.putLogin(r.Context(), id, body, revision); err != nil {
-		if errors.Is(err, toolkeep.ErrStale) {
-			show(w, http.StatusGone, gone)
+	for _, name := range []string{"code", "state", "iss", "error"} {
+		if len(q[name]) > 1 {
+			show(w, http.StatusBadRequest, view{Title: "This does not work", Lines: []string{"The answer of the authorization server says one thing twice."}})
 			return
 		}
-		l.c.Log.Error("a login could not be kept", "error", err)
-		show(w, http.StatusServiceUnavailable, view{Title: "This does not work now", Lines: []string{"The login cannot be kept. Load this page again in a moment."}})
+	}
+	id := stateID(q.Get("state"))
+	g, revision, err := l.find(r.Context(), id)
+	if err != nil {
+		l.fail(w, err)
 		return
 	}
-	show(w, http.StatusOK, done)
+	mark, err := r.Cookie(l.cookieName(id))
+	if err != nil || subtle.ConstantTimeCompare([]byte(mark.Value), []byte(g.Mark)) != 1 {
+		show(w, http.StatusForbidden, view{Title: "Another browser began this login", Lines: []string{
+			"Open the address that the tool call named in this browser, and go on from there. If somebody sent you a link, close this window."}})
+		return
+	}
+	// The code works once, also if the browser goes away meanwhile.
+	err = l.finish(context.WithoutCancel(r.Context()), id, g, revision, answer{code: q.Get("code"), issuer: q.Get("iss"), denied: q.Get("error")})
+	var own *toolkeep.Error
+	switch {
+	case err == nil:
+		http.SetCookie(w, l.cookie(id, "", -1))
+		l.c.Log.Info("a principal logged in at an MCP server", "server", g.Server, "tenant", g.Tenant, "agent_id", g.Subject)
+		show(w, http.StatusOK, view{Title: "You are logged in at " + g.Server, Lines: []string{g.Subject + " can call its tools now. This window can be closed."}})
+		return
+	case errors.Is(err, errOver), errors.As(err, &own) && own.Code == toolkeep.RecordUnavailable:
+		l.fail(w, err)
+		return
+	}
+	l.c.Log.Warn("a login at an MCP server did not succeed", "server", g.Server, "tenant", g.Tenant, "agent_id", g.Subject, "error", err)
+	show(w, http.StatusForbidden, view{Title: "There was no login at " + g.Server, Lines: []string{
+		"The authorization server " + g.Issuer + ": " + reason(err) + ".", "Call the tool again to get a new address."}})
+}
+
+// reason is what the person may read of a login that failed.
+func reason(err error) string {
+	var said *refusal
+	var status *statusError
+	switch {
+	case errors.As(err, &said):
+		return said.why
+	case errors.As(err, &status):
+		return status.Error()
+	}
+	return "it cannot be reached now"
 }

@@ -4,47 +4,84 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"golang.org/x/oauth2"
 
 	"github.com/toolkeep/toolkeep"
 )
 
-// early is how long before its end a token is renewed.
-const early = 30 * time.Second
+const (
+	// early is how long before its end a token is renewed.
+	early = 30 * time.Second
+	// lease is how long a node may use a refresh token alone. It is longer than the
+	// request and the writes around it take.
+	lease = 30 * time.Second
+	// look is how often a node that waits for another's refresh looks at the item,
+	// beside the feed.
+	look = 250 * time.Millisecond
+	// again is the pause before a token that could not be kept is put once more.
+	again = time.Second
+)
 
 // record is the body of a token's item, sealed: the token and all that renewing
 // it needs.
 type record struct {
-	Access       string           `json:"access"`
-	Refresh      string           `json:"refresh,omitempty"`
-	Expiry       time.Time        `json:"expiry,omitzero"`
-	TokenURL     string           `json:"token_url"`
-	ClientID     string           `json:"client_id"`
-	ClientSecret string           `json:"client_secret,omitempty"`
-	AuthStyle    oauth2.AuthStyle `json:"auth_style,omitempty"`
-	Scopes       []string         `json:"scopes,omitempty"`
+	URL          string    `json:"url"` // of the MCP server; the token is for no other
+	Issuer       string    `json:"issuer"`
+	Access       string    `json:"access"`
+	Refresh      string    `json:"refresh,omitempty"`
+	Expiry       time.Time `json:"expiry,omitzero"`
+	At           time.Time `json:"at"` // when Access came
+	TokenURL     string    `json:"token_url"`
+	Resource     string    `json:"resource"`
+	ClientID     string    `json:"client_id"`
+	ClientSecret string    `json:"client_secret,omitempty"`
+	Method       string    `json:"method"`
+	Scopes       []string  `json:"scopes,omitempty"` // that the login has
+	Asked        []string  `json:"asked,omitempty"`  // that it asked for
+	// Renewing: until then a node uses the refresh token.
+	Renewing time.Time `json:"renewing,omitzero"`
 }
 
-func recordOf(cfg *oauth2.Config, t *oauth2.Token) record {
-	scopes := cfg.Scopes
-	if s, _ := t.Extra("scope").(string); s != "" {
-		scopes = strings.Fields(s)
+// take writes what a token endpoint gave.
+func (rec *record) take(g granted, now time.Time) {
+	rec.Access, rec.Expiry, rec.At, rec.Renewing = g.access, g.expiry, now, time.Time{}
+	if g.refresh != "" {
+		rec.Refresh = g.refresh
 	}
-	return record{Access: t.AccessToken, Refresh: t.RefreshToken, Expiry: t.Expiry, TokenURL: cfg.Endpoint.TokenURL,
-		ClientID: cfg.ClientID, ClientSecret: cfg.ClientSecret, AuthStyle: cfg.Endpoint.AuthStyle, Scopes: scopes}
+	switch {
+	case g.scopes != nil:
+		rec.Scopes = g.scopes
+	case rec.Scopes == nil:
+		rec.Scopes = rec.Asked
+	}
 }
 
-// token is what this node knows of one account's token. Its lock is held while it
-// is read or renewed, so that one flight serves all.
+// token is what this node knows of one account's token. mu guards all but what is
+// atomic, and is never held over a request to an authorization server.
 type token struct {
 	mu       chan struct{} // a lock that can be given up
 	known    bool
-	rec      record // Access "" is none
+	rec      record // as stored; Access "" is none
 	revision int64
+	unsaved  bool // rec is newer than the store
+	flight   *flight
+	release  func() // of what Redact learned
+
+	stale atomic.Bool   // the store has something else
+	seen  atomic.Int64  // revision
+	news  chan struct{} // closed at a change; guarded by Logins.mu
+}
+
+// flight is one refresh, for all who need it.
+type flight struct {
+	done   chan struct{}
+	access string
+	err    error
 }
 
 func (l *Logins) token(r Ref) *token {
@@ -52,10 +89,54 @@ func (l *Logins) token(r Ref) *token {
 	defer l.mu.Unlock()
 	t := l.tokens[r.key()]
 	if t == nil {
-		t = &token{mu: make(chan struct{}, 1)}
+		if len(l.tokens) >= maxTokens {
+			l.evict()
+		}
+		t = &token{mu: make(chan struct{}, 1), news: make(chan struct{}), release: func() {}}
 		l.tokens[r.key()] = t
 	}
 	return t
+}
+
+// evict forgets some tokens that nobody uses now. It is called with mu held.
+func (l *Logins) evict() {
+	n := 0
+	for key, t := range l.tokens {
+		select {
+		case t.mu <- struct{}{}:
+			if t.flight == nil && !t.unsaved {
+				t.release()
+				t.known, t.release = false, func() {}
+				delete(l.tokens, key)
+				n++
+			}
+			<-t.mu
+		default:
+		}
+		if n >= maxTokens/100 {
+			return
+		}
+	}
+}
+
+// changed tells what is known of a token that the store has another; revision 0:
+// whatever it is.
+func (l *Logins) changed(tenant, id string, revision int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tokens[accountKey(tenant, id)]
+	if t == nil || revision != 0 && revision == t.seen.Load() {
+		return
+	}
+	t.stale.Store(true)
+	close(t.news)
+	t.news = make(chan struct{})
+}
+
+func (l *Logins) newsOf(t *token) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return t.news
 }
 
 func (t *token) lock(ctx context.Context) error {
@@ -63,26 +144,146 @@ func (t *token) lock(ctx context.Context) error {
 	case t.mu <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return toolkeep.NewError(toolkeep.Cancelled, "the call ended while its login was looked up").Because(ctx.Err())
+		return gaveUp(ctx)
 	}
 }
 
+func (t *token) unlock() { <-t.mu }
+
+func gaveUp(ctx context.Context) error {
+	return unsent(toolkeep.NewError(toolkeep.Cancelled, "the call ended while its login was looked up").Because(ctx.Err()))
+}
+
+// of is the record, if it is for this server and not for one that had its name.
+func (t *token) of(r Ref) record {
+	if t.rec.URL != r.URL {
+		return record{}
+	}
+	return t.rec
+}
+
+// set takes over what is stored. It is called with the lock held.
+func (l *Logins) set(t *token, rec record, revision int64) {
+	release := l.c.Redact.Hold(rec.Access, rec.Refresh, rec.ClientSecret)
+	t.release()
+	t.known, t.rec, t.revision, t.release = true, rec, revision, release
+	t.seen.Store(revision)
+}
+
+// load reads the token where it is not known or the store has another, and always
+// for fresh. It is called with the lock held.
+func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
+	if t.unsaved && !l.save(ctx, r, t) {
+		return nil // the store is away: what we have is the latest
+	}
+	stale := t.stale.Load()
+	if t.known && !stale && !fresh {
+		return nil
+	}
+	t.stale.Store(false)
+	it, err := l.c.Store.Item(ctx, TokenKind, r.Tenant, r.id())
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		l.set(t, record{}, 0)
+		return nil
+	}
+	if err != nil {
+		if stale {
+			t.stale.Store(true)
+		}
+		if ctx.Err() != nil {
+			return gaveUp(ctx)
+		}
+		return storeFault(err, "the login at the MCP server "+r.Server+" cannot be read now; try again")
+	}
+	var rec record
+	plain, err := l.c.Sealer.Open(it.Body, tokenPlace(r))
+	if err == nil {
+		err = json.Unmarshal(plain, &rec)
+	}
+	if err != nil { // another key file: the login is of no use any more
+		l.c.Log.Error("a stored login cannot be opened; the principal has to log in again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
+		rec = record{}
+	}
+	l.set(t, rec, it.Revision)
+	return nil
+}
+
+// save puts a token that could not be kept when it came; false: nor can it now. It
+// is called with the lock held.
+func (l *Logins) save(ctx context.Context, r Ref, t *token) bool {
+	switch err := l.put(ctx, r, t.rec, t.revision); {
+	case err == nil:
+		t.revision++
+		t.seen.Store(t.revision)
+	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came between
+		t.stale.Store(true)
+	default:
+		return false
+	}
+	t.unsaved = false
+	return true
+}
+
+func (l *Logins) put(ctx context.Context, r Ref, rec record, expect int64) error {
+	plain, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	sealed, err := l.c.Sealer.Seal(plain, tokenPlace(r))
+	if err != nil {
+		return err
+	}
+	item := toolkeep.Item{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: r.Subject}
+	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: expect}), "the login at the MCP server "+r.Server+" cannot be kept now; try again")
+}
+
+func tokenPlace(r Ref) []byte { return []byte(TokenKind + "\x00" + r.Tenant + "\x00" + r.id()) }
+
+// current reads what the store has now.
+func (l *Logins) current(ctx context.Context, r Ref) (access string, rec record, err error) {
+	t := l.token(r)
+	if err := t.lock(ctx); err != nil {
+		return "", rec, err
+	}
+	defer t.unlock()
+	if err := l.load(ctx, r, t, true); err != nil {
+		return "", rec, err
+	}
+	rec = t.of(r)
+	return rec.Access, rec, nil
+}
+
 // Token gives the bearer of the account, renewed where it is about to end; ""
-// where nobody has logged in, or the login has ended. E3965, E3403 where it is to
+// where nobody has logged in, or the login has ended. E3965; E3403 where it has to
 // be renewed and the authorization server does not answer.
 func (l *Logins) Token(ctx context.Context, r Ref) (string, error) {
 	t := l.token(r)
 	if err := t.lock(ctx); err != nil {
 		return "", err
 	}
-	defer func() { <-t.mu }()
-	if err := l.load(ctx, r, t); err != nil {
+	if err := l.load(ctx, r, t, false); err != nil {
+		t.unlock()
 		return "", err
 	}
-	if t.rec.Access == "" || t.rec.Expiry.IsZero() || l.c.Clock().Add(early).Before(t.rec.Expiry) {
-		return t.rec.Access, nil
+	rec, now := t.of(r), l.c.Clock()
+	if rec.Access == "" || rec.Expiry.IsZero() || now.Add(early).Before(rec.Expiry) {
+		t.unlock()
+		return rec.Access, nil
 	}
-	return l.renew(ctx, r, t)
+	if rec.Refresh == "" {
+		t.unlock()
+		if now.Before(rec.Expiry) {
+			return rec.Access, nil
+		}
+		return "", nil
+	}
+	f := l.fly(r, t, rec.Access)
+	t.unlock()
+	access, err := f.wait(ctx)
+	if err != nil && ctx.Err() == nil && l.c.Clock().Before(rec.Expiry) {
+		return rec.Access, nil // it still lives for a moment
+	}
+	return access, err
 }
 
 // renewed gives a token other than the one that was refused, "" where there is none.
@@ -91,138 +292,226 @@ func (l *Logins) renewed(ctx context.Context, r Ref, used string) (string, error
 	if err := t.lock(ctx); err != nil {
 		return "", err
 	}
-	defer func() { <-t.mu }()
-	t.known = false
-	if err := l.load(ctx, r, t); err != nil {
+	if err := l.load(ctx, r, t, false); err != nil {
+		t.unlock()
 		return "", err
 	}
-	if t.rec.Access == "" || t.rec.Access != used {
-		return t.rec.Access, nil
-	}
-	return l.renew(ctx, r, t)
-}
-
-func (l *Logins) load(ctx context.Context, r Ref, t *token) error {
-	if t.known {
-		return nil
-	}
-	it, err := l.c.Store.Item(ctx, TokenKind, r.Tenant, r.id())
-	if errors.Is(err, toolkeep.ErrNotFound) {
-		t.known, t.rec, t.revision = true, record{}, 0
-		return nil
-	}
-	if err != nil {
-		return toolkeep.NewError(toolkeep.RecordUnavailable, "the login at %s cannot be read now", r.Server).Because(err)
-	}
-	var rec record
-	plain, err := l.c.Sealer.Open(it.Body, sealPlace(r))
-	if err == nil {
-		err = json.Unmarshal(plain, &rec)
-	}
-	if err != nil { // another key file: the login is of no use any more
-		l.c.Log.Error("a stored login cannot be opened; the principal has to log in again", "server", r.Server, "agent_id", r.Subject, "error", err)
-		rec = record{}
-	}
-	t.known, t.rec, t.revision = true, rec, it.Revision
-	return nil
-}
-
-// renew uses the refresh token. One that the server refuses ends the login.
-func (l *Logins) renew(ctx context.Context, r Ref, t *token) (string, error) {
-	old := t.rec
-	if old.Refresh == "" {
+	rec := t.of(r)
+	switch {
+	case rec.Access != used:
+		t.unlock()
+		return rec.Access, nil
+	case rec.Refresh == "":
+		t.unlock()
 		return "", nil
 	}
-	cfg := &oauth2.Config{ClientID: old.ClientID, ClientSecret: old.ClientSecret,
-		Endpoint: oauth2.Endpoint{TokenURL: old.TokenURL, AuthStyle: old.AuthStyle}, Scopes: old.Scopes}
-	asked := context.WithValue(ctx, oauth2.HTTPClient, l.c.Client(r.Tenant, r.Network))
-	got, err := cfg.TokenSource(asked, &oauth2.Token{RefreshToken: old.Refresh, Expiry: time.Unix(1, 0)}).Token()
-	var refused *oauth2.RetrieveError
-	switch {
-	case errors.As(err, &refused) && (refused.ErrorCode != "" || refused.Response != nil && refused.Response.StatusCode/100 == 4 &&
-		refused.Response.StatusCode != http.StatusTooManyRequests):
-		return l.ended(ctx, r, t, refused)
-	case err != nil:
-		e := toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the login of %s at the MCP server %s could not be renewed now; try again", r.Subject, r.Server).Because(err)
-		e.NothingSent = true
-		return "", e
+	f := l.fly(r, t, used)
+	t.unlock()
+	return f.wait(ctx)
+}
+
+func (f *flight) wait(ctx context.Context) (string, error) {
+	select {
+	case <-f.done:
+		return f.access, f.err
+	case <-ctx.Done():
+		return "", gaveUp(ctx)
 	}
-	rec := recordOf(cfg, got)
-	if rec.Refresh == "" {
-		rec.Refresh = old.Refresh
+}
+
+// fly joins the refresh under way, or begins one. It is called with the lock held.
+func (l *Logins) fly(r Ref, t *token, old string) *flight {
+	if t.flight != nil {
+		return t.flight
 	}
-	err = l.store(ctx, r, rec, t.revision)
-	if errors.Is(err, toolkeep.ErrStale) { // another node was first
-		t.known = false
-		if err := l.load(ctx, r, t); err != nil {
-			return "", err
-		}
-		return t.rec.Access, nil
+	f := &flight{done: make(chan struct{})}
+	t.flight = f
+	started := l.spawn(func() {
+		f.access, f.err = l.renew(r, t, old)
+		t.mu <- struct{}{}
+		t.flight = nil
+		t.unlock()
+		close(f.done)
+	})
+	if !started {
+		t.flight = nil
+		f.err = draining()
+		close(f.done)
+	}
+	return f
+}
+
+// renew uses the refresh token, once it has it for itself. One that the
+// authorization server does not take any more ends the login.
+func (l *Logins) renew(r Ref, t *token, old string) (string, error) {
+	rec, revision, err := l.claim(r, t, old)
+	if err != nil || rec.Access != old || rec.Refresh == "" {
+		return rec.Access, err
+	}
+	// From here on nothing may give up: the answer is the only one that there is.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), lease-time.Second)
+	defer cancel()
+	who := identity{rec.ClientID, rec.ClientSecret, rec.Method}
+	if r.ClientID == rec.ClientID && r.ClientSecret != nil {
+		who.secret, err = r.secret(ctx)
+	}
+	var got granted
+	if err == nil {
+		got, err = l.grant(ctx, r, rec.TokenURL, who, url.Values{"grant_type": {"refresh_token"}, "refresh_token": {rec.Refresh}, "resource": {rec.Resource}})
 	}
 	if err != nil {
-		// The old refresh token may be used up: this node goes on with the new one.
-		l.c.Log.Error("a renewed login could not be kept", "server", r.Server, "agent_id", r.Subject, "error", err)
-		t.rec = rec
-		return rec.Access, nil
+		return l.unrenewed(ctx, r, t, rec, revision, err)
 	}
-	t.rec, t.revision = rec, t.revision+1
+	rec.take(got, l.c.Clock())
+	err = l.put(ctx, r, rec, revision)
+	t.mu <- struct{}{}
+	defer t.unlock()
+	switch {
+	case err == nil:
+		l.set(t, rec, revision+1)
+		return rec.Access, nil
+	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came between
+		err = l.load(ctx, r, t, true)
+		return t.of(r).Access, err
+	}
+	l.c.Log.Error("a renewed login could not be kept; it is tried again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
+	l.set(t, rec, revision)
+	t.unsaved = true
+	l.spawn(func() { l.keepTrying(r, t) })
 	return rec.Access, nil
 }
 
-// ended takes a login out that the authorization server does not know any more,
-// unless another node renewed it meanwhile.
-func (l *Logins) ended(ctx context.Context, r Ref, t *token, cause *oauth2.RetrieveError) (string, error) {
-	err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: t.revision})
-	if errors.Is(err, toolkeep.ErrStale) {
-		t.known = false
-		if err := l.load(ctx, r, t); err != nil {
-			return "", err
+// claim makes this node the one that uses the refresh token. Without an error,
+// rec.Access other than old says that there is no need any more.
+func (l *Logins) claim(r Ref, t *token, old string) (rec record, revision int64, err error) {
+	for {
+		news := l.newsOf(t)
+		t.mu <- struct{}{}
+		err := l.load(l.ctx, r, t, true)
+		rec, revision := t.of(r), t.revision
+		t.unlock()
+		if err != nil || rec.Access != old || rec.Refresh == "" {
+			return rec, revision, err
 		}
-		return t.rec.Access, nil
+		now := l.c.Clock()
+		if left := rec.Renewing.Sub(now); left > 0 {
+			timer := time.NewTimer(min(left, look))
+			select {
+			case <-news:
+			case <-timer.C:
+			case <-l.ctx.Done():
+			}
+			timer.Stop()
+			if l.ctx.Err() != nil {
+				return record{}, 0, draining()
+			}
+			continue
+		}
+		claimed := rec
+		claimed.Renewing = now.Add(lease)
+		if err = l.put(l.ctx, r, claimed, revision); errors.Is(err, toolkeep.ErrStale) {
+			continue
+		}
+		return rec, revision + 1, err
 	}
-	l.c.Log.Warn("a login at an MCP server has ended", "server", r.Server, "agent_id", r.Subject, "oauth_error", cause.ErrorCode)
-	t.rec, t.revision = record{}, 0
+}
+
+// unrenewed is the end of a refresh without a token.
+func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, revision int64, cause error) (string, error) {
+	if !ends(r, cause) {
+		rec.Renewing = time.Time{}
+		if err := l.put(ctx, r, rec, revision); err != nil && !errors.Is(err, toolkeep.ErrStale) {
+			l.c.Log.Warn("the end of a try to renew a login could not be noted", "server", r.Server, "error", err)
+		}
+		l.c.Log.Warn("a login at an MCP server could not be renewed", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", cause)
+		var own *toolkeep.Error
+		if errors.As(cause, &own) {
+			e := *own
+			return "", unsent(&e)
+		}
+		return "", unsent(toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the login of %s at the MCP server %s could not be renewed now; try again", r.Subject, r.Server).
+			With("server", r.Server).Because(cause))
+	}
+	err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: revision, By: r.Subject})
+	if err != nil && !errors.Is(err, toolkeep.ErrStale) && !errors.Is(err, toolkeep.ErrNotFound) {
+		return "", storeFault(err, "the end of the login at the MCP server "+r.Server+" cannot be noted now; try again")
+	}
+	t.mu <- struct{}{}
+	defer t.unlock()
+	if err != nil { // somebody logged in meanwhile
+		err = l.load(ctx, r, t, true)
+		return t.of(r).Access, err
+	}
+	l.c.Log.Warn("a login at an MCP server has ended", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", cause)
+	l.set(t, record{}, 0)
 	return "", nil
 }
 
-// keep stores the token of a finished login, whatever stood there.
-func (l *Logins) keep(ctx context.Context, r Ref, rec record) error { return l.store(ctx, r, rec, -1) }
-
-func (l *Logins) store(ctx context.Context, r Ref, rec record, expect int64) error {
-	plain, err := json.Marshal(rec)
-	if err != nil {
-		return err
+// ends tells whether a refusal ends the login. A client that was registered by
+// hand may have a new secret that its definition does not have yet.
+func ends(r Ref, err error) bool {
+	var s *statusError
+	if !errors.As(err, &s) {
+		return false
 	}
-	sealed, err := l.c.Sealer.Seal(plain, sealPlace(r))
-	if err != nil {
-		return err
+	switch s.code {
+	case "invalid_grant", "invalid_scope", "invalid_target", "unsupported_grant_type":
+		return true
+	case "invalid_client", "unauthorized_client":
+		return r.ClientID == ""
+	case "":
+		return s.status == http.StatusBadRequest || s.status == http.StatusUnauthorized
 	}
-	item := toolkeep.Item{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: r.Subject}
-	return recordFault(l.c.Store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: expect}))
+	return false
 }
 
-func sealPlace(r Ref) []byte { return []byte(TokenKind + "\x00" + r.Tenant + "\x00" + r.id()) }
-
-// granted are the scopes that the account has, for a login that widens them.
-func (l *Logins) granted(ctx context.Context, r Ref) []string {
-	t := l.token(r)
-	if t.lock(ctx) != nil {
-		return nil
+// keepTrying puts a token that the store did not take.
+func (l *Logins) keepTrying(r Ref, t *token) {
+	timer := time.NewTicker(again)
+	defer timer.Stop()
+	for {
+		last := false
+		select {
+		case <-timer.C:
+		case <-l.ctx.Done():
+			last = true
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), requestTime)
+		t.mu <- struct{}{}
+		done := !t.unsaved || l.save(ctx, r, t)
+		t.unlock()
+		cancel()
+		if done || last {
+			return
+		}
 	}
-	defer func() { <-t.mu }()
-	if err := l.load(ctx, r, t); err != nil {
-		return nil
-	}
-	return t.rec.Scopes
 }
 
 // Logout forgets the account's token. It is not revoked at the authorization
-// server.
+// server. E3965.
 func (l *Logins) Logout(ctx context.Context, r Ref) error {
-	err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: -1})
-	if err == nil || errors.Is(err, toolkeep.ErrNotFound) {
-		l.forget(r.Tenant, r.id())
-		return nil
+	err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: toolkeep.AnyRevision, By: r.Subject})
+	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
+		return storeFault(err, "the login at the MCP server "+r.Server+" cannot be ended now; try again")
 	}
-	return recordFault(err)
+	l.changed(r.Tenant, r.id(), 0)
+	return nil
+}
+
+// Remove drops the tokens of a server that is gone: those of the owner's tenant, or
+// of all where owner is "".
+func (l *Logins) Remove(ctx context.Context, server, owner string) error {
+	items, _, err := l.c.Store.Items(ctx, TokenKind)
+	for _, it := range items {
+		if !strings.HasPrefix(it.ID, server+"/") || owner != "" && it.Tenant != owner {
+			continue
+		}
+		drop := toolkeep.DropItem{Kind: TokenKind, Tenant: it.Tenant, ID: it.ID, Expect: toolkeep.AnyRevision}
+		if e := l.c.Store.Apply(ctx, drop); e != nil && !errors.Is(e, toolkeep.ErrNotFound) {
+			err = e
+			continue
+		}
+		l.changed(it.Tenant, it.ID, 0)
+	}
+	return storeFault(err, "the logins at the MCP server "+server+" cannot be removed now; try again")
 }

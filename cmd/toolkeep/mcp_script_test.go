@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// offers is the program `offers FILE`: an MCP server over stdio that has the tools
+// of a file of definitions, as they stand there whenever they are listed. It says
+// on standard error that it is ready, and what TOKEN is.
+func offers() {
+	fmt.Fprintf(os.Stderr, "offers: ready, TOKEN is %s\n", os.Getenv("TOKEN"))
+	s := offering(os.Args[1])
+	if err := s.Run(context.Background(), &sdk.StdioTransport{}); err != nil {
+		fmt.Fprintln(os.Stderr, "offers:", err)
+		os.Exit(1)
+	}
+}
+
+func offering(file string) *sdk.Server {
+	s := sdk.NewServer(&sdk.Implementation{Name: "offers", Version: "1"}, &sdk.ServerOptions{HasTools: true})
+	var mu sync.Mutex
+	var names []string
+	var last string
+	s.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, r sdk.Request) (sdk.Result, error) {
+			if method != "tools/list" {
+				return next(ctx, method, r)
+			}
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				return nil, err
+			}
+			var tools []*sdk.Tool
+			if err := json.Unmarshal(raw, &tools); err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if string(raw) == last {
+				return next(ctx, method, r)
+			}
+			last = string(raw)
+			s.RemoveTools(names...)
+			names = nil
+			for _, tool := range tools {
+				names = append(names, tool.Name)
+				s.AddTool(tool, func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+					return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: r.Params.Name + " " + string(r.Params.Arguments)}}}, nil
+				})
+			}
+			return next(ctx, method, r)
+		}
+	})
+	return s
+}
+
+// cmdOffering: offering NAME FILE serves the tools of FILE over HTTP at the address that
+// the variable NAME gets, to whoever sends the header X-Key: sesame.
+func cmdOffering(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: offering NAME FILE")
+	}
+	server := offering(ts.MkAbs(args[1]))
+	mcp := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, nil)
+	h := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Key") != "sesame" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		mcp.ServeHTTP(w, r)
+	}))
+	ts.Defer(func() {
+		h.CloseClientConnections()
+		h.Close()
+		for s := range server.Sessions() {
+			_ = s.Close()
+		}
+	})
+	ts.Setenv(args[0], h.URL)
+}
+
+// endServer ends the server of a data directory that a script has left running:
+// `toolkeep mcp` starts one in the background. Only a process that was started for
+// this very directory is meant.
+func endServer(dir string) {
+	info, err := readServerFile(dir)
+	if err != nil {
+		return
+	}
+	line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(info.PID), "cmdline"))
+	if err != nil || !strings.Contains(string(line), dir) {
+		return
+	}
+	p, err := os.FindProcess(info.PID)
+	if err != nil {
+		return
+	}
+	_ = p.Signal(syscall.SIGTERM)
+	for deadline := time.Now().Add(waitLimit); p.Signal(syscall.Signal(0)) == nil && time.Now().Before(deadline); {
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// offersPath is where the program is.
+func offersPath() (string, error) { return exec.LookPath("offers") }

@@ -1,0 +1,43 @@
+package toolkeep_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func TestStopTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		outer, cancel := toolkeep.LimitTime(t.Context(), 10*time.Second)
+		defer cancel()
+		inner, done := toolkeep.LimitTime(outer, 5*time.Second)
+		defer done()
+		child, end := context.WithCancel(inner)
+		defer end()
+
+		time.Sleep(4 * time.Second)
+		goOn, again := toolkeep.StopTime(child), toolkeep.StopTime(child)
+		time.Sleep(time.Minute)
+		goOn()
+		goOn()
+		time.Sleep(time.Minute) // the other still holds it up
+		again()
+		<-inner.Done()
+		if got := time.Since(began); got != 2*time.Minute+5*time.Second {
+			t.Errorf("the inner limit ended after %s", got)
+		}
+		if !errors.Is(context.Cause(child), context.DeadlineExceeded) || outer.Err() != nil {
+			t.Errorf("causes %v and %v", context.Cause(child), outer.Err())
+		}
+		<-outer.Done()
+		if got := time.Since(began); got != 2*time.Minute+10*time.Second {
+			t.Errorf("the outer limit ended after %s", got)
+		}
+		toolkeep.StopTime(t.Context())() // without a limit it is nothing
+	})
+}

@@ -1,0 +1,225 @@
+package mcp
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+const everythingServer = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"
+
+// TestConformance runs the official suite against the SDK's own server, directly
+// and through Toolkeep's view of that server. What passes directly must pass
+// through the view, check by check; the SDK knows no tasks, so they fail on both.
+func TestConformance(t *testing.T) {
+	dir := installed(t)
+	const old, alpha = "@modelcontextprotocol/conformance", "conformance-alpha"
+	for _, c := range []struct {
+		name      string
+		suite     []string
+		stateless bool
+		least     int // checks that the SDK passes directly
+	}{
+		{"0.1.16", []string{old, "--suite", "all"}, false, 44},
+		{"2025-11-25", []string{alpha, "--requirements", "2025-11-25"}, false, 82},
+		{"2026-07-28", []string{alpha, "--requirements", "2026-07-28"}, true, 165},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			index := filepath.Join(modules(dir), c.suite[0], "dist", "index.js")
+			conform := func(url string) checks {
+				return readChecks(t, append([]string{nodeJS(dir), index, "server", "--url", url}, c.suite[1:]...))
+			}
+			direct := conform(everything(t, c.stateless))
+			if passed, _ := direct.total(); passed < c.least {
+				t.Fatalf("the SDK's server passes %d checks directly, fewer than %d", passed, c.least)
+			}
+			k := start(t)
+			put(t, k, "everything", map[string]any{"transport": "http", "url": everything(t, c.stateless),
+				"network": []map[string]any{{"host": "127.0.0.1"}}, "capabilities": []string{"sampling", "elicitation", "roots"}})
+			through := conform(keyed(t, k, k.Key("default", "suite", "agent")) + "/mcp/servers/everything")
+			compare(t, direct, through)
+			for _, run := range []struct {
+				name string
+				all  checks
+			}{{"directly", direct}, {"through Toolkeep", through}} {
+				passed, failed := run.all.total()
+				t.Logf("%s: %d checks passed, %d failed", run.name, passed, failed)
+			}
+		})
+	}
+}
+
+// checks are the results of a run, by scenario and check.
+type checks map[string]result
+
+// result is how often a check came to which status, and what was said of that.
+type result struct {
+	status map[string]int
+	said   []string
+}
+
+const success, failure = "SUCCESS", "FAILURE"
+
+func (all checks) total() (passed, failed int) {
+	for _, n := range all {
+		passed += n.status[success]
+		failed += n.status[failure]
+	}
+	return passed, failed
+}
+
+// apart are the checks that pass directly and not through Toolkeep, with what they
+// come to instead and why that is right.
+var apart = map[string]struct{ check, status, why string }{
+	"server-sse-multiple-streams/server-sse-streams-functional": {"server-sse-multiple-streams/server-sse-streams-functional", "INFO",
+		"the answer to tools/list is JSON; the suite calls streams optional there"},
+	"server-sse-polling/server-sse-retry-field": {"server-sse-polling/server-sse-content-type", "INFO",
+		"the SDK's server closes the stream of the answer and keeps no events, so the answer is lost; Toolkeep says so at once, in JSON"},
+	"server-stateless/sep-2575-server-sends-tools-list-changed-on-subscription": {"server-stateless/sep-2575-server-sends-tools-list-changed-on-subscription", "WARNING",
+		"the SDK's server adds the same tool again and again; Toolkeep tells of a list that differs, and holds a tool that nobody accepted"},
+}
+
+func compare(t *testing.T, direct, through checks) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(direct)) {
+		want, got := direct[name].status, through[name].status
+		said := strings.Join(through[name].said, "\n  ")
+		if got[failure] > want[failure] {
+			t.Errorf("%s fails %d times through Toolkeep, %d times directly:\n  %s", name, got[failure], want[failure], said)
+		}
+		if instead, ok := apart[name]; ok && want[success] > 0 {
+			if through[instead.check].status[instead.status] == 0 {
+				t.Errorf("%s should come to %s of %s through Toolkeep, because %s; it is %v:\n  %s", name, instead.status, instead.check, instead.why, got, said)
+			}
+			continue
+		}
+		if got[success] != want[success] {
+			t.Errorf("%s passes %d times through Toolkeep, %d times directly; %v:\n  %s", name, got[success], want[success], got, said)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(through)) {
+		if _, known := direct[name]; !known && through[name].status[failure] > 0 {
+			t.Errorf("%s fails through Toolkeep and is not there directly:\n  %s", name, strings.Join(through[name].said, "\n  "))
+		}
+	}
+}
+
+var scenarioDir = regexp.MustCompile(`^server-(.+)-\d{4}-\d\d-\d\dT`)
+
+// readChecks runs the suite and reads the checks that it writes. Its exit code
+// says whether everything passed, which the checks say better.
+func readChecks(t *testing.T, argv []string) checks {
+	t.Helper()
+	out := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), argv[0], append(argv[1:], "-o", out)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	said, _ := cmd.CombinedOutput()
+	found, err := os.ReadDir(out)
+	if err != nil || len(found) == 0 {
+		t.Fatalf("the suite wrote no results (%v):\n%s", err, tail(string(said)))
+	}
+	all := checks{}
+	for _, d := range found {
+		scenario := scenarioDir.FindStringSubmatch(d.Name())
+		if scenario == nil {
+			t.Fatalf("%s is not named as a scenario's results", d.Name())
+		}
+		raw, err := os.ReadFile(filepath.Join(out, d.Name(), "checks.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []struct {
+			ID, Status, ErrorMessage string
+			Details                  json.RawMessage
+		}
+		if err := json.Unmarshal(raw, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			name := scenario[1] + "/" + c.ID
+			r := all[name]
+			if r.status == nil {
+				r.status = map[string]int{}
+			}
+			r.status[c.Status]++
+			if c.ErrorMessage != "" {
+				r.said = append(r.said, fmt.Sprintf("%s: %s %.600s", c.Status, c.ErrorMessage, c.Details))
+			}
+			all[name] = r
+		}
+	}
+	return all
+}
+
+// everything starts the SDK's conformance server and gives its address.
+func everything(t *testing.T, stateless bool) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(built(t, everythingServer), "-http", addr, fmt.Sprintf("-stateless=%v", stateless))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	within(t, "the SDK's server listens", func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	return "http://" + addr + "/mcp"
+}
+
+// keyed is a proxy that adds a key, for clients that know none. Host and Origin
+// stay what the client sent.
+func keyed(t *testing.T, k *toolkeeptest.Toolkeep, key string) string {
+	t.Helper()
+	to, err := url.Parse(k.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	s := httptest.NewServer(&httputil.ReverseProxy{
+		FlushInterval: -1, Transport: transport, ErrorLog: log.New(io.Discard, "", 0), // clients that leave are no news
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(to)
+			r.Out.Host = r.In.Host
+			r.Out.Header.Set("Authorization", "Bearer "+key)
+		},
+	})
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+		transport.CloseIdleConnections()
+	})
+	return s.URL
+}

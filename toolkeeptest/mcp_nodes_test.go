@@ -1,0 +1,101 @@
+package toolkeeptest_test
+
+import (
+	"bufio"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// TestSessionsAtAnyNode: a balancer may send the requests of an MCP session to any
+// node; the session's own answers, also on its event stream.
+func TestSessionsAtAnyNode(t *testing.T) {
+	nodes := cluster(t, 2)
+	key := nodes[0].Key("default", "agent-1", "admin")
+	auth := []string{"Authorization", "Bearer " + key, "Content-Type", "application/json", "Accept", "application/json, text/event-stream"}
+	const begin = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	send := func(k *toolkeeptest.Toolkeep, method, body, session string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, k.URL()+"/mcp/all", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(auth); i += 2 {
+			req.Header.Set(auth[i], auth[i+1])
+		}
+		if session != "" {
+			req.Header.Set("Mcp-Session-Id", session)
+			req.Header.Set("Mcp-Protocol-Version", "2025-11-25")
+		}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
+	}
+	status := func(r *http.Response) int { r.Body.Close(); return r.StatusCode }
+	within(t, 5*time.Second, "the key is known everywhere", func() bool {
+		r := send(nodes[1], http.MethodPost, begin, "")
+		return status(r) == http.StatusOK
+	})
+	first := send(nodes[0], http.MethodPost, begin, "")
+	session := first.Header.Get("Mcp-Session-Id")
+	if got := status(first); got != http.StatusOK || session == "" {
+		t.Fatalf("initialize gives %d and the session %q", got, session)
+	}
+	if got := status(send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session)); got != http.StatusAccepted {
+		t.Fatalf("the other node answers initialized with %d", got)
+	}
+	list := send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`, session)
+	if got := status(list); got != http.StatusOK {
+		t.Fatalf("the other node answers tools/list with %d", got)
+	}
+
+	stream := send(nodes[1], http.MethodGet, "", session)
+	if stream.StatusCode != http.StatusOK {
+		t.Fatalf("the other node answers GET with %d", stream.StatusCode)
+	}
+	lines := make(chan string, 100)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(stream.Body); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	nodes[1].Publish(toolkeeptest.Manifest("demo.news", "1.0.0", "echo", `"side_effects":"none"`))
+	limit := time.After(10 * time.Second)
+	for heard := false; !heard; {
+		select {
+		case line, ok := <-lines:
+			if !ok {
+				t.Fatal("the stream ended")
+			}
+			heard = strings.Contains(line, "notifications/tools/list_changed")
+		case <-limit:
+			t.Fatal("no list_changed came over the other node")
+		}
+	}
+	stream.Body.Close()
+
+	// Somebody else's key does not open the session at either node.
+	other := nodes[0].Key("default", "agent-2", "admin")
+	within(t, 5*time.Second, "the other key is known", func() bool {
+		code, _ := nodes[1].Do(http.MethodGet, "/api/v1/tools", "", "Authorization", "Bearer "+other)
+		return code == http.StatusOK
+	})
+	auth[1] = "Bearer " + other
+	if got := status(send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","id":3,"method":"ping"}`, session)); got != http.StatusNotFound {
+		t.Errorf("another principal gets %d", got)
+	}
+	auth[1] = "Bearer " + key
+
+	// The node of the session goes: the client is told to begin anew.
+	nodes[0].Close()
+	if got := status(send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","id":4,"method":"ping"}`, session)); got != http.StatusNotFound {
+		t.Errorf("a session of a node that is gone gives %d", got)
+	}
+}

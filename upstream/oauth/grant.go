@@ -1,0 +1,138 @@
+package oauth
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// requestTime bounds one request to a token endpoint.
+const requestTime = 10 * time.Second
+
+// maxToken bounds a token in bytes.
+const maxToken = 16 << 10
+
+// maxLife bounds how long a token is believed to live; whether it does is its
+// server's to say.
+const maxLife = 10 * 365 * 24 * time.Hour
+
+// granted is what a token endpoint gave.
+type granted struct {
+	access, refresh string
+	expiry          time.Time // zero: not said
+	scopes          []string  // nil: those that were asked for
+}
+
+// grant asks a token endpoint. The error is a *statusError where the endpoint
+// refuses, a *refusal where its answer is of no use.
+func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form url.Values) (granted, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	if _, err := endpoint(at); err != nil {
+		return granted{}, refuse("the address of its token endpoint is no https URL")
+	}
+	if who.method != methodBasic {
+		form.Set("client_id", who.id)
+	}
+	if who.method == methodPost {
+		form.Set("client_secret", who.secret)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, strings.NewReader(form.Encode()))
+	if err != nil {
+		return granted{}, refuse("the address of its token endpoint cannot be read")
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if who.method == methodBasic { // both parts are form-encoded first (RFC 6749, 2.3.1)
+		pair := url.QueryEscape(who.id) + ":" + url.QueryEscape(who.secret)
+		req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(pair)))
+	}
+	var got struct {
+		Access  string `json:"access_token"`
+		Type    string `json:"token_type"`
+		Expires any    `json:"expires_in"` // a number; some write it as text
+		Refresh string `json:"refresh_token"`
+		Scope   any    `json:"scope"`
+		Error   string `json:"error"`
+	}
+	now := l.c.Clock()
+	if _, err := l.send(r, req, &got, false); err != nil {
+		return granted{}, err
+	}
+	switch {
+	case got.Error != "": // with a good status, as GitHub does
+		if len(got.Error) > 64 || !isScope(got.Error) {
+			got.Error = "invalid_request"
+		}
+		return granted{}, &statusError{status: http.StatusBadRequest, code: got.Error}
+	case !isBearer(got.Access):
+		return granted{}, refuse("its authorization server gave no token that can be sent")
+	case got.Type != "" && !strings.EqualFold(got.Type, "bearer"):
+		return granted{}, refuse("its authorization server gave a token of the type %s, which is not supported", brief(got.Type))
+	case len(got.Refresh) > maxToken:
+		got.Refresh = ""
+	}
+	g := granted{access: got.Access, refresh: got.Refresh}
+	if s := secondsOf(got.Expires); s > 0 {
+		g.expiry = now.Add(min(time.Duration(min(s, maxLife.Seconds())*float64(time.Second)), maxLife))
+	}
+	if s, ok := got.Scope.(string); ok && s != "" {
+		g.scopes = scopesOf(s)
+	}
+	return g, nil
+}
+
+func secondsOf(v any) float64 {
+	switch v := v.(type) {
+	case float64:
+		return v
+	case string:
+		f, err := strconv.ParseFloat(v, 64)
+		if err == nil {
+			return f
+		}
+	}
+	return 0
+}
+
+// isBearer tells what can stand in an Authorization header.
+func isBearer(s string) bool {
+	if s == "" || len(s) > maxToken {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if s[i] <= 0x20 || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// explain makes the caller's error of why a login could not begin.
+func explain(r Ref, err error) error {
+	var own *toolkeep.Error
+	if errors.As(err, &own) {
+		e := *own
+		return unsent(&e)
+	}
+	why := "its authorization server cannot be reached now"
+	var said *refusal
+	var status *statusError
+	switch {
+	case errors.As(err, &said):
+		why = said.why
+	case errors.As(err, &status):
+		why = status.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "its authorization server did not answer in time"
+	}
+	e := toolkeep.NewError(toolkeep.MCPError, "the MCP server %s wants a login, and none can begin: %s", r.Server, why).
+		With("server", r.Server).Because(err)
+	return unsent(e)
+}

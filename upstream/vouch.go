@@ -1,0 +1,234 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+const (
+	// settleTime is how long after its start a server may still be adding to its
+	// lists: many register tools when they have learned who their client is, and say
+	// so by list_changed a moment later.
+	settleTime = 2 * time.Second
+	// lingerTime is how long somebody who wants to know what a new session's server
+	// offers waits for it to add more, where nothing seems to be missing.
+	lingerTime = 250 * time.Millisecond
+	// gatherTime lets list changes that follow each other come to one reading.
+	gatherTime = 20 * time.Millisecond
+)
+
+// vouch keeps a tools/call from a session whose tools nobody has compared with the
+// accepted ones: it waits for the first reading in the session, and asks who
+// knows. Afterwards it costs what Config.Vouch does.
+func (s *server) vouch(ctx context.Context, sess *session, o *outgoing) error {
+	if sess.first == nil || o.method != mcp.MethodCallTool {
+		return nil
+	}
+	select {
+	case <-sess.first:
+	default:
+		select {
+		case <-sess.first:
+		case <-ctx.Done():
+			return &failure{cause: ctx.Err(), unsent: true}
+		}
+	}
+	if sess.unread.Load() {
+		if err := s.refresh(ctx, sess); err != nil {
+			if gone := sess.link.ended(); gone != nil {
+				return &failure{cause: gone, unsent: true, dead: true}
+			}
+			// The reading's own failure may have been sent; the call was not.
+			e := unsentError(err)
+			e.Cause = errors.New(s.clean(err.Error()))
+			return e
+		}
+		sess.unread.Store(false)
+	}
+	if s.config.Vouch == nil {
+		return nil
+	}
+	return s.config.Vouch(s.spec.Tenant, s.spec.Name, sess.state.tenant, mcp.Text(o.params, "name"))
+}
+
+// begin has the tools read before the session's first call. A program that was
+// started anew may be another one than before, so it is always asked; a server
+// over HTTP goes on while sessions come and go, so a recent reading will do, unless
+// a session was lost since.
+func (s *server) begin(sess *session, sl *slot) {
+	if s.config.OnDefinitions == nil || sl.reads {
+		return
+	}
+	sess.first = make(chan struct{})
+	if sess.proc == nil && sess.state.defs.recent() {
+		close(sess.first)
+		return
+	}
+	s.work.Go(func() {
+		defer close(sess.first)
+		ctx, cancel := context.WithTimeout(sess.link.ctx, s.spec.CallTimeout)
+		defer cancel()
+		got, err := s.read(ctx, sess, true)
+		if err != nil {
+			sess.unread.Store(true)
+			s.unreadable(sess, err)
+			return
+		}
+		got.Settled = time.Since(sess.began) >= settleTime
+		if s.keep(sess, got, false) && !sl.once {
+			s.later(sess)
+		}
+	})
+}
+
+// later has all lists read when the server has had time to complete them.
+func (s *server) later(sess *session) {
+	sess.settling.Do(func() {
+		time.AfterFunc(max(settleTime-time.Since(sess.began), 0), func() {
+			if sess.link.ctx.Err() == nil {
+				s.changed(sess)
+			}
+		})
+	})
+}
+
+// recent tells whether the tools were read whole not long ago.
+func (d *definitions) recent() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.have && !d.doubted && d.last.Stale == nil && time.Since(d.ended) < refreshAfter
+}
+
+// doubt: what was read may be what a server offered that is no more.
+func (d *definitions) doubt() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.doubted = true
+}
+
+// keep makes what was read in a session the definitions, and tells of it where it
+// is news before it returns. all: it was read for somebody who wants to know what
+// there is, and is not what one caller's session shows. more: it is news, or not
+// yet everything.
+func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
+	d := sess.state.defs
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	d.mu.Lock()
+	next := got
+	if got.partial {
+		next.Prompts, next.Resources, next.Templates = d.last.Prompts, d.last.Resources, d.last.Templates
+	}
+	// What one principal's session, or one with less than all capabilities, does not
+	// show may be there all the same.
+	if d.seen && (!s.full(sess) || sess.key.subject != "" && !all) {
+		next.Tools = merged(d.last.Tools, next.Tools)
+	}
+	same := d.seen && sameDefinitions(&d.last, &next)
+	news := !same || next.Settled && !d.last.Settled
+	next.Settled = next.Settled || same && d.last.Settled
+	d.last, d.seen, d.doubted, d.params = next, true, false, nil
+	d.have = d.have || !got.partial
+	more = !same || !d.have || !next.Settled
+	d.mu.Unlock()
+	if news && s.config.OnDefinitions != nil {
+		next.partial = false
+		s.config.OnDefinitions(s.spec.Name, sess.state.tenant, next)
+	}
+	return more
+}
+
+// full tells whether the session declares all that the server may ask for: some
+// servers offer tools only to clients that can answer what those ask.
+func (s *server) full(sess *session) bool {
+	for _, name := range s.spec.Capabilities {
+		if !sess.declares(name) {
+			return false
+		}
+	}
+	return true
+}
+
+// merged is the old tools with the new ones in their place or behind them.
+func merged(old, now [][]byte) [][]byte {
+	at := make(map[string]int, len(old)+len(now))
+	out := make([][]byte, 0, len(old)+len(now))
+	for _, list := range [][][]byte{old, now} {
+		for _, def := range list {
+			name := mcp.Text(def, "name")
+			if i, has := at[name]; has && name != "" {
+				out[i] = def
+				continue
+			}
+			at[name] = len(out)
+			out = append(out, def)
+		}
+	}
+	return out
+}
+
+func (s *server) unreadable(sess *session, err error) {
+	shown := sess.state.defs.failed(err)
+	sess.state.log.note("the lists cannot be read: " + s.clean(shown.Error()))
+}
+
+// readSettled reads the lists for somebody who wants to know what the server
+// offers: of a new session once more, as long as something seems to be missing or
+// the server says that there is more.
+func (s *server) readSettled(ctx context.Context, sess *session) (Definitions, error) {
+	for last := false; ; {
+		got, err := s.read(ctx, sess, false)
+		if err != nil {
+			return got, err
+		}
+		wait := lingerTime
+		lacks := s.lacks(sess, &got)
+		if lacks {
+			wait = settleTime
+		}
+		left := wait - time.Since(sess.began)
+		if last || left <= 0 {
+			got.Settled = true
+			return got, nil
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-sess.newer:
+			pause(ctx, gatherTime)
+		case <-t.C:
+			if !lacks {
+				got.Settled = true
+				return got, nil
+			}
+			last = true
+		case <-ctx.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil {
+			return got, s.explain(ctx, &failure{cause: ctx.Err()})
+		}
+	}
+}
+
+// lacks tells whether tools may be missing: there are none, and nothing else that
+// would explain what the server is for, or one that was there is not.
+func (s *server) lacks(sess *session, got *Definitions) bool {
+	if len(got.Tools) == 0 {
+		caps := sess.info.Capabilities
+		return mcp.Get(caps, "tools") != nil || mcp.Get(caps, "prompts") == nil && mcp.Get(caps, "resources") == nil
+	}
+	here := make(map[string]bool, len(got.Tools))
+	for _, def := range got.Tools {
+		here[mcp.Text(def, "name")] = true
+	}
+	known, _ := sess.state.defs.get()
+	for _, def := range known.Tools {
+		if !here[mcp.Text(def, "name")] {
+			return true
+		}
+	}
+	return false
+}
