@@ -24,7 +24,10 @@ func isResource(path string) bool { return path == "/mcp" || strings.HasPrefix(p
 func (a *Access) ResourceMetadata() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ok := strings.CutPrefix(r.URL.Path, ResourceMetadataPath)
-		path = strings.TrimSuffix(path, "/")
+		if path == "/" {
+			path = ""
+		}
+		// Otherwise it stays as it is: a client compares resource with its own URL.
 		if a.oauth == nil || !ok || path != "" && !isResource(path) {
 			http.NotFound(w, r)
 			return
@@ -89,7 +92,7 @@ func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) 
 	if !isResource(path) {
 		path = ""
 	}
-	param("resource_metadata", a.oauth.c.BaseURL()+ResourceMetadataPath+strings.TrimSuffix(path, "/"))
+	param("resource_metadata", a.oauth.c.BaseURL()+ResourceMetadataPath+path)
 	return b.String()
 }
 

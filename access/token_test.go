@@ -802,7 +802,7 @@ func TestResourceMetadata(t *testing.T) {
 		a.ResourceMetadata().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
 		return w
 	}
-	for path, resource := range map[string]string{"": here, "/": here, "/mcp": here + "/mcp", "/mcp/": here + "/mcp", "/mcp/servers/github": here + "/mcp/servers/github"} {
+	for path, resource := range map[string]string{"": here, "/": here, "/mcp": here + "/mcp", "/mcp/": here + "/mcp/", "/mcp/servers/github": here + "/mcp/servers/github"} {
 		w := ask(a, "GET", ResourceMetadataPath+path)
 		want := fmt.Sprintf(`{"authorization_servers":[%q],"bearer_methods_supported":["header"],"resource":%q,"resource_name":"Toolkeep","scopes_supported":["also:call","tools:admin","tools:audit","tools:call"]}`, s.url, resource)
 		if w.Code != 200 || w.Body.String() != want || w.Header().Get("Content-Type") != "application/json" || w.Header().Get("Access-Control-Allow-Origin") != "*" {
@@ -875,7 +875,7 @@ func TestChallenge(t *testing.T) {
 		want   string
 	}{
 		{with, "/mcp", no, false, nil, `Bearer realm="toolkeep"` + at + `/mcp"`},
-		{with, "/mcp/search/", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x "` + at + `/mcp/search"`},
+		{with, "/mcp/search/", no, true, nil, `Bearer realm="toolkeep", error="invalid_token", error_description="say noSet-Cookie: x "` + at + `/mcp/search/"`},
 		{with, "/api/v1/tools", no, false, nil, `Bearer realm="toolkeep"` + at + `"`},
 		{with, "/mcp", denied, true, []string{"tools:call", "x"}, `Bearer realm="toolkeep", error="insufficient_scope", error_description="denied", scope="tools:call x"` + at + `/mcp"`},
 		{with, "/mcp", toolkeep.NewError(toolkeep.AuthFailuresLimited, "x"), true, nil, ""},

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -111,12 +112,23 @@ func dial(addr string) (*conn, error) {
 
 // do sends one request and reads its answer; anything but 200 is an error.
 func (c *conn) do(req []byte) error {
-	if _, err := c.c.Write(req); err != nil {
+	length, err := c.start(req)
+	if err != nil {
 		return err
+	}
+	_, err = c.r.Discard(length)
+	return err
+}
+
+// start sends one request and reads the head of its answer: the length of the body,
+// which is next. Anything but 200 is an error.
+func (c *conn) start(req []byte) (int, error) {
+	if _, err := c.c.Write(req); err != nil {
+		return 0, err
 	}
 	status, err := c.r.ReadSlice('\n')
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ok := bytes.Contains(status, []byte(" 200 "))
 	text := strings.TrimSpace(string(status))
@@ -124,7 +136,7 @@ func (c *conn) do(req []byte) error {
 	for {
 		line, err := c.r.ReadSlice('\n')
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if len(line) <= 2 {
 			break
@@ -134,14 +146,13 @@ func (c *conn) do(req []byte) error {
 		}
 	}
 	if length < 0 {
-		return fmt.Errorf("%s without a length", text)
+		return 0, fmt.Errorf("%s without a length", text)
 	}
 	if !ok {
 		body, _ := io.ReadAll(io.LimitReader(c.r, int64(length)))
-		return fmt.Errorf("%s: %s", text, body)
+		return 0, fmt.Errorf("%s: %s", text, body)
 	}
-	_, err = c.r.Discard(length)
-	return err
+	return length, nil
 }
 
 // overREST loads servers by REST, each client taking them in turn; with keyed each
@@ -286,7 +297,9 @@ func pacedLoop(t target, rate int, d time.Duration) (measured, error) {
 	gap := time.Second / time.Duration(rate)
 	for at := began; at.Sub(began) < d; at = at.Add(gap) {
 		if wait := time.Until(at); wait > 0 {
-			time.Sleep(wait)
+			// time.Sleep wakes up to 1 ms late, which would count as the server's.
+			pause := syscall.NsecToTimespec(int64(wait))
+			_ = syscall.Nanosleep(&pause, nil)
 		}
 		due <- at
 	}

@@ -1,7 +1,7 @@
 // Command bench measures the numbers of docs/performance.md: CPU per call,
 // throughput, latency in an open loop, memory and start, each against a floor in
-// the same run; gRPC beside its floor; PostgreSQL beside SQLite; one and three
-// nodes. `make bench` runs it.
+// the same run; gRPC beside its floor; MCP beside its upstream called directly;
+// PostgreSQL beside SQLite; one and three nodes. `make bench` runs it.
 //
 // It starts the servers under test, PostgreSQL and the floors (a bare net/http JSON
 // echo and a bare grpc-go echo) as processes of their own, on loopback, and reads
@@ -35,7 +35,12 @@ func main() {
 	parts := flag.String("parts", strings.Join(names, ","), "what to measure")
 	floor := flag.String("floor", "", "serve the floor of REST on this address (used by bench itself)")
 	floorGRPC := flag.String("floor-grpc", "", "serve the floor of gRPC on this address (used by bench itself)")
+	mcpServer := flag.String("mcp-server", "", "be an MCP server: stdio, http:ADDR or sdk:ADDR (used by bench itself)")
 	flag.Parse()
+	if *mcpServer != "" {
+		serveMCP(*mcpServer)
+		return
+	}
 	if *floor != "" {
 		serveFloor(*floor, *floorGRPC)
 		return
@@ -55,13 +60,14 @@ type section struct {
 var sections = []section{
 	{"node", []string{"calls", "latency", "memory", "start"}, []string{"what", "goal", "measured", "floor"}},
 	{"grpc", []string{"grpc"}, []string{"call", "goal", "server CPU per call", "calls a second", "p50 / p99"}},
+	{"mcp", []string{"mcp"}, []string{"tools/call", "goal", "Toolkeep CPU per call", "calls a second", "p50 / p99 at that", "p50 / p99, open loop"}},
 	{"postgres", []string{"postgres"}, []string{"call", "node CPU per call", "PostgreSQL CPU per call", "calls a second", "p50 / p99"}},
 	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
 }
 
 var measurements = map[string]func(*bench) (part, error){
 	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
-	"grpc": grpcCalls, "postgres": stores, "nodes": nodes,
+	"grpc": grpcCalls, "mcp": throughMCP, "postgres": stores, "nodes": nodes,
 }
 
 // part is what one measurement gives.

@@ -63,8 +63,8 @@ func startNode(binary, dir string, env ...string) (*process, error) {
 		addrs[i] = addr
 		_, ports[i], _ = net.SplitHostPort(addr)
 	}
-	cmd := exec.Command(binary, "serve", "--data", dir, "--set=limits.agent_concurrent=-1")
-	cmd.Env = append(os.Environ(), "L03_HEALTH_PORT="+ports[0], "L03_METRICS_PORT="+ports[1], "L03_GRPC_PORT="+ports[2],
+	cmd := exec.Command(binary, "serve", "--data", dir)
+	cmd.Env = append(os.Environ(), "TOOLKEEP_LIMITS_AGENT_CONCURRENT=-1", "L03_HEALTH_PORT="+ports[0], "L03_METRICS_PORT="+ports[1], "L03_GRPC_PORT="+ports[2],
 		"L03_RATE_LIMITER_PER_AGENT_RPM=-1", "L03_RATE_LIMITER_PER_TOOL_RPM=-1", "L03_RATE_LIMITER_GLOBAL_RPM=-1",
 		"L03_TOOL_CACHE_MAX_ENTRIES=200000", "L03_TOOL_CACHE_MAX_SIZE_BYTES=1000000000",
 		"L03_ENVIRONMENT=production", "L03_LOG_LEVEL=INFO")
@@ -176,25 +176,30 @@ func (p *process) rssAnon() int64 {
 }
 
 func (p *process) post(path string, body any) error {
+	_, err := p.send(http.MethodPost, path, body)
+	return err
+}
+
+// send asks REST and gives the answer's body.
+func (p *process) send(method, path string, body any) ([]byte, error) {
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req, err := http.NewRequest(http.MethodPost, p.url+path, strings.NewReader(string(raw)))
+	req, err := http.NewRequest(method, p.url+path, strings.NewReader(string(raw)))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+p.key)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 != 2 {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2000))
-		return errors.New(resp.Status + ": " + string(text))
+		return nil, errors.New(resp.Status + ": " + string(text))
 	}
-	_, err = io.Copy(io.Discard, resp.Body)
-	return err
+	return io.ReadAll(resp.Body)
 }

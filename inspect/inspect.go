@@ -19,6 +19,7 @@ const (
 	maxDepth         = 1000      // nesting of a result; far over what a request may have
 	maxElements      = 2_000_000 // values of a JSON result; each costs far more in memory than in bytes
 	maxPrograms      = 1024
+	maxHint          = 1 << 20 // bytes that are made ready for a tree on the word of its executor
 	jsonType         = "application/json"
 	marker           = "[REDACTED]"
 )

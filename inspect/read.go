@@ -24,6 +24,8 @@ import (
 func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	r.sizeHint = 512
 	if o.HasValue {
+		// What was received is about what the tree takes as JSON.
+		r.sizeHint += int(min(max(o.BytesRecv, 0), maxHint))
 		return r.takeValue(o.Value)
 	}
 	body := o.Body

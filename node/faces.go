@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,7 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.forward,
 		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
-		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names), Set: sets.find,
+		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names, n.servers.has), Set: sets.find,
 		View: c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
 		Limits: mcpserver.Limits{BodyBytes: c.HTTP.MaxBody, KeyBytes: c.HTTP.MaxKey, Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
@@ -74,6 +75,9 @@ func (n *Node) buildFaces(context.Context) error {
 		return err
 	}
 	hosts := append(allowedHosts(host), c.HTTP.Hosts...)
+	if u, err := url.Parse(c.HTTP.PublicURL); err == nil && u.Hostname() != "" {
+		hosts = append(hosts, u.Hostname())
+	}
 	challenge := func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) }
 	if err := n.buildMCP(hosts, challenge); err != nil {
 		return err
@@ -84,7 +88,7 @@ func (n *Node) buildFaces(context.Context) error {
 	}
 	n.faces.api = rest.New(rest.Config{
 		Servers: n.servers,
-		Mounts:  mounts, Challenge: challenge, OwnOrigins: []string{"/mcp"},
+		Mounts:  mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),

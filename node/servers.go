@@ -340,6 +340,17 @@ func (s *servers) names(p *toolkeep.Principal) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
+// has tells whether names gives the server.
+func (s *servers) has(p *toolkeep.Principal, name string) bool {
+	for _, owner := range []string{p.Tenant, ""} {
+		id := serverID{owner, name}
+		if _, ok := s.item(id); ok && s.exists(p, id) {
+			return true
+		}
+	}
+	return false
+}
+
 // exists tells whether a principal may see anything of the server. One without
 // tools counts by its namespace.
 func (s *servers) exists(p *toolkeep.Principal, id serverID) bool {

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 sampling is deprecated in 2026-07-28 and in use until then
+
 package toolkeeptest_test
 
 import (

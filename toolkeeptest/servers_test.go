@@ -250,7 +250,8 @@ func lines(file string) int {
 }
 
 func (s *byStdio) spec(more ...string) string {
-	env := map[string]string{"TEST_MCP_OFFER": s.offer, "TEST_MCP_CALLS": s.calls}
+	// The race detector has a program wait for a second at its end.
+	env := map[string]string{"TEST_MCP_OFFER": s.offer, "TEST_MCP_CALLS": s.calls, "GORACE": "atexit_sleep_ms=0"}
 	for k, v := range s.env {
 		env[k] = v
 	}

@@ -78,6 +78,9 @@ func newLink(conn mcp.Conn, o owner, stray *atomic.Int64) *link {
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.heard.Store(time.Now().UnixNano())
+	if c, ok := conn.(*transport.HTTPConn); ok {
+		c.OnAnswer(l.answered)
+	}
 	l.work.Go(l.read)
 	l.work.Go(l.write)
 	return l
@@ -107,9 +110,15 @@ func (l *link) read() {
 			l.cancel()
 			return
 		}
-		l.heard.Store(time.Now().UnixNano())
-		l.take(m)
+		l.answered(m)
 	}
+}
+
+// answered takes a message, called by the reader, and for answers also by whoever
+// waits for them.
+func (l *link) answered(m *mcp.Message) {
+	l.heard.Store(time.Now().UnixNano())
+	l.take(m)
 }
 
 // ended is why the reader ended, nil while it has not.

@@ -32,7 +32,7 @@ func offers() {
 }
 
 func offering(file string) *sdk.Server {
-	s := sdk.NewServer(&sdk.Implementation{Name: "offers", Version: "1"}, &sdk.ServerOptions{HasTools: true})
+	s := sdk.NewServer(&sdk.Implementation{Name: "offers", Version: "1"}, &sdk.ServerOptions{Capabilities: &sdk.ServerCapabilities{Tools: &sdk.ToolCapabilities{ListChanged: true}}})
 	var mu sync.Mutex
 	var names []string
 	var last string

@@ -71,7 +71,7 @@ func (s *system) behind(specs ...upstream.Spec) *upstream.Servers {
 	client := &http.Client{Transport: &http.Transport{}}
 	servers := upstream.New(upstream.Config{HTTPClient: func(string, []toolkeep.HostPort) *http.Client { return client }, Log: s.Log})
 	servers.Set(specs)
-	s.Upstreams = Behind(servers, func(p *toolkeep.Principal) []string {
+	names := func(p *toolkeep.Principal) []string {
 		var names []string
 		for _, spec := range specs {
 			if spec.Tenant == "" || spec.Tenant == p.Tenant {
@@ -80,7 +80,8 @@ func (s *system) behind(specs ...upstream.Spec) *upstream.Servers {
 		}
 		slices.Sort(names)
 		return names
-	})
+	}
+	s.Upstreams = Behind(servers, names, func(p *toolkeep.Principal, name string) bool { return slices.Contains(names(p), name) })
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

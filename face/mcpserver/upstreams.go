@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"slices"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -30,14 +29,15 @@ type Binding interface {
 }
 
 // Behind makes the port of the servers; names gives those that exist for a
-// principal, sorted.
-func Behind(s *upstream.Servers, names func(p *toolkeep.Principal) []string) Upstreams {
-	return behind{s, names}
+// principal, sorted, and exists tells whether one of them does.
+func Behind(s *upstream.Servers, names func(p *toolkeep.Principal) []string, exists func(p *toolkeep.Principal, name string) bool) Upstreams {
+	return behind{s, names, exists}
 }
 
 type behind struct {
 	*upstream.Servers
-	names func(p *toolkeep.Principal) []string
+	names  func(p *toolkeep.Principal) []string
+	exists func(p *toolkeep.Principal, name string) bool // asked at every request, where names would go through all servers
 }
 
 func (b behind) Names(p *toolkeep.Principal) []string { return b.names(p) }
@@ -46,7 +46,7 @@ func (b behind) Names(p *toolkeep.Principal) []string { return b.names(p) }
 // than its tenant has.
 func (b behind) Get(p *toolkeep.Principal, name string) (*upstream.Spec, bool) {
 	spec, ok := b.Servers.Get(p, name)
-	return spec, ok && slices.Contains(b.names(p), name)
+	return spec, ok && b.exists(p, name)
 }
 
 func (b behind) Bind(ctx context.Context, r *upstream.Request) (Binding, error) {

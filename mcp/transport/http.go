@@ -31,6 +31,12 @@ var _ mcp.Conn = (*HTTPConn)(nil)
 // tells of a URL that cannot be used.
 func HTTP(c HTTPConfig) *HTTPConn { return &HTTPConn{peer: newPeer(c)} }
 
+// OnAnswer has fn called with each answer that is all that one POST brought back,
+// by the goroutine of its Write and before that returns; Read does not give it then.
+// This spares two changes of goroutine a request. It is to be set before the first
+// Write, and fn must not wait.
+func (c *HTTPConn) OnAnswer(fn func(*mcp.Message)) { c.answers = fn }
+
 // Session is the id that the server gave to the session, "" without one.
 func (c *HTTPConn) Session() string {
 	c.mu.Lock()
@@ -100,8 +106,7 @@ func (c *HTTPConn) post(m *mcp.Message, x *exchange) *SendError {
 	resp, err := c.do(x.ctx, call{
 		method: http.MethodPost, url: c.target, body: m.Bytes(), hooked: true,
 		set: func(h http.Header) {
-			h.Set("Content-Type", "application/json")
-			h.Set("Accept", "application/json, text/event-stream")
+			h["Content-Type"], h["Accept"] = typeJSON, acceptBoth
 			protocol(h, session, version)
 			if x.modern {
 				mcp.SetHeaders(h, m, c.params(m))
@@ -135,16 +140,23 @@ func (c *HTTPConn) params(m *mcp.Message) []mcp.HeaderParam {
 	return c.config.Params(tool)
 }
 
+// Values that all requests share; nobody may change them.
+var (
+	typeJSON   = []string{"application/json"}
+	acceptBoth = []string{"application/json, text/event-stream"}
+)
+
+// protocol sets headers under the names of net/http's spelling.
 func protocol(h http.Header, session, version string) {
 	if session != "" {
-		h.Set(mcp.HeaderSession, session)
+		h[mcp.HeaderSession] = []string{session}
 	} else {
-		h.Del(mcp.HeaderSession)
+		delete(h, mcp.HeaderSession)
 	}
 	if version != "" {
-		h.Set(mcp.HeaderVersion, version)
+		h[mcp.HeaderVersion] = []string{version}
 	} else {
-		h.Del(mcp.HeaderVersion)
+		delete(h, mcp.HeaderVersion)
 	}
 }
 
@@ -161,7 +173,7 @@ func (c *HTTPConn) accepted(resp *http.Response, m *mcp.Message, x *exchange) *S
 		c.mu.Unlock()
 	case mcp.NotificationInitialized:
 		if !x.modern {
-			c.listen()
+			c.listen(x.ctx)
 		}
 	}
 	return nil
@@ -256,6 +268,7 @@ func orNothing(kind string) string {
 }
 
 func (c *HTTPConn) settleJSON(resp *http.Response, data []byte, x *exchange) *SendError {
+	x.whole = true
 	if err := c.receive(x.ctx, data, x, c.learn); err != nil {
 		return &SendError{Status: resp.StatusCode, Err: errors.New("the server's answer is no JSON-RPC message: " + err.Error())}
 	}

@@ -108,6 +108,8 @@ type peer struct {
 	in     chan *mcp.Message
 	failed chan struct{}
 
+	answers func(*mcp.Message) // see HTTPConn.OnAnswer; nil: answers go to Read
+
 	mu      sync.Mutex
 	failure error
 	closed  bool
@@ -131,6 +133,9 @@ type exchange struct {
 	user   func() bool // both take ctx off what ends it
 	conn   func() bool
 	drain  atomic.Pointer[time.Timer]
+	// whole: the answer's body has been read to its end. It belongs to the goroutine
+	// that posted the message.
+	whole bool
 }
 
 // exchange begins one. The end of ctx also ends the wait for an answer.
@@ -331,6 +336,20 @@ func (p *peer) settle(x *exchange, m *mcp.Message) bool {
 	return true
 }
 
+// settleWhole is settle for an answer that came as the one message of a body, so
+// that there is no stream to be ended, and nothing that must be read before it.
+func (p *peer) settleWhole(x *exchange, m *mcp.Message) bool {
+	if !p.take(x) {
+		return false
+	}
+	if p.answers != nil {
+		p.answers(m)
+	} else {
+		p.emit(p.ctx, m)
+	}
+	return true
+}
+
 // lose answers a request whose answer will not come.
 func (p *peer) lose(x *exchange, why error) {
 	p.settle(x, &mcp.Message{ID: x.id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())})
@@ -375,7 +394,11 @@ func (p *peer) receive(ctx context.Context, data []byte, about *exchange, answer
 		if answered != nil {
 			answered(x, m)
 		}
-		if !p.settle(x, m) {
+		settle := p.settle
+		if x == about && x.whole && len(list) == 1 {
+			settle = p.settleWhole
+		}
+		if !settle(x, m) {
 			p.strays.Add(1)
 		}
 	}
@@ -396,12 +419,14 @@ type call struct {
 func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
 	for retried := false; ; retried = true {
 		var f flight
-		req, err := http.NewRequestWithContext(f.trace(ctx), c.method, c.url.String(), nil)
-		if err != nil {
-			return nil, &SendError{NothingSent: true, Err: errors.New("the request cannot be made")}
-		}
+		req := (&http.Request{
+			Method: c.method, URL: c.url, Host: c.url.Host, Header: make(http.Header, 8),
+			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		}).WithContext(f.trace(ctx))
 		if c.body != nil {
-			f.attach(req, c.body)
+			req.ContentLength = int64(len(c.body))
+			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
+			req.Body, _ = req.GetBody()
 		}
 		if p.config.Header != nil {
 			h, err := p.config.Header(ctx)
@@ -481,6 +506,9 @@ func kind(r *http.Response) string {
 // mediaType is the content type without parameters, "" where it is absent or
 // broken.
 func mediaType(r *http.Response) string {
+	if v := r.Header["Content-Type"]; len(v) == 1 && v[0] == "application/json" {
+		return v[0]
+	}
 	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || len(t) > 100 {
 		return ""
@@ -526,6 +554,13 @@ func (p *peer) whole(r *http.Response) ([]byte, error) {
 		return nil, mcp.ErrTooLarge
 	}
 	// A declared length is believed for the first MiB alone.
+	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
+		data := make([]byte, n)
+		if _, err := io.ReadFull(r.Body, data); err != nil {
+			return nil, err
+		}
+		return data, nil
+	}
 	var b bytes.Buffer
 	b.Grow(int(min(max(r.ContentLength, 0), 1<<20)) + bytes.MinRead)
 	_, err := b.ReadFrom(io.LimitReader(r.Body, limit+1))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/toolkeep/toolkeep/mcp"
@@ -174,8 +175,13 @@ func (c *HTTPConn) consume(ctx context.Context, resp *http.Response, x *exchange
 // eventSlack is what an event may have beside its message.
 const eventSlack = 8 << 10
 
-// listen opens the server's own stream, once.
-func (c *HTTPConn) listen() {
+// openTime is how long the first request waits for the server's own stream: what a
+// server asks before it is there may be lost. Some send no head before there is an
+// event, so it is short.
+const openTime = time.Second
+
+// listen opens the server's own stream, once, and waits for the server's answer.
+func (c *HTTPConn) listen(ctx context.Context) {
 	if c.config.NoStream {
 		return
 	}
@@ -185,15 +191,24 @@ func (c *HTTPConn) listen() {
 		c.opened, c.listening = true, true
 	}
 	c.mu.Unlock()
-	if first {
-		c.spawn(c.ownStream)
+	answered := make(chan struct{})
+	if !first || !c.spawn(func() { c.ownStream(sync.OnceFunc(func() { close(answered) })) }) {
+		return
+	}
+	late := time.NewTimer(openTime)
+	defer late.Stop()
+	select {
+	case <-answered:
+	case <-late.C:
+	case <-ctx.Done():
 	}
 }
 
 // ownStream keeps the server's stream open. A server that has none says 405 by
 // the specification and in practice anything from 400 on; the connection works
-// without.
-func (c *HTTPConn) ownStream() {
+// without. It tells when the server has answered for the first time.
+func (c *HTTPConn) ownStream(answered func()) {
+	defer answered()
 	defer func() {
 		c.mu.Lock()
 		c.listening = false
@@ -206,6 +221,7 @@ func (c *HTTPConn) ownStream() {
 	)
 	for {
 		resp, err := c.get(c.ctx, cur.id)
+		answered()
 		var asked time.Duration
 		switch {
 		case err == nil:
