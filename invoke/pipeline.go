@@ -186,11 +186,18 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		return p.once(ctx, f.job(), &f.steps)
 	}
 	job, steps, limit := f.job(), new(Steps), f.longest()
-	began := time.Now()
+	began, hadRun := time.Now(), false
 	res, shared, err := p.Recall.Do(ctx, f.cacheKey, func(ctx context.Context) (*toolkeep.Result, error) {
 		// Those who share the run may have more time than who began it.
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
+		// A run that ended between this call's look and here has left its result.
+		if p.Recall.Peek(f.cacheKey) {
+			if hit := f.gate.recall(f); hit != nil {
+				hadRun = true
+				return hit, nil
+			}
+		}
 		res, err := p.once(ctx, job, steps)
 		if err == nil && res.Error == nil {
 			p.Recall.Put(f.cacheKey, job.tool.ID, res, f.cacheSpec())
@@ -200,6 +207,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 	if err != nil && ctx.Err() != nil {
 		return nil, ended(ctx, nil, false)
 	}
+	shared = shared || hadRun
 	if res != nil {
 		own := *res
 		own.Cached = shared
