@@ -95,6 +95,9 @@ type listening struct {
 
 // tell sends a notification with the id of the subscription it belongs to.
 func (l *listening) tell(method string, params []byte, key string) {
+	if !l.x.s.still(l.x.p) {
+		return // listen sees it too, and ends
+	}
 	l.x.send(method, mcp.Set(params, l.id, "_meta", mcp.MetaSubscriptionID), key)
 }
 
@@ -211,15 +214,30 @@ func (s *Server) listen(ctx context.Context, x *exchange, m *mcp.Message) {
 	}
 	l.tell(mcp.NotificationSubscriptionsAck, append(append([]byte(`{"notifications":`), l.agreed(uris)...), '}'), "")
 	if l.tools || l.prompts || l.resources || len(uris) > 0 {
-		select {
-		case <-ctx.Done():
-		case <-s.listens.over:
-		case <-s.closing:
-		}
+		s.await(ctx, x.p)
 	}
 	result := append(append([]byte(`{"_meta":{"`+mcp.MetaSubscriptionID+`":`), m.ID...), `},"resultType":"complete"}`...)
 	x.reply.respond(mcp.Reply(m.ID, result).Bytes())
 	x.reply.end()
+}
+
+// await returns when the client has left, the server ends, or who listens may not
+// come in any more.
+func (s *Server) await(ctx context.Context, p *toolkeep.Principal) {
+	tick := time.NewTicker(s.limits.KeepAlive)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+		case <-s.listens.over:
+		case <-s.closing:
+		case <-tick.C:
+			if s.still(p) {
+				continue
+			}
+		}
+		return
+	}
 }
 
 // agreed is the part of what was asked for that will be told.

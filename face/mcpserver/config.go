@@ -19,6 +19,12 @@ type Auth interface {
 	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
 }
 
+// Refresher is what an Auth can do beside: look a principal up again, long after it
+// came in. E3214 ends its open streams and their session.
+type Refresher interface {
+	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
+}
+
 // Calls reads calls that wait or are over.
 type Calls interface {
 	// Get finds one call and notes that its answer was fetched. E3013, E3704.

@@ -277,6 +277,17 @@ func (s *Server) authenticate(r *http.Request) (*toolkeep.Principal, error) {
 	return s.c.Auth.Authenticate(r.Context(), bearer, addr)
 }
 
+// still tells whether who opened a stream may come in now. A stream outlives the
+// credential that opened it, so this is asked before anything is sent on it.
+func (s *Server) still(p *toolkeep.Principal) bool {
+	r, ok := s.c.Auth.(Refresher)
+	if !ok {
+		return true
+	}
+	_, err := r.Refresh(p)
+	return err == nil || toolkeep.AsError(err).Code != toolkeep.Unauthenticated
+}
+
 // problem is a refusal of the HTTP request itself, RFC 9457, as REST has it. A
 // client must not take it for an answer of JSON-RPC: with 404 it means that the
 // session is gone.

@@ -307,6 +307,10 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 			s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "the stream of this Last-Event-ID is no longer kept; send the request again"), http.StatusBadRequest)
 			return
 		}
+		if seq > st.newest() { // of an earlier session: nothing would come until its number is passed
+			s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "this Last-Event-ID is none of the session's; leave it out"), http.StatusBadRequest)
+			return
+		}
 		after, resumes = seq, true
 	}
 	s.mu.Lock()
@@ -330,7 +334,13 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		st.detach(rd)
 		return
 	}
-	s.pump(r.Context(), e, st, rd, after)
+	s.pump(r.Context(), e, st, rd, after, func() bool {
+		if s.still(ses.principal()) {
+			return true
+		}
+		s.drop(ses, "its credential is not valid any more")
+		return false
+	})
 }
 
 // delete ends a session.

@@ -112,7 +112,7 @@ func (r *reply) open() {
 			st.detach(rd)
 			return
 		}
-		r.s.pump(r.ctx, e, st, rd, 0)
+		r.s.pump(r.ctx, e, st, rd, 0, nil) // the answer to what was let in
 	}(r.st, r.pumped)
 }
 

@@ -262,8 +262,9 @@ func (e *eventWriter) events(stream string, list []event) bool {
 const reconnectAfter = 500 * time.Millisecond
 
 // pump writes a stream to one client until the stream is over, the client is
-// gone, the reader is displaced or the server closes. Opening is the caller's.
-func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reader, after int) {
+// gone, the reader is displaced, the server closes or may, if there is one, says no.
+// Opening is the caller's.
+func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reader, after int, may func() bool) {
 	defer st.detach(rd)
 	tick := time.NewTicker(s.limits.KeepAlive)
 	defer tick.Stop()
@@ -281,10 +282,13 @@ func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reade
 			}
 			return
 		case <-tick.C:
-			if !e.comment("keep-alive") {
+			if may != nil && !may() || !e.comment("keep-alive") {
 				return
 			}
 		case <-rd.wake:
+			if may != nil && !may() {
+				return
+			}
 			var over bool
 			list, over = st.take(rd, after, list[:0])
 			if len(list) > 0 {
@@ -311,6 +315,13 @@ func (st *stream) prime(version string) {
 	}
 	st.seq++
 	st.events = append(st.events, event{seq: st.seq, keep: true})
+}
+
+// newest is the number of the latest event.
+func (st *stream) newest() int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.seq
 }
 
 // newestTaken is where a reader that lost nothing begins.

@@ -1,0 +1,86 @@
+package mcpserver
+
+import (
+	"io"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// revocable is an Auth whose one caller can be taken out.
+type revocable struct {
+	Auth
+	revoked atomic.Bool
+}
+
+func (r *revocable) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
+	if r.revoked.Load() {
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the key is not valid any more")
+	}
+	return p, nil
+}
+
+// TestRevokedCredentialEndsStreams: a stream that stands open ends with the
+// credential that opened it: before the next event, and where none comes, with the
+// next sign of life.
+func TestRevokedCredentialEndsStreams(t *testing.T) {
+	for name, alive := range map[string]time.Duration{"before an event": time.Hour, "by itself": 5 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			s := newSystem(t)
+			a := &revocable{Auth: s.Auth}
+			s.Auth = a
+			s.Limits.ListDelay, s.Limits.KeepAlive = time.Millisecond, alive
+			s.publish(manifest("demo.echo"))
+			s.start()
+			h := s.session("/mcp", "2025-11-25", "{}")
+			s.post("/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, h...)
+			own, _ := s.events("GET", "/mcp", "", h...)
+			if e, err := own.Next(); err != nil || len(e.Data) != 0 {
+				t.Fatalf("no priming event: %+v %v", e, err)
+			}
+			body, mh := modern("subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`, "{}")
+			listens, stop := s.events("POST", "/mcp", body, mh...)
+			if m, _ := next(t, listens); m.Method != mcp.NotificationSubscriptionsAck {
+				t.Fatalf("%s", m.Bytes())
+			}
+
+			a.revoked.Store(true)
+			if alive == time.Hour {
+				s.publish(manifest("demo.more"))
+			}
+			if e, err := own.Next(); err != io.EOF {
+				t.Errorf("the session's stream: %s %v", e.Data, err)
+			}
+			a.revoked.Store(false) // the session is gone, whoever asks
+			s.post("/mcp", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, h...).problem(t, 404, toolkeep.ResourceNotFound)
+			if alive == time.Hour {
+				stop() // its turn would come in an hour
+				return
+			}
+			a.revoked.Store(true)
+			if m, _ := next(t, listens); string(m.ID) != "7" || m.Result == nil {
+				t.Errorf("the subscription goes on with %s", m.Bytes())
+			}
+			if _, err := listens.Next(); err != io.EOF {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestEventIDOfAnotherSession: a number that the session has not reached would keep
+// its events back until it has.
+func TestEventIDOfAnotherSession(t *testing.T) {
+	s := newSystem(t)
+	s.publish(manifest("demo.echo"))
+	s.start()
+	h := s.session("/mcp", "2025-11-25", "{}")
+	s.do("GET", "/mcp", "", append(h, "Accept: text/event-stream", "Last-Event-Id: 0-57")...).problem(t, 400, toolkeep.MalformedRequest)
+	rd, _ := s.events("GET", "/mcp", "", h...)
+	if e, err := rd.Next(); err != nil || e.ID != "0-1" {
+		t.Errorf("%+v %v", e, err)
+	}
+}
