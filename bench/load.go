@@ -116,12 +116,15 @@ func (c *conn) do(req []byte) error {
 	if err != nil {
 		return err
 	}
+	if length < 0 {
+		return errors.New("an answer without a length")
+	}
 	_, err = c.r.Discard(length)
 	return err
 }
 
 // start sends one request and reads the head of its answer: the length of the body,
-// which is next. Anything but 200 is an error.
+// which is next, -1 if it comes in chunks. Anything but 200 is an error.
 func (c *conn) start(req []byte) (int, error) {
 	if _, err := c.c.Write(req); err != nil {
 		return 0, err
@@ -145,14 +148,33 @@ func (c *conn) start(req []byte) (int, error) {
 			length, _ = strconv.Atoi(string(bytes.TrimSpace(v)))
 		}
 	}
-	if length < 0 {
-		return 0, fmt.Errorf("%s without a length", text)
-	}
 	if !ok {
-		body, _ := io.ReadAll(io.LimitReader(c.r, int64(length)))
+		body, _ := io.ReadAll(io.LimitReader(c.r, int64(max(length, 0))))
 		return 0, fmt.Errorf("%s: %s", text, body)
 	}
 	return length, nil
+}
+
+// chunks reads a body that comes in chunks.
+func (c *conn) chunks() (body []byte, err error) {
+	for {
+		line, err := c.r.ReadSlice('\n')
+		if err != nil {
+			return nil, err
+		}
+		n, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 31)
+		if err != nil {
+			return nil, err
+		}
+		piece := make([]byte, n+2) // with the line break behind it
+		if _, err := io.ReadFull(c.r, piece); err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return body, nil
+		}
+		body = append(body, piece[:n]...)
+	}
 }
 
 // overREST loads servers by REST, each client taking them in turn; with keyed each

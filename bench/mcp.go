@@ -273,7 +273,13 @@ func (s *mcpSender) send(i int64) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.conn.r.Peek(n)
+	var body []byte
+	if n < 0 { // an event stream: the answer took long
+		body, err = s.conn.chunks()
+		n = 0
+	} else {
+		body, err = s.conn.r.Peek(n)
+	}
 	if err != nil {
 		return err
 	}

@@ -450,6 +450,21 @@ func BenchmarkInspectValue(b *testing.B) {
 	}
 }
 
+// A tree whose executor says how much JSON it was.
+func BenchmarkInspectLongValue(b *testing.B) {
+	i := inspect.New(inspect.Config{})
+	raw := `{"text":"` + strings.Repeat("lorem ipsum ", 5000) + `"}`
+	o := value(b, raw)
+	o.BytesRecv = int64(len(raw))
+	target := tool(nil, "")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := i.Inspect(target, o, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkInspectBodyWithSchema(b *testing.B) {
 	i := inspect.New(inspect.Config{})
 	o := body("application/json", `{"city":"Paris","temperature":11.5,"days":[{"day":"mon","rain":0.2},{"day":"tue","rain":0}],"note":"cloudy with sun later"}`)

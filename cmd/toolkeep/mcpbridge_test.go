@@ -58,7 +58,8 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 			select {
 			case line, ok := <-lines:
 				if !ok {
-					t.Fatalf("the bridge ended:\n%s", stderr.String())
+					err := c.Wait() // stderr is whole then
+					t.Fatalf("the bridge ended: %v\n%s", err, stderr.String())
 				}
 				if strings.Contains(line, fmt.Sprintf(`"id":%d,`, id)) {
 					return line
