@@ -33,10 +33,11 @@ func TestServerDiesInACall(t *testing.T) {
 	if again := call(t, s, toolCall(alice(), "pid", "")); again == first {
 		t.Error("the same process answers")
 	}
-	st := status(t, s, alice())
-	if st.State != StateReady || st.Lost != 1 || !strings.Contains(st.LastError, "status 9") {
-		t.Errorf("%+v", st)
-	}
+	// How the process ended is known a moment after its pipe.
+	eventually(t, "the status tells of the death", func() bool {
+		st := status(t, s, alice())
+		return st.State == StateReady && st.Lost == 1 && strings.Contains(st.LastError, "status 9")
+	})
 }
 
 func TestOthersInTheAirHearOfTheDeathAtOnce(t *testing.T) {
@@ -209,6 +210,22 @@ func TestServerAnswersWithAnotherID(t *testing.T) {
 		t.Errorf("%d strays are counted", st.Stray)
 	}
 	fails(t, s, toolCall(alice(), "lost-id", ""), toolkeep.UpstreamTimeout)
+}
+
+// TestServerBreaksItsAnswer: an answer that cannot be read is told at once, and the
+// session goes on.
+func TestServerBreaksItsAnswer(t *testing.T) {
+	s := start(t, testConfig(t), stdioSpec(t, ""))
+	e := fails(t, s, toolCall(alice(), "broken", ""), toolkeep.MCPError)
+	if e.NothingSent || !strings.Contains(e.Message, "a name stands twice") {
+		t.Errorf("%v", e)
+	}
+	if got := call(t, s, toolCall(alice(), "echo", "mine")); got != "mine" {
+		t.Error(got)
+	}
+	if st := status(t, s, alice()); st.Lost != 0 || st.Sessions != 1 {
+		t.Errorf("%+v", st)
+	}
 }
 
 func TestServersOwnErrorComesAsItIs(t *testing.T) {
@@ -484,10 +501,8 @@ func TestQuietServerIsPingedAndIdleOneEnds(t *testing.T) {
 }
 
 func TestResultThatIsNoObject(t *testing.T) {
-	spec := stdioSpec(t, "")
-	spec.CallTimeout = 200 * time.Millisecond
-	s := start(t, testConfig(t), spec)
-	fails(t, s, toolCall(alice(), "not-an-object", ""), toolkeep.UpstreamTimeout)
+	s := start(t, testConfig(t), stdioSpec(t, ""))
+	fails(t, s, toolCall(alice(), "not-an-object", ""), toolkeep.MCPError)
 	if !strings.Contains(logs(t, s, alice()), "not MCP: ") {
 		t.Error("the log says nothing of it")
 	}

@@ -105,6 +105,9 @@ func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (
 	if strings.ContainsRune(secret, 0) {
 		return "", "", errors.New("a secret holds a NUL byte")
 	}
+	if strings.HasPrefix(ref, keptScheme) {
+		return prefix + secret, "", nil
+	}
 	return prefix + secret, secret, nil
 }
 

@@ -56,6 +56,8 @@ func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
 		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the MCP server %s was told", name)
 	case errors.Is(f.cause, mcp.ErrTooLarge):
 		return tooLarge(name, s.spec.MaxResultBytes)
+	case errors.Is(f.cause, transport.ErrUnreadable):
+		return broken(name, words(f.cause))
 	case f.dead:
 		return down(name, deadWords(f.cause), f.unsent)
 	case f.lost:

@@ -288,6 +288,8 @@ func (b *bad) call(name string, m *mcp.Message) {
 		b.text([]byte(`"`+string(m.ID)+`"`), "wrong as a string")
 		b.text([]byte(`-1`), "wrong")
 		b.text(m.ID, "right")
+	case "broken":
+		b.line(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":{"content":[],"content":[]}}`)
 	case "lost-id":
 		b.text([]byte(`99999`), "wrong")
 	case "junk":

@@ -457,11 +457,15 @@ func reserved(lower string) bool {
 	return strings.HasPrefix(lower, "mcp-")
 }
 
-// sealed:// is what a definition holds at rest in place of a literal.
-var schemes = []string{"env://", "file://", "secret://", "vault://", "sealed://"}
+// sealed:// and kept:// are what a definition holds at rest in place of a literal.
+var schemes = []string{"env://", "file://", "secret://", "vault://", "sealed://", keptScheme}
+
+// keptScheme begins a reference to a value that is no secret, so that it is left
+// where it stands in results and logs.
+const keptScheme = "kept://"
 
 // Secret tells whether a value of Env or Headers is a secret reference (env://,
-// file://, secret://, vault:// or sealed://), alone or behind one word and a space, as in
+// file://, secret://, vault://, sealed:// or kept://), alone or behind one word and a space, as in
 // "Bearer env://TOKEN": prefix is then the word with its space. A literal that
 // looks like a reference is written with "text:" before it, see literal.
 func Secret(v string) (prefix, ref string, ok bool) {

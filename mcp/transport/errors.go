@@ -14,6 +14,8 @@ var (
 	ErrClosed = errors.New("the connection is closed")
 	// ErrJunk ends a stdio connection whose peer writes too much that is no message.
 	ErrJunk = errors.New("the peer writes too much that is not MCP")
+	// ErrUnreadable is in the Lost of an answer that came over stdio and is no message.
+	ErrUnreadable = errors.New("its answer cannot be read")
 )
 
 // SendError is why a message was not delivered, or why nobody knows.

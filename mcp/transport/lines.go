@@ -19,7 +19,7 @@ type LinesConfig struct {
 	MaxMessage int64
 	// Depth is how deep a message may be nested; 0 is 200.
 	Depth int
-	// OnJunk is told the first 200 bytes of a line that is no message.
+	// OnJunk is told the first 200 bytes of a line that is no message, or a broken one.
 	OnJunk func(head []byte)
 	// MaxJunk is how many lines in a row may be no message; 0 is 10,000. So many, and
 	// at most four times MaxMessage bytes of them, are skipped; more ends the
@@ -77,7 +77,8 @@ func Lines(r io.Reader, w io.Writer, c LinesConfig) *LinesConn {
 
 // Read: see mcp.Conn. A batch comes as its single messages. The end of r is
 // io.EOF; ErrJunk says that the peer writes too much that is no message. An answer
-// over the size limit whose id can be made out is given with Lost set.
+// that is over the size limit or broken, and whose id can be made out, is given with
+// Lost set.
 func (l *LinesConn) Read(ctx context.Context) (*mcp.Message, error) {
 	select {
 	case m := <-l.in:
@@ -193,18 +194,29 @@ func (l *LinesConn) read() {
 
 // messages reads one line; nil means that it holds none.
 func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
-	if over {
-		if id := answeredID(data); id != nil {
-			why := fmt.Errorf("a line has more than %d bytes: %w", l.config.MaxMessage, mcp.ErrTooLarge)
-			return []*mcp.Message{{ID: id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())}}
+	var why error
+	if !over {
+		if len(data) == 0 {
+			return []*mcp.Message{}
 		}
-	} else if len(data) == 0 {
-		return []*mcp.Message{}
-	} else if list, _, err := mcp.ParseBatch(data, l.limits); err == nil {
-		return list
+		list, _, err := mcp.ParseBatch(data, l.limits)
+		if err == nil {
+			return list
+		}
+		what := err.Error()
+		if e, ok := errors.AsType[*mcp.Error](err); ok {
+			what = e.Message
+		}
+		why = fmt.Errorf("%w: %s", ErrUnreadable, what)
+	} else {
+		why = fmt.Errorf("a line has more than %d bytes: %w", l.config.MaxMessage, mcp.ErrTooLarge)
 	}
-	if l.config.OnJunk != nil {
+	id := answeredID(data)
+	if l.config.OnJunk != nil && (id == nil || !over) {
 		l.config.OnJunk(data[:min(len(data), maxHead)])
+	}
+	if id != nil { // who waits for it need not wait in vain
+		return []*mcp.Message{{ID: id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())}}
 	}
 	return nil
 }
@@ -269,8 +281,8 @@ func (s *scanner) next() (data []byte, over bool, err error) {
 
 func last(b []byte, n int) []byte { return bytes.Clone(b[max(0, len(b)-n):]) }
 
-// answeredID makes out the id of an answer of which only the beginning and the end
-// are known. A request of the peer's has ids of its own and must not be taken for
+// answeredID makes out the id of an answer that is broken, or of which only the
+// beginning and the end are known. A request of the peer's has ids of its own and must not be taken for
 // an answer, so that "result" or "error" has to be seen before anything nested. The
 // id counts as one of the first members of the outermost object or as its last.
 func answeredID(ends []byte) []byte {

@@ -128,6 +128,43 @@ func TestLinesTooLarge(t *testing.T) {
 	})
 }
 
+// TestLinesBrokenAnswer: who waits for an answer that cannot be read is told so, and
+// what may be a request of the peer's is not taken for one.
+func TestLinesBrokenAnswer(t *testing.T) {
+	for _, c := range []struct{ name, line, lost string }{
+		{"no UTF-8", `{"jsonrpc":"2.0","id":5,"result":{"text":"` + "\xff" + `"}}`, "5"},
+		{"half a surrogate pair", `{"jsonrpc":"2.0","id":5,"result":{"text":"\ud800"}}`, "5"},
+		{"a name twice", `{"jsonrpc":"2.0","id":5,"result":{"a":1,"a":2}}`, "5"},
+		{"too deep", `{"jsonrpc":"2.0","id":5,"result":` + strings.Repeat(`{"a":`, 300) + "1" + strings.Repeat("}", 300) + `}`, "5"},
+		{"result and error", `{"jsonrpc":"2.0","id":"q","result":{},"error":{"code":1,"message":"m"}}`, `"q"`},
+		{"neither", `{"id":5,"jsonrpc":"2.0"}`, ""},
+		{"no object", `{"jsonrpc":"2.0","id":5,"result":[1]}`, "5"},
+		{"an error that is text", `{"jsonrpc":"2.0","id":5,"error":"bad"}`, "5"},
+		{"another version, id last", `{"jsonrpc":"1.0","result":{},"id":5}`, "5"},
+		{"it breaks off", `{"jsonrpc":"2.0","id":5,"result":{"te`, "5"},
+		{"it breaks off early", `{"jsonrpc":"2.0","id":5,"meth`, ""},
+		{"it breaks off behind the id", `{"jsonrpc":"2.0","id":5`, ""},
+		{"a request", `{"jsonrpc":"2.0","id":5,"method":"x","params":{"a":1,"a":2}}`, ""},
+		{"a request with a result", `{"jsonrpc":"2.0","id":5,"method":"x","result":{}}`, ""},
+		{"an id that is none", `{"jsonrpc":"2.0","id":{"a":1},"result":{"a":1}}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conn, theirs, _, _ := pipes(t, transport.LinesConfig{})
+			go func() { _, _ = io.WriteString(theirs, c.line+"\n"+`{"jsonrpc":"2.0","method":"next"}`+"\n") }()
+			m := read(t, conn)
+			if c.lost != "" {
+				if string(m.ID) != c.lost || !errors.Is(m.Lost, transport.ErrUnreadable) || m.Err == nil || m.Err.Code != mcp.CodeLost || !m.IsResponse() {
+					t.Fatalf("%s, lost %v", m.Bytes(), m.Lost)
+				}
+				m = read(t, conn)
+			}
+			if m.Method != "next" {
+				t.Errorf("%s", m.Bytes())
+			}
+		})
+	}
+}
+
 func TestLinesWriteFails(t *testing.T) {
 	conn, _, _, end := pipes(t, transport.LinesConfig{})
 	_ = end.CloseWithError(errors.New("gone"))
