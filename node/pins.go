@@ -507,10 +507,18 @@ func (s *servers) ListServers(_ context.Context, p *toolkeep.Principal) ([]rest.
 	for _, st := range s.up.Status(p) {
 		id := serverID{st.Owner, st.Name}
 		v := rest.ServerState{Status: st}
+		live := 0
 		for _, t := range s.tools(id) {
-			if t.life.Held != nil && t.live() {
+			if !t.live() {
+				continue
+			}
+			live++
+			if t.life.Held != nil {
 				v.Held++
 			}
+		}
+		if v.Tools == 0 { // nobody has read its lists since the start
+			v.Tools = live
 		}
 		// How a server for all tenants is started is its keepers' business.
 		if spec, ok := s.up.Get(p, st.Name); ok && (spec.Tenant != "" || p.Tenant == System().Tenant) {
