@@ -370,13 +370,24 @@ type sealedSecrets struct {
 	sealer invoke.Sealer
 }
 
-// sealedScheme marks a sealed value of a spec.
-const sealedScheme = "sealed://"
+// What stands before a sealed value of a spec: of one that is a secret, and of one
+// that does not look like one, which is left where it stands in results and logs.
+const (
+	sealedScheme = "sealed://"
+	keptScheme   = "kept://"
+)
+
+func isSealed(v string) bool {
+	return strings.Contains(v, sealedScheme) || strings.Contains(v, keptScheme)
+}
 
 var sealedValue = []byte("mcp_server value")
 
 func (s sealedSecrets) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
 	text, ok := strings.CutPrefix(ref, sealedScheme)
+	if !ok {
+		text, ok = strings.CutPrefix(ref, keptScheme)
+	}
 	if !ok {
 		return s.Secrets.Resolve(ctx, p, ref)
 	}
@@ -426,8 +437,8 @@ func (s *servers) seal(spec, before *upstream.Spec) error {
 
 func (s *servers) sealOne(name, v, before string) (string, error) {
 	if _, _, ref := upstream.Secret(v); ref {
-		if strings.Contains(v, sealedScheme) {
-			return "", toolkeep.NewError(toolkeep.InvalidParameters, "%s: a value cannot begin with %s; write the value itself", name, sealedScheme)
+		if isSealed(v) {
+			return "", toolkeep.NewError(toolkeep.InvalidParameters, "%s: a value cannot begin with %s or %s; write the value itself", name, sealedScheme, keptScheme)
 		}
 		return v, nil
 	}
@@ -437,14 +448,16 @@ func (s *servers) sealOne(name, v, before string) (string, error) {
 		}
 		return before, nil
 	}
-	if !looksSecret(name, v) {
-		return v, nil
+	// Nobody can tell a password by its look, so that all are sealed and hidden.
+	scheme := keptScheme
+	if looksSecret(name, v) {
+		scheme = sealedScheme
 	}
 	sealed, err := s.sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), sealedValue)
 	if err != nil {
 		return "", err
 	}
-	return sealedScheme + base64.RawURLEncoding.EncodeToString(sealed), nil
+	return scheme + base64.RawURLEncoding.EncodeToString(sealed), nil
 }
 
 // shown is a spec's body for people.
@@ -453,14 +466,14 @@ func shown(spec *upstream.Spec) []byte {
 	mask := func(m map[string]string) map[string]string {
 		out := maps.Clone(m)
 		for k, v := range out {
-			if strings.Contains(v, sealedScheme) {
+			if isSealed(v) {
 				out[k] = hidden
 			}
 		}
 		return out
 	}
 	show.Env, show.Headers = mask(spec.Env), mask(spec.Headers)
-	if spec.OAuth != nil && strings.Contains(spec.OAuth.ClientSecret, sealedScheme) {
+	if spec.OAuth != nil && isSealed(spec.OAuth.ClientSecret) {
 		login := *spec.OAuth
 		login.ClientSecret = hidden
 		show.OAuth = &login

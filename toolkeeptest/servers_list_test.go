@@ -1,0 +1,17 @@
+package toolkeeptest_test
+
+import (
+	"fmt"
+	"testing"
+)
+
+// TestToolsOfAServerThatRests: what a server has is told before anybody has started it.
+func TestToolsOfAServerThatRests(t *testing.T) {
+	k := withServers(t, nil)
+	boss := admin(t, k)
+	boss.put(t, "notes", offerByStdio(t, definition("remember", "Keeps a text."), definition("pid", "Tells the process.")))
+	list := boss.do("GET", "/api/v1/servers", "").want(t, 200)
+	if list.text(t, "servers", "0", "state") != "idle" || fmt.Sprint(list.at(t, "servers", "0", "tools")) != "2" {
+		t.Errorf("%s", list.body)
+	}
+}
