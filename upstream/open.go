@@ -42,8 +42,10 @@ func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolke
 			st.log.note("session ready: revision " + sess.info.Version)
 			return sess, nil
 		}
-		gone := sess.link.ended()
-		if gone != nil && sess.proc != nil {
+		// A message that could not be written tells of the end before the reader does.
+		var f *failure
+		gone := sess.link.ended() != nil || errors.As(err, &f) && f.dead
+		if gone && sess.proc != nil {
 			sess.proc.within(s.config.StopGrace)
 		}
 		sess.shut()
@@ -56,7 +58,7 @@ func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolke
 			st.older.Store(true)
 			continue
 		}
-		if gone != nil && sess.proc != nil && ctx.Err() == nil {
+		if gone && sess.proc != nil && ctx.Err() == nil {
 			return nil, down(s.spec.Name, "its process ended before it was ready: "+sess.proc.why(), true)
 		}
 		return nil, err
