@@ -1,3 +1,7 @@
+//go:build linux
+
+// Processes are looked up in /proc.
+
 package toolkeeptest_test
 
 import (
@@ -6,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,9 +68,6 @@ func openFiles(t *testing.T) int {
 // REST and MCP, for 5 s, or as long as TOOLKEEP_SOAK says (make soak). The number of
 // processes does not change meanwhile, and nothing is left afterwards.
 func TestManyAgentsFewProcesses(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("LEFT OUT: processes are looked up in /proc, which is Linux")
-	}
 	length := 5 * time.Second
 	if s := os.Getenv("TOOLKEEP_SOAK"); s != "" {
 		var err error
