@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,7 +22,9 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	t.Cleanup(func() { endServer(dir) })
 	c := exec.Command("toolkeep", "mcp", "--data", dir)
-	c.Env = append(os.Environ(), "TOOLKEEP_HTTP_ADDR=127.0.0.1:0", "TOOLKEEP_METRICS_ADDR=127.0.0.1:0", "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_URL=", "TOOLKEEP_KEY=")
+	// What steers the tests is no setting, and the server would refuse it.
+	own := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOOLKEEP_") })
+	c.Env = append(own, "TOOLKEEP_HTTP_ADDR=127.0.0.1:0", "TOOLKEEP_METRICS_ADDR=127.0.0.1:0", "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_URL=", "TOOLKEEP_KEY=")
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	in, err := c.StdinPipe()
