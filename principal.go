@@ -1,5 +1,7 @@
 package toolkeep
 
+import "time"
+
 // Principal is who asks, as authentication established it. It is always a
 // parameter and never rides in a context.
 type Principal struct {
@@ -15,6 +17,9 @@ type Principal struct {
 	Permissions []string
 	OnBehalf    string // the person for whom an agent acts, "" if none
 	Addr        string // remote address without port, for audit and failure limits
+	// Until is when the credential ends; zero never. What it admitted goes on, but a
+	// stream that stands open does not.
+	Until time.Time
 }
 
 // May tells whether the principal holds a named permission.

@@ -289,7 +289,7 @@ func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 		a.failAgent(f, net)
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key expired; ask for another")
 	}
-	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID,
+	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID, Until: k.ExpiresAt,
 		Scope: k.Scope, Permissions: a.permissions(h), Addr: addr}, nil
 }
 

@@ -86,7 +86,7 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		return nil, err
 	}
 	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
-		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr}, nil
+		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
 }
 
 // refreshToken is Refresh for who came with a token. The token itself is not kept,

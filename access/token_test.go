@@ -52,7 +52,7 @@ func TestTokenAdmits(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if p.Subject != "alice" || p.Tenant != "acme" || p.Method != MethodOAuth || p.KeyID != "" || p.Addr != addr || !slices.Equal(p.Roles, c.roles) {
+				if p.Subject != "alice" || p.Tenant != "acme" || p.Method != MethodOAuth || p.KeyID != "" || p.Addr != addr || p.Until.IsZero() || !slices.Equal(p.Roles, c.roles) {
 					t.Errorf("got %+v", p)
 				}
 				if p.May("anything") != slices.Contains(c.roles, Admin) {

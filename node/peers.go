@@ -68,9 +68,9 @@ func (p *peers) start(ctx context.Context) error {
 		return err
 	}
 	p.proxy = &httputil.ReverseProxy{Transport: p.carrier, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
-		to := r.In.Context().Value(peerTarget{}).(*url.URL)
+		to := r.In.Context().Value(handoverKey{}).(*handover).to
 		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
-	}, ErrorHandler: p.failed, ErrorLog: nil}
+	}, ErrorHandler: p.failed}
 	items, seq, err := n.store.Items(ctx, peerKind)
 	if err != nil {
 		return err
@@ -203,9 +203,16 @@ func (p *peers) end(ctx context.Context) {
 	_ = p.n.store.Apply(ctx, toolkeep.DropItem{Kind: peerKind, ID: p.n.name, Expect: toolkeep.AnyRevision, By: p.n.name})
 }
 
-type peerTarget struct{}
+// handover is one request on its way to another node.
+type handover struct {
+	to     *url.URL
+	failed bool // nothing came back, and nothing was written
+}
 
-// forward hands a request to the node of the tag; false where there is none.
+type handoverKey struct{}
+
+// forward hands a request to the node of the tag; false where there is none, or it
+// does not answer: its sessions are gone then, as the client is told.
 func (p *peers) forward(w http.ResponseWriter, r *http.Request, tag string) bool {
 	p.mu.Lock()
 	to := p.at[tag]
@@ -213,18 +220,17 @@ func (p *peers) forward(w http.ResponseWriter, r *http.Request, tag string) bool
 	if to == nil {
 		return false
 	}
-	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerTarget{}, to)))
-	return true
+	h := &handover{to: to}
+	p.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), handoverKey{}, h)))
+	return !h.failed
 }
 
-// failed answers where the other node does not: 404 lets the client begin a new
-// session.
-func (p *peers) failed(w http.ResponseWriter, r *http.Request, err error) {
+// failed notes that the other node did not answer. A client that left needs no
+// answer of ours either.
+func (p *peers) failed(_ http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the client left
+		return
 	}
+	r.Context().Value(handoverKey{}).(*handover).failed = true
 	p.n.logger("nodes").Warn("another node could not be reached for an MCP session of its own", "error", err)
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(http.StatusNotFound)
-	_, _ = w.Write([]byte(`{"type":"urn:toolkeep:error:E3013","title":"resource not found","status":404,"detail":"the node that holds this MCP session does not answer; begin a new one with initialize","code":"E3013","name":"resource_not_found","class":"VALIDATION_ERROR","retryable":false}`))
 }

@@ -128,9 +128,6 @@ func New(c Config) *Servers {
 	return s
 }
 
-// Start is there for symmetry: sessions start when somebody needs them.
-func (s *Servers) Start(context.Context) error { return nil }
-
 // Stop refuses new calls with E3912, gives those under way until ctx ends, and then
 // ends every session. When it returns, no process, goroutine or descriptor of a
 // server is left, whatever the servers did; that may take three times StopGrace

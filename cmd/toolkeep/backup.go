@@ -49,14 +49,15 @@ func (a *app) backupCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy everything that is kept into one archive, while the server runs or not",
-		Long: `Copy everything that is kept into one archive: the database, the key that seals waiting calls, blobs
-and the notes of the std.note tools. The server may run and goes on working; the copy is of one moment, and is
+		Long: `Copy everything that is kept into one archive: the database, the key that seals what lies sealed in it,
+blobs and the notes of the std.note tools. The server may run and goes on working; the copy is of one moment, and is
 checked before the archive is finished. FILE is a tar.gz that its owner alone may read; a FILE that is
 there already is not replaced. Beside FILE there must be room for a copy of the database.
 
 API keys are in the database as hashes, so that the same keys work after a restore. The text of the
-admin key and the secrets of tools are left out unless --secrets is given: keep such an archive as you
-keep the secrets.
+admin key and the secrets of tools are left out unless --secrets is given. Also without it the archive
+holds what opens the arguments of waiting calls, the values of MCP servers' environment and headers and
+the logins at them: keep it as you keep secrets.
 
 With PostgreSQL (store.dsn) the database is not in the data directory: use pg_dump.`,
 		Example: "  toolkeep backup toolkeep-2026-03-01.tar.gz\n  toolkeep backup --data /var/lib/toolkeep --secrets /mnt/backup/all.tar.gz",

@@ -280,6 +280,9 @@ func (s *Server) authenticate(r *http.Request) (*toolkeep.Principal, error) {
 // still tells whether who opened a stream may come in now. A stream outlives the
 // credential that opened it, so this is asked before anything is sent on it.
 func (s *Server) still(p *toolkeep.Principal) bool {
+	if !p.Until.IsZero() && !time.Now().Before(p.Until) {
+		return false
+	}
 	r, ok := s.c.Auth.(Refresher)
 	if !ok {
 		return true

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"context"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,17 @@ import (
 type revocable struct {
 	Auth
 	revoked atomic.Bool
+	until   time.Time // when the credential ends; zero never
+}
+
+func (r *revocable) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
+	p, err := r.Auth.Authenticate(ctx, bearer, addr)
+	if err != nil {
+		return nil, err
+	}
+	own := *p
+	own.Until = r.until
+	return &own, nil
 }
 
 func (r *revocable) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
@@ -68,6 +80,22 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestCredentialThatEndsEndsStreams: nobody takes it out, its time is over.
+func TestCredentialThatEndsEndsStreams(t *testing.T) {
+	s := newSystem(t)
+	s.Auth = &revocable{Auth: s.Auth, until: time.Now().Add(300 * time.Millisecond)}
+	s.Limits.KeepAlive = 5 * time.Millisecond
+	s.publish(manifest("demo.echo"))
+	s.start()
+	own, _ := s.events("GET", "/mcp", "", s.session("/mcp", "2025-11-25", "{}")...)
+	if e, err := own.Next(); err != nil || len(e.Data) != 0 {
+		t.Fatalf("no priming event: %+v %v", e, err)
+	}
+	if e, err := own.Next(); err != io.EOF {
+		t.Errorf("the stream goes on: %s %v", e.Data, err)
 	}
 }
 
