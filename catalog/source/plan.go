@@ -1,0 +1,95 @@
+// Package source is what the readers of source documents share: a plan of the
+// tools that a document, a schema or a service would become, and the version that
+// each gets when it is imported again.
+package source
+
+import (
+	"maps"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+)
+
+// Plan is what an import would publish. Making one changes nothing.
+type Plan struct {
+	Title    string // of the source, for people
+	Version  string // the source's own, "" where it has none
+	Digest   string // of the source's bytes, "sha256:…"; "" where there are none
+	Items    int    // operations, methods, tables or functions of the source: Tools + Refused
+	Tools    []Tool
+	Refused  []Refused
+	Warnings []string // what was left out, and where
+}
+
+// Values of Tool.Change beside major, minor and patch.
+const (
+	ChangeNew       = "new"
+	ChangeUnchanged = "unchanged"
+)
+
+// Tool is one part of the source that becomes a tool.
+type Tool struct {
+	Name     string // the tool id
+	Origin   string // its name in the source: a method, a table, a function
+	Version  string
+	Change   string // new, unchanged, patch, minor, major
+	Manifest []byte // of an unchanged tool exactly the published one
+}
+
+// Refused is one part of the source that does not become a tool.
+type Refused struct{ Origin, Reason string }
+
+// Previous gives the highest published version of a tool, or nil.
+type Previous func(toolID string) *toolkeep.Tool
+
+// Settle makes the planned tool of a manifest that has neither version nor source:
+// it keeps the published version where nothing changed, and gets the next one by
+// what changed where something did (catalog.Compare). about goes into the
+// manifest's source.
+//
+// Errors: E3008 with every fault if the catalogue would refuse the manifest.
+func Settle(manifest map[string]any, about toolkeep.SourceSpec, previous Previous) (Tool, error) {
+	id, _ := manifest["tool_id"].(string)
+	t := Tool{Name: id, Version: catalog.FirstVersion, Change: ChangeNew}
+	var old *toolkeep.Tool
+	if previous != nil {
+		old = previous(id)
+	}
+	if old != nil {
+		if catalog.SameContent(old, manifest) {
+			t.Version, t.Change, t.Manifest = old.Version, ChangeUnchanged, old.Raw
+			return t, nil
+		}
+		t.Version = old.Version
+	}
+	parsed, err := t.encode(manifest, about)
+	if err != nil || old == nil {
+		return t, err
+	}
+	version, change, ok := catalog.NextVersion(old, parsed)
+	if !ok {
+		return t, toolkeep.NewError(toolkeep.InvalidManifest, "%s: the published version %q is no SemVer version, so there is no next one", id, old.Version)
+	}
+	t.Version, t.Change = version, change
+	_, err = t.encode(manifest, about)
+	return t, err
+}
+
+func (t *Tool) encode(manifest map[string]any, about toolkeep.SourceSpec) (*toolkeep.Tool, error) {
+	m := maps.Clone(manifest)
+	m["version"] = t.Version
+	from := map[string]any{"type": about.Type}
+	if about.URI != "" {
+		from["uri"] = about.URI
+	}
+	if about.Digest != "" {
+		from["digest"] = about.Digest
+	}
+	if about.Metadata != nil {
+		from["metadata"] = about.Metadata
+	}
+	m["source"] = from
+	t.Manifest = canon.Append(nil, m)
+	return catalog.ParseManifest(t.Manifest)
+}

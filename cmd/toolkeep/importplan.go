@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/catalog/source"
+)
+
+// importFlags are those that every import of a source has.
+func importFlags(c *cobra.Command, choice *importChoice) {
+	f := c.Flags()
+	f.BoolVar(&choice.dryRun, "dry-run", false, "print the plan and change nothing")
+	f.BoolVar(&choice.force, "force", false, "publish breaking changes under the bump as it is; recorded")
+	f.BoolVar(&choice.shared, "shared", false, "the tools belong to all tenants")
+	f.BoolVar(&choice.all, "all", false, "list unchanged tools too")
+}
+
+// importSource plans with read, shows the plan, and publishes it unless choice says
+// otherwise. what names the source while the person waits.
+func (a *app) importSource(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*source.Plan, error)) error {
+	cl, err := a.connect()
+	if err != nil && !choice.dryRun {
+		return err
+	}
+	say, done := a.patience("reading " + what)
+	previous := &previousTools{ctx: ctx, client: cl, say: say, offline: true}
+	if err == nil {
+		if previous.offline, err = cl.offline(ctx, choice.dryRun); err != nil {
+			done()
+			return err
+		}
+	}
+	plan, err := read(previous.find)
+	done()
+	switch {
+	case previous.err != nil: // the plan took what it could not ask about for new
+		return previous.err
+	case err != nil:
+		return &failure{code: exitUsage, err: err}
+	}
+	if choice.dryRun {
+		return a.showSourcePlan(plan, choice.all)
+	}
+	var manifests [][]byte
+	for _, t := range plan.Tools {
+		if t.Change != source.ChangeUnchanged {
+			manifests = append(manifests, t.Manifest)
+		}
+	}
+	say, done = a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
+	published, err := cl.publish(ctx, manifests, choice, say)
+	done()
+	if err != nil {
+		if len(published) > 0 {
+			fmt.Fprintf(a.stderr, "toolkeep: %d of %d tools were published before the error; importing again goes on from there\n", len(published), len(manifests))
+		}
+		return err
+	}
+	if err := a.showSourcePlan(plan, choice.all); err != nil || a.json {
+		return err
+	}
+	showDeprecated(a.stdout, published)
+	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), len(plan.Tools)-len(manifests), len(plan.Refused))
+	return err
+}
+
+func (a *app) showSourcePlan(plan *source.Plan, all bool) error {
+	tools, refused, counts := []map[string]any{}, []map[string]any{}, map[string]int{}
+	for _, t := range plan.Tools {
+		counts[t.Change]++
+		tools = append(tools, map[string]any{"name": t.Name, "origin": t.Origin, "version": t.Version, "change": t.Change})
+	}
+	for _, r := range plan.Refused {
+		refused = append(refused, map[string]any{"origin": r.Origin, "reason": r.Reason})
+	}
+	raw, err := json.Marshal(map[string]any{"title": plan.Title, "version": plan.Version, "items": plan.Items, "tools": tools,
+		"refused": refused, "warnings": append([]string{}, plan.Warnings...), "changes": counts})
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		fmt.Fprintf(w, "%s: %d tools, %d refused\n\n", plan.Title, len(plan.Tools), len(plan.Refused))
+		err := table(w, "TOOL|VERSION|CHANGE|FROM", func(row func(...any)) {
+			for _, t := range plan.Tools {
+				if all || t.Change != source.ChangeUnchanged {
+					row(t.Name, t.Version, t.Change, t.Origin)
+				}
+			}
+		})
+		if err == nil && len(plan.Refused) > 0 {
+			fmt.Fprintln(w)
+			err = table(w, "REFUSED|REASON", func(row func(...any)) {
+				for _, r := range plan.Refused {
+					row(r.Origin, r.Reason)
+				}
+			})
+		}
+		for _, warning := range plan.Warnings {
+			fmt.Fprintln(a.stderr, "toolkeep: warning:", warning)
+		}
+		return err
+	})
+}
