@@ -19,7 +19,7 @@ type Principal struct {
 	// Workspace is the part of the tenant that the credential belongs to, "" if none.
 	// Secrets of the workspace come before the tenant's own (Agent 5.2).
 	Workspace string
-	Addr        string // remote address without port, for audit and failure limits
+	Addr      string // remote address without port, for audit and failure limits
 	// Until is when the credential ends; zero never. What it admitted goes on, but a
 	// stream that stands open does not.
 	Until time.Time

@@ -28,6 +28,15 @@ need_postgres() {
 	done
 }
 
+# The tests start a MariaDB of their own; the one that the package brings is
+# stopped. One that was there before is left alone.
+need_mariadb() {
+	command -v mariadbd >/dev/null && return
+	install mariadbd mariadb-server
+	if command -v service >/dev/null; then service mariadb stop >/dev/null 2>&1 || true; fi
+	if [ -d /run/systemd/system ]; then systemctl disable --now --quiet mariadb || true; fi
+}
+
 # MCP clients, servers and the conformance suite, pinned in tools/mcptest. They
 # are installed again when a pin changes.
 need_mcptest() (
@@ -49,4 +58,5 @@ need gcc gcc   # the race detector links with it
 need git git   # make check compares generated files
 need curl curl # the examples of the documentation call it
 need_postgres
+need_mariadb
 need_mcptest
