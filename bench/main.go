@@ -60,7 +60,7 @@ type section struct {
 var sections = []section{
 	{"node", []string{"calls", "latency", "memory", "start"}, []string{"what", "goal", "measured", "floor"}},
 	{"grpc", []string{"grpc"}, []string{"call", "goal", "server CPU per call", "calls a second", "p50 / p99"}},
-	{"mcp", []string{"mcp"}, []string{"tools/call", "goal", "Toolkeep CPU per call", "calls a second", "p50 / p99 at that", "p50 / p99, open loop"}},
+	{"mcp", []string{"mcp"}, []string{"tools/call", "goal", "Toolkeep CPU per call", "calls a second", "p50 / p99 at that", "p50 / p99, one client", "p50 / p99, open loop"}},
 	{"postgres", []string{"postgres"}, []string{"call", "node CPU per call", "PostgreSQL CPU per call", "calls a second", "p50 / p99"}},
 	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
 }

@@ -335,7 +335,7 @@ func throughMCP(b *bench) (part, error) {
 	if err := b.putServers(srv, self, direct, official); err != nil {
 		return part{}, err
 	}
-	p := part{set: fmt.Sprintf("Set: %d clients in a closed loop, then %d calls a second in an open loop of which only the latency is shown. Arguments of %d bytes, results of %d. "+
+	p := part{set: fmt.Sprintf("Set: %d clients in a closed loop, then one client that sends the next call when it has the answer, then %d calls a second in an open loop, in which each call wakes an idle machine; of these two only the latency is shown. Arguments of %d bytes, results of %d. "+
 		"The caller has an API key with the role agent; the input and output schema are checked; the limits are on and raised to %s a minute and 10,000 at once; "+
 		"each call has its durable record (SQLite, synchronous NORMAL; one that writes is claimed first and moved to its end), its event, its log line at INFO and its metrics. "+
 		"CPU is Toolkeep's process alone. The lean upstream is net/http, parses the message and answers with bytes made before; Toolkeep speaks 2026-07-28 with it.",
@@ -359,6 +359,10 @@ func throughMCP(b *bench) (part, error) {
 		if err != nil {
 			return part{}, fmt.Errorf("%s: %w", what.name, err)
 		}
+		one, err := closedLoop(what.c.target(), 1, b.d/2)
+		if err != nil {
+			return part{}, fmt.Errorf("%s, one client: %w", what.name, err)
+		}
 		paced, err := pacedLoop(what.c.target(), mcpRate, b.d)
 		if err != nil {
 			return part{}, fmt.Errorf("%s, open loop: %w", what.name, err)
@@ -367,7 +371,7 @@ func throughMCP(b *bench) (part, error) {
 		if what.c.server == srv {
 			cpu = us(m.cpuPerCall())
 		}
-		p.rows = append(p.rows, []string{what.name, what.goal, cpu, rate(m), m.quantiles(), paced.quantiles()})
+		p.rows = append(p.rows, []string{what.name, what.goal, cpu, rate(m), m.quantiles(), one.quantiles(), paced.quantiles()})
 	}
 	return p, nil
 }

@@ -27,6 +27,9 @@
 //	                                                      │  times without a new event
 //	                                                      └─ else → Lost
 //
+// A short POST to a plain http address is made by lean, a small client that works in
+// the caller's goroutine; everything else by net/http, with the same transport.
+//
 // Only an answer to a registered request is handed out; others are counted.
 // After its answer a stream is read to its end for at most a second, so that the
 // HTTP connection can be used again.

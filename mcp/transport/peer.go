@@ -102,6 +102,8 @@ type peer struct {
 	client *http.Client
 	target *url.URL
 	badURL error
+	lean   *lean       // nil: net/http does everything
+	moved  atomic.Bool // the server redirects, which is net/http's to follow
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -186,6 +188,7 @@ func newPeer(c HTTPConfig) *peer {
 	client.Timeout = 0
 	client.CheckRedirect = p.redirect
 	p.client = &client
+	p.lean = newLean(p.client, p.target)
 	return p
 }
 
@@ -418,11 +421,10 @@ type call struct {
 // hook has found some. The error is a *SendError.
 func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
 	for retried := false; ; retried = true {
-		var f flight
-		req := (&http.Request{
+		req := &http.Request{
 			Method: c.method, URL: c.url, Host: c.url.Host, Header: make(http.Header, 8),
 			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		}).WithContext(f.trace(ctx))
+		}
 		if c.body != nil {
 			req.ContentLength = int64(len(c.body))
 			req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.body)), nil }
@@ -438,9 +440,9 @@ func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
 			}
 		}
 		c.set(req.Header)
-		resp, err := p.client.Do(req)
+		resp, unsent, err := p.send(ctx, req)
 		if err != nil {
-			return nil, &SendError{NothingSent: f.nothingSent(), Err: cause(ctx, err)}
+			return nil, &SendError{NothingSent: unsent, Err: cause(ctx, err)}
 		}
 		if retried || !c.hooked || p.config.Unauthorized == nil || !wantsCredentials(resp) {
 			return resp, nil
@@ -451,6 +453,24 @@ func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
 			return nil, &SendError{Refused: true, Status: resp.StatusCode, Err: err}
 		}
 	}
+}
+
+// send does one HTTP request. unsent goes with an error: nothing of its body left.
+func (p *peer) send(ctx context.Context, req *http.Request) (resp *http.Response, unsent bool, err error) {
+	if p.lean != nil && req.Body != nil && req.ContentLength <= leanBytes && !p.moved.Load() {
+		resp, unsent, err = p.lean.do(ctx, req)
+		switch {
+		case err == nil && redirects(resp):
+			discard(resp)
+			p.moved.Store(true)
+		case err == nil || !errors.Is(err, errFull):
+			return resp, unsent, err
+		}
+		req.Body, _ = req.GetBody() // it never fails
+	}
+	var f flight
+	resp, err = p.client.Do(req.WithContext(f.trace(ctx)))
+	return resp, err != nil && f.nothingSent(), err
 }
 
 func wantsCredentials(r *http.Response) bool {
@@ -592,6 +612,9 @@ func (p *peer) shut(last func()) {
 			last()
 		}
 		p.cancel()
+		if p.lean != nil {
+			p.lean.close()
+		}
 	})
 	p.work.Wait()
 }
