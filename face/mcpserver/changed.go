@@ -64,7 +64,7 @@ func (s *Server) UpstreamChanged(server, tenant string) {
 	s.mu.Unlock()
 	methods := []string{mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged}
 	for _, ses := range all {
-		// A relay's client hears it from the upstream itself.
+		// A relay's client hears it from the upstream itself, of tools as well.
 		if ses.view.kind == viewRelay || tenant != "" && ses.owner.tenant != tenant {
 			continue
 		}
@@ -201,14 +201,17 @@ func (s *Server) listen(ctx context.Context, x *exchange, m *mcp.Message) {
 		return
 	}
 	defer s.listens.leave(l)
-	if x.v.kind == viewRelay && (l.prompts || l.resources || len(uris) > 0) {
+	if x.v.kind == viewRelay && (l.tools || l.prompts || l.resources || len(uris) > 0) {
 		var err error
 		binding, uris, err = x.relayListen(ctx, l, uris)
-		if err != nil {
+		switch {
+		case err == nil:
+			defer binding.Close()
+		case l.prompts || l.resources || len(uris) > 0:
 			refuse(s.rpcError(err))
 			return
+		default: // changes of the catalogue are told all the same
 		}
-		defer binding.Close()
 	} else {
 		uris = nil // the combined views have no subscriptions
 	}

@@ -13,7 +13,11 @@ func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	case mcp.MethodCallTool:
 		return x.callTool(ctx, m, dst)
 	case mcp.MethodListTools:
-		return x.list(m, dst)
+		data, err := x.list(m, dst)
+		if err == nil {
+			x.asStream()
+		}
+		return data, err
 	}
 	if x.modern {
 		switch m.Method {

@@ -244,7 +244,11 @@ type answer struct {
 // result is the body as a JSON-RPC message.
 func (a answer) message(t testing.TB) *mcp.Message {
 	t.Helper()
-	m, err := mcp.Parse([]byte(a.body), canonLimits)
+	body := a.body
+	if strings.HasPrefix(body, ": ok\n") { // an event stream, whose last event is the answer
+		body = body[strings.LastIndex(body, "data: ")+len("data: "):]
+	}
+	m, err := mcp.Parse([]byte(body), canonLimits)
 	if err != nil {
 		t.Fatalf("%v in %d %s", err, a.status, a.body)
 	}

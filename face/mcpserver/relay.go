@@ -198,7 +198,7 @@ func (p requestPeer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, 
 // Notify implements upstream.Peer.
 func (p requestPeer) Notify(method string, params []byte) {
 	if method == mcp.NotificationToolsChanged {
-		return // announced from the catalogue
+		return // no news of this request; sessionPeer hears it as well
 	}
 	if !p.x.send(method, params, noticeKey(method, params)) && p.x.ses != nil {
 		p.x.ses.notify(method, params, noticeKey(method, params))
@@ -208,7 +208,7 @@ func (p requestPeer) Notify(method string, params []byte) {
 // noticeKey names notifications of which only the last one matters.
 func noticeKey(method string, params []byte) string {
 	switch method {
-	case mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged:
+	case mcp.NotificationToolsChanged, mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged:
 		return method
 	case mcp.NotificationResourceUpdated:
 		return method + " " + mcp.Text(params, "uri")
@@ -227,9 +227,7 @@ func (p sessionPeer) Ask(ctx context.Context, method string, params []byte) ([]b
 
 // Notify implements upstream.Peer.
 func (p sessionPeer) Notify(method string, params []byte) {
-	if method != mcp.NotificationToolsChanged {
-		p.ses.notify(method, params, noticeKey(method, params))
-	}
+	p.ses.notify(method, params, noticeKey(method, params))
 }
 
 // relayListen attaches a subscriptions/listen to the view's upstream and gives
@@ -265,6 +263,10 @@ func (listenPeer) Ask(context.Context, string, []byte) ([]byte, error) {
 // Notify implements upstream.Peer.
 func (p listenPeer) Notify(method string, params []byte) {
 	switch method {
+	case mcp.NotificationToolsChanged:
+		if !p.l.tools {
+			return
+		}
 	case mcp.NotificationPromptsChanged:
 		if !p.l.prompts {
 			return

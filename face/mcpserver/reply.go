@@ -116,6 +116,23 @@ func (r *reply) open() {
 	}(r.st, r.pumped)
 }
 
+// asStream makes the answer of a relay an event stream, as the servers of the official
+// SDKs answer: what stands on one can be fetched again in a session. Lists are; the
+// answer to a call, which there are many of, is not without need.
+func (x *exchange) asStream() {
+	if x.v.kind == viewRelay && x.reply != nil {
+		x.reply.asStream()
+	}
+}
+
+func (r *reply) asStream() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.state == undecided && r.stream {
+		r.open()
+	}
+}
+
 // send adds a notification or a question to the answer. False means that it
 // cannot be sent here: the client takes JSON alone, or the answer is out.
 func (r *reply) send(data []byte, keep bool, key string) bool {
