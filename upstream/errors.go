@@ -130,6 +130,13 @@ func busy(name string, most int) *toolkeep.Error {
 	return e
 }
 
+func greedy(name string, most int) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "you have %d sessions of the MCP server %s in use, which is half of its max_sessions and as many as one principal may have", most, name).
+		With("server", name).After(time.Second)
+	e.NothingSent = true
+	return e
+}
+
 func draining() *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
 	e.NothingSent = true

@@ -56,6 +56,17 @@ type slot struct {
 	retired bool      // no longer in slots
 	once    bool
 	reads   bool // it was made to read the lists
+	user    user // who took it last
+}
+
+// user is whoever is counted for the sessions in use.
+type user struct{ tenant, subject string }
+
+func userOf(p *toolkeep.Principal) user {
+	if p == nil {
+		return user{}
+	}
+	return user{p.Tenant, p.Subject}
 }
 
 func (s *server) clean(text string) string { return s.config.Redact.Clean(text) }
@@ -117,6 +128,7 @@ func (s *server) reserve(p place, st *tenantState, who *toolkeep.Principal) (sl 
 	}
 	if sl = s.find(p); sl != nil {
 		sl.uses++
+		sl.user = userOf(who)
 		select {
 		case <-sl.ready:
 			return sl, true, nil
@@ -127,6 +139,9 @@ func (s *server) reserve(p place, st *tenantState, who *toolkeep.Principal) (sl 
 	if e := st.health.gate(s.spec.Name, s.config.Clock()); e != nil {
 		return nil, false, e
 	}
+	if u := userOf(who); u.subject != "" && s.used(u) >= share(s.spec.MaxSessions) {
+		return nil, false, greedy(s.spec.Name, share(s.spec.MaxSessions))
+	}
 	if len(s.slots) >= s.spec.MaxSessions && !s.evict() {
 		return nil, false, busy(s.spec.Name, s.spec.MaxSessions)
 	}
@@ -135,10 +150,24 @@ func (s *server) reserve(p place, st *tenantState, who *toolkeep.Principal) (sl 
 		s.counter++
 		k.exclusive = s.counter
 	}
-	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once, reads: p.reads}
+	sl = &slot{key: k, since: s.config.Clock(), ready: make(chan struct{}), uses: 1, once: p.once, reads: p.reads, user: userOf(who)}
 	s.slots[k] = sl
 	s.work.Go(func() { s.start(sl, p, st, who) })
 	return sl, false, nil
+}
+
+// share is how many of a server's sessions one principal may have in use: half, so
+// that an agent whose calls wait for answers of its people leaves others some.
+func share(most int) int { return (most + 1) / 2 }
+
+// used is called with mu held.
+func (s *server) used(u user) (n int) {
+	for _, sl := range s.slots {
+		if sl.uses > 0 && sl.user == u {
+			n++
+		}
+	}
+	return n
 }
 
 // find is called with mu held.

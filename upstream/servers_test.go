@@ -227,6 +227,27 @@ func TestMaxSessions(t *testing.T) {
 	call(t, s, toolCall(bob(), "echo", ""))
 }
 
+// One whose calls all wait leaves half of the sessions to others.
+func TestSessionsOfOnePrincipal(t *testing.T) {
+	spec := stdioSpec(t, "")
+	spec.Session, spec.MaxSessions = SessionCall, 4
+	s := start(t, testConfig(t), spec)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { _, _ = s.Do(ctx, toolCall(alice(), "hang", "")) })
+	}
+	eventually(t, "two calls hang", func() bool { return flights(s) == 2 })
+	e := fails(t, s, toolCall(alice(), "echo", ""), toolkeep.ConcurrencyLimitExceeded)
+	if !e.NothingSent || !strings.Contains(e.Message, "half") {
+		t.Errorf("%+v", e)
+	}
+	call(t, s, toolCall(bob(), "echo", ""))
+	cancel()
+	wg.Wait()
+	call(t, s, toolCall(alice(), "echo", ""))
+}
+
 func TestProgressReachesItsCallerInOrderAndBeforeTheAnswer(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
 	var wg sync.WaitGroup

@@ -99,7 +99,7 @@ type Spec struct {
 	IdleStop     time.Duration // a session without work for so long ends; default 10 min, negative never
 	PingEvery    time.Duration // a quiet session is pinged; default 30 s, negative never
 
-	MaxSessions    int   // at once, all tenants together; default 32 by stdio, 1000 by HTTP
+	MaxSessions    int   // at once, all tenants together, half of them for one principal at most; default 32 by stdio, 1000 by HTTP
 	MaxResultBytes int64 // of one message; default 100 MB, at most 1 GiB
 	MaxTools       int   // in each list; default 10,000
 
