@@ -159,7 +159,7 @@ func (a answer) address(t *testing.T) string {
 	t.Helper()
 	a.want(t, http.StatusFailedDependency).refused(t, toolkeep.LoginRequired)
 	at := a.text(t, "details", "url")
-	if !strings.Contains(at, "/oauth/login/") || !strings.Contains(a.body, "open "+at) {
+	if !strings.Contains(at, "/oauth/login/") || !strings.Contains(a.body, "open details.url") {
 		t.Fatalf("no address: %s", a.body)
 	}
 	return at

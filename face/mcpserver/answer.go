@@ -177,6 +177,9 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 	}
 	dst = append(dst, `{"content":[`...)
 	text := string(info.Code) + " " + info.Name + ": " + err.Message
+	if at, ok := err.Details["url"].(string); ok && err.Code == toolkeep.LoginRequired {
+		text += "; details.url is " + at // many clients show the text alone
+	}
 	if list, ok := err.Details[detailContent].([]any); ok && len(list) > 0 {
 		for _, block := range list {
 			dst = append(canon.Append(dst, block), ',')

@@ -64,7 +64,11 @@ func refusal(e *toolkeep.Error) *status.Status {
 	if !ok || code == codes.OK {
 		code = codes.Internal
 	}
-	s := &spb.Status{Code: int32(code), Message: clip(e.Message, maxMessage)}
+	message := e.Message
+	if at, ok := e.Details["url"].(string); ok && e.Code == toolkeep.LoginRequired {
+		message += "; details.url is " + at // many clients show the message alone
+	}
+	s := &spb.Status{Code: int32(code), Message: clip(message, maxMessage)}
 	meta := map[string]string{
 		"code": string(info.Code), "class": info.Class, "retryable": strconv.FormatBool(e.Retryable),
 	}

@@ -85,7 +85,9 @@ func (l *Logins) begin(ctx context.Context, r Ref, ask challenge) error {
 		return b.err
 	}
 	at := l.c.PublicURL() + "/oauth/login/" + b.id
-	return unsent(toolkeep.NewError(toolkeep.LoginRequired, "%s has to log in at the MCP server %s: open %s in a browser, then call again", r.Subject, r.Server, at).
+	// The address does not stand in the message, which goes into logs and events:
+	// whoever opens it first logs the principal in with an account of theirs.
+	return unsent(toolkeep.NewError(toolkeep.LoginRequired, "%s has to log in at the MCP server %s: open details.url in a browser, then call again", r.Subject, r.Server).
 		With("url", at).With("server", r.Server))
 }
 
