@@ -199,6 +199,7 @@ func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
 		if len(data) == 0 {
 			return []*mcp.Message{}
 		}
+		canon.MendSurrogates(data)
 		list, _, err := mcp.ParseBatch(data, l.limits)
 		if err == nil {
 			return list

@@ -370,6 +370,7 @@ func (p *peer) emit(ctx context.Context, m *mcp.Message) {
 // receive hands out what came in one body or event. about is the request on whose
 // stream it came, nil on a stream of the server's own.
 func (p *peer) receive(ctx context.Context, data []byte, about *exchange, answered func(*exchange, *mcp.Message)) error {
+	canon.MendSurrogates(data)
 	list, _, err := mcp.ParseBatch(data, p.config.Limits)
 	if err != nil {
 		p.junk.Add(1)
