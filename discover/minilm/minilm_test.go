@@ -1,0 +1,155 @@
+package minilm
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+)
+
+type reference struct {
+	Texts []struct {
+		Text   string  `json:"text"`
+		IDs    []int32 `json:"ids"`
+		Vector string  `json:"vector"`
+	} `json:"texts"`
+}
+
+func readReference(t testing.TB) reference {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/reference.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r reference
+	if err := json.Unmarshal(raw, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Texts) != 100 {
+		t.Fatalf("%d reference texts", len(r.Texts))
+	}
+	return r
+}
+
+func TestParity(t *testing.T) {
+	m := open(t)
+	for _, ref := range readReference(t).Texts {
+		if ids := m.t.ids(nil, ref.Text); !slices.Equal(ids, ref.IDs) {
+			t.Errorf("%q has the tokens\n%v, the original's are\n%v", ref.Text, ids, ref.IDs)
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(ref.Vector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := floats(raw)
+		got, err := m.Embed(t.Context(), []string{ref.Text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for i := range want {
+			sum += float64(want[i]) * float64(got[0][i])
+		}
+		if sum < 0.99999 {
+			t.Errorf("%q: cosine %.6f", ref.Text, sum)
+		}
+	}
+}
+
+// modelDir is where scripts/model.sh put the model. Without it the tests say so; where
+// everything has to run they fail.
+func modelDir(t testing.TB) string {
+	t.Helper()
+	dir := os.Getenv("TOOLKEEP_TEST_MODEL")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "models", Name)
+	}
+	if !Installed(dir) {
+		if os.Getenv("TOOLKEEP_TEST_ALL") != "" {
+			t.Fatalf("the model is missing at %s; `make model` fetches it", dir)
+		}
+		t.Skipf("NOT TESTED: the model is missing at %s; `make model` fetches it", dir)
+	}
+	return dir
+}
+
+func open(t testing.TB) *Model {
+	t.Helper()
+	m, err := Open(Config{Dir: modelDir(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	return m
+}
+
+// TestBeside lets many callers embed at once; the race detector watches.
+func TestBeside(t *testing.T) {
+	dir := modelDir(t)
+	m, err := Open(Config{Dir: dir, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{"Get the weather of a city", "x", "", "Delete a file"}
+	want, err := m.Embed(t.Context(), texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			for k := range texts {
+				n := (i + k) % len(texts)
+				got, err := m.Embed(t.Context(), texts[n:n+1])
+				if err != nil || !slices.Equal(got[0], want[n]) {
+					t.Errorf("%q: %v, or another vector than before", texts[n], err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if err := m.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func FuzzTokens(f *testing.F) {
+	m := open(f)
+	for _, s := range []string{"", "[CLS]", "[MASK", "a\x00b", "\xff", "天気", "İ", "[[PAD]]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		ids := m.t.ids(nil, s)
+		if len(ids) < 2 || len(ids) > maxTokens || ids[0] != m.t.cls || ids[len(ids)-1] != m.t.sep {
+			t.Fatalf("%v", ids)
+		}
+		for _, id := range ids {
+			if id < 0 || id >= vocabulary {
+				t.Fatalf("token %d", id)
+			}
+		}
+	})
+}
+
+func BenchmarkEmbed(b *testing.B) {
+	m := open(b)
+	for _, c := range []struct{ name, text string }{
+		{"8 tokens", "Get the weather of a city"},
+		{"16 tokens", "Find a restaurant near the station that is open now and book it"},
+		{"64 tokens", "Find a restaurant near the station that is open now and book it. Find a restaurant near the station that is open now and book it. Find a restaurant near the station that is open now and book it. Find a restaurant near the station that is open now and book a table"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportMetric(float64(len(m.t.ids(nil, c.text))), "tokens")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := m.Embed(b.Context(), []string{c.text}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
