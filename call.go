@@ -146,6 +146,7 @@ type Result struct {
 	Replayed    bool
 	Truncated   bool
 	Attachments []Attachment
+	Secrets     []SecretUse // what the call authenticated with
 	Attempts    int
 	StartedAt   time.Time
 	EndedAt     time.Time     // zero while the call is not ended
@@ -162,6 +163,15 @@ type Warning struct {
 	Code    Code           `json:"code"`
 	Message string         `json:"message"`
 	Details map[string]any `json:"details,omitempty"`
+}
+
+// SecretUse says which secret a call used, and never its value.
+type SecretUse struct {
+	Hash    string `json:"secret_hash"`       // SHA-256 of the reference, in hex
+	Scope   string `json:"scope,omitempty"`   // user, workspace, organisation, server
+	Store   string `json:"store,omitempty"`   // secret, vault, env, file
+	Version string `json:"version,omitempty"` // as the store counts, "" where it does not
+	Code    Code   `json:"code,omitempty"`    // why it could not be had, "" if it was
 }
 
 // Attachment is a part of a result that lies elsewhere.

@@ -172,6 +172,7 @@ type APIKey struct {
 	Hash      [32]byte
 	Roles     []string
 	Scope     []string // tool id patterns; empty does not narrow
+	Workspace string   // whose secrets come before the tenant's own; "" is none
 	CreatedAt time.Time
 	CreatedBy string
 	ExpiresAt time.Time // zero never

@@ -114,6 +114,17 @@ func (e *Error) RetryAfterSeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
+// Class is the class of the taxonomy: the catalogue's for the code, or the one in
+// details.class where the upstream's status decides it (E3510, E3530).
+func (e *Error) Class() string {
+	if e.Code == UpstreamClientError || e.Code == GRPCError {
+		if class, ok := e.Details["class"].(string); ok && class == "VALIDATION_ERROR" {
+			return class
+		}
+	}
+	return e.Code.Info().Class
+}
+
 // AsError turns any error into an *Error. An error of another type becomes
 // InternalError (E3999) with the original as its cause. nil stays nil.
 func AsError(err error) *Error {

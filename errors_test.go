@@ -54,3 +54,25 @@ func TestStatusOfBC2(t *testing.T) {
 		}
 	}
 }
+
+func TestClassByStatus(t *testing.T) {
+	for _, c := range []struct {
+		code  Code
+		class any
+		want  string
+	}{
+		{UpstreamClientError, nil, "PROVIDER_ERROR"},
+		{UpstreamClientError, "VALIDATION_ERROR", "VALIDATION_ERROR"},
+		{GRPCError, "VALIDATION_ERROR", "VALIDATION_ERROR"},
+		{UpstreamClientError, "POLICY_DENIED", "PROVIDER_ERROR"},
+		{UpstreamServerError, "VALIDATION_ERROR", "PROVIDER_ERROR"},
+	} {
+		e := NewError(c.code, "x")
+		if c.class != nil {
+			e.With("class", c.class)
+		}
+		if got := e.Class(); got != c.want {
+			t.Errorf("%s with %v: %s, want %s", c.code, c.class, got, c.want)
+		}
+	}
+}

@@ -25,10 +25,13 @@ type Execution struct {
 	Session      string // the caller's session, "" without one
 	Key          string // the caller's idempotency key, for upstreams that take one
 	Traceparent  string
-	Caller       Caller  // nil where nobody is connected
-	Child        Invoker // for tools that call tools: same principal, deadline and budget
-	MaxBytes     int64   // hard limit of the raw result
-	Clean        Cleaner // takes the call's secrets out of text
+	Caller       Caller // nil where nobody is connected
+	// Facts about the caller's session, from its context; nil without any. They may be
+	// about people and are for requests alone: never for records, logs or errors.
+	Facts    map[string]string
+	Child    Invoker // for tools that call tools: same principal, deadline and budget
+	MaxBytes int64   // hard limit of the raw result
+	Clean    Cleaner // takes the call's secrets out of text
 }
 
 // Credential is one secret with the place it goes to.
@@ -52,4 +55,5 @@ type Output struct {
 	BytesSent   int64
 	BytesRecv   int64
 	CostUSD     float64
+	Warnings    []Warning // ride with the result; their words must hold no secrets
 }

@@ -62,6 +62,7 @@ type Invocation struct {
 	OutputSize  int
 	Warnings    []Warning
 	Attachments []Attachment
+	Secrets     []SecretUse // what the call authenticated with
 
 	// Replayed says that the caller got a kept answer; never stored.
 	Replayed bool
@@ -70,6 +71,7 @@ type Invocation struct {
 	SealedArgs  []byte // sealed with the data directory's key, erased when the call ends
 	Roles       []string
 	Scope       []string
+	Workspace   string // of the principal
 	Timeout     time.Duration
 	SkipCache   bool
 	CacheTTL    time.Duration

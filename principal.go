@@ -37,14 +37,18 @@ func (p *Principal) May(permission string) bool {
 
 // Permissions that the faces and domains ask for. Roles grant them.
 const (
-	PermActAs       = "act-as"           // call as another subject of the tenant
-	PermPublish     = "catalog:publish"  // register, import, batch-register
-	PermLifecycle   = "catalog:admin"    // deprecate, block, remove, force
-	PermNetwork     = "catalog:network"  // publish tools that open inner addresses (permissions.network)
-	PermSecrets     = "secrets:use"      // publish tools that name a secret of the server
-	PermKeys        = "keys:admin"       // create, list, revoke API keys
-	PermInvocations = "invocations:read" // see the calls of every principal of the tenant
-	PermCancel      = "invocations:cancel"
-	PermServers     = "servers:admin"  // add, change, accept and remove MCP servers, which may run programs on the host
-	PermOperate     = "system:operate" // cache invalidation, reindex, log level
+	PermActAs     = "act-as"          // call as another subject of the tenant
+	PermPublish   = "catalog:publish" // register, import, batch-register
+	PermLifecycle = "catalog:admin"   // deprecate, block, remove, force
+	PermNetwork   = "catalog:network" // publish tools that open inner addresses (permissions.network)
+	PermFiles     = "catalog:files"   // publish tools that use folders of the server (permissions.filesystem)
+	PermContext   = "context:admin"   // read and change what agents add to tools
+	PermSecrets   = "secrets:use"     // publish tools that name a secret of the server
+	// PermSecretsAdmin is for secrets of workspaces, of the organisation and of others.
+	PermSecretsAdmin = "secrets:admin"
+	PermKeys         = "keys:admin"       // create, list, revoke API keys
+	PermInvocations  = "invocations:read" // see the calls of every principal of the tenant
+	PermCancel       = "invocations:cancel"
+	PermServers      = "servers:admin"  // add, change, accept and remove MCP servers, which may run programs on the host
+	PermOperate      = "system:operate" // cache invalidation, reindex, log level
 )

@@ -290,7 +290,7 @@ func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key expired; ask for another")
 	}
 	return &toolkeep.Principal{Subject: k.Subject, Tenant: k.Tenant, Roles: k.Roles, Method: "api_key", KeyID: k.ID, Until: k.ExpiresAt,
-		Scope: k.Scope, Permissions: a.permissions(h), Addr: addr}, nil
+		Scope: k.Scope, Workspace: k.Workspace, Permissions: a.permissions(h), Addr: addr}, nil
 }
 
 // permissions are those of the key's roles as they are now.
@@ -325,7 +325,7 @@ func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the API key that admitted the call is not valid any more")
 	}
 	now := *p
-	now.Roles, now.Scope, now.Permissions, now.Method = h.key.Roles, h.key.Scope, a.permissions(h), "api_key"
+	now.Roles, now.Scope, now.Workspace, now.Permissions, now.Method = h.key.Roles, h.key.Scope, h.key.Workspace, a.permissions(h), "api_key"
 	if now.Subject != h.key.Subject && !now.May(toolkeep.PermActAs) {
 		return nil, refused("the API key that admitted the call may not act as another subject any more")
 	}

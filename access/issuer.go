@@ -51,6 +51,9 @@ type OAuth struct {
 	TenantClaim string
 	// DefaultTenant is the tenant of tokens that have no TenantClaim; "" refuses them.
 	DefaultTenant string
+	// WorkspaceClaim names the workspace, whose secrets come before the tenant's own;
+	// "" takes none from tokens, and a token without the claim has none.
+	WorkspaceClaim string
 	// Scopes gives the role of each scope. Other scopes grant nothing. Required.
 	Scopes map[string]string
 

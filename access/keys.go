@@ -42,10 +42,13 @@ func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec tool
 	if err := mayGive(p, spec.Roles, spec.Scope); err != nil {
 		return key, "", err
 	}
+	if p.Workspace != "" && spec.Workspace != p.Workspace && !slices.Contains(p.Roles, Admin) {
+		return key, "", refused("the caller's key belongs to the workspace %s; give the new key the same", p.Workspace)
+	}
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
 	return a.issue(ctx, toolkeep.APIKey{Tenant: p.Tenant, Subject: spec.Subject, Name: spec.Name, Roles: slices.Clone(spec.Roles),
-		Scope: slices.Clone(spec.Scope), ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, nil)
+		Scope: slices.Clone(spec.Scope), Workspace: spec.Workspace, ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, nil)
 }
 
 // issue stores a new key, together with what else belongs to it. It is usable when
@@ -90,6 +93,9 @@ func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 		if rules[r] == nil {
 			fault(fmt.Sprintf("/roles/%d", i), "enum", "there is no role %q; did you mean %s?", r, nearest(r, rules.names()))
 		}
+	}
+	if len(k.Workspace) > maxSubject || !plain(k.Workspace) || strings.TrimSpace(k.Workspace) != k.Workspace {
+		fault("/workspace", "format", "at most %d bytes without control characters and outer spaces", maxSubject)
 	}
 	if len(k.Scope) > maxScope {
 		fault("/scope", "items", "at most %d patterns", maxScope)

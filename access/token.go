@@ -40,6 +40,7 @@ func looksLikeToken(bearer string) bool {
 // issuer last.
 type session struct {
 	subject, tenant string
+	workspace       string // "" for none
 	roles           []string
 	until           time.Time
 	rights          atomic.Pointer[rights]
@@ -86,6 +87,7 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		return nil, err
 	}
 	return &toolkeep.Principal{Subject: s.subject, Tenant: s.tenant, Roles: s.roles, Method: MethodOAuth,
+		Workspace:   s.workspace,
 		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
 }
 
@@ -243,6 +245,12 @@ func (o *issuer) read(payload []byte) (*session, *refusal) {
 		return nil, no
 	}
 	no.tenant = s.tenant
+	if o.c.WorkspaceClaim != "" {
+		if s.workspace, err = name(m, o.c.WorkspaceClaim); err != nil && !errors.Is(err, errNoClaim) {
+			no.message = "the token's claim " + o.c.WorkspaceClaim + " must name the workspace: " + err.Error()
+			return nil, no
+		}
+	}
 	if !o.forUs(m["aud"]) {
 		no.reason, no.message = "wrong_audience", "the token is for another server; ask the issuer for one whose audience (aud) is "+o.audience()[0]
 		return nil, no

@@ -210,12 +210,12 @@ func (c *check) reference(at, s string) {
 		return
 	}
 	switch found[1] {
-	case "secret", "vault", "env", "file":
+	case "secret", "vault", "env", "file", "context":
 		if len(s) == len(found[0]) {
 			c.fault(at, "secret-reference", "the reference names nothing after %s", found[0])
 		}
 	default:
-		c.fault(at, "secret-reference", "the scheme %q is unknown; secret, vault, env and file are known", found[1])
+		c.fault(at, "secret-reference", "the scheme %q is unknown; secret, vault, env, file and context are known", found[1])
 	}
 }
 

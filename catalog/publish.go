@@ -62,8 +62,9 @@ type Breaking struct {
 // limit of active ones become deprecated, the lowest first, in the same change.
 //
 // Errors: E3201 without catalog:publish, without catalog:admin for Force and
-// Shared, or without catalog:network for a manifest with permissions.network, without
-// secrets:use for one that names a secret, servers:admin for one of kind mcp;
+// Shared, or without catalog:network for a manifest with permissions.network,
+// catalog:files for one with permissions.filesystem, secrets:use for one that names
+// a secret, servers:admin for one of kind mcp;
 // E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
 // (details.errors, pointers preceded by the index where there are several, and
 // details.manifests by manifest) and for breaking changes (details.breaking);
@@ -84,7 +85,7 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(mayOpenNetwork(p, tools), mayUseSecrets(p, tools), mayUseServers(p, tools)); err != nil {
+	if err := errors.Join(mayOpenNetwork(p, tools), mayUseFiles(p, tools), mayUseSecrets(p, tools), mayUseServers(p, tools)); err != nil {
 		return nil, toolkeep.AsError(err)
 	}
 	if !c.running() {
@@ -140,6 +141,20 @@ func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	for _, t := range tools {
 		if n := t.Manifest.Permissions; n != nil && len(n.Network) > 0 {
 			return denied(toolkeep.PermNetwork, "publish "+t.ID+", which opens "+n.Network[0].Host+" to itself under permissions.network")
+		}
+	}
+	return nil
+}
+
+// mayUseFiles guards permissions.filesystem: the operator opens folders to tools,
+// and whoever publishes one chooses which callers reach them.
+func mayUseFiles(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
+	if p.May(toolkeep.PermFiles) {
+		return nil
+	}
+	for _, t := range tools {
+		if n := t.Manifest.Permissions; n != nil && len(n.Filesystem) > 0 {
+			return denied(toolkeep.PermFiles, "publish "+t.ID+", which uses the folder "+n.Filesystem[0].Path+" of the server under permissions.filesystem")
 		}
 	}
 	return nil

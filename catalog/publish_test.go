@@ -270,6 +270,27 @@ func TestPublishPermissions(t *testing.T) {
 	wantCode(t, err, toolkeep.InvalidParameters)
 }
 
+// TestPublishWhatNeedsMore has a right of its own for each thing of the server that a
+// manifest opens.
+func TestPublishWhatNeedsMore(t *testing.T) {
+	for permission, m := range map[string][]byte{
+		toolkeep.PermFiles:   manifest("a.files", "1.0.0", `{"permissions":{"filesystem":[{"path":"/srv"}]}}`),
+		toolkeep.PermNetwork: manifest("a.network", "1.0.0", `{"permissions":{"network":[{"host":"10.0.0.1"}]}}`),
+		toolkeep.PermSecrets: manifest("a.secret", "1.0.0", `{"auth":[{"type":"bearer","secret":"context://token"}]}`),
+	} {
+		c, _, _ := open(t)
+		_, err := c.Publish(t.Context(), publisher("acme"), [][]byte{m}, PublishOptions{})
+		if e := wantCode(t, err, toolkeep.PermissionDenied); e.Details["permission"] != permission {
+			t.Errorf("%s: %v", permission, e.Details)
+		}
+		may := publisher("acme")
+		may.Permissions = append(may.Permissions, permission)
+		if _, err := c.Publish(t.Context(), may, [][]byte{m}, PublishOptions{}); err != nil {
+			t.Errorf("with %s: %v", permission, err)
+		}
+	}
+}
+
 func TestPublishDryRun(t *testing.T) {
 	c, store, _ := open(t)
 	applies := store.applied()

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -43,6 +44,12 @@ type Config struct {
 	Catalog  Catalog
 	Store    Store
 	Secrets  Secrets
+	Vault    Vault
+	Search   Search
+	Egress   Egress
+	Files    Files
+	SQL      SQL
+	Context  Context
 	Examples Examples
 	Drain    Drain
 
@@ -117,13 +124,14 @@ type Access struct {
 
 // OAuth says whose access tokens are taken beside API keys.
 type OAuth struct {
-	Issuer        string   // "" takes none
-	Audience      []string // none is the server's public URL
-	JWKSURL       string   // "" is what the issuer's metadata says
-	SubjectClaim  string
-	TenantClaim   string
-	DefaultTenant string   // of tokens without TenantClaim; "" refuses them
-	Scopes        []string // scope=role each, see Roles
+	Issuer         string   // "" takes none
+	Audience       []string // none is the server's public URL
+	JWKSURL        string   // "" is what the issuer's metadata says
+	SubjectClaim   string
+	TenantClaim    string
+	DefaultTenant  string   // of tokens without TenantClaim; "" refuses them
+	WorkspaceClaim string   // "" takes no workspace from tokens
+	Scopes         []string // scope=role each, see Roles
 }
 
 // Enabled tells whether tokens are taken.
@@ -227,6 +235,14 @@ type Store struct {
 	KeepFeed    time.Duration // changes of calls in the feed
 }
 
+// Search says how tools are found.
+type Search struct {
+	Model          string // auto, all-MiniLM-L6-v2, none
+	ModelsDir      string // "" is models in the data directory
+	SemanticWeight float64
+	KeywordWeight  float64
+}
+
 // Secrets says what secret references may name.
 type Secrets struct {
 	Env  []string // patterns of environment variables
@@ -234,6 +250,72 @@ type Secrets struct {
 	// SealKey is the file of the key that seals arguments of waiting calls; "" is in
 	// the data directory. Nodes that share a store must share it.
 	SealKey string
+	// SealKeys are keys instead of that file, base64 or hex, the first one seals.
+	SealKeys string
+	// LastKnownGood lets what a store gave within 24 hours serve while it is away.
+	LastKnownGood bool
+}
+
+// Egress is how tools' servers are reached.
+type Egress struct {
+	Proxy          string        // URL, "" is none; may hold a password
+	ProxyBypass    []string      // reached without it
+	ProxyNames     string        // checked or trusted
+	CAFiles        []string      // PEM files trusted besides the system's authorities
+	TLSMin         string        // 1.2 or 1.3
+	MaxConns       int           // to one host
+	IdleConns      int           // of them kept while idle
+	IdleTimeout    time.Duration // after which an idle one is closed
+	ConnectTimeout time.Duration // longest for name and connection, and again for TLS
+	MaxHeader      int64         // bytes of an answer's headers
+}
+
+// Files says which folders tools of kind file may use.
+type Files struct {
+	// Roots are PATH, PATH:ro or PATH:rw each, relative ones below the folder files
+	// of the data directory; {tenant} stands for the caller's tenant. The one word
+	// none opens nothing.
+	Roots []string
+}
+
+// Context is the service that says what agents add to tools.
+type Context struct {
+	URL      string        // "" asks none; contexts in the store count in any case
+	Token    string        // secret reference of the bearer token, "" sends none
+	Required bool          // calls are refused while the service gives no answer
+	Timeout  time.Duration // for one answer
+	TTL      time.Duration // how long an answer holds
+}
+
+// context checks the service's address.
+func (f *faults) context(c *Config) {
+	s := &c.Context
+	if s.URL == "" {
+		if s.Token != "" {
+			f.add("context.url", "required", "context.token is set; it needs context.url")
+		}
+		return
+	}
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		f.add("context.url", "format", "context.url must be an http or https URL without user, query and fragment, such as https://sessions.example")
+	case u.Scheme == "http" && !loopback(net.JoinHostPort(u.Hostname(), "80")):
+		f.add("context.url", "format", "context.url must be https where the service is not on this machine")
+	}
+	if scheme, _, ok := strings.Cut(s.Token, "://"); s.Token != "" && (!ok || scheme == "context") {
+		f.add("context.token", "format", "context.token must be a secret reference, such as env://TOOLKEEP_SECRET_SESSIONS")
+	}
+}
+
+// SQL says how tools of kind sql reach their databases.
+type SQL struct {
+	SQLiteRoots []string      // folders below which SQLite files may be opened
+	SocketDirs  []string      // folders in which Unix sockets of servers may be opened
+	MaxConns    int           // connections to all databases
+	PoolConns   int           // of them with one login of one tenant
+	Wait        time.Duration // longest wait for one of them
+	IdleTimeout time.Duration // after which an idle one is closed
 }
 
 // Examples is the example catalogue with its small HTTP service.
@@ -275,10 +357,15 @@ func (c *Config) faults() []toolkeep.Fault {
 	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
 		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")
 	}
-	if c.Store.DSN != "" && c.Secrets.SealKey == "" {
-		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node")
+	if c.Store.DSN != "" && c.Secrets.SealKey == "" && c.Secrets.SealKeys == "" {
+		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node, or the keys in the variable TOOLKEEP_SEAL_KEY")
+	}
+	if c.Secrets.SealKey != "" && c.Secrets.SealKeys != "" {
+		f.add("secrets.seal_keys", "contradiction", "secrets.seal_key names a file with keys, and secrets.seal_keys (TOOLKEEP_SEAL_KEY) holds keys; leave one out")
 	}
 	f.oauth(c)
+	f.vault(c)
+	f.context(c)
 	if c.Calls.Lease < 3*time.Second {
 		f.add("calls.lease", "minimum", "calls.lease is "+c.Calls.Lease.String()+"; it is renewed at a third and must be at least 3s")
 	}

@@ -79,20 +79,27 @@ func TestDefaults(t *testing.T) {
 	c := load(t, Sources{})
 	c.read = nil
 	want := &Config{
-		Data:     "data",
-		Service:  Service{Name: "l03-tool-executor"},
-		HTTP:     HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
-		MCP:      MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000},
-		GRPC:     GRPC{Addr: "127.0.0.1:50053"},
-		Metrics:  Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
-		Access:   Access{Mode: "rbac"},
-		OAuth:    OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
-		Log:      Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
-		Limits:   Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4},
-		Calls:    Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, MaxResult: 100_000_000},
-		Cache:    Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
-		Catalog:  Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
-		Store:    Store{MaxConns: 16, Synchronous: "NORMAL", GroupDelay: 500 * time.Microsecond, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
+		Data:    "data",
+		Service: Service{Name: "l03-tool-executor"},
+		HTTP:    HTTP{Addr: "127.0.0.1:8080", MaxBody: 1 << 20, MaxDepth: 50, MaxProperties: 1000, MaxHeader: 64 << 10, MaxKey: 4096},
+		MCP:     MCP{View: "auto", AutoTools: 40, SessionIdle: 30 * time.Minute, Sessions: 10_000},
+		GRPC:    GRPC{Addr: "127.0.0.1:50053"},
+		Metrics: Metrics{Addr: "127.0.0.1:9090", MaxTools: 10_000},
+		Access:  Access{Mode: "rbac"},
+		OAuth:   OAuth{SubjectClaim: "sub", TenantClaim: "tenant"},
+		Log:     Log{Level: slog.LevelInfo, Format: "json", Buffer: 1 << 20},
+		Limits:  Limits{AgentPerMinute: 100, AgentToolPerMinute: 10, GlobalPerMinute: 10_000, AgentConcurrent: 4},
+		Calls:   Calls{SyncLimit: 30 * time.Second, WaitLimit: 24 * time.Hour, ResultLifetime: 24 * time.Hour, Workers: 8, Poll: 100 * time.Millisecond, Lease: 10 * time.Second, MaxResult: 100_000_000},
+		Cache:   Cache{Enabled: true, TTL: 5 * time.Minute, Entries: 10_000, Bytes: 100 << 20},
+		Catalog: Catalog{StaleFor: 5 * time.Minute, KeepActive: 5, RemovalAfter: 90 * 24 * time.Hour},
+		Store:   Store{MaxConns: 16, Synchronous: "NORMAL", GroupDelay: 500 * time.Microsecond, WALBytes: 64 << 20, KeepCalls: 30 * 24 * time.Hour, KeepEvents: 90 * 24 * time.Hour, KeepFeed: 7 * 24 * time.Hour},
+		Search:  Search{Model: "auto", SemanticWeight: 0.4, KeywordWeight: 0.3},
+		Egress: Egress{ProxyNames: "checked", TLSMin: "1.2", MaxConns: 256, IdleConns: 32, IdleTimeout: 90 * time.Second,
+			ConnectTimeout: 10 * time.Second, MaxHeader: 256 << 10},
+		Vault:    Vault{Auth: "token", Prefix: "secret/tool-execution", Timeout: 2 * time.Second, TransitMount: "transit"},
+		SQL:      SQL{MaxConns: 64, PoolConns: 8, Wait: 5 * time.Second, IdleTimeout: time.Minute},
+		Files:    Files{Roots: []string{"{tenant}:rw"}},
+		Context:  Context{Required: true, Timeout: 500 * time.Millisecond, TTL: 5 * time.Minute},
 		Examples: Examples{Addr: "127.0.0.1:8090"},
 		Drain:    Drain{Timeout: 30 * time.Second},
 	}
@@ -201,7 +208,10 @@ func TestUnsupported(t *testing.T) {
 	for give, want := range map[string]string{
 		"L03_TOOL_CACHE_BACKEND=redis":                                          "cache backend redis is not in this build; use memory",
 		"L03_L08_ENABLED=true":                                                  "L08 supervision is not in this build",
-		"L03_VAULT_ENDPOINT=https://vault:8200":                                 "Vault is not in this build",
+		"L03_VAULT_ENDPOINT=https://vault:8200":                                 "vault.auth is token; that needs vault.token_file",
+		"L03_VAULT_ENDPOINT=vault:8200":                                         "vault.address must be a URL",
+		"L03_EXTERNAL_ADAPTER_VAULT_AUTH_METHOD=ldap":                           `vault.auth is "ldap", which is not in this build; use token, approle`,
+		"TOOLKEEP_VAULT_PATHS=secret/data/":                                     "they need vault.address",
 		"L03_L01_ENDPOINT=grpc://l01:50051":                                     "L01 data layer is not in this build",
 		"L03_PERMISSION_MANAGER_MODE=rbac+abac":                                 `access.mode is "rbac+abac", which is not in this build; use rbac`,
 		"L03_EXECUTOR_ISOLATION_TECHNOLOGY=gvisor":                              "sandboxes are not in this build",
@@ -211,6 +221,9 @@ func TestUnsupported(t *testing.T) {
 		"L03_STATE_BRIDGE_CHECKPOINTING_MICRO_CHECKPOINTS_STORAGE=redis":        "storage redis is not in this build",
 		"L03_CIRCUIT_BREAKER_HALF_OPEN_STRATEGY=half":                           "half is not one of canary, all_or_nothing",
 		"L03_RESULT_VALIDATOR_STRICT_MODE=false":                                "result.strict",
+		"TOOLKEEP_CONTEXT_URL=http://sessions.example":                          "context.url must be https where the service is not on this machine",
+		"TOOLKEEP_CONTEXT_URL=https://me@sessions.example":                      "context.url must be an http or https URL without user",
+		"TOOLKEEP_CONTEXT_TOKEN=env://X":                                        "it needs context.url",
 		"TOOLKEEP_ACCESS_METHOD=oidc":                                           `access.method is "oidc", which is not in this build; use api_key, oauth`,
 		"L03_PERMISSION_CHECKER_OPA_ENDPOINT=http://localhost:8181/v1/data/x/y": "OPA is not in this build",
 	} {
@@ -235,21 +248,22 @@ L03_TOOL_REGISTRY_CACHE_ENABLED=true L03_TOOL_REGISTRY_CACHE_TTL_SECONDS=301 L03
 L03_PERMISSION_MANAGER_MODE=rbac L03_PERMISSION_MANAGER_CACHE_TTL_SECONDS=300
 L03_RATE_LIMITER_PER_AGENT_RPM=101 L03_RATE_LIMITER_PER_TOOL_RPM=11 L03_RATE_LIMITER_GLOBAL_RPM=10001
 L03_TOOL_CACHE_ENABLED=false L03_TOOL_CACHE_BACKEND=memory L03_TOOL_CACHE_TTL_SECONDS=302 L03_TOOL_CACHE_MAX_SIZE_BYTES=104857600
-L03_L01_ENDPOINT= L03_L01_TIMEOUT_MS=100 L03_VAULT_ENDPOINT= L03_VAULT_TIMEOUT_MS=100
+L03_L01_ENDPOINT= L03_L01_TIMEOUT_MS=100 L03_VAULT_ENDPOINT=https://vault:8200 TOOLKEEP_VAULT_TOKEN=t L03_VAULT_TIMEOUT_MS=100
 L03_L08_ENDPOINT=grpc://l08:50051 L03_L08_ENABLED=false L03_L08_ESCALATION_TIMEOUT_SECONDS=300 L03_LOG_LEVEL=ERROR
 L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP_EXECUTOR_LOG_LEVEL=WARN`)})
 	if c.HTTP.Addr != "127.0.0.1:8081" || c.Metrics.Addr != "127.0.0.1:9091" || c.GRPC.Addr != "127.0.0.1:50054" || c.Catalog.StaleFor != 301*time.Second ||
-		c.Cache.Enabled || c.Cache.TTL != 302*time.Second || c.Limits.AgentToolPerMinute != 11 || c.Log.Level != slog.LevelError ||
+		c.Cache.Enabled || c.Cache.TTL != 302*time.Second || c.Limits.AgentToolPerMinute != 11 ||
+		c.Vault.Address != "https://vault:8200" || c.Vault.Timeout != 100*time.Millisecond || c.Log.Level != slog.LevelError ||
 		len(c.Log.Components) != 3 {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Notes) != 6 { // two of the registry's and permissions' cache, three time limits, L08's endpoint
+	if len(c.Notes) != 5 { // two of the registry's and permissions' cache, two time limits, L08's endpoint
 		t.Errorf("%d notes: %s", len(c.Notes), strings.Join(c.Notes, "\n"))
 	}
 }
 
 // The eight schemas of Platform 3.3 with their defaults, but for what names
-// PostgreSQL, Redis, Vault and the like.
+// PostgreSQL, Redis and the like.
 const platformFile = `
 registry:
   postgresql_connection_string: ""
@@ -264,7 +278,7 @@ permission_checker:
   jwt_algorithm: RS256
   permission_cache: {enabled: true, ttl_seconds: 300, invalidation_channel: "policy:updates"}
 external_adapter:
-  vault: {secret_path_prefix: secret/tool-execution}
+  vault: {address: "https://vault:8200", auth_method: kubernetes, secret_path_prefix: secret/tools}
   rate_limiting: {algorithm: token_bucket, default_requests_per_minute: 60, burst_size: 10}
   retry: {max_attempts: 3, base_delay_ms: 1000, max_delay_ms: 60000, jitter: full, retryable_status_codes: [429, 500, 502, 503, 504]}
 circuit_breaker:
@@ -302,7 +316,8 @@ state_bridge:
 
 func TestSchemasOfTheDocument(t *testing.T) {
 	c := load(t, Sources{File: file(t, platformFile)})
-	if c.Limits.AgentPerMinute != 60 || c.Limits.AgentConcurrent != 5 || c.Catalog.KeepActive != 6 || c.Catalog.RemovalAfter != 91*24*time.Hour {
+	if c.Limits.AgentPerMinute != 60 || c.Limits.AgentConcurrent != 5 || c.Catalog.KeepActive != 6 || c.Catalog.RemovalAfter != 91*24*time.Hour ||
+		c.Vault.Address != "https://vault:8200" || c.Vault.Auth != "kubernetes" || c.Vault.Prefix != "secret/tools" {
 		t.Errorf("%+v", c)
 	}
 	for _, want := range []string{"circuit_breaker.half_open_strategy has no effect", "executor.sandbox_warm_pool.pool_size has no effect"} {

@@ -33,7 +33,7 @@ func Keys() []Key {
 		case s.means != "":
 			k.Effect, k.Help = "alias", "the same as "+s.means
 			if s.unit != 0 {
-				k.Help += ", in " + map[string]string{"1s": "seconds", "24h0m0s": "days"}[s.unit.String()]
+				k.Help += ", in " + map[string]string{"1ms": "milliseconds", "1s": "seconds", "24h0m0s": "days"}[s.unit.String()]
 			}
 		case s.bind == nil:
 			k.Effect = "none"

@@ -24,8 +24,8 @@ var foreignSettings = named([]setting{
 	{env: "L03_TOOL_CACHE_TTL_SECONDS", kind: whole, means: "cache.ttl", unit: time.Second},
 	{env: "L03_L01_ENDPOINT", judge: never("a remote L01 data layer is not in this build; the server keeps its own store, leave the setting out"), help: "refused unless empty: the server keeps its own store"},
 	{env: "L03_L01_TIMEOUT_MS", kind: whole, help: "belongs to a remote data layer"},
-	{env: "L03_VAULT_ENDPOINT", judge: never("Vault is not in this build; use env:// and file:// references (secrets.env, secrets.dirs)"), help: "refused unless empty: secrets come from the environment and from files"},
-	{env: "L03_VAULT_TIMEOUT_MS", kind: whole, help: "belongs to Vault"},
+	{env: "L03_VAULT_ENDPOINT", means: "vault.address"},
+	{env: "L03_VAULT_TIMEOUT_MS", kind: whole, means: "vault.timeout", unit: time.Millisecond},
 	{env: "L03_L08_ENDPOINT", help: "used once L03_L08_ENABLED can be true"},
 	{env: "L03_L08_ENABLED", kind: boolean, def: "false", quiet: true, judge: only(false, "L08 supervision is not in this build; set it to false or leave it out"), help: "only false: L08 supervision is not in this build"},
 	{env: "L03_L08_ESCALATION_TIMEOUT_SECONDS", kind: whole, help: "belongs to L08 supervision"},
@@ -60,9 +60,9 @@ var foreignSettings = named([]setting{
 	{key: "permission_checker.permission_cache.invalidation_channel", help: "belongs to Redis"},
 
 	// Platform 3.3.4 external adapter
-	{key: "external_adapter.vault.address", judge: never("Vault is not in this build; use env:// and file:// references (secrets.env, secrets.dirs)"), help: "refused unless empty: secrets come from the environment and from files"},
-	{key: "external_adapter.vault.auth_method", judge: never("Vault is not in this build; leave the setting out"), help: "refused unless empty: Vault is not in this build"},
-	{key: "external_adapter.vault.secret_path_prefix", help: "belongs to Vault"},
+	{key: "external_adapter.vault.address", means: "vault.address"},
+	{key: "external_adapter.vault.auth_method", means: "vault.auth"},
+	{key: "external_adapter.vault.secret_path_prefix", means: "vault.prefix"},
 	{key: "external_adapter.rate_limiting.algorithm", def: "token_bucket", quiet: true, judge: only("token_bucket", "rate limiting by %v is not in this build; use token_bucket"), help: "token_bucket"},
 	{key: "external_adapter.rate_limiting.redis_connection_string", secret: true, judge: noRedis, help: redisHelp},
 	{key: "external_adapter.rate_limiting.default_requests_per_minute", kind: whole, means: "limits.agent_per_minute"},

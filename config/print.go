@@ -131,6 +131,8 @@ func show(k kind, p any) string {
 		return showNumber(k, int64(*p))
 	case *int64:
 		return showNumber(k, *p)
+	case *float64:
+		return strconv.FormatFloat(*p, 'g', -1, 64)
 	case *time.Duration:
 		return p.String()
 	case *slog.Level:

@@ -211,6 +211,8 @@ func put(p, v any) {
 		*p = int(min(v.(int64), math.MaxInt))
 	case *int64:
 		*p = v.(int64)
+	case *float64:
+		*p = v.(float64)
 	case *time.Duration:
 		*p = v.(time.Duration)
 	case *[]string:

@@ -2,14 +2,17 @@ package discover
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"iter"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -40,12 +43,31 @@ const k1 = 1.2
 type Config struct {
 	// MaxQuery is how many bytes of a query are read; default 4096.
 	MaxQuery int
+	// Embedder compares meanings beside words; nil: words alone. Start sets it going.
+	Embedder Embedder
+	// VectorFile keeps vectors over restarts; "" embeds every tool at each start.
+	VectorFile string
+	// EmbedTime bounds the embedding of one query, after which words alone count;
+	// default 2 s.
+	EmbedTime time.Duration
+	// Weights of the parts of a score; the zero value is the default.
+	Weights Weights
+	Log     *slog.Logger // nil: nothing is logged
+}
+
+// Weights say how much each part of a score counts. Each part is between 0 and 1.
+type Weights struct {
+	Semantic float64 // how much the meanings are alike; default 0.4
+	Keyword  float64 // how well the words fit; default 0.3
 }
 
 // Index is the search index. All methods are safe for concurrent use.
 type Index struct {
-	maxQuery int
-	current  atomic.Pointer[postings]
+	maxQuery   int
+	weights    Weights
+	vectorFile string
+	meaning    *meaning // nil without an embedder
+	current    atomic.Pointer[postings]
 
 	mu    sync.Mutex // one Update at a time; guards what follows
 	docs  map[docKey]*doc
@@ -63,6 +85,7 @@ type doc struct {
 	name    string // lower case, without the namespace
 	terms   []docTerm
 	lengths [fieldCount]float64
+	means   digest // of the text that its vector stands for
 }
 
 type docTerm struct {
@@ -114,6 +137,17 @@ func New(cfg Config) *Index {
 	if x.maxQuery <= 0 {
 		x.maxQuery = 4096
 	}
+	if x.weights = cfg.Weights; x.weights == (Weights{}) {
+		x.weights = Weights{Semantic: 0.4, Keyword: 0.3}
+	}
+	x.vectorFile = cfg.VectorFile
+	if cfg.Embedder != nil {
+		x.meaning = &meaning{e: cfg.Embedder, limit: cmp.Or(cfg.EmbedTime, 2*time.Second), log: cfg.Log,
+			wake: make(chan struct{}, 1), known: map[digest][]float32{}, queries: map[string][]float32{}}
+		if cfg.Log == nil {
+			x.meaning.log = slog.New(slog.DiscardHandler)
+		}
+	}
 	x.current.Store(&postings{})
 	return x
 }
@@ -159,7 +193,12 @@ func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 	}
 	if changed {
 		x.vocab.shared = true
-		x.current.Store(build(x.sorted(), x.vocab))
+		p := build(x.sorted(), x.vocab)
+		if x.meaning != nil {
+			x.meaning.fill(p)
+			x.meaning.nudge()
+		}
+		x.current.Store(p)
 	}
 }
 
@@ -266,6 +305,9 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	for _, s := range m.UseCases {
 		add(fieldExamples, s)
 	}
+	if x.meaning != nil {
+		d.means = sha256.Sum256([]byte(embeddingText(t)))
+	}
 	d.terms = make([]docTerm, 0, len(counts))
 	for _, term := range slices.Sorted(maps.Keys(counts)) {
 		d.terms = append(d.terms, docTerm{term, *counts[term]})
@@ -339,6 +381,9 @@ type postings struct {
 	spans  []span    // by term
 	where  []uint32  // indexes into docs, ascending in each span
 	impact []float32 // what the term adds to the tool's score
+	// vectors are those of docs, nil where there is none; the whole is nil without an
+	// embedder.
+	vectors [][]float32
 }
 
 type span struct{ from, to uint32 }

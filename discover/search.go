@@ -1,7 +1,9 @@
 package discover
 
 import (
+	"cmp"
 	"container/heap"
+	"context"
 	"slices"
 	"strings"
 
@@ -20,13 +22,52 @@ type Match struct {
 	Tool  *toolkeep.Tool
 	Score float64  // comparable within one answer only
 	Why   []string // words of the query that the tool has, in their order
+	// The parts of the score before they are weighed: how much the meanings are alike
+	// (the cosine), and how well the words fit, 1 for the tool whose words fit best.
+	Semantic, Keyword float64
 }
 
-// Search gives the best tools for a query among those that visible lets
-// through (nil lets all through; it alone keeps tenants apart), best first and
-// equal ones by id. limit is at most 200; 0 is 10. A query that names a tool's
-// id or name exactly finds it first. It returns nil if nothing matches.
+// Strategy is how tools are searched for (Discovery 4.2).
+type Strategy string
+
+// Strategies.
+const (
+	Hybrid   Strategy = "hybrid"   // words and meaning; the default
+	Semantic Strategy = "semantic" // meaning alone, for vague questions
+	Keyword  Strategy = "keyword"  // words alone
+)
+
+// Query is one search.
+type Query struct {
+	Text     string
+	Limit    int      // at most 200; 0 is 10
+	Strategy Strategy // "" is hybrid
+}
+
+// Report is how a search went.
+type Report struct {
+	Strategy Strategy // that was followed
+	// Degraded says why meanings were not compared although they should be, "" if they
+	// were.
+	Degraded string
+	Terms    []string // words of the query that the index looked for
+}
+
+// Search is Find with the default strategy.
 func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) bool) []Match {
+	found, _ := x.Find(context.Background(), Query{Text: query, Limit: limit}, visible)
+	return found
+}
+
+// Find gives the best tools for a query among those that visible lets
+// through (nil lets all through; it alone keeps tenants apart), best first and
+// equal ones by id. A query that names a tool's
+// id or name exactly finds it first. It returns nil if nothing matches.
+//
+// Where meanings cannot be compared, because there is no embedder or it fails, words
+// alone count, and the report says so.
+func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool) ([]Match, Report) {
+	limit, query := ask.Limit, ask.Text
 	if limit <= 0 {
 		limit = 10
 	}
@@ -36,7 +77,20 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 	}
 	p := x.current.Load()
 	q := readQuery(query)
-	r := &ranking{scores: p.score(q)}
+	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid)}
+	for _, t := range q.terms {
+		report.Terms = append(report.Terms, t.word)
+	}
+	fits := p.score(q)
+	var means []float32
+	if report.Strategy != Keyword && strings.TrimSpace(query) != "" && len(p.docs) > 0 {
+		means, report.Degraded = x.compare(ctx, p, query)
+	}
+	if means == nil {
+		report.Strategy = Keyword
+	}
+	best := max(1e-9, slices.Max(append(fits, 0)))
+	r := &ranking{scores: x.weigh(report.Strategy, fits, means)}
 	for i, s := range r.scores {
 		if s > 0 {
 			r.order = append(r.order, uint32(i))
@@ -51,7 +105,50 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 		if visible != nil && !visible(tool) {
 			continue
 		}
-		out = append(out, Match{Tool: tool, Score: float64(r.scores[i]), Why: p.why(q, i)})
+		m := Match{Tool: tool, Score: float64(r.scores[i]), Why: p.why(q, i), Keyword: float64(fits[i] / best)}
+		if means != nil {
+			m.Semantic = float64(means[i])
+		}
+		out = append(out, m)
+	}
+	return out, report
+}
+
+// leastAlike is the cosine from which a tool is found by its meaning alone. Texts about
+// different things have 0.0 to 0.2.
+const leastAlike = 0.25
+
+// compare gives how much each tool means what is asked; nil where that is not to be
+// had, and why, unless there is no embedder at all.
+func (x *Index) compare(ctx context.Context, p *postings, query string) ([]float32, string) {
+	m := x.meaning
+	if m == nil {
+		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
+	}
+	v, err := m.query(ctx, query)
+	if err != nil {
+		return nil, "the embedding model does not answer, so that words alone are compared: " + toolkeep.AsError(err).Message
+	}
+	return p.alike(v), ""
+}
+
+// weigh puts the parts of the scores together. Each part is divided by its best, so
+// that the weights mean the same for every query; adding them up this way was measured
+// better than fusing ranks.
+func (x *Index) weigh(s Strategy, words, means []float32) []float32 {
+	if s == Keyword {
+		return words
+	}
+	bestWord, bestMean := max(slices.Max(words), 1e-9), max(slices.Max(means), 1e-9)
+	keyword, semantic := float32(x.weights.Keyword)/bestWord, float32(x.weights.Semantic)/bestMean
+	if s == Semantic {
+		keyword = 0
+	}
+	out := make([]float32, len(words))
+	for i, w := range words {
+		if m := means[i]; m >= leastAlike || w > 0 && keyword > 0 {
+			out[i] = keyword*w + semantic*m
+		}
 	}
 	return out
 }

@@ -45,12 +45,9 @@ func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn
 	}
 	c := checker{guard: g, host: host}
 	d := net.Dialer{
-		Timeout:        g.ConnectTimeout,
+		Timeout:        g.connectTimeout(),
 		Resolver:       g.Resolver,
 		ControlContext: c.control,
-	}
-	if d.Timeout == 0 {
-		d.Timeout = 10 * time.Second
 	}
 	conn, err := d.DialContext(ctx, network, net.JoinHostPort(host, port))
 	if err != nil {
@@ -60,6 +57,13 @@ func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn
 		return nil, err
 	}
 	return &Conn{Conn: conn}, nil
+}
+
+func (g *Guard) connectTimeout() time.Duration {
+	if g.ConnectTimeout == 0 {
+		return 10 * time.Second
+	}
+	return g.ConnectTimeout
 }
 
 // Check tells whether the guard lets a connection to addr through that was asked

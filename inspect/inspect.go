@@ -5,6 +5,7 @@ package inspect
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/itchyny/gojq"
 	"github.com/maypok86/otter/v2"
@@ -19,6 +20,7 @@ const (
 	maxDepth         = 1000      // nesting of a result; far over what a request may have
 	maxElements      = 2_000_000 // values of a JSON result; each costs far more in memory than in bytes
 	maxPrograms      = 1024
+	maxInline        = 4 << 10 // bytes of a binary that are in the result beside being attached
 	maxHint          = 1 << 20 // bytes that are made ready for a tree on the word of its executor
 	jsonType         = "application/json"
 	marker           = "[REDACTED]"
@@ -68,7 +70,10 @@ type Inspected struct {
 	// it: the text or the bytes that the tool sent where the result is one text or
 	// one binary and nothing reshaped it, JSON otherwise.
 	Truncated bool
-	Whole     []byte
+	// Attached says that the result is a binary, whose bytes are Whole: Output has
+	// its type and length, and up to 4 KiB its bytes in base64.
+	Attached bool
+	Whole    []byte
 	// ContentType is that of the whole result, also where it is not truncated.
 	ContentType string
 	Warnings    []toolkeep.Warning
@@ -96,7 +101,7 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 	if o == nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the tool brought nothing back")
 	}
-	r := &result{tool: t.Manifest, out: &Inspected{ContentType: jsonType}, clean: clean}
+	r := &result{tool: t.Manifest, out: &Inspected{ContentType: jsonType, Warnings: slices.Clone(o.Warnings)}, clean: clean}
 	if err := i.read(r, o); err != nil {
 		return nil, err
 	}
@@ -108,6 +113,7 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 		return nil, err
 	}
 	r.hideSensitive()
+	r.attach()
 	r.out.Output = canon.Append(make([]byte, 0, r.sizeHint), r.value)
 	if int64(len(r.out.Output)) > i.hard {
 		return nil, i.tooLarge(int64(len(r.out.Output)))

@@ -71,7 +71,7 @@ func TestRead(t *testing.T) {
 		{"latin1", "text/plain; charset=ISO-8859-1", "caf\xe9", `"café"`, "text/plain; charset=utf-8"},
 		{"windows-1252", `text/plain; charset="windows-1252"`, "\x80", `"€"`, "text/plain; charset=utf-8"},
 		{"utf-16", "text/plain; charset=utf-16", "\xff\xfea\x00\xe9\x00", `"aé"`, "text/plain; charset=utf-8"},
-		{"XML", "application/atom+xml", `<a/>`, `"<a/>"`, "application/atom+xml; charset=utf-8"},
+		{"XML", "application/atom+xml", `<a/>`, `{"a":""}`, "application/json"},
 		{"empty JSON", "application/json", ``, `null`, "application/json"},
 		{"empty text", "text/plain", ``, `null`, "application/json"},
 		{"empty binary", "image/png", ``, `null`, "application/json"},
@@ -85,7 +85,7 @@ func TestRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(got.Output) != c.want || got.ContentType != c.whole || len(got.Warnings) != 0 || got.Truncated || got.Whole != nil {
+			if string(got.Output) != c.want || got.ContentType != c.whole || len(got.Warnings) != 0 || got.Truncated || got.Attached != strings.Contains(c.want, "base64") || got.Attached && string(got.Whole) != c.body || !got.Attached && got.Whole != nil {
 				t.Errorf("got %s, %+v", got.Output, got)
 			}
 			if string(canon.Append(nil, got.Value)) != c.want {
@@ -184,13 +184,14 @@ func TestTransform(t *testing.T) {
 	i := inspect.New(inspect.Config{})
 	in := `{"items":[{"n":1,"x":"a"},{"n":9007199254740993,"x":"b"}],"f":0.10}`
 	for program, want := range map[string]string{
-		`.items | map(.n)`:            `[1,9007199254740993]`,
-		`{first: .items[0].x, f}`:     `{"f":0.10,"first":"a"}`,
-		`.f + 1`:                      `1.1`,
-		`[.items[].n] | add`:          `9007199254740994`,
-		`$ENV | length`:               `0`,
-		`env | length`:                `0`,
-		`.missing`:                    `null`,
+		`.items | map(.n)`:        `[1,9007199254740993]`,
+		`{first: .items[0].x, f}`: `{"f":0.10,"first":"a"}`,
+		`.f + 1`:                  `1.1`,
+		`[.items[].n] | add`:      `9007199254740994`,
+		`$ENV | length`:           `0`,
+		`env | length`:            `0`,
+		`.missing`:                `null`,
+		`.f |= if type == "array" then . else [.] end | .f`: `[0.10]`,
 		`.items |= map(.x)`:           `{"f":0.10,"items":["a","b"]}`,
 		`.items[0].n = 5 | .items[0]`: `{"n":5,"x":"a"}`,
 	} {
@@ -208,17 +209,24 @@ func TestTransform(t *testing.T) {
 func TestTransformFails(t *testing.T) {
 	i := inspect.New(inspect.Config{})
 	for program, word := range map[string]string{
-		`.items[`:                "unexpected",
-		`.a.b.c`:                 "",
-		`empty`:                  "no value",
-		`.items[]`:               "more than one",
-		`input`:                  "input",
-		`inputs`:                 "input",
-		`import "a" as a; .`:     "",
-		`error("no " + .secret)`: "[REDACTED]",
-		`nan`:                    "NaN",
-		`infinite`:               "Inf",
-		`last(range(1e12))`:      "",
+		`.items[`:                  "unexpected",
+		`.a.b.c`:                   "",
+		`empty`:                    "no value",
+		`.items[]`:                 "more than one",
+		`input`:                    "input",
+		`inputs`:                   "input",
+		`import "a" as a; .`:       "",
+		`error("no " + .secret)`:   "[REDACTED]",
+		`nan`:                      "NaN",
+		`infinite`:                 "Inf",
+		`last(range(1e12))`:        "deadline",
+		`def f: . + . | f; .a | f`: "",
+		`[limit(200000000; repeat(.a))] | length`:  "",
+		`reduce range(40) as $i (.; [., .])`:       "too large",
+		`reduce range(40) as $i (.; {x: ., y: .})`: "too large",
+		`input_filename | import`:                  "",
+		`$__prog_args`:                             "",
+		`"a" | ltrimstr("x") | getpath(["a"])`:     "",
 	} {
 		o := value(t, `{"items":[1,2],"a":"text","secret":"hunter22"}`)
 		_, err := i.Inspect(tool(&toolkeep.ResultSpec{Transform: program}, ""), o, textCleaner{"hunter22"})
@@ -432,7 +440,7 @@ func FuzzInspect(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(v, got.Value) {
 			t.Fatalf("%q: %s, %v", data, got.Output, err)
 		}
-		if got.Truncated != (got.Whole != nil) {
+		if (got.Truncated || got.Attached) != (got.Whole != nil) {
 			t.Fatal("Whole and Truncated disagree")
 		}
 	})

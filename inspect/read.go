@@ -6,14 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"mime"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	htmlcharset "golang.org/x/net/html/charset"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/encoding/htmlindex"
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/toolkeep/toolkeep"
@@ -32,31 +35,122 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	if int64(len(body)) > i.hard {
 		return i.tooLarge(int64(len(body)))
 	}
-	r.sizeHint += len(body)
-	media, charset := parseType(o.ContentType)
+	media, params := parseType(o.ContentType)
 	r.media = media
+	r.sizeHint += len(body)
 	if len(body) == 0 {
 		return nil // null, whatever the type
 	}
-	switch {
-	case isJSON(r.media):
-		text, err := r.decode(body, charset)
-		if err != nil {
-			return notReadable(r.media, err)
-		}
-		return i.parse(r, text)
-	case isText(r.media):
-		text, err := r.decode(body, charset)
-		if err != nil {
-			return notReadable(r.media, err)
-		}
-		r.takeText(text)
-	case r.media == "":
+	kind := kindOf(media)
+	switch kind {
+	case kindGuess:
 		return i.guess(r, body)
-	default:
+	case kindBinary:
 		r.takeBinary(body)
+		return nil
 	}
-	return nil
+	text, err := r.decode(body, kind, strings.ToLower(params["charset"]))
+	if err != nil {
+		return notReadable(media, err)
+	}
+	header := !strings.EqualFold(params["header"], "absent")
+	switch kind {
+	case kindJSON:
+		return i.parse(r, text)
+	case kindXML:
+		r.value, err = parseXML(text, maxElements)
+	case kindCSV:
+		r.value, err = list(parseCSV(text, header))
+	case kindTSV:
+		r.value, err = list(parseTSV(text, header))
+	case kindLines:
+		r.value, err = list(i.parseLines(text))
+	case kindSequence:
+		r.value, err = list(i.parseSequence(text))
+	case kindHTML:
+		if text, err = cleanHTML(text); err == nil {
+			r.takeText(text)
+		}
+	default:
+		r.takeText(text)
+	}
+	if err != nil {
+		return r.unreadable(err)
+	}
+	if kind < kindText {
+		r.value, err = r.tidy(r.value, maxDepth)
+	}
+	return err
+}
+
+// list gives a list as any value, so that an error leaves no typed nil behind.
+func list(l []any, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// unreadable words what a reader of one kind says.
+func (r *result) unreadable(err error) error {
+	var own *toolkeep.Error
+	if errors.As(err, &own) {
+		return own
+	}
+	if errors.Is(err, errElements) {
+		return toolkeep.NewError(toolkeep.ResultTooLarge, "the result has over %d values; ask the tool for less", maxElements).With("limit", maxElements)
+	}
+	return notReadable(r.media, err)
+}
+
+// kind is how a body is read.
+type kind int
+
+const (
+	kindJSON kind = iota
+	kindXML
+	kindCSV
+	kindTSV
+	kindLines
+	kindSequence
+	kindText // from here on no tree
+	kindHTML
+	kindBinary
+	kindGuess
+)
+
+// kindOf tells the kind from the media type.
+func kindOf(media string) kind {
+	switch media {
+	case jsonType, "text/json":
+		return kindJSON
+	case "":
+		return kindGuess
+	case "text/html", "application/xhtml+xml":
+		return kindHTML
+	case "application/xml", "text/xml":
+		return kindXML
+	case "text/csv", "application/csv":
+		return kindCSV
+	case "text/tab-separated-values":
+		return kindTSV
+	case "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonl", "application/jsonlines",
+		"application/x-jsonlines", "application/json-lines":
+		return kindLines
+	case "application/json-seq":
+		return kindSequence
+	case "image/svg+xml":
+		return kindText // a drawing is shown, not read
+	}
+	switch {
+	case strings.HasSuffix(media, "+json"):
+		return kindJSON
+	case strings.HasSuffix(media, "+xml"):
+		return kindXML
+	case isText(media):
+		return kindText
+	}
+	return kindBinary
 }
 
 func (i *Inspector) parse(r *result, text []byte) error {
@@ -99,6 +193,8 @@ func notReadable(media string, err error) error {
 			e.Message += ": " + cause.Message
 		}
 		e.With("pointer", cause.Details["pointer"]).With("offset", cause.Details["offset"])
+	} else {
+		e.Message += ": " + err.Error()
 	}
 	return e
 }
@@ -118,14 +214,39 @@ func (r *result) takeBinary(body []byte) {
 		}
 	}
 	r.form, r.raw = formBinary, body
-	r.base64 = base64.StdEncoding.EncodeToString(body)
-	r.value = map[string]any{
-		"content_type": r.media,
-		"bytes":        json.Number(strconv.Itoa(len(body))),
-		"base64":       r.base64,
+	object := map[string]any{"content_type": r.media, "bytes": json.Number(strconv.Itoa(len(body)))}
+	r.value, r.out.ContentType = object, r.media
+	if len(body) > maxInline && !r.reads() {
+		r.sizeHint = 512
+		return
 	}
-	r.out.ContentType = r.media
+	r.base64 = base64.StdEncoding.EncodeToString(body)
+	object["base64"] = r.base64
 	r.sizeHint += len(body) / 2
+}
+
+// reads tells whether the manifest looks into the result.
+func (r *result) reads() bool {
+	return len(r.tool.ResultSchema) > 0 || r.tool.Result != nil && (r.tool.Result.Transform != "" || len(r.tool.Result.SensitiveFields) > 0)
+}
+
+// attach sets a binary apart: its bytes go into the blob store, and the result says
+// what they are. A short one is in the result as well.
+func (r *result) attach() {
+	object, ok := r.value.(map[string]any)
+	if r.form != formBinary || r.reshaped || !ok {
+		return
+	}
+	text, inline := object["base64"]
+	if inline && text != any(r.base64) {
+		return // something was taken out of it
+	}
+	r.out.Attached, r.out.Whole = true, r.raw
+	if inline && len(r.raw) > maxInline {
+		object = maps.Clone(object)
+		delete(object, "base64")
+		r.value, r.sizeHint = object, 512
+	}
 }
 
 // goodText replaces what JSON or its readers cannot hold: invalid UTF-8 and NUL.
@@ -144,8 +265,19 @@ func (r *result) goodText(s string) (string, bool) {
 	return s, true
 }
 
-// decode brings text into UTF-8.
-func (r *result) decode(body []byte, charset string) ([]byte, error) {
+// decode brings text into UTF-8: by the charset of its type, by a byte order mark,
+// by what XML and HTML say at their beginning; else it is UTF-8.
+func (r *result) decode(body []byte, kind kind, charset string) ([]byte, error) {
+	if charset == "" {
+		switch {
+		case bytes.HasPrefix(body, []byte("\xfe\xff")), bytes.HasPrefix(body, []byte("\xff\xfe")):
+			charset = "utf-16"
+		case kind == kindXML:
+			charset = declaredEncoding(body)
+		case kind == kindHTML && !utf8.Valid(body):
+			_, charset, _ = htmlcharset.DetermineEncoding(body, "")
+		}
+	}
 	var e encoding.Encoding
 	switch charset {
 	case "", "utf-8", "utf8", "us-ascii", "ascii":
@@ -161,40 +293,58 @@ func (r *result) decode(body []byte, charset string) ([]byte, error) {
 	case "utf-16le":
 		e = unicode.UTF16(unicode.LittleEndian, unicode.UseBOM)
 	default:
-		if !utf8.Valid(body) {
-			r.warn(toolkeep.InvalidResponse, "the charset %q is not known; the result was read as UTF-8", cutText(charset, 40))
+		var err error
+		if e, err = htmlindex.Get(charset); err != nil {
+			if !utf8.Valid(body) {
+				r.warn(toolkeep.InvalidResponse, "the charset %q is not known; the result was read as UTF-8", cutText(charset, 40))
+			}
+			return body, nil
 		}
-		return body, nil
 	}
 	return e.NewDecoder().Bytes(body)
 }
 
-// parseType takes the type and the charset out of a Content-Type header, both in
-// lower case. It is the upstream's text and is shown and stored, so that what is
-// no type by the grammar, or longer than RFC 6838 allows, counts as none.
-func parseType(header string) (media, charset string) {
-	media, params, err := mime.ParseMediaType(header)
-	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
-		return "", ""
+// declaredEncoding is the encoding of an XML declaration, in lower case.
+func declaredEncoding(body []byte) string {
+	rest, ok := bytes.CutPrefix(body, []byte("<?xml"))
+	if !ok {
+		return ""
 	}
-	if kind, sub, _ := strings.Cut(media, "/"); kind == "" || sub == "" || len(media) > 255 {
-		return "", ""
+	rest, _, ok = bytes.Cut(rest[:min(len(rest), 200)], []byte("?>"))
+	if !ok {
+		return ""
 	}
-	return media, strings.ToLower(params["charset"])
+	_, rest, ok = bytes.Cut(rest, []byte("encoding"))
+	rest = bytes.TrimLeft(rest, " \t\r\n=")
+	if !ok || len(rest) == 0 || rest[0] != '"' && rest[0] != '\'' {
+		return ""
+	}
+	name, _, _ := bytes.Cut(rest[1:], rest[:1])
+	return strings.ToLower(string(name))
 }
 
-func isJSON(media string) bool {
-	return media == jsonType || media == "text/json" || strings.HasSuffix(media, "+json")
+// parseType takes the type, in lower case, and the parameters out of a Content-Type
+// header. It is the upstream's text and is shown and stored, so that what is no
+// type by the grammar, or longer than RFC 6838 allows, counts as none.
+func parseType(header string) (media string, params map[string]string) {
+	media, params, err := mime.ParseMediaType(header)
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
+		return "", nil
+	}
+	if kind, sub, _ := strings.Cut(media, "/"); kind == "" || sub == "" || len(media) > 255 {
+		return "", nil
+	}
+	return media, params
 }
 
 // isText tells types that are text by their nature, whatever their first word.
 func isText(media string) bool {
-	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+xml") || strings.HasSuffix(media, "+yaml") {
+	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+yaml") {
 		return true
 	}
 	switch media {
-	case "application/xml", "application/yaml", "application/x-yaml", "application/javascript", "application/x-ndjson",
-		"application/jsonl", "application/x-www-form-urlencoded", "application/graphql", "application/sql", "application/toml":
+	case "application/yaml", "application/x-yaml", "application/javascript",
+		"application/x-www-form-urlencoded", "application/graphql", "application/sql", "application/toml":
 		return true
 	}
 	return false

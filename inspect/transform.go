@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"runtime/metrics"
 	"time"
 
 	"github.com/itchyny/gojq"
@@ -12,9 +14,13 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// transformTime bounds one run of a transform.
-const transformTime = time.Second
+const (
+	transformTime   = time.Second // of one run of a transform
+	transformMemory = 1 << 30     // by which the heap may grow meanwhile
+)
 
+var errMemory = errors.New("it took too much memory")
+var errTooMuch = errors.New("its result is too large")
 var errManyValues = errors.New("it gave more than one value; wrap it in [ ] to get a list")
 var errNoValue = errors.New("it gave no value")
 
@@ -31,6 +37,10 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	// jq quotes parts of values in its errors, and half a secret is not found any more.
 	r.redact(clean)
 	v, err := run(code, r.value)
+	if err == nil {
+		// One value may stand in many places, so that little memory writes very long.
+		err = weigh(v, &weight{values: maxElements, bytes: i.hard})
+	}
 	if err == nil {
 		v, err = r.tidy(v, maxDepth)
 	}
@@ -62,15 +72,110 @@ func (i *Inspector) program(text string) (*gojq.Code, error) {
 		}))
 }
 
+// guard ends a program that takes too long or too much memory. The interpreter asks
+// for Done before each of its steps, all in one goroutine, so that no timer is
+// needed. What one step takes, such as the joining of two texts, cannot be bounded
+// beforehand; the step after it does not happen.
+type guard struct {
+	context.Context
+	begun, last time.Time
+	steps       int
+	most        uint64 // bytes by which the heap may grow
+	heap        uint64
+	collected   bool
+	err         error
+}
+
+var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func newGuard() *guard {
+	now := time.Now()
+	return &guard{Context: context.Background(), begun: now, last: now, most: transformMemory}
+}
+
+func (g *guard) Err() error { return g.err }
+
+func (g *guard) Done() <-chan struct{} {
+	if g.err != nil {
+		return over
+	}
+	now := time.Now()
+	// A step that takes a part of a millisecond has made something large.
+	g.steps++
+	slow := now.Sub(g.last) > 300*time.Microsecond || g.steps%4096 == 0
+	g.last = now
+	switch {
+	case now.Sub(g.begun) > transformTime:
+		g.err = context.DeadlineExceeded
+	case slow && g.large():
+		g.err = errMemory
+	default:
+		return nil
+	}
+	return over
+}
+
+// large tells whether the heap has grown too much. It is the whole process's, so
+// that the bound is wide; garbage is collected before anybody is blamed.
+func (g *guard) large() bool {
+	heap := heapBytes()
+	if g.heap == 0 || heap < g.heap {
+		g.heap = heap
+	}
+	if heap-g.heap <= g.most || g.collected {
+		return heap-g.heap > g.most
+	}
+	g.collected = true
+	runtime.GC()
+	return heapBytes() > g.heap+g.most
+}
+
+func heapBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
+// weight is how much a value may still hold.
+type weight struct {
+	values int
+	bytes  int64
+}
+
+// weigh refuses a value that would be too long to be written. It stops as soon as
+// that is known.
+func weigh(v any, w *weight) error {
+	w.values--
+	switch v := v.(type) {
+	case string:
+		w.bytes -= int64(len(v))
+	case []any:
+		for _, el := range v {
+			if err := weigh(el, w); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for k, el := range v {
+			w.bytes -= int64(len(k))
+			if err := weigh(el, w); err != nil {
+				return err
+			}
+		}
+	}
+	if w.values < 0 || w.bytes < 0 {
+		return errTooMuch
+	}
+	return nil
+}
+
 func run(code *gojq.Code, v any) (out any, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), transformTime)
-	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, fmt.Errorf("the program broke off: %v", p)
 		}
 	}()
-	iter := code.RunWithContext(ctx, v)
+	iter := code.RunWithContext(newGuard(), v)
 	for n := 0; ; n++ {
 		next, ok := iter.Next()
 		switch {

@@ -40,6 +40,9 @@ const maxInt = int(^uint(0) >> 1)
 
 // whole chooses the form in which the whole result is kept and sets its type.
 func (r *result) whole(serialised []byte) []byte {
+	if r.out.Attached {
+		return r.raw
+	}
 	if !r.reshaped {
 		switch v := r.value.(type) {
 		case string:

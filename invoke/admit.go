@@ -245,9 +245,12 @@ func argumentError(t *toolkeep.Tool, faults []toolkeep.Fault) *toolkeep.Error {
 	return toolkeep.FaultsError(code, summary, faults)
 }
 
-// limit takes the tool's bucket and a slot. A waiting call takes them when a
+// limit reads what the agent adds to the tool, and takes the tool's bucket and a slot. A waiting call takes them when a
 // worker carries it.
-func (p *Pipeline) limit(_ context.Context, f *flight) (*toolkeep.Result, error) {
+func (p *Pipeline) limit(ctx context.Context, f *flight) (*toolkeep.Result, error) {
+	if err := p.readContext(ctx, f); err != nil {
+		return nil, err
+	}
 	if f.waits() {
 		return nil, nil
 	}
@@ -263,7 +266,7 @@ func (p *Pipeline) recall(_ context.Context, f *flight) (*toolkeep.Result, error
 	if !f.cacheable {
 		return nil, nil
 	}
-	f.cacheKey = recall.KeyOf(f.principal, t, f.row.ArgsHash)
+	f.cacheKey = recall.KeyOf(f.principal, t, f.keyHash())
 	return f.gate.recall(f), nil
 }
 

@@ -56,7 +56,7 @@ func (p *Pipeline) claimWaiting(ctx context.Context, f *flight) (*toolkeep.Resul
 		f.row.Deadline = now.Add(min(f.call.Timeout, p.WaitLimit))
 	}
 	f.row.ExpiresAt = f.row.Deadline.Add(p.ResultLife)
-	f.row.Roles, f.row.Scope = f.principal.Roles, f.principal.Scope
+	f.row.Roles, f.row.Scope, f.row.Workspace = f.principal.Roles, f.principal.Scope, f.principal.Workspace
 	sealed, err := p.Sealer.Seal(f.call.Arguments, sealContext(&f.row))
 	if err != nil {
 		return nil, recordUnavailable(err)

@@ -4,7 +4,7 @@
 //	 2 resolve    name@range to one immutable version among the visible
 //	 3 authorise  scope, roles, risk; every check with its reason
 //	 4 validate   coerce, fill defaults, JSON Schema
-//	 5 limit      tool buckets and concurrency
+//	 5 limit      what the agent adds to the tool; tool buckets and concurrency
 //	 6 recall     a cached result, or a part in a call that runs already
 //	 7 approve    a call that owes an approval goes no further without one
 //	 8 claim      the row in state running, committed before anything is sent

@@ -12,93 +12,21 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/secret"
 )
 
-// equip resolves the secrets of the first alternative of the manifest's auth
-// that can be had. release lets redaction forget them.
-func (p *Pipeline) equip(ctx context.Context, j *job) ([]toolkeep.Credential, func(), error) {
-	auth := j.tool.Manifest.Auth
-	if len(auth) == 0 {
-		return nil, func() {}, nil
-	}
-	var first error
-	for _, spec := range auth {
-		creds, values, err := p.credentials(ctx, j, spec)
-		if err == nil {
-			return creds, p.Redact.Hold(values...), nil
-		}
-		if first == nil {
-			first = err
-		}
-	}
-	e := toolkeep.AsError(first)
-	e.NothingSent = true
-	return nil, nil, e
-}
-
-// credentials resolves one alternative: the scheme itself and those that must
-// go with it (settings.also).
-func (p *Pipeline) credentials(ctx context.Context, j *job, spec toolkeep.AuthSpec) ([]toolkeep.Credential, []string, error) {
-	var creds []toolkeep.Credential
-	var values []string
-	for _, s := range withAlso(spec) {
-		if s.Type == "none" {
-			continue
-		}
-		if s.Secret == "" {
-			return nil, nil, noSecretNamed(s)
-		}
-		if err := secret.Allowed(j.tool.Manifest, s.Secret); err != nil {
-			return nil, nil, err
-		}
-		v, err := p.Secrets.Resolve(ctx, j.principal, s.Secret)
-		if err != nil {
-			return nil, nil, err
-		}
-		creds = append(creds, toolkeep.Credential{Spec: s, Value: v})
-		values = append(values, v)
-		// The password of user:password is a secret by itself.
-		if _, password, ok := strings.Cut(v, ":"); ok && s.Type == "basic" {
-			values = append(values, password)
-		}
-	}
-	return creds, values, nil
-}
-
-func noSecretNamed(s toolkeep.AuthSpec) *toolkeep.Error {
-	return toolkeep.NewError(toolkeep.SecretNotFound,
-		"the tool authenticates by %s and its definition names no secret; import it again with --secret %v=env://NAME", s.Type, s.Settings["scheme"])
-}
-
-// withAlso is the scheme followed by those that its settings.also names.
-func withAlso(spec toolkeep.AuthSpec) []toolkeep.AuthSpec {
-	all := []toolkeep.AuthSpec{spec}
-	also, _ := spec.Settings["also"].([]any)
-	for _, a := range also {
-		raw, err := json.Marshal(a)
-		if err != nil {
-			continue
-		}
-		var s toolkeep.AuthSpec
-		if json.Unmarshal(raw, &s) == nil {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
 // execute makes attempts until one succeeds, fails for good, or time is up.
-func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credential, res *toolkeep.Result) (*toolkeep.Output, error) {
+func (p *Pipeline) execute(ctx context.Context, j *job, k *kit, res *toolkeep.Result) (*toolkeep.Output, error) {
 	ex := p.Executors[j.tool.Manifest.Execution.Kind]
 	r := retryOf(j.tool)
+	r.attempts = j.context.AttemptsWithin(r.attempts)
 	x := &toolkeep.Execution{
-		Tool: j.tool, Args: j.args, Credentials: creds, Principal: j.principal, InvocationID: j.id,
+		Tool: j.tool, Args: j.args, Credentials: k.creds, Principal: j.principal, InvocationID: j.id,
 		Session: j.call.Session, Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller,
-		MaxBytes: p.HardBytes, Clean: p.Redact,
+		MaxBytes: p.HardBytes, Clean: p.Redact, Facts: j.context.FactsCopy(),
 	}
 	var last *toolkeep.Error
 	var timedOut bool // an attempt did not answer within its own limit
+	more := 0         // the attempt with secrets fetched afresh, which is beyond the tool's own
 	for attempt := 1; ; attempt++ {
 		x.Attempt, res.Attempts = attempt, attempt
 		x.Child = j.child()
@@ -116,10 +44,14 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 		if ctx.Err() != nil {
 			return nil, ended(ctx, last, timedOut)
 		}
-		if attempt >= r.attempts || !r.again(last) {
+		if p.renew(ctx, j, k, last) {
+			more, x.Credentials = 1, k.creds
+			continue
+		}
+		if attempt >= r.attempts+more || !r.again(last) {
 			return nil, last
 		}
-		if !r.wait(ctx, attempt, last) {
+		if !r.wait(ctx, attempt-more, last) {
 			if ctx.Err() != nil {
 				return nil, ended(ctx, last, timedOut)
 			}
@@ -128,11 +60,16 @@ func (p *Pipeline) execute(ctx context.Context, j *job, creds []toolkeep.Credent
 	}
 }
 
-// attempt is one try within the attempt's own limit.
+// attempt is one try within the attempt's own limit. A tool that names none has the
+// call's alone: two limits that end together would end a call as E3502 or E3901 by
+// chance.
 func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
-	limit := x.Tool.Manifest.AttemptTimeout()
-	own, cancel := limited(ctx, limit, x.Caller)
-	defer cancel()
+	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
+	if limit < x.Tool.Manifest.Timeout() {
+		var cancel context.CancelFunc
+		own, cancel = limited(ctx, limit, x.Caller)
+		defer cancel()
+	}
 	out, err := ex.Execute(own, x)
 	if err == nil {
 		return out, nil
@@ -268,7 +205,7 @@ func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, re
 	}
 	res.Output, res.Truncated = got.Output, got.Truncated
 	res.Warnings = append(res.Warnings, got.Warnings...)
-	if !got.Truncated {
+	if !got.Truncated && !got.Attached {
 		return nil
 	}
 	whole := toolkeep.Blob{Tenant: j.principal.Tenant, Subject: j.principal.Subject, ContentType: got.ContentType}
@@ -277,11 +214,18 @@ func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, re
 	}
 	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
 	if err != nil {
-		p.Log.Error("a cut result could not be kept whole", "invocation_id", j.id, "error", err)
-		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.ResultTooLarge,
-			Message: "the result was cut and the whole of it could not be kept"})
+		p.Log.Error("a cut or binary result could not be kept whole", "invocation_id", j.id, "error", err)
+		message := "the result was cut and the whole of it could not be kept"
+		if !got.Truncated {
+			message = "the result is binary and its bytes could not be kept"
+		}
+		res.Warnings = append(res.Warnings, toolkeep.Warning{Code: toolkeep.ResultTooLarge, Message: message})
 		return nil
 	}
-	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: "blob", URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
+	kind := "blob"
+	if got.Attached && strings.HasPrefix(got.ContentType, "image/") {
+		kind = "image"
+	}
+	res.Attachments = append(res.Attachments, toolkeep.Attachment{Kind: kind, URL: "/api/v1/blobs/" + b.ID, ContentType: b.ContentType, Bytes: b.Bytes})
 	return nil
 }

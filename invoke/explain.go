@@ -102,6 +102,10 @@ func (f *flight) pass(s Step, v *StepVerdict) {
 		for _, c := range f.decision.Checks {
 			v.Checks = append(v.Checks, map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason})
 		}
+	case StepLimit:
+		if notes := f.contextNotes(); notes != "" {
+			v.Reason = notes
+		}
 	case StepRecall:
 		if !f.cacheable {
 			v.Reason = "results of this call are not cached"
@@ -129,9 +133,12 @@ func (p *Pipeline) lookAtSecrets(ctx context.Context, f *flight) error {
 	}
 	var first *toolkeep.Error
 	for _, spec := range auth {
-		err := p.checkAlternative(ctx, f, spec)
+		scope, err := p.checkAlternative(ctx, f, spec)
 		if err == nil {
 			v.Reason = "secrets are at hand for " + spec.Type
+			if scope != "" {
+				v.Reason += ", from the scope " + string(scope)
+			}
 			return nil
 		}
 		if first == nil {
@@ -142,20 +149,28 @@ func (p *Pipeline) lookAtSecrets(ctx context.Context, f *flight) error {
 	return nil
 }
 
-func (p *Pipeline) checkAlternative(ctx context.Context, f *flight, spec toolkeep.AuthSpec) *toolkeep.Error {
-	for _, s := range withAlso(spec) {
+// checkAlternative also tells whose the first secret is.
+func (p *Pipeline) checkAlternative(ctx context.Context, f *flight, spec toolkeep.AuthSpec) (scope secret.Scope, fault *toolkeep.Error) {
+	for i, s := range secret.Entries(spec) {
 		if s.Type == "none" {
 			continue
 		}
 		if s.Secret == "" {
-			return noSecretNamed(s)
+			return "", noSecretNamed(s)
+		}
+		var err error
+		if s.Secret, err = f.context.Fill(f.tool().Manifest, s.Secret); err != nil {
+			return "", toolkeep.AsError(err)
 		}
 		if err := secret.Allowed(f.tool().Manifest, s.Secret); err != nil {
-			return toolkeep.AsError(err)
+			return "", toolkeep.AsError(err)
 		}
 		if err := p.Secrets.Check(ctx, f.principal, s.Secret); err != nil {
-			return toolkeep.AsError(err)
+			return "", toolkeep.AsError(err)
+		}
+		if st, err := p.Secrets.Look(ctx, f.principal, s.Secret); err == nil && i == 0 {
+			scope = st.Scope
 		}
 	}
-	return nil
+	return scope, nil
 }

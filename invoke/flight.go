@@ -9,6 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
 // flight is one call under way. Only the goroutine that carries it touches it.
@@ -29,6 +30,7 @@ type flight struct {
 	faults    []toolkeep.Fault // of the arguments
 	version   toolkeep.Version
 	decision  access.Decision
+	context   *toolcontext.Context // what the agent adds, from limit on
 	warnings  []toolkeep.Warning
 	kept      *toolkeep.Invocation // the call that holds the key
 	cacheable bool
@@ -55,6 +57,7 @@ type job struct {
 	tool      *toolkeep.Tool
 	args      map[string]any
 	principal *toolkeep.Principal
+	context   *toolcontext.Context
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
 	child     func() toolkeep.Invoker // a new one for each attempt
@@ -65,7 +68,7 @@ func (f *flight) tool() *toolkeep.Tool { return f.version.Tool }
 func (f *flight) looks() bool { return f.explained != nil }
 
 func (f *flight) job() *job {
-	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, call: f.call, caller: f.call.Caller}
+	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller}
 	j.child = func() toolkeep.Invoker { return &child{p: f.p, parent: f} }
 	return j
 }
@@ -97,7 +100,7 @@ func (f *flight) timeout() time.Duration {
 
 // longest is timeout without what this one call asked for.
 func (f *flight) longest() time.Duration {
-	d := f.tool().Manifest.Timeout()
+	d := f.context.Within(f.tool().Manifest.Timeout())
 	if !f.worker && !f.call.Async {
 		d = min(d, f.p.SyncLimit)
 	}

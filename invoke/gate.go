@@ -19,9 +19,11 @@ func (g taking) takeRequest(f *flight) error {
 	return g.p.Limits.TakeRequest(f.principal)
 }
 
-func (g taking) take(f *flight) (err error) {
-	f.release, err = g.p.Limits.Take(f.principal, f.tool(), f.isChild())
-	return err
+func (g taking) take(f *flight) error {
+	return g.p.takeContext(f, func(f *flight) (err error) {
+		f.release, err = g.p.Limits.Take(f.principal, f.tool(), f.isChild())
+		return err
+	})
 }
 
 func (g taking) recall(f *flight) *toolkeep.Result {
@@ -39,7 +41,14 @@ type looking struct{ p *Pipeline }
 
 func (g looking) takeRequest(f *flight) error { return g.p.Limits.PeekRequest(f.principal) }
 
-func (g looking) take(f *flight) error { return g.p.Limits.Peek(f.principal, f.tool(), false) }
+func (g looking) take(f *flight) error {
+	if f.context != nil {
+		if err := g.p.Context.Peek(f.principal, f.tool(), f.context); err != nil {
+			return err
+		}
+	}
+	return g.p.Limits.Peek(f.principal, f.tool(), false)
+}
 
 func (g looking) recall(f *flight) *toolkeep.Result {
 	if g.p.Recall.Peek(f.cacheKey) {

@@ -244,15 +244,23 @@ func (l *fakeLimits) Peek(*toolkeep.Principal, *toolkeep.Tool, bool) error {
 
 type fakeSecrets struct{}
 
-func (fakeSecrets) Resolve(_ context.Context, _ *toolkeep.Principal, ref string) (string, error) {
-	if v, ok := strings.CutPrefix(ref, "env://"); ok && v != "MISSING" {
-		return "s3cret-value-of-" + v, nil
+func (fakeSecrets) Credential(_ context.Context, _ *toolkeep.Principal, m *toolkeep.Manifest, s toolkeep.AuthSpec, _ bool) (secret.Equipped, error) {
+	if err := secret.Allowed(m, s.Secret); err != nil {
+		return secret.Equipped{}, err
 	}
-	return "", toolkeep.NewError(toolkeep.SecretNotFound, "no secret %s", ref)
+	if v, ok := strings.CutPrefix(s.Secret, "env://"); ok && v != "MISSING" {
+		text := "s3cret-value-of-" + v
+		return secret.Equipped{Value: secret.Value{Bytes: []byte(text), Scope: secret.Server, Store: "env"}, Held: []string{text}}, nil
+	}
+	return secret.Equipped{}, toolkeep.NewError(toolkeep.SecretNotFound, "no secret %s", s.Secret)
 }
 
-func (s fakeSecrets) Check(ctx context.Context, p *toolkeep.Principal, ref string) error {
-	_, err := s.Resolve(ctx, p, ref)
+func (f fakeSecrets) Look(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Status, error) {
+	return secret.Status{State: secret.Ready, Scope: secret.Server}, f.Check(ctx, p, ref)
+}
+
+func (f fakeSecrets) Check(ctx context.Context, p *toolkeep.Principal, ref string) error {
+	_, err := f.Credential(ctx, p, &toolkeep.Manifest{}, toolkeep.AuthSpec{Secret: ref}, false)
 	return err
 }
 

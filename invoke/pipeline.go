@@ -34,6 +34,7 @@ type Config struct {
 	Inspector   *inspect.Inspector
 	Redact      *redact.Secrets
 	Observer    Observer // nil is told nothing
+	Context     Context  // what agents add to tools; nil adds nothing
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
@@ -200,7 +201,9 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		}
 		res, err := p.once(ctx, job, steps)
 		if err == nil && res.Error == nil {
-			p.Recall.Put(f.cacheKey, job.tool.ID, res, f.cacheSpec())
+			kept := *res
+			kept.Secrets = nil // whoever gets it again uses none
+			p.Recall.Put(f.cacheKey, job.tool.ID, &kept, f.cacheSpec())
 		}
 		return res, err
 	})
@@ -212,7 +215,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		own := *res
 		own.Cached = shared
 		if shared { // what it took is on the record of the call that began it
-			own.BytesSent, own.BytesRecv, own.CostUSD = 0, 0, 0
+			own.BytesSent, own.BytesRecv, own.CostUSD, own.Secrets = 0, 0, 0, nil
 			own.ToolTime = min(own.ToolTime, time.Since(began))
 		}
 		res = &own
@@ -239,16 +242,17 @@ func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Re
 		began = now
 	}
 	p.hook(StepEquip.String(), j.id)
-	credentials, release, err := p.equip(ctx, j)
+	k, err := p.equip(ctx, j)
 	lap(StepEquip)
 	if err != nil {
-		return nil, err
+		return &toolkeep.Result{Secrets: k.uses}, err
 	}
-	defer release()
+	defer func() { k.release() }()
 	p.hook(StepExecute.String(), j.id)
 	res := &toolkeep.Result{ToolID: j.tool.ID, ToolVersion: j.tool.Version}
-	out, err := p.execute(ctx, j, credentials, res)
+	out, err := p.execute(ctx, j, k, res)
 	lap(StepExecute)
+	k.use(res)
 	res.ToolTime = steps.Durations[StepExecute]
 	if err != nil {
 		return failed(res, p.cleaned(toolkeep.AsError(err)))

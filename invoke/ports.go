@@ -7,6 +7,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
 // Catalog resolves references.
@@ -57,12 +59,24 @@ type Recall interface {
 	Do(ctx context.Context, k recall.Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error)
 }
 
-// Secrets turns references into values at the last moment.
+// Secrets turns references into values at the last moment; secret.Resolver does.
 type Secrets interface {
-	// Resolve gives the value of env://NAME or file:///path. E3401, E3402, E3403.
-	Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error)
-	// Check is Resolve's looking twin: whether it would, without reading a value.
+	// Credential gives what is sent for an auth entry; what is made for the call ends
+	// with ctx. fresh: what was given before was refused. E3205, E3401, E3402, E3403.
+	Credential(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, spec toolkeep.AuthSpec, fresh bool) (secret.Equipped, error)
+	// Look is its looking twin: whether there is a value, without giving it. E3402, E3403.
+	Look(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Status, error)
+	// Check is Look with what is missing or expired as E3401.
 	Check(ctx context.Context, p *toolkeep.Principal, ref string) error
+}
+
+// Context says what the caller's agent adds to a tool; it only narrows.
+type Context interface {
+	// Of gives it, nil where that is nothing. E3206.
+	Of(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) (*toolcontext.Context, error)
+	// Take takes a call from the bucket of the context's own rate; Peek looks. E3801.
+	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *toolcontext.Context) error
+	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *toolcontext.Context) error
 }
 
 // Sealer keeps arguments of waiting calls unreadable at rest.

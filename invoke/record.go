@@ -120,7 +120,7 @@ func (f *flight) settle(res *toolkeep.Result, e *toolkeep.Error) {
 		row.Attempts, row.Cached, row.Truncated = res.Attempts, res.Cached, res.Truncated
 		row.ToolUS = res.ToolTime.Microseconds()
 		row.BytesSent, row.BytesRecv, row.CostUSD = res.BytesSent, res.BytesRecv, res.CostUSD
-		row.OutputSize, row.Attachments = len(res.Output), res.Attachments
+		row.OutputSize, row.Attachments, row.Secrets = len(res.Output), res.Attachments, res.Secrets
 		row.Warnings = append(f.warnings, res.Warnings...)
 		if f.claimed {
 			row.Output = res.Output
@@ -188,7 +188,7 @@ func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
 			p.keepForLater(f) // the store has just failed; waiting for it again would double the time
 			return nil
 		}
-		if err := p.apply(ctx, toolkeep.RecordCall{Invocation: f.rowCopy()}); err != nil {
+		if err := p.apply(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: f.rowCopy()}}, f.accesses()...)...); err != nil {
 			p.Log.Error("a call's record could not be written", "invocation_id", f.row.ID, "error", err)
 			p.keepForLater(f)
 		}
@@ -200,7 +200,7 @@ func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}
-	err := p.apply(ctx, move)
+	err := p.apply(ctx, append([]toolkeep.Change{move}, f.accesses()...)...)
 	switch {
 	case err == nil:
 		return nil
@@ -226,7 +226,7 @@ func (f *flight) fill(res *toolkeep.Result) {
 	res.ToolID, res.ToolVersion = row.ToolID, row.Version
 	res.State = row.State
 	res.StartedAt, res.EndedAt = row.StartedAt, row.EndedAt
-	res.Warnings = row.Warnings
+	res.Warnings, res.Secrets = row.Warnings, row.Secrets
 	res.Overhead = time.Duration(row.TotalUS-row.ToolUS) * time.Microsecond
 	if res.Error != nil {
 		res.Error.InvocationID = row.ID
@@ -238,7 +238,7 @@ func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
 	res := &toolkeep.Result{
 		InvocationID: v.ID, CallID: v.CallID, ToolID: v.ToolID, ToolVersion: v.Version, State: v.State,
 		Output: v.Output, Warnings: append([]toolkeep.Warning(nil), v.Warnings...), Cached: v.Cached, Truncated: v.Truncated,
-		Attachments: v.Attachments, Attempts: v.Attempts, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
+		Attachments: v.Attachments, Secrets: v.Secrets, Attempts: v.Attempts, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
 		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
 		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress,
 	}

@@ -74,7 +74,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	f := &flight{
 		p: p, gate: taking{p}, began: p.Clock(), root: &composition{}, row: *row, claimed: true, worker: true,
 		principal: &toolkeep.Principal{Subject: row.Subject, Tenant: row.Tenant, Roles: row.Roles, Scope: row.Scope,
-			KeyID: row.KeyID, OnBehalf: row.OnBehalf},
+			KeyID: row.KeyID, OnBehalf: row.OnBehalf, Workspace: row.Workspace},
 	}
 	f.call = callOf(row)
 	f.call.Caller = &reporter{p: p, ref: ref}
@@ -111,7 +111,15 @@ func (p *Pipeline) reopen(f *flight) error {
 // requeueable tells whether a worker's refusal is one that passes: the call
 // waits its turn instead of ending.
 func requeueable(e *toolkeep.Error) bool {
-	return e != nil && (e.Code == toolkeep.RateLimitExceeded || e.Code == toolkeep.ConcurrencyLimitExceeded)
+	if e == nil {
+		return false
+	}
+	switch e.Code {
+	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded,
+		toolkeep.PolicyEngineUnavailable: // the agent's context cannot be had now
+		return true
+	}
+	return false
 }
 
 // feedLag is how far this node may be behind the one that admitted a call.

@@ -29,6 +29,7 @@ type faces struct {
 	api     *rest.API
 	rpc     *rpc.Server // nil where gRPC is off
 	mcp     *mcpserver.Server
+	sets    toolSets // at /mcp/sets/{name}, and for exports
 	servers []*http.Server
 	url     atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
 	grpc    string                 // host:port of the gRPC face, "" where it is off
@@ -54,12 +55,14 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 	if err != nil {
 		return err
 	}
+	n.faces.sets = sets
 	n.peers = newPeers(n)
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.forward,
 		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names, n.servers.has), Set: sets.find,
-		View: c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
+		ToolAuth: n.appendToolAuth,
+		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
 		Limits: mcpserver.Limits{BodyBytes: c.HTTP.MaxBody, KeyBytes: c.HTTP.MaxKey, Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
 	})
@@ -87,10 +90,10 @@ func (n *Node) buildFaces(context.Context) error {
 		mounts[access.ResourceMetadataPath], mounts[access.ResourceMetadataPath+"/"] = n.access.ResourceMetadata(), n.access.ResourceMetadata()
 	}
 	n.faces.api = rest.New(rest.Config{
-		Servers: n.servers,
-		Mounts:  mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
+		Servers: n.servers, Contexts: n.contexts, Secrets: secretsAdmin{n},
+		Mounts: mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
-		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI,
+		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI, Set: n.faces.sets.member,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},

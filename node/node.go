@@ -24,8 +24,11 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/executor/builtin"
+	"github.com/toolkeep/toolkeep/executor/filetool"
+	"github.com/toolkeep/toolkeep/executor/grpctool"
 	"github.com/toolkeep/toolkeep/executor/httptool"
 	"github.com/toolkeep/toolkeep/executor/mcptool"
+	"github.com/toolkeep/toolkeep/executor/sqltool"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
@@ -37,6 +40,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/telemetry"
+	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
 // Options are what a node needs beside its configuration.
@@ -74,14 +78,20 @@ type Node struct {
 	fresh    *fresh
 	peers    *peers
 	index    *discover.Index
+	model    *lazyModel
 	limits   *limit.Limits
 	recall   *recall.Cache
 	http     *httptool.Executor
+	files    *filetool.Executor
+	sql      *sqltool.Executor
+	grpc     *grpctool.Executor
 	kinds    map[string]toolkeep.Executor
 	blobs    *blob.Dir
 	secrets  *secret.Resolver
-	sealer   *secret.Sealer
+	sealer   *sealer
+	keeping  secretKeeping
 	pipeline *invoke.Pipeline
+	contexts *toolcontext.Provider
 	servers  *servers
 	faces    faces
 
@@ -154,7 +164,7 @@ func (n *Node) buildAccess(ctx context.Context) error {
 		Log: n.logger("permission_manager"), OnFailure: n.authFailed}
 	if o := n.config.OAuth; o.Enabled() {
 		c.OAuth = &access.OAuth{Issuer: o.Issuer, BaseURL: n.publicURL, Audience: o.Audience, JWKSURL: o.JWKSURL,
-			SubjectClaim: o.SubjectClaim, TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, Scopes: o.Roles()}
+			SubjectClaim: o.SubjectClaim, TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
 	}
 	n.access, err = access.New(c)
 	if err != nil {
@@ -240,8 +250,21 @@ func withoutLines(err error) error {
 }
 
 func (n *Node) buildCatalog(ctx context.Context) error {
-	n.http = httptool.New(httptool.Config{Clock: n.options.Clock})
+	egress, err := n.egressConfig()
+	if err != nil {
+		return err
+	}
+	n.http = httptool.New(httptool.Config{Clock: n.options.Clock, Egress: egress})
 	if err := n.buildServers(); err != nil {
+		return err
+	}
+	if err := n.buildFiles(); err != nil {
+		return err
+	}
+	if err := n.buildGRPC(); err != nil {
+		return err
+	}
+	if err := n.buildSQL(); err != nil {
 		return err
 	}
 	checkers := make(map[string]catalog.Checker)
@@ -254,7 +277,9 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
 		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
 	n.fresh = &fresh{Catalog: n.catalog}
-	n.index = discover.New(discover.Config{})
+	if err := n.buildIndex(); err != nil {
+		return err
+	}
 	n.catalog.OnChange(func(s *catalog.Snapshot) { n.index.Update(s.All()) })
 	return n.catalog.Start(ctx)
 }
@@ -264,6 +289,9 @@ func (n *Node) executors() map[string]toolkeep.Executor {
 	all := map[string]toolkeep.Executor{
 		"http":    n.http,
 		"mcp":     mcptool.New(n.servers.up),
+		"file":    n.files,
+		"sql":     n.sql,
+		"grpc":    n.grpc,
 		"builtin": builtin.New(builtin.Config{Clock: n.options.Clock, Dir: filepath.Join(n.config.Data, "notes")}),
 	}
 	for _, ex := range n.options.Executors {
@@ -281,10 +309,13 @@ func (n *Node) buildPipeline(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := n.buildContexts(); err != nil {
+		return err
+	}
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas,
+		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Context: n.contexts,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
@@ -331,6 +362,7 @@ func (n *Node) buildTelemetry() (err error) {
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}
+	n.health.Add(telemetry.Component{Name: "search", Check: n.searchHealth})
 	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{MaxTools: n.config.Metrics.MaxTools,
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
@@ -341,6 +373,9 @@ func (n *Node) buildTelemetry() (err error) {
 		},
 		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.spoolSamples}})
 	if err != nil {
+		return err
+	}
+	if err := n.observeSecrets(); err != nil {
 		return err
 	}
 	return n.metrics.Registry().Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "toolkeep_build_info",
@@ -372,10 +407,19 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	n.recall.Start()
+	if err := n.index.Start(); err != nil {
+		n.logger("search").Warn("vectors are not kept over a restart", "error", err)
+	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.follow = stop
 	n.done.Add(1)
 	go n.followFeed(run)
+	if err := n.startContexts(ctx, run); err != nil {
+		return err
+	}
+	if err := n.startSecrets(ctx, run); err != nil {
+		return err
+	}
 	n.done.Go(func() { n.fresh.watch(run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
 	if err := n.servers.start(ctx); err != nil {
 		return err
@@ -480,16 +524,27 @@ func (n *Node) release() {
 	if n.pipeline != nil {
 		n.pipeline.Stop()
 	}
+	if n.contexts != nil {
+		n.contexts.Stop()
+	}
+	n.closeIndex()
 	if n.servers != nil {
 		now, cancel := context.WithCancel(context.Background())
 		cancel() // no call is under way any more
 		n.servers.end(now)
 	}
+	n.stopSecrets()
 	if n.recall != nil {
 		n.recall.Stop()
 	}
 	if n.http != nil {
 		n.http.Close()
+	}
+	if n.grpc != nil {
+		n.grpc.Close()
+	}
+	if n.sql != nil {
+		n.sql.Close()
 	}
 	if n.catalog != nil {
 		n.catalog.Stop()

@@ -84,16 +84,17 @@ func (p pinned) live() bool {
 }
 
 func (n *Node) buildServers() (err error) {
-	if n.secrets, err = secret.New(secret.Config{EnvPrefix: n.config.Secrets.Env, Dirs: n.secretDirs()}); err != nil {
-		return err
-	}
-	if n.sealer, err = secret.OpenSealer(n.sealKey()); err != nil {
+	if err := n.buildSecrets(); err != nil {
 		return err
 	}
 	s := &servers{n: n, sealer: n.sealer, items: map[serverID]toolkeep.Item{}, pending: map[serverID][]string{},
 		turns: map[serverID]*sync.Mutex{}, offers: map[view]map[string]string{}, news: map[view]upstream.Definitions{},
 		wake: make(chan struct{}, 1), changed: func(string, string) {}}
-	s.pool = egress.NewPool(egress.PoolConfig{})
+	pool, err := n.egressConfig()
+	if err != nil {
+		return err
+	}
+	s.pool = egress.NewPool(pool)
 	client := func(tenant string, network []toolkeep.HostPort) *http.Client {
 		return &http.Client{Transport: s.pool.Transport(tenant, egress.NewAllowList(network)),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -366,7 +367,7 @@ func (s *servers) exists(p *toolkeep.Principal, id serverID) bool {
 
 // sealedSecrets opens the literal values of specs, which lie sealed in the store.
 type sealedSecrets struct {
-	invoke.Secrets
+	*secret.Resolver
 	sealer invoke.Sealer
 }
 
@@ -389,7 +390,7 @@ func (s sealedSecrets) Resolve(ctx context.Context, p *toolkeep.Principal, ref s
 		text, ok = strings.CutPrefix(ref, keptScheme)
 	}
 	if !ok {
-		return s.Secrets.Resolve(ctx, p, ref)
+		return s.Resolver.Resolve(ctx, p, ref)
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {

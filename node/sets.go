@@ -70,3 +70,12 @@ func (s toolSets) find(_ *toolkeep.Principal, name string) (*mcpserver.Set, bool
 	set, ok := s[name]
 	return set, ok
 }
+
+// member gives the tools of a set as a choice.
+func (s toolSets) member(p *toolkeep.Principal, name string) (func(*toolkeep.Tool) bool, bool) {
+	set, ok := s.find(p, name)
+	if !ok {
+		return nil, false
+	}
+	return set.Includes, true
+}

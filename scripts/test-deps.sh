@@ -53,6 +53,19 @@ need_mcptest() (
 	echo "$pins" >.installed
 )
 
+# A real Vault for the tests of secret/vault, built once and again when what it is
+# built from changes. Three to five minutes on two cores.
+need_vaulttest() (
+	cd "$(dirname "$0")/../tools/vaulttest"
+	sum=$(cat go.mod go.sum main.go | sha256sum | cut -d' ' -f1)
+	[ -x ".bin/vaulttest-$sum" ] && return
+	mkdir -p .bin
+	rm -f .bin/vaulttest-*
+	echo "test-deps: building the Vault server for tests" >&2
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .bin/building .
+	mv .bin/building ".bin/vaulttest-$sum"
+)
+
 command -v go >/dev/null || { echo "test-deps: Go 1.26 or newer is missing" >&2; exit 1; }
 need gcc gcc   # the race detector links with it
 need git git   # make check compares generated files
@@ -60,3 +73,5 @@ need curl curl # the examples of the documentation call it
 need_postgres
 need_mariadb
 need_mcptest
+need_vaulttest
+"$(dirname "$0")/model.sh"

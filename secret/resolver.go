@@ -2,10 +2,13 @@ package secret
 
 import (
 	"context"
+	"errors"
+	"log/slog"
 	"os"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -17,7 +20,7 @@ const envPrefix = "TOOLKEEP_SECRET_"
 const MaxBytes = 64 << 10
 
 // Config says what references may reach. The zero value allows variables whose
-// name starts with TOOLKEEP_SECRET_ and no files.
+// name starts with TOOLKEEP_SECRET_ and nothing else.
 type Config struct {
 	// EnvPrefix are patterns of further variables that tools may use, such as
 	// "GITHUB_TOKEN" or "SHOP_*" (path.Match syntax). Default none.
@@ -28,6 +31,18 @@ type Config struct {
 	Dirs []string
 	// LookupEnv reads a variable; nil is os.LookupEnv.
 	LookupEnv func(name string) (string, bool)
+	// Stores read the references of further schemes.
+	Stores []Store
+	// Minter turns secrets into access tokens; nil refuses the types that need it.
+	Minter Minter
+	// KeepLast, if set, seals what stores gave, so that for 24 h it serves again while
+	// the store cannot be reached. nil keeps nothing.
+	KeepLast Sealing
+	// Rotated is told that a call saw another version of a secret than the one before
+	// it ("picked_up"), and that a replaced refresh token could not be kept ("failure").
+	Rotated func(status string)
+	Clock   func() time.Time // default time.Now
+	Log     *slog.Logger     // default nobody
 }
 
 // Validate tells what is wrong with the settings.
@@ -50,9 +65,12 @@ func (c Config) Validate() error {
 
 // Resolver reads secrets. It is safe for concurrent use.
 type Resolver struct {
+	c        Config
 	patterns []string
 	dirs     []string
 	lookup   func(string) (string, bool)
+	stores   map[string]Store
+	seen     *memory
 }
 
 // New makes a Resolver, or says which setting is wrong.
@@ -60,50 +78,139 @@ func New(c Config) (*Resolver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Resolver{patterns: slices.Clone(c.EnvPrefix), lookup: c.LookupEnv}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Rotated == nil {
+		c.Rotated = func(string) {}
+	}
+	r := &Resolver{c: c, patterns: slices.Clone(c.EnvPrefix), lookup: c.LookupEnv, stores: map[string]Store{}, seen: newMemory()}
 	for _, d := range c.Dirs {
 		r.dirs = append(r.dirs, path.Clean(d))
 	}
 	if r.lookup == nil {
 		r.lookup = os.LookupEnv
 	}
+	for _, s := range c.Stores {
+		r.stores[s.Scheme()] = s
+	}
 	return r, nil
 }
 
-// Resolve gives the value of a reference for the principal.
+// Resolve gives the value of a reference for the principal as text; see Fetch.
+func (r *Resolver) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
+	v, err := r.Fetch(ctx, p, ref)
+	if err != nil {
+		return "", err
+	}
+	defer v.Wipe()
+	return v.Text(), nil
+}
+
+// Fetch gives the value of a reference for the principal, and whose it is. It is
+// read now, whatever was read before. A credential that a store makes for the call
+// ends with ctx.
 //
 // Errors, all before anything is sent: E3401 there is no such secret, or the
 // kind of reference is not available; E3402 this server does not let tools or
-// this tenant have it; E3403 it could not be read.
-func (r *Resolver) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
-	return r.read(ctx, p, ref, true)
+// this tenant have it; E3403 it could not be read (retryable).
+func (r *Resolver) Fetch(ctx context.Context, p *toolkeep.Principal, ref string) (Value, error) {
+	scheme, rest, err := r.parse(ctx, ref)
+	if err != nil {
+		return Value{}, err
+	}
+	s, stored := r.stores[scheme]
+	if !stored {
+		text, err := r.readOwn(p, scheme, rest, true)
+		if err != nil {
+			return Value{}, err
+		}
+		return Value{Bytes: []byte(text), Scope: Server, Store: scheme}, nil
+	}
+	v, err := s.Read(ctx, p, rest)
+	if err == nil {
+		r.noticed(p, ref, v)
+		return v, nil
+	}
+	return r.lastGood(ctx, p, ref, toolkeep.AsError(err))
 }
 
-// Check tells whether Resolve would give a value, without reading it. A file
-// that is there but cannot be used for its content (such as an empty one) is
-// found only by Resolve.
+// Look tells what Fetch would find, without giving a value. A file that is there but
+// cannot be used for its content (such as an empty one) is found only by Fetch.
+//
+// What is missing or expired is a Status and no error; E3402 and E3403 are Fetch's.
+func (r *Resolver) Look(ctx context.Context, p *toolkeep.Principal, ref string) (Status, error) {
+	scheme, rest, err := r.parse(ctx, ref)
+	if err == nil {
+		if s, stored := r.stores[scheme]; stored {
+			return s.Look(ctx, p, rest)
+		}
+		_, err = r.readOwn(p, scheme, rest, false)
+	}
+	st := Status{State: Ready, Scope: Server, Store: scheme}
+	if codeIs(err, toolkeep.SecretNotFound) {
+		st.State, err = Missing, nil
+	}
+	return st, err
+}
+
+// Check tells whether Resolve would give a value, without giving it.
 func (r *Resolver) Check(ctx context.Context, p *toolkeep.Principal, ref string) error {
-	_, err := r.read(ctx, p, ref, false)
-	return err
+	scheme, rest, err := r.parse(ctx, ref)
+	if err != nil {
+		return err
+	}
+	s, stored := r.stores[scheme]
+	if !stored {
+		_, err := r.readOwn(p, scheme, rest, false)
+		return err
+	}
+	st, err := s.Look(ctx, p, rest)
+	switch {
+	case err != nil:
+		return err
+	case st.State == Expired:
+		return refuse(toolkeep.SecretNotFound, "the secret %s (scope %s) has expired; set a new one", shown(ref), st.Scope)
+	case st.State != Ready:
+		return refuse(toolkeep.SecretNotFound, "there is no secret %s that the caller may use", shown(ref))
+	}
+	return nil
 }
 
-func (r *Resolver) read(ctx context.Context, p *toolkeep.Principal, ref string, want bool) (string, error) {
+// shown is a reference for people: a store's path, which manifests show too, cut.
+func shown(ref string) string { return ref[:min(len(ref), 200)] }
+
+func (r *Resolver) parse(ctx context.Context, ref string) (scheme, rest string, err error) {
 	if err := ctx.Err(); err != nil {
-		return "", refuse(toolkeep.Cancelled, "the call ended before its secret was read").Because(err)
+		return "", "", refuse(toolkeep.Cancelled, "the call ended before its secret was read").Because(err)
 	}
 	scheme, rest, ok := strings.Cut(ref, "://")
 	if !ok {
-		return "", refuse(toolkeep.SecretNotFound, "a secret reference must look like env://NAME or file:///path; put the secret itself into such a place and not into the manifest")
+		return "", "", refuse(toolkeep.SecretNotFound, "a secret reference must look like secret://name, env://NAME or file:///path; put the secret itself into such a place and not into the manifest")
+	}
+	if _, stored := r.stores[scheme]; stored {
+		return scheme, rest, nil
 	}
 	switch scheme {
-	case "env":
-		return r.readEnv(rest)
-	case "file":
-		return r.readFile(p, rest, want)
-	case "secret", "vault":
-		return "", refuse(toolkeep.SecretNotFound, "%s:// references are not available in this build: use env:// or file://", scheme)
+	case "env", "file":
+		return scheme, rest, nil
+	case "vault":
+		return "", "", refuse(toolkeep.SecretNotFound, "vault:// references need a Vault, and this server has none: set vault.address and vault.paths")
+	case "secret":
+		return "", "", refuse(toolkeep.SecretNotFound, "secret:// references are not available here: use env:// or file://")
 	}
-	return "", refuse(toolkeep.SecretNotFound, "the secret reference has an unknown scheme: use env:// or file://")
+	return "", "", refuse(toolkeep.SecretNotFound, "the secret reference has an unknown scheme: use secret://, vault://, env:// or file://")
+}
+
+// readOwn reads what lies with the server. Without want it looks only.
+func (r *Resolver) readOwn(p *toolkeep.Principal, scheme, rest string, want bool) (string, error) {
+	if scheme == "env" {
+		return r.readEnv(rest)
+	}
+	return r.readFile(p, rest, want)
 }
 
 func (r *Resolver) readEnv(name string) (string, error) {
@@ -157,4 +264,9 @@ func refuse(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
 	e := toolkeep.NewError(code, format, args...)
 	e.NothingSent = true
 	return e
+}
+
+func codeIs(err error, code toolkeep.Code) bool {
+	var e *toolkeep.Error
+	return errors.As(err, &e) && e.Code == code
 }

@@ -234,7 +234,7 @@ func TestSealer(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, _ := s.Seal(plain, ctx)
-	if bytes.Equal(a, b) || bytes.Contains(a, plain) || a[0] != sealV1 {
+	if bytes.Equal(a, b) || bytes.Contains(a, plain) || a[0] != sealKeyed {
 		t.Error("sealing is not random or not sealing")
 	}
 	again, err := OpenSealer(file)

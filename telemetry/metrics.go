@@ -216,7 +216,7 @@ func limitType(c toolkeep.Code, e *toolkeep.Error) string {
 		return "concurrency"
 	}
 	switch kind {
-	case "agent", "agent_tool", "tool", "global":
+	case "agent", "agent_tool", "tool", "global", "context":
 		return kind
 	}
 	return "upstream" // the tool's own upstream said 429

@@ -27,6 +27,9 @@ var documents = []struct{ file, section string }{
 	{"docs/mcp.md", ""},
 	{"docs/mcp-servers.md", ""},
 	{"docs/secrets.md", ""},
+	{"docs/functions.md", ""},
+	{"docs/file-tools.md", ""},
+	{"docs/context.md", ""},
 }
 
 // TestDocuments runs the documentation's commands as they stand, but for the

@@ -21,11 +21,11 @@ import (
 
 func (a *app) importCmd() *cobra.Command {
 	c := group(&cobra.Command{
-		Use:     "import openapi|mcp|manifest",
+		Use:     "import openapi|mcp|manifest|functions|grpc|sql|toolbox",
 		Short:   "Bring tools into the catalogue",
 		Example: "  toolkeep import openapi petstore.yaml --dry-run\n  toolkeep import mcp files -- npx -y @modelcontextprotocol/server-filesystem /srv/data\n  toolkeep import manifest greet.yaml",
 	})
-	c.AddCommand(a.importOpenAPICmd(), a.importMCPCmd(), a.importManifestCmd())
+	c.AddCommand(a.importOpenAPICmd(), a.importMCPCmd(), a.importManifestCmd(), a.importSQLCmd(), a.importToolboxCmd(), a.importFunctionsCmd(), a.importGRPCCmd())
 	return c
 }
 

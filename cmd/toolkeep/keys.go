@@ -24,7 +24,7 @@ func (a *app) keysCmd() *cobra.Command {
 }
 
 func (a *app) keysCreateCmd() *cobra.Command {
-	var name string
+	var name, workspace string
 	var roles, scope []string
 	var expires time.Duration
 	c := &cobra.Command{
@@ -49,6 +49,9 @@ func (a *app) keysCreateCmd() *cobra.Command {
 			if len(scope) > 0 {
 				body["scope"] = scope
 			}
+			if workspace != "" {
+				body["workspace"] = workspace
+			}
 			if expires > 0 {
 				body["expires_at"] = time.Now().Add(expires).UTC().Format(time.RFC3339)
 			}
@@ -72,6 +75,7 @@ func (a *app) keysCreateCmd() *cobra.Command {
 	f.StringArrayVar(&roles, "role", []string{"agent"}, "role, repeatable: admin, publisher, operator, agent, auditor or your own")
 	f.StringArrayVar(&scope, "scope", nil, "narrow the key to tools that match this pattern, such as 'shop.*'; repeatable")
 	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"admin", "publisher", "operator", "agent", "auditor"}, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVar(&workspace, "workspace", "", "workspace whose secrets come before the organisation's")
 	f.DurationVar(&expires, "expires", 0, "lifetime, such as 720h; without it the key does not expire")
 	return a.withJSON(c)
 }

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 //	via [nowhere]     set TOOLKEEP_URL to the server's address of the scheme $VIA, or to one that nobody has
 //	certificates      make ca.pem, and for server, client, stranger NAME.pem and NAME.key; a CA of its own signed the stranger's
 //	offering NAME FILE  serve the tools of FILE over HTTP at the address in the variable; $OFFERS is a program that does it over stdio
+//	sqlite DB FILE    run the SQL of FILE in an SQLite database, made if it is not there
 //	alike COMMAND…    run a command at the HTTP and at the gRPC address; both must print and end the same
 func TestScripts(t *testing.T) { runScripts(t, "", "http") }
 
@@ -48,8 +49,11 @@ func TestScriptsOverBoth(t *testing.T) {
 	}
 }
 
-func runScripts(t *testing.T, dir, via string) {
-	testscript.Run(t, testscript.Params{
+func runScripts(t *testing.T, dir, via string) { testscript.Run(t, scripts(dir, via)) }
+
+// scripts are the settings of a run of a folder's scripts.
+func scripts(dir, via string) testscript.Params {
+	return testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script", dir),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
@@ -75,11 +79,12 @@ func runScripts(t *testing.T, dir, via string) {
 			"via":      cmdVia,
 			"started":  cmdStarted,
 			"offering": cmdOffering,
+			"sqlite":   cmdSQLite,
 
 			"certificates": cmdCertificates,
 			"alike":        cmdAlike,
 		},
-	})
+	}
 }
 
 // waitLimit bounds every wait for a server; machines under load are slow.

@@ -29,6 +29,29 @@ type toolSummary struct {
 	Risk             string   `json:"risk"`
 	Tags             []string `json:"tags"`
 	Held             *toolkeep.Hold
+	Authentication   *authentication `json:"authentication"`
+}
+
+// authentication is how a tool stands with its secrets for the caller.
+type authentication struct {
+	State   string `json:"state"`
+	Type    string `json:"type"`
+	Scope   string `json:"scope"`
+	Store   string `json:"store"`
+	Checked bool   `json:"checked"`
+}
+
+// String is it in a word or two, - where the tool needs none.
+func (a *authentication) String() string {
+	switch {
+	case a == nil:
+		return "-"
+	case a.State == "ready" && a.Scope != "":
+		return a.State + " (" + a.Scope + ")"
+	case a.State == "ready" && !a.Checked:
+		return "not asked (" + a.Store + ")"
+	}
+	return a.State
 }
 
 func (t toolSummary) short() string {
@@ -89,7 +112,7 @@ func (a *app) toolsCmd() *cobra.Command {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				err := table(w, "TOOL|VERSION|EFFECTS|RISK|DESCRIPTION", func(row func(...any)) {
+				err := table(w, "TOOL|VERSION|EFFECTS|RISK|SECRET|DESCRIPTION", func(row func(...any)) {
 					for _, t := range list.Tools {
 						version := t.LatestVersion
 						if t.Held != nil {
@@ -97,7 +120,7 @@ func (a *app) toolsCmd() *cobra.Command {
 						} else if t.State != "active" {
 							version += " (" + t.State + ")"
 						}
-						row(t.ToolID, version, t.SideEffects, t.Risk, t.short())
+						row(t.ToolID, version, t.SideEffects, t.Risk, t.Authentication, t.short())
 					}
 				})
 				a.more(page, size, len(list.Tools), list.TotalCount, "no tool fits that you may see")
@@ -118,10 +141,14 @@ func (a *app) toolsCmd() *cobra.Command {
 
 func (a *app) searchCmd() *cobra.Command {
 	var limit int
+	var strategy, category string
+	var explain bool
 	c := &cobra.Command{
-		Use:     "search WORDS…",
-		Short:   "Find tools by names, descriptions and parameters",
-		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'",
+		Use:   "search WORDS…",
+		Short: "Find tools by what they are for",
+		Long: `Find tools by what they are for: by the words of names, descriptions and parameters, and by their
+meaning where an embedding model is installed (toolkeep models). --explain shows both parts of each score.`,
+		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'\n  toolkeep search --explain 'will I need an umbrella'",
 		Args:    arguments(1, -1, "what to look for"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(strings.Join(args, "")) == "" {
@@ -135,6 +162,15 @@ func (a *app) searchCmd() *cobra.Command {
 				return err
 			}
 			q := url.Values{"q": {strings.Join(args, " ")}, "limit": {strconv.Itoa(limit)}}
+			if strategy != "" {
+				q.Set("strategy", strategy)
+			}
+			if category != "" {
+				q.Set("category", category)
+			}
+			if explain {
+				q.Set("explain", "true")
+			}
 			var found struct {
 				Data struct {
 					Index []struct {
@@ -143,7 +179,14 @@ func (a *app) searchCmd() *cobra.Command {
 						ShortDescription string   `json:"shortDescription"`
 						Score            float64  `json:"score"`
 						Why              []string `json:"why"`
+						Explanation      struct {
+							Semantic float64 `json:"semantic"`
+							Keyword  float64 `json:"keyword"`
+						} `json:"explanation"`
 					} `json:"lightweightIndex"`
+					Metadata struct {
+						Degraded string `json:"degraded"`
+					} `json:"metadata"`
 				} `json:"data"`
 			}
 			raw, err := cl.get(cmd.Context(), "/api/v1/tools/retrieval/search?"+q.Encode(), &found)
@@ -151,9 +194,20 @@ func (a *app) searchCmd() *cobra.Command {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
+				if explain && found.Data.Metadata.Degraded != "" {
+					fmt.Fprintln(a.stderr, "toolkeep:", found.Data.Metadata.Degraded)
+				}
 				if len(found.Data.Index) == 0 {
 					fmt.Fprintln(a.stderr, "toolkeep: nothing fits these words that you may see; `toolkeep tools` lists what there is")
 					return nil
+				}
+				if explain {
+					return table(w, "TOOL|VERSION|SCORE|MEANING|WORDS|MATCHED|DESCRIPTION", func(row func(...any)) {
+						for _, r := range found.Data.Index {
+							row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), fmt.Sprintf("%.2f", r.Explanation.Semantic),
+								fmt.Sprintf("%.2f", r.Explanation.Keyword), strings.Join(r.Why, " "), cut(r.ShortDescription, 60))
+						}
+					})
 				}
 				return table(w, "TOOL|VERSION|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
 					for _, r := range found.Data.Index {
@@ -163,7 +217,11 @@ func (a *app) searchCmd() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().IntVar(&limit, "limit", 10, "results at most, up to 50")
+	f := c.Flags()
+	f.IntVar(&limit, "limit", 10, "results at most, up to 50")
+	f.StringVar(&strategy, "strategy", "", "hybrid, semantic, keyword or category; default hybrid")
+	f.StringVar(&category, "category", "", "only tools of this category")
+	f.BoolVar(&explain, "explain", false, "show the parts of each score")
 	return a.withJSON(c)
 }
 
@@ -221,11 +279,12 @@ func (l *versionList) print(w io.Writer, id string) {
 }
 
 type describedTool struct {
-	ToolID    string             `json:"tool_id"`
-	Version   string             `json:"version"`
-	Digest    string             `json:"digest"`
-	Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
-	Manifest  toolkeep.Manifest  `json:"manifest"`
+	ToolID         string             `json:"tool_id"`
+	Version        string             `json:"version"`
+	Digest         string             `json:"digest"`
+	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
+	Manifest       toolkeep.Manifest  `json:"manifest"`
+	Authentication *authentication    `json:"authentication"`
 }
 
 func (t *describedTool) print(w io.Writer) {
@@ -243,6 +302,9 @@ func (t *describedTool) print(w io.Writer) {
 			secret = "no secret named; import again with --secret"
 		}
 		fmt.Fprintf(w, "Authenticates by: %s %s (%s)\n", s.Type, s.Name, secret)
+	}
+	if t.Authentication != nil {
+		fmt.Fprintf(w, "Its secret for you: %s\n", t.Authentication)
 	}
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`

@@ -80,8 +80,12 @@ func TestConformance(t *testing.T) {
 		}
 		unsent := tool("std.clock_now", `{"timezone":"Mars/Base"}`)
 		unsent.Code = toolkeep.InputValidationFailed
-		sent := tool("std.fail", `{"code":"E3520"}`)
-		sent.Code = toolkeep.UpstreamServerError
+		failing := func(code toolkeep.Code) *executortest.Case {
+			c := tool("std.fail", `{"code":"`+string(code)+`"}`)
+			c.Code = code
+			return c
+		}
+		sent := failing(toolkeep.UpstreamServerError)
 		return executortest.Harness{
 			Executor: newExecutor(t), Kind: "builtin", Good: ms["std.echo"],
 			Bad: []executortest.Bad{
@@ -91,12 +95,19 @@ func TestConformance(t *testing.T) {
 				{Name: "unknown field", Manifest: with(`{"name":"echo","x":1}`), Pointer: "/execution/binding/x"},
 				{Name: "not JSON", Manifest: with(`nope`), Pointer: "/execution/binding"},
 			},
-			Works:  tool("std.echo", `{"a":[1.50,{"b":null}]}`),
-			Slow:   tool("std.wait", `{"duration_ms":300000}`),
-			Large:  tool("std.echo", `{"text":"`+strings.Repeat("x", 2000)+`"}`),
-			Unsent: []*executortest.Case{unsent},
-			Sent:   []*executortest.Case{sent},
-			Lacks:  map[string]string{"Leaky": "functions in the server take no credentials"},
+			Works:     tool("std.echo", `{"a":[1.50,{"b":null}]}`),
+			Slow:      tool("std.wait", `{"duration_ms":300000}`),
+			Large:     tool("std.echo", `{"text":"`+strings.Repeat("x", 2000)+`"}`),
+			Unsent:    []*executortest.Case{unsent},
+			Sent:      []*executortest.Case{sent},
+			Retryable: []*executortest.Case{sent},
+			Permanent: []*executortest.Case{unsent, failing("E3510")},
+			Lacks: map[string]string{
+				"Leaky":     "functions in the server take no credentials",
+				"Told":      "functions in the server take no credentials",
+				"Malformed": "what a function in the server gives is a tree",
+				"Stopped":   "there is no upstream; the function itself returns",
+			},
 		}
 	})
 }

@@ -5,11 +5,8 @@ package executortest
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 	"testing"
 	"time"
 
@@ -33,15 +30,27 @@ type Harness struct {
 	Works *Case
 	// Slow is a call that does not end by itself within a minute.
 	Slow *Case
+	// Late is the code of a Slow call whose deadline passed; "" is E3502.
+	Late toolkeep.Code
 	// Large is a call whose result is over 1 KiB.
 	Large *Case
 	// Unsent are calls that fail before anything is sent or done.
 	Unsent []*Case
 	// Sent are calls that fail after something was sent or done.
 	Sent []*Case
+	// Retryable are calls that fail and may be tried again by an idempotent tool,
+	// Permanent those that fail for good.
+	Retryable []*Case
+	Permanent []*Case
+	// Malformed are calls whose upstream answers what cannot be read as what it
+	// declares. Each has its Code.
+	Malformed []*Case
 	// Leaky are calls with Credentials that fail, if the upstream can be had to,
 	// with an answer that holds the secret.
 	Leaky []*Case
+	// Told are calls with Credentials that succeed with an answer that holds the
+	// secret.
+	Told []*Case
 
 	Lacks map[string]string
 }
@@ -62,6 +71,7 @@ type Case struct {
 	Code        toolkeep.Code // expected of a failure; "" is any
 	// Started, where it is set, is closed or sent to once the call of a Slow case
 	// is under way; Stopped likewise once the upstream knows that it was given up.
+	// Without Stopped, the reason stands in Lacks.
 	Started, Stopped <-chan struct{}
 }
 
@@ -84,7 +94,11 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 		{"Cancel", func(t *testing.T, h Harness) { testEnd(t, h, toolkeep.Cancelled) }},
 		{"Deadline", func(t *testing.T, h Harness) { testEnd(t, h, toolkeep.UpstreamTimeout) }},
 		{"NothingSent", testNothingSent},
+		{"Retryable", func(t *testing.T, h Harness) { testRetryable(t, h, "Retryable", h.Retryable, true) }},
+		{"Permanent", func(t *testing.T, h Harness) { testRetryable(t, h, "Permanent", h.Permanent, false) }},
+		{"Malformed", testMalformed},
 		{"Credentials", testCredentials},
+		{"Told", testTold},
 		{"UnknownBinding", testUnknownBinding},
 	}
 	for _, p := range parts {
@@ -180,7 +194,9 @@ func testMaxBytes(t *testing.T, h Harness) {
 	x = execution(h.Large)
 	x.MaxBytes = 100
 	_, err := h.Executor.Execute(t.Context(), x)
-	wantCode(t, err, toolkeep.ResultTooLarge)
+	if e := wantCode(t, err, toolkeep.ResultTooLarge); e != nil && e.NothingSent {
+		t.Error("NothingSent is set for a call that had an answer")
+	}
 }
 
 // testCancelBefore wants a call whose context is over to do nothing.
@@ -223,13 +239,18 @@ func testEnd(t *testing.T, h Harness, code toolkeep.Code) {
 	}
 	select {
 	case err := <-result:
+		if code == toolkeep.UpstreamTimeout && h.Late != "" {
+			code = h.Late
+		}
 		wantCode(t, err, code)
 	case <-time.After(promptly):
 		t.Fatal("Execute did not return after its context had ended")
 	}
-	if h.Slow.Stopped != nil {
-		wait(t, h.Slow.Stopped, "the upstream was not told that the call is over")
+	if h.Slow.Stopped == nil {
+		lacking(t, h, "Stopped")
+		return
 	}
+	wait(t, h.Slow.Stopped, "the upstream was not told that the call is over")
 }
 
 func wait(t *testing.T, c <-chan struct{}, otherwise string) {
@@ -264,29 +285,42 @@ func testNothingSent(t *testing.T, h Harness) {
 	check(h.Sent, false)
 }
 
-// testCredentials looks for every secret of a failed call, in all the forms
-// that it may have taken on its way, in all that the error shows.
-func testCredentials(t *testing.T, h Harness) {
-	if len(h.Leaky) == 0 {
-		lacking(t, h, "Leaky")
+// testRetryable wants failures to say whether another attempt may help.
+func testRetryable(t *testing.T, h Harness, name string, cases []*Case, want bool) {
+	if len(cases) == 0 {
+		lacking(t, h, name)
 		return
 	}
-	for _, c := range h.Leaky {
+	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
-			x := execution(c)
-			x.Clean = hide(c.Credentials)
-			_, err := h.Executor.Execute(t.Context(), x)
-			e := wantCode(t, err, c.Code)
-			if e == nil {
-				return
+			_, err := h.Executor.Execute(t.Context(), execution(c))
+			if e := wantCode(t, err, c.Code); e != nil && e.Retryable != want {
+				t.Errorf("Retryable = %t, want %t (%v, because of %v)", e.Retryable, want, e, e.Cause)
 			}
-			shown := fmt.Sprintf("%s %+v %v", e.Message, e.Details, e.Cause)
-			for _, cred := range c.Credentials {
-				for _, form := range forms(cred.Value) {
-					if strings.Contains(shown, form) {
-						t.Errorf("the error shows a secret (as %q): %s", form, shown)
-					}
-				}
+		})
+	}
+}
+
+// testMalformed wants an answer that cannot be read to end the call with words
+// for the caller.
+func testMalformed(t *testing.T, h Harness) {
+	if len(h.Malformed) == 0 {
+		lacking(t, h, "Malformed")
+		return
+	}
+	for _, c := range h.Malformed {
+		t.Run(c.Name, func(t *testing.T) {
+			if c.Code == "" {
+				t.Fatal("the case does not say its Code")
+			}
+			_, err := h.Executor.Execute(t.Context(), execution(c))
+			e := wantCode(t, err, c.Code)
+			switch {
+			case e == nil:
+			case e.NothingSent:
+				t.Errorf("NothingSent is set for a call that had an answer (%v)", e)
+			case e.Message == "":
+				t.Error("the error has no words for the caller")
 			}
 		})
 	}
@@ -331,34 +365,4 @@ func Tool(m *toolkeep.Manifest) *toolkeep.Tool {
 			"idempotent": m.Idempotent, "side_effects": m.SideEffects, "network": fmt.Sprint(m.Permissions),
 		})),
 	}
-}
-
-// forms are the ways in which a secret may be written.
-func forms(secret string) []string {
-	quoted := string(canon.Append(nil, secret))
-	return []string{
-		secret,
-		url.QueryEscape(secret), url.PathEscape(secret),
-		base64.StdEncoding.EncodeToString([]byte(secret)),
-		base64.RawURLEncoding.EncodeToString([]byte(secret)),
-		quoted[1 : len(quoted)-1],
-	}
-}
-
-type hider []string
-
-// hide is a Cleaner that knows the credentials in all their forms.
-func hide(creds []toolkeep.Credential) toolkeep.Cleaner {
-	var h hider
-	for _, c := range creds {
-		h = append(h, forms(c.Value)...)
-	}
-	return h
-}
-
-func (h hider) Clean(s string) string {
-	for _, f := range h {
-		s = strings.ReplaceAll(s, f, "***")
-	}
-	return s
 }

@@ -3,6 +3,7 @@ package httptool
 import (
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -24,6 +25,9 @@ type binding struct {
 	takesKey bool   // an Idempotency-Key is sent where the caller has one
 	replay   bool   // the request may be repeated by the transport
 	allow    egress.AllowList
+	pages    *pagination // nil for an answer that is one
+	stream   *stream
+	readAs   string // content type that answers have whatever they say, "" for their own
 	// taken are the names of the query and cookie parameters.
 	taken map[string]map[string]bool
 }
@@ -46,19 +50,24 @@ type parameter struct {
 	allowReserved bool
 	allowEmpty    bool
 	json          bool
+	content       *codec    // other content, in place of a style
+	items         []string  // styles of the lists within the list, outermost first
+	template      *template // makes the value in place of arg
+	templated     bool      // it stands in binding.template
 }
 
-// body says which argument is the request body.
+// body says what the request's body is made of.
 type body struct {
-	arg         string
-	contentType string
-	form        bool // application/x-www-form-urlencoded
-	text        bool // text/*
-	required    bool
-	encoding    map[string]*parameter
-}
+	arg      string
+	all      bool      // an object of all arguments that no parameter takes
+	template *template // makes the value in place of arg
+	markup   bool      // the template is XML in which arguments are escaped
+	required bool
 
-const formType = "application/x-www-form-urlencoded"
+	contentType string
+	codecs      []*codec // how it is sent; the first unless typeArg says otherwise
+	typeArg     string   // argument that chooses among the codecs by content type
+}
 
 // parse reads the binding of a manifest. Every fault is found at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
@@ -70,22 +79,35 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	}
 	top := r.object(bindingPointer, tree)
 	b := &binding{method: top.text("method", true)}
-	server, path := top.text("server", true), top.text("path", true)
+	tmpl, templated := top.sub("template")
+	server, path := top.text("server", true), top.text("path", !templated)
 	for _, p := range top.objects("parameters") {
 		b.params = append(b.params, readParameter(p))
 	}
 	if o, ok := top.sub("body"); ok {
 		b.body = readBody(o)
 	}
+	places := map[string]string{} // where arguments stand in the template
+	if templated {
+		b.checkTemplate(top, path)
+		b.readTemplate(r, tmpl, func(at, name string) { places[at+"\x00"+name] = name })
+	}
 	b.headers = readHeaders(top)
 	types := top.texts("response_types")
+	b.pages, b.stream, b.readAs = readPagination(top), readStream(top), readResponse(top)
 	top.done()
 
 	b.checkMethod(r)
 	b.checkParams(r)
 	base := b.checkServer(r, server)
-	b.compilePath(r, base, path)
-	b.checkArgs(r, m)
+	if templated {
+		b.path = append([]piece{{text: base, param: -1}}, b.path...)
+	} else {
+		b.compilePath(r, base, path)
+	}
+	b.checkArgs(r, m, places)
+	b.checkQuery(r)
+	b.checkPagination(r, m)
 	checkAuth(r, m, b)
 	if len(r.faults) > 0 {
 		return nil, r.faults
@@ -128,23 +150,28 @@ func readParameter(o *object) parameter {
 	if p.arg == "" {
 		p.arg = p.name
 	}
+	readItems(o, &p)
 	if content := o.text("content", false); content != "" {
-		p.json = true
-		if !isJSON(content) {
-			o.fault("content", "unsupported", "a parameter with content %q cannot be sent yet; application/json can", content)
-		}
+		p.readContent(o, content)
 	}
 	allowed, known := styles[p.in]
 	switch {
+	case p.in == wholeQuery:
+		if p.content == nil && !p.json {
+			o.fault("content", "required", "a parameter that is the whole query needs content")
+		}
+		if p.style != "" {
+			o.fault("style", "unsupported", "a parameter that is the whole query has content in place of a style")
+		}
 	case !known && p.in != "":
-		o.fault("in", "enum", "a parameter is in path, query, header or cookie, not %q", p.in)
+		o.fault("in", "enum", "a parameter is in path, query, querystring, header or cookie, not %q", p.in)
 	case known && p.style == "":
 		p.style = allowed[0]
 	case known && !slices.Contains(allowed, p.style):
 		o.fault("style", "enum", "a parameter in %s has style %s, not %q", p.in, strings.Join(allowed, ", "), p.style)
 	}
-	if p.allowReserved && p.in != "query" {
-		o.fault("allow_reserved", "unsupported", "allow_reserved applies to query parameters alone")
+	if p.allowReserved && p.in != "query" && p.in != "path" {
+		o.fault("allow_reserved", "unsupported", "allow_reserved applies to parameters in query and path alone")
 	}
 	if p.in == "header" {
 		checkHeaderName(o, "name", p.name)
@@ -156,68 +183,76 @@ func readParameter(o *object) parameter {
 	return p
 }
 
-// styles lists what OpenAPI allows in each place, the default first.
+// wholeQuery is the place of a parameter that is all of the query (OpenAPI 3.2).
+const wholeQuery = "querystring"
+
+// styles lists what can be sent in each place, the default first. Beside those of
+// OpenAPI 3 are the collection formats of Swagger 2.0: ssv, pipes and tsv stand for
+// spaceDelimited, pipeDelimited and tabDelimited, also in path and header.
 var styles = map[string][]string{
-	"path":   {"simple", "label", "matrix"},
-	"query":  {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
-	"header": {"simple"},
-	"cookie": {"form"},
+	"path":   {"simple", "label", "matrix", "spaceDelimited", "pipeDelimited", "tabDelimited"},
+	"query":  {"form", "spaceDelimited", "pipeDelimited", "deepObject", "tabDelimited"},
+	"header": {"simple", "spaceDelimited", "pipeDelimited", "tabDelimited"},
+	"cookie": {"form", "cookie"},
+}
+
+// itemStyles are those of a list within a list.
+var itemStyles = []string{"simple", "spaceDelimited", "pipeDelimited", "tabDelimited"}
+
+const maxItemStyles = 8
+
+// readItems reads the styles of lists within a list, as Swagger 2.0 has them.
+func readItems(o *object, p *parameter) {
+	for i, v := range o.list("item_styles") {
+		s, _ := v.(string)
+		if !slices.Contains(itemStyles, s) || i >= maxItemStyles {
+			o.reader.fault(o.pointer("item_styles")+"/"+strconv.Itoa(i), "enum", "a list within a list has style %s", strings.Join(itemStyles, ", "))
+			return
+		}
+		if slices.Contains(p.items, s) || !p.explode && delimiter(s) == delimiter(p.style) {
+			o.reader.fault(o.pointer("item_styles")+"/"+strconv.Itoa(i), "unsupported", "a list and the lists within it cannot have the same delimiter")
+		}
+		p.items = append(p.items, s)
+	}
+}
+
+// readContent reads a media type in place of a style.
+func (p *parameter) readContent(o *object, content string) {
+	if isJSON(content) && o.tree["format"] == nil {
+		p.json = true
+		return
+	}
+	p.content = readCodec(o, content)
+	switch p.content.format {
+	case asMultipart, asLines, asBinary:
+		o.fault("content", "unsupported", "a parameter with content %q cannot be sent: JSON, text, XML and forms can", content)
+	}
 }
 
 func readBody(o *object) *body {
-	b := &body{
-		arg:         o.text("arg", true),
-		contentType: o.text("content_type", true),
-		required:    o.flag("required"),
+	b := &body{all: o.flag("all")}
+	b.arg = o.text("arg", !b.all)
+	b.contentType, b.required = o.text("content_type", true), o.flag("required")
+	if b.all && b.arg != "" {
+		o.fault("arg", "unsupported", "all sends the arguments together, so that arg names none of them")
 	}
-	media := mediaType(b.contentType)
-	b.form = media == formType
-	b.text = strings.HasPrefix(media, "text/")
-	if b.contentType != "" && !b.form && !b.text && !isJSON(media) {
-		o.fault("content_type", "unsupported", "a body of %q cannot be sent yet; JSON, %s and text can", b.contentType, formType)
-	} else if !validHeaderValue(b.contentType) {
+	if !validHeaderValue(b.contentType) {
 		o.fault("content_type", "header", "the content type has characters that a header cannot hold")
 	}
-	if enc, ok := o.sub("encoding"); ok {
-		b.encoding = make(map[string]*parameter)
-		for _, name := range enc.names() {
-			field, ok := enc.sub(name)
-			if !ok {
-				continue
-			}
-			b.encoding[name] = readEncoding(field, name)
+	b.codecs = []*codec{readCodec(o, b.contentType)}
+	for _, other := range o.objects("others") {
+		contentType := other.text("content_type", true)
+		if !validHeaderValue(contentType) {
+			other.fault("content_type", "header", "the content type has characters that a header cannot hold")
 		}
-		enc.done()
-		if !b.form && len(b.encoding) > 0 {
-			o.fault("encoding", "unsupported", "encoding applies to %s bodies alone", formType)
-		}
+		b.codecs = append(b.codecs, readCodec(other, contentType))
+		other.done()
+	}
+	if b.typeArg = o.text("type_arg", len(b.codecs) > 1); b.typeArg != "" && len(b.codecs) == 1 {
+		o.fault("type_arg", "unsupported", "type_arg chooses among others, and there are none")
 	}
 	o.done()
 	return b
-}
-
-func readEncoding(o *object, name string) *parameter {
-	p := &parameter{
-		name:          name,
-		arg:           name,
-		in:            "form",
-		style:         o.text("style", false),
-		explode:       o.flag("explode"),
-		allowReserved: o.flag("allow_reserved"),
-	}
-	content := o.text("content_type", false)
-	switch {
-	case p.style != "" && !slices.Contains(styles["query"], p.style):
-		o.fault("style", "enum", "a form field has style %s, not %q", strings.Join(styles["query"], ", "), p.style)
-	case p.style == "" && isJSON(content):
-		p.json = true
-	case p.style == "" && content != "" && !strings.HasPrefix(mediaType(content), "text/"):
-		o.fault("content_type", "unsupported", "a form field of %q cannot be sent yet; JSON and text can", content)
-	case p.style == "":
-		p.style = "form"
-	}
-	o.done()
-	return p
 }
 
 func readHeaders(top *object) []header {
@@ -249,13 +284,19 @@ func isJSON(contentType string) bool {
 	return media == "application/json" || media == "text/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
 }
 
+// checkMethod takes the methods of OpenAPI and any other that is a token, in
+// capitals. TRACE is refused because its answer is the request itself, credentials
+// included, and CONNECT because it opens a tunnel.
 func (b *binding) checkMethod(r *reader) {
-	switch b.method {
-	case "", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
-	case "TRACE", "CONNECT":
-		r.fault(bindingPointer+"/method", "unsupported", "the method %s cannot be sent", b.method)
-	default:
-		r.fault(bindingPointer+"/method", "enum", "the method is one of GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS in capitals, not %q", b.method)
+	at := bindingPointer + "/method"
+	switch {
+	case b.method == "":
+	case b.method == "TRACE":
+		r.fault(at, "unsupported", "the method TRACE cannot be sent: its answer repeats the request with its credentials")
+	case b.method == "CONNECT":
+		r.fault(at, "unsupported", "the method CONNECT cannot be sent: it opens a tunnel")
+	case !isToken(b.method) || len(b.method) > 64 || b.method != strings.ToUpper(b.method):
+		r.fault(at, "enum", "the method is one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS and QUERY, or another HTTP method, in capitals, not %q", b.method)
 	}
 }
 

@@ -2,6 +2,8 @@ package httptool
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +29,7 @@ func (b *binding) checkParams(r *reader) {
 }
 
 // checkArgs compares the arguments with those that the schema lists, if it does.
-func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest) {
+func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest, places map[string]string) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
@@ -36,19 +38,65 @@ func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest) {
 		return
 	}
 	const rule, message = "argument", "parameters_schema has no property %q"
-	for i, p := range b.params {
-		if _, ok := schema.Properties[p.arg]; !ok && p.arg != "" {
-			r.fault(paramPointer(i)+"/arg", rule, message, p.arg)
+	known := func(at, arg string) {
+		if _, ok := schema.Properties[arg]; !ok && arg != "" {
+			r.fault(at, rule, message, arg)
 		}
 	}
-	if b.body != nil && b.body.arg != "" {
-		if _, ok := schema.Properties[b.body.arg]; !ok {
-			r.fault(bindingPointer+"/body/arg", rule, message, b.body.arg)
+	for i, p := range b.params {
+		if !p.templated {
+			known(paramPointer(i)+"/arg", p.arg)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(places)) {
+		at, _, _ := strings.Cut(key, "\x00")
+		known(at, places[key])
+	}
+	if b.body == nil {
+		return
+	}
+	known(bindingPointer+"/body/arg", b.body.arg)
+	known(bindingPointer+"/body/type_arg", b.body.typeArg)
+	for i, c := range b.body.codecs {
+		at := bindingPointer + "/body"
+		if i > 0 {
+			at += "/others/" + strconv.Itoa(i-1)
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.fields)) {
+			for _, h := range c.fields[name].args {
+				known(at+"/encoding"+canon.Pointer(name)+"/headers"+canon.Pointer(h.name)+"/arg", h.arg)
+			}
 		}
 	}
 }
 
-// checkAuth refuses what cannot be sent yet, alternative by alternative.
+// checkTemplate refuses what a template says already.
+func (b *binding) checkTemplate(top *object, path string) {
+	switch {
+	case path != "":
+		top.fault("path", "template", "the path stands in template")
+	case len(b.params) > 0:
+		top.fault("parameters", "template", "with a template there are no parameters: query, headers and cookies stand in it")
+	case b.body != nil:
+		top.fault("body", "template", "with a template the body stands in it")
+	}
+}
+
+// checkQuery refuses what does not go together: a whole query beside parameters in
+// query.
+func (b *binding) checkQuery(r *reader) {
+	whole := slices.IndexFunc(b.params, func(p parameter) bool { return p.in == wholeQuery })
+	if whole < 0 {
+		return
+	}
+	for i, p := range b.params {
+		if p.in == "query" || p.in == wholeQuery && i != whole {
+			r.fault(paramPointer(i)+"/in", "unsupported", "the parameter %q is the whole query, so that there can be no other in query", b.params[whole].name)
+		}
+	}
+}
+
+// checkAuth refuses what cannot be sent, alternative by alternative.
 func checkAuth(r *reader, m *toolkeep.Manifest, b *binding) {
 	for i, spec := range m.Auth {
 		at := "/auth/" + strconv.Itoa(i)
@@ -72,6 +120,10 @@ func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
 	if !validHeaderValue(s.Prefix) {
 		r.fault(at+"/prefix", "header", "the prefix has characters that a header cannot hold")
 	}
+	if s.In == "env" {
+		r.fault(at+"/in", "unsupported", "in env is for tools that start a program; an HTTP request has no environment")
+		return
+	}
 	switch s.Type {
 	case "none":
 		return
@@ -79,15 +131,32 @@ func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
 		if s.Name == "" {
 			r.fault(at+"/name", "required", "an api_key needs the name of its header, query parameter, cookie or property")
 		}
-	case "bearer", "basic":
+	case "basic":
 		if s.In != "" && s.In != "header" {
-			r.fault(at+"/in", "unsupported", "%s goes into a header; %q cannot be sent yet", s.Type, s.In)
+			r.fault(at+"/in", "unsupported", "basic goes into a header, not into %q", s.In)
 		}
-		if s.Type == "basic" && s.Prefix != "" {
+		if s.Prefix != "" {
 			r.fault(at+"/prefix", "unsupported", "basic has its own prefix")
 		}
+	case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
+		if s.In != "" && s.In != "header" && s.Name == "" {
+			r.fault(at+"/name", "required", "a token in %s needs the name of its parameter or property", s.In)
+		}
+	case "aws_sigv4":
+		checkSigning(r, at, s, b)
+		return
+	case "mtls":
+		if b.scheme == "http" {
+			r.fault(at+"/type", "unsupported", "a client certificate needs a server with https")
+		}
+		for name, v := range map[string]string{"in": s.In, "name": s.Name, "prefix": s.Prefix} {
+			if v != "" {
+				r.fault(at+"/"+name, "unsupported", "a client certificate is part of the connection and has no %s", name)
+			}
+		}
+		return
 	default:
-		r.fault(at+"/type", "unsupported", "authentication of type %q cannot be sent yet; none, api_key, bearer and basic can", s.Type)
+		r.fault(at+"/type", "unsupported", "authentication of type %q cannot be sent", s.Type)
 		return
 	}
 	switch s.In {
@@ -96,16 +165,21 @@ func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
 			r.fault(at+"/name", "header", "%q cannot be set as a header", s.Name)
 		}
 	case "cookie":
-		if !isToken(s.Name) {
+		if s.Name != "" && !isToken(s.Name) {
 			r.fault(at+"/name", "token", "%q cannot be the name of a cookie", s.Name)
 		}
 	case "query":
+		if i := slices.IndexFunc(b.params, func(p parameter) bool { return p.in == wholeQuery }); i >= 0 && (b.params[i].content == nil || b.params[i].content.format != asForm) {
+			r.fault(at+"/in", "unsupported", "the query is one value, which no secret can be added to")
+		}
 	case "body":
-		if b.body == nil || b.body.text {
-			r.fault(at+"/in", "unsupported", "a secret in the body needs a JSON or form body")
+		if b.body == nil || slices.ContainsFunc(b.body.codecs, func(c *codec) bool {
+			return c.format != asJSON && c.format != asForm && c.format != asMultipart
+		}) {
+			r.fault(at+"/in", "unsupported", "a secret in the body needs a JSON, form or multipart body")
 		}
 	default:
-		r.fault(at+"/in", "unsupported", "a secret in %q cannot be sent yet", s.In)
+		r.fault(at+"/in", "unsupported", "a secret in %q cannot be sent", s.In)
 	}
 }
 

@@ -76,6 +76,13 @@ func TestConformance(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot)
 			io.WriteString(w, r.Header.Get("Authorization")+r.URL.String()+r.Header.Get("Cookie"))
 		})
+		mux.HandleFunc("/told", func(w http.ResponseWriter, r *http.Request) {
+			io.WriteString(w, r.Header.Get("Authorization")+r.URL.String())
+		})
+		mux.HandleFunc("/status/{code}", func(w http.ResponseWriter, r *http.Request) {
+			code, _ := strconv.Atoi(r.PathValue("code"))
+			w.WriteHeader(code)
+		})
 		mux.HandleFunc("/broken", func(w http.ResponseWriter, r *http.Request) {
 			c, _, _ := w.(http.Hijacker).Hijack()
 			io.WriteString(c, "nonsense "+r.URL.String()+"\r\n\r\n")
@@ -130,6 +137,22 @@ func TestConformance(t *testing.T) {
 				call("reset", s.URL, "POST", "/reset", toolkeep.NetworkError),
 				call("not HTTP", s.URL, "GET", "/broken", toolkeep.InvalidResponse),
 				call("refused", s.URL, "GET", "/nothing", toolkeep.UpstreamClientError),
+			},
+			Retryable: []*executortest.Case{
+				call("server error", s.URL, "GET", "/status/503", toolkeep.UpstreamServerError),
+				call("connection refused", closedPort(t), "GET", "/", toolkeep.NetworkError),
+				call("reset", s.URL, "POST", "/reset", toolkeep.NetworkError),
+			},
+			Permanent: []*executortest.Case{
+				call("client error", s.URL, "GET", "/status/400", toolkeep.UpstreamClientError),
+				call("certificate", strings.Replace(s.URL, "http", "https", 1), "GET", "/", toolkeep.TLSError),
+			},
+			Malformed: []*executortest.Case{
+				call("not HTTP", s.URL, "GET", "/broken", toolkeep.InvalidResponse),
+			},
+			Told: []*executortest.Case{
+				with(call("header in the answer", s.URL, "GET", "/told", ""), toolkeep.AuthSpec{Type: "bearer"}, secret),
+				with(call("query in the answer", s.URL, "GET", "/told", ""), query, secret),
 			},
 			Leaky: []*executortest.Case{
 				with(call("body of the answer", s.URL, "GET", "/leak", toolkeep.UpstreamClientError), toolkeep.AuthSpec{Type: "bearer"}, secret),

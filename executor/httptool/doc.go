@@ -18,6 +18,9 @@
 //	  "headers": {"Accept": "application/json"},
 //	  "response_types": ["application/json"] }
 //
+// A body with "all": true in place of arg is an object of all arguments that no
+// parameter takes.
+//
 // arg names the argument that holds the value; without it, it is the parameter's
 // name. style defaults to simple in path and header and to form in query and
 // cookie; explode is false where it is absent, whatever the style. With content
@@ -58,4 +61,26 @@
 // neither credentials nor arguments in headers, cookies or body; what would need
 // them, and a step from https to http, is refused (E3504). Each is dialled
 // through the same guard.
+//
+// # Answers
+//
+// Further members of the binding say how answers are read:
+//
+//	"response":   {"content_type": "application/json"},
+//	"stream":     {"sentinel": "[DONE]", "max_events": 1000, "max_bytes": 10485760,
+//	               "max_seconds": 20, "progress": "/percent"},
+//	"pagination": {"kind": "link|url|cursor|page|offset", "items": "/data",
+//	               "next": "/next", "more": "/has_more", "total": "/total",
+//	               "param": "cursor", "start": 1, "size": 100, "size_param": "limit",
+//	               "max_pages": 10, "max_pages_arg": "pages"}
+//
+// An answer is handed over unpacked (gzip, br, zstd, deflate) as bytes with their
+// type; package inspect makes a tree of it. Two sorts are read here: pages, because
+// the next one is named in the answer or its headers, and streams, because they are
+// told while they arrive. Both give the list of their elements, and what cut it
+// short as a warning. docs/http-answers.md has the rules and limits.
+//
+// An attempt reads in one goroutine. A stream's timer ends the request's context
+// and nothing else; the reader sees the broken body and knows by a flag that it was
+// its own limit.
 package httptool

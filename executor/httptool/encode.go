@@ -6,18 +6,37 @@ import "strings"
 type escaping struct {
 	keep string
 	plus bool // a space is +
+	none bool // everything stays as it is
 }
 
 var (
 	escStrict   = escaping{}
 	escReserved = escaping{keep: ":/?@!$'()*,="}
+	escPath     = escaping{keep: ":@!$&'()*+,;="}
 	escForm     = escaping{plus: true}
+	escNone     = escaping{none: true}
 )
+
+// without is the escaping that also encodes the characters of chars.
+func (e escaping) without(chars string) escaping {
+	if strings.ContainsAny(e.keep, chars) {
+		e.keep = strings.Map(func(r rune) rune {
+			if strings.ContainsRune(chars, r) {
+				return -1
+			}
+			return r
+		}, e.keep)
+	}
+	return e
+}
 
 const upperHex = "0123456789ABCDEF"
 
 // append adds s percent-encoded.
 func (e escaping) append(dst []byte, s string) []byte {
+	if e.none {
+		return append(dst, s...)
+	}
 	for i := range len(s) {
 		c := s[i]
 		switch {

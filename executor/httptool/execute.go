@@ -19,6 +19,7 @@ import (
 
 const (
 	maxRedirects    = 5
+	maxRedirectWait = 10 * time.Second
 	defaultMaxBytes = 100 << 20
 	maxBindings     = 8192
 )
@@ -27,7 +28,9 @@ const (
 type Config struct {
 	// Pool gives the transports; nil makes one of its own, which Close closes.
 	Pool *egress.Pool
-	// RootCAs are the trusted authorities of a pool of its own; nil is the system's.
+	// Egress sets up a pool of its own.
+	Egress egress.PoolConfig
+	// RootCAs are the trusted authorities of a pool of its own; nil is Egress's.
 	RootCAs *x509.CertPool
 	// Clock tells the time for Retry-After dates; nil is time.Now.
 	Clock func() time.Time
@@ -49,7 +52,10 @@ var _ toolkeep.Executor = (*Executor)(nil)
 func New(c Config) *Executor {
 	e := &Executor{pool: c.Pool, clock: c.Clock}
 	if e.pool == nil {
-		e.pool = egress.NewPool(egress.PoolConfig{RootCAs: c.RootCAs})
+		if c.RootCAs != nil {
+			c.Egress.RootCAs = c.RootCAs
+		}
+		e.pool = egress.NewPool(c.Egress)
 		e.ownPool = true
 	}
 	if e.clock == nil {
@@ -123,7 +129,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if x.Principal != nil {
 		tenant = x.Principal.Tenant
 	}
-	a := &attempt{executor: e, x: x, binding: b, transport: e.pool.Transport(tenant, b.allow)}
+	a := &attempt{executor: e, x: x, binding: b, tenant: tenant}
 	out, err := a.run(ctx, r)
 	if err != nil {
 		return nil, err
@@ -133,54 +139,104 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 
 // attempt is one Execute.
 type attempt struct {
-	executor  *Executor
-	x         *toolkeep.Execution
-	binding   *binding
-	transport *http.Transport
-	flight    flight
-	sent      int64
+	executor *Executor
+	x        *toolkeep.Execution
+	binding  *binding
+	tenant   string
+	flight   flight
+	sent     int64
+	percent  int // of a stream, as last told
+
+	parent context.Context // the caller's
+	ctx    context.Context // of the requests
+	stop   func()          // ends ctx
 }
 
 func (a *attempt) run(ctx context.Context, r *request) (*toolkeep.Output, *toolkeep.Error) {
 	// Ending the context closes the connection of an answer that is given up.
-	ctx, cancel := context.WithCancel(a.flight.trace(ctx))
-	defer cancel()
+	a.parent = ctx
+	a.ctx, a.stop = context.WithCancel(a.flight.trace(ctx))
+	defer a.stop()
+	if a.binding.pages != nil {
+		return a.pages(r)
+	}
+	resp, r, err := a.exchange(r, true)
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.answer(r, resp)
+	resp.Body.Close()
+	return out, err
+}
+
+// exchange sends one request and follows redirects to the answer. It gives the
+// request that was answered. first says that nothing was sent before.
+func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *toolkeep.Error) {
 	for hop := 0; ; hop++ {
-		resp, err := a.transport.RoundTrip(a.http(ctx, r))
+		req, terr := a.http(a.ctx, r)
+		if terr != nil {
+			return nil, nil, terr
+		}
+		resp, err := a.transport(r).RoundTrip(req)
 		if err != nil {
-			return nil, failure(ctx, a.x, err, hop == 0 && a.flight.nothingSent())
+			return nil, nil, failure(a.parent, a.x, err, first && hop == 0 && a.flight.nothingSent())
 		}
 		a.sent += int64(len(r.body))
 		if !isRedirect(resp.StatusCode) {
-			out, err := a.answer(ctx, r, resp)
-			resp.Body.Close()
-			return out, err
+			return resp, r, nil
 		}
 		// A short body is read to its end so that the connection can serve again.
 		io.CopyN(io.Discard, resp.Body, 4<<10)
 		resp.Body.Close()
+		wait := retryAfter(resp.Header.Get("Retry-After"), a.executor.clock())
 		if hop == maxRedirects {
-			return nil, badRedirect(resp.StatusCode, "the upstream redirected more than 5 times")
+			return nil, nil, badRedirect(resp.StatusCode, "the upstream redirected more than 5 times").After(wait)
 		}
 		next, terr := a.follow(r, resp)
+		if terr == nil {
+			terr = a.pause(wait, resp.StatusCode)
+		}
 		if terr != nil {
-			return nil, terr
+			return nil, nil, terr.After(wait)
 		}
 		r = next
 	}
 }
 
-// http makes the request for the transport.
-func (a *attempt) http(ctx context.Context, r *request) *http.Request {
+// pause waits before a redirect is followed, where the upstream asks for it.
+func (a *attempt) pause(d time.Duration, status int) *toolkeep.Error {
+	if d <= 0 {
+		return nil
+	}
+	if d > maxRedirectWait {
+		return badRedirect(status, "the upstream redirected and asks for a longer wait than one call takes")
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-a.parent.Done():
+		return failure(a.parent, a.x, a.parent.Err(), false)
+	}
+}
+
+// transport is that of the tenant, the allow-list and the request's certificate.
+func (a *attempt) transport(r *request) *http.Transport {
+	return a.executor.pool.TransportFor(a.tenant, a.binding.allow, egress.TransportOptions{Certificate: r.certificate})
+}
+
+// http makes the request for the transport, signed if it is to be.
+func (a *attempt) http(ctx context.Context, r *request) (*http.Request, *toolkeep.Error) {
 	req := &http.Request{
 		Method: r.method, URL: r.url, Host: r.url.Host, Header: r.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
 	if r.method != "HEAD" && r.header.Get("Range") == "" {
-		r.header["Accept-Encoding"] = []string{"gzip"}
+		r.header["Accept-Encoding"] = []string{acceptEncoding}
 	}
 	switch {
-	case r.hasBody:
+	case len(r.body) > 0:
 		req.Body, req.ContentLength = newBody(r.body), int64(len(r.body))
 		if a.binding.replay {
 			body := r.body
@@ -193,7 +249,13 @@ func (a *attempt) http(ctx context.Context, r *request) *http.Request {
 		// says that it writes, so it must not; a body that is no NoBody stops it.
 		req.Body = newBody(nil)
 	}
-	return req.WithContext(ctx)
+	if r.sign != nil {
+		req.Header = maps.Clone(r.header)
+		if err := r.sign.apply(req, r.body, a.executor.clock()); err != nil {
+			return nil, err
+		}
+	}
+	return req.WithContext(ctx), nil
 }
 
 // safeMethods are those that net/http repeats.
@@ -226,7 +288,9 @@ func (a *attempt) follow(r *request, resp *http.Response) (*request, *toolkeep.E
 		return nil, badRedirect(status, "the upstream redirected from https to http, which is not followed")
 	}
 	to.User, to.Fragment, to.RawFragment = nil, "", ""
-	next := &request{method: r.method, url: to, header: maps.Clone(r.header), body: r.body, hasBody: r.hasBody, keys: r.keys}
+	copied := *r
+	next := &copied
+	next.url, next.header = to, maps.Clone(r.header)
 	if status == 303 && r.method != "HEAD" || (status == 301 || status == 302) && r.method == "POST" {
 		next.method, next.body, next.hasBody = "GET", nil, false
 		delete(next.header, "Content-Type")
@@ -252,7 +316,7 @@ func (a *attempt) leave(r *request, status int) (*request, *toolkeep.Error) {
 			header[name] = v
 		}
 	}
-	r.header, r.keys = header, nil
+	r.header, r.keys, r.sign, r.certificate = header, nil, nil, nil
 	return r, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 
@@ -116,11 +117,16 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 		return toolkeep.NewError(toolkeep.NetworkError, "connecting to the tool's server took too long").With("reason", "connect")
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server broke before the whole answer arrived").With("reason", "reset")
-	case strings.Contains(text, "malformed"), strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "bad header"):
+	case slices.ContainsFunc(notHTTP, func(words string) bool { return strings.Contains(text, words) }):
 		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server did not answer with valid HTTP")
 	}
 	return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server failed").With("reason", "connection")
 }
+
+// notHTTP are the words by which net/http's errors tell that an answer breaks the
+// grammar of HTTP; they have no types.
+var notHTTP = []string{"malformed", "server response headers exceeded", "bad header", "chunk length", "chunked encoding",
+	"Content-Length", "transfer encoding", "unexpected EOF reading trailer", "trailer header"}
 
 func isTLS(err error) bool {
 	var (

@@ -40,6 +40,8 @@ type pairs struct {
 	// of credentials.
 	taken map[string]bool
 	keys  []header
+	// gather, where it is set, takes the pairs one by one in place of buf.
+	gather *[]header
 }
 
 // raw adds a pair whose value stays as it is.
@@ -53,10 +55,23 @@ func (w *pairs) isTaken(name string) bool {
 }
 
 func (w *pairs) name(name string) {
+	if w.gather != nil {
+		w.finish()
+		*w.gather = append(*w.gather, header{name: name})
+		return
+	}
 	if len(w.buf) > 0 {
 		w.buf = append(w.buf, w.sep...)
 	}
 	w.buf = append(w.names.append(w.buf, name), '=')
+}
+
+// finish gives the last pair that was gathered its value.
+func (w *pairs) finish() {
+	if n := len(*w.gather); n > 0 {
+		(*w.gather)[n-1].value = string(w.buf)
+	}
+	w.buf = w.buf[:0]
 }
 
 func (w *pairs) add(name, value string, esc escaping) {
@@ -70,8 +85,24 @@ func (w *pairs) parameter(p *parameter, v any, esc escaping) *toolkeep.Error {
 		esc = escReserved
 	}
 	at := canon.Pointer(p.arg)
+	if p.style == "cookie" {
+		names := w.names
+		esc, w.names = escNone, escNone
+		defer func() { w.names = names }()
+		if err := cookieTexts(p, at, v); err != nil {
+			return err
+		}
+	}
 	if p.json {
 		w.add(p.name, string(canon.Append(nil, v)), esc)
+		return nil
+	}
+	if p.content != nil {
+		text, _, err := p.content.render(at, v, nil)
+		if err != nil {
+			return err
+		}
+		w.add(p.name, string(text), esc)
 		return nil
 	}
 	switch t := v.(type) {
@@ -99,18 +130,72 @@ func (w *pairs) parameter(p *parameter, v any, esc escaping) *toolkeep.Error {
 	return nil
 }
 
-// delimiter stands between the elements of a list that is not exploded.
-func (p *parameter) delimiter(esc escaping) string {
-	switch p.style {
-	case "spaceDelimited":
-		if esc.plus {
-			return "+"
-		}
-		return "%20"
-	case "pipeDelimited":
-		return "%7C"
+// delimiters are the characters between the elements of a list that is not
+// exploded, by style; a comma for all others.
+var delimiters = map[string]string{"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
+
+func delimiter(style string) string {
+	if d := delimiters[style]; d != "" {
+		return d
 	}
 	return ","
+}
+
+// delimit gives what is sent between elements: a comma as it is, others encoded.
+func (e escaping) delimit(style string) string {
+	d := delimiter(style)
+	if d == "," {
+		return d
+	}
+	return string(e.append(nil, d))
+}
+
+// element encodes one element of a list that is not exploded. One that holds a
+// delimiter which encoding does not tell from the real one is refused.
+func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *toolkeep.Error) {
+	styles := append([]string{p.style}, p.items...)
+	if p.explode {
+		styles = styles[1:]
+	}
+	for _, style := range styles {
+		d := delimiter(style)
+		if d == "," && !esc.none {
+			continue // the one in the element is encoded
+		}
+		if strings.Contains(s, d) {
+			return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so that they may not have any", p.arg, d)
+		}
+	}
+	if len(styles) > 0 {
+		esc = esc.without(",")
+	}
+	return esc.append(dst, s), nil
+}
+
+// value encodes one element of a list: a plain value, or where the document says
+// how, a list in the list.
+func (p *parameter) value(dst []byte, at string, el any, esc escaping, level int) ([]byte, *toolkeep.Error) {
+	if inner, ok := el.([]any); ok && level < len(p.items) {
+		if len(inner) == 0 {
+			return nil, unsafe(at, "the argument %s has an empty list within a list, which cannot be told from an empty text", p.arg)
+		}
+		between := esc.delimit(p.items[level])
+		for i, e := range inner {
+			if i > 0 {
+				dst = append(dst, between...)
+			}
+			var err *toolkeep.Error
+			if dst, err = p.value(dst, at+"/"+strconv.Itoa(i), e, esc, level+1); err != nil {
+				return nil, err
+			}
+		}
+		return dst, nil
+	}
+	s, ok := plain(el)
+	if !ok {
+		return nil, unsafe(at, "the argument %s may only hold plain values: null, lists and objects within it cannot be sent in style %s", p.arg, p.style)
+	}
+	return p.element(dst, at, s, esc)
 }
 
 func (w *pairs) list(p *parameter, at string, list []any, esc escaping) *toolkeep.Error {
@@ -120,41 +205,38 @@ func (w *pairs) list(p *parameter, at string, list []any, esc escaping) *toolkee
 		}
 		return nil
 	}
-	delimiter := p.delimiter(esc)
+	between := esc.delimit(p.style)
 	for i, el := range list {
-		s, ok := plain(el)
-		if !ok {
-			return unsafe(at+"/"+strconv.Itoa(i), "the argument %s may only hold plain values: null, lists and objects within it cannot be sent in style %s", p.arg, p.style)
-		}
 		switch {
-		case p.explode:
-			w.add(p.name, s, esc)
-			continue
-		case i == 0:
+		case p.explode || i == 0:
 			w.name(p.name)
 		default:
-			w.buf = append(w.buf, delimiter...)
+			w.buf = append(w.buf, between...)
 		}
-		w.buf = esc.append(w.buf, s)
+		var err *toolkeep.Error
+		if w.buf, err = p.value(w.buf, at+"/"+strconv.Itoa(i), el, esc, 0); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 func (w *pairs) object(p *parameter, at string, obj map[string]any, esc escaping) *toolkeep.Error {
-	delimiter := p.delimiter(esc)
+	between := esc.delimit(p.style)
 	first := true
 	for _, key := range slices.Sorted(maps.Keys(obj)) {
 		v := obj[key]
 		if v == nil {
 			continue
 		}
+		here := at + canon.Pointer(key)
 		s, ok := plain(v)
 		if !ok {
-			return unsafe(at+canon.Pointer(key), "the argument %s may only hold plain values: lists and objects within it cannot be sent in style %s", p.arg, p.style)
+			return unsafe(here, "the argument %s may only hold plain values: lists and objects within it cannot be sent in style %s", p.arg, p.style)
 		}
 		if p.explode {
 			if w.isTaken(key) {
-				return unsafe(at+canon.Pointer(key), "the property %q of %s would be sent under the name of another parameter", key, p.arg)
+				return unsafe(here, "the property %q of %s would be sent under the name of another parameter", key, p.arg)
 			}
 			w.add(key, s, esc)
 			continue
@@ -163,14 +245,49 @@ func (w *pairs) object(p *parameter, at string, obj map[string]any, esc escaping
 			w.name(p.name)
 			first = false
 		} else {
-			w.buf = append(w.buf, delimiter...)
+			w.buf = append(w.buf, between...)
 		}
-		w.buf = esc.append(w.buf, key)
-		w.buf = append(w.buf, delimiter...)
-		w.buf = esc.append(w.buf, s)
+		var err *toolkeep.Error
+		if w.buf, err = p.element(w.buf, here, key, esc); err != nil {
+			return err
+		}
+		w.buf = append(w.buf, between...)
+		if w.buf, err = p.element(w.buf, here, s, esc); err != nil {
+			return err
+		}
 	}
 	if first && !p.explode && p.allowEmpty {
 		w.name(p.name)
+	}
+	return nil
+}
+
+// cookieTexts refuses what a cookie cannot hold as it is: style cookie encodes
+// nothing.
+func cookieTexts(p *parameter, at string, v any) *toolkeep.Error {
+	bad := func(at string) *toolkeep.Error {
+		return unsafe(at, "the argument %s has characters that a cookie cannot hold; its style is to send them as they are", p.arg)
+	}
+	switch t := v.(type) {
+	case []any:
+		for i, el := range t {
+			if err := cookieTexts(p, at+"/"+strconv.Itoa(i), el); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(t)) {
+			if !validCookieValue(k) {
+				return bad(at + canon.Pointer(k))
+			}
+			if err := cookieTexts(p, at+canon.Pointer(k), t[k]); err != nil {
+				return err
+			}
+		}
+	default:
+		if s, ok := plain(v); ok && !validCookieValue(s) {
+			return bad(at)
+		}
 	}
 	return nil
 }
@@ -233,45 +350,65 @@ func appendPath(dst []byte, p *parameter, v any) ([]byte, *toolkeep.Error) {
 		return nil, err
 	}
 	_, isPlain := plain(v)
-	isPlain = isPlain || p.json
-	var prefix, delimiter string
+	isPlain = isPlain || p.json || p.content != nil
+	esc := escStrict
+	if p.allowReserved {
+		if esc = escPath; !isPlain || p.style != "simple" {
+			esc = esc.without(",;=")
+		}
+	}
+	var prefix string
+	between := esc.delimit(p.style)
 	repeat := "" // stands before every exploded item of matrix
 	switch p.style {
 	case "label":
-		prefix, delimiter = ".", ","
+		prefix = "."
 		if p.explode {
-			delimiter = "."
+			between = "."
 		}
 	case "matrix":
 		name := string(escStrict.append(nil, p.name))
-		prefix, delimiter = ";"+name+"=", ","
+		prefix = ";" + name + "="
 		if p.explode && !isPlain {
-			prefix, delimiter = ";", ";"
+			prefix, between = ";", ";"
 			if !keyed {
 				repeat = name + "="
 			}
 		} else if isPlain && items[0].value == "" {
 			prefix = ";" + name
 		}
-	default:
-		delimiter = ","
 	}
 	before := len(dst)
 	dst = append(dst, prefix...)
 	for i, it := range items {
+		if !isPlain && p.style == "label" && p.explode && strings.ContainsRune(it.key+it.value, '.') {
+			return nil, unsafe(at, "the argument %s is sent with dots between its elements, so that they may not have any", p.arg)
+		}
 		if i > 0 {
-			dst = append(dst, delimiter...)
+			dst = append(dst, between...)
 		}
 		dst = append(dst, repeat...)
 		if keyed {
-			dst = escStrict.append(dst, it.key)
+			if dst, err = p.pathText(dst, at, it.key, esc); err != nil {
+				return nil, err
+			}
 			if p.explode {
 				dst = append(dst, '=')
 			} else {
-				dst = append(dst, delimiter...)
+				dst = append(dst, between...)
 			}
 		}
-		dst = escStrict.append(dst, it.value)
+		switch {
+		case it.list != nil:
+			dst, err = p.value(dst, at, it.list, esc, 0)
+		case isPlain:
+			dst = esc.append(dst, it.value)
+		default:
+			dst, err = p.pathText(dst, at, it.value, esc)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	if len(dst) == before {
 		return nil, unsafe(at, "the argument %s is empty, but it is part of the path", p.arg)
@@ -279,7 +416,20 @@ func appendPath(dst []byte, p *parameter, v any) ([]byte, *toolkeep.Error) {
 	return dst, nil
 }
 
-type item struct{ key, value string }
+// pathText encodes one text of a list or object in a path.
+func (p *parameter) pathText(dst []byte, at, s string, esc escaping) ([]byte, *toolkeep.Error) {
+	if d := delimiter(p.style); d != "," && strings.Contains(s, d) {
+		return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so that they may not have any", p.arg, d)
+	}
+	return esc.append(dst, s), nil
+}
+
+// item is one text of a path value. list is an element that is a list itself;
+// value is then its texts one after the other, to be looked at.
+type item struct {
+	key, value string
+	list       []any
+}
 
 // pathItems lists the texts of a path value and refuses what would change the
 // path where the upstream decodes it.
@@ -288,15 +438,31 @@ func pathItems(p *parameter, at string, v any) (items []item, keyed bool, err *t
 		items = []item{{value: string(canon.Append(nil, v))}}
 		return items, false, safePath(at, p.arg, items[0].value, false)
 	}
+	if p.content != nil {
+		text, _, err := p.content.render(at, v, nil)
+		if err != nil {
+			return nil, false, err
+		}
+		return []item{{value: string(text)}}, false, safePath(at, p.arg, string(text), true)
+	}
 	nested := func(at string) *toolkeep.Error {
 		return unsafe(at, "the argument %s may only hold plain values: it is part of the path", p.arg)
 	}
 	switch t := v.(type) {
 	case []any:
 		for i, el := range t {
+			here := at + "/" + strconv.Itoa(i)
+			if inner, ok := el.([]any); ok && len(p.items) > 0 {
+				text, err := p.value(nil, here, inner, escNone, 0)
+				if err != nil {
+					return nil, false, err
+				}
+				items = append(items, item{value: string(text), list: inner})
+				continue
+			}
 			s, ok := plain(el)
 			if !ok {
-				return nil, false, nested(at + "/" + strconv.Itoa(i))
+				return nil, false, nested(here)
 			}
 			items = append(items, item{value: s})
 		}
@@ -307,14 +473,14 @@ func pathItems(p *parameter, at string, v any) (items []item, keyed bool, err *t
 			if !ok {
 				return nil, false, nested(at + canon.Pointer(k))
 			}
-			items = append(items, item{k, s})
+			items = append(items, item{key: k, value: s})
 		}
 	default:
 		s, ok := plain(v)
 		if !ok {
 			return nil, false, nested(at)
 		}
-		return []item{{value: s}}, false, safePath(at, p.arg, s, p.style == "simple")
+		return []item{{value: s}}, false, safePath(at, p.arg, s, p.style != "label" && p.style != "matrix")
 	}
 	if len(items) == 0 {
 		return nil, false, unsafe(at, "the argument %s is empty, but it is part of the path", p.arg)
@@ -359,45 +525,56 @@ func simpleText(p *parameter, at string, v any) (string, *toolkeep.Error) {
 	if p.json {
 		return string(canon.Append(nil, v)), nil
 	}
+	if p.content != nil {
+		text, _, err := p.content.render(at, v, nil)
+		return string(text), err
+	}
 	if s, ok := plain(v); ok {
 		return s, nil
 	}
-	var parts []string
-	part := func(at string, v any) *toolkeep.Error {
-		s, ok := plain(v)
-		if !ok {
-			return unsafe(at, "the argument %s may only hold plain values: it is sent in a header", p.arg)
+	between := delimiter(p.style)
+	var buf []byte
+	begin := func() {
+		if len(buf) > 0 {
+			buf = append(buf, between...)
 		}
-		if strings.ContainsRune(s, ',') {
-			return unsafe(at, "the argument %s is sent as a list with commas, so its values may not have any", p.arg)
-		}
-		parts = append(parts, s)
-		return nil
 	}
+	flat := *p
+	flat.explode = false // in a header a list is the same either way
+	var err *toolkeep.Error
 	switch t := v.(type) {
 	case []any:
 		for i, el := range t {
-			if err := part(at+"/"+strconv.Itoa(i), el); err != nil {
+			if i > 0 {
+				buf = append(buf, between...)
+			}
+			if buf, err = flat.value(buf, at+"/"+strconv.Itoa(i), el, escNone, 0); err != nil {
 				return "", err
 			}
 		}
 	case map[string]any:
 		for _, k := range slices.Sorted(maps.Keys(t)) {
-			if strings.ContainsAny(k, ",=") {
-				return "", unsafe(at+canon.Pointer(k), "the property name %q cannot be sent in a header", k)
+			here := at + canon.Pointer(k)
+			s, ok := plain(t[k])
+			if !ok {
+				return "", unsafe(here, "the argument %s may only hold plain values: it is sent in a header", p.arg)
 			}
-			if !p.explode {
-				parts = append(parts, k)
+			if strings.ContainsAny(k, "="+between) {
+				return "", unsafe(here, "the property name %q cannot be sent in a header", k)
 			}
-			if err := part(at+canon.Pointer(k), t[k]); err != nil {
-				return "", err
-			}
+			begin()
+			buf = append(buf, k...)
 			if p.explode {
-				parts[len(parts)-1] = k + "=" + parts[len(parts)-1]
+				buf = append(buf, '=')
+			} else {
+				buf = append(buf, between...)
+			}
+			if buf, err = flat.element(buf, here, s, escNone); err != nil {
+				return "", err
 			}
 		}
 	default:
 		return "", unsafe(at, "the argument %s cannot be sent in a header", p.arg)
 	}
-	return strings.Join(parts, ","), nil
+	return string(buf), nil
 }

@@ -187,13 +187,17 @@ func FuzzBuild(f *testing.F) {
 	f.Add("..", `"../.."`)
 	f.Add("%2f\n/é\\", `[".", "", null]`)
 	f.Add("?q#f&x=y;z", `{"key":{"a":[{"b":1}]}}`)
-	m := manifest(f, "http://api.example", `{"method":"POST","server":"SERVER/v1","path":"/s/{simple}/l/{label}/m/{matrix}/j/{json}.x",
+	m := manifest(f, "http://api.example", `{"method":"POST","server":"SERVER/v1","path":"/s/{simple}/l/{label}/m/{matrix}/j/{json}.x/{reserved}",
 		"parameters":[{"name":"simple","in":"path"},{"name":"label","in":"path","style":"label","explode":true},
 		{"name":"matrix","in":"path","style":"matrix","explode":true},{"name":"json","in":"path","content":"application/json"},
+		{"name":"reserved","in":"path","allow_reserved":true,"style":"pipeDelimited","item_styles":["simple"]},
 		{"name":"form","in":"query","explode":true},{"name":"space","in":"query","style":"spaceDelimited"},
 		{"name":"pipe","in":"query","style":"pipeDelimited"},{"name":"deep","in":"query","style":"deepObject"},
-		{"name":"raw","in":"query","allow_reserved":true,"allow_empty":true},
-		{"name":"X-H","arg":"header","in":"header"},{"name":"c","arg":"cookie","in":"cookie"}],
+		{"name":"raw","in":"query","allow_reserved":true,"allow_empty":true},{"name":"lists","in":"query","style":"tabDelimited","item_styles":["simple","pipeDelimited"]},
+		{"name":"text","in":"query","content":"text/plain"},{"name":"fc","in":"query","content":"application/x-www-form-urlencoded"},
+		{"name":"X-H","arg":"header","in":"header"},{"name":"X-P","arg":"piped","in":"header","style":"pipeDelimited","explode":true,"item_styles":["simple"]},
+		{"name":"X-J","arg":"hjson","in":"header","content":"application/json"},
+		{"name":"c","arg":"cookie","in":"cookie"},{"name":"rc","arg":"rawcookie","in":"cookie","style":"cookie","explode":true}],
 		"body":{"arg":"body","content_type":"application/x-www-form-urlencoded"}}`)
 	b, faults := parse(m)
 	if len(faults) > 0 {
@@ -205,9 +209,9 @@ func FuzzBuild(f *testing.F) {
 			v = text
 		}
 		base := func() map[string]any {
-			return map[string]any{"simple": "s", "label": "l", "matrix": "m", "json": "j"}
+			return map[string]any{"simple": "s", "label": "l", "matrix": "m", "json": "j", "reserved": "r"}
 		}
-		for _, name := range []string{"simple", "label", "matrix", "json", "form", "space", "pipe", "deep", "raw", "header", "cookie", "body"} {
+		for _, name := range []string{"simple", "label", "matrix", "json", "reserved", "form", "space", "pipe", "deep", "raw", "lists", "text", "fc", "header", "piped", "hjson", "cookie", "rawcookie", "body"} {
 			for _, value := range []any{text, v} {
 				a := base()
 				a[name] = value
@@ -227,7 +231,7 @@ func FuzzBuild(f *testing.F) {
 				if perr != nil {
 					t.Fatalf("%s = %#v: %v", name, value, perr)
 				}
-				if u.Host != "api.example" || u.Fragment != "" || strings.Count(u.EscapedPath(), "/") != 9 {
+				if u.Host != "api.example" || u.Fragment != "" || strings.Count(u.EscapedPath(), "/") != 10 {
 					t.Fatalf("%s = %#v leads to %s", name, value, u)
 				}
 				for seg := range strings.SplitSeq(u.EscapedPath()[1:], "/") {

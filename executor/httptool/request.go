@@ -1,6 +1,7 @@
 package httptool
 
 import (
+	"crypto/tls"
 	"encoding/base64"
 	"maps"
 	"net/http"
@@ -24,6 +25,10 @@ type request struct {
 	// keys are the query parameters that carry credentials; a redirect within the
 	// origin gets them again.
 	keys []header
+	// sign signs the request once it is as it goes out; certificate is shown to the
+	// server. Both go to the first origin alone.
+	sign        *signer
+	certificate *tls.Certificate
 }
 
 // build makes the request of one call. Every error has NothingSent set.
@@ -38,6 +43,7 @@ func (b *binding) build(x *toolkeep.Execution) (*request, *toolkeep.Error) {
 	if err != nil {
 		return nil, err
 	}
+	r.sign, r.certificate = cred.sign, cred.certificate
 	path, err := b.renderPath(x.Args)
 	if err != nil {
 		return nil, err
@@ -97,20 +103,36 @@ func (b *binding) renderPath(args map[string]any) (string, *toolkeep.Error) {
 	return path, nil
 }
 
+// argument is what a parameter sends, from its template or its argument.
+func (p *parameter) argument(args map[string]any) (v any, ok bool, err *toolkeep.Error) {
+	if p.template != nil {
+		return p.template.eval(args)
+	}
+	v, ok = args[p.arg]
+	return v, ok, nil
+}
+
 // renderParams fills headers and cookies and returns the query.
 func (b *binding) renderParams(r *request, args map[string]any, cred *placed) (string, *toolkeep.Error) {
 	query := pairs{sep: "&", taken: b.taken["query"], keys: cred.query}
 	cookie := pairs{sep: "; ", taken: b.taken["cookie"], keys: cred.cookies}
 	for i := range b.params {
 		p := &b.params[i]
-		v, ok := args[p.arg]
-		if !ok || p.in == "path" || v == nil && !p.allowEmpty {
+		if p.in == "path" {
 			continue
 		}
-		var err *toolkeep.Error
+		v, ok, err := p.argument(args)
+		if err != nil {
+			return "", err
+		}
+		if !ok || v == nil && !p.allowEmpty {
+			continue
+		}
 		switch p.in {
 		case "query":
 			err = query.parameter(p, v, escStrict)
+		case wholeQuery:
+			query.buf, err = wholeText(p, v, cred.query)
 		case "cookie":
 			if obj, isObject := v.(map[string]any); isObject && p.explode {
 				err = cookieNames(p, obj)
@@ -143,6 +165,27 @@ func (b *binding) renderParams(r *request, args map[string]any, cred *placed) (s
 	return string(query.buf), nil
 }
 
+// wholeText makes the query of the one parameter that is all of it. A form is the
+// query as it is; anything else is one value, encoded as a whole.
+func wholeText(p *parameter, v any, keys []header) ([]byte, *toolkeep.Error) {
+	at := canon.Pointer(p.arg)
+	if p.json {
+		return escStrict.append(nil, string(canon.Append(nil, v))), nil
+	}
+	if obj, ok := v.(map[string]any); ok && p.content.format == asForm {
+		for _, k := range keys {
+			if _, taken := obj[k.name]; taken {
+				return nil, unsafe(at+canon.Pointer(k.name), "the property %q would be sent under the name of a credential", k.name)
+			}
+		}
+	}
+	text, _, err := p.content.render(at, v, nil)
+	if err != nil || p.content.format == asForm {
+		return text, err
+	}
+	return escStrict.append(nil, string(text)), nil
+}
+
 func cookieNames(p *parameter, obj map[string]any) *toolkeep.Error {
 	for _, k := range slices.Sorted(maps.Keys(obj)) {
 		if !isToken(k) {
@@ -156,7 +199,10 @@ func (b *binding) renderBody(r *request, args map[string]any, cred *placed) *too
 	if b.body == nil {
 		return nil
 	}
-	v, ok := args[b.body.arg]
+	v, ok, err := b.bodyValue(args)
+	if err != nil {
+		return err
+	}
 	if !ok && len(cred.body) == 0 {
 		if b.body.required {
 			e := toolkeep.NewError(toolkeep.MissingParameter, "the argument %s is the request's body and must be given", b.body.arg).With("pointer", canon.Pointer(b.body.arg))
@@ -165,93 +211,75 @@ func (b *binding) renderBody(r *request, args map[string]any, cred *placed) *too
 		}
 		return nil
 	}
-	r.hasBody = true
-	r.header["Content-Type"] = []string{b.body.contentType}
-	if b.body.text {
-		s, ok := plain(v)
-		if !ok {
-			return unsafe(canon.Pointer(b.body.arg), "the argument %s is sent as text and must be a plain value", b.body.arg)
-		}
-		r.body = []byte(s)
-		return nil
+	c, err := b.body.choose(args)
+	if err != nil {
+		return err
 	}
-	if len(cred.body) > 0 || b.body.form {
-		obj, isObject := v.(map[string]any)
-		if !isObject && ok && v != nil {
-			return unsafe(canon.Pointer(b.body.arg), "the argument %s must be an object to be sent as this body", b.body.arg)
-		}
-		if b.body.form {
-			return b.renderForm(r, obj, cred)
-		}
-		v = withSecrets(obj, cred.body)
+	at := ""
+	if b.body.arg != "" {
+		at = canon.Pointer(b.body.arg)
 	}
-	r.body = canon.Append(nil, v)
+	data, contentType, err := c.render(at, v, &bodyArgs{args, cred.body})
+	if err != nil {
+		return err
+	}
+	r.hasBody, r.body = true, data
+	r.header["Content-Type"] = []string{contentType}
 	return nil
 }
 
-// withSecrets copies the body, which belongs to the call, and adds credentials.
-func withSecrets(obj map[string]any, secrets []header) map[string]any {
-	out := make(map[string]any, len(obj)+len(secrets))
-	maps.Copy(out, obj)
-	for _, s := range secrets {
-		out[s.name] = s.value
+// bodyValue is what the body is made of.
+func (b *binding) bodyValue(args map[string]any) (any, bool, *toolkeep.Error) {
+	switch {
+	case b.body.all:
+		return b.rest(args), true, nil
+	case b.body.template == nil:
+		v, ok := args[b.body.arg]
+		return v, ok, nil
+	case b.body.markup:
+		if t, ok := b.body.template.node.(text); ok {
+			return t.eval(args, escapeMarkup)
+		}
 	}
-	return out
+	return b.body.template.eval(args)
 }
 
-// formField is how a field without an encoding is sent: OpenAPI gives plain
-// values and lists style form exploded, and objects JSON.
-var (
-	formField       = parameter{in: "form", style: "form", explode: true}
-	formObjectField = parameter{in: "form", json: true}
-)
-
-func (b *binding) renderForm(r *request, obj map[string]any, cred *placed) *toolkeep.Error {
-	w := pairs{sep: "&", names: escForm, taken: make(map[string]bool, len(obj)), keys: cred.body}
-	for name := range obj {
-		w.taken[name] = true
+// choose picks how the body is sent.
+func (b *body) choose(args map[string]any) (*codec, *toolkeep.Error) {
+	v := args[b.typeArg]
+	if b.typeArg == "" || v == nil {
+		return b.codecs[0], nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(obj)) {
-		v := obj[name]
-		if v == nil || slices.ContainsFunc(cred.body, func(h header) bool { return h.name == name }) {
-			continue
-		}
-		field := b.body.encoding[name]
-		if field == nil {
-			f := formField
-			if needsJSON(v) {
-				f = formObjectField
-			}
-			f.name, f.arg = name, name
-			field = &f
-		}
-		if err := w.parameter(field, v, escForm); err != nil {
-			p, _ := err.Details["pointer"].(string)
-			return err.With("pointer", canon.Pointer(b.body.arg)+p)
+	s, _ := v.(string)
+	for _, c := range b.codecs {
+		if c.contentType == s {
+			return c, nil
 		}
 	}
-	for _, s := range cred.body {
-		w.add(s.name, s.value, escForm)
-	}
-	r.body = w.buf
-	return nil
+	return nil, unsafe(canon.Pointer(b.typeArg), "the argument %s names no content type that the body can have", b.typeArg)
 }
 
-// needsJSON tells whether a form field without encoding is sent as JSON: an
-// object, or a list with anything but plain values.
-func needsJSON(v any) bool {
-	switch t := v.(type) {
-	case map[string]any:
-		return true
-	case []any:
-		return slices.ContainsFunc(t, func(el any) bool { _, ok := plain(el); return !ok })
+// rest are the arguments that no parameter takes.
+func (b *binding) rest(args map[string]any) map[string]any {
+	rest := maps.Clone(args)
+	for _, p := range b.params {
+		delete(rest, p.arg)
 	}
-	return false
+	if b.pages != nil {
+		delete(rest, b.pages.maxArg)
+	}
+	if rest == nil {
+		rest = map[string]any{}
+	}
+	return rest
 }
 
 // placed are the call's credentials by where they go.
 type placed struct {
 	headers, query, cookies, body []header
+
+	sign        *signer
+	certificate *tls.Certificate
 }
 
 func placeCredentials(creds []toolkeep.Credential) (*placed, *toolkeep.Error) {
@@ -263,19 +291,33 @@ func placeCredentials(creds []toolkeep.Credential) (*placed, *toolkeep.Error) {
 			continue
 		case "api_key":
 			value = withPrefix(c.Spec.Prefix, value)
-		case "bearer":
+		case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
+			// Outside of a header the token stands alone unless the manifest says otherwise.
 			prefix := c.Spec.Prefix
-			if prefix == "" {
+			if prefix == "" && (in == "" || in == "header") {
 				prefix = "Bearer"
 			}
-			value, in = withPrefix(prefix, value), "header"
+			value = withPrefix(prefix, value)
 		case "basic":
 			if !strings.Contains(value, ":") {
 				return nil, badCredential("the secret for basic authentication must have the form user:password")
 			}
 			value, in = "Basic "+base64.StdEncoding.EncodeToString([]byte(value)), "header"
+		case "aws_sigv4":
+			var err *toolkeep.Error
+			if p.sign, err = newSigner(c); err != nil {
+				return nil, err
+			}
+			continue
+		case "mtls":
+			cert, err := clientCertificate(value)
+			if err != nil {
+				return nil, err
+			}
+			p.certificate = cert
+			continue
 		default:
-			return nil, badCredential("authentication of type " + c.Spec.Type + " cannot be sent yet")
+			return nil, badCredential("authentication of type " + c.Spec.Type + " cannot be sent")
 		}
 		if name == "" {
 			name = "Authorization"
@@ -297,7 +339,7 @@ func placeCredentials(creds []toolkeep.Credential) (*placed, *toolkeep.Error) {
 		case "body":
 			p.body = append(p.body, h)
 		default:
-			return nil, badCredential("a secret in " + in + " cannot be sent yet")
+			return nil, badCredential("a secret in " + in + " cannot be sent")
 		}
 	}
 	return p, nil

@@ -1,18 +1,18 @@
 package httptool
 
 import (
-	"bytes"
-	"compress/gzip"
-	"context"
-	"errors"
-	"io"
+	"encoding/json"
+	"mime"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/text/encoding/htmlindex"
+
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 const (
@@ -22,23 +22,28 @@ const (
 )
 
 // answer turns the final response into an output or an error.
-func (a *attempt) answer(ctx context.Context, r *request, resp *http.Response) (*toolkeep.Output, *toolkeep.Error) {
+func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *toolkeep.Error) {
 	status := resp.StatusCode
+	out := &toolkeep.Output{ContentType: a.contentType(resp), BytesSent: a.sent}
+	if status == http.StatusNotModified && r.conditional() {
+		out.HasValue = true // null: what the caller has is still right
+		return out, nil
+	}
 	if status < 200 || status > 299 {
 		return nil, a.refused(resp)
 	}
-	out := &toolkeep.Output{ContentType: resp.Header.Get("Content-Type"), BytesSent: a.sent}
-	if out.ContentType == "" {
-		out.ContentType = a.binding.promised
+	if r.method == "HEAD" {
+		out.Value, out.HasValue, out.ContentType = headers(resp), true, "application/json"
+		return out, nil
 	}
-	if r.method == "HEAD" || status == 204 || status == 205 || resp.ContentLength == 0 {
+	if status == http.StatusNoContent || status == http.StatusResetContent || resp.ContentLength == 0 {
 		out.HasValue = true // null: there is nothing to read
 		return out, nil
 	}
-	limit := a.x.MaxBytes
-	if limit <= 0 {
-		limit = defaultMaxBytes
+	if next, ok := streamed(out.ContentType); ok {
+		return a.stream(resp, next)
 	}
+	limit := a.limit()
 	if resp.ContentLength > limit {
 		return nil, tooLarge(limit, status)
 	}
@@ -48,7 +53,7 @@ func (a *attempt) answer(ctx context.Context, r *request, resp *http.Response) (
 	case err == errTooLarge || int64(len(body)) > limit:
 		return nil, tooLarge(limit, status)
 	case err != nil:
-		return nil, a.unreadable(ctx, status, err)
+		return nil, a.unreadable(status, err)
 	case len(body) == 0:
 		out.HasValue = true
 	default:
@@ -57,82 +62,55 @@ func (a *attempt) answer(ctx context.Context, r *request, resp *http.Response) (
 	return out, nil
 }
 
+// contentType is what the answer is read as: what the binding says, what the
+// answer says, or what the document promises.
+func (a *attempt) contentType(resp *http.Response) string {
+	if a.binding.readAs != "" {
+		return a.binding.readAs
+	}
+	if s := resp.Header.Get("Content-Type"); s != "" {
+		return s
+	}
+	return a.binding.promised
+}
+
+// limit is how many bytes an answer may have.
+func (a *attempt) limit() int64 {
+	if a.x.MaxBytes > 0 {
+		return a.x.MaxBytes
+	}
+	return defaultMaxBytes
+}
+
+// conditional tells whether the request asked for the answer only if it changed.
+func (r *request) conditional() bool {
+	return r.header.Get("If-None-Match") != "" || r.header.Get("If-Modified-Since") != ""
+}
+
+// headers is the result of HEAD: the status, and the headers with their names in
+// lower case. What belongs to the connection or to a session is left out.
+func headers(resp *http.Response) map[string]any {
+	all := make(map[string]any, len(resp.Header))
+	for name, values := range resp.Header {
+		name = strings.ToLower(name)
+		if !hiddenHeaders[name] {
+			all[name] = readable(strings.Join(values, ", "))
+		}
+	}
+	if resp.ContentLength >= 0 && all["content-length"] == nil {
+		all["content-length"] = strconv.FormatInt(resp.ContentLength, 10)
+	}
+	return map[string]any{"status": json.Number(strconv.Itoa(resp.StatusCode)), "headers": all}
+}
+
+var hiddenHeaders = map[string]bool{
+	"set-cookie": true, "set-cookie2": true, "www-authenticate": true, "proxy-authenticate": true, "authentication-info": true,
+	"connection": true, "keep-alive": true, "transfer-encoding": true, "trailer": true, "upgrade": true, "proxy-connection": true,
+}
+
 func tooLarge(limit int64, status int) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ResultTooLarge, "the upstream's answer is over the limit of %d bytes; ask for less, for example by a page or filter parameter", limit).
 		With("limit_bytes", limit).With("status", status)
-}
-
-var errTooLarge = errors.New("over the limit while still packed")
-
-// encodingError says that the body is packed in a way that was not asked for or
-// is broken.
-type encodingError struct{ why string }
-
-func (e encodingError) Error() string { return e.why }
-
-func (a *attempt) unreadable(ctx context.Context, status int, err error) *toolkeep.Error {
-	if e, ok := err.(encodingError); ok && ctx.Err() == nil {
-		return toolkeep.NewError(toolkeep.InvalidResponse, "%s", e.why).With("status", status)
-	}
-	return failure(ctx, a.x, err, false).With("status", status)
-}
-
-// counter counts what came over the wire.
-type counter struct {
-	r   io.Reader
-	n   int64
-	err error
-}
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	if err != io.EOF {
-		c.err = err
-	}
-	return n, err
-}
-
-// readAnswer reads at most limit+1 bytes of the body as it is once unpacked, and
-// no more than that over the wire.
-func readAnswer(resp *http.Response, limit int64) (body []byte, wire int64, err error) {
-	in := &counter{r: io.LimitReader(resp.Body, limit+1)}
-	var r io.Reader = in
-	size := resp.ContentLength
-	switch enc := strings.ToLower(resp.Header.Get("Content-Encoding")); enc {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			return nil, in.n, broken(in)
-		}
-		r, size = io.LimitReader(z, limit+1), -1
-	default:
-		return nil, 0, encodingError{"the upstream sent an encoding of its answer that was not asked for; only gzip is read"}
-	}
-	var buf bytes.Buffer
-	// The announced length is believed up to 1 MiB: more is set aside as it comes.
-	if size > 0 {
-		buf.Grow(int(min(size, 1<<20)) + bytes.MinRead)
-	}
-	if _, err := buf.ReadFrom(r); err != nil {
-		if r != io.Reader(in) {
-			if in.n > limit { // cut off by our own limit
-				return nil, in.n, errTooLarge
-			}
-			return nil, in.n, broken(in)
-		}
-		return nil, in.n, err
-	}
-	return buf.Bytes(), in.n, nil
-}
-
-// broken tells a broken connection from broken gzip.
-func broken(in *counter) error {
-	if in.err != nil {
-		return in.err
-	}
-	return encodingError{"the upstream's answer says that it is gzip and cannot be unpacked"}
 }
 
 // refused maps a status outside of 2xx.
@@ -161,7 +139,7 @@ func (a *attempt) refused(resp *http.Response) *toolkeep.Error {
 		e = toolkeep.NewError(toolkeep.InvalidResponse, "the upstream answered HTTP %d, which is no answer to this request", status)
 	}
 	e.With("status", status).After(retryAfter(resp.Header.Get("Retry-After"), a.executor.clock()))
-	if body := a.errorBody(resp); body != "" {
+	if body := a.errorBody(resp); body != nil {
 		e.With("body", body)
 	}
 	return e
@@ -174,20 +152,27 @@ func statusName(status int) string {
 	return ""
 }
 
-// errorBody is the beginning of the failure's body, without secrets. It is
-// cleaned before it is cut, so that half a secret cannot stay.
-func (a *attempt) errorBody(resp *http.Response) string {
+// errorBody is the failure's body without secrets: parsed where it is JSON, RFC
+// 9457 problems among it, and not long; else the beginning of its text; nil
+// without one. It is cleaned before it is cut, so that half a secret cannot stay.
+func (a *attempt) errorBody(resp *http.Response) any {
 	if resp.Request != nil && resp.Request.Method == "HEAD" {
-		return ""
+		return nil
 	}
 	body, _, err := readAnswer(resp, maxErrorBody)
 	if err != nil || len(body) == 0 {
-		return ""
+		return nil
 	}
 	whole := len(body) <= maxErrorBody
-	text := clean(a.x, strings.ToValidUTF8(string(body), "\uFFFD"))
+	contentType := resp.Header.Get("Content-Type")
+	text := clean(a.x, toUTF8(body, contentType))
+	if whole && len(text) <= maxErrorShown && (isJSON(contentType) || contentType == "") {
+		if v, err := canon.Parse([]byte(text), canon.Limits{}); err == nil {
+			return a.cleanTree(v)
+		}
+	}
 	if !whole && len(text) <= maxErrorShown {
-		return "" // all but secrets: the cut may have left a part of one
+		return nil // all but secrets: the cut may have left a part of one
 	}
 	if len(text) > maxErrorShown {
 		end := maxErrorShown
@@ -197,6 +182,45 @@ func (a *attempt) errorBody(resp *http.Response) string {
 		text = text[:end]
 	}
 	return text
+}
+
+// cleanTree takes secrets out of a parsed body, where escapes hide none any more.
+func (a *attempt) cleanTree(v any) any {
+	switch v := v.(type) {
+	case string:
+		return clean(a.x, v)
+	case json.Number:
+		if s := clean(a.x, v.String()); s != v.String() {
+			return s
+		}
+	case []any:
+		for i := range v {
+			v[i] = a.cleanTree(v[i])
+		}
+	case map[string]any:
+		for name, el := range v {
+			el = a.cleanTree(el)
+			if plain := clean(a.x, name); plain != name {
+				delete(v, name)
+				name = plain
+			}
+			v[name] = el
+		}
+	}
+	return v
+}
+
+// toUTF8 brings an error's text into UTF-8 by the charset that its type names.
+func toUTF8(body []byte, contentType string) string {
+	_, params, _ := mime.ParseMediaType(contentType)
+	if name := params["charset"]; name != "" && !strings.EqualFold(name, "utf-8") {
+		if e, err := htmlindex.Get(name); err == nil {
+			if text, err := e.NewDecoder().Bytes(body); err == nil {
+				body = text
+			}
+		}
+	}
+	return readable(string(body))
 }
 
 // retryAfter reads seconds or a date, up to one hour; 0 where there is none.

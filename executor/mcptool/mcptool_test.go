@@ -83,6 +83,18 @@ func TestConformance(t *testing.T) {
 				call("reset", "test", "reset", `{}`, ""),
 				call("no result", "test", "result", `{"raw":"{\"content\":7}"}`, toolkeep.MCPError),
 			},
+			Retryable: []*executortest.Case{call("connection refused", "closed", "echo", `{}`, toolkeep.MCPUnavailable)},
+			Permanent: []*executortest.Case{
+				call("the tool fails", "test", "unknown", `{}`, toolkeep.MCPError),
+				call("refused", "test", "refuse", `{"message":"no"}`, toolkeep.MCPError),
+			},
+			Malformed: []*executortest.Case{
+				call("content of another type", "test", "result", `{"raw":"{\"content\":7}"}`, toolkeep.MCPError),
+				call("no object", "test", "result", `{"raw":"[]"}`, toolkeep.MCPError),
+			},
+			Told: []*executortest.Case{
+				leaky(call("in a result", "test", "echo", `{"said":`+secret+`}`, "")),
+			},
 			Leaky: []*executortest.Case{
 				leaky(call("text of a failure", "test", "result", `{"raw":`+string(canon.Append(nil, `{"isError":true,"content":[{"type":"text","text":`+secret+`}],"structuredContent":{"why":`+secret+`}}`))+`}`, toolkeep.MCPError)),
 				leaky(call("words of a refusal", "test", "refuse", `{"message":`+secret+`,"data":{"more":[`+secret+`]}}`, toolkeep.MCPError)),

@@ -235,7 +235,7 @@ func appendError(dst []byte, prefix string, err *toolkeep.Error, id string) []by
 	dst = append(append(dst, info.Code...), `","`...)
 	dst = append(append(append(dst, prefix...), `name":"`...), info.Name...)
 	dst = append(append(append(dst, `","`...), prefix...), `class":"`...)
-	dst = append(append(append(dst, info.Class...), `","`...), prefix...)
+	dst = append(append(append(dst, err.Class()...), `","`...), prefix...)
 	dst = appendBool(dst, `retryable":`, err.Retryable)
 	if n := err.RetryAfterSeconds(); n > 0 {
 		dst = append(append(dst, `,"`...), prefix...)

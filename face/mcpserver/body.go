@@ -84,7 +84,7 @@ func errorData(e *toolkeep.Error) []byte {
 	b = append(b, `,"name":`...)
 	b = canon.AppendString(b, info.Name)
 	b = append(b, `,"class":`...)
-	b = canon.AppendString(b, info.Class)
+	b = canon.AppendString(b, e.Class())
 	b = appendBool(b, `,"retryable":`, e.Retryable)
 	if n := e.RetryAfterSeconds(); n > 0 {
 		b = appendInt(b, `,"retry_after_s":`, int64(n))

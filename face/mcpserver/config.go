@@ -86,6 +86,10 @@ type Config struct {
 	// Set finds a set by name for a principal; nil means that there are none.
 	Set func(p *toolkeep.Principal, name string) (*Set, bool)
 
+	// ToolAuth appends how a tool stands with its secrets for a principal, as JSON,
+	// without waiting for anything; nothing where the tool needs none. nil leaves it out.
+	ToolAuth func(dst []byte, p *toolkeep.Principal, t *toolkeep.Tool) []byte
+
 	View      string // what /mcp shows: all, search or auto; default auto
 	AutoTools int    // how many visible tools auto lists whole; default 40
 	Node      string // name of this node within a cluster, sealed into requestState; default random

@@ -322,7 +322,7 @@ func (s *Server) refuse(w http.ResponseWriter, err error, status int) {
 		h.Set("Retry-After", strconv.Itoa(e.RetryAfterSeconds()))
 	}
 	p := problem{Type: "urn:toolkeep:error:" + string(info.Code), Title: strings.ReplaceAll(info.Name, "_", " "), Status: status, Detail: e.Message,
-		Code: string(info.Code), Name: info.Name, Class: info.Class, Retryable: e.Retryable, RetryAfterS: e.RetryAfterSeconds(), Details: e.Details}
+		Code: string(info.Code), Name: info.Name, Class: e.Class(), Retryable: e.Retryable, RetryAfterS: e.RetryAfterSeconds(), Details: e.Details}
 	body, mErr := json.Marshal(p)
 	if mErr != nil {
 		p.Details = nil

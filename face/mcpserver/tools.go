@@ -39,6 +39,21 @@ func appendTool(dst []byte, name string, d *definition) []byte {
 	return append(dst, d.rest...)
 }
 
+// appendAuth adds to a definition how the tool stands with its secrets for the
+// caller. Tools of MCP servers have none of their own, and their _meta is the server's.
+func (x *exchange) appendAuth(dst []byte, t *toolkeep.Tool) []byte {
+	if x.s.c.ToolAuth == nil || len(t.Manifest.Auth) == 0 || t.Manifest.Execution.Kind == kindMCP {
+		return dst
+	}
+	open := len(dst) - 1 // its closing brace
+	dst = append(dst[:open], `,"_meta":{"toolkeep/authentication":`...)
+	from := len(dst)
+	if dst = x.s.c.ToolAuth(dst, x.p, t); len(dst) == from {
+		return append(dst[:open], '}')
+	}
+	return append(dst, `}}`...)
+}
+
 // render makes the definition of one version. One that came from an MCP upstream
 // is passed on as that wrote it.
 func render(t *toolkeep.Tool) *definition {

@@ -60,16 +60,16 @@ func (s *Server) viewAt(urlPath string, p *toolkeep.Principal) (*view, error) {
 }
 
 // includes tells whether a tool belongs to the view at all.
-func (v *view) includes(t *toolkeep.Tool) bool {
-	if v.kind != viewSet {
-		return true
-	}
+func (v *view) includes(t *toolkeep.Tool) bool { return v.kind != viewSet || v.set.Includes(t) }
+
+// Includes tells whether a tool is in the set.
+func (s *Set) Includes(t *toolkeep.Tool) bool {
 	m := t.Manifest
 	namespace, _, _ := strings.Cut(t.ID, ".")
-	if slices.Contains(v.set.Namespaces, namespace) || m.Category != "" && slices.Contains(v.set.Categories, m.Category) {
+	if slices.Contains(s.Namespaces, namespace) || m.Category != "" && slices.Contains(s.Categories, m.Category) {
 		return true
 	}
-	for _, pattern := range v.set.Tools {
+	for _, pattern := range s.Tools {
 		if pattern == t.ID {
 			return true
 		}
@@ -78,7 +78,7 @@ func (v *view) includes(t *toolkeep.Tool) bool {
 		}
 	}
 	for _, tag := range m.Tags {
-		if slices.Contains(v.set.Tags, tag) {
+		if slices.Contains(s.Tags, tag) {
 			return true
 		}
 	}
@@ -168,7 +168,7 @@ func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = appendTool(dst, t.name, t.tool.definition())
+		dst = x.appendAuth(appendTool(dst, t.name, t.tool.definition()), t.tool.tool)
 	}
 	return x.endList(append(dst, ']'), next), nil
 }

@@ -69,6 +69,7 @@ type Key struct {
 	Name      string     `json:"name,omitempty"`
 	Roles     []string   `json:"roles"`
 	Scope     []string   `json:"scope" doc:"tool id patterns; empty does not narrow"`
+	Workspace string     `json:"workspace,omitempty" doc:"whose secrets come before the organisation's"`
 	CreatedAt *time.Time `json:"created_at,omitempty"`
 	CreatedBy string     `json:"created_by,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
@@ -76,7 +77,7 @@ type Key struct {
 }
 
 func keyOf(k toolkeep.APIKey) Key {
-	return Key{ID: k.ID, Subject: k.Subject, Name: k.Name, Roles: some(k.Roles), Scope: some(k.Scope),
+	return Key{ID: k.ID, Subject: k.Subject, Name: k.Name, Roles: some(k.Roles), Scope: some(k.Scope), Workspace: k.Workspace,
 		CreatedAt: given(k.CreatedAt), CreatedBy: k.CreatedBy, ExpiresAt: given(k.ExpiresAt), RevokedAt: given(k.RevokedAt)}
 }
 
@@ -116,6 +117,7 @@ type createKeyInput struct {
 		Name      string     `json:"name,omitempty" maxLength:"200" doc:"for people"`
 		Roles     []string   `json:"roles" minItems:"1" maxItems:"64" doc:"admin, publisher, operator, agent, auditor or own roles"`
 		Scope     []string   `json:"scope,omitempty" maxItems:"256" doc:"tool id patterns that the key is narrowed to"`
+		Workspace string     `json:"workspace,omitempty" maxLength:"512" doc:"whose secrets come before the organisation's"`
 		ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
 	} `nameHint:"CreateKeyRequest"`
 }
@@ -129,7 +131,7 @@ type createKeyOutput struct {
 }
 
 func (a *API) createKey(ctx context.Context, p *toolkeep.Principal, in *createKeyInput) (*createKeyOutput, error) {
-	k := toolkeep.APIKey{Subject: in.Body.Subject, Name: in.Body.Name, Roles: in.Body.Roles, Scope: in.Body.Scope}
+	k := toolkeep.APIKey{Subject: in.Body.Subject, Name: in.Body.Name, Roles: in.Body.Roles, Scope: in.Body.Scope, Workspace: in.Body.Workspace}
 	if in.Body.ExpiresAt != nil {
 		k.ExpiresAt = *in.Body.ExpiresAt
 	}

@@ -162,7 +162,7 @@ func appendError(b []byte, e *toolkeep.Error) []byte {
 	b = append(b, `,"name":`...)
 	b = appendString(b, info.Name)
 	b = append(b, `,"class":`...)
-	b = appendString(b, info.Class)
+	b = appendString(b, e.Class())
 	if s := e.RetryAfterSeconds(); s > 0 {
 		b = appendInt(b, `,"retry_after_s":`, int64(s))
 	}

@@ -50,7 +50,7 @@ type Catalog interface {
 
 // Search finds tools by words.
 type Search interface {
-	Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match
+	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
 }
 
 // Keys keeps API keys.
@@ -132,6 +132,10 @@ type Config struct {
 	Blobs         Blobs
 	ImportOpenAPI ImportOpenAPI
 	Servers       Servers
+	// Set finds a set of tools by its name, as a choice; nil means that there are none.
+	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
+	Contexts Contexts
+	Secrets  Secrets
 	// Invalidate drops the cached results of a tool and tells how many.
 	Invalidate func(toolID string) int
 	// Challenge is the value of WWW-Authenticate for a refused path, its error, and

@@ -211,6 +211,7 @@ func (a *API) operations() {
 	register(a, op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; again is harmless"), "", a.cancel)
 
 	register(a, op("GET", tools, "listTools", tagTools, "List the tools that you may see"), "", a.listTools)
+	register(a, op("GET", tools+"/export", "exportTools", tagTools, "Write the tools that you may see as a provider's function schemas"), "", a.exportTools)
 	register(a, op("GET", tool, "getTool", tagTools, "Read one version of a tool"), "", a.getTool)
 	register(a, op("GET", tool+"/versions", "listVersions", tagTools, "List a tool's versions with their lifecycle"), "", a.versions)
 	register(a, op("GET", tool+"/diff", "diffVersions", tagTools, "Compare two versions of a tool"), "", a.diff)
@@ -240,6 +241,8 @@ func (a *API) operations() {
 	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)
 
 	a.serverRoutes()
+	a.contextRoutes()
+	a.secretRoutes()
 	if a.c.Keys != nil {
 		register(a, op("GET", "/api/v1/keys", "listKeys", tagAdmin, "List API keys"), toolkeep.PermKeys, a.listKeys)
 		create := op("POST", "/api/v1/keys", "createKey", tagAdmin, "Make an API key")

@@ -74,9 +74,13 @@ type fakeCatalog struct {
 	setState func(id, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
 	list     func(catalog.Filter) ([]catalog.Summary, int)
 	versions func(id string) ([]toolkeep.Version, error)
+	sees     func(visible func(*toolkeep.Tool) bool) // is told what Describe may show
 }
 
-func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, _ func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
+	if f.sees != nil {
+		f.sees(visible)
+	}
 	return f.resolve(p, tool, rng)
 }
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
@@ -94,7 +98,11 @@ func (f *fakeCatalog) Versions(_ *toolkeep.Principal, id string, _ func(*toolkee
 
 type fakeSearch func(string, int, func(*toolkeep.Tool) bool) []discover.Match
 
-func (f fakeSearch) Search(q string, n int, visible func(*toolkeep.Tool) bool) []discover.Match {
+func (f fakeSearch) Find(_ context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
+	return f.search(q.Text, q.Limit, visible), discover.Report{Strategy: discover.Keyword}
+}
+
+func (f fakeSearch) search(q string, n int, visible func(*toolkeep.Tool) bool) []discover.Match {
 	return f(q, n, visible)
 }
 

@@ -63,7 +63,7 @@ func newProblem(err error, requestID string) *Problem {
 	}
 	p := &Problem{
 		Type: "urn:toolkeep:error:" + string(info.Code), Title: title(info.Name), Status: info.HTTP, Detail: e.Message,
-		Code: string(info.Code), Name: info.Name, Class: info.Class,
+		Code: string(info.Code), Name: info.Name, Class: e.Class(),
 		Retryable: e.Retryable, RetryAfterS: e.RetryAfterSeconds(), Details: e.Details, InvocationID: e.InvocationID,
 		Error: ProblemError{Code: info.BC2, Message: e.Message, Details: e.Details, Retryable: e.Retryable},
 	}

@@ -15,17 +15,15 @@ import (
 // Discovery's own paths speak camelCase and wrap their data, as Discovery 8.1
 // has it.
 
-const (
-	defaultMaxTools = 5
-	strategyKeyword = "keyword"
-)
+const defaultMaxTools = 5
 
 type searchInput struct {
 	Q               string `query:"q" required:"true" minLength:"1" maxLength:"2000" doc:"what the tool should do, in words"`
 	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"tools at most; default 5"`
 	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
 	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
-	Strategy        string `query:"strategy" enum:"keyword" doc:"how to search; this build has keyword (BM25)"`
+	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category" doc:"how to search; default hybrid: words and meaning. semantic compares meanings alone, keyword words alone; category is hybrid within the category that is sent with it"`
+	Explain         bool   `query:"explain" doc:"show the parts of each score"`
 	IncludeExamples bool   `query:"includeExamples" default:"true"`
 }
 
@@ -43,6 +41,14 @@ type IndexEntry struct {
 	Complexity       string   `json:"complexity"`
 	Score            float64  `json:"score" doc:"higher is better; comparable within one answer only"`
 	Why              []string `json:"why" doc:"what matched"`
+	// Explanation is there where it was asked for.
+	Explanation *ScoreParts `json:"explanation,omitempty"`
+}
+
+// ScoreParts are the parts of a score before they are weighed, each at most 1.
+type ScoreParts struct {
+	Semantic float64 `json:"semantic" doc:"how much query and tool mean alike (cosine)"`
+	Keyword  float64 `json:"keyword" doc:"how well the words fit; 1 is the best of all tools"`
 }
 
 // DetailedTool is one tool with its manifest.
@@ -58,6 +64,7 @@ type DetailedTool struct {
 type SearchMetadata struct {
 	RetrievalStrategy   string `json:"retrievalStrategy"`
 	RetrievalTimeMs     int64  `json:"retrievalTimeMs"`
+	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be"`
 	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
 	CacheHit            bool   `json:"cacheHit"`
@@ -77,7 +84,7 @@ type searchOutput struct {
 	} `nameHint:"SearchAnswer"`
 }
 
-func (a *API) search(_ context.Context, p *toolkeep.Principal, in *searchInput) (*searchOutput, error) {
+func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput) (*searchOutput, error) {
 	limit := max(in.Limit, in.MaxTools)
 	if in.Limit != 0 && in.MaxTools != 0 && in.Limit != in.MaxTools {
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "limit and maxTools are one thing and have different values")
@@ -90,8 +97,15 @@ func (a *API) search(_ context.Context, p *toolkeep.Principal, in *searchInput) 
 	if in.Category != "" {
 		wanted = func(t *toolkeep.Tool) bool { return t.Manifest.Category == in.Category && visible(t) }
 	}
+	strategy := discover.Strategy(in.Strategy)
+	if in.Strategy == "category" {
+		if in.Category == "" {
+			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "strategy category searches within one category; send category as well")
+		}
+		strategy = discover.Hybrid
+	}
 	start := time.Now()
-	found := a.c.Search.Search(in.Q, limit, wanted)
+	found, report := a.c.Search.Find(ctx, discover.Query{Text: in.Q, Limit: limit, Strategy: strategy}, wanted)
 	took := time.Since(start)
 
 	out := &searchOutput{}
@@ -100,10 +114,13 @@ func (a *API) search(_ context.Context, p *toolkeep.Principal, in *searchInput) 
 	d.LightweightIndex, d.DetailedTools = make([]IndexEntry, len(found)), make([]DetailedTool, len(found))
 	for i, m := range found {
 		d.LightweightIndex[i] = indexEntry(m)
+		if in.Explain {
+			d.LightweightIndex[i].Explanation = &ScoreParts{Semantic: m.Semantic, Keyword: m.Keyword}
+		}
 		d.DetailedTools[i] = detailed(m.Tool, in.IncludeExamples)
 	}
 	d.Metadata = SearchMetadata{
-		RetrievalStrategy: strategyKeyword, RetrievalTimeMs: took.Milliseconds(),
+		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
 		TotalToolsAvailable: a.countTools(p, visible), ToolsRetrieved: len(found),
 	}
 	return out, nil

@@ -319,7 +319,7 @@ func TestSearch(t *testing.T) {
 	if w := s.do(t, "GET", "/api/v1/tools/retrieval/search?q=x", ""); !strings.Contains(w.Body.String(), `"lightweightIndex":[]`) {
 		t.Errorf("%s", w.Body)
 	}
-	for q, code := range map[string]toolkeep.Code{"": toolkeep.MissingParameter, "q=x&strategy=hybrid": toolkeep.InvalidParameters,
+	for q, code := range map[string]toolkeep.Code{"": toolkeep.MissingParameter, "q=x&strategy=category": toolkeep.MalformedRequest, "q=x&strategy=guess": toolkeep.InvalidParameters,
 		"q=x&maxTools=21": toolkeep.InvalidParameters, "q=x&maxTools=2&limit=3": toolkeep.MalformedRequest} {
 		problem(t, s.do(t, "GET", "/api/v1/tools/retrieval/search?"+q, ""), code)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // visible is what the principal may see.
@@ -37,7 +38,8 @@ type ToolSummary struct {
 	SideEffects      string   `json:"side_effects" doc:"none, reads or writes"`
 	Risk             string   `json:"risk"`
 	// Held says why the latest version waits for review and is refused with E3012.
-	Held *toolkeep.Hold `json:"held,omitempty" doc:"why the latest version waits for review; calls of it are refused with E3012"`
+	Authentication *secret.Auth   `json:"authentication,omitempty" doc:"how the latest version stands with its secrets for you; absent where it needs none"`
+	Held           *toolkeep.Hold `json:"held,omitempty" doc:"why the latest version waits for review; calls of it are refused with E3012"`
 }
 
 type listToolsOutput struct {
@@ -49,7 +51,7 @@ type listToolsOutput struct {
 	} `nameHint:"ToolList"`
 }
 
-func (a *API) listTools(_ context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
+func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
 	list, total := a.c.Catalog.List(p, catalog.Filter{
 		Category: in.Category, Tag: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
 		IncludeDeprecated: in.IncludeDeprecated, Offset: (in.Page - 1) * in.PageSize, Limit: in.PageSize,
@@ -61,6 +63,12 @@ func (a *API) listTools(_ context.Context, p *toolkeep.Principal, in *listToolsI
 			ToolID: s.ToolID, ToolName: s.ToolName, Description: s.Description, ShortDescription: s.ShortDescription,
 			Category: s.Category, Versions: some(s.Versions), LatestVersion: s.LatestVersion, Tags: some(s.Tags),
 			RequiresApproval: s.RequiresApproval, State: string(s.State), SideEffects: s.SideEffects, Risk: s.Risk, Held: s.Held,
+		}
+		if a.c.Secrets == nil {
+			continue
+		}
+		if v, _, err := a.c.Catalog.Describe(p, s.ToolID, s.LatestVersion, a.visible(p)); err == nil {
+			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool.Manifest, false)
 		}
 	}
 	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
@@ -88,15 +96,16 @@ type getToolOutput struct {
 
 // ToolAnswer is one version with its manifest.
 type ToolAnswer struct {
-	ToolID    string             `json:"tool_id"`
-	Version   string             `json:"version"`
-	Digest    string             `json:"digest"`
-	Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
-	Manifest  object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1"`
-	Warnings  []warning          `json:"warnings"`
+	ToolID         string             `json:"tool_id"`
+	Version        string             `json:"version"`
+	Digest         string             `json:"digest"`
+	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
+	Manifest       object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1"`
+	Authentication *secret.Auth       `json:"authentication,omitempty" doc:"how it stands with its secrets for you; absent where it needs none"`
+	Warnings       []warning          `json:"warnings"`
 }
 
-func (a *API) getTool(_ context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
+func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
 	v, warnings, err := a.c.Catalog.Describe(p, in.ToolID, in.Version, a.visible(p))
 	if err != nil {
 		if v, err = a.inspectStopped(p, in, err); err != nil {
@@ -104,7 +113,7 @@ func (a *API) getTool(_ context.Context, p *toolkeep.Principal, in *getToolInput
 		}
 	}
 	out := &getToolOutput{Body: ToolAnswer{
-		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw),
+		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw), Authentication: a.toolAuth(ctx, p, v.Tool.Manifest, true),
 		Warnings: make([]warning, len(warnings)),
 	}}
 	for i, w := range warnings {

@@ -189,6 +189,6 @@ func count(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 func toolError(e *toolkeep.Error) *l03v1.ToolError {
 	info := e.Code.Info()
 	details, _ := structOf(e.Details)
-	return &l03v1.ToolError{Code: string(info.Code), Name: info.Name, Class: info.Class, Message: valid(e.Message), Details: details,
+	return &l03v1.ToolError{Code: string(info.Code), Name: info.Name, Class: e.Class(), Message: valid(e.Message), Details: details,
 		Retryable: e.Retryable, RetryAfterS: count(int64(e.RetryAfterSeconds()))}
 }

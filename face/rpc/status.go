@@ -70,7 +70,7 @@ func refusal(e *toolkeep.Error) *status.Status {
 	}
 	s := &spb.Status{Code: int32(code), Message: clip(message, maxMessage)}
 	meta := map[string]string{
-		"code": string(info.Code), "class": info.Class, "retryable": strconv.FormatBool(e.Retryable),
+		"code": string(info.Code), "class": e.Class(), "retryable": strconv.FormatBool(e.Retryable),
 	}
 	if e.InvocationID != "" {
 		meta["invocation_id"] = e.InvocationID

@@ -110,6 +110,14 @@ func appendExtras(b []byte, v *toolkeep.Invocation) ([]byte, error) {
 		e = appendString(e, a.ContentType)
 		b = appendBytes(b, appendInt(e, a.Bytes))
 	}
+	b = binary.AppendUvarint(b, uint64(len(v.Secrets)))
+	for _, u := range v.Secrets {
+		e := appendString(nil, u.Hash)
+		e = appendString(e, u.Scope)
+		e = appendString(e, u.Store)
+		e = appendString(e, u.Version)
+		b = appendBytes(b, appendString(e, string(u.Code)))
+	}
 	return b, nil
 }
 
@@ -124,7 +132,8 @@ func appendWaiting(b []byte, v *toolkeep.Invocation) []byte {
 	b = appendInt(b, int64(v.Requeued))
 	b = appendString(b, v.CancelBy)
 	b = appendString(b, v.CancelWhy)
-	return appendBytes(b, AppendProgress(nil, v.Progress))
+	b = appendBytes(b, AppendProgress(nil, v.Progress))
+	return appendString(b, v.Workspace)
 }
 
 // AppendProgress encodes progress.
@@ -216,6 +225,15 @@ func decodeExtras(d *decoder, v *toolkeep.Invocation) {
 		}
 		v.Attachments = append(v.Attachments, a)
 	}
+	for range d.count() {
+		e := &decoder{b: d.span()}
+		u := toolkeep.SecretUse{Hash: e.string(), Scope: e.string(), Store: e.string(), Version: e.string(), Code: toolkeep.Code(e.string())}
+		if e.err != nil {
+			d.fail()
+			return
+		}
+		v.Secrets = append(v.Secrets, u)
+	}
 }
 
 func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
@@ -234,4 +252,5 @@ func decodeWaiting(d *decoder, v *toolkeep.Invocation) {
 		d.fail()
 	}
 	v.Progress = p
+	v.Workspace = d.string()
 }

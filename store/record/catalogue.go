@@ -38,6 +38,7 @@ type keyRow struct {
 	Hash      string    `json:"hash"` // hexadecimal
 	Roles     []string  `json:"roles,omitempty"`
 	Scope     []string  `json:"scope,omitempty"`
+	Workspace string    `json:"workspace,omitempty"`
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	CreatedBy string    `json:"created_by,omitempty"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
@@ -75,7 +76,7 @@ func encodeCatalogue(c toolkeep.Change) (Encoded, error) {
 // EncodeKey gives the data column of an API key.
 func EncodeKey(k toolkeep.APIKey) ([]byte, error) {
 	return Marshal(keyRow{
-		Subject: k.Subject, Name: k.Name, Hash: hex.EncodeToString(k.Hash[:]), Roles: k.Roles, Scope: k.Scope,
+		Subject: k.Subject, Name: k.Name, Hash: hex.EncodeToString(k.Hash[:]), Roles: k.Roles, Scope: k.Scope, Workspace: k.Workspace,
 		CreatedAt: k.CreatedAt, CreatedBy: k.CreatedBy, ExpiresAt: k.ExpiresAt, RevokedAt: k.RevokedAt,
 	})
 }
@@ -87,7 +88,7 @@ func DecodeKey(tenant, id string, data []byte) (toolkeep.APIKey, error) {
 		return toolkeep.APIKey{}, fmt.Errorf("key %s: %w", id, err)
 	}
 	k := toolkeep.APIKey{
-		ID: id, Tenant: tenant, Subject: r.Subject, Name: r.Name, Roles: r.Roles, Scope: r.Scope,
+		ID: id, Tenant: tenant, Subject: r.Subject, Name: r.Name, Roles: r.Roles, Scope: r.Scope, Workspace: r.Workspace,
 		CreatedAt: r.CreatedAt, CreatedBy: r.CreatedBy, ExpiresAt: r.ExpiresAt, RevokedAt: r.RevokedAt,
 	}
 	if n, err := hex.Decode(k.Hash[:], []byte(r.Hash)); err != nil || n != len(k.Hash) {

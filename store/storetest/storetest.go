@@ -272,7 +272,7 @@ func fill(v reflect.Value, name string, n *int) {
 func WaitingOnly() []string {
 	return []string{
 		"SealedArgs", "Roles", "Scope", "Timeout", "SkipCache", "CacheTTL", "Traceparent",
-		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress",
+		"LeaseOwner", "LeaseUntil", "Requeued", "CancelBy", "CancelWhy", "Progress", "Workspace",
 	}
 }
 

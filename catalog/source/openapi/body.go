@@ -11,11 +11,45 @@ const formType = "application/x-www-form-urlencoded"
 // requestBody is what an operation sends, as an argument.
 type requestBody struct {
 	contentType string
+	format      string // of the executor, where the content type does not say it
 	required    bool
 	schema      any
 	description string
 	encoding    map[string]any
+	order       []any          // of the parts of a multipart body
+	prefix      []any          // the first parts of a list
+	items       map[string]any // the other parts of a list
+	xml         map[string]any
 	media       *object // the media type object of OpenAPI 3, for its examples
+
+	others  []*requestBody // other ways to send it, for the caller to choose
+	typeArg string         // the argument that chooses
+	headers []*partHeader  // of parts, given by arguments
+}
+
+// binding is the body as executor/httptool reads it, without what only the whole
+// body has.
+func (b *requestBody) binding() map[string]any {
+	m := map[string]any{"content_type": b.contentType}
+	if b.format != "" {
+		m["format"] = b.format
+	}
+	if len(b.encoding) > 0 {
+		m["encoding"] = b.encoding
+	}
+	if len(b.order) > 1 {
+		m["order"] = b.order
+	}
+	if len(b.prefix) > 0 {
+		m["prefix_items"] = b.prefix
+	}
+	if b.items != nil {
+		m["items"] = b.items
+	}
+	if b.xml != nil {
+		m["xml"] = b.xml
+	}
+	return m
 }
 
 // mediaType is a content type without parameters, in lower case.
@@ -31,35 +65,72 @@ func isJSON(media string) bool {
 
 func isWildcard(media string) bool { return media == "*/*" || media == "application/*" }
 
-// isText tells whether a body of this type is written as text by the caller. XML
-// and event streams are not: their text is not what their schema describes.
-func isText(media string) bool {
-	return strings.HasPrefix(media, "text/") && media != "text/xml" && media != "text/event-stream" && !strings.HasSuffix(media, "*")
+func isXML(media string) bool {
+	return media == "application/xml" || media == "text/xml" || strings.HasSuffix(media, "+xml")
 }
 
-// sendable gives the content type to send for one that a document names, "" if
-// it cannot be sent yet. rank is lower for what is preferred.
+// isText tells whether a body of this type is written as text by the caller.
+func isText(media string) bool {
+	return (strings.HasPrefix(media, "text/") || textTypes[media] || strings.HasSuffix(media, "+yaml")) && !isXML(media) && !strings.HasSuffix(media, "*")
+}
+
+// textTypes and lineTypes are those of executor/httptool.
+var (
+	textTypes = map[string]bool{
+		"application/yaml": true, "application/x-yaml": true, "application/toml": true, "application/graphql": true,
+		"application/javascript": true, "application/x-javascript": true, "application/ecmascript": true,
+		"application/sql": true, "application/sparql-query": true, "application/sparql-update": true,
+		"application/x-sh": true, "application/x-pem-file": true, "application/pem-certificate-chain": true,
+		"application/rtf": true, "application/csv": true, "application/jwt": true, "application/jose": true,
+	}
+	lineTypes = map[string]bool{
+		"application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true, "application/x-jsonlines": true,
+		"application/jsonlines": true, "application/json-seq": true, "application/geo+json-seq": true,
+	}
+)
+
+// sendable gives the content type to send for one that a document names, "" if it
+// is none. rank is lower for what is preferred.
 func sendable(name string) (contentType string, rank int) {
 	media := mediaType(name)
 	switch {
+	case !strings.Contains(media, "/") || !plainHeader(name):
+		return "", 0
 	case media == "application/json" || media == "text/json":
 		return withoutCharset(name), 0
 	case isWildcard(media):
-		return "application/json", 1
-	case media == "application/json-patch+json":
-		return withoutCharset(name), 4
+		return "application/json", 10
 	case media == "application/merge-patch+json":
-		return withoutCharset(name), 2
+		return withoutCharset(name), 20
+	case media == "application/json-patch+json":
+		return withoutCharset(name), 40
 	case isJSON(media):
-		return withoutCharset(name), 3
+		return withoutCharset(name), 30
 	case media == formType:
-		return formType, 5
+		return formType, 50
+	case strings.HasPrefix(media, "multipart/"):
+		return multipartType(name), 60
 	case media == "text/plain":
-		return withoutCharset(name), 6
+		return withoutCharset(name), 70
 	case isText(media):
-		return withoutCharset(name), 7
+		return withoutCharset(name), 80
+	case lineTypes[media]:
+		return withoutCharset(name), 85
+	case isXML(media):
+		return withoutCharset(name), 90
 	}
-	return "", 0
+	return name, 100
+}
+
+// multipartType is the content type without a boundary, which each body has of its
+// own; a multipart of any kind is a form.
+func multipartType(name string) string {
+	parts := strings.Split(withoutCharset(name), ";")
+	if strings.HasSuffix(parts[0], "*") {
+		parts[0] = "multipart/form-data"
+	}
+	parts = slices.DeleteFunc(parts, func(p string) bool { return strings.HasPrefix(strings.ToLower(p), "boundary=") })
+	return strings.Join(parts, ";")
 }
 
 // withoutCharset leaves out the charset: what is sent is UTF-8. Other parameters
@@ -77,23 +148,130 @@ func withoutCharset(name string) string {
 	return out
 }
 
-// choose picks the media type to send. A JSON Patch is preferred where its
-// schema is a list, because nothing else is then meant.
-func (d *document) choose(types []string, isList func(string) bool) (name, contentType string) {
-	best := 100
+// bodyWay is one way to send a body.
+type bodyWay struct {
+	name        string // as the document writes it
+	contentType string
+	rank        int
+	media       *object // of OpenAPI 3
+	schema      any
+}
+
+// bodyWays lists how a body can be sent, the preferred way first. A JSON Patch is
+// preferred where its schema is a list, because nothing else is then meant; a
+// multipart body before other forms where it holds a file. Binary types are one way:
+// the file says which of them it is.
+func (d *document) bodyWays(types []string, media func(string) (*object, any)) []bodyWay {
+	var list []bodyWay
+	binary := -1
 	for _, t := range types {
-		ct, rank := sendable(t)
-		if ct == "" || !plainHeader(ct) {
+		c := bodyWay{name: t}
+		if c.contentType, c.rank = sendable(t); c.contentType == "" {
 			continue
 		}
-		if rank == 4 && isList(t) {
-			rank = 2
+		c.media, c.schema = media(t)
+		s, _ := d.object(c.schema, "schema")
+		switch {
+		case c.rank == 40 && s.text("type") == "array":
+			c.rank = 20
+		case c.rank == 60 && d.hasFiles(c.schema):
+			c.rank = 45
+		case c.rank == 10 && s.text("type") == "string" && s.text("format") == "binary":
+			c.contentType, c.rank = "application/octet-stream", 100
 		}
-		if rank < best {
-			best, name, contentType = rank, t, ct
+		if c.rank == 100 && binary >= 0 {
+			if joined := list[binary].contentType + ", " + c.contentType; len(joined) <= 200 {
+				list[binary].contentType = joined
+			}
+			continue
 		}
+		if c.rank == 100 {
+			binary = len(list)
+		}
+		list = append(list, c)
 	}
-	return name, contentType
+	slices.SortStableFunc(list, func(a, b bodyWay) int { return a.rank - b.rank })
+	return list
+}
+
+// maxOthers bounds how many more ways to send a body a tool offers.
+const maxOthers = 3
+
+// chooseBody makes the body of the first bodyWay that can be sent. Others are
+// offered to the caller where they take another schema, and so other things.
+func (d *document) chooseBody(op *operation, types []string, media func(string) (*object, any)) (*requestBody, string) {
+	var first *requestBody
+	var refusals []string
+	var schemas []any
+	for _, c := range d.bodyWays(types, media) {
+		target, _ := d.object(c.schema, "schema")
+		if first != nil && (len(first.others) == maxOthers || c.rank == 10 || slices.Contains(schemas, any(target)) || sameBody(first.contentType, c.contentType)) {
+			continue
+		}
+		b, reason := d.oneBody(op, c)
+		switch {
+		case reason != "":
+			refusals = append(refusals, reason)
+			continue
+		case first == nil:
+			first = b
+		case len(b.headers) == 0 && c.schema != nil:
+			first.others = append(first.others, b)
+		}
+		schemas = append(schemas, target)
+	}
+	if first == nil {
+		if len(refusals) > 0 {
+			return nil, strings.Join(slices.Compact(refusals), "; ")
+		}
+		return nil, cannotSend(types)
+	}
+	return first, ""
+}
+
+// sameBody tells types apart that are written alike and differ in what they mean
+// to the upstream alone, such as versions of one vendor's JSON.
+func sameBody(a, b string) bool {
+	a, b = mediaType(a), mediaType(b)
+	patch := func(s string) bool { return strings.HasSuffix(s, "patch+json") }
+	return a == b || isJSON(a) && isJSON(b) && !patch(a) && !patch(b)
+}
+
+// oneBody makes the body of one bodyWay.
+func (d *document) oneBody(op *operation, c bodyWay) (*requestBody, string) {
+	b := &requestBody{contentType: c.contentType, media: c.media, schema: c.schema}
+	media := mediaType(c.contentType)
+	s, _ := d.object(c.schema, "schema")
+	var reason string
+	switch {
+	case c.rank == 100:
+		b.schema = fileSchema(s.text("description"), c.contentType)
+	case isJSON(media):
+	case media == formType:
+		b.encoding, reason = d.encoding(c.media)
+	case strings.HasPrefix(media, "multipart/"):
+		reason = d.multipart(b, c.media)
+	case lineTypes[media]:
+		if item := c.media.get("itemSchema"); item != nil {
+			list := newObject(c.media.src, c.media.line)
+			list.res = c.media.res
+			list.set("type", "array")
+			list.set("items", item)
+			b.schema = list
+		}
+		if b.schema == nil {
+			b.schema = made{"type": "array"}
+		}
+	case isXML(media):
+		if s == nil || s.text("type") == "string" || len(s.keys) == 0 {
+			b.schema = d.textBody(c.schema)
+			break
+		}
+		b.xml, reason = d.xmlOf(c.schema)
+	default:
+		b.schema = d.textBody(c.schema)
+	}
+	return b, reason
 }
 
 func plainHeader(s string) bool {
@@ -116,7 +294,7 @@ func cannotSend(types []string) string {
 	if len(names) > 4 {
 		names = append(names[:4], "…")
 	}
-	return "body only as " + strings.Join(names, " or ") + ", which cannot be sent yet"
+	return "body only as " + strings.Join(names, " or ") + ", which is no content type"
 }
 
 // body finds out what the operation sends; nil if nothing.
@@ -138,7 +316,7 @@ func (d *document) body(op *operation, swagger *object, form []*object) (*reques
 			d.warn("%s: its optional body is left out: it names no media type", op.label())
 			return nil, ""
 		}
-		b, reason = d.contentBody(o)
+		b, reason = d.contentBody(op, o)
 	case swagger != nil && len(form) > 0:
 		return nil, "it has both a body and form fields"
 	case swagger != nil:
@@ -152,50 +330,49 @@ func (d *document) body(op *operation, swagger *object, form []*object) (*reques
 	}
 	switch op.method {
 	case "GET", "HEAD", "OPTIONS":
-		if required {
-			return nil, fmt.Sprintf("it needs a body with %s, which cannot be sent yet", op.method)
+		// HTTP gives such a body no meaning; what a document insists on is sent.
+		if !required {
+			d.warn("%s: its optional body is left out: %s carries none", op.label(), op.method)
+			return nil, ""
 		}
-		d.warn("%s: its optional body is left out: %s carries none", op.label(), op.method)
-		return nil, ""
 	}
 	if reason != "" {
 		return nil, reason
 	}
 	b.required = required
+	if _, file := b.schema.(made); file && b.description != "" && len(b.others) == 0 {
+		b.schema, b.description = fileSchema(b.description, b.contentType), ""
+	}
 	return b, ""
 }
 
-func (d *document) contentBody(o *object) (*requestBody, string) {
+func (d *document) contentBody(op *operation, o *object) (*requestBody, string) {
 	content, reason := d.object(o.get("content"), "the content of the request body")
 	if reason != "" {
 		return nil, reason
 	}
-	name, contentType := d.choose(content.keys, func(t string) bool {
-		m, reason := d.object(content.vals[t], "media")
-		if reason != "" {
-			return false
+	if content == nil || len(content.keys) == 0 {
+		return nil, cannotSend(nil)
+	}
+	bad := ""
+	b, reason := d.chooseBody(op, content.keys, func(t string) (*object, any) {
+		if content.vals[t] == nil {
+			return nil, nil
 		}
-		s, reason := d.object(m.get("schema"), "schema")
-		return reason == "" && s.text("type") == "array"
+		m, why := d.object(content.vals[t], "the content "+clip(t, 80))
+		if why != "" && bad == "" {
+			bad = why
+		}
+		return m, m.get("schema")
 	})
-	if contentType == "" {
-		return nil, cannotSend(content.keys)
+	if reason == "" {
+		reason = bad
 	}
-	b := &requestBody{contentType: contentType, description: o.text("description")}
-	if content.vals[name] != nil {
-		if b.media, reason = d.object(content.vals[name], "the content "+clip(name, 80)); reason != "" {
-			return nil, reason
-		}
+	if reason != "" {
+		return nil, reason
 	}
-	b.schema = b.media.get("schema")
-	media := mediaType(contentType)
-	if isText(media) && !isJSON(media) {
-		b.schema = d.textBody(b.schema)
-	}
-	if media == formType {
-		b.encoding, reason = d.encoding(b.media)
-	}
-	return b, reason
+	b.description = o.text("description")
+	return b, ""
 }
 
 // textBody keeps the schema of a text body if it describes text.
@@ -235,9 +412,17 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 		case content == "":
 		case isJSON(mediaType(content)):
 			out[field] = map[string]any{"content_type": "application/json"}
-		case strings.HasPrefix(mediaType(content), "text/") || isWildcard(mediaType(content)):
-		default:
-			return nil, fmt.Sprintf("the form field %q is of type %q, which cannot be sent yet", clip(field, 80), clip(content, 80))
+		case isXML(mediaType(content)):
+			schema, _ := d.object(media.get("schema"), "schema")
+			prop := d.property(schema, field)
+			if prop == nil || prop.text("type") == "string" {
+				continue // the text of the XML
+			}
+			xml, reason := d.xmlOf(propertyOf(d, schema, field))
+			if reason != "" {
+				return nil, fmt.Sprintf("the form field %q cannot be sent: %s", clip(field, 80), reason)
+			}
+			out[field] = map[string]any{"content_type": withoutCharset(content), "xml": xml}
 		}
 	}
 	if len(out) == 0 {
@@ -288,62 +473,68 @@ func (d *document) swaggerBody(op *operation, o *object) (*requestBody, string) 
 	if len(types) == 0 {
 		types = []string{"application/json"}
 	}
-	_, contentType := d.choose(types, func(string) bool {
-		s, reason := d.object(o.get("schema"), "schema")
-		return reason == "" && s.text("type") == "array"
-	})
-	if contentType == "" {
-		return nil, cannotSend(types)
+	schema := o.get("schema")
+	if s, _ := d.object(schema, "schema"); s.text("type") == "file" {
+		schema = nil
 	}
-	b := &requestBody{contentType: contentType, description: o.text("description"), schema: o.get("schema")}
-	if media := mediaType(contentType); isText(media) && !isJSON(media) {
-		b.schema = d.textBody(b.schema)
+	b, reason := d.chooseBody(op, types, func(string) (*object, any) { return nil, schema })
+	if reason != "" {
+		return nil, reason
 	}
+	b.description, b.media = o.text("description"), nil
 	return b, ""
 }
 
 // formBody makes one object of the form fields of Swagger 2.0.
 func (d *document) formBody(op *operation, fields []*object) (*requestBody, string) {
 	types := d.swaggerTypes(op, "consumes")
-	for _, f := range fields {
-		if f.text("type") == "file" {
-			return nil, cannotSend([]string{"multipart/form-data"})
-		}
+	has := func(f func(media string) bool) bool {
+		return slices.ContainsFunc(types, func(t string) bool { return f(mediaType(t)) })
 	}
-	if len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return mediaType(t) == formType || isWildcard(mediaType(t)) }) {
+	files := slices.ContainsFunc(fields, func(f *object) bool { return f.text("type") == "file" })
+	multi := files
+	if !files && len(types) > 0 && !has(func(m string) bool { return m == formType || isWildcard(m) }) {
 		// Documents often say JSON for the whole and still have form fields.
-		if slices.ContainsFunc(types, func(t string) bool { return strings.HasPrefix(mediaType(t), "multipart/") }) {
-			return nil, cannotSend(types)
-		}
-		if op.op.has("consumes") {
+		if multi = has(func(m string) bool { return strings.HasPrefix(m, "multipart/") }); !multi && op.op.has("consumes") {
 			return nil, "it has form fields but consumes only " + clip(strings.Join(types, ", "), 200)
 		}
 	}
 	props, required := newObject(op.op.src, op.op.line), []any{}
-	b := &requestBody{contentType: formType}
+	b := &requestBody{contentType: formType, encoding: map[string]any{}}
+	if multi {
+		b.contentType = "multipart/form-data"
+	}
 	for _, f := range fields {
+		name := f.text("name")
+		if f.flag("required") {
+			required = append(required, name)
+		}
+		if multi {
+			b.order = append(b.order, name)
+		}
+		if f.text("type") == "file" {
+			props.set(name, fileSchema(f.text("description"), ""))
+			b.encoding[name] = map[string]any{"file": true}
+			continue
+		}
 		s := swaggerSchema(f)
 		if s.src != nil && f.has("description") && !s.has("description") && s != f.get("schema") {
 			s.set("description", f.vals["description"])
 		}
-		name := f.text("name")
 		props.set(name, s)
-		if f.flag("required") {
-			required = append(required, name)
-		}
 		if f.text("type") != "array" {
 			continue
 		}
-		style, explode, reason := collectionStyle(f, "form")
+		style, explode, items, reason := collectionStyle(f, "form")
 		if reason != "" {
 			return nil, fmt.Sprintf("the form field %q cannot be sent: %s", clip(name, 80), reason)
-		}
-		if b.encoding == nil {
-			b.encoding = map[string]any{}
 		}
 		e := map[string]any{"style": style}
 		if explode {
 			e["explode"] = true
+		}
+		if len(items) > 0 {
+			e["item_styles"] = items
 		}
 		b.encoding[name] = e
 	}

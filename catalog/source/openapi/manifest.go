@@ -18,7 +18,10 @@ func (p *parts) binding() map[string]any {
 	b := map[string]any{"method": p.op.method, "server": p.server.url.String(), "path": p.op.sentPath()}
 	var params []any
 	for _, q := range p.params {
-		m := map[string]any{"name": q.name, "arg": q.arg, "in": q.in, "style": q.style}
+		m := map[string]any{"name": q.name, "arg": q.arg, "in": q.in}
+		if q.style != "" {
+			m["style"] = q.style
+		}
 		if q.explode {
 			m["explode"] = true
 		}
@@ -28,8 +31,14 @@ func (p *parts) binding() map[string]any {
 		if q.allowEmpty {
 			m["allow_empty"] = true
 		}
-		if q.json {
-			m["content"] = "application/json"
+		if q.content != "" {
+			m["content"] = q.content
+		}
+		if q.xml != nil {
+			m["xml"] = q.xml
+		}
+		if len(q.items) > 0 {
+			m["item_styles"] = q.items
 		}
 		params = append(params, m)
 	}
@@ -37,12 +46,17 @@ func (p *parts) binding() map[string]any {
 		b["parameters"] = params
 	}
 	if p.body != nil {
-		m := map[string]any{"arg": p.arg, "content_type": p.body.contentType}
+		m := p.body.binding()
+		m["arg"] = p.arg
 		if p.body.required {
 			m["required"] = true
 		}
-		if len(p.body.encoding) > 0 {
-			m["encoding"] = p.body.encoding
+		if len(p.body.others) > 0 {
+			var others []any
+			for _, o := range p.body.others {
+				others = append(others, o.binding())
+			}
+			m["others"], m["type_arg"] = others, p.body.typeArg
 		}
 		b["body"] = m
 	}
@@ -55,6 +69,9 @@ func (p *parts) binding() map[string]any {
 			types = append(types, t)
 		}
 		b["response_types"] = types
+	}
+	if p.answer.pages != nil {
+		b["pagination"] = p.answer.pages
 	}
 	return b
 }
@@ -73,12 +90,12 @@ func (d *document) core(p *parts) map[string]any {
 		// warning to the caller and not a failure.
 		"result":       map[string]any{"strict": false},
 		"side_effects": "writes",
-		"idempotent":   slices.Contains([]string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}, op.method),
+		"idempotent":   slices.Contains([]string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "QUERY"}, op.method),
 		"risk":         "low",
 		"execution":    map[string]any{"kind": "http", "binding": p.binding()},
 	}
 	switch op.method {
-	case "GET", "HEAD", "OPTIONS":
+	case "GET", "HEAD", "OPTIONS", "QUERY":
 		m["side_effects"] = "reads"
 	case "DELETE":
 		m["risk"] = "medium"

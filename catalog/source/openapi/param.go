@@ -15,7 +15,9 @@ type param struct {
 	explode    bool
 	reserved   bool
 	allowEmpty bool
-	json       bool    // sent as JSON text
+	content    string // media type, in place of a style
+	xml        map[string]any
+	items      []any   // styles of the lists within the list
 	node       *object // the parameter
 	schema     any     // nil means anything
 }
@@ -109,7 +111,9 @@ func (d *document) parameter(op *operation, o *object, sec *security) (*param, s
 			return nil, ""
 		}
 	case "querystring":
-		return nil, fmt.Sprintf("the parameter %q is the whole query string, which cannot be sent yet", clip(p.name, 80))
+		if !p.node.has("content") {
+			return nil, fmt.Sprintf("the parameter %q is the whole query string and has no content", clip(p.name, 80))
+		}
 	default:
 		return nil, fmt.Sprintf("the parameter %q is in %q, which is no place of OpenAPI", clip(p.name, 80), clip(p.in, 40))
 	}
@@ -140,7 +144,7 @@ var stylesOf = map[string][]string{
 	"path":   {"simple", "label", "matrix"},
 	"query":  {"form", "spaceDelimited", "pipeDelimited", "deepObject"},
 	"header": {"simple"},
-	"cookie": {"form"},
+	"cookie": {"form", "cookie"},
 }
 
 // styledParameter reads style or content of OpenAPI 3.
@@ -149,19 +153,16 @@ func (d *document) styledParameter(p *param) string {
 		return d.contentParameter(p)
 	}
 	p.schema = p.node.get("schema")
-	p.reserved = p.node.flag("allowReserved") && p.in == "query"
+	p.reserved = p.node.flag("allowReserved") && (p.in == "query" || p.in == "path" && d.dialect >= v32)
 	allowed := stylesOf[p.in]
 	p.style = p.node.text("style")
 	if p.style == "" {
 		p.style = allowed[0]
 	}
-	if p.style == "cookie" && p.in == "cookie" {
-		p.style = "form" // of 3.2; the executor encodes what a cookie cannot hold
-	}
 	if !slices.Contains(allowed, p.style) {
 		return fmt.Sprintf("a parameter in %s cannot have style %q", p.in, clip(p.style, 40))
 	}
-	p.explode = p.style == "form"
+	p.explode = p.style == "form" || p.style == "cookie"
 	if b, ok := p.node.get("explode").(bool); ok {
 		p.explode = b
 	}
@@ -181,21 +182,36 @@ func (d *document) contentParameter(p *param) string {
 	}
 	for _, key := range content.keys {
 		media := mediaType(key)
-		if !isJSON(media) && media != "text/plain" {
-			continue
-		}
 		m, reason := d.object(content.vals[key], "its content")
 		if reason != "" {
 			return reason
 		}
 		p.schema = m.get("schema")
-		p.style = stylesOf[p.in][0]
-		if p.json = isJSON(media); !p.json {
-			p.schema = textSchema
+		if p.in != "querystring" {
+			p.style = stylesOf[p.in][0]
+		}
+		s, _ := d.object(p.schema, "schema")
+		switch {
+		case isJSON(media):
+			p.content = "application/json"
+		case media == formType:
+			p.content = formType
+		case isXML(media) && s != nil && len(s.keys) > 0 && s.text("type") != "string":
+			if p.xml, reason = d.xmlOf(p.schema); reason != "" {
+				return reason
+			}
+			p.content = withoutCharset(key)
+		case isText(media) || isXML(media):
+			// In a place of its own, text is sent as any plain value is.
+			if p.schema = d.textBody(p.schema); p.in == "querystring" {
+				p.content = "text/plain"
+			}
+		default:
+			continue
 		}
 		return ""
 	}
-	return fmt.Sprintf("its content %q cannot be sent yet; JSON can", clip(content.keys[0], 80))
+	return fmt.Sprintf("its content %q cannot stand in a parameter; JSON, text, XML and forms can", clip(content.keys[0], 80))
 }
 
 // textSchema is the schema of what is sent as text, whatever its own says.
@@ -216,8 +232,8 @@ func (d *document) swaggerParameter(p *param) string {
 	if p.node.text("type") != "array" {
 		return ""
 	}
-	style, explode, reason := collectionStyle(p.node, p.in)
-	p.style, p.explode = style, explode
+	var reason string
+	p.style, p.explode, p.items, reason = collectionStyle(p.node, p.in)
 	return reason
 }
 
@@ -240,32 +256,52 @@ func swaggerSchema(o *object) *object {
 }
 
 // collectionStyle translates collectionFormat. in is query, form, path or header.
-func collectionStyle(o *object, in string) (style string, explode bool, reason string) {
-	if items, ok := o.get("items").(*object); ok && items.text("type") == "array" {
-		return "", false, "it is a list of lists, which its place cannot hold"
-	}
-	format := o.text("collectionFormat")
+// items are the styles of lists within the list, which have formats of their own.
+func collectionStyle(o *object, in string) (style string, explode bool, items []any, reason string) {
 	flat := "simple"
 	if in == "query" || in == "form" || in == "cookie" {
 		flat = "form"
 	}
+	used := map[string]bool{}
+	style, reason = delimitedStyle(o.text("collectionFormat"), flat)
+	if o.text("collectionFormat") == "multi" {
+		if flat != "form" {
+			return "", false, nil, fmt.Sprintf("collectionFormat \"multi\" is for query and form, not for %s", in)
+		}
+		style, explode, reason = "form", true, ""
+	} else {
+		used[strings.Replace(style, "form", "simple", 1)] = true
+	}
+	inner, _ := o.get("items").(*object)
+	for inner.text("type") == "array" && reason == "" {
+		var s string
+		if s, reason = delimitedStyle(inner.text("collectionFormat"), "simple"); reason == "" && used[s] {
+			reason = "it is a list of lists with one delimiter for both"
+		}
+		used[s] = true
+		items = append(items, s)
+		inner, _ = inner.get("items").(*object)
+	}
+	if inner.text("type") == "object" && len(items) > 0 {
+		reason = "it is a list of lists of objects, which its place cannot hold"
+	}
+	return style, explode, items, reason
+}
+
+// delimitedStyle is the style that a collectionFormat with a delimiter has; csv is
+// the default.
+func delimitedStyle(format, csv string) (string, string) {
 	switch format {
 	case "", "csv":
-		return flat, false, ""
-	case "multi":
-		if flat == "form" {
-			return "form", true, ""
-		}
+		return csv, ""
 	case "ssv":
-		if flat == "form" {
-			return "spaceDelimited", false, ""
-		}
+		return "spaceDelimited", ""
+	case "tsv":
+		return "tabDelimited", ""
 	case "pipes":
-		if flat == "form" {
-			return "pipeDelimited", false, ""
-		}
+		return "pipeDelimited", ""
 	}
-	return "", false, fmt.Sprintf("collectionFormat %q in %s cannot be sent yet", clip(format, 40), in)
+	return "", fmt.Sprintf("collectionFormat %q is none of Swagger 2.0", clip(format, 40))
 }
 
 // matchTemplate checks the path template against the parameters in path. A name

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,10 +33,11 @@ func (d *document) plan(op *operation) (*PlannedTool, string) {
 	if op.bad != "" {
 		return nil, op.bad
 	}
-	switch op.method {
-	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
-	default:
-		return nil, fmt.Sprintf("the method %s cannot be sent yet", clip(op.method, 64))
+	switch {
+	case op.method == "TRACE":
+		return nil, "the method TRACE is not sent: its answer repeats the request with its credentials"
+	case op.method != strings.ToUpper(op.method):
+		return nil, fmt.Sprintf("the method %s is not in capitals", clip(op.method, 64))
 	}
 	p := &parts{op: op}
 	for _, step := range []func(*parts) string{d.findPlaces, d.findArguments, d.makeParameters} {
@@ -58,6 +60,13 @@ func (d *document) findPlaces(p *parts) (reason string) {
 	}
 	if p.server, reason = d.serverOf(p.op); reason != "" {
 		return reason
+	}
+	warning, reason := p.sec.fit(p.server.url)
+	if reason != "" {
+		return reason
+	}
+	if warning != "" {
+		d.warn("%s: one way to authenticate is left out: %s", p.op.label(), warning)
 	}
 	switch inside := isInside(p.server.url.Hostname()); {
 	case inside && p.server.trusted:
@@ -98,6 +107,14 @@ func (d *document) findArguments(p *parts) string {
 		p.arg = "body"
 		if taken[p.arg] {
 			p.arg = freeName("request_body", taken)
+		}
+		taken[p.arg] = true
+		if len(p.body.others) > 0 {
+			p.body.typeArg = freeName("content_type", taken)
+		}
+		for _, h := range p.body.headers {
+			h.arg = freeName(h.field+"_"+h.name, taken)
+			h.entry["arg"] = h.arg
 		}
 	}
 	for _, q := range p.params {
@@ -148,8 +165,16 @@ func (d *document) makeParameters(p *parts) string {
 	}
 	if p.body != nil {
 		about := func(f map[string]any) { setDescription(f, p.body.description) }
-		if reason := add(p.arg, p.body.schema, p.body.required, about); reason != "" {
+		if reason := add(p.arg, p.body.anySchema(), p.body.required, about); reason != "" {
 			return "body: " + reason
+		}
+		if p.body.typeArg != "" {
+			props[p.body.typeArg] = p.body.typeSchema()
+		}
+		for _, h := range p.body.headers {
+			if reason := add(h.arg, h.node.get("schema"), false, func(f map[string]any) { setDescription(f, h.node.text("description")) }); reason != "" {
+				return fmt.Sprintf("the header %q of a part: %s", clip(h.name, 80), reason)
+			}
 		}
 	}
 	frag := map[string]any{"type": "object", "properties": props, "additionalProperties": false}
@@ -236,10 +261,26 @@ func (d *document) makeResult(p *parts) {
 		d.warn("%s: its result has no schema: it is larger than %d KiB or %d levels", p.op.label(), maxResult>>10, maxLevels)
 		return
 	}
-	if m, ok := tree.(map[string]any); ok && len(m) == 0 {
+	if m, ok := tree.(map[string]any); ok && len(m) == 0 && !p.answer.items {
 		return
 	}
+	if p.answer.items {
+		tree = listOf(tree)
+	}
 	p.result = tree
+}
+
+// listOf is the schema of a list of what item is the schema of. Definitions move to
+// the root, where references look for them.
+func listOf(item any) map[string]any {
+	list := map[string]any{"type": "array", "items": item}
+	m, ok := item.(map[string]any)
+	if defs, there := m["$defs"]; ok && there {
+		m = maps.Clone(m)
+		delete(m, "$defs")
+		list["items"], list["$defs"] = m, defs
+	}
+	return list
 }
 
 // exampleValues gives the examples of a parameter or a media type, its own

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // answer is what an operation gives back on success.
@@ -11,11 +13,13 @@ type answer struct {
 	types   []string // media types that the document promises, JSON first
 	accept  string
 	schema  any
+	items   bool // schema is that of one element of a sequence
 	hasJSON bool
+	pages   map[string]any // binding.pagination, nil for none
 }
 
 // answerOf reads the responses. It refuses an operation whose success is no
-// answer but a connection that stays open.
+// answer but another protocol.
 func (d *document) answerOf(op *operation) (*answer, string) {
 	v := op.op.get("responses")
 	if v == nil {
@@ -34,30 +38,21 @@ func (d *document) answerOf(op *operation) (*answer, string) {
 		return &answer{}, ""
 	}
 	var best *answer
-	streams, others := false, false
 	for _, code := range codes {
 		r, reason := d.object(all.vals[code], "its response "+clip(code, 20))
 		if reason != "" {
 			d.warn("%s: the response %s could not be read: %s", op.label(), clip(code, 20), reason)
-			others = true
 			continue
 		}
 		a := d.response(op, r)
-		if onlyStreams(a.types) {
-			streams = true
-			continue
-		}
-		others = true
-		if best == nil || a.hasJSON && !best.hasJSON {
+		if best == nil || onlyStreams(best.types) && !onlyStreams(a.types) || a.hasJSON && !best.hasJSON {
 			best = a
 		}
-	}
-	if streams && !others {
-		return nil, "it answers only with a stream of events (text/event-stream), which cannot be read yet"
 	}
 	if best == nil {
 		best = &answer{}
 	}
+	d.pageable(op, best)
 	return best, ""
 }
 
@@ -128,6 +123,7 @@ func (d *document) response(op *operation, r *object) *answer {
 		}
 		return m.get("schema")
 	})
+	a.sequence(d, content)
 	return a
 }
 
@@ -161,7 +157,92 @@ func (a *answer) take(types []string, schema func(string) any) {
 		a.schema = schema(rest[i])
 		a.accept = "application/json, */*;q=0.5"
 	case len(rest) > 0:
-		keep := slices.DeleteFunc(slices.Clone(rest), func(t string) bool { return mediaType(t) == "text/event-stream" })
+		keep := rest
+		if !onlyStreams(rest) {
+			keep = slices.DeleteFunc(slices.Clone(rest), func(t string) bool { return mediaType(t) == "text/event-stream" })
+		}
 		a.accept = strings.Join(keep[:min(len(keep), 4)], ", ")
 	}
+}
+
+// sequence takes the schema of the elements (3.2's itemSchema) of an answer that is
+// nothing but JSON values in a row, whose result is the list of them. Events
+// (text/event-stream) have another form: there the schema says nothing of the
+// result.
+func (a *answer) sequence(d *document, content *object) {
+	if a.hasJSON || len(a.types) != 1 || !sequences[mediaType(a.types[0])] {
+		return
+	}
+	m, reason := d.object(content.vals[a.types[0]], "content")
+	if reason == "" && m.has("itemSchema") && !m.has("schema") {
+		a.schema, a.items = m.get("itemSchema"), true
+	}
+}
+
+var sequences = map[string]bool{
+	"application/jsonl": true, "application/x-jsonl": true, "application/jsonlines": true, "application/x-jsonlines": true,
+	"application/x-ndjson": true, "application/ndjson": true, "application/json-seq": true,
+}
+
+// pageable reads x-ms-pageable, the one widely documented way to say that the
+// pages of a list follow each other: the answer has the list under itemName
+// ("value") and the address of the next page under nextLinkName. Of the other
+// hints none says both where the items and where the next page is.
+func (d *document) pageable(op *operation, a *answer) {
+	v := op.op.get("x-ms-pageable")
+	if v == nil || op.method != "GET" || !a.hasJSON {
+		return
+	}
+	hint, reason := d.object(v, "x-ms-pageable")
+	if reason != "" {
+		return
+	}
+	next, item := hint.text("nextLinkName"), hint.text("itemName")
+	if item == "" {
+		item = "value"
+	}
+	if next == "" {
+		return // all in one page
+	}
+	list, reason := d.listProperty(a.schema, item)
+	if reason == "" && list.text("type") != "array" {
+		reason = "is no list"
+	}
+	if reason != "" {
+		d.warn("%s: its pages are not fetched: the list %q of x-ms-pageable %s", op.label(), clip(item, 60), reason)
+		return
+	}
+	a.pages = map[string]any{"kind": "url", "items": canon.Pointer(item), "next": canon.Pointer(next)}
+	a.schema, a.items = list.get("items"), true
+}
+
+// listProperty finds the schema of a property, its own or that of one of allOf.
+func (d *document) listProperty(schema any, name string) (*object, string) {
+	s, reason := d.object(schema, "its schema")
+	if reason != "" {
+		return nil, "cannot be found: " + reason
+	}
+	if props, reason := d.object(s.get("properties"), "properties"); reason == "" && props.has(name) {
+		return d.object(props.get(name), "its schema")
+	}
+	all, _ := s.get("allOf").([]any)
+	for _, part := range all[:min(len(all), 16)] {
+		if found, reason := d.direct(part, name); reason == "" {
+			return found, ""
+		}
+	}
+	return nil, "is not in the schema of its answer"
+}
+
+// direct finds a property of a schema itself.
+func (d *document) direct(schema any, name string) (*object, string) {
+	s, reason := d.object(schema, "its schema")
+	if reason != "" {
+		return nil, reason
+	}
+	props, reason := d.object(s.get("properties"), "properties")
+	if reason != "" || !props.has(name) {
+		return nil, "is not in it"
+	}
+	return d.object(props.get(name), "its schema")
 }

@@ -3,8 +3,12 @@ package openapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 )
+
+// made is a schema that is not of the document and is JSON Schema already.
+type made map[string]any
 
 // direction says which way the values of a schema travel: read-only properties
 // are not part of a request, write-only ones not of a response.
@@ -140,6 +144,8 @@ func (c *conversion) schema(v any, w where, parent *object) any {
 		return map[string]any{}
 	case bool:
 		return v
+	case made:
+		return map[string]any(maps.Clone(v))
 	case *object:
 		c.count(v, w)
 		if v.ref() != "" {

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"sort"
 	"strings"
@@ -57,7 +58,7 @@ func (d *document) knownSchemes() error {
 }
 
 // securityOf reads the requirements of an operation, else those of the document.
-// Alternatives that cannot be sent yet are left out; if nothing is left, the
+// Alternatives that cannot be sent are left out; if nothing is left, the
 // operation is refused.
 func (d *document) securityOf(op *operation) (*security, string) {
 	v := d.root.get("security")
@@ -145,11 +146,14 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		entry["secret"] = secret
 	}
 	cannot := func(what string) (map[string]any, secretPlace, string) {
-		return nil, none, fmt.Sprintf("it needs %s (security scheme %q), which cannot be sent yet", what, clip(name, 80))
+		return nil, none, fmt.Sprintf("it needs %s (security scheme %q), which cannot be sent", what, clip(name, 80))
 	}
 	var place secretPlace
 	switch kind := o.text("type"); kind {
 	case "apiKey":
+		if strings.EqualFold(o.text("x-amazon-apigateway-authtype"), "awsSigv4") {
+			return signed(entry), none, ""
+		}
 		place = secretPlace{o.text("in"), o.text("name")}
 		switch {
 		case place.name == "":
@@ -166,19 +170,24 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		switch scheme := strings.ToLower(o.text("scheme")); scheme {
 		case "basic", "bearer":
 			entry["type"] = scheme
+		case "digest":
+			return cannot("HTTP authentication \"digest\", whose every request answers a challenge of the one before")
 		default:
 			return cannot(fmt.Sprintf("HTTP authentication %q", clip(scheme, 40)))
 		}
 	case "oauth2":
 		entry["type"] = "bearer"
-		d.oauth(o, entry, settings)
+		if d.oauth(o, entry, settings) {
+			entry["type"] = "oauth2_client_credentials"
+		}
 	case "openIdConnect":
 		entry["type"] = "bearer"
 		if u := o.text("openIdConnectUrl"); u != "" {
 			settings["openid_connect_url"] = clip(clean(u), 500)
 		}
 	case "mutualTLS":
-		return cannot("mutual TLS")
+		entry["type"] = "mtls"
+		return entry, none, "" // scopes mean nothing here
 	default:
 		return cannot(fmt.Sprintf("authentication of type %q", clip(kind, 40)))
 	}
@@ -188,9 +197,64 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 	return entry, place, ""
 }
 
+// signed is the entry of a signature of AWS; scoped fills in the rest.
+func signed(entry map[string]any) map[string]any {
+	entry["type"] = "aws_sigv4"
+	return entry
+}
+
+// fit adapts the credentials to the server: signatures of AWS get the service and
+// region that its name says, and what the server cannot do is left out.
+func (s *security) fit(u *url.URL) (warning, reason string) {
+	var kept []any
+	for _, e := range s.auth {
+		why := ""
+		settings, _ := e.(map[string]any)["settings"].(map[string]any)
+		also, _ := settings["also"].([]any)
+		for _, one := range append([]any{e}, also...) {
+			entry := one.(map[string]any)
+			switch entry["type"] {
+			case "aws_sigv4":
+				settings := entry["settings"].(map[string]any)
+				service, region := amazonHost(u.Hostname())
+				if region == "" {
+					why = "it needs a signature of AWS, and the name of its server does not say service and region"
+					continue
+				}
+				settings["service"], settings["region"] = service, region
+			case "mtls":
+				if u.Scheme != "https" {
+					why = "it needs mutual TLS, and its server is not https"
+				}
+			}
+		}
+		if why == "" {
+			kept = append(kept, e)
+		} else {
+			warning = why
+		}
+	}
+	if len(kept) == 0 && warning != "" {
+		return "", warning
+	}
+	s.auth = kept
+	return warning, ""
+}
+
+// amazonHost reads service.region.amazonaws.com, with anything before it.
+func amazonHost(host string) (service, region string) {
+	rest, ok := strings.CutSuffix(strings.TrimSuffix(strings.ToLower(host), ".cn"), ".amazonaws.com")
+	labels := strings.Split(rest, ".")
+	if !ok || len(labels) < 2 || strings.Count(labels[len(labels)-1], "-") < 2 {
+		return "", ""
+	}
+	return labels[len(labels)-2], labels[len(labels)-1]
+}
+
 // oauth keeps what is known of the flows, for whoever fetches the token: what is
-// sent is the token as bearer.
-func (d *document) oauth(o *object, entry, settings map[string]any) {
+// sent is the token as bearer. machine tells that the only flow is that of a client
+// with credentials of its own, with an address that tokens can be fetched from.
+func (d *document) oauth(o *object, entry, settings map[string]any) (machine bool) {
 	var flows []any
 	tokenURL := ""
 	if d.dialect == v20 {
@@ -218,6 +282,9 @@ func (d *document) oauth(o *object, entry, settings map[string]any) {
 	if tokenURL != "" {
 		entry["token_url"] = clip(clean(tokenURL), 500)
 	}
+	u, err := url.Parse(tokenURL)
+	return len(flows) == 1 && (flows[0] == "clientCredentials" || flows[0] == "application") &&
+		err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && len(tokenURL) <= 500
 }
 
 func textList(v any) []any {

@@ -1,0 +1,41 @@
+// Package export writes tools as the function schemas that providers of models
+// take, keeps each provider's limits, and tells whatever that costs.
+//
+// # Limits
+//
+// They are what the providers publish, as read in November 2026:
+//
+//   - Names: OpenAI ^[a-zA-Z0-9_-]{1,64}$ (API reference, tools[].function.name);
+//     Anthropic ^[a-zA-Z0-9_-]{1,128}$ (platform.claude.com, Define tools), 64 in
+//     older versions; Gemini a letter or underscore first, then letters, digits,
+//     underscores, dots and dashes, 64 in all (cloud.google.com, FunctionDeclaration).
+//     A name here is mcp.ToolName's, which keeps all of them and the MCP face's own.
+//   - OpenAI, parameters: an object, without oneOf, anyOf, allOf, enum, const and not
+//     at the top (the API's own refusal). With strict (Structured Outputs, Supported
+//     schemas): every object closed, every property required, at most 5,000
+//     properties and 10 levels, names and values of at most 120,000 characters
+//     together, 1,000 enum values in all, 15,000 characters within one enum of over
+//     250 values, no allOf, not, if, dependent… . 128 functions a request.
+//   - Anthropic, input_schema: an object, without oneOf, anyOf and allOf at the top,
+//     its properties' names ^[a-zA-Z0-9_.-]{1,64}$ (the API's own refusals), JSON
+//     Schema 2020-12. With strict (Structured outputs, JSON Schema limitations):
+//     every object closed, no recursion, no bounds but minItems 0 or 1, a list of
+//     formats; 20 strict tools a request with 24 optional properties and 16 of
+//     several types.
+//   - Gemini, parametersJsonSchema: the keywords that GenerationConfig's
+//     responseJsonSchema lists; enum of strings and numbers; nothing but $… beside a
+//     $ref; a cycle of references through optional properties alone.
+//   - MCP and LangChain take any JSON Schema of an object.
+//
+// # What is changed, and what is told
+//
+// A schema that keeps the limits is passed on as it is. Else what breaks them is
+// taken away: what allows more than before is harmless, because the gateway checks
+// the arguments against the whole schema; what would allow nothing that works is
+// refused, an optional property by leaving it out, a tool by leaving that out. Each
+// such step is a Loss with its place. What still breaks a limit afterwards is left
+// out (Validate is the gate), so that one tool never spoils a request.
+//
+// All of it is pure and deterministic: no map's order shows, and the work on one
+// tool is bounded by a number of schema nodes.
+package export

@@ -1,0 +1,681 @@
+package export
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+)
+
+// convert writes one schema. reason says why it cannot be written.
+func (c *converter) convert(v any, at string) (out map[string]any, reason string) {
+	if !c.spend() {
+		return nil, tooMuch
+	}
+	switch s := v.(type) {
+	case located:
+		return c.convert(s.v, s.at)
+	case bool:
+		if s {
+			return c.anything(map[string]any{}, at)
+		}
+		return nil, "nothing is allowed there"
+	case map[string]any:
+		return c.schema(s, at)
+	}
+	return nil, "there is no schema"
+}
+
+func (c *converter) schema(s map[string]any, at string) (map[string]any, string) {
+	if ref, ok := s["$ref"].(string); ok {
+		if !bindsMore(s) {
+			return c.refer(s, ref, at)
+		}
+	}
+	if one := onlyReference(s); one != "" {
+		c.lose(under(at, "allOf"), "allOf", "its one part is referred to directly")
+		rest := maps.Clone(s)
+		delete(rest, "allOf")
+		return c.refer(rest, one, at)
+	}
+	if has(s, "$ref", "allOf") {
+		entered := c.enter == at && at != ""
+		c.enter = ""
+		if c.active[at] && !entered {
+			// The schema is within itself; from here on it is a definition.
+			d, reason := c.define(s, at+"&", at)
+			if reason != "" {
+				return nil, reason
+			}
+			return map[string]any{"$ref": defRef(d.name)}, ""
+		}
+		flat, ok := c.flatten(s, at, nil)
+		if !ok {
+			return nil, c.unflat()
+		}
+		if list, _ := s["allOf"].([]any); len(list) != 2 || !isLocated(list[0]) {
+			c.lose(at, "allOf", "its parts are written as one schema")
+		}
+		before := c.active[at]
+		c.active[at] = true
+		defer func() { c.active[at] = before }()
+		s = flat
+	}
+	c.enter = ""
+	for _, k := range []string{"anyOf", "oneOf"} {
+		if list, ok := s[k].([]any); ok {
+			return c.alternatives(s, k, list, at)
+		}
+	}
+	return c.typed(s, at)
+}
+
+// onlyReference is the reference of an allOf that has nothing but words beside it.
+func onlyReference(s map[string]any) string {
+	list, ok := s["allOf"].([]any)
+	if !ok || len(list) != 1 || s["$ref"] != nil {
+		return ""
+	}
+	m, _ := list[0].(map[string]any)
+	if ref, ok := m["$ref"].(string); ok && len(m) == 1 {
+		rest := maps.Clone(s)
+		delete(rest, "allOf")
+		if !bindsMore(rest) {
+			return ref
+		}
+	}
+	return ""
+}
+
+func isLocated(v any) bool { _, ok := v.(located); return ok }
+
+// bindsMore tells whether a reference has more beside it than words.
+func bindsMore(s map[string]any) bool {
+	for k := range s {
+		switch k {
+		case "$ref", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "example", "nullable", "xml", "externalDocs":
+		default:
+			if len(k) > 2 && k[:2] == "x-" || silent[k] {
+				continue
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// refer writes a reference.
+func (c *converter) refer(s map[string]any, ref, at string) (map[string]any, string) {
+	target, pointer, ok := c.resolve(ref)
+	if !ok {
+		return nil, "the reference " + clip(ref, 100) + " leads out of the schema or to an anchor"
+	}
+	d, reason := c.define(target, pointer, pointer)
+	if reason != "" {
+		return nil, reason
+	}
+	for _, k := range keys(s) {
+		if k != "$ref" && !silent[k] {
+			c.lose(under(at, k), k, c.rules.who+" takes nothing beside a $ref")
+		}
+	}
+	if pointer == "" {
+		return map[string]any{"$ref": "#"}, ""
+	}
+	return map[string]any{"$ref": defRef(d.name)}, ""
+}
+
+// define writes the schema that stands at a pointer once. key is the pointer, or
+// another for a schema that was put together there.
+func (c *converter) define(target any, key, pointer string) (*definition, string) {
+	if key == "" { // the whole, which is under way
+		if !c.rules.recursion {
+			return nil, c.rules.who + " takes no schema that leads back to itself"
+		}
+		return &definition{}, ""
+	}
+	if d := c.defs[key]; d != nil {
+		if d.busy && !c.rules.recursion {
+			return nil, c.rules.who + " takes no schema that leads back to itself"
+		}
+		return d, d.reason
+	}
+	d := &definition{name: freeName(c.names, pointer), busy: true}
+	c.names[d.name] = true
+	c.defs[key] = d
+	if c.failed[key] {
+		d.busy, d.reason = false, "what it refers to cannot be written"
+		return d, d.reason
+	}
+	c.enter = pointer
+	d.out, d.reason = c.convert(target, pointer)
+	c.enter, d.busy = "", false
+	return d, d.reason
+}
+
+// alternatives writes anyOf and oneOf.
+func (c *converter) alternatives(s map[string]any, k string, list []any, at string) (map[string]any, string) {
+	rest := maps.Clone(s)
+	delete(rest, k)
+	words := map[string]any{}
+	for _, w := range []string{"title", "description", "default"} {
+		if v, ok := rest[w]; ok && c.rules.keywords[w] {
+			words[w] = v
+			delete(rest, w)
+		}
+	}
+	binds := bindsMore(rest)
+	if binds && (has(rest, "properties", "items", "enum", "const") || rest["anyOf"] != nil || rest["oneOf"] != nil) {
+		// What the alternatives add to a schema that stands by itself is mostly which
+		// properties go together; the gateway checks that.
+		maps.Copy(rest, words)
+		c.lose(under(at, k), k, "what the alternatives add to the rest is told no more")
+		return c.schema(rest, at)
+	}
+	if binds && c.agree(rest, list) {
+		binds = false
+		if c.rules.anything {
+			words["type"] = rest["type"]
+		} else {
+			c.lose(under(at, "type"), "type", "each alternative says it")
+		}
+		delete(rest, "type")
+	}
+	if binds {
+		c.lose(under(at, k), k, "what stands beside it is written into each alternative")
+	}
+	if k == "oneOf" && !c.rules.oneOf {
+		c.lose(under(at, k), k, "it is written as anyOf, which may match more than one")
+		k = "anyOf"
+	}
+	var out []any
+	var why string
+	for i, e := range list {
+		place := under(at, k, strconv.Itoa(i))
+		if l, ok := e.(located); ok {
+			place = l.at
+		}
+		if binds {
+			e = map[string]any{"allOf": []any{located{rest, at}, located{e, place}}}
+		}
+		one, reason := c.convert(e, place)
+		if reason != "" {
+			why = reason
+			c.lose(place, "alternative", reason)
+			continue
+		}
+		if !slices.ContainsFunc(out, func(x any) bool { return reflect.DeepEqual(x, one) }) {
+			out = append(out, one)
+		}
+	}
+	if len(out) == 0 {
+		return nil, cmp.Or(why, "no alternative is left")
+	}
+	words[k] = out
+	for _, w := range keys(rest) {
+		if !binds && !silent[w] {
+			c.lose(under(at, w), w, c.rules.who+" does not have it")
+		}
+	}
+	return words, ""
+}
+
+// agree tells whether there is nothing but a type beside alternatives, and each of
+// them has it.
+func (c *converter) agree(rest map[string]any, list []any) bool {
+	only := map[string]any{}
+	for k, v := range rest {
+		if k != "type" {
+			only[k] = v
+		}
+	}
+	if bindsMore(only) {
+		return false
+	}
+	for _, e := range list {
+		if l, ok := e.(located); ok {
+			e = l.v
+		}
+		m, _ := e.(map[string]any)
+		if ref, ok := m["$ref"].(string); ok {
+			target, _, _ := c.resolve(ref)
+			m, _ = target.(map[string]any)
+		}
+		if m["type"] == nil || !reflect.DeepEqual(m["type"], rest["type"]) {
+			return false
+		}
+	}
+	return true
+}
+
+// typed writes a schema by its type.
+func (c *converter) typed(s map[string]any, at string) (map[string]any, string) {
+	kinds := types(s["type"])
+	if len(kinds) == 0 {
+		if kinds = inferred(s); len(kinds) == 0 {
+			return c.anything(s, at)
+		}
+		if !has(s, "enum", "const") && !c.rules.anything {
+			c.lose(under(at, "type"), "values of other types", "the schema names no type; "+kinds[0]+" is the one that its keywords speak of")
+		}
+		if c.rules.anything && !has(s, "enum", "const") {
+			kinds = nil
+		}
+	}
+	if len(kinds) == 0 { // by a form that needs no type
+		return c.untyped(s, at)
+	}
+	if len(kinds) == 1 {
+		switch kinds[0] {
+		case "object":
+			return c.finished(s, at, "object", c.object)
+		case "array":
+			return c.finished(s, at, "array", c.array)
+		}
+	}
+	if !slices.Contains(kinds, "object") && !slices.Contains(kinds, "array") {
+		return c.scalar(s, at, kinds)
+	}
+	if c.rules.anything {
+		out, reason := c.untyped(s, at)
+		if reason == "" && s["type"] != nil {
+			out["type"] = s["type"]
+		}
+		return out, reason
+	}
+	// Several types, one of them with parts: each is written by itself.
+	c.lose(under(at, "type"), "type", "each type is written by itself, as an alternative")
+	var out []any
+	words := map[string]any{}
+	for _, w := range []string{"title", "description", "default"} {
+		if v, ok := s[w]; ok && c.rules.keywords[w] {
+			words[w] = v
+		}
+	}
+	for _, kind := range kinds {
+		one := map[string]any{}
+		for k, v := range s {
+			if of := applies[k]; words[k] == nil && (of == "" || of == kind || of == "number" && kind == "integer") {
+				one[k] = v
+			}
+		}
+		one["type"] = kind
+		sub, reason := c.typed(one, at)
+		if reason != "" {
+			c.lose(under(at, "type"), kind, reason)
+			continue
+		}
+		out = append(out, sub)
+	}
+	if len(out) == 0 {
+		return nil, "none of its types can be written"
+	}
+	words["anyOf"] = out
+	return words, ""
+}
+
+// inferred are the types that the keywords of a schema speak of.
+func inferred(s map[string]any) []string {
+	if v, ok := s["const"]; ok {
+		return []string{kindOf(v)}
+	}
+	if list, ok := s["enum"].([]any); ok {
+		var kinds []string
+		for _, v := range list {
+			if k := kindOf(v); !slices.Contains(kinds, k) {
+				kinds = append(kinds, k)
+			}
+		}
+		return kinds
+	}
+	for _, kind := range []string{"object", "array", "string", "number"} {
+		for k := range s {
+			if applies[k] == kind {
+				return []string{kind}
+			}
+		}
+	}
+	if has(s, "format") {
+		return []string{"string"}
+	}
+	return nil
+}
+
+func kindOf(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case bool:
+		return "boolean"
+	case string:
+		return "string"
+	case []any:
+		return "array"
+	case map[string]any:
+		return "object"
+	}
+	return "number"
+}
+
+// anything writes a schema that allows every value.
+func (c *converter) anything(s map[string]any, at string) (map[string]any, string) {
+	if c.rules.anything {
+		return c.untyped(s, at)
+	}
+	out := map[string]any{"anyOf": []any{
+		map[string]any{"type": "string"}, map[string]any{"type": "number"}, map[string]any{"type": "boolean"}, map[string]any{"type": "null"},
+	}}
+	c.lose(at, "objects and arrays", c.rules.who+" has no schema for any value; plain values are left")
+	c.words(out, s)
+	c.finish(out, s, at, "")
+	return out, ""
+}
+
+// untyped writes a schema of no type, with whatever keywords the form has.
+func (c *converter) untyped(s map[string]any, at string) (map[string]any, string) {
+	out := map[string]any{}
+	if has(s, "properties", "required", "additionalProperties") {
+		sub, reason := c.object(s, at)
+		if reason != "" {
+			return nil, reason
+		}
+		delete(sub, "type")
+		maps.Copy(out, sub)
+	}
+	if has(s, "items", "prefixItems") {
+		sub, reason := c.array(s, at)
+		if reason != "" {
+			return nil, reason
+		}
+		delete(sub, "type")
+		maps.Copy(out, sub)
+	}
+	c.finish(out, s, at, "*")
+	return out, ""
+}
+
+func (c *converter) words(out, s map[string]any) {
+	for _, w := range []string{"title", "description", "default"} {
+		if v, ok := s[w]; ok && c.rules.keywords[w] {
+			out[w] = v
+		}
+	}
+}
+
+func (c *converter) finished(s map[string]any, at, kind string, write func(map[string]any, string) (map[string]any, string)) (map[string]any, string) {
+	out, reason := write(s, at)
+	if reason == "" {
+		c.finish(out, s, at, kind)
+	}
+	return out, reason
+}
+
+// scalar writes strings, numbers, booleans and null.
+func (c *converter) scalar(s map[string]any, at string, kinds []string) (map[string]any, string) {
+	out := map[string]any{"type": kinds[0]}
+	if len(kinds) > 1 {
+		list := make([]any, len(kinds))
+		for i, k := range kinds {
+			list[i] = k
+		}
+		out["type"] = list
+	}
+	kind := "*"
+	if len(kinds) == 1 {
+		kind = kinds[0]
+	}
+	c.finish(out, s, at, kind)
+	if _, typed := s["type"]; !typed && c.rules.anything && has(out, "enum", "const") {
+		delete(out, "type") // the values say it
+	}
+	return out, ""
+}
+
+// enum writes the values that the form takes.
+func (c *converter) enum(out, s map[string]any, at string) {
+	if v, ok := s["const"]; ok {
+		switch kind := kindOf(v); {
+		case c.rules.constant && c.rules.values[kind]:
+			out["const"] = v
+		case c.rules.values[kind]:
+			out["enum"] = []any{v}
+			c.lose(under(at, "const"), "const", "it is written as an enum of one value")
+		default:
+			c.lose(under(at, "const"), "const", c.rules.who+" takes no such value")
+		}
+	}
+	list, ok := s["enum"].([]any)
+	if !ok || out["enum"] != nil {
+		return
+	}
+	kept := make([]any, 0, len(list))
+	for i, v := range list {
+		if c.rules.values[kindOf(v)] {
+			kept = append(kept, v)
+		} else {
+			c.lose(under(at, "enum", strconv.Itoa(i)), "value of an enum", c.rules.who+" takes no "+kindOf(v)+" there")
+		}
+	}
+	if len(kept) > 0 {
+		out["enum"] = kept
+	}
+}
+
+// finish copies the keywords that the form has and tells which it has not. kind is
+// the type of the schema, "*" for any.
+func (c *converter) finish(out, s map[string]any, at, kind string) {
+	c.enum(out, s, at)
+	for _, k := range keys(s) {
+		switch _, done := out[k]; {
+		case done, silent[k], k == "type", k == "enum", k == "const", k == "properties", k == "required", k == "items", k == "prefixItems",
+			k == "additionalProperties", k == "$ref", k == "allOf":
+			continue
+		}
+		of := applies[k]
+		fits := of == "" || kind == "*" || of == kind || of == "number" && kind == "integer"
+		switch {
+		case !fits:
+			c.lose(under(at, k), k, "it says nothing of values of the type "+kind)
+		case c.rules.closed && kind == "object" && k == "unevaluatedProperties" && s[k] == false:
+		case c.rules.keywords[k] && c.keeps(k, s[k], kind):
+			out[k] = s[k]
+		default:
+			c.lose(under(at, k), k, c.rules.who+" does not have it")
+		}
+	}
+}
+
+// keeps tells whether the form takes a keyword with this value.
+func (c *converter) keeps(k string, v any, kind string) bool {
+	switch k {
+	case "format":
+		name, _ := v.(string)
+		return c.rules.formats == nil || c.rules.formats[name] && (kind == "string" || kind == "*")
+	case "pattern":
+		text, _ := v.(string)
+		_, err := regexp.Compile(text) // no look-around and no references back
+		return err == nil
+	case "minItems":
+		n, _ := v.(json.Number)
+		return !c.rules.bounded || n == "0" || n == "1"
+	}
+	return true
+}
+
+// array writes an array without its other keywords.
+func (c *converter) array(s map[string]any, at string) (map[string]any, string) {
+	out := map[string]any{"type": "array"}
+	if list, ok := s["prefixItems"].([]any); ok {
+		if !c.rules.tuples {
+			return nil, c.rules.who + " has no arrays whose places differ"
+		}
+		var places []any
+		for i, e := range list {
+			one, reason := c.convert(e, under(at, "prefixItems", strconv.Itoa(i)))
+			if reason != "" {
+				return nil, reason
+			}
+			places = append(places, one)
+		}
+		out["prefixItems"] = places
+	}
+	items, ok := s["items"]
+	switch {
+	case !ok && c.rules.anything:
+		return out, ""
+	case !ok:
+		items = true
+	case items == false && c.rules.anything:
+		out["items"] = false
+		c.lose(under(at, "items"), "items", c.rules.who+" may not read that there are no more")
+		delete(out, "items")
+		return out, ""
+	case items == true && c.rules.anything:
+		out["items"] = map[string]any{}
+		c.lose(under(at, "items"), "items", "true is written as an empty schema")
+		return out, ""
+	}
+	one, reason := c.convert(items, under(at, "items"))
+	if reason != "" {
+		return nil, reason
+	}
+	out["items"] = one
+	return out, ""
+}
+
+// object writes an object without its other keywords.
+func (c *converter) object(s map[string]any, at string) (map[string]any, string) {
+	out := map[string]any{"type": "object"}
+	properties, _ := s["properties"].(map[string]any)
+	needed := strs(s["required"])
+	written := make(map[string]any, len(properties))
+	var required []any
+	names := keys(properties)
+	for _, n := range needed {
+		if _, ok := properties[n]; !ok && c.rules.closed && !slices.Contains(names, n) {
+			names = append(names, n) // it has no schema but must be given
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		place := under(at, "properties", name)
+		p, ok := properties[name]
+		if !ok {
+			p = true
+		}
+		if l, ok := p.(located); ok {
+			place = l.at
+		}
+		sub, reason := c.convert(p, place)
+		if reason != "" {
+			if slices.Contains(needed, name) {
+				return nil, "the required property " + strconv.Quote(clip(name, 80)) + " cannot be written: " + reason
+			}
+			c.lose(place, "property", reason)
+			continue
+		}
+		optional := !slices.Contains(needed, name)
+		if c.rules.required && optional {
+			c.absent++
+			sub = nullable(sub)
+		}
+		if c.rules.required || !optional {
+			required = append(required, name)
+		}
+		written[name] = sub
+	}
+	if _, ok := s["properties"]; ok || c.rules.closed {
+		out["properties"] = written
+	}
+	switch {
+	case c.rules.required:
+		if required == nil {
+			required = []any{}
+		}
+		out["required"] = required
+	case s["required"] != nil:
+		kept := []any{} // in their own order, those without a schema too
+		for _, n := range needed {
+			kept = append(kept, n)
+		}
+		out["required"] = kept
+	}
+	return out, c.others(out, s, at, len(written))
+}
+
+// others writes what an object may hold beside its properties.
+func (c *converter) others(out, s map[string]any, at string, properties int) string {
+	more, said := s["additionalProperties"]
+	if l, ok := more.(located); ok {
+		more = l.v
+	}
+	if c.rules.closed {
+		out["additionalProperties"] = false
+		if properties == 0 && at != "" && more != false && s["unevaluatedProperties"] != false {
+			return c.rules.who + " has no objects whose properties are not known"
+		}
+		switch {
+		case said && more != false:
+			c.lose(under(at, "additionalProperties"), "additionalProperties", c.rules.who+" closes every object")
+		case !said && s["unevaluatedProperties"] != false:
+			c.shut++
+		}
+		return ""
+	}
+	if !said {
+		return ""
+	}
+	if b, ok := more.(bool); ok {
+		out["additionalProperties"] = b
+		return ""
+	}
+	sub, reason := c.convert(s["additionalProperties"], under(at, "additionalProperties"))
+	if reason != "" {
+		c.lose(under(at, "additionalProperties"), "additionalProperties", reason)
+		return ""
+	}
+	out["additionalProperties"] = sub
+	return ""
+}
+
+// nullable allows null beside what the schema allows.
+func nullable(s map[string]any) map[string]any {
+	if allowsNull(s) {
+		return s
+	}
+	if list, ok := s["anyOf"].([]any); ok {
+		out := maps.Clone(s)
+		out["anyOf"] = append(slices.Clone(list), map[string]any{"type": "null"})
+		return out
+	}
+	kinds := types(s["type"])
+	if len(kinds) == 0 || s["const"] != nil || slices.Contains(kinds, "object") || slices.Contains(kinds, "array") {
+		return map[string]any{"anyOf": []any{s, map[string]any{"type": "null"}}}
+	}
+	out := maps.Clone(s)
+	list := []any{}
+	for _, k := range kinds {
+		list = append(list, k)
+	}
+	if !slices.Contains(kinds, "null") {
+		list = append(list, "null")
+	}
+	out["type"] = list
+	if values, ok := s["enum"].([]any); ok && !slices.Contains(values, nil) {
+		out["enum"] = append(slices.Clone(values), nil)
+	}
+	return out
+}
+
+func allowsNull(s map[string]any) bool {
+	if list, ok := s["anyOf"].([]any); ok {
+		return slices.ContainsFunc(list, func(e any) bool { m, _ := e.(map[string]any); return m["type"] == "null" })
+	}
+	if values, ok := s["enum"].([]any); ok && !slices.Contains(values, nil) {
+		return false
+	}
+	return s["const"] == nil && slices.Contains(types(s["type"]), "null")
+}

@@ -1,0 +1,243 @@
+package function
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// lists are the members that hold a list of functions, of a request or an answer.
+var lists = []string{"tools", "functions", "functionDeclarations", "function_declarations"}
+
+// collect finds the functions of a value and plans each. depth counts the objects
+// around it: the answer of tools/list holds a result, that holds tools.
+func (r *reader) collect(pointer string, v any, depth int) {
+	if r.plan.Items >= maxFunctions {
+		return
+	}
+	switch v := v.(type) {
+	case []any:
+		for i, e := range v {
+			r.collect(pointer+"/"+strconv.Itoa(i), e, depth+1)
+		}
+	case map[string]any:
+		if depth < 4 {
+			if r.within(pointer, v, depth) {
+				return
+			}
+		}
+		r.add(r.read(pointer, v))
+	default:
+		if pointer != "" {
+			r.add(&definition{pointer: pointer, parameters: problem("it is no object")})
+		}
+	}
+}
+
+// within goes on inside of an object that holds functions and is none.
+func (r *reader) within(pointer string, v map[string]any, depth int) bool {
+	found := false
+	for _, name := range lists {
+		if list, ok := v[name].([]any); ok && (v["name"] == nil || name == "tools") {
+			found = true
+			r.collect(pointer+canon.Pointer(name), list, depth+1)
+		}
+	}
+	if result, ok := v["result"].(map[string]any); ok && !found && v["name"] == nil {
+		found = true
+		r.collect(pointer+"/result", result, depth+1)
+	}
+	return found
+}
+
+// looks tells a function's form.
+func looks(v map[string]any) Form {
+	has := func(names ...string) bool {
+		return slices.ContainsFunc(names, func(n string) bool { _, ok := v[n]; return ok })
+	}
+	inner, _ := v["function"].(map[string]any)
+	switch {
+	case inner != nil:
+		return OpenAI
+	case has("input_schema"):
+		return Anthropic
+	case has("inputSchema"):
+		return MCP
+	case has("parametersJsonSchema", "parameters_json_schema", "responseJsonSchema"):
+		return Gemini
+	case has("args_schema") || has("args") && !has("parameters"):
+		return LangChain
+	case v["type"] == "function":
+		return OpenAI
+	case has("parameters") && shouting(v["parameters"], 0):
+		return Gemini
+	case has("parameters"):
+		return OpenAI
+	case has("title") && has("properties") && !has("name"):
+		return LangChain
+	case has("name") && (!has("type") || v["type"] == "custom"):
+		return OpenAI // a function without arguments
+	}
+	return Auto
+}
+
+// shouting tells whether the schema's types are in capitals, as Gemini's are.
+func shouting(v any, depth int) bool {
+	s, ok := v.(map[string]any)
+	if !ok || depth > 8 {
+		return false
+	}
+	if t, ok := s["type"].(string); ok {
+		return t != "" && strings.ToUpper(t) == t
+	}
+	properties, _ := s["properties"].(map[string]any)
+	for _, p := range properties {
+		if shouting(p, depth+1) {
+			return true
+		}
+	}
+	return shouting(s["items"], depth+1)
+}
+
+// read takes one function apart.
+func (r *reader) read(pointer string, v map[string]any) *definition {
+	form := looks(v)
+	asked := r.o.Form
+	wrong := func(why string) *definition {
+		return &definition{form: asked, pointer: pointer, name: nameOf(v), parameters: problem(why)}
+	}
+	switch {
+	case form == Auto:
+		return wrong("it is no function: " + kindOf(v) + " is carried out by its provider, or is in no form that can be read")
+	case asked != Auto && asked != form:
+		if !(asked == LangChain && form != MCP || asked == Gemini && form == OpenAI && v["type"] == nil) {
+			return wrong("it is not in the form of " + string(asked) + "; it looks like that of " + string(form))
+		}
+		if asked == Gemini {
+			form = Gemini // a schema without types looks like both
+		}
+	}
+	d := &definition{form: form, pointer: pointer}
+	switch form {
+	case OpenAI:
+		readOpenAI(d, v)
+	case Anthropic:
+		d.take(v, "input_schema", "type")
+	case Gemini:
+		readGemini(d, v)
+	case LangChain:
+		readLangChain(d, v)
+	case MCP:
+		readMCP(d, v)
+	}
+	return d
+}
+
+// problem stands for a schema that cannot be had; objectSchema refuses it.
+type problem string
+
+func nameOf(v map[string]any) string {
+	name, _ := v["name"].(string)
+	if inner, ok := v["function"].(map[string]any); ok && name == "" {
+		name, _ = inner["name"].(string)
+	}
+	if name == "" {
+		name, _ = v["title"].(string)
+	}
+	return name
+}
+
+func kindOf(v map[string]any) string {
+	if t, ok := v["type"].(string); ok && t != "" {
+		return strconv.Quote(clip(t, 60))
+	}
+	names := slices.Sorted(maps.Keys(v))
+	if len(names) == 0 {
+		return "an empty object"
+	}
+	return strconv.Quote(clip(names[0], 60))
+}
+
+// take reads what the forms have in common; what is neither that nor left out
+// becomes an annotation.
+func (d *definition) take(v map[string]any, parameters string, without ...string) {
+	d.name, _ = v["name"].(string)
+	d.description, _ = v["description"].(string)
+	d.parameters = v[parameters]
+	for name, value := range v {
+		if name == "name" || name == "description" || name == parameters || value == nil || slices.Contains(without, name) {
+			continue
+		}
+		if d.annotations == nil {
+			d.annotations = map[string]any{}
+		}
+		d.annotations[name] = value
+	}
+}
+
+func readOpenAI(d *definition, v map[string]any) {
+	inner, ok := v["function"].(map[string]any)
+	if !ok {
+		d.take(v, "parameters", "type")
+		return
+	}
+	d.take(inner, "parameters")
+	for name, value := range v { // a flag may stand on either
+		if name != "type" && name != "function" && value != nil {
+			if d.annotations == nil {
+				d.annotations = map[string]any{}
+			}
+			d.annotations[name] = value
+		}
+	}
+}
+
+func readMCP(d *definition, v map[string]any) {
+	d.take(v, "inputSchema", "title", "outputSchema", "execution")
+	d.title, _ = v["title"].(string)
+	d.result = v["outputSchema"]
+	d.hints, _ = v["annotations"].(map[string]any)
+	if title, ok := d.hints["title"].(string); ok && d.title == "" {
+		d.title = title
+	}
+}
+
+func readLangChain(d *definition, v map[string]any) {
+	switch {
+	case v["args_schema"] != nil:
+		d.take(v, "args_schema", "args")
+		if _, ok := d.parameters.(string); ok {
+			d.parameters = problem("its args_schema is the name of a class; write the class's JSON Schema (args_schema.model_json_schema()) instead")
+		}
+	case v["args"] != nil:
+		d.take(v, "args")
+		d.parameters = fromArgs(d)
+	default: // a JSON Schema whose title is the name
+		d.name, _ = v["title"].(string)
+		d.description, _ = v["description"].(string)
+		d.parameters = v
+	}
+	d.name = cmp.Or(d.name, nameOf(v))
+}
+
+// fromArgs makes a schema of BaseTool.args, the properties alone. pydantic writes
+// the default of each argument that may be absent.
+func fromArgs(d *definition) any {
+	properties, ok := d.parameters.(map[string]any)
+	if !ok {
+		return problem("its args are no object of properties")
+	}
+	required := []any{}
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		p, _ := properties[name].(map[string]any)
+		if _, has := p["default"]; !has {
+			required = append(required, name)
+		}
+	}
+	d.notes = append(d.notes, "args does not say which arguments must be given; those without a default are taken for required")
+	return map[string]any{"type": "object", "properties": properties, "required": required}
+}

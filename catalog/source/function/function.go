@@ -1,0 +1,439 @@
+package function
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source"
+)
+
+// Form is how the functions are written.
+type Form string
+
+// The forms. Auto finds out, for each function by itself.
+const (
+	Auto      Form = ""
+	OpenAI    Form = "openai"
+	Anthropic Form = "anthropic"
+	Gemini    Form = "gemini"
+	LangChain Form = "langchain"
+	MCP       Form = "mcp"
+)
+
+// Forms lists those that can be named.
+func Forms() []Form { return []Form{OpenAI, Anthropic, Gemini, LangChain, MCP} }
+
+// Limits of a file.
+const (
+	MaxBytes     = 16 << 20
+	maxFunctions = 20_000
+)
+
+var fileLimits = canon.Limits{Bytes: MaxBytes, Depth: 200, Properties: 1_000_000, Elements: 1_000_000}
+
+// Options say what to read and what carries the functions out. Each function needs
+// URL or an entry of Builtins.
+type Options struct {
+	Name      string // of the file, for people and the manifest's source
+	Data      []byte
+	Form      Form   // Auto takes each function for what it looks like
+	Namespace string // of the tools; made from the file's name if absent
+
+	// URL is where the functions are. {name} in its path stands for the function's
+	// name; without it the name is the last part of the path.
+	URL    string
+	Method string             // POST (default), PUT or PATCH
+	Auth   *toolkeep.AuthSpec // how the endpoint knows its caller; nil is not at all
+	// SideEffects is what the functions behind URL do: none, reads or writes (default).
+	SideEffects string
+
+	// Builtins are functions of the server by the function's name; they win over URL.
+	Builtins map[string]Builtin
+
+	Previous source.Previous
+}
+
+// Builtin is a tool that stands behind a function.
+type Builtin struct {
+	Kind        string          // execution.kind
+	Binding     json.RawMessage // execution.binding
+	SideEffects string
+	Idempotent  bool
+	Result      json.RawMessage // its result schema
+}
+
+// Read plans a tool for every function of the file. It changes nothing.
+//
+// Errors: E3011 if the file holds no functions, or URL cannot be used.
+func Read(o Options) (*source.Plan, error) {
+	r := &reader{o: o, ids: map[string]string{}, plan: &source.Plan{Title: filepath.Base(o.Name), Digest: canon.Digest(o.Data)}}
+	if o.Namespace == "" {
+		base := filepath.Base(o.Name)
+		r.o.Namespace = namespace(strings.TrimSuffix(base, filepath.Ext(base)))
+	} else if !namespacePattern.MatchString(o.Namespace) {
+		return nil, refuse("the namespace %q does not match %s", o.Namespace, namespacePattern)
+	}
+	if err := r.checkTarget(); err != nil {
+		return nil, err
+	}
+	tree, err := canon.Parse(o.Data, fileLimits)
+	if err != nil {
+		return nil, refuse("%s is not JSON that can be read: %s", o.Name, toolkeep.AsError(err).Message).Because(err)
+	}
+	r.collect("", tree, 0)
+	if r.plan.Items == 0 {
+		return nil, refuse("%s holds no functions; it should be a list of them in the form of OpenAI, Anthropic, Gemini, LangChain or MCP", o.Name)
+	}
+	for name := range o.Builtins {
+		if !r.met[name] {
+			return nil, refuse("%s holds no function %q, which should be built in", o.Name, name)
+		}
+	}
+	return r.plan, nil
+}
+
+func refuse(format string, args ...any) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.ImportFailed, format, args...)
+}
+
+var (
+	namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+	namePattern      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+)
+
+type reader struct {
+	o      Options
+	plan   *source.Plan
+	ids    map[string]string // tool id -> the function's name
+	met    map[string]bool   // names of functions that were planned or refused
+	target *url.URL
+	path   string // of target, as it was written
+}
+
+// checkTarget reads URL and what goes with it.
+func (r *reader) checkTarget() error {
+	r.met = map[string]bool{}
+	switch r.o.SideEffects {
+	case "":
+		r.o.SideEffects = "writes"
+	case "none", "reads", "writes":
+	default:
+		return refuse("the side effects are none, reads or writes, not %q", r.o.SideEffects)
+	}
+	switch r.o.Method = cmp.Or(strings.ToUpper(r.o.Method), "POST"); r.o.Method {
+	case "POST", "PUT", "PATCH":
+	default:
+		return refuse("the arguments are the body of a POST, PUT or PATCH; %s has none", r.o.Method)
+	}
+	if r.o.URL == "" {
+		if len(r.o.Builtins) == 0 {
+			return refuse("say what carries the functions out: a URL that takes the arguments, or functions that are built in")
+		}
+		return nil
+	}
+	_, rest, _ := strings.Cut(r.o.URL, "://")
+	host, path, _ := strings.Cut(rest, "/")
+	u, err := url.Parse(r.o.URL)
+	switch {
+	case strings.ContainsAny(host, "{}"):
+		return refuse("{name} may stand in the path of the URL alone")
+	case err != nil:
+		return refuse("the URL cannot be read")
+	case u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return refuse("the URL must be an absolute http or https URL")
+	case u.User != nil:
+		return refuse("the URL must not hold a user or password; name a secret instead")
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return refuse("the URL must have neither query nor fragment")
+	case strings.ContainsAny(strings.ReplaceAll(path, "{name}", ""), "{}"):
+		return refuse("the URL's path may hold {name} and no other braces")
+	}
+	r.target, r.path = u, "/"+path
+	return nil
+}
+
+// definition is one function, whatever form it had.
+type definition struct {
+	form        Form
+	pointer     string // in the file
+	name        string
+	title       string
+	description string
+	parameters  any // a JSON Schema; nil is none
+	result      any // likewise
+	annotations map[string]any
+	hints       map[string]any // MCP's annotations
+	notes       []string       // what is worth a warning
+}
+
+// add plans one function.
+func (r *reader) add(d *definition) {
+	r.plan.Items++
+	origin := cmp.Or(d.name, "the function at "+cmp.Or(d.pointer, "the root"))
+	no := func(format string, args ...any) {
+		e := refuse(format, args...)
+		r.plan.Refused = append(r.plan.Refused, source.Refused{Origin: clip(origin, 200), Reason: clip(e.Message, 600)})
+	}
+	parameters, problem := objectSchema(d.parameters)
+	switch {
+	case problem != "":
+		r.met[d.name] = true
+		no("%s", problem)
+		return
+	case d.name == "":
+		no("it has no name")
+		return
+	case r.met[d.name]:
+		no("the file has another function of this name")
+		return
+	}
+	r.met[d.name] = true
+	id := r.id(d.name)
+	if id == "" {
+		no("its name has no letter or digit, so that no tool can be called by it")
+		return
+	}
+	if other, taken := r.ids[id]; taken {
+		id = r.hashed(id, d.name)
+		if _, taken := r.ids[id]; taken {
+			no("its name and that of %q become the same", other)
+			return
+		}
+	}
+	m, problem := r.manifest(d, id, parameters)
+	if problem != "" {
+		no("%s", problem)
+		return
+	}
+	about := toolkeep.SourceSpec{Type: "function", URI: filepath.Base(r.o.Name), Digest: canon.Digest(canon.Append(nil, m)),
+		Metadata: map[string]any{"form": string(d.form), "function": d.name}}
+	if d.form == LangChain {
+		about.Type = "langchain"
+	}
+	tool, err := source.Settle(m, about, r.o.Previous)
+	if err != nil && m["result_schema"] != nil && onlyResult(err) {
+		r.warn("%s: its result has no schema: %s", d.name, clip(catalog.FaultText(err), 300))
+		delete(m, "result_schema")
+		tool, err = source.Settle(m, about, r.o.Previous)
+	}
+	if err != nil {
+		no("its manifest is refused: %s", catalog.FaultText(err))
+		return
+	}
+	for _, n := range d.notes {
+		r.warn("%s: %s", d.name, n)
+	}
+	tool.Origin = clip(d.name, 200)
+	r.ids[id] = d.name
+	r.plan.Tools = append(r.plan.Tools, tool)
+}
+
+func (r *reader) warn(format string, args ...any) {
+	if len(r.plan.Warnings) < 1000 {
+		r.plan.Warnings = append(r.plan.Warnings, refuse(format, args...).Message)
+	}
+}
+
+// onlyResult tells whether a tool can be had without the schema of its result.
+func onlyResult(err error) bool {
+	faults := catalog.Faults(err)
+	for _, f := range faults {
+		if f.Pointer != "/result_schema" && !strings.HasPrefix(f.Pointer, "/result_schema/") {
+			return false
+		}
+	}
+	return len(faults) > 0
+}
+
+// objectSchema is the schema of a function's arguments, which are an object. A
+// function without one has no arguments.
+func objectSchema(v any) (any, string) {
+	switch s := v.(type) {
+	case nil:
+		return map[string]any{"type": "object", "properties": map[string]any{}}, ""
+	case bool:
+		if s {
+			return map[string]any{"type": "object"}, ""
+		}
+		return nil, "its schema is false, which allows no call"
+	case problem:
+		return nil, string(s)
+	case map[string]any:
+		switch t := s["type"].(type) {
+		case nil:
+			return s, ""
+		case string:
+			if t != "object" {
+				return nil, "its parameters are of type " + clip(strconv.Quote(t), 60) + "; the arguments of a function are an object"
+			}
+			return s, ""
+		case []any:
+			if slices.Contains(t, any("object")) {
+				return s, ""
+			}
+		}
+		return nil, "its parameters are of another type than object"
+	}
+	return nil, "its parameters are no JSON Schema"
+}
+
+// manifest is the tool without version and source.
+func (r *reader) manifest(d *definition, id string, parameters any) (map[string]any, string) {
+	m := map[string]any{
+		"schema_version": 1, "tool_id": id, "category": "function",
+		"description":       clip(cmp.Or(strings.TrimSpace(d.description), d.title, "The function "+d.name+"."), 8000),
+		"parameters_schema": parameters,
+		"result":            map[string]any{"strict": false},
+		"side_effects":      r.o.SideEffects, "idempotent": r.o.SideEffects != "writes",
+	}
+	if short := shorten(cmp.Or(d.description, d.title)); short != "" {
+		m["short_description"] = short
+	}
+	if d.title != "" {
+		m["tool_name"] = clip(d.title, 200)
+	}
+	if d.result != nil {
+		m["result_schema"] = d.result
+	}
+	if len(d.annotations) > 0 {
+		m["annotations"] = map[string]any{string(d.form): d.annotations}
+	}
+	if b, ok := r.o.Builtins[d.name]; ok {
+		return m, builtin(m, b)
+	}
+	if r.target == nil {
+		return nil, "nothing says what carries it out; give a URL or a function that is built in"
+	}
+	hinted(m, d.hints)
+	r.http(m, d.name)
+	return m, ""
+}
+
+// hinted takes an MCP definition's word for what its function does.
+func hinted(m, hints map[string]any) {
+	if hints["readOnlyHint"] == true {
+		m["side_effects"], m["idempotent"] = "reads", true
+		return
+	}
+	if hints["idempotentHint"] == true {
+		m["idempotent"] = true
+	}
+	if hints["destructiveHint"] == true {
+		m["risk"] = "medium"
+	}
+}
+
+func builtin(m map[string]any, b Builtin) string {
+	binding, err := canon.Parse(b.Binding, canon.Limits{})
+	if err != nil {
+		return "the tool that should carry it out has no binding that can be read"
+	}
+	m["execution"] = map[string]any{"kind": b.Kind, "binding": binding}
+	m["side_effects"], m["idempotent"] = b.SideEffects, b.Idempotent
+	if m["result_schema"] == nil && len(b.Result) > 0 {
+		if result, err := canon.Parse(b.Result, canon.Limits{Properties: 20_000}); err == nil {
+			m["result_schema"] = result
+		}
+	}
+	return ""
+}
+
+// http binds the function to its endpoint. The address was given by whoever
+// imports, so that it may be a private one.
+func (r *reader) http(m map[string]any, name string) {
+	path := r.path
+	if strings.Contains(path, "{name}") {
+		path = strings.ReplaceAll(path, "{name}", url.PathEscape(name))
+	} else {
+		path = strings.TrimRight(path, "/") + "/" + url.PathEscape(name)
+	}
+	m["execution"] = map[string]any{"kind": "http", "binding": map[string]any{
+		"method": r.o.Method, "server": r.target.Scheme + "://" + r.target.Host, "path": path,
+		"body": map[string]any{"all": true, "content_type": "application/json"},
+	}}
+	port := 443
+	if r.target.Scheme == "http" {
+		port = 80
+	}
+	if p, err := strconv.Atoi(r.target.Port()); err == nil {
+		port = p
+	}
+	m["permissions"] = map[string]any{"network": []any{map[string]any{"host": r.target.Hostname(), "port": port}}}
+	if a := r.o.Auth; a != nil {
+		auth := map[string]any{"type": a.Type, "secret": a.Secret}
+		for k, v := range map[string]string{"in": a.In, "name": a.Name, "prefix": a.Prefix} {
+			if v != "" {
+				auth[k] = v
+			}
+		}
+		m["auth"] = []any{auth}
+	}
+}
+
+// id is the tool's id, "" if the name has nothing to make one of.
+func (r *reader) id(name string) string {
+	own := name
+	if !namePattern.MatchString(own) {
+		if own = catalog.Identifier(name); own == "" {
+			return ""
+		}
+	}
+	id := r.o.Namespace + "." + own
+	if len(own) > 64 {
+		return r.hashed(id, name)
+	}
+	return id
+}
+
+// hashed is an id that no other name becomes.
+func (r *reader) hashed(id, name string) string {
+	sum := sha256.Sum256([]byte(name))
+	_, own, _ := strings.Cut(id, ".")
+	return r.o.Namespace + "." + own[:min(len(own), 64-9)] + "_" + hex.EncodeToString(sum[:4])
+}
+
+// namespace makes one of a file's name.
+func namespace(s string) string {
+	s = strings.Trim(strings.ToLower(strings.ReplaceAll(catalog.Identifier(s), "_", "-")), "-")
+	s = strings.TrimLeft(s, "0123456789-")
+	if s == "" {
+		return "functions"
+	}
+	return strings.TrimRight(s[:min(len(s), 32)], "-")
+}
+
+// shorten is the first sentence, at most 100 characters.
+func shorten(s string) string {
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	s = strings.TrimSpace(s)
+	if i := strings.Index(s, ". "); i > 0 {
+		s = s[:i+1]
+	}
+	return clip(s, 100)
+}
+
+// clip keeps the first n characters.
+func clip(s string, n int) string {
+	i := 0
+	for at := range s {
+		if i == n-1 {
+			if rest := s[at:]; len([]rune(rest)) > 1 {
+				return s[:at] + "…"
+			}
+			return s
+		}
+		i++
+	}
+	return s
+}

@@ -1,0 +1,253 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync/atomic"
+
+	"github.com/bufbuild/protocompile"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/apipb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+	"google.golang.org/protobuf/types/known/sourcecontextpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/typepb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Limits of what is read.
+const (
+	MaxProtoset  = 32 << 20
+	maxFiles     = 4_000
+	maxProto     = 4 << 20 // one .proto file
+	maxProtos    = 32 << 20
+	maxNameBytes = 1_000
+)
+
+// standard are protobuf's own files, which a source never replaces.
+var standard = func() map[string]protoreflect.FileDescriptor {
+	m := make(map[string]protoreflect.FileDescriptor)
+	for _, f := range []protoreflect.FileDescriptor{
+		anypb.File_google_protobuf_any_proto, apipb.File_google_protobuf_api_proto, descriptorpb.File_google_protobuf_descriptor_proto,
+		durationpb.File_google_protobuf_duration_proto, emptypb.File_google_protobuf_empty_proto,
+		fieldmaskpb.File_google_protobuf_field_mask_proto, sourcecontextpb.File_google_protobuf_source_context_proto,
+		structpb.File_google_protobuf_struct_proto, timestamppb.File_google_protobuf_timestamp_proto,
+		typepb.File_google_protobuf_type_proto, wrapperspb.File_google_protobuf_wrappers_proto,
+	} {
+		m[f.Path()] = f
+	}
+	return m
+}()
+
+// decodeAs reads descriptors without the extensions that this program happens to know.
+var decodeAs = proto.UnmarshalOptions{Resolver: new(protoregistry.Types), RecursionLimit: 200}
+
+func readSet(raw []byte) (*descriptorpb.FileDescriptorSet, error) {
+	if len(raw) > MaxProtoset {
+		return nil, invalid("the descriptor set has %d bytes; at most %d are read", len(raw), MaxProtoset)
+	}
+	set := &descriptorpb.FileDescriptorSet{}
+	if err := decodeAs.Unmarshal(raw, set); err != nil || len(set.File) == 0 {
+		return nil, invalid("the file is no FileDescriptorSet; protoc writes one with --include_imports --include_source_info --descriptor_set_out=FILE, buf with buf build -o FILE")
+	}
+	return set, nil
+}
+
+// build links the files. Imports that are missing leave gaps, and methods that need
+// them are refused later.
+func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
+	if len(set.File) > maxFiles {
+		return nil, invalid("the source has %d files; at most %d are read", len(set.File), maxFiles)
+	}
+	whole, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	for _, f := range set.File {
+		if standard[f.GetName()] != nil || seen[f.GetName()] {
+			continue
+		}
+		seen[f.GetName()] = true
+		if p := f.GetPackage(); p == "google.protobuf" || strings.HasPrefix(p, "google.protobuf.") {
+			return nil, invalid("the file %s puts types into google.protobuf, which is protobuf's own", bounded(f.GetName(), 300))
+		}
+		whole.File = append(whole.File, f)
+	}
+	for _, f := range standard {
+		whole.File = append(whole.File, protodesc.ToFileDescriptorProto(f))
+	}
+	files, err := protodesc.FileOptions{AllowUnresolvable: true}.NewFiles(whole)
+	if err != nil {
+		return nil, invalid("the files do not fit together: %s", bounded(strings.ReplaceAll(err.Error(), "\u00a0", " "), 500))
+	}
+	return files, nil
+}
+
+// compile reads .proto files and what they import, below the folders alone.
+func compile(ctx context.Context, names, folders []string) (*descriptorpb.FileDescriptorSet, error) {
+	r := &protos{}
+	defer r.close()
+	for _, dir := range folders {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			return nil, invalid("the import path cannot be opened: %s", err)
+		}
+		r.roots = append(r.roots, root)
+	}
+	c := protocompile.Compiler{
+		Resolver:       protocompile.WithStandardImports(protocompile.ResolverFunc(r.find)),
+		SourceInfoMode: protocompile.SourceInfoStandard, MaxParallelism: 2,
+	}
+	for _, name := range names {
+		if len(name) > maxNameBytes {
+			return nil, invalid("the name of a .proto file has %d bytes", len(name))
+		}
+	}
+	linked, err := c.Compile(ctx, names...)
+	if err != nil {
+		return nil, invalid("the .proto files cannot be read: %s", bounded(err.Error(), 1000))
+	}
+	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	var add func(f protoreflect.FileDescriptor)
+	add = func(f protoreflect.FileDescriptor) {
+		if seen[f.Path()] {
+			return
+		}
+		seen[f.Path()] = true
+		for i := range f.Imports().Len() {
+			add(f.Imports().Get(i).FileDescriptor)
+		}
+		set.File = append(set.File, withComments(f))
+	}
+	for _, f := range linked {
+		add(f)
+	}
+	return reread(set)
+}
+
+// withComments is the file as a message, which protodesc makes without comments.
+func withComments(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto {
+	p := protodesc.ToFileDescriptorProto(f)
+	info := &descriptorpb.SourceCodeInfo{}
+	for i := range f.SourceLocations().Len() {
+		l := f.SourceLocations().Get(i)
+		if l.LeadingComments == "" && l.TrailingComments == "" {
+			continue
+		}
+		loc := &descriptorpb.SourceCodeInfo_Location{Path: l.Path, Span: []int32{int32(l.StartLine), int32(l.StartColumn), int32(l.EndLine), int32(l.EndColumn)}}
+		if l.LeadingComments != "" {
+			loc.LeadingComments = proto.String(l.LeadingComments)
+		}
+		if l.TrailingComments != "" {
+			loc.TrailingComments = proto.String(l.TrailingComments)
+		}
+		info.Location = append(info.Location, loc)
+	}
+	p.SourceCodeInfo = info
+	return p
+}
+
+// reread brings options with extensions into the form that other sources have.
+func reread(set *descriptorpb.FileDescriptorSet) (*descriptorpb.FileDescriptorSet, error) {
+	raw, err := proto.Marshal(set)
+	if err != nil {
+		return nil, invalid("the .proto files cannot be read: %s", bounded(err.Error(), 1000))
+	}
+	again := &descriptorpb.FileDescriptorSet{}
+	return again, decodeAs.Unmarshal(raw, again)
+}
+
+// protos opens .proto files below its folders. It is safe for concurrent use.
+type protos struct {
+	roots []*os.Root
+	files atomic.Int64
+	bytes atomic.Int64
+}
+
+func (r *protos) close() {
+	for _, root := range r.roots {
+		root.Close()
+	}
+}
+
+func (r *protos) find(name string) (protocompile.SearchResult, error) {
+	none := protocompile.SearchResult{}
+	if path.IsAbs(name) || name != path.Clean(name) || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, '\\') {
+		return none, fmt.Errorf("%q is no path below the import paths", bounded(name, 300))
+	}
+	if r.files.Add(1) > maxFiles {
+		return none, fmt.Errorf("more than %d files are imported", maxFiles)
+	}
+	for _, root := range r.roots {
+		f, err := root.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return none, fmt.Errorf("%s cannot be opened below its import path", bounded(name, 300))
+		}
+		text, err := r.read(f, name)
+		f.Close()
+		return protocompile.SearchResult{Source: strings.NewReader(text)}, err
+	}
+	return none, protoregistry.NotFound
+}
+
+func (r *protos) read(f *os.File, name string) (string, error) {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no file", bounded(name, 300))
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxProto+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s cannot be read", bounded(name, 300))
+	case len(raw) > maxProto:
+		return "", fmt.Errorf("%s is over %d bytes", bounded(name, 300), maxProto)
+	case r.bytes.Add(int64(len(raw))) > maxProtos:
+		return "", fmt.Errorf("the .proto files are over %d bytes together", maxProtos)
+	}
+	return string(raw), nil
+}
+
+// unusable says why messages of the type have no JSON form, "" if they have.
+func unusable(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) string {
+	if seen[d.FullName()] {
+		return ""
+	}
+	seen[d.FullName()] = true
+	if d.IsPlaceholder() {
+		return "the source lacks the type " + string(d.FullName())
+	}
+	if o, ok := d.Options().(*descriptorpb.MessageOptions); ok && o.GetMessageSetWireFormat() {
+		return "the type " + string(d.FullName()) + " is a message set, which has no form in JSON"
+	}
+	names := map[string]bool{}
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		if names[f.JSONName()] {
+			return fmt.Sprintf("two fields of %s have the JSON name %s", d.FullName(), f.JSONName())
+		}
+		names[f.JSONName()] = true
+		if e := f.Enum(); e != nil && e.IsPlaceholder() {
+			return "the source lacks the type " + string(e.FullName())
+		}
+		if sub := f.Message(); sub != nil {
+			if why := unusable(sub, seen); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}

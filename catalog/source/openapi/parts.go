@@ -1,0 +1,455 @@
+package openapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// partHeader is a header of one part of a multipart body whose value is an
+// argument.
+type partHeader struct {
+	field, name, arg string
+	node             *object
+	entry            map[string]any // in the binding, for the argument's name
+}
+
+// fileSchema is the argument that is a file: its bytes in base64, or an object that
+// can say more. types are the content types that the upstream takes.
+func fileSchema(description, types string) made {
+	text := strings.TrimSpace(clean(description))
+	if text != "" && !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	kind := map[string]any{"type": "string"}
+	if types != "" {
+		kind["description"] = "One of " + types + "."
+	}
+	return made{
+		"description": strings.TrimSpace(text + " A file: its bytes in base64, or an object with base64 or text."),
+		"anyOf": []any{
+			map[string]any{"type": "string", "contentEncoding": "base64"},
+			map[string]any{
+				"type": "object",
+				"properties": map[string]any{
+					"base64":       map[string]any{"type": "string", "contentEncoding": "base64"},
+					"text":         map[string]any{"type": "string"},
+					"file_name":    map[string]any{"type": "string"},
+					"content_type": kind,
+				},
+				"additionalProperties": false,
+			},
+		},
+	}
+}
+
+// isFile tells whether a value travels as bytes: a string of format binary, a file
+// of 2.0, or from 3.1 on a schema that says nothing but what kind of content it is.
+func (d *document) isFile(s *object) bool {
+	if s == nil {
+		return false
+	}
+	kind := s.text("type")
+	if kind == "file" && d.dialect == v20 || s.text("format") == "binary" && (kind == "string" || kind == "") {
+		return true
+	}
+	if d.dialect < v31 || s.text("contentEncoding") != "" || kind != "" && kind != "string" {
+		return false
+	}
+	if media := mediaType(s.text("contentMediaType")); media != "" {
+		return kind == "" || !isJSON(media) && !isText(media) && !isXML(media)
+	}
+	return kind == "" && !slices.ContainsFunc(s.keys, func(k string) bool {
+		return k != "description" && k != "title" && k != "example" && k != "examples" && k != "default"
+	})
+}
+
+// elementOf gives the schema of what one part holds: of a list, its items.
+func (d *document) elementOf(v any) (s *object, list bool) {
+	s, _ = d.object(v, "schema")
+	if s.text("type") != "array" && !(s.has("items") && s.text("type") == "") {
+		return s, false
+	}
+	item, _ := d.object(s.get("items"), "schema")
+	return item, true
+}
+
+// hasFiles tells whether a property of a schema is a file or a list of files.
+func (d *document) hasFiles(v any) bool {
+	for _, p := range d.propertiesOf(v) {
+		if s, _ := d.elementOf(p.schema); d.isFile(s) {
+			return true
+		}
+	}
+	return false
+}
+
+type property struct {
+	name   string
+	schema any
+}
+
+// propertiesOf lists the properties of a schema and of what its allOf joins to it,
+// in the order of the document.
+func (d *document) propertiesOf(v any) []property {
+	l := &look{d, maxLookNodes}
+	return l.propertiesOf(v, 0, nil)
+}
+
+func (l *look) propertiesOf(v any, depth int, list []property) []property {
+	o, _ := l.d.object(v, "schema")
+	if o == nil || l.spent(depth) {
+		return list
+	}
+	props, _ := l.d.object(o.get("properties"), "properties")
+	if props != nil {
+		for _, k := range props.keys {
+			if !slices.ContainsFunc(list, func(p property) bool { return p.name == k }) {
+				list = append(list, property{k, props.vals[k]})
+			}
+		}
+	}
+	for _, key := range []string{"allOf", "anyOf", "oneOf"} {
+		parts, _ := o.get(key).([]any)
+		for _, p := range parts {
+			list = l.propertiesOf(p, depth+1, list)
+		}
+	}
+	return list
+}
+
+// propertyOf is the schema of one property as it stands in the document.
+func propertyOf(d *document, v any, name string) any {
+	for _, p := range d.propertiesOf(v) {
+		if p.name == name {
+			return p.schema
+		}
+	}
+	return nil
+}
+
+// multipart finds out how the parts of a body are sent and puts the schema of a
+// file in the place of what the document says of its bytes.
+func (d *document) multipart(b *requestBody, media *object) string {
+	enc, reason := d.object(media.get("encoding"), "the encoding of the body")
+	if media.get("encoding") != nil && reason != "" {
+		return reason
+	}
+	if b.schema == nil && media.get("itemSchema") != nil || media.has("prefixEncoding") || media.has("itemEncoding") {
+		return d.multipartList(b, media)
+	}
+	root, _ := d.object(b.schema, "schema")
+	if root.text("type") == "array" {
+		return d.multipartList(b, media)
+	}
+	b.encoding = map[string]any{}
+	files := map[string]made{}
+	for _, p := range d.propertiesOf(b.schema) {
+		if d.wrongWay(p.schema, request) {
+			continue
+		}
+		b.order = append(b.order, p.name)
+		e, reason := d.object(enc.get(p.name), "the encoding of "+clip(p.name, 80))
+		if enc.get(p.name) != nil && reason != "" {
+			return reason
+		}
+		entry, file, reason := d.part(p, e)
+		if reason != "" {
+			return fmt.Sprintf("the part %q cannot be sent: %s", clip(p.name, 80), reason)
+		}
+		if file {
+			s, _ := d.elementOf(p.schema)
+			types, _ := entry["content_type"].(string)
+			files[p.name] = fileSchema(s.text("description"), types)
+		}
+		if reason := d.partHeaders(b, p.name, e, entry); reason != "" {
+			return reason
+		}
+		if len(entry) > 0 {
+			b.encoding[p.name] = entry
+		}
+	}
+	if len(files) > 0 {
+		b.schema = d.withFiles(b.schema, files, 0)
+	}
+	return ""
+}
+
+// part says how one property of a multipart body is sent.
+func (d *document) part(p property, e *object) (entry map[string]any, file bool, reason string) {
+	s, _ := d.elementOf(p.schema)
+	content := strings.TrimSpace(e.text("contentType"))
+	if !plainHeader(content) {
+		return nil, false, "its content type is none"
+	}
+	media := mediaType(content)
+	style := e.text("style")
+	switch {
+	case style != "" || e.has("explode") || e.has("allowReserved"):
+		entry, reason = styledField(e, style)
+		delete(entry, "allow_reserved") // nothing is percent-encoded in a part
+		return entry, false, reason
+	case d.isFile(s) && (content == "" || s.text("format") == "binary" || isBinary(content) || strings.ContainsAny(content, ",*")) || content != "" && s.text("contentEncoding") == "" && (s.text("type") == "" || s.text("type") == "string") && isBinary(content):
+		entry = map[string]any{"file": true}
+		if content == "" {
+			content = s.text("contentMediaType")
+		}
+		if content != "" && plainHeader(content) && mediaType(content) != "application/octet-stream" {
+			entry["content_type"] = content
+		}
+		return entry, true, ""
+	case s.text("contentEncoding") != "":
+		// The argument is the encoded text, which is what goes out.
+		if content == "" || strings.ContainsAny(content, ",*") {
+			content = "application/octet-stream"
+			if m := s.text("contentMediaType"); m != "" && plainHeader(m) {
+				content = m
+			}
+		}
+		return map[string]any{"content_type": content, "format": "text"}, false, ""
+	case content == "" || strings.ContainsAny(content, ",*"):
+		return map[string]any{}, false, ""
+	case isXML(media) && s.text("type") != "string":
+		xml, reason := d.xmlOf(itemsOf(d, p.schema))
+		if reason != "" {
+			return nil, false, reason
+		}
+		return map[string]any{"content_type": withoutCharset(content), "xml": xml}, false, ""
+	case strings.HasPrefix(media, "multipart/") || lineTypes[media]:
+		return nil, false, fmt.Sprintf("its content type is %q", clip(content, 80))
+	case isBinary(content):
+		return map[string]any{"content_type": content, "format": "json"}, false, ""
+	}
+	return map[string]any{"content_type": content}, false, ""
+}
+
+func itemsOf(d *document, v any) any {
+	s, _ := d.object(v, "schema")
+	if s.text("type") == "array" {
+		return s.get("items")
+	}
+	return v
+}
+
+// isBinary tells whether one of the content types of a list is for bytes.
+func isBinary(types string) bool {
+	for t := range strings.SplitSeq(types, ",") {
+		m := mediaType(t)
+		if m != "" && !isJSON(m) && !isText(m) && !isXML(m) && m != formType && !lineTypes[m] && !isWildcard(m) &&
+			!strings.HasPrefix(m, "multipart/") && !strings.HasPrefix(m, "text/") {
+			return true
+		}
+	}
+	return false
+}
+
+// partHeaders reads the headers of a part: one with a single value is fixed, any
+// other is an argument.
+func (d *document) partHeaders(b *requestBody, field string, e *object, entry map[string]any) string {
+	headers, _ := d.object(e.get("headers"), "headers")
+	if headers == nil {
+		return ""
+	}
+	out := map[string]any{}
+	for _, name := range headers.keys {
+		lower := strings.ToLower(name)
+		if lower == "content-type" || lower == "content-disposition" || slices.Contains(fixedHeaders, lower) {
+			continue // of the part itself
+		}
+		if !isToken(name) {
+			return fmt.Sprintf("the part %q cannot be sent: %q cannot be the name of a header", clip(field, 80), clip(name, 80))
+		}
+		node, reason := d.object(headers.vals[name], "a header")
+		if reason != "" {
+			return reason
+		}
+		s, _ := d.object(node.get("schema"), "schema")
+		if list, _ := s.get("enum").([]any); len(list) == 1 || s.has("const") {
+			v := s.get("const")
+			if len(list) == 1 {
+				v = list[0]
+			}
+			if text, ok := scalarText(v); ok && plainHeader(text) {
+				out[name] = text
+				continue
+			}
+		}
+		h := &partHeader{field: field, name: name, node: node, entry: map[string]any{}}
+		for _, flag := range []string{"explode", "required"} {
+			if node.flag(flag) {
+				h.entry[flag] = true
+			}
+		}
+		out[name] = h.entry
+		b.headers = append(b.headers, h)
+	}
+	if len(out) > 0 {
+		entry["headers"] = out
+	}
+	return ""
+}
+
+// multipartList is a body whose parts are the elements of a list (OpenAPI 3.2): the
+// first by prefixEncoding, the others by itemEncoding.
+func (d *document) multipartList(b *requestBody, media *object) string {
+	if mediaType(b.contentType) == "multipart/form-data" {
+		return "the parts of a form need names, and its schema is a list"
+	}
+	root, _ := d.object(b.schema, "schema")
+	list := newObject(media.src, media.line)
+	list.res = media.res
+	list.set("type", "array")
+	item := media.get("itemSchema")
+	if item == nil {
+		item = root.get("items")
+	}
+	first, reason := d.list(media.get("prefixEncoding"), "prefixEncoding")
+	if reason != "" {
+		return reason
+	}
+	schemas, _ := d.list(root.get("prefixItems"), "prefixItems")
+	var prefix []any
+	for i := range max(len(first), len(schemas)) {
+		schema, e := item, (*object)(nil)
+		if i < len(schemas) {
+			schema = schemas[i]
+		}
+		if i < len(first) {
+			e, _ = d.object(first[i], "prefixEncoding")
+		}
+		entry, schema, reason := d.listPart(schema, e)
+		if reason != "" {
+			return reason
+		}
+		b.prefix = append(b.prefix, entry)
+		prefix = append(prefix, schema)
+	}
+	if len(prefix) > 0 {
+		list.set("prefixItems", prefix)
+	}
+	e, _ := d.object(media.get("itemEncoding"), "itemEncoding")
+	entry, schema, reason := d.listPart(item, e)
+	if reason != "" {
+		return reason
+	}
+	if len(entry) > 0 {
+		b.items = entry
+	}
+	if schema != nil {
+		list.set("items", schema)
+	}
+	b.schema = list
+	return ""
+}
+
+// listPart says how one part without a name is sent, and what its argument is.
+func (d *document) listPart(v any, e *object) (map[string]any, any, string) {
+	entry, file, reason := d.part(property{"", v}, e)
+	if reason != "" {
+		return nil, nil, "its parts cannot be sent: " + reason
+	}
+	delete(entry, "headers")
+	if !file {
+		if v == nil {
+			v = made{}
+		}
+		return entry, v, ""
+	}
+	s, _ := d.object(v, "schema")
+	types, _ := entry["content_type"].(string)
+	return entry, fileSchema(s.text("description"), types), ""
+}
+
+// withFiles copies a schema with the schemas of files in place of properties.
+func (d *document) withFiles(v any, files map[string]made, depth int) any {
+	o, _ := d.object(v, "schema")
+	if o == nil || depth > maxLook {
+		return v
+	}
+	out := newObject(o.src, o.line)
+	out.res = o.res
+	for _, k := range o.keys {
+		switch val := o.vals[k].(type) {
+		case *object:
+			if k != "properties" {
+				out.set(k, val)
+				continue
+			}
+			props, _ := d.object(val, "properties")
+			copied := newObject(o.src, o.line)
+			if props != nil {
+				copied.res = props.res
+				for _, name := range props.keys {
+					copied.set(name, d.fileOr(props.vals[name], files[name]))
+				}
+			}
+			out.set(k, copied)
+		case []any:
+			if k != "allOf" && k != "anyOf" && k != "oneOf" {
+				out.set(k, val)
+				continue
+			}
+			parts := make([]any, len(val))
+			for i, p := range val {
+				parts[i] = d.withFiles(p, files, depth+1)
+			}
+			out.set(k, parts)
+		default:
+			out.set(k, val)
+		}
+	}
+	return out
+}
+
+// fileOr is the schema of a file, or of a list of files, where a property is one.
+func (d *document) fileOr(v any, file made) any {
+	if file == nil {
+		return v
+	}
+	_, list := d.elementOf(v)
+	if !list {
+		return file
+	}
+	whole, _ := d.object(v, "schema")
+	out := newObject(whole.src, whole.line)
+	out.res = whole.res
+	for _, k := range whole.keys {
+		out.set(k, whole.vals[k])
+	}
+	out.set("items", file)
+	return out
+}
+
+// anySchema is the schema of the body in any of the ways in which it is sent.
+func (b *requestBody) anySchema() any {
+	if len(b.others) == 0 || b.schema == nil {
+		return b.schema
+	}
+	all := &object{vals: map[string]any{}}
+	list := []any{b.schema}
+	for _, o := range b.others {
+		if !slices.ContainsFunc(list, func(v any) bool { return sameSchema(v, o.schema) }) {
+			list = append(list, o.schema)
+		}
+	}
+	if len(list) == 1 {
+		return b.schema
+	}
+	all.set("anyOf", list)
+	return all
+}
+
+func sameSchema(a, b any) bool {
+	x, ok1 := a.(*object)
+	y, ok2 := b.(*object)
+	return ok1 && ok2 && x == y
+}
+
+// typeSchema is that of the argument which chooses how the body is sent.
+func (b *requestBody) typeSchema() map[string]any {
+	types := []any{b.contentType}
+	for _, o := range b.others {
+		types = append(types, o.contentType)
+	}
+	return map[string]any{"type": "string", "enum": types, "description": "How the body is sent. Default: " + b.contentType + "."}
+}

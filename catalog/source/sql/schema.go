@@ -1,0 +1,430 @@
+package sql
+
+import (
+	"context"
+	"crypto/tls"
+	stdsql "database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver
+)
+
+// Limits of what is read of a schema.
+const (
+	maxTables  = 10_000
+	maxColumns = 1_600
+)
+
+// table is a table or a view.
+type table struct {
+	schema, name string
+	view         bool
+	comment      string
+	columns      []column
+	keys         [][]string // columns of unique indexes, the primary key first
+	indexed      []string   // first columns of indexes
+}
+
+// column is one column with what a tool needs to know of its type.
+type column struct {
+	name, typ string // typ as the database writes it
+	kind      string // integer, number, text, boolean, date, time, timestamp (with zone), datetime, uuid, json, bytes, enum, list, other
+	words     []string
+	nullable  bool
+	comment   string
+}
+
+// label is the table's name for people and for --table.
+func (t *table) label() string {
+	if t.schema == "" {
+		return t.name
+	}
+	return t.schema + "." + t.name
+}
+
+// open opens the database with TLS as the target says.
+func (t *Target) open() (*stdsql.DB, error) {
+	switch t.Dialect {
+	case "postgres":
+		cfg, err := pgx.ParseConfig("host=/ port=5432 user=x dbname=x sslmode=disable passfile=/dev/null")
+		if err != nil {
+			return nil, fmt.Errorf("the environment holds PostgreSQL settings that cannot be read")
+		}
+		cfg.Host, cfg.Port, cfg.Database, cfg.User, cfg.Password = t.Host, uint16(t.Port), t.Database, t.User, t.Password
+		if t.Socket != "" {
+			cfg.Host = t.Socket
+		}
+		cfg.TLSConfig, cfg.Fallbacks = t.secure(), nil
+		cfg.RuntimeParams = map[string]string{"application_name": "toolkeep import", "default_transaction_read_only": "on"}
+		return stdlib.OpenDB(*cfg), nil
+	case "mysql":
+		cfg := mysql.NewConfig()
+		cfg.User, cfg.Passwd, cfg.DBName = t.User, t.Password, t.Database
+		cfg.Net, cfg.Addr = "tcp", net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
+		if t.Socket != "" {
+			cfg.Net, cfg.Addr = "unix", t.Socket
+		}
+		cfg.TLS = t.secure()
+		cfg.Logger = silent{}
+		cfg.AllowCleartextPasswords = t.TLS == "verify" && t.Socket == ""
+		c, err := mysql.NewConnector(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("the connection cannot be set up")
+		}
+		return stdsql.OpenDB(c), nil
+	}
+	return stdsql.Open("sqlite", "file:"+(&url.URL{Path: t.File}).EscapedPath()+"?mode=ro&_pragma=query_only(1)&_pragma=trusted_schema(0)&_defensive=1")
+}
+
+type silent struct{}
+
+func (silent) Print(...any) {}
+
+func (t *Target) secure() *tls.Config {
+	if t.TLS == "off" {
+		return nil
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Host, InsecureSkipVerify: t.TLS == "require"}
+}
+
+// read gives the tables that the patterns name, and the labels of all there are.
+func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*table, all []string, err error) {
+	db, err := t.open()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	db.SetConnMaxLifetime(10 * time.Minute)
+	if err := db.PingContext(ctx); err != nil {
+		return nil, nil, fmt.Errorf("connecting to the database: %s", t.hide(err))
+	}
+	r := reader{ctx: ctx, db: db}
+	list := map[string]func() []*table{"postgres": r.pgTables, "mysql": r.myTables, "sqlite": r.liteTables}[t.Dialect]()
+	detail := map[string]func(*table){"postgres": r.pgTable, "mysql": r.myTable, "sqlite": r.liteTable}[t.Dialect]
+	for _, tb := range list {
+		all = append(all, tb.label())
+		if r.err == nil && chosen(tb) {
+			detail(tb)
+			tables = append(tables, tb)
+		}
+	}
+	if r.err != nil {
+		return nil, nil, fmt.Errorf("reading the schema: %s", t.hide(r.err))
+	}
+	return tables, all, nil
+}
+
+// hide takes the password out of what a driver says.
+func (t *Target) hide(err error) string {
+	text := err.Error()
+	if len(t.Password) >= 4 {
+		text = strings.ReplaceAll(text, t.Password, "[secret]")
+	}
+	return text
+}
+
+// reader runs the queries of one import; the first error ends it.
+type reader struct {
+	ctx context.Context
+	db  *stdsql.DB
+	err error
+}
+
+// rows runs a query and scans each row with scan.
+func (r *reader) rows(limit int, scan func(func(...any) error) error, query string, args ...any) {
+	if r.err != nil {
+		return
+	}
+	rows, err := r.db.QueryContext(r.ctx, query, args...)
+	if err != nil {
+		r.err = err
+		return
+	}
+	defer rows.Close()
+	for n := 0; rows.Next(); n++ {
+		if n == limit {
+			r.err = fmt.Errorf("there are more than %d", limit)
+			return
+		}
+		if r.err = scan(rows.Scan); r.err != nil {
+			return
+		}
+	}
+	r.err = rows.Err()
+}
+
+func (r *reader) pgTables() (out []*table) {
+	r.rows(maxTables, func(scan func(...any) error) error {
+		t := &table{}
+		var kind string
+		err := scan(&t.schema, &t.name, &kind, &t.comment)
+		t.view = kind == "v" || kind == "m"
+		out = append(out, t)
+		return err
+	}, `SELECT n.nspname, c.relname, c.relkind::text, coalesce(obj_description(c.oid, 'pg_class'), '')
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f') AND NOT c.relispartition
+AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\_toast%' AND n.nspname NOT LIKE 'pg\_temp%'
+AND has_table_privilege(c.oid, 'SELECT') ORDER BY 1, 2`)
+	return out
+}
+
+func (r *reader) pgTable(t *table) {
+	r.rows(maxColumns, func(scan func(...any) error) error {
+		c := column{}
+		var base, category, enum string
+		err := scan(&c.name, &c.typ, &base, &category, &c.nullable, &c.comment, &enum)
+		c.kind = pgKind(base, category)
+		if c.kind == "enum" {
+			c.words = strings.Split(enum, "\x1f")
+		}
+		t.columns = append(t.columns, c)
+		return err
+	}, `SELECT a.attname, pg_catalog.format_type(a.atttypid, a.atttypmod),
+coalesce(b.typname, ty.typname), ty.typcategory::text, NOT a.attnotnull, coalesce(col_description(a.attrelid, a.attnum), ''),
+coalesce((SELECT string_agg(e.enumlabel, chr(31) ORDER BY e.enumsortorder) FROM pg_catalog.pg_enum e WHERE e.enumtypid = ty.oid), '')
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_class c ON c.oid = a.attrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_type ty ON ty.oid = a.atttypid LEFT JOIN pg_catalog.pg_type b ON b.oid = ty.typbasetype AND ty.typtype = 'd'
+WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`, t.schema, t.name)
+	r.rows(maxColumns, func(scan func(...any) error) error {
+		var unique bool
+		var names string
+		err := scan(&unique, &names)
+		t.index(unique, strings.Split(names, "\x1f"))
+		return err
+	}, `SELECT i.indisunique, string_agg(a.attname, chr(31) ORDER BY k.n)
+FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indrelid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k(attnum, n)
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE n.nspname = $1 AND c.relname = $2 AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid, i.indisunique, i.indisprimary ORDER BY i.indisprimary DESC, i.indisunique DESC, i.indexrelid`, t.schema, t.name)
+}
+
+func pgKind(base, category string) string {
+	switch base {
+	case "int2", "int4", "int8":
+		return "integer"
+	case "numeric", "float4", "float8":
+		return "number"
+	case "text", "varchar", "bpchar", "citext", "name":
+		return "text"
+	case "bool":
+		return "boolean"
+	case "date", "uuid", "time":
+		return base
+	case "bytea":
+		return "bytes"
+	case "timestamp":
+		return "datetime"
+	case "json", "jsonb":
+		return "json"
+	case "timestamptz":
+		return "timestamp"
+	}
+	switch category {
+	case "E":
+		return "enum"
+	case "A":
+		return "list"
+	}
+	return "other"
+}
+
+// index notes an index over the columns, in the order of importance.
+func (t *table) index(unique bool, names []string) {
+	if unique {
+		t.keys = append(t.keys, names)
+	}
+	if !slices.Contains(t.indexed, names[0]) {
+		t.indexed = append(t.indexed, names[0])
+	}
+}
+
+func (r *reader) myTables() (out []*table) {
+	r.rows(maxTables, func(scan func(...any) error) error {
+		t := &table{}
+		var kind string
+		err := scan(&t.name, &kind, &t.comment)
+		if t.view = strings.Contains(kind, "VIEW"); t.view {
+			t.comment = "" // the server says VIEW there
+		}
+		out = append(out, t)
+		return err
+	}, `SELECT TABLE_NAME, TABLE_TYPE, TABLE_COMMENT FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_TYPE IN ('BASE TABLE', 'VIEW', 'SYSTEM VERSIONED') ORDER BY 1`)
+	return out
+}
+
+func (r *reader) myTable(t *table) {
+	r.rows(maxColumns, func(scan func(...any) error) error {
+		c := column{}
+		var base, nullable string
+		err := scan(&c.name, &c.typ, &base, &nullable, &c.comment)
+		c.nullable = nullable == "YES"
+		c.kind, c.words = myKind(strings.ToLower(base), c.typ)
+		t.columns = append(t.columns, c)
+		return err
+	}, `SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, IS_NULLABLE, COLUMN_COMMENT FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION`, t.name)
+	var name string
+	var unique bool
+	var columns []string
+	flush := func() {
+		if len(columns) > 0 {
+			t.index(unique, columns)
+		}
+		columns = nil
+	}
+	r.rows(10*maxColumns, func(scan func(...any) error) error {
+		var index, column string
+		var free int
+		err := scan(&index, &free, &column)
+		if index != name {
+			flush()
+		}
+		name, unique = index, free == 0
+		columns = append(columns, column)
+		return err
+	}, `SELECT INDEX_NAME, NON_UNIQUE, COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME IS NOT NULL AND INDEX_TYPE IN ('BTREE', 'HASH')
+ORDER BY INDEX_NAME <> 'PRIMARY', NON_UNIQUE, INDEX_NAME, SEQ_IN_INDEX`, t.name)
+	flush()
+}
+
+func myKind(base, full string) (string, []string) {
+	switch base {
+	case "tinyint", "smallint", "mediumint", "int", "bigint", "year", "bit":
+		return "integer", nil
+	case "decimal", "float", "double":
+		return "number", nil
+	case "char", "varchar", "text", "tinytext", "mediumtext", "longtext":
+		return "text", nil
+	case "date", "json", "uuid":
+		return base, nil
+	case "datetime", "timestamp":
+		return "datetime", nil
+	case "time":
+		return "time", nil
+	case "binary", "varbinary", "blob", "tinyblob", "mediumblob", "longblob":
+		return "bytes", nil
+	case "enum":
+		return "enum", enumWords(full)
+	}
+	return "other", nil
+}
+
+// enumWords reads enum('a','b').
+func enumWords(s string) (out []string) {
+	_, s, _ = strings.Cut(s, "(")
+	for {
+		_, rest, ok := strings.Cut(s, "'")
+		if !ok {
+			return out
+		}
+		var w strings.Builder
+		i := 0
+		for ; i < len(rest); i++ {
+			if rest[i] == '\'' {
+				if i+1 < len(rest) && rest[i+1] == '\'' {
+					i++
+				} else {
+					break
+				}
+			}
+			w.WriteByte(rest[i])
+		}
+		out = append(out, w.String())
+		s = rest[min(i+1, len(rest)):]
+	}
+}
+
+func (r *reader) liteTables() (out []*table) {
+	r.rows(maxTables, func(scan func(...any) error) error {
+		t := &table{}
+		var kind string
+		err := scan(&t.name, &kind)
+		t.view = kind == "view"
+		out = append(out, t)
+		return err
+	}, `SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\_%' ESCAPE '\' ORDER BY name`)
+	return out
+}
+
+func (r *reader) liteTable(t *table) {
+	var primary []string
+	rowid := false
+	r.rows(maxColumns, func(scan func(...any) error) error {
+		c := column{}
+		var notNull, pk int
+		err := scan(&c.name, &c.typ, &notNull, &pk)
+		c.kind = liteKind(strings.ToUpper(c.typ))
+		c.nullable = notNull == 0 && pk == 0
+		if pk > 0 {
+			primary = append(primary, c.name)
+			rowid = strings.EqualFold(c.typ, "INTEGER")
+		}
+		t.columns = append(t.columns, c)
+		return err
+	}, `SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid`, t.name)
+	if len(primary) == 1 && rowid {
+		t.index(true, primary) // it is the rowid and has no index of its own
+	}
+	type entry struct {
+		name, origin string
+		unique       bool
+	}
+	var list []entry
+	r.rows(maxColumns, func(scan func(...any) error) error {
+		var e entry
+		var unique int
+		err := scan(&e.name, &unique, &e.origin)
+		e.unique = unique == 1
+		list = append(list, e)
+		return err
+	}, `SELECT name, "unique", origin FROM pragma_index_list(?) WHERE NOT partial ORDER BY origin <> 'pk', "unique" DESC, name`, t.name)
+	for _, e := range list {
+		var names []string
+		expression := false
+		r.rows(maxColumns, func(scan func(...any) error) error {
+			var name stdsql.NullString
+			err := scan(&name)
+			expression = expression || !name.Valid
+			names = append(names, name.String)
+			return err
+		}, `SELECT name FROM pragma_index_info(?) ORDER BY seqno`, e.name)
+		if len(names) > 0 && !expression {
+			t.index(e.unique, names)
+		}
+	}
+}
+
+// liteKind goes by the declared type, which SQLite does not hold anybody to.
+func liteKind(typ string) string {
+	switch {
+	case strings.HasPrefix(typ, "JSON"):
+		return "json"
+	case typ == "DATE":
+		return "date"
+	case typ == "DATETIME", typ == "TIMESTAMP":
+		return "datetime"
+	case strings.HasPrefix(typ, "BOOL"), strings.Contains(typ, "INT"):
+		return "integer"
+	case strings.Contains(typ, "CHAR"), strings.Contains(typ, "CLOB"), strings.Contains(typ, "TEXT"):
+		return "text"
+	case strings.Contains(typ, "BLOB"):
+		return "bytes"
+	case strings.Contains(typ, "REAL"), strings.Contains(typ, "FLOA"), strings.Contains(typ, "DOUB"), strings.Contains(typ, "NUMERIC"), strings.Contains(typ, "DECIMAL"):
+		return "number"
+	}
+	return "other"
+}

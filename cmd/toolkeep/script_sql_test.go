@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"strconv"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/rogpeppe/go-internal/testscript"
+	_ "modernc.org/sqlite"
+
+	"github.com/toolkeep/toolkeep/executor/sqltool/mariatest"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+)
+
+func cmdSQLite(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: sqlite DB FILE")
+	}
+	db, err := sql.Open("sqlite", ts.MkAbs(args[0]))
+	ts.Check(err)
+	defer db.Close()
+	_, err = db.Exec(ts.ReadFile(args[1]))
+	ts.Check(err)
+}
+
+// TestScriptsOnDatabases runs testdata/script/databases/*.txtar beside a PostgreSQL
+// and a MariaDB with the database shop, whose user reader has the password in
+// $PASSWORD. $PG_PORT and $MY_PORT are their ports on 127.0.0.1.
+func TestScriptsOnDatabases(t *testing.T) {
+	const password = "hunter2-s3cret"
+	pg, maria := pgtest.Start(t), mariatest.Start(t)
+	conn, err := pgx.Connect(context.Background(), pg.DSN("postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	for _, s := range []string{"CREATE ROLE reader LOGIN PASSWORD '" + password + "'", "CREATE DATABASE shop"} {
+		if _, err := conn.Exec(t.Context(), s); err != nil {
+			t.Fatal(s, err)
+		}
+	}
+	shop, err := pgx.Connect(context.Background(), pg.DSN("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer shop.Close(context.Background())
+	db, err := maria.Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	const table = "CREATE TABLE product (id int PRIMARY KEY, name varchar(50) NOT NULL, price decimal(20,2))"
+	const rows = "INSERT INTO product VALUES (1, '50% off', 1.50), (2, 'lamp', 12345678901.25)"
+	for _, s := range []string{table, rows, "GRANT SELECT ON product TO reader"} {
+		if _, err := shop.Exec(t.Context(), s); err != nil {
+			t.Fatal(s, err)
+		}
+	}
+	for _, s := range []string{"CREATE DATABASE shop", "USE shop", table, rows, "CREATE USER reader IDENTIFIED BY '" + password + "'", "GRANT SELECT ON shop.* TO reader"} {
+		if _, err := db.Exec(s); err != nil {
+			t.Fatal(s, err)
+		}
+	}
+	p := scripts("databases", "http")
+	setup := p.Setup
+	p.Setup = func(e *testscript.Env) error {
+		e.Setenv("PG_PORT", strconv.Itoa(pg.Port))
+		e.Setenv("MY_PORT", strconv.Itoa(maria.Port))
+		e.Setenv("PASSWORD", password)
+		return setup(e)
+	}
+	testscript.Run(t, p)
+}

@@ -1,0 +1,233 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// topics is an embedder that knows which of a few topics a text is about.
+type topics struct {
+	mu    sync.Mutex
+	asked []string
+	fails error
+	block chan struct{} // answers wait for it, nil: they do not
+}
+
+var topicWords = [][]string{{"weather", "rain", "umbrella"}, {"mail", "message", "letter"}, {"sum", "add", "numbers"}}
+
+func (*topics) Model() string   { return "topics" }
+func (*topics) Dimensions() int { return len(topicWords) + 1 }
+
+func (e *topics) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	e.mu.Lock()
+	e.asked = append(e.asked, texts...)
+	fails, block := e.fails, e.block
+	e.mu.Unlock()
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if fails != nil {
+		return nil, fails
+	}
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		out[i] = make([]float32, e.Dimensions())
+		out[i][len(topicWords)] = 1
+		for k, list := range topicWords {
+			for _, w := range list {
+				if strings.Contains(strings.ToLower(text), w) {
+					clear(out[i])
+					out[i][k] = 1
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func (e *topics) count() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.asked)
+}
+
+func (e *topics) set(fails error, block chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fails, e.block = fails, block
+}
+
+var threeTools = []toolkeep.Version{
+	tool("sky.now", "1.0.0", "Get the weather of a city"),
+	tool("post.send", "1.0.0", "Deliver a mail"),
+	tool("math.sum", "1.0.0", "Add numbers"),
+}
+
+func meaningIndex(t *testing.T, e Embedder, file string, tools ...toolkeep.Version) *Index {
+	t.Helper()
+	x := New(Config{Embedder: e, VectorFile: file, EmbedTime: 5 * time.Second})
+	x.Update(slices.Values(tools))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+func embedded(t *testing.T, x *Index, n int) {
+	t.Helper()
+	for until := time.Now().Add(10 * time.Second); ; {
+		have, of, err := x.Embedded()
+		if have == n && of >= n {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d of %d tools are embedded, %v", have, of, err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestFindByMeaning(t *testing.T) {
+	e := &topics{}
+	x := meaningIndex(t, e, "", threeTools...)
+	embedded(t, x, 3)
+	for _, c := range []struct {
+		query    string
+		strategy Strategy
+		want     string
+	}{
+		{"do I need an umbrella", "", "[sky.now@1.0.0]"},
+		{"do I need an umbrella", Semantic, "[sky.now@1.0.0]"},
+		{"do I need an umbrella", Keyword, "[]"},
+		{"write a letter in the city", "", "[post.send@1.0.0 sky.now@1.0.0]"},
+		{"write a letter in the city", Semantic, "[post.send@1.0.0]"},
+		{"write a letter in the city", Keyword, "[sky.now@1.0.0]"},
+		{"submarine", "", "[]"},
+		{"", "", "[]"},
+	} {
+		got, r := x.Find(t.Context(), Query{Text: c.query, Strategy: c.strategy}, nil)
+		if fmt.Sprint(found(got)) != c.want || r.Degraded != "" {
+			t.Errorf("%q by %q: %v, want %s; %+v", c.query, c.strategy, found(got), c.want, r)
+		}
+	}
+	got, _ := x.Find(t.Context(), Query{Text: "write a letter in the city"}, nil)
+	if got[0].Semantic != 1 || got[0].Keyword != 0 || got[1].Semantic != 0 || got[1].Keyword != 1 {
+		t.Errorf("%+v", got)
+	}
+	before := e.count()
+	if x.Search("do I need an umbrella", 0, nil); e.count() != before {
+		t.Error("a query that was asked before is embedded again")
+	}
+	// A tool that comes later is found, one that changed is embedded anew.
+	x.Update(slices.Values(append(slices.Clone(threeTools[:2]), tool("math.sum", "1.0.1", "Of a list"), tool("sky.soon", "1.0.0", "Will there be rain"))))
+	embedded(t, x, 4)
+	if got := found(x.Search("umbrella", 0, nil)); !slices.Equal(got, []string{"sky.now@1.0.0", "sky.soon@1.0.0"}) {
+		t.Errorf("%v", got)
+	}
+	if n := e.count() - before; n != 3 { // two tools and a query
+		t.Errorf("%d texts were embedded", n)
+	}
+}
+
+func TestFindWithoutMeaning(t *testing.T) {
+	x := index(threeTools...)
+	got, r := x.Find(t.Context(), Query{Text: "weather"}, nil)
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "models install") {
+		t.Errorf("%v %+v", found(got), r)
+	}
+	e := &topics{fails: errors.New("no memory")}
+	x = meaningIndex(t, e, "", threeTools...)
+	got, r = x.Find(t.Context(), Query{Text: "weather"}, nil)
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") {
+		t.Errorf("%v %+v", found(got), r)
+	}
+	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, _, err := x.Embedded(); err != nil {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal("nobody is told that the embedder fails")
+		}
+	}
+	// It works again: the next round embeds what is missing.
+	e.set(nil, nil)
+	embedded(t, x, 3)
+}
+
+func TestFindWhileTheEmbedderHangs(t *testing.T) {
+	e := &topics{block: make(chan struct{})}
+	x := New(Config{Embedder: e, EmbedTime: 10 * time.Millisecond})
+	x.Update(slices.Values(threeTools))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got, r := x.Find(t.Context(), Query{Text: "weather"}, nil); len(got) != 1 || r.Degraded == "" {
+		t.Errorf("%v %+v", found(got), r)
+	}
+	if err := x.Close(); err != nil { // it does not wait for the embedder
+		t.Fatal(err)
+	}
+}
+
+func TestVectorsOverRestarts(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "vectors", "topics.vec")
+	again := func(want int) {
+		t.Helper()
+		e := &topics{}
+		x := New(Config{Embedder: e, VectorFile: file})
+		x.Update(slices.Values(threeTools))
+		if err := x.Start(); err != nil {
+			t.Fatal(err)
+		}
+		embedded(t, x, 3)
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if e.count() != want {
+			t.Errorf("%d tools were embedded, want %d", e.count(), want)
+		}
+	}
+	again(3)
+	again(0)
+	// A crash in the middle of a record, and rot in one.
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(b []byte) {
+		t.Helper()
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(raw[:len(raw)-1])
+	again(1)
+	again(0)
+	raw[len(raw)-8] ^= 1
+	write(raw)
+	again(1)
+	write([]byte("another file altogether, longer than the head of a file of vectors"))
+	again(3)
+	write(nil)
+	again(3)
+	again(0)
+}

@@ -1,0 +1,254 @@
+package filetool
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const kind = "file"
+
+// Config sets up an Executor. The zero value opens no folder, so that every call
+// is refused.
+type Config struct {
+	// Roots are the folders that the operator opens; default none.
+	Roots []Root
+	// Home is where relative paths of manifests begin, absolute; "" has none.
+	Home string
+}
+
+// Validate tells which folder is wrong.
+func (c Config) Validate() error {
+	for _, r := range c.Roots {
+		if why := checkRoot(r.Path, true); why != "" {
+			return toolkeep.NewError(toolkeep.InvalidParameters, "the folder %q for tools of kind file cannot be used: %s", r.Path, why)
+		}
+		for _, outer := range c.Roots {
+			if !r.Write && outer.Write && within(path.Clean(r.Path), path.Clean(outer.Path)) {
+				return toolkeep.NewError(toolkeep.InvalidParameters,
+					"the folder %s is rw, and that holds for all below it; %s cannot be ro", outer.Path, r.Path)
+			}
+		}
+	}
+	return nil
+}
+
+// Executor is the executor of kind "file". It is safe for concurrent use.
+type Executor struct {
+	roots []Root
+	home  string
+
+	mu       sync.Mutex
+	bindings map[string]*binding // checked ones by digest, at most maxBindings
+}
+
+const maxBindings = 10_000
+
+// binding is that of a tool, read once.
+func (e *Executor) binding(t *toolkeep.Tool) (*binding, []toolkeep.Fault) {
+	e.mu.Lock()
+	b := e.bindings[t.Digest]
+	e.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	b, faults := parse(t.Manifest)
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.bindings) >= maxBindings {
+		clear(e.bindings)
+	}
+	e.bindings[t.Digest] = b
+	return b, nil
+}
+
+var _ toolkeep.Executor = (*Executor)(nil)
+
+// New makes an Executor, or says which folder is wrong.
+func New(c Config) (*Executor, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	e := &Executor{home: c.Home, bindings: map[string]*binding{}}
+	for _, r := range c.Roots {
+		e.roots = append(e.roots, Root{Path: path.Clean(r.Path), Write: r.Write})
+	}
+	return e, nil
+}
+
+// Kind is "file".
+func (e *Executor) Kind() string { return kind }
+
+// Check wants an operation, folders for it, and arguments that the schema has.
+func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	_, faults := parse(m)
+	return faults
+}
+
+// Execute carries out the operation.
+//
+// Errors: E3203 the path is outside of what the tool may use here, is no regular
+// file, or the system refuses it to the server; E3310 an argument that only the
+// file system can judge, such as a file that does not exist; E3504 the content is
+// not text and text was asked for; E3710 the result is over MaxBytes (default 100
+// MiB); E3922 no space is left; E3902 ctx was cancelled, E3502 its deadline passed,
+// both looked at between pieces; E3999 the system failed in another way.
+func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	b, faults := e.binding(x.Tool)
+	if len(faults) > 0 {
+		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
+		err.NothingSent = true
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, ended(ctx, true)
+	}
+	r, err := e.resolver(x, b)
+	if err != nil {
+		return nil, err
+	}
+	t, err := r.find(b.name("path"), b.text(x.Args, "path", fallbackPath(b.op)), b.writes())
+	if err != nil {
+		return nil, err
+	}
+	root, err := e.enter(t)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	c := &call{ctx: ctx, x: x, b: b, t: t, root: root, limit: x.MaxBytes}
+	if c.limit <= 0 {
+		c.limit = 100 << 20
+	}
+	var out *toolkeep.Output
+	switch b.op {
+	case opRead:
+		out, err = c.read()
+	case opWrite:
+		out, err = c.write()
+	case opList:
+		out, err = c.list()
+	case opStat:
+		out, err = c.stat()
+	case opDelete:
+		out, err = c.remove()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func fallbackPath(op string) string {
+	if op == opList {
+		return "."
+	}
+	return ""
+}
+
+// enter opens the folder of a target. A tenant's own folder is made when it is
+// first used.
+func (e *Executor) enter(t *target) (*os.Root, *toolkeep.Error) {
+	root, err := t.folder.open()
+	if errors.Is(err, fs.ErrNotExist) && e.tenants(t.folder.base) {
+		if err = os.Mkdir(t.folder.base, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+			root, err = t.folder.open()
+		}
+	}
+	if err == nil {
+		return root, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, denied("the folder of the tool in which %s would lie does not exist on the server", shown(t.shown)).Because(err)
+	}
+	return nil, denied("the folder of the tool in which %s would lie cannot be opened: it must be a folder, and links below what files.roots names must not lead out of it", shown(t.shown)).Because(err)
+}
+
+// tenants tells whether base is one tenant's part of a folder of the operator.
+func (e *Executor) tenants(base string) bool {
+	for _, r := range e.roots {
+		if dir, last := path.Split(r.Path); last == tenantMark && !strings.Contains(dir, tenantMark) && path.Dir(base) == path.Clean(dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// call is one Execute.
+type call struct {
+	ctx   context.Context
+	x     *toolkeep.Execution
+	b     *binding
+	t     *target
+	root  *os.Root
+	limit int64 // bytes of the result
+}
+
+func output(v map[string]any) *toolkeep.Output {
+	return &toolkeep.Output{Value: v, HasValue: true}
+}
+
+// ended is the error of a call whose context is over.
+func ended(ctx context.Context, nothing bool) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		e = toolkeep.NewError(toolkeep.UpstreamTimeout, "the file operation did not end within the attempt's time limit")
+	}
+	e.NothingSent = nothing
+	return e.Because(context.Cause(ctx))
+}
+
+// failed says what the system's refusal means. Its text holds paths of the server
+// and stays the operator's.
+func (c *call) failed(err error) *toolkeep.Error {
+	var own *toolkeep.Error
+	name, arg := shown(c.t.shown), c.b.name("path")
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, fs.ErrNotExist):
+		own = badInput(arg, "exists", "%s does not exist", name)
+	case errors.Is(err, syscall.ENOTDIR):
+		own = badInput(arg, "exists", "an element before the last of %s is no folder", name)
+	case errors.Is(err, syscall.EISDIR):
+		own = badInput(arg, "file", "%s is a folder", name)
+	case errors.Is(err, syscall.ENOTEMPTY):
+		own = badInput(arg, "empty", "the folder %s is not empty", name)
+	case errors.Is(err, fs.ErrExist):
+		own = badInput(arg, "absent", "%s exists already", name)
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		own = badInput(arg, "maxLength", "%s is longer than the file system allows", name)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		own = denied("the system does not let the server do this with %s", name)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		own = toolkeep.NewError(toolkeep.ResourceExhausted, "there is no space left for %s", name)
+		own.NothingSent = true
+	case escapes(err):
+		own = denied("%s leads out of its folder by a symbolic link, or by too many of them", name)
+	default:
+		own = toolkeep.NewError(toolkeep.InternalError, "the file system failed at %s; the server's log has the cause", name)
+		own.NothingSent = true
+	}
+	return own.Because(err)
+}
+
+// escapes tells whether os.Root refused a path. Its error has no name of its own,
+// and comes without a number of the system.
+func escapes(err error) bool {
+	var pe *fs.PathError
+	if !errors.As(err, &pe) {
+		return false
+	}
+	var no syscall.Errno
+	return !errors.As(pe.Err, &no) || no == syscall.ELOOP || no == syscall.EXDEV
+}

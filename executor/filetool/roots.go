@@ -1,0 +1,269 @@
+package filetool
+
+import (
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Root is a folder with all below it.
+type Root struct {
+	Path  string // absolute; an element may be {tenant}
+	Write bool   // files may be made, changed and deleted
+}
+
+// ParseRoot reads PATH, PATH:ro or PATH:rw; without a mode it is ro.
+func ParseRoot(s string) Root {
+	if p, ok := strings.CutSuffix(s, ":rw"); ok {
+		return Root{Path: p, Write: true}
+	}
+	return Root{Path: strings.TrimSuffix(s, ":ro")}
+}
+
+// Narrow gives what both have: each folder of one that lies within a folder of the
+// other, for writing if both are. Limits without any folder leave none.
+func Narrow(roots, limits []Root) []Root {
+	all := make([]folder, len(roots))
+	for i, r := range roots {
+		all[i] = folder{Root: r}
+	}
+	var out []Root
+	for _, f := range meet(all, limits) {
+		out = append(out, f.Root)
+	}
+	return out
+}
+
+// folder is a Root and how it is reached: base is opened by its path, which the
+// operator vouches for, and every step below the one before.
+type folder struct {
+	Root
+	base  string
+	steps []string // absolute paths, each within the one before; the last is Path
+}
+
+func meet(folders []folder, limits []Root) []folder {
+	var out []folder
+	for _, f := range folders {
+		for _, l := range limits {
+			switch {
+			case within(f.Path, l.Path):
+				both := f
+				both.Write = f.Write && l.Write
+				out = append(out, both)
+			case within(l.Path, f.Path):
+				out = append(out, folder{Root: Root{Path: l.Path, Write: f.Write && l.Write}, base: f.base, steps: append(slices.Clone(f.steps), l.Path)})
+			}
+		}
+	}
+	return out
+}
+
+// within tells whether p is dir or lies below it; both are clean and absolute.
+func within(p, dir string) bool {
+	if dir == "/" || p == dir {
+		return true
+	}
+	return len(p) > len(dir) && p[len(dir)] == '/' && p[:len(dir)] == dir
+}
+
+// below is the part of p below dir, "." for dir itself.
+func below(p, dir string) string {
+	if rest := strings.TrimPrefix(p[len(dir):], "/"); rest != "" {
+		return rest
+	}
+	return "."
+}
+
+// open opens the folder. Steps cannot lead out of what is before them.
+func (f *folder) open() (*os.Root, error) {
+	root, err := os.OpenRoot(f.base)
+	if err != nil {
+		return nil, err
+	}
+	at := f.base
+	for _, step := range f.steps {
+		next, err := root.OpenRoot(below(step, at))
+		root.Close()
+		if err != nil {
+			return nil, err
+		}
+		root, at = next, step
+	}
+	return root, nil
+}
+
+const tenantMark = "{tenant}"
+
+// checkRoot says what is wrong with the path of a folder, "" if nothing is.
+func checkRoot(p string, absolute bool) string {
+	switch {
+	case p == "":
+		return "the path is empty"
+	case len(p) > maxPath:
+		return "the path is over 4096 bytes"
+	case strings.ContainsRune(p, 0):
+		return "the path holds a NUL byte"
+	case absolute && !path.IsAbs(p):
+		return "the path is not absolute"
+	}
+	for el := range strings.SplitSeq(p, "/") {
+		if el == ".." {
+			return `the path has an element ".."`
+		}
+		if el != tenantMark && strings.ContainsAny(el, "{}") {
+			return "braces may only stand in an element that is {tenant}"
+		}
+	}
+	return ""
+}
+
+// forTenant puts the tenant's name into a clean path. ok is false if a name would
+// be more than one element.
+func forTenant(p, tenant string) (_ string, ok bool) {
+	if !strings.Contains(p, tenantMark) {
+		return p, true
+	}
+	if tenant == "" || tenant == "." || tenant == ".." || len(tenant) > maxElement || strings.ContainsAny(tenant, "/\x00") {
+		return "", false
+	}
+	els := strings.Split(p, "/")
+	for i, el := range els {
+		if el == tenantMark {
+			els[i] = tenant
+		}
+	}
+	return strings.Join(els, "/"), true
+}
+
+// resolver finds the folder and the rest of a path for one call.
+type resolver struct {
+	folders []folder
+	from    string // where relative paths begin
+}
+
+// resolver gives the folders that the call may use.
+func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *toolkeep.Error) {
+	tenant := ""
+	if x.Principal != nil {
+		tenant = x.Principal.Tenant
+	}
+	own := func(p string) (string, *toolkeep.Error) {
+		if at, ok := forTenant(p, tenant); ok {
+			return at, nil
+		}
+		return "", denied("the folder %s cannot be used: the tenant's name cannot be the name of a folder", p)
+	}
+	var open []folder
+	for _, r := range e.roots {
+		at, err := own(r.Path)
+		if err != nil {
+			return nil, err
+		}
+		open = append(open, folder{Root: Root{Path: at, Write: r.Write}, base: at})
+	}
+	asked := make([]Root, 0, len(b.roots))
+	for _, r := range b.roots {
+		at, err := own(e.place(r.Path))
+		if err != nil {
+			return nil, err
+		}
+		asked = append(asked, Root{Path: at, Write: r.Write})
+	}
+	from, err := own(e.place(b.root))
+	if err != nil {
+		return nil, err
+	}
+	return &resolver{folders: meet(open, asked), from: from}, nil
+}
+
+// place makes a manifest's path absolute.
+func (e *Executor) place(p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	if e.home == "" { // nothing lies below it, as no folder is open
+		return path.Join("/", "\x00", p)
+	}
+	return path.Join(e.home, p)
+}
+
+// target is a checked path: name is relative to folder.
+type target struct {
+	folder *folder
+	name   string
+	shown  string // as the caller wrote it
+}
+
+// find checks a path and finds the innermost folder that lets it be used.
+func (r *resolver) find(arg, p string, write bool) (*target, *toolkeep.Error) {
+	switch {
+	case p == "":
+		return nil, badInput(arg, "minLength", "the path is empty")
+	case len(p) > maxPath:
+		return nil, badInput(arg, "maxLength", "the path has %d bytes; at most %d are allowed", len(p), maxPath)
+	case strings.ContainsRune(p, 0):
+		return nil, badInput(arg, "format", "the path holds a NUL byte")
+	}
+	for el := range strings.SplitSeq(p, "/") {
+		switch {
+		case el == "..":
+			return nil, denied(`%s has an element ".."; name the file by its path from the folder`, shown(p))
+		case len(el) > maxElement:
+			return nil, badInput(arg, "maxLength", "an element of the path has %d bytes; at most %d are allowed", len(el), maxElement)
+		case strings.HasPrefix(el, temporary):
+			return nil, denied("%s is the name of a file that is being written", shown(p))
+		}
+	}
+	whole := path.Clean(p)
+	if !path.IsAbs(p) {
+		whole = path.Join(r.from, p)
+	}
+	var best *folder
+	readable := false
+	for i := range r.folders {
+		f := &r.folders[i]
+		if !within(whole, f.Path) {
+			continue
+		}
+		readable = true
+		if (f.Write || !write) && (best == nil || len(f.Path) > len(best.Path)) {
+			best = f
+		}
+	}
+	switch {
+	case best != nil:
+		return &target{folder: best, name: below(whole, best.Path), shown: p}, nil
+	case readable:
+		return nil, denied("%s may be read only: permissions.filesystem of the tool and the setting files.roots must both say rw", shown(p))
+	}
+	return nil, denied("%s lies outside of the folders that this tool may use here", shown(p))
+}
+
+// shown is a path as messages show it.
+func shown(p string) string {
+	if len(p) > 200 {
+		p = strings.ToValidUTF8(p[:200], "") + "…"
+	}
+	return `"` + p + `"`
+}
+
+func denied(format string, args ...any) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.FilesystemDenied, format, args...)
+	e.NothingSent = true
+	return e
+}
+
+// badInput is E3310 for one argument; nothing was done.
+func badInput(arg, rule, format string, args ...any) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.InputValidationFailed, format, args...)
+	pointer := ""
+	if arg != "" {
+		pointer = pointerTo(arg)
+	}
+	e.NothingSent = true
+	return e.With("errors", []toolkeep.Fault{{Pointer: pointer, Rule: rule, Message: e.Message}})
+}

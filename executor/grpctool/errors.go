@@ -1,0 +1,265 @@
+package grpctool
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const (
+	maxMessage    = 2 << 10 // of a status's text
+	maxDetails    = 16
+	maxDetailSize = 8 << 10 // of all details as JSON, about
+	maxRetryAfter = time.Hour
+)
+
+// sent sets what the flight knows.
+func (a *attempt) sent(e *toolkeep.Error) *toolkeep.Error {
+	e.NothingSent = !a.flight.sent.Load()
+	return e
+}
+
+// failure turns what the library said into an error for the caller. Its words can
+// hold addresses and parts of the answer, so they go into the cause alone, cleaned;
+// a status that the server itself said is shown, cleaned as well.
+func (a *attempt) failure(err error) *toolkeep.Error {
+	st := status.Convert(err)
+	e := a.classify(st)
+	if e.Cause == nil {
+		e.Because(errors.New(cut(clean(a.x, err.Error()))))
+	}
+	return a.sent(e)
+}
+
+func (a *attempt) classify(st *status.Status) *toolkeep.Error {
+	switch a.parent.Err() {
+	case nil:
+	case context.DeadlineExceeded:
+		// A server that never answered may be one that is not there any more.
+		a.broken = !a.flight.heard.Load()
+		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the attempt's time limit")
+	default:
+		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was told")
+	}
+	switch {
+	// These two are the library's own, also where the server had nothing against it.
+	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(st.Message(), "grpc: received message"):
+		return a.tooLarge()
+	case st.Code() == codes.Internal && (strings.HasPrefix(st.Message(), "cardinality violation") || strings.HasPrefix(st.Message(), "grpc: failed to decompress")):
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server said that all went well and gave no answer that can be read")
+	case a.flight.answered.Load():
+		return a.said(st)
+	case !a.flight.sent.Load() && st.Code() == codes.Unavailable:
+		a.broken = true
+		return a.unconnected()
+	case st.Code() == codes.DeadlineExceeded:
+		a.broken = !a.flight.heard.Load()
+		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the time limit")
+	}
+	return a.broke(st)
+}
+
+// unconnected is a call that found no connection.
+func (a *attempt) unconnected() *toolkeep.Error {
+	err := a.link.lastError()
+	var (
+		own       *toolkeep.Error
+		dns       *net.DNSError
+		handshake *handshakeError
+		record    tls.RecordHeaderError
+	)
+	switch {
+	case errors.As(err, &own):
+		copied := *own
+		return &copied
+	case errors.As(err, &record):
+		return toolkeep.NewError(toolkeep.TLSError, "the tool's server does not speak TLS; say plaintext in the binding if that is meant").Because(err)
+	case errors.As(err, &handshake):
+		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the tool's server could be made: its certificate or the TLS handshake was refused").Because(err)
+	case errors.As(err, &dns):
+		return toolkeep.NewError(toolkeep.NetworkError, "the name of the tool's server could not be found in DNS").With("reason", "dns").Because(err)
+	case err != nil:
+		return toolkeep.NewError(toolkeep.NetworkError, "the tool's server does not accept connections").With("reason", "connect").Because(err)
+	}
+	// It was dialled and closed the connection before the first call: a server of
+	// another protocol, or one that goes down.
+	return toolkeep.NewError(toolkeep.NetworkError, "the tool's server closed the connection before it took a call").With("reason", "connect")
+}
+
+var httpStatus = regexp.MustCompile(`^unexpected HTTP status code received from server: ([0-9]{3}) `)
+
+// broke is a call that ended without a status of the server's own.
+func (a *attempt) broke(st *status.Status) *toolkeep.Error {
+	if m := httpStatus.FindStringSubmatch(st.Message()); m != nil {
+		return proxied(m[1])
+	}
+	switch st.Code() {
+	case codes.Unavailable:
+		a.broken = true
+		return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server broke before the whole answer arrived").With("reason", "reset")
+	case codes.Canceled, codes.ResourceExhausted:
+		// The stream was reset by the server, for its own reason.
+		return a.said(status.New(st.Code(), "the server reset the call"))
+	}
+	return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server did not answer with valid gRPC")
+}
+
+// proxied is an answer of plain HTTP, from something before the server.
+func proxied(text string) *toolkeep.Error {
+	code, _ := strconv.Atoi(text)
+	var e *toolkeep.Error
+	switch {
+	case code == 401 || code == 403:
+		e = toolkeep.NewError(toolkeep.SecretAccessDenied, "the upstream answered HTTP %d: it refused the credential", code)
+	case code == 429:
+		e = toolkeep.NewError(toolkeep.RateLimitExceeded, "the upstream answered HTTP 429: too many requests")
+	case code >= 500:
+		e = toolkeep.NewError(toolkeep.UpstreamServerError, "the upstream answered HTTP %d in place of gRPC", code)
+	default:
+		e = toolkeep.NewError(toolkeep.InvalidResponse, "the upstream answered HTTP %d in place of gRPC; the target may be no gRPC server", code)
+	}
+	return e.With("status", code)
+}
+
+// said maps a status that the server ended the call with.
+func (a *attempt) said(st *status.Status) *toolkeep.Error {
+	name := codeName(st.Code())
+	var e *toolkeep.Error
+	switch st.Code() {
+	case codes.Unauthenticated, codes.PermissionDenied:
+		code := 401
+		if st.Code() == codes.PermissionDenied {
+			code = 403
+		}
+		why := "the upstream answered %s: it refused the credential"
+		if len(a.x.Credentials) == 0 {
+			why = "the upstream answered %s: it wants a credential, and the tool has none under auth"
+		}
+		e = toolkeep.NewError(toolkeep.SecretAccessDenied, why, name).With("status", code)
+	case codes.DeadlineExceeded:
+		e = toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream answered DEADLINE_EXCEEDED: it ran out of time")
+	case codes.ResourceExhausted:
+		e = toolkeep.NewError(toolkeep.RateLimitExceeded, "the upstream answered RESOURCE_EXHAUSTED: too many requests, or a quota is used up")
+	default:
+		e = toolkeep.NewError(toolkeep.GRPCError, "the upstream answered %s; details.grpc_message has its words", name)
+		switch st.Code() {
+		case codes.Unavailable:
+			e.Retryable = true
+		case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.OutOfRange, codes.FailedPrecondition:
+			e.With("class", "VALIDATION_ERROR")
+		}
+	}
+	e.With("grpc_code", name)
+	if text := clean(a.x, strings.ToValidUTF8(st.Message(), "\uFFFD")); text != "" {
+		e.With("grpc_message", bounded(text, maxMessage))
+	}
+	a.details(e, st.Proto().GetDetails())
+	return e
+}
+
+// codeName is the code as gRPC's own documents write it.
+func codeName(c codes.Code) string {
+	if c < codes.Code(len(codeNames)) {
+		return codeNames[c]
+	}
+	return "CODE_" + strconv.FormatUint(uint64(c), 10)
+}
+
+var codeNames = [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
+	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL",
+	"UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
+
+// details shows what the status carries, and takes from RetryInfo how long to
+// wait. A DebugInfo, which is a stack of the server, is for the log alone.
+func (a *attempt) details(e *toolkeep.Error, list []*anypb.Any) {
+	show := &shower{types: a.binding.types, left: maxDetailSize}
+	shown, left := []any{}, 0
+	for _, d := range list {
+		name := d.GetTypeUrl()[strings.LastIndexByte(d.GetTypeUrl(), '/')+1:]
+		if name == "google.rpc.DebugInfo" {
+			continue
+		}
+		v, err := readAny(show, d.ProtoReflect(), maxDepth)
+		if err != nil || len(shown) == maxDetails {
+			left++
+			continue
+		}
+		tree := cleanTree(a.x, v)
+		if m, ok := tree.(map[string]any); ok && name == "google.rpc.RetryInfo" {
+			if text, ok := m["retryDelay"].(string); ok {
+				if wait, err := time.ParseDuration(text); err == nil && wait >= 0 {
+					e.After(min(wait, maxRetryAfter))
+					e.Retryable = e.Retryable || e.Code == toolkeep.GRPCError
+				}
+			}
+		}
+		shown = append(shown, tree)
+	}
+	if len(shown) > 0 {
+		e.With("grpc_details", shown)
+	}
+	if left > 0 {
+		e.With("grpc_details_left_out", left)
+	}
+}
+
+// clean takes the call's secrets out of text that came from outside. The values
+// are taken out once more by name: no error may show one even where nobody gave
+// a Cleaner.
+func clean(x *toolkeep.Execution, s string) string {
+	if x.Clean != nil {
+		s = x.Clean.Clean(s)
+	}
+	for _, c := range x.Credentials {
+		if len(c.Value) >= 4 {
+			s = strings.ReplaceAll(s, c.Value, "[secret]")
+		}
+	}
+	return s
+}
+
+func cleanTree(x *toolkeep.Execution, v any) any {
+	switch v := v.(type) {
+	case string:
+		return clean(x, v)
+	case json.Number:
+		if s := clean(x, v.String()); s != v.String() {
+			return s
+		}
+	case []any:
+		for i := range v {
+			v[i] = cleanTree(x, v[i])
+		}
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for name, el := range v {
+			out[clean(x, name)] = cleanTree(x, el)
+		}
+		return out
+	}
+	return v
+}
+
+// bounded is the beginning of a text, of whole characters.
+func bounded(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}

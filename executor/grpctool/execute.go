@@ -1,0 +1,461 @@
+package grpctool
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
+)
+
+const (
+	defaultMaxBytes = 100 << 20
+	maxBindings     = 8192
+	keyMetadata     = "idempotency-key"
+)
+
+// Config sets up an Executor. The zero value works.
+type Config struct {
+	// Egress sets up the connections: Max (default 256), Resolver, RootCAs, MinTLS,
+	// IdleTimeout (90 s), ConnectTimeout (10 s) and MaxHeaderBytes (256 KiB) are used.
+	// gRPC does not go through its Proxy.
+	Egress egress.PoolConfig
+}
+
+// Executor is the executor of kind "grpc". It is safe for concurrent use.
+type Executor struct {
+	pool *pool
+
+	bindings sync.Map // digest of a tool -> *binding
+	kept     atomic.Int64
+}
+
+var _ toolkeep.Executor = (*Executor)(nil)
+
+// New makes an Executor.
+func New(c Config) *Executor { return &Executor{pool: newPool(c.Egress)} }
+
+// Close closes the connections; one that is in use is closed when its last call
+// ends. It may be called twice.
+func (e *Executor) Close() { e.pool.close() }
+
+// Kind is "grpc".
+func (e *Executor) Kind() string { return "grpc" }
+
+// Check returns every fault of the binding and of auth.
+func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	if m.Execution.Kind != e.Kind() {
+		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind grpc"}}
+	}
+	_, faults := parse(m)
+	return faults
+}
+
+// binding gives the tool's binding, read once for each digest. When many were
+// read it starts over, which costs one reading for each tool still in use.
+func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
+	if b, ok := e.bindings.Load(t.Digest); ok {
+		return b.(*binding), nil
+	}
+	b, faults := parse(t.Manifest)
+	if len(faults) > 0 {
+		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
+		err.NothingSent = true
+		return nil, err
+	}
+	if t.Digest != "" {
+		if e.kept.Add(1) > maxBindings {
+			e.bindings.Clear()
+			e.kept.Store(1)
+		}
+		e.bindings.Store(t.Digest, b)
+	}
+	return b, nil
+}
+
+// Execute makes one call of the method.
+//
+// Errors: E3301 an argument does not fit its field; E3402 the credential cannot be
+// sent, or the status is UNAUTHENTICATED or PERMISSION_DENIED (details.status 401
+// or 403); E3501 DNS, connect, reset; E3502 the attempt's deadline, or
+// DEADLINE_EXCEEDED; E3503 TLS; E3504 the answer is not valid gRPC or not the
+// method's message; E3505 forbidden destination; E3530 any other status, retryable
+// if it is UNAVAILABLE or carries a RetryInfo; E3710 the answer is over MaxBytes
+// (default 100 MiB); E3801 RESOURCE_EXHAUSTED; E3902 ctx was cancelled. Where the
+// server said a status, details.grpc_code is its name.
+//
+// BytesSent and BytesRecv count messages as they went over the wire.
+func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	out, err := e.execute(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (e *Executor) execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
+	b, err := e.binding(x.Tool)
+	if err != nil {
+		return nil, err
+	}
+	messages, err := b.request(x.Args)
+	if err != nil {
+		return nil, err
+	}
+	credentials, cert, err := place(x.Credentials, b)
+	if err != nil {
+		return nil, err
+	}
+	tenant := ""
+	if x.Principal != nil {
+		tenant = x.Principal.Tenant
+	}
+	a := &attempt{x: x, binding: b, parent: ctx, limit: x.MaxBytes}
+	if a.limit <= 0 {
+		a.limit = defaultMaxBytes
+	}
+	if ctx.Err() != nil {
+		return nil, a.failure(ctx.Err())
+	}
+	var failed error
+	if a.link, failed = e.pool.take(tenant, b, cert); failed != nil {
+		return nil, a.failure(failed)
+	}
+	defer func() { e.pool.give(a.link, a.broken) }()
+	run, stop := a.context(credentials)
+	defer stop()
+	a.stop = stop
+	if b.method.IsStreamingClient() || b.method.IsStreamingServer() {
+		return a.stream(run, messages)
+	}
+	return a.unary(run, messages[0])
+}
+
+// request makes the encoded messages of the arguments.
+func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
+	w := &writer{types: b.types}
+	encode := func(v any, at string) ([]byte, *toolkeep.Error) {
+		m, bad := w.message(b.method.Input(), v, at)
+		if bad != nil {
+			return nil, bad.refuse()
+		}
+		raw, err := proto.Marshal(m)
+		if err != nil {
+			return nil, misfitf(at, "%s", cut(err.Error())).refuse()
+		}
+		return raw, nil
+	}
+	single := "messages"
+	if !b.method.IsStreamingClient() {
+		if !wrapped(b.method.Input().FullName()) {
+			raw, err := encode(args, "")
+			return [][]byte{raw}, err
+		}
+		single = "value"
+	}
+	for name := range args {
+		if name != single {
+			return nil, misfitf(canon.Pointer(name), "the method has one argument, %q", single).refuse()
+		}
+	}
+	if single == "value" {
+		value, ok := args[single]
+		if !ok {
+			return nil, misfitf("/value", "the argument is missing").refuse()
+		}
+		raw, err := encode(value, "/value")
+		return [][]byte{raw}, err
+	}
+	list, ok := args["messages"].([]any)
+	if !ok {
+		return nil, misfitf("/messages", "the list of messages that are sent is wanted").refuse()
+	}
+	out := make([][]byte, len(list))
+	for i, v := range list {
+		var err *toolkeep.Error
+		if out[i], err = encode(v, "/messages/"+strconv.Itoa(i)); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// wrapped tells whether the message is no object in JSON: as arguments it is the
+// member value of one.
+func wrapped(name protoreflect.FullName) bool {
+	switch name {
+	case "google.protobuf.Any", "google.protobuf.Struct":
+		return false
+	}
+	_, own := wellKnown(name)
+	return own
+}
+
+// attempt is one Execute.
+type attempt struct {
+	x       *toolkeep.Execution
+	binding *binding
+	link    *link
+	flight  flight
+	parent  context.Context // the caller's
+	stop    func()          // ends the call's
+	limit   int64
+	broken  bool // the connection is not to be used again
+}
+
+// context is the call's: with its deadline, metadata and flight.
+func (a *attempt) context(credentials []pair) (context.Context, func()) {
+	b := a.binding
+	md := make(metadata.MD, len(b.metadata)+len(credentials)+2)
+	for _, m := range b.metadata {
+		md[m.name] = []string{m.value}
+	}
+	if t := a.x.Traceparent; t != "" && metadataFault("traceparent", t) == "" {
+		md["traceparent"] = []string{t}
+	}
+	if k := a.x.Key; k != "" && b.takesKey && metadataFault(keyMetadata, k) == "" {
+		md[keyMetadata] = []string{k}
+	}
+	for _, m := range credentials {
+		md[m.name] = []string{m.value}
+	}
+	// The caller's context may carry metadata and spans of the call to this server.
+	ctx := metadata.NewOutgoingContext(context.WithValue(a.parent, flightKey{}, &a.flight), md)
+	if b.deadline > 0 {
+		return context.WithTimeout(ctx, b.deadline)
+	}
+	return context.WithCancel(ctx)
+}
+
+func (a *attempt) options() []grpc.CallOption {
+	return []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}),
+		grpc.MaxCallRecvMsgSize(int(min(a.limit, a.binding.frameBytes))), grpc.MaxCallSendMsgSize(1 << 30)}
+}
+
+func (a *attempt) unary(ctx context.Context, message []byte) (*toolkeep.Output, *toolkeep.Error) {
+	var answer []byte
+	if err := a.link.conn.Invoke(ctx, a.binding.path, message, &answer, a.options()...); err != nil {
+		return nil, a.failure(err)
+	}
+	s := &shower{types: a.binding.types, left: a.limit}
+	v, err := a.read(s, answer)
+	if err != nil {
+		return nil, err
+	}
+	return a.output(v), nil
+}
+
+func (a *attempt) output(v any) *toolkeep.Output {
+	return &toolkeep.Output{Value: v, HasValue: true, ContentType: "application/json",
+		BytesSent: a.flight.sentBytes.Load(), BytesRecv: a.flight.gotBytes.Load()}
+}
+
+// read makes the tree of one encoded message.
+func (a *attempt) read(s *shower, raw []byte) (any, *toolkeep.Error) {
+	d := a.binding.method.Output()
+	if weigh(d, raw, maxValues) < 0 {
+		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the upstream's answer holds more than %d values; ask for less, for example by a page or filter field", maxValues)
+	}
+	m, err := decode(d, raw)
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the upstream's answer is no %s: it was changed without its tools being imported again, or is broken", d.FullName()).
+			Because(fmt.Errorf("decoding the answer: %s", clean(a.x, err.Error())))
+	}
+	v, err := s.message(m, maxDepth)
+	if err == errLarge {
+		return nil, a.tooLarge()
+	}
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the upstream's answer has no form in JSON: %s", err)
+	}
+	return v, nil
+}
+
+func (a *attempt) tooLarge() *toolkeep.Error {
+	limit := min(a.limit, a.binding.frameBytes)
+	return toolkeep.NewError(toolkeep.ResultTooLarge, "the upstream's answer is over the limit of %d bytes; ask for less, for example by a page or filter field", limit).
+		With("limit_bytes", limit)
+}
+
+// stream carries out the three kinds of streaming method.
+func (a *attempt) stream(ctx context.Context, messages [][]byte) (*toolkeep.Output, *toolkeep.Error) {
+	m := a.binding.method
+	desc := &grpc.StreamDesc{StreamName: string(m.Name()), ClientStreams: m.IsStreamingClient(), ServerStreams: m.IsStreamingServer()}
+	s, err := a.link.conn.NewStream(ctx, desc, a.binding.path, a.options()...)
+	if err != nil {
+		return nil, a.failure(err)
+	}
+	// Flow control may hold the messages up until answers are read.
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for _, raw := range messages {
+			// An error here means that the stream is over; reading tells why.
+			if s.SendMsg(raw) != nil {
+				return
+			}
+		}
+		s.CloseSend()
+	})
+	defer sender.Wait()
+	defer a.stop()
+	if m.IsStreamingServer() {
+		return a.collect(s)
+	}
+	var answer []byte
+	if err := s.RecvMsg(&answer); err != nil {
+		return nil, a.failure(err)
+	}
+	v, bad := a.read(&shower{types: a.binding.types, left: a.limit}, answer)
+	if bad != nil {
+		return nil, bad
+	}
+	return a.output(v), nil
+}
+
+// graceAtEnd is how long a stream that has as many frames as are taken may take to
+// say that it has ended.
+const graceAtEnd = 250 * time.Millisecond
+
+// collect reads the frames of a stream. Each is told as progress: how many there
+// were, never what they hold, because nothing of a result may be shown before it
+// is inspected.
+func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Error) {
+	var late atomic.Bool
+	end := func() { late.Store(true); a.stop() }
+	if d, ok := a.streamTime(); ok {
+		timer := time.AfterFunc(d, end)
+		defer timer.Stop()
+	}
+	show := &shower{types: a.binding.types, left: a.limit}
+	list := []any{}
+	for {
+		var raw []byte
+		err := s.RecvMsg(&raw)
+		full := len(list) == a.binding.frames
+		switch {
+		case err == io.EOF:
+			return a.frames(list, ""), nil
+		case full && (err == nil || late.Load()):
+			return a.frames(list, "it reached its limit of "+strconv.Itoa(len(list))+" messages"), nil
+		case late.Load() && a.parent.Err() == nil && len(list) > 0:
+			return a.frames(list, "its time was over"), nil
+		case late.Load() && a.parent.Err() == nil:
+			return nil, a.sent(toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no message within its time limit"))
+		case err != nil:
+			return nil, a.failure(err).With("messages_received", len(list))
+		}
+		v, bad := a.read(show, raw)
+		if bad != nil && bad.Code == toolkeep.ResultTooLarge && len(list) > 0 {
+			return a.frames(list, fmt.Sprintf("it reached its limit of %d bytes", a.limit)), nil
+		}
+		if bad != nil {
+			return nil, bad
+		}
+		list = append(list, v)
+		if a.x.Caller != nil {
+			a.x.Caller.Progress(toolkeep.Progress{Phase: "streaming",
+				Message: fmt.Sprintf("%d messages, %d bytes", len(list), a.flight.gotBytes.Load())})
+		}
+		if len(list) == a.binding.frames {
+			timer := time.AfterFunc(graceAtEnd, end)
+			defer timer.Stop()
+		}
+	}
+}
+
+// streamTime is a little less than the attempt has, so that what was collected is
+// not lost.
+func (a *attempt) streamTime() (time.Duration, bool) {
+	d := a.binding.deadline
+	if deadline, ok := a.parent.Deadline(); ok {
+		if left := time.Until(deadline); d == 0 || left < d {
+			d = left
+		}
+	}
+	return d - min(time.Second, d/10), d > 0
+}
+
+func (a *attempt) frames(list []any, cut string) *toolkeep.Output {
+	out := a.output(map[string]any{"messages": list, "complete": cut == ""})
+	if cut != "" {
+		out.Warnings = []toolkeep.Warning{{Code: toolkeep.ResultTooLarge,
+			Message: fmt.Sprintf("the stream was cut off after %d messages: %s", len(list), cut),
+			Details: map[string]any{"messages": len(list)}}}
+	}
+	return out
+}
+
+// rawCodec hands encoded messages on as they are, so that their making and reading
+// are this package's, with its limits and errors.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	raw, ok := v.([]byte)
+	if !ok {
+		return nil, fmt.Errorf("a message is bytes, not %T", v)
+	}
+	return mem.BufferSlice{mem.SliceBuffer(raw)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	to, ok := v.(*[]byte)
+	if !ok {
+		return fmt.Errorf("a message is bytes, not %T", v)
+	}
+	*to = data.Materialize()
+	return nil
+}
+
+// flight follows one call to know how far it came.
+type flight struct {
+	sent      atomic.Bool // its headers were handed to the connection
+	answered  atomic.Bool // the server ended it with trailers, so the status is its own
+	heard     atomic.Bool // anything came back
+	sentBytes atomic.Int64
+	gotBytes  atomic.Int64
+}
+
+type flightKey struct{}
+
+// watcher hears of every call on a connection and tells its flight.
+type watcher struct{}
+
+func (watcher) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (watcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	f, ok := ctx.Value(flightKey{}).(*flight)
+	if !ok {
+		return
+	}
+	switch s := s.(type) {
+	case *stats.OutHeader:
+		f.sent.Store(true)
+	case *stats.OutPayload:
+		f.sentBytes.Add(int64(s.WireLength))
+	case *stats.InHeader:
+		f.heard.Store(true)
+	case *stats.InPayload:
+		f.gotBytes.Add(int64(s.WireLength))
+	case *stats.InTrailer:
+		f.heard.Store(true)
+		f.answered.Store(true)
+	}
+}
+
+func (watcher) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (watcher) HandleConn(context.Context, stats.ConnStats)                       {}

@@ -1,0 +1,259 @@
+package httptool
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// part is one part of a multipart body.
+type part struct {
+	name        string // "" for a part without a name
+	fileName    string
+	contentType string
+	headers     []header
+	data        []byte
+}
+
+// renderMultipart makes a body of parts. An object gives parts with its
+// properties' names, a list gives parts without. The boundary is a hash of the
+// parts: the same call sends the same bytes, and no part can hold it.
+func (c *codec) renderMultipart(at string, v any, b *bodyArgs) ([]byte, string, *toolkeep.Error) {
+	var parts []part
+	var err *toolkeep.Error
+	switch t := v.(type) {
+	case nil:
+	case map[string]any:
+		parts, err = c.namedParts(at, t, b)
+	case []any:
+		if mediaType(c.contentType) == "multipart/form-data" || len(b.keys()) > 0 {
+			return nil, "", unsafe(at, "the value must be an object: its properties are the parts of %s", c.contentType)
+		}
+		parts, err = c.listParts(at, t, b)
+	default:
+		return nil, "", unsafe(at, "the value must be an object or a list to be sent as %s", c.contentType)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range b.keys() {
+		parts = append(parts, part{name: s.name, data: []byte(s.value)})
+	}
+	size := 0
+	heads := make([][]byte, len(parts))
+	sum := sha256.New()
+	for i := range parts {
+		if heads[i], err = parts[i].head(at); err != nil {
+			return nil, "", err
+		}
+		size += len(heads[i]) + len(parts[i].data) + 80
+		sum.Write([]byte(strconv.Itoa(len(heads[i])) + " " + strconv.Itoa(len(parts[i].data)) + "\n"))
+		sum.Write(heads[i])
+		sum.Write(parts[i].data)
+	}
+	if size > maxBody {
+		return nil, "", unsafe(at, "the request's body would be over %d MiB", maxBody>>20)
+	}
+	boundary := "toolkeep-" + hex.EncodeToString(sum.Sum(nil)[:20])
+	var buf bytes.Buffer
+	buf.Grow(size + 80)
+	for i := range parts {
+		buf.WriteString("--" + boundary + "\r\n")
+		buf.Write(heads[i])
+		buf.WriteString("\r\n")
+		buf.Write(parts[i].data)
+		buf.WriteString("\r\n")
+	}
+	buf.WriteString("--" + boundary + "--\r\n")
+	return buf.Bytes(), c.contentType + "; boundary=" + boundary, nil
+}
+
+// head writes a part's headers.
+func (p *part) head(at string) ([]byte, *toolkeep.Error) {
+	var buf []byte
+	if p.name != "" || p.fileName != "" {
+		disposition := "form-data"
+		if p.name == "" {
+			disposition = "attachment"
+		}
+		buf = append(buf, "Content-Disposition: "+disposition...)
+		for _, q := range []header{{"name", p.name}, {"filename", p.fileName}} {
+			if q.value == "" {
+				continue
+			}
+			text, ok := quoted(q.value)
+			if !ok {
+				return nil, unsafe(at, "the %s of a part has a control character, which its header cannot hold", q.name)
+			}
+			buf = append(buf, "; "+q.name+`="`+text+`"`...)
+		}
+		buf = append(buf, "\r\n"...)
+	}
+	if p.contentType != "" {
+		buf = append(buf, "Content-Type: "+p.contentType+"\r\n"...)
+	}
+	for _, h := range p.headers {
+		buf = append(buf, h.name+": "+h.value+"\r\n"...)
+	}
+	return buf, nil
+}
+
+// quoted writes a name as browsers do (HTML, multipart/form-data encoding): a
+// quote is percent-encoded, everything else stays UTF-8.
+func quoted(s string) (string, bool) {
+	if !validHeaderValue(s) || !utf8.ValidString(s) {
+		return "", false
+	}
+	return strings.ReplaceAll(s, `"`, "%22"), true
+}
+
+func (c *codec) namedParts(at string, obj map[string]any, b *bodyArgs) ([]part, *toolkeep.Error) {
+	var parts []part
+	names := make([]string, 0, len(obj))
+	for _, name := range c.order {
+		if _, ok := obj[name]; ok && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(obj)) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		v := obj[name]
+		if v == nil || isSecret(b.keys(), name) {
+			continue
+		}
+		here := at + canon.Pointer(name)
+		if name == "" {
+			return nil, unsafe(here, "a part must have a name")
+		}
+		f := c.fields[name]
+		if f == nil {
+			f = &field{}
+		}
+		if f.styled {
+			styled, err := f.styledParts(here, name, v)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, styled...)
+			continue
+		}
+		list, isList := v.([]any)
+		if !isList {
+			list = []any{v}
+		}
+		for i, el := range list {
+			elAt := here
+			if isList {
+				elAt += "/" + strconv.Itoa(i)
+			}
+			p, err := f.part(elAt, el, b)
+			if err != nil {
+				return nil, err
+			}
+			if p.name = name; f.file && p.fileName == "" {
+				p.fileName = name
+			}
+			parts = append(parts, p)
+		}
+	}
+	return parts, nil
+}
+
+func (c *codec) listParts(at string, list []any, b *bodyArgs) ([]part, *toolkeep.Error) {
+	var parts []part
+	for i, el := range list {
+		f := c.item
+		if i < len(c.prefix) {
+			f = c.prefix[i]
+		}
+		if f == nil {
+			f = &field{}
+		}
+		p, err := f.part(at+"/"+strconv.Itoa(i), el, b)
+		if err != nil {
+			return nil, err
+		}
+		if p.contentType == "" {
+			p.contentType = "text/plain; charset=utf-8"
+		}
+		parts = append(parts, p)
+	}
+	return parts, nil
+}
+
+// part makes one part of a value. Without a content type of the field, a plain
+// value is text and anything else JSON.
+func (f *field) part(at string, v any, b *bodyArgs) (part, *toolkeep.Error) {
+	p := part{headers: f.headers}
+	for i := range f.args {
+		h := &f.args[i]
+		arg, ok := b.argument(h.arg)
+		if !ok && h.required {
+			return p, missing(h.arg)
+		}
+		if !ok {
+			continue
+		}
+		text, err := headerText(&h.parameter, arg)
+		if err != nil {
+			return p, err
+		}
+		p.headers = append(slices.Clip(p.headers), header{h.name, text})
+	}
+	if f.file {
+		got, err := readFile(at, v, f.content.contentType)
+		p.data, p.contentType, p.fileName = got.data, got.contentType, got.name
+		if p.fileName == "" {
+			p.fileName = f.fileName
+		}
+		return p, err
+	}
+	if f.content != nil {
+		var err *toolkeep.Error
+		p.data, p.contentType, err = f.content.render(at, v, nil)
+		return p, err
+	}
+	if s, ok := plain(v); ok {
+		p.data = []byte(s)
+		return p, nil
+	}
+	p.data, p.contentType = canon.Append(nil, v), "application/json"
+	return p, nil
+}
+
+func (b *bodyArgs) argument(name string) (any, bool) {
+	if b == nil {
+		return nil, false
+	}
+	v := b.args[name]
+	return v, v != nil
+}
+
+// styledParts makes the parts of a field with a style: the pairs of that style,
+// unencoded, each a part of its own.
+func (f *field) styledParts(at, name string, v any) ([]part, *toolkeep.Error) {
+	p := f.parameter
+	p.arg, p.name = name, name
+	w := pairs{names: escNone, gather: &[]header{}}
+	if err := w.parameter(&p, v, escNone); err != nil {
+		return nil, err.With("pointer", at)
+	}
+	w.finish()
+	parts := make([]part, 0, len(*w.gather))
+	for _, t := range *w.gather {
+		parts = append(parts, part{name: t.name, data: []byte(t.value)})
+	}
+	return parts, nil
+}

@@ -1,0 +1,132 @@
+package httptool
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// stream reads an answer that comes event by event. Each event is told as
+// progress: how many there were, never what they hold, because nothing of a result
+// may be shown before it is inspected. The result is the list of all events.
+//
+// It ends with the stream, at the sentinel, or where one of the limits cuts it
+// off, which a warning tells.
+func (a *attempt) stream(resp *http.Response, next func(*lines) (*event, error)) (*toolkeep.Output, *toolkeep.Error) {
+	s := a.binding.stream
+	limit := a.limit()
+	u, err := unpack(resp, limit)
+	if err != nil {
+		return nil, a.unreadable(resp.StatusCode, err)
+	}
+	defer u.close()
+	var cut atomic.Bool
+	if d, ok := a.streamTime(); ok {
+		timer := time.AfterFunc(d, func() { cut.Store(true); a.stop() })
+		defer timer.Stop()
+	}
+	l := &lines{r: bufio.NewReader(u), limit: min(s.maxBytes, limit)}
+	list := []any{}
+	for {
+		ev, err := next(l)
+		switch {
+		case err == io.EOF, ev != nil && s.sentinel != "" && ev.text == s.sentinel:
+			return a.streamed(list, u.wire.n, ""), nil
+		case len(list) == s.maxEvents && (err == nil || cut.Load()):
+			return a.streamed(list, u.wire.n, fmt.Sprintf("it reached its limit of %d events", s.maxEvents)), nil
+		case cut.Load() && len(list) == 0:
+			return nil, toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no event within its time limit").With("status", resp.StatusCode)
+		case cut.Load():
+			return a.streamed(list, u.wire.n, "its time was over"), nil
+		case (err == errCap || err == errTooLarge) && len(list) == 0:
+			return nil, tooLarge(min(s.maxBytes, limit), resp.StatusCode)
+		case err == errCap || err == errTooLarge:
+			return a.streamed(list, u.wire.n, fmt.Sprintf("it reached its limit of %d bytes", min(s.maxBytes, limit))), nil
+		case err != nil:
+			return nil, a.brokenStream(resp.StatusCode, len(list), err)
+		}
+		list = append(list, ev.value)
+		a.tell(len(list), u.wire.n, ev)
+		if len(list) == s.maxEvents {
+			// Whether there is more decides whether it was cut; a feed that is silent for
+			// now has more.
+			timer := time.AfterFunc(graceAtEnd, func() { cut.Store(true); a.stop() })
+			defer timer.Stop()
+		}
+	}
+}
+
+// graceAtEnd is how long a stream that has as many events as are taken may take to
+// say that it has ended.
+const graceAtEnd = 250 * time.Millisecond
+
+func (a *attempt) streamed(list []any, wire int64, cut string) *toolkeep.Output {
+	out := &toolkeep.Output{Value: list, HasValue: true, ContentType: "application/json", BytesSent: a.sent, BytesRecv: wire}
+	if cut != "" {
+		out.Warnings = []toolkeep.Warning{{Code: toolkeep.ResultTooLarge,
+			Message: fmt.Sprintf("the stream was cut off after %d events: %s", len(list), cut),
+			Details: map[string]any{"events": len(list)}}}
+	}
+	return out
+}
+
+// streamTime is how long a stream may go on: what the binding says, and a little
+// less than the attempt has, so that what was collected is not lost.
+func (a *attempt) streamTime() (time.Duration, bool) {
+	d := time.Duration(a.binding.stream.maxSeconds) * time.Second
+	deadline, ok := a.parent.Deadline()
+	if !ok {
+		return d, d > 0
+	}
+	left := time.Until(deadline)
+	left -= min(time.Second, left/10)
+	if d == 0 || left < d {
+		d = left
+	}
+	return d, true
+}
+
+func (a *attempt) brokenStream(status, events int, err error) *toolkeep.Error {
+	var e *toolkeep.Error
+	if broken, ok := err.(brokenEvent); ok && a.parent.Err() == nil {
+		e = toolkeep.NewError(toolkeep.InvalidResponse, "%s", clean(a.x, broken.why)).With("status", status)
+	} else {
+		e = a.unreadable(status, err)
+	}
+	return e.With("events", events)
+}
+
+// tell says how far the stream is.
+func (a *attempt) tell(events int, wire int64, ev *event) {
+	if a.x.Caller == nil {
+		return
+	}
+	p := toolkeep.Progress{Phase: "streaming", Message: strconv.Itoa(events) + " events, " + strconv.FormatInt(wire, 10) + " bytes"}
+	if at := a.binding.stream.progress; at != "" {
+		if v, ok := canon.Lookup(ev.data, at); ok {
+			if n, ok := v.(json.Number); ok {
+				if f, err := n.Float64(); err == nil && f >= 0 && f <= 100 {
+					a.percent = int(f)
+				}
+			}
+		}
+	}
+	p.Percent = a.percent
+	a.x.Caller.Progress(p)
+}
+
+// unreadable says why a body could not be read.
+func (a *attempt) unreadable(status int, err error) *toolkeep.Error {
+	if e, ok := err.(encodingError); ok && a.parent.Err() == nil {
+		return toolkeep.NewError(toolkeep.InvalidResponse, "%s", e.why).With("status", status)
+	}
+	return failure(a.parent, a.x, err, false).With("status", status)
+}

@@ -1,0 +1,355 @@
+package httptool
+
+import (
+	"encoding/xml"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// A template is a JSON value in whose texts {{name}} stands for an argument. A
+// text that is nothing but one place becomes the argument's value; within a longer
+// text the argument must be plain. {{name?}} may be missing: the member, element,
+// pair or header that holds it is then left out. {{{{ stands for {{.
+type template struct{ node any } // string, json.Number, bool, nil, place, text, []any, map[string]any
+
+// place is a text that is nothing but one argument.
+type place struct {
+	name     string
+	optional bool
+}
+
+// text is one with arguments in it: literal, place, literal, place, …, literal.
+type text struct {
+	literals []string
+	places   []place
+}
+
+const maxTemplateDepth = 64
+
+// compile reads a template. used is told every argument with where it stands.
+func (r *reader) compile(at string, v any, used func(at, name string)) *template {
+	return &template{r.compileNode(at, v, used, 0)}
+}
+
+func (r *reader) compileNode(at string, v any, used func(at, name string), depth int) any {
+	if depth > maxTemplateDepth {
+		r.fault(at, "template", "the template is nested over %d levels deep", maxTemplateDepth)
+		return nil
+	}
+	switch t := v.(type) {
+	case string:
+		parsed, why := parseText(t)
+		if why != "" {
+			r.fault(at, "template", "%s", why)
+			return t
+		}
+		for _, p := range parsed.places {
+			used(at, p.name)
+		}
+		switch {
+		case len(parsed.places) == 0:
+			return parsed.literals[0]
+		case len(parsed.places) == 1 && parsed.literals[0] == "" && parsed.literals[1] == "":
+			return parsed.places[0]
+		}
+		return parsed
+	case []any:
+		out := make([]any, len(t))
+		for i, el := range t {
+			out[i] = r.compileNode(at+"/"+strconv.Itoa(i), el, used, depth+1)
+		}
+		return out
+	case map[string]any:
+		out := make(map[string]any, len(t))
+		for _, k := range slices.Sorted(maps.Keys(t)) {
+			if strings.Contains(k, "{{") {
+				r.fault(at+canon.Pointer(k), "template", "an argument cannot name a member; it can be its value")
+			}
+			out[k] = r.compileNode(at+canon.Pointer(k), t[k], used, depth+1)
+		}
+		return out
+	}
+	return v
+}
+
+// parseText cuts a text at its places. why says what is wrong with it.
+func parseText(s string) (t text, why string) {
+	literal := ""
+	for {
+		before, rest, found := strings.Cut(s, "{{")
+		literal += before
+		if !found {
+			t.literals = append(t.literals, literal)
+			return t, ""
+		}
+		if after, escaped := strings.CutPrefix(rest, "{{"); escaped {
+			literal, s = literal+"{{", after
+			continue
+		}
+		name, tail, closed := strings.Cut(rest, "}}")
+		name = strings.TrimSpace(name)
+		if !closed {
+			return t, "a {{ has no }} behind it; {{{{ stands for two braces as text"
+		}
+		p := place{name: name}
+		p.name, p.optional = strings.CutSuffix(name, "?")
+		if p.name == "" || strings.ContainsAny(p.name, "{}\r\n") {
+			return t, "between {{ and }} stands the name of an argument; {{{{ stands for two braces as text"
+		}
+		t.literals, t.places = append(t.literals, literal), append(t.places, p)
+		literal, s = "", tail
+	}
+}
+
+// eval makes the value. ok is false where an optional argument is missing that
+// the whole depends on.
+func (t *template) eval(args map[string]any) (v any, ok bool, err *toolkeep.Error) {
+	return evalNode(t.node, args)
+}
+
+func evalNode(n any, args map[string]any) (any, bool, *toolkeep.Error) {
+	switch t := n.(type) {
+	case place:
+		v, ok := args[t.name]
+		if !ok && !t.optional {
+			return nil, false, missing(t.name)
+		}
+		return v, ok, nil
+	case text:
+		return t.eval(args, nil)
+	case []any:
+		out := make([]any, 0, len(t))
+		for _, el := range t {
+			v, ok, err := evalNode(el, args)
+			if err != nil {
+				return nil, false, err
+			}
+			if ok {
+				out = append(out, v)
+			}
+		}
+		return out, true, nil
+	case map[string]any:
+		out := make(map[string]any, len(t))
+		for _, k := range slices.Sorted(maps.Keys(t)) {
+			v, ok, err := evalNode(t[k], args)
+			if err != nil {
+				return nil, false, err
+			}
+			if ok {
+				out[k] = v
+			}
+		}
+		return out, true, nil
+	}
+	return n, true, nil
+}
+
+func missing(name string) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.MissingParameter, "the argument %s is needed for the request and must be given", name).With("pointer", canon.Pointer(name))
+	e.NothingSent = true
+	return e
+}
+
+// eval fills in the arguments, each through escape where that is set.
+func (t text) eval(args map[string]any, escape func(string) (string, bool)) (any, bool, *toolkeep.Error) {
+	var b strings.Builder
+	for i, p := range t.places {
+		b.WriteString(t.literals[i])
+		v, given := args[p.name]
+		if !given || v == nil && p.optional {
+			if !p.optional {
+				return nil, false, missing(p.name)
+			}
+			return nil, false, nil
+		}
+		s, ok := plain(v)
+		if !ok {
+			return nil, false, unsafe(canon.Pointer(p.name), "the argument %s stands within a text and must be a plain value", p.name)
+		}
+		if escape != nil {
+			if s, ok = escape(s); !ok {
+				return nil, false, unsafe(canon.Pointer(p.name), "the argument %s has a control character, which XML cannot hold", p.name)
+			}
+		}
+		b.WriteString(s)
+	}
+	b.WriteString(t.literals[len(t.literals)-1])
+	return b.String(), true, nil
+}
+
+// readTemplate reads binding.template, for APIs without a document:
+//
+//	{ "path": "/orders/{{id}}", "query": {"page": "{{page?}}"}, "headers": {"X-Team": "{{team}}"},
+//	  "cookies": {"lang": "{{lang?}}"}, "body": {"note": "{{note}}"}, "content_type": "application/json" }
+//
+// Everything becomes parameters and a body as those of a document.
+func (b *binding) readTemplate(r *reader, o *object, used func(at, name string)) {
+	b.templatePath(r, o.pointer("path"), o.text("path", true), used)
+	b.templateParams(r, o, "query", "query", used)
+	b.templateParams(r, o, "headers", "header", used)
+	b.templateParams(r, o, "cookies", "cookie", used)
+	v, hasBody := o.member("body")
+	contentType := o.text("content_type", false)
+	if contentType == "" && hasBody {
+		contentType = "application/json"
+	}
+	if !hasBody {
+		if contentType != "" {
+			o.fault("content_type", "unsupported", "content_type belongs to a body")
+		}
+		if o.tree["encoding"] != nil {
+			o.fault("encoding", "unsupported", "encoding belongs to a body")
+		}
+		o.seen["encoding"] = true
+		o.done()
+		return
+	}
+	b.body = &body{contentType: contentType, codecs: []*codec{readCodec(o, contentType)}}
+	if !validHeaderValue(contentType) {
+		o.fault("content_type", "header", "the content type has characters that a header cannot hold")
+	}
+	b.body.template = r.compile(o.pointer("body"), v, used)
+	if s, isText := v.(string); isText && isXML(mediaType(contentType)) && b.body.codecs[0].format == asText {
+		b.body.markup = true
+		checkMarkup(r, o.pointer("body"), s)
+	}
+	if _, isText := b.body.template.node.(text); isText && !b.body.markup && mediaType(contentType) != "text/plain" {
+		r.fault(o.pointer("body"), "template", "arguments cannot stand within a text of %q, where they could change its meaning; they can in text/plain, in XML, and as values of JSON or a form", contentType)
+	}
+	o.done()
+}
+
+// templatePath compiles a path: {{name}} becomes a path parameter.
+func (b *binding) templatePath(r *reader, at, path string, used func(at, name string)) {
+	parsed, why := parseText(path)
+	switch {
+	case path == "":
+		return
+	case why != "":
+		r.fault(at, "template", "%s", why)
+		return
+	case path[0] != '/' || strings.ContainsAny(strings.Join(parsed.literals, ""), "?#"):
+		r.fault(at, "path", "the path must begin with / and have no query or fragment; those have members of their own")
+		return
+	case hasDots(strings.Join(parsed.literals, "x")):
+		r.fault(at, "path", "the path must not have \".\" or \"..\" segments")
+	}
+	for i, literal := range parsed.literals {
+		if literal != "" {
+			b.path = append(b.path, piece{text: escapeLiteral(literal), param: -1})
+		}
+		if i == len(parsed.places) {
+			break
+		}
+		p := parsed.places[i]
+		if p.optional {
+			r.fault(at, "template", "{{%s?}} cannot be left out: it is part of the path", p.name)
+		}
+		used(at, p.name)
+		n := slices.IndexFunc(b.params, func(q parameter) bool { return q.in == "path" && q.name == p.name })
+		if n < 0 {
+			n = len(b.params)
+			b.params = append(b.params, parameter{name: p.name, arg: p.name, in: "path", style: "simple", templated: true})
+		}
+		b.path = append(b.path, piece{param: n})
+	}
+}
+
+func (b *binding) templateParams(r *reader, o *object, member, in string, used func(at, name string)) {
+	list, ok := o.sub(member)
+	if !ok {
+		return
+	}
+	for _, name := range list.names() {
+		v, _ := list.member(name)
+		switch v.(type) {
+		case map[string]any:
+			list.fault(name, "type", "a template of a %s is a text, number, boolean or list", in)
+			continue
+		case []any:
+			if in != "query" {
+				list.fault(name, "type", "a template of a %s is a text, number or boolean", in)
+				continue
+			}
+		}
+		p := parameter{name: name, arg: name, in: in, style: styles[in][0], explode: in == "query", templated: true}
+		switch in {
+		case "header":
+			checkHeaderName(list, name, name)
+		case "cookie":
+			if !isToken(name) {
+				list.fault(name, "token", "%q cannot be the name of a cookie", name)
+			}
+		}
+		p.template = r.compile(list.pointer(name), v, used)
+		if at, isPlace := p.template.node.(place); isPlace {
+			p.arg = at.name
+		}
+		if s, isText := p.template.node.(string); isText && in == "header" && !validHeaderValue(s) {
+			list.fault(name, "header", "the value has characters that a header cannot hold")
+		}
+		b.params = append(b.params, p)
+	}
+	list.done()
+}
+
+// checkMarkup wants XML in which arguments stand in text and in values of
+// attributes, where they can be escaped.
+func checkMarkup(r *reader, at, s string) {
+	parsed, why := parseText(s)
+	if why != "" {
+		return // said already
+	}
+	joined := strings.Join(parsed.literals, "")
+	if strings.Contains(joined, "<!") || strings.Contains(strings.TrimPrefix(joined, "<?xml"), "<?") {
+		r.fault(at, "template", "a template of XML may have no comments, CDATA, document types or processing instructions")
+		return
+	}
+	mark := "toolkeepplace"
+	for strings.Contains(joined, mark) {
+		mark += "x"
+	}
+	d := xml.NewDecoder(strings.NewReader(strings.Join(parsed.literals, mark)))
+	found, depth, roots := 0, 0, 0
+	for {
+		t, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			r.fault(at, "template", "the template is not XML, or an argument stands where it cannot be escaped")
+			return
+		}
+		switch t := t.(type) {
+		case xml.StartElement:
+			if depth == 0 {
+				roots++
+			}
+			depth++
+			for _, a := range t.Attr {
+				if a.Name.Space != "xmlns" && a.Name.Local != "xmlns" {
+					found += strings.Count(a.Value, mark)
+				}
+			}
+		case xml.EndElement:
+			depth--
+		case xml.CharData:
+			found += strings.Count(string(t), mark)
+		}
+	}
+	if found != len(parsed.places) || roots != 1 {
+		r.fault(at, "template", "the template must have one root element, and arguments can stand in the text of an element or the value of an attribute alone")
+	}
+}
+
+// escapeMarkup makes an argument text for both an element and an attribute.
+func escapeMarkup(s string) (string, bool) {
+	return string(appendXML(nil, s, true)), validXML(s)
+}

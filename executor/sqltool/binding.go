@@ -1,0 +1,393 @@
+package sqltool
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	xjson "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Limits of a binding.
+const (
+	defaultRows   = 1_000
+	maxRows       = 1_000_000
+	defaultBytes  = 1_000_000
+	maxBytes      = 100 << 20
+	maxStatements = 32
+	maxText       = 256 << 10 // bytes of one statement
+)
+
+// binding is execution.binding read and ready to be used many times.
+type binding struct {
+	dialect    dialect
+	conn       connection
+	statements []statement
+	all        bool // the results of all statements, not only the last
+	write      bool
+	isolation  string
+	rows       int
+	bytes      int64
+	allow      []toolkeep.HostPort
+	// share is what tools must have in common to share connections.
+	share [32]byte
+}
+
+// connection says where the database is, without password.
+type connection struct {
+	host       string
+	port       int
+	socket     string // a directory for PostgreSQL, a file for MySQL
+	database   string
+	user       string
+	tls        string // verify, require, off
+	serverName string
+	roots      *x509.CertPool
+	superuser  bool   // a login that the read-only mode does not hold is let in
+	file       string // SQLite
+}
+
+type statement struct {
+	text   string
+	params []parameter
+}
+
+// parameter says which argument one placeholder is.
+type parameter struct {
+	arg  string
+	typ  string // "" is what the database infers
+	list bool   // typ is that of the members
+	like string // contains, prefix, suffix: the value is a pattern's literal part
+	def  any
+	has  bool // def is set
+}
+
+var paramTypes = []string{"", "text", "integer", "number", "boolean", "bytes", "json", "date", "time", "timestamp", "uuid"}
+
+// parse reads the binding of a manifest. Every fault is found at once.
+func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
+	r := &reader{}
+	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
+	if err != nil {
+		r.fault(bindingPointer, "json", "the binding is not a JSON object: %s", toolkeep.AsError(err).Message)
+		return nil, r.faults
+	}
+	top := r.object(bindingPointer, tree)
+	b := &binding{}
+	switch d := top.text("database", true); d {
+	case "postgres", "mysql", "sqlite":
+		b.dialect = dialect(d)
+	case "":
+	default:
+		top.fault("database", "enum", "the database is postgres, mysql (MariaDB too) or sqlite, not %q", d)
+	}
+	if o, ok := top.sub("connection"); ok {
+		b.readConnection(o)
+	} else {
+		top.fault("connection", "required", "connection is required: it says where the database is")
+	}
+	b.readStatements(top)
+	b.all = top.choice("results", "last", "all") == "all"
+	b.write = top.flag("write")
+	b.isolation = top.choice("isolation", "", "read committed", "repeatable read", "serializable")
+	b.rows = int(top.whole("max_rows", defaultRows, maxRows))
+	b.bytes = top.whole("max_bytes", defaultBytes, maxBytes)
+	top.done()
+	if b.isolation != "" && b.dialect == sqliteDB {
+		top.fault("isolation", "unsupported", "SQLite has one isolation level, serializable; leave it out")
+	}
+
+	b.checkEffects(r, m)
+	b.checkArgs(r, m)
+	checkAuth(r, m, b)
+	if m.Permissions != nil {
+		b.allow = slices.Clone(m.Permissions.Network)
+	}
+	if len(r.faults) > 0 {
+		return nil, r.faults
+	}
+	b.share = canon.Hash(map[string]any{
+		"database": string(b.dialect), "connection": tree["connection"], "write": b.write, "allow": allowKey(b.allow),
+	})
+	return b, nil
+}
+
+// allowKey is the allow-list as a value: a connection that one tool's list let
+// through is not used for a tool with another.
+func allowKey(hosts []toolkeep.HostPort) []any {
+	texts := make([]string, len(hosts))
+	for i, h := range hosts {
+		texts[i] = strings.ToLower(strings.TrimSuffix(h.Host, ".")) + " " + strconv.Itoa(h.Port)
+	}
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	out := make([]any, len(texts))
+	for i, t := range texts {
+		out[i] = t
+	}
+	return out
+}
+
+func (b *binding) readConnection(o *object) {
+	c := &b.conn
+	if b.dialect == sqliteDB {
+		c.file = o.text("file", true)
+		switch {
+		case c.file == "":
+		case !filepath.IsAbs(c.file) || filepath.Clean(c.file) != c.file:
+			o.fault("file", "path", "the file is an absolute path without . and .., below one of the server's sql.sqlite_roots")
+		case strings.IndexByte(c.file, 0) >= 0:
+			o.fault("file", "path", "the path holds a NUL character")
+		}
+		o.done()
+		return
+	}
+	c.host, c.socket = o.text("host", false), o.text("socket", false)
+	switch {
+	case c.host == "" && c.socket == "", c.host != "" && c.socket != "":
+		o.fault("host", "required", "either host or socket is required")
+	case c.socket != "" && (!filepath.IsAbs(c.socket) || filepath.Clean(c.socket) != c.socket):
+		o.fault("socket", "path", "the socket is an absolute path without . and ..: the directory for PostgreSQL, the file for MySQL")
+	case strings.ContainsAny(c.host, "/,@ \x00") || strings.Contains(c.host, "://") || strings.Count(c.host, ":") == 1:
+		o.fault("host", "host", "the host is one name or address without port, user or scheme; the port stands under port")
+	}
+	port := int64(5432)
+	if b.dialect == mysqlDB {
+		port = 3306
+	}
+	c.port = int(o.whole("port", port, 65535))
+	c.database = o.text("database", false)
+	c.user = o.text("user", false)
+	if b.dialect == postgres && c.database == "" {
+		o.fault("database", "required", "database is required")
+	}
+	for name, v := range map[string]string{"database": c.database, "user": c.user} {
+		if strings.IndexByte(v, 0) >= 0 {
+			o.fault(name, "text", "%s holds a NUL character", name)
+		}
+	}
+	if c.socket != "" {
+		c.tls = o.choice("tls", "off")
+	} else {
+		c.tls = o.choice("tls", "verify", "require", "off")
+	}
+	c.serverName = o.text("server_name", false)
+	if ca := o.text("ca", false); ca != "" {
+		c.roots = x509.NewCertPool()
+		if !c.roots.AppendCertsFromPEM([]byte(ca)) {
+			o.fault("ca", "pem", "ca holds no certificate in PEM form")
+		}
+	}
+	if (c.serverName != "" || c.roots != nil) && c.tls != "verify" {
+		o.fault("tls", "conflict", "server_name and ca need tls: verify")
+	}
+	c.superuser = o.flag("superuser")
+	o.done()
+}
+
+func (b *binding) readStatements(top *object) {
+	_, one := top.tree["statement"]
+	_, many := top.tree["statements"]
+	if one == many {
+		top.fault("statement", "required", "either statement or statements is required")
+	}
+	if one {
+		b.statements = []statement{b.readStatement(top)}
+	}
+	list := top.objects("statements")
+	if many && (len(list) == 0 || len(list) > maxStatements) {
+		top.fault("statements", "size", "statements holds 1 to %d statements", maxStatements)
+	}
+	for _, o := range list {
+		b.statements = append(b.statements, b.readStatement(o))
+		o.done()
+	}
+}
+
+func (b *binding) readStatement(o *object) statement {
+	st := statement{text: o.text("statement", true)}
+	for _, p := range o.objects("parameters") {
+		st.params = append(st.params, b.readParameter(p))
+		p.done()
+	}
+	if st.text == "" || b.dialect == "" {
+		return st
+	}
+	if len(st.text) > maxText {
+		o.fault("statement", "size", "the statement has %d bytes; at most %d are taken", len(st.text), maxText)
+		return st
+	}
+	n, err := scan(b.dialect, st.text)
+	switch {
+	case err != nil:
+		o.fault("statement", "sql", "%s", err)
+	case n.statements != 1:
+		o.fault("statement", "one", "there are %d statements; write exactly one, and several that belong together under statements", n.statements)
+	case n.params != len(st.params):
+		o.fault("parameters", "placeholders", "the statement has %d placeholders and parameters lists %d", n.params, len(st.params))
+	}
+	return st
+}
+
+func (b *binding) readParameter(o *object) parameter {
+	name := o.text("name", true)
+	p := parameter{arg: o.text("arg", false), typ: o.text("type", false)}
+	if p.arg == "" {
+		p.arg = name
+	}
+	p.typ, p.list = strings.CutSuffix(p.typ, "[]")
+	switch {
+	case !slices.Contains(paramTypes, p.typ) || p.list && p.typ == "":
+		o.fault("type", "enum", "the type is one of %s, or one of them with [] for PostgreSQL, or left out", strings.Join(paramTypes[1:], ", "))
+	case p.list && b.dialect != postgres && b.dialect != "":
+		o.fault("type", "unsupported", "only PostgreSQL takes arrays; pass JSON and take it apart in the statement")
+	}
+	p.like = o.choice("like", "", "contains", "prefix", "suffix")
+	if p.like != "" && p.typ != "" && (p.typ != "text" || p.list) {
+		o.fault("like", "conflict", "like makes a pattern of a text")
+	}
+	p.def, p.has = o.member("default")
+	return p
+}
+
+// checkEffects wants the manifest and the binding to agree on whether it writes.
+func (b *binding) checkEffects(r *reader, m *toolkeep.Manifest) {
+	writes := m.SideEffects == "" || m.SideEffects == "writes"
+	switch {
+	case b.write && !writes:
+		r.fault("/side_effects", "conflict", "the binding says write: true, so side_effects must be writes")
+	case !b.write && writes:
+		r.fault("/side_effects", "conflict", "without write: true in the binding the database is opened to read; say side_effects: reads, or write: true")
+	}
+}
+
+// checkFilesystem wants a file or socket of the server to be named where files are:
+// under permissions.filesystem, which takes a permission of its own to publish.
+func (b *binding) checkFilesystem(m *toolkeep.Manifest) []toolkeep.Fault {
+	path, mode := b.conn.file, "ro"
+	switch {
+	case b.conn.socket != "":
+		path = b.socketFile()
+	case path == "":
+		return nil
+	case b.write:
+		mode = "rw"
+	}
+	if m.Permissions != nil {
+		for _, f := range m.Permissions.Filesystem {
+			rel, err := filepath.Rel(f.Path, path)
+			if err == nil && filepath.IsLocal(rel) && (mode == "ro" || f.Mode == "rw") {
+				return nil
+			}
+		}
+	}
+	return []toolkeep.Fault{{Pointer: "/permissions/filesystem", Rule: "required",
+		Message: "the database is a file of the server; name it under permissions.filesystem: [{path: " + path + ", mode: " + mode + "}]"}}
+}
+
+// checkArgs compares the arguments with those that the schema lists, if it does.
+func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest) {
+	var schema struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+	}
+	if xjson.Unmarshal(m.ParametersSchema, &schema) != nil || schema.Properties == nil {
+		return // a schema that cannot be read is the schema check's to refuse
+	}
+	at := func(s, p int) string {
+		if len(b.statements) == 1 && !strings.Contains(string(m.Execution.Binding), `"statements"`) {
+			return bindingPointer + "/parameters/" + strconv.Itoa(p) + "/arg"
+		}
+		return bindingPointer + "/statements/" + strconv.Itoa(s) + "/parameters/" + strconv.Itoa(p) + "/arg"
+	}
+	for i, st := range b.statements {
+		for j, p := range st.params {
+			if _, ok := schema.Properties[p.arg]; !ok && p.arg != "" {
+				r.fault(at(i, j), "argument", "parameters_schema has no property %q", p.arg)
+			}
+		}
+	}
+}
+
+// checkAuth refuses what a database cannot be given.
+func checkAuth(r *reader, m *toolkeep.Manifest, b *binding) {
+	named := b.conn.user != "" || b.dialect == sqliteDB || b.dialect == ""
+	if len(m.Auth) == 0 && !named {
+		r.fault(bindingPointer+"/connection/user", "required", "user is required where auth gives none")
+	}
+	for i, spec := range m.Auth {
+		at := "/auth/" + strconv.Itoa(i)
+		gives := checkSpec(r, at, spec, b)
+		if also, ok := spec.Settings["also"]; ok {
+			var more []toolkeep.AuthSpec
+			if err := xjson.Unmarshal(canon.Append(nil, also), &more, xjson.RejectUnknownMembers(true)); err != nil {
+				r.fault(at+"/settings/also", "type", "also must be a list of auth entries")
+			}
+			for j, s := range more {
+				gives = checkSpec(r, at+"/settings/also/"+strconv.Itoa(j), s, b) || gives
+			}
+		}
+		if !named && !gives {
+			r.fault(bindingPointer+"/connection/user", "required", "user is required: auth of type %s gives none", spec.Type)
+		}
+	}
+}
+
+// checkSpec tells whether the spec gives the name of a user.
+func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) (user bool) {
+	if s.Type == "none" {
+		return false
+	}
+	if b.dialect == sqliteDB {
+		r.fault(at+"/type", "unsupported", "SQLite files have no logins; leave auth out")
+		return false
+	}
+	if s.In != "" || s.Name != "" || s.Prefix != "" {
+		r.fault(at+"/in", "unsupported", "a database takes the secret at its login; leave out in, name and prefix")
+	}
+	switch s.Type {
+	case "basic":
+		return true
+	case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
+	case "mtls":
+		if b.conn.tls == "off" {
+			r.fault(at+"/type", "conflict", "a client certificate needs TLS; connection.tls is off")
+		}
+	case "api_key":
+		r.fault(at+"/type", "unsupported", "use basic for user:password, or bearer for a password alone")
+	default:
+		r.fault(at+"/type", "unsupported", "a database login cannot be made with auth of type %q; basic, bearer, mtls and the minted tokens can", s.Type)
+	}
+	return false
+}
+
+// address is where a network database listens.
+func (c *connection) address() string { return net.JoinHostPort(c.host, strconv.Itoa(c.port)) }
+
+// secure is the TLS that the connection wants; nil is none.
+func (c *connection) secure(roots *x509.CertPool, cert *tls.Certificate) *tls.Config {
+	if c.tls == "off" {
+		return nil
+	}
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.host, RootCAs: roots}
+	if c.serverName != "" {
+		t.ServerName = c.serverName
+	}
+	if c.roots != nil {
+		t.RootCAs = c.roots
+	}
+	if c.tls == "require" {
+		t.InsecureSkipVerify = true // the manifest says so: encrypted, to whoever answers
+	}
+	if cert != nil {
+		t.Certificates = []tls.Certificate{*cert}
+	}
+	return t
+}

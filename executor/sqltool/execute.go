@@ -1,0 +1,442 @@
+package sqltool
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Config sets up an Executor. The zero value works; it opens no SQLite file and no
+// Unix socket.
+type Config struct {
+	// SQLiteRoots are the folders below which SQLite files may be opened. {tenant}
+	// stands for the caller's tenant.
+	SQLiteRoots []string
+	// SocketDirs are the folders in which Unix sockets of servers may be opened,
+	// {tenant} as above.
+	SocketDirs []string
+	// PerPool bounds the connections of one tenant, connection and credential; default 8.
+	PerPool int
+	// Total bounds the connections of all; default 64.
+	Total int
+	// Wait is how long a call waits for a connection; default 5 s.
+	Wait time.Duration
+	// IdleFor closes a connection that nobody used for so long; default 60 s.
+	IdleFor time.Duration
+	// MaxAge ends the use of a connection; default 30 min.
+	MaxAge time.Duration
+	// ConnectTimeout bounds connecting and login; default 10 s.
+	ConnectTimeout time.Duration
+	// Resolver finds hosts; nil is net.DefaultResolver.
+	Resolver *net.Resolver
+	// RootCAs are trusted; nil is the system's.
+	RootCAs *x509.CertPool
+}
+
+func (c *Config) fill() {
+	def := func(v *int, to int) {
+		if *v <= 0 {
+			*v = to
+		}
+	}
+	span := func(v *time.Duration, to time.Duration) {
+		if *v <= 0 {
+			*v = to
+		}
+	}
+	def(&c.PerPool, 8)
+	def(&c.Total, 64)
+	span(&c.Wait, 5*time.Second)
+	span(&c.IdleFor, time.Minute)
+	span(&c.MaxAge, 30*time.Minute)
+	span(&c.ConnectTimeout, 10*time.Second)
+}
+
+const (
+	maxBindings  = 8192
+	maxTries     = 4 // of a call that deadlocks
+	defaultHard  = 100 << 20
+	stopTime     = 3 * time.Second // to tell the server to stop, and for it to do so
+	leastTimeout = 10 * time.Millisecond
+)
+
+// Executor is the executor of kind "sql". It is safe for concurrent use.
+type Executor struct {
+	config Config
+	pools  *pools
+
+	bindings sync.Map // digest of a tool -> *binding
+	kept     atomic.Int64
+}
+
+var _ toolkeep.Executor = (*Executor)(nil)
+
+// New makes an Executor.
+func New(c Config) *Executor {
+	c.fill()
+	return &Executor{config: c, pools: newPools(c.PerPool, c.Total, c.Wait, c.IdleFor, c.MaxAge)}
+}
+
+// Close closes the connections; those of running calls when they end. It may be
+// called twice.
+func (e *Executor) Close() { e.pools.close() }
+
+// Kind is "sql".
+func (e *Executor) Kind() string { return "sql" }
+
+// Check returns every fault of the binding and of auth.
+func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
+	if m.Execution.Kind != e.Kind() {
+		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind sql"}}
+	}
+	b, faults := parse(m)
+	if len(faults) > 0 {
+		return faults
+	}
+	if faults := b.checkFilesystem(m); len(faults) > 0 {
+		return faults
+	}
+	if err := e.place(b, anyTenant); err != nil {
+		at := bindingPointer + "/connection/socket"
+		if b.dialect == sqliteDB {
+			at = bindingPointer + "/connection/file"
+		}
+		return []toolkeep.Fault{{Pointer: at, Rule: "roots", Message: err.Message}}
+	}
+	return nil
+}
+
+// binding gives the tool's binding, read once for each digest.
+func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
+	if b, ok := e.bindings.Load(t.Digest); ok {
+		return b.(*binding), nil
+	}
+	b, faults := parse(t.Manifest)
+	if len(faults) > 0 {
+		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
+		err.NothingSent = true
+		return nil, err
+	}
+	if t.Digest != "" {
+		if e.kept.Add(1) > maxBindings {
+			e.bindings.Clear()
+			e.kept.Store(1)
+		}
+		e.bindings.Store(t.Digest, b)
+	}
+	return b, nil
+}
+
+// session is one connection to a database, used by one call at a time. begin, run
+// and end do not watch ctx where the server can be told to stop: stop does that
+// from another goroutine, bounds how long they go on, and leaves the session
+// unusable.
+type session interface {
+	// begin starts a transaction. Nothing of the call has left before run.
+	begin(ctx context.Context, b *binding, limit time.Duration) error
+	// run carries out one statement. sent is set as soon as its arguments leave.
+	run(ctx context.Context, r *round) error
+	// end commits or rolls back, and clears what the session was left with.
+	end(ctx context.Context, commit bool) error
+	stop(ctx context.Context)
+	usable() bool
+	// traffic is what went over the connection since it was made.
+	traffic() (sent, received int64)
+	close()
+}
+
+// round is one statement of a call on its way.
+type round struct {
+	binding *binding
+	st      *statement
+	args    []argument
+	out     *sink
+	last    bool // no other statement follows
+	sent    *bool
+}
+
+// Execute runs the tool's statements in one transaction.
+//
+// Errors: E3320 an argument cannot be bound; E3402 the database refused the login;
+// E3505 forbidden destination, socket or file; E3601 no connection, or it broke;
+// E3602 the database refused the statement, details.sqlstate says why; E3603 the
+// attempt's deadline; E3610 a tool that reads tried to do something else; E3620
+// deadlock or serialisation failure after the executor's own tries; E3710 the
+// result is over MaxBytes; E3902 ctx was cancelled. NothingSent is set as long as
+// no argument has left.
+func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+	b, terr := e.binding(x.Tool)
+	if terr != nil {
+		return nil, terr
+	}
+	args, terr := b.arguments(x.Args)
+	if terr != nil {
+		return nil, terr
+	}
+	l, terr := b.login(x)
+	if terr != nil {
+		return nil, terr
+	}
+	c := &call{executor: e, x: x, binding: b, login: l, args: args}
+	for try := 1; ; try++ {
+		c.sent = false
+		out, err := c.attempt(ctx)
+		if err == nil {
+			return out, nil
+		}
+		f := c.failure(ctx, err)
+		f.NothingSent = !c.sent
+		if f.Code != toolkeep.DBDeadlock || try == maxTries || !pause(ctx, try) {
+			if f.Code == toolkeep.DBDeadlock {
+				f.With("tries", try)
+			}
+			return nil, f
+		}
+	}
+}
+
+// pause waits between tries; false where ctx ended meanwhile.
+func pause(ctx context.Context, try int) bool {
+	d := time.Duration(1+rand.Int64N(10<<try)) * time.Millisecond
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// call is one Execute.
+type call struct {
+	executor *Executor
+	x        *toolkeep.Execution
+	binding  *binding
+	login    *login
+	args     [][]argument
+	sent     bool
+}
+
+// login is what a connection is made with.
+type login struct {
+	user, password string
+	cert           *tls.Certificate
+	hash           [32]byte
+}
+
+// login takes the credentials of the call apart.
+func (b *binding) login(x *toolkeep.Execution) (*login, *toolkeep.Error) {
+	l := &login{user: b.conn.user}
+	if b.dialect == sqliteDB {
+		return l, nil
+	}
+	h := sha256.New()
+	for _, c := range x.Credentials {
+		switch c.Spec.Type {
+		case "none":
+			continue
+		case "basic":
+			user, password, ok := strings.Cut(c.Value, ":")
+			if !ok || user == "" {
+				return nil, badCredential("the secret of auth type basic is not of the form user:password")
+			}
+			l.user, l.password = user, password
+		case "mtls":
+			cert, err := tls.X509KeyPair([]byte(c.Value), []byte(c.Value))
+			if err != nil {
+				return nil, badCredential("the secret of auth type mtls is not a certificate with its key in PEM form")
+			}
+			l.cert = &cert
+		default:
+			l.password = c.Value
+		}
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(c.Value)))
+		h.Write([]byte(c.Spec.Type))
+		h.Write(n[:])
+		h.Write([]byte(c.Value))
+	}
+	if strings.IndexByte(l.user+l.password, 0) >= 0 {
+		return nil, badCredential("the secret holds a NUL character, which no database takes")
+	}
+	copy(l.hash[:], h.Sum(nil))
+	return l, nil
+}
+
+func badCredential(why string) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.SecretAccessDenied, "%s", why)
+	e.NothingSent = true
+	return e
+}
+
+// attempt carries the call out once. A tool that reads gets another session where
+// the first had been idle and turns out to be dead: to read twice does no harm.
+func (c *call) attempt(ctx context.Context) (*toolkeep.Output, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.executor.place(c.binding, c.tenant()); err != nil {
+		return nil, err
+	}
+	out, stale, err := c.once(ctx)
+	if stale {
+		out, _, err = c.once(ctx)
+	}
+	return out, err
+}
+
+func (c *call) once(ctx context.Context) (_ *toolkeep.Output, stale bool, _ error) {
+	m, err := c.begin(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	defer c.executor.pools.give(m)
+	sent, received := m.traffic()
+	guard := watch(ctx, m.session)
+	value, err := c.statements(ctx, m)
+	switch {
+	case err == nil && c.binding.write:
+		err = m.end(ctx, true)
+	case m.usable():
+		// What the rollback says is of no use; a session that cannot do it is not
+		// usable, and ends with its connection.
+		_ = m.end(ctx, false)
+	}
+	guard.done()
+	if err != nil {
+		stale := m.used && !m.usable() && !c.binding.write && ctx.Err() == nil && classify(err).Code == toolkeep.DBConnectionFailed
+		return nil, stale, err
+	}
+	s, r := m.traffic()
+	return &toolkeep.Output{Value: value, HasValue: true, BytesSent: s - sent, BytesRecv: r - received}, false, nil
+}
+
+func (c *call) tenant() string {
+	if c.x.Principal == nil {
+		return ""
+	}
+	return c.x.Principal.Tenant
+}
+
+// begin takes a session and starts the transaction. A session that was idle may
+// have died meanwhile; then another is taken, since nothing was sent.
+func (c *call) begin(ctx context.Context) (*member, error) {
+	key := poolKey{tenant: c.tenant(), share: c.binding.share, secret: c.login.hash}
+	for {
+		m, err := c.executor.pools.take(ctx, key, c.dial)
+		if err != nil {
+			return nil, err
+		}
+		guard := watch(ctx, m.session)
+		err = m.begin(ctx, c.binding, c.limit(ctx))
+		guard.done()
+		if err == nil {
+			return m, nil
+		}
+		again := m.used && !m.usable() && ctx.Err() == nil
+		c.executor.pools.give(m)
+		if !again {
+			return nil, err
+		}
+	}
+}
+
+func (c *call) dial(ctx context.Context) (session, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.executor.config.ConnectTimeout)
+	defer cancel()
+	switch c.binding.dialect {
+	case postgres:
+		return dialPostgres(ctx, c.executor, c.binding, c.login)
+	case mysqlDB:
+		return dialMySQL(ctx, c.executor, c.binding, c.login)
+	}
+	return dialSQLite(ctx, c.executor, c.binding, c.tenant())
+}
+
+// limit is what the server is told to give up after: it knows nothing of contexts.
+func (c *call) limit(ctx context.Context) time.Duration {
+	d := c.x.Tool.Manifest.AttemptTimeout()
+	if at, ok := ctx.Deadline(); ok {
+		d = min(d, time.Until(at))
+	}
+	return max(d, leastTimeout)
+}
+
+func (c *call) hard() int64 {
+	if c.x.MaxBytes > 0 {
+		return c.x.MaxBytes
+	}
+	return defaultHard
+}
+
+// statements runs them in their order and makes the value of the call.
+func (c *call) statements(ctx context.Context, m *member) (any, error) {
+	b := c.binding
+	var total int64
+	results := make([]any, 0, len(b.statements))
+	for i := range b.statements {
+		out := &sink{maxRows: b.rows, maxBytes: b.bytes, hard: c.hard(), total: &total}
+		if !b.all {
+			total = 0
+		}
+		r := &round{binding: b, st: &b.statements[i], args: c.args[i], out: out, last: i == len(b.statements)-1, sent: &c.sent}
+		if err := m.run(ctx, r); err != nil {
+			return nil, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err // before a commit: who gave the call up wants nothing done
+		}
+		if b.all || r.last {
+			results = append(results, out.value())
+		}
+	}
+	if b.all {
+		return map[string]any{"results": results}, nil
+	}
+	return results[0], nil
+}
+
+// watcher stops a session when its call's context ends.
+type watcher struct {
+	off      func() bool
+	finished chan struct{}
+}
+
+func watch(ctx context.Context, s session) watcher {
+	w := watcher{finished: make(chan struct{})}
+	w.off = context.AfterFunc(ctx, func() {
+		defer close(w.finished)
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		s.stop(own)
+	})
+	return w
+}
+
+// done ends the watch. Where it has begun to stop the session, it waits until that
+// is over: a late cancel must not hit the next call.
+func (w watcher) done() {
+	if !w.off() {
+		<-w.finished
+	}
+}
+
+// ended tells why ctx is over.
+func ended(ctx context.Context) *toolkeep.Error {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		return toolkeep.NewError(toolkeep.DBTimeout, "the database did not answer within the attempt's time limit; the statement was cancelled")
+	}
+	return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the database was told to stop")
+}

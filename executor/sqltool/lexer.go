@@ -1,0 +1,263 @@
+package sqltool
+
+import (
+	"fmt"
+	"strings"
+)
+
+// dialect is whose SQL a statement is written in.
+type dialect string
+
+const (
+	postgres dialect = "postgres"
+	mysqlDB  dialect = "mysql"
+	sqliteDB dialect = "sqlite"
+)
+
+// counted is what scan finds in a statement.
+type counted struct {
+	params     int // placeholders: the highest number, or how many ? there are
+	statements int // parted by semicolons, empty ones left out
+}
+
+// maxPlaceholders is what the protocols of PostgreSQL and MySQL can number.
+const maxPlaceholders = 65535
+
+// scan counts placeholders and statements. It knows quotes, dollar quotes and
+// comments of the dialect and nothing else; what a statement may do is the
+// database's to say. The error is for the author of the statement.
+func scan(d dialect, text string) (counted, error) {
+	s := scanner{dialect: d, text: text}
+	if strings.IndexByte(text, 0) >= 0 {
+		return counted{}, fmt.Errorf("the statement holds a NUL character")
+	}
+	for s.pos < len(s.text) {
+		if err := s.token(); err != nil {
+			return counted{}, err
+		}
+	}
+	for n := 1; n <= s.found.params; n++ {
+		if d == postgres && !s.used[n] {
+			return counted{}, fmt.Errorf("placeholder $%d is not used while $%d is", n, s.found.params)
+		}
+	}
+	return s.found, nil
+}
+
+type scanner struct {
+	dialect dialect
+	text    string
+	pos     int
+	found   counted
+	inside  bool // of a statement: something other than space and comments came
+	used    map[int]bool
+}
+
+func (s *scanner) at(i int) byte {
+	if i < len(s.text) {
+		return s.text[i]
+	}
+	return 0
+}
+
+// token consumes one token, one comment or one character.
+func (s *scanner) token() error {
+	c, next := s.text[s.pos], s.at(s.pos+1)
+	switch {
+	case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f' || c == '\v':
+		s.pos++
+		return nil
+	case c == ';':
+		s.pos++
+		s.inside = false
+		return nil
+	case c == '-' && next == '-' && (s.dialect != mysqlDB || isSpaceOrEnd(s.at(s.pos+2), s.pos+2 >= len(s.text))):
+		s.line()
+		return nil
+	case c == '#' && s.dialect == mysqlDB:
+		s.line()
+		return nil
+	case c == '/' && next == '*':
+		return s.block()
+	}
+	if !s.inside {
+		s.inside = true
+		s.found.statements++
+	}
+	switch {
+	case c == '\'':
+		return s.quoted('\'', s.dialect == mysqlDB)
+	case c == '"':
+		return s.quoted('"', s.dialect == mysqlDB)
+	case c == '`' && s.dialect != postgres:
+		return s.quoted('`', false)
+	case c == '[' && s.dialect == sqliteDB:
+		return s.bracket()
+	case isWord(c):
+		return s.word()
+	case c == '$':
+		return s.dollar()
+	case c == '?' && s.dialect != postgres:
+		return s.question()
+	case (c == ':' || c == '@') && s.dialect == sqliteDB:
+		return fmt.Errorf("a placeholder of SQLite is ? or ?1 here, not a name after %q", string(c))
+	}
+	s.pos++
+	return nil
+}
+
+func isSpaceOrEnd(c byte, end bool) bool { return end || c <= ' ' }
+
+// isWord tells whether c can stand in an identifier or a number.
+func isWord(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c >= 0x80
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
+func (s *scanner) line() {
+	for s.pos < len(s.text) && s.text[s.pos] != '\n' {
+		// PostgreSQL ends a comment at a carriage return as well.
+		if s.dialect == postgres && s.text[s.pos] == '\r' {
+			return
+		}
+		s.pos++
+	}
+}
+
+// block skips a comment; those of PostgreSQL nest. MySQL carries out what stands
+// in /*! … */ by its version, so nobody could say what the statement is.
+func (s *scanner) block() error {
+	if s.dialect == mysqlDB {
+		rest := s.text[s.pos+2:]
+		if strings.HasPrefix(rest, "!") || strings.HasPrefix(rest, "M!") {
+			return fmt.Errorf("comments that MySQL carries out (/*! … */) are refused; write the statement plainly")
+		}
+	}
+	depth := 1
+	for s.pos += 2; s.pos < len(s.text); {
+		switch {
+		case s.text[s.pos] == '*' && s.at(s.pos+1) == '/':
+			s.pos += 2
+			if depth--; depth == 0 {
+				return nil
+			}
+		case s.dialect == postgres && s.text[s.pos] == '/' && s.at(s.pos+1) == '*':
+			depth++
+			s.pos += 2
+		default:
+			s.pos++
+		}
+	}
+	return fmt.Errorf("a comment is not ended")
+}
+
+// quoted skips a string or a quoted identifier; a doubled quote stands for itself.
+func (s *scanner) quoted(quote byte, backslash bool) error {
+	for s.pos++; s.pos < len(s.text); s.pos++ {
+		switch c := s.text[s.pos]; {
+		case c == '\\' && backslash:
+			s.pos++
+		case c == quote && s.at(s.pos+1) == quote:
+			s.pos++
+		case c == quote:
+			s.pos++
+			return nil
+		}
+	}
+	return fmt.Errorf("a quote %c is not closed", quote)
+}
+
+func (s *scanner) bracket() error {
+	end := strings.IndexByte(s.text[s.pos:], ']')
+	if end < 0 {
+		return fmt.Errorf("a bracket [ is not closed")
+	}
+	s.pos += end + 1
+	return nil
+}
+
+// word skips an identifier, a keyword or a number. A $ within one belongs to it,
+// and E'…' is a string with backslashes in PostgreSQL.
+func (s *scanner) word() error {
+	from := s.pos
+	digits := isDigit(s.text[from])
+	for s.pos < len(s.text) && (isWord(s.text[s.pos]) || s.text[s.pos] == '$' && !digits) {
+		s.pos++
+	}
+	if s.dialect == postgres && s.at(s.pos) == '\'' && s.pos-from == 1 && (s.text[from] == 'e' || s.text[from] == 'E') {
+		return s.quoted('\'', true)
+	}
+	return nil
+}
+
+func (s *scanner) dollar() error {
+	if s.dialect == sqliteDB {
+		return fmt.Errorf("a placeholder of SQLite is ? or ?1 here, not a name after $")
+	}
+	if s.dialect != postgres {
+		s.pos++
+		return nil
+	}
+	if isDigit(s.at(s.pos + 1)) {
+		s.pos++
+		n, err := s.number()
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("placeholders begin with $1")
+		}
+		if s.used == nil {
+			s.used = make(map[int]bool)
+		}
+		s.used[n] = true
+		s.found.params = max(s.found.params, n)
+		return nil
+	}
+	end := s.pos + 1
+	for end < len(s.text) && isWord(s.text[end]) {
+		end++
+	}
+	if s.at(end) != '$' {
+		s.pos++
+		return nil
+	}
+	tag := s.text[s.pos : end+1]
+	close := strings.Index(s.text[end+1:], tag)
+	if close < 0 {
+		return fmt.Errorf("a dollar quote %s is not closed", tag)
+	}
+	s.pos = end + 1 + close + len(tag)
+	return nil
+}
+
+func (s *scanner) question() error {
+	s.pos++
+	n := s.found.params + 1
+	if s.dialect == sqliteDB && isDigit(s.at(s.pos)) {
+		var err error
+		if n, err = s.number(); err != nil {
+			return err
+		}
+		if n == 0 {
+			return fmt.Errorf("placeholders begin with ?1")
+		}
+	}
+	if n > maxPlaceholders {
+		return fmt.Errorf("there are more than %d placeholders", maxPlaceholders)
+	}
+	s.found.params = max(s.found.params, n)
+	return nil
+}
+
+func (s *scanner) number() (int, error) {
+	n := 0
+	for s.pos < len(s.text) && isDigit(s.text[s.pos]) {
+		if n = n*10 + int(s.text[s.pos]-'0'); n > maxPlaceholders {
+			return 0, fmt.Errorf("the number of a placeholder is over %d", maxPlaceholders)
+		}
+		s.pos++
+	}
+	return n, nil
+}

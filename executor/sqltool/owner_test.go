@@ -1,0 +1,21 @@
+package sqltool
+
+import (
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+)
+
+// chownLike gives a file the owner that another has: PostgreSQL reads keys of its
+// own alone.
+func chownLike(t *testing.T, path string, like fs.FileInfo) {
+	t.Helper()
+	owner, ok := like.Sys().(*syscall.Stat_t)
+	if !ok {
+		t.Fatal("the file system tells no owner")
+	}
+	if err := os.Chown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+		t.Fatal(err)
+	}
+}

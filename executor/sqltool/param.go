@@ -1,0 +1,163 @@
+package sqltool
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"math/big"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// argument is the value of one placeholder, still in JSON's types.
+type argument struct {
+	parameter
+	value any
+}
+
+// arguments puts the call's arguments in the order of the placeholders, one list
+// for each statement. What is absent is its default, or NULL.
+func (b *binding) arguments(args map[string]any) ([][]argument, *toolkeep.Error) {
+	out := make([][]argument, len(b.statements))
+	for i, st := range b.statements {
+		list := make([]argument, len(st.params))
+		for j, p := range st.params {
+			v, ok := args[p.arg]
+			if !ok && p.has {
+				v = p.def
+			}
+			if p.like != "" && v != nil {
+				s, isText := v.(string)
+				if !isText {
+					return nil, unfit(p.arg, "must be a text")
+				}
+				v = pattern(p.like, s)
+			}
+			list[j] = argument{p, v}
+		}
+		out[i] = list
+	}
+	return out, nil
+}
+
+// unfit is an argument that cannot be bound.
+func unfit(arg, why string) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.UnsafeArgument, "argument %q cannot be bound: it %s", arg, why)
+	e.NothingSent = true
+	return e
+}
+
+// likeEscape is the character of ESCAPE '!' that statements with like parameters
+// have. The backslash would depend on settings of MySQL.
+const likeEscape = '!'
+
+// pattern makes the LIKE pattern that matches s as it is, as the whole's part.
+func pattern(how, s string) string {
+	var w strings.Builder
+	w.Grow(len(s) + 8)
+	if how != "prefix" {
+		w.WriteByte('%')
+	}
+	for i := range len(s) {
+		if c := s[i]; c == '%' || c == '_' || c == likeEscape {
+			w.WriteByte(likeEscape)
+		}
+		w.WriteByte(s[i])
+	}
+	if how != "suffix" {
+		w.WriteByte('%')
+	}
+	return w.String()
+}
+
+// wholeText is a number as digits if it is whole: 1, 1.0 and 1e3 are.
+func wholeText(n json.Number) (string, bool) {
+	s := string(n)
+	if canon.IsInteger(s) {
+		return s, true
+	}
+	if !canon.Bounded(n) {
+		return "", false
+	}
+	r, ok := new(big.Rat).SetString(s)
+	if !ok || !r.IsInt() {
+		return "", false
+	}
+	return r.Num().String(), true
+}
+
+// native turns an argument into what the drivers of MySQL and SQLite bind.
+func (a argument) native(d dialect) (any, *toolkeep.Error) {
+	switch a.typ {
+	case "json":
+		if a.value == nil {
+			return nil, nil
+		}
+		return string(canon.Append(nil, a.value)), nil
+	case "bytes":
+		if s, ok := a.value.(string); ok {
+			raw, err := decodeBase64(s)
+			if err != nil {
+				return nil, unfit(a.arg, "is no base64")
+			}
+			return raw, nil
+		}
+	}
+	switch v := a.value.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return v, nil
+	case bool:
+		if a.typ == "text" {
+			return strconv.FormatBool(v), nil
+		}
+		if v {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case json.Number:
+		return a.number(v, d)
+	}
+	return nil, unfit(a.arg, "is an array or an object; give the parameter the type json to pass it as JSON text")
+}
+
+func (a argument) number(n json.Number, d dialect) (any, *toolkeep.Error) {
+	if a.typ == "text" {
+		return string(n), nil
+	}
+	if s, ok := wholeText(n); ok && (a.typ == "integer" || canon.IsInteger(string(n))) {
+		if i, err := strconv.ParseInt(s, 10, 64); err == nil {
+			return i, nil
+		}
+		if d == mysqlDB {
+			if u, err := strconv.ParseUint(s, 10, 64); err == nil {
+				return u, nil
+			}
+			return s, nil // a DECIMAL can hold more
+		}
+		if a.typ == "integer" {
+			return nil, unfit(a.arg, "is over 64 bits")
+		}
+	} else if a.typ == "integer" {
+		return nil, unfit(a.arg, "must be a whole number")
+	}
+	if d == mysqlDB {
+		return string(n), nil // exact; the server makes a DECIMAL of it where it meets one
+	}
+	f, err := n.Float64()
+	if err != nil {
+		return nil, unfit(a.arg, "is beyond the range of a double")
+	}
+	return f, nil
+}
+
+func decodeBase64(s string) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		raw, err = base64.RawURLEncoding.DecodeString(strings.TrimRight(s, "="))
+	}
+	return raw, err
+}

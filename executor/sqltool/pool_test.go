@@ -1,0 +1,124 @@
+package sqltool
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// idleSession is a session that does nothing but count itself.
+type idleSession struct {
+	live *atomic.Int64
+	bad  bool
+}
+
+func (s *idleSession) begin(context.Context, *binding, time.Duration) error { return nil }
+func (s *idleSession) run(context.Context, *round) error                    { return nil }
+func (s *idleSession) end(context.Context, bool) error                      { return nil }
+func (s *idleSession) stop(context.Context)                                 {}
+func (s *idleSession) usable() bool                                         { return !s.bad }
+func (s *idleSession) traffic() (int64, int64)                              { return 0, 0 }
+func (s *idleSession) close()                                               { s.live.Add(-1) }
+
+func counted2(live *atomic.Int64) func(context.Context) (session, error) {
+	return func(context.Context) (session, error) {
+		live.Add(1)
+		return &idleSession{live: live}, nil
+	}
+}
+
+// TestPoolHammer takes and gives from many goroutines and looks at the bounds.
+func TestPoolHammer(t *testing.T) {
+	var live atomic.Int64
+	p := newPools(3, 5, time.Minute, time.Minute, time.Hour)
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			for i := range 300 {
+				key := poolKey{tenant: string(rune('a' + (g+i)%4))}
+				m, err := p.take(t.Context(), key, func(ctx context.Context) (session, error) {
+					if i%17 == 0 {
+						return nil, errors.New("no")
+					}
+					return counted2(&live)(ctx)
+				})
+				if err != nil {
+					continue
+				}
+				if n := live.Load(); n > 5+4 { // one that gives way is closed just after its place is taken
+					t.Errorf("%d are open", n)
+				}
+				m.session.(*idleSession).bad = i%13 == 0
+				p.give(m)
+			}
+		})
+	}
+	wg.Wait()
+	if open, idle := p.counts(); open != idle || int64(open) != live.Load() || open > 5 {
+		t.Errorf("%d open, %d idle, %d live", open, idle, live.Load())
+	}
+	p.close()
+	p.close()
+	if open, _ := p.counts(); open != 0 || live.Load() != 0 || len(p.byKey) != 0 {
+		t.Errorf("%d open, %d live after close", open, live.Load())
+	}
+}
+
+func TestPoolTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live atomic.Int64
+		p := newPools(1, 4, 5*time.Second, time.Minute, 10*time.Minute)
+		defer p.close()
+		key := poolKey{tenant: "a"}
+		take := func() *member {
+			m, err := p.take(t.Context(), key, counted2(&live))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		m := take()
+		// The second waits, is told after 5 s, and nothing was sent.
+		start := time.Now()
+		_, err := p.take(t.Context(), key, counted2(&live))
+		if e := toolkeep.AsError(err); e.Code != toolkeep.DBConnectionFailed || !e.NothingSent || time.Since(start) != 5*time.Second {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := p.take(ctx, key, counted2(&live)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			p.give(m)
+		}()
+		if again := take(); again != m {
+			t.Error("another session was made")
+		}
+		p.give(m)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if live.Load() != 0 {
+			t.Error("an idle session stays open")
+		}
+		m = take()
+		time.Sleep(11 * time.Minute)
+		p.give(m)
+		if live.Load() != 0 {
+			t.Error("a session serves beyond its age")
+		}
+		p.close()
+		m = take()
+		p.give(m)
+		if live.Load() != 0 {
+			t.Error("a closed pool keeps sessions")
+		}
+	})
+}

@@ -1,0 +1,378 @@
+package sqltool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// maxPrepared is how many prepared statements a connection keeps.
+const maxPrepared = 128
+
+// pgSession is a connection to PostgreSQL. It speaks the extended protocol, which
+// takes one statement, and the simple one for its own fixed texts.
+type pgSession struct {
+	c        *pgconn.PgConn
+	wire     *wire
+	types    *pgtype.Map
+	prepared map[string]*pgconn.StatementDescription // by text and declared types
+	counter  int
+	broken   atomic.Bool
+	limit    int64  // the statement's time limit that the session has now, seconds
+	start    string // the isolation level of a transaction that is still to be begun
+	pending  bool
+}
+
+// dialPostgres connects and logs in.
+func dialPostgres(ctx context.Context, e *Executor, b *binding, l *login) (session, error) {
+	// ParseConfig is the only way to a Config and reads PG… variables: all that they
+	// could set is set here.
+	cfg, err := pgconn.ParseConfig("host=/ port=5432 user=x dbname=x sslmode=disable passfile=/dev/null")
+	if err != nil {
+		return nil, errors.New("the environment of the server holds PostgreSQL settings that cannot be read")
+	}
+	s := &pgSession{types: pgtype.NewMap(), prepared: make(map[string]*pgconn.StatementDescription)}
+	cfg.Host, cfg.Port, cfg.Database, cfg.User, cfg.Password = b.conn.host, uint16(b.conn.port), b.conn.database, l.user, l.password
+	if b.conn.socket != "" {
+		cfg.Host = b.conn.socket
+	}
+	cfg.TLSConfig = b.conn.secure(e.config.RootCAs, l.cert)
+	cfg.Fallbacks = nil
+	cfg.ConnectTimeout = 0 // ctx bounds it
+	cfg.KerberosSrvName, cfg.KerberosSpn, cfg.SSLNegotiation, cfg.SSLCertMode, cfg.ChannelBinding = "", "", "postgres", "allow", "prefer"
+	cfg.ValidateConnect, cfg.AfterConnect = nil, nil
+	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
+	cfg.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		if s.c != nil { // a cancel request
+			w, err := e.again(ctx, b, s.wire)
+			if err != nil {
+				return nil, err
+			}
+			return w, nil
+		}
+		w, err := e.dial(ctx, b)
+		if err != nil {
+			return nil, err
+		}
+		s.wire = w
+		return w, nil
+	}
+	cfg.RuntimeParams = map[string]string{
+		"application_name": "toolkeep", "client_encoding": "UTF8", "DateStyle": "ISO, YMD", "TimeZone": "UTC",
+		"IntervalStyle": "iso_8601", "extra_float_digits": "1", "standard_conforming_strings": "on", "bytea_output": "hex",
+	}
+	if !b.write {
+		cfg.RuntimeParams["default_transaction_read_only"] = "on"
+	}
+	if s.c, err = pgconn.ConnectConfig(ctx, cfg); err != nil {
+		return nil, err
+	}
+	if err := s.judge(b); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// judge refuses logins that a read-only transaction does not hold: superusers and
+// those who may run programs or write files on the server, which no transaction
+// undoes.
+func (s *pgSession) judge(b *binding) error {
+	if b.write || b.conn.superuser {
+		return nil
+	}
+	s.wire.allow(1 << 20)
+	res, err := s.c.Exec(context.Background(), `SELECT 1 FROM pg_catalog.pg_roles
+WHERE (rolsuper OR rolname IN ('pg_execute_server_program', 'pg_write_server_files'))
+AND pg_catalog.pg_has_role(current_user, oid, 'MEMBER') LIMIT 1`).ReadAll()
+	if err != nil {
+		return err
+	}
+	if len(res) == 1 && len(res[0].Rows) > 0 {
+		return forbidden("the tool reads only, and its login is a superuser or may run programs or write files on the database server, which a read-only transaction does not prevent; give it a role of its own, or say superuser: true in the binding's connection")
+	}
+	return nil
+}
+
+func (s *pgSession) usable() bool { return !s.broken.Load() && !s.c.IsClosed() }
+
+func (s *pgSession) traffic() (sent, received int64) { return s.wire.traffic() }
+
+func (s *pgSession) close() {
+	if s.broken.Load() {
+		s.wire.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s.c.Close(ctx)
+}
+
+// stop has the server cancel what the session does.
+func (s *pgSession) stop(ctx context.Context) {
+	s.broken.Store(true)
+	s.wire.SetDeadline(time.Now().Add(stopTime))
+	_ = s.c.CancelRequest(ctx) // the deadline ends the session where this fails
+}
+
+// simple runs fixed texts of this package.
+func (s *pgSession) simple(sql string) error {
+	s.wire.allow(0)
+	_, err := s.c.Exec(context.Background(), sql).ReadAll()
+	if err != nil {
+		s.broken.Store(true)
+	}
+	return err
+}
+
+// begin sets the time limit, in whole seconds so that most calls find it as it is,
+// and begins the transaction. One that reads with one statement is begun together
+// with it: see flight.
+func (s *pgSession) begin(_ context.Context, b *binding, limit time.Duration) error {
+	if seconds := int64((limit + time.Second - 1) / time.Second); seconds != s.limit {
+		if err := s.simple(fmt.Sprintf("SET statement_timeout = '%ds'", seconds)); err != nil {
+			return err
+		}
+		s.limit = seconds
+	}
+	mode := "READ ONLY"
+	if b.write {
+		mode = "READ WRITE"
+	}
+	level := ""
+	switch b.isolation {
+	case "read committed":
+		level = "ISOLATION LEVEL READ COMMITTED "
+	case "repeatable read":
+		level = "ISOLATION LEVEL REPEATABLE READ "
+	case "serializable":
+		level = "ISOLATION LEVEL SERIALIZABLE "
+	}
+	text := "BEGIN TRANSACTION " + level + mode
+	if s.pending = !b.write && len(b.statements) == 1; s.pending {
+		s.start = text
+		return nil
+	}
+	return s.simple(text)
+}
+
+func (s *pgSession) end(_ context.Context, commit bool) error {
+	if !commit && s.c.TxStatus() == 'I' {
+		return nil // it was begun and rolled back together with its statement, or never begun
+	}
+	if !commit {
+		// All that a read-only transaction can leave behind are advisory locks.
+		return s.simple("ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()")
+	}
+	if err := s.simple("COMMIT"); err != nil {
+		return err
+	}
+	// The call is committed: whatever goes wrong now costs the session alone.
+	s.limit = 0
+	_ = s.simple("CLOSE ALL; UNLISTEN *; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES")
+	return nil
+}
+
+// declared are the types that a binding's words stand for.
+var declared = map[string]uint32{
+	"text": pgtype.TextOID, "integer": pgtype.Int8OID, "number": pgtype.NumericOID, "boolean": pgtype.BoolOID,
+	"bytes": pgtype.ByteaOID, "json": pgtype.JSONBOID, "date": pgtype.DateOID, "time": pgtype.TimeOID,
+	"timestamp": pgtype.TimestamptzOID, "uuid": pgtype.UUIDOID,
+}
+
+var declaredLists = map[string]uint32{
+	"text": pgtype.TextArrayOID, "integer": pgtype.Int8ArrayOID, "number": pgtype.NumericArrayOID, "boolean": pgtype.BoolArrayOID,
+	"bytes": pgtype.ByteaArrayOID, "json": pgtype.JSONBArrayOID, "date": pgtype.DateArrayOID, "time": pgtype.TimeArrayOID,
+	"timestamp": pgtype.TimestamptzArrayOID, "uuid": pgtype.UUIDArrayOID,
+}
+
+// prepare has the server parse the statement, once for each connection.
+func (s *pgSession) prepare(st *statement) (*pgconn.StatementDescription, error) {
+	key := st.text
+	oids := make([]uint32, len(st.params))
+	for i, p := range st.params {
+		if p.list {
+			oids[i] = declaredLists[p.typ]
+		} else {
+			oids[i] = declared[p.typ]
+		}
+		key += "\x00" + fmt.Sprint(oids[i])
+	}
+	if sd, ok := s.prepared[key]; ok {
+		return sd, nil
+	}
+	if len(s.prepared) >= maxPrepared {
+		s.broken.Store(true) // it ends after this call, and with it its statements
+	}
+	s.counter++
+	sd, err := s.c.Prepare(context.Background(), fmt.Sprintf("tk%d", s.counter), st.text, oids)
+	if err != nil {
+		return nil, err
+	}
+	s.prepared[key] = sd
+	return sd, nil
+}
+
+func (s *pgSession) run(_ context.Context, r *round) error {
+	s.wire.allow(r.out.hard)
+	sd, err := s.prepare(r.st)
+	if err != nil {
+		return s.broke(r, err)
+	}
+	// The server says what the statement gives back. Only what gives rows can be a
+	// query: this keeps out COMMIT, SET, DO, COPY, CALL without results and the like,
+	// of which a read-only transaction would let some through.
+	if !r.binding.write && len(sd.Fields) == 0 {
+		return forbidden("the statement gives no rows, so it is no query; a tool that does something else needs write: true in its binding")
+	}
+	if len(sd.ParamOIDs) != len(r.args) {
+		return toolkeep.NewError(toolkeep.QueryFailed, "the database counts %d placeholders in the statement and the binding has %d", len(sd.ParamOIDs), len(r.args))
+	}
+	values := make([][]byte, len(r.args))
+	for i, a := range r.args {
+		v, terr := s.encode(a, sd.ParamOIDs[i])
+		if terr != nil {
+			return terr
+		}
+		values[i] = v
+	}
+	if s.pending {
+		return s.flight(r, sd, values)
+	}
+	*r.sent = true
+	rr := s.c.ExecPrepared(context.Background(), sd.Name, values, nil, nil)
+	if err := s.rows(r, sd, rr); err != nil {
+		return s.broke(r, err)
+	}
+	if s.c.TxStatus() != 'T' && s.usable() {
+		s.broken.Store(true)
+		return forbidden("the statement ended the transaction that the call runs in; COMMIT, ROLLBACK and the like have no place in a tool")
+	}
+	return nil
+}
+
+// flight sends the whole transaction of a query at once: BEGIN READ ONLY, the query,
+// ROLLBACK, and the release of what advisory locks it may have taken. The server
+// carries them out one after the other; after an error it passes over the rest, and
+// end rolls back.
+func (s *pgSession) flight(r *round, sd *pgconn.StatementDescription, values [][]byte) error {
+	var own [3]*pgconn.StatementDescription
+	for i, text := range []string{s.start, "ROLLBACK", "SELECT pg_catalog.pg_advisory_unlock_all()"} {
+		var err error
+		if own[i], err = s.prepare(&statement{text: text}); err != nil {
+			return s.broke(r, err)
+		}
+	}
+	var b pgconn.Batch
+	b.ExecPrepared(own[0].Name, nil, nil, nil)
+	b.ExecStatement(sd, values, nil, nil)
+	b.ExecPrepared(own[1].Name, nil, nil, nil)
+	b.ExecStatement(own[2], nil, nil, nil)
+	*r.sent = true
+	all := s.c.ExecBatch(context.Background(), &b)
+	for n := 0; all.NextResult(); n++ {
+		if n != 1 {
+			_, _ = all.ResultReader().Close() // the error is all's, too
+			continue
+		}
+		if err := s.rows(r, sd, all.ResultReader()); err != nil {
+			_ = all.Close()
+			return s.broke(r, err)
+		}
+		if s.broken.Load() && r.out.cut != "" {
+			return nil // the rest was given up
+		}
+	}
+	if err := all.Close(); err != nil {
+		return s.broke(r, err)
+	}
+	return nil
+}
+
+// broke marks a session whose connection is over.
+func (s *pgSession) broke(r *round, err error) error {
+	if s.wire.spent.Load() {
+		s.broken.Store(true)
+		return tooLarge(r.out.hard)
+	}
+	var pg *pgconn.PgError
+	var own *toolkeep.Error
+	if !errors.As(err, &pg) && !errors.As(err, &own) {
+		s.broken.Store(true)
+	}
+	return err
+}
+
+// rows takes the answer into the sink. What is over a cap is not read: a query that
+// is the last one ends with its connection, a write is read to its end, since
+// leaving would undo it.
+func (s *pgSession) rows(r *round, sd *pgconn.StatementDescription, rr *pgconn.ResultReader) error {
+	out := r.out
+	fields := sd.Fields
+	out.describe(len(fields), func(i int) string { return fields[i].Name }, func(i int) string { return s.typeName(fields[i].DataTypeOID) })
+	decode := make([]func([]byte) any, len(fields))
+	for i, f := range fields {
+		decode[i] = s.decoder(f.DataTypeOID)
+	}
+	for rr.NextRow() {
+		if out.cut != "" {
+			continue
+		}
+		if out.full() {
+			if s.leave(r, rr) {
+				return nil
+			}
+			continue
+		}
+		row := make(map[string]any, len(fields))
+		size := int64(2)
+		for i, raw := range rr.Values() {
+			var v any
+			if raw != nil {
+				v = decode[i](raw)
+			}
+			row[out.columns[i].name] = v
+			size += weigh(v) + int64(len(out.columns[i].name)) + 4
+		}
+		more, terr := out.add(row, size)
+		if terr != nil {
+			s.drop(rr)
+			return terr
+		}
+		if !more && s.leave(r, rr) {
+			return nil
+		}
+	}
+	tag, err := rr.Close()
+	if err != nil {
+		return err
+	}
+	if r.binding.write && !tag.Select() {
+		out.affected, out.changed = tag.RowsAffected(), true
+	}
+	return nil
+}
+
+// leave gives up the rest of an answer if that does no harm.
+func (s *pgSession) leave(r *round, rr *pgconn.ResultReader) bool {
+	if r.binding.write || !r.last {
+		return false
+	}
+	s.drop(rr)
+	return true
+}
+
+// drop ends the connection in the midst of an answer. The server notices as soon as
+// it writes, which is at once.
+func (s *pgSession) drop(rr *pgconn.ResultReader) {
+	s.broken.Store(true)
+	s.wire.Close()
+	_, _ = rr.Close()
+}

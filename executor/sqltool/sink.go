@@ -1,0 +1,133 @@
+package sqltool
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// column is one column of a result.
+type column struct {
+	name string // unique within the result
+	typ  string
+}
+
+// sink takes the rows of one statement up to its caps.
+type sink struct {
+	maxRows  int
+	maxBytes int64 // cap of the binding: rows beyond it are left out
+	hard     int64 // limit of the pipeline: the call fails beyond it
+	total    *int64
+
+	columns  []column
+	rows     []any
+	bytes    int64
+	cut      string // rows or bytes, "" if all came
+	affected int64
+	lastID   any
+	changed  bool // affected is known
+}
+
+// describe names the columns. A name that comes twice gets a number.
+func (s *sink) describe(n int, name, typ func(int) string) {
+	s.columns = make([]column, n)
+	taken := make(map[string]bool, n)
+	for i := range n {
+		base := name(i)
+		if base == "" {
+			base = "column" + strconv.Itoa(i+1)
+		}
+		unique := base
+		for k := 2; taken[unique]; k++ {
+			unique = base + "_" + strconv.Itoa(k)
+		}
+		taken[unique] = true
+		s.columns[i] = column{unique, typ(i)}
+	}
+}
+
+// full tells whether another row would be over the cap of rows; it is asked when
+// there is one.
+func (s *sink) full() bool {
+	if len(s.rows) < s.maxRows {
+		return false
+	}
+	s.cut = "rows"
+	return true
+}
+
+// add takes a row of about size bytes. more is false where it was over the cap.
+func (s *sink) add(row map[string]any, size int64) (more bool, err *toolkeep.Error) {
+	if *s.total+size > s.hard {
+		return false, tooLarge(s.hard)
+	}
+	if s.bytes+size > s.maxBytes {
+		if len(s.rows) == 0 {
+			return false, toolkeep.NewError(toolkeep.ResultTooLarge,
+				"the first row alone is over the tool's %d bytes; select fewer or shorter columns, or raise max_bytes in the binding", s.maxBytes)
+		}
+		s.cut = "bytes"
+		return false, nil
+	}
+	s.bytes += size
+	*s.total += size
+	s.rows = append(s.rows, row)
+	return true, nil
+}
+
+func tooLarge(limit int64) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.ResultTooLarge, "the result is over %d bytes, the limit of a call; ask for fewer rows", limit)
+}
+
+// value is the result as the caller sees it.
+func (s *sink) value() map[string]any {
+	columns := make([]any, len(s.columns))
+	for i, c := range s.columns {
+		columns[i] = map[string]any{"name": c.name, "type": c.typ}
+	}
+	rows := s.rows
+	if rows == nil {
+		rows = []any{}
+	}
+	out := map[string]any{"rows": rows, "row_count": number(len(rows)), "truncated": s.cut != "", "columns": columns}
+	switch s.cut {
+	case "rows":
+		out["warning"] = fmt.Sprintf("only the first %d rows are here: the tool's limit of rows was reached; narrow the query or ask for the next part", len(rows))
+	case "bytes":
+		out["warning"] = fmt.Sprintf("only the first %d rows are here: more would be over the tool's limit of %d bytes; narrow the query or ask for the next part", len(rows), s.maxBytes)
+	}
+	if s.changed {
+		out["rows_affected"] = json.Number(strconv.FormatInt(s.affected, 10))
+		if s.lastID != nil {
+			out["last_insert_id"] = s.lastID
+		}
+	}
+	return out
+}
+
+func number(n int) json.Number { return json.Number(strconv.Itoa(n)) }
+
+// weigh is about how many bytes v has as JSON.
+func weigh(v any) int64 {
+	switch v := v.(type) {
+	case string:
+		return int64(len(v)) + 2
+	case json.Number:
+		return int64(len(v))
+	case []any:
+		n := int64(2)
+		for _, e := range v {
+			n += weigh(e) + 1
+		}
+		return n
+	case map[string]any:
+		n := int64(2)
+		for k, e := range v {
+			n += int64(len(k)) + 4 + weigh(e)
+		}
+		return n
+	}
+	return 5
+}

@@ -1,0 +1,306 @@
+package sqltool
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// sqliteLength is the longest value or row that a database file may make us hold.
+const sqliteLength = 32 << 20
+
+// liteSession is an open SQLite file. Statements are interrupted when the context
+// that they run under ends.
+type liteSession struct {
+	db       *sql.DB
+	conn     *sql.Conn
+	prepared map[string]driver.Stmt
+	broken   atomic.Bool
+	// own is set while this package's own texts run, which the authorizer lets
+	// through; everything runs in one goroutine at a time.
+	own bool
+}
+
+func dialSQLite(ctx context.Context, e *Executor, b *binding, tenant string) (session, error) {
+	real, terr := e.sqliteFile(b.conn.file, tenant)
+	if terr != nil {
+		return nil, terr
+	}
+	q := url.Values{"_defensive": {"1"}, "_error_rc": {"1"}, "_pragma": {"busy_timeout(1000)", "trusted_schema(0)", "cell_size_check(1)"}}
+	q.Set("mode", "rw")
+	if !b.write {
+		q.Set("mode", "ro")
+		q.Add("_pragma", "query_only(1)")
+	}
+	connector, err := sqlite.NewConnector("file:" + (&url.URL{Path: real}).EscapedPath() + "?" + q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	s := &liteSession{db: sql.OpenDB(connector), prepared: make(map[string]driver.Stmt)}
+	s.db.SetMaxOpenConns(1)
+	if err := s.open(ctx, b.write); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *liteSession) open(ctx context.Context, write bool) (err error) {
+	if s.conn, err = s.db.Conn(ctx); err != nil {
+		return err
+	}
+	for id, n := range map[int]int{sqlite3.SQLITE_LIMIT_ATTACHED: 0, sqlite3.SQLITE_LIMIT_LENGTH: sqliteLength,
+		sqlite3.SQLITE_LIMIT_SQL_LENGTH: maxText, sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 100} {
+		if _, err := sqlite.Limit(s.conn, id, n); err != nil {
+			return err
+		}
+	}
+	return s.conn.Raw(func(c any) error {
+		r, ok := c.(sqlite.AuthorizerRegisterer)
+		if !ok {
+			return errors.New("the SQLite driver takes no authorizer")
+		}
+		return r.RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, arg1, arg2, _, _ string) sqlite.AuthorizerReturnCode {
+			if s.own || authorized(action, arg1, arg2, write) {
+				return sqlite.AuthorizerOK
+			}
+			return sqlite.AuthorizerDeny
+		})
+	})
+}
+
+// readPragmas are those that only tell, and take at most the name of a table.
+var readPragmas = map[string]bool{"table_info": true, "table_xinfo": true, "table_list": true, "index_list": true,
+	"index_info": true, "index_xinfo": true, "foreign_key_list": true,
+	"data_version": true} // FTS5 asks for the last
+
+// authorized is what a tool's statement may be compiled to. SQLite asks for each
+// part of it. That a tool that reads changes nothing is mode=ro's work; this keeps
+// out what would reach beyond the file or outlive the call.
+func authorized(action sqlite.AuthorizerActionCode, arg1, arg2 string, write bool) bool {
+	switch action {
+	case sqlite.AuthSelect, sqlite.AuthRead, sqlite.AuthRecursive, sqlite.AuthInsert, sqlite.AuthUpdate, sqlite.AuthDelete:
+		return true
+	case sqlite.AuthFunction:
+		return !strings.EqualFold(arg2, "load_extension")
+	case sqlite.AuthPragma:
+		return readPragmas[strings.ToLower(arg1)]
+	case sqlite.AuthAttach, sqlite.AuthDetach, sqlite.AuthTransaction, sqlite.AuthSavepoint:
+		return false
+	}
+	return write
+}
+
+func (s *liteSession) usable() bool { return !s.broken.Load() }
+
+func (s *liteSession) traffic() (sent, received int64) { return 0, 0 }
+
+func (s *liteSession) close() {
+	if s.conn != nil {
+		_ = s.conn.Raw(func(any) error {
+			for _, st := range s.prepared {
+				st.Close()
+			}
+			return nil
+		})
+		s.conn.Close()
+	}
+	s.db.Close()
+}
+
+// stop has nothing to do: the driver interrupts by the context.
+func (s *liteSession) stop(context.Context) { s.broken.Store(true) }
+
+// ours runs one of this package's own texts.
+func (s *liteSession) ours(text string, row []driver.Value) error {
+	err := s.conn.Raw(func(c any) error {
+		s.own = true
+		defer func() { s.own = false }()
+		if row == nil {
+			_, err := c.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
+			return err
+		}
+		rows, err := c.(driver.QueryerContext).QueryContext(context.Background(), text, nil)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		return rows.Next(row)
+	})
+	if err != nil {
+		s.broken.Store(true)
+	}
+	return err
+}
+
+func (s *liteSession) begin(_ context.Context, b *binding, _ time.Duration) error {
+	if b.write {
+		err := s.ours("BEGIN IMMEDIATE", nil)
+		var busy *sqlite.Error
+		if errors.As(err, &busy) && busy.Code()&0xff == sqliteBusy {
+			s.broken.Store(false) // nothing was begun
+		}
+		return err
+	}
+	return s.ours("BEGIN", nil)
+}
+
+func (s *liteSession) end(_ context.Context, commit bool) error {
+	if commit {
+		return s.ours("COMMIT", nil)
+	}
+	return s.ours("ROLLBACK", nil)
+}
+
+func (s *liteSession) run(ctx context.Context, r *round) error {
+	args := make([]driver.NamedValue, len(r.args))
+	for i, a := range r.args {
+		v, terr := a.native(sqliteDB)
+		if terr != nil {
+			return terr
+		}
+		args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	var terr *toolkeep.Error
+	err := s.conn.Raw(func(c any) error {
+		st, err := s.prepare(c.(driver.ConnPrepareContext), r.st.text)
+		if err != nil {
+			return err
+		}
+		*r.sent = true
+		rows, err := st.(driver.StmtQueryContext).QueryContext(ctx, args)
+		if err != nil {
+			return err
+		}
+		terr, err = s.rows(r, rows)
+		return errors.Join(err, rows.Close())
+	})
+	switch {
+	case err != nil:
+		return err
+	case terr != nil:
+		return terr
+	}
+	if r.binding.write && len(r.out.columns) == 0 {
+		row := make([]driver.Value, 2)
+		if err := s.ours("SELECT changes(), last_insert_rowid()", row); err != nil {
+			return err
+		}
+		r.out.affected, _ = row[0].(int64)
+		if id, _ := row[1].(int64); id != 0 {
+			r.out.lastID = json.Number(strconv.FormatInt(id, 10))
+		}
+		r.out.changed = true
+	}
+	return nil
+}
+
+func (s *liteSession) prepare(c driver.ConnPrepareContext, text string) (driver.Stmt, error) {
+	if st, ok := s.prepared[text]; ok {
+		return st, nil
+	}
+	st, err := c.PrepareContext(context.Background(), text)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.prepared) >= maxPrepared {
+		s.broken.Store(true)
+	}
+	s.prepared[text] = st
+	return st, nil
+}
+
+func (s *liteSession) rows(r *round, rows driver.Rows) (*toolkeep.Error, error) {
+	names := rows.Columns()
+	types := make([]string, len(names))
+	if t, ok := rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
+		for i := range names {
+			types[i] = t.ColumnTypeDatabaseTypeName(i)
+		}
+	}
+	out := r.out
+	out.describe(len(names), func(i int) string { return names[i] }, func(i int) string { return strings.ToLower(types[i]) })
+	raw := make([]driver.Value, len(names))
+	for {
+		err := rows.Next(raw)
+		if err == io.EOF {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if out.cut != "" {
+			continue
+		}
+		if !out.full() {
+			row := make(map[string]any, len(names))
+			size := int64(2)
+			for i, v := range raw {
+				tree := liteValue(v, types[i])
+				row[out.columns[i].name] = tree
+				size += weigh(tree) + int64(len(out.columns[i].name)) + 4
+			}
+			if _, terr := out.add(row, size); terr != nil {
+				return terr, nil
+			}
+		}
+		if out.cut != "" && !r.binding.write {
+			return nil, nil // closing the rows resets the statement
+		}
+	}
+}
+
+// liteValue is a value of SQLite as a JSON tree. Types are the values' own; the
+// column's declared type decides for times and JSON alone.
+func liteValue(v driver.Value, typ string) any {
+	switch v := v.(type) {
+	case int64:
+		return json.Number(strconv.FormatInt(v, 10))
+	case float64:
+		return double(v, 64)
+	case string:
+		if strings.HasPrefix(typ, "JSON") {
+			return document([]byte(v))
+		}
+		return strings.ToValidUTF8(v, "\uFFFD")
+	case []byte:
+		return base64.StdEncoding.EncodeToString(v)
+	case time.Time:
+		if typ == "DATE" && v.Equal(v.Truncate(24*time.Hour)) {
+			return v.Format(time.DateOnly)
+		}
+		return v.Format(time.RFC3339Nano)
+	case bool:
+		return v
+	}
+	return nil
+}
+
+// double writes a float as JSON, in the shortest text that gives it back; what
+// JSON has no number for is text.
+func double(f float64, bits int) any {
+	switch {
+	case math.IsNaN(f):
+		return "NaN"
+	case math.IsInf(f, 1):
+		return "Infinity"
+	case math.IsInf(f, -1):
+		return "-Infinity"
+	}
+	return json.Number(strconv.FormatFloat(f, 'g', -1, bits))
+}

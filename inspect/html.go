@@ -1,0 +1,228 @@
+package inspect
+
+import (
+	"bytes"
+	"io"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/html"
+	"golang.org/x/net/html/atom"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const maxHidden = 512 // hidden elements within each other
+
+// cleanHTML takes out of a page what runs, loads, or is not to be seen: scripts,
+// styles, frames, plug-ins, forms' controls, drawings, comments, hidden elements,
+// event handlers, and addresses other than http, https and mailto. What is left is
+// a fragment of plain markup: headings, paragraphs, lists, tables, links, images
+// by their address, with space joined outside of pre.
+//
+// Only what is listed stays, and all text is escaped anew, so that nothing becomes
+// markup by being read twice. E3712 where hidden elements are nested over 512 deep:
+// such a page is made to break its readers.
+func cleanHTML(text []byte) ([]byte, error) {
+	z := html.NewTokenizer(bytes.NewReader(text))
+	c := &cleaner{out: make([]byte, 0, len(text)/2)}
+	for {
+		switch z.Next() {
+		case html.ErrorToken:
+			if z.Err() == io.EOF {
+				return bytes.TrimSpace(c.out), nil
+			}
+			return nil, z.Err()
+		case html.TextToken:
+			if len(c.skip) == 0 {
+				c.text(z.Token().Data)
+			}
+		case html.StartTagToken:
+			if !c.start(z.Token(), false) {
+				return nil, toolkeep.NewError(toolkeep.UnsafeHTML,
+					"the tool sent HTML with hidden elements nested over %d deep, which is not cleaned", maxHidden)
+			}
+		case html.SelfClosingTagToken:
+			c.start(z.Token(), true)
+		case html.EndTagToken:
+			c.end(z.Token().DataAtom)
+		}
+	}
+}
+
+// cleaner writes what may stay.
+type cleaner struct {
+	out  []byte
+	skip []atom.Atom // elements that are being left out, outermost first
+	pre  int
+}
+
+// start takes a start tag; false means that it is nested too deeply.
+func (c *cleaner) start(t html.Token, closed bool) bool {
+	void := closed || voidElements[t.DataAtom]
+	if n := len(c.skip); n > 0 {
+		last := c.skip[n-1]
+		switch {
+		case t.DataAtom != last || void || t.DataAtom == 0:
+			return true
+		case n == maxHidden:
+			return false
+		case !openEnded[last]:
+			c.skip = append(c.skip, last)
+			return true
+		}
+		c.skip = c.skip[:n-1] // the next paragraph ends the hidden one
+		if len(c.skip) > 0 {
+			return true
+		}
+	}
+	if dropped[t.DataAtom] || hidden(t) {
+		if !void && t.DataAtom != 0 {
+			c.skip = append(c.skip, t.DataAtom)
+		}
+		return true
+	}
+	allowed, known := plainMarkup[t.DataAtom]
+	if !known {
+		return true
+	}
+	if t.DataAtom == atom.Pre && !void {
+		c.pre++
+	}
+	c.out = append(append(c.out, '<'), t.Data...)
+	for _, a := range t.Attr {
+		if a.Namespace != "" || !strings.Contains(" "+allowed+" lang dir title ", " "+a.Key+" ") {
+			continue
+		}
+		if (a.Key == "href" || a.Key == "src" || a.Key == "cite") && !plainURL(a.Val) {
+			continue
+		}
+		c.out = append(append(append(c.out, ' '), a.Key...), `="`...)
+		c.out = append(append(c.out, attributeEscaper.Replace(a.Val)...), '"')
+	}
+	c.out = append(c.out, '>')
+	return true
+}
+
+func (c *cleaner) end(name atom.Atom) {
+	if n := len(c.skip); n > 0 {
+		if c.skip[n-1] == name {
+			c.skip = c.skip[:n-1]
+		}
+		return
+	}
+	if _, known := plainMarkup[name]; !known || voidElements[name] {
+		return
+	}
+	if name == atom.Pre && c.pre > 0 {
+		c.pre--
+	}
+	c.out = append(append(append(c.out, "</"...), name.String()...), '>')
+}
+
+// text writes text; outside of pre each run of space becomes one.
+func (c *cleaner) text(s string) {
+	if c.pre > 0 {
+		c.out = append(c.out, textEscaper.Replace(s)...)
+		return
+	}
+	for len(s) > 0 {
+		n := strings.IndexAny(s, " \t\n\r\f")
+		if n < 0 {
+			n = len(s)
+		}
+		c.out = append(c.out, textEscaper.Replace(s[:n])...)
+		rest := strings.TrimLeft(s[n:], " \t\n\r\f")
+		if space := s[n : len(s)-len(rest)]; space != "" {
+			c.space(strings.Contains(space, "\n"))
+		}
+		s = rest
+	}
+}
+
+func (c *cleaner) space(line bool) {
+	n := len(c.out)
+	if n == 0 || c.out[n-1] == '\n' {
+		return
+	}
+	switch {
+	case line && c.out[n-1] == ' ':
+		c.out[n-1] = '\n'
+	case line:
+		c.out = append(c.out, '\n')
+	case c.out[n-1] != ' ':
+		c.out = append(c.out, ' ')
+	}
+}
+
+// hidden tells whether an element says that it is not to be seen.
+func hidden(t html.Token) bool {
+	for _, a := range t.Attr {
+		switch a.Key {
+		case "hidden":
+			return true
+		case "aria-hidden":
+			if strings.EqualFold(a.Val, "true") {
+				return true
+			}
+		case "style":
+			style := strings.ToLower(strings.Join(strings.Fields(a.Val), ""))
+			if strings.Contains(style, "display:none") || strings.Contains(style, "visibility:hidden") ||
+				strings.Contains(style, "font-size:0") || strings.Contains(style, "opacity:0;") || strings.HasSuffix(style, "opacity:0") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// plainURL tells whether an address is relative, http, https or mailto.
+func plainURL(s string) bool {
+	u, err := url.Parse(strings.TrimSpace(s))
+	if err != nil {
+		return false
+	}
+	switch strings.ToLower(u.Scheme) {
+	case "", "http", "https", "mailto":
+		return true
+	}
+	return false
+}
+
+var (
+	textEscaper      = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+	attributeEscaper = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;")
+)
+
+func atoms(names ...atom.Atom) map[atom.Atom]bool {
+	m := make(map[atom.Atom]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+var (
+	// dropped go with all that is in them.
+	dropped = atoms(atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Iframe, atom.Frame, atom.Frameset, atom.Noframes,
+		atom.Object, atom.Embed, atom.Applet, atom.Noembed, atom.Svg, atom.Math, atom.Canvas, atom.Audio, atom.Video, atom.Select,
+		atom.Textarea, atom.Button, atom.Input, atom.Datalist, atom.Link, atom.Meta, atom.Base, atom.Dialog, atom.Map)
+	// voidElements have no end tag.
+	voidElements = atoms(atom.Area, atom.Base, atom.Br, atom.Col, atom.Embed, atom.Hr, atom.Img, atom.Input, atom.Link, atom.Meta,
+		atom.Param, atom.Source, atom.Track, atom.Wbr, atom.Frame)
+	// openEnded may leave out their end tag: the next of the same name ends them.
+	openEnded = atoms(atom.P, atom.Li, atom.Dt, atom.Dd, atom.Tr, atom.Td, atom.Th, atom.Thead, atom.Tbody, atom.Tfoot, atom.Rt, atom.Rp)
+	// plainMarkup stays, with the attributes named beside lang, dir and title.
+	plainMarkup = map[atom.Atom]string{
+		atom.A: "href", atom.Abbr: "", atom.Address: "", atom.Article: "", atom.Aside: "", atom.B: "", atom.Blockquote: "cite",
+		atom.Br: "", atom.Caption: "", atom.Cite: "", atom.Code: "", atom.Col: "span", atom.Colgroup: "span", atom.Dd: "",
+		atom.Del: "cite datetime", atom.Details: "", atom.Dfn: "", atom.Div: "", atom.Dl: "", atom.Dt: "", atom.Em: "",
+		atom.Figcaption: "", atom.Figure: "", atom.Footer: "", atom.H1: "", atom.H2: "", atom.H3: "", atom.H4: "", atom.H5: "",
+		atom.H6: "", atom.Header: "", atom.Hr: "", atom.I: "", atom.Img: "src alt", atom.Ins: "cite datetime", atom.Kbd: "",
+		atom.Li: "value", atom.Main: "", atom.Mark: "", atom.Nav: "", atom.Ol: "start reversed", atom.P: "", atom.Pre: "",
+		atom.Q: "cite", atom.Rp: "", atom.Rt: "", atom.Ruby: "", atom.S: "", atom.Samp: "", atom.Section: "", atom.Small: "",
+		atom.Span: "", atom.Strong: "", atom.Sub: "", atom.Summary: "", atom.Sup: "", atom.Table: "", atom.Tbody: "",
+		atom.Td: "colspan rowspan", atom.Tfoot: "", atom.Th: "colspan rowspan scope", atom.Thead: "", atom.Time: "datetime",
+		atom.Title: "", atom.Tr: "", atom.U: "", atom.Ul: "", atom.Var: "", atom.Wbr: "",
+	}
+)

@@ -1,0 +1,146 @@
+package inspect
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const (
+	maxXMLDepth = 256 // elements within each other
+	textName    = "#text"
+)
+
+// parseXML makes a tree of an XML document.
+//
+// The document is an object with one property, the root element. An element
+// without attributes and child elements is its text, "" if it is empty. Any other
+// is an object: its attributes under "@" and their name, its child elements under
+// their name (an array where there are several of one name, in their order), its
+// text under "#text" if it is more than space. Names are without prefixes,
+// declarations of namespaces are left out, and so are comments and processing
+// instructions. Text between child elements is joined, its outer space cut off.
+//
+// A DTD is refused with E3713, so that there are neither entities of the document's
+// own nor external ones. E3504 where it is not well-formed or over 256 deep, E3710
+// where it has over 2,000,000 elements and attributes.
+func parseXML(text []byte, left int) (any, error) {
+	d := xml.NewDecoder(bytes.NewReader(text))
+	// The text is UTF-8 by now, whatever its declaration says.
+	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
+	var (
+		open []*element
+		root *element
+	)
+	for {
+		tok, err := d.Token()
+		if err == io.EOF && root != nil && len(open) == 0 {
+			return map[string]any{root.name: root.tree()}, nil
+		}
+		if err != nil {
+			return nil, xmlError(err)
+		}
+		switch tok := tok.(type) {
+		case xml.Directive:
+			return nil, toolkeep.NewError(toolkeep.UnsafeXML, "the tool sent XML with a DTD, which is not read: it could name entities and files")
+		case xml.StartElement:
+			if left -= 1 + len(tok.Attr); left < 0 {
+				return nil, errElements
+			}
+			if len(open) == maxXMLDepth {
+				return nil, errDepth
+			}
+			if root != nil && len(open) == 0 {
+				return nil, errors.New("it has more than one root element")
+			}
+			e := newElement(tok)
+			if len(open) == 0 {
+				root = e
+			}
+			open = append(open, e)
+		case xml.EndElement:
+			e := open[len(open)-1]
+			open = open[:len(open)-1]
+			if len(open) > 0 {
+				open[len(open)-1].add(e.name, e.tree())
+			}
+		case xml.CharData:
+			if len(open) > 0 {
+				open[len(open)-1].text.Write(tok)
+			} else if len(bytes.TrimSpace(bytes.TrimPrefix(tok, utf8BOM))) > 0 {
+				return nil, errors.New("it has text outside of its root element")
+			}
+		}
+	}
+}
+
+var (
+	errElements = errors.New("it has too many elements")
+	errDepth    = fmt.Errorf("its elements are nested over %d deep", maxXMLDepth)
+)
+
+// xmlError keeps the line and leaves out the words, which may quote the document.
+func xmlError(err error) error {
+	var syntax *xml.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d is not well-formed", syntax.Line)
+	case errors.Is(err, io.EOF):
+		return errors.New("it has no root element")
+	}
+	return errors.New("it is not well-formed")
+}
+
+// element is one element while it is read.
+type element struct {
+	name     string
+	children map[string]any // attributes and child elements, nil for none
+	several  map[string]bool
+	text     strings.Builder
+}
+
+func newElement(start xml.StartElement) *element {
+	e := &element{name: start.Name.Local}
+	for _, a := range start.Attr {
+		if a.Name.Space == "xmlns" || a.Name.Space == "" && a.Name.Local == "xmlns" {
+			continue
+		}
+		e.add("@"+a.Name.Local, a.Value)
+	}
+	return e
+}
+
+func (e *element) add(name string, v any) {
+	if e.children == nil {
+		e.children = make(map[string]any)
+	}
+	before, there := e.children[name]
+	switch {
+	case !there:
+		e.children[name] = v
+	case e.several[name]:
+		e.children[name] = append(before.([]any), v)
+	default:
+		if e.several == nil {
+			e.several = make(map[string]bool)
+		}
+		e.several[name] = true
+		e.children[name] = []any{before, v}
+	}
+}
+
+func (e *element) tree() any {
+	text := e.text.String()
+	if e.children == nil {
+		return text
+	}
+	if text = strings.TrimSpace(text); text != "" {
+		e.add(textName, text)
+	}
+	return e.children
+}

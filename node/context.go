@@ -1,0 +1,65 @@
+package node
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/toolcontext"
+)
+
+// buildContexts makes what agents add to tools, with the remote service if one is set.
+func (n *Node) buildContexts() (err error) {
+	s := n.config.Context
+	c := toolcontext.Config{Store: n.store, Sealer: n.sealer, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
+		Clock: n.options.Clock, Log: n.logger("context")}
+	if s.URL != "" {
+		// The operator names the service, so it may stand on an inner address; nothing else
+		// is reached with this client.
+		c.Client = &http.Client{Transport: n.servers.pool.Transport("", egress.NewAllowList(destination(s.URL))),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	if s.Token != "" {
+		c.Bearer = n.contextToken
+	}
+	n.contexts, err = toolcontext.New(c)
+	return err
+}
+
+// destination is the host and port of a URL.
+func destination(address string) []toolkeep.HostPort {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil
+	}
+	port, _ := strconv.Atoi(u.Port()) // 0 is the scheme's, which any port covers
+	return []toolkeep.HostPort{{Host: u.Hostname(), Port: port}}
+}
+
+// contextToken reads the token for the service at each request, so that a new one
+// serves at once.
+func (n *Node) contextToken(ctx context.Context) (string, error) {
+	token, err := n.secrets.Resolve(ctx, System(), n.config.Context.Token)
+	if err != nil {
+		return "", err
+	}
+	n.redact.Hold(token)() // known for a while after
+	return token, nil
+}
+
+// startContexts reads the stored contexts and follows their changes until run ends.
+func (n *Node) startContexts(ctx, run context.Context) error {
+	after, err := n.contexts.Start(ctx)
+	if err != nil {
+		return err
+	}
+	n.done.Go(func() {
+		n.watch(run, after, n.contexts.Follow, func(err error) {
+			n.logger("context").Warn("the feed of contexts broke; it is taken up again", "error", err)
+		})
+	})
+	return nil
+}

@@ -1,0 +1,472 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/secret/mint"
+	"github.com/toolkeep/toolkeep/secret/vault"
+	"github.com/toolkeep/toolkeep/telemetry"
+	"github.com/toolkeep/toolkeep/toolcontext"
+	"github.com/toolkeep/toolkeep/upstream"
+	"github.com/toolkeep/toolkeep/upstream/oauth"
+)
+
+// secretKeeping is all that has to do with secrets.
+type secretKeeping struct {
+	local     *secret.Local
+	vault     secret.Store // nil without one
+	minter    *mint.Minter
+	rotations *prometheus.CounterVec
+}
+
+// sealer seals with Vault's transit engine where that is configured, else with the
+// keys of this server, and opens what either sealed.
+type sealer struct {
+	keys    *secret.Sealer
+	transit *vault.Transit // nil without one
+}
+
+// byTransit opens what Vault's transit engine sealed.
+const byTransit = 2
+
+func (s *sealer) Seal(plain, context []byte) ([]byte, error) {
+	if s.transit != nil {
+		return s.transit.Seal(plain, context)
+	}
+	return s.keys.Seal(plain, context)
+}
+
+func (s *sealer) Open(sealed, context []byte) ([]byte, error) {
+	if s.transit != nil && len(sealed) > 0 && sealed[0] == byTransit {
+		return s.transit.Open(sealed, context)
+	}
+	return s.keys.Open(sealed, context)
+}
+
+// stale tells whether something would be sealed in another way now.
+func (s *sealer) stale(sealed []byte) bool {
+	if s.transit != nil {
+		return len(sealed) == 0 || sealed[0] != byTransit
+	}
+	return s.keys.Stale(sealed)
+}
+
+// buildSecrets makes the stores of secrets and what seals.
+func (n *Node) buildSecrets() (err error) {
+	c := n.config.Secrets
+	n.sealer = &sealer{}
+	if c.SealKeys != "" {
+		n.sealer.keys, err = secret.ParseSealer(c.SealKeys)
+	} else {
+		n.sealer.keys, err = secret.OpenSealer(n.sealKey())
+	}
+	if err != nil {
+		return err
+	}
+	k := &n.keeping
+	if k.vault, err = n.vaultStore(); err != nil {
+		return err
+	}
+	if n.sealer.transit, err = n.vaultSealer(k.vault); err != nil {
+		return err
+	}
+	k.rotations = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tool_secret_rotation_total",
+		Help: "Secrets that took the place of others: success when stored, failure when they could not be, picked_up when a call saw another version than the one before it."}, []string{"status"})
+	for _, status := range []string{"success", "failure", "picked_up"} {
+		k.rotations.WithLabelValues(status)
+	}
+	count := func(status string) { k.rotations.WithLabelValues(status).Inc() }
+	k.local = secret.NewLocal(secret.LocalConfig{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Rotated: func(ok bool) {
+		if ok {
+			count("success")
+		} else {
+			count("failure")
+		}
+	}})
+	k.minter = mint.New(mint.Config{Client: n.mintClient, Clock: n.options.Clock})
+	all := secret.Config{EnvPrefix: c.Env, Dirs: n.secretDirs(), Stores: []secret.Store{k.local}, Minter: k.minter, Rotated: count,
+		Clock: n.options.Clock, Log: n.logger("secret_manager")}
+	if k.vault != nil {
+		all.Stores = append(all.Stores, k.vault)
+	}
+	if c.LastKnownGood {
+		all.KeepLast = n.sealer.keys // Vault may be what is away
+	}
+	n.secrets, err = secret.New(all)
+	return err
+}
+
+// mintClient reaches token endpoints as tools reach their servers.
+func (n *Node) mintClient(tenant string, network []toolkeep.HostPort) *http.Client {
+	return &http.Client{Transport: n.servers.pool.Transport(tenant, egress.NewAllowList(network)),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// observeSecrets adds them to metrics and health. A Vault that is away degrades the
+// node: tools without secrets of it go on.
+func (n *Node) observeSecrets() error {
+	if v, ok := n.keeping.vault.(*vault.Store); ok {
+		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
+	}
+	return n.metrics.Registry().Register(n.keeping.rotations)
+}
+
+// startSecrets follows changes of stored secrets until run ends.
+func (n *Node) startSecrets(ctx, run context.Context) error {
+	after, err := n.keeping.local.Start(ctx)
+	if err != nil {
+		return err
+	}
+	n.done.Go(func() {
+		n.watch(run, after, n.keeping.local.Follow, func(err error) {
+			n.logger("secret_manager").Warn("the feed of secrets broke; it is taken up again", "error", err)
+		})
+	})
+	return nil
+}
+
+func (n *Node) stopSecrets() {
+	if n.keeping.minter != nil {
+		n.keeping.minter.Close()
+	}
+	closeVault(n.keeping.vault)
+}
+
+// secretsAdmin shows secrets to people. It implements rest.Secrets.
+type secretsAdmin struct{ n *Node }
+
+func (s secretsAdmin) ListSecrets(ctx context.Context, p *toolkeep.Principal) ([]rest.SecretInfo, error) {
+	list, err := s.n.keeping.local.List(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	uses := s.n.usesOf(p, list)
+	out := make([]rest.SecretInfo, len(list))
+	for i, one := range list {
+		out[i] = secretInfo(one)
+		out[i].Tools = uses[one.Ref()]
+	}
+	return out, nil
+}
+
+// usesOf gives the tools that the principal sees and that name one of the secrets.
+func (n *Node) usesOf(p *toolkeep.Principal, list []secret.Info) map[string][]string {
+	uses := map[string][]string{}
+	for _, one := range list {
+		uses[one.Ref()] = []string{}
+	}
+	for v := range n.catalog.Snapshot().All() {
+		if len(v.Tool.Manifest.Auth) == 0 || v.Life.State == toolkeep.Removed || !n.access.Visible(p, v.Tool) {
+			continue
+		}
+		for _, spec := range v.Tool.Manifest.Auth {
+			for _, s := range secret.Entries(spec) {
+				if tools, known := uses[s.Secret]; known && !slices.Contains(tools, v.Tool.ID) {
+					uses[s.Secret] = append(tools, v.Tool.ID)
+				}
+			}
+		}
+	}
+	for _, tools := range uses {
+		slices.Sort(tools)
+	}
+	return uses
+}
+
+func secretInfo(i secret.Info) rest.SecretInfo {
+	out := rest.SecretInfo{Name: i.Name, Reference: i.Ref(), Scope: string(i.Scope), Version: i.Version, UpdatedAt: i.SetAt, UpdatedBy: i.SetBy, State: i.State, Tools: []string{}}
+	switch i.Scope {
+	case secret.User:
+		out.User = i.Owner
+	case secret.Workspace:
+		out.Workspace = i.Owner
+	}
+	if !i.Expires.IsZero() {
+		out.ExpiresAt = &i.Expires
+	}
+	return out
+}
+
+func where(name string, w rest.SecretWhere) (secret.Where, error) {
+	out := secret.Where{Name: name, Scope: secret.Scope(w.Scope)}
+	if w.User != "" && w.Workspace != "" || w.User != "" && w.Scope != "" && out.Scope != secret.User || w.Workspace != "" && out.Scope != secret.Workspace {
+		return out, toolkeep.NewError(toolkeep.InvalidParameters, "user goes with the scope user, and workspace with the scope workspace")
+	}
+	out.Owner = w.User + w.Workspace
+	return out, nil
+}
+
+func (s secretsAdmin) PutSecret(ctx context.Context, p *toolkeep.Principal, name string, w rest.SecretWhere, value string, expires time.Time) (rest.SecretInfo, error) {
+	defer s.n.redact.Hold(value)()
+	at, err := where(name, w)
+	if err != nil {
+		return rest.SecretInfo{}, err
+	}
+	plain := []byte(value)
+	defer clear(plain)
+	info, err := s.n.keeping.local.Set(ctx, p, secret.Put{Where: at, Value: plain, Expires: expires})
+	if err != nil {
+		return rest.SecretInfo{}, err
+	}
+	out := secretInfo(info)
+	out.Tools = s.n.usesOf(p, []secret.Info{info})[info.Ref()]
+	return out, nil
+}
+
+func (s secretsAdmin) DeleteSecret(ctx context.Context, p *toolkeep.Principal, name string, w rest.SecretWhere) error {
+	at, err := where(name, w)
+	if err != nil {
+		return err
+	}
+	return s.n.keeping.local.Delete(ctx, p, at)
+}
+
+// TestSecret reads a secret as a call would, and tells all but its value.
+func (s secretsAdmin) TestSecret(ctx context.Context, p *toolkeep.Principal, ref string, as rest.SecretWhere) (rest.SecretState, error) {
+	if !strings.Contains(ref, "://") {
+		ref = "secret://" + ref
+	}
+	admin := p.May(toolkeep.PermSecretsAdmin)
+	if (as.User != "" || as.Workspace != "") && !admin {
+		return rest.SecretState{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test as another user or workspace you need the permission %s", toolkeep.PermSecretsAdmin)
+	}
+	if !strings.HasPrefix(ref, "secret://") && !admin && !p.May(toolkeep.PermSecrets) {
+		return rest.SecretState{}, toolkeep.NewError(toolkeep.PermissionDenied, "to test what lies outside of the store of secrets you need the permission %s or %s", toolkeep.PermSecrets, toolkeep.PermSecretsAdmin)
+	}
+	who := *p
+	if as.User != "" {
+		who.Subject, who.OnBehalf = as.User, ""
+	}
+	if as.Workspace != "" {
+		who.Workspace = as.Workspace
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second) // ends what a store makes for the test
+	defer cancel()
+	out := rest.SecretState{Reference: ref}
+	v, err := s.n.secrets.Fetch(ctx, &who, ref)
+	if err == nil {
+		defer s.n.redact.Hold(v.Text())()
+		defer v.Wipe()
+		out.State, out.Scope, out.Store, out.Version = secret.Ready, string(v.Scope), v.Store, v.Version
+		out.Stale = !v.KeptSince.IsZero()
+		if !v.Expires.IsZero() {
+			out.ExpiresAt = &v.Expires
+		}
+		return out, nil
+	}
+	e := toolkeep.AsError(err)
+	if e.Code == toolkeep.SecretRetrievalFailed || e.Code == toolkeep.Cancelled {
+		return rest.SecretState{}, e
+	}
+	out.State, out.Code, out.Reason = secret.Missing, string(e.Code), s.n.redact.Clean(e.Message)
+	out.Store, _, _ = strings.Cut(ref, "://")
+	if st, err := s.n.secrets.Look(ctx, &who, ref); err == nil && st.State == secret.Expired {
+		out.State, out.Scope, out.Store, out.Version = st.State, string(st.Scope), st.Store, st.Version
+		out.ExpiresAt = &st.Expires
+	}
+	return out, nil
+}
+
+// ToolAuth tells how a tool stands with its secrets for the principal, nil where it
+// needs none.
+func (s secretsAdmin) ToolAuth(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, ask bool) *secret.Auth {
+	if len(m.Auth) == 0 {
+		return nil
+	}
+	if ask {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 500*time.Millisecond)
+		defer cancel()
+	}
+	a, needed := s.n.secrets.Auth(ctx, p, m, ask)
+	if !needed {
+		return nil
+	}
+	return &a
+}
+
+// appendToolAuth is ToolAuth for lists of MCP: nothing is waited for.
+func (n *Node) appendToolAuth(dst []byte, p *toolkeep.Principal, t *toolkeep.Tool) []byte {
+	a := secretsAdmin{n}.ToolAuth(context.Background(), p, t.Manifest, false)
+	if a == nil {
+		return dst
+	}
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return dst
+	}
+	return append(dst, raw...)
+}
+
+// RotateSealKey makes a new key, unless fresh is false, and seals all that is stored
+// under the newest one. Everything can be read at every moment, also where it ends
+// half way: the old keys stay. What cannot be sealed anew is told and left.
+func (s secretsAdmin) RotateSealKey(ctx context.Context, p *toolkeep.Principal, fresh bool) (rest.Resealed, error) {
+	var out rest.Resealed
+	if p.Tenant != System().Tenant || !p.May(toolkeep.PermSecretsAdmin) {
+		return out, toolkeep.NewError(toolkeep.PermissionDenied, "the sealing key serves all tenants; administrators of the tenant %s (permission %s) rotate it", System().Tenant, toolkeep.PermSecretsAdmin)
+	}
+	n := s.n
+	if fresh {
+		if n.sealer.transit != nil {
+			return out, toolkeep.NewError(toolkeep.InvalidParameters, "Vault's transit engine seals here: rotate its key with `vault write -f transit/keys/NAME/rotate`")
+		}
+		if _, err := n.sealer.keys.AddKey(); err != nil {
+			return out, err
+		}
+	}
+	out.Key, out.Keys = n.sealer.keys.Newest(), n.sealer.keys.Keys()
+	if n.sealer.transit != nil {
+		out.Key = "transit/" + n.config.Vault.TransitKey
+	}
+	ctx = context.WithoutCancel(ctx) // who asked may go; what was begun is finished
+	for _, r := range n.resealers() {
+		if err := n.resealAll(ctx, r, &out); err != nil {
+			return out, err
+		}
+	}
+	n.logger("secret_manager").Info("what is stored was sealed anew", "key", out.Key, "resealed", out.Resealed, "failed", out.Failed, "by", p.Subject)
+	return out, nil
+}
+
+// resealer seals the items of one kind anew.
+type resealer struct {
+	kind string
+	do   func(it toolkeep.Item) (body []byte, done bool, err error)
+}
+
+// resealers are all kinds of items that hold something sealed, but logins under way,
+// which end by themselves within minutes.
+func (n *Node) resealers() []resealer {
+	return []resealer{
+		{secret.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) { return secret.Reseal(n.sealer, n.sealer.stale, it) }},
+		{toolcontext.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) {
+			return toolcontext.Reseal(n.sealer, n.sealer.stale, it)
+		}},
+		{oauth.TokenKind, func(it toolkeep.Item) ([]byte, bool, error) {
+			return oauth.Reseal(n.sealer, n.sealer.stale, it, n.now())
+		}},
+		{upstream.ItemKind, n.resealServer},
+	}
+}
+
+// resealTries bounds how often one item is read again that others change.
+const resealTries = 10
+
+func (n *Node) resealAll(ctx context.Context, r resealer, out *rest.Resealed) error {
+	items, _, err := n.store.Items(ctx, r.kind)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be read now; what was sealed anew stays so, rotate again without a new key").Because(err)
+	}
+	for _, it := range items {
+		switch done, err := n.resealOne(ctx, r, it); {
+		case err != nil:
+			out.Failed++
+			n.logger("secret_manager").Error("an item cannot be sealed anew and stays as it is", "kind", r.kind, "tenant", it.Tenant, "error", err)
+		case done:
+			out.Resealed++
+			n.hook("resealed")
+		default:
+			out.Unchanged++
+		}
+	}
+	return nil
+}
+
+func (n *Node) resealOne(ctx context.Context, r resealer, it toolkeep.Item) (bool, error) {
+	for try := 0; ; try++ {
+		body, done, err := r.do(it)
+		if !errors.Is(err, oauth.ErrRenewing) {
+			if err != nil || !done {
+				return false, err
+			}
+			it.Body = body
+			err = n.store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: it.Revision})
+			if err == nil {
+				return true, nil
+			}
+			if !errors.Is(err, toolkeep.ErrStale) {
+				return false, err
+			}
+		}
+		if try == resealTries {
+			return false, errors.New("others keep changing it")
+		}
+		select {
+		case <-time.After(time.Duration(try) * 100 * time.Millisecond):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+		if it, err = n.store.Item(ctx, r.kind, it.Tenant, it.ID); errors.Is(err, toolkeep.ErrNotFound) {
+			return false, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+}
+
+// resealServer seals the literal values of a server's definition anew. Its sessions
+// begin anew with it, as with every change of a definition.
+func (n *Node) resealServer(it toolkeep.Item) ([]byte, bool, error) {
+	spec, err := upstream.ParseSpec(it.ID, it.Tenant, it.Body)
+	if err != nil {
+		return nil, false, err
+	}
+	changed := false
+	again := func(v string) (string, error) {
+		for _, scheme := range []string{sealedScheme, keptScheme} {
+			text, ok := strings.CutPrefix(v, scheme)
+			if !ok {
+				continue
+			}
+			raw, err := base64.RawURLEncoding.DecodeString(text)
+			if err != nil || !n.sealer.stale(raw) {
+				return v, err
+			}
+			plain, err := n.sealer.Open(raw, sealedValue)
+			if err != nil {
+				return v, err
+			}
+			defer clear(plain)
+			if raw, err = n.sealer.Seal(plain, sealedValue); err != nil {
+				return v, err
+			}
+			changed = true
+			return scheme + base64.RawURLEncoding.EncodeToString(raw), nil
+		}
+		return v, nil
+	}
+	for _, values := range []map[string]string{spec.Env, spec.Headers} {
+		for name, v := range values {
+			if values[name], err = again(v); err != nil {
+				return nil, false, err
+			}
+		}
+	}
+	if spec.OAuth != nil {
+		login := *spec.OAuth
+		if login.ClientSecret, err = again(login.ClientSecret); err != nil {
+			return nil, false, err
+		}
+		spec.OAuth = &login
+	}
+	if !changed {
+		return nil, false, nil
+	}
+	return spec.Body(), true, nil
+}
+
+var _ rest.Secrets = secretsAdmin{}

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/secret/vault"
+)
+
+// vaultStore is the store of vault:// references, nil where no Vault is configured.
+// It asks Vault for nothing: the first reference logs in. closeVault ends it.
+func (n *Node) vaultStore() (secret.Store, error) {
+	c := n.config.Vault
+	if !c.Enabled() {
+		return nil, nil
+	}
+	s, err := vault.New(vault.Config{
+		Address: c.Address, Namespace: c.Namespace,
+		TLS: vault.TLS{CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey},
+		Auth: vault.Auth{Method: c.Auth, Mount: c.AuthMount, Role: c.Role, Token: c.Token, TokenFile: c.TokenFile,
+			SecretID: c.SecretID, SecretIDFile: c.SecretIDFile, Wrapped: c.Wrapped, JWTFile: c.JWTFile,
+			ServiceAccount: c.ServiceAccount, Region: c.Region, Resource: c.Resource},
+		Paths: c.Paths, Prefix: c.Prefix, Mounts: c.Mounts, Timeout: c.Timeout,
+		Log: n.logger("secret_manager"), Now: n.options.Clock,
+	})
+	if err != nil {
+		return nil, err // and no *vault.Store in the interface
+	}
+	return s, nil
+}
+
+// vaultSealer is the sealer of Vault's transit engine, nil where none is configured.
+func (n *Node) vaultSealer(s secret.Store) (*vault.Transit, error) {
+	v, ok := s.(*vault.Store)
+	if !ok || n.config.Vault.TransitKey == "" {
+		return nil, nil
+	}
+	return v.Transit(n.config.Vault.TransitMount, n.config.Vault.TransitKey)
+}
+
+// closeVault revokes what was made in Vault for calls, and the login. A Vault that
+// is away delays the end by ten seconds at most; what is left there ends by itself.
+func closeVault(s secret.Store) {
+	if v, ok := s.(*vault.Store); ok {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		v.Close(ctx)
+	}
+}

@@ -1,0 +1,145 @@
+package secret
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Minter turns the secret of an auth entry into an access token; mint.Minter is one.
+type Minter interface {
+	// Mint gives the token, and a refresh token that has to be stored in place of the
+	// secret's, "" for none. fresh drops a token that is kept. E3402, E3403.
+	Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, secret string, fresh bool) (token Value, rotated string, err error)
+}
+
+// Equipped is what an executor sends for one auth entry.
+type Equipped struct {
+	Value    Value    // scope, store and version are those of the secret; the caller wipes it
+	Held     []string // everything that must not be seen
+	Warnings []toolkeep.Warning
+}
+
+// minted are the auth types whose secret is not what is sent.
+var minted = map[string]bool{"oauth2_client_credentials": true, "oauth2_refresh": true, "google_service_account": true, "azure_ad": true}
+
+// Credential reads the secret of an auth entry and, for types that are minted, asks
+// for the access token; fresh asks for a new one, because the upstream refused the
+// last. It is for one call, with whose ctx it ends.
+//
+// Errors as of Fetch, all before anything is sent to the tool; E3205 where the
+// manifest's permissions.credentials does not list the secret.
+func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, spec toolkeep.AuthSpec, fresh bool) (Equipped, error) {
+	if err := Allowed(m, spec.Secret); err != nil {
+		return Equipped{}, err
+	}
+	v, err := r.Fetch(ctx, p, spec.Secret)
+	if err != nil {
+		return Equipped{}, err
+	}
+	e := Equipped{Value: v, Held: parts(spec.Type, v.Text())}
+	if !v.KeptSince.IsZero() {
+		e.Warnings = append(e.Warnings, toolkeep.Warning{Code: toolkeep.SecretRetrievalFailed,
+			Message: "the store of the tool's secret cannot be reached; what it gave last is used",
+			Details: map[string]any{"read_at": v.KeptSince.UTC().Format(time.RFC3339), "scope": string(v.Scope), "store": v.Store}})
+	}
+	if !minted[spec.Type] {
+		return e, nil
+	}
+	defer v.Wipe()
+	if r.c.Minter == nil {
+		return Equipped{}, refuse(toolkeep.SecretAccessDenied, "access tokens for %s cannot be had on this server", spec.Type)
+	}
+	var allow []toolkeep.HostPort
+	if m.Permissions != nil {
+		allow = m.Permissions.Network
+	}
+	text := v.Text()
+	token, rotated, err := r.c.Minter.Mint(ctx, p, allow, spec, text, fresh)
+	if rotated != "" {
+		e.Held = append(e.Held, rotated)
+		r.keepRotated(ctx, p, spec.Secret, v, text, rotated)
+	}
+	if err != nil {
+		return Equipped{}, err
+	}
+	token.Scope, token.Store, token.Version, token.KeptSince = v.Scope, v.Store, v.Version, v.KeptSince
+	e.Value, e.Held = token, append(e.Held, token.Text())
+	return e, nil
+}
+
+// keepRotated puts a refresh token that its server has replaced where the old one
+// was. If it cannot be kept, the Minter goes on with it until the server stops.
+func (r *Resolver) keepRotated(ctx context.Context, p *toolkeep.Principal, ref string, old Value, text, rotated string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	scheme, rest, _ := strings.Cut(ref, "://")
+	to, can := r.stores[scheme].(Replacer)
+	value, err := withRefresh(text, rotated)
+	if err == nil && can {
+		defer clear(value)
+		if err = to.Replace(ctx, p, rest, old, value); err == nil {
+			return
+		}
+	}
+	r.c.Rotated("failure")
+	r.c.Log.Error("an OAuth server replaced a refresh token and the new one could not be kept; a restart of the server loses it", "secret_hash", RefHash(ref), "store", scheme, "can_keep", can, "error", err)
+}
+
+// withRefresh is the JSON secret with another refresh token.
+func withRefresh(text, token string) ([]byte, error) {
+	var fields map[string]jsontext.Value
+	if err := json.Unmarshal([]byte(text), &fields); err != nil {
+		return nil, err
+	}
+	quoted, err := jsontext.AppendQuote(nil, token)
+	if err != nil {
+		return nil, err
+	}
+	fields["refresh_token"] = quoted
+	return json.Marshal(fields, json.Deterministic(true))
+}
+
+// parts are a secret and what of it is secret by itself: the password of
+// user:password, the keys and tokens within JSON.
+func parts(kind, text string) []string {
+	all := []string{text}
+	if strings.HasPrefix(strings.TrimSpace(text), "{") {
+		var fields map[string]any
+		if json.Unmarshal([]byte(text), &fields) == nil {
+			for name, v := range fields {
+				if s, ok := v.(string); ok && secretField(name) {
+					all = append(all, s)
+				}
+			}
+			return all
+		}
+	}
+	if kind == "basic" || kind == "oauth2_client_credentials" || kind == "azure_ad" {
+		if _, password, ok := strings.Cut(text, ":"); ok {
+			all = append(all, password)
+		}
+	}
+	return all
+}
+
+// secretField tells by its name whether a field of a JSON secret is secret.
+func secretField(name string) bool {
+	name = strings.ToLower(name)
+	for _, end := range []string{"_id", "_uri", "_url", "_type", "username", "user"} {
+		if strings.HasSuffix(name, end) {
+			return false
+		}
+	}
+	for _, word := range []string{"secret", "token", "key", "pass", "credential"} {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
+}

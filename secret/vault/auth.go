@@ -1,0 +1,127 @@
+package vault
+
+import (
+	"context"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/vault/api"
+	"github.com/hashicorp/vault/api/auth/approle"
+	"github.com/hashicorp/vault/api/auth/aws"
+	"github.com/hashicorp/vault/api/auth/azure"
+	"github.com/hashicorp/vault/api/auth/kubernetes"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// login asks Vault for a token. The proof of identity is read afresh each time.
+func (a Auth) login(ctx context.Context, c *api.Client) (*api.Secret, error) {
+	method, err := a.method()
+	if err != nil {
+		return nil, err
+	}
+	return method.Login(ctx, c)
+}
+
+func (a Auth) method() (api.AuthMethod, error) {
+	switch a.Method {
+	case AppRole:
+		id := a.SecretID
+		if a.SecretIDFile != "" {
+			var err error
+			if id, err = readCredential(a.SecretIDFile); err != nil {
+				return nil, err
+			}
+		}
+		opts := []approle.LoginOption{approle.WithMountPath(a.Mount)}
+		if a.Wrapped {
+			opts = append(opts, approle.WithWrappingToken())
+		}
+		return approle.NewAppRoleAuth(a.Role, &approle.SecretID{FromString: id}, opts...)
+	case Kubernetes:
+		jwt, err := readCredential(a.JWTFile)
+		if err != nil {
+			return nil, err
+		}
+		return kubernetes.NewKubernetesAuth(a.Role, kubernetes.WithMountPath(a.Mount), kubernetes.WithServiceAccountToken(jwt))
+	case AWSIAM, AWSEC2:
+		opts := []aws.LoginOption{aws.WithMountPath(a.Mount), aws.WithRole(a.Role)}
+		if a.Region != "" {
+			opts = append(opts, aws.WithRegion(a.Region))
+		}
+		if a.Method == AWSEC2 {
+			opts = append(opts, aws.WithEC2Auth())
+		} else {
+			opts = append(opts, aws.WithIAMAuth())
+		}
+		return aws.NewAWSAuth(opts...)
+	case GCPIAM:
+		return gcpAuth{mount: a.Mount, role: a.Role, account: a.ServiceAccount, iam: iamCredentials}, nil
+	case GCPGCE:
+		return gcpAuth{mount: a.Mount, role: a.Role}, nil
+	case Azure:
+		opts := []azure.LoginOption{azure.WithMountPath(a.Mount)}
+		if a.Resource != "" {
+			opts = append(opts, azure.WithResource(a.Resource))
+		}
+		return azure.NewAzureAuth(a.Role, opts...)
+	}
+	return nil, wrong("%q is no way to log in to Vault", a.Method)
+}
+
+// secrets are what must not stand in an error of a login.
+func (a Auth) secrets() []string { return []string{a.Token, a.SecretID} }
+
+const maxCredential = 64 << 10
+
+// readCredential reads a file that proves who the server is.
+func readCredential(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault cannot be read").Because(err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault cannot be read").Because(err)
+	}
+	if fi.Mode().Perm()&0o022 != 0 {
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault, %s, can be written by others than its owner: chmod go-w it", name)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxCredential+1))
+	if err != nil || len(b) > maxCredential {
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault, %s, cannot be read or is over 64 KiB", name).Because(err)
+	}
+	s := strings.TrimSpace(string(b))
+	if s == "" {
+		return "", refuse(toolkeep.SecretRetrievalFailed, "the file that logs this server in to Vault, %s, is empty", name)
+	}
+	return s, nil
+}
+
+// tokenFile remembers a token file as it was read last.
+type tokenFile struct {
+	name  string
+	mtime time.Time
+	size  int64
+	token string
+}
+
+// read gives the token, from the file only if that changed.
+func (t *tokenFile) read() (string, error) {
+	fi, err := os.Stat(t.name)
+	if err == nil && t.token != "" && fi.ModTime().Equal(t.mtime) && fi.Size() == t.size {
+		return t.token, nil
+	}
+	token, rerr := readCredential(t.name)
+	if rerr != nil {
+		return "", rerr
+	}
+	if err == nil {
+		t.mtime, t.size = fi.ModTime(), fi.Size()
+	}
+	t.token = token
+	return token, nil
+}

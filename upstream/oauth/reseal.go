@@ -1,0 +1,37 @@
+package oauth
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// ErrRenewing says that some node is renewing the token just now.
+var ErrRenewing = errors.New("the login is being renewed")
+
+// Reseal seals the item of a token anew and gives its body; done is false where
+// stale says that there is no need. ErrRenewing: another revision would have the node
+// that renews it lose the answer, so try again later.
+func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Item, now time.Time) (body []byte, done bool, err error) {
+	if !stale(it.Body) {
+		return nil, false, nil
+	}
+	place := []byte(TokenKind + "\x00" + it.Tenant + "\x00" + it.ID)
+	plain, err := s.Open(it.Body, place)
+	if err != nil {
+		return nil, false, err
+	}
+	defer clear(plain)
+	var rec record
+	if err := json.Unmarshal(plain, &rec); err != nil {
+		return nil, false, err
+	}
+	if rec.Renewing.After(now) {
+		return nil, false, ErrRenewing
+	}
+	body, err = s.Seal(plain, place)
+	return body, err == nil, err
+}
