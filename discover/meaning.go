@@ -265,30 +265,45 @@ func embeddingText(t *toolkeep.Tool) string {
 	return b.String()
 }
 
-// query gives the vector of what is asked, which is often asked again.
-func (m *meaning) query(ctx context.Context, text string) ([]float32, error) {
+// vectors gives those of what is asked, which is often asked again.
+func (m *meaning) vectors(ctx context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	var missing []string
 	m.mu.Lock()
-	v := m.queries[text]
+	for i, text := range texts {
+		if out[i] = m.queries[text]; out[i] == nil {
+			missing = append(missing, text)
+		}
+	}
 	m.mu.Unlock()
-	if v != nil {
-		return v, nil
+	if len(missing) == 0 {
+		return out, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
-	got, err := m.e.Embed(ctx, []string{text})
+	got, err := m.e.Embed(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
-	if len(got) != 1 || len(got[0]) != m.e.Dimensions() {
-		return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave no vector of %d numbers", m.e.Dimensions())
+	if len(got) != len(missing) {
+		return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave %d vectors for %d texts", len(got), len(missing))
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.queries) >= maxQueries {
 		clear(m.queries)
 	}
-	m.queries[text] = got[0]
-	return got[0], nil
+	for i := range out {
+		if out[i] != nil {
+			continue
+		}
+		if len(got[0]) != m.e.Dimensions() {
+			return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave a vector of %d numbers; %s has %d", len(got[0]), m.e.Model(), m.e.Dimensions())
+		}
+		out[i], m.queries[texts[i]] = got[0], got[0]
+		got = got[1:]
+	}
+	return out, nil
 }
 
 // alike gives, for each tool, how much it means what the vector means: the cosine, 0
