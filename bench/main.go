@@ -1,7 +1,8 @@
 // Command bench measures the numbers of docs/performance.md: CPU per call,
 // throughput, latency in an open loop, memory and start, each against a floor in
 // the same run; gRPC beside its floor; MCP beside its upstream called directly;
-// PostgreSQL beside SQLite; executors beside the same request made directly; one and
+// PostgreSQL beside SQLite; executors beside the same request made directly; how often
+// search finds the right tool and how long it takes, in process; one and
 // three nodes. `make bench` runs it.
 //
 // It starts the servers under test, PostgreSQL and the floors (a bare net/http JSON
@@ -64,12 +65,15 @@ var sections = []section{
 	{"mcp", []string{"mcp"}, []string{"tools/call", "goal", "Toolkeep CPU per call", "calls a second", "p50 / p99 at that", "p50 / p99, one client", "p50 / p99, open loop"}},
 	{"postgres", []string{"postgres"}, []string{"call", "node CPU per call", "PostgreSQL CPU per call", "calls a second", "p50 / p99"}},
 	{"executors", []string{"executors"}, []string{"executor and request", "CPU, direct", "CPU, executor", "difference", "time, direct", "time, executor"}},
+	{"retrieval", []string{"retrieval"}, []string{"set", "strategy", "aim", "recall@1", "recall@5", "NDCG@10", "queries"}},
+	{"search", []string{"search"}, []string{"search", "goal", "p50", "p95", "a second"}},
 	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
 }
 
 var measurements = map[string]func(*bench) (part, error){
 	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
 	"grpc": grpcCalls, "mcp": throughMCP, "postgres": stores, "nodes": nodes, "executors": executors,
+	"retrieval": retrieval, "search": searching,
 }
 
 // part is what one measurement gives.

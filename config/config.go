@@ -241,6 +241,11 @@ type Search struct {
 	ModelsDir      string // "" is models in the data directory
 	SemanticWeight float64
 	KeywordWeight  float64
+	// An OpenAI-compatible service that embeds; "" is the own model.
+	EmbeddingsURL        string
+	EmbeddingsModel      string
+	EmbeddingsDimensions int
+	EmbeddingsKey        string // secret reference
 }
 
 // Secrets says what secret references may name.

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/minilm"
+	"github.com/toolkeep/toolkeep/discover/remote"
 )
 
 // ModelDir is where the embedding model of a data directory lies, unless the setting
@@ -21,22 +22,46 @@ func ModelDir(data, models string) string {
 	return filepath.Join(models, minilm.Name)
 }
 
-// buildIndex makes the search index, which compares meanings where a model is
-// installed.
+// buildIndex makes the search index, which compares meanings where an embedding service
+// is configured or a model is installed.
 func (n *Node) buildIndex() error {
 	c := n.config.Search
 	n.model = &lazyModel{dir: ModelDir(n.config.Data, c.ModelsDir)}
 	ic := discover.Config{Weights: discover.Weights{Semantic: c.SemanticWeight, Keyword: c.KeywordWeight}, Log: n.logger("search")}
+	file := minilm.Name
 	there := minilm.Installed(n.model.dir)
 	switch {
-	case c.Model == minilm.Name && !there:
-		return toolkeep.NewError(toolkeep.InvalidManifest, "search.model is %s, and %s does not hold it; install it with `toolkeep models install`, or set search.model to auto", c.Model, n.model.dir)
-	case c.Model != "none" && there:
+	case c.Model == "none":
+	case c.EmbeddingsURL != "":
+		service, err := n.embeddingService()
+		if err != nil {
+			return err
+		}
+		ic.Embedder, file = service, "service"
+	case there:
 		ic.Embedder = n.model
-		ic.VectorFile = filepath.Join(n.config.Data, "vectors", minilm.Name+".vec")
+	case c.Model == minilm.Name:
+		return toolkeep.NewError(toolkeep.InvalidManifest, "search.model is %s, and %s does not hold it; install it with `toolkeep models install`, or set search.model to auto", c.Model, n.model.dir)
 	}
+	ic.VectorFile = filepath.Join(n.config.Data, "vectors", file+".vec")
 	n.index = discover.New(ic)
 	return nil
+}
+
+func (n *Node) embeddingService() (*remote.Embedder, error) {
+	c := n.config.Search
+	rc := remote.Config{URL: c.EmbeddingsURL, Model: c.EmbeddingsModel, Dimensions: c.EmbeddingsDimensions}
+	if c.EmbeddingsKey != "" {
+		rc.Key = func(ctx context.Context) (string, error) {
+			key, err := n.secrets.Resolve(ctx, System(), c.EmbeddingsKey)
+			if err != nil {
+				return "", err
+			}
+			n.redact.Hold(key)()
+			return key, nil
+		}
+	}
+	return remote.New(rc)
 }
 
 // searchHealth tells that search compares words alone although a model is there.

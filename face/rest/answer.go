@@ -57,6 +57,8 @@ type ExecutionMetadata struct {
 	CostUSD             float64      `json:"cost_usd"`
 	Attachments         []attachment `json:"attachments"`
 	Warnings            []warning    `json:"warnings"`
+
+	Secrets []toolkeep.SecretUse `json:"secrets,omitempty" doc:"what the call authenticated with: hash of the reference, and whose secret answered"`
 }
 
 // PollingInfo is BC-2's.
@@ -197,6 +199,9 @@ func appendMetadata(b []byte, r *toolkeep.Result) []byte {
 	b = appendList(b, r.Attachments)
 	b = append(b, `,"warnings":`...)
 	b = appendList(b, r.Warnings)
+	if len(r.Secrets) > 0 {
+		b = appendList(append(b, `,"secrets":`...), r.Secrets)
+	}
 	return append(b, '}')
 }
 

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/minilm"
+)
+
+// What the retrieval parts read, from the root of the checkout.
+const (
+	retrievalData  = "../shared/data/retrieval"
+	retrievalModel = "models/" + minilm.Name
+)
+
+// sampled is every how many queries of a set is asked; the rest of the large one says
+// nothing new.
+var sampled = map[string]int{"metatool": 5, "sealtools": 1, "bfcl": 1}
+
+// retrieval measures how often the right tools are found, in process: no usage data, no
+// examples, the weights of the defaults.
+func retrieval(*bench) (part, error) {
+	model, err := openRetrievalModel()
+	if err != nil {
+		return part{}, err
+	}
+	defer model.Close()
+	p := part{set: "Set: the dev halves of three public sets (../shared/data/retrieval), every 5th query of metatool; no usage data and no examples; default weights. Aims are for hybrid and recall@5."}
+	for _, set := range []struct{ name, aim string }{{"sealtools", "95"}, {"bfcl", "87"}, {"metatool", "76"}} {
+		dir := filepath.Join(retrievalData, set.name)
+		x, ids, err := retrievalIndex(dir, model)
+		if err != nil {
+			return part{}, err
+		}
+		for _, s := range []discover.Strategy{discover.Keyword, discover.Semantic, discover.Hybrid} {
+			row, err := quality(x, ids, dir, set.name, s)
+			if err != nil {
+				return part{}, err
+			}
+			aim := "-"
+			if s == discover.Hybrid {
+				aim = set.aim
+			}
+			p.rows = append(p.rows, append([]string{set.name, string(s), aim}, row...))
+		}
+		if err := x.Close(); err != nil {
+			return part{}, err
+		}
+	}
+	return p, nil
+}
+
+func openRetrievalModel() (*minilm.Model, error) {
+	if !minilm.Installed(retrievalModel) {
+		return nil, notMeasured("the model is missing; `make model` fetches it")
+	}
+	if _, err := os.Stat(retrievalData); err != nil {
+		return nil, notMeasured("the retrieval data is missing at " + retrievalData)
+	}
+	return minilm.Open(minilm.Config{Dir: retrievalModel, Threads: 2})
+}
+
+// retrievalIndex indexes a set and waits for its vectors.
+func retrievalIndex(dir string, model discover.Embedder) (*discover.Index, map[string]string, error) {
+	ids, odd := map[string]string{}, regexp.MustCompile(`[^A-Za-z0-9_-]`)
+	var all []toolkeep.Version
+	err := eachLine(filepath.Join(dir, "tools.jsonl"), func(d struct {
+		ID, Name, Description string
+		Parameters            map[string]any
+	}) error {
+		schema, err := json.Marshal(map[string]any{"type": "object", "properties": d.Parameters})
+		id := "set." + odd.ReplaceAllString(d.ID, "_")
+		ids[id] = d.ID
+		all = append(all, version(id, &toolkeep.Manifest{ToolID: id, Version: "1.0.0", ToolName: d.Name, Description: d.Description, ParametersSchema: schema}))
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	x, err := embeddedIndex(model, all)
+	return x, ids, err
+}
+
+func version(id string, m *toolkeep.Manifest) toolkeep.Version {
+	return toolkeep.Version{Tool: &toolkeep.Tool{ID: id, Version: "1.0.0", Digest: "sha256:" + id, Manifest: m}, Life: toolkeep.Lifecycle{State: toolkeep.Active}}
+}
+
+func embeddedIndex(model discover.Embedder, all []toolkeep.Version) (*discover.Index, error) {
+	x := discover.New(discover.Config{Embedder: model})
+	x.Update(slices.Values(all))
+	if err := x.Start(); err != nil {
+		return nil, err
+	}
+	for {
+		have, of, err := x.Embedded()
+		if err != nil || have == of {
+			return x, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// quality gives recall@1, recall@5, NDCG@10 and the number of queries.
+func quality(x *discover.Index, ids map[string]string, dir, set string, s discover.Strategy) ([]string, error) {
+	var one, five, gain float64
+	n, seen := 0, 0
+	err := eachLine(filepath.Join(dir, "dev.jsonl"), func(q struct {
+		Query string
+		Gold  []string
+	}) error {
+		if seen++; seen%sampled[set] != 0 {
+			return nil
+		}
+		n++
+		found, report := x.Find(context.Background(), discover.Query{Text: q.Query, Limit: 10, Strategy: s}, nil)
+		if report.Strategy != s {
+			return fmt.Errorf("%q was searched for by %s: %s", q.Query, report.Strategy, report.Degraded)
+		}
+		hits, got, ideal := 0, 0.0, 0.0
+		for i, m := range found {
+			if !slices.Contains(q.Gold, ids[m.Tool.ID]) {
+				continue
+			}
+			got += 1 / math.Log2(float64(i+2))
+			if i == 0 {
+				one += 1
+			}
+			if i < 5 {
+				hits++
+			}
+		}
+		for i := range min(10, len(q.Gold)) {
+			ideal += 1 / math.Log2(float64(i+2))
+		}
+		five += float64(hits) / float64(len(q.Gold))
+		gain += got / ideal
+		return nil
+	})
+	show := func(v float64) string { return fmt.Sprintf("%.1f", 100*v/float64(n)) }
+	return []string{show(one), show(five), show(gain), fmt.Sprint(n)}, err
+}
+
+// eachLine reads a file of JSON lines.
+func eachLine[T any](path string, each func(T) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var v T
+		if err := json.Unmarshal(lines.Bytes(), &v); err != nil {
+			return err
+		}
+		if err := each(v); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// searching measures how long a search takes, in process: 10,000 and 100,000 tools
+// with made-up words and vectors, real queries and the real model.
+func searching(*bench) (part, error) {
+	model, err := openRetrievalModel()
+	if err != nil {
+		return part{}, err
+	}
+	defer model.Close()
+	var queries []string
+	err = eachLine(filepath.Join(retrievalData, "bfcl", "dev.jsonl"), func(q struct{ Query string }) error {
+		if len(q.Query) < 200 && len(queries) < 400 {
+			queries = append(queries, q.Query)
+		}
+		return nil
+	})
+	if err != nil {
+		return part{}, err
+	}
+	p := part{set: fmt.Sprintf("Set: %d queries of bfcl of less than 200 bytes, one after the other; tools of made-up words whose vectors are random. A query that was asked before is not embedded again: \"hybrid, asked before\" shows that.", len(queries))}
+	add := func(what, goal string, each func(q string) error) error {
+		took := make([]time.Duration, 0, len(queries))
+		begin := time.Now()
+		for _, q := range queries {
+			at := time.Now()
+			if err := each(q); err != nil {
+				return err
+			}
+			took = append(took, time.Since(at))
+		}
+		all := time.Since(begin)
+		slices.Sort(took)
+		p.rows = append(p.rows, []string{what, goal, ms(took[len(took)/2]), ms(took[len(took)*95/100]), fmt.Sprintf("%.0f", float64(len(took))/all.Seconds())})
+		return nil
+	}
+	if err := add("embedding alone", "-", func(q string) error { _, err := model.Embed(context.Background(), []string{q}); return err }); err != nil {
+		return part{}, err
+	}
+	for _, n := range []int{10_000, 100_000} {
+		tools := madeUp(n)
+		x, err := embeddedIndex(randomVectors{}, tools)
+		if err != nil {
+			return part{}, err
+		}
+		find := func(s discover.Strategy) func(q string) error {
+			return func(q string) error {
+				if _, r := x.Find(context.Background(), discover.Query{Text: q, Limit: 5, Strategy: s}, nil); r.Strategy != s {
+					return fmt.Errorf("searched by %s: %s", r.Strategy, r.Degraded)
+				}
+				return nil
+			}
+		}
+		goal := "p95 2 ms without embedding"
+		if n > 10_000 {
+			goal = "works"
+		}
+		for _, s := range []discover.Strategy{discover.Keyword, discover.Semantic, discover.Hybrid} {
+			if err := add(fmt.Sprintf("%d tools, %s, no embedding", n, s), goal, find(s)); err != nil {
+				return part{}, err
+			}
+		}
+		if err := x.Close(); err != nil {
+			return part{}, err
+		}
+		if n > 10_000 {
+			continue
+		}
+		if x, err = embeddedIndex(&realQueries{model: model}, tools); err != nil {
+			return part{}, err
+		}
+		if err := add(fmt.Sprintf("%d tools, hybrid with embedding", n), "p95 20 ms; 100 a second", find(discover.Hybrid)); err != nil {
+			return part{}, err
+		}
+		if err := add(fmt.Sprintf("%d tools, hybrid, asked before", n), "-", find(discover.Hybrid)); err != nil {
+			return part{}, err
+		}
+		if err := x.Close(); err != nil {
+			return part{}, err
+		}
+	}
+	return p, nil
+}
+
+// randomVectors gives every text a vector at no cost.
+type randomVectors struct{}
+
+func (randomVectors) Model() string   { return "random" }
+func (randomVectors) Dimensions() int { return minilm.Dimensions }
+func (randomVectors) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		r := rand.New(rand.NewPCG(uint64(len(text)), uint64(text[len(text)-1])))
+		v, sum := make([]float32, minilm.Dimensions), 0.0
+		for k := range v {
+			v[k] = float32(r.NormFloat64())
+			sum += float64(v[k]) * float64(v[k])
+		}
+		for k := range v {
+			v[k] /= float32(math.Sqrt(sum))
+		}
+		out[i] = v
+	}
+	return out, nil
+}
+
+// realQueries embeds tools at no cost, which come in batches at first, and queries
+// with the model.
+type realQueries struct {
+	randomVectors
+	model *minilm.Model
+}
+
+func (r *realQueries) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	if strings.Contains(texts[0], madeUpMark) {
+		return r.randomVectors.Embed(ctx, texts)
+	}
+	return r.model.Embed(ctx, texts)
+}
+
+const madeUpMark = "made up tool"
+
+// madeUp makes tools of a vocabulary with few frequent and many rare words.
+func madeUp(n int) []toolkeep.Version {
+	r := rand.New(rand.NewPCG(1, 2))
+	words := strings.Fields("calculate find get list create delete update send the weather of city user account price order book area triangle number date time text file image search convert compute distance between two points value list sum average")
+	word := func() string {
+		if i := int(5000 * r.Float64() * r.Float64() * r.Float64()); i < len(words) {
+			return words[i]
+		} else {
+			return fmt.Sprintf("w%d", i)
+		}
+	}
+	text := func(n int) string {
+		var b strings.Builder
+		for range n {
+			b.WriteString(word() + " ")
+		}
+		return b.String()
+	}
+	out := make([]toolkeep.Version, n)
+	for i := range out {
+		id := fmt.Sprintf("ns%d.%s_%s_%d", i%50, word(), word(), i)
+		out[i] = version(id, &toolkeep.Manifest{ToolID: id, Version: "1.0.0", Description: madeUpMark + " " + text(25),
+			ParametersSchema: fmt.Appendf(nil, `{"type":"object","properties":{"%s":{"description":"%s"}}}`, "a"+word(), text(8))})
+	}
+	return out
+}
