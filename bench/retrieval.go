@@ -98,7 +98,7 @@ func version(id string, m *toolkeep.Manifest) toolkeep.Version {
 }
 
 func embeddedIndex(model discover.Embedder, all []toolkeep.Version) (*discover.Index, error) {
-	x := discover.New(discover.Config{Embedder: model})
+	x := discover.New(discover.Config{Embedder: model, EmbedTime: time.Minute})
 	x.Update(slices.Values(all))
 	if err := x.Start(); err != nil {
 		return nil, err

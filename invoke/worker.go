@@ -77,7 +77,9 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 			KeyID: row.KeyID, OnBehalf: row.OnBehalf, Workspace: row.Workspace},
 	}
 	f.call = callOf(row)
-	f.call.Caller = &reporter{p: p, ref: ref}
+	report := &reporter{p: p, ref: ref}
+	defer report.stop()
+	f.call.Caller = report
 	_, err := p.carry(ctx, f) // the row holds the answer
 	p.hook("ended", ref.ID)
 	return p.afterRun(ctx, f, toolkeep.AsError(err))
@@ -197,33 +199,62 @@ type reporter struct {
 	p    *Pipeline
 	ref  toolkeep.CallRef
 	mu   sync.Mutex
-	last time.Time
-	seen toolkeep.Progress
-	busy bool
+	last time.Time         // when it wrote
+	kept toolkeep.Progress // what it wrote
+	next toolkeep.Progress // what is to be written
+	busy bool              // a write is under way
+	wait *time.Timer       // until next may be written; nil while nothing waits
+	over bool
 }
 
-// Progress never blocks: it starts at most one write at a time.
+// Progress never blocks: there is at most one write at a time, and the latest wins.
 func (r *reporter) Progress(g toolkeep.Progress) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	g.Message = r.p.Redact.Clean(g.Message)
 	g.Phase = r.p.Redact.Clean(g.Phase)
 	g.Percent = min(max(g.Percent, 0), 100)
-	now := r.p.Clock()
-	if g == r.seen || r.busy || now.Sub(r.last) < time.Second {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = g
+	r.write()
+}
+
+// write is called with mu held.
+func (r *reporter) write() {
+	if r.over || r.busy || r.wait != nil || r.next == r.kept {
 		return
 	}
-	r.seen, r.last, r.busy = g, now, true
+	now := r.p.Clock()
+	if left := time.Second - now.Sub(r.last); left > 0 {
+		r.wait = time.AfterFunc(left, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.wait = nil
+			r.write()
+		})
+		return
+	}
+	r.kept, r.last, r.busy = r.next, now, true
 	r.p.done.Add(1)
-	go func() {
+	go func(g toolkeep.Progress) {
 		defer r.p.done.Done()
 		if err := r.p.apply(context.Background(), toolkeep.ReportProgress{Call: r.ref, Progress: g}); err != nil {
 			r.p.Log.Warn("progress could not be kept", "invocation_id", r.ref.ID, "error", err)
 		}
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		r.busy = false
-		r.mu.Unlock()
-	}()
+		r.write()
+	}(r.next)
+}
+
+// stop is called when the call has ended.
+func (r *reporter) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.wait != nil {
+		r.wait.Stop()
+	}
 }
 
 // leases are the rows that this node runs as a worker.
