@@ -75,11 +75,14 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		return out, nil
 	}
 	if ctx.Err() == nil && late(own) {
-		e := toolkeep.NewError(toolkeep.UpstreamTimeout, "the tool did not answer within %s", limit).Because(err)
 		var inner *toolkeep.Error
-		if errors.As(err, &inner) {
-			e.NothingSent = inner.NothingSent
+		switch {
+		case !errors.As(err, &inner):
+		case inner.Code == toolkeep.DBTimeout:
+			return out, inner // it says more: the database stopped the statement
 		}
+		e := toolkeep.NewError(toolkeep.UpstreamTimeout, "the tool did not answer within %s", limit).Because(err)
+		e.NothingSent = inner != nil && inner.NothingSent
 		return out, e
 	}
 	return out, toolkeep.AsError(err)
