@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -370,4 +371,68 @@ func TestLoadRoots(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestProxySOCKS reaches a server through a SOCKS5 proxy, which is given the name.
+func TestProxySOCKS(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello "+r.Host) }))
+	defer s.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan string, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer client.Close()
+		asked <- serveSOCKS(client, s.Listener.Addr().String())
+	}()
+	defer func() { l.Close(); <-done }()
+	proxy, err := NewProxy(ProxyConfig{URL: "socks5://" + l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := NewPool(PoolConfig{Proxy: proxy, Resolver: public()})
+	defer pool.Close()
+	got, err := get(t, pool.Transport("acme", AllowList{}), "http://api.example/")
+	if err != nil || got != "hello api.example" {
+		t.Fatalf("the answer is %q, %v", got, err)
+	}
+	if name := <-asked; name != "api.example:80" {
+		t.Errorf("the proxy was asked for %s", name)
+	}
+}
+
+// serveSOCKS serves one connection (RFC 1928) and gives the destination that was
+// asked for; it connects to the address given.
+func serveSOCKS(client net.Conn, to string) string {
+	head := make([]byte, 2)
+	if _, err := io.ReadFull(client, head); err != nil {
+		return err.Error()
+	}
+	io.CopyN(io.Discard, client, int64(head[1]))
+	client.Write([]byte{5, 0})
+	request := make([]byte, 5)
+	if _, err := io.ReadFull(client, request); err != nil || request[3] != 3 {
+		return "no name"
+	}
+	name := make([]byte, int(request[4])+2)
+	if _, err := io.ReadFull(client, name); err != nil {
+		return err.Error()
+	}
+	n := len(name) - 2
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return err.Error()
+	}
+	defer server.Close()
+	client.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	go func() { io.Copy(server, client); server.(*net.TCPConn).CloseWrite() }()
+	io.Copy(client, server)
+	return string(name[:n]) + ":" + strconv.Itoa(int(binary.BigEndian.Uint16(name[n:])))
 }

@@ -1,11 +1,13 @@
 // Package secret turns a reference in a manifest into its value at the last
-// moment, and keeps the arguments of waiting calls unreadable at rest.
+// moment, keeps secrets sealed, and seals what must be unreadable at rest.
 //
 // # References
 //
+//	secret://NAME    a value in the store (Local): the user's, else the workspace's,
+//	                 else the organisation's (Agent 5.2)
 //	env://NAME       an environment variable of the server
 //	file:///a/b/c    a file below one of Config.Dirs
-//	secret://, vault://  not available in this build: E3401
+//	vault://…        package vault, one of Config.Stores
 //
 // # Who may use what
 //
@@ -23,5 +25,18 @@
 // a folder and not out of it, a file that its group or everyone can write is
 // refused, and so is one over 64 KiB. A single newline at the end is dropped.
 //
-// Values are never cached and never part of an error.
+// Secrets of the store never cross a tenant, a workspace or a user, and what is
+// sealed opens only where it was put (bind).
+//
+// # What is kept
+//
+// Values are never cached and never part of an error. What is remembered of a
+// reference is the version that a call saw last, and with Config.KeepLast the sealed
+// value, for 24 hours, which serves only while its store cannot be reached.
+//
+// # Keys
+//
+// A Sealer has several keys, each named by a hash of itself. The first seals, all
+// open. The file only grows while the program writes it: a key is on the disk before
+// it seals anything, and none is taken away.
 package secret

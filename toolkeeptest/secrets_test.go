@@ -116,7 +116,7 @@ func TestSecrets(t *testing.T) {
 		t.Helper()
 		up.set("", 0)
 		a := c.call("shop.read", `{"mode":"x"}`)
-		if !a.succeeded() || up.keys() != want {
+		if !a.succeeded() || up.keys() != want || !strings.Contains(a.body, `"secrets":[{"secret_hash":"`) {
 			t.Fatalf("sent %q, want %q: %s", up.keys(), want, a.body[:min(len(a.body), 500)])
 		}
 	}
@@ -169,6 +169,13 @@ func TestSecrets(t *testing.T) {
 	for _, body := range []string{`{"value":""}`, `{"value":` + jsonOf(org+strings.Repeat("x", 64<<10)) + `}`, `{"value":"a\u0000b"}`, `{"value":"x","scope":"all"}`, `{"value":"x","expires_at":"2020-01-01T00:00:00Z"}`} {
 		if a := root.do("PUT", "/api/v1/secrets/shop", body); a.status != 400 && a.status != 422 {
 			t.Errorf("%.40s gave %d", body, a.status)
+		}
+	}
+	// What is wrong with a body is told without quoting it.
+	for _, body := range []string{`{"value":[` + jsonOf(foreign) + `]}`, `{"valve":` + jsonOf(foreign) + `}`, `{"value":` + jsonOf(foreign) + `,"scope":` + jsonOf(foreign) + `}`, `{"value":` + jsonOf(foreign),
+		`{"value":"x","value":` + jsonOf(foreign) + `}`} {
+		if a := root.do("PUT", "/api/v1/secrets/shop", body); a.status < 400 {
+			t.Errorf("%s gave %d", body, a.status)
 		}
 	}
 	for _, name := range []string{"UPPER", "-a", "a%2Fb", "a%20b", strings.Repeat("a", 129)} {
@@ -531,4 +538,31 @@ func TestSealKeyFromEnvironment(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(k.Dir, "seal.key")); err == nil {
 		t.Error("a key file was made")
 	}
+}
+
+// TestVaultIsDown: a Vault that does not answer degrades the node, refuses the calls
+// that need it, and leaves the others and the lists alone.
+func TestVaultIsDown(t *testing.T) {
+	up := newKeyShop(t)
+	address, _ := closedPort(t)
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"vault.address": address, "vault.token": "root-token-of-the-test", "vault.paths": "secret/data/{tenant}/", "vault.mounts": "secret=2"}})
+	k.Publish(up.tool(t, "far.read", "vault://secret/default/shop#key", nil), up.tool(t, "near.read", "secret://shop", nil))
+	root := admin(t, k)
+	root.secret("shop", "value-in-the-store")
+	a := root.call("far.read", `{"mode":"x"}`).refused(t, toolkeep.SecretRetrievalFailed)
+	if !strings.Contains(a.body, `"retryable":true`) {
+		t.Errorf("it may be tried again: %s", a)
+	}
+	if a := root.call("near.read", `{"mode":"x"}`); !a.succeeded() || up.keys() != "value-in-the-store" {
+		t.Errorf("the other tool: %s", a)
+	}
+	root.call("std.hash", `{"text":"a"}`).success(t)
+	if s := authOf(t, root, "far.read"); s["state"] != "ready" || s["checked"] != false || s["store"] != "vault" {
+		t.Errorf("the list says %v", s)
+	}
+	within(t, 10*time.Second, "health tells", func() bool {
+		a := root.do("GET", "/health", "")
+		return a.status == 200 && strings.Contains(a.body, "secret_store") && strings.Contains(a.body, "DEGRADED")
+	})
+	root.do("POST", "/api/v1/secrets/test", `{"reference":"vault://secret/default/shop#key"}`).refused(t, toolkeep.SecretRetrievalFailed)
 }

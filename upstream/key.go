@@ -1,10 +1,15 @@
 package upstream
 
+import "strings"
+
 // key names a session. Two callers share a session only if they share its key, and
 // the tenant is part of every key.
 type key struct {
 	tenant  string
 	subject string // "" in a session of the whole tenant
+	// behalf and workspace are the caller's where the server's secrets may depend on
+	// them: those of one person must not serve another.
+	behalf, workspace string
 	// session is the downstream session that it is bound to, "" for none.
 	session string
 	// exclusive numbers sessions that serve one call at a time; 0 is a shared one.
@@ -58,5 +63,20 @@ func locate(s *Spec, r *Request) place {
 		p.once, p.lease = true, true
 		p.key.subject = r.Principal.Subject
 	}
+	if p.key.subject != "" && personal(s) {
+		p.key.behalf, p.key.workspace = r.Principal.OnBehalf, r.Principal.Workspace
+	}
 	return p
+}
+
+// personal tells whether a value of the definition may differ from person to person.
+func personal(s *Spec) bool {
+	for _, values := range []map[string]string{s.Env, s.Headers} {
+		for _, v := range values {
+			if _, ref, ok := Secret(v); ok && (strings.HasPrefix(ref, "secret://") || strings.HasPrefix(ref, "vault://")) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -487,7 +487,8 @@ func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answ
 func principalOf(k key, who *toolkeep.Principal) *toolkeep.Principal {
 	if k.subject != "" && who != nil && who.Subject == k.subject {
 		p := *who
+		p.OnBehalf, p.Workspace = k.behalf, k.workspace
 		return &p
 	}
-	return &toolkeep.Principal{Tenant: k.tenant, Subject: k.subject}
+	return &toolkeep.Principal{Tenant: k.tenant, Subject: k.subject, OnBehalf: k.behalf, Workspace: k.workspace}
 }

@@ -163,7 +163,11 @@ func (a *app) makeArchive(ctx context.Context, c *config.Config, dir string, sec
 	w := &archiver{ctx: ctx, tar: tar.NewWriter(zip), warn: a.stderr}
 	w.bytes(noteName, note)
 	w.file(dbName, db)
-	w.optional(sealName, sealKeyOf(c), "waiting calls of the backup cannot be read without it")
+	if c.Secrets.SealKeys == "" {
+		w.optional(sealName, sealKeyOf(c), "what lies sealed in the backup cannot be read without it")
+	} else {
+		fmt.Fprintln(w.warn, "toolkeep: the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY) and are not in the backup; keep them, it cannot be read without")
+	}
 	w.folder(blobsName, blobsOf(c))
 	w.folder(notesName, filepath.Join(c.Data, notesName))
 	if secrets {

@@ -30,6 +30,7 @@ var documents = []struct{ file, section string }{
 	{"docs/functions.md", ""},
 	{"docs/file-tools.md", ""},
 	{"docs/context.md", ""},
+	{"docs/grpc-tools.md", ""},
 }
 
 // TestDocuments runs the documentation's commands as they stand, but for the

@@ -335,6 +335,8 @@ func (d *doctor) keyFiles(there bool) {
 		fi, err := os.Stat(f.path)
 		_, dbErr := os.Stat(filepath.Join(d.c.Data, dbName))
 		switch {
+		case f.name == sealName && d.c.Secrets.SealKeys != "":
+			d.add(f.name, "ok", "", "the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY)")
 		case errors.Is(err, fs.ErrNotExist) && f.name == sealName && d.c.Store.DSN != "":
 			d.add(f.name, "warn", "copy it from another node, or let the first node make it", "%s is not there; all nodes need the same", f.path)
 		case errors.Is(err, fs.ErrNotExist) && f.name == sealName && there && dbErr == nil:

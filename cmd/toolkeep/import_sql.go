@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strings"
 
@@ -46,6 +47,9 @@ only in sql.socket_dirs.`,
 				if err := sql.CheckReference(o.Secret); err != nil {
 					return usagef("--secret: %v", err)
 				}
+			}
+			if t.Password != "" {
+				fmt.Fprintf(a.stderr, "toolkeep: warning: other users of this machine can see a password on the command line; %s takes it as well\n", sqlPassword)
 			}
 			t.Password = schemaPassword(t.Password, o)
 			o.Target = t

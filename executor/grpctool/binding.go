@@ -85,7 +85,7 @@ func (b *binding) readTarget(top *object) {
 	host, port, err := net.SplitHostPort(b.target)
 	n, badPort := strconv.Atoi(port)
 	switch {
-	case err != nil, host == "", badPort != nil, n < 1, n > 65535, strings.ContainsAny(host, "/@?#%"), !plainText(host):
+	case err != nil, host == "", badPort != nil, n < 1, n > 65535, strings.ContainsAny(host, "/@?#% \"\\<>^`{|}"), !plainText(host):
 		top.fault("target", "host", "the target must be host:port, such as greeter.example.com:443")
 	}
 	b.host = host

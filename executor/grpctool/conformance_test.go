@@ -104,6 +104,8 @@ func TestConformance(t *testing.T) {
 			Good: ts["v1_Kinds_Echo"],
 			Bad: []executortest.Bad{
 				bad("target", "/execution/binding/target", map[string]any{"target": "host"}),
+				bad("target with a path", "/execution/binding/target", map[string]any{"target": "host/x:1"}),
+				bad("target with a space", "/execution/binding/target", map[string]any{"target": "ho st:1"}),
 				bad("no target", "/execution/binding/target", map[string]any{"target": nil}),
 				bad("method", "/execution/binding/method", map[string]any{"method": "acme.kinds.v1.Kinds/None"}),
 				bad("service", "/execution/binding/method", map[string]any{"method": "acme.kinds.v1.Number/Count"}),

@@ -56,7 +56,7 @@ var known = func() *protoregistry.Files {
 func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 	var set descriptorpb.FileDescriptorSet
 	// Options are read without the extensions that this program happens to know.
-	if err := (proto.UnmarshalOptions{Resolver: new(protoregistry.Types)}).Unmarshal(raw, &set); err != nil {
+	if err := (proto.UnmarshalOptions{Resolver: new(protoregistry.Types), RecursionLimit: 200}).Unmarshal(raw, &set); err != nil {
 		return nil, "descriptors are not a FileDescriptorSet"
 	}
 	whole := &descriptorpb.FileDescriptorSet{}

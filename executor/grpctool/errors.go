@@ -106,6 +106,9 @@ func (a *attempt) broke(st *status.Status) *toolkeep.Error {
 	if m := httpStatus.FindStringSubmatch(st.Message()); m != nil {
 		return proxied(m[1])
 	}
+	if !a.flight.sent.Load() {
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the call could not be handed to the server's connection; its metadata may be longer than the server takes")
+	}
 	switch st.Code() {
 	case codes.Unavailable:
 		a.broken = true

@@ -350,9 +350,9 @@ func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Erro
 			return a.frames(list, ""), nil
 		case full && (err == nil || late.Load()):
 			return a.frames(list, "it reached its limit of "+strconv.Itoa(len(list))+" messages"), nil
-		case late.Load() && a.parent.Err() == nil && len(list) > 0:
+		case late.Load() && a.parent.Err() != context.Canceled && len(list) > 0:
 			return a.frames(list, "its time was over"), nil
-		case late.Load() && a.parent.Err() == nil:
+		case late.Load() && a.parent.Err() != context.Canceled:
 			return nil, a.sent(toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no message within its time limit"))
 		case err != nil:
 			return nil, a.failure(err).With("messages_received", len(list))

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -192,7 +193,7 @@ func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientCon
 		grpc.WithStatsHandler(watcher{}),
 		grpc.WithMaxHeaderListSize(uint32(min(p.config.MaxHeaderBytes, 16<<20))),
 		grpc.WithIdleTimeout(p.config.IdleTimeout),
-		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: p.config.ConnectTimeout}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: p.config.ConnectTimeout}),
 		// Servers by default take a ping each 5 minutes and no more.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
 	}

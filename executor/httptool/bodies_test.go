@@ -29,11 +29,13 @@ paths:
   /lines: {put: {operationId: lines, responses: {200: {description: ok}}, requestBody: {content: {application/x-ndjson: {schema: {type: array}}}}}}
   /rawxml: {put: {operationId: rawxml, responses: {200: {description: ok}}, requestBody: {content: {text/xml: {schema: {type: string}}}}}}
   /mixed: {post: {operationId: mixed, responses: {200: {description: ok}}, requestBody: {content: {multipart/mixed: {schema: {type: array, items: {}}}}}}}
+  /related: {post: {operationId: related, responses: {200: {description: ok}}, requestBody: {content: {multipart/related: {schema: {type: object, properties: {meta: {type: object}, media: {type: string, format: binary}}}, encoding: {media: {contentType: image/png}}}}}}}
   /patch: {patch: {operationId: patch, responses: {200: {description: ok}}, requestBody: {content: {
     application/merge-patch+json: {schema: {type: object}}, application/json-patch+json: {schema: {type: array, items: {type: object}}}}}}}
   /either: {post: {operationId: either, responses: {200: {description: ok}}, requestBody: {content: {
     application/json: {schema: {type: object, properties: {url: {type: string}}}},
     multipart/form-data: {schema: {type: object, properties: {file: {type: string, format: binary}}}}}}}}
+  /three: {post: {operationId: three, responses: {200: {description: ok}}, requestBody: {content: {image/png: {schema: {type: string, format: binary}}, text/plain: {schema: {type: string}}, image/jpeg: {}}}}}
   /form: {post: {operationId: form, responses: {200: {description: ok}}, requestBody: {content: {application/x-www-form-urlencoded: {
     schema: {type: object, properties: {id: {type: string}, address: {type: object}, icon: {type: string}, note: {type: object, xml: {name: note}, properties: {a: {type: string}}}}},
     encoding: {icon: {contentType: 'image/png, image/jpeg'}, note: {contentType: application/xml}}}}}}}
@@ -92,11 +94,17 @@ func TestBodies(t *testing.T) {
 		{name: "XML as text", tool: "rawxml", args: `{"body":"<a/>"}`, contentType: "text/xml", body: "<a/>"},
 		{name: "a list of parts", tool: "mixed", args: `{"body":["text",{"a":1}]}`, contentType: "multipart/mixed; boundary=BOUNDARY",
 			body: lines("--BOUNDARY", "Content-Type: text/plain; charset=utf-8", "", "text", "--BOUNDARY", "Content-Type: application/json", "", `{"a":1}`, "--BOUNDARY--")},
+		{name: "related parts", tool: "related", args: `{"body":{"media":"YQ","meta":{"n":1}}}`, contentType: `multipart/related; type="application/json"; boundary=BOUNDARY`,
+			body: lines("--BOUNDARY", `Content-Disposition: form-data; name="meta"`, "Content-Type: application/json", "", `{"n":1}`,
+				"--BOUNDARY", `Content-Disposition: form-data; name="media"; filename="media"`, "Content-Type: image/png", "", "a", "--BOUNDARY--")},
 		{name: "merge patch", tool: "patch", args: `{"body":{"a":null}}`, contentType: "application/merge-patch+json", body: `{"a":null}`},
 		{name: "JSON patch", tool: "patch", args: `{"content_type":"application/json-patch+json","body":[{"op":"remove","path":"/a"}]}`, contentType: "application/json-patch+json", body: `[{"op":"remove","path":"/a"}]`},
 		{name: "JSON of two", tool: "either", args: `{"body":{"url":"https://x"}}`, contentType: "application/json", body: `{"url":"https://x"}`},
 		{name: "multipart of two", tool: "either", args: `{"content_type":"multipart/form-data","body":{"file":"YQ=="}}`, contentType: "multipart/form-data; boundary=BOUNDARY",
 			body: lines("--BOUNDARY", `Content-Disposition: form-data; name="file"; filename="file"`, "Content-Type: application/octet-stream", "", "a", "--BOUNDARY--")},
+		{name: "an image of three", tool: "three", args: `{"content_type":"image/jpeg","body":"YQ=="}`, contentType: "image/jpeg", body: "a"},
+		{name: "another image of three", tool: "three", args: `{"content_type":"image/png","body":"YQ=="}`, contentType: "image/png", body: "a"},
+		{name: "text of three", tool: "three", args: `{"body":"a"}`, contentType: "text/plain", body: "a"},
 		// The example of OpenAPI 3.0.4 and 3.1.1, "Support for x-www-form-urlencoded";
 		// every character but letters, digits, - . _ ~ and the space is encoded.
 		{name: "form", tool: "form", args: `{"body":{"id":"f81d4fae-7dec-11d0-a765-00a0c91e6bf6","address":{"streetAddress":"123 Example Dr.","zip":"99999+1234"},"icon":"iVBO+w==","note":{"a":"&"}}}`,
@@ -165,6 +173,9 @@ func TestBodiesRefused(t *testing.T) {
 		{"lines", `{"body":{}}`, "/body"},
 		{"csv", `{"body":[1]}`, "/body"},
 		{"patch", `{"content_type":"text/plain","body":{}}`, "/content_type"},
+		{"three", `{"content_type":"image/webp","body":""}`, "/content_type"},
+		{"three", `{"content_type":"image/png\r\nX: y","body":""}`, "/content_type"},
+		{"three", `{"content_type":"","body":""}`, "/content_type"},
 	} {
 		_, err := execute(t, e, tools[tt.tool], tt.args)
 		if err == nil || err.Code != toolkeep.UnsafeArgument && err.Code != toolkeep.MissingParameter || !err.NothingSent || err.Details["pointer"] != tt.pointer {
@@ -239,5 +250,82 @@ func TestXML(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestBodies32 sends what OpenAPI 3.1 and 3.2 add: parts by position, sequences,
+// contentEncoding, and a QUERY with a body.
+func TestBodies32(t *testing.T) {
+	base, last := rawServer(t)
+	tools := imported(t, base, `openapi: 3.2.0
+info: {title: New, version: '1'}
+paths:
+  /parts: {post: {operationId: parts, responses: {200: {description: ok}}, requestBody: {content: {multipart/mixed: {
+    schema: {type: array, prefixItems: [{type: object}, {}], items: {type: string}}, prefixEncoding: [{contentType: application/json}, {contentType: image/png}], itemEncoding: {contentType: text/csv}}}}}}
+  /seq: {post: {operationId: seq, responses: {200: {description: ok}}, requestBody: {content: {application/json-seq: {itemSchema: {type: object}}}}}}
+  /coded: {post: {operationId: coded, responses: {200: {description: ok}}, requestBody: {content: {multipart/form-data: {schema: {type: object, properties: {
+    a: {type: string, contentEncoding: base64, contentMediaType: image/png}, b: {contentMediaType: image/gif}, c: {type: string, contentEncoding: base64url}, d: {type: string, contentMediaType: text/html}}}}}}}}
+  /find: {query: {operationId: find, responses: {200: {description: ok}}, requestBody: {required: true, content: {application/json: {schema: {type: object}}}}}}
+`)
+	lines := func(l ...string) string { return strings.Join(l, "\r\n") + "\r\n" }
+	e := newExecutor(t)
+	for _, tt := range []struct{ tool, args, start, body string }{
+		{"parts", `{"body":[{"a":1},"YQ==","x,y","z"]}`, "POST /parts ", lines("--BOUNDARY", "Content-Type: application/json", "", `{"a":1}`,
+			"--BOUNDARY", "Content-Type: image/png", "", "a", "--BOUNDARY", "Content-Type: text/csv", "", "x,y", "--BOUNDARY", "Content-Type: text/csv", "", "z", "--BOUNDARY--")},
+		{"seq", `{"body":[{"a":1},{"b":2}]}`, "POST /seq ", "\x1e{\"a\":1}\n\x1e{\"b\":2}\n"},
+		{"coded", `{"body":{"a":"YQ==","b":"YQ==","c":"_w","d":"<p>"}}`, "POST /coded ", lines(
+			"--BOUNDARY", `Content-Disposition: form-data; name="a"`, "Content-Type: image/png", "", "YQ==",
+			"--BOUNDARY", `Content-Disposition: form-data; name="b"; filename="b"`, "Content-Type: image/gif", "", "a",
+			"--BOUNDARY", `Content-Disposition: form-data; name="c"`, "Content-Type: application/octet-stream", "", "_w",
+			"--BOUNDARY", `Content-Disposition: form-data; name="d"`, "", "<p>", "--BOUNDARY--")},
+		{"find", `{"body":{"q":1}}`, "QUERY /find ", `{"q":1}`},
+	} {
+		if _, err := execute(t, e, tools[tt.tool], tt.args); err != nil {
+			t.Errorf("%s: %v", tt.tool, err)
+			continue
+		}
+		raw := boundaryOf.ReplaceAllString(last(), "BOUNDARY")
+		if !strings.HasPrefix(raw, tt.start) || bodyOf(raw) != tt.body {
+			t.Errorf("%s:\n%q\nwant\n%q", tt.tool, raw, tt.body)
+		}
+	}
+}
+
+// TestListsOfLists sends what Swagger 2.0 writes with a collectionFormat for each
+// list.
+func TestListsOfLists(t *testing.T) {
+	base, last := rawServer(t)
+	tools := imported(t, base, `swagger: '2.0'
+info: {title: Lists, version: '1'}
+paths:
+  /a/{p}:
+    get:
+      operationId: lists
+      responses: {200: {description: ok}}
+      parameters:
+        - {name: p, in: path, required: true, type: array, collectionFormat: pipes, items: {type: array, items: {type: integer}}}
+        - {name: q, in: query, type: array, collectionFormat: multi, items: {type: array, collectionFormat: ssv, items: {type: array, items: {type: string}}}}
+        - {name: X-H, in: header, type: array, items: {type: array, collectionFormat: pipes, items: {type: string}}}
+`)
+	if _, err := execute(t, newExecutor(t), tools["lists"], `{"p":[[1,2],[3]],"q":[[["a","b"],["c,"]],[["d"]]],"X-H":[["x","y"],["z"]]}`); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := target(last()), "/a/1,2%7C3?q=a,b%20c%2C&q=d"; got != want || headerLine(last(), "X-H") != "x|y,z" {
+		t.Errorf("%s and %s, want %s and x|y,z", got, headerLine(last(), "X-H"), want)
+	}
+}
+
+func TestBodyLimit(t *testing.T) {
+	b := parsed(t, `{"method":"PUT","server":"https://x","path":"/","body":{"arg":"b","content_type":"multipart/form-data"}}`)
+	half := strings.Repeat("x", maxBody/2)
+	for value, want := range map[*map[string]any]bool{{"a": half}: true, {"a": half, "b": half}: false} {
+		r, err := b.build(&toolkeep.Execution{Args: map[string]any{"b": *value}})
+		if want != (err == nil) || err != nil && (err.Code != toolkeep.UnsafeArgument || !err.NothingSent) {
+			t.Errorf("%d parts: %v %v", len(*value), r != nil, err)
+		}
+	}
+	b = parsed(t, `{"method":"PUT","server":"https://x","path":"/","body":{"arg":"b","content_type":"text/plain"}}`)
+	if _, err := b.build(&toolkeep.Execution{Args: map[string]any{"b": half + half + "x"}}); err == nil || err.Code != toolkeep.UnsafeArgument {
+		t.Errorf("a text over the limit: %v", err)
 	}
 }

@@ -72,12 +72,13 @@ func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest, places map[string]s
 
 // checkTemplate refuses what a template says already.
 func (b *binding) checkTemplate(top *object, path string) {
-	switch {
-	case path != "":
+	if path != "" {
 		top.fault("path", "template", "the path stands in template")
-	case len(b.params) > 0:
+	}
+	if len(b.params) > 0 {
 		top.fault("parameters", "template", "with a template there are no parameters: query, headers and cookies stand in it")
-	case b.body != nil:
+	}
+	if b.body != nil {
 		top.fault("body", "template", "with a template the body stands in it")
 	}
 }

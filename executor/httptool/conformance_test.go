@@ -117,6 +117,7 @@ func TestConformance(t *testing.T) {
 		}
 		const secret = "s3cr/et+v&lue \"x\""
 		query := toolkeep.AuthSpec{Type: "api_key", In: "query", Name: "key"}
+		signature := toolkeep.AuthSpec{Type: "aws_sigv4", Settings: map[string]any{"region": "eu-central-1", "service": "execute-api"}}
 		return executortest.Harness{
 			Executor: e, Kind: "http",
 			Good:  manifest(t, s.URL, `{"method":"GET","server":"SERVER","path":"/echo"}`),
@@ -131,6 +132,8 @@ func TestConformance(t *testing.T) {
 				call("forbidden", s.URL, "GET", "/echo", toolkeep.DestinationForbidden, forbidden),
 				call("connection refused", closedPort(t), "GET", "/", toolkeep.NetworkError),
 				call("no such host", "http://no-such-host.invalid", "GET", "/", toolkeep.NetworkError),
+				{Name: "missing argument of a template", Tool: executortest.Tool(manifest(t, s.URL, `{"method":"GET","server":"SERVER","template":{"path":"/{{a}}"}}`)), Code: toolkeep.MissingParameter, Args: args(t, `{}`)},
+				{Name: "file that is none", Tool: executortest.Tool(manifest(t, s.URL, `{"method":"PUT","server":"SERVER","path":"/","body":{"arg":"f","content_type":"image/png"}}`)), Code: toolkeep.UnsafeArgument, Args: args(t, `{"f":"!"}`)},
 				call("TLS to a plain server", strings.Replace(s.URL, "http", "https", 1), "GET", "/", toolkeep.TLSError),
 			},
 			Sent: []*executortest.Case{
@@ -158,6 +161,11 @@ func TestConformance(t *testing.T) {
 				with(call("body of the answer", s.URL, "GET", "/leak", toolkeep.UpstreamClientError), toolkeep.AuthSpec{Type: "bearer"}, secret),
 				with(call("query in the answer", s.URL, "GET", "/leak", toolkeep.UpstreamClientError), query, secret),
 				with(call("connection refused", closedPort(t), "GET", "/", toolkeep.NetworkError), query, secret),
+				with(call("signature", s.URL, "GET", "/leak", toolkeep.UpstreamClientError), signature, `{"access_key_id":"AKID","secret_access_key":"wJalr/XUt+nFE","session_token":"tok/en+=="}`),
+				with(call("signature without a key", s.URL, "GET", "/leak", toolkeep.SecretAccessDenied), signature, `{"secret_access_key":"wJalr/XUt+nFE"}`),
+				with(call("certificate that is none", s.URL, "GET", "/leak", toolkeep.SecretAccessDenied), toolkeep.AuthSpec{Type: "mtls"}, "-----BEGIN PRIVATE KEY-----\nMIGH\n-----END PRIVATE KEY-----\n"),
+				with(call("token in a cookie", s.URL, "GET", "/leak", toolkeep.UpstreamClientError), toolkeep.AuthSpec{Type: "oauth2_refresh", In: "cookie", Name: "sid"}, "s3cr/et+v=lue"),
+				with(call("token of Azure", s.URL, "GET", "/leak", toolkeep.UpstreamClientError), toolkeep.AuthSpec{Type: "azure_ad"}, secret),
 				with(call("broken answer", s.URL, "GET", "/broken", toolkeep.InvalidResponse), query, secret),
 				with(call("secret that a header cannot hold", s.URL, "GET", "/leak", toolkeep.SecretAccessDenied), toolkeep.AuthSpec{Type: "bearer"}, "two\r\nlines"),
 			},

@@ -49,7 +49,8 @@ func (c *counter) Read(p []byte) (int, error) {
 
 // unpacker reads a body as it is once unpacked.
 type unpacker struct {
-	wire   counter
+	body   io.LimitedReader
+	wire   counter // reads body
 	limit  int64
 	layers []layer
 }
@@ -65,7 +66,8 @@ type layer struct {
 // limit+1 bytes are read over the wire, and as many out of each layer, so that
 // nothing small can become endless work.
 func unpack(resp *http.Response, limit int64) (*unpacker, error) {
-	u := &unpacker{limit: limit, wire: counter{r: io.LimitReader(resp.Body, limit+1)}}
+	u := &unpacker{limit: limit, body: io.LimitedReader{R: resp.Body, N: limit + 1}}
+	u.wire.r = &u.body
 	names := resp.Header["Content-Encoding"]
 	if len(names) == 0 {
 		return u, nil

@@ -177,6 +177,9 @@ func readField(o *object, name, format string) *field {
 	multipart := format == asMultipart
 	if multipart {
 		f.file, f.fileName = o.flag("file"), o.text("file_name", false)
+		if !validHeaderValue(f.fileName) {
+			o.fault("file_name", "header", "the name of the file has characters that a header cannot hold")
+		}
 		f.readHeaders(o)
 	}
 	if f.styled && !slices.Contains(styles["query"], f.style) {

@@ -73,7 +73,15 @@ func (c *codec) renderMultipart(at string, v any, b *bodyArgs) ([]byte, string, 
 		buf.WriteString("\r\n")
 	}
 	buf.WriteString("--" + boundary + "--\r\n")
-	return buf.Bytes(), c.contentType + "; boundary=" + boundary, nil
+	contentType := c.contentType
+	if mediaType(contentType) == "multipart/related" && len(parts) > 0 && !strings.Contains(strings.ToLower(contentType), "type=") {
+		first := mediaType(parts[0].contentType) // RFC 2387 wants the type of the root
+		if first == "" {
+			first = "text/plain"
+		}
+		contentType += `; type="` + first + `"`
+	}
+	return buf.Bytes(), contentType + "; boundary=" + boundary, nil
 }
 
 // head writes a part's headers.

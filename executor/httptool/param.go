@@ -153,11 +153,14 @@ func (e escaping) delimit(style string) string {
 // element encodes one element of a list that is not exploded. One that holds a
 // delimiter which encoding does not tell from the real one is refused.
 func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *toolkeep.Error) {
-	styles := append([]string{p.style}, p.items...)
-	if p.explode {
-		styles = styles[1:]
-	}
-	for _, style := range styles {
+	joined := !p.explode || len(p.items) > 0
+	for i := -1; i < len(p.items); i++ {
+		style := p.style
+		if i >= 0 {
+			style = p.items[i]
+		} else if p.explode {
+			continue // the elements are pairs of their own
+		}
 		d := delimiter(style)
 		if d == "," && !esc.none {
 			continue // the one in the element is encoded
@@ -166,7 +169,7 @@ func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *to
 			return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so that they may not have any", p.arg, d)
 		}
 	}
-	if len(styles) > 0 {
+	if joined {
 		esc = esc.without(",")
 	}
 	return esc.append(dst, s), nil

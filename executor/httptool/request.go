@@ -255,6 +255,12 @@ func (b *body) choose(args map[string]any) (*codec, *toolkeep.Error) {
 		if c.contentType == s {
 			return c, nil
 		}
+		if c.format != asBinary || s == "" {
+			continue
+		}
+		if one, err := pickType("", s, c.contentType); err == nil {
+			return &codec{format: asBinary, contentType: one}, nil
+		}
 	}
 	return nil, unsafe(canon.Pointer(b.typeArg), "the argument %s names no content type that the body can have", b.typeArg)
 }

@@ -42,9 +42,9 @@ func (a *attempt) stream(resp *http.Response, next func(*lines) (*event, error))
 			return a.streamed(list, u.wire.n, ""), nil
 		case len(list) == s.maxEvents && (err == nil || cut.Load()):
 			return a.streamed(list, u.wire.n, fmt.Sprintf("it reached its limit of %d events", s.maxEvents)), nil
-		case cut.Load() && len(list) == 0:
+		case err != nil && cut.Load() && len(list) == 0:
 			return nil, toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream's stream sent no event within its time limit").With("status", resp.StatusCode)
-		case cut.Load():
+		case err != nil && cut.Load():
 			return a.streamed(list, u.wire.n, "its time was over"), nil
 		case (err == errCap || err == errTooLarge) && len(list) == 0:
 			return nil, tooLarge(min(s.maxBytes, limit), resp.StatusCode)

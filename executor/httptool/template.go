@@ -220,7 +220,7 @@ func (b *binding) readTemplate(r *reader, o *object, used func(at, name string))
 		b.body.markup = true
 		checkMarkup(r, o.pointer("body"), s)
 	}
-	if _, isText := b.body.template.node.(text); isText && !b.body.markup && mediaType(contentType) != "text/plain" {
+	if _, isText := b.body.template.node.(text); isText && !b.body.markup && mediaType(contentType) != "text/plain" && b.body.codecs[0].format != asJSON {
 		r.fault(o.pointer("body"), "template", "arguments cannot stand within a text of %q, where they could change its meaning; they can in text/plain, in XML, and as values of JSON or a form", contentType)
 	}
 	o.done()

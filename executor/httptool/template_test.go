@@ -41,6 +41,7 @@ func TestTemplate(t *testing.T) {
 		{name: "multipart", binding: `{"method":"POST","server":"SERVER","template":{"path":"/","content_type":"multipart/form-data","body":{"f":"{{file}}","n":"{{n?}}"},"encoding":{"f":{"file":true,"content_type":"text/plain"}}}}`,
 			args: `{"file":{"text":"hi","file_name":"a.txt"}}`, target: "/", body: "--BOUNDARY\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\nContent-Type: text/plain\r\n\r\nhi\r\n--BOUNDARY--\r\n"},
 		{name: "text", binding: `{"method":"POST","server":"SERVER","template":{"path":"/","content_type":"text/plain","body":"Hello {{name}}!\n"}}`, args: `{"name":"you"}`, target: "/", body: "Hello you!\n"},
+		{name: "text that is JSON", binding: `{"method":"POST","server":"SERVER","template":{"path":"/","body":"a {{a}}"}}`, args: `{"a":"\"}"}`, target: "/", body: `"a \"}"`},
 		{name: "whole argument", binding: `{"method":"POST","server":"SERVER","template":{"path":"/","body":"{{a}}"}}`, args: `{"a":[1,{"b":null}]}`, target: "/", body: `[1,{"b":null}]`},
 		{name: "XML", binding: `{"method":"POST","server":"SERVER","template":{"path":"/","content_type":"text/xml; charset=utf-8","body":"<?xml version=\"1.0\"?><e:Envelope xmlns:e='urn:soap'><e:Body a='{{a}}'>{{b}} and {{b}}</e:Body></e:Envelope>","headers":{}}}`,
 			args: `{"a":"'/><evil x='","b":"</e:Body>&x;"}`, target: "/", body: "<?xml version=\"1.0\"?><e:Envelope xmlns:e='urn:soap'><e:Body a='&apos;/&gt;&lt;evil x=&apos;'>&lt;/e:Body&gt;&amp;x; and &lt;/e:Body&gt;&amp;x;</e:Body></e:Envelope>"},

@@ -44,9 +44,9 @@
 //
 //   - PostgreSQL runs it in a READ ONLY transaction that is rolled back, by the
 //     extended protocol, which takes one statement. The server describes the statement
-//     first; one that gives no rows (COMMIT, SET, DO, COPY, …) is refused unseen by
-//     the executor and never carried out. The first snapshot is taken before anything
-//     runs, after which the server lets nobody set the transaction to READ WRITE.
+//     first; one that gives no rows (COMMIT, SET, DO, COPY, …) is never carried out.
+//     The first snapshot is taken before anything runs, after which the server lets
+//     nobody set the transaction to READ WRITE.
 //   - MySQL and MariaDB run it prepared, which takes one statement, in START
 //     TRANSACTION READ ONLY. The server must also parse it behind EXPLAIN FORMAT=JSON,
 //     which takes queries and what READ ONLY refuses, and neither CALL nor COMMIT.
@@ -60,12 +60,15 @@
 //
 //	{ "rows": [{…}], "row_count": 2, "truncated": false, "columns": [{"name": "id", "type": "int8"}] }
 //
-// and warning where truncated, rows_affected and last_insert_id where a statement
-// writes. A name that comes twice gets _2. Integers and decimals keep every digit as
-// JSON numbers; NaN and infinities are text. Times with a zone are RFC 3339 in UTC,
-// times without have none; bytes are base64; json is embedded; arrays are arrays;
-// intervals (ISO 8601), ranges, addresses and what else there is are the database's
-// text. MySQL's zero dates are null.
+// max_rows and max_bytes bound it; the server is asked for no more (PostgreSQL) or
+// told to stop (MySQL). There is a warning where it is truncated, and rows_affected
+// and last_insert_id where a statement writes. A name that comes twice gets _2.
+//
+// Integers and decimals keep every digit as JSON numbers; NaN and infinities are
+// text. Times with a zone are RFC 3339 in UTC, times without have none; bytes are
+// base64; json is embedded; arrays are arrays; intervals (ISO 8601), ranges,
+// addresses and what else there is are the database's text. MySQL's zero dates are
+// null.
 //
 // # Connections
 //

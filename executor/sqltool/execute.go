@@ -65,7 +65,8 @@ func (c *Config) fill() {
 
 const (
 	maxBindings  = 8192
-	maxTries     = 4 // of a call that deadlocks
+	maxTries     = 4  // of a call that deadlocks
+	maxStale     = 16 // sessions of no use that one try takes
 	defaultHard  = 100 << 20
 	stopTime     = 3 * time.Second // to tell the server to stop, and for it to do so
 	leastTimeout = 10 * time.Millisecond
@@ -227,6 +228,7 @@ type call struct {
 	login    *login
 	args     [][]argument
 	sent     bool
+	renewed  bool // a dead session was replaced
 }
 
 // login is what a connection is made with.
@@ -281,8 +283,10 @@ func badCredential(why string) *toolkeep.Error {
 	return e
 }
 
-// attempt carries the call out once. A tool that reads gets another session where
-// the first had been idle and turns out to be dead: to read twice does no harm.
+// attempt carries the call out once. It takes another session where the first had
+// been idle and turns out to be of no use: dead, for a tool that reads, since to read
+// twice does no harm; or with a statement prepared before its tables changed, which
+// the server refuses as a whole.
 func (c *call) attempt(ctx context.Context) (*toolkeep.Output, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -291,8 +295,8 @@ func (c *call) attempt(ctx context.Context) (*toolkeep.Output, error) {
 		return nil, err
 	}
 	out, stale, err := c.once(ctx)
-	if stale {
-		out, _, err = c.once(ctx)
+	for tries := 0; stale && tries < maxStale; tries++ {
+		out, stale, err = c.once(ctx)
 	}
 	return out, err
 }
@@ -316,7 +320,9 @@ func (c *call) once(ctx context.Context) (_ *toolkeep.Output, stale bool, _ erro
 	}
 	guard.done()
 	if err != nil {
-		stale := m.used && !m.usable() && !c.binding.write && ctx.Err() == nil && classify(err).Code == toolkeep.DBConnectionFailed
+		dead := !c.binding.write && !c.renewed && classify(err).Code == toolkeep.DBConnectionFailed
+		stale := m.used && !m.usable() && ctx.Err() == nil && (dead || outdated(err))
+		c.renewed = c.renewed || dead
 		return nil, stale, err
 	}
 	s, r := m.traffic()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -270,4 +271,62 @@ func asErr(err error) *toolkeep.Error {
 	var e *toolkeep.Error
 	errors.As(err, &e)
 	return e
+}
+
+// hammer calls from many goroutines and cancels every third call at some point: a
+// late cancel must not hit another call, nor an answer reach another caller.
+func hammer(t *testing.T, b *bench, rest string) {
+	tool := b.tool(rest)
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 40 {
+				n := g*1000 + i
+				ctx, cancel := context.WithCancel(t.Context())
+				if i%3 == 0 {
+					time.AfterFunc(time.Duration(i%7)*time.Millisecond, cancel)
+				}
+				x := b.execution(tool, fmt.Sprintf(`{"a":%d}`, n))
+				out, err := b.e.Execute(ctx, x)
+				cancelled := i%3 == 0
+				switch e := asErr(err); {
+				case err == nil:
+					row := out.Value.(map[string]any)["rows"].([]any)[0].(map[string]any)
+					if jsonOf(row["v"]) != fmt.Sprint(n) {
+						t.Errorf("call %d got %s", n, jsonOf(row))
+					}
+				case cancelled && e.Code == toolkeep.Cancelled:
+				default:
+					t.Errorf("call %d: %v (because of %v)", n, err, e.Cause)
+				}
+				cancel()
+			}
+		})
+	}
+	wg.Wait()
+	if open, idle := b.e.pools.counts(); open != idle {
+		t.Errorf("%d sessions are open, %d of them idle", open, idle)
+	}
+}
+
+// altered changes a table under statements that are prepared in several sessions.
+func altered(t *testing.T, b *bench, do func(string)) {
+	t.Helper()
+	do("CREATE TABLE thing (a int)")
+	do("INSERT INTO thing VALUES (1)")
+	for _, rest := range []string{query("SELECT * FROM thing"), query("SELECT * FROM thing") + write} {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { b.must(rest, "{}") })
+		}
+		wg.Wait()
+	}
+	do("ALTER TABLE thing ADD b int DEFAULT 2")
+	for _, rest := range []string{query("SELECT * FROM thing"), query("SELECT * FROM thing") + write} {
+		for range 4 {
+			if got := jsonOf(b.must(rest, "{}")["rows"]); got != `[{"a":1,"b":2}]` {
+				t.Error(got)
+			}
+		}
+	}
 }

@@ -297,9 +297,12 @@ func (s *mySession) prepare(r *round) (driver.Stmt, error) {
 	return st, nil
 }
 
-// drop ends the connection in the midst of an answer.
+// drop ends a statement and its connection in the midst of an answer. The server is
+// told, since it would notice the closed connection only when its buffer is full.
 func (s *mySession) drop(rows driver.Rows) {
-	s.broken.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	s.stop(ctx)
 	s.wire.Close()
 	rows.Close()
 }

@@ -25,6 +25,12 @@ func TestMySQL(t *testing.T) {
 		{"Types", myTypes}, {"Parameters", myParameters}, {"Injection", myInjection}, {"ReadOnly", myReadOnly}, {"Files", myFiles},
 		{"Write", myWrite}, {"Transactions", myTransactions}, {"Caps", myCaps}, {"Deadlock", myDeadlock}, {"Cancel", myCancel},
 		{"Login", myLogin}, {"Tenants", myTenants},
+		{"Altered", func(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
+			altered(t, b, func(s string) { runMySQL(t, admin, s) })
+		}},
+		{"Hammer", func(t *testing.T, b *bench, _ *sql.DB, _ *mariatest.Server) {
+			hammer(t, b, query("SELECT CAST(? AS SIGNED) AS v, SLEEP(0.002) AS s", "a"))
+		}},
 		{"Killed", myKilled}, // last: it stops the server
 	}
 	for _, p := range parts {
@@ -247,7 +253,13 @@ func myTransactions(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) 
 	}
 }
 
-func myCaps(t *testing.T, b *bench, _ *sql.DB, _ *mariatest.Server) {
+func myCaps(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
+	b.must(query("SELECT seq, SLEEP(0.02) AS s FROM seq_1_to_1500")+`,"max_rows":1`, "{}")
+	await(t, "the rest of the statement is gone", func() bool {
+		var n int
+		err := admin.QueryRow("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'SELECT seq, SLEEP(0.02)%'").Scan(&n)
+		return err == nil && n == 0
+	})
 	out := b.must(query("SELECT seq FROM seq_1_to_100000000"), "{}")
 	if len(out["rows"].([]any)) != 1000 || out["truncated"] != true || out["warning"] == nil {
 		t.Errorf("%d rows, truncated %v", len(out["rows"].([]any)), out["truncated"])

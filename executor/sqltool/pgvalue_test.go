@@ -31,8 +31,11 @@ func FuzzArray(f *testing.F) {
 		}
 		list(a, text)
 		list(b+a, text)
-		instant(a)
-		numeral(a)
+		for _, v := range []any{instant(a), numeral(a)} {
+			if v == nil {
+				t.Fatalf("%q is lost", a)
+			}
+		}
 	})
 }
 

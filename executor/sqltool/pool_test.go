@@ -26,7 +26,7 @@ func (s *idleSession) usable() bool                                         { re
 func (s *idleSession) traffic() (int64, int64)                              { return 0, 0 }
 func (s *idleSession) close()                                               { s.live.Add(-1) }
 
-func counted2(live *atomic.Int64) func(context.Context) (session, error) {
+func dialCounted(live *atomic.Int64) func(context.Context) (session, error) {
 	return func(context.Context) (session, error) {
 		live.Add(1)
 		return &idleSession{live: live}, nil
@@ -46,7 +46,7 @@ func TestPoolHammer(t *testing.T) {
 					if i%17 == 0 {
 						return nil, errors.New("no")
 					}
-					return counted2(&live)(ctx)
+					return dialCounted(&live)(ctx)
 				})
 				if err != nil {
 					continue
@@ -77,7 +77,7 @@ func TestPoolTime(t *testing.T) {
 		defer p.close()
 		key := poolKey{tenant: "a"}
 		take := func() *member {
-			m, err := p.take(t.Context(), key, counted2(&live))
+			m, err := p.take(t.Context(), key, dialCounted(&live))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,13 +86,13 @@ func TestPoolTime(t *testing.T) {
 		m := take()
 		// The second waits, is told after 5 s, and nothing was sent.
 		start := time.Now()
-		_, err := p.take(t.Context(), key, counted2(&live))
+		_, err := p.take(t.Context(), key, dialCounted(&live))
 		if e := toolkeep.AsError(err); e.Code != toolkeep.DBConnectionFailed || !e.NothingSent || time.Since(start) != 5*time.Second {
 			t.Errorf("%v after %s", err, time.Since(start))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := p.take(ctx, key, counted2(&live)); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := p.take(ctx, key, dialCounted(&live)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		go func() {

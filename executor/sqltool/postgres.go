@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/toolkeep/toolkeep"
@@ -134,7 +137,7 @@ func (s *pgSession) simple(sql string) error {
 
 // begin sets the time limit, in whole seconds so that most calls find it as it is,
 // and begins the transaction. One that reads with one statement is begun together
-// with it: see flight.
+// with it: see exchange.
 func (s *pgSession) begin(_ context.Context, b *binding, limit time.Duration) error {
 	if seconds := int64((limit + time.Second - 1) / time.Second); seconds != s.limit {
 		if err := s.simple(fmt.Sprintf("SET statement_timeout = '%ds'", seconds)); err != nil {
@@ -243,57 +246,111 @@ func (s *pgSession) run(_ context.Context, r *round) error {
 		}
 		values[i] = v
 	}
-	if s.pending {
-		return s.flight(r, sd, values)
-	}
-	*r.sent = true
-	rr := s.c.ExecPrepared(context.Background(), sd.Name, values, nil, nil)
-	if err := s.rows(r, sd, rr); err != nil {
+	if err := s.exchange(r, sd, values); err != nil {
 		return s.broke(r, err)
 	}
-	if s.c.TxStatus() != 'T' && s.usable() {
+	if !s.pending && s.c.TxStatus() != 'T' && s.usable() {
 		s.broken.Store(true)
 		return forbidden("the statement ended the transaction that the call runs in; COMMIT, ROLLBACK and the like have no place in a tool")
 	}
 	return nil
 }
 
-// flight sends the whole transaction of a query at once: BEGIN READ ONLY, the query,
-// ROLLBACK, and the release of what advisory locks it may have taken. The server
-// carries them out one after the other; after an error it passes over the rest, and
-// end rolls back.
-func (s *pgSession) flight(r *round, sd *pgconn.StatementDescription, values [][]byte) error {
-	var own [3]*pgconn.StatementDescription
-	for i, text := range []string{s.start, "ROLLBACK", "SELECT pg_catalog.pg_advisory_unlock_all()"} {
-		var err error
-		if own[i], err = s.prepare(&statement{text: text}); err != nil {
-			return s.broke(r, err)
+// exchange sends the statement and reads the answer. A query that is the whole of its
+// call goes together with its transaction: BEGIN READ ONLY, the query, ROLLBACK, and
+// the release of advisory locks that it may have taken. The server carries them out
+// one after the other; after an error it passes over the rest, and end rolls back.
+//
+// A query asks for one row more than its cap, and the server computes no further. A
+// write is carried out to its end.
+func (s *pgSession) exchange(r *round, sd *pgconn.StatementDescription, values [][]byte) error {
+	list := []pgproto3.Bind{{PreparedStatement: sd.Name, Parameters: values}}
+	most := uint32(0)
+	if !r.binding.write {
+		most = uint32(r.out.maxRows) + 1
+	}
+	at := 0
+	if s.pending {
+		list = slices.Insert(list, 0, pgproto3.Bind{})
+		list = append(list, pgproto3.Bind{}, pgproto3.Bind{})
+		at = 1
+		for i, text := range map[int]string{0: s.start, 2: "ROLLBACK", 3: "SELECT pg_catalog.pg_advisory_unlock_all()"} {
+			own, err := s.prepare(&statement{text: text})
+			if err != nil {
+				return err
+			}
+			list[i].PreparedStatement = own.Name
 		}
 	}
-	var b pgconn.Batch
-	b.ExecPrepared(own[0].Name, nil, nil, nil)
-	b.ExecStatement(sd, values, nil, nil)
-	b.ExecPrepared(own[1].Name, nil, nil, nil)
-	b.ExecStatement(own[2], nil, nil, nil)
+	f := s.c.Frontend()
+	for i := range list {
+		f.SendBind(&list[i])
+		e := pgproto3.Execute{}
+		if i == at {
+			e.MaxRows = most
+		}
+		f.SendExecute(&e)
+	}
+	f.SendSync(&pgproto3.Sync{})
 	*r.sent = true
-	all := s.c.ExecBatch(context.Background(), &b)
-	for n := 0; all.NextResult(); n++ {
-		if n != 1 {
-			_, _ = all.ResultReader().Close() // the error is all's, too
-			continue
+	if err := f.Flush(); err != nil {
+		s.broken.Store(true)
+		return err
+	}
+	return s.answer(r, sd, at)
+}
+
+// answer reads what the server says up to its readiness for more. at is the place of
+// the call's own statement among those that were sent.
+func (s *pgSession) answer(r *round, sd *pgconn.StatementDescription, at int) error {
+	rows := s.reader(r, sd)
+	var failed error
+	for n := 0; ; {
+		msg, err := s.c.ReceiveMessage(context.Background())
+		if err != nil {
+			s.broken.Store(true)
+			if failed != nil {
+				return failed
+			}
+			return err
 		}
-		if err := s.rows(r, sd, all.ResultReader()); err != nil {
-			_ = all.Close()
-			return s.broke(r, err)
-		}
-		if s.broken.Load() && r.out.cut != "" {
-			return nil // the rest was given up
+		switch m := msg.(type) {
+		case *pgproto3.DataRow:
+			if n != at || failed != nil {
+				continue
+			}
+			if terr := rows(m.Values); terr != nil {
+				s.drop()
+				return terr
+			}
+			if r.out.cut == "bytes" && !r.binding.write && r.last {
+				s.drop() // who knows how much would still come
+				return nil
+			}
+		case *pgproto3.CommandComplete:
+			if tag := pgconn.NewCommandTag(string(m.CommandTag)); n == at && r.binding.write && !tag.Select() {
+				r.out.affected, r.out.changed = tag.RowsAffected(), true
+			}
+			n++
+		case *pgproto3.PortalSuspended, *pgproto3.EmptyQueryResponse:
+			n++
+		case *pgproto3.CopyInResponse:
+			// The server passes over the Sync while it waits for data.
+			f := s.c.Frontend()
+			f.Send(&pgproto3.CopyFail{Message: "a tool has no data to copy"})
+			f.SendSync(&pgproto3.Sync{})
+			if err := f.Flush(); err != nil {
+				s.broken.Store(true)
+				return err
+			}
+		case *pgproto3.ErrorResponse:
+			if failed == nil {
+				failed = pgconn.ErrorResponseToPgError(m)
+			}
+		case *pgproto3.ReadyForQuery:
+			return failed
 		}
 	}
-	if err := all.Close(); err != nil {
-		return s.broke(r, err)
-	}
-	return nil
 }
 
 // broke marks a session whose connection is over.
@@ -304,36 +361,33 @@ func (s *pgSession) broke(r *round, err error) error {
 	}
 	var pg *pgconn.PgError
 	var own *toolkeep.Error
-	if !errors.As(err, &pg) && !errors.As(err, &own) {
+	if !errors.As(err, &pg) && !errors.As(err, &own) || outdated(err) {
 		s.broken.Store(true)
 	}
 	return err
 }
 
-// rows takes the answer into the sink. What is over a cap is not read: a query that
-// is the last one ends with its connection, a write is read to its end, since
-// leaving would undo it.
-func (s *pgSession) rows(r *round, sd *pgconn.StatementDescription, rr *pgconn.ResultReader) error {
-	out := r.out
-	fields := sd.Fields
+// outdated tells whether a prepared statement no longer fits its tables, or is gone.
+func outdated(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && (pg.Code == "0A000" && strings.Contains(pg.Routine, "RevalidateCachedQuery") || pg.Code == "26000")
+}
+
+// reader takes rows into the sink, up to its caps.
+func (s *pgSession) reader(r *round, sd *pgconn.StatementDescription) func([][]byte) *toolkeep.Error {
+	out, fields := r.out, sd.Fields
 	out.describe(len(fields), func(i int) string { return fields[i].Name }, func(i int) string { return s.typeName(fields[i].DataTypeOID) })
 	decode := make([]func([]byte) any, len(fields))
 	for i, f := range fields {
 		decode[i] = s.decoder(f.DataTypeOID)
 	}
-	for rr.NextRow() {
-		if out.cut != "" {
-			continue
-		}
-		if out.full() {
-			if s.leave(r, rr) {
-				return nil
-			}
-			continue
+	return func(values [][]byte) *toolkeep.Error {
+		if out.cut != "" || out.full() || len(values) != len(fields) {
+			return nil
 		}
 		row := make(map[string]any, len(fields))
 		size := int64(2)
-		for i, raw := range rr.Values() {
+		for i, raw := range values {
 			var v any
 			if raw != nil {
 				v = decode[i](raw)
@@ -341,38 +395,16 @@ func (s *pgSession) rows(r *round, sd *pgconn.StatementDescription, rr *pgconn.R
 			row[out.columns[i].name] = v
 			size += weigh(v) + int64(len(out.columns[i].name)) + 4
 		}
-		more, terr := out.add(row, size)
-		if terr != nil {
-			s.drop(rr)
-			return terr
-		}
-		if !more && s.leave(r, rr) {
-			return nil
-		}
-	}
-	tag, err := rr.Close()
-	if err != nil {
+		_, err := out.add(row, size)
 		return err
 	}
-	if r.binding.write && !tag.Select() {
-		out.affected, out.changed = tag.RowsAffected(), true
-	}
-	return nil
 }
 
-// leave gives up the rest of an answer if that does no harm.
-func (s *pgSession) leave(r *round, rr *pgconn.ResultReader) bool {
-	if r.binding.write || !r.last {
-		return false
-	}
-	s.drop(rr)
-	return true
-}
-
-// drop ends the connection in the midst of an answer. The server notices as soon as
-// it writes, which is at once.
-func (s *pgSession) drop(rr *pgconn.ResultReader) {
-	s.broken.Store(true)
+// drop ends a statement and its connection in the midst of an answer. The server is
+// told, since it would notice the closed connection only when its buffer is full.
+func (s *pgSession) drop() {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	s.stop(ctx)
 	s.wire.Close()
-	_, _ = rr.Close()
 }

@@ -27,6 +27,12 @@ func TestPostgres(t *testing.T) {
 		{"Superuser", pgSuperuser}, {"Write", pgWrite}, {"Transactions", pgTransactions}, {"Caps", pgCaps},
 		{"Deadlock", pgDeadlock}, {"Serialisation", pgSerialisation}, {"Cancel", pgCancel}, {"SessionState", pgSessionState},
 		{"Login", pgLogin}, {"Pool", pgPool}, {"Tenants", pgTenants},
+		{"Altered", func(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
+			altered(t, b, func(s string) { run(t, admin, s, "GRANT ALL ON thing TO PUBLIC") })
+		}},
+		{"Hammer", func(t *testing.T, b *bench, _ *pgx.Conn, _ *pgtest.Server) {
+			hammer(t, b, query("SELECT $1::int AS v, pg_sleep(0.002)", "a"))
+		}},
 		{"Killed", pgKilled}, // last: it stops the server
 	}
 	for _, p := range parts {
@@ -190,7 +196,8 @@ func pgReadOnly(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 		"LISTEN x", "NOTIFY x", "COPY victim TO PROGRAM 'touch " + mark + "'", "COPY (SELECT 1) TO '" + mark + "'", "COPY victim FROM PROGRAM 'echo 5'",
 		"COPY victim TO STDOUT", "COPY victim FROM STDIN", "CALL proc(1)", "SELECT dynamic('COMMIT')", "SELECT dynamic('INSERT INTO victim VALUES (2)')",
 		"SELECT dynamic('SET TRANSACTION READ WRITE')", "EXPLAIN ANALYZE INSERT INTO victim VALUES (2)", "SELECT commits()", "DISCARD ALL",
-		"DECLARE c CURSOR FOR SELECT 1", "DEALLOCATE ALL", "RESET ALL",
+		"DECLARE c CURSOR FOR SELECT 1", "DEALLOCATE ALL", "RESET ALL", "SELECT setval('counter', 9)", "EXECUTE nothing", "FETCH ALL FROM nothing",
+		"SELECT query_to_xml('INSERT INTO victim VALUES (2) RETURNING id', true, true, '')", "TABLE victim FOR UPDATE", "SELECT * FROM victim FOR UPDATE",
 	}
 	for _, statement := range one {
 		_, err := b.call(t.Context(), query(statement), "{}")
@@ -353,7 +360,14 @@ func pgTransactions(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	}
 }
 
-func pgCaps(t *testing.T, b *bench, _ *pgx.Conn, _ *pgtest.Server) {
+func pgCaps(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
+	// What is left out is not computed either: half a minute of it is over at once.
+	b.must(query("SELECT g AS n, pg_sleep(0.02) FROM generate_series(1, 1500) g")+`,"max_rows":1`, "{}")
+	await(t, "the rest of the statement is gone", func() bool {
+		var n int
+		err := admin.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(0.02)%' AND pid <> pg_backend_pid() AND state <> 'idle'").Scan(&n)
+		return err == nil && n == 0
+	})
 	out := b.must(query("SELECT g AS n FROM generate_series(1, 100000000) g"), "{}")
 	if len(out["rows"].([]any)) != 1000 || out["truncated"] != true || out["warning"] == nil {
 		t.Errorf("%d rows, truncated %v", len(out["rows"].([]any)), out["truncated"])

@@ -273,6 +273,11 @@ func TestSQLiteWrite(t *testing.T) {
 	}
 }
 
+func TestSQLiteAltered(t *testing.T) {
+	b, admin := sqliteBench(t, Config{})
+	altered(t, b, func(s string) { runMySQL(t, admin, s) })
+}
+
 func TestSQLiteCaps(t *testing.T) {
 	b, _ := sqliteBench(t, Config{})
 	out := b.must(query("WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r) SELECT n FROM r"), "{}")

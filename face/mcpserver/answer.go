@@ -125,6 +125,11 @@ func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 	if r.Truncated {
 		dst = append(dst, `,"toolkeep/truncated":true`...)
 	}
+	if len(r.Secrets) > 0 {
+		if raw, err := json.Marshal(r.Secrets); err == nil {
+			dst = append(append(dst, `,"toolkeep/secrets":`...), raw...)
+		}
+	}
 	return appendWarnings(dst, `,"toolkeep/warnings":`, r.Warnings)
 }
 

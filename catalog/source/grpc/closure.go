@@ -13,21 +13,51 @@ import (
 // maxDescriptors is what a binding takes.
 const maxDescriptors = 768 << 10
 
+// roomForAny is how large descriptors may become for what an Any may hold.
+const roomForAny = 128 << 10
+
+// whole are the files of a source as messages, made once. What pruning takes out of
+// their options stays out, which is the same for every method.
+type whole map[string]*descriptorpb.FileDescriptorProto
+
+func (w whole) of(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto {
+	p := w[f.Path()]
+	if p == nil {
+		p = protodesc.ToFileDescriptorProto(f)
+		w[f.Path()] = p
+	}
+	return p
+}
+
+// descriptors are the encoded files of a method. short says that an Any of it may
+// hold messages of the source for which there is no room.
+func (w whole) descriptors(d protoreflect.MethodDescriptor) (raw []byte, short bool) {
+	set, holdsAny := w.closure(d, true)
+	if raw = encode(set); holdsAny && len(raw) > roomForAny {
+		set, _ = w.closure(d, false)
+		return encode(set), true
+	}
+	return raw, false
+}
+
 // need is what one method's descriptors hold.
 type need struct {
+	whole whole
 	types map[protoreflect.FullName]bool
 	files map[string]protoreflect.FileDescriptor
 	any   bool
 }
 
 // closure is the least set of files that describes the method: of each file the
-// types that are needed, in an order that has imports first.
-func closure(d protoreflect.MethodDescriptor) *descriptorpb.FileDescriptorSet {
-	n := &need{types: map[protoreflect.FullName]bool{}, files: map[string]protoreflect.FileDescriptor{}}
+// types that are needed, in an order that has imports first. forAny adds what an Any
+// may hold.
+func (w whole) closure(d protoreflect.MethodDescriptor, forAny bool) (set *descriptorpb.FileDescriptorSet, holdsAny bool) {
+	n := &need{whole: w, types: map[protoreflect.FullName]bool{}, files: map[string]protoreflect.FileDescriptor{}}
 	n.file(d.ParentFile())
 	n.message(d.Input())
 	n.message(d.Output())
-	if n.any {
+	holdsAny = n.any
+	if holdsAny && forAny {
 		n.all(d.ParentFile(), map[string]bool{})
 	}
 	imports := map[string]map[string]bool{}
@@ -36,7 +66,8 @@ func closure(d protoreflect.MethodDescriptor) *descriptorpb.FileDescriptorSet {
 		imports[name] = n.imports(f, d)
 		protos[name] = n.prune(f, d, imports[name])
 	}
-	set, done := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
+	set = &descriptorpb.FileDescriptorSet{}
+	done := map[string]bool{}
 	var add func(name string)
 	add = func(name string) {
 		if done[name] || protos[name] == nil {
@@ -51,7 +82,7 @@ func closure(d protoreflect.MethodDescriptor) *descriptorpb.FileDescriptorSet {
 	for _, name := range slices.Sorted(maps.Keys(protos)) {
 		add(name)
 	}
-	return set
+	return set, holdsAny
 }
 
 func encode(set *descriptorpb.FileDescriptorSet) []byte {
@@ -144,7 +175,7 @@ func (n *need) imports(f protoreflect.FileDescriptor, m protoreflect.MethodDescr
 }
 
 func (n *need) prune(f protoreflect.FileDescriptor, m protoreflect.MethodDescriptor, imports map[string]bool) *descriptorpb.FileDescriptorProto {
-	p := protodesc.ToFileDescriptorProto(f)
+	p := n.whole.of(f)
 	out := &descriptorpb.FileDescriptorProto{Name: p.Name, Package: p.Package, Syntax: p.Syntax, Edition: p.Edition}
 	if fs := features(p.GetOptions().GetFeatures()); fs != nil {
 		out.Options = &descriptorpb.FileOptions{Features: fs}

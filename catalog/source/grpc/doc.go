@@ -28,5 +28,6 @@
 // The binding carries the types that its method needs and nothing else: no
 // comments, no options but those that change the wire or the JSON form, no other
 // services. Where an Any is among them, all messages of the files that the service
-// imports are kept, because it may hold each of them.
+// imports are kept, because it may hold each of them; over 128 KiB they are left out
+// again, with a warning.
 package grpc

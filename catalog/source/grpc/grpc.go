@@ -56,6 +56,8 @@ type Options struct {
 	Services, Methods []string
 
 	Previous source.Previous // nil takes every tool for new
+
+	short []string // methods without room for what their Any may hold
 }
 
 // Limits of a source.
@@ -76,7 +78,7 @@ func (m method) origin() string { return string(m.d.Parent().FullName()) + "/" +
 
 // Read plans the tools.
 //
-// Errors: E3008 with what is wrong with the options or the source. A method that
+// Errors: E3011 with what is wrong with the options or the source. A method that
 // cannot become a tool is in Refused.
 func Read(ctx context.Context, o Options) (*source.Plan, error) {
 	host, port, err := o.check()
@@ -105,19 +107,23 @@ func Read(ctx context.Context, o Options) (*source.Plan, error) {
 		o.Namespace = namespace(taken[0].d, host)
 	}
 	plan.Items = len(taken)
+	described := whole{}
 	for _, m := range taken {
-		t, why := o.tool(m, host, port, plan)
+		t, why := o.tool(m, described, host, port, plan)
 		if why != "" {
 			plan.Refused = append(plan.Refused, source.Refused{Origin: m.origin(), Reason: why})
 			continue
 		}
 		plan.Tools = append(plan.Tools, t)
 	}
+	if n := len(o.short); n > 0 {
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("in tools for %d methods, such as %s, there is no room for all types that their Any fields may hold; those are shown as bytes", n, o.short[0]))
+	}
 	return plan, nil
 }
 
 func invalid(format string, args ...any) *toolkeep.Error {
-	return toolkeep.NewError(toolkeep.InvalidManifest, format, args...)
+	return toolkeep.NewError(toolkeep.ImportFailed, format, args...)
 }
 
 func (o *Options) check() (host string, port int, err error) {
@@ -279,13 +285,13 @@ func version(p string) bool {
 }
 
 // tool makes the planned tool, or says why not.
-func (o *Options) tool(m method, host string, port int, plan *source.Plan) (source.Tool, string) {
+func (o *Options) tool(m method, files whole, host string, port int, plan *source.Plan) (source.Tool, string) {
 	for _, d := range []protoreflect.MessageDescriptor{m.d.Input(), m.d.Output()} {
 		if why := unusable(d, map[protoreflect.FullName]bool{}); why != "" {
 			return source.Tool{}, why
 		}
 	}
-	descriptors := encode(closure(m.d))
+	descriptors, short := files.descriptors(m.d)
 	if len(descriptors) > maxDescriptors {
 		return source.Tool{}, fmt.Sprintf("the types it needs have %d bytes as descriptors; a tool's binding takes %d", len(descriptors), maxDescriptors)
 	}
@@ -317,6 +323,9 @@ func (o *Options) tool(m method, host string, port int, plan *source.Plan) (sour
 		return t, catalog.FaultText(err)
 	}
 	t.Origin = m.origin()
+	if short {
+		o.short = append(o.short, m.origin())
+	}
 	return t, ""
 }
 

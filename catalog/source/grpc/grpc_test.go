@@ -154,7 +154,7 @@ func wantText(t *testing.T, err error, text string) {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		t.Fatalf("the error is %v, want one with %q", err, text)
 	}
-	if e := toolkeep.AsError(err); e.Code != toolkeep.InvalidManifest {
+	if e := toolkeep.AsError(err); e.Code != toolkeep.ImportFailed {
 		t.Errorf("the code is %s", e.Code)
 	}
 }
@@ -205,7 +205,8 @@ func TestClosure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range list {
-		text := closure(m.d).String()
+		set, _ := whole{}.closure(m.d, true)
+		text := set.String()
 		if holds := strings.Contains(text, "Unused"); holds != (m.d.Name() == "Echo" || strings.HasPrefix(string(m.d.Name()), "Fail")) {
 			t.Errorf("%s: Unused is in the descriptors: %t", m.d.Name(), holds)
 		}
@@ -385,7 +386,7 @@ func TestRefused(t *testing.T) {
 		"plain and CA":  {Target: "h:1", Protoset: raw, Plaintext: true, CA: []byte("x")},
 		"usurped types": {Target: "h:1", Protoset: usurper(t)},
 	} {
-		if _, err := Read(t.Context(), o); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.InvalidManifest {
+		if _, err := Read(t.Context(), o); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.ImportFailed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -546,5 +547,75 @@ func TestReflectionTLS(t *testing.T) {
 	wantAll(t, read(t, o))
 	if dialled != s.Addr {
 		t.Errorf("dialled %q", dialled)
+	}
+}
+
+// TestNames wants names that no two methods share, also where services and methods
+// have long or the same names.
+func TestNames(t *testing.T) {
+	long := strings.Repeat("Long", 20)
+	set := &descriptorpb.FileDescriptorSet{}
+	for _, pkg := range []string{"a.v1", "b.v1", "b.v2", "c_d", "c.d", ""} {
+		full := func(name string) *string { return proto.String(strings.TrimSuffix("."+pkg, ".") + "." + name) }
+		f := &descriptorpb.FileDescriptorProto{Name: proto.String("f" + pkg + ".proto"), Syntax: proto.String("proto3"),
+			MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("M")}}}
+		if pkg != "" {
+			f.Package = proto.String(pkg)
+		}
+		for _, s := range []string{"S", long} {
+			service := &descriptorpb.ServiceDescriptorProto{Name: proto.String(s)}
+			for _, m := range []string{"Do", long + "A", long + "B"} {
+				service.Method = append(service.Method, &descriptorpb.MethodDescriptorProto{Name: proto.String(m), InputType: full("M"), OutputType: full("M")})
+			}
+			f.Service = append(f.Service, service)
+		}
+		set.File = append(set.File, f)
+	}
+	raw, err := proto.Marshal(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := read(t, Options{Target: "h:1", Namespace: "n", Protoset: raw})
+	if len(plan.Tools) != 36 || len(plan.Refused) != 0 {
+		t.Fatalf("%d tools, refused %v", len(plan.Tools), plan.Refused)
+	}
+	names := ids(plan)
+	if len(slices.Compact(slices.Clone(names))) != 36 {
+		t.Errorf("names are shared: %v", names)
+	}
+	one := read(t, Options{Target: "h:1", Namespace: "n", Protoset: raw, Services: []string{"b.v2.S"}, Methods: []string{"Do"}})
+	if got := ids(one); len(got) != 1 || got[0] != "v2_S_Do" {
+		t.Errorf("alone it is %v; all are %v", got, names)
+	}
+}
+
+// TestLargeSource plans a thousand methods that all hold an Any, within a time that
+// a person waits.
+func TestLargeSource(t *testing.T) {
+	f := &descriptorpb.FileDescriptorProto{Name: proto.String("large.proto"), Package: proto.String("large"), Syntax: proto.String("proto3"),
+		Dependency: []string{"google/protobuf/any.proto"}, Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("S")}}}
+	field := func(name string, n int32, typ string) *descriptorpb.FieldDescriptorProto {
+		return &descriptorpb.FieldDescriptorProto{Name: proto.String(name), Number: proto.Int32(n), Type: descriptorpb.FieldDescriptorProto_TYPE_MESSAGE.Enum(),
+			Label: descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(), TypeName: proto.String(typ)}
+	}
+	for i := range 1000 {
+		name := fmt.Sprintf("Message%dWithALongName", i)
+		f.MessageType = append(f.MessageType, &descriptorpb.DescriptorProto{Name: proto.String(name), Field: []*descriptorpb.FieldDescriptorProto{
+			field("any_of_this_message", 1, ".google.protobuf.Any"), field("next_message_of_all", 2, ".large."+name)}})
+		f.Service[0].Method = append(f.Service[0].Method, &descriptorpb.MethodDescriptorProto{Name: proto.String(fmt.Sprintf("Do%d", i)),
+			InputType: proto.String(".large." + name), OutputType: proto.String(".large." + name)})
+	}
+	raw, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{f}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := read(t, Options{Target: "h:1", Protoset: raw})
+	if len(plan.Tools) != 1000 || len(plan.Warnings) != 1 || !strings.Contains(plan.Warnings[0], "1000 methods") {
+		t.Errorf("%d tools, %d warnings, refused %v", len(plan.Tools), len(plan.Warnings), plan.Refused)
+	}
+	for _, tool := range plan.Tools {
+		if len(tool.Manifest) > 5000 {
+			t.Fatalf("%s has %d bytes", tool.Name, len(tool.Manifest))
+		}
 	}
 }

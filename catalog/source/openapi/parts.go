@@ -445,11 +445,23 @@ func sameSchema(a, b any) bool {
 	return ok1 && ok2 && x == y
 }
 
-// typeSchema is that of the argument which chooses how the body is sent.
+// typeSchema is that of the argument which chooses how the body is sent. Of a range
+// any type may be named.
 func (b *requestBody) typeSchema() map[string]any {
-	types := []any{b.contentType}
-	for _, o := range b.others {
-		types = append(types, o.contentType)
+	var types []any
+	ranges := false
+	for _, o := range append([]*requestBody{b}, b.others...) {
+		for t := range strings.SplitSeq(o.contentType, ",") {
+			t = strings.TrimSpace(t)
+			ranges = ranges || strings.HasSuffix(t, "*")
+			types = append(types, t)
+		}
 	}
-	return map[string]any{"type": "string", "enum": types, "description": "How the body is sent. Default: " + b.contentType + "."}
+	s := map[string]any{"type": "string", "description": "How the body is sent. Default: " + clip(b.contentType, 200) + "."}
+	if ranges {
+		s["examples"] = types
+	} else {
+		s["enum"] = types
+	}
+	return s
 }

@@ -89,6 +89,7 @@ func (d *document) securityOf(op *operation) (*security, string) {
 		s.auth = append(s.auth, entry)
 		s.keys = append(s.keys, places...)
 	}
+	slices.SortStableFunc(s.auth, func(a, b any) int { return wayRank(a) - wayRank(b) })
 	if len(s.auth) > 16 {
 		d.warn("%s: only the first 16 of its security alternatives are kept", op.label())
 		s.auth = s.auth[:16]
@@ -103,6 +104,26 @@ func (d *document) securityOf(op *operation) (*security, string) {
 		d.warn("%s: one way to authenticate is left out: %s", op.label(), r)
 	}
 	return s, ""
+}
+
+// wayRank orders alternatives, of which the first is used: those whose secrets are
+// all given, then the document's order with certificates and signatures last, which
+// few have.
+func wayRank(e any) int {
+	entry := e.(map[string]any)
+	also, _ := entry["settings"].(map[string]any)["also"].([]any)
+	rank := 0
+	for _, one := range append([]any{entry}, also...) {
+		one := one.(map[string]any)
+		switch kind := one["type"]; {
+		case one["secret"] != nil:
+		case kind == "mtls" || kind == "aws_sigv4":
+			rank = 2
+		default:
+			rank = max(rank, 1)
+		}
+	}
+	return rank
 }
 
 // alternative makes one entry of an alternative: its first scheme, with the

@@ -36,6 +36,7 @@ func TestProcess(t *testing.T) {
 	t.Run("killed before the admin key is stored", l.killedAtFirstStart)
 	t.Run("killed under load", l.killedUnderLoad)
 	t.Run("killed while publishing", l.killedWhilePublishing)
+	t.Run("killed while sealing anew", l.killedWhileSealing)
 	t.Run("started beside a dying process", l.startedBesideADyingOne)
 	t.Run("drained", l.drained)
 	t.Run("drained for too long", l.drainedForTooLong)

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -78,6 +79,7 @@ type Server struct {
 	last   metadata.MD
 	calls  int
 	conns  int
+	open   int
 }
 
 // compile links the files.
@@ -188,6 +190,13 @@ func (s *Server) Conns() int {
 	return s.conns
 }
 
+// Open is how many connections are open.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
 type counted struct {
 	net.Listener
 	s *Server
@@ -195,12 +204,29 @@ type counted struct {
 
 func (c counted) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
-	if err == nil {
-		c.s.mu.Lock()
-		c.s.conns++
-		c.s.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	return conn, err
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.conns++
+	c.s.open++
+	return &countedConn{Conn: conn, s: c.s}, nil
+}
+
+type countedConn struct {
+	net.Conn
+	s    *Server
+	once sync.Once
+}
+
+func (c *countedConn) Close() error {
+	c.once.Do(func() {
+		c.s.mu.Lock()
+		c.s.open--
+		c.s.mu.Unlock()
+	})
+	return c.Conn.Close()
 }
 
 func (s *Server) register(d protoreflect.ServiceDescriptor) {
@@ -252,6 +278,12 @@ func (s *Server) handle(d protoreflect.MethodDescriptor, stream grpc.ServerStrea
 		return c.sum()
 	case "Chat":
 		return c.chat()
+	}
+	if n, err := strconv.Atoi(strings.Join(md["x-header-bytes"], "")); err == nil {
+		// So many bytes of metadata come back before the answer.
+		if err := stream.SendHeader(metadata.Pairs("x-long", strings.Repeat("x", n))); err != nil {
+			return err
+		}
 	}
 	in := dynamicpb.NewMessage(d.Input())
 	if err := stream.RecvMsg(in); err != nil {

@@ -1,0 +1,385 @@
+package disclose
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// used is the tokens of the context as it is now, in its form.
+func (b *builder) used() int { return atMost(b.c.Text(), b.budget) }
+
+// cost is the tokens that one part adds. It is an estimate, because tokens at the seams
+// differ; fit counts the whole.
+func (b *builder) cost(part any, markdown func(*strings.Builder)) int {
+	if b.c.format == JSON {
+		return atMost(string(marshal(part)), b.budget) + 1
+	}
+	s := &strings.Builder{}
+	markdown(s)
+	return atMost(s.String(), b.budget)
+}
+
+// detail is a tool shown whole, at one level.
+type detail struct {
+	tool     *toolkeep.Tool
+	level    int
+	costs    [levels]int // 0: not counted yet
+	examples []Example
+}
+
+// makeDetail renders a tool at a level.
+func (d *detail) at(level int) Detail {
+	raw, omitted := manifestAt(d.tool, level)
+	return Detail{ToolID: oneLine(d.tool.ID), Manifest: raw, Omitted: omitted}
+}
+
+// details shows tools whole in at most so many tokens. While they are too many, one part
+// after the other is left out, of the last tool first; then tools that do not fit at
+// all.
+func (b *builder) details(tools []*toolkeep.Tool, budget int) {
+	list := make([]detail, len(tools))
+	for i, t := range tools {
+		list[i] = detail{tool: t, examples: examplesOf(t)}
+	}
+	cost := func(d *detail) int {
+		if d.costs[d.level] == 0 {
+			one := d.at(d.level)
+			n := b.cost(one, one.markdown)
+			if d.level < levelNoExamples {
+				for i := range d.examples {
+					n += b.cost(d.examples[i], d.examples[i].markdown)
+				}
+			}
+			d.costs[d.level] = n
+		}
+		return d.costs[d.level]
+	}
+	// What does not fit beside better ones even at its smallest stays out.
+	room := budget
+	kept := list[:0]
+	for _, d := range list {
+		d.level = levels - 1
+		if n := cost(&d); n <= room {
+			room -= n
+			d.level = levelWhole
+			kept = append(kept, d)
+			continue
+		}
+		b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(d.tool.ID), Why: whyBudget})
+	}
+	total := 0
+	for i := range kept {
+		total += cost(&kept[i])
+	}
+	for total > budget && lower(kept, func(d *detail) int { return cost(d) }, &total) {
+	}
+	b.whole = kept
+	b.showDetails()
+}
+
+// lower takes one part from the last tool that has the most parts, and corrects total.
+func lower(list []detail, cost func(*detail) int, total *int) bool {
+	at := -1
+	for i := range list {
+		if list[i].level < levels-1 && (at < 0 || list[i].level <= list[at].level) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	d := &list[at]
+	if total != nil {
+		*total -= cost(d)
+	}
+	d.level++
+	if total != nil {
+		*total += cost(d)
+	}
+	return true
+}
+
+// showDetails writes what b.whole says into the context.
+func (b *builder) showDetails() {
+	b.c.DetailedTools, b.c.Examples = nil, nil
+	for i := range b.whole {
+		d := &b.whole[i]
+		b.c.DetailedTools = append(b.c.DetailedTools, d.at(d.level))
+		if d.level < levelNoExamples {
+			b.c.Examples = append(b.c.Examples, d.examples...)
+		}
+	}
+	// Examples over the most are of the least important tools.
+	if over := len(b.c.Examples) - maxExamples; over > 0 {
+		b.c.Examples = b.c.Examples[:maxExamples]
+	}
+	b.c.Metadata.ToolsRetrieved = len(b.c.DetailedTools)
+}
+
+// examplesOf gives a tool's first examples.
+func examplesOf(t *toolkeep.Tool) []Example {
+	var out []Example
+	for _, e := range t.Manifest.Examples {
+		if len(out) == 3 {
+			break
+		}
+		out = append(out, Example{ToolID: oneLine(t.ID), Scenario: oneLine(e.Scenario), Input: value(e.Input), Output: value(e.Output), Explanation: oneLine(e.Explanation)})
+	}
+	return out
+}
+
+// index fills what is left of the budget with a line for each tool, best first, and
+// counts the rest.
+func (b *builder) index() {
+	order := b.order()
+	b.rest = map[string]int{}
+	for _, t := range order {
+		b.rest[category(t)]++
+	}
+	b.setRest(len(order))
+	room := b.budget - b.used()
+	for _, t := range order {
+		e := entry(t)
+		n := b.cost(e, e.markdown)
+		if n > room {
+			break
+		}
+		room -= n
+		b.c.LightweightIndex = append(b.c.LightweightIndex, e)
+		b.rest[category(t)]--
+	}
+	b.setRest(len(order) - len(b.c.LightweightIndex))
+}
+
+func category(t *toolkeep.Tool) string { return clip(oneLine(t.Manifest.Category), entryName) }
+
+// setRest counts what the index does not show.
+func (b *builder) setRest(n int) {
+	b.c.IndexRest = nil
+	if n == 0 {
+		return
+	}
+	var list []CategoryCount
+	for _, c := range slices.Sorted(maps.Keys(b.rest)) {
+		if b.rest[c] > 0 {
+			list = append(list, CategoryCount{c, b.rest[c]})
+		}
+	}
+	slices.SortStableFunc(list, func(x, y CategoryCount) int { return cmp.Compare(y.Tools, x.Tools) })
+	b.c.IndexRest = &Rest{Tools: n, Categories: list[:min(len(list), maxCategories)],
+		Hint: "Search for them in words that say what you want to do, or within one category."}
+}
+
+// order is all tools by rank: those that were chosen, those that were found, and then
+// one of each namespace and category in turn, so that what room is left shows what kinds
+// there are.
+func (b *builder) order() []*toolkeep.Tool {
+	out := make([]*toolkeep.Tool, 0, len(b.all.tools))
+	seen := make(map[*toolkeep.Tool]bool, len(b.all.tools))
+	add := func(t *toolkeep.Tool) {
+		if !seen[t] {
+			seen[t] = true
+			out = append(out, t)
+		}
+	}
+	for _, t := range b.chosen {
+		add(t)
+	}
+	for _, t := range b.ranked {
+		add(t)
+	}
+	kinds := map[string][]*toolkeep.Tool{}
+	for _, t := range b.all.tools {
+		if !seen[t] {
+			namespace, _, _ := strings.Cut(t.ID, ".")
+			kinds[t.Manifest.Category+"\x00"+namespace] = append(kinds[t.Manifest.Category+"\x00"+namespace], t)
+		}
+	}
+	names := slices.Sorted(maps.Keys(kinds))
+	for i := 0; len(out) < len(b.all.tools); i++ {
+		for _, k := range names {
+			if i < len(kinds[k]) {
+				add(kinds[k][i])
+			}
+		}
+	}
+	return out
+}
+
+// fit counts the context as a whole and takes from it until it is within the budget:
+// first what is least missed.
+func (b *builder) fit() {
+	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropLeft}
+	for {
+		b.note()
+		// A number of as many digits or fewer has no more tokens, so that this counts
+		// the most that the context can have.
+		b.c.Metadata.TokensUsed = b.budget
+		used := b.used()
+		if used <= b.budget {
+			b.c.Metadata.TokensUsed = b.exact(used)
+			return
+		}
+		done := true
+		for _, step := range steps {
+			if step(used - b.budget) {
+				done = false
+				break
+			}
+		}
+		if done {
+			// Nothing is left but what MinBudget has room for.
+			b.c.Metadata.TokensUsed = used
+			return
+		}
+	}
+}
+
+// exact is the number of tokens of the context that says this number itself. Where no
+// number does, which is possible at a change of digits, it is the higher one.
+func (b *builder) exact(n int) int {
+	for range 3 {
+		b.c.Metadata.TokensUsed = n
+		m := b.used()
+		if m == n {
+			return n
+		}
+		n = m
+	}
+	return max(n, b.c.Metadata.TokensUsed)
+}
+
+// note writes down what is left out.
+func (b *builder) note() {
+	out := slices.Clone(b.left)
+	for _, d := range b.c.DetailedTools {
+		if len(d.Omitted) > 0 {
+			out = append(out, LeftOut{What: "manifest_parts", ToolID: d.ToolID, Parts: d.Omitted, Why: whyBudget})
+		}
+	}
+	for i := range b.whole {
+		d := &b.whole[i]
+		if d.level >= levelNoExamples {
+			continue // said with the manifest's parts
+		}
+		shown := 0
+		for _, e := range b.c.Examples {
+			if e.ToolID == oneLine(d.tool.ID) {
+				shown++
+			}
+		}
+		if n := len(d.tool.Manifest.Examples) - shown; n > 0 {
+			out = append(out, LeftOut{What: "examples", ToolID: oneLine(d.tool.ID), Count: n, Why: whyBudget})
+		}
+	}
+	if b.c.IndexRest != nil {
+		out = append(out, LeftOut{What: "index_entries", Count: b.c.IndexRest.Tools, Why: whyBudget})
+	}
+	b.c.Metadata.LeftOut = out
+}
+
+// dropEntries takes the last lines of the index, as many as are surely too many.
+func (b *builder) dropEntries(over int) bool {
+	n := len(b.c.LightweightIndex)
+	if n == 0 {
+		return false
+	}
+	for over > 0 && n > 0 {
+		n--
+		e := &b.c.LightweightIndex[n]
+		over -= b.cost(*e, e.markdown)
+		b.rest[e.Category]++
+	}
+	b.c.LightweightIndex = b.c.LightweightIndex[:n]
+	if n == 0 {
+		b.c.LightweightIndex = nil
+	}
+	b.setRest(b.c.Metadata.TotalToolsAvailable - n)
+	return true
+}
+
+func (b *builder) dropPart(int) bool {
+	if !lower(b.whole, nil, nil) {
+		return false
+	}
+	b.showDetails()
+	return true
+}
+
+func (b *builder) dropExample(int) bool { return dropLast(&b.c.Examples) }
+
+func (b *builder) dropAlternative(int) bool {
+	return dropLast(&b.c.Alternatives) && b.tell("alternatives")
+}
+
+func (b *builder) dropError(int) bool {
+	return dropLast(&b.c.ErrorPatterns) && b.tell("error_patterns")
+}
+
+func (b *builder) dropPattern(int) bool { return dropLast(&b.c.Patterns) && b.tell("patterns") }
+
+func (b *builder) dropCategory(int) bool {
+	return b.c.IndexRest != nil && dropLast(&b.c.IndexRest.Categories)
+}
+
+func (b *builder) dropDetail(int) bool {
+	if len(b.whole) == 0 {
+		return false
+	}
+	last := b.whole[len(b.whole)-1].tool
+	b.whole = b.whole[:len(b.whole)-1]
+	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(last.ID), Why: whyBudget})
+	b.showDetails()
+	return true
+}
+
+// dropMessage shortens what the caller said of the error, which the caller has.
+func (b *builder) dropMessage(int) bool {
+	if b.c.Recovery == nil || len(b.c.Recovery.Message) < 64 {
+		return false
+	}
+	b.c.Recovery.Message = clip(b.c.Recovery.Message, len(b.c.Recovery.Message)/2)
+	return true
+}
+
+// dropLeft counts the manifests that are left out instead of naming them.
+func (b *builder) dropLeft(int) bool {
+	n := 0
+	b.left = slices.DeleteFunc(b.left, func(l LeftOut) bool {
+		if l.What == "manifest" && l.ToolID != "" {
+			n++
+			return true
+		}
+		return false
+	})
+	if n == 0 {
+		return false
+	}
+	b.left = append(b.left, LeftOut{What: "manifest", Count: n, Why: whyBudget})
+	return true
+}
+
+// tell counts one more of a kind that is left out.
+func (b *builder) tell(what string) bool {
+	for i := range b.left {
+		if b.left[i].What == what && b.left[i].Why == whyBudget {
+			b.left[i].Count++
+			return true
+		}
+	}
+	b.left = append(b.left, LeftOut{What: what, Count: 1, Why: whyBudget})
+	return true
+}
+
+func dropLast[T any](list *[]T) bool {
+	if len(*list) == 0 {
+		return false
+	}
+	*list = (*list)[:len(*list)-1]
+	return true
+}
+

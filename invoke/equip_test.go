@@ -1,0 +1,182 @@
+package invoke_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/secret"
+)
+
+// countingSecrets gives another value each time, and remembers what it gave.
+type countingSecrets struct {
+	fakeSecrets
+	mu    sync.Mutex
+	gave  [][]byte
+	calls []context.Context
+	fresh []bool
+	fail  int // the n-th read fails
+}
+
+func (s *countingSecrets) Credential(ctx context.Context, _ *toolkeep.Principal, _ *toolkeep.Manifest, spec toolkeep.AuthSpec, fresh bool) (secret.Equipped, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls, s.fresh = append(s.calls, ctx), append(s.fresh, fresh)
+	if len(s.calls) == s.fail {
+		return secret.Equipped{}, toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the store is away")
+	}
+	text := fmt.Sprintf("secret-value-%d-of-%s", len(s.calls), spec.Type)
+	v := secret.Value{Bytes: []byte(text), Scope: secret.User, Store: "secret", Version: fmt.Sprint(len(s.calls))}
+	s.gave = append(s.gave, v.Bytes)
+	return secret.Equipped{Value: v, Held: []string{text}}, nil
+}
+
+func refusedBy(status int) error {
+	return toolkeep.NewError(toolkeep.SecretAccessDenied, "the server answered %d", status).With("status", status)
+}
+
+// TestRefusedCredential: an upstream's refusal has the secrets fetched afresh and the
+// tool tried once more, once a call, whatever the tool's own rule says.
+func TestRefusedCredential(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		change  func(*toolkeep.Manifest)
+		refuse  int // so many attempts are refused
+		fail    int
+		code    toolkeep.Code
+		sent    string
+		entries int // of auth that go together
+	}{
+		{"once", nil, 1, 0, "", "1 2", 1},
+		{"once, a tool that writes", writes, 1, 0, "", "1 2", 1},
+		{"for good", nil, 99, 0, toolkeep.SecretAccessDenied, "1 2", 1},
+		{"for good, a tool that writes", writes, 99, 0, toolkeep.SecretAccessDenied, "1 2", 1},
+		{"no fresh one to be had", nil, 99, 2, toolkeep.SecretAccessDenied, "1", 1},
+		{"two that go together", nil, 1, 0, "", "1 3", 2},
+		{"none of its own", nil, 99, 0, toolkeep.SecretAccessDenied, "", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &countingSecrets{fail: tt.fail}
+			h := newHarness(t, func(c *invoke.Config) { c.Secrets = s })
+			var sent []string
+			n := 0
+			h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+				n++
+				if len(x.Credentials) > 0 {
+					sent = append(sent, strings.Split(x.Credentials[0].Value, "-")[2])
+					s.mu.Lock()
+					for i, c := range s.calls {
+						last := i >= len(s.calls)-tt.entries
+						if (c.Err() == nil) != last {
+							t.Errorf("attempt %d: what read %d made is alive: %v", n, i+1, c.Err() == nil)
+						}
+						if i < len(s.gave) && strings.Trim(string(s.gave[i]), "\x00") != "" {
+							t.Errorf("attempt %d: the bytes of read %d are still there", n, i+1)
+						}
+					}
+					s.mu.Unlock()
+					if h.redact.Clean(x.Credentials[0].Value) == x.Credentials[0].Value {
+						t.Errorf("attempt %d: the redactor does not know the value", n)
+					}
+				}
+				if n <= tt.refuse {
+					return nil, refusedBy(401)
+				}
+				return &toolkeep.Output{Value: "fine", HasValue: true}, nil
+			}
+			tool := h.tool("x", func(m *toolkeep.Manifest) {
+				m.Retry = &toolkeep.RetrySpec{Policy: "none"}
+				if tt.entries > 0 {
+					m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}}
+				}
+				if tt.entries == 2 {
+					m.Auth[0].Settings = map[string]any{"also": []any{map[string]any{"type": "api_key", "secret": "secret://l"}}}
+				}
+				if tt.change != nil {
+					tt.change(m)
+				}
+			})
+			res, err := h.call(&toolkeep.Call{Tool: tool.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			code := toolkeep.Code("")
+			if res.Error != nil {
+				code = res.Error.Code
+			}
+			if code != tt.code || strings.Join(sent, " ") != tt.sent {
+				t.Errorf("%s, sent %v; want %s, %s", code, sent, tt.code, tt.sent)
+			}
+			if tt.code != "" && fmt.Sprint(res.Error.Details["status"]) != "401" {
+				t.Errorf("details %v", res.Error.Details)
+			}
+			for _, c := range s.calls {
+				if c.Err() == nil {
+					t.Error("what was made for the call outlives it")
+				}
+			}
+			for i, fresh := range s.fresh {
+				if fresh != (i >= tt.entries) {
+					t.Errorf("read %d: fresh is %v", i+1, fresh)
+				}
+			}
+			row := h.row(res.InvocationID)
+			if len(row.Secrets) != len(s.calls) {
+				t.Fatalf("the row has %+v of %d reads", row.Secrets, len(s.calls))
+			}
+			for i, u := range row.Secrets {
+				failed := i+1 == tt.fail
+				if u.Hash == "" || strings.Contains(u.Hash, "secret") || failed != (u.Code == toolkeep.SecretRetrievalFailed) || !failed && u.Scope != "user" {
+					t.Errorf("use %d: %+v", i+1, u)
+				}
+			}
+			if got := h.events("ai.agent.tool.secret.accessed"); len(got) != len(s.calls) {
+				t.Errorf("%d events of %d reads: %s", len(got), len(s.calls), got)
+			}
+		})
+	}
+}
+
+// events are the data of the feed's events of a type.
+func (h *harness) events(kind string) (all []string) {
+	h.t.Helper()
+	head, err := h.store.Head(context.Background())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if head == 0 {
+		return nil
+	}
+	for c, err := range h.store.Watch(context.Background(), 0) {
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if e, ok := c.Change.(toolkeep.AppendEvent); ok && e.Event.Type == kind {
+			all = append(all, string(e.Event.Data))
+		}
+		if c.Seq >= head {
+			break
+		}
+	}
+	return all
+}
+
+// TestCachedResultUsesNoSecret: who is given a kept result has used none.
+func TestCachedResultUsesNoSecret(t *testing.T) {
+	s := &countingSecrets{}
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets = s })
+	tool := h.tool("x", func(m *toolkeep.Manifest) {
+		m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}}
+		m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}
+	})
+	for i, want := range []int{1, 0} {
+		res, err := h.call(&toolkeep.Call{Tool: tool.ID})
+		if err != nil || len(res.Secrets) != want || len(h.row(res.InvocationID).Secrets) != want || res.Cached != (i == 1) {
+			t.Errorf("call %d: %+v %v", i, res, err)
+		}
+	}
+}
