@@ -23,19 +23,20 @@ const maxHidden = 512 // hidden elements within each other
 // Only what is listed stays, and all text is escaped anew, so that nothing becomes
 // markup by being read twice. E3712 where hidden elements are nested over 512 deep:
 // such a page is made to break its readers.
-func cleanHTML(text []byte) ([]byte, error) {
+func cleanHTML(text []byte, secrets toolkeep.Cleaner) ([]byte, error) {
 	z := html.NewTokenizer(bytes.NewReader(text))
-	c := &cleaner{out: make([]byte, 0, len(text)/2)}
+	c := &cleaner{out: make([]byte, 0, len(text)/2), secrets: secrets}
 	for {
 		switch z.Next() {
 		case html.ErrorToken:
 			if z.Err() == io.EOF {
+				c.flush()
 				return bytes.TrimSpace(c.out), nil
 			}
 			return nil, z.Err()
 		case html.TextToken:
 			if len(c.skip) == 0 {
-				c.text(z.Token().Data)
+				c.said = append(c.said, z.Token().Data...)
 			}
 		case html.StartTagToken:
 			if !c.start(z.Token(), false) {
@@ -52,9 +53,11 @@ func cleanHTML(text []byte) ([]byte, error) {
 
 // cleaner writes what may stay.
 type cleaner struct {
-	out  []byte
-	skip []atom.Atom // elements that are being left out, outermost first
-	pre  int
+	out     []byte
+	said    []byte           // text that is not written yet
+	secrets toolkeep.Cleaner // nil: there are none
+	skip    []atom.Atom      // elements that are being left out, outermost first
+	pre     int
 }
 
 // start takes a start tag; false means that it is nested too deeply.
@@ -86,6 +89,7 @@ func (c *cleaner) start(t html.Token, closed bool) bool {
 	if !known {
 		return true
 	}
+	c.flush()
 	if t.DataAtom == atom.Pre && !void {
 		c.pre++
 	}
@@ -98,7 +102,7 @@ func (c *cleaner) start(t html.Token, closed bool) bool {
 			continue
 		}
 		c.out = append(append(append(c.out, ' '), a.Key...), `="`...)
-		c.out = append(append(c.out, attributeEscaper.Replace(a.Val)...), '"')
+		c.out = append(append(c.out, attributeEscaper.Replace(c.clean(a.Val))...), '"')
 	}
 	c.out = append(c.out, '>')
 	return true
@@ -114,10 +118,28 @@ func (c *cleaner) end(name atom.Atom) {
 	if _, known := plainMarkup[name]; !known || voidElements[name] {
 		return
 	}
+	c.flush()
 	if name == atom.Pre && c.pre > 0 {
 		c.pre--
 	}
 	c.out = append(append(append(c.out, "</"...), name.String()...), '>')
+}
+
+// clean takes secrets out before text is escaped, in which form nobody knows them.
+func (c *cleaner) clean(s string) string {
+	if c.secrets == nil {
+		return s
+	}
+	return c.secrets.Clean(s)
+}
+
+// flush writes the text between two marks, which comments and hidden elements may have
+// parted.
+func (c *cleaner) flush() {
+	if len(c.said) > 0 {
+		c.text(c.clean(string(c.said)))
+		c.said = c.said[:0]
+	}
 }
 
 // text writes text; outside of pre each run of space becomes one.

@@ -68,7 +68,10 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	case kindSequence:
 		r.value, err = list(i.parseSequence(text))
 	case kindHTML:
-		if text, err = cleanHTML(text); err == nil {
+		if r.clean != nil { // as it was sent, and below as it is read
+			text = []byte(r.clean.Clean(string(text)))
+		}
+		if text, err = cleanHTML(text, r.clean); err == nil {
 			r.takeText(text)
 		}
 	default:

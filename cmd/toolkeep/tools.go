@@ -41,11 +41,11 @@ type authentication struct {
 	Checked bool   `json:"checked"`
 }
 
-// String is it in a word or two, - where the tool needs none.
+// String is it in a word or two, nothing where the tool needs none.
 func (a *authentication) String() string {
 	switch {
 	case a == nil:
-		return "-"
+		return ""
 	case a.State == "ready" && a.Scope != "":
 		return a.State + " (" + a.Scope + ")"
 	case a.State == "ready" && !a.Checked:
@@ -112,7 +112,12 @@ func (a *app) toolsCmd() *cobra.Command {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				err := table(w, "TOOL|VERSION|EFFECTS|RISK|SECRET|DESCRIPTION", func(row func(...any)) {
+				head := "TOOL|VERSION|EFFECTS|RISK|DESCRIPTION"
+				secrets := slices.ContainsFunc(list.Tools, func(t toolSummary) bool { return t.Authentication != nil })
+				if secrets {
+					head += "|SECRET"
+				}
+				err := table(w, head, func(row func(...any)) {
 					for _, t := range list.Tools {
 						version := t.LatestVersion
 						if t.Held != nil {
@@ -120,7 +125,11 @@ func (a *app) toolsCmd() *cobra.Command {
 						} else if t.State != "active" {
 							version += " (" + t.State + ")"
 						}
-						row(t.ToolID, version, t.SideEffects, t.Risk, t.Authentication, t.short())
+						cells := []any{t.ToolID, version, t.SideEffects, t.Risk, t.short()}
+						if secrets {
+							cells = append(cells, t.Authentication)
+						}
+						row(cells...)
 					}
 				})
 				a.more(page, size, len(list.Tools), list.TotalCount, "no tool fits that you may see")
@@ -143,16 +152,24 @@ func (a *app) searchCmd() *cobra.Command {
 	var limit int
 	var strategy, category string
 	var explain bool
+	var shown shownContext
 	c := &cobra.Command{
 		Use:   "search WORDS…",
 		Short: "Find tools by what they are for",
 		Long: `Find tools by what they are for: by the words of names, descriptions and parameters, and by their
-meaning where an embedding model is installed (toolkeep models). --explain shows both parts of each score.`,
-		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'\n  toolkeep search --explain 'will I need an umbrella'",
+meaning where an embedding model is installed (toolkeep models). --explain shows both parts of each score.
+--context prints what a language model is shown of the tools in a phase of its conversation.`,
+		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'\n  toolkeep search --explain 'will I need an umbrella'\n  toolkeep search --context --phase tool_selection order a book",
 		Args:    arguments(1, -1, "what to look for"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if strings.TrimSpace(strings.Join(args, "")) == "" {
 				return usagef("say what to look for: toolkeep search order a book")
+			}
+			if err := shown.check(cmd); err != nil {
+				return err
+			}
+			if shown.asked {
+				return a.printContext(cmd, strings.Join(args, " "), shown)
 			}
 			if err := between("--limit", limit, 1, 50); err != nil {
 				return err
@@ -222,6 +239,7 @@ meaning where an embedding model is installed (toolkeep models). --explain shows
 	f.StringVar(&strategy, "strategy", "", "hybrid, semantic, keyword or category; default hybrid")
 	f.StringVar(&category, "category", "", "only tools of this category")
 	f.BoolVar(&explain, "explain", false, "show the parts of each score")
+	shown.flags(c)
 	return a.withJSON(c)
 }
 

@@ -382,4 +382,3 @@ func dropLast[T any](list *[]T) bool {
 	*list = (*list)[:len(*list)-1]
 	return true
 }
-

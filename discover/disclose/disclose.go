@@ -1,6 +1,7 @@
 package disclose
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -82,10 +83,12 @@ type Request struct {
 	All      []*toolkeep.Tool // every visible tool, in any order
 	// Alike finds visible tools that could do what tool does, best first; nil: those of
 	// its category.
-	Alike   func(tool *toolkeep.Tool, limit int) []*toolkeep.Tool
-	Budgets Budgets
-	Budget  int    // of this context; 0: of the phase
-	Format  Format // "" is JSON
+	Alike func(tool *toolkeep.Tool, limit int) []*toolkeep.Tool
+	// Degraded is what the search said of itself.
+	Degraded string
+	Budgets  Budgets
+	Budget   int    // of this context; 0: of the phase
+	Format   Format // "" is JSON
 }
 
 // Context is what a model is shown. Which parts there are depends on the phase.
@@ -101,7 +104,6 @@ type Context struct {
 	Metadata         Metadata       `json:"metadata"`
 
 	format Format
-	total  int
 }
 
 // Entry is one line of the index (Discovery 2.2.3 b).
@@ -133,7 +135,7 @@ type CategoryCount struct {
 type Detail struct {
 	ToolID   string          `json:"toolId"`
 	Manifest json.RawMessage `json:"manifest"`
-	Omitted  []string        `json:"omitted,omitempty" doc:"parts left out for the budget"`
+	Omitted  []string        `json:"-"` // parts left out, which Metadata.LeftOut tells
 }
 
 // Example is one worked call of a tool.
@@ -235,11 +237,11 @@ func Build(r Request) (*Context, error) {
 		budget = min(max(r.Budgets.Of(phase), MinBudget), MaxBudget)
 	}
 	all := newCatalogue(r.All)
-	b := &builder{r: r, all: all, budget: budget, c: &Context{format: r.Format, total: len(all.tools)}}
+	b := &builder{r: r, all: all, budget: budget, c: &Context{format: r.Format}}
 	if b.c.format == "" {
 		b.c.format = JSON
 	}
-	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools)}
+	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: oneLine(r.Degraded)}
 	b.choose()
 	switch phase {
 	case InitialPlanning:
@@ -279,20 +281,19 @@ type catalogue struct {
 
 // newCatalogue keeps, of two tools with one id, the shared one, as the catalogue does.
 func newCatalogue(all []*toolkeep.Tool) *catalogue {
-	c := &catalogue{byID: make(map[string]*toolkeep.Tool, len(all))}
+	c := &catalogue{tools: make([]*toolkeep.Tool, 0, len(all)), byID: make(map[string]*toolkeep.Tool, len(all))}
 	for _, t := range all {
-		if t == nil || t.Manifest == nil {
-			continue
-		}
-		if old := c.byID[t.ID]; old == nil || t.Tenant < old.Tenant {
-			c.byID[t.ID] = t
+		if t != nil && t.Manifest != nil {
+			c.tools = append(c.tools, t)
 		}
 	}
-	c.tools = make([]*toolkeep.Tool, 0, len(c.byID))
-	for _, t := range c.byID {
-		c.tools = append(c.tools, t)
+	slices.SortFunc(c.tools, func(a, b *toolkeep.Tool) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Tenant, b.Tenant))
+	})
+	c.tools = slices.CompactFunc(c.tools, func(a, b *toolkeep.Tool) bool { return a.ID == b.ID })
+	for _, t := range c.tools {
+		c.byID[t.ID] = t
 	}
-	slices.SortFunc(c.tools, func(a, b *toolkeep.Tool) int { return strings.Compare(a.ID, b.ID) })
 	return c
 }
 

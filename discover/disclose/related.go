@@ -161,7 +161,7 @@ func recovery(f Failure, t *toolkeep.Tool) *Recovery {
 	if f.Retryable != nil {
 		r.Retryable = *f.Retryable
 	}
-	r.Hints = hints(r, t)
+	r.Hints = hints(r, t, f.ToolID != "")
 	return r
 }
 
@@ -179,7 +179,7 @@ var classHints = map[string]string{
 }
 
 // hints are ours alone, word by word: nothing that a tool says is in them.
-func hints(r *Recovery, t *toolkeep.Tool) []string {
+func hints(r *Recovery, t *toolkeep.Tool, named bool) []string {
 	var out []string
 	if h := classHints[r.Class]; h != "" {
 		out = append(out, h)
@@ -200,7 +200,10 @@ func hints(r *Recovery, t *toolkeep.Tool) []string {
 			out = append(out, "Required arguments: "+names(few(required, entryParams))+".")
 		}
 	}
-	if t == nil {
+	switch {
+	case t == nil && named:
+		out = append(out, "There is no tool of the id that was called: search for one that does the task.")
+	case t == nil:
 		out = append(out, "Name the tool in error.toolId to be shown its manifest, known errors and alternatives.")
 	}
 	return out

@@ -275,6 +275,9 @@ func (c *Context) footMarkdown(b *strings.Builder) {
 		fmt.Fprintf(b, "Search: %s\n", quote(m.Degraded))
 	}
 	for _, l := range m.LeftOut {
+		if l.What == "manifest_parts" || l.What == "index_entries" {
+			continue // said where they would stand
+		}
 		fmt.Fprintf(b, "Left out: %s", strings.ReplaceAll(l.What, "_", " "))
 		if l.ToolID != "" {
 			fmt.Fprintf(b, " of %s", name(l.ToolID))

@@ -51,6 +51,8 @@ type Catalog interface {
 // Search finds tools by words.
 type Search interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
+	// Tools gives every tool that visible lets through.
+	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
 // Keys keeps API keys.

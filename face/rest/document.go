@@ -237,6 +237,7 @@ func (a *API) operations() {
 
 	if a.c.Search != nil {
 		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)
+		register(a, op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model is to know of the tools in its phase of a conversation"), "", a.disclose)
 	}
 	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)
 

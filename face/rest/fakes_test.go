@@ -102,6 +102,14 @@ func (f fakeSearch) Find(_ context.Context, q discover.Query, visible func(*tool
 	return f.search(q.Text, q.Limit, visible), discover.Report{Strategy: discover.Keyword}
 }
 
+func (f fakeSearch) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
+	var out []*toolkeep.Tool
+	for _, m := range f.search("", discover.MaxResults, visible) {
+		out = append(out, m.Tool)
+	}
+	return out
+}
+
 func (f fakeSearch) search(q string, n int, visible func(*toolkeep.Tool) bool) []discover.Match {
 	return f(q, n, visible)
 }

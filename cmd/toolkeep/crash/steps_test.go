@@ -245,7 +245,7 @@ func leftovers(t *testing.T, dir string) []string {
 	}
 	var odd []string
 	for _, e := range entries {
-		known := slices.Contains([]string{"admin.key", "blobs", "lock", "notes", "seal.key"}, e.Name())
+		known := slices.Contains([]string{"admin.key", "blobs", "files", "lock", "notes", "seal.key"}, e.Name())
 		if !known && !strings.HasPrefix(e.Name(), "toolkeep.db") {
 			odd = append(odd, e.Name())
 		}
