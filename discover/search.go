@@ -248,12 +248,7 @@ func readQuery(text string) query {
 			}
 			clause, text, said = nil, nil, 0
 		}
-		words(sentence, func(w string) {
-			if splitters[w] {
-				end()
-				return
-			}
-			text = append(text, w)
+		take := func(w string) {
 			if isStop(w) {
 				return
 			}
@@ -273,7 +268,15 @@ func readQuery(text string) query {
 			if !slices.Contains(clause, i) {
 				clause = append(clause, i)
 			}
-		})
+		}
+		for word := range strings.FieldsSeq(sentence) {
+			if splitters[strings.ToLower(strings.Trim(word, "\"'()/,"))] {
+				end()
+				continue
+			}
+			text = append(text, word)
+			words(word, take)
+		}
 		end()
 	}
 	if len(q.terms) == 0 {

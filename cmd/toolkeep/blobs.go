@@ -81,8 +81,17 @@ func (c *client) brokeOff(ctx context.Context, err error) error {
 	return c.unreachable(ctx, err)
 }
 
-// replaceFile writes beside name and renames, so that name never holds a part.
+// replaceFile writes beside name and renames, so that name never holds a part. What is
+// there and no plain file, such as a pipe or /dev/null, is written to and stays.
 func replaceFile(name string, r io.Reader) (int64, error) {
+	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+		if err != nil {
+			return 0, err
+		}
+		n, err := io.Copy(f, r)
+		return n, errors.Join(err, f.Close())
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".part-*")
 	if err != nil {
 		return 0, err

@@ -111,3 +111,36 @@ func TestSplitRef(t *testing.T) {
 		}
 	}
 }
+
+// What stands where a file is to be written and is none stays what it is.
+func TestReplaceFile(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "out")
+	for _, text := range []string{"first", "second"} {
+		if _, err := replaceFile(name, strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+		if raw, err := os.ReadFile(name); err != nil || string(raw) != text {
+			t.Errorf("%q %v", raw, err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("out", link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := replaceFile(link, strings.NewReader("thi")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().IsRegular() {
+		t.Errorf("%v %v", info, err)
+	}
+	if raw, err := os.ReadFile(name); err != nil || string(raw) != "thi" {
+		t.Errorf("%q %v", raw, err)
+	}
+	if _, err := replaceFile(os.DevNull, strings.NewReader("x")); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(os.DevNull); err != nil || info.Mode().IsRegular() {
+		t.Fatalf("%v %v", info, err)
+	}
+}

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -150,22 +149,7 @@ func writeJSON(name string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".toolkeep-*")
-	if err != nil {
-		return usagef("%s cannot be written: %v", name, err)
-	}
-	_, err = f.WriteString(text + "\n")
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
+	if _, err := replaceFile(name, strings.NewReader(text+"\n")); err != nil {
 		return usagef("%s cannot be written: %v", name, err)
 	}
 	return nil
