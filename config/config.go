@@ -87,6 +87,8 @@ type MCP struct {
 	Origins     []string // web origins whose pages may use it from a browser
 	SessionIdle time.Duration
 	Sessions    int // in all
+	// StdioTenants are those besides the home tenant that may have programs started.
+	StdioTenants []string
 }
 
 // GRPC is the face for gRPC. The limits of HTTP are its limits too.

@@ -101,6 +101,8 @@ var ownSettings = named([]setting{
 		help: "YAML file with the sets of tools at /mcp/sets/{name}"},
 	{key: "mcp.origins", kind: list, bind: func(c *Config) any { return &c.MCP.Origins },
 		help: "web origins, such as https://app.example, whose pages may use /mcp from a browser; * is any; none but the server's own by default"},
+	{key: "mcp.stdio_tenants", kind: list, bind: func(c *Config) any { return &c.MCP.StdioTenants },
+		help: "tenants besides default whose administrators may add MCP servers by stdio, * for all; such a program runs as the server's user and can read what the server can, other tenants' secrets included"},
 	{key: "mcp.session_idle", kind: span, def: "30m", least: int64(time.Second), most: int64(7 * 24 * time.Hour), bind: func(c *Config) any { return &c.MCP.SessionIdle },
 		help: "an MCP session without a request or an open stream for so long ends"},
 	{key: "mcp.sessions", kind: whole, def: "10000", least: 1, most: 1_000_000, bind: func(c *Config) any { return &c.MCP.Sessions },

@@ -382,6 +382,10 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 	if s.clashes(id) {
 		return nil, toolkeep.NewError(toolkeep.StateConflict, "the name %s is taken: a server for all tenants and one of a tenant cannot have the same", name)
 	}
+	if spec.Transport == upstream.Stdio && !s.mayRun(p.Tenant) {
+		return nil, toolkeep.NewError(toolkeep.PermissionDenied, "programs run on the server's host as the server's user, which no tenant but %s may have started; "+
+			"reach the MCP server by http or sse, or have the operator name the tenant %s in mcp.stdio_tenants", System().Tenant, p.Tenant)
+	}
 	old, replaces := s.item(id)
 	var before *upstream.Spec
 	if replaces {
@@ -424,6 +428,13 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 		}
 	}
 	return plan, err
+}
+
+// mayRun tells whether administrators of a tenant may have programs started. A
+// program can read what the server can, the secrets of all tenants included.
+func (s *servers) mayRun(tenant string) bool {
+	list := s.n.config.MCP.StdioTenants
+	return tenant == System().Tenant || slices.Contains(list, tenant) || slices.Contains(list, "*")
 }
 
 // put stores a server that must have the revision, 0 for none.

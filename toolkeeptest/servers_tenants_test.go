@@ -66,7 +66,7 @@ func TestStateStaysWithinTheTenant(t *testing.T) {
 
 // TestWhoMayWhatWithServers goes through the routes with each role and tenant.
 func TestWhoMayWhatWithServers(t *testing.T) {
-	k := withServers(t, nil)
+	k := withServers(t, map[string]string{"mcp.stdio_tenants": otherTenant})
 	boss, otherBoss := admin(t, k), as(t, k, k.Key(otherTenant, "boss", "admin"))
 	op, ann := as(t, k, k.Key("default", "op", "operator")), as(t, k, k.Key("default", "ann", "agent"))
 	publisher := as(t, k, k.Key("default", "pub", "publisher"))
@@ -253,4 +253,20 @@ func library(t *testing.T, name string) offerer {
 	})
 	s.serve(t)
 	return s
+}
+
+// A program reads what the server reads, so that other tenants start none unless the
+// operator says so.
+func TestOtherTenantsStartNoPrograms(t *testing.T) {
+	k := withServers(t, nil)
+	s := offerByStdio(t, definition("read", "Reads a page."))
+	boss := as(t, k, k.Key(otherTenant, "boss", "admin"))
+	for _, q := range []string{"", "?dry_run=true"} {
+		a := boss.do("PUT", "/api/v1/servers/pages"+q, s.spec()).want(t, 403)
+		a.refused(t, toolkeep.PermissionDenied)
+		if !strings.Contains(a.body, "mcp.stdio_tenants") {
+			t.Errorf("%s", a)
+		}
+	}
+	admin(t, k).do("PUT", "/api/v1/servers/pages", s.spec()).want(t, 200)
 }
