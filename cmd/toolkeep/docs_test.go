@@ -31,6 +31,7 @@ var documents = []struct{ file, section string }{
 	{"docs/file-tools.md", ""},
 	{"docs/context.md", ""},
 	{"docs/grpc-tools.md", ""},
+	{"docs/discovery.md", ""},
 }
 
 // TestDocuments runs the documentation's commands as they stand, but for the

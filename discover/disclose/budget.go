@@ -31,7 +31,7 @@ type detail struct {
 	examples []Example
 }
 
-// makeDetail renders a tool at a level.
+// at renders the tool at a level.
 func (d *detail) at(level int) Detail {
 	raw, omitted := manifestAt(d.tool, level)
 	return Detail{ToolID: oneLine(d.tool.ID), Manifest: raw, Omitted: omitted}
@@ -213,7 +213,7 @@ func (b *builder) order() []*toolkeep.Tool {
 // fit counts the context as a whole and takes from it until it is within the budget:
 // first what is least missed.
 func (b *builder) fit() {
-	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropLeft}
+	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropHint, b.dropLeft}
 	for {
 		b.note()
 		// A number of as many digits or fewer has no more tokens, so that this counts
@@ -331,19 +331,36 @@ func (b *builder) dropDetail(int) bool {
 		return false
 	}
 	last := b.whole[len(b.whole)-1].tool
-	b.whole = b.whole[:len(b.whole)-1]
 	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(last.ID), Why: whyBudget})
+	var rest []*toolkeep.Tool
+	for _, d := range b.whole[:len(b.whole)-1] {
+		rest = append(rest, d.tool)
+	}
+	// The others may have more of their parts in the room that it leaves.
+	b.whole = nil
 	b.showDetails()
+	b.note()
+	b.details(rest, b.budget-b.used())
 	return true
 }
 
 // dropMessage shortens what the caller said of the error, which the caller has.
 func (b *builder) dropMessage(int) bool {
-	if b.c.Recovery == nil || len(b.c.Recovery.Message) < 64 {
+	if b.c.Recovery == nil || b.c.Recovery.Message == "" {
 		return false
 	}
-	b.c.Recovery.Message = clip(b.c.Recovery.Message, len(b.c.Recovery.Message)/2)
+	if n := len(b.c.Recovery.Message); n > 64 {
+		b.c.Recovery.Message = clip(b.c.Recovery.Message, n/2)
+	} else {
+		b.c.Recovery.Message = ""
+	}
 	return true
+}
+
+// dropHint takes the last hints, which may list names of parameters. The first two say
+// what to do.
+func (b *builder) dropHint(int) bool {
+	return b.c.Recovery != nil && len(b.c.Recovery.Hints) > 2 && dropLast(&b.c.Recovery.Hints)
 }
 
 // dropLeft counts the manifests that are left out instead of naming them.

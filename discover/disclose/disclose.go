@@ -177,7 +177,7 @@ type Recovery struct {
 	Class       string   `json:"class,omitempty"`
 	Message     string   `json:"message,omitempty"`
 	Retryable   bool     `json:"retryable"`
-	RetryAfterS int      `json:"retryAfterS,omitempty"`
+	RetryAfterS int      `json:"retryAfterS,omitempty,omitzero"`
 	Hints       []string `json:"hints" doc:"what to do, most important first"`
 }
 
@@ -199,7 +199,7 @@ type LeftOut struct {
 	What   string   `json:"what" enum:"manifest,manifest_parts,index_entries,examples,patterns,error_patterns,alternatives,chosen_tools,categories"`
 	ToolID string   `json:"toolId,omitempty"`
 	Parts  []string `json:"parts,omitempty"`
-	Count  int      `json:"count,omitempty"`
+	Count  int      `json:"count,omitempty,omitzero"`
 	Why    string   `json:"why"`
 }
 
@@ -241,7 +241,7 @@ func Build(r Request) (*Context, error) {
 	if b.c.format == "" {
 		b.c.format = JSON
 	}
-	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: oneLine(r.Degraded)}
+	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: clip(oneLine(r.Degraded), 160)}
 	b.choose()
 	switch phase {
 	case InitialPlanning:

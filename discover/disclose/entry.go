@@ -155,9 +155,9 @@ type view struct {
 	InputGuidance    string          `json:"input_guidance,omitempty"`
 	Category         string          `json:"category,omitempty"`
 	SideEffects      string          `json:"side_effects,omitempty"`
-	Idempotent       bool            `json:"idempotent,omitempty"`
+	Idempotent       bool            `json:"idempotent,omitempty,omitzero"`
 	Risk             string          `json:"risk,omitempty"`
-	RequiresApproval bool            `json:"requires_approval,omitempty"`
+	RequiresApproval bool            `json:"requires_approval,omitempty,omitzero"`
 	ParametersSchema json.RawMessage `json:"parameters_schema"`
 	ResultSchema     json.RawMessage `json:"result_schema,omitempty"`
 }

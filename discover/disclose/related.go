@@ -148,15 +148,15 @@ func (b *builder) failure() Failure {
 }
 
 func recovery(f Failure, t *toolkeep.Tool) *Recovery {
-	r := &Recovery{Class: clip(oneLine(f.Class), entryName), Message: clip(oneLine(f.Message), 500), RetryAfterS: max(f.RetryAfterS, 0)}
+	r := &Recovery{Message: clip(oneLine(f.Message), 500), RetryAfterS: max(f.RetryAfterS, 0)}
 	if t != nil {
 		r.ToolID = oneLine(t.ID)
 	}
 	if info := f.Code.Info(); info.Code == f.Code {
-		r.ErrorCode, r.Name, r.Retryable = string(info.Code), info.Name, info.Retryable
-		if r.Class == "" {
-			r.Class = info.Class
-		}
+		r.ErrorCode, r.Name, r.Class, r.Retryable = string(info.Code), info.Name, info.Class, info.Retryable
+	}
+	if classHints[f.Class] != "" { // another is none of the taxonomy
+		r.Class = f.Class
 	}
 	if f.Retryable != nil {
 		r.Retryable = *f.Retryable

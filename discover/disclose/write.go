@@ -232,8 +232,8 @@ func (c *Context) recoveryMarkdown(b *strings.Builder) {
 		if r.ToolID != "" {
 			fmt.Fprintf(b, "Tool: %s\n", name(r.ToolID))
 		}
-		if r.ErrorCode != "" || r.Class != "" {
-			fmt.Fprintf(b, "Error: %s\n", strings.Join(strings.Fields(name(r.ErrorCode)+" "+name(r.Name)+" "+name(r.Class)), " "))
+		if error := strings.Fields(r.ErrorCode + " " + r.Name + " " + r.Class); len(error) > 0 {
+			fmt.Fprintf(b, "Error: %s\n", strings.Join(error, " ")) // all of the catalogue
 		}
 		if r.Message != "" {
 			fmt.Fprintf(b, "Message: %s\n", quote(r.Message))
@@ -301,6 +301,9 @@ func count(n int, what string) string {
 
 // name writes an identifier as it is, and anything else in quotes.
 func name(s string) string {
+	if s == "" {
+		return `""`
+	}
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		switch {

@@ -1,0 +1,118 @@
+package disclose
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+func TestDetect(t *testing.T) {
+	call := Message{Role: Assistant, ToolCalls: []ToolCall{{"a.b"}}}
+	user := Message{Role: User, Content: "do it"}
+	text := Message{Role: Assistant, Content: "I could use a.b"}
+	good := Message{Role: Tool, ToolID: "a.b"}
+	bad := Message{Role: Tool, ToolError: &Failure{Code: toolkeep.UpstreamTimeout}}
+	for name, c := range map[string]struct {
+		messages []Message
+		chosen   []string
+		failure  *Failure
+		want     Phase
+	}{
+		"nothing":                        {nil, nil, nil, InitialPlanning},
+		"a first question":               {[]Message{{Role: System}, user}, nil, nil, InitialPlanning},
+		"tools named":                    {nil, []string{"a.b"}, nil, ToolSelection},
+		"an assistant spoke":             {[]Message{user, text}, nil, nil, ToolSelection},
+		"a second question":              {[]Message{user, text, user}, nil, nil, ToolSelection},
+		"a call waits":                   {[]Message{user, text, call}, nil, nil, ExecutionPreparation},
+		"a call waits and tools named":   {[]Message{user, call}, []string{"c.d"}, nil, ExecutionPreparation},
+		"a call was answered":            {[]Message{user, call, good}, nil, nil, ToolSelection},
+		"a call was given up":            {[]Message{user, call, user}, nil, nil, ToolSelection},
+		"a call failed":                  {[]Message{user, call, bad}, nil, nil, ErrorRecovery},
+		"a call failed and was told":     {[]Message{user, call, bad, text}, nil, nil, ErrorRecovery},
+		"a new call after one failed":    {[]Message{user, call, bad, call}, nil, nil, ExecutionPreparation},
+		"a new call after one succeeded": {[]Message{user, call, bad, call, good}, nil, nil, ToolSelection},
+		"an error is given":              {[]Message{user, call, good}, nil, &Failure{}, ErrorRecovery},
+	} {
+		if got, why := Detect(c.messages, c.chosen, c.failure); got != c.want || why == "" {
+			t.Errorf("%s: %s (%s), want %s", name, got, why, c.want)
+		}
+	}
+}
+
+func TestTheConversationNamesTheTool(t *testing.T) {
+	tools := generated(t, 40)
+	call := Message{Role: Assistant, ToolCalls: []ToolCall{{tools[4].ID}}}
+	c := built(t, Request{All: tools, Messages: []Message{{Role: User, Content: "x"}, call}})
+	if c.Metadata.Phase != ExecutionPreparation || len(c.DetailedTools) == 0 || c.DetailedTools[0].ToolID != tools[4].ID {
+		t.Errorf("%s", c.JSON())
+	}
+	c = built(t, Request{All: tools, Messages: []Message{call, {Role: Tool, Content: "quota of the account exhausted", ToolError: &Failure{Code: toolkeep.RateLimitExceeded, RetryAfterS: 7}}}})
+	if c.Recovery == nil || c.Recovery.ToolID != tools[4].ID || len(c.ErrorPatterns) != 1 || !slices.Contains(c.Recovery.Hints, "The same call may be made again after 7 s.") {
+		t.Errorf("%s", c.JSON())
+	}
+	if q := Query([]Message{{Role: User, Content: "one"}, {Role: Assistant, Content: "x"}, {Role: User, Content: "two"}, {Role: Tool}}); q != "two" {
+		t.Error(q)
+	}
+}
+
+func TestEveryClassHasAHint(t *testing.T) {
+	for _, info := range toolkeep.Codes() {
+		r := recovery(Failure{Code: info.Code}, nil)
+		if r.Class != info.Class || classHints[info.Class] == "" || !slices.Contains(r.Hints, classHints[info.Class]) || r.Retryable != info.Retryable {
+			t.Errorf("%s: %+v", info.Code, r)
+		}
+	}
+	if r := recovery(Failure{Code: "E0000"}, nil); r.ErrorCode != "" || len(r.Hints) == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestRecovery(t *testing.T) {
+	writes := made(t, map[string]any{"tool_id": "a.write", "side_effects": "writes", "category": "paper",
+		"parameters_schema": map[string]any{"type": "object", "required": []string{"to", "# x"}, "properties": map[string]any{"to": true}}})
+	other := made(t, map[string]any{"tool_id": "a.other", "category": "paper"})
+	third := made(t, map[string]any{"tool_id": "a.third", "category": "stone"})
+	all := []*toolkeep.Tool{writes, other, third}
+	no := false
+	c := built(t, Request{All: all, Failure: &Failure{ToolID: "a.write", Code: toolkeep.UpstreamTimeout, Retryable: &no},
+		Alike: func(*toolkeep.Tool, int) []*toolkeep.Tool { return []*toolkeep.Tool{writes, third, other} }})
+	if len(c.Alternatives) != 1 || c.Alternatives[0].ToolID != "a.other" || c.Alternatives[0].Why != "same category" {
+		t.Errorf("%+v", c.Alternatives)
+	}
+	if !slices.Contains(c.Recovery.Hints, "The tool changes things and may have done so: find out before calling it again.") {
+		t.Errorf("%q", c.Recovery.Hints)
+	}
+	c = built(t, Request{All: all, Failure: &Failure{ToolID: "a.write", Code: toolkeep.InputValidationFailed}})
+	if !slices.Contains(c.Recovery.Hints, `Required arguments: to, "\# x".`) {
+		t.Errorf("%q", c.Recovery.Hints)
+	}
+}
+
+// The least budget has room for what is left of the worst.
+func TestLeastBudget(t *testing.T) {
+	properties, required := map[string]any{}, []string{}
+	for i := range 40 {
+		name := fmt.Sprintf("%d%s", i, strings.Repeat("Ж", 50))
+		properties[name] = map[string]any{"description": strings.Repeat("Ж ", 300)}
+		required = append(required, name)
+	}
+	var all []*toolkeep.Tool
+	var chosen []string
+	for i := range MaxChosen {
+		id := fmt.Sprintf("n%s.t%d%s", strings.Repeat("q7", 15), i, strings.Repeat("x9", 30))
+		all = append(all, made(t, map[string]any{"tool_id": id, "category": "c" + strings.Repeat("z8", 20) + fmt.Sprint(i), "parameters_schema": map[string]any{"type": "object", "properties": properties, "required": required}}))
+		chosen = append(chosen, id)
+	}
+	for _, p := range Phases() {
+		for _, f := range []Format{JSON, Markdown} {
+			c := built(t, Request{All: all, Chosen: chosen, Phase: p, Format: f, Budget: MinBudget, Degraded: strings.Repeat("Ж", 300),
+				Failure: &Failure{ToolID: chosen[0], Code: toolkeep.InputValidationFailed, Message: strings.Repeat("Ж", 4000)}})
+			if n := Tokens(c.Text()); n > MinBudget || c.Metadata.TokensUsed > MinBudget {
+				t.Errorf("%s %s: %d tokens: %s", p, f, n, c.Text())
+			}
+		}
+	}
+}
