@@ -57,7 +57,7 @@ operation counts as new).`,
 	f := c.Flags()
 	f.StringVar(&o.Namespace, "namespace", "", "namespace of the tools; made from the document's title if absent")
 	f.StringVar(&o.Server, "server", "", "base URL to call instead of the document's servers")
-	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=env://NAME` or SCHEME=file:///PATH; repeatable")
+	f.StringArrayVar(&secrets, "secret", nil, "secret of a security scheme, `SCHEME=REFERENCE`: secret://NAME, env://NAME, file:///PATH or vault://PATH#FIELD; repeatable")
 	f.BoolVar(&dryRun, "dry-run", false, "print the plan and change nothing")
 	f.BoolVar(&force, "force", false, "publish breaking changes under the bump as it is; recorded")
 	f.BoolVar(&shared, "shared", false, "the tools belong to all tenants")
@@ -71,7 +71,7 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 	for _, s := range secrets {
 		scheme, ref, ok := strings.Cut(s, "=")
 		if !ok || scheme == "" || !strings.Contains(ref, "://") {
-			return usagef("--secret %s=…: write SCHEME=env://NAME or SCHEME=file:///PATH; a secret itself never stands on the command line", scheme)
+			return usagef("--secret %s=…: write SCHEME=env://NAME, or another reference (secret://, file://, vault://); a secret itself never stands on the command line", scheme)
 		}
 		if o.Auth == nil {
 			o.Auth = map[string]string{}
