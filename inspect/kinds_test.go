@@ -105,6 +105,8 @@ func TestKindsRefuse(t *testing.T) {
 		{"lines with many values", "application/x-ndjson", many("[1,2,3]\n", 500_001), toolkeep.ResultTooLarge},
 		{"sequence that is none", "application/json-seq", "\x1e{", toolkeep.InvalidResponse},
 		{"HTML to break readers", "text/html", many("<div hidden>", 600), toolkeep.UnsafeHTML},
+		{"JSON with many values", "application/json", "[" + many("1,", 2_000_000) + "1]", toolkeep.ResultTooLarge},
+		{"JSON with a number that is too long", "application/json", "[" + many("1", 2000) + "]", toolkeep.InvalidResponse},
 		{"JSON that is HTML", "application/json", "<html>", toolkeep.InvalidResponse},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -190,7 +190,13 @@ func notReadable(media string, err error) error {
 		With("content_type", cutText(media, 100)).Because(err)
 	var cause *toolkeep.Error
 	if errors.As(err, &cause) {
-		if cause.Code == toolkeep.RequestTooLarge {
+		large := cause.Code == toolkeep.RequestTooLarge
+		number := strings.HasPrefix(cause.Message, "a number ")
+		if large && !number { // the bytes were counted before
+			return toolkeep.NewError(toolkeep.ResultTooLarge, "the result has over %d values; ask the tool for less", maxElements).
+				With("limit", maxElements).Because(err)
+		}
+		if large {
 			e.Message = "the tool sent JSON with a number that is too long to be read exactly"
 		} else {
 			e.Message += ": " + cause.Message

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 
+	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/executor/sqltool"
 )
 
@@ -12,8 +13,18 @@ func (n *Node) buildSQL() error {
 	if err != nil {
 		return fmt.Errorf("the connections to databases cannot be set up: %w", err)
 	}
-	s := n.config.SQL
-	n.sql = sqltool.New(sqltool.Config{SQLiteRoots: s.SQLiteRoots, SocketDirs: s.SocketDirs, Total: s.MaxConns, PerPool: s.PoolConns,
-		Wait: s.Wait, IdleFor: s.IdleTimeout, ConnectTimeout: e.ConnectTimeout, Resolver: e.Resolver, RootCAs: e.RootCAs})
+	c := sqlConfig(n.config)
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	c.ConnectTimeout, c.Resolver, c.RootCAs = e.ConnectTimeout, e.Resolver, e.RootCAs
+	n.sql = sqltool.New(c)
 	return nil
+}
+
+// sqlConfig is what the settings under sql say.
+func sqlConfig(c *config.Config) sqltool.Config {
+	s := c.SQL
+	return sqltool.Config{SQLiteRoots: s.SQLiteRoots, SocketDirs: s.SocketDirs, Total: s.MaxConns, PerPool: s.PoolConns,
+		Wait: s.Wait, IdleFor: s.IdleTimeout}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
@@ -15,19 +16,25 @@ func (n *Node) vaultStore() (secret.Store, error) {
 	if !c.Enabled() {
 		return nil, nil
 	}
-	s, err := vault.New(vault.Config{
+	vc := vaultConfig(c)
+	vc.Log, vc.Now = n.logger("secret_manager"), n.options.Clock
+	s, err := vault.New(vc)
+	if err != nil {
+		return nil, err // and no *vault.Store in the interface
+	}
+	return s, nil
+}
+
+// vaultConfig is what the settings under vault say.
+func vaultConfig(c config.Vault) vault.Config {
+	return vault.Config{
 		Address: c.Address, Namespace: c.Namespace,
 		TLS: vault.TLS{CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey},
 		Auth: vault.Auth{Method: c.Auth, Mount: c.AuthMount, Role: c.Role, Token: c.Token, TokenFile: c.TokenFile,
 			SecretID: c.SecretID, SecretIDFile: c.SecretIDFile, Wrapped: c.Wrapped, JWTFile: c.JWTFile,
 			ServiceAccount: c.ServiceAccount, Region: c.Region, Resource: c.Resource},
 		Paths: c.Paths, Prefix: c.Prefix, Mounts: c.Mounts, Timeout: c.Timeout,
-		Log: n.logger("secret_manager"), Now: n.options.Clock,
-	})
-	if err != nil {
-		return nil, err // and no *vault.Store in the interface
 	}
-	return s, nil
 }
 
 // vaultSealer is the sealer of Vault's transit engine, nil where none is configured.

@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) configCmd() *cobra.Command {
@@ -30,6 +32,9 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 			}
 			if err := checkFiles(c); err != nil {
 				return err
+			}
+			if err := node.CheckSettings(c); err != nil {
+				return &failure{code: exitUsage, err: err}
 			}
 			raw, err := json.Marshal(map[string]any{"ok": true, "notes": append([]string{}, c.Notes...)})
 			if err != nil {

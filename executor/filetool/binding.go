@@ -257,18 +257,42 @@ func (b *binding) compare(f *faults, m *toolkeep.Manifest, known map[string]bool
 	}
 }
 
-// text gives an input that is text.
+// check wants every input that is needed, and the right type of each, before
+// anything is touched: the schema may leave both open. null is a value like any
+// other and of no input's type.
+func (b *binding) check(args map[string]any) *toolkeep.Error {
+	for _, input := range slices.Sorted(maps.Keys(inputs[b.op])) {
+		v, given := b.value(args, input)
+		name := b.name(input)
+		if !given {
+			if inputs[b.op][input] {
+				return badArgument(toolkeep.MissingParameter, name, "required", "the argument %s is needed to %s a file and must be given", name, b.op)
+			}
+			continue
+		}
+		if numbers[input] {
+			if _, ok := integer(v); !ok {
+				return badInput(name, "type", "%s must be a whole number", name)
+			}
+		} else if _, ok := v.(string); !ok {
+			return badInput(name, "type", "%s must be a text", name)
+		}
+	}
+	return nil
+}
+
+// text gives an input that is text and went through check; fallback if it is absent.
 func (b *binding) text(args map[string]any, input, fallback string) string {
-	if v, ok := b.value(args, input).(string); ok {
-		return v
+	if v, ok := b.value(args, input); ok {
+		return v.(string)
 	}
 	return fallback
 }
 
-// number gives an input that is a whole number, from least on.
+// number gives an input that is a whole number and went through check, from least on.
 func (b *binding) number(args map[string]any, input string, fallback, least int64) (int64, *toolkeep.Error) {
-	v := b.value(args, input)
-	if v == nil {
+	v, ok := b.value(args, input)
+	if !ok {
 		return fallback, nil
 	}
 	n, ok := integer(v)
@@ -278,11 +302,13 @@ func (b *binding) number(args map[string]any, input string, fallback, least int6
 	return n, nil
 }
 
-func (b *binding) value(args map[string]any, input string) any {
+// value gives an input, and whether it is there.
+func (b *binding) value(args map[string]any, input string) (any, bool) {
 	if v, ok := b.fixed[input]; ok {
-		return v
+		return v, true
 	}
-	return args[b.name(input)]
+	v, ok := args[b.name(input)]
+	return v, ok
 }
 
 // name is the argument that gives an input.

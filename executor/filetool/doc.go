@@ -11,7 +11,8 @@
 // an inner one does not close again.
 //
 // {tenant} as an element of a path stands for the caller's tenant. A relative path
-// of a manifest lies below Config.Home.
+// of a manifest lies below Config.Home. A folder that a manifest asks for and that is
+// missing is made by the first write of a tool with make_dirs that may write there.
 //
 // # Paths
 //

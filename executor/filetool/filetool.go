@@ -97,9 +97,10 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 
 // Execute carries out the operation.
 //
-// Errors: E3203 the path is outside of what the tool may use here, is no regular
-// file, or the system refuses it to the server; E3310 an argument that only the
-// file system can judge, such as a file that does not exist; E3504 the content is
+// Errors: E3302 an argument that is needed is absent; E3203 the path is outside of what the tool may use here, is no regular
+// file, or the system refuses it to the server; E3310 an argument of the
+// wrong type, or one that only the file system can judge, such as a file that does
+// not exist; E3504 the content is
 // not text and text was asked for; E3710 the result is over MaxBytes (default 100
 // MiB); E3922 no space is left; E3902 ctx was cancelled, E3502 its deadline passed,
 // both looked at between pieces; E3999 the system failed in another way.
@@ -113,6 +114,9 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if ctx.Err() != nil {
 		return nil, ended(ctx, true)
 	}
+	if err := b.check(x.Args); err != nil {
+		return nil, err
+	}
 	r, err := e.resolver(x, b)
 	if err != nil {
 		return nil, err
@@ -121,12 +125,16 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	if err != nil {
 		return nil, err
 	}
-	root, err := e.enter(t)
-	if err != nil {
+	c := &call{ctx: ctx, x: x, b: b, t: t, limit: x.MaxBytes}
+	if b.op == opWrite { // before any folder is made
+		if err := c.prepare(); err != nil {
+			return nil, err
+		}
+	}
+	if c.root, err = e.enter(t, b.makeDirs); err != nil {
 		return nil, err
 	}
-	defer root.Close()
-	c := &call{ctx: ctx, x: x, b: b, t: t, root: root, limit: x.MaxBytes}
+	defer c.root.Close()
 	if c.limit <= 0 {
 		c.limit = 100 << 20
 	}
@@ -157,19 +165,22 @@ func fallbackPath(op string) string {
 }
 
 // enter opens the folder of a target. A tenant's own folder is made when it is
-// first used.
-func (e *Executor) enter(t *target) (*os.Root, *toolkeep.Error) {
-	root, err := t.folder.open()
+// first used, what the tool's manifest asks for below it where makeDirs says so.
+func (e *Executor) enter(t *target, makeDirs bool) (*os.Root, *toolkeep.Error) {
+	root, err := t.folder.open(makeDirs)
 	if errors.Is(err, fs.ErrNotExist) && e.tenants(t.folder.base) {
 		if err = os.Mkdir(t.folder.base, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-			root, err = t.folder.open()
+			root, err = t.folder.open(makeDirs)
 		}
 	}
 	if err == nil {
 		return root, nil
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, denied("the folder of the tool in which %s would lie does not exist on the server", shown(t.shown)).Because(err)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && t.asked != "":
+		return nil, denied("%s lies in the tool's folder %s, which does not exist on the server: a tool that writes there with make_dirs: true makes it at its first write, or the operator makes it", shown(t.shown), shown(t.asked)).Because(err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, denied("%s lies in a folder that files.roots opens and that does not exist on the server; the operator must make it", shown(t.shown)).Because(err)
 	}
 	return nil, denied("the folder of the tool in which %s would lie cannot be opened: it must be a folder, and links below what files.roots names must not lead out of it", shown(t.shown)).Because(err)
 }
@@ -192,6 +203,9 @@ type call struct {
 	t     *target
 	root  *os.Root
 	limit int64 // bytes of the result
+
+	mode string // of a write, and
+	body []byte // what it writes
 }
 
 func output(v map[string]any) *toolkeep.Output {
@@ -213,9 +227,15 @@ func ended(ctx context.Context, nothing bool) *toolkeep.Error {
 func (c *call) failed(err error) *toolkeep.Error {
 	var own *toolkeep.Error
 	name, arg := shown(c.t.shown), c.b.name("path")
+	inner := ""
+	if errors.Is(err, syscall.ENOTDIR) || escapes(err) {
+		inner = c.notFolder()
+	}
 	switch {
 	case errors.As(err, &own):
 		return own
+	case inner != "":
+		own = badInput(arg, "exists", "%s is no folder, so that nothing can lie in it as %s would", shown(inner), name)
 	case errors.Is(err, fs.ErrNotExist):
 		own = badInput(arg, "exists", "%s does not exist", name)
 	case errors.Is(err, syscall.ENOTDIR):
@@ -240,6 +260,25 @@ func (c *call) failed(err error) *toolkeep.Error {
 		own.NothingSent = true
 	}
 	return own.Because(err)
+}
+
+// notFolder gives the first element before the last of the call's path that is
+// there and no folder, "" if there is none. os.Root does not tell such a one from
+// a link that leads out.
+func (c *call) notFolder() string {
+	for i, ch := range c.t.name {
+		if ch != '/' {
+			continue
+		}
+		fi, err := c.root.Stat(c.t.name[:i])
+		if err != nil {
+			return ""
+		}
+		if !fi.IsDir() {
+			return c.t.name[:i]
+		}
+	}
+	return ""
 }
 
 // escapes tells whether os.Root refused a path. Its error has no name of its own,

@@ -794,3 +794,141 @@ func FuzzPaths(f *testing.F) {
 		}
 	})
 }
+
+// TestArguments has a schema that leaves all open: what is missing or of another
+// type is refused, whatever the operation would take for it, and nothing is touched.
+func TestArguments(t *testing.T) {
+	w := newWorld(t)
+	w.put("a.md", "kept")
+	type args = map[string]any
+	for _, c := range []struct {
+		op, arg string
+		args    args
+		code    toolkeep.Code
+	}{
+		{"write", "content", args{"path": "a.md"}, toolkeep.MissingParameter},
+		{"write", "path", args{"content": "x"}, toolkeep.MissingParameter},
+		{"read", "path", args{}, toolkeep.MissingParameter},
+		{"stat", "path", args{}, toolkeep.MissingParameter},
+		{"delete", "path", args{}, toolkeep.MissingParameter},
+		{"write", "content", args{"path": "a.md", "content": json.Number("5")}, toolkeep.InputValidationFailed},
+		{"write", "content", args{"path": "a.md", "content": args{"a": json.Number("1")}}, toolkeep.InputValidationFailed},
+		{"write", "content", args{"path": "a.md", "content": []any{"x"}}, toolkeep.InputValidationFailed},
+		{"write", "content", args{"path": "a.md", "content": nil}, toolkeep.InputValidationFailed},
+		{"write", "content", args{"path": "a.md", "content": true, "mode": "append"}, toolkeep.InputValidationFailed},
+		{"write", "path", args{"path": json.Number("1"), "content": "x"}, toolkeep.InputValidationFailed},
+		{"write", "encoding", args{"path": "a.md", "content": "x", "encoding": false}, toolkeep.InputValidationFailed},
+		{"write", "mode", args{"path": "a.md", "content": "x", "mode": []any{}}, toolkeep.InputValidationFailed},
+		{"read", "path", args{"path": []any{"a.md"}}, toolkeep.InputValidationFailed},
+		{"read", "encoding", args{"path": "a.md", "encoding": json.Number("8")}, toolkeep.InputValidationFailed},
+		{"read", "limit", args{"path": "a.md", "limit": "1"}, toolkeep.InputValidationFailed},
+		{"read", "limit", args{"path": "a.md", "limit": nil}, toolkeep.InputValidationFailed},
+		{"read", "offset", args{"path": "a.md", "offset": json.Number("1.5")}, toolkeep.InputValidationFailed},
+		{"list", "path", args{"path": false}, toolkeep.InputValidationFailed},
+		{"list", "cursor", args{"cursor": json.Number("3")}, toolkeep.InputValidationFailed},
+		{"list", "limit", args{"limit": []any{}}, toolkeep.InputValidationFailed},
+		{"stat", "path", args{"path": nil}, toolkeep.InputValidationFailed},
+		{"delete", "path", args{"path": args{"a.md": true}}, toolkeep.InputValidationFailed},
+	} {
+		_, err := w.e.Execute(t.Context(), execution(w.tool(c.op), c.args))
+		e := toolkeep.AsError(err)
+		if e == nil || e.Code != c.code || !e.NothingSent {
+			t.Errorf("%s %v: %v, want %s", c.op, c.args, err, c.code)
+			continue
+		}
+		if f := e.Details["errors"].([]toolkeep.Fault); f[0].Pointer != "/"+c.arg {
+			t.Errorf("%s %v: the fault is at %s", c.op, c.args, f[0].Pointer)
+		}
+	}
+	// By another name the message says that one.
+	e := w.refused(toolkeep.MissingParameter, w.tool("write", `,"arguments":{"content":"name"}`), "path", "a.md", "content", "x")
+	if !strings.Contains(e.Message, "name") || strings.Contains(e.Message, "content") {
+		t.Error(e.Message)
+	}
+	if names := entriesOf(t, w.dir); fmt.Sprint(names) != "[a.md]" || w.has("a.md") != "kept" {
+		t.Errorf("%v, a.md is %q", names, w.has("a.md"))
+	}
+}
+
+// TestOwnFolder has a tool ask for a folder that is not there.
+func TestOwnFolder(t *testing.T) {
+	base := t.TempDir()
+	at := func(p string) string { return filepath.Join(base, p) }
+	check(t, os.MkdirAll(at("files"), 0o755))
+	check(t, os.MkdirAll(at("srv"), 0o755))
+	check(t, os.MkdirAll(at("outside"), 0o755))
+	check(t, os.Symlink("../outside", at("srv/out")))
+	check(t, os.Symlink("../absent", at("srv/dangling")))
+	e := executor(t, Config{Home: at("files/{tenant}"), Roots: []Root{
+		{Path: at("files/{tenant}"), Write: true}, {Path: at("srv"), Write: true}, {Path: at("gone"), Write: true}}})
+	w := &world{t: t, dir: base, e: e}
+	tool := func(binding, folder, mode string) *toolkeep.Manifest {
+		return manifest(binding, folderOf{folder, mode})
+	}
+	const makes = `{"operation":"write","make_dirs":true}`
+
+	// Nobody but who writes with make_dirs makes it; the message names it and the remedy.
+	for _, m := range []*toolkeep.Manifest{tool(`{"operation":"write"}`, "notes/of", "rw"), tool(`{"operation":"read"}`, "notes/of", "rw"), tool(`{"operation":"delete"}`, "notes/of", "rw")} {
+		e := w.refused(toolkeep.FilesystemDenied, m, "path", "a", "content", "x")
+		if !strings.Contains(e.Message, `"notes/of"`) || !strings.Contains(e.Message, "make_dirs: true") || strings.Contains(e.Message, base) {
+			t.Error(e.Message)
+		}
+	}
+	// A call that is refused for another reason makes nothing either.
+	w.refused(toolkeep.InputValidationFailed, tool(makes, "notes/of", "rw"), "path", "a", "content", "x", "encoding", "latin1")
+	w.refused(toolkeep.InputValidationFailed, tool(makes, "notes/of", "rw"), "path", "a", "content", 5)
+	if names := entriesOf(t, at("files/acme")); len(names) != 0 {
+		t.Errorf("made: %v", names)
+	}
+	w.must(tool(makes, "notes/of", "rw"), "path", "a", "content", "acme's")
+	if v := w.must(tool(`{"operation":"read"}`, "notes/of", "ro"), "path", "a"); v["content"] != "acme's" {
+		t.Errorf("%v", v)
+	}
+	w.must(tool(makes, at("srv/x/y"), "rw"), "path", "z/a", "content", "deep")
+	if raw, err := os.ReadFile(at("srv/x/y/z/a")); err != nil || string(raw) != "deep" {
+		t.Errorf("%q %v", raw, err)
+	}
+
+	// No link is followed out, and the operator's own folder is the operator's to make.
+	for _, folder := range []string{"srv/out/new", "srv/dangling", "srv/dangling/new"} {
+		w.refused(toolkeep.FilesystemDenied, tool(makes, at(folder), "rw"), "path", "a", "content", "x")
+	}
+	gone := w.refused(toolkeep.FilesystemDenied, tool(makes, at("gone"), "rw"), "path", "a", "content", "x")
+	if !strings.Contains(gone.Message, "files.roots") || strings.Contains(gone.Message, base) {
+		t.Error(gone.Message)
+	}
+	if names := fmt.Sprint(entriesOf(t, base), entriesOf(t, at("outside"))); names != "[files outside srv] []" {
+		t.Errorf("made: %s", names)
+	}
+
+	// Neither is a server's path told to a tenant without a folder.
+	x := execution(tool(`{"operation":"read"}`, ".", "ro"), map[string]any{"path": "a"})
+	x.Principal = &toolkeep.Principal{Tenant: "a/b"}
+	_, err := e.Execute(t.Context(), x)
+	if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.FilesystemDenied || strings.Contains(e.Message, base) || !strings.Contains(e.Message, "tenant") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestBelowFile names what would lie in a file.
+func TestBelowFile(t *testing.T) {
+	w := newWorld(t)
+	w.put("n/a.md", "x")
+	check(t, os.Symlink("a.md", filepath.Join(w.dir, "n/in")))
+	for _, op := range []string{"write", "read", "delete", "list"} {
+		for _, c := range []struct{ path, file string }{{"n/a.md/x", "n/a.md"}, {"n/a.md/x/y", "n/a.md"}, {"n/in/x", "n/in"}} {
+			for _, more := range []string{"", `,"make_dirs":true`} {
+				if more != "" && op != "write" {
+					continue
+				}
+				e := w.refused(toolkeep.InputValidationFailed, w.tool(op, more), "path", c.path, "content", "x")
+				if !strings.Contains(e.Message, `"`+c.file+`" is no folder`) {
+					t.Errorf("%s %s: %s", op, c.path, e.Message)
+				}
+			}
+		}
+	}
+	if w.has("n/a.md") != "x" {
+		t.Error("the file changed")
+	}
+}

@@ -1,6 +1,8 @@
 package filetool
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -78,15 +80,22 @@ func below(p, dir string) string {
 	return "."
 }
 
-// open opens the folder. Steps cannot lead out of what is before them.
-func (f *folder) open() (*os.Root, error) {
+// open opens the folder. Steps cannot lead out of what is before them; those that
+// are missing are made if mk says so and the folder may be written.
+func (f *folder) open(mk bool) (*os.Root, error) {
 	root, err := os.OpenRoot(f.base)
 	if err != nil {
 		return nil, err
 	}
 	at := f.base
 	for _, step := range f.steps {
-		next, err := root.OpenRoot(below(step, at))
+		name := below(step, at)
+		next, err := root.OpenRoot(name)
+		if mk && f.Write && errors.Is(err, fs.ErrNotExist) {
+			if err = root.MkdirAll(name, 0o700); err == nil {
+				next, err = root.OpenRoot(name)
+			}
+		}
 		root.Close()
 		if err != nil {
 			return nil, err
@@ -142,7 +151,8 @@ func forTenant(p, tenant string) (_ string, ok bool) {
 // resolver finds the folder and the rest of a path for one call.
 type resolver struct {
 	folders []folder
-	from    string // where relative paths begin
+	from    string            // where relative paths begin
+	asked   map[string]string // folders of the manifest -> as it writes them
 }
 
 // resolver gives the folders that the call may use.
@@ -155,7 +165,7 @@ func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *tool
 		if at, ok := forTenant(p, tenant); ok {
 			return at, nil
 		}
-		return "", denied("the folder %s cannot be used: the tenant's name cannot be the name of a folder", p)
+		return "", denied("the name of the caller's tenant cannot be the name of a folder, and files are kept here in a folder for each tenant; use a key of another tenant")
 	}
 	var open []folder
 	for _, r := range e.roots {
@@ -165,19 +175,20 @@ func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *tool
 		}
 		open = append(open, folder{Root: Root{Path: at, Write: r.Write}, base: at})
 	}
-	asked := make([]Root, 0, len(b.roots))
+	asked, written := make([]Root, 0, len(b.roots)), make(map[string]string, len(b.roots))
 	for _, r := range b.roots {
 		at, err := own(e.place(r.Path))
 		if err != nil {
 			return nil, err
 		}
 		asked = append(asked, Root{Path: at, Write: r.Write})
+		written[at] = r.Path
 	}
 	from, err := own(e.place(b.root))
 	if err != nil {
 		return nil, err
 	}
-	return &resolver{folders: meet(open, asked), from: from}, nil
+	return &resolver{folders: meet(open, asked), from: from, asked: written}, nil
 }
 
 // place makes a manifest's path absolute.
@@ -196,6 +207,7 @@ type target struct {
 	folder *folder
 	name   string
 	shown  string // as the caller wrote it
+	asked  string // the folder as the manifest writes it, "" if it is the operator's own
 }
 
 // find checks a path and finds the innermost folder that lets it be used.
@@ -236,7 +248,11 @@ func (r *resolver) find(arg, p string, write bool) (*target, *toolkeep.Error) {
 	}
 	switch {
 	case best != nil:
-		return &target{folder: best, name: below(whole, best.Path), shown: p}, nil
+		t := &target{folder: best, name: below(whole, best.Path), shown: p}
+		if len(best.steps) > 0 {
+			t.asked = r.asked[best.Path]
+		}
+		return t, nil
 	case readable:
 		return nil, denied("%s may be read only: permissions.filesystem of the tool and the setting files.roots must both say rw", shown(p))
 	}
@@ -259,7 +275,11 @@ func denied(format string, args ...any) *toolkeep.Error {
 
 // badInput is E3310 for one argument; nothing was done.
 func badInput(arg, rule, format string, args ...any) *toolkeep.Error {
-	e := toolkeep.NewError(toolkeep.InputValidationFailed, format, args...)
+	return badArgument(toolkeep.InputValidationFailed, arg, rule, format, args...)
+}
+
+func badArgument(code toolkeep.Code, arg, rule, format string, args ...any) *toolkeep.Error {
+	e := toolkeep.NewError(code, format, args...)
 	pointer := ""
 	if arg != "" {
 		pointer = pointerTo(arg)

@@ -24,15 +24,17 @@ const (
 	modeAppend  = "append"  // make the file or add to its end
 )
 
+// prepare reads what is to be written and how.
+func (c *call) prepare() (err *toolkeep.Error) {
+	c.mode = c.b.text(c.x.Args, "mode", modeReplace)
+	if c.mode != modeReplace && c.mode != modeCreate && c.mode != modeAppend {
+		return badInput(c.b.name("mode"), "enum", "mode must be replace, create or append")
+	}
+	c.body, err = c.given()
+	return err
+}
+
 func (c *call) write() (*toolkeep.Output, *toolkeep.Error) {
-	mode := c.b.text(c.x.Args, "mode", modeReplace)
-	if mode != modeReplace && mode != modeCreate && mode != modeAppend {
-		return nil, badInput(c.b.name("mode"), "enum", "mode must be replace, create or append")
-	}
-	content, err := c.given()
-	if err != nil {
-		return nil, err
-	}
 	folder, name := path.Split(c.t.name)
 	if name == "." || name == "" {
 		return nil, badInput(c.b.name("path"), "file", "%s is a folder", shown(c.t.shown))
@@ -42,22 +44,22 @@ func (c *call) write() (*toolkeep.Output, *toolkeep.Error) {
 		return nil, err
 	}
 	defer dir.Close()
-	w := &writing{call: c, dir: dir, name: name, content: content}
+	w := &writing{call: c, dir: dir, name: name}
 	if err := w.look(); err != nil {
 		return nil, err
 	}
-	size := int64(len(content))
+	size := int64(len(c.body))
 	switch {
-	case mode == modeAppend:
+	case c.mode == modeAppend:
 		size, err = w.append()
 	default:
-		err = w.put(mode == modeCreate)
+		err = w.put(c.mode == modeCreate)
 	}
 	if err != nil {
 		return nil, err
 	}
-	out := output(map[string]any{"path": c.t.shown, "size": number(size), "created": w.old == nil, "bytes_written": number(int64(len(content)))})
-	out.BytesSent = int64(len(content))
+	out := output(map[string]any{"path": c.t.shown, "size": number(size), "created": w.old == nil, "bytes_written": number(int64(len(c.body)))})
+	out.BytesSent = int64(len(c.body))
 	return out, nil
 }
 
@@ -102,10 +104,9 @@ func (c *call) parent(folder string) (*os.Root, *toolkeep.Error) {
 // writing is one file being written.
 type writing struct {
 	*call
-	dir     *os.Root
-	name    string
-	content []byte
-	old     fs.FileInfo // nil where there is no file yet
+	dir  *os.Root
+	name string
+	old  fs.FileInfo // nil where there is no file yet
 }
 
 // look refuses to write to what is no regular file. What is put in its place
@@ -195,7 +196,7 @@ func (w *writing) temporary() (*os.File, error) {
 
 // fill writes the content in pieces.
 func (w *writing) fill(f *os.File) *toolkeep.Error {
-	for rest := w.content; len(rest) > 0; {
+	for rest := w.body; len(rest) > 0; {
 		if w.ctx.Err() != nil {
 			return ended(w.ctx, false)
 		}
@@ -223,8 +224,8 @@ func (w *writing) append() (int64, *toolkeep.Error) {
 	if e := w.regular(fi); e != nil {
 		return 0, e
 	}
-	if fi.Size()+int64(len(w.content)) > w.b.maxFile {
-		return 0, badInput(w.b.name("content"), "maxLength", "%s would have %d bytes; this tool lets a file grow to %d", shown(w.t.shown), fi.Size()+int64(len(w.content)), w.b.maxFile)
+	if fi.Size()+int64(len(w.body)) > w.b.maxFile {
+		return 0, badInput(w.b.name("content"), "maxLength", "%s would have %d bytes; this tool lets a file grow to %d", shown(w.t.shown), fi.Size()+int64(len(w.body)), w.b.maxFile)
 	}
 	if e := w.fill(f); e != nil {
 		return 0, w.late(e)

@@ -117,6 +117,13 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 		return toolkeep.NewError(toolkeep.NetworkError, "connecting to the tool's server took too long").With("reason", "connect")
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server broke before the whole answer arrived").With("reason", "reset")
+	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "response header list larger"):
+		limit := "their limit"
+		if _, rest, ok := strings.Cut(text, "headers exceeded "); ok { // HTTP/2 does not tell
+			bytes, _, _ := strings.Cut(rest, " ")
+			limit += " of " + bytes + " bytes"
+		}
+		return toolkeep.NewError(toolkeep.InvalidResponse, "the headers of the server's answer are over %s; the operator can raise egress.max_header", limit)
 	case slices.ContainsFunc(notHTTP, func(words string) bool { return strings.Contains(text, words) }):
 		return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server did not answer with valid HTTP")
 	}
@@ -125,7 +132,7 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 
 // notHTTP are the words by which net/http's errors tell that an answer breaks the
 // grammar of HTTP; they have no types.
-var notHTTP = []string{"malformed", "server response headers exceeded", "bad header", "chunk length", "chunked encoding",
+var notHTTP = []string{"malformed", "bad header", "chunk length", "chunked encoding",
 	"Content-Length", "transfer encoding", "unexpected EOF reading trailer", "trailer header"}
 
 func isTLS(err error) bool {

@@ -106,7 +106,7 @@ func refused(code toolkeep.Code, sqlstate, message string) *toolkeep.Error {
 	}
 	intro := "the database refused the statement: "
 	if code == toolkeep.StatementForbidden {
-		intro = "a tool that reads tried to do something else: "
+		intro = "the database lets the statement do no more than read: "
 	}
 	e := toolkeep.NewError(code, "%s", intro+message)
 	if sqlstate != "" {

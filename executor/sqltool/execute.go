@@ -9,6 +9,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,11 +22,11 @@ import (
 // Config sets up an Executor. The zero value works; it opens no SQLite file and no
 // Unix socket.
 type Config struct {
-	// SQLiteRoots are the folders below which SQLite files may be opened. {tenant}
-	// stands for the caller's tenant.
+	// SQLiteRoots are the folders below which SQLite files may be opened, absolute.
+	// {tenant} stands for the caller's tenant.
 	SQLiteRoots []string
 	// SocketDirs are the folders in which Unix sockets of servers may be opened,
-	// {tenant} as above.
+	// absolute, {tenant} as above.
 	SocketDirs []string
 	// PerPool bounds the connections of one tenant, connection and credential; default 8.
 	PerPool int
@@ -42,6 +44,33 @@ type Config struct {
 	Resolver *net.Resolver
 	// RootCAs are trusted; nil is the system's.
 	RootCAs *x509.CertPool
+}
+
+// Validate tells which folder is wrong, as E3008. New does not look: a folder that
+// is wrong opens nothing.
+func (c *Config) Validate() error {
+	for _, list := range []struct {
+		setting string
+		folders []string
+	}{{"sql.sqlite_roots", c.SQLiteRoots}, {"sql.socket_dirs", c.SocketDirs}} {
+		for _, f := range list.folders {
+			why := ""
+			switch {
+			case !filepath.IsAbs(f):
+				why = "it must be an absolute path"
+			case strings.ContainsRune(f, 0):
+				why = "it holds a NUL byte"
+			case slices.Contains(strings.Split(f, "/"), ".."):
+				why = `it has an element ".."`
+			case strings.ContainsAny(strings.ReplaceAll(f, "{tenant}", ""), "{}"):
+				why = "braces may only stand in {tenant}, the caller's tenant"
+			default:
+				continue
+			}
+			return toolkeep.NewError(toolkeep.InvalidManifest, "%s: the folder %q cannot be used: %s", list.setting, f, why)
+		}
+	}
+	return nil
 }
 
 func (c *Config) fill() {
@@ -169,13 +198,14 @@ type round struct {
 
 // Execute runs the tool's statements in one transaction.
 //
-// Errors: E3320 an argument cannot be bound; E3402 the database refused the login;
-// E3505 forbidden destination, socket or file; E3601 no connection, or it broke;
-// E3602 the database refused the statement, details.sqlstate says why; E3603 the
-// attempt's deadline; E3610 a tool that reads tried to do something else; E3620
-// deadlock or serialisation failure after the executor's own tries; E3710 the
-// result is over MaxBytes; E3902 ctx was cancelled. NothingSent is set as long as
-// no argument has left.
+// Errors: E3310 an integer is wider than SQLite's; E3320 an argument cannot be
+// bound; E3402 the database refused the login; E3505 forbidden destination, socket
+// or file; E3601 no connection, or it broke; E3602 the database refused the statement, details.sqlstate says why; E3603 the
+// attempt's deadline; E3610 a tool that reads tried to do something else, or the
+// statement reaches beyond the call's transaction or file; E3620 deadlock or
+// serialisation failure after the executor's own tries; E3710 the result is over
+// MaxBytes; E3902 ctx was cancelled. NothingSent is set as long as no argument has
+// left.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	b, terr := e.binding(x.Tool)
 	if terr != nil {

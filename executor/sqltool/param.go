@@ -49,6 +49,13 @@ func unfit(arg, why string) *toolkeep.Error {
 	return e
 }
 
+// tooWide is an integer that SQLite would only hold as a double without its last digits.
+func tooWide(arg string) *toolkeep.Error {
+	e := toolkeep.NewError(toolkeep.InputValidationFailed, "argument %q is an integer over 64 bits, which SQLite cannot hold with every digit; pass it as text, or give the parameter the type number if the digits do not matter", arg)
+	e.NothingSent = true
+	return e.With("errors", []toolkeep.Fault{{Pointer: canon.Pointer(arg), Rule: "range", Message: e.Message}})
+}
+
 // likeEscape is the character of ESCAPE '!' that statements with like parameters
 // have. The backslash would depend on settings of MySQL.
 const likeEscape = '!'
@@ -138,8 +145,12 @@ func (a argument) number(n json.Number, d dialect) (any, *toolkeep.Error) {
 			}
 			return s, nil // a DECIMAL can hold more
 		}
-		if a.typ == "integer" {
+		switch a.typ {
+		case "integer":
 			return nil, unfit(a.arg, "is over 64 bits")
+		case "number": // a double is what it says
+		default:
+			return nil, tooWide(a.arg)
 		}
 	} else if a.typ == "integer" {
 		return nil, unfit(a.arg, "must be a whole number")

@@ -34,6 +34,8 @@ type liteSession struct {
 	// own is set while this package's own texts run, which the authorizer lets
 	// through; everything runs in one goroutine at a time.
 	own bool
+	// denied says what the authorizer refused in the statement that runs, "" if nothing.
+	denied string
 }
 
 func dialSQLite(ctx context.Context, e *Executor, b *binding, tenant string) (session, error) {
@@ -79,6 +81,9 @@ func (s *liteSession) open(ctx context.Context, write bool) (err error) {
 			if s.own || authorized(action, arg1, arg2, write) {
 				return sqlite.AuthorizerOK
 			}
+			if s.denied == "" {
+				s.denied = denial(action, arg1)
+			}
 			return sqlite.AuthorizerDeny
 		})
 	})
@@ -104,6 +109,22 @@ func authorized(action sqlite.AuthorizerActionCode, arg1, arg2 string, write boo
 		return false
 	}
 	return write
+}
+
+// denial says what a statement may not do, whichever way its tool works; "" for
+// what only a tool that reads may not.
+func denial(action sqlite.AuthorizerActionCode, arg string) string {
+	switch action {
+	case sqlite.AuthFunction:
+		return "load_extension is forbidden; a tool's statement loads no code"
+	case sqlite.AuthPragma:
+		return "PRAGMA " + strings.ToValidUTF8(arg[:min(len(arg), 64)], "") + " is forbidden; a tool may only use those that describe tables and indexes, such as table_info"
+	case sqlite.AuthAttach, sqlite.AuthDetach:
+		return "ATTACH, DETACH and VACUUM are forbidden; a tool stays within the one file of its connection"
+	case sqlite.AuthTransaction, sqlite.AuthSavepoint:
+		return "BEGIN, COMMIT, ROLLBACK, SAVEPOINT and RELEASE are forbidden; each call is one transaction, which the server begins and ends"
+	}
+	return ""
 }
 
 func (s *liteSession) usable() bool { return !s.broken.Load() }
@@ -177,6 +198,7 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 		args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
 	}
 	var terr *toolkeep.Error
+	s.denied = ""
 	err := s.conn.Raw(func(c any) error {
 		st, err := s.prepare(c.(driver.ConnPrepareContext), r.st.text)
 		if err != nil {
@@ -190,7 +212,10 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 		terr, err = s.rows(r, rows)
 		return errors.Join(err, rows.Close())
 	})
+	var lite *sqlite.Error
 	switch {
+	case s.denied != "" && errors.As(err, &lite):
+		return forbidden(s.denied).With("errno", number(lite.Code()))
 	case err != nil:
 		return err
 	case terr != nil:

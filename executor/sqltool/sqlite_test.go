@@ -44,6 +44,18 @@ func TestSQLiteTypes(t *testing.T) {
 		}
 	}
 	b.refused(toolkeep.UnsafeArgument, query("SELECT ?", "a:integer"), `{"a":9223372036854775808}`)
+	for _, wide := range []string{"9223372036854775808", "-9223372036854775809", "123456789012345678901234567890"} {
+		e := b.refused(toolkeep.InputValidationFailed, query("SELECT ?", "a"), `{"a":`+wide+`}`)
+		if f, _ := e.Details["errors"].([]toolkeep.Fault); len(f) != 1 || f[0].Pointer != "/a" || !strings.Contains(e.Message, `"a"`) || !e.NothingSent {
+			t.Errorf("%s: %v %v", wide, e, f)
+		}
+		if got := jsonOf(b.value(query("SELECT ?", "a:text"), `{"a":`+wide+`}`)); got != `"`+wide+`"` {
+			t.Errorf("%s as text is %s", wide, got)
+		}
+	}
+	if got := jsonOf(b.value(query("SELECT ?", "a:number"), `{"a":9223372036854775808}`)); got != "9.223372036854776e+18" && got != "9223372036854775808" {
+		t.Errorf("as a number: %s", got)
+	}
 }
 
 func TestSQLiteInjection(t *testing.T) {
@@ -101,6 +113,16 @@ func TestSQLiteReadOnly(t *testing.T) {
 		_, err := b.call(t.Context(), query(statement)+write, "{}")
 		if e := asErr(err); e == nil || e.Code != toolkeep.StatementForbidden && e.Code != toolkeep.QueryFailed {
 			t.Errorf("%s in a tool that writes: %v", statement, err)
+		}
+	}
+	// What is forbidden is said, whichever way the tool works.
+	for statement, what := range map[string]string{"COMMIT": "COMMIT", "SAVEPOINT x": "SAVEPOINT", "ATTACH '" + in + "' AS x": "ATTACH", "PRAGMA journal_mode = DELETE": "PRAGMA journal_mode",
+		"PRAGMA user_version = 5": "PRAGMA user_version", "SELECT load_extension('x')": "load_extension"} {
+		for _, mode := range []string{"", write} {
+			e := b.refused(toolkeep.StatementForbidden, query(statement)+mode, "{}")
+			if !strings.Contains(e.Message, what) || !strings.Contains(e.Message, "forbidden") || strings.Contains(e.Message, "a tool that reads") {
+				t.Errorf("%s%s: %s", statement, mode, e.Message)
+			}
 		}
 	}
 	// Two statements are refused at publish; past that, the file is still only read.
@@ -325,5 +347,19 @@ func TestSQLiteBusy(t *testing.T) {
 	wg.Wait()
 	if got := jsonOf(b.value(query("SELECT count(*) FROM seed"), "{}")); got != "8" {
 		t.Error(got)
+	}
+}
+
+func TestConfigFolders(t *testing.T) {
+	for folder, ok := range map[string]bool{"/srv/db": true, "/srv/{tenant}/db": true, "/srv/x{tenant}": true,
+		"": false, "x": false, "{tenant}": false, "/srv/../x": false, "/srv/{tenat}": false, "/srv/{tenant": false, "/a\x00": false} {
+		for setting, c := range map[string]Config{"sql.sqlite_roots": {SQLiteRoots: []string{"/ok", folder}}, "sql.socket_dirs": {SocketDirs: []string{folder}}} {
+			err := c.Validate()
+			if ok != (err == nil) {
+				t.Errorf("%s %q: %v", setting, folder, err)
+			} else if e := asErr(err); err != nil && (e == nil || e.Code != toolkeep.InvalidManifest || !strings.Contains(e.Message, setting)) {
+				t.Errorf("%s %q: %v", setting, folder, err)
+			}
+		}
 	}
 }

@@ -1,0 +1,62 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/config"
+)
+
+// TestCheckSettings has settings that New refuses, each with the words that tell which.
+func TestCheckSettings(t *testing.T) {
+	vault := func(paths ...string) config.Vault {
+		return config.Vault{Address: "https://vault.example:8200", Auth: "token", Token: "s.hunter2", Prefix: "secret/x", Paths: paths, TransitMount: "transit"}
+	}
+	data := filepath.Join(t.TempDir(), "data")
+	for name, tt := range map[string]struct {
+		c    config.Config
+		want []string // one for each fault
+	}{
+		"right": {config.Config{Files: config.Files{Roots: []string{"{tenant}:rw", "/srv/reports"}}, Vault: vault("secret/data/{tenant}/"),
+			SQL: config.SQL{SQLiteRoots: []string{"/srv/{tenant}/db", "/srv/x{tenant}"}, SocketDirs: []string{"/run/postgresql"}}}, nil},
+		"none":            {config.Config{Files: config.Files{Roots: []string{"none"}}}, nil},
+		"a contradiction": {config.Config{Files: config.Files{Roots: []string{"/srv:rw", "/srv/x:ro"}}}, []string{"/srv/x cannot be ro"}},
+		"another mark":    {config.Config{Files: config.Files{Roots: []string{"/srv/{tenat}:rw"}}}, []string{`"/srv/{tenat}"`}},
+		"out of the data": {config.Config{Files: config.Files{Roots: []string{"../../x:rw"}}}, []string{`files.roots.*".."`}},
+		"Vault's own":     {config.Config{Vault: vault("sys/")}, []string{`"sys/"`}},
+		"a file's folder": {config.Config{SQL: config.SQL{SQLiteRoots: []string{"x"}}}, []string{`sql.sqlite_roots: the folder "x"`}},
+		"all at once": {config.Config{Files: config.Files{Roots: []string{"/a{b"}}, SQL: config.SQL{SocketDirs: []string{"/run/{user}"}}, Vault: vault("../x")},
+			[]string{`"/a{b"`, `sql.socket_dirs: the folder "/run/{user}"`, `"../x"`}},
+	} {
+		tt.c.Data = data
+		err := CheckSettings(&tt.c)
+		if len(tt.want) == 0 {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		e := toolkeep.AsError(err)
+		if e == nil || e.Code != toolkeep.InvalidManifest {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		faults := e.Details["errors"].([]toolkeep.Fault)
+		if len(faults) != len(tt.want) {
+			t.Errorf("%s: %+v", name, faults)
+			continue
+		}
+		for i, want := range tt.want {
+			head, tail, _ := strings.Cut(want, ".*")
+			if got := faults[i].Message; !strings.Contains(got, head) || !strings.Contains(got, tail) || strings.Contains(got, "hunter2") {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+	}
+	if _, err := os.Stat(data); err == nil {
+		t.Error("checking the settings made the data directory")
+	}
+}
