@@ -47,7 +47,7 @@ func (p *Pipeline) admit(ctx context.Context, f *flight) (*toolkeep.Result, erro
 	if c.Key == "" {
 		return nil, nil
 	}
-	f.row.AskHash = askHash(c, f.asked)
+	f.row.AskHash = askHash(acting, c, f.asked)
 	f.kept, err = p.Invocations.ByKey(ctx, acting.Tenant, acting.Subject, c.Key)
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		return nil, nil
@@ -258,7 +258,7 @@ func (p *Pipeline) limit(ctx context.Context, f *flight) (*toolkeep.Result, erro
 }
 
 // recall looks for a result that may be given again.
-func (p *Pipeline) recall(_ context.Context, f *flight) (*toolkeep.Result, error) {
+func (p *Pipeline) recall(ctx context.Context, f *flight) (*toolkeep.Result, error) {
 	t := f.tool()
 	spec := t.Manifest.Cache
 	owes, _ := access.NeedsApproval(t, f.call)
@@ -266,7 +266,13 @@ func (p *Pipeline) recall(_ context.Context, f *flight) (*toolkeep.Result, error
 	if !f.cacheable {
 		return nil, nil
 	}
-	f.cacheKey = recall.KeyOf(f.principal, t, f.keyHash())
+	hash := f.keyHash()
+	if len(t.Manifest.Auth) > 0 {
+		if hash, f.cacheable = p.withSecrets(ctx, f, hash); !f.cacheable {
+			return nil, nil
+		}
+	}
+	f.cacheKey = recall.KeyOf(f.principal, t, hash)
 	return f.gate.recall(f), nil
 }
 

@@ -154,7 +154,7 @@ func (p *Pipeline) answerKept(ctx context.Context, f *flight) (*toolkeep.Result,
 
 func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.IdempotencyConflict,
-		"the idempotency key was used for another request; use a new key or send the same tool, version and arguments").
+		"the idempotency key was used for another request; use a new key or send the same tool, version and arguments, from the same workspace and for the same person").
 		With("invocation_id", kept.ID)
 }
 

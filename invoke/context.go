@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"strings"
+
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // readContext asks what the caller's agent adds to the tool, before anything that
@@ -43,6 +45,41 @@ func (f *flight) keyHash() [32]byte {
 	}
 	d := f.context.Digest()
 	return sha256.Sum256(append(f.row.ArgsHash[:], d[:]...))
+}
+
+// withSecrets adds to the hash what the tool's secrets are for the caller now, so that
+// a result ends with the credential that got it: changed, deleted or expired, or with
+// a narrower one before it, it asks another question. ok is false where none of the
+// alternatives is at hand; then nothing is given from the cache, and nothing kept.
+func (p *Pipeline) withSecrets(ctx context.Context, f *flight, hash [32]byte) (_ [32]byte, ok bool) {
+	m := f.tool().Manifest
+	b := append(make([]byte, 0, 256), hash[:]...)
+	f.blind = false
+	for _, spec := range m.Auth {
+		ready := true
+		for _, s := range secret.Entries(spec) {
+			if s.Type == "none" {
+				continue
+			}
+			ref, err := f.context.Fill(m, s.Secret)
+			if err != nil || secret.Allowed(m, ref) != nil {
+				ready = false
+				break
+			}
+			mark, has := p.Secrets.Mark(ctx, f.principal, ref)
+			if !has {
+				ready = false
+				break
+			}
+			f.blind = f.blind || mark.Blind
+			b = append(b, mark.Sum[:]...)
+		}
+		if ready { // this is the one that a call takes
+			return sha256.Sum256(append(b, 1)), true
+		}
+		b = append(b, 0)
+	}
+	return hash, false
 }
 
 // contextNotes is what explain says of the context.

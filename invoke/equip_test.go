@@ -35,6 +35,10 @@ func (s *countingSecrets) Credential(ctx context.Context, _ *toolkeep.Principal,
 	return secret.Equipped{Value: v, Held: []string{text}}, nil
 }
 
+func (*countingSecrets) Mark(context.Context, *toolkeep.Principal, string) (secret.Mark, bool) {
+	return secret.Mark{}, true
+}
+
 func refusedBy(status int) error {
 	return toolkeep.NewError(toolkeep.SecretAccessDenied, "the server answered %d", status).With("status", status)
 }

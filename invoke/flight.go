@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +36,7 @@ type flight struct {
 	kept      *toolkeep.Invocation // the call that holds the key
 	cacheable bool
 	cacheKey  recall.Key
+	blind     bool   // a change of the tool's secrets would not show in cacheKey
 	release   func() // gives back the limits' slots
 
 	row     toolkeep.Invocation
@@ -110,20 +112,35 @@ func (f *flight) longest() time.Duration {
 // cacheSpec is the tool's cache rule with the call's own lifetime over it.
 func (f *flight) cacheSpec() *toolkeep.CacheSpec {
 	spec := f.tool().Manifest.Cache
-	if f.call.CacheTTL <= 0 {
+	forever := f.blind && spec.Policy == "forever"
+	if f.call.CacheTTL <= 0 && !forever {
 		return spec
 	}
 	own := *spec
-	own.Policy, own.TTLSeconds = "ttl", max(1, int(f.call.CacheTTL/time.Second))
+	own.Policy = "ttl"
+	if forever {
+		own.TTLSeconds = int(recall.DefaultTTL / time.Second)
+	}
+	if f.call.CacheTTL > 0 {
+		own.TTLSeconds = max(1, int(f.call.CacheTTL/time.Second))
+	}
 	return &own
 }
 
-// askHash is SHA-256 over the reference as asked and the arguments before coercion.
-func askHash(c *toolkeep.Call, args map[string]any) [32]byte {
+// askHash is SHA-256 over the reference as asked, the arguments before coercion, and
+// for which workspace and person: a kept answer may hold what only those may see.
+func askHash(p *toolkeep.Principal, c *toolkeep.Call, args map[string]any) [32]byte {
 	b := make([]byte, 0, 512)
 	b = append(b, c.Tool...)
 	b = append(b, '@')
 	b = append(b, c.Range...)
 	b = append(b, '\n')
-	return sha256.Sum256(canon.Append(b, args))
+	b = canon.Append(b, args)
+	if p.Workspace != "" || p.OnBehalf != "" {
+		b = append(b, '\n')
+		for _, s := range [...]string{p.Workspace, p.OnBehalf} {
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+		}
+	}
+	return sha256.Sum256(b)
 }

@@ -68,6 +68,9 @@ type Secrets interface {
 	Look(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Status, error)
 	// Check is Look with what is missing or expired as E3401.
 	Check(ctx context.Context, p *toolkeep.Principal, ref string) error
+	// Mark stands for what the reference gives the principal now; ok is false where it
+	// gives nothing.
+	Mark(ctx context.Context, p *toolkeep.Principal, ref string) (m secret.Mark, ok bool)
 }
 
 // Context says what the caller's agent adds to a tool; it only narrows.

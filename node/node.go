@@ -126,7 +126,7 @@ func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) 
 	if err := n.buildStore(ctx); err != nil {
 		return n, err
 	}
-	for _, build := range []func(context.Context) error{n.buildAccess, n.buildCatalog, n.buildPipeline, n.buildFaces} {
+	for _, build := range []func(context.Context) error{n.buildSealer, n.buildAccess, n.buildCatalog, n.buildPipeline, n.buildFaces} {
 		if err := build(context.WithoutCancel(ctx)); err != nil {
 			return n, err
 		}

@@ -5,7 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/secret"
@@ -64,25 +68,225 @@ func (s *sealer) stale(sealed []byte) bool {
 	return s.keys.Stale(sealed)
 }
 
-// buildSecrets makes the stores of secrets and what seals.
-func (n *Node) buildSecrets() (err error) {
-	c := n.config.Secrets
-	n.sealer = &sealer{}
-	if c.SealKeys != "" {
-		n.sealer.keys, err = secret.ParseSealer(c.SealKeys)
-	} else {
-		n.sealer.keys, err = secret.OpenSealer(n.sealKey())
-	}
-	if err != nil {
-		return err
-	}
+// lostName is the file in the data directory by which somebody gives up what was
+// sealed with a key that is lost; the start that does so takes it away.
+const lostName = "seal.lost"
+
+// buildSealer makes what seals, and refuses the start where the keys of now are not
+// those with which the store was sealed. A key file is made only for a store that
+// holds nothing sealed.
+func (n *Node) buildSealer(ctx context.Context) (err error) {
 	k := &n.keeping
 	if k.vault, err = n.vaultStore(); err != nil {
 		return err
 	}
+	n.sealer = &sealer{}
 	if n.sealer.transit, err = n.vaultSealer(k.vault); err != nil {
 		return err
 	}
+	lost := filepath.Join(n.config.Data, lostName)
+	_, err = os.Stat(lost)
+	giveUp := err == nil
+	check, err := n.sealCheck(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := n.readKeys()
+	if err != nil {
+		return err
+	}
+	fault, err := n.sealFault(ctx, check, made)
+	if err != nil {
+		return err
+	}
+	if fault != nil {
+		if _, err := os.Stat(n.sealKey()); made && err == nil {
+			return n.buildSealer(ctx) // another node has made the file meanwhile, and sealed with it
+		}
+		if !giveUp {
+			return n.refuseKeys(fault, made, lost)
+		}
+		n.logger("secret_manager").Warn("what was sealed with a lost key is given up", "file", lost, "error", fault)
+		check.Body = nil
+	}
+	if made {
+		if n.sealer.keys, err = secret.OpenSealer(n.sealKey()); err != nil {
+			return err
+		}
+	}
+	if check.Body == nil {
+		if err := n.putSealCheck(ctx, check.Revision, lost); err != nil {
+			return err
+		}
+	}
+	if giveUp {
+		return os.Remove(lost)
+	}
+	return nil
+}
+
+// sealCheck reads the item that tells with which keys the store is sealed; without a
+// body where there is none.
+func (n *Node) sealCheck(ctx context.Context) (toolkeep.Item, error) {
+	it, err := n.store.Item(ctx, secret.CheckKind, "", secret.CheckID)
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return toolkeep.Item{}, nil
+	}
+	return it, err
+}
+
+// readKeys reads the keys. Where there is no file yet, made is true and the key is one
+// that only this process has.
+func (n *Node) readKeys() (made bool, err error) {
+	if keys := n.config.Secrets.SealKeys; keys != "" {
+		n.sealer.keys, err = secret.ParseSealer(keys)
+		return false, err
+	}
+	if _, err := os.Stat(n.sealKey()); errors.Is(err, fs.ErrNotExist) {
+		n.sealer.keys, err = secret.NewSealer()
+		return true, err
+	}
+	n.sealer.keys, err = secret.OpenSealer(n.sealKey())
+	return false, err
+}
+
+// sealFault says why what the store holds does not open with the keys of now; nil where
+// it does, where it holds nothing, or where Vault is away, which cannot be told then.
+// err is the store's.
+func (n *Node) sealFault(ctx context.Context, check toolkeep.Item, made bool) (fault, err error) {
+	if check.Body != nil {
+		return n.unlessAway(secret.OpenCheck(n.sealer, check.Body)), nil
+	}
+	if made {
+		depth, err := n.store.Invocations().QueueDepth(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, calls := range depth {
+			if calls > 0 {
+				return errors.New("calls wait whose arguments are sealed"), nil
+			}
+		}
+	}
+	return n.oldFault(ctx)
+}
+
+// looked is how many items of a kind are tried in a store without the check.
+const looked = 20
+
+// oldFault tries some of what an earlier version has sealed: that none of it opens is
+// a fault.
+func (n *Node) oldFault(ctx context.Context) (fault, err error) {
+	for _, r := range n.resealers() {
+		items, _, err := n.store.Items(ctx, r.kind)
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range items[:min(len(items), looked)] {
+			_, done, err := r.do(it)
+			if done || err == nil && r.kind != upstream.ItemKind { // most servers hold nothing sealed
+				return nil, nil
+			}
+			var e *toolkeep.Error // what cannot be read for another reason says nothing of keys
+			if errors.As(err, &e) && (e.Code == toolkeep.InternalError || e.Code == toolkeep.SecretAccessDenied) {
+				fault = err
+			}
+		}
+	}
+	return fault, nil
+}
+
+// unlessAway drops the error of a Vault that does not answer: the node starts and is
+// degraded.
+func (n *Node) unlessAway(err error) error {
+	if err != nil && n.sealer.transit != nil && toolkeep.AsError(err).Code == toolkeep.SecretRetrievalFailed {
+		n.logger("secret_manager").Warn("whether what is sealed can be opened is not known: Vault does not answer", "error", err)
+		return nil
+	}
+	return err
+}
+
+func (n *Node) refuseKeys(fault error, made bool, lost string) error {
+	where, has := "the key file "+n.sealKey(), "does not have the key"
+	switch {
+	case n.config.Secrets.SealKeys != "":
+		where = "the variable TOOLKEEP_SEAL_KEY"
+	case made:
+		has = "is not there"
+	}
+	return toolkeep.NewError(toolkeep.SecretRetrievalFailed,
+		"the store holds what was sealed with another key, and %s %s: put the key back that was used before (%s from a backup or its volume, TOOLKEEP_SEAL_KEY, or Vault's transit key), or, if it is lost, give up all that is sealed (secrets, logins, contexts, waiting calls) by making the empty file %s, and start again",
+		where, has, filepath.Base(n.sealKey()), lost).Because(fault)
+}
+
+// putSealCheck seals the check with the keys of now. Of nodes that start at once the
+// first makes it, and the others must be able to open it.
+func (n *Node) putSealCheck(ctx context.Context, revision int64, lost string) error {
+	it, err := secret.NewCheck(n.sealer)
+	if err != nil { // only Vault fails; a later start makes it
+		n.logger("secret_manager").Warn("nothing can be sealed now", "error", err)
+		return nil
+	}
+	it.UpdatedBy = System().Subject
+	err = n.store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: revision})
+	if !errors.Is(err, toolkeep.ErrStale) {
+		return err
+	}
+	if it, err = n.sealCheck(ctx); err != nil {
+		return err
+	}
+	fault, err := n.sealFault(ctx, it, false)
+	if fault != nil {
+		return n.refuseKeys(fault, false, lost)
+	}
+	return err
+}
+
+// resealCheck seals the check anew, after all else and if that could be, so that it
+// needs the old key as long as anything does.
+func (n *Node) resealCheck(ctx context.Context) error {
+	for {
+		it, err := n.sealCheck(ctx)
+		if err != nil {
+			return err
+		}
+		if sealed, err := secret.Checked(it.Body); it.Body != nil && err == nil && !n.sealer.stale(sealed) {
+			return nil
+		}
+		fresh, err := secret.NewCheck(n.sealer)
+		if err != nil {
+			return err
+		}
+		fresh.UpdatedBy = System().Subject
+		if err = n.store.Apply(ctx, toolkeep.PutItem{Item: fresh, Expect: it.Revision}); !errors.Is(err, toolkeep.ErrStale) {
+			return err
+		}
+	}
+}
+
+// CheckSeal tells whether a server with these settings could open a store whose check
+// (kind secret.CheckKind) has this body. known is false where only Vault could tell.
+// It makes no key file. E3403, E3999.
+func CheckSeal(c *config.Config, body []byte) (known bool, err error) {
+	sealed, err := secret.Checked(body)
+	if err != nil || sealed[0] == byTransit {
+		return err != nil, err
+	}
+	n := &Node{config: c, sealer: &sealer{}}
+	made, err := n.readKeys()
+	if err != nil {
+		return true, err
+	}
+	if fault := secret.OpenCheck(n.sealer, body); fault != nil {
+		return true, n.refuseKeys(fault, made, filepath.Join(c.Data, lostName))
+	}
+	return true, nil
+}
+
+// buildSecrets makes the stores of secrets.
+func (n *Node) buildSecrets() (err error) {
+	c := n.config.Secrets
+	k := &n.keeping
 	k.rotations = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tool_secret_rotation_total",
 		Help: "Secrets that took the place of others: success when stored, failure when they could not be, picked_up when a call saw another version than the one before it."}, []string{"status"})
 	for _, status := range []string{"success", "failure", "picked_up"} {
@@ -337,6 +541,11 @@ func (s secretsAdmin) RotateSealKey(ctx context.Context, p *toolkeep.Principal, 
 		if err := n.resealAll(ctx, r, &out); err != nil {
 			return out, err
 		}
+	}
+	if out.Failed > 0 { // something still needs an old key
+		n.logger("secret_manager").Warn("an old sealing key is still needed", "failed", out.Failed)
+	} else if err := n.resealCheck(ctx); err != nil {
+		return out, toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be written now; what was sealed anew stays so, rotate again without a new key").Because(err)
 	}
 	n.logger("secret_manager").Info("what is stored was sealed anew", "key", out.Key, "resealed", out.Resealed, "failed", out.Failed, "by", p.Subject)
 	return out, nil

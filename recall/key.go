@@ -12,7 +12,8 @@ type Key [sha256.Size]byte
 
 // KeyOf covers the tenant, the principal (subject, workspace and on whose behalf) unless the
 // tool declares its result public within the tenant, the tool's id, its exact
-// version by digest, and the hash of the coerced arguments.
+// version by digest, and the hash of the coerced arguments. What else changes a result,
+// as what the agent adds and the secrets that the tool takes, the caller puts into args.
 func KeyOf(p *toolkeep.Principal, t *toolkeep.Tool, args [32]byte) Key {
 	subject, behalf, workspace, audience := p.Subject, p.OnBehalf, p.Workspace, byte(1)
 	if t.Manifest.PublicResult() {

@@ -374,3 +374,19 @@ func BenchmarkHoldKnown(b *testing.B) {
 		s.Hold("hunter22")()
 	}
 }
+
+// TestCleanFindsTextReadAsLatin1: a server that reads its headers as Latin-1 gives a
+// secret that is not ASCII back with a character for each byte.
+func TestCleanFindsTextReadAsLatin1(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	defer s.Hold("pässwörd-€-キー")()
+	for _, text := range []string{
+		"pÃ¤sswÃ¶rd-â\u0082¬-ã\u0082\u00adã\u0083¼",
+		`p\u00c3\u00a4ssw\u00c3\u00b6rd-\u00e2\u0082\u00ac-\u00e3\u0082\u00ad\u00e3\u0083\u00bc`,
+		"pässwörd-€-キー",
+	} {
+		if got := s.Clean("<" + text + ">"); got != "<"+redact.Marker+">" {
+			t.Errorf("%s is left of %s", got, text)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"strings"
+	"unicode/utf8"
 )
 
 // snapshot is an immutable set of forms to look for.
@@ -26,6 +27,9 @@ func newSnapshot(values []string) *snapshot {
 	s := &snapshot{index: make(map[uint32][]form, 8*len(values))}
 	for _, v := range values {
 		s.add(form{text: v})
+		if utf8.RuneCountInString(v) != len(v) {
+			s.add(form{text: latin1(v)})
+		}
 		h := hex.EncodeToString([]byte(v))
 		s.add(form{text: h})
 		s.add(form{text: strings.ToUpper(h)})
@@ -35,6 +39,16 @@ func newSnapshot(values []string) *snapshot {
 		}
 	}
 	return s
+}
+
+// latin1 is how a server gives text back that has read its UTF-8 as Latin-1, as many
+// do with headers: each byte became a character.
+func latin1(v string) string {
+	runes := make([]rune, len(v))
+	for i := range len(v) {
+		runes[i] = rune(v[i])
+	}
+	return string(runes)
 }
 
 // base64Form is what v looks like behind shift other bytes, as far as v alone

@@ -103,6 +103,17 @@ func ParseSealer(text string) (*Sealer, error) {
 	return s, nil
 }
 
+// NewSealer makes a Sealer with a new key that is nowhere else: what it seals nobody
+// opens after it.
+func NewSealer() (*Sealer, error) {
+	key := make([]byte, keyBytes)
+	rand.Read(key) // never fails
+	k, err := newSealKey(key)
+	s := &Sealer{}
+	s.ring.Store(&ring{k})
+	return s, err
+}
+
 // load reads the file. s.mu is held, or nobody else has s.
 func (s *Sealer) load() error {
 	text, at, err := readKeyFile(s.file)

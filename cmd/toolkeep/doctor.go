@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,10 +22,13 @@ import (
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
@@ -133,7 +138,7 @@ func (d *doctor) all(ctx context.Context) {
 	} else if there {
 		d.sqlite(ctx)
 	}
-	d.keyFiles(there)
+	d.keyFiles(ctx, there)
 	d.spool()
 	d.metrics(ctx)
 	d.disk()
@@ -330,11 +335,14 @@ func (d *doctor) postgres(ctx context.Context) {
 }
 
 // keyFiles looks at the files that must be their owner's alone.
-func (d *doctor) keyFiles(there bool) {
+func (d *doctor) keyFiles(ctx context.Context, there bool) {
+	sealFault := d.sealFault(ctx)
 	for _, f := range []struct{ name, path string }{{sealName, sealKeyOf(d.c)}, {adminName, filepath.Join(d.c.Data, adminName)}} {
 		fi, err := os.Stat(f.path)
 		_, dbErr := os.Stat(filepath.Join(d.c.Data, dbName))
 		switch {
+		case f.name == sealName && sealFault != nil && (err == nil && fi.Mode().Perm()&0o077 == 0 || errors.Is(err, fs.ErrNotExist) || d.c.Secrets.SealKeys != ""):
+			d.add(f.name, "fail", "put the key back, from a backup or its volume", "%s", sealFault.Message)
 		case f.name == sealName && d.c.Secrets.SealKeys != "":
 			d.add(f.name, "ok", "", "the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY)")
 		case errors.Is(err, fs.ErrNotExist) && f.name == sealName && d.c.Store.DSN != "":
@@ -354,6 +362,47 @@ func (d *doctor) keyFiles(there bool) {
 			d.add(f.name, "ok", "", "%s, mode %04o", f.path, fi.Mode().Perm())
 		}
 	}
+}
+
+// sealFault says why the store cannot be opened with the sealing keys of the settings;
+// nil where it can, or where that cannot be told.
+func (d *doctor) sealFault(ctx context.Context) *toolkeep.Error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	body, err := d.sealCheck(ctx)
+	if err != nil {
+		return nil // store says what is wrong with it, or there is no check yet
+	}
+	if known, err := node.CheckSeal(d.c, body); known && err != nil {
+		return toolkeep.AsError(err)
+	}
+	return nil
+}
+
+// sealCheck reads the item by which a start knows its keys, past the store, which may
+// not be opened beside a server.
+func (d *doctor) sealCheck(ctx context.Context) (body []byte, err error) {
+	if dsn := d.c.Store.DSN; dsn != "" {
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		err = conn.QueryRow(ctx, "SELECT body FROM items WHERE kind = $1 AND tenant = '' AND id = $2 AND NOT dropped", secret.CheckKind, secret.CheckID).Scan(&body)
+		return body, err
+	}
+	path := filepath.Join(d.c.Data, dbName)
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)"}}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	err = db.QueryRowContext(ctx, "SELECT body FROM items WHERE kind = ? AND tenant = '' AND id = ? AND dropped = 0", secret.CheckKind, secret.CheckID).Scan(&body)
+	return body, err
 }
 
 func (d *doctor) spool() {

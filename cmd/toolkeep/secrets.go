@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 )
@@ -110,6 +112,12 @@ func (a *app) secretsSetCmd() *cobra.Command {
 				return err
 			}
 			defer clear(value)
+			switch n := utf8.RuneCount(bytes.TrimSpace(value)); {
+			case n < 4:
+				fmt.Fprintln(a.stderr, "toolkeep: a value of fewer than 4 characters is not taken out of results, errors and logs: use a longer one")
+			case n < 8:
+				fmt.Fprintln(a.stderr, "toolkeep: a value of fewer than 8 characters cannot safely be taken out of results, errors and logs: use a longer one")
+			}
 			body := map[string]any{"value": string(value)}
 			for k, v := range fields {
 				body[k] = v

@@ -280,7 +280,7 @@ func (c caller) Count(done, total []byte, message string) {
 		b = append(append(b, `,"total":`...), total...)
 	}
 	b = appendText(b, `,"message":`, message)
-	c.x.send(mcp.NotificationProgress, append(b, '}'), "progress "+string(c.token))
+	c.x.send(mcp.NotificationProgress, append(b, '}'), progressKey+string(c.token))
 }
 
 // Notify hands over what an MCP upstream tells while it carries the call out,

@@ -70,16 +70,29 @@ func (st *stream) add(data []byte, keep bool, key string) bool {
 	return true
 }
 
-// replace puts data in the place of an untaken event of the same key.
+// maxWaiting is how many events of one key wait before the latest takes the place of
+// the one before it. A reader who is late for a moment misses nothing.
+const maxWaiting = 8
+
+// progressKey begins the keys of progress; of other news the last one is enough.
+const progressKey = "progress "
+
+// replace puts data in the place of the newest untaken event of the same key, where
+// there are enough of them.
 func (st *stream) replace(data []byte, key string) bool {
 	if key == "" {
 		return false
 	}
+	newest, waiting := -1, 0
 	for i := len(st.events) - 1; i >= 0 && st.events[i].seq > st.taken; i-- {
-		e := &st.events[i]
-		if e.key != key {
-			continue
+		if st.events[i].key == key {
+			if waiting++; newest < 0 {
+				newest = i
+			}
 		}
+	}
+	if waiting >= maxWaiting || waiting > 0 && !strings.HasPrefix(key, progressKey) {
+		e := &st.events[newest]
 		st.bytes += len(data) - len(e.data)
 		st.size += len(data) - len(e.data)
 		e.data = data
