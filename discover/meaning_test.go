@@ -94,7 +94,9 @@ func meaningIndex(t *testing.T, e Embedder, file string, tools ...toolkeep.Versi
 
 func embedded(t *testing.T, x *Index, n int) {
 	t.Helper()
-	for until := time.Now().Add(10 * time.Second); ; {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(10 * time.Second); ; <-tick.C {
 		have, of, err := x.Embedded()
 		if have == n && of >= n {
 			return
@@ -102,7 +104,6 @@ func embedded(t *testing.T, x *Index, n int) {
 		if time.Now().After(until) {
 			t.Fatalf("%d of %d tools are embedded, %v", have, of, err)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -160,7 +161,9 @@ func TestFindWithoutMeaning(t *testing.T) {
 	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") {
 		t.Errorf("%v %+v", found(got), r)
 	}
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(10 * time.Second); ; <-tick.C {
 		if _, _, err := x.Embedded(); err != nil {
 			break
 		}
