@@ -112,21 +112,7 @@ func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice impor
 			manifests = append(manifests, t.Manifest)
 		}
 	}
-	say, done = a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
-	published, err := cl.publish(ctx, manifests, choice, say)
-	done()
-	if err != nil {
-		if len(published) > 0 {
-			fmt.Fprintf(a.stderr, "toolkeep: %d of %d tools were published before the error; importing again goes on from there\n", len(published), len(manifests))
-		}
-		return err
-	}
-	if err := a.showPlan(plan, choice.all); err != nil || a.json {
-		return err
-	}
-	showDeprecated(a.stdout, published)
-	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), len(plan.Tools)-len(manifests), len(plan.Refused))
-	return err
+	return a.publishPlanned(ctx, cl, manifests, len(plan.Tools), len(plan.Refused), choice, func() error { return a.showPlan(plan, choice.all) })
 }
 
 // planJSON is the plan as --json prints it.

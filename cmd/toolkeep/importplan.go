@@ -52,7 +52,13 @@ func (a *app) importSource(ctx context.Context, what string, choice importChoice
 			manifests = append(manifests, t.Manifest)
 		}
 	}
-	say, done = a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
+	return a.publishPlanned(ctx, cl, manifests, len(plan.Tools), len(plan.Refused), choice, func() error { return a.showSourcePlan(plan, choice.all) })
+}
+
+// publishPlanned publishes the manifests of a plan that are new or changed, shows the
+// plan, and counts.
+func (a *app) publishPlanned(ctx context.Context, cl *client, manifests [][]byte, tools, refused int, choice importChoice, show func() error) error {
+	say, done := a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
 	published, err := cl.publish(ctx, manifests, choice, say)
 	done()
 	if err != nil {
@@ -61,11 +67,11 @@ func (a *app) importSource(ctx context.Context, what string, choice importChoice
 		}
 		return err
 	}
-	if err := a.showSourcePlan(plan, choice.all); err != nil || a.json {
+	if err := show(); err != nil || a.json {
 		return err
 	}
 	showDeprecated(a.stdout, published)
-	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), len(plan.Tools)-len(manifests), len(plan.Refused))
+	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), tools-len(manifests), refused)
 	return err
 }
 
