@@ -52,7 +52,9 @@ type Config struct {
 	EmbedTime time.Duration
 	// Weights of the parts of a score; the zero value is the default.
 	Weights Weights
-	Log     *slog.Logger // nil: nothing is logged
+	// Usage makes search learn from how tools were used; nil: only the question counts.
+	Usage Usage
+	Log   *slog.Logger // nil: nothing is logged
 }
 
 // Weights say how much each part of a score counts. Each part is between 0 and 1.

@@ -306,14 +306,26 @@ func (m *meaning) vectors(ctx context.Context, texts []string) ([][]float32, err
 	return out, nil
 }
 
-// alike gives, for each tool, how much it means what the vector means: the cosine, 0
-// for what has no vector or means the opposite.
-func (p *postings) alike(v []float32) []float32 {
-	out := make([]float32, len(p.docs))
-	for i, d := range p.vectors {
-		if d != nil {
-			out[i] = max(0, vek32.Dot(v, d))
+// compare gives, for each text and each tool of p, how much they mean alike: the cosine,
+// 0 for what has no vector or means the opposite. It is nil where that is not to be had,
+// and why.
+func (x *Index) compare(ctx context.Context, p *postings, texts []string) ([][]float32, string) {
+	m := x.meaning
+	if m == nil {
+		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
+	}
+	asked, err := m.vectors(ctx, texts)
+	if err != nil {
+		return nil, "the embedding model does not answer, so that words alone are compared: " + toolkeep.AsError(err).Message
+	}
+	out := make([][]float32, len(asked))
+	for i, v := range asked {
+		out[i] = make([]float32, len(p.docs))
+		for j, d := range p.vectors {
+			if d != nil {
+				out[i][j] = max(0, vek32.Dot(v, d))
+			}
 		}
 	}
-	return out
+	return out, ""
 }

@@ -42,6 +42,9 @@ type Query struct {
 	Text     string
 	Limit    int      // at most 200; 0 is 10
 	Strategy Strategy // "" is hybrid
+	// Session is what went before, which Config.Usage knows; the zero value counts
+	// nothing but the question.
+	Session Session
 }
 
 // Report is how a search went.
@@ -82,15 +85,15 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		report.Terms = append(report.Terms, t.word)
 	}
 	fits := p.score(q)
-	var vectors [][]float32
+	var alike [][]float32
 	if report.Strategy != Keyword && strings.TrimSpace(query) != "" && len(p.docs) > 0 {
-		vectors, report.Degraded = x.compare(ctx, append([]string{query}, q.wishes()...))
+		alike, report.Degraded = x.compare(ctx, p, append([]string{query}, q.wishes()...))
 	}
 	best := max(1e-9, slices.Max(append(fits, 0)))
 	r := &ranking{scores: fits}
 	var means []float32
-	if vectors != nil {
-		r.scores, means = x.blend(p, q, report.Strategy, fits, vectors)
+	if alike != nil {
+		r.scores, means = x.blend(p, q, report.Strategy, fits, alike)
 	} else {
 		report.Strategy = Keyword
 	}
@@ -121,19 +124,6 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 // different things have 0.0 to 0.2.
 const leastAlike = 0.25
 
-// compare gives the vectors of texts; nil where they are not to be had, and why.
-func (x *Index) compare(ctx context.Context, texts []string) ([][]float32, string) {
-	m := x.meaning
-	if m == nil {
-		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
-	}
-	v, err := m.vectors(ctx, texts)
-	if err != nil {
-		return nil, "the embedding model does not answer, so that words alone are compared: " + toolkeep.AsError(err).Message
-	}
-	return v, ""
-}
-
 // wholeShare is how much the question as a whole counts beside the best of its wishes.
 const wholeShare = 0.5
 
@@ -141,26 +131,26 @@ const wholeShare = 0.5
 // wish in it, of which the best counts. Each part is divided by its best first, so
 // that the weights mean the same for every question and a wish in few words counts as
 // much as one in many; adding parts this way was measured better than fusing ranks.
-// vectors are those of the whole and of the wishes. means is how much each tool means
+// likeness is that of the whole and of the wishes. means is how much each tool means
 // what is asked, the best of the whole and its wishes.
-func (x *Index) blend(p *postings, q query, s Strategy, fits []float32, vectors [][]float32) (scores, means []float32) {
+func (x *Index) blend(p *postings, q query, s Strategy, fits []float32, likeness [][]float32) (scores, means []float32) {
 	semantic, keyword := float32(x.weights.Semantic), float32(x.weights.Keyword)
 	if s == Semantic {
 		semantic, keyword = 1, 0
 	}
-	means = p.alike(vectors[0])
+	means = likeness[0]
 	whole := make([]float32, len(fits))
 	addShare(whole, means, semantic)
 	addShare(whole, fits, keyword)
 	scores = make([]float32, len(fits))
-	if len(vectors) == 1 {
+	if len(likeness) == 1 {
 		for i, v := range whole {
 			scores[i] = (1 + wholeShare) * v
 		}
 	} else {
 		one, here := make([]float32, len(fits)), make([]float32, len(fits))
 		for k, clause := range q.wished {
-			alike := p.alike(vectors[1+k])
+			alike := likeness[1+k]
 			clear(here)
 			for _, t := range q.clauses[clause] {
 				p.addTo(here, p.term(q.terms[t].stem))

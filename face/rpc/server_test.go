@@ -614,9 +614,10 @@ func TestStop(t *testing.T) {
 				close(began)
 				select {
 				case <-finish:
+					return succeeded(), nil
 				case <-ctx.Done():
+					return nil, toolkeep.NewError(toolkeep.Draining, "the server stopped while the call ran")
 				}
-				return succeeded(), nil
 			})
 			c := l03v1.NewToolExecutionClient(s.start(t))
 			answered := make(chan error, 1)
