@@ -47,6 +47,7 @@ type identity struct {
 	roles       []string
 	scope       []string
 	permissions []string
+	audience    atomic.Pointer[string] // see Audience; nil until asked
 }
 
 func (i *identity) is(p *toolkeep.Principal) bool {

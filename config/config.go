@@ -43,6 +43,7 @@ type Config struct {
 	Cache    Cache
 	Catalog  Catalog
 	Store    Store
+	Redis    Redis
 	Secrets  Secrets
 	Vault    Vault
 	Search   Search
@@ -243,11 +244,37 @@ type Search struct {
 	ModelsDir      string // "" is models in the data directory
 	SemanticWeight float64
 	KeywordWeight  float64
+	History        string        // on, off
+	HistoryKeep    time.Duration // how long calls and searches count
+	Learning       string        // on, observe, off
 	// An OpenAI-compatible service that embeds; "" is the own model.
 	EmbeddingsURL        string
 	EmbeddingsModel      string
 	EmbeddingsDimensions int
 	EmbeddingsKey        string // secret reference
+	Vectors              string // what keeps vectors: memory, pgvector
+	VectorsDSN           string // of pgvector; "" is Store.DSN
+	Cache                SearchCache
+	Budgets              SearchBudgets
+}
+
+// SearchCache bounds what is kept of answers.
+type SearchCache struct {
+	Enabled       bool
+	Entries       int // in the process
+	Bytes         int64
+	TTL           time.Duration
+	SharedEntries int // in Redis
+	SharedTTL     time.Duration
+	Wait          time.Duration // for Redis, in one search
+}
+
+// SearchBudgets are the tokens at most of a context in each phase.
+type SearchBudgets struct {
+	InitialPlanning      int
+	ToolSelection        int
+	ExecutionPreparation int
+	ErrorRecovery        int
 }
 
 // Secrets says what secret references may name.
@@ -373,6 +400,7 @@ func (c *Config) faults() []toolkeep.Fault {
 	f.oauth(c)
 	f.vault(c)
 	f.context(c)
+	f.redis(c)
 	if c.Calls.Lease < 3*time.Second {
 		f.add("calls.lease", "minimum", "calls.lease is "+c.Calls.Lease.String()+"; it is renewed at a third and must be at least 3s")
 	}

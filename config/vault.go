@@ -26,6 +26,7 @@ type Vault struct {
 	JWTFile        string
 	ServiceAccount string
 	Region         string
+	ServerID       string // for aws-iam
 	Resource       string
 
 	Paths        []string // what tools may read

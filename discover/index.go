@@ -45,8 +45,14 @@ type Config struct {
 	MaxQuery int
 	// Embedder compares meanings beside words; nil: words alone. Start sets it going.
 	Embedder Embedder
-	// VectorFile keeps vectors over restarts; "" embeds every tool at each start.
-	VectorFile string
+	// Vectors keeps the vectors of tools, and is closed with the index; nil: the memory
+	// of the process, so that every tool is embedded at each start.
+	Vectors Backend
+	// Other gives the embedder of another model, of which the backend has vectors from
+	// before Embedder was changed, so that it answers until the tools are embedded anew;
+	// nil where that model cannot be had any more. Without it words alone count
+	// meanwhile.
+	Other func(Space) Embedder
 	// EmbedTime bounds the embedding of one query, after which words alone count;
 	// default 2 s.
 	EmbedTime time.Duration
@@ -65,11 +71,14 @@ type Weights struct {
 
 // Index is the search index. All methods are safe for concurrent use.
 type Index struct {
-	maxQuery   int
-	weights    Weights
-	vectorFile string
-	meaning    *meaning // nil without an embedder
-	current    atomic.Pointer[postings]
+	maxQuery int
+	weights  Weights
+	meaning  *meaning // nil without an embedder
+	current  atomic.Pointer[postings]
+	sums     atomic.Pointer[viewSums]
+
+	turn   sync.Mutex
+	turned chan struct{} // closed at the next change; nil if nobody waits
 
 	mu    sync.Mutex // one Update at a time; guards what follows
 	docs  map[docKey]*doc
@@ -87,7 +96,7 @@ type doc struct {
 	name    string // lower case, without the namespace
 	terms   []docTerm
 	lengths [fieldCount]float64
-	means   digest // of the text that its vector stands for
+	means   Digest // of the text that its vector stands for
 }
 
 type docTerm struct {
@@ -142,12 +151,14 @@ func New(cfg Config) *Index {
 	if x.weights = cfg.Weights; x.weights == (Weights{}) {
 		x.weights = Weights{Semantic: 0.4, Keyword: 0.3}
 	}
-	x.vectorFile = cfg.VectorFile
 	if cfg.Embedder != nil {
-		x.meaning = &meaning{e: cfg.Embedder, limit: cmp.Or(cfg.EmbedTime, 2*time.Second), log: cfg.Log,
-			wake: make(chan struct{}, 1), known: map[digest][]float32{}, queries: map[string][]float32{}}
+		x.meaning = &meaning{e: cfg.Embedder, backend: cfg.Vectors, other: cfg.Other, limit: cmp.Or(cfg.EmbedTime, 2*time.Second),
+			log: cfg.Log, wake: make(chan struct{}, 1), now: &space{e: cfg.Embedder}}
 		if cfg.Log == nil {
 			x.meaning.log = slog.New(slog.DiscardHandler)
+		}
+		if cfg.Vectors == nil {
+			x.meaning.backend = NewMemory("", nil)
 		}
 	}
 	x.current.Store(&postings{})
@@ -194,14 +205,19 @@ func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 		changed = true
 	}
 	if changed {
-		x.vocab.shared = true
-		p := build(x.sorted(), x.vocab)
-		if x.meaning != nil {
-			x.meaning.fill(p)
-			x.meaning.nudge()
-		}
-		x.current.Store(p)
+		x.rebuild()
 	}
+}
+
+// rebuild publishes what docs say. It is called with x.mu held.
+func (x *Index) rebuild() {
+	x.vocab.shared = true
+	p := build(x.sorted(), x.vocab)
+	if x.meaning != nil {
+		x.meaning.fill(p)
+		x.meaning.nudge()
+	}
+	x.publish(p)
 }
 
 // sorted gives the tools by id, then tenant. The order is kept, because most
@@ -383,9 +399,7 @@ type postings struct {
 	spans  []span    // by term
 	where  []uint32  // indexes into docs, ascending in each span
 	impact []float32 // what the term adds to the tool's score
-	// vectors are those of docs, nil where there is none; the whole is nil without an
-	// embedder.
-	vectors [][]float32
+	alike  *likeness // what docs are compared by; nil without an embedder
 }
 
 type span struct{ from, to uint32 }

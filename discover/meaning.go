@@ -1,14 +1,15 @@
 package discover
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/viterin/vek/vek32"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -25,83 +26,139 @@ type Embedder interface {
 
 const (
 	batch       = 16                     // texts that are embedded at once
+	asked       = 4096                   // digests that a backend is asked about at once
+	openTime    = 2 * time.Second        // how long Start waits for the backend
 	publishLate = 250 * time.Millisecond // between two publications while many tools are embedded
-	retryFirst  = time.Second            // after the embedder failed, doubled up to
+	retryFirst  = time.Second            // after the embedder or the backend failed, doubled up to
 	retryLast   = time.Minute
-	maxQueries  = 1000 // vectors of queries that are kept
+	retainEvery = 12 * time.Hour // the backend is told what is in use
+	maxQueries  = 1000           // vectors of queries that are kept
 )
 
-// digest is of the text that a vector stands for.
-type digest = [sha256.Size]byte
-
-// meaning keeps the vectors of the tools of an Index.
+// meaning keeps the vectors of the tools of an Index in step with them.
 type meaning struct {
-	e     Embedder
-	limit time.Duration // of one query
-	log   *slog.Logger
-	file  *vectorFile // nil without one
+	e       Embedder
+	backend Backend
+	other   func(Space) Embedder // nil: there is none
+	limit   time.Duration        // of one query
+	log     *slog.Logger
 
 	wake   chan struct{}
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex
-	known   map[digest][]float32
-	queries map[string][]float32
-	failing error // of the newest try, nil if it worked
+	mu       sync.Mutex
+	now      *space // of the embedder
+	old      *space // answers while now is filled; nil: there is none
+	filling  bool   // now has too few vectors to be compared with
+	redo     map[Digest]bool
+	failing  error // of the newest try, nil if it worked
+	puts     int   // since the backend was told what is in use
+	retained time.Time
 }
 
-// Start begins to embed tools in the background, if there is an embedder: those whose
-// vectors the file does not have, and later those that are new or changed. Until a tool
-// has its vector it is found by its words. Close ends it.
+// space is what embeds texts, and what keeps their vectors.
+type space struct {
+	e       Embedder
+	v       Vectors // nil until the backend has been reached
+	mu      sync.Mutex
+	queries map[string][]float32
+}
+
+// likeness is what the tools of postings are compared by. It is never modified.
+type likeness struct {
+	by   *space    // whose vectors are compared; nil: none are
+	of   Selection // of by
+	now  Selection // of the embedder's own; nil until the backend has been reached
+	have int       // tools that have vectors in now
+}
+
+// Start begins to embed tools in the background, if there is an embedder: those of which
+// the backend has no vectors, and later those that are new or changed. Until a tool has
+// its vector it is found by its words. Close ends it.
 //
-// The error is the file's, which then is not used.
+// A backend that cannot be reached is tried again, and words alone count meanwhile; the
+// error says so.
 func (x *Index) Start() error {
 	m := x.meaning
 	if m == nil {
 		return nil
 	}
-	var err error
-	if x.vectorFile != "" {
-		m.file, err = openVectors(x.vectorFile, m.e.Model(), m.e.Dimensions(), func(d digest, v []float32) { m.known[d] = v })
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	m.cancel = cancel
+	soon, done := context.WithTimeout(ctx, openTime)
+	defer done()
+	err := x.open(soon)
+	if err != nil {
+		m.fails(err)
+	}
 	x.publishVectors()
 	m.done.Go(func() { x.embedAll(ctx) })
 	return err
 }
 
-// Close ends what Start began. It does not close the embedder.
+// Close ends what Start began, and closes the vectors and their backend. It does not
+// close the embedder.
 func (x *Index) Close() error {
 	m := x.meaning
-	if m == nil || m.cancel == nil {
+	if m == nil {
 		return nil
 	}
-	m.cancel()
-	m.done.Wait()
-	if m.file == nil {
-		return nil
+	if m.cancel != nil {
+		m.cancel()
+		m.done.Wait()
 	}
-	return m.file.close()
+	var first error
+	for _, s := range []*space{m.now, m.old} {
+		if s != nil && s.v != nil {
+			first = cmp.Or(first, s.v.Close())
+		}
+	}
+	return cmp.Or(first, m.backend.Close())
 }
 
-// Embedded tells how many of the tools have vectors, and why the embedder does not
-// work, if so. Without an embedder both are nil and 0.
+// Embedded tells how many of the tools have vectors of the embedder, and why there are
+// no more, if it or the backend does not work. Without an embedder all is nil and 0.
 func (x *Index) Embedded() (have, of int, err error) {
+	s := x.Embedding()
+	return s.Have, s.Of, s.Err
+}
+
+// Embedding is how far the tools are embedded.
+type Embedding struct {
+	Model      string // of the embedder, "" without one
+	Dimensions int
+	Have, Of   int   // tools that have vectors of it, of all
+	Err        error // why there are no more, if something does not work
+	// Serving is the model that meanings are compared by now: another one while too few
+	// tools have vectors of Model, "" where words alone are.
+	Serving string
+}
+
+// Embedding tells how far the tools are embedded.
+func (x *Index) Embedding() Embedding {
 	m := x.meaning
 	if m == nil {
-		return 0, 0, nil
+		return Embedding{}
 	}
 	p := x.current.Load()
-	for _, v := range p.vectors {
-		if v != nil {
-			have++
+	s := Embedding{Model: m.e.Model(), Dimensions: m.e.Dimensions(), Of: len(p.docs)}
+	if p.alike != nil {
+		s.Have = p.alike.have
+		if p.alike.by != nil {
+			s.Serving = p.alike.by.e.Model()
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return have, len(p.docs), m.failing
+	s.Err = m.failing
+	return s
+}
+
+func (m *meaning) fails(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failing = err
 }
 
 func (m *meaning) nudge() {
@@ -111,58 +168,204 @@ func (m *meaning) nudge() {
 	}
 }
 
+// open reaches the backend, and chooses what answers until the tools are embedded.
+func (x *Index) open(ctx context.Context) error {
+	m := x.meaning
+	m.mu.Lock()
+	now := m.now
+	m.mu.Unlock()
+	if now.v != nil {
+		return nil
+	}
+	v, err := m.backend.Open(ctx, m.e.Model(), m.e.Dimensions())
+	if err != nil {
+		return err
+	}
+	all := x.digests()
+	have, err := haveAll(ctx, v, all)
+	if err != nil {
+		_ = v.Close() // the error of the moment says more
+		return err
+	}
+	// With few tools embedded, those would be found before all others.
+	filling := 2*have < len(all)
+	var old *space
+	if filling && m.other != nil {
+		if old, err = m.openOther(ctx, all, have); err != nil {
+			m.log.Warn("the vectors of the model before cannot be used", "error", err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = &space{e: m.e, v: v, queries: map[string][]float32{}}
+	m.filling, m.old = filling, old
+	if filling {
+		m.log.Info("tools are embedded anew", "model", m.e.Model(), "have", have, "of", len(all), "meanwhile", old.name())
+	}
+	return nil
+}
+
+func (s *space) name() string {
+	if s == nil {
+		return "words alone"
+	}
+	return s.e.Model()
+}
+
+// openOther opens the vectors of the other model that most tools have, if that is more
+// than have and the model can still embed questions.
+func (m *meaning) openOther(ctx context.Context, all []Digest, have int) (*space, error) {
+	spaces, err := m.backend.Spaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var best *space
+	for _, s := range spaces {
+		if s.Vectors <= have || s.Model == m.e.Model() && s.Dimensions == m.e.Dimensions() {
+			continue
+		}
+		e := m.other(s)
+		if e == nil {
+			continue
+		}
+		v, err := m.backend.Open(ctx, s.Model, s.Dimensions)
+		if err != nil {
+			return best, err
+		}
+		n, err := haveAll(ctx, v, all)
+		if err != nil || n <= have {
+			if err := cmp.Or(err, v.Close()); err != nil {
+				return best, err
+			}
+			continue
+		}
+		if best != nil {
+			if err := best.v.Close(); err != nil {
+				m.log.Warn("vectors were not closed well", "model", best.e.Model(), "error", err)
+			}
+		}
+		have, best = n, &space{e: e, v: v, queries: map[string][]float32{}}
+	}
+	return best, nil
+}
+
+// haveAll makes Select know of what is there, and counts it.
+func haveAll(ctx context.Context, v Vectors, all []Digest) (n int, err error) {
+	for len(all) > 0 {
+		some := all[:min(asked, len(all))]
+		all = all[len(some):]
+		have, err := v.Have(ctx, some)
+		if err != nil {
+			return n, err
+		}
+		for _, ok := range have {
+			if ok {
+				n++
+			}
+		}
+	}
+	return n, nil
+}
+
+// digests are those of all tools, each once, in the order of the tools.
+func (x *Index) digests() []Digest {
+	docs := x.current.Load().docs
+	out := make([]Digest, 0, len(docs))
+	seen := make(map[Digest]bool, len(docs))
+	for _, d := range docs {
+		if !seen[d.means] {
+			seen[d.means] = true
+			out = append(out, d.means)
+		}
+	}
+	return out
+}
+
 // embedAll embeds what is missing, whenever something is.
 func (x *Index) embedAll(ctx context.Context) {
 	m := x.meaning
 	wait := retryFirst
 	for {
-		missing := x.missing()
-		var err error
-		last := time.Now()
-		for len(missing) > 0 && err == nil && ctx.Err() == nil {
-			n := min(batch, len(missing))
-			err = x.embedSome(ctx, missing[:n])
-			missing = missing[n:]
-			if len(missing) > 0 && time.Since(last) >= publishLate {
-				x.publishVectors()
-				last = time.Now()
-			}
-		}
-		x.publishVectors()
+		err := x.embedRound(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		m.mu.Lock()
-		m.failing = err
-		m.mu.Unlock()
-		var again <-chan time.Time
+		m.fails(err)
+		again := retainEvery
 		if err != nil {
 			m.log.Warn("tools cannot be embedded; they are found by their words meanwhile", "error", err, "again_in", wait.String())
-			again = time.After(wait)
+			again = wait
 			wait = min(2*wait, retryLast)
 		} else {
 			wait = retryFirst
 		}
+		timer := time.NewTimer(again)
 		select {
 		case <-ctx.Done():
-			return
 		case <-m.wake:
-		case <-again:
+		case <-timer.C:
 		}
+		timer.Stop()
 	}
 }
 
-// missing are the tools without vectors, each text once.
+func (x *Index) embedRound(ctx context.Context) error {
+	m := x.meaning
+	defer x.publishVectors()
+	if err := x.open(ctx); err != nil {
+		return err
+	}
+	missing := x.missing()
+	var texts []*doc
+	last := time.Now()
+	late := func() {
+		if time.Since(last) >= publishLate {
+			x.publishVectors()
+			last = time.Now()
+		}
+	}
+	// What the backend has already is many, and asked for in few questions.
+	for len(missing) > 0 {
+		some := missing[:min(asked, len(missing))]
+		missing = missing[len(some):]
+		left, err := m.without(ctx, some)
+		if err != nil {
+			return err
+		}
+		texts = append(texts, left...)
+		late()
+	}
+	last = time.Time{} // the first tools are found at once
+	for len(texts) > 0 {
+		some := texts[:min(batch, len(texts))]
+		texts = texts[len(some):]
+		if err := x.embedSome(ctx, some); err != nil {
+			return err
+		}
+		late()
+	}
+	return x.retain(ctx)
+}
+
+// missing are the tools that have no vectors as far as is known, and those that are to
+// have new ones, each text once. They begin anywhere, so that nodes which share a
+// backend embed different tools.
 func (x *Index) missing() []*doc {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	p := x.current.Load()
+	if p.alike == nil || p.alike.now == nil {
+		x.publishVectors()
+		p = x.current.Load()
+	}
 	m := x.meaning
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var out []*doc
-	seen := map[digest]bool{}
-	for _, d := range x.docs {
-		if m.known[d.means] == nil && !seen[d.means] {
+	seen := map[Digest]bool{}
+	first := rand.IntN(max(1, len(p.docs)))
+	for k := range p.docs {
+		i := (first + k) % len(p.docs)
+		d := p.docs[i]
+		if (!p.alike.now.Has(i) || m.redo[d.means]) && !seen[d.means] {
 			seen[d.means] = true
 			out = append(out, d)
 		}
@@ -170,65 +373,131 @@ func (x *Index) missing() []*doc {
 	return out
 }
 
+// without leaves those out whose vectors the backend has, unless they are to be made
+// anew.
+func (m *meaning) without(ctx context.Context, docs []*doc) ([]*doc, error) {
+	of := make([]Digest, len(docs))
+	for i, d := range docs {
+		of[i] = d.means
+	}
+	have, err := m.now.v.Have(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []*doc
+	for i, d := range docs {
+		if !have[i] || m.redo[d.means] {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
 func (x *Index) embedSome(ctx context.Context, docs []*doc) error {
 	m := x.meaning
-	texts := make([]string, len(docs))
+	// Another node may have embedded them meanwhile.
+	docs, err := m.without(ctx, docs)
+	if err != nil || len(docs) == 0 {
+		return err
+	}
+	of, texts := make([]Digest, len(docs)), make([]string, len(docs))
 	for i, d := range docs {
-		texts[i] = embeddingText(d.tool)
+		of[i], texts[i] = d.means, embeddingText(d.tool)
 	}
 	got, err := m.e.Embed(ctx, texts)
 	if err != nil {
 		return err
 	}
-	if len(got) != len(texts) {
-		return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave %d vectors for %d texts", len(got), len(texts))
+	if err := CheckVectors(m.e.Model(), m.e.Dimensions(), len(texts), got); err != nil {
+		return err
+	}
+	if err := m.now.v.Put(ctx, of, got); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, v := range got {
-		if len(v) != m.e.Dimensions() {
-			return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave a vector of %d numbers; %s has %d", len(v), m.e.Model(), m.e.Dimensions())
-		}
-		m.known[docs[i].means] = v
-		if m.file == nil {
-			continue
-		}
-		if err := m.file.add(docs[i].means, v); err != nil {
-			// Searching goes on; the next start embeds again.
-			m.log.Warn("vectors cannot be kept for the next start", "error", err)
-			m.file.broken = true
-		}
+	m.puts += len(of)
+	for _, d := range of {
+		delete(m.redo, d)
 	}
 	return nil
 }
 
-// publishVectors gives the published index the vectors that there are, and forgets
-// those of tools long gone.
+// retain tells the backend what is in use, when much is new and now and then.
+func (x *Index) retain(ctx context.Context) error {
+	m := x.meaning
+	live := x.digests()
+	m.mu.Lock()
+	due := m.puts >= 1000+len(live)/2 || time.Since(m.retained) >= retainEvery
+	m.mu.Unlock()
+	if !due || len(live) == 0 { // a catalogue that is empty for a moment costs nothing
+		return nil
+	}
+	if err := m.now.v.Retain(ctx, live); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.puts, m.retained = 0, time.Now()
+	return nil
+}
+
+// again has a text embedded anew.
+func (m *meaning) again(d Digest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.redo == nil {
+		m.redo = map[Digest]bool{}
+	}
+	m.redo[d] = true
+}
+
+// publishVectors lets the published index compare with the vectors that there are.
 func (x *Index) publishVectors() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := *x.current.Load()
 	x.meaning.fill(&p)
-	x.current.Store(&p)
+	x.publish(&p)
 }
 
-// fill is called with x.mu held.
+// fill chooses what the tools are compared by. It is called with x.mu held.
 func (m *meaning) fill(p *postings) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.known) > 4*len(p.docs)+4096 {
-		live := make(map[digest][]float32, len(p.docs))
-		for _, d := range p.docs {
-			if v := m.known[d.means]; v != nil {
-				live[d.means] = v
-			}
-		}
-		m.known = live
+	a := &likeness{}
+	p.alike = a
+	if m.now.v == nil {
+		return
 	}
-	p.vectors = make([][]float32, len(p.docs))
+	of := make([]Digest, len(p.docs))
 	for i, d := range p.docs {
-		p.vectors[i] = m.known[d.means]
+		of[i] = d.means
 	}
+	a.now = m.now.v.Select(of)
+	for i := range of {
+		if a.now.Has(i) {
+			a.have++
+		}
+	}
+	if m.filling && 20*a.have >= 19*len(of) {
+		// The few that are left are found by their words, as new tools are.
+		m.filling = false
+		m.log.Info("tools are embedded", "model", m.e.Model(), "have", a.have, "of", len(of))
+	}
+	switch {
+	case !m.filling:
+		a.by, a.of = m.now, a.now
+	case m.old != nil:
+		a.by, a.of = m.old, m.old.v.Select(of)
+	}
+}
+
+// embedded tells whether a tool has its vector.
+func (p *postings) embedded(i int) bool {
+	return p.alike != nil && p.alike.now != nil && p.alike.now.Has(i)
 }
 
 // embeddingText is what a tool's vector stands for (Discovery 3.2): its name in words,
@@ -266,42 +535,36 @@ func embeddingText(t *toolkeep.Tool) string {
 }
 
 // vectors gives those of what is asked, which is often asked again.
-func (m *meaning) vectors(ctx context.Context, texts []string) ([][]float32, error) {
+func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	var missing []string
-	m.mu.Lock()
+	by.mu.Lock()
 	for i, text := range texts {
-		if out[i] = m.queries[text]; out[i] == nil {
+		if out[i] = by.queries[text]; out[i] == nil {
 			missing = append(missing, text)
 		}
 	}
-	m.mu.Unlock()
+	by.mu.Unlock()
 	if len(missing) == 0 {
 		return out, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, m.limit)
-	defer cancel()
-	got, err := m.e.Embed(ctx, missing)
+	got, err := by.e.Embed(ctx, missing)
 	if err != nil {
 		return nil, err
 	}
-	if len(got) != len(missing) {
-		return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave %d vectors for %d texts", len(got), len(missing))
+	if err := CheckVectors(by.e.Model(), by.e.Dimensions(), len(missing), got); err != nil {
+		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.queries) >= maxQueries {
-		clear(m.queries)
+	by.mu.Lock()
+	defer by.mu.Unlock()
+	if len(by.queries) >= maxQueries {
+		clear(by.queries)
 	}
 	for i := range out {
-		if out[i] != nil {
-			continue
+		if out[i] == nil {
+			out[i], by.queries[texts[i]] = got[0], got[0]
+			got = got[1:]
 		}
-		if len(got[0]) != m.e.Dimensions() {
-			return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedder gave a vector of %d numbers; %s has %d", len(got[0]), m.e.Model(), m.e.Dimensions())
-		}
-		out[i], m.queries[texts[i]] = got[0], got[0]
-		got = got[1:]
 	}
 	return out, nil
 }
@@ -314,18 +577,53 @@ func (x *Index) compare(ctx context.Context, p *postings, texts []string) ([][]f
 	if m == nil {
 		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
 	}
-	asked, err := m.vectors(ctx, texts)
+	a := p.alike
+	if a == nil || a.by == nil {
+		return nil, m.why(p)
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.limit)
+	defer cancel()
+	asked, err := m.vectors(ctx, a.by, texts)
 	if err != nil {
 		return nil, "the embedding model does not answer, so that words alone are compared: " + toolkeep.AsError(err).Message
 	}
+	n := len(p.docs)
+	numbers := make([]float32, n*len(asked))
 	out := make([][]float32, len(asked))
-	for i, v := range asked {
-		out[i] = make([]float32, len(p.docs))
-		for j, d := range p.vectors {
-			if d != nil {
-				out[i][j] = max(0, vek32.Dot(v, d))
-			}
-		}
+	for i := range out {
+		out[i] = numbers[i*n : (i+1)*n : (i+1)*n]
+	}
+	if err := a.of.Alike(ctx, asked, out); err != nil {
+		return nil, "meanings cannot be compared, so that words alone are: " + toolkeep.AsError(err).Message
 	}
 	return out, ""
+}
+
+// why tells why nothing is compared by p.
+func (m *meaning) why(p *postings) string {
+	m.mu.Lock()
+	err := m.failing
+	m.mu.Unlock()
+	have := 0
+	if p.alike != nil {
+		have = p.alike.have
+	}
+	why := fmt.Sprintf("%s of %s tools are embedded anew by %s; until most are, words alone are compared", Thousands(have), Thousands(len(p.docs)), m.e.Model())
+	switch {
+	case err == nil:
+	case p.alike == nil || p.alike.now == nil:
+		why = "the vectors cannot be reached, so that words alone are compared: " + toolkeep.AsError(err).Message
+	default:
+		why += "; the embedding model does not answer: " + toolkeep.AsError(err).Message
+	}
+	return why
+}
+
+// Thousands writes 10000 as 10,000.
+func Thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -77,9 +75,9 @@ var threeTools = []toolkeep.Version{
 	tool("math.sum", "1.0.0", "Add numbers"),
 }
 
-func meaningIndex(t *testing.T, e Embedder, file string, tools ...toolkeep.Version) *Index {
+func meaningIndex(t *testing.T, e Embedder, tools ...toolkeep.Version) *Index {
 	t.Helper()
-	x := New(Config{Embedder: e, VectorFile: file, EmbedTime: 5 * time.Second})
+	x := New(Config{Embedder: e, EmbedTime: 5 * time.Second})
 	x.Update(slices.Values(tools))
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
@@ -94,22 +92,15 @@ func meaningIndex(t *testing.T, e Embedder, file string, tools ...toolkeep.Versi
 
 func embedded(t *testing.T, x *Index, n int) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for until := time.Now().Add(10 * time.Second); ; <-tick.C {
-		have, of, err := x.Embedded()
-		if have == n && of >= n {
-			return
-		}
-		if time.Now().After(until) {
-			t.Fatalf("%d of %d tools are embedded, %v", have, of, err)
-		}
-	}
+	eventually(t, fmt.Sprintf("not %d tools are embedded", n), func() bool {
+		have, of, _ := x.Embedded()
+		return have == n && of >= n
+	})
 }
 
 func TestFindByMeaning(t *testing.T) {
 	e := &topics{}
-	x := meaningIndex(t, e, "", threeTools...)
+	x := meaningIndex(t, e, threeTools...)
 	embedded(t, x, 3)
 	for _, c := range []struct {
 		query    string
@@ -156,81 +147,52 @@ func TestFindWithoutMeaning(t *testing.T) {
 		t.Errorf("%v %+v", found(got), r)
 	}
 	e := &topics{fails: errors.New("no memory")}
-	x = meaningIndex(t, e, "", threeTools...)
+	x = meaningIndex(t, e, threeTools...)
+	eventually(t, "nobody is told that the embedder fails", func() bool {
+		_, _, err := x.Embedded()
+		return err != nil
+	})
 	got, r = x.Find(t.Context(), Query{Text: "weather"}, nil)
-	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") {
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") || !strings.Contains(r.Degraded, "0 of 3 tools") {
 		t.Errorf("%v %+v", found(got), r)
-	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for until := time.Now().Add(10 * time.Second); ; <-tick.C {
-		if _, _, err := x.Embedded(); err != nil {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatal("nobody is told that the embedder fails")
-		}
 	}
 	// It works again: the next round embeds what is missing.
 	e.set(nil, nil)
 	embedded(t, x, 3)
+	// It fails later, for a question.
+	e.set(errors.New("no memory"), nil)
+	got, r = x.Find(t.Context(), Query{Text: "weather"}, nil)
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") {
+		t.Errorf("%v %+v", found(got), r)
+	}
+}
+
+// eventually waits until done is true.
+func eventually(t *testing.T, otherwise string, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(10 * time.Second); !done(); <-tick.C {
+		if time.Now().After(until) {
+			t.Fatal(otherwise)
+		}
+	}
 }
 
 func TestFindWhileTheEmbedderHangs(t *testing.T) {
-	e := &topics{block: make(chan struct{})}
+	e := &topics{}
 	x := New(Config{Embedder: e, EmbedTime: 10 * time.Millisecond})
 	x.Update(slices.Values(threeTools))
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
 	}
+	embedded(t, x, 3)
+	e.set(nil, make(chan struct{}))
+	x.Update(slices.Values(append(slices.Clone(threeTools), tool("sky.soon", "1.0.0", "Will there be rain"))))
 	if got, r := x.Find(t.Context(), Query{Text: "weather"}, nil); len(got) != 1 || r.Degraded == "" {
 		t.Errorf("%v %+v", found(got), r)
 	}
 	if err := x.Close(); err != nil { // it does not wait for the embedder
 		t.Fatal(err)
 	}
-}
-
-func TestVectorsOverRestarts(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "vectors", "topics.vec")
-	again := func(want int) {
-		t.Helper()
-		e := &topics{}
-		x := New(Config{Embedder: e, VectorFile: file})
-		x.Update(slices.Values(threeTools))
-		if err := x.Start(); err != nil {
-			t.Fatal(err)
-		}
-		embedded(t, x, 3)
-		if err := x.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if e.count() != want {
-			t.Errorf("%d tools were embedded, want %d", e.count(), want)
-		}
-	}
-	again(3)
-	again(0)
-	// A crash in the middle of a record, and rot in one.
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(b []byte) {
-		t.Helper()
-		if err := os.WriteFile(file, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(raw[:len(raw)-1])
-	again(1)
-	again(0)
-	raw[len(raw)-8] ^= 1
-	write(raw)
-	again(1)
-	write([]byte("another file altogether, longer than the head of a file of vectors"))
-	again(3)
-	write(nil)
-	again(3)
-	again(0)
 }

@@ -45,6 +45,11 @@ type Query struct {
 	// Session is what went before, which Config.Usage knows; the zero value counts
 	// nothing but the question.
 	Session Session
+	// Audience names all that the visible of the search depends on, beside the tool: who
+	// sees what (Access.Audience) and what the face leaves out by itself. Answers are
+	// kept, and given again, only to the same audience of the same Session.Tenant; ""
+	// keeps none.
+	Audience string
 }
 
 // Report is how a search went.
@@ -54,6 +59,8 @@ type Report struct {
 	// were.
 	Degraded string
 	Terms    []string // words of the query that the index looked for
+	// CacheHit says that the answer was kept from an earlier search.
+	CacheHit bool
 }
 
 // Search is Find with the default strategy.

@@ -53,3 +53,11 @@ type Led struct {
 	Tool  string
 	Count int // how often
 }
+
+// Learned is an optional ability of a Usage: weights that were learned from what was
+// chosen of what had been offered. ok is false where a tenant has none, or learning is
+// off; the Index's own weights count then. It is asked once in each search, like the
+// methods of Usage.
+type Learned interface {
+	Weights(tenant string) (w Weights, ok bool)
+}

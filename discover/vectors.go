@@ -1,102 +1,59 @@
 package discover
 
 import (
-	"bufio"
+	"context"
 	"crypto/sha256"
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"hash/crc32"
-	"io"
-	"math"
-	"os"
-	"path/filepath"
 )
 
-// vectorFile keeps vectors over restarts: a head that names the model, then records of
-// digest, numbers and a checksum, one behind the other. A record that is not whole, as
-// a crash leaves it, ends the file. A file of another model is begun anew.
-type vectorFile struct {
-	f      *os.File
-	buf    []byte
-	broken bool // nothing is written any more
+// Digest names a text by its SHA-256, and with it the vector that stands for the text.
+type Digest = [sha256.Size]byte
+
+// Backend keeps vectors, those of each model apart: Memory, or discover/pgvector. What
+// it must do is discover/vectortest.
+type Backend interface {
+	// Open gives the vectors of a model, with what was kept from before. A model is
+	// open once at a time. E3104.
+	Open(ctx context.Context, model string, dimensions int) (Vectors, error)
+	// Spaces tells of which models vectors are kept. E3104.
+	Spaces(ctx context.Context) ([]Space, error)
+	// Close ends what the backend itself holds. Close what it opened first.
+	Close() error
 }
 
-const vectorMagic = "TKVEC1\n"
-
-var checksum = crc32.MakeTable(crc32.Castagnoli)
-
-// openVectors reads a file, or makes it, and gives what it holds.
-func openVectors(path, model string, dimensions int, each func(digest, []float32)) (*vectorFile, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	v := &vectorFile{f: f, buf: make([]byte, sha256.Size+4*dimensions+4)}
-	head := fmt.Appendf(nil, "%s%s\n%d\n", vectorMagic, model, dimensions)
-	end, err := v.read(head, each)
-	if err == nil {
-		err = f.Truncate(end)
-	}
-	if err == nil {
-		_, err = f.Seek(end, io.SeekStart)
-	}
-	if err == nil && end == 0 {
-		_, err = f.Write(head)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the file of vectors %s: %w", path, err), f.Close())
-	}
-	return v, nil
+// Space is what vectors must have in common to be compared.
+type Space struct {
+	Model      string
+	Dimensions int
+	Vectors    int // how many there are
 }
 
-// read tells where the whole records end, 0 where the head is another's.
-func (v *vectorFile) read(head []byte, each func(digest, []float32)) (int64, error) {
-	r := bufio.NewReaderSize(v.f, 1<<20)
-	got := make([]byte, len(head))
-	switch _, err := io.ReadFull(r, got); {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	case string(got) != string(head):
-		return 0, nil
-	}
-	end := int64(len(head))
-	for {
-		switch _, err := io.ReadFull(r, v.buf); {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return end, nil
-		case err != nil:
-			return 0, err
-		}
-		body := v.buf[:len(v.buf)-4]
-		if crc32.Checksum(body, checksum) != binary.LittleEndian.Uint32(v.buf[len(body):]) {
-			return end, nil
-		}
-		numbers := make([]float32, (len(body)-sha256.Size)/4)
-		for i := range numbers {
-			numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(body[sha256.Size+4*i:]))
-		}
-		each(digest(body[:sha256.Size]), numbers)
-		end += int64(len(v.buf))
-	}
+// Vectors are those of one model, all of length 1. All methods are safe for concurrent
+// use. After Close, and while the backend cannot be reached, they fail with E3104.
+type Vectors interface {
+	// Have tells which texts have a vector, whichever node made it. Select knows of
+	// these from then on.
+	Have(ctx context.Context, of []Digest) ([]bool, error)
+	// Put keeps the vectors of texts, in the place of those they had. E3102 for one
+	// that has not the model's dimensions or is not of numbers.
+	Put(ctx context.Context, of []Digest, vectors [][]float32) error
+	// Retain says which texts are in use. Others are dropped by and by: in memory when
+	// they outweigh these, and in a database that nodes share when nobody has used them
+	// for a week.
+	Retain(ctx context.Context, live []Digest) error
+	// Select prepares the comparing of queries with these texts. It asks nobody and
+	// sees what Have and Put have told before.
+	Select(of []Digest) Selection
+	Close() error
 }
 
-func (v *vectorFile) add(d digest, numbers []float32) error {
-	if v.broken {
-		return nil
-	}
-	b := append(v.buf[:0], d[:]...)
-	for _, n := range numbers {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(n))
-	}
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, checksum))
-	_, err := v.f.Write(b)
-	return err
+// Selection is a list of texts to compare with. Vectors that are put later do not come
+// into it.
+type Selection interface {
+	// Has tells whether the i-th text has a vector.
+	Has(i int) bool
+	// Alike writes how much the q-th query and the i-th text mean alike to to[q][i]: the
+	// scalar product, 0 where there is no vector or it is negative. It is exact: what is
+	// added up from several parts of a score would be upset by a likeness that is
+	// missing. E3102 for a query with other dimensions, E3104.
+	Alike(ctx context.Context, queries, to [][]float32) error
 }
-
-func (v *vectorFile) close() error { return v.f.Close() }

@@ -89,18 +89,8 @@ func (p *Proxy) use(t *http.Transport, g *Guard, c *PoolConfig) {
 		seen.Scheme = "http"
 	}
 	t.Proxy = func(r *http.Request) (*url.URL, error) {
-		via, err := p.direct(r.URL)
-		if err != nil {
-			return nil, err
-		}
-		if p.itself(r.URL) {
-			// Else the connection to it would look like one to the proxy, which is let through.
-			return nil, destinationForbidden("the tool's server is the proxy that calls go through")
-		}
-		if via == nil {
-			return nil, nil
-		}
-		if err := p.check(r.Context(), g, r.URL); err != nil {
+		via, err := p.route(r.Context(), g, r.URL)
+		if via == nil || err != nil {
 			return nil, err
 		}
 		return &seen, nil
@@ -112,14 +102,25 @@ func (p *Proxy) use(t *http.Transport, g *Guard, c *PoolConfig) {
 		return p.dial(ctx, network, c)
 	}
 	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
-		if resp.StatusCode == http.StatusOK {
-			return nil
-		}
-		e := toolkeep.NewError(toolkeep.NetworkError, "the proxy did not connect to the tool's server: it answered HTTP %d", resp.StatusCode).
-			With("reason", "proxy")
-		e.NothingSent = true
-		return e
+		return connected(resp)
 	}
+}
+
+// route is where a destination is reached: nil is directly, through the guard.
+// Otherwise the guard has nothing against it as far as can be told from here.
+func (p *Proxy) route(ctx context.Context, g *Guard, u *url.URL) (*url.URL, error) {
+	via, err := p.direct(u)
+	if err != nil {
+		return nil, err
+	}
+	if p.itself(u) {
+		// Else the connection to it would look like one to the proxy, which is let through.
+		return nil, destinationForbidden("the tool's server is the proxy that calls go through")
+	}
+	if via == nil {
+		return nil, nil
+	}
+	return via, p.check(ctx, g, u)
 }
 
 // itself tells whether a destination is the proxy.

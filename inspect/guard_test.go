@@ -2,31 +2,188 @@ package inspect
 
 import (
 	"errors"
+	"math/big"
+	"reflect"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
-
-	"github.com/itchyny/gojq"
 )
+
+// ask runs a program over a value as a transform, with no limit of time.
+func ask(t *testing.T, text string, v any, edit ...func(*guard)) (any, *guard, error) {
+	t.Helper()
+	p, err := compile(text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	g := newGuard(v)
+	for _, f := range edit {
+		f(g)
+	}
+	out, err := p.run(g, v)
+	return out, g, err
+}
 
 // TestGuardMemory doubles a text until the guard sees it.
 func TestGuardMemory(t *testing.T) {
-	q, err := gojq.Parse(`def f: . + . | f; f`)
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := gojq.Compile(q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGuard()
-	g.most = 32 << 20
-	g.begun = time.Now().Add(time.Hour) // time is not what ends it
-	v, _ := code.RunWithContext(g, strings.Repeat("x", 1<<20)).Next()
-	if err, ok := v.(error); !ok || !errors.Is(err, errMemory) {
-		t.Fatalf("it gave %T", v)
+	_, g, err := ask(t, `def f: . + . | f; f`, strings.Repeat("x", 1<<20), func(g *guard) {
+		g.most = 32 << 20
+		g.begun = time.Now().Add(time.Hour) // time is not what ends it
+	})
+	if !errors.Is(err, errMemory) {
+		t.Fatalf("it gave %v", err)
 	}
 	if g.steps > 1000 {
 		t.Errorf("it went on for %d steps", g.steps)
+	}
+}
+
+// bombs are programs that make much of little.
+var bombs = []string{
+	`def f: . + . | f; "x" | f`,
+	`"x" * 2000000000`,
+	`2000000000 * "xxxx"`,
+	`[range(1e9)]`,
+	`[limit(200000000; repeat("a"))] | length`,
+	`reduce range(40) as $i ("x"; . + .)`,
+	`reduce range(40) as $i ([1]; . + .)`,
+	`reduce range(40) as $i (1; [., .]) | tojson`,
+	`reduce range(40) as $i (1; [., .]) | tostring | length`,
+	`reduce range(40) as $i (1; [., .]) | @json`,
+	`reduce range(40) as $i (1; [., .]) | @text`,
+	`reduce range(40) as $i (1; [., .]) | "\(.)"`,
+	`reduce range(40) as $i (1; [., .]) | flatten | length`,
+	`reduce range(40) as $i (1; [., .]) | error`,
+	`reduce range(40) as $i (1; [., .]) | try error catch tojson`,
+	`reduce range(40) as $i (1; [., .]) | halt_error`,
+	`(reduce range(40) as $i (1; [., .])) == (reduce range(40) as $i (1; [., .]))`,
+	`(reduce range(40) as $i (1; [., .])) | contains([[]])`,
+	`[(reduce range(40) as $i (1; [., .])), (reduce range(40) as $i (1; [., .]))] | sort | length`,
+	`(reduce range(40) as $i ({}; {a: ., b: .})) | . * . | length`,
+	`("x" * 1000000) as $s | [range(100000) | $s] | join("") | length`,
+	`("x" * 1000000) as $s | [range(100000) | $s] | add | length`,
+	`("x" * 1000000) as $s | [range(2) | 1] | join($s * 60) | length`,
+	`("x" * 30000000) | explode | length`,
+	`("x" * 30000000) | split("") | length`,
+	`("x" * 30000000) / "" | length`,
+	`("x" * 30000000) | [match(""; "g")] | length`,
+	`("x" * 30000000) | gsub("x"; "yyyyyyyy") | length`,
+	`("x " * 3000000) | [scan("x")] | length`,
+	`("{\"a\":{}}," * 3000000) | "[" + . + "1]" | fromjson | length`,
+	`("[]," * 10000000) | "[" + . + "1]" | fromjson | length`,
+	`[] | .[500000000] = 1 | length`,
+	`null | setpath([100000000, 100000000]; 1) | length`,
+	`[[range(10000)], (range(20000) | [])] | transpose | length`,
+	`reduce range(1e9) as $i (null; [.])`,
+	`reduce range(1e9) as $i (null; [.]) | tojson`,
+	`def f: [.] | f; f`,
+	`def f: 1 + f; f`,
+	`def f: f, f; f`,
+	`[range(300000)] | [.[] as $a | .] | length`,
+	`[range(300000)] | def f: .[] as $a | f; f`,
+	`reduce range(100) as $i (3; . * .) | tostring | length`,
+	`[range(200000)] as $a | $a - ($a | map(. + 0.5)) | length`,
+	`[range(200000)] as $a | $a | indices($a[100000:]) | length`,
+	`[range(100000) | {a: ., b: [.], c: {d: .}}] | [combinations]? // . | length`,
+	`[range(1000) | [range(1000)]] | combinations`,
+	`[paths(..)] | [limit(100000000; repeat(.))] | length`,
+	`[range(3000000) | tostring] | group_by(.) | map(unique) | length`,
+	`"%c" * 5000000 | . as $f | 0 | strftime($f) | length`,
+	`[recurse(. + 1)]`,
+	`"x" * 60000000 | @uri | @uri | @uri | @html | @base64 | length`,
+	`try ("x" * 2000000000) catch [range(1e9)]`,
+	`label $out | foreach range(1e9) as $i ([]; . + [$i]; if length > 1e9 then ., break $out else empty end)`,
+}
+
+// TestBombs runs each, and then several at once: the heap never grows far.
+func TestBombs(t *testing.T) {
+	var before, after runtime.MemStats
+	for _, text := range bombs {
+		runtime.GC()
+		debug.FreeOSMemory()
+		runtime.ReadMemStats(&before)
+		ask(t, text, map[string]any{"a": "text"})
+		// What the runtime ever took for the heap is never given back in this count, so
+		// that it has the highest there was.
+		runtime.ReadMemStats(&after)
+		if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 4*transformMemory {
+			t.Errorf("%s: the heap grew by %d MiB", text, grown>>20)
+		}
+		if grown := int64(after.StackSys) - int64(before.StackSys); grown > transformMemory {
+			t.Errorf("%s: the stacks grew by %d MiB", text, grown>>20)
+		}
+	}
+}
+
+// TestBombsTogether: programs share the process's heap, and so they share the bound.
+func TestBombsTogether(t *testing.T) {
+	var before, after runtime.MemStats
+	debug.FreeOSMemory()
+	runtime.ReadMemStats(&before)
+	var wg sync.WaitGroup
+	for range 3 {
+		for _, text := range []string{`def f: 1 + f; f`, `def f: . + . | f; "x" | f`, `[range(300000)] | def f: .[] as $a | f; f`} {
+			wg.Go(func() { ask(t, text, nil) })
+		}
+	}
+	wg.Wait()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 8*transformMemory {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+}
+
+// TestMeterFindsCalls: the compiled calls are the interpreter's own affair, and a
+// version that keeps them elsewhere must not run unbounded.
+func TestMeterFindsCalls(t *testing.T) {
+	for name, text := range map[string]string{
+		"_multiply": `. * .`, "tojson": `tojson`, "tostring": `@text`, "format": `format("json")`, "join": `join(",")`, "_match": `[match("x")]`,
+		"setpath": `.a = 1`, "_add": `"\(.)x"`, "add": `add`, "flatten": `flatten`, "fromjson": `fromjson`, "explode": `explode`,
+		"error": `error`, "transpose": `transpose`, "_equal": `. == .`, "_subtract": `. - .`, "split": `split(",")`, "_group_by": `group_by(.)`,
+	} {
+		p, err := compile(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		codes, found := reflect.ValueOf(p.code).Elem().FieldByName("codes"), false
+		for i := range codes.Len() {
+			v := codes.Index(i).Elem().FieldByName("v")
+			if call := v.Elem(); call.IsValid() && call.Type() == reflect.TypeFor[[3]any]() && call.Index(2).Elem().String() == name {
+				found = true
+			}
+		}
+		if !found {
+			t.Errorf("%s: no call of %s is found", text, name)
+		}
+		// A guard that is at its end lets no call happen.
+		_, err = p.run(&guard{Context: t.Context(), most: 1 << 20, err: errMemory}, "x")
+		if !errors.Is(err, errMemory) {
+			t.Errorf("%s: runs on: %v", text, err)
+		}
+	}
+}
+
+// TestMeterLetsPass holds programs that are large and right.
+func TestMeterLetsPass(t *testing.T) {
+	rows := make([]any, 50_000)
+	for i := range rows {
+		rows[i] = map[string]any{"id": i, "name": "name " + strings.Repeat("x", i%50), "tags": []any{"a", "b"}}
+	}
+	big1, _ := new(big.Int).SetString("123456789012345678901234567890", 10)
+	for _, text := range []string{
+		`map({id, name})`, `[.[] | select(.id % 7 == 0)] | length`, `map(.name) | join(",") | length`, `group_by(.id % 10) | map(length)`,
+		`map(.name | gsub(" "; "_")) | unique | length`, `[.[].tags[]] | length`, `tojson | fromjson | length`, `sort_by(.name) | reverse | .[0].id`,
+		`map(.tags | @csv) | length`, `[.[:1000][] | .name | split(" ") | last]`, `reduce .[:5000][] as $x ({}; .[$x.name] += 1) | length`,
+		`[limit(3; .[])] | tojson`, `map(.id) | add`, `(.[0] * .[1]) | keys`, `.[:10] | map(.name | @base64 | @base64d)`, `.[17].name = "y" | length`,
+	} {
+		if _, _, err := ask(t, text, rows, func(g *guard) { g.begun = time.Now().Add(time.Hour) }); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if v, _, err := ask(t, `. * 10`, big1); err != nil || v.(*big.Int).String() != "1234567890123456789012345678900" {
+		t.Errorf("%v %v", v, err)
 	}
 }

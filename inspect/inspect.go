@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/itchyny/gojq"
 	"github.com/maypok86/otter/v2"
 
 	"github.com/toolkeep/toolkeep"
@@ -40,7 +39,7 @@ type Config struct {
 type Inspector struct {
 	hard     int64
 	schemas  *schema.Cache
-	programs *otter.Cache[string, *gojq.Code]
+	programs *otter.Cache[string, *shelf]
 }
 
 // New makes an Inspector.
@@ -54,7 +53,7 @@ func New(c Config) *Inspector {
 	return &Inspector{
 		hard:     c.HardBytes,
 		schemas:  c.Schemas,
-		programs: otter.Must(&otter.Options[string, *gojq.Code]{MaximumSize: maxPrograms}),
+		programs: otter.Must(&otter.Options[string, *shelf]{MaximumSize: maxPrograms}),
 	}
 }
 

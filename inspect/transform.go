@@ -15,8 +15,11 @@ import (
 )
 
 const (
-	transformTime   = time.Second // of one run of a transform
-	transformMemory = 1 << 30     // by which the heap may grow meanwhile
+	transformTime = time.Second // of one run of a transform
+	// By how much the heap may grow meanwhile: as much, or four times what the result
+	// itself takes up to the greatest.
+	transformMemory    = 64 << 20
+	transformMemoryMax = 512 << 20
 )
 
 var errMemory = errors.New("it took too much memory")
@@ -30,16 +33,21 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	if r.tool.Result == nil || r.tool.Result.Transform == "" {
 		return nil
 	}
-	code, err := i.program(r.tool.Result.Transform)
+	programs, err := i.program(r.tool.Result.Transform)
 	if err != nil {
 		return transformFailed("the tool's transform cannot be compiled", err, clean)
 	}
+	p, err := programs.take()
+	if err != nil {
+		return transformFailed("the tool's transform cannot be compiled", err, clean)
+	}
+	defer programs.put(p)
 	// jq quotes parts of values in its errors, and half a secret is not found any more.
 	r.redact(clean)
-	v, err := run(code, r.value)
+	v, err := p.run(newGuard(r.value), r.value)
 	if err == nil {
 		// One value may stand in many places, so that little memory writes very long.
-		err = weigh(v, &weight{values: maxElements, bytes: i.hard})
+		err = weigh(v, &weight{values: maxElements, bytes: i.hard}, maxNesting)
 	}
 	if err == nil {
 		v, err = r.tidy(v, maxDepth)
@@ -58,39 +66,48 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	return nil
 }
 
-func (i *Inspector) program(text string) (*gojq.Code, error) {
-	if code, ok := i.programs.GetIfPresent(text); ok {
-		return code, nil
+// program gives the programs of a text, which compiled at least once.
+func (i *Inspector) program(text string) (*shelf, error) {
+	if s, ok := i.programs.GetIfPresent(text); ok {
+		return s, nil
 	}
 	return i.programs.Get(context.Background(), text,
-		otter.LoaderFunc[string, *gojq.Code](func(context.Context, string) (*gojq.Code, error) {
-			q, err := gojq.Parse(text)
+		otter.LoaderFunc[string, *shelf](func(context.Context, string) (*shelf, error) {
+			p, err := compile(text)
 			if err != nil {
 				return nil, err
 			}
-			return gojq.Compile(q, gojq.WithEnvironLoader(func() []string { return nil }))
+			return &shelf{text: text, free: []*program{p}}, nil
 		}))
 }
 
 // guard ends a program that takes too long or too much memory. The interpreter asks
 // for Done before each of its steps, all in one goroutine, so that no timer is
-// needed. What one step takes, such as the joining of two texts, cannot be bounded
-// beforehand; the step after it does not happen.
+// needed, and the built-in functions ask admit before they run. What a step of the
+// interpreter itself makes is small beside what there is, so that the heap is looked
+// at now and then.
 type guard struct {
 	context.Context
 	begun, last time.Time
 	steps       int
-	most        uint64 // bytes by which the heap may grow
-	heap        uint64
-	collected   bool
+	most        int64 // bytes by which the heap may grow; half of it in one call
+	made        int64 // bytes that calls made since the heap was looked at, about
+	heap        int64 // least size of the heap that was seen
 	err         error
 }
 
 var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func newGuard() *guard {
+// newGuard watches a program that is given v.
+func newGuard(v any) *guard {
 	now := time.Now()
-	return &guard{Context: context.Background(), begun: now, last: now, most: transformMemory}
+	g := &guard{Context: context.Background(), begun: now, last: now, heap: heapBytes(), most: transformMemoryMax / 4}
+	if left := g.most; spell(v, &left, maxNesting) {
+		g.most = max(transformMemory, 4*(g.most-left))
+	} else {
+		g.most = transformMemoryMax
+	}
+	return g
 }
 
 func (g *guard) Err() error { return g.err }
@@ -116,24 +133,25 @@ func (g *guard) Done() <-chan struct{} {
 }
 
 // large tells whether the heap has grown too much. It is the whole process's, so
-// that the bound is wide; garbage is collected before anybody is blamed.
+// that others' garbage is collected before this program is blamed.
 func (g *guard) large() bool {
-	heap := heapBytes()
-	if g.heap == 0 || heap < g.heap {
-		g.heap = heap
+	if g.grown() <= g.most {
+		return false
 	}
-	if heap-g.heap <= g.most || g.collected {
-		return heap-g.heap > g.most
-	}
-	g.collected = true
 	runtime.GC()
-	return heapBytes() > g.heap+g.most
+	return g.grown() > g.most
 }
 
-func heapBytes() uint64 {
+func (g *guard) grown() int64 {
+	heap := heapBytes()
+	g.heap = min(g.heap, heap)
+	return heap - g.heap
+}
+
+func heapBytes() int64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
-	return sample[0].Value.Uint64()
+	return int64(sample[0].Value.Uint64())
 }
 
 // weight is how much a value may still hold.
@@ -144,21 +162,24 @@ type weight struct {
 
 // weigh refuses a value that would be too long to be written. It stops as soon as
 // that is known.
-func weigh(v any, w *weight) error {
+func weigh(v any, w *weight, depth int) error {
+	if depth == 0 {
+		return errTooMuch
+	}
 	w.values--
 	switch v := v.(type) {
 	case string:
 		w.bytes -= int64(len(v))
 	case []any:
 		for _, el := range v {
-			if err := weigh(el, w); err != nil {
+			if err := weigh(el, w, depth-1); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		for k, el := range v {
 			w.bytes -= int64(len(k))
-			if err := weigh(el, w); err != nil {
+			if err := weigh(el, w, depth-1); err != nil {
 				return err
 			}
 		}
@@ -169,13 +190,15 @@ func weigh(v any, w *weight) error {
 	return nil
 }
 
-func run(code *gojq.Code, v any) (out any, err error) {
+// run gives the one value that the program makes of v.
+func (p *program) run(g *guard, v any) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = nil, fmt.Errorf("the program broke off: %v", p)
 		}
 	}()
-	iter := code.RunWithContext(newGuard(), v)
+	p.guard = g
+	iter := p.code.RunWithContext(g, v)
 	for n := 0; ; n++ {
 		next, ok := iter.Next()
 		switch {

@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
@@ -16,8 +17,14 @@ var resultLimits = canon.Limits{Bytes: 16 << 20, Depth: 1000, Properties: 1 << 2
 // cleaned takes secrets out of an error's message and details. The details may
 // hold anything that is JSON when it is shown, so they are cleaned as that;
 // details that are no JSON could not be shown and go.
-func (p *Pipeline) cleaned(e *toolkeep.Error) *toolkeep.Error {
-	e.Message = p.Redact.Clean(e.Message)
+func (p *Pipeline) cleaned(e *toolkeep.Error, c cleaning) *toolkeep.Error {
+	e.Message = c.Clean(e.Message)
+	// The log knows the process's secrets and not those of one call.
+	if own := (errCause{}); e.Cause != nil && !errors.As(e.Cause, &own) {
+		if text := e.Cause.Error(); c.Clean(text) != text {
+			e.Cause = errors.New(c.Clean(text))
+		}
+	}
 	if len(e.Details) == 0 {
 		return e
 	}
@@ -32,7 +39,7 @@ func (p *Pipeline) cleaned(e *toolkeep.Error) *toolkeep.Error {
 		return e
 	}
 	before := canon.Append(nil, tree)
-	clean, _ := p.Redact.CleanValue(p.cleanPointers(tree)).(map[string]any)
+	clean, _ := c.CleanValue(cleanPointers(tree, c)).(map[string]any)
 	if !bytes.Equal(before, canon.Append(nil, clean)) {
 		e.Details = clean
 	}
@@ -41,21 +48,21 @@ func (p *Pipeline) cleaned(e *toolkeep.Error) *toolkeep.Error {
 
 // cleanPointers cleans the JSON Pointers of faults, in which names are escaped in
 // a way of their own.
-func (p *Pipeline) cleanPointers(v any) any {
+func cleanPointers(v any, c cleaning) any {
 	switch t := v.(type) {
 	case map[string]any:
 		for k, e := range t {
 			if s, ok := e.(string); ok && k == "pointer" && strings.Contains(s, "~") {
-				if plain := unescape.Replace(s); p.Redact.Clean(plain) != plain {
-					t[k] = p.Redact.Clean(plain)
+				if plain := unescape.Replace(s); c.Clean(plain) != plain {
+					t[k] = c.Clean(plain)
 				}
 				continue
 			}
-			t[k] = p.cleanPointers(e)
+			t[k] = cleanPointers(e, c)
 		}
 	case []any:
 		for i, e := range t {
-			t[i] = p.cleanPointers(e)
+			t[i] = cleanPointers(e, c)
 		}
 	}
 	return v

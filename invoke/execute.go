@@ -22,7 +22,7 @@ func (p *Pipeline) execute(ctx context.Context, j *job, k *kit, res *toolkeep.Re
 	x := &toolkeep.Execution{
 		Tool: j.tool, Args: j.args, Credentials: k.creds, Principal: j.principal, InvocationID: j.id,
 		Session: j.call.Session, Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller,
-		MaxBytes: p.HardBytes, Clean: p.Redact, Facts: j.context.FactsCopy(),
+		MaxBytes: p.HardBytes, Clean: j.clean, Facts: j.context.FactsCopy(),
 	}
 	var last *toolkeep.Error
 	var timedOut bool // an attempt did not answer within its own limit
@@ -201,8 +201,8 @@ func (r retry) delay(attempt int) time.Duration {
 func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, res *toolkeep.Result) error {
 	// The type is the upstream's text too, and reading it changes its case.
 	own := *out
-	own.ContentType = p.Redact.Clean(out.ContentType)
-	got, err := p.Inspector.Inspect(j.tool, &own, p.Redact)
+	own.ContentType = j.clean.Clean(out.ContentType)
+	got, err := p.Inspector.Inspect(j.tool, &own, j.clean)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,9 @@ type flight struct {
 	kept      *toolkeep.Invocation // the call that holds the key
 	cacheable bool
 	cacheKey  recall.Key
-	blind     bool   // a change of the tool's secrets would not show in cacheKey
-	release   func() // gives back the limits' slots
+	blind     bool     // a change of the tool's secrets would not show in cacheKey
+	release   func()   // gives back the limits' slots
+	clean     cleaning // what hides its arguments; nil before it is performed, for a child its parent's
 
 	row     toolkeep.Invocation
 	claimed bool // the row is in the store
@@ -45,6 +46,7 @@ type flight struct {
 	unsent  bool // the error says that nothing reached the upstream
 	again   bool // the node's end cut it off and it may be repeated: its key is let go
 	putOff  bool // the worker gives the call back to the queue
+	sealed  bool // what opens the stored arguments cannot be reached
 }
 
 // composition is what a root call and all below it share.
@@ -62,6 +64,7 @@ type job struct {
 	context   *toolcontext.Context
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
+	clean     cleaning
 	child     func() toolkeep.Invoker // a new one for each attempt
 }
 
@@ -70,7 +73,8 @@ func (f *flight) tool() *toolkeep.Tool { return f.version.Tool }
 func (f *flight) looks() bool { return f.explained != nil }
 
 func (f *flight) job() *job {
-	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller}
+	f.clean = f.p.cleaning(f.tool(), f.args, f.clean)
+	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller, clean: f.clean}
 	j.child = func() toolkeep.Invoker { return &child{p: f.p, parent: f} }
 	return j
 }

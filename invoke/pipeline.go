@@ -64,6 +64,7 @@ type Pipeline struct {
 	sequence *sequence
 	leases   *leases
 	spool    *spool
+	hidden   hidings
 	draining atomic.Bool
 	cutOff   atomic.Bool   // Interrupt was called
 	underway atomic.Int64  // synchronous calls that came before Drain
@@ -255,13 +256,13 @@ func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Re
 	k.use(res)
 	res.ToolTime = steps.Durations[StepExecute]
 	if err != nil {
-		return failed(res, p.cleaned(toolkeep.AsError(err)))
+		return failed(res, p.cleaned(toolkeep.AsError(err), j.clean))
 	}
 	p.hook(StepInspect.String(), j.id)
 	err = p.inspect(ctx, j, out, res)
 	lap(StepInspect)
 	if err != nil {
-		return failed(res, p.cleaned(toolkeep.AsError(err)))
+		return failed(res, p.cleaned(toolkeep.AsError(err), j.clean))
 	}
 	return res, nil
 }

@@ -75,7 +75,7 @@ func (p *Pipeline) interrupted(ctx context.Context, f *flight, e **toolkeep.Erro
 		return false
 	case errors.Is(*e, causeLeaseLost):
 		return true
-	case (requeueable(*e) || f.unseen(*e)) && !f.row.Sent:
+	case (f.sealed || requeueable(*e) || f.unseen(*e)) && !f.row.Sent:
 		f.putOff = true
 		return true
 	case (*e).Code != toolkeep.Cancelled || errors.Is(context.Cause(ctx), causeCancelled):

@@ -213,8 +213,7 @@ func (p *Pipeline) overdue(ctx context.Context) error {
 		return err
 	}
 	for _, row := range rows {
-		e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before a worker was free")
-		if err := p.finish(ctx, row, toolkeep.CallFailed, e); err != nil {
+		if err := p.finish(ctx, row, toolkeep.CallFailed, tooLate()); err != nil {
 			return err
 		}
 	}

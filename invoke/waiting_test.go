@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // downStore is a store that can be switched off.
@@ -335,5 +336,97 @@ func TestExplainTakesNothing(t *testing.T) {
 	}
 	if _, n, _ := h.store.Invocations().List(context.Background(), toolkeep.InvocationFilter{Tenant: "acme", Limit: 1}); n != 0 {
 		t.Errorf("%d rows after explaining", n)
+	}
+}
+
+// awaySealer is a sealing service that can be switched off.
+type awaySealer struct {
+	secret.Sealing
+	away atomic.Bool
+}
+
+func (s *awaySealer) Open(sealed, context []byte) ([]byte, error) {
+	if s.away.Load() {
+		e := toolkeep.NewError(toolkeep.SecretRetrievalFailed, "Vault could not be reached to open a data key")
+		e.NothingSent = true
+		return nil, e
+	}
+	return s.Sealing.Open(sealed, context)
+}
+
+// TestWorkerWaitsForTheSealer: a waiting call goes back to the queue while what opens
+// its arguments is away, is carried out once that is there again, and ends at its
+// deadline if that never comes.
+func TestWorkerWaitsForTheSealer(t *testing.T) {
+	sealer := &awaySealer{}
+	var ahead atomic.Int64
+	h := newHarness(t, func(c *invoke.Config) {
+		sealer.Sealing, c.Sealer = c.Sealer, sealer
+		c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	})
+	h.tool("read")
+	run := func() {
+		t.Helper()
+		h.mu.Lock()
+		first := h.queue[0]
+		h.queue = h.queue[1:]
+		h.mu.Unlock()
+		if err := h.pipeline.Run(context.Background(), first.Call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	back := func(id string) {
+		t.Helper()
+		if row := h.row(id); row.State != toolkeep.CallQueued || row.LeaseOwner != "" || row.Code != "" || len(row.SealedArgs) == 0 {
+			t.Fatalf("row %s of %q, %s, %d bytes of arguments", row.State, row.LeaseOwner, row.Code, len(row.SealedArgs))
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.queue) != 1 || !h.queue[0].At.After(h.config.Clock()) {
+			t.Fatalf("queue %+v", h.queue)
+		}
+	}
+	goesOn, err := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealer.away.Store(true)
+	for range 3 {
+		run()
+		back(goesOn.InvocationID)
+	}
+	sealer.away.Store(false)
+	run()
+	if row := h.row(goesOn.InvocationID); row.State != toolkeep.CallSucceeded || h.executor.calls.Load() != 1 {
+		t.Errorf("row %s %s", row.State, row.Code)
+	}
+
+	ends, err := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealer.away.Store(true)
+	run()
+	back(ends.InvocationID)
+	ahead.Store(int64(h.row(ends.InvocationID).Deadline.Sub(time.Now()) + time.Second))
+	run()
+	if row := h.row(ends.InvocationID); row.State != toolkeep.CallFailed || row.Code != toolkeep.Timeout || h.executor.calls.Load() != 1 {
+		t.Errorf("row %s %s", row.State, row.Code)
+	}
+
+	// What opens and does not fit is no reason to wait.
+	sealer.away.Store(false)
+	wrong, err := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, nerr := secret.NewSealer()
+	if nerr != nil {
+		t.Fatal(nerr)
+	}
+	sealer.Sealing = other
+	run()
+	if row := h.row(wrong.InvocationID); row.Code != toolkeep.ResumeFailed {
+		t.Errorf("row %s %s", row.State, row.Code)
 	}
 }

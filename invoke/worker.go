@@ -29,7 +29,7 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 		return p.finish(ctx, row, toolkeep.CallCancelled, toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled"))
 	}
 	if !p.Clock().Before(row.Deadline) {
-		return p.finish(ctx, row, toolkeep.CallFailed, toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before a worker was free"))
+		return p.finish(ctx, row, toolkeep.CallFailed, tooLate())
 	}
 	// This node lost the lease, another queued the call again, and the run that lost
 	// it has not noticed yet. Two at once would do the work twice.
@@ -42,6 +42,10 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	}
 	p.hook("leased", ref.ID)
 	return p.runLeased(ctx, row)
+}
+
+func tooLate() *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before a worker could carry it out")
 }
 
 // takeLease moves the row to running under this node's lease.
@@ -77,7 +81,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 			KeyID: row.KeyID, OnBehalf: row.OnBehalf, Workspace: row.Workspace},
 	}
 	f.call = callOf(row)
-	report := &reporter{p: p, ref: ref}
+	report := &reporter{p: p, ref: ref, of: f}
 	defer report.stop()
 	f.call.Caller = report
 	_, err := p.carry(ctx, f) // the row holds the answer
@@ -95,7 +99,8 @@ func callOf(v *toolkeep.Invocation) *toolkeep.Call {
 }
 
 // reopen is a worker's admit: the stored subject looked up afresh, and the
-// sealed arguments.
+// sealed arguments. While what opens them cannot be reached (Vault's transit), the
+// call waits until its deadline.
 func (p *Pipeline) reopen(f *flight) error {
 	now, err := p.Access.Refresh(f.principal)
 	if err != nil {
@@ -103,6 +108,10 @@ func (p *Pipeline) reopen(f *flight) error {
 	}
 	f.principal = now
 	raw, err := p.Sealer.Open(f.row.SealedArgs, sealContext(&f.row))
+	if e := toolkeep.AsError(err); e != nil && e.Code == toolkeep.SecretRetrievalFailed {
+		f.sealed = true
+		return e
+	}
 	if err != nil {
 		return toolkeep.NewError(toolkeep.ResumeFailed, "the call's stored arguments cannot be opened; the key file may have been replaced").Because(err)
 	}
@@ -148,7 +157,7 @@ func (p *Pipeline) afterRun(ctx context.Context, f *flight, e *toolkeep.Error) e
 		return nil
 	}
 	after := e.RetryAfter
-	if requeueable(e) || e != nil && f.unseen(e) {
+	if f.sealed || requeueable(e) || e != nil && f.unseen(e) {
 		after = max(after, time.Second) // an upstream's 429 need not say when
 	}
 	return p.requeue(ctx, &f.row, p.Node, after)
@@ -198,6 +207,7 @@ func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to tool
 type reporter struct {
 	p    *Pipeline
 	ref  toolkeep.CallRef
+	of   *flight // whose arguments are hidden; set before the executor begins
 	mu   sync.Mutex
 	last time.Time         // when it wrote
 	kept toolkeep.Progress // what it wrote
@@ -209,8 +219,12 @@ type reporter struct {
 
 // Progress never blocks: there is at most one write at a time, and the latest wins.
 func (r *reporter) Progress(g toolkeep.Progress) {
-	g.Message = r.p.Redact.Clean(g.Message)
-	g.Phase = r.p.Redact.Clean(g.Phase)
+	clean := cleaning(r.p.Redact)
+	if r.of != nil && r.of.clean != nil {
+		clean = r.of.clean
+	}
+	g.Message = clean.Clean(g.Message)
+	g.Phase = clean.Clean(g.Phase)
 	g.Percent = min(max(g.Percent, 0), 100)
 	r.mu.Lock()
 	defer r.mu.Unlock()

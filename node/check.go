@@ -12,7 +12,7 @@ import (
 // CheckSettings tells what New would refuse of the folders and paths that the
 // settings open to tools: files.roots, sql.sqlite_roots, sql.socket_dirs and those
 // of Vault, as E3008 with details.errors. It reads the certificates that vault
-// names, makes nothing and connects to nothing.
+// and redis name, makes nothing and connects to nothing.
 func CheckSettings(c *config.Config) error {
 	var faults []toolkeep.Fault
 	check := func(pointer string, err error) {
@@ -24,7 +24,9 @@ func CheckSettings(c *config.Config) error {
 	check("/files/roots", err)
 	s := sqlConfig(c)
 	check("/sql", s.Validate())
-	check("/vault", checkVault(c.Vault))
+	check("/vault", checkVault(c.Vault, c.Data))
+	check("/redis", checkRedis(c.Redis))
+	check("/search/vectors_dsn", checkVectors(c))
 	if len(faults) == 0 {
 		return nil
 	}
@@ -35,11 +37,11 @@ func CheckSettings(c *config.Config) error {
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, faults)
 }
 
-func checkVault(c config.Vault) error {
+func checkVault(c config.Vault, data string) error {
 	if !c.Enabled() {
 		return nil
 	}
-	s, err := vault.New(vaultConfig(c))
+	s, err := vault.New(vaultConfig(c, data))
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 	n.peers = newPeers(n)
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.forward,
-		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index, Sealer: n.sealer,
+		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names, n.servers.has), Set: sets.find,
 		ToolAuth: n.appendToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
@@ -93,7 +93,9 @@ func (n *Node) buildFaces(context.Context) error {
 		Servers: n.servers, Contexts: n.contexts, Secrets: secretsAdmin{n},
 		Mounts: mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
-		Search: n.index, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI, Set: n.faces.sets.member,
+		Retrievals: n.usage, Learning: n.usage,
+		Guide: n.guide(n.search), Analytics: n.toolAnalytics,
+		Search: n.search, Audience: n.access.Audience, SearchAdmin: searchAdmin{n}, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI, Set: n.faces.sets.member,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
@@ -161,7 +163,7 @@ func (n *Node) startRPC(cert *tls.Config) error {
 		return fmt.Errorf("cannot listen on %s for gRPC: %w", c.GRPC.Addr, err)
 	}
 	s := rpc.New(rpc.Config{
-		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.index,
+		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
 		Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
 		Limits: rpc.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})

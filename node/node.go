@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/cache"
+	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/filetool"
 	"github.com/toolkeep/toolkeep/executor/grpctool"
@@ -38,7 +41,9 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/schema"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/secret/mint"
 	"github.com/toolkeep/toolkeep/store/blob"
+	"github.com/toolkeep/toolkeep/store/redis"
 	"github.com/toolkeep/toolkeep/telemetry"
 	"github.com/toolkeep/toolkeep/toolcontext"
 )
@@ -65,35 +70,40 @@ type Node struct {
 	options Options
 	name    string // in leases and in the database's list of sessions
 
-	lock     *dirLock
-	redact   *redact.Secrets
-	log      *telemetry.Log
-	health   *telemetry.Health
-	metrics  *telemetry.Metrics
-	queue    workQueue
-	store    Store
-	stats    func() []telemetry.Sample // of the store
-	access   *access.Access
-	catalog  *catalog.Catalog
-	fresh    *fresh
-	peers    *peers
-	index    *discover.Index
-	model    *lazyModel
-	limits   *limit.Limits
-	recall   *recall.Cache
-	http     *httptool.Executor
-	files    *filetool.Executor
-	sql      *sqltool.Executor
-	grpc     *grpctool.Executor
-	kinds    map[string]toolkeep.Executor
-	blobs    *blob.Dir
-	secrets  *secret.Resolver
-	sealer   *sealer
-	keeping  secretKeeping
-	pipeline *invoke.Pipeline
-	contexts *toolcontext.Provider
-	servers  *servers
-	faces    faces
+	lock    *dirLock
+	redact  *redact.Secrets
+	log     *telemetry.Log
+	health  *telemetry.Health
+	metrics *telemetry.Metrics
+	queue   workQueue
+	store   Store
+	stats   func() []telemetry.Sample // of the store
+	access  *access.Access
+	catalog *catalog.Catalog
+	fresh   *fresh
+	peers   *peers
+	index   *discover.Index
+	redis   *redis.Client // nil without one
+	// search is the index, or the cache before it, which is nil where it is switched off.
+	search      searcher
+	searchCache *cache.Cache
+	usage       *usage.Usage
+	model       *lazyModel
+	limits      *limit.Limits
+	recall      *recall.Cache
+	http        *httptool.Executor
+	files       *filetool.Executor
+	sql         *sqltool.Executor
+	grpc        *grpctool.Executor
+	kinds       map[string]toolkeep.Executor
+	blobs       *blob.Dir
+	secrets     *secret.Resolver
+	sealer      *sealer
+	keeping     secretKeeping
+	pipeline    *invoke.Pipeline
+	contexts    *toolcontext.Provider
+	servers     *servers
+	faces       faces
 
 	follow   context.CancelFunc
 	done     sync.WaitGroup
@@ -271,13 +281,20 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
 		checkers[kind] = func(m *toolkeep.Manifest) []toolkeep.Fault {
-			return append(append(ex.Check(m), limit.Check(m)...), recall.Check(m)...)
+			return slices.Concat(ex.Check(m), mint.CheckManifest(m), limit.Check(m), recall.Check(m))
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
 		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
 	n.fresh = &fresh{Catalog: n.catalog}
+	n.buildUsage()
 	if err := n.buildIndex(); err != nil {
+		return err
+	}
+	if err := n.buildRedis(); err != nil {
+		return err
+	}
+	if err := n.buildSearchCache(ctx); err != nil {
 		return err
 	}
 	n.catalog.OnChange(func(s *catalog.Snapshot) { n.index.Update(s.All()) })
@@ -363,6 +380,10 @@ func (n *Node) buildTelemetry() (err error) {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}
 	n.health.Add(telemetry.Component{Name: "search", Check: n.searchHealth})
+	n.health.Add(telemetry.Component{Name: "usage", Check: n.usageHealth})
+	if n.redis != nil {
+		n.health.Add(telemetry.Component{Name: "redis", Check: n.redisHealth})
+	}
 	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{MaxTools: n.config.Metrics.MaxTools,
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
@@ -371,7 +392,7 @@ func (n *Node) buildTelemetry() (err error) {
 			s := n.recall.Stats()
 			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions}
 		},
-		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.spoolSamples}})
+		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.spoolSamples, n.searchSamples, n.searchCacheSamples, n.usageSamples}})
 	if err != nil {
 		return err
 	}
@@ -407,6 +428,9 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	n.recall.Start()
+	if err := n.startUsage(ctx); err != nil {
+		return err
+	}
 	if err := n.index.Start(); err != nil {
 		n.logger("search").Warn("vectors are not kept over a restart", "error", err)
 	}
@@ -415,6 +439,9 @@ func (n *Node) Start(ctx context.Context) error {
 	n.done.Add(1)
 	go n.followFeed(run)
 	if err := n.startContexts(ctx, run); err != nil {
+		return err
+	}
+	if err := n.startSearchCache(ctx, run); err != nil {
 		return err
 	}
 	if err := n.startSecrets(ctx, run); err != nil {
@@ -527,7 +554,10 @@ func (n *Node) release() {
 	if n.contexts != nil {
 		n.contexts.Stop()
 	}
+	n.closeSearchCache()
+	n.closeRedis()
 	n.closeIndex()
+	n.stopUsage()
 	if n.servers != nil {
 		now, cancel := context.WithCancel(context.Background())
 		cancel() // no call is under way any more

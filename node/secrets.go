@@ -60,6 +60,14 @@ func (s *sealer) Open(sealed, context []byte) ([]byte, error) {
 	return s.keys.Open(sealed, context)
 }
 
+// Opens implements secret.Opener. Vault is not asked.
+func (s *sealer) Opens(sealed []byte) bool {
+	if s.transit != nil && len(sealed) > 0 && sealed[0] == byTransit {
+		return true
+	}
+	return s.keys.Opens(sealed)
+}
+
 // stale tells whether something would be sealed in another way now.
 func (s *sealer) stale(sealed []byte) bool {
 	if s.transit != nil {
@@ -357,6 +365,8 @@ func (s secretsAdmin) ListSecrets(ctx context.Context, p *toolkeep.Principal) ([
 	if err != nil {
 		return nil, err
 	}
+	serve := s.n.serving(p)
+	list = slices.DeleteFunc(list, func(one secret.Info) bool { return one.Scope != secret.User && !serve(one.Ref()) })
 	uses := s.n.usesOf(p, list)
 	out := make([]rest.SecretInfo, len(list))
 	for i, one := range list {
@@ -364,6 +374,33 @@ func (s secretsAdmin) ListSecrets(ctx context.Context, p *toolkeep.Principal) ([
 		out[i].Tools = uses[one.Ref()]
 	}
 	return out, nil
+}
+
+// serving tells which secrets of its workspace and organisation the principal is told
+// of: with secrets:admin all, else those that a tool names which it may call. A key with
+// a narrow scope, or a role that calls nothing, does not learn what else there is.
+func (n *Node) serving(p *toolkeep.Principal) func(ref string) bool {
+	if p.May(toolkeep.PermSecretsAdmin) {
+		return func(string) bool { return true }
+	}
+	named := map[string]bool{}
+	for v := range n.catalog.Snapshot().All() {
+		m := v.Tool.Manifest
+		if len(m.Auth) == 0 || v.Life.State == toolkeep.Removed || !n.access.Visible(p, v.Tool) || !n.access.Authorise(p, v.Tool, &toolkeep.Call{}).Allowed {
+			continue
+		}
+		for _, spec := range m.Auth {
+			for _, s := range secret.Entries(spec) {
+				named[s.Secret] = true
+			}
+		}
+		if m.Permissions != nil { // what agents' contexts may put in place of another
+			for _, ref := range m.Permissions.Credentials {
+				named[ref] = true
+			}
+		}
+	}
+	return func(ref string) bool { return named[ref] }
 }
 
 // usesOf gives the tools that the principal sees and that name one of the secrets.
@@ -461,6 +498,12 @@ func (s secretsAdmin) TestSecret(ctx context.Context, p *toolkeep.Principal, ref
 	defer cancel()
 	out := rest.SecretState{Reference: ref}
 	v, err := s.n.secrets.Fetch(ctx, &who, ref)
+	if broad := v.Scope == secret.Workspace || v.Scope == secret.Organisation; err == nil && broad && strings.HasPrefix(ref, "secret://") && !s.n.serving(p)(ref) {
+		v.Wipe()
+		out.State, out.Store, out.Code = secret.Missing, v.Store, string(toolkeep.SecretNotFound)
+		out.Reason = "there is no such secret that a tool names which you may call"
+		return out, nil
+	}
 	if err == nil {
 		defer s.n.redact.Hold(v.Text())()
 		defer v.Wipe()

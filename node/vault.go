@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"path/filepath"
 	"time"
 
 	"github.com/toolkeep/toolkeep/config"
@@ -16,7 +17,7 @@ func (n *Node) vaultStore() (secret.Store, error) {
 	if !c.Enabled() {
 		return nil, nil
 	}
-	vc := vaultConfig(c)
+	vc := vaultConfig(c, n.config.Data)
 	vc.Log, vc.Now = n.logger("secret_manager"), n.options.Clock
 	s, err := vault.New(vc)
 	if err != nil {
@@ -26,13 +27,14 @@ func (n *Node) vaultStore() (secret.Store, error) {
 }
 
 // vaultConfig is what the settings under vault say.
-func vaultConfig(c config.Vault) vault.Config {
+func vaultConfig(c config.Vault, data string) vault.Config {
 	return vault.Config{
 		Address: c.Address, Namespace: c.Namespace,
 		TLS: vault.TLS{CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey},
 		Auth: vault.Auth{Method: c.Auth, Mount: c.AuthMount, Role: c.Role, Token: c.Token, TokenFile: c.TokenFile,
 			SecretID: c.SecretID, SecretIDFile: c.SecretIDFile, Wrapped: c.Wrapped, JWTFile: c.JWTFile,
-			ServiceAccount: c.ServiceAccount, Region: c.Region, Resource: c.Resource},
+			ServiceAccount: c.ServiceAccount, Region: c.Region, Resource: c.Resource, ServerID: c.ServerID,
+			NonceFile: filepath.Join(data, "vault.nonce")},
 		Paths: c.Paths, Prefix: c.Prefix, Mounts: c.Mounts, Timeout: c.Timeout,
 	}
 }

@@ -37,6 +37,15 @@ need_mariadb() {
 	if [ -d /run/systemd/system ]; then systemctl disable --now --quiet mariadb || true; fi
 }
 
+# The tests start Redis servers of their own; the one that the package brings is
+# stopped. One that was there before is left alone.
+need_redis() {
+	command -v redis-server >/dev/null && return
+	install redis-server redis-server
+	if command -v service >/dev/null; then service redis-server stop >/dev/null 2>&1 || true; fi
+	if [ -d /run/systemd/system ]; then systemctl disable --now --quiet redis-server || true; fi
+}
+
 # MCP clients, servers and the conformance suite, pinned in tools/mcptest. They
 # are installed again when a pin changes.
 need_mcptest() (
@@ -53,17 +62,18 @@ need_mcptest() (
 	echo "$pins" >.installed
 )
 
-# A real Vault for the tests of secret/vault, built once and again when what it is
-# built from changes. Three to five minutes on two cores.
-need_vaulttest() (
-	cd "$(dirname "$0")/../tools/vaulttest"
+# A program of a module of its own, built once and again when what it is built from
+# changes: vaulttest, a real Vault for the tests of secret/vault, takes three to five
+# minutes on two cores, kvtest, its KV plugin alone, half a minute.
+need_built() ( # need_built NAME
+	cd "$(dirname "$0")/../tools/$1"
 	sum=$(cat go.mod go.sum main.go | sha256sum | cut -d' ' -f1)
-	[ -x ".bin/vaulttest-$sum" ] && return
+	[ -x ".bin/$1-$sum" ] && return
 	mkdir -p .bin
-	rm -f .bin/vaulttest-*
-	echo "test-deps: building the Vault server for tests" >&2
+	rm -f ".bin/$1-"*
+	echo "test-deps: building $1" >&2
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o .bin/building .
-	mv .bin/building ".bin/vaulttest-$sum"
+	mv .bin/building ".bin/$1-$sum"
 )
 
 command -v go >/dev/null || { echo "test-deps: Go 1.26 or newer is missing" >&2; exit 1; }
@@ -72,6 +82,9 @@ need git git   # make check compares generated files
 need curl curl # the examples of the documentation call it
 need_postgres
 need_mariadb
+need_redis
 need_mcptest
-need_vaulttest
+need_built kvtest
+need_built vaulttest
 "$(dirname "$0")/model.sh"
+"$(dirname "$0")/pgvector.sh"

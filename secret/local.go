@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -65,7 +66,11 @@ type placed struct{ tenant, id string }
 type entry struct {
 	revision int64
 	meta     meta
+	head     []byte // of what is sealed: enough for Opener
 }
+
+// headBytes are enough to tell the key with which something was sealed.
+const headBytes = 1 + idBytes
 
 // meta is what is told of a secret.
 type meta struct {
@@ -136,7 +141,7 @@ func (l *Local) take(it toolkeep.Item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if old, has := l.known[k]; !has || old.revision < it.Revision {
-		l.known[k] = entry{it.Revision, b.meta}
+		l.known[k] = entry{it.Revision, b.meta, slices.Clone(b.Sealed[:min(len(b.Sealed), headBytes)])}
 	}
 }
 
@@ -197,11 +202,18 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 				rest, at.scope, b.Expires.UTC().Format(time.RFC3339), rest).With("state", Expired).With("scope", string(at.scope))
 		}
 		if v.Bytes, err = l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta)); err != nil {
-			return Value{}, refuse(toolkeep.SecretRetrievalFailed, "the secret %s (scope %s) cannot be opened: it was sealed with a key that this server does not have; set it anew, or put the key back", rest, at.scope).Because(err)
+			if codeIs(err, toolkeep.SecretRetrievalFailed) { // what opens it is away
+				return Value{}, err
+			}
+			return Value{}, unopened(rest, at.scope).Because(err)
 		}
 		return v, nil
 	}
 	return Value{}, refuse(toolkeep.SecretNotFound, "there is no secret %q%s; set it with `toolkeep secrets set %s`", rest, lookedIn(p), rest).With("state", Missing)
+}
+
+func unopened(name string, scope Scope) *toolkeep.Error {
+	return refuse(toolkeep.SecretRetrievalFailed, "the secret %s (scope %s) cannot be opened: it was sealed with a key that this server does not have; set it anew, or put the key back", name, scope)
 }
 
 func lookedIn(p *toolkeep.Principal) string {
@@ -218,20 +230,32 @@ func mayLook(p *toolkeep.Principal, name string) error {
 	return checkName(name)
 }
 
-// Look tells of the first scope that has the name.
+// Look tells of the first scope that has the name, and whether its value opens.
 func (l *Local) Look(ctx context.Context, p *toolkeep.Principal, rest string) (Status, error) {
 	if err := mayLook(p, rest); err != nil {
 		return Status{}, err
 	}
 	for _, at := range places(p, rest) {
-		_, b, err := l.get(ctx, p.Tenant, at)
+		it, b, err := l.get(ctx, p.Tenant, at)
 		if errors.Is(err, toolkeep.ErrNotFound) {
 			continue
 		}
 		if err != nil {
 			return Status{}, err
 		}
-		return l.status(b.meta), nil
+		st := l.status(b.meta, b.Sealed)
+		if st.State != Ready {
+			return st, nil
+		}
+		plain, err := l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta))
+		clear(plain)
+		if codeIs(err, toolkeep.SecretRetrievalFailed) { // what opens it is away
+			return Status{}, err
+		}
+		if err != nil {
+			st.State = Unreadable
+		}
+		return st, nil
 	}
 	return Status{State: Missing, Store: "secret"}, nil
 }
@@ -243,17 +267,22 @@ func (l *Local) Glance(p *toolkeep.Principal, rest string) Status {
 		defer l.mu.RUnlock()
 		for _, at := range places(p, rest) {
 			if e, has := l.known[placed{p.Tenant, at.id()}]; has {
-				return l.status(e.meta)
+				return l.status(e.meta, e.head)
 			}
 		}
 	}
 	return Status{State: Missing, Store: "secret"}
 }
 
-func (l *Local) status(m meta) Status {
+// status is what can be told without opening the value.
+func (l *Local) status(m meta, sealed []byte) Status {
 	s := Status{State: Ready, Scope: m.Scope, Store: "secret", Version: strconv.FormatInt(m.Version, 10), Expires: m.Expires}
-	if l.over(m) {
+	o, knows := l.c.Sealer.(Opener)
+	switch {
+	case l.over(m):
 		s.State = Expired
+	case knows && !o.Opens(sealed):
+		s.State = Unreadable
 	}
 	return s
 }

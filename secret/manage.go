@@ -43,7 +43,7 @@ type Info struct {
 	SetAt   time.Time
 	SetBy   string
 	Expires time.Time // zero never
-	State   string    // ready or expired
+	State   string    // ready, expired or unreadable
 }
 
 // Ref is the reference in manifests.
@@ -123,7 +123,9 @@ func (l *Local) Set(ctx context.Context, p *toolkeep.Principal, put Put) (Info, 
 		if err != nil {
 			return Info{}, err
 		}
-		return l.info(m), nil
+		info := l.info(m, nil)
+		info.State = Ready
+		return info, nil
 	}
 	return Info{}, refuse(toolkeep.RecordUnavailable, "others change the secret %s at the same time; try again", at.name)
 }
@@ -215,8 +217,9 @@ func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) erro
 	return nil
 }
 
-// List gives the secrets that serve the caller, and with secrets:admin all of its
-// tenant, by name and then from the narrowest scope. E3403.
+// List gives the secrets that the caller's calls could use, and with secrets:admin all of
+// its tenant's, by name and then from the narrowest scope. Which of them the caller's
+// tools name is for who asks to know. E3403.
 func (l *Local) List(ctx context.Context, p *toolkeep.Principal) ([]Info, error) {
 	var items []toolkeep.Item
 	err := tries(ctx, func() (err error) {
@@ -235,7 +238,7 @@ func (l *Local) List(ctx context.Context, p *toolkeep.Principal) ([]Info, error)
 		}
 		serves := b.Scope == Organisation || b.Scope == Workspace && b.Owner == p.Workspace || b.Scope == User && b.Owner == user(p)
 		if all || serves {
-			list = append(list, l.info(b.meta))
+			list = append(list, l.info(b.meta, b.Sealed))
 		}
 	}
 	slices.SortFunc(list, func(a, b Info) int {
@@ -246,8 +249,8 @@ func (l *Local) List(ctx context.Context, p *toolkeep.Principal) ([]Info, error)
 
 func rank(s Scope) int { return slices.Index([]Scope{User, Workspace, Organisation}, s) }
 
-func (l *Local) info(m meta) Info {
-	return Info{Name: m.Name, Scope: m.Scope, Owner: m.Owner, Version: m.Version, SetAt: m.SetAt, SetBy: m.SetBy, Expires: m.Expires, State: l.status(m).State}
+func (l *Local) info(m meta, sealed []byte) Info {
+	return Info{Name: m.Name, Scope: m.Scope, Owner: m.Owner, Version: m.Version, SetAt: m.SetAt, SetBy: m.SetBy, Expires: m.Expires, State: l.status(m, sealed).State}
 }
 
 // Reseal seals an item of ItemKind anew, under the sealer's newest key. done is false

@@ -174,6 +174,8 @@ func (r *Resolver) Check(ctx context.Context, p *toolkeep.Principal, ref string)
 		return err
 	case st.State == Expired:
 		return refuse(toolkeep.SecretNotFound, "the secret %s (scope %s) has expired; set a new one", shown(ref), st.Scope)
+	case st.State == Unreadable:
+		return unopened(shown(ref), st.Scope)
 	case st.State != Ready:
 		return refuse(toolkeep.SecretNotFound, "there is no secret %s that the caller may use", shown(ref))
 	}

@@ -403,6 +403,18 @@ func (s *Sealer) key(id [idBytes]byte) (sealKey, bool) {
 	return sealKey{}, false
 }
 
+// Opens implements Opener. What was sealed before keys had names is taken to open.
+func (s *Sealer) Opens(sealed []byte) bool {
+	switch {
+	case len(sealed) > idBytes && sealed[0] == sealKeyed:
+		_, ok := s.key([idBytes]byte(sealed[1 : 1+idBytes]))
+		return ok
+	case len(sealed) > 0 && sealed[0] == sealV1:
+		return true
+	}
+	return false
+}
+
 // Stale tells whether something was sealed with another key than the one that seals
 // now, so that sealing it anew would change that.
 func (s *Sealer) Stale(sealed []byte) bool {

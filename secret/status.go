@@ -11,7 +11,7 @@ import (
 
 // Auth is how a tool stands with its secrets for one principal.
 type Auth struct {
-	State   string    `json:"state" enum:"ready,missing,expired"`
+	State   string    `json:"state" enum:"ready,missing,expired,unreadable" doc:"unreadable: sealed with a key that the server does not have"`
 	Type    string    `json:"type" doc:"auth type of the entry that would be used"`
 	Scope   Scope     `json:"scope,omitempty" doc:"whose secret would be used: user, workspace, organisation or server"`
 	Store   string    `json:"store,omitempty" doc:"secret, vault, env or file"`

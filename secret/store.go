@@ -41,11 +41,14 @@ const (
 	Ready   = "ready"
 	Missing = "missing"
 	Expired = "expired"
+	// Unreadable is one that is there and does not open: it was sealed with a key that
+	// this server does not have.
+	Unreadable = "unreadable"
 )
 
 // Status is what can be told of a secret without its value.
 type Status struct {
-	State          string // ready, missing, expired
+	State          string // ready, missing, expired, unreadable
 	Scope          Scope
 	Store, Version string
 	Expires        time.Time
@@ -78,6 +81,12 @@ type Glancer interface {
 type Sealing interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
+}
+
+// Opener is a Sealing that knows at once of what was sealed whether it has the key.
+// False is sure; true may still fail to open.
+type Opener interface {
+	Opens(sealed []byte) bool
 }
 
 // user is who a principal's own secrets belong to: the person for whom it acts, else

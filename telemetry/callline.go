@@ -50,12 +50,22 @@ func callLevel(v *toolkeep.Invocation) slog.Level {
 	case toolkeep.CallExpired:
 		return slog.LevelWarn
 	case toolkeep.CallRefused:
-		if v.Code.Info().BC6 == "UNAUTHORIZED" {
+		if v.Code.Info().BC6 == "UNAUTHORIZED" || away(v.Code) {
 			return slog.LevelError
 		}
 		return slog.LevelWarn
 	}
 	return slog.LevelInfo
+}
+
+// away tells the refusals that say nothing of the caller: what the decision, the secret
+// or the record needs did not answer.
+func away(c toolkeep.Code) bool {
+	switch c {
+	case toolkeep.PolicyEngineUnavailable, toolkeep.SecretRetrievalFailed, toolkeep.RecordUnavailable:
+		return true
+	}
+	return false
 }
 
 // callEvent names the line after the event that the call gives rise to.
@@ -76,7 +86,7 @@ func callEvent(v *toolkeep.Invocation) string {
 	switch info := v.Code.Info(); {
 	case v.Code == toolkeep.RateLimitExceeded || v.Code == toolkeep.ConcurrencyLimitExceeded:
 		return "ai.agent.tool.rate_limit_exceeded"
-	case info.BC6 == "UNAUTHORIZED" && v.State == toolkeep.CallRefused:
+	case info.BC6 == "UNAUTHORIZED" && v.State == toolkeep.CallRefused && !away(v.Code):
 		return "ai.agent.tool.authorization_denied"
 	case info.BC6 == "TIMEOUT":
 		return "ai.agent.tool.timeout"
@@ -153,7 +163,7 @@ func appendTool(b []byte, v *toolkeep.Invocation, t *toolkeep.Tool) []byte {
 
 func appendExecution(b []byte, v *toolkeep.Invocation) []byte {
 	b = append(b, `,"execution":{"status":"`...)
-	b = append(b, v.State.BC2(v.Code)...)
+	b = append(b, statuses[statusOf(v)]...)
 	b = append(b, `","state":"`...)
 	b = append(b, v.State...)
 	b = append(b, `","duration_ms":`...)

@@ -110,6 +110,8 @@ func TestCallLineByOutcome(t *testing.T) {
 		{"unknown", toolkeep.CallUnknown, toolkeep.OutcomeUnknown, false, "ERROR", "ai.agent.tool.failed"},
 		{"expired", toolkeep.CallExpired, "E3704", false, "WARN", "ai.agent.tool.failed"},
 		{"not permitted", toolkeep.CallRefused, toolkeep.PermissionDenied, false, "ERROR", "ai.agent.tool.authorization_denied"},
+		{"context service away", toolkeep.CallRefused, toolkeep.PolicyEngineUnavailable, false, "ERROR", "ai.agent.tool.failed"},
+		{"secret store away", toolkeep.CallRefused, toolkeep.SecretRetrievalFailed, false, "ERROR", "ai.agent.tool.failed"},
 		{"limited", toolkeep.CallRefused, toolkeep.RateLimitExceeded, false, "WARN", "ai.agent.tool.rate_limit_exceeded"},
 		{"bad arguments", toolkeep.CallRefused, "E3310", false, "WARN", "ai.agent.tool.failed"},
 	} {

@@ -193,7 +193,7 @@ func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
 	switch {
 	case v.Code == toolkeep.RateLimitExceeded || v.Code == toolkeep.ConcurrencyLimitExceeded:
 		m.limited.WithLabelValues(limitType(v.Code, e)).Inc()
-	case info.BC6 == "UNAUTHORIZED" && info.Kind == toolkeep.KindRefusal:
+	case info.BC6 == "UNAUTHORIZED" && info.Kind == toolkeep.KindRefusal && !away(v.Code):
 		m.AuthFailed(v.Code)
 	case info.BC6 == "TIMEOUT":
 		m.timeouts.Inc()

@@ -272,3 +272,21 @@ func BenchmarkObserver(b *testing.B) {
 		o.Called(v, tl, nil, d)
 	}
 }
+
+// TestADependencyAway: a call that was refused because the context service gave no answer
+// is an error, and no failure of authorisation.
+func TestADependencyAway(t *testing.T) {
+	m := newMetrics(t, MetricsConfig{})
+	v := call(func(v *toolkeep.Invocation) {
+		v.State, v.Code, v.ToolUS, v.CostUSD = toolkeep.CallRefused, toolkeep.PolicyEngineUnavailable, 0, 0
+	})
+	m.Called(v, tool(), nil, nil)
+	compare(t, m, `
+# HELP tool_invocation_total Calls by tool and BC-2 status; tool_id is empty where no tool was found.
+# TYPE tool_invocation_total counter
+tool_invocation_total{status="error",tool_id="clock.now"} 1
+`, "tool_invocation_total", "tool_auth_failures_total")
+	if x := oneLine(t, LogConfig{}, v, nil)["execution"].(map[string]any); x["status"] != "error" || x["state"] != "refused" {
+		t.Errorf("execution %v", x)
+	}
+}

@@ -47,14 +47,19 @@ func (s *series[V]) get(name string) (V, bool) {
 // statuses are those of BC-2; a status is counted by its place here.
 var statuses = [...]string{"pending", "pending_approval", "running", "success", "error", "timeout", "cancelled", "permission_denied"}
 
+// statusOf is the status of BC-2, but that a dependency which is away is an error:
+// whoever watches permission_denied would look for a caller that has done nothing.
 func statusOf(v *toolkeep.Invocation) int {
 	s := v.State.BC2(v.Code)
+	if away(v.Code) {
+		s = "error"
+	}
 	for i := range statuses {
 		if statuses[i] == s {
 			return i
 		}
 	}
-	return 4 // error; BC2 has no other word
+	return 4 // error
 }
 
 // toolSeries are the metrics of one tool, each made when it is first needed.

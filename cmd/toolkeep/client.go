@@ -34,10 +34,15 @@ type client struct {
 const maxAnswer = 256 << 20
 
 // connect finds the server and the key: TOOLKEEP_URL and TOOLKEEP_KEY, else what
-// the server wrote into its data directory. The key of a data directory is sent
+// the server wrote into its data directory. A TOOLKEEP_KEY that is set and empty is
+// refused. The key of a data directory is sent
 // to that directory's server and to no other.
 func (a *app) connect() (*client, error) {
-	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: os.Getenv("TOOLKEEP_KEY"), tls: &a.tls}
+	key, given := os.LookupEnv("TOOLKEEP_KEY")
+	if given && key == "" { // a key that got lost must not become the administrator's
+		return nil, usagef("TOOLKEEP_KEY is set and empty: put a key into it, or unset it to use the key of the data directory")
+	}
+	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: key, tls: &a.tls}
 	info, err := readServerFile(a.data)
 	if c.base == "" {
 		if err != nil {

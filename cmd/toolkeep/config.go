@@ -7,8 +7,6 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
-
-	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) configCmd() *cobra.Command {
@@ -30,11 +28,8 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 			if err != nil {
 				return err
 			}
-			if err := checkFiles(c); err != nil {
+			if err := checkSettings(c); err != nil {
 				return err
-			}
-			if err := node.CheckSettings(c); err != nil {
-				return &failure{code: exitUsage, err: err}
 			}
 			raw, err := json.Marshal(map[string]any{"ok": true, "notes": append([]string{}, c.Notes...)})
 			if err != nil {

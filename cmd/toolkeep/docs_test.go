@@ -31,6 +31,7 @@ var documents = []struct{ file, section string }{
 	{"docs/file-tools.md", ""},
 	{"docs/context.md", ""},
 	{"docs/grpc-tools.md", ""},
+	{"docs/sql-tools.md", ""},
 	{"docs/discovery.md", ""},
 }
 
@@ -48,9 +49,14 @@ func TestDocuments(t *testing.T) {
 			if len(blocks) == 0 {
 				t.Fatal("no sh block was found")
 			}
-			s := startExamples(t)
-			script := strings.NewReplacer("127.0.0.1:8080", s.address, "127.0.0.1:8090", s.bookshop).
-				Replace(strings.Join(blocks, "\n"))
+			text, flags := strings.Join(blocks, "\n"), []string(nil)
+			if d.file == "docs/sql-tools.md" {
+				dir, port := startOrders(t)
+				text = strings.ReplaceAll(text, "?host=/run/postgresql", "?host="+dir+"&port="+port)
+				flags = []string{"--set=sql.sqlite_roots=$PWD/db", "--set=sql.socket_dirs=" + dir}
+			}
+			s := startExamples(t, flags...)
+			script := strings.NewReplacer("127.0.0.1:8080", s.address, "127.0.0.1:8090", s.bookshop).Replace(text)
 			ctx, cancel := context.WithTimeout(t.Context(), 2*waitLimit)
 			defer cancel()
 			c := exec.CommandContext(ctx, "bash", "-c", expectExits(script))
@@ -117,7 +123,8 @@ type exampleServer struct {
 	env                    []string
 }
 
-func startExamples(t *testing.T) *exampleServer {
+// Of further flags $PWD is that folder.
+func startExamples(t *testing.T, flags ...string) *exampleServer {
 	t.Helper()
 	binary, err := exec.LookPath("toolkeep")
 	if err != nil {
@@ -136,6 +143,9 @@ func startExamples(t *testing.T) *exampleServer {
 	s.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + t.TempDir()}
 
 	server := exec.Command("toolkeep", "serve", "--examples", "--addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--set=grpc.addr=127.0.0.1:0", "--set=examples.addr=127.0.0.1:0")
+	for _, f := range flags {
+		server.Args = append(server.Args, strings.ReplaceAll(f, "$PWD", s.dir))
+	}
 	server.Dir, server.Env = s.dir, s.env
 	log, err := os.Create(filepath.Join(s.dir, "server.log"))
 	if err != nil {

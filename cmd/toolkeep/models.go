@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/minilm"
 	"github.com/toolkeep/toolkeep/node"
 )
@@ -61,7 +62,7 @@ func (a *app) listModelsCmd() *cobra.Command {
 	var data, models string
 	c := &cobra.Command{
 		Use:     "list",
-		Short:   "Show whether the model is installed, and works",
+		Short:   "Show whether the model is installed, and works, and of which models there are vectors",
 		Example: "  toolkeep models list",
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -78,17 +79,42 @@ func (a *app) listModelsCmd() *cobra.Command {
 					state = "broken: " + err.Error()
 				}
 			}
-			raw, err := json.Marshal([]map[string]any{{"model": minilm.Name, "dimensions": minilm.Dimensions, "dir": dir, "state": state}})
+			spaces, err := discover.NewMemory(node.VectorDir(data), nil).Spaces(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list := []listedModel{{minilm.Name, minilm.Dimensions, state, 0, dir}}
+			for _, s := range spaces {
+				if s.Model == minilm.Name && s.Dimensions == minilm.Dimensions {
+					list[0].Vectors = s.Vectors
+				} else {
+					list = append(list, listedModel{s.Model, s.Dimensions, "a service's", s.Vectors, ""})
+				}
+			}
+			raw, err := json.Marshal(list)
 			if err != nil {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				return table(w, "MODEL|DIMENSIONS|STATE|FOLDER", func(row func(...any)) { row(minilm.Name, minilm.Dimensions, state, dir) })
+				return table(w, "MODEL|DIMENSIONS|STATE|VECTORS|FOLDER", func(row func(...any)) {
+					for _, m := range list {
+						row(m.Model, m.Dimensions, m.State, m.Vectors, m.Dir)
+					}
+				})
 			})
 		},
 	}
 	modelFlags(c, &data, &models)
 	return a.withJSON(c)
+}
+
+// listedModel is one that is installed, or of which the data directory has vectors.
+type listedModel struct {
+	Model      string `json:"model"`
+	Dimensions int    `json:"dimensions"`
+	State      string `json:"state"`
+	Vectors    int    `json:"vectors"` // that are kept of tools, and of what they said before
+	Dir        string `json:"dir,omitempty"`
 }
 
 func modelFlags(c *cobra.Command, data, models *string) {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"os"
 	"strconv"
 	"testing"
 
@@ -13,6 +15,42 @@ import (
 	"github.com/toolkeep/toolkeep/executor/sqltool/mariatest"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
+
+// sqliteShell is sqlite3 DB SQL, for the documents that use it on hosts without.
+func sqliteShell() {
+	db, err := sql.Open("sqlite", os.Args[1])
+	if err == nil {
+		_, err = db.Exec(os.Args[2])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// startOrders is a PostgreSQL with what docs/sql-tools.md says is there. It gives the
+// folder of its socket and the port that is part of its name.
+func startOrders(t *testing.T) (dir, port string) {
+	t.Helper()
+	pg := pgtest.Start(t)
+	run := func(database string, statements ...string) {
+		conn, err := pgx.Connect(context.Background(), pg.DSN(database))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		for _, s := range statements {
+			if _, err := conn.Exec(t.Context(), s); err != nil {
+				t.Fatal(s, err)
+			}
+		}
+	}
+	run("postgres", "CREATE ROLE reader LOGIN PASSWORD 'hunter2-s3cret'", "CREATE DATABASE shop")
+	run("shop", "CREATE TABLE orders (id bigint PRIMARY KEY, state text, note text)", "CREATE INDEX ON orders (state)",
+		"INSERT INTO orders VALUES (17, 'new', '50% off')", "CREATE SCHEMA sales", "CREATE TABLE sales.day (day date PRIMARY KEY, total numeric)",
+		"GRANT USAGE ON SCHEMA sales TO reader", "GRANT SELECT ON orders, sales.day TO reader")
+	return pg.Dir, strconv.Itoa(pg.Port)
+}
 
 func cmdSQLite(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 2 {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "__keep" {
 		main() // the keeper of an MCP server's process is started by the path of the binary
 	}
-	testscript.Main(m, map[string]func(){"toolkeep": main, "offers": offers})
+	testscript.Main(m, map[string]func(){"toolkeep": main, "offers": offers, "sqlite3": sqliteShell})
 }
 
 // TestScripts runs testdata/script/*.txtar against the real command, each in a
@@ -67,6 +67,7 @@ func scripts(dir, via string) testscript.Params {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"ready":    cmdReady,
+			"admin":    cmdAdmin,
 			"rest":     cmdREST,
 			"exits":    cmdExits,
 			"until":    cmdUntil,
@@ -85,6 +86,14 @@ func scripts(dir, via string) testscript.Params {
 			"alike":        cmdAlike,
 		},
 	}
+}
+
+// cmdAdmin makes the administrator the caller again: testscript cannot unset a
+// variable, and an empty TOOLKEEP_KEY is refused.
+func cmdAdmin(ts *testscript.TestScript, _ bool, _ []string) {
+	key, err := os.ReadFile(filepath.Join(ts.Getenv("TOOLKEEP_DATA"), "admin.key"))
+	ts.Check(err)
+	ts.Setenv("TOOLKEEP_KEY", strings.TrimSpace(string(key)))
 }
 
 // waitLimit bounds every wait for a server; machines under load are slow.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -200,6 +201,9 @@ func (a *app) secretsListCmd() *cobra.Command {
 			}
 			return a.show(raw, func(w io.Writer) error {
 				a.more(page, size, len(list.Secrets), list.TotalCount, "there is no secret")
+				if slices.ContainsFunc(list.Secrets, func(s secretInfo) bool { return s.State == "unreadable" }) {
+					fmt.Fprintln(a.stderr, "toolkeep: unreadable secrets were sealed with a key that the server does not have: put that key back, or set them anew")
+				}
 				return table(w, "NAME|SCOPE|VERSION|STATE|UPDATED|TOOLS", func(row func(...any)) {
 					for _, s := range list.Secrets {
 						state := s.State

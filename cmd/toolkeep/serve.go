@@ -90,7 +90,7 @@ ends the process at once.`,
 			if err != nil {
 				return err
 			}
-			if err := checkFiles(c); err != nil {
+			if err := checkSettings(c); err != nil {
 				return err
 			}
 			return a.serve(cmd.Context(), c)
@@ -100,12 +100,16 @@ ends the process at once.`,
 	return c
 }
 
-// checkFiles looks at the files that the settings name: what is wrong in them is a
-// fault of the settings, not of the machine.
-func checkFiles(c *config.Config) error {
+// checkSettings looks at what single settings do not show: the files that they name,
+// and what the node would refuse. What is wrong there is a fault of the settings, not
+// of the machine.
+func checkSettings(c *config.Config) error {
 	_, err := node.Roles(c)
 	if err == nil {
 		_, err = node.ServerTLS(c.TLS)
+	}
+	if err == nil {
+		err = node.CheckSettings(c)
 	}
 	if err != nil {
 		return &failure{code: exitUsage, err: err}

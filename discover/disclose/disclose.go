@@ -81,9 +81,13 @@ type Request struct {
 	Failure  *Failure // what went wrong, for error recovery
 	Found    []discover.Match
 	All      []*toolkeep.Tool // every visible tool, in any order
-	// Alike finds visible tools that could do what tool does, best first; nil: those of
-	// its category.
+	// Alike finds visible tools that could do what tool does, best first; nil: those that
+	// were found and are of its category.
 	Alike func(tool *toolkeep.Tool, limit int) []*toolkeep.Tool
+	// Pairings and Failures are what is learned of a tool, as Usage has it for the
+	// tenant that asks; nil: nothing is.
+	Pairings func(tool string, n int) []Pairing
+	Failures func(tool string) []SeenError
 	// Degraded is what the search said of itself.
 	Degraded string
 	Budgets  Budgets
@@ -154,19 +158,21 @@ type Pattern struct {
 	Relationship     string `json:"relationship" enum:"dependency,pairing"`
 	Sequence         string `json:"sequence,omitempty" enum:"before,after,parallel" doc:"when toolId is called, seen from the other tool"`
 	ShortDescription string `json:"shortDescription"`
+	Learned          bool   `json:"learned,omitempty,omitzero" doc:"from how tools were used; the manifest does not name it"`
 }
 
-// ErrorPattern is an error that a tool's manifest knows.
+// ErrorPattern is an error that a tool's manifest knows, or that it gave before.
 type ErrorPattern struct {
 	ToolID     string `json:"toolId"`
 	Error      string `json:"error"`
 	Resolution string `json:"resolution,omitempty"`
+	Seen       int    `json:"seen,omitempty,omitzero" doc:"how often the tool gave it; absent for what the manifest tells"`
 }
 
 // Alternative is a tool to use instead.
 type Alternative struct {
 	Entry
-	Why string `json:"why" enum:"named by the tool,same category"`
+	Why string `json:"why" enum:"named by the tool,does the like,same category"`
 }
 
 // Recovery says what the error catalogue makes of a failure.
@@ -335,18 +341,35 @@ func (b *builder) choose() {
 	}
 	unknown := 0
 	for _, id := range b.r.Chosen {
-		if !add(id) {
+		if !add(b.idOf(id)) {
 			unknown++
 		}
 	}
 	if unknown > 0 {
 		b.left = append(b.left, LeftOut{What: "chosen_tools", Count: unknown, Why: whyUnknown})
 	}
-	if len(b.chosen) == 0 && len(b.r.Chosen) == 0 {
-		for _, id := range called(b.r.Messages) {
-			add(id)
+	if len(b.chosen) > 0 || len(b.r.Chosen) > 0 {
+		return
+	}
+	for _, id := range called(b.r.Messages) {
+		add(b.idOf(id))
+	}
+	if len(b.chosen) == 0 {
+		for _, id := range mentioned(b.r.Messages) {
+			add(b.idOf(id))
 		}
 	}
+}
+
+// idOf is the id that a name means: providers allow no dot in names, so that a model
+// calls namespace__name what the catalogue calls namespace.name.
+func (b *builder) idOf(name string) string {
+	if b.all.byID[name] == nil {
+		if namespace, rest, ok := strings.Cut(name, "__"); ok && !strings.Contains(namespace, ".") {
+			return namespace + "." + rest
+		}
+	}
+	return name
 }
 
 // pick is what is shown whole: the chosen tools, then the best of those found.

@@ -23,8 +23,8 @@ var (
 		regexp.MustCompile(`^## (Known Errors|Alternatives)$|^### (Usage Examples|Common Patterns)$`),
 		regexp.MustCompile(`^## ` + word + `$`),
 		regexp.MustCompile(`^Total Tools: \d+$|^Retrieved \d+ relevant tools?:$`),
-		regexp.MustCompile(`^- \*\*` + word + `\*\*( \(` + word + `\))?: ` + quoted + `( \| Required: ` + wordList + `|; resolution: ` + quoted + `)?$`),
-		regexp.MustCompile(`^(  )?- \*\*` + word + `\*\* \((call it (before|after|at the same time)|needed: call it before|often used with it|named by the tool|same category)\): ` + quoted + `( \| Required: ` + wordList + `)?$`),
+		regexp.MustCompile(`^- \*\*` + word + `\*\*( \(` + word + `\))?: ` + quoted + `( \| Required: ` + wordList + `|(; resolution: ` + quoted + `)?(; seen \d+ times?)?)?$`),
+		regexp.MustCompile(`^(  )?- \*\*` + word + `\*\* \((call it (before|after|at the same time)|needed: call it before|often used with it|named by the tool|does the like|same category)(, as earlier calls did)?\): ` + quoted + `( \| Required: ` + wordList + `)?$`),
 		regexp.MustCompile(`^- With \*\*` + word + `\*\*:$`),
 		regexp.MustCompile(`^  Categories: ` + word + `( \| (Tags|Required|Optional): ` + wordList + `)*$`),
 		regexp.MustCompile(`^Not listed: \d+ more tools?( \(.*\))?\. Search for them in words that say what you want to do, or within one category\.$`),
@@ -107,7 +107,13 @@ func checkHostile(t *testing.T, s string, p Phase, budget int) {
 	t.Helper()
 	all := []*toolkeep.Tool{hostile("a.one", s), hostile("b.one", s)}
 	all[1].Manifest.Category = s
-	r := Request{Query: s, Phase: p, Budget: budget, All: all, Chosen: []string{"a.one"}, Degraded: s, Failure: &Failure{ToolID: "a.one", Code: toolkeep.RateLimitExceeded, Message: s + " quota", Class: s}}
+	r := Request{Query: s, Phase: p, Budget: budget, All: all, Chosen: []string{"a.one"}, Degraded: s, Failure: &Failure{ToolID: "a.one", Code: toolkeep.RateLimitExceeded, Message: s + " quota", Class: s},
+		Pairings: func(string, int) []Pairing {
+			return []Pairing{{ToolID: "b.one", Sequence: s}, {ToolID: s, Sequence: "before"}}
+		},
+		Failures: func(string) []SeenError {
+			return []SeenError{{Code: toolkeep.RateLimitExceeded, Count: 3, Resolution: s}, {Code: toolkeep.Code(s), Count: 9, Resolution: s}}
+		}}
 	for _, r.Format = range []Format{JSON, Markdown} {
 		c := built(t, r)
 		text := c.Text()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
 )
 
 func TestDetect(t *testing.T) {
@@ -14,6 +15,7 @@ func TestDetect(t *testing.T) {
 	user := Message{Role: User, Content: "do it"}
 	text := Message{Role: Assistant, Content: "I could use a.b"}
 	good := Message{Role: Tool, ToolID: "a.b"}
+	calls := Message{Role: Assistant, ToolCalls: []ToolCall{{"a.b"}, {"c.d"}}}
 	bad := Message{Role: Tool, ToolError: &Failure{Code: toolkeep.UpstreamTimeout}}
 	for name, c := range map[string]struct {
 		messages []Message
@@ -34,6 +36,14 @@ func TestDetect(t *testing.T) {
 		"a call failed and was told":     {[]Message{user, call, bad, text}, nil, nil, ErrorRecovery},
 		"a new call after one failed":    {[]Message{user, call, bad, call}, nil, nil, ExecutionPreparation},
 		"a new call after one succeeded": {[]Message{user, call, bad, call, good}, nil, nil, ToolSelection},
+		"two calls, one answered":        {[]Message{user, calls, good}, nil, nil, ExecutionPreparation},
+		"two calls, the first failed":    {[]Message{user, calls, bad, good}, nil, nil, ErrorRecovery},
+		"two calls, both answered":       {[]Message{user, calls, good, good}, nil, nil, ToolSelection},
+		"told of, and the user answers":  {[]Message{user, call, bad, text, user}, nil, nil, ErrorRecovery},
+		"the user has gone on":           {[]Message{user, call, bad, text, user, text, user}, nil, nil, ToolSelection},
+		"tools named after a failure":    {[]Message{user, call, bad}, []string{"c.d"}, nil, ErrorRecovery},
+		"a text after a good answer":     {[]Message{user, call, good, text}, nil, nil, ToolSelection},
+		"only a system message":          {[]Message{{Role: System}}, nil, nil, InitialPlanning},
 		"an error is given":              {[]Message{user, call, good}, nil, &Failure{}, ErrorRecovery},
 	} {
 		if got, why := Detect(c.messages, c.chosen, c.failure); got != c.want || why == "" {
@@ -79,8 +89,12 @@ func TestRecovery(t *testing.T) {
 	no := false
 	c := built(t, Request{All: all, Failure: &Failure{ToolID: "a.write", Code: toolkeep.UpstreamTimeout, Retryable: &no},
 		Alike: func(*toolkeep.Tool, int) []*toolkeep.Tool { return []*toolkeep.Tool{writes, third, other} }})
-	if len(c.Alternatives) != 1 || c.Alternatives[0].ToolID != "a.other" || c.Alternatives[0].Why != "same category" {
+	if len(c.Alternatives) != 2 || c.Alternatives[0].ToolID != "a.third" || c.Alternatives[1].ToolID != "a.other" || c.Alternatives[0].Why != "does the like" {
 		t.Errorf("%+v", c.Alternatives)
+	}
+	c2 := built(t, Request{All: all, Found: []discover.Match{{Tool: third}, {Tool: other}}, Failure: &Failure{ToolID: "a.write", Code: toolkeep.UpstreamTimeout}})
+	if len(c2.Alternatives) != 1 || c2.Alternatives[0].ToolID != "a.other" || c2.Alternatives[0].Why != "same category" {
+		t.Errorf("%+v", c2.Alternatives)
 	}
 	if !slices.Contains(c.Recovery.Hints, "The tool changes things and may have done so: find out before calling it again.") {
 		t.Errorf("%q", c.Recovery.Hints)

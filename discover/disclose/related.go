@@ -34,8 +34,7 @@ func read[T any](raw json.RawMessage) (v T) {
 // seen is a visible tool by the name that another tool's manifest has for it, which may
 // end in a version range. Nothing visible is nil.
 func (b *builder) seen(ref string, of *toolkeep.Tool) *toolkeep.Tool {
-	id, _, _ := strings.Cut(ref, "@")
-	if t := b.all.byID[id]; t != nil && t.ID != of.ID {
+	if t := b.all.byID[refID(ref)]; t != nil && t.ID != of.ID {
 		return t
 	}
 	return nil
@@ -55,10 +54,13 @@ func (b *builder) prepare(most int) {
 	}
 	var paired []*toolkeep.Tool
 	patterns := 0
-	pattern := func(of, t *toolkeep.Tool, kind, sequence string) {
-		p := Pattern{ToolID: oneLine(t.ID), With: oneLine(of.ID), Relationship: kind, Sequence: sequence, ShortDescription: short(t.Manifest)}
+	pattern := func(of, t *toolkeep.Tool, kind, sequence string, learned bool) {
+		p := Pattern{ToolID: oneLine(t.ID), With: oneLine(of.ID), Relationship: kind, Sequence: sequence, ShortDescription: short(t.Manifest), Learned: learned}
 		switch {
-		case slices.Contains(b.c.Patterns, p):
+		case slices.ContainsFunc(b.c.Patterns, func(have Pattern) bool {
+			// What the manifest says needs no second voice.
+			return have == p || learned && have.ToolID == p.ToolID && have.With == p.With
+		}):
 		case len(b.c.Patterns) < maxPatterns:
 			b.c.Patterns = append(b.c.Patterns, p)
 		default:
@@ -69,7 +71,7 @@ func (b *builder) prepare(most int) {
 		r := read[relationships](of.Manifest.Relationships)
 		for _, id := range r.Dependencies {
 			if t := b.seen(id, of); t != nil {
-				pattern(of, t, "dependency", "before")
+				pattern(of, t, "dependency", "before", false)
 				add(t)
 			}
 		}
@@ -77,9 +79,21 @@ func (b *builder) prepare(most int) {
 		for _, sequence := range []string{"before", "parallel", "after", ""} {
 			for _, p := range r.Pairings {
 				if t := b.seen(p.ToolID, of); t != nil && p.Sequence == sequence {
-					pattern(of, t, "pairing", sequence)
+					pattern(of, t, "pairing", sequence, false)
 					paired = append(paired, t)
 				}
+			}
+		}
+	}
+	// What was learned comes after all that manifests say.
+	for _, of := range subjects {
+		if b.r.Pairings == nil {
+			break
+		}
+		for _, p := range b.r.Pairings(of.ID, MaxRelated) {
+			if t := b.seen(p.ToolID, of); t != nil {
+				pattern(of, t, "pairing", sequenceOf(p.Sequence), true)
+				paired = append(paired, t)
 			}
 		}
 	}
@@ -98,6 +112,15 @@ func (b *builder) prepare(most int) {
 	b.details(whole, b.budget-b.used())
 }
 
+// sequenceOf passes over a word that is none of the three.
+func sequenceOf(s string) string {
+	switch s {
+	case "before", "after", "parallel":
+		return s
+	}
+	return ""
+}
+
 // Failure is a call that went wrong, as Toolkeep's own answers say it.
 type Failure struct {
 	ToolID      string
@@ -111,6 +134,7 @@ type Failure struct {
 // recover shows what helps after a failure.
 func (b *builder) recover(most int) {
 	f := b.failure()
+	f.ToolID = b.idOf(f.ToolID)
 	of := b.all.byID[f.ToolID]
 	b.c.Recovery = recovery(f, of)
 	whole := []*toolkeep.Tool{}
@@ -246,6 +270,29 @@ func (b *builder) knownErrors(t *toolkeep.Tool, f Failure) {
 	if n := len(known) - len(fit); n > 0 {
 		b.left = append(b.left, LeftOut{What: "error_patterns", ToolID: oneLine(t.ID), Count: n, Why: whyNoMatch})
 	}
+	b.seenErrors(t, f)
+}
+
+// maxSeen is how many of the errors that a tool gave are shown where the failure's own
+// code is not among them.
+const maxSeen = 3
+
+// seenErrors shows what the tool gave before: the failure's own code, or where none is
+// known, the most frequent ones.
+func (b *builder) seenErrors(t *toolkeep.Tool, f Failure) {
+	if b.r.Failures == nil {
+		return
+	}
+	n := 0
+	for _, e := range b.r.Failures(t.ID) {
+		info := e.Code.Info()
+		if info.Code != e.Code || f.Code != "" && e.Code != f.Code || n == maxSeen || len(b.c.ErrorPatterns) == maxErrors {
+			continue
+		}
+		n++
+		b.c.ErrorPatterns = append(b.c.ErrorPatterns, ErrorPattern{ToolID: oneLine(t.ID), Error: string(info.Code) + " " + info.Name,
+			Resolution: clip(oneLine(e.Resolution), 600), Seen: e.Count})
+	}
 }
 
 // likeness is how much of a known error is in a failure: 2 if it names the code or its
@@ -317,17 +364,17 @@ func (b *builder) alternatives(t *toolkeep.Tool) {
 	if len(b.c.Alternatives) > 0 {
 		return
 	}
-	same := func(list []*toolkeep.Tool) {
-		for _, a := range list {
-			if a == nil || a.Manifest == nil || a.Manifest.Category != t.Manifest.Category {
-				continue
+	if b.r.Alike != nil {
+		for _, a := range b.r.Alike(t, maxAlternatives+1) {
+			if a != nil {
+				add(b.seen(a.ID, t), "does the like")
 			}
+		}
+		return
+	}
+	for _, a := range b.ranked {
+		if a.Manifest.Category == t.Manifest.Category {
 			add(b.seen(a.ID, t), "same category")
 		}
-	}
-	if b.r.Alike != nil {
-		same(b.r.Alike(t, maxAlternatives+1))
-	} else {
-		same(b.ranked)
 	}
 }

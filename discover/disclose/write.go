@@ -223,6 +223,9 @@ func (p *Pattern) markdown(b *strings.Builder) {
 	if what == "" {
 		what = "often used with it"
 	}
+	if p.Learned {
+		what += ", as earlier calls did"
+	}
 	fmt.Fprintf(b, "- **%s** (%s): %s\n", name(p.ToolID), what, quote(p.ShortDescription))
 }
 
@@ -248,6 +251,9 @@ func (c *Context) recoveryMarkdown(b *strings.Builder) {
 			fmt.Fprintf(b, "- **%s**: %s", name(e.ToolID), quote(e.Error))
 			if e.Resolution != "" {
 				fmt.Fprintf(b, "; resolution: %s", quote(e.Resolution))
+			}
+			if e.Seen > 0 {
+				fmt.Fprintf(b, "; seen %s", count(e.Seen, "time"))
 			}
 			b.WriteByte('\n')
 		}

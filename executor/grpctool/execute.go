@@ -30,8 +30,8 @@ const (
 // Config sets up an Executor. The zero value works.
 type Config struct {
 	// Egress sets up the connections: Max (default 256), Resolver, RootCAs, MinTLS,
-	// IdleTimeout (90 s), ConnectTimeout (10 s) and MaxHeaderBytes (256 KiB) are used.
-	// gRPC does not go through its Proxy.
+	// Proxy, IdleTimeout (90 s), ConnectTimeout (10 s) and MaxHeaderBytes (256 KiB) are
+	// used. An HTTP proxy is asked with CONNECT, for plaintext too.
 	Egress egress.PoolConfig
 }
 

@@ -164,7 +164,7 @@ func (p *pool) len() int {
 // dial sets a connection up, which connects with its first call. Nothing of it
 // follows the environment, DNS records or the server's wishes.
 func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientConn, error) {
-	guard := &egress.Guard{Allow: b.allow, Resolver: p.config.Resolver, ConnectTimeout: p.config.ConnectTimeout}
+	connect := p.config.Dialer(&egress.Guard{Allow: b.allow, Resolver: p.config.Resolver, ConnectTimeout: p.config.ConnectTimeout})
 	var creds credentials.TransportCredentials
 	if b.plaintext {
 		creds = insecure.NewCredentials()
@@ -181,11 +181,11 @@ func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientCon
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-			conn, err := guard.DialContext(ctx, "tcp", addr)
+			conn, err := connect(ctx, addr)
 			l.note(err)
 			return conn, err
 		}),
-		grpc.WithNoProxy(),
+		grpc.WithNoProxy(), // of the environment
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableHealthCheck(),

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,8 @@ func (s *pgSession) encode(a argument, oid uint32) ([]byte, *toolkeep.Error) {
 	return []byte(text), nil
 }
 
+var intBits = map[uint32]int{pgtype.Int2OID: 16, pgtype.Int4OID: 32, pgtype.Int8OID: 64}
+
 func (s *pgSession) text(v any, oid uint32) (string, error) {
 	switch oid {
 	case pgtype.JSONOID, pgtype.JSONBOID:
@@ -46,6 +49,9 @@ func (s *pgSession) text(v any, oid uint32) (string, error) {
 			w, whole := wholeText(n)
 			if !whole {
 				return "", errors.New("must be a whole number")
+			}
+			if _, err := strconv.ParseInt(w, 10, intBits[oid]); err != nil {
+				return "", fmt.Errorf("is beyond what the column's integer of %d bits holds", intBits[oid])
 			}
 			return w, nil
 		}

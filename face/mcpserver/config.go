@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/disclose"
 )
 
 // Auth names the caller.
@@ -45,9 +46,11 @@ type Catalog interface {
 	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
-// Search finds tools by words.
+// Search finds tools by what they are for.
 type Search interface {
-	Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match
+	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
+	// Tools gives every tool that visible lets through.
+	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
 // Sealer makes the state that a client carries unreadable and unchangeable;
@@ -78,7 +81,13 @@ type Config struct {
 	// Visible tells whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	Search  Search
-	Sealer  Sealer // for the requestState of questions
+	// Audience names who sees the same tools as the principal, with what else is left out,
+	// so that answers of Search can be kept (discover.Query.Audience); nil: none are.
+	Audience func(p *toolkeep.Principal, more ...string) string
+	// Guide makes the contexts that find_tools answers with; nil: one over Search that has
+	// learned nothing.
+	Guide  *disclose.Guide
+	Sealer Sealer // for the requestState of questions
 
 	// Upstreams are the MCP servers behind; nil leaves out the relay views and the
 	// resources and prompts of the others.

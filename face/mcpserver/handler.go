@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover/disclose"
 )
 
 // Server is the face as an http.Handler for /mcp and everything below.
@@ -28,6 +29,7 @@ type Server struct {
 	origins map[string]bool
 	views   map[string]*view // the three that every server has
 	info    []byte           // serverInfo, raw
+	guide   *disclose.Guide
 
 	indexes indexes
 	parking parking
@@ -61,6 +63,9 @@ func New(c Config) *Server {
 	}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if s.guide = c.Guide; s.guide == nil {
+		s.guide = &disclose.Guide{Search: c.Search}
 	}
 	for _, h := range c.AllowedHosts {
 		s.hosts[strings.ToLower(h)] = true

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -87,6 +88,20 @@ func (s *Set) Includes(t *toolkeep.Tool) bool {
 
 // sees is what exists for the caller within the view.
 func (x *exchange) sees(t *toolkeep.Tool) bool { return x.v.includes(t) && x.s.c.Visible(x.p, t) }
+
+// audience is who may be given the same answers of search, in this view and category.
+func (x *exchange) audience(category string) string {
+	switch {
+	case x.s.c.Audience == nil:
+		return ""
+	case x.v.kind == viewSet:
+		// What is in a set may be another on another node, and after a restart.
+		return x.s.c.Audience(x.p, "set", fmt.Sprintf("%q", *x.v.set), "category", category)
+	case category != "":
+		return x.s.c.Audience(x.p, "category", category)
+	}
+	return x.s.c.Audience(x.p)
+}
 
 // listing is what tools/list shows to one caller now.
 type listing struct {

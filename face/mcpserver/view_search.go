@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
+	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -48,7 +49,11 @@ var searchTools = sync.OnceValue(func() [][]byte {
 			`"inputSchema":{"type":"object","additionalProperties":false,"required":["query"],"properties":{` +
 			`"query":{"type":"string","minLength":1,"maxLength":2000,"description":"what the tool should do, in words, or a tool's id"},` +
 			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":5,"description":"tools at most"},` +
-			`"category":{"type":"string","maxLength":64,"description":"only tools of this category"}}},` +
+			`"category":{"type":"string","maxLength":64,"description":"only tools of this category"},` +
+			`"phase":{"enum":["initial_planning","tool_selection","execution_preparation","error_recovery"],"description":"answer with what to know in this phase of the work, whole tools with examples, instead of a list"},` +
+			`"messages":{"type":"array","items":{"type":"object"},"description":"the conversation, from which the phase is found: {role, content, tool_calls: [{tool_id}], tool_id, error: {code, message}}"},` +
+			`"tool_ids":{"type":"array","items":{"type":"string"},"description":"tools already chosen"},` +
+			`"budget_tokens":{"type":"integer","minimum":500,"maximum":100000}}},` +
 			`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`),
 		[]byte(`{"name":"get_invocation","title":"Get an invocation","description":` +
 			`"Ask for a call that answered with an invocation_id: how far it is, and its result once it has ended.",` +
@@ -121,12 +126,12 @@ func numberArg(got map[string][]byte, name string, least, most, def float64) (fl
 	return n, nil
 }
 
-func findTools(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
-	got, err := args(arguments, "query", "limit", "category")
+func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
+	got, err := args(arguments, append([]string{"query", "limit", "category"}, contextArgs...)...)
 	var query, category string
 	var limit float64
 	if err == nil {
-		query, err = textArg(got, "query", true, 2000)
+		query, err = textArg(got, "query", !asks(got), 2000)
 	}
 	if err == nil {
 		category, err = textArg(got, "category", false, 64)
@@ -137,10 +142,13 @@ func findTools(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, dst
 	if err != nil {
 		return x.ownFailure(dst, err), nil
 	}
+	if wantsContext(got) {
+		return x.toolContext(ctx, query, category, got, dst)
+	}
 	if id := x.idOf(query); id != "" {
 		query = id
 	}
-	found := x.s.c.Search.Search(query, int(limit), func(t *toolkeep.Tool) bool {
+	found, _ := x.s.c.Search.Find(ctx, discover.Query{Text: query, Limit: int(limit), Session: x.session(), Audience: x.audience(category)}, func(t *toolkeep.Tool) bool {
 		return (category == "" || t.Manifest.Category == category) && x.sees(t)
 	})
 	b := []byte(`{"tools":[`)
@@ -168,9 +176,7 @@ func findTools(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, dst
 		b = append(b, `,"hint":"Nothing matched. Use other words, name the thing and what to do with it, or leave the category out."`...)
 	}
 	dst = x.ownResult(dst, append(b, '}'))
-	if x.v.kind == viewAuto && x.ses != nil && x.ses.add(ids) && x.listing().search {
-		x.toolsChanged()
-	}
+	x.foundTools(ids)
 	return dst, nil
 }
 

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover/disclose"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -237,4 +239,68 @@ func TestSets(t *testing.T) {
 	if a.result(t, "instructions") != `"Only these."` {
 		t.Errorf("%s", a.body)
 	}
+}
+
+// Contexts over MCP: as text and as data, within the budget, of what the caller sees.
+func TestFindToolsAnswersWithAContext(t *testing.T) {
+	s := newSystem(t)
+	s.publish(manifest("mail.send", `,"short_description":"Sends a letter.","common_errors":[{"error":"the mailbox is full","resolution":"try later"}],`+
+		`"relationships":{"pairings":[{"tool_id":"mail.track","sequence":"after"},{"tool_id":"mail.veiled","sequence":"before"}],"alternatives":["mail.veiled","post.letter"]}`),
+		manifest("mail.track", `,"short_description":"Tells whether a letter was read."`), manifest("post.letter", `,"short_description":"Prints a letter."`),
+		manifest("mail.veiled", `,"short_description":"Sends a letter unseen."`))
+	visible := s.Visible
+	s.Visible = func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return t.ID != "mail.veiled" && visible(p, t) }
+	s.start()
+	for arguments, want := range map[string]struct{ phase, text, data string }{
+		`{"query":"send a letter","phase":"initial_planning"}`:                        {"initial_planning", "- **mail.send**", `"lightweightIndex":[{"toolId":"mail.send"`},
+		`{"query":"send a letter","budget_tokens":900}`:                               {"initial_planning", "- **mail.send**", `"tokenBudget":900`},
+		`{"query":"send a letter","phase":"tool_selection","category":"none"}`:        {"tool_selection", "Phase: tool_selection", `"totalToolsAvailable":0`},
+		`{"messages":[{"role":"user","content":"send a letter"}]}`:                    {"initial_planning", "- **mail.send**", `"mail.send"`},
+		`{"query":"send a letter","tool_ids":["mail__send"]}`:                         {"tool_selection", "## mail.send", `"detailedTools":[{"toolId":"mail.send"`},
+		`{"messages":[{"role":"assistant","tool_calls":[{"tool_id":"mail__send"}]}]}`: {"execution_preparation", "- **mail.track** (call it after)", `"patterns":[{"toolId":"mail.track"`},
+		`{"messages":[{"role":"assistant","tool_calls":[{"tool_id":"mail.send"}]},{"role":"tool","error":{"code":"E3520","message":"the mailbox is full","retry_after_s":7}}],"query":"x"}`: {
+			"error_recovery", "resolution: \"try later\"", `"alternatives":[{"toolId":"post.letter"`},
+	} {
+		a := s.post("/mcp/search", own("", "find_tools", arguments))
+		data := a.result(t, "structuredContent")
+		var list []struct{ Text string }
+		if err := json.Unmarshal([]byte(a.result(t, "content")), &list); err != nil || len(list) != 1 {
+			t.Fatalf("%s: %v %s", arguments, err, a.body)
+		}
+		text := list[0].Text
+		if !strings.Contains(data, `"phase":"`+want.phase+`"`) || !strings.Contains(text, want.text) || !strings.Contains(data, want.data) || strings.Contains(a.body, "veiled") {
+			t.Errorf("%s: %s\n%s", arguments, text, data)
+		}
+		var c disclose.Context
+		if err := json.Unmarshal([]byte(data), &c); err != nil {
+			t.Fatal(err)
+		}
+		if n, m := disclose.Tokens(text), disclose.Tokens(data); n > c.Metadata.TokenBudget || m > c.Metadata.TokenBudget {
+			t.Errorf("%s: %d and %d tokens of %d", arguments, n, m, c.Metadata.TokenBudget)
+		}
+	}
+	for arguments, code := range map[string]string{
+		`{"phase":"initial_planning"}`:                                                  "E3302",
+		`{"query":"a","phase":"lunch"}`:                                                 "E3312",
+		`{"query":"a","phase":5}`:                                                       "E3301",
+		`{"query":"a","budget_tokens":499}`:                                             "E3301",
+		`{"query":"a","messages":{}}`:                                                   "E3301",
+		`{"query":"a","messages":[{"role":"narrator"}]}`:                                "E3301",
+		`{"query":"a","tool_ids":"mail.send"}`:                                          "E3301",
+		`{"query":"a","tool_ids":["a` + strings.Repeat(`","a`, 20) + `"]}`:              "E3312",
+		`{"messages":[` + strings.Repeat(`{"role":"user"},`, 500) + `{"role":"user"}]}`: "E3301",
+	} {
+		if a := s.post("/mcp/search", own("", "find_tools", arguments)); a.result(t, "structuredContent", "code") != `"`+code+`"` {
+			t.Errorf("%s: %s", clip(arguments, 100), a.body)
+		}
+	}
+	// The definitions that every model reads stay small.
+	n := 0
+	for _, d := range searchTools() {
+		n += disclose.Tokens(string(d))
+	}
+	if n > 900 {
+		t.Errorf("the four definitions have %d tokens", n)
+	}
+	t.Logf("the four definitions have %d tokens", n)
 }

@@ -36,26 +36,6 @@ func (a *API) invalidateTool(_ context.Context, _ *toolkeep.Principal, in *inval
 	return invalidated(a.c.Invalidate(in.ToolID)), nil
 }
 
-type invalidateInput struct {
-	Body struct {
-		Scope  string `json:"scope" enum:"all,tool" doc:"this build caches by tool only"`
-		ToolID string `json:"toolId,omitempty" maxLength:"4096" doc:"required for scope tool"`
-	} `nameHint:"InvalidateRequest"`
-}
-
-func (a *API) invalidate(_ context.Context, _ *toolkeep.Principal, in *invalidateInput) (*invalidateOutput, error) {
-	if (in.Body.Scope == "tool") != (in.Body.ToolID != "") {
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "toolId goes with scope tool, and only with it")
-	}
-	if in.Body.Scope == "tool" {
-		return invalidated(a.c.Invalidate(in.Body.ToolID)), nil
-	}
-	if a.c.InvalidateAll == nil {
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "scope all is not in this build; name the tools one by one with scope tool")
-	}
-	return invalidated(a.c.InvalidateAll()), nil
-}
-
 func invalidated(n int) *invalidateOutput {
 	out := &invalidateOutput{}
 	out.Body.Status, out.Body.Invalidated = "success", n

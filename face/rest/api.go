@@ -13,11 +13,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover/disclose"
 )
 
 // API is the face as an http.Handler.
 type API struct {
 	c           Config
+	guide       *disclose.Guide // nil without a search
 	limits      Limits
 	log         *slog.Logger
 	mux         *http.ServeMux
@@ -44,6 +46,9 @@ func New(c Config) *API {
 	a := &API{
 		c: c, limits: c.Limits.withDefaults(), log: c.Log, mux: http.NewServeMux(), hosts: map[string]bool{},
 		compressors: newCompressors(), closing: make(chan struct{}),
+	}
+	if a.guide = c.Guide; a.guide == nil && c.Search != nil {
+		a.guide = &disclose.Guide{Search: c.Search}
 	}
 	if a.log == nil {
 		a.log = slog.Default()

@@ -31,6 +31,7 @@ type exchange struct {
 	body      []byte
 	status    int
 	problem   int // status of the problem document that replaces huma's own
+	progress  *progress
 	out       bytes.Buffer
 }
 
@@ -65,13 +66,23 @@ type adapter struct{ a *API }
 func (d adapter) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.a.ServeHTTP(w, r) }
 
 func (d adapter) Handle(op *huma.Operation, next func(huma.Context)) {
+	serve := func(w http.ResponseWriter, r *http.Request) { d.a.serveOperation(op, next, nil, w, r) }
+	if op.Metadata[streams] == nil {
+		d.a.route(op.Method+" "+op.Path, serve)
+		return
+	}
 	d.a.route(op.Method+" "+op.Path, func(w http.ResponseWriter, r *http.Request) {
-		d.a.serveOperation(op, next, w, r)
+		p := d.a.newProgress(w, r)
+		if p == nil {
+			serve(w, r)
+			return
+		}
+		d.a.streaming(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.a.serveOperation(op, next, p, w, r) }))(w, r)
 	})
 }
 
-func (a *API) serveOperation(op *huma.Operation, next func(huma.Context), w http.ResponseWriter, r *http.Request) {
-	x := &exchange{request: humago.NewContext(op, r, w), a: a, w: w, r: r}
+func (a *API) serveOperation(op *huma.Operation, next func(huma.Context), p *progress, w http.ResponseWriter, r *http.Request) {
+	x := &exchange{request: humago.NewContext(op, r, w), a: a, w: w, r: r, progress: p}
 	var err error
 	if x.principal, err = a.caller(r); err != nil {
 		a.refuse(w, r, err)
@@ -90,6 +101,10 @@ func (a *API) serveOperation(op *huma.Operation, next func(huma.Context), w http
 	}
 	if status == 0 {
 		status = http.StatusOK
+	}
+	if p != nil && p.begun {
+		p.end(status, x.out.Bytes())
+		return
 	}
 	a.send(w, r, status, w.Header().Get("Content-Type"), x.out.Bytes())
 }

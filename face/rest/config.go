@@ -12,6 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/disclose"
 )
 
 // Auth names the caller.
@@ -129,7 +130,23 @@ type Config struct {
 	// Visible tells whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 
-	Search        Search
+	Search Search
+	// Audience names who sees the same tools as the principal, with what else is left out,
+	// so that answers of Search can be kept (discover.Query.Audience); nil: none are.
+	Audience func(p *toolkeep.Principal, more ...string) string
+	// SearchAdmin flushes kept answers and reindexes; nil: neither is there.
+	SearchAdmin SearchAdmin
+	// Indexing tells how far search knows what was published; nil: by words alone.
+	Indexing Indexing
+	// Guide makes contexts and finds related tools; nil: one over Search that has learned
+	// nothing.
+	Guide *disclose.Guide
+	// Analytics is how a tool fared for a tenant, ok is false for one that it has not
+	// called; nil leaves it out.
+	Analytics func(tenant, tool string) (a ToolAnalytics, ok bool)
+	// Retrievals records searches; only tests do without.
+	Retrievals    Retrievals
+	Learning      Learning
 	Keys          Keys
 	Blobs         Blobs
 	ImportOpenAPI ImportOpenAPI

@@ -3,11 +3,11 @@ package rest
 import (
 	"context"
 	"reflect"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/disclose"
 )
 
@@ -19,7 +19,7 @@ type ToolContextRequest struct {
 	Messages []ContextMessage `json:"messages,omitempty" maxItems:"500" doc:"the conversation so far, oldest first; nothing of it is kept"`
 	ToolIDs  []string         `json:"toolIds,omitempty" maxItems:"20" doc:"tools that were chosen; the first come first"`
 	Error    *ContextError    `json:"error,omitempty" doc:"what went wrong, for error_recovery"`
-	Budget   int              `json:"budget,omitempty" minimum:"500" maximum:"100000" doc:"tokens (o200k_base) at most; absent: 3000, 5000, 4000 and 5000 by phase"`
+	Budget   int              `json:"budget,omitempty" minimum:"500" maximum:"100000" doc:"tokens (o200k_base) at most; absent: what the settings search.budgets.* say for the phase"`
 	Format   string           `json:"format,omitempty" enum:"json,markdown" doc:"default json; the tokens are counted in it"`
 }
 
@@ -47,7 +47,10 @@ type ContextError struct {
 	RetryAfterS int    `json:"retryAfterS,omitempty" minimum:"0" maximum:"31536000"`
 }
 
-type toolContextInput struct{ Body ToolContextRequest }
+type toolContextInput struct {
+	SessionHeader
+	Body ToolContextRequest
+}
 
 // ToolContext is the context; which parts there are depends on the phase.
 type ToolContext struct {
@@ -64,35 +67,21 @@ func (contextData) Schema(r huma.Registry) *huma.Schema {
 }
 
 type toolContextOutput struct {
-	Body struct {
+	RetrievalID string `header:"X-Retrieval-ID" doc:"by which feedback names this context"`
+	Body        struct {
 		Status string      `json:"status" enum:"success"`
 		Data   contextData `json:"data"`
 	} `nameHint:"ToolContextAnswer"`
 }
 
 func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolContextInput) (*toolContextOutput, error) {
-	visible := a.visible(p)
-	r := in.Body.request()
-	r.All = a.c.Search.Tools(visible)
-	var report discover.Report
-	if r.Query != "" {
-		r.Found, report = a.c.Search.Find(ctx, discover.Query{Text: r.Query, Limit: discover.MaxResults}, visible)
-	}
-	r.Degraded = report.Degraded
-	r.Alike = func(tool *toolkeep.Tool, limit int) (out []*toolkeep.Tool) {
-		found, _ := a.c.Search.Find(ctx, discover.Query{Text: clip(tool.Manifest.Description, 500), Limit: limit}, func(t *toolkeep.Tool) bool {
-			return t.Manifest.Category == tool.Manifest.Category && visible(t)
-		})
-		for _, m := range found {
-			out = append(out, m.Tool)
-		}
-		return out
-	}
+	start, as := time.Now(), a.asker(p, in.SessionHeader)
+	r := a.guide.Gather(ctx, in.Body.request(), as)
 	c, err := disclose.Build(r)
 	if err != nil {
 		return nil, err
 	}
-	out := &toolContextOutput{}
+	out := &toolContextOutput{RetrievalID: a.disclosed(p, &r, c, as, start, in.UserAgent)}
 	out.Body.Status = "success"
 	out.Body.Data.object = c.JSON()
 	if c.Format() == disclose.Markdown {
@@ -117,9 +106,6 @@ func (in *ToolContextRequest) request() disclose.Request {
 			to.ToolCalls = append(to.ToolCalls, disclose.ToolCall{ToolID: c.ToolID})
 		}
 		r.Messages = append(r.Messages, to)
-	}
-	if r.Query == "" {
-		r.Query = clip(disclose.Query(r.Messages), 2000)
 	}
 	return r
 }

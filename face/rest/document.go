@@ -226,9 +226,14 @@ func (a *API) operations() {
 	register(a, publish("PUT", tool, "publishVersion", "Publish a version of this tool"), toolkeep.PermPublish, a.putTool)
 	register(a, op("DELETE", tool, "deprecateTool", tagRegistry, "Deprecate one version of a tool, or all"), toolkeep.PermLifecycle, a.deleteTool)
 	register(a, op("POST", tool+"/versions/{version}/state", "setVersionState", tagRegistry, "Move a version to another state"), toolkeep.PermLifecycle, a.postState)
-	batch := op("POST", tools+"/batch-register", "batchRegister", tagRegistry, "Publish many tool versions, all or none")
-	batch.Metadata = map[string]any{bulk: true}
+	batch := op("POST", tools+"/batch-register", "batchRegister", tagRegistry, "Publish many tool versions, all or none or each by itself")
+	batch.Description = "With `Accept: text/event-stream` or `application/x-ndjson` the answer is a stream: `progress` with stage, done and total, at most four a second, " +
+		"and as the last one `result`, which is the JSON of the plain answer, or `error`, a problem document. As lines of JSON each is an object of `event` and `data`."
+	batch.Metadata = map[string]any{bulk: true, streams: true}
 	register(a, batch, toolkeep.PermPublish, a.batchRegister)
+	for _, form := range []string{eventsType, ndjsonType} {
+		a.huma.OpenAPI().Paths[batch.Path].Post.Responses["200"].Content[form] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
+	}
 	if a.c.ImportOpenAPI != nil {
 		imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document")
 		imp.Metadata = map[string]any{bulk: true}
@@ -238,9 +243,11 @@ func (a *API) operations() {
 	if a.c.Search != nil {
 		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)
 		register(a, op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model is to know of the tools in its phase of a conversation"), "", a.disclose)
+		register(a, op("GET", tools+"/retrieval/related/{toolId}", "relatedTools", tagRetrieval, "Find tools that go with a tool, or do the like"), "", a.related)
 	}
 	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)
 
+	a.usageRoutes()
 	a.serverRoutes()
 	a.contextRoutes()
 	a.secretRoutes()
@@ -253,8 +260,8 @@ func (a *API) operations() {
 	}
 	if a.c.Invalidate != nil {
 		register(a, op("POST", "/cache/invalidate/{tool_id}", "invalidateTool", tagAdmin, "Drop the cached results of a tool"), toolkeep.PermOperate, a.invalidateTool)
-		register(a, op("DELETE", tools+"/admin/cache/invalidate", "invalidateCache", tagAdmin, "Drop cached results"), toolkeep.PermOperate, a.invalidate)
 	}
+	a.searchAdminRoutes()
 }
 
 // finishDocument settles the document; it does not change afterwards.

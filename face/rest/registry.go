@@ -33,7 +33,9 @@ type PublishOptions struct {
 	Force        bool `json:"force,omitempty" doc:"publish in spite of breaking changes; needs catalog:admin and is recorded"`
 	DryRun       bool `json:"dry_run,omitempty" doc:"check everything, change nothing"`
 	Shared       bool `json:"shared,omitempty" doc:"the tool belongs to all tenants; needs catalog:admin"`
-	ForceReindex bool `json:"forceReindex,omitempty" doc:"Discovery's; every publication is indexed at once, so it changes nothing"`
+	ForceReindex bool `json:"forceReindex,omitempty" doc:"take the tools apart and embed them anew even if the same content was there before; new content is indexed in any case"`
+	// AwaitEmbedding holds the answer back until meanings are compared too.
+	AwaitEmbedding bool `json:"await_embedding,omitempty" doc:"answer once the tools have their vectors, after 30 s at the latest, 10 min in a stream; default: at once, with embedding pending"`
 }
 
 // RegisterRequest is Discovery's, with how to publish.
@@ -53,7 +55,10 @@ type PublishedVersion struct {
 	Created    bool         `json:"created" doc:"false if the same content was there before"`
 	Breaking   []Difference `json:"breaking" doc:"what breaks callers, if it was forced"`
 	Deprecated []string     `json:"deprecated" doc:"versions that became one too many"`
-	Indexed    bool         `json:"indexed" doc:"whether search finds it; false after a dry run"`
+	Indexed    bool         `json:"indexed" doc:"as indexing.searchable"`
+
+	Indexing IndexingStatus `json:"indexing"`
+	Warnings []warning      `json:"warnings" doc:"tools that its relationships name and that you cannot see"`
 }
 
 type registerOutput struct {
@@ -87,7 +92,8 @@ func (a *API) publishOne(ctx context.Context, p *toolkeep.Principal, id string, 
 	if len(list) != 1 {
 		return nil, toolkeep.AsError(fmt.Errorf("one manifest was published and %d answers came", len(list)))
 	}
-	out := &registerOutput{Status: http.StatusOK, Body: published(list[0], in.DryRun)}
+	out := &registerOutput{Status: http.StatusOK, Body: published(list[0], a.settle(ctx, p, list, in.PublishOptions, nil)[0])}
+	out.Body.Warnings = a.unknownRelations(p, raw, nil)
 	if list[0].Created && !in.DryRun {
 		out.Status = http.StatusCreated
 		out.Location = "/api/v1/tools/" + list[0].ToolID + "?version=" + list[0].Version
@@ -141,50 +147,20 @@ func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
 	return nil
 }
 
-func published(v catalog.Published, dryRun bool) PublishedVersion {
+func published(v catalog.Published, s IndexingStatus) PublishedVersion {
 	return PublishedVersion{
 		ToolID: v.ToolID, Version: v.Version, Digest: v.Digest, Bump: v.Bump, Created: v.Created,
-		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: !dryRun,
+		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: s.Searchable, Indexing: s, Warnings: []warning{},
 	}
 }
 
-func publishedList(list []catalog.Published, dryRun bool) []PublishedVersion {
+func (a *API) publishedList(ctx context.Context, p *toolkeep.Principal, list []catalog.Published, o PublishOptions) []PublishedVersion {
+	status := a.settle(ctx, p, list, o, nil)
 	out := make([]PublishedVersion, len(list))
 	for i, v := range list {
-		out[i] = published(v, dryRun)
+		out[i] = published(v, status[i])
 	}
 	return out
-}
-
-type batchInput struct {
-	Body struct {
-		Tools []Registration `json:"tools" minItems:"1" maxItems:"20000"`
-		PublishOptions
-	} `nameHint:"BatchRegisterRequest"`
-}
-
-type batchOutput struct {
-	Body struct {
-		Published []PublishedVersion `json:"published" doc:"in the order of the request; all or none"`
-	} `nameHint:"BatchRegisterResponse"`
-}
-
-func (a *API) batchRegister(ctx context.Context, p *toolkeep.Principal, in *batchInput) (*batchOutput, error) {
-	manifests := make([][]byte, len(in.Body.Tools))
-	for i := range in.Body.Tools {
-		raw, err := in.Body.Tools[i].manifest("")
-		if err != nil {
-			return nil, err
-		}
-		manifests[i] = raw
-	}
-	list, err := a.c.Catalog.Publish(ctx, p, manifests, in.Body.options())
-	if err != nil {
-		return nil, err
-	}
-	out := &batchOutput{}
-	out.Body.Published = publishedList(list, in.Body.DryRun)
-	return out, nil
 }
 
 type deleteToolInput struct {
@@ -280,6 +256,6 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 	out := &importOutput{}
 	out.Body.ImportPlan = *plan
 	out.Body.Tools, out.Body.Refused, out.Body.Warnings = some(plan.Tools), some(plan.Refused), some(plan.Warnings)
-	out.Body.Published = publishedList(list, b.DryRun)
+	out.Body.Published = a.publishedList(ctx, p, list, b.PublishOptions)
 	return out, nil
 }

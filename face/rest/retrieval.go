@@ -18,6 +18,7 @@ import (
 const defaultMaxTools = 5
 
 type searchInput struct {
+	SessionHeader
 	Q               string `query:"q" required:"true" minLength:"1" maxLength:"2000" doc:"what the tool should do, in words"`
 	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"tools at most; default 5"`
 	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
@@ -53,11 +54,12 @@ type ScoreParts struct {
 
 // DetailedTool is one tool with its manifest.
 type DetailedTool struct {
-	ToolID        string   `json:"toolId"`
-	Version       string   `json:"version"`
-	Manifest      object   `json:"manifest"`
-	Examples      []object `json:"examples"`
-	Relationships object   `json:"relationships"`
+	ToolID        string             `json:"toolId"`
+	Version       string             `json:"version"`
+	Manifest      object             `json:"manifest" doc:"without the names of tools that you may not see"`
+	Examples      []object           `json:"examples"`
+	Relationships *ToolRelationships `json:"relationships,omitempty" doc:"absent where it was not asked for"`
+	Analytics     *ToolAnalytics     `json:"analytics,omitempty" doc:"of your tenant, where it was asked for and the tool was called"`
 }
 
 // SearchMetadata tells how the answer came about.
@@ -67,7 +69,8 @@ type SearchMetadata struct {
 	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be"`
 	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
-	CacheHit            bool   `json:"cacheHit"`
+	RetrievalID         string `json:"retrievalId,omitempty" doc:"by which feedback names this search"`
+	CacheHit            bool   `json:"cacheHit" doc:"the answer was kept from an earlier search and is still right"`
 }
 
 // SearchData is what was found.
@@ -92,9 +95,11 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	if limit == 0 {
 		limit = defaultMaxTools
 	}
-	visible := a.visible(p)
-	wanted := visible
+	as := a.asker(p, in.SessionHeader)
+	visible := as.Visible
+	wanted, audience := visible, as.Audience
 	if in.Category != "" {
+		audience = a.audience(p, "category", in.Category)
 		wanted = func(t *toolkeep.Tool) bool { return t.Manifest.Category == in.Category && visible(t) }
 	}
 	strategy := discover.Strategy(in.Strategy)
@@ -105,7 +110,8 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 		strategy = discover.Hybrid
 	}
 	start := time.Now()
-	found, report := a.c.Search.Find(ctx, discover.Query{Text: in.Q, Limit: limit, Strategy: strategy}, wanted)
+	ask := discover.Query{Text: in.Q, Limit: limit, Strategy: strategy, Session: as.Session, Audience: audience}
+	found, report := a.c.Search.Find(ctx, ask, wanted)
 	took := time.Since(start)
 
 	out := &searchOutput{}
@@ -117,11 +123,13 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 		if in.Explain {
 			d.LightweightIndex[i].Explanation = &ScoreParts{Semantic: m.Semantic, Keyword: m.Keyword}
 		}
-		d.DetailedTools[i] = detailed(m.Tool, in.IncludeExamples)
+		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples)
+		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
 		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
-		TotalToolsAvailable: a.countTools(p, visible), ToolsRetrieved: len(found),
+		TotalToolsAvailable: a.countTools(p, visible), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
+		RetrievalID: a.retrieved(p, ask, found, report, start, in.UserAgent),
 	}
 	return out, nil
 }
@@ -159,9 +167,8 @@ func parameterNames(schema []byte) (required, optional []string) {
 	return append(required, s.Required...), optional
 }
 
-func detailed(t *toolkeep.Tool, examples bool) DetailedTool {
-	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: object(t.Raw), Examples: []object{},
-		Relationships: object(t.Manifest.Relationships)}
+func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples bool) DetailedTool {
+	d := DetailedTool{ToolID: t.ID, Version: t.Version, Manifest: a.shownManifest(p, t), Examples: []object{}}
 	if !examples {
 		return d
 	}
@@ -174,9 +181,12 @@ func detailed(t *toolkeep.Tool, examples bool) DetailedTool {
 }
 
 type manifestInput struct {
-	ToolID          string `path:"toolId" maxLength:"4096"`
-	Version         string `query:"version" maxLength:"256" doc:"exact version or range; absent is the latest"`
-	IncludeExamples bool   `query:"includeExamples" default:"true"`
+	SessionHeader
+	ToolID               string `path:"toolId" maxLength:"4096"`
+	Version              string `query:"version" maxLength:"256" doc:"exact version or range; absent is the latest"`
+	IncludeExamples      bool   `query:"includeExamples" default:"true"`
+	IncludeRelationships bool   `query:"includeRelationships" default:"true" doc:"tools that go with it, from its manifest and from what your tenant called"`
+	IncludeAnalytics     bool   `query:"includeAnalytics" doc:"how it fared for your tenant; default false"`
 }
 
 type manifestOutput struct {
@@ -192,6 +202,15 @@ func (a *API) manifest(_ context.Context, p *toolkeep.Principal, in *manifestInp
 		return nil, err
 	}
 	out := &manifestOutput{}
-	out.Body.Status, out.Body.Data = "success", detailed(v.Tool, in.IncludeExamples)
+	d := a.detailed(p, v.Tool, in.IncludeExamples)
+	if in.IncludeRelationships {
+		d.Relationships = a.relationships(v.Tool, a.asker(p, in.SessionHeader))
+	}
+	if in.IncludeAnalytics && a.c.Analytics != nil {
+		if got, ok := a.c.Analytics(p.Tenant, v.Tool.ID); ok {
+			d.Analytics = &got
+		}
+	}
+	out.Body.Status, out.Body.Data = "success", d
 	return out, nil
 }

@@ -13,7 +13,8 @@ import (
 
 // Secrets keeps secrets, and tells of them all but their values.
 type Secrets interface {
-	// ListSecrets gives those that serve the caller, with secrets:admin all of the tenant. E3403.
+	// ListSecrets gives the caller's own and those of its workspace and organisation that
+	// a tool names which it may call; with secrets:admin all of the tenant. E3403.
 	ListSecrets(ctx context.Context, p *toolkeep.Principal) ([]SecretInfo, error)
 	// PutSecret sets a value; one's own (scope user) everybody may. E3201, E3301, E3965.
 	PutSecret(ctx context.Context, p *toolkeep.Principal, name string, w SecretWhere, value string, expires time.Time) (SecretInfo, error)
@@ -45,7 +46,7 @@ type SecretInfo struct {
 	User      string     `json:"user,omitempty"`
 	Workspace string     `json:"workspace,omitempty"`
 	Version   int64      `json:"version" doc:"counts the values it has had"`
-	State     string     `json:"state" enum:"ready,expired"`
+	State     string     `json:"state" enum:"ready,expired,unreadable" doc:"unreadable: sealed with a key that the server does not have"`
 	UpdatedAt time.Time  `json:"updated_at"`
 	UpdatedBy string     `json:"updated_by,omitempty"`
 	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
@@ -55,7 +56,7 @@ type SecretInfo struct {
 // SecretState is what a test found.
 type SecretState struct {
 	Reference string     `json:"reference"`
-	State     string     `json:"state" enum:"ready,missing,expired"`
+	State     string     `json:"state" enum:"ready,missing,expired,unreadable"`
 	Scope     string     `json:"scope,omitempty" doc:"whose secret answered: user, workspace, organisation, server"`
 	Store     string     `json:"store,omitempty" doc:"secret, vault, env or file"`
 	Version   string     `json:"version,omitempty"`

@@ -43,9 +43,9 @@ type Catalog interface {
 	Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error)
 }
 
-// Search finds tools by words.
+// Search finds tools by what they are for.
 type Search interface {
-	Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match
+	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
 }
 
 // Config is what the face needs. Auth, Invoker, Calls, Catalog and Visible are
@@ -57,9 +57,12 @@ type Config struct {
 	Catalog Catalog
 	// Visible tells whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// Search finds tools by words; without it QueryByCapability and
+	// Search finds tools by what they are for; without it QueryByCapability and
 	// ListTools.capability_query answer E3104.
 	Search Search
+	// Audience names who sees the same tools as the principal, with what else is left out,
+	// so that answers of Search can be kept (discover.Query.Audience); nil: none are.
+	Audience func(p *toolkeep.Principal, more ...string) string
 	// Ready is what the health service says; nil is always ready.
 	Ready func(ctx context.Context) bool
 	// TLS are the server's credentials, for TLS or mutual TLS; nil serves plain

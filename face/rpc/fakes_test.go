@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"iter"
@@ -91,14 +92,19 @@ func (f *fakeCatalog) Versions(p *toolkeep.Principal, id string, visible func(*t
 
 type fakeSearch struct{ f *fakeCatalog }
 
-func (s fakeSearch) Search(_ string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match {
+// Find finds all, and tells in Degraded whose question it was.
+func (s fakeSearch) Find(_ context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
 	var out []discover.Match
 	for _, t := range s.f.tools {
-		if visible(t) && len(out) < limit {
-			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}})
+		if visible(t) && len(out) < q.Limit {
+			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}, Semantic: 0.5, Keyword: 0.25})
 		}
 	}
-	return out
+	r := discover.Report{Strategy: cmp.Or(q.Strategy, discover.Hybrid)}
+	if q.Session.ID != "" {
+		r.Degraded = q.Session.Tenant + "/" + q.Session.Subject + "/" + q.Session.ID
+	}
+	return out, r
 }
 
 func toolOf(id, category, schema string) *toolkeep.Tool {

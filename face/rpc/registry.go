@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -81,7 +82,7 @@ func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (
 	var total int
 	if query := msg.GetCapabilityQuery(); query == "" {
 		list, total = g.s.c.Catalog.List(p, f, g.s.visible(p))
-	} else if list, total, err = g.search(p, query, f); err != nil {
+	} else if list, total, err = g.search(ctx, p, query, f); err != nil {
 		return nil, err
 	}
 	out := &l03v1.ListToolsResponse{TotalCount: count(int64(total)), Page: count(int64(f.Offset/f.Limit + 1)), PageSize: count(int64(f.Limit))}
@@ -116,8 +117,8 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 }
 
 // search is the part of the list that the words find, at most maxPage tools.
-func (g *registry) search(p *toolkeep.Principal, query string, f catalog.Filter) ([]catalog.Summary, int, error) {
-	found, err := g.find(p, query, maxPage, "")
+func (g *registry) search(ctx context.Context, p *toolkeep.Principal, query string, f catalog.Filter) ([]catalog.Summary, int, error) {
+	found, _, err := g.find(ctx, p, discover.Query{Text: query, Limit: maxPage}, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -125,7 +126,7 @@ func (g *registry) search(p *toolkeep.Principal, query string, f catalog.Filter)
 	f.Offset, f.Limit = 0, maxPage
 	var hits []catalog.Summary
 	for _, m := range found {
-		id := m.tool.ID
+		id := m.Tool.ID
 		list, _ := g.s.c.Catalog.List(p, f, func(t *toolkeep.Tool) bool { return t.ID == id && g.s.c.Visible(p, t) })
 		hits = append(hits, list...)
 	}
@@ -139,32 +140,34 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 		Versions: t.Versions, LatestVersion: t.LatestVersion, Tags: t.Tags, RequiresApproval: t.RequiresApproval}
 }
 
-// hit is one find.
-type hit struct {
-	tool  *toolkeep.Tool
-	score float64
-	why   []string
-}
-
-func (g *registry) find(p *toolkeep.Principal, query string, limit int, category string) ([]hit, error) {
+// find searches among what the caller sees. E3104, E3301.
+func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query, category string) ([]discover.Match, discover.Report, error) {
 	switch {
 	case g.s.c.Search == nil:
-		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index")
-	case strings.TrimSpace(query) == "" || len(query) > maxQuery:
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the query must have 1 to %d bytes: say in words what the tool should do", maxQuery)
+		return nil, discover.Report{}, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index")
+	case strings.TrimSpace(q.Text) == "" || len(q.Text) > maxQuery:
+		return nil, discover.Report{}, toolkeep.NewError(toolkeep.InvalidParameters, "the query must have 1 to %d bytes: say in words what the tool should do", maxQuery)
+	}
+	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Subject
+	if g.s.c.Audience != nil {
+		if q.Audience = g.s.c.Audience(p); category != "" {
+			q.Audience = g.s.c.Audience(p, "category", category)
+		}
 	}
 	visible := g.s.visible(p)
-	found := g.s.c.Search.Search(query, limit, func(t *toolkeep.Tool) bool {
+	found, report := g.s.c.Search.Find(ctx, q, func(t *toolkeep.Tool) bool {
 		return (category == "" || t.Manifest.Category == category) && visible(t)
 	})
-	hits := make([]hit, len(found))
-	for i, m := range found {
-		hits[i] = hit{tool: m.Tool, score: m.Score, why: m.Why}
-	}
-	return hits, nil
+	return found, report, nil
 }
 
-// QueryByCapability finds tools by words, best first; none is an empty answer.
+// strategies are those that a query may name, with what search calls them.
+var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid, "semantic": discover.Semantic, "keyword": discover.Keyword, "category": discover.Hybrid, "session": "session"}
+
+// QueryByCapability finds tools by what they are for, best first; none is an empty
+// answer. strategy is hybrid (the default), semantic, keyword, category (hybrid within
+// the category, which is then required) or session; session_id says which conversation the question belongs
+// to. Each explanation says what matched and the parts of the score. E3104, E3301, E3312.
 func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -177,17 +180,23 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 	case limit > maxTools:
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "max_tools must be at most %d", maxTools)
 	}
-	if s := msg.GetStrategy(); s != "" && s != "keyword" {
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the strategy %q is not in this build; use keyword or leave it out", clip(s, 100))
+	strategy, ok := strategies[msg.GetStrategy()]
+	switch {
+	case !ok:
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the strategy %q is not known; use hybrid, semantic, keyword, category or session, or leave it out", clip(msg.GetStrategy(), 100))
+	case msg.GetStrategy() == "category" && msg.GetCategory() == "":
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "strategy category searches within one category; send category as well")
+	case len(msg.GetSessionId()) > g.s.limits.KeyBytes:
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "session_id has more than %d bytes", g.s.limits.KeyBytes)
 	}
-	found, err := g.find(p, msg.GetQuery(), limit, msg.GetCategory())
+	found, report, err := g.find(ctx, p, discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Session: discover.Session{ID: msg.GetSessionId()}}, msg.GetCategory())
 	if err != nil {
 		return nil, err
 	}
 	out := &l03v1.QueryByCapabilityResponse{}
-	for _, h := range found {
+	for _, m := range found {
 		out.Matches = append(out.Matches, &l03v1.QueryByCapabilityResponse_Match{
-			Tool: g.describe(p, h.tool), Score: h.score, Explanation: explanation(h.why)})
+			Tool: g.describe(p, m.Tool), Score: m.Score, Explanation: explanation(m, report)})
 	}
 	return out, nil
 }
@@ -207,10 +216,20 @@ func (g *registry) describe(p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.Tool
 	return s
 }
 
-func explanation(why []string) *structpb.Struct {
-	words := make([]*structpb.Value, len(why))
-	for i, w := range why {
+// explanation says why a tool was found, and how the search went.
+func explanation(m discover.Match, r discover.Report) *structpb.Struct {
+	words := make([]*structpb.Value, len(m.Why))
+	for i, w := range m.Why {
 		words[i] = structpb.NewStringValue(valid(w))
 	}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{"why": structpb.NewListValue(&structpb.ListValue{Values: words})}}
+	f := map[string]*structpb.Value{
+		"why":      structpb.NewListValue(&structpb.ListValue{Values: words}),
+		"semantic": structpb.NewNumberValue(m.Semantic),
+		"keyword":  structpb.NewNumberValue(m.Keyword),
+		"strategy": structpb.NewStringValue(string(r.Strategy)),
+	}
+	if r.Degraded != "" {
+		f["degraded"] = structpb.NewStringValue(valid(r.Degraded))
+	}
+	return &structpb.Struct{Fields: f}
 }

@@ -744,10 +744,22 @@ func TestRegistry(t *testing.T) {
 	if err != nil || len(found.Matches) != 1 || found.Matches[0].Tool.ToolId != "demo.text" || found.Matches[0].Explanation.AsMap()["why"].([]any)[0] != "name" {
 		t.Errorf("%v %v", found, err)
 	}
+	for strategy, want := range map[string]string{"": "hybrid", "hybrid": "hybrid", "semantic": "semantic", "keyword": "keyword", "category": "hybrid", "session": "session"} {
+		found, err = r.QueryByCapability(agent, &l03v1.QueryByCapabilityRequest{Query: "text", Category: "text", Strategy: strategy, SessionId: "s-1"})
+		if err != nil || len(found.Matches) != 1 {
+			t.Fatal(strategy, err, found)
+		}
+		e := found.Matches[0].Explanation.AsMap()
+		if e["strategy"] != want || e["semantic"] != 0.5 || e["keyword"] != 0.25 || e["degraded"] != "t/agent/s-1" {
+			t.Errorf("%s: %v", strategy, e)
+		}
+	}
 	for q, code := range map[*l03v1.QueryByCapabilityRequest]toolkeep.Code{
 		{}:                                 toolkeep.InvalidParameters,
 		{Query: "x", MaxTools: 51}:         toolkeep.InvalidParameters,
-		{Query: "x", Strategy: "semantic"}: toolkeep.InvalidParameters,
+		{Query: "x", Strategy: "guess"}:    toolkeep.InvalidParameters,
+		{Query: "x", Strategy: "category"}: toolkeep.MalformedRequest,
+		{Query: "x", SessionId: strings.Repeat("s", 5000)}: toolkeep.InvalidParameters,
 	} {
 		_, err := r.QueryByCapability(admin, q)
 		wantCode(t, err, code)

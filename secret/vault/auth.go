@@ -9,8 +9,6 @@ import (
 
 	"github.com/hashicorp/vault/api"
 	"github.com/hashicorp/vault/api/auth/approle"
-	"github.com/hashicorp/vault/api/auth/aws"
-	"github.com/hashicorp/vault/api/auth/azure"
 	"github.com/hashicorp/vault/api/auth/kubernetes"
 
 	"github.com/toolkeep/toolkeep"
@@ -47,26 +45,13 @@ func (a Auth) method() (api.AuthMethod, error) {
 		}
 		return kubernetes.NewKubernetesAuth(a.Role, kubernetes.WithMountPath(a.Mount), kubernetes.WithServiceAccountToken(jwt))
 	case AWSIAM, AWSEC2:
-		opts := []aws.LoginOption{aws.WithMountPath(a.Mount), aws.WithRole(a.Role)}
-		if a.Region != "" {
-			opts = append(opts, aws.WithRegion(a.Region))
-		}
-		if a.Method == AWSEC2 {
-			opts = append(opts, aws.WithEC2Auth())
-		} else {
-			opts = append(opts, aws.WithIAMAuth())
-		}
-		return aws.NewAWSAuth(opts...)
+		return awsAuth{mount: a.Mount, role: a.Role, region: a.Region, serverID: a.ServerID, ec2: a.Method == AWSEC2, nonceFile: a.NonceFile, now: time.Now}, nil
 	case GCPIAM:
 		return gcpAuth{mount: a.Mount, role: a.Role, account: a.ServiceAccount, iam: iamCredentials}, nil
 	case GCPGCE:
 		return gcpAuth{mount: a.Mount, role: a.Role}, nil
 	case Azure:
-		opts := []azure.LoginOption{azure.WithMountPath(a.Mount)}
-		if a.Resource != "" {
-			opts = append(opts, azure.WithResource(a.Resource))
-		}
-		return azure.NewAzureAuth(a.Role, opts...)
+		return azureAuth{mount: a.Mount, role: a.Role, resource: a.Resource, metadata: azureMetadata}, nil
 	}
 	return nil, wrong("%q is no way to log in to Vault", a.Method)
 }

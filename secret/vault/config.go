@@ -84,6 +84,8 @@ type Auth struct {
 	JWTFile        string // Kubernetes: file of the service account's token; "" is the pod's
 	ServiceAccount string // gcp-iam: e-mail of the service account
 	Region         string // aws: region; "" is us-east-1
+	ServerID       string // aws-iam: what Vault's iam_server_id_header_value wants; "" for none
+	NonceFile      string // aws-ec2: file that keeps the nonce of this machine's logins, made if it is not there
 	Resource       string // azure: resource of the token; "" is the management API
 }
 
@@ -111,6 +113,9 @@ func (c Config) filled() Config {
 	}
 	if c.Auth.JWTFile == "" {
 		c.Auth.JWTFile = defaultJWTFile
+	}
+	if c.Auth.Region == "" {
+		c.Auth.Region = awsRegion
 	}
 	if c.Auth.Mount == "" {
 		c.Auth.Mount, _, _ = strings.Cut(c.Auth.Method, "-")
@@ -157,7 +162,11 @@ func (a Auth) validate() error {
 			return wrong("logging in to Vault by gcp-iam needs vault.service_account")
 		}
 	case Kubernetes, GCPGCE, Azure:
-	case AWSIAM, AWSEC2: // Vault infers the role
+	case AWSIAM: // Vault infers the role
+	case AWSEC2:
+		if a.NonceFile == "" {
+			return wrong("logging in to Vault by aws-ec2 needs a file for the nonce of this machine's logins")
+		}
 	default:
 		return wrong("%q is no way to log in to Vault; use one of %s", a.Method, strings.Join(Methods, ", "))
 	}

@@ -25,6 +25,7 @@ import (
 	kubernetes "github.com/hashicorp/vault-plugin-auth-kubernetes"
 	kv "github.com/hashicorp/vault-plugin-secrets-kv"
 	"github.com/hashicorp/vault/builtin/credential/approle"
+	awsauth "github.com/hashicorp/vault/builtin/credential/aws"
 	"github.com/hashicorp/vault/builtin/logical/database"
 	"github.com/hashicorp/vault/builtin/logical/transit"
 	vaulthttp "github.com/hashicorp/vault/http"
@@ -65,6 +66,7 @@ func run() error {
 		},
 		consts.PluginTypeCredential: {
 			"approle":    factory(approle.Factory),
+			"aws":        factory(awsauth.Factory),
 			"kubernetes": factory(kubernetes.Factory),
 		},
 		consts.PluginTypeDatabase: {
@@ -78,7 +80,7 @@ func run() error {
 			"kv": kv.Factory, "transit": transit.Factory, "database": database.Factory,
 		},
 		CredentialBackends: map[string]logical.Factory{
-			"approle": approle.Factory, "kubernetes": kubernetes.Factory,
+			"approle": approle.Factory, "aws": awsauth.Factory, "kubernetes": kubernetes.Factory,
 		},
 		Logger:       logger,
 		DisableMlock: true,

@@ -433,8 +433,10 @@ func (b *builder) property(c *column, what string) map[string]any {
 	switch c.kind {
 	case "integer":
 		p["type"] = "integer"
+		c.bound(p)
 	case "number":
 		p["type"] = "number"
+		c.bound(p)
 	case "boolean":
 		p["type"] = "boolean"
 	case "enum":
@@ -454,6 +456,13 @@ func (b *builder) property(c *column, what string) map[string]any {
 		p["type"] = "string"
 	}
 	return p
+}
+
+// bound puts the bounds of the column's type into the schema of an argument.
+func (c *column) bound(p map[string]any) {
+	if c.most != "" {
+		p["minimum"], p["maximum"] = c.least, c.most
+	}
 }
 
 // resultSchema is what an answer looks like.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/tls"
 	stdsql "database/sql"
+	"encoding/json"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"slices"
@@ -39,6 +41,8 @@ type column struct {
 	name, typ string // typ as the database writes it
 	kind      string // integer, number, text, boolean, date, time, timestamp (with zone), datetime, uuid, json, bytes, enum, list, other
 	words     []string
+	least     json.Number // value that the type holds, "" without a bound; and the most
+	most      json.Number
 	nullable  bool
 	comment   string
 }
@@ -185,6 +189,7 @@ func (r *reader) pgTable(t *table) {
 		var base, category, enum string
 		err := scan(&c.name, &c.typ, &base, &category, &c.nullable, &c.comment, &enum)
 		c.kind = pgKind(base, category)
+		c.least, c.most = pgBounds(base)
 		if c.kind == "enum" {
 			c.words = strings.Split(enum, "\x1f")
 		}
@@ -240,6 +245,82 @@ func pgKind(base, category string) string {
 	return "other"
 }
 
+// pgBounds are the bounds of a PostgreSQL type. The server refuses what is beyond
+// them, so that the tool's schema must do it before.
+func pgBounds(base string) (least, most json.Number) {
+	switch base {
+	case "int2":
+		return bits(16, true)
+	case "int4":
+		return bits(32, true)
+	case "int8":
+		return bits(64, true)
+	case "float4":
+		return double(math.MaxFloat32, 32)
+	case "float8":
+		return double(math.MaxFloat64, 64)
+	}
+	return "", ""
+}
+
+// myBounds are those of a MySQL type; full says unsigned, and the length of a bit. The
+// server answers a value beyond them with nothing found.
+func myBounds(base, full string) (least, most json.Number) {
+	signed := !strings.Contains(full, "unsigned")
+	switch base {
+	case "tinyint":
+		return bits(8, signed)
+	case "smallint":
+		return bits(16, signed)
+	case "mediumint":
+		return bits(24, signed)
+	case "int":
+		return bits(32, signed)
+	case "bigint":
+		return bits(64, signed)
+	case "year":
+		return "0", "2155"
+	case "bit":
+		n := 1
+		if _, length, ok := strings.Cut(full, "("); ok {
+			n, _ = strconv.Atoi(strings.TrimRight(length, ") "))
+		}
+		if n >= 1 && n <= 64 {
+			return bits(n, false)
+		}
+	case "float":
+		return double(math.MaxFloat32, 32)
+	case "double":
+		return double(math.MaxFloat64, 64)
+	}
+	return "", ""
+}
+
+// bits are the bounds of an integer of so many bits. A manifest holds numbers that are
+// doubles (RFC 8785), so that those of over 53 bits are the next power of two as a
+// double is written; what is between it and the type's own end the executor refuses.
+func bits(n int, signed bool) (least, most json.Number) {
+	size := n
+	if signed {
+		size--
+	}
+	end := math.Ldexp(1, size)
+	last := end - 1
+	if size > 53 {
+		last = end
+	}
+	text := func(f float64) json.Number { return json.Number(strconv.FormatFloat(f, 'f', -1, 64)) }
+	if signed {
+		return text(-end), text(last)
+	}
+	return "0", text(last)
+}
+
+func double(most float64, size int) (json.Number, json.Number) {
+	text := strconv.FormatFloat(most, 'e', -1, size)
+	return json.Number("-" + text), json.Number(text)
+}
+
 // index notes an index over the columns, in the order of importance.
 func (t *table) index(unique bool, names []string) {
 	if unique {
@@ -272,6 +353,7 @@ func (r *reader) myTable(t *table) {
 		err := scan(&c.name, &c.typ, &base, &nullable, &c.comment)
 		c.nullable = nullable == "YES"
 		c.kind, c.words = myKind(strings.ToLower(base), c.typ)
+		c.least, c.most = myBounds(strings.ToLower(base), strings.ToLower(c.typ))
 		t.columns = append(t.columns, c)
 		return err
 	}, `SELECT COLUMN_NAME, COLUMN_TYPE, DATA_TYPE, IS_NULLABLE, COLUMN_COMMENT FROM information_schema.COLUMNS
@@ -367,7 +449,9 @@ func (r *reader) liteTable(t *table) {
 		c := column{}
 		var notNull, pk int
 		err := scan(&c.name, &c.typ, &notNull, &pk)
-		c.kind = liteKind(strings.ToUpper(c.typ))
+		if c.kind = liteKind(strings.ToUpper(c.typ)); c.kind == "integer" {
+			c.least, c.most = bits(64, true)
+		}
 		c.nullable = notNull == 0 && pk == 0
 		if pk > 0 {
 			primary = append(primary, c.name)

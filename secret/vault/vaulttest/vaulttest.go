@@ -1,5 +1,6 @@
-// Package vaulttest starts real Vault servers for tests: the program of
-// tools/vaulttest, which scripts/test-deps.sh builds.
+// Package vaulttest starts real Vault servers for tests, and Vault's KV plugin alone
+// where that is enough: the programs of tools/vaulttest and tools/kvtest, which
+// scripts/test-deps.sh builds.
 package vaulttest
 
 import (
@@ -51,28 +52,28 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), addr: "127.0.0.1:0"}
 	s.certificate()
-	program := binary(t)
+	program := binary(t, "vaulttest")
 	s.run(program)
 	t.Cleanup(s.Kill)
 	s.init()
 	return s
 }
 
-// binary is the built program, named by the sums of what it is built from.
-func binary(t testing.TB) string {
+// binary is a built program of tools, named by the sum of what it is built from.
+func binary(t testing.TB, name string) string {
 	t.Helper()
-	dir := filepath.Join(moduleRoot(t), "tools", "vaulttest")
+	dir := filepath.Join(moduleRoot(t), "tools", name)
 	h := sha256.New()
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
+	for _, source := range []string{"go.mod", "go.sum", "main.go"} {
+		b, err := os.ReadFile(filepath.Join(dir, source))
 		if err != nil {
 			t.Fatal(err)
 		}
 		h.Write(b)
 	}
-	program := filepath.Join(dir, ".bin", "vaulttest-"+hex.EncodeToString(h.Sum(nil)))
+	program := filepath.Join(dir, ".bin", name+"-"+hex.EncodeToString(h.Sum(nil)))
 	if _, err := os.Stat(program); err != nil {
-		const missing = "the Vault server for tests is not built; scripts/test-deps.sh builds it in a few minutes"
+		missing := name + " is not built for the tests; scripts/test-deps.sh builds it"
 		if os.Getenv("TOOLKEEP_TEST_ALL") != "" {
 			t.Fatal(missing)
 		}
@@ -195,7 +196,7 @@ func (s *Server) Kill() {
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
-	s.run(binary(s.t))
+	s.run(binary(s.t, "vaulttest"))
 	s.unseal()
 }
 

@@ -49,7 +49,19 @@ type Server struct {
 // not installed the test is left out, and with TOOLKEEP_TEST_ALL=1 it fails.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	s, err := start()
+	return run(t, binaries)
+}
+
+// StartVector starts a server that has the extension pgvector, from what
+// scripts/pgvector.sh put into .cache of the checkout in which the test runs.
+func StartVector(t testing.TB) *Server {
+	t.Helper()
+	return run(t, vectorBinaries)
+}
+
+func run(t testing.TB, find func() (string, error)) *Server {
+	t.Helper()
+	s, err := start(find)
 	if errors.Is(err, errMissing) {
 		if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
 			t.Fatal(err)
@@ -73,11 +85,14 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-var errMissing = errors.New("PostgreSQL is not installed; make test installs it")
+var (
+	errMissing  = errors.New("PostgreSQL is not installed; make test installs it")
+	errNoVector = fmt.Errorf("a PostgreSQL with pgvector is missing; scripts/pgvector.sh fetches it: %w", errMissing)
+)
 
-func start() (s *Server, err error) {
+func start(find func() (string, error)) (s *Server, err error) {
 	s = &Server{}
-	if s.bin, err = binaries(); err != nil {
+	if s.bin, err = find(); err != nil {
 		return nil, err
 	}
 	if s.account, err = account(); err != nil {
@@ -127,6 +142,27 @@ func binaries() (string, error) {
 	return "", errMissing
 }
 
+// vectorBinaries looks in the folders above the test's.
+func vectorBinaries() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		found, err := filepath.Glob(filepath.Join(dir, ".cache", "pgserver-*", "pgserver", "pginstall", "bin"))
+		if err != nil {
+			return "", err
+		}
+		if len(found) > 0 {
+			slices.Sort(found)
+			return found[len(found)-1], nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errNoVector
+		}
+	}
+}
+
 func version(bin string) int {
 	n, err := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
 	if err != nil {
@@ -156,24 +192,25 @@ func (s *Server) own(path string) error {
 	return os.Chown(path, int(s.account.Uid), int(s.account.Gid))
 }
 
-// template keeps the first initdb of the process for the next server.
-var template struct {
+// template keeps the first initdb of the process for the next server of the same
+// version.
+var template = struct {
 	sync.Mutex
-	archive []byte // tar
-}
+	archive map[string][]byte // tar, by the folder of the programs
+}{archive: map[string][]byte{}}
 
 // initdb makes the data directory, from the template if there is one.
 func (s *Server) initdb() error {
 	template.Lock()
 	defer template.Unlock()
-	if template.archive != nil {
+	if archive := template.archive[s.bin]; archive != nil {
 		if err := os.Mkdir(s.data, 0o700); err != nil {
 			return err
 		}
 		if err := s.own(s.data); err != nil {
 			return err
 		}
-		return s.run(bytes.NewReader(template.archive), nil, "tar", "-xf", "-", "-C", s.data)
+		return s.run(bytes.NewReader(archive), nil, "tar", "-xf", "-", "-C", s.data)
 	}
 	err := s.run(nil, nil, filepath.Join(s.bin, "initdb"), "-D", s.data, "-U", "postgres", "--auth=trust",
 		"--no-sync", "--locale=C.UTF-8", "--encoding=UTF8")
@@ -184,7 +221,7 @@ func (s *Server) initdb() error {
 	if err := s.run(nil, &archive, "tar", "-cf", "-", "-C", s.data, "."); err != nil {
 		return err
 	}
-	template.archive = archive.Bytes()
+	template.archive[s.bin] = archive.Bytes()
 	return nil
 }
 

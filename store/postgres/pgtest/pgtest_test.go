@@ -30,6 +30,22 @@ func TestServer(t *testing.T) {
 	}
 }
 
+func TestVectorServer(t *testing.T) {
+	s := StartVector(t)
+	conn, err := pgx.Connect(t.Context(), s.NewDatabase(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	if _, err := conn.Exec(t.Context(), "CREATE EXTENSION vector"); err != nil {
+		t.Fatal(err)
+	}
+	var near float64
+	if err := conn.QueryRow(t.Context(), "SELECT '[1,2]'::vector <-> '[1,4]'").Scan(&near); err != nil || near != 2 {
+		t.Fatal(near, err)
+	}
+}
+
 func query(t *testing.T, dsn string) {
 	t.Helper()
 	ctx := context.Background()

@@ -1,0 +1,20 @@
+package config
+
+import "testing"
+
+func TestRedis(t *testing.T) {
+	for give, want := range map[string][]string{
+		"redis: {url: 'rediss://host', password: hunter2}":         {"redis.password must be a secret reference"},
+		"redis: {url: 'rediss://host', password: 'context://x'}":   {"redis.password must be a secret reference"},
+		"redis: {url: 'rediss://host', client_cert: a}":            {"redis.client_cert and redis.client_key go together"},
+		"redis: {ca_file: a, server_name: b, client_cert: c}":      {"redis.ca_file is set", "redis.server_name is set", "redis.client_cert is set"},
+		"search: {cache: {wait: 0s}}":                              {"search.cache.wait is 0s, below the least of 1ms"},
+		"redis: {url: 'rediss://host', max_conns: 0, timeout: 1h}": {"redis.max_conns is 0", "redis.timeout is 1h0m0s, above"},
+	} {
+		refused(t, Sources{File: file(t, give+"\n")}, want...)
+	}
+	c := load(t, Sources{File: file(t, "redis: {url: 'unix:///run/redis.sock?db=2', password: 'file:///run/redis.password', prefix: 'a:'}\nsearch: {cache: {enabled: false}}\n")})
+	if c.Redis.URL != "unix:///run/redis.sock?db=2" || c.Redis.Prefix != "a:" || c.Search.Cache.Enabled {
+		t.Errorf("%+v %+v", c.Redis, c.Search.Cache)
+	}
+}

@@ -1,0 +1,313 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Index is what answers are kept of; discover.Index is one.
+type Index interface {
+	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
+	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
+	// View is what the answers for a tenant depend on now.
+	View(tenant string) discover.View
+}
+
+// Remote is a store of bytes that the nodes share. It may forget anything at any time.
+type Remote interface {
+	// Get gives what is kept under a key; nil if nothing is.
+	Get(ctx context.Context, key string) ([]byte, error)
+	// Put keeps value for life.
+	Put(ctx context.Context, key string, value []byte, life time.Duration) error
+}
+
+// Store keeps the flushes.
+type Store interface {
+	toolkeep.Applier
+	// Item is ErrNotFound where there is none.
+	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
+}
+
+// Config of a Cache. Index and Store are required.
+type Config struct {
+	Index Index
+	Store Store
+	// Usage is the Index's; nil if it has none.
+	Usage discover.Usage
+	// Ranking names what else answers depend on and is the same on nodes that answer
+	// alike: weights of the index and the build.
+	Ranking string
+
+	Entries int           // of L1; default 20,000
+	Bytes   int64         // of L1; default 100 MiB; an answer beyond 1/64 of it is not kept
+	Life    time.Duration // in L1; default 5 min
+
+	Remote     Remote        // L2; nil is none
+	RemoteLife time.Duration // in L2; default 1 h
+	// Patience is how long a search waits for L2, once to read and once to write;
+	// default 50 ms. After a failure L2 is left alone for Pause; default 1 s.
+	Patience, Pause time.Duration
+	// Learning is how often a tenant's learned questions are looked at anew: what was
+	// learned since counts so much later. Default 1 min.
+	Learning time.Duration
+	// Secret is what hashes and seals are made with, 32 bytes, the same on all nodes;
+	// required with a Remote, else random.
+	Secret []byte
+
+	Clock func() time.Time // default time.Now
+	Log   *slog.Logger     // default discards
+}
+
+// overhead is about what an answer and a tool in it cost beside their texts, in bytes.
+const (
+	overhead      = 400
+	matchOverhead = 250
+)
+
+// Cache is an Index that remembers. All methods are safe for concurrent use.
+type Cache struct {
+	config Config
+	index  Index
+	local  *otter.Cache[key, *answer]
+	seals  *seals
+	remote guard
+
+	learned sync.Map   // lesson by tenant
+	mu      sync.Mutex // one change of flushed at a time
+	flushed atomic.Pointer[map[string]*flushes]
+
+	hits, remoteHits, misses, passed atomic.Int64
+}
+
+// Stats counts searches since the start.
+type Stats struct {
+	Hits, RemoteHits, Misses int64
+	Passed                   int64 // that no cache could answer
+	RemoteErrors             int64
+	Entries                  int   // in L1, about
+	Bytes                    int64 // of L1, about
+}
+
+// New makes an empty cache; Load what was flushed before it serves.
+func New(c Config) (*Cache, error) {
+	if c.Index == nil || c.Store == nil || c.Remote != nil && len(c.Secret) != 32 {
+		return nil, errors.New("cache: Index and Store are required, and with a Remote a Secret of 32 bytes")
+	}
+	orElse(&c.Entries, 20_000)
+	orElse(&c.Bytes, 100<<20)
+	orElse(&c.Life, 5*time.Minute)
+	orElse(&c.RemoteLife, time.Hour)
+	orElse(&c.Patience, 50*time.Millisecond)
+	orElse(&c.Pause, time.Second)
+	orElse(&c.Learning, time.Minute)
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	s, err := newSeals(c.Secret)
+	if err != nil {
+		return nil, err
+	}
+	x := &Cache{config: c, index: c.Index, seals: s, remote: guard{pause: c.Pause, clock: c.Clock, log: c.Log}}
+	x.flushed.Store(&map[string]*flushes{})
+	// The store bounds weight alone. With a weight of an entry's bytes, but at least its
+	// share of them, that bounds entries too.
+	share := max(1, c.Bytes/int64(c.Entries))
+	x.local = otter.Must(&otter.Options[key, *answer]{
+		MaximumWeight:    uint64(min(share*int64(c.Entries), c.Bytes)),
+		Weigher:          func(_ key, a *answer) uint32 { return uint32(min(max(a.size, share), math.MaxUint32)) },
+		ExpiryCalculator: otter.ExpiryWritingFunc(func(e otter.Entry[key, *answer]) time.Duration { return e.Value.life }),
+		Clock:            clock(c.Clock),
+		Logger:           storeLog{c.Log},
+	})
+	return x, nil
+}
+
+func orElse[T int | int64 | time.Duration](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// clock lets otter tell the time. It does not tick: what is over goes when its place is
+// needed, and is never given out.
+type clock func() time.Time
+
+func (c clock) NowNano() int64                      { return c().UnixNano() }
+func (c clock) Tick(time.Duration) <-chan time.Time { return nil }
+
+type storeLog struct{ log *slog.Logger }
+
+func (l storeLog) Warn(ctx context.Context, msg string, err error) {
+	l.log.WarnContext(ctx, "search cache: "+msg, "error", err)
+}
+
+func (l storeLog) Error(ctx context.Context, msg string, err error) {
+	l.log.ErrorContext(ctx, "search cache: "+msg, "error", err)
+}
+
+// Close ends what otter runs. It does not close the Remote.
+func (c *Cache) Close() { c.local.StopAllGoroutines() }
+
+// Stats gives the counts.
+func (c *Cache) Stats() Stats {
+	return Stats{Hits: c.hits.Load(), RemoteHits: c.remoteHits.Load(), Misses: c.misses.Load(), Passed: c.passed.Load(),
+		RemoteErrors: c.remote.failures.Load(), Entries: c.local.EstimatedSize(), Bytes: int64(c.local.WeightedSize())}
+}
+
+// RemoteHealth tells why L2 is not used at the moment; nil if it is, or there is none.
+func (c *Cache) RemoteHealth() error { return c.remote.state() }
+
+// Tools is the index's.
+func (c *Cache) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
+	return c.index.Tools(visible)
+}
+
+// Search is Find for everyone, of which nothing is kept.
+func (c *Cache) Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match {
+	found, _ := c.Find(context.Background(), discover.Query{Text: query, Limit: limit}, visible)
+	return found
+}
+
+// Find is the index's, or a kept answer of it that is still right; the report says
+// which. What the matches of a kept answer share (Why, the report's Terms) must not be
+// modified.
+func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
+	k, ok := c.key(ask)
+	if !ok {
+		c.passed.Add(1)
+		return c.index.Find(ctx, ask, visible)
+	}
+	at := moment{view: c.index.View(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
+	if a, ok := c.local.GetIfPresent(k); ok {
+		if found, ok := c.show(a, at, ask, visible); ok {
+			c.hits.Add(1)
+			return found, a.hit()
+		}
+	}
+	if a := c.fetch(ctx, k); a != nil {
+		if found, ok := c.show(a, at, ask, visible); ok {
+			c.remoteHits.Add(1)
+			c.keep(k, a)
+			return found, a.hit()
+		}
+	}
+	c.misses.Add(1)
+	found, report := c.index.Find(ctx, ask, visible)
+	now := moment{view: c.index.View(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
+	if report.Degraded != "" && !at.view.WordsAlone() || now != at {
+		return found, report // made from something that is missing, or that changed meanwhile
+	}
+	a := newAnswer(found, report, at, c.config.Clock())
+	a.life = c.config.Life
+	c.keep(k, a)
+	c.send(ctx, k, a)
+	return found, report
+}
+
+// moment is the state that an answer is made from.
+type moment struct {
+	view    discover.View
+	flushed *flushes
+}
+
+// answer is one kept answer. It is never modified once it is kept.
+type answer struct {
+	Sum    [32]byte        // of the view
+	Rev    int64           // of the tenant's flushes
+	Made   time.Time       // by the clock of the node that made it
+	Found  []kept          // best first
+	Report discover.Report // CacheHit is false
+	size   int64
+	life   time.Duration // in L1
+}
+
+// kept is one tool of an answer: the match without the tool, and which it was.
+type kept struct {
+	ID, Tenant, Version, Digest string
+	Match                       discover.Match
+}
+
+func newAnswer(found []discover.Match, report discover.Report, at moment, now time.Time) *answer {
+	a := &answer{Sum: at.view.Sum(), Rev: at.flushed.rev, Made: now, Report: report, Found: make([]kept, len(found))}
+	a.Report.Terms = slices.Clip(slices.Clone(report.Terms))
+	for i, m := range found {
+		t := m.Tool
+		m.Tool = nil
+		m.Why = slices.Clip(slices.Clone(m.Why))
+		a.Found[i] = kept{ID: t.ID, Tenant: t.Tenant, Version: t.Version, Digest: t.Digest, Match: m}
+	}
+	a.weigh()
+	return a
+}
+
+// weigh works out about how many bytes the answer takes.
+func (a *answer) weigh() {
+	n := overhead
+	for _, w := range a.Report.Terms {
+		n += 16 + len(w)
+	}
+	for i := range a.Found {
+		k := &a.Found[i]
+		n += matchOverhead + len(k.ID) + len(k.Tenant) + len(k.Version) + len(k.Digest)
+		for _, w := range k.Match.Why {
+			n += 16 + len(w)
+		}
+	}
+	a.size = int64(n)
+}
+
+// hit is the report of the answer when it is given again.
+func (a *answer) hit() discover.Report {
+	r := a.Report
+	r.CacheHit = true
+	return r
+}
+
+// show gives the answer's tools as they are now; ok is false if it is not right any
+// more.
+func (c *Cache) show(a *answer, at moment, ask discover.Query, visible func(*toolkeep.Tool) bool) (found []discover.Match, ok bool) {
+	if a.Sum != at.view.Sum() || !at.flushed.allow(a, ask) || c.over(a) {
+		return nil, false
+	}
+	if len(a.Found) == 0 {
+		return nil, true
+	}
+	found = make([]discover.Match, len(a.Found))
+	for i := range a.Found {
+		k := &a.Found[i]
+		t := at.view.Tool(k.ID, k.Tenant)
+		if t == nil || t.Version != k.Version || t.Digest != k.Digest || visible != nil && !visible(t) {
+			return nil, false
+		}
+		found[i] = k.Match
+		found[i].Tool = t
+	}
+	return found, true
+}
+
+// over tells whether an answer is older than any may be. One from a node whose clock is
+// ahead is as new as can be.
+func (c *Cache) over(a *answer) bool {
+	return c.config.Clock().Sub(a.Made) >= max(c.config.Life, c.config.RemoteLife)
+}
+
+// keep puts an answer into L1.
+func (c *Cache) keep(k key, a *answer) {
+	if a.size <= c.config.Bytes/64 {
+		c.local.Set(k, a)
+	}
+}

@@ -1,0 +1,226 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	json "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// ItemKind and itemID are where a tenant's flushes are in the store.
+const (
+	ItemKind = "search_flush"
+	itemID   = "flushes"
+)
+
+// Scope says which answers are flushed.
+type Scope string
+
+// Scopes. Answers are flushed for one tenant always.
+const (
+	All      Scope = "all"
+	User     Scope = "user"     // what a subject was answered
+	Tool     Scope = "tool"     // answers with a tool
+	Strategy Scope = "strategy" // of one strategy
+)
+
+// Bounds of a flush and of how many are remembered for a tenant. With more, all answers
+// from before the oldest are dropped.
+const (
+	maxMarks = 200
+	maxID    = 512 // bytes
+)
+
+// flushes are those of one tenant. They are never modified.
+type flushes struct {
+	rev   int64 // of the item; 0 is none yet
+	base  int64 // answers made under an earlier revision are dropped
+	marks []mark
+}
+
+// mark drops the answers of a scope that were made under an earlier revision.
+type mark struct {
+	Rev   int64     `json:"rev"`
+	Scope Scope     `json:"scope"`
+	ID    string    `json:"id,omitempty"`
+	At    time.Time `json:"at"`
+}
+
+// flushBody is the item's.
+type flushBody struct {
+	Base  int64  `json:"base,omitempty"`
+	Marks []mark `json:"marks"`
+}
+
+var none = &flushes{}
+
+func (c *Cache) flushes(tenant string) *flushes {
+	if f := (*c.flushed.Load())[tenant]; f != nil {
+		return f
+	}
+	return none
+}
+
+// Flush drops answers of a tenant, on every node: on this one when it returns, on the
+// others when the feed tells them. id is the subject, tool or strategy that the scope is
+// about; "" for all. E3301; E3965 if the store could not keep it, and nothing was
+// dropped.
+func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id string) error {
+	switch {
+	case (scope == All) != (id == ""):
+		return toolkeep.NewError(toolkeep.InvalidParameters, "a flush of scope %s needs to say which one, and one of scope all must not", scope)
+	case scope != All && scope != User && scope != Tool && scope != Strategy:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "there is no scope %q; use all, user, tool or strategy", scope)
+	case len(id) > maxID:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "what is to be flushed has a name of over %d bytes", maxID)
+	}
+	const tries = 20
+	var err error
+	for range tries {
+		if err = c.flush(ctx, tenant, by, scope, id); !errors.Is(err, toolkeep.ErrStale) {
+			break
+		}
+	}
+	if err != nil {
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the flush could not be stored; nothing was dropped, try again").Because(err)
+	}
+	return nil
+}
+
+// flush is one try; ErrStale if another flush came between.
+func (c *Cache) flush(ctx context.Context, tenant, by string, scope Scope, id string) error {
+	old := none
+	item, err := c.config.Store.Item(ctx, ItemKind, tenant, itemID)
+	switch {
+	case err == nil:
+		if old, err = readFlushes(item); err != nil {
+			old = &flushes{rev: item.Revision, base: item.Revision} // unreadable: everything of before goes
+		}
+	case !errors.Is(err, toolkeep.ErrNotFound):
+		return err
+	}
+	now := c.config.Clock()
+	next := flushBody{Base: old.base, Marks: []mark{}}
+	for _, m := range old.marks {
+		// What was made before an old mark is over by itself.
+		if now.Sub(m.At) > 2*max(c.config.Life, c.config.RemoteLife) {
+			next.Base = max(next.Base, m.Rev)
+			continue
+		}
+		next.Marks = append(next.Marks, m)
+	}
+	if n := len(next.Marks) - maxMarks + 1; n > 0 {
+		next.Base = max(next.Base, next.Marks[n-1].Rev)
+		next.Marks = next.Marks[n:]
+	}
+	next.Marks = append(next.Marks, mark{Rev: old.rev + 1, Scope: scope, ID: id, At: now.UTC().Truncate(time.Second)})
+	body, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	put := toolkeep.PutItem{Expect: old.rev, Item: toolkeep.Item{Kind: ItemKind, Tenant: tenant, ID: itemID, Body: body, UpdatedBy: by}}
+	if err := c.config.Store.Apply(ctx, put); err != nil {
+		return err
+	}
+	put.Item.Revision = old.rev + 1
+	c.take(put.Item)
+	return nil
+}
+
+func readFlushes(i toolkeep.Item) (*flushes, error) {
+	var b flushBody
+	if err := json.Unmarshal(i.Body, &b); err != nil {
+		return nil, fmt.Errorf("the flushes of tenant %q: %w", i.Tenant, err)
+	}
+	return &flushes{rev: i.Revision, base: b.Base, marks: b.Marks}, nil
+}
+
+// Load takes over the flushes that the store holds; give it the items of ItemKind.
+func (c *Cache) Load(items []toolkeep.Item) {
+	for _, i := range items {
+		c.take(i)
+	}
+}
+
+// Follow takes over flushes of other nodes. Give it every change of the feed after
+// Load; the same one twice is harmless.
+func (c *Cache) Follow(change toolkeep.Committed) {
+	switch ch := change.Change.(type) {
+	case toolkeep.PutItem:
+		if ch.Item.Kind == ItemKind {
+			c.take(ch.Item)
+		}
+	case toolkeep.DropItem:
+		// Nobody drops it; whoever did by hand wants all to be made anew.
+		if ch.Kind == ItemKind {
+			c.put(ch.Tenant, nil)
+		}
+	}
+}
+
+func (c *Cache) take(i toolkeep.Item) {
+	if i.ID != itemID {
+		return
+	}
+	f, err := readFlushes(i)
+	if err != nil {
+		c.config.Log.Warn("flushes cannot be read; all kept answers of the tenant are dropped", "tenant", i.Tenant, "error", err)
+		f = &flushes{rev: i.Revision, base: i.Revision}
+	}
+	c.put(i.Tenant, f)
+}
+
+// put replaces the flushes of a tenant unless they are newer.
+func (c *Cache) put(tenant string, f *flushes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := *c.flushed.Load()
+	if f == nil {
+		next := maps.Clone(old)
+		delete(next, tenant)
+		c.flushed.Store(&next)
+		return
+	}
+	if o := old[tenant]; o != nil && o.rev >= f.rev {
+		return
+	}
+	next := maps.Clone(old)
+	next[tenant] = f
+	c.flushed.Store(&next)
+}
+
+// allow tells whether an answer was not flushed since it was made.
+func (f *flushes) allow(a *answer, ask discover.Query) bool {
+	if a.Rev == f.rev {
+		return true
+	}
+	if a.Rev > f.rev || a.Rev < f.base {
+		return false
+	}
+	for i := range f.marks {
+		m := &f.marks[i]
+		if m.Rev > a.Rev && m.hits(a, ask) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *mark) hits(a *answer, ask discover.Query) bool {
+	switch m.Scope {
+	case User:
+		return m.ID == ask.Session.Subject
+	case Strategy:
+		return m.ID == string(ask.Strategy) || ask.Strategy == "" && m.ID == string(discover.Hybrid)
+	case Tool:
+		return slices.ContainsFunc(a.Found, func(k kept) bool { return k.ID == m.ID })
+	}
+	return true // all, and whatever a newer node means
+}

@@ -1,0 +1,147 @@
+package cache
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"maps"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// session is the strategy that ranks by what just went on; nothing of it is kept.
+const session discover.Strategy = "session"
+
+// key names an answer.
+type key struct {
+	strategy   discover.Strategy
+	query      [16]byte
+	permission [16]byte
+}
+
+// String is the key in the shared store (Discovery 5.2).
+func (k key) String() string {
+	b := make([]byte, 0, 96)
+	b = append(append(append(b, "tool:"...), k.strategy...), ':')
+	b = append(hex.AppendEncode(b, k.query[:]), ':')
+	return string(hex.AppendEncode(b, k.permission[:]))
+}
+
+// key names the answer to a question; ok is false for one whose answer is not kept.
+func (c *Cache) key(ask discover.Query) (k key, ok bool) {
+	if ask.Audience == "" || ask.Session.Tenant == "" || ask.Strategy == session {
+		return key{}, false
+	}
+	k.strategy = ask.Strategy
+	if k.strategy == "" {
+		k.strategy = discover.Hybrid
+	}
+	h := c.seals.hasher()
+	defer c.seals.done(h)
+	h.text(ask.Text)
+	h.number(uint64(ask.Limit))
+	if u := c.config.Usage; u != nil {
+		past := u.History(ask.Session)
+		if len(past.Recent) > 0 || len(past.Paired) > 0 {
+			return key{}, false // it counts from minute to minute
+		}
+		h.weights(past.Preferred)
+		if l, yes := u.(discover.Learned); yes {
+			h.learned(l.Weights(ask.Session.Tenant))
+		}
+		led := c.lesson(ask.Session.Tenant)
+		h.buf = append(h.buf, led[:]...)
+	}
+	k.query = h.sum()
+	h.text(ask.Session.Tenant)
+	h.text(ask.Audience)
+	h.text(c.config.Ranking)
+	k.permission = h.sum()
+	return k, true
+}
+
+// hasher adds up what a key is made of. Everything goes in with its length, so that no
+// two lists are the same bytes.
+type hasher struct {
+	mac hash.Hash
+	buf []byte
+}
+
+func (h *hasher) text(s string) {
+	h.number(uint64(len(s)))
+	h.buf = append(h.buf, s...)
+}
+
+func (h *hasher) number(n uint64) { h.buf = binary.BigEndian.AppendUint64(h.buf, n) }
+
+func (h *hasher) weights(w map[string]float64) {
+	h.number(uint64(len(w)))
+	if len(w) == 0 {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(w)) {
+		h.text(name)
+		h.number(math.Float64bits(w[name]))
+	}
+}
+
+func (h *hasher) learned(w discover.Weights, ok bool) { h.buf = fmt.Appendf(h.buf, "%v %t", w, ok) }
+
+// sum ends one part and begins the next.
+func (h *hasher) sum() (out [16]byte) {
+	var whole [sha256.Size]byte
+	h.mac.Reset()
+	h.mac.Write(h.buf)
+	h.mac.Sum(whole[:0])
+	h.buf = h.buf[:0]
+	copy(out[:], whole[:])
+	return out
+}
+
+// hasher lends one; done takes it back.
+func (s *seals) hasher() *hasher { return s.pool.Get().(*hasher) }
+
+func (s *seals) done(h *hasher) {
+	h.buf = h.buf[:0]
+	s.pool.Put(h)
+}
+
+func hashers(secret []byte) *sync.Pool {
+	return &sync.Pool{New: func() any { return &hasher{mac: hmac.New(sha256.New, secret), buf: make([]byte, 0, 512)} }}
+}
+
+// lesson is what a tenant's learned questions say, as they were lately.
+type lesson struct {
+	at  time.Time
+	sum [16]byte
+}
+
+// lesson looks at them anew if it is time. Two searches may do so at once.
+func (c *Cache) lesson(tenant string) [16]byte {
+	now := c.config.Clock()
+	if l, ok := c.learned.Load(tenant); ok && now.Sub(l.(lesson).at) < c.config.Learning {
+		return l.(lesson).sum
+	}
+	led := c.config.Usage.Led(tenant)
+	if len(led) == 0 {
+		c.learned.Delete(tenant) // what is not there costs nothing to look at
+		return [16]byte{}
+	}
+	h := c.seals.hasher()
+	defer c.seals.done(h)
+	for i := range led {
+		h.text(led[i].Query)
+		h.text(led[i].Tool)
+		h.number(uint64(led[i].Count))
+	}
+	l := lesson{at: now, sum: h.sum()}
+	c.learned.Store(tenant, l)
+	return l.sum
+}

@@ -1,0 +1,124 @@
+package cache
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	json "github.com/go-json-experiment/json"
+)
+
+// maxRemote bounds what is read from and written to the shared store, in bytes.
+const maxRemote = 256 << 10
+
+// fetch gives the answer that L2 has under a key; nil if it has none or cannot say.
+func (c *Cache) fetch(ctx context.Context, k key) *answer {
+	if c.config.Remote == nil || !c.remote.ready() {
+		return nil
+	}
+	wait, cancel := context.WithTimeout(ctx, c.config.Patience)
+	defer cancel()
+	name := k.String()
+	raw, err := c.config.Remote.Get(wait, name)
+	c.remote.told(ctx, err)
+	if err != nil || raw == nil || len(raw) > maxRemote {
+		return nil
+	}
+	plain, err := c.seals.open(raw, name)
+	if err != nil {
+		c.remote.foreign.Add(1)
+		c.config.Log.Debug("a kept answer is passed over", "error", err)
+		return nil
+	}
+	a := &answer{}
+	if err := json.Unmarshal(plain, a); err != nil {
+		return nil // another build's
+	}
+	left := c.config.RemoteLife - c.config.Clock().Sub(a.Made)
+	if left <= 0 {
+		return nil
+	}
+	a.life = min(left, c.config.Life)
+	a.weigh()
+	return a
+}
+
+// send gives an answer to L2.
+func (c *Cache) send(ctx context.Context, k key, a *answer) {
+	if c.config.Remote == nil || !c.remote.ready() {
+		return
+	}
+	plain, err := json.Marshal(a)
+	if err != nil || len(plain) > maxRemote-64 {
+		return
+	}
+	wait, cancel := context.WithTimeout(ctx, c.config.Patience)
+	defer cancel()
+	name := k.String()
+	c.remote.told(ctx, c.config.Remote.Put(wait, name, c.seals.seal(plain, name), c.config.RemoteLife))
+}
+
+// guard leaves a store alone for a while after it failed, so that searches do not wait
+// for it one after the other.
+type guard struct {
+	pause time.Duration
+	clock func() time.Time
+	log   *slog.Logger
+
+	failures, foreign atomic.Int64
+	down              atomic.Bool
+
+	mu    sync.Mutex // guards what follows
+	err   error      // of the last try; nil if it worked
+	again time.Time  // when the next try may be
+}
+
+// ready tells whether the store may be asked; while it fails, one search at a time.
+func (g *guard) ready() bool {
+	if !g.down.Load() {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		return true
+	}
+	now := g.clock()
+	if now.Before(g.again) {
+		return false
+	}
+	g.again = now.Add(g.pause)
+	return true
+}
+
+// told takes note of how a try ended. ctx is the search's: that it ended says nothing
+// of the store.
+func (g *guard) told(ctx context.Context, err error) {
+	if err == nil && !g.down.Load() || ctx.Err() != nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err == nil {
+		if g.err != nil {
+			g.log.Info("the shared cache of searches answers again")
+		}
+		g.err = nil
+		g.down.Store(false)
+		return
+	}
+	g.failures.Add(1)
+	if g.err == nil {
+		g.log.Warn("the shared cache of searches does not answer; search goes on without it", "error", err)
+	}
+	g.err, g.again = err, g.clock().Add(g.pause)
+	g.down.Store(true)
+}
+
+func (g *guard) state() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}

@@ -1,0 +1,368 @@
+package discover
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/viterin/vek/vek32"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Memory keeps vectors in memory, where queries are compared with all of them, and in
+// files that are mapped into it, one for each model, so that a restart finds them again.
+type Memory struct {
+	dir string
+	log *slog.Logger
+
+	mu   sync.Mutex
+	open map[string]bool // by path
+}
+
+// NewMemory keeps vectors in a folder, which is made if absent; "" keeps them until the
+// end of the process. A file that cannot be used is told to log (nil: to nobody), and
+// its vectors last until the end of the process too. Only one process may use a folder.
+func NewMemory(dir string, log *slog.Logger) *Memory {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Memory{dir: dir, log: log, open: map[string]bool{}}
+}
+
+// Open reads the file of a model.
+func (m *Memory) Open(_ context.Context, model string, dimensions int) (Vectors, error) {
+	if dimensions < 1 || dimensions > maxDimensions {
+		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "vectors of %s have %d numbers; there can be 1 to %d", model, dimensions, maxDimensions)
+	}
+	v := &memoryVectors{model: model, dimensions: dimensions, slots: map[Digest]uint32{}, rows: newRows(dimensions)}
+	if m.dir == "" {
+		return v, nil
+	}
+	path := filepath.Join(m.dir, vectorFileName(model, dimensions))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open[path] {
+		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "the vectors of %s are open already", model)
+	}
+	file, err := openVectorFile(path, model, dimensions)
+	if err == nil {
+		err = v.load(file)
+	}
+	if err != nil {
+		m.log.Warn("vectors are not kept over a restart", "file", path, "error", err)
+		return &memoryVectors{model: model, dimensions: dimensions, slots: map[Digest]uint32{}, rows: newRows(dimensions)}, nil
+	}
+	m.open[path] = true
+	v.log = m.log
+	v.closing = func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.open, path)
+	}
+	return v, nil
+}
+
+// Spaces reads the heads of the files.
+func (m *Memory) Spaces(context.Context) ([]Space, error) {
+	if m.dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(m.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "the folder of vectors cannot be read").Because(err)
+	}
+	var out []Space
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), vectorFileEnd) {
+			continue
+		}
+		s, err := readSpace(filepath.Join(m.dir, e.Name()))
+		if err != nil {
+			m.log.Warn("a file of vectors cannot be read", "file", e.Name(), "error", err)
+			continue
+		}
+		if s.Model != "" {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// Close does nothing: nothing is held but what Open gave.
+func (m *Memory) Close() error { return nil }
+
+// vectorFileName shows the model to people and keeps apart those that look alike.
+func vectorFileName(model string, dimensions int) string {
+	readable := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.', r == '_':
+			return r
+		}
+		return '-'
+	}, model)
+	sum := spaceSum(model, dimensions)
+	return strings.Trim(readable[:min(len(readable), 40)], "-.") + "-" + hex.EncodeToString(sum[:4]) + vectorFileEnd
+}
+
+// memoryVectors are those of one model. Lock order: writing before mu.
+type memoryVectors struct {
+	model      string
+	dimensions int
+	log        *slog.Logger // nil without a file
+	closing    func()
+
+	writing sync.Mutex  // one Put or Retain at a time
+	file    *vectorFile // nil without one, or when it failed
+	closed  atomic.Bool
+
+	mu    sync.RWMutex
+	slots map[Digest]uint32 // where each vector is in rows
+	rows  *rows
+	// chunks are those of rows that searches may see: one that Put is adding is not
+	// among them.
+	chunks [][]float32
+	used   uint32 // slots that are taken, by the living and the dead
+}
+
+// load takes what a file holds.
+func (v *memoryVectors) load(file *vectorFile) error {
+	err := file.read(v.rows, func(slot uint32, d Digest) {
+		v.slots[d] = slot
+		v.used = slot + 1
+	})
+	if err != nil {
+		return errors.Join(err, file.close())
+	}
+	v.file, v.chunks = file, v.rows.chunks
+	return nil
+}
+
+func (v *memoryVectors) gone() error {
+	return toolkeep.NewError(toolkeep.IndexUnavailable, "the vectors of %s are closed", v.model)
+}
+
+func (v *memoryVectors) Have(_ context.Context, of []Digest) ([]bool, error) {
+	if v.closed.Load() {
+		return nil, v.gone()
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	out := make([]bool, len(of))
+	for i, d := range of {
+		_, out[i] = v.slots[d]
+	}
+	return out, nil
+}
+
+func (v *memoryVectors) Put(_ context.Context, of []Digest, vectors [][]float32) error {
+	if err := CheckVectors(v.model, v.dimensions, len(of), vectors); err != nil {
+		return err
+	}
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	if v.closed.Load() {
+		return v.gone()
+	}
+	for i, d := range of {
+		if err := v.put(d, vectors[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes to a new slot, because others are compared with the old one. It is called
+// with v.writing held.
+func (v *memoryVectors) put(d Digest, numbers []float32) error {
+	slot := v.used
+	if slot == noSlot {
+		return toolkeep.NewError(toolkeep.IndexUnavailable, "there are too many vectors of %s", v.model)
+	}
+	if v.file != nil {
+		if err := v.file.write(v.rows, slot, d, numbers); err != nil {
+			// Searching goes on; the next start embeds again what is not in the file.
+			v.log.Warn("vectors are not kept over the next restart any more", "error", err)
+			slot = v.abandon()
+		}
+	}
+	if v.file == nil {
+		v.rows.hold(slot, numbers)
+	}
+	v.mu.Lock()
+	old, replaced := v.slots[d]
+	v.slots[d], v.used, v.chunks = slot, slot+1, v.rows.chunks
+	v.mu.Unlock()
+	if replaced && v.file != nil {
+		if err := v.file.erase(old); err != nil {
+			v.log.Warn("an old vector stays in the file", "error", err)
+		}
+	}
+	return nil
+}
+
+// abandon goes on without the file, from the next chunk on, which is no part of it.
+func (v *memoryVectors) abandon() uint32 {
+	if err := v.file.close(); err != nil {
+		v.log.Warn("the file of vectors was not closed well", "error", err)
+	}
+	v.file = nil
+	return v.rows.next()
+}
+
+// Retain rewrites everything when there is more dead than alive.
+func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	if v.closed.Load() {
+		return v.gone()
+	}
+	kept := make(map[Digest]uint32, len(live)) // new slots
+	var from []uint32                          // old slot of each new one
+	for _, d := range live {
+		slot, ok := v.slots[d]
+		if _, twice := kept[d]; ok && !twice {
+			kept[d] = uint32(len(from))
+			from = append(from, slot)
+		}
+	}
+	if dead := int(v.used) - len(from); dead <= len(from)+chunkRows {
+		return nil
+	}
+	fresh := newRows(v.dimensions)
+	var file *vectorFile
+	if v.file != nil {
+		order := make([]Digest, len(from))
+		for d, slot := range kept {
+			order[slot] = d
+		}
+		var err error
+		if file, err = v.file.rewrite(fresh, order, func(i int) []float32 { return v.rows.at(from[i]) }); err != nil {
+			return toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors could not be made smaller; it stays as it is").Because(err)
+		}
+		if err := v.file.close(); err != nil {
+			v.log.Warn("the old file of vectors was not closed well", "error", err)
+		}
+		v.file = file
+	} else {
+		for i, slot := range from {
+			fresh.hold(uint32(i), v.rows.at(slot))
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.slots, v.rows, v.chunks, v.used = kept, fresh, fresh.chunks, uint32(len(from))
+	return nil
+}
+
+func (v *memoryVectors) Select(of []Digest) Selection {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	s := &memorySelection{of: v, rows: v.rows, chunks: v.chunks, slots: make([]uint32, len(of))}
+	for i, d := range of {
+		slot, ok := v.slots[d]
+		if !ok {
+			slot = noSlot
+		}
+		s.slots[i] = slot
+	}
+	return s
+}
+
+func (v *memoryVectors) Close() error {
+	v.writing.Lock()
+	defer v.writing.Unlock()
+	if v.closed.Swap(true) {
+		return nil
+	}
+	if v.closing != nil {
+		defer v.closing()
+	}
+	if v.file == nil {
+		return nil
+	}
+	return v.file.close()
+}
+
+// memorySelection sees the rows as they were when it was made: slots that are taken
+// are never written again.
+type memorySelection struct {
+	of     *memoryVectors
+	rows   *rows // keeps the mapping of the file
+	chunks [][]float32
+	slots  []uint32
+}
+
+func (s *memorySelection) Has(i int) bool { return s.slots[i] != noSlot }
+
+// alone is how many numbers are multiplied on one core before another is asked to help.
+const alone = 1 << 21
+
+func (s *memorySelection) Alike(ctx context.Context, queries, to [][]float32) error {
+	if s.of.closed.Load() {
+		return s.of.gone()
+	}
+	if err := CheckVectors(s.of.model, s.of.dimensions, len(queries), queries); err != nil {
+		return err
+	}
+	n := len(s.slots)
+	cores := min(runtime.GOMAXPROCS(0), 1+n*len(queries)*s.of.dimensions/alone)
+	if cores == 1 {
+		s.compare(queries, to, 0, n)
+	} else {
+		var all sync.WaitGroup
+		for c := range cores {
+			all.Go(func() { s.compare(queries, to, c*n/cores, (c+1)*n/cores) })
+		}
+		all.Wait()
+	}
+	runtime.KeepAlive(s.rows)
+	return ctx.Err()
+}
+
+// compare goes through the rows once, with all queries at each.
+func (s *memorySelection) compare(queries, to [][]float32, from, end int) {
+	d := s.of.dimensions
+	for i := from; i < end; i++ {
+		slot := s.slots[i]
+		if slot == noSlot {
+			for q := range queries {
+				to[q][i] = 0
+			}
+			continue
+		}
+		at := int(slot%chunkRows) * d
+		row := s.chunks[slot/chunkRows][at : at+d]
+		for q, query := range queries {
+			to[q][i] = max(0, vek32.Dot(query, row))
+		}
+	}
+}
+
+// CheckVectors tells what is wrong with vectors of a model, of which n are wanted. E3102.
+func CheckVectors(model string, dimensions, n int, vectors [][]float32) error {
+	if len(vectors) != n {
+		return toolkeep.NewError(toolkeep.EmbeddingFailed, "there are %d vectors of %s for %d texts", len(vectors), model, n)
+	}
+	for _, v := range vectors {
+		if len(v) != dimensions {
+			return toolkeep.NewError(toolkeep.EmbeddingFailed, "a vector has %d numbers; those of %s have %d", len(v), model, dimensions)
+		}
+		if slices.ContainsFunc(v, func(f float32) bool { return f-f != 0 }) {
+			return toolkeep.NewError(toolkeep.EmbeddingFailed, "a vector of %s holds what is no number", model)
+		}
+	}
+	return nil
+}

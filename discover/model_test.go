@@ -1,0 +1,370 @@
+package discover
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// named is topics under another name, whose answers can be let through one by one.
+type named struct {
+	topics
+	name string
+	pass chan struct{} // nil: all are
+}
+
+func (e *named) Model() string { return e.name }
+
+func (e *named) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	if e.pass != nil {
+		select {
+		case <-e.pass:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return e.topics.Embed(ctx, texts)
+}
+
+func started(t *testing.T, c Config, tools []toolkeep.Version) *Index {
+	t.Helper()
+	c.EmbedTime = 5 * time.Second
+	x := New(c)
+	x.Update(slices.Values(tools))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return x
+}
+
+func numbered(n int, text string) []toolkeep.Version {
+	out := make([]toolkeep.Version, n)
+	for i := range out {
+		out[i] = tool(fmt.Sprintf("t.n%03d", i), "1.0.0", fmt.Sprintf("%s %d", text, i))
+	}
+	return out
+}
+
+func TestRestartEmbedsNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, vectorFileName("topics", len(topicWords)+1))
+	tools := append(numbered(1100, "Of rain"), threeTools...)
+	again := func(want int, what string) {
+		t.Helper()
+		e := &topics{}
+		x := New(Config{Embedder: e, Vectors: NewMemory(dir, nil)})
+		x.Update(slices.Values(tools))
+		if err := x.Start(); err != nil {
+			t.Fatal(err)
+		}
+		embedded(t, x, len(tools))
+		got, r := x.Find(t.Context(), Query{Text: "write a letter"}, nil)
+		if len(got) == 0 || got[0].Tool.ID != "post.send" || r.Degraded != "" {
+			t.Errorf("%s: %v %+v", what, found(got), r)
+		}
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if e.count() != want+1 { // and the question
+			t.Errorf("%s: %d texts were embedded, want %d", what, e.count()-1, want)
+		}
+	}
+	again(len(tools), "the first start")
+	again(0, "a restart")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(b []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := &vectorFile{dimensions: len(topicWords) + 1}
+	rotten := slices.Clone(whole)
+	rotten[v.chunkAt(0)+5] ^= 1 // a number
+	rotten[v.labelAt(7)] ^= 1
+	rotten[v.labelAt(9)+labelBytes-1] ^= 1
+	write(rotten)
+	again(3, "rot in three vectors")
+	again(0, "a restart after rot")
+	write(whole[:v.chunkAt(1)+v.numberBytes()-1])
+	again(len(tools)-chunkRows, "a tail that is gone")
+	again(0, "a restart after that")
+	write(whole[:v.labelAt(1000)+10])
+	again(len(tools)-1000, "a tail that is gone in the middle of a chunk")
+	again(0, "a restart after that")
+	write([]byte(strings.Replace(string(whole), `"topics"`, `"others"`, 1)))
+	again(len(tools), "a file of another model")
+	write([]byte("what is no file of vectors"))
+	again(len(tools), "another file")
+	write(nil)
+	again(len(tools), "an empty file")
+	again(0, "a restart at last")
+}
+
+// TestVectorFileOverCrashes leaves what a crash leaves while the file is rewritten.
+func TestVectorFileOverCrashes(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, vectorFileName("topics", len(topicWords)+1))
+	tools := numbered(3, "Of rain")
+	for _, want := range []int{3, 0} {
+		if want == 0 {
+			if err := os.WriteFile(path+".new", []byte(spaceHead("topics", len(topicWords)+1)+"and no more"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := &topics{}
+		x := New(Config{Embedder: e, Vectors: NewMemory(dir, nil)})
+		x.Update(slices.Values(tools))
+		if err := x.Start(); err != nil {
+			t.Fatal(err)
+		}
+		embedded(t, x, 3)
+		if err := x.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if e.count() != want {
+			t.Errorf("%d tools were embedded, want %d", e.count(), want)
+		}
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+			t.Error(entries, err)
+		}
+	}
+}
+
+// TestVectorFileShrinks changes what tools say again and again: vectors of what they
+// said before go when they outweigh the others.
+func TestVectorFileShrinks(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, vectorFileName("topics", len(topicWords)+1))
+	e := &topics{}
+	x := started(t, Config{Embedder: e, Vectors: NewMemory(dir, nil)}, numbered(500, "Rain 0"))
+	embedded(t, x, 500)
+	largest := int64(0)
+	for round := range 12 {
+		x.Update(slices.Values(numbered(500, fmt.Sprint("Rain ", round))))
+		embedded(t, x, 500)
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		largest = max(largest, info.Size())
+	}
+	// 6,000 vectors were made, of which 500 live: what is kept is less than thrice that
+	// and two chunks, and the chunk that is being filled.
+	v := &vectorFile{dimensions: e.Dimensions()}
+	if most := v.chunkAt(5); largest > most {
+		t.Errorf("the file grew to %d bytes, want at most %d", largest, most)
+	}
+	if got, r := x.Find(t.Context(), Query{Text: "umbrella", Limit: 200}, nil); len(got) != 200 || r.Degraded != "" {
+		t.Errorf("%d %+v", len(got), r)
+	}
+}
+
+func TestVectorFileCannotShrink(t *testing.T) {
+	dir := t.TempDir()
+	m := NewMemory(dir, nil)
+	v, err := m.Open(t.Context(), "a", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	if again, err := m.Open(t.Context(), "a", 2); err == nil {
+		t.Error("a file was opened twice", again)
+	}
+	live := Digest{1}
+	put := func(d Digest) {
+		t.Helper()
+		if err := v.Put(t.Context(), []Digest{d}, [][]float32{{1, 0}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(live)
+	for i := range 1100 {
+		put(Digest{2, byte(i), byte(i >> 8)})
+	}
+	blocked := filepath.Join(dir, vectorFileName("a", 2)+".new")
+	if err := os.Mkdir(blocked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Retain(t.Context(), []Digest{live}); err == nil || !strings.Contains(err.Error(), "E3104") {
+		t.Error(err)
+	}
+	to := [][]float32{{7, 7}}
+	if err := v.Select([]Digest{live, {2}}).Alike(t.Context(), [][]float32{{1, 0}}, to); err != nil || to[0][0] != 1 || to[0][1] != 1 {
+		t.Error(to, err)
+	}
+	if err := os.Remove(blocked); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Retain(t.Context(), []Digest{live}); err != nil {
+		t.Error(err)
+	}
+	if have, err := v.Have(t.Context(), []Digest{live, {2}}); err != nil || !have[0] || have[1] {
+		t.Error(have, err)
+	}
+}
+
+// TestModelChange changes the model while the old one still answers.
+func TestModelChange(t *testing.T) {
+	dir := t.TempDir()
+	tools := append(numbered(40, "Deliver the letter"), threeTools...)
+	before := &named{name: "before"}
+	x := New(Config{Embedder: before, Vectors: NewMemory(dir, nil)})
+	x.Update(slices.Values(tools))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	embedded(t, x, len(tools))
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	tooled := before.count()
+
+	after := &named{name: "after", pass: make(chan struct{})}
+	x = started(t, Config{Embedder: after, Vectors: NewMemory(dir, nil), Other: func(s Space) Embedder {
+		if s != (Space{"before", before.Dimensions(), len(tools)}) {
+			t.Errorf("%+v", s)
+		}
+		return before
+	}}, tools)
+	find := func(serving string, have int) {
+		t.Helper()
+		got, r := x.Find(t.Context(), Query{Text: "is an umbrella useful", Limit: 3}, nil)
+		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != "" || r.Strategy != Hybrid {
+			t.Errorf("by %s: %v %+v", serving, found(got), r)
+		}
+		if e := x.Embedding(); e.Model != "after" || e.Serving != serving || e.Have != have || e.Of != len(tools) || e.Err != nil {
+			t.Errorf("%+v", e)
+		}
+	}
+	find("before", 0)
+	if before.count() != tooled+1 {
+		t.Errorf("the old model embedded %d texts, want the question", before.count()-tooled)
+	}
+	// A tool that comes meanwhile is found by its words.
+	tools = append(tools, tool("sea.dive", "1.0.0", "Submarine trips"))
+	x.Update(slices.Values(tools))
+	if got := found(x.Search("submarine", 3, nil)); !slices.Contains(got, "sea.dive@1.0.0") {
+		t.Error(got)
+	}
+	after.pass <- struct{}{}
+	eventually(t, "the first batch is not told of", func() bool { return x.Embedding().Have == batch })
+	find("before", batch)
+	if searchable, embedded := x.Indexed("", "sky.now", "1.0.0"); !searchable {
+		t.Error(searchable, embedded)
+	}
+	close(after.pass)
+	embedded(t, x, len(tools))
+	find("after", len(tools))
+	if before.count() != tooled+2 { // "submarine", and no question twice
+		t.Errorf("the old model embedded %d texts", before.count()-tooled)
+	}
+}
+
+// TestModelChangeWithoutTheOldOne compares words alone until most tools are embedded.
+func TestModelChangeWithoutTheOldOne(t *testing.T) {
+	tools := append(numbered(47, "Deliver the letter"), threeTools...)
+	e := &named{name: "after", pass: make(chan struct{})}
+	var serving Embedding
+	x := started(t, Config{Embedder: e, Other: func(Space) Embedder { return nil }}, tools)
+	look := func(want string) {
+		t.Helper()
+		got, r := x.Find(t.Context(), Query{Text: "weather or an umbrella", Limit: 3}, nil)
+		if !slices.Contains(found(got), "sky.now@1.0.0") || r.Strategy != Keyword || !strings.HasPrefix(r.Degraded, want) {
+			t.Errorf("%v %+v, want %s", found(got), r, want)
+		}
+		if serving = x.Embedding(); serving.Serving != "" {
+			t.Errorf("%+v", serving)
+		}
+	}
+	look("0 of 50 tools are embedded anew by after; until most are, words alone are compared")
+	e.pass <- struct{}{}
+	eventually(t, "the first batch is not told of", func() bool { return x.Embedding().Have == batch })
+	look("16 of 50 tools are embedded anew by after")
+	close(e.pass)
+	embedded(t, x, 50)
+	if got, r := x.Find(t.Context(), Query{Text: "an umbrella"}, nil); len(got) != 1 || r.Degraded != "" || r.Strategy != Hybrid {
+		t.Errorf("%v %+v", found(got), r)
+	}
+	// Tools that come later are no change of the model, even if they are many.
+	e.topics.set(nil, make(chan struct{}))
+	before := x.Changed()
+	x.Update(slices.Values(append(numbered(500, "Of letters"), tools...)))
+	<-before
+	if e := x.Embedding(); e.Serving != "after" || e.Have != 3 || e.Of != 503 {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestReindex(t *testing.T) {
+	e := &topics{}
+	x := meaningIndex(t, e, threeTools...)
+	embedded(t, x, 3)
+	if n := x.Reindex(nil, false); n != 3 {
+		t.Errorf("%d tools", n)
+	}
+	if n := x.Reindex([]string{"sky.now", "no.tool"}, true); n != 1 {
+		t.Errorf("%d tools", n)
+	}
+	eventually(t, "the tool is not embedded again", func() bool { return e.count() == 4 })
+	if n := x.Reindex([]string{}, true); n != 0 {
+		t.Errorf("%d tools", n)
+	}
+	if n := x.Reindex(nil, true); n != 3 {
+		t.Errorf("%d tools", n)
+	}
+	eventually(t, "the tools are not embedded again", func() bool { return e.count() == 7 })
+	if got, r := x.Find(t.Context(), Query{Text: "umbrella"}, nil); len(got) != 1 || r.Degraded != "" {
+		t.Errorf("%v %+v", found(got), r)
+	}
+	if n := index(threeTools...).Reindex(nil, true); n != 3 {
+		t.Errorf("%d tools without an embedder", n)
+	}
+}
+
+func TestIndexed(t *testing.T) {
+	e := &named{name: "a", pass: make(chan struct{})}
+	x := started(t, Config{Embedder: e}, threeTools)
+	want := func(tenant, id, version string, searchable, embedded bool) {
+		t.Helper()
+		if s, m := x.Indexed(tenant, id, version); s != searchable || m != embedded {
+			t.Errorf("%s@%s of %q: searchable %v, embedded %v", id, version, tenant, s, m)
+		}
+	}
+	want("", "sky.now", "1.0.0", true, false)
+	want("", "sky.now", "0.9.0", false, false)
+	want("other", "sky.now", "1.0.0", false, false)
+	want("", "no.tool", "1.0.0", false, false)
+	changed := x.Changed()
+	select {
+	case <-changed:
+		t.Error("nothing changed")
+	default:
+	}
+	close(e.pass)
+	for {
+		if _, ok := x.Indexed("", "sky.now", "1.0.0"); ok {
+			break
+		}
+		<-changed
+		changed = x.Changed()
+	}
+	want("", "sky.now", "1.0.0", true, true)
+	x.Update(slices.Values(threeTools[1:]))
+	want("", "sky.now", "1.0.0", false, false)
+}

@@ -1,0 +1,533 @@
+// Package pgvector keeps the vectors of tools in PostgreSQL with the extension pgvector,
+// and has it compare them. Nodes that share the database share the vectors: what one
+// has embedded no other embeds.
+//
+// Each model has a table of its own, toolkeep_vectors_N, where N is its number in
+// toolkeep_vector_spaces: the numbers of a vector's column are fixed, and no comparison
+// reads the vectors of another model. The tables are made at the first use. Comparing is
+// exact, a scan of the model's table.
+package pgvector
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Config of a Backend. Only DSN is required.
+type Config struct {
+	// DSN is a connection string, as keywords or as a URL. A search_path in it puts the
+	// tables into another schema, which must exist.
+	DSN string
+	// MaxConns bounds the connections; default 8.
+	MaxConns int
+	// Name names this process in PostgreSQL's list of sessions; default "toolkeep".
+	Name string
+	// Clock tells when vectors are used; default time.Now.
+	Clock func() time.Time
+}
+
+const (
+	// atOnce is how many queries are compared in one scan.
+	atOnce = 16
+	// unused is how long a vector stays that no node uses.
+	unused = 7 * 24 * time.Hour
+	// at most so many digests are in one statement.
+	digests = 5000
+	// lock keeps nodes that start at the same time from making the tables twice.
+	lock = 0x746b7665 // "tkve"
+)
+
+// Backend keeps vectors in a PostgreSQL.
+type Backend struct {
+	pool  *pgxpool.Pool
+	clock func() time.Time
+}
+
+// New checks the settings and connects to nothing. E3008 says what is wrong with them.
+func New(c Config) (*Backend, error) {
+	if c.DSN == "" {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "pgvector needs the address of a PostgreSQL: set store.dsn, or search.vectors_dsn where the vectors are kept elsewhere")
+	}
+	pc, err := pgxpool.ParseConfig(c.DSN)
+	if err != nil {
+		// The error holds the address, and pgx hides only what it takes for a password.
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the address of the PostgreSQL for vectors cannot be read; it is postgres://user@host/database or host=... dbname=...")
+	}
+	pc.MaxConns = int32(cmp.Or(c.MaxConns, 8))
+	pc.ConnConfig.ConnectTimeout = cmp.Or(pc.ConnConfig.ConnectTimeout, 5*time.Second)
+	pc.ConnConfig.RuntimeParams["application_name"] = cmp.Or(c.Name, "toolkeep")
+	pool, err := pgxpool.NewWithConfig(context.Background(), pc)
+	if err != nil {
+		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the settings of the PostgreSQL for vectors are refused").Because(err)
+	}
+	b := &Backend{pool: pool, clock: c.Clock}
+	if b.clock == nil {
+		b.clock = time.Now
+	}
+	return b, nil
+}
+
+// Close ends all connections.
+func (b *Backend) Close() error {
+	b.pool.Close()
+	return nil
+}
+
+// Spaces tells of which models vectors are kept. Before the first use it is of none.
+func (b *Backend) Spaces(ctx context.Context) ([]discover.Space, error) {
+	var out []discover.Space
+	err := b.try(ctx, func() error {
+		out = nil
+		var there bool
+		if err := b.pool.QueryRow(ctx, `SELECT to_regclass('toolkeep_vector_spaces') IS NOT NULL`).Scan(&there); err != nil || !there {
+			return err
+		}
+		rows, err := b.pool.Query(ctx, `SELECT id, model, dimensions FROM toolkeep_vector_spaces ORDER BY id`)
+		if err != nil {
+			return err
+		}
+		var tables []string
+		var id int64
+		var s discover.Space
+		if _, err = pgx.ForEachRow(rows, []any{&id, &s.Model, &s.Dimensions}, func() error {
+			out, tables = append(out, s), append(tables, table(id))
+			return nil
+		}); err != nil {
+			return err
+		}
+		for i, t := range tables {
+			if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM `+t).Scan(&out[i].Vectors); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func table(id int64) string { return "toolkeep_vectors_" + strconv.FormatInt(id, 10) }
+
+// Open makes the model's table if it is absent.
+func (b *Backend) Open(ctx context.Context, model string, dimensions int) (discover.Vectors, error) {
+	if dimensions < 1 || dimensions > 16_000 {
+		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "vectors of %s have %d numbers; pgvector keeps 1 to 16000", model, dimensions)
+	}
+	v := &vectors{b: b, model: model, dimensions: dimensions, places: map[discover.Digest]int64{}}
+	err := b.try(ctx, func() error { return v.migrate(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// try does it once more where the connection was lost: it was an old one, which the
+// server has ended. Everything here can be done twice.
+func (b *Backend) try(ctx context.Context, do func() error) error {
+	err := do()
+	if lost(err) && ctx.Err() == nil {
+		b.pool.Reset()
+		err = do()
+	}
+	return explain(err)
+}
+
+// lost tells whether it was the connection that failed.
+func lost(err error) bool {
+	var known *toolkeep.Error
+	var refused *pgconn.PgError
+	switch {
+	case err == nil, errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return false
+	case errors.As(err, &refused):
+		return refused.Code[:2] == "57" // the server goes down or comes up
+	}
+	return true
+}
+
+// explain keeps addresses, which are in errors of connecting, to the cause.
+func explain(err error) error {
+	var known *toolkeep.Error
+	var refused *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &known):
+		return known
+	case errors.Is(err, context.DeadlineExceeded):
+		return toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL that keeps the vectors did not answer in time").Because(err)
+	case errors.As(err, &refused) && refused.Code == "42P01":
+		return toolkeep.NewError(toolkeep.IndexUnavailable, "the tables of the vectors are gone; a restart makes them anew").Because(err)
+	case errors.As(err, &refused):
+		return toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL that keeps the vectors refused: %s (%s)", refused.Message, refused.Code).Because(err)
+	}
+	return toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL that keeps the vectors cannot be reached").Because(err)
+}
+
+// vectors are those of one model.
+type vectors struct {
+	b          *Backend
+	model      string
+	dimensions int
+	table      string
+	vector     string // the type, with its schema
+	product    string // the operator of the negative scalar product, with its schema
+
+	mu     sync.RWMutex
+	places map[discover.Digest]int64 // the rows that this process knows of
+	closed bool
+}
+
+// migrate makes what is missing, and finds out where the extension lies.
+func (v *vectors) migrate(ctx context.Context) error {
+	return pgx.BeginFunc(ctx, v.b.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, lock); err != nil {
+			return err
+		}
+		schema, err := extension(ctx, tx)
+		if err != nil {
+			return err
+		}
+		v.vector, v.product = schema+".vector", "OPERATOR("+schema+".<#>)"
+		var there bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass('toolkeep_vector_spaces') IS NOT NULL`).Scan(&there); err != nil {
+			return err
+		}
+		if !there {
+			if _, err := tx.Exec(ctx, `CREATE TABLE toolkeep_vector_spaces (
+				id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, model text NOT NULL, dimensions int NOT NULL, UNIQUE (model, dimensions))`); err != nil {
+				return err
+			}
+		}
+		var id int64
+		err = tx.QueryRow(ctx, `SELECT id FROM toolkeep_vector_spaces WHERE model = $1 AND dimensions = $2`, v.model, v.dimensions).Scan(&id)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = tx.QueryRow(ctx, `INSERT INTO toolkeep_vector_spaces (model, dimensions) VALUES ($1, $2) RETURNING id`, v.model, v.dimensions).Scan(&id)
+		}
+		if err != nil {
+			return err
+		}
+		v.table = table(id)
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, v.table).Scan(&there); err != nil || there {
+			return err
+		}
+		// Storage "plain" where it fits keeps a scan from looking each vector up in
+		// another table.
+		_, err = tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE %s (
+			place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest bytea NOT NULL UNIQUE CHECK (length(digest) = 32),
+			embedding %s(%d) NOT NULL, used date NOT NULL)`, v.table, v.vector, v.dimensions))
+		if err == nil && v.dimensions <= 1900 {
+			_, err = tx.Exec(ctx, fmt.Sprintf(`ALTER TABLE %s ALTER COLUMN embedding SET STORAGE PLAIN`, v.table))
+		}
+		return err
+	})
+}
+
+// extension tells in which schema pgvector lies, and brings it into the database if it
+// is only installed.
+func extension(ctx context.Context, tx pgx.Tx) (string, error) {
+	const where = `SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'`
+	var schema string
+	err := tx.QueryRow(ctx, where).Scan(&schema)
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return schema, err
+	}
+	var installed bool
+	if err := tx.QueryRow(ctx, `SELECT count(*) > 0 FROM pg_available_extensions WHERE name = 'vector'`).Scan(&installed); err != nil {
+		return "", err
+	}
+	if !installed {
+		return "", toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL has no pgvector: install the package of its version (such as postgresql-16-pgvector) on its machine, or set search.vectors to memory")
+	}
+	if _, err := tx.Exec(ctx, `CREATE EXTENSION IF NOT EXISTS vector`); err != nil {
+		var refused *pgconn.PgError
+		if errors.As(err, &refused) {
+			return "", toolkeep.NewError(toolkeep.IndexUnavailable, "pgvector is installed but not in this database, and making it so was refused: %s; have an administrator run CREATE EXTENSION vector there", refused.Message).Because(err)
+		}
+		return "", err
+	}
+	err = tx.QueryRow(ctx, where).Scan(&schema)
+	return schema, err
+}
+
+func (v *vectors) open() error {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if v.closed {
+		return toolkeep.NewError(toolkeep.IndexUnavailable, "the vectors of %s are closed", v.model)
+	}
+	return nil
+}
+
+func (v *vectors) Close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.closed = true
+	return nil
+}
+
+// find tells where the vectors of texts are.
+func (v *vectors) find(ctx context.Context, of []discover.Digest) (map[discover.Digest]int64, error) {
+	found := make(map[discover.Digest]int64, len(of))
+	for some := range slices.Chunk(of, digests) {
+		err := v.b.try(ctx, func() error {
+			rows, err := v.b.pool.Query(ctx, `SELECT place, digest FROM `+v.table+` WHERE digest = ANY($1)`, flat(some))
+			if err != nil {
+				return err
+			}
+			return collect(rows, found)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func collect(rows pgx.Rows, into map[discover.Digest]int64) error {
+	var place int64
+	var digest []byte
+	_, err := pgx.ForEachRow(rows, []any{&place, &digest}, func() error {
+		into[discover.Digest(digest)] = place
+		return nil
+	})
+	return err
+}
+
+func flat(of []discover.Digest) [][]byte {
+	out := make([][]byte, len(of))
+	for i := range of {
+		out[i] = of[i][:]
+	}
+	return out
+}
+
+func (v *vectors) Have(ctx context.Context, of []discover.Digest) ([]bool, error) {
+	if err := v.open(); err != nil {
+		return nil, err
+	}
+	found, err := v.find(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]bool, len(of))
+	for i, d := range of {
+		var place int64
+		if place, out[i] = found[d]; out[i] {
+			v.places[d] = place
+		} else {
+			delete(v.places, d)
+		}
+	}
+	return out, nil
+}
+
+func (v *vectors) Put(ctx context.Context, of []discover.Digest, numbers [][]float32) error {
+	if err := v.open(); err != nil {
+		return err
+	}
+	if err := discover.CheckVectors(v.model, v.dimensions, len(of), numbers); err != nil {
+		return err
+	}
+	// In one order, so that nodes which put the same do not wait for each other in a
+	// circle; and each once, the last one, since a statement writes a row once.
+	last := make(map[discover.Digest]int, len(of))
+	for i, d := range of {
+		last[d] = i
+	}
+	order := make([]int, 0, len(last))
+	for _, i := range last {
+		order = append(order, i)
+	}
+	slices.SortFunc(order, func(a, b int) int { return bytes.Compare(of[a][:], of[b][:]) })
+	put := make(map[discover.Digest]int64, len(order))
+	for some := range slices.Chunk(order, 256) {
+		ids, texts := make([][]byte, len(some)), make([]string, len(some))
+		for k, i := range some {
+			ids[k], texts[k] = of[i][:], text(numbers[i])
+		}
+		err := v.b.try(ctx, func() error {
+			rows, err := v.b.pool.Query(ctx, `INSERT INTO `+v.table+` (digest, embedding, used)
+				SELECT d, e::`+v.vector+`, $3 FROM unnest($1::bytea[], $2::text[]) AS new (d, e)
+				ON CONFLICT (digest) DO UPDATE SET embedding = excluded.embedding, used = excluded.used
+				RETURNING place, digest`, ids, texts, v.b.clock().UTC())
+			if err != nil {
+				return err
+			}
+			return collect(rows, put)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for d, place := range put {
+		v.places[d] = place
+	}
+	return nil
+}
+
+// text writes a vector as pgvector reads it.
+func text(numbers []float32) string {
+	b := make([]byte, 0, 12*len(numbers)+2)
+	b = append(b, '[')
+	for i, n := range numbers {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendFloat(b, float64(n), 'g', -1, 32)
+	}
+	return string(append(b, ']'))
+}
+
+// Retain marks the vectors as used today, and drops those that nobody has used for a
+// week: another node may still need what this one does not.
+func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
+	if err := v.open(); err != nil {
+		return err
+	}
+	today := v.b.clock().UTC()
+	for some := range slices.Chunk(live, digests) {
+		err := v.b.try(ctx, func() error {
+			// What another node is marking now is skipped.
+			_, err := v.b.pool.Exec(ctx, `UPDATE `+v.table+` SET used = $2 WHERE place IN (
+				SELECT place FROM `+v.table+` WHERE digest = ANY($1) AND used < $2 ORDER BY place FOR UPDATE SKIP LOCKED)`, flat(some), today)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	err := v.b.try(ctx, func() error {
+		_, err := v.b.pool.Exec(ctx, `DELETE FROM `+v.table+` WHERE used < $1`, today.Add(-unused))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	found, err := v.find(ctx, live)
+	if err != nil {
+		return err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.places = found
+	return nil
+}
+
+func (v *vectors) Select(of []discover.Digest) discover.Selection {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	s := &selection{v: v, places: make([]int64, len(of))}
+	for i, d := range of {
+		s.places[i] = v.places[d] // the first place is 1
+	}
+	return s
+}
+
+type selection struct {
+	v      *vectors
+	places []int64 // 0: there is no vector
+	once   sync.Once
+	first  map[int64]int32 // the first text at a place
+	next   []int32         // the next text at the same place, -1 for none
+}
+
+func (s *selection) Has(i int) bool { return s.places[i] != 0 }
+
+// index finds texts by place. Most selections are never asked.
+func (s *selection) index() {
+	s.first = make(map[int64]int32, len(s.places))
+	s.next = make([]int32, len(s.places))
+	for i, place := range s.places {
+		s.next[i] = -1
+		if place == 0 {
+			continue
+		}
+		if j, ok := s.first[place]; ok {
+			s.next[i] = j
+		}
+		s.first[place] = int32(i)
+	}
+}
+
+func (s *selection) Alike(ctx context.Context, queries, to [][]float32) error {
+	v := s.v
+	if err := v.open(); err != nil {
+		return err
+	}
+	if err := discover.CheckVectors(v.model, v.dimensions, len(queries), queries); err != nil {
+		return err
+	}
+	s.once.Do(s.index)
+	if len(s.first) == 0 {
+		for q := range queries {
+			clear(to[q])
+		}
+		return nil
+	}
+	for q := range queries {
+		clear(to[q])
+	}
+	return v.b.try(ctx, func() error { return s.scan(ctx, queries, to) })
+}
+
+// set notes a likeness for all texts at a place.
+func (s *selection) set(to []float32, place int64, alike float32) {
+	if i, ok := s.first[place]; ok && alike > 0 {
+		for ; i >= 0; i = s.next[i] {
+			to[i] = alike
+		}
+	}
+}
+
+// scan asks for every vector of the table, and goes through it once for all queries.
+// Sorting in the database, to be told of the nearest alone, takes longer than telling.
+func (s *selection) scan(ctx context.Context, queries, to [][]float32) error {
+	v := s.v
+	for start := 0; start < len(queries); start += atOnce {
+		some := queries[start:min(start+atOnce, len(queries))]
+		var ask strings.Builder
+		ask.WriteString("SELECT place")
+		args := make([]any, len(some))
+		found := make([]float32, len(some))
+		var place int64
+		into := []any{&place}
+		for q, query := range some {
+			fmt.Fprintf(&ask, ", (-(embedding %s $%d::text::%s))::real", v.product, q+1, v.vector)
+			args[q] = text(query)
+			into = append(into, &found[q])
+		}
+		ask.WriteString(" FROM " + v.table)
+		rows, err := v.b.pool.Query(ctx, ask.String(), args...)
+		if err != nil {
+			return err
+		}
+		if _, err = pgx.ForEachRow(rows, into, func() error {
+			for q, alike := range found {
+				s.set(to[start+q], place, alike)
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

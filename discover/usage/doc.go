@@ -1,0 +1,34 @@
+// Package usage learns from how tools are used, so that search can: how a tool did for
+// a tenant, what was called in a conversation, which tools go together, which a user
+// prefers, and after which questions a tool was chosen (Discovery 2.2.3, 7).
+//
+// # State
+//
+// What is known is a function of the store's feed and of nothing else: finished calls
+// (RecordCall, MoveCall), and events of the types in event.go that faces and people
+// write. Every node folds the same changes in the same order and so knows the same,
+// within the moment that the feed takes. Time is that of the feed: a day ends for
+// everybody with the first change of the next one, and what is older than Config.Keep
+// is dropped then.
+//
+// A change counts once. The state holds the number of the change that it reached; a
+// checkpoint is the state at one such number, and a start reads the newest checkpoint
+// and then the feed after it. A crash between a checkpoint and what was folded since
+// loses nothing and counts nothing twice. The first start on an old store reads what
+// the feed still has.
+//
+// # Readers
+//
+// One goroutine folds. The methods of discover.Usage read what it published behind
+// atomic pointers and take no lock; those for administrators (Analytics, Pairings,
+// Report) take the lock that a fold holds for microseconds.
+//
+// # Bounds
+//
+// For each tenant: 10,000 sessions of 50 calls, 20,000 tools with 32 pairs and 20
+// questions each, 10,000 users with 50 tools each, 20,000 questions, 2,000 retrievals
+// that wait for a choice and 2,000 of which something was chosen; 1,000 tenants. What is
+// over a bound drives out what was not touched for longest, or counts least. A tool
+// takes about 1.5 KB, and 100 bytes more for each of its last Keep days with calls; a
+// full session takes 7 KB, a retrieval 1 KB.
+package usage

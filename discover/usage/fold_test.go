@@ -1,0 +1,544 @@
+package usage
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+func session(user, id string) discover.Session {
+	return discover.Session{Tenant: "t", Subject: user, ID: id}
+}
+
+func recent(h discover.History) (out []string) {
+	for _, r := range h.Recent {
+		out = append(out, r.Tool)
+	}
+	return out
+}
+
+func TestConversation(t *testing.T) {
+	f := newFolder(t)
+	f.used("ann", "s", "a.one")
+	f.after(time.Second).used("ann", "s", "a.two", failing(toolkeep.ToolExecutionFailed))
+	f.used("ann", "s", "a.two", func(v *toolkeep.Invocation) { v.Parent = "p" }) // a tool's own call
+	f.used("ann", "s", "gone.tool", func(v *toolkeep.Invocation) { v.State, v.Version = toolkeep.CallRefused, "" })
+	f.used("ben", "s", "a.three")
+	f.used("ann", "", "a.four")
+	h := f.History(session("ann", "s"))
+	if got := recent(h); !slices.Equal(got, []string{"a.two", "a.one"}) {
+		t.Errorf("recent %v", got)
+	}
+	if h.Recent[0].Success || !h.Recent[1].Success || !h.Recent[1].At.Equal(begin.Add(-20*time.Millisecond)) {
+		t.Errorf("%+v", h.Recent)
+	}
+	// The id of a conversation means nothing to others, though they use the same.
+	if got := recent(f.History(session("ben", "s"))); !slices.Equal(got, []string{"a.three"}) {
+		t.Errorf("ben: %v", got)
+	}
+	for _, s := range []discover.Session{session("ann", ""), session("ann", "x"), {Tenant: "u", Subject: "ann", ID: "s"}, {}} {
+		if got := f.History(s).Recent; len(got) != 0 {
+			t.Errorf("%+v has %v", s, got)
+		}
+	}
+	if _, ok := f.Fared("t", "gone.tool"); ok {
+		t.Error("a tool that does not exist is known")
+	}
+	if f.after(25 * time.Hour); len(f.History(session("ann", "s")).Recent) != 0 {
+		t.Error("a conversation outlives its day")
+	}
+	f.used("ann", "s", "a.five")
+	if got := recent(f.History(session("ann", "s"))); !slices.Equal(got, []string{"a.five"}) {
+		t.Errorf("begun anew: %v", got)
+	}
+	for range 70 {
+		f.used("ann", "s", "a.five")
+	}
+	if n := len(f.History(session("ann", "s")).Recent); n != maxCalls {
+		t.Errorf("%d calls are kept", n)
+	}
+}
+
+func TestLongIDs(t *testing.T) {
+	f := newFolder(t)
+	user, id := strings.Repeat("u", 4000), strings.Repeat("s", 4000)
+	f.used(short(user), id, "a.one")
+	if got := recent(f.History(session(user, id))); len(got) != 1 {
+		t.Errorf("%v", got)
+	}
+	if got := recent(f.History(session(user, id+"x"))); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestFared(t *testing.T) {
+	f := newFolder(t)
+	for range 95 {
+		f.used("ann", "", "good.tool")
+	}
+	for range 5 {
+		f.used("ann", "", "bad.tool", failing(toolkeep.ToolExecutionFailed))
+	}
+	f.used("ann", "", "good.tool", func(v *toolkeep.Invocation) { v.Cached, v.ToolUS = true, 0 })
+	f.used("ann", "", "good.tool", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallRefused, toolkeep.InvalidParameters })
+	f.used("ann", "", "good.tool", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallCancelled, toolkeep.CancelledByCaller })
+	good, ok := f.Fared("t", "good.tool")
+	if !ok || good.Calls != 96 || good.MeanMS != 20 || good.Frequency != 1 || good.Success < 0.99 || !good.LastUsed.Equal(begin.Add(-20*time.Millisecond)) {
+		t.Errorf("good: %+v %v", good, ok)
+	}
+	// Five failures of five: drawn towards the mean of all, 96 of 101.
+	bad, _ := f.Fared("t", "bad.tool")
+	if want := 5 * (96.0 / 101) / 10; bad.Calls != 5 || math.Abs(bad.Success-want) > 1e-9 {
+		t.Errorf("bad: %+v, want success %v", bad, want)
+	}
+	if want := math.Log1p(5) / math.Log1p(96); math.Abs(bad.Frequency-want) > 1e-9 {
+		t.Errorf("frequency %v, want %v", bad.Frequency, want)
+	}
+	if _, ok := f.Fared("u", "good.tool"); ok {
+		t.Error("another tenant's tool is known")
+	}
+	a, ok := f.Analytics("t", "good.tool")
+	if !ok || a.TotalExecutions != 96 || a.SuccessRate != 1 || a.AvgExecutionTimeMs != 20 || len(a.ErrorPatterns) != 1 || a.ErrorPatterns[0].ErrorType != toolkeep.InvalidParameters {
+		t.Errorf("%+v %v", a, ok)
+	}
+	if _, ok := f.Analytics("t", "no.tool"); ok {
+		t.Error("a tool that was not called has analytics")
+	}
+}
+
+func TestErrorsAndWhatHelped(t *testing.T) {
+	f := newFolder(t)
+	for i := range 3 {
+		s := fmt.Sprint("s", i)
+		f.used("ann", s, "a.one", failing(toolkeep.ToolExecutionFailed), arguments(1))
+		f.used("ann", s, "a.one", arguments(2))
+		f.used("ann", s, "a.one", failing(toolkeep.ExecutionTimeout), arguments(1))
+		f.used("ann", s, "a.two")
+	}
+	f.used("ann", "x", "a.one", failing(toolkeep.ToolExecutionFailed))
+	a, _ := f.Analytics("t", "a.one")
+	want := []ErrorPattern{
+		{toolkeep.ToolExecutionFailed, 4, "the call worked with other arguments (3 of 3 times)"},
+		{toolkeep.ExecutionTimeout, 3, "another tool was used instead (3 of 3 times)"},
+	}
+	if !slices.Equal(a.ErrorPatterns, want) {
+		t.Errorf("%+v", a.ErrorPatterns)
+	}
+}
+
+// TestAnswerThatExpires: the end of a call counts once, though its row moves again.
+func TestAnswerThatExpires(t *testing.T) {
+	f := newFolder(t)
+	v := called(f.now, "t", "ann", "s", "a.one")
+	f.change(toolkeep.ClaimCall{Invocation: called(f.now, "t", "ann", "s", "a.one", func(v *toolkeep.Invocation) { v.State = toolkeep.CallRunning })})
+	f.change(toolkeep.MoveCall{Invocation: v, From: []toolkeep.CallState{toolkeep.CallRunning}})
+	expired := *v
+	expired.State = toolkeep.CallExpired
+	f.change(toolkeep.MoveCall{Invocation: &expired, From: []toolkeep.CallState{toolkeep.CallSucceeded}})
+	if got, _ := f.Fared("t", "a.one"); got.Calls != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestPairs(t *testing.T) {
+	f := newFolder(t)
+	overlap := func(v *toolkeep.Invocation) { v.CreatedAt = v.CreatedAt.Add(-time.Second) }
+	for i := range 10 {
+		s := fmt.Sprint("s", i)
+		f.after(time.Second).used("ann", s, "file.read")
+		f.after(time.Second).used("ann", s, "file.write")
+		f.after(time.Second).used("ann", s, "mail.draft")
+		f.used("ann", s, "mail.format", overlap)
+		f.after(time.Minute).used("ben", fmt.Sprint("o", i), "weather.now")
+		f.used("ben", fmt.Sprint("o", i), fmt.Sprint("rare.tool", i))
+	}
+	sequence := map[string]string{}
+	for _, p := range f.Pairings("t", "file.write", 10) {
+		sequence[p.ToolID] = p.TypicalSequence
+		if p.CooccurrenceScore <= 0.5 || p.CooccurrenceScore > 1 {
+			t.Errorf("%+v", p)
+		}
+	}
+	if len(sequence) != 3 || sequence["file.read"] != Before || sequence["mail.draft"] != After {
+		t.Errorf("%v", sequence)
+	}
+	for _, p := range f.Pairings("t", "mail.format", 10) {
+		if p.ToolID == "mail.draft" && p.TypicalSequence != Parallel {
+			t.Errorf("%+v", p)
+		}
+	}
+	if got := f.Pairings("t", "weather.now", 10); len(got) != 0 {
+		t.Errorf("tools met once are a pair: %v", got)
+	}
+	if got := f.Pairings("t", "file.read", 1); len(got) != 1 || len(f.Pairings("t", "file.read", 0)) != 0 || f.Pairings("u", "file.read", 3) != nil {
+		t.Errorf("%v", got)
+	}
+	// What usually came before does not come next.
+	f.used("cid", "new", "file.write")
+	paired := f.History(session("cid", "new")).Paired
+	if paired["mail.draft"] < 0.5 || paired["file.read"] != 0 {
+		t.Errorf("%v", paired)
+	}
+	// A tool that is called in every conversation belongs to none in particular.
+	if every, own := together(50, 50, 100, 100), together(50, 50, 50, 100); every >= own || own < 0.9 || own > 1 {
+		t.Errorf("%v, %v", every, own)
+	}
+}
+
+func TestPreferred(t *testing.T) {
+	f := newFolder(t)
+	for i := range 60 {
+		f.used("ann", "", fmt.Sprintf("a.tool%02d", i%12))
+	}
+	for range 5 {
+		f.used("ann", "", "a.tool00")
+	}
+	f.used("ann", "", "a.once")
+	p := f.History(session("ann", "")).Preferred
+	if p["a.tool00"] != 1 || p["a.tool03"] <= 0.5 || p["a.tool03"] >= 1 || p["a.once"] != 0 || len(p) != 12 {
+		t.Errorf("%v", p)
+	}
+	if p := f.History(session("ben", "")).Preferred; p != nil {
+		t.Errorf("ben: %v", p)
+	}
+	f.after(200*day).used("ben", "", "a.tool00")
+	if p := f.History(session("ann", "")).Preferred; p != nil {
+		t.Errorf("after 200 days: %v", p)
+	}
+}
+
+func led(u *Usage) (out []string) {
+	u.refresh()
+	for _, l := range u.Led("t") {
+		out = append(out, fmt.Sprintf("%s > %s %d", l.Query, l.Tool, l.Count))
+	}
+	return out
+}
+
+func (f *folder) byStrategy() Row {
+	rows := f.Report("t", f.now.AddDate(0, 0, -60), f.now, ByStrategy).Rows
+	if len(rows) != 1 {
+		f.t.Fatalf("%+v", rows)
+	}
+	return rows[0]
+}
+
+func TestSelection(t *testing.T) {
+	f := newFolder(t)
+	f.searched("r1", "ann", "s", "Send  a MAIL", "mail.send", "mail.draft", "chat.send")
+	f.after(time.Minute).used("ann", "s", "chat.send")
+	f.used("ann", "s", "mail.send", failing(toolkeep.ToolExecutionFailed))
+	f.used("ann", "s", "other.tool")     // was not offered
+	f.used("ben", "s", "mail.draft")     // somebody else
+	f.used("ann", "other", "mail.draft") // another conversation
+	if got := led(f.Usage); !slices.Equal(got, []string{"send a mail > chat.send 1"}) {
+		t.Errorf("%v", got)
+	}
+	r := f.byStrategy()
+	if r.Retrievals != 1 || r.Chosen != 1 || r.SelectionRate != 1 || r.MeanPlace != 3 || r.Calls != 2 || r.SuccessRate != 0.5 {
+		t.Errorf("%+v", r)
+	}
+	// The failed tool works the second time: the question led to it after all.
+	f.used("ann", "s", "mail.send")
+	if got := led(f.Usage); !slices.Equal(got, []string{"send a mail > mail.send 1", "send a mail > chat.send 1"}) {
+		t.Errorf("%v", got)
+	}
+	// A newer search takes over.
+	f.searched("r2", "ann", "s", "read a file", "file.read")
+	f.used("ann", "s", "mail.draft")
+	if got := f.byStrategy(); got.Retrievals != 2 || got.Chosen != 1 {
+		t.Errorf("%+v", got)
+	}
+	// The same event again changes nothing.
+	f.searched("r2", "ann", "s", "read a file", "file.read")
+	if got := f.byStrategy(); got.Retrievals != 2 {
+		t.Errorf("%+v", got)
+	}
+	tools := f.Report("t", f.now, f.now, ByTool)
+	for _, row := range tools.Rows {
+		if row.Group == "chat.send" && (row.Retrievals != 1 || row.Chosen != 1 || row.MeanPlace != 3 || row.Calls != 1) {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
+// TestCallBeforeItsSearch: the record of a search is written in the background and may
+// come after the call.
+func TestCallBeforeItsSearch(t *testing.T) {
+	for _, session := range []string{"s", ""} {
+		f := newFolder(t)
+		f.used("ann", session, "a.early")
+		f.after(time.Second)
+		asked := f.now
+		f.after(300*time.Millisecond).used("ann", session, "a.one")
+		f.searchedAt(asked, "r", "ann", session, "do one", "a.one", "a.early")
+		if got := led(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
+			t.Errorf("session %q: %v", session, got)
+		}
+	}
+}
+
+func TestSelectionOutsideOfSessions(t *testing.T) {
+	f := newFolder(t)
+	f.searched("r1", "ann", "", "do one", "a.one")
+	f.after(9*time.Minute).used("ann", "s", "a.one") // in a conversation that did not ask
+	if got := led(f.Usage); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	f.used("ann", "", "a.one")
+	f.searched("r2", "ann", "", "do two", "a.two")
+	f.after(11*time.Minute).used("ann", "", "a.two")
+	if got := led(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestFeedbackFolds(t *testing.T) {
+	f := newFolder(t)
+	f.searched("r", "ann", "s", "do it", "a.one", "a.two")
+	f.used("ann", "s", "a.one")
+	f.said("r", "ben", "a.two", 1)  // not his search
+	f.said("r9", "ann", "a.two", 1) // no search
+	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 1"}) {
+		t.Fatalf("%v", got)
+	}
+	for range 3 {
+		f.said("r", "ann", "a.one", 0.2) // a mistake
+		f.said("r", "ann", "a.three", 0.9)
+	}
+	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
+		t.Errorf("%v", got)
+	}
+	r := f.byStrategy()
+	if r.Rated != 2 || math.Abs(r.Relevance-0.55) > 1e-9 || r.Chosen != 1 {
+		t.Errorf("%+v", r)
+	}
+	// On second thoughts it was right.
+	f.said("r", "ann", "a.one", 0.8)
+	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 1", "do it > a.three 1"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestOneUserCannotOutvote: the same question of one user counts three times at most.
+func TestOneUserCannotOutvote(t *testing.T) {
+	f := newFolder(t)
+	for i := range 50 {
+		f.searched(fmt.Sprint("r", i), "ann", "", "do it", "a.one")
+		f.after(time.Second).used("ann", "", "a.one")
+	}
+	f.searched("ben", "ben", "", "do it", "a.one")
+	f.after(time.Second).used("ben", "", "a.one")
+	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 4"}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	f := newFolder(t)
+	for range 10 {
+		f.used("ann", "", "a.old", failing(toolkeep.ToolExecutionFailed))
+	}
+	f.searched("r", "ann", "", "old question", "a.old")
+	f.after(time.Second).used("ann", "", "a.old")
+	f.after(20*day).used("ann", "", "a.new")
+	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 12 || len(got.Rows) != 2 || !got.Since.Equal(begin) {
+		t.Errorf("%+v", got)
+	}
+	if got := f.Report("t", f.now, f.now, ByTool); got.Total.Calls != 1 {
+		t.Errorf("the day alone: %+v", got)
+	}
+	old, _ := f.Fared("t", "a.old")
+	if old.Success > 0.3 || len(led(f.Usage)) != 1 {
+		t.Errorf("%+v, %v", old, led(f.Usage))
+	}
+	// After 30 days what happened does not count any more, and its questions are gone;
+	// the tool itself goes with its last call.
+	f.after(11*day).used("ann", "", "a.new")
+	if got, ok := f.Fared("t", "a.old"); ok {
+		t.Errorf("%+v", got)
+	}
+	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 2 || len(led(f.Usage)) != 0 {
+		t.Errorf("%+v", got.Total)
+	}
+	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 1 || got.Rows[0].Calls != 2 {
+		t.Errorf("%+v", got.Rows)
+	}
+	// A tenant where nothing happens grows old with the daily job.
+	f.after(40 * day).change(toolkeep.PutItem{Item: toolkeep.Item{Kind: KindJob, ID: jobID, Revision: 1}})
+	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 0 {
+		t.Errorf("%+v", got.Rows)
+	}
+}
+
+func TestTimes(t *testing.T) {
+	for us := uint64(0); us < 1<<22; us = us*17/16 + 1 {
+		b := binOf(us)
+		if top := binTop(b); top < us || float64(top) > float64(us)*1.25+1 {
+			t.Fatalf("%d µs is in bin %d, up to %d", us, b, top)
+		}
+		if b > 0 && binTop(b-1) >= us {
+			t.Fatalf("%d µs is in bin %d, and in the one before", us, b)
+		}
+	}
+	if b := binOf(math.MaxUint64); binTop(b) == 0 {
+		t.Error(b)
+	}
+	var a tally
+	for i := range 100 {
+		a.time(uint64(i+1) * 1000)
+	}
+	if p := a.quantile(0.95); p < 95_000 || p > 119_000 {
+		t.Errorf("p95 %d", p)
+	}
+	if (&tally{}).quantile(0.95) != 0 {
+		t.Error("nothing took time")
+	}
+}
+
+func TestTenantsApart(t *testing.T) {
+	f := newFolder(t)
+	for i := range 5 {
+		s := fmt.Sprint("s", i)
+		f.change(searchEvent(t, f.now, "u", "r"+s, "ann", s, "theirs", "a.one"))
+		f.after(time.Second).change(toolkeep.RecordCall{Invocation: called(f.now, "u", "ann", s, "a.one")})
+		f.change(toolkeep.RecordCall{Invocation: called(f.now, "u", "ann", s, "a.two")})
+	}
+	f.used("ann", "s0", "a.three")
+	h := f.History(session("ann", "s0"))
+	if len(h.Recent) != 1 || len(h.Paired)+len(h.Preferred) != 0 || len(led(f.Usage)) != 0 || f.Pairings("t", "a.one", 5) != nil {
+		t.Errorf("%+v", h)
+	}
+	if _, ok := f.Fared("t", "a.one"); ok {
+		t.Error("Fared tells of another tenant")
+	}
+	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 1 || len(got.Rows) != 1 {
+		t.Errorf("%+v", got)
+	}
+	// Feedback of one tenant cannot reach a search of another.
+	f.said("rs0", "ann", "a.nine", 1)
+	f.refresh()
+	if got := f.Led("u"); len(got) != 1 || got[0].Count != 3 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	f := newFolder(t)
+	n := maxTools + 500
+	for i := range n {
+		f.used(fmt.Sprint("user", i), fmt.Sprint("s", i), fmt.Sprint("a.tool", i))
+	}
+	x, _ := f.tenants.get("t")
+	if x.tools.size != maxTools || x.byTool.len() != maxTools || x.users.size != maxUsers || x.sessions.size != maxSessions || x.bySession.len() != maxSessions {
+		t.Errorf("%d tools, %d users, %d sessions", x.tools.size, x.users.size, x.sessions.size)
+	}
+	if _, ok := f.Fared("t", "a.tool0"); ok {
+		t.Error("the oldest tool is still there")
+	}
+	if _, ok := f.Fared("t", fmt.Sprint("a.tool", n-1)); !ok {
+		t.Error("the newest tool is not")
+	}
+	// One conversation with many tools, one user with many tools, one tool with many
+	// partners, questions and errors.
+	for i := range 300 {
+		f.used("ann", "long", fmt.Sprint("b.tool", i))
+		f.used("ann", fmt.Sprint("p", i), "hub.tool", failing(toolkeep.Codes()[i%200].Code))
+		f.used("ann", fmt.Sprint("p", i), fmt.Sprint("b.tool", i))
+		f.searched(fmt.Sprint("q", i), "ann", "", fmt.Sprint("question ", i), "hub.tool")
+		f.after(time.Second).used("ann", "", "hub.tool")
+	}
+	hub, _ := x.tools.get("hub.tool")
+	ann, _ := x.users.get("ann")
+	long, _ := x.sessions.get(sessionKey{"ann", "long"})
+	if len(hub.pairs) > 2*maxPairs || len(hub.led) != maxToolQuestions || len(hub.errors) != maxErrors || len(ann.favourites) != maxFavourites ||
+		len(ann.loose) != looseCalls || len(long.calls) != maxCalls || len(long.tools) != maxCalls {
+		t.Errorf("%d pairs, %d questions, %d errors, %d favourites, %d loose, %d and %d in the session", len(hub.pairs), len(hub.led), len(hub.errors),
+			len(ann.favourites), len(ann.loose), len(long.calls), len(long.tools))
+	}
+	for i := range maxWaiting + maxChosen + 300 {
+		f.searched(fmt.Sprint("w", i), "bob", "", fmt.Sprint("ask ", i), "c.one", "c.two")
+		f.after(time.Second).used("bob", "", "c.one")
+	}
+	if w, c := x.waiting.order.len(), x.chosen.order.len(); w != maxWaiting || c != maxChosen || len(x.waiting.byID) != w || len(x.chosen.byID) != c {
+		t.Errorf("%d wait, %d were chosen from", w, c)
+	}
+	for i := range 20 {
+		f.change(func() toolkeep.Change {
+			e := searchEvent(t, f.now, "t", fmt.Sprint("y", i), "bob", "", "x", "c.one")
+			e.Event.Data = []byte(strings.Replace(string(e.Event.Data), "hybrid", fmt.Sprintf("s%c", 'a'+i), 1))
+			return e
+		}())
+	}
+	if len(x.strategy) > maxStrategies+1 {
+		t.Errorf("%d strategies", len(x.strategy))
+	}
+	for i := range maxTenants + 20 {
+		f.change(toolkeep.RecordCall{Invocation: called(f.now, fmt.Sprint("tenant", i), "ann", "s", "a.one")})
+	}
+	if f.order.len() != maxTenants || f.tenants.size != maxTenants {
+		t.Errorf("%d tenants", f.order.len())
+	}
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	var l ledger
+	l.init()
+	tools := make([]*tool, 2000)
+	for i := range tools {
+		tools[i] = &tool{id: fmt.Sprint(i)}
+	}
+	for i := range maxQuestions + 1000 {
+		l.learn(fmt.Sprint("question ", i), "ann", tools[i%len(tools)], int64(i))
+	}
+	if l.order.len() != maxQuestions || len(l.byKey) != maxQuestions {
+		t.Errorf("%d and %d questions", l.order.len(), len(l.byKey))
+	}
+	for _, x := range tools {
+		if len(x.led) > maxToolQuestions {
+			t.Fatalf("%d questions of a tool", len(x.led))
+		}
+	}
+}
+
+func TestForget(t *testing.T) {
+	f := newFolder(t)
+	for i, user := range []string{"ann", "ben", "ann"} {
+		s := fmt.Sprint("s", i)
+		f.searched("r"+s, user, s, "shared question", "a.one")
+		f.after(time.Second).used(user, s, "a.one")
+		f.searched("o"+s, user, s, "question of "+user, "a.one")
+		f.after(time.Second).used(user, s, "a.one")
+	}
+	e, err := eventOf(EventForgotten, "t", "", f.now, forgottenData{UserID: userMark("t", "ann"), By: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.change(toolkeep.AppendEvent{Event: e})
+	if got := f.state(t); strings.Contains(got, "ann") {
+		t.Errorf("ann is still in %s", got)
+	}
+	if got := led(f.Usage); !slices.Equal(got, []string{"question of ben > a.one 1", "shared question > a.one 1"}) {
+		t.Errorf("%v", got)
+	}
+	if h := f.History(session("ann", "s2")); len(h.Recent)+len(h.Preferred) != 0 {
+		t.Errorf("%+v", h)
+	}
+	if h := f.History(session("ben", "s1")); len(h.Recent) != 2 {
+		t.Errorf("ben: %+v", h)
+	}
+	if got, _ := f.Fared("t", "a.one"); got.Calls != 6 {
+		t.Errorf("the numbers of tools stay: %+v", got)
+	}
+	// Calls of then that are searched for now find nothing of it.
+	f.said("rs0", "ann", "a.two", 1)
+	if got := led(f.Usage); len(got) != 2 {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,361 @@
+package usage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	json "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+const (
+	leastLessons = 200 // retrievals with a choice from which weights are learned
+	heldShare    = 5   // one in so many, the newest, is held out
+	trainEvery   = 7 * day
+	// Learned weights must be better than those in use on the retrievals held out: their
+	// NDCG by betterNDCG, or their log-loss by betterLoss of it without worse NDCG.
+	betterNDCG = 0.01
+	betterLoss = 0.02
+	worseNDCG  = 0.002
+	// leastQuestion is the share of all weights that what was asked must keep, so that
+	// search does not end as a list of what was called before.
+	leastQuestion = 0.5
+	pull          = 0.01 // how strongly learned weights are drawn to those in use
+	rounds        = 300
+)
+
+// KindWeights is the kind of the items that hold a tenant's Training.
+const KindWeights = "usage_weights"
+
+const weightsID = "ranking"
+
+// features are what a score is made of, in the order of Parts.
+type features [4]float64
+
+// Training is one retraining of a tenant's weights, kept in the store.
+type Training struct {
+	At      time.Time `json:"at"`
+	Lessons int       `json:"lessons"` // retrievals with a choice
+	Held    int       `json:"held"`    // of those, held out
+	Before  Fit       `json:"before"`
+	After   Fit       `json:"after"`
+	Better  bool      `json:"better"`
+	Verdict string    `json:"verdict"`
+	// Weights are the newest ones that were better, "" order of discover.Weights; nil
+	// where none ever were.
+	Weights *discover.Weights `json:"weights"`
+}
+
+// Fit is how well weights explain the choices that were held out.
+type Fit struct {
+	Weights discover.Weights `json:"weights"`
+	NDCG    float64          `json:"ndcg"`
+	LogLoss float64          `json:"log_loss"` // of the chosen tool against each that was not
+}
+
+// lesson is one retrieval to learn from: what was offered, and which were chosen.
+type lesson struct {
+	at      int64
+	id      string
+	offered []features
+	chosen  []bool
+}
+
+// lessons are the retrievals of a tenant that teach something, the oldest first.
+func (t *tenant) lessons() []lesson {
+	var out []lesson
+	for _, l := range []*retrievals{&t.chosen, &t.waiting} {
+		for r := range l.order.all() {
+			if x, ok := r.lesson(); ok {
+				out = append(out, x)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b lesson) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
+	return out
+}
+
+func (r *retrieval) lesson() (l lesson, ok bool) {
+	if !r.chosen {
+		return l, false
+	}
+	l = lesson{at: r.at, id: r.id}
+	n, best := 0, 0.0
+	for i := range r.offered {
+		o := &r.offered[i]
+		f := features{float64(o.parts[0]), float64(o.parts[1]), float64(o.parts[2]), float64(o.parts[3])}
+		best = max(best, f[0])
+		l.offered = append(l.offered, f)
+		l.chosen = append(l.chosen, o.chosen && !o.poor)
+		if l.chosen[i] {
+			n++
+		}
+	}
+	if best > 0 { // search divides likeness by the best too
+		for i := range l.offered {
+			l.offered[i][0] /= best
+		}
+	}
+	return l, n > 0 && n < len(l.offered)
+}
+
+func vector(w discover.Weights) features { return features{w.Semantic, w.Keyword} }
+
+func (f features) weights() discover.Weights {
+	return discover.Weights{Semantic: f[0], Keyword: f[1]}
+}
+
+// free says which features have a weight in discover.Weights.
+var free = [4]bool{true, true}
+
+func (f features) dot(g features) (s float64) {
+	for i := range f {
+		s += f[i] * g[i]
+	}
+	return s
+}
+
+func (f features) sum() float64 { return f[0] + f[1] + f[2] + f[3] }
+
+func (f features) scaled(by float64) features {
+	for i := range f {
+		f[i] *= by
+	}
+	return f
+}
+
+// pairsOf yields the difference of each chosen tool to each that was not, with the
+// weight of one: every retrieval counts as one.
+func (l *lesson) pairsOf(each func(d features, weight float64)) {
+	n := 0
+	for _, c := range l.chosen {
+		if c {
+			n++
+		}
+	}
+	weight := 1 / float64(n*(len(l.chosen)-n))
+	for i, c := range l.chosen {
+		if !c {
+			continue
+		}
+		for k, other := range l.chosen {
+			if other {
+				continue
+			}
+			var d features
+			for j := range d {
+				d[j] = l.offered[i][j] - l.offered[k][j]
+			}
+			each(d, weight)
+		}
+	}
+}
+
+// logLoss is how surprising the choices are, for weights of the right scale.
+func logLoss(w features, ls []lesson) (sum float64) {
+	for i := range ls {
+		ls[i].pairsOf(func(d features, weight float64) { sum += weight * softplus(-w.dot(d)) })
+	}
+	return sum / float64(len(ls))
+}
+
+func softplus(x float64) float64 {
+	if x > 30 {
+		return x
+	}
+	return math.Log1p(math.Exp(x))
+}
+
+// ndcg is how far up the weights put what was chosen. Equal scores count as in the
+// worst order.
+func ndcg(w features, ls []lesson) (sum float64) {
+	for i := range ls {
+		l := &ls[i]
+		order := make([]int, len(l.offered))
+		for k := range order {
+			order[k] = k
+		}
+		slices.SortStableFunc(order, func(a, b int) int {
+			c := cmp.Compare(w.dot(l.offered[b]), w.dot(l.offered[a]))
+			if c == 0 && l.chosen[a] != l.chosen[b] {
+				if c = -1; l.chosen[a] {
+					c = 1
+				}
+			}
+			return c
+		})
+		got, ideal, n := 0.0, 0.0, 0
+		for place, k := range order {
+			if l.chosen[k] {
+				got += 1 / math.Log2(float64(place)+2)
+				ideal += 1 / math.Log2(float64(n)+2)
+				n++
+			}
+		}
+		sum += got / ideal
+	}
+	return sum / float64(len(ls))
+}
+
+// descend finds the weights, none below 0, that make the choices least surprising and
+// stay near to from. The loss is convex; its slope changes by at most 1 + pull, since
+// features lie between 0 and 1, so that the step is safe.
+func descend(from features, ls []lesson, free [4]bool) features {
+	w, ahead, momentum := from, from, 1.0
+	for range rounds {
+		var slope features
+		for i := range ls {
+			ls[i].pairsOf(func(d features, weight float64) {
+				p := weight / (1 + math.Exp(ahead.dot(d)))
+				for j := range slope {
+					slope[j] -= p * d[j]
+				}
+			})
+		}
+		var next features
+		for j := range next {
+			next[j] = from[j]
+			if free[j] {
+				g := slope[j]/float64(len(ls)) + pull*(ahead[j]-from[j])
+				next[j] = max(0, ahead[j]-g/(1+pull))
+			}
+		}
+		m := (1 + math.Sqrt(1+4*momentum*momentum)) / 2
+		for j := range ahead {
+			ahead[j] = next[j] + (momentum-1)/m*(next[j]-w[j])
+		}
+		w, momentum = next, m
+	}
+	return w
+}
+
+// calibrate finds the scale of weights that makes the choices least surprising. Scores
+// of one search are compared with each other alone, so that scale means nothing to
+// search, and everything to a log-loss.
+func calibrate(w features, ls []lesson) features {
+	lo, hi := math.Log(0.05), math.Log(200)
+	for range 60 { // the loss is convex along the ray
+		a, b := lo+(hi-lo)/3, hi-(hi-lo)/3
+		if logLoss(w.scaled(math.Exp(a)), ls) < logLoss(w.scaled(math.Exp(b)), ls) {
+			hi = b
+		} else {
+			lo = a
+		}
+	}
+	return w.scaled(math.Exp((lo + hi) / 2))
+}
+
+// train learns weights from choices and tries them on the newest of them.
+func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
+	tr := Training{At: now, Lessons: len(ls), Before: Fit{Weights: inUse}}
+	if len(ls) < leastLessons {
+		tr.Verdict = fmt.Sprintf("%d retrievals with a choice are too few to learn from; it takes %d", len(ls), leastLessons)
+		return tr
+	}
+	tr.Held = len(ls) / heldShare
+	older, held := ls[:len(ls)-tr.Held], ls[len(ls)-tr.Held:]
+	before := calibrate(vector(inUse), older)
+	after := descend(before, older, free)
+	tr.Before.NDCG, tr.Before.LogLoss = ndcg(before, held), logLoss(before, held)
+	tr.After.NDCG, tr.After.LogLoss = ndcg(after, held), logLoss(after, held)
+	if after.sum() <= 0 {
+		tr.Verdict = "the choices follow no part of the score"
+		return tr
+	}
+	learned := after.scaled(vector(inUse).sum() / after.sum())
+	for i := range learned {
+		learned[i] = math.Round(min(1, learned[i])*1000) / 1000
+	}
+	tr.After.Weights = learned.weights()
+	switch {
+	case (learned[0]+learned[1])/learned.sum() < leastQuestion:
+		tr.Verdict = "what was asked would count too little"
+	case tr.After.NDCG >= tr.Before.NDCG+betterNDCG:
+		tr.Better, tr.Verdict = true, "better: chosen tools stand further up"
+	case tr.After.LogLoss <= tr.Before.LogLoss*(1-betterLoss) && tr.After.NDCG >= tr.Before.NDCG-worseNDCG:
+		tr.Better, tr.Verdict = true, "better: the choices are less surprising"
+	default:
+		tr.Verdict = "not better by enough on the newest choices; the weights stay"
+	}
+	return tr
+}
+
+// ranking is what was learned for a tenant. It stands beside the state that is folded,
+// for it has an item of its own; it is never modified.
+type ranking struct {
+	training Training
+	revision int64 // of its item
+}
+
+// Train learns the weights of a tenant anew from what is known now, and keeps the
+// outcome in the store, from where all nodes read it.
+func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
+	u.mu.Lock()
+	var ls []lesson
+	if t, ok := u.tenants.get(tenant); ok {
+		ls = t.lessons()
+	}
+	u.mu.Unlock()
+	var old *discover.Weights
+	expect := int64(toolkeep.NoRevision)
+	if r, ok := u.rankings.get(tenant); ok {
+		old, expect = r.training.Weights, r.revision
+	}
+	inUse := u.c.Weights
+	if old != nil {
+		inUse = *old
+	}
+	tr := train(u.c.Clock(), inUse, ls)
+	tr.Weights = old
+	if tr.Better {
+		w := tr.After.Weights
+		tr.Weights = &w
+	}
+	body, err := json.Marshal(&tr)
+	if err != nil {
+		return tr, err
+	}
+	changes := []toolkeep.Change{toolkeep.PutItem{Expect: expect,
+		Item: toolkeep.Item{Kind: KindWeights, Tenant: tenant, ID: weightsID, Body: body, UpdatedAt: tr.At, UpdatedBy: u.c.Node}}}
+	if tr.Better {
+		e, err := eventOf(EventRanking, tenant, "", tr.At, &tr)
+		if err != nil {
+			return tr, err
+		}
+		changes = append(changes, toolkeep.AppendEvent{Event: e})
+	}
+	return tr, u.c.Store.Apply(ctx, changes...)
+}
+
+// ResetWeights gives up what was learned for a tenant, until weights are learned anew.
+func (u *Usage) ResetWeights(ctx context.Context, p *toolkeep.Principal) error {
+	now := u.c.Clock()
+	e, err := eventOf(EventRanking, p.Tenant, "", now, map[string]any{"at": stamp(now), "verdict": "reset", "by": p.Subject})
+	if err != nil {
+		return err
+	}
+	return ifThere(u.c.Store.Apply(ctx, toolkeep.DropItem{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
+		toolkeep.AppendEvent{Event: e}))
+}
+
+// ranked takes in a stored Training.
+func (u *Usage) ranked(it *toolkeep.Item) {
+	if old, ok := u.rankings.get(it.Tenant); it.ID != weightsID || ok && it.Revision <= old.revision {
+		return
+	}
+	r := &ranking{revision: it.Revision}
+	if json.Unmarshal(it.Body, &r.training) == nil {
+		u.rankings.put(it.Tenant, r)
+	}
+}
+
+// WeightNames gives the weights by the names of Discovery 4.3.
+func WeightNames(w discover.Weights) map[string]float64 {
+	return map[string]float64{"semantic_similarity": w.Semantic, "keyword_match": w.Keyword}
+}

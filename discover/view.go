@@ -1,0 +1,145 @@
+package discover
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// View is what one tenant's answers depend on in the index at one moment. Two views are
+// equal only if nothing was published to searches in between; their sums are equal on
+// every node that has the same tools of the tenant and of everyone, with vectors of the
+// same model. Tools of other tenants are no part of the sum: they are not shown, and
+// move scores by no more than how rare a word is.
+type View struct {
+	of    *postings
+	sum   [32]byte
+	words bool
+}
+
+// Sum names the state.
+func (v View) Sum() [32]byte { return v.sum }
+
+// Tool finds a tool of the view by id and owner; nil if there is none.
+func (v View) Tool(id, tenant string) *toolkeep.Tool {
+	docs := v.of.docs
+	i, ok := slices.BinarySearchFunc(docs, docKey{id, tenant}, func(d *doc, k docKey) int {
+		return cmp.Or(strings.Compare(d.tool.ID, k.id), strings.Compare(d.tool.Tenant, k.tenant))
+	})
+	if !ok {
+		return nil
+	}
+	return docs[i].tool
+}
+
+// WordsAlone tells that nothing embeds texts, so that words alone count for good.
+func (v View) WordsAlone() bool { return v.words }
+
+// View gives the state of now. The first one after a change costs some nanoseconds for
+// each tool of the index.
+func (x *Index) View(tenant string) View {
+	p := x.current.Load()
+	s := x.sums.Load()
+	if s == nil || s.of != p {
+		s = &viewSums{of: p}
+		x.sums.Store(s)
+	}
+	return View{of: p, sum: s.sum(tenant), words: x.meaning == nil}
+}
+
+// model names what the vectors that are compared were made by, "" where none are.
+func (p *postings) model() string {
+	if p.alike == nil || p.alike.by == nil {
+		return ""
+	}
+	return p.alike.by.e.Model()
+}
+
+// viewSums are those of one state of the index, made when they are first asked for.
+type viewSums struct {
+	of *postings
+
+	mu    sync.Mutex
+	tools map[string]*toolSum // by owner; nil until asked
+	done  map[string][32]byte // by owner
+}
+
+// toolSum adds up the tools of one owner, whatever their order.
+type toolSum struct {
+	// By whether the tool has its vector.
+	low, high, count [2]uint64
+}
+
+func (s *viewSums) sum(tenant string) [32]byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tools == nil {
+		s.add()
+		s.done = map[string][32]byte{}
+	}
+	if s.tools[tenant] == nil {
+		tenant = "" // one that has no tools sees what everyone sees
+	}
+	sum, ok := s.done[tenant]
+	if !ok {
+		sum = s.join(tenant)
+		s.done[tenant] = sum
+	}
+	return sum
+}
+
+// add goes over all tools once.
+func (s *viewSums) add() {
+	s.tools = map[string]*toolSum{"": {}}
+	to, owner := s.tools[""], ""
+	for i, d := range s.of.docs {
+		if d.tool.Tenant != owner {
+			owner = d.tool.Tenant
+			if to = s.tools[owner]; to == nil {
+				to = &toolSum{}
+				s.tools[owner] = to
+			}
+		}
+		at := 0
+		if s.of.embedded(i) {
+			at = 1
+		}
+		low, high := digestWords(d.tool)
+		to.low[at] += low
+		to.high[at] += high
+		to.count[at]++
+	}
+}
+
+// digestWords are 128 bits of a version's digest, which names its whole manifest.
+func digestWords(t *toolkeep.Tool) (low, high uint64) {
+	var raw [16]byte
+	text, ok := strings.CutPrefix(t.Digest, "sha256:")
+	if ok && len(text) == 2*sha256.Size {
+		if _, err := hex.Decode(raw[:], []byte(text[:32])); err == nil {
+			return binary.LittleEndian.Uint64(raw[:8]), binary.LittleEndian.Uint64(raw[8:])
+		}
+	}
+	// A tool that no catalogue published.
+	sum := sha256.Sum256([]byte(t.ID + "\x00" + t.Version + "\x00" + t.Digest))
+	return binary.LittleEndian.Uint64(sum[:8]), binary.LittleEndian.Uint64(sum[8:16])
+}
+
+func (s *viewSums) join(tenant string) [32]byte {
+	b := make([]byte, 0, 128)
+	for _, owner := range []string{"", tenant} {
+		t := s.tools[owner]
+		for at := range t.low {
+			b = binary.LittleEndian.AppendUint64(b, t.low[at])
+			b = binary.LittleEndian.AppendUint64(b, t.high[at])
+			b = binary.LittleEndian.AppendUint64(b, t.count[at])
+		}
+	}
+	return sha256.Sum256(append(b, s.of.model()...))
+}

@@ -1,0 +1,182 @@
+package mcpserver
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/mcp"
+)
+
+// Bounds of a conversation that find_tools reads.
+const (
+	maxMessages = 500
+	maxText     = 64 << 10 // bytes of one message that are read
+)
+
+// contextArgs are those of find_tools that ask for a context instead of a list.
+var contextArgs = []string{"phase", "messages", "tool_ids", "budget_tokens"}
+
+// contextMessage is one step of a conversation, as a model writes it.
+type contextMessage struct {
+	Role      string `json:"role"`
+	Content   string `json:"content"`
+	ToolCalls []struct {
+		ToolID string `json:"tool_id"`
+	} `json:"tool_calls"`
+	ToolID string        `json:"tool_id"`
+	Error  *contextError `json:"error"`
+}
+
+// contextError has the members of a failed call's structured content.
+type contextError struct {
+	Code        string `json:"code"`
+	Class       string `json:"class"`
+	Message     string `json:"message"`
+	Retryable   *bool  `json:"retryable"`
+	RetryAfterS int    `json:"retry_after_s"`
+}
+
+// conversation is the session that a question belongs to, as calls name it.
+func (x *exchange) conversation() string {
+	if x.ses != nil {
+		return x.ses.public
+	}
+	if v := x.header["X-Session-Id"]; len(v) > 0 && len(v[0]) <= x.s.limits.KeyBytes {
+		return v[0]
+	}
+	return ""
+}
+
+// session is for whom a search is.
+func (x *exchange) session() discover.Session {
+	return discover.Session{Tenant: x.p.Tenant, Subject: x.p.Subject, ID: x.conversation()}
+}
+
+// toolContext answers find_tools with what a model is to know in its phase of a
+// conversation: as Markdown in the text, and as data in the structured content, each
+// within the budget. category narrows what there is.
+func (x *exchange) toolContext(ctx context.Context, query, category string, got map[string][]byte, dst []byte) ([]byte, error) {
+	r, err := x.contextRequest(query, got)
+	if err != nil {
+		return x.ownFailure(dst, err), nil
+	}
+	r = x.s.guide.Gather(ctx, r, disclose.Asker{Session: x.session(), Audience: x.audience(category), Visible: func(t *toolkeep.Tool) bool {
+		return (category == "" || t.Manifest.Category == category) && x.sees(t)
+	}})
+	r.Format = disclose.Markdown
+	text, bErr := disclose.Build(r)
+	if bErr != nil {
+		return x.ownFailure(dst, bErr), nil
+	}
+	r.Format = disclose.JSON
+	data, bErr := disclose.Build(r)
+	if bErr != nil {
+		return x.ownFailure(dst, bErr), nil
+	}
+	dst = append(dst, `{"content":[{"type":"text","text":`...)
+	dst = canon.AppendString(dst, text.Markdown())
+	dst = append(append(dst, `}],"structuredContent":`...), data.JSON()...)
+	dst = x.finish(dst)
+	ids := make([]string, len(text.DetailedTools))
+	for i, d := range text.DetailedTools {
+		ids[i] = d.ToolID
+	}
+	x.foundTools(ids)
+	return dst, nil
+}
+
+// contextRequest reads the arguments. E3301, E3312.
+func (x *exchange) contextRequest(query string, got map[string][]byte) (r disclose.Request, err *toolkeep.Error) {
+	r.Query = query
+	phase, err := textArg(got, "phase", false, 64)
+	if err != nil {
+		return r, err
+	}
+	r.Phase = disclose.Phase(phase)
+	if got["budget_tokens"] != nil {
+		n, err := numberArg(got, "budget_tokens", disclose.MinBudget, disclose.MaxBudget, 0)
+		if err != nil {
+			return r, err
+		}
+		r.Budget = int(n)
+	}
+	if raw := got["tool_ids"]; raw != nil {
+		if json.Unmarshal(raw, &r.Chosen) != nil {
+			return r, invalidArg("tool_ids", "must be a list of tool ids")
+		}
+		for i, id := range r.Chosen {
+			r.Chosen[i] = x.namedID(id)
+		}
+	}
+	if raw := got["messages"]; raw != nil {
+		var list []contextMessage
+		if json.Unmarshal(raw, &list) != nil {
+			return r, invalidArg("messages", "must be a list of objects with role, content, tool_calls, tool_id and error")
+		}
+		if len(list) > maxMessages {
+			return r, invalidArg("messages", "has more than 500 messages; send the newest")
+		}
+		for _, m := range list {
+			to, ok := x.message(m)
+			if !ok {
+				return r, invalidArg("messages", "each has the role system, user, assistant or tool")
+			}
+			r.Messages = append(r.Messages, to)
+		}
+	}
+	return r, nil
+}
+
+func invalidArg(name, why string) *toolkeep.Error {
+	return toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" "+why, []toolkeep.Fault{{Pointer: "/" + name, Rule: "type", Message: why}})
+}
+
+func (x *exchange) message(m contextMessage) (disclose.Message, bool) {
+	role := disclose.Role(m.Role)
+	switch role {
+	case disclose.System, disclose.User, disclose.Assistant, disclose.Tool:
+	default:
+		return disclose.Message{}, false
+	}
+	to := disclose.Message{Role: role, Content: clip(m.Content, maxText), ToolID: x.namedID(m.ToolID)}
+	for _, c := range m.ToolCalls {
+		to.ToolCalls = append(to.ToolCalls, disclose.ToolCall{ToolID: x.namedID(c.ToolID)})
+	}
+	if e := m.Error; e != nil {
+		to.ToolError = &disclose.Failure{Code: disclose.Code(e.Code), Class: e.Class, Message: e.Message, Retryable: e.Retryable, RetryAfterS: e.RetryAfterS}
+	}
+	return to, true
+}
+
+// namedID is the id that a name of the list of tools stands for, or what was written.
+func (x *exchange) namedID(name string) string {
+	if id := x.idOf(name); id != "" {
+		return id
+	}
+	return name
+}
+
+// foundTools adds what a search showed to the list of a session of view auto.
+func (x *exchange) foundTools(ids []string) {
+	if x.v.kind == viewAuto && x.ses != nil && x.ses.add(ids) && x.listing().search {
+		x.toolsChanged()
+	}
+}
+
+// wantsContext tells whether the arguments of find_tools ask for a context.
+func wantsContext(got map[string][]byte) bool {
+	for _, name := range contextArgs {
+		if got[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// asks tells whether a conversation says what is wanted, so that query may be left out.
+func asks(got map[string][]byte) bool { return !mcp.IsNull(got["messages"]) }

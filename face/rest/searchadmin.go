@@ -1,0 +1,129 @@
+package rest
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// SearchAdmin looks after the search of the principal's tenant, on every node.
+type SearchAdmin interface {
+	// FlushSearch drops kept answers of search: of all scopes, or of the user, tool or
+	// strategy that id names. E3301, E3965.
+	FlushSearch(ctx context.Context, p *toolkeep.Principal, scope, id string) error
+	// Reindex takes tools apart anew, all that the tenant can see where ids is nil, and with
+	// embeddings makes their vectors anew too. It tells how many tools that will be. E3965.
+	Reindex(ctx context.Context, p *toolkeep.Principal, ids []string, embeddings bool) (queued int, err error)
+}
+
+// audience is who may be given the same answers as the principal.
+func (a *API) audience(p *toolkeep.Principal, more ...string) string {
+	if a.c.Audience == nil {
+		return ""
+	}
+	return a.c.Audience(p, more...)
+}
+
+type invalidateInput struct {
+	Body struct {
+		Scope    string `json:"scope" enum:"all,user,tool,strategy" doc:"all and tool drop cached results of tools and kept answers of search, user and strategy answers alone. Answers are those of your tenant, on every node; results are this node's"`
+		UserID   string `json:"userId,omitempty" maxLength:"256" doc:"required for scope user: the subject of a credential"`
+		ToolID   string `json:"toolId,omitempty" maxLength:"4096" doc:"required for scope tool"`
+		Strategy string `json:"strategy,omitempty" enum:"hybrid,semantic,keyword,category,session" doc:"required for scope strategy"`
+	} `nameHint:"InvalidateRequest"`
+}
+
+// what is the one id that goes with the scope.
+func (in *invalidateInput) what() (string, error) {
+	b := &in.Body
+	given := map[string]string{"user": b.UserID, "tool": b.ToolID, "strategy": b.Strategy}
+	names := map[string]string{"user": "userId", "tool": "toolId", "strategy": "strategy"}
+	for scope, name := range names {
+		if (scope == b.Scope) != (given[scope] != "") {
+			return "", toolkeep.NewError(toolkeep.MalformedRequest, "%s goes with scope %s, and only with it", name, scope)
+		}
+	}
+	return given[b.Scope], nil
+}
+
+func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalidateInput) (*invalidateOutput, error) {
+	id, err := in.what()
+	if err != nil {
+		return nil, err
+	}
+	scope := in.Body.Scope
+	if a.c.SearchAdmin != nil {
+		if err := a.c.SearchAdmin.FlushSearch(ctx, p, scope, id); err != nil {
+			return nil, err
+		}
+	} else if scope == "user" || scope == "strategy" {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "no answers of search are kept here, so that there is nothing of scope %s", scope)
+	}
+	switch {
+	case scope == "tool":
+		return invalidated(a.c.Invalidate(id)), nil
+	case scope == "all" && a.c.InvalidateAll != nil:
+		return invalidated(a.c.InvalidateAll()), nil
+	case scope == "all" && a.c.SearchAdmin == nil:
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "scope all is not in this build; name the tools one by one with scope tool")
+	}
+	return invalidated(0), nil
+}
+
+type reindexInput struct {
+	Body struct {
+		Scope      string   `json:"scope" enum:"all,specific" doc:"all tools that your tenant can see, or those of toolIds"`
+		ToolIDs    []string `json:"toolIds,omitempty" maxItems:"1000" doc:"required for scope specific"`
+		Embeddings bool     `json:"forceEmbeddingRegeneration,omitempty" doc:"make the vectors anew too; the old ones count until then"`
+	} `nameHint:"ReindexRequest"`
+}
+
+type reindexOutput struct {
+	Body struct {
+		Status     string `json:"status" enum:"success"`
+		Queued     int    `json:"queued" doc:"tools that are taken apart anew, on every node, from now on"`
+		Embeddings int    `json:"embeddings" doc:"of them, those whose vectors are made anew"`
+	} `nameHint:"ReindexAnswer"`
+}
+
+func (a *API) reindex(ctx context.Context, p *toolkeep.Principal, in *reindexInput) (*reindexOutput, error) {
+	b := &in.Body
+	if (b.Scope == "specific") != (len(b.ToolIDs) > 0) {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "toolIds goes with scope specific, and only with it")
+	}
+	var ids []string
+	for _, id := range b.ToolIDs {
+		if _, _, err := a.c.Catalog.Describe(p, id, "", a.visible(p)); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	n, err := a.c.SearchAdmin.Reindex(ctx, p, ids, b.Embeddings)
+	if err != nil {
+		return nil, err
+	}
+	out := &reindexOutput{}
+	out.Body.Status, out.Body.Queued = "success", n
+	if b.Embeddings {
+		out.Body.Embeddings = n
+	}
+	return out, nil
+}
+
+// searchAdminRoutes are those of Discovery 8.2 that act.
+func (a *API) searchAdminRoutes() {
+	op := func(method, path, id, summary string) huma.Operation {
+		return huma.Operation{Method: method, Path: "/api/v1/tools/admin" + path, OperationID: id, Tags: []string{tagAdmin}, Summary: summary}
+	}
+	if a.c.Invalidate != nil {
+		register(a, op(http.MethodDelete, "/cache/invalidate", "invalidateCache", "Drop cached results and kept answers of search"), toolkeep.PermOperate, a.invalidate)
+	}
+	if a.c.SearchAdmin != nil {
+		again := op(http.MethodPost, "/reindex", "reindex", "Index tools anew, in the background")
+		again.DefaultStatus = http.StatusAccepted
+		register(a, again, toolkeep.PermOperate, a.reindex)
+	}
+}

@@ -1,0 +1,236 @@
+package invoke
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/redact"
+)
+
+// Arguments of format password, and those that a manifest lists under redact, are as
+// secret as the secrets that the tool authenticates with: what an upstream says of them
+// is in no answer, record, log line or progress. They are known for their own call and
+// those below it alone. Secrets are of administrators and known to the whole process;
+// a caller who could have words taken out of everybody's results would be heard there.
+
+// cleaning takes out of text and trees what nothing of a call may hold.
+type cleaning interface {
+	Clean(text string) string
+	CleanValue(v any) any
+}
+
+// inCall cleans what the process knows, and then what the call brought. In the other
+// order a caller could name the middle of a secret and have its ends shown.
+type inCall struct {
+	all cleaning
+	own *redact.Secrets
+}
+
+func (c inCall) Clean(text string) string { return c.own.Clean(c.all.Clean(text)) }
+func (c inCall) CleanValue(v any) any     { return c.own.CleanValue(c.all.CleanValue(v)) }
+
+// cleaning gives what cleans a call on these arguments; above is the parent's, nil
+// for a root.
+func (p *Pipeline) cleaning(t *toolkeep.Tool, args map[string]any, above cleaning) cleaning {
+	if above == nil {
+		above = p.Redact
+	}
+	h := p.hidden.of(t)
+	if h == nil {
+		return above
+	}
+	s := search{root: h.schema, left: maxHiddenSteps}
+	s.schema(args, h.schema, maxRefs)
+	if s.left <= 0 {
+		s.all(args) // a schema that leads on without end hides everything
+	}
+	for _, names := range h.pointers {
+		s.pointer(args, names)
+	}
+	if len(s.found) == 0 {
+		return above
+	}
+	own := redact.NewSecrets(p.Clock)
+	own.Hold(s.found...)
+	return inCall{above, own}
+}
+
+const (
+	maxHiddenSteps = 200_000
+	maxRefs        = 64
+	maxHiddenTools = 8192
+)
+
+// hiding says where a tool's secret arguments stand. nil is nowhere.
+type hiding struct {
+	schema   any // where it may say "format": "password"
+	pointers [][]string
+}
+
+// hidings keeps them by the tool's digest, and starts over when there are many.
+type hidings struct {
+	mu    sync.RWMutex
+	known map[string]*hiding
+}
+
+func (k *hidings) of(t *toolkeep.Tool) *hiding {
+	k.mu.RLock()
+	h, ok := k.known[t.Digest]
+	k.mu.RUnlock()
+	if ok && t.Digest != "" {
+		return h
+	}
+	h = hidingOf(t.Manifest)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.known == nil || len(k.known) >= maxHiddenTools {
+		k.known = make(map[string]*hiding)
+	}
+	k.known[t.Digest] = h
+	return h
+}
+
+func hidingOf(m *toolkeep.Manifest) *hiding {
+	h := &hiding{}
+	for _, pointer := range m.Redact {
+		names, ok := canon.Tokens(pointer)
+		if !ok {
+			names = nil // which is unclear, so that all are meant
+		}
+		h.pointers = append(h.pointers, names)
+	}
+	// Any spelling of the word in JSON has its letters or an escape.
+	if bytes.Contains(m.ParametersSchema, []byte("password")) || bytes.IndexByte(m.ParametersSchema, '\\') >= 0 {
+		if tree, err := canon.ParseObject(m.ParametersSchema, resultLimits); err == nil && mentions(tree) {
+			h.schema = tree
+		}
+	}
+	if h.schema == nil && len(h.pointers) == 0 {
+		return nil
+	}
+	return h
+}
+
+// mentions tells whether the format stands anywhere in the tree.
+func mentions(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		if v["format"] == "password" {
+			return true
+		}
+		for _, el := range v {
+			if mentions(el) {
+				return true
+			}
+		}
+	case []any:
+		for _, el := range v {
+			if mentions(el) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// search gathers the secret texts among a call's arguments.
+type search struct {
+	root  any
+	left  int // steps
+	found []string
+}
+
+// schema looks at a value with the schema that it met. It need not know which of
+// several alternatives the value took: what one of them calls a password is one.
+func (s *search) schema(v, schema any, refs int) {
+	m, ok := schema.(map[string]any)
+	if s.left--; !ok || s.left <= 0 || refs == 0 {
+		return
+	}
+	if m["format"] == "password" {
+		s.all(v)
+	}
+	for _, name := range [...]string{"$ref", "$dynamicRef"} {
+		if ref, ok := m[name].(string); ok {
+			if to, ok := canon.Lookup(s.root, strings.TrimPrefix(ref, "#")); ok {
+				s.schema(v, to, refs-1)
+			}
+		}
+	}
+	for _, name := range [...]string{"allOf", "anyOf", "oneOf"} {
+		list, _ := m[name].([]any)
+		for _, one := range list {
+			s.schema(v, one, refs-1)
+		}
+	}
+	for _, name := range [...]string{"if", "then", "else"} {
+		s.schema(v, m[name], refs-1)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		named, _ := m["properties"].(map[string]any)
+		dependent, _ := m["dependentSchemas"].(map[string]any)
+		matched, _ := m["patternProperties"].(map[string]any)
+		for name, el := range v {
+			s.schema(el, named[name], maxRefs)
+			s.schema(v, dependent[name], refs-1)
+			for _, one := range matched {
+				s.schema(el, one, maxRefs)
+			}
+			s.schema(el, m["additionalProperties"], maxRefs)
+			s.schema(el, m["unevaluatedProperties"], maxRefs)
+		}
+	case []any:
+		first, _ := m["prefixItems"].([]any)
+		for i, el := range v {
+			if i < len(first) {
+				s.schema(el, first[i], maxRefs)
+			}
+			for _, name := range [...]string{"items", "contains", "unevaluatedItems"} {
+				s.schema(el, m[name], maxRefs)
+			}
+		}
+	}
+}
+
+// pointer finds what a manifest's redact names; "*" is every element of an array.
+func (s *search) pointer(v any, names []string) {
+	if len(names) == 0 {
+		s.all(v)
+		return
+	}
+	switch t := v.(type) {
+	case map[string]any:
+		if el, ok := t[names[0]]; ok {
+			s.pointer(el, names[1:])
+		}
+	case []any:
+		for i, el := range t {
+			if n, ok := canon.Index(names[0], len(t)); names[0] == "*" || ok && n == i {
+				s.pointer(el, names[1:])
+			}
+		}
+	}
+}
+
+// all takes every text and number of a value.
+func (s *search) all(v any) {
+	switch v := v.(type) {
+	case string:
+		s.found = append(s.found, v)
+	case json.Number:
+		s.found = append(s.found, v.String())
+	case map[string]any:
+		for _, el := range v {
+			s.all(el)
+		}
+	case []any:
+		for _, el := range v {
+			s.all(el)
+		}
+	}
+}

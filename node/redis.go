@@ -1,0 +1,61 @@
+package node
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/store/redis"
+)
+
+// buildRedis makes the connections to Redis that all uses of it share, where one is
+// configured. A server that is away keeps nothing from starting.
+func (n *Node) buildRedis() (err error) {
+	if n.config.Redis.URL == "" {
+		return nil
+	}
+	c := redisConfig(n.config.Redis)
+	c.Name = n.name
+	if n.config.Redis.Password != "" {
+		c.Password = n.redisPassword
+	}
+	n.redis, err = redis.New(c)
+	return err
+}
+
+// redisConfig is what the settings under redis say.
+func redisConfig(c config.Redis) redis.Config {
+	return redis.Config{URL: c.URL, CAFile: c.CAFile, ServerName: c.ServerName, CertFile: c.ClientCert, KeyFile: c.ClientKey,
+		Prefix: c.Prefix, Conns: c.MaxConns, Timeout: c.Timeout}
+}
+
+// checkRedis says what is wrong with the settings, of files too.
+func checkRedis(c config.Redis) error {
+	if c.URL == "" {
+		return nil
+	}
+	client, err := redis.New(redisConfig(c))
+	if err != nil {
+		return err
+	}
+	return client.Close()
+}
+
+// redisPassword reads the password at each connection, so that a new one serves at
+// once.
+func (n *Node) redisPassword(ctx context.Context) (string, error) {
+	word, err := n.secrets.Resolve(ctx, System(), n.config.Redis.Password)
+	if err != nil {
+		return "", err
+	}
+	n.redact.Hold(word)() // known for a while after
+	return word, nil
+}
+
+func (n *Node) closeRedis() {
+	if n.redis == nil {
+		return
+	}
+	if err := n.redis.Close(); err != nil {
+		n.logger("search").Warn("the connections to Redis did not close well", "error", err)
+	}
+}

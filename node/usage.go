@@ -1,0 +1,41 @@
+package node
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/telemetry"
+)
+
+// buildUsage makes what learns from how tools are used.
+func (n *Node) buildUsage() {
+	c := n.config.Search
+	n.usage = usage.New(usage.Config{Store: n.store, Clean: n.redact.Clean, NoHistory: c.History == "off", Learning: usage.Learning(c.Learning),
+		Weights: discover.Weights{Semantic: c.SemanticWeight, Keyword: c.KeywordWeight}, Keep: c.HistoryKeep, Every: usage.JobEvery(n.config.Store.KeepFeed),
+		Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
+}
+
+// startUsage reads what was learned before and follows the feed.
+func (n *Node) startUsage(ctx context.Context) error { return n.usage.Start(ctx) }
+
+func (n *Node) stopUsage() {
+	if n.usage != nil {
+		n.usage.Stop()
+	}
+}
+
+// usageHealth tells of searches that could not be recorded.
+func (n *Node) usageHealth(ctx context.Context) error { return n.usage.Health(ctx) }
+
+func (n *Node) usageSamples() []telemetry.Sample {
+	s := n.usage.Stats()
+	return []telemetry.Sample{
+		{Name: "toolkeep_retrieval_events_total", Help: "Records of searches that were written.", Counter: true, Value: float64(s.Written)},
+		{Name: "toolkeep_retrieval_events_dropped_total", Help: "Records of searches that could not be written.", Counter: true, Value: float64(s.Dropped)},
+		{Name: "toolkeep_retrieval_events_waiting", Help: "Records of searches that wait to be written.", Value: float64(s.Waiting)},
+	}
+}
+
+// Usage is what learns from how tools are used.
+func (n *Node) Usage() *usage.Usage { return n.usage }
