@@ -67,6 +67,8 @@ var sections = []section{
 	{"executors", []string{"executors"}, []string{"executor and request", "CPU, direct", "CPU, executor", "difference", "time, direct", "time, executor"}},
 	{"retrieval", []string{"retrieval"}, []string{"set", "strategy", "aim", "recall@1", "recall@5", "NDCG@10", "queries"}},
 	{"search", []string{"search"}, []string{"search", "goal", "p50", "p95", "a second"}},
+	{"disclosure", []string{"disclosure"}, []string{"tools", "phase", "tokens of all manifests", "tokens of the context", "less", "a right tool is in it", "all right tools are", "a right tool is whole", "questions"}},
+	{"register", []string{"register"}, []string{"publication", "goal", "tools a second", "p50", "p95"}},
 	{"nodes", []string{"nodes"}, []string{"call", "CPU per call of all nodes", "PostgreSQL CPU per call", "calls a second in all", "p50 / p99"}},
 }
 
@@ -74,6 +76,7 @@ var measurements = map[string]func(*bench) (part, error){
 	"calls": calls, "latency": openLoop, "memory": memory, "start": start,
 	"grpc": grpcCalls, "mcp": throughMCP, "postgres": stores, "nodes": nodes, "executors": executors,
 	"retrieval": retrieval, "search": searching,
+	"disclosure": disclosure, "register": registering,
 }
 
 // part is what one measurement gives.

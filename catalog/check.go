@@ -18,6 +18,7 @@ const maxVersionLength = 128
 
 var (
 	schemePattern   = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]{0,31})://`)
+	toolPattern     = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 	fallbackPattern = regexp.MustCompile(`^(capability:.+|[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}(@.+)?)$`)
 )
 
@@ -41,6 +42,7 @@ func checkMeaning(root map[string]any) []toolkeep.Fault {
 	c.secrets(root)
 	c.cache(root)
 	c.references(root)
+	c.relationships(root)
 	c.examples(root["examples"], parameters)
 	return c.faults
 }
@@ -245,6 +247,56 @@ func (c *check) references(root map[string]any) {
 	} else if id, _, _ := strings.Cut(f, "@"); id == text(root, "tool_id") {
 		c.fault("/fallback", "reference", "a tool cannot be its own fallback")
 	}
+}
+
+// maxRelated is how many tools a list of relationships names at most.
+const maxRelated = 100
+
+// relationships must name tools in a form that can exist. Whether they do exist is no
+// fault: related tools are published one after the other, and whoever publishes this one
+// may not see them all.
+func (c *check) relationships(root map[string]any) {
+	all, _ := root["relationships"].(map[string]any)
+	own := text(root, "tool_id")
+	for _, kind := range []string{"dependencies", "pairings", "alternatives"} {
+		list, _ := all[kind].([]any)
+		at := "/relationships/" + kind
+		if len(list) > maxRelated {
+			c.fault(at, "maxItems", "%d tools are named; at most %d are allowed", len(list), maxRelated)
+			continue
+		}
+		seen := map[string]bool{}
+		for i, e := range list {
+			here := at + "/" + strconv.Itoa(i)
+			ref, ok := e.(string)
+			one := ref
+			if pair, isPair := e.(map[string]any); isPair {
+				ref, ok = pair["tool_id"].(string)
+				one = ref + " " + text(pair, "sequence")
+				here += "/tool_id"
+			}
+			if !ok {
+				continue // the schema has reported it
+			}
+			id, rng, ranged := strings.Cut(ref, "@")
+			switch {
+			case !toolPattern.MatchString(id):
+				c.fault(here, "reference", "%q is no tool; write namespace.name, optionally with @range", clip(ref))
+			case id == own:
+				c.fault(here, "reference", "a tool cannot be related to itself")
+			case ranged && !isRange(rng):
+				c.fault(here, "range", "%q is not a version range such as ^1.2 or >=1 <3", clip(rng))
+			case seen[one]:
+				c.fault(here, "uniqueItems", "%q is named twice", clip(ref))
+			}
+			seen[one] = true
+		}
+	}
+}
+
+func isRange(s string) bool {
+	_, err := semver.NewConstraint(s)
+	return err == nil
 }
 
 // examples must work as calls do: after coercion and defaults.

@@ -244,9 +244,14 @@ type Search struct {
 	ModelsDir      string // "" is models in the data directory
 	SemanticWeight float64
 	KeywordWeight  float64
-	History        string        // on, off
-	HistoryKeep    time.Duration // how long calls and searches count
-	Learning       string        // on, observe, off
+	HistoryWeight  float64
+	SuccessWeight  float64
+	// ComplexityWeight is what a complex tool loses.
+	ComplexityWeight float64
+	Threshold        float64       // what a tool must have in common with the question
+	History          string        // on, off
+	HistoryKeep      time.Duration // how long calls and searches count
+	Learning         string        // on, observe, off
 	// An OpenAI-compatible service that embeds; "" is the own model.
 	EmbeddingsURL        string
 	EmbeddingsModel      string

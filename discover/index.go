@@ -33,8 +33,8 @@ const (
 )
 
 var (
-	fieldWeight = [fieldCount]float64{2, 1, 0.3, 0.5, 0.3, 0.3}
-	fieldLength = [fieldCount]float64{0.4, 0.4, 0.7, 0.5, 0.7, 0.9}
+	fieldWeight = [fieldCount]float64{2, 1, 0.6, 0.5, 0.3, 0.3}
+	fieldLength = [fieldCount]float64{0.4, 0.4, 0.5, 0.5, 0.7, 0.9}
 )
 
 const k1 = 1.2
@@ -56,8 +56,13 @@ type Config struct {
 	// EmbedTime bounds the embedding of one query, after which words alone count;
 	// default 2 s.
 	EmbedTime time.Duration
-	// Weights of the parts of a score; the zero value is the default.
+	// Weights of the parts of a score; the zero value as a whole is DefaultWeights, any
+	// other counts as it is, zeros and all.
 	Weights Weights
+	// Threshold leaves out tools that have less in common with the question: the cosine
+	// of their meanings or the share of the question's words, each by how rare it is,
+	// whichever is more, from 0 to 1. Default 0: nothing is left out.
+	Threshold float64
 	// Usage makes search learn from how tools were used; nil: only the question counts.
 	Usage Usage
 	Log   *slog.Logger // nil: nothing is logged
@@ -65,17 +70,24 @@ type Config struct {
 
 // Weights say how much each part of a score counts. Each part is between 0 and 1.
 type Weights struct {
-	Semantic float64 // how much the meanings are alike; default 0.4
-	Keyword  float64 // how well the words fit; default 0.3
+	Semantic   float64 // how much the meanings are alike; default 0.4
+	Keyword    float64 // how well the words fit; default 0.3
+	History    float64 // what the conversation and the user called; default 0.2
+	Success    float64 // how many calls of the tenant succeeded; default 0.1
+	Complexity float64 // what a complex tool loses, a medium one half of it; default 0.1
 }
 
 // Index is the search index. All methods are safe for concurrent use.
 type Index struct {
-	maxQuery int
-	weights  Weights
-	meaning  *meaning // nil without an embedder
-	current  atomic.Pointer[postings]
-	sums     atomic.Pointer[viewSums]
+	maxQuery  int
+	weights   Weights
+	threshold float64
+	usage     Usage    // nil: only the question counts
+	lessons   *lessons // nil without usage
+	meaning   *meaning // nil without an embedder
+	current   atomic.Pointer[postings]
+	sums      atomic.Pointer[viewSums]
+	rankers   sync.Pool // of *ranker
 
 	turn   sync.Mutex
 	turned chan struct{} // closed at the next change; nil if nobody waits
@@ -149,7 +161,11 @@ func New(cfg Config) *Index {
 		x.maxQuery = 4096
 	}
 	if x.weights = cfg.Weights; x.weights == (Weights{}) {
-		x.weights = Weights{Semantic: 0.4, Keyword: 0.3}
+		x.weights = DefaultWeights
+	}
+	x.threshold, x.usage = cfg.Threshold, cfg.Usage
+	if cfg.Usage != nil {
+		x.lessons = newLessons(x, cfg.Usage, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
 	}
 	if cfg.Embedder != nil {
 		x.meaning = &meaning{e: cfg.Embedder, backend: cfg.Vectors, other: cfg.Other, limit: cmp.Or(cfg.EmbedTime, 2*time.Second),
@@ -215,9 +231,11 @@ func (x *Index) rebuild() {
 	p := build(x.sorted(), x.vocab)
 	if x.meaning != nil {
 		x.meaning.fill(p)
-		x.meaning.nudge()
 	}
 	x.publish(p)
+	if x.meaning != nil {
+		x.meaning.nudge() // it looks at what is published
+	}
 }
 
 // sorted gives the tools by id, then tenant. The order is kept, because most

@@ -100,6 +100,7 @@ func (x *Index) Start() error {
 // Close ends what Start began, and closes the vectors and their backend. It does not
 // close the embedder.
 func (x *Index) Close() error {
+	x.lessons.close()
 	m := x.meaning
 	if m == nil {
 		return nil

@@ -2,11 +2,14 @@ package discover
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -367,4 +370,205 @@ func TestIndexed(t *testing.T) {
 	want("", "sky.now", "1.0.0", true, true)
 	x.Update(slices.Values(threeTools[1:]))
 	want("", "sky.now", "1.0.0", false, false)
+}
+
+// TestVectorFileThatCannotBeWritten has the file fail in the middle of a chunk, as a full
+// disk does.
+func TestVectorFileThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	var log strings.Builder
+	m := NewMemory(dir, slog.New(slog.NewTextHandler(&log, nil)))
+	opened, err := m.Open(t.Context(), "a", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := opened.(*memoryVectors)
+	numbers := func(i int) []float32 { return []float32{1, float32(i)} }
+	put := func(from, end int) {
+		t.Helper()
+		for i := from; i < end; i++ {
+			if err := v.Put(t.Context(), []Digest{{byte(i), byte(i >> 8)}}, [][]float32{numbers(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(0, 10)
+	if err := v.file.f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(10, 2000)
+	put(5, 6) // again
+	if !strings.Contains(log.String(), "not kept over the next restart") || strings.Count(log.String(), "\n") > 2 {
+		t.Errorf("%s", log.String())
+	}
+	of := make([]Digest, 2000)
+	for i := range of {
+		of[i] = Digest{byte(i), byte(i >> 8)}
+	}
+	check := func() {
+		t.Helper()
+		to := [][]float32{make([]float32, len(of))}
+		if err := v.Select(of).Alike(t.Context(), [][]float32{{0, 1}}, to); err != nil {
+			t.Fatal(err)
+		}
+		for i := range of {
+			if to[0][i] != float32(i) {
+				t.Fatalf("vector %d: %v", i, to[0][i])
+			}
+		}
+	}
+	check()
+	of = of[:3]
+	if err := v.Retain(t.Context(), of); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if err := v.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := m.Open(t.Context(), "a", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if have, err := again.Have(t.Context(), []Digest{{9}, {10}}); err != nil || !have[0] || have[1] {
+		t.Error(have, err)
+	}
+	// A folder that is none.
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log.Reset()
+	nowhere, err := NewMemory(filepath.Join(dir, "file"), m.log).Open(t.Context(), "a", 2)
+	if err != nil || !strings.Contains(log.String(), "not kept over a restart") {
+		t.Fatal(err, log.String())
+	}
+	if err := nowhere.Put(t.Context(), of[:1], [][]float32{{1, 2}}); err != nil {
+		t.Error(err)
+	}
+	if err := nowhere.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// spread embeds each text somewhere, equal ones alike.
+type spread struct{}
+
+func (spread) Model() string   { return "spread" }
+func (spread) Dimensions() int { return 384 }
+func (spread) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		sum := sha256.Sum256([]byte(text))
+		out[i] = make([]float32, 384)
+		for k := range out[i] {
+			out[i][k] = (float32(sum[k%32]^byte(k*7)) - 127.5) / 1450
+		}
+	}
+	return out, nil
+}
+
+func meant(b *testing.B, n int) (*Index, []toolkeep.Version) {
+	b.Helper()
+	tools := many(n)
+	x := New(Config{Embedder: spread{}, Vectors: NewMemory(b.TempDir(), nil)})
+	x.Update(slices.Values(tools))
+	if err := x.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { x.Close() })
+	for {
+		changed := x.Changed()
+		have, of, err := x.Embedded()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if have == of {
+			return x, tools
+		}
+		<-changed
+	}
+}
+
+const benchQuery = "get the w1 w20 of a w300, and then w7 w99 w1200; also find w4000 w12"
+
+// BenchmarkCompare is the part of a search that compares meanings, of a question with
+// three wishes.
+func BenchmarkCompare(b *testing.B) {
+	for _, n := range []int{10_000, 100_000} {
+		b.Run(fmt.Sprintf("tools=%d", n), func(b *testing.B) {
+			x, _ := meant(b, n)
+			p, texts := x.current.Load(), []string{benchQuery, "get the w1 w20 of a w300", "w7 w99 w1200", "find w4000 w12"}
+			b.ReportAllocs()
+			for b.Loop() {
+				if got, why := x.compare(b.Context(), p, texts); got == nil {
+					b.Fatal(why)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkUpdateWithVectors changes what one tool of many says.
+func BenchmarkUpdateWithVectors(b *testing.B) {
+	x, all := meant(b, 10_000)
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		all[i%len(all)] = tool("ns.changed", "1.0.0", fmt.Sprint("changed ", i))
+		x.Update(slices.Values(all))
+	}
+}
+
+// BenchmarkFill is what vectors add to that.
+func BenchmarkFill(b *testing.B) {
+	x, _ := meant(b, 10_000)
+	p := *x.current.Load()
+	b.ReportAllocs()
+	for b.Loop() {
+		x.meaning.fill(&p)
+	}
+}
+
+// TestEveryToolIsEmbedded lets tools come while others are being embedded: none may be
+// forgotten between two rounds.
+func TestEveryToolIsEmbedded(t *testing.T) {
+	x := started(t, Config{Embedder: &topics{}}, nil)
+	for n := range 300 {
+		x.Update(slices.Values(numbered(n, "Of rain")))
+		if n%7 == 0 {
+			embedded(t, x, n)
+		}
+	}
+	embedded(t, x, 299)
+}
+
+// TestHammerWithMeaning searches, changes and reindexes tools, whose vectors come and go,
+// all at once; the race detector watches.
+func TestHammerWithMeaning(t *testing.T) {
+	e := &topics{}
+	x := started(t, Config{Embedder: e, Vectors: NewMemory(t.TempDir(), nil)}, threeTools)
+	embedded(t, x, 3)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 40 {
+			x.Update(slices.Values(append(numbered(100, fmt.Sprint("Of letters ", i)), threeTools...)))
+			x.Reindex([]string{"sky.now"}, true)
+		}
+	})
+	for range 3 {
+		wg.Go(func() {
+			for range 100 {
+				got, r := x.Find(t.Context(), Query{Text: "an umbrella", Strategy: Semantic}, nil)
+				if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != "" {
+					t.Errorf("%v %+v", found(got), r)
+				}
+				if searchable, embedded := x.Indexed("", "sky.now", "1.0.0"); !searchable || !embedded {
+					t.Error("a tool lost its vector")
+				}
+				x.Embedding()
+			}
+		})
+	}
+	wg.Wait()
+	embedded(t, x, 103)
 }

@@ -2,7 +2,6 @@ package discover
 
 import (
 	"cmp"
-	"container/heap"
 	"context"
 	"slices"
 	"strings"
@@ -14,7 +13,7 @@ import (
 const (
 	MaxResults = 200
 	maxTerms   = 96
-	maxClauses = 16
+	maxWishes  = 24
 )
 
 // Match is one tool that was found.
@@ -22,9 +21,31 @@ type Match struct {
 	Tool  *toolkeep.Tool
 	Score float64  // comparable within one answer only
 	Why   []string // words of the query that the tool has, in their order
-	// The parts of the score before they are weighed: how much the meanings are alike
-	// (the cosine), and how well the words fit, 1 for the tool whose words fit best.
-	Semantic, Keyword float64
+	Parts
+}
+
+// Parts are what a score is made of, before Report.Weights weigh them.
+type Parts struct {
+	// Semantic is how much query and tool mean alike: the cosine of the whole query or
+	// of the wish in it that is nearest. It counts divided by the best of all tools.
+	Semantic float64
+	// Keyword is how well the words of the whole query fit, 1 for the tool whose words
+	// fit best.
+	Keyword float64
+	// History is how much the tool belongs to what the conversation and the user called
+	// before, 0 to 1.
+	History float64
+	// Success is the share of the tenant's calls that succeeded; a tool that was never
+	// called counts as 0.9, so that it is not buried.
+	Success float64
+	// Complexity is 0 for a simple tool, 0.5 for a medium, 1 for a complex one. It is
+	// taken off.
+	Complexity float64
+	// Learned is how much the query is like those that led to the tool before, 0 to 1.
+	// It moves tools that have such queries among their own places, and is in no score.
+	Learned float64
+	// Named says that the query names the tool itself, which puts it first.
+	Named bool
 }
 
 // Strategy is how tools are searched for (Discovery 4.2).
@@ -32,9 +53,14 @@ type Strategy string
 
 // Strategies.
 const (
-	Hybrid   Strategy = "hybrid"   // words and meaning; the default
-	Semantic Strategy = "semantic" // meaning alone, for vague questions
+	Hybrid   Strategy = "hybrid"   // words, meaning and usage; the default
+	Semantic Strategy = "semantic" // meaning alone and a varied answer, for vague questions
 	Keyword  Strategy = "keyword"  // words alone
+	Category Strategy = "category" // hybrid within Query.Category
+	// InSession is for conversations: tools that were called in it, and those that are
+	// often called with them, count heavily, and are found even if nothing in the
+	// question speaks of them.
+	InSession Strategy = "session"
 )
 
 // Query is one search.
@@ -42,6 +68,7 @@ type Query struct {
 	Text     string
 	Limit    int      // at most 200; 0 is 10
 	Strategy Strategy // "" is hybrid
+	Category string   // only tools of this category; "" is all
 	// Session is what went before, which Config.Usage knows; the zero value counts
 	// nothing but the question.
 	Session Session
@@ -59,6 +86,7 @@ type Report struct {
 	// were.
 	Degraded string
 	Terms    []string // words of the query that the index looked for
+	Weights  Weights  // of the parts of each score
 	// CacheHit says that the answer was kept from an earlier search.
 	CacheHit bool
 }
@@ -77,267 +105,247 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 // Where meanings cannot be compared, because there is no embedder or it fails, words
 // alone count, and the report says so.
 func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool) ([]Match, Report) {
-	limit, query := ask.Limit, ask.Text
+	limit, text := ask.Limit, ask.Text
 	if limit <= 0 {
 		limit = 10
 	}
 	limit = min(limit, MaxResults)
-	if len(query) > x.maxQuery {
-		query = strings.ToValidUTF8(query[:x.maxQuery], "")
+	if len(text) > x.maxQuery {
+		text = strings.ToValidUTF8(text[:x.maxQuery], "")
 	}
 	p := x.current.Load()
-	q := readQuery(query)
+	q := readQuery(text)
 	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid)}
 	for _, t := range q.terms {
 		report.Terms = append(report.Terms, t.word)
 	}
-	fits := p.score(q)
-	var alike [][]float32
-	if report.Strategy != Keyword && strings.TrimSpace(query) != "" && len(p.docs) > 0 {
-		alike, report.Degraded = x.compare(ctx, p, append([]string{query}, q.wishes()...))
+	r := x.ranker(p, &q, ask, visible)
+	defer r.done()
+	r.threshold = float32(x.threshold)
+	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.docs) > 0 {
+		r.alike, report.Degraded = x.compare(ctx, p, q.texts(text))
 	}
-	best := max(1e-9, slices.Max(append(fits, 0)))
-	r := &ranking{scores: fits}
-	var means []float32
-	if alike != nil {
-		r.scores, means = x.blend(p, q, report.Strategy, fits, alike)
-	} else {
+	r.weights = x.weightsOf(ask, r.alike != nil)
+	report.Weights = r.weights
+	if r.alike == nil && (report.Strategy == Hybrid || report.Strategy == Semantic) {
 		report.Strategy = Keyword
 	}
-	for i, s := range r.scores {
-		if s > 0 {
-			r.order = append(r.order, uint32(i))
-		}
+	r.blend()
+	r.preferNamed(text)
+	pool := limit + spare
+	if report.Strategy == Semantic {
+		pool = min(pool, 3*limit+10) // beyond them an answer is varied and wrong
 	}
-	p.preferNamed(query, r)
-	heap.Init(r)
-	var out []Match
-	for len(out) < limit && r.Len() > 0 {
-		i := heap.Pop(r).(uint32)
-		tool := p.docs[i].tool
-		if visible != nil && !visible(tool) {
-			continue
-		}
-		m := Match{Tool: tool, Score: float64(r.scores[i]), Why: p.why(q, i), Keyword: float64(fits[i] / best)}
-		if means != nil {
-			m.Semantic = float64(means[i])
-		}
-		out = append(out, m)
+	list := r.candidates(pool)
+	list = x.useUsage(r, ask, list)
+	list = x.useLearned(r, ask, text, list)
+	if report.Strategy == Semantic {
+		list = r.vary(list, limit)
 	}
-	return out, report
-}
-
-// leastAlike is the cosine from which a tool is found by its meaning alone. Texts about
-// different things have 0.0 to 0.2.
-const leastAlike = 0.25
-
-// wholeShare is how much the question as a whole counts beside the best of its wishes.
-const wholeShare = 0.5
-
-// blend puts words and meanings together: for the question as a whole, and for each
-// wish in it, of which the best counts. Each part is divided by its best first, so
-// that the weights mean the same for every question and a wish in few words counts as
-// much as one in many; adding parts this way was measured better than fusing ranks.
-// likeness is that of the whole and of the wishes. means is how much each tool means
-// what is asked, the best of the whole and its wishes.
-func (x *Index) blend(p *postings, q query, s Strategy, fits []float32, likeness [][]float32) (scores, means []float32) {
-	semantic, keyword := float32(x.weights.Semantic), float32(x.weights.Keyword)
-	if s == Semantic {
-		semantic, keyword = 1, 0
-	}
-	means = likeness[0]
-	whole := make([]float32, len(fits))
-	addShare(whole, means, semantic)
-	addShare(whole, fits, keyword)
-	scores = make([]float32, len(fits))
-	if len(likeness) == 1 {
-		for i, v := range whole {
-			scores[i] = (1 + wholeShare) * v
-		}
-	} else {
-		one, here := make([]float32, len(fits)), make([]float32, len(fits))
-		for k, clause := range q.wished {
-			alike := likeness[1+k]
-			clear(here)
-			for _, t := range q.clauses[clause] {
-				p.addTo(here, p.term(q.terms[t].stem))
-			}
-			clear(one)
-			addShare(one, alike, semantic)
-			addShare(one, here, keyword)
-			for i, v := range one {
-				scores[i] = max(scores[i], v)
-				means[i] = max(means[i], alike[i])
-			}
-		}
-		for i, v := range whole {
-			scores[i] += wholeShare * v
-		}
-	}
-	for i, v := range means {
-		if v < leastAlike && (fits[i] == 0 || keyword == 0) {
-			scores[i] = 0
-		}
-	}
-	return scores, means
-}
-
-// addShare adds a part, divided by its best, times its weight.
-func addShare(to, part []float32, weight float32) {
-	best := slices.Max(part)
-	if best <= 0 || weight == 0 {
-		return
-	}
-	weight /= best
-	for i, v := range part {
-		to[i] += weight * v
-	}
+	return r.matches(list, limit), report
 }
 
 // query is a question taken apart.
 type query struct {
-	terms   []queryTerm
-	clauses [][]int  // indexes into terms
-	texts   []string // of the clauses
-	wished  []int    // indexes of those clauses that can be wishes by themselves
+	terms []queryTerm
+	all   []int // indexes into terms, of all
+	// wishes are what is asked for in it, if that is more than one thing: sentences, and
+	// the clauses of sentences.
+	wishes []wish
+	embeds int // how many of their texts are compared by meaning
 }
 
-// Wishes have at least so many words that say something, and at most so many are
-// compared by their meaning, which takes time for each.
+// wish is a part of a question that can stand by itself.
+type wish struct {
+	terms []int
+	text  string
+	share float32 // how much it counts
+	// alike is where its likeness stands in what texts names: 0 is the whole question,
+	// -1 that words alone are compared.
+	alike int
+}
+
+// A wish has at least so many words that say something, and so many of a question are
+// compared by their meaning, which takes some milliseconds for each.
 const (
-	wishWords = 3
-	maxWishes = 8
+	wishWords  = 3
+	maxEmbeds  = 8
+	clausePart = 0.9 // how much a clause counts beside a whole sentence
 )
-
-// wishes are the texts of what is wished in the question, if it is more than one
-// thing.
-func (q *query) wishes() []string {
-	if len(q.wished) < 2 {
-		q.wished = nil
-	}
-	q.wished = q.wished[:min(len(q.wished), maxWishes)]
-	texts := make([]string, len(q.wished))
-	for i, c := range q.wished {
-		texts[i] = q.texts[c]
-	}
-	return texts
-}
 
 type queryTerm struct{ stem, word string }
 
 // splitters are the words that join two wishes.
-var splitters = map[string]bool{"and": true, "then": true, "also": true, "finally": true, "additionally": true, "lastly": true, "next": true, "afterwards": true, "after": true, "furthermore": true, "moreover": true, "plus": true}
+var splitters = set("and then also finally additionally lastly next afterwards after furthermore moreover plus")
 
+// texts are what is to be compared by meaning: the whole question, then the wishes.
+func (q *query) texts(whole string) []string {
+	out := make([]string, 1+q.embeds)
+	out[0] = whole
+	for _, w := range q.wishes {
+		if w.alike > 0 {
+			out[w.alike] = w.text
+		}
+	}
+	return out
+}
+
+// readQuery takes a question apart. Sentences are wishes; where one has several clauses
+// of some length, they are wishes too.
 func readQuery(text string) query {
 	var q query
 	known := map[string]int{}
-	for _, sentence := range sentences(text) {
-		var clause []int
-		var text []string
+	take := func(w string) int {
+		s := stem(w)
+		i, ok := known[s]
+		if !ok {
+			if len(q.terms) == maxTerms {
+				return -1
+			}
+			i = len(q.terms)
+			known[s] = i
+			q.terms = append(q.terms, queryTerm{s, w})
+			q.all = append(q.all, i)
+		}
+		return i
+	}
+	type sentence struct {
+		wish
+		clauses []wish
+	}
+	var list []sentence
+	wishes := 0
+	for s := range split(text, sentenceEnds) {
+		whole := sentence{wish: wish{text: strings.TrimSpace(s), share: 1}}
 		said := 0
-		end := func() {
-			if len(clause) > 0 && len(q.clauses) < maxClauses {
-				if said >= wishWords {
-					q.wished = append(q.wished, len(q.clauses))
+		for c := range split(s, clauseEnds) {
+			for clause := range parts(c) {
+				w := wish{text: strings.Join(clause, " "), share: clausePart}
+				n := 0
+				for _, word := range clause {
+					words(word, func(word string) {
+						if isStop(word) {
+							return
+						}
+						if len(word) > 2 && (word[0] < '0' || word[0] > '9') {
+							n++
+						}
+						if i := take(word); i >= 0 && !slices.Contains(w.terms, i) {
+							w.terms = append(w.terms, i)
+						}
+					})
 				}
-				q.clauses = append(q.clauses, clause)
-				q.texts = append(q.texts, strings.Join(text, " "))
-			}
-			clause, text, said = nil, nil, 0
-		}
-		take := func(w string) {
-			if isStop(w) {
-				return
-			}
-			if len(w) > 2 && (w[0] < '0' || w[0] > '9') {
-				said++
-			}
-			s := stem(w)
-			i, ok := known[s]
-			if !ok {
-				if len(q.terms) == maxTerms {
-					return
+				for _, i := range w.terms {
+					if !slices.Contains(whole.terms, i) {
+						whole.terms = append(whole.terms, i)
+					}
 				}
-				i = len(q.terms)
-				known[s] = i
-				q.terms = append(q.terms, queryTerm{s, w})
-			}
-			if !slices.Contains(clause, i) {
-				clause = append(clause, i)
+				said += n
+				if n >= wishWords {
+					whole.clauses = append(whole.clauses, w)
+				}
 			}
 		}
-		for word := range strings.FieldsSeq(sentence) {
-			if splitters[strings.ToLower(strings.Trim(word, "\"'()/,"))] {
-				end()
-				continue
-			}
-			text = append(text, word)
-			words(word, take)
+		if said < wishWords {
+			continue
 		}
-		end()
+		if len(whole.clauses) < 2 {
+			whole.clauses = nil
+		}
+		list = append(list, whole)
+		wishes += max(1, len(whole.clauses))
 	}
 	if len(q.terms) == 0 {
 		// Nothing but words that are passed over: better those than nothing.
-		words(text, func(w string) {
-			if s := stem(w); known[s] == 0 && len(q.terms) < maxTerms {
-				known[s] = 1
-				q.terms = append(q.terms, queryTerm{s, w})
-			}
-		})
+		words(text, func(w string) { take(w) })
+	}
+	if wishes < 2 {
+		return q
+	}
+	if len(list) == 1 {
+		q.wishes = list[0].clauses // the sentence is the whole
+	} else {
+		for i := range list {
+			q.wishes = append(q.wishes, list[i].wish)
+		}
+		for i := range list {
+			q.wishes = append(q.wishes, list[i].clauses...)
+		}
+	}
+	q.wishes = q.wishes[:min(len(q.wishes), maxWishes)]
+	q.embeds = min(len(q.wishes), maxEmbeds)
+	for i := range q.wishes {
+		if q.wishes[i].alike = i + 1; i >= maxEmbeds {
+			q.wishes[i].alike = -1
+		}
 	}
 	return q
 }
 
-// sentences splits at punctuation, but not inside of numbers and names.
-func sentences(text string) []string {
-	var out []string
-	start := 0
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '.', ',', ':':
-			if i+1 < len(text) && text[i+1] != ' ' && text[i+1] != '\n' && text[i+1] != '\t' {
+// What ends a sentence, and what a clause beside.
+const (
+	sentenceEnds = ".;!?\n"
+	clauseEnds   = ",:"
+)
+
+// split yields what stands between the ends in a text. A dot, comma or colon ends
+// nothing inside of numbers and names.
+func split(text, ends string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		start := 0
+		for i := 0; i < len(text); i++ {
+			c := text[i]
+			if strings.IndexByte(ends, c) < 0 {
 				continue
 			}
-		case ';', '!', '?', '\n':
-		default:
-			continue
+			if c == '.' || c == ',' || c == ':' {
+				if i+1 < len(text) && text[i+1] != ' ' && text[i+1] != '\n' && text[i+1] != '\t' {
+					continue
+				}
+			}
+			if !yield(text[start:i]) {
+				return
+			}
+			start = i + 1
 		}
-		out = append(out, text[start:i])
-		start = i + 1
+		yield(text[start:])
 	}
-	return append(out, text[start:])
 }
 
-// score is, for each tool, what the whole query gives and what its best clause
-// gives.
-func (p *postings) score(q query) []float32 {
-	whole := make([]float32, len(p.docs))
-	spans := make([]span, len(q.terms))
-	for i, t := range q.terms {
-		spans[i] = p.term(t.stem)
-		p.addTo(whole, spans[i])
-	}
-	if len(q.clauses) < 2 {
-		for i := range whole {
-			whole[i] *= 2 // the only clause is the whole
+// parts yields the words of a clause, split where splitters stand.
+func parts(clause string) func(yield func([]string) bool) {
+	return func(yield func([]string) bool) {
+		var words []string
+		for word := range strings.FieldsSeq(clause) {
+			if !splitters[strings.ToLower(strings.Trim(word, "\"'()/,"))] {
+				words = append(words, word)
+				continue
+			}
+			if len(words) > 0 && !yield(words) {
+				return
+			}
+			words = nil
 		}
-		return whole
-	}
-	best := make([]float32, len(p.docs))
-	here := make([]float32, len(p.docs))
-	for _, clause := range q.clauses {
-		clear(here)
-		for _, t := range clause {
-			p.addTo(here, spans[t])
-		}
-		for i, s := range here {
-			best[i] = max(best[i], s)
+		if len(words) > 0 {
+			yield(words)
 		}
 	}
-	for i := range whole {
-		whole[i] += best[i]
+}
+
+// identifiers are the words of a question that only a program would write, lower case:
+// getUser, get_user, users.get.
+func identifiers(text string) (out []string) {
+	for word := range strings.FieldsSeq(text) {
+		word = strings.Trim(word, "\"'`()[]{}<>.,:;!?")
+		n := 0
+		if strings.ContainsAny(word, "_.") || strings.IndexFunc(word, func(r rune) bool { return r >= 'A' && r <= 'Z' }) > 0 {
+			words(word, func(string) { n++ })
+		}
+		if n > 1 && len(word) <= 256 && len(out) < 8 {
+			out = append(out, strings.ToLower(word))
+		}
 	}
-	return whole
+	return out
 }
 
 func (p *postings) addTo(scores []float32, s span) {
@@ -347,26 +355,8 @@ func (p *postings) addTo(scores []float32, s span) {
 	}
 }
 
-// preferNamed puts a tool first that the query names exactly.
-func (p *postings) preferNamed(query string, r *ranking) {
-	query = strings.ToLower(strings.TrimSpace(query))
-	top := float32(0)
-	for i, d := range p.docs {
-		if d.name != query && d.id != query || query == "" {
-			continue
-		}
-		if top == 0 {
-			top = 1 + slices.Max(r.scores)
-		}
-		if r.scores[i] == 0 {
-			r.order = append(r.order, uint32(i))
-		}
-		r.scores[i] += top
-	}
-}
-
 // why names the words of the query that the tool has.
-func (p *postings) why(q query, tool uint32) []string {
+func (p *postings) why(q *query, tool uint32) []string {
 	var out []string
 	for _, t := range q.terms {
 		s := p.term(t.stem)
@@ -375,27 +365,4 @@ func (p *postings) why(q query, tool uint32) []string {
 		}
 	}
 	return out
-}
-
-// ranking is a heap of tools, the best on top. Only as many are taken from it
-// as are shown, so that visible is asked about few.
-type ranking struct {
-	scores []float32
-	order  []uint32
-}
-
-func (r *ranking) Len() int { return len(r.order) }
-func (r *ranking) Less(i, j int) bool {
-	a, b := r.order[i], r.order[j]
-	if r.scores[a] != r.scores[b] {
-		return r.scores[a] > r.scores[b]
-	}
-	return a < b // they are sorted by id
-}
-func (r *ranking) Swap(i, j int) { r.order[i], r.order[j] = r.order[j], r.order[i] }
-func (r *ranking) Push(v any)    { r.order = append(r.order, v.(uint32)) }
-func (r *ranking) Pop() any {
-	last := r.order[len(r.order)-1]
-	r.order = r.order[:len(r.order)-1]
-	return last
 }

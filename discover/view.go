@@ -13,14 +13,17 @@ import (
 )
 
 // View is what one tenant's answers depend on in the index at one moment. Two views are
-// equal only if nothing was published to searches in between; their sums are equal on
+// equal only if nothing was published to searches in between, neither tools nor what
+// questions taught; their sums are equal on
 // every node that has the same tools of the tenant and of everyone, with vectors of the
 // same model. Tools of other tenants are no part of the sum: they are not shown, and
 // move scores by no more than how rare a word is.
 type View struct {
-	of    *postings
-	sum   [32]byte
-	words bool
+	of     *postings
+	sum    [32]byte
+	words  bool
+	taught *learned // what the tenant's questions taught
+	whole  bool     // all of them are in taught
 }
 
 // Sum names the state.
@@ -41,6 +44,10 @@ func (v View) Tool(id, tenant string) *toolkeep.Tool {
 // WordsAlone tells that nothing embeds texts, so that words alone count for good.
 func (v View) WordsAlone() bool { return v.words }
 
+// Settled tells that searches look at all that the tenant's questions taught, and that
+// none of it is still being taken in.
+func (v View) Settled() bool { return v.whole }
+
 // View gives the state of now. The first one after a change costs some nanoseconds for
 // each tool of the index.
 func (x *Index) View(tenant string) View {
@@ -50,7 +57,29 @@ func (x *Index) View(tenant string) View {
 		s = &viewSums{of: p}
 		x.sums.Store(s)
 	}
-	return View{of: p, sum: s.sum(tenant), words: x.meaning == nil}
+	v := View{of: p, sum: s.sum(tenant), words: x.meaning == nil}
+	var by *space
+	if p.alike != nil {
+		by = p.alike.by
+	}
+	v.taught, v.whole = x.lessons.state(tenant, by)
+	return v
+}
+
+// state is what a tenant's questions taught, and whether that is all of them.
+func (l *lessons) state(tenant string, by *space) (n *learned, whole bool) {
+	if l == nil {
+		return nil, true
+	}
+	led := l.usage.Led(tenant)
+	l.mu.Lock()
+	t := l.tenants[tenant]
+	l.mu.Unlock()
+	if t == nil {
+		return nil, len(led) == 0
+	}
+	n = t.now.Load()
+	return n, n.fits(led, by)
 }
 
 // model names what the vectors that are compared were made by, "" where none are.

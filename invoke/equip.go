@@ -39,7 +39,7 @@ func (p *Pipeline) equip(ctx context.Context, j *job) (*kit, error) {
 	if first == nil {
 		return k, nil
 	}
-	e := toolkeep.AsError(first)
+	e := p.cleaned(toolkeep.AsError(first), j.clean)
 	e.NothingSent = true
 	return k, e
 }
@@ -62,6 +62,7 @@ func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkee
 		}
 		if err != nil {
 			end()
+			p.Redact.Hold(append(held, got.Held...)...)() // what was read stays known for a while
 			return err
 		}
 		creds = append(creds, toolkeep.Credential{Spec: s, Value: got.Value.Text()})

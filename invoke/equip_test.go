@@ -184,3 +184,26 @@ func TestCachedResultUsesNoSecret(t *testing.T) {
 		}
 	}
 }
+
+// failingSecrets reads a secret and fails over what has to be done with it.
+type failingSecrets struct{ fakeSecrets }
+
+func (failingSecrets) Credential(context.Context, *toolkeep.Principal, *toolkeep.Manifest, toolkeep.AuthSpec, bool) (secret.Equipped, error) {
+	e := toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the endpoint answered %q", "half-way-secret")
+	e.NothingSent = true
+	return secret.Equipped{Held: []string{"half-way-secret"}}, e
+}
+
+// TestSecretOfAFailure: what was read before equip failed is known to the redactor.
+func TestSecretOfAFailure(t *testing.T) {
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets = failingSecrets{} })
+	tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })
+	_, err := h.call(&toolkeep.Call{Tool: tool.ID})
+	wantCode(t, err, toolkeep.SecretRetrievalFailed)
+	if got := h.redact.Clean("half-way-secret"); got != "[REDACTED]" {
+		t.Errorf("the redactor leaves %q", got)
+	}
+	if row := h.row(err.InvocationID); strings.Contains(row.Message+string(row.Details), "half-way-secret") {
+		t.Errorf("recorded %q", row.Message)
+	}
+}

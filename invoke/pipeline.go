@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,7 +155,18 @@ func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, 
 	if f.looks() {
 		return nil, p.lookAtSecrets(ctx, f)
 	}
+	ends, bounded := ctx.Deadline()
+	nested := bounded && time.Until(ends) < f.timeout() // the caller's own limit is the shortest
 	res, err = p.perform(ctx, f)
+	switch {
+	case nested:
+	case err != nil:
+		err = f.sayLimit(toolkeep.AsError(err))
+	case res != nil && res.Error != nil:
+		own := *res // which others may share
+		own.Error = f.sayLimit(res.Error)
+		res = &own
+	}
 	return p.end(ctx, f, res, err)
 }
 
@@ -315,12 +327,38 @@ var (
 	causeLeaseLost = errCause{errors.New("the lease was lost")}
 )
 
+const deadlinePassed = "the call's deadline passed before the tool answered"
+
+// sayLimit says in an E3901 whose limit it was, because what can be done about it
+// depends on that.
+func (f *flight) sayLimit(e *toolkeep.Error) *toolkeep.Error {
+	if e.Code != toolkeep.Timeout || !strings.HasPrefix(e.Message, deadlinePassed) {
+		return e
+	}
+	said := *e
+	longest, own := f.longest(), f.tool().Manifest.Timeout()
+	say := func(format string, args ...any) { said.Message = deadlinePassed + ": " + fmt.Sprintf(format, args...) }
+	switch {
+	case f.worker && f.row.Deadline.Sub(f.row.StartedAt) < longest:
+		say("a waiting call may wait and run until the deadline that it was given")
+	case f.call.Timeout > 0 && f.call.Timeout <= longest:
+		say("the call asked for %s; ask for more, or call with async_mode", f.call.Timeout)
+	case f.context.Within(own) < own && f.context.Within(own) == longest:
+		say("what the agent's context adds to this tool gives its calls %s, and only whoever keeps the context can give more", longest)
+	case longest < own:
+		say("a call whose caller waits may take %s; call with async_mode", longest)
+	default:
+		say("the tool's own limit is %s (execution.timeout_ms), and only its publisher can raise it", own)
+	}
+	return &said
+}
+
 // ended says why a context is over, as an error for the caller. last is the
 // newest attempt's error, nil without one; timedOut says that some attempt did
 // not answer within its own limit.
 func ended(ctx context.Context, last *toolkeep.Error, timedOut bool) *toolkeep.Error {
 	if late(ctx) {
-		e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before the tool answered; raise the timeout or call it with async_mode")
+		e := toolkeep.NewError(toolkeep.Timeout, "%s; raise the timeout or call it with async_mode", deadlinePassed)
 		if last != nil {
 			e.NothingSent = last.NothingSent
 			e.Because(last)

@@ -28,6 +28,9 @@ func TestCheckSettings(t *testing.T) {
 		"out of the data": {config.Config{Files: config.Files{Roots: []string{"../../x:rw"}}}, []string{`files.roots.*".."`}},
 		"Vault's own":     {config.Config{Vault: vault("sys/")}, []string{`"sys/"`}},
 		"a file's folder": {config.Config{SQL: config.SQL{SQLiteRoots: []string{"x"}}}, []string{`sql.sqlite_roots: the folder "x"`}},
+		"no address":      {config.Config{Search: config.Search{Vectors: "pgvector"}}, []string{"set store.dsn, or search.vectors_dsn"}},
+		"a bad address":   {config.Config{Search: config.Search{Vectors: "pgvector", VectorsDSN: "postgres://u:hunter2@h:x/d"}}, []string{"cannot be read"}},
+		"an address":      {config.Config{Search: config.Search{Vectors: "pgvector", VectorsDSN: "postgres://u:hunter2@h:1/d"}}, nil},
 		"all at once": {config.Config{Files: config.Files{Roots: []string{"/a{b"}}, SQL: config.SQL{SocketDirs: []string{"/run/{user}"}}, Vault: vault("../x")},
 			[]string{`"/a{b"`, `sql.socket_dirs: the folder "/run/{user}"`, `"../x"`}},
 	} {

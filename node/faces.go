@@ -59,7 +59,7 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 	n.peers = newPeers(n)
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.forward,
-		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Sealer: n.sealer,
+		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Retrievals: n.usage, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names, n.servers.has), Set: sets.find,
 		ToolAuth: n.appendToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
@@ -94,7 +94,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Mounts: mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,
-		Guide: n.guide(n.search), Analytics: n.toolAnalytics,
+		Guide: n.guide(n.search), Analytics: n.toolAnalytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: searchAdmin{n}, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI, Set: n.faces.sets.member,
 		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
@@ -164,7 +164,7 @@ func (n *Node) startRPC(cert *tls.Config) error {
 	}
 	s := rpc.New(rpc.Config{
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
-		Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
+		Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
 		Limits: rpc.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})
 	n.faces.rpc, n.faces.grpc = s, reachable(l.Addr())

@@ -27,12 +27,18 @@ func ModelDir(data, models string) string {
 	return filepath.Join(models, minilm.Name)
 }
 
+// searchWeights are those of the parts of a score.
+func (n *Node) searchWeights() discover.Weights {
+	c := n.config.Search
+	return discover.Weights{Semantic: c.SemanticWeight, Keyword: c.KeywordWeight, History: c.HistoryWeight, Success: c.SuccessWeight, Complexity: c.ComplexityWeight}
+}
+
 // buildIndex makes the search index, which compares meanings where an embedding service
 // is configured or a model is installed.
 func (n *Node) buildIndex() error {
 	c := n.config.Search
 	n.model = &lazyModel{dir: ModelDir(n.config.Data, c.ModelsDir)}
-	ic := discover.Config{Weights: discover.Weights{Semantic: c.SemanticWeight, Keyword: c.KeywordWeight}, Usage: n.usage, Log: n.logger("search")}
+	ic := discover.Config{Weights: n.searchWeights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search")}
 	there := minilm.Installed(n.model.dir)
 	switch {
 	case c.Model == "none":
@@ -46,6 +52,9 @@ func (n *Node) buildIndex() error {
 		ic.Embedder = n.model
 	case c.Model == minilm.Name:
 		return toolkeep.NewError(toolkeep.InvalidManifest, "search.model is %s, and %s does not hold it; install it with `toolkeep models install`, or set search.model to auto", c.Model, n.model.dir)
+	}
+	if err := checkVectors(n.config); err != nil {
+		return err
 	}
 	if ic.Embedder != nil {
 		var err error

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 
-	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/telemetry"
 )
@@ -12,7 +11,7 @@ import (
 func (n *Node) buildUsage() {
 	c := n.config.Search
 	n.usage = usage.New(usage.Config{Store: n.store, Clean: n.redact.Clean, NoHistory: c.History == "off", Learning: usage.Learning(c.Learning),
-		Weights: discover.Weights{Semantic: c.SemanticWeight, Keyword: c.KeywordWeight}, Keep: c.HistoryKeep, Every: usage.JobEvery(n.config.Store.KeepFeed),
+		Weights: n.searchWeights(), Keep: c.HistoryKeep, Every: usage.JobEvery(n.config.Store.KeepFeed),
 		Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
 }
 

@@ -2,6 +2,11 @@ package secret
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +26,7 @@ type Minter interface {
 // Equipped is what an executor sends for one auth entry.
 type Equipped struct {
 	Value    Value    // scope, store and version are those of the secret; the caller wipes it
-	Held     []string // everything that must not be seen
+	Held     []string // everything that must not be seen; also where it fails
 	Warnings []toolkeep.Warning
 }
 
@@ -42,7 +47,7 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 	if err != nil {
 		return Equipped{}, err
 	}
-	e := Equipped{Value: v, Held: parts(spec.Type, v.Text())}
+	e := Equipped{Value: v, Held: Parts(spec.Type, v.Text())}
 	if !v.KeptSince.IsZero() {
 		e.Warnings = append(e.Warnings, toolkeep.Warning{Code: toolkeep.SecretRetrievalFailed,
 			Message: "the store of the tool's secret cannot be reached; what it gave last is used",
@@ -53,7 +58,7 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 	}
 	defer v.Wipe()
 	if r.c.Minter == nil {
-		return Equipped{}, refuse(toolkeep.SecretAccessDenied, "access tokens for %s cannot be had on this server", spec.Type)
+		return Equipped{Held: e.Held}, refuse(toolkeep.SecretAccessDenied, "access tokens for %s cannot be had on this server", spec.Type)
 	}
 	var allow []toolkeep.HostPort
 	if m.Permissions != nil {
@@ -66,7 +71,7 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 		r.keepRotated(ctx, p, spec.Secret, v, text, rotated)
 	}
 	if err != nil {
-		return Equipped{}, err
+		return Equipped{Held: e.Held}, err
 	}
 	token.Scope, token.Store, token.Version, token.KeptSince = v.Scope, v.Store, v.Version, v.KeptSince
 	e.Value, e.Held = token, append(e.Held, token.Text())
@@ -105,17 +110,17 @@ func withRefresh(text, token string) ([]byte, error) {
 	return json.Marshal(fields, json.Deterministic(true))
 }
 
-// parts are a secret and what of it is secret by itself: the password of
-// user:password, the keys and tokens within JSON.
-func parts(kind, text string) []string {
+// Parts are a secret and what of it is secret by itself: the password of user:password,
+// the keys and tokens within JSON, private keys of PEM as they stand there, in one line
+// and line by line. kind is the auth type.
+func Parts(kind, text string) []string {
 	all := []string{text}
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
 		var fields map[string]any
 		if json.Unmarshal([]byte(text), &fields) == nil {
-			for name, v := range fields {
-				if s, ok := v.(string); ok && secretField(name) {
-					all = append(all, s)
-				}
+			all = appendFields(all, fields, false)
+			for _, field := range all[1:] {
+				all = appendKeys(all, field)
 			}
 			return all
 		}
@@ -125,19 +130,79 @@ func parts(kind, text string) []string {
 			all = append(all, password)
 		}
 	}
+	return appendKeys(all, text)
+}
+
+// appendFields appends the texts that have the name of a secret, or stand below one.
+func appendFields(all []string, v any, named bool) []string {
+	switch v := v.(type) {
+	case string:
+		if named {
+			all = append(all, v)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			all = appendFields(all, v[name], named && !publicField(name) || secretField(name))
+		}
+	case []any:
+		for _, one := range v {
+			all = appendFields(all, one, named)
+		}
+	}
 	return all
+}
+
+// maxKeyLines bounds what is known of one PEM text by its lines; a key of 8192 bits has
+// a hundred.
+const maxKeyLines = 200
+
+// appendKeys appends the private keys of PEM: their base64 without line ends, in both
+// alphabets, their bytes as hex, and each line.
+func appendKeys(all []string, text string) []string {
+	if !strings.Contains(text, "PRIVATE KEY-----") {
+		return all
+	}
+	lines := maxKeyLines
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return all
+		}
+		if !strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			continue
+		}
+		body := base64.StdEncoding.EncodeToString(block.Bytes)
+		all = append(all, body, base64.RawURLEncoding.EncodeToString(block.Bytes), hex.EncodeToString(block.Bytes))
+		for line := range strings.SplitSeq(text, "\n") {
+			line = strings.TrimSpace(line)
+			if len(line) >= 16 && lines > 0 && strings.Contains(body, line) {
+				all = append(all, line)
+				lines--
+			}
+		}
+		clear(block.Bytes)
+	}
 }
 
 // secretField tells by its name whether a field of a JSON secret is secret.
 func secretField(name string) bool {
+	if publicField(name) {
+		return false
+	}
+	name = strings.ToLower(name)
+	for _, word := range []string{"secret", "token", "key", "pass", "credential"} {
+		if strings.Contains(name, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// publicField tells by its name that a field of a JSON secret is none.
+func publicField(name string) bool {
 	name = strings.ToLower(name)
 	for _, end := range []string{"_id", "_uri", "_url", "_type", "username", "user"} {
 		if strings.HasSuffix(name, end) {
-			return false
-		}
-	}
-	for _, word := range []string{"secret", "token", "key", "pass", "credential"} {
-		if strings.Contains(name, word) {
 			return true
 		}
 	}

@@ -451,10 +451,12 @@ func TestParts(t *testing.T) {
 		{"aws_sigv4", `{"secret_access_key":"SK"}`, `{"secret_access_key":"SK"} SK`},
 		{"bearer", `{"username":"u"}`, `{"username":"u"}`},
 		{"bearer", `{"password":"p"}`, `{"password":"p"} p`},
+		{"bearer", `{"data":{"password":"p","user":"u"},"n":1}`, `{"data":{"password":"p","user":"u"},"n":1} p`},
+		{"bearer", `{"credential":{"value":"v","client_id":"i"},"tokens":["a","b"]}`, `{"credential":{"value":"v","client_id":"i"},"tokens":["a","b"]} v a b`},
 		{"google_service_account", `{"private_key":"PEM"}`, `{"private_key":"PEM"} PEM`},
 		{"google_service_account", `{"private_key_id":"i","token_uri":"u"}`, `{"private_key_id":"i","token_uri":"u"}`},
 	} {
-		if got := strings.Join(parts(tt.kind, tt.text), " "); got != tt.want {
+		if got := strings.Join(Parts(tt.kind, tt.text), " "); got != tt.want {
 			t.Errorf("%s %s: %s", tt.kind, tt.text, got)
 		}
 	}

@@ -242,6 +242,9 @@ func argument(pair string) (string, any, error) {
 	if typed, isTyped := strings.CutSuffix(name, ":"); isTyped {
 		v, err := canon.Parse([]byte(value), canon.Limits{Bytes: maxInput})
 		if err != nil {
+			if json.Valid([]byte(value)) { // and something in it is not taken: NUL, a name twice, too deep
+				return "", nil, usagef("the value of %s cannot be sent: %s", typed, toolkeep.AsError(err).Message)
+			}
 			return "", nil, usagef("the value of %s is not JSON: %s; for text write %s=%s", typed, cut(value, 60), typed, cut(value, 60))
 		}
 		return typed, v, nil

@@ -313,17 +313,28 @@ func (a *app) readManifests(name string) ([][]byte, error) {
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
-	if len(bytes.TrimSpace(raw)) == 0 {
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 {
 		return nil, nil
 	}
-	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" || name == "-" && !strings.HasPrefix(strings.TrimSpace(string(raw)), "{") {
+	ext := strings.ToLower(filepath.Ext(name))
+	if ext == ".yaml" || ext == ".yml" || ext != ".json" && raw[0] != '{' {
 		docs, err := catalog.ManifestsFromYAML(raw)
 		if err != nil {
-			return nil, &failure{code: exitUsage, err: err}
+			return nil, unreadable(name, err)
 		}
 		return docs, nil
 	}
+	if !json.Valid(raw) {
+		_, err := catalog.ParseManifest(raw)
+		return nil, unreadable(name, err)
+	}
 	return [][]byte{raw}, nil
+}
+
+// unreadable is a file that holds no manifest because it is not JSON or not YAML.
+func unreadable(name string, err error) error {
+	e := toolkeep.AsError(err)
+	return &failure{code: exitUsage, err: toolkeep.NewError(e.Code, "%s: %s", orStdin(name), catalog.FaultText(err))}
 }
 
 func orStdin(name string) string {
@@ -334,13 +345,6 @@ func orStdin(name string) string {
 }
 
 func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice importChoice) error {
-	for i, m := range manifests {
-		if !json.Valid(m) {
-			_, err := catalog.ParseManifest(m)
-			fmt.Fprintf(a.stderr, "toolkeep: manifest %d of %d is not JSON\n", i+1, len(manifests))
-			return &failure{code: exitUsage, err: err}
-		}
-	}
 	cl, err := a.connect()
 	if err != nil {
 		return err

@@ -300,6 +300,8 @@ type habits struct {
 
 func (h *habits) Led(string) []discover.Led { return h.led }
 
+func (h *habits) Fared(string, string) (discover.Fared, bool) { return discover.Fared{}, false }
+
 func (h *habits) History(discover.Session) discover.History { return h.history }
 func (h *habits) Weights(string) (discover.Weights, bool) {
 	return h.weights, h.weights != discover.Weights{}
@@ -337,6 +339,32 @@ func TestHistory(t *testing.T) {
 	a.wantHit(t, q, true)
 }
 
+// TestLearnedIsTakenIn: what questions taught is taken in behind searches; an answer
+// from before that is not kept.
+func TestLearnedIsTakenIn(t *testing.T) {
+	h := &habits{led: []discover.Led{{Query: "zebra crossing", Tool: "weather.now", Count: 3}}}
+	a := newSystem(true).node(t, nil, func(c *Config) { c.Usage = h })
+	a.index = discover.New(discover.Config{Usage: h})
+	t.Cleanup(func() { _ = a.index.Close() })
+	a.index.Update(slices.Values(some()))
+	q := ask("zebra crossing")
+	deadline := time.After(10 * time.Second)
+	for {
+		ids, hit := a.find(t, q)
+		if hit {
+			if !slices.Contains(ids, "weather.now") {
+				t.Errorf("the kept answer knows nothing of what was learned: %v", ids)
+			}
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatal("no answer was kept")
+		default:
+		}
+	}
+}
+
 type brokenEmbedder struct{}
 
 func (brokenEmbedder) Model() string   { return "broken" }
@@ -350,7 +378,7 @@ func TestNotKept(t *testing.T) {
 	for name, change := range map[string]func(*discover.Query){
 		"no audience":      func(q *discover.Query) { q.Audience = "" },
 		"no tenant":        func(q *discover.Query) { q.Session.Tenant = "" },
-		"strategy session": func(q *discover.Query) { q.Strategy = session },
+		"strategy session": func(q *discover.Query) { q.Strategy = discover.InSession },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSystem(true)
@@ -399,6 +427,48 @@ func TestNotKept(t *testing.T) {
 		a.wantHit(t, q, false)
 		a.wantHit(t, q, true)
 	})
+}
+
+func TestCount(t *testing.T) {
+	s := newSystem(false)
+	a := s.node(t, some())
+	asked := 0
+	counting := func(tool *toolkeep.Tool) bool { asked++; return sees("acme")(tool) }
+	for range 3 {
+		if n := a.Count(ask("q"), counting); n != 4 {
+			t.Errorf("%d tools", n)
+		}
+	}
+	if asked != 5 {
+		t.Errorf("visible was asked %d times, want once of each tool", asked)
+	}
+	narrow := ask("q")
+	narrow.Audience = "guests"
+	if n := a.Count(narrow, func(*toolkeep.Tool) bool { return false }); n != 0 {
+		t.Errorf("another audience sees %d", n)
+	}
+	rival := ask("q")
+	rival.Session.Tenant = "rival"
+	if n := a.Count(rival, sees("nobody")); n != 3 {
+		t.Errorf("another tenant sees %d", n)
+	}
+	a.index.Update(slices.Values(some()[1:]))
+	if n := a.Count(ask("q"), counting); n != 3 {
+		t.Errorf("%d tools after one ended", n)
+	}
+	nobody := ask("q")
+	nobody.Audience = ""
+	if n := a.Count(nobody, sees("")); n != 2 {
+		t.Errorf("%d tools", n)
+	}
+	for i := range maxCounts + 10 {
+		q := ask("q")
+		q.Audience = fmt.Sprint(i)
+		a.Count(q, sees("acme"))
+	}
+	if n := len(a.counts.of); n > maxCounts {
+		t.Errorf("%d counts are kept", n)
+	}
 }
 
 func TestLifetimes(t *testing.T) {

@@ -16,9 +16,6 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// session is the strategy that ranks by what just went on; nothing of it is kept.
-const session discover.Strategy = "session"
-
 // key names an answer.
 type key struct {
 	strategy   discover.Strategy
@@ -36,7 +33,7 @@ func (k key) String() string {
 
 // key names the answer to a question; ok is false for one whose answer is not kept.
 func (c *Cache) key(ask discover.Query) (k key, ok bool) {
-	if ask.Audience == "" || ask.Session.Tenant == "" || ask.Strategy == session {
+	if ask.Audience == "" || ask.Session.Tenant == "" || ask.Strategy == discover.InSession {
 		return key{}, false
 	}
 	k.strategy = ask.Strategy
@@ -46,6 +43,8 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	h := c.seals.hasher()
 	defer c.seals.done(h)
 	h.text(ask.Text)
+	h.text(ask.Category)
+	h.text(ask.Category)
 	h.number(uint64(ask.Limit))
 	if u := c.config.Usage; u != nil {
 		past := u.History(ask.Session)

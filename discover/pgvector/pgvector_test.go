@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -114,6 +115,11 @@ func eventually(t *testing.T, what string, done func() bool) {
 
 func embedded(t *testing.T, x *discover.Index) {
 	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%+v", x.Embedding())
+		}
+	})
 	eventually(t, "not all tools are embedded", func() bool {
 		have, of, _ := x.Embedded()
 		return have == of
@@ -315,5 +321,35 @@ func TestSchemas(t *testing.T) {
 	sql(t, dsn, `DROP TABLE mine.toolkeep_vectors_1`)
 	if _, err := v.Have(t.Context(), of); err == nil || !strings.Contains(err.Error(), "a restart makes them anew") {
 		t.Error(err)
+	}
+}
+
+// TestTablesAreMadeOnce lets many nodes start on an empty database at the same time.
+func TestTablesAreMadeOnce(t *testing.T) {
+	dsn := pgtest.StartVector(t).NewDatabase(t)
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			b, err := pgvector.New(pgvector.Config{DSN: dsn, MaxConns: 2})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer b.Close()
+			for _, model := range []string{"a", fmt.Sprint("b", n%2)} {
+				if _, err := b.Open(t.Context(), model, 3); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := b.Spaces(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	b := backend(t, pgvector.Config{DSN: dsn})
+	defer b.Close()
+	if spaces, err := b.Spaces(t.Context()); err != nil || len(spaces) != 3 {
+		t.Error(spaces, err)
 	}
 }

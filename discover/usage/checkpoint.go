@@ -91,10 +91,15 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = u.c.Store.Apply(ctx, toolkeep.PutItem{Expect: expect, Item: toolkeep.Item{Kind: KindState, ID: headID, Body: body, UpdatedAt: head.At, UpdatedBy: u.c.Node}})
-	if err != nil {
+	it := toolkeep.Item{Kind: KindState, ID: headID, Body: body, UpdatedAt: head.At, UpdatedBy: u.c.Node}
+	if err := u.c.Store.Apply(ctx, toolkeep.PutItem{Expect: expect, Item: it}); err != nil {
 		return err
 	}
+	u.mu.Lock()
+	if it.Revision = expect + 1; u.head.Revision < it.Revision {
+		u.head = it
+	}
+	u.mu.Unlock()
 	return u.sweep(ctx, head.Generation)
 }
 

@@ -32,11 +32,6 @@ const (
 	maxAgent   = 200 // bytes of a user agent
 )
 
-// Parts are the parts of a score before they are weighed, as discover.Match has them.
-type Parts struct {
-	Semantic, Keyword, History, Success float64
-}
-
 // Retrieval is one search and what it gave.
 type Retrieval struct {
 	At       time.Time        // when it began; zero is now
@@ -53,7 +48,7 @@ type Retrieval struct {
 // Offered is one tool that a search gave.
 type Offered struct {
 	Tool  string
-	Parts Parts
+	Parts discover.Parts
 }
 
 // Of is the Retrieval of a search that took so long, without face and agent.
@@ -61,7 +56,7 @@ func Of(q discover.Query, found []discover.Match, r discover.Report, took time.D
 	out := Retrieval{Session: q.Session, Query: q.Text, Strategy: string(r.Strategy), Found: len(found), Took: took,
 		Tools: make([]Offered, min(len(found), maxOffered))}
 	for i := range out.Tools {
-		out.Tools[i] = Offered{Tool: found[i].Tool.ID, Parts: partsOf(&found[i])}
+		out.Tools[i] = Offered{Tool: found[i].Tool.ID, Parts: found[i].Parts}
 	}
 	return out
 }
@@ -77,18 +72,13 @@ func OfContext(r *disclose.Request, c *disclose.Context, as disclose.Asker, took
 		o := Offered{Tool: d.ToolID}
 		for i := range r.Found {
 			if r.Found[i].Tool.ID == d.ToolID {
-				o.Parts = partsOf(&r.Found[i])
+				o.Parts = r.Found[i].Parts
 				break
 			}
 		}
 		out.Tools = append(out.Tools, o)
 	}
 	return out
-}
-
-// partsOf reads the parts of a match.
-func partsOf(m *discover.Match) Parts {
-	return Parts{Semantic: m.Semantic, Keyword: m.Keyword}
 }
 
 // retrievedData is the data of EventRetrieved. The names are those of Discovery 7.1;
@@ -103,7 +93,7 @@ type retrievedData struct {
 	Strategy  string       `json:"retrieval_strategy"`
 	Tools     []string     `json:"tools_retrieved"`
 	Found     int          `json:"tools_found"`
-	Parts     [][4]float64 `json:"score_parts"` // by tool: semantic, keyword, history, success
+	Parts     [][5]float64 `json:"score_parts"` // by tool: semantic, keyword, history, success, complexity
 	TookMS    int64        `json:"retrieval_time_ms"`
 	Face      string       `json:"face,omitempty"`
 	Address   string       `json:"ip_address,omitempty"`
@@ -165,9 +155,9 @@ func clip(s string, most int) string {
 // plain is a question as it is compared: in lower case, with single spaces.
 func plain(q string) string { return strings.Join(strings.Fields(strings.ToLower(q)), " ") }
 
-// rounded keeps four digits, which are enough to learn from.
-func (p Parts) rounded() [4]float64 {
-	out := [4]float64{p.Semantic, p.Keyword, p.History, p.Success}
+// rounded keeps four digits of each part, which are enough to learn from.
+func rounded(p discover.Parts) [5]float64 {
+	out := [5]float64{p.Semantic, p.Keyword, p.History, p.Success, p.Complexity}
 	for i, v := range out {
 		out[i] = math.Round(v*1e4) / 1e4
 	}

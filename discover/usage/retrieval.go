@@ -29,7 +29,7 @@ type retrieval struct {
 
 type offer struct {
 	tool  *tool
-	parts [4]float32
+	parts [5]float32
 	// chosen: it was called or named in feedback; worked: and did; learned: the question
 	// counts for it; poor: feedback says that it was a mistake.
 	chosen, worked, learned, poor bool

@@ -85,7 +85,7 @@ type savedRetrieval struct {
 
 type savedOffer struct {
 	Tool  int        `json:"x"`
-	Parts [4]float32 `json:"p"`
+	Parts [5]float32 `json:"p"`
 	Marks string     `json:"m,omitempty"` // c chosen, w worked, l learned, p poor
 }
 

@@ -23,8 +23,8 @@ type memory struct {
 	feed    []toolkeep.Committed
 	items   map[[3]string]toolkeep.Item
 	more    chan struct{}
-	applies []int // changes of each Apply
-	refuse  error // what Apply answers
+	applies []int         // changes of each Apply
+	refuse  error         // what Apply answers
 	block   chan struct{} // Apply waits for it to close
 }
 
@@ -174,10 +174,10 @@ func (f *folder) after(d time.Duration) *folder {
 
 // used is a call that took 20 ms.
 func (f *folder) used(user, session, tool string, change ...func(*toolkeep.Invocation)) {
-	f.change(toolkeep.RecordCall{Invocation: called(f.now, "t", user, session, tool, change...)})
+	f.change(toolkeep.RecordCall{Invocation: callOf(f.now, "t", user, session, tool, change...)})
 }
 
-func called(at time.Time, tenant, user, session, tool string, change ...func(*toolkeep.Invocation)) *toolkeep.Invocation {
+func callOf(at time.Time, tenant, user, session, tool string, change ...func(*toolkeep.Invocation)) *toolkeep.Invocation {
 	v := &toolkeep.Invocation{ID: "i", Tenant: tenant, Subject: user, Session: session, ToolID: tool, Version: "1.0.0", State: toolkeep.CallSucceeded,
 		CreatedAt: at.Add(-20 * time.Millisecond), StartedAt: at.Add(-20 * time.Millisecond), EndedAt: at, ToolUS: 20_000}
 	for _, c := range change {
@@ -208,7 +208,7 @@ func searchEvent(t testing.TB, at time.Time, tenant, id, user, session, query st
 	t.Helper()
 	d := retrievedData{EventID: id, UserID: user, AgentDID: user, SessionID: session, Query: query, Strategy: "hybrid", Tools: tools, TookMS: 3}
 	for i := range tools {
-		d.Parts = append(d.Parts, [4]float64{1 / float64(i+1), 1 / float64(i+2)})
+		d.Parts = append(d.Parts, [5]float64{1 / float64(i+1), 1 / float64(i+2)})
 	}
 	e, err := eventOf(EventRetrieved, tenant, id, at, d)
 	if err != nil {

@@ -3,6 +3,7 @@ package usage
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -28,6 +29,7 @@ const (
 	leastQuestion = 0.5
 	pull          = 0.01 // how strongly learned weights are drawn to those in use
 	rounds        = 300
+	steepest      = 1.25
 )
 
 // KindWeights is the kind of the items that hold a tenant's Training.
@@ -35,8 +37,9 @@ const KindWeights = "usage_weights"
 
 const weightsID = "ranking"
 
-// features are what a score is made of, in the order of Parts.
-type features [4]float64
+// features are what a score is made of: semantic, keyword, history, success, and the
+// complexity that is taken off, negative.
+type features [5]float64
 
 // Training is one retraining of a tenant's weights, kept in the store.
 type Training struct {
@@ -47,8 +50,7 @@ type Training struct {
 	After   Fit       `json:"after"`
 	Better  bool      `json:"better"`
 	Verdict string    `json:"verdict"`
-	// Weights are the newest ones that were better, "" order of discover.Weights; nil
-	// where none ever were.
+	// Weights are the newest ones that were better; nil where none ever were.
 	Weights *discover.Weights `json:"weights"`
 }
 
@@ -82,14 +84,14 @@ func (t *tenant) lessons() []lesson {
 }
 
 func (r *retrieval) lesson() (l lesson, ok bool) {
-	if !r.chosen {
+	if !r.chosen || r.strategy == string(discover.Semantic) { // which shows what is varied
 		return l, false
 	}
 	l = lesson{at: r.at, id: r.id}
 	n, best := 0, 0.0
 	for i := range r.offered {
 		o := &r.offered[i]
-		f := features{float64(o.parts[0]), float64(o.parts[1]), float64(o.parts[2]), float64(o.parts[3])}
+		f := features{float64(o.parts[0]), float64(o.parts[1]), float64(o.parts[2]), float64(o.parts[3]), -float64(o.parts[4])}
 		best = max(best, f[0])
 		l.offered = append(l.offered, f)
 		l.chosen = append(l.chosen, o.chosen && !o.poor)
@@ -97,22 +99,23 @@ func (r *retrieval) lesson() (l lesson, ok bool) {
 			n++
 		}
 	}
-	if best > 0 { // search divides likeness by the best too
-		for i := range l.offered {
-			l.offered[i][0] /= best
+	for i := range l.offered {
+		if best > 0 {
+			l.offered[i][0] /= best // as search does
+		} else {
+			l.offered[i][0] = l.offered[i][1] // without meanings, words have their weight too
 		}
 	}
 	return l, n > 0 && n < len(l.offered)
 }
 
-func vector(w discover.Weights) features { return features{w.Semantic, w.Keyword} }
-
-func (f features) weights() discover.Weights {
-	return discover.Weights{Semantic: f[0], Keyword: f[1]}
+func vector(w discover.Weights) features {
+	return features{w.Semantic, w.Keyword, w.History, w.Success, w.Complexity}
 }
 
-// free says which features have a weight in discover.Weights.
-var free = [4]bool{true, true}
+func (f features) weights() discover.Weights {
+	return discover.Weights{Semantic: f[0], Keyword: f[1], History: f[2], Success: f[3], Complexity: f[4]}
+}
 
 func (f features) dot(g features) (s float64) {
 	for i := range f {
@@ -121,7 +124,7 @@ func (f features) dot(g features) (s float64) {
 	return s
 }
 
-func (f features) sum() float64 { return f[0] + f[1] + f[2] + f[3] }
+func (f features) sum() float64 { return f[0] + f[1] + f[2] + f[3] + f[4] }
 
 func (f features) scaled(by float64) features {
 	for i := range f {
@@ -204,9 +207,10 @@ func ndcg(w features, ls []lesson) (sum float64) {
 }
 
 // descend finds the weights, none below 0, that make the choices least surprising and
-// stay near to from. The loss is convex; its slope changes by at most 1 + pull, since
-// features lie between 0 and 1, so that the step is safe.
-func descend(from features, ls []lesson, free [4]bool) features {
+// stay near to from. The loss is convex; its slope changes by at most a quarter of the
+// square of a difference, of which each of the five parts is at most 1, so that the
+// step is safe.
+func descend(from features, ls []lesson) features {
 	w, ahead, momentum := from, from, 1.0
 	for range rounds {
 		var slope features
@@ -220,11 +224,8 @@ func descend(from features, ls []lesson, free [4]bool) features {
 		}
 		var next features
 		for j := range next {
-			next[j] = from[j]
-			if free[j] {
-				g := slope[j]/float64(len(ls)) + pull*(ahead[j]-from[j])
-				next[j] = max(0, ahead[j]-g/(1+pull))
-			}
+			g := slope[j]/float64(len(ls)) + pull*(ahead[j]-from[j])
+			next[j] = max(0, ahead[j]-g/(steepest+pull))
 		}
 		m := (1 + math.Sqrt(1+4*momentum*momentum)) / 2
 		for j := range ahead {
@@ -261,7 +262,7 @@ func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	tr.Held = len(ls) / heldShare
 	older, held := ls[:len(ls)-tr.Held], ls[len(ls)-tr.Held:]
 	before := calibrate(vector(inUse), older)
-	after := descend(before, older, free)
+	after := descend(before, older)
 	tr.Before.NDCG, tr.Before.LogLoss = ndcg(before, held), logLoss(before, held)
 	tr.After.NDCG, tr.After.LogLoss = ndcg(after, held), logLoss(after, held)
 	if after.sum() <= 0 {
@@ -274,7 +275,7 @@ func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	}
 	tr.After.Weights = learned.weights()
 	switch {
-	case (learned[0]+learned[1])/learned.sum() < leastQuestion:
+	case learned[0]+learned[1] < leastQuestion*(learned.sum()-learned[4]):
 		tr.Verdict = "what was asked would count too little"
 	case tr.After.NDCG >= tr.Before.NDCG+betterNDCG:
 		tr.Better, tr.Verdict = true, "better: chosen tools stand further up"
@@ -296,6 +297,21 @@ type ranking struct {
 // Train learns the weights of a tenant anew from what is known now, and keeps the
 // outcome in the store, from where all nodes read it.
 func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
+	tr, err := u.train(ctx, tenant)
+	if errors.Is(err, toolkeep.ErrStale) { // somebody did so at the same time
+		seq, hErr := u.c.Store.Head(ctx)
+		if hErr != nil {
+			return tr, hErr
+		}
+		if err := u.Await(ctx, seq); err != nil {
+			return tr, err
+		}
+		tr, err = u.train(ctx, tenant)
+	}
+	return tr, err
+}
+
+func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
 	u.mu.Lock()
 	var ls []lesson
 	if t, ok := u.tenants.get(tenant); ok {
@@ -357,5 +373,5 @@ func (u *Usage) ranked(it *toolkeep.Item) {
 
 // WeightNames gives the weights by the names of Discovery 4.3.
 func WeightNames(w discover.Weights) map[string]float64 {
-	return map[string]float64{"semantic_similarity": w.Semantic, "keyword_match": w.Keyword}
+	return map[string]float64{"semantic_similarity": w.Semantic, "keyword_match": w.Keyword, "user_history": w.History, "success_rate": w.Success, "complexity_penalty": w.Complexity}
 }

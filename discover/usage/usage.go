@@ -84,7 +84,7 @@ func New(c Config) *Usage {
 		c.Learning = LearnOn
 	}
 	if c.Weights == (discover.Weights{}) {
-		c.Weights = discover.Weights{Semantic: 0.4, Keyword: 0.3}
+		c.Weights = discover.DefaultWeights
 	}
 	if c.Keep <= 0 {
 		c.Keep = 30 * 24 * time.Hour
@@ -196,29 +196,35 @@ func (u *Usage) Await(ctx context.Context, seq int64) error {
 // CaughtUp is closed when all is folded that was in the feed at the start.
 func (u *Usage) CaughtUp() <-chan struct{} { return u.caught }
 
-// publishEvery is how old the questions may be that Led gives.
+// publishEvery is how often questions are shown that were learned; where there are
+// many, whose readers have work with each showing, it is once in so many more seconds
+// as there are thousands.
 const publishEvery = time.Second
 
 // publish shows what changed now and then, where showing each change costs too much.
 func (u *Usage) publish(ctx context.Context) {
 	t := time.NewTicker(publishEvery)
 	defer t.Stop()
-	for {
+	for turn := 0; ; turn++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			u.refresh()
+			u.show(func(t *tenant) bool { return turn%(1+t.led.order.len()/1000) == 0 })
 		}
 	}
 }
 
 // refresh shows the questions that were learned since.
-func (u *Usage) refresh() {
+func (u *Usage) refresh() { u.show(func(*tenant) bool { return true }) }
+
+func (u *Usage) show(which func(*tenant) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, t := range u.tenants.all() {
-		t.showLed()
+	for t := range u.order.all() {
+		if which(t) {
+			t.showLed()
+		}
 	}
 }
 
@@ -229,13 +235,13 @@ func (u *Usage) History(s discover.Session) discover.History {
 	if !ok {
 		return h
 	}
-	if us, ok := t.users.get(s.Subject); ok {
+	if us, ok := t.users.get(short(s.Subject)); ok {
 		h.Preferred = us.preferred()
 	}
 	if s.ID == "" {
 		return h
 	}
-	ses, ok := t.sessions.get(sessionKey{s.Subject, s.ID})
+	ses, ok := t.sessions.get(sessionKey{short(s.Subject), short(s.ID)})
 	if !ok {
 		return h
 	}
@@ -267,7 +273,7 @@ func (u *Usage) Fared(tenant, tool string) (discover.Fared, bool) {
 
 // Led are the newest questions of a tenant after which tools were chosen, each with a
 // tool, the newest first. The slice is the same as long as nothing changed, and not to
-// be modified. It is at most a second old.
+// be modified. It is a second old at most, or a second more for each thousand.
 func (u *Usage) Led(tenant string) []discover.Led {
 	if t, ok := u.tenants.get(tenant); ok {
 		if led := t.ledView.Load(); led != nil {

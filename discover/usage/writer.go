@@ -171,9 +171,9 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 			d.Query = clip(u.c.Clean(clip(r.Query, 64<<10)), maxQuery)
 		}
 		n := min(len(r.Tools), maxOffered)
-		d.Tools, d.Parts = make([]string, n), make([][4]float64, n)
+		d.Tools, d.Parts = make([]string, n), make([][5]float64, n)
 		for i, o := range r.Tools[:n] {
-			d.Tools[i], d.Parts[i] = o.Tool, o.Parts.rounded()
+			d.Tools[i], d.Parts[i] = o.Tool, rounded(o.Parts)
 		}
 		return eventOf(EventRetrieved, r.Session.Tenant, id, r.At, d)
 	})

@@ -50,6 +50,7 @@ type scanner struct {
 	pos     int
 	found   counted
 	inside  bool // of a statement: something other than space and comments came
+	trigger trigger
 	used    map[int]bool
 }
 
@@ -69,7 +70,10 @@ func (s *scanner) token() error {
 		return nil
 	case c == ';':
 		s.pos++
-		s.inside = false
+		if s.trigger.holds() {
+			return nil
+		}
+		s.inside, s.trigger = false, trigger{}
 		return nil
 	case c == '-' && next == '-' && (s.dialect != mysqlDB || isSpaceOrEnd(s.at(s.pos+2), s.pos+2 >= len(s.text))):
 		s.line()
@@ -83,6 +87,9 @@ func (s *scanner) token() error {
 	if !s.inside {
 		s.inside = true
 		s.found.statements++
+	}
+	if s.dialect == sqliteDB && !isWord(c) {
+		s.trigger.other()
 	}
 	switch {
 	case c == '\'':
@@ -104,6 +111,49 @@ func (s *scanner) token() error {
 	}
 	s.pos++
 	return nil
+}
+
+// trigger follows whether a statement of SQLite creates a trigger, as SQLite's own
+// sqlite3_complete does: the statements within one are no statements beside it, and it
+// ends with the semicolon behind an END that stands behind a semicolon.
+type trigger struct {
+	first []string // words of the statement's beginning
+	last  string   // ";" or "END" if that came last, and END only behind a semicolon
+}
+
+// word and other are told what a statement is made of, but for semicolons.
+func (t *trigger) word(w string) {
+	w = strings.ToUpper(w)
+	if len(t.first) < 6 { // EXPLAIN QUERY PLAN CREATE TEMP TRIGGER
+		t.first = append(t.first, w)
+	}
+	if t.last != ";" || w != "END" {
+		w = ""
+	}
+	t.last = w
+}
+
+func (t *trigger) other() { t.word("") }
+
+// holds tells whether a semicolon stands within the trigger.
+func (t *trigger) holds() bool {
+	first := t.first
+	for _, w := range []string{"EXPLAIN", "QUERY", "PLAN"} {
+		if len(first) > 0 && first[0] == w {
+			first = first[1:]
+		}
+	}
+	if len(first) < 2 || first[0] != "CREATE" {
+		return false
+	}
+	if first[1] == "TEMP" || first[1] == "TEMPORARY" {
+		first = first[1:]
+	}
+	if len(first) < 2 || first[1] != "TRIGGER" || t.last == "END" {
+		return false
+	}
+	t.last = ";"
+	return true
 }
 
 func isSpaceOrEnd(c byte, end bool) bool { return end || c <= ' ' }
@@ -181,6 +231,9 @@ func (s *scanner) bracket() error {
 // and E'…' is a string with backslashes in PostgreSQL.
 func (s *scanner) word() error {
 	from := s.pos
+	if s.dialect == sqliteDB {
+		defer func() { s.trigger.word(s.text[from:s.pos]) }()
+	}
 	digits := isDigit(s.text[from])
 	for s.pos < len(s.text) && (isWord(s.text[s.pos]) || s.text[s.pos] == '$' && !digits) {
 		s.pos++

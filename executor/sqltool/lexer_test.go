@@ -55,6 +55,43 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// TestTriggersAreOne holds what SQLite itself takes for one statement.
+func TestTriggersAreOne(t *testing.T) {
+	b, admin := sqliteBench(t, Config{})
+	runMySQL(t, admin, "CREATE TABLE victim (id int, name text)", "CREATE TABLE log (line text)")
+	const body = " AFTER INSERT ON victim BEGIN INSERT INTO log VALUES (CASE WHEN new.id = 1 THEN 'end;' ELSE 'x' END); /* ; END; */ DELETE FROM log WHERE line = 'END;'; END"
+	for _, text := range []string{"CREATE TRIGGER a" + body, "create trigger if not exists b" + body + " ;", "CREATE /* x */ TEMP TRIGGER c" + body + "; -- end;\n"} {
+		if n, err := scan(sqliteDB, text); err != nil || n.statements != 1 {
+			t.Errorf("%s: %+v %v", text, n, err)
+		}
+		if _, err := b.call(t.Context(), query(text)+write, "{}"); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	b.must(query("INSERT INTO victim VALUES (1, ?)", "a")+write, `{"a":"x"}`)
+	var n int
+	if err := admin.QueryRow("SELECT count(*) FROM log").Scan(&n); err != nil || n < 2 { // and the third lives with its connection
+		t.Errorf("the triggers left %d lines, %v", n, err)
+	}
+	for text, want := range map[string]int{
+		"CREATE TRIGGER a" + body + "; DELETE FROM victim": 2, "CREATE TABLE trigger_ (a); DELETE FROM victim": 2, "SELECT 1; CREATE TRIGGER a" + body: 2,
+		"CREATE TEMP TABLE x (a); SELECT 1; END": 3, "EXPLAIN CREATE TRIGGER a" + body + "; SELECT 1": 2, `CREATE "x" TRIGGER; SELECT 1`: 2,
+	} {
+		if got, err := scan(sqliteDB, text); err != nil || got.statements != want {
+			t.Errorf("%s: %+v %v, want %d statements", text, got, err, want)
+		}
+	}
+	// What is no trigger after all is refused by SQLite, and what stands behind does nothing.
+	for _, text := range []string{"CREATE TRIGGER a; DELETE FROM victim; END", "CREATE TRIGGER z AFTER INSERT ON victim; DELETE FROM victim; END;"} {
+		if _, err := b.call(t.Context(), query(text)+write, "{}"); err == nil {
+			t.Errorf("%s is carried out", text)
+		}
+	}
+	if err := admin.QueryRow("SELECT count(*) FROM victim").Scan(&n); err != nil || n != 1 {
+		t.Errorf("%d rows are left, %v", n, err)
+	}
+}
+
 // TestPlaceholdersAgree asks the databases themselves.
 func TestPlaceholdersAgree(t *testing.T) {
 	pg, _ := postgresBench(t, pgtest.Start(t), Config{})

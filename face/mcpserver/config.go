@@ -86,8 +86,10 @@ type Config struct {
 	Audience func(p *toolkeep.Principal, more ...string) string
 	// Guide makes the contexts that find_tools answers with; nil: one over Search that has
 	// learned nothing.
-	Guide  *disclose.Guide
-	Sealer Sealer // for the requestState of questions
+	Guide *disclose.Guide
+	// Retrievals records searches; only tests do without.
+	Retrievals Retrievals
+	Sealer     Sealer // for the requestState of questions
 
 	// Upstreams are the MCP servers behind; nil leaves out the relay views and the
 	// resources and prompts of the others.

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -65,6 +66,7 @@ func (x *exchange) toolContext(ctx context.Context, query, category string, got 
 	if err != nil {
 		return x.ownFailure(dst, err), nil
 	}
+	start := time.Now()
 	r = x.s.guide.Gather(ctx, r, disclose.Asker{Session: x.session(), Audience: x.audience(category), Visible: func(t *toolkeep.Tool) bool {
 		return (category == "" || t.Manifest.Category == category) && x.sees(t)
 	}})
@@ -81,6 +83,7 @@ func (x *exchange) toolContext(ctx context.Context, query, category string, got 
 	dst = append(dst, `{"content":[{"type":"text","text":`...)
 	dst = canon.AppendString(dst, text.Markdown())
 	dst = append(append(dst, `}],"structuredContent":`...), data.JSON()...)
+	dst = appendRetrieval(dst, x.disclosed(&r, text, start))
 	dst = x.finish(dst)
 	ids := make([]string, len(text.DetailedTools))
 	for i, d := range text.DetailedTools {

@@ -65,10 +65,13 @@ var searchTools = sync.OnceValue(func() [][]byte {
 })
 
 // own tools answer with an object, also as text for clients that read only that.
-func (x *exchange) ownResult(dst, object []byte) []byte {
+func (x *exchange) ownResult(dst, object []byte, retrieval ...string) []byte {
 	dst = append(dst, `{"content":[{"type":"text","text":`...)
 	dst = appendAsText(dst, object)
 	dst = append(append(dst, `}],"structuredContent":`...), object...)
+	for _, id := range retrieval {
+		dst = appendRetrieval(dst, id)
+	}
 	return x.finish(dst)
 }
 
@@ -148,7 +151,8 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	if id := x.idOf(query); id != "" {
 		query = id
 	}
-	found, _ := x.s.c.Search.Find(ctx, discover.Query{Text: query, Limit: int(limit), Session: x.session(), Audience: x.audience(category)}, func(t *toolkeep.Tool) bool {
+	start, ask := time.Now(), discover.Query{Text: query, Limit: int(limit), Session: x.session(), Audience: x.audience(category)}
+	found, report := x.s.c.Search.Find(ctx, ask, func(t *toolkeep.Tool) bool {
 		return (category == "" || t.Manifest.Category == category) && x.sees(t)
 	})
 	b := []byte(`{"tools":[`)
@@ -175,7 +179,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	if len(found) == 0 {
 		b = append(b, `,"hint":"Nothing matched. Use other words, name the thing and what to do with it, or leave the category out."`...)
 	}
-	dst = x.ownResult(dst, append(b, '}'))
+	dst = x.ownResult(dst, append(b, '}'), x.retrieved(ask, found, report, start))
 	x.foundTools(ids)
 	return dst, nil
 }

@@ -13,10 +13,17 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
 )
 
-// countTools is how many tools the principal may see.
-func (a *API) countTools(p *toolkeep.Principal, visible func(*toolkeep.Tool) bool) int {
+// countTools is how many tools the principal may see; a search that knows it already is
+// asked.
+func (a *API) countTools(p *toolkeep.Principal, ask discover.Query, visible func(*toolkeep.Tool) bool) int {
+	if known, ok := a.c.Search.(interface {
+		Count(discover.Query, func(*toolkeep.Tool) bool) int
+	}); ok {
+		return known.Count(ask, visible)
+	}
 	_, n := a.c.Catalog.List(p, catalog.Filter{Limit: 1}, visible)
 	return n
 }

@@ -57,8 +57,17 @@ func (x *exchange) SetReadDeadline(time.Time) error { return nil } // the body i
 func (x *exchange) SetStatus(status int)            { x.status = status }
 func (x *exchange) Status() int                     { return x.status }
 func (x *exchange) BodyWriter() io.Writer           { return &x.out }
-func (x *exchange) SetHeader(name, value string)    { x.w.Header().Set(name, value) }
-func (x *exchange) AppendHeader(name, value string) { x.w.Header().Add(name, value) }
+func (x *exchange) SetHeader(name, value string)    { x.headers().Set(name, value) }
+func (x *exchange) AppendHeader(name, value string) { x.headers().Add(name, value) }
+
+// headers are those of the answer; once a stream has begun they are sent and what comes
+// is for nobody.
+func (x *exchange) headers() http.Header {
+	if x.progress != nil && x.progress.begun {
+		return http.Header{}
+	}
+	return x.w.Header()
+}
 
 // adapter registers huma's operations on the mux.
 type adapter struct{ a *API }

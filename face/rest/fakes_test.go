@@ -99,7 +99,10 @@ func (f *fakeCatalog) Versions(_ *toolkeep.Principal, id string, _ func(*toolkee
 type fakeSearch func(string, int, func(*toolkeep.Tool) bool) []discover.Match
 
 func (f fakeSearch) Find(_ context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
-	return f.search(q.Text, q.Limit, visible), discover.Report{Strategy: discover.Keyword}
+	wanted := func(t *toolkeep.Tool) bool {
+		return (q.Category == "" || t.Manifest.Category == q.Category) && visible(t)
+	}
+	return f.search(q.Text, q.Limit, wanted), discover.Report{Strategy: discover.Keyword, Weights: discover.DefaultWeights}
 }
 
 func (f fakeSearch) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
@@ -112,6 +115,19 @@ func (f fakeSearch) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
 
 func (f fakeSearch) search(q string, n int, visible func(*toolkeep.Tool) bool) []discover.Match {
 	return f(q, n, visible)
+}
+
+type fakeSearchAdmin struct {
+	flush   func(scope, id string) error
+	reindex func(ids []string, embeddings bool) (int, error)
+}
+
+func (f *fakeSearchAdmin) FlushSearch(_ context.Context, _ *toolkeep.Principal, scope, id string) error {
+	return f.flush(scope, id)
+}
+
+func (f *fakeSearchAdmin) Reindex(_ context.Context, _ *toolkeep.Principal, ids []string, embeddings bool) (int, error) {
+	return f.reindex(ids, embeddings)
 }
 
 type fakeKeys struct {
@@ -170,14 +186,17 @@ func newSystem() *system {
 		Invoker: fakeInvoker(nil), Calls: s.calls, Catalog: s.catalog, Keys: s.keys,
 		Visible: func(*toolkeep.Principal, *toolkeep.Tool) bool { return true },
 		Search:  fakeSearch(nil),
-		Blobs:   fakeBlobs(nil),
+		// The document has the routes of usage; tests of them have a fake of their own.
+		Retrievals: &fakeUsage{}, Learning: &fakeUsage{},
+		Blobs: fakeBlobs(nil),
 		ImportOpenAPI: func(context.Context, *toolkeep.Principal, ImportRequest) (*ImportPlan, []catalog.Published, error) {
 			return nil, nil, nil
 		},
-		Invalidate: func(string) int { return 0 },
-		Health:     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
-		Version:    "1.2.3",
-		Log:        slog.New(slog.NewTextHandler(&s.log, nil)),
+		Invalidate:  func(string) int { return 0 },
+		SearchAdmin: &fakeSearchAdmin{},
+		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
+		Version:     "1.2.3",
+		Log:         slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
 	return s
 }

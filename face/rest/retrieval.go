@@ -23,7 +23,7 @@ type searchInput struct {
 	Limit           int    `query:"limit" minimum:"1" maximum:"50" doc:"tools at most; default 5"`
 	MaxTools        int    `query:"maxTools" minimum:"1" maximum:"20" doc:"Discovery's name for limit"`
 	Category        string `query:"category" maxLength:"64" doc:"only tools of this category"`
-	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category" doc:"how to search; default hybrid: words and meaning. semantic compares meanings alone, keyword words alone; category is hybrid within the category that is sent with it"`
+	Strategy        string `query:"strategy" enum:"hybrid,semantic,keyword,category,session" doc:"how to search; default hybrid: words, meaning and usage. semantic compares meanings alone and gives a varied answer, keyword compares words alone; category is hybrid within the category that is sent with it; session is for conversations: tools that were called in it or go with those count heavily, even if the question does not speak of them"`
 	Explain         bool   `query:"explain" doc:"show the parts of each score"`
 	IncludeExamples bool   `query:"includeExamples" default:"true"`
 }
@@ -48,8 +48,22 @@ type IndexEntry struct {
 
 // ScoreParts are the parts of a score before they are weighed, each at most 1.
 type ScoreParts struct {
-	Semantic float64 `json:"semantic" doc:"how much query and tool mean alike (cosine)"`
-	Keyword  float64 `json:"keyword" doc:"how well the words fit; 1 is the best of all tools"`
+	Semantic   float64 `json:"semantic" doc:"how much query and tool mean alike (cosine)"`
+	Keyword    float64 `json:"keyword" doc:"how well the words fit; 1 is the best of all tools"`
+	History    float64 `json:"history" doc:"how much the tool belongs to what the conversation and you called before"`
+	Success    float64 `json:"success" doc:"share of your tenant's calls that succeeded; 0.9 for a tool that was never called"`
+	Complexity float64 `json:"complexity" doc:"0.5 for a tool of medium complexity, 1 for high; it is taken off"`
+	Learned    float64 `json:"learned" doc:"how much the query is like those after which your tenant called the tool; moves tools, and is in no score"`
+	Named      bool    `json:"named" doc:"the query names the tool, which puts it first"`
+}
+
+// ScoreWeights say how much each part counts.
+type ScoreWeights struct {
+	Semantic   float64 `json:"semantic"`
+	Keyword    float64 `json:"keyword"`
+	History    float64 `json:"history"`
+	Success    float64 `json:"success"`
+	Complexity float64 `json:"complexity"`
 }
 
 // DetailedTool is one tool with its manifest.
@@ -70,7 +84,9 @@ type SearchMetadata struct {
 	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
 	RetrievalID         string `json:"retrievalId,omitempty" doc:"by which feedback names this search"`
-	CacheHit            bool   `json:"cacheHit" doc:"the answer was kept from an earlier search and is still right"`
+	// Weights are there where an explanation was asked for.
+	Weights  *ScoreWeights `json:"weights,omitempty" doc:"of the parts of each score, in this search"`
+	CacheHit bool          `json:"cacheHit" doc:"the answer was kept from an earlier search and is still right"`
 }
 
 // SearchData is what was found.
@@ -97,21 +113,13 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	}
 	as := a.asker(p, in.SessionHeader)
 	visible := as.Visible
-	wanted, audience := visible, as.Audience
-	if in.Category != "" {
-		audience = a.audience(p, "category", in.Category)
-		wanted = func(t *toolkeep.Tool) bool { return t.Manifest.Category == in.Category && visible(t) }
-	}
 	strategy := discover.Strategy(in.Strategy)
-	if in.Strategy == "category" {
-		if in.Category == "" {
-			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "strategy category searches within one category; send category as well")
-		}
-		strategy = discover.Hybrid
+	if strategy == discover.Category && in.Category == "" {
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "strategy category searches within one category; send category as well")
 	}
 	start := time.Now()
-	ask := discover.Query{Text: in.Q, Limit: limit, Strategy: strategy, Session: as.Session, Audience: audience}
-	found, report := a.c.Search.Find(ctx, ask, wanted)
+	ask := discover.Query{Text: in.Q, Limit: limit, Strategy: strategy, Category: in.Category, Session: as.Session, Audience: as.Audience}
+	found, report := a.c.Search.Find(ctx, ask, visible)
 	took := time.Since(start)
 
 	out := &searchOutput{}
@@ -121,15 +129,20 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	for i, m := range found {
 		d.LightweightIndex[i] = indexEntry(m)
 		if in.Explain {
-			d.LightweightIndex[i].Explanation = &ScoreParts{Semantic: m.Semantic, Keyword: m.Keyword}
+			parts := ScoreParts(m.Parts)
+			d.LightweightIndex[i].Explanation = &parts
 		}
 		d.DetailedTools[i] = a.detailed(p, m.Tool, in.IncludeExamples)
 		d.DetailedTools[i].Relationships = a.relationships(m.Tool, as)
 	}
 	d.Metadata = SearchMetadata{
 		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
-		TotalToolsAvailable: a.countTools(p, visible), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
+		TotalToolsAvailable: a.countTools(p, ask, visible), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
 		RetrievalID: a.retrieved(p, ask, found, report, start, in.UserAgent),
+	}
+	if in.Explain {
+		weights := ScoreWeights(report.Weights)
+		d.Metadata.Weights = &weights
 	}
 	return out, nil
 }

@@ -127,8 +127,16 @@ func TestRegister(t *testing.T) {
 		}
 		return out, nil
 	}
+	var again []string
+	s.SearchAdmin = &fakeSearchAdmin{reindex: func(ids []string, embeddings bool) (int, error) {
+		again = append(again, fmt.Sprint(ids, embeddings))
+		return len(ids), nil
+	}}
 	w := s.do(t, "POST", "/api/v1/tools/register", `{"manifest":{"tool_id":"demo.hash","big":9007199254740993},"force":true,"shared":true,"forceReindex":true}`)
 	wantStatus(t, w, 201)
+	if fmt.Sprint(again) != "[[demo.hash] true]" {
+		t.Errorf("indexed anew: %v", again)
+	}
 	if m := decode(t, w); m["created"] != true || m["indexed"] != true || w.Header().Get("Location") != "/api/v1/tools/demo.hash?version=1.0.0" {
 		t.Errorf("%v %v", m, w.Header())
 	}
@@ -227,6 +235,7 @@ func TestPermissions(t *testing.T) {
 		{"DELETE", "/api/v1/tools/a.b", ""}, {"POST", "/api/v1/tools/a.b/versions/1.0.0/state", `{"state":"blocked"}`},
 		{"GET", "/api/v1/keys", ""}, {"POST", "/api/v1/keys", `{"subject":"s","roles":["admin"]}`}, {"DELETE", "/api/v1/keys/k", ""},
 		{"POST", "/cache/invalidate/a.b", ""}, {"DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`},
+		{"POST", "/api/v1/tools/admin/reindex", `{"scope":"all"}`},
 		{"GET", "/api/v1/invocations?agent_id=someone", ""},
 	} {
 		w := s.do(t, x[0], x[1], x[2], "Authorization: Bearer agent")
@@ -359,6 +368,7 @@ func TestKeys(t *testing.T) {
 
 func TestInvalidate(t *testing.T) {
 	s := newSystem()
+	s.SearchAdmin = nil
 	got := "-"
 	s.Invalidate = func(id string) int { got = id; return 4 }
 	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || m["invalidated"] != number("4") {
@@ -374,7 +384,7 @@ func TestInvalidate(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for body, code := range map[string]toolkeep.Code{`{"scope":"tool"}`: toolkeep.MalformedRequest, `{"scope":"all","toolId":"x"}`: toolkeep.MalformedRequest,
-		`{"scope":"user","toolId":"x"}`: toolkeep.InvalidParameters} {
+		`{"scope":"some","toolId":"x"}`: toolkeep.InvalidParameters} {
 		problem(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", body), code)
 	}
 }

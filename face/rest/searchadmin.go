@@ -39,14 +39,14 @@ type invalidateInput struct {
 // what is the one id that goes with the scope.
 func (in *invalidateInput) what() (string, error) {
 	b := &in.Body
-	given := map[string]string{"user": b.UserID, "tool": b.ToolID, "strategy": b.Strategy}
-	names := map[string]string{"user": "userId", "tool": "toolId", "strategy": "strategy"}
-	for scope, name := range names {
-		if (scope == b.Scope) != (given[scope] != "") {
-			return "", toolkeep.NewError(toolkeep.MalformedRequest, "%s goes with scope %s, and only with it", name, scope)
+	id := ""
+	for _, x := range []struct{ scope, field, value string }{{"user", "userId", b.UserID}, {"tool", "toolId", b.ToolID}, {"strategy", "strategy", b.Strategy}} {
+		if (x.scope == b.Scope) != (x.value != "") {
+			return "", toolkeep.NewError(toolkeep.MalformedRequest, "%s goes with scope %s, and only with it", x.field, x.scope)
 		}
+		id += x.value
 	}
-	return given[b.Scope], nil
+	return id, nil
 }
 
 func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalidateInput) (*invalidateOutput, error) {

@@ -60,6 +60,8 @@ type Config struct {
 	// Search finds tools by what they are for; without it QueryByCapability and
 	// ListTools.capability_query answer E3104.
 	Search Search
+	// Retrievals records searches; only tests do without.
+	Retrievals Retrievals
 	// Audience names who sees the same tools as the principal, with what else is left out,
 	// so that answers of Search can be kept (discover.Query.Audience); nil: none are.
 	Audience func(p *toolkeep.Principal, more ...string) string

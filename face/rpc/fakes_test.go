@@ -96,8 +96,8 @@ type fakeSearch struct{ f *fakeCatalog }
 func (s fakeSearch) Find(_ context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
 	var out []discover.Match
 	for _, t := range s.f.tools {
-		if visible(t) && len(out) < q.Limit {
-			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}, Semantic: 0.5, Keyword: 0.25})
+		if (q.Category == "" || t.Manifest.Category == q.Category) && visible(t) && len(out) < q.Limit {
+			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}, Parts: discover.Parts{Semantic: 0.5, Keyword: 0.25}})
 		}
 	}
 	r := discover.Report{Strategy: cmp.Or(q.Strategy, discover.Hybrid)}

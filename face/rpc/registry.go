@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -118,7 +119,7 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 
 // search is the part of the list that the words find, at most maxPage tools.
 func (g *registry) search(ctx context.Context, p *toolkeep.Principal, query string, f catalog.Filter) ([]catalog.Summary, int, error) {
-	found, _, err := g.find(ctx, p, discover.Query{Text: query, Limit: maxPage}, "")
+	found, _, err := g.find(ctx, p, discover.Query{Text: query, Limit: maxPage})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -141,7 +142,7 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 }
 
 // find searches among what the caller sees. E3104, E3301.
-func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query, category string) ([]discover.Match, discover.Report, error) {
+func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]discover.Match, discover.Report, error) {
 	switch {
 	case g.s.c.Search == nil:
 		return nil, discover.Report{}, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index")
@@ -150,19 +151,16 @@ func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Q
 	}
 	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Subject
 	if g.s.c.Audience != nil {
-		if q.Audience = g.s.c.Audience(p); category != "" {
-			q.Audience = g.s.c.Audience(p, "category", category)
-		}
+		q.Audience = g.s.c.Audience(p)
 	}
-	visible := g.s.visible(p)
-	found, report := g.s.c.Search.Find(ctx, q, func(t *toolkeep.Tool) bool {
-		return (category == "" || t.Manifest.Category == category) && visible(t)
-	})
+	start := time.Now()
+	found, report := g.s.c.Search.Find(ctx, q, g.s.visible(p))
+	g.s.retrieved(ctx, p, q, found, report, start)
 	return found, report, nil
 }
 
 // strategies are those that a query may name, with what search calls them.
-var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid, "semantic": discover.Semantic, "keyword": discover.Keyword, "category": discover.Hybrid, "session": "session"}
+var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid, "semantic": discover.Semantic, "keyword": discover.Keyword, "category": discover.Category, "session": discover.InSession}
 
 // QueryByCapability finds tools by what they are for, best first; none is an empty
 // answer. strategy is hybrid (the default), semantic, keyword, category (hybrid within
@@ -189,7 +187,7 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 	case len(msg.GetSessionId()) > g.s.limits.KeyBytes:
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "session_id has more than %d bytes", g.s.limits.KeyBytes)
 	}
-	found, report, err := g.find(ctx, p, discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Session: discover.Session{ID: msg.GetSessionId()}}, msg.GetCategory())
+	found, report, err := g.find(ctx, p, discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Category: msg.GetCategory(), Session: discover.Session{ID: msg.GetSessionId()}})
 	if err != nil {
 		return nil, err
 	}
@@ -223,10 +221,22 @@ func explanation(m discover.Match, r discover.Report) *structpb.Struct {
 		words[i] = structpb.NewStringValue(valid(w))
 	}
 	f := map[string]*structpb.Value{
-		"why":      structpb.NewListValue(&structpb.ListValue{Values: words}),
-		"semantic": structpb.NewNumberValue(m.Semantic),
-		"keyword":  structpb.NewNumberValue(m.Keyword),
-		"strategy": structpb.NewStringValue(string(r.Strategy)),
+		"why":        structpb.NewListValue(&structpb.ListValue{Values: words}),
+		"semantic":   structpb.NewNumberValue(m.Semantic),
+		"keyword":    structpb.NewNumberValue(m.Keyword),
+		"history":    structpb.NewNumberValue(m.History),
+		"success":    structpb.NewNumberValue(m.Success),
+		"complexity": structpb.NewNumberValue(m.Complexity),
+		"learned":    structpb.NewNumberValue(m.Learned),
+		"named":      structpb.NewBoolValue(m.Named),
+		"strategy":   structpb.NewStringValue(string(r.Strategy)),
+		"weights": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"semantic":   structpb.NewNumberValue(r.Weights.Semantic),
+			"keyword":    structpb.NewNumberValue(r.Weights.Keyword),
+			"history":    structpb.NewNumberValue(r.Weights.History),
+			"success":    structpb.NewNumberValue(r.Weights.Success),
+			"complexity": structpb.NewNumberValue(r.Weights.Complexity),
+		}}),
 	}
 	if r.Degraded != "" {
 		f["degraded"] = structpb.NewStringValue(valid(r.Degraded))

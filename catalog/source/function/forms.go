@@ -47,11 +47,29 @@ func (r *reader) within(pointer string, v map[string]any, depth int) bool {
 			r.collect(pointer+canon.Pointer(name), list, depth+1)
 		}
 	}
+	for _, name := range lists {
+		if v[name] != nil && !found && v["name"] == nil && looks(v) == Auto {
+			found = true
+			r.add(&definition{pointer: pointer + canon.Pointer(name), parameters: problem("it should be a list of functions, and is " + jsonKind(v[name]))})
+		}
+	}
 	if result, ok := v["result"].(map[string]any); ok && !found && v["name"] == nil {
 		found = true
 		r.collect(pointer+"/result", result, depth+1)
 	}
 	return found
+}
+
+func jsonKind(v any) string {
+	switch v.(type) {
+	case string:
+		return "a text"
+	case bool:
+		return "true or false"
+	case map[string]any:
+		return "an object"
+	}
+	return "a number"
 }
 
 // looks tells a function's form.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	stdsql "database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite" // the driver
 )
@@ -109,8 +111,8 @@ func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*
 	defer db.Close()
 	db.SetMaxOpenConns(1)
 	db.SetConnMaxLifetime(10 * time.Minute)
-	if err := db.PingContext(ctx); err != nil {
-		return nil, nil, fmt.Errorf("connecting to the database: %s", t.hide(err))
+	if err := t.greet(ctx, db); err != nil {
+		return nil, nil, err
 	}
 	r := reader{ctx: ctx, db: db}
 	list := map[string]func() []*table{"postgres": r.pgTables, "mysql": r.myTables, "sqlite": r.liteTables}[t.Dialect]()
@@ -126,6 +128,59 @@ func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*
 		return nil, nil, fmt.Errorf("reading the schema: %s", t.hide(r.err))
 	}
 	return tables, all, nil
+}
+
+// greet connects. What answers and is no such database, or answers nothing, is said in
+// place of the driver's wonder about its bytes.
+func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
+	within, cancel := context.WithTimeout(ctx, connectTime)
+	defer cancel()
+	err := db.PingContext(within)
+	if err == nil {
+		return nil
+	}
+	var (
+		pgSaid  *pgconn.PgError
+		mySaid  *mysql.MySQLError
+		network *net.OpError
+		name    *net.DNSError
+		where   = t.Socket
+	)
+	if where == "" {
+		where = net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
+	}
+	switch {
+	case t.Dialect == "sqlite", errors.As(err, &pgSaid), errors.As(err, &mySaid), errors.As(err, &name):
+	case ctx.Err() == nil && within.Err() != nil:
+		return fmt.Errorf("connecting to the database: %s did not answer as %s does within %s; is it the right port?", where, product[t.Dialect], connectTime)
+	case strings.Contains(err.Error(), "refused TLS"), errors.Is(err, mysql.ErrNoTLS):
+		return fmt.Errorf("connecting to the database: %s", t.hide(noTLS(t.Dialect, where)))
+	case errors.As(err, &network) && network.Op == "dial", isTLS(err):
+	default:
+		return fmt.Errorf("connecting to the database: what listens at %s does not speak as %s does; is it the right port? (%s)", where, product[t.Dialect], clip(t.hide(err), 200))
+	}
+	return fmt.Errorf("connecting to the database: %s", t.hide(err))
+}
+
+const connectTime = 15 * time.Second
+
+var product = map[string]string{"postgres": "PostgreSQL", "mysql": "MySQL"}
+
+func noTLS(dialect, where string) error {
+	if dialect == "mysql" {
+		return fmt.Errorf("%s takes no TLS; add ?tls=false if that is meant", where)
+	}
+	return fmt.Errorf("%s takes no TLS; add ?sslmode=disable if that is meant, or check the port", where)
+}
+
+// isTLS tells whether a handshake failed for what it said, such as a certificate.
+func isTLS(err error) bool {
+	var (
+		verify *tls.CertificateVerificationError
+		alert  tls.AlertError
+		record tls.RecordHeaderError
+	)
+	return errors.As(err, &verify) || errors.As(err, &alert) || errors.As(err, &record)
 }
 
 // hide takes the password out of what a driver says.

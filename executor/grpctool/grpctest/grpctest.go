@@ -64,6 +64,8 @@ type Options struct {
 	Reflector reflectionv1.ServerReflectionServer
 	// Started and Stopped are sent to where Slow and Forever begin and are given up.
 	Started, Stopped chan<- struct{}
+	// Refuse is asked before each call but reflection, and what it gives ends the call.
+	Refuse func(metadata.MD) error
 }
 
 // Server is a running server.
@@ -272,6 +274,11 @@ func (s *Server) handle(d protoreflect.MethodDescriptor, stream grpc.ServerStrea
 	s.last = md.Copy()
 	s.calls++
 	s.mu.Unlock()
+	if s.o.Refuse != nil {
+		if err := s.o.Refuse(md); err != nil {
+			return err
+		}
+	}
 	c := &call{s, d, stream, md}
 	switch d.Name() {
 	case "Sum":

@@ -1,0 +1,406 @@
+package discover
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/viterin/vek/vek32"
+)
+
+// Bounds of what is learned from questions.
+const (
+	maxLedTool   = 20     // questions of a tool that count, the newest
+	maxLed       = 20_000 // of a tenant
+	maxLedBytes  = 1000   // of a question; the rest is cut off
+	maxLessons   = 64     // tenants whose questions are held at once
+	ledRetry     = 30 * time.Second
+	ledPublish   = time.Second // between two publications while questions are embedded
+	learnedShare = 0.5         // how much questions count beside the score
+	// A tool that nothing else speaks for is found if a question that led to it is so
+	// much like the one asked.
+	learnedAlone = 0.7
+)
+
+// lessons are the questions that led to tools, by tenant. Nothing of one tenant is ever
+// looked at for another.
+type lessons struct {
+	x     *Index
+	usage Usage
+	log   *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	tenants map[string]*tenantLessons
+}
+
+// tenantLessons are those of one tenant.
+type tenantLessons struct {
+	now   atomic.Pointer[learned]
+	used  atomic.Int64 // when it was asked for, to forget the one that is asked least
+	busy  atomic.Bool  // somebody takes in what is new
+	after atomic.Int64 // not before this time, because the embedder failed
+
+	known map[string]*ledText // by question; of who is busy
+}
+
+// ledText is a question taken apart. It is never modified, but for its vector, which
+// whoever is busy replaces with the whole.
+type ledText struct {
+	stems  []string
+	vector []float32
+	by     *space // what made vector
+}
+
+// learned is what a tenant's searches look at. It is never modified.
+type learned struct {
+	of     *Led // the first of what it was made of, and how many
+	n      int
+	by     *space              // whose vectors it has; nil: none
+	have   int                 // questions that have vectors
+	texts  []*ledText          // each once
+	tools  map[string][]uint32 // indexes into texts
+	stems  map[string][]uint32 // the same by word
+	length []float32           // of each text's words, weighed
+}
+
+func newLessons(x *Index, usage Usage, log *slog.Logger) *lessons {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &lessons{x: x, usage: usage, log: log, ctx: ctx, cancel: cancel, tenants: map[string]*tenantLessons{}}
+}
+
+// close ends the work in the background, and waits for it.
+func (l *lessons) close() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.cancel()
+	l.wg.Wait()
+}
+
+// of gives what a tenant's questions taught up to now, nil where there is nothing. What
+// is new is taken in in the background.
+func (l *lessons) of(tenant string, by *space) *learned {
+	led := l.usage.Led(tenant)
+	l.mu.Lock()
+	t := l.tenants[tenant]
+	if t == nil && len(led) > 0 && !l.closed {
+		if len(l.tenants) >= maxLessons {
+			l.forgetOne()
+		}
+		t = &tenantLessons{known: map[string]*ledText{}}
+		l.tenants[tenant] = t
+	}
+	l.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	now := time.Now().UnixNano()
+	t.used.Store(now)
+	have := t.now.Load()
+	if have.fits(led, by) || now < t.after.Load() || !t.busy.CompareAndSwap(false, true) {
+		return have
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return have
+	}
+	l.wg.Go(func() {
+		defer t.busy.Store(false)
+		l.take(t, led, by)
+	})
+	return have
+}
+
+func (l *lessons) forgetOne() {
+	var oldest string
+	var at int64 = math.MaxInt64
+	for tenant, t := range l.tenants {
+		if u := t.used.Load(); u < at && !t.busy.Load() {
+			oldest, at = tenant, u
+		}
+	}
+	delete(l.tenants, oldest)
+}
+
+// fits tells whether all of led was taken in, with the vectors of by.
+func (n *learned) fits(led []Led, by *space) bool {
+	if n == nil {
+		return len(led) == 0
+	}
+	if len(led) != n.n || n.n > 0 && &led[0] != n.of {
+		return false
+	}
+	return by == nil || n.by == by && n.have == len(n.texts)
+}
+
+// take takes in what led says, and embeds it.
+func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
+	n := t.read(led)
+	n.by = by
+	n.count()
+	t.now.Store(n)
+	if by == nil {
+		return
+	}
+	var missing []int
+	var questions []string
+	for question, text := range t.known {
+		if text.by != by {
+			questions = append(questions, question)
+		}
+	}
+	slices.Sort(questions)
+	at := make(map[*ledText]int, len(n.texts))
+	for i, text := range n.texts {
+		at[text] = i
+	}
+	for _, question := range questions {
+		missing = append(missing, at[t.known[question]])
+	}
+	texts := slices.Clone(n.texts)
+	last := time.Now()
+	for len(questions) > 0 && l.ctx.Err() == nil {
+		k := min(batch, len(questions))
+		got, err := by.e.Embed(l.ctx, questions[:k])
+		if err == nil {
+			err = CheckVectors(by.e.Model(), by.e.Dimensions(), k, got)
+		}
+		if err != nil {
+			if l.ctx.Err() == nil {
+				t.after.Store(time.Now().Add(ledRetry).UnixNano())
+				l.log.Warn("questions that led to tools cannot be embedded; they are compared by their words meanwhile", "error", err, "again_in", ledRetry.String())
+			}
+			break
+		}
+		for i, v := range got {
+			text := *texts[missing[i]]
+			text.vector, text.by = v, by
+			texts[missing[i]] = &text
+			t.known[questions[i]] = &text
+		}
+		questions, missing = questions[k:], missing[k:]
+		if time.Since(last) >= ledPublish && len(questions) > 0 {
+			n = n.with(texts)
+			t.now.Store(n)
+			last = time.Now()
+		}
+	}
+	t.now.Store(n.with(texts))
+}
+
+// with is the same with other vectors.
+func (n *learned) with(texts []*ledText) *learned {
+	m := *n
+	m.texts = slices.Clone(texts)
+	m.count()
+	return &m
+}
+
+func (n *learned) count() {
+	n.have = 0
+	for _, t := range n.texts {
+		if n.by != nil && t.by == n.by {
+			n.have++
+		}
+	}
+}
+
+// read takes the questions apart, each once, and forgets those that are gone.
+func (t *tenantLessons) read(led []Led) *learned {
+	n := &learned{n: len(led), tools: map[string][]uint32{}, stems: map[string][]uint32{}}
+	if len(led) > 0 {
+		n.of = &led[0]
+	}
+	known := make(map[string]*ledText, len(led))
+	place := make(map[string]uint32, len(led))
+	total := 0
+	for _, e := range led {
+		question := e.Query
+		if len(question) > maxLedBytes {
+			question = question[:maxLedBytes]
+		}
+		if question == "" || len(n.tools[e.Tool]) >= maxLedTool || total >= maxLed {
+			continue
+		}
+		at, ok := place[question]
+		if !ok {
+			text := t.known[question]
+			if text == nil {
+				text = &ledText{stems: stemsOf(question)}
+			}
+			at = uint32(len(n.texts))
+			place[question], known[question] = at, text
+			n.texts = append(n.texts, text)
+			for _, s := range text.stems {
+				n.stems[s] = append(n.stems[s], at)
+			}
+		}
+		n.tools[e.Tool] = append(n.tools[e.Tool], at)
+		total++
+	}
+	t.known = known
+	n.length = make([]float32, len(n.texts))
+	for i, text := range n.texts {
+		n.length[i] = n.weigh(text.stems)
+	}
+	return n
+}
+
+// weigh is the length of words as a vector, each as long as it is rare.
+func (n *learned) weigh(stems []string) float32 {
+	var sum float64
+	for _, s := range stems {
+		v := float64(inverse(len(n.stems[s]), len(n.texts)))
+		sum += v * v
+	}
+	return float32(math.Sqrt(sum))
+}
+
+func stemsOf(text string) []string {
+	var out []string
+	words(text, func(w string) {
+		if isStop(w) || len(out) >= maxTerms {
+			return
+		}
+		if s := stem(w); !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	})
+	return out
+}
+
+// like is how much what is asked is like each of the questions: by meaning and words
+// where they have vectors, by words alone where not. asked are the vectors of what is
+// asked, nil without.
+func (n *learned) like(stems []string, asked []float32) []float32 {
+	out := make([]float32, len(n.texts))
+	length := n.weigh(stems)
+	for _, s := range stems {
+		at := n.stems[s]
+		v := inverse(len(at), len(n.texts))
+		for _, i := range at {
+			out[i] += v * v / (length * n.length[i])
+		}
+	}
+	for i, t := range n.texts {
+		if asked != nil && t.vector != nil && t.by == n.by {
+			out[i] = meaningOfLed*max(0, vek32.Dot(asked, t.vector)) + (1-meaningOfLed)*out[i]
+		}
+	}
+	return out
+}
+
+// meaningOfLed is how much meaning counts beside words between two questions.
+var meaningOfLed float32 = 0.7
+
+// useLearned lets the questions that led to tools move them. Tools without such
+// questions keep their places: those that have some share theirs anew. So nothing is
+// buried because it was not asked for yet, which raising scores does (measured, see
+// docs/discovery.md).
+func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) []candidate {
+	if x.lessons == nil || ask.Session.Tenant == "" || ask.Strategy == Semantic || ask.Strategy == Keyword {
+		return list
+	}
+	var by *space
+	if r.p.alike != nil {
+		by = r.p.alike.by
+	}
+	n := x.lessons.of(ask.Session.Tenant, by)
+	if n == nil || len(n.texts) == 0 {
+		return list
+	}
+	var asked []float32
+	if r.alike != nil && n.by == by {
+		asked = by.remembered(text)
+	}
+	like := n.like(stemsOf(text), asked)
+	of := func(tool string) (best float64, ok bool) {
+		list := n.tools[tool]
+		for _, i := range list {
+			best = max(best, float64(like[i]))
+		}
+		return min(1, best), len(list) > 0
+	}
+	// Tools that only questions speak for.
+	have := map[uint32]bool{}
+	for i := range list {
+		have[list[i].at] = true
+	}
+	var alone []candidate
+	for tool := range n.tools {
+		if best, _ := of(tool); best >= learnedAlone {
+			for _, at := range r.p.find(tool) {
+				if !have[at] && r.sees(int(at)) {
+					c := r.candidate(at)
+					c.score = leastScore
+					alone = append(alone, c)
+				}
+			}
+		}
+	}
+	sortCandidates(alone)
+	list = append(list, alone...)
+	type moved struct {
+		candidate
+		by float64
+	}
+	var places []int
+	var movers []moved
+	for i := range list {
+		c := &list[i]
+		best, ok := of(r.p.docs[c.at].tool.ID)
+		if !ok || c.parts.Named {
+			continue
+		}
+		c.parts.Learned = best
+		places = append(places, i)
+		movers = append(movers, moved{*c, c.score + learnedShare*best})
+	}
+	slices.SortStableFunc(movers, func(a, b moved) int { return cmp.Compare(b.by, a.by) })
+	for i, at := range places {
+		score := list[at].score
+		list[at] = movers[i].candidate
+		list[at].score = score
+	}
+	return list
+}
+
+// remembered gives the vector of a text that was just compared.
+func (s *space) remembered(text string) []float32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.queries[text]
+}
+
+// Lessons tells how many questions of a tenant count in its searches, and how many of
+// them are compared by meaning.
+func (x *Index) Lessons(tenant string) (questions, embedded int) {
+	if x.lessons == nil {
+		return 0, 0
+	}
+	x.lessons.mu.Lock()
+	t := x.lessons.tenants[tenant]
+	x.lessons.mu.Unlock()
+	if t == nil {
+		return 0, 0
+	}
+	n := t.now.Load()
+	if n == nil {
+		return 0, 0
+	}
+	return len(n.texts), n.have
+}

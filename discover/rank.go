@@ -1,0 +1,507 @@
+package discover
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+const (
+	// leastAlike is the cosine from which a tool is found by its meaning alone. Texts
+	// about different things have 0.0 to 0.2.
+	leastAlike = 0.2
+	// How much the question as a whole counts beside the best of its wishes: with
+	// meanings, and with words alone.
+	wholeShare      = 0.5
+	wholeShareWords = 1
+	// spare is how many tools are looked at beyond those that are shown, so that usage
+	// can lift them.
+	spare = 64
+	// neverCalled is the success of a tool that was never called.
+	neverCalled = 0.9
+	// Recent calls of a conversation count by their place, and half with every hour.
+	recentFade   = 0.85
+	recentHalf   = time.Hour
+	failedCounts = 0.5
+	// preferCounts is how much what the user prefers in any conversation counts beside
+	// what this one is about.
+	preferCounts = 0.5
+	// sessionTimes is how much more history counts in InSession.
+	sessionTimes = 3
+	leastScore   = 0.001 // of a tool that is found
+	// variety is how much being unlike the tools before counts in Semantic.
+	variety = 0.1
+)
+
+// DefaultWeights are those of Discovery 4.2.1 and 4.3.
+var DefaultWeights = Weights{Semantic: 0.4, Keyword: 0.3, History: 0.2, Success: 0.1, Complexity: 0.1}
+
+// weightsOf are the weights of one search.
+func (x *Index) weightsOf(ask Query, meanings bool) Weights {
+	w := x.weights
+	if l, ok := x.usage.(Learned); ok && ask.Session.Tenant != "" {
+		if learned, ok := l.Weights(ask.Session.Tenant); ok {
+			w = learned
+		}
+	}
+	switch {
+	case ask.Strategy == Semantic && meanings:
+		return Weights{Semantic: 1}
+	case ask.Strategy == Semantic, ask.Strategy == Keyword:
+		return Weights{Keyword: 1}
+	case ask.Strategy == InSession:
+		w.History *= sessionTimes
+	}
+	if !meanings {
+		// Usage must not weigh more because meanings are missing.
+		w.Keyword, w.Semantic = w.Keyword+w.Semantic, 0
+	}
+	return w
+}
+
+// ranker is one search at work. The slices are used again by later ones.
+type ranker struct {
+	x         *Index
+	p         *postings
+	q         *query
+	weights   Weights
+	threshold float32
+	alike     [][]float32 // of query.texts; nil where meanings are not compared
+
+	visible  func(*toolkeep.Tool) bool
+	category string
+	known    []uint8 // by tool: whether it is visible
+
+	scores, whole, fits, here, means []float32
+	best                             float32 // of fits
+	order                            []uint32
+	named                            map[uint32]bool // nil: none
+}
+
+const (
+	shown  = 1
+	hidden = 2
+)
+
+func (x *Index) ranker(p *postings, q *query, ask Query, visible func(*toolkeep.Tool) bool) *ranker {
+	r, _ := x.rankers.Get().(*ranker)
+	if r == nil {
+		r = &ranker{x: x}
+	}
+	n := len(p.docs)
+	r.p, r.q, r.visible, r.category = p, q, visible, ask.Category
+	for _, s := range []*[]float32{&r.scores, &r.whole, &r.fits, &r.here} {
+		*s = zeroed(*s, n)
+	}
+	r.known = zeroed(r.known, n)
+	return r
+}
+
+func zeroed[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n, n+n/8)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// done gives the slices to later searches.
+func (r *ranker) done() {
+	r.p, r.q, r.visible, r.alike, r.means, r.named = nil, nil, nil, nil, nil, nil
+	r.order = r.order[:0]
+	r.x.rankers.Put(r)
+}
+
+// sees tells whether a tool may be found. visible is asked once about each.
+func (r *ranker) sees(i int) bool {
+	if r.known[i] == 0 {
+		t := r.p.docs[i].tool
+		r.known[i] = hidden
+		if (r.category == "" || t.Manifest.Category == r.category) && (r.visible == nil || r.visible(t)) {
+			r.known[i] = shown
+		}
+	}
+	return r.known[i] == shown
+}
+
+// bestOf is the most of a part that a visible tool has: one that is hidden moves no
+// score.
+func (r *ranker) bestOf(part []float32) (best float32) {
+	for i, v := range part {
+		if v > best && r.sees(i) {
+			best = v
+		}
+	}
+	return best
+}
+
+// fit writes how well the words of a wish fit each tool.
+func (r *ranker) fit(to []float32, terms []int) {
+	clear(to)
+	for _, t := range terms {
+		r.p.addTo(to, r.p.term(r.q.terms[t].stem))
+	}
+}
+
+// blend puts words and meanings together: for the question as a whole, and for each
+// wish in it, of which the best counts. Each part is divided by its best first, so
+// that the weights mean the same for every question and a wish in few words counts as
+// much as one in many; adding parts this way was measured better than fusing ranks.
+func (r *ranker) blend() {
+	share := float32(wholeShare)
+	if r.alike == nil {
+		share = wholeShareWords
+	}
+	r.fit(r.fits, r.q.all)
+	r.best = r.bestOf(r.fits)
+	r.fuse(r.whole, r.fits, r.best, 0, 1)
+	if len(r.q.wishes) == 0 {
+		copy(r.scores, r.whole)
+	}
+	for _, w := range r.q.wishes {
+		r.fit(r.here, w.terms)
+		r.fuse(r.scores, r.here, r.bestOf(r.here), w.alike, w.share)
+	}
+	if r.alike != nil {
+		r.means = r.alike[0]
+		for _, alike := range r.alike[1:] {
+			for i, v := range alike {
+				r.means[i] = max(r.means[i], v)
+			}
+		}
+	}
+	least := r.threshold
+	var all float32
+	if least > 0 {
+		all = r.said(r.q.all)
+	}
+	for i, v := range r.whole {
+		r.scores[i] = (r.scores[i] + share*v) / (1 + share)
+		if least > 0 && r.scores[i] > 0 && r.relevance(i, all) < least {
+			r.scores[i] = 0
+		}
+	}
+}
+
+// fuse raises scores to what a wish gives.
+func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float32) {
+	keyword := float32(r.weights.Keyword) * share
+	if best > 0 {
+		keyword /= best
+	}
+	if r.alike == nil || at < 0 {
+		for i, v := range fits {
+			scores[i] = max(scores[i], keyword*v)
+		}
+		return
+	}
+	alike := r.alike[at]
+	semantic := float32(r.weights.Semantic) * share
+	if most := r.bestOf(alike); most > 0 {
+		semantic /= most
+	}
+	for i, v := range alike {
+		if v >= leastAlike || fits[i] > 0 && keyword > 0 {
+			scores[i] = max(scores[i], semantic*v+keyword*fits[i])
+		}
+	}
+}
+
+// said is how much the words of a wish weigh, each by how rare it is.
+func (r *ranker) said(terms []int) (sum float32) {
+	for _, t := range terms {
+		s := r.p.term(r.q.terms[t].stem)
+		sum += inverse(int(s.to-s.from), len(r.p.docs))
+	}
+	return sum
+}
+
+// relevance is how much a tool has in common with the question, whatever other tools
+// have: the cosine of their meanings, or the share of the question's words, whichever
+// is more. all is what the words of the question weigh.
+func (r *ranker) relevance(i int, all float32) float32 {
+	var out float32
+	if r.means != nil {
+		out = r.means[i]
+	}
+	if r.weights.Keyword == 0 || r.fits[i] == 0 || all == 0 {
+		return out
+	}
+	has := func(terms []int) (sum float32) {
+		for _, t := range terms {
+			s := r.p.term(r.q.terms[t].stem)
+			if _, ok := slices.BinarySearch(r.p.where[s.from:s.to], uint32(i)); ok {
+				sum += inverse(int(s.to-s.from), len(r.p.docs))
+			}
+		}
+		return sum
+	}
+	out = max(out, has(r.q.all)/all)
+	for _, w := range r.q.wishes {
+		if s := r.said(w.terms); s > 0 && out < r.threshold {
+			out = max(out, has(w.terms)/s)
+		}
+	}
+	return out
+}
+
+// preferNamed puts tools first that the query names: it is a tool's id or name and
+// nothing else, or has in it what only a program would write.
+func (r *ranker) preferNamed(raw string) {
+	text := strings.ToLower(strings.TrimSpace(raw))
+	if text == "" {
+		return
+	}
+	names := identifiers(raw)
+	top := float32(0)
+	for i, d := range r.p.docs {
+		if d.name != text && d.id != text && !slices.Contains(names, d.name) && !slices.Contains(names, d.id) || !r.sees(i) {
+			continue
+		}
+		if top == 0 {
+			top = 1 + r.bestOf(r.scores)
+			r.named = map[uint32]bool{}
+		}
+		r.scores[i] += top
+		r.named[uint32(i)] = true
+	}
+}
+
+// candidate is a tool that may be shown.
+type candidate struct {
+	at    uint32
+	score float64
+	parts Parts
+}
+
+// candidates takes the best visible tools.
+func (r *ranker) candidates(n int) []candidate {
+	r.order = r.order[:0]
+	for i, s := range r.scores {
+		if s > 0 && r.known[i] != hidden {
+			r.order = append(r.order, uint32(i))
+		}
+	}
+	for i := len(r.order)/2 - 1; i >= 0; i-- {
+		r.sink(i)
+	}
+	out := make([]candidate, 0, min(n, len(r.order)))
+	for len(out) < n && len(r.order) > 0 {
+		at := r.order[0]
+		last := len(r.order) - 1
+		r.order[0] = r.order[last]
+		r.order = r.order[:last]
+		r.sink(0)
+		if r.sees(int(at)) {
+			out = append(out, r.candidate(at))
+		}
+	}
+	return out
+}
+
+// sink keeps order a heap, the best on top and equal ones by id.
+func (r *ranker) sink(i int) {
+	for {
+		best := i
+		for k := 2*i + 1; k <= 2*i+2 && k < len(r.order); k++ {
+			a, b := r.order[k], r.order[best]
+			if r.scores[a] > r.scores[b] || r.scores[a] == r.scores[b] && a < b {
+				best = k
+			}
+		}
+		if best == i {
+			return
+		}
+		r.order[i], r.order[best] = r.order[best], r.order[i]
+		i = best
+	}
+}
+
+func (r *ranker) candidate(at uint32) candidate {
+	c := candidate{at: at, score: float64(r.scores[at])}
+	if r.best > 0 {
+		c.parts.Keyword = min(1, float64(r.fits[at]/r.best))
+	}
+	if r.means != nil {
+		c.parts.Semantic = float64(r.means[at])
+	}
+	c.parts.Named = r.named[at]
+	return c
+}
+
+func sortCandidates(list []candidate) {
+	slices.SortFunc(list, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at))
+	})
+}
+
+// complexity is what a tool's complexity takes off, of Weights.Complexity.
+var complexity = map[string]float64{"medium": 0.5, "high": 1}
+
+// useUsage adds what is known of the tools: history, success, complexity.
+func (x *Index) useUsage(r *ranker, ask Query, list []candidate) []candidate {
+	w := r.weights
+	if ask.Strategy == Semantic || ask.Strategy == Keyword {
+		return list
+	}
+	known := x.usage != nil && ask.Session.Tenant != ""
+	var past map[string]float64
+	if known && w.History > 0 {
+		past = history(x.usage.History(ask.Session), time.Now())
+		if ask.Strategy == InSession {
+			list = r.pull(list, past)
+		}
+	}
+	for i := range list {
+		c := &list[i]
+		t := r.p.docs[c.at].tool
+		c.parts.History, c.parts.Success, c.parts.Complexity = past[t.ID], neverCalled, complexity[t.Manifest.Complexity]
+		if known {
+			if f, ok := x.usage.Fared(ask.Session.Tenant, t.ID); ok {
+				c.parts.Success = f.Success
+			}
+			c.score += w.History*c.parts.History + w.Success*c.parts.Success
+		}
+		c.score = max(leastScore, c.score-w.Complexity*c.parts.Complexity)
+	}
+	sortCandidates(list)
+	return list
+}
+
+// history is how much each tool belongs to what went before.
+func history(h History, now time.Time) map[string]float64 {
+	out := make(map[string]float64, len(h.Recent)+len(h.Paired)+len(h.Preferred))
+	for tool, v := range h.Preferred {
+		out[tool] = preferCounts * min(1, max(0, v))
+	}
+	for tool, v := range h.Paired {
+		out[tool] = max(out[tool], min(1, max(0, v)))
+	}
+	place, seen := 1.0, map[string]bool{}
+	for _, c := range h.Recent {
+		if seen[c.Tool] {
+			continue // an older call of the same tool
+		}
+		seen[c.Tool] = true
+		v := place
+		if age := now.Sub(c.At); age > 0 {
+			v *= math.Exp2(-age.Hours() / recentHalf.Hours())
+		}
+		if !c.Success {
+			v *= failedCounts
+		}
+		out[c.Tool] = max(out[c.Tool], v)
+		place *= recentFade
+	}
+	return out
+}
+
+// pull brings in tools of the past that the question does not speak of.
+func (r *ranker) pull(list []candidate, past map[string]float64) []candidate {
+	have := make(map[uint32]bool, len(list))
+	for _, c := range list {
+		have[c.at] = true
+	}
+	for id := range past {
+		for _, at := range r.p.find(id) {
+			if !have[at] && r.sees(int(at)) {
+				list = append(list, r.candidate(at))
+			}
+		}
+	}
+	return list
+}
+
+// find gives the tools with an id, one of each tenant that has it.
+func (p *postings) find(id string) (out []uint32) {
+	i, _ := slices.BinarySearchFunc(p.docs, id, func(d *doc, id string) int { return strings.Compare(d.tool.ID, id) })
+	for ; i < len(p.docs) && p.docs[i].tool.ID == id; i++ {
+		out = append(out, uint32(i))
+	}
+	return out
+}
+
+// vary puts tools further down that are like those before them (maximal marginal
+// relevance), so that a vague question gets more than one kind of answer. Tools are
+// alike by the words of their names and descriptions.
+func (r *ranker) vary(list []candidate, n int) []candidate {
+	near := make([]float64, len(list)) // the most that each is like one before
+	for i := 0; i < min(n, len(list)-1); i++ {
+		best, most := i, math.Inf(-1)
+		for k := i; k < len(list); k++ {
+			if v := list[k].score - variety*near[k]; v > most {
+				best, most = k, v
+			}
+		}
+		// The others keep their order.
+		c, like := list[best], near[best]
+		copy(list[i+1:best+1], list[i:best])
+		copy(near[i+1:best+1], near[i:best])
+		list[i], near[i] = c, like
+		for k := i + 1; k < len(list); k++ {
+			near[k] = max(near[k], r.p.alikeness(c.at, list[k].at))
+		}
+	}
+	return list
+}
+
+// alikeness is the share of words, each by how rare it is, that two tools' names and
+// descriptions have in common.
+func (p *postings) alikeness(a, b uint32) float64 {
+	one, two := p.docs[a].terms, p.docs[b].terms
+	var both, all float64
+	weigh := func(t docTerm) float64 {
+		if t.counts[fieldName] == 0 && t.counts[fieldDescription] == 0 {
+			return 0
+		}
+		s := p.spans[t.term]
+		return float64(inverse(int(s.to-s.from), len(p.docs)))
+	}
+	for len(one) > 0 && len(two) > 0 {
+		switch {
+		case one[0].term < two[0].term:
+			all += weigh(one[0])
+			one = one[1:]
+		case one[0].term > two[0].term:
+			all += weigh(two[0])
+			two = two[1:]
+		default:
+			x, y := weigh(one[0]), weigh(two[0])
+			both += min(x, y)
+			all += max(x, y)
+			one, two = one[1:], two[1:]
+		}
+	}
+	for _, t := range one {
+		all += weigh(t)
+	}
+	for _, t := range two {
+		all += weigh(t)
+	}
+	if all == 0 {
+		return 0
+	}
+	return both / all
+}
+
+// matches are what is shown. A list that usage has put in order has scores in order;
+// where tools were moved for other reasons, they take the score of their place.
+func (r *ranker) matches(list []candidate, n int) []Match {
+	list = list[:min(n, len(list))]
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]Match, len(list))
+	for i, c := range list {
+		out[i] = Match{Tool: r.p.docs[c.at].tool, Score: c.score, Why: r.p.why(r.q, c.at), Parts: c.parts}
+		if i > 0 {
+			out[i].Score = min(out[i].Score, out[i-1].Score)
+		}
+	}
+	return out
+}

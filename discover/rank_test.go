@@ -1,0 +1,230 @@
+package discover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// pastUse is a Usage that tells what it was given, to the one tenant and conversation
+// that it is of.
+type pastUse struct {
+	tenant  string
+	session string
+	history History
+	fared   map[string]Fared
+	led     []Led
+	weights *Weights
+}
+
+func (u *pastUse) History(s Session) History {
+	if s.Tenant != u.tenant {
+		return History{}
+	}
+	h := u.history
+	if s.ID != u.session {
+		h.Recent, h.Paired = nil, nil
+	}
+	return h
+}
+
+func (u *pastUse) Fared(tenant, tool string) (Fared, bool) {
+	f, ok := u.fared[tool]
+	return f, ok && tenant == u.tenant
+}
+
+func (u *pastUse) Led(tenant string) []Led {
+	if tenant != u.tenant {
+		return nil
+	}
+	return u.led
+}
+
+func (u *pastUse) Weights(tenant string) (Weights, bool) {
+	if u.weights == nil || tenant != u.tenant {
+		return Weights{}, false
+	}
+	return *u.weights, true
+}
+
+func usedIndex(u Usage, cfg Config, tools ...toolkeep.Version) *Index {
+	cfg.Usage = u
+	x := New(cfg)
+	x.Update(slices.Values(tools))
+	return x
+}
+
+// three tools that the words "read a file" fit equally.
+var files = []toolkeep.Version{
+	tool("a.read", "1.0.0", "Read a file"),
+	tool("b.read", "1.0.0", "Read a file"),
+	tool("c.read", "1.0.0", "Read a file"),
+	tool("d.print", "1.0.0", "Print on paper"),
+}
+
+func TestUsageInScores(t *testing.T) {
+	now := time.Now()
+	session := Session{Tenant: "t", Subject: "me", ID: "s"}
+	for _, c := range []struct {
+		name string
+		use  pastUse
+		ask  Query
+		want string
+	}{
+		{"nothing is known", pastUse{}, Query{}, "a b c"},
+		{"called just now", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}}, Query{}, "c a b"},
+		{"the newest call counts most", pastUse{history: History{Recent: []Recent{{"b.read", now, true}, {"c.read", now, true}}}}, Query{}, "b c a"},
+		{"yesterday fades", pastUse{history: History{Recent: []Recent{{"b.read", now.Add(-24 * time.Hour), true}, {"c.read", now, true}}}}, Query{}, "c b a"},
+		{"a failed call counts half", pastUse{history: History{Recent: []Recent{{"b.read", now, false}, {"c.read", now, true}}}}, Query{}, "c b a"},
+		{"preferred by the user", pastUse{history: History{Preferred: map[string]float64{"b.read": 1}}}, Query{}, "b a c"},
+		{"failing", pastUse{fared: map[string]Fared{"a.read": {Calls: 9, Success: 0.2}}}, Query{}, "b c a"},
+		{"never called is not buried", pastUse{fared: map[string]Fared{"c.read": {Calls: 9, Success: 0.6}}}, Query{}, "a b c"},
+		{"paired without words", pastUse{history: History{Paired: map[string]float64{"d.print": 1}}}, Query{}, "a b c"},
+		{"paired, in session", pastUse{history: History{Paired: map[string]float64{"d.print": 1}}}, Query{Strategy: InSession}, "a b c d"},
+		{"recent, in session", pastUse{history: History{Recent: []Recent{{"d.print", now, true}, {"c.read", now, true}}}}, Query{Strategy: InSession}, "c a b d"},
+		{"words alone", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}}, Query{Strategy: Keyword}, "a b c"},
+		{"another conversation", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}}, Query{Session: Session{Tenant: "t", ID: "other"}}, "a b c"},
+		{"another tenant", pastUse{history: History{Preferred: map[string]float64{"c.read": 1}}, fared: map[string]Fared{"a.read": {Calls: 9}}}, Query{Session: Session{Tenant: "u", ID: "s"}}, "a b c"},
+		{"nobody", pastUse{tenant: "", history: History{Preferred: map[string]float64{"c.read": 1}}}, Query{Session: Session{ID: "s"}}, "a b c"},
+		{"learned weights", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}, weights: &Weights{Keyword: 1}}, Query{}, "a b c"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.use.tenant = "t"; c.name == "nobody" {
+				c.use.tenant = ""
+			}
+			c.use.session = "s"
+			if c.ask.Session == (Session{}) {
+				c.ask.Session = session
+			}
+			c.ask.Text = "read a file"
+			x := usedIndex(&c.use, Config{}, files...)
+			got, _ := x.Find(t.Context(), c.ask, nil)
+			var names []string
+			for i, m := range got {
+				name, _, _ := strings.Cut(m.Tool.ID, ".")
+				names = append(names, name)
+				if i > 0 && m.Score > got[i-1].Score || m.Score <= 0 {
+					t.Errorf("scores %v", got)
+				}
+			}
+			if strings.Join(names, " ") != c.want {
+				t.Errorf("got %v, want %s: %+v", names, c.want, got)
+			}
+		})
+	}
+	t.Run("hidden tools are not pulled in", func(t *testing.T) {
+		u := &pastUse{tenant: "t", session: "s", history: History{Paired: map[string]float64{"d.print": 1}}}
+		got, _ := usedIndex(u, Config{}, files...).Find(t.Context(), Query{Text: "read", Strategy: InSession, Session: session},
+			func(t *toolkeep.Tool) bool { return t.ID != "d.print" })
+		if len(got) != 3 {
+			t.Errorf("%v", found(got))
+		}
+	})
+	t.Run("weights of zero", func(t *testing.T) {
+		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now, true}}}, fared: map[string]Fared{"a.read": {Success: 0}}}
+		got, r := usedIndex(u, Config{Weights: Weights{Semantic: 0.4, Keyword: 0.3}}, files...).Find(t.Context(), Query{Text: "read a file", Session: session}, nil)
+		if got[0].Tool.ID != "a.read" || r.Weights != (Weights{Keyword: 0.7}) {
+			t.Errorf("%v %+v", found(got), r.Weights)
+		}
+	})
+	t.Run("parts", func(t *testing.T) {
+		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now.Add(time.Hour), true}}}, fared: map[string]Fared{"c.read": {Success: 0.5}}}
+		got, r := usedIndex(u, Config{}, files...).Find(t.Context(), Query{Text: "read a file", Session: session}, nil)
+		want := Parts{Keyword: 1, History: 1, Success: 0.5}
+		if got[0].Parts != want || r.Weights != (Weights{Keyword: 0.7, History: 0.2, Success: 0.1, Complexity: 0.1}) {
+			t.Errorf("%+v %+v", got[0].Parts, r.Weights)
+		}
+		if s := got[0].Score; s < 0.9499 || s > 0.9501 { // 0.7 + 0.2 + 0.05
+			t.Errorf("score %f", s)
+		}
+	})
+}
+
+func TestComplexity(t *testing.T) {
+	level := func(l string) func(*toolkeep.Manifest) { return func(m *toolkeep.Manifest) { m.Complexity = l } }
+	x := index(tool("a.read", "1.0.0", "Read a file", level("high")), tool("b.read", "1.0.0", "Read a file", level("medium")),
+		tool("c.read", "1.0.0", "Read a file", level("low")), tool("d.read", "1.0.0", "Read a file"))
+	got, _ := x.Find(t.Context(), Query{Text: "read a file"}, nil)
+	if ids := fmt.Sprint(found(got)); ids != "[c.read@1.0.0 d.read@1.0.0 b.read@1.0.0 a.read@1.0.0]" {
+		t.Error(ids)
+	}
+	if d := got[0].Score - got[3].Score; d < 0.0999 || d > 0.1001 {
+		t.Errorf("a complex tool loses %f", d)
+	}
+}
+
+func TestCategory(t *testing.T) {
+	in := func(c string) func(*toolkeep.Manifest) { return func(m *toolkeep.Manifest) { m.Category = c } }
+	x := index(tool("a.read", "1.0.0", "Read a file and a file and a file", in("disk")), tool("b.read", "1.0.0", "Read what is in a file", in("cloud")))
+	got, r := x.Find(t.Context(), Query{Text: "read file", Strategy: Category, Category: "cloud"}, nil)
+	// The best of the category has all of the words' share, whatever others have.
+	if len(got) != 1 || got[0].Tool.ID != "b.read" || got[0].Keyword != 1 || r.Strategy != Category {
+		t.Errorf("%v %+v", got, r)
+	}
+}
+
+func TestHiddenToolsMoveNoScore(t *testing.T) {
+	tools := slices.Concat(files, []toolkeep.Version{tool("z.secret", "1.0.0", "file file file", func(m *toolkeep.Manifest) { m.Tags = []string{"file", "read"} })})
+	x := index(tools...)
+	visible := func(t *toolkeep.Tool) bool { return t.ID != "z.secret" }
+	got := x.Search("file on paper", 9, visible)
+	if len(got) != 4 || got[0].Keyword != 1 || got[0].Score < 0.69 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestThreshold(t *testing.T) {
+	x := usedIndex(nil, Config{Threshold: 0.5}, files...)
+	for q, want := range map[string]int{"read a file": 3, "read a file and print it on paper": 1, "read the letters of distant ancestors aloud": 0, "d.print": 1} {
+		if got := x.Search(q, 9, nil); len(got) != want {
+			t.Errorf("%q finds %v", q, found(got))
+		}
+	}
+}
+
+func TestNamedInTheQuery(t *testing.T) {
+	x := index(tool("shop.create_order", "1.0.0", "Make it"), tool("shop.list_orders", "1.0.0", "List orders of a customer in the shop"))
+	for _, q := range []string{"for this customer, list orders of the shop with `create_order`", "orders of a customer (shop.create_order)", "SHOP.CREATE_ORDER"} {
+		if got := x.Search(q, 9, nil); got[0].Tool.ID != "shop.create_order" || !got[0].Named || len(got) < 2 || got[1].Named {
+			t.Errorf("%q finds %v", q, found(got))
+		}
+	}
+}
+
+func TestVariety(t *testing.T) {
+	e := &topics{}
+	x := meaningIndex(t, e, tool("a.rain", "1.0.0", "Tell if rain comes"), tool("b.rain", "1.0.0", "Tell if rain comes"), tool("c.rain", "1.0.0", "Measure the umbrella"))
+	embedded(t, x, 3)
+	got, _ := x.Find(t.Context(), Query{Text: "weather", Strategy: Semantic}, nil)
+	if ids := fmt.Sprint(found(got)); ids != "[a.rain@1.0.0 c.rain@1.0.0 b.rain@1.0.0]" {
+		t.Error(ids)
+	}
+}
+
+func TestReadQuery(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"Order a good book", ""},
+		{"Order a good book. Thanks!", ""},
+		{"Order the good book today, then send the long letter home", "Order the good book today|send the long letter home"},
+		{"Order the good book today. Send the long letter home", "Order the good book today|Send the long letter home"},
+		{"Order the good book. Send the long letter home and water all green plants", "Order the good book|Send the long letter home and water all green plants|Send the long letter home|water all green plants"},
+		{"Version 1.5 of the.name, x", ""},
+	} {
+		q := readQuery(c.text)
+		var got []string
+		for _, w := range q.wishes {
+			got = append(got, w.text)
+		}
+		if strings.Join(got, "|") != c.want || len(q.texts(c.text)) != 1+len(got) {
+			t.Errorf("%q: %q", c.text, got)
+		}
+	}
+	q := readQuery(strings.Repeat("Order the good book today. ", 40))
+	if len(q.wishes) != maxWishes || len(q.texts("")) != 1+maxEmbeds {
+		t.Errorf("%d wishes, %d embedded", len(q.wishes), len(q.texts("")))
+	}
+}

@@ -1,0 +1,51 @@
+package mcpserver
+
+import (
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/usage"
+)
+
+// Retrievals records searches.
+type Retrievals interface {
+	// Retrieved records a search in the background and gives the id of its event at once.
+	Retrieved(p *toolkeep.Principal, r usage.Retrieval) (id string)
+}
+
+// retrieved records a search that began at start, and gives the id by which feedback
+// names it, "" where searches are not recorded.
+func (x *exchange) retrieved(q discover.Query, found []discover.Match, r discover.Report, start time.Time) string {
+	if x.s.c.Retrievals == nil {
+		return ""
+	}
+	return x.record(usage.Of(q, found, r, time.Since(start)))
+}
+
+// disclosed records a context like a search that gave the tools that it shows whole.
+func (x *exchange) disclosed(r *disclose.Request, c *disclose.Context, start time.Time) string {
+	if x.s.c.Retrievals == nil {
+		return ""
+	}
+	return x.record(usage.OfContext(r, c, disclose.Asker{Session: x.session()}, time.Since(start)))
+}
+
+func (x *exchange) record(r usage.Retrieval) string {
+	r.Face = "mcp"
+	if v := x.header["User-Agent"]; len(v) > 0 {
+		r.Agent = v[0]
+	}
+	return x.s.c.Retrievals.Retrieved(x.p, r)
+}
+
+// appendRetrieval says in _meta which search a result is of.
+func appendRetrieval(dst []byte, id string) []byte {
+	if id == "" {
+		return dst
+	}
+	dst = canon.AppendString(append(dst, `,"_meta":{"toolkeep/retrieval_id":`...), id)
+	return append(dst, '}')
+}

@@ -1,0 +1,51 @@
+package invoke_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/invoke"
+)
+
+// TestTimeoutSaysWhoseItWas: what to do about E3901 depends on whose limit ended the call.
+func TestTimeoutSaysWhoseItWas(t *testing.T) {
+	for _, tt := range []struct {
+		name, context string
+		timeout       time.Duration // of the call
+		caller        time.Duration // of its connection
+		own           int64         // of the tool
+		want          string
+	}{
+		{"the call", "", 30 * time.Millisecond, 0, 60_000, "the call asked for 30ms; ask for more"},
+		{"the tool", "", 0, 0, 30, "the tool's own limit is 30ms"},
+		{"the context", `{"config":{"timeout":30}}`, 0, 0, 60_000, "the agent's context adds to this tool gives its calls 30ms"},
+		{"the context, over what was asked", `{"config":{"timeout":30}}`, time.Minute, 0, 60_000, "the agent's context"},
+		{"waiting for an answer", "", 0, 0, 60_000, "a call whose caller waits may take 50ms; call with async_mode"},
+		{"the caller's connection", "", 0, 20 * time.Millisecond, 60_000, "raise the timeout"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, _ := withContext(t, tt.context, func(c *invoke.Config) { c.SyncLimit = 50 * time.Millisecond })
+			h.tool("slow", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = tt.own })
+			h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			ctx := t.Context()
+			if tt.caller > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tt.caller)
+				defer cancel()
+			}
+			res, err := h.pipeline.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow", Timeout: tt.timeout})
+			if err != nil || res.Error == nil || res.Error.Code != toolkeep.Timeout || !strings.Contains(res.Error.Message, tt.want) {
+				t.Fatalf("%+v %v, want %q", res, err, tt.want)
+			}
+			if row := h.row(res.InvocationID); row.Message != res.Error.Message {
+				t.Errorf("the record says %q", row.Message)
+			}
+		})
+	}
+}

@@ -1,0 +1,438 @@
+package toolkeeptest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
+	"github.com/toolkeep/toolkeep/store/redis/redistest"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// letters is what everybody searches for here.
+const letters = "send a letter"
+
+// finders are nodes on one database, with or without Redis, and how they are asked.
+type finders struct {
+	nodes  []*toolkeeptest.Toolkeep
+	shared map[string]string // settings of every node
+	redis  *redistest.Server // nil without one
+}
+
+// withAndWithoutRedis runs a test both ways.
+func withAndWithoutRedis(t *testing.T, run func(t *testing.T, f *finders)) {
+	t.Helper()
+	for _, redis := range []bool{false, true} {
+		t.Run(map[bool]string{false: "without Redis", true: "with Redis"}[redis], func(t *testing.T) { run(t, newFinders(t, redis)) })
+	}
+}
+
+func newFinders(t *testing.T, redis bool) *finders {
+	t.Helper()
+	f := &finders{shared: map[string]string{"store.dsn": pgtest.Start(t).NewDatabase(t), "search.model": "none",
+		"secrets.seal_key": filepath.Join(t.TempDir(), "seal.key"), "store.blobs": filepath.Join(t.TempDir(), "blobs")}}
+	if redis {
+		f.redis = redistest.Start(t)
+		f.shared["redis.url"] = f.redis.URL()
+	}
+	f.node(t, nil)
+	f.node(t, nil)
+	return f
+}
+
+// node adds one, with more settings.
+func (f *finders) node(t *testing.T, more map[string]string) *toolkeeptest.Toolkeep {
+	t.Helper()
+	settings := map[string]string{}
+	for _, m := range []map[string]string{f.shared, more} {
+		for k, v := range m {
+			settings[k] = v
+		}
+	}
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: settings})
+	f.nodes = append(f.nodes, k)
+	return k
+}
+
+// key makes a key that all nodes know, and gives its record too.
+func (f *finders) key(t *testing.T, tenant, subject string, roles ...string) (toolkeep.APIKey, string) {
+	t.Helper()
+	key, text := access.NewKey(toolkeep.APIKey{Tenant: tenant, Subject: subject, Roles: roles, CreatedBy: "test"}, time.Now())
+	f.change(t, toolkeep.PutKey{Key: key})
+	for i, k := range f.nodes {
+		within(t, 5*time.Second, "the key is known", func() bool {
+			status, _ := k.Do(http.MethodGet, "/api/v1/tools", "", "Authorization", "Bearer "+text)
+			return status == http.StatusOK
+		})
+		_ = i
+	}
+	return key, text
+}
+
+// change commits one on the first node, which knows of it at once as the face's own
+// changes are known.
+func (f *finders) change(t *testing.T, c toolkeep.Change) {
+	t.Helper()
+	if err := f.nodes[0].Store().Apply(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	f.nodes[0].Access().Follow(toolkeep.Committed{Change: c})
+}
+
+// findings is an answer of search.
+type findings struct {
+	status int
+	ids    []string
+	hit    bool
+}
+
+func find(t *testing.T, k *toolkeeptest.Toolkeep, key, query string) findings {
+	t.Helper()
+	status, body := k.Do(http.MethodGet, "/api/v1/tools/retrieval/search?q="+url.QueryEscape(query), "", "Authorization", "Bearer "+key)
+	var got struct {
+		Data struct {
+			LightweightIndex []struct {
+				ToolID string `json:"toolId"`
+			} `json:"lightweightIndex"`
+			Metadata struct {
+				CacheHit bool `json:"cacheHit"`
+			} `json:"metadata"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal([]byte(body), &got); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	a := findings{status: status, hit: got.Data.Metadata.CacheHit}
+	for _, e := range got.Data.LightweightIndex {
+		a.ids = append(a.ids, e.ToolID)
+	}
+	return a
+}
+
+func (a findings) has(id string) bool { return slices.Contains(a.ids, id) }
+
+// warm asks every node until it answers from its cache.
+func (f *finders) warm(t *testing.T, key, query string) {
+	t.Helper()
+	for i, k := range f.nodes {
+		within(t, 5*time.Second, fmt.Sprintf("node %d keeps the answer", i), func() bool { return find(t, k, key, query).hit })
+	}
+}
+
+// register publishes a tool of the caller's tenant over REST.
+func register(t *testing.T, k *toolkeeptest.Toolkeep, key, id, version, description string) {
+	t.Helper()
+	m := strings.Replace(toolkeeptest.Manifest(id, version, "echo", `"side_effects":"none"`), "A tool of a test.", description, 1)
+	status, body := k.Do(http.MethodPost, "/api/v1/tools/register", `{"manifest":`+m+`}`, "Authorization", "Bearer "+key)
+	if status != http.StatusCreated && status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+}
+
+// TestFoundOnTheOtherNode: what is registered, changed and ended on one node is so in
+// the answers of the other within a second, and at once in its own, with both caches
+// warm.
+func TestFoundOnTheOtherNode(t *testing.T) {
+	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
+		a, b := f.nodes[0], f.nodes[1]
+		_, admin := f.key(t, "default", "boss", "admin")
+		_, agent := f.key(t, "default", "ann", "agent")
+		_, stranger := f.key(t, "other", "stan", "agent")
+		register(t, a, admin, "mail.send", "1.0.0", "Sends a letter by post.")
+		within(t, time.Second, "the first tool is found on the other node", func() bool { return find(t, b, agent, letters).has("mail.send") })
+		f.warm(t, agent, letters)
+
+		register(t, a, admin, "mail.express", "1.0.0", "Sends a letter by express.")
+		if got := find(t, a, agent, letters); !got.has("mail.express") || got.hit {
+			t.Errorf("on its own node: %+v", got)
+		}
+		within(t, time.Second, "a new tool is found on the other node", func() bool { return find(t, b, agent, letters).has("mail.express") })
+		f.warm(t, agent, letters)
+		f.warm(t, stranger, letters)
+		if got := find(t, b, stranger, letters); got.has("mail.send") || got.has("mail.express") {
+			t.Errorf("another tenant finds %v", got.ids)
+		}
+
+		// A new version that is about something else.
+		register(t, b, admin, "mail.express", "1.1.0", "Counts stamps.")
+		if got := find(t, b, agent, "count stamps"); !got.has("mail.express") {
+			t.Errorf("%+v", got)
+		}
+		within(t, time.Second, "a new version is what the other node finds", func() bool {
+			return find(t, a, agent, "count stamps").has("mail.express") && !find(t, a, agent, letters).has("mail.express")
+		})
+
+		// Blocked, and back.
+		f.warm(t, agent, letters)
+		for _, state := range []toolkeep.VersionState{toolkeep.Blocked, toolkeep.Active} {
+			if _, err := a.Catalog().SetState(t.Context(), own("default"), "mail.send", "1.0.0", catalog.StateChange{State: state}); err != nil {
+				t.Fatal(err)
+			}
+			shown := state == toolkeep.Active
+			if got := find(t, a, agent, letters); got.has("mail.send") != shown {
+				t.Errorf("%s on its own node: %+v", state, got)
+			}
+			within(t, time.Second, string(state)+" on the other node", func() bool { return find(t, b, agent, letters).has("mail.send") == shown })
+			for range 20 {
+				if got := find(t, b, agent, letters); got.has("mail.send") != shown {
+					t.Fatalf("%s, and then: %+v", state, got)
+				}
+			}
+		}
+	})
+}
+
+// own is a publisher of a tenant.
+func own(tenant string) *toolkeep.Principal {
+	p := *node.System()
+	p.Tenant = tenant
+	return &p
+}
+
+// TestWithdrawnIsHidden: with warm caches on both nodes, what a caller may not see any
+// more is not shown to it: at once where it was withdrawn, and from the moment when the
+// other node knows.
+func TestWithdrawnIsHidden(t *testing.T) {
+	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
+		a, b := f.nodes[0], f.nodes[1]
+		roles := filepath.Join(t.TempDir(), "roles.yaml")
+		write := func(allow string) {
+			t.Helper()
+			if err := os.WriteFile(roles, []byte("roles:\n  clerk:\n    allow:\n      - tools: ["+allow+"]\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, admin := f.key(t, "default", "boss", "admin")
+		key, ann := f.key(t, "default", "ann", "agent")
+		_, bob := f.key(t, "default", "bob", "agent")
+		register(t, a, admin, "mail.send", "1.0.0", "Sends a letter by post.")
+		register(t, a, admin, "mail.express", "1.0.0", "Sends a letter by express.")
+		within(t, time.Second, "both tools are there", func() bool {
+			got := find(t, b, ann, letters)
+			return got.has("mail.send") && got.has("mail.express")
+		})
+
+		withdraw := func(what string, change func(*toolkeep.APIKey), hidden ...string) {
+			t.Helper()
+			f.warm(t, ann, letters)
+			f.warm(t, bob, letters)
+			now := key
+			change(&now)
+			f.change(t, toolkeep.PutKey{Key: now})
+			none := func(k *toolkeeptest.Toolkeep) bool {
+				got := find(t, k, ann, letters)
+				return !slices.ContainsFunc(hidden, got.has)
+			}
+			if !none(a) {
+				t.Errorf("%s: still shown where it was withdrawn", what)
+			}
+			within(t, time.Second, what+": hidden on the other node", func() bool { return none(b) })
+			for range 20 {
+				if !none(a) || !none(b) {
+					t.Fatalf("%s: shown again", what)
+				}
+			}
+			if got := find(t, b, bob, letters); !got.has("mail.send") || !got.hit {
+				t.Errorf("%s: another user lost its answer: %+v", what, got)
+			}
+			f.change(t, toolkeep.PutKey{Key: key})
+			within(t, time.Second, what+": given back", func() bool {
+				return find(t, a, ann, letters).has("mail.send") && find(t, b, ann, letters).has("mail.send")
+			})
+		}
+		withdraw("the role", func(k *toolkeep.APIKey) { k.Roles = []string{"nothing"} }, "mail.send", "mail.express")
+		withdraw("a part of the scope", func(k *toolkeep.APIKey) { k.Scope = []string{"mail.express"} }, "mail.send")
+
+		// A policy is read at the start: a node with a narrower one shares the cache and
+		// shows nothing of what the others keep for the same key.
+		write(`"mail.*"`)
+		wide := f.node(t, map[string]string{"access.roles_file": roles})
+		_, clerk := f.key(t, "default", "clara", "clerk")
+		within(t, 5*time.Second, "the clerk finds both", func() bool {
+			got := find(t, wide, clerk, letters)
+			return got.has("mail.send") && got.has("mail.express") && got.hit
+		})
+		write(`"mail.express"`)
+		narrow := f.node(t, map[string]string{"access.roles_file": roles})
+		for range 3 {
+			if got := find(t, narrow, clerk, letters); got.has("mail.send") || !got.has("mail.express") {
+				t.Errorf("with a narrower policy: %+v", got)
+			}
+		}
+		if got := find(t, wide, clerk, letters); !got.has("mail.send") {
+			t.Errorf("the node with the wider one: %+v", got)
+		}
+
+		// A key that is revoked has no answers at all.
+		f.change(t, toolkeep.RevokeKey{Tenant: "default", ID: key.ID, At: time.Now(), By: "test"})
+		if got := find(t, a, ann, letters); got.status != http.StatusUnauthorized || len(got.ids) > 0 {
+			t.Errorf("%+v", got)
+		}
+		within(t, time.Second, "revoked on the other node", func() bool { return find(t, b, ann, letters).status == http.StatusUnauthorized })
+	})
+}
+
+// TestFlushedOnBothNodes: what one node flushes is flushed on the other.
+func TestFlushedOnBothNodes(t *testing.T) {
+	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
+		a, b := f.nodes[0], f.nodes[1]
+		_, admin := f.key(t, "default", "boss", "admin")
+		_, ann := f.key(t, "default", "ann", "agent")
+		_, stan := f.key(t, "other", "stan", "agent")
+		_, op := f.key(t, "other", "op", "operator")
+		a.Publish(toolkeeptest.Manifest("mail.send", "1.0.0", "echo", `"side_effects":"none","tags":["letter"]`))
+		within(t, time.Second, "the tool is there", func() bool { return find(t, b, ann, letters).has("mail.send") })
+		flush := func(key, body string) {
+			t.Helper()
+			if status, text := a.Do(http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", body, "Authorization", "Bearer "+key); status != http.StatusOK {
+				t.Fatalf("%d %s", status, text)
+			}
+		}
+		for _, body := range []string{`{"scope":"all"}`, `{"scope":"user","userId":"ann"}`, `{"scope":"tool","toolId":"mail.send"}`, `{"scope":"strategy","strategy":"hybrid"}`} {
+			f.warm(t, ann, letters)
+			f.warm(t, stan, letters)
+			flush(admin, body)
+			if find(t, a, ann, letters).hit {
+				t.Errorf("%s: still there on the node that flushed", body)
+			}
+			// The first question there may not be answered from its cache once it knows;
+			// with Redis it may be with what the first node has kept since.
+			if f.redis == nil {
+				within(t, time.Second, body+" on the other node", func() bool { return !find(t, b, ann, letters).hit })
+			}
+			if !find(t, b, stan, letters).hit {
+				t.Errorf("%s: another tenant lost its answer", body)
+			}
+		}
+		f.warm(t, ann, letters)
+		for _, body := range []string{`{"scope":"all"}`, `{"scope":"user","userId":"ann"}`} {
+			flush(op, body)
+			if !find(t, a, ann, letters).hit {
+				t.Errorf("%s of another tenant's operator was not its business", body)
+			}
+		}
+		if status, _ := a.Do(http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`, "Authorization", "Bearer "+ann); status != http.StatusForbidden {
+			t.Errorf("an agent flushes: %d", status)
+		}
+	})
+}
+
+// TestReindexedOnBothNodes: an order to index anew reaches every node.
+func TestReindexedOnBothNodes(t *testing.T) {
+	f := newFinders(t, false)
+	a, b := f.nodes[0], f.nodes[1]
+	_, admin := f.key(t, "default", "boss", "admin")
+	_, ann := f.key(t, "default", "ann", "agent")
+	register(t, a, admin, "mail.send", "1.0.0", "Sends a letter by post.")
+	within(t, time.Second, "the tool is there", func() bool { return find(t, b, ann, letters).has("mail.send") })
+	reindex := func(body, want string) {
+		t.Helper()
+		status, text := a.Do(http.MethodPost, "/api/v1/tools/admin/reindex", body, "Authorization", "Bearer "+admin)
+		if status != http.StatusAccepted || !strings.Contains(text, want) {
+			t.Fatalf("%d %s, want %s", status, text, want)
+		}
+	}
+	f.warm(t, ann, letters)
+	reindex(`{"scope":"specific","toolIds":["mail.send"],"forceEmbeddingRegeneration":true}`, `"queued":1,"embeddings":1`)
+	// In the log alone, because nothing of the answers changes.
+	for _, k := range f.nodes {
+		within(t, 5*time.Second, "the order is carried out", func() bool { return strings.Contains(k.Log(), `"tools were indexed anew"`) })
+		if got := find(t, k, ann, letters); !got.has("mail.send") {
+			t.Errorf("%+v", got)
+		}
+	}
+	reindex(`{"scope":"all"}`, `"embeddings":0`)
+	if status, _ := a.Do(http.MethodPost, "/api/v1/tools/admin/reindex", `{"scope":"specific","toolIds":["mail.none"]}`, "Authorization", "Bearer "+admin); status != http.StatusNotFound {
+		t.Errorf("an unknown tool: %d", status)
+	}
+}
+
+// partHealth is the state of a component, and of the node.
+func partHealth(t *testing.T, k *toolkeeptest.Toolkeep, component string) (node, part string) {
+	t.Helper()
+	_, body := k.Do(http.MethodGet, "/health", "")
+	var h struct {
+		Status     string `json:"status"`
+		Components map[string]struct {
+			Status string `json:"status"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal([]byte(body), &h); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	return h.Status, h.Components[component].Status
+}
+
+// TestRedisAway: answers are shared while it is there; while it is away search goes on
+// and health says so; and afterwards they are shared again without anybody's doing.
+func TestRedisAway(t *testing.T) {
+	f := newFinders(t, true)
+	a, b := f.nodes[0], f.nodes[1]
+	_, admin := f.key(t, "default", "boss", "admin")
+	_, ann := f.key(t, "default", "ann", "agent")
+	register(t, a, admin, "mail.send", "1.0.0", "Sends a letter by post.")
+	within(t, time.Second, "the tool is there", func() bool { return find(t, b, ann, letters).has("mail.send") })
+	shared := func(query string) bool {
+		find(t, a, ann, query)
+		return find(t, b, ann, query).hit
+	}
+	within(t, 10*time.Second, "what one node was asked the other knows", func() bool { return shared(fmt.Sprint("post a letter ", time.Now().UnixNano())) })
+	if _, part := partHealth(t, a, "redis"); part != "UP" {
+		t.Errorf("redis is %s", part)
+	}
+	// Nothing in Redis can be read or guessed.
+	client := f.redis.Client(t)
+	keys, err := client.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("%v %v", keys, err)
+	}
+	for _, k := range keys {
+		value, _ := client.Get(t.Context(), k).Result() // the list of names is no string
+		for _, secret := range []string{"letter", "mail", "ann", "default"} {
+			if strings.Contains(k+value, secret) {
+				t.Errorf("%q can be read in Redis at %s", secret, k)
+			}
+		}
+	}
+
+	f.redis.Down(t)
+	for i := range 30 {
+		for _, k := range f.nodes {
+			if got := find(t, k, ann, fmt.Sprint("send a letter ", i)); got.status != http.StatusOK || !got.has("mail.send") {
+				t.Fatalf("without Redis: %+v", got)
+			}
+		}
+	}
+	f.warm(t, ann, letters)
+	within(t, 5*time.Second, "health shows it", func() bool {
+		node, part := partHealth(t, a, "redis")
+		return node == "DEGRADED" && part == "DOWN"
+	})
+	if status, _ := a.Do(http.MethodGet, "/ready", ""); status != http.StatusOK {
+		t.Errorf("the node is not ready: %d", status)
+	}
+	// A permission and a tool that end meanwhile end for what comes back, too.
+	if _, err := a.Catalog().SetState(t.Context(), own("default"), "mail.send", "1.0.0", catalog.StateChange{State: toolkeep.Blocked}); err != nil {
+		t.Fatal(err)
+	}
+	within(t, time.Second, "a blocked tool is hidden on the other node", func() bool { return !find(t, b, ann, letters).has("mail.send") })
+
+	f.redis.Up(t)
+	within(t, 20*time.Second, "answers are shared again", func() bool { return shared(fmt.Sprint("send a letter ", time.Now().UnixNano())) })
+	within(t, 10*time.Second, "health shows it", func() bool { _, part := partHealth(t, a, "redis"); return part == "UP" })
+	if got := find(t, b, ann, letters); got.has("mail.send") {
+		t.Errorf("%+v", got)
+	}
+}
