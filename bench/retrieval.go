@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -30,8 +33,9 @@ const (
 // nothing new.
 var sampled = map[string]int{"metatool": 5, "sealtools": 1, "bfcl": 1}
 
-// retrieval measures how often the right tools are found, in process: no usage data, no
-// examples, the weights of the defaults.
+// retrieval measures how often the right tools are found, in process, with the weights of
+// the defaults: without any usage, and with half of the queries as questions that led to
+// their tools.
 func retrieval(*bench) (part, error) {
 	model, err := openRetrievalModel()
 	if err != nil {
@@ -39,29 +43,154 @@ func retrieval(*bench) (part, error) {
 	}
 	defer model.Close()
 	remembering := &memo{Embedder: model, known: map[string][]float32{}}
-	p := part{set: "Set: the dev halves of three public sets (../shared/data/retrieval), every 5th query of metatool; no usage data and no examples; default weights. Aims are for hybrid and recall@5."}
+	p := part{set: `Set: the dev halves of three public sets (../shared/data/retrieval), every 5th query of metatool; default weights. Aims are for hybrid and recall@5 without usage data.
+"Half" is one half of those queries, chosen by a hash of the text; in the rows "learned", the tools of the other half's queries were called after these, those of all tools or of 30 % of them.
+Of 30 %, the tools that have such questions and those that have none are measured apart: the right answers of the other kind are left out.`}
 	for _, set := range []struct{ name, aim string }{{"sealtools", "95"}, {"bfcl", "87"}, {"metatool", "76"}} {
 		dir := filepath.Join(retrievalData, set.name)
-		x, ids, err := retrievalIndex(dir, remembering)
+		past := &askedBefore{}
+		x, ids, err := retrievalIndex(dir, remembering, past)
 		if err != nil {
 			return part{}, err
 		}
+		all, err := queriesOf(dir, set.name)
+		if err != nil {
+			return part{}, err
+		}
+		add := func(name, aim string, s discover.Strategy, queries []dataQuery) error {
+			row, err := quality(x, ids, queries, s)
+			p.rows = append(p.rows, append([]string{set.name, name, aim}, row...))
+			return err
+		}
 		for _, s := range []discover.Strategy{discover.Keyword, discover.Semantic, discover.Hybrid} {
-			row, err := quality(x, ids, dir, set.name, s)
-			if err != nil {
-				return part{}, err
-			}
 			aim := "-"
 			if s == discover.Hybrid {
 				aim = set.aim
 			}
-			p.rows = append(p.rows, append([]string{set.name, string(s), aim}, row...))
+			if err := add(string(s), aim, s, all); err != nil {
+				return part{}, err
+			}
+		}
+		if err := learning(x, ids, past, all, func(name string, queries []dataQuery) error { return add(name, "-", discover.Hybrid, queries) }); err != nil {
+			return part{}, err
 		}
 		if err := x.Close(); err != nil {
 			return part{}, err
 		}
 	}
 	return p, nil
+}
+
+// learning measures one half of the queries before and after the other half was asked.
+func learning(x *discover.Index, ids map[string]string, past *askedBefore, all []dataQuery, add func(name string, queries []dataQuery) error) error {
+	tools := make(map[string]string, len(ids))
+	for tool, id := range ids {
+		tools[id] = tool
+	}
+	some := func(id string) bool { return hashed("tool "+id)%10 < 3 }
+	var asked, half, with, without []dataQuery
+	for _, q := range all {
+		if hashed(q.Query)%2 == 0 {
+			asked = append(asked, q)
+			continue
+		}
+		half = append(half, q)
+		var a, b []string
+		for _, id := range q.Gold {
+			if some(id) {
+				a = append(a, id)
+			} else {
+				b = append(b, id)
+			}
+		}
+		if a != nil {
+			with = append(with, dataQuery{q.Query, a})
+		}
+		if b != nil {
+			without = append(without, dataQuery{q.Query, b})
+		}
+	}
+	led := func(of func(id string) bool) (out []discover.Led) {
+		for _, q := range asked {
+			for _, id := range q.Gold {
+				if of(id) {
+					out = append(out, discover.Led{Query: q.Query, Tool: tools[id], Count: 1})
+				}
+			}
+		}
+		return out
+	}
+	for _, step := range []struct {
+		led  []discover.Led
+		name []string
+		of   [][]dataQuery
+	}{
+		{nil, []string{"half, nothing learned", "30 % of the tools, nothing learned", "the other tools, nothing learned"}, [][]dataQuery{half, with, without}},
+		{led(func(string) bool { return true }), []string{"half, learned for all tools"}, [][]dataQuery{half}},
+		{led(some), []string{"30 % of the tools, learned for them", "the other tools, learned for those"}, [][]dataQuery{with, without}},
+	} {
+		past.set(step.led)
+		if err := learned(x); err != nil {
+			return err
+		}
+		for i, name := range step.name {
+			if err := add(name, step.of[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func hashed(text string) byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[0]
+}
+
+// tenant is whose questions are learned from.
+const tenant = "bench"
+
+// askedBefore is a Usage that knows which questions led to which tools, and nothing more.
+type askedBefore struct {
+	led atomic.Pointer[[]discover.Led]
+}
+
+func (a *askedBefore) set(led []discover.Led)                         { a.led.Store(&led) }
+func (*askedBefore) History(discover.Session) discover.History        { return discover.History{} }
+func (*askedBefore) Fared(string, string) (f discover.Fared, ok bool) { return f, false }
+func (a *askedBefore) Led(of string) []discover.Led {
+	if led := a.led.Load(); led != nil && of == tenant {
+		return *led
+	}
+	return nil
+}
+
+// learned waits until the index has taken in all questions. A search makes it begin.
+func learned(x *discover.Index) error {
+	for until := time.Now().Add(10 * time.Minute); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
+		x.Find(context.Background(), discover.Query{Text: "begin", Session: discover.Session{Tenant: tenant}}, nil)
+		if x.Learned(tenant) {
+			return nil
+		}
+	}
+	return errors.New("the questions are not taken in")
+}
+
+// dataQuery is one query of a set.
+type dataQuery struct {
+	Query string
+	Gold  []string
+}
+
+func queriesOf(dir, set string) (out []dataQuery, err error) {
+	seen := 0
+	err = eachLine(filepath.Join(dir, "dev.jsonl"), func(q dataQuery) error {
+		if seen++; seen%sampled[set] == 0 {
+			out = append(out, q)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // memo embeds each text once, so that the strategies do not wait for it again.
@@ -103,7 +232,7 @@ func openRetrievalModel() (*minilm.Model, error) {
 }
 
 // retrievalIndex indexes a set and waits for its vectors.
-func retrievalIndex(dir string, model discover.Embedder) (*discover.Index, map[string]string, error) {
+func retrievalIndex(dir string, model discover.Embedder, usage discover.Usage) (*discover.Index, map[string]string, error) {
 	ids, odd := map[string]string{}, regexp.MustCompile(`[^A-Za-z0-9_-]`)
 	var all []toolkeep.Version
 	err := eachLine(filepath.Join(dir, "tools.jsonl"), func(d struct {
@@ -119,7 +248,7 @@ func retrievalIndex(dir string, model discover.Embedder) (*discover.Index, map[s
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := embeddedIndex(model, all)
+	x, err := usedIndex(discover.Config{Embedder: model, Usage: usage}, all)
 	return x, ids, err
 }
 
@@ -128,7 +257,12 @@ func version(id string, m *toolkeep.Manifest) toolkeep.Version {
 }
 
 func embeddedIndex(model discover.Embedder, all []toolkeep.Version) (*discover.Index, error) {
-	x := discover.New(discover.Config{Embedder: model, EmbedTime: time.Minute})
+	return usedIndex(discover.Config{Embedder: model}, all)
+}
+
+func usedIndex(c discover.Config, all []toolkeep.Version) (*discover.Index, error) {
+	c.EmbedTime = time.Minute
+	x := discover.New(c)
 	x.Update(slices.Values(all))
 	if err := x.Start(); err != nil {
 		return nil, err
@@ -143,20 +277,13 @@ func embeddedIndex(model discover.Embedder, all []toolkeep.Version) (*discover.I
 }
 
 // quality gives recall@1, recall@5, NDCG@10 and the number of queries.
-func quality(x *discover.Index, ids map[string]string, dir, set string, s discover.Strategy) ([]string, error) {
+func quality(x *discover.Index, ids map[string]string, queries []dataQuery, s discover.Strategy) ([]string, error) {
 	var one, five, gain float64
-	n, seen := 0, 0
-	err := eachLine(filepath.Join(dir, "dev.jsonl"), func(q struct {
-		Query string
-		Gold  []string
-	}) error {
-		if seen++; seen%sampled[set] != 0 {
-			return nil
-		}
-		n++
-		found, report := x.Find(context.Background(), discover.Query{Text: q.Query, Limit: 10, Strategy: s}, nil)
+	for _, q := range queries {
+		ask := discover.Query{Text: q.Query, Limit: 10, Strategy: s, Session: discover.Session{Tenant: tenant}}
+		found, report := x.Find(context.Background(), ask, nil)
 		if report.Strategy != s {
-			return fmt.Errorf("%q was searched for by %s: %s", q.Query, report.Strategy, report.Degraded)
+			return nil, fmt.Errorf("%q was searched for by %s: %s", q.Query, report.Strategy, report.Degraded)
 		}
 		hits, got, ideal := 0, 0.0, 0.0
 		for i, m := range found {
@@ -165,7 +292,7 @@ func quality(x *discover.Index, ids map[string]string, dir, set string, s discov
 			}
 			got += 1 / math.Log2(float64(i+2))
 			if i == 0 {
-				one += 1
+				one++
 			}
 			if i < 5 {
 				hits++
@@ -176,10 +303,10 @@ func quality(x *discover.Index, ids map[string]string, dir, set string, s discov
 		}
 		five += float64(hits) / float64(len(q.Gold))
 		gain += got / ideal
-		return nil
-	})
+	}
+	n := len(queries)
 	show := func(v float64) string { return fmt.Sprintf("%.1f", 100*v/float64(n)) }
-	return []string{show(one), show(five), show(gain), fmt.Sprint(n)}, err
+	return []string{show(one), show(five), show(gain), fmt.Sprint(n)}, nil
 }
 
 // eachLine reads a file of JSON lines.

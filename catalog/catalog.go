@@ -52,8 +52,8 @@ type Catalog struct {
 	current atomic.Pointer[Snapshot]
 	ranges  ranges
 
-	publishing sync.Mutex // one Publish, SetState or SetHolds at a time
-	follower   follower
+	busy     busy // one Publish, SetState or SetHolds of a tool at a time
+	follower follower
 
 	notify    sync.Mutex
 	started   bool

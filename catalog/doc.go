@@ -21,8 +21,9 @@
 //
 // # Locks
 //
-// Catalog.publishing is taken first and held over a whole Publish, SetState or
-// SetHolds; Catalog.notify is held while a snapshot is made visible and its
+// Catalog.busy is taken first and held over a whole Publish, SetState or
+// SetHolds, for the ids of its tools alone; those of other tools go on beside it
+// and are shown by the same snapshot. Catalog.notify is held while a snapshot is made visible and its
 // listeners run; follower.mu is held for a few instructions and inside of
 // neither.
 package catalog

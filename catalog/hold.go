@@ -72,8 +72,11 @@ func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []Ho
 	if !c.running() {
 		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: Hold without Start"))
 	}
-	c.publishing.Lock()
-	defer c.publishing.Unlock()
+	ids := make([]string, len(list))
+	for i, ch := range list {
+		ids[i] = ch.ToolID
+	}
+	defer c.busy.take(ids)()
 
 	moves, err := c.holdMoves(p, list)
 	if err != nil {

@@ -91,8 +91,11 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	if !c.running() {
 		return nil, unreadable(errors.New("catalog: Publish without Start"))
 	}
-	c.publishing.Lock()
-	defer c.publishing.Unlock()
+	ids := make([]string, len(tools))
+	for i, t := range tools {
+		ids[i] = t.ID
+	}
+	defer c.busy.take(ids)()
 
 	plan := newPlan(c, p, o)
 	if err := plan.add(tools); err != nil {

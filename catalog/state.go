@@ -55,8 +55,7 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 	if !c.running() {
 		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: SetState without Start"))
 	}
-	c.publishing.Lock()
-	defer c.publishing.Unlock()
+	defer c.busy.take([]string{toolID})()
 
 	s := c.current.Load()
 	e := s.find(p.Tenant, toolID)

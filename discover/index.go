@@ -109,6 +109,10 @@ type doc struct {
 	terms   []docTerm
 	lengths [fieldCount]float64
 	means   Digest // of the text that its vector stands for
+	// Of its version's digest and its owner, for View; here so that adding all up does not
+	// wander through memory.
+	low, high uint64
+	owner     string
 }
 
 type docTerm struct {
@@ -304,7 +308,8 @@ func newer(a, b *semver.Version) bool {
 // takeApart counts the words of every field.
 func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	namespace, name, _ := strings.Cut(t.ID, ".")
-	d := &doc{tool: t, id: strings.ToLower(t.ID), name: strings.ToLower(name)}
+	d := &doc{tool: t, id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
+	d.low, d.high = digestWords(t)
 	counts := map[uint32]*[fieldCount]float32{}
 	add := func(field int, text string) {
 		words(text, func(w string) {

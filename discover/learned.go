@@ -15,16 +15,26 @@ import (
 
 // Bounds of what is learned from questions.
 const (
-	maxLedTool   = 20     // questions of a tool that count, the newest
-	maxLed       = 20_000 // of a tenant
-	maxLedBytes  = 1000   // of a question; the rest is cut off
-	maxLessons   = 64     // tenants whose questions are held at once
-	ledRetry     = 30 * time.Second
-	ledPublish   = time.Second // between two publications while questions are embedded
-	learnedShare = 0.5         // how much questions count beside the score
+	maxLedTool  = 20     // questions of a tool that count, the newest
+	maxLed      = 20_000 // of a tenant
+	maxLedBytes = 1000   // of a question; the rest is cut off
+	maxLessons  = 64     // tenants whose questions are held at once
+	ledRetry    = 30 * time.Second
+	// Taking in rests so many times as long as it took.
+	ledRest    = 20
+	ledPublish = time.Second // between two publications while questions are embedded
+	// How much being like a question that led to a tool counts beside the score: for a
+	// question that asks for one thing, and for one that asks for several, which says
+	// less about each tool.
+	learnedShare  = 1
+	learnedShares = 0.3
+	// meaningOfLed is how much meaning counts beside words between two questions.
+	meaningOfLed = 0.6
+	// maxCompared is how many questions are compared in one search, wishes and all.
+	maxCompared = 40_000
 	// A tool that nothing else speaks for is found if a question that led to it is so
 	// much like the one asked.
-	learnedAlone = 0.7
+	learnedAlone = 0.6
 )
 
 // lessons are the questions that led to tools, by tenant. Nothing of one tenant is ever
@@ -149,8 +159,11 @@ func (n *learned) fits(led []Led, by *space) bool {
 
 // take takes in what led says, and embeds it.
 func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
+	begin := time.Now()
 	n := t.read(led)
 	n.by = by
+	// Where questions come all the time, taking them in takes 5 % of one core at most.
+	t.after.Store(begin.Add(ledRest * time.Since(begin)).UnixNano())
 	n.count()
 	t.now.Store(n)
 	if by == nil {
@@ -283,29 +296,27 @@ func stemsOf(text string) []string {
 	return out
 }
 
-// like is how much what is asked is like each of the questions: by meaning and words
-// where they have vectors, by words alone where not. asked are the vectors of what is
-// asked, nil without.
-func (n *learned) like(stems []string, asked []float32) []float32 {
-	out := make([]float32, len(n.texts))
+// like raises to to how much what is asked is like each of the questions: by meaning and
+// words where they have vectors, by words alone where not. asked is the vector of what
+// is asked, nil without; here is for work.
+func (n *learned) like(to, here []float32, stems []string, asked []float32) {
+	clear(here)
 	length := n.weigh(stems)
 	for _, s := range stems {
 		at := n.stems[s]
 		v := inverse(len(at), len(n.texts))
 		for _, i := range at {
-			out[i] += v * v / (length * n.length[i])
+			here[i] += v * v / (length * n.length[i])
 		}
 	}
 	for i, t := range n.texts {
+		v := here[i]
 		if asked != nil && t.vector != nil && t.by == n.by {
-			out[i] = meaningOfLed*max(0, vek32.Dot(asked, t.vector)) + (1-meaningOfLed)*out[i]
+			v = meaningOfLed*max(0, vek32.Dot(asked, t.vector)) + (1-meaningOfLed)*v
 		}
+		to[i] = max(to[i], v)
 	}
-	return out
 }
-
-// meaningOfLed is how much meaning counts beside words between two questions.
-var meaningOfLed float32 = 0.7
 
 // useLearned lets the questions that led to tools move them. Tools without such
 // questions keep their places: those that have some share theirs anew. So nothing is
@@ -323,11 +334,22 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 	if n == nil || len(n.texts) == 0 {
 		return list
 	}
-	var asked []float32
-	if r.alike != nil && n.by == by {
-		asked = by.remembered(text)
+	vector := func(text string) []float32 {
+		if r.alike == nil || n.by != by {
+			return nil
+		}
+		return by.remembered(text)
 	}
-	like := n.like(stemsOf(text), asked)
+	numbers := make([]float32, 2*len(n.texts))
+	like, here := numbers[:len(n.texts)], numbers[len(n.texts):]
+	n.like(like, here, stemsOf(text), vector(text))
+	share := float64(learnedShare)
+	if len(r.q.wishes) > 0 {
+		share = learnedShares
+		for _, w := range r.q.wishes[:min(len(r.q.wishes), maxCompared/len(n.texts))] {
+			n.like(like, here, stemsOf(w.text), vector(w.text))
+		}
+	}
 	of := func(tool string) (best float64, ok bool) {
 		list := n.tools[tool]
 		for _, i := range list {
@@ -368,7 +390,7 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 		}
 		c.parts.Learned = best
 		places = append(places, i)
-		movers = append(movers, moved{*c, c.score + learnedShare*best})
+		movers = append(movers, moved{*c, c.score + share*best})
 	}
 	slices.SortStableFunc(movers, func(a, b moved) int { return cmp.Compare(b.by, a.by) })
 	for i, at := range places {
@@ -386,21 +408,21 @@ func (s *space) remembered(text string) []float32 {
 	return s.queries[text]
 }
 
-// Lessons tells how many questions of a tenant count in its searches, and how many of
-// them are compared by meaning.
-func (x *Index) Lessons(tenant string) (questions, embedded int) {
+// Learned tells whether a tenant's searches have taken in all questions that there are
+// now. A search makes it begin.
+func (x *Index) Learned(tenant string) bool {
 	if x.lessons == nil {
-		return 0, 0
+		return true
 	}
+	var by *space
+	if p := x.current.Load(); p.alike != nil {
+		by = p.alike.by
+	}
+	var n *learned
 	x.lessons.mu.Lock()
-	t := x.lessons.tenants[tenant]
+	if t := x.lessons.tenants[tenant]; t != nil {
+		n = t.now.Load()
+	}
 	x.lessons.mu.Unlock()
-	if t == nil {
-		return 0, 0
-	}
-	n := t.now.Load()
-	if n == nil {
-		return 0, 0
-	}
-	return len(n.texts), n.have
+	return n.fits(x.usage.Led(tenant), by)
 }

@@ -337,15 +337,22 @@ func (x *Index) embedRound(ctx context.Context) error {
 		late()
 	}
 	last = time.Time{} // the first tools are found at once
+	var failed error
 	for len(texts) > 0 {
 		some := texts[:min(batch, len(texts))]
 		texts = texts[len(some):]
-		if err := x.embedSome(ctx, some); err != nil {
+		down, err := x.embedSome(ctx, some)
+		if down {
 			return err
 		}
+		failed = cmp.Or(failed, err)
 		late()
 	}
-	return x.retain(ctx)
+	// All have been tried, and the few that failed are found by their words.
+	m.mu.Lock()
+	m.filling = false
+	m.mu.Unlock()
+	return cmp.Or(failed, x.retain(ctx))
 }
 
 // missing are the tools that have no vectors as far as is known, and those that are to
@@ -396,25 +403,55 @@ func (m *meaning) without(ctx context.Context, docs []*doc) ([]*doc, error) {
 	return out, nil
 }
 
-func (x *Index) embedSome(ctx context.Context, docs []*doc) error {
+// embedSome embeds tools at once, and one by one if that fails and the embedder is not
+// down: a service refuses a whole request for one text that it cannot take.
+func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err error) {
 	m := x.meaning
 	// Another node may have embedded them meanwhile.
-	docs, err := m.without(ctx, docs)
+	docs, err = m.without(ctx, docs)
 	if err != nil || len(docs) == 0 {
-		return err
+		return err != nil, err
 	}
-	of, texts := make([]Digest, len(docs)), make([]string, len(docs))
+	got, err := m.embed(ctx, docs)
+	if err == nil {
+		err = m.keep(ctx, docs, got)
+		return err != nil, err
+	}
+	if _, probe := m.e.Embed(ctx, []string{"Does it work?"}); probe != nil {
+		return true, err
+	}
+	for _, d := range docs {
+		one := []*doc{d}
+		got, refused := m.embed(ctx, one)
+		if refused != nil {
+			err = toolkeep.NewError(toolkeep.EmbeddingFailed, "%s cannot be embedded: %s", d.tool.ID, toolkeep.AsError(refused).Message).Because(refused)
+			continue
+		}
+		if err := m.keep(ctx, one, got); err != nil {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+func (m *meaning) embed(ctx context.Context, docs []*doc) ([][]float32, error) {
+	texts := make([]string, len(docs))
 	for i, d := range docs {
-		of[i], texts[i] = d.means, embeddingText(d.tool)
+		texts[i] = embeddingText(d.tool)
 	}
 	got, err := m.e.Embed(ctx, texts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := CheckVectors(m.e.Model(), m.e.Dimensions(), len(texts), got); err != nil {
-		return err
+	return got, CheckVectors(m.e.Model(), m.e.Dimensions(), len(texts), got)
+}
+
+func (m *meaning) keep(ctx context.Context, docs []*doc, vectors [][]float32) error {
+	of := make([]Digest, len(docs))
+	for i, d := range docs {
+		of[i] = d.means
 	}
-	if err := m.now.v.Put(ctx, of, got); err != nil {
+	if err := m.now.v.Put(ctx, of, vectors); err != nil {
 		return err
 	}
 	m.mu.Lock()

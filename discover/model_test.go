@@ -3,6 +3,7 @@ package discover
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -571,4 +572,40 @@ func TestHammerWithMeaning(t *testing.T) {
 	}
 	wg.Wait()
 	embedded(t, x, 103)
+}
+
+// choosy refuses requests with a text that it cannot take.
+type choosy struct{ topics }
+
+func (e *choosy) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	for _, text := range texts {
+		if strings.Contains(text, "poison") {
+			return nil, errors.New("too many tokens")
+		}
+	}
+	return e.topics.Embed(ctx, texts)
+}
+
+// TestOneTextThatCannotBeEmbedded keeps no other tool from being embedded, nor meanings
+// from being compared.
+func TestOneTextThatCannotBeEmbedded(t *testing.T) {
+	for _, n := range []int{1, 40} {
+		x := started(t, Config{Embedder: &choosy{}}, append(numbered(n, "Of letters"), tool("sky.now", "1.0.0", "Weather"), tool("t.bad", "1.0.0", "A poison")))
+		eventually(t, "the others are not embedded", func() bool {
+			e := x.Embedding()
+			return e.Have == n+1 && e.Of == n+2 && e.Err != nil
+		})
+		if e := x.Embedding(); e.Serving != "topics" || !strings.Contains(e.Err.Error(), "t.bad cannot be embedded: ") {
+			t.Errorf("%+v", e)
+		}
+		for query, want := range map[string]string{"umbrella": "sky.now@1.0.0", "poison": "t.bad@1.0.0"} {
+			got, r := x.Find(t.Context(), Query{Text: query}, nil)
+			if !slices.Contains(found(got), want) || r.Degraded != "" && query != "poison" {
+				t.Errorf("%s: %v %+v", query, found(got), r)
+			}
+		}
+		x.Update(slices.Values(append(numbered(n, "Of letters"), tool("sky.now", "1.0.0", "Weather"), tool("t.bad", "1.0.1", "A cure"))))
+		embedded(t, x, n+2)
+		eventually(t, "the failure stays", func() bool { return x.Embedding().Err == nil })
+	}
 }

@@ -34,7 +34,7 @@ const (
 	sessionTimes = 3
 	leastScore   = 0.001 // of a tool that is found
 	// variety is how much being unlike the tools before counts in Semantic.
-	variety = 0.1
+	variety = 0.2
 )
 
 // DefaultWeights are those of Discovery 4.2.1 and 4.3.

@@ -1,7 +1,10 @@
 package discover
 
 import (
+	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -226,5 +229,59 @@ func TestReadQuery(t *testing.T) {
 	q := readQuery(strings.Repeat("Order the good book today. ", 40))
 	if len(q.wishes) != maxWishes || len(q.texts("")) != 1+maxEmbeds {
 		t.Errorf("%d wishes, %d embedded", len(q.wishes), len(q.texts("")))
+	}
+}
+
+// dense384 gives every text a vector at no cost.
+type dense384 struct{}
+
+func (dense384) Model() string   { return "dense" }
+func (dense384) Dimensions() int { return 384 }
+func (dense384) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		r := rand.New(rand.NewPCG(uint64(len(text)), uint64(text[len(text)-1])))
+		v, sum := make([]float32, 384), 0.0
+		for k := range v {
+			v[k] = float32(r.NormFloat64())
+			sum += float64(v[k]) * float64(v[k])
+		}
+		for k := range v {
+			v[k] /= float32(math.Sqrt(sum))
+		}
+		out[i] = v
+	}
+	return out, nil
+}
+
+func BenchmarkFind10000(b *testing.B) {
+	u := &pastUse{tenant: "t", session: "s", history: History{Preferred: map[string]float64{}}}
+	all := many(10_000)
+	for i := range 2000 {
+		u.led = append(u.led, Led{fmt.Sprintf("question w%d and w%d", i%70, i), all[i].Tool.ID, 1})
+	}
+	for i := range 50 {
+		u.history.Recent = append(u.history.Recent, Recent{all[i*7].Tool.ID, time.Now(), true})
+	}
+	x := usedIndex(u, Config{Embedder: dense384{}}, all...)
+	if err := x.Start(); err != nil {
+		b.Fatal(err)
+	}
+	defer x.Close()
+	for have, of, _ := x.Embedded(); have < of; have, of, _ = x.Embedded() {
+		<-x.Changed()
+	}
+	ask := Query{Text: "get the w1 w20 of a w300, and then w7 w99 w1200; also find w4000 w12", Session: Session{Tenant: "t", Subject: "me", ID: "s"}}
+	for !x.Learned("t") {
+		x.Find(b.Context(), ask, nil)
+	}
+	for _, s := range []Strategy{Keyword, Semantic, Hybrid, InSession} {
+		b.Run(string(s), func(b *testing.B) {
+			ask.Strategy = s
+			b.ReportAllocs()
+			for b.Loop() {
+				x.Find(b.Context(), ask, func(*toolkeep.Tool) bool { return true })
+			}
+		})
 	}
 }

@@ -14,13 +14,14 @@ import (
 
 const retrievalData = "../../shared/data/retrieval"
 
-// TestRecall measures recall@5 on the public retrieval sets. The floors lie two
-// points under what a simple baseline reaches.
+// TestRecall measures recall@5 by words alone on the public retrieval sets. The floors lie
+// two points under what was reached; `go run ./bench -parts retrieval` measures with
+// meanings.
 func TestRecall(t *testing.T) {
 	for _, set := range []struct {
 		name  string
 		floor float64
-	}{{"metatool", 0.61}, {"sealtools", 0.82}, {"bfcl", 0.80}} {
+	}{{"metatool", 0.625}, {"sealtools", 0.917}, {"bfcl", 0.823}} {
 		t.Run(set.name, func(t *testing.T) {
 			dir := filepath.Join(retrievalData, set.name)
 			if _, err := os.Stat(dir); err != nil {

@@ -128,8 +128,8 @@ func (s *viewSums) add() {
 	s.tools = map[string]*toolSum{"": {}}
 	to, owner := s.tools[""], ""
 	for i, d := range s.of.docs {
-		if d.tool.Tenant != owner {
-			owner = d.tool.Tenant
+		if d.owner != owner {
+			owner = d.owner
 			if to = s.tools[owner]; to == nil {
 				to = &toolSum{}
 				s.tools[owner] = to
@@ -139,9 +139,8 @@ func (s *viewSums) add() {
 		if s.of.embedded(i) {
 			at = 1
 		}
-		low, high := digestWords(d.tool)
-		to.low[at] += low
-		to.high[at] += high
+		to.low[at] += d.low
+		to.high[at] += d.high
 		to.count[at]++
 	}
 }

@@ -106,3 +106,19 @@ func TestViewKnowsVectors(t *testing.T) {
 		t.Error("the sum is the same as without a model")
 	}
 }
+
+// BenchmarkView is the first question of a tenant after a change, with ten thousand
+// tools.
+func BenchmarkView(b *testing.B) {
+	x := New(Config{})
+	all := make([]toolkeep.Version, 10_000)
+	for i := range all {
+		all[i] = viewTool("", fmt.Sprintf("demo.tool_%d", i), "Does something")
+	}
+	x.Update(slices.Values(all))
+	b.ReportAllocs()
+	for b.Loop() {
+		x.sums.Store(nil)
+		x.View("acme")
+	}
+}

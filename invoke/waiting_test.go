@@ -408,7 +408,7 @@ func TestWorkerWaitsForTheSealer(t *testing.T) {
 	sealer.away.Store(true)
 	run()
 	back(ends.InvocationID)
-	ahead.Store(int64(h.row(ends.InvocationID).Deadline.Sub(time.Now()) + time.Second))
+	ahead.Store(int64(time.Until(h.row(ends.InvocationID).Deadline) + time.Second))
 	run()
 	if row := h.row(ends.InvocationID); row.State != toolkeep.CallFailed || row.Code != toolkeep.Timeout || h.executor.calls.Load() != 1 {
 		t.Errorf("row %s %s", row.State, row.Code)

@@ -6,13 +6,15 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
 
-// CheckSettings tells what New would refuse of the folders and paths that the
-// settings open to tools: files.roots, sql.sqlite_roots, sql.socket_dirs and those
-// of Vault, as E3008 with details.errors. It reads the certificates that vault
-// and redis name, makes nothing and connects to nothing.
+// CheckSettings tells what New would refuse of what the settings open to tools
+// (files.roots, sql.sqlite_roots, sql.socket_dirs, secrets.env, paths of Vault) and of the
+// services and keys that they name (egress, search, vault, redis, TOOLKEEP_SEAL_KEY), as
+// E3008 with details.errors. It reads the certificates that they name, makes nothing and
+// connects to nothing.
 func CheckSettings(c *config.Config) error {
 	var faults []toolkeep.Fault
 	check := func(pointer string, err error) {
@@ -24,6 +26,18 @@ func CheckSettings(c *config.Config) error {
 	check("/files/roots", err)
 	s := sqlConfig(c)
 	check("/sql", s.Validate())
+	n := &Node{config: c}
+	check("/secrets", secret.Config{EnvPrefix: c.Secrets.Env, Dirs: n.secretDirs()}.Validate())
+	if c.Secrets.SealKeys != "" {
+		_, err := secret.ParseSealer(c.Secrets.SealKeys)
+		check("/secrets/seal_keys", err)
+	}
+	_, err = n.egressConfig()
+	check("/egress", err)
+	if c.Search.Model != "none" && c.Search.EmbeddingsURL != "" {
+		_, err := n.embeddingService(c.Search.EmbeddingsModel, c.Search.EmbeddingsDimensions)
+		check("/search/embeddings_url", err)
+	}
 	check("/vault", checkVault(c.Vault, c.Data))
 	check("/redis", checkRedis(c.Redis))
 	check("/search/vectors_dsn", checkVectors(c))

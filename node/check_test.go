@@ -31,6 +31,11 @@ func TestCheckSettings(t *testing.T) {
 		"no address":      {config.Config{Search: config.Search{Vectors: "pgvector"}}, []string{"set store.dsn, or search.vectors_dsn"}},
 		"a bad address":   {config.Config{Search: config.Search{Vectors: "pgvector", VectorsDSN: "postgres://u:hunter2@h:x/d"}}, []string{"cannot be read"}},
 		"an address":      {config.Config{Search: config.Search{Vectors: "pgvector", VectorsDSN: "postgres://u:hunter2@h:1/d"}}, nil},
+		"every variable":  {config.Config{Secrets: config.Secrets{Env: []string{"GITHUB_TOKEN", "*"}}}, []string{`the pattern "*" would open every`}},
+		"a seal key":      {config.Config{Secrets: config.Secrets{SealKeys: "hunter2"}}, []string{"keys of 32 bytes"}},
+		"a proxy":         {config.Config{Egress: config.Egress{Proxy: "ftp://user:hunter2@proxy.example"}}, []string{"egress.proxy: the proxy must be"}},
+		"embeddings":      {config.Config{Search: config.Search{EmbeddingsURL: "ftp://x", EmbeddingsModel: "m", EmbeddingsDimensions: 8}}, []string{"address of the embedding service"}},
+		"no embeddings":   {config.Config{Search: config.Search{Model: "none", EmbeddingsURL: "ftp://x"}}, nil},
 		"all at once": {config.Config{Files: config.Files{Roots: []string{"/a{b"}}, SQL: config.SQL{SocketDirs: []string{"/run/{user}"}}, Vault: vault("../x")},
 			[]string{`"/a{b"`, `sql.socket_dirs: the folder "/run/{user}"`, `"../x"`}},
 	} {

@@ -432,7 +432,7 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	if err := n.index.Start(); err != nil {
-		n.logger("search").Warn("vectors are not kept over a restart", "error", err)
+		n.logger("search").Warn("search compares words alone until what keeps the vectors answers", "error", err)
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.follow = stop

@@ -283,8 +283,13 @@ func (c *Client) List(ctx context.Context, q *l03v1.ListToolsRequest) ([]*l03v1.
 
 // Search finds tools by words, best first; limit 0 is the server's default.
 func (c *Client) Search(ctx context.Context, query string, limit int) ([]*l03v1.QueryByCapabilityResponse_Match, error) {
+	return c.Query(ctx, &l03v1.QueryByCapabilityRequest{Query: query, MaxTools: uint32(max(limit, 0))})
+}
+
+// Query is Search with a strategy, within a category or for a conversation.
+func (c *Client) Query(ctx context.Context, ask *l03v1.QueryByCapabilityRequest) ([]*l03v1.QueryByCapabilityResponse_Match, error) {
 	ctx = c.outgoing(ctx)
-	res, err := c.registry.QueryByCapability(ctx, &l03v1.QueryByCapabilityRequest{Query: query, MaxTools: uint32(max(limit, 0))})
+	res, err := c.registry.QueryByCapability(ctx, ask)
 	if err != nil {
 		return nil, c.refused(ctx, err)
 	}

@@ -16,11 +16,11 @@ func TestSecondTenant(t *testing.T) {
 	k := s.start(t, nil, node.Options{})
 	first := as(t, k, s.token(k, "tools:admin", map[string]any{"tenant": "acme", "sub": "ann"}))
 	made := first.do("POST", "/api/v1/keys", `{"subject":"robot","roles":["admin"]}`).want(t, 201)
-	var key struct{ Key string }
-	if err := json.Unmarshal([]byte(made.body), &key); err != nil || key.Key == "" {
+	var key struct{ Secret string }
+	if err := json.Unmarshal([]byte(made.body), &key); err != nil || key.Secret == "" {
 		t.Fatalf("%v %s", err, made)
 	}
-	robot := as(t, k, key.Key)
+	robot := as(t, k, key.Secret)
 	robot.secret("crm", "a-secret-of-acme", `"scope":"organisation"`)
 	if a := admin(t, k).do("GET", "/api/v1/secrets", ""); a.status != 200 || containsName(a.body, "crm") {
 		t.Errorf("the tenant default sees the secret of acme: %s", a)
@@ -29,7 +29,7 @@ func TestSecondTenant(t *testing.T) {
 	for what, a := range map[string]answer{
 		"the sealing key":       robot.do("POST", "/api/v1/secrets/rotate", `{"new_key":true}`),
 		"a tool of all tenants": robot.do("DELETE", "/api/v1/tools/std.echo", ""),
-		"a command":             robot.do("PUT", "/api/v1/servers/mine", `{"transport":"stdio","command":"/bin/true"}`),
+		"a command":             robot.do("PUT", "/api/v1/servers/mine", `{"transport":"stdio","command":["/bin/true"]}`),
 		"a server of all":       robot.do("PUT", "/api/v1/servers/theirs?shared=true", `{"transport":"http","url":"https://mcp.example/mcp"}`),
 	} {
 		if a.status != 403 {

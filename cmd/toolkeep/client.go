@@ -39,7 +39,7 @@ const maxAnswer = 256 << 20
 // to that directory's server and to no other.
 func (a *app) connect() (*client, error) {
 	key, given := os.LookupEnv("TOOLKEEP_KEY")
-	if given && key == "" { // a key that got lost must not become the administrator's
+	if given && strings.TrimSpace(key) == "" { // a key that got lost must not become the administrator's
 		return nil, usagef("TOOLKEEP_KEY is set and empty: put a key into it, or unset it to use the key of the data directory")
 	}
 	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: key, tls: &a.tls}
@@ -132,6 +132,11 @@ func (e *refusedError) print(w io.Writer) {
 			}
 		}
 		printFaults(w, e.Detail, faults)
+	}
+	if body, ok := e.Details["body"]; ok && body != "" { // what the upstream said to a 401, 403 or 429
+		if d, err := json.Marshal(body); err == nil {
+			fmt.Fprintf(w, "  it said %s\n", cut(string(d), 2000))
+		}
 	}
 	if e.RetryAfterS > 0 {
 		fmt.Fprintf(w, "  try again after %d s\n", e.RetryAfterS)
@@ -231,8 +236,8 @@ func problemOf(resp *http.Response, raw []byte) error {
 }
 
 // get decodes the answer of a GET into v and gives its bytes.
-func (c *client) get(ctx context.Context, path string, v any) ([]byte, error) {
-	raw, err := c.do(ctx, http.MethodGet, path, nil)
+func (c *client) get(ctx context.Context, path string, v any, header ...string) ([]byte, error) {
+	raw, err := c.do(ctx, http.MethodGet, path, nil, header...)
 	if err != nil {
 		return nil, err
 	}

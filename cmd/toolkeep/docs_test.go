@@ -33,6 +33,9 @@ var documents = []struct{ file, section string }{
 	{"docs/grpc-tools.md", ""},
 	{"docs/sql-tools.md", ""},
 	{"docs/discovery.md", ""},
+	{"docs/disclosure.md", ""},
+	{"docs/caches.md", ""},
+	{"docs/learning.md", ""},
 }
 
 // TestDocuments runs the documentation's commands as they stand, but for the

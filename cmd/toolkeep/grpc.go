@@ -460,15 +460,26 @@ type indexEntry struct {
 	Tags             []string `json:"tags"`
 	Score            float64  `json:"score"`
 	Why              []string `json:"why"`
+
+	Explanation map[string]any `json:"explanation,omitempty"`
 }
 
 func (g *overGRPC) search(ctx context.Context, q url.Values) (any, error) {
 	limit, _ := strconv.Atoi(q.Get("limit"))
-	found, err := g.c.Search(ctx, q.Get("q"), limit)
+	found, err := g.c.Query(ctx, &l03v1.QueryByCapabilityRequest{Query: q.Get("q"), MaxTools: uint32(max(0, limit)),
+		Strategy: q.Get("strategy"), Category: q.Get("category"), SessionId: q.Get("session")})
 	if err != nil {
 		return nil, err
 	}
 	index := make([]indexEntry, len(found))
+	metadata := map[string]any{"toolsRetrieved": len(index)}
+	if len(found) > 0 {
+		how := found[0].GetExplanation().GetFields()
+		if how["degraded"] != nil {
+			metadata["degraded"] = how["degraded"].GetStringValue()
+		}
+		metadata["retrievalStrategy"], metadata["weights"] = how["strategy"].GetStringValue(), how["weights"].AsInterface()
+	}
 	err = each(ctx, len(found), func(ctx context.Context, i int) error {
 		t := listed(found[i].GetTool())
 		m, err := g.complete(ctx, &t)
@@ -480,13 +491,20 @@ func (g *overGRPC) search(ctx context.Context, q url.Values) (any, error) {
 		if e.ShortDescription == "" {
 			e.ShortDescription = t.Description
 		}
-		for _, w := range found[i].GetExplanation().GetFields()["why"].GetListValue().GetValues() {
+		why := found[i].GetExplanation().GetFields()
+		for _, w := range why["why"].GetListValue().GetValues() {
 			e.Why = append(e.Why, w.GetStringValue())
+		}
+		if q.Get("explain") != "" {
+			e.Explanation = map[string]any{}
+			for _, part := range []string{"semantic", "keyword", "history", "success", "complexity", "learned", "named"} {
+				e.Explanation[part] = why[part].AsInterface()
+			}
 		}
 		index[i] = e
 		return nil
 	})
-	return map[string]any{"status": "success", "data": map[string]any{"lightweightIndex": index, "metadata": map[string]any{"toolsRetrieved": len(index)}}}, err
+	return map[string]any{"status": "success", "data": map[string]any{"lightweightIndex": index, "metadata": metadata}}, err
 }
 
 // life is what gRPC tells of a version's lifecycle: the state alone.

@@ -230,6 +230,9 @@ type published struct {
 	Created bool   `json:"created"`
 
 	Deprecated []string `json:"deprecated"`
+	Warnings   []struct {
+		Message string `json:"message"`
+	} `json:"warnings"`
 }
 
 // showDeprecated says which versions gave way to new ones.
@@ -320,21 +323,25 @@ func (a *app) readManifests(name string) ([][]byte, error) {
 	if ext == ".yaml" || ext == ".yml" || ext != ".json" && raw[0] != '{' {
 		docs, err := catalog.ManifestsFromYAML(raw)
 		if err != nil {
-			return nil, unreadable(name, err)
+			return nil, unreadable(name, toolkeep.AsError(err).Message)
+		}
+		for i, doc := range docs {
+			if len(doc) == 0 || doc[0] != '{' {
+				return nil, unreadable(name, fmt.Sprintf("document %d of %d is no manifest: it is no object with fields", i+1, len(docs)))
+			}
 		}
 		return docs, nil
 	}
 	if !json.Valid(raw) {
 		_, err := catalog.ParseManifest(raw)
-		return nil, unreadable(name, err)
+		return nil, unreadable(name, strings.TrimPrefix(catalog.FaultText(err), "at : "))
 	}
 	return [][]byte{raw}, nil
 }
 
 // unreadable is a file that holds no manifest because it is not JSON or not YAML.
-func unreadable(name string, err error) error {
-	e := toolkeep.AsError(err)
-	return &failure{code: exitUsage, err: toolkeep.NewError(e.Code, "%s: %s", orStdin(name), catalog.FaultText(err))}
+func unreadable(name, why string) error {
+	return &failure{code: exitUsage, err: toolkeep.NewError(toolkeep.InvalidManifest, "%s: %s", orStdin(name), why)}
 }
 
 func orStdin(name string) string {
@@ -354,6 +361,11 @@ func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice i
 	stop()
 	if err != nil {
 		return err
+	}
+	for _, p := range done {
+		for _, w := range p.Warnings {
+			fmt.Fprintf(a.stderr, "toolkeep: warning: %s: %s\n", p.ToolID, w.Message)
+		}
 	}
 	raw, err := json.Marshal(map[string]any{"published": done})
 	if err != nil {

@@ -150,14 +150,15 @@ func (a *app) toolsCmd() *cobra.Command {
 
 func (a *app) searchCmd() *cobra.Command {
 	var limit int
-	var strategy, category string
+	var strategy, category, session string
 	var explain bool
 	var shown shownContext
 	c := &cobra.Command{
 		Use:   "search WORDS…",
 		Short: "Find tools by what they are for",
 		Long: `Find tools by what they are for: by the words of names, descriptions and parameters, and by their
-meaning where an embedding model is installed (toolkeep models). --explain shows both parts of each score.
+meaning where an embedding model is installed (toolkeep models), and by how they were used. --explain
+shows the parts of each score and what each counts.
 --context prints what a language model is shown of the tools in a phase of its conversation.`,
 		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'\n  toolkeep search --explain 'will I need an umbrella'\n  toolkeep search --context --phase tool_selection order a book",
 		Args:    arguments(1, -1, "what to look for"),
@@ -197,16 +198,34 @@ meaning where an embedding model is installed (toolkeep models). --explain shows
 						Score            float64  `json:"score"`
 						Why              []string `json:"why"`
 						Explanation      struct {
-							Semantic float64 `json:"semantic"`
-							Keyword  float64 `json:"keyword"`
+							Semantic   float64 `json:"semantic"`
+							Keyword    float64 `json:"keyword"`
+							History    float64 `json:"history"`
+							Success    float64 `json:"success"`
+							Complexity float64 `json:"complexity"`
+							Learned    float64 `json:"learned"`
+							Named      bool    `json:"named"`
 						} `json:"explanation"`
 					} `json:"lightweightIndex"`
 					Metadata struct {
 						Degraded string `json:"degraded"`
+						Weights  struct {
+							Semantic   float64 `json:"semantic"`
+							Keyword    float64 `json:"keyword"`
+							History    float64 `json:"history"`
+							Success    float64 `json:"success"`
+							Complexity float64 `json:"complexity"`
+						} `json:"weights"`
 					} `json:"metadata"`
 				} `json:"data"`
 			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/tools/retrieval/search?"+q.Encode(), &found)
+			var header []string
+			if session != "" && cl.rpc != nil {
+				q.Set("session", session)
+			} else if session != "" {
+				header = []string{"X-Session-ID", session}
+			}
+			raw, err := cl.get(cmd.Context(), "/api/v1/tools/retrieval/search?"+q.Encode(), &found, header...)
 			if err != nil {
 				return err
 			}
@@ -219,12 +238,24 @@ meaning where an embedding model is installed (toolkeep models). --explain shows
 					return nil
 				}
 				if explain {
-					return table(w, "TOOL|VERSION|SCORE|MEANING|WORDS|MATCHED|DESCRIPTION", func(row func(...any)) {
+					err := table(w, "TOOL|VERSION|SCORE|MEANING|WORDS|HISTORY|SUCCESS|COMPLEX|LEARNED|MATCHED|DESCRIPTION", func(row func(...any)) {
+						part := func(v float64) string { return fmt.Sprintf("%.2f", v) }
 						for _, r := range found.Data.Index {
-							row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), fmt.Sprintf("%.2f", r.Explanation.Semantic),
-								fmt.Sprintf("%.2f", r.Explanation.Keyword), strings.Join(r.Why, " "), cut(r.ShortDescription, 60))
+							e := r.Explanation
+							matched := strings.Join(r.Why, " ")
+							if e.Named {
+								matched = "named: " + matched
+							}
+							row(r.ToolID, r.Version, part(r.Score), part(e.Semantic), part(e.Keyword), part(e.History), part(e.Success), part(e.Complexity), part(e.Learned),
+								matched, cut(r.ShortDescription, 60))
 						}
 					})
+					if err != nil {
+						return err
+					}
+					by := found.Data.Metadata.Weights
+					_, err = fmt.Fprintf(w, "\nWeights: meaning %g, words %g, history %g, success %g; complexity takes off %g\n", by.Semantic, by.Keyword, by.History, by.Success, by.Complexity)
+					return err
 				}
 				return table(w, "TOOL|VERSION|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
 					for _, r := range found.Data.Index {
@@ -236,7 +267,8 @@ meaning where an embedding model is installed (toolkeep models). --explain shows
 	}
 	f := c.Flags()
 	f.IntVar(&limit, "limit", 10, "results at most, up to 50")
-	f.StringVar(&strategy, "strategy", "", "hybrid, semantic, keyword or category; default hybrid")
+	f.StringVar(&strategy, "strategy", "", "hybrid, semantic, keyword, category or session; default hybrid")
+	f.StringVar(&session, "session", "", "the conversation that the question belongs to; what was called in it counts")
 	f.StringVar(&category, "category", "", "only tools of this category")
 	f.BoolVar(&explain, "explain", false, "show the parts of each score")
 	shown.flags(c)

@@ -77,17 +77,3 @@ func BenchmarkMiss(b *testing.B) {
 		n.Cache.Find(b.Context(), ask(fmt.Sprint("send a message of the garden to place ", i)), sees("acme"))
 	}
 }
-
-// BenchmarkView is the first question after a change.
-func BenchmarkView(b *testing.B) {
-	n := newSystem(false).node(b, many())
-	b.ReportAllocs()
-	i := 0
-	for b.Loop() {
-		b.StopTimer()
-		i++
-		n.index.Reindex([]string{"demo1.weather_1"}, false)
-		b.StartTimer()
-		n.index.View("acme")
-	}
-}

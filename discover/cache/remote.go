@@ -11,7 +11,7 @@ import (
 )
 
 // maxRemote bounds what is read from and written to the shared store, in bytes.
-const maxRemote = 256 << 10
+const maxRemote = 100 << 10
 
 // fetch gives the answer that L2 has under a key; nil if it has none or cannot say.
 func (c *Cache) fetch(ctx context.Context, k key) *answer {

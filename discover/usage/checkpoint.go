@@ -199,7 +199,11 @@ func (u *Usage) restore(item toolkeep.Item, items []toolkeep.Item) (int64, error
 		if err := json.Unmarshal(raw, &s); err != nil {
 			return 0, err
 		}
-		all = append(all, s.restore(u.keep))
+		t := s.restore(u.keep)
+		if u.c.NoHistory {
+			t.forgetQuestions()
+		}
+		all = append(all, t)
 	}
 	for _, t := range all {
 		u.tenants.put(t.name, t)

@@ -28,7 +28,8 @@
 // For each tenant: 10,000 sessions of 50 calls, 20,000 tools with 32 pairs and 20
 // questions each, 10,000 users with 50 tools each, 20,000 questions, 2,000 retrievals
 // that wait for a choice and 2,000 of which something was chosen; 1,000 tenants. What is
-// over a bound drives out what was not touched for longest, or counts least. A tool
-// takes about 1.5 KB, and 100 bytes more for each of its last Keep days with calls; a
-// full session takes 7 KB, a retrieval 1 KB.
+// over a bound drives out what was not touched for longest, or counts least. 10,000 tools,
+// with sessions, questions and retrievals up to their bounds, were measured at 35 MB after
+// a day in which each was called, and at 72 MB after 30 such days; their checkpoint
+// takes 3.7 MB.
 package usage

@@ -34,8 +34,10 @@ func (u *Usage) fold(c toolkeep.Committed) {
 		u.dropped(&ch, c.Seq)
 	}
 	u.seq.Store(c.Seq)
-	close(u.moved)
-	u.moved = make(chan struct{})
+	if u.moved != nil {
+		close(u.moved)
+		u.moved = nil
+	}
 }
 
 // firstEnd tells whether a call ends with the move: an answer that expires later has
@@ -204,6 +206,9 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 	}
 	us := t.user(short(d.UserID))
 	r := &retrieval{id: id, at: at.UnixMilli(), user: us.id, session: short(d.SessionID), query: plain(clip(d.Query, maxQuery)), strategy: d.Strategy}
+	if u.c.NoHistory {
+		r.query = "" // of the time before, or from a node that is set otherwise
+	}
 	us.days.on(t.day).Offered++
 	t.byStrategy(r.strategy, t.day, func(s *tally) { s.Offered++ })
 	for i, id := range d.Tools[:min(len(d.Tools), maxKept)] {

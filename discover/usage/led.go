@@ -148,6 +148,19 @@ func (l *ledger) forget(is func(user string) bool) {
 	}
 }
 
+// forgetQuestions takes out all that was asked.
+func (t *tenant) forgetQuestions() {
+	for q := range t.led.order.all() {
+		t.led.remove(q)
+	}
+	for _, l := range []*retrievals{&t.waiting, &t.chosen} {
+		for r := range l.order.all() {
+			r.query = ""
+		}
+	}
+	t.showLed()
+}
+
 // showLed publishes the questions, if they changed.
 func (t *tenant) showLed() {
 	if !t.led.dirty {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,31 +24,20 @@ type memory struct {
 	feed    []toolkeep.Committed
 	items   map[[3]string]toolkeep.Item
 	more    chan struct{}
-	applies []int         // changes of each Apply
-	refuse  error         // what Apply answers
-	block   chan struct{} // Apply waits for it to close
+	applies []int // changes of each Apply
+	refuse  error // what Apply answers
 }
 
 func newMemory(clock func() time.Time) *memory {
 	return &memory{clock: clock, items: map[[3]string]toolkeep.Item{}, more: make(chan struct{})}
 }
 
-func (m *memory) Apply(ctx context.Context, changes ...toolkeep.Change) error {
-	m.mu.Lock()
-	block, refuse := m.block, m.refuse
-	m.mu.Unlock()
-	if block != nil {
-		select {
-		case <-block:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if refuse != nil {
-		return refuse
-	}
+func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.refuse != nil {
+		return m.refuse
+	}
 	for _, c := range changes { // all or none
 		if err := m.check(c); err != nil {
 			return err
@@ -131,6 +121,19 @@ func (m *memory) Items(_ context.Context, kind string) (out []toolkeep.Item, seq
 		}
 	}
 	return out, int64(len(m.feed)), nil
+}
+
+func (m *memory) refusing(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.refuse = err
+}
+
+// sizes are the changes of each Apply.
+func (m *memory) sizes() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.applies)
 }
 
 func (m *memory) count(what func(toolkeep.Change) bool) (n int) {

@@ -27,7 +27,7 @@ const (
 	// leastQuestion is the share of all weights that what was asked must keep, so that
 	// search does not end as a list of what was called before.
 	leastQuestion = 0.5
-	pull          = 0.01 // how strongly learned weights are drawn to those in use
+	pull          = 0.003 // how strongly learned weights are drawn to those in use
 	rounds        = 300
 	steepest      = 1.25
 )

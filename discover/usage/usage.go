@@ -68,7 +68,7 @@ type Usage struct {
 	head     toolkeep.Item // the newest checkpoint's
 	claimed  toolkeep.Item // the newest claim of the job
 	rankedAt int64         // up to where in the feed rankings were read from their items
-	moved    chan struct{} // closed at the next change
+	moved    chan struct{} // closed at the next change; nil if nobody waits
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
@@ -98,7 +98,7 @@ func New(c Config) *Usage {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	u := &Usage{c: c, keep: max(1, int32((c.Keep+24*time.Hour-1)/(24*time.Hour))), caught: make(chan struct{}), moved: make(chan struct{})}
+	u := &Usage{c: c, keep: max(1, int32((c.Keep+24*time.Hour-1)/(24*time.Hour))), caught: make(chan struct{})}
 	u.writer = newWriter(c.Store, c.Clock, c.Log)
 	return u
 }
@@ -179,6 +179,9 @@ func (u *Usage) follow(ctx context.Context, head int64) {
 func (u *Usage) Await(ctx context.Context, seq int64) error {
 	for {
 		u.mu.Lock()
+		if u.moved == nil {
+			u.moved = make(chan struct{})
+		}
 		moved := u.moved
 		u.mu.Unlock()
 		if u.seq.Load() >= seq {

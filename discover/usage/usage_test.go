@@ -347,11 +347,9 @@ func TestJobThatFails(t *testing.T) {
 		store := newMemory(time.Now)
 		u := start(t, store, "a", time.Now)
 		apply(t, store, toolkeep.RecordCall{Invocation: callOf(time.Now(), "t", "ann", "s", "a.one")})
-		store.refuse = errors.New("away")
+		store.refusing(errors.New("away"))
 		time.Sleep(firstAfter + time.Minute)
-		store.mu.Lock()
-		store.refuse = nil
-		store.mu.Unlock()
+		store.refusing(nil)
 		time.Sleep(claimLife + time.Second)
 		synctest.Wait()
 		if n := store.count(isHead); n != 1 {
@@ -376,8 +374,8 @@ func TestRecordsInBatches(t *testing.T) {
 		u.Retrieved(ann, aSearch("x"))
 		time.Sleep(writeEvery - time.Millisecond)
 		synctest.Wait()
-		if len(store.applies) != 0 {
-			t.Errorf("too early: %v", store.applies)
+		if len(store.sizes()) != 0 {
+			t.Errorf("too early: %v", store.sizes())
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
@@ -385,15 +383,15 @@ func TestRecordsInBatches(t *testing.T) {
 			u.Retrieved(ann, aSearch("x"))
 		}
 		synctest.Wait()
-		if !slices.Equal(store.applies, []int{1, 100, 100}) {
-			t.Errorf("%v", store.applies)
+		if !slices.Equal(store.sizes(), []int{1, 100, 100}) {
+			t.Errorf("%v", store.sizes())
 		}
 		time.Sleep(writeEvery)
 		synctest.Wait()
 		u.Retrieved(ann, aSearch("x"))
 		u.Stop() // writes the rest
-		if !slices.Equal(store.applies, []int{1, 100, 100, 50, 1}) {
-			t.Errorf("%v", store.applies)
+		if !slices.Equal(store.sizes(), []int{1, 100, 100, 50, 1}) {
+			t.Errorf("%v", store.sizes())
 		}
 		if s := u.Stats(); s.Written != 252 || s.Dropped != 0 || u.Health(t.Context()) != nil {
 			t.Errorf("%+v", s)
@@ -407,7 +405,7 @@ func TestRecordsOfABusyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory(time.Now)
 		u := start(t, store, "a", time.Now)
-		store.refuse = errors.New("away")
+		store.refusing(errors.New("away"))
 		for range waiting + 500 {
 			u.Retrieved(ann, aSearch("x"))
 			synctest.Wait()
@@ -416,9 +414,7 @@ func TestRecordsOfABusyTime(t *testing.T) {
 		if s.Dropped != 400 || u.Health(t.Context()) == nil {
 			t.Errorf("%+v, %v", s, u.Health(t.Context()))
 		}
-		store.mu.Lock()
-		store.refuse = nil
-		store.mu.Unlock()
+		store.refusing(nil)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if s := u.Stats(); s.Written != waiting+100 || s.Waiting != 0 {
@@ -427,7 +423,7 @@ func TestRecordsOfABusyTime(t *testing.T) {
 		if time.Sleep(lossTold); u.Health(t.Context()) != nil {
 			t.Errorf("told for ever: %v", u.Health(t.Context()))
 		}
-		store.refuse = errors.New("away for good")
+		store.refusing(errors.New("away for good"))
 		u.Retrieved(ann, aSearch("x"))
 		if u.Stop(); u.Stats().Dropped != 401 {
 			t.Errorf("%+v", u.Stats())
@@ -580,4 +576,33 @@ func TestTogether(t *testing.T) {
 	settle(t, store, u)
 	stop()
 	wg.Wait()
+}
+
+// TestHistorySwitchedOff: what was asked before goes too, the numbers stay.
+func TestHistorySwitchedOff(t *testing.T) {
+	clock := func() time.Time { return begin.Add(time.Hour) }
+	store := newMemory(clock)
+	a := start(t, store, "a", clock)
+	ask := func(id string) {
+		apply(t, store, searchEvent(t, begin, "t", id, "ann", id, "private words", "a.one"))
+		apply(t, store, toolkeep.RecordCall{Invocation: callOf(begin.Add(time.Second), "t", "ann", id, "a.one")})
+	}
+	ask("s1")
+	settle(t, store, a)
+	if err := a.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ask("s2")
+	b := New(Config{Store: store, NoHistory: true, Clock: clock})
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Stop)
+	settle(t, store, a, b)
+	if len(led(a)) != 1 || len(led(b)) != 0 || strings.Contains(b.state(t), "private") {
+		t.Errorf("%v, %v", led(a), led(b))
+	}
+	if r := b.Report("t", begin, begin, ByStrategy); len(r.Rows) != 1 || r.Rows[0].Chosen != 2 {
+		t.Errorf("%+v", r.Rows)
+	}
 }

@@ -70,6 +70,9 @@ func testTold(t *testing.T, h Harness) {
 				t.Errorf("the answer tells no secret, so that the case shows nothing: %.500s", raw)
 			}
 			w.look(t, "result", shown+out.ContentType)
+			for _, said := range out.Warnings { // which nobody cleans after the executor
+				w.look(t, "warning", fmt.Sprintf("%s %+v", said.Message, said.Details))
+			}
 			w.lookAround(t)
 		})
 	}

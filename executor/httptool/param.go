@@ -519,7 +519,13 @@ func headerText(p *parameter, v any) (string, *toolkeep.Error) {
 		return "", err
 	}
 	if !validHeaderValue(s) {
-		return "", unsafe(at, "the argument %s has a line break or another control character, which a header cannot hold", p.arg)
+		what := "the argument " + p.arg
+		if p.templated {
+			if _, isPlace := p.template.node.(place); !isPlace {
+				at, what = "", "the header "+p.name+", which arguments are part of,"
+			}
+		}
+		return "", unsafe(at, "%s has a line break or another control character, which a header cannot hold", what)
 	}
 	return s, nil
 }

@@ -110,3 +110,18 @@ func TestMethods(t *testing.T) {
 		}
 	}
 }
+
+// TestTemplateNamesTheHeader: a value that several arguments make is named by its
+// header, and one that an argument is by the argument.
+func TestTemplateNamesTheHeader(t *testing.T) {
+	for _, tt := range []struct{ header, want, pointer string }{
+		{"team-{{team}}", "the header X-Team, which arguments are part of,", ""},
+		{"{{team}}", "the argument team", "/team"},
+	} {
+		b := parsed(t, `{"method":"GET","server":"http://127.0.0.1:1","template":{"path":"/","headers":{"X-Team":"`+tt.header+`"}}}`)
+		_, err := b.build(&toolkeep.Execution{Args: map[string]any{"team": "a\r\nb"}})
+		if err == nil || err.Code != toolkeep.UnsafeArgument || !strings.HasPrefix(err.Message, tt.want+" has a line break") || err.Details["pointer"] != tt.pointer {
+			t.Errorf("%v %v, want %q at %q", err, err.Details, tt.want, tt.pointer)
+		}
+	}
+}

@@ -392,13 +392,15 @@ func (c *call) begin(ctx context.Context) (*member, error) {
 func (c *call) dial(ctx context.Context) (session, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.executor.config.ConnectTimeout)
 	defer cancel()
-	switch c.binding.dialect {
-	case postgres:
-		return dialPostgres(ctx, c.executor, c.binding, c.login)
-	case mysqlDB:
-		return dialMySQL(ctx, c.executor, c.binding, c.login)
-	}
-	return dialSQLite(ctx, c.executor, c.binding, c.tenant())
+	return safely(func() (session, error) {
+		switch c.binding.dialect {
+		case postgres:
+			return dialPostgres(ctx, c.executor, c.binding, c.login)
+		case mysqlDB:
+			return dialMySQL(ctx, c.executor, c.binding, c.login)
+		}
+		return dialSQLite(ctx, c.executor, c.binding, c.tenant())
+	})
 }
 
 // limit is what the server is told to give up after: it knows nothing of contexts.

@@ -22,10 +22,10 @@ type Cache struct {
 }
 
 // Cache makes one with a name of its own, which stands before its keys. entries is how
-// many there are at most (default 50,000); clock is for the count (default time.Now).
+// many there are at most (default 20,000); clock is for the count (default time.Now).
 func (c *Client) Cache(name string, entries int, clock func() time.Time) *Cache {
 	if entries <= 0 {
-		entries = 50_000
+		entries = 20_000
 	}
 	if clock == nil {
 		clock = time.Now

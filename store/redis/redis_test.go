@@ -191,6 +191,31 @@ func TestPassword(t *testing.T) {
 	}
 }
 
+// TestLeastRights: the rights that docs/caches.md names are enough.
+func TestLeastRights(t *testing.T) {
+	raw, err := os.ReadFile("../../docs/caches.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(raw), "`~toolkeep:* ")
+	rights, _, ok := strings.Cut(rest, "`")
+	if !ok {
+		t.Fatal("docs/caches.md names no rights")
+	}
+	s := redistest.Start(t, append([]string{"--user", "keeper", "on", ">open sesame", "~toolkeep:*"}, strings.Fields(rights)...)...)
+	client := open(t, Config{URL: strings.Replace(s.TCP("redis"), "://", "://keeper@", 1) + "/1", Name: "a-node",
+		Password: func(context.Context) (string, error) { return "open sesame", nil }})
+	now := time.Now()
+	c := client.Cache("few", 1, func() time.Time { now = now.Add(time.Millisecond); return now })
+	err = errors.Join(client.Health(t.Context()), c.Put(t.Context(), "a", []byte("v"), time.Hour), c.Put(t.Context(), "b", []byte("v"), time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := c.Get(t.Context(), "b"); string(v) != "v" || err != nil {
+		t.Errorf("%q %v", v, err)
+	}
+}
+
 // authority writes a certificate that signs itself for 127.0.0.1, with its key.
 func authority(t *testing.T) (cert, key string) {
 	t.Helper()

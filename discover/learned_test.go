@@ -1,0 +1,162 @@
+package discover
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// lessonsOf tells how many questions of a tenant count in its searches, and how many of
+// them are compared by meaning.
+func lessonsOf(x *Index, tenant string) (questions, embedded int) {
+	if x.lessons == nil {
+		return 0, 0
+	}
+	x.lessons.mu.Lock()
+	t := x.lessons.tenants[tenant]
+	x.lessons.mu.Unlock()
+	if t == nil {
+		return 0, 0
+	}
+	n := t.now.Load()
+	if n == nil {
+		return 0, 0
+	}
+	return len(n.texts), n.have
+}
+
+// learnedFrom searches until all questions are taken in.
+func learnedFrom(t *testing.T, x *Index, tenant string, questions, vectors int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for until := time.Now().Add(10 * time.Second); ; <-tick.C {
+		x.Find(t.Context(), Query{Text: "anything", Session: Session{Tenant: tenant}}, nil)
+		if n, have := lessonsOf(x, tenant); n == questions && have == vectors {
+			return
+		}
+		if time.Now().After(until) {
+			n, have := lessonsOf(x, tenant)
+			t.Fatalf("%d questions, %d with vectors; want %d, %d", n, have, questions, vectors)
+		}
+	}
+}
+
+func closed(t *testing.T, x *Index) {
+	t.Cleanup(func() {
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestLearnedByWords(t *testing.T) {
+	u := &pastUse{tenant: "t", led: []Led{{"what does the gnu say", "c.read", 1}, {"open the old ledger", "b.read", 1}}}
+	x := usedIndex(u, Config{}, files...)
+	closed(t, x)
+	learnedFrom(t, x, "t", 2, 0)
+	in := func(tenant string) Query {
+		return Query{Text: "read a file of what the gnu says", Session: Session{Tenant: tenant}}
+	}
+	got, _ := x.Find(t.Context(), in("t"), nil)
+	// a.read has no questions and keeps its place; c.read and b.read change theirs.
+	if ids := fmt.Sprint(found(got)); ids != "[a.read@1.0.0 c.read@1.0.0 b.read@1.0.0]" || got[1].Learned <= got[2].Learned {
+		t.Errorf("%s %+v", ids, got)
+	}
+	if strings.Contains(strings.Join(got[1].Why, " "), "gnu") {
+		t.Errorf("why tells what others asked: %v", got[1].Why)
+	}
+	got, _ = x.Find(t.Context(), in("u"), nil)
+	if ids := fmt.Sprint(found(got)); ids != "[a.read@1.0.0 b.read@1.0.0 c.read@1.0.0]" || got[2].Learned != 0 {
+		t.Errorf("another tenant: %s", ids)
+	}
+	// A question that no tool's own words answer.
+	ask := Query{Text: "what does the gnu say", Session: Session{Tenant: "t"}}
+	got, _ = x.Find(t.Context(), ask, nil)
+	if len(got) != 1 || got[0].Tool.ID != "c.read" || got[0].Score <= 0 || got[0].Why != nil {
+		t.Errorf("%+v", got)
+	}
+	if got, _ = x.Find(t.Context(), ask, func(t *toolkeep.Tool) bool { return t.ID != "c.read" }); len(got) != 0 {
+		t.Errorf("a hidden tool is found: %v", found(got))
+	}
+}
+
+func TestLearnedByMeaning(t *testing.T) {
+	e := &topics{}
+	tools := []toolkeep.Version{tool("a.first", "1.0.0", "Perform work"), tool("b.second", "1.0.0", "Perform work"), tool("c.third", "1.0.0", "Perform work")}
+	u := &pastUse{tenant: "t", led: []Led{{"an umbrella", "c.third", 1}, {"a letter", "b.second", 1}, {"a letter", "a.first", 2}}}
+	x := usedIndex(u, Config{Embedder: e}, tools...)
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, x)
+	embedded(t, x, 3)
+	learnedFrom(t, x, "t", 2, 2) // the letter is one text
+	got, _ := x.Find(t.Context(), Query{Text: "perform, rain or not", Session: Session{Tenant: "t"}}, nil)
+	if len(got) != 3 || got[0].Tool.ID != "c.third" || got[0].Learned < meaningOfLed-0.01 || got[1].Learned != 0 {
+		t.Errorf("%+v", got)
+	}
+	before := e.count()
+	u.led = append([]Led{{"a sum of numbers", "b.second", 1}}, u.led...)
+	learnedFrom(t, x, "t", 3, 3)
+	e.mu.Lock()
+	again := slices.Clone(e.asked[before:])
+	e.mu.Unlock()
+	if slices.Contains(again, "a letter") || !slices.Contains(again, "a sum of numbers") {
+		t.Errorf("embedded %q", again)
+	}
+}
+
+func TestLearnedIsBounded(t *testing.T) {
+	u := &pastUse{tenant: "t"}
+	for i := range maxLedTool + 5 {
+		u.led = append(u.led, Led{fmt.Sprint("question number", i), "a.read", 1})
+	}
+	x := usedIndex(u, Config{}, files...)
+	closed(t, x)
+	learnedFrom(t, x, "t", maxLedTool, 0)
+	u = &pastUse{tenant: "t"}
+	for i := range maxLed + 5 {
+		u.led = append(u.led, Led{fmt.Sprint("question ", i), fmt.Sprint("some.tool", i), 1})
+	}
+	x = usedIndex(u, Config{}, files...)
+	closed(t, x)
+	learnedFrom(t, x, "t", maxLed, 0)
+}
+
+func TestLearnedWhileTheEmbedderFails(t *testing.T) {
+	e := &topics{}
+	u := &pastUse{tenant: "t"}
+	x := usedIndex(u, Config{Embedder: e}, files...)
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, x)
+	embedded(t, x, 4)
+	e.set(errors.New("no memory"), nil)
+	u.led = []Led{{"what does the gnu say", "c.read", 1}}
+	learnedFrom(t, x, "t", 1, 0)
+	if got, r := x.Find(t.Context(), Query{Text: "the gnu file", Session: Session{Tenant: "t"}}, nil); len(got) != 3 || got[2].Learned == 0 || r.Degraded == "" {
+		t.Errorf("%+v %+v", got, r)
+	}
+}
+
+// TestClosedWhileLearning leaves no goroutine, which goleak watches.
+func TestClosedWhileLearning(t *testing.T) {
+	block := make(chan struct{})
+	e := &topics{block: block}
+	x := usedIndex(&pastUse{tenant: "t", led: []Led{{"an umbrella", "a.read", 1}}}, Config{Embedder: e, EmbedTime: time.Millisecond}, files...)
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	x.Find(t.Context(), Query{Text: "file", Session: Session{Tenant: "t"}}, nil)
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	x.Find(t.Context(), Query{Text: "file", Session: Session{Tenant: "t"}}, nil)
+}

@@ -1,0 +1,202 @@
+package toolkeeptest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	json "github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep/toolkeeptest"
+)
+
+// found is an answer of search, as far as these tests look at it.
+type found struct {
+	Data struct {
+		LightweightIndex []struct {
+			ToolID      string `json:"toolId"`
+			Explanation struct {
+				History float64 `json:"history"`
+				Learned float64 `json:"learned"`
+			} `json:"explanation"`
+		} `json:"lightweightIndex"`
+		Metadata struct {
+			RetrievalID string `json:"retrievalId"`
+		} `json:"metadata"`
+	} `json:"data"`
+}
+
+// user sends requests with one key in one session.
+type user struct {
+	t            testing.TB
+	k            *toolkeeptest.Toolkeep
+	key, session string
+}
+
+func (u user) do(method, path, body string) (int, string) {
+	u.t.Helper()
+	header := []string{"Authorization", "Bearer " + u.key}
+	if u.session != "" {
+		header = append(header, "X-Session-ID", u.session)
+	}
+	return u.k.Do(method, path, body, header...)
+}
+
+func (u user) search(query string) (f found, ids []string) {
+	u.t.Helper()
+	status, body := u.do("GET", "/api/v1/tools/retrieval/search?explain=true&"+query, "")
+	if status != 200 || json.Unmarshal([]byte(body), &f) != nil {
+		u.t.Fatalf("%d %s", status, body)
+	}
+	for _, e := range f.Data.LightweightIndex {
+		ids = append(ids, e.ToolID)
+	}
+	return f, ids
+}
+
+func (u user) call(tool string) {
+	u.t.Helper()
+	if status, body := u.do("POST", "/api/v1/tools/invoke", fmt.Sprintf(`{"tool_id":%q,"parameters":{}}`, tool)); status != 200 || !strings.Contains(body, `"success"`) {
+		u.t.Fatalf("%d %s", status, body)
+	}
+}
+
+func described(id, description string) string {
+	return strings.Replace(toolkeeptest.Manifest(id, "1.0.0", "echo"), "A tool of a test.", description, 1)
+}
+
+func publishSome(k *toolkeeptest.Toolkeep) {
+	k.Publish(described("mail.dispatch", "Sends a message to a person."), described("mail.compose", "Writes the text of a letter."),
+		described("chat.post", "Sends a message to a channel."), described("files.read", "Reads a file."))
+}
+
+// TestSearchesTeach: what is searched for, called and said changes later searches: of
+// the conversation at once, of others by the questions that led to tools.
+func TestSearchesTeach(t *testing.T) {
+	// Kept answers of search learn of it within a minute only.
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.cache.enabled": "false"}})
+	publishSome(k)
+	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1"}
+	ben := user{t, k, k.Key("default", "ben", "agent"), "s-1"}
+	stranger := user{t, k, k.Key("other", "ann", "agent"), "s-1"}
+
+	// A question in words that no description has finds nothing of it, until somebody
+	// chose a tool after it.
+	first, ids := ann.search("q=send+a+message")
+	if len(ids) < 2 || first.Data.Metadata.RetrievalID == "" {
+		t.Fatalf("%+v", first)
+	}
+	ann.call("chat.post")
+	waitUntil(t, "the conversation has the call", func() bool {
+		f, _ := ann.search("strategy=session&q=anything+else")
+		return len(f.Data.LightweightIndex) > 0 && f.Data.LightweightIndex[0].ToolID == "chat.post" && f.Data.LightweightIndex[0].Explanation.History > 0.5
+	})
+	// The same session of another user, and of another tenant, is another one.
+	for _, u := range []user{ben, stranger} {
+		if f, ids := u.search("strategy=session&q=anything+else"); len(ids) != 0 {
+			t.Errorf("%+v", f)
+		}
+	}
+	waitUntil(t, "the question led to the tool", func() bool {
+		f, ids := ben.search("q=send+a+message")
+		return len(ids) > 0 && ids[0] == "chat.post" && f.Data.LightweightIndex[0].Explanation.Learned > 0.9
+	})
+	if f, _ := stranger.search("q=send+a+message"); len(f.Data.LightweightIndex) == 0 || f.Data.LightweightIndex[0].Explanation.Learned != 0 {
+		t.Errorf("another tenant learned of it: %+v", f)
+	}
+
+	// Feedback names a tool that the search missed.
+	missed, _ := ann.search("q=ping+someone")
+	said := fmt.Sprintf(`{"retrievalId":%q,"toolSelected":"mail.dispatch","relevance":1,"executionSuccess":true}`, missed.Data.Metadata.RetrievalID)
+	const feedback = "/api/v1/tools/retrieval/feedback"
+	if status, body := ann.do("POST", feedback, said); status != 200 || !strings.Contains(body, `"recorded":true`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	waitUntil(t, "the missed tool is found", func() bool {
+		_, ids := ben.search("q=ping+someone")
+		return len(ids) > 0 && ids[0] == "mail.dispatch"
+	})
+	waitUntil(t, "it is said twice", func() bool {
+		_, body := ann.do("POST", feedback, said)
+		return strings.Contains(body, `"recorded":false`)
+	})
+	for _, u := range []user{ben, stranger} {
+		if status, body := u.do("POST", feedback, said); status != 404 {
+			t.Errorf("feedback on a search of another: %d %s", status, body)
+		}
+	}
+
+	// The report, of the tenant alone and for those who may read calls.
+	const analytics = "/api/v1/tools/admin/analytics?groupBy="
+	waitUntil(t, "the report has the call", func() bool {
+		_, body := k.Do("GET", analytics+"tool", "")
+		return strings.Contains(body, `"key":"chat.post"`) && strings.Contains(body, `"calls":1`)
+	})
+	if _, body := k.Do("GET", analytics+"user", ""); !strings.Contains(body, `"key":"ann"`) || !strings.Contains(body, `"key":"ben"`) {
+		t.Error(body)
+	}
+	if status, _ := ann.do("GET", analytics+"tool", ""); status != 403 {
+		t.Errorf("an agent reads the report: %d", status)
+	}
+	auditor := user{t, k, k.Key("other", "eve", "auditor"), ""}
+	if status, body := auditor.do("GET", analytics+"user", ""); status != 200 || strings.Contains(body, "ben") {
+		t.Errorf("%d %s", status, body)
+	}
+	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/ann", ""); status != 204 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if _, body := k.Do("GET", analytics+"user", ""); strings.Contains(body, `"ann"`) || !strings.Contains(body, `"ben"`) {
+		t.Error(body)
+	}
+	if _, ids := ann.search("strategy=session&q=anything+else"); len(ids) != 0 {
+		t.Errorf("the conversation is not forgotten: %v", ids)
+	}
+}
+
+// TestUsageOverARestart: a server that starts again knows what it knew.
+func TestUsageOverARestart(t *testing.T) {
+	none := toolkeeptest.Option{Settings: map[string]string{"search.model": "none"}}
+	k := toolkeeptest.New(t, none)
+	publishSome(k)
+	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1"}
+	ann.search("q=send+a+message")
+	ann.call("chat.post")
+	ann.call("files.read")
+	k.Close() // writes the search that waits
+	again := toolkeeptest.Open(t, k.Dir, none)
+	ann.k = again
+	waitUntil(t, "the conversation is back", func() bool {
+		_, ids := ann.search("strategy=session&q=anything+else")
+		return len(ids) == 2
+	})
+	waitUntil(t, "the question is back", func() bool {
+		_, ids := ann.search("q=send+a+message")
+		return len(ids) > 0 && ids[0] == "chat.post"
+	})
+	if f, ok := again.Usage().Fared("default", "chat.post"); !ok || f.Calls != 1 {
+		t.Errorf("%+v %v", f, ok)
+	}
+}
+
+// TestUsageOnTwoNodes: what one node carried out, the other knows.
+func TestUsageOnTwoNodes(t *testing.T) {
+	nodes := cluster(t, 2)
+	one, two := nodes[0], nodes[1]
+	publishSome(one)
+	key := one.Key("default", "ann", "agent")
+	here, there := user{t, one, key, "s-1"}, user{t, two, key, "s-1"}
+	waitUntil(t, "the second node has the tools and the key", func() bool {
+		status, body := there.do("GET", "/api/v1/tools/retrieval/search?q=send+a+message", "")
+		return status == 200 && strings.Contains(body, "chat.post")
+	})
+	f, _ := here.search("q=send+a+message")
+	here.call("chat.post")
+	waitUntil(t, "the conversation is known there", func() bool {
+		_, ids := there.search("strategy=session&q=anything+else")
+		return len(ids) == 1 && ids[0] == "chat.post"
+	})
+	waitUntil(t, "feedback is taken there", func() bool {
+		status, _ := there.do("POST", "/api/v1/tools/retrieval/feedback", fmt.Sprintf(`{"retrievalId":%q,"toolSelected":"chat.post","relevance":1}`, f.Data.Metadata.RetrievalID))
+		return status == 200
+	})
+}
