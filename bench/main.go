@@ -2,8 +2,8 @@
 // throughput, latency in an open loop, memory and start, each against a floor in
 // the same run; gRPC beside its floor; MCP beside its upstream called directly;
 // PostgreSQL beside SQLite; executors beside the same request made directly; how often
-// search finds the right tool and how long it takes, in process; one and
-// three nodes. `make bench` runs it.
+// search finds the right tool and how long it takes, and how often contexts hold it, in
+// process; how fast tools are published; one and three nodes. `make bench` runs it.
 //
 // It starts the servers under test, PostgreSQL and the floors (a bare net/http JSON
 // echo and a bare grpc-go echo) as processes of their own, on loopback, and reads

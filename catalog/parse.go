@@ -129,9 +129,6 @@ func fillDefaults(m *toolkeep.Manifest) {
 	if m.Cache == nil {
 		m.Cache = new(toolkeep.CacheSpec)
 	}
-	if m.Cache.Policy == "" && m.Cache.TTLSeconds > 0 {
-		m.Cache.Policy = "ttl" // who says for how long means to keep results
-	}
 	orElse(&m.Cache.Policy, "none")
 	orElse(&m.Cache.TTLSeconds, 300)
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,4 +160,53 @@ func TestClosedWhileLearning(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.Find(t.Context(), Query{Text: "file", Session: Session{Tenant: "t"}}, nil)
+}
+
+// movingUse is a Usage of many tenants whose questions change.
+type movingUse struct {
+	led sync.Map // tenant to []Led
+}
+
+func (*movingUse) History(Session) History            { return History{} }
+func (*movingUse) Fared(string, string) (Fared, bool) { return Fared{}, false }
+func (*movingUse) Weights(string) (Weights, bool)     { return Weights{}, false }
+func (u *movingUse) Led(tenant string) []Led {
+	led, _ := u.led.Load(tenant)
+	list, _ := led.([]Led)
+	return list
+}
+
+// TestHammerLearned asks for more tenants than are held at once, while their questions
+// change; the race detector watches.
+func TestHammerLearned(t *testing.T) {
+	u := &movingUse{}
+	x := usedIndex(u, Config{Embedder: &topics{}}, files...)
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	closed(t, x)
+	embedded(t, x, len(files))
+	ids := []string{"a.read", "b.read", "c.read"}
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 300 {
+				n := (i*4 + w) % (maxLessons + 16)
+				tenant, own := fmt.Sprint("t", n), ids[n%3]
+				u.led.Store(tenant, []Led{{fmt.Sprintf("what does the gnu say to %d", i%3), own, 1}})
+				got, _ := x.Find(t.Context(), Query{Text: "read what the gnu says", Session: Session{Tenant: tenant}}, nil)
+				for _, m := range got {
+					if m.Learned > 0 && m.Tool.ID != own {
+						t.Errorf("%s learned %s, which is another tenant's", tenant, m.Tool.ID)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	x.lessons.mu.Lock()
+	defer x.lessons.mu.Unlock()
+	if n := len(x.lessons.tenants); n == 0 || n > maxLessons {
+		t.Errorf("%d tenants are held", n)
+	}
 }

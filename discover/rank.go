@@ -54,7 +54,7 @@ func (x *Index) weightsOf(ask Query, meanings bool) Weights {
 	case ask.Strategy == Semantic, ask.Strategy == Keyword:
 		return Weights{Keyword: 1}
 	case ask.Strategy == InSession:
-		w.History *= sessionTimes
+		w.History = math.Round(sessionTimes*1e6*w.History) / 1e6
 	}
 	if !meanings {
 		// Usage must not weigh more because meanings are missing.

@@ -377,10 +377,11 @@ func (s secretsAdmin) ListSecrets(ctx context.Context, p *toolkeep.Principal) ([
 }
 
 // serving tells which secrets of its workspace and organisation the principal is told
-// of: with secrets:admin all, else those that a tool names which it may call. A key with
-// a narrow scope, or a role that calls nothing, does not learn what else there is.
+// of: with secrets:admin or secrets:use, which publishes tools that name them, all, else
+// those that a tool names which it may call. A key with a narrow scope, or a role that
+// calls nothing, does not learn what else there is.
 func (n *Node) serving(p *toolkeep.Principal) func(ref string) bool {
-	if p.May(toolkeep.PermSecretsAdmin) {
+	if p.May(toolkeep.PermSecretsAdmin) || p.May(toolkeep.PermSecrets) {
 		return func(string) bool { return true }
 	}
 	named := map[string]bool{}

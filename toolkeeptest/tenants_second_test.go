@@ -2,10 +2,14 @@ package toolkeeptest_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
 // TestSecondTenant: a token that names another tenant is that tenant's administrator,
@@ -37,6 +41,50 @@ func TestSecondTenant(t *testing.T) {
 			continue
 		}
 		a.refused(t, toolkeep.PermissionDenied)
+	}
+}
+
+// TestWhoIsToldOfSecrets: names of the organisation's secrets are for who may call a tool
+// that names them, publishes such tools, or looks after them.
+func TestWhoIsToldOfSecrets(t *testing.T) {
+	roles := filepath.Join(t.TempDir(), "roles.yaml")
+	const own = "roles:\n  namer:\n    permissions: [\"secrets:use\"]\n  half:\n    allow:\n      - tools: [\"shop.*\"]\n        actions: [see]\n"
+	if err := os.WriteFile(roles, []byte(own), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	up := newKeyShop(t)
+	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"access.roles_file": roles}})
+	k.Publish(up.tool(t, "shop.read", "secret://named", nil),
+		up.tool(t, "shop.swap", "context://other", map[string]any{"permissions": map[string]any{"credentials": []string{"secret://listed"},
+			"network": []any{map[string]any{"host": "127.0.0.1"}}}}))
+	root := admin(t, k)
+	for _, name := range []string{"named", "listed", "apart"} {
+		root.secret(name, "value-of-"+name, `"scope":"organisation"`)
+	}
+	root.secret("desk", "value-of-the-desk", `"scope":"workspace","workspace":"billing"`)
+	for who, want := range map[string]string{"agent": "listed named", "auditor": "", "operator": "", "half": "", "namer": "apart listed named", "admin": "apart desk listed named"} {
+		c := as(t, k, k.Key("default", "a-"+who, who))
+		var got []string
+		a := c.do("GET", "/api/v1/secrets", "").want(t, 200)
+		for _, name := range []string{"apart", "desk", "listed", "named"} {
+			if containsName(a.body, name) {
+				got = append(got, name)
+			}
+			if name == "desk" {
+				continue
+			}
+			test := c.do("POST", "/api/v1/secrets/test", `{"reference":"`+name+`"}`).want(t, 200).text(t, "state")
+			if told := containsName(a.body, name); (test == "ready") != told {
+				t.Errorf("%s: the test of %s says %s, and the list has it: %v", who, name, test, told)
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s sees %q, want %q", who, got, want)
+		}
+	}
+	narrow := as(t, k, k.AddKey(toolkeep.APIKey{Tenant: "default", Subject: "narrow", Roles: []string{"agent"}, Scope: []string{"std.*"}, Workspace: "billing"}))
+	if a := narrow.do("GET", "/api/v1/secrets", "").want(t, 200); strings.Contains(a.body, `"name"`) {
+		t.Errorf("a key with a narrow scope sees %s", a)
 	}
 }
 

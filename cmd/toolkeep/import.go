@@ -16,6 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source"
 	"github.com/toolkeep/toolkeep/catalog/source/openapi"
 )
 
@@ -82,26 +83,14 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 }
 
 func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice importChoice) error {
-	cl, err := a.connect()
-	if err != nil && !choice.dryRun {
+	var plan *openapi.Plan
+	cl, err := a.planned(ctx, o.Location, choice, func(previous source.Previous) (err error) {
+		o.Previous = previous
+		plan, err = openapi.Read(ctx, o)
 		return err
-	}
-	say, done := a.patience("reading " + o.Location)
-	previous := &previousTools{ctx: ctx, client: cl, say: say, offline: true}
-	if err == nil {
-		if previous.offline, err = cl.offline(ctx, choice.dryRun); err != nil {
-			done()
-			return err
-		}
-	}
-	o.Previous = previous.find
-	plan, err := openapi.Read(ctx, o)
-	done()
-	switch {
-	case previous.err != nil: // the plan took what it could not ask about for new
-		return previous.err
-	case err != nil:
-		return &failure{code: exitUsage, err: err}
+	})
+	if err != nil {
+		return err
 	}
 	if choice.dryRun {
 		return a.showPlan(plan, choice.all)
@@ -149,28 +138,18 @@ func (a *app) showPlan(plan *openapi.Plan, all bool) error {
 	if err != nil {
 		return err
 	}
-	return a.show(raw, func(w io.Writer) error {
-		fmt.Fprintf(w, "%s %s: %d operations, %d tools, %d refused\n\n", plan.Title, plan.Version, plan.Operations, len(plan.Tools), len(plan.Refused))
-		err := table(w, "TOOL|VERSION|CHANGE|METHOD|PATH", func(row func(...any)) {
-			for _, t := range plan.Tools {
-				if all || t.Change != "unchanged" {
-					row(t.Name, t.Version, t.Change, t.Method, t.Path)
-				}
+	head := fmt.Sprintf("%s %s: %d operations, %d tools, %d refused", plan.Title, plan.Version, plan.Operations, len(plan.Tools), len(plan.Refused))
+	return a.printPlan(raw, head, "TOOL|VERSION|CHANGE|METHOD|PATH", func(row func(...any)) {
+		for _, t := range plan.Tools {
+			if all || t.Change != "unchanged" {
+				row(t.Name, t.Version, t.Change, t.Method, t.Path)
 			}
-		})
-		if err == nil && len(plan.Refused) > 0 {
-			fmt.Fprintln(w)
-			err = table(w, "REFUSED|REASON", func(row func(...any)) {
-				for _, r := range plan.Refused {
-					row(r.Operation, r.Reason)
-				}
-			})
 		}
-		for _, warning := range plan.Warnings {
-			fmt.Fprintln(a.stderr, "toolkeep: warning:", warning)
+	}, func(row func(...any)) {
+		for _, r := range plan.Refused {
+			row(r.Operation, r.Reason)
 		}
-		return err
-	})
+	}, plan.Warnings)
 }
 
 // previousTools answers what is published, and keeps the first error that was
@@ -351,7 +330,25 @@ func orStdin(name string) string {
 	return name
 }
 
+// warnOfCache names manifests that say for how long results are kept and not that they
+// are, which the contract takes for none.
+func (a *app) warnOfCache(manifests [][]byte) {
+	for _, raw := range manifests {
+		var m struct {
+			ToolID string `json:"tool_id"`
+			Cache  *struct {
+				Policy *string          `json:"policy"`
+				TTL    *json.RawMessage `json:"ttl_s"`
+			} `json:"cache"`
+		}
+		if json.Unmarshal(raw, &m) == nil && m.Cache != nil && m.Cache.Policy == nil && m.Cache.TTL != nil {
+			fmt.Fprintf(a.stderr, "toolkeep: warning: %s: cache has ttl_s and no policy, which is none then, so that no result is kept; say policy: ttl\n", m.ToolID)
+		}
+	}
+}
+
 func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice importChoice) error {
+	a.warnOfCache(manifests)
 	cl, err := a.connect()
 	if err != nil {
 		return err

@@ -23,25 +23,13 @@ func importFlags(c *cobra.Command, choice *importChoice) {
 // importSource plans with read, shows the plan, and publishes it unless choice says
 // otherwise. what names the source while the person waits.
 func (a *app) importSource(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*source.Plan, error)) error {
-	cl, err := a.connect()
-	if err != nil && !choice.dryRun {
+	var plan *source.Plan
+	cl, err := a.planned(ctx, what, choice, func(previous source.Previous) (err error) {
+		plan, err = read(previous)
 		return err
-	}
-	say, done := a.patience("reading " + what)
-	previous := &previousTools{ctx: ctx, client: cl, say: say, offline: true}
-	if err == nil {
-		if previous.offline, err = cl.offline(ctx, choice.dryRun); err != nil {
-			done()
-			return err
-		}
-	}
-	plan, err := read(previous.find)
-	done()
-	switch {
-	case previous.err != nil: // the plan took what it could not ask about for new
-		return previous.err
-	case err != nil:
-		return &failure{code: exitUsage, err: err}
+	})
+	if err != nil {
+		return err
 	}
 	if choice.dryRun {
 		return a.showSourcePlan(plan, choice.all)
@@ -53,6 +41,30 @@ func (a *app) importSource(ctx context.Context, what string, choice importChoice
 		}
 	}
 	return a.publishPlanned(ctx, cl, manifests, len(plan.Tools), len(plan.Refused), choice, func() error { return a.showSourcePlan(plan, choice.all) })
+}
+
+// planned has read make a plan, which asks what is published. A dry run needs no server.
+func (a *app) planned(ctx context.Context, what string, choice importChoice, read func(source.Previous) error) (*client, error) {
+	cl, err := a.connect()
+	if err != nil && !choice.dryRun {
+		return nil, err
+	}
+	say, done := a.patience("reading " + what)
+	defer done()
+	previous := &previousTools{ctx: ctx, client: cl, say: say, offline: true}
+	if err == nil {
+		if previous.offline, err = cl.offline(ctx, choice.dryRun); err != nil {
+			return nil, err
+		}
+	}
+	err = read(previous.find)
+	switch {
+	case previous.err != nil: // the plan took what it could not ask about for new
+		return nil, previous.err
+	case err != nil:
+		return nil, &failure{code: exitUsage, err: err}
+	}
+	return cl, nil
 }
 
 // publishPlanned publishes the manifests of a plan that are new or changed, shows the
@@ -89,24 +101,33 @@ func (a *app) showSourcePlan(plan *source.Plan, all bool) error {
 	if err != nil {
 		return err
 	}
-	return a.show(raw, func(w io.Writer) error {
-		fmt.Fprintf(w, "%s: %d tools, %d refused\n\n", plan.Title, len(plan.Tools), len(plan.Refused))
-		err := table(w, "TOOL|VERSION|CHANGE|FROM", func(row func(...any)) {
+	return a.printPlan(raw, fmt.Sprintf("%s: %d tools, %d refused", plan.Title, len(plan.Tools), len(plan.Refused)), "TOOL|VERSION|CHANGE|FROM",
+		func(row func(...any)) {
 			for _, t := range plan.Tools {
 				if all || t.Change != source.ChangeUnchanged {
 					row(t.Name, t.Version, t.Change, t.Origin)
 				}
 			}
-		})
-		if err == nil && len(plan.Refused) > 0 {
+		}, func(row func(...any)) {
+			for _, r := range plan.Refused {
+				row(r.Origin, r.Reason)
+			}
+		}, plan.Warnings)
+}
+
+// printPlan prints a plan: as JSON, or its head, its tools in columns, what is refused,
+// and the warnings on standard error.
+func (a *app) printPlan(raw []byte, head, columns string, tools, refused func(row func(...any)), warnings []string) error {
+	return a.show(raw, func(w io.Writer) error {
+		fmt.Fprintln(w, head+"\n")
+		err := table(w, columns, tools)
+		some := false
+		refused(func(...any) { some = true })
+		if err == nil && some {
 			fmt.Fprintln(w)
-			err = table(w, "REFUSED|REASON", func(row func(...any)) {
-				for _, r := range plan.Refused {
-					row(r.Origin, r.Reason)
-				}
-			})
+			err = table(w, "REFUSED|REASON", refused)
 		}
-		for _, warning := range plan.Warnings {
+		for _, warning := range warnings {
 			fmt.Fprintln(a.stderr, "toolkeep: warning:", warning)
 		}
 		return err

@@ -35,8 +35,9 @@ func (a *app) keysCreateCmd() *cobra.Command {
   toolkeep keys create ci --role publisher --name 'publishes manifests' --json`,
 		Args: arguments(1, 1, "the subject, who will use the key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("expires") && expires < time.Minute {
-				return usagef("--expires must be a minute or more, such as 720h, not %s", expires)
+			ends, err := expiresAt(cmd, expires)
+			if err != nil {
+				return err
 			}
 			cl, err := a.connect()
 			if err != nil {
@@ -52,8 +53,8 @@ func (a *app) keysCreateCmd() *cobra.Command {
 			if workspace != "" {
 				body["workspace"] = workspace
 			}
-			if expires > 0 {
-				body["expires_at"] = time.Now().Add(expires).UTC().Format(time.RFC3339)
+			if ends != "" {
+				body["expires_at"] = ends
 			}
 			var answer struct {
 				ID     string `json:"id"`
@@ -161,4 +162,15 @@ func (a *app) keysRevokeCmd() *cobra.Command {
 		},
 	}
 	return a.withJSON(c)
+}
+
+// expiresAt is when what gets the lifetime of --expires ends, "" if it does not.
+func expiresAt(cmd *cobra.Command, lifetime time.Duration) (string, error) {
+	switch {
+	case !cmd.Flags().Changed("expires"):
+		return "", nil
+	case lifetime < time.Minute:
+		return "", usagef("--expires must be a minute or more, such as 720h, not %s", lifetime)
+	}
+	return time.Now().Add(lifetime).UTC().Format(time.RFC3339), nil
 }

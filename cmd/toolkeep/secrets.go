@@ -97,8 +97,9 @@ func (a *app) secretsSetCmd() *cobra.Command {
   toolkeep secrets set shop --workspace billing --file token.txt --expires 720h`,
 		Args: arguments(1, 1, "the name of the secret; its value comes from standard input or --file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("expires") && expires < time.Minute {
-				return usagef("--expires must be a minute or more, such as 720h, not %s", expires)
+			ends, err := expiresAt(cmd, expires)
+			if err != nil {
+				return err
 			}
 			fields, err := where.fields()
 			if err != nil {
@@ -123,8 +124,8 @@ func (a *app) secretsSetCmd() *cobra.Command {
 			for k, v := range fields {
 				body[k] = v
 			}
-			if expires > 0 {
-				body["expires_at"] = time.Now().Add(expires).UTC().Format(time.RFC3339)
+			if ends != "" {
+				body["expires_at"] = ends
 			}
 			raw, err := cl.do(cmd.Context(), http.MethodPut, "/api/v1/secrets/"+url.PathEscape(args[0]), body)
 			if err != nil {

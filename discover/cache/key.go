@@ -44,7 +44,6 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	defer c.seals.done(h)
 	h.text(ask.Text)
 	h.text(ask.Category)
-	h.text(ask.Category)
 	h.number(uint64(ask.Limit))
 	if u := c.config.Usage; u != nil {
 		past := u.History(ask.Session)

@@ -136,6 +136,13 @@ func (m *memory) sizes() []int {
 	return slices.Clone(m.applies)
 }
 
+// stored is how many items there are.
+func (m *memory) stored() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.items)
+}
+
 func (m *memory) count(what func(toolkeep.Change) bool) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -32,13 +32,6 @@ func (t *table[K, V]) drop(k K) {
 	}
 }
 
-// all yields what is there, in any order.
-func (t *table[K, V]) all() iter.Seq2[K, V] {
-	return func(yield func(K, V) bool) {
-		t.m.Range(func(k, v any) bool { return yield(k.(K), v.(V)) })
-	}
-}
-
 // recency keeps things in the order in which they were last touched.
 type recency[T any] struct{ l list.List }
 

@@ -324,7 +324,7 @@ func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
 		old, expect = r.training.Weights, r.revision
 	}
 	inUse := u.c.Weights
-	if old != nil {
+	if old != nil && u.c.Learning == LearnOn {
 		inUse = *old
 	}
 	tr := train(u.c.Clock(), inUse, ls)

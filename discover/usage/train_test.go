@@ -135,9 +135,9 @@ func TestLearnedWeights(t *testing.T) {
 					t.Errorf("%+v", got.Training)
 				}
 			}
-			// Learned again from the same they are not better, and stay.
+			// Learned again from the same they are not better than those in use, and stay.
 			again, err := f.train(t.Context(), "t")
-			if err != nil || again.Better || *again.Weights != tr.After.Weights {
+			if err != nil || again.Better != (mode == LearnObserve) || *again.Weights != tr.After.Weights {
 				t.Fatalf("%+v %v", again, err)
 			}
 			if err := f.ResetWeights(t.Context(), &toolkeep.Principal{Subject: "root", Tenant: "t"}); err != nil {
@@ -152,10 +152,11 @@ func TestLearnedWeights(t *testing.T) {
 			if err := f.ResetWeights(t.Context(), &toolkeep.Principal{Subject: "root", Tenant: "t"}); err != nil {
 				t.Errorf("given up twice: %v", err)
 			}
+			want := map[Learning]int{LearnOn: 2, LearnObserve: 3}[mode]
 			if n := store.count(func(c toolkeep.Change) bool {
 				e, ok := c.(toolkeep.AppendEvent)
 				return ok && e.Event.Type == EventRanking
-			}); n != 2 {
+			}); n != want {
 				t.Errorf("%d events", n)
 			}
 		})

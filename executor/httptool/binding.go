@@ -1,6 +1,7 @@
 package httptool
 
 import (
+	"crypto/x509"
 	"net/url"
 	"slices"
 	"strconv"
@@ -25,7 +26,8 @@ type binding struct {
 	takesKey bool   // an Idempotency-Key is sent where the caller has one
 	replay   bool   // the request may be repeated by the transport
 	allow    egress.AllowList
-	pages    *pagination // nil for an answer that is one
+	roots    *x509.CertPool // authorities of its own, nil for the pool's
+	pages    *pagination    // nil for an answer that is one
 	stream   *stream
 	readAs   string // content type that answers have whatever they say, "" for their own
 	// taken are the names of the query and cookie parameters.
@@ -95,6 +97,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	b.headers = readHeaders(top)
 	types := top.texts("response_types")
 	b.pages, b.stream, b.readAs = readPagination(top), readStream(top), readResponse(top)
+	b.readTLS(top, server)
 	top.done()
 
 	b.checkMethod(r)

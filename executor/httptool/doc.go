@@ -103,9 +103,11 @@
 //
 // # Answers
 //
-// Further members of the binding say how answers are read:
+// Further members of the binding say whose signature a server's certificate must
+// have, and how answers are read:
 //
 //	"response":   {"content_type": "application/json"},
+//	"tls":        {"ca": "-----BEGIN CERTIFICATE-----…"},
 //	"stream":     {"sentinel": "[DONE]", "max_events": 1000, "max_bytes": 10485760,
 //	               "max_seconds": 20, "progress": "/percent"},
 //	"pagination": {"kind": "link|url|cursor|page|offset", "items": "/data",

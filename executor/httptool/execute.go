@@ -221,9 +221,10 @@ func (a *attempt) pause(d time.Duration, status int) *toolkeep.Error {
 	}
 }
 
-// transport is that of the tenant, the allow-list and the request's certificate.
+// transport is that of the tenant, the allow-list, the request's certificate and the
+// binding's authorities.
 func (a *attempt) transport(r *request) *http.Transport {
-	return a.executor.pool.TransportFor(a.tenant, a.binding.allow, egress.TransportOptions{Certificate: r.certificate})
+	return a.executor.pool.TransportFor(a.tenant, a.binding.allow, egress.TransportOptions{Certificate: r.certificate, RootCAs: a.binding.roots})
 }
 
 // http makes the request for the transport, signed if it is to be.

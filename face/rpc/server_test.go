@@ -744,13 +744,17 @@ func TestRegistry(t *testing.T) {
 	if err != nil || len(found.Matches) != 1 || found.Matches[0].Tool.ToolId != "demo.text" || found.Matches[0].Explanation.AsMap()["why"].([]any)[0] != "name" {
 		t.Errorf("%v %v", found, err)
 	}
-	for strategy, want := range map[string]string{"": "hybrid", "hybrid": "hybrid", "semantic": "semantic", "keyword": "keyword", "category": "hybrid", "session": "session"} {
+	for strategy, want := range map[string]string{"": "hybrid", "hybrid": "hybrid", "semantic": "semantic", "keyword": "keyword", "category": "category", "session": "session"} {
 		found, err = r.QueryByCapability(agent, &l03v1.QueryByCapabilityRequest{Query: "text", Category: "text", Strategy: strategy, SessionId: "s-1"})
 		if err != nil || len(found.Matches) != 1 {
 			t.Fatal(strategy, err, found)
 		}
 		e := found.Matches[0].Explanation.AsMap()
 		if e["strategy"] != want || e["semantic"] != 0.5 || e["keyword"] != 0.25 || e["degraded"] != "t/agent/s-1" {
+			t.Errorf("%s: %v", strategy, e)
+		}
+		if w, _ := e["weights"].(map[string]any); e["history"] != 0.75 || e["success"] != 0.9 || e["complexity"] != 1.0 || e["learned"] != 0.125 || e["named"] != true ||
+			w["semantic"] != 0.4 || w["keyword"] != 0.3 || w["history"] != 0.2 || w["success"] != 0.1 || w["complexity"] != 0.1 {
 			t.Errorf("%s: %v", strategy, e)
 		}
 	}
