@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"net/url"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
@@ -38,6 +39,7 @@ func CheckSettings(c *config.Config) error {
 		_, err := n.embeddingService(c.Search.EmbeddingsModel, c.Search.EmbeddingsDimensions)
 		check("/search/embeddings_url", err)
 	}
+	check("/http/public_url", checkPublicURL(c.HTTP.PublicURL))
 	check("/vault", checkVault(c.Vault, c.Data))
 	check("/redis", checkRedis(c.Redis))
 	check("/search/vectors_dsn", checkVectors(c))
@@ -49,6 +51,13 @@ func CheckSettings(c *config.Config) error {
 		first += fmt.Sprintf(" (and %d more)", len(faults)-1)
 	}
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, faults)
+}
+
+func checkPublicURL(text string) error {
+	if u, err := url.Parse(text); text == "" || err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
+		return nil
+	}
+	return toolkeep.NewError(toolkeep.InvalidManifest, "http.public_url must be an address such as https://tools.example.com, without query or user")
 }
 
 func checkVault(c config.Vault, data string) error {

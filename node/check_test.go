@@ -34,6 +34,8 @@ func TestCheckSettings(t *testing.T) {
 		"every variable":  {config.Config{Secrets: config.Secrets{Env: []string{"GITHUB_TOKEN", "*"}}}, []string{`the pattern "*" would open every`}},
 		"a seal key":      {config.Config{Secrets: config.Secrets{SealKeys: "hunter2"}}, []string{"keys of 32 bytes"}},
 		"a proxy":         {config.Config{Egress: config.Egress{Proxy: "ftp://user:hunter2@proxy.example"}}, []string{"egress.proxy: the proxy must be"}},
+		"no public url":   {config.Config{HTTP: config.HTTP{PublicURL: "tools.example.com"}}, []string{"https://tools.example.com"}},
+		"a public url":    {config.Config{HTTP: config.HTTP{PublicURL: "https://tools.example.com/toolkeep/"}}, nil},
 		"embeddings":      {config.Config{Search: config.Search{EmbeddingsURL: "ftp://x", EmbeddingsModel: "m", EmbeddingsDimensions: 8}}, []string{"address of the embedding service"}},
 		"no embeddings":   {config.Config{Search: config.Search{Model: "none", EmbeddingsURL: "ftp://x"}}, nil},
 		"all at once": {config.Config{Files: config.Files{Roots: []string{"/a{b"}}, SQL: config.SQL{SocketDirs: []string{"/run/{user}"}}, Vault: vault("../x")},
