@@ -216,7 +216,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		if err == nil && res.Error == nil {
 			kept := *res
 			kept.Secrets = nil // whoever gets it again uses none
-			p.Recall.Put(f.cacheKey, job.tool.ID, &kept, f.cacheSpec())
+			p.Recall.Put(f.cacheKey, job.principal.Tenant, job.tool.ID, &kept, f.cacheSpec())
 		}
 		return res, err
 	})

@@ -52,7 +52,7 @@ type Limits interface {
 type Recall interface {
 	Get(k recall.Key) (*toolkeep.Result, bool)
 	Peek(k recall.Key) bool
-	Put(k recall.Key, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
+	Put(k recall.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
 	// Do runs fn once for all that ask for k at the same time; shared says that
 	// another's run was used. A caller whose ctx ends leaves without stopping
 	// the run while others still wait for it.

@@ -28,9 +28,9 @@ type rules struct {
 	kept []toolkeep.CacheSpec
 }
 
-func (r *rules) Put(k recall.Key, id string, res *toolkeep.Result, spec *toolkeep.CacheSpec) {
+func (r *rules) Put(k recall.Key, tenant, id string, res *toolkeep.Result, spec *toolkeep.CacheSpec) {
 	r.kept = append(r.kept, *spec)
-	r.Cache.Put(k, id, res, spec)
+	r.Cache.Put(k, tenant, id, res, spec)
 }
 
 // TestCacheKnowsSecrets: a result is given again to the same credential only, and of

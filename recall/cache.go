@@ -82,6 +82,7 @@ type Cache struct {
 
 // entry is one kept result. Nothing in it changes.
 type entry struct {
+	tenant string // of whoever called
 	tool   string
 	result toolkeep.Result
 	size   int64
@@ -170,12 +171,12 @@ func (c *Cache) Peek(k Key) bool {
 // within 1 s and 24 h, 300 s where unset, or until it is invalidated with
 // policy forever. Any other result or policy is not kept, nor is the result of a
 // shared run (Do) if the tool was invalidated since the run began.
-func (c *Cache) Put(k Key, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
+func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
 	ttl := lifetime(spec)
 	if ttl == 0 || r == nil || r.Error != nil || (r.State != "" && r.State != toolkeep.CallSucceeded) {
 		return
 	}
-	e := &entry{tool: toolID, result: kept(r), size: sizeOf(r), ttl: ttl}
+	e := &entry{tenant: tenant, tool: toolID, result: kept(r), size: sizeOf(r), ttl: ttl}
 	if e.size > c.config.Bytes/4 {
 		return
 	}
@@ -237,12 +238,18 @@ func sizeOf(r *toolkeep.Result) int64 {
 	return int64(n)
 }
 
-// Invalidate drops every result of a tool, of all versions, tenants and
-// principals, and says how many. Shared runs that are on are not kept.
-func (c *Cache) Invalidate(toolID string) int {
+// Invalidate drops every result that a tenant has of a tool, of all versions and
+// principals, and says how many; "" is every tenant. Shared runs that are on are not
+// kept, whosever they are.
+func (c *Cache) Invalidate(tenant, toolID string) int {
 	c.mark(toolID)
 	n := 0
 	for _, k := range c.index.keys(toolID) {
+		if tenant != "" {
+			if e, ok := c.store.GetIfPresent(k); !ok || e.tenant != tenant {
+				continue
+			}
+		}
 		if _, ok := c.store.Invalidate(k); ok {
 			n++
 		}
@@ -250,12 +257,13 @@ func (c *Cache) Invalidate(toolID string) int {
 	return n
 }
 
-// InvalidateAll drops every result of every tool and says how many.
-func (c *Cache) InvalidateAll() int {
+// InvalidateAll drops every result that a tenant has, of every tool, and says how many;
+// "" is every tenant.
+func (c *Cache) InvalidateAll(tenant string) int {
 	c.markAll()
 	n := 0
 	for _, tool := range c.index.toolIDs() {
-		n += c.Invalidate(tool)
+		n += c.Invalidate(tenant, tool)
 	}
 	return n
 }
@@ -266,10 +274,10 @@ func (c *Cache) Follow(change toolkeep.Committed) {
 	switch ch := change.Change.(type) {
 	case toolkeep.PublishVersion:
 		if ch.Version.Tool != nil {
-			c.Invalidate(ch.Version.Tool.ID)
+			c.Invalidate("", ch.Version.Tool.ID)
 		}
 	case toolkeep.SetLifecycle:
-		c.Invalidate(ch.ToolID)
+		c.Invalidate("", ch.ToolID)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestWhatIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := New(Config{Bytes: 1 << 20})
 			defer c.Stop()
-			c.Put(keyOf(1), "x.y", tc.r, tc.spec)
+			c.Put(keyOf(1), "t", "x.y", tc.r, tc.spec)
 			if c.Peek(keyOf(1)) != tc.want {
 				t.Errorf("kept %v, want %v", !tc.want, tc.want)
 			}
@@ -114,7 +114,7 @@ func TestCopies(t *testing.T) {
 	put := output("one")
 	put.InvocationID, put.CallID, put.Attempts, put.CostUSD, put.Replayed = "id", "call", 3, 1, true
 	put.Warnings = append(make([]toolkeep.Warning, 0, 4), toolkeep.Warning{Message: "w", Details: map[string]any{"a": 1}})
-	c.Put(keyOf(1), "x.y", put, ttl)
+	c.Put(keyOf(1), "t", "x.y", put, ttl)
 	copy(put.Output, "TWO")
 	put.Warnings[0].Details["a"] = 2
 
@@ -147,7 +147,7 @@ func TestLifetime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := New(Config{})
 				defer c.Stop()
-				c.Put(keyOf(1), "x.y", output("1"), &tc.spec)
+				c.Put(keyOf(1), "t", "x.y", output("1"), &tc.spec)
 				<-time.After(tc.want - 1)
 				if _, ok := c.Get(keyOf(1)); !ok {
 					t.Fatal("gone before its time")
@@ -163,7 +163,7 @@ func TestLifetime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := New(Config{})
 			defer c.Stop()
-			c.Put(keyOf(1), "x.y", output("1"), &toolkeep.CacheSpec{Policy: "forever"})
+			c.Put(keyOf(1), "t", "x.y", output("1"), &toolkeep.CacheSpec{Policy: "forever"})
 			<-time.After(50 * 365 * 24 * time.Hour)
 			if _, ok := c.Get(keyOf(1)); !ok {
 				t.Fatal("gone")
@@ -178,7 +178,7 @@ func TestSweep(t *testing.T) {
 		c.Start()
 		c.Start()
 		for i := range 10 {
-			c.Put(keyOf(i), "x.y", output("1"), ttl)
+			c.Put(keyOf(i), "t", "x.y", output("1"), ttl)
 		}
 		<-time.After(3 * time.Minute)
 		synctest.Wait()
@@ -205,7 +205,7 @@ func TestCapacity(t *testing.T) {
 			c := New(tc.config)
 			defer c.Stop()
 			for i := range 2000 {
-				c.Put(keyOf(i), "x.y", output(tc.output), ttl)
+				c.Put(keyOf(i), "t", "x.y", output(tc.output), ttl)
 			}
 			c.store.CleanUp()
 			s := c.Stats()
@@ -224,8 +224,8 @@ func TestInvalidate(t *testing.T) {
 	defer c.Stop()
 	fill := func() {
 		for i := range 6 {
-			c.Put(keyOf(i), []string{"a.a", "b.b"}[i%2], output("1"), ttl)
-			c.Put(keyOf(i), []string{"a.a", "b.b"}[i%2], output("2"), ttl) // replaced, counted once
+			c.Put(keyOf(i), "t", []string{"a.a", "b.b"}[i%2], output("1"), ttl)
+			c.Put(keyOf(i), "t", []string{"a.a", "b.b"}[i%2], output("2"), ttl) // replaced, counted once
 		}
 	}
 	kept := func() (a, b int) {
@@ -241,10 +241,10 @@ func TestInvalidate(t *testing.T) {
 		return a, b
 	}
 	fill()
-	if n := c.Invalidate("a.a"); n != 3 {
+	if n := c.Invalidate("t", "a.a"); n != 3 {
 		t.Errorf("%d dropped, want 3", n)
 	}
-	if n := c.Invalidate("a.a"); n != 0 {
+	if n := c.Invalidate("t", "a.a"); n != 0 {
 		t.Errorf("%d dropped, want 0", n)
 	}
 	if a, b := kept(); a != 0 || b != 3 {
@@ -276,26 +276,26 @@ func TestInvalidatedWhileRunning(t *testing.T) {
 	run := func(during func()) {
 		_, _, err := c.Do(t.Context(), keyOf(1), func(context.Context) (*toolkeep.Result, error) {
 			during()
-			c.Put(keyOf(1), "x.y", output("old"), ttl)
+			c.Put(keyOf(1), "t", "x.y", output("old"), ttl)
 			return output("old"), nil
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	run(func() { c.Invalidate("x.y") })
+	run(func() { c.Invalidate("t", "x.y") })
 	if c.Peek(keyOf(1)) {
 		t.Error("a result from before the invalidation was kept")
 	}
 	run(func() {
 		for i := range 2 * maxMarks {
-			c.Invalidate(fmt.Sprint("t.", i))
+			c.Invalidate("", fmt.Sprint("t.", i))
 		}
 	})
 	if c.Peek(keyOf(1)) {
 		t.Error("what is no longer remembered must count as invalidated")
 	}
-	run(func() { c.Invalidate("other.tool") })
+	run(func() { c.Invalidate("t", "other.tool") })
 	if !c.Peek(keyOf(1)) {
 		t.Error("another tool's invalidation kept the result out")
 	}
@@ -524,7 +524,7 @@ func TestHammer(t *testing.T) {
 				k, tool := keyOf(n), tools[n%3]
 				switch i % 10 {
 				case 0:
-					c.Invalidate(tool)
+					c.Invalidate("t", tool)
 				case 1:
 					c.Stats()
 					c.Peek(k)
@@ -535,7 +535,7 @@ func TestHammer(t *testing.T) {
 					}
 					r, _, err := c.Do(ctx, k, func(context.Context) (*toolkeep.Result, error) {
 						r := output(fmt.Sprint(n))
-						c.Put(k, tool, r, ttl)
+						c.Put(k, "t", tool, r, ttl)
 						return r, nil
 					})
 					cancel()
@@ -565,7 +565,7 @@ func TestHammer(t *testing.T) {
 		t.Errorf("%d entries counted, %d there, %d bytes too many", s.Entries, n, s.Bytes)
 	}
 	for _, tool := range tools {
-		c.Invalidate(tool)
+		c.Invalidate("t", tool)
 	}
 	if s := c.Stats(); s.Entries != 0 || len(c.index.tools) != 0 || c.store.EstimatedSize() != 0 {
 		t.Errorf("left after invalidation: %+v", s)
@@ -591,7 +591,7 @@ func BenchmarkGetHit(b *testing.B) {
 	b.ReportAllocs()
 	c := New(Config{})
 	defer c.Stop()
-	c.Put(keyOf(1), "x.y", output(strings.Repeat("x", 600)), ttl)
+	c.Put(keyOf(1), "t", "x.y", output(strings.Repeat("x", 600)), ttl)
 	for b.Loop() {
 		if _, ok := c.Get(keyOf(1)); !ok {
 			b.Fatal("miss")
@@ -619,14 +619,21 @@ func BenchmarkDo(b *testing.B) {
 		}
 	}
 }
+
 func TestInvalidateAll(t *testing.T) {
 	c := New(Config{})
 	spec := &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}
 	for i, tool := range []string{"a.one", "a.two", "a.two"} {
-		c.Put(Key{byte(i)}, tool, &toolkeep.Result{State: toolkeep.CallSucceeded, Output: []byte(`1`)}, spec)
+		c.Put(Key{byte(i)}, []string{"t", "t", "other"}[i], tool, &toolkeep.Result{State: toolkeep.CallSucceeded, Output: []byte(`1`)}, spec)
 	}
-	if n := c.InvalidateAll(); n != 3 {
-		t.Errorf("%d results were dropped, want 3", n)
+	if n := c.InvalidateAll("nobody") + c.Invalidate("other", "a.one"); n != 0 {
+		t.Errorf("%d results of others were dropped", n)
+	}
+	if n := c.Invalidate("other", "a.two"); n != 1 || !c.Peek(Key{1}) || c.Peek(Key{2}) {
+		t.Errorf("%d results of one tenant were dropped, want its own", n)
+	}
+	if n := c.InvalidateAll(""); n != 2 {
+		t.Errorf("%d results were dropped, want 2", n)
 	}
 	if c.Peek(Key{0}) || c.Peek(Key{2}) {
 		t.Error("a result is still there")

@@ -39,8 +39,8 @@ type invalidateOutput struct {
 	} `nameHint:"InvalidateAnswer"`
 }
 
-func (a *API) invalidateTool(_ context.Context, _ *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
-	return invalidated(a.c.Invalidate(in.ToolID)), nil
+func (a *API) invalidateTool(_ context.Context, p *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
+	return invalidated(a.c.Invalidate(p.Tenant, in.ToolID)), nil
 }
 
 func invalidated(n int) *invalidateOutput {

@@ -192,7 +192,7 @@ func newSystem() *system {
 		ImportOpenAPI: func(context.Context, *toolkeep.Principal, ImportRequest) (*ImportPlan, []catalog.Published, error) {
 			return nil, nil, nil
 		},
-		Invalidate:  func(string) int { return 0 },
+		Invalidate:  func(_, _ string) int { return 0 },
 		SearchAdmin: &fakeSearchAdmin{},
 		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
 		Version:     "1.2.3",

@@ -370,12 +370,12 @@ func TestInvalidate(t *testing.T) {
 	s := newSystem()
 	s.SearchAdmin = nil
 	got := "-"
-	s.Invalidate = func(id string) int { got = id; return 4 }
+	s.Invalidate = func(_, id string) int { got = id; return 4 }
 	if m := decode(t, s.do(t, "POST", "/cache/invalidate/demo.hash", "")); got != "demo.hash" || m["invalidated"] != number("4") {
 		t.Errorf("%s %v", got, m)
 	}
 	problem(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`), toolkeep.MalformedRequest)
-	s.InvalidateAll = func() int { return 9 }
+	s.InvalidateAll = func(string) int { return 9 }
 	if m := decode(t, s.do(t, "DELETE", "/api/v1/tools/admin/cache/invalidate", `{"scope":"all"}`)); m["invalidated"] != number("9") {
 		t.Errorf("%v", m)
 	}

@@ -29,7 +29,7 @@ func (a *API) audience(p *toolkeep.Principal, more ...string) string {
 
 type invalidateInput struct {
 	Body struct {
-		Scope    string `json:"scope" enum:"all,user,tool,strategy" doc:"all and tool drop cached results of tools and kept answers of search, user and strategy answers alone. Answers are those of your tenant, on every node; results are this node's"`
+		Scope    string `json:"scope" enum:"all,user,tool,strategy" doc:"all and tool drop cached results of tools and kept answers of search, user and strategy answers alone. All are those of your tenant: answers on every node, results on this node"`
 		UserID   string `json:"userId,omitempty" maxLength:"256" doc:"required for scope user: the subject of a credential"`
 		ToolID   string `json:"toolId,omitempty" maxLength:"4096" doc:"required for scope tool"`
 		Strategy string `json:"strategy,omitempty" enum:"hybrid,semantic,keyword,category,session" doc:"required for scope strategy"`
@@ -64,9 +64,9 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 	}
 	switch {
 	case scope == "tool":
-		return invalidated(a.c.Invalidate(id)), nil
+		return invalidated(a.c.Invalidate(p.Tenant, id)), nil
 	case scope == "all" && a.c.InvalidateAll != nil:
-		return invalidated(a.c.InvalidateAll()), nil
+		return invalidated(a.c.InvalidateAll(p.Tenant)), nil
 	case scope == "all" && a.c.SearchAdmin == nil:
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "scope all is not in this build; name the tools one by one with scope tool")
 	}

@@ -18,8 +18,8 @@ func TestFlushSearch(t *testing.T) {
 	s := newSystem()
 	var got []string
 	s.SearchAdmin = &fakeSearchAdmin{flush: func(scope, id string) error { got = append(got, scope+" "+id); return nil }}
-	s.Invalidate = func(id string) int { got = append(got, "results "+id); return 3 }
-	s.InvalidateAll = func() int { got = append(got, "all results"); return 4 }
+	s.Invalidate = func(_, id string) int { got = append(got, "results "+id); return 3 }
+	s.InvalidateAll = func(string) int { got = append(got, "all results"); return 4 }
 	for _, c := range []struct {
 		body, want string
 		n          string
