@@ -56,6 +56,9 @@ func (m *Memory) Open(_ context.Context, model string, dimensions int) (Vectors,
 	}
 	file, err := openVectorFile(path, model, dimensions)
 	if err == nil {
+		if file.damaged {
+			m.log.Warn("a file of vectors was damaged and is made anew", "file", path)
+		}
 		err = v.load(file)
 	}
 	if err != nil {

@@ -609,3 +609,25 @@ func TestOneTextThatCannotBeEmbedded(t *testing.T) {
 		eventually(t, "the failure stays", func() bool { return x.Embedding().Err == nil })
 	}
 }
+
+// TestDamagedVectorFile: a file that is none is made anew, and the log says so.
+func TestDamagedVectorFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, vectorFileName("a", 2))
+	if err := os.WriteFile(path, []byte(strings.Repeat("rot", 5000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		var log strings.Builder
+		v, err := NewMemory(dir, slog.New(slog.NewTextHandler(&log, nil))).Open(t.Context(), "a", 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(log.String(), "was damaged and is made anew"); n != want {
+			t.Errorf("%d warnings, want %d: %s", n, want, log.String())
+		}
+		if err := v.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -77,6 +77,7 @@ type vectorFile struct {
 	path       string
 	model      string
 	dimensions int
+	damaged    bool // what it was when it was opened was no file of vectors
 }
 
 func spaceHead(model string, dimensions int) string {
@@ -156,6 +157,7 @@ func openVectorFile(path, model string, dimensions int) (*vectorFile, error) {
 		return v, nil
 	}
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		v.damaged = !errors.Is(err, io.EOF)
 		err = v.begin()
 	}
 	if err != nil {

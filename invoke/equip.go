@@ -50,7 +50,12 @@ func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkee
 	// What a store makes for the call ends with own.
 	own, end := context.WithCancel(ctx)
 	var creds []toolkeep.Credential
-	var held []string
+	var forget []func()
+	release := func() {
+		for _, f := range forget {
+			f()
+		}
+	}
 	var warnings []toolkeep.Warning
 	for _, s := range secret.Entries(spec) {
 		if s.Type == "none" {
@@ -60,18 +65,19 @@ func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkee
 		if s.Secret != "" {
 			k.uses = append(k.uses, useOf(s, got, err))
 		}
+		forget = append(forget, p.hold(j.known, got.Value.Scope, got.Held))
 		if err != nil {
 			end()
-			p.Redact.Hold(append(held, got.Held...)...)() // what was read stays known for a while
+			release() // what was read stays known for a while
 			return err
 		}
 		creds = append(creds, toolkeep.Credential{Spec: s, Value: got.Value.Text()})
 		got.Value.Wipe()
-		held, warnings = append(held, got.Held...), append(warnings, got.Warnings...)
+		warnings = append(warnings, got.Warnings...)
 	}
-	forget, before := p.Redact.Hold(held...), k.release
+	before := k.release
 	k.creds, k.warnings = creds, warnings
-	k.release = func() { end(); forget() }
+	k.release = func() { end(); release() }
 	before()
 	return nil
 }

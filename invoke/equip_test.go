@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
@@ -83,8 +84,11 @@ func TestRefusedCredential(t *testing.T) {
 						}
 					}
 					s.mu.Unlock()
-					if h.redact.Clean(x.Credentials[0].Value) == x.Credentials[0].Value {
-						t.Errorf("attempt %d: the redactor does not know the value", n)
+					if x.Clean.Clean(x.Credentials[0].Value) != "[REDACTED]" {
+						t.Errorf("attempt %d: the call does not know its own value", n)
+					}
+					if h.redact.Clean(x.Credentials[0].Value) != x.Credentials[0].Value {
+						t.Errorf("attempt %d: everybody's results are cleaned of a user's own secret", n)
 					}
 				}
 				if n <= tt.refuse {
@@ -194,14 +198,15 @@ func (failingSecrets) Credential(context.Context, *toolkeep.Principal, *toolkeep
 	return secret.Equipped{Held: []string{"half-way-secret"}}, e
 }
 
-// TestSecretOfAFailure: what was read before equip failed is known to the redactor.
+// TestSecretOfAFailure: what was read before equip failed is known to the call and the log.
 func TestSecretOfAFailure(t *testing.T) {
-	h := newHarness(t, func(c *invoke.Config) { c.Secrets = failingSecrets{} })
+	logs := redact.NewSecrets(nil)
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets, c.Logs = failingSecrets{}, logs })
 	tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })
 	_, err := h.call(&toolkeep.Call{Tool: tool.ID})
 	wantCode(t, err, toolkeep.SecretRetrievalFailed)
-	if got := h.redact.Clean("half-way-secret"); got != "[REDACTED]" {
-		t.Errorf("the redactor leaves %q", got)
+	if got := logs.Clean("half-way-secret"); got != "[REDACTED]" {
+		t.Errorf("the log holds %q", got)
 	}
 	if row := h.row(err.InvocationID); strings.Contains(row.Message+string(row.Details), "half-way-secret") {
 		t.Errorf("recorded %q", row.Message)

@@ -65,6 +65,7 @@ type job struct {
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
 	clean     cleaning
+	known     *known                  // what of clean the call comes to know; nil without secrets
 	child     func() toolkeep.Invoker // a new one for each attempt
 }
 
@@ -73,8 +74,16 @@ func (f *flight) tool() *toolkeep.Tool { return f.version.Tool }
 func (f *flight) looks() bool { return f.explained != nil }
 
 func (f *flight) job() *job {
+	var k *known
+	if above := f.clean; len(f.tool().Manifest.Auth) > 0 || above == nil {
+		if above == nil {
+			above = f.p.Redact
+		}
+		k = &known{all: above, tenant: f.p.ofTenant(f.principal.Tenant)}
+		f.clean = k
+	}
 	f.clean = f.p.cleaning(f.tool(), f.args, f.clean)
-	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller, clean: f.clean}
+	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller, clean: f.clean, known: k}
 	j.child = func() toolkeep.Invoker { return &child{p: f.p, parent: f} }
 	return j
 }

@@ -14,8 +14,7 @@ import (
 // Arguments of format password, and those that a manifest lists under redact, are as
 // secret as the secrets that the tool authenticates with: what an upstream says of them
 // is in no answer, record, log line or progress. They are known for their own call and
-// those below it alone. Secrets are of administrators and known to the whole process;
-// a caller who could have words taken out of everybody's results would be heard there.
+// those below it alone, for the reason that known.go gives.
 
 // cleaning takes out of text and trees what nothing of a call may hold.
 type cleaning interface {

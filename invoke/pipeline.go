@@ -34,8 +34,11 @@ type Config struct {
 	Schemas     *schema.Cache
 	Inspector   *inspect.Inspector
 	Redact      *redact.Secrets
-	Observer    Observer // nil is told nothing
-	Context     Context  // what agents add to tools; nil adds nothing
+	// Logs is told of the secrets that Redact must not know because not everybody's
+	// results may be cleaned of them; the log is cleaned of both. nil is told nothing.
+	Logs     *redact.Secrets
+	Observer Observer // nil is told nothing
+	Context  Context  // what agents add to tools; nil adds nothing
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
@@ -66,6 +69,7 @@ type Pipeline struct {
 	leases   *leases
 	spool    *spool
 	hidden   hidings
+	tenants  tenantSecrets
 	draining atomic.Bool
 	cutOff   atomic.Bool   // Interrupt was called
 	underway atomic.Int64  // synchronous calls that came before Drain

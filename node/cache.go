@@ -25,6 +25,6 @@ func (c cacheDefaults) Put(k recall.Key, tenant, toolID string, r *toolkeep.Resu
 // noCache keeps nothing; equal calls at the same time still share one execution.
 type noCache struct{ *recall.Cache }
 
-func (noCache) Get(recall.Key) (*toolkeep.Result, bool)                       { return nil, false }
-func (noCache) Peek(recall.Key) bool                                          { return false }
+func (noCache) Get(recall.Key) (*toolkeep.Result, bool)                               { return nil, false }
+func (noCache) Peek(recall.Key) bool                                                  { return false }
 func (noCache) Put(recall.Key, string, string, *toolkeep.Result, *toolkeep.CacheSpec) {}

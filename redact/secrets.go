@@ -140,6 +140,9 @@ func (s *Secrets) current() *snapshot {
 	return s.snap.Load()
 }
 
+// Holds tells whether any value is held or was until a short while ago.
+func (s *Secrets) Holds() bool { return len(s.current().index) > 0 }
+
 // Clean gives text with every secret replaced by Marker, or text itself where
 // there is none. It knows nothing of the text's syntax beyond escapes: a secret
 // that stands as a bare number in serialised JSON leaves text that is no JSON.

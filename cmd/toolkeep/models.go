@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -118,6 +119,6 @@ type listedModel struct {
 }
 
 func modelFlags(c *cobra.Command, data, models *string) {
-	c.Flags().StringVar(data, "data", "data", "the server's data directory")
-	c.Flags().StringVar(models, "models-dir", "", "folder of models, as in the setting search.models_dir; default models in the data directory")
+	c.Flags().StringVar(data, "data", dataDefault(), "the server's data directory (TOOLKEEP_DATA)")
+	c.Flags().StringVar(models, "models-dir", os.Getenv("TOOLKEEP_SEARCH_MODELS_DIR"), "folder of models: name it as in search.models_dir, if the server has that setting in a file (TOOLKEEP_SEARCH_MODELS_DIR); default models in the data directory")
 }

@@ -523,11 +523,11 @@ answers with the version to move to, 90 days after its deprecation unless --now 
 			if err != nil {
 				return err
 			}
+			if !slices.Contains(versionStates, args[1]) {
+				return usagef("%q is no state; the states are %s, as in toolkeep lifecycle demo.greet@1.0.0 deprecated", args[1], strings.Join(versionStates, ", "))
+			}
 			if version == "" {
 				return usagef("name the version: toolkeep lifecycle %s@1.0.0 %s", id, args[1])
-			}
-			if !slices.Contains(versionStates, args[1]) {
-				return usagef("%q is no state; the states are %s", args[1], strings.Join(versionStates, ", "))
 			}
 			body := map[string]any{"state": args[1]}
 			if reason != "" {

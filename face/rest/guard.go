@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -109,6 +110,32 @@ func (a *API) guard(r *http.Request) error {
 	if n > a.limits.HeaderBytes {
 		return withStatus(http.StatusRequestHeaderFieldsTooLarge, toolkeep.NewError(toolkeep.RequestTooLarge,
 			"the request's header block has more than %d bytes", a.limits.HeaderBytes).With("limit_bytes", a.limits.HeaderBytes))
+	}
+	if r.URL.RawQuery != "" && strings.HasPrefix(r.URL.Path, "/api/") {
+		return checkQuery(r.URL.RawQuery)
+	}
+	return nil
+}
+
+// repeatable are the query parameters that are lists.
+var repeatable = map[string]bool{"tool": true}
+
+// checkQuery refuses what net/url would pass over: a part that cannot be decoded, of two
+// values all but the first, and characters that no JSON body may have.
+func checkQuery(raw string) error {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.MalformedRequest, "the query string cannot be read: %v", err)
+	}
+	for name, values := range query {
+		if len(values) > 1 && !repeatable[name] {
+			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", clip(name, 100), len(values))
+		}
+		for _, v := range values {
+			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
+				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q holds a NUL or bytes that are not UTF-8", clip(name, 100))
+			}
+		}
 	}
 	return nil
 }

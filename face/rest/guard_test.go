@@ -229,3 +229,20 @@ func TestMissingPartsPanicAtTheStart(t *testing.T) {
 	}()
 	New(Config{})
 }
+
+// TestQueryStrings: what net/url passes over is refused.
+func TestQueryStrings(t *testing.T) {
+	for query, code := range map[string]toolkeep.Code{
+		"q=hash%2":          toolkeep.MalformedRequest,
+		"q=hash;limit=2":    toolkeep.MalformedRequest,
+		"q=%00":             toolkeep.InvalidEncoding,
+		"q=%ff%fe":          toolkeep.InvalidEncoding,
+		"q=a&category=%00":  toolkeep.InvalidEncoding,
+		"q=a&q=b":           toolkeep.InvalidEncoding,
+		"q=a&limit=1&bog=1": toolkeep.MalformedRequest,
+	} {
+		w := newSystem().do(t, "GET", "/api/v1/tools/retrieval/search?"+query, "", "Authorization: Bearer agent")
+		wantStatus(t, w, 400)
+		problem(t, w, code)
+	}
+}
