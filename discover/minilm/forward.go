@@ -73,21 +73,12 @@ func (m *Model) forward(w *work) []float32 {
 	return out
 }
 
-// block is how many tokens are worked on with one row of a matrix, so that both stay
-// in the nearest cache.
-const block = 16
-
-// apply gives dst = W src + b for each token.
+// apply gives dst = src W + b for each token.
 func apply(dst, src []float32, l linear, tokens int) {
 	out, in := len(l.b), len(l.w)/len(l.b)
-	for from := 0; from < tokens; from += block {
-		to := min(from+block, tokens)
-		for o := range out {
-			row, b := l.w[o*in:][:in], l.b[o]
-			for t := from; t < to; t++ {
-				dst[t*out+o] = vek32.Dot(src[t*in:][:in], row) + b
-			}
-		}
+	vek32.MatMul_Into(dst[:tokens*out], src[:tokens*in], l.w, in)
+	for t := range tokens {
+		vek32.Add_Inplace(dst[t*out:][:out], l.b)
 	}
 }
 
