@@ -187,6 +187,12 @@ func (s *mySession) begin(_ context.Context, b *binding, limit time.Duration) er
 		}
 		s.limit = want
 	}
+	if b.write {
+		// The session remembers the id of other calls' rows.
+		if _, err := s.ask("SELECT LAST_INSERT_ID(0)"); err != nil {
+			return err
+		}
+	}
 	if b.isolation != "" {
 		if err := s.ours("SET TRANSACTION ISOLATION LEVEL " + strings.ToUpper(b.isolation)); err != nil {
 			return err

@@ -176,10 +176,21 @@ func (s *liteSession) begin(_ context.Context, b *binding, _ time.Duration) erro
 		if errors.As(err, &busy) && busy.Code()&0xff == sqliteBusy {
 			s.broken.Store(false) // nothing was begun
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return s.ours(forgetRow, nil)
 	}
 	return s.ours("BEGIN", nil)
 }
+
+// SQLite remembers the row that was inserted last, and how many were changed, for as long
+// as the connection lives, which other calls had before. forgetRow makes it noRow and 0.
+const (
+	noRow     = -9223372036854775807
+	forgetRow = "CREATE TEMP TABLE IF NOT EXISTS toolkeep_row (id INTEGER PRIMARY KEY); " +
+		"INSERT OR REPLACE INTO temp.toolkeep_row VALUES (-9223372036854775807); DELETE FROM temp.toolkeep_row WHERE 0"
+)
 
 func (s *liteSession) end(_ context.Context, commit bool) error {
 	if commit {
@@ -227,7 +238,7 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 			return err
 		}
 		r.out.affected, _ = row[0].(int64)
-		if id, _ := row[1].(int64); id != 0 {
+		if id, _ := row[1].(int64); id != noRow {
 			r.out.lastID = json.Number(strconv.FormatInt(id, 10))
 		}
 		r.out.changed = true

@@ -281,6 +281,26 @@ func TestSQLiteWrite(t *testing.T) {
 	if jsonOf(out["rows_affected"]) != "1" || jsonOf(out["last_insert_id"]) != "3" {
 		t.Error(jsonOf(out))
 	}
+	for statement, want := range map[string]string{
+		"UPDATE account SET amount = amount":                                     `3 null`,
+		"CREATE TABLE other (id INTEGER PRIMARY KEY, n int)":                     `0 null`,
+		"INSERT OR IGNORE INTO account VALUES (3, 1)":                            `0 null`,
+		"INSERT INTO account VALUES (3, 5) ON CONFLICT DO UPDATE SET amount = 5": `1 null`,
+	} {
+		out := b.must(query(statement)+write, `{}`)
+		if got := jsonOf(out["rows_affected"]) + " " + jsonOf(out["last_insert_id"]); got != want {
+			t.Errorf("%s: %s, want %s", statement, got, want)
+		}
+	}
+	// An id that the call before had too.
+	for _, table := range []string{"other", "account"} {
+		runMySQL(t, admin, "DELETE FROM "+table+" WHERE id = 7")
+		out := b.must(query("INSERT INTO "+table+" VALUES (7, 1)")+write, `{}`)
+		if jsonOf(out["last_insert_id"]) != "7" {
+			t.Errorf("%s: %s", table, jsonOf(out))
+		}
+	}
+	runMySQL(t, admin, "DELETE FROM account WHERE id = 7")
 	move := `"statements":[
 		{"statement":"UPDATE account SET amount = amount + ? WHERE id = 2","parameters":[{"name":"n"}]},
 		{"statement":"UPDATE account SET amount = amount - ? WHERE id = 1","parameters":[{"name":"n"}]},
