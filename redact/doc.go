@@ -10,14 +10,16 @@
 //
 // As they are; as base64 (both alphabets, padded or not, at any of the three
 // alignments, so that user:secret is found as well); as hex; within JSON strings
-// however escaped; within URLs however escaped; and up to three of the last two
-// on top of each other. Base64 broken into lines and any other code are not found.
+// however escaped; within URLs however escaped; within HTML and XML however
+// escaped; and up to three of the last three on top of each other. Base64 broken
+// into lines, hex with separators, UTF-16, quotes doubled as in CSV and any other
+// code are not found.
 //
 // # Cost
 //
 // Text is read once to look for the first bytes of tokens and, where something
 // is held, once to look up the first four bytes at each position in a bitmap.
-// Only text with backslashes or percent signs is decoded as well. Readers take no
+// Only text with backslashes, percent signs or ampersands is decoded as well. Readers take no
 // lock: they work on an immutable snapshot, which Hold replaces when a value is
 // new.
 package redact

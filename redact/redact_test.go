@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
 	"reflect"
 	"strings"
@@ -52,6 +53,12 @@ func TestCleanFindsEveryDisguise(t *testing.T) {
 		"hex":                 hex.EncodeToString([]byte(secret)),
 		"HEX":                 strings.ToUpper(hex.EncodeToString([]byte(secret))),
 		"at the end of a key": "key=" + secret,
+		"HTML":                html.EscapeString(secret),
+		"HTML by name":        strings.NewReplacer("&", "&amp;", `"`, "&quot;", "é", "&eacute;", "+", "&plus;").Replace(secret),
+		"XML":                 strings.NewReplacer("&", "&#38;", `"`, "&#x22;", "é", "&#xE9;", "/", "&#47;").Replace(secret),
+		"HTML twice":          html.EscapeString(html.EscapeString(secret)),
+		"HTML in JSON":        strings.ReplaceAll(strings.ReplaceAll(html.EscapeString(secret), `\`, `\\`), "&", `\u0026`),
+		"HTML beside others":  "a & b &lt; &unknown; &; &amp " + html.EscapeString(secret),
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := s.Clean("before " + text + " after")

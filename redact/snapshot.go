@@ -107,7 +107,7 @@ func (s *snapshot) descend(text string, parent *view, layers int, spans []span) 
 	if layers == 0 {
 		return spans
 	}
-	for _, decode := range []func(string, *view) *view{unescapeJSON, unescapeURL} {
+	for _, decode := range []func(string, *view) *view{unescapeJSON, unescapeURL, unescapeHTML} {
 		v := decode(text, parent)
 		if v == nil {
 			continue

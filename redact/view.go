@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"html"
 	"sort"
 	"strings"
 	"unicode/utf16"
@@ -153,6 +154,32 @@ func unescapeURL(text string, parent *view) *view {
 				w.replace(i, 3, byte(hi<<4|lo))
 				i += 2
 			}
+		}
+	}
+	return w.view(parent)
+}
+
+// unescapeHTML reads the character references of HTML and XML, by name and by number.
+func unescapeHTML(text string, parent *view) *view {
+	if strings.IndexByte(text, '&') < 0 {
+		return nil
+	}
+	const longest = 33 // of the names in HTML, with & and ;
+	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
+	for i := 0; i < len(text); i++ {
+		next := strings.IndexByte(text[i:], '&')
+		if next < 0 {
+			break
+		}
+		i += next
+		end := strings.IndexByte(text[i:min(len(text), i+longest)], ';')
+		if end < 0 {
+			continue
+		}
+		reference := text[i : i+end+1]
+		if plain := html.UnescapeString(reference); plain != reference {
+			w.replace(i, len(reference), []byte(plain)...)
+			i += end
 		}
 	}
 	return w.view(parent)
