@@ -87,7 +87,7 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 			return nil
 		}
 	}
-	hint := "name the host under permissions.network in the tool's manifest if it is meant to be reached"
+	hint := "name the host, and the port where one is named, under permissions.network in the tool's manifest if it is meant to be reached"
 	if !inside {
 		hint = "it can only be opened by its IP address under permissions.network in the tool's manifest"
 	}

@@ -215,7 +215,8 @@ func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, err
 	args, faults := s.Prepare(f.asked)
 	if len(faults) > 0 {
 		f.faults = faults
-		return nil, argumentError(t, faults)
+		// What does not fit is quoted, and may be a password.
+		return nil, p.cleaned(argumentError(t, faults), p.cleaning(t, f.asked, f.clean))
 	}
 	f.args = args
 	f.row.ArgsHash = canon.Hash(args)

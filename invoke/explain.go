@@ -136,7 +136,7 @@ func (p *Pipeline) lookAtSecrets(ctx context.Context, f *flight) error {
 		scope, err := p.checkAlternative(ctx, f, spec)
 		if err == nil {
 			v.Reason = "secrets are at hand for " + spec.Type
-			if scope != "" {
+			if scope != "" && (scope == secret.User || f.decision.Allowed) {
 				v.Reason += ", from the scope " + string(scope)
 			}
 			return nil

@@ -176,8 +176,11 @@ func (f *flight) recordedFaults() (string, map[string]any) {
 	for i, v := range f.faults {
 		kept[i] = map[string]any{"pointer": v.Pointer, "rule": v.Rule}
 	}
-	return fmt.Sprintf("the arguments do not fit %s: rule %s at %q, %d faults in all", f.tool().Ref(), f.faults[0].Rule, f.faults[0].Pointer, len(kept)),
-		map[string]any{"errors": kept}
+	text := fmt.Sprintf("the arguments do not fit %s: rule %s at %q", f.tool().Ref(), f.faults[0].Rule, f.faults[0].Pointer)
+	if len(kept) > 1 {
+		text += fmt.Sprintf(", %d faults in all", len(kept))
+	}
+	return text, map[string]any{"errors": kept}
 }
 
 // write commits the row's end. The answer is given only after it.

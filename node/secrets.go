@@ -529,8 +529,10 @@ func (s secretsAdmin) TestSecret(ctx context.Context, p *toolkeep.Principal, ref
 }
 
 // ToolAuth tells how a tool stands with its secrets for the principal, nil where it
-// needs none.
-func (s secretsAdmin) ToolAuth(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, ask bool) *secret.Auth {
+// needs none. Whose secret it would be, other than the principal's own, is for whoever
+// may call the tool or handle secrets.
+func (s secretsAdmin) ToolAuth(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth {
+	m := t.Manifest
 	if len(m.Auth) == 0 {
 		return nil
 	}
@@ -543,12 +545,15 @@ func (s secretsAdmin) ToolAuth(ctx context.Context, p *toolkeep.Principal, m *to
 	if !needed {
 		return nil
 	}
+	if a.Scope != secret.User && !p.May(toolkeep.PermSecretsAdmin) && !p.May(toolkeep.PermSecrets) && !s.n.access.Authorise(p, t, &toolkeep.Call{}).Allowed {
+		a.Scope, a.Store, a.Expires = "", "", time.Time{}
+	}
 	return &a
 }
 
 // appendToolAuth is ToolAuth for lists of MCP: nothing is waited for.
 func (n *Node) appendToolAuth(dst []byte, p *toolkeep.Principal, t *toolkeep.Tool) []byte {
-	a := secretsAdmin{n}.ToolAuth(context.Background(), p, t.Manifest, false)
+	a := secretsAdmin{n}.ToolAuth(context.Background(), p, t, false)
 	if a == nil {
 		return dst
 	}

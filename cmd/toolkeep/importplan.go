@@ -79,12 +79,19 @@ func (a *app) publishPlanned(ctx context.Context, cl *client, manifests [][]byte
 		}
 		return err
 	}
-	if err := show(); err != nil || a.json {
+	if err := show(); err != nil {
 		return err
 	}
-	showDeprecated(a.stdout, published)
-	_, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), tools-len(manifests), refused)
-	return err
+	if !a.json {
+		showDeprecated(a.stdout, published)
+		if _, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), tools-len(manifests), refused); err != nil {
+			return err
+		}
+	}
+	if tools == 0 && refused > 0 {
+		return usagef("nothing was published: all %d are refused, for the reasons above", refused)
+	}
+	return nil
 }
 
 func (a *app) showSourcePlan(plan *source.Plan, all bool) error {

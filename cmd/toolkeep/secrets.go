@@ -114,6 +114,9 @@ func (a *app) secretsSetCmd() *cobra.Command {
 				return err
 			}
 			defer clear(value)
+			if !utf8.Valid(value) || bytes.IndexByte(value, 0) >= 0 {
+				return usagef("the value is no text: it has a NUL or bytes that are not UTF-8")
+			}
 			switch n := utf8.RuneCount(bytes.TrimSpace(value)); {
 			case n < 4:
 				fmt.Fprintln(a.stderr, "toolkeep: a value of fewer than 4 characters is not taken out of results, errors and logs: use a longer one")

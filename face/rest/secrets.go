@@ -28,7 +28,7 @@ type Secrets interface {
 	RotateSealKey(ctx context.Context, p *toolkeep.Principal, fresh bool) (Resealed, error)
 	// ToolAuth tells how a tool stands with its secrets, nil where it needs none; ask
 	// lets stores be asked that are not at hand.
-	ToolAuth(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, ask bool) *secret.Auth
+	ToolAuth(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
 }
 
 // SecretWhere says which of a tenant's secrets of a name is meant.
@@ -174,11 +174,11 @@ func (a *API) rotateSealKey(ctx context.Context, p *toolkeep.Principal, in *rota
 }
 
 // toolAuth is ToolAuth, nil where there are no secrets.
-func (a *API) toolAuth(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, ask bool) *secret.Auth {
+func (a *API) toolAuth(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth {
 	if a.c.Secrets == nil {
 		return nil
 	}
-	return a.c.Secrets.ToolAuth(ctx, p, m, ask)
+	return a.c.Secrets.ToolAuth(ctx, p, t, ask)
 }
 
 // secretRoutes are the routes of secrets. Nothing there answers a value.

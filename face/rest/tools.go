@@ -68,7 +68,7 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 			continue
 		}
 		if v, _, err := a.c.Catalog.Describe(p, s.ToolID, s.LatestVersion, a.visible(p)); err == nil {
-			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool.Manifest, false)
+			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool, false)
 		}
 	}
 	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
@@ -113,7 +113,7 @@ func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInp
 		}
 	}
 	out := &getToolOutput{Body: ToolAnswer{
-		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw), Authentication: a.toolAuth(ctx, p, v.Tool.Manifest, true),
+		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw), Authentication: a.toolAuth(ctx, p, v.Tool, true),
 		Warnings: make([]warning, len(warnings)),
 	}}
 	for i, w := range warnings {
