@@ -142,3 +142,21 @@ func TestSecretArgumentsCannotProbe(t *testing.T) {
 		t.Errorf("%s %v", res.Output, err)
 	}
 }
+
+// TestPasswordsThatDoNotFit: a fault quotes what does not fit, and must not quote these.
+func TestPasswordsThatDoNotFit(t *testing.T) {
+	h := newHarness(t)
+	h.tool("login", login)
+	for _, args := range []string{
+		`{"login":{"password":["correct \"horse\" battery"]}}`,
+		`{"login":{"password":{"x":"correct \"horse\" battery"}},"user":7}`,
+		`{"card":"correct \"horse\" battery","login":{"again":{"password":["correct \"horse\" battery"]}}}`,
+	} {
+		_, err := h.call(&toolkeep.Call{Tool: "std.login", Arguments: []byte(args)})
+		if err == nil {
+			t.Fatalf("%s is taken", args)
+		}
+		details, _ := json.Marshal(err.Details)
+		wantNoPassword(t, "the answer to "+args, err.Message+string(details))
+	}
+}

@@ -81,6 +81,18 @@ func TestWhoIsToldOfSecrets(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s sees %q, want %q", who, got, want)
 		}
+		// Whose secret a tool takes goes by the same rule.
+		for what, a := range map[string]answer{
+			"describe": c.do("GET", "/api/v1/tools/shop.read", ""),
+			"explain":  c.do("POST", "/api/v1/tools/invoke", `{"tool_id":"shop.read","parameters":{},"dry_run":true}`),
+		} {
+			if who == "namer" {
+				continue // who handles secrets need not see tools
+			}
+			if told := strings.Contains(a.body, "organisation"); told != strings.Contains(want, "named") {
+				t.Errorf("%s tells %s of the scope: %v; %s", what, who, told, a.body)
+			}
+		}
 	}
 	narrow := as(t, k, k.AddKey(toolkeep.APIKey{Tenant: "default", Subject: "narrow", Roles: []string{"agent"}, Scope: []string{"std.*"}, Workspace: "billing"}))
 	if a := narrow.do("GET", "/api/v1/secrets", "").want(t, 200); strings.Contains(a.body, `"name"`) {
