@@ -19,7 +19,7 @@
 //
 // Text is read once to look for the first bytes of tokens and, where something
 // is held, once to look up the first four bytes at each position in a bitmap.
-// Only text with backslashes, percent signs or ampersands is decoded as well. Readers take no
-// lock: they work on an immutable snapshot, which Hold replaces when a value is
-// new.
+// Only text with backslashes, percent signs, pluses or ampersands is decoded as
+// well. Readers take no lock: they work on an immutable snapshot, which Hold
+// replaces when a value is new.
 package redact

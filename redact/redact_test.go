@@ -58,6 +58,8 @@ func TestCleanFindsEveryDisguise(t *testing.T) {
 		"XML":                 strings.NewReplacer("&", "&#38;", `"`, "&#x22;", "é", "&#xE9;", "/", "&#47;").Replace(secret),
 		"HTML twice":          html.EscapeString(html.EscapeString(secret)),
 		"HTML in JSON":        strings.ReplaceAll(strings.ReplaceAll(html.EscapeString(secret), `\`, `\\`), "&", `\u0026`),
+		"HTML, no semicolons": strings.NewReplacer("&", "&amp", `"`, "&#34", "/", "&#x2f;").Replace(secret),
+		"HTML, capitals":      strings.NewReplacer("&", "&AMP;", `"`, "&QUOT;").Replace(secret),
 		"HTML beside others":  "a & b &lt; &unknown; &; &amp " + html.EscapeString(secret),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,9 +145,25 @@ func TestTextOfBeginningsTakesLinearTime(t *testing.T) {
 	s.Hold("aaaaaaaa")
 	for _, unit := range []string{
 		"sk-", "eyJ-", "-eyJ", "basic+", "bearer ", "-----BEGIN PRIVATE KEY-----", "://a:", "a://", "tk_", "-tk_", "ghp_", "AKIA", "a", `\`, `\u0061`, "%61", "%", "+",
-		"secret_access_key", "Bearer", "SecretAccessKey ",
+		"secret_access_key", "Bearer", "SecretAccessKey ", "&", "&amp;", "&amp", "&#97;", "&#97", "&#x61;%61", "&a", "&;",
 	} {
 		s.Clean(strings.Repeat(unit, (1<<20)/len(unit))) // seconds, not minutes, or the test's limit ends it
+	}
+}
+
+// TestNoReferences: an ampersand that begins nothing takes nothing with it.
+func TestNoReferences(t *testing.T) {
+	s := redact.NewSecrets(nil)
+	s.Hold("<hunter22")
+	for text, want := range map[string]string{
+		"keep & this &lt;hunter22 end":     "keep & this [REDACTED] end",
+		"keep &this &lthunter22 &unknown;": "keep &this [REDACTED] &unknown;",
+		"a&lt=1&#&#x&#60;hunter22&":        "a&lt=1&#&#x[REDACTED]&",
+		"&#99999999999999999999;&#0;&#":    "&#99999999999999999999;&#0;&#",
+	} {
+		if got := s.Clean(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
 	}
 }
 

@@ -159,30 +159,60 @@ func unescapeURL(text string, parent *view) *view {
 	return w.view(parent)
 }
 
-// unescapeHTML reads the character references of HTML and XML, by name and by number.
+// unescapeHTML reads the character references of HTML and XML, by name and by number,
+// and those that lack their semicolon as far as browsers commonly meet them.
 func unescapeHTML(text string, parent *view) *view {
 	if strings.IndexByte(text, '&') < 0 {
 		return nil
 	}
-	const longest = 33 // of the names in HTML, with & and ;
 	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
-	for i := 0; i < len(text); i++ {
+	for i := 0; i < len(text); {
 		next := strings.IndexByte(text[i:], '&')
 		if next < 0 {
 			break
 		}
 		i += next
-		end := strings.IndexByte(text[i:min(len(text), i+longest)], ';')
-		if end < 0 {
-			continue
+		n := reference(text[i:])
+		if plain := html.UnescapeString(text[i : i+n]); plain != text[i:i+n] {
+			w.replace(i, n, []byte(plain)...)
 		}
-		reference := text[i : i+end+1]
-		if plain := html.UnescapeString(reference); plain != reference {
-			w.replace(i, len(reference), []byte(plain)...)
-			i += end
-		}
+		i += n
 	}
 	return w.view(parent)
+}
+
+// reference is how long the character reference is that s, which begins with &, begins
+// with; 1 if with none. There is no other & in it.
+func reference(s string) int {
+	n := 1
+	run := func(of func(byte) bool) {
+		for n < len(s) && of(s[n]) {
+			n++
+		}
+	}
+	if strings.HasPrefix(s, "&#") {
+		n = 2
+		if n < len(s) && s[n]|0x20 == 'x' {
+			n++
+			run(func(c byte) bool { return unhex(c) >= 0 })
+		} else {
+			run(func(c byte) bool { return '0' <= c && c <= '9' })
+		}
+		if n < len(s) && s[n] == ';' {
+			n++
+		}
+		return n
+	}
+	run(func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' })
+	if n < len(s) && s[n] == ';' {
+		return n + 1
+	}
+	for _, name := range [...]string{"amp", "lt", "gt", "quot"} {
+		if 1+len(name) <= len(s) && strings.EqualFold(s[1:1+len(name)], name) {
+			return 1 + len(name)
+		}
+	}
+	return 1
 }
 
 func unhex(c byte) int {
