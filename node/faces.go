@@ -96,7 +96,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Retrievals: n.usage, Learning: n.usage,
 		Guide: n.guide(n.search), Analytics: n.toolAnalytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: searchAdmin{n}, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI, Set: n.faces.sets.member,
-		Invalidate: n.recall.Invalidate, InvalidateAll: n.recall.InvalidateAll, Rates: n.limits, Health: n.health.Handler(),
+		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})

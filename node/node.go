@@ -475,11 +475,11 @@ func (n *Node) followFeed(ctx context.Context) {
 	defer n.done.Done()
 	after, err := n.store.Head(ctx)
 	if err != nil {
-		n.recall.InvalidateAll("")
+		n.recall.Invalidate("", "")
 	}
 	n.watch(ctx, after, n.recall.Follow, func(err error) {
 		n.logger("tool_cache").Warn("the feed broke; cached results are dropped and it is taken up again", "error", err)
-		n.recall.InvalidateAll("")
+		n.recall.Invalidate("", "")
 	})
 }
 

@@ -239,31 +239,27 @@ func sizeOf(r *toolkeep.Result) int64 {
 }
 
 // Invalidate drops every result that a tenant has of a tool, of all versions and
-// principals, and says how many; "" is every tenant. Shared runs that are on are not
-// kept, whosever they are.
+// principals, and says how many; "" is every tenant, or every tool. Shared runs of the
+// tool that are on are not kept, whosever they are.
 func (c *Cache) Invalidate(tenant, toolID string) int {
-	c.mark(toolID)
+	tools := []string{toolID}
+	if toolID == "" {
+		c.markAll()
+		tools = c.index.toolIDs()
+	}
 	n := 0
-	for _, k := range c.index.keys(toolID) {
-		if tenant != "" {
-			if e, ok := c.store.GetIfPresent(k); !ok || e.tenant != tenant {
-				continue
+	for _, tool := range tools {
+		c.mark(tool)
+		for _, k := range c.index.keys(tool) {
+			if tenant != "" {
+				if e, ok := c.store.GetIfPresent(k); !ok || e.tenant != tenant {
+					continue
+				}
+			}
+			if _, ok := c.store.Invalidate(k); ok {
+				n++
 			}
 		}
-		if _, ok := c.store.Invalidate(k); ok {
-			n++
-		}
-	}
-	return n
-}
-
-// InvalidateAll drops every result that a tenant has, of every tool, and says how many;
-// "" is every tenant.
-func (c *Cache) InvalidateAll(tenant string) int {
-	c.markAll()
-	n := 0
-	for _, tool := range c.index.toolIDs() {
-		n += c.Invalidate(tenant, tool)
 	}
 	return n
 }

@@ -626,13 +626,13 @@ func TestInvalidateAll(t *testing.T) {
 	for i, tool := range []string{"a.one", "a.two", "a.two"} {
 		c.Put(Key{byte(i)}, []string{"t", "t", "other"}[i], tool, &toolkeep.Result{State: toolkeep.CallSucceeded, Output: []byte(`1`)}, spec)
 	}
-	if n := c.InvalidateAll("nobody") + c.Invalidate("other", "a.one"); n != 0 {
+	if n := c.Invalidate("nobody", "") + c.Invalidate("other", "a.one"); n != 0 {
 		t.Errorf("%d results of others were dropped", n)
 	}
 	if n := c.Invalidate("other", "a.two"); n != 1 || !c.Peek(Key{1}) || c.Peek(Key{2}) {
 		t.Errorf("%d results of one tenant were dropped, want its own", n)
 	}
-	if n := c.InvalidateAll(""); n != 2 {
+	if n := c.Invalidate("", ""); n != 2 {
 		t.Errorf("%d results were dropped, want 2", n)
 	}
 	if c.Peek(Key{0}) || c.Peek(Key{2}) {

@@ -155,14 +155,13 @@ type Config struct {
 	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts Contexts
 	Secrets  Secrets
-	// Invalidate drops the cached results that a tenant has of a tool and tells how many.
+	// Invalidate drops the cached results that a tenant has of a tool, "" of all, and
+	// tells how many.
 	Invalidate func(tenant, toolID string) int
 	// Challenge is the value of WWW-Authenticate for a refused path, its error, and
 	// whether credentials were sent; nil names the scheme alone.
 	Challenge func(path string, err error, sent bool) string
-	// InvalidateAll drops those of all tools; without it scope all is refused.
-	InvalidateAll func(tenant string) int
-	Rates         Rates
+	Rates     Rates
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).

@@ -19,12 +19,11 @@ func TestFlushSearch(t *testing.T) {
 	var got []string
 	s.SearchAdmin = &fakeSearchAdmin{flush: func(scope, id string) error { got = append(got, scope+" "+id); return nil }}
 	s.Invalidate = func(_, id string) int { got = append(got, "results "+id); return 3 }
-	s.InvalidateAll = func(string) int { got = append(got, "all results"); return 4 }
 	for _, c := range []struct {
 		body, want string
 		n          string
 	}{
-		{`{"scope":"all"}`, "all , all results", "4"},
+		{`{"scope":"all"}`, "all , results ", "3"},
 		{`{"scope":"user","userId":"ann"}`, "user ann", "0"},
 		{`{"scope":"tool","toolId":"demo.hash"}`, "tool demo.hash, results demo.hash", "3"},
 		{`{"scope":"strategy","strategy":"hybrid"}`, "strategy hybrid", "0"},
