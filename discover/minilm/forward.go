@@ -1,6 +1,7 @@
 package minilm
 
 import (
+	"iter"
 	"math"
 
 	"github.com/viterin/vek/vek32"
@@ -8,12 +9,16 @@ import (
 
 const epsilon = 1e-12 // of the layer norms
 
-// work is the memory of one forward pass; it is used again.
+// work is the memory of one forward pass; it is used again. Several texts go through it
+// together, since most of the time of a short one is reading the weights.
 type work struct {
-	ids                    []int32
+	ids                    []int32 // of all texts
+	ends                   []int   // of each text, in ids
 	x, y, q, k, v, up, att []float32
+	keys, values           panels // of one head
 }
 
+// grow makes room for whole tiles, wherever a text begins.
 func (w *work) grow(tokens int) {
 	need := func(s *[]float32, n int) {
 		if cap(*s) < n {
@@ -21,95 +26,120 @@ func (w *work) grow(tokens int) {
 		}
 		*s = (*s)[:n]
 	}
+	rows, columns := tokens+tileRows-1, roundUp(tokens, tileColumns)
 	for _, s := range []*[]float32{&w.x, &w.y, &w.q, &w.k, &w.v} {
-		need(s, tokens*Dimensions)
+		need(s, rows*Dimensions)
 	}
-	need(&w.up, tokens*inner)
-	need(&w.att, tokens)
+	need(&w.up, rows*inner)
+	need(&w.att, roundUp(tokens, tileRows)*columns)
+	need((*[]float32)(&w.keys), columns*headSize)
+	need((*[]float32)(&w.values), tokens*headSize)
+	clear(w.x[tokens*Dimensions:])
 }
 
-// forward gives the vector of the tokens in w.ids.
-func (m *Model) forward(w *work) []float32 {
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// forward gives the vectors of the texts in w.
+func (m *Model) forward(w *work) [][]float32 {
 	n := len(w.ids)
 	w.grow(n)
-	for t, id := range w.ids {
-		row := w.x[t*Dimensions:][:Dimensions]
-		copy(row, m.w.words[int(id)*Dimensions:])
-		vek32.Add_Inplace(row, m.w.places[t*Dimensions:][:Dimensions])
-		vek32.Add_Inplace(row, m.w.kinds[:Dimensions])
-		normalise(row, m.w.first)
+	for from, to := range w.texts() {
+		for t, id := range w.ids[from:to] {
+			row := w.x[(from+t)*Dimensions:][:Dimensions]
+			copy(row, m.w.words[int(id)*Dimensions:])
+			vek32.Add_Inplace(row, m.w.places[t*Dimensions:][:Dimensions])
+			vek32.Add_Inplace(row, m.w.kinds[:Dimensions])
+			normalise(row, m.w.first)
+		}
 	}
 	for i := range m.w.layers {
 		l := &m.w.layers[i]
-		apply(w.q, w.x, l.query, n)
-		apply(w.k, w.x, l.key, n)
-		apply(w.v, w.x, l.value, n)
-		w.attend(n)
-		apply(w.q, w.y, l.attended, n)
+		l.query.apply(w.q, w.x, n)
+		l.key.apply(w.k, w.x, n)
+		l.value.apply(w.v, w.x, n)
+		for from, to := range w.texts() {
+			w.attend(from, to-from)
+		}
+		l.attended.apply(w.q, w.y, n)
 		for t := range n {
 			row := w.x[t*Dimensions:][:Dimensions]
 			vek32.Add_Inplace(row, w.q[t*Dimensions:][:Dimensions])
 			normalise(row, l.afterAttention)
 		}
-		apply(w.up, w.x, l.up, n)
-		for i, v := range w.up {
-			w.up[i] = gelu(v)
-		}
-		apply(w.y, w.up, l.down, n)
+		l.up.apply(w.up, w.x, n)
+		gelu(w.up[:n*inner])
+		l.down.apply(w.y, w.up, n)
 		for t := range n {
 			row := w.x[t*Dimensions:][:Dimensions]
 			vek32.Add_Inplace(row, w.y[t*Dimensions:][:Dimensions])
 			normalise(row, l.afterFeed)
 		}
 	}
-	out := make([]float32, Dimensions)
-	for t := range n {
-		vek32.Add_Inplace(out, w.x[t*Dimensions:][:Dimensions])
-	}
-	// The mean has the direction of the sum, and only that is left of it.
-	if length := float32(math.Sqrt(float64(vek32.Dot(out, out)))); length > 0 {
-		vek32.DivNumber_Inplace(out, length)
+	var out [][]float32
+	for from, to := range w.texts() {
+		v := make([]float32, Dimensions)
+		for t := from; t < to; t++ {
+			vek32.Add_Inplace(v, w.x[t*Dimensions:][:Dimensions])
+		}
+		// The mean has the direction of the sum, and only that is left of it.
+		if length := float32(math.Sqrt(float64(vek32.Dot(v, v)))); length > 0 {
+			vek32.DivNumber_Inplace(v, length)
+		}
+		out = append(out, v)
 	}
 	return out
 }
 
-// apply gives dst = src W + b for each token.
-func apply(dst, src []float32, l linear, tokens int) {
-	out, in := len(l.b), len(l.w)/len(l.b)
-	vek32.MatMul_Into(dst[:tokens*out], src[:tokens*in], l.w, in)
-	for t := range tokens {
-		vek32.Add_Inplace(dst[t*out:][:out], l.b)
+// texts yields where each text begins and ends.
+func (w *work) texts() iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		from := 0
+		for _, to := range w.ends {
+			if !yield(from, to) {
+				return
+			}
+			from = to
+		}
 	}
 }
 
-// attend puts into y what each token takes from the values of all, head by head.
-func (w *work) attend(n int) {
-	const root = 5.656854249492381 // of headSize
-	clear(w.y)
+// apply writes src W + b to dst for each token.
+func (l linear) apply(dst, src []float32, tokens int) {
+	out, in := len(l.b), len(l.w)/len(l.b)
+	multiply(dst, out, src, in, tokens, in, l.w, l.b)
+}
+
+var none [maxTokens]float32 // a bias
+
+// attend puts into y what each of n tokens takes from the values of all, head by head.
+func (w *work) attend(from, n int) {
+	const (
+		scale   = 1 / 5.656854249492381 // the root of headSize
+		nothing = -80                   // whose exponential is; vek32's is wrong below -88
+	)
+	columns := roundUp(n, tileColumns)
+	q, k, v, y := w.q[from*Dimensions:], w.k[from*Dimensions:], w.v[from*Dimensions:], w.y[from*Dimensions:]
 	for h := 0; h < Dimensions; h += headSize {
-		for t := range n {
-			q := w.q[t*Dimensions+h:][:headSize]
-			top := float32(math.Inf(-1))
-			for s := range n {
-				v := vek32.Dot(q, w.k[s*Dimensions+h:][:headSize]) / root
-				w.att[s] = v
-				top = max(top, v)
+		for s := range n {
+			strip := w.keys[s/tileColumns*tileColumns*headSize+s%tileColumns:]
+			for i, v := range k[s*Dimensions+h:][:headSize] {
+				strip[i*tileColumns] = v
 			}
-			sum := float32(0)
-			for s, v := range w.att {
-				e := float32(math.Exp(float64(v - top)))
-				w.att[s] = e
-				sum += e
-			}
-			out := (*[headSize]float32)(w.y[t*Dimensions+h:])
-			for s, e := range w.att {
-				e /= sum
-				v := (*[headSize]float32)(w.v[s*Dimensions+h:])
-				for i := range out {
-					out[i] += e * v[i]
-				}
+			for i := 0; i < headSize; i += tileColumns {
+				copy(w.values[i*n+s*tileColumns:][:tileColumns], v[s*Dimensions+h+i:])
 			}
 		}
+		multiply(w.att, columns, q[h:], Dimensions, n, headSize, w.keys, none[:columns])
+		for t := range n {
+			row := w.att[t*columns:][:n]
+			vek32.SubNumber_Inplace(row, vek32.Max(row))
+			vek32.MulNumber_Inplace(row, scale)
+			vek32.MaximumNumber_Inplace(row, nothing)
+			vek32.Exp_Inplace(row)
+			vek32.MulNumber_Inplace(row, 1/vek32.Sum(row))
+		}
+		// Up to three rows of the next text are overwritten, whose turn comes later.
+		multiply(y[h:], Dimensions, w.att, columns, n, n, w.values, none[:headSize])
 	}
 }
 
@@ -123,6 +153,32 @@ func normalise(x []float32, s scale) {
 	vek32.Add_Inplace(x, s.b)
 }
 
-func gelu(x float32) float32 {
-	return x * 0.5 * (1 + float32(math.Erf(float64(x)/math.Sqrt2)))
+// gelu is x times the normal distribution's share below x, read off a table of which
+// two neighbours are joined by a line: it is within 0.00001 of the formula, and beyond
+// the table's ends it is x, or nothing.
+func gelu(all []float32) {
+	for i, x := range all {
+		at := (x + geluEnd) * geluSteps
+		switch {
+		case at >= 2*geluEnd*geluSteps:
+		case at > 0:
+			k := int(at)
+			all[i] = geluTable[k] + (at-float32(k))*(geluTable[k+1]-geluTable[k])
+		case at <= 0:
+			all[i] = 0
+		}
+	}
 }
+
+const (
+	geluEnd   = 6
+	geluSteps = 128 // for each 1 of x
+)
+
+var geluTable = func() (t [2*geluEnd*geluSteps + 1]float32) {
+	for i := range t {
+		x := float64(i)/geluSteps - geluEnd
+		t[i] = float32(x * 0.5 * (1 + math.Erf(x/math.Sqrt2)))
+	}
+	return t
+}()

@@ -79,24 +79,24 @@ func (m *Model) Model() string { return Name }
 // Dimensions is 384.
 func (m *Model) Dimensions() int { return Dimensions }
 
-// Embed gives the vectors of texts. The texts are worked on one after the other, those
-// of several callers beside each other up to Config.Threads. Of a text that is longer
-// than 256 tokens the beginning counts.
+// Embed gives the vectors of texts, those of several callers beside each other up to
+// Config.Threads. Of a text that is longer than 256 tokens the beginning counts.
 //
 // E3102 if the model was closed; E3902 if ctx ends.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	out := make([][]float32, len(texts))
-	for i, text := range texts {
-		v, err := m.embed(ctx, text)
+	out := make([][]float32, 0, len(texts))
+	for len(out) < len(texts) {
+		some, err := m.embed(ctx, texts[len(out):])
 		if err != nil {
 			return nil, err
 		}
-		out[i] = v
+		out = append(out, some...)
 	}
 	return out, nil
 }
 
-func (m *Model) embed(ctx context.Context, text string) ([]float32, error) {
+// embed gives the vectors of as many texts as are worked on at once, at least of one.
+func (m *Model) embed(ctx context.Context, texts []string) ([][]float32, error) {
 	select {
 	case m.threads <- struct{}{}:
 		defer func() { <-m.threads }()
@@ -112,6 +112,14 @@ func (m *Model) embed(ctx context.Context, text string) ([]float32, error) {
 	}
 	w := m.pool.Get().(*work)
 	defer m.pool.Put(w)
-	w.ids = m.t.ids(w.ids[:0], text)
+	w.ids, w.ends = w.ids[:0], w.ends[:0]
+	for _, text := range texts {
+		before := len(w.ids)
+		if w.ids = m.t.ids(w.ids, text); len(w.ids) > maxTokens { // never the first
+			w.ids = w.ids[:before]
+			break
+		}
+		w.ends = append(w.ends, len(w.ids))
+	}
 	return m.forward(w), nil
 }

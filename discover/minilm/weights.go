@@ -24,10 +24,11 @@ const (
 	maxHeader  = 1 << 20 // of the weights' file
 )
 
-// linear is y = x W + b. W is turned, so that a row of it is what one number of x gives
-// to each of y: products of matrices take it so and are nearly twice as fast as a scalar
-// product for each number of y.
-type linear struct{ w, b []float32 }
+// linear is y = x W + b.
+type linear struct {
+	w panels
+	b []float32
+}
 
 // scale is a layer norm's.
 type scale struct{ w, b []float32 }
@@ -113,23 +114,7 @@ func (f *finder) linear(name string, out, in int64) linear {
 	if f.err != nil {
 		return linear{}
 	}
-	return linear{turned(w, int(out), int(in)), b}
-}
-
-// turned is the matrix the other way round, in blocks that stay in the nearest cache.
-func turned(w []float32, rows, columns int) []float32 {
-	const block = 32 // divides all sizes of the model
-	out := make([]float32, len(w))
-	for r0 := 0; r0 < rows; r0 += block {
-		for c0 := 0; c0 < columns; c0 += block {
-			for r := r0; r < r0+block; r++ {
-				for c := c0; c < c0+block; c++ {
-					out[c*rows+r] = w[r*columns+c]
-				}
-			}
-		}
-	}
-	return out
+	return linear{panelsOf(w, int(out), int(in)), b}
 }
 
 func (f *finder) scale(name string) scale {
