@@ -161,7 +161,7 @@ func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 		changes = append(changes, toolkeep.Committed{Seq: 1, Change: toolkeep.PublishVersion{Version: v}})
 	}
 	s = s.next(changes, c.unreadable)
-	s.seq = seq
+	s.seq, s.edited = seq, nil
 	return s, nil
 }
 

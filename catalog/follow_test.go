@@ -210,3 +210,63 @@ func TestHammer(t *testing.T) {
 	close(stop)
 	readers.Wait()
 }
+
+// TestChanged follows snapshots by what changed alone, and ends with all versions.
+func TestChanged(t *testing.T) {
+	c, store, _ := open(t)
+	follow := map[string]toolkeep.VersionState{}
+	whole := 0
+	seq := int64(0)
+	c.OnChange(func(s *Snapshot) {
+		versions, ok := s.Changed(seq)
+		if !ok {
+			whole++
+			clear(follow)
+			versions = s.All()
+		}
+		for v := range versions {
+			follow[v.Tool.ID+"@"+v.Tool.Version] = v.Life.State
+		}
+		seq = s.Seq()
+	})
+	base := parsed(t)
+	active := toolkeep.Lifecycle{State: toolkeep.Active}
+	for i := range 30 {
+		tool := *base
+		tool.ID, tool.Version = fmt.Sprintf("a.t%d", i%7), fmt.Sprintf("1.0.%d", i)
+		changes := []toolkeep.Change{toolkeep.PublishVersion{Version: toolkeep.Version{Tool: &tool, Life: active}}}
+		if i%3 == 2 {
+			changes = append(changes, toolkeep.SetLifecycle{ToolID: tool.ID, Version: tool.Version, Life: toolkeep.Lifecycle{State: toolkeep.Deprecated}})
+		}
+		if err := store.Apply(t.Context(), changes...); err != nil {
+			t.Fatal(err)
+		}
+		if i%4 == 0 { // otherwise some changes come at once
+			head, _ := store.Head(t.Context())
+			if err := c.await(t.Context(), head); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	head, _ := store.Head(t.Context())
+	if err := c.await(t.Context(), head); err != nil {
+		t.Fatal(err)
+	}
+	c.Stop()
+	n := 0
+	for v := range c.Snapshot().All() {
+		n++
+		if got := follow[v.Tool.ID+"@"+v.Tool.Version]; got != v.Life.State {
+			t.Errorf("%s@%s is %s by what changed, %s in all", v.Tool.ID, v.Tool.Version, got, v.Life.State)
+		}
+	}
+	if n != 30 || len(follow) != n {
+		t.Errorf("%d versions, %d by what changed", n, len(follow))
+	}
+	if whole > 2 {
+		t.Errorf("looked at the whole %d times", whole)
+	}
+	if _, ok := c.Snapshot().Changed(seq - 1); ok {
+		t.Error("what changed since another snapshot than the one before is given")
+	}
+}

@@ -19,10 +19,12 @@ type shard map[toolKey]*entry
 // safe for any number of readers.
 type Snapshot struct {
 	seq    int64
+	after  int64 // the seq of the snapshot that it was made from
 	hash   maphash.Seed
 	shards [shardCount]shard
 	order  []*toolKey // sorted by id, then tenant
 	count  int        // versions
+	edited []*entry   // what changed since
 }
 
 func emptySnapshot() *Snapshot { return &Snapshot{hash: maphash.MakeSeed()} }
@@ -48,6 +50,21 @@ func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
 			}
 		}
 	}
+}
+
+// Changed yields all versions of each tool that changed since the snapshot with the
+// number after, in no order; ok is false where this one was not made from that one, and
+// All is to be looked at.
+func (s *Snapshot) Changed(after int64) (versions iter.Seq[toolkeep.Version], ok bool) {
+	return func(yield func(toolkeep.Version) bool) {
+		for _, e := range s.edited {
+			for _, v := range e.versions {
+				if !yield(v.Version) {
+					return
+				}
+			}
+		}
+	}, after > 0 && s.after == after
 }
 
 // Life is the lifecycle of a version that somebody got before, from a search
@@ -95,7 +112,7 @@ func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
 // next builds the snapshot after changes. A version that cannot be read is left
 // out and reported; the others are taken.
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
-	n := &Snapshot{seq: s.seq, hash: s.hash, shards: s.shards, order: s.order, count: s.count}
+	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, shards: s.shards, order: s.order, count: s.count}
 	edits := map[toolKey][]*version{}
 	for _, c := range changes {
 		if c.Seq <= s.seq {
@@ -174,7 +191,9 @@ func (s *Snapshot) take(edits map[toolKey][]*version) {
 		} else {
 			added = append(added, key)
 		}
-		s.shards[i][k] = newEntry(key, list)
+		e := newEntry(key, list)
+		s.shards[i][k] = e
+		s.edited = append(s.edited, e)
 	}
 	if len(added) > 0 {
 		slices.SortFunc(added, compareKeys)

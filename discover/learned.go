@@ -106,10 +106,7 @@ func (l *lessons) of(tenant string, by *space) *learned {
 	led := l.usage.Led(tenant)
 	l.mu.Lock()
 	t := l.tenants[tenant]
-	if t == nil && len(led) > 0 && !l.closed {
-		if len(l.tenants) >= maxLessons {
-			l.forgetOne()
-		}
+	if t == nil && len(led) > 0 && !l.closed && (len(l.tenants) < maxLessons || l.forgetOne()) {
 		t = &tenantLessons{known: map[string]*ledText{}}
 		l.tenants[tenant] = t
 	}
@@ -135,15 +132,17 @@ func (l *lessons) of(tenant string, by *space) *learned {
 	return have
 }
 
-func (l *lessons) forgetOne() {
-	var oldest string
+// forgetOne makes room for another tenant, unless all are at work.
+func (l *lessons) forgetOne() bool {
+	oldest, found := "", false
 	var at int64 = math.MaxInt64
 	for tenant, t := range l.tenants {
 		if u := t.used.Load(); u < at && !t.busy.Load() {
-			oldest, at = tenant, u
+			oldest, at, found = tenant, u, true
 		}
 	}
 	delete(l.tenants, oldest)
+	return found
 }
 
 // fits tells whether all of led was taken in, with the vectors of by.
@@ -374,7 +373,7 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 			}
 		}
 	}
-	sortCandidates(alone)
+	r.p.sortCandidates(alone)
 	list = append(list, alone...)
 	type moved struct {
 		candidate

@@ -143,7 +143,7 @@ func (x *Index) Embedding() Embedding {
 		return Embedding{}
 	}
 	p := x.current.Load()
-	s := Embedding{Model: m.e.Model(), Dimensions: m.e.Dimensions(), Of: len(p.docs)}
+	s := Embedding{Model: m.e.Model(), Dimensions: m.e.Dimensions(), Of: len(p.sorted)}
 	if p.alike != nil {
 		s.Have = p.alike.have
 		if p.alike.by != nil {
@@ -270,11 +270,11 @@ func haveAll(ctx context.Context, v Vectors, all []Digest) (n int, err error) {
 
 // digests are those of all tools, each once, in the order of the tools.
 func (x *Index) digests() []Digest {
-	docs := x.current.Load().docs
-	out := make([]Digest, 0, len(docs))
-	seen := make(map[Digest]bool, len(docs))
-	for _, d := range docs {
-		if !seen[d.means] {
+	p := x.current.Load()
+	out := make([]Digest, 0, len(p.sorted))
+	seen := make(map[Digest]bool, len(p.sorted))
+	for _, at := range p.sorted {
+		if d := p.docs[at]; !seen[d.means] {
 			seen[d.means] = true
 			out = append(out, d.means)
 		}
@@ -369,11 +369,11 @@ func (x *Index) missing() []*doc {
 	defer m.mu.Unlock()
 	var out []*doc
 	seen := map[Digest]bool{}
-	first := rand.IntN(max(1, len(p.docs)))
-	for k := range p.docs {
-		i := (first + k) % len(p.docs)
-		d := p.docs[i]
-		if (!p.alike.now.Has(i) || m.redo[d.means]) && !seen[d.means] {
+	first := rand.IntN(max(1, len(p.sorted)))
+	for k := range p.sorted {
+		at := p.sorted[(first+k)%len(p.sorted)]
+		d := p.docs[at]
+		if (!p.alike.now.Has(int(at)) || m.redo[d.means]) && !seen[d.means] {
 			seen[d.means] = true
 			out = append(out, d)
 		}
@@ -512,18 +512,20 @@ func (m *meaning) fill(p *postings) {
 	}
 	of := make([]Digest, len(p.docs))
 	for i, d := range p.docs {
-		of[i] = d.means
+		if d != nil {
+			of[i] = d.means
+		}
 	}
 	a.now = m.now.v.Select(of)
-	for i := range of {
-		if a.now.Has(i) {
+	for _, at := range p.sorted {
+		if a.now.Has(int(at)) {
 			a.have++
 		}
 	}
-	if m.filling && 20*a.have >= 19*len(of) {
+	if m.filling && 20*a.have >= 19*len(p.sorted) {
 		// The few that are left are found by their words, as new tools are.
 		m.filling = false
-		m.log.Info("tools are embedded", "model", m.e.Model(), "have", a.have, "of", len(of))
+		m.log.Info("tools are embedded", "model", m.e.Model(), "have", a.have, "of", len(p.sorted))
 	}
 	switch {
 	case !m.filling:
@@ -646,7 +648,7 @@ func (m *meaning) why(p *postings) string {
 	if p.alike != nil {
 		have = p.alike.have
 	}
-	why := fmt.Sprintf("%s of %s tools are embedded anew by %s; until most are, words alone are compared", Thousands(have), Thousands(len(p.docs)), m.e.Model())
+	why := fmt.Sprintf("%s of %s tools are embedded anew by %s; until most are, words alone are compared", Thousands(have), Thousands(len(p.sorted)), m.e.Model())
 	switch {
 	case err == nil:
 	case p.alike == nil || p.alike.now == nil:

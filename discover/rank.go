@@ -120,9 +120,12 @@ func (r *ranker) done() {
 // sees tells whether a tool may be found. visible is asked once about each.
 func (r *ranker) sees(i int) bool {
 	if r.known[i] == 0 {
-		t := r.p.docs[i].tool
 		r.known[i] = hidden
-		if (r.category == "" || t.Manifest.Category == r.category) && (r.visible == nil || r.visible(t)) {
+		d := r.p.docs[i]
+		if d == nil {
+			return false
+		}
+		if t := d.tool; (r.category == "" || t.Manifest.Category == r.category) && (r.visible == nil || r.visible(t)) {
 			r.known[i] = shown
 		}
 	}
@@ -215,8 +218,7 @@ func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float3
 // said is how much the words of a wish weigh, each by how rare it is.
 func (r *ranker) said(terms []int) (sum float32) {
 	for _, t := range terms {
-		s := r.p.term(r.q.terms[t].stem)
-		sum += inverse(int(s.to-s.from), len(r.p.docs))
+		sum += r.p.rarity(r.p.term(r.q.terms[t].stem))
 	}
 	return sum
 }
@@ -234,9 +236,8 @@ func (r *ranker) relevance(i int, all float32) float32 {
 	}
 	has := func(terms []int) (sum float32) {
 		for _, t := range terms {
-			s := r.p.term(r.q.terms[t].stem)
-			if _, ok := slices.BinarySearch(r.p.where[s.from:s.to], uint32(i)); ok {
-				sum += inverse(int(s.to-s.from), len(r.p.docs))
+			if l := r.p.term(r.q.terms[t].stem); l.has(uint32(i)) {
+				sum += r.p.rarity(l)
 			}
 		}
 		return sum
@@ -260,7 +261,7 @@ func (r *ranker) preferNamed(raw string) {
 	names := identifiers(raw)
 	top := float32(0)
 	for i, d := range r.p.docs {
-		if d.name != text && d.id != text && !slices.Contains(names, d.name) && !slices.Contains(names, d.id) || !r.sees(i) {
+		if d == nil || d.name != text && d.id != text && !slices.Contains(names, d.name) && !slices.Contains(names, d.id) || !r.sees(i) {
 			continue
 		}
 		if top == 0 {
@@ -283,7 +284,7 @@ type candidate struct {
 func (r *ranker) candidates(n int) []candidate {
 	r.order = r.order[:0]
 	for i, s := range r.scores {
-		if s > 0 && r.known[i] != hidden {
+		if s > 0 && r.known[i] != hidden && r.p.docs[i] != nil {
 			r.order = append(r.order, uint32(i))
 		}
 	}
@@ -310,7 +311,7 @@ func (r *ranker) sink(i int) {
 		best := i
 		for k := 2*i + 1; k <= 2*i+2 && k < len(r.order); k++ {
 			a, b := r.order[k], r.order[best]
-			if r.scores[a] > r.scores[b] || r.scores[a] == r.scores[b] && a < b {
+			if r.scores[a] > r.scores[b] || r.scores[a] == r.scores[b] && r.p.before(a, b) < 0 {
 				best = k
 			}
 		}
@@ -334,9 +335,12 @@ func (r *ranker) candidate(at uint32) candidate {
 	return c
 }
 
-func sortCandidates(list []candidate) {
+func (p *postings) sortCandidates(list []candidate) {
 	slices.SortFunc(list, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at))
+		if a.score != b.score {
+			return cmp.Compare(b.score, a.score)
+		}
+		return p.before(a.at, b.at)
 	})
 }
 
@@ -369,7 +373,7 @@ func (x *Index) useUsage(r *ranker, ask Query, list []candidate) []candidate {
 		}
 		c.score = max(leastScore, c.score-w.Complexity*c.parts.Complexity)
 	}
-	sortCandidates(list)
+	r.p.sortCandidates(list)
 	return list
 }
 
@@ -417,15 +421,6 @@ func (r *ranker) pull(list []candidate, past map[string]float64) []candidate {
 	return list
 }
 
-// find gives the tools with an id, one of each tenant that has it.
-func (p *postings) find(id string) (out []uint32) {
-	i, _ := slices.BinarySearchFunc(p.docs, id, func(d *doc, id string) int { return strings.Compare(d.tool.ID, id) })
-	for ; i < len(p.docs) && p.docs[i].tool.ID == id; i++ {
-		out = append(out, uint32(i))
-	}
-	return out
-}
-
 // vary puts tools further down that are like those before them (maximal marginal
 // relevance), so that a vague question gets more than one kind of answer. Tools are
 // alike by the words of their names and descriptions.
@@ -459,8 +454,7 @@ func (p *postings) alikeness(a, b uint32) float64 {
 		if t.counts[fieldName] == 0 && t.counts[fieldDescription] == 0 {
 			return 0
 		}
-		s := p.spans[t.term]
-		return float64(inverse(int(s.to-s.from), len(p.docs)))
+		return float64(p.rarity(p.list(t.term)))
 	}
 	for len(one) > 0 && len(two) > 0 {
 		switch {

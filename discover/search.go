@@ -122,7 +122,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	r := x.ranker(p, &q, ask, visible)
 	defer r.done()
 	r.threshold = float32(x.threshold)
-	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.docs) > 0 {
+	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.sorted) > 0 {
 		r.alike, report.Degraded = x.compare(ctx, p, q.texts(text))
 	}
 	r.weights = x.weightsOf(ask, r.alike != nil)
@@ -348,19 +348,11 @@ func identifiers(text string) (out []string) {
 	return out
 }
 
-func (p *postings) addTo(scores []float32, s span) {
-	impact := p.impact[s.from:s.to]
-	for i, at := range p.where[s.from:s.to] {
-		scores[at] += impact[i]
-	}
-}
-
 // why names the words of the query that the tool has.
 func (p *postings) why(q *query, tool uint32) []string {
 	var out []string
 	for _, t := range q.terms {
-		s := p.term(t.stem)
-		if _, ok := slices.BinarySearch(p.where[s.from:s.to], tool); ok {
+		if p.term(t.stem).has(tool) {
 			out = append(out, t.word)
 		}
 	}

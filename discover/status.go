@@ -1,23 +1,17 @@
 package discover
 
-import (
-	"cmp"
-	"slices"
-	"strings"
-)
+import "maps"
 
 // Indexed tells whether search finds this version of a tool by its words, and by its
 // meaning. Only the latest active version of a tool is searchable. Changed tells when
 // the answer may be another.
 func (x *Index) Indexed(tenant, id, version string) (searchable, embedded bool) {
 	p := x.current.Load()
-	i, ok := slices.BinarySearchFunc(p.docs, docKey{id, tenant}, func(d *doc, k docKey) int {
-		return cmp.Or(strings.Compare(d.tool.ID, k.id), strings.Compare(d.tool.Tenant, k.tenant))
-	})
-	if !ok || p.docs[i].tool.Version != version {
+	at, ok := p.place(docKey{id, tenant})
+	if !ok || p.docs[at].tool.Version != version {
 		return false, false
 	}
-	return true, p.embedded(i)
+	return true, p.embedded(int(at))
 }
 
 // Changed gives a channel that is closed when the index next changes: tools came, went
@@ -52,18 +46,18 @@ func (x *Index) Reindex(ids []string, embeddings bool) (queued int) {
 	for _, id := range ids {
 		only[id] = true
 	}
-	for k, d := range x.docs {
+	var change delta
+	for k, old := range maps.Clone(x.docs) {
 		if ids != nil && !only[k.id] {
 			continue
 		}
-		x.docs[k] = x.takeApart(d.tool)
+		d := x.takeApart(old.tool)
+		change.replace(x, k, old, d)
 		queued++
 		if embeddings && x.meaning != nil {
-			x.meaning.again(x.docs[k].means)
+			x.meaning.again(d.means)
 		}
 	}
-	if queued > 0 {
-		x.rebuild()
-	}
+	x.apply(change)
 	return queued
 }

@@ -1,11 +1,9 @@
 package discover
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"slices"
 	"strings"
 	"sync"
 
@@ -31,14 +29,11 @@ func (v View) Sum() [32]byte { return v.sum }
 
 // Tool finds a tool of the view by id and owner; nil if there is none.
 func (v View) Tool(id, tenant string) *toolkeep.Tool {
-	docs := v.of.docs
-	i, ok := slices.BinarySearchFunc(docs, docKey{id, tenant}, func(d *doc, k docKey) int {
-		return cmp.Or(strings.Compare(d.tool.ID, k.id), strings.Compare(d.tool.Tenant, k.tenant))
-	})
+	at, ok := v.of.place(docKey{id, tenant})
 	if !ok {
 		return nil
 	}
-	return docs[i].tool
+	return v.of.docs[at].tool
 }
 
 // WordsAlone tells that nothing embeds texts, so that words alone count for good.
@@ -128,6 +123,9 @@ func (s *viewSums) add() {
 	s.tools = map[string]*toolSum{"": {}}
 	to, owner := s.tools[""], ""
 	for i, d := range s.of.docs {
+		if d == nil {
+			continue
+		}
 		if d.owner != owner {
 			owner = d.owner
 			if to = s.tools[owner]; to == nil {

@@ -298,7 +298,15 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	if err := n.buildSearchCache(ctx); err != nil {
 		return err
 	}
-	n.catalog.OnChange(func(s *catalog.Snapshot) { n.index.Update(s.All()) })
+	indexed := int64(0)
+	n.catalog.OnChange(func(s *catalog.Snapshot) {
+		if versions, ok := s.Changed(indexed); ok {
+			n.index.Change(versions)
+		} else {
+			n.index.Update(s.All())
+		}
+		indexed = s.Seq()
+	})
 	return n.catalog.Start(ctx)
 }
 

@@ -5,6 +5,7 @@ package source
 
 import (
 	"maps"
+	"regexp"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -42,6 +43,19 @@ type Refused struct{ Origin, Reason string }
 
 // Previous gives the highest published version of a tool, or nil.
 type Previous func(toolID string) *toolkeep.Tool
+
+var namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
+
+// CheckNamespace refuses what cannot stand before the dot of a tool's id. "" is the
+// reader's own choice and passes.
+//
+// Errors: E3011.
+func CheckNamespace(s string) error {
+	if s == "" || namespacePattern.MatchString(s) {
+		return nil
+	}
+	return toolkeep.NewError(toolkeep.ImportFailed, "%q is no namespace: write a lower-case letter and up to 31 lower-case letters, digits and hyphens after it, such as shop or hotel-api", s)
+}
 
 // Settle makes the planned tool of a manifest that has neither version nor source:
 // it keeps the published version where nothing changed, and gets the next one by

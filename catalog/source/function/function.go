@@ -81,8 +81,8 @@ func Read(o Options) (*source.Plan, error) {
 	if o.Namespace == "" {
 		base := filepath.Base(o.Name)
 		r.o.Namespace = namespace(strings.TrimSuffix(base, filepath.Ext(base)))
-	} else if !namespacePattern.MatchString(o.Namespace) {
-		return nil, refuse("the namespace %q does not match %s", o.Namespace, namespacePattern)
+	} else if err := source.CheckNamespace(o.Namespace); err != nil {
+		return nil, err
 	}
 	if err := r.checkTarget(); err != nil {
 		return nil, err
@@ -108,8 +108,7 @@ func refuse(format string, args ...any) *toolkeep.Error {
 }
 
 var (
-	namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-	namePattern      = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+	namePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 )
 
 type reader struct {

@@ -202,7 +202,7 @@ func TestFileRefused(t *testing.T) {
 		{`[]`, func(o *Options) { o.URL = "https://a/{id}" }, "no other braces"},
 		{`[]`, func(o *Options) { o.Method = "GET" }, "POST, PUT or PATCH"},
 		{`[]`, func(o *Options) { o.SideEffects = "some" }, "none, reads or writes"},
-		{`[]`, func(o *Options) { o.Namespace = "No" }, "does not match"},
+		{`[]`, func(o *Options) { o.Namespace = "No" }, `"No" is no namespace`},
 		{`[{"name":"f","input_schema":{}}]`, func(o *Options) { o.Builtins = map[string]Builtin{"g": {}} }, `no function "g"`},
 	} {
 		_, err := read(t, c.data, func(o *Options) {

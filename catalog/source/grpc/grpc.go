@@ -144,7 +144,7 @@ func (o *Options) check() (host string, port int, err error) {
 			return "", 0, invalid("%q is no pattern; * stands for any characters, ? for one", pattern)
 		}
 	}
-	return h, n, nil
+	return h, n, source.CheckNamespace(o.Namespace)
 }
 
 // load gives the descriptors, and the services to look at; nil is all.

@@ -39,6 +39,9 @@ type Options struct {
 //
 // Errors: E3011 with what to do.
 func Read(ctx context.Context, o Options) (*source.Plan, error) {
+	if err := source.CheckNamespace(o.Namespace); err != nil {
+		return nil, err
+	}
 	for _, p := range o.Tables {
 		if _, err := path.Match(p, ""); err != nil {
 			return nil, failed("--table %s is no pattern", p)
@@ -69,7 +72,7 @@ func Read(ctx context.Context, o Options) (*source.Plan, error) {
 	}
 	for _, p := range o.Tables {
 		if !used[p] {
-			return nil, failed("the database has no table or view %q that this user may read; there are: %s", p, listed(all))
+			return nil, failed("%s has no table or view %q that this user may read; there are: %s", o.Target.URI(), p, listed(all))
 		}
 	}
 	return o.plan(tables)

@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
-	_ "modernc.org/sqlite" // the driver
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // Limits of what is read of a schema.
@@ -124,7 +126,11 @@ func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*
 			tables = append(tables, tb)
 		}
 	}
-	if r.err != nil {
+	switch {
+	case r.err == nil:
+	case t.Dialect == "sqlite":
+		return nil, nil, fmt.Errorf("reading the schema of the SQLite file %s: %s", t.File, t.liteAdvice(r.err))
+	default:
 		return nil, nil, fmt.Errorf("reading the schema: %s", t.hide(r.err))
 	}
 	return tables, all, nil
@@ -150,7 +156,9 @@ func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
 		where = net.JoinHostPort(t.Host, strconv.Itoa(t.Port))
 	}
 	switch {
-	case t.Dialect == "sqlite", errors.As(err, &pgSaid), errors.As(err, &mySaid), errors.As(err, &name):
+	case t.Dialect == "sqlite":
+		return fmt.Errorf("opening the SQLite file %s: %s", t.File, t.liteAdvice(err))
+	case errors.As(err, &pgSaid), errors.As(err, &mySaid), errors.As(err, &name):
 	case ctx.Err() == nil && within.Err() != nil:
 		return fmt.Errorf("connecting to the database: %s did not answer as %s does within %s; is it the right port?", where, product[t.Dialect], connectTime)
 	case strings.Contains(err.Error(), "refused TLS"), errors.Is(err, mysql.ErrNoTLS):
@@ -160,6 +168,34 @@ func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
 		return fmt.Errorf("connecting to the database: what listens at %s does not speak as %s does; is it the right port? (%s)", where, product[t.Dialect], clip(t.hide(err), 200))
 	}
 	return fmt.Errorf("connecting to the database: %s", t.hide(err))
+}
+
+// liteAdvice says what to do about an error of SQLite, which names no file and takes a
+// folder for a lack of memory.
+func (t *Target) liteAdvice(err error) string {
+	info, bad := os.Stat(t.File)
+	var said *sqlite.Error
+	switch {
+	case errors.Is(bad, os.ErrNotExist):
+		return "there is no such file; an import makes none, so check the path"
+	case bad != nil:
+		return "it cannot be reached (" + bad.Error() + "); give this user the right to read it"
+	case !info.Mode().IsRegular():
+		return "it is no file; name the database's file"
+	case !errors.As(err, &said):
+		return err.Error()
+	}
+	switch said.Code() & 0xff {
+	case sqlite3.SQLITE_NOTADB:
+		return "it is no SQLite database, or an encrypted one; name the database's file"
+	case sqlite3.SQLITE_CORRUPT:
+		return "it is damaged (" + said.Error() + "); restore it from a backup, or see what `.recover` of SQLite's shell can save"
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return "another process holds it locked; import again once that is done"
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY:
+		return "it cannot be opened (" + said.Error() + "); this user needs the right to read it, and in WAL mode to write in its folder"
+	}
+	return said.Error()
 }
 
 const connectTime = 15 * time.Second

@@ -34,7 +34,8 @@ type Options struct {
 // Kinds of Toolbox's tools that become tools, and the source that each needs.
 var toolKinds = map[string]string{"postgres-sql": "postgres", "mysql-sql": "mysql", "sqlite-sql": "sqlite"}
 
-// config is the file in one form.
+// config is the file in one form. An entry that is no mapping, or a toolset that is
+// no list, is there as nil.
 type config struct {
 	sources  map[string]map[string]any
 	tools    map[string]map[string]any
@@ -49,6 +50,9 @@ func Read(o Options) (*source.Plan, error) {
 	if !slices.Contains([]string{"", "verify", "require", "off"}, o.TLS) {
 		return nil, failed("the TLS of sources is verify, require or off, not %q", o.TLS)
 	}
+	if err := source.CheckNamespace(o.Namespace); err != nil {
+		return nil, err
+	}
 	c, err := parse(o.Data)
 	if err != nil {
 		return nil, err
@@ -57,12 +61,12 @@ func Read(o Options) (*source.Plan, error) {
 		return nil, failed("%s holds no tools", o.Name)
 	}
 	for name := range o.Secrets {
-		if c.sources[name] == nil {
+		if _, ok := c.sources[name]; !ok {
 			return nil, failed("--secret names the source %q, which the file does not have", name)
 		}
 	}
 	for _, name := range o.Write {
-		if c.tools[name] == nil {
+		if _, ok := c.tools[name]; !ok {
 			return nil, failed("--write names the tool %q, which the file does not have", name)
 		}
 	}
@@ -122,19 +126,12 @@ func (c *config) whole(doc map[string]any) error {
 		for name, v := range entries {
 			switch part {
 			case "sources", "tools":
-				entry, ok := v.(map[string]any)
-				if !ok {
-					return failed("%s.%s is no mapping", part, name)
-				}
+				entry, _ := v.(map[string]any) // nil is told of where it is used
 				if err := c.put(part, name, entry); err != nil {
 					return err
 				}
 			case "toolsets":
-				list, ok := v.([]any)
-				if !ok {
-					return failed("toolsets.%s is no list of tools", name)
-				}
-				c.toolsets[name] = list
+				c.toolsets[name], _ = v.([]any)
 			default:
 				c.others = append(c.others, strings.TrimSuffix(part, "s")+" "+name)
 			}
@@ -159,8 +156,7 @@ func (c *config) single(kind string, doc map[string]any) error {
 	case "tool":
 		return c.put("tools", name, doc)
 	case "toolset":
-		list, _ := doc["tools"].([]any)
-		c.toolsets[name] = list
+		c.toolsets[name], _ = doc["tools"].([]any)
 	default:
 		c.others = append(c.others, kind+" "+name)
 	}
@@ -172,7 +168,7 @@ func (c *config) put(part, name string, entry map[string]any) error {
 	if part == "tools" {
 		into = c.tools
 	}
-	if into[name] != nil {
+	if _, twice := into[name]; twice {
 		return failed("%s has two entries with the name %q", part, name)
 	}
 	into[name] = entry
@@ -220,6 +216,8 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 	kind, _ := t["kind"].(string)
 	dialect, ok := toolKinds[kind]
 	switch {
+	case t == nil:
+		return nil, nil, "it is no mapping of settings such as kind, source and statement"
 	case strings.HasSuffix(kind, "-execute-sql"):
 		return nil, nil, fmt.Sprintf("a tool of kind %s runs whatever statement the model writes", kind)
 	case !ok:
@@ -229,9 +227,12 @@ func (p *planner) manifest(name string, t map[string]any) (m map[string]any, fro
 		return nil, nil, "templateParameters put text into the statement, which is how an argument becomes SQL; write the statement with placeholders"
 	}
 	sourceName, _ := t["source"].(string)
-	src := p.config.sources[sourceName]
-	if src == nil {
+	src, ok := p.config.sources[sourceName]
+	switch {
+	case !ok:
 		return nil, nil, fmt.Sprintf("its source %q does not stand in the file", sourceName)
+	case src == nil:
+		return nil, nil, fmt.Sprintf("its source %q is no mapping of settings such as kind, host and database", sourceName)
 	}
 	from, why = p.target(sourceName, src)
 	if why != "" {
@@ -540,6 +541,10 @@ func property(q map[string]any, depth int) (map[string]any, string) {
 // toolset says what a toolset holds: sets stand in a file of the server.
 func (p *planner) toolset(name string) {
 	var ids []string
+	if p.config.toolsets[name] == nil {
+		p.warn("toolset %s is left out: it is no list of tools", name)
+		return
+	}
 	for _, e := range p.config.toolsets[name] {
 		tool, _ := e.(string)
 		for _, t := range p.plan.Tools {

@@ -236,8 +236,7 @@ type: gemini
 func TestBad(t *testing.T) {
 	for name, data := range map[string]string{
 		"no YAML": "a: [", "a list": "[1]", "no tools": "sources: {}", "two of a name": "kind: tools\nname: a\ntype: x\n---\nkind: tools\nname: a\ntype: x",
-		"no name": "kind: tools\ntype: x", "tools is a list": "tools: [1]", "a tool is a text": "tools: {a: b}", "a toolset is a text": "tools: {a: {kind: x}}\ntoolsets: {a: b}",
-	} {
+		"no name": "kind: tools\ntype: x", "tools is a list": "tools: [1]"} {
 		if _, err := Read(Options{Name: "x", Data: []byte(data)}); toolkeep.AsError(err) == nil || toolkeep.AsError(err).Code != toolkeep.ImportFailed {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -245,6 +244,47 @@ func TestBad(t *testing.T) {
 	o := Options{Name: "x", Data: []byte("tools: {a: {kind: x}}"), Write: []string{"b"}}
 	if _, err := Read(o); err == nil {
 		t.Error("--write takes a tool that is not there")
+	}
+	o = Options{Name: "x", Data: []byte("tools: {a: {kind: x}}"), Namespace: "A B"}
+	if _, err := Read(o); err == nil || !strings.Contains(err.Error(), `"A B" is no namespace`) {
+		t.Error(err)
+	}
+}
+
+// TestNoMapping refuses entries that are none and takes the others.
+func TestNoMapping(t *testing.T) {
+	plan, err := Read(options(t, `
+sources:
+  lite: {kind: sqlite, database: FILE}
+  broken: some text
+tools:
+  fine: {kind: sqlite-sql, source: lite, description: Fine., statement: SELECT 1}
+  words: SELECT 1
+  list: [1, 2]
+  empty:
+  onto-broken: {kind: sqlite-sql, source: broken, description: Broken., statement: SELECT 1}
+toolsets:
+  all: [fine, words]
+  text: fine
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused []string
+	for _, r := range plan.Refused {
+		if !strings.Contains(r.Reason, "is no mapping") {
+			t.Errorf("%+v", r)
+		}
+		refused = append(refused, r.Origin)
+	}
+	if got := strings.Join(refused, " "); got != "empty list onto-broken words" {
+		t.Error(got)
+	}
+	if len(plan.Tools) != 1 || plan.Tools[0].Name != "books.fine" || plan.Items != 5 {
+		t.Errorf("%+v", plan)
+	}
+	if got := strings.Join(plan.Warnings, "\n"); !strings.Contains(got, "toolset text is left out: it is no list of tools") || !strings.Contains(got, "books.fine") {
+		t.Error(got)
 	}
 }
 

@@ -1,0 +1,94 @@
+package catalog
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Describer finds the tools that a manifest names; Catalog is one.
+type Describer interface {
+	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+}
+
+// Shown is a tool's manifest without the names of tools, in its relationships and its
+// fallback, that do not exist for the principal. Names that no tool has are left out
+// likewise, so that nobody learns from it which tools exist, except for principals with
+// catalog:admin, who would lose them when they read a manifest to publish the next one.
+//
+// Where nothing is left out, which is nearly always, it is the manifest as it was
+// published, of which the tool's digest is; else it is in canonical form, and the digest
+// stays that of the published one.
+func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*toolkeep.Tool) bool) []byte {
+	m := t.Manifest
+	if m == nil || len(m.Relationships) == 0 && m.Fallback == "" {
+		return t.Raw
+	}
+	hidden := false
+	gone := func(ref string) bool {
+		id, _, _ := strings.Cut(ref, "@")
+		if there(c, p, id, visible) || p.May(toolkeep.PermLifecycle) && !there(c, p, id, func(*toolkeep.Tool) bool { return true }) {
+			return false
+		}
+		hidden = true
+		return true
+	}
+	var all map[string]jsontext.Value
+	if json.Unmarshal(t.Raw, &all) != nil {
+		return t.Raw // cannot be: it was published
+	}
+	if raw := all["relationships"]; len(raw) > 0 {
+		if raw = related(raw, gone); hidden {
+			all["relationships"] = raw
+		}
+	}
+	if m.Fallback != "" && !strings.HasPrefix(m.Fallback, "capability:") && gone(m.Fallback) {
+		delete(all, "fallback")
+	}
+	if !hidden {
+		return t.Raw
+	}
+	raw, err := json.Marshal(all, json.Deterministic(true))
+	if err != nil {
+		return t.Raw // cannot be: it was made of valid values
+	}
+	return raw
+}
+
+// there tells whether a tool exists for the principal, in whatever state.
+func there(c Describer, p *toolkeep.Principal, id string, visible func(*toolkeep.Tool) bool) bool {
+	_, _, err := c.Describe(p, id, "", visible)
+	return err == nil || toolkeep.AsError(err).Code != toolkeep.ToolNotFound
+}
+
+// related is the manifest's object of that name without what is gone.
+func related(raw jsontext.Value, gone func(ref string) bool) jsontext.Value {
+	var own map[string][]jsontext.Value
+	if json.Unmarshal(raw, &own) != nil {
+		return jsontext.Value("{}") // cannot be: the catalogue checked it
+	}
+	for kind, list := range own {
+		own[kind] = slices.DeleteFunc(list, func(entry jsontext.Value) bool {
+			var id string
+			if entry.Kind() == '{' {
+				var pairing struct {
+					ToolID string `json:"tool_id"`
+				}
+				return json.Unmarshal(entry, &pairing) != nil || gone(pairing.ToolID)
+			}
+			return json.Unmarshal(entry, &id) != nil || gone(id)
+		})
+		if len(own[kind]) == 0 {
+			delete(own, kind)
+		}
+	}
+	out, err := json.Marshal(own, json.Deterministic(true))
+	if err != nil {
+		return jsontext.Value("{}")
+	}
+	return out
+}

@@ -1,0 +1,268 @@
+package discover
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+)
+
+// postings is the index that is searched. It is never modified: what changes makes
+// another one, which shares with it what stayed.
+//
+// Each tool has a place in docs, which it keeps. One that says something else gets a new
+// place at the end, so that the lists of its words grow at their ends, and its old place
+// stays empty, as does that of a tool that went. When many are empty, all is made anew.
+type postings struct {
+	docs    []*doc   // nil: an empty place
+	sorted  []uint32 // the places of tools, by id, then tenant
+	vocab   vocabulary
+	pages   []*termPage // by term
+	average lengths     // of the fields, rounded
+	alike   *likeness   // what docs are compared by; nil without an embedder
+}
+
+const pageSize = 64
+
+type termPage [pageSize]*termList
+
+// termList are the tools that have a term.
+type termList struct {
+	tools []posting // by place
+	gone  int       // how many of the places are empty
+}
+
+type posting struct {
+	at  uint32
+	fit float32 // how much the term says of the tool, from 0 to 1
+}
+
+// A postings is made anew rather than changed where more tools than this share of them
+// change at once, or more places than this share are empty, and some more.
+const (
+	manyChanges = 16
+	manyEmpty   = 4
+	fewTools    = 64
+)
+
+var noTools = &termList{}
+
+// term is the list of a stem, an empty one where no tool has it.
+func (p *postings) term(stem string) *termList {
+	n, ok := p.vocab.find(stem)
+	if !ok {
+		return noTools
+	}
+	return p.list(n)
+}
+
+func (p *postings) list(term uint32) *termList {
+	if l := p.pages[term/pageSize][term%pageSize]; l != nil {
+		return l
+	}
+	return noTools
+}
+
+// rarity is the inverse document frequency of a term.
+func (p *postings) rarity(l *termList) float32 {
+	return inverse(len(l.tools)-l.gone, len(p.sorted))
+}
+
+func inverse(n, of int) float32 {
+	return float32(math.Log(1 + (float64(of)-float64(n)+0.5)/(float64(n)+0.5)))
+}
+
+// has tells whether the tool at a place has the term.
+func (l *termList) has(at uint32) bool {
+	_, ok := slices.BinarySearchFunc(l.tools, at, func(t posting, at uint32) int { return cmp.Compare(t.at, at) })
+	return ok
+}
+
+// addTo adds what a term says of the tools to their scores.
+func (p *postings) addTo(scores []float32, l *termList) {
+	rarity := p.rarity(l)
+	for _, t := range l.tools {
+		scores[t.at] += rarity * t.fit
+	}
+}
+
+// find gives the places of the tools with an id, one of each tenant that has it.
+func (p *postings) find(id string) (out []uint32) {
+	i, _ := p.search(docKey{id: id})
+	for ; i < len(p.sorted) && p.docs[p.sorted[i]].tool.ID == id; i++ {
+		out = append(out, p.sorted[i])
+	}
+	return out
+}
+
+// place is where a tool is.
+func (p *postings) place(k docKey) (at uint32, ok bool) {
+	i, ok := p.search(k)
+	if !ok {
+		return 0, false
+	}
+	return p.sorted[i], true
+}
+
+// search gives where in sorted a tool is or would be.
+func (p *postings) search(k docKey) (int, bool) {
+	return slices.BinarySearchFunc(p.sorted, k, func(at uint32, k docKey) int { return p.docs[at].key().compare(k) })
+}
+
+// before tells which of two places comes first by id, then tenant.
+func (p *postings) before(a, b uint32) int { return p.docs[a].key().compare(p.docs[b].key()) }
+
+func (k docKey) compare(with docKey) int {
+	return cmp.Or(strings.Compare(k.id, with.id), strings.Compare(k.tenant, with.tenant))
+}
+
+func (d *doc) key() docKey { return docKey{d.tool.ID, d.tool.Tenant} }
+
+// build makes postings of tools, which are sorted.
+func build(list []*doc, vocab vocabulary, average lengths) *postings {
+	p := &postings{docs: list, sorted: make([]uint32, len(list)), vocab: vocab, average: average}
+	counts := make([]uint32, vocab.size)
+	total := 0
+	for i, d := range list {
+		d.at, p.sorted[i] = uint32(i), uint32(i)
+		for _, t := range d.terms {
+			counts[t.term]++
+		}
+		total += len(d.terms)
+	}
+	// All lists lie in one piece of memory until they grow.
+	tools, lists := make([]posting, total), make([]termList, vocab.size)
+	p.room(vocab.size)
+	for term, n := range counts {
+		if n > 0 {
+			lists[term].tools, tools = tools[:0:n], tools[n:]
+			p.pages[term/pageSize][term%pageSize] = &lists[term]
+		}
+	}
+	for i, d := range list {
+		d.fits(&average, func(term uint32, fit float32) {
+			lists[term].tools = append(lists[term].tools, posting{uint32(i), fit})
+		})
+	}
+	return p
+}
+
+// room gives p pages for so many terms, in a list of its own.
+func (p *postings) room(terms uint32) {
+	pages := make([]*termPage, (terms+pageSize-1)/pageSize)
+	for i := copy(pages, p.pages); i < len(pages); i++ {
+		pages[i] = new(termPage)
+	}
+	p.pages = pages
+}
+
+// change makes postings without the tools at some places, with others, and with the
+// same words said of some by another version, each of which knows its place. It is for
+// the newest postings, since lists grow within the memory that they share.
+func (p *postings) change(gone []uint32, come, same []*doc, vocab vocabulary) *postings {
+	n := &postings{docs: make([]*doc, len(p.docs), len(p.docs)+len(come)), vocab: vocab, average: p.average, pages: p.pages}
+	copy(n.docs, p.docs)
+	for _, d := range same {
+		n.docs[d.at] = d
+	}
+	n.room(vocab.size)
+	own := make(map[uint32]bool)
+	edit := func(term uint32) *termList {
+		at := term / pageSize
+		if !own[at] {
+			own[at] = true
+			page := *n.pages[at]
+			n.pages[at] = &page
+		}
+		l := *n.list(term)
+		n.pages[at][term%pageSize] = &l
+		return &l
+	}
+	for _, at := range gone {
+		for _, t := range p.docs[at].terms {
+			edit(t.term).gone++
+		}
+		n.docs[at] = nil
+	}
+	for _, d := range come {
+		d.at = uint32(len(n.docs))
+		n.docs = append(n.docs, d)
+		d.fits(&n.average, func(term uint32, fit float32) {
+			l := edit(term)
+			l.tools = append(l.tools, posting{d.at, fit})
+		})
+	}
+	n.sorted = p.sorted
+	if len(gone)+len(come) > 0 {
+		n.sort(p, come)
+	}
+	return n
+}
+
+// sort puts the places of the tools that came between those of p that stayed.
+func (n *postings) sort(p *postings, come []*doc) {
+	come = slices.SortedFunc(slices.Values(come), func(a, b *doc) int { return a.key().compare(b.key()) })
+	n.sorted = make([]uint32, 0, len(p.sorted)+len(come))
+	stayed := func(places []uint32) {
+		for _, at := range places {
+			if n.docs[at] != nil {
+				n.sorted = append(n.sorted, at)
+			}
+		}
+	}
+	from := 0
+	for _, d := range come {
+		to, _ := p.search(d.key())
+		stayed(p.sorted[from:to])
+		n.sorted = append(n.sorted, d.at)
+		from = to
+	}
+	stayed(p.sorted[from:])
+}
+
+// fits yields how much each term says of a tool: its count in each field, by what the
+// field weighs and how long it is.
+func (d *doc) fits(average *lengths, yield func(term uint32, fit float32)) {
+	var scale lengths
+	for f := range scale {
+		if d.lengths[f] > 0 {
+			scale[f] = fieldWeight[f] / (1 - fieldLength[f] + fieldLength[f]*d.lengths[f]/average[f])
+		}
+	}
+	for _, t := range d.terms {
+		weight := 0.0
+		for f, n := range t.counts {
+			weight += float64(n) * scale[f]
+		}
+		yield(t.term, float32(weight/(k1+weight)))
+	}
+}
+
+// lengths has a number of words for each field.
+type lengths [fieldCount]float64
+
+// lengthSum adds up how long the fields of the tools are.
+type lengthSum struct{ words, tools lengths }
+
+func (s *lengthSum) add(d *doc, sign float64) {
+	for f, l := range d.lengths {
+		if l > 0 {
+			s.tools[f] += sign
+			s.words[f] += sign * l
+		}
+	}
+}
+
+// average is over the tools that have the field at all, so that tools with examples are
+// not measured against those without. It is rounded to steps of 2 %, since all that is
+// said of tools has to be worked out anew when it changes: which postings come out
+// depends on which tools there are and not on how they came.
+func (s *lengthSum) average() (out lengths) {
+	const steps = 50
+	for f, n := range s.tools {
+		if n > 0 {
+			out[f] = math.Exp(math.Round(math.Log(s.words[f]/n)*steps) / steps)
+		}
+	}
+	return out
+}
