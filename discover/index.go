@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -115,9 +116,11 @@ type doc struct {
 	owner     string
 }
 
+// docTerm is how often a tool has a term in each field, at most 255 times. There are
+// hundreds of thousands of them.
 type docTerm struct {
 	term   uint32
-	counts [fieldCount]float32
+	counts [fieldCount]uint8
 }
 
 // vocabulary numbers the terms. The maps that an index was published with are
@@ -345,7 +348,7 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	namespace, name, _ := strings.Cut(t.ID, ".")
 	d := &doc{tool: t, id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
 	d.low, d.high = digestWords(t)
-	counts := map[uint32]*[fieldCount]float32{}
+	counts := map[uint32]*[fieldCount]uint8{}
 	add := func(field int, text string) {
 		words(text, func(w string) {
 			if isStop(w) && field != fieldName {
@@ -354,10 +357,12 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 			term := x.term(w)
 			c := counts[term]
 			if c == nil {
-				c = new([fieldCount]float32)
+				c = new([fieldCount]uint8)
 				counts[term] = c
 			}
-			c[field]++
+			if c[field] < math.MaxUint8 {
+				c[field]++
+			}
 			d.lengths[field]++
 		})
 	}

@@ -45,6 +45,8 @@ const (
 	fewTools    = 64
 )
 
+const longList = 32
+
 var noTools = &termList{}
 
 // term is the list of a stem, an empty one where no tool has it.
@@ -61,6 +63,17 @@ func (p *postings) list(term uint32) *termList {
 		return l
 	}
 	return noTools
+}
+
+// add puts a tool at the end of the list. The list grows by an eighth, since thousands of
+// them would waste megabytes by doubling.
+func (l *termList) add(t posting) {
+	if n := len(l.tools); n == cap(l.tools) {
+		longer := make([]posting, n, n+n/8+1)
+		copy(longer, l.tools)
+		l.tools = longer
+	}
+	l.tools = append(l.tools, t)
 }
 
 // rarity is the inverse document frequency of a term.
@@ -121,23 +134,29 @@ func (d *doc) key() docKey { return docKey{d.tool.ID, d.tool.Tenant} }
 // build makes postings of tools, which are sorted.
 func build(list []*doc, vocab vocabulary, average lengths) *postings {
 	p := &postings{docs: list, sorted: make([]uint32, len(list)), vocab: vocab, average: average}
-	counts := make([]uint32, vocab.size)
-	total := 0
+	counts := make([]int, vocab.size)
 	for i, d := range list {
 		d.at, p.sorted[i] = uint32(i), uint32(i)
 		for _, t := range d.terms {
 			counts[t.term]++
 		}
-		total += len(d.terms)
 	}
-	// All lists lie in one piece of memory until they grow.
-	tools, lists := make([]posting, total), make([]termList, vocab.size)
 	p.room(vocab.size)
+	lists := make([]termList, vocab.size)
+	var short []posting // the short lists share memory, of which little is lost when they grow
 	for term, n := range counts {
-		if n > 0 {
-			lists[term].tools, tools = tools[:0:n], tools[n:]
-			p.pages[term/pageSize][term%pageSize] = &lists[term]
+		switch l := &lists[term]; {
+		case n == 0:
+			continue
+		case n >= longList:
+			l.tools = make([]posting, 0, n)
+		default:
+			if len(short) < n {
+				short = make([]posting, 1024)
+			}
+			l.tools, short = short[:0:n], short[n:]
 		}
+		p.pages[term/pageSize][term%pageSize] = &lists[term]
 	}
 	for i, d := range list {
 		d.fits(&average, func(term uint32, fit float32) {
@@ -188,8 +207,7 @@ func (p *postings) change(gone []uint32, come, same []*doc, vocab vocabulary) *p
 		d.at = uint32(len(n.docs))
 		n.docs = append(n.docs, d)
 		d.fits(&n.average, func(term uint32, fit float32) {
-			l := edit(term)
-			l.tools = append(l.tools, posting{d.at, fit})
+			edit(term).add(posting{d.at, fit})
 		})
 	}
 	n.sorted = p.sorted
