@@ -91,6 +91,10 @@ type RevokeKey struct {
 type PutItem struct {
 	Item   Item
 	Expect int64
+	// BodyAside keeps the body out of the feed: watchers get the put without it, and
+	// it goes with the item. It is for what is large and soon replaced, which would
+	// stay in the feed for as long as that keeps events.
+	BodyAside bool
 }
 
 // DropItem removes an item. ErrNotFound if there is none, with ErrStale where a

@@ -17,7 +17,7 @@ import (
 const disclosureQueries = 300
 
 // disclosure measures what a context costs in tokens against all manifests, and how often
-// the right tools are in it, in process: Markdown, the budgets of the defaults, hybrid, no
+// the right tools are in it, in process: Markdown (1,000 also as JSON), the settings of the defaults, hybrid, no
 // usage data.
 func disclosure(*bench) (part, error) {
 	model, err := openRetrievalModel()
@@ -31,7 +31,7 @@ func disclosure(*bench) (part, error) {
 		return part{}, err
 	}
 	p := part{set: fmt.Sprintf("Set: tools and questions of three public sets (../shared/data/retrieval), %d tools, in turn; what 10,000 lack are tools of made-up words with random vectors. "+
-		"Every size holds the right tools of its questions. All manifests are counted as JSON of id, description and parameters, contexts as Markdown with o200k_base; means over the questions. "+
+		"Every size holds the right tools of its questions. All manifests are counted as JSON of id, description and parameters, contexts with o200k_base, as Markdown where nothing else is said; means over the questions. "+
 		"No usage data and no examples. \"Whole\" is with the manifest, \"in it\" also as a line of the index.", len(set.tools))}
 	for _, n := range []int{100, 1000, 10_000} {
 		tools, queries := set.take(n)
@@ -49,11 +49,20 @@ func disclosure(*bench) (part, error) {
 			all += disclose.Tokens(string(raw))
 		}
 		for _, phase := range []disclose.Phase{disclose.InitialPlanning, disclose.ToolSelection} {
-			row, err := disclosed(x, phase, queries, all)
-			if err != nil {
-				return part{}, err
+			for _, format := range []disclose.Format{disclose.Markdown, disclose.JSON} {
+				name := string(phase)
+				if format == disclose.JSON {
+					if n != 1000 {
+						continue
+					}
+					name += ", JSON"
+				}
+				row, err := disclosed(x, phase, format, queries, all)
+				if err != nil {
+					return part{}, err
+				}
+				p.rows = append(p.rows, append([]string{fmt.Sprint(n), name, fmt.Sprint(all)}, row...))
 			}
-			p.rows = append(p.rows, append([]string{fmt.Sprint(n), string(phase), fmt.Sprint(all)}, row...))
 		}
 		if err := x.Close(); err != nil {
 			return part{}, err
@@ -62,13 +71,13 @@ func disclosure(*bench) (part, error) {
 	return p, nil
 }
 
-// disclosed gives the row of one size and phase.
-func disclosed(x *discover.Index, phase disclose.Phase, queries []goldQuery, all int) ([]string, error) {
+// disclosed gives the row of one size, phase and format.
+func disclosed(x *discover.Index, phase disclose.Phase, format disclose.Format, queries []goldQuery, all int) ([]string, error) {
 	g := &disclose.Guide{Search: x}
 	as := disclose.Asker{Visible: func(*toolkeep.Tool) bool { return true }}
 	tokens, one, every, wholeOne := 0, 0, 0, 0
 	for _, q := range queries {
-		c, err := g.Context(context.Background(), disclose.Request{Query: q.text, Phase: phase, Format: disclose.Markdown}, as)
+		c, err := g.Context(context.Background(), disclose.Request{Query: q.text, Phase: phase, Format: format}, as)
 		if err != nil {
 			return nil, err
 		}

@@ -261,6 +261,14 @@ type Search struct {
 	VectorsDSN           string // of pgvector; "" is Store.DSN
 	Cache                SearchCache
 	Budgets              SearchBudgets
+	Context              SearchContext
+}
+
+// SearchContext says how near a tool must be to be in a context, as a share of the best
+// tool's score.
+type SearchContext struct {
+	Near   float64 // with its parameters, or whole
+	Listed float64 // in the index of tool_selection
 }
 
 // SearchCache bounds what is kept of answers.

@@ -261,6 +261,10 @@ var ownSettings = named([]setting{
 		help: "the same for execution_preparation"},
 	{key: "search.budgets.error_recovery", kind: whole, def: "5000", least: 500, most: 100_000, bind: func(c *Config) any { return &c.Search.Budgets.ErrorRecovery },
 		help: "the same for error_recovery"},
+	{key: "search.context.near", kind: decimal, def: "0.5", most: 1, bind: func(c *Config) any { return &c.Search.Context.Near },
+		help: "the share of the best tool's score from which a context may show a tool whole, or with its parameters in the index; 0 is any tool"},
+	{key: "search.context.listed", kind: decimal, def: "0.2", most: 1, bind: func(c *Config) any { return &c.Search.Context.Listed },
+		help: "the share of the best tool's score from which a tool is in the index of tool_selection; 0 lists tools for as long as the budget has room"},
 
 	{key: "search.cache.enabled", kind: boolean, def: "true", bind: func(c *Config) any { return &c.Search.Cache.Enabled },
 		help: "give answers of search again while nothing that they were made from has changed"},

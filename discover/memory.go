@@ -13,14 +13,21 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/viterin/vek/vek32"
 
 	"github.com/toolkeep/toolkeep"
 )
 
+// unusedFor is for how long the file of a model that is not used any more is kept: for
+// whoever goes back to it.
+const unusedFor = 30 * 24 * time.Hour
+
 // Memory keeps vectors in memory, where queries are compared with all of them, and in
 // files that are mapped into it, one for each model, so that a restart finds them again.
+// A file's time of change says when it was used last. Those that nobody used for 30 days
+// are deleted once another model has a vector for every text in use.
 type Memory struct {
 	dir string
 	log *slog.Logger
@@ -67,6 +74,13 @@ func (m *Memory) Open(_ context.Context, model string, dimensions int) (Vectors,
 	}
 	m.open[path] = true
 	v.log = m.log
+	v.retained = func(complete bool) {
+		m.touch(path)
+		if complete {
+			m.sweep()
+		}
+	}
+	m.touch(path)
 	v.closing = func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -104,6 +118,45 @@ func (m *Memory) Spaces(context.Context) ([]Space, error) {
 	return out, nil
 }
 
+// touch says that a file is used now.
+func (m *Memory) touch(path string) {
+	now := time.Now()
+	if err := os.Chtimes(path, now, now); err != nil {
+		m.log.Warn("it cannot be noted that a file of vectors is used", "file", path, "error", err)
+	}
+}
+
+// sweep deletes the files of models that nobody used for long. What it fails at is tried
+// again the next time.
+func (m *Memory) sweep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	entries, err := os.ReadDir(m.dir)
+	if err != nil {
+		m.log.Warn("the folder of vectors cannot be read", "error", err)
+		return
+	}
+	for _, e := range entries {
+		path := filepath.Join(m.dir, e.Name())
+		if !e.Type().IsRegular() || !strings.HasSuffix(e.Name(), vectorFileEnd) || m.open[path] {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < unusedFor {
+			continue
+		}
+		s, err := readSpace(path)
+		if err != nil || s.Model == "" || filepath.Base(path) != vectorFileName(s.Model, s.Dimensions) {
+			continue // whatever it is, it was not made here
+		}
+		if err := os.Remove(path); err != nil {
+			m.log.Warn("the vectors of a model that is not used any more cannot be deleted", "file", path, "error", err)
+			continue
+		}
+		m.log.Info("the vectors of a model that was not used for 30 days are deleted", "model", s.Model, "file", path, "vectors", s.Vectors)
+	}
+}
+
 // Close does nothing: nothing is held but what Open gave.
 func (m *Memory) Close() error { return nil }
 
@@ -126,8 +179,9 @@ type memoryVectors struct {
 	dimensions int
 	log        *slog.Logger // nil without a file
 	closing    func()
+	retained   func(complete bool) // is told of Retain, and whether all texts in use have a vector; nil without a file
 
-	writing sync.Mutex  // one Put or Retain at a time
+	writing sync.Mutex  // one Put or Retain at a time; before Memory.mu
 	file    *vectorFile // nil without one, or when it failed
 	closed  atomic.Bool
 
@@ -234,8 +288,13 @@ func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 	}
 	kept := make(map[Digest]uint32, len(live)) // new slots
 	var from []uint32                          // old slot of each new one
+	complete := len(live) > 0
+	if v.retained != nil && v.file != nil {
+		defer func() { v.retained(complete) }()
+	}
 	for _, d := range live {
 		slot, ok := v.slots[d]
+		complete = complete && ok
 		if _, twice := kept[d]; ok && !twice {
 			kept[d] = uint32(len(from))
 			from = append(from, slot)

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -87,13 +88,27 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 			return nil
 		}
 	}
-	hint := "name the host, and the port where one is named, under permissions.network in the tool's manifest if it is meant to be reached"
-	if !inside {
-		hint = "it can only be opened by its IP address under permissions.network in the tool's manifest"
+	// Callers read this: names are shown, and addresses are not.
+	server, host := "the tool's server", strings.TrimSuffix(host, ".")
+	who := `"its IP address"`
+	if _, err := netip.ParseAddr(host); err != nil {
+		host = host[:min(len(host), maxHostName)]
+		server += " " + host + ":" + strconv.Itoa(int(addr.Port()))
+		if inside {
+			who = strconv.Quote(host)
+		}
 	}
-	return destinationForbidden("the tool's server has an address in a forbidden range ("+name+"); "+hint).
-		With("range", name)
+	allow := fmt.Sprintf(`add {"host": %s, "port": %d} to permissions.network in the tool's manifest`, who, addr.Port())
+	hint := "if it is meant to be reached, " + allow
+	if !inside {
+		hint = "it can only be opened by its IP address: " + allow
+	}
+	return destinationForbidden(server+" has an address in a forbidden range ("+name+"); "+hint).
+		With("range", name).Because(fmt.Errorf("%q is %s", host, addr))
 }
+
+// maxHostName is the longest name that DNS has.
+const maxHostName = 253
 
 // checker is the check of one dial.
 type checker struct {

@@ -113,6 +113,30 @@ func TestAllow(t *testing.T) {
 	}
 }
 
+// TestRefusalSaysWhatToAdd: the entry that would let it through, and of addresses that
+// it is one.
+func TestRefusalSaysWhatToAdd(t *testing.T) {
+	for _, c := range []struct{ host, addr, want string }{
+		{"db.internal", "10.1.2.3:5432", `the tool's server db.internal:5432 has an address in a forbidden range (private); if it is meant to be reached, add {"host": "db.internal", "port": 5432} to permissions.network`},
+		{"10.1.2.3", "10.1.2.3:5432", `the tool's server has an address in a forbidden range (private); if it is meant to be reached, add {"host": "its IP address", "port": 5432} to permissions.network`},
+		{"db.internal", "169.254.169.254:80", `it can only be opened by its IP address: add {"host": "its IP address", "port": 80} to permissions.network`},
+	} {
+		err := new(Guard).Check(c.host, netip.MustParseAddrPort(c.addr))
+		wantForbidden(t, err)
+		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "10.1.2.3") {
+			t.Errorf("%s at %s: %v", c.host, c.addr, err)
+		}
+		if cause := errors.Unwrap(err); cause == nil || !strings.Contains(cause.Error(), c.addr) {
+			t.Errorf("the operator is told %v", cause)
+		}
+	}
+	// What it says does it.
+	g := &Guard{Allow: []toolkeep.HostPort{{Host: "db.internal", Port: 5432}}}
+	if err := g.Check("db.internal.", netip.MustParseAddrPort("10.1.2.3:5432")); err != nil {
+		t.Error(err)
+	}
+}
+
 func wantForbidden(t *testing.T, err error) {
 	t.Helper()
 	var e *toolkeep.Error

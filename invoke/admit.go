@@ -216,7 +216,7 @@ func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, err
 	if len(faults) > 0 {
 		f.faults = faults
 		// What does not fit is quoted, and may be a password.
-		return nil, p.cleaned(argumentError(t, faults), p.cleaning(t, f.asked, f.clean))
+		return nil, p.cleaned(argumentError(t, faults), p.hiding(t, f.asked, f.view()))
 	}
 	f.args = args
 	f.row.ArgsHash = canon.Hash(args)

@@ -75,7 +75,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 		case row.State.Ended():
 			return false, "Already completed", nil
 		case row.State == toolkeep.CallRunning:
-			err := p.apply(ctx, toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: p.Redact.Clean(why)})
+			err := p.apply(ctx, toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: p.Redact.For(pr).Clean(why)})
 			if err != nil {
 				return false, "", recordUnavailable(err)
 			}
@@ -83,7 +83,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 		}
 		from := row.State
 		end := *row
-		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.Redact.Clean(why)
+		end.State, end.EndedAt, end.CancelBy, end.CancelWhy = toolkeep.CallCancelled, p.Clock(), pr.Subject, p.Redact.For(pr).Clean(why)
 		e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled before it ran")
 		end.Code, end.Message, end.Key = e.Code, e.Message, "" // nothing was sent: the key is free
 		err = p.apply(ctx,

@@ -9,7 +9,6 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
-	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
@@ -87,7 +86,7 @@ func TestRefusedCredential(t *testing.T) {
 					if x.Clean.Clean(x.Credentials[0].Value) != "[REDACTED]" {
 						t.Errorf("attempt %d: the call does not know its own value", n)
 					}
-					if h.redact.Clean(x.Credentials[0].Value) != x.Credentials[0].Value {
+					if h.redact.All().Clean(x.Credentials[0].Value) != x.Credentials[0].Value {
 						t.Errorf("attempt %d: everybody's results are cleaned of a user's own secret", n)
 					}
 				}
@@ -200,12 +199,11 @@ func (failingSecrets) Credential(context.Context, *toolkeep.Principal, *toolkeep
 
 // TestSecretOfAFailure: what was read before equip failed is known to the call and the log.
 func TestSecretOfAFailure(t *testing.T) {
-	logs := redact.NewSecrets(nil)
-	h := newHarness(t, func(c *invoke.Config) { c.Secrets, c.Logs = failingSecrets{}, logs })
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets = failingSecrets{} })
 	tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })
 	_, err := h.call(&toolkeep.Call{Tool: tool.ID})
 	wantCode(t, err, toolkeep.SecretRetrievalFailed)
-	if got := logs.Clean("half-way-secret"); got != "[REDACTED]" {
+	if got := h.redact.Log().Clean("half-way-secret"); got != "[REDACTED]" {
 		t.Errorf("the log holds %q", got)
 	}
 	if row := h.row(err.InvocationID); strings.Contains(row.Message+string(row.Details), "half-way-secret") {

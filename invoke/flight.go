@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
@@ -36,9 +37,9 @@ type flight struct {
 	kept      *toolkeep.Invocation // the call that holds the key
 	cacheable bool
 	cacheKey  recall.Key
-	blind     bool     // a change of the tool's secrets would not show in cacheKey
-	release   func()   // gives back the limits' slots
-	clean     cleaning // what hides its arguments; nil before it is performed, for a child its parent's
+	blind     bool         // a change of the tool's secrets would not show in cacheKey
+	release   func()       // gives back the limits' slots
+	clean     *redact.View // see view; for a child its parent's until it is performed
 
 	row     toolkeep.Invocation
 	claimed bool // the row is in the store
@@ -64,8 +65,7 @@ type job struct {
 	context   *toolcontext.Context
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
-	clean     cleaning
-	known     *known                  // what of clean the call comes to know; nil without secrets
+	clean     *redact.View
 	child     func() toolkeep.Invoker // a new one for each attempt
 }
 
@@ -74,19 +74,15 @@ func (f *flight) tool() *toolkeep.Tool { return f.version.Tool }
 func (f *flight) looks() bool { return f.explained != nil }
 
 func (f *flight) job() *job {
-	var k *known
-	if above := f.clean; len(f.tool().Manifest.Auth) > 0 || above == nil {
-		if above == nil {
-			above = f.p.Redact
-		}
-		k = &known{all: above, tenant: f.p.ofTenant(f.principal.Tenant)}
-		f.clean = k
-	}
-	f.clean = f.p.cleaning(f.tool(), f.args, f.clean)
-	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller, clean: f.clean, known: k}
+	f.clean = f.p.hiding(f.tool(), f.args, f.view())
+	j := &job{id: f.row.ID, tool: f.tool(), args: f.args, principal: f.principal, context: f.context, call: f.call, caller: f.call.Caller, clean: f.clean}
 	j.child = func() toolkeep.Invoker { return &child{p: f.p, parent: f} }
 	return j
 }
+
+// private tells whether the result is not for others although the tool says that it is
+// public: it lacks a word that only one person's results must not have.
+func (j *job) private() bool { return j.tool.Manifest.PublicResult() && j.clean.TookPersonal() }
 
 func (f *flight) leave(s Step) { f.steps.Durations[s] = time.Since(f.stepBegan) }
 

@@ -14,7 +14,7 @@ import (
 // Arguments of format password, and those that a manifest lists under redact, are as
 // secret as the secrets that the tool authenticates with: what an upstream says of them
 // is in no answer, record, log line or progress. They are known for their own call and
-// those below it alone, for the reason that known.go gives.
+// those below it alone, for the reason that redact.Circle gives.
 
 // cleaning takes out of text and trees what nothing of a call may hold.
 type cleaning interface {
@@ -22,22 +22,10 @@ type cleaning interface {
 	CleanValue(v any) any
 }
 
-// inCall cleans what the process knows, and then what the call brought. In the other
-// order a caller could name the middle of a secret and have its ends shown.
-type inCall struct {
-	all cleaning
-	own *redact.Secrets
-}
-
-func (c inCall) Clean(text string) string { return c.own.Clean(c.all.Clean(text)) }
-func (c inCall) CleanValue(v any) any     { return c.own.CleanValue(c.all.CleanValue(v)) }
-
-// cleaning gives what cleans a call on these arguments; above is the parent's, nil
-// for a root.
-func (p *Pipeline) cleaning(t *toolkeep.Tool, args map[string]any, above cleaning) cleaning {
-	if above == nil {
-		above = p.Redact
-	}
+// hiding gives what cleans a call on these arguments: what above does, and what of
+// them is secret. Both are looked for at once: else a caller could name the middle of a
+// secret and have its ends shown.
+func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.View) *redact.View {
 	h := p.hidden.of(t)
 	if h == nil {
 		return above
@@ -55,7 +43,7 @@ func (p *Pipeline) cleaning(t *toolkeep.Tool, args map[string]any, above cleanin
 	}
 	own := redact.NewSecrets(p.Clock)
 	own.Hold(s.found...)
-	return inCall{above, own}
+	return above.With(own)
 }
 
 const (

@@ -3,6 +3,7 @@ package invoke
 import (
 	"testing"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -21,26 +22,33 @@ func TestWhoKnowsASecret(t *testing.T) {
 		{secret.Server, true, true, true},
 	} {
 		t.Run(string(tt.scope), func(t *testing.T) {
-			p := &Pipeline{Config: Config{Redact: redact.NewSecrets(nil), Logs: redact.NewSecrets(nil)}}
-			call := func(tenant string) *known { return &known{all: p.Redact, tenant: p.ofTenant(tenant)} }
-			own, neighbour, stranger := call("a"), call("a"), call("b")
-			below := &known{all: own, tenant: p.ofTenant("a")}
-			release := p.hold(own, tt.scope, []string{"importance"})
-			p.hold(own, tt.scope, []string{"another one"})
+			c := redact.NewCircles(nil)
+			own := &toolkeep.Principal{Tenant: "a", Subject: "agent", OnBehalf: "ann", Workspace: "w"}
+			release := c.Hold(CircleOf(tt.scope, own), "importance")
+			c.Hold(CircleOf(tt.scope, own), "another one")
 			const text = "a message of importance"
-			for k, want := range map[*known]bool{own: tt.own, below: tt.own, neighbour: tt.tenant, stranger: tt.stranger} {
-				value, _ := k.CleanValue([]any{text}).([]any)
-				if cleaned := k.Clean(text) != text; cleaned != want || (value[0] != text) != want {
-					t.Errorf("cleaned: %t and %v, want %t", cleaned, value, want)
+			for _, who := range []struct {
+				p    toolkeep.Principal
+				want bool
+			}{
+				{*own, tt.own},
+				{toolkeep.Principal{Tenant: "a", Subject: "ann"}, tt.own},
+				{toolkeep.Principal{Tenant: "a", Subject: "agent"}, tt.tenant},
+				{toolkeep.Principal{Tenant: "a", Subject: "agent", OnBehalf: "bob"}, tt.tenant},
+				{toolkeep.Principal{Tenant: "b", Subject: "ann"}, tt.stranger},
+			} {
+				v := c.For(&who.p)
+				value, _ := v.CleanValue([]any{text}).([]any)
+				if cleaned := v.Clean(text) != text; cleaned != who.want || (value[0] != text) != who.want {
+					t.Errorf("%+v: cleaned %t and %v, want %t", who.p, cleaned, value, who.want)
 				}
 			}
-			log := p.Logs.Clean(p.Redact.Clean(text))
-			if log == text {
+			if c.Log().Clean(text) == text {
 				t.Error("the log holds it")
 			}
 			release()
-			if own.Clean(text) == text {
-				t.Error("the call does not know it any more")
+			if c.For(own).Clean(text) == text {
+				t.Error("its end is not waited for")
 			}
 		})
 	}

@@ -33,12 +33,9 @@ type Config struct {
 	Executors   map[string]toolkeep.Executor
 	Schemas     *schema.Cache
 	Inspector   *inspect.Inspector
-	Redact      *redact.Secrets
-	// Logs is told of the secrets that Redact must not know because not everybody's
-	// results may be cleaned of them; the log is cleaned of both. nil is told nothing.
-	Logs     *redact.Secrets
-	Observer Observer // nil is told nothing
-	Context  Context  // what agents add to tools; nil adds nothing
+	Redact      *redact.Circles
+	Observer    Observer // nil is told nothing
+	Context     Context  // what agents add to tools; nil adds nothing
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
@@ -69,7 +66,6 @@ type Pipeline struct {
 	leases   *leases
 	spool    *spool
 	hidden   hidings
-	tenants  tenantSecrets
 	draining atomic.Bool
 	cutOff   atomic.Bool   // Interrupt was called
 	underway atomic.Int64  // synchronous calls that came before Drain
@@ -205,6 +201,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 	}
 	job, steps, limit := f.job(), new(Steps), f.longest()
 	began, hadRun := time.Now(), false
+	var alone func() (*toolkeep.Result, error) // what came of a run that is private
 	res, shared, err := p.Recall.Do(ctx, f.cacheKey, func(ctx context.Context) (*toolkeep.Result, error) {
 		// Those who share the run may have more time than who began it.
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -217,6 +214,10 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 			}
 		}
 		res, err := p.once(ctx, job, steps)
+		if job.private() {
+			alone = func() (*toolkeep.Result, error) { return res, err }
+			return nil, errPrivate
+		}
 		if err == nil && res.Error == nil {
 			kept := *res
 			kept.Secrets = nil // whoever gets it again uses none
@@ -224,6 +225,12 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		}
 		return res, err
 	})
+	switch {
+	case errors.Is(err, errPrivate) && shared:
+		return p.once(ctx, job, &f.steps)
+	case errors.Is(err, errPrivate):
+		res, err = alone()
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil, ended(ctx, nil, false)
 	}
@@ -248,6 +255,9 @@ func (s *Steps) add(t *Steps) {
 		s.Durations[i] += d
 	}
 }
+
+// errPrivate tells those who share a run that its result is not for them.
+var errPrivate = errors.New("the result is for its caller alone")
 
 // once equips, executes and inspects. It writes nothing of the flight, because a
 // shared run may outlive the call that began it.

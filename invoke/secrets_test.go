@@ -2,12 +2,14 @@ package invoke_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
@@ -104,4 +106,58 @@ func TestKeyIsOfWorkspaceAndPerson(t *testing.T) {
 	if n := h.executor.calls.Load(); n != 1 {
 		t.Errorf("executed %d times, want 1", n)
 	}
+}
+
+// asking tells when a result is asked for that is not kept.
+type asking struct {
+	*recall.Cache
+	got chan struct{}
+}
+
+func (a *asking) Do(ctx context.Context, k recall.Key, fn func(context.Context) (*toolkeep.Result, error)) (*toolkeep.Result, bool, error) {
+	select {
+	case a.got <- struct{}{}:
+	default:
+	}
+	return a.Cache.Do(ctx, k, fn)
+}
+
+// TestOwnSecretInAPublicResult: what is taken out because it is one person's own is not
+// missing from what others are given, be it kept or shared while it is made.
+func TestOwnSecretInAPublicResult(t *testing.T) {
+	asked := &asking{Cache: recall.New(recall.Config{}), got: make(chan struct{}, 10)}
+	h := newHarness(t, func(c *invoke.Config) { c.Recall = asked })
+	h.tool("read", func(m *toolkeep.Manifest) {
+		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}
+	})
+	bob := &toolkeep.Principal{Tenant: alice.Tenant, Subject: "bob"}
+	release := h.redact.Hold(redact.PersonOf(alice), "the word")
+	defer release()
+	started, goOn := make(chan struct{}, 10), make(chan struct{})
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+		started <- struct{}{}
+		<-goOn
+		return &toolkeep.Output{Value: "the word", HasValue: true}, nil
+	}
+	call := func(p *toolkeep.Principal, want string, cached bool) {
+		t.Helper()
+		res, err := h.pipeline.Invoke(context.Background(), p, &toolkeep.Call{Tool: "std.read"})
+		if err != nil || string(res.Output) != want || res.Cached != cached {
+			t.Errorf("%s gets %+v %v, want %s, cached %t", p.Subject, res, err, want, cached)
+		}
+	}
+	var both sync.WaitGroup
+	both.Go(func() { call(alice, `"[REDACTED]"`, false) })
+	<-started
+	<-asked.got
+	both.Go(func() { call(bob, `"the word"`, false) })
+	<-asked.got // and joins alice's run, or if that is quicker makes one of his own
+	close(goOn)
+	both.Wait()
+	if n := h.executor.calls.Load(); n != 2 {
+		t.Errorf("executed %d times, want 2", n)
+	}
+	call(alice, `"[REDACTED]"`, false)
+	call(bob, `"the word"`, false)
+	call(bob, `"the word"`, true)
 }

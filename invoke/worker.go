@@ -219,7 +219,7 @@ type reporter struct {
 
 // Progress never blocks: there is at most one write at a time, and the latest wins.
 func (r *reporter) Progress(g toolkeep.Progress) {
-	clean := cleaning(r.p.Redact)
+	clean := r.p.Redact.All()
 	if r.of != nil && r.of.clean != nil {
 		clean = r.of.clean
 	}

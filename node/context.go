@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
@@ -46,7 +47,7 @@ func (n *Node) contextToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n.redact.Hold(token)() // known for a while after
+	n.redact.Hold(redact.Everybody, token)() // known for a while after
 	return token, nil
 }
 

@@ -12,8 +12,14 @@ import (
 // guide makes contexts and finds related tools, for every face, from the search that
 // they have.
 func (n *Node) guide(search disclose.Search) *disclose.Guide {
-	b := n.config.Search.Budgets
-	return &disclose.Guide{Search: search, Usage: disclosed{n.usage}, Budgets: disclose.Budgets{InitialPlanning: b.InitialPlanning,
+	b, s := n.config.Search.Budgets, n.config.Search.Context
+	bound := func(share float64) float64 {
+		if share == 0 {
+			return -1 // none, where 0 is the default there
+		}
+		return share
+	}
+	return &disclose.Guide{Search: search, Usage: disclosed{n.usage}, Shares: disclose.Shares{Near: bound(s.Near), Listed: bound(s.Listed)}, Budgets: disclose.Budgets{InitialPlanning: b.InitialPlanning,
 		ToolSelection: b.ToolSelection, ExecutionPreparation: b.ExecutionPreparation, ErrorRecovery: b.ErrorRecovery}}
 }
 

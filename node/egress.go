@@ -4,13 +4,15 @@ import (
 	"crypto/tls"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// egressConfig is how tools' servers are reached. Each pool that is made of it has
-// connections of its own. E3008 where a setting cannot be used.
-func (n *Node) egressConfig() (egress.PoolConfig, error) {
-	s := n.config.Egress
+func (n *Node) egressConfig() (egress.PoolConfig, error) { return Egress(n.config.Egress) }
+
+// Egress is how tools' servers are reached by the settings. Each pool that is made of it
+// has connections of its own. E3008 where a setting cannot be used.
+func Egress(s config.Egress) (egress.PoolConfig, error) {
 	c := egress.PoolConfig{ConnsPerHost: s.MaxConns, IdlePerHost: s.IdleConns, Idle: 4 * s.IdleConns, IdleTimeout: s.IdleTimeout,
 		ConnectTimeout: s.ConnectTimeout, MaxHeaderBytes: s.MaxHeader}
 	if s.TLSMin == "1.3" {

@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/minilm"
 	"github.com/toolkeep/toolkeep/discover/pgvector"
 	"github.com/toolkeep/toolkeep/discover/remote"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/telemetry"
 )
 
@@ -119,7 +120,7 @@ func (n *Node) embeddingService(model string, dimensions int) (*remote.Embedder,
 			if err != nil {
 				return "", err
 			}
-			n.redact.Hold(key)()
+			n.redact.Hold(redact.Everybody, key)()
 			return key, nil
 		}
 	}

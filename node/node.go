@@ -71,8 +71,7 @@ type Node struct {
 	name    string // in leases and in the database's list of sessions
 
 	lock    *dirLock
-	redact  *redact.Secrets
-	logs    *redact.Secrets // what the log must not hold beside
+	redact  *redact.Circles
 	log     *telemetry.Log
 	health  *telemetry.Health
 	metrics *telemetry.Metrics
@@ -130,9 +129,9 @@ func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) 
 	if n.lock, err = lockDir(c.Data); err != nil {
 		return n, err
 	}
-	n.redact, n.logs = redact.NewSecrets(o.Clock), redact.NewSecrets(o.Clock)
+	n.redact = redact.NewCircles(o.Clock)
 	n.log = telemetry.NewLog(telemetry.LogConfig{Out: o.LogTo, Text: c.Log.Format == "text", Level: c.Log.Level,
-		Components: c.Log.Components, Clean: logClean{n.redact, n.logs}, BufferBytes: c.Log.Buffer, Clock: o.Clock})
+		Components: c.Log.Components, Clean: n.redact.Log(), BufferBytes: c.Log.Buffer, Clock: o.Clock})
 	n.log.Start()
 	if err := n.buildStore(ctx); err != nil {
 		return n, err
@@ -342,7 +341,7 @@ func (n *Node) buildPipeline(context.Context) error {
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
 		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Context: n.contexts,
-		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact, Logs: n.logs,
+		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey,
@@ -628,15 +627,3 @@ var (
 	_ rest.Calls = (*invoke.Pipeline)(nil)
 	_ rpc.Calls  = (*invoke.Pipeline)(nil)
 )
-
-// logClean takes out of log lines what everybody's results are cleaned of, and what only
-// some are.
-type logClean struct{ all, some *redact.Secrets }
-
-func (c logClean) Clean(text string) string {
-	text = c.all.Clean(text)
-	if c.some.Holds() {
-		text = c.some.Clean(text)
-	}
-	return text
-}

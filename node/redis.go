@@ -1,9 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"time"
 
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/store/redis"
 )
 
@@ -37,7 +41,21 @@ func checkRedis(c config.Redis) error {
 	if err != nil {
 		return err
 	}
-	return client.Close()
+	if c.Password == "" { // which nobody can read here
+		err = elsewhere(context.Background(), client, c.Timeout)
+	}
+	return errors.Join(err, client.Close())
+}
+
+// searchCache is the name of the cache of searches in Redis.
+const searchCache = "search"
+
+// elsewhere refuses a cluster that would answer every use of the cache with a
+// redirection. A server that does not answer within the timeout is for later.
+func elsewhere(ctx context.Context, client *redis.Client, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(timeout, time.Second))
+	defer cancel()
+	return client.Elsewhere(ctx, searchCache)
 }
 
 // redisPassword reads the password at each connection, so that a new one serves at
@@ -47,7 +65,7 @@ func (n *Node) redisPassword(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n.redact.Hold(word)() // known for a while after
+	n.redact.Hold(redact.Everybody, word)() // known for a while after
 	return word, nil
 }
 

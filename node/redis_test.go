@@ -3,6 +3,9 @@ package node
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
 
 	"github.com/toolkeep/toolkeep/config"
 )
@@ -18,7 +21,21 @@ func TestCheckRedis(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c, err, want)
 		}
 	}
-	if err := checkRedis(config.Redis{URL: "rediss://redis.example"}); err != nil {
+	s := miniredis.RunT(t)
+	one := &config.Config{Data: t.TempDir(), Redis: config.Redis{URL: "redis://" + s.Addr(), Timeout: 10 * time.Second}}
+	if err := CheckSettings(one); err != nil {
+		t.Error(err)
+	}
+	s.SetError("MOVED 11558 127.0.0.1:7002")
+	if err := CheckSettings(one); err == nil || !strings.Contains(err.Error(), "node of a Redis cluster") {
+		t.Error(err)
+	}
+	s.SetError("NOAUTH Authentication required.") // who cannot ask says nothing
+	if err := CheckSettings(one); err != nil {
+		t.Error(err)
+	}
+	s.Close() // a server that is away keeps nothing from starting
+	if err := CheckSettings(one); err != nil {
 		t.Error(err)
 	}
 }

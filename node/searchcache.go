@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	json "github.com/go-json-experiment/json"
 
@@ -38,7 +39,13 @@ func (n *Node) buildSearchCache(ctx context.Context) error {
 		if c.Secret, err = n.cacheSecret(ctx); err != nil {
 			return fmt.Errorf("the secret of the shared cache of searches: %w", err)
 		}
-		c.Remote = n.redis.Cache("search", s.Cache.SharedEntries, n.options.Clock)
+		// Stores of secrets are not there yet; health says it then.
+		if p := n.config.Redis.Password; p == "" || strings.HasPrefix(p, "env://") || strings.HasPrefix(p, "file://") {
+			if err = elsewhere(ctx, n.redis, n.config.Redis.Timeout); err != nil {
+				return err
+			}
+		}
+		c.Remote = n.redis.Cache(searchCache, s.Cache.SharedEntries, n.options.Clock)
 	}
 	made, err := cache.New(c)
 	if err != nil {
@@ -207,7 +214,12 @@ func (a searchAdmin) Reindex(ctx context.Context, p *toolkeep.Principal, ids []s
 }
 
 // redisHealth tells that Redis is away, without which all goes on.
-func (n *Node) redisHealth(ctx context.Context) error { return n.redis.Health(ctx) }
+func (n *Node) redisHealth(ctx context.Context) error {
+	if err := n.redis.Health(ctx); err != nil {
+		return err
+	}
+	return n.redis.Elsewhere(ctx, searchCache)
+}
 
 func (n *Node) searchCacheSamples() []telemetry.Sample {
 	if n.searchCache == nil {

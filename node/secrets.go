@@ -452,7 +452,7 @@ func where(name string, w rest.SecretWhere) (secret.Where, error) {
 }
 
 func (s secretsAdmin) PutSecret(ctx context.Context, p *toolkeep.Principal, name string, w rest.SecretWhere, value string, expires time.Time) (rest.SecretInfo, error) {
-	defer s.n.logs.Hold(secret.Parts("", value)...)()
+	defer s.n.redact.HoldInLog(secret.Parts("", value)...)()
 	at, err := where(name, w)
 	if err != nil {
 		return rest.SecretInfo{}, err
@@ -506,7 +506,7 @@ func (s secretsAdmin) TestSecret(ctx context.Context, p *toolkeep.Principal, ref
 		return out, nil
 	}
 	if err == nil {
-		defer s.n.logs.Hold(secret.Parts("basic", v.Text())...)()
+		defer s.n.redact.HoldInLog(secret.Parts("basic", v.Text())...)()
 		defer v.Wipe()
 		out.State, out.Scope, out.Store, out.Version = secret.Ready, string(v.Scope), v.Store, v.Version
 		out.Stale = !v.KeptSince.IsZero()
@@ -519,7 +519,7 @@ func (s secretsAdmin) TestSecret(ctx context.Context, p *toolkeep.Principal, ref
 	if e.Code == toolkeep.SecretRetrievalFailed || e.Code == toolkeep.Cancelled {
 		return rest.SecretState{}, e
 	}
-	out.State, out.Code, out.Reason = secret.Missing, string(e.Code), s.n.redact.Clean(e.Message)
+	out.State, out.Code, out.Reason = secret.Missing, string(e.Code), s.n.redact.For(p).Clean(e.Message)
 	out.Store, _, _ = strings.Cut(ref, "://")
 	if st, err := s.n.secrets.Look(ctx, &who, ref); err == nil && st.State == secret.Expired {
 		out.State, out.Scope, out.Store, out.Version = st.State, string(st.Scope), st.Store, st.Version

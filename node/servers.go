@@ -19,6 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/upstream"
 	"github.com/toolkeep/toolkeep/upstream/oauth"
@@ -384,22 +385,39 @@ func isSealed(v string) bool {
 
 var sealedValue = []byte("mcp_server value")
 
-func (s sealedSecrets) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
-	text, ok := strings.CutPrefix(ref, sealedScheme)
-	if !ok {
-		text, ok = strings.CutPrefix(ref, keptScheme)
+// Resolve implements upstream.Secrets. What stands in a definition is chosen by those who
+// may change it: the administrators of the tenant whose server it is, and those of the
+// operator's own tenant for a server of all.
+func (s sealedSecrets) Resolve(ctx context.Context, spec *upstream.Spec, p *toolkeep.Principal, ref string) (upstream.Value, error) {
+	text, hide := strings.CutPrefix(ref, sealedScheme)
+	kept := false
+	if !hide {
+		text, kept = strings.CutPrefix(ref, keptScheme)
 	}
-	if !ok {
-		return s.Resolver.Resolve(ctx, p, ref)
+	if !hide && !kept {
+		v, err := s.Fetch(ctx, p, ref)
+		if err != nil {
+			return upstream.Value{}, err
+		}
+		defer v.Wipe()
+		text := v.Text()
+		return upstream.Value{Text: text, Held: secret.Parts("", text), Circle: invoke.CircleOf(v.Scope, p)}, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
 		raw, err = s.sealer.Open(raw, sealedValue)
 	}
 	if err != nil {
-		return "", toolkeep.NewError(toolkeep.SecretNotFound, "a value of the MCP server's definition cannot be opened; put the definition again").Because(err)
+		return upstream.Value{}, toolkeep.NewError(toolkeep.SecretNotFound, "a value of the MCP server's definition cannot be opened; put the definition again").Because(err)
 	}
-	return string(raw), nil
+	v := upstream.Value{Text: string(raw), Circle: redact.Circle{Tenant: spec.Tenant}}
+	if hide {
+		v.Held = []string{v.Text}
+		if _, word, two := strings.Cut(v.Text, " "); two { // behind Bearer or Basic
+			v.Held = append(v.Held, word)
+		}
+	}
+	return v, nil
 }
 
 // hidden stands for a literal value that is not shown.
@@ -502,20 +520,20 @@ func (s *servers) account(spec *upstream.Spec, p *toolkeep.Principal) oauth.Ref 
 		r.ClientID, r.Scopes = o.ClientID, o.Scopes
 		if o.ClientSecret != "" {
 			who := *p
-			r.ClientSecret = func(ctx context.Context) (string, error) { return s.value(ctx, &who, o.ClientSecret) }
+			r.ClientSecret = func(ctx context.Context) (string, error) { return s.value(ctx, spec, &who, o.ClientSecret) }
 		}
 	}
 	return r
 }
 
 // value resolves a value of a definition.
-func (s *servers) value(ctx context.Context, p *toolkeep.Principal, v string) (string, error) {
+func (s *servers) value(ctx context.Context, spec *upstream.Spec, p *toolkeep.Principal, v string) (string, error) {
 	prefix, ref, ok := upstream.Secret(v)
 	if !ok {
 		return strings.TrimPrefix(v, "text:"), nil
 	}
-	secret, err := s.config.Secrets.Resolve(ctx, p, ref)
-	return prefix + secret, err
+	secret, err := s.config.Secrets.Resolve(ctx, spec, p, ref)
+	return prefix + secret.Text, err
 }
 
 // noLogin is the authorizer of a session that belongs to a whole tenant: nobody's

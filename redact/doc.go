@@ -6,6 +6,12 @@
 // by their form alone: bearer and basic credentials, JSON Web Tokens, sk-… and
 // tk_… keys, GitHub and AWS keys, PEM private keys, passwords in URLs.
 //
+// # Who knows what
+//
+// A value is held for a Circle: everybody, one tenant, or one person within it. The
+// View of a principal cleans what that principal is shown of what its circles hold,
+// and the views of the logs of more; see Circles.
+//
 // # Disguises of held values
 //
 // As they are; as base64 (both alphabets, padded or not, at any of the three
@@ -20,6 +26,8 @@
 // Text is read once to look for the first bytes of tokens and, where something
 // is held, once to look up the first four bytes at each position in a bitmap.
 // Only text with backslashes, percent signs, pluses or ampersands is decoded as
-// well. Readers take no lock: they work on an immutable snapshot, which Hold
-// replaces when a value is new.
+// well. Readers work on immutable snapshots, which Hold replaces when a value is new,
+// without a lock; a View takes a read lock to find those of its circles, and none
+// while nothing is held for less than everybody. All snapshots are searched before
+// anything is taken out, so that overlapping values of several circles go as one.
 package redact

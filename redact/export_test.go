@@ -6,3 +6,6 @@ func (s *Secrets) Held() int {
 	defer s.mu.Unlock()
 	return len(s.held)
 }
+
+// Sets is how many circles are in memory.
+func (c *Circles) Sets() int { return int(c.many.Load()) }

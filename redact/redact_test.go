@@ -415,3 +415,73 @@ func TestCleanFindsTextReadAsLatin1(t *testing.T) {
 		}
 	}
 }
+
+// TestManyValues: values come and go in any number, and each is found exactly while it
+// is held and a minute longer.
+func TestManyValues(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	s := redact.NewSecrets(func() time.Time { return now })
+	const n = 500
+	word := func(i int) string { return fmt.Sprintf("word-%03d", i) }
+	check := func(when string, want func(i int) bool) {
+		t.Helper()
+		for i := range n {
+			for _, text := range []string{word(i), hex.EncodeToString([]byte(word(i)))} {
+				if found := s.Clean(text) != text; found != want(i) {
+					t.Fatalf("%s: %s is found: %t", when, text, found)
+				}
+			}
+		}
+	}
+	release := make([]func(), n)
+	for i := range n {
+		release[i] = s.Hold(word(i))
+		if s.Clean(word(i)) != redact.Marker {
+			t.Fatalf("%s is not known at once", word(i))
+		}
+	}
+	check("all are held", func(int) bool { return true })
+	for i := range n {
+		if i%5 != 0 {
+			release[i]()
+		}
+	}
+	now = now.Add(time.Minute)
+	check("most are gone", func(i int) bool { return i%5 == 0 })
+	if got := s.Held(); got != n/5 {
+		t.Errorf("%d are in memory", got)
+	}
+	for i := 1; i < n; i += 5 {
+		release[i] = s.Hold(word(i))
+	}
+	check("some are back", func(i int) bool { return i%5 < 2 })
+	for i := range n {
+		if i%5 < 2 {
+			release[i]()
+		}
+	}
+	now = now.Add(time.Minute)
+	check("none is held", func(int) bool { return false })
+	if s.Holds() || s.Held() != 0 {
+		t.Error("something is left")
+	}
+}
+
+func BenchmarkHoldNew(b *testing.B) {
+	for _, held := range []int{0, 100, 5000} {
+		b.Run(fmt.Sprint(held), func(b *testing.B) {
+			now := time.Unix(1_800_000_000, 0)
+			s := redact.NewSecrets(func() time.Time { return now })
+			for i := range held {
+				s.Hold(fmt.Sprintf("ghp_%020d", i))
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				s.Hold(fmt.Sprintf("new_%020d", i))()
+				if i%1000 == 0 {
+					now = now.Add(time.Minute)
+				}
+			}
+		})
+	}
+}

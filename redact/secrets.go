@@ -33,11 +33,18 @@ type Secrets struct {
 	snap  atomic.Pointer[snapshot]
 	lapse atomic.Int64 // when the first released value is due, in Unix nanoseconds; 0 is never
 
-	mu   sync.Mutex // guards held and who replaces snap
-	held map[string]*hold
+	mu    sync.Mutex // guards what follows and who replaces snap
+	held  map[string]*hold
+	old   *snapshot // with what was held when it was made
+	fresh []*value  // what came since
+	dead  int       // of both, how many are gone
 }
 
+// mostFresh is how many values come until all are put together.
+const mostFresh = 64
+
 type hold struct {
+	*value
 	refs  int
 	until time.Time // when to forget it, once refs is 0
 }
@@ -47,8 +54,8 @@ func NewSecrets(clock func() time.Time) *Secrets {
 	if clock == nil {
 		clock = time.Now
 	}
-	s := &Secrets{clock: clock, held: map[string]*hold{}}
-	s.snap.Store(&snapshot{})
+	s := &Secrets{clock: clock, held: map[string]*hold{}, old: &nothing}
+	s.snap.Store(s.old)
 	return s
 }
 
@@ -57,6 +64,32 @@ func NewSecrets(clock func() time.Time) *Secrets {
 // Space around a value, such as the line end of a file, does not count. release
 // may be called more than once and never blocks for long.
 func (s *Secrets) Hold(values ...string) (release func()) {
+	keys := worth(values)
+	if len(keys) == 0 {
+		return func() {}
+	}
+	s.mu.Lock()
+	changed := s.forget()
+	var added []*value
+	for _, k := range keys {
+		h := s.held[k]
+		if h == nil {
+			h = &hold{value: newValue(k)}
+			s.held[k] = h
+			added = append(added, h.value)
+		}
+		h.refs++
+	}
+	if changed || added != nil {
+		s.publish(added)
+	}
+	s.mu.Unlock()
+	var once sync.Once
+	return func() { once.Do(func() { s.release(keys) }) }
+}
+
+// worth are the values that are held, once each.
+func worth(values []string) []string {
 	keys := make([]string, 0, len(values))
 	for _, v := range values {
 		v = strings.TrimSpace(v)
@@ -65,26 +98,7 @@ func (s *Secrets) Hold(values ...string) (release func()) {
 		}
 		keys = append(keys, v)
 	}
-	if len(keys) == 0 {
-		return func() {}
-	}
-	s.mu.Lock()
-	changed := s.forget()
-	for _, k := range keys {
-		h := s.held[k]
-		if h == nil {
-			h = &hold{}
-			s.held[k] = h
-			changed = true
-		}
-		h.refs++
-	}
-	if changed {
-		s.rebuild()
-	}
-	s.mu.Unlock()
-	var once sync.Once
-	return func() { once.Do(func() { s.release(keys) }) }
+	return keys
 }
 
 func (s *Secrets) release(keys []string) {
@@ -115,6 +129,8 @@ func (s *Secrets) forget() bool {
 		case h.refs > 0:
 		case !now.Before(h.until):
 			delete(s.held, k)
+			h.gone.Store(true)
+			s.dead++
 			dropped = true
 		case next == 0 || h.until.UnixNano() < next:
 			next = h.until.UnixNano()
@@ -124,8 +140,27 @@ func (s *Secrets) forget() bool {
 	return dropped
 }
 
-func (s *Secrets) rebuild() {
-	s.snap.Store(newSnapshot(slices.Sorted(maps.Keys(s.held))))
+// nothing is the snapshot of no values.
+var nothing snapshot
+
+// publish has readers see what was added. What is gone they do not see already, and
+// it is cleared away from time to time. The caller holds mu.
+func (s *Secrets) publish(added []*value) {
+	switch {
+	case len(s.held) == 0:
+		s.old, s.fresh, s.dead = &nothing, nil, 0
+		s.snap.Store(s.old)
+	case len(s.fresh)+len(added) > mostFresh || s.dead > max(mostFresh, len(s.held)):
+		all := make([]*value, 0, len(s.held))
+		for _, h := range s.held {
+			all = append(all, h.value)
+		}
+		s.old, s.fresh, s.dead = nothing.with(0, all), nil, 0
+		s.snap.Store(s.old)
+	case len(added) > 0:
+		s.fresh = append(s.fresh, added...)
+		s.snap.Store(s.old.with(1, s.fresh))
+	}
 }
 
 // current is the snapshot to clean with. Where a value is due to be forgotten
@@ -133,22 +168,31 @@ func (s *Secrets) rebuild() {
 func (s *Secrets) current() *snapshot {
 	if due := s.lapse.Load(); due != 0 && s.clock().UnixNano() >= due && s.mu.TryLock() {
 		if s.forget() {
-			s.rebuild()
+			s.publish(nil)
 		}
 		s.mu.Unlock()
 	}
 	return s.snap.Load()
 }
 
+// count is how many values are known.
+func (s *Secrets) count() int {
+	s.current()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.held)
+}
+
 // Holds tells whether any value is held or was until a short while ago.
-func (s *Secrets) Holds() bool { return len(s.current().index) > 0 }
+func (s *Secrets) Holds() bool { return !s.current().empty() }
 
 // Clean gives text with every secret replaced by Marker, or text itself where
 // there is none. It knows nothing of the text's syntax beyond escapes: a secret
 // that stands as a bare number in serialised JSON leaves text that is no JSON.
 // CleanValue keeps trees whole.
 func (s *Secrets) Clean(text string) string {
-	spans := find(text, s.current())
+	l := s.look()
+	spans := l.find(text)
 	if len(spans) == 0 {
 		return text
 	}
@@ -160,7 +204,8 @@ func (s *Secrets) Clean(text string) string {
 func (s *Secrets) CleanBytes(b []byte) []byte {
 	// The string is not kept: find only compares, and replace copies.
 	text := unsafe.String(unsafe.SliceData(b), len(b))
-	spans := find(text, s.current())
+	l := s.look()
+	spans := l.find(text)
 	if len(spans) == 0 {
 		return b
 	}
@@ -171,29 +216,66 @@ func (s *Secrets) CleanBytes(b []byte) []byte {
 // itself where there is no secret; what changes is copied, v is not modified. A
 // number that is a secret becomes the string Marker.
 func (s *Secrets) CleanValue(v any) any {
-	v, _ = cleanValue(v, s.current())
+	l := s.look()
+	v, _ = l.value(v)
 	return v
 }
 
-// cleanValue gives v itself, and not a copy of its interface, where nothing changes.
-func cleanValue(v any, snap *snapshot) (any, bool) {
+func (s *Secrets) look() (l look) {
+	l.add(s)
+	l.personal = l.n
+	return l
+}
+
+// look is one search for what one or several Secrets know.
+type look struct {
+	snaps    [8]*snapshot // here and not behind a slice, which would be on the heap
+	n        int
+	more     []*snapshot // for which there is no room
+	personal int         // from here on they are of persons
+	bare     bool        // tokens are not looked for
+	found    bool        // something of a person was there
+}
+
+func (l *look) add(s *Secrets) {
+	snap := s.current()
+	switch {
+	case snap.empty():
+		return
+	case l.n < len(l.snaps):
+		l.snaps[l.n] = snap
+	default:
+		l.more = append(l.more, snap)
+	}
+	l.n++
+}
+
+func (l *look) snap(i int) *snapshot {
+	if i < len(l.snaps) {
+		return l.snaps[i]
+	}
+	return l.more[i-len(l.snaps)]
+}
+
+// value gives v itself, and not a copy of its interface, where nothing changes.
+func (l *look) value(v any) (any, bool) {
 	switch t := v.(type) {
 	case string:
-		if spans := find(t, snap); len(spans) > 0 {
+		if spans := l.find(t); len(spans) > 0 {
 			return replace(t, spans), true
 		}
 	case json.Number:
-		if len(find(string(t), snap)) > 0 {
+		if len(l.find(string(t))) > 0 {
 			return Marker, true
 		}
 	case map[string]any:
-		if out := cleanObject(t, snap); out != nil {
+		if out := l.object(t); out != nil {
 			return out, true
 		}
 	case []any:
 		var out []any
 		for i, e := range t {
-			if w, ok := cleanValue(e, snap); ok {
+			if w, ok := l.value(e); ok {
 				if out == nil {
 					out = slices.Clone(t)
 				}
@@ -207,18 +289,18 @@ func cleanValue(v any, snap *snapshot) (any, bool) {
 	return v, false
 }
 
-// cleanObject gives nil where nothing changes.
-func cleanObject(obj map[string]any, snap *snapshot) map[string]any {
+// object gives nil where nothing changes.
+func (l *look) object(obj map[string]any) map[string]any {
 	var out map[string]any
 	var dirty []string
 	for k, e := range obj {
-		if w, ok := cleanValue(e, snap); ok {
+		if w, ok := l.value(e); ok {
 			if out == nil {
 				out = maps.Clone(obj)
 			}
 			out[k] = w
 		}
-		if len(find(k, snap)) > 0 {
+		if len(l.find(k)) > 0 {
 			dirty = append(dirty, k)
 		}
 	}
@@ -232,7 +314,7 @@ func cleanObject(obj map[string]any, snap *snapshot) map[string]any {
 	for _, k := range dirty {
 		e := out[k]
 		delete(out, k)
-		name := replace(k, find(k, snap))
+		name := replace(k, l.find(k))
 		for _, taken := out[name]; taken; _, taken = out[name] {
 			name += "'" // two names must not become one
 		}
@@ -244,12 +326,23 @@ func cleanObject(obj map[string]any, snap *snapshot) map[string]any {
 // span is a part of a text, end exclusive.
 type span struct{ start, end int }
 
-func find(text string, snap *snapshot) []span {
-	spans := findTokens(text, nil)
-	if len(snap.index) == 0 || len(text) < minLength {
+func (l *look) find(text string) (spans []span) {
+	if !l.bare {
+		spans = findTokens(text, nil)
+	}
+	if len(text) < minLength {
 		return spans
 	}
-	return snap.find(text, spans)
+	for i := range l.n {
+		if i < l.personal {
+			spans = l.snap(i).find(text, spans)
+			continue
+		}
+		own := l.snap(i).find(text, nil)
+		l.found = l.found || len(own) > 0
+		spans = append(spans, own...)
+	}
+	return spans
 }
 
 func replace(text string, spans []span) string {

@@ -3,42 +3,70 @@ package redact
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 )
 
-// snapshot is an immutable set of forms to look for.
+// snapshot is an immutable set of forms to look for. What has been added lately stands
+// apart, so that a new value among thousands costs little.
 type snapshot struct {
-	index  map[uint32][]form // by the first four bytes
+	parts  [2]map[uint32][]form // by the first four bytes
 	bitmap [bitmapBits / 64]uint64
 }
 
+func (s *snapshot) empty() bool { return len(s.parts[0]) == 0 && len(s.parts[1]) == 0 }
+
 const bitmapBits = 1 << 15
+
+// value is a held value with all its forms.
+type value struct {
+	forms []form
+	gone  atomic.Bool // it is in snapshots still, and not to be found any more
+}
 
 // form is one disguise of a held value.
 type form struct {
+	of   *value
 	text string
 	// In base64 the first and the last character may hold bits of the secret's
 	// neighbours besides its own. They are not compared but taken out as well.
 	lead, trail bool
 }
 
-func newSnapshot(values []string) *snapshot {
-	s := &snapshot{index: make(map[uint32][]form, 8*len(values))}
+func newValue(text string) *value {
+	v := &value{forms: make([]form, 0, 10)}
+	v.add(form{text: text})
+	if utf8.RuneCountInString(text) != len(text) {
+		v.add(form{text: latin1(text)})
+	}
+	h := hex.EncodeToString([]byte(text))
+	v.add(form{text: h})
+	v.add(form{text: strings.ToUpper(h)})
+	for shift := range 3 {
+		v.add(base64Form(base64.RawStdEncoding, text, shift))
+		v.add(base64Form(base64.RawURLEncoding, text, shift))
+	}
+	return v
+}
+
+// with is a snapshot that has values beside those of the first part.
+func (s *snapshot) with(part int, values []*value) *snapshot {
+	next := *s
+	next.parts[part] = make(map[uint32][]form, 8*len(values))
 	for _, v := range values {
-		s.add(form{text: v})
-		if utf8.RuneCountInString(v) != len(v) {
-			s.add(form{text: latin1(v)})
+		if v.gone.Load() {
+			continue
 		}
-		h := hex.EncodeToString([]byte(v))
-		s.add(form{text: h})
-		s.add(form{text: strings.ToUpper(h)})
-		for shift := range 3 {
-			s.add(base64Form(base64.RawStdEncoding, v, shift))
-			s.add(base64Form(base64.RawURLEncoding, v, shift))
+		for _, f := range v.forms {
+			key := firstFour(f.text)
+			next.parts[part][key] = append(next.parts[part][key], f)
+			bit := slot(key)
+			next.bitmap[bit/64] |= 1 << (bit % 64)
 		}
 	}
-	return s
+	return &next
 }
 
 // latin1 is how a server gives text back that has read its UTF-8 as Latin-1, as many
@@ -60,25 +88,19 @@ func base64Form(enc *base64.Encoding, v string, shift int) form {
 	return form{text: text[from : bits/6], lead: shift > 0, trail: bits%6 > 0}
 }
 
-func (s *snapshot) add(f form) {
-	s.insert(f)
+func (v *value) add(f form) {
+	v.insert(f)
 	if strings.IndexByte(f.text, '+') >= 0 {
 		// The decoded view of a URL reads a plus as a space.
 		f.text = strings.ReplaceAll(f.text, "+", " ")
-		s.insert(f)
+		v.insert(f)
 	}
 }
 
-func (s *snapshot) insert(f form) {
-	key := firstFour(f.text)
-	for _, other := range s.index[key] {
-		if other == f {
-			return
-		}
+func (v *value) insert(f form) {
+	if f.of = v; !slices.Contains(v.forms, f) {
+		v.forms = append(v.forms, f)
 	}
-	s.index[key] = append(s.index[key], f)
-	bit := slot(key)
-	s.bitmap[bit/64] |= 1 << (bit % 64)
 }
 
 func firstFour(s string) uint32 {
@@ -131,9 +153,11 @@ func (s *snapshot) scan(text string, v *view, spans []span) []span {
 		if s.bitmap[bit/64]&(1<<(bit%64)) == 0 {
 			continue
 		}
-		for _, f := range s.index[key] {
-			if strings.HasPrefix(text[i:], f.text) {
-				spans = appendSpan(spans, v.original(f.extent(text, i)))
+		for _, part := range s.parts {
+			for _, f := range part[key] {
+				if strings.HasPrefix(text[i:], f.text) && !f.of.gone.Load() {
+					spans = appendSpan(spans, v.original(f.extent(text, i)))
+				}
 			}
 		}
 	}

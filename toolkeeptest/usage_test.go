@@ -142,7 +142,10 @@ func TestSearchesTeach(t *testing.T) {
 	if status, body := auditor.do("GET", analytics+"user", ""); status != 200 || strings.Contains(body, "ben") {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/ann", ""); status != 204 {
+	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/ann", ""); status != 200 || !strings.Contains(body, `"known":true`) {
+		t.Fatalf("%d %s", status, body)
+	}
+	if status, body := k.Do("DELETE", "/api/v1/tools/admin/analytics/users/nobody", ""); status != 200 || !strings.Contains(body, `"known":false,"conversations":0,"searches":0`) {
 		t.Fatalf("%d %s", status, body)
 	}
 	if _, body := k.Do("GET", analytics+"user", ""); strings.Contains(body, `"ann"`) || !strings.Contains(body, `"ben"`) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 // Binding attaches a downstream session to a server for as long as it lives: it
@@ -17,9 +18,10 @@ import (
 // keeps all that when the session behind it has to be made anew. Its Peer is told;
 // see Peer. All methods may be called at the same time.
 type Binding struct {
-	srv *server
-	req Request
-	out *outlet
+	srv  *server
+	req  Request // its Peer is guarded
+	out  *outlet
+	view *redact.View // cleans what the caller is shown
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -39,12 +41,13 @@ type watch struct {
 
 // bind makes a Binding whose session works.
 func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
-	b := &Binding{srv: s, req: *r, turn: make(chan struct{}, 1), subs: make(map[string]bool)}
-	b.out = newOutlet(r.Peer, &s.state(r.Principal.Tenant).dropped)
+	b := &Binding{srv: s, req: *r, view: s.config.Redact.For(r.Principal), turn: make(chan struct{}, 1), subs: make(map[string]bool)}
+	b.req.Peer = guarded(r.Peer, b.view)
+	b.out = newOutlet(b.req.Peer, &s.state(r.Principal.Tenant).dropped)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if _, err := b.session(ctx); err != nil {
 		b.cancel()
-		return nil, err
+		return nil, cleanedError(b.view, err)
 	}
 	return b, nil
 }
@@ -164,7 +167,7 @@ func (b *Binding) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return sess.info, nil
+	return sess.info.cleaned(b.view), nil
 }
 
 // Do carries out one request of the downstream session, as Servers.Do. resources/
@@ -174,6 +177,11 @@ func (b *Binding) Do(ctx context.Context, method string, params []byte) (*Answer
 	if err := passable(method); err != nil {
 		return nil, err
 	}
+	a, err := b.do(ctx, method, params)
+	return cleaned(b.view, method, a, err)
+}
+
+func (b *Binding) do(ctx context.Context, method string, params []byte) (*Answer, error) {
 	for try := 0; ; try++ {
 		sess, err := b.session(ctx)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 // environment is what a stdio server gets to see: a path, a home and a place for
@@ -19,7 +20,7 @@ import (
 type environment struct {
 	vars    []string
 	dir     string
-	secrets []string
+	secrets []Value
 }
 
 // own is where a server keeps files for a tenant. Tenants are told apart by name,
@@ -77,9 +78,7 @@ func (s *server) prepare(ctx context.Context, k key, who *toolkeep.Principal) (*
 		if err != nil {
 			return nil, err
 		}
-		if secret != "" {
-			e.secrets = append(e.secrets, secret)
-		}
+		e.secrets = append(e.secrets, secret)
 		vars[name] = value
 	}
 	for name, v := range vars {
@@ -90,38 +89,50 @@ func (s *server) prepare(ctx context.Context, k key, who *toolkeep.Principal) (*
 }
 
 // resolve gives the value of an entry of Env or Headers, and what of it is secret.
-func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (value, secret string, err error) {
+func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (value string, secret Value, err error) {
 	prefix, ref, ok := Secret(v)
 	if !ok {
-		return literal(v), "", nil
+		return literal(v), Value{}, nil
 	}
 	if s.config.Secrets == nil {
-		return "", "", unsentError(toolkeep.NewError(toolkeep.SecretNotFound, "the MCP server %s needs a secret, and this process has no secrets", s.spec.Name))
+		return "", Value{}, unsentError(toolkeep.NewError(toolkeep.SecretNotFound, "the MCP server %s needs a secret, and this process has no secrets", s.spec.Name))
 	}
-	secret, err = s.config.Secrets.Resolve(ctx, p, ref)
+	secret, err = s.config.Secrets.Resolve(ctx, s.spec, p, ref)
 	if err != nil {
-		return "", "", err
+		return "", Value{}, err
 	}
-	if strings.ContainsRune(secret, 0) {
-		return "", "", errors.New("a secret holds a NUL byte")
+	if strings.ContainsRune(secret.Text, 0) {
+		return "", Value{}, errors.New("a secret holds a NUL byte")
 	}
-	if strings.HasPrefix(ref, keptScheme) {
-		return prefix + secret, "", nil
+	return prefix + secret.Text, secret, nil
+}
+
+// hold makes the secrets of a session known to those whom they concern, among whom is
+// everybody who shares it.
+func (s *server) hold(k key, secrets []Value) (release func()) {
+	all := make([]func(), 0, len(secrets))
+	for _, v := range secrets {
+		all = append(all, s.config.Redact.Hold(v.Circle, v.Held...))
+		if of := v.Circle; of.Person != "" && of.Person != k.subject && of.Person != k.behalf {
+			all = append(all, s.config.Redact.Hold(redact.Circle{Tenant: k.tenant, Person: k.subject}, v.Held...))
+		}
 	}
-	return prefix + secret, secret, nil
+	return func() {
+		for _, release := range all {
+			release()
+		}
+	}
 }
 
 // headers resolves the spec's headers.
-func (s *server) headers(ctx context.Context, k key, who *toolkeep.Principal) (h http.Header, secrets []string, err error) {
+func (s *server) headers(ctx context.Context, k key, who *toolkeep.Principal) (h http.Header, secrets []Value, err error) {
 	h = make(http.Header, len(s.spec.Headers))
 	for name, v := range s.spec.Headers {
 		value, secret, err := s.resolve(ctx, principalOf(k, who), v)
 		if err != nil {
 			return nil, nil, err
 		}
-		if secret != "" {
-			secrets = append(secrets, secret)
-		}
+		secrets = append(secrets, secret)
 		if strings.ContainsAny(value, "\r\n") {
 			return nil, nil, toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the secret for the header %s of the MCP server %s has more than one line", name, s.spec.Name)
 		}

@@ -35,7 +35,7 @@ func (s *server) explain(ctx context.Context, f *failure) *toolkeep.Error {
 	e := s.classify(ctx, f)
 	e.NothingSent = e.NothingSent || f.unsent // who has to log in has sent nothing that counts
 	if e.Cause == nil {
-		_ = e.Because(errors.New(s.clean(f.cause.Error())))
+		_ = e.Because(errors.New(s.config.Redact.Log().Clean(f.cause.Error())))
 	}
 	return e
 }

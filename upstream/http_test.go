@@ -260,10 +260,10 @@ func TestHTTPHeadersAndTheirSecrets(t *testing.T) {
 		return false
 	})
 	c := httpConfig(t)
-	c.Secrets = resolver(func(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
+	c.Secrets = resolver(func(ctx context.Context, p *toolkeep.Principal, ref string) (Value, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		return secrets.Resolve(ctx, p, ref)
+		return secrets.Resolve(ctx, nil, p, ref)
 	})
 	spec := httpSpec(b.URL)
 	spec.Headers = map[string]string{"Authorization": "Bearer env://TOKEN", "X-Team": "blue"}
@@ -280,9 +280,9 @@ func TestHTTPHeadersAndTheirSecrets(t *testing.T) {
 	fails(t, s, toolCall(carol(), "x", ""), toolkeep.SecretNotFound)
 }
 
-type resolver func(context.Context, *toolkeep.Principal, string) (string, error)
+type resolver func(context.Context, *toolkeep.Principal, string) (Value, error)
 
-func (f resolver) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
+func (f resolver) Resolve(ctx context.Context, _ *Spec, p *toolkeep.Principal, ref string) (Value, error) {
 	return f(ctx, p, ref)
 }
 

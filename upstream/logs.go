@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep"
 )
 
 const (
@@ -24,7 +24,7 @@ const (
 // taken out when a line comes.
 type ring struct {
 	clock  func() time.Time
-	clean  *redact.Secrets
+	clean  toolkeep.Cleaner
 	max    int
 	stderr bucket
 	notes  bucket
@@ -35,7 +35,7 @@ type ring struct {
 	last  string // the latest line of stderr
 }
 
-func newRing(max int, clean *redact.Secrets, clock func() time.Time) *ring {
+func newRing(max int, clean toolkeep.Cleaner, clock func() time.Time) *ring {
 	return &ring{
 		clock: clock, clean: clean, max: max,
 		stderr: bucket{rate: stderrRate, burst: 4 * stderrRate}, notes: bucket{rate: noteRate, burst: 4 * noteRate},

@@ -91,7 +91,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 		if err != nil {
 			return nil, err
 		}
-		sess.release = s.config.Redact.Hold(env.secrets...)
+		sess.release = s.hold(p.key, env.secrets)
 		st.log.forgetError()
 		sess.proc, err = startProcess(processConfig{
 			keeper: s.config.Keeper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.StopGrace,
@@ -190,7 +190,7 @@ func (h *headers) load(ctx context.Context, s *server, k key, who *toolkeep.Prin
 	defer h.mu.Unlock()
 	h.values = values
 	before := h.release
-	if h.release = s.config.Redact.Hold(secrets...); before != nil {
+	if h.release = s.hold(k, secrets); before != nil {
 		before()
 	}
 	return nil

@@ -24,8 +24,8 @@ func TestPersonalSecrets(t *testing.T) {
 		return false
 	})
 	c := httpConfig(t)
-	c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (string, error) {
-		return "key-of-" + p.Tenant + "-" + p.Workspace + "-" + p.Subject + "-" + p.OnBehalf, nil
+	c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (Value, error) {
+		return Value{Text: "key-of-" + p.Tenant + "-" + p.Workspace + "-" + p.Subject + "-" + p.OnBehalf}, nil
 	})
 	spec := httpSpec(b.URL)
 	spec.Session = SessionPrincipal
@@ -53,11 +53,11 @@ func TestPersonalSecrets(t *testing.T) {
 func TestSharedSessionHasTheTenantsSecrets(t *testing.T) {
 	b := newWeb(t, nil)
 	c := httpConfig(t)
-	c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (string, error) {
+	c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (Value, error) {
 		if p.Subject != "" || p.OnBehalf != "" || p.Workspace != "" {
 			t.Errorf("a shared session asked as %+v", p)
 		}
-		return "key", nil
+		return Value{Text: "key"}, nil
 	})
 	spec := httpSpec(b.URL)
 	spec.Headers = map[string]string{"X-Key": "secret://k"}

@@ -162,6 +162,8 @@ func (b *bad) take(m *mcp.Message) (exit int) {
 		} else if m.Method == mcp.MethodSetLevel {
 			b.tell(mcp.NotificationMessage, `{"level":"info","data":"level `+mcp.Text(m.Params, "level")+`"}`)
 		}
+	case m.IsRequest() && b.mode == "leaky":
+		b.leak(m)
 	case m.IsRequest():
 		b.send(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeMethodNotFound, "unknown method")))
 	case m.Method == mcp.NotificationCancelled:
@@ -207,6 +209,14 @@ func (b *bad) initialize(m *mcp.Message) int {
 		return -1
 	case "never-ready":
 		return -1
+	case "leaky":
+		b.send(mcp.Reply(m.ID, []byte(`{"protocolVersion":"2025-06-18","capabilities":{"tools":{},"prompts":{},"resources":{},"logging":{}},`+
+			`"serverInfo":{"name":"leaky","version":"1","title":`+b.secret()+`},"instructions":`+b.secret()+`}`)))
+		return -1
+	case "leaky-start":
+		b.send(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeInternal, "no: "+os.Getenv("SECRET"))))
+		fmt.Fprintln(os.Stderr, "the word that ended it was", os.Getenv("SECRET"))
+		return 3
 	case "future":
 		b.send(mcp.Reply(m.ID, []byte(`{"protocolVersion":"2031-01-01","capabilities":{},"serverInfo":{"name":"f","version":"1"}}`)))
 		return -1
@@ -215,6 +225,25 @@ func (b *bad) initialize(m *mcp.Message) int {
 		`,"capabilities":{"tools":{"listChanged":true},"resources":{"subscribe":true},"logging":{}},"serverInfo":{"name":"bad","version":"1","seen":`+
 		string(mcp.Get(m.Params, "capabilities"))+`},"instructions":"hello"}`)))
 	return -1
+}
+
+// secret is a JSON text with what the server was given and a word beside it.
+func (b *bad) secret() string { return string(mcp.Quote("the word is " + os.Getenv("SECRET"))) }
+
+// leak answers what is no call with the secret.
+func (b *bad) leak(m *mcp.Message) {
+	switch text := b.secret(); m.Method {
+	case mcp.MethodListPrompts:
+		b.send(mcp.Reply(m.ID, []byte(`{"prompts":[{"name":"p","description":`+text+`}]}`)))
+	case mcp.MethodListResources:
+		b.send(mcp.Reply(m.ID, []byte(`{"resources":[{"name":"r","uri":"test://r","description":`+text+`}]}`)))
+	case mcp.MethodListResourceTemplates:
+		b.send(mcp.Reply(m.ID, []byte(`{"resourceTemplates":[]}`)))
+	case mcp.MethodReadResource:
+		b.send(mcp.Reply(m.ID, []byte(`{"contents":[{"uri":"test://r","text":`+text+`}]}`)))
+	default:
+		b.send(mcp.Refuse(m.ID, &mcp.Error{Code: mcp.CodeInvalidParams, Message: "the word is " + os.Getenv("SECRET"), Data: []byte(`[` + text + `]`)}))
+	}
 }
 
 func (b *bad) listTools(m *mcp.Message) {
@@ -337,6 +366,13 @@ func (b *bad) call(name string, m *mcp.Message) {
 			return
 		}
 		b.text(m.ID, string(a.Result))
+	case "leak": // in every way but the last, which tells what came to the question
+		text := b.secret()
+		fmt.Fprintln(os.Stderr, text)
+		b.tell(mcp.NotificationMessage, `{"level":"info","data":`+text+`}`)
+		b.tell(mcp.NotificationProgress, `{"progressToken":`+token+`,"progress":1,"message":`+text+`}`)
+		a := b.ask(`"l-`+string(m.ID)+`"`, mcp.MethodElicit, `{"message":`+text+`}`)
+		b.text(m.ID, "the word is "+os.Getenv("SECRET")+": "+string(a.Bytes()))
 	case "roots":
 		a := b.ask(`"r"`, mcp.MethodListRoots, `{}`)
 		b.text(m.ID, string(a.Bytes()))

@@ -69,7 +69,9 @@ func userOf(p *toolkeep.Principal) user {
 	return user{p.Tenant, p.Subject}
 }
 
-func (s *server) clean(text string) string { return s.config.Redact.Clean(text) }
+// clean takes out of what is told of the server in the tenant all that the tenant's
+// people have: whoever is told is none of those whom it happened to.
+func (st *tenantState) clean(text string) string { return st.log.clean.Clean(text) }
 
 // state finds or makes a tenant's.
 func (s *server) state(tenant string) *tenantState {
@@ -78,7 +80,7 @@ func (s *server) state(tenant string) *tenantState {
 	st := s.states[tenant]
 	if st == nil {
 		st = &tenantState{
-			tenant: tenant, log: newRing(s.config.LogBytes, s.config.Redact, s.config.Clock),
+			tenant: tenant, log: newRing(s.config.LogBytes, s.config.Redact.TenantLog(tenant), s.config.Clock),
 			messages: bucket{rate: noteRate, burst: 4 * noteRate},
 		}
 		st.defs = &definitions{}
@@ -295,7 +297,7 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 	if words := sess.state.log.lastError(); sess.proc != nil && words != "" {
 		last += "; stderr: " + words
 	} else if sess.proc == nil {
-		last += ": " + s.clean(cause.Error())
+		last += ": " + sess.state.clean(cause.Error())
 	}
 	return why, last
 }
@@ -351,7 +353,7 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	}
 	last := own.Message
 	if own.Cause != nil {
-		last += ": " + s.clean(own.Cause.Error())
+		last += ": " + st.clean(own.Cause.Error())
 	}
 	if words := st.log.lastError(); words != "" {
 		last += "; stderr: " + words

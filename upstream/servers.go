@@ -16,9 +16,17 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// Secrets resolves the secret references of specs.
+// Secrets resolves the secret references of a spec, for the principal that a session
+// acts for.
 type Secrets interface {
-	Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error)
+	Resolve(ctx context.Context, s *Spec, p *toolkeep.Principal, ref string) (Value, error)
+}
+
+// Value is what a reference stands for.
+type Value struct {
+	Text   string
+	Held   []string      // what of it must not be seen
+	Circle redact.Circle // whose results are cleaned of Held
 }
 
 // Authorizer speaks for one principal to one HTTP server. Header gives what is
@@ -43,9 +51,9 @@ type Config struct {
 	Client []byte
 	// Secrets resolves references; nil: every reference is E3401.
 	Secrets Secrets
-	// Redact learns the secrets of running servers and cleans logs; nil is one of
-	// its own.
-	Redact *redact.Secrets
+	// Redact learns the secrets of running servers, and cleans logs and what callers
+	// are shown; nil is one of its own.
+	Redact *redact.Circles
 	Log    *slog.Logger // nil: none
 	Clock  func() time.Time
 	// HTTPClient gives the client for a tenant and the inner addresses that a spec
@@ -82,7 +90,7 @@ func (c Config) filled() Config {
 		c.Clock = time.Now
 	}
 	if c.Redact == nil {
-		c.Redact = redact.NewSecrets(c.Clock)
+		c.Redact = redact.NewCircles(c.Clock)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -310,7 +318,9 @@ func passable(method string) error {
 	return nil
 }
 
-// Do carries out one request.
+// Do carries out one request. What the caller is shown is cleaned of the secrets that
+// are held for the principal, but for the answer to a tools/call, which the pipeline
+// cleans.
 //
 // The session behind it is made if there is none. Where it turns out to be dead
 // and nothing of the request has left, it is made anew, once. The end of ctx tells
@@ -337,7 +347,14 @@ func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 		// They change the session for everybody in it.
 		return nil, mcp.NewError(mcp.CodeMethodNotFound, r.Method+" needs a session that stays")
 	}
-	return srv.do(ctx, r)
+	if r.Peer == nil && r.Method == mcp.MethodCallTool {
+		return srv.do(ctx, r) // and nothing to clean
+	}
+	view := s.config.Redact.For(r.Principal)
+	own := *r
+	own.Peer = guarded(r.Peer, view)
+	a, err := srv.do(ctx, &own)
+	return cleaned(view, r.Method, a, err)
 }
 
 // Bind attaches a downstream session; see Binding. Method, Params and MaxBytes of
@@ -352,13 +369,19 @@ func (s *Servers) Bind(ctx context.Context, r *Request) (*Binding, error) {
 
 // Definitions gives what the server offers to the principal's tenant: the latest
 // that could be read whole, which may be older than the server; read now where
-// there is none. An error comes only without definitions.
+// there is none. An error comes only without definitions. All but the tools, which
+// are compared with what was accepted, is cleaned as results are.
 func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
 	srv, err := s.open(p, name)
 	if err != nil {
 		return Definitions{}, err
 	}
-	return srv.definitionsFor(ctx, p, false)
+	d, err := srv.definitionsFor(ctx, p, false)
+	view := s.config.Redact.For(p)
+	if err != nil {
+		err = cleanedError(view, err)
+	}
+	return d.cleaned(view), err
 }
 
 // Refresh reads the definitions now, and gives a server that has just started a

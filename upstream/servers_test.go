@@ -21,13 +21,13 @@ import (
 // fakeSecrets resolves what it has, for the tenant that it has it for.
 type fakeSecrets map[string]string
 
-func (f fakeSecrets) Resolve(_ context.Context, p *toolkeep.Principal, ref string) (string, error) {
+func (f fakeSecrets) Resolve(_ context.Context, _ *Spec, p *toolkeep.Principal, ref string) (Value, error) {
 	if v, ok := f[p.Tenant+" "+ref]; ok {
-		return v, nil
+		return Value{Text: v, Held: []string{v}}, nil
 	}
 	e := toolkeep.NewError(toolkeep.SecretNotFound, "there is no secret %s", ref)
 	e.NothingSent = true
-	return "", e
+	return Value{}, e
 }
 
 func TestEnvironmentIsScrubbed(t *testing.T) {

@@ -73,7 +73,7 @@ func (s *server) status(tenant string) (Status, []int) {
 		Stray: st.stray.Load(), Refused: st.refused.Load(), Dropped: st.dropped.Load(),
 	}
 	if d, _ := st.defs.get(); d.Stale != nil {
-		v.Stale = s.clean(d.Stale.Error())
+		v.Stale = st.clean(d.Stale.Error())
 	}
 	starting := false
 	var trees []int

@@ -43,7 +43,7 @@ func (s *server) vouch(ctx context.Context, sess *session, o *outgoing) error {
 			}
 			// The reading's own failure may have been sent; the call was not.
 			e := unsentError(err)
-			e.Cause = errors.New(s.clean(err.Error()))
+			e.Cause = errors.New(sess.state.clean(err.Error()))
 			return e
 		}
 		sess.unread.Store(false)
@@ -172,7 +172,7 @@ func merged(old, now [][]byte) [][]byte {
 
 func (s *server) unreadable(sess *session, err error) {
 	shown := sess.state.defs.failed(err)
-	sess.state.log.note("the lists cannot be read: " + s.clean(shown.Error()))
+	sess.state.log.note("the lists cannot be read: " + shown.Error())
 }
 
 // readSettled reads the lists for somebody who wants to know what the server

@@ -166,14 +166,28 @@ store for as long as store.keep_calls and store.keep_events say.`,
 			if err != nil {
 				return err
 			}
+			var answer struct {
+				Data struct {
+					Known                              bool
+					Conversations, Searches, Questions int
+				} `json:"data"`
+			}
+			if err := json.Unmarshal(raw, &answer); err != nil {
+				return err
+			}
 			return a.show(raw, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "What was known of %s is forgotten.\n", user)
+				d := answer.Data
+				if !d.Known {
+					_, err := fmt.Fprintf(w, "Nothing was known of %s. Users are the subjects of credentials; `toolkeep analytics --by user` lists those that are known.\n", user)
+					return err
+				}
+				_, err := fmt.Fprintf(w, "What was known of %s is forgotten: %d conversations, %d searches, %d questions that led to a tool, and numbers.\n", user, d.Conversations, d.Searches, d.Questions)
 				return err
 			})
 		},
 	}
 	c.Flags().StringVar(&user, "user", "", "subject of the user's credentials")
-	return c
+	return a.withJSON(c)
 }
 
 func (a *app) analyticsLearnCmd() *cobra.Command {

@@ -47,6 +47,9 @@ operation counts as new).`,
   toolkeep import openapi api.yaml --server http://127.0.0.1:9000 --secret ApiKeyAuth=env://TOOLKEEP_SECRET_SHOP`,
 		Args: arguments(1, 1, "the document's file or URL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamespace(o.Namespace); err != nil {
+				return err
+			}
 			o.Location = args[0]
 			o.Client = &http.Client{Timeout: 30 * time.Second}
 			if err := parseSecrets(&o, secrets); err != nil {

@@ -37,6 +37,9 @@ Imported again, unchanged functions keep their version. --dry-run prints the pla
   toolkeep import functions tools.json --builtin now=std.clock_now --builtin echo=std.echo`,
 		Args: arguments(1, 1, "the file with the functions"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamespace(o.Namespace); err != nil {
+				return err
+			}
 			o.Form = function.Form(form)
 			if form != "" && !slices.Contains(function.Forms(), o.Form) {
 				return usagef("--as is one of %s, not %q; without it, each function is taken for what it looks like", formNames(function.Forms()), form)

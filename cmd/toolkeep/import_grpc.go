@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 
@@ -11,6 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog/source"
 	"github.com/toolkeep/toolkeep/catalog/source/grpc"
+	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) importGRPCCmd() *cobra.Command {
@@ -18,6 +22,7 @@ func (a *app) importGRPCCmd() *cobra.Command {
 	var choice importChoice
 	var protoset, ca, cert, key, secret, auth string
 	var fixed, reflected []string
+	var settings serveFlags
 	c := &cobra.Command{
 		Use:   "grpc HOST:PORT",
 		Short: "Turn every method of a gRPC server into a tool",
@@ -31,13 +36,19 @@ from what is named instead:
 
 Calls go to HOST:PORT over TLS unless --plaintext is given. A secret never stands on the command
 line: --secret names where the server finds it for calls, --reflect-metadata where this command
-finds it for reflection. Imported again, unchanged methods keep their version.`,
+finds it for reflection. Imported again, unchanged methods keep their version.
+
+Reflection goes through the proxy of the setting egress.proxy, as calls do, where this command is
+given it: by --config, --set or TOOLKEEP_EGRESS_PROXY.`,
 		Example: `  toolkeep import grpc greeter.example.com:443 --dry-run
   toolkeep import grpc localhost:50051 --plaintext --service 'acme.*' --method 'Get*'
   toolkeep import grpc greeter.example.com:443 --proto acme/greet.proto --import-path ./proto --secret env://TOOLKEEP_SECRET_GREET
   toolkeep import grpc greeter.example.com:443 --protoset greet.binpb --ca ca.pem --secret secret://greet-mtls --auth mtls`,
 		Args: arguments(1, 1, "the server as HOST:PORT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamespace(o.Namespace); err != nil {
+				return err
+			}
 			o.Target = args[0]
 			var err error
 			if o.Metadata, err = metadataPairs("--metadata", fixed, false); err != nil {
@@ -50,6 +61,9 @@ finds it for reflection. Imported again, unchanged methods keep their version.`,
 				return err
 			}
 			if err := readGRPCFiles(&o, protoset, ca, cert, key); err != nil {
+				return err
+			}
+			if o.Dial, err = a.reflectionDialer(cmd, &settings, o.Target); err != nil {
 				return err
 			}
 			return a.importSource(cmd.Context(), o.Target, choice, func(previous source.Previous) (*source.Plan, error) {
@@ -77,7 +91,30 @@ finds it for reflection. Imported again, unchanged methods keep their version.`,
 	f.DurationVar(&o.Deadline, "deadline", 0, "deadline of each call that the server is told; the call's own if absent")
 	f.IntVar(&o.MaxFrames, "max-frames", 0, "messages of a stream that are collected; 1000 if absent")
 	importFlags(c, &choice)
+	settings.addSettings(c)
 	return a.withJSON(c)
+}
+
+// reflectionDialer connects as calls of the tools will, through egress.proxy; nil where
+// the settings that this command was given name no proxy.
+func (a *app) reflectionDialer(cmd *cobra.Command, f *serveFlags, target string) (func(context.Context, string) (net.Conn, error), error) {
+	if f.file == "" && len(f.set) == 0 && os.Getenv("TOOLKEEP_EGRESS_PROXY") == "" {
+		return nil, nil
+	}
+	c, err := a.load(cmd, f)
+	if err != nil || c.Egress.Proxy == "" {
+		return nil, err
+	}
+	through, err := node.Egress(c.Egress)
+	if err != nil {
+		return nil, &failure{code: exitUsage, err: err}
+	}
+	// Whoever runs this command names the target, so that an inner one is meant.
+	host, _, err := net.SplitHostPort(target)
+	if err != nil {
+		return nil, nil // which the import says better
+	}
+	return through.Dialer(&egress.Guard{Allow: []toolkeep.HostPort{{Host: host}}, ConnectTimeout: c.Egress.ConnectTimeout}), nil
 }
 
 // readGRPCFiles reads what the options name as files.

@@ -39,6 +39,9 @@ only in sql.socket_dirs.`,
   toolkeep import sql /srv/data/books.db --table books --namespace books`,
 		Args: arguments(1, 1, "the database's connection string"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamespace(o.Namespace); err != nil {
+				return err
+			}
 			t, err := sql.ParseTarget(args[0])
 			if err != nil {
 				return usagef("%v", err)
@@ -104,6 +107,9 @@ A tool reads only, and the database holds it to that, unless --write names it.`,
   toolkeep import toolbox tools.yaml --write book-hotel --write cancel-hotel`,
 		Args: arguments(1, 1, "the tools.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkNamespace(o.Namespace); err != nil {
+				return err
+			}
 			var err error
 			o.Name = args[0]
 			if o.Data, err = readFile(args[0]); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
@@ -18,6 +19,14 @@ func importFlags(c *cobra.Command, choice *importChoice) {
 	f.BoolVar(&choice.force, "force", false, "publish breaking changes under the bump as it is; recorded")
 	f.BoolVar(&choice.shared, "shared", false, "the tools belong to all tenants")
 	f.BoolVar(&choice.all, "all", false, "list unchanged tools too")
+}
+
+// checkNamespace refuses a --namespace that no tool can have, before anything is read.
+func checkNamespace(s string) error {
+	if err := source.CheckNamespace(s); err != nil {
+		return usagef("--namespace %s", toolkeep.AsError(err).Message)
+	}
+	return nil
 }
 
 // importSource plans with read, shows the plan, and publishes it unless choice says

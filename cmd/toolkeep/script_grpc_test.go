@@ -3,7 +3,10 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,7 +20,8 @@ import (
 // $KINDS one that speaks plaintext and both versions of reflection, at $OLD_PORT one
 // with v1alpha alone, at $SAFE one whose TLS wants the client certificate client.pem
 // and whose own is signed by ca.pem. $PROTOS is a folder with their .proto files and
-// kinds.binpb, their descriptor set.
+// kinds.binpb, their descriptor set. $PROXY is an HTTP proxy that takes kinds.example:50051
+// for $KINDS and lets nothing else through.
 func TestScriptsOnGRPC(t *testing.T) {
 	ca := grpctest.NewAuthority(t)
 	clients := x509.NewCertPool()
@@ -44,6 +48,28 @@ func TestScriptsOnGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != "kinds.example:50051" {
+			http.Error(w, "not here", http.StatusForbidden)
+			return
+		}
+		out, err := net.Dial("tcp", kinds.Addr)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer out.Close()
+		w.WriteHeader(http.StatusOK)
+		in, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer in.Close()
+		go func() { _, _ = io.Copy(out, in); _ = out.(*net.TCPConn).CloseWrite() }()
+		_, _ = io.Copy(in, out)
+	}))
+	t.Cleanup(proxy.Close)
 	p := scripts("grpc", "http")
 	setup := p.Setup
 	p.Setup = func(e *testscript.Env) error {
@@ -51,6 +77,7 @@ func TestScriptsOnGRPC(t *testing.T) {
 		e.Setenv("OLD_PORT", oldPort)
 		e.Setenv("SAFE", safe.Addr)
 		e.Setenv("PROTOS", protos)
+		e.Setenv("PROXY", proxy.URL)
 		return setup(e)
 	}
 	testscript.Run(t, p)

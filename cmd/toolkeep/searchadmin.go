@@ -58,7 +58,12 @@ Nothing of this is needed after a change: what a changed tool or permission make
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				if user != "" || strategy != "" {
+				switch {
+				case user != "":
+					// Answers are kept under hashes, so that nobody can count whose they are.
+					_, err := fmt.Fprintf(w, "If answers of search were kept %s, they are not given again. Whose they are is not noted, so a subject that nobody has is not noticed.\n", what)
+					return err
+				case strategy != "":
 					_, err := fmt.Fprintf(w, "The kept answers of search %s were dropped.\n", what)
 					return err
 				}

@@ -132,8 +132,10 @@ func examplesOf(t *toolkeep.Tool) []Example {
 	return out
 }
 
-// index fills what is left of the budget with a line for each tool, best first, and
-// counts the rest.
+// index gives a line to each tool that is not shown whole, best first, and counts the
+// rest. Near tools have their parameters in it, the others only what they do, so that more
+// of them fit. In InitialPlanning it ends with the budget; in ToolSelection, which knows
+// what is wanted, also where tools are far from it.
 func (b *builder) index() {
 	order := b.order()
 	b.rest = map[string]int{}
@@ -141,11 +143,26 @@ func (b *builder) index() {
 		b.rest[category(t)]++
 	}
 	b.setRest(len(order))
+	b.brief, b.ended = 0, false
 	room := b.budget - b.used()
-	for _, t := range order {
+	for i, t := range order {
+		if b.c.Metadata.Phase == ToolSelection && !b.atLeast(t, b.r.Shares.listed()) {
+			b.ended = true
+			break
+		}
 		e := entry(t)
+		if b.brief > 0 || !b.atLeast(t, b.r.Shares.near()) {
+			if b.brief == 0 && i > 0 {
+				room -= briefHead
+			}
+			e = e.brief()
+			b.brief++
+		}
 		n := b.cost(e, e.markdown)
 		if n > room {
+			if e.isBrief {
+				b.brief--
+			}
 			break
 		}
 		room -= n
@@ -154,6 +171,9 @@ func (b *builder) index() {
 	}
 	b.setRest(len(order) - len(b.c.LightweightIndex))
 }
+
+// briefHead is about what it costs to say that lines are brief.
+const briefHead = 40
 
 func category(t *toolkeep.Tool) string { return clip(oneLine(t.Manifest.Category), entryName) }
 
@@ -174,12 +194,15 @@ func (b *builder) setRest(n int) {
 		Hint: "Search for them in words that say what you want to do, or within one category."}
 }
 
-// order is all tools by rank: those that were chosen, those that were found, and then
-// one of each namespace and category in turn, so that what room is left shows what kinds
-// there are.
+// order is all tools that are not shown whole by rank: those that were chosen, those that
+// were found, and then one of each namespace and category in turn, so that what room is
+// left shows what kinds there are.
 func (b *builder) order() []*toolkeep.Tool {
 	out := make([]*toolkeep.Tool, 0, len(b.all.tools))
 	seen := make(map[*toolkeep.Tool]bool, len(b.all.tools))
+	for i := range b.whole {
+		seen[b.whole[i].tool] = true
+	}
 	add := func(t *toolkeep.Tool) {
 		if !seen[t] {
 			seen[t] = true
@@ -200,7 +223,7 @@ func (b *builder) order() []*toolkeep.Tool {
 		}
 	}
 	names := slices.Sorted(maps.Keys(kinds))
-	for i := 0; len(out) < len(b.all.tools); i++ {
+	for i := 0; len(out) < len(b.all.tools)-len(b.whole); i++ {
 		for _, k := range names {
 			if i < len(kinds[k]) {
 				add(kinds[k][i])
@@ -276,8 +299,15 @@ func (b *builder) note() {
 			out = append(out, LeftOut{What: "examples", ToolID: oneLine(d.tool.ID), Count: n, Why: whyBudget})
 		}
 	}
+	if b.brief > 0 {
+		out = append(out, LeftOut{What: "index_parameters", Count: b.brief, Why: whyLess})
+	}
 	if b.c.IndexRest != nil {
-		out = append(out, LeftOut{What: "index_entries", Count: b.c.IndexRest.Tools, Why: whyBudget})
+		why := whyBudget
+		if b.ended {
+			why = whyFar
+		}
+		out = append(out, LeftOut{What: "index_entries", Count: b.c.IndexRest.Tools, Why: why})
 	}
 	b.c.Metadata.LeftOut = out
 }
@@ -288,9 +318,13 @@ func (b *builder) dropEntries(over int) bool {
 	if n == 0 {
 		return false
 	}
+	b.ended = false
 	for over > 0 && n > 0 {
 		n--
 		e := &b.c.LightweightIndex[n]
+		if e.isBrief {
+			b.brief--
+		}
 		over -= b.cost(*e, e.markdown)
 		b.rest[e.Category]++
 	}
@@ -298,7 +332,7 @@ func (b *builder) dropEntries(over int) bool {
 	if n == 0 {
 		b.c.LightweightIndex = nil
 	}
-	b.setRest(b.c.Metadata.TotalToolsAvailable - n)
+	b.setRest(b.c.Metadata.TotalToolsAvailable - len(b.whole) - n)
 	return true
 }
 
@@ -330,10 +364,11 @@ func (b *builder) dropDetail(int) bool {
 	if len(b.whole) == 0 {
 		return false
 	}
-	last := b.whole[len(b.whole)-1].tool
+	before := b.whole
+	last := before[len(before)-1].tool
 	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(last.ID), Why: whyBudget})
 	var rest []*toolkeep.Tool
-	for _, d := range b.whole[:len(b.whole)-1] {
+	for _, d := range before[:len(before)-1] {
 		rest = append(rest, d.tool)
 	}
 	// The others may have more of their parts in the room that it leaves.
@@ -341,6 +376,12 @@ func (b *builder) dropDetail(int) bool {
 	b.showDetails()
 	b.note()
 	b.details(rest, b.budget-b.used())
+	if b.rest != nil { // the index, which is empty by now, counts them
+		for _, d := range before[len(b.whole):] {
+			b.rest[category(d.tool)]++
+		}
+		b.setRest(b.c.Metadata.TotalToolsAvailable - len(b.whole))
+	}
 	return true
 }
 

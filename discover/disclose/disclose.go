@@ -52,6 +52,33 @@ func (b Budgets) Of(p Phase) int {
 	return set
 }
 
+// Shares say how near a found tool is to what was asked, as a share of the best tool's
+// score. A zero field takes its default, and one below zero stands for no bound: then
+// every tool is near, or the index goes on for as long as there is room.
+type Shares struct {
+	// Near is the share from which a tool may be shown whole, and from which its line in
+	// the index has its tags and parameters. Default 0.5.
+	Near float64
+	// Listed is the share from which a tool has a line in the index of ToolSelection.
+	// Default 0.2. InitialPlanning goes on with other kinds of tools instead, since it
+	// is there to show what there is.
+	Listed float64
+}
+
+func (s Shares) near() float64 { return shareOr(s.Near, 0.5) }
+
+func (s Shares) listed() float64 { return shareOr(s.Listed, 0.2) }
+
+func shareOr(set, def float64) float64 {
+	switch {
+	case set == 0:
+		return def
+	case set < 0:
+		return 0
+	}
+	return set
+}
+
 // Bounds of a budget in tokens. Below the least there is no room for what a context
 // says about itself.
 const (
@@ -91,14 +118,15 @@ type Request struct {
 	// Degraded is what the search said of itself.
 	Degraded string
 	Budgets  Budgets
+	Shares   Shares
 	Budget   int    // of this context; 0: of the phase
 	Format   Format // "" is JSON
 }
 
 // Context is what a model is shown. Which parts there are depends on the phase.
 type Context struct {
-	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first"`
-	IndexRest        *Rest          `json:"indexRest,omitempty" doc:"tools that the index has no room for"`
+	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first; those that are shown whole are not here again"`
+	IndexRest        *Rest          `json:"indexRest,omitempty" doc:"tools that are neither in the index nor shown whole"`
 	DetailedTools    []Detail       `json:"detailedTools,omitempty" doc:"tools whole, best first"`
 	Examples         []Example      `json:"examples,omitempty"`
 	Patterns         []Pattern      `json:"patterns,omitempty" doc:"tools that go with those above"`
@@ -110,7 +138,9 @@ type Context struct {
 	format Format
 }
 
-// Entry is one line of the index (Discovery 2.2.3 b).
+// Entry is one line of the index (Discovery 2.2.3 b). One of a tool that is far from what
+// was asked has no verb, tags or parameters: Metadata.LeftOut counts those, which are the
+// last ones.
 type Entry struct {
 	ToolID           string   `json:"toolId"`
 	Verb             string   `json:"verb,omitempty"`
@@ -119,9 +149,11 @@ type Entry struct {
 	Tags             []string `json:"tags,omitempty"`
 	RequiredParams   []string `json:"requiredParams,omitempty"`
 	OptionalParams   []string `json:"optionalParams,omitempty"`
+
+	isBrief bool
 }
 
-// Rest counts what the index has no room for.
+// Rest counts what is neither in the index nor shown whole.
 type Rest struct {
 	Tools      int             `json:"tools"`
 	Categories []CategoryCount `json:"categories" doc:"most tools first"`
@@ -172,7 +204,7 @@ type ErrorPattern struct {
 // Alternative is a tool to use instead.
 type Alternative struct {
 	Entry
-	Why string `json:"why" enum:"named by the tool,does the like,same category"`
+	Why string `json:"why" enum:"named by the tool,does the like,same category,fits the question"`
 }
 
 // Recovery says what the error catalogue makes of a failure.
@@ -202,7 +234,7 @@ type Metadata struct {
 
 // LeftOut is something that is not in a context.
 type LeftOut struct {
-	What   string   `json:"what" enum:"manifest,manifest_parts,index_entries,examples,patterns,error_patterns,alternatives,chosen_tools,categories"`
+	What   string   `json:"what" enum:"manifest,manifest_parts,index_entries,index_parameters,examples,patterns,error_patterns,alternatives,chosen_tools,categories"`
 	ToolID string   `json:"toolId,omitempty"`
 	Parts  []string `json:"parts,omitempty"`
 	Count  int      `json:"count,omitempty,omitzero"`
@@ -214,6 +246,8 @@ const (
 	whyBudget  = "the token budget"
 	whyUnknown = "there is no such tool"
 	whyNoMatch = "they do not look like this error"
+	whyLess    = "less near to what was asked"
+	whyFar     = "far from what was asked"
 )
 
 // How many tools are shown whole in a phase (Discovery 6.2).
@@ -309,16 +343,20 @@ type builder struct {
 	all    *catalogue
 	c      *Context
 	budget int
-	ranked []*toolkeep.Tool // found, best first, each once
-	chosen []*toolkeep.Tool // named, in their order
-	whole  []detail         // of c.DetailedTools
-	rest   map[string]int   // tools that the index does not show, by category
-	left   []LeftOut        // of Metadata, except what is derived when it is written
+	ranked []*toolkeep.Tool           // found, best first, each once
+	share  map[*toolkeep.Tool]float64 // of the best score, of each of ranked
+	chosen []*toolkeep.Tool           // named, in their order
+	whole  []detail                   // of c.DetailedTools
+	brief  int                        // entries at the end of the index that have no parameters
+	ended  bool                       // the index ends because what follows is far
+	rest   map[string]int             // tools that the context does not show, by category
+	left   []LeftOut                  // of Metadata, except what is derived when it is written
 }
 
 // choose finds the tools that the request, or else the conversation, names.
 func (b *builder) choose() {
-	seen := map[string]bool{}
+	seen, best := map[string]bool{}, 0.0
+	b.share = make(map[*toolkeep.Tool]float64, len(b.r.Found))
 	for _, m := range b.r.Found {
 		// What was found is looked up among all, so that a tool that went between the
 		// two is in neither.
@@ -328,6 +366,18 @@ func (b *builder) choose() {
 		if t := b.all.byID[m.Tool.ID]; t != nil {
 			seen[t.ID] = true
 			b.ranked = append(b.ranked, t)
+			b.share[t] = m.Score
+			best = max(best, m.Score)
+		}
+	}
+	// What was learned, and a name in the question, move tools before others of a higher
+	// score: a tool counts as near as any that stands behind it.
+	nearest := 0.0
+	for _, t := range slices.Backward(b.ranked) {
+		nearest = max(nearest, b.share[t])
+		b.share[t] = 1
+		if best > 0 {
+			b.share[t] = nearest / best
 		}
 	}
 	clear(seen)
@@ -351,14 +401,27 @@ func (b *builder) choose() {
 	if len(b.chosen) > 0 || len(b.r.Chosen) > 0 {
 		return
 	}
-	for _, id := range called(b.r.Messages) {
-		add(b.idOf(id))
+	// While a tool is selected, calls that are done with are those of an earlier task.
+	if ids, done := called(b.r.Messages); !done || b.c.Metadata.Phase != ToolSelection {
+		for _, id := range ids {
+			add(b.idOf(id))
+		}
 	}
 	if len(b.chosen) == 0 {
 		for _, id := range mentioned(b.r.Messages) {
 			add(b.idOf(id))
 		}
 	}
+}
+
+// atLeast tells whether a tool has a share of the best score. Chosen tools have any, and
+// where nothing was found all tools have, for there is nothing to tell them apart by.
+func (b *builder) atLeast(t *toolkeep.Tool, share float64) bool {
+	if share <= 0 || len(b.ranked) == 0 || slices.Contains(b.chosen, t) {
+		return true
+	}
+	has, found := b.share[t]
+	return found && has >= share
 }
 
 // idOf is the id that a name means: providers allow no dot in names, so that a model
@@ -372,11 +435,12 @@ func (b *builder) idOf(name string) string {
 	return name
 }
 
-// pick is what is shown whole: the chosen tools, then the best of those found.
+// pick is what is shown whole: the chosen tools, then the best of those found that are
+// near.
 func (b *builder) pick(most int) []*toolkeep.Tool {
 	out := slices.Clone(b.chosen)
 	for _, t := range b.ranked {
-		if len(out) >= most {
+		if len(out) >= most || !b.atLeast(t, b.r.Shares.near()) {
 			break
 		}
 		if !slices.Contains(out, t) {

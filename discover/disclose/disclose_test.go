@@ -180,11 +180,16 @@ func TestBudgetsAreNeverExceeded(t *testing.T) {
 						if c.IndexRest != nil {
 							rest = c.IndexRest.Tools
 						}
-						if len(c.LightweightIndex)+rest != n {
-							t.Errorf("%s: %d and %d more", at, len(c.LightweightIndex), rest)
+						if len(c.LightweightIndex)+len(c.DetailedTools)+rest != n {
+							t.Errorf("%s: %d, %d whole and %d more", at, len(c.LightweightIndex), len(c.DetailedTools), rest)
 						}
-						// A budget that was there is used, where there is enough to show.
-						if budget >= 1000 && rest > 0 && used < budget*9/10-100 {
+						// A budget that was there is used, where there is enough to show that is
+						// not far from the question.
+						ended := slices.ContainsFunc(m.LeftOut, func(l LeftOut) bool { return l.What == "index_entries" && l.Why == whyFar })
+						if ended && phase == InitialPlanning || !ended && phase == ToolSelection && budget == 20_000 {
+							t.Errorf("%s: the index ends because the rest is far: %v", at, ended)
+						}
+						if budget >= 1000 && rest > 0 && !ended && used < budget*9/10-100 {
 							t.Errorf("%s: only %d tokens of %d", at, used, budget)
 						}
 					}
@@ -427,5 +432,65 @@ func TestTheDataMeansWhatItSays(t *testing.T) {
 	}
 	if back.Metadata.TokensUsed != c.Metadata.TokensUsed || len(back.LightweightIndex) != len(c.LightweightIndex) || string(back.DetailedTools[0].Manifest) != string(c.DetailedTools[0].Manifest) {
 		t.Errorf("%+v", back.Metadata)
+	}
+}
+
+// How near a tool is to the best one decides whether it may be shown whole, whether its
+// line has its parameters, and whether it has a line at all while a tool is selected.
+func TestFarToolsAreShownInPart(t *testing.T) {
+	tools := generated(t, 12)
+	var found []discover.Match
+	// The question names the first one, and the fourth was learned.
+	for i, score := range []float64{0.6, 0.8, 0.41, 0.1, 0.39, 0.17, 0.15, 0.01} {
+		found = append(found, discover.Match{Tool: tools[i], Score: score})
+	}
+	chosen := []string{tools[9].ID}
+	for name, c := range map[string]struct {
+		Request
+		whole, near, brief, rest int
+		why                      string
+	}{
+		"as it comes":     {Request{Phase: ToolSelection}, 3, 0, 3, 6, whyFar},
+		"chosen":          {Request{Phase: ToolSelection, Chosen: chosen}, 3, 1, 3, 5, whyFar},
+		"planning":        {Request{Phase: InitialPlanning}, 0, 3, 9, 0, ""},
+		"planning, far":   {Request{Phase: InitialPlanning, Chosen: chosen}, 0, 4, 8, 0, ""},
+		"nearer":          {Request{Phase: ToolSelection, Shares: Shares{Near: 0.9, Listed: 0.5}}, 2, 0, 1, 9, whyFar},
+		"whatever it is":  {Request{Phase: ToolSelection, Shares: Shares{Near: -1, Listed: -1}, Budget: 20_000}, 3, 9, 0, 0, ""},
+		"listed all":      {Request{Phase: ToolSelection, Shares: Shares{Listed: -1}, Budget: 20_000}, 3, 0, 9, 0, ""},
+		"listed for long": {Request{Phase: ToolSelection, Shares: Shares{Listed: -1}, Budget: 700}, 3, 0, 0, 9, whyBudget},
+	} {
+		r := c.Request
+		r.All, r.Found = tools, found
+		for _, r.Format = range []Format{JSON, Markdown} {
+			got := built(t, r)
+			near, brief, rest := 0, 0, 0
+			for _, e := range got.LightweightIndex {
+				if e.OptionalParams != nil || e.RequiredParams != nil || e.Tags != nil || e.Verb != "" {
+					near++
+					if brief > 0 {
+						t.Errorf("%s: a near tool stands behind one that is far", name)
+					}
+				} else {
+					brief++
+				}
+			}
+			if got.IndexRest != nil {
+				rest = got.IndexRest.Tools
+			}
+			if len(got.DetailedTools) != c.whole && c.why != whyBudget || near != c.near || brief != c.brief && c.why != whyBudget || len(got.DetailedTools)+near+brief+rest != 12 {
+				t.Errorf("%s, %s: %d whole, %d near, %d brief, %d not shown: %s", name, r.Format, len(got.DetailedTools), near, brief, rest, got.Text())
+			}
+			told := map[string]LeftOut{}
+			for _, l := range got.Metadata.LeftOut {
+				told[l.What] = l
+			}
+			if told["index_parameters"].Count != brief || told["index_entries"].Count != rest || told["index_entries"].Why != c.why {
+				t.Errorf("%s, %s: %+v", name, r.Format, told)
+			}
+		}
+	}
+	// Where nothing is found, nothing is far.
+	if c := built(t, Request{All: tools, Phase: InitialPlanning}); len(c.LightweightIndex) != 12 || c.LightweightIndex[11].Tags == nil {
+		t.Errorf("%s", c.Text())
 	}
 }

@@ -28,6 +28,12 @@ func entry(t *toolkeep.Tool) Entry {
 	return e
 }
 
+// brief is the entry of a tool that is far from what was asked: what it is called and
+// does.
+func (e Entry) brief() Entry {
+	return Entry{ToolID: e.ToolID, ShortDescription: e.ShortDescription, Category: e.Category, isBrief: true}
+}
+
 // short is a tool's short description, or the beginning of its long one.
 func short(m *toolkeep.Manifest) string {
 	s := oneLine(m.ShortDescription)
@@ -167,6 +173,9 @@ func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
 	m := t.Manifest
 	v := view{ToolID: t.ID, Version: t.Version, ToolName: m.ToolName, Description: m.Description, Explanation: m.Explanation, InputGuidance: m.InputGuidance,
 		Category: m.Category, SideEffects: m.SideEffects, Idempotent: m.Idempotent, Risk: m.Risk, RequiresApproval: m.RequiresApproval}
+	if _, name, _ := strings.Cut(t.ID, "."); saysTheSame(v.ToolName, name) || strings.HasPrefix(letters(clip(v.Description, 2*len(v.ToolName))), letters(v.ToolName)) {
+		v.ToolName = ""
+	}
 	omit := func(at int) {
 		if part := levelParts[at]; !slices.Contains(omitted, part) {
 			omitted = append(omitted, part)
@@ -208,6 +217,19 @@ func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
 	}
 	slices.SortStableFunc(omitted, func(a, b string) int { return slices.Index(levelParts[:], a) - slices.Index(levelParts[:], b) })
 	return marshal(v), omitted
+}
+
+// saysTheSame compares letters and digits alone: importers often make a tool's name of
+// its id or of the beginning of its description.
+func saysTheSame(a, b string) bool { return letters(a) == letters(b) }
+
+func letters(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, s)
 }
 
 // schemaAt is a schema without descriptions of more than longest bytes; nil if it is

@@ -47,6 +47,7 @@ type Guide struct {
 	Search  Search
 	Usage   Usage   // nil: manifests alone
 	Budgets Budgets // of the phases
+	Shares  Shares  // how near a tool must be
 }
 
 // Asker is for whom a Guide answers.
@@ -70,7 +71,7 @@ func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 		r.Found, report = g.Search.Find(ctx, discover.Query{Text: r.Query, Limit: discover.MaxResults, Session: a.Session, Audience: a.Audience}, a.Visible)
 		r.Degraded = report.Degraded
 	}
-	r.Budgets = g.Budgets
+	r.Budgets, r.Shares = g.Budgets, g.Shares
 	r.Alike = func(tool *toolkeep.Tool, limit int) (out []*toolkeep.Tool) {
 		for _, one := range g.alike(ctx, tool, limit, a) {
 			out = append(out, one.Tool)

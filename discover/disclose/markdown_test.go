@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
 )
 
 // What a line of the Markdown may be. Everything of a tool stands behind one of these
@@ -22,11 +23,12 @@ var (
 		regexp.MustCompile(`^# (Available Tools \(Lightweight Index\)|Detailed Tool Manifests \(Retrieved for this (query|step)\)|Error Recovery|Common Patterns)$`),
 		regexp.MustCompile(`^## (Known Errors|Alternatives)$|^### (Usage Examples|Common Patterns)$`),
 		regexp.MustCompile(`^## ` + word + `$`),
-		regexp.MustCompile(`^Total Tools: \d+$|^Retrieved \d+ relevant tools?:$`),
+		regexp.MustCompile(`^Total Tools: \d+(, \d+ of them whole below)?$|^Less near, without parameters:$|^Retrieved \d+ relevant tools?:$`),
 		regexp.MustCompile(`^- \*\*` + word + `\*\*( \(` + word + `\))?: ` + quoted + `( \| Required: ` + wordList + `|(; resolution: ` + quoted + `)?(; seen \d+ times?)?)?$`),
-		regexp.MustCompile(`^(  )?- \*\*` + word + `\*\* \((call it (before|after|at the same time)|needed: call it before|often used with it|named by the tool|does the like|same category)(, as earlier calls did)?\): ` + quoted + `( \| Required: ` + wordList + `)?$`),
+		regexp.MustCompile(`^(  )?- \*\*` + word + `\*\* \((call it (before|after|at the same time)|needed: call it before|often used with it|named by the tool|does the like|same category|fits the question)(, as earlier calls did)?\): ` + quoted + `( \| Required: ` + wordList + `)?$`),
 		regexp.MustCompile(`^- With \*\*` + word + `\*\*:$`),
-		regexp.MustCompile(`^  Categories: ` + word + `( \| (Tags|Required|Optional): ` + wordList + `)*$`),
+		regexp.MustCompile(`^  (Categories|Tags|Required|Optional): ` + wordList + `( \| (Tags|Required|Optional): ` + wordList + `)*$`),
+		regexp.MustCompile(`^- ` + word + `: ` + quoted + `$`),
 		regexp.MustCompile(`^Not listed: \d+ more tools?( \(.*\))?\. Search for them in words that say what you want to do, or within one category\.$`),
 		regexp.MustCompile(`^- ` + quoted + `$|^  ` + quoted + `$|^  Output:$`),
 		regexp.MustCompile(`^- [A-Z][^"]*\.$|^- Required arguments: ` + wordList + `\.$`),
@@ -174,16 +176,36 @@ func TestMarkdownReads(t *testing.T) {
 		"parameters_schema": map[string]any{"type": "object", "properties": map[string]any{"isbn": map[string]any{"type": "string"}, "count": map[string]any{"type": "integer"}}, "required": []string{"isbn"}},
 		"examples":          []any{map[string]any{"scenario": "one book", "input": map[string]any{"isbn": "1"}}},
 		"relationships":     map[string]any{"pairings": []any{map[string]any{"tool_id": "shop.pay", "sequence": "after"}}}})
-	pay := made(t, map[string]any{"tool_id": "shop.pay", "description": "Pays.", "category": "shop"})
-	all := []*toolkeep.Tool{tool, pay}
-	got := built(t, Request{All: all, Chosen: []string{"shop.order"}, Format: Markdown}).Markdown() + "\n" + built(t, Request{All: all, Chosen: []string{"shop.order"}, Phase: ExecutionPreparation, Format: Markdown}).Markdown()
+	pay := made(t, map[string]any{"tool_id": "shop.pay", "verb": "pay", "description": "Pays.", "category": "money", "tags": []string{"cash"}, "parameters_schema": tool.Manifest.ParametersSchema})
+	send := made(t, map[string]any{"tool_id": "shop.send", "description": "Sends.", "category": "shop", "tags": []string{"parcel"}, "parameters_schema": tool.Manifest.ParametersSchema})
+	plant := made(t, map[string]any{"tool_id": "garden.plant", "description": "Plants.", "category": "garden"})
+	all := []*toolkeep.Tool{tool, pay, send, plant}
+	found := []discover.Match{{Tool: tool, Score: 0.9}, {Tool: pay, Score: 0.5}, {Tool: send, Score: 0.2}, {Tool: plant, Score: 0.1}}
+	got := built(t, Request{All: all, Found: found, Format: Markdown}).Markdown() + "\n" + built(t, Request{All: all, Found: found, Chosen: []string{"shop.order"}, Format: Markdown, Shares: Shares{Near: 0.6}}).Markdown() + "\n" + built(t, Request{All: all, Chosen: []string{"shop.order"}, Phase: ExecutionPreparation, Format: Markdown}).Markdown()
 	want := `# Available Tools (Lightweight Index)
-Total Tools: 2
+Total Tools: 4
 
 - **shop.order** (order): "Orders a \*book\*. Second line."
-  Categories: shop | Tags: book | Required: isbn | Optional: count
-- **shop.pay**: "Pays."
-  Categories: shop
+  Tags: book | Required: isbn | Optional: count
+- **shop.pay** (pay): "Pays."
+  Categories: money | Tags: cash | Required: isbn | Optional: count
+
+Less near, without parameters:
+- shop.send: "Sends."
+- garden.plant: "Plants."
+
+---
+
+Phase: initial_planning (nothing was answered yet). Tokens: 122 of 3000 (o200k_base).
+
+# Available Tools (Lightweight Index)
+Total Tools: 4, 1 of them whole below
+
+Less near, without parameters:
+- shop.pay: "Pays."
+- shop.send: "Sends."
+
+Not listed: 1 more tool (garden 1). Search for them in words that say what you want to do, or within one category.
 
 ---
 
@@ -203,7 +225,7 @@ Retrieved 1 relevant tool:
 
 ---
 
-Phase: tool_selection (tools are named). Tokens: 208 of 5000 (o200k_base).
+Phase: tool_selection (tools are named). Tokens: 216 of 5000 (o200k_base).
 
 # Detailed Tool Manifests (Retrieved for this step)
 Retrieved 2 relevant tools:
@@ -224,12 +246,12 @@ Retrieved 2 relevant tools:
 
 ## shop.pay
 ~json
-{"tool_id":"shop.pay","version":"1.0.0","description":"Pays.","category":"shop","side_effects":"writes","risk":"low","parameters_schema":{"type":"object"}}
+{"tool_id":"shop.pay","version":"1.0.0","description":"Pays.","category":"money","side_effects":"writes","risk":"low","parameters_schema":{"properties":{"count":{"type":"integer"},"isbn":{"type":"string"}},"required":["isbn"],"type":"object"}}
 ~
 
 ---
 
-Phase: execution_preparation (asked for). Tokens: 210 of 4000 (o200k_base).
+Phase: execution_preparation (asked for). Tokens: 231 of 4000 (o200k_base).
 `
 	if want = strings.ReplaceAll(want, "~", "```"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -130,19 +130,24 @@ func answered(messages []Message, i int) string {
 	return ""
 }
 
-// called are the tools of the newest assistant message that calls any.
-func called(messages []Message) []string {
+// called are the tools of the newest assistant message that calls any. done tells that all
+// those calls have their answers and that the user has spoken since.
+func called(messages []Message) (ids []string, done bool) {
+	answers, spoken := 0, false
 	for _, m := range slices.Backward(messages) {
-		if m.Role != Assistant || len(m.ToolCalls) == 0 {
-			continue
+		switch {
+		case m.Role == User:
+			spoken = true
+		case m.Role == Tool:
+			answers++
+		case m.Role == Assistant && len(m.ToolCalls) > 0:
+			for _, c := range m.ToolCalls {
+				ids = append(ids, c.ToolID)
+			}
+			return ids, spoken && answers >= len(ids)
 		}
-		var ids []string
-		for _, c := range m.ToolCalls {
-			ids = append(ids, c.ToolID)
-		}
-		return ids
 	}
-	return nil
+	return nil, false
 }
 
 // toolName is what a tool's id looks like in a text, or its name at a provider.

@@ -70,12 +70,12 @@ func TestTheConversationNamesTheTool(t *testing.T) {
 
 func TestEveryClassHasAHint(t *testing.T) {
 	for _, info := range toolkeep.Codes() {
-		r := recovery(Failure{Code: info.Code}, nil)
+		r := recovery(Failure{Code: info.Code}, nil, false)
 		if r.Class != info.Class || classHints[info.Class] == "" || !slices.Contains(r.Hints, classHints[info.Class]) || r.Retryable != info.Retryable {
 			t.Errorf("%s: %+v", info.Code, r)
 		}
 	}
-	if r := recovery(Failure{Code: "E0000"}, nil); r.ErrorCode != "" || len(r.Hints) == 0 {
+	if r := recovery(Failure{Code: "E0000"}, nil, false); r.ErrorCode != "" || len(r.Hints) == 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -102,6 +102,52 @@ func TestRecovery(t *testing.T) {
 	c = built(t, Request{All: all, Failure: &Failure{ToolID: "a.write", Code: toolkeep.InputValidationFailed}})
 	if !slices.Contains(c.Recovery.Hints, `Required arguments: to, "\# x".`) {
 		t.Errorf("%q", c.Recovery.Hints)
+	}
+
+	// Another tool is shown whole only where calling the same one again is no help.
+	whole := func(c *Context) (ids []string) {
+		for _, d := range c.DetailedTools {
+			ids = append(ids, d.ToolID)
+		}
+		return ids
+	}
+	found := []discover.Match{{Tool: other, Score: 0.8}, {Tool: writes, Score: 0.6}, {Tool: third, Score: 0.1}}
+	for code, want := range map[toolkeep.Code]string{toolkeep.InputValidationFailed: "[a.write]", toolkeep.UpstreamTimeout: "[a.write a.other]", toolkeep.RateLimitExceeded: "[a.write]"} {
+		c := built(t, Request{All: all, Found: found, Failure: &Failure{ToolID: "a.write", Code: code, Retryable: &no}})
+		if got := fmt.Sprint(whole(c)); got != want || len(c.Alternatives) != 1 {
+			t.Errorf("%s: %s is whole, want %s; alternatives %v", code, got, want, c.Alternatives)
+		}
+	}
+	yes := true
+	if c := built(t, Request{All: all, Found: found, Failure: &Failure{ToolID: "a.write", Code: toolkeep.UpstreamTimeout, Retryable: &yes}}); fmt.Sprint(whole(c)) != "[a.write]" || len(c.Alternatives) != 1 {
+		t.Errorf("%s", c.JSON())
+	}
+	// In place of a tool that there is not stand those that were found and are near.
+	c = built(t, Request{All: all, Found: found, Failure: &Failure{ToolID: "a.wirte", Code: toolkeep.NoToolMatches}})
+	if fmt.Sprint(whole(c)) != "[a.other a.write]" || len(c.Alternatives) != 2 || c.Alternatives[0].ToolID != "a.other" || c.Alternatives[0].Why != "fits the question" ||
+		!slices.Contains(c.Recovery.Hints, "There is no tool of the id that was called: use one of those below if it does the task, or search for another.") {
+		t.Errorf("%s", c.JSON())
+	}
+}
+
+// A task that is done with does not choose the tools of the next one.
+func TestCallsOfAnEarlierTask(t *testing.T) {
+	first, next := made(t, map[string]any{"tool_id": "a.first"}), made(t, map[string]any{"tool_id": "a.next"})
+	call := Message{Role: Assistant, ToolCalls: []ToolCall{{"a.first"}, {"a.first"}}}
+	ask, answer, says := Message{Role: User, Content: "x"}, Message{Role: Tool}, Message{Role: Assistant, Content: "Done."}
+	for name, c := range map[string]struct {
+		messages []Message
+		want     string
+	}{
+		"done":         {[]Message{ask, call, answer, answer, says, ask}, "a.next"},
+		"not spoken":   {[]Message{ask, call, answer, answer, says}, "a.first"},
+		"not answered": {[]Message{ask, call, answer, ask}, "a.first"},
+		"mentioned":    {[]Message{ask, call, answer, answer, {Role: Assistant, Content: "Then a.first again?"}, ask}, "a.first"},
+	} {
+		got := built(t, Request{All: []*toolkeep.Tool{first, next}, Messages: c.messages, Found: []discover.Match{{Tool: next, Score: 1}}, Phase: ToolSelection})
+		if len(got.DetailedTools) == 0 || got.DetailedTools[0].ToolID != c.want {
+			t.Errorf("%s: %s", name, got.JSON())
+		}
 	}
 }
 

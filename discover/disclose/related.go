@@ -136,20 +136,26 @@ func (b *builder) recover(most int) {
 	f := b.failure()
 	f.ToolID = b.idOf(f.ToolID)
 	of := b.all.byID[f.ToolID]
-	b.c.Recovery = recovery(f, of)
 	whole := []*toolkeep.Tool{}
 	if of != nil {
 		whole = append(whole, of)
 		b.knownErrors(of, f)
 		b.alternatives(of)
+	} else if f.ToolID != "" {
+		b.fitting()
 	}
+	b.c.Recovery = recovery(f, of, len(b.c.Alternatives) > 0)
 	for _, t := range b.chosen {
 		if len(whole) < most && !slices.Contains(whole, t) {
 			whole = append(whole, t)
 		}
 	}
-	// The best alternatives are shown whole as well, so that the next call can be made.
+	// The best alternatives are shown whole as well, so that the next call can be made,
+	// unless it is the same tool that is to be called again.
 	for _, a := range b.c.Alternatives {
+		if of != nil && b.c.Recovery.again() {
+			break
+		}
 		if t := b.all.byID[a.ToolID]; t != nil && len(whole) < most && !slices.Contains(whole, t) {
 			whole = append(whole, t)
 		}
@@ -171,7 +177,9 @@ func (b *builder) failure() Failure {
 	return f
 }
 
-func recovery(f Failure, t *toolkeep.Tool) *Recovery {
+// recovery is what the error catalogue makes of a failure of t, which is nil for a tool
+// that is not there; others tells whether other tools are shown.
+func recovery(f Failure, t *toolkeep.Tool, others bool) *Recovery {
 	r := &Recovery{Message: clip(oneLine(f.Message), 500), RetryAfterS: max(f.RetryAfterS, 0)}
 	if t != nil {
 		r.ToolID = oneLine(t.ID)
@@ -185,8 +193,14 @@ func recovery(f Failure, t *toolkeep.Tool) *Recovery {
 	if f.Retryable != nil {
 		r.Retryable = *f.Retryable
 	}
-	r.Hints = hints(r, t, f.ToolID != "")
+	r.Hints = hints(r, t, f.ToolID != "", others)
 	return r
+}
+
+// again tells whether the same tool is to be called again, as it was or corrected, rather
+// than another.
+func (r *Recovery) again() bool {
+	return r.Retryable || slices.Contains([]string{"VALIDATION_ERROR", "AUTH_REQUIRED", "RATE_LIMIT"}, r.Class)
 }
 
 // classHints say what to do, by the class of the error catalogue.
@@ -203,7 +217,7 @@ var classHints = map[string]string{
 }
 
 // hints are ours alone, word by word: nothing that a tool says is in them.
-func hints(r *Recovery, t *toolkeep.Tool, named bool) []string {
+func hints(r *Recovery, t *toolkeep.Tool, named, others bool) []string {
 	var out []string
 	if h := classHints[r.Class]; h != "" {
 		out = append(out, h)
@@ -225,6 +239,8 @@ func hints(r *Recovery, t *toolkeep.Tool, named bool) []string {
 		}
 	}
 	switch {
+	case t == nil && named && others:
+		out = append(out, "There is no tool of the id that was called: use one of those below if it does the task, or search for another.")
 	case t == nil && named:
 		out = append(out, "There is no tool of the id that was called: search for one that does the task.")
 	case t == nil:
@@ -342,6 +358,17 @@ func wordsOf(s string) []string {
 		}
 	}
 	return out
+}
+
+// fitting are the tools that were found for the question and are near, in place of one
+// that there is not.
+func (b *builder) fitting() {
+	for _, t := range b.ranked {
+		if len(b.c.Alternatives) == maxAlternatives || !b.atLeast(t, b.r.Shares.near()) {
+			break
+		}
+		b.c.Alternatives = append(b.c.Alternatives, Alternative{entry(t), "fits the question"})
+	}
 }
 
 // alternatives are those that the tool names, and if it names none that is visible,

@@ -3,6 +3,7 @@ package disclose
 import (
 	stdjson "encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -82,11 +83,21 @@ func (c *Context) JSON() []byte { return marshal(c) }
 func (c *Context) Markdown() string {
 	b := &strings.Builder{}
 	if len(c.LightweightIndex) > 0 || c.IndexRest != nil || c.Metadata.Phase == InitialPlanning {
-		fmt.Fprintf(b, "# Available Tools (Lightweight Index)\nTotal Tools: %d\n", c.Metadata.TotalToolsAvailable)
+		fmt.Fprintf(b, "# Available Tools (Lightweight Index)\nTotal Tools: %d", c.Metadata.TotalToolsAvailable)
+		if n := len(c.DetailedTools); n > 0 {
+			fmt.Fprintf(b, ", %d of them whole below", n)
+		}
+		b.WriteByte('\n')
 		if len(c.LightweightIndex) > 0 {
 			b.WriteByte('\n')
 		}
-		for _, e := range c.LightweightIndex {
+		for i, e := range c.LightweightIndex {
+			if e.isBrief && (i == 0 || !c.LightweightIndex[i-1].isBrief) {
+				if i > 0 {
+					b.WriteByte('\n')
+				}
+				b.WriteString("Less near, without parameters:\n")
+			}
 			e.markdown(b)
 		}
 		if c.IndexRest != nil {
@@ -114,19 +125,33 @@ func (c *Context) Markdown() string {
 }
 
 func (e *Entry) markdown(b *strings.Builder) {
+	if e.isBrief {
+		fmt.Fprintf(b, "- %s: %s\n", name(e.ToolID), quote(e.ShortDescription))
+		return
+	}
 	fmt.Fprintf(b, "- **%s**", name(e.ToolID))
 	if e.Verb != "" {
 		fmt.Fprintf(b, " (%s)", name(e.Verb))
 	}
-	fmt.Fprintf(b, ": %s\n  Categories: %s", quote(e.ShortDescription), name(e.Category))
-	if len(e.Tags) > 0 {
-		fmt.Fprintf(b, " | Tags: %s", names(e.Tags))
+	fmt.Fprintf(b, ": %s", quote(e.ShortDescription))
+	sep := "\n  "
+	part := func(title, value string) {
+		fmt.Fprintf(b, "%s%s: %s", sep, title, value)
+		sep = " | "
+	}
+	// A category that the id begins with needs no words.
+	if namespace, _, _ := strings.Cut(e.ToolID, "."); e.Category != "" && e.Category != namespace {
+		part("Categories", name(e.Category))
+	}
+	// Nor do tags say anything that repeat it.
+	if tags := slices.DeleteFunc(slices.Clone(e.Tags), func(tag string) bool { return saysTheSame(tag, e.Category) }); len(tags) > 0 {
+		part("Tags", names(tags))
 	}
 	if len(e.RequiredParams) > 0 {
-		fmt.Fprintf(b, " | Required: %s", names(e.RequiredParams))
+		part("Required", names(e.RequiredParams))
 	}
 	if len(e.OptionalParams) > 0 {
-		fmt.Fprintf(b, " | Optional: %s", names(e.OptionalParams))
+		part("Optional", names(e.OptionalParams))
 	}
 	b.WriteByte('\n')
 }
@@ -281,7 +306,7 @@ func (c *Context) footMarkdown(b *strings.Builder) {
 		fmt.Fprintf(b, "Search: %s\n", quote(m.Degraded))
 	}
 	for _, l := range m.LeftOut {
-		if l.What == "manifest_parts" || l.What == "index_entries" {
+		if l.What == "manifest_parts" || l.What == "index_entries" || l.What == "index_parameters" {
 			continue // said where they would stand
 		}
 		fmt.Fprintf(b, "Left out: %s", strings.ReplaceAll(l.What, "_", " "))

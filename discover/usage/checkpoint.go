@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,13 +33,15 @@ const (
 )
 
 // checkpoint names the items that hold the state at one place of the feed. It is put
-// after them: whoever reads it finds them all.
+// after them, over the one before it: whoever reads it finds them all.
 type checkpoint struct {
 	Format     int          `json:"format"`
 	Seq        int64        `json:"seq"` // the newest change in it
 	Generation string       `json:"generation"`
 	At         time.Time    `json:"at"`
 	Parts      []savedParts `json:"tenants"`
+	// Before is the one that stays beside it, for when it cannot be read.
+	Before *checkpoint `json:"before,omitzero"`
 }
 
 type savedParts struct {
@@ -53,9 +56,24 @@ type claim struct {
 
 func chunkID(generation string, i int) string { return fmt.Sprintf("%s/%d", generation, i) }
 
-// Checkpoint writes the state as it is now and takes out the one before. Of several
-// nodes that do so at once one wins; the others' is taken out by the next.
-func (u *Usage) Checkpoint(ctx context.Context) error {
+// generationOf names the parts of the checkpoint that would be this revision of the
+// head; of several that want to be it one will.
+func generationOf(revision, seq int64, node string) string {
+	return fmt.Sprintf("r%d-%d-%s", revision, seq, short(node))
+}
+
+// Checkpoint writes the state as it is now and takes out all others but the one before,
+// which is read where this one cannot be. Of several nodes that do so at once one wins,
+// the others get ErrStale.
+//
+// A crash at any moment leaves a checkpoint that can be read: the new parts are put
+// beside the old ones and read back, then the head is put, and only then old parts are
+// dropped. What a crash leaves behind goes with the next checkpoint.
+func (u *Usage) Checkpoint(ctx context.Context) error { return u.checkpoint(ctx, true) }
+
+func (u *Usage) checkpoint(ctx context.Context, keepBefore bool) error {
+	u.saving.Lock()
+	defer u.saving.Unlock()
 	u.mu.Lock()
 	head := checkpoint{Format: format, Seq: u.seq.Load(), At: u.c.Clock()}
 	expect := u.head.Revision
@@ -64,35 +82,34 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 		saved = append(saved, t.save())
 	}
 	u.mu.Unlock()
-	head.Generation = fmt.Sprintf("%d-%s", head.Seq, short(u.c.Node))
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	head.Generation = generationOf(expect+1, head.Seq, u.c.Node)
+	sums, err := u.putParts(ctx, &head, saved)
 	if err != nil {
 		return err
 	}
-	defer enc.Close()
-	for i := range saved {
-		raw, err := json.Marshal(&saved[i])
-		if err != nil {
-			return err
+	items, _, err := u.c.Store.Items(ctx, KindState)
+	if err != nil {
+		return err
+	}
+	there := bodiesOf(items)
+	for key, sum := range sums {
+		body, ok := there[key]
+		switch {
+		case !ok:
+			return fmt.Errorf("another node writes a checkpoint too: %w", toolkeep.ErrStale)
+		case sha256.Sum256(body) != sum:
+			return errors.New("a part of the new checkpoint reads otherwise than it was written; the one of before is kept")
 		}
-		raw = enc.EncodeAll(raw, nil)
-		part := savedParts{Tenant: saved[i].Name}
-		for chunk := range slices.Chunk(raw, chunkBytes) {
-			err := u.c.Store.Apply(ctx, toolkeep.PutItem{Expect: toolkeep.AnyRevision, Item: toolkeep.Item{Kind: KindState, Tenant: part.Tenant,
-				ID: chunkID(head.Generation, part.Chunks), Body: chunk, UpdatedAt: head.At, UpdatedBy: u.c.Node}})
-			if err != nil {
-				return err
-			}
-			part.Chunks++
-		}
-		head.Parts = append(head.Parts, part)
+	}
+	if keepBefore {
+		head.Before = newest(items, there)
 	}
 	body, err := json.Marshal(&head)
 	if err != nil {
 		return err
 	}
 	it := toolkeep.Item{Kind: KindState, ID: headID, Body: body, UpdatedAt: head.At, UpdatedBy: u.c.Node}
-	if err := u.c.Store.Apply(ctx, toolkeep.PutItem{Expect: expect, Item: it}); err != nil {
+	if err := u.c.Store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: expect, BodyAside: true}); err != nil {
 		return err
 	}
 	u.mu.Lock()
@@ -100,24 +117,97 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 		u.head = it
 	}
 	u.mu.Unlock()
-	return u.sweep(ctx, head.Generation)
+	return u.sweep(ctx, &head, items)
 }
 
-// sweep takes out the parts of other checkpoints.
-func (u *Usage) sweep(ctx context.Context, generation string) error {
-	items, _, err := u.c.Store.Items(ctx, KindState)
+// putParts writes the items of a checkpoint, names them in its head and gives their
+// sums. The feed keeps events for months: it tells of them without their bodies.
+func (u *Usage) putParts(ctx context.Context, head *checkpoint, saved []savedTenant) (map[partKey][sha256.Size]byte, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	defer enc.Close()
+	sums := map[partKey][sha256.Size]byte{}
+	for i := range saved {
+		// The same state has the same bytes: a part that is written again stays what it was.
+		raw, err := json.Marshal(&saved[i], json.Deterministic(true))
+		if err != nil {
+			return nil, err
+		}
+		raw = enc.EncodeAll(raw, nil)
+		part := savedParts{Tenant: saved[i].Name}
+		for chunk := range slices.Chunk(raw, chunkBytes) {
+			it := toolkeep.Item{Kind: KindState, Tenant: part.Tenant, ID: chunkID(head.Generation, part.Chunks), Body: chunk, UpdatedAt: head.At, UpdatedBy: u.c.Node}
+			if err := u.c.Store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: toolkeep.AnyRevision, BodyAside: true}); err != nil {
+				return nil, err
+			}
+			sums[partKey{it.Tenant, it.ID}] = sha256.Sum256(chunk)
+			part.Chunks++
+		}
+		head.Parts = append(head.Parts, part)
+	}
+	return sums, nil
+}
+
+// sweep takes out the parts of other checkpoints, but for those of the one before.
+// items were read before the head was put, so none is of a checkpoint that follows it.
+func (u *Usage) sweep(ctx context.Context, head *checkpoint, items []toolkeep.Item) error {
 	var all error
 	for _, it := range items {
-		if it.ID == headID || strings.HasPrefix(it.ID, generation+"/") {
+		switch {
+		case isHeadItem(&it), strings.HasPrefix(it.ID, head.Generation+"/"):
+			continue
+		case head.Before != nil && strings.HasPrefix(it.ID, head.Before.Generation+"/"):
 			continue
 		}
 		err := u.c.Store.Apply(ctx, toolkeep.DropItem{Kind: KindState, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision, By: u.c.Node})
 		all = errors.Join(all, ifThere(err))
 	}
 	return all
+}
+
+func isHeadItem(it *toolkeep.Item) bool {
+	return it.Kind == KindState && it.Tenant == "" && it.ID == headID
+}
+
+// partKey is the tenant and the id of a part.
+type partKey [2]string
+
+func bodiesOf(items []toolkeep.Item) map[partKey][]byte {
+	m := make(map[partKey][]byte, len(items))
+	for i := range items {
+		m[partKey{items[i].Tenant, items[i].ID}] = items[i].Body
+	}
+	return m
+}
+
+// newest is the newest checkpoint whose parts are all there; nil if there is none.
+func newest(items []toolkeep.Item, there map[partKey][]byte) *checkpoint {
+	i := slices.IndexFunc(items, func(it toolkeep.Item) bool { return isHeadItem(&it) })
+	var head checkpoint
+	if i < 0 || json.Unmarshal(items[i].Body, &head) != nil {
+		return nil
+	}
+	c := &head
+	for c != nil && !c.whole(there) {
+		c = c.Before
+	}
+	if c != nil {
+		c.Before = nil
+	}
+	return c
+}
+
+func (c *checkpoint) whole(there map[partKey][]byte) bool {
+	for _, part := range c.Parts {
+		for i := range part.Chunks {
+			if _, ok := there[partKey{part.Tenant, chunkID(c.Generation, i)}]; !ok {
+				return false
+			}
+		}
+	}
+	return c.Format == format
 }
 
 // ifThere is nil for what is gone or was changed by another meanwhile.
@@ -138,12 +228,9 @@ func (u *Usage) load(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	seq := int64(0)
-	if i := slices.IndexFunc(items, func(it toolkeep.Item) bool { return it.ID == headID && it.Tenant == "" }); i >= 0 {
+	if i := slices.IndexFunc(items, func(it toolkeep.Item) bool { return isHeadItem(&it) }); i >= 0 {
 		u.head = items[i]
-		if seq, err = u.restore(items[i], items); err != nil {
-			u.c.Log.Warn("the checkpoint of how tools are used cannot be read; what the feed still has is counted instead", "error", err)
-			seq = 0
-		}
+		seq = u.restore(&items[i], bodiesOf(items))
 	}
 	claims, _, err := u.c.Store.Items(ctx, KindJob)
 	if err != nil {
@@ -165,39 +252,47 @@ func (u *Usage) load(ctx context.Context) (int64, error) {
 	return seq, nil
 }
 
-func (u *Usage) restore(item toolkeep.Item, items []toolkeep.Item) (int64, error) {
+// restore takes over the newest checkpoint that can be read, and gives the place of the
+// feed that it is of; 0 where none can.
+func (u *Usage) restore(item *toolkeep.Item, there map[partKey][]byte) int64 {
 	var head checkpoint
-	if err := json.Unmarshal(item.Body, &head); err != nil {
-		return 0, err
+	err := json.Unmarshal(item.Body, &head)
+	for c := &head; c != nil && err == nil; c = c.Before {
+		damage := u.restoreOne(c, there)
+		if damage == nil {
+			return c.Seq
+		}
+		u.c.Log.Warn("a checkpoint of how tools are used cannot be read", "written", c.At, "error", damage)
 	}
+	u.c.Log.Warn("no checkpoint of how tools are used can be read; what the feed still has is counted instead", "error", err)
+	return 0
+}
+
+func (u *Usage) restoreOne(head *checkpoint, there map[partKey][]byte) error {
 	if head.Format != format {
-		return 0, fmt.Errorf("it has the format %d, and this program reads %d", head.Format, format)
-	}
-	bodies := map[[2]string][]byte{}
-	for _, it := range items {
-		bodies[[2]string{it.Tenant, it.ID}] = it.Body
+		return fmt.Errorf("it has the format %d, and this program reads %d", head.Format, format)
 	}
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(1<<30))
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer dec.Close()
 	var all []*tenant
 	for _, part := range head.Parts {
 		var raw []byte
 		for i := range part.Chunks {
-			chunk, ok := bodies[[2]string{part.Tenant, chunkID(head.Generation, i)}]
+			chunk, ok := there[partKey{part.Tenant, chunkID(head.Generation, i)}]
 			if !ok {
-				return 0, fmt.Errorf("part %d of %d of a tenant is missing", i+1, part.Chunks)
+				return fmt.Errorf("part %d of %d of a tenant is missing", i+1, part.Chunks)
 			}
 			raw = append(raw, chunk...)
 		}
 		if raw, err = dec.DecodeAll(raw, nil); err != nil {
-			return 0, err
+			return err
 		}
 		var s savedTenant
 		if err := json.Unmarshal(raw, &s); err != nil {
-			return 0, err
+			return err
 		}
 		t := s.restore(u.keep)
 		if u.c.NoHistory {
@@ -209,14 +304,14 @@ func (u *Usage) restore(item toolkeep.Item, items []toolkeep.Item) (int64, error
 		u.tenants.put(t.name, t)
 		t.at = u.order.touch(t, nil)
 	}
-	return head.Seq, nil
+	return nil
 }
 
 // item takes in an item that was put; u.mu is held.
 func (u *Usage) item(it *toolkeep.Item, c *toolkeep.Committed) {
 	switch it.Kind {
 	case KindState:
-		if it.ID == headID && it.Tenant == "" && it.Revision > u.head.Revision {
+		if isHeadItem(it) && it.Revision > u.head.Revision {
 			u.head = *it
 		}
 	case KindJob:
@@ -276,9 +371,8 @@ func (u *Usage) due(started time.Time) time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	due := started.Add(firstAfter)
-	var head checkpoint
-	if u.head.Revision > 0 && json.Unmarshal(u.head.Body, &head) == nil {
-		due = head.At.Add(u.c.Every)
+	if u.head.Revision > 0 {
+		due = u.head.UpdatedAt.Add(u.c.Every)
 	}
 	if u.claimed.Revision > 0 {
 		if again := u.claimed.UpdatedAt.Add(claimLife); again.After(due) {
@@ -303,11 +397,7 @@ func (u *Usage) Job(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seq, err := u.c.Store.Head(ctx)
-	if err != nil {
-		return err
-	}
-	if err := u.Await(ctx, seq); err != nil {
+	if err := u.catchUp(ctx); err != nil {
 		return err
 	}
 	all := u.Checkpoint(ctx)

@@ -13,7 +13,8 @@
 //
 // A change counts once. The state holds the number of the change that it reached; a
 // checkpoint is the state at one such number, and a start reads the newest checkpoint
-// and then the feed after it. A crash between a checkpoint and what was folded since
+// and then the feed after it. The newest two are kept, as items of the store; the feed
+// has none of them. A crash between a checkpoint and what was folded since
 // loses nothing and counts nothing twice. The first start on an old store reads what
 // the feed still has.
 //

@@ -49,6 +49,9 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 			key := [3]string{ch.Item.Kind, ch.Item.Tenant, ch.Item.ID}
 			ch.Item.Revision = m.items[key].Revision + 1
 			m.items[key] = ch.Item
+			if ch.BodyAside {
+				ch.Item.Body = nil
+			}
 			c = ch
 		case toolkeep.DropItem:
 			delete(m.items, [3]string{ch.Kind, ch.Tenant, ch.ID})

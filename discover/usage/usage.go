@@ -63,9 +63,11 @@ type Usage struct {
 	seq    atomic.Int64  // of the newest change that was folded
 	caught chan struct{} // closed when the feed was read up to where it stood at the start
 
+	saving sync.Mutex // one checkpoint at a time; taken before mu
+
 	mu       sync.Mutex // one change at a time; guards all that is not atomic in tenants
 	order    recency[*tenant]
-	head     toolkeep.Item // the newest checkpoint's
+	head     toolkeep.Item // the newest checkpoint's; where the feed told of it without its body
 	claimed  toolkeep.Item // the newest claim of the job
 	rankedAt int64         // up to where in the feed rankings were read from their items
 	moved    chan struct{} // closed at the next change; nil if nobody waits
@@ -194,6 +196,15 @@ func (u *Usage) Await(ctx context.Context, seq int64) error {
 		case <-moved:
 		}
 	}
+}
+
+// catchUp awaits all that the feed has now.
+func (u *Usage) catchUp(ctx context.Context) error {
+	seq, err := u.c.Store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	return u.Await(ctx, seq)
 }
 
 // CaughtUp is closed when all is folded that was in the feed at the start.

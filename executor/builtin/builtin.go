@@ -20,6 +20,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 //go:embed manifests/*.json
@@ -99,7 +100,7 @@ func (e *Executor) Kind() string { return "builtin" }
 
 // Check wants a binding that names a function, and nothing else in it.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	const at = "/execution/binding"
+	const at = bindings.At
 	if m.Execution.Kind != e.Kind() {
 		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind builtin"}}
 	}
@@ -128,9 +129,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	f, ok := e.byBinding[string(x.Tool.Manifest.Execution.Binding)]
 	if !ok {
 		if faults := e.Check(x.Tool.Manifest); len(faults) > 0 {
-			err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
-			err.NothingSent = true
-			return nil, err
+			return nil, bindings.Error(faults)
 		}
 		tree, _ := canon.ParseObject(x.Tool.Manifest.Execution.Binding, canon.Limits{}) // Check read it
 		name, _ := tree["name"].(string)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // Operations of a binding.
@@ -61,7 +62,7 @@ const (
 	defaultMode    = 0o600
 )
 
-const at = "/execution/binding"
+const at = bindings.At
 
 // pointerTo is the JSON Pointer to a member.
 func pointerTo(name string) string { return canon.Pointer(name) }

@@ -7,10 +7,10 @@ import (
 	"os"
 	"path"
 	"strings"
-	"sync"
 	"syscall"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const kind = "file"
@@ -42,34 +42,9 @@ func (c Config) Validate() error {
 
 // Executor is the executor of kind "file". It is safe for concurrent use.
 type Executor struct {
-	roots []Root
-	home  string
-
-	mu       sync.Mutex
-	bindings map[string]*binding // checked ones by digest, at most maxBindings
-}
-
-const maxBindings = 10_000
-
-// binding is that of a tool, read once.
-func (e *Executor) binding(t *toolkeep.Tool) (*binding, []toolkeep.Fault) {
-	e.mu.Lock()
-	b := e.bindings[t.Digest]
-	e.mu.Unlock()
-	if b != nil {
-		return b, nil
-	}
-	b, faults := parse(t.Manifest)
-	if len(faults) > 0 {
-		return nil, faults
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.bindings) >= maxBindings {
-		clear(e.bindings)
-	}
-	e.bindings[t.Digest] = b
-	return b, nil
+	roots    []Root
+	home     string
+	bindings bindings.Kept[binding]
 }
 
 var _ toolkeep.Executor = (*Executor)(nil)
@@ -79,7 +54,7 @@ func New(c Config) (*Executor, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	e := &Executor{home: c.Home, bindings: map[string]*binding{}}
+	e := &Executor{home: c.Home}
 	for _, r := range c.Roots {
 		e.roots = append(e.roots, Root{Path: path.Clean(r.Path), Write: r.Write})
 	}
@@ -105,11 +80,9 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 // MiB); E3922 no space is left; E3902 ctx was cancelled, E3502 its deadline passed,
 // both looked at between pieces; E3999 the system failed in another way.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
-	b, faults := e.binding(x.Tool)
-	if len(faults) > 0 {
-		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
-		err.NothingSent = true
-		return nil, err
+	b, refused := e.bindings.Of(x.Tool, parse)
+	if refused != nil {
+		return nil, refused
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx, true)

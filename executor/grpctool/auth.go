@@ -3,69 +3,47 @@ package grpctool
 import (
 	"crypto/tls"
 	"encoding/base64"
-	"strconv"
 	"strings"
 
-	xjson "github.com/go-json-experiment/json"
-
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // tokenTypes are those whose secret the pipeline has made into an access token.
 var tokenTypes = map[string]bool{"oauth2_client_credentials": true, "oauth2_refresh": true, "google_service_account": true, "azure_ad": true}
 
-// checkAuth refuses what gRPC cannot send, alternative by alternative.
-func checkAuth(r *reader, m *toolkeep.Manifest, b *binding) {
-	for i, spec := range m.Auth {
-		at := "/auth/" + strconv.Itoa(i)
-		checkSpec(r, at, spec, b)
-		also, ok := spec.Settings["also"]
-		if !ok {
-			continue
-		}
-		var more []toolkeep.AuthSpec
-		if err := xjson.Unmarshal(canon.Append(nil, also), &more, xjson.RejectUnknownMembers(true)); err != nil {
-			r.fault(at+"/settings/also", "type", "also must be a list of auth entries")
-			continue
-		}
-		for j, s := range more {
-			checkSpec(r, at+"/settings/also/"+strconv.Itoa(j), s, b)
-		}
-	}
-}
-
-func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
+// checkSpec refuses what gRPC cannot send.
+func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	switch {
 	case s.Type == "none":
 		return
 	case s.Type == "mtls":
 		if b.plaintext {
-			r.fault(at+"/type", "unsupported", "a client certificate needs TLS; the binding says plaintext")
+			r.Fault(at+"/type", "unsupported", "a client certificate needs TLS; the binding says plaintext")
 		}
 		return
 	case s.Type == "api_key":
 		if s.Name == "" {
-			r.fault(at+"/name", "required", "an api_key needs the name of its metadata")
+			r.Fault(at+"/name", "required", "an api_key needs the name of its metadata")
 		}
 	case s.Type == "bearer", tokenTypes[s.Type]:
 	case s.Type == "basic":
 		if s.Prefix != "" {
-			r.fault(at+"/prefix", "unsupported", "basic has its own prefix")
+			r.Fault(at+"/prefix", "unsupported", "basic has its own prefix")
 		}
 	default:
-		r.fault(at+"/type", "unsupported", "authentication of type %q cannot be sent over gRPC", s.Type)
+		r.Fault(at+"/type", "unsupported", "authentication of type %q cannot be sent over gRPC", s.Type)
 		return
 	}
 	if s.In != "" && s.In != "header" {
-		r.fault(at+"/in", "unsupported", "a gRPC call has metadata alone, which is in header; %q is not there", s.In)
+		r.Fault(at+"/in", "unsupported", "a gRPC call has metadata alone, which is in header; %q is not there", s.In)
 	}
 	if !plainText(s.Prefix) {
-		r.fault(at+"/prefix", "metadata", "the prefix has characters that metadata cannot hold")
+		r.Fault(at+"/prefix", "metadata", "the prefix has characters that metadata cannot hold")
 	}
 	if s.Name != "" {
 		if why := metadataFault(strings.ToLower(s.Name), ""); why != "" {
-			r.fault(at+"/name", "metadata", "%s", why)
+			r.Fault(at+"/name", "metadata", "%s", why)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // Limits of a binding.
@@ -49,27 +49,25 @@ type pair struct{ name, value string }
 
 // parse reads the binding of a manifest. Every fault is found at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
-	r := &reader{}
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
-	if err != nil {
-		r.fault(bindingPointer, "json", "the binding is not a JSON object: %s", toolkeep.AsError(err).Message)
-		return nil, r.faults
+	r := &bindings.Reader{}
+	top, ok := r.Read(m)
+	if !ok {
+		return nil, r.Faults
 	}
-	top := r.object(bindingPointer, tree)
-	b := &binding{target: top.text("target", true), plaintext: top.flag("plaintext")}
+	b := &binding{target: top.Text("target", true), plaintext: top.Flag("plaintext")}
 	b.readTarget(top)
 	b.readTLS(top)
-	method := top.text("method", true)
-	descriptors := top.text("descriptors", true)
+	method := top.Text("method", true)
+	descriptors := top.Text("descriptors", true)
 	b.readMetadata(top)
-	b.deadline = time.Duration(top.number("deadline_ms", 0, int64(mostDeadline/time.Millisecond))) * time.Millisecond
-	b.frames = int(top.number("max_frames", defaultFrames, mostFrames))
-	b.frameBytes = top.number("max_frame_bytes", mostFrameBytes, mostFrameBytes)
-	top.done()
+	b.deadline = time.Duration(top.Count("deadline_ms", 0, int64(mostDeadline/time.Millisecond))) * time.Millisecond
+	b.frames = int(top.Count("max_frames", defaultFrames, mostFrames))
+	b.frameBytes = top.Count("max_frame_bytes", mostFrameBytes, mostFrameBytes)
+	top.Done()
 	b.readMethod(top, method, descriptors)
-	checkAuth(r, m, b)
-	if len(r.faults) > 0 {
-		return nil, r.faults
+	r.Auth(m, func(at string, s toolkeep.AuthSpec) { checkSpec(r, at, s, b) })
+	if len(r.Faults) > 0 {
+		return nil, r.Faults
 	}
 	b.takesKey = m.Idempotent
 	if m.Permissions != nil {
@@ -78,7 +76,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	return b, nil
 }
 
-func (b *binding) readTarget(top *object) {
+func (b *binding) readTarget(top *bindings.Object) {
 	if b.target == "" {
 		return
 	}
@@ -86,68 +84,68 @@ func (b *binding) readTarget(top *object) {
 	n, badPort := strconv.Atoi(port)
 	switch {
 	case err != nil, host == "", badPort != nil, n < 1, n > 65535, strings.ContainsAny(host, "/@?#% \"\\<>^`{|}"), !plainText(host):
-		top.fault("target", "host", "the target must be host:port, such as greeter.example.com:443")
+		top.Fault("target", "host", "the target must be host:port, such as greeter.example.com:443")
 	}
 	b.host = host
 }
 
-func (b *binding) readTLS(top *object) {
-	o, ok := top.sub("tls")
+func (b *binding) readTLS(top *bindings.Object) {
+	o, ok := top.Sub("tls")
 	if !ok {
 		return
 	}
-	b.serverName, b.ca = o.text("server_name", false), o.text("ca", false)
-	o.done()
+	b.serverName, b.ca = o.Text("server_name", false), o.Text("ca", false)
+	o.Done()
 	if b.plaintext {
-		top.fault("tls", "unsupported", "a plaintext connection has no TLS; leave tls or plaintext out")
+		top.Fault("tls", "unsupported", "a plaintext connection has no TLS; leave tls or plaintext out")
 	}
 	if b.serverName != "" && (!plainText(b.serverName) || strings.ContainsAny(b.serverName, "/:@ ")) {
-		o.fault("server_name", "host", "the server's name must be a host name")
+		o.Fault("server_name", "host", "the server's name must be a host name")
 	}
 	if b.ca == "" {
 		return
 	}
 	b.roots = x509.NewCertPool()
 	if len(b.ca) > maxCA || !b.roots.AppendCertsFromPEM([]byte(b.ca)) {
-		o.fault("ca", "pem", "ca must hold certificates in PEM form, at most %d bytes", maxCA)
+		o.Fault("ca", "pem", "ca must hold certificates in PEM form, at most %d bytes", maxCA)
 	}
 }
 
-func (b *binding) readMetadata(top *object) {
-	o, ok := top.sub("metadata")
+func (b *binding) readMetadata(top *bindings.Object) {
+	o, ok := top.Sub("metadata")
 	if !ok {
 		return
 	}
-	if len(o.tree) > maxMetadata {
-		top.fault("metadata", "limit", "at most %d metadata are sent", maxMetadata)
+	if len(o.Tree) > maxMetadata {
+		top.Fault("metadata", "limit", "at most %d metadata are sent", maxMetadata)
 	}
-	for _, name := range o.names() {
-		value := o.text(name, false)
+	for _, name := range o.Names() {
+		value := o.Text(name, false)
 		key := strings.ToLower(name)
 		if why := metadataFault(key, value); why != "" {
-			o.fault(name, "metadata", "%s", why)
+			o.Fault(name, "metadata", "%s", why)
 		}
 		b.metadata = append(b.metadata, pair{key, value})
 	}
-	o.done()
+	o.Done()
 }
 
-func (b *binding) readMethod(top *object, method, descriptors string) {
+func (b *binding) readMethod(top *bindings.Object, method, descriptors string) {
 	if method == "" || descriptors == "" {
 		return
 	}
 	raw, err := base64.StdEncoding.DecodeString(descriptors)
 	if err != nil {
-		top.fault("descriptors", "base64", "descriptors must be a FileDescriptorSet in standard base64")
+		top.Fault("descriptors", "base64", "descriptors must be a FileDescriptorSet in standard base64")
 		return
 	}
 	if len(raw) > maxDescriptors {
-		top.fault("descriptors", "size", "descriptors have %d bytes; at most %d are read", len(raw), maxDescriptors)
+		top.Fault("descriptors", "size", "descriptors have %d bytes; at most %d are read", len(raw), maxDescriptors)
 		return
 	}
 	files, why := buildFiles(raw)
 	if why != "" {
-		top.fault("descriptors", "descriptor", "%s", why)
+		top.Fault("descriptors", "descriptor", "%s", why)
 		return
 	}
 	b.types = &types{files: files}
@@ -155,17 +153,17 @@ func (b *binding) readMethod(top *object, method, descriptors string) {
 	d, err := files.FindDescriptorByName(protoreflect.FullName(service))
 	sd, isService := d.(protoreflect.ServiceDescriptor)
 	if !ok || err != nil || !isService {
-		top.fault("method", "method", "the method must be package.Service/Method, and its service one of descriptors")
+		top.Fault("method", "method", "the method must be package.Service/Method, and its service one of descriptors")
 		return
 	}
 	if b.method = sd.Methods().ByName(protoreflect.Name(name)); b.method == nil {
-		top.fault("method", "method", "the service %s has no method %q", service, name)
+		top.Fault("method", "method", "the service %s has no method %q", service, name)
 		return
 	}
 	b.path = "/" + method
 	for _, d := range []protoreflect.MessageDescriptor{b.method.Input(), b.method.Output()} {
 		if why := unusable(d, map[protoreflect.FullName]bool{}); why != "" {
-			top.fault("descriptors", "descriptor", "%s", why)
+			top.Fault("descriptors", "descriptor", "%s", why)
 		}
 	}
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const (
 	defaultMaxBytes = 100 << 20
-	maxBindings     = 8192
 	keyMetadata     = "idempotency-key"
 )
 
@@ -39,8 +39,7 @@ type Config struct {
 type Executor struct {
 	pool *pool
 
-	bindings sync.Map // digest of a tool -> *binding
-	kept     atomic.Int64
+	bindings bindings.Kept[binding]
 }
 
 var _ toolkeep.Executor = (*Executor)(nil)
@@ -64,28 +63,6 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	return faults
 }
 
-// binding gives the tool's binding, read once for each digest. When many were
-// read it starts over, which costs one reading for each tool still in use.
-func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
-	if b, ok := e.bindings.Load(t.Digest); ok {
-		return b.(*binding), nil
-	}
-	b, faults := parse(t.Manifest)
-	if len(faults) > 0 {
-		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
-		err.NothingSent = true
-		return nil, err
-	}
-	if t.Digest != "" {
-		if e.kept.Add(1) > maxBindings {
-			e.bindings.Clear()
-			e.kept.Store(1)
-		}
-		e.bindings.Store(t.Digest, b)
-	}
-	return b, nil
-}
-
 // Execute makes one call of the method.
 //
 // Errors: E3301 an argument does not fit its field; E3402 the credential cannot be
@@ -107,7 +84,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 }
 
 func (e *Executor) execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
-	b, err := e.binding(x.Tool)
+	b, err := e.bindings.Of(x.Tool, parse)
 	if err != nil {
 		return nil, err
 	}

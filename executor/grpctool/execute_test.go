@@ -361,7 +361,7 @@ func TestUnknownAny(t *testing.T) {
 	ts, e := importTools(t, s), newExecutor(t)
 	m := ts["v1_Kinds_Echo"]
 	// The server echoes an Any that was made by bytes: as acme.None it is known to nobody.
-	b, failed := e.binding(execution(m, nil).Tool)
+	b, failed := e.bindings.Of(execution(m, nil).Tool, parse)
 	if failed != nil {
 		t.Fatal(failed)
 	}
@@ -539,7 +539,7 @@ func TestKilled(t *testing.T) {
 func TestBomb(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
-	b, failed := e.binding(execution(ts["v1_Kinds_Echo"], nil).Tool)
+	b, failed := e.bindings.Of(execution(ts["v1_Kinds_Echo"], nil).Tool, parse)
 	if failed != nil {
 		t.Fatal(failed)
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // binding is execution.binding read and ready to be used many times.
@@ -73,20 +73,18 @@ type body struct {
 
 // parse reads the binding of a manifest. Every fault is found at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
-	r := &reader{}
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
-	if err != nil {
-		r.fault(bindingPointer, "json", "the binding is not a JSON object: %s", toolkeep.AsError(err).Message)
-		return nil, r.faults
+	r := &bindings.Reader{}
+	top, ok := r.Read(m)
+	if !ok {
+		return nil, r.Faults
 	}
-	top := r.object(bindingPointer, tree)
-	b := &binding{method: top.text("method", true)}
-	tmpl, templated := top.sub("template")
-	server, path := top.text("server", true), top.text("path", !templated)
-	for _, p := range top.objects("parameters") {
+	b := &binding{method: top.Text("method", true)}
+	tmpl, templated := top.Sub("template")
+	server, path := top.Text("server", true), top.Text("path", !templated)
+	for _, p := range top.Objects("parameters") {
 		b.params = append(b.params, readParameter(p))
 	}
-	if o, ok := top.sub("body"); ok {
+	if o, ok := top.Sub("body"); ok {
 		b.body = readBody(o)
 	}
 	places := map[string]string{} // where arguments stand in the template
@@ -95,10 +93,10 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 		b.readTemplate(r, tmpl, func(at, name string) { places[at+"\x00"+name] = name })
 	}
 	b.headers = readHeaders(top)
-	types := top.texts("response_types")
+	types := contentTypes(top, "response_types")
 	b.pages, b.stream, b.readAs = readPagination(top), readStream(top), readResponse(top)
 	b.readTLS(top, server)
-	top.done()
+	top.Done()
 
 	b.checkMethod(r)
 	b.checkParams(r)
@@ -111,9 +109,9 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	b.checkArgs(r, m, places)
 	b.checkQuery(r)
 	b.checkPagination(r, m)
-	checkAuth(r, m, b)
-	if len(r.faults) > 0 {
-		return nil, r.faults
+	r.Auth(m, func(at string, s toolkeep.AuthSpec) { checkSpec(r, at, s, b) })
+	if len(r.Faults) > 0 {
+		return nil, r.Faults
 	}
 
 	b.accept = "application/json, */*;q=0.5"
@@ -140,49 +138,66 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	return b, nil
 }
 
-func readParameter(o *object) parameter {
+// contentTypes reads a list of content types.
+func contentTypes(o *bindings.Object, name string) []string {
+	var out []string
+	for i, v := range o.List(name) {
+		s, ok := v.(string)
+		if !ok || !validHeaderValue(s) || s == "" {
+			o.Reader.Fault(o.Pointer(name)+"/"+strconv.Itoa(i), "type", "must be a content type")
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func paramPointer(i int) string {
+	return bindings.At + "/parameters/" + strconv.Itoa(i)
+}
+
+func readParameter(o *bindings.Object) parameter {
 	p := parameter{
-		name:          o.text("name", true),
-		arg:           o.text("arg", false),
-		in:            o.text("in", true),
-		style:         o.text("style", false),
-		explode:       o.flag("explode"),
-		allowReserved: o.flag("allow_reserved"),
-		allowEmpty:    o.flag("allow_empty"),
+		name:          o.Text("name", true),
+		arg:           o.Text("arg", false),
+		in:            o.Text("in", true),
+		style:         o.Text("style", false),
+		explode:       o.Flag("explode"),
+		allowReserved: o.Flag("allow_reserved"),
+		allowEmpty:    o.Flag("allow_empty"),
 	}
 	if p.arg == "" {
 		p.arg = p.name
 	}
 	readItems(o, &p)
-	if content := o.text("content", false); content != "" {
+	if content := o.Text("content", false); content != "" {
 		p.readContent(o, content)
 	}
 	allowed, known := styles[p.in]
 	switch {
 	case p.in == wholeQuery:
 		if p.content == nil && !p.json {
-			o.fault("content", "required", "a parameter that is the whole query needs content")
+			o.Fault("content", "required", "a parameter that is the whole query needs content")
 		}
 		if p.style != "" {
-			o.fault("style", "unsupported", "a parameter that is the whole query has content in place of a style")
+			o.Fault("style", "unsupported", "a parameter that is the whole query has content in place of a style")
 		}
 	case !known && p.in != "":
-		o.fault("in", "enum", "a parameter is in path, query, querystring, header or cookie, not %q", p.in)
+		o.Fault("in", "enum", "a parameter is in path, query, querystring, header or cookie, not %q", p.in)
 	case known && p.style == "":
 		p.style = allowed[0]
 	case known && !slices.Contains(allowed, p.style):
-		o.fault("style", "enum", "a parameter in %s has style %s, not %q", p.in, strings.Join(allowed, ", "), p.style)
+		o.Fault("style", "enum", "a parameter in %s has style %s, not %q", p.in, strings.Join(allowed, ", "), p.style)
 	}
 	if p.allowReserved && p.in != "query" && p.in != "path" {
-		o.fault("allow_reserved", "unsupported", "allow_reserved applies to parameters in query and path alone")
+		o.Fault("allow_reserved", "unsupported", "allow_reserved applies to parameters in query and path alone")
 	}
 	if p.in == "header" {
 		checkHeaderName(o, "name", p.name)
 	}
 	if p.in == "cookie" && p.name != "" && !isToken(p.name) {
-		o.fault("name", "token", "%q cannot be the name of a cookie", p.name)
+		o.Fault("name", "token", "%q cannot be the name of a cookie", p.name)
 	}
-	o.done()
+	o.Done()
 	return p
 }
 
@@ -205,74 +220,74 @@ var itemStyles = []string{"simple", "spaceDelimited", "pipeDelimited", "tabDelim
 const maxItemStyles = 8
 
 // readItems reads the styles of lists within a list, as Swagger 2.0 has them.
-func readItems(o *object, p *parameter) {
-	for i, v := range o.list("item_styles") {
+func readItems(o *bindings.Object, p *parameter) {
+	for i, v := range o.List("item_styles") {
 		s, _ := v.(string)
 		if !slices.Contains(itemStyles, s) || i >= maxItemStyles {
-			o.reader.fault(o.pointer("item_styles")+"/"+strconv.Itoa(i), "enum", "a list within a list has style %s", strings.Join(itemStyles, ", "))
+			o.Reader.Fault(o.Pointer("item_styles")+"/"+strconv.Itoa(i), "enum", "a list within a list has style %s", strings.Join(itemStyles, ", "))
 			return
 		}
 		if slices.Contains(p.items, s) || !p.explode && delimiter(s) == delimiter(p.style) {
-			o.reader.fault(o.pointer("item_styles")+"/"+strconv.Itoa(i), "unsupported", "a list and the lists within it cannot have the same delimiter")
+			o.Reader.Fault(o.Pointer("item_styles")+"/"+strconv.Itoa(i), "unsupported", "a list and the lists within it cannot have the same delimiter")
 		}
 		p.items = append(p.items, s)
 	}
 }
 
 // readContent reads a media type in place of a style.
-func (p *parameter) readContent(o *object, content string) {
-	if isJSON(content) && o.tree["format"] == nil {
+func (p *parameter) readContent(o *bindings.Object, content string) {
+	if isJSON(content) && o.Tree["format"] == nil {
 		p.json = true
 		return
 	}
 	p.content = readCodec(o, content)
 	switch p.content.format {
 	case asMultipart, asLines, asBinary:
-		o.fault("content", "unsupported", "a parameter with content %q cannot be sent: JSON, text, XML and forms can", content)
+		o.Fault("content", "unsupported", "a parameter with content %q cannot be sent: JSON, text, XML and forms can", content)
 	}
 }
 
-func readBody(o *object) *body {
-	b := &body{all: o.flag("all")}
-	b.arg = o.text("arg", !b.all)
-	b.contentType, b.required = o.text("content_type", true), o.flag("required")
+func readBody(o *bindings.Object) *body {
+	b := &body{all: o.Flag("all")}
+	b.arg = o.Text("arg", !b.all)
+	b.contentType, b.required = o.Text("content_type", true), o.Flag("required")
 	if b.all && b.arg != "" {
-		o.fault("arg", "unsupported", "all sends the arguments together, so that arg names none of them")
+		o.Fault("arg", "unsupported", "all sends the arguments together, so that arg names none of them")
 	}
 	if !validHeaderValue(b.contentType) {
-		o.fault("content_type", "header", "the content type has characters that a header cannot hold")
+		o.Fault("content_type", "header", "the content type has characters that a header cannot hold")
 	}
 	b.codecs = []*codec{readCodec(o, b.contentType)}
-	for _, other := range o.objects("others") {
-		contentType := other.text("content_type", true)
+	for _, other := range o.Objects("others") {
+		contentType := other.Text("content_type", true)
 		if !validHeaderValue(contentType) {
-			other.fault("content_type", "header", "the content type has characters that a header cannot hold")
+			other.Fault("content_type", "header", "the content type has characters that a header cannot hold")
 		}
 		b.codecs = append(b.codecs, readCodec(other, contentType))
-		other.done()
+		other.Done()
 	}
-	if b.typeArg = o.text("type_arg", len(b.codecs) > 1); b.typeArg != "" && len(b.codecs) == 1 {
-		o.fault("type_arg", "unsupported", "type_arg chooses among others, and there are none")
+	if b.typeArg = o.Text("type_arg", len(b.codecs) > 1); b.typeArg != "" && len(b.codecs) == 1 {
+		o.Fault("type_arg", "unsupported", "type_arg chooses among others, and there are none")
 	}
-	o.done()
+	o.Done()
 	return b
 }
 
-func readHeaders(top *object) []header {
-	o, ok := top.sub("headers")
+func readHeaders(top *bindings.Object) []header {
+	o, ok := top.Sub("headers")
 	if !ok {
 		return nil
 	}
 	var hs []header
-	for _, name := range o.names() {
-		value := o.text(name, false)
+	for _, name := range o.Names() {
+		value := o.Text(name, false)
 		checkHeaderName(o, name, name)
 		if !validHeaderValue(value) {
-			o.fault(name, "header", "the value has characters that a header cannot hold")
+			o.Fault(name, "header", "the value has characters that a header cannot hold")
 		}
 		hs = append(hs, header{name, value})
 	}
-	o.done()
+	o.Done()
 	return hs
 }
 
@@ -290,40 +305,40 @@ func isJSON(contentType string) bool {
 // checkMethod takes the methods of OpenAPI and any other that is a token, in
 // capitals. TRACE is refused because its answer is the request itself, credentials
 // included, and CONNECT because it opens a tunnel.
-func (b *binding) checkMethod(r *reader) {
-	at := bindingPointer + "/method"
+func (b *binding) checkMethod(r *bindings.Reader) {
+	at := bindings.At + "/method"
 	switch {
 	case b.method == "":
 	case b.method == "TRACE":
-		r.fault(at, "unsupported", "the method TRACE cannot be sent: its answer repeats the request with its credentials")
+		r.Fault(at, "unsupported", "the method TRACE cannot be sent: its answer repeats the request with its credentials")
 	case b.method == "CONNECT":
-		r.fault(at, "unsupported", "the method CONNECT cannot be sent: it opens a tunnel")
+		r.Fault(at, "unsupported", "the method CONNECT cannot be sent: it opens a tunnel")
 	case !isToken(b.method) || len(b.method) > 64 || b.method != strings.ToUpper(b.method):
-		r.fault(at, "enum", "the method is one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS and QUERY, or another HTTP method, in capitals, not %q", b.method)
+		r.Fault(at, "enum", "the method is one of GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS and QUERY, or another HTTP method, in capitals, not %q", b.method)
 	}
 }
 
 // checkServer takes the server apart and returns its escaped path without a
 // slash at the end.
-func (b *binding) checkServer(r *reader, server string) string {
-	at := bindingPointer + "/server"
+func (b *binding) checkServer(r *bindings.Reader, server string) string {
+	at := bindings.At + "/server"
 	if server == "" {
 		return ""
 	}
 	u, err := url.Parse(server)
 	switch {
 	case err != nil:
-		r.fault(at, "uri", "the server is not a URL")
+		r.Fault(at, "uri", "the server is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Hostname() == "":
-		r.fault(at, "uri", "the server must be an absolute http or https URL")
+		r.Fault(at, "uri", "the server must be an absolute http or https URL")
 	case u.User != nil:
-		r.fault(at, "userinfo", "the server must not hold a user or password; say it under auth")
+		r.Fault(at, "userinfo", "the server must not hold a user or password; say it under auth")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || strings.ContainsRune(server, '#'):
-		r.fault(at, "uri", "the server must have neither query nor fragment")
+		r.Fault(at, "uri", "the server must have neither query nor fragment")
 	case strings.ContainsAny(server, "{}"):
-		r.fault(at, "uri", "the server still has variables; give each a value")
+		r.Fault(at, "uri", "the server still has variables; give each a value")
 	case hasDots(u.EscapedPath()):
-		r.fault(at, "uri", "the server's path must not have \".\" or \"..\" segments")
+		r.Fault(at, "uri", "the server's path must not have \".\" or \"..\" segments")
 	default:
 		b.scheme, b.host = u.Scheme, u.Host
 		return strings.TrimRight(u.EscapedPath(), "/")
@@ -332,13 +347,13 @@ func (b *binding) checkServer(r *reader, server string) string {
 }
 
 // compilePath cuts the template at its parameters.
-func (b *binding) compilePath(r *reader, base, path string) {
-	at := bindingPointer + "/path"
+func (b *binding) compilePath(r *bindings.Reader, base, path string) {
+	at := bindings.At + "/path"
 	if path == "" {
 		return
 	}
 	if path[0] != '/' || strings.ContainsAny(path, "?#") {
-		r.fault(at, "path", "the path must begin with / and have no query or fragment; those are parameters")
+		r.Fault(at, "path", "the path must begin with / and have no query or fragment; those are parameters")
 		return
 	}
 	used := make([]bool, len(b.params))
@@ -347,7 +362,7 @@ func (b *binding) compilePath(r *reader, base, path string) {
 	for rest != "" {
 		text, after, found := strings.Cut(rest, "{")
 		if strings.ContainsRune(text, '}') {
-			r.fault(at, "path", "the path has a } without its {")
+			r.Fault(at, "path", "the path has a } without its {")
 			return
 		}
 		if text != "" {
@@ -358,12 +373,12 @@ func (b *binding) compilePath(r *reader, base, path string) {
 		}
 		name, tail, closed := strings.Cut(after, "}")
 		if !closed || name == "" || strings.ContainsRune(name, '{') {
-			r.fault(at, "path", "the path has a { without its } or without a name")
+			r.Fault(at, "path", "the path has a { without its } or without a name")
 			return
 		}
 		i := slices.IndexFunc(b.params, func(p parameter) bool { return p.in == "path" && p.name == name })
 		if i < 0 {
-			r.fault(at, "path", "the path has {%s}, but there is no parameter of that name in path", name)
+			r.Fault(at, "path", "the path has {%s}, but there is no parameter of that name in path", name)
 		} else {
 			used[i] = true
 			b.path = append(b.path, piece{param: i})
@@ -371,11 +386,11 @@ func (b *binding) compilePath(r *reader, base, path string) {
 		rest = tail
 	}
 	if literal := strings.NewReplacer("{", "", "}", "").Replace(path); hasDots(literal) {
-		r.fault(at, "path", "the path must not have \".\" or \"..\" segments")
+		r.Fault(at, "path", "the path must not have \".\" or \"..\" segments")
 	}
 	for i, p := range b.params {
 		if p.in == "path" && !used[i] {
-			r.fault(paramPointer(i)+"/name", "path", "there is no {%s} in the path", p.name)
+			r.Fault(paramPointer(i)+"/name", "path", "there is no {%s} in the path", p.name)
 		}
 	}
 }

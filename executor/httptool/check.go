@@ -11,10 +11,11 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // checkParams refuses two parameters for one place and headers set twice.
-func (b *binding) checkParams(r *reader) {
+func (b *binding) checkParams(r *bindings.Reader) {
 	seen := make(map[string]bool)
 	for i, p := range b.params {
 		key := p.in + " " + p.name
@@ -22,14 +23,14 @@ func (b *binding) checkParams(r *reader) {
 			key = strings.ToLower(key)
 		}
 		if seen[key] {
-			r.fault(paramPointer(i)+"/name", "unique", "there are two %s parameters with the name %q", p.in, p.name)
+			r.Fault(paramPointer(i)+"/name", "unique", "there are two %s parameters with the name %q", p.in, p.name)
 		}
 		seen[key] = true
 	}
 }
 
 // checkArgs compares the arguments with those that the schema lists, if it does.
-func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest, places map[string]string) {
+func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest, places map[string]string) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
@@ -40,7 +41,7 @@ func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest, places map[string]s
 	const rule, message = "argument", "parameters_schema has no property %q"
 	known := func(at, arg string) {
 		if _, ok := schema.Properties[arg]; !ok && arg != "" {
-			r.fault(at, rule, message, arg)
+			r.Fault(at, rule, message, arg)
 		}
 	}
 	for i, p := range b.params {
@@ -55,10 +56,10 @@ func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest, places map[string]s
 	if b.body == nil {
 		return
 	}
-	known(bindingPointer+"/body/arg", b.body.arg)
-	known(bindingPointer+"/body/type_arg", b.body.typeArg)
+	known(bindings.At+"/body/arg", b.body.arg)
+	known(bindings.At+"/body/type_arg", b.body.typeArg)
 	for i, c := range b.body.codecs {
-		at := bindingPointer + "/body"
+		at := bindings.At + "/body"
 		if i > 0 {
 			at += "/others/" + strconv.Itoa(i-1)
 		}
@@ -71,58 +72,39 @@ func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest, places map[string]s
 }
 
 // checkTemplate refuses what a template says already.
-func (b *binding) checkTemplate(top *object, path string) {
+func (b *binding) checkTemplate(top *bindings.Object, path string) {
 	if path != "" {
-		top.fault("path", "template", "the path stands in template")
+		top.Fault("path", "template", "the path stands in template")
 	}
 	if len(b.params) > 0 {
-		top.fault("parameters", "template", "with a template there are no parameters: query, headers and cookies stand in it")
+		top.Fault("parameters", "template", "with a template there are no parameters: query, headers and cookies stand in it")
 	}
 	if b.body != nil {
-		top.fault("body", "template", "with a template the body stands in it")
+		top.Fault("body", "template", "with a template the body stands in it")
 	}
 }
 
 // checkQuery refuses what does not go together: a whole query beside parameters in
 // query.
-func (b *binding) checkQuery(r *reader) {
+func (b *binding) checkQuery(r *bindings.Reader) {
 	whole := slices.IndexFunc(b.params, func(p parameter) bool { return p.in == wholeQuery })
 	if whole < 0 {
 		return
 	}
 	for i, p := range b.params {
 		if p.in == "query" || p.in == wholeQuery && i != whole {
-			r.fault(paramPointer(i)+"/in", "unsupported", "the parameter %q is the whole query, so that there can be no other in query", b.params[whole].name)
+			r.Fault(paramPointer(i)+"/in", "unsupported", "the parameter %q is the whole query, so that there can be no other in query", b.params[whole].name)
 		}
 	}
 }
 
-// checkAuth refuses what cannot be sent, alternative by alternative.
-func checkAuth(r *reader, m *toolkeep.Manifest, b *binding) {
-	for i, spec := range m.Auth {
-		at := "/auth/" + strconv.Itoa(i)
-		checkSpec(r, at, spec, b)
-		also, ok := spec.Settings["also"]
-		if !ok {
-			continue
-		}
-		var more []toolkeep.AuthSpec
-		if err := xjson.Unmarshal(canon.Append(nil, also), &more, xjson.RejectUnknownMembers(true)); err != nil {
-			r.fault(at+"/settings/also", "type", "also must be a list of auth entries")
-			continue
-		}
-		for j, s := range more {
-			checkSpec(r, at+"/settings/also/"+strconv.Itoa(j), s, b)
-		}
-	}
-}
-
-func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
+// checkSpec refuses what cannot be sent.
+func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	if !validHeaderValue(s.Prefix) {
-		r.fault(at+"/prefix", "header", "the prefix has characters that a header cannot hold")
+		r.Fault(at+"/prefix", "header", "the prefix has characters that a header cannot hold")
 	}
 	if s.In == "env" {
-		r.fault(at+"/in", "unsupported", "in env is for tools that start a program; an HTTP request has no environment")
+		r.Fault(at+"/in", "unsupported", "in env is for tools that start a program; an HTTP request has no environment")
 		return
 	}
 	switch s.Type {
@@ -130,57 +112,57 @@ func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
 		return
 	case "api_key":
 		if s.Name == "" {
-			r.fault(at+"/name", "required", "an api_key needs the name of its header, query parameter, cookie or property")
+			r.Fault(at+"/name", "required", "an api_key needs the name of its header, query parameter, cookie or property")
 		}
 	case "basic":
 		if s.In != "" && s.In != "header" {
-			r.fault(at+"/in", "unsupported", "basic goes into a header, not into %q", s.In)
+			r.Fault(at+"/in", "unsupported", "basic goes into a header, not into %q", s.In)
 		}
 		if s.Prefix != "" {
-			r.fault(at+"/prefix", "unsupported", "basic has its own prefix")
+			r.Fault(at+"/prefix", "unsupported", "basic has its own prefix")
 		}
 	case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
 		if s.In != "" && s.In != "header" && s.Name == "" {
-			r.fault(at+"/name", "required", "a token in %s needs the name of its parameter or property", s.In)
+			r.Fault(at+"/name", "required", "a token in %s needs the name of its parameter or property", s.In)
 		}
 	case "aws_sigv4":
 		checkSigning(r, at, s, b)
 		return
 	case "mtls":
 		if b.scheme == "http" {
-			r.fault(at+"/type", "unsupported", "a client certificate needs a server with https")
+			r.Fault(at+"/type", "unsupported", "a client certificate needs a server with https")
 		}
 		for name, v := range map[string]string{"in": s.In, "name": s.Name, "prefix": s.Prefix} {
 			if v != "" {
-				r.fault(at+"/"+name, "unsupported", "a client certificate is part of the connection and has no %s", name)
+				r.Fault(at+"/"+name, "unsupported", "a client certificate is part of the connection and has no %s", name)
 			}
 		}
 		return
 	default:
-		r.fault(at+"/type", "unsupported", "authentication of type %q cannot be sent", s.Type)
+		r.Fault(at+"/type", "unsupported", "authentication of type %q cannot be sent", s.Type)
 		return
 	}
 	switch s.In {
 	case "", "header":
 		if s.Name != "" && (!isToken(s.Name) || fixedHeaders[strings.ToLower(s.Name)]) {
-			r.fault(at+"/name", "header", "%q cannot be set as a header", s.Name)
+			r.Fault(at+"/name", "header", "%q cannot be set as a header", s.Name)
 		}
 	case "cookie":
 		if s.Name != "" && !isToken(s.Name) {
-			r.fault(at+"/name", "token", "%q cannot be the name of a cookie", s.Name)
+			r.Fault(at+"/name", "token", "%q cannot be the name of a cookie", s.Name)
 		}
 	case "query":
 		if i := slices.IndexFunc(b.params, func(p parameter) bool { return p.in == wholeQuery }); i >= 0 && (b.params[i].content == nil || b.params[i].content.format != asForm) {
-			r.fault(at+"/in", "unsupported", "the query is one value, which no secret can be added to")
+			r.Fault(at+"/in", "unsupported", "the query is one value, which no secret can be added to")
 		}
 	case "body":
 		if b.body == nil || slices.ContainsFunc(b.body.codecs, func(c *codec) bool {
 			return c.format != asJSON && c.format != asForm && c.format != asMultipart
 		}) {
-			r.fault(at+"/in", "unsupported", "a secret in the body needs a JSON, form or multipart body")
+			r.Fault(at+"/in", "unsupported", "a secret in the body needs a JSON, form or multipart body")
 		}
 	default:
-		r.fault(at+"/in", "unsupported", "a secret in %q cannot be sent", s.In)
+		r.Fault(at+"/in", "unsupported", "a secret in %q cannot be sent", s.In)
 	}
 }
 
@@ -194,13 +176,13 @@ var fixedHeaders = map[string]bool{
 }
 
 // checkHeaderName refuses names that the binding may not set.
-func checkHeaderName(o *object, member, name string) {
+func checkHeaderName(o *bindings.Object, member, name string) {
 	switch {
 	case name == "":
 	case !isToken(name):
-		o.fault(member, "token", "%q cannot be the name of a header", name)
+		o.Fault(member, "token", "%q cannot be the name of a header", name)
 	case fixedHeaders[strings.ToLower(name)]:
-		o.fault(member, "header", "the header %s cannot be set: it follows from the request itself (cookies are parameters in cookie, the content type is the body's)", name)
+		o.Fault(member, "header", "the header %s cannot be set: it follows from the request itself (cookies are parameters in cookie, the content type is the body's)", name)
 	}
 }
 

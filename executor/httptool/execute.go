@@ -9,19 +9,17 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const (
 	maxRedirects    = 5
 	maxRedirectWait = 10 * time.Second
 	defaultMaxBytes = 100 << 20
-	maxBindings     = 8192
 )
 
 // Config sets up an Executor. The zero value works.
@@ -42,8 +40,7 @@ type Executor struct {
 	ownPool bool
 	clock   func() time.Time
 
-	bindings sync.Map // digest of a tool -> *binding
-	kept     atomic.Int64
+	bindings bindings.Kept[binding]
 }
 
 var _ toolkeep.Executor = (*Executor)(nil)
@@ -83,28 +80,6 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	return faults
 }
 
-// binding gives the tool's binding, read once for each digest. When many were
-// read it starts over, which costs one reading for each tool still in use.
-func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
-	if b, ok := e.bindings.Load(t.Digest); ok {
-		return b.(*binding), nil
-	}
-	b, faults := parse(t.Manifest)
-	if len(faults) > 0 {
-		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
-		err.NothingSent = true
-		return nil, err
-	}
-	if t.Digest != "" {
-		if e.kept.Add(1) > maxBindings {
-			e.bindings.Clear()
-			e.kept.Store(1)
-		}
-		e.bindings.Store(t.Digest, b)
-	}
-	return b, nil
-}
-
 // Execute sends one request and follows redirects.
 //
 // Errors: E3302 and E3320 an argument cannot be sent; E3402 the credential
@@ -117,7 +92,7 @@ func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
 //
 // BytesSent and BytesRecv count the bodies as they went over the wire.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
-	b, err := e.binding(x.Tool)
+	b, err := e.bindings.Of(x.Tool, parse)
 	if err != nil {
 		return nil, err
 	}

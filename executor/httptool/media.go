@@ -8,6 +8,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -94,12 +95,12 @@ var lineTypes = map[string]bool{
 }
 
 // readCodec reads content_type, format and what belongs to the format.
-func readCodec(o *object, contentType string) *codec {
-	c := &codec{contentType: contentType, format: o.text("format", false)}
+func readCodec(o *bindings.Object, contentType string) *codec {
+	c := &codec{contentType: contentType, format: o.Text("format", false)}
 	if c.format != "" && !slices.Contains(formats, c.format) {
-		o.fault("format", "enum", "a body's format is %s, not %q", strings.Join(formats, ", "), c.format)
+		o.Fault("format", "enum", "a body's format is %s, not %q", strings.Join(formats, ", "), c.format)
 	}
-	doc, hasXML := o.sub("xml")
+	doc, hasXML := o.Sub("xml")
 	if c.format == "" && contentType != "" {
 		if c.format = formatOf(contentType); hasXML && isXML(mediaType(contentType)) {
 			c.format = asXML
@@ -107,34 +108,34 @@ func readCodec(o *object, contentType string) *codec {
 	}
 	switch {
 	case hasXML && c.format != asXML:
-		o.fault("xml", "unsupported", "xml describes a body of XML, not of %q", contentType)
+		o.Fault("xml", "unsupported", "xml describes a body of XML, not of %q", contentType)
 	case c.format == asXML && !hasXML:
-		o.fault("xml", "required", "format xml needs xml, the description of its elements")
+		o.Fault("xml", "required", "format xml needs xml, the description of its elements")
 	case hasXML:
 		c.name, c.xml = readXML(doc)
 	}
 	c.readFields(o)
 	if c.format != asBinary && strings.ContainsAny(contentType, "*,") {
-		o.fault("content_type", "unsupported", "the content type %q is a range; only a binary body can leave the choice to its argument", contentType)
+		o.Fault("content_type", "unsupported", "the content type %q is a range; only a binary body can leave the choice to its argument", contentType)
 	}
 	return c
 }
 
-func (c *codec) readFields(o *object) {
-	enc, ok := o.sub("encoding")
+func (c *codec) readFields(o *bindings.Object) {
+	enc, ok := o.Sub("encoding")
 	if ok {
 		c.fields = make(map[string]*field)
-		for _, name := range enc.names() {
-			if f, ok := enc.sub(name); ok {
+		for _, name := range enc.Names() {
+			if f, ok := enc.Sub(name); ok {
 				c.fields[name] = readField(f, name, c.format)
 			}
 		}
-		enc.done()
+		enc.Done()
 		if len(c.fields) > 0 && c.format != asForm && c.format != asMultipart {
-			o.fault("encoding", "unsupported", "encoding applies to %s and multipart bodies alone", formType)
+			o.Fault("encoding", "unsupported", "encoding applies to %s and multipart bodies alone", formType)
 		}
 	}
-	if list, ok := o.member("order"); ok {
+	if list, ok := o.Member("order"); ok {
 		names, isList := list.([]any)
 		for _, n := range names {
 			s, isText := n.(string)
@@ -142,48 +143,48 @@ func (c *codec) readFields(o *object) {
 			c.order = append(c.order, s)
 		}
 		if !isList || c.format != asMultipart {
-			o.fault("order", "type", "order is a list of the names of a multipart body's parts")
+			o.Fault("order", "type", "order is a list of the names of a multipart body's parts")
 		}
 	}
-	for _, f := range o.objects("prefix_items") {
+	for _, f := range o.Objects("prefix_items") {
 		c.prefix = append(c.prefix, readField(f, "prefix_items", c.format))
 	}
 	if len(c.prefix) > 0 && c.format != asMultipart {
-		o.fault("prefix_items", "unsupported", "prefix_items describes the parts of a multipart body that is a list")
+		o.Fault("prefix_items", "unsupported", "prefix_items describes the parts of a multipart body that is a list")
 	}
-	if item, ok := o.sub("items"); ok {
+	if item, ok := o.Sub("items"); ok {
 		c.item = readField(item, "items", c.format)
 		if c.format != asMultipart {
-			o.fault("items", "unsupported", "items describes the parts of a multipart body that is a list")
+			o.Fault("items", "unsupported", "items describes the parts of a multipart body that is a list")
 		}
 	}
 }
 
-func readField(o *object, name, format string) *field {
+func readField(o *bindings.Object, name, format string) *field {
 	f := &field{parameter: parameter{
 		name:          name,
 		arg:           name,
 		in:            "form",
-		style:         o.text("style", false),
-		explode:       o.flag("explode"),
-		allowReserved: o.flag("allow_reserved"),
+		style:         o.Text("style", false),
+		explode:       o.Flag("explode"),
+		allowReserved: o.Flag("allow_reserved"),
 	}}
 	f.styled = f.style != ""
 	readItems(o, &f.parameter)
-	content := o.text("content_type", false)
+	content := o.Text("content_type", false)
 	if !validHeaderValue(content) {
-		o.fault("content_type", "header", "the content type has characters that a header cannot hold")
+		o.Fault("content_type", "header", "the content type has characters that a header cannot hold")
 	}
 	multipart := format == asMultipart
 	if multipart {
-		f.file, f.fileName = o.flag("file"), o.text("file_name", false)
+		f.file, f.fileName = o.Flag("file"), o.Text("file_name", false)
 		if !validHeaderValue(f.fileName) {
-			o.fault("file_name", "header", "the name of the file has characters that a header cannot hold")
+			o.Fault("file_name", "header", "the name of the file has characters that a header cannot hold")
 		}
 		f.readHeaders(o)
 	}
 	if f.styled && !slices.Contains(styles["query"], f.style) {
-		o.fault("style", "enum", "a form field has style %s, not %q", strings.Join(styles["query"], ", "), f.style)
+		o.Fault("style", "enum", "a form field has style %s, not %q", strings.Join(styles["query"], ", "), f.style)
 	}
 	switch {
 	case f.styled:
@@ -197,7 +198,7 @@ func readField(o *object, name, format string) *field {
 		c := readCodec(o, content)
 		switch {
 		case c.format == asMultipart || c.format == asLines || !multipart && c.format == asForm:
-			o.fault("content_type", "unsupported", "a field of %q within a body of its kind cannot be sent", content)
+			o.Fault("content_type", "unsupported", "a field of %q within a body of its kind cannot be sent", content)
 		case c.format == asJSON && !multipart:
 			f.json = true
 		case !multipart && (c.format == asText || c.format == asBinary):
@@ -206,35 +207,35 @@ func readField(o *object, name, format string) *field {
 			f.content = c
 		}
 	}
-	o.done()
+	o.Done()
 	return f
 }
 
-func (f *field) readHeaders(o *object) {
-	hs, ok := o.sub("headers")
+func (f *field) readHeaders(o *bindings.Object) {
+	hs, ok := o.Sub("headers")
 	if !ok {
 		return
 	}
-	for _, name := range hs.names() {
+	for _, name := range hs.Names() {
 		switch checkHeaderName(hs, name, name); strings.ToLower(name) {
 		case "content-disposition":
-			hs.fault(name, "header", "the header %s of a part follows from the part itself", name)
+			hs.Fault(name, "header", "the header %s of a part follows from the part itself", name)
 		}
-		if v, isText := hs.tree[name].(string); isText {
-			hs.seen[name] = true
+		if v, isText := hs.Tree[name].(string); isText {
+			hs.Member(name)
 			if !validHeaderValue(v) {
-				hs.fault(name, "header", "the value has characters that a header cannot hold")
+				hs.Fault(name, "header", "the value has characters that a header cannot hold")
 			}
 			f.headers = append(f.headers, header{name, v})
 			continue
 		}
-		if h, ok := hs.sub(name); ok {
-			p := parameter{name: name, in: "header", style: "simple", arg: h.text("arg", true), explode: h.flag("explode")}
-			f.args = append(f.args, headerArg{p, h.flag("required")})
-			h.done()
+		if h, ok := hs.Sub(name); ok {
+			p := parameter{name: name, in: "header", style: "simple", arg: h.Text("arg", true), explode: h.Flag("explode")}
+			f.args = append(f.args, headerArg{p, h.Flag("required")})
+			h.Done()
 		}
 	}
-	hs.done()
+	hs.Done()
 }
 
 // render makes the bytes of a value and says their content type. secrets are the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // shelf serves seven items in pages in all ways, and keeps what it was asked.
@@ -236,7 +237,7 @@ func TestPaginationFaults(t *testing.T) {
 				section = name
 			}
 		}
-		want := bindingPointer + "/" + section + tt.pointer
+		want := bindings.At + "/" + section + tt.pointer
 		_, faults := parse(m)
 		found := false
 		for _, f := range faults {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const (
@@ -36,83 +37,68 @@ type pagination struct {
 var pageKinds = []string{"link", "url", "cursor", "page", "offset"}
 
 // readPagination reads binding.pagination.
-func readPagination(top *object) *pagination {
-	o, ok := top.sub("pagination")
+func readPagination(top *bindings.Object) *pagination {
+	o, ok := top.Sub("pagination")
 	if !ok {
 		return nil
 	}
-	p := &pagination{kind: o.text("kind", true), max: defaultPages}
-	p.items, p.next = o.pointerText("items"), o.pointerText("next")
-	p.more, p.total = o.pointerText("more"), o.pointerText("total")
-	p.param, p.sizeParam, p.maxArg = o.text("param", false), o.text("size_param", false), o.text("max_pages_arg", false)
-	if n, ok := o.whole("max_pages", 1, maxPages); ok {
+	p := &pagination{kind: o.Text("kind", true), max: defaultPages}
+	p.items, p.next = pointerText(o, "items"), pointerText(o, "next")
+	p.more, p.total = pointerText(o, "more"), pointerText(o, "total")
+	p.param, p.sizeParam, p.maxArg = o.Text("param", false), o.Text("size_param", false), o.Text("max_pages_arg", false)
+	if n, ok := o.Whole("max_pages", 1, maxPages); ok {
 		p.max = int(n)
 	}
 	if p.kind == "page" {
 		p.start = 1
 	}
-	if n, ok := o.whole("start", 0, 1<<40); ok {
+	if n, ok := o.Whole("start", 0, 1<<40); ok {
 		p.start = n
 	}
-	if n, ok := o.whole("size", 1, 1_000_000); ok {
+	if n, ok := o.Whole("size", 1, 1_000_000); ok {
 		p.size = n
 	}
 	if p.kind != "" && !slices.Contains(pageKinds, p.kind) {
-		o.fault("kind", "enum", "pages follow each other by %s, not %q", strings.Join(pageKinds, ", "), p.kind)
+		o.Fault("kind", "enum", "pages follow each other by %s, not %q", strings.Join(pageKinds, ", "), p.kind)
 	}
 	needs := func(name, value string, kinds ...string) {
 		switch wanted := slices.Contains(kinds, p.kind); {
 		case wanted && value == "":
-			o.fault(name, "required", "pages by %s need %s", p.kind, name)
+			o.Fault(name, "required", "pages by %s need %s", p.kind, name)
 		case !wanted && value != "" && slices.Contains(pageKinds, p.kind):
-			o.fault(name, "unsupported", "pages by %s have no %s", p.kind, name)
+			o.Fault(name, "unsupported", "pages by %s have no %s", p.kind, name)
 		}
 	}
 	needs("next", p.next, "url", "cursor")
 	needs("param", p.param, "cursor", "page", "offset")
 	if p.sizeParam != "" && p.size == 0 {
-		o.fault("size", "required", "size_param needs size, the number to send")
+		o.Fault("size", "required", "size_param needs size, the number to send")
 	}
-	o.done()
+	o.Done()
 	return p
 }
 
 // pointerText reads a JSON Pointer; "" is the whole.
-func (o *object) pointerText(name string) string {
-	s := o.text(name, false)
+func pointerText(o *bindings.Object, name string) string {
+	s := o.Text(name, false)
 	if _, ok := canon.Tokens(s); !ok {
-		o.fault(name, "pointer", "%s must be a JSON Pointer such as /data/items", name)
+		o.Fault(name, "pointer", "%s must be a JSON Pointer such as /data/items", name)
 	}
 	return s
 }
 
-// whole reads a whole number within bounds.
-func (o *object) whole(name string, least, most int64) (int64, bool) {
-	v, ok := o.member(name)
-	if !ok {
-		return 0, false
-	}
-	n, isNumber := v.(json.Number)
-	i, err := n.Int64()
-	if !isNumber || err != nil || i < least || i > most {
-		o.fault(name, "range", "%s must be a whole number from %d to %d", name, least, most)
-		return 0, false
-	}
-	return i, true
-}
-
 // checkPagination compares pagination with the rest of the manifest.
-func (b *binding) checkPagination(r *reader, m *toolkeep.Manifest) {
+func (b *binding) checkPagination(r *bindings.Reader, m *toolkeep.Manifest) {
 	p := b.pages
 	if p == nil {
 		return
 	}
-	const at = bindingPointer + "/pagination"
+	const at = bindings.At + "/pagination"
 	if b.method == "HEAD" {
-		r.fault(at, "unsupported", "the answer to HEAD has no pages")
+		r.Fault(at, "unsupported", "the answer to HEAD has no pages")
 	}
 	if b.method != "GET" && b.method != "HEAD" && m.SideEffects != "none" && m.SideEffects != "reads" {
-		r.fault(at, "side_effects", "fetching pages repeats the request, so a tool that writes cannot have them")
+		r.Fault(at, "side_effects", "fetching pages repeats the request, so a tool that writes cannot have them")
 	}
 	if p.maxArg == "" {
 		return
@@ -121,7 +107,7 @@ func (b *binding) checkPagination(r *reader, m *toolkeep.Manifest) {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	if xjson.Unmarshal(m.ParametersSchema, &schema) == nil && len(schema.Properties) > 0 && schema.Properties[p.maxArg] == nil {
-		r.fault(at+"/max_pages_arg", "argument", "parameters_schema has no property %q", p.maxArg)
+		r.Fault(at+"/max_pages_arg", "argument", "parameters_schema has no property %q", p.maxArg)
 	}
 }
 
@@ -143,37 +129,37 @@ const (
 var defaultStream = stream{maxEvents: defaultEvents, maxBytes: defaultEventBytes}
 
 // readStream reads binding.stream.
-func readStream(top *object) *stream {
-	o, ok := top.sub("stream")
+func readStream(top *bindings.Object) *stream {
+	o, ok := top.Sub("stream")
 	if !ok {
 		return &defaultStream
 	}
 	s := defaultStream
-	s.sentinel, s.progress = o.text("sentinel", false), o.pointerText("progress")
-	if n, ok := o.whole("max_events", 1, maxEvents); ok {
+	s.sentinel, s.progress = o.Text("sentinel", false), pointerText(o, "progress")
+	if n, ok := o.Whole("max_events", 1, maxEvents); ok {
 		s.maxEvents = int(n)
 	}
-	if n, ok := o.whole("max_bytes", 1, defaultMaxBytes); ok {
+	if n, ok := o.Whole("max_bytes", 1, defaultMaxBytes); ok {
 		s.maxBytes = n
 	}
-	if n, ok := o.whole("max_seconds", 1, 24*3600); ok {
+	if n, ok := o.Whole("max_seconds", 1, 24*3600); ok {
 		s.maxSeconds = n
 	}
-	o.done()
+	o.Done()
 	return &s
 }
 
 // readResponse reads binding.response: the type that answers have whatever they
 // say, for servers that say it wrong.
-func readResponse(top *object) (contentType string) {
-	o, ok := top.sub("response")
+func readResponse(top *bindings.Object) (contentType string) {
+	o, ok := top.Sub("response")
 	if !ok {
 		return ""
 	}
-	contentType = o.text("content_type", false)
+	contentType = o.Text("content_type", false)
 	if contentType != "" && (!validHeaderValue(contentType) || !strings.Contains(mediaType(contentType), "/")) {
-		o.fault("content_type", "type", "content_type must be a content type such as application/json")
+		o.Fault("content_type", "type", "content_type must be a content type such as application/json")
 	}
-	o.done()
+	o.Done()
 	return contentType
 }

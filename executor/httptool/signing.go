@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // signer signs requests with AWS Signature Version 4.
@@ -57,21 +58,21 @@ func newSigner(c toolkeep.Credential) (*signer, *toolkeep.Error) {
 func isScope(s string) bool { return isToken(s) && !strings.ContainsAny(s, "/,=") }
 
 // checkSigning looks at the settings of aws_sigv4.
-func checkSigning(r *reader, at string, s toolkeep.AuthSpec, b *binding) {
+func checkSigning(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	for _, name := range []string{"region", "service"} {
 		if v, _ := s.Settings[name].(string); !isScope(v) {
-			r.fault(at+"/settings/"+name, "required", "aws_sigv4 needs settings.%s, such as eu-central-1 and execute-api", name)
+			r.Fault(at+"/settings/"+name, "required", "aws_sigv4 needs settings.%s, such as eu-central-1 and execute-api", name)
 		}
 	}
 	v, given := s.Settings["unsigned_payload"]
 	if unsigned, isBool := v.(bool); given && !isBool {
-		r.fault(at+"/settings/unsigned_payload", "type", "unsigned_payload is true or false")
+		r.Fault(at+"/settings/unsigned_payload", "type", "unsigned_payload is true or false")
 	} else if unsigned && b.scheme == "http" {
-		r.fault(at+"/settings/unsigned_payload", "unsupported", "a body may stay unsigned over https alone")
+		r.Fault(at+"/settings/unsigned_payload", "unsupported", "a body may stay unsigned over https alone")
 	}
 	for _, f := range [][2]string{{"in", s.In}, {"name", s.Name}, {"prefix", s.Prefix}} {
 		if f[1] != "" {
-			r.fault(at+"/"+f[0], "unsupported", "a signature goes into headers of its own; aws_sigv4 has no %s", f[0])
+			r.Fault(at+"/"+f[0], "unsupported", "a signature goes into headers of its own; aws_sigv4 has no %s", f[0])
 		}
 	}
 }

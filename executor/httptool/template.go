@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // A template is a JSON value in whose texts {{name}} stands for an argument. A
@@ -33,20 +34,20 @@ type text struct {
 const maxTemplateDepth = 64
 
 // compile reads a template. used is told every argument with where it stands.
-func (r *reader) compile(at string, v any, used func(at, name string)) *template {
-	return &template{r.compileNode(at, v, used, 0)}
+func compile(r *bindings.Reader, at string, v any, used func(at, name string)) *template {
+	return &template{compileNode(r, at, v, used, 0)}
 }
 
-func (r *reader) compileNode(at string, v any, used func(at, name string), depth int) any {
+func compileNode(r *bindings.Reader, at string, v any, used func(at, name string), depth int) any {
 	if depth > maxTemplateDepth {
-		r.fault(at, "template", "the template is nested over %d levels deep", maxTemplateDepth)
+		r.Fault(at, "template", "the template is nested over %d levels deep", maxTemplateDepth)
 		return nil
 	}
 	switch t := v.(type) {
 	case string:
 		parsed, why := parseText(t)
 		if why != "" {
-			r.fault(at, "template", "%s", why)
+			r.Fault(at, "template", "%s", why)
 			return t
 		}
 		for _, p := range parsed.places {
@@ -62,16 +63,16 @@ func (r *reader) compileNode(at string, v any, used func(at, name string), depth
 	case []any:
 		out := make([]any, len(t))
 		for i, el := range t {
-			out[i] = r.compileNode(at+"/"+strconv.Itoa(i), el, used, depth+1)
+			out[i] = compileNode(r, at+"/"+strconv.Itoa(i), el, used, depth+1)
 		}
 		return out
 	case map[string]any:
 		out := make(map[string]any, len(t))
 		for _, k := range slices.Sorted(maps.Keys(t)) {
 			if strings.Contains(k, "{{") {
-				r.fault(at+canon.Pointer(k), "template", "an argument cannot name a member; it can be its value")
+				r.Fault(at+canon.Pointer(k), "template", "an argument cannot name a member; it can be its value")
 			}
-			out[k] = r.compileNode(at+canon.Pointer(k), t[k], used, depth+1)
+			out[k] = compileNode(r, at+canon.Pointer(k), t[k], used, depth+1)
 		}
 		return out
 	}
@@ -190,56 +191,56 @@ func (t text) eval(args map[string]any, escape func(string) (string, bool)) (any
 //	  "cookies": {"lang": "{{lang?}}"}, "body": {"note": "{{note}}"}, "content_type": "application/json" }
 //
 // Everything becomes parameters and a body as those of a document.
-func (b *binding) readTemplate(r *reader, o *object, used func(at, name string)) {
-	b.templatePath(r, o.pointer("path"), o.text("path", true), used)
+func (b *binding) readTemplate(r *bindings.Reader, o *bindings.Object, used func(at, name string)) {
+	b.templatePath(r, o.Pointer("path"), o.Text("path", true), used)
 	b.templateParams(r, o, "query", "query", used)
 	b.templateParams(r, o, "headers", "header", used)
 	b.templateParams(r, o, "cookies", "cookie", used)
-	v, hasBody := o.member("body")
-	contentType := o.text("content_type", false)
+	v, hasBody := o.Member("body")
+	contentType := o.Text("content_type", false)
 	if contentType == "" && hasBody {
 		contentType = "application/json"
 	}
 	if !hasBody {
 		if contentType != "" {
-			o.fault("content_type", "unsupported", "content_type belongs to a body")
+			o.Fault("content_type", "unsupported", "content_type belongs to a body")
 		}
-		if o.tree["encoding"] != nil {
-			o.fault("encoding", "unsupported", "encoding belongs to a body")
+		if o.Tree["encoding"] != nil {
+			o.Fault("encoding", "unsupported", "encoding belongs to a body")
 		}
-		o.seen["encoding"] = true
-		o.done()
+		o.Member("encoding")
+		o.Done()
 		return
 	}
 	b.body = &body{contentType: contentType, codecs: []*codec{readCodec(o, contentType)}}
 	if !validHeaderValue(contentType) {
-		o.fault("content_type", "header", "the content type has characters that a header cannot hold")
+		o.Fault("content_type", "header", "the content type has characters that a header cannot hold")
 	}
-	b.body.template = r.compile(o.pointer("body"), v, used)
+	b.body.template = compile(r, o.Pointer("body"), v, used)
 	if s, isText := v.(string); isText && isXML(mediaType(contentType)) && b.body.codecs[0].format == asText {
 		b.body.markup = true
-		checkMarkup(r, o.pointer("body"), s)
+		checkMarkup(r, o.Pointer("body"), s)
 	}
 	if _, isText := b.body.template.node.(text); isText && !b.body.markup && mediaType(contentType) != "text/plain" && b.body.codecs[0].format != asJSON {
-		r.fault(o.pointer("body"), "template", "arguments cannot stand within a text of %q, where they could change its meaning; they can in text/plain, in XML, and as values of JSON or a form", contentType)
+		r.Fault(o.Pointer("body"), "template", "arguments cannot stand within a text of %q, where they could change its meaning; they can in text/plain, in XML, and as values of JSON or a form", contentType)
 	}
-	o.done()
+	o.Done()
 }
 
 // templatePath compiles a path: {{name}} becomes a path parameter.
-func (b *binding) templatePath(r *reader, at, path string, used func(at, name string)) {
+func (b *binding) templatePath(r *bindings.Reader, at, path string, used func(at, name string)) {
 	parsed, why := parseText(path)
 	switch {
 	case path == "":
 		return
 	case why != "":
-		r.fault(at, "template", "%s", why)
+		r.Fault(at, "template", "%s", why)
 		return
 	case path[0] != '/' || strings.ContainsAny(strings.Join(parsed.literals, ""), "?#"):
-		r.fault(at, "path", "the path must begin with / and have no query or fragment; those have members of their own")
+		r.Fault(at, "path", "the path must begin with / and have no query or fragment; those have members of their own")
 		return
 	case hasDots(strings.Join(parsed.literals, "x")):
-		r.fault(at, "path", "the path must not have \".\" or \"..\" segments")
+		r.Fault(at, "path", "the path must not have \".\" or \"..\" segments")
 	}
 	for i, literal := range parsed.literals {
 		if literal != "" {
@@ -250,7 +251,7 @@ func (b *binding) templatePath(r *reader, at, path string, used func(at, name st
 		}
 		p := parsed.places[i]
 		if p.optional {
-			r.fault(at, "template", "{{%s?}} cannot be left out: it is part of the path", p.name)
+			r.Fault(at, "template", "{{%s?}} cannot be left out: it is part of the path", p.name)
 		}
 		used(at, p.name)
 		n := slices.IndexFunc(b.params, func(q parameter) bool { return q.in == "path" && q.name == p.name })
@@ -262,20 +263,20 @@ func (b *binding) templatePath(r *reader, at, path string, used func(at, name st
 	}
 }
 
-func (b *binding) templateParams(r *reader, o *object, member, in string, used func(at, name string)) {
-	list, ok := o.sub(member)
+func (b *binding) templateParams(r *bindings.Reader, o *bindings.Object, member, in string, used func(at, name string)) {
+	list, ok := o.Sub(member)
 	if !ok {
 		return
 	}
-	for _, name := range list.names() {
-		v, _ := list.member(name)
+	for _, name := range list.Names() {
+		v, _ := list.Member(name)
 		switch v.(type) {
 		case map[string]any:
-			list.fault(name, "type", "a template of a %s is a text, number, boolean or list", in)
+			list.Fault(name, "type", "a template of a %s is a text, number, boolean or list", in)
 			continue
 		case []any:
 			if in != "query" {
-				list.fault(name, "type", "a template of a %s is a text, number or boolean", in)
+				list.Fault(name, "type", "a template of a %s is a text, number or boolean", in)
 				continue
 			}
 		}
@@ -285,31 +286,31 @@ func (b *binding) templateParams(r *reader, o *object, member, in string, used f
 			checkHeaderName(list, name, name)
 		case "cookie":
 			if !isToken(name) {
-				list.fault(name, "token", "%q cannot be the name of a cookie", name)
+				list.Fault(name, "token", "%q cannot be the name of a cookie", name)
 			}
 		}
-		p.template = r.compile(list.pointer(name), v, used)
+		p.template = compile(r, list.Pointer(name), v, used)
 		if at, isPlace := p.template.node.(place); isPlace {
 			p.arg = at.name
 		}
 		if s, isText := p.template.node.(string); isText && in == "header" && !validHeaderValue(s) {
-			list.fault(name, "header", "the value has characters that a header cannot hold")
+			list.Fault(name, "header", "the value has characters that a header cannot hold")
 		}
 		b.params = append(b.params, p)
 	}
-	list.done()
+	list.Done()
 }
 
 // checkMarkup wants XML in which arguments stand in text and in values of
 // attributes, where they can be escaped.
-func checkMarkup(r *reader, at, s string) {
+func checkMarkup(r *bindings.Reader, at, s string) {
 	parsed, why := parseText(s)
 	if why != "" {
 		return // said already
 	}
 	joined := strings.Join(parsed.literals, "")
 	if strings.Contains(joined, "<!") || strings.Contains(strings.TrimPrefix(joined, "<?xml"), "<?") {
-		r.fault(at, "template", "a template of XML may have no comments, CDATA, document types or processing instructions")
+		r.Fault(at, "template", "a template of XML may have no comments, CDATA, document types or processing instructions")
 		return
 	}
 	mark := "toolkeepplace"
@@ -324,7 +325,7 @@ func checkMarkup(r *reader, at, s string) {
 			break
 		}
 		if err != nil {
-			r.fault(at, "template", "the template is not XML, or an argument stands where it cannot be escaped")
+			r.Fault(at, "template", "the template is not XML, or an argument stands where it cannot be escaped")
 			return
 		}
 		switch t := t.(type) {
@@ -345,7 +346,7 @@ func checkMarkup(r *reader, at, s string) {
 		}
 	}
 	if found != len(parsed.places) || roots != 1 {
-		r.fault(at, "template", "the template must have one root element, and arguments can stand in the text of an element or the value of an attribute alone")
+		r.Fault(at, "template", "the template must have one root element, and arguments can stand in the text of an element or the value of an attribute alone")
 	}
 }
 

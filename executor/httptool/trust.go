@@ -3,24 +3,26 @@ package httptool
 import (
 	"crypto/x509"
 	"strings"
+
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const maxCA = 256 << 10 // bytes of the authorities that a binding brings
 
 // readTLS reads tls.ca: the authorities that this tool's servers are signed by, in
 // place of the system's and those of egress.ca_files.
-func (b *binding) readTLS(top *object, server string) {
-	o, ok := top.sub("tls")
+func (b *binding) readTLS(top *bindings.Object, server string) {
+	o, ok := top.Sub("tls")
 	if !ok {
 		return
 	}
-	ca := o.text("ca", true)
-	o.done()
+	ca := o.Text("ca", true)
+	o.Done()
 	if !strings.HasPrefix(strings.ToLower(server), "https:") {
-		top.fault("tls", "unsupported", "tls is for servers of https; %q is none", strings.SplitN(server, ":", 2)[0])
+		top.Fault("tls", "unsupported", "tls is for servers of https; %q is none", strings.SplitN(server, ":", 2)[0])
 	}
 	b.roots = x509.NewCertPool()
 	if ca != "" && (len(ca) > maxCA || !b.roots.AppendCertsFromPEM([]byte(ca))) {
-		o.fault("ca", "pem", "ca must hold certificates in PEM form, at most %d bytes", maxCA)
+		o.Fault("ca", "pem", "ca must hold certificates in PEM form, at most %d bytes", maxCA)
 	}
 }

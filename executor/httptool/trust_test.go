@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
@@ -37,9 +38,9 @@ func TestAuthoritiesOfItsOwn(t *testing.T) {
 		}
 	}
 	for text, pointer := range map[string]string{
-		strings.Replace(binding(own), "SERVER", "http://127.0.0.1:1", 1):             bindingPointer + "/tls",
-		strings.Replace(binding("no certificate"), "SERVER", "https://127.0.0.1", 1): bindingPointer + "/tls/ca",
-		`{"method":"GET","server":"https://127.0.0.1","path":"/","tls":{}}`:          bindingPointer + "/tls/ca",
+		strings.Replace(binding(own), "SERVER", "http://127.0.0.1:1", 1):             bindings.At + "/tls",
+		strings.Replace(binding("no certificate"), "SERVER", "https://127.0.0.1", 1): bindings.At + "/tls/ca",
+		`{"method":"GET","server":"https://127.0.0.1","path":"/","tls":{}}`:          bindings.At + "/tls/ca",
 	} {
 		_, faults := parse(manifest(t, s.URL, text))
 		if len(faults) != 1 || faults[0].Pointer != pointer {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const (
@@ -40,65 +41,65 @@ var xmlKinds = []string{"", "element", "attribute", "text", "cdata"}
 // readXML reads the description of a body of XML:
 //
 //	{"root": "pet", "type": {...}, "types": {"Tag": {...}}}
-func readXML(o *object) (root string, t *xmlType) {
+func readXML(o *bindings.Object) (root string, t *xmlType) {
 	types := make(map[string]*xmlType)
-	if list, ok := o.sub("types"); ok {
-		for _, name := range list.names() {
+	if list, ok := o.Sub("types"); ok {
+		for _, name := range list.Names() {
 			types[name] = &xmlType{}
 		}
-		for _, name := range list.names() {
-			if one, ok := list.sub(name); ok {
+		for _, name := range list.Names() {
+			if one, ok := list.Sub(name); ok {
 				readXMLType(one, types[name], types, 0)
 			}
 		}
-		list.done()
+		list.Done()
 	}
-	if root = o.text("root", true); root != "" && !isXMLName(root) {
-		o.fault("root", "xml", "%q cannot be the name of an element", root)
+	if root = o.Text("root", true); root != "" && !isXMLName(root) {
+		o.Fault("root", "xml", "%q cannot be the name of an element", root)
 	}
 	t = &xmlType{types: types}
-	if one, ok := o.sub("type"); ok {
+	if one, ok := o.Sub("type"); ok {
 		readXMLType(one, t, types, 0)
 	}
-	o.done()
+	o.Done()
 	return root, t
 }
 
-func readXMLType(o *object, t *xmlType, types map[string]*xmlType, depth int) {
+func readXMLType(o *bindings.Object, t *xmlType, types map[string]*xmlType, depth int) {
 	t.types = types
 	if depth > maxXMLDepth {
-		o.fault("", "xml", "the description of XML is nested over %d levels deep", maxXMLDepth)
+		o.Fault("", "xml", "the description of XML is nested over %d levels deep", maxXMLDepth)
 		return
 	}
-	t.name, t.namespace, t.prefix = o.text("name", false), o.text("namespace", false), o.text("prefix", false)
-	t.as, t.wrapped, t.ref = o.text("as", false), o.flag("wrapped"), o.text("ref", false)
+	t.name, t.namespace, t.prefix = o.Text("name", false), o.Text("namespace", false), o.Text("prefix", false)
+	t.as, t.wrapped, t.ref = o.Text("as", false), o.Flag("wrapped"), o.Text("ref", false)
 	for _, n := range []string{"name", "prefix"} {
-		if s, _ := o.tree[n].(string); s != "" && !isXMLName(s) {
-			o.fault(n, "xml", "%q cannot be the name of an element or attribute", s)
+		if s, _ := o.Tree[n].(string); s != "" && !isXMLName(s) {
+			o.Fault(n, "xml", "%q cannot be the name of an element or attribute", s)
 		}
 	}
 	if !validXML(t.namespace) {
-		o.fault("namespace", "xml", "the namespace has characters that XML cannot hold")
+		o.Fault("namespace", "xml", "the namespace has characters that XML cannot hold")
 	}
 	if t.prefix != "" && strings.ContainsRune(t.name, ':') {
-		o.fault("name", "xml", "the name has a prefix beside the prefix")
+		o.Fault("name", "xml", "the name has a prefix beside the prefix")
 	}
 	if !slices.Contains(xmlKinds, t.as) {
-		o.fault("as", "enum", "a value is sent as element, attribute, text or cdata, not %q", t.as)
+		o.Fault("as", "enum", "a value is sent as element, attribute, text or cdata, not %q", t.as)
 	}
 	if t.ref != "" && types[t.ref] == nil {
-		o.fault("ref", "xml", "there is no type %q in types", t.ref)
+		o.Fault("ref", "xml", "there is no type %q in types", t.ref)
 	}
-	if item, ok := o.sub("item"); ok {
+	if item, ok := o.Sub("item"); ok {
 		t.item = &xmlType{}
 		readXMLType(item, t.item, types, depth+1)
 	}
-	for _, m := range o.objects("members") {
-		member := xmlMember{property: m.text("property", true), typ: &xmlType{}}
+	for _, m := range o.Objects("members") {
+		member := xmlMember{property: m.Text("property", true), typ: &xmlType{}}
 		readXMLType(m, member.typ, types, depth+1)
 		t.members = append(t.members, member)
 	}
-	o.done()
+	o.Done()
 }
 
 // resolve follows references; what stands beside one wins.

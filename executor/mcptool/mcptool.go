@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/upstream"
 )
@@ -45,7 +46,7 @@ var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // Check wants a binding that names a server and a tool, and nothing else in it,
 // and no credentials, which are the server's own.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	const at = "/execution/binding"
+	const at = bindings.At
 	if m.Execution.Kind != e.Kind() {
 		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind mcp"}}
 	}
@@ -88,9 +89,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 		c.limit = defaultMaxBytes
 	}
 	if c.server == "" || c.tool == "" {
-		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", e.Check(x.Tool.Manifest))
-		err.NothingSent = true
-		return nil, err
+		return nil, bindings.Error(e.Check(x.Tool.Manifest))
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx, true)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // Limits of a binding.
@@ -74,35 +75,33 @@ var paramTypes = []string{"", "text", "integer", "number", "boolean", "bytes", "
 
 // parse reads the binding of a manifest. Every fault is found at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
-	r := &reader{}
-	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
-	if err != nil {
-		r.fault(bindingPointer, "json", "the binding is not a JSON object: %s", toolkeep.AsError(err).Message)
-		return nil, r.faults
+	r := &bindings.Reader{}
+	top, ok := r.Read(m)
+	if !ok {
+		return nil, r.Faults
 	}
-	top := r.object(bindingPointer, tree)
 	b := &binding{}
-	switch d := top.text("database", true); d {
+	switch d := top.Text("database", true); d {
 	case "postgres", "mysql", "sqlite":
 		b.dialect = dialect(d)
 	case "":
 	default:
-		top.fault("database", "enum", "the database is postgres, mysql (MariaDB too) or sqlite, not %q", d)
+		top.Fault("database", "enum", "the database is postgres, mysql (MariaDB too) or sqlite, not %q", d)
 	}
-	if o, ok := top.sub("connection"); ok {
+	if o, ok := top.Sub("connection"); ok {
 		b.readConnection(o)
 	} else {
-		top.fault("connection", "required", "connection is required: it says where the database is")
+		top.Fault("connection", "required", "connection is required: it says where the database is")
 	}
 	b.readStatements(top)
-	b.all = top.choice("results", "last", "all") == "all"
-	b.write = top.flag("write")
-	b.isolation = top.choice("isolation", "", "read committed", "repeatable read", "serializable")
-	b.rows = int(top.whole("max_rows", defaultRows, maxRows))
-	b.bytes = top.whole("max_bytes", defaultBytes, maxBytes)
-	top.done()
+	b.all = top.Choice("results", "last", "all") == "all"
+	b.write = top.Flag("write")
+	b.isolation = top.Choice("isolation", "", "read committed", "repeatable read", "serializable")
+	b.rows = int(top.Count("max_rows", defaultRows, maxRows))
+	b.bytes = top.Count("max_bytes", defaultBytes, maxBytes)
+	top.Done()
 	if b.isolation != "" && b.dialect == sqliteDB {
-		top.fault("isolation", "unsupported", "SQLite has one isolation level, serializable; leave it out")
+		top.Fault("isolation", "unsupported", "SQLite has one isolation level, serializable; leave it out")
 	}
 
 	b.checkEffects(r, m)
@@ -111,11 +110,11 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	if m.Permissions != nil {
 		b.allow = slices.Clone(m.Permissions.Network)
 	}
-	if len(r.faults) > 0 {
-		return nil, r.faults
+	if len(r.Faults) > 0 {
+		return nil, r.Faults
 	}
 	b.share = canon.Hash(map[string]any{
-		"database": string(b.dialect), "connection": tree["connection"], "write": b.write, "allow": allowKey(b.allow),
+		"database": string(b.dialect), "connection": top.Tree["connection"], "write": b.write, "allow": allowKey(b.allow),
 	})
 	return b, nil
 }
@@ -136,136 +135,136 @@ func allowKey(hosts []toolkeep.HostPort) []any {
 	return out
 }
 
-func (b *binding) readConnection(o *object) {
+func (b *binding) readConnection(o *bindings.Object) {
 	c := &b.conn
 	if b.dialect == sqliteDB {
-		c.file = o.text("file", true)
+		c.file = o.Text("file", true)
 		switch {
 		case c.file == "":
 		case !filepath.IsAbs(c.file) || filepath.Clean(c.file) != c.file:
-			o.fault("file", "path", "the file is an absolute path without . and .., below one of the server's sql.sqlite_roots")
+			o.Fault("file", "path", "the file is an absolute path without . and .., below one of the server's sql.sqlite_roots")
 		case strings.IndexByte(c.file, 0) >= 0:
-			o.fault("file", "path", "the path holds a NUL character")
+			o.Fault("file", "path", "the path holds a NUL character")
 		}
-		o.done()
+		o.Done()
 		return
 	}
-	c.host, c.socket = o.text("host", false), o.text("socket", false)
+	c.host, c.socket = o.Text("host", false), o.Text("socket", false)
 	switch {
 	case c.host == "" && c.socket == "", c.host != "" && c.socket != "":
-		o.fault("host", "required", "either host or socket is required")
+		o.Fault("host", "required", "either host or socket is required")
 	case c.socket != "" && (!filepath.IsAbs(c.socket) || filepath.Clean(c.socket) != c.socket):
-		o.fault("socket", "path", "the socket is an absolute path without . and ..: the directory for PostgreSQL, the file for MySQL")
+		o.Fault("socket", "path", "the socket is an absolute path without . and ..: the directory for PostgreSQL, the file for MySQL")
 	case strings.ContainsAny(c.host, "/,@ \x00") || strings.Contains(c.host, "://") || strings.Count(c.host, ":") == 1:
-		o.fault("host", "host", "the host is one name or address without port, user or scheme; the port stands under port")
+		o.Fault("host", "host", "the host is one name or address without port, user or scheme; the port stands under port")
 	}
 	port := int64(5432)
 	if b.dialect == mysqlDB {
 		port = 3306
 	}
-	c.port = int(o.whole("port", port, 65535))
-	c.database = o.text("database", false)
-	c.user = o.text("user", false)
+	c.port = int(o.Count("port", port, 65535))
+	c.database = o.Text("database", false)
+	c.user = o.Text("user", false)
 	if b.dialect == postgres && c.database == "" {
-		o.fault("database", "required", "database is required")
+		o.Fault("database", "required", "database is required")
 	}
 	for name, v := range map[string]string{"database": c.database, "user": c.user} {
 		if strings.IndexByte(v, 0) >= 0 {
-			o.fault(name, "text", "%s holds a NUL character", name)
+			o.Fault(name, "text", "%s holds a NUL character", name)
 		}
 	}
 	if c.socket != "" {
-		c.tls = o.choice("tls", "off")
+		c.tls = o.Choice("tls", "off")
 	} else {
-		c.tls = o.choice("tls", "verify", "require", "off")
+		c.tls = o.Choice("tls", "verify", "require", "off")
 	}
-	c.serverName = o.text("server_name", false)
-	if ca := o.text("ca", false); ca != "" {
+	c.serverName = o.Text("server_name", false)
+	if ca := o.Text("ca", false); ca != "" {
 		c.roots = x509.NewCertPool()
 		if !c.roots.AppendCertsFromPEM([]byte(ca)) {
-			o.fault("ca", "pem", "ca holds no certificate in PEM form")
+			o.Fault("ca", "pem", "ca holds no certificate in PEM form")
 		}
 	}
 	if (c.serverName != "" || c.roots != nil) && c.tls != "verify" {
-		o.fault("tls", "conflict", "server_name and ca need tls: verify")
+		o.Fault("tls", "conflict", "server_name and ca need tls: verify")
 	}
-	c.superuser = o.flag("superuser")
-	o.done()
+	c.superuser = o.Flag("superuser")
+	o.Done()
 }
 
-func (b *binding) readStatements(top *object) {
-	_, one := top.tree["statement"]
-	_, many := top.tree["statements"]
+func (b *binding) readStatements(top *bindings.Object) {
+	_, one := top.Tree["statement"]
+	_, many := top.Tree["statements"]
 	if one == many {
-		top.fault("statement", "required", "either statement or statements is required")
+		top.Fault("statement", "required", "either statement or statements is required")
 	}
 	if one {
 		b.statements = []statement{b.readStatement(top)}
 	}
-	list := top.objects("statements")
+	list := top.Objects("statements")
 	if many && (len(list) == 0 || len(list) > maxStatements) {
-		top.fault("statements", "size", "statements holds 1 to %d statements", maxStatements)
+		top.Fault("statements", "size", "statements holds 1 to %d statements", maxStatements)
 	}
 	for _, o := range list {
 		b.statements = append(b.statements, b.readStatement(o))
-		o.done()
+		o.Done()
 	}
 }
 
-func (b *binding) readStatement(o *object) statement {
-	st := statement{text: o.text("statement", true)}
-	for _, p := range o.objects("parameters") {
+func (b *binding) readStatement(o *bindings.Object) statement {
+	st := statement{text: o.Text("statement", true)}
+	for _, p := range o.Objects("parameters") {
 		st.params = append(st.params, b.readParameter(p))
-		p.done()
+		p.Done()
 	}
 	if st.text == "" || b.dialect == "" {
 		return st
 	}
 	if len(st.text) > maxText {
-		o.fault("statement", "size", "the statement has %d bytes; at most %d are taken", len(st.text), maxText)
+		o.Fault("statement", "size", "the statement has %d bytes; at most %d are taken", len(st.text), maxText)
 		return st
 	}
 	n, err := scan(b.dialect, st.text)
 	switch {
 	case err != nil:
-		o.fault("statement", "sql", "%s", err)
+		o.Fault("statement", "sql", "%s", err)
 	case n.statements != 1:
-		o.fault("statement", "one", "there are %d statements; write exactly one, and several that belong together under statements", n.statements)
+		o.Fault("statement", "one", "there are %d statements; write exactly one, and several that belong together under statements", n.statements)
 	case n.params != len(st.params):
-		o.fault("parameters", "placeholders", "the statement has %d placeholders and parameters lists %d", n.params, len(st.params))
+		o.Fault("parameters", "placeholders", "the statement has %d placeholders and parameters lists %d", n.params, len(st.params))
 	}
 	return st
 }
 
-func (b *binding) readParameter(o *object) parameter {
-	name := o.text("name", true)
-	p := parameter{arg: o.text("arg", false), typ: o.text("type", false)}
+func (b *binding) readParameter(o *bindings.Object) parameter {
+	name := o.Text("name", true)
+	p := parameter{arg: o.Text("arg", false), typ: o.Text("type", false)}
 	if p.arg == "" {
 		p.arg = name
 	}
 	p.typ, p.list = strings.CutSuffix(p.typ, "[]")
 	switch {
 	case !slices.Contains(paramTypes, p.typ) || p.list && p.typ == "":
-		o.fault("type", "enum", "the type is one of %s, or one of them with [] for PostgreSQL, or left out", strings.Join(paramTypes[1:], ", "))
+		o.Fault("type", "enum", "the type is one of %s, or one of them with [] for PostgreSQL, or left out", strings.Join(paramTypes[1:], ", "))
 	case p.list && b.dialect != postgres && b.dialect != "":
-		o.fault("type", "unsupported", "only PostgreSQL takes arrays; pass JSON and take it apart in the statement")
+		o.Fault("type", "unsupported", "only PostgreSQL takes arrays; pass JSON and take it apart in the statement")
 	}
-	p.like = o.choice("like", "", "contains", "prefix", "suffix")
+	p.like = o.Choice("like", "", "contains", "prefix", "suffix")
 	if p.like != "" && p.typ != "" && (p.typ != "text" || p.list) {
-		o.fault("like", "conflict", "like makes a pattern of a text")
+		o.Fault("like", "conflict", "like makes a pattern of a text")
 	}
-	p.def, p.has = o.member("default")
+	p.def, p.has = o.Member("default")
 	return p
 }
 
 // checkEffects wants the manifest and the binding to agree on whether it writes.
-func (b *binding) checkEffects(r *reader, m *toolkeep.Manifest) {
+func (b *binding) checkEffects(r *bindings.Reader, m *toolkeep.Manifest) {
 	writes := m.SideEffects == "" || m.SideEffects == "writes"
 	switch {
 	case b.write && !writes:
-		r.fault("/side_effects", "conflict", "the binding says write: true, so side_effects must be writes")
+		r.Fault("/side_effects", "conflict", "the binding says write: true, so side_effects must be writes")
 	case !b.write && writes:
-		r.fault("/side_effects", "conflict", "without write: true in the binding the database is opened to read; say side_effects: reads, or write: true")
+		r.Fault("/side_effects", "conflict", "without write: true in the binding the database is opened to read; say side_effects: reads, or write: true")
 	}
 }
 
@@ -294,7 +293,7 @@ func (b *binding) checkFilesystem(m *toolkeep.Manifest) []toolkeep.Fault {
 }
 
 // checkArgs compares the arguments with those that the schema lists, if it does.
-func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest) {
+func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
@@ -303,54 +302,49 @@ func (b *binding) checkArgs(r *reader, m *toolkeep.Manifest) {
 	}
 	at := func(s, p int) string {
 		if len(b.statements) == 1 && !strings.Contains(string(m.Execution.Binding), `"statements"`) {
-			return bindingPointer + "/parameters/" + strconv.Itoa(p) + "/arg"
+			return bindings.At + "/parameters/" + strconv.Itoa(p) + "/arg"
 		}
-		return bindingPointer + "/statements/" + strconv.Itoa(s) + "/parameters/" + strconv.Itoa(p) + "/arg"
+		return bindings.At + "/statements/" + strconv.Itoa(s) + "/parameters/" + strconv.Itoa(p) + "/arg"
 	}
 	for i, st := range b.statements {
 		for j, p := range st.params {
 			if _, ok := schema.Properties[p.arg]; !ok && p.arg != "" {
-				r.fault(at(i, j), "argument", "parameters_schema has no property %q", p.arg)
+				r.Fault(at(i, j), "argument", "parameters_schema has no property %q", p.arg)
 			}
 		}
 	}
 }
 
 // checkAuth refuses what a database cannot be given.
-func checkAuth(r *reader, m *toolkeep.Manifest, b *binding) {
+func checkAuth(r *bindings.Reader, m *toolkeep.Manifest, b *binding) {
 	named := b.conn.user != "" || b.dialect == sqliteDB || b.dialect == ""
 	if len(m.Auth) == 0 && !named {
-		r.fault(bindingPointer+"/connection/user", "required", "user is required where auth gives none")
+		r.Fault(bindings.At+"/connection/user", "required", "user is required where auth gives none")
 	}
 	for i, spec := range m.Auth {
-		at := "/auth/" + strconv.Itoa(i)
+		at := bindings.AuthAt(i)
 		gives := checkSpec(r, at, spec, b)
-		if also, ok := spec.Settings["also"]; ok {
-			var more []toolkeep.AuthSpec
-			if err := xjson.Unmarshal(canon.Append(nil, also), &more, xjson.RejectUnknownMembers(true)); err != nil {
-				r.fault(at+"/settings/also", "type", "also must be a list of auth entries")
-			}
-			for j, s := range more {
-				gives = checkSpec(r, at+"/settings/also/"+strconv.Itoa(j), s, b) || gives
-			}
+		more, _ := r.Also(at, spec)
+		for j, s := range more {
+			gives = checkSpec(r, bindings.AlsoAt(at, j), s, b) || gives
 		}
 		if !named && !gives {
-			r.fault(bindingPointer+"/connection/user", "required", "user is required: auth of type %s gives none", spec.Type)
+			r.Fault(bindings.At+"/connection/user", "required", "user is required: auth of type %s gives none", spec.Type)
 		}
 	}
 }
 
 // checkSpec tells whether the spec gives the name of a user.
-func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) (user bool) {
+func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) (user bool) {
 	if s.Type == "none" {
 		return false
 	}
 	if b.dialect == sqliteDB {
-		r.fault(at+"/type", "unsupported", "SQLite files have no logins; leave auth out")
+		r.Fault(at+"/type", "unsupported", "SQLite files have no logins; leave auth out")
 		return false
 	}
 	if s.In != "" || s.Name != "" || s.Prefix != "" {
-		r.fault(at+"/in", "unsupported", "a database takes the secret at its login; leave out in, name and prefix")
+		r.Fault(at+"/in", "unsupported", "a database takes the secret at its login; leave out in, name and prefix")
 	}
 	switch s.Type {
 	case "basic":
@@ -358,12 +352,12 @@ func checkSpec(r *reader, at string, s toolkeep.AuthSpec, b *binding) (user bool
 	case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
 	case "mtls":
 		if b.conn.tls == "off" {
-			r.fault(at+"/type", "conflict", "a client certificate needs TLS; connection.tls is off")
+			r.Fault(at+"/type", "conflict", "a client certificate needs TLS; connection.tls is off")
 		}
 	case "api_key":
-		r.fault(at+"/type", "unsupported", "use basic for user:password, or bearer for a password alone")
+		r.Fault(at+"/type", "unsupported", "use basic for user:password, or bearer for a password alone")
 	default:
-		r.fault(at+"/type", "unsupported", "a database login cannot be made with auth of type %q; basic, bearer, mtls and the minted tokens can", s.Type)
+		r.Fault(at+"/type", "unsupported", "a database login cannot be made with auth of type %q; basic, bearer, mtls and the minted tokens can", s.Type)
 	}
 	return false
 }

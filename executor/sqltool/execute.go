@@ -12,11 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 // Config sets up an Executor. The zero value works; it opens no SQLite file and no
@@ -93,7 +92,6 @@ func (c *Config) fill() {
 }
 
 const (
-	maxBindings  = 8192
 	maxTries     = 4  // of a call that deadlocks
 	maxStale     = 16 // sessions of no use that one try takes
 	defaultHard  = 100 << 20
@@ -106,8 +104,7 @@ type Executor struct {
 	config Config
 	pools  *pools
 
-	bindings sync.Map // digest of a tool -> *binding
-	kept     atomic.Int64
+	bindings bindings.Kept[binding]
 }
 
 var _ toolkeep.Executor = (*Executor)(nil)
@@ -138,34 +135,13 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 		return faults
 	}
 	if err := e.place(b, anyTenant); err != nil {
-		at := bindingPointer + "/connection/socket"
+		at := bindings.At + "/connection/socket"
 		if b.dialect == sqliteDB {
-			at = bindingPointer + "/connection/file"
+			at = bindings.At + "/connection/file"
 		}
 		return []toolkeep.Fault{{Pointer: at, Rule: "roots", Message: err.Message}}
 	}
 	return nil
-}
-
-// binding gives the tool's binding, read once for each digest.
-func (e *Executor) binding(t *toolkeep.Tool) (*binding, *toolkeep.Error) {
-	if b, ok := e.bindings.Load(t.Digest); ok {
-		return b.(*binding), nil
-	}
-	b, faults := parse(t.Manifest)
-	if len(faults) > 0 {
-		err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
-		err.NothingSent = true
-		return nil, err
-	}
-	if t.Digest != "" {
-		if e.kept.Add(1) > maxBindings {
-			e.bindings.Clear()
-			e.kept.Store(1)
-		}
-		e.bindings.Store(t.Digest, b)
-	}
-	return b, nil
 }
 
 // session is one connection to a database, used by one call at a time. begin, run
@@ -207,7 +183,7 @@ type round struct {
 // MaxBytes; E3902 ctx was cancelled. NothingSent is set as long as no argument has
 // left.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
-	b, terr := e.binding(x.Tool)
+	b, terr := e.bindings.Of(x.Tool, parse)
 	if terr != nil {
 		return nil, terr
 	}

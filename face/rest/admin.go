@@ -40,6 +40,9 @@ type invalidateOutput struct {
 }
 
 func (a *API) invalidateTool(_ context.Context, p *toolkeep.Principal, in *invalidateToolInput) (*invalidateOutput, error) {
+	if err := a.known(p, in.ToolID); err != nil {
+		return nil, err
+	}
 	return invalidated(a.c.Invalidate(p.Tenant, in.ToolID)), nil
 }
 

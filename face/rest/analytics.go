@@ -18,6 +18,8 @@ type Learning interface {
 	Train(ctx context.Context, tenant string) (learned.Training, error)
 	// ResetWeights gives up the learned weights of the principal's tenant.
 	ResetWeights(ctx context.Context, p *toolkeep.Principal) error
+	// Known tells how much Forget would take out.
+	Known(ctx context.Context, p *toolkeep.Principal, user string) (learned.Known, error)
 	// Forget takes out what is known of a user of the principal's tenant.
 	Forget(ctx context.Context, p *toolkeep.Principal, user string) error
 }
@@ -180,8 +182,34 @@ type forgetInput struct {
 	UserID string `path:"user_id" maxLength:"4096" doc:"subject of the user's credential"`
 }
 
-func (a *API) forgetUser(ctx context.Context, p *toolkeep.Principal, in *forgetInput) (*struct{}, error) {
-	return nil, a.c.Learning.Forget(ctx, p, in.UserID)
+// ForgottenUser is what was known of a user.
+type ForgottenUser struct {
+	Known         bool `json:"known" doc:"false: there was nothing to forget, perhaps because the subject is another"`
+	Conversations int  `json:"conversations"`
+	Searches      int  `json:"searches"`
+	Questions     int  `json:"questions" doc:"that led to a tool"`
+}
+
+type forgetOutput struct {
+	Body struct {
+		Status string        `json:"status" enum:"success"`
+		Data   ForgottenUser `json:"data"`
+	} `nameHint:"ForgetAnswer"`
+}
+
+// forgetUser forgets what is not known here too: another node may know it.
+func (a *API) forgetUser(ctx context.Context, p *toolkeep.Principal, in *forgetInput) (*forgetOutput, error) {
+	k, err := a.c.Learning.Known(ctx, p, in.UserID)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.c.Learning.Forget(ctx, p, in.UserID); err != nil {
+		return nil, err
+	}
+	out := &forgetOutput{}
+	out.Body.Status = "success"
+	out.Body.Data = ForgottenUser{Known: k.Any(), Conversations: k.Conversations, Searches: k.Searches, Questions: k.Questions}
+	return out, nil
 }
 
 type learnOutput struct {

@@ -81,7 +81,11 @@ func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible 
 	if f.sees != nil {
 		f.sees(visible)
 	}
-	return f.resolve(p, tool, rng)
+	v, warnings, err := f.resolve(p, tool, rng)
+	if err == nil && v.Tool != nil && visible != nil && !visible(v.Tool) {
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", clip(tool, 100))
+	}
+	return v, warnings, err
 }
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)

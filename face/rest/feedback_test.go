@@ -22,6 +22,7 @@ type fakeUsage struct {
 	train     func(tenant string) (learned.Training, error)
 	reset     func(*toolkeep.Principal) error
 	forget    func(p *toolkeep.Principal, user string) error
+	known     learned.Known
 }
 
 func (f *fakeUsage) Retrieved(_ *toolkeep.Principal, r learned.Retrieval) string {
@@ -38,6 +39,9 @@ func (f *fakeUsage) Train(_ context.Context, tenant string) (learned.Training, e
 	return f.train(tenant)
 }
 func (f *fakeUsage) ResetWeights(_ context.Context, p *toolkeep.Principal) error { return f.reset(p) }
+func (f *fakeUsage) Known(context.Context, *toolkeep.Principal, string) (learned.Known, error) {
+	return f.known, nil
+}
 func (f *fakeUsage) Forget(_ context.Context, p *toolkeep.Principal, user string) error {
 	return f.forget(p, user)
 }
@@ -183,7 +187,12 @@ func TestLearningIsSteered(t *testing.T) {
 		return nil
 	}
 	wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/weights", ""), 204)
-	wantStatus(t, s.do(t, "DELETE", "/api/v1/tools/admin/analytics/users/ann%40example.com", ""), 204)
+	f.known = learned.Known{Conversations: 1, Searches: 2, Questions: 3}
+	w = s.do(t, "DELETE", "/api/v1/tools/admin/analytics/users/ann%40example.com", "")
+	wantStatus(t, w, 200)
+	if d := decode(t, w)["data"].(map[string]any); d["known"] != true || d["conversations"] != number("1") || d["searches"] != number("2") || d["questions"] != number("3") {
+		t.Errorf("%v", d)
+	}
 	if asked != "reset by admin, forget ann@example.com of t" {
 		t.Errorf("%q", asked)
 	}

@@ -2,14 +2,10 @@ package rest
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
-	strict "github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/disclose"
 )
@@ -74,55 +70,9 @@ func (a *API) relationships(t *toolkeep.Tool, as disclose.Asker) *ToolRelationsh
 	return r
 }
 
-// shownManifest is a tool's manifest without the names of tools that do not exist for the
-// principal. Where there are none, which is nearly always, it is the manifest as it was
-// published.
+// shownManifest is a tool's manifest as the principal may read it.
 func (a *API) shownManifest(p *toolkeep.Principal, t *toolkeep.Tool) object {
-	m := t.Manifest
-	if len(m.Relationships) == 0 && m.Fallback == "" {
-		return object(t.Raw)
-	}
-	hidden := false
-	exists := func(ref string) bool {
-		id, _, _ := strings.Cut(ref, "@")
-		_, _, err := a.c.Catalog.Describe(p, id, "", a.visible(p))
-		hidden = hidden || err != nil
-		return err == nil
-	}
-	var own struct {
-		Dependencies []string         `json:"dependencies,omitempty"`
-		Pairings     []jsontext.Value `json:"pairings,omitempty"`
-		Alternatives []string         `json:"alternatives,omitempty"`
-	}
-	var all map[string]jsontext.Value
-	if strict.Unmarshal(t.Raw, &all) != nil {
-		return object(t.Raw)
-	}
-	if len(m.Relationships) > 0 && strict.Unmarshal(m.Relationships, &own) == nil {
-		gone := func(ref string) bool { return !exists(ref) }
-		own.Dependencies = slices.DeleteFunc(own.Dependencies, gone)
-		own.Alternatives = slices.DeleteFunc(own.Alternatives, gone)
-		own.Pairings = slices.DeleteFunc(own.Pairings, func(raw jsontext.Value) bool {
-			var one struct {
-				ToolID string `json:"tool_id"`
-			}
-			return strict.Unmarshal(raw, &one) != nil || gone(one.ToolID)
-		})
-		if raw, err := marshal(own); err == nil && hidden {
-			all["relationships"] = raw
-		}
-	}
-	if m.Fallback != "" && !strings.HasPrefix(m.Fallback, "capability:") && !exists(m.Fallback) {
-		delete(all, "fallback")
-	}
-	if !hidden {
-		return object(t.Raw)
-	}
-	raw, err := strict.Marshal(all, strict.Deterministic(true))
-	if err != nil {
-		return object(t.Raw) // cannot be: it was made of valid values
-	}
-	return object(raw)
+	return object(catalog.Shown(a.c.Catalog, p, t, a.visible(p)))
 }
 
 type relatedInput struct {

@@ -63,9 +63,9 @@ func relatedSystem(t *testing.T) *system {
 	s.Search = x
 	s.catalog.list = func(catalog.Filter) ([]catalog.Summary, int) { return nil, 4 }
 	s.Visible = func(_ *toolkeep.Principal, t *toolkeep.Tool) bool { return t.ID != "demo.veiled" }
-	s.catalog.resolve = func(p *toolkeep.Principal, id, _ string) (toolkeep.Version, []toolkeep.Warning, error) {
+	s.catalog.resolve = func(_ *toolkeep.Principal, id, _ string) (toolkeep.Version, []toolkeep.Warning, error) {
 		for _, tool := range tools {
-			if tool.ID == id && s.Visible(p, tool) {
+			if tool.ID == id {
 				return toolkeep.Version{Tool: tool, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 			}
 		}
@@ -183,5 +183,25 @@ func TestContextsShowWhatWasLearned(t *testing.T) {
 		if strings.Contains(body, "E3502") && !strings.Contains(w.Body.String(), `"tokenBudget":1200`) {
 			t.Errorf("the budget of the settings is not used: %s", w.Body)
 		}
+	}
+}
+
+// TestToolIsShown: what an agent reads of a tool names no tool that does not exist for
+// it, and the digest stays the published manifest's.
+func TestToolIsShown(t *testing.T) {
+	s := relatedSystem(t)
+	for _, path := range []string{"/api/v1/tools/demo.hash", "/api/v1/tools/retrieval/manifest/demo.hash", "/api/v1/tools/retrieval/related/demo.sign?relationshipType=alternatives"} {
+		w := s.do(t, "GET", path, "", "Authorization: Bearer agent")
+		wantStatus(t, w, 200)
+		if body := w.Body.String(); strings.Contains(body, "veiled") || strings.Contains(path, "demo.hash") && !strings.Contains(body, `"dependencies":["demo.load"]`) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	v, _, err := s.catalog.Describe(nil, "demo.hash", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := decode(t, s.do(t, "GET", "/api/v1/tools/demo.hash", "", "Authorization: Bearer agent")); m["digest"] != v.Tool.Digest {
+		t.Errorf("%v", m["digest"])
 	}
 }

@@ -49,12 +49,24 @@ func (in *invalidateInput) what() (string, error) {
 	return id, nil
 }
 
+// known is E3001 for a tool that does not exist for the principal. One that is blocked or
+// removed may have results that are to go.
+func (a *API) known(p *toolkeep.Principal, id string) error {
+	_, err := a.c.Catalog.Versions(p, id, a.visible(p))
+	return err
+}
+
 func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalidateInput) (*invalidateOutput, error) {
 	id, err := in.what()
 	if err != nil {
 		return nil, err
 	}
 	scope := in.Body.Scope
+	if scope == "tool" {
+		if err := a.known(p, id); err != nil {
+			return nil, err
+		}
+	}
 	if a.c.SearchAdmin != nil {
 		if err := a.c.SearchAdmin.FlushSearch(ctx, p, scope, id); err != nil {
 			return nil, err

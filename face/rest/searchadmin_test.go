@@ -19,6 +19,12 @@ func TestFlushSearch(t *testing.T) {
 	var got []string
 	s.SearchAdmin = &fakeSearchAdmin{flush: func(scope, id string) error { got = append(got, scope+" "+id); return nil }}
 	s.Invalidate = func(_, id string) int { got = append(got, "results "+id); return 3 }
+	s.catalog.versions = func(id string) ([]toolkeep.Version, error) {
+		if id != "demo.hash" {
+			return nil, toolkeep.NewError(toolkeep.ToolNotFound, "no such tool")
+		}
+		return []toolkeep.Version{{Tool: demoTool()}}, nil
+	}
 	for _, c := range []struct {
 		body, want string
 		n          string
@@ -47,6 +53,8 @@ func TestFlushSearch(t *testing.T) {
 		}
 	}
 	problem(t, s.do(t, "DELETE", invalidatePath, `{"scope":"strategy","strategy":"luck"}`), toolkeep.InvalidParameters)
+	problem(t, s.do(t, "DELETE", invalidatePath, `{"scope":"tool","toolId":"demo.hidden"}`), toolkeep.ToolNotFound)
+	problem(t, s.do(t, "POST", "/cache/invalidate/demo.hidden", ""), toolkeep.ToolNotFound)
 	if got != nil {
 		t.Errorf("a refused request did %q", got)
 	}

@@ -98,9 +98,9 @@ type getToolOutput struct {
 type ToolAnswer struct {
 	ToolID         string             `json:"tool_id"`
 	Version        string             `json:"version"`
-	Digest         string             `json:"digest"`
+	Digest         string             `json:"digest" doc:"of the manifest as it was published"`
 	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
-	Manifest       object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1"`
+	Manifest       object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1; without the names of tools that you may not see"`
 	Authentication *secret.Auth       `json:"authentication,omitempty" doc:"how it stands with its secrets for you; absent where it needs none"`
 	Warnings       []warning          `json:"warnings"`
 }
@@ -113,7 +113,7 @@ func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInp
 		}
 	}
 	out := &getToolOutput{Body: ToolAnswer{
-		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: object(v.Tool.Raw), Authentication: a.toolAuth(ctx, p, v.Tool, true),
+		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: a.shownManifest(p, v.Tool), Authentication: a.toolAuth(ctx, p, v.Tool, true),
 		Warnings: make([]warning, len(warnings)),
 	}}
 	for i, w := range warnings {

@@ -39,7 +39,8 @@ func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return s.c.Visible(p, t) }
 }
 
-// GetTool gives one version with its manifest. The state of one that waits for
+// GetTool gives one version with its manifest, without the names of tools that the caller
+// may not see. The state of one that waits for
 // review is held. E3001, E3004, E3005, E3009, E3010.
 func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03v1.Tool, error) {
 	p, err := g.s.admitPlain(ctx, msg)
@@ -57,7 +58,8 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 	if err != nil {
 		return nil, err
 	}
-	t := &l03v1.Tool{ToolId: v.Tool.ID, Version: v.Tool.Version, State: string(v.Life.State), Digest: v.Tool.Digest, ManifestJson: v.Tool.Raw}
+	t := &l03v1.Tool{ToolId: v.Tool.ID, Version: v.Tool.Version, State: string(v.Life.State), Digest: v.Tool.Digest,
+		ManifestJson: catalog.Shown(g.s.c.Catalog, p, v.Tool, g.s.visible(p))}
 	if v.Life.Held != nil {
 		t.State = stateHeld
 	}

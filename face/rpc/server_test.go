@@ -693,6 +693,22 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
+// TestToolIsShown: a manifest names no tool that does not exist for the caller.
+func TestToolIsShown(t *testing.T) {
+	s := newSystem()
+	tool := toolOf("demo.related", "text", `{}`)
+	tool.Manifest.Relationships = []byte(`{"alternatives":["demo.other","demo.text"]}`)
+	tool.Raw = []byte(`{"relationships":{"alternatives":["demo.other","demo.text"]},"tool_id":"demo.related"}`)
+	s.catalog.tools = append(s.catalog.tools, tool)
+	r := l03v1.NewToolRegistryClient(s.start(t))
+	for subject, want := range map[string]string{"admin": string(tool.Raw), "agent": `{"relationships":{"alternatives":["demo.text"]},"tool_id":"demo.related"}`} {
+		got, err := r.GetTool(as(t.Context(), subject), &l03v1.GetToolRequest{ToolId: "demo.related"})
+		if err != nil || string(got.ManifestJson) != want || got.Digest != tool.Digest {
+			t.Errorf("%s: %v %v", subject, got, err)
+		}
+	}
+}
+
 func TestRegistry(t *testing.T) {
 	r := l03v1.NewToolRegistryClient(newSystem().start(t))
 	admin, agent := as(t.Context(), "admin"), as(t.Context(), "agent")

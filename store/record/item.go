@@ -38,19 +38,28 @@ func encodePut(c toolkeep.PutItem, now func() time.Time) (Encoded, error) {
 		it.UpdatedAt = now()
 	}
 	it.Revision = 0 // the store knows it when it looked
-	b, err := appendItem(make([]byte, 0, 256+len(it.UpdatedBy)+len(it.Body)), itemPut, it.Kind, it.UpdatedAt)
+	told := it.Body
+	if c.BodyAside {
+		told = nil
+	}
+	b, err := appendItem(make([]byte, 0, 256+len(it.UpdatedBy)+len(told)), itemPut, it.Kind, it.UpdatedAt)
 	b = appendInt(b, c.Expect)
 	b = appendString(b, it.UpdatedBy)
-	b = appendBytes(b, it.Body)
+	b = appendBytes(b, told)
 	return Encoded{Change: c, Kind: KindEvent, Tenant: it.Tenant, Ref: it.ID, Data: b}, err
 }
 
 // Placed is what watchers hear of a put: the revision that the item has got, which
-// the store knows only after it looked. e is what Encode gave.
+// the store knows only after it looked, and no body that stays aside. e is what Encode
+// gave.
 func Placed(e Encoded, c toolkeep.PutItem, revision int64) Encoded {
 	c.Item.Revision = revision
-	e.Change = c
 	e.Data = appendInt(slices.Clip(e.Data), revision)
+	if c.BodyAside {
+		c.Item.Body = nil
+		e.Data = append(e.Data, 1)
+	}
+	e.Change = c
 	return e
 }
 
@@ -86,7 +95,7 @@ func decodeEvent(r Row) (toolkeep.Change, error) {
 		it := toolkeep.Item{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, UpdatedAt: e.Time}
 		expect := d.int()
 		it.UpdatedBy, it.Body, it.Revision = d.string(), d.bytes(), d.int()
-		return toolkeep.PutItem{Item: it, Expect: expect}, d.err
+		return toolkeep.PutItem{Item: it, Expect: expect, BodyAside: d.uint() == 1}, d.err
 	case itemDropped:
 		return toolkeep.DropItem{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, Expect: d.int(), By: d.string()}, d.err
 	}

@@ -40,6 +40,24 @@ func TestItemRows(t *testing.T) {
 			t.Error("what Encode gave was changed")
 		}
 	}
+	aside := c
+	aside.BodyAside = true
+	if e, err = Encode(aside, time.Now); err != nil {
+		t.Fatal(err)
+	}
+	placed := Placed(e, e.Change.(toolkeep.PutItem), 4)
+	want := aside
+	want.Item.Revision, want.Item.Body = 4, nil
+	read, err := Decode(itemRow(t, placed), nil)
+	if err != nil || !reflect.DeepEqual(placed.Change, want) || !reflect.DeepEqual(read.Change, want) {
+		t.Errorf("watchers get %+v, and later %+v, %v", placed.Change, read.Change, err)
+	}
+	if body := e.Change.(toolkeep.PutItem).Item.Body; string(body) != string(it.Body) {
+		t.Errorf("the item gets %q", body)
+	}
+	if len(placed.Data) != len(base)-len(it.Body)+2 { // the revision and the mark
+		t.Errorf("the row takes %d bytes, with a body but no revision it would take %d", len(placed.Data), len(base))
+	}
 	drop := toolkeep.DropItem{Kind: "mcp_server", ID: "github", Expect: toolkeep.AnyRevision, By: "boss"}
 	if e, err = Encode(drop, time.Now); err != nil {
 		t.Fatal(err)

@@ -30,8 +30,7 @@ func (c *Client) Cache(name string, entries int, clock func() time.Time) *Cache 
 	if clock == nil {
 		clock = time.Now
 	}
-	// The braces put all keys of the cache into one slot of a cluster.
-	return &Cache{pool: c.pool, prefix: c.prefix + "{" + name + "}:", entries: entries, clock: clock}
+	return &Cache{pool: c.pool, prefix: strings.TrimSuffix(c.names(name), "names"), entries: entries, clock: clock}
 }
 
 // Get gives what is kept under a name, nil if nothing is.

@@ -76,6 +76,20 @@ func (c *Client) Health(ctx context.Context) error {
 	return nil
 }
 
+// Elsewhere is E3008 if the server is a node of a cluster that has the keys of a cache on
+// another node; nil if it has them itself, and if it does not say.
+func (c *Client) Elsewhere(ctx context.Context, cache string) error {
+	err := c.pool.Exists(ctx, c.names(cache)).Err()
+	if err == nil || !strings.HasPrefix(err.Error(), "MOVED ") && !strings.HasPrefix(err.Error(), "ASK ") {
+		return nil
+	}
+	return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that keeps our keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
+}
+
+// names is the key of the list of a cache's names. The braces put all keys of a cache
+// into one slot of a cluster.
+func (c *Client) names(cache string) string { return c.prefix + "{" + cache + "}:names" }
+
 // Close ends the connections.
 func (c *Client) Close() error { return c.pool.Close() }
 

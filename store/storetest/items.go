@@ -247,6 +247,42 @@ func testItemsAllOrNothing(t *testing.T, f *fixture) {
 	f.noItem("t", "j")
 }
 
+// testItemsAside: the feed tells of the item without its body, whoever reads it and
+// whenever, and the item has it.
+func testItemsAside(t *testing.T, f *fixture) {
+	aside := func(body string, expect int64) toolkeep.PutItem {
+		c := put(item("t", "i", body), expect)
+		c.BodyAside = true
+		return c
+	}
+	f.apply(aside("one", toolkeep.NoRevision), put(item("t", "j", "told"), toolkeep.NoRevision))
+	f.apply(aside("two", 1))
+	f.refused(toolkeep.ErrStale, aside("x", 1))
+	f.stands("t", "i", "two", 2)
+	f.stands("t", "j", "told", 1)
+	told := func() {
+		t.Helper()
+		for i, c := range f.feed(0) {
+			p, want := c.Change.(toolkeep.PutItem), []string{"", "told", ""}[i]
+			if string(p.Item.Body) != want || p.BodyAside != (want == "") || p.Item.ID == "" || p.Item.Revision != []int64{1, 1, 2}[i] {
+				t.Errorf("change %d is %+v", c.Seq, p)
+			}
+		}
+	}
+	told()
+	if f.reopen == nil {
+		t.Log("LEFT OUT: this store cannot be opened again")
+		return
+	}
+	f.store = f.reopen()
+	told()
+	f.stands("t", "i", "two", 2)
+	f.apply(put(item("t", "i", "three"), 2)) // now with it
+	if p := f.feed(3)[0].Change.(toolkeep.PutItem); string(p.Item.Body) != "three" || p.BodyAside {
+		t.Errorf("got %+v", p)
+	}
+}
+
 // testItemsRace: of many at once, one makes the item.
 func testItemsRace(t *testing.T, f *fixture) {
 	for round := range 10 {

@@ -70,6 +70,7 @@ func Run(t *testing.T, open Open) {
 		{"items of tenants", testItemsTenants},
 		{"items that are malformed", testItemsMalformed},
 		{"items all or nothing", testItemsAllOrNothing},
+		{"items with their bodies aside", testItemsAside},
 		{"items race", testItemsRace},
 		{"items hammer", testItemsHammer},
 		{"items reopened", testItemsReopen},

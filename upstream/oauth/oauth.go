@@ -52,8 +52,9 @@ type Config struct {
 	// ClientID is the address of a client metadata document that stands elsewhere;
 	// default: our own, where PublicURL is https.
 	ClientID string
-	// Redact learns the tokens that are in use; nil: nobody does.
-	Redact *redact.Secrets
+	// Redact learns the tokens that are in use, each for whose account it is; nil:
+	// nobody does.
+	Redact *redact.Circles
 	// LoginTime is how long a person has; default 10 minutes.
 	LoginTime time.Duration
 	// Begin bounds discovery and registration, which a call waits for; default 15 s.
@@ -134,7 +135,7 @@ func New(c Config) *Logins {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Redact == nil {
-		c.Redact = redact.NewSecrets(c.Clock)
+		c.Redact = redact.NewCircles(c.Clock)
 	}
 	l := &Logins{c: c, tokens: map[string]*token{}, logins: map[string]*begun{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/redact"
 )
 
 const (
@@ -163,8 +164,8 @@ func (t *token) of(r Ref) record {
 }
 
 // set takes over what is stored. It is called with the lock held.
-func (l *Logins) set(t *token, rec record, revision int64) {
-	release := l.c.Redact.Hold(rec.Access, rec.Refresh, rec.ClientSecret)
+func (l *Logins) set(r Ref, t *token, rec record, revision int64) {
+	release := l.c.Redact.Hold(redact.Circle{Tenant: r.Tenant, Person: r.Subject}, rec.Access, rec.Refresh, rec.ClientSecret)
 	t.release()
 	t.known, t.rec, t.revision, t.release = true, rec, revision, release
 	t.seen.Store(revision)
@@ -183,7 +184,7 @@ func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
 	t.stale.Store(false)
 	it, err := l.c.Store.Item(ctx, TokenKind, r.Tenant, r.id())
 	if errors.Is(err, toolkeep.ErrNotFound) {
-		l.set(t, record{}, 0)
+		l.set(r, t, record{}, 0)
 		return nil
 	}
 	if err != nil {
@@ -204,7 +205,7 @@ func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
 		l.c.Log.Error("a stored login cannot be opened; the principal has to log in again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
 		rec = record{}
 	}
-	l.set(t, rec, it.Revision)
+	l.set(r, t, rec, it.Revision)
 	return nil
 }
 
@@ -368,14 +369,14 @@ func (l *Logins) renew(r Ref, t *token, old string) (string, error) {
 	defer t.unlock()
 	switch {
 	case err == nil:
-		l.set(t, rec, revision+1)
+		l.set(r, t, rec, revision+1)
 		return rec.Access, nil
 	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came between
 		err = l.load(ctx, r, t, true)
 		return t.of(r).Access, err
 	}
 	l.c.Log.Error("a renewed login could not be kept; it is tried again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
-	l.set(t, rec, revision)
+	l.set(r, t, rec, revision)
 	t.unsaved = true
 	l.spawn(func() { l.keepTrying(r, t) })
 	return rec.Access, nil
@@ -443,7 +444,7 @@ func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, rev
 		return t.of(r).Access, err
 	}
 	l.c.Log.Warn("a login at an MCP server has ended", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", cause)
-	l.set(t, record{}, 0)
+	l.set(r, t, record{}, 0)
 	return "", nil
 }
 

@@ -5,23 +5,22 @@ package mariatest
 
 import (
 	"bytes"
-	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 const (
@@ -37,9 +36,7 @@ type Server struct {
 	data    string
 	log     string
 	account *user.User
-	cmd     *exec.Cmd
-	ended   chan struct{}
-	exit    error
+	process *servertest.Process
 	names   atomic.Int64
 }
 
@@ -51,20 +48,17 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	s, err := start()
 	if errors.Is(err, errMissing) {
-		if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("LEFT OUT: ", err)
+		servertest.Missing(t, err.Error())
 	}
 	if err != nil {
 		t.Fatalf("MariaDB did not start: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := s.end(syscall.SIGTERM); err != nil {
+		if err := s.process.End(syscall.SIGTERM, quit); err != nil {
 			t.Errorf("MariaDB did not stop: %v", err)
 		}
 		if t.Failed() {
-			t.Logf("MariaDB said:\n%s", s.tail())
+			t.Logf("MariaDB said:\n%s", s.process.Tail())
 		}
 		if err := os.RemoveAll(s.Dir); err != nil {
 			t.Error(err)
@@ -111,12 +105,7 @@ func start() (s *Server, err error) {
 	if err = install.Run(); err != nil {
 		return nil, fmt.Errorf("mariadb-install-db: %w: %s", err, said.String())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	s.Port = l.Addr().(*net.TCPAddr).Port
-	if err = l.Close(); err != nil {
+	if s.Port, err = servertest.FreePort(); err != nil {
 		return nil, err
 	}
 	return s, s.Up()
@@ -133,78 +122,28 @@ func (s *Server) args(more ...string) []string {
 
 // Up starts the server again after Down, on the same data and port.
 func (s *Server) Up() error {
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.cmd = exec.Command("mariadbd", s.args("--socket="+s.Socket(), "--port="+strconv.Itoa(s.Port), "--bind-address=127.0.0.1",
+	cmd := exec.Command("mariadbd", s.args("--socket="+s.Socket(), "--port="+strconv.Itoa(s.Port), "--bind-address=127.0.0.1",
 		"--pid-file="+filepath.Join(s.Dir, "pid"), "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
 		"--innodb-flush-log-at-trx-commit=0", "--skip-name-resolve", "--max-connections=200", "--tmpdir="+s.Dir)...)
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.Dir, log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
-		return err
-	}
-	s.ended = make(chan struct{})
-	go func(cmd *exec.Cmd, ended chan struct{}) {
-		s.exit = cmd.Wait()
-		close(ended)
-	}(s.cmd, s.ended)
-	if err := s.answer(); err != nil {
-		return errors.Join(err, s.end(syscall.SIGTERM), errors.New(s.tail()))
-	}
-	return nil
-}
-
-func (s *Server) answer() error {
-	ctx, cancel := context.WithTimeout(context.Background(), ready)
-	defer cancel()
+	cmd.Dir = s.Dir
 	db, err := s.Open("")
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := db.PingContext(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.ended:
-			return fmt.Errorf("the server ended: %w", s.exit)
-		case <-ctx.Done():
-			return fmt.Errorf("the server did not answer within %s: %w", ready, err)
-		case <-tick.C:
-		}
+	p, err := servertest.Start(cmd, s.log)
+	if err != nil {
+		return err
 	}
+	s.process = p
+	if err := s.process.Answer(ready, db.PingContext); err != nil {
+		return errors.Join(err, s.process.End(syscall.SIGTERM, quit), errors.New(s.process.Tail()))
+	}
+	return nil
 }
 
 // Down kills the server, as a crash of its machine would look to its clients.
-func (s *Server) Down() error { return s.end(syscall.SIGKILL) }
-
-func (s *Server) end(sig syscall.Signal) error {
-	select {
-	case <-s.ended:
-		return nil
-	default:
-	}
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		return err
-	}
-	limit := time.NewTimer(quit)
-	defer limit.Stop()
-	select {
-	case <-s.ended:
-		return nil
-	case <-limit.C:
-	}
-	err := s.cmd.Process.Kill()
-	<-s.ended
-	return errors.Join(fmt.Errorf("it did not end within %s of %s", quit, sig), err)
-}
+func (s *Server) Down() error { return s.process.End(syscall.SIGKILL, quit) }
 
 // Socket is the server's Unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
@@ -238,17 +177,4 @@ func (s *Server) NewDatabase(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return name
-}
-
-// tail is the end of the server's log.
-func (s *Server) tail() string {
-	text, err := os.ReadFile(s.log)
-	if err != nil {
-		return err.Error()
-	}
-	const most = 8 << 10
-	if len(text) > most {
-		text = text[len(text)-most:]
-	}
-	return strings.TrimSpace(string(text))
 }

@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +22,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 const (
@@ -39,9 +40,7 @@ type Server struct {
 	data    string
 	log     string
 	account *syscall.Credential
-	cmd     *exec.Cmd
-	ended   chan struct{}
-	exit    error
+	process *servertest.Process
 	names   atomic.Int64
 }
 
@@ -63,10 +62,7 @@ func run(t testing.TB, find func() (string, error)) *Server {
 	t.Helper()
 	s, err := start(find)
 	if errors.Is(err, errMissing) {
-		if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip("LEFT OUT: ", err)
+		servertest.Missing(t, err.Error())
 	}
 	if err != nil {
 		t.Fatalf("PostgreSQL did not start: %v", err)
@@ -76,7 +72,7 @@ func run(t testing.TB, find func() (string, error)) *Server {
 			t.Errorf("PostgreSQL did not stop: %v", err)
 		}
 		if t.Failed() {
-			s.show(t)
+			t.Logf("PostgreSQL said:\n%s", s.process.Tail())
 		}
 		if err := os.RemoveAll(s.Dir); err != nil {
 			t.Error(err)
@@ -115,7 +111,7 @@ func start(find func() (string, error)) (s *Server, err error) {
 	if err = s.initdb(); err != nil {
 		return nil, err
 	}
-	if s.Port, err = freePort(); err != nil {
+	if s.Port, err = servertest.FreePort(); err != nil {
 		return nil, err
 	}
 	return s, s.Up()
@@ -243,89 +239,38 @@ func (s *Server) run(in *bytes.Reader, out *bytes.Buffer, name string, args ...s
 	return nil
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
-}
-
 // Up starts the server again after Down, on the same data and port.
 func (s *Server) Up() error {
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.cmd = exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "full_page_writes=off",
 		"-c", "shared_buffers=32MB", "-c", "max_connections=200", "-c", "log_min_messages=warning",
 		"-c", "unix_socket_permissions=0777", "-c", "timezone=UTC")
-	s.cmd.Dir = s.Dir
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account, Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
+	cmd.Dir = s.Dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.account}
+	p, err := servertest.Start(cmd, s.log)
+	if err != nil {
 		return err
 	}
-	s.ended = make(chan struct{})
-	go func(cmd *exec.Cmd, ended chan struct{}) {
-		s.exit = cmd.Wait()
-		close(ended)
-	}(s.cmd, s.ended)
-	if err := s.answer(); err != nil {
-		return errors.Join(err, s.stop(), errors.New(s.tail()))
+	s.process = p
+	if err := s.process.Answer(ready, s.answer); err != nil {
+		return errors.Join(err, s.stop(), errors.New(s.process.Tail()))
 	}
 	return nil
 }
 
-// answer waits until the server takes connections.
-func (s *Server) answer() error {
-	ctx, cancel := context.WithTimeout(context.Background(), ready)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		conn, err := pgx.Connect(ctx, s.DSN("postgres"))
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-s.ended:
-			return fmt.Errorf("the server ended: %w", s.exit)
-		case <-ctx.Done():
-			return fmt.Errorf("the server did not answer within %s: %w", ready, err)
-		case <-tick.C:
-		}
+func (s *Server) answer(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		return err
 	}
+	return conn.Close(ctx)
 }
 
 // Down stops the server at once, as a crash of the machine would for its clients.
-func (s *Server) Down() error { return s.signal(syscall.SIGQUIT) }
+func (s *Server) Down() error { return s.process.End(syscall.SIGQUIT, quit) }
 
 // stop ends the server, closing connections that are still open.
-func (s *Server) stop() error { return s.signal(syscall.SIGINT) }
-
-func (s *Server) signal(sig syscall.Signal) error {
-	select {
-	case <-s.ended:
-		return nil
-	default:
-	}
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		return err
-	}
-	limit := time.NewTimer(quit)
-	defer limit.Stop()
-	select {
-	case <-s.ended:
-		return nil
-	case <-limit.C:
-	}
-	err := s.cmd.Process.Kill()
-	<-s.ended
-	return errors.Join(fmt.Errorf("it did not end within %s of %s", quit, sig), err)
-}
+func (s *Server) stop() error { return s.process.End(syscall.SIGINT, quit) }
 
 // DSN addresses a database through the Unix socket.
 func (s *Server) DSN(database string) string {
@@ -364,18 +309,3 @@ func (s *Server) NewName(t testing.TB) string {
 	}
 	return name
 }
-
-// tail is the end of the server's log.
-func (s *Server) tail() string {
-	text, err := os.ReadFile(s.log)
-	if err != nil {
-		return err.Error()
-	}
-	const most = 8 << 10
-	if len(text) > most {
-		text = text[len(text)-most:]
-	}
-	return strings.TrimSpace(string(text))
-}
-
-func (s *Server) show(t testing.TB) { t.Logf("PostgreSQL said:\n%s", s.tail()) }

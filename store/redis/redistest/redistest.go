@@ -5,8 +5,8 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 const (
@@ -30,9 +32,8 @@ type Server struct {
 	Dir  string
 	Port int // of 127.0.0.1; with TLS where Start was given files for it
 
-	args  []string
-	cmd   *exec.Cmd
-	ended chan struct{}
+	args    []string
+	process *servertest.Process // nil before the first Up
 }
 
 // Start starts a server that is stopped when the test ends, with more arguments of
@@ -41,11 +42,7 @@ type Server struct {
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		const missing = "redis-server is not installed; make test installs it"
-		if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
-			t.Fatal(missing)
-		}
-		t.Skip("LEFT OUT: ", missing)
+		servertest.Missing(t, "redis-server is not installed; make test installs it")
 	}
 	// Sockets have short paths, so t.TempDir will not do.
 	dir, err := os.MkdirTemp("/tmp", "tkredis")
@@ -55,27 +52,20 @@ func Start(t testing.TB, args ...string) *Server {
 	s := &Server{Dir: dir, args: args}
 	t.Cleanup(func() {
 		s.Down(t)
-		if t.Failed() {
-			text, _ := os.ReadFile(s.log())
-			t.Logf("Redis said:\n%s", text[max(0, len(text)-8<<10):])
+		if t.Failed() && s.process != nil {
+			t.Logf("Redis said:\n%s", s.process.Tail())
 		}
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)
 		}
 	})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Port = l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
+	if s.Port, err = servertest.FreePort(); err != nil {
 		t.Fatal(err)
 	}
 	s.Up(t)
 	return s
 }
 
-func (s *Server) log() string    { return filepath.Join(s.Dir, "log") }
 func (s *Server) socket() string { return filepath.Join(s.Dir, "s") }
 
 // URL addresses the server through its Unix socket.
@@ -90,11 +80,6 @@ func (s *Server) TCP(scheme string) string {
 // gone.
 func (s *Server) Up(t testing.TB) {
 	t.Helper()
-	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
 	args := []string{"--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--dir", s.Dir, "--unixsocket", s.socket(),
 		"--unixsocketperm", "700", "--daemonize", "no", "--maxmemory", "64mb"}
 	if port := strconv.Itoa(s.Port); strings.Contains(strings.Join(s.args, " "), "--tls-cert-file") {
@@ -102,46 +87,22 @@ func (s *Server) Up(t testing.TB) {
 	} else {
 		args = append(args, "--port", port)
 	}
-	s.cmd = exec.Command("redis-server", append(args, s.args...)...)
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.Dir, log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if err := s.cmd.Start(); err != nil {
+	cmd := exec.Command("redis-server", append(args, s.args...)...)
+	cmd.Dir = s.Dir
+	p, err := servertest.Start(cmd, filepath.Join(s.Dir, "log"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	s.ended = make(chan struct{})
-	go func(cmd *exec.Cmd, ended chan struct{}) {
-		_ = cmd.Wait() // how it ended is in its log
-		close(ended)
-	}(s.cmd, s.ended)
-	if err := s.answer(); err != nil {
-		text, _ := os.ReadFile(s.log())
-		t.Fatalf("Redis did not start: %v\n%s", err, text)
-	}
-}
-
-// answer waits until the server takes connections and commands.
-func (s *Server) answer() error {
-	limit := time.After(ready)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := s.ping()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-s.ended:
-			return errors.New("the server ended")
-		case <-limit:
-			return fmt.Errorf("the server did not answer within %s: %w", ready, err)
-		case <-tick.C:
-		}
+	s.process = p
+	if err := s.process.Answer(ready, s.ping); err != nil {
+		t.Fatalf("Redis did not start: %v\n%s", err, s.process.Tail())
 	}
 }
 
 // ping is content with any answer: a server with a password gives one too.
-func (s *Server) ping() error {
-	c, err := net.Dial("unix", s.socket())
+func (s *Server) ping(ctx context.Context) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", s.socket())
 	if err != nil {
 		return err
 	}
@@ -160,7 +121,14 @@ func (s *Server) ping() error {
 }
 
 // Down kills the server, as a crash of its machine would; twice is harmless.
-func (s *Server) Down(t testing.TB) { s.signal(t, syscall.SIGKILL) }
+func (s *Server) Down(t testing.TB) {
+	if s.process == nil {
+		return
+	}
+	if err := s.process.End(syscall.SIGKILL, quit); err != nil {
+		t.Errorf("Redis did not end: %v", err)
+	}
+}
 
 // Freeze stops the server without closing its connections, as a network that
 // swallows everything would; Thaw lets it go on.
@@ -171,30 +139,8 @@ func (s *Server) Thaw(t testing.TB) { s.send(t, syscall.SIGCONT) }
 
 func (s *Server) send(t testing.TB, sig syscall.Signal) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
+	if err := s.process.Signal(sig); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func (s *Server) signal(t testing.TB, sig syscall.Signal) {
-	if s.ended == nil {
-		return
-	}
-	select {
-	case <-s.ended:
-		return
-	default:
-	}
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		t.Errorf("Redis cannot be ended: %v", err)
-		return
-	}
-	limit := time.NewTimer(quit)
-	defer limit.Stop()
-	select {
-	case <-s.ended:
-	case <-limit.C:
-		t.Errorf("Redis did not end within %s", quit)
 	}
 }
 

@@ -1,0 +1,128 @@
+// Package servertest runs real servers for tests, each a process that ends with the
+// test's. The packages of the single servers (pgtest, mariatest, redistest) say how
+// theirs is set up and asked.
+package servertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Missing leaves the test out for the reason, such as a server that is not installed.
+// With TOOLKEEP_TEST_ALL=1 it fails instead.
+func Missing(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
+		t.Fatal(why)
+	}
+	t.Skip("LEFT OUT: ", why)
+}
+
+// FreePort is a port of loopback that nobody had a moment ago.
+func FreePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// Process is a server that was started.
+type Process struct {
+	cmd   *exec.Cmd
+	log   string
+	ended chan struct{}
+	exit  error // once ended is closed
+}
+
+// Start starts a server in a process group of its own. What it says is appended to the
+// file log. However this process ends, the server's is killed with it.
+func Start(cmd *exec.Cmd, log string) (*Process, error) {
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig, cmd.SysProcAttr.Setpgid = syscall.SIGKILL, true
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	p := &Process{cmd: cmd, log: log, ended: make(chan struct{})}
+	go func() {
+		p.exit = cmd.Wait()
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Answer asks until there is no error, for as long as ready; sooner it fails where the
+// server ends.
+func (p *Process) Answer(ready time.Duration, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), ready)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			if p.exit == nil {
+				return errors.New("the server ended")
+			}
+			return fmt.Errorf("the server ended: %w", p.exit)
+		case <-ctx.Done():
+			return fmt.Errorf("the server did not answer within %s: %w", ready, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Signal sends a signal to the server.
+func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// End sends a signal and waits until the server ended. After limit it is killed, which
+// is an error. There is nothing to do for one that has ended.
+func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	if err := p.Signal(sig); err != nil {
+		return err
+	}
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	select {
+	case <-p.ended:
+		return nil
+	case <-over.C:
+	}
+	err := p.cmd.Process.Kill()
+	<-p.ended
+	return errors.Join(fmt.Errorf("it did not end within %s of %s", limit, sig), err)
+}
+
+// Tail is the end of what the server said, 8 KiB at most.
+func (p *Process) Tail() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(text[max(0, len(text)-8<<10):]))
+}
