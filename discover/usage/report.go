@@ -212,7 +212,7 @@ func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok
 	subject := short(p.Subject)
 	r := t.retrieval(f.Retrieval)
 	if f.Retrieval == "" {
-		query := plain(clip(u.c.Clean(f.Query), maxQuery))
+		query := plain(clip(u.c.Clean(p.Tenant, f.Query), maxQuery))
 		for _, l := range []*retrievals{&t.chosen, &t.waiting} {
 			for o := range l.order.all() {
 				if o.user == subject && o.session == short(f.Session) && o.query == query && (r == nil || o.at >= r.at) {
@@ -235,7 +235,7 @@ const forgetTries = 5
 // written to the feed, and into a new checkpoint at once, beside which none of before
 // stays; the events of the user's searches stay in the store's log of events for as
 // long as that keeps events. Errors: those of the store; ErrStale if other nodes wrote
-// checkpoints all the while, which the next one of the daily job makes good.
+// checkpoints all the while, which the next two of the daily job make good.
 func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) error {
 	e, err := eventOf(EventForgotten, p.Tenant, "", u.c.Clock(), forgottenData{UserID: userMark(p.Tenant, short(user)), By: p.Subject})
 	if err != nil {

@@ -32,8 +32,9 @@ const (
 // Config of a Usage. Store is required.
 type Config struct {
 	Store Store
-	// Clean takes secrets out of a question before it is kept; nil: nothing is taken out.
-	Clean func(string) string
+	// Clean takes the secrets that a tenant and its people have out of a question before
+	// it is kept; nil: nothing is taken out.
+	Clean func(tenant, text string) string
 	// NoHistory keeps no questions: retrievals are recorded without them, and none is
 	// learned.
 	NoHistory bool
@@ -80,7 +81,7 @@ type Usage struct {
 // New makes a Usage that knows nothing; Start reads what there is.
 func New(c Config) *Usage {
 	if c.Clean == nil {
-		c.Clean = func(s string) string { return s }
+		c.Clean = func(_, text string) string { return text }
 	}
 	if c.Learning == "" {
 		c.Learning = LearnOn

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -247,8 +248,18 @@ func (s *mySession) run(_ context.Context, r *round) error {
 			r.out.lastID = json.Number(row[1])
 		}
 		r.out.changed = true
+	} else if r.binding.write && r.out.cut == "" && returning(r.st.text) {
+		// ROW_COUNT() is -1 then, and each row that was changed came back.
+		r.out.affected, r.out.changed = int64(len(r.out.rows)), true
 	}
 	return nil
+}
+
+// returning tells whether a statement that gives rows is one that writes (RETURNING of
+// MariaDB); not of one behind a comment.
+func returning(text string) bool {
+	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
+	return slices.Contains([]string{"INSERT", "REPLACE", "DELETE"}, strings.ToUpper(word))
 }
 
 func (s *mySession) broke(r *round, err error) error {

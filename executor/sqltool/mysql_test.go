@@ -228,6 +228,17 @@ func myWrite(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
 	if jsonOf(out["rows_affected"]) != "2" || out["last_insert_id"] != nil {
 		t.Error(jsonOf(out))
 	}
+	out = b.must(query("INSERT INTO item (name) VALUES (?), ('v') RETURNING id", "a")+write, `{"a":"w"}`)
+	if jsonOf(out["row_count"]) != "2" || jsonOf(out["rows_affected"]) != "2" {
+		t.Error(jsonOf(out))
+	}
+	out = b.must(query("DELETE FROM item WHERE name IN ('v', 'w') RETURNING name")+write, `{}`)
+	if jsonOf(out["rows_affected"]) != "2" {
+		t.Error(jsonOf(out))
+	}
+	if out = b.must(query("SELECT id FROM item")+write, `{}`); out["rows_affected"] != nil {
+		t.Error(jsonOf(out))
+	}
 	e := b.refused(toolkeep.QueryFailed, query("INSERT INTO item (name) VALUES (?)", "a")+write, `{"a":"x2"}`)
 	if e.Details["sqlstate"] != "23000" || e.NothingSent {
 		t.Errorf("%+v", e)

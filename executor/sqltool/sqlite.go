@@ -208,6 +208,12 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 		}
 		args[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
 	}
+	before := make([]driver.Value, 1)
+	if r.binding.write {
+		if err := s.ours("SELECT total_changes()", before); err != nil {
+			return err
+		}
+	}
 	var terr *toolkeep.Error
 	s.denied = ""
 	err := s.conn.Raw(func(c any) error {
@@ -232,17 +238,22 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 	case terr != nil:
 		return terr
 	}
-	if r.binding.write && len(r.out.columns) == 0 {
-		row := make([]driver.Value, 2)
-		if err := s.ours("SELECT changes(), last_insert_rowid()", row); err != nil {
-			return err
-		}
-		r.out.affected, _ = row[0].(int64)
-		if id, _ := row[1].(int64); id != noRow {
-			r.out.lastID = json.Number(strconv.FormatInt(id, 10))
-		}
-		r.out.changed = true
+	if !r.binding.write {
+		return nil
 	}
+	row := make([]driver.Value, 3)
+	if err := s.ours("SELECT changes(), last_insert_rowid(), total_changes()", row); err != nil {
+		return err
+	}
+	returns := len(r.out.columns) > 0 // which a query does too, after which changes() is of before
+	if returns && row[2] == before[0] {
+		return nil
+	}
+	r.out.affected, _ = row[0].(int64)
+	if id, _ := row[1].(int64); id != noRow && !returns {
+		r.out.lastID = json.Number(strconv.FormatInt(id, 10))
+	}
+	r.out.changed = true
 	return nil
 }
 

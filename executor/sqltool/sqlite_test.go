@@ -292,6 +292,18 @@ func TestSQLiteWrite(t *testing.T) {
 			t.Errorf("%s: %s, want %s", statement, got, want)
 		}
 	}
+	// RETURNING gives rows beside, and a query changes none, whatever ran before it.
+	out = b.must(query("INSERT INTO account (amount) VALUES (1), (2), (3) RETURNING id")+`,"max_rows":2`+write, `{}`)
+	if jsonOf(out["row_count"]) != "2" || out["truncated"] != true || jsonOf(out["rows_affected"]) != "3" {
+		t.Error(jsonOf(out))
+	}
+	out = b.must(query("DELETE FROM account WHERE id > 3 RETURNING id")+write, `{}`)
+	if jsonOf(out["row_count"]) != "3" || jsonOf(out["rows_affected"]) != "3" || out["last_insert_id"] != nil {
+		t.Error(jsonOf(out))
+	}
+	if out = b.must(query("SELECT id FROM account")+write, `{}`); out["rows_affected"] != nil {
+		t.Error(jsonOf(out))
+	}
 	// An id that the call before had too.
 	for _, table := range []string{"other", "account"} {
 		runMySQL(t, admin, "DELETE FROM "+table+" WHERE id = 7")
