@@ -591,3 +591,13 @@ func BenchmarkAuthenticate(b *testing.B) {
 		}
 	}
 }
+
+// TestScopeThatMatchesNothing: a pattern that no tool's id can match is a mistake.
+func TestScopeThatMatchesNothing(t *testing.T) {
+	for pattern, fits := range map[string]bool{"*": true, "weather.*": true, "weather.current": true, "w?ather*": true, "[ab].x": true, "sales-2.get_Order": true,
+		"weather": false, "a.*,b.*": false, "a b.*": false, "a/*": false, "a.ü": false} {
+		if got := couldMatch(pattern); got != fits {
+			t.Errorf("%q: %v", pattern, got)
+		}
+	}
+}

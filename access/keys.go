@@ -103,12 +103,26 @@ func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 	for i, s := range k.Scope {
 		if _, err := path.Match(s, ""); err != nil || s == "" || len(s) > maxPattern {
 			fault(fmt.Sprintf("/scope/%d", i), "pattern", "no pattern on tool ids; write one such as weather.* or weather.current")
+		} else if !couldMatch(s) {
+			fault(fmt.Sprintf("/scope/%d", i), "pattern", "no tool's id can match this; an id is namespace.name, so write one such as weather.* or weather.current, and several as an entry each")
 		}
 	}
 	if !k.ExpiresAt.IsZero() && !k.ExpiresAt.After(a.config.Clock()) {
 		fault("/expires_at", "future", "the key would be expired at once")
 	}
 	return faults
+}
+
+// couldMatch tells whether some tool's id may match a pattern: what can match none, such
+// as a namespace alone or several patterns with commas, is a mistake.
+func couldMatch(pattern string) bool {
+	const wild = "*?[\\"
+	for _, c := range pattern {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("._-]^"+wild, c)) {
+			return false
+		}
+	}
+	return strings.ContainsAny(pattern, "."+wild)
 }
 
 // plain tells whether a text is UTF-8 without control characters.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -55,7 +56,13 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 			if err != nil {
 				return err
 			}
-			return c.Print(a.stdout)
+			// In one piece, so that `| head` is no broken pipe.
+			var all bytes.Buffer
+			if err := c.Print(&all); err != nil {
+				return err
+			}
+			_, err = all.WriteTo(a.stdout)
+			return err
 		},
 	}
 	f.add(check)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -121,7 +122,7 @@ func (a *app) reflectionDialer(cmd *cobra.Command, f *serveFlags, target string)
 func readGRPCFiles(o *grpc.Options, protoset, ca, cert, key string) (err error) {
 	if protoset != "" {
 		if o.Protoset, err = readFile(protoset); err != nil {
-			return usagef("%v", err)
+			return usagef("--protoset: %v", err)
 		}
 		if len(o.Protoset) == 0 {
 			return usagef("%s is empty; --protoset is a FileDescriptorSet", protoset)
@@ -129,7 +130,10 @@ func readGRPCFiles(o *grpc.Options, protoset, ca, cert, key string) (err error) 
 	}
 	if ca != "" {
 		if o.CA, err = readFile(ca); err != nil {
-			return usagef("%v", err)
+			return usagef("--ca: %v", err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(o.CA) { // an empty file would trust the system's authorities
+			return usagef("--ca: %s holds no certificate in PEM form", ca)
 		}
 	}
 	if (cert == "") != (key == "") {

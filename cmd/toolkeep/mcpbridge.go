@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,8 +41,11 @@ The views are those of HTTP: auto (default), all, search, sets/NAME, servers/NAM
 	return c
 }
 
+// viewForm is what the HTTP face has below /mcp; "" is its default.
+var viewForm = regexp.MustCompile(`^(|auto|all|search|(sets|servers)/[a-z0-9][a-z0-9_-]{0,63})$`)
+
 func (a *app) bridge(ctx context.Context, view string) error {
-	if strings.Contains(view, "..") || strings.ContainsAny(view, "?#%") {
+	if !viewForm.MatchString(strings.Trim(view, "/")) {
 		return usagef("--view %q: write auto, all, search, sets/NAME or servers/NAME", view)
 	}
 	b := &bridge{a: a, view: strings.Trim(view, "/"), lines: transport.Lines(readCloser{a.stdin}, a.stdout, transport.LinesConfig{}),

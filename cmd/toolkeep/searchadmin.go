@@ -83,6 +83,9 @@ Nothing of this is needed after a change: what a changed tool or permission make
 // flushed is the request for one thing that is to be dropped, and what it is in words.
 func flushed(args []string, user, strategy string, all bool) (body map[string]string, what string, err error) {
 	n := len(args)
+	if n == 1 && args[0] == "" {
+		n = 0
+	}
 	for _, set := range []bool{user != "", strategy != "", all} {
 		if set {
 			n++

@@ -78,10 +78,15 @@ func New(c Config) *Server {
 		panic("mcpserver: there is no view " + c.View)
 	}
 	s.info = serverInfo(c.Version)
-	s.indexes.init()
+	s.indexes.collide = func(name, id, other string) {
+		s.log.Error("two tools have one MCP name; only the first can be called by it", "name", name, "tool", other, "hidden", id)
+	}
 	s.parking.init(s)
 	s.listens.init()
-	c.Catalog.OnChange(func(*catalog.Snapshot) { s.changed() })
+	c.Catalog.OnChange(func(now *catalog.Snapshot) {
+		s.indexes.note(now)
+		s.changed()
+	})
 	return s
 }
 

@@ -1,6 +1,8 @@
 package mcpserver
 
 import (
+	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -13,16 +15,336 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// index is what one tenant's principals may be shown of one snapshot of the
-// catalogue. It is built once a snapshot and tenant and never modified.
+// indexes keep what MCP shows of the catalogue in step with it. The tools of each owner
+// are kept once, whoever sees them, and what changed is taken in when somebody asks next.
+type indexes struct {
+	collide func(name, id, other string)
+	current atomic.Pointer[parts]
+
+	mu      sync.Mutex
+	noted   *catalog.Snapshot // what changed up to here is in changed, or to be looked for
+	changed map[owned][]toolkeep.Version
+	all     bool // all is to be looked at
+}
+
+// maxChanged bounds what waits to be taken in; above that all is looked at anew.
+const maxChanged = 256
+
+type owned struct{ owner, id string }
+
+// parts are the tools of one snapshot by owner, "" for those of all. They are never
+// modified.
+type parts struct {
+	of      *catalog.Snapshot
+	byOwner map[string]*part
+	views   sync.Map // *index by tenant
+}
+
+// note takes down what is new in a snapshot. It is called with each, in order.
+func (x *indexes) note(s *catalog.Snapshot) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.noted == s {
+		return
+	}
+	before := x.noted
+	x.noted = s
+	if x.all || before == nil {
+		x.all = true
+		return
+	}
+	versions, ok := s.Changed(before.Seq())
+	if !ok {
+		x.all, x.changed = true, nil
+		return
+	}
+	fresh := map[owned][]toolkeep.Version{}
+	for v := range versions {
+		k := owned{v.Tool.Tenant, v.Tool.ID}
+		fresh[k] = append(fresh[k], v)
+	}
+	if x.changed == nil {
+		x.changed = fresh
+	} else {
+		maps.Copy(x.changed, fresh)
+	}
+	if len(x.changed) > maxChanged {
+		x.all, x.changed = true, nil
+	}
+}
+
+// parts gives those of the present snapshot.
+func (x *indexes) parts(c Catalog) *parts {
+	have := x.current.Load()
+	if have != nil && have.of == c.Snapshot() {
+		return have
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := c.Snapshot()
+	if have = x.current.Load(); have != nil && have.of == now {
+		return have
+	}
+	if x.noted != now { // it is so new that note has not been called with it
+		x.noted, x.all = now, true
+	}
+	next := &parts{of: now}
+	if have == nil || x.all {
+		next.byOwner = x.whole(now, have)
+	} else {
+		next.byOwner = maps.Clone(have.byOwner)
+		byOwner := map[string][]*entry{}
+		for k, versions := range x.changed {
+			byOwner[k.owner] = append(byOwner[k.owner], newEntry(versions, have.byOwner[k.owner].id(k.id)))
+		}
+		for owner, list := range byOwner {
+			next.byOwner[owner] = have.byOwner[owner].with(list, x.collide)
+		}
+	}
+	x.changed, x.all = nil, false
+	x.current.Store(next)
+	return next
+}
+
+// whole looks at every version.
+func (x *indexes) whole(now *catalog.Snapshot, have *parts) map[string]*part {
+	lists := map[string][]*entry{}
+	var versions []toolkeep.Version
+	done := func() {
+		if len(versions) == 0 {
+			return
+		}
+		t := versions[0].Tool
+		var old *entry
+		if have != nil {
+			old = have.byOwner[t.Tenant].id(t.ID)
+		}
+		lists[t.Tenant] = append(lists[t.Tenant], newEntry(versions, old))
+		versions = versions[:0]
+	}
+	for v := range now.All() {
+		if len(versions) > 0 && (versions[0].Tool.ID != v.Tool.ID || versions[0].Tool.Tenant != v.Tool.Tenant) {
+			done()
+		}
+		versions = append(versions, v)
+	}
+	done()
+	out := make(map[string]*part, len(lists))
+	for owner, list := range lists {
+		out[owner] = newPart(list, nil, x.collide)
+	}
+	return out
+}
+
+// index gives what a tenant's principals may be shown of the present snapshot.
+func (s *Server) index(tenant string) *index {
+	p := s.indexes.parts(s.c.Catalog)
+	if v, ok := p.views.Load(tenant); ok {
+		return v.(*index)
+	}
+	v, _ := p.views.LoadOrStore(tenant, newIndex(p, tenant, s.indexes.collide))
+	return v.(*index)
+}
+
+// index is what one tenant sees: the tools of all, and its own that these do not hide.
 type index struct {
-	of     *catalog.Snapshot
+	shared, own *part // nil: none
+
+	upstream sync.Once // fills origin
+	origin   map[string]map[string]*entry
+}
+
+func newIndex(p *parts, tenant string, collide func(name, id, other string)) *index {
+	ix := &index{shared: p.byOwner[""]}
+	own := p.byOwner[tenant]
+	if tenant == "" || own == nil {
+		return ix
+	}
+	hidden := false
+	for _, e := range own.tools {
+		hidden = hidden || ix.shared.id(e.id) != nil || ix.shared.name(e.name) != nil
+	}
+	if ix.own = own; !hidden {
+		return ix
+	}
+	var list []*entry
+	for _, e := range own.tools {
+		if ix.shared.id(e.id) == nil {
+			other := *e // which has another name for other tenants, or none
+			list = append(list, &other)
+		}
+	}
+	ix.own = newPart(list, ix.shared, collide)
+	return ix
+}
+
+func (ix *index) id(id string) *entry {
+	if e := ix.shared.id(id); e != nil {
+		return e
+	}
+	return ix.own.id(id)
+}
+
+func (ix *index) name(name string) *entry {
+	if e := ix.shared.name(name); e != nil {
+		return e
+	}
+	return ix.own.name(name)
+}
+
+// tools yields all by name.
+func (ix *index) tools() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		a, b := ix.shared.list(), ix.own.list()
+		for len(a)+len(b) > 0 {
+			from := &a
+			if len(a) == 0 || len(b) > 0 && b[0].name < a[0].name {
+				from = &b
+			}
+			if !yield((*from)[0]) {
+				return
+			}
+			*from = (*from)[1:]
+		}
+	}
+}
+
+// ofUpstream gives the tools of kind mcp by the name that their upstream has for them.
+func (ix *index) ofUpstream(server string) map[string]*entry {
+	own := ix.own.ofUpstream(server)
+	if len(own) == 0 {
+		return ix.shared.ofUpstream(server)
+	}
+	ix.upstream.Do(func() {
+		ix.origin = map[string]map[string]*entry{}
+		for name, tools := range ix.own.origin {
+			both := maps.Clone(tools)
+			maps.Copy(both, ix.shared.ofUpstream(name))
+			ix.origin[name] = both
+		}
+	})
+	return ix.origin[server]
+}
+
+// part is the tools of one owner. It is never modified; a nil one has none.
+type part struct {
 	tools  []*entry // sorted by name
 	byName map[string]*entry
 	byID   map[string]*entry
 
 	upstream sync.Once // fills origin when a relay view first asks
 	origin   map[string]map[string]*entry
+}
+
+// newPart gives the tools names, none of which beside has.
+func newPart(list []*entry, beside *part, collide func(name, id, other string)) *part {
+	p := &part{byName: make(map[string]*entry, len(list)), byID: make(map[string]*entry, len(list))}
+	taken := func(name string) *entry {
+		if e := p.byName[name]; e != nil {
+			return e
+		}
+		return beside.name(name)
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return strings.Compare(a.id, b.id) })
+	for _, e := range list {
+		p.byID[e.id] = e
+		e.name = mcp.ToolName(e.id)
+		if taken(e.name) != nil {
+			// A long id's name may be another's by intent; then the later one by id gets
+			// a name of its own.
+			e.name = mcp.NameWithHash(e.id)
+		}
+		if other := taken(e.name); other != nil {
+			collide(e.name, e.id, other.id)
+		} else {
+			p.byName[e.name] = e
+		}
+	}
+	p.tools = list
+	slices.SortStableFunc(p.tools, byEntryName)
+	return p
+}
+
+func byEntryName(a, b *entry) int { return strings.Compare(a.name, b.name) }
+
+// with is the part with some tools that are new or changed, which have no names yet.
+func (p *part) with(list []*entry, collide func(name, id, other string)) *part {
+	if p == nil {
+		return newPart(list, nil, collide)
+	}
+	next := &part{tools: slices.Clone(p.tools), byName: maps.Clone(p.byName), byID: maps.Clone(p.byID)}
+	for _, e := range list {
+		old := p.byID[e.id]
+		if old == nil {
+			e.name = mcp.ToolName(e.id)
+		} else {
+			e.name = old.name
+		}
+		if next.byName[e.name] != old {
+			return p.anew(list, collide) // names depend on all tools that could have them
+		}
+		next.byID[e.id], next.byName[e.name] = e, e
+		if i, _ := slices.BinarySearchFunc(next.tools, e, byEntryName); old != nil {
+			next.tools[i] = e
+		} else {
+			next.tools = slices.Insert(next.tools, i, e)
+		}
+	}
+	return next
+}
+
+// anew is with, where all get their names again.
+func (p *part) anew(list []*entry, collide func(name, id, other string)) *part {
+	byID := make(map[string]*entry, len(p.byID)+len(list))
+	for id, e := range p.byID {
+		same := *e
+		byID[id] = &same
+	}
+	for _, e := range list {
+		byID[e.id] = e
+	}
+	return newPart(slices.Collect(maps.Values(byID)), nil, collide)
+}
+
+func (p *part) id(id string) *entry {
+	if p == nil {
+		return nil
+	}
+	return p.byID[id]
+}
+
+func (p *part) name(name string) *entry {
+	if p == nil {
+		return nil
+	}
+	return p.byName[name]
+}
+
+func (p *part) list() []*entry {
+	if p == nil {
+		return nil
+	}
+	return p.tools
+}
+
+func (p *part) ofUpstream(server string) map[string]*entry {
+	if p == nil {
+		return nil
+	}
+	p.upstream.Do(func() {
+		p.origin = map[string]map[string]*entry{}
+		for _, e := range p.tools {
+			name, tool, ok := upstreamOf(e.newest())
+			if !ok {
+				continue
+			}
+			if p.origin[name] == nil {
+				p.origin[name] = map[string]*entry{}
+			}
+			p.origin[name][tool] = e
+		}
+	})
+	return p.origin[server]
 }
 
 // entry is one tool.
@@ -39,87 +361,34 @@ type shownTool struct {
 	def  atomic.Pointer[definition]
 }
 
-// maxIndexes bounds how many tenants have one; above that all are built again.
-const maxIndexes = 1000
-
-type indexes struct {
-	mu    sync.Mutex
-	byTen map[string]*index
-}
-
-func (x *indexes) init() { x.byTen = map[string]*index{} }
-
-// index gives the present one of a tenant.
-func (s *Server) index(tenant string) *index {
-	now := s.c.Catalog.Snapshot()
-	x := &s.indexes
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	old := x.byTen[tenant]
-	if old != nil && old.of == now {
-		return old
-	}
-	if len(x.byTen) >= maxIndexes {
-		clear(x.byTen)
-	}
-	ix := buildIndex(now, tenant, old, func(name, id, other string) {
-		s.log.Error("two tools have one MCP name; only the first can be called by it", "name", name, "tool", other, "hidden", id)
-	})
-	x.byTen[tenant] = ix
-	return ix
-}
-
-func buildIndex(of *catalog.Snapshot, tenant string, old *index, collide func(name, id, other string)) *index {
-	ix := &index{of: of, byName: map[string]*entry{}, byID: map[string]*entry{}}
-	rendered := map[*toolkeep.Tool]*shownTool{}
-	if old != nil {
-		for _, e := range old.byID {
-			for _, t := range e.active {
-				rendered[t.tool] = t
-			}
-		}
-	}
+// newEntry reads the versions of a tool, the lowest first. old is what was shown of it
+// before, nil for a new one.
+func newEntry(versions []toolkeep.Version, old *entry) *entry {
+	e := &entry{id: versions[0].Tool.ID}
 	shown := func(t *toolkeep.Tool) *shownTool {
-		if have := rendered[t]; have != nil {
-			return have
+		if old != nil {
+			for _, have := range old.active {
+				if have.tool == t {
+					return have
+				}
+			}
 		}
 		return &shownTool{tool: t}
 	}
-	var e *entry
-	var owner string
-	done := func() {
-		if e == nil {
-			return
-		}
-		// Highest first, stable before prerelease, as Resolve prefers.
-		slices.Reverse(e.active)
-		slices.SortStableFunc(e.active, func(a, b *shownTool) int { return prerelease(a) - prerelease(b) })
-		if len(e.active) > 0 {
-			e.any = e.active[0]
-		}
-		ix.enter(e, collide)
-	}
-	for v := range of.All() {
-		t := v.Tool
-		if t.Tenant != "" && t.Tenant != tenant {
-			continue
-		}
-		if e == nil || e.id != t.ID {
-			done()
-			e, owner = &entry{id: t.ID}, t.Tenant
-		}
-		if t.Tenant != owner {
-			continue // the shared tool hides the tenant's own
-		}
+	for _, v := range versions {
 		if v.Life.State == toolkeep.Active {
-			e.active = append(e.active, shown(t))
+			e.active = append(e.active, shown(v.Tool))
 		} else {
-			e.any = shown(t)
+			e.any = shown(v.Tool)
 		}
 	}
-	done()
-	slices.SortFunc(ix.tools, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
-	return ix
+	// Highest first, stable before prerelease, as Resolve prefers.
+	slices.Reverse(e.active)
+	slices.SortStableFunc(e.active, func(a, b *shownTool) int { return prerelease(a) - prerelease(b) })
+	if len(e.active) > 0 {
+		e.any = e.active[0]
+	}
+	return e
 }
 
 func prerelease(t *shownTool) int {
@@ -128,22 +397,6 @@ func prerelease(t *shownTool) int {
 		return 0
 	}
 	return 1
-}
-
-func (ix *index) enter(e *entry, collide func(name, id, other string)) {
-	ix.byID[e.id] = e
-	e.name = mcp.ToolName(e.id)
-	if ix.byName[e.name] != nil {
-		// A long id's name may be another's by intent; then the later one by id gets
-		// a name of its own.
-		e.name = mcp.NameWithHash(e.id)
-	}
-	if other := ix.byName[e.name]; other != nil {
-		collide(e.name, e.id, other.id)
-	} else {
-		ix.byName[e.name] = e
-	}
-	ix.tools = append(ix.tools, e)
 }
 
 // pick is the version that stands for the tool in a list, nil if there is none
@@ -160,24 +413,6 @@ func (e *entry) pick(visible func(*toolkeep.Tool) bool) *shownTool {
 // newest is the version whose manifest speaks for the tool even if none is
 // active.
 func (e *entry) newest() *toolkeep.Tool { return e.any.tool }
-
-// of gives the tools of kind mcp by the name that their upstream has for them.
-func (ix *index) ofUpstream(server string) map[string]*entry {
-	ix.upstream.Do(func() {
-		ix.origin = map[string]map[string]*entry{}
-		for _, e := range ix.tools {
-			name, tool, ok := upstreamOf(e.newest())
-			if !ok {
-				continue
-			}
-			if ix.origin[name] == nil {
-				ix.origin[name] = map[string]*entry{}
-			}
-			ix.origin[name][tool] = e
-		}
-	})
-	return ix.origin[server]
-}
 
 // upstreamOf reads the binding of a tool of kind mcp.
 func upstreamOf(t *toolkeep.Tool) (server, tool string, ok bool) {

@@ -4,7 +4,7 @@ package mcpserver
 // stops after one more than that.
 func (x *exchange) allListing(most int) listing {
 	var l listing
-	for _, e := range x.s.index(x.p.Tenant).tools {
+	for e := range x.s.index(x.p.Tenant).tools() {
 		if t := e.pick(x.sees); t != nil {
 			l.tools = append(l.tools, listed{e.name, t})
 			if most > 0 && len(l.tools) > most {
@@ -20,7 +20,7 @@ func (x *exchange) allListing(most int) listing {
 // view search all, can be called by name as well.
 func (x *exchange) named(name string) *entry {
 	ix := x.s.index(x.p.Tenant)
-	e := ix.byName[name]
+	e := ix.name(name)
 	if x.v.kind == viewRelay {
 		e = ix.ofUpstream(x.v.relay)[name]
 	}

@@ -21,7 +21,7 @@ func (x *exchange) autoListing() listing {
 	x.ses.mu.Unlock()
 	ix := x.s.index(x.p.Tenant)
 	for _, id := range found {
-		e := ix.byID[id]
+		e := ix.id(id)
 		if e == nil {
 			continue
 		}

@@ -46,8 +46,8 @@ var searchTools = sync.OnceValue(func() [][]byte {
 			`"annotations":{"readOnlyHint":true,"idempotentHint":true,"openWorldHint":false}}`),
 		[]byte(`{"name":"find_tools","title":"Find tools","description":` +
 			`"Find tools by what they are for. Say in a sentence what you want to do; one search for several steps is fine. The best come first, each with its id and parameters.",` +
-			`"inputSchema":{"type":"object","additionalProperties":false,"required":["query"],"properties":{` +
-			`"query":{"type":"string","minLength":1,"maxLength":2000,"description":"what the tool should do, in words, or a tool's id"},` +
+			`"inputSchema":{"type":"object","additionalProperties":false,"properties":{` +
+			`"query":{"type":"string","minLength":1,"maxLength":2000,"description":"what the tool should do, in words, or a tool's id; always needed, unless messages has what the user asks for"},` +
 			`"limit":{"type":"integer","minimum":1,"maximum":20,"default":5,"description":"tools at most"},` +
 			`"category":{"type":"string","maxLength":64,"description":"only tools of this category"},` +
 			`"phase":{"enum":["initial_planning","tool_selection","execution_preparation","error_recovery"],"description":"answer with what to know in this phase of the work, whole tools with examples, instead of a list"},` +
@@ -228,7 +228,7 @@ func signature(schema []byte) string {
 
 // idOf is the tool id that a name means; "" if it means none.
 func (x *exchange) idOf(name string) string {
-	if e := x.s.index(x.p.Tenant).byName[name]; e != nil && x.known(e) {
+	if e := x.s.index(x.p.Tenant).name(name); e != nil && x.known(e) {
 		return e.id
 	}
 	return ""
@@ -337,7 +337,7 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	if id := x.idOf(call.Tool); id != "" {
 		call.Tool = id
 	}
-	e := x.s.index(x.p.Tenant).byID[call.Tool]
+	e := x.s.index(x.p.Tenant).id(call.Tool)
 	switch {
 	case e != nil && x.known(e):
 	case x.v.kind == viewSet && e != nil:

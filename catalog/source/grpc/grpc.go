@@ -136,6 +136,10 @@ func (o *Options) check() (host string, port int, err error) {
 		return "", 0, invalid("the services come from a descriptor set or from .proto files, not from both")
 	case len(o.Protos) > 0 && len(o.ImportPaths) == 0:
 		return "", 0, invalid(".proto files are read below import paths; name at least one")
+	case o.Deadline < 0 || o.Deadline > 0 && o.Deadline < time.Millisecond:
+		return "", 0, invalid("the deadline of calls must be a millisecond or more, such as 5s, not %s", o.Deadline)
+	case o.MaxFrames < 0:
+		return "", 0, invalid("the messages of a stream that are collected must be 1 or more, not %d", o.MaxFrames)
 	case o.Plaintext && (o.ServerName != "" || len(o.CA) > 0 || o.Certificate != nil || o.Auth != nil && o.Auth.Type == "mtls"):
 		return "", 0, invalid("a plaintext connection has no server name, authority or client certificate")
 	}
