@@ -212,19 +212,19 @@ func (p *postings) change(gone []uint32, come, same []*doc, vocab vocabulary) *p
 	}
 	n.sorted = p.sorted
 	if len(gone)+len(come) > 0 {
-		n.sort(p, come)
+		n.sorted = p.merge(n.docs, come)
 	}
 	return n
 }
 
-// sort puts the places of the tools that came between those of p that stayed.
-func (n *postings) sort(p *postings, come []*doc) {
+// merge puts the places of the tools that came between those of p that stayed in docs.
+func (p *postings) merge(docs, come []*doc) []uint32 {
 	come = slices.SortedFunc(slices.Values(come), func(a, b *doc) int { return a.key().compare(b.key()) })
-	n.sorted = make([]uint32, 0, len(p.sorted)+len(come))
+	sorted := make([]uint32, 0, len(p.sorted)+len(come))
 	stayed := func(places []uint32) {
 		for _, at := range places {
-			if n.docs[at] != nil {
-				n.sorted = append(n.sorted, at)
+			if docs[at] != nil {
+				sorted = append(sorted, at)
 			}
 		}
 	}
@@ -232,10 +232,11 @@ func (n *postings) sort(p *postings, come []*doc) {
 	for _, d := range come {
 		to, _ := p.search(d.key())
 		stayed(p.sorted[from:to])
-		n.sorted = append(n.sorted, d.at)
+		sorted = append(sorted, d.at)
 		from = to
 	}
 	stayed(p.sorted[from:])
+	return sorted
 }
 
 // fits yields how much each term says of a tool: its count in each field, by what the

@@ -34,7 +34,7 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 	own.Subject, own.Tenant, own.User = "", "", ""
 	f := &flight{
 		p: c.p, gate: taking{c.p}, principal: c.parent.principal, call: &own, began: c.p.Clock(),
-		root: c.parent.root, clean: c.parent.clean, chain: append(slices.Clone(c.parent.chain), c.parent.tool().ID),
+		root: c.parent.root, clean: c.parent.clean.Below(), chain: append(slices.Clone(c.parent.chain), c.parent.tool().ID),
 	}
 	return c.p.carry(ctx, f)
 }

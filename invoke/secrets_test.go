@@ -2,6 +2,7 @@ package invoke_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -160,4 +161,35 @@ func TestOwnSecretInAPublicResult(t *testing.T) {
 	call(alice, `"[REDACTED]"`, false)
 	call(bob, `"the word"`, false)
 	call(bob, `"the word"`, true)
+}
+
+// TestPasswordOverAPublicResult: a tool below is not to be made to lack a word for
+// everybody by whoever passes that word as a password above it.
+func TestPasswordOverAPublicResult(t *testing.T) {
+	h := newHarness(t)
+	h.tool("login", login)
+	h.tool("read", func(m *toolkeep.Manifest) {
+		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}
+	})
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.read" {
+			return &toolkeep.Output{Value: "the word", HasValue: true}, nil
+		}
+		below, err := x.Child.Invoke(ctx, nil, &toolkeep.Call{Tool: "std.read"})
+		if err != nil {
+			return nil, err
+		}
+		return &toolkeep.Output{Value: string(below.Output), HasValue: true}, nil
+	}
+	res, err := h.call(&toolkeep.Call{Tool: "std.login", Arguments: []byte(`{"login":{"password":"the word"}}`)})
+	if err != nil || strings.Contains(string(res.Output), "word") {
+		t.Fatalf("%+v %v", res, err)
+	}
+	bob := &toolkeep.Principal{Tenant: alice.Tenant, Subject: "bob"}
+	for _, cached := range []bool{false, true} {
+		res, err := h.pipeline.Invoke(context.Background(), bob, &toolkeep.Call{Tool: "std.read"})
+		if err != nil || string(res.Output) != `"the word"` || res.Cached != cached {
+			t.Errorf("bob gets %+v, %v; want the word, cached %t", res, err, cached)
+		}
+	}
 }

@@ -206,13 +206,20 @@ type View struct {
 	places int
 	at     [3]place
 	more   []*Secrets // beside the circles
-	above  *View      // of which it is a With; is told what is found too
+	others int        // how many of more count as a person's, the first
+	above  *View      // of which it is a With or a Below; is told what is found too
 	found  atomic.Bool
 }
 
 // With is the view that cleans of what s has as well.
 func (v *View) With(s *Secrets) *View {
-	return &View{of: v.of, places: v.places, at: v.at, more: append(slices.Clip(v.more), s), above: v}
+	return &View{of: v.of, places: v.places, at: v.at, more: append(slices.Clip(v.more), s), others: v.others, above: v}
+}
+
+// Below is v for what is asked on the way, in words of its own: what With added counts as
+// a person's there.
+func (v *View) Below() *View {
+	return &View{of: v.of, places: v.places, at: v.at, more: v.more, others: len(v.more), above: v}
 }
 
 // TookPersonal tells whether what was cleaned so far held a value that a person has, so
@@ -222,13 +229,21 @@ func (v *View) TookPersonal() bool { return v.found.Load() }
 // look gathers what is to be looked for.
 func (v *View) look() (l look) {
 	l.add(v.of.all)
-	for _, s := range v.more {
+	for _, s := range v.more[v.others:] {
 		l.add(s)
 	}
 	l.personal = l.n
-	if v.places == 0 || v.of.many.Load() == 0 {
-		return l
+	if v.places > 0 && v.of.many.Load() > 0 {
+		v.circles(&l)
 	}
+	for _, s := range v.more[:v.others] {
+		l.add(s)
+	}
+	return l
+}
+
+// circles adds what its circles have, those of persons last.
+func (v *View) circles(l *look) {
 	v.of.sweep()
 	v.of.mu.RLock()
 	defer v.of.mu.RUnlock()
@@ -240,7 +255,6 @@ func (v *View) look() (l look) {
 			l.personal = l.n
 		}
 	}
-	return l
 }
 
 // Holds tells whether there is anything to look for beside tokens.

@@ -173,6 +173,14 @@ func TestTookPersonal(t *testing.T) {
 			t.Error("what a person has was there")
 		}
 	}
+	below := v.Below()
+	below.Clean("everybodys, the tenants")
+	if below.TookPersonal() {
+		t.Error("nothing of a person or of the call above was there")
+	}
+	if got := below.With(redact.NewSecrets(nil)).Clean("argument"); got != redact.Marker || !below.TookPersonal() || !v.TookPersonal() {
+		t.Errorf("an argument of the call above becomes %q", got)
+	}
 }
 
 func TestCleanJSON(t *testing.T) {

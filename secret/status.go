@@ -38,18 +38,6 @@ func Entries(spec toolkeep.AuthSpec) []toolkeep.AuthSpec {
 	return all
 }
 
-// Uses tells whether a manifest names the reference in its auth.
-func Uses(m *toolkeep.Manifest, ref string) bool {
-	for _, spec := range m.Auth {
-		for _, s := range Entries(spec) {
-			if s.Secret == ref {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // Auth tells how the tool stands with its secrets for the principal: of its auth
 // entries the first that is ready, else the first. needed is false where it has none.
 // ask lets stores be asked that are not at hand; without it nothing is waited for.

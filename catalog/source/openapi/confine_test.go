@@ -242,7 +242,7 @@ func TestReadFails(t *testing.T) {
 		{Options{Location: s.URL + "/big.yaml", Client: s.Client(), MaxBytes: 500}, "larger than 500 bytes"},
 		{Options{Location: s.URL + "/gone.yaml?k=hunter2", Client: s.Client()}, "status 404"},
 		{Options{Location: s.URL + "/away", Client: s.Client()}, "another host"},
-		{Options{Location: "http://127.0.0.1:1/x?k=hunter2", Client: s.Client()}, "could not be fetched"},
+		{Options{Location: "http://127.0.0.1:1/x?k=hunter2", Client: s.Client()}, "could not be fetched: nothing listens there"},
 		{Options{Location: s.URL + "/x"}, "needs an HTTP client"},
 		{Options{Location: at("good.yaml"), Namespace: "Bad Name"}, "namespace"},
 		{Options{Location: at("good.yaml"), Server: "/relative"}, "no usable URL"},

@@ -3,11 +3,13 @@ package openapi
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"syscall"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -413,7 +416,30 @@ func (w *web) reason(u *url.URL, err error) string {
 	if r := plainReason(err); r != "it could not be read" {
 		return safeURL(u) + ": " + r
 	}
-	return safeURL(u) + " could not be fetched"
+	return safeURL(u) + " could not be fetched" + unreached(err)
+}
+
+// unreached says in words of its own why no server was reached; "" where it is unknown.
+func unreached(err error) string {
+	var (
+		name    *net.DNSError
+		verify  *tls.CertificateVerificationError
+		record  tls.RecordHeaderError
+		waiting interface{ Timeout() bool }
+	)
+	switch {
+	case errors.As(err, &name) && name.IsNotFound:
+		return ": its host is not known here"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return ": nothing listens there"
+	case errors.As(err, &verify):
+		return ": its certificate is not trusted"
+	case errors.As(err, &record):
+		return ": what answers there does not speak TLS"
+	case errors.As(err, &waiting) && waiting.Timeout():
+		return ": it took too long"
+	}
+	return ""
 }
 
 func (w *web) resolve(base, ref string) (string, string) {

@@ -149,6 +149,9 @@ func description(op *operation) string {
 	}
 	if text == "" {
 		text = op.label()
+		if name := spoken(op.id); name != "" {
+			text = name + " (" + text + ")"
+		}
 	}
 	return clip(text, maxDescription)
 }

@@ -189,3 +189,36 @@ func camel(s string) string {
 	}
 	return b.String()
 }
+
+// spoken writes an operationId as a sentence would: ListSMSMessages and
+// list_sms_messages become "List SMS messages" and "List sms messages".
+func spoken(id string) string {
+	var out []byte
+	r := []byte(catalog.PlainLetters(clip(id, 200)))
+	for i, c := range r {
+		switch {
+		case !isLetter(c) && (c < '0' || c > '9'):
+			c = ' '
+		case isUpper(c) && i > 0:
+			if begins := !isUpper(r[i-1]) || i+1 < len(r) && isLetter(r[i+1]) && !isUpper(r[i+1]); begins {
+				out = append(out, ' ')
+			}
+		}
+		out = append(out, c)
+	}
+	words := strings.Fields(string(out))
+	for i, w := range words {
+		switch acronym := len(w) > 1 && strings.ToUpper(w) == w; {
+		case acronym:
+		case i == 0:
+			words[i] = strings.ToUpper(w[:1]) + w[1:]
+		default:
+			words[i] = strings.ToLower(w)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func isUpper(c byte) bool { return c >= 'A' && c <= 'Z' }
+
+func isLetter(c byte) bool { return isUpper(c) || c >= 'a' && c <= 'z' }
