@@ -40,6 +40,12 @@ var errNoStart = errors.New("the command could not be started")
 
 // startProcess starts the command and returns when it runs.
 func startProcess(c processConfig) (*process, error) {
+	// Or the system would say that the command is not there.
+	if info, err := os.Stat(c.dir); c.dir != "" && err != nil {
+		return nil, fmt.Errorf("%w: its folder: %w", errNoStart, err)
+	} else if c.dir != "" && !info.IsDir() {
+		return nil, fmt.Errorf("%w: %s is no folder", errNoStart, c.dir)
+	}
 	ends, err := pipes()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoStart, err)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,6 +80,12 @@ func TestStartNamesWhatCannotBeRun(t *testing.T) {
 		}
 	}
 	// A wrong Config.Keeper says so too.
+	for _, dir := range []string{filepath.Join(t.TempDir(), "gone"), self(t)} {
+		_, err := startProcess(processConfig{keeper: []string{self(t), "__keep"}, command: []string{self(t)}, dir: dir, grace: time.Second})
+		if !errors.Is(err, errNoStart) || !strings.Contains(err.Error(), "folder") || !strings.Contains(err.Error(), dir) {
+			t.Errorf("in %s: %v", dir, err)
+		}
+	}
 	_, err := startProcess(processConfig{keeper: []string{"/bin/true"}, command: []string{"x"}, dir: t.TempDir(), grace: time.Second})
 	if err == nil || !strings.Contains(err.Error(), "Config.Keeper") {
 		t.Error(err)
