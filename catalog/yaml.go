@@ -24,21 +24,6 @@ const (
 	maxNumberLength  = 128
 )
 
-// ManifestFromYAML turns a YAML stream that holds exactly one manifest into
-// JSON, as ManifestsFromYAML does.
-//
-// Errors: E3008.
-func ManifestFromYAML(data []byte) ([]byte, error) {
-	all, err := ManifestsFromYAML(data)
-	if err != nil {
-		return nil, err
-	}
-	if len(all) != 1 {
-		return nil, badYAML(0, "documents", fmt.Sprintf("the stream holds %d manifests where exactly one is expected", len(all)))
-	}
-	return all[0], nil
-}
-
 // ManifestsFromYAML turns each document of a YAML stream into JSON; empty
 // documents are left out. Numbers keep their exact value, also beyond 64 bits.
 // Aliases and merge keys are written out, at most 200,000 values a document.

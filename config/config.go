@@ -412,6 +412,7 @@ func (c *Config) faults() []toolkeep.Fault {
 	}
 	f.oauth(c)
 	f.vault(c)
+	f.search(c)
 	f.context(c)
 	f.redis(c)
 	if c.Calls.Lease < 3*time.Second {

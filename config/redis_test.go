@@ -18,3 +18,13 @@ func TestRedis(t *testing.T) {
 		t.Errorf("%+v %+v", c.Redis, c.Search.Cache)
 	}
 }
+
+func TestSearchKey(t *testing.T) {
+	for give, want := range map[string][]string{
+		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_key: sk-live}":       {"search.embeddings_key must be a secret reference"},
+		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_key: 'context://x'}": {"search.embeddings_key must be a secret reference"},
+		"search: {embeddings_key: 'env://TOOLKEEP_SECRET_X'}":                              {"it needs search.embeddings_url"},
+	} {
+		refused(t, Sources{File: file(t, give+"\n")}, want...)
+	}
+}

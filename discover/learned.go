@@ -35,6 +35,8 @@ const (
 	// A tool that nothing else speaks for is found if a question that led to it is so
 	// much like the one asked.
 	learnedAlone = 0.6
+	// A tool to which a question led that is so much like the one asked is shown.
+	learnedAgain = 0.9
 )
 
 // lessons are the questions that led to tools, by tenant. Nothing of one tenant is ever
@@ -397,7 +399,31 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 		list[at] = movers[i].candidate
 		list[at].score = score
 	}
-	return list
+	return showLearned(list, ask.Limit)
+}
+
+// showLearned brings the tool to which the very question led, if it stands behind the limit,
+// to the last place within it: among thousands of tools without questions, moving
+// among the places of those that have some would never show it.
+func showLearned(list []candidate, limit int) []candidate {
+	if limit <= 0 {
+		limit = 10
+	}
+	if limit = min(limit, MaxResults); limit < 2 || len(list) <= limit {
+		return list
+	}
+	best := limit
+	for i := limit; i < len(list); i++ {
+		if list[i].parts.Learned > list[best].parts.Learned {
+			best = i
+		}
+	}
+	c := list[best]
+	if c.parts.Learned < learnedAgain {
+		return list
+	}
+	c.score = list[limit-1].score
+	return slices.Insert(slices.Delete(list, best, best+1), limit-1, c)
 }
 
 // remembered gives the vector of a text that was just compared.

@@ -210,3 +210,35 @@ func TestHammerLearned(t *testing.T) {
 		t.Errorf("%d tenants are held", n)
 	}
 }
+
+// TestLearnedIsShown asks the very question that led to a tool, of which its own words
+// say nothing, among many tools of which they do.
+func TestLearnedIsShown(t *testing.T) {
+	const question = "water the plants in the hall"
+	tools := []toolkeep.Version{tool("zz.far", "1.0.0", "Perform work"), tool("zz.other", "1.0.0", "Perform work")}
+	for i := range 120 {
+		tools = append(tools, tool(fmt.Sprintf("a.plant_%d", i), "1.0.0", "Water the plants"))
+	}
+	x := usedIndex(&pastUse{tenant: "t", led: []Led{{question, "zz.far", 1}, {"feed the cat", "zz.other", 1}}}, Config{}, tools...)
+	closed(t, x)
+	learnedFrom(t, x, "t", 2, 0)
+	for _, limit := range []int{0, 5, 20, 100} {
+		ask := Query{Text: question, Limit: limit, Session: Session{Tenant: "t"}}
+		got, _ := x.Find(t.Context(), ask, nil)
+		shown := limit
+		if shown == 0 {
+			shown = 10
+		}
+		if len(got) != shown || got[shown-1].Tool.ID != "zz.far" || got[shown-1].Learned < learnedAgain || got[shown-1].Score > got[shown-2].Score {
+			t.Errorf("limit %d: %v", limit, found(got))
+		}
+		ask.Session.Tenant = "u"
+		if got, _ = x.Find(t.Context(), ask, nil); slices.Contains(found(got), "zz.far@1.0.0") {
+			t.Errorf("limit %d: another tenant finds it", limit)
+		}
+	}
+	got, _ := x.Find(t.Context(), Query{Text: "water the plants", Limit: 1, Session: Session{Tenant: "t"}}, nil)
+	if len(got) != 1 || got[0].Tool.ID == "zz.far" {
+		t.Errorf("the one place is taken: %v", found(got))
+	}
+}

@@ -3,6 +3,7 @@ package discover
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -189,7 +190,7 @@ func (x *Index) open(ctx context.Context) error {
 		return err
 	}
 	// With few tools embedded, those would be found before all others.
-	filling := 2*have < len(all)
+	filling := 20*have < 19*len(all)
 	var old *space
 	if filling && m.other != nil {
 		if old, err = m.openOther(ctx, all, have); err != nil {
@@ -625,7 +626,7 @@ func (x *Index) compare(ctx context.Context, p *postings, texts []string) ([][]f
 	defer cancel()
 	asked, err := m.vectors(ctx, a.by, texts)
 	if err != nil {
-		return nil, "the embedding model does not answer, so that words alone are compared: " + toolkeep.AsError(err).Message
+		return nil, "the embedding model does not answer, so that words alone are compared" + told(err)
 	}
 	n := len(p.docs)
 	numbers := make([]float32, n*len(asked))
@@ -634,7 +635,7 @@ func (x *Index) compare(ctx context.Context, p *postings, texts []string) ([][]f
 		out[i] = numbers[i*n : (i+1)*n : (i+1)*n]
 	}
 	if err := a.of.Alike(ctx, asked, out); err != nil {
-		return nil, "meanings cannot be compared, so that words alone are: " + toolkeep.AsError(err).Message
+		return nil, "meanings cannot be compared, so that words alone are" + told(err)
 	}
 	return out, ""
 }
@@ -652,11 +653,24 @@ func (m *meaning) why(p *postings) string {
 	switch {
 	case err == nil:
 	case p.alike == nil || p.alike.now == nil:
-		why = "the vectors cannot be reached, so that words alone are compared: " + toolkeep.AsError(err).Message
+		why = "the vectors cannot be reached, so that words alone are compared" + told(err)
 	default:
-		why += "; the embedding model does not answer: " + toolkeep.AsError(err).Message
+		why += "; the embedding model does not answer" + told(err)
 	}
 	return why
+}
+
+// told is what everybody may know of a failure of the embedder or the backend. Their own
+// words may hold addresses, and keys; the operator finds them in the log and in health.
+func told(err error) string {
+	e := toolkeep.AsError(err)
+	switch status, ok := e.Details["status"]; {
+	case ok:
+		return fmt.Sprintf(" (HTTP %v)", status)
+	case errors.Is(err, context.DeadlineExceeded):
+		return " (it took too long)"
+	}
+	return ""
 }
 
 // Thousands writes 10000 as 10,000.

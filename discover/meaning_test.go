@@ -196,3 +196,46 @@ func TestFindWhileTheEmbedderHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestWordsOfNewTools has a tool that has no vector yet stand beside those that have one.
+func TestWordsOfNewTools(t *testing.T) {
+	e := &topics{}
+	x := meaningIndex(t, e, threeTools...)
+	embedded(t, x, 3)
+	ask := Query{Text: "umbrella gauge"}
+	if got, _ := x.Find(t.Context(), ask, nil); fmt.Sprint(found(got)) != "[sky.now@1.0.0]" {
+		t.Errorf("%v", found(got))
+	}
+	e.set(nil, make(chan struct{})) // the question is known; the tool's text is not
+	x.Update(slices.Values(append(slices.Clone(threeTools), tool("sky.gauge", "1.0.0", "Show the umbrella gauge"))))
+	if got, r := x.Find(t.Context(), ask, nil); fmt.Sprint(found(got)) != "[sky.gauge@1.0.0 sky.now@1.0.0]" || r.Degraded != "" {
+		t.Errorf("%v %+v", found(got), r)
+	}
+}
+
+// TestWhatSearchersAreTold repeats nothing that the embedder says, which may hold its key.
+func TestWhatSearchersAreTold(t *testing.T) {
+	e := &topics{}
+	x := meaningIndex(t, e, threeTools...)
+	embedded(t, x, 3)
+	for _, c := range []struct {
+		err  error
+		told string
+	}{
+		{errors.New("sk-secret at 10.0.0.1"), "does not answer, so that words alone are compared"},
+		{toolkeep.NewError(toolkeep.EmbeddingFailed, "answered HTTP 401: sk-secret at 10.0.0.1").With("status", 401), "(HTTP 401)"},
+	} {
+		e.set(c.err, nil)
+		_, r := x.Find(t.Context(), Query{Text: fmt.Sprint("weather ", c.told)}, nil)
+		if !strings.Contains(r.Degraded, c.told) || strings.Contains(r.Degraded, "sk-secret") || strings.Contains(r.Degraded, "10.0.0.1") {
+			t.Errorf("%q", r.Degraded)
+		}
+		_, _, _ = x.Embedded()
+		p := *x.current.Load()
+		p.alike = nil
+		x.meaning.fails(c.err)
+		if why := x.meaning.why(&p); strings.Contains(why, "sk-secret") || strings.Contains(why, "10.0.0.1") {
+			t.Errorf("%q", why)
+		}
+	}
+}

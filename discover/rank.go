@@ -208,8 +208,17 @@ func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float3
 	if most := r.bestOf(alike); most > 0 {
 		semantic /= most
 	}
+	// Words have the weight of both for a tool that has no vector yet: beside those that
+	// have one it would be buried until it is embedded.
+	of, alone := r.p.alike.of, float32(0)
+	if best > 0 {
+		alone = float32(r.weights.Keyword+r.weights.Semantic) * share / best
+	}
 	for i, v := range alike {
-		if v >= leastAlike || fits[i] > 0 && keyword > 0 {
+		switch {
+		case fits[i] > 0 && v == 0 && !of.Has(i):
+			scores[i] = max(scores[i], alone*fits[i])
+		case v >= leastAlike || fits[i] > 0 && keyword > 0:
 			scores[i] = max(scores[i], semantic*v+keyword*fits[i])
 		}
 	}

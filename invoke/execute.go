@@ -212,7 +212,7 @@ func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, re
 		return nil
 	}
 	whole := toolkeep.Blob{Tenant: j.principal.Tenant, Subject: j.principal.Subject, ContentType: got.ContentType}
-	if j.tool.Manifest.PublicResult() {
+	if j.tool.Manifest.PublicResult() && !j.private() {
 		whole.Subject = "" // whoever gets the cached result may fetch the whole of it
 	}
 	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))

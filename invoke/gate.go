@@ -33,6 +33,7 @@ func (g taking) recall(f *flight) *toolkeep.Result {
 	}
 	own := *res
 	own.Cached, own.Attempts, own.ToolTime = true, 0, 0
+	f.clear(&own)
 	return &own
 }
 

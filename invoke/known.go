@@ -28,3 +28,11 @@ func (f *flight) view() *redact.View {
 	}
 	return f.clean
 }
+
+// clear takes out of a result that another's call brought what this caller has as a secret
+// and that one had not.
+func (f *flight) clear(res *toolkeep.Result) {
+	if f.tool().Manifest.PublicResult() && len(res.Output) > 0 {
+		res.Output = f.view().CleanJSON(res.Output)
+	}
+}

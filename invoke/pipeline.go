@@ -241,6 +241,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 		if shared { // what it took is on the record of the call that began it
 			own.BytesSent, own.BytesRecv, own.CostUSD, own.Secrets = 0, 0, 0, nil
 			own.ToolTime = min(own.ToolTime, time.Since(began))
+			f.clear(&own)
 		}
 		res = &own
 	}

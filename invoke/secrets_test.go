@@ -2,6 +2,7 @@ package invoke_test
 
 import (
 	"context"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/recall"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/store/blob"
 )
 
 // markedSecrets has values by reference, each with its mark.
@@ -140,27 +142,62 @@ func TestOwnSecretInAPublicResult(t *testing.T) {
 		<-goOn
 		return &toolkeep.Output{Value: "the word", HasValue: true}, nil
 	}
-	call := func(p *toolkeep.Principal, want string, cached bool) {
+	call := func(p *toolkeep.Principal, want string) (cached bool) {
 		t.Helper()
 		res, err := h.pipeline.Invoke(context.Background(), p, &toolkeep.Call{Tool: "std.read"})
-		if err != nil || string(res.Output) != want || res.Cached != cached {
-			t.Errorf("%s gets %+v %v, want %s, cached %t", p.Subject, res, err, want, cached)
+		if err != nil || string(res.Output) != want {
+			t.Errorf("%s gets %+v %v, want %s", p.Subject, res, err, want)
+			return false
 		}
+		return res.Cached
 	}
 	var both sync.WaitGroup
-	both.Go(func() { call(alice, `"[REDACTED]"`, false) })
+	both.Go(func() { call(alice, `"[REDACTED]"`) })
 	<-started
 	<-asked.got
-	both.Go(func() { call(bob, `"the word"`, false) })
+	both.Go(func() { call(bob, `"the word"`) })
 	<-asked.got // and joins alice's run, or if that is quicker makes one of his own
 	close(goOn)
 	both.Wait()
 	if n := h.executor.calls.Load(); n != 2 {
 		t.Errorf("executed %d times, want 2", n)
 	}
-	call(alice, `"[REDACTED]"`, false)
-	call(bob, `"the word"`, false)
-	call(bob, `"the word"`, true)
+	call(alice, `"[REDACTED]"`)
+	call(bob, `"the word"`)
+	if !call(bob, `"the word"`) || !call(alice, `"[REDACTED]"`) {
+		t.Error("what bob's call brought is not kept")
+	}
+}
+
+// TestWholeOfAPublicResult: what was cut off is as public as the result is.
+func TestWholeOfAPublicResult(t *testing.T) {
+	h := newHarness(t)
+	h.tool("read", func(m *toolkeep.Manifest) {
+		m.Result = &toolkeep.ResultSpec{Public: true, MaxOutputBytes: 100}
+	})
+	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
+		return &toolkeep.Output{Value: "the word " + strings.Repeat("x", 1000), HasValue: true}, nil
+	}
+	whose := func() string {
+		t.Helper()
+		res, err := h.call(&toolkeep.Call{Tool: "std.read"})
+		if err != nil || !res.Truncated || len(res.Attachments) != 1 {
+			t.Fatalf("it was not cut: %v", err)
+		}
+		b, r, oerr := h.config.Blobs.(*blob.Dir).Open(t.Context(), path.Base(res.Attachments[0].URL))
+		if oerr != nil {
+			t.Fatal(oerr)
+		}
+		defer r.Close()
+		return b.Subject
+	}
+	if got := whose(); got != "" {
+		t.Errorf("it is %s's", got)
+	}
+	defer h.redact.Hold(redact.PersonOf(alice), "the word")()
+	if got := whose(); got != alice.Subject {
+		t.Errorf("without alice's word it is %q's", got)
+	}
 }
 
 // TestPasswordOverAPublicResult: a tool below is not to be made to lack a word for

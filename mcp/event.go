@@ -48,11 +48,6 @@ func AppendEvent(dst []byte, e Event) []byte {
 	}
 }
 
-// AppendComment writes a line that readers skip, to keep a connection alive.
-func AppendComment(dst []byte, text string) []byte {
-	return append(appendField(append(dst, ": "...), text), "\n\n"...)
-}
-
 func appendField(dst []byte, s string) []byte {
 	if !strings.ContainsAny(s, "\r\n\x00") {
 		return append(dst, s...)

@@ -134,7 +134,4 @@ func TestAppendEvent(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	}
-	if got := string(mcp.AppendComment(nil, "keep\nalive")); got != ": keepalive\n\n" {
-		t.Errorf("%q", got)
-	}
 }

@@ -118,7 +118,6 @@ const (
 	MetaServerInfo         = "io.modelcontextprotocol/serverInfo"
 	MetaLogLevel           = "io.modelcontextprotocol/logLevel"
 	MetaSubscriptionID     = "io.modelcontextprotocol/subscriptionId"
-	MetaRelatedTask        = "io.modelcontextprotocol/related-task"
 	MetaProgressToken      = "progressToken"
 )
 

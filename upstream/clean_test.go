@@ -132,15 +132,17 @@ func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 			refusal(err)
 		})
 	}
-	// The lists are those of one session, which may be anybody's of the tenant: each is
-	// shown them without what is its own.
-	d, err := s.Definitions(ctx, carol(), "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{d.Instructions, string(d.Prompts[0]), string(d.Resources[0])} {
-		if !strings.Contains(text, people[keyOf(people, "carol")]) {
-			t.Errorf("a list: %s", text)
+	// The lists that one person's session gave are kept for the tenant, and shown to others
+	// neither with that person's secret nor without its words.
+	for _, p := range []*toolkeep.Principal{bob(), alice(), bob(), carol()} {
+		d, err := s.Definitions(ctx, p, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{d.Instructions, string(d.Prompts[0]), string(d.Resources[0])} {
+			if !strings.Contains(text, people[keyOf(people, p.Subject)]) {
+				t.Errorf("%s is shown a list: %s", p.Subject, text)
+			}
 		}
 	}
 	// What administrators read has nobody's.

@@ -37,7 +37,13 @@ type Definitions struct {
 	Stale error
 
 	partial bool // only the tools were read
+	// lacks is whose secret was taken out of them when they were read in a session of
+	// that person; the zero value is nobody's.
+	lacks reader
 }
+
+// reader is one for whom lists are read.
+type reader struct{ subject, behalf string }
 
 // definitions keeps them for one tenant.
 type definitions struct {
@@ -96,10 +102,11 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 // definitionsFor gives what is known, and reads it first where nothing is.
 func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew bool) (Definitions, error) {
 	st := s.state(p.Tenant)
-	if d, ok := st.defs.get(); ok && !anew {
+	where := locate(s.spec, &Request{Principal: p})
+	// What lacks words because one person has them as a secret is read again for others.
+	if d, ok := st.defs.get(); ok && !anew && (d.lacks == reader{} || d.lacks == where.key.reader()) {
 		return d, nil
 	}
-	where := locate(s.spec, &Request{Principal: p})
 	if asksClient(s.spec) {
 		// Whoever may be asked sees more tools. Nobody is asked in a session that ends
 		// when the lists are read.
@@ -228,7 +235,21 @@ func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitio
 		d.Tools = s.callable(sess, d.Tools)
 	}
 	d.At = s.config.Clock()
-	return d, nil
+	return s.ownTaken(sess, d), nil
+}
+
+// ownTaken takes what the person of a session has out of all but the tools: the lists are
+// shown to others, from whose view it is not taken, and when the session is long over.
+func (s *server) ownTaken(sess *session, d Definitions) Definitions {
+	if sess.key.subject == "" {
+		return d
+	}
+	view := s.config.Redact.For(principalOf(sess.key, nil))
+	d = d.cleaned(view)
+	if view.TookPersonal() {
+		d.lacks = sess.key.reader()
+	}
+	return d
 }
 
 // callable leaves out the tools whose arguments cannot ride as the headers that

@@ -21,6 +21,8 @@ type key struct {
 	older bool
 }
 
+func (k key) reader() reader { return reader{k.subject, k.behalf} }
+
 // place says how a request finds its session.
 type place struct {
 	key key

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -121,6 +122,7 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	next := got
 	if got.partial {
 		next.Prompts, next.Resources, next.Templates = d.last.Prompts, d.last.Resources, d.last.Templates
+		next.lacks = cmp.Or(got.lacks, d.last.lacks)
 	}
 	// What one principal's session, or one with less than all capabilities, does not
 	// show may be there all the same.

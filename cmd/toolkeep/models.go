@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,10 +72,9 @@ func (a *app) listModelsCmd() *cobra.Command {
 			state := "not installed"
 			if minilm.Installed(dir) {
 				state = "installed"
-				m, err := minilm.Open(minilm.Config{Dir: dir})
+				err := minilm.Check(dir)
 				if err == nil {
-					_, err = m.Embed(cmd.Context(), []string{"Does it work?"})
-					err = errors.Join(err, m.Close())
+					err = tryModel(cmd.Context(), dir)
 				}
 				if err != nil {
 					state = "broken: " + err.Error()
@@ -107,6 +107,15 @@ func (a *app) listModelsCmd() *cobra.Command {
 	}
 	modelFlags(c, &data, &models)
 	return a.withJSON(c)
+}
+
+func tryModel(ctx context.Context, dir string) error {
+	m, err := minilm.Open(minilm.Config{Dir: dir})
+	if err != nil {
+		return err
+	}
+	_, err = m.Embed(ctx, []string{"Does it work?"})
+	return errors.Join(err, m.Close())
 }
 
 // listedModel is one that is installed, or of which the data directory has vectors.

@@ -232,6 +232,16 @@ func letters(s string) string {
 	}, s)
 }
 
+// Shorten is a schema without descriptions, titles and comments of more than longest
+// bytes, and whether there were any; what is no schema object comes back as it is.
+func Shorten(schema json.RawMessage, longest int) (json.RawMessage, bool) {
+	short, cut := schemaAt(schema, longest)
+	if !cut {
+		return schema, false
+	}
+	return short, true
+}
+
 // schemaAt is a schema without descriptions of more than longest bytes; nil if it is
 // absent or no object.
 func schemaAt(raw []byte, longest int) (json.RawMessage, bool) {

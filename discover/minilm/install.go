@@ -78,6 +78,26 @@ func Installed(dir string) bool {
 	return true
 }
 
+// Check reads the files of a model in a folder whole and compares them with those that
+// Install takes. It takes some tenths of a second.
+func Check(dir string) error {
+	for _, f := range files {
+		in, err := os.Open(filepath.Join(dir, f.name))
+		if err != nil {
+			return err
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, in)
+		if err = errors.Join(err, in.Close()); err != nil {
+			return err
+		}
+		if hex.EncodeToString(h.Sum(nil)) != f.sum {
+			return fmt.Errorf("%s is damaged; install the model again", in.Name())
+		}
+	}
+	return nil
+}
+
 func openSource(source string) (fs.FS, func(), error) {
 	info, err := os.Stat(source)
 	if err != nil {

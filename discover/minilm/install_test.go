@@ -150,3 +150,27 @@ func TestEmbedAfterTheEnd(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestCheck(t *testing.T) {
+	whole := modelDir(t)
+	if err := Check(whole); err != nil {
+		t.Error(err)
+	}
+	weights, err := filepath.Abs(filepath.Join(whole, WeightsFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(weights, filepath.Join(dir, WeightsFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, VocabularyFile), []byte("[PAD]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Check(dir); err == nil || !strings.Contains(err.Error(), VocabularyFile+" is damaged") {
+		t.Error(err)
+	}
+}

@@ -110,8 +110,9 @@ func (e *Embedder) some(ctx context.Context, texts []string) ([][]float32, error
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	key := ""
 	if e.c.Key != nil {
-		key, err := e.c.Key(ctx)
+		key, err = e.c.Key(ctx)
 		if err != nil {
 			return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the key of the embedding service: %s", toolkeep.AsError(err).Message)
 		}
@@ -127,7 +128,7 @@ func (e *Embedder) some(ctx context.Context, texts []string) ([][]float32, error
 	case err != nil:
 		return nil, e.unreachable(ctx, err)
 	case resp.StatusCode != http.StatusOK:
-		return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding service at %s answered HTTP %d: %s", e.c.URL, resp.StatusCode, refusal(raw)).With("status", resp.StatusCode)
+		return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding service at %s answered HTTP %d: %s", e.c.URL, resp.StatusCode, refusal(raw, key)).With("status", resp.StatusCode)
 	case len(raw) > maxAnswer:
 		return nil, e.bad("more than %d bytes", maxAnswer)
 	}
@@ -151,7 +152,7 @@ func (e *Embedder) bad(format string, args ...any) *toolkeep.Error {
 }
 
 // refusal is the message of an error answer.
-func refusal(raw []byte) string {
+func refusal(raw []byte, key string) string {
 	var a struct {
 		Error struct {
 			Message string `json:"message"`
@@ -163,6 +164,9 @@ func refusal(raw []byte) string {
 	}
 	if text == "" {
 		text = strings.Join(strings.Fields(string(raw)), " ")
+	}
+	if key != "" { // some services repeat it, and every searcher is told why words alone count
+		text = strings.ReplaceAll(text, key, "[REDACTED]")
 	}
 	if len(text) > maxRefusal {
 		text = text[:maxRefusal] + "…"

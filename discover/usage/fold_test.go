@@ -249,8 +249,9 @@ func TestSelection(t *testing.T) {
 	if got := led(f.Usage); !slices.Equal(got, []string{"send a mail > mail.send 1", "send a mail > chat.send 1"}) {
 		t.Errorf("%v", got)
 	}
-	// A newer search takes over.
+	// A newer search takes over. A refused call chooses nothing of it.
 	f.searched("r2", "ann", "s", "read a file", "file.read")
+	f.used("ann", "s", "file.read", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallRefused, toolkeep.RateLimitExceeded })
 	f.used("ann", "s", "mail.draft")
 	if got := f.byStrategy(); got.Retrievals != 2 || got.Chosen != 1 {
 		t.Errorf("%+v", got)

@@ -109,9 +109,9 @@ func (t *tenant) keepRetrieval(r *retrieval) {
 }
 
 // called tells a retrieval that a call followed it. What it had not offered was found
-// elsewhere.
+// elsewhere, and a call that was refused or cancelled chose nothing.
 func (t *tenant) called(r *retrieval, c *call, day int32) {
-	if r == nil || r.in == nil || c.at < r.at {
+	if r == nil || r.in == nil || c.at < r.at || !c.counted {
 		return
 	}
 	i := slices.IndexFunc(r.offered, func(o offer) bool { return o.tool == c.tool })
@@ -122,7 +122,7 @@ func (t *tenant) called(r *retrieval, c *call, day int32) {
 	if c.ok {
 		t.worked(r, i)
 	}
-	if !first || !c.counted {
+	if !first {
 		return
 	}
 	t.byStrategy(r.strategy, day, func(s *tally) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,7 +100,7 @@ func TestFolderBehindLink(t *testing.T) {
 	w.refused(toolkeep.FilesystemDenied, read("open/real"), "path", "f") // another path than the operator's
 }
 
-func TestNarrow(t *testing.T) {
+func TestMeet(t *testing.T) {
 	roots := func(s ...string) (out []Root) {
 		for _, r := range s {
 			out = append(out, ParseRoot(r))
@@ -116,8 +117,16 @@ func TestNarrow(t *testing.T) {
 		{nil, roots("/a"), nil},
 		{roots("/a", "/a/b:rw"), roots("/a:rw"), roots("/a", "/a/b:rw")},
 	} {
-		if got := Narrow(c.a, c.b); fmt.Sprint(got) != fmt.Sprint(c.want) {
-			t.Errorf("Narrow(%v, %v) = %v, want %v", c.a, c.b, got, c.want)
+		var folders []folder
+		for _, r := range c.a {
+			folders = append(folders, folder{Root: r})
+		}
+		var got []Root
+		for _, f := range meet(folders, c.b) {
+			got = append(got, f.Root)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v meet %v in %v, want %v", c.a, c.b, got, c.want)
 		}
 	}
 }

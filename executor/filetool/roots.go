@@ -25,20 +25,6 @@ func ParseRoot(s string) Root {
 	return Root{Path: strings.TrimSuffix(s, ":ro")}
 }
 
-// Narrow gives what both have: each folder of one that lies within a folder of the
-// other, for writing if both are. Limits without any folder leave none.
-func Narrow(roots, limits []Root) []Root {
-	all := make([]folder, len(roots))
-	for i, r := range roots {
-		all[i] = folder{Root: r}
-	}
-	var out []Root
-	for _, f := range meet(all, limits) {
-		out = append(out, f.Root)
-	}
-	return out
-}
-
 // folder is a Root and how it is reached: base is opened by its path, which the
 // operator vouches for, and every step below the one before.
 type folder struct {
@@ -47,6 +33,8 @@ type folder struct {
 	steps []string // absolute paths, each within the one before; the last is Path
 }
 
+// meet gives what both have: each folder of one that lies within a folder of the other,
+// for writing if both are. Limits without any folder leave none.
 func meet(folders []folder, limits []Root) []folder {
 	var out []folder
 	for _, f := range folders {

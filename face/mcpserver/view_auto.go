@@ -5,6 +5,14 @@ import (
 	"strings"
 )
 
+// What a session has found goes into the context of a model with every list. A tool that
+// is larger than maxFoundTool, in bytes of its definition, is not in it, nor what was
+// found long ago once all are larger than maxFound: call_tool calls those too.
+const (
+	maxFoundTool = 16 << 10
+	maxFound     = 64 << 10
+)
+
 // autoListing is all tools while the caller sees few, else those of view search
 // and what the session has found.
 func (x *exchange) autoListing() listing {
@@ -20,14 +28,24 @@ func (x *exchange) autoListing() listing {
 	found := slices.Clone(x.ses.found)
 	x.ses.mu.Unlock()
 	ix := x.s.index(x.p.Tenant)
-	for _, id := range found {
+	room := maxFound
+	for _, id := range slices.Backward(found) {
 		e := ix.id(id)
 		if e == nil {
 			continue
 		}
-		if t := e.pick(x.sees); t != nil {
-			l.tools = append(l.tools, listed{e.name, t})
+		t := e.pick(x.sees)
+		if t == nil {
+			continue
 		}
+		size := len(t.definition().rest)
+		if size > maxFoundTool {
+			continue
+		}
+		if room -= size; room < 0 {
+			break
+		}
+		l.tools = append(l.tools, listed{e.name, t})
 	}
 	slices.SortFunc(l.tools, func(a, b listed) int { return strings.Compare(a.name, b.name) })
 	return l

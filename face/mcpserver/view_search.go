@@ -12,6 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/disclose"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -253,7 +254,44 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 	if rErr != nil {
 		return x.ownFailure(dst, rErr), nil
 	}
-	m := v.Tool.Manifest
+	return x.ownResult(dst, described(v, warnings)), nil
+}
+
+// maxDescribed is from how many bytes on a description leaves parts out, first what a
+// call needs least.
+const maxDescribed = 48 << 10
+
+func described(v toolkeep.Version, warnings []toolkeep.Warning) []byte {
+	var b []byte
+	for level := range 3 {
+		if b = describedAt(v, warnings, level); len(b) <= maxDescribed {
+			break
+		}
+	}
+	return b
+}
+
+// describedAt leaves out nothing at level 0; at 1 what the tool returns and long texts
+// within its parameters; at 2 all texts within them, and examples.
+func describedAt(v toolkeep.Version, warnings []toolkeep.Warning, level int) []byte {
+	m, out := v.Tool.Manifest, []byte(v.Tool.Manifest.ResultSchema)
+	input := inputSchema(m.ParametersSchema)
+	if m.Execution.Kind == kindMCP {
+		out = source.OutputSchema(m)
+	}
+	var omitted []string
+	if level > 0 && len(out) > 0 {
+		out, omitted = nil, append(omitted, "output_schema")
+	}
+	if level > 0 {
+		longest := 200
+		if level > 1 {
+			longest = 0
+		}
+		if short, cut := disclose.Shorten(input, longest); cut {
+			input, omitted = short, append(omitted, "long descriptions within input_schema")
+		}
+	}
 	b := canon.AppendString([]byte(`{"tool_id":`), v.Tool.ID)
 	b = canon.AppendString(append(b, `,"name":`...), mcp.ToolName(v.Tool.ID))
 	b = canon.AppendString(append(b, `,"version":`...), v.Tool.Version)
@@ -271,15 +309,13 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 	if m.RequiresApproval {
 		b = append(b, `,"requires_approval":true`...)
 	}
-	b = append(append(b, `,"input_schema":`...), inputSchema(m.ParametersSchema)...)
-	out := []byte(m.ResultSchema)
-	if m.Execution.Kind == kindMCP {
-		out = source.OutputSchema(m)
-	}
+	b = append(append(b, `,"input_schema":`...), input...)
 	if len(out) > 0 {
 		b = append(append(b, `,"output_schema":`...), out...)
 	}
-	if len(m.Examples) > 0 {
+	if level > 1 && len(m.Examples) > 0 {
+		omitted = append(omitted, "examples")
+	} else if len(m.Examples) > 0 {
 		b = append(b, `,"examples":[`...)
 		for i, e := range m.Examples[:min(len(m.Examples), 10)] {
 			if i > 0 {
@@ -297,7 +333,17 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 		b = append(b, ']')
 	}
 	b = appendWarnings(b, `,"warnings":`, warnings)
-	return x.ownResult(dst, append(b, '}')), nil
+	if len(omitted) > 0 {
+		b = append(b, `,"omitted":[`...)
+		for i, part := range omitted {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = canon.AppendString(b, part)
+		}
+		b = append(b, ']')
+	}
+	return append(b, '}')
 }
 
 func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta, dst []byte) ([]byte, error) {

@@ -304,3 +304,41 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 	}
 	t.Logf("the four definitions have %d tokens", n)
 }
+
+// TestLargeTools keeps what fills the context of a model out of lists, and describes a
+// large tool by what a call needs.
+func TestLargeTools(t *testing.T) {
+	s := newSystem(t)
+	s.AutoTools = 1
+	large := func(id string, parameters, text int) string {
+		var b strings.Builder
+		for i := range parameters {
+			fmt.Fprintf(&b, `"p%d":{"type":"string","description":"%s"},`, i, strings.Repeat("y", text))
+		}
+		m := manifest(id, `,"result_schema":{"type":"object","properties":{"r":{"type":"string","description":"`+strings.Repeat("z", 40<<10)+`"}}},"examples":[{"scenario":"a","input":{"text":"a"}}]`)
+		return strings.Replace(m, `"properties":{`, `"properties":{`+b.String(), 1)
+	}
+	s.publish(manifest("demo.small"), large("demo.large", 20, 1000), large("demo.huge", 400, 190))
+	s.start()
+	h := s.session("/mcp/auto", "2025-11-25", "{}")
+	if a := s.post("/mcp/auto", own("", "find_tools", `{"query":"demo small large huge"}`), h...); !strings.Contains(a.body, "demo.large") || !strings.Contains(a.body, "demo.huge") {
+		t.Errorf("%s", a.body)
+	}
+	want(t, s.names("/mcp/auto", h...), "call_tool", "describe_tool", "find_tools", "get_invocation", "demo__small")
+	describe := func(id string) []byte {
+		return []byte(s.post("/mcp/auto", own("", "describe_tool", `{"tool_id":"`+id+`"}`), h...).result(t, "structuredContent"))
+	}
+	got := describe("demo.small")
+	if mcp.Get(got, "omitted") != nil {
+		t.Errorf("%s", got)
+	}
+	got = describe("demo.large")
+	if len(got) > maxDescribed || mcp.Get(got, "output_schema") != nil || mcp.Get(got, "examples") == nil || string(mcp.Get(got, "omitted")) != `["output_schema","long descriptions within input_schema"]` ||
+		!strings.Contains(string(got), `"p19":{"type":"string"}`) {
+		t.Errorf("%d bytes: %.300s", len(got), got)
+	}
+	got = describe("demo.huge")
+	if len(got) > maxDescribed || !strings.Contains(string(mcp.Get(got, "omitted")), "examples") || !strings.Contains(string(got), `"p399":{"type":"string"}`) {
+		t.Errorf("%d bytes: %.300s", len(got), got)
+	}
+}

@@ -8,8 +8,8 @@ import (
 )
 
 // CheckManifest tells what is wrong with the auth entries of a manifest that are
-// minted, with those that go with another (settings.also): what Check says, and a
-// token endpoint in the clear on a host that permissions.network does not name.
+// minted, with those that go with another (settings.also): its settings, and a token
+// endpoint in the clear on a host that permissions.network does not name.
 // Pointers are from the manifest's root.
 func CheckManifest(m *toolkeep.Manifest) []toolkeep.Fault {
 	var allow []toolkeep.HostPort

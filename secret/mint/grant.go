@@ -78,14 +78,6 @@ func (g grant) form(now time.Time) (url.Values, error) {
 	return v, nil
 }
 
-// Check tells what is wrong with an auth entry of a type that is minted, pointers
-// from the entry; nil if all is well.
-func Check(spec toolkeep.AuthSpec) []toolkeep.Fault {
-	s := settings{spec: spec}
-	s.check()
-	return s.faults
-}
-
 // settings reads an auth entry.
 type settings struct {
 	spec   toolkeep.AuthSpec

@@ -642,10 +642,10 @@ func TestBadEntries(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if f := Check(toolkeep.AuthSpec{Type: AzureAD, Settings: map[string]any{"auth_style": 1, "client_id": 2, "params": map[string]any{"a/b": 1}}}); len(f) < 4 {
+	if f := checkEntry(toolkeep.AuthSpec{Type: AzureAD, Settings: map[string]any{"auth_style": 1, "client_id": 2, "params": map[string]any{"a/b": 1}}}, nil); len(f) < 4 {
 		t.Errorf("%v", f)
 	}
-	if f := Check(toolkeep.AuthSpec{Type: ClientCredentials, TokenURL: endpoint}); len(f) != 0 {
+	if f := checkEntry(toolkeep.AuthSpec{Type: ClientCredentials, TokenURL: endpoint}, nil); len(f) != 0 {
 		t.Errorf("%v", f)
 	}
 }
