@@ -542,7 +542,8 @@ func (p *postings) embedded(i int) bool {
 }
 
 // embeddingText is what a tool's vector stands for (Discovery 3.2): its name in words,
-// what it does, its guidance, tags, use cases and the scenarios of its examples.
+// the beginning of what it does, its guidance, tags, use cases and the scenarios of its
+// examples.
 func embeddingText(t *toolkeep.Tool) string {
 	var b strings.Builder
 	add := func(s string) {
@@ -562,7 +563,7 @@ func embeddingText(t *toolkeep.Tool) string {
 	var spoken []string
 	words(name, func(w string) { spoken = append(spoken, w) })
 	add(strings.Join(spoken, " "))
-	add(m.Description)
+	add(lead(m.Description))
 	add(m.Explanation)
 	add(strings.Join(m.Tags, " "))
 	add(m.InputGuidance)
@@ -573,6 +574,23 @@ func embeddingText(t *toolkeep.Tool) string {
 		add(e.Scenario)
 	}
 	return b.String()
+}
+
+// lead is the first sentences of a description, about 200 bytes of a long one. A vector is
+// the mean of its text: of a page about options and errors little is left of what the
+// tool is for, and over real APIs fewer questions found theirs.
+func lead(s string) string {
+	const about = 200
+	if len(s) <= about {
+		return s
+	}
+	if i := strings.Index(s[about/2:min(len(s), 2*about)], ". "); i >= 0 {
+		return s[:about/2+i]
+	}
+	if i := strings.LastIndexByte(s[:about], ' '); i > 0 {
+		return s[:i]
+	}
+	return strings.ToValidUTF8(s[:about], "")
 }
 
 // vectors gives those of what is asked, which is often asked again.

@@ -239,3 +239,19 @@ func TestWhatSearchersAreTold(t *testing.T) {
 		}
 	}
 }
+
+func TestLead(t *testing.T) {
+	for give, want := range map[string]string{
+		"":                           "",
+		"Short":                      "Short",
+		strings.Repeat("x", 200):     strings.Repeat("x", 200),
+		strings.Repeat("word ", 100): strings.TrimSpace(strings.Repeat("word ", 40)),
+		"One. " + strings.Repeat("two ", 30) + "end. " + strings.Repeat("three ", 100): "One. " + strings.Repeat("two ", 30) + "end",
+		strings.Repeat("é", 300):       strings.Repeat("é", 100),
+		"x" + strings.Repeat("é", 300): "x" + strings.Repeat("é", 99),
+	} {
+		if got := lead(give); got != want {
+			t.Errorf("%.30q… leads with %q, want %q", give, got, want)
+		}
+	}
+}
