@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,7 +246,7 @@ func (t *tenantLessons) read(led []Led) *learned {
 	for _, e := range led {
 		question := e.Query
 		if len(question) > maxLedBytes {
-			question = question[:maxLedBytes]
+			question = strings.ToValidUTF8(question[:maxLedBytes], "")
 		}
 		if question == "" || len(n.tools[e.Tool]) >= maxLedTool || total >= maxLed {
 			continue

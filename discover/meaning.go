@@ -469,6 +469,15 @@ func (x *Index) retain(ctx context.Context) error {
 	m := x.meaning
 	live := x.digests()
 	m.mu.Lock()
+	if len(m.redo) > 0 { // some may be of tools that went before their turn
+		redo := make(map[Digest]bool, len(m.redo))
+		for _, d := range live {
+			if m.redo[d] {
+				redo[d] = true
+			}
+		}
+		m.redo = redo
+	}
 	due := m.puts >= 1000+len(live)/2 || time.Since(m.retained) >= retainEvery
 	m.mu.Unlock()
 	if !due || len(live) == 0 { // a catalogue that is empty for a moment costs nothing
