@@ -680,7 +680,7 @@ func (m *meaning) why(p *postings) string {
 	switch {
 	case err == nil:
 	case p.alike == nil || p.alike.now == nil:
-		why = "the vectors cannot be reached, so that words alone are compared" + told(err)
+		why = "the vectors cannot be reached, so that words alone are compared"
 	default:
 		why += "; the embedding model does not answer" + told(err)
 	}
@@ -694,6 +694,8 @@ func told(err error) string {
 	switch status, ok := e.Details["status"]; {
 	case ok:
 		return fmt.Sprintf(" (HTTP %v)", status)
+	case e.Code == toolkeep.IndexUnavailable:
+		return " (the vectors cannot be reached)"
 	case errors.Is(err, context.DeadlineExceeded):
 		return " (it took too long)"
 	}
