@@ -39,7 +39,7 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 	}
 	var all map[string]jsontext.Value
 	if json.Unmarshal(t.Raw, &all) != nil {
-		return t.Raw // cannot be: it was published
+		return []byte("{}") // cannot be: it was published
 	}
 	if raw := all["relationships"]; len(raw) > 0 {
 		if raw = related(raw, gone); hidden {
@@ -54,7 +54,7 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 	}
 	raw, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {
-		return t.Raw // cannot be: it was made of valid values
+		return []byte("{}") // cannot be: it was made of valid values
 	}
 	return raw
 }

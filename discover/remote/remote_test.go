@@ -106,6 +106,18 @@ func TestEmbedFails(t *testing.T) {
 			t.Errorf("%q: %v, want %s", c.answer, err, c.why)
 		}
 	}
+	// A service may repeat the key that it refuses.
+	const key = "sk-verysecret-abcdef"
+	for _, answer := range []string{`{"error":{"message":"Incorrect API key provided: ` + key + `"}}`, strings.Repeat("x", maxRefusal-5) + key} {
+		e := service(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, answer)
+		}, "")
+		e.c.Key = func(context.Context) (string, error) { return key, nil }
+		if _, err := e.Embed(t.Context(), []string{"x"}); err == nil || strings.Contains(err.Error(), key[:5]) || !strings.Contains(err.Error(), "401") {
+			t.Errorf("%v", err)
+		}
+	}
 	e := service(t, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "")
 	if _, err := e.Embed(t.Context(), []string{"x"}); err == nil || toolkeep.AsError(err).Code != toolkeep.EmbeddingFailed {
 		t.Errorf("%v", err)
