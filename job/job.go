@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,6 +77,7 @@ type Queue[TTx any] struct {
 	client   *river.Client[TTx]
 	periodic *ticking
 	working  working
+	held     atomic.Bool
 
 	mu      sync.Mutex
 	started bool
@@ -151,7 +153,7 @@ func newQueue[TTx any](c Config, open func(*Queue[TTx]) backend[TTx]) (*Queue[TT
 	q.periodic = t
 
 	workers := river.NewWorkers()
-	if err := river.AddWorkerSafely(workers, &callWorker{run: q.run, again: q.again, working: &q.working, log: q.log}); err != nil {
+	if err := river.AddWorkerSafely(workers, &callWorker{run: q.run, again: q.again, held: &q.held, working: &q.working, log: q.log}); err != nil {
 		return nil, fmt.Errorf("job: %w", err)
 	}
 	conf := &river.Config{
@@ -219,6 +221,11 @@ func (q *Queue[TTx]) Start(ctx context.Context) error {
 	return nil
 }
 
+// Hold lets no more jobs begin; those under way go on, and Stop must follow soon. A
+// job that is taken up all the same goes back to its place in the line, where another
+// node may have it.
+func (q *Queue[TTx]) Hold() { q.held.Store(true) }
+
 // Stop ends the periodic work, takes up no more jobs and waits for the running
 // ones until ctx ends; then it cancels them and waits up to 10 s more. A job cut
 // off waits for the next Start. The error says that jobs did not end even then.
@@ -239,6 +246,7 @@ func (q *Queue[TTx]) Stop(ctx context.Context) error {
 	q.mu.Unlock()
 
 	defer close(q.stopped)
+	q.Hold()
 	if started {
 		q.stopErr = q.drain(ctx)
 	}

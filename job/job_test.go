@@ -496,6 +496,35 @@ func TestStop(t *testing.T) {
 			t.Fatalf("ran %q, want a", got)
 		}
 	})
+	t.Run("what comes while it is held waits for the next start, in its order", func(t *testing.T) {
+		ctx := testContext(t)
+		r := newRecorder()
+		db := newDB(t)
+		q := newSQLiteQueue(t, Config{DB: db, Runner: r, Workers: 1})
+		start(t, q)
+		q.Hold()
+		mustEnqueue(t, q, "a", toolkeep.Normal, time.Now().Add(-2*time.Second))
+		mustEnqueue(t, q, "b", toolkeep.Normal, time.Now().Add(-time.Second))
+		for back := 0; back == 0; { // a worker has had one of them
+			if err := db.QueryRowContext(ctx, `SELECT count(*) FROM river_job WHERE state = 'completed'`).Scan(&back); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := q.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if n := waiting(t, q); n != 2 || len(r.ran) != 0 {
+			t.Fatalf("%d wait and %d ran, want 2 and none", n, len(r.ran))
+		}
+		r2 := newRecorder()
+		q2 := newSQLiteQueue(t, Config{DB: db, Runner: r2, Workers: 1})
+		start(t, q2)
+		for _, want := range []string{"a", "b"} {
+			if got := r2.wait(t, ctx); got != want {
+				t.Fatalf("ran %q, want %q", got, want)
+			}
+		}
+	})
 	t.Run("before Start", func(t *testing.T) {
 		q := newSQLiteQueue(t, Config{Runner: newRecorder()})
 		for range 2 {

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -27,7 +28,8 @@ const (
 type callWorker struct {
 	river.WorkerDefaults[callArgs]
 	run     func(ctx context.Context, ref toolkeep.CallRef) error
-	again   func(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error
+	again   func(ctx context.Context, j *river.Job[callArgs], at time.Time, failed int) error
+	held    *atomic.Bool
 	working *working
 	log     *slog.Logger
 }
@@ -69,17 +71,20 @@ func (*callWorker) Timeout(*river.Job[callArgs]) time.Duration { return -1 }
 func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
 	defer w.working.on(j.ID)()
 	ref := toolkeep.CallRef{Tenant: j.Args.Tenant, ID: j.Args.ID}
-	err := w.run(ctx, ref)
-	if err == nil {
-		return nil
+	at, failed := j.ScheduledAt, j.Args.Failed // not at fault, it keeps its place in the line
+	if !w.held.Load() {
+		err := w.run(ctx, ref)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil { // not cut off by Stop
+			at = time.Now().Add(backoff(failed))
+			failed++
+		}
+		w.log.Warn("a waiting call is tried again later",
+			"invocation_id", ref.ID, "failed", failed, "wait", max(time.Until(at), 0), "error", err)
 	}
-	wait := backoff(j.Args.Failed)
-	if ctx.Err() != nil {
-		wait = 0 // cut off by Stop and not at fault: first in line at the next Start
-	}
-	w.log.Warn("a waiting call is tried again later",
-		"invocation_id", ref.ID, "failed", j.Args.Failed+1, "wait", wait, "error", err)
-	if err := w.again(ctx, j, wait); err != nil {
+	if err := w.again(ctx, j, at, failed); err != nil {
 		w.log.Error("a waiting call could not be queued again; its job is kept back instead",
 			"invocation_id", ref.ID, "error", err)
 		return river.JobSnooze(time.Second) // short, so that River keeps it in the line
@@ -100,15 +105,12 @@ func (q *Queue[TTx]) run(ctx context.Context, ref toolkeep.CallRef) (err error) 
 }
 
 // again writes the job that replaces j. It runs on after Stop has cancelled ctx.
-func (q *Queue[TTx]) again(ctx context.Context, j *river.Job[callArgs], wait time.Duration) error {
+func (q *Queue[TTx]) again(ctx context.Context, j *river.Job[callArgs], at time.Time, failed int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
 	a := j.Args
-	a.Failed++
-	if wait == 0 {
-		a.Failed = j.Args.Failed
-	}
-	return q.store.inTx(ctx, func(tx TTx) error { return q.insert(ctx, tx, a, j.Priority, time.Now().Add(wait)) })
+	a.Failed = failed
+	return q.store.inTx(ctx, func(tx TTx) error { return q.insert(ctx, tx, a, j.Priority, at) })
 }
 
 // backoff doubles from 250 ms to 30 s; each is spread over its upper half, so

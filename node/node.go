@@ -525,6 +525,7 @@ func (n *Node) stop(ctx context.Context) error {
 	n.health.SetDraining()
 	n.faces.mcp.Drain()
 	n.peers.end(ctx)
+	n.queue.Hold() // first: who is refused may count on it that no waiting call begins
 	n.pipeline.Drain()
 	late, over := context.WithCancel(context.WithoutCancel(ctx))
 	defer over()

@@ -34,6 +34,7 @@ type Store interface {
 type workQueue interface {
 	Migrate(ctx context.Context) error
 	Start(ctx context.Context) error
+	Hold()
 	Stop(ctx context.Context) error
 }
 
