@@ -181,26 +181,3 @@ type Attachment struct {
 	ContentType string `json:"content_type,omitempty"`
 	Bytes       int64  `json:"bytes,omitempty"`
 }
-
-// Envelope is the receipt of one call as the agent document has it. It holds no secrets.
-type Envelope struct {
-	CallID      string         `json:"call_id"`
-	Name        string         `json:"name"`
-	Version     string         `json:"version"`
-	Input       any            `json:"input"`
-	Output      any            `json:"output"`
-	Error       *EnvelopeError `json:"error"`
-	TStart      string         `json:"t_start"`
-	TEnd        string         `json:"t_end"`
-	Cached      bool           `json:"cached,omitempty"`
-	Truncated   bool           `json:"truncated,omitempty"`
-	Attachments []Attachment   `json:"attachments,omitempty"`
-}
-
-// EnvelopeError is the error of an Envelope; Code is the class of the taxonomy.
-type EnvelopeError struct {
-	Code       string `json:"code"`
-	Message    string `json:"message"`
-	Details    any    `json:"details,omitempty"`
-	RetryAfter int    `json:"retry_after_s,omitempty"`
-}

@@ -20,6 +20,9 @@ type SetLifecycle struct {
 	Tenant, ToolID, Version string
 	Life                    Lifecycle
 	By                      string
+	// From, where set, is what the lifecycle must be now, else ErrStale: whoever worked
+	// Life out of it would undo what another did meanwhile. Watchers may not get it.
+	From *Lifecycle
 }
 
 // RecordCall appends a call that is over and was never claimed: the hot record.

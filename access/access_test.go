@@ -420,6 +420,13 @@ func TestCreateKey(t *testing.T) {
 			t.Errorf("faults %v", faults)
 		}
 	})
+	t.Run("a role that is like none", func(t *testing.T) {
+		_, _, err := open(t, Config{}).CreateKey(t.Context(), admin, toolkeep.APIKey{Subject: "a", Roles: []string{"nosuch"}})
+		faults := is(t, err, toolkeep.InputValidationFailed).Details["errors"].([]toolkeep.Fault)
+		if m := faults[0].Message; strings.Contains(m, "did you mean") || !strings.Contains(m, "there are admin, agent, auditor, ") || !strings.Contains(m, "access.roles_file") {
+			t.Errorf("told %q", m)
+		}
+	})
 	t.Run("a store that fails makes no key", func(t *testing.T) {
 		store := newMemory()
 		a := open(t, Config{Store: store})

@@ -16,38 +16,14 @@ import (
 // on the tool's version alone, and is remembered for them until the roles change.
 func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, _ *toolkeep.Call) Decision {
 	g := a.generation()
-	q := question{tenant: t.Tenant, digest: t.Digest}
-	if t.Digest != "" {
-		q.who = g.identity(p)
-	}
-	if q.who == nil {
-		return g.authorise(p, t)
-	}
-	if d, ok := g.decided.get(q); ok {
-		return d
-	}
-	d := g.authorise(p, t)
-	g.decided.put(q, d)
-	return d
+	return remember(g, &g.decided, p, t, (*generation).authorise)
 }
 
 // Visible tells whether the tool exists for the principal: it belongs to its
 // tenant or to all, lies within its scope, and a role lets it be seen.
 func (a *Access) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	g := a.generation()
-	q := question{tenant: t.Tenant, digest: t.Digest}
-	if t.Digest != "" {
-		q.who = g.identity(p)
-	}
-	if q.who == nil {
-		return g.sees(p, t)
-	}
-	if v, ok := g.visible.get(q); ok {
-		return v
-	}
-	v := g.sees(p, t)
-	g.visible.put(q, v)
-	return v
+	return remember(g, &g.visible, p, t, (*generation).sees)
 }
 
 // generation is the current one, or a fresh one with the same roles when the

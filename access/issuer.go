@@ -128,7 +128,7 @@ func newIssuer(c OAuth, rules ruleset, clock func() time.Time, log *slog.Logger)
 	}
 	for _, s := range slices.Sorted(maps.Keys(c.Scopes)) {
 		if r := c.Scopes[s]; rules[r] == nil {
-			fault("/scopes/"+escape(s), "enum", "there is no role %q; did you mean %s?", r, nearest(r, rules.names()))
+			fault("/scopes/"+escape(s), "enum", "%s", noRole(r, rules.names()))
 		}
 	}
 	fill := func(d *time.Duration, def time.Duration) {

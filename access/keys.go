@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/spelling"
 )
 
 // Bounds of what a key may hold.
@@ -91,7 +92,7 @@ func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 	rules := a.current.Load().rules
 	for i, r := range k.Roles {
 		if rules[r] == nil {
-			fault(fmt.Sprintf("/roles/%d", i), "enum", "there is no role %q; did you mean %s?", r, nearest(r, rules.names()))
+			fault(fmt.Sprintf("/roles/%d", i), "enum", "%s", noRole(r, rules.names()))
 		}
 	}
 	if len(k.Workspace) > maxSubject || !plain(k.Workspace) || strings.TrimSpace(k.Workspace) != k.Workspace {
@@ -306,6 +307,21 @@ func (a *Access) outrun(ctx context.Context, text string, keep func(text string)
 	}
 	return "", err
 }
+
+// noRole says that there is no such role, and which may have been meant.
+func noRole(role string, there []string) string {
+	if meant := spelling.Close(role, there); meant != "" {
+		return fmt.Sprintf("there is no role %q; did you mean %s?", role, meant)
+	}
+	more := ""
+	if len(there) > maxRolesTold {
+		there, more = there[:maxRolesTold], " and others"
+	}
+	return fmt.Sprintf("there is no role %q; there are %s%s, and the setting access.roles_file can define more", role, strings.Join(there, ", "), more)
+}
+
+// maxRolesTold bounds how many roles an error names.
+const maxRolesTold = 20
 
 // names gives every role's name, sorted.
 func (rs ruleset) names() []string {

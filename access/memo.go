@@ -136,3 +136,22 @@ func (m *memo[V]) put(q question, v V) {
 	}
 	s.m[q] = v
 }
+
+// remember answers from m, or decides and keeps the answer there. A version without
+// a digest, and a principal that cannot be remembered, are decided each time.
+func remember[V any](g *generation, m *memo[V], p *toolkeep.Principal, t *toolkeep.Tool,
+	decide func(*generation, *toolkeep.Principal, *toolkeep.Tool) V) V {
+	q := question{tenant: t.Tenant, digest: t.Digest}
+	if t.Digest != "" {
+		q.who = g.identity(p)
+	}
+	if q.who == nil {
+		return decide(g, p, t)
+	}
+	v, ok := m.get(q)
+	if !ok {
+		v = decide(g, p, t)
+		m.put(q, v)
+	}
+	return v
+}

@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/spelling"
 )
 
 // maxYAML is the largest document of roles in bytes.
@@ -125,7 +126,7 @@ func (r *reader) mapping(n *yaml.Node, at string, known []string, do func(key st
 		case seen[k.Value]:
 			r.fault(k.Line, below, "unique", "the key %s is there twice", k.Value)
 		case known != nil && !slices.Contains(known, k.Value):
-			r.fault(k.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", k.Value, nearest(k.Value, known))
+			r.fault(k.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", k.Value, spelling.Nearest(k.Value, known))
 		default:
 			r.lines[below] = k.Line
 			do(k.Value, v, below)
@@ -219,38 +220,4 @@ func (r *reader) text(n *yaml.Node, at string) string {
 		return ""
 	}
 	return n.Value
-}
-
-// nearest is the known word with the fewest edits to what was sent.
-func nearest(sent string, known []string) string {
-	best, fewest := "", 1<<30
-	for _, k := range known {
-		if d := edits(sent, k); d < fewest {
-			best, fewest = k, d
-		}
-	}
-	return best
-}
-
-// edits counts the insertions, deletions and replacements between two words.
-// Longer words than 64 bytes are compared by their beginning.
-func edits(a, b string) int {
-	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0]++
-		for j := range len(b) {
-			change := corner
-			if a[i] != b[j] {
-				change++
-			}
-			corner = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

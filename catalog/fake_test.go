@@ -25,20 +25,28 @@ type memory struct {
 	digests map[string]string
 	grown   chan struct{}
 	closed  chan struct{}
-	refuse  error // answer of the next Apply
-	broken  error // answer of the next Watch
+	lives   map[string]toolkeep.Lifecycle
+	meddle  func() // what another does just before the next Apply
+	refuse  error  // answer of the next Apply
+	broken  error  // answer of the next Watch
 	watches int
 	applies int
 }
 
 func newMemory() *memory {
-	return &memory{digests: map[string]string{}, grown: make(chan struct{}), closed: make(chan struct{})}
+	return &memory{digests: map[string]string{}, lives: map[string]toolkeep.Lifecycle{}, grown: make(chan struct{}), closed: make(chan struct{})}
 }
 
 func versionKey(tenant, id, version string) string { return tenant + " " + id + "@" + version }
 
 func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	m.mu.Lock()
+	if other := m.meddle; other != nil {
+		m.meddle = nil
+		m.mu.Unlock()
+		other()
+		m.mu.Lock()
+	}
 	defer m.mu.Unlock()
 	m.applies++
 	if err := m.refuse; err != nil {
@@ -59,12 +67,23 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 			if m.digests[k] == "" && published[k] == "" {
 				return toolkeep.ErrNotFound
 			}
+			if now, known := m.lives[k]; known && c.From != nil && !sameLife(*c.From, now) {
+				return toolkeep.ErrStale
+			}
 		}
 	}
 	for k, d := range published {
 		m.digests[k] = d
 	}
 	for _, c := range changes {
+		switch c := c.(type) {
+		case toolkeep.PublishVersion:
+			if k := versionKey(c.Version.Tool.Tenant, c.Version.Tool.ID, c.Version.Tool.Version); m.lives[k].State == "" {
+				m.lives[k] = c.Version.Life
+			}
+		case toolkeep.SetLifecycle:
+			m.lives[versionKey(c.Tenant, c.ToolID, c.Version)] = c.Life
+		}
 		m.log = append(m.log, toolkeep.Committed{Seq: int64(len(m.log) + 1), Change: c})
 	}
 	close(m.grown)

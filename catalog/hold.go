@@ -31,7 +31,7 @@ type HoldChange struct {
 //
 // Errors: E3201 without servers:admin; E3001, E3004 unknown tool or version;
 // E3009 the version is removed; E3301 for a hold without reason or with a bad
-// digest; E3003, E3965 as Publish.
+// digest; E3003, E3963, E3965 as Publish.
 func (c *Catalog) Hold(ctx context.Context, p *toolkeep.Principal, toolID, version string, h *toolkeep.Hold) (toolkeep.Lifecycle, error) {
 	if h == nil {
 		return toolkeep.Lifecycle{}, badState("a hold needs a reason; Release lifts one")
@@ -78,20 +78,23 @@ func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []Ho
 	}
 	defer c.busy.take(ids)()
 
-	moves, err := c.holdMoves(p, list)
-	if err != nil {
-		return toolkeep.Lifecycle{}, err
-	}
-	changes, err := c.holdChanges(p, moves)
-	if err != nil {
-		return toolkeep.Lifecycle{}, err
-	}
-	if len(changes) > 0 {
-		if err := c.apply(ctx, changes); err != nil {
-			return toolkeep.Lifecycle{}, err
+	var life toolkeep.Lifecycle
+	err := c.afresh(ctx, func() error {
+		moves, err := c.holdMoves(p, list)
+		if err != nil {
+			return err
 		}
+		life = moves[len(moves)-1].to.Life
+		changes, err := c.holdChanges(p, moves)
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		return c.apply(ctx, changes)
+	})
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
 	}
-	return moves[len(moves)-1].to.Life, nil
+	return life, nil
 }
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -174,7 +177,7 @@ func (c *Catalog) holdChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.C
 			return nil, err
 		}
 		changes = append(changes, toolkeep.SetLifecycle{
-			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject}, event)
+			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject, From: &m.from.Life}, event)
 	}
 	return changes, nil
 }

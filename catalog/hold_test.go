@@ -260,7 +260,7 @@ func TestHoldReachesOtherNodes(t *testing.T) {
 	publish(t, c, "a.b", "1.0.0")
 	wait := func(want bool) {
 		t.Helper()
-		timeout := time.After(10 * time.Second)
+		timeout := time.After(time.Minute)
 		for {
 			select {
 			case held := <-seen:

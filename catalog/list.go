@@ -139,7 +139,8 @@ func (e *entry) summary(latest *version, f Filter, visible func(*toolkeep.Tool) 
 //
 // Errors: E3001.
 func (c *Catalog) Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {
-	e := c.current.Load().find(tenantOf(p), toolID)
+	by := &viewer{c.current.Load(), p, visible}
+	e := by.of.find(tenantOf(p), toolID)
 	if e == nil {
 		return nil, notFound(toolID)
 	}
@@ -149,7 +150,7 @@ func (c *Catalog) Versions(p *toolkeep.Principal, toolID string, visible func(*t
 	}
 	out := make([]toolkeep.Version, len(seen))
 	for i, v := range seen {
-		out[i] = v.Version
+		out[i] = by.version(v)
 	}
 	return out, nil
 }

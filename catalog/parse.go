@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
@@ -77,14 +78,64 @@ func parseTree(raw []byte) (any, error) {
 }
 
 // DecodeManifest reads the RFC 8785 form of a manifest that was checked before
-// (Tool.Raw) and fills in the defaults, without checking again.
+// (Tool.Raw) and fills in the defaults, without checking again. Schemas and the like
+// lie within raw, which must not change any more.
 func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) {
 	m := new(toolkeep.Manifest)
 	if err := json.Unmarshal(raw, m, json.WithUnmarshalers(exactNumbers)); err != nil {
 		return nil, err
 	}
+	shareRaw(m, raw)
 	fillDefaults(m)
 	return m, nil
+}
+
+// shareRaw lets schemas and the like, which are most of a manifest, lie in raw rather than
+// in memory of their own: a catalogue keeps both.
+func shareRaw(m *toolkeep.Manifest, raw []byte) {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	if _, err := dec.ReadToken(); err != nil {
+		return
+	}
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return
+		}
+		own, from := rawMember(m, name.String()), dec.InputOffset()+1 // behind the colon
+		if dec.SkipValue() != nil {
+			return
+		}
+		to := dec.InputOffset()
+		if own != nil && bytes.Equal(raw[from:to], *own) {
+			*own = raw[from:to:to]
+		}
+	}
+}
+
+// rawMember is the member of m with a name, if m keeps it as it was written.
+func rawMember(m *toolkeep.Manifest, name string) *stdjson.RawMessage {
+	switch name {
+	case "annotations":
+		return &m.Annotations
+	case "breaker":
+		return &m.Breaker
+	case "checkpoint":
+		return &m.Checkpoint
+	case "common_errors":
+		return &m.CommonErrors
+	case "document_dependencies":
+		return &m.DocumentDependencies
+	case "health":
+		return &m.Health
+	case "parameters_schema":
+		return &m.ParametersSchema
+	case "relationships":
+		return &m.Relationships
+	case "result_schema":
+		return &m.ResultSchema
+	}
+	return nil
 }
 
 // exactNumbers keeps numbers inside of untyped values as their text.

@@ -93,6 +93,35 @@ func TestParseManifestCanonical(t *testing.T) {
 	}
 }
 
+// TestParseManifestShares holds a catalogue to one copy of each schema.
+func TestParseManifestShares(t *testing.T) {
+	tool, err := ParseManifest([]byte(`{"parameters_schema": {"type": "object", "title": "x"}, "version": "1.2.3", "tool_id": "a.b",
+		"description": "result_schema", "result_schema": {"type": "string"}, "execution": {"kind": "http"}, "schema_version": 1,
+		"annotations": {"result_schema": {"type": "string"}}, "health": {"interval_s": 5}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := bytes.Clone(tool.Raw)
+	m := tool.Manifest
+	for want, got := range map[string]json.RawMessage{
+		`{"title":"x","type":"object"}`:       m.ParametersSchema,
+		`{"type":"string"}`:                   m.ResultSchema,
+		`{"result_schema":{"type":"string"}}`: m.Annotations,
+		`{"interval_s":5}`:                    m.Health,
+	} {
+		at := bytes.LastIndex(raw, []byte(want))
+		switch {
+		case string(got) != want:
+			t.Errorf("%s was read as %s", want, got)
+		case at < 0 || &got[0] != &tool.Raw[at]:
+			t.Errorf("%s lies in memory of its own", want)
+		}
+		if _ = append(got, "overwritten"...); !bytes.Equal(raw, tool.Raw) {
+			t.Fatalf("what is added to %s overwrites the manifest", want)
+		}
+	}
+}
+
 func TestParseManifestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -69,7 +69,8 @@ type Breaking struct {
 // (details.errors, pointers preceded by the index where there are several, and
 // details.manifests by manifest) and for breaking changes (details.breaking);
 // E3007 if an id belongs to somebody else or a version exists with another
-// content; E3003 while the catalogue is not running; E3965 if the store fails.
+// content; E3003 while the catalogue is not running; E3963 if other nodes go on changing
+// the same versions; E3965 if the store fails.
 func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o PublishOptions) ([]Published, error) {
 	if err := c.mayPublish(p, o); err != nil {
 		return nil, err
@@ -97,17 +98,39 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	}
 	defer c.busy.take(ids)()
 
-	plan := newPlan(c, p, o)
-	if err := plan.add(tools); err != nil {
-		return nil, err
-	}
-	if o.DryRun || len(plan.changes) == 0 {
-		return plan.results, nil
-	}
-	if err := c.apply(ctx, plan.changes); err != nil {
+	var plan *plan
+	err = c.afresh(ctx, func() error {
+		plan = newPlan(c, p, o)
+		if err := plan.add(tools); err != nil || o.DryRun || len(plan.changes) == 0 {
+			return err
+		}
+		return c.apply(ctx, plan.changes)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return plan.results, nil
+}
+
+// afreshTries is how often a change is worked out that others keep getting before.
+const afreshTries = 5
+
+// afresh works out and makes a change once more where another node has changed the same
+// versions meanwhile, which this one had not seen.
+func (c *Catalog) afresh(ctx context.Context, change func() error) error {
+	for try := 1; ; try++ {
+		err := change()
+		if try == afreshTries || !errors.Is(err, toolkeep.ErrStale) {
+			return err
+		}
+		head, herr := c.store.Head(ctx)
+		if herr == nil {
+			herr = c.await(ctx, head)
+		}
+		if herr != nil {
+			return err
+		}
+	}
 }
 
 func (c *Catalog) mayPublish(p *toolkeep.Principal, o PublishOptions) error {
@@ -271,6 +294,8 @@ func (c *Catalog) apply(ctx context.Context, changes []toolkeep.Change) error {
 		switch {
 		case errors.Is(err, toolkeep.ErrVersionExists):
 			return toolkeep.NewError(toolkeep.DuplicateTool, "another node published one of these versions with another content at the same moment; read the versions and publish under a new number").Because(err)
+		case errors.Is(err, toolkeep.ErrStale):
+			return conflict("a version").Because(err)
 		case errors.Is(err, toolkeep.ErrNotFound):
 			return toolkeep.NewError(toolkeep.ToolVersionNotFound, "the version is no longer in the store; read the versions again").Because(err)
 		}
@@ -481,7 +506,7 @@ func (pl *plan) deprecateSurplus(e *entry, index int) *entry {
 		moved.Life.Reason = fmt.Sprintf("more than %d active versions", pl.c.maxActive)
 		moved.Life.DeprecatedAt = pl.now
 		moved.Life.RemoveAfter = pl.now.Add(pl.c.removeAfter)
-		moved.Life.Successor = e.moveTo(v)
+		moved.Life.Successor = everything.moveTo(e, v)
 		versions[i] = &moved
 		pl.results[index].Deprecated = append(pl.results[index].Deprecated, v.Tool.Version)
 	}
@@ -495,7 +520,7 @@ func (pl *plan) write(e *entry, created []incoming, registered bool) error {
 		before := old.find(v.Tool.Version)
 		if before != nil && before.state() != v.state() {
 			pl.changes = append(pl.changes, toolkeep.SetLifecycle{
-				Tenant: v.Tool.Tenant, ToolID: v.Tool.ID, Version: v.Tool.Version, Life: v.Life, By: pl.p.Subject})
+				Tenant: v.Tool.Tenant, ToolID: v.Tool.ID, Version: v.Tool.Version, Life: v.Life, By: pl.p.Subject, From: &before.Life})
 			if err := pl.event(eventChanged, stateData(v, before.state(), pl.p.Subject)); err != nil {
 				return err
 			}

@@ -40,7 +40,8 @@ func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(
 // Describe is Resolve for those who look and do not call: it also gives a version
 // that is held, with the hold in Life.Held.
 func (c *Catalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
-	e := c.current.Load().find(tenantOf(p), tool)
+	s := c.current.Load()
+	e := s.find(tenantOf(p), tool)
 	if e == nil {
 		return toolkeep.Version{}, nil, notFound(tool)
 	}
@@ -51,7 +52,7 @@ func (c *Catalog) Describe(p *toolkeep.Principal, tool, rng string, visible func
 	} else if v := e.find(rng); v != nil && v.state() == toolkeep.Active && (visible == nil || visible(v.Tool)) {
 		return v.Version, nil, nil
 	}
-	return c.resolveSlowly(e, tool, rng, visible)
+	return c.resolveSlowly(&viewer{s, p, visible}, e, tool, rng)
 }
 
 func tenantOf(p *toolkeep.Principal) string {
@@ -61,8 +62,8 @@ func tenantOf(p *toolkeep.Principal) string {
 	return p.Tenant
 }
 
-func (c *Catalog) resolveSlowly(e *entry, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
-	seen := e.visible(visible)
+func (c *Catalog) resolveSlowly(by *viewer, e *entry, tool, rng string) (toolkeep.Version, []toolkeep.Warning, error) {
+	seen := e.visible(by.visible)
 	if len(seen) == 0 {
 		return toolkeep.Version{}, nil, notFound(tool)
 	}
@@ -82,9 +83,9 @@ func (c *Catalog) resolveSlowly(e *entry, tool, rng string, visible func(*toolke
 				With("tool_id", tool).With("version", w.exact).With("available", usable(seen))
 		}
 	} else if v = pick(seen, w); v == nil {
-		return toolkeep.Version{}, nil, c.nothingFits(e, seen, tool, rng, w)
+		return toolkeep.Version{}, nil, c.nothingFits(by, e, seen, tool, rng, w)
 	}
-	return c.give(e, v)
+	return c.give(by, e, v)
 }
 
 // visible gives the versions that exist for the caller, highest first.
@@ -122,26 +123,26 @@ func pick(seen []*version, w *wanted) *version {
 }
 
 // give hands out a version if its state lets it run.
-func (c *Catalog) give(e *entry, v *version) (toolkeep.Version, []toolkeep.Warning, error) {
+func (c *Catalog) give(by *viewer, e *entry, v *version) (toolkeep.Version, []toolkeep.Warning, error) {
 	switch v.state() {
 	case toolkeep.Active:
 		return v.Version, nil, nil
 	case toolkeep.Deprecated:
-		return v.Version, []toolkeep.Warning{warning(e, v)}, nil
+		return by.version(v), []toolkeep.Warning{warning(by, e, v)}, nil
 	case toolkeep.Sunset:
 		if c.now().Before(v.Life.SunsetAt) {
-			return v.Version, []toolkeep.Warning{warning(e, v)}, nil
+			return by.version(v), []toolkeep.Warning{warning(by, e, v)}, nil
 		}
-		return toolkeep.Version{}, nil, gone(e, v)
+		return toolkeep.Version{}, nil, gone(by, e, v)
 	case toolkeep.Removed:
-		return toolkeep.Version{}, nil, gone(e, v)
+		return toolkeep.Version{}, nil, gone(by, e, v)
 	}
 	// Blocked, and whatever a newer node may have written that this one does not know.
 	return toolkeep.Version{}, nil, blocked(v)
 }
 
 // nothingFits says why a range found nothing that it may use.
-func (c *Catalog) nothingFits(e *entry, seen []*version, tool, rng string, w *wanted) error {
+func (c *Catalog) nothingFits(by *viewer, e *entry, seen []*version, tool, rng string, w *wanted) error {
 	var sunset string
 	var first *version // the highest that fits and cannot be used at all
 	for _, v := range seen {
@@ -157,7 +158,7 @@ func (c *Catalog) nothingFits(e *entry, seen []*version, tool, rng string, w *wa
 		}
 	}
 	if sunset == "" && first != nil {
-		_, _, err := c.give(e, first)
+		_, _, err := c.give(by, e, first)
 		return err
 	}
 	if rng == "*" {
@@ -176,8 +177,8 @@ func notFound(tool string) error {
 		"there is no tool %q, or you may not see it; search or list the tools to find its id", clip(tool)).With("tool_id", clip(tool))
 }
 
-func gone(e *entry, v *version) error {
-	to := e.moveTo(v)
+func gone(by *viewer, e *entry, v *version) error {
+	to := by.moveTo(e, v)
 	err := toolkeep.NewError(toolkeep.ToolRemoved, "%s was removed%s%s", v.Tool.Ref(), because(v), advice(to)).
 		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
 	if to != "" {
@@ -198,8 +199,8 @@ func blocked(v *version) error {
 	return err
 }
 
-func warning(e *entry, v *version) toolkeep.Warning {
-	to := e.moveTo(v)
+func warning(by *viewer, e *entry, v *version) toolkeep.Warning {
+	to := by.moveTo(e, v)
 	w := toolkeep.Warning{Code: toolkeep.ToolDeprecated, Details: map[string]any{
 		"tool_id": v.Tool.ID, "version": v.Tool.Version, "state": string(v.state()),
 	}}

@@ -160,7 +160,7 @@ func TestResolveUnknownState(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := New(Config{})
-	if _, _, err := c.give(newEntry(&toolKey{id: "a.b"}, []*version{v}), v); codeOf(err) != toolkeep.ToolBlocked {
+	if _, _, err := c.give(everything, newEntry(&toolKey{id: "a.b"}, []*version{v}), v); codeOf(err) != toolkeep.ToolBlocked {
 		t.Errorf("a state that this build does not know executes: %v", err)
 	}
 }

@@ -24,6 +24,9 @@ type StateChange struct {
 	// removal for deprecated (default: 90 days from now). Other states take none.
 	Date time.Time
 	Now  bool // an administrator waives the 90 days between deprecation and removal
+	// Expect, where set, is the state that every version to be moved must be in: the one
+	// that whoever decided this saw.
+	Expect toolkeep.VersionState
 }
 
 // SetState moves a version, or with version "" all of them, to another state
@@ -44,7 +47,8 @@ type StateChange struct {
 //
 // Errors: E3201 without catalog:admin; E3001, E3004 unknown tool or version;
 // E3009 the version is removed; E3301 for a move or date that is not allowed,
-// with details.earliest where it is too early; E3003, E3965 as Publish.
+// with details.earliest where it is too early; E3963 if somebody else moved a version
+// while this was under way, or it is not in the state Expect; E3003, E3965 as Publish.
 func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, versionText string, ch StateChange) (toolkeep.Lifecycle, error) {
 	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermLifecycle) {
 		return toolkeep.Lifecycle{}, denied(toolkeep.PermLifecycle, "change the state of a version")
@@ -55,39 +59,64 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 	if !c.running() {
 		return toolkeep.Lifecycle{}, unreadable(errors.New("catalog: SetState without Start"))
 	}
+	seen := c.current.Load().find(p.Tenant, toolID)
 	defer c.busy.take([]string{toolID})()
+	var life toolkeep.Lifecycle
+	err := c.afresh(ctx, func() error {
+		moves, err := c.stateMoves(p, seen, toolID, versionText, ch)
+		if err != nil {
+			return err
+		}
+		life = moves[len(moves)-1].to.Life
+		changes, err := c.stateChanges(p, moves)
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		return c.apply(ctx, changes)
+	})
+	if err != nil {
+		return toolkeep.Lifecycle{}, err
+	}
+	return life, nil
+}
 
+// stateMoves works out a SetState as things are now, and refuses it where a version was
+// moved since seen.
+func (c *Catalog) stateMoves(p *toolkeep.Principal, seen *entry, toolID, versionText string, ch StateChange) ([]move, error) {
 	s := c.current.Load()
 	e := s.find(p.Tenant, toolID)
 	if e == nil {
-		return toolkeep.Lifecycle{}, notFound(toolID)
+		return nil, notFound(toolID)
 	}
 	if e.key.tenant == "" {
 		if err := c.mayShare(p); err != nil {
-			return toolkeep.Lifecycle{}, err
+			return nil, err
 		}
 	}
 	targets, err := e.targets(versionText, ch.State)
 	if err != nil {
-		return toolkeep.Lifecycle{}, err
+		return nil, err
 	}
-	if err := checkSuccessor(s, e, p.Tenant, targets, ch.Successor); err != nil {
-		return toolkeep.Lifecycle{}, err
-	}
-	moves, err := c.moves(e, targets, ch, versionText == "")
-	if err != nil {
-		return toolkeep.Lifecycle{}, err
-	}
-	changes, err := c.stateChanges(p, moves)
-	if err != nil {
-		return toolkeep.Lifecycle{}, err
-	}
-	if len(changes) > 0 {
-		if err := c.apply(ctx, changes); err != nil {
-			return toolkeep.Lifecycle{}, err
+	for _, v := range targets {
+		if old := seen.find(v.Tool.Version); old != nil && !sameState(old.Life, v.Life) || ch.Expect != "" && ch.Expect != v.state() {
+			return nil, conflict(v.Tool.Ref()).With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
 		}
 	}
-	return moves[len(moves)-1].to.Life, nil
+	if err := checkSuccessor(s, e, p.Tenant, targets, ch.Successor); err != nil {
+		return nil, err
+	}
+	return c.moves(e, targets, ch, versionText == "")
+}
+
+// sameState compares all but the hold, which a move leaves as it is.
+func sameState(a, b toolkeep.Lifecycle) bool {
+	a.Held, b.Held = nil, nil
+	return a == b
+}
+
+// conflict is E3963.
+func conflict(what string) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.StateConflict, "somebody else changed the lifecycle of %s meanwhile, and nothing was changed; look at it again (toolkeep describe) and decide anew", what)
 }
 
 func (ch *StateChange) check() error {
@@ -129,7 +158,7 @@ func (e *entry) targets(text string, state toolkeep.VersionState) ([]*version, e
 				With("tool_id", e.key.id).With("version", clip(text))
 		}
 		if v.state() == toolkeep.Removed {
-			return nil, gone(e, v)
+			return nil, gone(everything, e, v)
 		}
 		return []*version{v}, nil
 	}
@@ -146,7 +175,7 @@ func (e *entry) targets(text string, state toolkeep.VersionState) ([]*version, e
 	if len(all) == 0 {
 		last := e.versions[len(e.versions)-1]
 		if last.state() == toolkeep.Removed {
-			return nil, gone(e, last)
+			return nil, gone(everything, e, last)
 		}
 		return nil, badState("no version of %s can become %s", e.key.id, state)
 	}
@@ -309,7 +338,7 @@ func (c *Catalog) stateChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.
 			return nil, err
 		}
 		changes = append(changes, toolkeep.SetLifecycle{
-			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject}, event)
+			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject, From: &m.from.Life}, event)
 	}
 	return changes, nil
 }

@@ -80,20 +80,3 @@ func (e *entry) below(sem *semver.Version) *version {
 	}
 	return nil
 }
-
-// moveTo is the version that a caller of v should use: the named successor, or
-// the newest active one.
-func (e *entry) moveTo(v *version) string {
-	if v.Life.Successor != "" {
-		return v.Life.Successor
-	}
-	if e.latest != nil && e.latest != v {
-		return e.latest.Tool.Version
-	}
-	for _, o := range slices.Backward(e.versions) {
-		if o != v && o.state() == toolkeep.Active {
-			return o.Tool.Version
-		}
-	}
-	return ""
-}

@@ -553,17 +553,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"same", "same", 0}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 func TestDocs(t *testing.T) {
 	path := filepath.Join("..", "docs", "configuration.md")
 	var want bytes.Buffer

@@ -19,6 +19,8 @@ import (
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/toolkeep/toolkeep/spelling"
 )
 
 // Sources are where settings come from, the later ones winning.
@@ -313,7 +315,7 @@ func (l *loader) takeLevel(y *layer, component, name string, raw any) {
 		l.faults.add(componentKey+component, "type", where(y, name)+": "+err.Error())
 	case !slices.Contains(Components, component):
 		l.faults.add(componentKey+component, "unknown", fmt.Sprintf("%s: there is no component %s; the nearest is %s",
-			where(y, name), component, nearest(component, Components)))
+			where(y, name), component, spelling.Nearest(component, Components)))
 	default:
 		y.levels[component] = given{v, name}
 	}
@@ -377,7 +379,7 @@ func (l *loader) unknown(y *layer, name string, keys bool) {
 	if keys {
 		at = name
 	}
-	l.faults.add(at, "unknown", fmt.Sprintf("%s: there is no such setting; the nearest is %s", where(y, name), nearest(name, names)))
+	l.faults.add(at, "unknown", fmt.Sprintf("%s: there is no such setting; the nearest is %s", where(y, name), spelling.Nearest(name, names)))
 }
 
 func (l *loader) bad(y *layer, row *setting, name, rule, why string) {

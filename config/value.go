@@ -221,38 +221,3 @@ func put(p, v any) {
 		*p = v.(slog.Level)
 	}
 }
-
-// distance is the number of letters to insert, drop or change to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
-}
-
-// nearest is the name most like the wrong one.
-func nearest(wrong string, names []string) string {
-	if len(wrong) > 200 {
-		wrong = wrong[:200]
-	}
-	best, least := "", math.MaxInt
-	for _, n := range names {
-		if d := distance(wrong, n); d < least {
-			best, least = n, d
-		}
-	}
-	return best
-}

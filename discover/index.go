@@ -104,6 +104,7 @@ type docKey struct{ id, tenant string }
 // doc is one tool taken apart. It is never modified, but for its place.
 type doc struct {
 	at      uint32 // in docs of the newest postings; guarded by Index.mu
+	deed    deed
 	tool    *toolkeep.Tool
 	id      string // lower case
 	name    string // lower case, without the namespace
@@ -277,15 +278,20 @@ func (x *Index) apply(d delta) {
 		return
 	}
 	x.vocab.shared = true
-	p, now, average := x.current.Load(), len(x.docs), x.long.average()
+	p, now := x.current.Load(), len(x.docs)
+	average := x.long.average(p.average, now)
 	empty := len(p.docs) + len(d.come) - now
 	if d.anew || average != p.average || len(d.gone)+len(d.come) > now/manyChanges || empty > now/manyEmpty+fewTools {
 		p = build(slices.SortedFunc(maps.Values(x.docs), func(a, b *doc) int { return a.key().compare(b.key()) }), x.vocab, average)
+		if x.meaning != nil {
+			x.meaning.fill(p)
+		}
 	} else {
+		before := p
 		p = p.change(d.gone, d.come, d.same, x.vocab)
-	}
-	if x.meaning != nil {
-		x.meaning.fill(p)
+		if x.meaning != nil {
+			x.meaning.follow(p, before, d.gone, d.come)
+		}
 	}
 	x.publish(p)
 	if x.meaning != nil {
@@ -346,7 +352,7 @@ func newer(a, b *semver.Version) bool {
 // takeApart counts the words of every field.
 func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	namespace, name, _ := strings.Cut(t.ID, ".")
-	d := &doc{tool: t, id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
+	d := &doc{tool: t, deed: deedOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
 	d.low, d.high = digestWords(t)
 	counts := map[uint32]*[fieldCount]uint8{}
 	add := func(field int, text string) {

@@ -336,6 +336,22 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 	if n == nil || len(n.texts) == 0 {
 		return list
 	}
+	like, share := r.likeLed(n, by, text)
+	of := func(tool string) (best float64, ok bool) {
+		list := n.tools[tool]
+		for _, i := range list {
+			best = max(best, float64(like[i]))
+		}
+		return min(1, best), len(list) > 0
+	}
+	list = append(list, r.ledAlone(n, list, of)...)
+	r.moveLed(list, share, of)
+	return showLearned(list, ask.Limit)
+}
+
+// likeLed is how much the question, or a wish in it, is like each of n, and how much that
+// counts.
+func (r *ranker) likeLed(n *learned, by *space, text string) (like []float32, share float64) {
 	vector := func(text string) []float32 {
 		if r.alike == nil || n.by != by {
 			return nil
@@ -345,39 +361,39 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 	numbers := make([]float32, 2*len(n.texts))
 	like, here := numbers[:len(n.texts)], numbers[len(n.texts):]
 	n.like(like, here, stemsOf(text), vector(text))
-	share := float64(learnedShare)
-	if len(r.q.wishes) > 0 {
-		share = learnedShares
-		for _, w := range r.q.wishes[:min(len(r.q.wishes), maxCompared/len(n.texts))] {
-			n.like(like, here, stemsOf(w.text), vector(w.text))
-		}
+	if len(r.q.wishes) == 0 {
+		return like, learnedShare
 	}
-	of := func(tool string) (best float64, ok bool) {
-		list := n.tools[tool]
-		for _, i := range list {
-			best = max(best, float64(like[i]))
-		}
-		return min(1, best), len(list) > 0
+	for _, w := range r.q.wishes[:min(len(r.q.wishes), maxCompared/len(n.texts))] {
+		n.like(like, here, stemsOf(w.text), vector(w.text))
 	}
-	// Tools that only questions speak for.
+	return like, learnedShares
+}
+
+// ledAlone are tools that only questions speak for, beside those of list.
+func (r *ranker) ledAlone(n *learned, list []candidate, of func(tool string) (float64, bool)) (alone []candidate) {
 	have := map[uint32]bool{}
 	for i := range list {
 		have[list[i].at] = true
 	}
-	var alone []candidate
 	for tool := range n.tools {
-		if best, _ := of(tool); best >= learnedAlone {
-			for _, at := range r.p.find(tool) {
-				if !have[at] && r.sees(int(at)) {
-					c := r.candidate(at)
-					c.score = leastScore
-					alone = append(alone, c)
-				}
+		if best, _ := of(tool); best < learnedAlone {
+			continue
+		}
+		for _, at := range r.p.find(tool) {
+			if !have[at] && r.sees(int(at)) {
+				c := r.candidate(at)
+				c.score = leastScore
+				alone = append(alone, c)
 			}
 		}
 	}
 	r.p.sortCandidates(alone)
-	list = append(list, alone...)
+	return alone
+}
+
+// moveLed lets the tools of list that have questions share their places anew.
+func (r *ranker) moveLed(list []candidate, share float64, of func(tool string) (float64, bool)) {
 	type moved struct {
 		candidate
 		by float64
@@ -400,7 +416,6 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 		list[at] = movers[i].candidate
 		list[at].score = score
 	}
-	return showLearned(list, ask.Limit)
 }
 
 // showLearned brings the tool to which the very question led, if it stands behind the limit,

@@ -71,7 +71,9 @@ type likeness struct {
 	by   *space    // whose vectors are compared; nil: none are
 	of   Selection // of by
 	now  Selection // of the embedder's own; nil until the backend has been reached
+	own  bool      // of is now
 	have int       // tools that have vectors in now
+	lack []uint32  // places of the tools that have none in of
 }
 
 // Start begins to embed tools in the background, if there is an embedder: those of which
@@ -317,6 +319,7 @@ func (x *Index) embedRound(ctx context.Context) error {
 	if err := x.open(ctx); err != nil {
 		return err
 	}
+	m.leaveOld()
 	missing := x.missing()
 	var texts []*doc
 	last := time.Now()
@@ -344,7 +347,8 @@ func (x *Index) embedRound(ctx context.Context) error {
 		texts = texts[len(some):]
 		down, err := x.embedSome(ctx, some)
 		if down {
-			return err
+			// What is there is in use all the same, and must not be taken for abandoned.
+			return cmp.Or(err, x.retain(ctx))
 		}
 		failed = cmp.Or(failed, err)
 		late()
@@ -354,6 +358,22 @@ func (x *Index) embedRound(ctx context.Context) error {
 	m.filling = false
 	m.mu.Unlock()
 	return cmp.Or(failed, x.retain(ctx))
+}
+
+// leaveOld closes the vectors of the model before once they answer no more: its file may
+// be deleted then when it is old enough.
+func (m *meaning) leaveOld() {
+	m.mu.Lock()
+	old := m.old
+	if m.filling || old == nil {
+		m.mu.Unlock()
+		return
+	}
+	m.old = nil
+	m.mu.Unlock()
+	if err := old.v.Close(); err != nil {
+		m.log.Warn("vectors were not closed well", "model", old.e.Model(), "error", err)
+	}
 }
 
 // missing are the tools that have no vectors as far as is known, and those that are to
@@ -479,9 +499,19 @@ func (x *Index) retain(ctx context.Context) error {
 		m.redo = redo
 	}
 	due := m.puts >= 1000+len(live)/2 || time.Since(m.retained) >= retainEvery
+	old := m.old
+	if !m.filling {
+		old = nil
+	}
 	m.mu.Unlock()
 	if !due || len(live) == 0 { // a catalogue that is empty for a moment costs nothing
 		return nil
+	}
+	if old != nil {
+		// It answers meanwhile, which may be for long where the embedder fails.
+		if err := old.v.Retain(ctx, live); err != nil {
+			return err
+		}
 	}
 	if err := m.now.v.Retain(ctx, live); err != nil {
 		return err
@@ -539,9 +569,17 @@ func (m *meaning) fill(p *postings) {
 	}
 	switch {
 	case !m.filling:
-		a.by, a.of = m.now, a.now
+		a.by, a.of, a.own = m.now, a.now, true
 	case m.old != nil:
 		a.by, a.of = m.old, m.old.v.Select(of)
+	}
+	if a.by == nil || a.own && a.have == len(p.sorted) {
+		return
+	}
+	for _, at := range p.sorted {
+		if !a.of.Has(int(at)) {
+			a.lack = append(a.lack, at)
+		}
 	}
 }
 
@@ -637,17 +675,18 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 	return out, nil
 }
 
-// compare gives, for each text and each tool of p, how much they mean alike: the cosine,
+// compare gives, for each text and each tool of r, how much they mean alike: the cosine,
 // 0 for what has no vector or means the opposite. It is nil where that is not to be had,
 // and why.
-func (x *Index) compare(ctx context.Context, p *postings, texts []string) ([][]float32, string) {
+func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]float32, string) {
 	m := x.meaning
 	if m == nil {
 		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
 	}
+	p := r.p
 	a := p.alike
 	if a == nil || a.by == nil {
-		return nil, m.why(p)
+		return nil, m.why(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
@@ -665,26 +704,6 @@ func (x *Index) compare(ctx context.Context, p *postings, texts []string) ([][]f
 		return nil, "meanings cannot be compared, so that words alone are" + told(err)
 	}
 	return out, ""
-}
-
-// why tells why nothing is compared by p.
-func (m *meaning) why(p *postings) string {
-	m.mu.Lock()
-	err := m.failing
-	m.mu.Unlock()
-	have := 0
-	if p.alike != nil {
-		have = p.alike.have
-	}
-	why := fmt.Sprintf("%s of %s tools are embedded anew by %s; until most are, words alone are compared", Thousands(have), Thousands(len(p.sorted)), m.e.Model())
-	switch {
-	case err == nil:
-	case p.alike == nil || p.alike.now == nil:
-		why = "the vectors cannot be reached, so that words alone are compared"
-	default:
-		why += "; the embedding model does not answer" + told(err)
-	}
-	return why
 }
 
 // told is what everybody may know of a failure of the embedder or the backend. Their own

@@ -246,17 +246,17 @@ func TestModelChange(t *testing.T) {
 		}
 		return before
 	}}, tools)
-	find := func(serving string, have int) {
+	find := func(serving string, have int, told string) {
 		t.Helper()
 		got, r := x.Find(t.Context(), Query{Text: "is an umbrella useful", Limit: 3}, nil)
-		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != "" || r.Strategy != Hybrid {
+		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != told || r.Partial || r.Strategy != Hybrid {
 			t.Errorf("by %s: %v %+v", serving, found(got), r)
 		}
 		if e := x.Embedding(); e.Model != "after" || e.Serving != serving || e.Have != have || e.Of != len(tools) || e.Err != nil {
 			t.Errorf("%+v", e)
 		}
 	}
-	find("before", 0)
+	find("before", 0, "")
 	if before.count() != tooled+1 {
 		t.Errorf("the old model embedded %d texts, want the question", before.count()-tooled)
 	}
@@ -268,13 +268,13 @@ func TestModelChange(t *testing.T) {
 	}
 	after.pass <- struct{}{}
 	eventually(t, "the first batch is not told of", func() bool { return x.Embedding().Have == batch })
-	find("before", batch)
+	find("before", batch, "1 of 44 tools are compared by words only until they are embedded")
 	if searchable, embedded := x.Indexed("", "sky.now", "1.0.0"); !searchable {
 		t.Error(searchable, embedded)
 	}
 	close(after.pass)
 	embedded(t, x, len(tools))
-	find("after", len(tools))
+	find("after", len(tools), "")
 	if before.count() != tooled+2 { // "submarine", and no question twice
 		t.Errorf("the old model embedded %d texts", before.count()-tooled)
 	}
@@ -499,10 +499,10 @@ func BenchmarkCompare(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprintf("tools=%d", n), func(b *testing.B) {
 			x, _ := meant(b, n)
-			p, texts := x.current.Load(), []string{benchQuery, "get the w1 w20 of a w300", "w7 w99 w1200", "find w4000 w12"}
+			r, texts := &ranker{x: x, p: x.current.Load()}, []string{benchQuery, "get the w1 w20 of a w300", "w7 w99 w1200", "find w4000 w12"}
 			b.ReportAllocs()
 			for b.Loop() {
-				if got, why := x.compare(b.Context(), p, texts); got == nil {
+				if got, why := x.compare(b.Context(), r, texts); got == nil {
 					b.Fatal(why)
 				}
 			}
@@ -560,7 +560,7 @@ func TestHammerWithMeaning(t *testing.T) {
 		wg.Go(func() {
 			for range 100 {
 				got, r := x.Find(t.Context(), Query{Text: "an umbrella", Strategy: Semantic}, nil)
-				if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != "" {
+				if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != "" && !r.Partial {
 					t.Errorf("%v %+v", found(got), r)
 				}
 				if searchable, embedded := x.Indexed("", "sky.now", "1.0.0"); !searchable || !embedded {
@@ -600,8 +600,8 @@ func TestOneTextThatCannotBeEmbedded(t *testing.T) {
 		}
 		for query, want := range map[string]string{"umbrella": "sky.now@1.0.0", "poison": "t.bad@1.0.0"} {
 			got, r := x.Find(t.Context(), Query{Text: query}, nil)
-			if !slices.Contains(found(got), want) || r.Degraded != "" && query != "poison" {
-				t.Errorf("%s: %v %+v", query, found(got), r)
+			if told := fmt.Sprintf("1 of %d tools are compared by words only until they are embedded", n+2); !slices.Contains(found(got), want) || r.Degraded != told && query != "poison" {
+				t.Errorf("%s: %v %+v, want %s", query, found(got), r, told)
 			}
 		}
 		x.Update(slices.Values(append(numbered(n, "Of letters"), tool("sky.now", "1.0.0", "Weather"), tool("t.bad", "1.0.1", "A cure"))))
@@ -629,5 +629,114 @@ func TestDamagedVectorFile(t *testing.T) {
 		if err := v.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestWhoIsToldOfMissingVectors counts those tools alone that the caller may find.
+func TestWhoIsToldOfMissingVectors(t *testing.T) {
+	e := &named{name: "after@http://10.0.0.1/v1", pass: make(chan struct{})}
+	all := append(numbered(60, "Of letters"), tool("sky.now", "1.0.0", "Weather"))
+	x := started(t, Config{Embedder: e}, all)
+	told := func(q Query, visible func(*toolkeep.Tool) bool, want string, partial bool) {
+		t.Helper()
+		q.Text = "umbrella"
+		if _, r := x.Find(t.Context(), q, visible); r.Degraded != want || r.Partial != partial {
+			t.Errorf("%+v, want %q", r, want)
+		}
+	}
+	only := func(ids ...string) func(*toolkeep.Tool) bool {
+		return func(tool *toolkeep.Tool) bool { return slices.Contains(ids, tool.ID) }
+	}
+	// Nothing is compared yet.
+	told(Query{}, nil, "0 of 61 tools are embedded anew by after; until most are, words alone are compared", false)
+	told(Query{}, only("sky.now"), "0 of 1 tools are embedded anew by after; until most are, words alone are compared", false)
+	told(Query{}, only(), "tools are embedded anew by after; until most are, words alone are compared", false)
+	close(e.pass)
+	embedded(t, x, len(all))
+	told(Query{}, nil, "", false)
+	// Two tools come, of which one has a category.
+	e.topics.set(nil, make(chan struct{}))
+	news := []toolkeep.Version{tool("new.one", "1.0.0", "Of letters"), tool("new.two", "1.0.0", "Of letters")}
+	news[1].Tool.Manifest.Category = "post"
+	x.Update(slices.Values(append(news, all...)))
+	told(Query{}, nil, "2 of 63 tools are compared by words only until they are embedded", true)
+	told(Query{}, only("new.one", "sky.now"), "1 of 2 tools are compared by words only until they are embedded", true)
+	told(Query{}, only("sky.now"), "", false)
+	told(Query{Strategy: Category, Category: "post"}, nil, "1 of 1 tools are compared by words only until they are embedded", true)
+	told(Query{Strategy: Keyword}, nil, "", false)
+}
+
+// retentive notes of which models it was told that vectors are in use.
+type retentive struct {
+	Backend
+	mu    sync.Mutex
+	named map[string]int
+}
+
+func (b *retentive) Open(ctx context.Context, model string, dimensions int) (Vectors, error) {
+	v, err := b.Backend.Open(ctx, model, dimensions)
+	return retained{v, b, model}, err
+}
+
+func (b *retentive) note(what string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.named[what]++
+}
+
+func (b *retentive) told(model string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.named[model]
+}
+
+type retained struct {
+	Vectors
+	b     *retentive
+	model string
+}
+
+func (v retained) Retain(ctx context.Context, live []Digest) error {
+	v.b.note(v.model)
+	return v.Vectors.Retain(ctx, live)
+}
+
+func (v retained) Close() error {
+	v.b.note("closed " + v.model)
+	return v.Vectors.Close()
+}
+
+// TestUsedWhileTheEmbedderFails has the backend told of the model that answers, and of the
+// new one, although nothing can be embedded by that.
+func TestUsedWhileTheEmbedderFails(t *testing.T) {
+	dir := t.TempDir()
+	before := &named{name: "before"}
+	x := New(Config{Embedder: before, Vectors: NewMemory(dir, nil)})
+	x.Update(slices.Values(threeTools))
+	if err := x.Start(); err != nil {
+		t.Fatal(err)
+	}
+	embedded(t, x, 3)
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after := &named{name: "after"}
+	after.topics.set(errors.New("no memory"), nil)
+	b := &retentive{Backend: NewMemory(dir, nil), named: map[string]int{}}
+	x = started(t, Config{Embedder: after, Vectors: b, Other: func(Space) Embedder { return before }}, threeTools)
+	eventually(t, "the backend is not told what is in use", func() bool { return b.told("before") == 1 && b.told("after") == 1 })
+	if e := x.Embedding(); e.Serving != "before" || b.told("closed before") != 0 {
+		t.Errorf("%+v", e)
+	}
+	// It works again: the new model takes over, and the next round leaves the one before.
+	after.topics.set(nil, nil)
+	x.Reindex(nil, false)
+	embedded(t, x, 3)
+	eventually(t, "the vectors of the model before stay open", func() bool {
+		x.Reindex(nil, false)
+		return b.told("closed before") == 1
+	})
+	if got, r := x.Find(t.Context(), Query{Text: "umbrella"}, nil); len(got) != 1 || r.Degraded != "" || x.Embedding().Serving != "after" {
+		t.Errorf("%v %+v", found(got), r)
 	}
 }

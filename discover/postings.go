@@ -47,6 +47,10 @@ const (
 
 const longList = 32
 
+// longToBuild is from how many tools on postings are not made anew for every step of an
+// average: to make those of as many takes some 5 ms.
+const longToBuild = 2000
+
 var noTools = &termList{}
 
 // term is the list of a stem, an empty one where no tool has it.
@@ -276,10 +280,20 @@ func (s *lengthSum) add(d *doc, sign float64) {
 // not measured against those without. It is rounded to steps of 2 %, since all that is
 // said of tools has to be worked out anew when it changes: which postings come out
 // depends on which tools there are and not on how they came.
-func (s *lengthSum) average() (out lengths) {
+//
+// Of many tools, for which that takes long, kept is the average so far and stays until it
+// is a whole step off, twice as far as rounding takes it: else a tool that comes and goes
+// where two steps meet would have all worked out anew each time. Nodes that were told of
+// tools in another order may then differ by a step, which moves no score by more than 2 %.
+func (s *lengthSum) average(kept lengths, of int) (out lengths) {
 	const steps = 50
 	for f, n := range s.tools {
-		if n > 0 {
+		switch {
+		case n <= 0:
+			out[f] = kept[f] // which nothing is measured against
+		case of >= longToBuild && kept[f] > 0 && math.Abs(math.Log(s.words[f]/n/kept[f])) < 1.0/steps:
+			out[f] = kept[f]
+		default:
 			out[f] = math.Exp(math.Round(math.Log(s.words[f]/n)*steps) / steps)
 		}
 	}

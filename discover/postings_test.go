@@ -2,6 +2,7 @@ package discover
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -86,6 +87,53 @@ func TestChange(t *testing.T) {
 	}
 	if empty := len(before.docs) - len(before.sorted); built == 0 || empty == 0 || empty > len(before.sorted)/manyEmpty+fewTools {
 		t.Errorf("%d tools, %d empty places, made anew %d times: the test does not see what it is for", len(before.sorted), empty, built)
+	}
+}
+
+// TestAveragesStay has a tool come and go whose long text takes the average of many from
+// one step to the next, and wants all to be made anew only when it went a whole step.
+func TestAveragesStay(t *testing.T) {
+	all := many(longToBuild)
+	long := func(words int) toolkeep.Version {
+		return tool("long.text", "1.0.0", strings.Repeat("zebra ", words))
+	}
+	x := index(all...)
+	next := func(words int) lengths {
+		sum := x.long
+		sum.add(x.takeApart(long(words).Tool), 1)
+		return sum.average(lengths{}, 0)
+	}
+	before, edge := x.current.Load().average, 1
+	for next(edge) == before {
+		edge += 10
+	}
+	come, gone := long(edge), long(edge)
+	gone.Life.State = toolkeep.Deprecated
+	for round := range 5 {
+		for _, v := range []toolkeep.Version{come, gone} {
+			x.Change(slices.Values([]toolkeep.Version{v}))
+			if p := x.current.Load(); p.average != before || len(p.docs) != len(all)+round+1 {
+				t.Fatalf("all was made anew: %d places, %v, before %v", len(p.docs), p.average, before)
+			}
+		}
+	}
+	// What goes further counts.
+	x.Change(slices.Values([]toolkeep.Version{long(4 * edge), tool("long.other", "1.0.0", strings.Repeat("zebra ", 500))}))
+	if p := x.current.Load(); p.average == before || len(p.docs) != len(all)+2 {
+		t.Errorf("%d places, %v as before", len(p.docs), p.average)
+	}
+	// And no average is off by more than a step.
+	x = index(all...)
+	var some []toolkeep.Version
+	for i := range 100 {
+		some = append(some, tool(fmt.Sprint("more.tool", i), "1.0.0", strings.Repeat("zebra ", i)))
+		x.Change(slices.Values(some[i:]))
+		p := x.current.Load()
+		for f, n := range x.long.tools {
+			if n > 0 && math.Abs(math.Log(x.long.words[f]/n/p.average[f])) > 0.02 {
+				t.Fatalf("the average of field %d is %f of %f tools, and %f counts", f, x.long.words[f]/n, n, p.average[f])
+			}
+		}
 	}
 }
 

@@ -41,6 +41,10 @@ type Parts struct {
 	// Complexity is 0 for a simple tool, 0.5 for a medium, 1 for a complex one. It is
 	// taken off.
 	Complexity float64
+	// Deed is how much the tool does what the query wants done, by its verb: 1 if it does
+	// (reads, creates, changes, removes), 1.4 if it lists what is asked for in the plural,
+	// -1 if it does something else, 0 where that cannot be told. It counts 0.05.
+	Deed float64
 	// Learned is how much the query is like those that led to the tool before, 0 to 1.
 	// It moves tools that have such queries among their own places, and is in no score.
 	Learned float64
@@ -82,11 +86,14 @@ type Query struct {
 // Report is how a search went.
 type Report struct {
 	Strategy Strategy // that was followed
-	// Degraded says why meanings were not compared although they should be, "" if they
-	// were.
+	// Degraded says why meanings were not compared although they should be, or of how many
+	// of the tools that the search may find they were not; "" if of all.
 	Degraded string
-	Terms    []string // words of the query that the index looked for
-	Weights  Weights  // of the parts of each score
+	// Partial says that Degraded tells of such tools alone: they wait for their vectors,
+	// as View has it too, and meanings were compared by the configured model.
+	Partial bool
+	Terms   []string // words of the query that the index looked for
+	Weights Weights  // of the parts of each score
 	// CacheHit says that the answer was kept from an earlier search.
 	CacheHit bool
 }
@@ -123,7 +130,11 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	defer r.done()
 	r.threshold = float32(x.threshold)
 	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.sorted) > 0 {
-		r.alike, report.Degraded = x.compare(ctx, p, q.texts(text))
+		r.alike, report.Degraded = x.compare(ctx, r, q.texts(text))
+		if r.alike != nil {
+			report.Degraded = r.partly()
+			report.Partial = report.Degraded != "" && p.alike.own
+		}
 	}
 	r.weights = x.weightsOf(ask, r.alike != nil)
 	report.Weights = r.weights
@@ -137,6 +148,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		pool = min(pool, 3*limit+10) // beyond them an answer is varied and wrong
 	}
 	list := r.candidates(pool)
+	list = r.useDeeds(text, list)
 	list = x.useUsage(r, ask, list)
 	list = x.useLearned(r, ask, text, list)
 	if report.Strategy == Semantic {
@@ -193,93 +205,114 @@ func (q *query) texts(whole string) []string {
 // readQuery takes a question apart. Sentences are wishes; where one has several clauses
 // of some length, they are wishes too.
 func readQuery(text string) query {
-	var q query
-	known := map[string]int{}
-	take := func(w string) int {
-		s := stem(w)
-		i, ok := known[s]
-		if !ok {
-			if len(q.terms) == maxTerms {
-				return -1
-			}
-			i = len(q.terms)
-			known[s] = i
-			q.terms = append(q.terms, queryTerm{s, w})
-			q.all = append(q.all, i)
-		}
-		return i
-	}
-	type sentence struct {
-		wish
-		clauses []wish
-	}
+	r := reader{known: map[string]int{}}
 	var list []sentence
 	wishes := 0
 	for s := range split(text, sentenceEnds) {
-		whole := sentence{wish: wish{text: strings.TrimSpace(s), share: 1}}
-		said := 0
-		for c := range split(s, clauseEnds) {
-			for clause := range parts(c) {
-				w := wish{text: strings.Join(clause, " "), share: clausePart}
-				n := 0
-				for _, word := range clause {
-					words(word, func(word string) {
-						if isStop(word) {
-							return
-						}
-						if len(word) > 2 && (word[0] < '0' || word[0] > '9') {
-							n++
-						}
-						if i := take(word); i >= 0 && !slices.Contains(w.terms, i) {
-							w.terms = append(w.terms, i)
-						}
-					})
-				}
-				for _, i := range w.terms {
-					if !slices.Contains(whole.terms, i) {
-						whole.terms = append(whole.terms, i)
-					}
-				}
-				said += n
-				if n >= wishWords {
-					whole.clauses = append(whole.clauses, w)
+		if one := r.sentence(s); one.said >= wishWords {
+			list = append(list, one)
+			wishes += max(1, len(one.clauses))
+		}
+	}
+	if len(r.terms) == 0 {
+		// Nothing but words that are passed over: better those than nothing.
+		words(text, func(w string) { r.take(w) })
+	}
+	if wishes > 1 {
+		r.wish(list)
+	}
+	return r.query
+}
+
+// reader is a question that is being taken apart.
+type reader struct {
+	query
+	known map[string]int // index into terms, by stem
+}
+
+// sentence is a wish that may hold others.
+type sentence struct {
+	wish
+	clauses []wish // none, or at least two
+	said    int    // words that say something
+}
+
+// take gives the index of a word among the terms, -1 for one too many.
+func (r *reader) take(word string) int {
+	s := stem(word)
+	i, ok := r.known[s]
+	if !ok {
+		if len(r.terms) == maxTerms {
+			return -1
+		}
+		i = len(r.terms)
+		r.known[s] = i
+		r.terms = append(r.terms, queryTerm{s, word})
+		r.all = append(r.all, i)
+	}
+	return i
+}
+
+func (r *reader) sentence(text string) sentence {
+	whole := sentence{wish: wish{text: strings.TrimSpace(text), share: 1}}
+	for c := range split(text, clauseEnds) {
+		for clause := range parts(c) {
+			w, said := r.clause(clause)
+			for _, i := range w.terms {
+				if !slices.Contains(whole.terms, i) {
+					whole.terms = append(whole.terms, i)
 				}
 			}
+			whole.said += said
+			if said >= wishWords {
+				whole.clauses = append(whole.clauses, w)
+			}
 		}
-		if said < wishWords {
-			continue
-		}
-		if len(whole.clauses) < 2 {
-			whole.clauses = nil
-		}
-		list = append(list, whole)
-		wishes += max(1, len(whole.clauses))
 	}
-	if len(q.terms) == 0 {
-		// Nothing but words that are passed over: better those than nothing.
-		words(text, func(w string) { take(w) })
+	if len(whole.clauses) < 2 {
+		whole.clauses = nil
 	}
-	if wishes < 2 {
-		return q
+	return whole
+}
+
+// clause tells how many of its words say something, too.
+func (r *reader) clause(list []string) (w wish, said int) {
+	w = wish{text: strings.Join(list, " "), share: clausePart}
+	for _, word := range list {
+		words(word, func(word string) {
+			if isStop(word) {
+				return
+			}
+			if len(word) > 2 && (word[0] < '0' || word[0] > '9') {
+				said++
+			}
+			if i := r.take(word); i >= 0 && !slices.Contains(w.terms, i) {
+				w.terms = append(w.terms, i)
+			}
+		})
 	}
+	return w, said
+}
+
+// wish takes the wishes of sentences: those first, then their clauses.
+func (r *reader) wish(list []sentence) {
 	if len(list) == 1 {
-		q.wishes = list[0].clauses // the sentence is the whole
+		r.wishes = list[0].clauses // the sentence is the whole
 	} else {
 		for i := range list {
-			q.wishes = append(q.wishes, list[i].wish)
+			r.wishes = append(r.wishes, list[i].wish)
 		}
 		for i := range list {
-			q.wishes = append(q.wishes, list[i].clauses...)
+			r.wishes = append(r.wishes, list[i].clauses...)
 		}
 	}
-	q.wishes = q.wishes[:min(len(q.wishes), maxWishes)]
-	q.embeds = min(len(q.wishes), maxEmbeds)
-	for i := range q.wishes {
-		if q.wishes[i].alike = i + 1; i >= maxEmbeds {
-			q.wishes[i].alike = -1
+	r.wishes = r.wishes[:min(len(r.wishes), maxWishes)]
+	r.embeds = min(len(r.wishes), maxEmbeds)
+	for i := range r.wishes {
+		if r.wishes[i].alike = i + 1; i >= maxEmbeds {
+			r.wishes[i].alike = -1
 		}
 	}
-	return q
 }
 
 // What ends a sentence, and what a clause beside.

@@ -220,8 +220,9 @@ func TestRedirectIsDialledTheSame(t *testing.T) {
 	defer front.Close()
 	u, _ := url.Parse(front.URL)
 	n, _ := strconv.Atoi(u.Port())
-	tr := Transport(&Guard{Allow: []toolkeep.HostPort{{Host: "127.0.0.1", Port: n}}})
-	defer tr.CloseIdleConnections()
+	p := NewPool(PoolConfig{})
+	defer p.Close()
+	tr := p.Transport("t", NewAllowList([]toolkeep.HostPort{{Host: "127.0.0.1", Port: n}}))
 	resp, err := (&http.Client{Transport: tr}).Get(front.URL)
 	if err == nil {
 		resp.Body.Close()
@@ -232,7 +233,7 @@ func TestRedirectIsDialledTheSame(t *testing.T) {
 
 func TestNoProxy(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	if tr := Transport(&Guard{}); tr.Proxy != nil || tr.TLSClientConfig.MinVersion < 0x0303 || tr.MaxResponseHeaderBytes == 0 {
+	if tr := NewPool(PoolConfig{}).Transport("t", AllowList{}); tr.Proxy != nil || tr.TLSClientConfig.MinVersion < 0x0303 || tr.MaxResponseHeaderBytes == 0 {
 		t.Error("the transport uses a proxy, old TLS or unbounded headers")
 	}
 }

@@ -18,16 +18,6 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Transport is an HTTP client's transport whose every connection goes through g,
-// with the settings of a zero PoolConfig. It uses no proxy, speaks HTTP/2 where
-// the server does, wants TLS 1.2 or newer, and leaves decompression to its user,
-// who can bound it. The time to wait for an answer is the request's context.
-func Transport(g *Guard) *http.Transport {
-	var c PoolConfig
-	c.fill()
-	return c.transport(g, TransportOptions{})
-}
-
 // PoolConfig sets up a Pool. The zero value works.
 type PoolConfig struct {
 	Max      int            // transports kept; default 256
@@ -185,8 +175,10 @@ func NewAllowList(hosts []toolkeep.HostPort) AllowList {
 	return AllowList{key: strings.Join(slices.Compact(texts), "\n"), hosts: hosts}
 }
 
-// Transport is the transport of the tenant for tools with the allow-list. After
-// Close it gives transports that keep no connection.
+// Transport is the transport of the tenant for tools with the allow-list: every
+// connection goes through its Guard. It speaks HTTP/2 where the server does and
+// leaves decompression to its user, who can bound it. The time to wait for an answer
+// is the request's context. After Close it gives transports that keep no connection.
 func (p *Pool) Transport(tenant string, allow AllowList) *http.Transport {
 	return p.TransportFor(tenant, allow, TransportOptions{})
 }

@@ -187,7 +187,7 @@ func TestSharedRunOutlastsWhoBeganIt(t *testing.T) {
 	}
 	hurry := make(chan *toolkeep.Result, 1)
 	go func() {
-		res, _ := h.pipeline.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.read", Timeout: 300 * time.Millisecond})
+		res, _ := h.pipeline.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.read", Timeout: 2 * time.Second})
 		hurry <- res
 	}()
 	<-started
@@ -199,7 +199,7 @@ func TestSharedRunOutlastsWhoBeganIt(t *testing.T) {
 	}()
 	<-claims
 	if res := <-hurry; res == nil || res.Error == nil || res.Error.Code != toolkeep.Timeout {
-		t.Errorf("who had 300 ms got %+v", res)
+		t.Errorf("who had 2 s got %+v", res)
 	}
 	close(goOn)
 	res := <-patient

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is one pipeline over a real store, with hand-made neighbours.
+// harness is one pipeline over a real store, with hand-made neighbours.
 type harness struct {
 	t        *testing.T
 	dir      string
@@ -284,7 +284,7 @@ func (e *fakeExecutor) Execute(ctx context.Context, x *toolkeep.Execution) (*too
 	return &toolkeep.Output{Value: map[string]any{"run": json.Number(fmt.Sprint(n))}, HasValue: true}, nil
 }
 
-// gateExecutor lets a test hold executions: each sends on started and waits.
+// hold lets a test hold executions: each sends on started and waits.
 func hold(started chan<- struct{}, goOn <-chan struct{}) func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
 	return func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
 		started <- struct{}{}

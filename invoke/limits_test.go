@@ -12,6 +12,7 @@ import (
 
 // TestTimeoutSaysWhoseItWas: what to do about E3901 depends on whose limit ended the call.
 func TestTimeoutSaysWhoseItWas(t *testing.T) {
+	// Each is long enough for the call to reach its tool on a busy machine.
 	for _, tt := range []struct {
 		name, context string
 		timeout       time.Duration // of the call
@@ -19,15 +20,15 @@ func TestTimeoutSaysWhoseItWas(t *testing.T) {
 		own           int64         // of the tool
 		want          string
 	}{
-		{"the call", "", 30 * time.Millisecond, 0, 60_000, "the call asked for 30ms; ask for more"},
-		{"the tool", "", 0, 0, 30, "the tool's own limit is 30ms"},
-		{"the context", `{"config":{"timeout":30}}`, 0, 0, 60_000, "the agent's context adds to this tool gives its calls 30ms"},
-		{"the context, over what was asked", `{"config":{"timeout":30}}`, time.Minute, 0, 60_000, "the agent's context"},
-		{"waiting for an answer", "", 0, 0, 60_000, "a call whose caller waits may take 50ms; call with async_mode"},
-		{"the caller's connection", "", 0, 20 * time.Millisecond, 60_000, "raise the timeout"},
+		{"the call", "", 400 * time.Millisecond, 0, 60_000, "the call asked for 400ms; ask for more"},
+		{"the tool", "", 0, 0, 400, "the tool's own limit is 400ms"},
+		{"the context", `{"config":{"timeout":400}}`, 0, 0, 60_000, "the agent's context adds to this tool gives its calls 400ms"},
+		{"the context, over what was asked", `{"config":{"timeout":400}}`, time.Minute, 0, 60_000, "the agent's context"},
+		{"waiting for an answer", "", 0, 0, 60_000, "a call whose caller waits may take 800ms; call with async_mode"},
+		{"the caller's connection", "", 0, 400 * time.Millisecond, 60_000, "raise the timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h, _ := withContext(t, tt.context, func(c *invoke.Config) { c.SyncLimit = 50 * time.Millisecond })
+			h, _ := withContext(t, tt.context, func(c *invoke.Config) { c.SyncLimit = 800 * time.Millisecond })
 			h.tool("slow", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = tt.own })
 			h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
 				<-ctx.Done()

@@ -66,6 +66,7 @@ type Pipeline struct {
 	leases   *leases
 	spool    *spool
 	hidden   hidings
+	private  lanes // of runs of which nothing may be shared
 	draining atomic.Bool
 	cutOff   atomic.Bool   // Interrupt was called
 	underway atomic.Int64  // synchronous calls that came before Drain
@@ -202,7 +203,7 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 	job, steps, limit := f.job(), new(Steps), f.longest()
 	began, hadRun := time.Now(), false
 	var alone func() (*toolkeep.Result, error) // what came of a run that is private
-	res, shared, err := p.Recall.Do(ctx, f.cacheKey, func(ctx context.Context) (*toolkeep.Result, error) {
+	run := func(ctx context.Context) (*toolkeep.Result, error) {
 		// Those who share the run may have more time than who began it.
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
@@ -224,10 +225,19 @@ func (p *Pipeline) perform(ctx context.Context, f *flight) (*toolkeep.Result, er
 			p.Recall.Put(f.cacheKey, job.principal.Tenant, job.tool.ID, &kept, f.cacheSpec())
 		}
 		return res, err
-	})
+	}
+	var res *toolkeep.Result
+	var shared bool
+	var err error
+	for range privateRounds {
+		res, shared, err = p.Recall.Do(ctx, f.cacheKey, run)
+		if !shared || !errors.Is(err, errPrivate) {
+			break
+		}
+	}
 	switch {
 	case errors.Is(err, errPrivate) && shared:
-		return p.once(ctx, job, &f.steps)
+		return p.alone(ctx, f, job)
 	case errors.Is(err, errPrivate):
 		res, err = alone()
 	}
@@ -255,6 +265,23 @@ func (s *Steps) add(t *Steps) {
 	for i, d := range t.Durations {
 		s.Durations[i] += d
 	}
+}
+
+// alone runs once for one of many whose results are for each of them alone.
+func (p *Pipeline) alone(ctx context.Context, f *flight, j *job) (*toolkeep.Result, error) {
+	leave, err := p.private.enter(ctx, f.cacheKey)
+	if err != nil {
+		e := ended(ctx, nil, false)
+		e.NothingSent = true
+		return nil, e
+	}
+	defer leave()
+	if p.Recall.Peek(f.cacheKey) {
+		if hit := f.gate.recall(f); hit != nil {
+			return hit, nil
+		}
+	}
+	return p.once(ctx, j, &f.steps)
 }
 
 // errPrivate tells those who share a run that its result is not for them.

@@ -288,7 +288,7 @@ func TestSecondRequestWaitsForTheFirst(t *testing.T) {
 		first, _ = h.pipeline.Invoke(context.Background(), alice, &toolkeep.Call{Tool: "std.write", Key: "k"})
 	})
 	<-started
-	short, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	short, cancel := context.WithTimeout(context.Background(), time.Second) // enough to find the first
 	defer cancel()
 	early, err := h.pipeline.Invoke(short, alice, &toolkeep.Call{Tool: "std.write", Key: "k"})
 	if err != nil || early.State != toolkeep.CallRunning || early.InvocationID == "" {

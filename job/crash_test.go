@@ -27,7 +27,7 @@ func child(dir string) {
 	if err != nil {
 		fail(err)
 	}
-	q, err := NewSQLite(Config{DB: db, NodeID: "child", Runner: runFunc(
+	q, err := NewSQLite(Config{DB: db, NodeID: "child", Workers: 2, Runner: runFunc( // so that it never takes up the third
 		func(ctx context.Context, ref toolkeep.CallRef) error {
 			fmt.Println("running", ref.ID)
 			select {}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 }
 
 // limit ends a test that hangs; nothing is measured with it.
-const limit = 30 * time.Second
+const limit = 5 * time.Minute
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()
@@ -201,14 +201,16 @@ func TestScheduledWaitsForItsTime(t *testing.T) {
 	mustEnqueue(t, q, "far", toolkeep.High, time.Now().Add(time.Hour))
 	mustEnqueue(t, q, "now", toolkeep.Low, time.Time{})
 	start(t, q)
-	if got := r.wait(t, ctx); got != "now" {
-		t.Fatalf("ran %q before its time", got)
+	ran := map[string]bool{}
+	for len(ran) < 2 { // a busy machine may begin when later is due, and more urgent
+		id := r.wait(t, ctx)
+		if early := time.Until(due); id == "later" && early > 2*time.Millisecond {
+			t.Fatalf("ran %s too early", early)
+		}
+		ran[id] = true
 	}
-	if got := r.wait(t, ctx); got != "later" {
-		t.Fatalf("ran %q, want later", got)
-	}
-	if early := time.Until(due); early > 2*time.Millisecond {
-		t.Fatalf("ran %s too early", early)
+	if !ran["now"] || !ran["later"] {
+		t.Fatalf("ran %v", ran)
 	}
 	if n := waiting(t, q); n != 1 {
 		t.Fatalf("%d wait, want the one far off", n)
@@ -672,6 +674,8 @@ func TestHammer(t *testing.T) {
 	select {
 	case <-all:
 	case <-ctx.Done():
+		mu.Lock()
+		defer mu.Unlock()
 		t.Fatalf("only %d of %d calls were run", len(ran), writers*each)
 	}
 }

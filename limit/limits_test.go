@@ -437,3 +437,14 @@ func BenchmarkTake(b *testing.B) {
 		release()
 	}
 }
+
+// size counts the buckets.
+func (t *table[T, B]) size() int {
+	n := 0
+	for i := range t.shards {
+		t.shards[i].mu.Lock()
+		n += len(t.shards[i].buckets)
+		t.shards[i].mu.Unlock()
+	}
+	return n
+}

@@ -103,17 +103,6 @@ func (t *table[T, B]) lock(k key) *shard[T, B] {
 	return s
 }
 
-// size counts the buckets.
-func (t *table[T, B]) size() int {
-	n := 0
-	for i := range t.shards {
-		t.shards[i].mu.Lock()
-		n += len(t.shards[i].buckets)
-		t.shards[i].mu.Unlock()
-	}
-	return n
-}
-
 // make gives the bucket of k, a new one if there is none; nil if the shard is
 // full of buckets in use.
 func (s *shard[T, B]) make(k key, now int64) B {

@@ -74,7 +74,7 @@ func (n *Node) vectors() (discover.Backend, error) {
 	if c.Vectors != "pgvector" {
 		return discover.NewMemory(VectorDir(n.config.Data), n.logger("search")), nil
 	}
-	return pgvector.New(pgvector.Config{DSN: cmp.Or(c.VectorsDSN, n.config.Store.DSN), Name: n.name, Clock: n.options.Clock})
+	return pgvector.New(pgvector.Config{DSN: cmp.Or(c.VectorsDSN, n.config.Store.DSN), Name: n.name, Clock: n.options.Clock, Log: n.logger("search")})
 }
 
 // checkVectors reads the address of pgvector, if it is to be used.

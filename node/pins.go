@@ -67,7 +67,8 @@ func (s *servers) plan(ctx context.Context, c choice) (*source.Plan, map[string]
 	slices.Sort(live)
 	previous := s.n.previous(c.by)
 	plan, err := source.Read(ctx, c.defs.Tools, source.Options{Server: c.item.name, Previous: previous, Published: live,
-		Known: s.known(c.item), TrustAnnotations: true, Timeout: c.spec.CallTimeout, MaxTools: c.spec.MaxTools})
+		Known: s.known(c.item), TrustAnnotations: true, Timeout: c.spec.CallTimeout, MaxTools: c.spec.MaxTools,
+		Withheld: c.defs.Withheld})
 	if err != nil {
 		return nil, nil, err
 	}

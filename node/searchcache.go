@@ -143,15 +143,20 @@ func (n *Node) startSearchCache(ctx, run context.Context) error {
 	if n.searchCache != nil {
 		n.searchCache.Load(flushed)
 	}
+	orders := &reindexer{spawn: n.done.Go, do: func(o folded) {
+		if run.Err() == nil { // the next start takes all tools apart anyway
+			n.reindex(o)
+		}
+	}}
 	n.done.Go(func() {
-		n.watch(run, after, n.followSearch, func(err error) {
+		n.watch(run, after, func(c toolkeep.Committed) { n.followSearch(c, orders) }, func(err error) {
 			n.logger("search").Warn("the feed of flushes broke; it is taken up again", "error", err)
 		})
 	})
 	return nil
 }
 
-func (n *Node) followSearch(c toolkeep.Committed) {
+func (n *Node) followSearch(c toolkeep.Committed, orders *reindexer) {
 	if n.searchCache != nil {
 		n.searchCache.Follow(c)
 	}
@@ -164,13 +169,9 @@ func (n *Node) followSearch(c toolkeep.Committed) {
 		n.logger("search").Warn("an order to index anew cannot be read", "tenant", put.Item.Tenant, "error", err)
 		return
 	}
-	// Taking many tools apart takes seconds, for which flushes do not wait.
-	n.done.Go(func() {
-		began := n.now()
-		did := n.index.Reindex(n.reindexable(put.Item.Tenant, order), order.Embeddings)
-		n.logger("search").Info("tools were indexed anew", "tools", did, "embeddings", order.Embeddings, "tenant", put.Item.Tenant, "by", put.Item.UpdatedBy,
-			"took", n.now().Sub(began).String())
-	})
+	n.logger("search").Info("tools are to be indexed anew", "all", order.All, "ids", len(order.IDs), "embeddings", order.Embeddings,
+		"tenant", put.Item.Tenant, "by", put.Item.UpdatedBy)
+	orders.take(put.Item.Tenant, order) // flushes do not wait for it
 }
 
 // reindexable are the ids of an order that the tenant can see; never nil, which would

@@ -106,6 +106,7 @@ func (n *Node) buildServers() (err error) {
 		Keeper: n.options.Keeper, Dir: filepath.Join(n.config.Data, "mcp"),
 		Client: canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}), Secrets: sealedSecrets{n.secrets, n.sealer}, Redact: n.redact,
 		Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: client, Authorize: s.authorize, OnDefinitions: s.heard, Vouch: s.vouch,
+		Accepted: s.acceptedDefinitions,
 	}
 	s.up = upstream.New(s.config)
 	n.servers = s
@@ -268,6 +269,19 @@ func (s *servers) accepted(id serverID, tool string) []string {
 	defer s.index.Unlock()
 	s.reindex()
 	return s.index.pins[id][tool]
+}
+
+// acceptedDefinitions implements upstream.Config.Accepted.
+func (s *servers) acceptedDefinitions(owner, server, tool string) (defs [][]byte) {
+	for _, t := range s.managed(serverID{owner, server}) {
+		if t.own != tool {
+			continue
+		}
+		if def, err := source.Definition(t.tool); err == nil {
+			defs = append(defs, def)
+		}
+	}
+	return defs
 }
 
 // reindex is called with the index locked.

@@ -34,6 +34,3 @@ func (c *Cache) Get(key string, raw []byte) (*Schema, error) {
 	return c.schemas.Get(context.Background(), key,
 		otter.LoaderFunc[string, *Schema](func(context.Context, string) (*Schema, error) { return Compile(raw) }))
 }
-
-// Len is about how many schemas are held.
-func (c *Cache) Len() int { return c.schemas.EstimatedSize() }

@@ -289,6 +289,17 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
+// BenchmarkCompileCostly compiles about the costliest schemas of their size that are taken.
+func BenchmarkCompileCostly(b *testing.B) {
+	for name, raw := range map[string]string{"references": manyRefs(1400, "", "x"), "ids": manyIDs(3900)} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				compile(b, raw)
+			}
+		})
+	}
+}
+
 func BenchmarkCacheHit(b *testing.B) {
 	c := schema.NewCache(0)
 	raw := []byte(callSchema)

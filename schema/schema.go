@@ -32,13 +32,17 @@ var limits = canon.Limits{Bytes: 4 << 20, Depth: 200, Properties: 20_000, Elemen
 //
 // The error is an E3008 whose details.errors is a []toolkeep.Fault with JSON
 // Pointers into the schema: it is no JSON, it breaks its metaschema, a $ref leads
-// nowhere or out of the schema, a pattern cannot be read, its $schema is unknown.
+// nowhere or out of the schema, a pattern cannot be read, its $schema is unknown, or too
+// many references lead to places that hold no schemas, see maxCost.
 func Compile(raw []byte) (*Schema, error) {
 	doc, err := canon.Parse(raw, limits)
 	if err != nil {
 		e := toolkeep.AsError(err)
 		pointer, _ := e.Details["pointer"].(string)
 		return nil, broken([]toolkeep.Fault{{Pointer: pointer, Rule: "json", Message: e.Message}}, err)
+	}
+	if faults := tooCostly(doc); faults != nil {
+		return nil, broken(faults, nil)
 	}
 	c := jsonschema.NewCompiler()
 	c.UseLoader(refusingLoader{})

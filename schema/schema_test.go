@@ -381,20 +381,78 @@ func TestHugeNumbersAreRefusedQuickly(t *testing.T) {
 	}
 }
 
-func TestCycleOfReferencesDoesNotLoop(t *testing.T) {
-	for _, raw := range []string{
-		`{"$ref":"#"}`, `{"allOf":[{"$ref":"#"}]}`, `{"anyOf":[{"$ref":"#"},{"type":"object"}]}`,
-		`{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`,
+// TestCycleOfReferences: a schema that leads back to itself for one value fits
+// nothing, unless another branch does.
+func TestCycleOfReferences(t *testing.T) {
+	for raw, fits := range map[string]bool{
+		`{"$ref":"#"}`:                               false,
+		`{"allOf":[{"$ref":"#"}]}`:                   false,
+		`{"anyOf":[{"$ref":"#"},{"type":"object"}]}`: true,
+		`{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`: false,
 	} {
-		s, err := schema.Compile([]byte(raw))
-		if err != nil {
+		_, f := compile(t, raw).Prepare(map[string]any{"a": "1"})
+		if fits && f != nil || !fits && (len(f) != 1 || f[0].Rule != "$ref" || !strings.Contains(f[0].Message, "refers to itself")) {
+			t.Errorf("%s: %v", raw, f)
+		}
+	}
+}
+
+// manyRefs is a schema of n properties that each refer to a place of their own: below
+// $defs, or where the draft has no schemas.
+func manyRefs(n int, draft, below string) string {
+	var props, targets strings.Builder
+	for i := range n {
+		fmt.Fprintf(&props, `,"q%d":{"$ref":"#/%s/y%d"}`, i, below, i)
+		fmt.Fprintf(&targets, `,"y%d":{"type":"string"}`, i)
+	}
+	return `{` + draft + `"properties":{` + props.String()[1:] + `},"` + below + `":{` + targets.String()[1:] + `}}`
+}
+
+// manyIDs is a schema of n definitions with an $id each.
+func manyIDs(n int) string {
+	var defs strings.Builder
+	for i := range n {
+		fmt.Fprintf(&defs, `,"d%d":{"$id":"x%d"}`, i, i)
+	}
+	return `{"$defs":{` + defs.String()[1:] + `}}`
+}
+
+// TestCostlySchemas refuses those that take the compiler far longer than their size says,
+// and none that are only large.
+func TestCostlySchemas(t *testing.T) {
+	const older = `"$schema":"http://json-schema.org/draft-07/schema#",`
+	examples := `{"examples":[` + strings.Repeat(`{"$id":"x","$ref":"#/x/1"},`, 8000) + `{}]}`
+	for _, c := range []struct{ name, raw, pointer, says string }{
+		{"components of its own", manyRefs(3000, "", "x"), "/properties/q0/$ref", "put what they lead to under $defs"},
+		{"a keyword that the draft does not know", manyRefs(3000, older, "$defs"), "/properties/q0/$ref", "under definitions"},
+		{"ids", manyIDs(6000), "", "6000 of its 6002 parts have an $id"},
+		{"definitions", manyRefs(3000, "", "$defs"), "", ""},
+		{"definitions of an older draft", manyRefs(3000, older, "definitions"), "", ""},
+		{"a few components of its own", manyRefs(300, "", "x"), "", ""},
+		{"a few ids", manyIDs(1000), "", ""},
+		{"examples", examples, "", ""},
+	} {
+		_, err := schema.Compile([]byte(c.raw))
+		if c.says == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
 			continue
 		}
-		s.Prepare(map[string]any{"a": "1"})
+		e := toolkeep.AsError(err)
+		if e == nil || e.Code != toolkeep.InvalidManifest {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if f := e.Details["errors"].([]toolkeep.Fault)[0]; f.Pointer != c.pointer || !strings.Contains(f.Message, c.says) {
+			t.Errorf("%s: %+v", c.name, f)
+		}
 	}
 }
 
 func FuzzCompile(f *testing.F) {
+	f.Add([]byte(manyRefs(40, "", "x")), []byte(`{"q1":"a"}`))
+	f.Add([]byte(manyIDs(40)), []byte(`{}`))
 	f.Add([]byte(`{"properties":{"a":{"type":"integer","default":"5"}},"anyOf":[{"$ref":"#"}]}`), []byte(`{"a":"1"}`))
 	f.Add([]byte(`{"$ref":"#/$defs/a","$defs":{"a":{"items":{"$ref":"#"}}}}`), []byte(`[[]]`))
 	f.Add([]byte(`{"patternProperties":{"^(?!x)":{"type":"boolean"}}}`), []byte(`{"b":"true"}`))

@@ -273,10 +273,17 @@ func TestFullBufferDropsAndCounts(t *testing.T) {
 	}
 }
 
+// TestStopBeforeStart: what was stopped does not begin again, so lines are written
+// through and not kept for a goroutine that nobody would end.
 func TestStopBeforeStart(t *testing.T) {
-	l := NewLog(LogConfig{Out: io.Discard})
+	var out bytes.Buffer
+	l := NewLog(LogConfig{Out: &out, FlushEvery: time.Hour})
 	l.Stop()
 	l.Start()
+	l.Logger("store").Info("written through")
+	if !strings.Contains(out.String(), "written through") {
+		t.Errorf("the log has %q", out.String())
+	}
 	l.Stop()
 }
 

@@ -75,10 +75,7 @@ func TestCachedResultsGoWithAChange(t *testing.T) {
 		// Two changes in a row empty the cache twice.
 		waitUntil(t, "results are cached again after "+after, func() bool { _, hit := ask(); return hit })
 	}
-	ask()
-	if _, hit := ask(); !hit {
-		t.Fatal("nothing is cached")
-	}
+	waitUntil(t, "results are cached", func() bool { _, hit := ask(); return hit }) // publishing may still empty it
 	setState(t, c, "gate.cached", "1.0.0", "deprecated")
 	fresh("deprecating")
 	setState(t, c, "gate.cached", "1.0.0", "blocked")
@@ -105,9 +102,7 @@ func TestRunUnderABlockIsNotCached(t *testing.T) {
 		return c.call("gate.cached", named("warm")).success(t).at(t, "execution_metadata", "cache_hit") == true
 	}
 	g.letGo("warm")
-	if warm(); !warm() {
-		t.Fatal("nothing is cached")
-	}
+	waitUntil(t, "results are cached", warm) // publishing may still empty it
 	got := make(chan answer, 1)
 	go func() {
 		a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope("gate.cached", named("x")))

@@ -154,7 +154,7 @@ func TestGRPCDrain(t *testing.T) {
 
 	stopped := make(chan error, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		stopped <- k.Stop(ctx)
 	}()

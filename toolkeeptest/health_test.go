@@ -50,10 +50,12 @@ func TestHealthOverALife(t *testing.T) {
 	if w := probe("/health/live"); w.Code != 200 {
 		t.Errorf("not alive while draining: %d", w.Code)
 	}
-	_, err := k.Call("std.echo", "{}")
-	if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.Draining {
-		t.Errorf("a call while draining: %v", err)
-	}
+	// Balancers are told before calls are refused.
+	waitUntil(t, "calls are refused while draining", func() bool {
+		_, err := k.Call("std.echo", "{}")
+		e := toolkeep.AsError(err)
+		return e != nil && e.Code == toolkeep.Draining
+	})
 	g.letGo("last")
 	if a := <-got; a.status != 200 || a.text(t, "status") != "success" {
 		t.Errorf("the call that ran was cut off: %s", a)

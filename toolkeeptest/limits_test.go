@@ -11,9 +11,10 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// limited starts a system with these limits and a clock to move.
+// limited starts a system with these limits and a clock to move. A slow machine must
+// not give back what was used before a test has used all.
 func limited(t *testing.T, settings map[string]string) (*toolkeeptest.Toolkeep, *gate, *clock) {
-	c := new(clock)
+	c := &clock{begin: time.Now()}
 	k, g := withGate(t, settings, func(o *toolkeeptest.Option) { o.Options.Clock = c.now })
 	return k, g, c
 }

@@ -67,7 +67,7 @@ func TestSessionsAtAnyNode(t *testing.T) {
 		}
 	}()
 	nodes[1].Publish(toolkeeptest.Manifest("demo.news", "1.0.0", "echo", `"side_effects":"none"`))
-	limit := time.After(10 * time.Second)
+	limit := time.After(time.Minute)
 	for heard := false; !heard; {
 		select {
 		case line, ok := <-lines:

@@ -136,7 +136,7 @@ func (s *issuer) token(k *toolkeeptest.Toolkeep, scope string, more ...map[strin
 	return s.sign(claims)
 }
 
-// withIssuer starts a system that takes the issuer's tokens.
+// start starts a system that takes the issuer's tokens.
 func (s *issuer) start(t *testing.T, settings map[string]string, o node.Options) *toolkeeptest.Toolkeep {
 	t.Helper()
 	all := map[string]string{"oauth.issuer": s.URL, "oauth.scopes": "tools:call=agent,tools:admin=admin,tools:watch=auditor"}
@@ -161,7 +161,7 @@ func (c *client) says(view, session, message string) answer {
 	return c.do("POST", "/mcp"+view, message, header...)
 }
 
-// params of a challenge of the scheme Bearer.
+// challengeOf gives the params of a challenge of the scheme Bearer.
 func challengeOf(t *testing.T, a answer) map[string]string {
 	t.Helper()
 	text, ok := strings.CutPrefix(a.header.Get("WWW-Authenticate"), "Bearer ")

@@ -195,7 +195,7 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 	k.Close()
 
 	sealing := toolkeeptest.Option{Settings: map[string]string{"vault.address": v.URL, "vault.ca_file": v.CAFile, "vault.token": v.Token("", "seal"),
-		"vault.transit_key": "toolkeep", "vault.timeout": "200ms", "calls.poll": "20ms"}}
+		"vault.transit_key": "toolkeep", "vault.timeout": "2s", "calls.poll": "20ms"}}
 	k, root = reopened(t, dir, sealing)
 	call := func(want string) {
 		t.Helper()

@@ -111,7 +111,7 @@ func (p *program) hear(m *rpc) {
 			"serverInfo": map[string]any{"name": "offers", "version": "1"}})
 	case "notifications/initialized":
 		if late != "" {
-			time.AfterFunc(300*time.Millisecond, func() {
+			time.AfterFunc(100*time.Millisecond, func() {
 				p.mu.Lock()
 				p.late = ""
 				p.mu.Unlock()

@@ -88,7 +88,7 @@ func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 // Close stops the system; the test's end does it too.
 func (k *Toolkeep) Close() {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := k.Stop(ctx); err != nil {
 		k.t.Errorf("the system did not stop cleanly: %v", err)

@@ -97,10 +97,10 @@ func TestDeadServerIsRebuiltForACallThatWasNotSent(t *testing.T) {
 
 func TestServerHangs(t *testing.T) {
 	spec := stdioSpec(t, "")
-	spec.CallTimeout = 300 * time.Millisecond
+	spec.CallTimeout = 2 * time.Second // the call that is answered has to keep it too
 	s := start(t, testConfig(t), spec)
 	e := fails(t, s, toolCall(alice(), "hang", ""), toolkeep.UpstreamTimeout)
-	if e.NothingSent || !strings.Contains(e.Message, "300ms") {
+	if e.NothingSent || !strings.Contains(e.Message, "2s") {
 		t.Errorf("%v", e)
 	}
 	eventually(t, "the server is told", func() bool { return strings.Contains(logs(t, s, alice()), "cancelled 3") })
@@ -113,7 +113,7 @@ func TestServerHangs(t *testing.T) {
 func TestDeadlineAndCancelOfTheCaller(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
 	call(t, s, toolCall(alice(), "echo", ""))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // enough for the call to reach the server
 	failsIn(t, ctx, s, toolCall(alice(), "hang", ""), toolkeep.UpstreamTimeout)
 	cancel()
 	ctx, cancel = context.WithCancel(t.Context())
@@ -129,7 +129,7 @@ func TestDeadlineAndCancelOfTheCaller(t *testing.T) {
 // limit for silence.
 func TestProgressIsASignOfLife(t *testing.T) {
 	spec := stdioSpec(t, "")
-	spec.CallTimeout = 350 * time.Millisecond
+	spec.CallTimeout = 2 * time.Second // less than all six steps of slow-progress, more than one
 	s := start(t, testConfig(t), spec)
 	r := toolCall(alice(), "slow-progress", "")
 	r.Params = mcp.Set(r.Params, []byte(`"tok"`), "_meta", "progressToken")
@@ -202,7 +202,7 @@ func TestServerAnswersTwice(t *testing.T) {
 
 func TestServerAnswersWithAnotherID(t *testing.T) {
 	spec := stdioSpec(t, "")
-	spec.CallTimeout = 200 * time.Millisecond
+	spec.CallTimeout = 2 * time.Second // the call that is answered has to keep it too
 	s := start(t, testConfig(t), spec)
 	if got := call(t, s, toolCall(alice(), "other-id", "")); got != "right" {
 		t.Error(got)
@@ -401,7 +401,7 @@ func TestServerDoesNotSurviveOrAnswerDiscover(t *testing.T) {
 	for _, mode := range []string{"dies-of-discover", "ignores-discover"} {
 		t.Run(mode, func(t *testing.T) {
 			spec := stdioSpec(t, mode)
-			spec.StartTimeout = 3 * time.Second
+			spec.StartTimeout = 9 * time.Second // a third of it is the question's that gets no answer
 			s := start(t, testConfig(t), spec)
 			if got := call(t, s, toolCall(alice(), "echo", "hi")); got != "hi" {
 				t.Errorf("%s: %s", mode, got)

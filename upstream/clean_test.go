@@ -3,6 +3,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -295,4 +296,64 @@ func TestRenewedHeaderIsHeld(t *testing.T) {
 		clock.pass(time.Minute)
 		return c.Redact.Held() == 0
 	})
+}
+
+// TestToolsShowNobodysSecret: what a server writes of a person's secret into its tools is
+// shown to nobody, and the definitions are the same whoever's session they were read in.
+func TestToolsShowNobodysSecret(t *testing.T) {
+	c := testConfig(t)
+	c.Secrets = ownSecrets()
+	spec := stdioSpec(t, "leaky-tools")
+	spec.Session = SessionPrincipal
+	spec.Env["SECRET"] = "secret://k"
+	var heard, changes int
+	var last []byte
+	var mu sync.Mutex
+	c.OnDefinitions = func(_, _ string, d Definitions) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard++
+		if now := bytes.Join(d.Tools, nil); !bytes.Equal(now, last) {
+			changes, last = changes+1, bytes.Clone(now)
+		}
+	}
+	// What was accepted before is known again with the word that is one person's secret.
+	c.Accepted = func(owner, server, tool string) [][]byte {
+		if owner != "" || server != "s" {
+			t.Errorf("asked for %s of %q's %s", tool, owner, server)
+		}
+		if tool == "plain" {
+			return [][]byte{[]byte(`{"description":"the word","inputSchema":{"type":"object"},"name":"plain"}`)}
+		}
+		return nil
+	}
+	s := start(t, c, spec)
+	for _, p := range []*toolkeep.Principal{alice(), bob(), alice(), carol()} {
+		call(t, s, toolCall(p, "echo", ""))
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		d, err := s.Refresh(ctx, p, "s")
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := string(bytes.Join(d.Tools, nil))
+		if strings.Contains(all, "bobs-own") || strings.Contains(all, "carols-own") || len(d.Tools) != 4 {
+			t.Errorf("%s read %s", p.Subject, all)
+		}
+		if got := mcp.Text(d.Tools[1], "description"); got != "the word" {
+			t.Errorf("%s read %q: one person's word is missing for everybody", p.Subject, got)
+		}
+		if got := mcp.Text(d.Tools[0], "name"); got != "says" || d.Withheld["says"] != "" || d.Withheld["plain"] != "" {
+			t.Errorf("%s read %s, withheld %v", p.Subject, all, d.Withheld)
+		}
+		if len(d.Withheld) != 2 || d.Withheld["default"] == "" || d.Withheld["member"] == "" {
+			t.Errorf("withheld are %v", d.Withheld)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	// alice's word stands in what others' sessions show too, which takes one change back.
+	if changes > 2 || heard == 0 {
+		t.Errorf("the definitions were told %d times, and changed %d times", heard, changes)
+	}
 }

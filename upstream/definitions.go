@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,8 @@ const (
 )
 
 // Definitions is what a server offers: the latest that could be read whole. The
-// raw elements are as the server wrote them, in its order.
+// raw elements are as the server wrote them, in its order, but for secrets that it was
+// given and wrote into them: in their place is redact.Marker.
 type Definitions struct {
 	Tools, Prompts, Resources, Templates [][]byte
 
@@ -35,6 +37,9 @@ type Definitions struct {
 	Settled bool
 	// Stale says why a later reading failed; nil if the latest one worked.
 	Stale error
+	// Withheld says of tools that must not be used, though they are among Tools, why: by
+	// name.
+	Withheld map[string]string
 
 	partial bool // only the tools were read
 	// lacks is whose secret was taken out of them when they were read in a session of
@@ -205,7 +210,7 @@ func sameDefinitions(a, b *Definitions) bool {
 	same := func(x, y [][]byte) bool { return slices.EqualFunc(x, y, bytes.Equal) }
 	return same(a.Tools, b.Tools) && same(a.Prompts, b.Prompts) && same(a.Resources, b.Resources) &&
 		same(a.Templates, b.Templates) && bytes.Equal(a.Server, b.Server) && bytes.Equal(a.Capabilities, b.Capabilities) &&
-		a.Instructions == b.Instructions && a.Version == b.Version
+		a.Instructions == b.Instructions && a.Version == b.Version && maps.Equal(a.Withheld, b.Withheld)
 }
 
 // read reads all lists, or the tools alone. One that fails fails the whole: half a
@@ -234,6 +239,7 @@ func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitio
 	if sess.modern && sess.proc == nil {
 		d.Tools = s.callable(sess, d.Tools)
 	}
+	d.Tools, d.Withheld = s.taken(sess, d.Tools)
 	d.At = s.config.Clock()
 	return s.ownTaken(sess, d), nil
 }

@@ -2,14 +2,13 @@ package upstream
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
@@ -64,7 +63,7 @@ func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
 		return down(name, "its answer broke off", false)
 	case errors.As(f.cause, &send) && send.Status >= 400:
 		return refused(name, send)
-	case isTLS(f.cause):
+	case egress.IsTLS(f.cause):
 		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the MCP server %s could be made: its certificate or the handshake was refused", name).With("server", name)
 	case errors.As(f.cause, &send) && send.Status != 0:
 		return broken(name, words(send.Err))
@@ -109,19 +108,6 @@ func refused(name string, send *transport.SendError) *toolkeep.Error {
 	return at(toolkeep.NewError(toolkeep.UpstreamClientError, "the MCP server %s answered HTTP %d", name, send.Status))
 }
 
-func isTLS(err error) bool {
-	var (
-		record *tls.RecordHeaderError
-		verify *tls.CertificateVerificationError
-		host   x509.HostnameError
-		cert   x509.CertificateInvalidError
-		issuer x509.UnknownAuthorityError
-		alert  tls.AlertError
-	)
-	return errors.As(err, &record) || errors.As(err, &verify) || errors.As(err, &host) ||
-		errors.As(err, &cert) || errors.As(err, &issuer) || errors.As(err, &alert)
-}
-
 // busy is E3802.
 func busy(name string, most int) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "the MCP server %s has all of its %d sessions in use", name, most).
@@ -143,7 +129,7 @@ func draining() *toolkeep.Error {
 	return e
 }
 
-// unsent marks an error that came before anything was sent.
+// unsentError marks an error that came before anything was sent.
 func unsentError(err error) *toolkeep.Error {
 	e := *toolkeep.AsError(err)
 	e.NothingSent = true

@@ -345,10 +345,10 @@ func TestHTTPLoginPassesThrough(t *testing.T) {
 func TestHTTPInnerAddressIsForbidden(t *testing.T) {
 	b := newWeb(t, nil)
 	c := testConfig(t)
+	pool := egress.NewPool(egress.PoolConfig{})
+	pool.Close() // its transports keep no connection
 	c.HTTPClient = func(tenant string, network []toolkeep.HostPort) *http.Client {
-		guarded := egress.Transport(&egress.Guard{Allow: network})
-		guarded.DisableKeepAlives = true
-		return &http.Client{Transport: guarded}
+		return &http.Client{Transport: pool.Transport(tenant, egress.NewAllowList(network))}
 	}
 	spec := httpSpec(b.URL)
 	s := start(t, c, spec)

@@ -69,7 +69,7 @@ func TestModernServerOverStdio(t *testing.T) {
 // is still being downloaded does.
 func TestModernServerThatIsSlow(t *testing.T) {
 	spec := stdioSpec(t, "slow-modern")
-	spec.StartTimeout = 2 * time.Second
+	spec.StartTimeout = 9 * time.Second // a third of it is the first question's
 	s := start(t, testConfig(t), spec)
 	if got := call(t, s, toolCall(alice(), "echo", "hi")); got != "hi" {
 		t.Error(got)

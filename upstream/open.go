@@ -75,7 +75,7 @@ func (s *session) mute() bool {
 // dial makes the connection.
 func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
 	sess := &session{
-		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps,
+		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps, own: newOwn(),
 		stopped: make(chan struct{}), questions: make(map[string]context.CancelFunc),
 		changes: make(map[string]bool), watched: make(map[string]*watch), newer: make(chan struct{}, 1),
 	}
@@ -92,6 +92,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 			return nil, err
 		}
 		sess.release = s.hold(p.key, env.secrets)
+		sess.own.add(env.secrets)
 		st.log.forgetError()
 		sess.proc, err = startProcess(processConfig{
 			keeper: s.config.Keeper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.StopGrace,
@@ -107,7 +108,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 		})
 		conn = transport.Lines(sess.proc.stdout, sess.proc.stdin, transport.LinesConfig{MaxMessage: most, OnJunk: junk})
 	} else {
-		c, release, err := s.httpConfig(ctx, p.key, st, who)
+		c, release, err := s.httpConfig(ctx, p.key, st, sess.own, who)
 		if err != nil {
 			return nil, err
 		}
@@ -125,7 +126,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 
 // httpConfig is the client's side of an HTTP server: which addresses it reaches,
 // what it says of itself, and what happens where it is not let in.
-func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, who *toolkeep.Principal) (c transport.HTTPConfig, release func(), err error) {
+func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, given *own, who *toolkeep.Principal) (c transport.HTTPConfig, release func(), err error) {
 	p := principalOf(k, who)
 	var auth Authorizer
 	if s.config.Authorize != nil {
@@ -133,7 +134,7 @@ func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, who *to
 			return c, nil, err
 		}
 	}
-	h := &headers{}
+	h := &headers{given: given}
 	if err := h.load(ctx, s, k, who); err != nil {
 		return c, nil, err
 	}
@@ -150,6 +151,7 @@ func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, who *to
 		if err != nil {
 			return nil, err
 		}
+		given.sent(more)
 		for name, v := range more {
 			out[name] = v
 		}
@@ -176,6 +178,8 @@ func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, who *to
 
 // headers are the spec's, resolved.
 type headers struct {
+	given *own
+
 	mu      sync.Mutex
 	values  http.Header
 	release func()
@@ -188,6 +192,7 @@ func (h *headers) load(ctx context.Context, s *server, k key, who *toolkeep.Prin
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.given.add(secrets)
 	h.values = values
 	before := h.release
 	if h.release = s.hold(k, secrets); before != nil {

@@ -49,7 +49,9 @@ func TestKeeperPassesTheExitStatusOn(t *testing.T) {
 	if err := syscall.Kill(p.pid, syscall.SIGABRT); err != nil {
 		t.Fatal(err)
 	}
-	p.stop(false)
+	if !p.within(limit) { // stop would send other signals after its grace
+		t.Fatal("it survives SIGABRT")
+	}
 	// Go's own handler turns SIGABRT into a trace and status 2.
 	if got := p.why(); got != "it exited with status 2" && got != "it was killed by the signal aborted" {
 		t.Error(got)
@@ -57,7 +59,10 @@ func TestKeeperPassesTheExitStatusOn(t *testing.T) {
 }
 
 func TestStopEndsWhatIgnoresEverything(t *testing.T) {
-	p := startProgram(t, "stubborn", 50*time.Millisecond)
+	p := startProgram(t, "stubborn and says so", 50*time.Millisecond)
+	if line, err := bufio.NewReader(p.stdout).ReadString('\n'); line != "deaf\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
 	pid := p.pid
 	p.stop(false)
 	if alive(pid) {

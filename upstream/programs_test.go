@@ -27,16 +27,28 @@ var programs map[string]func() int
 
 func init() {
 	programs = map[string]func() int{
-		"server":   serveBad,
-		"sdk":      serveSDK,
-		"sleep":    func() int { return run(func() { waitForever() }) },
-		"stubborn": func() int { signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP); waitForever(); return 0 },
-		"exit":     func() int { return 7 },
-		"toolkeep": runToolkeep,
+		"server":               serveBad,
+		"sdk":                  serveSDK,
+		"sleep":                func() int { return run(func() { waitForever() }) },
+		"stubborn":             func() int { return stubborn(func() {}) },
+		"stubborn and says so": func() int { return stubborn(func() { fmt.Println("deaf") }) },
+		"exit":                 func() int { return 7 },
+		"toolkeep":             runToolkeep,
 	}
 }
 
 func run(f func()) int { f(); return 0 }
+
+// manyProgress is how often many-progress tells of itself.
+const manyProgress = 20 * maxQueued
+
+// stubborn calls deaf when no signal but SIGKILL ends it any more.
+func stubborn(deaf func()) int {
+	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	deaf()
+	waitForever()
+	return 0
+}
 
 func waitForever() {
 	for {
@@ -259,6 +271,12 @@ func (b *bad) listTools(m *mcp.Message) {
 			fmt.Fprintf(&list, `,{"name":"t%d","inputSchema":{"type":"object"}}`, i)
 		}
 		b.send(mcp.Reply(m.ID, []byte(`{"tools":[`+list.String()[1:]+`]}`)))
+	case "leaky-tools":
+		secret := string(mcp.Quote(os.Getenv("SECRET")))
+		b.send(mcp.Reply(m.ID, []byte(`{"tools":[{"name":"says","description":`+b.secret()+`,"inputSchema":{"type":"object","properties":{"q":{"type":"string","description":`+b.secret()+`}}}},`+
+			`{"name":"plain","description":"the word","inputSchema":{"type":"object"}},`+
+			`{"name":"default","inputSchema":{"type":"object","properties":{"q":{"default":`+secret+`}}}},`+
+			`{"name":"member","inputSchema":{"type":"object","properties":{`+secret+`:{}}}}]}`)))
 	case "circle":
 		next := map[string]string{"": "a", "a": "b", "b": "a"}[cursor]
 		b.send(mcp.Reply(m.ID, []byte(`{"tools":[{"name":"x","inputSchema":{"type":"object"}}],"nextCursor":"`+next+`"}`)))
@@ -347,12 +365,12 @@ func (b *bad) call(name string, m *mcp.Message) {
 		b.tell(mcp.NotificationProgress, `{"progressToken":`+token+`,"progress":6,"total":5}`)
 	case "slow-progress":
 		for i := 1; i <= 6; i++ {
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(400 * time.Millisecond)
 			b.tell(mcp.NotificationProgress, `{"progressToken":`+token+`,"progress":`+strconv.Itoa(i)+`}`)
 		}
 		b.text(m.ID, "ok")
 	case "many-progress":
-		for i := 1; i <= 100_000; i++ {
+		for i := 1; i <= manyProgress; i++ {
 			b.tell(mcp.NotificationProgress, `{"progressToken":`+token+`,"progress":`+strconv.Itoa(i)+`}`)
 		}
 		b.text(m.ID, "ok")

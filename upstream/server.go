@@ -287,7 +287,7 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 	case errors.Is(cause, transport.ErrJunk):
 		why = "it writes too much that is not MCP to its stdout"
 	case sess.proc != nil:
-		sess.proc.within(200 * time.Millisecond)
+		sess.proc.within(time.Second) // the pipe's end is seen before the process's
 		why = "its process ended: " + sess.proc.why()
 		if w := sess.proc.why(); w == "it still runs" {
 			why = "it closed its stdout"

@@ -67,6 +67,9 @@ type Config struct {
 	// were not settled then. Calls for one server and tenant follow each other, and the
 	// calls of tools that wait for a new session go on when it returns.
 	OnDefinitions func(server, tenant string, d Definitions)
+	// Accepted gives the definitions of a server's tool that somebody accepted, see
+	// server.taken; nil knows none.
+	Accepted func(owner, server, tool string) [][]byte
 	// Vouch says whether a tool may be called as far as its definition goes, and is
 	// asked before each tools/call; the error reaches the caller. Where there is an
 	// OnDefinitions, the tools of a new session have been read by then.

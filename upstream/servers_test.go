@@ -291,7 +291,7 @@ func TestSlowPeerHoldsUpItsOwnCallAlone(t *testing.T) {
 	r.Peer = l
 	done := make(chan string, 1)
 	go func() { done <- call(t, s, r) }()
-	eventually(t, "progress is dropped", func() bool { return status(t, s, alice()).Dropped >= 100_000-maxQueued-1 })
+	eventually(t, "progress is dropped", func() bool { return status(t, s, alice()).Dropped >= manyProgress-maxQueued-1 })
 	if got := call(t, s, toolCall(bob(), "echo", "quick")); got != "quick" {
 		t.Error(got)
 	}
@@ -300,7 +300,7 @@ func TestSlowPeerHoldsUpItsOwnCallAlone(t *testing.T) {
 		t.Error(got)
 	}
 	got := l.heard()
-	if len(got) > maxQueued+1 || !strings.Contains(got[len(got)-1], `"progress":100000`) {
+	if len(got) > maxQueued+1 || !strings.Contains(got[len(got)-1], fmt.Sprintf(`"progress":%d`, manyProgress)) {
 		t.Errorf("%d notifications, the last is %s", len(got), got[len(got)-1])
 	}
 }
@@ -416,12 +416,12 @@ func TestLeasesWithoutADownstreamSession(t *testing.T) {
 
 func TestQuestionStopsTheClockAndEndsWithItsCall(t *testing.T) {
 	spec := stdioSpec(t, "")
-	spec.Capabilities, spec.CallTimeout = []string{CapElicitation}, 150*time.Millisecond
+	spec.Capabilities, spec.CallTimeout = []string{CapElicitation}, 2*time.Second
 	s := start(t, testConfig(t), spec)
 	r := toolCall(alice(), "elicit", "slow")
 	r.Session = "d"
 	r.Peer = &listener{answer: func(ctx context.Context, _ string, _ []byte) ([]byte, error) {
-		pause(ctx, 500*time.Millisecond)
+		pause(ctx, 2500*time.Millisecond)
 		return []byte(`{"action":"decline"}`), nil
 	}}
 	if got := call(t, s, r); got != `{"action":"decline"}` {
@@ -648,7 +648,7 @@ func TestHammer(t *testing.T) {
 				if n%4 == 0 {
 					r.Session = fmt.Sprint("d", i%2)
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				a, err := s.Do(ctx, r)
 				cancel()
 				switch {

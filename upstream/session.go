@@ -44,6 +44,7 @@ type session struct {
 	link    *link
 	proc    *process // nil but for stdio
 	release func()   // lets go of the secrets that it was started with
+	own     *own     // those secrets, for the definitions that it reads
 	errs    chan struct{}
 
 	// Set by the handshake, before anybody else has the session.

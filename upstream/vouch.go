@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/toolkeep/toolkeep/mcp"
@@ -127,6 +128,7 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	// What one principal's session, or one with less than all capabilities, does not
 	// show may be there all the same.
 	if d.seen && (!s.full(sess) || sess.key.subject != "" && !all) {
+		next.Withheld = withheldOf(&d.last, &next)
 		next.Tools = merged(d.last.Tools, next.Tools)
 	}
 	same := d.seen && sameDefinitions(&d.last, &next)
@@ -152,6 +154,19 @@ func (s *server) full(sess *session) bool {
 		}
 	}
 	return true
+}
+
+// withheldOf is what is withheld of the old tools and the new ones in their place.
+func withheldOf(old, now *Definitions) map[string]string {
+	if len(old.Withheld) == 0 {
+		return now.Withheld
+	}
+	out := maps.Clone(old.Withheld)
+	for _, def := range now.Tools {
+		delete(out, mcp.Text(def, "name"))
+	}
+	maps.Copy(out, now.Withheld)
+	return out
 }
 
 // merged is the old tools with the new ones in their place or behind them.

@@ -511,26 +511,9 @@ func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 			out[k] = v
 		}
 	case "properties":
-		add, _ := v.(map[string]any)
-		have, _ := old.(map[string]any)
-		have = maps.Clone(have)
-		if have == nil {
-			have = make(map[string]any, len(add))
-		}
-		for _, name := range keys(add) {
-			if !c.spend() {
-				return false
-			}
-			p := add[name]
-			if _, ok := p.(located); !ok {
-				p = located{p, under(at, k, name)}
-			}
-			switch before, ok := have[name]; {
-			case !ok:
-				have[name] = p
-			case !reflect.DeepEqual(plain(before), plain(p)):
-				have[name] = located{map[string]any{"allOf": []any{before, p}}, placeOf(before, under(at, k, name))}
-			}
+		have, ok := c.mergeProperties(old, v, at)
+		if !ok {
+			return false
 		}
 		out[k] = have
 	case "required":
@@ -551,19 +534,12 @@ func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 			}
 		}
 	case "items", "additionalProperties":
-		switch {
-		case !there:
-			if _, ok := v.(map[string]any); ok {
-				v = located{v, under(at, k)}
-			}
+		if there {
+			out[k] = both(old, v, under(at, k))
+		} else if _, ok := v.(map[string]any); ok {
+			out[k] = located{v, under(at, k)}
+		} else {
 			out[k] = v
-		case reflect.DeepEqual(plain(old), plain(v)):
-		case old == false || v == false:
-			out[k] = false
-		case old == true:
-			out[k] = v
-		case v != true:
-			out[k] = map[string]any{"allOf": []any{old, located{v, under(at, k)}}}
 		}
 	case "anyOf", "oneOf":
 		list, ok := v.([]any)
@@ -576,10 +552,7 @@ func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 		}
 		moved := make([]any, len(list))
 		for i, e := range list {
-			moved[i] = e
-			if _, ok := e.(located); !ok {
-				moved[i] = located{e, under(at, k, strconv.Itoa(i))}
-			}
+			moved[i] = placed(e, under(at, k, strconv.Itoa(i)))
 		}
 		out[k] = moved
 	case "enum":
@@ -605,6 +578,50 @@ func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 		}
 	}
 	return true
+}
+
+// mergeProperties gives the properties of both; one that both have must fit both.
+// False means that the schema is too large.
+func (c *converter) mergeProperties(old, v any, at string) (map[string]any, bool) {
+	add, _ := v.(map[string]any)
+	have, _ := old.(map[string]any)
+	if have = maps.Clone(have); have == nil {
+		have = make(map[string]any, len(add))
+	}
+	for _, name := range keys(add) {
+		if !c.spend() {
+			return nil, false
+		}
+		p := placed(add[name], under(at, "properties", name))
+		switch before, ok := have[name]; {
+		case !ok:
+			have[name] = p
+		case !reflect.DeepEqual(plain(before), plain(p)):
+			have[name] = located{map[string]any{"allOf": []any{before, p}}, placeOf(before, under(at, "properties", name))}
+		}
+	}
+	return have, true
+}
+
+// placed remembers where a schema stood, unless that is known.
+func placed(v any, at string) any {
+	if _, ok := v.(located); ok {
+		return v
+	}
+	return located{v, at}
+}
+
+// both is what two schemas for the same elements allow together, the second from at.
+func both(old, v any, at string) any {
+	switch {
+	case reflect.DeepEqual(plain(old), plain(v)), v == true:
+		return old
+	case old == false || v == false:
+		return false
+	case old == true:
+		return v
+	}
+	return map[string]any{"allOf": []any{old, located{v, at}}}
 }
 
 // narrower is the type that both allow, nil if there is none.

@@ -103,6 +103,9 @@ func (a *app) backup(ctx context.Context, c *config.Config, file string, secrets
 	if _, err := os.Stat(filepath.Join(c.Data, dbName)); err != nil {
 		return usagef("there is nothing to copy: %v; name the server's data directory with --data", err)
 	}
+	if fi, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {
+		return usagef("%s is no folder, so the archive cannot be put at %s; make it (mkdir -p), or name another place", filepath.Dir(file), file)
+	}
 	dir, err := os.MkdirTemp(filepath.Dir(file), ".toolkeep-backup-*") // mode 0700
 	if err != nil {
 		return &failure{code: exitUnavailable, err: fmt.Errorf("the archive cannot be written: %w", err)}

@@ -247,8 +247,8 @@ func (c *client) get(ctx context.Context, path string, v any, header ...string) 
 	return raw, decode(raw, v)
 }
 
-func (c *client) post(ctx context.Context, path string, body, v any) ([]byte, error) {
-	raw, err := c.do(ctx, http.MethodPost, path, body)
+func (c *client) post(ctx context.Context, path string, body, v any, header ...string) ([]byte, error) {
+	raw, err := c.do(ctx, http.MethodPost, path, body, header...)
 	if err != nil || v == nil {
 		return raw, err
 	}

@@ -97,7 +97,7 @@ func cmdAdmin(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 // waitLimit bounds every wait for a server; machines under load are slow.
-const waitLimit = 60 * time.Second
+const waitLimit = 2 * time.Minute
 
 func cmdReady(ts *testscript.TestScript, _ bool, args []string) {
 	dir := ts.Getenv("TOOLKEEP_DATA")

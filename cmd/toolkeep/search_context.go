@@ -50,7 +50,7 @@ func (s *shownContext) check(c *cobra.Command) error {
 }
 
 // printContext asks the server and prints the Markdown, or all of it as JSON under --json.
-func (a *app) printContext(c *cobra.Command, query string, s shownContext) error {
+func (a *app) printContext(c *cobra.Command, query string, s shownContext, session string) error {
 	cl, err := a.connect()
 	if err != nil {
 		return err
@@ -73,7 +73,11 @@ func (a *app) printContext(c *cobra.Command, query string, s shownContext) error
 			Markdown string `json:"markdown"`
 		} `json:"data"`
 	}
-	raw, err := cl.post(c.Context(), "/api/v1/tools/retrieval/context", body, &answer)
+	var header []string
+	if session != "" {
+		header = []string{"X-Session-ID", session}
+	}
+	raw, err := cl.post(c.Context(), "/api/v1/tools/retrieval/context", body, &answer, header...)
 	if err != nil {
 		return err
 	}

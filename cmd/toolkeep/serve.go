@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -133,6 +134,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	err = n.Start(context.WithoutCancel(ctx))
 	if err == nil {
 		a.welcome(n, c)
+		debug.FreeOSMemory() // what only the start needed
 		select {
 		case <-ctx.Done():
 		case err = <-n.Failed():

@@ -209,7 +209,7 @@ func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*tool
 	c.misses.Add(1)
 	found, report := c.index.Find(ctx, ask, visible)
 	now := moment{view: c.index.View(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
-	if report.Degraded != "" && !at.view.WordsAlone() || !at.view.Settled() || now != at {
+	if report.Degraded != "" && !report.Partial && !at.view.WordsAlone() || !at.view.Settled() || now != at {
 		return found, report // made from something that is missing, or that changed meanwhile
 	}
 	a := newAnswer(found, report, at, c.config.Clock())

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -348,7 +349,7 @@ func TestLearnedIsTakenIn(t *testing.T) {
 	t.Cleanup(func() { _ = a.index.Close() })
 	a.index.Update(slices.Values(some()))
 	q := ask("zebra crossing")
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		ids, hit := a.find(t, q)
 		if hit {
@@ -371,6 +372,78 @@ func (brokenEmbedder) Model() string   { return "broken" }
 func (brokenEmbedder) Dimensions() int { return 2 }
 func (brokenEmbedder) Embed(context.Context, []string) ([][]float32, error) {
 	return nil, errors.New("out of order")
+}
+
+// picky refuses one text until it is healed.
+type picky struct{ healed atomic.Bool }
+
+func (*picky) Model() string   { return "picky" }
+func (*picky) Dimensions() int { return 2 }
+func (e *picky) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	for i, text := range texts {
+		if strings.Contains(text, "town") && !e.healed.Load() {
+			return nil, errors.New("too long")
+		}
+		out[i] = []float32{1, 0}
+	}
+	return out, nil
+}
+
+// TestKeptWhileOneToolWaits keeps answers although a tool has no vector, and no longer than
+// that.
+func TestKeptWhileOneToolWaits(t *testing.T) {
+	e := &picky{}
+	s := newSystem(true)
+	made := func() *node {
+		n := s.node(t, nil)
+		n.index = discover.New(discover.Config{Embedder: e})
+		n.index.Update(slices.Values(some()))
+		if err := n.index.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := n.index.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		return n
+	}
+	wait := func(n *node, have int) {
+		t.Helper()
+		for {
+			changed := n.index.Changed()
+			if got, _, _ := n.index.Embedded(); got == have && n.index.Embedding().Serving != "" {
+				return
+			}
+			select {
+			case <-changed:
+			case <-t.Context().Done():
+				t.Fatal("the tools are not embedded")
+			}
+		}
+	}
+	const told = "1 of 4 tools are compared by words only until they are embedded"
+	q := ask("send a message")
+	a, b := made(), made()
+	wait(a, len(some())-1)
+	wait(b, len(some())-1)
+	for i, n := range []*node{a, a, b, b} {
+		if _, r := n.Cache.Find(t.Context(), q, sees("acme")); r.Degraded != told || r.CacheHit != (i > 0) {
+			t.Errorf("search %d: %+v", i, r)
+		}
+	}
+	if b.finds != 0 {
+		t.Error("the other node did not get the answer")
+	}
+	e.healed.Store(true)
+	a.index.Reindex([]string{"mail.send"}, false) // which begins another round
+	wait(a, len(some()))
+	for i := range 2 {
+		if _, r := a.Cache.Find(t.Context(), q, sees("acme")); r.Degraded != "" || r.CacheHit != (i > 0) {
+			t.Errorf("embedded, search %d: %+v", i, r)
+		}
+	}
 }
 
 func TestNotKept(t *testing.T) {

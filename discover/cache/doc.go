@@ -28,7 +28,8 @@
 // Questions after which tools were chosen count as they were up to a minute ago, and how
 // often tools succeed as it was when the answer was made. Searches that depend on what just went
 // on in a conversation, and answers that say that something was missing (Degraded), are
-// not kept.
+// not kept; but one of a few tools that wait for their vectors is (Partial), since the sum
+// of the tools holds which those are.
 //
 // # What is in the shared store
 //

@@ -228,7 +228,7 @@ type Metadata struct {
 	Tokenizer           string    `json:"tokenizer" enum:"o200k_base"`
 	TotalToolsAvailable int       `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int       `json:"toolsRetrieved" doc:"tools shown whole"`
-	Degraded            string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be"`
+	Degraded            string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
 	LeftOut             []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
 }
 

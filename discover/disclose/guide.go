@@ -63,7 +63,7 @@ type Asker struct {
 // gives can be built in several formats.
 func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	if r.Query == "" {
-		r.Query = clip(Query(r.Messages), maxQuestion)
+		r.Query = discover.PlainQuestion(clip(Query(r.Messages), maxQuestion))
 	}
 	r.All = g.Search.Tools(a.Visible)
 	if strings.TrimSpace(r.Query) != "" {

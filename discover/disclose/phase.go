@@ -3,6 +3,7 @@ package disclose
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -168,10 +169,11 @@ func mentioned(messages []Message) []string {
 	return nil
 }
 
-// Query is what the newest message of the user says, "" without one.
+// Query is what the newest message of the user says that says anything, "" without one: some
+// hold pictures alone, or what tools answered.
 func Query(messages []Message) string {
 	for _, m := range slices.Backward(messages) {
-		if m.Role == User {
+		if m.Role == User && strings.TrimSpace(m.Content) != "" {
 			return m.Content
 		}
 	}

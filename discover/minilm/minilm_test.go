@@ -61,6 +61,34 @@ func TestParity(t *testing.T) {
 	}
 }
 
+// TestOtherKernels compares texts embedded as on older processors with the same texts
+// embedded as on this one.
+func TestOtherKernels(t *testing.T) {
+	defer func(a, w bool) { accelerated, wide = a, w }(accelerated, wide)
+	m := open(t)
+	texts := []string{"", "Get the weather of a city", "Find a restaurant near the station that is open now"}
+	want, err := m.Embed(t.Context(), texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range [][2]bool{{accelerated, false}, {false, false}} {
+		accelerated, wide = on[0], on[1]
+		got, err := m.Embed(t.Context(), texts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for k, text := range texts {
+			sum := 0.0
+			for i := range want[k] {
+				sum += float64(want[k][i]) * float64(got[k][i])
+			}
+			if !(sum >= 0.99999) {
+				t.Errorf("%q with AVX2 %v, AVX-512 %v: cosine %.6f", text, accelerated, wide, sum)
+			}
+		}
+	}
+}
+
 // modelDir is where scripts/model.sh put the model. Without it the tests say so; where
 // everything has to run they fail.
 func modelDir(t testing.TB) string {

@@ -8,10 +8,8 @@ import (
 
 // TestMultiply compares tiles, accelerated and not, with the definition of a product.
 func TestMultiply(t *testing.T) {
-	if !accelerated {
-		t.Log("this processor has no AVX2 and FMA; only Go is tested")
-	}
-	defer func(was bool) { accelerated = was }(accelerated)
+	t.Logf("this processor has AVX2 and FMA: %v, AVX-512: %v; what it has not is not tested", accelerated, wide)
+	defer func(a, w bool) { accelerated, wide = a, w }(accelerated, wide)
 	r := rand.New(rand.NewPCG(1, 2))
 	random := func(n int) []float32 {
 		out := make([]float32, n)
@@ -20,9 +18,9 @@ func TestMultiply(t *testing.T) {
 		}
 		return out
 	}
-	for _, fast := range []bool{accelerated, false} {
-		accelerated = fast
-		for _, c := range []struct{ rows, steps, columns int }{{1, 1, 16}, {3, 32, 16}, {4, 384, 48}, {7, 5, 32}, {13, 64, 384}} {
+	for _, on := range [][2]bool{{accelerated, wide}, {accelerated, false}, {false, false}} {
+		accelerated, wide = on[0], on[1]
+		for _, c := range []struct{ rows, steps, columns int }{{1, 1, 16}, {3, 32, 16}, {4, 384, 48}, {7, 5, 32}, {8, 1, 32}, {12, 33, 80}, {13, 64, 384}} {
 			const spare = 3 // a row has more numbers than are taken
 			padded := roundUp(c.rows, tileRows)
 			a, w, bias := random(padded*(c.steps+spare)), random(c.columns*c.steps), random(c.columns)
@@ -35,12 +33,12 @@ func TestMultiply(t *testing.T) {
 						want += float64(a[row*(c.steps+spare)+k]) * float64(w[column*c.steps+k])
 					}
 					if got := dst[row*(c.columns+spare)+column]; math.Abs(float64(got)-want) > 1e-4 {
-						t.Fatalf("%+v, accelerated %v, row %d column %d: %v, want %v", c, fast, row, column, got, want)
+						t.Fatalf("%+v, AVX2 %v, AVX-512 %v, row %d column %d: %v, want %v", c, accelerated, wide, row, column, got, want)
 					}
 				}
 				for i := range spare {
 					if got := dst[row*(c.columns+spare)+c.columns+i]; got != 0 {
-						t.Fatalf("%+v, accelerated %v: %v was written beside row %d", c, fast, got, row)
+						t.Fatalf("%+v, AVX2 %v, AVX-512 %v: %v was written beside row %d", c, accelerated, wide, got, row)
 					}
 				}
 			}

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,7 @@ type Config struct {
 	Name string
 	// Clock tells when vectors are used; default time.Now.
 	Clock func() time.Time
+	Log   *slog.Logger // of vectors that are dropped; nil: nothing is logged
 }
 
 const (
@@ -56,6 +58,7 @@ const (
 type Backend struct {
 	pool  *pgxpool.Pool
 	clock func() time.Time
+	log   *slog.Logger
 }
 
 // New checks the settings and connects to nothing. E3008 says what is wrong with them.
@@ -75,9 +78,12 @@ func New(c Config) (*Backend, error) {
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the settings of the PostgreSQL for vectors are refused").Because(err)
 	}
-	b := &Backend{pool: pool, clock: c.Clock}
+	b := &Backend{pool: pool, clock: c.Clock, log: c.Log}
 	if b.clock == nil {
 		b.clock = time.Now
+	}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
 	}
 	return b, nil
 }
@@ -110,11 +116,17 @@ func (b *Backend) Spaces(ctx context.Context) ([]discover.Space, error) {
 		}); err != nil {
 			return err
 		}
+		kept := out[:0]
 		for i, t := range tables {
-			if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM `+t).Scan(&out[i].Vectors); err != nil {
+			s := out[i]
+			if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM `+t).Scan(&s.Vectors); gone(err) {
+				continue // another node drops it
+			} else if err != nil {
 				return err
 			}
+			kept = append(kept, s)
 		}
+		out = kept
 		return nil
 	})
 	return out, err
@@ -222,8 +234,11 @@ func (v *vectors) migrate(ctx context.Context) error {
 			return err
 		}
 		v.table = table(id)
-		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, v.table).Scan(&there); err != nil || there {
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, v.table).Scan(&there); err != nil {
 			return err
+		}
+		if there {
+			return v.mark(ctx, tx)
 		}
 		// Storage "plain" where it fits keeps a scan from looking each vector up in
 		// another table.
@@ -398,7 +413,8 @@ func text(numbers []float32) string {
 }
 
 // Retain marks the vectors as used today, and drops those that nobody has used for a
-// week: another node may still need what this one does not.
+// week: another node may still need what this one does not. Once every text has a
+// vector, those of other models go that nobody has used for 30 days.
 func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 	if err := v.open(); err != nil {
 		return err
@@ -427,8 +443,11 @@ func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 		return err
 	}
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.places = found
+	v.mu.Unlock()
+	if len(live) > 0 && !slices.ContainsFunc(live, func(d discover.Digest) bool { return found[d] == 0 }) {
+		v.sweep(ctx)
+	}
 	return nil
 }
 

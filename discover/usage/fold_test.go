@@ -320,6 +320,16 @@ func TestFeedbackFolds(t *testing.T) {
 	if r.Rated != 2 || math.Abs(r.Relevance-0.55) > 1e-9 || r.Chosen != 1 {
 		t.Errorf("%+v", r)
 	}
+	// What the search had not offered counts once for it, and not if it was a mistake.
+	f.said("r", "ann", "a.three", 0.8)
+	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
+		t.Errorf("%v", got)
+	}
+	f.said("r", "ann", "a.three", 0.1)
+	if got := led(f.Usage); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	f.said("r", "ann", "a.three", 0.9)
 	// On second thoughts it was right.
 	f.said("r", "ann", "a.one", 0.8)
 	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 1", "do it > a.three 1"}) {
@@ -427,6 +437,28 @@ func TestTenantsApart(t *testing.T) {
 	f.refresh()
 	if got := f.Led("u"); len(got) != 1 || got[0].Count != 3 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestToolGoesWithItsQuestions: one to which several questions led, of which nothing was
+// heard for so long that it goes.
+func TestToolGoesWithItsQuestions(t *testing.T) {
+	f := newFolder(t)
+	for i := range 5 {
+		id := fmt.Sprint("r", i)
+		f.searched(id, "ann", id, fmt.Sprint("question ", i), "a.old")
+		f.after(time.Second).used("ann", id, "a.old")
+	}
+	if got := led(f.Usage); len(got) != 5 {
+		t.Fatalf("%v", got)
+	}
+	f.after(31*day).used("ann", "", "a.new")
+	if got := led(f.Usage); len(got) != 0 {
+		t.Errorf("%v", got)
+	}
+	x, _ := f.tenants.get("t")
+	if _, ok := x.tools.get("a.old"); ok || len(x.led.byKey) != 0 || x.led.order.len() != 0 {
+		t.Errorf("the tool is there: %v, and %d and %d of its questions", ok, len(x.led.byKey), x.led.order.len())
 	}
 }
 

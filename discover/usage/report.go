@@ -225,7 +225,11 @@ func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok
 		return "", false, false
 	}
 	said := ratingOf(f.Tool, f.Relevance, f.Success)
-	return r.id, slices.Contains(r.rated, said), true
+	again = slices.ContainsFunc(r.rated, func(o rating) bool {
+		o.Learned = false // which nobody said
+		return o == said
+	})
+	return r.id, again, true
 }
 
 // forgetTries is how often Forget begins a checkpoint anew where another node is faster.

@@ -40,6 +40,8 @@ type rating struct {
 	Tool      string  `json:"t"`
 	Relevance float64 `json:"r"` // -1: nothing
 	Success   int8    `json:"s"` // 1, 0, or -1: nothing
+	// Learned: the search had not offered the tool, and the question counts for it.
+	Learned bool `json:"l,omitzero"`
 }
 
 func ratingOf(tool string, relevance *float64, success *bool) rating {
@@ -92,7 +94,7 @@ func (t *tenant) retrieval(id string) *retrieval {
 	return t.chosen.byID[id]
 }
 
-// keep puts a retrieval where it waits for a choice.
+// keepRetrieval puts a retrieval where it waits for a choice.
 func (t *tenant) keepRetrieval(r *retrieval) {
 	t.waiting.put(r)
 	for t.waiting.order.len() > maxWaiting {
@@ -181,6 +183,9 @@ func (t *tenant) byStrategy(name string, day int32, count func(*tally)) {
 // said otherwise, the newer counts.
 func (t *tenant) rate(r *retrieval, said rating, x *tool, day int32) {
 	i := slices.IndexFunc(r.rated, func(o rating) bool { return o.Tool == said.Tool })
+	if i >= 0 {
+		said.Learned = r.rated[i].Learned
+	}
 	if i >= 0 && r.rated[i] == said || i < 0 && len(r.rated) == maxKept {
 		return
 	}
@@ -207,9 +212,14 @@ func (t *tenant) rate(r *retrieval, said rating, x *tool, day int32) {
 	bad := said.Relevance >= 0 && said.Relevance < poor
 	at := slices.IndexFunc(r.offered, func(o offer) bool { return o.tool == x })
 	if at < 0 {
-		// A tool that the search missed: the question leads to it from now on.
-		if !bad && said.Success != 0 && r.query != "" {
-			t.led.learn(r.query, r.user, x, r.at)
+		// A tool that the search missed: the question leads to it from now on, and once,
+		// unless it turns out to be a mistake.
+		switch o := &r.rated[i]; {
+		case !bad && said.Success != 0 && r.query != "" && !o.Learned:
+			o.Learned = t.led.learn(r.query, r.user, x, r.at)
+		case bad && o.Learned:
+			o.Learned = false
+			t.led.unlearn(r.query, r.user, x)
 		}
 		return
 	}

@@ -212,7 +212,39 @@ func (o *offer) marks() string {
 func (s *savedTenant) restore(keep int32) *tenant {
 	t := newTenant(s.Name, keep)
 	t.day, t.since, t.met = s.Day, s.Since, s.Met
-	tools := make([]*tool, len(s.Tools))
+	tools := s.restoreTools(t)
+	s.restoreRetrievals(&t.waiting, s.Waiting, tools)
+	s.restoreRetrievals(&t.chosen, s.Chosen, tools)
+	s.restoreUsers(t, tools)
+	s.restoreSessions(t, tools)
+	s.restoreLed(t, tools)
+	for name, d := range s.Strategy {
+		t.strategy[strings.Clone(name)] = d
+	}
+	t.showAll()
+	t.showLed()
+	return t
+}
+
+// restored are the tools of a checkpoint by their places in it.
+type restored []*tool
+
+func (l restored) at(i int) *tool {
+	if i < 0 || i >= len(l) {
+		return driven
+	}
+	return l[i]
+}
+
+func (l restored) calls(saved []savedCall) (out []call) {
+	for _, c := range saved {
+		out = append(out, call{tool: l.at(c.Tool), at: c.At, ok: c.OK, counted: c.Counted, timed: c.Timed, us: c.Micros})
+	}
+	return out
+}
+
+func (s *savedTenant) restoreTools(t *tenant) restored {
+	tools := make(restored, len(s.Tools))
 	for i := range s.Tools {
 		o := &s.Tools[i]
 		x := &tool{id: o.ID, total: o.Total, totalOK: o.OK, timed: o.Timed, micros: o.Micros, lastUsed: o.LastUsed, days: o.Days, errors: o.Errors, met: o.Met}
@@ -223,68 +255,59 @@ func (s *savedTenant) restore(keep int32) *tenant {
 		x.at = t.byTool.touch(x, nil)
 		tools[i] = x
 	}
-	at := func(i int) *tool {
-		if i < 0 || i >= len(tools) {
-			return driven
-		}
-		return tools[i]
-	}
-	calls := func(saved []savedCall) (out []call) {
-		for _, c := range saved {
-			out = append(out, call{tool: at(c.Tool), at: c.At, ok: c.OK, counted: c.Counted, timed: c.Timed, us: c.Micros})
-		}
-		return out
-	}
 	for i := range s.Tools {
 		for _, p := range s.Tools[i].Pairs {
-			tools[i].pairs = append(tools[i].pairs, pair{tool: at(int(p[0])), before: float32(p[1]), after: float32(p[2]), parallel: float32(p[3]), seen: uint32(p[4])})
+			tools[i].pairs = append(tools[i].pairs, pair{tool: tools.at(int(p[0])), before: float32(p[1]), after: float32(p[2]), parallel: float32(p[3]), seen: uint32(p[4])})
 		}
 	}
-	s.restoreRetrievals(&t.waiting, s.Waiting, at)
-	s.restoreRetrievals(&t.chosen, s.Chosen, at)
+	return tools
+}
+
+func (s *savedTenant) restoreUsers(t *tenant, tools restored) {
 	for i := range s.Users {
 		o := &s.Users[i]
-		us := &user{id: o.ID, days: o.Days, last: t.retrieval(o.Last), loose: calls(o.Loose)}
+		us := &user{id: o.ID, days: o.Days, last: t.retrieval(o.Last), loose: tools.calls(o.Loose)}
 		for _, f := range o.Favourites {
-			us.favourites = append(us.favourites, favourite{at(int(f[0])), f[1]})
+			us.favourites = append(us.favourites, favourite{tools.at(int(f[0])), f[1]})
 		}
 		us.show()
 		t.users.put(us.id, us)
 		us.at = t.byUser.touch(us, nil)
 	}
+}
+
+func (s *savedTenant) restoreSessions(t *tenant, tools restored) {
 	for i := range s.Sessions {
 		o := &s.Sessions[i]
-		ses := &session{key: sessionKey{o.User, o.ID}, begun: o.Begun, last: o.Last, calls: calls(o.Calls), asked: t.retrieval(o.Asked)}
+		ses := &session{key: sessionKey{o.User, o.ID}, begun: o.Begun, last: o.Last, calls: tools.calls(o.Calls), asked: t.retrieval(o.Asked)}
 		for _, x := range o.Tools {
-			ses.tools = append(ses.tools, seen{at(int(x[0])), x[1], x[2]})
+			ses.tools = append(ses.tools, seen{tools.at(int(x[0])), x[1], x[2]})
 		}
 		if f := o.Failed; f != nil {
-			ses.failed = &failed{tool: at(f.Tool), code: f.Code, args: f.Args, at: f.At}
+			ses.failed = &failed{tool: tools.at(f.Tool), code: f.Code, args: f.Args, at: f.At}
 		}
 		ses.show()
 		t.sessions.put(ses.key, ses)
 		ses.at = t.bySession.touch(ses, nil)
 	}
+}
+
+func (s *savedTenant) restoreLed(t *tenant, tools restored) {
 	for i := range s.Led {
 		o := &s.Led[i]
-		if at(o.Tool).gone.Load() {
+		x := tools.at(o.Tool)
+		if x.gone.Load() {
 			continue
 		}
-		q := &question{key: ledKey{o.Text, at(o.Tool)}, count: o.Count, last: o.Last}
+		q := &question{key: ledKey{o.Text, x}, count: o.Count, last: o.Last}
 		for _, a := range o.By {
 			q.by = append(q.by, asker{a.User, a.N})
 		}
 		t.led.byKey[q.key] = q
 		q.at = t.led.order.touch(q, nil)
-		q.key.tool.led = append(q.key.tool.led, q)
+		x.led = append(x.led, q)
 	}
 	t.led.dirty = true
-	for name, d := range s.Strategy {
-		t.strategy[strings.Clone(name)] = d
-	}
-	t.showAll()
-	t.showLed()
-	return t
 }
 
 // driven stands for a tool that is not known any more.
@@ -294,12 +317,12 @@ var driven = func() *tool {
 	return x
 }()
 
-func (s *savedTenant) restoreRetrievals(l *retrievals, saved []savedRetrieval, at func(int) *tool) {
+func (s *savedTenant) restoreRetrievals(l *retrievals, saved []savedRetrieval, tools restored) {
 	for i := range saved {
 		o := &saved[i]
 		r := &retrieval{id: o.ID, at: o.At, user: o.User, session: o.Session, query: o.Query, strategy: o.Strategy, chosen: o.Chosen, rated: o.Rated}
 		for _, f := range o.Offered {
-			r.offered = append(r.offered, offer{tool: at(f.Tool), parts: f.Parts, chosen: strings.Contains(f.Marks, "c"), worked: strings.Contains(f.Marks, "w"),
+			r.offered = append(r.offered, offer{tool: tools.at(f.Tool), parts: f.Parts, chosen: strings.Contains(f.Marks, "c"), worked: strings.Contains(f.Marks, "w"),
 				learned: strings.Contains(f.Marks, "l"), poor: strings.Contains(f.Marks, "p")})
 		}
 		l.put(r)

@@ -211,10 +211,9 @@ func (t *tenant) dropTool(x *tool) {
 	t.tools.drop(x.id)
 	t.calls30 -= uint64(x.calls30)
 	t.ok30 -= uint64(x.ok30)
-	for _, q := range x.led {
-		t.led.remove(q)
+	for len(x.led) > 0 {
+		t.led.remove(x.led[len(x.led)-1]) // which takes it out of x.led
 	}
-	x.led = nil
 }
 
 func (t *tenant) user(id string) *user {

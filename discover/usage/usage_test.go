@@ -376,6 +376,31 @@ func aSearch(query string) Retrieval {
 
 var ann = &toolkeep.Principal{Subject: "ann", Tenant: "t", Addr: "203.0.113.7"}
 
+// TestRecordsOfOddBytes: what is no UTF-8 costs no record.
+func TestRecordsOfOddBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemory(time.Now)
+		u := New(Config{Store: store})
+		if err := u.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		r := aSearch("caf\xe9 nearby")
+		r.Agent, r.Session.ID = "Caf\xe9/1", "s\xff"
+		u.Retrieved(ann, r)
+		u.Stop()
+		var d retrievedData
+		if s := u.Stats(); s.Written != 1 || s.Dropped != 0 {
+			t.Fatalf("%+v", s)
+		}
+		if err := json.Unmarshal(store.feed[0].Change.(toolkeep.AppendEvent).Event.Data, &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Query != "caf\uFFFD nearby" || d.Agent != "Caf\uFFFD/1" || d.SessionID != "s\uFFFD" {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
 // TestRecordsInBatches: at most a hundred, and none waits for more than a second.
 func TestRecordsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -515,6 +540,14 @@ func TestFeedback(t *testing.T) {
 		}
 	}
 	if got := led(u); !slices.Equal(got, []string{"do it > a.one 1"}) {
+		t.Errorf("%v", got)
+	}
+	for _, want := range []bool{false, true} { // a tool that was not offered
+		if _, again := say(ann, Feedback{Retrieval: id, Tool: "b.one", Relevance: &good}); again != want {
+			t.Errorf("said before: %v, want %v", again, want)
+		}
+	}
+	if got := led(u); !slices.Equal(got, []string{"do it > b.one 1", "do it > a.one 1"}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -159,6 +160,11 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 	}
 	if r.Session.Subject == "" {
 		r.Session.Subject = p.Subject
+	}
+	// A header may hold any bytes, and JSON takes no others than these: one odd name of a
+	// client must not cost the record.
+	for _, s := range []*string{&r.Agent, &r.Query, &r.Session.ID, &r.Session.Subject, &r.Strategy} {
+		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
 	addr := p.Addr
 	u.writer.put(func() (toolkeep.Event, error) {

@@ -136,7 +136,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 		f = e.functions[name]
 	}
 	if ctx.Err() != nil {
-		return nil, ended(ctx, true)
+		return nil, ended(ctx)
 	}
 	v, err := f(ctx, x)
 	if err != nil {
@@ -152,13 +152,13 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	return &toolkeep.Output{Value: v, HasValue: true}, nil
 }
 
-// ended is the error of a call that ran out of time or was cancelled.
-func ended(ctx context.Context, nothingDone bool) *toolkeep.Error {
+// ended is the error of a call that ran out of time or was cancelled; nothing was done.
+func ended(ctx context.Context) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
 	if ctx.Err() == context.DeadlineExceeded {
 		e = toolkeep.NewError(toolkeep.UpstreamTimeout, "the function did not end within the attempt's time limit")
 	}
-	e.NothingSent = nothingDone
+	e.NothingSent = true
 	return e.Because(context.Cause(ctx))
 }
 

@@ -120,7 +120,7 @@ func wait(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil, ended(ctx, true)
+			return nil, ended(ctx)
 		case <-end.C:
 			return map[string]any{"waited_ms": number(ms)}, nil
 		case <-tick.C:

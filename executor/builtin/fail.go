@@ -19,7 +19,7 @@ func fail(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 		defer t.Stop()
 		select {
 		case <-ctx.Done():
-			return nil, ended(ctx, true)
+			return nil, ended(ctx)
 		case <-t.C:
 		}
 	}

@@ -132,7 +132,7 @@ func (e *Executor) noteList(ctx context.Context, x *toolkeep.Execution) (any, *t
 	lines.Buffer(nil, 8*maxNote) // a note's JSON text can be longer than the note
 	for lines.Scan() {
 		if ctx.Err() != nil {
-			return nil, ended(ctx, true)
+			return nil, ended(ctx)
 		}
 		note, err := canon.ParseObject(lines.Bytes(), canon.Limits{})
 		if err != nil {

@@ -72,7 +72,7 @@ func runQuery(ctx context.Context, s *steps, code *gojq.Code, data any) (any, *t
 		if err, isErr := v.(error); isErr {
 			switch {
 			case ctx.Err() != nil:
-				return nil, ended(ctx, true)
+				return nil, ended(ctx)
 			case s.Err() != nil:
 				return nil, queryFailed("the query takes too many steps; make it simpler or the data smaller")
 			}

@@ -28,7 +28,7 @@ func testCredentials(t *testing.T, h Harness) {
 	}
 	for _, c := range h.Leaky {
 		t.Run(c.Name, func(t *testing.T) {
-			w := watch(t, h, c)
+			w := watch(t, c)
 			_, err := h.Executor.Execute(t.Context(), w.execution)
 			e := wantCode(t, err, c.Code)
 			if e == nil {
@@ -53,7 +53,7 @@ func testTold(t *testing.T, h Harness) {
 	}
 	for _, c := range h.Told {
 		t.Run(c.Name, func(t *testing.T) {
-			w := watch(t, h, c)
+			w := watch(t, c)
 			out, err := h.Executor.Execute(t.Context(), w.execution)
 			if err != nil {
 				t.Fatalf("Execute: %v (because of %v)", err, toolkeep.AsError(err).Cause)
@@ -90,7 +90,7 @@ type watched struct {
 // watch prepares a call with the pipeline's own redactor, and records the default
 // log while the test runs. Tests of one package that use it do not run in
 // parallel.
-func watch(t *testing.T, h Harness, c *Case) *watched {
+func watch(t *testing.T, c *Case) *watched {
 	t.Helper()
 	if len(c.Credentials) == 0 {
 		t.Fatal("the case has no credentials")

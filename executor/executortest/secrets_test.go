@@ -54,7 +54,7 @@ func TestForms(t *testing.T) {
 func TestWatched(t *testing.T) {
 	c := &Case{Credentials: []toolkeep.Credential{{Value: "s3cr/et+value"}}}
 	log := slog.New(Log()).With("a", 1).WithGroup("g")
-	w := watch(t, Harness{}, c)
+	w := watch(t, c)
 	log.Debug("sent", "url", &url.URL{Scheme: "http", Host: "h", RawQuery: "k=s3cr%2Fet%2Bvalue"})
 	w.execution.Caller.Progress(toolkeep.Progress{Message: "s3cr/et+value"})
 	if text := w.log.out.text(); !w.within(text) || !strings.Contains(text, "a=1") {

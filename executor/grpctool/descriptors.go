@@ -11,40 +11,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/apipb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
-	"google.golang.org/protobuf/types/known/sourcecontextpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
-	"google.golang.org/protobuf/types/known/typepb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
-)
 
-// standard are protobuf's own files. They are taken from this program and never
-// from a binding: their messages have forms of their own in JSON, which rely on
-// their fields.
-var standard = func() map[string]protoreflect.FileDescriptor {
-	m := make(map[string]protoreflect.FileDescriptor)
-	for _, f := range []protoreflect.FileDescriptor{
-		anypb.File_google_protobuf_any_proto, apipb.File_google_protobuf_api_proto, descriptorpb.File_google_protobuf_descriptor_proto,
-		durationpb.File_google_protobuf_duration_proto, emptypb.File_google_protobuf_empty_proto,
-		fieldmaskpb.File_google_protobuf_field_mask_proto, sourcecontextpb.File_google_protobuf_source_context_proto,
-		structpb.File_google_protobuf_struct_proto, timestamppb.File_google_protobuf_timestamp_proto,
-		typepb.File_google_protobuf_type_proto, wrapperspb.File_google_protobuf_wrappers_proto,
-	} {
-		m[f.Path()] = f
-	}
-	return m
-}()
+	"github.com/toolkeep/toolkeep/proto/wellknown"
+)
 
 // known are the messages that every binding knows beside its own: protobuf's, and
 // the details of Google's error model.
 var known = func() *protoregistry.Files {
 	files := new(protoregistry.Files)
-	for _, f := range standard {
+	for _, f := range wellknown.Files() {
 		files.RegisterFile(f)
 	}
 	files.RegisterFile(errdetails.File_google_rpc_error_details_proto)
@@ -61,7 +36,8 @@ func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 	}
 	whole := &descriptorpb.FileDescriptorSet{}
 	for _, f := range set.File {
-		if standard[f.GetName()] != nil {
+		if wellknown.Has(f.GetName()) {
+			// Their messages have forms of their own in JSON, which rely on this program's fields.
 			continue
 		}
 		if p := f.GetPackage(); p == "google.protobuf" || strings.HasPrefix(p, "google.protobuf.") {
@@ -69,7 +45,7 @@ func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 		}
 		whole.File = append(whole.File, f)
 	}
-	for _, f := range standard {
+	for _, f := range wellknown.Files() {
 		whole.File = append(whole.File, protodesc.ToFileDescriptorProto(f))
 	}
 	files, err := protodesc.NewFiles(whole)

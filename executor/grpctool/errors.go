@@ -3,7 +3,6 @@ package grpctool
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"net"
 	"regexp"
@@ -39,7 +38,7 @@ func (a *attempt) failure(err error) *toolkeep.Error {
 	st := status.Convert(err)
 	e := a.classify(st)
 	if e.Cause == nil {
-		e.Because(errors.New(cut(clean(a.x, err.Error()))))
+		e.Because(errors.New(cut(a.x.Cleaned(err.Error()))))
 	}
 	return a.sent(e)
 }
@@ -166,7 +165,7 @@ func (a *attempt) said(st *status.Status) *toolkeep.Error {
 		}
 	}
 	e.With("grpc_code", name)
-	if text := clean(a.x, strings.ToValidUTF8(st.Message(), "\uFFFD")); text != "" {
+	if text := a.x.Cleaned(strings.ToValidUTF8(st.Message(), "\uFFFD")); text != "" {
 		e.With("grpc_message", bounded(text, maxMessage))
 	}
 	a.details(e, st.Proto().GetDetails())
@@ -200,7 +199,7 @@ func (a *attempt) details(e *toolkeep.Error, list []*anypb.Any) {
 			left++
 			continue
 		}
-		tree := cleanTree(a.x, v)
+		tree := a.x.CleanedTree(v)
 		if m, ok := tree.(map[string]any); ok && name == "google.rpc.RetryInfo" {
 			if text, ok := m["retryDelay"].(string); ok {
 				if wait, err := time.ParseDuration(text); err == nil && wait >= 0 {
@@ -217,43 +216,6 @@ func (a *attempt) details(e *toolkeep.Error, list []*anypb.Any) {
 	if left > 0 {
 		e.With("grpc_details_left_out", left)
 	}
-}
-
-// clean takes the call's secrets out of text that came from outside. The values
-// are taken out once more by name: no error may show one even where nobody gave
-// a Cleaner.
-func clean(x *toolkeep.Execution, s string) string {
-	if x.Clean != nil {
-		s = x.Clean.Clean(s)
-	}
-	for _, c := range x.Credentials {
-		if len(c.Value) >= 4 {
-			s = strings.ReplaceAll(s, c.Value, "[secret]")
-		}
-	}
-	return s
-}
-
-func cleanTree(x *toolkeep.Execution, v any) any {
-	switch v := v.(type) {
-	case string:
-		return clean(x, v)
-	case json.Number:
-		if s := clean(x, v.String()); s != v.String() {
-			return s
-		}
-	case []any:
-		for i := range v {
-			v[i] = cleanTree(x, v[i])
-		}
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for name, el := range v {
-			out[clean(x, name)] = cleanTree(x, el)
-		}
-		return out
-	}
-	return v
 }
 
 // bounded is the beginning of a text, of whole characters.

@@ -249,7 +249,7 @@ func (a *attempt) read(s *shower, raw []byte) (any, *toolkeep.Error) {
 	m, err := decode(d, raw)
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the upstream's answer is no %s: it was changed without its tools being imported again, or is broken", d.FullName()).
-			Because(fmt.Errorf("decoding the answer: %s", clean(a.x, err.Error())))
+			Because(fmt.Errorf("decoding the answer: %s", a.x.Cleaned(err.Error())))
 	}
 	v, err := s.message(m, maxDepth)
 	if err == errLarge {

@@ -155,12 +155,6 @@ func (p *pool) close() {
 	}
 }
 
-func (p *pool) len() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.recent.Len()
-}
-
 // dial sets a connection up, which connects with its first call. Nothing of it
 // follows the environment, DNS records or the server's wishes.
 func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientConn, error) {

@@ -283,7 +283,7 @@ func (a *attempt) leave(r *request, status int) (*request, *toolkeep.Error) {
 	if r.hasBody {
 		return nil, badRedirect(status, "the upstream redirected the request's body to another host, which is not followed")
 	}
-	if clean(a.x, r.url.String()) != r.url.String() {
+	if a.x.Cleaned(r.url.String()) != r.url.String() {
 		return nil, badRedirect(status, "the upstream redirected to another host with a secret of this call, which is not followed")
 	}
 	header := make(http.Header, 4)

@@ -3,7 +3,6 @@ package httptool
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -89,7 +88,7 @@ func failure(ctx context.Context, x *toolkeep.Execution, err error, nothingSent 
 	}
 	e := classify(ctx, err)
 	e.NothingSent = nothingSent
-	return e.Because(errors.New(clean(x, err.Error())))
+	return e.Because(errors.New(x.Cleaned(err.Error())))
 }
 
 func classify(ctx context.Context, err error) *toolkeep.Error {
@@ -107,7 +106,7 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 		text    = err.Error()
 	)
 	switch {
-	case isTLS(err):
+	case egress.IsTLS(err):
 		return toolkeep.NewError(toolkeep.TLSError, "no secure connection to the tool's server could be made: its certificate or the TLS handshake was refused")
 	case errors.As(err, &dns):
 		return toolkeep.NewError(toolkeep.NetworkError, "the name of the tool's server could not be found in DNS").With("reason", "dns")
@@ -134,36 +133,3 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 // grammar of HTTP; they have no types.
 var notHTTP = []string{"malformed", "bad header", "chunk length", "chunked encoding",
 	"Content-Length", "transfer encoding", "unexpected EOF reading trailer", "trailer header"}
-
-func isTLS(err error) bool {
-	var (
-		cert   *tls.CertificateVerificationError
-		record tls.RecordHeaderError
-		alert  tls.AlertError
-		host   x509.HostnameError
-		author x509.UnknownAuthorityError
-		bad    x509.CertificateInvalidError
-	)
-	if errors.As(err, &cert) || errors.As(err, &record) || errors.As(err, &alert) ||
-		errors.As(err, &host) || errors.As(err, &author) || errors.As(err, &bad) {
-		return true
-	}
-	text := err.Error()
-	return strings.HasPrefix(text, "tls: ") || strings.HasPrefix(text, "remote error: tls: ") ||
-		strings.Contains(text, "server gave HTTP response to HTTPS client")
-}
-
-// clean takes the call's secrets out of text that came from outside. The values
-// are taken out once more by name: no error may show one even where nobody gave
-// a Cleaner.
-func clean(x *toolkeep.Execution, s string) string {
-	if x.Clean != nil {
-		s = x.Clean.Clean(s)
-	}
-	for _, c := range x.Credentials {
-		if len(c.Value) >= 4 {
-			s = strings.ReplaceAll(s, c.Value, "[secret]")
-		}
-	}
-	return s
-}

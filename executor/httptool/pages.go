@@ -40,7 +40,7 @@ func (a *attempt) pages(r *request) (*toolkeep.Output, *toolkeep.Error) {
 		if err != nil {
 			return nil, t.failed(err)
 		}
-		tree, size, err := t.read(resp, at)
+		tree, size, err := t.read(resp)
 		resp.Body.Close()
 		if err != nil && err.Code == toolkeep.ResultTooLarge && t.page > 1 {
 			t.page--
@@ -146,7 +146,7 @@ func (r *request) withQuery(name, value string) *request {
 }
 
 // read reads one page.
-func (t *turner) read(resp *http.Response, at *request) (tree any, wire int64, err *toolkeep.Error) {
+func (t *turner) read(resp *http.Response) (tree any, wire int64, err *toolkeep.Error) {
 	status := resp.StatusCode
 	if status < 200 || status > 299 {
 		return nil, 0, t.a.refused(resp)

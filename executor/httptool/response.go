@@ -165,10 +165,10 @@ func (a *attempt) errorBody(resp *http.Response) any {
 	}
 	whole := len(body) <= maxErrorBody
 	contentType := resp.Header.Get("Content-Type")
-	text := clean(a.x, toUTF8(body, contentType))
+	text := a.x.Cleaned(toUTF8(body, contentType))
 	if whole && len(text) <= maxErrorShown && (isJSON(contentType) || contentType == "") {
 		if v, err := canon.Parse([]byte(text), canon.Limits{}); err == nil {
-			return a.cleanTree(v)
+			return a.x.CleanedTree(v)
 		}
 	}
 	if !whole && len(text) <= maxErrorShown {
@@ -182,32 +182,6 @@ func (a *attempt) errorBody(resp *http.Response) any {
 		text = text[:end]
 	}
 	return text
-}
-
-// cleanTree takes secrets out of a parsed body, where escapes hide none any more.
-func (a *attempt) cleanTree(v any) any {
-	switch v := v.(type) {
-	case string:
-		return clean(a.x, v)
-	case json.Number:
-		if s := clean(a.x, v.String()); s != v.String() {
-			return s
-		}
-	case []any:
-		for i := range v {
-			v[i] = a.cleanTree(v[i])
-		}
-	case map[string]any:
-		for name, el := range v {
-			el = a.cleanTree(el)
-			if plain := clean(a.x, name); plain != name {
-				delete(v, name)
-				name = plain
-			}
-			v[name] = el
-		}
-	}
-	return v
 }
 
 // toUTF8 brings an error's text into UTF-8 by the charset that its type names.

@@ -97,7 +97,7 @@ func (a *attempt) streamTime() (time.Duration, bool) {
 func (a *attempt) brokenStream(status, events int, err error) *toolkeep.Error {
 	var e *toolkeep.Error
 	if broken, ok := err.(brokenEvent); ok && a.parent.Err() == nil {
-		e = toolkeep.NewError(toolkeep.InvalidResponse, "%s", clean(a.x, broken.why)).With("status", status)
+		e = toolkeep.NewError(toolkeep.InvalidResponse, "%s", a.x.Cleaned(broken.why)).With("status", status)
 	} else {
 		e = a.unreadable(status, err)
 	}

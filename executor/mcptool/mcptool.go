@@ -192,7 +192,7 @@ func (c *call) failed(ctx context.Context, err error) *toolkeep.Error {
 
 // refused is the error of a server that answered with a JSON-RPC error.
 func (c *call) refused(rpc *mcp.Error) *toolkeep.Error {
-	text := c.clean(cut(strings.TrimSpace(rpc.Message), maxMessage))
+	text := c.x.Cleaned(cut(strings.TrimSpace(rpc.Message), maxMessage))
 	if text == "" {
 		text = "without saying why"
 	}
@@ -206,7 +206,7 @@ func (c *call) refused(rpc *mcp.Error) *toolkeep.Error {
 		With("server", c.server).With("jsonrpc_code", rpc.Code)
 	if data := rpc.Data; len(data) > 0 && len(data) <= maxData {
 		if tree, err := canon.Parse(data, resultLimits(maxData)); err == nil {
-			e.With("data", c.cleanTree(tree))
+			e.With("data", c.x.CleanedTree(tree))
 		}
 	}
 	return e
@@ -221,11 +221,4 @@ func firstURL(data []byte) string {
 		}
 	}
 	return ""
-}
-
-func (c *call) clean(s string) string {
-	if c.x.Clean == nil {
-		return s
-	}
-	return c.x.Clean.Clean(s)
 }

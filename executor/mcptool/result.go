@@ -61,7 +61,7 @@ func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
 	for _, block := range content {
 		b, _ := block.(map[string]any)
 		if text, _ := b["text"].(string); b["type"] == "text" && strings.TrimSpace(text) != "" {
-			message = c.clean(cut(strings.TrimSpace(text), maxMessage))
+			message = c.x.Cleaned(cut(strings.TrimSpace(text), maxMessage))
 			break
 		}
 	}
@@ -70,7 +70,7 @@ func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
 	e.With("content", kept)
 	if v, has := tree["structuredContent"]; has {
 		if n := len(canon.Append(nil, v)); n <= left {
-			e.With("structured_content", c.cleanTree(v))
+			e.With("structured_content", c.x.CleanedTree(v))
 		}
 	}
 	return e
@@ -90,10 +90,10 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 		}
 		switch {
 		case size <= left:
-			kept = append(kept, c.cleanTree(block))
+			kept = append(kept, c.x.CleanedTree(block))
 			left -= size
 		case isText && b["type"] == "text" && left >= minText:
-			kept = append(kept, map[string]any{"type": "text", "text": c.clean(cutBytes(text, left))})
+			kept = append(kept, map[string]any{"type": "text", "text": c.x.Cleaned(cutBytes(text, left))})
 			left = 0
 		default:
 			omitted++
@@ -103,31 +103,6 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 		kept = append(kept, map[string]any{"type": "text", "text": "(" + strconv.Itoa(omitted) + " parts of the answer are left out because they are too large)"})
 	}
 	return kept, left
-}
-
-// cleanTree takes secrets out of every text of a tree that nobody else has.
-func (c *call) cleanTree(v any) any {
-	if c.x.Clean == nil {
-		return v
-	}
-	switch v := v.(type) {
-	case string:
-		return c.x.Clean.Clean(v)
-	case []any:
-		for i, e := range v {
-			v[i] = c.cleanTree(e)
-		}
-	case map[string]any:
-		for k, e := range v {
-			w := c.cleanTree(e)
-			if name := c.x.Clean.Clean(k); name != k {
-				delete(v, k)
-				k = name
-			}
-			v[k] = w
-		}
-	}
-	return v
 }
 
 // cut shortens a text to n characters.

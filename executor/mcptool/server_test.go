@@ -23,7 +23,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // promptly is how long a test waits for what must happen.
-const promptly = 20 * time.Second
+const promptly = time.Minute
 
 // server is an MCP server over streamable HTTP, revision 2025-11-25, without
 // sessions.

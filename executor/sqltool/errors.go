@@ -2,8 +2,6 @@ package sqltool
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // maxMessage is how many bytes of a database's message a caller is shown.
@@ -27,13 +26,13 @@ func (c *call) failure(ctx context.Context, err error) *toolkeep.Error {
 		return &e
 	}
 	if ctx.Err() != nil {
-		return ended(ctx).Because(errors.New(clean(c.x, err.Error())))
+		return ended(ctx).Because(errors.New(c.x.Cleaned(err.Error())))
 	}
 	e := classify(err)
 	if e.Code == toolkeep.QueryFailed || e.Code == toolkeep.StatementForbidden {
-		e.Message = clean(c.x, e.Message)
+		e.Message = c.x.Cleaned(e.Message)
 	}
-	return e.Because(errors.New(clean(c.x, err.Error())))
+	return e.Because(errors.New(c.x.Cleaned(err.Error())))
 }
 
 func classify(err error) *toolkeep.Error {
@@ -78,21 +77,11 @@ func unreachable(err error) *toolkeep.Error {
 	return say("reset", "the connection to the tool's database broke")
 }
 
+// isTLS knows the drivers' words beside TLS's own.
 func isTLS(err error) bool {
-	var (
-		cert   *tls.CertificateVerificationError
-		record tls.RecordHeaderError
-		alert  tls.AlertError
-		host   x509.HostnameError
-		author x509.UnknownAuthorityError
-		bad    x509.CertificateInvalidError
-	)
-	if errors.As(err, &cert) || errors.As(err, &record) || errors.As(err, &alert) ||
-		errors.As(err, &host) || errors.As(err, &author) || errors.As(err, &bad) || errors.Is(err, mysql.ErrNoTLS) {
-		return true
-	}
 	text := err.Error()
-	return strings.Contains(text, "tls: ") || strings.Contains(text, "server refused TLS connection")
+	return egress.IsTLS(err) || errors.Is(err, mysql.ErrNoTLS) ||
+		strings.Contains(text, "tls: ") || strings.Contains(text, "server refused TLS connection")
 }
 
 // refused is a statement that the database did not carry out. Its message is shown,
@@ -216,26 +205,4 @@ func classifySQLite(err *sqlite.Error) *toolkeep.Error {
 		e = refused(toolkeep.QueryFailed, "", err.Error())
 	}
 	return e.With("errno", number(err.Code()))
-}
-
-// clean takes the call's secrets out of text that came from outside, by name too
-// where nobody gave a Cleaner.
-func clean(x *toolkeep.Execution, s string) string {
-	if x.Clean != nil {
-		s = x.Clean.Clean(s)
-	}
-	for _, c := range x.Credentials {
-		hide := []string{c.Value}
-		if c.Spec.Type == "basic" {
-			if _, password, ok := strings.Cut(c.Value, ":"); ok {
-				hide = append(hide, password)
-			}
-		}
-		for _, v := range hide {
-			if len(v) >= 4 {
-				s = strings.ReplaceAll(s, v, "[secret]")
-			}
-		}
-	}
-	return s
 }

@@ -356,7 +356,7 @@ func (s *mySession) rows(r *round, rows driver.Rows) error {
 				row[out.columns[i].name] = tree
 				size += weigh(tree) + int64(len(out.columns[i].name)) + 4
 			}
-			if _, terr := out.add(row, size); terr != nil {
+			if terr := out.add(row, size); terr != nil {
 				s.drop(rows)
 				return terr
 			}

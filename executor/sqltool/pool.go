@@ -241,13 +241,3 @@ func (p *pools) close() {
 	p.mu.Unlock()
 	closeAll(drop)
 }
-
-// counts are the sessions that are open and those of them that are idle.
-func (p *pools) counts() (open, idle int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, own := range p.byKey {
-		idle += len(own.idle)
-	}
-	return p.open, idle
-}

@@ -395,8 +395,7 @@ func (s *pgSession) reader(r *round, sd *pgconn.StatementDescription) func([][]b
 			row[out.columns[i].name] = v
 			size += weigh(v) + int64(len(out.columns[i].name)) + 4
 		}
-		_, err := out.add(row, size)
-		return err
+		return out.add(row, size)
 	}
 }
 

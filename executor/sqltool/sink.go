@@ -58,23 +58,24 @@ func (s *sink) full() bool {
 	return true
 }
 
-// add takes a row of about size bytes. more is false where it was over the cap.
-func (s *sink) add(row map[string]any, size int64) (more bool, err *toolkeep.Error) {
+// add takes a row of about size bytes; one that is over the cap is left out, which
+// cut tells.
+func (s *sink) add(row map[string]any, size int64) *toolkeep.Error {
 	if *s.total+size > s.hard {
-		return false, tooLarge(s.hard)
+		return tooLarge(s.hard)
 	}
 	if s.bytes+size > s.maxBytes {
 		if len(s.rows) == 0 {
-			return false, toolkeep.NewError(toolkeep.ResultTooLarge,
+			return toolkeep.NewError(toolkeep.ResultTooLarge,
 				"the first row alone is over the tool's %d bytes; select fewer or shorter columns, or raise max_bytes in the binding", s.maxBytes)
 		}
 		s.cut = "bytes"
-		return false, nil
+		return nil
 	}
 	s.bytes += size
 	*s.total += size
 	s.rows = append(s.rows, row)
-	return true, nil
+	return nil
 }
 
 func tooLarge(limit int64) *toolkeep.Error {

@@ -302,7 +302,7 @@ func (s *liteSession) rows(r *round, rows driver.Rows) (*toolkeep.Error, error) 
 				row[out.columns[i].name] = tree
 				size += weigh(tree) + int64(len(out.columns[i].name)) + 4
 			}
-			if _, terr := out.add(row, size); terr != nil {
+			if terr := out.add(row, size); terr != nil {
 				return terr, nil
 			}
 		}

@@ -241,7 +241,7 @@ type answer struct {
 	body   string
 }
 
-// result is the body as a JSON-RPC message.
+// message is the body as a JSON-RPC message.
 func (a answer) message(t testing.TB) *mcp.Message {
 	t.Helper()
 	body := a.body
@@ -255,7 +255,7 @@ func (a answer) message(t testing.TB) *mcp.Message {
 	return m
 }
 
-// object reads a JSON value at a path of the result.
+// result reads a JSON value at a path of the result.
 func (a answer) result(t testing.TB, path ...string) string {
 	t.Helper()
 	m := a.message(t)
@@ -410,7 +410,7 @@ func next(t testing.TB, r *mcp.EventReader) (*mcp.Message, string) {
 // until polls a condition.
 func until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain: %s", what)

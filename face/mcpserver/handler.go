@@ -36,6 +36,7 @@ type Server struct {
 	listens listens
 
 	closing    chan struct{} // closed by Close: streams end
+	drains     chan struct{} // closed by Drain: nobody waits for a person any more
 	eventBytes atomic.Int64  // of ended streams, all sessions
 	background sync.WaitGroup
 
@@ -59,7 +60,7 @@ func New(c Config) *Server {
 	or(&c.AutoTools, 40)
 	s := &Server{
 		c: c, limits: c.Limits.withDefaults(), log: c.Log, node: nodeID(c.Node), hosts: map[string]bool{}, origins: map[string]bool{},
-		closing: make(chan struct{}), sessions: map[string]*session{}, owners: map[owner]map[*session]struct{}{},
+		closing: make(chan struct{}), drains: make(chan struct{}), sessions: map[string]*session{}, owners: map[owner]map[*session]struct{}{},
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -91,16 +92,26 @@ func New(c Config) *Server {
 }
 
 // Drain ends the streams on which nothing is being answered, so that clients go
-// elsewhere, and refuses new sessions. Requests go on being answered.
+// elsewhere, and refuses new sessions. Requests go on being answered. A call that
+// waits for a person's answer, which may take as long as the person likes, goes on
+// without one, so that the server's end does not wait for it.
 func (s *Server) Drain() {
 	s.mu.Lock()
-	s.draining = true
+	s.drain()
 	all := s.all()
 	s.mu.Unlock()
 	for _, ses := range all {
 		ses.own.end()
 	}
 	s.listens.end()
+}
+
+// drain is the part of Drain that s.mu is held for.
+func (s *Server) drain() {
+	if !s.draining {
+		s.draining = true
+		close(s.drains)
+	}
 }
 
 // spawn runs fn in a goroutine that Close waits for; false once the server ends.
@@ -132,7 +143,8 @@ func (s *Server) Close() {
 		s.background.Wait()
 		return
 	}
-	s.closed, s.draining = true, true
+	s.closed = true
+	s.drain()
 	all := s.all()
 	clear(s.sessions)
 	clear(s.owners)

@@ -57,6 +57,18 @@ func noAnswer(why string) error {
 	return toolkeep.NewError(toolkeep.MCPError, "%s", "the question got no answer: "+why)
 }
 
+// shuts is closed when nobody waits for the answer to a question of this method any
+// more; nil is never. A program's answers come soon or not at all, a person's need not.
+func (s *Server) shuts(method string) <-chan struct{} {
+	if method == mcp.MethodElicit {
+		return s.drains
+	}
+	return nil
+}
+
+// shutsDown is why a person is not waited for.
+func shutsDown() error { return noAnswer("the server is shutting down") }
+
 // askClient puts a question to a client of a session, on the stream of the call
 // that raised it, or if that takes no events on the session's own.
 func (x *exchange) askClient(ctx context.Context, method string, params []byte) ([]byte, error) {
@@ -88,14 +100,21 @@ func (x *exchange) askClient(ctx context.Context, method string, params []byte) 
 		return nil, noAnswer("the caller did not answer in time")
 	case <-ses.ended:
 		return nil, noAnswer("the caller's session ended")
+	case <-x.s.shuts(method):
+		x.unasked(ses, id)
+		return nil, shutsDown()
 	case <-ctx.Done():
-		// The client is told that nobody waits any more.
-		cancelled := append(append([]byte(`{"requestId":`), id...), '}')
-		note := (&mcp.Message{Method: mcp.NotificationCancelled, Params: cancelled}).Bytes()
-		if x.reply == nil || !x.reply.send(note, false, "") {
-			ses.own.add(note, false, "")
-		}
+		x.unasked(ses, id)
 		return nil, ctx.Err()
+	}
+}
+
+// unasked tells the client that nobody waits for the answer any more.
+func (x *exchange) unasked(ses *session, id []byte) {
+	cancelled := append(append([]byte(`{"requestId":`), id...), '}')
+	note := (&mcp.Message{Method: mcp.NotificationCancelled, Params: cancelled}).Bytes()
+	if x.reply == nil || !x.reply.send(note, false, "") {
+		ses.own.add(note, false, "")
 	}
 }
 
@@ -353,12 +372,22 @@ func (c *parked) asks(name string) bool {
 // await waits for the answer to a question.
 func (c *parked) await(ctx context.Context, q *question) ([]byte, error) {
 	defer c.forget(q)
-	select {
-	case a, ok := <-q.answer:
+	take := func(a []byte, ok bool) ([]byte, error) {
 		if !ok {
 			return nil, noAnswer("the caller did not answer in time, or there is no room for its call to wait")
 		}
 		return a, nil
+	}
+	select {
+	case a, ok := <-q.answer: // it came with the request
+		return take(a, ok)
+	default:
+	}
+	select {
+	case a, ok := <-q.answer:
+		return take(a, ok)
+	case <-c.s.shuts(q.method):
+		return nil, shutsDown()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

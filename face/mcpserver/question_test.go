@@ -192,7 +192,7 @@ func TestParkedCallsEnd(t *testing.T) {
 		ended <- err
 		return nil, toolkeep.AsError(err)
 	})
-	s.Limits.AnswerWithin, s.Limits.PrincipalParked = 50*time.Millisecond, 2
+	s.Limits.AnswerWithin, s.Limits.PrincipalParked = 500*time.Millisecond, 2
 	s.publish(manifest("demo.echo"))
 	s.start()
 	state := s.park(t)
@@ -336,5 +336,65 @@ func TestMissingCapabilityOfAnUpstream(t *testing.T) {
 	}
 	if a := s.post("/mcp", own("", "files__read", "{}")); a.result(t, "isError") != "true" {
 		t.Errorf("%s", a.body)
+	}
+}
+
+// TestDrainWaitsForNobody: a call that waits for a person goes on without an answer when
+// the server is to end, in every revision, and what comes of it can still be fetched. Who
+// waits for a program goes on waiting.
+func TestDrainWaitsForNobody(t *testing.T) {
+	s := newSystem(t)
+	ended := make(chan error, 10)
+	s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+		method, params := mcp.MethodElicit, []byte(formQuestion)
+		if strings.Contains(string(c.Arguments), "roots") {
+			method, params = mcp.MethodListRoots, nil
+		}
+		_, err := c.Caller.(toolkeep.Asker).Ask(ctx, method, params)
+		ended <- err
+		if err != nil {
+			return &toolkeep.Result{State: toolkeep.CallFailed, Error: toolkeep.AsError(err)}, nil
+		}
+		return &toolkeep.Result{State: toolkeep.CallSucceeded, Output: []byte(`"answered"`)}, nil
+	})
+	s.publish(manifest("demo.echo"))
+	s.start()
+	const caps, why = `{"elicitation":{},"roots":{}}`, "the server is shutting down"
+	h := s.session("/mcp", "2025-06-18", caps)
+	rd, _ := s.events("POST", "/mcp", callEcho, h...)
+	q, _ := next(t, rd)
+	program, _ := s.events("POST", "/mcp", `{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{"name":"demo__echo","arguments":{"text":"roots"}}}`, h...)
+	roots, _ := next(t, program)
+	if q.Method != mcp.MethodElicit || roots.Method != mcp.MethodListRoots {
+		t.Fatalf("asked are %s and %s", q.Method, roots.Method)
+	}
+	state := s.park(t)
+
+	s.server.Drain()
+	for range 2 {
+		if err := <-ended; err == nil || !strings.Contains(err.Error(), why) {
+			t.Errorf("a question to a person ends with %v", err)
+		}
+	}
+	if m, _ := next(t, rd); m.Method != mcp.NotificationCancelled || string(mcp.Get(m.Params, "requestId")) != string(q.ID) {
+		t.Errorf("the client is told %s", m.Bytes())
+	}
+	if m, _ := next(t, rd); !strings.Contains(string(m.Result), why) {
+		t.Errorf("the call ends with %s", m.Bytes())
+	}
+	a := s.modern("/mcp", "tools/call", strings.TrimSuffix(echoParams, "}")+`,"requestState":`+state+`,"inputResponses":{"q1":{"action":"accept"}}}`, caps)
+	if !strings.Contains(a.result(t, "content"), why) {
+		t.Errorf("the parked call ends with %s", a.body)
+	}
+	s.post("/mcp", string(mcp.Reply(roots.ID, []byte(`{"roots":[]}`)).Bytes()), h...)
+	if m, _ := next(t, program); !strings.Contains(string(m.Result), "answered") {
+		t.Errorf("what waits for a program ends with %s", m.Bytes())
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	// What is asked now is not waited for either.
+	if a := s.modern("/mcp", "tools/call", echoParams, caps); !strings.Contains(a.result(t, "content"), why) {
+		t.Errorf("a new call: %s", a.body)
 	}
 }

@@ -86,7 +86,7 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 // TestCredentialThatEndsEndsStreams: nobody takes it out, its time is over.
 func TestCredentialThatEndsEndsStreams(t *testing.T) {
 	s := newSystem(t)
-	s.Auth = &revocable{Auth: s.Auth, until: time.Now().Add(300 * time.Millisecond)}
+	s.Auth = &revocable{Auth: s.Auth, until: time.Now().Add(2 * time.Second)}
 	s.Limits.KeepAlive = 5 * time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()

@@ -265,7 +265,7 @@ func TestSlowReadersDropNoticesAndNeverAnswers(t *testing.T) {
 // A client that does not read holds up neither its call nor anybody else.
 func TestAClientThatDoesNotRead(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.WriteTimeout = 50 * time.Millisecond
+	s.Limits.WriteTimeout = 500 * time.Millisecond
 	done := make(chan struct{})
 	s.Invoker = fakeInvoker(func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		for i := range 20_000 {

@@ -24,8 +24,8 @@ var contextArgs = []string{"phase", "messages", "tool_ids", "budget_tokens"}
 
 // contextMessage is one step of a conversation, as a model writes it.
 type contextMessage struct {
-	Role      string `json:"role"`
-	Content   string `json:"content"`
+	Role      string        `json:"role"`
+	Content   disclose.Text `json:"content"`
 	ToolCalls []struct {
 		ToolID string `json:"tool_id"`
 	} `json:"tool_calls"`
@@ -119,7 +119,7 @@ func (x *exchange) contextRequest(query string, got map[string][]byte) (r disclo
 	if raw := got["messages"]; raw != nil {
 		var list []contextMessage
 		if json.Unmarshal(raw, &list) != nil {
-			return r, invalidArg("messages", "must be a list of objects with role, content, tool_calls, tool_id and error")
+			return r, invalidArg("messages", "must be a list of objects with role, content (a string, or a list of parts), tool_calls, tool_id and error")
 		}
 		if len(list) > maxMessages {
 			return r, invalidArg("messages", "has more than 500 messages; send the newest")
@@ -146,7 +146,7 @@ func (x *exchange) message(m contextMessage) (disclose.Message, bool) {
 	default:
 		return disclose.Message{}, false
 	}
-	to := disclose.Message{Role: role, Content: clip(m.Content, maxText), ToolID: x.namedID(m.ToolID)}
+	to := disclose.Message{Role: role, Content: clip(string(m.Content), maxText), ToolID: x.namedID(m.ToolID)}
 	for _, c := range m.ToolCalls {
 		to.ToolCalls = append(to.ToolCalls, disclose.ToolCall{ToolID: x.namedID(c.ToolID)})
 	}

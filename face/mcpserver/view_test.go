@@ -166,6 +166,8 @@ func TestViewSearch(t *testing.T) {
 	for body, code := range map[string]string{
 		own("", "find_tools", `{}`):                              "E3302",
 		own("", "find_tools", `{"query":5}`):                     "E3301",
+		own("", "find_tools", `{"query":"a\u001bb"}`):            "E3311",
+		own("", "find_tools", `{"query":"a\u0000b"}`):            "E3311",
 		own("", "find_tools", `{"query":"a","limit":99}`):        "E3301",
 		own("", "find_tools", `{"query":"a","what":1}`):          "E3310",
 		own("", "find_tools", `[]`):                              "E3312",
@@ -177,7 +179,11 @@ func TestViewSearch(t *testing.T) {
 		own("", "get_invocation", `{"invocation_id":"nothing"}`): "E3013",
 		own("", "get_invocation", `{"invocation_id":"x\u0000"}`): "E3301",
 	} {
-		if a := s.post("/mcp/search", body); a.result(t, "isError") != "true" || a.result(t, "structuredContent", "code") != `"`+code+`"` || a.result(t, "_meta", "toolkeep/code") != `"`+code+`"` {
+		a := s.post("/mcp/search", body)
+		if code == "E3311" && !strings.Contains(a.body, "the question holds the control character U+00") {
+			t.Errorf("%s: %s", body, a.body)
+		}
+		if a.result(t, "isError") != "true" || a.result(t, "structuredContent", "code") != `"`+code+`"` || a.result(t, "_meta", "toolkeep/code") != `"`+code+`"` {
 			t.Errorf("%s: %s", body, a.body)
 		}
 	}
@@ -252,10 +258,12 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 	s.Visible = func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return t.ID != "mail.veiled" && visible(p, t) }
 	s.start()
 	for arguments, want := range map[string]struct{ phase, text, data string }{
-		`{"query":"send a letter","phase":"initial_planning"}`:                        {"initial_planning", "- **mail.send**", `"lightweightIndex":[{"toolId":"mail.send"`},
-		`{"query":"send a letter","budget_tokens":900}`:                               {"initial_planning", "- **mail.send**", `"tokenBudget":900`},
-		`{"query":"send a letter","phase":"tool_selection","category":"none"}`:        {"tool_selection", "Phase: tool_selection", `"totalToolsAvailable":0`},
-		`{"messages":[{"role":"user","content":"send a letter"}]}`:                    {"initial_planning", "- **mail.send**", `"mail.send"`},
+		`{"query":"send a letter","phase":"initial_planning"}`:                 {"initial_planning", "- **mail.send**", `"lightweightIndex":[{"toolId":"mail.send"`},
+		`{"query":"send a letter","budget_tokens":900}`:                        {"initial_planning", "- **mail.send**", `"tokenBudget":900`},
+		`{"query":"send a letter","phase":"tool_selection","category":"none"}`: {"tool_selection", "Phase: tool_selection", `"totalToolsAvailable":0`},
+		`{"messages":[{"role":"user","content":"send a letter"}]}`:             {"initial_planning", "- **mail.send**", `"mail.send"`},
+		`{"messages":[{"role":"user","content":[{"type":"image","source":{}},{"type":"text","text":"send a letter"}]},{"role":"assistant","content":null}]}`: {
+			"tool_selection", "## mail.send", `"detailedTools":[{"toolId":"mail.send"`},
 		`{"query":"send a letter","tool_ids":["mail__send"]}`:                         {"tool_selection", "## mail.send", `"detailedTools":[{"toolId":"mail.send"`},
 		`{"messages":[{"role":"assistant","tool_calls":[{"tool_id":"mail__send"}]}]}`: {"execution_preparation", "- **mail.track** (call it after)", `"patterns":[{"toolId":"mail.track"`},
 		`{"messages":[{"role":"assistant","tool_calls":[{"tool_id":"mail.send"}]},{"role":"tool","error":{"code":"E3520","message":"the mailbox is full","retry_after_s":7}}],"query":"x"}`: {
@@ -285,6 +293,8 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 		`{"query":"a","phase":5}`:                                                       "E3301",
 		`{"query":"a","budget_tokens":499}`:                                             "E3301",
 		`{"query":"a","messages":{}}`:                                                   "E3301",
+		`{"query":"a","messages":[{"role":"user","content":["hello"]}]}`:                "E3301",
+		`{"query":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`:        "E3301",
 		`{"query":"a","messages":[{"role":"narrator"}]}`:                                "E3301",
 		`{"query":"a","tool_ids":"mail.send"}`:                                          "E3301",
 		`{"query":"a","tool_ids":["a` + strings.Repeat(`","a`, 20) + `"]}`:              "E3312",

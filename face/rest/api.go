@@ -69,12 +69,9 @@ func New(c Config) *API {
 	return a
 }
 
-// NewServer gives a server that is safe to show to a network: every phase of a
-// connection has a limit. Serve it, and end it with Shutdown, which also ends
-// the event streams.
-func NewServer(c Config) *http.Server { return New(c).Server() }
-
-// Server is the face behind a server with the limits of Config.
+// Server is the face behind a server that is safe to show to a network: every phase
+// of a connection has one of Config's limits. Serve it, and end it with Shutdown,
+// which also ends the event streams.
 func (a *API) Server() *http.Server {
 	addr := a.c.Addr
 	if addr == "" {

@@ -3,11 +3,14 @@ package rest
 import (
 	"context"
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	strict "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/disclose"
 )
 
@@ -26,10 +29,21 @@ type ToolContextRequest struct {
 // ContextMessage is one step of a conversation.
 type ContextMessage struct {
 	Role      string            `json:"role" enum:"system,user,assistant,tool"`
-	Content   string            `json:"content,omitempty"`
+	Content   contextText       `json:"content,omitzero"`
 	ToolCalls []ContextToolCall `json:"toolCalls,omitempty" maxItems:"100" doc:"of an assistant: calls that it wants made"`
 	ToolID    string            `json:"toolId,omitempty" maxLength:"4096" doc:"of a tool's answer: whose it is"`
 	ToolError *ContextError     `json:"toolError,omitempty" doc:"of a tool's answer: that it failed"`
+}
+
+// contextText is a message's text, or a list of its parts, as it came.
+type contextText struct{ object }
+
+// Schema is for the document, and for what is refused before it is read.
+func (contextText) Schema(huma.Registry) *huma.Schema {
+	part := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Required: []string{"type"},
+		Properties: map[string]*huma.Schema{"type": {Type: huma.TypeString, MinLength: new(1)}, "text": {Description: "of a part of text: the text"}}}
+	return &huma.Schema{Description: "what it says, or a list of parts as OpenAI and Anthropic have them, of which the text is read and the rest passed over",
+		OneOf: []*huma.Schema{{Type: huma.TypeString, Nullable: true}, {Type: huma.TypeArray, Items: part}}}
 }
 
 // ContextToolCall is one call in a message.
@@ -76,7 +90,11 @@ type toolContextOutput struct {
 
 func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolContextInput) (*toolContextOutput, error) {
 	start, as := time.Now(), a.asker(p, in.SessionHeader)
-	r := a.guide.Gather(ctx, in.Body.request(), as)
+	r, err := in.Body.request()
+	if err != nil {
+		return nil, err
+	}
+	r = a.guide.Gather(ctx, r, as)
 	c, err := disclose.Build(r)
 	if err != nil {
 		return nil, err
@@ -97,17 +115,27 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 	return out, nil
 }
 
-// request reads what was sent; the document's bounds were checked.
-func (in *ToolContextRequest) request() disclose.Request {
+// request reads what was sent; the document's bounds were checked. E3301, E3311.
+func (in *ToolContextRequest) request() (disclose.Request, error) {
+	if err := discover.CheckQuestion(in.Q); err != nil {
+		return disclose.Request{}, err
+	}
 	r := disclose.Request{Query: in.Q, Phase: disclose.Phase(in.Phase), Chosen: in.ToolIDs, Failure: in.Error.failure(), Budget: in.Budget, Format: disclose.Format(in.Format)}
-	for _, m := range in.Messages {
-		to := disclose.Message{Role: disclose.Role(m.Role), Content: m.Content, ToolID: m.ToolID, ToolError: m.ToolError.failure()}
+	for i, m := range in.Messages {
+		var said disclose.Text
+		if m.Content.object != nil {
+			if err := strict.Unmarshal(m.Content.object, &said); err != nil {
+				fault := toolkeep.Fault{Pointer: "/messages/" + strconv.Itoa(i) + "/content", Rule: "type", Message: "must be a string, or a list of parts with a type, those of text with their text as a string"}
+				return r, toolkeep.FaultsError(toolkeep.InvalidParameters, "body.messages["+strconv.Itoa(i)+"].content: "+fault.Message, []toolkeep.Fault{fault})
+			}
+		}
+		to := disclose.Message{Role: disclose.Role(m.Role), Content: string(said), ToolID: m.ToolID, ToolError: m.ToolError.failure()}
 		for _, c := range m.ToolCalls {
 			to.ToolCalls = append(to.ToolCalls, disclose.ToolCall{ToolID: c.ToolID})
 		}
 		r.Messages = append(r.Messages, to)
 	}
-	return r
+	return r, nil
 }
 
 func (e *ContextError) failure() *disclose.Failure {

@@ -99,20 +99,32 @@ func TestToolContext(t *testing.T) {
 	if !strings.Contains(d.Markdown, "## demo.sign\n") || strings.Contains(d.Markdown, "\n# Heading") || len(d.LightweightIndex) != 0 {
 		t.Errorf("%s", d.Markdown)
 	}
+	d = contextOf(t, s, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}},{"type":"text","text":"hash"},{"type":"text","text":"a text"}]},`+
+		`{"role":"assistant","content":null,"toolCalls":[{"toolId":"demo.hash"}]},{"role":"tool","content":[{"type":"text","text":"7"}]},{"role":"user","content":[{"type":"image","source":{}}]}]}`)
+	if d.Metadata.Phase != disclose.ToolSelection || len(d.DetailedTools) == 0 || d.DetailedTools[0].ToolID != "demo.hash" {
+		t.Errorf("%+v", d)
+	}
 	contextOf(t, s, `{}`)
 }
 
 func TestToolContextRefuses(t *testing.T) {
 	s := contextSystem()
 	for body, code := range map[string]toolkeep.Code{
-		`{"phase":"lunch"}`:                  toolkeep.InvalidParameters,
-		`{"budget":499}`:                     toolkeep.InvalidParameters,
-		`{"format":"html"}`:                  toolkeep.InvalidParameters,
-		`{"messages":[{"role":"narrator"}]}`: toolkeep.InvalidParameters,
-		`{"messages":[{}]}`:                  toolkeep.MissingParameter,
-		`{"tool_ids":["demo.hash"]}`:         toolkeep.MalformedRequest,
-		`[]`:                                 toolkeep.InvalidParameters,
+		`{"phase":"lunch"}`:                                           toolkeep.InvalidParameters,
+		`{"budget":499}`:                                              toolkeep.InvalidParameters,
+		`{"format":"html"}`:                                           toolkeep.InvalidParameters,
+		`{"messages":[{"role":"narrator"}]}`:                          toolkeep.InvalidParameters,
+		`{"messages":[{}]}`:                                           toolkeep.MissingParameter,
+		`{"messages":[{"role":"user","content":5}]}`:                  toolkeep.InvalidParameters,
+		`{"messages":[{"role":"user","content":["hello"]}]}`:          toolkeep.InvalidParameters,
+		`{"messages":[{"role":"user","content":[{"text":"hello"}]}]}`: toolkeep.InvalidParameters,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":["hello"]}]}]}`: toolkeep.InvalidParameters,
+		`{"tool_ids":["demo.hash"]}`: toolkeep.MalformedRequest,
+		`[]`:                         toolkeep.InvalidParameters,
 	} {
 		problem(t, s.do(t, "POST", contextPath, body), code)
+	}
+	if w := s.do(t, "POST", contextPath, `{"messages":[{"role":"user"},{"role":"user","content":[{"type":"text"}]}]}`); !strings.Contains(w.Body.String(), `"pointer":"/messages/1/content"`) {
+		t.Errorf("%s", w.Body)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/spelling"
 )
 
 // maxSeconds bounds timeouts and lifetimes that a caller may ask for: a week.
@@ -206,7 +207,7 @@ func fieldIndex(fields []string, raw []byte) int {
 func (e *envelope) unknown(path string, fields []string, raw []byte) {
 	name, _ := jsontext.AppendUnquote(nil, raw)
 	sent := clip(string(name), 100)
-	near := nearest(sent, fields)
+	near := spelling.Nearest(sent, fields)
 	err := toolkeep.NewError(toolkeep.MalformedRequest, "the field %s is not known; the nearest known one is %s",
 		join(path, sent), join(path, near)).With("field", join(path, sent)).With("nearest", join(path, near))
 	e.fault(err)
@@ -497,36 +498,4 @@ func (e *envelope) timeout(d time.Duration, name string) {
 		return
 	}
 	e.call.Timeout, e.timeoutFrom = d, name
-}
-
-// nearest is the known field with the fewest edits to what was sent.
-func nearest(sent string, fields []string) string {
-	best, distance := fields[0], 1<<30
-	for _, f := range fields {
-		if d := edits(sent, f); d < distance {
-			best, distance = f, d
-		}
-	}
-	return best
-}
-
-// edits is the Levenshtein distance.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

@@ -282,7 +282,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 // the server, which cuts it off when the write timeout is over.
 func TestSlowReader(t *testing.T) {
 	s := newSystem()
-	s.Limits.WriteTimeout = 50 * time.Millisecond
+	s.Limits.WriteTimeout = 500 * time.Millisecond
 	seen, ended := 0, make(chan struct{})
 	long := strings.Repeat("x", 1<<20)
 	s.calls.watch = func(ctx context.Context, _ *toolkeep.Principal, _ string) iter.Seq2[*toolkeep.Invocation, error] {

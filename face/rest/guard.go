@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
 )
 
 // ServeHTTP passes a request through the gates that every route has and then
@@ -132,6 +133,11 @@ func checkQuery(raw string) error {
 			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", clip(name, 100), len(values))
 		}
 		for _, v := range values {
+			if name == "q" { // which the other faces have too, with the same words
+				if err := discover.CheckQuestion(v); err != nil {
+					return err
+				}
+			}
 			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
 				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q holds a NUL or bytes that are not UTF-8", clip(name, 100))
 			}

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -244,5 +245,26 @@ func TestQueryStrings(t *testing.T) {
 		w := newSystem().do(t, "GET", "/api/v1/tools/retrieval/search?"+query, "", "Authorization: Bearer agent")
 		wantStatus(t, w, 400)
 		problem(t, w, code)
+	}
+}
+
+// TestControlCharactersInQuestions are refused as in the other faces.
+func TestControlCharactersInQuestions(t *testing.T) {
+	s := contextSystem()
+	for _, w := range []*httptest.ResponseRecorder{
+		s.do(t, "GET", "/api/v1/tools/retrieval/search?q=hash%00it", ""),
+		s.do(t, "GET", "/api/v1/tools/retrieval/search?q=hash%1bit", ""),
+		s.do(t, "POST", contextPath, `{"q":"hash\u001bit"}`),
+	} {
+		wantStatus(t, w, 400)
+		problem(t, w, toolkeep.InvalidEncoding)
+		if !strings.Contains(w.Body.String(), `"detail":"the question holds the control character U+00`) {
+			t.Errorf("%s", w.Body)
+		}
+	}
+	// In a message they are read as spaces.
+	d := contextOf(t, s, `{"messages":[{"role":"user","content":"hash\u001ba text"}]}`)
+	if len(d.LightweightIndex) == 0 || d.LightweightIndex[0].ToolID != "demo.hash" {
+		t.Errorf("%+v", d)
 	}
 }

@@ -193,12 +193,13 @@ type stateInput struct {
 		Successor string     `json:"successor,omitempty" maxLength:"256" doc:"version or tool to move to"`
 		Date      *time.Time `json:"date,omitempty" doc:"sunset: end of execution; deprecated: earliest removal"`
 		Now       bool       `json:"now,omitempty" doc:"waive the 90 days between deprecation and removal"`
+		Expected  string     `json:"expected,omitempty" enum:"active,deprecated,sunset,blocked,removed" doc:"state that the version must be in now, else E3963: the one that was seen when this was decided"`
 	} `nameHint:"StateRequest"`
 }
 
 func (a *API) postState(ctx context.Context, p *toolkeep.Principal, in *stateInput) (*stateOutput, error) {
 	b := in.Body
-	ch := catalog.StateChange{State: toolkeep.VersionState(b.State), Reason: b.Reason, Successor: b.Successor, Now: b.Now}
+	ch := catalog.StateChange{State: toolkeep.VersionState(b.State), Reason: b.Reason, Successor: b.Successor, Now: b.Now, Expect: toolkeep.VersionState(b.Expected)}
 	if b.Date != nil {
 		ch.Date = *b.Date
 	}

@@ -53,6 +53,7 @@ type ScoreParts struct {
 	History    float64 `json:"history" doc:"how much the tool belongs to what the conversation and you called before"`
 	Success    float64 `json:"success" doc:"share of your tenant's calls that succeeded; 0.9 for a tool that was never called"`
 	Complexity float64 `json:"complexity" doc:"0.5 for a tool of medium complexity, 1 for high; it is taken off"`
+	Deed       float64 `json:"deed" doc:"1 for a tool that does what the query wants done, 1.4 for a list of what is asked for in the plural, -1 for one that does something else, 0 where that cannot be told; counts 0.05"`
 	Learned    float64 `json:"learned" doc:"how much the query is like those after which your tenant called the tool; moves tools, and is in no score"`
 	Named      bool    `json:"named" doc:"the query names the tool, which puts it first"`
 }
@@ -80,7 +81,7 @@ type DetailedTool struct {
 type SearchMetadata struct {
 	RetrievalStrategy   string `json:"retrievalStrategy"`
 	RetrievalTimeMs     int64  `json:"retrievalTimeMs"`
-	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be"`
+	Degraded            string `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
 	TotalToolsAvailable int    `json:"totalToolsAvailable" doc:"tools that you may see"`
 	ToolsRetrieved      int    `json:"toolsRetrieved"`
 	RetrievalID         string `json:"retrievalId,omitempty" doc:"by which feedback names this search"`

@@ -3,21 +3,23 @@ package rest
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
 
-// serve starts NewServer's server on loopback and gives a raw connection to it.
+// serve starts the face's server on loopback and gives a raw connection to it.
 func serve(t *testing.T, s *system) (*http.Server, net.Conn, *bufio.Reader) {
 	t.Helper()
-	srv := NewServer(s.Config)
+	srv := New(s.Config).Server()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -39,8 +41,10 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	s.Limits.HeaderTimeout = 20 * time.Millisecond
 	_, c, rd := serve(t, s)
 	fmt.Fprint(c, "GET /health HTTP/1.1\r\nHost: loc")
-	if _, err := io.ReadAll(rd); err != nil {
-		t.Error(err) // closed in order, without an answer or with 408
+	// Closed without an answer or with 408; by a reset where the server gave up before
+	// the first bytes came.
+	if _, err := io.ReadAll(rd); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Error(err)
 	}
 }
 
@@ -66,12 +70,12 @@ func TestSlowBodyIsCutOff(t *testing.T) {
 // The limits of reading must not end a call that takes longer than they are.
 func TestLongCallOutlivesTheBodyTimeout(t *testing.T) {
 	s := newSystem()
-	s.Limits.BodyTimeout = 20 * time.Millisecond
+	s.Limits.BodyTimeout = 500 * time.Millisecond // enough to read a body that is there
 	s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, _ *toolkeep.Call) (*toolkeep.Result, error) {
 		select {
 		case <-ctx.Done():
 			return nil, toolkeep.NewError(toolkeep.Cancelled, "the context ended")
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(s.Limits.BodyTimeout + 100*time.Millisecond):
 			return succeeded(), nil
 		}
 	})
@@ -129,7 +133,7 @@ func TestShutdown(t *testing.T) {
 	if line, err := rd.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
 		t.Fatal(line, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := srv.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -140,7 +144,7 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestServerDefaults(t *testing.T) {
-	srv := NewServer(newSystem().Config)
+	srv := New(newSystem().Config).Server()
 	if srv.Addr != "127.0.0.1:8080" || srv.ReadHeaderTimeout != 10*time.Second || srv.IdleTimeout != 2*time.Minute || srv.ReadTimeout != 0 || srv.WriteTimeout != 0 {
 		t.Errorf("%+v", srv)
 	}

@@ -192,7 +192,7 @@ func (s *system) serve(t testing.TB, l net.Listener, more ...grpc.DialOption) *g
 	}
 	t.Cleanup(func() {
 		conn.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.server.Stop(ctx); err != nil {
 			t.Errorf("stop: %v", err)

@@ -143,13 +143,16 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 		Versions: t.Versions, LatestVersion: t.LatestVersion, Tags: t.Tags, RequiresApproval: t.RequiresApproval}
 }
 
-// find searches among what the caller sees. E3104, E3301.
+// find searches among what the caller sees. E3104, E3301, E3311.
 func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]discover.Match, discover.Report, error) {
 	switch {
 	case g.s.c.Search == nil:
 		return nil, discover.Report{}, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index")
 	case strings.TrimSpace(q.Text) == "" || len(q.Text) > maxQuery:
 		return nil, discover.Report{}, toolkeep.NewError(toolkeep.InvalidParameters, "the query must have 1 to %d bytes: say in words what the tool should do", maxQuery)
+	}
+	if err := discover.CheckQuestion(q.Text); err != nil {
+		return nil, discover.Report{}, err
 	}
 	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Subject
 	if g.s.c.Audience != nil {
@@ -167,7 +170,7 @@ var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid,
 // QueryByCapability finds tools by what they are for, best first; none is an empty
 // answer. strategy is hybrid (the default), semantic, keyword, category (hybrid within
 // the category, which is then required) or session; session_id says which conversation the question belongs
-// to. Each explanation says what matched and the parts of the score. E3104, E3301, E3312.
+// to. Each explanation says what matched and the parts of the score. E3104, E3301, E3311, E3312.
 func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -229,6 +232,7 @@ func explanation(m discover.Match, r discover.Report) *structpb.Struct {
 		"history":    structpb.NewNumberValue(m.History),
 		"success":    structpb.NewNumberValue(m.Success),
 		"complexity": structpb.NewNumberValue(m.Complexity),
+		"deed":       structpb.NewNumberValue(m.Deed),
 		"learned":    structpb.NewNumberValue(m.Learned),
 		"named":      structpb.NewBoolValue(m.Named),
 		"strategy":   structpb.NewStringValue(string(r.Strategy)),

@@ -569,7 +569,7 @@ func TestHTTPContext(t *testing.T) {
 	if !errors.As(err, &e) || !errors.Is(err, context.Canceled) || e.NothingSent {
 		t.Errorf("%v", err)
 	}
-	ctx2, cancel2 := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	ctx2, cancel2 := context.WithTimeout(context.Background(), time.Second) // enough to reach the server
 	defer cancel2()
 	if err := c.Write(ctx2, request(1, "ping", "")); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
@@ -593,7 +593,9 @@ func TestHTTPNothingSent(t *testing.T) {
 	// A port that nobody listens on.
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	guarded := &http.Client{Transport: egress.Transport(&egress.Guard{})}
+	pool := egress.NewPool(egress.PoolConfig{})
+	defer pool.Close()
+	guarded := &http.Client{Transport: pool.Transport("t", egress.AllowList{})}
 	for name, config := range map[string]transport.HTTPConfig{
 		"nobody listens": {URL: gone.URL},
 		"forbidden":      {URL: gone.URL, Client: guarded},

@@ -229,7 +229,7 @@ func parseGrant(spec toolkeep.AuthSpec, plain string) (grant, error) {
 		g.basic = g.basic && g.clientSecret != "" // a public client has nothing to prove
 		err = c.need(c.ClientID != "" && c.RefreshToken != "", "must be JSON with client_id, refresh_token and, if it has one, client_secret")
 	case AzureAD:
-		err = g.azure(&s, c)
+		err = g.azure(c)
 	case GoogleAccount:
 		err = g.google(&s, c)
 	default:
@@ -290,7 +290,7 @@ func parseSecret(s *settings, plain string) (credential, error) {
 	return c, nil
 }
 
-func (g *grant) azure(s *settings, c credential) error {
+func (g *grant) azure(c credential) error {
 	g.basic = false
 	resource := g.params["resource"]
 	delete(g.params, "resource")

@@ -282,13 +282,6 @@ func (m *Minter) drop(el *list.Element) {
 	h.token = nil
 }
 
-// Len is how many tokens are kept.
-func (m *Minter) Len() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.recent.Len()
-}
-
 func ended(ctx context.Context) *toolkeep.Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return unreachable("the token endpoint did not answer in the time that the call had")

@@ -155,13 +155,6 @@ func (ls *leases) renew(l *lease, length time.Duration) {
 	ls.renewIn(l, max(d/2, time.Second), l.duration)
 }
 
-// len is how many leases are in use.
-func (ls *leases) len() int {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return len(ls.held)
-}
-
 // close revokes all leases, until ctx ends.
 func (ls *leases) close(ctx context.Context) {
 	ls.mu.Lock()

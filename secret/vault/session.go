@@ -370,8 +370,7 @@ func (c *client) lifeOf(ctx context.Context, s *session) (time.Duration, error) 
 	}
 	var renewed struct {
 		Auth struct {
-			Renewable bool  `json:"renewable"`
-			Duration  int64 `json:"lease_duration"`
+			Duration int64 `json:"lease_duration"`
 		} `json:"auth"`
 	}
 	if err := c.ask(s, put(ctx, "auth/token/renew-self", map[string]any{}), &renewed); err != nil {

@@ -261,9 +261,7 @@ var errExpired = errors.New("the credential's own expires_at has passed")
 // unversioned takes the secret out of what KV version 2 wraps around it.
 func unversioned(r reference, wrapped map[string]jsontext.Value) (map[string]jsontext.Value, string, error) {
 	var meta struct {
-		Version   int    `json:"version"`
-		Deleted   string `json:"deletion_time"`
-		Destroyed bool   `json:"destroyed"`
+		Version int `json:"version"`
 	}
 	var data map[string]jsontext.Value
 	if len(wrapped["metadata"]) > 0 && json.Unmarshal(wrapped["metadata"], &meta) != nil {

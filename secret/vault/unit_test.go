@@ -200,7 +200,7 @@ func hundredMB(w http.ResponseWriter, _ *http.Request) {
 // TestSlow gives up an attempt after its time, and all when the call ends.
 func TestSlow(t *testing.T) {
 	f := newFake(t)
-	v := openFake(t, f, func(c *Config) { c.Timeout = 50 * time.Millisecond })
+	v := openFake(t, f, func(c *Config) { c.Timeout = 500 * time.Millisecond })
 	want(t, v, acme, "secret/acme/x#k", "v", "")
 	var attempts atomic.Int64
 	arrived := make(chan struct{}, 16)
@@ -672,4 +672,11 @@ func TestLoginRenewed(t *testing.T) {
 	if n := logins.Load(); n != 2 || token(v) != "token-2" {
 		t.Errorf("%d logins after its end", n)
 	}
+}
+
+// len is how many leases are in use.
+func (ls *leases) len() int {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return len(ls.held)
 }

@@ -24,6 +24,9 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 		var life []byte
 		life, err = record.Marshal(c.Life)
 		st.act = func(ctx context.Context, g *group, st *step) (bool, error) {
+			if err := g.asBefore(ctx, c, st.Ref); err != nil {
+				return true, err
+			}
 			n, err := g.exec(ctx, sqlLife, life, text(c.Tenant), text(c.ToolID), text(c.Version))
 			if err == nil && n == 0 {
 				err = fmt.Errorf("version %s: %w", st.Ref, toolkeep.ErrNotFound)
@@ -46,6 +49,27 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 		err = fmt.Errorf("postgres: %T has no action", c)
 	}
 	return st, err
+}
+
+// asBefore finds that a version has the lifecycle that a change expects, and keeps other
+// nodes from changing it until the transaction ends.
+func (g *group) asBefore(ctx context.Context, c toolkeep.SetLifecycle, ref string) error {
+	if c.From == nil {
+		return nil
+	}
+	var have []byte
+	err := g.tx.QueryRow(ctx, sqlLifeOf, text(c.Tenant), text(c.ToolID), text(c.Version)).Scan(&have)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // the change itself finds that
+	}
+	if err != nil {
+		return err
+	}
+	same, err := record.SameLife(have, *c.From)
+	if err == nil && !same {
+		err = fmt.Errorf("version %s: %w", ref, toolkeep.ErrStale)
+	}
+	return err
 }
 
 func (g *group) publish(ctx context.Context, t record.Tool, ref string) (bool, error) {

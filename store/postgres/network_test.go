@@ -25,7 +25,7 @@ func TestCut(t *testing.T) {
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
 	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
-	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond})
+	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
 	mustApply(t, b, recorded("before"))
 
 	type result struct {
@@ -108,7 +108,7 @@ func TestFreeze(t *testing.T) {
 	name := server.NewName(t)
 	p := newProxy(t, server.Addr())
 	a := mustOpen(t, Config{DSN: server.DSN(name), Node: "a"})
-	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: time.Second, PollInterval: 50 * time.Millisecond})
+	b := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Node: "b", Timeout: 3 * time.Second, PollInterval: 50 * time.Millisecond})
 	event := func(id string) toolkeep.Change {
 		return toolkeep.AppendEvent{Event: toolkeep.Event{ID: id, Tenant: "t"}}
 	}
@@ -228,7 +228,7 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 // TestServerRestart: the server goes and comes back.
 func TestServerRestart(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
-	s := mustOpen(t, Config{DSN: server.NewDatabase(t), Timeout: 500 * time.Millisecond, PollInterval: 50 * time.Millisecond})
+	s := mustOpen(t, Config{DSN: server.NewDatabase(t), Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
 	mustApply(t, s, recorded("a"))
 	if err := server.Down(); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/store/flow"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/store/record"
 )
@@ -115,31 +114,6 @@ func TestBadNeighbour(t *testing.T) {
 	}
 }
 
-// TestBehindRing: watchers that fell behind the ring read the database.
-func TestBehindRing(t *testing.T) {
-	ctx := testContext(t)
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), Timeout: limit})
-	const total = flow.RingRows + 1000
-	var changes []toolkeep.Change
-	for i := range total {
-		changes = append(changes, recorded(fmt.Sprint(i)))
-	}
-	mustApply(t, s, changes...)
-	first, head, _ := s.ring.Bounds()
-	if first == 1 || head != total {
-		t.Fatalf("the ring has %d to %d", first, head)
-	}
-	for _, after := range []int64{0, 1, first - 2, first - 1, first, total - 1} {
-		list, err := until(ctx, s, after, total)
-		if err != nil || int64(len(list)) != total-after || list[0].Seq != after+1 {
-			t.Fatalf("after %d: got %d, %v", after, len(list), err)
-		}
-		if id := list[0].Change.(toolkeep.RecordCall).Invocation.ID; id != fmt.Sprint(after) {
-			t.Fatalf("at %d is call %s", list[0].Seq, id)
-		}
-	}
-}
-
 // TestWatchDamage: a row that cannot be read ends the feed with the reason.
 func TestWatchDamage(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
@@ -154,20 +128,6 @@ func TestWatchDamage(t *testing.T) {
 	}
 	if len(got) != 1 || !errors.Is(got[0], record.ErrDamaged) {
 		t.Errorf("got %v", got)
-	}
-}
-
-// TestRecordTaken: a recorded call whose id is taken stays in the feed.
-func TestRecordTaken(t *testing.T) {
-	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
-	mustApply(t, s, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
-	mustApply(t, s, recorded("a"), recorded("b"), recorded("b"))
-	v, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"})
-	if err != nil || v.State != toolkeep.CallRunning {
-		t.Errorf("got %v, %v", v, err)
-	}
-	if head, _ := s.Head(t.Context()); head != 4 {
-		t.Errorf("the feed ends at %d", head)
 	}
 }
 

@@ -58,6 +58,7 @@ const (
 		ON CONFLICT DO NOTHING`
 	sqlDigest = `SELECT digest FROM versions WHERE tenant = $1 AND id = $2 AND version = $3`
 	sqlLife   = `UPDATE versions SET life = $1 WHERE tenant = $2 AND id = $3 AND version = $4`
+	sqlLifeOf = `SELECT life FROM versions WHERE tenant = $1 AND id = $2 AND version = $3 FOR UPDATE`
 	sqlPutKey = `INSERT INTO api_keys (tenant, id, data) VALUES ($1, $2, $3)
 		ON CONFLICT (tenant, id) DO UPDATE SET data = excluded.data`
 	sqlKeyData = `SELECT data FROM api_keys WHERE tenant = $1 AND id = $2 FOR UPDATE`

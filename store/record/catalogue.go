@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -122,4 +123,18 @@ func DecodeVersion(r Tool) (toolkeep.Version, error) {
 		return v, fmt.Errorf("version %s: %w", t.Ref(), err)
 	}
 	return v, nil
+}
+
+// SameLife tells whether a stored lifecycle is the given one.
+func SameLife(stored []byte, life toolkeep.Lifecycle) (bool, error) {
+	var have toolkeep.Lifecycle
+	if err := Unmarshal(stored, &have); err != nil {
+		return false, err
+	}
+	a, err := Marshal(have)
+	if err != nil {
+		return false, err
+	}
+	b, err := Marshal(life)
+	return bytes.Equal(a, b), err
 }

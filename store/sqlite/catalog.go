@@ -23,6 +23,9 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 		var life []byte
 		life, err = record.Marshal(c.Life)
 		st.act = func(g *group, st *step) (bool, error) {
+			if err := g.asBefore(c, st.ref); err != nil {
+				return true, err
+			}
 			n, err := g.exec(sqlLife, life, c.Tenant, c.ToolID, c.Version)
 			if err == nil && n == 0 {
 				err = fmt.Errorf("version %s: %w", st.ref, toolkeep.ErrNotFound)
@@ -44,6 +47,26 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 		err = fmt.Errorf("sqlite: %T has no action", c)
 	}
 	return st, err
+}
+
+// asBefore finds that a version has the lifecycle that a change expects.
+func (g *group) asBefore(c toolkeep.SetLifecycle, ref string) error {
+	if c.From == nil {
+		return nil
+	}
+	var have []byte
+	err := g.queryRow(sqlLifeOf, c.Tenant, c.ToolID, c.Version).Scan(&have)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil // the change itself finds that
+	}
+	if err != nil {
+		return err
+	}
+	same, err := record.SameLife(have, *c.From)
+	if err == nil && !same {
+		err = fmt.Errorf("version %s: %w", ref, toolkeep.ErrStale)
+	}
+	return err
 }
 
 func (g *group) publish(t record.Tool, ref string) (bool, error) {

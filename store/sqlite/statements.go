@@ -27,6 +27,7 @@ const (
 	sqlDigest
 	sqlPublish
 	sqlLife
+	sqlLifeOf
 	sqlPutKey
 	sqlKeyData
 	sqlPutItem
@@ -88,7 +89,8 @@ func statements() [statementCount]string {
 		sqlDigest: `SELECT digest FROM versions WHERE tenant = ? AND id = ? AND version = ?`,
 		sqlPublish: `INSERT INTO versions (tenant, id, version, digest, life, raw, manifest) VALUES ` +
 			tuples(1, 7),
-		sqlLife: `UPDATE versions SET life = ? WHERE tenant = ? AND id = ? AND version = ?`,
+		sqlLifeOf: `SELECT life FROM versions WHERE tenant = ? AND id = ? AND version = ?`,
+		sqlLife:   `UPDATE versions SET life = ? WHERE tenant = ? AND id = ? AND version = ?`,
 		sqlPutKey: `INSERT INTO api_keys (tenant, id, data) VALUES (?, ?, ?)
 			ON CONFLICT (tenant, id) DO UPDATE SET data = excluded.data`,
 		sqlKeyData: `SELECT data FROM api_keys WHERE tenant = ? AND id = ?`,

@@ -31,6 +31,22 @@ func testRecord(t *testing.T, f *fixture) {
 	f.same(f.get("b"), call("b", toolkeep.CallRefused))
 }
 
+// testRecordTaken: a recorded call whose id is taken changes nothing and stays in
+// the feed, for it was made.
+func testRecordTaken(t *testing.T, f *fixture) {
+	f.apply(toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
+	again := toolkeep.RecordCall{Invocation: call("b", toolkeep.CallFailed)}
+	f.apply(toolkeep.RecordCall{Invocation: call("a", toolkeep.CallSucceeded)},
+		toolkeep.RecordCall{Invocation: call("b", toolkeep.CallSucceeded)}, again)
+	f.same(f.get("a"), call("a", toolkeep.CallRunning))
+	f.same(f.get("b"), call("b", toolkeep.CallSucceeded))
+	f.apply(again)
+	f.same(f.get("b"), call("b", toolkeep.CallSucceeded))
+	if n := len(f.feed(0)); n != 5 {
+		t.Errorf("the feed has %d changes, want 5", n)
+	}
+}
+
 func testClaim(t *testing.T, f *fixture) {
 	f.apply(toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
 	f.same(f.get("a"), call("a", toolkeep.CallRunning))
@@ -247,6 +263,16 @@ func testMoveFreesKey(t *testing.T, f *fixture) {
 		t.Errorf("ByKey: %v, %v", v, err)
 	}
 	f.same(f.get("a"), end)
+}
+
+func testMoveToTakenKey(t *testing.T, f *fixture) {
+	a, b := keyed("a", "k"), keyed("b", "k")
+	b.Subject = "other"
+	f.apply(toolkeep.ClaimCall{Invocation: a}, toolkeep.ClaimCall{Invocation: b})
+	moved := *b
+	moved.Subject = a.Subject
+	f.refused(toolkeep.ErrKeyTaken, toolkeep.MoveCall{Invocation: &moved, From: []toolkeep.CallState{b.State}})
+	f.same(f.get("b"), b)
 }
 
 func testEndErases(t *testing.T, f *fixture) {

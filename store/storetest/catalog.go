@@ -97,6 +97,21 @@ func testLifecycle(t *testing.T, f *fixture) {
 	f.apply(toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: v.Life, By: "boss"})
 	got, _ := f.versions()
 	sameJSON(t, "versions", got, []toolkeep.Version{v})
+	// A change that was worked out of another lifecycle than there is changes nothing.
+	before, after := v.Life, v.Life
+	after.Held = &toolkeep.Hold{At: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Why: "look at it"}
+	change := toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: after, By: "boss", From: &before}
+	f.apply(change)
+	f.refused(toolkeep.ErrStale, change)
+	change.Life.State, change.From = toolkeep.Blocked, &toolkeep.Lifecycle{State: after.State}
+	f.refused(toolkeep.ErrStale, change)
+	if got, _ = f.versions(); got[0].Life.State != after.State || got[0].Life.Held == nil {
+		t.Errorf("a refused change left %+v", got[0].Life)
+	}
+	change.From = &got[0].Life
+	f.apply(change)
+	change.ToolID = "ns.none"
+	f.refused(toolkeep.ErrNotFound, change)
 	for _, c := range []toolkeep.SetLifecycle{
 		{Tenant: "t", ToolID: "ns.a", Version: "2.0.0"}, {Tenant: "", ToolID: "ns.a", Version: "1.0.0"},
 		{Tenant: "t", ToolID: "ns.b", Version: "1.0.0"},

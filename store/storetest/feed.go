@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/store/flow"
 )
 
 // everyChange gives one change of each type that the feed delivers, in an order
@@ -276,6 +278,31 @@ func testSlowWatcher(t *testing.T, f *fixture) {
 	close(written)
 	if last := <-done; last != 3001 {
 		t.Errorf("the watcher stopped at %d", last)
+	}
+}
+
+// testFarBehind: watchers that ask for what the ring no longer holds get it all, in
+// order, and go over from the database to the ring without a gap.
+func testFarBehind(t *testing.T, f *fixture) {
+	const total, first = flow.RingRows + 1000, 1001 // first is the oldest in the ring
+	changes := make([]toolkeep.Change, total)
+	for i := range changes {
+		changes[i] = toolkeep.RecordCall{Invocation: call(fmt.Sprint(i+1), toolkeep.CallSucceeded)}
+	}
+	for part := range slices.Chunk(changes, 1000) {
+		f.apply(part...)
+	}
+	for _, after := range []int64{0, 1, first - 2, first - 1, first, total - 1} {
+		list := f.feed(after)
+		if int64(len(list)) != total-after {
+			t.Fatalf("after %d come %d, want %d", after, len(list), total-after)
+		}
+		for i, c := range list {
+			want := after + int64(i) + 1
+			if id := c.Change.(toolkeep.RecordCall).Invocation.ID; c.Seq != want || id != fmt.Sprint(want) {
+				t.Fatalf("after %d comes call %s at %d, want %d", after, id, c.Seq, want)
+			}
+		}
 	}
 }
 

@@ -46,6 +46,7 @@ func Run(t *testing.T, open Open) {
 		run  func(*testing.T, *fixture)
 	}{
 		{"record", testRecord},
+		{"record what is taken", testRecordTaken},
 		{"claim", testClaim},
 		{"claim key", testClaimKey},
 		{"claim key after 24 hours", testClaimKeyTakeOver},
@@ -55,6 +56,7 @@ func Run(t *testing.T, open Open) {
 		{"move race", testMoveRace},
 		{"move keeps progress, cancel and lease", testMoveKeeps},
 		{"move frees the key", testMoveFreesKey},
+		{"move to a key that is taken", testMoveToTakenKey},
 		{"end erases arguments and lease", testEndErases},
 		{"leases", testLeases},
 		{"cancel", testCancel},
@@ -84,6 +86,7 @@ func Run(t *testing.T, open Open) {
 		{"feed in order under writers", testFeedOrder},
 		{"feed stops", testFeedStops},
 		{"slow watcher", testSlowWatcher},
+		{"watcher far behind", testFarBehind},
 		{"filters", testFilters},
 		{"paging", testPaging},
 		{"sweeps", testSweeps},

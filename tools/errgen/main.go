@@ -6,7 +6,11 @@ import (
 	"bytes"
 	"encoding/csv"
 	"fmt"
+	"go/ast"
 	"go/format"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -93,6 +97,42 @@ func readAdvice() (map[string]string, error) {
 	return advice, nil
 }
 
+// named gives the constants of codes that the program's sources name. The contract
+// has more: those of parts that are not in this build.
+func named() (map[string]bool, error) {
+	names := make(map[string]bool)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch base := d.Name(); {
+		case err != nil:
+			return err
+		case d.IsDir() && path != "." && (strings.HasPrefix(base, ".") || base == "testdata" || path == "tools" || path == "bench"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(base, ".go") || strings.HasSuffix(base, "_test.go") || path == "codes_gen.go":
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		root := file.Name.Name == "toolkeep" && filepath.Dir(path) == "."
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if of, ok := n.X.(*ast.Ident); ok && of.Name == "toolkeep" {
+					names[n.Sel.Name] = true
+				}
+			case *ast.Ident:
+				names[n.Name] = names[n.Name] || root
+			}
+			return true
+		})
+		return nil
+	})
+	return names, err
+}
+
+const tableHead = "| code | name | class | HTTP | retryable | when |\n| --- | --- | --- | --- | --- | --- |\n"
+
 // writeDocs writes one page a code, with its section of the advice.
 func writeDocs(rows []row) error {
 	dir := filepath.Join("docs", "errors")
@@ -103,11 +143,19 @@ func writeDocs(rows []row) error {
 	if err != nil {
 		return err
 	}
-	var index strings.Builder
-	index.WriteString("# Errors\n\nEvery error that Toolkeep can answer. The table is made from `contracts/errors.csv` by `make generate`.\n\n")
-	index.WriteString("| code | name | class | HTTP | retryable | when |\n| --- | --- | --- | --- | --- | --- |\n")
+	names, err := named()
+	if err != nil {
+		return err
+	}
+	var index, later strings.Builder
+	index.WriteString("# Errors\n\nEvery error that Toolkeep can answer. The tables are made from `contracts/errors.csv` by `make generate`.\n\n" + tableHead)
+	later.WriteString("\n## Not in this build\n\nThe contract has them for parts that are not in this build. Nothing answers them but the tool `std.fail`, which ends as it is told.\n\n" + tableHead)
 	for _, r := range rows {
-		fmt.Fprintf(&index, "| [%s](%s.md) | %s | %s | %s | %s | %s |\n", r.code, r.code, r.name, r.class, r.http, r.retryable, r.when)
+		table := &index
+		if !names[goName(r.name)] {
+			table = &later
+		}
+		fmt.Fprintf(table, "| [%s](%s.md) | %s | %s | %s | %s | %s |\n", r.code, r.code, r.name, r.class, r.http, r.retryable, r.when)
 		advice := advices[r.code]
 		if advice == "" {
 			return fmt.Errorf("%s has no advice: write its section in tools/errgen/advice.md", r.code)
@@ -116,10 +164,13 @@ func writeDocs(rows []row) error {
 		fmt.Fprintf(&p, "# %s %s\n\n%s.\n\n", r.code, r.name, strings.ToUpper(r.when[:1])+r.when[1:])
 		fmt.Fprintf(&p, "| kind | class | BC-2 code | BC-6 status | HTTP | gRPC | retryable |\n| --- | --- | --- | --- | --- | --- | --- |\n| %s | %s | %s | %s | %s | %s | %s |\n\n",
 			r.kind, r.class, r.bc2, r.bc6, r.http, r.grpc, r.retryable)
+		if table == &later {
+			p.WriteString("Nothing in this build answers it.\n\n")
+		}
 		p.WriteString(advice + "\n")
 		if err := os.WriteFile(filepath.Join(dir, r.code+".md"), []byte(p.String()), 0o644); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(index.String()), 0o644)
+	return os.WriteFile(filepath.Join(dir, "README.md"), []byte(index.String()+later.String()), 0o644)
 }

@@ -722,7 +722,7 @@ func (s *authServer) secrets() []string {
 // wait polls until a condition holds.
 func wait(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); {
+	for end := time.Now().Add(time.Minute); !cond(); {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain until %s", what)
 		}

@@ -8,6 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
 // maxDescriptors is what a binding takes.
@@ -94,7 +96,7 @@ func encode(set *descriptorpb.FileDescriptorSet) []byte {
 }
 
 func (n *need) file(f protoreflect.FileDescriptor) {
-	if standard[f.Path()] == nil {
+	if !wellknown.Has(f.Path()) {
 		n.files[f.Path()] = f
 	}
 }
@@ -120,7 +122,7 @@ func (n *need) message(d protoreflect.MessageDescriptor) {
 
 // all takes the messages of a file and of what it imports that are whole.
 func (n *need) all(f protoreflect.FileDescriptor, seen map[string]bool) {
-	if seen[f.Path()] || f.IsPlaceholder() || standard[f.Path()] != nil {
+	if seen[f.Path()] || f.IsPlaceholder() || wellknown.Has(f.Path()) {
 		return
 	}
 	seen[f.Path()] = true

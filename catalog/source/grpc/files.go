@@ -17,16 +17,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
-	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/apipb"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/fieldmaskpb"
-	"google.golang.org/protobuf/types/known/sourcecontextpb"
-	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
-	"google.golang.org/protobuf/types/known/typepb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
 // Limits of what is read.
@@ -37,21 +29,6 @@ const (
 	maxProtos    = 32 << 20
 	maxNameBytes = 1_000
 )
-
-// standard are protobuf's own files, which a source never replaces.
-var standard = func() map[string]protoreflect.FileDescriptor {
-	m := make(map[string]protoreflect.FileDescriptor)
-	for _, f := range []protoreflect.FileDescriptor{
-		anypb.File_google_protobuf_any_proto, apipb.File_google_protobuf_api_proto, descriptorpb.File_google_protobuf_descriptor_proto,
-		durationpb.File_google_protobuf_duration_proto, emptypb.File_google_protobuf_empty_proto,
-		fieldmaskpb.File_google_protobuf_field_mask_proto, sourcecontextpb.File_google_protobuf_source_context_proto,
-		structpb.File_google_protobuf_struct_proto, timestamppb.File_google_protobuf_timestamp_proto,
-		typepb.File_google_protobuf_type_proto, wrapperspb.File_google_protobuf_wrappers_proto,
-	} {
-		m[f.Path()] = f
-	}
-	return m
-}()
 
 // decodeAs reads descriptors without the extensions that this program happens to know.
 var decodeAs = proto.UnmarshalOptions{Resolver: new(protoregistry.Types), RecursionLimit: 200}
@@ -75,7 +52,7 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 	}
 	whole, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
 	for _, f := range set.File {
-		if standard[f.GetName()] != nil || seen[f.GetName()] {
+		if wellknown.Has(f.GetName()) || seen[f.GetName()] {
 			continue
 		}
 		seen[f.GetName()] = true
@@ -84,7 +61,7 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 		}
 		whole.File = append(whole.File, f)
 	}
-	for _, f := range standard {
+	for _, f := range wellknown.Files() {
 		whole.File = append(whole.File, protodesc.ToFileDescriptorProto(f))
 	}
 	files, err := protodesc.FileOptions{AllowUnresolvable: true}.NewFiles(whole)

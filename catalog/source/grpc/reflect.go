@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/toolkeep/toolkeep/catalog/source"
+	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
 // Limits of reflection.
@@ -254,7 +255,7 @@ func (r *asking) take(answer *reflection.FileDescriptorResponse) error {
 func (r *asking) imports() error {
 	for i := 0; i < len(r.order); i++ {
 		for _, name := range r.files[r.order[i]].Dependency {
-			if r.files[name] != nil || standard[name] != nil || r.asked[name] {
+			if r.files[name] != nil || wellknown.Has(name) || r.asked[name] {
 				continue
 			}
 			r.asked[name] = true

@@ -1,7 +1,6 @@
 package mcp
 
 import (
-	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -83,13 +82,6 @@ func (n *Names) Add(server, tool string) {
 	}
 	if !slices.Contains(list, server) {
 		n.servers[tool] = append(list, server)
-	}
-}
-
-// AddAll adds pairs of server and name.
-func (n *Names) AddAll(tools iter.Seq2[string, string]) {
-	for server, tool := range tools {
-		n.Add(server, tool)
 	}
 }
 

@@ -51,6 +51,8 @@ type Options struct {
 	// MaxTools is how many definitions are read; default 10,000. The rest is left
 	// out with a warning.
 	MaxTools int
+	// Withheld are names of definitions that are refused, each with the reason.
+	Withheld map[string]string
 }
 
 // Plan is what an import would publish.
@@ -216,6 +218,9 @@ func (r *reader) parse(defs [][]byte) []*definition {
 		default:
 			seen[name], d.tool = i, name
 			r.own.Add(r.o.Server, name)
+		}
+		if why := r.o.Withheld[name]; why != "" {
+			d.refuse("%s", why)
 		}
 	}
 	return all

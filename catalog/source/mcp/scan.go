@@ -52,18 +52,9 @@ type Finding struct {
 	Message  string   `json:"message"`
 }
 
-// Scan looks at every name and text of a definition, the gravest findings first:
+// scan looks at every name and text of a definition, the gravest findings first:
 // at most 50, and 5 of a rule. server is the server that offers the tool; known
-// are the tools of all servers, nil for none. A definition that is not JSON has
-// no findings.
-func Scan(def []byte, server string, known *Names) []Finding {
-	tree, err := canon.ParseObject(def, definitionLimits)
-	if err != nil {
-		return nil
-	}
-	return scan(tree, server, known, nil)
-}
-
+// are the tools of all servers and own those of this one, each nil for none.
 func scan(tree map[string]any, server string, known, own *Names) []Finding {
 	s := &scanner{server: server, names: []*Names{known, own}, rules: map[string]int{}, budget: maxScanned}
 	s.self, _ = tree["name"].(string)

@@ -199,7 +199,7 @@ const maxOthers = 3
 
 // chooseBody makes the body of the first bodyWay that can be sent. Others are
 // offered to the caller where they take another schema, and so other things.
-func (d *document) chooseBody(op *operation, types []string, media func(string) (*object, any)) (*requestBody, string) {
+func (d *document) chooseBody(types []string, media func(string) (*object, any)) (*requestBody, string) {
 	var first *requestBody
 	var refusals []string
 	var schemas []any
@@ -208,7 +208,7 @@ func (d *document) chooseBody(op *operation, types []string, media func(string) 
 		if first != nil && (len(first.others) == maxOthers || c.rank == 10 || slices.Contains(schemas, any(target)) || sameBody(first.contentType, c.contentType)) {
 			continue
 		}
-		b, reason := d.oneBody(op, c)
+		b, reason := d.oneBody(c)
 		switch {
 		case reason != "":
 			refusals = append(refusals, reason)
@@ -238,7 +238,7 @@ func sameBody(a, b string) bool {
 }
 
 // oneBody makes the body of one bodyWay.
-func (d *document) oneBody(op *operation, c bodyWay) (*requestBody, string) {
+func (d *document) oneBody(c bodyWay) (*requestBody, string) {
 	b := &requestBody{contentType: c.contentType, media: c.media, schema: c.schema}
 	media := mediaType(c.contentType)
 	s, _ := d.object(c.schema, "schema")
@@ -316,7 +316,7 @@ func (d *document) body(op *operation, swagger *object, form []*object) (*reques
 			d.warn("%s: its optional body is left out: it names no media type", op.label())
 			return nil, ""
 		}
-		b, reason = d.contentBody(op, o)
+		b, reason = d.contentBody(o)
 	case swagger != nil && len(form) > 0:
 		return nil, "it has both a body and form fields"
 	case swagger != nil:
@@ -346,7 +346,7 @@ func (d *document) body(op *operation, swagger *object, form []*object) (*reques
 	return b, ""
 }
 
-func (d *document) contentBody(op *operation, o *object) (*requestBody, string) {
+func (d *document) contentBody(o *object) (*requestBody, string) {
 	content, reason := d.object(o.get("content"), "the content of the request body")
 	if reason != "" {
 		return nil, reason
@@ -355,7 +355,7 @@ func (d *document) contentBody(op *operation, o *object) (*requestBody, string) 
 		return nil, cannotSend(nil)
 	}
 	bad := ""
-	b, reason := d.chooseBody(op, content.keys, func(t string) (*object, any) {
+	b, reason := d.chooseBody(content.keys, func(t string) (*object, any) {
 		if content.vals[t] == nil {
 			return nil, nil
 		}
@@ -452,7 +452,7 @@ func styledField(o *object, style string) (map[string]any, string) {
 	return e, ""
 }
 
-// consumes gives the media types of a Swagger 2.0 operation, in or out.
+// swaggerTypes gives the media types of a Swagger 2.0 operation, in or out.
 func (d *document) swaggerTypes(op *operation, key string) []string {
 	v := op.op.get(key)
 	if !op.op.has(key) {
@@ -477,7 +477,7 @@ func (d *document) swaggerBody(op *operation, o *object) (*requestBody, string) 
 	if s, _ := d.object(schema, "schema"); s.text("type") == "file" {
 		schema = nil
 	}
-	b, reason := d.chooseBody(op, types, func(string) (*object, any) { return nil, schema })
+	b, reason := d.chooseBody(types, func(string) (*object, any) { return nil, schema })
 	if reason != "" {
 		return nil, reason
 	}

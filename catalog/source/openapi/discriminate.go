@@ -13,7 +13,7 @@ func (c *conversion) discriminate(s *object, list, conv []any) string {
 	if !ok || property == "" {
 		return "anyOf"
 	}
-	values := c.mappedValues(s, disc, list)
+	values := c.mappedValues(disc, list)
 	if values == nil || !c.d.agree(list, property, values) {
 		return "anyOf"
 	}
@@ -33,7 +33,7 @@ func (c *conversion) discriminate(s *object, list, conv []any) string {
 
 // mappedValues gives the values that the mapping assigns to each branch, nil
 // unless every branch has some.
-func (c *conversion) mappedValues(s, disc *object, list []any) [][]any {
+func (c *conversion) mappedValues(disc *object, list []any) [][]any {
 	mapping, ok := disc.get("mapping").(*object)
 	if !ok || len(mapping.keys) > 1000 {
 		return nil
@@ -56,7 +56,7 @@ func (c *conversion) mappedValues(s, disc *object, list []any) [][]any {
 		if !ok {
 			return nil
 		}
-		i := slices.Index(targets, c.mapped(s, mapping, ref))
+		i := slices.Index(targets, c.mapped(mapping, ref))
 		if i < 0 {
 			continue // a value for a schema that is no branch here
 		}
@@ -72,7 +72,7 @@ func (c *conversion) mappedValues(s, disc *object, list []any) [][]any {
 
 // mapped resolves one target of a mapping: a reference, or the bare name of a
 // component.
-func (c *conversion) mapped(s, mapping *object, ref string) *object {
+func (c *conversion) mapped(mapping *object, ref string) *object {
 	probe := &object{keys: []string{"$ref"}, vals: map[string]any{"$ref": ref}, src: mapping.src, res: mapping.res, line: mapping.line}
 	v := c.d.bareName(probe)
 	if v == nil {

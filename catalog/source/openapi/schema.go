@@ -67,7 +67,7 @@ type conversion struct {
 	linked map[*def]int
 }
 
-// refused unwinds a conversion; it never leaves convertDef.
+// refused unwinds a conversion; it never leaves convertInto.
 type refused string
 
 // convert turns a schema of the document into a definition of its own, whose

@@ -108,9 +108,7 @@ func (o *Options) plan(tables []*table) (*source.Plan, error) {
 		p.warn("the tools have no secret: the password that the schema was read with goes nowhere; name its reference with --secret")
 	}
 	for _, t := range tables {
-		if err := p.table(t); err != nil {
-			return nil, err
-		}
+		p.table(t)
 	}
 	p.plan.Items = len(p.plan.Tools) + len(p.plan.Refused)
 	return p.plan, nil
@@ -125,7 +123,7 @@ func (p *planner) refuse(t *table, tool, why string) {
 }
 
 // table plans the tools of one table.
-func (p *planner) table(t *table) error {
+func (p *planner) table(t *table) {
 	base := t.name
 	if t.schema != "" && t.schema != "public" {
 		base = t.schema + "_" + t.name
@@ -151,7 +149,6 @@ func (p *planner) table(t *table) error {
 		planned.Origin = t.label()
 		p.plan.Tools = append(p.plan.Tools, planned)
 	}
-	return nil
 }
 
 // builder puts one statement together: its text, its placeholders and the schema of

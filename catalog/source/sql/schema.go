@@ -22,6 +22,8 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // Limits of what is read of a schema.
@@ -163,7 +165,7 @@ func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
 		return fmt.Errorf("connecting to the database: %s did not answer as %s does within %s; is it the right port?", where, product[t.Dialect], connectTime)
 	case strings.Contains(err.Error(), "refused TLS"), errors.Is(err, mysql.ErrNoTLS):
 		return fmt.Errorf("connecting to the database: %s", t.hide(noTLS(t.Dialect, where)))
-	case errors.As(err, &network) && network.Op == "dial", isTLS(err):
+	case errors.As(err, &network) && network.Op == "dial", egress.IsTLS(err):
 	default:
 		return fmt.Errorf("connecting to the database: what listens at %s does not speak as %s does; is it the right port? (%s)", where, product[t.Dialect], clip(t.hide(err), 200))
 	}
@@ -207,16 +209,6 @@ func noTLS(dialect, where string) error {
 		return fmt.Errorf("%s takes no TLS; add ?tls=false if that is meant", where)
 	}
 	return fmt.Errorf("%s takes no TLS; add ?sslmode=disable if that is meant, or check the port", where)
-}
-
-// isTLS tells whether a handshake failed for what it said, such as a certificate.
-func isTLS(err error) bool {
-	var (
-		verify *tls.CertificateVerificationError
-		alert  tls.AlertError
-		record tls.RecordHeaderError
-	)
-	return errors.As(err, &verify) || errors.As(err, &alert) || errors.As(err, &record)
 }
 
 // hide takes the password out of what a driver says.

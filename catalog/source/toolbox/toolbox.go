@@ -41,6 +41,7 @@ type config struct {
 	tools    map[string]map[string]any
 	toolsets map[string][]any
 	others   []string // what else stands in it
+	odd      []string // what of it cannot be read, with the reason
 }
 
 // Read plans the tools of the file. It changes nothing and connects to nothing.
@@ -58,7 +59,11 @@ func Read(o Options) (*source.Plan, error) {
 		return nil, err
 	}
 	if len(c.tools) == 0 {
-		return nil, failed("%s holds no tools", o.Name)
+		why := ""
+		if len(c.odd) > 0 {
+			why = ": " + c.odd[0]
+		}
+		return nil, failed("%s holds no tools%s", o.Name, why)
 	}
 	for name := range o.Secrets {
 		if _, ok := c.sources[name]; !ok {
@@ -77,6 +82,9 @@ func Read(o Options) (*source.Plan, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.toolsets)) {
 		p.toolset(name)
+	}
+	for _, what := range c.odd {
+		p.warn("%s; it is left out", what)
 	}
 	for _, what := range c.others {
 		p.warn("%s is left out: it belongs to Toolbox's own server", what)
@@ -101,10 +109,11 @@ func parse(data []byte) (*config, error) {
 	for i, raw := range docs {
 		doc, err := canon.ParseObject(raw, canon.Limits{Bytes: catalog.MaxYAMLBytes, Properties: 200_000})
 		if err != nil {
-			return nil, failed("document %d of the file is no mapping", i+1)
+			c.odd = append(c.odd, fmt.Sprintf("document %d of the file is no mapping", i+1))
+			continue
 		}
 		if kind, ok := doc["kind"].(string); ok {
-			if err := c.single(kind, doc); err != nil {
+			if err := c.single(i+1, kind, doc); err != nil {
 				return nil, err
 			}
 			continue
@@ -121,7 +130,10 @@ func (c *config) whole(doc map[string]any) error {
 	for _, part := range slices.Sorted(maps.Keys(doc)) {
 		entries, ok := doc[part].(map[string]any)
 		if !ok {
-			return failed("%s is no mapping of names", part)
+			if doc[part] != nil { // else it is empty
+				c.odd = append(c.odd, part+" is no mapping of names")
+			}
+			continue
 		}
 		for name, v := range entries {
 			switch part {
@@ -143,10 +155,11 @@ func (c *config) whole(doc map[string]any) error {
 
 // single takes a document of one source, tool or toolset, whose kind of database
 // stands under type.
-func (c *config) single(kind string, doc map[string]any) error {
+func (c *config) single(number int, kind string, doc map[string]any) error {
 	name, _ := doc["name"].(string)
 	if name == "" {
-		return failed("a document of kind %s has no name", kind)
+		c.odd = append(c.odd, fmt.Sprintf("document %d of the file, of kind %s, has no name", number, kind))
+		return nil
 	}
 	doc = maps.Clone(doc)
 	doc["kind"] = doc["type"]

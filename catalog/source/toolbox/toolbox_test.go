@@ -288,6 +288,46 @@ toolsets:
 	}
 }
 
+// TestOddDocuments leaves out what is no document or section, and takes the others.
+func TestOddDocuments(t *testing.T) {
+	plan, err := Read(options(t, `
+sources:
+  lite: {kind: sqlite, database: FILE}
+authServices: 5
+toolsets:
+---
+kind: tools
+type: sqlite-sql
+---
+- a list
+---
+kind: tools
+name: fine
+type: sqlite-sql
+source: lite
+description: Fine.
+statement: SELECT 1
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(plan.Tools) != 1 || plan.Tools[0].Name != "books.fine" || len(plan.Refused) != 0 {
+		t.Errorf("%+v", plan)
+	}
+	got := strings.Join(plan.Warnings, "\n")
+	for _, want := range []string{"authServices is no mapping of names; it is left out", "document 2 of the file, of kind tools, has no name; it is left out", "document 3 of the file is no mapping; it is left out"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+	if strings.Contains(got, "toolsets") {
+		t.Error(got)
+	}
+	if _, err := Read(options(t, "tools: 5")); err == nil || !strings.Contains(err.Error(), "holds no tools: tools is no mapping of names") {
+		t.Error(err)
+	}
+}
+
 // FuzzRead wants no file to bring the reader down, and every planned manifest to be
 // one that the catalogue takes.
 func FuzzRead(f *testing.F) {

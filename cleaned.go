@@ -1,0 +1,62 @@
+package toolkeep
+
+import (
+	"encoding/json"
+	"strings"
+)
+
+// hidden stands where a credential was that only its value gave away.
+const hidden = "[secret]"
+
+// Cleaned takes the call's secrets out of text that came from outside. The values of
+// its credentials, and the password of a basic one, are taken out once more by name:
+// no error may show one even where nobody gave a Cleaner. Those of fewer than 4 bytes
+// stay, for ordinary text is full of them.
+func (x *Execution) Cleaned(text string) string {
+	if x.Clean != nil {
+		text = x.Clean.Clean(text)
+	}
+	for _, c := range x.Credentials {
+		text = without(text, c.Value)
+		if c.Spec.Type == "basic" {
+			_, password, _ := strings.Cut(c.Value, ":")
+			text = without(text, password)
+		}
+	}
+	return text
+}
+
+func without(text, secret string) string {
+	if len(secret) < 4 {
+		return text
+	}
+	return strings.ReplaceAll(text, secret, hidden)
+}
+
+// CleanedTree is Cleaned for the strings, names and numbers of a JSON tree, in which
+// no escape hides a secret any more. The tree is changed and nobody else may have it.
+// A number that holds a secret becomes a string.
+func (x *Execution) CleanedTree(v any) any {
+	switch v := v.(type) {
+	case string:
+		return x.Cleaned(v)
+	case json.Number:
+		if s := x.Cleaned(v.String()); s != v.String() {
+			return s
+		}
+	case []any:
+		for i := range v {
+			v[i] = x.CleanedTree(v[i])
+		}
+	case map[string]any:
+		for name, el := range v {
+			el = x.CleanedTree(el)
+			if plain := x.Cleaned(name); plain != name {
+				delete(v, name)
+				name = plain
+			}
+			v[name] = el
+		}
+	}
+	return v
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// searchWish is what the flags of search say.
+type searchWish struct {
+	limit                       int
+	strategy, category, session string
+	explain                     bool
+	context                     shownContext
+}
+
+func (a *app) searchCmd() *cobra.Command {
+	var s searchWish
+	c := &cobra.Command{
+		Use:   "search WORDS…",
+		Short: "Find tools by what they are for",
+		Long: `Find tools by what they are for: by the words of names, descriptions and parameters, and by their
+meaning where an embedding model is installed (toolkeep models), and by how they were used. --explain
+shows the parts of each score and what each counts.
+--context prints what a language model is shown of the tools in a phase of its conversation.`,
+		Example: "  toolkeep search hash a text\n  toolkeep search --limit 3 'order a book'\n  toolkeep search --explain 'will I need an umbrella'\n  toolkeep search --context --phase tool_selection order a book",
+		Args:    arguments(1, -1, "what to look for"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.TrimSpace(strings.Join(args, "")) == "" {
+				return usagef("say what to look for: toolkeep search order a book")
+			}
+			if err := s.context.check(cmd); err != nil {
+				return err
+			}
+			if s.context.asked {
+				return a.printContext(cmd, strings.Join(args, " "), s.context, s.session)
+			}
+			return a.search(cmd, strings.Join(args, " "), &s)
+		},
+	}
+	f := c.Flags()
+	f.IntVar(&s.limit, "limit", 10, "results at most, up to 50")
+	f.StringVar(&s.strategy, "strategy", "", "hybrid, semantic, keyword, category or session; default hybrid")
+	f.StringVar(&s.session, "session", "", "the conversation that the question belongs to; what was called in it counts")
+	f.StringVar(&s.category, "category", "", "only tools of this category")
+	f.BoolVar(&s.explain, "explain", false, "show the parts of each score")
+	s.context.flags(c)
+	return a.withJSON(c)
+}
+
+func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
+	if err := between("--limit", s.limit, 1, 50); err != nil {
+		return err
+	}
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	q := url.Values{"q": {words}, "limit": {strconv.Itoa(s.limit)}}
+	if s.strategy != "" {
+		q.Set("strategy", s.strategy)
+	}
+	if s.category != "" {
+		q.Set("category", s.category)
+	}
+	if s.explain {
+		q.Set("explain", "true")
+	}
+	var header []string
+	if s.session != "" && cl.rpc != nil {
+		q.Set("session", s.session)
+	} else if s.session != "" {
+		header = []string{"X-Session-ID", s.session}
+	}
+	var found foundTools
+	raw, err := cl.get(cmd.Context(), "/api/v1/tools/retrieval/search?"+q.Encode(), &found, header...)
+	if err != nil {
+		return err
+	}
+	return a.show(raw, func(w io.Writer) error {
+		if degraded := found.Data.Metadata.Degraded; s.explain && degraded != "" {
+			fmt.Fprintln(a.stderr, "toolkeep:", degraded)
+		}
+		switch {
+		case len(found.Data.Index) == 0:
+			fmt.Fprintln(a.stderr, "toolkeep: nothing fits these words that you may see; `toolkeep tools` lists what there is")
+			return nil
+		case s.explain:
+			return found.explain(w)
+		}
+		return found.print(w)
+	})
+}
+
+// foundTools is the answer of a search, as far as it is printed.
+type foundTools struct {
+	Data struct {
+		Index []struct {
+			ToolID           string     `json:"toolId"`
+			Version          string     `json:"version"`
+			ShortDescription string     `json:"shortDescription"`
+			Score            float64    `json:"score"`
+			Why              []string   `json:"why"`
+			Explanation      scoreParts `json:"explanation"`
+		} `json:"lightweightIndex"`
+		Metadata struct {
+			Degraded string     `json:"degraded"`
+			Weights  scoreParts `json:"weights"`
+		} `json:"metadata"`
+	} `json:"data"`
+}
+
+// scoreParts are the parts of a score, or what each counts.
+type scoreParts struct {
+	Semantic   float64 `json:"semantic"`
+	Keyword    float64 `json:"keyword"`
+	History    float64 `json:"history"`
+	Success    float64 `json:"success"`
+	Complexity float64 `json:"complexity"`
+	Deed       float64 `json:"deed"`    // not among the weights
+	Learned    float64 `json:"learned"` // not among the weights
+	Named      bool    `json:"named"`   // not among the weights
+}
+
+func (f *foundTools) print(w io.Writer) error {
+	return table(w, "TOOL|VERSION|SCORE|MATCHED|DESCRIPTION", func(row func(...any)) {
+		for _, r := range f.Data.Index {
+			row(r.ToolID, r.Version, fmt.Sprintf("%.2f", r.Score), strings.Join(r.Why, " "), cut(r.ShortDescription, 70))
+		}
+	})
+}
+
+func (f *foundTools) explain(w io.Writer) error {
+	part := func(v float64) string { return fmt.Sprintf("%.2f", v) }
+	err := table(w, "TOOL|VERSION|SCORE|MEANING|WORDS|HISTORY|SUCCESS|COMPLEX|DEED|LEARNED|MATCHED|DESCRIPTION", func(row func(...any)) {
+		for _, r := range f.Data.Index {
+			e := r.Explanation
+			matched := strings.Join(r.Why, " ")
+			if e.Named {
+				matched = "named: " + matched
+			}
+			row(r.ToolID, r.Version, part(r.Score), part(e.Semantic), part(e.Keyword), part(e.History), part(e.Success), part(e.Complexity), part(e.Deed), part(e.Learned),
+				matched, cut(r.ShortDescription, 60))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	by := f.Data.Metadata.Weights
+	_, err = fmt.Fprintf(w, "\nWeights: meaning %g, words %g, history %g, success %g; complexity takes off %g; a deed counts 0.05\n", by.Semantic, by.Keyword, by.History, by.Success, by.Complexity)
+	return err
+}

@@ -1,0 +1,221 @@
+package discover
+
+import (
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// deed is what a question wants done, or what a tool does to what it is about. APIs have
+// the same few for every thing they hold, and name them in many ways; their words are in
+// so many tools that they weigh next to nothing.
+type deed uint8
+
+const (
+	noDeed deed = iota // nobody can tell
+	reads
+	lists // reads several
+	creates
+	changes
+	removes
+	writes // changes something, who knows how
+)
+
+// deedWords are the verbs of deeds.
+var deedWords = func() map[string]deed {
+	m := map[string]deed{}
+	for d, verbs := range map[deed]string{
+		reads:   "get show find fetch read retrieve view see look lookup search check query inspect describe display browse download export count watch",
+		lists:   "list enumerate",
+		creates: "create add new make open insert register issue start post build generate provision launch allocate buy upload store save write put spin",
+		changes: "update change edit modify set rename replace patch move resize fix adjust alter configure extend turn switch mark assign reset scale",
+		removes: "delete remove destroy drop cancel discard erase purge clear revoke unassign detach kill terminate prune uninstall forget",
+	} {
+		for verb := range strings.FieldsSeq(verbs) {
+			m[verb] = d
+		}
+	}
+	return m
+}()
+
+var (
+	questionWords = set("what which who whom whose when where why how is are was were am any")
+	auxiliaries   = set("do does did has have had can could may might will would should must shall")
+	pronouns      = set("i we you it they he she there any anybody anyone somebody someone")
+	// polite stands before what is wished for.
+	polite = set("please hi hello i we you me us want wish need would like to let lets and then now also just help can could will")
+	// away makes taking and throwing a removal.
+	away = set("away out off")
+)
+
+const deedWithin = 12 // words of a question that are looked at
+
+// wanted is what a question wants: the deed of the verb it begins with, reads for what is
+// asked, noDeed where it cannot be told. It knows English alone.
+func wanted(text string) deed {
+	var list []string
+	words(text, func(w string) {
+		if len(list) < deedWithin {
+			list = append(list, w)
+		}
+	})
+	return several(list, wantedOf(list))
+}
+
+func wantedOf(list []string) deed {
+	// "Can you delete it" is a wish, "can it be deleted" and "do we have one" are questions.
+	if len(list) > 1 && auxiliaries[list[0]] {
+		switch {
+		case list[1] == "you" && list[0] != "do" && list[0] != "did" && list[0] != "have":
+			list = list[2:]
+		case list[0] == "do" || list[0] == "have":
+			if !pronouns[list[1]] {
+				return noDeed
+			}
+			return reads
+		default:
+			return reads
+		}
+	}
+	for len(list) > 0 && polite[list[0]] {
+		list = list[1:]
+	}
+	if len(list) == 0 {
+		return noDeed
+	}
+	verb, rest := list[0], list[1:]
+	next := func(w ...string) bool {
+		for i := range w {
+			if len(rest) > 0 && rest[0] == w[i] {
+				return true
+			}
+		}
+		return false
+	}
+	switch verb {
+	case "tell", "give":
+		if !next("me", "us") || len(rest) > 1 && (rest[1] == "when" || rest[1] == "if") {
+			return noDeed // to be told later is no reading
+		}
+		return reads
+	case "get":
+		if next("rid") {
+			return removes
+		}
+	case "throw", "take", "kick":
+		for _, w := range rest {
+			if away[w] {
+				return removes
+			}
+		}
+	}
+	if questionWords[verb] {
+		return reads
+	}
+	return deedWords[verb]
+}
+
+// several makes lists of reads where more than one of a kind is asked for.
+func several(list []string, d deed) deed {
+	if d != reads {
+		return d
+	}
+	for i, w := range list {
+		switch w {
+		case "which", "what", "who":
+			if i == 0 {
+				return lists
+			}
+		case "all", "list", "every", "any":
+			return lists
+		case "many":
+			if i > 1 {
+				return lists
+			}
+		}
+	}
+	return reads
+}
+
+// deedOf is what a tool does: as its title begins, else its verb, else its name, and what
+// its side effects say.
+func deedOf(t *toolkeep.Tool) deed {
+	m := t.Manifest
+	_, name, _ := strings.Cut(t.ID, ".")
+	many := false
+	first, last := noDeed, noDeed // of the title or else the name; of all its words
+	for _, s := range []string{m.ToolName, m.Verb, name} {
+		n := 0
+		words(s, func(w string) {
+			d := deedWords[w]
+			if d == noDeed {
+				d = deedWords[strings.TrimSuffix(w, "s")] // "Creates a user"
+			}
+			many = many || d == lists || w == "all"
+			if n++; n == 1 && first == noDeed {
+				first = d
+			}
+			if d != noDeed && s == name {
+				last = d
+			}
+		})
+	}
+	d := first
+	if d == noDeed {
+		d = last // "container_delete"
+	}
+	switch {
+	case m.SideEffects == "reads", m.SideEffects == "none", d == reads, d == lists:
+		if many {
+			return lists
+		}
+		return reads
+	case d == noDeed && m.SideEffects == "writes":
+		return writes
+	}
+	return d
+}
+
+// How much doing what is wanted counts in a score, beside the weights, and doing the
+// opposite against it. It decides among tools that are about the same thing; twice as much
+// puts other things first.
+const deedCounts = 0.05
+
+// agrees is 1 for a tool that does what is wanted, 1.4 if it lists what is asked for in
+// the plural, -1 if it does something that is not wanted, and 0 where that cannot be told.
+func (d deed) agrees(with deed) float64 {
+	switch {
+	case d == noDeed || with == noDeed:
+		return 0
+	case d == lists && with == lists:
+		return 1.4
+	case d == with, d.reading() && with.reading():
+		return 1
+	case d.reading() || with.reading():
+		return -1
+	case with == removes || d == removes && with == creates:
+		return -1
+	}
+	return 0
+}
+
+func (d deed) reading() bool { return d == reads || d == lists }
+
+// useDeeds prefers tools that do what the question wants. A question that wishes for
+// several things wants several deeds, so that it prefers none.
+func (r *ranker) useDeeds(text string, list []candidate) []candidate {
+	if len(r.q.wishes) > 0 {
+		return list
+	}
+	want := wanted(text)
+	if want == noDeed {
+		return list
+	}
+	for i := range list {
+		c := &list[i]
+		c.parts.Deed = want.agrees(r.p.docs[c.at].deed)
+		c.score = max(leastScore, c.score+deedCounts*c.parts.Deed)
+	}
+	r.p.sortCandidates(list)
+	return list
+}

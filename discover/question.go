@@ -1,0 +1,35 @@
+package discover
+
+import (
+	"strings"
+	"unicode"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// CheckQuestion refuses a question that holds a NUL or another control character but tab,
+// line feed and carriage return: nobody writes them, and they must not reach logs and
+// records by way of a question. It is the rule of every face. E3311.
+func CheckQuestion(text string) error {
+	i := strings.IndexFunc(text, control)
+	if i < 0 {
+		return nil
+	}
+	for _, r := range text[i:] {
+		return toolkeep.NewError(toolkeep.InvalidEncoding, "the question holds the control character %U; leave it out", r)
+	}
+	return nil
+}
+
+// PlainQuestion has spaces in the place of control characters: for what was not written
+// as a question, such as a message of a conversation.
+func PlainQuestion(text string) string {
+	return strings.Map(func(r rune) rune {
+		if control(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
+func control(r rune) bool { return unicode.IsControl(r) && r != '\t' && r != '\n' && r != '\r' }

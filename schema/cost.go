@@ -1,0 +1,145 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// maxCost bounds what the compiler does beside its ordinary work, in parts of the schema
+// that it looks at. For each reference to a place where no keyword puts a schema, such as
+// a component beside $defs, it copies all that it knows of the document, and for each
+// schema it goes through all that have an $id. A hundred such references in a schema of a
+// thousand parts are nothing; ten thousand of them would take a minute.
+const maxCost = 4_000_000
+
+// idCost is how many schemas with an $id are gone through while one part is copied.
+const idCost = 4
+
+// Where keywords put schemas: one, a list, or one for each name.
+var (
+	oneSchema = []string{"not", "additionalProperties", "items", "additionalItems", "propertyNames", "contains", "if", "then", "else",
+		"unevaluatedProperties", "unevaluatedItems", "contentSchema"}
+	listOfSchemas = []string{"allOf", "anyOf", "oneOf", "items", "prefixItems"}
+	namedSchemas  = []string{"definitions", "properties", "patternProperties", "dependencies", "$defs", "dependentSchemas"}
+	since2019     = []string{"$defs", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "contentSchema", "prefixItems"}
+)
+
+// costs is what is counted of a schema.
+type costs struct {
+	id     string // the keyword that names a schema
+	older  bool   // than 2019-09, which does not know some keywords
+	parts  int
+	ids    int
+	refs   map[string]bool // places within the document that are referred to
+	places map[string]bool // where keywords put schemas
+}
+
+// tooCostly finds a schema that would take the compiler far longer than its size says.
+func tooCostly(doc any) []toolkeep.Fault {
+	root, ok := doc.(map[string]any)
+	if !ok {
+		return nil
+	}
+	draft, _ := root["$schema"].(string)
+	c := &costs{id: "$id", older: strings.Contains(draft, "json-schema.org/draft-0"), refs: map[string]bool{}, places: map[string]bool{}}
+	if strings.Contains(draft, "json-schema.org/draft-04/") {
+		c.id = "id"
+	}
+	c.count(root, "")
+	if !c.over(len(c.refs)) {
+		return nil
+	}
+	c.ids = 0
+	c.mark(root, "")
+	odd := 0
+	var first string
+	for target := range c.refs {
+		if !c.places[target] {
+			if odd++; first == "" || target < first {
+				first = target
+			}
+		}
+	}
+	switch {
+	case !c.over(odd):
+		return nil
+	case c.over(0):
+		return []toolkeep.Fault{{Rule: c.id, Message: fmt.Sprintf(
+			"%d of its %d parts have an %s, which takes too long to tell apart; let fewer have one", c.ids, c.parts, c.id)}}
+	}
+	at, _ := findReference(doc, first, "")
+	definitions := "$defs"
+	if c.older {
+		definitions = "definitions"
+	}
+	return []toolkeep.Fault{{Pointer: at, Rule: "$ref", Message: fmt.Sprintf(
+		"%d references lead to places where the draft has no schemas, as to %s, which takes too long in a schema of %d parts; put what they lead to under %s",
+		odd, quoteText(first, 200), c.parts, definitions)}}
+}
+
+// over tells whether so many odd references cost too much.
+func (c *costs) over(odd int) bool { return c.parts*(odd+c.ids/idCost) > maxCost }
+
+// count counts objects, those with an id, and the places that are referred to.
+func (c *costs) count(v any, key string) {
+	switch v := v.(type) {
+	case map[string]any:
+		c.parts++
+		if _, named := v[c.id].(string); named {
+			c.ids++
+		}
+		for k, e := range v {
+			c.count(e, k)
+		}
+	case []any:
+		for _, e := range v {
+			c.count(e, "")
+		}
+	case string:
+		if key == "$ref" || key == "$dynamicRef" || key == "$recursiveRef" {
+			if target := place(v); strings.HasPrefix(target, "/") {
+				c.refs[target] = true
+			}
+		}
+	}
+}
+
+// mark notes where keywords put schemas, and which of these have an id.
+func (c *costs) mark(schema any, at string) {
+	c.places[at] = true
+	obj, ok := schema.(map[string]any)
+	if !ok {
+		return
+	}
+	if _, named := obj[c.id].(string); named {
+		c.ids++
+	}
+	for k, v := range obj {
+		if c.older && slices.Contains(since2019, k) {
+			continue
+		}
+		below := at + "/" + canon.Escape(k)
+		if _, list := v.([]any); !list && slices.Contains(oneSchema, k) {
+			c.mark(v, below)
+		}
+		switch v := v.(type) {
+		case map[string]any:
+			if slices.Contains(namedSchemas, k) {
+				for name, e := range v {
+					c.mark(e, below+"/"+canon.Escape(name))
+				}
+			}
+		case []any:
+			if slices.Contains(listOfSchemas, k) {
+				for i, e := range v {
+					c.mark(e, below+"/"+strconv.Itoa(i))
+				}
+			}
+		}
+	}
+}
