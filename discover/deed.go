@@ -129,7 +129,7 @@ func several(list []string, d deed) deed {
 		case "all", "list", "every", "any":
 			return lists
 		case "many":
-			if i > 1 {
+			if i > 1 { // "how many" asks for one number
 				return lists
 			}
 		}
@@ -177,8 +177,8 @@ func deedOf(t *toolkeep.Tool) deed {
 }
 
 // How much doing what is wanted counts in a score, beside the weights, and doing the
-// opposite against it. It decides among tools that are about the same thing; twice as much
-// puts other things first.
+// opposite against it. It decides among tools that are about the same thing. Half of it was
+// measured to do nearly as well, and twice as much no better.
 const deedCounts = 0.05
 
 // agrees is 1 for a tool that does what is wanted, 1.4 if it lists what is asked for in

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -21,13 +22,25 @@ func IsTLS(err error) bool {
 		errors.As(err, &host) || errors.As(err, &unknown) || errors.As(err, &invalid) {
 		return true
 	}
-	// Alerts and the other refusals of crypto/tls, and net/http's word for a server
-	// without TLS, have no types of their own.
-	for ; err != nil; err = errors.Unwrap(err) {
+	return saysTLS(err)
+}
+
+// saysTLS knows those that have no types: alerts and the other refusals of crypto/tls,
+// and net/http's word for a server without TLS.
+func saysTLS(err error) bool {
+	for err != nil {
 		for _, begin := range []string{"tls: ", "remote error: tls: ", "http: server gave HTTP response to HTTPS client"} {
 			if strings.HasPrefix(err.Error(), begin) {
 				return true
 			}
+		}
+		switch e := err.(type) {
+		case interface{ Unwrap() error }:
+			err = e.Unwrap()
+		case interface{ Unwrap() []error }: // as of drivers that try several addresses
+			return slices.ContainsFunc(e.Unwrap(), saysTLS)
+		default:
+			return false
 		}
 	}
 	return false

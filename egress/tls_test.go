@@ -2,6 +2,7 @@ package egress
 
 import (
 	"crypto/tls"
+	"errors"
 	"io"
 	"log"
 	"net"
@@ -79,8 +80,10 @@ func TestIsTLS(t *testing.T) {
 			t.Errorf("%s: it answered", name)
 			continue
 		}
-		if got := IsTLS(err); got != c.want {
-			t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+		for _, err := range []error{err, errors.Join(io.EOF, err)} {
+			if got := IsTLS(err); got != c.want {
+				t.Errorf("%s: %v, want %v (%v)", name, got, c.want, err)
+			}
 		}
 	}
 	if IsTLS(nil) {

@@ -57,7 +57,8 @@ type servers struct {
 		sync.Mutex
 		of    *catalog.Snapshot
 		tools map[serverID]map[string]pinned
-		pins  map[serverID]map[string][]string // accepted digests by the server's name of a tool
+		pins  map[serverID]map[string][]string         // accepted digests by the server's name of a tool
+		made  map[serverID]map[string][]*toolkeep.Tool // managed ones by the server's name of a tool
 	}
 }
 
@@ -255,11 +256,17 @@ func (s *servers) tools(id serverID) map[string]pinned {
 func (s *servers) managed(id serverID) map[string]pinned {
 	out := map[string]pinned{}
 	for tool, t := range s.tools(id) {
-		if namespace, _, _ := strings.Cut(tool, "."); namespace == id.name && t.digest != "" {
+		if isManaged(id, tool, t) {
 			out[tool] = t
 		}
 	}
 	return out
+}
+
+// isManaged tells whether a tool was made of a definition of the server that it calls.
+func isManaged(of serverID, tool string, t pinned) bool {
+	namespace, _, _ := strings.Cut(tool, ".")
+	return namespace == of.name && t.digest != ""
 }
 
 // accepted are the digests of the definitions of a server's tool that somebody
@@ -273,11 +280,12 @@ func (s *servers) accepted(id serverID, tool string) []string {
 
 // acceptedDefinitions implements upstream.Config.Accepted.
 func (s *servers) acceptedDefinitions(owner, server, tool string) (defs [][]byte) {
-	for _, t := range s.managed(serverID{owner, server}) {
-		if t.own != tool {
-			continue
-		}
-		if def, err := source.Definition(t.tool); err == nil {
+	s.index.Lock()
+	s.reindex()
+	made := s.index.made[serverID{owner, server}][tool]
+	s.index.Unlock()
+	for _, t := range made {
+		if def, err := source.Definition(t); err == nil {
 			defs = append(defs, def)
 		}
 	}
@@ -306,16 +314,20 @@ func (s *servers) reindex() {
 		}
 		tools[of][v.Tool.ID] = t
 	}
-	pins := map[serverID]map[string][]string{}
+	pins, made := map[serverID]map[string][]string{}, map[serverID]map[string][]*toolkeep.Tool{}
 	for of, all := range tools {
-		pins[of] = make(map[string][]string, len(all))
-		for _, t := range all {
-			if t.digest != "" {
-				pins[of][t.own] = append(pins[of][t.own], t.digest)
+		pins[of], made[of] = make(map[string][]string, len(all)), make(map[string][]*toolkeep.Tool, len(all))
+		for id, t := range all {
+			if t.digest == "" {
+				continue
+			}
+			pins[of][t.own] = append(pins[of][t.own], t.digest)
+			if isManaged(of, id, t) {
+				made[of][t.own] = append(made[of][t.own], t.tool)
 			}
 		}
 	}
-	s.index.of, s.index.tools, s.index.pins = now, tools, pins
+	s.index.of, s.index.tools, s.index.pins, s.index.made = now, tools, pins, made
 }
 
 // known are the tool names of the other servers that the owner's callers see.

@@ -77,7 +77,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 	sess := &session{
 		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps, own: newOwn(),
 		stopped: make(chan struct{}), questions: make(map[string]context.CancelFunc),
-		changes: make(map[string]bool), watched: make(map[string]*watch), newer: make(chan struct{}, 1),
+		changes: make(map[string]bool), watched: make(map[string]*watch), turns: make(map[string]*turn), newer: make(chan struct{}, 1),
 	}
 	junk := func(head []byte) {
 		st.stray.Add(1)

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -40,6 +41,9 @@ func (o *own) add(secrets []Value) {
 func (o *own) sent(credentials http.Header) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if maps.EqualFunc(o.last, credentials, slices.Equal[[]string]) {
+		return
+	}
 	for name, values := range credentials {
 		for i, v := range values {
 			if old := o.last[name]; i < len(old) && old[i] == v {
@@ -71,6 +75,7 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 		}
 		withheld[name] = why
 	}
+	like := s.likeKnown(sess, view)
 	for i, def := range tools {
 		clean := view.CleanJSON(def)
 		if same(clean, def) {
@@ -80,7 +85,7 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 			shown = slices.Clone(tools)
 		}
 		name := mcp.Text(def, "name")
-		if known, why := s.likeKnown(sess, view, name, clean); known != nil {
+		if known, why := like(name, clean); known != nil {
 			shown[i] = known
 			if why != "" {
 				withhold(name, why)
@@ -102,45 +107,50 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 	return shown, withheld
 }
 
-// likeKnown is the definition, known or accepted, that is the same but for words which
+// likeKnown finds the definition, known or accepted, that is the same but for words which
 // are taken out, and why it is withheld; nil if there is none, or the session is not one
 // person's.
-func (s *server) likeKnown(sess *session, view *redact.View, name string, clean []byte) (def []byte, withheld string) {
-	if sess.key.subject == "" || name == "" {
-		return nil, ""
-	}
-	want, err := canon.JCS(clean)
-	if err != nil {
-		return nil, ""
-	}
-	is := func(def []byte) bool {
-		got, err := canon.JCS(view.CleanJSON(def))
-		return err == nil && bytes.Equal(got, want)
-	}
-	if def, withheld = sess.state.defs.tool(name); def != nil && is(def) {
-		return def, withheld
-	}
-	if s.config.Accepted != nil {
-		for _, def := range s.config.Accepted(s.spec.Tenant, s.spec.Name, name) {
-			if is(def) {
-				return def, ""
+func (s *server) likeKnown(sess *session, view *redact.View) func(name string, clean []byte) (def []byte, withheld string) {
+	latest := sync.OnceValues(sess.state.defs.byName)
+	return func(name string, clean []byte) (def []byte, withheld string) {
+		if sess.key.subject == "" || name == "" {
+			return nil, ""
+		}
+		want, err := canon.JCS(clean)
+		if err != nil {
+			return nil, ""
+		}
+		is := func(def []byte) bool {
+			got, err := canon.JCS(view.CleanJSON(def))
+			return err == nil && bytes.Equal(got, want)
+		}
+		tools, why := latest()
+		if def := tools[name]; def != nil && is(def) {
+			return def, why[name]
+		}
+		if s.config.Accepted != nil {
+			for _, def := range s.config.Accepted(s.spec.Tenant, s.spec.Name, name) {
+				if is(def) {
+					return def, ""
+				}
 			}
 		}
+		return nil, ""
 	}
-	return nil, ""
 }
 
-// tool is the latest definition of one tool, nil where none is known, and why it is
-// withheld.
-func (d *definitions) tool(name string) (def []byte, withheld string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, def := range d.last.Tools {
-		if mcp.Text(def, "name") == name {
-			return def, d.last.Withheld[name]
+// byName are the latest definitions of tools, of several with one name the first, and why
+// some are withheld.
+func (d *definitions) byName() (tools map[string][]byte, withheld map[string]string) {
+	last, _ := d.get()
+	tools = make(map[string][]byte, len(last.Tools))
+	for _, def := range last.Tools {
+		name := mcp.Text(def, "name")
+		if _, twice := tools[name]; !twice {
+			tools[name] = def
 		}
 	}
-	return nil, ""
+	return tools, last.Withheld
 }
 
 // inStructure tells whether words are taken out where a tool would be another one

@@ -68,6 +68,7 @@ type session struct {
 	changes   map[string]bool               // list changes that gather
 	level     string                        // what a legacy server was last told
 	watched   map[string]*watch             // resources, by URI
+	turns     map[string]*turn              // of those that are asked for or given up now, by URI
 }
 
 // shut ends the session and everything of it, and returns when nothing is left.

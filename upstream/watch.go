@@ -20,9 +20,47 @@ const (
 	maxQuick = 20
 )
 
+// turn keeps what the server is told of one resource in its order: a subscription that
+// overtakes the end of the one before it would be ended with that.
+type turn struct {
+	users int // who has it or waits; without any it is dropped
+	one   chan struct{}
+}
+
+// take waits for the turn of a resource; the error is that of ctx. free gives it back.
+func (s *session) take(ctx context.Context, uri string) (free func(), err error) {
+	s.mu.Lock()
+	t := s.turns[uri]
+	if t == nil {
+		t = &turn{one: make(chan struct{}, 1)}
+		s.turns[uri] = t
+	}
+	t.users++
+	s.mu.Unlock()
+	leave := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(s.turns, uri)
+		}
+	}
+	select {
+	case t.one <- struct{}{}:
+		return func() { <-t.one; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, context.Cause(ctx)
+	}
+}
+
 // watch has the server tell of a resource, if nobody had it yet. A legacy server
 // is asked by resources/subscribe, a modern one by a stream of its own.
 func (s *session) watch(ctx context.Context, b *Binding, uri string) error {
+	free, err := s.take(ctx, uri)
+	if err != nil {
+		return &failure{cause: err, unsent: true}
+	}
+	defer free()
 	s.mu.Lock()
 	w := s.watched[uri]
 	if w != nil {
@@ -45,13 +83,6 @@ func (s *session) watch(ctx context.Context, b *Binding, uri string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if other := s.watched[uri]; other != nil { // two came at the same time
-		other.users = append(other.users, b)
-		if w.cancel != nil {
-			w.cancel()
-		}
-		return nil
-	}
 	s.watched[uri] = w
 	return nil
 }
@@ -76,6 +107,17 @@ func (s *session) unwatch(b *Binding, uri string) {
 		s.srv.spawn(func() {
 			ctx, cancel := context.WithTimeout(s.link.ctx, postTimeout)
 			defer cancel()
+			free, err := s.take(ctx, uri)
+			if err != nil {
+				return // the session has ended, or is as good as that
+			}
+			defer free()
+			s.mu.Lock()
+			again := s.watched[uri] != nil
+			s.mu.Unlock()
+			if again {
+				return
+			}
 			_, _ = s.request(ctx, &outgoing{method: mcp.MethodUnsubscribe, params: mcp.Set(nil, mcp.Quote(uri), "uri")})
 		})
 	}

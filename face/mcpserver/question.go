@@ -499,11 +499,11 @@ const stateSize = 1 + 16 + 16 + 4 + 8 + 4*32
 
 var stateContext = []byte("toolkeep mcp requestState 1")
 
-// bound are digests of who asked for what: principal, view, method and subject,
-// arguments.
+// bound are digests of who asked for what: principal with whom it acts for and its
+// workspace, view, method and subject, arguments.
 func (x *exchange) bound(method, subject string, arguments []byte) [4][32]byte {
 	return [4][32]byte{
-		sha256.Sum256([]byte(x.p.Tenant + "\x00" + x.p.Subject)),
+		sha256.Sum256([]byte(x.p.Tenant + "\x00" + x.p.Subject + "\x00" + x.p.OnBehalf + "\x00" + x.p.Workspace)),
 		sha256.Sum256([]byte(x.v.key)),
 		sha256.Sum256([]byte(method + "\x00" + subject)),
 		digestOf(arguments),

@@ -183,6 +183,9 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	if len(found) == 0 {
 		b = append(b, `,"hint":"Nothing matched. Use other words, name the thing and what to do with it, or leave the category out."`...)
 	}
+	if report.Partial { // a better tool may be found in a minute
+		b = canon.AppendString(append(b, `,"degraded":`...), report.Degraded)
+	}
 	dst = x.ownResult(dst, append(b, '}'), x.retrieved(ask, found, report, start))
 	x.foundTools(ids)
 	return dst, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/disclose"
 	"github.com/toolkeep/toolkeep/mcp"
 )
@@ -136,6 +137,31 @@ func TestStatesOfVersions(t *testing.T) {
 	}
 	if a := s.post("/mcp/search", own("", "describe_tool", `{"tool_id":"demo.held"}`)); !strings.Contains(a.body, "input_schema") {
 		t.Errorf("%s", a.body)
+	}
+}
+
+// halfEmbedded is a search of which some tools wait for their vectors.
+type halfEmbedded struct{ Search }
+
+func (h halfEmbedded) Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
+	found, r := h.Search.Find(ctx, q, visible)
+	r.Partial, r.Degraded = true, "1 of 2 tools wait"
+	return found, r
+}
+
+// TestListSaysWhatWaits: the models are told that tools wait, and not that no embedding
+// model is installed, which nothing that they do changes.
+func TestListSaysWhatWaits(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		s := newSystem(t)
+		want := ""
+		if waits {
+			s.Search, want = halfEmbedded{s.Search}, `"1 of 2 tools wait"`
+		}
+		s.start()
+		if a := s.post("/mcp/search", own("", "find_tools", `{"query":"echo"}`)); a.result(t, "structuredContent", "degraded") != want || a.result(t, "isError") != "" {
+			t.Errorf("%s", a.body)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ type IndexEntry struct {
 	Explanation *ScoreParts `json:"explanation,omitempty"`
 }
 
-// ScoreParts are the parts of a score before they are weighed, each at most 1.
+// ScoreParts are the parts of a score before they are weighed, each at most 1 but for Deed.
 type ScoreParts struct {
 	Semantic   float64 `json:"semantic" doc:"how much query and tool mean alike (cosine)"`
 	Keyword    float64 `json:"keyword" doc:"how well the words fit; 1 is the best of all tools"`

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience bounds everything that a test waits for: the machine may be busy.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // installed gives the directory of the clients and servers. Where they are not
 // installed the test is left out, and with TOOLKEEP_TEST_ALL=1 it fails.

@@ -60,7 +60,7 @@ func (l *lab) drained(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := l.dir(t)
 			s := l.start(t, dir, "")
-			a := waitAsk("1000", "the key", async)
+			a := waitAsk("5000", "the key", async) // it has to last until a new call was refused
 			got := s.waitFor(a)
 			s.signal(syscall.SIGTERM)
 			s.refusesNew()
