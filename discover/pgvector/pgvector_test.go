@@ -359,7 +359,7 @@ func TestTablesAreMadeOnce(t *testing.T) {
 // another model has one for every text, and not before.
 func TestAbandonedModels(t *testing.T) {
 	server := pgtest.StartVector(t)
-	dsn, today := server.NewDatabase(t), time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	dsn, today := server.NewDatabase(t), time.Date(2020, 1, 1, 12, 0, 0, 0, time.UTC)
 	var logged strings.Builder
 	open := func(model string) (discover.Backend, discover.Vectors) {
 		t.Helper()
@@ -425,8 +425,12 @@ func TestAbandonedModels(t *testing.T) {
 		t.Error(err)
 	}
 	_, anew := open("before")
+	today = time.Now()
 	put(anew, live[0])
 	if have, err := anew.Have(t.Context(), live); err != nil || !have[0] || have[1] {
 		t.Error(have, err)
 	}
+	today = today.AddDate(1, 0, 0)
+	old.Vectors = 1
+	retain(after, "by a clock that is a year ahead", now(2), none, old)
 }

@@ -77,7 +77,10 @@ func (b *Backend) drop(ctx context.Context, id int64, before time.Time) (dropped
 		if _, err := tx.Exec(ctx, `LOCK TABLE `+table(id)+` IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM `+table(id)+`) OR EXISTS (SELECT FROM `+table(id)+` WHERE used >= $1)`, before).Scan(&used); err != nil || used {
+		// The database has a say in what day it is: this node's clock may be ahead of those
+		// of the nodes that use the table.
+		if err := tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM `+table(id)+`) OR EXISTS (SELECT FROM `+table(id)+` WHERE used >= LEAST($1::date, current_date - $2::int))`,
+			before, int(abandoned/(24*time.Hour))).Scan(&used); err != nil || used {
 			return err
 		}
 		if _, err := tx.Exec(ctx, `DROP TABLE `+table(id)); err != nil {

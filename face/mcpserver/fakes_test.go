@@ -161,6 +161,10 @@ func newSystem(t testing.TB) *system {
 			switch bearer {
 			case "alice", "bob":
 				return &toolkeep.Principal{Subject: bearer, Tenant: "t"}, nil
+			case "alice for ann":
+				return &toolkeep.Principal{Subject: "alice", Tenant: "t", OnBehalf: "ann"}, nil
+			case "alice at home":
+				return &toolkeep.Principal{Subject: "alice", Tenant: "t", Workspace: "home"}, nil
 			case "eve":
 				return &toolkeep.Principal{Subject: bearer, Tenant: "u"}, nil
 			case "narrow":

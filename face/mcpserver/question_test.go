@@ -157,6 +157,8 @@ func TestRequestStateIsBound(t *testing.T) {
 		}
 	}
 	bad("another caller", "another caller", echoParams, state, "/mcp", "Authorization: Bearer bob")
+	bad("for another person", "another caller", echoParams, state, "/mcp", "Authorization: Bearer alice for ann")
+	bad("from another workspace", "another caller", echoParams, state, "/mcp", "Authorization: Bearer alice at home")
 	bad("another view", "another view", echoParams, state, "/mcp/auto")
 	bad("another tool", "another request", strings.Replace(echoParams, "echo", "other", 1), state, "/mcp")
 	bad("other arguments", "arguments", strings.Replace(echoParams, `"x"`, `"y"`, 1), state, "/mcp")
