@@ -310,7 +310,7 @@ func (a *Access) outrun(ctx context.Context, text string, keep func(text string)
 
 // noRole says that there is no such role, and which may have been meant.
 func noRole(role string, there []string) string {
-	if meant := spelling.Close(role, there); meant != "" {
+	if meant := spelling.Suggest(role, there); meant != "" {
 		return fmt.Sprintf("there is no role %q; did you mean %s?", role, meant)
 	}
 	more := ""

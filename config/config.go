@@ -350,9 +350,7 @@ func (f *faults) context(c *Config) {
 	case u.Scheme == "http" && !loopback(net.JoinHostPort(u.Hostname(), "80")):
 		f.add("context.url", "format", "context.url must be https where the service is not on this machine")
 	}
-	if scheme, _, ok := strings.Cut(s.Token, "://"); s.Token != "" && (!ok || scheme == "context") {
-		f.add("context.token", "format", "context.token must be a secret reference, such as env://TOOLKEEP_SECRET_SESSIONS")
-	}
+	f.reference("context.token", s.Token, "env://TOOLKEEP_SECRET_SESSIONS")
 }
 
 // SQL says how tools of kind sql reach their databases.

@@ -2,7 +2,6 @@ package config
 
 import (
 	"net/url"
-	"strings"
 	"time"
 )
 
@@ -38,9 +37,7 @@ func (f *faults) redis(c *Config) {
 	} else if _, has := u.User.Password(); has {
 		f.add("redis.url", "format", "redis.url holds a password; put a secret reference into redis.password instead")
 	}
-	if scheme, _, ok := strings.Cut(r.Password, "://"); r.Password != "" && (!ok || scheme == "context") {
-		f.add("redis.password", "format", "redis.password must be a secret reference, such as env://TOOLKEEP_SECRET_REDIS")
-	}
+	f.reference("redis.password", r.Password, "env://TOOLKEEP_SECRET_REDIS")
 	if (r.ClientCert == "") != (r.ClientKey == "") {
 		f.add("redis.client_key", "required", "redis.client_cert and redis.client_key go together")
 	}

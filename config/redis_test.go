@@ -6,6 +6,7 @@ func TestRedis(t *testing.T) {
 	for give, want := range map[string][]string{
 		"redis: {url: 'rediss://host', password: hunter2}":         {"redis.password must be a secret reference"},
 		"redis: {url: 'rediss://host', password: 'context://x'}":   {"redis.password must be a secret reference"},
+		"redis: {url: 'rediss://host', password: 'ftp://x'}":       {"redis.password must be a secret reference"},
 		"redis: {url: 'rediss://host', client_cert: a}":            {"redis.client_cert and redis.client_key go together"},
 		"redis: {ca_file: a, server_name: b, client_cert: c}":      {"redis.ca_file is set", "redis.server_name is set", "redis.client_cert is set"},
 		"search: {cache: {wait: 0s}}":                              {"search.cache.wait is 0s, below the least of 1ms"},
@@ -23,8 +24,15 @@ func TestSearchKey(t *testing.T) {
 	for give, want := range map[string][]string{
 		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_key: sk-live}":       {"search.embeddings_key must be a secret reference"},
 		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_key: 'context://x'}": {"search.embeddings_key must be a secret reference"},
+		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_key: 'ftp://x'}":     {"search.embeddings_key must be a secret reference"},
+		"search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_key: 'env://'}":      {"search.embeddings_key must be a secret reference"},
 		"search: {embeddings_key: 'env://TOOLKEEP_SECRET_X'}":                              {"it needs search.embeddings_url"},
+		"search: {embeddings_model: m, embeddings_dimensions: 8}":                          {"search.embeddings_model is set; it needs search.embeddings_url", "search.embeddings_dimensions is set; it needs search.embeddings_url"},
+		"context: {url: 'https://sessions.example', token: 'ftp://x'}":                     {"context.token must be a secret reference"},
 	} {
 		refused(t, Sources{File: file(t, give+"\n")}, want...)
+	}
+	for _, key := range []string{"secret://search/key", "vault://kv/search#key", "env://TOOLKEEP_SECRET_X", "file:///run/key"} {
+		load(t, Sources{File: file(t, "search: {embeddings_url: 'http://127.0.0.1:1/v1', embeddings_model: m, embeddings_dimensions: 8, embeddings_key: '"+key+"'}\n")})
 	}
 }

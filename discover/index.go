@@ -104,7 +104,7 @@ type docKey struct{ id, tenant string }
 // doc is one tool taken apart. It is never modified, but for its place.
 type doc struct {
 	at      uint32 // in docs of the newest postings; guarded by Index.mu
-	deed    deed
+	action  action
 	tool    *toolkeep.Tool
 	id      string // lower case
 	name    string // lower case, without the namespace
@@ -352,7 +352,7 @@ func newer(a, b *semver.Version) bool {
 // takeApart counts the words of every field.
 func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	namespace, name, _ := strings.Cut(t.ID, ".")
-	d := &doc{tool: t, deed: deedOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
+	d := &doc{tool: t, action: actionOf(t), id: strings.ToLower(t.ID), name: strings.ToLower(name), owner: t.Tenant}
 	d.low, d.high = digestWords(t)
 	counts := map[uint32]*[fieldCount]uint8{}
 	add := func(field int, text string) {

@@ -32,9 +32,12 @@ const (
 	publishLate = 250 * time.Millisecond // between two publications while many tools are embedded
 	retryFirst  = time.Second            // after the embedder or the backend failed, doubled up to
 	retryLast   = time.Minute
+	restFor     = time.Second    // that questions go without, after one that took too long
 	retainEvery = 12 * time.Hour // the backend is told what is in use
 	maxQueries  = 1000           // vectors of queries that are kept
 )
+
+const doesItWork = "Does it work?" // a text that any embedder takes
 
 // meaning keeps the vectors of the tools of an Index in step with them.
 type meaning struct {
@@ -53,8 +56,10 @@ type meaning struct {
 	old      *space // answers while now is filled; nil: there is none
 	filling  bool   // now has too few vectors to be compared with
 	redo     map[Digest]bool
-	failing  error // of the newest try, nil if it worked
-	puts     int   // since the backend was told what is in use
+	failing  error     // of the newest try, nil if it worked
+	mute     error     // why the newest question was not compared by meaning, nil if it was
+	rest     time.Time // until then questions do not wait for an embedder that took too long
+	puts     int       // since the backend was told what is in use
 	retained time.Time
 }
 
@@ -155,7 +160,9 @@ func (x *Index) Embedding() Embedding {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s.Err = m.failing
+	if s.Err = m.failing; s.Err == nil {
+		s.Err = m.mute
+	}
 	return s
 }
 
@@ -163,6 +170,54 @@ func (m *meaning) fails(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.failing = err
+}
+
+// resting is why a question is not put to the embedder, which took too long for one a
+// moment ago; nil if it is put.
+func (m *meaning) resting() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Now().Before(m.rest) {
+		return m.mute
+	}
+	return nil
+}
+
+// refuses tells whether an embedder that worked so far fails at this text alone. Whoever
+// asks must not make it seem broken.
+func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
+	m.mu.Lock()
+	mute := m.mute != nil
+	m.mu.Unlock()
+	if mute || ctx.Err() != nil {
+		return false
+	}
+	_, probe := by.e.Embed(ctx, []string{doesItWork})
+	if probe == nil {
+		m.log.Debug("a question cannot be compared by meaning; words alone count for it", "error", err)
+	}
+	return probe == nil
+}
+
+// asked takes in whether a question could be compared. The first failure is in the log:
+// where all tools are embedded nothing else tells the operator. After one that took all
+// the time it had, the next second's go without: every search would take as long.
+func (m *meaning) asked(ctx context.Context, took time.Duration, err error) {
+	if errors.Is(context.Cause(ctx), context.Canceled) { // the searcher left
+		return
+	}
+	m.mu.Lock()
+	was := m.mute
+	m.mute = err
+	if err != nil && took >= m.limit {
+		m.rest = time.Now().Add(restFor)
+	}
+	m.mu.Unlock()
+	if err != nil && was == nil {
+		m.log.Warn("questions cannot be compared by meaning; words alone count meanwhile", "error", err)
+	} else if err == nil && was != nil {
+		m.log.Info("questions are compared by meaning again")
+	}
 }
 
 func (m *meaning) nudge() {
@@ -295,6 +350,9 @@ func (x *Index) embedAll(ctx context.Context) {
 			return
 		}
 		m.fails(err)
+		if errors.Is(err, errLost) {
+			x.lost()
+		}
 		again := retainEvery
 		if err != nil {
 			m.log.Warn("tools cannot be embedded; they are found by their words meanwhile", "error", err, "again_in", wait.String())
@@ -435,10 +493,11 @@ func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err erro
 	}
 	got, err := m.embed(ctx, docs)
 	if err == nil {
+		m.asked(ctx, 0, nil) // a question would work too
 		err = m.keep(ctx, docs, got)
 		return err != nil, err
 	}
-	if _, probe := m.e.Embed(ctx, []string{"Does it work?"}); probe != nil {
+	if _, probe := m.e.Embed(ctx, []string{doesItWork}); probe != nil {
 		return true, err
 	}
 	for _, d := range docs {
@@ -583,6 +642,17 @@ func (m *meaning) fill(p *postings) {
 	}
 }
 
+// lost has tools embedded anew whose vectors the backend has found missing. The few that
+// are made first would be found before all others.
+func (x *Index) lost() {
+	m := x.meaning
+	m.mu.Lock()
+	m.filling = true
+	m.mu.Unlock()
+	x.publishVectors()
+	m.nudge()
+}
+
 // embedded tells whether a tool has its vector.
 func (p *postings) embedded(i int) bool {
 	return p.alike != nil && p.alike.now != nil && p.alike.now.Has(i)
@@ -654,11 +724,18 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 	if len(missing) == 0 {
 		return out, nil
 	}
-	got, err := by.e.Embed(ctx, missing)
-	if err != nil {
+	if err := m.resting(); err != nil {
 		return nil, err
 	}
-	if err := CheckVectors(by.e.Model(), by.e.Dimensions(), len(missing), got); err != nil {
+	began := time.Now()
+	got, err := by.e.Embed(ctx, missing)
+	if err == nil {
+		err = CheckVectors(by.e.Model(), by.e.Dimensions(), len(missing), got)
+	}
+	if took := time.Since(began); err == nil || !m.refuses(ctx, by, err) {
+		m.asked(ctx, took, err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	by.mu.Lock()
@@ -701,6 +778,9 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 		out[i] = numbers[i*n : (i+1)*n : (i+1)*n]
 	}
 	if err := a.of.Alike(ctx, asked, out); err != nil {
+		if errors.Is(err, errLost) {
+			x.lost()
+		}
 		return nil, "meanings cannot be compared, so that words alone are" + told(err)
 	}
 	return out, ""

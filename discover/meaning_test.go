@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -143,7 +144,7 @@ func TestFindByMeaning(t *testing.T) {
 func TestFindWithoutMeaning(t *testing.T) {
 	x := index(threeTools...)
 	got, r := x.Find(t.Context(), Query{Text: "weather"}, nil)
-	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "models install") {
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "models install") || !r.WordsAlone {
 		t.Errorf("%v %+v", found(got), r)
 	}
 	e := &topics{fails: errors.New("no memory")}
@@ -153,7 +154,7 @@ func TestFindWithoutMeaning(t *testing.T) {
 		return err != nil
 	})
 	got, r = x.Find(t.Context(), Query{Text: "weather"}, nil)
-	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") || !strings.Contains(r.Degraded, "0 of 3 tools") {
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") || !strings.Contains(r.Degraded, "0 of 3 tools") || r.WordsAlone {
 		t.Errorf("%v %+v", found(got), r)
 	}
 	// It works again: the next round embeds what is missing.
@@ -162,7 +163,7 @@ func TestFindWithoutMeaning(t *testing.T) {
 	// It fails later, for a question.
 	e.set(errors.New("no memory"), nil)
 	got, r = x.Find(t.Context(), Query{Text: "weather"}, nil)
-	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") {
+	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") || r.WordsAlone {
 		t.Errorf("%v %+v", found(got), r)
 	}
 }
@@ -253,5 +254,90 @@ func TestLead(t *testing.T) {
 		if got := lead(give); got != want {
 			t.Errorf("%.30q… leads with %q, want %q", give, got, want)
 		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestQuestionsThatFail: the operator is told once that questions are not compared by
+// meaning, though all tools are embedded, and that they are again. An embedder that took
+// too long is left alone for a moment.
+func TestQuestionsThatFail(t *testing.T) {
+	var log lockedBuffer
+	e := new(topics)
+	x := started(t, Config{Embedder: e, EmbedTime: time.Second, Log: slog.New(slog.NewTextHandler(&log, nil))}, threeTools)
+	embedded(t, x, 3)
+	ask := func(text string) Report {
+		_, r := x.Find(t.Context(), Query{Text: text}, nil)
+		return r
+	}
+	e.set(errors.New("out of order"), nil)
+	for i := range 3 {
+		if r := ask(fmt.Sprint("umbrella ", i)); r.Degraded == "" {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err := x.Embedding().Err; err == nil || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("health is told %v", err)
+	}
+	if n := strings.Count(log.String(), "questions cannot be compared by meaning"); n != 1 {
+		t.Errorf("said %d times: %s", n, log.String())
+	}
+	e.set(nil, make(chan struct{})) // it hangs
+	if r := ask("a question that waits"); r.Degraded == "" {
+		t.Errorf("%+v", r)
+	}
+	m := x.meaning
+	at := func(rest time.Time) (before time.Time) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		before, m.rest = m.rest, rest
+		return before
+	}
+	if at(time.Now().Add(time.Hour)).IsZero() {
+		t.Error("it is not left alone")
+	}
+	before := e.count()
+	if r := ask("a question that does not wait"); r.Degraded == "" || e.count() != before {
+		t.Errorf("%+v, and it was asked", r)
+	}
+	at(time.Time{})
+	e.set(nil, nil)
+	if r := ask("umbrella"); r.Degraded != "" {
+		t.Errorf("%+v", r)
+	}
+	if err := x.Embedding().Err; err != nil {
+		t.Errorf("health is told %v", err)
+	}
+	if !strings.Contains(log.String(), "compared by meaning again") {
+		t.Error(log.String())
+	}
+	// Neither who leaves nor a text that it does not take say anything of the embedder.
+	picky := started(t, Config{Embedder: &choosy{}}, threeTools)
+	embedded(t, picky, 3)
+	if _, r := picky.Find(t.Context(), Query{Text: "poison"}, nil); r.Degraded == "" || picky.Embedding().Err != nil {
+		t.Errorf("%+v, %v", r, picky.Embedding().Err)
+	}
+	e.set(nil, make(chan struct{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	x.Find(ctx, Query{Text: "somebody who left"}, nil)
+	if err := x.Embedding().Err; err != nil {
+		t.Errorf("health is told %v", err)
 	}
 }

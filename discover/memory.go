@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/viterin/vek/vek32"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
 // unusedFor is for how long the file of a model that is not used any more is kept: for
@@ -73,7 +75,7 @@ func (m *Memory) Open(_ context.Context, model string, dimensions int) (Vectors,
 		return &memoryVectors{model: model, dimensions: dimensions, slots: map[Digest]uint32{}, rows: newRows(dimensions)}, nil
 	}
 	m.open[path] = true
-	v.log = m.log
+	v.log, v.path = m.log, path
 	v.retained = func(complete bool) {
 		m.touch(path)
 		if complete {
@@ -178,6 +180,7 @@ type memoryVectors struct {
 	model      string
 	dimensions int
 	log        *slog.Logger // nil without a file
+	path       string       // of the file
 	closing    func()
 	retained   func(complete bool) // is told of Retain, and whether all texts in use have a vector; nil without a file
 
@@ -211,9 +214,56 @@ func (v *memoryVectors) gone() error {
 	return toolkeep.NewError(toolkeep.IndexUnavailable, "the vectors of %s are closed", v.model)
 }
 
+// errLost says that a part of a file of vectors is missing. An embedder's file may fail
+// likewise, but then nothing is lost.
+var errLost = fmt.Errorf("vectors: %w", mapped.ErrGone)
+
+// cut takes in that a part of the file is missing, and tells of it once.
+func (v *memoryVectors) cut(r *rows) error {
+	err := toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors %s cannot be read any more (%v); what it held is embedded anew", v.path, mapped.ErrGone).Because(errLost)
+	if !r.gone.Swap(true) {
+		v.log.Warn("vectors were lost and are made anew; words alone count meanwhile", "file", v.path, "error", mapped.ErrGone)
+	}
+	return err
+}
+
+// mend takes what is left of a file of which a part is missing, in whose place what is put
+// from now on goes. It is called with v.writing held.
+func (v *memoryVectors) mend() {
+	if v.closed.Load() || !v.rows.gone.Load() {
+		return
+	}
+	left := &memoryVectors{slots: map[Digest]uint32{}, rows: newRows(v.dimensions)}
+	if v.file != nil {
+		if err := v.file.close(); err != nil {
+			v.log.Warn("the file of vectors was not closed well", "error", err)
+		}
+		file, err := openVectorFile(v.path, v.model, v.dimensions)
+		if err == nil {
+			err = left.load(file)
+		}
+		if err != nil {
+			v.log.Warn("vectors are not kept over the next restart any more", "file", v.path, "error", err)
+			left = &memoryVectors{slots: map[Digest]uint32{}, rows: newRows(v.dimensions)}
+		}
+	}
+	v.file = left.file
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.slots, v.rows, v.chunks, v.used = left.slots, left.rows, left.chunks, left.used
+}
+
 func (v *memoryVectors) Have(_ context.Context, of []Digest) ([]bool, error) {
 	if v.closed.Load() {
 		return nil, v.gone()
+	}
+	v.mu.RLock()
+	gone := v.rows.gone.Load()
+	v.mu.RUnlock()
+	if gone {
+		v.writing.Lock()
+		v.mend()
+		v.writing.Unlock()
 	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -232,6 +282,10 @@ func (v *memoryVectors) Put(_ context.Context, of []Digest, vectors [][]float32)
 	defer v.writing.Unlock()
 	if v.closed.Load() {
 		return v.gone()
+	}
+	v.mend()
+	if v.file != nil && v.file.cut(v.rows) {
+		return v.cut(v.rows)
 	}
 	for i, d := range of {
 		if err := v.put(d, vectors[i]); err != nil {
@@ -286,6 +340,10 @@ func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 	if v.closed.Load() {
 		return v.gone()
 	}
+	v.mend()
+	if v.file != nil && v.file.cut(v.rows) {
+		return v.cut(v.rows)
+	}
 	kept := make(map[Digest]uint32, len(live)) // new slots
 	var from []uint32                          // old slot of each new one
 	complete := len(live) > 0
@@ -310,18 +368,28 @@ func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 		for d, slot := range kept {
 			order[slot] = d
 		}
+		its := make([]float32, v.dimensions)
 		var err error
-		if file, err = v.file.rewrite(fresh, order, func(i int) []float32 { return v.rows.at(from[i]) }); err != nil {
+		file, err = v.file.rewrite(fresh, order, func(i int) ([]float32, error) {
+			return its, reading(v.rows.chunks, func() { copy(its, v.rows.at(from[i])) })
+		})
+		if errors.Is(err, mapped.ErrGone) {
+			complete = false
+			return v.cut(v.rows)
+		}
+		if err != nil {
 			return toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors could not be made smaller; it stays as it is").Because(err)
 		}
 		if err := v.file.close(); err != nil {
 			v.log.Warn("the old file of vectors was not closed well", "error", err)
 		}
 		v.file = file
-	} else {
+	} else if err := reading(v.rows.chunks, func() { // those before the file failed
 		for i, slot := range from {
 			fresh.hold(uint32(i), v.rows.at(slot))
 		}
+	}); err != nil {
+		return v.cut(v.rows)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -333,9 +401,13 @@ func (v *memoryVectors) Select(of []Digest) Selection {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	s := &memorySelection{of: v, rows: v.rows, chunks: v.chunks, slots: make([]uint32, len(of))}
+	gone := v.rows.gone.Load()
+	if gone {
+		s.rows, s.chunks = newRows(v.dimensions), nil
+	}
 	for i, d := range of {
 		slot, ok := v.slots[d]
-		if !ok {
+		if !ok || gone {
 			slot = noSlot
 		}
 		s.slots[i] = slot
@@ -390,12 +462,22 @@ func (s *memorySelection) Alike(ctx context.Context, queries, to [][]float32) er
 		}
 		all.Wait()
 	}
-	runtime.KeepAlive(s.rows)
+	// Whoever found it: the file may have been made as long again meanwhile.
+	if s.rows.gone.Load() {
+		return s.of.cut(s.rows)
+	}
 	return ctx.Err()
 }
 
 // compare goes through the rows once, with all queries at each.
 func (s *memorySelection) compare(queries, to [][]float32, from, end int) {
+	if reading(s.chunks, func() { s.dots(queries, to, from, end) }) != nil {
+		_ = s.of.cut(s.rows) // Alike tells
+	}
+	runtime.KeepAlive(s.rows)
+}
+
+func (s *memorySelection) dots(queries, to [][]float32, from, end int) {
 	d := s.of.dimensions
 	for i := from; i < end; i++ {
 		slot := s.slots[i]

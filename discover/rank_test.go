@@ -137,11 +137,11 @@ func TestUsageInScores(t *testing.T) {
 	t.Run("parts", func(t *testing.T) {
 		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now.Add(time.Hour), true}}}, fared: map[string]Fared{"c.read": {Success: 0.5}}}
 		got, r := usedIndex(u, Config{}, files...).Find(t.Context(), Query{Text: "read a file", Session: session}, nil)
-		want := Parts{Keyword: 1, History: 1, Success: 0.5, Deed: 1}
+		want := Parts{Keyword: 1, History: 1, Success: 0.5, Action: 1}
 		if got[0].Parts != want || r.Weights != (Weights{Keyword: 0.7, History: 0.2, Success: 0.1, Complexity: 0.1}) {
 			t.Errorf("%+v %+v", got[0].Parts, r.Weights)
 		}
-		if s := got[0].Score; s < 0.9999 || s > 1.0001 { // 0.7 + 0.2 + 0.05, and 0.05 for the deed
+		if s := got[0].Score; s < 0.9999 || s > 1.0001 { // 0.7 + 0.2 + 0.05, and 0.05 for the action
 			t.Errorf("score %f", s)
 		}
 	})

@@ -41,10 +41,10 @@ type Parts struct {
 	// Complexity is 0 for a simple tool, 0.5 for a medium, 1 for a complex one. It is
 	// taken off.
 	Complexity float64
-	// Deed is how much the tool does what the query wants done, by its verb: 1 if it does
+	// Action is how much the tool does what the query wants done, by its verb: 1 if it does
 	// (reads, creates, changes, removes), 1.4 if it lists what is asked for in the plural,
 	// -1 if it does something else, 0 where that cannot be told. It counts 0.05.
-	Deed float64
+	Action float64
 	// Learned is how much the query is like those that led to the tool before, 0 to 1.
 	// It moves tools that have such queries among their own places, and is in no score.
 	Learned float64
@@ -92,8 +92,11 @@ type Report struct {
 	// Partial says that Degraded tells of such tools alone: they wait for their vectors,
 	// as View has it too, and meanings were compared by the configured model.
 	Partial bool
-	Terms   []string // words of the query that the index looked for
-	Weights Weights  // of the parts of each score
+	// WordsAlone says that Degraded tells of no failure: nothing that embeds texts is
+	// configured or installed, and the same search is answered alike until that changes.
+	WordsAlone bool
+	Terms      []string // words of the query that the index looked for
+	Weights    Weights  // of the parts of each score
 	// CacheHit says that the answer was kept from an earlier search.
 	CacheHit bool
 }
@@ -135,6 +138,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 			report.Degraded = r.partly()
 			report.Partial = report.Degraded != "" && p.alike.own
 		}
+		report.WordsAlone = x.meaning == nil
 	}
 	r.weights = x.weightsOf(ask, r.alike != nil)
 	report.Weights = r.weights
@@ -148,7 +152,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		pool = min(pool, 3*limit+10) // beyond them an answer is varied and wrong
 	}
 	list := r.candidates(pool)
-	list = r.useDeeds(text, list)
+	list = r.useActions(text, list)
 	list = x.useUsage(r, ask, list)
 	list = x.useLearned(r, ask, text, list)
 	if report.Strategy == Semantic {

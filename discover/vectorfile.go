@@ -10,9 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unsafe"
+
+	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
 // A file of vectors is a head of 64 KiB that names the model, then chunks of 1024
@@ -41,6 +45,9 @@ type rows struct {
 	dimensions int
 	chunks     [][]float32
 	mapped     *mappings
+	// gone is set when a part of the file was found missing: nothing is compared with
+	// these any more, nor given by a Selection.
+	gone atomic.Bool
 }
 
 // mappings are undone when the last who compares with them is gone.
@@ -59,6 +66,13 @@ func newRows(dimensions int) *rows {
 func (r *rows) at(slot uint32) []float32 {
 	at := int(slot%chunkRows) * r.dimensions
 	return r.chunks[slot/chunkRows][at : at+r.dimensions]
+}
+
+// reading calls f, which may look at the numbers of chunks, of which some may be mapped.
+func reading(chunks [][]float32, f func()) error {
+	return mapped.Read(func(addr uintptr) bool {
+		return slices.ContainsFunc(chunks, func(c []float32) bool { return mapped.Holds(c, addr) })
+	}, f)
 }
 
 // next is the first slot of the next chunk that is not there yet.
@@ -230,7 +244,10 @@ func (v *vectorFile) read(r *rows, each func(uint32, Digest)) error {
 				continue
 			}
 			slot := uint32(chunk*chunkRows + i)
-			sum := crc32.Update(crc32.Checksum(l[:sha256.Size], checksum), checksum, raw(r.at(slot)))
+			sum := crc32.Checksum(l[:sha256.Size], checksum)
+			if err := reading(r.chunks, func() { sum = crc32.Update(sum, checksum, raw(r.at(slot))) }); err != nil {
+				return fmt.Errorf("%s: %w", v.path, err)
+			}
 			if binary.LittleEndian.Uint32(l[sha256.Size:]) == sum {
 				each(slot, Digest(l[:sha256.Size]))
 			} else if err := v.erase(slot); err != nil {
@@ -269,6 +286,17 @@ func (v *vectorFile) extend(r *rows) error {
 	return nil
 }
 
+// cut tells whether the file is shorter than what is mapped of it: writing would make it
+// as long again, but with nothing in it.
+func (v *vectorFile) cut(r *rows) bool {
+	n := len(r.mapped.list)
+	if n == 0 {
+		return false
+	}
+	info, err := v.f.Stat()
+	return err == nil && info.Size() < v.chunkAt(n) // else the writing fails
+}
+
 // write keeps a vector: the numbers, then the label that says that they are there.
 func (v *vectorFile) write(r *rows, slot uint32, d Digest, numbers []float32) error {
 	if slot == r.next() {
@@ -304,7 +332,7 @@ func (v *vectorFile) erase(slot uint32) error {
 
 // rewrite puts a file with these vectors alone in the place of v, and maps it into r. A
 // crash leaves the one or the other.
-func (v *vectorFile) rewrite(r *rows, of []Digest, numbers func(i int) []float32) (_ *vectorFile, err error) {
+func (v *vectorFile) rewrite(r *rows, of []Digest, numbers func(i int) ([]float32, error)) (_ *vectorFile, err error) {
 	f, err := os.OpenFile(v.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
@@ -319,7 +347,11 @@ func (v *vectorFile) rewrite(r *rows, of []Digest, numbers func(i int) []float32
 		return nil, err
 	}
 	for i, d := range of {
-		if err = n.write(r, uint32(i), d, numbers(i)); err != nil {
+		var its []float32
+		if its, err = numbers(i); err == nil {
+			err = n.write(r, uint32(i), d, its)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

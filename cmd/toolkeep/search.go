@@ -121,7 +121,7 @@ type scoreParts struct {
 	History    float64 `json:"history"`
 	Success    float64 `json:"success"`
 	Complexity float64 `json:"complexity"`
-	Deed       float64 `json:"deed"`    // not among the weights
+	Action     float64 `json:"action"`  // not among the weights
 	Learned    float64 `json:"learned"` // not among the weights
 	Named      bool    `json:"named"`   // not among the weights
 }
@@ -136,14 +136,14 @@ func (f *foundTools) print(w io.Writer) error {
 
 func (f *foundTools) explain(w io.Writer) error {
 	part := func(v float64) string { return fmt.Sprintf("%.2f", v) }
-	err := table(w, "TOOL|VERSION|SCORE|MEANING|WORDS|HISTORY|SUCCESS|COMPLEX|DEED|LEARNED|MATCHED|DESCRIPTION", func(row func(...any)) {
+	err := table(w, "TOOL|VERSION|SCORE|MEANING|WORDS|HISTORY|SUCCESS|COMPLEX|ACTION|LEARNED|MATCHED|DESCRIPTION", func(row func(...any)) {
 		for _, r := range f.Data.Index {
 			e := r.Explanation
 			matched := strings.Join(r.Why, " ")
 			if e.Named {
 				matched = "named: " + matched
 			}
-			row(r.ToolID, r.Version, part(r.Score), part(e.Semantic), part(e.Keyword), part(e.History), part(e.Success), part(e.Complexity), part(e.Deed), part(e.Learned),
+			row(r.ToolID, r.Version, part(r.Score), part(e.Semantic), part(e.Keyword), part(e.History), part(e.Success), part(e.Complexity), part(e.Action), part(e.Learned),
 				matched, cut(r.ShortDescription, 60))
 		}
 	})
@@ -151,6 +151,6 @@ func (f *foundTools) explain(w io.Writer) error {
 		return err
 	}
 	by := f.Data.Metadata.Weights
-	_, err = fmt.Fprintf(w, "\nWeights: meaning %g, words %g, history %g, success %g; complexity takes off %g; a deed counts 0.05\n", by.Semantic, by.Keyword, by.History, by.Success, by.Complexity)
+	_, err = fmt.Fprintf(w, "\nWeights: meaning %g, words %g, history %g, success %g; complexity takes off %g; an action counts 0.05\n", by.Semantic, by.Keyword, by.History, by.Success, by.Complexity)
 	return err
 }

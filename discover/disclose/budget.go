@@ -31,6 +31,37 @@ type detail struct {
 	examples []Example
 }
 
+// tokens is about how many tokens the tool takes with all its parts.
+func (b *builder) tokens(d *detail) int {
+	raw, _ := manifestAt(d.tool, levelWhole)
+	n := atMost(string(raw), b.budget)
+	for i := range d.examples {
+		n += b.cost(d.examples[i], d.examples[i].markdown)
+	}
+	return n
+}
+
+// leave says that a tool does not fit whole, and gives what its line instead costs.
+func (b *builder) leave(d *detail) int {
+	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(d.tool.ID), Tokens: b.tokens(d), Why: whyBudget})
+	return b.line(d.tool)
+}
+
+// line shows a tool that the request is about in a line, since the caller is about to call
+// it, and gives what that costs; 0 for any other tool.
+func (b *builder) line(t *toolkeep.Tool) int {
+	if !slices.Contains(b.named, t) {
+		return 0
+	}
+	e := entry(t)
+	b.c.LightweightIndex = append(b.c.LightweightIndex, e)
+	place := func(e Entry) int {
+		return slices.IndexFunc(b.named, func(t *toolkeep.Tool) bool { return oneLine(t.ID) == e.ToolID })
+	}
+	slices.SortStableFunc(b.c.LightweightIndex, func(x, y Entry) int { return place(x) - place(y) })
+	return b.cost(e, e.markdown)
+}
+
 // at renders the tool at a level.
 func (d *detail) at(level int) Detail {
 	raw, omitted := manifestAt(d.tool, level)
@@ -69,7 +100,9 @@ func (b *builder) details(tools []*toolkeep.Tool, budget int) {
 			kept = append(kept, d)
 			continue
 		}
-		b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(d.tool.ID), Why: whyBudget})
+		n := b.leave(&d)
+		room -= n
+		budget -= n
 	}
 	total := 0
 	for i := range kept {
@@ -236,7 +269,7 @@ func (b *builder) order() []*toolkeep.Tool {
 // fit counts the context as a whole and takes from it until it is within the budget:
 // first what is least missed.
 func (b *builder) fit() {
-	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropHint, b.dropLeft}
+	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropHint, b.slimNamed, b.dropLeft, b.dropNamed}
 	for {
 		b.note()
 		// A number of as many digits or fewer has no more tokens, so that this counts
@@ -315,7 +348,7 @@ func (b *builder) note() {
 // dropEntries takes the last lines of the index, as many as are surely too many.
 func (b *builder) dropEntries(over int) bool {
 	n := len(b.c.LightweightIndex)
-	if n == 0 {
+	if n == 0 || b.rest == nil { // not an index of all, but the lines of named tools
 		return false
 	}
 	b.ended = false
@@ -365,8 +398,7 @@ func (b *builder) dropDetail(int) bool {
 		return false
 	}
 	before := b.whole
-	last := before[len(before)-1].tool
-	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(last.ID), Why: whyBudget})
+	b.leave(&before[len(before)-1])
 	var rest []*toolkeep.Tool
 	for _, d := range before[:len(before)-1] {
 		rest = append(rest, d.tool)
@@ -403,6 +435,22 @@ func (b *builder) dropMessage(int) bool {
 func (b *builder) dropHint(int) bool {
 	return b.c.Recovery != nil && len(b.c.Recovery.Hints) > 2 && dropLast(&b.c.Recovery.Hints)
 }
+
+// slimNamed takes from the line of a named tool, of the last one first, what a call can do
+// without.
+func (b *builder) slimNamed(int) bool {
+	for i := range slices.Backward(b.c.LightweightIndex) {
+		e := &b.c.LightweightIndex[i]
+		if len(e.Tags) > 0 || len(e.OptionalParams) > 0 {
+			e.Tags, e.OptionalParams = nil, nil
+			return true
+		}
+	}
+	return false
+}
+
+// dropNamed takes the last line of a named tool.
+func (b *builder) dropNamed(int) bool { return b.rest == nil && dropLast(&b.c.LightweightIndex) }
 
 // dropLeft counts the manifests that are left out instead of naming them.
 func (b *builder) dropLeft(int) bool {

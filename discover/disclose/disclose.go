@@ -125,7 +125,7 @@ type Request struct {
 
 // Context is what a model is shown. Which parts there are depends on the phase.
 type Context struct {
-	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first; those that are shown whole are not here again"`
+	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first; those that are shown whole are not here again. Of execution_preparation and error_recovery, the tools asked about whose manifests do not fit"`
 	IndexRest        *Rest          `json:"indexRest,omitempty" doc:"tools that are neither in the index nor shown whole"`
 	DetailedTools    []Detail       `json:"detailedTools,omitempty" doc:"tools whole, best first"`
 	Examples         []Example      `json:"examples,omitempty"`
@@ -238,6 +238,7 @@ type LeftOut struct {
 	ToolID string   `json:"toolId,omitempty"`
 	Parts  []string `json:"parts,omitempty"`
 	Count  int      `json:"count,omitempty,omitzero"`
+	Tokens int      `json:"tokens,omitempty,omitzero" doc:"about how many tokens the whole manifest takes, with its examples"`
 	Why    string   `json:"why"`
 }
 
@@ -346,6 +347,7 @@ type builder struct {
 	ranked []*toolkeep.Tool           // found, best first, each once
 	share  map[*toolkeep.Tool]float64 // of the best score, of each of ranked
 	chosen []*toolkeep.Tool           // named, in their order
+	named  []*toolkeep.Tool           // those that have a line at least, where there is no index of all
 	whole  []detail                   // of c.DetailedTools
 	brief  int                        // entries at the end of the index that have no parameters
 	ended  bool                       // the index ends because what follows is far

@@ -3,6 +3,7 @@ package disclose
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -348,8 +349,77 @@ func TestPartsAreLeftOutInOrder(t *testing.T) {
 	if len(seen) < len(want) || fmt.Sprint(seen[:len(want)]) != fmt.Sprint(want) || len(seen[len(seen)-1]) != 1 {
 		t.Errorf("seen %q\nwant %q", seen, want)
 	}
-	if left != "{manifest a.two [] 0 the token budget}" {
-		t.Errorf("%q", left)
+	two, _ := manifestAt(tools[1], levelWhole)
+	example := examplesOf(tools[1])[0]
+	if whole := Tokens(string(two)) + Tokens(string(marshal(example))) + 1; left != fmt.Sprintf("{manifest a.two [] 0 %d the token budget}", whole) {
+		t.Errorf("%q, and it takes %d", left, whole)
+	}
+}
+
+// TestTheChosenToolHasALine: a tool that somebody is about to call is never gone from its
+// context, however large its manifest is.
+func TestTheChosenToolHasALine(t *testing.T) {
+	properties := map[string]any{"spec": map[string]any{"type": "object"}, "dry_run": map[string]any{"type": "boolean"}}
+	for i := range 400 {
+		properties["spec"].(map[string]any)[fmt.Sprintf("x-%d", i)] = strings.Repeat("kept as it is ", 8)
+	}
+	large := func(id string) *toolkeep.Tool {
+		return made(t, map[string]any{"tool_id": id, "short_description": "Create an app", "relationships": map[string]any{"dependencies": []string{"do.regions"}},
+			"parameters_schema": map[string]any{"type": "object", "properties": properties, "required": []string{"spec"}}})
+	}
+	tools := []*toolkeep.Tool{large("do.create"), large("do.another"), made(t, map[string]any{"tool_id": "do.regions"})}
+	for _, r := range []Request{
+		{Phase: ExecutionPreparation, Chosen: []string{"do.create", "do.another"}},
+		{Phase: ErrorRecovery, Chosen: []string{"do.another"}, Failure: &Failure{ToolID: "do.create", Message: strings.Repeat("a long story ", 200)}},
+		{Phase: ToolSelection, Chosen: []string{"do.create", "do.another"}},
+	} {
+		r.All = tools
+		for _, r.Format = range []Format{JSON, Markdown} {
+			for _, r.Budget = range []int{MinBudget, 600, 0} {
+				c := built(t, r)
+				at := fmt.Sprintf("%s %s %d: %s", r.Phase, r.Format, r.Budget, c.Text())
+				if used := Tokens(c.Text()); used > c.Metadata.TokenBudget {
+					t.Errorf("%d tokens: %s", used, at)
+				}
+				if len(c.LightweightIndex) < 2 || c.LightweightIndex[0].ToolID != "do.create" || c.LightweightIndex[1].ToolID != "do.another" || !slices.Equal(c.LightweightIndex[0].RequiredParams, []string{"spec"}) {
+					t.Error(at)
+				}
+				if r.Budget == 0 && !slices.Equal(c.LightweightIndex[0].OptionalParams, []string{"dry_run"}) {
+					t.Error(at)
+				}
+				if i := slices.IndexFunc(c.Metadata.LeftOut, func(l LeftOut) bool { return l.What == "manifest" && l.ToolID == "do.create" && l.Tokens > 10_000 }); r.Budget == 0 && i < 0 {
+					t.Error(at)
+				}
+				if r.Phase == ExecutionPreparation && r.Budget == 0 && (len(c.DetailedTools) != 1 || c.DetailedTools[0].ToolID != "do.regions") {
+					t.Errorf("a tool that fits is not shown whole: %s", at)
+				}
+			}
+		}
+	}
+	// As many lines as were chosen, not only as many as may be shown whole.
+	var many []*toolkeep.Tool
+	var ids []string
+	for i := range 8 {
+		ids = append(ids, fmt.Sprintf("do.small%d", i))
+		many = append(many, made(t, map[string]any{"tool_id": ids[i]}))
+	}
+	if c := built(t, Request{Phase: ExecutionPreparation, Chosen: ids, All: many}); len(c.DetailedTools) != 5 || len(c.LightweightIndex) != 3 || c.LightweightIndex[0].ToolID != "do.small5" {
+		t.Errorf("%s", c.Text())
+	}
+	// Twenty of the longest lines do not fit into the least budget, and break no bound.
+	many, ids = nil, nil
+	wide := map[string]any{}
+	for i := range 30 {
+		wide[strings.Repeat("wide", 15)+fmt.Sprint(i)] = map[string]any{"type": "string"}
+	}
+	for i := range MaxChosen {
+		ids = append(ids, fmt.Sprintf("do.wide%d", i))
+		many = append(many, made(t, map[string]any{"tool_id": ids[i], "parameters_schema": map[string]any{"type": "object", "properties": wide, "required": slices.Sorted(maps.Keys(wide))}}))
+	}
+	for _, f := range []Format{JSON, Markdown} {
+		if c := built(t, Request{Phase: ExecutionPreparation, Chosen: ids, All: many, Budget: MinBudget, Format: f}); Tokens(c.Text()) > MinBudget || len(c.LightweightIndex) == 0 {
+			t.Errorf("%d: %s", Tokens(c.Text()), c.Text())
+		}
 	}
 }
 

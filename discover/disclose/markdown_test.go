@@ -20,7 +20,7 @@ var (
 	wordList  = word + `(?:, ` + word + `)*`
 	lineKinds = []*regexp.Regexp{
 		regexp.MustCompile(`^$|^---$`),
-		regexp.MustCompile(`^# (Available Tools \(Lightweight Index\)|Detailed Tool Manifests \(Retrieved for this (query|step)\)|Error Recovery|Common Patterns)$`),
+		regexp.MustCompile(`^# (Available Tools \(Lightweight Index\)|Tools That Do Not Fit Whole|Detailed Tool Manifests \(Retrieved for this (query|step)\)|Error Recovery|Common Patterns)$`),
 		regexp.MustCompile(`^## (Known Errors|Alternatives)$|^### (Usage Examples|Common Patterns)$`),
 		regexp.MustCompile(`^## ` + word + `$`),
 		regexp.MustCompile(`^Total Tools: \d+(, \d+ of them whole below)?$|^Less near, without parameters:$|^Retrieved \d+ relevant tools?:$`),
@@ -35,7 +35,7 @@ var (
 		regexp.MustCompile(`^Left out of it: (examples|long descriptions|result_schema|descriptions of parameters)(, (long descriptions|result_schema|descriptions of parameters))*\.$`),
 		regexp.MustCompile(`^(Tool: |Error: |Message: |Search: )(` + word + ` ?)+$`),
 		regexp.MustCompile(`^Phase: [a-z_]+ \([a-z ]+\)\. Tokens: \d+ of \d+ \(o200k_base\)\.$`),
-		regexp.MustCompile(`^Left out: (manifest|index entries|examples|patterns|error patterns|alternatives|chosen tools|categories)( of ` + word + `)?(: \d+)? \([a-z0-9 ]+\)$`),
+		regexp.MustCompile(`^Left out: (manifest|index entries|examples|patterns|error patterns|alternatives|chosen tools|categories)( of ` + word + `)?(: \d+|: about [\d,]+ tokens)? \([a-z0-9 ]+\)$`),
 	}
 )
 

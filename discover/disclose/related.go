@@ -46,6 +46,7 @@ func (b *builder) prepare(most int) {
 	if len(subjects) == 0 {
 		subjects = b.ranked[:min(1, len(b.ranked))]
 	}
+	b.named = subjects
 	whole := slices.Clone(subjects)
 	add := func(t *toolkeep.Tool) {
 		if !slices.Contains(whole, t) {
@@ -106,6 +107,7 @@ func (b *builder) prepare(most int) {
 	if len(whole) > most {
 		for _, t := range whole[most:] {
 			b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(t.ID), Why: "at most " + strconv.Itoa(most) + " tools are shown whole in this phase"})
+			b.line(t)
 		}
 		whole = whole[:most]
 	}
@@ -150,6 +152,7 @@ func (b *builder) recover(most int) {
 			whole = append(whole, t)
 		}
 	}
+	b.named = slices.Clone(whole)
 	// The best alternatives are shown whole as well, so that the next call can be made,
 	// unless it is the same tool that is to be called again.
 	for _, a := range b.c.Alternatives {

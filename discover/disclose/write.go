@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep/discover"
 )
 
 // marshal writes v with every string made valid and every hidden character escaped.
@@ -83,11 +85,15 @@ func (c *Context) JSON() []byte { return marshal(c) }
 func (c *Context) Markdown() string {
 	b := &strings.Builder{}
 	if len(c.LightweightIndex) > 0 || c.IndexRest != nil || c.Metadata.Phase == InitialPlanning {
-		fmt.Fprintf(b, "# Available Tools (Lightweight Index)\nTotal Tools: %d", c.Metadata.TotalToolsAvailable)
-		if n := len(c.DetailedTools); n > 0 {
-			fmt.Fprintf(b, ", %d of them whole below", n)
+		if p := c.Metadata.Phase; p == InitialPlanning || p == ToolSelection {
+			fmt.Fprintf(b, "# Available Tools (Lightweight Index)\nTotal Tools: %d", c.Metadata.TotalToolsAvailable)
+			if n := len(c.DetailedTools); n > 0 {
+				fmt.Fprintf(b, ", %d of them whole below", n)
+			}
+			b.WriteByte('\n')
+		} else {
+			b.WriteString("# Tools That Do Not Fit Whole\n")
 		}
-		b.WriteByte('\n')
 		if len(c.LightweightIndex) > 0 {
 			b.WriteByte('\n')
 		}
@@ -318,6 +324,9 @@ func (c *Context) footMarkdown(b *strings.Builder) {
 		}
 		if l.Count > 0 {
 			fmt.Fprintf(b, ": %d", l.Count)
+		}
+		if l.Tokens > 0 {
+			fmt.Fprintf(b, ": about %s tokens", discover.Thousands(l.Tokens))
 		}
 		fmt.Fprintf(b, " (%s)\n", l.Why)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -44,6 +45,14 @@ func Install(source, dir string) error {
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "install-*")); err == nil {
+		for _, name := range left {
+			// Of an installation that was killed, unless one is under way.
+			if s, err := os.Stat(name); err == nil && time.Since(s.ModTime()) > time.Hour {
+				_ = os.Remove(name)
+			}
+		}
 	}
 	var ready []string
 	defer func() {

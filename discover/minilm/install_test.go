@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -41,6 +42,11 @@ func TestInstall(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "models", Name)
 		if Installed(dir) {
 			t.Error("there is a model before there is one")
+		}
+		// What a killed installation left goes.
+		left, long := filepath.Join(dir, "install-7"), time.Now().Add(-2*time.Hour)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(left, []byte("half"), 0o600), os.Chtimes(left, long, long)); err != nil {
+			t.Fatal(err)
 		}
 		if err := Install(source, dir); err != nil {
 			t.Fatal(err)

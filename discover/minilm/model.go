@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -36,6 +37,8 @@ type Model struct {
 
 	mu     sync.RWMutex // held for reading while the weights are in use
 	closed bool
+
+	gone atomic.Pointer[error] // why the weights cannot be read any more
 }
 
 // Open maps the weights and reads the vocabulary; it takes some milliseconds.
@@ -61,6 +64,10 @@ func unusable(err error) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding model cannot be read (%v); install it with `toolkeep models install`", err)
 }
 
+func unreadable(err error) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding model cannot be read any more (%v); install it anew with `toolkeep models install`, then restart", err).Because(err)
+}
+
 // Close gives the weights back when no text is being worked on. A closed Model
 // answers E3102.
 func (m *Model) Close() error {
@@ -82,7 +89,8 @@ func (m *Model) Dimensions() int { return Dimensions }
 // Embed gives the vectors of texts, those of several callers beside each other up to
 // Config.Threads. Of a text that is longer than 256 tokens the beginning counts.
 //
-// E3102 if the model was closed; E3902 if ctx ends.
+// E3102 if the model was closed, and, from then on until the model is opened anew, if its
+// file was found cut or written over; E3902 if ctx ends.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for len(out) < len(texts) {
@@ -110,6 +118,9 @@ func (m *Model) embed(ctx context.Context, texts []string) ([][]float32, error) 
 	if m.closed {
 		return nil, toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding model is closed").Because(errors.New("closed"))
 	}
+	if gone := m.gone.Load(); gone != nil {
+		return nil, unreadable(*gone)
+	}
 	w := m.pool.Get().(*work)
 	defer m.pool.Put(w)
 	w.ids, w.ends = w.ids[:0], w.ends[:0]
@@ -121,5 +132,11 @@ func (m *Model) embed(ctx context.Context, texts []string) ([][]float32, error) 
 		}
 		w.ends = append(w.ends, len(w.ids))
 	}
-	return m.forward(w), nil
+	var out [][]float32
+	if err := reading(m.w.path, m.w.data, func() { out = m.forward(w) }); err != nil {
+		// Whatever the file holds later, it may be a part of another model.
+		m.gone.Store(&err)
+		return nil, unreadable(err)
+	}
+	return out, nil
 }

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
 // Shape of the model.
@@ -44,7 +46,18 @@ type weights struct {
 	words, places, kinds []float32
 	first                scale
 	layers               [layers]layer
+	data                 []byte // of the whole file; mapped, where that can be
+	path                 string
 	close                func() error
+}
+
+// reading calls f, which may look at the weights, and tells of a file that cannot be read
+// any more.
+func reading(path string, data []byte, f func()) error {
+	if err := mapped.Read(func(addr uintptr) bool { return mapped.Holds(data, addr) }, f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // openWeights maps a safetensors file and finds the tensors in it.
@@ -53,11 +66,14 @@ func openWeights(path string) (*weights, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := findTensors(data)
+	var w *weights
+	if gone := reading(path, data, func() { w, err = findTensors(data) }); gone != nil {
+		return nil, errors.Join(gone, unmap())
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), unmap())
 	}
-	w.close = unmap
+	w.data, w.path, w.close = data, path, unmap
 	return w, nil
 }
 

@@ -442,10 +442,11 @@ func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 	if err != nil {
 		return err
 	}
+	whole := len(live) > 0 && !slices.ContainsFunc(live, func(d discover.Digest) bool { return found[d] == 0 })
 	v.mu.Lock()
 	v.places = found
 	v.mu.Unlock()
-	if len(live) > 0 && !slices.ContainsFunc(live, func(d discover.Digest) bool { return found[d] == 0 }) {
+	if whole {
 		v.sweep(ctx)
 	}
 	return nil

@@ -144,7 +144,7 @@ func (e *Embedder) unreachable(ctx context.Context, err error) *toolkeep.Error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding service at %s does not answer: %v", e.c.URL, err)
+	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding service at %s does not answer: %v", e.c.URL, err).Because(err)
 }
 
 func (e *Embedder) bad(format string, args ...any) *toolkeep.Error {

@@ -83,9 +83,7 @@ func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 			t.follows(t.session(us.id, short(v.Session), c.at), v, &c)
 		} else {
 			us.loose = push(us.loose, c, looseCalls)
-			if us.last != nil && c.at-us.last.at <= looseLife.Milliseconds() {
-				t.called(us.last, &c, t.day)
-			}
+			t.called(us.asked, &us.loose[0], looseLife)
 		}
 	}
 	x.show(false)
@@ -147,7 +145,7 @@ func (t *tenant) follows(s *session, v *toolkeep.Invocation, c *call) {
 	t.remedy(s, v, c)
 	s.calls = push(s.calls, *c, maxCalls)
 	s.show()
-	t.called(s.asked, c, t.day)
+	t.called(s.asked, &s.calls[0], sessionLife)
 }
 
 // remedy learns what worked after a call of the conversation had failed.
@@ -225,23 +223,16 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 	t.keepRetrieval(r)
 	// The event is written in the background, so that a call of what was found may have
 	// come first.
-	var calls []call
+	calls, within := us.loose, looseLife
 	if r.session != "" {
 		s := t.session(us.id, r.session, r.at)
-		if s.asked == nil || s.asked.at <= r.at {
-			s.asked = r
-		}
-		calls = s.calls
+		s.asked.add(r)
+		calls, within = s.calls, sessionLife
 	} else {
-		if us.last == nil || us.last.at <= r.at {
-			us.last = r
-		}
-		calls = us.loose
+		us.asked.add(r)
 	}
 	for i := len(calls) - 1; i >= 0; i-- {
-		if r.session != "" || calls[i].at-r.at <= looseLife.Milliseconds() {
-			t.called(r, &calls[i], t.day)
-		}
+		t.called(asked{r}, &calls[i], within)
 	}
 }
 

@@ -249,12 +249,16 @@ func TestSelection(t *testing.T) {
 	if got := led(f.Usage); !slices.Equal(got, []string{"send a mail > mail.send 1", "send a mail > chat.send 1"}) {
 		t.Errorf("%v", got)
 	}
-	// A newer search takes over. A refused call chooses nothing of it.
+	// A refused call chooses nothing. What a newer search did not offer is the choice of
+	// the one before.
 	f.searched("r2", "ann", "s", "read a file", "file.read")
 	f.used("ann", "s", "file.read", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallRefused, toolkeep.RateLimitExceeded })
 	f.used("ann", "s", "mail.draft")
 	if got := f.byStrategy(); got.Retrievals != 2 || got.Chosen != 1 {
 		t.Errorf("%+v", got)
+	}
+	if got := led(f.Usage); !slices.Contains(got, "send a mail > mail.draft 1") {
+		t.Errorf("%v", got)
 	}
 	// The same event again changes nothing.
 	f.searched("r2", "ann", "s", "read a file", "file.read")
@@ -281,6 +285,34 @@ func TestCallBeforeItsSearch(t *testing.T) {
 		f.searchedAt(asked, "r", "ann", session, "do one", "a.one", "a.early")
 		if got := led(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
 			t.Errorf("session %q: %v", session, got)
+		}
+	}
+}
+
+// TestOneChoiceOfACall: of the searches before a call, the newest that offered the tool
+// has it, in whichever order they are told of.
+func TestOneChoiceOfACall(t *testing.T) {
+	for _, session := range []string{"s", ""} {
+		for name, order := range map[string][]int{"in order": {0, 1, 2, 9, 3}, "the call first": {9, 0, 1, 2, 3}, "backwards": {9, 3, 2, 1, 0}, "two late": {0, 9, 1, 3, 2}} {
+			f := newFolder(t)
+			at := f.now
+			f.after(5 * time.Second)
+			for _, i := range order {
+				switch i {
+				case 9:
+					f.used("ann", session, "a.one")
+				case 3: // it did not offer it
+					f.searchedAt(at.Add(3*time.Second), "r3", "ann", session, "do four", "a.four")
+				default:
+					f.searchedAt(at.Add(time.Duration(i)*time.Second), fmt.Sprint("r", i), "ann", session, fmt.Sprint("do one in way ", i), "a.two", "a.one")
+				}
+			}
+			if got := led(f.Usage); !slices.Equal(got, []string{"do one in way 2 > a.one 1"}) {
+				t.Errorf("session %q, %s: %v", session, name, got)
+			}
+			if r := f.byStrategy(); r.Retrievals != 4 || r.Chosen != 1 || r.MeanPlace != 2 || r.Calls != 1 {
+				t.Errorf("session %q, %s: %+v", session, name, r)
+			}
 		}
 	}
 }

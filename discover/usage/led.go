@@ -98,14 +98,15 @@ func (l *ledger) unlearn(text, user string, x *tool) {
 	if q == nil {
 		return
 	}
+	i := slices.IndexFunc(q.by, func(a asker) bool { return a.user == user })
+	if i < 0 && len(q.by) < maxAskers {
+		return // all who count are there, and the user was forgotten
+	}
 	l.dirty = true
 	q.count--
-	for i := range q.by {
-		if q.by[i].user == user {
-			if q.by[i].n--; q.by[i].n == 0 {
-				q.by = slices.Delete(q.by, i, i+1)
-			}
-			break
+	if i >= 0 {
+		if q.by[i].n--; q.by[i].n == 0 {
+			q.by = slices.Delete(q.by, i, i+1)
 		}
 	}
 	if q.count == 0 {

@@ -3,6 +3,7 @@ package usage
 import (
 	"container/list"
 	"slices"
+	"time"
 )
 
 const (
@@ -110,32 +111,109 @@ func (t *tenant) keepRetrieval(r *retrieval) {
 	}
 }
 
-// called tells a retrieval that a call followed it. What it had not offered was found
-// elsewhere, and a call that was refused or cancelled chose nothing.
-func (t *tenant) called(r *retrieval, c *call, day int32) {
-	if r == nil || r.in == nil || c.at < r.at || !c.counted {
+// asked are the newest retrievals of a conversation, the newest first: whoever looks for
+// several tools before the first is called has chosen them all.
+type asked []*retrieval
+
+const maxAsked = 4
+
+func (l *asked) add(r *retrieval) {
+	list := slices.DeleteFunc(*l, func(o *retrieval) bool { return o.in == nil })
+	at := slices.IndexFunc(list, func(o *retrieval) bool { return o.at <= r.at })
+	if at < 0 {
+		at = len(list)
+	}
+	list = slices.Insert(list, at, r)
+	*l = list[:min(len(list), maxAsked)]
+}
+
+func (l asked) names() (ids []string) {
+	for _, r := range l {
+		if r.in != nil {
+			ids = append(ids, r.id)
+		}
+	}
+	return ids
+}
+
+// called tells the newest retrieval that offered a call's tool, no longer than within
+// before, that the call followed it. What none had offered was found elsewhere, and a
+// call that was refused or cancelled chose nothing. A call is the choice of one retrieval:
+// one that is told of later than an older one, see Usage.retrieved, takes it over.
+func (t *tenant) called(list asked, c *call, within time.Duration) {
+	if !c.counted {
 		return
 	}
-	i := slices.IndexFunc(r.offered, func(o offer) bool { return o.tool == c.tool })
-	if i < 0 {
-		return
-	}
-	first := t.choose(r, i, day)
-	if c.ok {
-		t.worked(r, i)
-	}
-	if !first {
-		return
-	}
-	t.byStrategy(r.strategy, day, func(s *tally) {
-		s.Calls++
+	for _, r := range list {
+		if r.in == nil || c.at < r.at || c.at-r.at > within.Milliseconds() {
+			continue
+		}
+		i := r.offers(c.tool)
+		if i < 0 {
+			continue
+		}
+		if c.by != "" {
+			before := t.retrieval(c.by)
+			if before == nil || before.at >= r.at {
+				return
+			}
+			if c.first {
+				t.unchoose(before, c.tool)
+			}
+		}
+		taken := c.by != ""
+		c.by, c.first = r.id, t.choose(r, i, t.day)
 		if c.ok {
-			s.Worked++
+			t.worked(r, i)
 		}
-		if c.timed {
-			s.time(c.us)
+		if !c.first || taken {
+			return
 		}
-	})
+		t.byStrategy(r.strategy, t.day, func(s *tally) {
+			s.Calls++
+			if c.ok {
+				s.Worked++
+			}
+			if c.timed {
+				s.time(c.us)
+			}
+		})
+		return
+	}
+}
+
+// offers is at which place a retrieval offered a tool, -1 if it did not.
+func (r *retrieval) offers(x *tool) int {
+	return slices.IndexFunc(r.offered, func(o offer) bool { return o.tool == x })
+}
+
+// unchoose takes back that a tool of a retrieval was chosen, which was so for a moment.
+func (t *tenant) unchoose(r *retrieval, x *tool) {
+	i := r.offers(x)
+	if i < 0 || !r.offered[i].chosen {
+		return
+	}
+	o := &r.offered[i]
+	o.chosen, o.worked = false, false
+	if o.learned {
+		o.learned = false
+		t.led.unlearn(r.query, r.user, x)
+	}
+	discount := func(d *tally) {
+		if d.Chosen > 0 { // it was another day
+			d.Chosen--
+			d.Places -= min(d.Places, uint32(i+1))
+		}
+	}
+	discount(x.days.on(t.day))
+	if slices.ContainsFunc(r.offered, func(o offer) bool { return o.chosen }) {
+		return
+	}
+	r.chosen = false
+	if us, ok := t.users.get(r.user); ok {
+		discount(us.days.on(t.day))
+	}
+	t.byStrategy(r.strategy, t.day, discount)
 }
 
 // choose counts that a tool of a retrieval was chosen; false where it was before.
@@ -210,7 +288,7 @@ func (t *tenant) rate(r *retrieval, said rating, x *tool, day int32) {
 	}
 	score(x.days.on(day))
 	bad := said.Relevance >= 0 && said.Relevance < poor
-	at := slices.IndexFunc(r.offered, func(o offer) bool { return o.tool == x })
+	at := r.offers(x)
 	if at < 0 {
 		// A tool that the search missed: the question leads to it from now on, and once,
 		// unless it turns out to be a mistake.

@@ -40,7 +40,7 @@ type savedUser struct {
 	ID         string       `json:"id"`
 	Favourites [][2]float64 `json:"f,omitempty"` // tool, weight
 	Days       days         `json:"d,omitempty"`
-	Last       string       `json:"r,omitempty"` // id of a retrieval
+	Asked      []string     `json:"q,omitempty"` // ids of retrievals
 	Loose      []savedCall  `json:"c,omitempty"`
 }
 
@@ -49,6 +49,8 @@ type savedCall struct {
 	At      int64  `json:"a"`
 	OK      bool   `json:"ok,omitzero"`
 	Counted bool   `json:"n,omitzero"`
+	By      string `json:"b,omitzero"`
+	First   bool   `json:"f,omitzero"`
 	Timed   bool   `json:"t,omitzero"`
 	Micros  uint64 `json:"u,omitzero"`
 }
@@ -60,7 +62,7 @@ type savedSession struct {
 	Last   int64        `json:"l"`
 	Calls  []savedCall  `json:"c,omitempty"`
 	Tools  [][3]int64   `json:"t,omitempty"` // tool, start, end
-	Asked  string       `json:"r,omitempty"` // id of a retrieval
+	Asked  []string     `json:"q,omitempty"` // ids of retrievals
 	Failed *savedFailed `json:"f,omitempty"`
 }
 
@@ -111,7 +113,7 @@ func (t *tenant) save() savedTenant {
 	}
 	call := func(c call) (savedCall, bool) {
 		i, ok := place[c.tool]
-		return savedCall{Tool: i, At: c.at, OK: c.ok, Counted: c.counted, Timed: c.timed, Micros: c.us}, ok
+		return savedCall{Tool: i, At: c.at, OK: c.ok, Counted: c.counted, By: c.by, First: c.first, Timed: c.timed, Micros: c.us}, ok
 	}
 	for x := range t.byTool.all() {
 		o := savedTool{ID: x.id, Total: x.total, OK: x.totalOK, Timed: x.timed, Micros: x.micros, LastUsed: x.lastUsed, Days: x.days.clone(),
@@ -125,7 +127,7 @@ func (t *tenant) save() savedTenant {
 		s.Tools = append(s.Tools, o)
 	}
 	for us := range t.byUser.all() {
-		o := savedUser{ID: us.id, Days: us.days.clone(), Last: us.last.name()}
+		o := savedUser{ID: us.id, Days: us.days.clone(), Asked: us.asked.names()}
 		for _, f := range us.favourites {
 			if k, ok := place[f.tool]; ok {
 				o.Favourites = append(o.Favourites, [2]float64{float64(k), f.weight})
@@ -139,7 +141,7 @@ func (t *tenant) save() savedTenant {
 		s.Users = append(s.Users, o)
 	}
 	for ses := range t.bySession.all() {
-		o := savedSession{User: ses.key.subject, ID: ses.key.id, Begun: ses.begun, Last: ses.last, Asked: ses.asked.name()}
+		o := savedSession{User: ses.key.subject, ID: ses.key.id, Begun: ses.begun, Last: ses.last, Asked: ses.asked.names()}
 		for _, c := range ses.calls {
 			if c, ok := call(c); ok {
 				o.Calls = append(o.Calls, c)
@@ -172,11 +174,13 @@ func (t *tenant) save() savedTenant {
 }
 
 // name is the id of a retrieval that is still known.
-func (r *retrieval) name() string {
-	if r == nil || r.in == nil {
-		return ""
+func (t *tenant) asked(ids []string) (list asked) {
+	for _, id := range ids {
+		if r := t.retrieval(id); r != nil {
+			list.add(r)
+		}
 	}
-	return r.id
+	return list
 }
 
 func (l *retrievals) save(place map[*tool]int) (out []savedRetrieval) {
@@ -238,7 +242,7 @@ func (l restored) at(i int) *tool {
 
 func (l restored) calls(saved []savedCall) (out []call) {
 	for _, c := range saved {
-		out = append(out, call{tool: l.at(c.Tool), at: c.At, ok: c.OK, counted: c.Counted, timed: c.Timed, us: c.Micros})
+		out = append(out, call{tool: l.at(c.Tool), at: c.At, ok: c.OK, counted: c.Counted, by: c.By, first: c.First, timed: c.Timed, us: c.Micros})
 	}
 	return out
 }
@@ -266,7 +270,7 @@ func (s *savedTenant) restoreTools(t *tenant) restored {
 func (s *savedTenant) restoreUsers(t *tenant, tools restored) {
 	for i := range s.Users {
 		o := &s.Users[i]
-		us := &user{id: o.ID, days: o.Days, last: t.retrieval(o.Last), loose: tools.calls(o.Loose)}
+		us := &user{id: o.ID, days: o.Days, asked: t.asked(o.Asked), loose: tools.calls(o.Loose)}
 		for _, f := range o.Favourites {
 			us.favourites = append(us.favourites, favourite{tools.at(int(f[0])), f[1]})
 		}
@@ -279,7 +283,7 @@ func (s *savedTenant) restoreUsers(t *tenant, tools restored) {
 func (s *savedTenant) restoreSessions(t *tenant, tools restored) {
 	for i := range s.Sessions {
 		o := &s.Sessions[i]
-		ses := &session{key: sessionKey{o.User, o.ID}, begun: o.Begun, last: o.Last, calls: tools.calls(o.Calls), asked: t.retrieval(o.Asked)}
+		ses := &session{key: sessionKey{o.User, o.ID}, begun: o.Begun, last: o.Last, calls: tools.calls(o.Calls), asked: t.asked(o.Asked)}
 		for _, x := range o.Tools {
 			ses.tools = append(ses.tools, seen{tools.at(int(x[0])), x[1], x[2]})
 		}

@@ -113,8 +113,8 @@ type user struct {
 	at         *list.Element
 	favourites []favourite
 	days       days
-	last       *retrieval // the newest outside of a session
-	loose      []call     // calls outside of a session, the newest first
+	asked      asked  // outside of a session
+	loose      []call // calls outside of a session, the newest first
 	view       atomic.Pointer[[]favourite]
 }
 
@@ -129,12 +129,12 @@ type sessionKey struct{ subject, id string }
 type session struct {
 	key    sessionKey
 	at     *list.Element
-	begun  int64      // milliseconds
-	last   int64      // of the last call or retrieval
-	calls  []call     // the newest first
-	tools  []seen     // that were called, the first first
-	asked  *retrieval // the newest
-	failed *failed    // the call that failed and was followed by none
+	begun  int64  // milliseconds
+	last   int64  // of the last call or retrieval
+	calls  []call // the newest first
+	tools  []seen // that were called, the first first
+	asked  asked
+	failed *failed // the call that failed and was followed by none
 	view   atomic.Pointer[sessionView]
 }
 
@@ -148,7 +148,9 @@ type call struct {
 	tool    *tool
 	at      int64 // milliseconds: when it came in
 	ok      bool
-	counted bool // it worked or failed, and was not refused or cancelled
+	counted bool   // it worked or failed, and was not refused or cancelled
+	by      string // the retrieval that has it as its choice, "" if none has
+	first   bool   // it was the first call of the tool that by has
 	timed   bool
 	us      uint64
 }

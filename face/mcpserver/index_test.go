@@ -102,3 +102,15 @@ func BenchmarkIndexAfterChange(b *testing.B) {
 		}
 	})
 }
+
+// TestSignature: parameters are shown with their types, also those that stand elsewhere
+// in the schema or may be null.
+func TestSignature(t *testing.T) {
+	got := signature([]byte(`{"properties":{"body":{"$ref":"#/$defs/a~1b"},"n":{"type":["integer","null"]},"s":{"type":["string","number"]},` +
+		`"e":{"$ref":"#/$defs/side"},"gone":{"$ref":"#/$defs/none"},"all":{}},"required":["body"],"$defs":{"a/b":{"type":"object"},"side":{"enum":["l","r"]}}}`))
+	for _, want := range []string{"body: object", "n?: integer", "s?: string or number", `e?: one of ["l","r"]`, "gone?: any", "all?: any"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s has no %s", got, want)
+		}
+	}
+}

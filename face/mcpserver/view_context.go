@@ -110,7 +110,7 @@ func (x *exchange) contextRequest(query string, got map[string][]byte) (r disclo
 	}
 	if raw := got["tool_ids"]; raw != nil {
 		if json.Unmarshal(raw, &r.Chosen) != nil {
-			return r, invalidArg("tool_ids", "must be a list of tool ids")
+			return r, invalidArg("tool_ids", "type", "must be a list of tool ids")
 		}
 		for i, id := range r.Chosen {
 			r.Chosen[i] = x.namedID(id)
@@ -119,15 +119,15 @@ func (x *exchange) contextRequest(query string, got map[string][]byte) (r disclo
 	if raw := got["messages"]; raw != nil {
 		var list []contextMessage
 		if json.Unmarshal(raw, &list) != nil {
-			return r, invalidArg("messages", "must be a list of objects with role, content (a string, or a list of parts), tool_calls, tool_id and error")
+			return r, invalidArg("messages", "type", "must be a list of objects with role, content (a string, or a list of parts), tool_calls, tool_id and error")
 		}
 		if len(list) > maxMessages {
-			return r, invalidArg("messages", "has more than 500 messages; send the newest")
+			return r, invalidArg("messages", "maxItems", "has more than 500 messages; send the newest")
 		}
 		for _, m := range list {
 			to, ok := x.message(m)
 			if !ok {
-				return r, invalidArg("messages", "each has the role system, user, assistant or tool")
+				return r, invalidArg("messages", "enum", "each has the role system, user, assistant or tool")
 			}
 			r.Messages = append(r.Messages, to)
 		}
@@ -135,8 +135,8 @@ func (x *exchange) contextRequest(query string, got map[string][]byte) (r disclo
 	return r, nil
 }
 
-func invalidArg(name, why string) *toolkeep.Error {
-	return toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" "+why, []toolkeep.Fault{{Pointer: "/" + name, Rule: "type", Message: why}})
+func invalidArg(name, rule, why string) *toolkeep.Error {
+	return toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" "+why, []toolkeep.Fault{{Pointer: "/" + name, Rule: rule, Message: why}})
 }
 
 func (x *exchange) message(m contextMessage) (disclose.Message, bool) {

@@ -2,6 +2,8 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -108,12 +110,19 @@ func textArg(got map[string][]byte, name string, required bool, most int) (strin
 		return "", toolkeep.FaultsError(toolkeep.MissingParameter, "the argument "+name+" is missing",
 			[]toolkeep.Fault{{Rule: "required", Message: name + " is required"}})
 	}
+	f := toolkeep.Fault{Pointer: "/" + name}
 	s, ok := mcp.Unquote(raw)
-	if !ok || len(s) > most || required && strings.TrimSpace(s) == "" {
-		return "", toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a string of 1 to "+strconv.Itoa(most)+" bytes",
-			[]toolkeep.Fault{{Pointer: "/" + name, Rule: "type", Message: "must be a string"}})
+	switch {
+	case !ok:
+		f.Rule, f.Message = "type", "must be a string"
+	case len(s) > most:
+		f.Rule, f.Message = "maxLength", "must be at most "+strconv.Itoa(most)+" bytes"
+	case required && strings.TrimSpace(s) == "":
+		f.Rule, f.Message = "minLength", "must not be empty"
+	default:
+		return s, nil
 	}
-	return s, nil
+	return "", toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a string of 1 to "+strconv.Itoa(most)+" bytes", []toolkeep.Fault{f})
 }
 
 func numberArg(got map[string][]byte, name string, least, most, def float64) (float64, *toolkeep.Error) {
@@ -121,13 +130,19 @@ func numberArg(got map[string][]byte, name string, least, most, def float64) (fl
 	if !ok {
 		return def, nil
 	}
+	f, from, to := toolkeep.Fault{Pointer: "/" + name}, strconv.FormatFloat(least, 'f', -1, 64), strconv.FormatFloat(most, 'f', -1, 64)
 	n, err := strconv.ParseFloat(strings.Trim(string(raw), `"`), 64) // models like to quote numbers
-	if err != nil || n < least || n > most {
-		return 0, toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a number from "+
-			strconv.FormatFloat(least, 'f', -1, 64)+" to "+strconv.FormatFloat(most, 'f', -1, 64),
-			[]toolkeep.Fault{{Pointer: "/" + name, Rule: "maximum", Message: "is out of range"}})
+	switch {
+	case err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(n):
+		f.Rule, f.Message = "type", "must be a number"
+	case n < least:
+		f.Rule, f.Message = "minimum", "must be at least "+from
+	case n > most:
+		f.Rule, f.Message = "maximum", "must be at most "+to
+	default:
+		return n, nil
 	}
-	return n, nil
+	return 0, toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" must be a number from "+from+" to "+to, []toolkeep.Fault{f})
 }
 
 func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, dst []byte) ([]byte, error) {
@@ -183,7 +198,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	if len(found) == 0 {
 		b = append(b, `,"hint":"Nothing matched. Use other words, name the thing and what to do with it, or leave the category out."`...)
 	}
-	if report.Partial { // a better tool may be found in a minute
+	if !report.WordsAlone && report.Degraded != "" { // a better tool may be found in a minute
 		b = canon.AppendString(append(b, `,"degraded":`...), report.Degraded)
 	}
 	dst = x.ownResult(dst, append(b, '}'), x.retrieved(ask, found, report, start))
@@ -210,11 +225,23 @@ func signature(schema []byte) string {
 	}
 	var must, may []string
 	for name, p := range mcp.Members(mcp.Get(schema, "properties")) {
-		kind := mcp.Text(p, "type")
-		if kind == "" {
-			kind = "any"
+		of := p
+		if name, ok := strings.CutPrefix(mcp.Text(p, "$ref"), "#/$defs/"); ok {
+			of = mcp.Get(schema, "$defs", strings.NewReplacer("~1", "/", "~0", "~").Replace(name))
 		}
-		if list := mcp.Get(p, "enum"); list != nil && len(list) <= 100 {
+		kind := mcp.Text(of, "type")
+		if kind == "" {
+			var kinds []string // of a list such as ["string", "null"]
+			for k := range mcp.Elements(mcp.Get(of, "type")) {
+				if s, ok := mcp.Unquote(k); ok && s != "null" {
+					kinds = append(kinds, s)
+				}
+			}
+			if kind = strings.Join(kinds, " or "); kind == "" {
+				kind = "any"
+			}
+		}
+		if list := mcp.Get(of, "enum"); list != nil && len(list) <= 100 {
 			kind = "one of " + string(list)
 		}
 		if required[name] {

@@ -140,27 +140,54 @@ func TestStatesOfVersions(t *testing.T) {
 	}
 }
 
-// halfEmbedded is a search of which some tools wait for their vectors.
-type halfEmbedded struct{ Search }
+// degraded is a search that says of itself that something is missing.
+type degraded struct {
+	Search
+	partial bool
+	why     string
+}
 
-func (h halfEmbedded) Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
-	found, r := h.Search.Find(ctx, q, visible)
-	r.Partial, r.Degraded = true, "1 of 2 tools wait"
+func (d degraded) Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
+	found, r := d.Search.Find(ctx, q, visible)
+	r.WordsAlone, r.Partial, r.Degraded = false, d.partial, d.why
 	return found, r
 }
 
-// TestListSaysWhatWaits: the models are told that tools wait, and not that no embedding
-// model is installed, which nothing that they do changes.
-func TestListSaysWhatWaits(t *testing.T) {
-	for _, waits := range []bool{false, true} {
+// TestListSaysWhatIsMissing: models are told that tools wait, and that the embedder fails,
+// but not that no embedding model is installed, which nothing that they do changes.
+func TestListSaysWhatIsMissing(t *testing.T) {
+	for _, why := range []string{"", "1 of 2 tools wait", "the embedding model does not answer"} {
 		s := newSystem(t)
 		want := ""
-		if waits {
-			s.Search, want = halfEmbedded{s.Search}, `"1 of 2 tools wait"`
+		if why != "" {
+			s.Search, want = degraded{s.Search, strings.Contains(why, "wait"), why}, `"`+why+`"`
 		}
 		s.start()
 		if a := s.post("/mcp/search", own("", "find_tools", `{"query":"echo"}`)); a.result(t, "structuredContent", "degraded") != want || a.result(t, "isError") != "" {
-			t.Errorf("%s", a.body)
+			t.Errorf("%q: %s", why, a.body)
+		}
+	}
+}
+
+// TestArgumentsSayWhatIsWrong: the rule of a fault is the one that was broken.
+func TestArgumentsSayWhatIsWrong(t *testing.T) {
+	s := newSystem(t)
+	s.start()
+	for arguments, want := range map[string]string{
+		`{"query":""}`: "/query minLength", `{"query":" "}`: "/query minLength", `{"query":5}`: "/query type", `{"query":"` + strings.Repeat("a", 2001) + `"}`: "/query maxLength",
+		`{"query":"a","category":["a"]}`: "/category type", `{"query":"a","limit":0}`: "/limit minimum", `{"query":"a","limit":"21"}`: "/limit maximum",
+		`{"query":"a","tool_ids":"x"}`: "/tool_ids type", `{"messages":[5]}`: "/messages type", `{"messages":[{"role":"judge","content":"a"}]}`: "/messages enum",
+		`{"messages":[` + strings.Repeat(`{"role":"user","content":"a"},`, 500) + `{"role":"user"}]}`: "/messages maxItems",
+		`{"query":"a","limit":"NaN"}`: "/limit type", `{"query":"a","limit":1e999}`: "/limit maximum", `{"query":"a","limit":true}`: "/limit type",
+		`{"query":"a","budget_tokens":"x"}`: "/budget_tokens type", `{"query":"a","budget_tokens":499}`: "/budget_tokens minimum", `{"query":"a","budget_tokens":200000}`: "/budget_tokens maximum",
+	} {
+		a := s.post("/mcp/search", own("", "find_tools", arguments))
+		got := ""
+		for f := range mcp.Elements([]byte(a.result(t, "structuredContent", "details", "errors"))) {
+			got += mcp.Text(f, "pointer") + " " + mcp.Text(f, "rule")
+		}
+		if got != want || a.result(t, "isError") != "true" {
+			t.Errorf("%.60s: %q, want %q: %s", arguments, got, want, a.body)
 		}
 	}
 }

@@ -119,10 +119,13 @@ func (a *API) serveOperation(op *huma.Operation, next func(huma.Context), p *pro
 }
 
 // checkedBody reads a body within its limits; bulk routes take many manifests
-// and so more of everything.
+// and so more of everything, and conversations have more properties than other bodies.
 func (a *API) checkedBody(op *huma.Operation, r *http.Request) ([]byte, error) {
 	limits := canon.Limits{Bytes: a.limits.BodyBytes}
-	if op.Metadata[bulk] != nil {
+	switch {
+	case op.Metadata[conversation] != nil:
+		limits.Properties = 100_000 // 500 messages of all that they may hold
+	case op.Metadata[bulk] != nil:
 		limits = canon.Limits{Bytes: a.limits.BulkBytes, Depth: 60, Properties: 2_000_000, Elements: 2_000_000}
 	}
 	body, err := readBody(r, limits.Bytes)
@@ -137,6 +140,9 @@ func (a *API) checkedBody(op *huma.Operation, r *http.Request) ([]byte, error) {
 
 // bulk marks operations with the larger body limit.
 const bulk = "bulk"
+
+// conversation marks operations that are told a conversation.
+const conversation = "conversation"
 
 // register makes an operation of a function that takes the principal as a
 // parameter and returns ordinary errors. permission, if set, must be the

@@ -35,6 +35,9 @@ type ContextMessage struct {
 	ToolError *ContextError     `json:"toolError,omitempty" doc:"of a tool's answer: that it failed"`
 }
 
+// wantsText is said of a message's text that is none.
+const wantsText = "must be a string, or a list of parts with a type, those of text with their text as a string"
+
 // contextText is a message's text, or a list of its parts, as it came.
 type contextText struct{ object }
 
@@ -125,7 +128,7 @@ func (in *ToolContextRequest) request() (disclose.Request, error) {
 		var said disclose.Text
 		if m.Content.object != nil {
 			if err := strict.Unmarshal(m.Content.object, &said); err != nil {
-				fault := toolkeep.Fault{Pointer: "/messages/" + strconv.Itoa(i) + "/content", Rule: "type", Message: "must be a string, or a list of parts with a type, those of text with their text as a string"}
+				fault := toolkeep.Fault{Pointer: "/messages/" + strconv.Itoa(i) + "/content", Rule: "type", Message: wantsText}
 				return r, toolkeep.FaultsError(toolkeep.InvalidParameters, "body.messages["+strconv.Itoa(i)+"].content: "+fault.Message, []toolkeep.Fault{fault})
 			}
 		}

@@ -105,6 +105,9 @@ func TestToolContext(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	contextOf(t, s, `{}`)
+	// As many messages as there may be, each of which calls a tool.
+	message := `{"role":"assistant","content":"x","toolCalls":[{"toolId":"demo.hash"}],"toolId":"demo.hash"},`
+	contextOf(t, s, `{"messages":[`+strings.Repeat(message, 499)+`{"role":"user","content":"hash"}]}`)
 }
 
 func TestToolContextRefuses(t *testing.T) {
@@ -123,6 +126,12 @@ func TestToolContextRefuses(t *testing.T) {
 		`[]`:                         toolkeep.InvalidParameters,
 	} {
 		problem(t, s.do(t, "POST", contextPath, body), code)
+	}
+	for _, wrong := range []string{`5`, `[{"text":"a"}]`, `[{"type":"text"}]`, `[{"type":"text","text":7}]`} {
+		w := s.do(t, "POST", contextPath, `{"messages":[{"role":"user"},{"role":"user","content":`+wrong+`}]}`)
+		if !strings.Contains(w.Body.String(), `{"pointer":"/messages/1/content","rule":"type","message":"must be a string, or a list of parts`) {
+			t.Errorf("%s: %s", wrong, w.Body)
+		}
 	}
 	if w := s.do(t, "POST", contextPath, `{"messages":[{"role":"user"},{"role":"user","content":[{"type":"text"}]}]}`); !strings.Contains(w.Body.String(), `"pointer":"/messages/1/content"`) {
 		t.Errorf("%s", w.Body)

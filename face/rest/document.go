@@ -242,7 +242,9 @@ func (a *API) operations() {
 
 	if a.c.Search != nil {
 		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)
-		register(a, op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model is to know of the tools in its phase of a conversation"), "", a.disclose)
+		context := op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model is to know of the tools in its phase of a conversation")
+		context.Metadata = map[string]any{conversation: true}
+		register(a, context, "", a.disclose)
 		register(a, op("GET", tools+"/retrieval/related/{toolId}", "relatedTools", tagRetrieval, "Find tools that go with a tool, or do the like"), "", a.related)
 	}
 	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)

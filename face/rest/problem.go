@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -160,6 +161,9 @@ func fromHuma(m *huma.ErrorModel) error {
 			if code == toolkeep.InvalidParameters {
 				code = toolkeep.MissingParameter
 			}
+		case d.Message == validation.MsgExpectedMatchExactlyOneSchema:
+			// contextText alone has a choice of schemas.
+			f.Rule, f.Message = "type", wantsText
 		case strings.HasPrefix(d.Message, "json:"):
 			// The body was parsed before, so a number is all that can go wrong.
 			f.Rule, f.Message = "range", "a number is out of the range of a double"

@@ -46,14 +46,14 @@ type IndexEntry struct {
 	Explanation *ScoreParts `json:"explanation,omitempty"`
 }
 
-// ScoreParts are the parts of a score before they are weighed, each at most 1 but for Deed.
+// ScoreParts are the parts of a score before they are weighed, each at most 1 but for Action.
 type ScoreParts struct {
 	Semantic   float64 `json:"semantic" doc:"how much query and tool mean alike (cosine)"`
 	Keyword    float64 `json:"keyword" doc:"how well the words fit; 1 is the best of all tools"`
 	History    float64 `json:"history" doc:"how much the tool belongs to what the conversation and you called before"`
 	Success    float64 `json:"success" doc:"share of your tenant's calls that succeeded; 0.9 for a tool that was never called"`
 	Complexity float64 `json:"complexity" doc:"0.5 for a tool of medium complexity, 1 for high; it is taken off"`
-	Deed       float64 `json:"deed" doc:"1 for a tool that does what the query wants done, 1.4 for a list of what is asked for in the plural, -1 for one that does something else, 0 where that cannot be told; counts 0.05"`
+	Action     float64 `json:"action" doc:"1 for a tool that does what the query wants done, 1.4 for a list of what is asked for in the plural, -1 for one that does something else, 0 where that cannot be told; counts 0.05"`
 	Learned    float64 `json:"learned" doc:"how much the query is like those after which your tenant called the tool; moves tools, and is in no score"`
 	Named      bool    `json:"named" doc:"the query names the tool, which puts it first"`
 }

@@ -17,7 +17,7 @@ type askedSearch struct {
 
 func (s *askedSearch) Find(_ context.Context, q discover.Query, _ func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
 	s.ask = q
-	return []discover.Match{{Tool: demoTool(), Score: 0.8, Parts: discover.Parts{Semantic: 0.1, Keyword: 0.2, History: 0.3, Success: 0.4, Complexity: 0.5, Deed: -1, Learned: 0.6, Named: true}}},
+	return []discover.Match{{Tool: demoTool(), Score: 0.8, Parts: discover.Parts{Semantic: 0.1, Keyword: 0.2, History: 0.3, Success: 0.4, Complexity: 0.5, Action: -1, Learned: 0.6, Named: true}}},
 		discover.Report{Strategy: q.Strategy, Weights: discover.DefaultWeights}
 }
 
@@ -30,7 +30,7 @@ func TestSearchExplains(t *testing.T) {
 	wantStatus(t, w, 200)
 	d := decode(t, w)["data"].(map[string]any)
 	got := d["lightweightIndex"].([]any)[0].(map[string]any)["explanation"].(map[string]any)
-	for part, want := range map[string]any{"semantic": number("0.1"), "keyword": number("0.2"), "history": number("0.3"), "success": number("0.4"), "complexity": number("0.5"), "deed": number("-1"), "learned": number("0.6"), "named": true} {
+	for part, want := range map[string]any{"semantic": number("0.1"), "keyword": number("0.2"), "history": number("0.3"), "success": number("0.4"), "complexity": number("0.5"), "action": number("-1"), "learned": number("0.6"), "named": true} {
 		if got[part] != want {
 			t.Errorf("%s is %v", part, got[part])
 		}

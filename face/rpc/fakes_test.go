@@ -97,7 +97,7 @@ func (s fakeSearch) Find(_ context.Context, q discover.Query, visible func(*tool
 	var out []discover.Match
 	for _, t := range s.f.tools {
 		if (q.Category == "" || t.Manifest.Category == q.Category) && visible(t) && len(out) < q.Limit {
-			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}, Parts: discover.Parts{Semantic: 0.5, Keyword: 0.25, History: 0.75, Success: 0.9, Complexity: 1, Deed: -1, Learned: 0.125, Named: true}})
+			out = append(out, discover.Match{Tool: t, Score: 1, Why: []string{"name"}, Parts: discover.Parts{Semantic: 0.5, Keyword: 0.25, History: 0.75, Success: 0.9, Complexity: 1, Action: -1, Learned: 0.125, Named: true}})
 		}
 	}
 	r := discover.Report{Strategy: cmp.Or(q.Strategy, discover.Hybrid), Weights: discover.DefaultWeights}

@@ -232,7 +232,7 @@ func explanation(m discover.Match, r discover.Report) *structpb.Struct {
 		"history":    structpb.NewNumberValue(m.History),
 		"success":    structpb.NewNumberValue(m.Success),
 		"complexity": structpb.NewNumberValue(m.Complexity),
-		"deed":       structpb.NewNumberValue(m.Deed),
+		"action":     structpb.NewNumberValue(m.Action),
 		"learned":    structpb.NewNumberValue(m.Learned),
 		"named":      structpb.NewBoolValue(m.Named),
 		"strategy":   structpb.NewStringValue(string(r.Strategy)),

@@ -779,7 +779,7 @@ func TestRegistry(t *testing.T) {
 		if e["strategy"] != want || e["semantic"] != 0.5 || e["keyword"] != 0.25 || e["degraded"] != "t/agent/s-1" {
 			t.Errorf("%s: %v", strategy, e)
 		}
-		if w, _ := e["weights"].(map[string]any); e["history"] != 0.75 || e["success"] != 0.9 || e["complexity"] != 1.0 || e["deed"] != -1.0 || e["learned"] != 0.125 || e["named"] != true ||
+		if w, _ := e["weights"].(map[string]any); e["history"] != 0.75 || e["success"] != 0.9 || e["complexity"] != 1.0 || e["action"] != -1.0 || e["learned"] != 0.125 || e["named"] != true ||
 			w["semantic"] != 0.4 || w["keyword"] != 0.3 || w["history"] != 0.2 || w["success"] != 0.1 || w["complexity"] != 0.1 {
 			t.Errorf("%s: %v", strategy, e)
 		}

@@ -6,13 +6,13 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// deed is what a question wants done, or what a tool does to what it is about. APIs have
+// action is what a question wants done, or what a tool does to what it is about. APIs have
 // the same few for every thing they hold, and name them in many ways; their words are in
 // so many tools that they weigh next to nothing.
-type deed uint8
+type action uint8
 
 const (
-	noDeed deed = iota // nobody can tell
+	noAction action = iota // nobody can tell
 	reads
 	lists // reads several
 	creates
@@ -21,10 +21,10 @@ const (
 	writes // changes something, who knows how
 )
 
-// deedWords are the verbs of deeds.
-var deedWords = func() map[string]deed {
-	m := map[string]deed{}
-	for d, verbs := range map[deed]string{
+// actionVerbs are the verbs of actions.
+var actionVerbs = func() map[string]action {
+	m := map[string]action{}
+	for d, verbs := range map[action]string{
 		reads:   "get show find fetch read retrieve view see look lookup search check query inspect describe display browse download export count watch",
 		lists:   "list enumerate",
 		creates: "create add new make open insert register issue start post build generate provision launch allocate buy upload store save write put spin",
@@ -48,21 +48,21 @@ var (
 	away = set("away out off")
 )
 
-const deedWithin = 12 // words of a question that are looked at
+const actionWithin = 12 // words of a question that are looked at
 
-// wanted is what a question wants: the deed of the verb it begins with, reads for what is
-// asked, noDeed where it cannot be told. It knows English alone.
-func wanted(text string) deed {
+// wanted is what a question wants: the action of the verb it begins with, reads for what is
+// asked, noAction where it cannot be told. It knows English alone.
+func wanted(text string) action {
 	var list []string
 	words(text, func(w string) {
-		if len(list) < deedWithin {
+		if len(list) < actionWithin {
 			list = append(list, w)
 		}
 	})
 	return several(list, wantedOf(list))
 }
 
-func wantedOf(list []string) deed {
+func wantedOf(list []string) action {
 	// "Can you delete it" is a wish, "can it be deleted" and "do we have one" are questions.
 	if len(list) > 1 && auxiliaries[list[0]] {
 		switch {
@@ -70,7 +70,7 @@ func wantedOf(list []string) deed {
 			list = list[2:]
 		case list[0] == "do" || list[0] == "have":
 			if !pronouns[list[1]] {
-				return noDeed
+				return noAction
 			}
 			return reads
 		default:
@@ -81,7 +81,7 @@ func wantedOf(list []string) deed {
 		list = list[1:]
 	}
 	if len(list) == 0 {
-		return noDeed
+		return noAction
 	}
 	verb, rest := list[0], list[1:]
 	next := func(w ...string) bool {
@@ -95,7 +95,7 @@ func wantedOf(list []string) deed {
 	switch verb {
 	case "tell", "give":
 		if !next("me", "us") || len(rest) > 1 && (rest[1] == "when" || rest[1] == "if") {
-			return noDeed // to be told later is no reading
+			return noAction // to be told later is no reading
 		}
 		return reads
 	case "get":
@@ -112,11 +112,11 @@ func wantedOf(list []string) deed {
 	if questionWords[verb] {
 		return reads
 	}
-	return deedWords[verb]
+	return actionVerbs[verb]
 }
 
 // several makes lists of reads where more than one of a kind is asked for.
-func several(list []string, d deed) deed {
+func several(list []string, d action) action {
 	if d != reads {
 		return d
 	}
@@ -137,31 +137,31 @@ func several(list []string, d deed) deed {
 	return reads
 }
 
-// deedOf is what a tool does: as its title begins, else its verb, else its name, and what
+// actionOf is what a tool does: as its title begins, else its verb, else its name, and what
 // its side effects say.
-func deedOf(t *toolkeep.Tool) deed {
+func actionOf(t *toolkeep.Tool) action {
 	m := t.Manifest
 	_, name, _ := strings.Cut(t.ID, ".")
 	many := false
-	first, last := noDeed, noDeed // of the title or else the name; of all its words
+	first, last := noAction, noAction // of the title or else the name; of all its words
 	for _, s := range []string{m.ToolName, m.Verb, name} {
 		n := 0
 		words(s, func(w string) {
-			d := deedWords[w]
-			if d == noDeed {
-				d = deedWords[strings.TrimSuffix(w, "s")] // "Creates a user"
+			d := actionVerbs[w]
+			if d == noAction {
+				d = actionVerbs[strings.TrimSuffix(w, "s")] // "Creates a user"
 			}
 			many = many || d == lists || w == "all"
-			if n++; n == 1 && first == noDeed {
+			if n++; n == 1 && first == noAction {
 				first = d
 			}
-			if d != noDeed && s == name {
+			if d != noAction && s == name {
 				last = d
 			}
 		})
 	}
 	d := first
-	if d == noDeed {
+	if d == noAction {
 		d = last // "container_delete"
 	}
 	switch {
@@ -170,7 +170,7 @@ func deedOf(t *toolkeep.Tool) deed {
 			return lists
 		}
 		return reads
-	case d == noDeed && m.SideEffects == "writes":
+	case d == noAction && m.SideEffects == "writes":
 		return writes
 	}
 	return d
@@ -179,13 +179,13 @@ func deedOf(t *toolkeep.Tool) deed {
 // How much doing what is wanted counts in a score, beside the weights, and doing the
 // opposite against it. It decides among tools that are about the same thing. Half of it was
 // measured to do nearly as well, and twice as much no better.
-const deedCounts = 0.05
+const actionCounts = 0.05
 
 // agrees is 1 for a tool that does what is wanted, 1.4 if it lists what is asked for in
 // the plural, -1 if it does something that is not wanted, and 0 where that cannot be told.
-func (d deed) agrees(with deed) float64 {
+func (d action) agrees(with action) float64 {
 	switch {
-	case d == noDeed || with == noDeed:
+	case d == noAction || with == noAction:
 		return 0
 	case d == lists && with == lists:
 		return 1.4
@@ -199,22 +199,22 @@ func (d deed) agrees(with deed) float64 {
 	return 0
 }
 
-func (d deed) reading() bool { return d == reads || d == lists }
+func (d action) reading() bool { return d == reads || d == lists }
 
-// useDeeds prefers tools that do what the question wants. A question that wishes for
-// several things wants several deeds, so that it prefers none.
-func (r *ranker) useDeeds(text string, list []candidate) []candidate {
+// useActions prefers tools that do what the question wants. A question that wishes for
+// several things wants several actions, so that it prefers none.
+func (r *ranker) useActions(text string, list []candidate) []candidate {
 	if len(r.q.wishes) > 0 {
 		return list
 	}
 	want := wanted(text)
-	if want == noDeed {
+	if want == noAction {
 		return list
 	}
 	for i := range list {
 		c := &list[i]
-		c.parts.Deed = want.agrees(r.p.docs[c.at].deed)
-		c.score = max(leastScore, c.score+deedCounts*c.parts.Deed)
+		c.parts.Action = want.agrees(r.p.docs[c.at].action)
+		c.score = max(leastScore, c.score+actionCounts*c.parts.Action)
 	}
 	r.p.sortCandidates(list)
 	return list

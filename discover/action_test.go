@@ -9,10 +9,10 @@ import (
 )
 
 func TestWanted(t *testing.T) {
-	for text, want := range map[string]deed{
-		"":                                       noDeed,
-		"order":                                  noDeed,
-		"weather in Bonn":                        noDeed,
+	for text, want := range map[string]action{
+		"":                                       noAction,
+		"order":                                  noAction,
+		"weather in Bonn":                        noAction,
 		"delete the order":                       removes,
 		"Please delete the order":                removes,
 		"can you delete the order?":              removes,
@@ -21,7 +21,7 @@ func TestWanted(t *testing.T) {
 		"get rid of the order":                   removes,
 		"get the order":                          reads,
 		"throw it away":                          removes,
-		"take the parcel to Bonn":                noDeed,
+		"take the parcel to Bonn":                noAction,
 		"show me the order":                      reads,
 		"show all orders":                        lists,
 		"which orders are open?":                 lists,
@@ -29,14 +29,14 @@ func TestWanted(t *testing.T) {
 		"is the order paid?":                     reads,
 		"why was it refused":                     reads,
 		"do we have such an order?":              reads,
-		"do the nightly run at once":             noDeed,
+		"do the nightly run at once":             noAction,
 		"tell me where it is":                    reads,
-		"tell me when it has come":               noDeed,
-		"give the customer a discount":           noDeed,
+		"tell me when it has come":               noAction,
+		"give the customer a discount":           noAction,
 		"open an account":                        creates,
 		"rename the account":                     changes,
-		"löschen Sie die Bestellung":             noDeed,
-		"please":                                 noDeed,
+		"löschen Sie die Bestellung":             noAction,
+		"please":                                 noAction,
 		"would you then add a line to the order": creates,
 	} {
 		if got := wanted(text); got != want {
@@ -48,7 +48,7 @@ func TestWanted(t *testing.T) {
 func TestDeedOf(t *testing.T) {
 	for _, c := range []struct {
 		id, title, verb, effects string
-		want                     deed
+		want                     action
 	}{
 		{"shop.getOrder", "", "", "reads", reads},
 		{"shop.orders", "List all orders", "", "reads", lists},
@@ -59,25 +59,25 @@ func TestDeedOf(t *testing.T) {
 		{"shop.post-search", "Get a list of orders", "", "writes", lists}, // whatever its method is
 		{"shop.resetCounter", "", "", "reads", reads},                     // side effects are a promise, names are not
 		{"shop.reboot", "", "", "writes", writes},
-		{"math.triangle_area", "", "", "", noDeed},
+		{"math.triangle_area", "", "", "", noAction},
 	} {
-		got := deedOf(&toolkeep.Tool{ID: c.id, Manifest: &toolkeep.Manifest{ToolName: c.title, Verb: c.verb, SideEffects: c.effects}})
+		got := actionOf(&toolkeep.Tool{ID: c.id, Manifest: &toolkeep.Manifest{ToolName: c.title, Verb: c.verb, SideEffects: c.effects}})
 		if got != c.want {
 			t.Errorf("%s (%s %s %s) does %d, not %d", c.id, c.title, c.verb, c.effects, got, c.want)
 		}
 	}
 }
 
-// TestAgrees holds the table of deeds: what is wanted, against each thing a tool may do.
+// TestAgrees holds the table of actions: what is wanted, against each thing a tool may do.
 func TestAgrees(t *testing.T) {
-	does := []deed{noDeed, reads, lists, creates, changes, removes, writes}
-	for want, agrees := range map[deed][]float64{
-		noDeed:  {0, 0, 0, 0, 0, 0, 0},
-		reads:   {0, 1, 1, -1, -1, -1, -1},
-		lists:   {0, 1, 1.4, -1, -1, -1, -1},
-		creates: {0, -1, -1, 1, 0, -1, 0},
-		changes: {0, -1, -1, 0, 1, -1, 0},
-		removes: {0, -1, -1, -1, 0, 1, 0},
+	does := []action{noAction, reads, lists, creates, changes, removes, writes}
+	for want, agrees := range map[action][]float64{
+		noAction: {0, 0, 0, 0, 0, 0, 0},
+		reads:    {0, 1, 1, -1, -1, -1, -1},
+		lists:    {0, 1, 1.4, -1, -1, -1, -1},
+		creates:  {0, -1, -1, 1, 0, -1, 0},
+		changes:  {0, -1, -1, 0, 1, -1, 0},
+		removes:  {0, -1, -1, -1, 0, 1, 0},
 	} {
 		for i, with := range does {
 			if got := want.agrees(with); got != agrees[i] {
@@ -118,29 +118,29 @@ func TestDeedsDecideAmongNearEqualTools(t *testing.T) {
 			if m.Tool.ID != want && (m.Tool.ID != "shop.listOrder" || want != "shop.fetchOrder") {
 				t.Errorf("%q by %s found %s first, not %s", text, s, m.Tool.ID, want)
 			}
-			if m.Deed < 1 {
-				t.Errorf("%q by %s: the deed of %s is %g", text, s, m.Tool.ID, m.Deed)
+			if m.Action < 1 {
+				t.Errorf("%q by %s: the action of %s is %g", text, s, m.Tool.ID, m.Action)
 			}
 		}
 	}
-	// A question that wishes for several things prefers no deed.
+	// A question that wishes for several things prefers no action.
 	found, _ := x.Find(context.Background(), Query{Text: "Delete the old order now. Create an order with two lines."}, nil)
 	for _, m := range found {
-		if m.Deed != 0 {
-			t.Errorf("a question of two wishes wants a deed: %s has %g", m.Tool.ID, m.Deed)
+		if m.Action != 0 {
+			t.Errorf("a question of two wishes wants an action: %s has %g", m.Tool.ID, m.Action)
 		}
 	}
 	if len(found) == 0 {
 		t.Error("a question of two wishes found nothing")
 	}
-	// One tool that changed is told anew by its deed.
+	// One tool that changed is told anew by its action.
 	changed := tool("shop.fetchOrder", "Drop an order.", "writes")
 	changed.Tool.Digest, changed.Tool.Manifest.ToolName = "sha256:other", "Cancel an order"
 	x.Change(slices.Values([]toolkeep.Version{changed}))
 	found, _ = x.Find(context.Background(), Query{Text: "show me the order"}, nil)
 	for _, m := range found {
-		if m.Tool.ID == "shop.fetchOrder" && m.Deed != -1 {
-			t.Errorf("the deed of a tool that removes now is %g", m.Deed)
+		if m.Tool.ID == "shop.fetchOrder" && m.Action != -1 {
+			t.Errorf("the action of a tool that removes now is %g", m.Action)
 		}
 	}
 }

@@ -1,0 +1,144 @@
+//go:build unix
+
+package minilm
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover/mapped"
+)
+
+// copied is a model of its own, to be spoilt.
+func copied(t *testing.T) string {
+	t.Helper()
+	dir, from := t.TempDir(), modelDir(t)
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(from, f.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestCutWhileInUse cuts the file of the weights under a model that several callers use.
+func TestCutWhileInUse(t *testing.T) {
+	dir := copied(t)
+	path := filepath.Join(dir, WeightsFile)
+	m, err := Open(Config{Dir: dir, Threads: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() error {
+		_, err := m.Embed(t.Context(), []string{"Get the weather of a city", "x"})
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	cut := make(chan struct{})
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			for {
+				err := ask()
+				select {
+				case <-cut:
+				default:
+					if err == nil {
+						continue
+					}
+				}
+				if err := ask(); toolkeep.AsError(err).Code != toolkeep.EmbeddingFailed || !errors.Is(err, mapped.ErrGone) ||
+					!strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "models install") {
+					t.Errorf("%v", err)
+				}
+				return
+			}
+		})
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1000); err != nil {
+		t.Fatal(err)
+	}
+	close(cut)
+	all.Wait()
+	if was := debug.SetPanicOnFault(false); was {
+		t.Error("faults stay panics")
+	}
+	// It is written over: this model does not trust it, a new one does.
+	if err := os.WriteFile(path, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := ask(); !errors.Is(err, mapped.ErrGone) {
+		t.Errorf("%v", err)
+	}
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if m, err = Open(Config{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCutWhileOpened cuts the file between its being mapped and its being read.
+func TestCutWhileOpened(t *testing.T) {
+	path := filepath.Join(copied(t), WeightsFile)
+	data, unmap, err := mapFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unmap() }()
+	for _, size := range []int64{64 << 20, 0} { // within the layers, and within the header
+		if err := os.Truncate(path, size); err != nil {
+			t.Fatal(err)
+		}
+		if err := reading(path, data, func() { _, _ = findTensors(data) }); !errors.Is(err, mapped.ErrGone) {
+			t.Errorf("cut to %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestFaultsInKernels has the code in assembly read what is not there.
+func TestFaultsInKernels(t *testing.T) {
+	defer func(a, w bool) { accelerated, wide = a, w }(accelerated, wide)
+	path := filepath.Join(copied(t), WeightsFile)
+	data, unmap, err := mapFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unmap() }()
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	const rows, steps = 2 * tileRows, Dimensions
+	there := func() []float32 { return make([]float32, rows*steps) }
+	for _, on := range [][2]bool{{accelerated, wide}, {accelerated, false}, {false, false}} {
+		accelerated, wide = on[0], on[1]
+		for n := tileRows; n <= rows; n += tileRows {
+			err := reading(path, data, func() {
+				multiply(there(), steps, there(), steps, n, steps, panels(floats(data)[:steps*2*tileColumns]), there()[:2*tileColumns])
+			})
+			if !errors.Is(err, mapped.ErrGone) {
+				t.Errorf("%d rows, AVX2 %v, AVX-512 %v: %v", n, accelerated, wide, err)
+			}
+		}
+	}
+}
