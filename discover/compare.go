@@ -1,0 +1,159 @@
+package discover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// vectors gives those of what is asked, which is often asked again.
+func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]float32, error) {
+	out := make([][]float32, len(texts))
+	var missing []string
+	by.mu.Lock()
+	for i, text := range texts {
+		if out[i] = by.queries[text]; out[i] == nil {
+			missing = append(missing, text)
+		}
+	}
+	by.mu.Unlock()
+	if len(missing) == 0 {
+		return out, nil
+	}
+	if err := m.resting(); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	got, err := by.e.Embed(ctx, missing)
+	if err == nil {
+		err = CheckVectors(by.e.Model(), by.e.Dimensions(), len(missing), got)
+	}
+	if took := time.Since(began); err == nil || !m.refuses(ctx, by, err) {
+		m.asked(ctx, took, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	by.mu.Lock()
+	defer by.mu.Unlock()
+	if len(by.queries) >= maxQueries {
+		clear(by.queries)
+	}
+	for i := range out {
+		if out[i] == nil {
+			out[i], by.queries[texts[i]] = got[0], got[0]
+			got = got[1:]
+		}
+	}
+	return out, nil
+}
+
+// compare gives, for each text and each tool of r, how much they mean alike: the cosine,
+// 0 for what has no vector or means the opposite. It is nil where that is not to be had,
+// and why.
+func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]float32, string) {
+	m := x.meaning
+	if m == nil {
+		return nil, "no embedding model is installed, so that words alone are compared; `toolkeep models install` brings one"
+	}
+	p := r.p
+	a := p.alike
+	if a == nil || a.by == nil {
+		return nil, m.why(r)
+	}
+	ctx, cancel := context.WithTimeout(ctx, m.limit)
+	defer cancel()
+	asked, err := m.vectors(ctx, a.by, texts)
+	if err != nil {
+		return nil, "the embedding model does not answer, so that words alone are compared" + told(err)
+	}
+	n := len(p.docs)
+	numbers := make([]float32, n*len(asked))
+	out := make([][]float32, len(asked))
+	for i := range out {
+		out[i] = numbers[i*n : (i+1)*n : (i+1)*n]
+	}
+	if err := a.of.Alike(ctx, asked, out); err != nil {
+		if errors.Is(err, errLost) {
+			x.lost()
+		}
+		return nil, "meanings cannot be compared, so that words alone are" + told(err)
+	}
+	return out, ""
+}
+
+// told is what everybody may know of a failure of the embedder or the backend. Their own
+// words may hold addresses, and keys; the operator finds them in the log and in health.
+func told(err error) string {
+	e := toolkeep.AsError(err)
+	switch status, ok := e.Details["status"]; {
+	case ok:
+		return fmt.Sprintf(" (HTTP %v)", status)
+	case e.Code == toolkeep.IndexUnavailable:
+		return " (the vectors cannot be reached)"
+	case errors.Is(err, context.DeadlineExceeded):
+		return " (it took too long)"
+	}
+	return ""
+}
+
+// Thousands writes 10000 as 10,000.
+func Thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// resting is why a question is not put to the embedder, which took too long for one a
+// moment ago; nil if it is put.
+func (m *meaning) resting() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Now().Before(m.rest) {
+		return m.mute
+	}
+	return nil
+}
+
+// refuses tells whether an embedder that worked so far fails at this text alone. Whoever
+// asks must not make it seem broken.
+func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
+	m.mu.Lock()
+	mute := m.mute != nil
+	m.mu.Unlock()
+	if mute || ctx.Err() != nil {
+		return false
+	}
+	_, probe := by.e.Embed(ctx, []string{doesItWork})
+	if probe == nil {
+		m.log.Debug("a question cannot be compared by meaning; words alone count for it", "error", err)
+	}
+	return probe == nil
+}
+
+// asked takes in whether a question could be compared. The first failure is in the log:
+// where all tools are embedded nothing else tells the operator. After one that took all
+// the time it had, the next second's go without: every search would take as long.
+func (m *meaning) asked(ctx context.Context, took time.Duration, err error) {
+	if errors.Is(context.Cause(ctx), context.Canceled) { // the searcher left
+		return
+	}
+	m.mu.Lock()
+	was := m.mute
+	m.mute = err
+	if err != nil && took >= m.limit {
+		m.rest = time.Now().Add(restFor)
+	}
+	m.mu.Unlock()
+	if err != nil && was == nil {
+		m.log.Warn("questions cannot be compared by meaning; words alone count meanwhile", "error", err)
+	} else if err == nil && was != nil {
+		m.log.Info("questions are compared by meaning again")
+	}
+}
