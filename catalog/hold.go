@@ -78,23 +78,11 @@ func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []Ho
 	}
 	defer c.busy.take(ids)()
 
-	var life toolkeep.Lifecycle
-	err := c.afresh(ctx, func() error {
-		moves, err := c.holdMoves(p, list)
-		if err != nil {
-			return err
-		}
-		life = moves[len(moves)-1].to.Life
-		changes, err := c.holdChanges(p, moves)
-		if err != nil || len(changes) == 0 {
-			return err
-		}
-		return c.apply(ctx, changes)
-	})
-	if err != nil {
-		return toolkeep.Lifecycle{}, err
-	}
-	return life, nil
+	return c.carryOut(ctx, p,
+		func() ([]move, error) { return c.holdMoves(p, list) },
+		func(m move, at time.Time) (toolkeep.Change, error) {
+			return appendEvent(eventDefinition, p.Tenant, at, holdData(m.to, m.from.Life.Held, p.Subject))
+		})
 }
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -163,23 +151,6 @@ func held(before, h *toolkeep.Hold, now time.Time) *toolkeep.Hold {
 	}
 	own.At = own.At.UTC().Truncate(time.Microsecond)
 	return &own
-}
-
-func (c *Catalog) holdChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.Change, error) {
-	now := c.today()
-	var changes []toolkeep.Change
-	for _, m := range moves {
-		if sameLife(m.from.Life, m.to.Life) {
-			continue
-		}
-		event, err := appendEvent(eventDefinition, p.Tenant, now, holdData(m.to, m.from.Life.Held, p.Subject))
-		if err != nil {
-			return nil, err
-		}
-		changes = append(changes, toolkeep.SetLifecycle{
-			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject, From: &m.from.Life}, event)
-	}
-	return changes, nil
 }
 
 // sameLife compares what the lifecycles say; a hold is a pointer, and one that

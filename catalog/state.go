@@ -61,16 +61,38 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 	}
 	seen := c.current.Load().find(p.Tenant, toolID)
 	defer c.busy.take([]string{toolID})()
+	return c.carryOut(ctx, p,
+		func() ([]move, error) { return c.stateMoves(p, seen, toolID, versionText, ch) },
+		func(m move, at time.Time) (toolkeep.Change, error) {
+			return appendEvent(eventChanged, p.Tenant, at, stateData(m.to, m.from.state(), p.Subject))
+		})
+}
+
+// carryOut works out moves and makes those that change something, each with its event. It
+// gives the lifecycle that the last one leads to.
+func (c *Catalog) carryOut(ctx context.Context, p *toolkeep.Principal, work func() ([]move, error), event func(move, time.Time) (toolkeep.Change, error)) (toolkeep.Lifecycle, error) {
 	var life toolkeep.Lifecycle
 	err := c.afresh(ctx, func() error {
-		moves, err := c.stateMoves(p, seen, toolID, versionText, ch)
+		moves, err := work()
 		if err != nil {
 			return err
 		}
 		life = moves[len(moves)-1].to.Life
-		changes, err := c.stateChanges(p, moves)
-		if err != nil || len(changes) == 0 {
-			return err
+		now := c.today()
+		var changes []toolkeep.Change
+		for _, m := range moves {
+			if sameLife(m.from.Life, m.to.Life) {
+				continue
+			}
+			told, err := event(m, now)
+			if err != nil {
+				return err
+			}
+			changes = append(changes, toolkeep.SetLifecycle{
+				Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject, From: &m.from.Life}, told)
+		}
+		if len(changes) == 0 {
+			return nil
 		}
 		return c.apply(ctx, changes)
 	})
@@ -324,21 +346,4 @@ func later(a, b time.Time) time.Time {
 func tooEarly(v *version, what string, earliest time.Time) error {
 	return badState("%s may %s on %s at the earliest, unless an administrator says now", v.Tool.Ref(), what, stamp(earliest)).
 		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("earliest", stamp(earliest))
-}
-
-func (c *Catalog) stateChanges(p *toolkeep.Principal, moves []move) ([]toolkeep.Change, error) {
-	now := c.today()
-	var changes []toolkeep.Change
-	for _, m := range moves {
-		if sameLife(m.from.Life, m.to.Life) {
-			continue
-		}
-		event, err := appendEvent(eventChanged, p.Tenant, now, stateData(m.to, m.from.state(), p.Subject))
-		if err != nil {
-			return nil, err
-		}
-		changes = append(changes, toolkeep.SetLifecycle{
-			Tenant: m.to.Tool.Tenant, ToolID: m.to.Tool.ID, Version: m.to.Tool.Version, Life: m.to.Life, By: p.Subject, From: &m.from.Life}, event)
-	}
-	return changes, nil
 }

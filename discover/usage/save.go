@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
@@ -175,7 +176,7 @@ func (t *tenant) save() savedTenant {
 
 // name is the id of a retrieval that is still known.
 func (t *tenant) asked(ids []string) (list asked) {
-	for _, id := range ids {
+	for _, id := range slices.Backward(ids) { // the newest last, as they came
 		if r := t.retrieval(id); r != nil {
 			list.add(r)
 		}
