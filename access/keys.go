@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/spelling"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // Bounds of what a key may hold.
@@ -310,7 +310,7 @@ func (a *Access) outrun(ctx context.Context, text string, keep func(text string)
 
 // noRole says that there is no such role, and which may have been meant.
 func noRole(role string, there []string) string {
-	if meant := spelling.Suggest(role, there); meant != "" {
+	if meant := suggest.Suggest(role, there); meant != "" {
 		return fmt.Sprintf("there is no role %q; did you mean %s?", role, meant)
 	}
 	more := ""

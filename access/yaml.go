@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/spelling"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // maxYAML is the largest document of roles in bytes.
@@ -126,7 +126,7 @@ func (r *reader) mapping(n *yaml.Node, at string, known []string, do func(key st
 		case seen[k.Value]:
 			r.fault(k.Line, below, "unique", "the key %s is there twice", k.Value)
 		case known != nil && !slices.Contains(known, k.Value):
-			r.fault(k.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", k.Value, spelling.Nearest(k.Value, known))
+			r.fault(k.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", k.Value, suggest.Nearest(k.Value, known))
 		default:
 			r.lines[below] = k.Line
 			do(k.Value, v, below)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // disclosureQueries is how many questions are asked of each size at most.
@@ -46,12 +46,12 @@ func disclosure(*bench) (part, error) {
 			if err != nil {
 				return part{}, err
 			}
-			all += disclose.Tokens(string(raw))
+			all += assembly.Tokens(string(raw))
 		}
-		for _, phase := range []disclose.Phase{disclose.InitialPlanning, disclose.ToolSelection} {
-			for _, format := range []disclose.Format{disclose.Markdown, disclose.JSON} {
+		for _, phase := range []assembly.Phase{assembly.InitialPlanning, assembly.ToolSelection} {
+			for _, format := range []assembly.Format{assembly.Markdown, assembly.JSON} {
 				name := string(phase)
-				if format == disclose.JSON {
+				if format == assembly.JSON {
 					if n != 1000 {
 						continue
 					}
@@ -72,12 +72,12 @@ func disclosure(*bench) (part, error) {
 }
 
 // disclosed gives the row of one size, phase and format.
-func disclosed(x *discover.Index, phase disclose.Phase, format disclose.Format, queries []goldQuery, all int) ([]string, error) {
-	g := &disclose.Guide{Search: x}
-	as := disclose.Asker{Visible: func(*toolkeep.Tool) bool { return true }}
+func disclosed(x *discover.Index, phase assembly.Phase, format assembly.Format, queries []goldQuery, all int) ([]string, error) {
+	g := &assembly.Guide{Search: x}
+	as := assembly.Asker{Visible: func(*toolkeep.Tool) bool { return true }}
 	tokens, one, every, wholeOne := 0, 0, 0, 0
 	for _, q := range queries {
-		c, err := g.Context(context.Background(), disclose.Request{Query: q.text, Phase: phase, Format: format}, as)
+		c, err := g.Context(context.Background(), assembly.Request{Query: q.text, Phase: phase, Format: format}, as)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +111,7 @@ func disclosed(x *discover.Index, phase disclose.Phase, format disclose.Format, 
 	mean := float64(tokens) / float64(len(queries))
 	share := func(n int) string { return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(len(queries))) }
 	whole := share(wholeOne)
-	if phase == disclose.InitialPlanning {
+	if phase == assembly.InitialPlanning {
 		whole = "-"
 	}
 	return []string{fmt.Sprintf("%.0f", mean), fmt.Sprintf("%.2f %%", 100*(1-mean/float64(all))), share(one), share(every), whole, fmt.Sprint(len(queries))}, nil

@@ -20,7 +20,7 @@ import (
 	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/toolkeep/toolkeep/spelling"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // Sources are where settings come from, the later ones winning.
@@ -315,7 +315,7 @@ func (l *loader) takeLevel(y *layer, component, name string, raw any) {
 		l.faults.add(componentKey+component, "type", where(y, name)+": "+err.Error())
 	case !slices.Contains(Components, component):
 		l.faults.add(componentKey+component, "unknown", fmt.Sprintf("%s: there is no component %s; the nearest is %s",
-			where(y, name), component, spelling.Nearest(component, Components)))
+			where(y, name), component, suggest.Nearest(component, Components)))
 	default:
 		y.levels[component] = given{v, name}
 	}
@@ -379,7 +379,7 @@ func (l *loader) unknown(y *layer, name string, keys bool) {
 	if keys {
 		at = name
 	}
-	l.faults.add(at, "unknown", fmt.Sprintf("%s: there is no such setting; the nearest is %s", where(y, name), spelling.Nearest(name, names)))
+	l.faults.add(at, "unknown", fmt.Sprintf("%s: there is no such setting; the nearest is %s", where(y, name), suggest.Nearest(name, names)))
 }
 
 func (l *loader) bad(y *layer, row *setting, name, rule, why string) {

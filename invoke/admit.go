@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // admit checks what came in and looks at what its key already got.
@@ -273,7 +273,7 @@ func (p *Pipeline) recall(ctx context.Context, f *flight) (*toolkeep.Result, err
 			return nil, nil
 		}
 	}
-	f.cacheKey = recall.KeyOf(f.principal, t, hash)
+	f.cacheKey = resultcache.KeyOf(f.principal, t, hash)
 	return f.gate.recall(f), nil
 }
 

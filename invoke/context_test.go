@@ -12,19 +12,19 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
-	"github.com/toolkeep/toolkeep/toolcontext"
+	"github.com/toolkeep/toolkeep/overlay"
 )
 
 // fakeContext gives every call the same context.
 type fakeContext struct {
-	context atomic.Pointer[toolcontext.Context]
+	context atomic.Pointer[overlay.Context]
 	refuse  atomic.Pointer[toolkeep.Error]
 	asked   atomic.Int64
 	left    atomic.Int64
 	taken   atomic.Int64
 }
 
-func (c *fakeContext) Of(context.Context, *toolkeep.Principal, *toolkeep.Tool) (*toolcontext.Context, error) {
+func (c *fakeContext) Of(context.Context, *toolkeep.Principal, *toolkeep.Tool) (*overlay.Context, error) {
 	c.asked.Add(1)
 	if e := c.refuse.Load(); e != nil {
 		own := *e
@@ -33,14 +33,14 @@ func (c *fakeContext) Of(context.Context, *toolkeep.Principal, *toolkeep.Tool) (
 	return c.context.Load(), nil
 }
 
-func (c *fakeContext) Peek(*toolkeep.Principal, *toolkeep.Tool, *toolcontext.Context) error {
+func (c *fakeContext) Peek(*toolkeep.Principal, *toolkeep.Tool, *overlay.Context) error {
 	if c.left.Load() <= 0 {
 		return toolkeep.NewError(toolkeep.RateLimitExceeded, "too many").After(time.Second)
 	}
 	return nil
 }
 
-func (c *fakeContext) Take(p *toolkeep.Principal, t *toolkeep.Tool, x *toolcontext.Context) error {
+func (c *fakeContext) Take(p *toolkeep.Principal, t *toolkeep.Tool, x *overlay.Context) error {
 	if err := c.Peek(p, t, x); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (c *fakeContext) set(t *testing.T, body string) {
 		c.context.Store(nil)
 		return
 	}
-	x, err := toolcontext.Parse([]byte(body), true)
+	x, err := overlay.Parse([]byte(body), true)
 	if err != nil {
 		t.Fatal(err)
 	}

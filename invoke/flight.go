@@ -9,9 +9,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
-	"github.com/toolkeep/toolkeep/toolcontext"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // flight is one call under way. Only the goroutine that carries it touches it.
@@ -32,11 +32,11 @@ type flight struct {
 	faults    []toolkeep.Fault // of the arguments
 	version   toolkeep.Version
 	decision  access.Decision
-	context   *toolcontext.Context // what the agent adds, from limit on
+	context   *overlay.Context // what the agent adds, from limit on
 	warnings  []toolkeep.Warning
 	kept      *toolkeep.Invocation // the call that holds the key
 	cacheable bool
-	cacheKey  recall.Key
+	cacheKey  resultcache.Key
 	blind     bool         // a change of the tool's secrets would not show in cacheKey
 	release   func()       // gives back the limits' slots
 	clean     *redact.View // see view; for a child its parent's until it is performed
@@ -62,7 +62,7 @@ type job struct {
 	tool      *toolkeep.Tool
 	args      map[string]any
 	principal *toolkeep.Principal
-	context   *toolcontext.Context
+	context   *overlay.Context
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
 	clean     *redact.View
@@ -128,7 +128,7 @@ func (f *flight) cacheSpec() *toolkeep.CacheSpec {
 	own := *spec
 	own.Policy = "ttl"
 	if forever {
-		own.TTLSeconds = int(recall.DefaultTTL / time.Second)
+		own.TTLSeconds = int(resultcache.DefaultTTL / time.Second)
 	}
 	if f.call.CacheTTL > 0 {
 		own.TTLSeconds = max(1, int(f.call.CacheTTL/time.Second))

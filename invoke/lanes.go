@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // lanes bounds how many runs of one question are under way at once.
 type lanes struct {
 	mu sync.Mutex
-	of map[recall.Key]*lane
+	of map[resultcache.Key]*lane
 }
 
 type lane struct {
@@ -28,10 +28,10 @@ type lane struct {
 }
 
 // enter waits for room; the error is that of ctx. leave gives it back.
-func (l *lanes) enter(ctx context.Context, k recall.Key) (leave func(), err error) {
+func (l *lanes) enter(ctx context.Context, k resultcache.Key) (leave func(), err error) {
 	l.mu.Lock()
 	if l.of == nil {
-		l.of = make(map[recall.Key]*lane)
+		l.of = make(map[resultcache.Key]*lane)
 	}
 	at := l.of[k]
 	if at == nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // TestLanes: of one question a few run at once, other questions do not wait for it, and
@@ -16,10 +16,10 @@ func TestLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l lanes
 		var mu sync.Mutex
-		running := map[recall.Key]int{}
-		one, other := recall.Key{1}, recall.Key{2}
+		running := map[resultcache.Key]int{}
+		one, other := resultcache.Key{1}, resultcache.Key{2}
 		next, ctx := make(chan struct{}), t.Context()
-		run := func(ctx context.Context, k recall.Key) error {
+		run := func(ctx context.Context, k resultcache.Key) error {
 			leave, err := l.enter(ctx, k)
 			if err != nil {
 				return err

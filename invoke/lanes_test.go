@@ -11,20 +11,20 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
-	"github.com/toolkeep/toolkeep/recall"
 	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // together is a Recall in which all who ask share the first one's run, also when they ask
 // again.
 type together struct {
-	*recall.Cache
+	*resultcache.Cache
 	once sync.Once
 	done chan struct{}
 	err  error
 }
 
-func (r *together) Do(ctx context.Context, _ recall.Key, fn func(context.Context) (*toolkeep.Result, error)) (res *toolkeep.Result, shared bool, err error) {
+func (r *together) Do(ctx context.Context, _ resultcache.Key, fn func(context.Context) (*toolkeep.Result, error)) (res *toolkeep.Result, shared bool, err error) {
 	shared = true
 	r.once.Do(func() {
 		shared = false
@@ -40,7 +40,7 @@ func (r *together) Do(ctx context.Context, _ recall.Key, fn func(context.Context
 func TestPrivateRunsAreBounded(t *testing.T) {
 	const people, most = 30, 4
 	h := newHarness(t, func(c *invoke.Config) {
-		c.Recall = &together{Cache: recall.New(recall.Config{}), done: make(chan struct{})}
+		c.Recall = &together{Cache: resultcache.New(resultcache.Config{}), done: make(chan struct{})}
 	})
 	h.tool("read", func(m *toolkeep.Manifest) {
 		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/overlay"
+	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/secret"
-	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
 // Catalog resolves references.
@@ -50,13 +50,13 @@ type Limits interface {
 
 // Recall keeps results that may be given again.
 type Recall interface {
-	Get(k recall.Key) (*toolkeep.Result, bool)
-	Peek(k recall.Key) bool
-	Put(k recall.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
+	Get(k resultcache.Key) (*toolkeep.Result, bool)
+	Peek(k resultcache.Key) bool
+	Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
 	// Do runs fn once for all that ask for k at the same time; shared says that
 	// another's run was used. A caller whose ctx ends leaves without stopping
 	// the run while others still wait for it.
-	Do(ctx context.Context, k recall.Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error)
+	Do(ctx context.Context, k resultcache.Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error)
 }
 
 // Secrets turns references into values at the last moment; secret.Resolver does.
@@ -76,10 +76,10 @@ type Secrets interface {
 // Context says what the caller's agent adds to a tool; it only narrows.
 type Context interface {
 	// Of gives it, nil where that is nothing. E3206.
-	Of(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) (*toolcontext.Context, error)
+	Of(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) (*overlay.Context, error)
 	// Take takes a call from the bucket of the context's own rate; Peek looks. E3801.
-	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *toolcontext.Context) error
-	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *toolcontext.Context) error
+	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
+	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 }
 
 // Sealer keeps arguments of waiting calls unreadable at rest.

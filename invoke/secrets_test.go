@@ -10,8 +10,8 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/invoke"
-	"github.com/toolkeep/toolkeep/recall"
 	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/blob"
 )
@@ -29,11 +29,11 @@ func (s *markedSecrets) Mark(_ context.Context, _ *toolkeep.Principal, ref strin
 
 // rules notes with which rules results are kept.
 type rules struct {
-	*recall.Cache
+	*resultcache.Cache
 	kept []toolkeep.CacheSpec
 }
 
-func (r *rules) Put(k recall.Key, tenant, id string, res *toolkeep.Result, spec *toolkeep.CacheSpec) {
+func (r *rules) Put(k resultcache.Key, tenant, id string, res *toolkeep.Result, spec *toolkeep.CacheSpec) {
 	r.kept = append(r.kept, *spec)
 	r.Cache.Put(k, tenant, id, res, spec)
 }
@@ -42,7 +42,7 @@ func (r *rules) Put(k recall.Key, tenant, id string, res *toolkeep.Result, spec 
 // one whose changes do not show it is kept for a time.
 func TestCacheKnowsSecrets(t *testing.T) {
 	secrets := &markedSecrets{marks: map[string]secret.Mark{}}
-	kept := &rules{Cache: recall.New(recall.Config{})}
+	kept := &rules{Cache: resultcache.New(resultcache.Config{})}
 	h := newHarness(t, func(c *invoke.Config) { c.Secrets, c.Recall = secrets, kept })
 	h.tool("read", func(m *toolkeep.Manifest) {
 		m.Cache = &toolkeep.CacheSpec{Policy: "forever"}
@@ -77,7 +77,7 @@ func TestCacheKnowsSecrets(t *testing.T) {
 	}
 	secrets.marks["env://A"] = secret.Mark{Sum: [32]byte{4}, Blind: true}
 	call("one whose changes do not show", true)
-	if last := kept.kept[len(kept.kept)-1]; last.Policy != "ttl" || last.TTLSeconds != int(recall.DefaultTTL/time.Second) {
+	if last := kept.kept[len(kept.kept)-1]; last.Policy != "ttl" || last.TTLSeconds != int(resultcache.DefaultTTL/time.Second) {
 		t.Errorf("kept by %+v", last)
 	}
 	call("the same", false)
@@ -113,11 +113,11 @@ func TestKeyIsOfWorkspaceAndPerson(t *testing.T) {
 
 // asking tells when a result is asked for that is not kept.
 type asking struct {
-	*recall.Cache
+	*resultcache.Cache
 	got chan struct{}
 }
 
-func (a *asking) Do(ctx context.Context, k recall.Key, fn func(context.Context) (*toolkeep.Result, error)) (*toolkeep.Result, bool, error) {
+func (a *asking) Do(ctx context.Context, k resultcache.Key, fn func(context.Context) (*toolkeep.Result, error)) (*toolkeep.Result, bool, error) {
 	select {
 	case a.got <- struct{}{}:
 	default:
@@ -128,7 +128,7 @@ func (a *asking) Do(ctx context.Context, k recall.Key, fn func(context.Context) 
 // TestOwnSecretInAPublicResult: what is taken out because it is one person's own is not
 // missing from what others are given, be it kept or shared while it is made.
 func TestOwnSecretInAPublicResult(t *testing.T) {
-	asked := &asking{Cache: recall.New(recall.Config{}), got: make(chan struct{}, 10)}
+	asked := &asking{Cache: resultcache.New(resultcache.Config{}), got: make(chan struct{}, 10)}
 	h := newHarness(t, func(c *invoke.Config) { c.Recall = asked })
 	h.tool("read", func(m *toolkeep.Manifest) {
 		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}

@@ -4,16 +4,16 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // cacheDefaults gives the configured lifetime to tools that name none.
 type cacheDefaults struct {
-	*recall.Cache
+	*resultcache.Cache
 	ttl time.Duration
 }
 
-func (c cacheDefaults) Put(k recall.Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
+func (c cacheDefaults) Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
 	if spec != nil && spec.Policy == "ttl" && spec.TTLSeconds == 0 {
 		own := *spec
 		own.TTLSeconds = int(c.ttl / time.Second)
@@ -23,8 +23,8 @@ func (c cacheDefaults) Put(k recall.Key, tenant, toolID string, r *toolkeep.Resu
 }
 
 // noCache keeps nothing; equal calls at the same time still share one execution.
-type noCache struct{ *recall.Cache }
+type noCache struct{ *resultcache.Cache }
 
-func (noCache) Get(recall.Key) (*toolkeep.Result, bool)                               { return nil, false }
-func (noCache) Peek(recall.Key) bool                                                  { return false }
-func (noCache) Put(recall.Key, string, string, *toolkeep.Result, *toolkeep.CacheSpec) {}
+func (noCache) Get(resultcache.Key) (*toolkeep.Result, bool)                               { return nil, false }
+func (noCache) Peek(resultcache.Key) bool                                                  { return false }
+func (noCache) Put(resultcache.Key, string, string, *toolkeep.Result, *toolkeep.CacheSpec) {}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
-	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
 // buildContexts makes what agents add to tools, with the remote service if one is set.
 func (n *Node) buildContexts() (err error) {
 	s := n.config.Context
-	c := toolcontext.Config{Store: n.store, Sealer: n.sealer, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
+	c := overlay.Config{Store: n.store, Sealer: n.sealer, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
 		Clock: n.options.Clock, Log: n.logger("context")}
 	if s.URL != "" {
 		// The operator names the service, so it may stand on an inner address; nothing else
@@ -26,7 +26,7 @@ func (n *Node) buildContexts() (err error) {
 	if s.Token != "" {
 		c.Bearer = n.contextToken
 	}
-	n.contexts, err = toolcontext.New(c)
+	n.contexts, err = overlay.New(c)
 	return err
 }
 

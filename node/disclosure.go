@@ -4,14 +4,14 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/rest"
 )
 
 // guide makes contexts and finds related tools, for every face, from the search that
 // they have.
-func (n *Node) guide(search disclose.Search) *disclose.Guide {
+func (n *Node) guide(search assembly.Search) *assembly.Guide {
 	b, s := n.config.Search.Budgets, n.config.Search.Context
 	bound := func(share float64) float64 {
 		if share == 0 {
@@ -19,27 +19,27 @@ func (n *Node) guide(search disclose.Search) *disclose.Guide {
 		}
 		return share
 	}
-	return &disclose.Guide{Search: search, Usage: disclosed{n.usage}, Shares: disclose.Shares{Near: bound(s.Near), Listed: bound(s.Listed)}, Budgets: disclose.Budgets{InitialPlanning: b.InitialPlanning,
+	return &assembly.Guide{Search: search, Usage: disclosed{n.usage}, Shares: assembly.Shares{Near: bound(s.Near), Listed: bound(s.Listed)}, Budgets: assembly.Budgets{InitialPlanning: b.InitialPlanning,
 		ToolSelection: b.ToolSelection, ExecutionPreparation: b.ExecutionPreparation, ErrorRecovery: b.ErrorRecovery}}
 }
 
 // disclosed fits what was learned to what is disclosed of it.
 type disclosed struct{ *usage.Usage }
 
-func (d disclosed) Pairings(tenant, tool string, n int) []disclose.Pairing {
+func (d disclosed) Pairings(tenant, tool string, n int) []assembly.Pairing {
 	list := d.Usage.Pairings(tenant, tool, n)
-	out := make([]disclose.Pairing, len(list))
+	out := make([]assembly.Pairing, len(list))
 	for i, p := range list {
-		out[i] = disclose.Pairing{ToolID: p.ToolID, Score: p.CooccurrenceScore, Sequence: p.TypicalSequence}
+		out[i] = assembly.Pairing{ToolID: p.ToolID, Score: p.CooccurrenceScore, Sequence: p.TypicalSequence}
 	}
 	return out
 }
 
-func (d disclosed) Failures(tenant, tool string) []disclose.SeenError {
+func (d disclosed) Failures(tenant, tool string) []assembly.SeenError {
 	a, _ := d.Analytics(tenant, tool)
-	out := make([]disclose.SeenError, len(a.ErrorPatterns))
+	out := make([]assembly.SeenError, len(a.ErrorPatterns))
 	for i, e := range a.ErrorPatterns {
-		out[i] = disclose.SeenError{Code: toolkeep.Code(e.ErrorType), Count: e.Frequency, Resolution: e.CommonResolution}
+		out[i] = assembly.SeenError{Code: toolkeep.Code(e.ErrorType), Count: e.Frequency, Resolution: e.CommonResolution}
 	}
 	return out
 }

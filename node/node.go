@@ -37,15 +37,15 @@ import (
 	"github.com/toolkeep/toolkeep/inspect"
 	"github.com/toolkeep/toolkeep/invoke"
 	"github.com/toolkeep/toolkeep/limit"
-	"github.com/toolkeep/toolkeep/recall"
+	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/schema"
 	"github.com/toolkeep/toolkeep/secret"
-	"github.com/toolkeep/toolkeep/secret/mint"
+	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/redis"
 	"github.com/toolkeep/toolkeep/telemetry"
-	"github.com/toolkeep/toolkeep/toolcontext"
 )
 
 // Options are what a node needs beside its configuration.
@@ -90,7 +90,7 @@ type Node struct {
 	usage       *usage.Usage
 	model       *lazyModel
 	limits      *limit.Limits
-	recall      *recall.Cache
+	recall      *resultcache.Cache
 	http        *httptool.Executor
 	files       *filetool.Executor
 	sql         *sqltool.Executor
@@ -101,7 +101,7 @@ type Node struct {
 	sealer      *sealer
 	keeping     secretKeeping
 	pipeline    *invoke.Pipeline
-	contexts    *toolcontext.Provider
+	contexts    *overlay.Provider
 	servers     *servers
 	faces       faces
 
@@ -281,7 +281,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
 		checkers[kind] = func(m *toolkeep.Manifest) []toolkeep.Fault {
-			return slices.Concat(ex.Check(m), mint.CheckManifest(m), limit.Check(m), recall.Check(m))
+			return slices.Concat(ex.Check(m), tokenexchange.CheckManifest(m), limit.Check(m), resultcache.Check(m))
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
@@ -329,7 +329,7 @@ func (n *Node) buildPipeline(context.Context) error {
 	c := n.config
 	n.limits = limit.New(limit.Config{PerAgentRPM: c.Limits.AgentPerMinute, PerToolRPM: c.Limits.AgentToolPerMinute,
 		GlobalRPM: c.Limits.GlobalPerMinute, Concurrent: c.Limits.AgentConcurrent, Clock: n.options.Clock})
-	n.recall = recall.New(recall.Config{Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
+	n.recall = resultcache.New(resultcache.Config{Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
 	err := n.buildTelemetry()
 	if err != nil {
 		return err

@@ -19,11 +19,11 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/face/rest"
+	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/secret"
-	"github.com/toolkeep/toolkeep/secret/mint"
+	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/secret/vault"
 	"github.com/toolkeep/toolkeep/telemetry"
-	"github.com/toolkeep/toolkeep/toolcontext"
 	"github.com/toolkeep/toolkeep/upstream"
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
@@ -32,7 +32,7 @@ import (
 type secretKeeping struct {
 	local     *secret.Local
 	vault     secret.Store // nil without one
-	minter    *mint.Minter
+	minter    *tokenexchange.Minter
 	rotations *prometheus.CounterVec
 }
 
@@ -308,7 +308,7 @@ func (n *Node) buildSecrets() (err error) {
 			count("failure")
 		}
 	}})
-	k.minter = mint.New(mint.Config{Client: n.mintClient, Clock: n.options.Clock})
+	k.minter = tokenexchange.New(tokenexchange.Config{Client: n.mintClient, Clock: n.options.Clock})
 	all := secret.Config{EnvPrefix: c.Env, Dirs: n.secretDirs(), Stores: []secret.Store{k.local}, Minter: k.minter, Rotated: count,
 		Clock: n.options.Clock, Log: n.logger("secret_manager")}
 	if k.vault != nil {
@@ -611,8 +611,8 @@ type resealer struct {
 func (n *Node) resealers() []resealer {
 	return []resealer{
 		{secret.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) { return secret.Reseal(n.sealer, n.sealer.stale, it) }},
-		{toolcontext.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) {
-			return toolcontext.Reseal(n.sealer, n.sealer.stale, it)
+		{overlay.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) {
+			return overlay.Reseal(n.sealer, n.sealer.stale, it)
 		}},
 		{oauth.TokenKind, func(it toolkeep.Item) ([]byte, bool, error) {
 			return oauth.Reseal(n.sealer, n.sealer.stale, it, n.now())

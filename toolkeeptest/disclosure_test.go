@@ -8,7 +8,7 @@ import (
 	json "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -92,16 +92,16 @@ func TestWhatIsDisclosed(t *testing.T) {
 			var a struct {
 				Data struct {
 					Markdown string            `json:"markdown"`
-					Metadata disclose.Metadata `json:"metadata"`
+					Metadata assembly.Metadata `json:"metadata"`
 				} `json:"data"`
 			}
 			if status != 200 || json.Unmarshal([]byte(answer), &a) != nil {
 				t.Fatalf("%s: %d %s", body, status, answer)
 			}
 			m := a.Data.Metadata
-			budget := map[disclose.Phase]int{disclose.InitialPlanning: 3000, disclose.ToolSelection: 5000, disclose.ExecutionPreparation: 700, disclose.ErrorRecovery: 900}[m.Phase]
+			budget := map[assembly.Phase]int{assembly.InitialPlanning: 3000, assembly.ToolSelection: 5000, assembly.ExecutionPreparation: 700, assembly.ErrorRecovery: 900}[m.Phase]
 			if !strings.Contains(answer, want) || strings.Contains(answer, "veiled") || m.TotalToolsAvailable != 4 || m.TokenBudget != budget || m.TokensUsed > budget ||
-				format == "markdown" && disclose.Tokens(a.Data.Markdown) > budget {
+				format == "markdown" && assembly.Tokens(a.Data.Markdown) > budget {
 				t.Errorf("%s %s: %s", format, body, answer)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // Types of the events that are folded.
@@ -66,7 +66,7 @@ const StrategyContext = "context"
 
 // OfContext is the Retrieval of a context that took so long to make: of the tools that
 // it shows whole.
-func OfContext(r *disclose.Request, c *disclose.Context, as disclose.Asker, took time.Duration) Retrieval {
+func OfContext(r *assembly.Request, c *assembly.Context, as assembly.Asker, took time.Duration) Retrieval {
 	out := Retrieval{Session: as.Session, Query: r.Query, Strategy: StrategyContext, Found: max(len(r.Found), len(c.DetailedTools)), Took: took}
 	for _, d := range c.DetailedTools[:min(len(c.DetailedTools), maxOffered)] {
 		o := Offered{Tool: d.ToolID}

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // Auth names the caller.
@@ -86,7 +86,7 @@ type Config struct {
 	Audience func(p *toolkeep.Principal, more ...string) string
 	// Guide makes the contexts that find_tools answers with; nil: one over Search that has
 	// learned nothing.
-	Guide *disclose.Guide
+	Guide *assembly.Guide
 	// Retrievals records searches; only tests do without.
 	Retrievals Retrievals
 	Sealer     Sealer // for the requestState of questions

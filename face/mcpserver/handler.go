@@ -16,7 +16,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // Server is the face as an http.Handler for /mcp and everything below.
@@ -29,7 +29,7 @@ type Server struct {
 	origins map[string]bool
 	views   map[string]*view // the three that every server has
 	info    []byte           // serverInfo, raw
-	guide   *disclose.Guide
+	guide   *assembly.Guide
 
 	indexes indexes
 	parking parking
@@ -66,7 +66,7 @@ func New(c Config) *Server {
 		s.log = slog.Default()
 	}
 	if s.guide = c.Guide; s.guide == nil {
-		s.guide = &disclose.Guide{Search: c.Search}
+		s.guide = &assembly.Guide{Search: c.Search}
 	}
 	for _, h := range c.AllowedHosts {
 		s.hosts[strings.ToLower(h)] = true

@@ -6,7 +6,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
 )
 
@@ -26,11 +26,11 @@ func (x *exchange) retrieved(q discover.Query, found []discover.Match, r discove
 }
 
 // disclosed records a context like a search that gave the tools that it shows whole.
-func (x *exchange) disclosed(r *disclose.Request, c *disclose.Context, start time.Time) string {
+func (x *exchange) disclosed(r *assembly.Request, c *assembly.Context, start time.Time) string {
 	if x.s.c.Retrievals == nil {
 		return ""
 	}
-	return x.record(usage.OfContext(r, c, disclose.Asker{Session: x.session()}, time.Since(start)))
+	return x.record(usage.OfContext(r, c, assembly.Asker{Session: x.session()}, time.Since(start)))
 }
 
 func (x *exchange) record(r usage.Retrieval) string {

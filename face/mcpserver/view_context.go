@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -25,7 +25,7 @@ var contextArgs = []string{"phase", "messages", "tool_ids", "budget_tokens"}
 // contextMessage is one step of a conversation, as a model writes it.
 type contextMessage struct {
 	Role      string        `json:"role"`
-	Content   disclose.Text `json:"content"`
+	Content   assembly.Text `json:"content"`
 	ToolCalls []struct {
 		ToolID string `json:"tool_id"`
 	} `json:"tool_calls"`
@@ -67,16 +67,16 @@ func (x *exchange) toolContext(ctx context.Context, query, category string, got 
 		return x.ownFailure(dst, err), nil
 	}
 	start := time.Now()
-	r = x.s.guide.Gather(ctx, r, disclose.Asker{Session: x.session(), Audience: x.audience(category), Visible: func(t *toolkeep.Tool) bool {
+	r = x.s.guide.Gather(ctx, r, assembly.Asker{Session: x.session(), Audience: x.audience(category), Visible: func(t *toolkeep.Tool) bool {
 		return (category == "" || t.Manifest.Category == category) && x.sees(t)
 	}})
-	r.Format = disclose.Markdown
-	text, bErr := disclose.Build(r)
+	r.Format = assembly.Markdown
+	text, bErr := assembly.Build(r)
 	if bErr != nil {
 		return x.ownFailure(dst, bErr), nil
 	}
-	r.Format = disclose.JSON
-	data, bErr := disclose.Build(r)
+	r.Format = assembly.JSON
+	data, bErr := assembly.Build(r)
 	if bErr != nil {
 		return x.ownFailure(dst, bErr), nil
 	}
@@ -94,15 +94,15 @@ func (x *exchange) toolContext(ctx context.Context, query, category string, got 
 }
 
 // contextRequest reads the arguments. E3301, E3312.
-func (x *exchange) contextRequest(query string, got map[string][]byte) (r disclose.Request, err *toolkeep.Error) {
+func (x *exchange) contextRequest(query string, got map[string][]byte) (r assembly.Request, err *toolkeep.Error) {
 	r.Query = query
 	phase, err := textArg(got, "phase", false, 64)
 	if err != nil {
 		return r, err
 	}
-	r.Phase = disclose.Phase(phase)
+	r.Phase = assembly.Phase(phase)
 	if got["budget_tokens"] != nil {
-		n, err := numberArg(got, "budget_tokens", disclose.MinBudget, disclose.MaxBudget, 0)
+		n, err := numberArg(got, "budget_tokens", assembly.MinBudget, assembly.MaxBudget, 0)
 		if err != nil {
 			return r, err
 		}
@@ -139,19 +139,19 @@ func invalidArg(name, rule, why string) *toolkeep.Error {
 	return toolkeep.FaultsError(toolkeep.InvalidParameters, "the argument "+name+" "+why, []toolkeep.Fault{{Pointer: "/" + name, Rule: rule, Message: why}})
 }
 
-func (x *exchange) message(m contextMessage) (disclose.Message, bool) {
-	role := disclose.Role(m.Role)
+func (x *exchange) message(m contextMessage) (assembly.Message, bool) {
+	role := assembly.Role(m.Role)
 	switch role {
-	case disclose.System, disclose.User, disclose.Assistant, disclose.Tool:
+	case assembly.System, assembly.User, assembly.Assistant, assembly.Tool:
 	default:
-		return disclose.Message{}, false
+		return assembly.Message{}, false
 	}
-	to := disclose.Message{Role: role, Content: clip(string(m.Content), maxText), ToolID: x.namedID(m.ToolID)}
+	to := assembly.Message{Role: role, Content: clip(string(m.Content), maxText), ToolID: x.namedID(m.ToolID)}
 	for _, c := range m.ToolCalls {
-		to.ToolCalls = append(to.ToolCalls, disclose.ToolCall{ToolID: x.namedID(c.ToolID)})
+		to.ToolCalls = append(to.ToolCalls, assembly.ToolCall{ToolID: x.namedID(c.ToolID)})
 	}
 	if e := m.Error; e != nil {
-		to.ToolError = &disclose.Failure{Code: disclose.Code(e.Code), Class: e.Class, Message: e.Message, Retryable: e.Retryable, RetryAfterS: e.RetryAfterS}
+		to.ToolError = &assembly.Failure{Code: assembly.Code(e.Code), Class: e.Class, Message: e.Message, Retryable: e.Retryable, RetryAfterS: e.RetryAfterS}
 	}
 	return to, true
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -321,7 +321,7 @@ func describedAt(v toolkeep.Version, warnings []toolkeep.Warning, level int) []b
 		if level > 1 {
 			longest = 0
 		}
-		if short, cut := disclose.Shorten(input, longest); cut {
+		if short, cut := assembly.Shorten(input, longest); cut {
 			input, omitted = short, append(omitted, "long descriptions within input_schema")
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -332,11 +332,11 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 		if !strings.Contains(data, `"phase":"`+want.phase+`"`) || !strings.Contains(text, want.text) || !strings.Contains(data, want.data) || strings.Contains(a.body, "veiled") {
 			t.Errorf("%s: %s\n%s", arguments, text, data)
 		}
-		var c disclose.Context
+		var c assembly.Context
 		if err := json.Unmarshal([]byte(data), &c); err != nil {
 			t.Fatal(err)
 		}
-		if n, m := disclose.Tokens(text), disclose.Tokens(data); n > c.Metadata.TokenBudget || m > c.Metadata.TokenBudget {
+		if n, m := assembly.Tokens(text), assembly.Tokens(data); n > c.Metadata.TokenBudget || m > c.Metadata.TokenBudget {
 			t.Errorf("%s: %d and %d tokens of %d", arguments, n, m, c.Metadata.TokenBudget)
 		}
 	}
@@ -360,7 +360,7 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 	// The definitions that every model reads stay small.
 	n := 0
 	for _, d := range searchTools() {
-		n += disclose.Tokens(string(d))
+		n += assembly.Tokens(string(d))
 	}
 	if n > 900 {
 		t.Errorf("the four definitions have %d tokens", n)

@@ -13,13 +13,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // API is the face as an http.Handler.
 type API struct {
 	c           Config
-	guide       *disclose.Guide // nil without a search
+	guide       *assembly.Guide // nil without a search
 	limits      Limits
 	log         *slog.Logger
 	mux         *http.ServeMux
@@ -48,7 +48,7 @@ func New(c Config) *API {
 		compressors: newCompressors(), closing: make(chan struct{}),
 	}
 	if a.guide = c.Guide; a.guide == nil && c.Search != nil {
-		a.guide = &disclose.Guide{Search: c.Search}
+		a.guide = &assembly.Guide{Search: c.Search}
 	}
 	if a.log == nil {
 		a.log = slog.Default()

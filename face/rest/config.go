@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // Auth names the caller.
@@ -140,7 +140,7 @@ type Config struct {
 	Indexing Indexing
 	// Guide makes contexts and finds related tools; nil: one over Search that has learned
 	// nothing.
-	Guide *disclose.Guide
+	Guide *assembly.Guide
 	// Analytics is how a tool fared for a tenant, ok is false for one that it has not
 	// called; nil leaves it out.
 	Analytics func(tenant, tool string) (a ToolAnalytics, ok bool)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // ToolContextRequest asks for a context: what a language model is to know of the tools
@@ -72,7 +72,7 @@ type toolContextInput struct {
 // ToolContext is the context; which parts there are depends on the phase.
 type ToolContext struct {
 	Markdown string `json:"markdown,omitempty" doc:"the whole, where format is markdown; of the other parts there is then metadata alone"`
-	disclose.Context
+	assembly.Context
 }
 
 // contextData is a ToolContext as it was counted, byte by byte.
@@ -98,17 +98,17 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 		return nil, err
 	}
 	r = a.guide.Gather(ctx, r, as)
-	c, err := disclose.Build(r)
+	c, err := assembly.Build(r)
 	if err != nil {
 		return nil, err
 	}
 	out := &toolContextOutput{RetrievalID: a.disclosed(p, &r, c, as, start, in.UserAgent)}
 	out.Body.Status = "success"
 	out.Body.Data.object = c.JSON()
-	if c.Format() == disclose.Markdown {
+	if c.Format() == assembly.Markdown {
 		raw, err := marshal(struct {
 			Markdown string            `json:"markdown"`
-			Metadata disclose.Metadata `json:"metadata"`
+			Metadata assembly.Metadata `json:"metadata"`
 		}{c.Markdown(), c.Metadata})
 		if err != nil {
 			return nil, err
@@ -119,31 +119,31 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 }
 
 // request reads what was sent; the document's bounds were checked. E3301, E3311.
-func (in *ToolContextRequest) request() (disclose.Request, error) {
+func (in *ToolContextRequest) request() (assembly.Request, error) {
 	if err := discover.CheckQuestion(in.Q); err != nil {
-		return disclose.Request{}, err
+		return assembly.Request{}, err
 	}
-	r := disclose.Request{Query: in.Q, Phase: disclose.Phase(in.Phase), Chosen: in.ToolIDs, Failure: in.Error.failure(), Budget: in.Budget, Format: disclose.Format(in.Format)}
+	r := assembly.Request{Query: in.Q, Phase: assembly.Phase(in.Phase), Chosen: in.ToolIDs, Failure: in.Error.failure(), Budget: in.Budget, Format: assembly.Format(in.Format)}
 	for i, m := range in.Messages {
-		var said disclose.Text
+		var said assembly.Text
 		if m.Content.object != nil {
 			if err := strict.Unmarshal(m.Content.object, &said); err != nil {
 				fault := toolkeep.Fault{Pointer: "/messages/" + strconv.Itoa(i) + "/content", Rule: "type", Message: wantsText}
 				return r, toolkeep.FaultsError(toolkeep.InvalidParameters, "body.messages["+strconv.Itoa(i)+"].content: "+fault.Message, []toolkeep.Fault{fault})
 			}
 		}
-		to := disclose.Message{Role: disclose.Role(m.Role), Content: string(said), ToolID: m.ToolID, ToolError: m.ToolError.failure()}
+		to := assembly.Message{Role: assembly.Role(m.Role), Content: string(said), ToolID: m.ToolID, ToolError: m.ToolError.failure()}
 		for _, c := range m.ToolCalls {
-			to.ToolCalls = append(to.ToolCalls, disclose.ToolCall{ToolID: c.ToolID})
+			to.ToolCalls = append(to.ToolCalls, assembly.ToolCall{ToolID: c.ToolID})
 		}
 		r.Messages = append(r.Messages, to)
 	}
 	return r, nil
 }
 
-func (e *ContextError) failure() *disclose.Failure {
+func (e *ContextError) failure() *assembly.Failure {
 	if e == nil {
 		return nil
 	}
-	return &disclose.Failure{ToolID: e.ToolID, Code: disclose.Code(e.ErrorCode), Class: e.Class, Message: e.Message, Retryable: e.Retryable, RetryAfterS: e.RetryAfterS}
+	return &assembly.Failure{ToolID: e.ToolID, Code: assembly.Code(e.ErrorCode), Class: e.Class, Message: e.Message, Retryable: e.Retryable, RetryAfterS: e.RetryAfterS}
 }

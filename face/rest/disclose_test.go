@@ -7,7 +7,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 const contextPath = "/api/v1/tools/retrieval/context"
@@ -63,7 +63,7 @@ func contextOf(t *testing.T, s *system, body string) (data ToolContext) {
 	if data.Markdown != "" {
 		text = data.Markdown
 	}
-	if n := disclose.Tokens(text); n != data.Metadata.TokensUsed || n > data.Metadata.TokenBudget {
+	if n := assembly.Tokens(text); n != data.Metadata.TokensUsed || n > data.Metadata.TokenBudget {
 		t.Errorf("%d tokens, said %d of %d: %s", n, data.Metadata.TokensUsed, data.Metadata.TokenBudget, text)
 	}
 	if strings.Contains(w.Body.String(), "veiled") || data.Metadata.TotalToolsAvailable != 2 {
@@ -75,19 +75,19 @@ func contextOf(t *testing.T, s *system, body string) (data ToolContext) {
 func TestToolContext(t *testing.T) {
 	s := contextSystem()
 	d := contextOf(t, s, `{"q":"hash a text"}`)
-	if d.Metadata.Phase != disclose.InitialPlanning || len(d.LightweightIndex) != 2 || d.LightweightIndex[0].ToolID != "demo.hash" || d.Metadata.Degraded == "" {
+	if d.Metadata.Phase != assembly.InitialPlanning || len(d.LightweightIndex) != 2 || d.LightweightIndex[0].ToolID != "demo.hash" || d.Metadata.Degraded == "" {
 		t.Errorf("%+v", d)
 	}
 	d = contextOf(t, s, `{"messages":[{"role":"user","content":"hash a text"},{"role":"assistant","content":"demo.hash can do it"}]}`)
-	if d.Metadata.Phase != disclose.ToolSelection || len(d.DetailedTools) != 2 || d.DetailedTools[0].ToolID != "demo.hash" || len(d.Examples) == 0 {
+	if d.Metadata.Phase != assembly.ToolSelection || len(d.DetailedTools) != 2 || d.DetailedTools[0].ToolID != "demo.hash" || len(d.Examples) == 0 {
 		t.Errorf("%+v", d)
 	}
 	d = contextOf(t, s, `{"messages":[{"role":"user","content":"hash"},{"role":"assistant","toolCalls":[{"toolId":"demo.hash"}]}]}`)
-	if d.Metadata.Phase != disclose.ExecutionPreparation || len(d.Patterns) != 1 || d.Patterns[0].ToolID != "demo.sign" || d.Patterns[0].Sequence != "after" {
+	if d.Metadata.Phase != assembly.ExecutionPreparation || len(d.Patterns) != 1 || d.Patterns[0].ToolID != "demo.sign" || d.Patterns[0].Sequence != "after" {
 		t.Errorf("%+v", d)
 	}
 	d = contextOf(t, s, `{"messages":[{"role":"user","content":"hash"},{"role":"assistant","toolCalls":[{"toolId":"demo.hash"}]},{"role":"tool","toolError":{"errorCode":"E3310","message":"the text was too long"}}],"budget":2000}`)
-	if d.Metadata.Phase != disclose.ErrorRecovery || d.Metadata.TokenBudget != 2000 || d.Recovery == nil || d.Recovery.ToolID != "demo.hash" || d.Recovery.Class != "VALIDATION_ERROR" ||
+	if d.Metadata.Phase != assembly.ErrorRecovery || d.Metadata.TokenBudget != 2000 || d.Recovery == nil || d.Recovery.ToolID != "demo.hash" || d.Recovery.Class != "VALIDATION_ERROR" ||
 		len(d.ErrorPatterns) != 1 || d.ErrorPatterns[0].Resolution != "hash it in parts" || len(d.Alternatives) != 1 || d.Alternatives[0].ToolID != "demo.sign" {
 		t.Errorf("%+v", d)
 	}
@@ -101,7 +101,7 @@ func TestToolContext(t *testing.T) {
 	}
 	d = contextOf(t, s, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}},{"type":"text","text":"hash"},{"type":"text","text":"a text"}]},`+
 		`{"role":"assistant","content":null,"toolCalls":[{"toolId":"demo.hash"}]},{"role":"tool","content":[{"type":"text","text":"7"}]},{"role":"user","content":[{"type":"image","source":{}}]}]}`)
-	if d.Metadata.Phase != disclose.ToolSelection || len(d.DetailedTools) == 0 || d.DetailedTools[0].ToolID != "demo.hash" {
+	if d.Metadata.Phase != assembly.ToolSelection || len(d.DetailedTools) == 0 || d.DetailedTools[0].ToolID != "demo.hash" {
 		t.Errorf("%+v", d)
 	}
 	contextOf(t, s, `{}`)

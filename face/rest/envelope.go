@@ -14,7 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/spelling"
+	"github.com/toolkeep/toolkeep/suggest"
 )
 
 // maxSeconds bounds timeouts and lifetimes that a caller may ask for: a week.
@@ -207,7 +207,7 @@ func fieldIndex(fields []string, raw []byte) int {
 func (e *envelope) unknown(path string, fields []string, raw []byte) {
 	name, _ := jsontext.AppendUnquote(nil, raw)
 	sent := clip(string(name), 100)
-	near := spelling.Nearest(sent, fields)
+	near := suggest.Nearest(sent, fields)
 	err := toolkeep.NewError(toolkeep.MalformedRequest, "the field %s is not known; the nearest known one is %s",
 		join(path, sent), join(path, near)).With("field", join(path, sent)).With("nearest", join(path, near))
 	e.fault(err)

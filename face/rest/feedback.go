@@ -9,7 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	learned "github.com/toolkeep/toolkeep/discover/usage"
 )
 
@@ -34,7 +34,7 @@ func (a *API) retrieved(p *toolkeep.Principal, q discover.Query, found []discove
 }
 
 // disclosed records a context like a search that gave the tools that it shows whole.
-func (a *API) disclosed(p *toolkeep.Principal, r *disclose.Request, c *disclose.Context, as disclose.Asker, start time.Time, agent string) string {
+func (a *API) disclosed(p *toolkeep.Principal, r *assembly.Request, c *assembly.Context, as assembly.Asker, start time.Time, agent string) string {
 	if a.c.Retrievals == nil {
 		return ""
 	}

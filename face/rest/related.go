@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // SessionHeader is the conversation that a question belongs to.
@@ -17,8 +17,8 @@ type SessionHeader struct {
 }
 
 // asker is the principal as those see it who answer questions about tools.
-func (a *API) asker(p *toolkeep.Principal, s SessionHeader) disclose.Asker {
-	return disclose.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Subject, ID: s.SessionID}, Visible: a.visible(p), Audience: a.audience(p)}
+func (a *API) asker(p *toolkeep.Principal, s SessionHeader) assembly.Asker {
+	return assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Subject, ID: s.SessionID}, Visible: a.visible(p), Audience: a.audience(p)}
 }
 
 // ToolAnalytics is how a tool fared for the caller's tenant (Discovery 2.2.3).
@@ -52,7 +52,7 @@ type ToolPairing struct {
 	Source            string  `json:"source" enum:"manifest,usage"`
 }
 
-func (a *API) relationships(t *toolkeep.Tool, as disclose.Asker) *ToolRelationships {
+func (a *API) relationships(t *toolkeep.Tool, as assembly.Asker) *ToolRelationships {
 	r := &ToolRelationships{Dependencies: []string{}, CommonPairings: []ToolPairing{}, Alternatives: []string{}}
 	if a.guide == nil {
 		return r
@@ -115,7 +115,7 @@ func (a *API) related(ctx context.Context, p *toolkeep.Principal, in *relatedInp
 	out.Body.Status = "success"
 	d := &out.Body.Data
 	d.SourceToolID, d.RelationshipType, d.RelatedTools = v.Tool.ID, in.RelationshipType, []RelatedTool{}
-	for _, r := range a.guide.Related(ctx, v.Tool, disclose.Relationship(in.RelationshipType), in.MaxResults, a.asker(p, in.SessionHeader)) {
+	for _, r := range a.guide.Related(ctx, v.Tool, assembly.Relationship(in.RelationshipType), in.MaxResults, a.asker(p, in.SessionHeader)) {
 		d.RelatedTools = append(d.RelatedTools, RelatedTool{ToolID: r.Tool.ID, Version: r.Tool.Version, RelationshipScore: r.Score, Sequence: r.Sequence, Source: r.Source,
 			Manifest: a.shownManifest(p, r.Tool)})
 	}

@@ -10,23 +10,23 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/disclose"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // usage is what was learned for tenant t alone.
 type usage struct {
-	pairings []disclose.Pairing
-	failures []disclose.SeenError
+	pairings []assembly.Pairing
+	failures []assembly.SeenError
 }
 
-func (u usage) Pairings(tenant, tool string, n int) []disclose.Pairing {
+func (u usage) Pairings(tenant, tool string, n int) []assembly.Pairing {
 	if tenant != "t" || tool != "demo.hash" {
 		return nil
 	}
 	return u.pairings[:min(n, len(u.pairings))]
 }
 
-func (u usage) Failures(tenant, tool string) []disclose.SeenError {
+func (u usage) Failures(tenant, tool string) []assembly.SeenError {
 	if tenant != "t" || tool != "demo.hash" {
 		return nil
 	}
@@ -71,9 +71,9 @@ func relatedSystem(t *testing.T) *system {
 		}
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", clip(id, 100))
 	}
-	s.Guide = &disclose.Guide{Search: x, Budgets: disclose.Budgets{ErrorRecovery: 1200}, Usage: usage{
-		pairings: []disclose.Pairing{{ToolID: "demo.veiled", Score: 0.9, Sequence: "before"}, {ToolID: "demo.sign", Score: 0.75, Sequence: "after"}, {ToolID: "demo.digest", Score: 0.5, Sequence: "parallel"}},
-		failures: []disclose.SeenError{{Code: toolkeep.UpstreamTimeout, Count: 4, Resolution: "hash less at once"}}}}
+	s.Guide = &assembly.Guide{Search: x, Budgets: assembly.Budgets{ErrorRecovery: 1200}, Usage: usage{
+		pairings: []assembly.Pairing{{ToolID: "demo.veiled", Score: 0.9, Sequence: "before"}, {ToolID: "demo.sign", Score: 0.75, Sequence: "after"}, {ToolID: "demo.digest", Score: 0.5, Sequence: "parallel"}},
+		failures: []assembly.SeenError{{Code: toolkeep.UpstreamTimeout, Count: 4, Resolution: "hash less at once"}}}}
 	s.Analytics = func(tenant, id string) (ToolAnalytics, bool) {
 		return ToolAnalytics{TotalExecutions: 12, SuccessRate: 0.75, AvgExecutionTimeMs: 8, ErrorPatterns: []ToolErrorPattern{{ErrorType: "E3502", Frequency: 3}}}, tenant == "t" && id == "demo.hash"
 	}

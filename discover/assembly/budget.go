@@ -1,0 +1,490 @@
+package assembly
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// used is the tokens of the context as it is now, in its form.
+func (b *builder) used() int { return atMost(b.c.Text(), b.budget) }
+
+// cost is the tokens that one part adds. It is an estimate, because tokens at the seams
+// differ; fit counts the whole.
+func (b *builder) cost(part any, markdown func(*strings.Builder)) int {
+	if b.c.format == JSON {
+		return atMost(string(marshal(part)), b.budget) + 1
+	}
+	s := &strings.Builder{}
+	markdown(s)
+	return atMost(s.String(), b.budget)
+}
+
+// detail is a tool shown whole, at one level.
+type detail struct {
+	tool     *toolkeep.Tool
+	level    int
+	costs    [levels]int // 0: not counted yet
+	examples []Example
+}
+
+// tokens is about how many tokens the tool takes with all its parts.
+func (b *builder) tokens(d *detail) int {
+	raw, _ := manifestAt(d.tool, levelWhole)
+	n := atMost(string(raw), b.budget)
+	for i := range d.examples {
+		n += b.cost(d.examples[i], d.examples[i].markdown)
+	}
+	return n
+}
+
+// leave says that a tool does not fit whole, and gives what its line instead costs.
+func (b *builder) leave(d *detail) int {
+	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(d.tool.ID), Tokens: b.tokens(d), Why: whyBudget})
+	return b.line(d.tool)
+}
+
+// line shows a tool that the request is about in a line, since the caller is about to call
+// it, and gives what that costs; 0 for any other tool.
+func (b *builder) line(t *toolkeep.Tool) int {
+	if !slices.Contains(b.named, t) {
+		return 0
+	}
+	e := entry(t)
+	b.c.LightweightIndex = append(b.c.LightweightIndex, e)
+	place := func(e Entry) int {
+		return slices.IndexFunc(b.named, func(t *toolkeep.Tool) bool { return oneLine(t.ID) == e.ToolID })
+	}
+	slices.SortStableFunc(b.c.LightweightIndex, func(x, y Entry) int { return place(x) - place(y) })
+	return b.cost(e, e.markdown)
+}
+
+// at renders the tool at a level.
+func (d *detail) at(level int) Detail {
+	raw, omitted := manifestAt(d.tool, level)
+	return Detail{ToolID: oneLine(d.tool.ID), Manifest: raw, Omitted: omitted}
+}
+
+// details shows tools whole in at most so many tokens. While they are too many, one part
+// after the other is left out, of the last tool first; then tools that do not fit at
+// all.
+func (b *builder) details(tools []*toolkeep.Tool, budget int) {
+	list := make([]detail, len(tools))
+	for i, t := range tools {
+		list[i] = detail{tool: t, examples: examplesOf(t)}
+	}
+	cost := func(d *detail) int {
+		if d.costs[d.level] == 0 {
+			one := d.at(d.level)
+			n := b.cost(one, one.markdown)
+			if d.level < levelNoExamples {
+				for i := range d.examples {
+					n += b.cost(d.examples[i], d.examples[i].markdown)
+				}
+			}
+			d.costs[d.level] = n
+		}
+		return d.costs[d.level]
+	}
+	// What does not fit beside better ones even at its smallest stays out.
+	room := budget
+	kept := list[:0]
+	for _, d := range list {
+		d.level = levels - 1
+		if n := cost(&d); n <= room {
+			room -= n
+			d.level = levelWhole
+			kept = append(kept, d)
+			continue
+		}
+		n := b.leave(&d)
+		room -= n
+		budget -= n
+	}
+	total := 0
+	for i := range kept {
+		total += cost(&kept[i])
+	}
+	for total > budget && lower(kept, func(d *detail) int { return cost(d) }, &total) {
+	}
+	b.whole = kept
+	b.showDetails()
+}
+
+// lower takes one part from the last tool that has the most parts, and corrects total.
+func lower(list []detail, cost func(*detail) int, total *int) bool {
+	at := -1
+	for i := range list {
+		if list[i].level < levels-1 && (at < 0 || list[i].level <= list[at].level) {
+			at = i
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	d := &list[at]
+	if total != nil {
+		*total -= cost(d)
+	}
+	d.level++
+	if total != nil {
+		*total += cost(d)
+	}
+	return true
+}
+
+// showDetails writes what b.whole says into the context.
+func (b *builder) showDetails() {
+	b.c.DetailedTools, b.c.Examples = nil, nil
+	for i := range b.whole {
+		d := &b.whole[i]
+		b.c.DetailedTools = append(b.c.DetailedTools, d.at(d.level))
+		if d.level < levelNoExamples {
+			b.c.Examples = append(b.c.Examples, d.examples...)
+		}
+	}
+	// Examples over the most are of the least important tools.
+	if over := len(b.c.Examples) - maxExamples; over > 0 {
+		b.c.Examples = b.c.Examples[:maxExamples]
+	}
+	b.c.Metadata.ToolsRetrieved = len(b.c.DetailedTools)
+}
+
+// examplesOf gives a tool's first examples.
+func examplesOf(t *toolkeep.Tool) []Example {
+	var out []Example
+	for _, e := range t.Manifest.Examples {
+		if len(out) == 3 {
+			break
+		}
+		out = append(out, Example{ToolID: oneLine(t.ID), Scenario: oneLine(e.Scenario), Input: value(e.Input), Output: value(e.Output), Explanation: oneLine(e.Explanation)})
+	}
+	return out
+}
+
+// index gives a line to each tool that is not shown whole, best first, and counts the
+// rest. Near tools have their parameters in it, the others only what they do, so that more
+// of them fit. In InitialPlanning it ends with the budget; in ToolSelection, which knows
+// what is wanted, also where tools are far from it.
+func (b *builder) index() {
+	order := b.order()
+	b.rest = map[string]int{}
+	for _, t := range order {
+		b.rest[category(t)]++
+	}
+	b.setRest(len(order))
+	b.brief, b.ended = 0, false
+	room := b.budget - b.used()
+	for i, t := range order {
+		if b.c.Metadata.Phase == ToolSelection && !b.atLeast(t, b.r.Shares.listed()) {
+			b.ended = true
+			break
+		}
+		e := entry(t)
+		if b.brief > 0 || !b.atLeast(t, b.r.Shares.near()) {
+			if b.brief == 0 && i > 0 {
+				room -= briefHead
+			}
+			e = e.brief()
+			b.brief++
+		}
+		n := b.cost(e, e.markdown)
+		if n > room {
+			if e.isBrief {
+				b.brief--
+			}
+			break
+		}
+		room -= n
+		b.c.LightweightIndex = append(b.c.LightweightIndex, e)
+		b.rest[category(t)]--
+	}
+	b.setRest(len(order) - len(b.c.LightweightIndex))
+}
+
+// briefHead is about what it costs to say that lines are brief.
+const briefHead = 40
+
+func category(t *toolkeep.Tool) string { return clip(oneLine(t.Manifest.Category), entryName) }
+
+// setRest counts what the index does not show.
+func (b *builder) setRest(n int) {
+	b.c.IndexRest = nil
+	if n == 0 {
+		return
+	}
+	var list []CategoryCount
+	for _, c := range slices.Sorted(maps.Keys(b.rest)) {
+		if b.rest[c] > 0 {
+			list = append(list, CategoryCount{c, b.rest[c]})
+		}
+	}
+	slices.SortStableFunc(list, func(x, y CategoryCount) int { return cmp.Compare(y.Tools, x.Tools) })
+	b.c.IndexRest = &Rest{Tools: n, Categories: list[:min(len(list), maxCategories)],
+		Hint: "Search for them in words that say what you want to do, or within one category."}
+}
+
+// order is all tools that are not shown whole by rank: those that were chosen, those that
+// were found, and then one of each namespace and category in turn, so that what room is
+// left shows what kinds there are.
+func (b *builder) order() []*toolkeep.Tool {
+	out := make([]*toolkeep.Tool, 0, len(b.all.tools))
+	seen := make(map[*toolkeep.Tool]bool, len(b.all.tools))
+	for i := range b.whole {
+		seen[b.whole[i].tool] = true
+	}
+	add := func(t *toolkeep.Tool) {
+		if !seen[t] {
+			seen[t] = true
+			out = append(out, t)
+		}
+	}
+	for _, t := range b.chosen {
+		add(t)
+	}
+	for _, t := range b.ranked {
+		add(t)
+	}
+	kinds := map[string][]*toolkeep.Tool{}
+	for _, t := range b.all.tools {
+		if !seen[t] {
+			namespace, _, _ := strings.Cut(t.ID, ".")
+			kinds[t.Manifest.Category+"\x00"+namespace] = append(kinds[t.Manifest.Category+"\x00"+namespace], t)
+		}
+	}
+	names := slices.Sorted(maps.Keys(kinds))
+	for i := 0; len(out) < len(b.all.tools)-len(b.whole); i++ {
+		for _, k := range names {
+			if i < len(kinds[k]) {
+				add(kinds[k][i])
+			}
+		}
+	}
+	return out
+}
+
+// fit counts the context as a whole and takes from it until it is within the budget:
+// first what is least missed.
+func (b *builder) fit() {
+	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropHint, b.slimNamed, b.dropLeft, b.dropNamed}
+	for {
+		b.note()
+		// A number of as many digits or fewer has no more tokens, so that this counts
+		// the most that the context can have.
+		b.c.Metadata.TokensUsed = b.budget
+		used := b.used()
+		if used <= b.budget {
+			b.c.Metadata.TokensUsed = b.exact(used)
+			return
+		}
+		done := true
+		for _, step := range steps {
+			if step(used - b.budget) {
+				done = false
+				break
+			}
+		}
+		if done {
+			// Nothing is left but what MinBudget has room for.
+			b.c.Metadata.TokensUsed = used
+			return
+		}
+	}
+}
+
+// exact is the number of tokens of the context that says this number itself. Where no
+// number does, which is possible at a change of digits, it is the higher one.
+func (b *builder) exact(n int) int {
+	for range 3 {
+		b.c.Metadata.TokensUsed = n
+		m := b.used()
+		if m == n {
+			return n
+		}
+		n = m
+	}
+	return max(n, b.c.Metadata.TokensUsed)
+}
+
+// note writes down what is left out.
+func (b *builder) note() {
+	out := slices.Clone(b.left)
+	for _, d := range b.c.DetailedTools {
+		if len(d.Omitted) > 0 {
+			out = append(out, LeftOut{What: "manifest_parts", ToolID: d.ToolID, Parts: d.Omitted, Why: whyBudget})
+		}
+	}
+	for i := range b.whole {
+		d := &b.whole[i]
+		if d.level >= levelNoExamples {
+			continue // said with the manifest's parts
+		}
+		shown := 0
+		for _, e := range b.c.Examples {
+			if e.ToolID == oneLine(d.tool.ID) {
+				shown++
+			}
+		}
+		if n := len(d.tool.Manifest.Examples) - shown; n > 0 {
+			out = append(out, LeftOut{What: "examples", ToolID: oneLine(d.tool.ID), Count: n, Why: whyBudget})
+		}
+	}
+	if b.brief > 0 {
+		out = append(out, LeftOut{What: "index_parameters", Count: b.brief, Why: whyLess})
+	}
+	if b.c.IndexRest != nil {
+		why := whyBudget
+		if b.ended {
+			why = whyFar
+		}
+		out = append(out, LeftOut{What: "index_entries", Count: b.c.IndexRest.Tools, Why: why})
+	}
+	b.c.Metadata.LeftOut = out
+}
+
+// dropEntries takes the last lines of the index, as many as are surely too many.
+func (b *builder) dropEntries(over int) bool {
+	n := len(b.c.LightweightIndex)
+	if n == 0 || b.rest == nil { // not an index of all, but the lines of named tools
+		return false
+	}
+	b.ended = false
+	for over > 0 && n > 0 {
+		n--
+		e := &b.c.LightweightIndex[n]
+		if e.isBrief {
+			b.brief--
+		}
+		over -= b.cost(*e, e.markdown)
+		b.rest[e.Category]++
+	}
+	b.c.LightweightIndex = b.c.LightweightIndex[:n]
+	if n == 0 {
+		b.c.LightweightIndex = nil
+	}
+	b.setRest(b.c.Metadata.TotalToolsAvailable - len(b.whole) - n)
+	return true
+}
+
+func (b *builder) dropPart(int) bool {
+	if !lower(b.whole, nil, nil) {
+		return false
+	}
+	b.showDetails()
+	return true
+}
+
+func (b *builder) dropExample(int) bool { return dropLast(&b.c.Examples) }
+
+func (b *builder) dropAlternative(int) bool {
+	return dropLast(&b.c.Alternatives) && b.tell("alternatives")
+}
+
+func (b *builder) dropError(int) bool {
+	return dropLast(&b.c.ErrorPatterns) && b.tell("error_patterns")
+}
+
+func (b *builder) dropPattern(int) bool { return dropLast(&b.c.Patterns) && b.tell("patterns") }
+
+func (b *builder) dropCategory(int) bool {
+	return b.c.IndexRest != nil && dropLast(&b.c.IndexRest.Categories)
+}
+
+func (b *builder) dropDetail(int) bool {
+	if len(b.whole) == 0 {
+		return false
+	}
+	before := b.whole
+	b.leave(&before[len(before)-1])
+	var rest []*toolkeep.Tool
+	for _, d := range before[:len(before)-1] {
+		rest = append(rest, d.tool)
+	}
+	// The others may have more of their parts in the room that it leaves.
+	b.whole = nil
+	b.showDetails()
+	b.note()
+	b.details(rest, b.budget-b.used())
+	if b.rest != nil { // the index, which is empty by now, counts them
+		for _, d := range before[len(b.whole):] {
+			b.rest[category(d.tool)]++
+		}
+		b.setRest(b.c.Metadata.TotalToolsAvailable - len(b.whole))
+	}
+	return true
+}
+
+// dropMessage shortens what the caller said of the error, which the caller has.
+func (b *builder) dropMessage(int) bool {
+	if b.c.Recovery == nil || b.c.Recovery.Message == "" {
+		return false
+	}
+	if n := len(b.c.Recovery.Message); n > 64 {
+		b.c.Recovery.Message = clip(b.c.Recovery.Message, n/2)
+	} else {
+		b.c.Recovery.Message = ""
+	}
+	return true
+}
+
+// dropHint takes the last hints, which may list names of parameters. The first two say
+// what to do.
+func (b *builder) dropHint(int) bool {
+	return b.c.Recovery != nil && len(b.c.Recovery.Hints) > 2 && dropLast(&b.c.Recovery.Hints)
+}
+
+// slimNamed takes from the line of a named tool, of the last one first, what a call can do
+// without.
+func (b *builder) slimNamed(int) bool {
+	for i := range slices.Backward(b.c.LightweightIndex) {
+		e := &b.c.LightweightIndex[i]
+		if len(e.Tags) > 0 || len(e.OptionalParams) > 0 {
+			e.Tags, e.OptionalParams = nil, nil
+			return true
+		}
+	}
+	return false
+}
+
+// dropNamed takes the last line of a named tool.
+func (b *builder) dropNamed(int) bool { return b.rest == nil && dropLast(&b.c.LightweightIndex) }
+
+// dropLeft counts the manifests that are left out instead of naming them.
+func (b *builder) dropLeft(int) bool {
+	n := 0
+	b.left = slices.DeleteFunc(b.left, func(l LeftOut) bool {
+		if l.What == "manifest" && l.ToolID != "" {
+			n++
+			return true
+		}
+		return false
+	})
+	if n == 0 {
+		return false
+	}
+	b.left = append(b.left, LeftOut{What: "manifest", Count: n, Why: whyBudget})
+	return true
+}
+
+// tell counts one more of a kind that is left out.
+func (b *builder) tell(what string) bool {
+	for i := range b.left {
+		if b.left[i].What == what && b.left[i].Why == whyBudget {
+			b.left[i].Count++
+			return true
+		}
+	}
+	b.left = append(b.left, LeftOut{What: what, Count: 1, Why: whyBudget})
+	return true
+}
+
+func dropLast[T any](list *[]T) bool {
+	if len(*list) == 0 {
+		return false
+	}
+	*list = (*list)[:len(*list)-1]
+	return true
+}

@@ -1,0 +1,464 @@
+package assembly
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Phase of a conversation (Discovery 6.1).
+type Phase string
+
+// Phases.
+const (
+	InitialPlanning      Phase = "initial_planning"      // which tools there are
+	ToolSelection        Phase = "tool_selection"        // the best of them whole
+	ExecutionPreparation Phase = "execution_preparation" // what goes with a tool
+	ErrorRecovery        Phase = "error_recovery"        // what helps after a failure
+)
+
+// Phases gives all of them in their order.
+func Phases() []Phase {
+	return []Phase{InitialPlanning, ToolSelection, ExecutionPreparation, ErrorRecovery}
+}
+
+// Budgets are the tokens of each phase; zero fields take Discovery's upper value.
+type Budgets struct {
+	InitialPlanning      int // default 3,000
+	ToolSelection        int // default 5,000
+	ExecutionPreparation int // default 4,000
+	ErrorRecovery        int // default 5,000
+}
+
+// Of is the budget of a phase.
+func (b Budgets) Of(p Phase) int {
+	set, def := b.InitialPlanning, 3000
+	switch p {
+	case ToolSelection:
+		set, def = b.ToolSelection, 5000
+	case ExecutionPreparation:
+		set, def = b.ExecutionPreparation, 4000
+	case ErrorRecovery:
+		set, def = b.ErrorRecovery, 5000
+	}
+	if set <= 0 {
+		return def
+	}
+	return set
+}
+
+// Shares say how near a found tool is to what was asked, as a share of the best tool's
+// score. A zero field takes its default, and one below zero stands for no bound: then
+// every tool is near, or the index goes on for as long as there is room.
+type Shares struct {
+	// Near is the share from which a tool may be shown whole, and from which its line in
+	// the index has its tags and parameters. Default 0.5.
+	Near float64
+	// Listed is the share from which a tool has a line in the index of ToolSelection.
+	// Default 0.2. InitialPlanning goes on with other kinds of tools instead, since it
+	// is there to show what there is.
+	Listed float64
+}
+
+func (s Shares) near() float64 { return shareOr(s.Near, 0.5) }
+
+func (s Shares) listed() float64 { return shareOr(s.Listed, 0.2) }
+
+func shareOr(set, def float64) float64 {
+	switch {
+	case set == 0:
+		return def
+	case set < 0:
+		return 0
+	}
+	return set
+}
+
+// Bounds of a budget in tokens. Below the least there is no room for what a context
+// says about itself.
+const (
+	MinBudget = 500
+	MaxBudget = 100_000
+)
+
+// MaxChosen is how many tools a request may name.
+const MaxChosen = 20
+
+// Format of a context, which decides what its tokens are counted in.
+type Format string
+
+// Formats.
+const (
+	JSON     Format = "json"
+	Markdown Format = "markdown"
+)
+
+// Request is what a context is made of. The tools in Found and All are those that the
+// caller may see; the package shows no other.
+type Request struct {
+	Query    string
+	Phase    Phase // "": detected from what follows
+	Messages []Message
+	Chosen   []string // ids of tools that the model or a person named; at most 20
+	Failure  *Failure // what went wrong, for error recovery
+	Found    []discover.Match
+	All      []*toolkeep.Tool // every visible tool, in any order
+	// Alike finds visible tools that could do what tool does, best first; nil: those that
+	// were found and are of its category.
+	Alike func(tool *toolkeep.Tool, limit int) []*toolkeep.Tool
+	// Pairings and Failures are what is learned of a tool, as Usage has it for the
+	// tenant that asks; nil: nothing is.
+	Pairings func(tool string, n int) []Pairing
+	Failures func(tool string) []SeenError
+	// Degraded is what the search said of itself.
+	Degraded string
+	Budgets  Budgets
+	Shares   Shares
+	Budget   int    // of this context; 0: of the phase
+	Format   Format // "" is JSON
+}
+
+// Context is what a model is shown. Which parts there are depends on the phase.
+type Context struct {
+	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first; those that are shown whole are not here again. Of execution_preparation and error_recovery, the tools asked about whose manifests do not fit"`
+	IndexRest        *Rest          `json:"indexRest,omitempty" doc:"tools that are neither in the index nor shown whole"`
+	DetailedTools    []Detail       `json:"detailedTools,omitempty" doc:"tools whole, best first"`
+	Examples         []Example      `json:"examples,omitempty"`
+	Patterns         []Pattern      `json:"patterns,omitempty" doc:"tools that go with those above"`
+	Recovery         *Recovery      `json:"recovery,omitempty" doc:"what to do after the error"`
+	ErrorPatterns    []ErrorPattern `json:"errorPatterns,omitempty" doc:"errors that the tool knows and that look like this one"`
+	Alternatives     []Alternative  `json:"alternatives,omitempty" doc:"tools that may do it instead"`
+	Metadata         Metadata       `json:"metadata"`
+
+	format Format
+}
+
+// Entry is one line of the index (Discovery 2.2.3 b). One of a tool that is far from what
+// was asked has no verb, tags or parameters: Metadata.LeftOut counts those, which are the
+// last ones.
+type Entry struct {
+	ToolID           string   `json:"toolId"`
+	Verb             string   `json:"verb,omitempty"`
+	ShortDescription string   `json:"shortDescription"`
+	Category         string   `json:"category"`
+	Tags             []string `json:"tags,omitempty"`
+	RequiredParams   []string `json:"requiredParams,omitempty"`
+	OptionalParams   []string `json:"optionalParams,omitempty"`
+
+	isBrief bool
+}
+
+// Rest counts what is neither in the index nor shown whole.
+type Rest struct {
+	Tools      int             `json:"tools"`
+	Categories []CategoryCount `json:"categories" doc:"most tools first"`
+	Hint       string          `json:"hint" doc:"how to ask for them"`
+}
+
+// CategoryCount is how many tools a category has.
+type CategoryCount struct {
+	Category string `json:"category"`
+	Tools    int    `json:"tools"`
+}
+
+// Detail is a tool whole, as far as a caller needs it: without how it is carried out and
+// with which secrets.
+type Detail struct {
+	ToolID   string          `json:"toolId"`
+	Manifest json.RawMessage `json:"manifest"`
+	Omitted  []string        `json:"-"` // parts left out, which Metadata.LeftOut tells
+}
+
+// Example is one worked call of a tool.
+type Example struct {
+	ToolID      string          `json:"toolId"`
+	Scenario    string          `json:"scenario"`
+	Input       json.RawMessage `json:"input,omitempty"`
+	Output      json.RawMessage `json:"output,omitempty"`
+	Explanation string          `json:"explanation,omitempty"`
+}
+
+// Pattern is a tool that goes with another.
+type Pattern struct {
+	ToolID           string `json:"toolId"`
+	With             string `json:"with" doc:"the tool it goes with"`
+	Relationship     string `json:"relationship" enum:"dependency,pairing"`
+	Sequence         string `json:"sequence,omitempty" enum:"before,after,parallel" doc:"when toolId is called, seen from the other tool"`
+	ShortDescription string `json:"shortDescription"`
+	Learned          bool   `json:"learned,omitempty,omitzero" doc:"from how tools were used; the manifest does not name it"`
+}
+
+// ErrorPattern is an error that a tool's manifest knows, or that it gave before.
+type ErrorPattern struct {
+	ToolID     string `json:"toolId"`
+	Error      string `json:"error"`
+	Resolution string `json:"resolution,omitempty"`
+	Seen       int    `json:"seen,omitempty,omitzero" doc:"how often the tool gave it; absent for what the manifest tells"`
+}
+
+// Alternative is a tool to use instead.
+type Alternative struct {
+	Entry
+	Why string `json:"why" enum:"named by the tool,does the like,same category,fits the question"`
+}
+
+// Recovery says what the error catalogue makes of a failure.
+type Recovery struct {
+	ToolID      string   `json:"toolId,omitempty"`
+	ErrorCode   string   `json:"errorCode,omitempty"`
+	Name        string   `json:"name,omitempty"`
+	Class       string   `json:"class,omitempty"`
+	Message     string   `json:"message,omitempty"`
+	Retryable   bool     `json:"retryable"`
+	RetryAfterS int      `json:"retryAfterS,omitempty,omitzero"`
+	Hints       []string `json:"hints" doc:"what to do, most important first"`
+}
+
+// Metadata tells how a context came about.
+type Metadata struct {
+	Phase               Phase     `json:"phase" enum:"initial_planning,tool_selection,execution_preparation,error_recovery"`
+	PhaseReason         string    `json:"phaseReason" doc:"why this phase"`
+	TokensUsed          int       `json:"tokensUsed" doc:"of the context in the form that was asked for, this included"`
+	TokenBudget         int       `json:"tokenBudget"`
+	Tokenizer           string    `json:"tokenizer" enum:"o200k_base"`
+	TotalToolsAvailable int       `json:"totalToolsAvailable" doc:"tools that you may see"`
+	ToolsRetrieved      int       `json:"toolsRetrieved" doc:"tools shown whole"`
+	Degraded            string    `json:"degraded,omitempty" doc:"why meanings were not compared although they should be, or of how many of the tools that you may see they were not"`
+	LeftOut             []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
+}
+
+// LeftOut is something that is not in a context.
+type LeftOut struct {
+	What   string   `json:"what" enum:"manifest,manifest_parts,index_entries,index_parameters,examples,patterns,error_patterns,alternatives,chosen_tools,categories"`
+	ToolID string   `json:"toolId,omitempty"`
+	Parts  []string `json:"parts,omitempty"`
+	Count  int      `json:"count,omitempty,omitzero"`
+	Tokens int      `json:"tokens,omitempty,omitzero" doc:"about how many tokens the whole manifest takes, with its examples"`
+	Why    string   `json:"why"`
+}
+
+// Whys of LeftOut.
+const (
+	whyBudget  = "the token budget"
+	whyUnknown = "there is no such tool"
+	whyNoMatch = "they do not look like this error"
+	whyLess    = "less near to what was asked"
+	whyFar     = "far from what was asked"
+)
+
+// How many tools are shown whole in a phase (Discovery 6.2).
+var maxDetails = map[Phase]int{InitialPlanning: 0, ToolSelection: 3, ExecutionPreparation: 5, ErrorRecovery: 3}
+
+// Most of each list.
+const (
+	maxExamples     = 6 // in all
+	maxPatterns     = 20
+	maxErrors       = 10
+	maxAlternatives = 5
+	maxCategories   = 12
+)
+
+// Build makes the context of a request. E3312 for a request that contradicts itself or
+// is over a bound.
+func Build(r Request) (*Context, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	phase, why := r.Phase, "asked for"
+	if phase == "" {
+		phase, why = Detect(r.Messages, r.Chosen, r.Failure)
+	}
+	budget := r.Budget
+	if budget == 0 {
+		budget = min(max(r.Budgets.Of(phase), MinBudget), MaxBudget)
+	}
+	all := newCatalogue(r.All)
+	b := &builder{r: r, all: all, budget: budget, c: &Context{format: r.Format}}
+	if b.c.format == "" {
+		b.c.format = JSON
+	}
+	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: clip(oneLine(r.Degraded), 160)}
+	b.choose()
+	switch phase {
+	case InitialPlanning:
+	case ToolSelection:
+		b.details(b.pick(maxDetails[phase]), budget*3/4)
+	case ExecutionPreparation:
+		b.prepare(maxDetails[phase])
+	case ErrorRecovery:
+		b.recover(maxDetails[phase])
+	}
+	if phase == InitialPlanning || phase == ToolSelection {
+		b.index()
+	}
+	b.fit()
+	return b.c, nil
+}
+
+func (r *Request) check() error {
+	switch {
+	case r.Phase != "" && !slices.Contains(Phases(), r.Phase):
+		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", clip(r.Phase, 100))
+	case r.Format != "" && r.Format != JSON && r.Format != Markdown:
+		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no format; the formats are json and markdown", clip(r.Format, 100))
+	case r.Budget != 0 && (r.Budget < MinBudget || r.Budget > MaxBudget):
+		return toolkeep.NewError(toolkeep.MalformedRequest, "the budget is %d tokens and must be from %d to %d", r.Budget, MinBudget, MaxBudget)
+	case len(r.Chosen) > MaxChosen:
+		return toolkeep.NewError(toolkeep.MalformedRequest, "%d tools are named, at most %d are read", len(r.Chosen), MaxChosen)
+	}
+	return nil
+}
+
+// catalogue is all visible tools by id, each once.
+type catalogue struct {
+	tools []*toolkeep.Tool // sorted by id
+	byID  map[string]*toolkeep.Tool
+}
+
+// newCatalogue keeps, of two tools with one id, the shared one, as the catalogue does.
+func newCatalogue(all []*toolkeep.Tool) *catalogue {
+	c := &catalogue{tools: make([]*toolkeep.Tool, 0, len(all)), byID: make(map[string]*toolkeep.Tool, len(all))}
+	for _, t := range all {
+		if t != nil && t.Manifest != nil {
+			c.tools = append(c.tools, t)
+		}
+	}
+	slices.SortFunc(c.tools, func(a, b *toolkeep.Tool) int {
+		return cmp.Or(strings.Compare(a.ID, b.ID), strings.Compare(a.Tenant, b.Tenant))
+	})
+	c.tools = slices.CompactFunc(c.tools, func(a, b *toolkeep.Tool) bool { return a.ID == b.ID })
+	for _, t := range c.tools {
+		c.byID[t.ID] = t
+	}
+	return c
+}
+
+// builder makes one context.
+type builder struct {
+	r      Request
+	all    *catalogue
+	c      *Context
+	budget int
+	ranked []*toolkeep.Tool           // found, best first, each once
+	share  map[*toolkeep.Tool]float64 // of the best score, of each of ranked
+	chosen []*toolkeep.Tool           // named, in their order
+	named  []*toolkeep.Tool           // those that have a line at least, where there is no index of all
+	whole  []detail                   // of c.DetailedTools
+	brief  int                        // entries at the end of the index that have no parameters
+	ended  bool                       // the index ends because what follows is far
+	rest   map[string]int             // tools that the context does not show, by category
+	left   []LeftOut                  // of Metadata, except what is derived when it is written
+}
+
+// choose finds the tools that the request, or else the conversation, names.
+func (b *builder) choose() {
+	seen, best := map[string]bool{}, 0.0
+	b.share = make(map[*toolkeep.Tool]float64, len(b.r.Found))
+	for _, m := range b.r.Found {
+		// What was found is looked up among all, so that a tool that went between the
+		// two is in neither.
+		if m.Tool == nil || seen[m.Tool.ID] {
+			continue
+		}
+		if t := b.all.byID[m.Tool.ID]; t != nil {
+			seen[t.ID] = true
+			b.ranked = append(b.ranked, t)
+			b.share[t] = m.Score
+			best = max(best, m.Score)
+		}
+	}
+	// What was learned, and a name in the question, move tools before others of a higher
+	// score: a tool counts as near as any that stands behind it.
+	nearest := 0.0
+	for _, t := range slices.Backward(b.ranked) {
+		nearest = max(nearest, b.share[t])
+		b.share[t] = 1
+		if best > 0 {
+			b.share[t] = nearest / best
+		}
+	}
+	clear(seen)
+	add := func(id string) bool {
+		t := b.all.byID[id]
+		if t != nil && !seen[id] {
+			seen[id] = true
+			b.chosen = append(b.chosen, t)
+		}
+		return t != nil
+	}
+	unknown := 0
+	for _, id := range b.r.Chosen {
+		if !add(b.idOf(id)) {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		b.left = append(b.left, LeftOut{What: "chosen_tools", Count: unknown, Why: whyUnknown})
+	}
+	if len(b.chosen) > 0 || len(b.r.Chosen) > 0 {
+		return
+	}
+	// While a tool is selected, calls that are done with are those of an earlier task.
+	if ids, done := called(b.r.Messages); !done || b.c.Metadata.Phase != ToolSelection {
+		for _, id := range ids {
+			add(b.idOf(id))
+		}
+	}
+	if len(b.chosen) == 0 {
+		for _, id := range mentioned(b.r.Messages) {
+			add(b.idOf(id))
+		}
+	}
+}
+
+// atLeast tells whether a tool has a share of the best score. Chosen tools have any, and
+// where nothing was found all tools have, for there is nothing to tell them apart by.
+func (b *builder) atLeast(t *toolkeep.Tool, share float64) bool {
+	if share <= 0 || len(b.ranked) == 0 || slices.Contains(b.chosen, t) {
+		return true
+	}
+	has, found := b.share[t]
+	return found && has >= share
+}
+
+// idOf is the id that a name means: providers allow no dot in names, so that a model
+// calls namespace__name what the catalogue calls namespace.name.
+func (b *builder) idOf(name string) string {
+	if b.all.byID[name] == nil {
+		if namespace, rest, ok := strings.Cut(name, "__"); ok && !strings.Contains(namespace, ".") {
+			return namespace + "." + rest
+		}
+	}
+	return name
+}
+
+// pick is what is shown whole: the chosen tools, then the best of those found that are
+// near.
+func (b *builder) pick(most int) []*toolkeep.Tool {
+	out := slices.Clone(b.chosen)
+	for _, t := range b.ranked {
+		if len(out) >= most || !b.atLeast(t, b.r.Shares.near()) {
+			break
+		}
+		if !slices.Contains(out, t) {
+			out = append(out, t)
+		}
+	}
+	if len(out) > most {
+		b.left = append(b.left, LeftOut{What: "chosen_tools", Count: len(out) - most, Why: fmt.Sprintf("at most %d tools are shown whole in this phase", most)})
+		out = out[:most]
+	}
+	return out
+}
+
+func clip[S ~string](s S, n int) string {
+	if len(s) <= n {
+		return string(s)
+	}
+	return strings.ToValidUTF8(string(s[:n]), "") + "…"
+}

@@ -1,0 +1,287 @@
+package assembly
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+)
+
+// Most of an entry of the index, so that one tool cannot take the room of ten.
+const (
+	entryText   = 100 // bytes of the description, as short_description has it
+	entryTags   = 6
+	entryParams = 12
+	entryName   = 64 // bytes of a tag or a parameter
+)
+
+// entry is a tool in a line.
+func entry(t *toolkeep.Tool) Entry {
+	m := t.Manifest
+	e := Entry{ToolID: oneLine(t.ID), Verb: clip(oneLine(m.Verb), entryName), ShortDescription: short(m), Category: clip(oneLine(m.Category), entryName), Tags: few(m.Tags, entryTags)}
+	required, optional := parameterNames(m.ParametersSchema)
+	e.RequiredParams, e.OptionalParams = few(required, entryParams), few(optional, entryParams)
+	return e
+}
+
+// brief is the entry of a tool that is far from what was asked: what it is called and
+// does.
+func (e Entry) brief() Entry {
+	return Entry{ToolID: e.ToolID, ShortDescription: e.ShortDescription, Category: e.Category, isBrief: true}
+}
+
+// short is a tool's short description, or the beginning of its long one.
+func short(m *toolkeep.Manifest) string {
+	s := oneLine(m.ShortDescription)
+	if s == "" {
+		// Only the beginning is looked at, since some descriptions are long.
+		s = oneLine(clip(m.Description, 8*entryText))
+	}
+	return clipWord(s, entryText)
+}
+
+// clipWord cuts at a space where there is one in the last third.
+func clipWord(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = strings.ToValidUTF8(s[:n], "")
+	if i := strings.LastIndexByte(s, ' '); i > 2*n/3 {
+		s = s[:i]
+	}
+	return s + "…"
+}
+
+func few(list []string, most int) []string {
+	var out []string
+	for i, s := range list {
+		if i == most {
+			return append(out, "…")
+		}
+		out = append(out, clip(oneLine(s), entryName))
+	}
+	return out
+}
+
+// oneLine makes one line of a text: any space is a single one, and characters that
+// nobody sees, with which a text could look other than it reads, are left out.
+func oneLine(s string) string {
+	plain := true
+	for i := 0; i < len(s) && plain; i++ {
+		plain = s[i] > ' ' && s[i] < 0x7f || s[i] == ' ' && i > 0 && i+1 < len(s) && s[i+1] != ' '
+	}
+	if plain {
+		return s
+	}
+	var b strings.Builder
+	space := false
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		switch {
+		case unicode.IsSpace(r) || r == '\u2028' || r == '\u2029' || unicode.Is(unicode.Cc, r):
+			space = b.Len() > 0
+			continue
+		case hidden(r):
+			continue
+		}
+		if space {
+			b.WriteByte(' ')
+			space = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// hidden tells of format characters: bidirectional marks, tags, zero widths.
+func hidden(r rune) bool { return unicode.Is(unicode.Cf, r) }
+
+func schemaTree(raw []byte) (map[string]any, bool) {
+	if len(raw) == 0 {
+		return nil, false
+	}
+	v, err := canon.Parse(raw, canon.Limits{Depth: 200, Properties: 50_000, Elements: 200_000})
+	if err != nil {
+		return nil, false // a manifest whose schema cannot be read is not published
+	}
+	m, ok := v.(map[string]any)
+	return m, ok
+}
+
+// parameterNames splits a schema's properties into required ones, in the schema's
+// order, and optional ones by name.
+func parameterNames(raw []byte) (required, optional []string) {
+	m, ok := schemaTree(raw)
+	if !ok {
+		return nil, nil
+	}
+	list, _ := m["required"].([]any)
+	for _, v := range list {
+		if s, ok := v.(string); ok && !slices.Contains(required, s) {
+			required = append(required, s)
+		}
+	}
+	properties, _ := m["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if !slices.Contains(required, name) {
+			optional = append(optional, name)
+		}
+	}
+	return required, optional
+}
+
+// Levels of a tool shown whole: each leaves out one part more than the one before.
+const (
+	levelWhole = iota
+	levelNoExamples
+	levelNoLongTexts
+	levelNoResult
+	levelNoTexts
+	levels
+)
+
+var levelParts = [levels]string{"", "examples", "long descriptions", "result_schema", "descriptions of parameters"}
+
+// Texts longer than these are long.
+const (
+	longText      = 400 // bytes of the tool's description
+	longParameter = 160 // bytes of a description inside of a schema
+)
+
+// view is the part of a manifest that a caller needs, in an order that reads well.
+type view struct {
+	ToolID           string          `json:"tool_id"`
+	Version          string          `json:"version"`
+	ToolName         string          `json:"tool_name,omitempty"`
+	Description      string          `json:"description"`
+	Explanation      string          `json:"explanation,omitempty"`
+	InputGuidance    string          `json:"input_guidance,omitempty"`
+	Category         string          `json:"category,omitempty"`
+	SideEffects      string          `json:"side_effects,omitempty"`
+	Idempotent       bool            `json:"idempotent,omitempty,omitzero"`
+	Risk             string          `json:"risk,omitempty"`
+	RequiresApproval bool            `json:"requires_approval,omitempty,omitzero"`
+	ParametersSchema json.RawMessage `json:"parameters_schema"`
+	ResultSchema     json.RawMessage `json:"result_schema,omitempty"`
+}
+
+// manifestAt is a tool's manifest at a level, and what it lacks there.
+func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
+	m := t.Manifest
+	v := view{ToolID: t.ID, Version: t.Version, ToolName: m.ToolName, Description: m.Description, Explanation: m.Explanation, InputGuidance: m.InputGuidance,
+		Category: m.Category, SideEffects: m.SideEffects, Idempotent: m.Idempotent, Risk: m.Risk, RequiresApproval: m.RequiresApproval}
+	if _, name, _ := strings.Cut(t.ID, "."); saysTheSame(v.ToolName, name) || strings.HasPrefix(letters(clip(v.Description, 2*len(v.ToolName))), letters(v.ToolName)) {
+		v.ToolName = ""
+	}
+	omit := func(at int) {
+		if part := levelParts[at]; !slices.Contains(omitted, part) {
+			omitted = append(omitted, part)
+		}
+	}
+	if level >= levelNoExamples && len(m.Examples) > 0 {
+		omit(levelNoExamples)
+	}
+	longest := 1 << 30
+	if level >= levelNoLongTexts {
+		longest = longParameter
+		if m.Explanation != "" || m.InputGuidance != "" || len(m.Description) > longText {
+			omit(levelNoLongTexts)
+		}
+		v.Explanation, v.InputGuidance = "", ""
+		if len(m.Description) > longText {
+			v.Description = short(m)
+		}
+	}
+	if level >= levelNoTexts {
+		longest = 0
+	}
+	var cut bool
+	v.ParametersSchema, cut = schemaAt(m.ParametersSchema, longest)
+	if v.ParametersSchema == nil {
+		v.ParametersSchema = json.RawMessage(`{"type":"object"}`)
+	}
+	if level < levelNoResult {
+		var also bool
+		v.ResultSchema, also = schemaAt(m.ResultSchema, longest)
+		cut = cut || also
+	} else if len(m.ResultSchema) > 0 {
+		omit(levelNoResult)
+	}
+	if cut && level >= levelNoTexts {
+		omit(levelNoTexts)
+	} else if cut {
+		omit(levelNoLongTexts)
+	}
+	slices.SortStableFunc(omitted, func(a, b string) int { return slices.Index(levelParts[:], a) - slices.Index(levelParts[:], b) })
+	return marshal(v), omitted
+}
+
+// saysTheSame compares letters and digits alone: importers often make a tool's name of
+// its id or of the beginning of its description.
+func saysTheSame(a, b string) bool { return letters(a) == letters(b) }
+
+func letters(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, s)
+}
+
+// Shorten is a schema without descriptions, titles and comments of more than longest
+// bytes, and whether there were any; what is no schema object comes back as it is.
+func Shorten(schema json.RawMessage, longest int) (json.RawMessage, bool) {
+	short, cut := schemaAt(schema, longest)
+	if !cut {
+		return schema, false
+	}
+	return short, true
+}
+
+// schemaAt is a schema without descriptions of more than longest bytes; nil if it is
+// absent or no object.
+func schemaAt(raw []byte, longest int) (json.RawMessage, bool) {
+	tree, ok := schemaTree(raw)
+	if !ok {
+		return nil, false
+	}
+	cut := dropTexts(tree, longest)
+	return canon.Append(nil, tree), cut
+}
+
+// Keywords whose value is a schema, a list of them, or schemas by name. Under all other
+// keywords is data, in which a member named description is no description.
+var (
+	schemaKeys = []string{"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "prefixItems"}
+	namedKeys  = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+
+func dropTexts(v any, longest int) (cut bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, e := range v {
+			cut = dropTexts(e, longest) || cut
+		}
+	case map[string]any:
+		for _, k := range []string{"description", "title", "$comment"} {
+			if s, ok := v[k].(string); ok && len(s) > longest {
+				delete(v, k)
+				cut = true
+			}
+		}
+		for _, k := range schemaKeys {
+			cut = dropTexts(v[k], longest) || cut
+		}
+		for _, k := range namedKeys {
+			named, _ := v[k].(map[string]any)
+			for _, s := range named {
+				cut = dropTexts(s, longest) || cut
+			}
+		}
+	}
+	return cut
+}

@@ -1,0 +1,373 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// ItemKind is the kind of the store's items that hold contexts.
+const ItemKind = "context"
+
+// AllTools stands for every tool of an agent.
+const AllTools = "*"
+
+// Sealer keeps contexts unreadable at rest.
+type Sealer interface {
+	Seal(plain, context []byte) ([]byte, error)
+	Open(sealed, context []byte) ([]byte, error)
+}
+
+// Store is the part of a store that a Provider uses.
+type Store interface {
+	Apply(ctx context.Context, changes ...toolkeep.Change) error
+	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
+	Head(ctx context.Context) (int64, error)
+}
+
+// Config sets up a Provider. Store and Sealer are required.
+type Config struct {
+	Store  Store
+	Sealer Sealer
+
+	// URL is the remote service, such as https://sessions.example; "" asks none.
+	URL string
+	// Bearer gives the token for it at each request; nil sends none.
+	Bearer func(ctx context.Context) (string, error)
+	// Client reaches it and follows no redirects; required with URL.
+	Client *http.Client
+	// Required refuses calls while the service cannot answer.
+	Required bool
+	// Timeout is how long it may take; default 500 ms.
+	Timeout time.Duration
+	// Life is how long an answer holds, and Absent that there is none; defaults 5
+	// minutes and 30 s.
+	Life, Absent time.Duration
+	// Entries bounds the answers that are kept; default 10,000.
+	Entries int
+
+	Clock func() time.Time
+	Log   *slog.Logger
+}
+
+// Provider gives contexts. It is safe for concurrent use.
+type Provider struct {
+	c      Config
+	remote *remote // nil without a URL
+	rates  *rates
+	log    *slog.Logger
+
+	mu     sync.RWMutex
+	stored map[key]held
+	seen   int64
+	moved  chan struct{} // closed and made anew when seen moves
+}
+
+type held struct {
+	revision int64
+	context  *Context // nil where the stored body cannot be read
+}
+
+// key names a context.
+type key struct{ tenant, agent, tool string }
+
+// New makes a Provider; Start must be called before it is asked.
+func New(c Config) (*Provider, error) {
+	if c.Store == nil || c.Sealer == nil {
+		return nil, errors.New("toolcontext: the store or the sealer is missing")
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Provider{c: c, log: c.Log, stored: map[key]held{}, moved: make(chan struct{}), rates: newRates(c.Clock)}
+	if c.URL == "" {
+		return p, nil
+	}
+	base, err := url.Parse(c.URL)
+	if err != nil || base.Host == "" || base.Scheme != "https" && base.Scheme != "http" || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return nil, errors.New("toolcontext: the address of the context service is no http or https URL without user, query and fragment")
+	}
+	if c.Client == nil {
+		return nil, errors.New("toolcontext: the client for the context service is missing")
+	}
+	p.remote = newRemote(&p.c, base)
+	return p, nil
+}
+
+// Start reads the stored contexts and gives the place in the feed from which on
+// Follow must be given every change.
+func (p *Provider) Start(ctx context.Context) (int64, error) {
+	items, seq, err := p.c.Store.Items(ctx, ItemKind)
+	if err != nil {
+		return 0, err
+	}
+	for _, it := range items {
+		p.put(it)
+	}
+	p.reached(seq)
+	return seq, nil
+}
+
+// Stop ends requests to the remote service and waits for them.
+func (p *Provider) Stop() {
+	if p.remote != nil {
+		p.remote.end()
+	}
+}
+
+// Follow takes one change of the feed.
+func (p *Provider) Follow(c toolkeep.Committed) {
+	switch ch := c.Change.(type) {
+	case toolkeep.PutItem:
+		if ch.Item.Kind == ItemKind {
+			p.put(ch.Item)
+		}
+	case toolkeep.DropItem:
+		if ch.Kind == ItemKind {
+			p.drop(ch.Tenant, ch.ID)
+		}
+	}
+	p.reached(c.Seq)
+}
+
+func (p *Provider) reached(seq int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if seq > p.seen {
+		p.seen = seq
+		close(p.moved)
+		p.moved = make(chan struct{})
+	}
+}
+
+func (p *Provider) put(it toolkeep.Item) {
+	agent, tool, ok := readID(it.ID)
+	if !ok {
+		p.log.Error("a stored context has an id that cannot be read and is left out", "tenant", it.Tenant)
+		return
+	}
+	h := held{revision: it.Revision}
+	plain, err := p.c.Sealer.Open(it.Body, binding(it.Tenant, it.ID))
+	if err == nil {
+		h.context, err = Parse(plain, false)
+	}
+	if err != nil {
+		p.log.Error("a stored context cannot be read; calls of the agent on the tool are refused until it is set anew",
+			"agent_id", agent, "tool_id", tool, "error", toolkeep.AsError(err).Code)
+		h.context = nil
+	}
+	k := key{it.Tenant, agent, tool}
+	p.mu.Lock()
+	if old, has := p.stored[k]; !has || old.revision < it.Revision {
+		p.stored[k] = h
+	}
+	p.mu.Unlock()
+	p.forget(k)
+}
+
+func (p *Provider) drop(tenant, id string) {
+	agent, tool, ok := readID(id)
+	if !ok {
+		return
+	}
+	k := key{tenant, agent, tool}
+	p.mu.Lock()
+	delete(p.stored, k)
+	p.mu.Unlock()
+	p.forget(k)
+}
+
+// forget drops what is known from the remote service, so that a change of the
+// stored context has the service asked again too.
+func (p *Provider) forget(k key) {
+	if p.remote != nil {
+		p.remote.forget(k)
+	}
+}
+
+// Of gives what the agent adds to the tool; nil where that is nothing.
+//
+// Errors: E3206 with details.reason CONTEXT_UNAVAILABLE where the remote service
+// gave no answer and is required, or a stored context cannot be read; E3902 ctx
+// ended first.
+func (p *Provider) Of(ctx context.Context, pr *toolkeep.Principal, t *toolkeep.Tool) (*Context, error) {
+	k := key{pr.Tenant, pr.Subject, t.ID}
+	p.mu.RLock()
+	own, hasOwn := p.stored[k]
+	all, hasAll := p.stored[key{pr.Tenant, pr.Subject, AllTools}]
+	p.mu.RUnlock()
+	if hasOwn && own.context == nil || hasAll && all.context == nil {
+		return nil, unavailable("the stored context of the agent for the tool cannot be read; have it set anew with `toolkeep context set`")
+	}
+	if p.remote == nil {
+		return join(own.context, all.context), nil
+	}
+	far, err := p.remote.get(ctx, k)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, refuse(toolkeep.Cancelled, "the call ended before the agent's context was read").Because(context.Cause(ctx))
+		}
+		if p.c.Required {
+			return nil, unavailable("the context service gave no answer that can be used, and what it would forbid is not known; try again").Because(err).After(failureLife)
+		}
+	}
+	return join(own.context, all.context, far), nil
+}
+
+func unavailable(message string) *toolkeep.Error {
+	return refuse(toolkeep.PolicyEngineUnavailable, "%s", message).With("reason", "CONTEXT_UNAVAILABLE")
+}
+
+// Take takes one call from the bucket of the context's own rate. E3801 with
+// details.limit_type context and the exact RetryAfter.
+func (p *Provider) Take(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) error {
+	return p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, true)
+}
+
+// Peek answers as Take would and takes nothing.
+func (p *Provider) Peek(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) error {
+	return p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, false)
+}
+
+// Put stores the context of an agent for a tool, or for all of its tools (*), and
+// returns when this node uses it.
+//
+// Errors: E3201 without context:admin; E3301 a name that cannot be; E3310 and E3311
+// a body that is no context; E3965 the store fails.
+func (p *Provider) Put(ctx context.Context, pr *toolkeep.Principal, agent, tool string, body []byte) error {
+	id, err := p.may(pr, agent, tool)
+	if err != nil {
+		return err
+	}
+	c, err := Parse(body, true)
+	if err != nil {
+		return err
+	}
+	sealed, err := p.c.Sealer.Seal(c.JSON(), binding(pr.Tenant, id))
+	if err != nil {
+		return toolkeep.AsError(err)
+	}
+	return p.apply(ctx, toolkeep.PutItem{Expect: toolkeep.AnyRevision,
+		Item: toolkeep.Item{Kind: ItemKind, Tenant: pr.Tenant, ID: id, Body: sealed, UpdatedBy: pr.Subject}})
+}
+
+// Get gives the stored context in its JSON form. E3201, E3013.
+func (p *Provider) Get(_ context.Context, pr *toolkeep.Principal, agent, tool string) ([]byte, error) {
+	if _, err := p.may(pr, agent, tool); err != nil {
+		return nil, err
+	}
+	p.mu.RLock()
+	h, has := p.stored[key{pr.Tenant, agent, tool}]
+	p.mu.RUnlock()
+	if !has {
+		return nil, noContext(agent, tool)
+	}
+	if h.context == nil {
+		return nil, unavailable("the stored context cannot be read, as with another seal key; set it anew")
+	}
+	return h.context.JSON(), nil
+}
+
+// Delete removes a stored context. E3201, E3013, E3965.
+func (p *Provider) Delete(ctx context.Context, pr *toolkeep.Principal, agent, tool string) error {
+	id, err := p.may(pr, agent, tool)
+	if err != nil {
+		return err
+	}
+	err = p.apply(ctx, toolkeep.DropItem{Kind: ItemKind, Tenant: pr.Tenant, ID: id, Expect: toolkeep.AnyRevision, By: pr.Subject})
+	if errors.Is(err, toolkeep.ErrNotFound) {
+		return noContext(agent, tool)
+	}
+	return err
+}
+
+func noContext(agent, tool string) error {
+	return toolkeep.NewError(toolkeep.ResourceNotFound, "no context is stored for the agent %q and the tool %q", clip(agent), clip(tool))
+}
+
+var toolID = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
+
+// may checks the right and the names, and gives the item's id.
+func (p *Provider) may(pr *toolkeep.Principal, agent, tool string) (string, error) {
+	if pr == nil || !pr.May(toolkeep.PermContext) {
+		return "", toolkeep.NewError(toolkeep.PermissionDenied, "to read and change contexts you need the permission %s; ask an administrator for a role that grants it", toolkeep.PermContext).
+			With("reason", "RBAC_DENIED").With("permission", toolkeep.PermContext)
+	}
+	id := makeID(agent, tool)
+	switch {
+	case agent == "":
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the agent is not named")
+	case tool != AllTools && !toolID.MatchString(tool):
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "%q is no tool id such as shop.list_orders, nor * for all tools", clip(tool))
+	case len(id) > toolkeep.MaxItemID:
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the names of agent and tool are too long together; %d bytes are possible", toolkeep.MaxItemID)
+	}
+	return id, nil
+}
+
+// makeID is the item's id; the agent is escaped, so that one id has one reading.
+func makeID(agent, tool string) string { return url.PathEscape(agent) + "/" + tool }
+
+func readID(id string) (agent, tool string, ok bool) {
+	for i := range id {
+		if id[i] == '/' {
+			agent, err := url.PathUnescape(id[:i])
+			return agent, id[i+1:], err == nil && agent != "" && i+1 < len(id)
+		}
+	}
+	return "", "", false
+}
+
+// binding ties a sealed body to its place.
+func binding(tenant, id string) []byte { return []byte("context\x00" + tenant + "\x00" + id) }
+
+// apply commits and waits until Follow has seen it.
+func (p *Provider) apply(ctx context.Context, ch toolkeep.Change) error {
+	if err := p.c.Store.Apply(ctx, ch); err != nil {
+		var own *toolkeep.Error
+		if errors.Is(err, toolkeep.ErrNotFound) || errors.As(err, &own) {
+			return err
+		}
+		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store could not take the context and nothing was changed; try again").Because(err)
+	}
+	// From here on the change is made, so a failure to see it is not the caller's.
+	head, err := p.c.Store.Head(context.WithoutCancel(ctx))
+	if err == nil {
+		err = p.await(ctx, head)
+	}
+	if err != nil {
+		p.log.Warn("a context was stored and is not seen yet", "error", err)
+	}
+	return nil
+}
+
+// seeLimit is how long a change may take to come back through the feed.
+const seeLimit = 5 * time.Second
+
+func (p *Provider) await(ctx context.Context, seq int64) error {
+	ctx, cancel := context.WithTimeout(ctx, seeLimit)
+	defer cancel()
+	for {
+		p.mu.RLock()
+		seen, moved := p.seen, p.moved
+		p.mu.RUnlock()
+		if seen >= seq {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

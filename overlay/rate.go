@@ -1,0 +1,58 @@
+package overlay
+
+import (
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// maxRates bounds the buckets that are remembered.
+const maxRates = 100_000
+
+// rates are the buckets of contexts with a rate of their own: one an agent and
+// tool, as large as what a minute allows, refilled evenly.
+type rates struct {
+	clock func() time.Time
+	mu    sync.Mutex
+	tat   map[key]time.Time // when the bucket is full again
+}
+
+func newRates(clock func() time.Time) *rates {
+	return &rates{clock: clock, tat: map[key]time.Time{}}
+}
+
+func (r *rates) take(k key, c *Context, take bool) error {
+	if c == nil || c.PerMinute == 0 {
+		return nil
+	}
+	each := time.Minute / time.Duration(c.PerMinute)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock()
+	full := r.tat[k]
+	if full.Before(now) {
+		full = now
+	}
+	if wait := full.Add(each).Sub(now) - time.Duration(c.PerMinute)*each; wait > 0 {
+		return toolkeep.NewError(toolkeep.RateLimitExceeded,
+			"the limit of %d calls a minute that the agent's context sets for this tool is reached; try again in %s", c.PerMinute, wait.Round(time.Millisecond)).
+			With("limit_type", "context").With("limit_per_minute", c.PerMinute).After(wait)
+	}
+	if !take {
+		return nil
+	}
+	if _, has := r.tat[k]; !has && len(r.tat) >= maxRates {
+		for other, t := range r.tat {
+			if !t.After(now) {
+				delete(r.tat, other)
+			}
+		}
+		if len(r.tat) >= maxRates {
+			return toolkeep.NewError(toolkeep.RateLimitExceeded, "more agents are active than the server keeps count of; try again shortly").
+				With("limit_type", "context").After(time.Second)
+		}
+	}
+	r.tat[k] = full.Add(each)
+	return nil
+}

@@ -1,0 +1,215 @@
+package resultcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// flight is one run that callers share.
+type flight struct {
+	cancel  context.CancelFunc
+	waiters int   // guarded by Cache.mu; 0 is abandoned
+	began   int64 // tick
+	done    chan struct{}
+
+	// Set before done is closed, and only read afterwards.
+	result *toolkeep.Result
+	err    error
+}
+
+// Do runs fn once for all that ask for k at the same time and gives each its own
+// copy of what came of it; shared says that another caller's fn was run. The
+// bytes of Output are common to the copies and must not be modified.
+//
+// fn runs on a goroutine of its own. Its context has no deadline and no values
+// but what Config.Carry takes over; it ends when the last caller has left, so fn
+// sets its own deadline. A caller whose ctx ends leaves at once with E3901
+// (deadline) or E3902. A panic in fn is E3999 for everyone, with the stack in the
+// cause. Errors of fn are passed on, an *toolkeep.Error as a copy for each.
+//
+// Do neither looks into the cache nor fills it, and must not be used for calls
+// that write.
+func (c *Cache) Do(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error) {
+	if ctx.Err() != nil {
+		return nil, false, left(ctx)
+	}
+	f, shared := c.join(ctx, k, fn)
+	if f == nil { // stopped
+		r, err = guarded(ctx, fn)
+		return r, false, err
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		c.leave(f)
+		select {
+		case <-f.done: // the answer came at the same moment
+		default:
+			return nil, shared, left(ctx)
+		}
+	}
+	if shared {
+		c.shared.Add(1)
+	}
+	return copyResult(f.result), shared, copyError(f.err)
+}
+
+// join finds the run of k or starts it; nil after Stop.
+func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (*flight, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil, false
+	}
+	old := c.flights[k]
+	if old != nil && old.waiters > 0 {
+		old.waiters++
+		return old, true
+	}
+	run, cancel := context.WithCancel(context.Background())
+	if c.config.Carry != nil {
+		run = c.config.Carry(run, ctx)
+	}
+	c.ticks++
+	f := &flight{cancel: cancel, waiters: 1, began: c.ticks, done: make(chan struct{})}
+	if old != nil {
+		// The abandoned run may still put its result under the same key: what was
+		// invalidated since it began counts for both.
+		f.began = old.began
+	}
+	c.flights[k] = f
+	c.running.Go(func() { c.run(run, k, f, fn) })
+	return f, false
+}
+
+// leave gives up waiting. The last one to go ends the run.
+func (c *Cache) leave(f *flight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.waiters--; f.waiters == 0 {
+		f.cancel()
+	}
+}
+
+// run carries out fn and lets the callers go, whatever fn does.
+func (c *Cache) run(ctx context.Context, k Key, f *flight, fn func(context.Context) (*toolkeep.Result, error)) {
+	defer func() {
+		f.cancel()
+		c.mu.Lock()
+		if c.flights[k] == f {
+			delete(c.flights, k)
+		}
+		if len(c.flights) == 0 {
+			clear(c.dropped)
+			c.floor = 0
+		}
+		c.mu.Unlock()
+		close(f.done)
+	}()
+	// Stands if fn ends its goroutine instead of returning.
+	f.err = internal(errors.New("the shared run ended its goroutine"))
+	f.result, f.err = guarded(ctx, fn)
+}
+
+// guarded runs fn and turns a panic into E3999.
+func guarded(ctx context.Context, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r, err = nil, internal(fmt.Errorf("panic in a shared run: %v\n%s", p, debug.Stack()))
+		}
+	}()
+	return fn(ctx)
+}
+
+func internal(cause error) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").Because(cause)
+}
+
+// left says why a caller left.
+func left(ctx context.Context) *toolkeep.Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before its result was there").Because(context.Cause(ctx))
+	}
+	return toolkeep.NewError(toolkeep.Cancelled, "the caller left before the result was there").Because(context.Cause(ctx))
+}
+
+// copyResult gives a caller its own result: what the caller adds or sets is seen
+// by nobody else.
+func copyResult(r *toolkeep.Result) *toolkeep.Result {
+	if r == nil {
+		return nil
+	}
+	own := *r
+	own.Warnings = cloneWarnings(r.Warnings)
+	own.Attachments = append([]toolkeep.Attachment(nil), r.Attachments...)
+	if r.Error != nil {
+		own.Error = copyOf(r.Error)
+	}
+	return &own
+}
+
+func copyError(err error) error {
+	var e *toolkeep.Error
+	if errors.As(err, &e) {
+		return copyOf(e)
+	}
+	return err
+}
+
+func copyOf(e *toolkeep.Error) *toolkeep.Error {
+	own := *e
+	own.Details = maps.Clone(e.Details)
+	return &own
+}
+
+// begin gives the tick at which the shared run of k began; 0 where none is on.
+func (c *Cache) begin(k Key) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.flights[k]; f != nil {
+		return f.began
+	}
+	return 0
+}
+
+// maxMarks bounds the tools whose invalidation is remembered for running runs.
+const maxMarks = 1024
+
+// mark notes that the results of a tool's runs that are on now are outdated.
+func (c *Cache) mark(toolID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.flights) == 0 {
+		return
+	}
+	c.ticks++
+	if len(c.dropped) >= maxMarks {
+		clear(c.dropped)
+		c.floor = c.ticks
+	}
+	c.dropped[toolID] = c.ticks
+}
+
+// markAll outdates what any run under way will bring back.
+func (c *Cache) markAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.flights) == 0 {
+		return
+	}
+	c.ticks++
+	clear(c.dropped)
+	c.floor = c.ticks
+}
+
+// outdated tells whether the tool was invalidated after a run began.
+func (c *Cache) outdated(toolID string, began int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return began > 0 && (began <= c.floor || began < c.dropped[toolID])
+}

@@ -1,0 +1,300 @@
+package tokenexchange
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/secret"
+)
+
+// Auth types that are minted.
+const (
+	ClientCredentials = "oauth2_client_credentials"
+	Refresh           = "oauth2_refresh"
+	GoogleAccount     = "google_service_account"
+	AzureAD           = "azure_ad"
+)
+
+const (
+	defaultKept   = 4096
+	defaultWait   = 30 * time.Second
+	defaultLife   = 5 * time.Minute // of a token whose answer names none
+	marginAtEnd   = 30 * time.Second
+	keysPerHolder = 8 // refresh tokens that lead to one holder
+)
+
+// Config sets up a Minter. Client is required.
+type Config struct {
+	// Client gives the HTTP client for requests of the tenant's tools whose
+	// permissions.network are allow. Its redirect policy and timeout are not used.
+	Client func(tenant string, allow []toolkeep.HostPort) *http.Client
+	// Clock tells the time; nil is time.Now.
+	Clock func() time.Time
+	// Kept is how many tokens are kept; default 4096.
+	Kept int
+	// Timeout bounds a request for a token; default 30 s.
+	Timeout time.Duration
+}
+
+// Minter mints and keeps access tokens. It is safe for concurrent use and must be
+// closed.
+type Minter struct {
+	config Config
+	life   context.Context // ends at Close
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex // never held while a token is asked for
+	holders map[[32]byte]*list.Element
+	recent  *list.List // of *holder, latest first
+	waiting int        // callers who wait for flights
+	closed  bool
+}
+
+// holder is one token and how to get the next. Minter.mu guards it.
+type holder struct {
+	keys    [][32]byte // the first is the one it was made for
+	token   []byte     // nil for none
+	until   time.Time  // when it is given out last
+	expires time.Time  // zero if the answer named no end
+	refresh string     // the newest refresh token, "" is the secret's own
+	rotated string     // the same, as long as nobody took it to store it
+	flight  *flight
+}
+
+// flight is a request under way, for all who wait for it.
+type flight struct {
+	done    chan struct{}
+	token   []byte // after done, and never written again
+	expires time.Time
+	err     error
+}
+
+// New makes a Minter.
+func New(c Config) *Minter {
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Kept <= 0 {
+		c.Kept = defaultKept
+	}
+	if c.Timeout <= 0 {
+		c.Timeout = defaultWait
+	}
+	m := &Minter{config: c, holders: make(map[[32]byte]*list.Element), recent: list.New()}
+	m.life, m.stop = context.WithCancel(context.Background())
+	return m
+}
+
+// Close ends requests under way and wipes what is kept. It may be called more than
+// once.
+func (m *Minter) Close() {
+	m.mu.Lock()
+	m.closed = true
+	for m.recent.Len() > 0 {
+		m.drop(m.recent.Back())
+	}
+	m.mu.Unlock()
+	m.stop()
+	m.wg.Wait()
+}
+
+// Mints tells whether an auth type's secret has to be minted.
+func Mints(authType string) bool {
+	switch authType {
+	case ClientCredentials, Refresh, GoogleAccount, AzureAD:
+		return true
+	}
+	return false
+}
+
+// Mint turns the secret of spec into an access token for the principal's tenant.
+// fresh fetches a new one although one is kept, because the upstream refused that.
+// The value is the caller's to wipe. rotated is a refresh token that replaces the one
+// in the secret and has to be stored, "" for none; one caller gets it.
+//
+// Errors, all before anything is sent to the tool: E3402 the secret or the auth entry
+// cannot be used, or the token endpoint refuses it (its code stands in
+// details.oauth_error); E3403 the endpoint cannot be reached or answers nonsense
+// (retryable); E3505 the tool may not reach it.
+func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, plain string, fresh bool) (token secret.Value, rotated string, err error) {
+	g, err := parseGrant(spec, plain)
+	if err != nil {
+		return secret.Value{}, "", err
+	}
+	if err := checkEndpoint(g.endpoint, allow); err != nil {
+		return secret.Value{}, "", err
+	}
+	tenant := ""
+	if p != nil {
+		tenant = p.Tenant
+	}
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		return secret.Value{}, "", unreachable("the server is shutting down and asks for no more tokens")
+	}
+	h := m.holder(keyOf(tenant, spec, g.identity, g.refresh))
+	f := h.flight
+	if f == nil && !fresh && h.token != nil && m.config.Clock().Before(h.until) {
+		defer m.mu.Unlock()
+		return h.give()
+	}
+	if f == nil {
+		f = m.start(h, g, spec, tenant, m.config.Client(tenant, allow))
+	}
+	m.waiting++
+	m.mu.Unlock()
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		err = ended(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting--
+	if err == nil {
+		err = f.err
+	}
+	if err != nil {
+		return secret.Value{}, "", err
+	}
+	rotated, h.rotated = h.rotated, ""
+	return secret.Value{Bytes: append([]byte(nil), f.token...), Expires: f.expires}, rotated, nil
+}
+
+// give copies the kept token. m.mu is held.
+func (h *holder) give() (secret.Value, string, error) {
+	rotated := h.rotated
+	h.rotated = ""
+	return secret.Value{Bytes: append([]byte(nil), h.token...), Expires: h.expires}, rotated, nil
+}
+
+// start asks for a token in the background: the request is everybody's, and a refresh
+// token that the answer replaces would be lost with it. m.mu is held.
+func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string, client *http.Client) *flight {
+	f := &flight{done: make(chan struct{})}
+	h.flight = f
+	clear(h.token)
+	h.token = nil
+	if h.refresh != "" {
+		g.refresh = h.refresh
+	}
+	m.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(m.life, m.config.Timeout)
+		defer cancel()
+		now := m.config.Clock()
+		a, err := g.exchange(ctx, client, now)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		defer close(f.done)
+		h.flight = nil
+		if err != nil {
+			f.err = err
+			return
+		}
+		f.token = []byte(a.token)
+		life := a.life
+		if life > 0 {
+			f.expires = now.Add(life)
+		} else {
+			life = defaultLife
+		}
+		if a.refresh != "" && a.refresh != g.refresh {
+			h.refresh, h.rotated = a.refresh, a.refresh
+			if !m.closed {
+				m.alias(h, keyOf(tenant, spec, g.identity, a.refresh))
+			}
+		}
+		h.expires, h.until = f.expires, now.Add(life-min(marginAtEnd, life/2))
+		if !m.closed {
+			h.token = append([]byte(nil), f.token...)
+		}
+	})
+	return f
+}
+
+// keyOf names a holder. Parts are parted by their lengths, so that no two lists of
+// parts are one text.
+func keyOf(tenant string, spec toolkeep.AuthSpec, identity, refresh string) [32]byte {
+	entry, err := json.Marshal(spec, json.Deterministic(true))
+	h := sha256.New()
+	for _, part := range []string{tenant, string(entry), identity, refresh} {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(part)))
+		h.Write(n[:])
+		h.Write([]byte(part))
+	}
+	if err != nil { // settings come from JSON and can be written as such
+		panic(err)
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// holder finds or makes the holder of a key. m.mu is held.
+func (m *Minter) holder(key [32]byte) *holder {
+	if el, ok := m.holders[key]; ok {
+		m.recent.MoveToFront(el)
+		return el.Value.(*holder)
+	}
+	h := &holder{keys: [][32]byte{key}}
+	m.holders[key] = m.recent.PushFront(h)
+	if m.recent.Len() > m.config.Kept {
+		m.drop(m.recent.Back())
+	}
+	return h
+}
+
+// alias lets a replaced refresh token, once it is stored, lead to the same holder.
+// m.mu is held.
+func (m *Minter) alias(h *holder, key [32]byte) {
+	el, ok := m.holders[h.keys[0]]
+	if !ok || el.Value != h { // it gave way meanwhile
+		return
+	}
+	if other, ok := m.holders[key]; ok && other != el {
+		return
+	}
+	m.holders[key] = el
+	h.keys = append(h.keys, key)
+	if len(h.keys) > keysPerHolder {
+		delete(m.holders, h.keys[1])
+		h.keys = append(h.keys[:1], h.keys[2:]...)
+	}
+}
+
+// drop forgets a holder. m.mu is held.
+func (m *Minter) drop(el *list.Element) {
+	h := m.recent.Remove(el).(*holder)
+	for _, k := range h.keys {
+		delete(m.holders, k)
+	}
+	clear(h.token)
+	h.token = nil
+}
+
+func ended(ctx context.Context) *toolkeep.Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return unreachable("the token endpoint did not answer in the time that the call had")
+	}
+	return refuse(toolkeep.Cancelled, "the call ended while its access token was asked for").Because(ctx.Err())
+}
+
+func unreachable(format string, args ...any) *toolkeep.Error {
+	return refuse(toolkeep.SecretRetrievalFailed, format, args...)
+}
+
+func refuse(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
+	e := toolkeep.NewError(code, format, args...)
+	e.NothingSent = true
+	return e
+}

@@ -1,0 +1,49 @@
+package suggest
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestDistance(t *testing.T) {
+	long := strings.Repeat("x", maxLetters)
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"kitten", "sitting", 3}, {"same", "same", 0}, {long + "abc", long + "z", 0}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	for _, c := range []struct {
+		wrong string
+		names []string
+		want  string
+	}{
+		{"adr", []string{"log", "addr", "address"}, "addr"},
+		{"b", []string{"a", "c"}, "a"},
+		{"", []string{"long", "x"}, "x"},
+		{"a", nil, ""},
+	} {
+		if got := Nearest(c.wrong, c.names); got != c.want {
+			t.Errorf("Nearest(%q, %q) = %q, want %q", c.wrong, c.names, got, c.want)
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	roles := []string{"admin", "agent", "auditor", "operator", "publisher"}
+	for wrong, want := range map[string]string{
+		"agnet": "agent", "agen": "agent", "Agent": "agent", "publsher": "publisher", "pubisher": "publisher", "nosuch": "", "": "", "auditors": "auditor", "superuser": "",
+	} {
+		if got := Suggest(wrong, roles); got != want {
+			t.Errorf("Suggest(%q) = %q, want %q", wrong, got, want)
+		}
+	}
+	if got := Suggest("x", nil); got != "" {
+		t.Errorf("of no names %q", got)
+	}
+}
