@@ -126,7 +126,7 @@ func (a *Access) Start(ctx context.Context) error {
 	a.cancel = cancel
 	a.done.Go(func() { a.follow(run, seq) })
 	if a.oauth != nil {
-		a.oauth.start(run)
+		go a.oauth.run(run)
 	}
 	return nil
 }

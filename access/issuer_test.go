@@ -52,7 +52,7 @@ func TestIssuerDown(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.RegistryUnavailable)
-		if err := a.OAuthHealth(t.Context()); err == nil || !strings.Contains(err.Error(), "no token is taken") {
+		if err := a.OAuthHealth(t.Context()); err == nil || !strings.Contains(err.Error(), "every token is refused") {
 			t.Errorf("health: %v", err)
 		}
 		s.set(func() { s.down = false })

@@ -22,10 +22,10 @@ import (
 const (
 	// maxToken is the longest token in bytes.
 	maxToken = 16 << 10
-	// skew is how far the issuer's clock and ours may be apart.
+	// skew is the tolerated difference between the issuer's clock and ours.
 	skew = 30 * time.Second
-	// freshlyExpired is for how long after its end a token is no failure that
-	// counts: a client finds out this way that it needs another.
+	// freshlyExpired is how long after its end a token is not counted as a failure:
+	// clients learn by the refusal that they need another.
 	freshlyExpired = time.Hour
 	maxClaim       = 256 // bytes of subject and tenant each
 	maxTokenScopes = 1000
@@ -36,8 +36,7 @@ func looksLikeToken(bearer string) bool {
 	return strings.HasPrefix(bearer, "eyJ") && strings.Count(bearer, ".") == 2
 }
 
-// session is a token that was verified, for as long as it and the keys of the
-// issuer last.
+// session is a verified token. It lasts as long as the token and the issuer's keys.
 type session struct {
 	subject, tenant string
 	workspace       string // "" for none
@@ -46,24 +45,24 @@ type session struct {
 	rights          atomic.Pointer[rights]
 }
 
-// refusal is why a token is not taken.
+// refusal says why a token is refused.
 type refusal struct {
 	reason          string // for Failure
 	message         string // for the caller
-	proven          bool   // the issuer signed it for whom it names
-	quiet           bool   // is no failure that counts
+	proven          bool   // the signature is valid, so the claims are the issuer's
+	quiet           bool   // not counted as a failure
 	tenant, subject string
 }
 
-// token lets the holder of an issuer's token in.
+// token authenticates the holder of an access token.
 func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep.Principal, error) {
 	if a.oauth == nil {
 		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "what was sent is a token of an issuer, which this server does not take; send an API key")
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "no OAuth issuer is configured; send an API key")
 	}
 	if len(bearer) > maxToken {
 		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the token takes more than %d bytes", maxToken)
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the token is longer than %d bytes", maxToken)
 	}
 	s, no, err := a.oauth.session(ctx, bearer)
 	if err != nil {
@@ -91,13 +90,12 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
 }
 
-// refreshToken is Refresh for who came with a token. The token itself is not kept,
-// so what it granted is held to what the configuration grants today: roles that no
-// scope gives any more are gone. That it expired since, or that the issuer would
-// not give it again, does not end what it admitted.
+// refreshToken is Refresh for a caller that sent a token. The token is not stored,
+// so its roles are limited to those that the configuration still maps to a scope.
+// A token that expired or was revoked since does not end the calls it admitted.
 func (a *Access) refreshToken(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if a.oauth == nil {
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted with a token of an issuer, which this server does not take any more")
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted with an OAuth token, and no OAuth issuer is configured any more")
 	}
 	now := *p
 	now.Roles = nil
@@ -110,7 +108,7 @@ func (a *Access) refreshToken(p *toolkeep.Principal) (*toolkeep.Principal, error
 	return &now, nil
 }
 
-// session verifies a token. err says that this cannot be done now.
+// session verifies a token. err means that it cannot be verified now.
 func (o *issuer) session(ctx context.Context, token string) (*session, *refusal, error) {
 	sum := sha256.Sum256([]byte(token))
 	if s := o.remembered(sum); s != nil {
@@ -138,7 +136,7 @@ func (o *issuer) session(ctx context.Context, token string) (*session, *refusal,
 	return s, no, nil
 }
 
-// remembered is the session of a token that was verified with the present keys.
+// remembered is the session of a token that the current keys have verified.
 func (o *issuer) remembered(sum [32]byte) *session {
 	if set := o.current(); set != nil {
 		return set.session(sum)
@@ -146,8 +144,8 @@ func (o *issuer) remembered(sum [32]byte) *session {
 	return nil
 }
 
-// key finds the issuer's key that the token says it is signed with. A key that is
-// not known has the keys fetched once more, unless that was just done.
+// key finds the issuer's key that the token names. An unknown key triggers a fetch,
+// at most one every Floor.
 func (o *issuer) key(ctx context.Context, h header) (*keyset, *verifyKey, *refusal, error) {
 	set := o.current()
 	if k := set.find(h); k != nil {
@@ -155,17 +153,17 @@ func (o *issuer) key(ctx context.Context, h header) (*keyset, *verifyKey, *refus
 	}
 	fetched := o.ask(ctx)
 	if set = o.current(); set == nil {
-		return nil, nil, nil, o.unavailable("the keys of the token's issuer are not known now; try again shortly")
+		return nil, nil, nil, o.unavailable("the keys of the token's issuer are not available now; try again shortly")
 	}
 	if k := set.find(h); k != nil {
 		return set, k, nil, nil
 	}
-	if o.failing() != nil || ctx.Err() != nil { // it may be a new one, of which we cannot know
-		return nil, nil, nil, o.unavailable("the key that the token names is not known, and the issuer cannot be asked now; try again shortly")
+	if o.failing() != nil || ctx.Err() != nil { // it may be a new key
+		return nil, nil, nil, o.unavailable("the token names an unknown key, and the issuer cannot be reached now; try again shortly")
 	}
-	no := &refusal{reason: "unknown_key", message: "the token is signed with a key that the issuer does not publish", quiet: !fetched}
+	no := &refusal{reason: "unknown_key", message: "the issuer does not publish the key that signed the token", quiet: !fetched}
 	if h.kid == "" {
-		no.message = "the token does not say which of the issuer's keys signed it (kid)"
+		no.message = "the token names no key (kid), and the issuer does not publish exactly one for its algorithm"
 	}
 	return nil, nil, no, nil
 }
@@ -174,11 +172,11 @@ func (o *issuer) unavailable(message string) error {
 	return toolkeep.NewError(toolkeep.RegistryUnavailable, "%s", message).Because(o.failing()).After(o.c.Floor)
 }
 
-// header is what counts of a token's first part.
+// header holds the used fields of a token's header.
 type header struct{ alg, kid string }
 
-// readHeader checks the first part. Keys and addresses of keys that a token brings
-// along mean nothing to us, and extensions that must be understood are not.
+// readHeader checks a token's header. Keys and URLs of keys in it (jwk, jku, x5u) are
+// ignored, and critical extensions are refused.
 func readHeader(token string) (header, *refusal) {
 	bad := func(format string, args ...any) (header, *refusal) {
 		return header{}, &refusal{reason: "malformed", message: "the token cannot be used: " + fmt.Sprintf(format, args...)}
@@ -190,7 +188,7 @@ func readHeader(token string) (header, *refusal) {
 	}
 	m, err := canon.ParseObject(raw, canon.Limits{Depth: 8})
 	if err != nil {
-		return bad("its header is no JSON object")
+		return bad("its header is not a JSON object")
 	}
 	var h header
 	h.alg, _ = m["alg"].(string)
@@ -200,12 +198,12 @@ func readHeader(token string) (header, *refusal) {
 	if kid, there := m["kid"]; there {
 		var ok bool
 		if h.kid, ok = kid.(string); !ok || h.kid == "" || len(h.kid) > maxKeyID {
-			return bad("its kid is no key's name")
+			return bad("its kid must be text of 1 to %d bytes", maxKeyID)
 		}
 	}
 	for _, name := range []string{"crit", "b64", "zip"} {
 		if _, there := m[name]; there {
-			return bad("its header has %s, which is not understood here", name)
+			return bad("its header has %s, which is not supported", name)
 		}
 	}
 	if typ, there := m["typ"]; there {
@@ -219,15 +217,14 @@ func readHeader(token string) (header, *refusal) {
 	return h, nil
 }
 
-// read checks the claims of a token whose signature is good.
+// read checks the claims of a token whose signature is valid.
 func (o *issuer) read(payload []byte) (*session, *refusal) {
 	m, err := canon.ParseObject(payload, canon.Limits{Depth: 32})
 	if err != nil {
-		return nil, &refusal{reason: "malformed", message: "the token's claims are no JSON object"}
+		return nil, &refusal{reason: "malformed", message: "the token's claims are not a JSON object"}
 	}
 	if iss, _ := m["iss"].(string); iss != o.c.Issuer {
-		// Its other claims are of somebody whom we do not know.
-		return nil, &refusal{reason: "wrong_issuer", message: "the token is not of the issuer " + o.c.Issuer}
+		return nil, &refusal{reason: "wrong_issuer", message: "the token's issuer (iss) must be " + o.c.Issuer}
 	}
 	s := &session{}
 	no := &refusal{reason: "wrong_claims", proven: true}
@@ -284,7 +281,7 @@ func (o *issuer) expired(tenant, subject string, until time.Time) *refusal {
 		quiet: o.now().Sub(until) < freshlyExpired, tenant: tenant, subject: subject}
 }
 
-// audience are the values of aud of which a token must have one.
+// audience lists the accepted values of aud.
 func (o *issuer) audience() []string {
 	if len(o.c.Audience) > 0 {
 		return o.c.Audience
@@ -292,9 +289,8 @@ func (o *issuer) audience() []string {
 	return []string{o.c.BaseURL()}
 }
 
-// forUs tells whether the token is meant for this server. Where no audience is
-// configured these are the server's URL and those of its MCP endpoints, which
-// clients name as the resource.
+// forUs reports whether aud names this server. Without a configured audience that is
+// the server's URL or one of its MCP endpoints, which clients name as the resource.
 func (o *issuer) forUs(aud any) bool {
 	list, ok := aud.([]any)
 	if !ok {
@@ -318,7 +314,7 @@ func (o *issuer) forUs(aud any) bool {
 	return false
 }
 
-// grants are the roles of scopes, each once, sorted so that equal grants are equal.
+// grants gives the roles of scopes, sorted and without duplicates.
 func (o *issuer) grants(scopes []string) []string {
 	var roles []string
 	for _, s := range scopes {
@@ -330,9 +326,9 @@ func (o *issuer) grants(scopes []string) []string {
 	return slices.Compact(roles)
 }
 
-var errNoClaim = errors.New("there is none")
+var errNoClaim = errors.New("it is missing")
 
-// name reads a claim that names somebody.
+// name reads a claim with a subject, tenant or workspace.
 func name(m map[string]any, claim string) (string, error) {
 	v, there := m[claim]
 	if !there || v == nil {
@@ -340,7 +336,7 @@ func name(m map[string]any, claim string) (string, error) {
 	}
 	s, ok := v.(string)
 	if !ok || s == "" || len(s) > maxClaim || !plain(s) || strings.TrimSpace(s) != s {
-		return "", fmt.Errorf("1 to %d bytes of text without control characters and outer spaces", maxClaim)
+		return "", fmt.Errorf("it must be text of 1 to %d bytes, without control characters and without spaces at its ends", maxClaim)
 	}
 	return s, nil
 }
@@ -349,7 +345,7 @@ func name(m map[string]any, claim string) (string, error) {
 func moment(m map[string]any, claim string) (time.Time, error) {
 	v, there := m[claim]
 	if !there {
-		return time.Time{}, fmt.Errorf("the token must have the claim %s: %w", claim, errNoClaim)
+		return time.Time{}, fmt.Errorf("the token needs the claim %s: %w", claim, errNoClaim)
 	}
 	n, _ := v.(json.Number)
 	sec, err := strconv.ParseFloat(n.String(), 64)
@@ -359,8 +355,8 @@ func moment(m map[string]any, claim string) (time.Time, error) {
 	return time.Unix(int64(sec), 0), nil
 }
 
-// scopesOf reads what the token lets its holder do: scope is a list parted by
-// spaces, scp the same or an array. A token may have neither.
+// scopesOf reads the scopes of a token: scope separated by spaces, or scp, which may
+// also be an array. A token may have neither.
 func scopesOf(m map[string]any) ([]string, error) {
 	var out []string
 	for _, claim := range []string{"scope", "scp"} {
@@ -372,12 +368,12 @@ func scopesOf(m map[string]any) ([]string, error) {
 			for _, e := range v {
 				s, ok := e.(string)
 				if !ok {
-					return nil, fmt.Errorf("the token's claim %s must hold texts", claim)
+					return nil, fmt.Errorf("the token's claim %s must be a list of strings", claim)
 				}
 				out = append(out, s)
 			}
 		default:
-			return nil, fmt.Errorf("the token's claim %s must be text or a list of texts", claim)
+			return nil, fmt.Errorf("the token's claim %s must be a string or a list of strings", claim)
 		}
 	}
 	if len(out) > maxTokenScopes {

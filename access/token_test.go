@@ -113,7 +113,7 @@ func TestTokenRefusals(t *testing.T) {
 		"alg None":                {b64([]byte(`{"alg":"None"}`)) + "." + parts[1] + ".AA", "malformed", "signed by one of"},
 		"no alg":                  {b64([]byte(`{"kid":"rsa"}`)) + "." + parts[1] + ".AA", "malformed", "signed by one of"},
 		"HS256 by public key":     {hs + "." + b64(mac.Sum(nil)), "malformed", "signed by one of"},
-		"alg twice":               {signedRaw(t, `{"alg":"none","alg":"RS256","kid":"rsa"}`, body, "RS256", "rsa"), "malformed", "no JSON object"},
+		"alg twice":               {signedRaw(t, `{"alg":"none","alg":"RS256","kid":"rsa"}`, body, "RS256", "rsa"), "malformed", "not a JSON object"},
 		"RS512":                   {head(map[string]any{"alg": "RS512"}), "malformed", "signed by one of"},
 		"critical extension":      {head(map[string]any{"crit": []any{"x"}, "x": 1}), "malformed", "crit"},
 		"unencoded payload":       {head(map[string]any{"b64": false}), "malformed", "b64"},
@@ -148,8 +148,8 @@ func TestTokenRefusals(t *testing.T) {
 		"tenant a list":           {claims(map[string]any{"tenant": []any{"a"}}), "wrong_claims", "tenant"},
 		"scope a number":          {claims(map[string]any{"scope": 1}), "wrong_claims", "scope"},
 		"scp of numbers":          {claims(map[string]any{"scp": []any{1}}), "wrong_claims", "scp"},
-		"a claim twice":           {signedRaw(t, `{"alg":"RS256","kid":"rsa"}`, strings.Replace(body, `{`, `{"sub":"admin",`, 1), "RS256", "rsa"), "malformed", "no JSON object"},
-		"claims an array":         {signedRaw(t, `{"alg":"RS256","kid":"rsa"}`, "[]", "RS256", "rsa"), "malformed", "no JSON object"},
+		"a claim twice":           {signedRaw(t, `{"alg":"RS256","kid":"rsa"}`, strings.Replace(body, `{`, `{"sub":"admin",`, 1), "RS256", "rsa"), "malformed", "not a JSON object"},
+		"claims an array":         {signedRaw(t, `{"alg":"RS256","kid":"rsa"}`, "[]", "RS256", "rsa"), "malformed", "not a JSON object"},
 		"padded header":           {base64.URLEncoding.EncodeToString([]byte(`{"alg":"RS256","kid":"rsa" }`)) + "." + parts[1] + "." + parts[2], "malformed", "base64url"},
 		"too long":                {good + strings.Repeat("A", maxToken), "malformed", "bytes"},
 		"not a token":             {"eyJ.eyJ.eyJ", "malformed", "header"},
@@ -232,7 +232,7 @@ func TestTokenOff(t *testing.T) {
 	heard := &told{}
 	a := open(t, Config{OnFailure: heard.add})
 	e := is(t, second(a.Authenticate(t.Context(), s.token(t, nil), addr)), toolkeep.Unauthenticated)
-	if !strings.Contains(e.Message, "does not take") || heard.last(t).Reason != "malformed" {
+	if !strings.Contains(e.Message, "no OAuth issuer is configured") || heard.last(t).Reason != "malformed" {
 		t.Errorf("%v", e)
 	}
 	is(t, second(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Agent}})), toolkeep.Unauthenticated)
