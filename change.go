@@ -87,23 +87,23 @@ type RevokeKey struct {
 	By         string
 }
 
-// PutItem makes or replaces an item, whose revision becomes the next. Expect is
-// the revision that it must have now, NoRevision if it must not exist, or
-// AnyRevision; else ErrStale, which is ErrNotFound too where a revision was
-// expected of an item that does not exist. Watchers get the revision that it has.
-type PutItem struct {
-	Item   Item
-	Expect int64
-	// BodyAside keeps the body out of the feed: watchers get the put without it, and
-	// it goes with the item. It is for what is large and soon replaced, which would
-	// stay in the feed for as long as that keeps events.
-	BodyAside bool
+// PutDocument creates or replaces a document and raises its revision by one. Expect
+// is the revision that it must have now, NoRevision if it must not exist, or
+// AnyRevision; else ErrStale, which is ErrNotFound too where a revision was expected
+// of a document that does not exist. Watchers get the new revision.
+type PutDocument struct {
+	Document Document
+	Expect   int64
+	// OmitBody keeps the body out of the feed: watchers get the put without it, and
+	// a delete removes it. It is for large bodies that are replaced often, which would
+	// stay in the feed for as long as events are kept.
+	OmitBody bool
 }
 
-// DropItem removes an item. ErrNotFound if there is none, with ErrStale where a
-// revision was expected; ErrStale if it has another revision than Expect, which
-// is one or AnyRevision.
-type DropItem struct {
+// DeleteDocument removes a document. ErrNotFound if there is none, with ErrStale where
+// a revision was expected; ErrStale if its revision is not Expect, which is one or
+// AnyRevision.
+type DeleteDocument struct {
 	Kind, Tenant, ID string
 	Expect           int64
 	By               string
@@ -125,8 +125,8 @@ func (MarkFetched) change()    {}
 func (Enqueue) change()        {}
 func (PutKey) change()         {}
 func (RevokeKey) change()      {}
-func (PutItem) change()        {}
-func (DropItem) change()       {}
+func (PutDocument) change()    {}
+func (DeleteDocument) change() {}
 func (AppendEvent) change()    {}
 
 // CallRef names a call.

@@ -59,13 +59,13 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 		return m.fail
 	}
 	for _, c := range changes {
-		if put, ok := c.(toolkeep.PutItem); ok && put.Expect == toolkeep.NoRevision && m.items[put.Item.Kind+put.Item.ID] {
+		if put, ok := c.(toolkeep.PutDocument); ok && put.Expect == toolkeep.NoRevision && m.items[put.Document.Kind+put.Document.ID] {
 			return toolkeep.ErrStale
 		}
 	}
 	for _, c := range changes {
-		if put, ok := c.(toolkeep.PutItem); ok {
-			m.items[put.Item.Kind+put.Item.ID] = true
+		if put, ok := c.(toolkeep.PutDocument); ok {
+			m.items[put.Document.Kind+put.Document.ID] = true
 		}
 		m.feed = append(m.feed, toolkeep.Committed{Seq: int64(len(m.feed) + 1), Change: c})
 	}

@@ -264,7 +264,7 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 	if len(ring.byID) > 0 {
 		return "", nil
 	}
-	claim := toolkeep.PutItem{Expect: toolkeep.NoRevision, Item: toolkeep.Item{Kind: firstKey, Tenant: a.config.Tenant, ID: "admin",
+	claim := toolkeep.PutDocument{Expect: toolkeep.NoRevision, Document: toolkeep.Document{Kind: firstKey, Tenant: a.config.Tenant, ID: "admin",
 		Body: []byte("{}"), UpdatedBy: "bootstrap"}}
 	var kept string
 	_, text, err = a.issue(ctx, toolkeep.APIKey{Tenant: a.config.Tenant, Subject: "admin", Name: "made on first start",

@@ -71,7 +71,7 @@ func (p *peers) start(ctx context.Context) error {
 		to := r.In.Context().Value(handoverKey{}).(*handover).to
 		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
 	}, ErrorHandler: p.failed}
-	items, seq, err := n.store.Items(ctx, peerKind)
+	items, seq, err := n.store.Documents(ctx, peerKind)
 	if err != nil {
 		return err
 	}
@@ -86,9 +86,9 @@ func (p *peers) start(ctx context.Context) error {
 	n.done.Go(func() {
 		n.watch(run, seq, func(c toolkeep.Committed) {
 			switch ch := c.Change.(type) {
-			case toolkeep.PutItem:
-				p.learn(ch.Item)
-			case toolkeep.DropItem:
+			case toolkeep.PutDocument:
+				p.learn(ch.Document)
+			case toolkeep.DeleteDocument:
 				p.forget(ch.Kind, ch.ID)
 			}
 		}, func(err error) { n.logger("nodes").Warn("the feed of nodes broke; it is taken up again", "error", err) })
@@ -123,7 +123,7 @@ func (p *peers) transport() (*http.Transport, error) {
 	return t, nil
 }
 
-func (p *peers) learn(it toolkeep.Item) {
+func (p *peers) learn(it toolkeep.Document) {
 	if it.Kind != peerKind || it.ID == p.n.name {
 		return
 	}
@@ -158,8 +158,8 @@ func (p *peers) say(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.n.store.Apply(ctx, toolkeep.PutItem{Expect: toolkeep.AnyRevision,
-		Item: toolkeep.Item{Kind: peerKind, ID: p.n.name, Body: body, UpdatedAt: p.n.now(), UpdatedBy: p.n.name}})
+	return p.n.store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision,
+		Document: toolkeep.Document{Kind: peerKind, ID: p.n.name, Body: body, UpdatedAt: p.n.now(), UpdatedBy: p.n.name}})
 }
 
 // beat says anew that this node is there, and takes out who no longer does.
@@ -173,10 +173,10 @@ func (p *peers) beat(ctx context.Context) {
 		case <-t.C:
 		}
 		err := p.say(ctx)
-		items, _, lErr := p.n.store.Items(ctx, peerKind)
+		items, _, lErr := p.n.store.Documents(ctx, peerKind)
 		for _, it := range items {
 			if it.ID != p.n.name && p.n.now().Sub(it.UpdatedAt) > peerGone {
-				dErr := p.n.store.Apply(ctx, toolkeep.DropItem{Kind: peerKind, ID: it.ID, Expect: it.Revision, By: p.n.name})
+				dErr := p.n.store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: it.ID, Expect: it.Revision, By: p.n.name})
 				if !errors.Is(dErr, toolkeep.ErrNotFound) && !errors.Is(dErr, toolkeep.ErrStale) {
 					lErr = errors.Join(lErr, dErr)
 				}
@@ -200,7 +200,7 @@ func (p *peers) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	// A store that is away keeps the entry; others take it out after peerGone.
-	_ = p.n.store.Apply(ctx, toolkeep.DropItem{Kind: peerKind, ID: p.n.name, Expect: toolkeep.AnyRevision, By: p.n.name})
+	_ = p.n.store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: p.n.name, Expect: toolkeep.AnyRevision, By: p.n.name})
 }
 
 // handover is one request on its way to another node.

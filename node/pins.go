@@ -432,7 +432,7 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 		}
 		return s.answer(c, plan), nil
 	}
-	item := toolkeep.Item{Kind: upstream.ItemKind, Tenant: id.owner, ID: name, Body: spec.Body(), UpdatedAt: s.n.now(), UpdatedBy: p.Subject}
+	item := toolkeep.Document{Kind: upstream.DocumentKind, Tenant: id.owner, ID: name, Body: spec.Body(), UpdatedAt: s.n.now(), UpdatedBy: p.Subject}
 	if err := s.put(ctx, item, old.Revision); err != nil {
 		return nil, err
 	}
@@ -440,7 +440,7 @@ func (s *servers) PutServer(ctx context.Context, p *toolkeep.Principal, name str
 	if err != nil && !replaces {
 		// A second import is to be the first one again.
 		now := context.WithoutCancel(ctx)
-		if s.n.store.Apply(now, toolkeep.DropItem{Kind: upstream.ItemKind, Tenant: id.owner, ID: name, Expect: toolkeep.AnyRevision, By: p.Subject}) == nil {
+		if s.n.store.Apply(now, toolkeep.DeleteDocument{Kind: upstream.DocumentKind, Tenant: id.owner, ID: name, Expect: toolkeep.AnyRevision, By: p.Subject}) == nil {
 			s.drop(id)
 		}
 	}
@@ -455,8 +455,8 @@ func (s *servers) mayRun(tenant string) bool {
 }
 
 // put stores a server that must have the revision, 0 for none.
-func (s *servers) put(ctx context.Context, item toolkeep.Item, revision int64) error {
-	err := s.n.store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: revision})
+func (s *servers) put(ctx context.Context, item toolkeep.Document, revision int64) error {
+	err := s.n.store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: revision})
 	switch {
 	case errors.Is(err, toolkeep.ErrStale):
 		return toolkeep.NewError(toolkeep.StateConflict, "the MCP server %s was changed by somebody else meanwhile; look at it and put it again", item.ID)
@@ -521,7 +521,7 @@ func (s *servers) RemoveServer(ctx context.Context, p *toolkeep.Principal, name 
 			}
 		}
 	}
-	err = s.n.store.Apply(ctx, toolkeep.DropItem{Kind: upstream.ItemKind, Tenant: it.Tenant, ID: it.ID, Expect: toolkeep.AnyRevision, By: p.Subject})
+	err = s.n.store.Apply(ctx, toolkeep.DeleteDocument{Kind: upstream.DocumentKind, Tenant: it.Tenant, ID: it.ID, Expect: toolkeep.AnyRevision, By: p.Subject})
 	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be removed now").Because(err)
 	}

@@ -85,7 +85,7 @@ func (n *Node) cacheSecret(ctx context.Context) ([]byte, error) {
 	context := []byte(cacheKeyKind)
 	const tries = 10
 	for range tries {
-		item, err := n.store.Item(ctx, cacheKeyKind, "", cacheKeyID)
+		item, err := n.store.Document(ctx, cacheKeyKind, "", cacheKeyID)
 		if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (n *Node) cacheSecret(ctx context.Context) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = n.store.Apply(ctx, toolkeep.PutItem{Expect: item.Revision, Item: toolkeep.Item{Kind: cacheKeyKind, ID: cacheKeyID, Body: body, UpdatedBy: n.name}})
+		err = n.store.Apply(ctx, toolkeep.PutDocument{Expect: item.Revision, Document: toolkeep.Document{Kind: cacheKeyKind, ID: cacheKeyID, Body: body, UpdatedBy: n.name}})
 		if err == nil {
 			return plain, nil
 		}
@@ -136,7 +136,7 @@ type reindexOrder struct {
 // startSearchCache takes over what was flushed before and follows what nodes flush and
 // have indexed anew, until run ends.
 func (n *Node) startSearchCache(ctx, run context.Context) error {
-	flushed, after, err := n.store.Items(ctx, cache.ItemKind)
+	flushed, after, err := n.store.Documents(ctx, cache.DocumentKind)
 	if err != nil {
 		return err
 	}
@@ -160,18 +160,18 @@ func (n *Node) followSearch(c toolkeep.Committed, orders *reindexer) {
 	if n.searchCache != nil {
 		n.searchCache.Follow(c)
 	}
-	put, ok := c.Change.(toolkeep.PutItem)
-	if !ok || put.Item.Kind != reindexKind {
+	put, ok := c.Change.(toolkeep.PutDocument)
+	if !ok || put.Document.Kind != reindexKind {
 		return
 	}
 	var order reindexOrder
-	if err := json.Unmarshal(put.Item.Body, &order); err != nil {
-		n.logger("search").Warn("an order to index anew cannot be read", "tenant", put.Item.Tenant, "error", err)
+	if err := json.Unmarshal(put.Document.Body, &order); err != nil {
+		n.logger("search").Warn("an order to index anew cannot be read", "tenant", put.Document.Tenant, "error", err)
 		return
 	}
 	n.logger("search").Info("tools are to be indexed anew", "all", order.All, "ids", len(order.IDs), "embeddings", order.Embeddings,
-		"tenant", put.Item.Tenant, "by", put.Item.UpdatedBy)
-	orders.take(put.Item.Tenant, order) // flushes do not wait for it
+		"tenant", put.Document.Tenant, "by", put.Document.UpdatedBy)
+	orders.take(put.Document.Tenant, order) // flushes do not wait for it
 }
 
 // reindexable are the ids of an order that the tenant can see; never nil, which would
@@ -206,8 +206,8 @@ func (a searchAdmin) Reindex(ctx context.Context, p *toolkeep.Principal, ids []s
 	if err != nil {
 		return 0, err
 	}
-	err = a.n.store.Apply(ctx, toolkeep.PutItem{Expect: toolkeep.AnyRevision,
-		Item: toolkeep.Item{Kind: reindexKind, Tenant: p.Tenant, ID: "order", Body: body, UpdatedBy: p.Subject}})
+	err = a.n.store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision,
+		Document: toolkeep.Document{Kind: reindexKind, Tenant: p.Tenant, ID: "order", Body: body, UpdatedBy: p.Subject}})
 	if err != nil {
 		return 0, toolkeep.NewError(toolkeep.RecordUnavailable, "the order could not be stored; nothing is indexed anew").Because(err)
 	}

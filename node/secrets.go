@@ -135,10 +135,10 @@ func (n *Node) buildSealer(ctx context.Context) (err error) {
 
 // sealCheck reads the item that tells with which keys the store is sealed; without a
 // body where there is none.
-func (n *Node) sealCheck(ctx context.Context) (toolkeep.Item, error) {
-	it, err := n.store.Item(ctx, secret.CheckKind, "", secret.CheckID)
+func (n *Node) sealCheck(ctx context.Context) (toolkeep.Document, error) {
+	it, err := n.store.Document(ctx, secret.CheckKind, "", secret.CheckID)
 	if errors.Is(err, toolkeep.ErrNotFound) {
-		return toolkeep.Item{}, nil
+		return toolkeep.Document{}, nil
 	}
 	return it, err
 }
@@ -161,7 +161,7 @@ func (n *Node) readKeys() (made bool, err error) {
 // sealFault says why what the store holds does not open with the keys of now; nil where
 // it does, where it holds nothing, or where Vault is away, which cannot be told then.
 // err is the store's.
-func (n *Node) sealFault(ctx context.Context, check toolkeep.Item, made bool) (fault, err error) {
+func (n *Node) sealFault(ctx context.Context, check toolkeep.Document, made bool) (fault, err error) {
 	if check.Body != nil {
 		return n.unlessAway(secret.OpenCheck(n.sealer, check.Body)), nil
 	}
@@ -186,13 +186,13 @@ const looked = 20
 // a fault.
 func (n *Node) oldFault(ctx context.Context) (fault, err error) {
 	for _, r := range n.resealers() {
-		items, _, err := n.store.Items(ctx, r.kind)
+		items, _, err := n.store.Documents(ctx, r.kind)
 		if err != nil {
 			return nil, err
 		}
 		for _, it := range items[:min(len(items), looked)] {
 			_, done, err := r.do(it)
-			if done || err == nil && r.kind != upstream.ItemKind { // most servers hold nothing sealed
+			if done || err == nil && r.kind != upstream.DocumentKind { // most servers hold nothing sealed
 				return nil, nil
 			}
 			var e *toolkeep.Error // what cannot be read for another reason says nothing of keys
@@ -236,7 +236,7 @@ func (n *Node) putSealCheck(ctx context.Context, revision int64, lost string) er
 		return nil
 	}
 	it.UpdatedBy = System().Subject
-	err = n.store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: revision})
+	err = n.store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: revision})
 	if !errors.Is(err, toolkeep.ErrStale) {
 		return err
 	}
@@ -266,7 +266,7 @@ func (n *Node) resealCheck(ctx context.Context) error {
 			return err
 		}
 		fresh.UpdatedBy = System().Subject
-		if err = n.store.Apply(ctx, toolkeep.PutItem{Item: fresh, Expect: it.Revision}); !errors.Is(err, toolkeep.ErrStale) {
+		if err = n.store.Apply(ctx, toolkeep.PutDocument{Document: fresh, Expect: it.Revision}); !errors.Is(err, toolkeep.ErrStale) {
 			return err
 		}
 	}
@@ -603,21 +603,21 @@ func (s secretsAdmin) RotateSealKey(ctx context.Context, p *toolkeep.Principal, 
 // resealer seals the items of one kind anew.
 type resealer struct {
 	kind string
-	do   func(it toolkeep.Item) (body []byte, done bool, err error)
+	do   func(it toolkeep.Document) (body []byte, done bool, err error)
 }
 
 // resealers are all kinds of items that hold something sealed, but logins under way,
 // which end by themselves within minutes.
 func (n *Node) resealers() []resealer {
 	return []resealer{
-		{secret.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) { return secret.Reseal(n.sealer, n.sealer.stale, it) }},
-		{overlay.ItemKind, func(it toolkeep.Item) ([]byte, bool, error) {
+		{secret.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) { return secret.Reseal(n.sealer, n.sealer.stale, it) }},
+		{overlay.DocumentKind, func(it toolkeep.Document) ([]byte, bool, error) {
 			return overlay.Reseal(n.sealer, n.sealer.stale, it)
 		}},
-		{oauth.TokenKind, func(it toolkeep.Item) ([]byte, bool, error) {
+		{oauth.TokenKind, func(it toolkeep.Document) ([]byte, bool, error) {
 			return oauth.Reseal(n.sealer, n.sealer.stale, it, n.now())
 		}},
-		{upstream.ItemKind, n.resealServer},
+		{upstream.DocumentKind, n.resealServer},
 	}
 }
 
@@ -625,7 +625,7 @@ func (n *Node) resealers() []resealer {
 const resealTries = 10
 
 func (n *Node) resealAll(ctx context.Context, r resealer, out *rest.Resealed) error {
-	items, _, err := n.store.Items(ctx, r.kind)
+	items, _, err := n.store.Documents(ctx, r.kind)
 	if err != nil {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store cannot be read now; what was sealed anew stays so, rotate again without a new key").Because(err)
 	}
@@ -644,7 +644,7 @@ func (n *Node) resealAll(ctx context.Context, r resealer, out *rest.Resealed) er
 	return nil
 }
 
-func (n *Node) resealOne(ctx context.Context, r resealer, it toolkeep.Item) (bool, error) {
+func (n *Node) resealOne(ctx context.Context, r resealer, it toolkeep.Document) (bool, error) {
 	for try := 0; ; try++ {
 		body, done, err := r.do(it)
 		if !errors.Is(err, oauth.ErrRenewing) {
@@ -652,7 +652,7 @@ func (n *Node) resealOne(ctx context.Context, r resealer, it toolkeep.Item) (boo
 				return false, err
 			}
 			it.Body = body
-			err = n.store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: it.Revision})
+			err = n.store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: it.Revision})
 			if err == nil {
 				return true, nil
 			}
@@ -668,7 +668,7 @@ func (n *Node) resealOne(ctx context.Context, r resealer, it toolkeep.Item) (boo
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}
-		if it, err = n.store.Item(ctx, r.kind, it.Tenant, it.ID); errors.Is(err, toolkeep.ErrNotFound) {
+		if it, err = n.store.Document(ctx, r.kind, it.Tenant, it.ID); errors.Is(err, toolkeep.ErrNotFound) {
 			return false, nil
 		} else if err != nil {
 			return false, err
@@ -678,7 +678,7 @@ func (n *Node) resealOne(ctx context.Context, r resealer, it toolkeep.Item) (boo
 
 // resealServer seals the literal values of a server's definition anew. Its sessions
 // begin anew with it, as with every change of a definition.
-func (n *Node) resealServer(it toolkeep.Item) ([]byte, bool, error) {
+func (n *Node) resealServer(it toolkeep.Document) ([]byte, bool, error) {
 	spec, err := upstream.ParseSpec(it.ID, it.Tenant, it.Body)
 	if err != nil {
 		return nil, false, err

@@ -43,7 +43,7 @@ type servers struct {
 	changed func(server, tenant string)
 
 	mu      sync.Mutex
-	items   map[serverID]toolkeep.Item
+	items   map[serverID]toolkeep.Document
 	pending map[serverID][]string // tools that nobody accepted yet
 	turns   map[serverID]*sync.Mutex
 	offers  map[view]map[string]string    // what each tenant was shown last: digests by tool
@@ -89,7 +89,7 @@ func (n *Node) buildServers() (err error) {
 	if err := n.buildSecrets(); err != nil {
 		return err
 	}
-	s := &servers{n: n, sealer: n.sealer, items: map[serverID]toolkeep.Item{}, pending: map[serverID][]string{},
+	s := &servers{n: n, sealer: n.sealer, items: map[serverID]toolkeep.Document{}, pending: map[serverID][]string{},
 		turns: map[serverID]*sync.Mutex{}, offers: map[view]map[string]string{}, news: map[view]upstream.Definitions{},
 		wake: make(chan struct{}, 1), changed: func(string, string) {}}
 	pool, err := n.egressConfig()
@@ -116,7 +116,7 @@ func (n *Node) buildServers() (err error) {
 
 // start loads the servers and follows the feed.
 func (s *servers) start(ctx context.Context) error {
-	items, seq, err := s.n.store.Items(ctx, upstream.ItemKind)
+	items, seq, err := s.n.store.Documents(ctx, upstream.DocumentKind)
 	if err != nil {
 		return err
 	}
@@ -148,12 +148,12 @@ func (s *servers) follow(ctx context.Context, after int64) {
 	s.n.watch(ctx, after, func(c toolkeep.Committed) {
 		s.logins.Follow(c)
 		switch ch := c.Change.(type) {
-		case toolkeep.PutItem:
-			if ch.Item.Kind == upstream.ItemKind {
-				s.take(ch.Item)
+		case toolkeep.PutDocument:
+			if ch.Document.Kind == upstream.DocumentKind {
+				s.take(ch.Document)
 			}
-		case toolkeep.DropItem:
-			if ch.Kind == upstream.ItemKind {
+		case toolkeep.DeleteDocument:
+			if ch.Kind == upstream.DocumentKind {
 				s.drop(serverID{ch.Tenant, ch.ID})
 			}
 		}
@@ -162,7 +162,7 @@ func (s *servers) follow(ctx context.Context, after int64) {
 	})
 }
 
-func (s *servers) take(it toolkeep.Item) {
+func (s *servers) take(it toolkeep.Document) {
 	s.mu.Lock()
 	id := serverID{it.Tenant, it.ID}
 	if old, has := s.items[id]; has && old.Revision >= it.Revision {
@@ -203,7 +203,7 @@ func (s *servers) set() {
 }
 
 // item is the stored server.
-func (s *servers) item(id serverID) (toolkeep.Item, bool) {
+func (s *servers) item(id serverID) (toolkeep.Document, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	it, ok := s.items[id]
@@ -224,7 +224,7 @@ func (s *servers) clashes(id serverID) bool {
 }
 
 // owned finds a server of the principal's tenant or of all, with who owns it.
-func (s *servers) owned(p *toolkeep.Principal, name string) (toolkeep.Item, bool) {
+func (s *servers) owned(p *toolkeep.Principal, name string) (toolkeep.Document, bool) {
 	if it, ok := s.item(serverID{p.Tenant, name}); ok {
 		return it, true
 	}
@@ -233,7 +233,7 @@ func (s *servers) owned(p *toolkeep.Principal, name string) (toolkeep.Item, bool
 
 // changeable is owned for who wants to change it: what belongs to all tenants
 // is changed by administrators of the home tenant alone.
-func (s *servers) changeable(p *toolkeep.Principal, name string) (toolkeep.Item, error) {
+func (s *servers) changeable(p *toolkeep.Principal, name string) (toolkeep.Document, error) {
 	it, ok := s.owned(p, name)
 	if !ok {
 		return it, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", name[:min(len(name), 64)])

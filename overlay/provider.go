@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// ItemKind is the kind of the store's items that hold contexts.
-const ItemKind = "context"
+// DocumentKind is the kind of the store's items that hold contexts.
+const DocumentKind = "context"
 
 // AllTools stands for every tool of an agent.
 const AllTools = "*"
@@ -28,7 +28,7 @@ type Sealer interface {
 // Store is the part of a store that a Provider uses.
 type Store interface {
 	Apply(ctx context.Context, changes ...toolkeep.Change) error
-	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
+	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 	Head(ctx context.Context) (int64, error)
 }
 
@@ -107,7 +107,7 @@ func New(c Config) (*Provider, error) {
 // Start reads the stored contexts and gives the place in the feed from which on
 // Follow must be given every change.
 func (p *Provider) Start(ctx context.Context) (int64, error) {
-	items, seq, err := p.c.Store.Items(ctx, ItemKind)
+	items, seq, err := p.c.Store.Documents(ctx, DocumentKind)
 	if err != nil {
 		return 0, err
 	}
@@ -128,12 +128,12 @@ func (p *Provider) Stop() {
 // Follow takes one change of the feed.
 func (p *Provider) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
-	case toolkeep.PutItem:
-		if ch.Item.Kind == ItemKind {
-			p.put(ch.Item)
+	case toolkeep.PutDocument:
+		if ch.Document.Kind == DocumentKind {
+			p.put(ch.Document)
 		}
-	case toolkeep.DropItem:
-		if ch.Kind == ItemKind {
+	case toolkeep.DeleteDocument:
+		if ch.Kind == DocumentKind {
 			p.drop(ch.Tenant, ch.ID)
 		}
 	}
@@ -150,7 +150,7 @@ func (p *Provider) reached(seq int64) {
 	}
 }
 
-func (p *Provider) put(it toolkeep.Item) {
+func (p *Provider) put(it toolkeep.Document) {
 	agent, tool, ok := readID(it.ID)
 	if !ok {
 		p.log.Error("a stored context has an id that cannot be read and is left out", "tenant", it.Tenant)
@@ -257,8 +257,8 @@ func (p *Provider) Put(ctx context.Context, pr *toolkeep.Principal, agent, tool 
 	if err != nil {
 		return toolkeep.AsError(err)
 	}
-	return p.apply(ctx, toolkeep.PutItem{Expect: toolkeep.AnyRevision,
-		Item: toolkeep.Item{Kind: ItemKind, Tenant: pr.Tenant, ID: id, Body: sealed, UpdatedBy: pr.Subject}})
+	return p.apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision,
+		Document: toolkeep.Document{Kind: DocumentKind, Tenant: pr.Tenant, ID: id, Body: sealed, UpdatedBy: pr.Subject}})
 }
 
 // Get gives the stored context in its JSON form. E3201, E3013.
@@ -284,7 +284,7 @@ func (p *Provider) Delete(ctx context.Context, pr *toolkeep.Principal, agent, to
 	if err != nil {
 		return err
 	}
-	err = p.apply(ctx, toolkeep.DropItem{Kind: ItemKind, Tenant: pr.Tenant, ID: id, Expect: toolkeep.AnyRevision, By: pr.Subject})
+	err = p.apply(ctx, toolkeep.DeleteDocument{Kind: DocumentKind, Tenant: pr.Tenant, ID: id, Expect: toolkeep.AnyRevision, By: pr.Subject})
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		return noContext(agent, tool)
 	}
@@ -309,8 +309,8 @@ func (p *Provider) may(pr *toolkeep.Principal, agent, tool string) (string, erro
 		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the agent is not named")
 	case tool != AllTools && !toolID.MatchString(tool):
 		return "", toolkeep.NewError(toolkeep.InvalidParameters, "%q is no tool id such as shop.list_orders, nor * for all tools", clip(tool))
-	case len(id) > toolkeep.MaxItemID:
-		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the names of agent and tool are too long together; %d bytes are possible", toolkeep.MaxItemID)
+	case len(id) > toolkeep.MaxDocumentID:
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the names of agent and tool are too long together; %d bytes are possible", toolkeep.MaxDocumentID)
 	}
 	return id, nil
 }

@@ -117,7 +117,7 @@ func TestStored(t *testing.T) {
 	if string(raw) != `{"config":{"timeout":100},"session_context":{"user":"Ada Lovelace"}}` {
 		t.Errorf("%s", raw)
 	}
-	items, _, err := w.store.Items(t.Context(), ItemKind)
+	items, _, err := w.store.Documents(t.Context(), DocumentKind)
 	check(t, err)
 	if len(items) != 1 || strings.Contains(string(items[0].Body), "Ada") || items[0].UpdatedBy != "admin" {
 		t.Errorf("%+v", items)
@@ -394,7 +394,7 @@ type emptyStore struct{}
 
 func (emptyStore) Apply(context.Context, ...toolkeep.Change) error { return errors.New("broken") }
 func (emptyStore) Head(context.Context) (int64, error)             { return 0, nil }
-func (emptyStore) Items(context.Context, string) ([]toolkeep.Item, int64, error) {
+func (emptyStore) Documents(context.Context, string) ([]toolkeep.Document, int64, error) {
 	return nil, 0, nil
 }
 

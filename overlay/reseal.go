@@ -4,7 +4,7 @@ import "github.com/toolkeep/toolkeep"
 
 // Reseal seals the item of a context anew and gives its body; done is false where
 // stale says that there is no need.
-func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Item) (body []byte, done bool, err error) {
+func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document) (body []byte, done bool, err error) {
 	if !stale(it.Body) {
 		return nil, false, nil
 	}

@@ -16,8 +16,8 @@ const (
 const checkText = "what this store holds can be opened"
 
 // NewCheck gives the item, sealed as anything would be now.
-func NewCheck(s Sealing) (toolkeep.Item, error) {
-	it := toolkeep.Item{Kind: CheckKind, ID: CheckID}
+func NewCheck(s Sealing) (toolkeep.Document, error) {
+	it := toolkeep.Document{Kind: CheckKind, ID: CheckID}
 	sealed, err := s.Seal([]byte(checkText), []byte(CheckKind))
 	if err == nil {
 		it.Body, err = json.Marshal(checkBody{sealed})

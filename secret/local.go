@@ -18,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// ItemKind is the kind of the items that hold sealed secrets.
-const ItemKind = "secret"
+// DocumentKind is the kind of the items that hold sealed secrets.
+const DocumentKind = "secret"
 
 // Bounds of stored secrets.
 const (
@@ -29,16 +29,16 @@ const (
 
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 
-// Items is the part of a store that keeps sealed secrets.
-type Items interface {
+// Documents is the part of a store that keeps sealed secrets.
+type Documents interface {
 	toolkeep.Applier
-	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
-	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
+	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
+	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
 // LocalConfig sets up a Local. Store and Sealer are required.
 type LocalConfig struct {
-	Store  Items
+	Store  Documents
 	Sealer Sealing
 	Clock  func() time.Time // default time.Now
 	// Rotated is told of every try to put a value in the place of another; nil is
@@ -106,7 +106,7 @@ func (l *Local) Scheme() string { return "secret" }
 // Start reads what Glance tells and gives the place in the feed from which Follow is
 // to be told.
 func (l *Local) Start(ctx context.Context) (int64, error) {
-	items, seq, err := l.c.Store.Items(ctx, ItemKind)
+	items, seq, err := l.c.Store.Documents(ctx, DocumentKind)
 	if err != nil {
 		return 0, err
 	}
@@ -119,12 +119,12 @@ func (l *Local) Start(ctx context.Context) (int64, error) {
 // Follow takes a change of the feed.
 func (l *Local) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
-	case toolkeep.PutItem:
-		if ch.Item.Kind == ItemKind {
-			l.take(ch.Item)
+	case toolkeep.PutDocument:
+		if ch.Document.Kind == DocumentKind {
+			l.take(ch.Document)
 		}
-	case toolkeep.DropItem:
-		if ch.Kind == ItemKind {
+	case toolkeep.DeleteDocument:
+		if ch.Kind == DocumentKind {
 			l.mu.Lock()
 			delete(l.known, placed{ch.Tenant, ch.ID})
 			l.mu.Unlock()
@@ -132,7 +132,7 @@ func (l *Local) Follow(c toolkeep.Committed) {
 	}
 }
 
-func (l *Local) take(it toolkeep.Item) {
+func (l *Local) take(it toolkeep.Document) {
 	var b body
 	if json.Unmarshal(it.Body, &b) != nil {
 		return
@@ -292,13 +292,13 @@ func (l *Local) over(m meta) bool { return !m.Expires.IsZero() && !l.c.Clock().B
 // bind says what a sealed value belongs to: moved to another tenant or name, or with
 // another expiry, it does not open.
 func bind(tenant, id string, m meta) []byte {
-	return fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", ItemKind, tenant, id, m.Version, m.Expires.Unix())
+	return fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", DocumentKind, tenant, id, m.Version, m.Expires.Unix())
 }
 
 // get reads an item; ErrNotFound, E3403.
-func (l *Local) get(ctx context.Context, tenant string, at place) (it toolkeep.Item, b body, err error) {
+func (l *Local) get(ctx context.Context, tenant string, at place) (it toolkeep.Document, b body, err error) {
 	err = tries(ctx, func() error {
-		it, err = l.c.Store.Item(ctx, ItemKind, tenant, at.id())
+		it, err = l.c.Store.Document(ctx, DocumentKind, tenant, at.id())
 		return err
 	})
 	switch {

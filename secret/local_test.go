@@ -27,7 +27,7 @@ type items struct {
 	reads int
 }
 
-func (s *items) Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error) {
+func (s *items) Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error) {
 	s.mu.Lock()
 	s.reads++
 	err := s.down
@@ -38,9 +38,9 @@ func (s *items) Item(ctx context.Context, kind, tenant, id string) (toolkeep.Ite
 	}
 	s.mu.Unlock()
 	if err != nil {
-		return toolkeep.Item{}, err
+		return toolkeep.Document{}, err
 	}
-	return s.Store.Item(ctx, kind, tenant, id)
+	return s.Store.Document(ctx, kind, tenant, id)
 }
 
 func (s *items) take(err error, fails int) {
@@ -150,12 +150,12 @@ func TestScopes(t *testing.T) {
 	}
 	// A sealed value that was moved within the database opens nowhere else.
 	at := place{Organisation, "", "k"}
-	it, err := b.store.Item(t.Context(), ItemKind, "globex", at.id())
+	it, err := b.store.Document(t.Context(), DocumentKind, "globex", at.id())
 	if err != nil {
 		t.Fatal(err)
 	}
 	it.Tenant = "acme"
-	if err := b.store.Apply(t.Context(), toolkeep.PutItem{Item: it, Expect: toolkeep.AnyRevision}); err != nil {
+	if err := b.store.Apply(t.Context(), toolkeep.PutDocument{Document: it, Expect: toolkeep.AnyRevision}); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := b.local.Read(t.Context(), who("acme", "bob"), "k"); codeOf(err) != toolkeep.SecretRetrievalFailed {
@@ -244,12 +244,12 @@ func TestExpiryAndVersions(t *testing.T) {
 	}
 	// Whoever writes to the database does not prolong it.
 	at := place{User, "ann", "k"}
-	it, err := b.store.Item(t.Context(), ItemKind, "acme", at.id())
+	it, err := b.store.Document(t.Context(), DocumentKind, "acme", at.id())
 	if err != nil {
 		t.Fatal(err)
 	}
 	it.Body = []byte(strings.Replace(string(it.Body), "2026-03-01T01:00:00Z", "2030-03-01T01:00:00Z", 1))
-	if err := b.store.Apply(t.Context(), toolkeep.PutItem{Item: it, Expect: it.Revision}); err != nil {
+	if err := b.store.Apply(t.Context(), toolkeep.PutDocument{Document: it, Expect: it.Revision}); err != nil {
 		t.Fatal(err)
 	}
 	if v, err := b.local.Read(t.Context(), ann, "k"); codeOf(err) != toolkeep.SecretRetrievalFailed {

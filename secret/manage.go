@@ -142,8 +142,8 @@ func (l *Local) put(ctx context.Context, p *toolkeep.Principal, at place, m meta
 	if err != nil {
 		return toolkeep.AsError(err)
 	}
-	changes := []toolkeep.Change{toolkeep.PutItem{Expect: revision,
-		Item: toolkeep.Item{Kind: ItemKind, Tenant: p.Tenant, ID: id, Body: raw, UpdatedAt: m.SetAt, UpdatedBy: p.Subject}}}
+	changes := []toolkeep.Change{toolkeep.PutDocument{Expect: revision,
+		Document: toolkeep.Document{Kind: DocumentKind, Tenant: p.Tenant, ID: id, Body: raw, UpdatedAt: m.SetAt, UpdatedBy: p.Subject}}}
 	if before > 0 {
 		event, err := uuid.NewV7()
 		if err != nil {
@@ -162,7 +162,7 @@ func (l *Local) put(ctx context.Context, p *toolkeep.Principal, at place, m meta
 		return refuse(toolkeep.RecordUnavailable, "the secret cannot be kept now; try again").Because(err)
 	}
 	l.rotated(before, true)
-	l.take(toolkeep.Item{Kind: ItemKind, Tenant: p.Tenant, ID: id, Body: raw, Revision: revision + 1})
+	l.take(toolkeep.Document{Kind: DocumentKind, Tenant: p.Tenant, ID: id, Body: raw, Revision: revision + 1})
 	return nil
 }
 
@@ -204,7 +204,7 @@ func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) erro
 	if err != nil {
 		return err
 	}
-	err = l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: ItemKind, Tenant: p.Tenant, ID: at.id(), Expect: toolkeep.AnyRevision, By: p.Subject})
+	err = l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: DocumentKind, Tenant: p.Tenant, ID: at.id(), Expect: toolkeep.AnyRevision, By: p.Subject})
 	switch {
 	case errors.Is(err, toolkeep.ErrNotFound):
 		return refuse(toolkeep.ResourceNotFound, "there is no secret %s in the scope %s", at.name, at.scope)
@@ -221,9 +221,9 @@ func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) erro
 // its tenant's, by name and then from the narrowest scope. Which of them the caller's
 // tools name is for who asks to know. E3403.
 func (l *Local) List(ctx context.Context, p *toolkeep.Principal) ([]Info, error) {
-	var items []toolkeep.Item
+	var items []toolkeep.Document
 	err := tries(ctx, func() (err error) {
-		items, _, err = l.c.Store.Items(ctx, ItemKind)
+		items, _, err = l.c.Store.Documents(ctx, DocumentKind)
 		return err
 	})
 	if err != nil {
@@ -253,9 +253,9 @@ func (l *Local) info(m meta, sealed []byte) Info {
 	return Info{Name: m.Name, Scope: m.Scope, Owner: m.Owner, Version: m.Version, SetAt: m.SetAt, SetBy: m.SetBy, Expires: m.Expires, State: l.status(m, sealed).State}
 }
 
-// Reseal seals an item of ItemKind anew, under the sealer's newest key. done is false
+// Reseal seals an item of DocumentKind anew, under the sealer's newest key. done is false
 // where that key has sealed it already.
-func Reseal(s Sealing, stale func([]byte) bool, it toolkeep.Item) (raw []byte, done bool, err error) {
+func Reseal(s Sealing, stale func([]byte) bool, it toolkeep.Document) (raw []byte, done bool, err error) {
 	var b body
 	if err := json.Unmarshal(it.Body, &b); err != nil {
 		return nil, false, err

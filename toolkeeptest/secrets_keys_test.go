@@ -136,7 +136,7 @@ func TestSecretKeyOfEarlierStore(t *testing.T) {
 	admin(t, k).secret("shop", "value-under-the-key", `"scope":"organisation"`)
 	forget := func() {
 		t.Helper()
-		if err := k.Store().Apply(t.Context(), toolkeep.DropItem{Kind: secret.CheckKind, ID: secret.CheckID, Expect: toolkeep.AnyRevision}); err != nil {
+		if err := k.Store().Apply(t.Context(), toolkeep.DeleteDocument{Kind: secret.CheckKind, ID: secret.CheckID, Expect: toolkeep.AnyRevision}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,7 +154,7 @@ func TestSecretKeyOfEarlierStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	k = toolkeeptest.Open(t, dir)
-	it, err := k.Store().Item(t.Context(), secret.CheckKind, "", secret.CheckID)
+	it, err := k.Store().Document(t.Context(), secret.CheckKind, "", secret.CheckID)
 	if err != nil || len(it.Body) == 0 {
 		t.Errorf("no check was made: %v", err)
 	}

@@ -67,7 +67,7 @@ func TestSealKeyRotationOfServers(t *testing.T) {
 	root.put(t, "notes", s)
 	bodies := func(kind string) string {
 		t.Helper()
-		items, _, err := k.Store().Items(t.Context(), kind)
+		items, _, err := k.Store().Documents(t.Context(), kind)
 		if err != nil || len(items) == 0 {
 			t.Fatalf("%s: %d items, %v", kind, len(items), err)
 		}
@@ -77,11 +77,11 @@ func TestSealKeyRotationOfServers(t *testing.T) {
 		}
 		return all
 	}
-	token, spec := bodies(oauth.TokenKind), bodies(servers.ItemKind)
+	token, spec := bodies(oauth.TokenKind), bodies(servers.DocumentKind)
 	if n, _ := root.rotated(`{"new_key":true}`); n < 2 {
 		t.Errorf("%d items were sealed anew", n)
 	}
-	if bodies(oauth.TokenKind) == token || bodies(servers.ItemKind) == spec {
+	if bodies(oauth.TokenKind) == token || bodies(servers.DocumentKind) == spec {
 		t.Error("the login or the definition is sealed as before")
 	}
 	if n, _ := root.rotated(`{}`); n != 0 {
@@ -209,7 +209,7 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 	if n, _ := root.rotated(`{}`); n != 2 {
 		t.Errorf("%d items were sealed anew", n)
 	}
-	items, _, err := k.Store().Items(t.Context(), secret.ItemKind)
+	items, _, err := k.Store().Documents(t.Context(), secret.DocumentKind)
 	for _, it := range items {
 		if !strings.Contains(string(it.Body), `"sealed":"Ag`) { // begins with the byte 2
 			t.Errorf("not sealed by Vault: %s", it.Body)

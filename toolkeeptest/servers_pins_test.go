@@ -57,7 +57,7 @@ func TestPins(t *testing.T) {
 					t.Fatal(err)
 				}
 				switch ch := c.Change.(type) {
-				case toolkeep.PublishVersion, toolkeep.SetLifecycle, toolkeep.PutItem:
+				case toolkeep.PublishVersion, toolkeep.SetLifecycle, toolkeep.PutDocument:
 					if c.Seq > head {
 						t.Errorf("reading the same again changed something: %T", ch)
 					}

@@ -20,7 +20,7 @@ func TestValuesOfServersAreSealed(t *testing.T) {
 	}
 	boss.put(t, "notes", s)
 	values = append(values, s.offer)
-	items, _, err := k.Store().Items(t.Context(), servers.ItemKind)
+	items, _, err := k.Store().Documents(t.Context(), servers.DocumentKind)
 	if err != nil || len(items) == 0 {
 		t.Fatalf("%v %v", items, err)
 	}

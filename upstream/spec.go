@@ -18,9 +18,9 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// ItemKind is the kind of the stored items whose bodies are specs; the item's id
+// DocumentKind is the kind of the stored items whose bodies are specs; the item's id
 // is the server's name and its tenant the owner.
-const ItemKind = "mcp_server"
+const DocumentKind = "mcp_server"
 
 // Transports of a server.
 const (

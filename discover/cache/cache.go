@@ -35,8 +35,8 @@ type Remote interface {
 // Store keeps the flushes.
 type Store interface {
 	toolkeep.Applier
-	// Item is ErrNotFound where there is none.
-	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
+	// Document is ErrNotFound where there is none.
+	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
 }
 
 // Config of a Cache. Index and Store are required.

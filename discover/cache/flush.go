@@ -14,10 +14,10 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// ItemKind and itemID are where a tenant's flushes are in the store.
+// DocumentKind and itemID are where a tenant's flushes are in the store.
 const (
-	ItemKind = "search_flush"
-	itemID   = "flushes"
+	DocumentKind = "search_flush"
+	itemID       = "flushes"
 )
 
 // Scope says which answers are flushed.
@@ -97,7 +97,7 @@ func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id st
 // flush is one try; ErrStale if another flush came between.
 func (c *Cache) flush(ctx context.Context, tenant, by string, scope Scope, id string) error {
 	old := none
-	item, err := c.config.Store.Item(ctx, ItemKind, tenant, itemID)
+	item, err := c.config.Store.Document(ctx, DocumentKind, tenant, itemID)
 	switch {
 	case err == nil:
 		if old, err = readFlushes(item); err != nil {
@@ -125,16 +125,16 @@ func (c *Cache) flush(ctx context.Context, tenant, by string, scope Scope, id st
 	if err != nil {
 		return err
 	}
-	put := toolkeep.PutItem{Expect: old.rev, Item: toolkeep.Item{Kind: ItemKind, Tenant: tenant, ID: itemID, Body: body, UpdatedBy: by}}
+	put := toolkeep.PutDocument{Expect: old.rev, Document: toolkeep.Document{Kind: DocumentKind, Tenant: tenant, ID: itemID, Body: body, UpdatedBy: by}}
 	if err := c.config.Store.Apply(ctx, put); err != nil {
 		return err
 	}
-	put.Item.Revision = old.rev + 1
-	c.take(put.Item)
+	put.Document.Revision = old.rev + 1
+	c.take(put.Document)
 	return nil
 }
 
-func readFlushes(i toolkeep.Item) (*flushes, error) {
+func readFlushes(i toolkeep.Document) (*flushes, error) {
 	var b flushBody
 	if err := json.Unmarshal(i.Body, &b); err != nil {
 		return nil, fmt.Errorf("the flushes of tenant %q: %w", i.Tenant, err)
@@ -142,8 +142,8 @@ func readFlushes(i toolkeep.Item) (*flushes, error) {
 	return &flushes{rev: i.Revision, base: b.Base, marks: b.Marks}, nil
 }
 
-// Load takes over the flushes that the store holds; give it the items of ItemKind.
-func (c *Cache) Load(items []toolkeep.Item) {
+// Load takes over the flushes that the store holds; give it the items of DocumentKind.
+func (c *Cache) Load(items []toolkeep.Document) {
 	for _, i := range items {
 		c.take(i)
 	}
@@ -153,19 +153,19 @@ func (c *Cache) Load(items []toolkeep.Item) {
 // Load; the same one twice is harmless.
 func (c *Cache) Follow(change toolkeep.Committed) {
 	switch ch := change.Change.(type) {
-	case toolkeep.PutItem:
-		if ch.Item.Kind == ItemKind {
-			c.take(ch.Item)
+	case toolkeep.PutDocument:
+		if ch.Document.Kind == DocumentKind {
+			c.take(ch.Document)
 		}
-	case toolkeep.DropItem:
+	case toolkeep.DeleteDocument:
 		// Nobody drops it; whoever did by hand wants all to be made anew.
-		if ch.Kind == ItemKind {
+		if ch.Kind == DocumentKind {
 			c.put(ch.Tenant, nil)
 		}
 	}
 }
 
-func (c *Cache) take(i toolkeep.Item) {
+func (c *Cache) take(i toolkeep.Document) {
 	if i.ID != itemID {
 		return
 	}

@@ -189,16 +189,16 @@ func TestFlushRefuses(t *testing.T) {
 	s.shelf.fail = nil
 
 	// Flushes that nobody can read drop everything of before, and the next one repairs them.
-	item := toolkeep.Item{Kind: ItemKind, Tenant: "acme", ID: itemID, Body: []byte("{"), Revision: 1}
-	s.shelf.items = map[string]toolkeep.Item{ItemKind + "\x00acme\x00" + itemID: item}
-	a.Follow(toolkeep.Committed{Change: toolkeep.PutItem{Item: item}})
+	item := toolkeep.Document{Kind: DocumentKind, Tenant: "acme", ID: itemID, Body: []byte("{"), Revision: 1}
+	s.shelf.items = map[string]toolkeep.Document{DocumentKind + "\x00acme\x00" + itemID: item}
+	a.Follow(toolkeep.Committed{Change: toolkeep.PutDocument{Document: item}})
 	a.wantHit(t, q, false)
 	a.wantHit(t, q, true)
 	if err := a.Flush(t.Context(), "acme", "x", User, "ann"); err != nil {
 		t.Fatal(err)
 	}
 	a.wantHit(t, q, false)
-	a.Follow(toolkeep.Committed{Change: toolkeep.DropItem{Kind: ItemKind, Tenant: "acme", ID: itemID}})
+	a.Follow(toolkeep.Committed{Change: toolkeep.DeleteDocument{Kind: DocumentKind, Tenant: "acme", ID: itemID}})
 	if f := a.flushes("acme"); f != none {
 		t.Errorf("%+v", f)
 	}

@@ -16,13 +16,13 @@ import (
 // shelf is a store of items with a feed, as several nodes have it.
 type shelf struct {
 	mu    sync.Mutex
-	items map[string]toolkeep.Item
+	items map[string]toolkeep.Document
 	feed  []toolkeep.Committed
 	fail  error
 	race  func() // runs once before the next Apply
 }
 
-func (s *shelf) Item(_ context.Context, kind, tenant, id string) (toolkeep.Item, error) {
+func (s *shelf) Document(_ context.Context, kind, tenant, id string) (toolkeep.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, ok := s.items[kind+"\x00"+tenant+"\x00"+id]
@@ -46,23 +46,23 @@ func (s *shelf) Apply(_ context.Context, changes ...toolkeep.Change) error {
 		return s.fail
 	}
 	for _, c := range changes {
-		put := c.(toolkeep.PutItem)
-		k := put.Item.Kind + "\x00" + put.Item.Tenant + "\x00" + put.Item.ID
+		put := c.(toolkeep.PutDocument)
+		k := put.Document.Kind + "\x00" + put.Document.Tenant + "\x00" + put.Document.ID
 		if s.items[k].Revision != put.Expect {
 			return toolkeep.ErrStale
 		}
-		put.Item.Revision = put.Expect + 1
+		put.Document.Revision = put.Expect + 1
 		if s.items == nil {
-			s.items = map[string]toolkeep.Item{}
+			s.items = map[string]toolkeep.Document{}
 		}
-		s.items[k] = put.Item
+		s.items[k] = put.Document
 		s.feed = append(s.feed, toolkeep.Committed{Seq: int64(len(s.feed) + 1), Change: put})
 	}
 	return nil
 }
 
 // all gives a new node what there is.
-func (s *shelf) all() (items []toolkeep.Item) {
+func (s *shelf) all() (items []toolkeep.Document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.items {

@@ -24,7 +24,7 @@ const (
 const (
 	headID     = "head"
 	jobID      = "daily"
-	chunkBytes = toolkeep.MaxItemBody - 1024
+	chunkBytes = toolkeep.MaxDocumentBody - 1024
 	format     = 1
 	// firstAfter is how long a store without a checkpoint waits for one.
 	firstAfter = 10 * time.Minute
@@ -87,7 +87,7 @@ func (u *Usage) checkpoint(ctx context.Context, keepBefore bool) error {
 	if err != nil {
 		return err
 	}
-	items, _, err := u.c.Store.Items(ctx, KindState)
+	items, _, err := u.c.Store.Documents(ctx, KindState)
 	if err != nil {
 		return err
 	}
@@ -108,8 +108,8 @@ func (u *Usage) checkpoint(ctx context.Context, keepBefore bool) error {
 	if err != nil {
 		return err
 	}
-	it := toolkeep.Item{Kind: KindState, ID: headID, Body: body, UpdatedAt: head.At, UpdatedBy: u.c.Node}
-	if err := u.c.Store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: expect, BodyAside: true}); err != nil {
+	it := toolkeep.Document{Kind: KindState, ID: headID, Body: body, UpdatedAt: head.At, UpdatedBy: u.c.Node}
+	if err := u.c.Store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: expect, OmitBody: true}); err != nil {
 		return err
 	}
 	u.mu.Lock()
@@ -138,8 +138,8 @@ func (u *Usage) putParts(ctx context.Context, head *checkpoint, saved []savedTen
 		raw = enc.EncodeAll(raw, nil)
 		part := savedParts{Tenant: saved[i].Name}
 		for chunk := range slices.Chunk(raw, chunkBytes) {
-			it := toolkeep.Item{Kind: KindState, Tenant: part.Tenant, ID: chunkID(head.Generation, part.Chunks), Body: chunk, UpdatedAt: head.At, UpdatedBy: u.c.Node}
-			if err := u.c.Store.Apply(ctx, toolkeep.PutItem{Item: it, Expect: toolkeep.AnyRevision, BodyAside: true}); err != nil {
+			it := toolkeep.Document{Kind: KindState, Tenant: part.Tenant, ID: chunkID(head.Generation, part.Chunks), Body: chunk, UpdatedAt: head.At, UpdatedBy: u.c.Node}
+			if err := u.c.Store.Apply(ctx, toolkeep.PutDocument{Document: it, Expect: toolkeep.AnyRevision, OmitBody: true}); err != nil {
 				return nil, err
 			}
 			sums[partKey{it.Tenant, it.ID}] = sha256.Sum256(chunk)
@@ -152,7 +152,7 @@ func (u *Usage) putParts(ctx context.Context, head *checkpoint, saved []savedTen
 
 // sweep takes out the parts of other checkpoints, but for those of the one before.
 // items were read before the head was put, so none is of a checkpoint that follows it.
-func (u *Usage) sweep(ctx context.Context, head *checkpoint, items []toolkeep.Item) error {
+func (u *Usage) sweep(ctx context.Context, head *checkpoint, items []toolkeep.Document) error {
 	var all error
 	for _, it := range items {
 		switch {
@@ -161,20 +161,20 @@ func (u *Usage) sweep(ctx context.Context, head *checkpoint, items []toolkeep.It
 		case head.Before != nil && strings.HasPrefix(it.ID, head.Before.Generation+"/"):
 			continue
 		}
-		err := u.c.Store.Apply(ctx, toolkeep.DropItem{Kind: KindState, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision, By: u.c.Node})
+		err := u.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: KindState, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision, By: u.c.Node})
 		all = errors.Join(all, ifThere(err))
 	}
 	return all
 }
 
-func isHeadItem(it *toolkeep.Item) bool {
+func isHeadItem(it *toolkeep.Document) bool {
 	return it.Kind == KindState && it.Tenant == "" && it.ID == headID
 }
 
 // partKey is the tenant and the id of a part.
 type partKey [2]string
 
-func bodiesOf(items []toolkeep.Item) map[partKey][]byte {
+func bodiesOf(items []toolkeep.Document) map[partKey][]byte {
 	m := make(map[partKey][]byte, len(items))
 	for i := range items {
 		m[partKey{items[i].Tenant, items[i].ID}] = items[i].Body
@@ -183,8 +183,8 @@ func bodiesOf(items []toolkeep.Item) map[partKey][]byte {
 }
 
 // newest is the newest checkpoint whose parts are all there; nil if there is none.
-func newest(items []toolkeep.Item, there map[partKey][]byte) *checkpoint {
-	i := slices.IndexFunc(items, func(it toolkeep.Item) bool { return isHeadItem(&it) })
+func newest(items []toolkeep.Document, there map[partKey][]byte) *checkpoint {
+	i := slices.IndexFunc(items, func(it toolkeep.Document) bool { return isHeadItem(&it) })
 	var head checkpoint
 	if i < 0 || json.Unmarshal(items[i].Body, &head) != nil {
 		return nil
@@ -223,16 +223,16 @@ func ifThere(err error) error {
 func (u *Usage) load(ctx context.Context) (int64, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	items, _, err := u.c.Store.Items(ctx, KindState)
+	items, _, err := u.c.Store.Documents(ctx, KindState)
 	if err != nil {
 		return 0, err
 	}
 	seq := int64(0)
-	if i := slices.IndexFunc(items, func(it toolkeep.Item) bool { return isHeadItem(&it) }); i >= 0 {
+	if i := slices.IndexFunc(items, func(it toolkeep.Document) bool { return isHeadItem(&it) }); i >= 0 {
 		u.head = items[i]
 		seq = u.restore(&items[i], bodiesOf(items))
 	}
-	claims, _, err := u.c.Store.Items(ctx, KindJob)
+	claims, _, err := u.c.Store.Documents(ctx, KindJob)
 	if err != nil {
 		return 0, err
 	}
@@ -241,7 +241,7 @@ func (u *Usage) load(ctx context.Context) (int64, error) {
 			u.claimed = it
 		}
 	}
-	weights, at, err := u.c.Store.Items(ctx, KindWeights)
+	weights, at, err := u.c.Store.Documents(ctx, KindWeights)
 	if err != nil {
 		return 0, err
 	}
@@ -254,7 +254,7 @@ func (u *Usage) load(ctx context.Context) (int64, error) {
 
 // restore takes over the newest checkpoint that can be read, and gives the place of the
 // feed that it is of; 0 where none can.
-func (u *Usage) restore(item *toolkeep.Item, there map[partKey][]byte) int64 {
+func (u *Usage) restore(item *toolkeep.Document, there map[partKey][]byte) int64 {
 	var head checkpoint
 	err := json.Unmarshal(item.Body, &head)
 	for c := &head; c != nil && err == nil; c = c.Before {
@@ -308,7 +308,7 @@ func (u *Usage) restoreOne(head *checkpoint, there map[partKey][]byte) error {
 }
 
 // item takes in an item that was put; u.mu is held.
-func (u *Usage) item(it *toolkeep.Item, c *toolkeep.Committed) {
+func (u *Usage) item(it *toolkeep.Document, c *toolkeep.Committed) {
 	switch it.Kind {
 	case KindState:
 		if isHeadItem(it) && it.Revision > u.head.Revision {
@@ -330,7 +330,7 @@ func (u *Usage) item(it *toolkeep.Item, c *toolkeep.Committed) {
 	}
 }
 
-func (u *Usage) dropped(d *toolkeep.DropItem, seq int64) {
+func (u *Usage) dropped(d *toolkeep.DeleteDocument, seq int64) {
 	if d.Kind == KindWeights && d.ID == weightsID && seq > u.rankedAt {
 		u.rankings.drop(d.Tenant)
 	}
@@ -393,7 +393,7 @@ func (u *Usage) Job(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = u.c.Store.Apply(ctx, toolkeep.PutItem{Expect: revision, Item: toolkeep.Item{Kind: KindJob, ID: jobID, Body: body, UpdatedAt: now, UpdatedBy: u.c.Node}})
+	err = u.c.Store.Apply(ctx, toolkeep.PutDocument{Expect: revision, Document: toolkeep.Document{Kind: KindJob, ID: jobID, Body: body, UpdatedAt: now, UpdatedBy: u.c.Node}})
 	if err != nil {
 		return err
 	}

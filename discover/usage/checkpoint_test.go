@@ -72,7 +72,7 @@ func (m *mortal) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 // parts are the items of checkpoints by generation, without the head.
 func parts(t *testing.T, s Store) map[string]int {
 	t.Helper()
-	items, _, err := s.Items(t.Context(), KindState)
+	items, _, err := s.Documents(t.Context(), KindState)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestCheckpointsLeave(t *testing.T) {
 			}
 			settle(t, two, a, b)
 		}
-		items, head, err := two.Items(t.Context(), KindState)
+		items, head, err := two.Documents(t.Context(), KindState)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,9 +178,9 @@ func TestCheckpointsLeave(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p, ok := c.Change.(toolkeep.PutItem); ok && p.Item.Kind == KindState {
+			if p, ok := c.Change.(toolkeep.PutDocument); ok && p.Document.Kind == KindState {
 				puts++
-				if len(p.Item.Body) != 0 {
+				if len(p.Document.Body) != 0 {
 					t.Errorf("the feed has a checkpoint at %d", c.Seq)
 				}
 			}
@@ -250,8 +250,8 @@ func TestCheckpointOfBefore(t *testing.T) {
 // altered is a store that gives other bytes back than it got.
 type altered struct{ *memory }
 
-func (a altered) Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error) {
-	items, seq, err := a.memory.Items(ctx, kind)
+func (a altered) Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error) {
+	items, seq, err := a.memory.Documents(ctx, kind)
 	for i := range items {
 		if !isHeadItem(&items[i]) {
 			items[i].Body = append(bytes.Clone(items[i].Body), 0)

@@ -28,9 +28,9 @@ func (u *Usage) fold(c toolkeep.Committed) {
 		}
 	case toolkeep.AppendEvent:
 		u.event(&ch.Event, c.At)
-	case toolkeep.PutItem:
-		u.item(&ch.Item, &c)
-	case toolkeep.DropItem:
+	case toolkeep.PutDocument:
+		u.item(&ch.Document, &c)
+	case toolkeep.DeleteDocument:
 		u.dropped(&ch, c.Seq)
 	}
 	u.seq.Store(c.Seq)

@@ -414,7 +414,7 @@ func TestWindows(t *testing.T) {
 		t.Errorf("%+v", got.Rows)
 	}
 	// A tenant where nothing happens grows old with the daily job.
-	f.after(40 * day).change(toolkeep.PutItem{Item: toolkeep.Item{Kind: KindJob, ID: jobID, Revision: 1}})
+	f.after(40 * day).change(toolkeep.PutDocument{Document: toolkeep.Document{Kind: KindJob, ID: jobID, Revision: 1}})
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 0 {
 		t.Errorf("%+v", got.Rows)
 	}

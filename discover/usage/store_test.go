@@ -22,14 +22,14 @@ type memory struct {
 	mu      sync.Mutex
 	clock   func() time.Time
 	feed    []toolkeep.Committed
-	items   map[[3]string]toolkeep.Item
+	items   map[[3]string]toolkeep.Document
 	more    chan struct{}
 	applies []int // changes of each Apply
 	refuse  error // what Apply answers
 }
 
 func newMemory(clock func() time.Time) *memory {
-	return &memory{clock: clock, items: map[[3]string]toolkeep.Item{}, more: make(chan struct{})}
+	return &memory{clock: clock, items: map[[3]string]toolkeep.Document{}, more: make(chan struct{})}
 }
 
 func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
@@ -45,15 +45,15 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	}
 	for _, c := range changes {
 		switch ch := c.(type) {
-		case toolkeep.PutItem:
-			key := [3]string{ch.Item.Kind, ch.Item.Tenant, ch.Item.ID}
-			ch.Item.Revision = m.items[key].Revision + 1
-			m.items[key] = ch.Item
-			if ch.BodyAside {
-				ch.Item.Body = nil
+		case toolkeep.PutDocument:
+			key := [3]string{ch.Document.Kind, ch.Document.Tenant, ch.Document.ID}
+			ch.Document.Revision = m.items[key].Revision + 1
+			m.items[key] = ch.Document
+			if ch.OmitBody {
+				ch.Document.Body = nil
 			}
 			c = ch
-		case toolkeep.DropItem:
+		case toolkeep.DeleteDocument:
 			delete(m.items, [3]string{ch.Kind, ch.Tenant, ch.ID})
 		}
 		m.feed = append(m.feed, toolkeep.Committed{Seq: int64(len(m.feed) + 1), At: m.clock(), Change: c})
@@ -66,15 +66,15 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 
 func (m *memory) check(c toolkeep.Change) error {
 	switch ch := c.(type) {
-	case toolkeep.PutItem:
-		have := m.items[[3]string{ch.Item.Kind, ch.Item.Tenant, ch.Item.ID}].Revision
+	case toolkeep.PutDocument:
+		have := m.items[[3]string{ch.Document.Kind, ch.Document.Tenant, ch.Document.ID}].Revision
 		if ch.Expect != toolkeep.AnyRevision && ch.Expect != have {
 			return toolkeep.ErrStale
 		}
-		if len(ch.Item.Body) > toolkeep.MaxItemBody {
+		if len(ch.Document.Body) > toolkeep.MaxDocumentBody {
 			return errors.New("the body is too big")
 		}
-	case toolkeep.DropItem:
+	case toolkeep.DeleteDocument:
 		have, ok := m.items[[3]string{ch.Kind, ch.Tenant, ch.ID}]
 		if !ok {
 			return toolkeep.ErrNotFound
@@ -115,7 +115,7 @@ func (m *memory) Head(context.Context) (int64, error) {
 	return int64(len(m.feed)), nil
 }
 
-func (m *memory) Items(_ context.Context, kind string) (out []toolkeep.Item, seq int64, err error) {
+func (m *memory) Documents(_ context.Context, kind string) (out []toolkeep.Document, seq int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, it := range m.items {

@@ -337,8 +337,8 @@ func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
 	if err != nil {
 		return tr, err
 	}
-	changes := []toolkeep.Change{toolkeep.PutItem{Expect: expect,
-		Item: toolkeep.Item{Kind: KindWeights, Tenant: tenant, ID: weightsID, Body: body, UpdatedAt: tr.At, UpdatedBy: u.c.Node}}}
+	changes := []toolkeep.Change{toolkeep.PutDocument{Expect: expect,
+		Document: toolkeep.Document{Kind: KindWeights, Tenant: tenant, ID: weightsID, Body: body, UpdatedAt: tr.At, UpdatedBy: u.c.Node}}}
 	if tr.Better {
 		e, err := eventOf(EventRanking, tenant, "", tr.At, &tr)
 		if err != nil {
@@ -356,12 +356,12 @@ func (u *Usage) ResetWeights(ctx context.Context, p *toolkeep.Principal) error {
 	if err != nil {
 		return err
 	}
-	return ifThere(u.c.Store.Apply(ctx, toolkeep.DropItem{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
+	return ifThere(u.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
 		toolkeep.AppendEvent{Event: e}))
 }
 
 // ranked takes in a stored Training.
-func (u *Usage) ranked(it *toolkeep.Item) {
+func (u *Usage) ranked(it *toolkeep.Document) {
 	if old, ok := u.rankings.get(it.Tenant); it.ID != weightsID || ok && it.Revision <= old.revision {
 		return
 	}

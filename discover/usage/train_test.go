@@ -171,7 +171,7 @@ func TestLearnedWeightsOverRestarts(t *testing.T) {
 	a := start(t, store, "a", clock)
 	admin := &toolkeep.Principal{Subject: "root", Tenant: "t"}
 	put := func(semantic string) {
-		apply(t, store, toolkeep.PutItem{Expect: toolkeep.AnyRevision, Item: toolkeep.Item{Kind: KindWeights, Tenant: "t", ID: weightsID,
+		apply(t, store, toolkeep.PutDocument{Expect: toolkeep.AnyRevision, Document: toolkeep.Document{Kind: KindWeights, Tenant: "t", ID: weightsID,
 			Body: []byte(`{"weights":{"Semantic":` + semantic + `}}`)}})
 	}
 	put("0.1")

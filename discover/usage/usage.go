@@ -16,7 +16,7 @@ import (
 type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
-	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
+	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
 // Learning says what becomes of weights that are learned from choices.
@@ -68,10 +68,10 @@ type Usage struct {
 
 	mu       sync.Mutex // one change at a time; guards all that is not atomic in tenants
 	order    recency[*tenant]
-	head     toolkeep.Item // the newest checkpoint's; where the feed told of it without its body
-	claimed  toolkeep.Item // the newest claim of the job
-	rankedAt int64         // up to where in the feed rankings were read from their items
-	moved    chan struct{} // closed at the next change; nil if nobody waits
+	head     toolkeep.Document // the newest checkpoint's; where the feed told of it without its body
+	claimed  toolkeep.Document // the newest claim of the job
+	rankedAt int64             // up to where in the feed rankings were read from their items
+	moved    chan struct{}     // closed at the next change; nil if nobody waits
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup

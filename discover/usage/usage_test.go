@@ -240,8 +240,8 @@ func TestBigState(t *testing.T) {
 	}
 	store := f.c.Store.(*memory)
 	parts := store.count(func(c toolkeep.Change) bool {
-		p, ok := c.(toolkeep.PutItem)
-		return ok && p.Item.ID != headID
+		p, ok := c.(toolkeep.PutDocument)
+		return ok && p.Document.ID != headID
 	})
 	if parts < 2 {
 		t.Fatalf("%d parts", parts)
@@ -305,8 +305,8 @@ func agree(t *testing.T, l *life, one, two Store) {
 }
 
 func isHead(c toolkeep.Change) bool {
-	p, ok := c.(toolkeep.PutItem)
-	return ok && p.Item.Kind == KindState && p.Item.ID == headID
+	p, ok := c.(toolkeep.PutDocument)
+	return ok && p.Document.Kind == KindState && p.Document.ID == headID
 }
 
 // TestDailyJob: of two nodes one does the job, ten minutes after the first start and

@@ -40,11 +40,11 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 		}
 	case toolkeep.RevokeKey:
 		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return g.revoke(ctx, c) }
-	case toolkeep.PutItem:
+	case toolkeep.PutDocument:
 		e := st.Encoded
-		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return true, g.putItem(ctx, c, e, st) }
-	case toolkeep.DropItem:
-		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return true, g.dropItem(ctx, c) }
+		st.act = func(ctx context.Context, g *group, st *step) (bool, error) { return true, g.putDocument(ctx, c, e, st) }
+	case toolkeep.DeleteDocument:
+		st.act = func(ctx context.Context, g *group, _ *step) (bool, error) { return true, g.dropDocument(ctx, c) }
 	default:
 		err = fmt.Errorf("postgres: %T has no action", c)
 	}

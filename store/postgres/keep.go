@@ -43,7 +43,7 @@ func (s *Store) tend(ctx context.Context) error {
 		s.trimFeed("calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
 		s.trimFeed("events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
 		s.dropInvocations(now.Add(-s.cfg.InvocationKeep)),
-		forgetItems(now.Add(-s.cfg.EventKeep)),
+		forgetDocument(now.Add(-s.cfg.EventKeep)),
 		dropWriters,
 	} {
 		for more := true; more; {
@@ -109,8 +109,8 @@ func (s *Store) dropInvocations(cutoff time.Time) func(context.Context, pgx.Tx) 
 	}
 }
 
-// forgetItems removes what dropped items left behind before cutoff.
-func forgetItems(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
+// forgetDocument removes what dropped items left behind before cutoff.
+func forgetDocument(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		tag, err := tx.Exec(ctx, `DELETE FROM items WHERE ctid = ANY(ARRAY(
 			SELECT ctid FROM items WHERE dropped AND at < $1 LIMIT $2 FOR UPDATE SKIP LOCKED))`, record.Nanos(cutoff), tendRows)

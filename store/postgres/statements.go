@@ -64,15 +64,15 @@ const (
 	sqlKeyData = `SELECT data FROM api_keys WHERE tenant = $1 AND id = $2 FOR UPDATE`
 
 	// 1 to 3 which item, 4 when, 5 who, 6 the body, 7 the revision expected.
-	sqlPutItem = `INSERT INTO items (kind, tenant, id, revision, at, by, body) VALUES ($1, $2, $3, 1, $4, $5, $6)
+	sqlPutDocument = `INSERT INTO items (kind, tenant, id, revision, at, by, body) VALUES ($1, $2, $3, 1, $4, $5, $6)
 		ON CONFLICT (kind, tenant, id) DO UPDATE
 		SET revision = items.revision + 1, dropped = FALSE, at = excluded.at, by = excluded.by, body = excluded.body
 		WHERE items.dropped OR $7::bigint = -1
 		RETURNING revision`
-	sqlNextItem = `UPDATE items SET revision = revision + 1, at = $4, by = $5, body = $6
+	sqlNextDocument = `UPDATE items SET revision = revision + 1, at = $4, by = $5, body = $6
 		WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped AND revision = $7
 		RETURNING revision`
-	sqlDropItem = `UPDATE items SET dropped = TRUE, at = $4, by = $5, body = ''
+	sqlDropDocument = `UPDATE items SET dropped = TRUE, at = $4, by = $5, body = ''
 		WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped AND ($6::bigint = -1 OR revision = $6)`
-	sqlItem = `SELECT revision FROM items WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped`
+	sqlDocument = `SELECT revision FROM items WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped`
 )

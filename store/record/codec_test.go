@@ -191,7 +191,7 @@ func FuzzDecodeChange(f *testing.F) {
 	f.Add(int64(KindLease), appendLeases(nil, toolkeep.RenewLeases{Calls: []toolkeep.CallRef{{Tenant: "t", ID: "a"}}, Until: time.Unix(1, 2)}))
 	f.Add(int64(KindKey), []byte(`{"hash":"00"}`))
 	f.Add(int64(KindEvent), []byte{1, 3, 'a', 'b', 'c', 1, 2, 3})
-	for _, c := range []toolkeep.Change{toolkeep.PutItem{Item: toolkeep.Item{Kind: "k", ID: "i", Body: []byte("b")}}, toolkeep.DropItem{Kind: "k", ID: "i", Expect: 1}} {
+	for _, c := range []toolkeep.Change{toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", ID: "i", Body: []byte("b")}}, toolkeep.DeleteDocument{Kind: "k", ID: "i", Expect: 1}} {
 		e, err := Encode(c, time.Now)
 		if err != nil {
 			f.Fatal(err)

@@ -86,9 +86,9 @@ func encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 		return Encoded{Change: c}, checkRef(c.Call)
 	case toolkeep.AppendEvent:
 		return encodeEvent(c)
-	case toolkeep.PutItem:
+	case toolkeep.PutDocument:
 		return encodePut(c, now)
-	case toolkeep.DropItem:
+	case toolkeep.DeleteDocument:
 		return encodeDrop(c, now)
 	case nil:
 		return Encoded{}, errors.New("there is no change")

@@ -39,10 +39,10 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 		}
 	case toolkeep.RevokeKey:
 		st.act = func(g *group, _ *step) (bool, error) { return g.revoke(c) }
-	case toolkeep.PutItem:
-		st.act = func(g *group, st *step) (bool, error) { return true, g.putItem(c, e, st) }
-	case toolkeep.DropItem:
-		st.act = func(g *group, _ *step) (bool, error) { return true, g.dropItem(c) }
+	case toolkeep.PutDocument:
+		st.act = func(g *group, st *step) (bool, error) { return true, g.putDocument(c, e, st) }
+	case toolkeep.DeleteDocument:
+		st.act = func(g *group, _ *step) (bool, error) { return true, g.dropDocument(c) }
 	default:
 		err = fmt.Errorf("sqlite: %T has no action", c)
 	}

@@ -46,7 +46,7 @@ func (s *Store) tend(ctx context.Context) error {
 		s.trimFeed(ctx, "calls", 0, record.LastCallKind, now.Add(-s.cfg.FeedKeep)),
 		s.trimFeed(ctx, "events", record.KindEvent, record.KindEvent, now.Add(-s.cfg.EventKeep)),
 		s.dropInvocations(ctx, now.Add(-s.cfg.InvocationKeep)),
-		s.forgetItems(ctx, now.Add(-s.cfg.EventKeep)),
+		s.forgetDocument(ctx, now.Add(-s.cfg.EventKeep)),
 		s.do(ctx, func(ctx context.Context, w *writer) error { return w.saveMark(ctx) }),
 	)
 }

@@ -30,10 +30,10 @@ const (
 	sqlLifeOf
 	sqlPutKey
 	sqlKeyData
-	sqlPutItem
-	sqlNextItem
-	sqlDropItem
-	sqlItem
+	sqlPutDocument
+	sqlNextDocument
+	sqlDropDocument
+	sqlDocument
 	statementCount
 )
 
@@ -96,17 +96,17 @@ func statements() [statementCount]string {
 		sqlKeyData: `SELECT data FROM api_keys WHERE tenant = ? AND id = ?`,
 
 		// 1 to 3 which item, 4 when, 5 who, 6 the body, 7 the revision expected.
-		sqlPutItem: `INSERT INTO items (kind, tenant, id, revision, at, by, body) VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
+		sqlPutDocument: `INSERT INTO items (kind, tenant, id, revision, at, by, body) VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
 			ON CONFLICT (kind, tenant, id) DO UPDATE
 			SET revision = revision + 1, dropped = 0, at = excluded.at, by = excluded.by, body = excluded.body
 			WHERE dropped = 1 OR ?7 = -1
 			RETURNING revision`,
-		sqlNextItem: `UPDATE items SET revision = revision + 1, at = ?4, by = ?5, body = ?6
+		sqlNextDocument: `UPDATE items SET revision = revision + 1, at = ?4, by = ?5, body = ?6
 			WHERE kind = ?1 AND tenant = ?2 AND id = ?3 AND dropped = 0 AND revision = ?7
 			RETURNING revision`,
-		sqlDropItem: `UPDATE items SET dropped = 1, at = ?4, by = ?5, body = NULL
+		sqlDropDocument: `UPDATE items SET dropped = 1, at = ?4, by = ?5, body = NULL
 			WHERE kind = ?1 AND tenant = ?2 AND id = ?3 AND dropped = 0 AND (?6 = -1 OR revision = ?6)`,
-		sqlItem: `SELECT revision FROM items WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`,
+		sqlDocument: `SELECT revision FROM items WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`,
 	}
 }
 

@@ -44,8 +44,8 @@ func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 		toolkeep.PutKey{Key: apiKey("t", "a")},
 		toolkeep.RevokeKey{Tenant: "t", ID: "a", At: now, By: "boss"},
 		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "e", Type: "ai.agent.tool.registered", Tenant: "t", Time: now, Data: []byte(`{"a":1}`)}},
-		toolkeep.PutItem{Item: fullItem(now), Expect: toolkeep.NoRevision},
-		toolkeep.DropItem{Kind: "kind", Tenant: "t", ID: "i", Expect: 1, By: "boss"},
+		toolkeep.PutDocument{Document: fullDocument(now), Expect: toolkeep.NoRevision},
+		toolkeep.DeleteDocument{Kind: "kind", Tenant: "t", ID: "i", Expect: 1, By: "boss"},
 	}
 	hide := []string{"Output", "SealedArgs"}
 	want = append(want, changes...)
@@ -55,9 +55,9 @@ func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 	last := move(ended)
 	last.Invocation = without(ended, append(hide, "LeaseOwner", "LeaseUntil")...)
 	want[8] = last
-	placed := fullItem(now)
+	placed := fullDocument(now)
 	placed.Revision = 1
-	want[13] = toolkeep.PutItem{Item: placed, Expect: toolkeep.NoRevision}
+	want[13] = toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}
 	return changes, want
 }
 
@@ -111,8 +111,8 @@ func testFeedSilence(t *testing.T, f *fixture) {
 	f.apply(toolkeep.Enqueue{Call: ref("a")})
 	f.refused(toolkeep.ErrIDTaken, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
 	f.refused(toolkeep.ErrStale, toolkeep.MoveCall{Invocation: call("a", toolkeep.CallRunning)})
-	f.refused(toolkeep.ErrStale, toolkeep.PutItem{Item: toolkeep.Item{Kind: "kind", ID: "i"}, Expect: 1})
-	f.refused(toolkeep.ErrNotFound, toolkeep.DropItem{Kind: "kind", ID: "i", Expect: toolkeep.AnyRevision})
+	f.refused(toolkeep.ErrStale, toolkeep.PutDocument{Document: toolkeep.Document{Kind: "kind", ID: "i"}, Expect: 1})
+	f.refused(toolkeep.ErrNotFound, toolkeep.DeleteDocument{Kind: "kind", ID: "i", Expect: toolkeep.AnyRevision})
 	if f.head() != head {
 		t.Errorf("the feed went from %d to %d", head, f.head())
 	}

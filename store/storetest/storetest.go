@@ -21,8 +21,8 @@ type Store interface {
 	Invocations() toolkeep.Invocations
 	Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
-	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
-	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
+	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
+	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 	Close() error
 }
 

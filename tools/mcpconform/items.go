@@ -11,7 +11,7 @@ import (
 // items keeps items in memory, for as long as the scenario runs.
 type items struct {
 	mu     sync.Mutex
-	now    map[place]toolkeep.Item
+	now    map[place]toolkeep.Document
 	count  map[place]int64
 	follow func(toolkeep.Committed)
 }
@@ -19,7 +19,7 @@ type items struct {
 type place struct{ kind, tenant, id string }
 
 func newItems() *items {
-	return &items{now: map[place]toolkeep.Item{}, count: map[place]int64{}, follow: func(toolkeep.Committed) {}}
+	return &items{now: map[place]toolkeep.Document{}, count: map[place]int64{}, follow: func(toolkeep.Committed) {}}
 }
 
 // Apply knows the two changes that logins make, one at a time.
@@ -38,16 +38,16 @@ func (s *items) apply(c toolkeep.Change) (toolkeep.Change, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch c := c.(type) {
-	case toolkeep.PutItem:
-		at := place{c.Item.Kind, c.Item.Tenant, c.Item.ID}
+	case toolkeep.PutDocument:
+		at := place{c.Document.Kind, c.Document.Tenant, c.Document.ID}
 		if old := s.now[at]; c.Expect != toolkeep.AnyRevision && old.Revision != c.Expect {
 			return nil, toolkeep.ErrStale
 		}
 		s.count[at]++
-		c.Item.Revision = s.count[at]
-		s.now[at] = c.Item
+		c.Document.Revision = s.count[at]
+		s.now[at] = c.Document
 		return c, nil
-	case toolkeep.DropItem:
+	case toolkeep.DeleteDocument:
 		at := place{c.Kind, c.Tenant, c.ID}
 		old, has := s.now[at]
 		if !has {
@@ -62,8 +62,8 @@ func (s *items) apply(c toolkeep.Change) (toolkeep.Change, error) {
 	return nil, errors.New("this store keeps items alone")
 }
 
-// Item: see oauth.Store.
-func (s *items) Item(_ context.Context, kind, tenant, id string) (toolkeep.Item, error) {
+// Document: see oauth.Store.
+func (s *items) Document(_ context.Context, kind, tenant, id string) (toolkeep.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	it, has := s.now[place{kind, tenant, id}]
@@ -73,8 +73,8 @@ func (s *items) Item(_ context.Context, kind, tenant, id string) (toolkeep.Item,
 	return it, nil
 }
 
-// Items: see oauth.Store.
-func (s *items) Items(_ context.Context, kind string) (list []toolkeep.Item, seq int64, err error) {
+// Documents: see oauth.Store.
+func (s *items) Documents(_ context.Context, kind string) (list []toolkeep.Document, seq int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at, it := range s.now {

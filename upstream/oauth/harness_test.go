@@ -33,7 +33,7 @@ import (
 // items is a store of items with a feed, shared by the nodes of a test.
 type items struct {
 	mu      sync.Mutex
-	now     map[[3]string]toolkeep.Item
+	now     map[[3]string]toolkeep.Document
 	count   map[[3]string]int64
 	nodes   []*oauth.Logins
 	before  func(toolkeep.Change) error // may refuse a change; called without mu
@@ -43,7 +43,7 @@ type items struct {
 var errDown = errors.New("the database is away")
 
 func newItems() *items {
-	return &items{now: map[[3]string]toolkeep.Item{}, count: map[[3]string]int64{}}
+	return &items{now: map[[3]string]toolkeep.Document{}, count: map[[3]string]int64{}}
 }
 
 func (s *items) hook(f func(toolkeep.Change) error) {
@@ -65,19 +65,19 @@ func (s *items) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	defer s.mu.Unlock()
 	for _, c := range changes {
 		switch c := c.(type) {
-		case toolkeep.PutItem:
-			key := [3]string{c.Item.Kind, c.Item.Tenant, c.Item.ID}
+		case toolkeep.PutDocument:
+			key := [3]string{c.Document.Kind, c.Document.Tenant, c.Document.ID}
 			old, has := s.now[key]
 			if c.Expect == toolkeep.NoRevision && has || c.Expect > 0 && old.Revision != c.Expect {
 				return toolkeep.ErrStale
 			}
 			s.count[key]++
-			it := c.Item
+			it := c.Document
 			it.Revision = s.count[key]
 			s.now[key] = it
-			c.Item = it
+			c.Document = it
 			s.tell(c)
-		case toolkeep.DropItem:
+		case toolkeep.DeleteDocument:
 			key := [3]string{c.Kind, c.Tenant, c.ID}
 			old, has := s.now[key]
 			if !has {
@@ -99,12 +99,12 @@ func (s *items) tell(c toolkeep.Change) {
 	}
 }
 
-func (s *items) Item(_ context.Context, kind, tenant, id string) (toolkeep.Item, error) {
+func (s *items) Document(_ context.Context, kind, tenant, id string) (toolkeep.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reading != nil {
 		if err := s.reading(); err != nil {
-			return toolkeep.Item{}, err
+			return toolkeep.Document{}, err
 		}
 	}
 	it, ok := s.now[[3]string{kind, tenant, id}]
@@ -114,7 +114,7 @@ func (s *items) Item(_ context.Context, kind, tenant, id string) (toolkeep.Item,
 	return it, nil
 }
 
-func (s *items) Items(_ context.Context, kind string) (list []toolkeep.Item, seq int64, err error) {
+func (s *items) Documents(_ context.Context, kind string) (list []toolkeep.Document, seq int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, it := range s.now {
@@ -125,8 +125,8 @@ func (s *items) Items(_ context.Context, kind string) (list []toolkeep.Item, seq
 	return list, 0, nil
 }
 
-func (s *items) all(kind string) []toolkeep.Item {
-	list, _, _ := s.Items(context.Background(), kind)
+func (s *items) all(kind string) []toolkeep.Document {
+	list, _, _ := s.Documents(context.Background(), kind)
 	return list
 }
 

@@ -236,8 +236,8 @@ func (l *Logins) putLogin(ctx context.Context, id string, g login) error {
 	if err != nil {
 		return err
 	}
-	item := toolkeep.Item{Kind: LoginKind, ID: id, Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: g.Subject}
-	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: toolkeep.NoRevision}), "a login cannot be kept now; try again")
+	item := toolkeep.Document{Kind: LoginKind, ID: id, Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: g.Subject}
+	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: toolkeep.NoRevision}), "a login cannot be kept now; try again")
 }
 
 // errOver says that a login was finished, or not within its time.
@@ -249,7 +249,7 @@ func (l *Logins) find(ctx context.Context, id string) (login, int64, error) {
 	if len(id) != 32 {
 		return g, 0, errOver
 	}
-	it, err := l.c.Store.Item(ctx, LoginKind, "", id)
+	it, err := l.c.Store.Document(ctx, LoginKind, "", id)
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		return g, 0, errOver
 	}
@@ -272,7 +272,7 @@ type answer struct{ code, issuer, denied string }
 // finish takes the login out of the store, exchanges the code and keeps the token.
 // errOver: somebody else took it out.
 func (l *Logins) finish(ctx context.Context, id string, g login, revision int64, a answer) error {
-	drop := toolkeep.DropItem{Kind: LoginKind, ID: id, Expect: revision, By: g.Subject}
+	drop := toolkeep.DeleteDocument{Kind: LoginKind, ID: id, Expect: revision, By: g.Subject}
 	switch err := l.c.Store.Apply(ctx, drop); {
 	case errors.Is(err, toolkeep.ErrNotFound), errors.Is(err, toolkeep.ErrStale):
 		return errOver

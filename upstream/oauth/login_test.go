@@ -631,11 +631,11 @@ func TestStoreDownInALogin(t *testing.T) {
 	down := func(kind string) func(toolkeep.Change) error {
 		return func(c toolkeep.Change) error {
 			switch c := c.(type) {
-			case toolkeep.PutItem:
-				if c.Item.Kind == kind {
+			case toolkeep.PutDocument:
+				if c.Document.Kind == kind {
 					return errDown
 				}
-			case toolkeep.DropItem:
+			case toolkeep.DeleteDocument:
 				if c.Kind == kind {
 					return errDown
 				}

@@ -27,10 +27,10 @@ const (
 // Store keeps items.
 type Store interface {
 	toolkeep.Applier
-	// Item gives one item; toolkeep.ErrNotFound.
-	Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error)
-	// Items gives all of a kind and the place in the feed up to which they count.
-	Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error)
+	// Document gives one item; toolkeep.ErrNotFound.
+	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
+	// Documents gives all of a kind and the place in the feed up to which they count.
+	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
 // Sealer makes tokens unreadable at rest.
@@ -81,7 +81,7 @@ type Ref struct {
 
 // id is the id of the token's item.
 func (r Ref) id() string {
-	if id := r.Server + "/" + r.Subject; len(id) <= toolkeep.MaxItemID {
+	if id := r.Server + "/" + r.Subject; len(id) <= toolkeep.MaxDocumentID {
 		return id
 	}
 	sum := sha256.Sum256([]byte(r.Subject))
@@ -174,7 +174,7 @@ func (l *Logins) Sweep(ctx context.Context) error {
 		}
 	}
 	l.mu.Unlock()
-	items, _, err := l.c.Store.Items(ctx, LoginKind)
+	items, _, err := l.c.Store.Documents(ctx, LoginKind)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (l *Logins) Sweep(ctx context.Context) error {
 		if now.Sub(it.UpdatedAt) <= l.c.LoginTime {
 			continue
 		}
-		err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: it.Kind, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision})
+		err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: it.Kind, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision})
 		if err != nil && !errors.Is(err, toolkeep.ErrStale) && !errors.Is(err, toolkeep.ErrNotFound) {
 			return err
 		}
@@ -196,11 +196,11 @@ func (l *Logins) sweepDue() bool { return l.c.Clock().Sub(l.swept) > l.c.LoginTi
 // Follow takes over a change of the feed.
 func (l *Logins) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
-	case toolkeep.PutItem:
-		if ch.Item.Kind == TokenKind {
-			l.changed(ch.Item.Tenant, ch.Item.ID, ch.Item.Revision)
+	case toolkeep.PutDocument:
+		if ch.Document.Kind == TokenKind {
+			l.changed(ch.Document.Tenant, ch.Document.ID, ch.Document.Revision)
 		}
-	case toolkeep.DropItem:
+	case toolkeep.DeleteDocument:
 		switch ch.Kind {
 		case TokenKind:
 			l.changed(ch.Tenant, ch.ID, 0)

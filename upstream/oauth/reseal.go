@@ -15,7 +15,7 @@ var ErrRenewing = errors.New("the login is being renewed")
 // Reseal seals the item of a token anew and gives its body; done is false where
 // stale says that there is no need. ErrRenewing: another revision would have the node
 // that renews it lose the answer, so try again later.
-func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Item, now time.Time) (body []byte, done bool, err error) {
+func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document, now time.Time) (body []byte, done bool, err error) {
 	if !stale(it.Body) {
 		return nil, false, nil
 	}

@@ -182,7 +182,7 @@ func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
 		return nil
 	}
 	t.stale.Store(false)
-	it, err := l.c.Store.Item(ctx, TokenKind, r.Tenant, r.id())
+	it, err := l.c.Store.Document(ctx, TokenKind, r.Tenant, r.id())
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		l.set(r, t, record{}, 0)
 		return nil
@@ -234,8 +234,8 @@ func (l *Logins) put(ctx context.Context, r Ref, rec record, expect int64) error
 	if err != nil {
 		return err
 	}
-	item := toolkeep.Item{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: r.Subject}
-	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutItem{Item: item, Expect: expect}), "the login at the MCP server "+r.Server+" cannot be kept now; try again")
+	item := toolkeep.Document{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Body: sealed, UpdatedAt: l.c.Clock(), UpdatedBy: r.Subject}
+	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: expect}), "the login at the MCP server "+r.Server+" cannot be kept now; try again")
 }
 
 func tokenPlace(r Ref) []byte { return []byte(TokenKind + "\x00" + r.Tenant + "\x00" + r.id()) }
@@ -433,7 +433,7 @@ func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, rev
 		return "", unsent(toolkeep.NewError(toolkeep.SecretRetrievalFailed, "the login of %s at the MCP server %s could not be renewed now; try again", r.Subject, r.Server).
 			With("server", r.Server).Because(cause))
 	}
-	err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: revision, By: r.Subject})
+	err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: revision, By: r.Subject})
 	if err != nil && !errors.Is(err, toolkeep.ErrStale) && !errors.Is(err, toolkeep.ErrNotFound) {
 		return "", storeFault(err, "the end of the login at the MCP server "+r.Server+" cannot be noted now; try again")
 	}
@@ -491,7 +491,7 @@ func (l *Logins) keepTrying(r Ref, t *token) {
 // Logout forgets the account's token. It is not revoked at the authorization
 // server. E3965.
 func (l *Logins) Logout(ctx context.Context, r Ref) error {
-	err := l.c.Store.Apply(ctx, toolkeep.DropItem{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: toolkeep.AnyRevision, By: r.Subject})
+	err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: toolkeep.AnyRevision, By: r.Subject})
 	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 		return storeFault(err, "the login at the MCP server "+r.Server+" cannot be ended now; try again")
 	}
@@ -502,12 +502,12 @@ func (l *Logins) Logout(ctx context.Context, r Ref) error {
 // Remove drops the tokens of a server that is gone: those of the owner's tenant, or
 // of all where owner is "".
 func (l *Logins) Remove(ctx context.Context, server, owner string) error {
-	items, _, err := l.c.Store.Items(ctx, TokenKind)
+	items, _, err := l.c.Store.Documents(ctx, TokenKind)
 	for _, it := range items {
 		if !strings.HasPrefix(it.ID, server+"/") || owner != "" && it.Tenant != owner {
 			continue
 		}
-		drop := toolkeep.DropItem{Kind: TokenKind, Tenant: it.Tenant, ID: it.ID, Expect: toolkeep.AnyRevision}
+		drop := toolkeep.DeleteDocument{Kind: TokenKind, Tenant: it.Tenant, ID: it.ID, Expect: toolkeep.AnyRevision}
 		if e := l.c.Store.Apply(ctx, drop); e != nil && !errors.Is(e, toolkeep.ErrNotFound) {
 			err = e
 			continue

@@ -301,7 +301,7 @@ func TestUnsavedToken(t *testing.T) {
 			w.clock.pass(time.Hour)
 			var puts atomic.Int64
 			w.store.hook(func(c toolkeep.Change) error {
-				if _, put := c.(toolkeep.PutItem); put && puts.Add(1) == 2 {
+				if _, put := c.(toolkeep.PutDocument); put && puts.Add(1) == 2 {
 					return errDown
 				}
 				return nil
@@ -388,7 +388,7 @@ func TestTokensStayApart(t *testing.T) {
 	// A sealed token that is put in another's place does not open there.
 	stolen := w.store.all(oauth.TokenKind)[0]
 	stolen.Tenant = "t2"
-	if err := w.store.Apply(context.Background(), toolkeep.PutItem{Item: stolen, Expect: toolkeep.AnyRevision}); err != nil {
+	if err := w.store.Apply(context.Background(), toolkeep.PutDocument{Document: stolen, Expect: toolkeep.AnyRevision}); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := l.Token(context.Background(), second); s != "" || err != nil {

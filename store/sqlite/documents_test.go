@@ -9,15 +9,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-func putItem(id, body string, expect int64) toolkeep.PutItem {
-	return toolkeep.PutItem{Item: toolkeep.Item{Kind: "k", Tenant: "t", ID: id, Body: []byte(body)}, Expect: expect}
+func putDocument(id, body string, expect int64) toolkeep.PutDocument {
+	return toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", Tenant: "t", ID: id, Body: []byte(body)}, Expect: expect}
 }
 
 func revision(t *testing.T, s *Store, id string) int64 {
 	t.Helper()
-	it, err := s.Item(t.Context(), "k", "t", id)
+	it, err := s.Document(t.Context(), "k", "t", id)
 	if err != nil {
-		t.Fatalf("Item(%s): %v", id, err)
+		t.Fatalf("Document(%s): %v", id, err)
 	}
 	return it.Revision
 }
@@ -37,13 +37,13 @@ func TestKeepItems(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	drop := toolkeep.DropItem{Kind: "k", Tenant: "t", ID: "gone", Expect: 1}
-	mustApply(t, s, putItem("stays", "1", 0), putItem("gone", "1", 0), drop)
+	drop := toolkeep.DeleteDocument{Kind: "k", Tenant: "t", ID: "gone", Expect: 1}
+	mustApply(t, s, putDocument("stays", "1", 0), putDocument("gone", "1", 0), drop)
 	for range 3 * tendRows { // more than one transaction removes
-		mustApply(t, s, putItem("many", "1", 0), toolkeep.DropItem{Kind: "k", Tenant: "t", ID: "many", Expect: toolkeep.AnyRevision})
+		mustApply(t, s, putDocument("many", "1", 0), toolkeep.DeleteDocument{Kind: "k", Tenant: "t", ID: "many", Expect: toolkeep.AnyRevision})
 	}
 	later(89)
-	mustApply(t, s, putItem("gone", "2", 0))
+	mustApply(t, s, putDocument("gone", "2", 0))
 	if r := revision(t, s, "gone"); r != 2 {
 		t.Errorf("made anew within 90 days it has revision %d", r)
 	}
@@ -53,7 +53,7 @@ func TestKeepItems(t *testing.T) {
 	if n := count(t, s, "SELECT count(*) FROM items"); n != 1 {
 		t.Errorf("%d rows of items are left", n)
 	}
-	mustApply(t, s, putItem("gone", "3", 0))
+	mustApply(t, s, putDocument("gone", "3", 0))
 	if r := revision(t, s, "gone"); r != 1 {
 		t.Errorf("made anew after 90 days it has revision %d", r)
 	}
@@ -69,17 +69,17 @@ func TestKeepItems(t *testing.T) {
 func TestBackupItems(t *testing.T) {
 	from, to := path(t), filepath.Join(t.TempDir(), "copy.db")
 	s := mustOpen(t, Config{Path: from})
-	mustApply(t, s, putItem("i", "1", 0), putItem("i", "2", 1))
+	mustApply(t, s, putDocument("i", "1", 0), putDocument("i", "2", 1))
 	if err := Backup(t.Context(), from, to); err != nil {
 		t.Fatal(err)
 	}
-	mustApply(t, s, putItem("i", "3", 2))
+	mustApply(t, s, putDocument("i", "3", 2))
 	restored := mustOpen(t, Config{Path: to})
-	it, err := restored.Item(t.Context(), "k", "t", "i")
+	it, err := restored.Document(t.Context(), "k", "t", "i")
 	if err != nil || string(it.Body) != "2" || it.Revision != 2 {
 		t.Errorf("the copy has %+v, %v", it, err)
 	}
-	mustApply(t, restored, putItem("i", "x", 2))
+	mustApply(t, restored, putDocument("i", "x", 2))
 }
 
 // TestMigrateItems goes forward from a database that knew no items.
@@ -87,7 +87,7 @@ func TestMigrateItems(t *testing.T) {
 	p := path(t)
 	mustMigrate(t, p, 4)
 	s := mustOpen(t, Config{Path: p})
-	mustApply(t, s, putItem("i", "1", 0))
+	mustApply(t, s, putDocument("i", "1", 0))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +95,8 @@ func TestMigrateItems(t *testing.T) {
 		t.Errorf("went from %d to %d", from, to)
 	}
 	s = mustOpen(t, Config{Path: p})
-	if list, _, err := s.Items(t.Context(), "k"); err != nil || len(list) != 0 {
+	if list, _, err := s.Documents(t.Context(), "k"); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
-	mustApply(t, s, putItem("i", "1", 0))
+	mustApply(t, s, putDocument("i", "1", 0))
 }

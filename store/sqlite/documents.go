@@ -11,12 +11,12 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// putItem looks and writes in one statement, which gives no row where the item is
+// putDocument looks and writes in one statement, which gives no row where the item is
 // not as it was expected.
-func (g *group) putItem(c toolkeep.PutItem, e record.Encoded, st *step) error {
-	it, id := &c.Item, sqlPutItem
+func (g *group) putDocument(c toolkeep.PutDocument, e record.Encoded, st *step) error {
+	it, id := &c.Document, sqlPutDocument
 	if c.Expect > 0 {
-		id = sqlNextItem
+		id = sqlNextDocument
 	}
 	var revision int64
 	err := g.queryRow(id, it.Kind, it.Tenant, it.ID, record.Nanos(it.UpdatedAt), it.UpdatedBy, it.Body, c.Expect).Scan(&revision)
@@ -31,8 +31,8 @@ func (g *group) putItem(c toolkeep.PutItem, e record.Encoded, st *step) error {
 	return nil
 }
 
-func (g *group) dropItem(c toolkeep.DropItem) error {
-	n, err := g.exec(sqlDropItem, c.Kind, c.Tenant, c.ID, record.Nanos(g.at), c.By, c.Expect)
+func (g *group) dropDocument(c toolkeep.DeleteDocument) error {
+	n, err := g.exec(sqlDropDocument, c.Kind, c.Tenant, c.ID, record.Nanos(g.at), c.By, c.Expect)
 	if err == nil && n == 0 {
 		err = g.notAsExpected(c.Kind, c.Tenant, c.ID, c.Expect)
 	}
@@ -42,7 +42,7 @@ func (g *group) dropItem(c toolkeep.DropItem) error {
 // notAsExpected says why a put or a drop found nothing to do.
 func (g *group) notAsExpected(kind, tenant, id string, expect int64) error {
 	var has int64
-	err := g.queryRow(sqlItem, kind, tenant, id).Scan(&has)
+	err := g.queryRow(sqlDocument, kind, tenant, id).Scan(&has)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return record.ItemMissing(kind, id, expect)
@@ -54,9 +54,9 @@ func (g *group) notAsExpected(kind, tenant, id string, expect int64) error {
 
 const itemColumns = `kind, tenant, id, revision, at, by, body`
 
-// Item gives one item; ErrNotFound.
-func (s *Store) Item(ctx context.Context, kind, tenant, id string) (toolkeep.Item, error) {
-	it, err := scanItem(s.read.QueryRowContext(ctx, `SELECT `+itemColumns+` FROM items
+// Document gives one item; ErrNotFound.
+func (s *Store) Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error) {
+	it, err := scanDocument(s.read.QueryRowContext(ctx, `SELECT `+itemColumns+` FROM items
 		WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`, kind, tenant, id))
 	if errors.Is(err, sql.ErrNoRows) {
 		return it, record.ItemMissing(kind, id, toolkeep.AnyRevision)
@@ -64,21 +64,21 @@ func (s *Store) Item(ctx context.Context, kind, tenant, id string) (toolkeep.Ite
 	return it, s.orClosed(err)
 }
 
-// Items gives every item of a kind, by tenant and id, and the position of the
+// Documents gives every item of a kind, by tenant and id, and the position of the
 // feed that this is the state of.
-func (s *Store) Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error) {
-	var list []toolkeep.Item
+func (s *Store) Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error) {
+	var list []toolkeep.Document
 	seq, err := s.snapshot(ctx, `SELECT `+itemColumns+` FROM items
 		WHERE kind = ? AND dropped = 0 ORDER BY tenant, id`, func(rows *sql.Rows) error {
-		it, err := scanItem(rows)
+		it, err := scanDocument(rows)
 		list = append(list, it)
 		return err
 	}, kind)
 	return list, seq, err
 }
 
-func scanItem(row interface{ Scan(...any) error }) (toolkeep.Item, error) {
-	var it toolkeep.Item
+func scanDocument(row interface{ Scan(...any) error }) (toolkeep.Document, error) {
+	var it toolkeep.Document
 	var at int64
 	err := row.Scan(&it.Kind, &it.Tenant, &it.ID, &it.Revision, &at, &it.UpdatedBy, &it.Body)
 	if len(it.Body) == 0 {
@@ -88,8 +88,8 @@ func scanItem(row interface{ Scan(...any) error }) (toolkeep.Item, error) {
 	return it, err
 }
 
-// forgetItems removes what dropped items left behind before cutoff.
-func (s *Store) forgetItems(ctx context.Context, cutoff time.Time) error {
+// forgetDocument removes what dropped items left behind before cutoff.
+func (s *Store) forgetDocument(ctx context.Context, cutoff time.Time) error {
 	for ctx.Err() == nil {
 		var last sql.NullInt64
 		err := s.read.QueryRowContext(ctx, `SELECT max(at) FROM (

@@ -12,28 +12,28 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fullItem is an item in which no field is zero but the revision.
-func fullItem(at time.Time) toolkeep.Item {
-	return toolkeep.Item{Kind: "kind", Tenant: "t", ID: "i", Body: []byte("{\"a\":9007199254740993}\x00\xff"), UpdatedAt: at, UpdatedBy: "boss"}
+// fullDocument is an item in which no field is zero but the revision.
+func fullDocument(at time.Time) toolkeep.Document {
+	return toolkeep.Document{Kind: "kind", Tenant: "t", ID: "i", Body: []byte("{\"a\":9007199254740993}\x00\xff"), UpdatedAt: at, UpdatedBy: "boss"}
 }
 
-func item(tenant, id, body string) toolkeep.Item {
-	return toolkeep.Item{Kind: "kind", Tenant: tenant, ID: id, Body: []byte(body), UpdatedBy: "s"}
+func item(tenant, id, body string) toolkeep.Document {
+	return toolkeep.Document{Kind: "kind", Tenant: tenant, ID: id, Body: []byte(body), UpdatedBy: "s"}
 }
 
-func put(it toolkeep.Item, expect int64) toolkeep.PutItem {
-	return toolkeep.PutItem{Item: it, Expect: expect}
+func put(it toolkeep.Document, expect int64) toolkeep.PutDocument {
+	return toolkeep.PutDocument{Document: it, Expect: expect}
 }
 
-func drop(tenant, id string, expect int64) toolkeep.DropItem {
-	return toolkeep.DropItem{Kind: "kind", Tenant: tenant, ID: id, Expect: expect, By: "s"}
+func drop(tenant, id string, expect int64) toolkeep.DeleteDocument {
+	return toolkeep.DeleteDocument{Kind: "kind", Tenant: tenant, ID: id, Expect: expect, By: "s"}
 }
 
-func (f *fixture) items(kind string) []toolkeep.Item {
+func (f *fixture) items(kind string) []toolkeep.Document {
 	f.Helper()
-	list, seq, err := f.store.Items(f.Context(), kind)
+	list, seq, err := f.store.Documents(f.Context(), kind)
 	if err != nil {
-		f.Fatalf("Items: %v", err)
+		f.Fatalf("Documents: %v", err)
 	}
 	if head := f.head(); seq != head {
 		f.Errorf("the items are of %d, the feed is at %d", seq, head)
@@ -44,9 +44,9 @@ func (f *fixture) items(kind string) []toolkeep.Item {
 // stands checks body and revision of an item, alone and among its kind.
 func (f *fixture) stands(tenant, id, body string, revision int64) {
 	f.Helper()
-	it, err := f.store.Item(f.Context(), "kind", tenant, id)
+	it, err := f.store.Document(f.Context(), "kind", tenant, id)
 	if err != nil {
-		f.Fatalf("Item(%s, %s): %v", tenant, id, err)
+		f.Fatalf("Document(%s, %s): %v", tenant, id, err)
 	}
 	if string(it.Body) != body || it.Revision != revision || it.Tenant != tenant || it.ID != id || it.Kind != "kind" {
 		f.Errorf("got %+v, want revision %d of %s", it, revision, body)
@@ -60,10 +60,10 @@ func (f *fixture) stands(tenant, id, body string, revision int64) {
 	f.Errorf("item %s of tenant %q is not listed", id, tenant)
 }
 
-func (f *fixture) noItem(tenant, id string) {
+func (f *fixture) noDocument(tenant, id string) {
 	f.Helper()
-	if it, err := f.store.Item(f.Context(), "kind", tenant, id); !errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale) {
-		f.Errorf("Item(%s, %s) gave %+v, %v", tenant, id, it, err)
+	if it, err := f.store.Document(f.Context(), "kind", tenant, id); !errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale) {
+		f.Errorf("Document(%s, %s) gave %+v, %v", tenant, id, it, err)
 	}
 	for _, it := range f.items("kind") {
 		if it.Tenant == tenant && it.ID == id {
@@ -73,8 +73,8 @@ func (f *fixture) noItem(tenant, id string) {
 }
 
 func testItems(t *testing.T, f *fixture) {
-	f.noItem("t", "i")
-	full := fullItem(f.clock())
+	f.noDocument("t", "i")
+	full := fullDocument(f.clock())
 	other, later := full, full
 	other.Kind, other.Body = "other_2", nil
 	later.ID, later.UpdatedAt = "a", time.Time{} // the store's clock
@@ -84,15 +84,15 @@ func testItems(t *testing.T, f *fixture) {
 	f.apply(put(later, toolkeep.NoRevision))
 
 	full.Revision, other.Revision, later.Revision, later.UpdatedAt = 1, 1, 1, f.clock()
-	sameJSON(t, "items", f.items("kind"), []toolkeep.Item{later, full})
-	sameJSON(t, "items", f.items("other_2"), []toolkeep.Item{other})
+	sameJSON(t, "items", f.items("kind"), []toolkeep.Document{later, full})
+	sameJSON(t, "items", f.items("other_2"), []toolkeep.Document{other})
 	if list := f.items("none"); len(list) != 0 {
 		t.Errorf("there are %+v", list)
 	}
 	if list := f.items("other_2"); list[0].Body != nil {
 		t.Errorf("no body came back as %q", list[0].Body)
 	}
-	got, err := f.store.Item(t.Context(), "kind", "t", "i")
+	got, err := f.store.Document(t.Context(), "kind", "t", "i")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func testItems(t *testing.T, f *fixture) {
 	f.apply(put(full, toolkeep.AnyRevision)) // the same again counts too
 	f.stands("t", "i", "next", 3)
 	f.apply(drop("t", "i", 3))
-	f.noItem("t", "i")
+	f.noDocument("t", "i")
 	f.stands("t", "a", string(later.Body), 1)
 
 	// The feed tells it all, with bodies.
@@ -138,7 +138,7 @@ func testItemsExpected(t *testing.T, f *fixture) {
 	if err := f.store.Apply(t.Context(), drop("t", "i", any)); !errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale) {
 		t.Errorf("dropping nothing gave %v", err)
 	}
-	f.noItem("t", "i")
+	f.noDocument("t", "i")
 	f.apply(put(item("t", "i", "1"), none))
 	stale(put(item("t", "i", "x"), none))
 	stale(put(item("t", "i", "x"), 2))
@@ -150,11 +150,11 @@ func testItemsExpected(t *testing.T, f *fixture) {
 	f.apply(put(item("t", "i", "3"), any))
 	f.stands("t", "i", "3", 3)
 	f.apply(drop("t", "i", any))
-	f.noItem("t", "i")
+	f.noDocument("t", "i")
 	missing(put(item("t", "i", "x"), 3))
 	missing(drop("t", "i", 3))
 	f.refused(toolkeep.ErrNotFound, drop("t", "i", any))
-	f.noItem("t", "i")
+	f.noDocument("t", "i")
 }
 
 // testItemsAnew: who knew an item that was dropped does not take the new one for it.
@@ -178,32 +178,32 @@ func testItemsTenants(t *testing.T, f *fixture) {
 	f.stands("t", "i", "changed", 2)
 	f.stands("u", "i", "of u", 1)
 	f.apply(drop("", "i", 1))
-	f.noItem("", "i")
+	f.noDocument("", "i")
 	f.stands("t", "i", "changed", 2)
 	f.refused(toolkeep.ErrStale, drop("u", "i", 2))
 	f.stands("u", "i", "of u", 1)
 	// Ids and tenants are text of any kind.
-	for _, odd := range []string{"a\x00b", "\xff", "\x01", "ü/%'\"", " ", strings.Repeat("ü", toolkeep.MaxItemID/2)} {
+	for _, odd := range []string{"a\x00b", "\xff", "\x01", "ü/%'\"", " ", strings.Repeat("ü", toolkeep.MaxDocumentID/2)} {
 		f.apply(put(item(odd, odd, odd), toolkeep.NoRevision))
 		f.stands(odd, odd, odd, 1)
 		f.apply(put(item(odd, odd, "2"), 1))
 		f.stands(odd, odd, "2", 2)
 		f.apply(drop(odd, odd, 2))
-		f.noItem(odd, odd)
+		f.noDocument(odd, odd)
 	}
 }
 
 func testItemsMalformed(t *testing.T, f *fixture) {
-	long := strings.Repeat("a", toolkeep.MaxItemID+1)
+	long := strings.Repeat("a", toolkeep.MaxDocumentID+1)
 	big := item("t", "i", "")
-	big.Body = bytes.Repeat([]byte{'x'}, toolkeep.MaxItemBody+1)
-	kind := func(k string) toolkeep.Item { return toolkeep.Item{Kind: k, ID: "i"} }
+	big.Body = bytes.Repeat([]byte{'x'}, toolkeep.MaxDocumentBody+1)
+	kind := func(k string) toolkeep.Document { return toolkeep.Document{Kind: k, ID: "i"} }
 	for i, c := range []toolkeep.Change{
-		toolkeep.PutItem{}, toolkeep.DropItem{},
+		toolkeep.PutDocument{}, toolkeep.DeleteDocument{},
 		put(big, toolkeep.AnyRevision), put(item("t", "", "{}"), 0), put(item("t", long, "{}"), 0), put(item(long, "i", "{}"), 0),
 		put(item("t", "i", "{}"), -2), drop("t", "i", -2), drop("t", "i", toolkeep.NoRevision), drop("t", "", 1), drop(long, "i", 1),
 		put(kind(""), 0), put(kind("Kind"), 0), put(kind("1"), 0), put(kind("_"), 0), put(kind("a-b"), 0),
-		put(kind(strings.Repeat("k", toolkeep.MaxItemKind+1)), 0),
+		put(kind(strings.Repeat("k", toolkeep.MaxDocumentKind+1)), 0),
 		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "i", Tenant: "t", Type: "toolkeep.item.put"}},
 		toolkeep.AppendEvent{Event: toolkeep.Event{ID: "i", Tenant: "t", Type: "toolkeep.item.dropped"}},
 	} {
@@ -216,13 +216,13 @@ func testItemsMalformed(t *testing.T, f *fixture) {
 		t.Errorf("the feed has %d changes", f.head())
 	}
 	// What just fits goes in and out.
-	big.Body = big.Body[:toolkeep.MaxItemBody]
+	big.Body = big.Body[:toolkeep.MaxDocumentBody]
 	f.apply(put(big, toolkeep.NoRevision))
 	if got := f.items("kind"); len(got) != 1 || !bytes.Equal(got[0].Body, big.Body) {
 		t.Errorf("there are %d items", len(got))
 	}
-	if c := f.feed(0)[0].Change.(toolkeep.PutItem); !bytes.Equal(c.Item.Body, big.Body) {
-		t.Errorf("the feed has %d bytes", len(c.Item.Body))
+	if c := f.feed(0)[0].Change.(toolkeep.PutDocument); !bytes.Equal(c.Document.Body, big.Body) {
+		t.Errorf("the feed has %d bytes", len(c.Document.Body))
 	}
 }
 
@@ -238,21 +238,21 @@ func testItemsAllOrNothing(t *testing.T, f *fixture) {
 	f.refused(toolkeep.ErrNotFound, drop("t", "j", 1), put(item("t", "i", "2"), 1), toolkeep.RequestCancel{Call: ref("nobody"), By: "s"})
 	f.stands("t", "i", "1", 1)
 	f.stands("t", "j", "1", 1)
-	f.noItem("t", "k")
+	f.noDocument("t", "k")
 	if f.head() != head {
 		t.Errorf("the feed went from %d to %d", head, f.head())
 	}
 	f.apply(put(item("t", "i", "2"), 1), put(item("t", "i", "3"), 2), drop("t", "j", 1))
 	f.stands("t", "i", "3", 3)
-	f.noItem("t", "j")
+	f.noDocument("t", "j")
 }
 
 // testItemsAside: the feed tells of the item without its body, whoever reads it and
 // whenever, and the item has it.
 func testItemsAside(t *testing.T, f *fixture) {
-	aside := func(body string, expect int64) toolkeep.PutItem {
+	aside := func(body string, expect int64) toolkeep.PutDocument {
 		c := put(item("t", "i", body), expect)
-		c.BodyAside = true
+		c.OmitBody = true
 		return c
 	}
 	f.apply(aside("one", toolkeep.NoRevision), put(item("t", "j", "told"), toolkeep.NoRevision))
@@ -263,8 +263,8 @@ func testItemsAside(t *testing.T, f *fixture) {
 	told := func() {
 		t.Helper()
 		for i, c := range f.feed(0) {
-			p, want := c.Change.(toolkeep.PutItem), []string{"", "told", ""}[i]
-			if string(p.Item.Body) != want || p.BodyAside != (want == "") || p.Item.ID == "" || p.Item.Revision != []int64{1, 1, 2}[i] {
+			p, want := c.Change.(toolkeep.PutDocument), []string{"", "told", ""}[i]
+			if string(p.Document.Body) != want || p.OmitBody != (want == "") || p.Document.ID == "" || p.Document.Revision != []int64{1, 1, 2}[i] {
 				t.Errorf("change %d is %+v", c.Seq, p)
 			}
 		}
@@ -278,7 +278,7 @@ func testItemsAside(t *testing.T, f *fixture) {
 	told()
 	f.stands("t", "i", "two", 2)
 	f.apply(put(item("t", "i", "three"), 2)) // now with it
-	if p := f.feed(3)[0].Change.(toolkeep.PutItem); string(p.Item.Body) != "three" || p.BodyAside {
+	if p := f.feed(3)[0].Change.(toolkeep.PutDocument); string(p.Document.Body) != "three" || p.OmitBody {
 		t.Errorf("got %+v", p)
 	}
 }
@@ -309,7 +309,7 @@ func testItemsHammer(t *testing.T, f *fixture) {
 	f.apply(put(item("t", "n", "0"), toolkeep.NoRevision))
 	count := func() error {
 		for {
-			it, err := f.store.Item(t.Context(), "kind", "t", "n")
+			it, err := f.store.Document(t.Context(), "kind", "t", "n")
 			if err != nil {
 				return err
 			}
@@ -331,7 +331,7 @@ func testItemsHammer(t *testing.T, f *fixture) {
 				followed <- err
 				return
 			}
-			it := c.Change.(toolkeep.PutItem).Item
+			it := c.Change.(toolkeep.PutDocument).Document
 			if n++; string(it.Body) != fmt.Sprint(n-1) || it.Revision != n || c.Seq != n {
 				followed <- fmt.Errorf("change %d is revision %d with %s", c.Seq, it.Revision, it.Body)
 				return
@@ -369,7 +369,7 @@ func testItemsReopen(t *testing.T, f *fixture) {
 	f.store = f.reopen()
 	f.stands("t", "i", "2", 2)
 	f.stands("", "s", "1", 1)
-	f.noItem("t", "gone")
+	f.noDocument("t", "gone")
 	f.apply(put(item("t", "gone", "new"), toolkeep.NoRevision))
 	f.stands("t", "gone", "new", 2)
 	if n := len(f.feed(0)); n != 6 {

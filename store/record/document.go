@@ -23,13 +23,13 @@ type itemNote struct {
 	Kind string `json:"kind"`
 }
 
-func encodePut(c toolkeep.PutItem, now func() time.Time) (Encoded, error) {
-	it := &c.Item
-	if err := checkItem(it.Kind, it.Tenant, it.ID); err != nil {
+func encodePut(c toolkeep.PutDocument, now func() time.Time) (Encoded, error) {
+	it := &c.Document
+	if err := checkDocument(it.Kind, it.Tenant, it.ID); err != nil {
 		return Encoded{}, err
 	}
-	if n := len(it.Body); n > toolkeep.MaxItemBody {
-		return Encoded{}, fmt.Errorf("the body takes %d bytes, the limit is %d", n, toolkeep.MaxItemBody)
+	if n := len(it.Body); n > toolkeep.MaxDocumentBody {
+		return Encoded{}, fmt.Errorf("the body takes %d bytes, the limit is %d", n, toolkeep.MaxDocumentBody)
 	}
 	if c.Expect < toolkeep.AnyRevision {
 		return Encoded{}, fmt.Errorf("%d is no revision to expect", c.Expect)
@@ -39,7 +39,7 @@ func encodePut(c toolkeep.PutItem, now func() time.Time) (Encoded, error) {
 	}
 	it.Revision = 0 // the store knows it when it looked
 	told := it.Body
-	if c.BodyAside {
+	if c.OmitBody {
 		told = nil
 	}
 	b, err := appendItem(make([]byte, 0, 256+len(it.UpdatedBy)+len(told)), itemPut, it.Kind, it.UpdatedAt)
@@ -52,19 +52,19 @@ func encodePut(c toolkeep.PutItem, now func() time.Time) (Encoded, error) {
 // Placed is what watchers hear of a put: the revision that the item has got, which
 // the store knows only after it looked, and no body that stays aside. e is what Encode
 // gave.
-func Placed(e Encoded, c toolkeep.PutItem, revision int64) Encoded {
-	c.Item.Revision = revision
+func Placed(e Encoded, c toolkeep.PutDocument, revision int64) Encoded {
+	c.Document.Revision = revision
 	e.Data = appendInt(slices.Clip(e.Data), revision)
-	if c.BodyAside {
-		c.Item.Body = nil
+	if c.OmitBody {
+		c.Document.Body = nil
 		e.Data = append(e.Data, 1)
 	}
 	e.Change = c
 	return e
 }
 
-func encodeDrop(c toolkeep.DropItem, now func() time.Time) (Encoded, error) {
-	if err := checkItem(c.Kind, c.Tenant, c.ID); err != nil {
+func encodeDrop(c toolkeep.DeleteDocument, now func() time.Time) (Encoded, error) {
+	if err := checkDocument(c.Kind, c.Tenant, c.ID); err != nil {
 		return Encoded{}, err
 	}
 	if c.Expect < toolkeep.AnyRevision || c.Expect == toolkeep.NoRevision {
@@ -92,25 +92,25 @@ func decodeEvent(r Row) (toolkeep.Change, error) {
 	e := toolkeep.Event{ID: r.Ref, Tenant: r.Tenant, Type: d.string(), Time: d.time(), Data: d.bytes()}
 	switch e.Type {
 	case itemPut:
-		it := toolkeep.Item{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, UpdatedAt: e.Time}
+		it := toolkeep.Document{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, UpdatedAt: e.Time}
 		expect := d.int()
 		it.UpdatedBy, it.Body, it.Revision = d.string(), d.bytes(), d.int()
-		return toolkeep.PutItem{Item: it, Expect: expect, BodyAside: d.uint() == 1}, d.err
+		return toolkeep.PutDocument{Document: it, Expect: expect, OmitBody: d.uint() == 1}, d.err
 	case itemDropped:
-		return toolkeep.DropItem{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, Expect: d.int(), By: d.string()}, d.err
+		return toolkeep.DeleteDocument{Kind: d.string(), Tenant: r.Tenant, ID: r.Ref, Expect: d.int(), By: d.string()}, d.err
 	}
 	return toolkeep.AppendEvent{Event: e}, d.err
 }
 
-func checkItem(kind, tenant, id string) error {
-	if len(kind) > toolkeep.MaxItemKind || !isKind(kind) {
+func checkDocument(kind, tenant, id string) error {
+	if len(kind) > toolkeep.MaxDocumentKind || !isKind(kind) {
 		return fmt.Errorf("%.80q is no kind of items", kind)
 	}
 	if id == "" {
 		return errors.New("the item has no id")
 	}
-	if max(len(id), len(tenant)) > toolkeep.MaxItemID {
-		return fmt.Errorf("the item's id takes %d bytes and its tenant %d, the limit is %d", len(id), len(tenant), toolkeep.MaxItemID)
+	if max(len(id), len(tenant)) > toolkeep.MaxDocumentID {
+		return fmt.Errorf("the item's id takes %d bytes and its tenant %d, the limit is %d", len(id), len(tenant), toolkeep.MaxDocumentID)
 	}
 	return nil
 }

@@ -18,17 +18,17 @@ func itemRow(t *testing.T, e Encoded) Row {
 }
 
 func TestItemRows(t *testing.T) {
-	it := toolkeep.Item{Kind: "mcp_server", Tenant: "t", ID: "github", Body: []byte{0, 255, '{'}, Revision: 9, UpdatedAt: itemTime, UpdatedBy: "boss"}
-	c := toolkeep.PutItem{Item: it, Expect: 3}
+	it := toolkeep.Document{Kind: "mcp_server", Tenant: "t", ID: "github", Body: []byte{0, 255, '{'}, Revision: 9, UpdatedAt: itemTime, UpdatedBy: "boss"}
+	c := toolkeep.PutDocument{Document: it, Expect: 3}
 	e, err := Encode(c, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	base := string(e.Data)
 	for _, revision := range []int64{4, 1 << 40} { // again, as after a lost connection
-		placed := Placed(e, e.Change.(toolkeep.PutItem), revision)
+		placed := Placed(e, e.Change.(toolkeep.PutDocument), revision)
 		want := c
-		want.Item.Revision = revision
+		want.Document.Revision = revision
 		if !reflect.DeepEqual(placed.Change, want) {
 			t.Errorf("watchers here get %+v", placed.Change)
 		}
@@ -41,24 +41,24 @@ func TestItemRows(t *testing.T) {
 		}
 	}
 	aside := c
-	aside.BodyAside = true
+	aside.OmitBody = true
 	if e, err = Encode(aside, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	placed := Placed(e, e.Change.(toolkeep.PutItem), 4)
+	placed := Placed(e, e.Change.(toolkeep.PutDocument), 4)
 	want := aside
-	want.Item.Revision, want.Item.Body = 4, nil
+	want.Document.Revision, want.Document.Body = 4, nil
 	read, err := Decode(itemRow(t, placed), nil)
 	if err != nil || !reflect.DeepEqual(placed.Change, want) || !reflect.DeepEqual(read.Change, want) {
 		t.Errorf("watchers get %+v, and later %+v, %v", placed.Change, read.Change, err)
 	}
-	if body := e.Change.(toolkeep.PutItem).Item.Body; string(body) != string(it.Body) {
+	if body := e.Change.(toolkeep.PutDocument).Document.Body; string(body) != string(it.Body) {
 		t.Errorf("the item gets %q", body)
 	}
 	if len(placed.Data) != len(base)-len(it.Body)+2 { // the revision and the mark
 		t.Errorf("the row takes %d bytes, with a body but no revision it would take %d", len(placed.Data), len(base))
 	}
-	drop := toolkeep.DropItem{Kind: "mcp_server", ID: "github", Expect: toolkeep.AnyRevision, By: "boss"}
+	drop := toolkeep.DeleteDocument{Kind: "mcp_server", ID: "github", Expect: toolkeep.AnyRevision, By: "boss"}
 	if e, err = Encode(drop, time.Now); err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +66,8 @@ func TestItemRows(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got.Change, drop) {
 		t.Errorf("the feed gives %+v, %v", got.Change, err)
 	}
-	now := toolkeep.PutItem{Item: toolkeep.Item{Kind: "k", ID: "i"}}
-	if e, err = Encode(now, func() time.Time { return itemTime }); err != nil || !e.Change.(toolkeep.PutItem).Item.UpdatedAt.Equal(itemTime) {
+	now := toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", ID: "i"}}
+	if e, err = Encode(now, func() time.Time { return itemTime }); err != nil || !e.Change.(toolkeep.PutDocument).Document.UpdatedAt.Equal(itemTime) {
 		t.Errorf("%+v, %v", e.Change, err)
 	}
 }
@@ -76,14 +76,14 @@ func TestItemRows(t *testing.T) {
 // they find an event, with data that is JSON, and do not stop there.
 func TestItemRowsOlderProgram(t *testing.T) {
 	for _, c := range []toolkeep.Change{
-		toolkeep.PutItem{Item: toolkeep.Item{Kind: "k", Tenant: "t", ID: "\xff", Body: []byte("body"), UpdatedAt: itemTime}},
-		toolkeep.DropItem{Kind: "k", Tenant: "t", ID: "\xff", Expect: 1},
+		toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", Tenant: "t", ID: "\xff", Body: []byte("body"), UpdatedAt: itemTime}},
+		toolkeep.DeleteDocument{Kind: "k", Tenant: "t", ID: "\xff", Expect: 1},
 	} {
 		e, err := Encode(c, func() time.Time { return itemTime })
 		if err != nil {
 			t.Fatal(err)
 		}
-		if put, ok := e.Change.(toolkeep.PutItem); ok {
+		if put, ok := e.Change.(toolkeep.PutDocument); ok {
 			e = Placed(e, put, 1)
 		}
 		d := open(e.Data)

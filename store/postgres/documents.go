@@ -10,12 +10,12 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// putItem looks and writes in one statement, which gives no row where the item is
+// putDocument looks and writes in one statement, which gives no row where the item is
 // not as it was expected.
-func (g *group) putItem(ctx context.Context, c toolkeep.PutItem, e record.Encoded, st *step) error {
-	it, query := &c.Item, sqlPutItem
+func (g *group) putDocument(ctx context.Context, c toolkeep.PutDocument, e record.Encoded, st *step) error {
+	it, query := &c.Document, sqlPutDocument
 	if c.Expect > 0 {
-		query = sqlNextItem
+		query = sqlNextDocument
 	}
 	body := it.Body
 	if body == nil {
@@ -34,8 +34,8 @@ func (g *group) putItem(ctx context.Context, c toolkeep.PutItem, e record.Encode
 	return nil
 }
 
-func (g *group) dropItem(ctx context.Context, c toolkeep.DropItem) error {
-	n, err := g.exec(ctx, sqlDropItem, text(c.Kind), text(c.Tenant), text(c.ID), record.Nanos(g.at), text(c.By), c.Expect)
+func (g *group) dropDocument(ctx context.Context, c toolkeep.DeleteDocument) error {
+	n, err := g.exec(ctx, sqlDropDocument, text(c.Kind), text(c.Tenant), text(c.ID), record.Nanos(g.at), text(c.By), c.Expect)
 	if err == nil && n == 0 {
 		err = g.notAsExpected(ctx, c.Kind, c.Tenant, c.ID, c.Expect)
 	}
@@ -46,7 +46,7 @@ func (g *group) dropItem(ctx context.Context, c toolkeep.DropItem) error {
 // has done meanwhile may make the reason a later one; the outcome holds.
 func (g *group) notAsExpected(ctx context.Context, kind, tenant, id string, expect int64) error {
 	var has int64
-	err := g.tx.QueryRow(ctx, sqlItem, text(kind), text(tenant), text(id)).Scan(&has)
+	err := g.tx.QueryRow(ctx, sqlDocument, text(kind), text(tenant), text(id)).Scan(&has)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return record.ItemMissing(kind, id, expect)
@@ -58,15 +58,15 @@ func (g *group) notAsExpected(ctx context.Context, kind, tenant, id string, expe
 
 const itemColumns = `kind, tenant, id, revision, at, by, body`
 
-// Item gives one item; ErrNotFound.
-func (s *Store) Item(ctx context.Context, kind, tenant, id string) (it toolkeep.Item, err error) {
+// Document gives one item; ErrNotFound.
+func (s *Store) Document(ctx context.Context, kind, tenant, id string) (it toolkeep.Document, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, `SELECT `+itemColumns+` FROM items
 			WHERE kind = $1 AND tenant = $2 AND id = $3 AND NOT dropped`, text(kind), text(tenant), text(id))
 		if err != nil {
 			return err
 		}
-		it, err = pgx.CollectExactlyOneRow(rows, scanItem)
+		it, err = pgx.CollectExactlyOneRow(rows, scanDocument)
 		if errors.Is(err, pgx.ErrNoRows) {
 			err = record.ItemMissing(kind, id, toolkeep.AnyRevision)
 		}
@@ -75,14 +75,14 @@ func (s *Store) Item(ctx context.Context, kind, tenant, id string) (it toolkeep.
 	return it, err
 }
 
-// Items gives every item of a kind, by tenant and id, and the position of the
+// Documents gives every item of a kind, by tenant and id, and the position of the
 // feed that this is the state of.
-func (s *Store) Items(ctx context.Context, kind string) ([]toolkeep.Item, int64, error) {
+func (s *Store) Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error) {
 	return snapshot(ctx, s, `SELECT `+itemColumns+` FROM items
-		WHERE kind = $1 AND NOT dropped ORDER BY tenant, id`, scanItem, text(kind))
+		WHERE kind = $1 AND NOT dropped ORDER BY tenant, id`, scanDocument, text(kind))
 }
 
-func scanItem(row pgx.CollectableRow) (it toolkeep.Item, err error) {
+func scanDocument(row pgx.CollectableRow) (it toolkeep.Document, err error) {
 	var at int64
 	err = row.Scan(&it.Kind, &it.Tenant, &it.ID, &it.Revision, &at, &it.UpdatedBy, &it.Body)
 	for _, s := range []*string{&it.Kind, &it.Tenant, &it.ID, &it.UpdatedBy} {

@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-func putItem(id, body string, expect int64) toolkeep.PutItem {
-	return toolkeep.PutItem{Item: toolkeep.Item{Kind: "k", Tenant: "t", ID: id, Body: []byte(body)}, Expect: expect}
+func putDocument(id, body string, expect int64) toolkeep.PutDocument {
+	return toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", Tenant: "t", ID: id, Body: []byte(body)}, Expect: expect}
 }
 
 // TestItemsAcrossNodes: two nodes count in one item by compare and set, and each
@@ -20,11 +20,11 @@ func putItem(id, body string, expect int64) toolkeep.PutItem {
 func TestItemsAcrossNodes(t *testing.T) {
 	dsn, ctx := pgtest.Start(t).NewDatabase(t), testContext(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn})}
-	mustApply(t, nodes[0], putItem("n", "0", toolkeep.NoRevision))
+	mustApply(t, nodes[0], putDocument("n", "0", toolkeep.NoRevision))
 	const workers, each = 6, 15
 	count := func(s *Store) error {
 		for {
-			it, err := s.Item(ctx, "k", "t", "n")
+			it, err := s.Document(ctx, "k", "t", "n")
 			if err != nil {
 				return err
 			}
@@ -32,7 +32,7 @@ func TestItemsAcrossNodes(t *testing.T) {
 			if _, err := fmt.Sscan(string(it.Body), &n); err != nil {
 				return err
 			}
-			if err = s.Apply(ctx, putItem("n", fmt.Sprint(n+1), it.Revision)); !errors.Is(err, toolkeep.ErrStale) {
+			if err = s.Apply(ctx, putDocument("n", fmt.Sprint(n+1), it.Revision)); !errors.Is(err, toolkeep.ErrStale) {
 				return err
 			}
 		}
@@ -51,18 +51,18 @@ func TestItemsAcrossNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for n, c := range list {
-			it := c.Change.(toolkeep.PutItem).Item
+			it := c.Change.(toolkeep.PutDocument).Document
 			if string(it.Body) != fmt.Sprint(n) || it.Revision != int64(n)+1 {
 				t.Fatalf("node %d hears of revision %d with %s at %d", i, it.Revision, it.Body, c.Seq)
 			}
 		}
 	}
-	// Items made by two nodes at once, in opposite order: each by one.
+	// Documents made by two nodes at once, in opposite order: each by one.
 	for round := range 10 {
 		a, b := fmt.Sprint("a", round), fmt.Sprint("b", round)
 		won := make(chan int, 2)
 		parallel(2, func(i int) {
-			changes := []toolkeep.Change{putItem(a, fmt.Sprint(i), 0), putItem(b, fmt.Sprint(i), 0)}
+			changes := []toolkeep.Change{putDocument(a, fmt.Sprint(i), 0), putDocument(b, fmt.Sprint(i), 0)}
 			if i == 1 {
 				changes[0], changes[1] = changes[1], changes[0]
 			}
@@ -78,7 +78,7 @@ func TestItemsAcrossNodes(t *testing.T) {
 		}
 		winner := fmt.Sprint(<-won)
 		for _, id := range []string{a, b} {
-			if it, err := nodes[0].Item(ctx, "k", "t", id); err != nil || string(it.Body) != winner || it.Revision != 1 {
+			if it, err := nodes[0].Document(ctx, "k", "t", id); err != nil || string(it.Body) != winner || it.Revision != 1 {
 				t.Errorf("%+v, %v, want the one of %s", it, err, winner)
 			}
 		}
@@ -103,14 +103,14 @@ func TestKeepItems(t *testing.T) {
 	}
 	revision := func(id string, want int64) {
 		t.Helper()
-		if it, err := s.Item(t.Context(), "k", "t", id); err != nil || it.Revision != want {
+		if it, err := s.Document(t.Context(), "k", "t", id); err != nil || it.Revision != want {
 			t.Errorf("%s has revision %d, %v, want %d", id, it.Revision, err, want)
 		}
 	}
-	drop := toolkeep.DropItem{Kind: "k", Tenant: "t", ID: "gone", Expect: 1}
-	mustApply(t, s, putItem("stays", "1", 0), putItem("gone", "1", 0), drop)
+	drop := toolkeep.DeleteDocument{Kind: "k", Tenant: "t", ID: "gone", Expect: 1}
+	mustApply(t, s, putDocument("stays", "1", 0), putDocument("gone", "1", 0), drop)
 	later(89)
-	mustApply(t, s, putItem("gone", "2", 0))
+	mustApply(t, s, putDocument("gone", "2", 0))
 	revision("gone", 2)
 	drop.Expect = 2
 	mustApply(t, s, drop)
@@ -118,7 +118,7 @@ func TestKeepItems(t *testing.T) {
 	if n := number(t, dsn, "SELECT count(*) FROM items"); n != 1 {
 		t.Errorf("%d rows of items are left", n)
 	}
-	mustApply(t, s, putItem("gone", "3", 0))
+	mustApply(t, s, putDocument("gone", "3", 0))
 	revision("gone", 1)
 	revision("stays", 1)
 	later(0)
