@@ -34,9 +34,22 @@ func (t *Tool) Ref() string { return t.ID + "@" + t.Version }
 // Writes tells whether the tool may change the world.
 func (t *Tool) Writes() bool { return t.Manifest.SideEffects == "writes" }
 
+// Cause says what blocked or holds a version. The set is closed. Programs decide by
+// it; Lifecycle.Reason and Hold.Why are for people.
+type Cause string
+
+const (
+	CauseAdministrator     Cause = "administrator"      // a person, or a program in a person's name
+	CauseServerRemoved     Cause = "server_removed"     // block: its MCP server was removed
+	CauseDefinitionGone    Cause = "definition_gone"    // block and hold: its MCP server does not offer it any more
+	CauseDefinitionChanged Cause = "definition_changed" // hold: its MCP server offers another definition
+	CauseDefinitionInvalid Cause = "definition_invalid" // hold: its MCP server offers a definition that cannot become a tool
+)
+
 // Lifecycle is the mutable side of a version.
 type Lifecycle struct {
 	State        VersionState `json:"state"`
+	Cause        Cause        `json:"cause,omitempty"` // of a blocked version
 	Reason       string       `json:"reason,omitempty"`
 	Successor    string       `json:"successor,omitempty"` // version to move to
 	PublishedAt  time.Time    `json:"published_at"`
@@ -54,6 +67,7 @@ type Lifecycle struct {
 // longer the pinned one.
 type Hold struct {
 	At     time.Time `json:"at"`
+	Cause  Cause     `json:"cause"`
 	Why    string    `json:"why"`
 	Digest string    `json:"digest,omitempty"` // of the definition that was seen instead, "" if it is gone
 }

@@ -54,6 +54,9 @@ func stateData(v *version, from toolkeep.VersionState, by string) map[string]any
 		"tool_id": v.Tool.ID, "version": v.Tool.Version, "digest": v.Tool.Digest, "by": by,
 		"state": string(v.state()), "previous_state": string(from), "shared": v.Tool.Tenant == "",
 	}
+	if v.Life.Cause != "" {
+		data["cause"] = string(v.Life.Cause)
+	}
 	if v.Life.Reason != "" {
 		data["reason"] = v.Life.Reason
 	}
@@ -83,7 +86,7 @@ func holdData(v *version, before *toolkeep.Hold, by string) map[string]any {
 	if h == nil {
 		h = before // what was lifted
 	}
-	data["reason"], data["held_at"] = h.Why, stamp(h.At)
+	data["cause"], data["reason"], data["held_at"] = string(h.Cause), h.Why, stamp(h.At)
 	if h.Digest != "" {
 		data["seen_digest"] = h.Digest
 	}

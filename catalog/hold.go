@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,9 +24,9 @@ type HoldChange struct {
 // it: nothing else runs in its place. Waiting calls are refused at their
 // re-check, running ones go on.
 //
-// h.Why is needed, at most 2,000 bytes, and is shown to callers; h.Digest is ""
-// or what canon.Digest writes; h.At zero is now. Holding again for the same
-// reason and digest changes nothing; for another one, it replaces the hold. The
+// h.Why is needed, at most 2,000 bytes, and is shown to callers; h.Cause "" is
+// administrator; h.Digest is "" or what canon.Digest writes; h.At zero is now. Holding
+// again with the same cause, text and digest changes nothing, else it replaces the hold. The
 // lifecycle returned is that of the highest version held. It returns when this
 // catalogue shows it.
 //
@@ -85,6 +86,9 @@ func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []Ho
 		})
 }
 
+// holdCauses are the causes that a hold can have.
+var holdCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseDefinitionChanged, toolkeep.CauseDefinitionGone, toolkeep.CauseDefinitionInvalid}
+
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
 func checkHold(h *toolkeep.Hold) error {
@@ -97,6 +101,8 @@ func checkHold(h *toolkeep.Hold) error {
 		return badState("the reason has %d bytes; at most %d are kept", len(h.Why), maxReasonLength)
 	case h.Digest != "" && !digestPattern.MatchString(h.Digest):
 		return badState("%q is not a digest; write sha256: and 64 lower-case hex digits", clip(h.Digest))
+	case h.Cause != "" && !slices.Contains(holdCauses, h.Cause):
+		return badState("%q is not a cause of a hold", clip(string(h.Cause)))
 	}
 	return nil
 }
@@ -142,10 +148,13 @@ func held(before, h *toolkeep.Hold, now time.Time) *toolkeep.Hold {
 	if h == nil {
 		return nil
 	}
-	if before != nil && before.Why == h.Why && before.Digest == h.Digest {
+	own := *h
+	if own.Cause == "" {
+		own.Cause = toolkeep.CauseAdministrator
+	}
+	if before != nil && before.Cause == own.Cause && before.Why == own.Why && before.Digest == own.Digest {
 		return before
 	}
-	own := *h
 	if own.At.IsZero() {
 		own.At = now
 	}
@@ -172,7 +181,7 @@ func heldBack(v toolkeep.Version) error {
 	todo := "toolkeep servers diff " + server + " shows the change, toolkeep servers accept " + server + " accepts it"
 	err := toolkeep.NewError(toolkeep.DefinitionChanged, "%s is held until somebody has looked at it: %s; %s", v.Tool.Ref(), h.Why, todo).
 		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.Life.State)).
-		With("reason", h.Why).With("held_at", stamp(h.At)).With("server", server).With("todo", todo)
+		With("cause", string(h.Cause)).With("reason", h.Why).With("held_at", stamp(h.At)).With("server", server).With("todo", todo)
 	if h.Digest != "" {
 		err.With("seen_digest", h.Digest)
 	}

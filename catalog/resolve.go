@@ -191,8 +191,12 @@ func gone(by *viewer, e *entry, v *version) error {
 }
 
 func blocked(v *version) error {
-	err := toolkeep.NewError(toolkeep.ToolBlocked, "%s is blocked by an administrator%s", v.Tool.Ref(), because(v)).
-		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
+	by := ""
+	if v.Life.Cause == toolkeep.CauseAdministrator {
+		by = " by an administrator"
+	}
+	err := toolkeep.NewError(toolkeep.ToolBlocked, "%s is blocked%s%s", v.Tool.Ref(), by, because(v)).
+		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state())).With("cause", string(v.Life.Cause))
 	if v.Life.Reason != "" {
 		err.With("reason", v.Life.Reason)
 	}

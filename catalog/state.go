@@ -18,8 +18,9 @@ const maxReasonLength = 2000
 // StateChange is the move of one or all versions of a tool to another state.
 type StateChange struct {
 	State     toolkeep.VersionState
-	Reason    string // for people, at most 2,000 bytes
-	Successor string // version to move to, or another tool, namespace.name[@range]
+	Cause     toolkeep.Cause // of a block; "" is administrator
+	Reason    string         // for people, at most 2,000 bytes
+	Successor string         // version to move to, or another tool, namespace.name[@range]
 	// Date is the end of execution for sunset (required), and the earliest
 	// removal for deprecated (default: 90 days from now). Other states take none.
 	Date time.Time
@@ -27,7 +28,13 @@ type StateChange struct {
 	// Expect, where set, is the state that every version to be moved must be in: the one
 	// that whoever decided this saw.
 	Expect toolkeep.VersionState
+	// BlockedFor, where set, passes over every version that is not blocked for one of
+	// these causes: an automatic change undoes only what automatic changes did.
+	BlockedFor []toolkeep.Cause
 }
+
+// blockCauses are the causes that a block can have.
+var blockCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseServerRemoved, toolkeep.CauseDefinitionGone}
 
 // SetState moves a version, or with version "" all of them, to another state
 // and returns the new lifecycle, of the highest version moved where there are
@@ -43,7 +50,8 @@ type StateChange struct {
 // Now is set. With version "" those are passed over that are removed or, for
 // deprecated and sunset, already further on their way out. Of versions that
 // would become active, only the highest five do; the others become deprecated.
-// A hold stays: only Release lifts it.
+// A hold stays: only Release lifts it. A block for another cause than administrator
+// leaves versions as they are that are blocked already.
 //
 // Errors: E3201 without catalog:admin; E3001, E3004 unknown tool or version;
 // E3009 the version is removed; E3301 for a move or date that is not allowed,
@@ -76,6 +84,9 @@ func (c *Catalog) carryOut(ctx context.Context, p *toolkeep.Principal, work func
 		moves, err := work()
 		if err != nil {
 			return err
+		}
+		if len(moves) == 0 {
+			return nil
 		}
 		life = moves[len(moves)-1].to.Life
 		now := c.today()
@@ -119,6 +130,11 @@ func (c *Catalog) stateMoves(p *toolkeep.Principal, seen *entry, toolID, version
 	if err != nil {
 		return nil, err
 	}
+	if ch.BlockedFor != nil {
+		targets = slices.DeleteFunc(targets, func(v *version) bool {
+			return v.state() != toolkeep.Blocked || !slices.Contains(ch.BlockedFor, v.Life.Cause)
+		})
+	}
 	for _, v := range targets {
 		if old := seen.find(v.Tool.Version); old != nil && !sameState(old.Life, v.Life) || ch.Expect != "" && ch.Expect != v.state() {
 			return nil, conflict(v.Tool.Ref()).With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.state()))
@@ -149,6 +165,12 @@ func (ch *StateChange) check() error {
 	}
 	if len(ch.Reason) > maxReasonLength {
 		return badState("the reason has %d bytes; at most %d are kept", len(ch.Reason), maxReasonLength)
+	}
+	if ch.State == toolkeep.Blocked && ch.Cause == "" {
+		ch.Cause = toolkeep.CauseAdministrator
+	}
+	if (ch.State == toolkeep.Blocked) != (ch.Cause != "") || ch.Cause != "" && !slices.Contains(blockCauses, ch.Cause) {
+		return badState("%q is not a cause of the state %s", clip(string(ch.Cause)), ch.State)
 	}
 	switch ch.State {
 	case toolkeep.Sunset:
@@ -291,7 +313,10 @@ func (c *Catalog) moved(v *version, ch StateChange, now time.Time) (toolkeep.Lif
 	if ch.State == toolkeep.Active && v.state() == toolkeep.Active {
 		return life, nil
 	}
-	life.State, life.Reason = ch.State, ch.Reason
+	if ch.State == toolkeep.Blocked && v.state() == toolkeep.Blocked && ch.Cause != toolkeep.CauseAdministrator {
+		return life, nil
+	}
+	life.State, life.Cause, life.Reason = ch.State, ch.Cause, ch.Reason
 	if ch.Successor != "" {
 		life.Successor = ch.Successor
 	}

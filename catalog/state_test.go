@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,5 +136,53 @@ func TestSetStateBack(t *testing.T) {
 	life := setState(t, c, "a.b", "1.0.0", StateChange{State: toolkeep.Active})
 	if life.State != toolkeep.Active || life.Reason != "" || !life.DeprecatedAt.IsZero() || !life.SunsetAt.IsZero() || !life.RemoveAfter.Equal(time.Time{}) {
 		t.Errorf("%+v", life)
+	}
+}
+
+// TestCauseOfABlock: an automatic change neither replaces nor undoes the block of an
+// administrator, whatever its reason says.
+func TestCauseOfABlock(t *testing.T) {
+	c, _, _ := open(t)
+	publish(t, c, "a.b", "1.0.0", "1.1.0")
+	set := func(version string, ch StateChange) {
+		t.Helper()
+		setState(t, c, "a.b", version, ch)
+	}
+	states := func() (got []string) {
+		all, err := c.Versions(admin("acme"), "a.b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range all {
+			got = append(got, v.Tool.Version+" "+string(v.Life.State)+" "+string(v.Life.Cause))
+		}
+		return got
+	}
+	automatic := StateChange{State: toolkeep.Blocked, Cause: toolkeep.CauseServerRemoved, Reason: "the MCP server a was removed"}
+	undo := StateChange{State: toolkeep.Active, BlockedFor: []toolkeep.Cause{toolkeep.CauseServerRemoved}}
+
+	set("1.0.0", StateChange{State: toolkeep.Blocked, Reason: automatic.Reason})
+	set("", automatic)
+	if got := states(); !slices.Equal(got, []string{"1.1.0 blocked server_removed", "1.0.0 blocked administrator"}) {
+		t.Error(got)
+	}
+	set("", undo)
+	if got := states(); !slices.Equal(got, []string{"1.1.0 active ", "1.0.0 blocked administrator"}) {
+		t.Error(got)
+	}
+	set("", undo) // nothing is left to undo
+	set("1.1.0", automatic)
+	set("1.1.0", StateChange{State: toolkeep.Blocked})
+	set("", undo)
+	if got := states(); !slices.Equal(got, []string{"1.1.0 blocked administrator", "1.0.0 blocked administrator"}) {
+		t.Error(got)
+	}
+	for _, ch := range []StateChange{
+		{State: toolkeep.Blocked, Cause: toolkeep.CauseDefinitionChanged}, {State: toolkeep.Blocked, Cause: "whim"},
+		{State: toolkeep.Active, Cause: toolkeep.CauseAdministrator},
+	} {
+		if _, err := c.SetState(t.Context(), admin("acme"), "a.b", "", ch); codeOf(err) != toolkeep.InvalidParameters {
+			t.Errorf("%+v: %v", ch, err)
+		}
 	}
 }

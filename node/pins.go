@@ -94,13 +94,13 @@ type actions struct {
 }
 
 func (a *actions) add(c *choice, t *source.PlannedTool, was pinned, known bool) {
-	if known && was.life.State == toolkeep.Blocked && !was.blockedBy(c.item.name) {
+	if known && was.life.State == toolkeep.Blocked && !was.blockedByServer() {
 		return // what an administrator blocked stays so
 	}
 	accepted := c.accepted(t)
 	policy := c.spec.OnChange == upstream.OnChangeAdditive && !grave(t.Findings)
 	release := func() {
-		if known && was.life.Held != nil {
+		if known && was.life.Held != nil && !was.heldByAdministrator() {
 			a.hold = append(a.hold, catalog.HoldChange{ToolID: t.ID})
 		}
 	}
@@ -125,7 +125,7 @@ func (a *actions) add(c *choice, t *source.PlannedTool, was pinned, known bool) 
 			release()
 			a.block = append(a.block, t.ID)
 		case c.defs.Settled: // else it may come yet
-			a.keep(was, t.ID, toolkeep.Hold{Why: fmt.Sprintf(
+			a.keep(was, t.ID, toolkeep.Hold{Cause: toolkeep.CauseDefinitionGone, Why: fmt.Sprintf(
 				"the MCP server %s does not offer this tool any more; `toolkeep servers accept %s` takes it out", c.item.name, c.item.name)})
 		}
 	default:
@@ -142,7 +142,7 @@ func (a *actions) add(c *choice, t *source.PlannedTool, was pinned, known bool) 
 				a.retire[t.ID] = t.Version
 			}
 		case known && was.live():
-			a.keep(was, t.ID, toolkeep.Hold{Digest: t.Digest, Why: fmt.Sprintf(
+			a.keep(was, t.ID, toolkeep.Hold{Cause: toolkeep.CauseDefinitionChanged, Digest: t.Digest, Why: fmt.Sprintf(
 				"the MCP server %s offers another definition than the accepted one; `toolkeep servers diff %s` shows what changed, `toolkeep servers accept %s` takes it over",
 				c.item.name, c.item.name, c.item.name)})
 		}
@@ -151,8 +151,11 @@ func (a *actions) add(c *choice, t *source.PlannedTool, was pinned, known bool) 
 
 // keep holds a tool.
 func (a *actions) keep(was pinned, id string, h toolkeep.Hold) {
+	if was.heldByAdministrator() {
+		return
+	}
 	a.hold = append(a.hold, catalog.HoldChange{ToolID: id, Hold: &h})
-	if now := was.life.Held; now == nil || now.Digest != h.Digest || now.Why != h.Why {
+	if now := was.life.Held; now == nil || now.Digest != h.Digest || now.Cause != h.Cause {
 		a.held = append(a.held, id)
 	}
 }
@@ -182,7 +185,7 @@ func (s *servers) reconcile(ctx context.Context, c choice) (*rest.ServerPlan, er
 	}
 	for _, r := range plan.Refused {
 		if was, known := have[r.ID]; known && was.live() {
-			a.keep(was, r.ID, toolkeep.Hold{Digest: r.Digest, Why: fmt.Sprintf(
+			a.keep(was, r.ID, toolkeep.Hold{Cause: toolkeep.CauseDefinitionInvalid, Digest: r.Digest, Why: fmt.Sprintf(
 				"the MCP server %s offers a definition now that cannot become a tool: %s", c.item.name, r.Reason[:min(len(r.Reason), 1000)])})
 		}
 	}
@@ -227,7 +230,7 @@ func (s *servers) act(ctx context.Context, c choice, a actions) (published int, 
 		}
 	}
 	for _, id := range a.activate {
-		if err := s.setState(ctx, c.by, id, "", catalog.StateChange{State: toolkeep.Active}); err != nil {
+		if err := s.setState(ctx, c.by, id, "", catalog.StateChange{State: toolkeep.Active, BlockedFor: serverCauses}); err != nil {
 			return published, refused, err
 		}
 	}
@@ -242,7 +245,7 @@ func (s *servers) act(ctx context.Context, c choice, a actions) (published int, 
 		}
 	}
 	for _, id := range a.block {
-		if err := s.blockTool(ctx, c.by, id, c.item.name, "does not offer this tool any more"); err != nil {
+		if err := s.blockTool(ctx, c.by, id, toolkeep.CauseDefinitionGone, "the MCP server "+c.item.name+" does not offer this tool any more"); err != nil {
 			return published, refused, err
 		}
 	}
@@ -297,11 +300,8 @@ func (s *servers) retire(ctx context.Context, c choice, id, version string) erro
 	return nil
 }
 
-// blockReason begins the reason of every block that is ours.
-func blockReason(server string) string { return "the MCP server " + server + " " }
-
-func (s *servers) blockTool(ctx context.Context, by *toolkeep.Principal, id, server, why string) error {
-	err := s.setState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Reason: blockReason(server) + why})
+func (s *servers) blockTool(ctx context.Context, by *toolkeep.Principal, id string, cause toolkeep.Cause, reason string) error {
+	err := s.setState(ctx, by, id, "", catalog.StateChange{State: toolkeep.Blocked, Cause: cause, Reason: reason})
 	if is(err, toolkeep.ToolRemoved) {
 		return nil
 	}
@@ -342,7 +342,7 @@ func (s *servers) answer(c choice, plan *source.Plan) *rest.ServerPlan {
 			case was.life.Held != nil:
 				st.State = "held"
 				out.Held++
-			case !was.live() && (t.Change == source.ChangeGone || !was.blockedBy(c.item.name)):
+			case !was.live() && (t.Change == source.ChangeGone || !was.blockedByServer()):
 				st.State = "blocked"
 			case !was.live():
 				// It was taken out, and is back.
@@ -516,7 +516,7 @@ func (s *servers) RemoveServer(ctx context.Context, p *toolkeep.Principal, name 
 	defer s.turn(id)()
 	for tool, t := range s.tools(id) {
 		if t.live() {
-			if err := s.blockTool(ctx, actor(it.Tenant, p), tool, name, "was removed"); err != nil {
+			if err := s.blockTool(ctx, actor(it.Tenant, p), tool, toolkeep.CauseServerRemoved, "the MCP server "+name+" was removed"); err != nil {
 				return err
 			}
 		}

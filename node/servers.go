@@ -75,10 +75,18 @@ type pinned struct {
 	digest string
 }
 
-// blockedBy tells whether it was blocked because of the server and not by an
+// serverCauses are those of the blocks that a server's definitions lead to, and undo.
+var serverCauses = []toolkeep.Cause{toolkeep.CauseServerRemoved, toolkeep.CauseDefinitionGone}
+
+// blockedByServer tells whether it was blocked because of the server and not by an
 // administrator.
-func (p pinned) blockedBy(server string) bool {
-	return p.life.State == toolkeep.Blocked && strings.HasPrefix(p.life.Reason, blockReason(server))
+func (p pinned) blockedByServer() bool {
+	return p.life.State == toolkeep.Blocked && slices.Contains(serverCauses, p.life.Cause)
+}
+
+// heldByAdministrator tells whether a person holds it: that is not for a server to change.
+func (p pinned) heldByAdministrator() bool {
+	return p.life.Held != nil && p.life.Held.Cause == toolkeep.CauseAdministrator
 }
 
 func (p pinned) live() bool {

@@ -122,7 +122,7 @@ func heldEverywhere(t *testing.T, k *toolkeeptest.Toolkeep, c *client, tool stri
 	t.Helper()
 	c.call(tool, `{"page":"a"}`).want(t, http.StatusConflict).refused(t, toolkeep.DefinitionChanged)
 	list := c.do("GET", "/api/v1/tools?namespace=pages", "").want(t, 200)
-	if list.text(t, "tools", "0", "tool_id") != tool || list.text(t, "tools", "0", "held", "why") == "" {
+	if list.text(t, "tools", "0", "tool_id") != tool || list.text(t, "tools", "0", "held", "cause") != "definition_changed" {
 		t.Errorf("the list shows no hold: %s", list.body)
 	}
 	if one := c.do("GET", "/api/v1/tools/"+tool, "").want(t, 200); one.text(t, "lifecycle", "held", "why") == "" {
@@ -236,8 +236,12 @@ func TestAdditivePolicy(t *testing.T) {
 		t.Errorf("findings: %+v", f)
 	}
 
-	// What an administrator blocked stays so, whatever the server adds to it.
-	boss.do("POST", "/api/v1/tools/pages.list/versions/1.0.0/state", `{"state":"blocked","reason":"not now"}`).want(t, 200)
+	// What an administrator blocked stays so, whatever the server adds to it and the
+	// reason says.
+	blocked := boss.do("POST", "/api/v1/tools/pages.list/versions/1.0.0/state", `{"state":"blocked","reason":"the MCP server pages was removed"}`).want(t, 200)
+	if got := blocked.text(t, "lifecycle", "cause"); got != "administrator" {
+		t.Errorf("the block's cause is %q", got)
+	}
 	s.set(t, optional, `{"name":"list","description":"Lists the pages.","inputSchema":{"type":"object","properties":{"like":{"type":"string"}},"required":[]}}`)
 	if p := boss.do("POST", "/api/v1/servers/pages/accept", `{}`).plan(t); !strings.Contains(p.states(), "pages.list@1.1.0 minor blocked") {
 		t.Error(p.states())

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -283,7 +284,7 @@ func TestLifecycle(t *testing.T) {
 	w := s.do(t, "POST", "/api/v1/tools/demo.hash/versions/1.0.0/state", `{"state":"sunset","reason":"r","successor":"2.0.0","date":"2026-06-01T00:00:00Z","now":true}`)
 	wantStatus(t, w, 200)
 	want := catalog.StateChange{State: toolkeep.Sunset, Reason: "r", Successor: "2.0.0", Date: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), Now: true}
-	if of != "demo.hash@1.0.0" || got != want {
+	if of != "demo.hash@1.0.0" || !reflect.DeepEqual(got, want) {
 		t.Errorf("%s %+v", of, got)
 	}
 	if m := decode(t, w); m["lifecycle"].(map[string]any)["sunset_at"] != "2026-06-01T00:00:00Z" {
@@ -291,7 +292,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	w = s.do(t, "DELETE", "/api/v1/tools/demo.hash?reason=old&successor=2.0.0", "")
 	wantStatus(t, w, 200)
-	if of != "demo.hash@" || got != (catalog.StateChange{State: toolkeep.Deprecated, Reason: "old", Successor: "2.0.0"}) {
+	if of != "demo.hash@" || !reflect.DeepEqual(got, catalog.StateChange{State: toolkeep.Deprecated, Reason: "old", Successor: "2.0.0"}) {
 		t.Errorf("%s %+v", of, got)
 	}
 	problem(t, s.do(t, "DELETE", "/api/v1/tools/no.such?version=1.0.0", ""), toolkeep.ToolNotFound)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -122,7 +123,34 @@ func DecodeVersion(r Tool) (toolkeep.Version, error) {
 	if err := errors.Join(Unmarshal(r.Life, &v.Life), Unmarshal(r.Manifest, t.Manifest)); err != nil {
 		return v, fmt.Errorf("version %s: %w", t.Ref(), err)
 	}
+	fillCause(&v.Life)
 	return v, nil
+}
+
+// oldBlock matches the reasons that MCP servers gave for their blocks before a record
+// had a cause.
+var oldBlock = regexp.MustCompile(`^the MCP server [a-z][a-z0-9-]{0,31} (was removed|does not offer this tool any more)$`)
+
+// fillCause gives the causes to a lifecycle whose record was written before there were
+// any. Its text is all that tells a server's block from an administrator's, and only a
+// text that is word for word a server's counts; only servers could hold.
+func fillCause(life *toolkeep.Lifecycle) {
+	if life.State == toolkeep.Blocked && life.Cause == "" {
+		life.Cause = toolkeep.CauseAdministrator
+		switch m := oldBlock.FindStringSubmatch(life.Reason); {
+		case m == nil:
+		case m[1] == "was removed":
+			life.Cause = toolkeep.CauseServerRemoved
+		default:
+			life.Cause = toolkeep.CauseDefinitionGone
+		}
+	}
+	if h := life.Held; h != nil && h.Cause == "" {
+		h.Cause = toolkeep.CauseDefinitionChanged
+		if h.Digest == "" {
+			h.Cause = toolkeep.CauseDefinitionGone
+		}
+	}
 }
 
 // SameLife tells whether a stored lifecycle is the given one.
@@ -131,6 +159,7 @@ func SameLife(stored []byte, life toolkeep.Lifecycle) (bool, error) {
 	if err := Unmarshal(stored, &have); err != nil {
 		return false, err
 	}
+	fillCause(&have)
 	a, err := Marshal(have)
 	if err != nil {
 		return false, err

@@ -90,11 +90,13 @@ func decodeCatalogue(r Row, versions Versions) (toolkeep.Change, error) {
 			return nil, err
 		}
 		v, err := versions(r.Tenant, p.ID, p.Version)
+		fillCause(&p.Life)
 		v.Life = p.Life // as it was then
 		return toolkeep.PublishVersion{Version: v}, err
 	case KindLifecycle:
 		var l lifecycleRow
 		err := Unmarshal(r.Data, &l)
+		fillCause(&l.Life)
 		return toolkeep.SetLifecycle{Tenant: r.Tenant, ToolID: l.ID, Version: l.Version, Life: l.Life, By: l.By}, err
 	case KindKey:
 		k, err := DecodeKey(r.Tenant, r.Ref, r.Data)

@@ -99,7 +99,7 @@ func testLifecycle(t *testing.T, f *fixture) {
 	sameJSON(t, "versions", got, []toolkeep.Version{v})
 	// A change that was worked out of another lifecycle than there is changes nothing.
 	before, after := v.Life, v.Life
-	after.Held = &toolkeep.Hold{At: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Why: "look at it"}
+	after.Held = &toolkeep.Hold{At: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Cause: toolkeep.CauseDefinitionChanged, Why: "look at it"}
 	change := toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: after, By: "boss", From: &before}
 	f.apply(change)
 	f.refused(toolkeep.ErrStale, change)
@@ -108,8 +108,11 @@ func testLifecycle(t *testing.T, f *fixture) {
 	if got, _ = f.versions(); got[0].Life.State != after.State || got[0].Life.Held == nil {
 		t.Errorf("a refused change left %+v", got[0].Life)
 	}
-	change.From = &got[0].Life
+	change.From, change.Life.Cause = &got[0].Life, toolkeep.CauseServerRemoved
 	f.apply(change)
+	v.Life = change.Life
+	got, _ = f.versions()
+	sameJSON(t, "versions", got, []toolkeep.Version{v})
 	change.ToolID = "ns.none"
 	f.refused(toolkeep.ErrNotFound, change)
 	for _, c := range []toolkeep.SetLifecycle{

@@ -1,0 +1,48 @@
+package record
+
+import (
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// TestCauseOfOldRecords: a record from before causes were kept gets one, and only a text
+// that is word for word a server's makes a block a server's.
+func TestCauseOfOldRecords(t *testing.T) {
+	for _, c := range []struct {
+		stored      string
+		cause, held toolkeep.Cause
+	}{
+		{`{"state":"active"}`, "", ""},
+		{`{"state":"blocked"}`, toolkeep.CauseAdministrator, ""},
+		{`{"state":"blocked","reason":"the MCP server files was removed"}`, toolkeep.CauseServerRemoved, ""},
+		{`{"state":"blocked","reason":"the MCP server files does not offer this tool any more"}`, toolkeep.CauseDefinitionGone, ""},
+		{`{"state":"blocked","reason":"the MCP server files leaks what it reads"}`, toolkeep.CauseAdministrator, ""},
+		{`{"state":"blocked","reason":"the MCP server files was removed by the auditors"}`, toolkeep.CauseAdministrator, ""},
+		{`{"state":"blocked","cause":"administrator","reason":"the MCP server files was removed"}`, toolkeep.CauseAdministrator, ""},
+		{`{"state":"removed","reason":"the MCP server files changed this tool"}`, "", ""},
+		{`{"state":"active","held":{"why":"it offers another definition","digest":"sha256:1"}}`, "", toolkeep.CauseDefinitionChanged},
+		{`{"state":"active","held":{"why":"it does not offer this tool any more"}}`, "", toolkeep.CauseDefinitionGone},
+		{`{"state":"active","held":{"why":"look","cause":"administrator"}}`, "", toolkeep.CauseAdministrator},
+	} {
+		v, err := DecodeVersion(Tool{ID: "files.read", Version: "1.0.0", Life: []byte(c.stored), Manifest: []byte(`{}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var held toolkeep.Cause
+		if v.Life.Held != nil {
+			held = v.Life.Held.Cause
+		}
+		if v.Life.Cause != c.cause || held != c.held {
+			t.Errorf("%s: cause %q, held %q", c.stored, v.Life.Cause, held)
+		}
+		if same, err := SameLife([]byte(c.stored), v.Life); err != nil || !same {
+			t.Errorf("%s: what was read is not what is stored: %v", c.stored, err)
+		}
+		feed := Row{Kind: KindLifecycle, Data: []byte(`{"id":"files.read","version":"1.0.0","life":` + c.stored + `}`)}
+		ch, err := decodeCatalogue(feed, nil)
+		if got := ch.(toolkeep.SetLifecycle).Life.Cause; err != nil || got != c.cause {
+			t.Errorf("%s: the feed says %q, %v", c.stored, got, err)
+		}
+	}
+}
