@@ -5,6 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -59,6 +64,58 @@ func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 	placed.Revision = 1
 	want[13] = toolkeep.PutDocument{Document: placed, Expect: toolkeep.NoRevision}
 	return changes, want
+}
+
+// changeTypes are the types of the closed set toolkeep.Change, as change.go at the root
+// of the module declares them.
+func changeTypes(t *testing.T) []string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		if dir == filepath.Dir(dir) {
+			t.Skip("the sources of toolkeep are not above the test's directory; the closed set cannot be read")
+		}
+		dir = filepath.Dir(dir)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, "change.go"), nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range file.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil && fn.Name.Name == "change" {
+			names = append(names, fn.Recv.List[0].Type.(*ast.Ident).Name)
+		}
+	}
+	if len(names) == 0 {
+		t.Fatal("change.go declares no change")
+	}
+	return names
+}
+
+// testEveryChange applies a change of every type of the closed set. A store that has no
+// action for a new type fails here.
+func testEveryChange(t *testing.T, f *fixture) {
+	changes, _ := everyChange(f.clock())
+	changes = append(changes, toolkeep.Enqueue{Call: ref("c")})
+	applied := map[string]bool{}
+	for _, c := range changes {
+		applied[fmt.Sprintf("%T", c)] = true
+		if err := f.store.Apply(t.Context(), c); err != nil {
+			t.Errorf("%T: %v", c, err)
+		}
+	}
+	for _, name := range changeTypes(t) {
+		if !applied["toolkeep."+name] {
+			t.Errorf("no example of toolkeep.%s: add one to everyChange, with what watchers get", name)
+		}
+	}
 }
 
 func testFeed(t *testing.T, f *fixture) {

@@ -80,6 +80,7 @@ func Run(t *testing.T, open Open) {
 		{"neighbours", testNeighbours},
 		{"malformed changes", testMalformed},
 		{"cancelled before", testCancelledBefore},
+		{"every change has an action", testEveryChange},
 		{"feed has every change", testFeed},
 		{"feed has nothing of what failed or changed nothing", testFeedSilence},
 		{"feed hides secrets", testFeedHides},
