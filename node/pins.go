@@ -560,8 +560,8 @@ func (s *servers) ListServers(_ context.Context, p *toolkeep.Principal) ([]rest.
 	return out, nil
 }
 
-// current reads what a server offers now.
-func (s *servers) current(ctx context.Context, p *toolkeep.Principal, name string) (choice, error) {
+// current reads what a server offers now, by Refresh or Compare of the upstream servers.
+func (s *servers) current(ctx context.Context, p *toolkeep.Principal, name string, read func(context.Context, *toolkeep.Principal, string) (upstream.Definitions, error)) (choice, error) {
 	it, ok := s.owned(p, name)
 	if !ok {
 		return choice{}, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", name[:min(len(name), 64)])
@@ -570,7 +570,7 @@ func (s *servers) current(ctx context.Context, p *toolkeep.Principal, name strin
 	if err != nil {
 		return choice{}, err
 	}
-	defs, err := s.up.Refresh(ctx, p, name)
+	defs, err := read(ctx, p, name)
 	return choice{by: steward(it.Tenant), item: serverID{it.Tenant, it.ID}, spec: spec.Filled(), defs: defs}, err
 }
 
@@ -578,11 +578,27 @@ func (s *servers) current(ctx context.Context, p *toolkeep.Principal, name strin
 func (s *servers) ServerDiff(ctx context.Context, p *toolkeep.Principal, name string) (*rest.ServerPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	c, err := s.current(ctx, p, name)
+	c, err := s.current(ctx, p, name, s.up.Compare)
 	if err != nil {
 		return nil, err
 	}
-	return s.reconcile(ctx, c)
+	plan, _, err := s.plan(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return s.answer(c, plan), nil
+}
+
+// refresh reads what a server offers now, and holds and releases as that wants.
+func (s *servers) refresh(ctx context.Context, p *toolkeep.Principal, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	c, err := s.current(ctx, p, name, s.up.Refresh)
+	if err != nil {
+		return err
+	}
+	_, err = s.reconcile(ctx, c)
+	return err
 }
 
 // AcceptServer implements rest.Servers.
@@ -599,7 +615,7 @@ func (s *servers) AcceptServer(ctx context.Context, p *toolkeep.Principal, name 
 			seen[id] = t.life.Held.Digest
 		}
 	}
-	c, err := s.current(ctx, p, name)
+	c, err := s.current(ctx, p, name, s.up.Refresh)
 	if err != nil {
 		return nil, err
 	}
@@ -625,8 +641,7 @@ func (s *servers) SteerServer(ctx context.Context, p *toolkeep.Principal, name, 
 	case "restart":
 		return s.up.Restart(p, name)
 	case "refresh":
-		_, err := s.ServerDiff(ctx, p, name)
-		return err
+		return s.refresh(ctx, p, name)
 	}
 	it, ok := s.owned(p, name)
 	if !ok || !s.exists(p, serverID{it.Tenant, it.ID}) {

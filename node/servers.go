@@ -114,7 +114,7 @@ func (n *Node) buildServers() (err error) {
 	s.config = upstream.Config{
 		Keeper: n.options.Keeper, Dir: filepath.Join(n.config.Data, "mcp"),
 		Client: canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}), Secrets: sealedSecrets{n.secrets, n.sealer}, Redact: n.redact,
-		Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: client, Authorize: s.authorize, OnDefinitions: s.heard, Vouch: s.vouch,
+		Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: client, Authorize: s.authorize, OnDefinitions: s.heard, VerifyPinned: s.verifyPinned,
 		Accepted: s.acceptedDefinitions,
 	}
 	s.up = upstream.New(s.config)

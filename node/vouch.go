@@ -128,11 +128,11 @@ func (s *servers) asPinned(id serverID, offered map[string]string) bool {
 	return live == len(offered)
 }
 
-// vouch implements upstream.Config.Vouch: a tool runs only if the definition that
+// verifyPinned implements upstream.Config.VerifyPinned: a tool runs only if the definition that
 // the server showed last is an accepted one. It needs neither the store nor a hold
 // that every node knows of already. A tool that the server does not show is the
 // server's to refuse.
-func (s *servers) vouch(owner, server, tenant, tool string) error {
+func (s *servers) verifyPinned(owner, server, tenant, tool string) error {
 	id := serverID{owner, server}
 	s.mu.Lock()
 	offers, known := s.offers[view{id, tenant}]

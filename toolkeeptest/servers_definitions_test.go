@@ -64,7 +64,7 @@ func TestDefinitionsShowNobodysSecret(t *testing.T) {
 				t.Errorf("the tool is shown as %s", tool)
 			}
 		}
-		plan := boss.do("GET", "/api/v1/servers/keys/diff", "").want(t, 200)
+		plan := boss.diff(t, "keys").want(t, 200)
 		if got := plan.plan(t).states(); got != "keys.says@1.0.0 unchanged published" || strings.Contains(plan.body, "the-boss-of-all") {
 			t.Errorf("then %q: %s", got, plan.body)
 		}

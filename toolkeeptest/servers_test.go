@@ -371,6 +371,13 @@ func (a answer) plan(t *testing.T) (p plan) {
 	return p
 }
 
+// diff has a server's definitions read and compared, and asks for what differs.
+func (c *client) diff(t *testing.T, name string) answer {
+	t.Helper()
+	c.do("POST", "/api/v1/servers/"+name+"/refresh", "").want(t, http.StatusNoContent)
+	return c.do("GET", "/api/v1/servers/"+name+"/diff", "")
+}
+
 func (c *client) put(t *testing.T, name string, s offerer, more ...string) plan {
 	t.Helper()
 	return c.do("PUT", "/api/v1/servers/"+name, s.spec(more...)).plan(t)

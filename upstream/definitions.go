@@ -107,17 +107,11 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 // definitionsFor gives what is known, and reads it first where nothing is.
 func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew bool) (Definitions, error) {
 	st := s.state(p.Tenant)
-	where := locate(s.spec, &Request{Principal: p})
+	where := s.readingPlace(p)
 	// What lacks words because one person has them as a secret is read again for others.
 	if d, ok := st.defs.get(); ok && !anew && (d.lacks == reader{} || d.lacks == where.key.reader()) {
 		return d, nil
 	}
-	if asksClient(s.spec) {
-		// Whoever may be asked sees more tools. Nobody is asked in a session that ends
-		// when the lists are read.
-		where.caps, where.lease, where.once = declared(s.spec, nil), true, true
-	}
-	where.reads = true
 	sl, e := s.acquire(ctx, where, p)
 	if e != nil {
 		_ = st.defs.failed(e)
@@ -134,6 +128,35 @@ func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew
 		return d, err
 	}
 	return d, nil
+}
+
+// readingPlace is the session in which lists are read for a principal.
+func (s *server) readingPlace(p *toolkeep.Principal) place {
+	where := locate(s.spec, &Request{Principal: p})
+	if asksClient(s.spec) {
+		// A client that can be asked is shown more tools. Nobody is asked in a session
+		// that ends when the lists are read.
+		where.caps, where.lease, where.once = declared(s.spec, nil), true, true
+	}
+	where.reads = true
+	return where
+}
+
+// compare reads what there is now and keeps nothing of it.
+func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definitions, error) {
+	sl, e := s.acquire(ctx, s.readingPlace(p), p)
+	if e != nil {
+		return Definitions{}, e
+	}
+	defer s.release(sl)
+	got, err := s.readSettled(ctx, sl.sess)
+	if err != nil {
+		return Definitions{}, err
+	}
+	d := sl.sess.state.defs
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s.complete(sl.sess, got, true), nil
 }
 
 // failed keeps why the lists are not fresh, and gives what may be shown of it.
@@ -200,7 +223,9 @@ func (s *server) readAll(ctx context.Context, sess *session, all bool) error {
 		s.unreadable(sess, err)
 		return err
 	}
-	if s.keep(sess, got, all) && !got.Settled {
+	more := s.keep(sess, got, all)
+	sess.unread.Store(false)
+	if more && !got.Settled {
 		s.later(sess)
 	}
 	return nil

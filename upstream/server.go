@@ -468,7 +468,7 @@ func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 // tool's arguments as headers, which its definition tells; where that is older than
 // the server's, the server refuses the call and nothing has happened.
 func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answer, error) {
-	if err := s.vouch(ctx, sess, o); err != nil {
+	if err := s.verifyPinned(ctx, sess, o); err != nil {
 		return nil, err
 	}
 	a, err := sess.request(ctx, o)
@@ -479,7 +479,7 @@ func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answ
 	if s.refresh(ctx, sess) != nil {
 		return a, err
 	}
-	if err := s.vouch(ctx, sess, o); err != nil {
+	if err := s.verifyPinned(ctx, sess, o); err != nil {
 		return nil, err
 	}
 	return sess.request(ctx, o)

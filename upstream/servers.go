@@ -70,10 +70,10 @@ type Config struct {
 	// Accepted gives the definitions of a server's tool that somebody accepted, see
 	// server.taken; nil knows none.
 	Accepted func(owner, server, tool string) [][]byte
-	// Vouch says whether a tool may be called as far as its definition goes, and is
-	// asked before each tools/call; the error reaches the caller. Where there is an
-	// OnDefinitions, the tools of a new session have been read by then.
-	Vouch func(owner, server, tenant, tool string) error
+	// VerifyPinned is asked before each tools/call whether the tool's definition is an
+	// accepted one; its error reaches the caller. Where there is an OnDefinitions, the
+	// tools of a new session have been read by then.
+	VerifyPinned func(owner, server, tenant, tool string) error
 
 	StopGrace     time.Duration // between stdin's end, SIGTERM and SIGKILL; default 2 s
 	RestartLimit  int           // failures within RestartWindow until a server rests; default 5
@@ -396,6 +396,16 @@ func (s *Servers) Refresh(ctx context.Context, p *toolkeep.Principal, name strin
 		return Definitions{}, err
 	}
 	return srv.definitionsFor(ctx, p, true)
+}
+
+// Compare reads the definitions now, as Refresh does, and keeps nothing of them:
+// OnDefinitions does not hear of them, and Definitions goes on with the old ones.
+func (s *Servers) Compare(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
+	srv, err := s.open(p, name)
+	if err != nil {
+		return Definitions{}, err
+	}
+	return srv.compare(ctx, p)
 }
 
 // Restart ends the sessions of the principal's tenant, calls under way included,

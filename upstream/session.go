@@ -52,9 +52,10 @@ type session struct {
 	modern bool
 	meta   []byte // members that stand in the _meta of every modern request
 
-	// first is closed when the tools were read in it; nil where nobody compares them.
+	// first is closed when the tools were read in it, or the first call is to read them;
+	// nil where they are not compared.
 	first    chan struct{}
-	unread   atomic.Bool   // that reading failed
+	unread   atomic.Bool   // the first call reads them
 	began    time.Time     // when the handshake was done
 	newer    chan struct{} // has something in it after a list change
 	settling sync.Once

@@ -41,10 +41,10 @@ until somebody has looked: diff shows what changed, accept takes it over.`,
 		Example: "  toolkeep servers list\n  toolkeep servers list --json", Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.listServers(cmd.Context()) }})
 	diff := a.withJSON(&cobra.Command{Use: "diff NAME", Short: "Show what a server offers now against what is pinned",
+		Long: `Read what a server offers now and show it against what is pinned. A tool whose definition changed is
+held, as it is whenever Toolkeep reads the server's tools.`,
 		Example: "  toolkeep servers diff files", Args: arguments(1, 1, "the server's name"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.serverPlan(cmd.Context(), "GET", serverPath(args[0])+"/diff", nil)
-		}})
+		RunE: func(cmd *cobra.Command, args []string) error { return a.diffServer(cmd.Context(), args[0]) }})
 	accept := a.withJSON(&cobra.Command{Use: "accept NAME [TOOL…]", Short: "Take over what a server offers now, of all tools or some",
 		Long: `Take over what a server offers now: new and changed tools are published, those that are gone are
 blocked. Where a change is more than an addition, older versions end: who asks for one gets E3009 with
@@ -230,6 +230,19 @@ type serverPlan struct {
 	Warnings  []string `json:"warnings"`
 	Published int      `json:"published"`
 	Held      int      `json:"held"`
+}
+
+// diffServer has the server's definitions read and what changed held, so that accept
+// means what is shown, and shows it.
+func (a *app) diffServer(ctx context.Context, name string) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if _, err := cl.do(ctx, "POST", serverPath(name)+"/refresh", nil); err != nil {
+		return a.explainLogin(err)
+	}
+	return a.serverPlan(ctx, "GET", serverPath(name)+"/diff", nil)
 }
 
 func (a *app) serverPlan(ctx context.Context, method, path string, body any) error {

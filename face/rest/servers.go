@@ -22,7 +22,7 @@ type Servers interface {
 	// ListServers gives every server of the principal's tenant and of all.
 	ListServers(ctx context.Context, p *toolkeep.Principal) ([]ServerState, error)
 	// ServerDiff reads the server's definitions now and compares them with the
-	// pinned ones. E3013, E3541.
+	// pinned ones. It changes nothing. E3013, E3541.
 	ServerDiff(ctx context.Context, p *toolkeep.Principal, name string) (*ServerPlan, error)
 	// AcceptServer publishes what the server offers now: of the named tools, or all.
 	AcceptServer(ctx context.Context, p *toolkeep.Principal, name string, tools []string) (*ServerPlan, error)
@@ -180,13 +180,13 @@ func (a *API) serverRoutes() {
 	register(a, op(http.MethodGet, servers, "listServers", "List the MCP servers behind this one, with their state"), toolkeep.PermOperate, a.listServers)
 	register(a, op(http.MethodGet, server, "getServer", "Read one MCP server"), toolkeep.PermOperate, a.getServer)
 	register(a, op(http.MethodGet, server+"/logs", "serverLogs", "Read the latest lines of an MCP server's log"), toolkeep.PermOperate, a.serverLogs)
-	register(a, op(http.MethodGet, server+"/diff", "diffServer", "Compare what an MCP server offers now with what is pinned"), toolkeep.PermOperate, a.diffServer)
+	register(a, op(http.MethodGet, server+"/diff", "diffServer", "Compare what an MCP server offers now with what is pinned; change nothing"), toolkeep.PermOperate, a.diffServer)
 	put := op(http.MethodPut, server, "putServer", "Add or change an MCP server and publish the tools of a new one")
 	register(a, put, toolkeep.PermServers, a.putServer)
 	register(a, op(http.MethodDelete, server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, a.removeServer)
 	register(a, op(http.MethodPost, server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
 	register(a, op(http.MethodPost, server+"/restart", "restartServer", "End an MCP server's sessions and forget its failures"), toolkeep.PermOperate, a.steerServer("restart"))
-	register(a, op(http.MethodPost, server+"/refresh", "refreshServer", "Read an MCP server's definitions now"), toolkeep.PermOperate, a.steerServer("refresh"))
+	register(a, op(http.MethodPost, server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, a.steerServer("refresh"))
 	register(a, op(http.MethodPost, server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", a.steerServer("login"))
 	register(a, op(http.MethodPost, server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", a.steerServer("logout"))
 }

@@ -22,10 +22,9 @@ const (
 	gatherTime = 20 * time.Millisecond
 )
 
-// vouch keeps a tools/call from a session whose tools nobody has compared with the
-// accepted ones: it waits for the first reading in the session, and asks who
-// knows. Afterwards it costs what Config.Vouch does.
-func (s *server) vouch(ctx context.Context, sess *session, o *outgoing) error {
+// verifyPinned refuses a tools/call whose tool is not offered as it was accepted. In a
+// session whose tools were not compared yet it waits until they are read.
+func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) error {
 	if sess.first == nil || o.method != mcp.MethodCallTool {
 		return nil
 	}
@@ -50,21 +49,27 @@ func (s *server) vouch(ctx context.Context, sess *session, o *outgoing) error {
 		}
 		sess.unread.Store(false)
 	}
-	if s.config.Vouch == nil {
+	if s.config.VerifyPinned == nil {
 		return nil
 	}
-	return s.config.Vouch(s.spec.Tenant, s.spec.Name, sess.state.tenant, mcp.Text(o.params, "name"))
+	return s.config.VerifyPinned(s.spec.Tenant, s.spec.Name, sess.state.tenant, mcp.Text(o.params, "name"))
 }
 
 // begin has the tools read before the session's first call. A program that was
-// started anew may be another one than before, so it is always asked; a server
+// started again may be another one than before, so it is always asked; a server
 // over HTTP goes on while sessions come and go, so a recent reading will do, unless
-// a session was lost since.
+// a session was lost since. In a session that was made to read the lists, the reader
+// reads them; if that fails or is not kept (Compare), the first call does.
 func (s *server) begin(sess *session, sl *slot) {
-	if s.config.OnDefinitions == nil || sl.reads {
+	if s.config.OnDefinitions == nil {
 		return
 	}
 	sess.first = make(chan struct{})
+	if sl.reads {
+		sess.unread.Store(true)
+		close(sess.first)
+		return
+	}
 	if sess.proc == nil && sess.state.defs.recent() {
 		close(sess.first)
 		return
@@ -120,17 +125,7 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d.telling.Lock()
 	defer d.telling.Unlock()
 	d.mu.Lock()
-	next := got
-	if got.partial {
-		next.Prompts, next.Resources, next.Templates = d.last.Prompts, d.last.Resources, d.last.Templates
-		next.lacks = cmp.Or(got.lacks, d.last.lacks)
-	}
-	// What one principal's session, or one with less than all capabilities, does not
-	// show may be there all the same.
-	if d.seen && (!s.full(sess) || sess.key.subject != "" && !all) {
-		next.Withheld = withheldOf(&d.last, &next)
-		next.Tools = merged(d.last.Tools, next.Tools)
-	}
+	next := s.complete(sess, got, all)
 	same := d.seen && sameDefinitions(&d.last, &next)
 	news := !same || next.Settled && !d.last.Settled
 	next.Settled = next.Settled || same && d.last.Settled
@@ -143,6 +138,22 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 		s.config.OnDefinitions(s.spec.Name, sess.state.tenant, next)
 	}
 	return more
+}
+
+// complete adds to what was read in a session what is known of the server beside it.
+// What one principal's session, or one with less than all capabilities, does not show
+// may be there all the same. It is called with the definitions locked.
+func (s *server) complete(sess *session, got Definitions, all bool) Definitions {
+	d := sess.state.defs
+	if got.partial {
+		got.Prompts, got.Resources, got.Templates = d.last.Prompts, d.last.Resources, d.last.Templates
+		got.lacks = cmp.Or(got.lacks, d.last.lacks)
+	}
+	if d.seen && (!s.full(sess) || sess.key.subject != "" && !all) {
+		got.Withheld = withheldOf(&d.last, &got)
+		got.Tools = merged(d.last.Tools, got.Tools)
+	}
+	return got
 }
 
 // full tells whether the session declares all that the server may ask for: some

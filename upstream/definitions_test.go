@@ -1,0 +1,54 @@
+//go:build linux
+
+package upstream
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// TestCompareKeepsNothing: it tells nobody what it read, and a call in the session that
+// it made is verified against what is read then.
+func TestCompareKeepsNothing(t *testing.T) {
+	c := testConfig(t)
+	var mu sync.Mutex
+	var told []string
+	note := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, what)
+	}
+	c.OnDefinitions = func(string, string, Definitions) { note("definitions") }
+	c.VerifyPinned = func(_, _, _, tool string) error {
+		note("verify " + tool)
+		return errors.New("not accepted")
+	}
+	s := start(t, c, stdioSpec(t, ""))
+	for range 2 {
+		d, err := s.Compare(t.Context(), alice(), "s")
+		if err != nil || len(d.Tools) == 0 || !d.Settled {
+			t.Fatalf("%d tools, settled %t: %v", len(d.Tools), d.Settled, err)
+		}
+	}
+	if told != nil {
+		t.Fatal(told)
+	}
+	if st := s.Status(alice()); st[0].Sessions != 1 || st[0].Tools != 0 {
+		t.Errorf("%+v", st[0])
+	}
+	if _, err := s.Do(t.Context(), toolCall(alice(), "echo", "")); err == nil || err.Error() != "not accepted" {
+		t.Errorf("the call was not verified: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(told, []string{"definitions", "verify echo"}) {
+		t.Error(told)
+	}
+	if _, err := s.Compare(t.Context(), alice(), "none"); toolkeep.AsError(err).Code != toolkeep.MCPUnavailable {
+		t.Error(err)
+	}
+}
