@@ -42,20 +42,20 @@ type Call struct {
 	Ordinal     int    // position among the parent's children, from 1
 	Traceparent string
 	Face        string // rest, cli, grpc, mcp
-	Caller      Caller // nil where nobody is connected
+	Caller      Caller // nil where no client is connected
 }
 
-// Caller reaches whoever is connected while the call runs. Progress never
-// blocks; the latest wins.
+// Caller reaches the connected client while the call runs. Progress never blocks;
+// the latest wins.
 type Caller interface {
 	Progress(Progress)
 }
 
-// Asker is an optional ability of a Caller: whoever is connected can be asked
-// something while the call runs. method and params are MCP's, elicitation/create,
-// sampling/createMessage or roots/list, and so is the result. The error says why
-// there is no answer; an elicitation that a person declined is an answer. While it
-// waits, Ask holds the call's time limits up (StopTime) and has one of its own.
+// Asker is an optional ability of a Caller: the connected client can be asked while
+// the call runs. method and params are MCP's, elicitation/create,
+// sampling/createMessage or roots/list, and so is the result. The error says why there
+// is no answer; an elicitation that a person declined is an answer. While it waits, Ask
+// pauses the call's timeouts (PauseTimeout) and has one of its own.
 type Asker interface {
 	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
 }

@@ -58,7 +58,7 @@ func BenchmarkInvoke(b *testing.B) {
 		Executors: map[string]toolkeep.Executor{"builtin": &fakeExecutor{do: func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
 			return &toolkeep.Output{Value: "done", HasValue: true}, nil
 		}}},
-		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: redact.NewCircles(nil), Node: "node-1",
+		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: redact.NewRedactor(nil), Node: "node-1",
 	})
 	if err != nil {
 		b.Fatal(err)

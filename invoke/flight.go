@@ -37,9 +37,9 @@ type flight struct {
 	kept      *toolkeep.Invocation // the call that holds the key
 	cacheable bool
 	cacheKey  resultcache.Key
-	blind     bool         // a change of the tool's secrets would not show in cacheKey
-	release   func()       // gives back the limits' slots
-	clean     *redact.View // see view; for a child its parent's until it is performed
+	blind     bool            // a change of the tool's secrets would not show in cacheKey
+	release   func()          // gives back the limits' slots
+	clean     *redact.Cleaner // see view; for a child its parent's until it is performed
 
 	row     toolkeep.Invocation
 	claimed bool // the row is in the store
@@ -65,7 +65,7 @@ type job struct {
 	context   *overlay.Context
 	call      *toolkeep.Call
 	caller    toolkeep.Caller
-	clean     *redact.View
+	clean     *redact.Cleaner
 	child     func() toolkeep.Invoker // a new one for each attempt
 }
 

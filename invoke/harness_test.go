@@ -41,7 +41,7 @@ type harness struct {
 	limits   *fakeLimits
 	executor *fakeExecutor
 	observed chan *toolkeep.Invocation
-	redact   *redact.Circles
+	redact   *redact.Redactor
 
 	mu    sync.Mutex
 	queue []toolkeep.Enqueue
@@ -52,7 +52,7 @@ var alice = &toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []strin
 func newHarness(t *testing.T, change ...func(*invoke.Config)) *harness {
 	t.Helper()
 	h := &harness{t: t, dir: t.TempDir(), catalog: &fakeCatalog{tools: map[string]*toolkeep.Tool{}}, access: &fakeAccess{},
-		limits: &fakeLimits{}, executor: &fakeExecutor{}, observed: make(chan *toolkeep.Invocation, 1000), redact: redact.NewCircles(time.Now)}
+		limits: &fakeLimits{}, executor: &fakeExecutor{}, observed: make(chan *toolkeep.Invocation, 1000), redact: redact.NewRedactor(time.Now)}
 	h.open(change...)
 	t.Cleanup(h.close)
 	return h

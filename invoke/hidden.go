@@ -14,7 +14,7 @@ import (
 // Arguments of format password, and those that a manifest lists under redact, are as
 // secret as the secrets that the tool authenticates with: what an upstream says of them
 // is in no answer, record, log line or progress. They are known for their own call and
-// those below it alone, for the reason that redact.Circle gives.
+// those below it alone, for the reason that redact.Scope gives.
 
 // cleaning takes out of text and trees what nothing of a call may hold.
 type cleaning interface {
@@ -25,7 +25,7 @@ type cleaning interface {
 // hiding gives what cleans a call on these arguments: what above does, and what of
 // them is secret. Both are looked for at once: else a caller could name the middle of a
 // secret and have its ends shown.
-func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.View) *redact.View {
+func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.Cleaner) *redact.Cleaner {
 	h := p.hidden.of(t)
 	if h == nil {
 		return above

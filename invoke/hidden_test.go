@@ -125,7 +125,7 @@ func (h *harness) everyFile(look func(name, text string)) {
 // shown its ends, and a schema that leads round in circles hides everything.
 func TestSecretArgumentsCannotProbe(t *testing.T) {
 	h := newHarness(t)
-	defer h.redact.Hold(redact.Everybody, "abcd-efgh-ijkl")()
+	defer h.redact.Hold(redact.AllTenants, "abcd-efgh-ijkl")()
 	h.tool("login", login)
 	h.tool("round", func(m *toolkeep.Manifest) {
 		m.ParametersSchema = json.RawMessage(`{"$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}]},"b":{"format":"password"}},

@@ -22,10 +22,10 @@ func TestWhoKnowsASecret(t *testing.T) {
 		{secret.Server, true, true, true},
 	} {
 		t.Run(string(tt.scope), func(t *testing.T) {
-			c := redact.NewCircles(nil)
+			c := redact.NewRedactor(nil)
 			own := &toolkeep.Principal{Tenant: "a", Subject: "agent", OnBehalf: "ann", Workspace: "w"}
-			release := c.Hold(CircleOf(tt.scope, own), "importance")
-			c.Hold(CircleOf(tt.scope, own), "another one")
+			release := c.Hold(ScopeOf(tt.scope, own), "importance")
+			c.Hold(ScopeOf(tt.scope, own), "another one")
 			const text = "a message of importance"
 			for _, who := range []struct {
 				p    toolkeep.Principal

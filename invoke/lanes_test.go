@@ -51,7 +51,7 @@ func TestPrivateRunsAreBounded(t *testing.T) {
 		who[i] = &toolkeep.Principal{Tenant: alice.Tenant, Subject: fmt.Sprint("person-", i)}
 		word := fmt.Sprintf("word-%02d-own", i)
 		text += word + " "
-		defer h.redact.Hold(redact.PersonOf(who[i]), word)()
+		defer h.redact.Hold(redact.PersonScope(who[i]), word)()
 	}
 	started, goOn := make(chan struct{}, people), make(chan struct{})
 	var running, peak atomic.Int64

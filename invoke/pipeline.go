@@ -33,7 +33,7 @@ type Config struct {
 	Executors   map[string]toolkeep.Executor
 	Schemas     *schema.Cache
 	Inspector   *inspect.Inspector
-	Redact      *redact.Circles
+	Redact      *redact.Redactor
 	Observer    Observer // nil is told nothing
 	Context     Context  // what agents add to tools; nil adds nothing
 
@@ -350,7 +350,7 @@ func (p *Pipeline) bound(ctx context.Context, f *flight) (context.Context, conte
 // waits while it is.
 func limited(ctx context.Context, d time.Duration, c toolkeep.Caller) (context.Context, context.CancelFunc) {
 	if _, ok := c.(toolkeep.Asker); ok {
-		return toolkeep.LimitTime(ctx, d)
+		return toolkeep.WithPausableTimeout(ctx, d)
 	}
 	return context.WithTimeout(ctx, d)
 }

@@ -35,7 +35,7 @@ func (s *progressStore) Apply(_ context.Context, changes ...toolkeep.Change) err
 func TestProgressOfAWaitingCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &progressStore{}
-		p := &Pipeline{Config: Config{Store: s, Redact: redact.NewCircles(nil), Clock: time.Now, Log: slog.New(slog.DiscardHandler)}}
+		p := &Pipeline{Config: Config{Store: s, Redact: redact.NewRedactor(nil), Clock: time.Now, Log: slog.New(slog.DiscardHandler)}}
 		r := &reporter{p: p}
 		begin := time.Now()
 		say := func(text string) { r.Progress(toolkeep.Progress{Message: text}) }

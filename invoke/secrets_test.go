@@ -134,7 +134,7 @@ func TestOwnSecretInAPublicResult(t *testing.T) {
 		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}
 	})
 	bob := &toolkeep.Principal{Tenant: alice.Tenant, Subject: "bob"}
-	release := h.redact.Hold(redact.PersonOf(alice), "the word")
+	release := h.redact.Hold(redact.PersonScope(alice), "the word")
 	defer release()
 	started, goOn := make(chan struct{}, 10), make(chan struct{})
 	h.executor.do = func(context.Context, *toolkeep.Execution) (*toolkeep.Output, error) {
@@ -194,7 +194,7 @@ func TestWholeOfAPublicResult(t *testing.T) {
 	if got := whose(); got != "" {
 		t.Errorf("it is %s's", got)
 	}
-	defer h.redact.Hold(redact.PersonOf(alice), "the word")()
+	defer h.redact.Hold(redact.PersonScope(alice), "the word")()
 	if got := whose(); got != alice.Subject {
 		t.Errorf("without alice's word it is %q's", got)
 	}

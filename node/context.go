@@ -47,7 +47,7 @@ func (n *Node) contextToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n.redact.Hold(redact.Everybody, token)() // known for a while after
+	n.redact.Hold(redact.AllTenants, token)() // known for a while after
 	return token, nil
 }
 

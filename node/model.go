@@ -120,7 +120,7 @@ func (n *Node) embeddingService(model string, dimensions int) (*remote.Embedder,
 			if err != nil {
 				return "", err
 			}
-			n.redact.Hold(redact.Everybody, key)()
+			n.redact.Hold(redact.AllTenants, key)()
 			return key, nil
 		}
 	}

@@ -71,7 +71,7 @@ type Node struct {
 	name    string // in leases and in the database's list of sessions
 
 	lock    *dirLock
-	redact  *redact.Circles
+	redact  *redact.Redactor
 	log     *telemetry.Log
 	health  *telemetry.Health
 	metrics *telemetry.Metrics
@@ -129,7 +129,7 @@ func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) 
 	if n.lock, err = lockDir(c.Data); err != nil {
 		return n, err
 	}
-	n.redact = redact.NewCircles(o.Clock)
+	n.redact = redact.NewRedactor(o.Clock)
 	n.log = telemetry.NewLog(telemetry.LogConfig{Out: o.LogTo, Text: c.Log.Format == "text", Level: c.Log.Level,
 		Components: c.Log.Components, Clean: n.redact.Log(), BufferBytes: c.Log.Buffer, Clock: o.Clock})
 	n.log.Start()

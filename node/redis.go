@@ -65,7 +65,7 @@ func (n *Node) redisPassword(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	n.redact.Hold(redact.Everybody, word)() // known for a while after
+	n.redact.Hold(redact.AllTenants, word)() // known for a while after
 	return word, nil
 }
 

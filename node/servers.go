@@ -435,7 +435,7 @@ func (s sealedSecrets) Resolve(ctx context.Context, spec *upstream.Spec, p *tool
 		}
 		defer v.Wipe()
 		text := v.Text()
-		return upstream.Value{Text: text, Held: secret.Parts("", text), Circle: invoke.CircleOf(v.Scope, p)}, nil
+		return upstream.Value{Text: text, Held: secret.Parts("", text), Scope: invoke.ScopeOf(v.Scope, p)}, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
@@ -444,7 +444,7 @@ func (s sealedSecrets) Resolve(ctx context.Context, spec *upstream.Spec, p *tool
 	if err != nil {
 		return upstream.Value{}, toolkeep.NewError(toolkeep.SecretNotFound, "a value of the MCP server's definition cannot be opened; put the definition again").Because(err)
 	}
-	v := upstream.Value{Text: string(raw), Circle: redact.Circle{Tenant: spec.Tenant}}
+	v := upstream.Value{Text: string(raw), Scope: redact.Scope{Tenant: spec.Tenant}}
 	if hide {
 		v.Held = []string{v.Text}
 		if _, word, two := strings.Cut(v.Text, " "); two { // behind Bearer or Basic

@@ -8,9 +8,9 @@
 //
 // # Who knows what
 //
-// A value is held for a Circle: everybody, one tenant, or one person within it. The
-// View of a principal cleans what that principal is shown of what its circles hold,
-// and the views of the logs of more; see Circles.
+// A value is held for a Scope: everybody, one tenant, or one person within it. The
+// Cleaner of a principal cleans what that principal is shown of what its scopes hold,
+// and the views of the logs of more; see Redactor.
 //
 // # Disguises of held values
 //
@@ -27,7 +27,7 @@
 // is held, once to look up the first four bytes at each position in a bitmap.
 // Only text with backslashes, percent signs, pluses or ampersands is decoded as
 // well. Readers work on immutable snapshots, which Hold replaces when a value is new,
-// without a lock; a View takes a read lock to find those of its circles, and none
+// without a lock; a Cleaner takes a read lock to find those of its scopes, and none
 // while nothing is held for less than everybody. All snapshots are searched before
-// anything is taken out, so that overlapping values of several circles go as one.
+// anything is taken out, so that overlapping values of several scopes go as one.
 package redact

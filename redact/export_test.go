@@ -7,5 +7,5 @@ func (s *Secrets) Held() int {
 	return len(s.held)
 }
 
-// Sets is how many circles are in memory.
-func (c *Circles) Sets() int { return int(c.many.Load()) }
+// Sets is how many scopes are in memory.
+func (c *Redactor) Sets() int { return int(c.many.Load()) }

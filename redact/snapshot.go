@@ -91,7 +91,7 @@ func base64Form(enc *base64.Encoding, v string, shift int) form {
 func (v *value) add(f form) {
 	v.insert(f)
 	if strings.IndexByte(f.text, '+') >= 0 {
-		// The decoded view of a URL reads a plus as a space.
+		// The decoded decoded of a URL reads a plus as a space.
 		f.text = strings.ReplaceAll(f.text, "+", " ")
 		v.insert(f)
 	}
@@ -125,11 +125,11 @@ func (s *snapshot) find(text string, spans []span) []span {
 }
 
 // descend looks through the views of text that one layer of escapes less gives.
-func (s *snapshot) descend(text string, parent *view, layers int, spans []span) []span {
+func (s *snapshot) descend(text string, parent *decoded, layers int, spans []span) []span {
 	if layers == 0 {
 		return spans
 	}
-	for _, decode := range []func(string, *view) *view{unescapeJSON, unescapeURL, unescapeHTML} {
+	for _, decode := range []func(string, *decoded) *decoded{unescapeJSON, unescapeURL, unescapeHTML} {
 		v := decode(text, parent)
 		if v == nil {
 			continue
@@ -142,7 +142,7 @@ func (s *snapshot) descend(text string, parent *view, layers int, spans []span) 
 
 // scan compares the forms at every position. v says how positions in text relate
 // to the original; nil is the original itself.
-func (s *snapshot) scan(text string, v *view, spans []span) []span {
+func (s *snapshot) scan(text string, v *decoded, spans []span) []span {
 	if len(text) < minLength {
 		return spans
 	}

@@ -21,7 +21,7 @@ type Binding struct {
 	srv  *server
 	req  Request // its Peer is guarded
 	out  *outlet
-	view *redact.View // cleans what the caller is shown
+	view *redact.Cleaner // cleans what the caller is shown
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc

@@ -16,7 +16,7 @@ import (
 
 // cleaned is an answer as the caller is shown it. That to a tools/call is left to the
 // pipeline, which knows the call's arguments too.
-func cleaned(v *redact.View, method string, a *Answer, err error) (*Answer, error) {
+func cleaned(v *redact.Cleaner, method string, a *Answer, err error) (*Answer, error) {
 	if method == mcp.MethodCallTool {
 		return a, err
 	}
@@ -35,7 +35,7 @@ func cleaned(v *redact.View, method string, a *Answer, err error) (*Answer, erro
 func same(a, b []byte) bool { return bytes.Equal(a, b) }
 
 // cleanedError gives the error itself where there is nothing to take out.
-func cleanedError(v *redact.View, err error) error {
+func cleanedError(v *redact.Cleaner, err error) error {
 	var rpc *mcp.Error
 	if errors.As(err, &rpc) {
 		own := *rpc
@@ -55,13 +55,13 @@ func cleanedError(v *redact.View, err error) error {
 
 // cleaned is what the server said of itself as the caller is shown it. Capabilities are
 // left: they are no text.
-func (i Info) cleaned(v *redact.View) Info {
+func (i Info) cleaned(v *redact.Cleaner) Info {
 	i.Server, i.Instructions = v.CleanJSON(i.Server), v.Clean(i.Instructions)
 	return i
 }
 
 // cleaned is all but the tools as the caller is shown it.
-func (d Definitions) cleaned(v *redact.View) Definitions {
+func (d Definitions) cleaned(v *redact.Cleaner) Definitions {
 	if !v.Holds() {
 		return d
 	}
@@ -78,7 +78,7 @@ func (d Definitions) cleaned(v *redact.View) Definitions {
 
 // guarded is a Peer that is shown no secrets which are held for its principal; nil for
 // nil.
-func guarded(p Peer, v *redact.View) Peer {
+func guarded(p Peer, v *redact.Cleaner) Peer {
 	if p == nil {
 		return nil
 	}
@@ -91,7 +91,7 @@ func guarded(p Peer, v *redact.View) Peer {
 
 type guard struct {
 	peer Peer
-	view *redact.View
+	view *redact.Cleaner
 }
 
 // Ask implements Peer.

@@ -45,7 +45,7 @@ func ownSecrets() resolver {
 		if !ok {
 			return Value{}, fmt.Errorf("asked for %+v", *p)
 		}
-		return Value{Text: v, Held: []string{v}, Circle: redact.PersonOf(p)}, nil
+		return Value{Text: v, Held: []string{v}, Scope: redact.PersonScope(p)}, nil
 	}
 }
 
@@ -54,7 +54,7 @@ func ownSecrets() resolver {
 func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 	clock := &lapse{now: time.Unix(1_800_000_000, 0)}
 	c := testConfig(t)
-	c.Redact = redact.NewCircles(clock.time)
+	c.Redact = redact.NewRedactor(clock.time)
 	c.Secrets = ownSecrets()
 	spec := stdioSpec(t, "leaky")
 	spec.Session, spec.Capabilities = SessionPrincipal, []string{CapElicitation}
@@ -189,7 +189,7 @@ func keyOf(people map[*toolkeep.Principal]string, subject string) *toolkeep.Prin
 func TestFailedStartTellsNobodysSecret(t *testing.T) {
 	clock := &lapse{now: time.Unix(1_800_000_000, 0)}
 	c := testConfig(t)
-	c.Redact = redact.NewCircles(clock.time)
+	c.Redact = redact.NewRedactor(clock.time)
 	c.Secrets = ownSecrets()
 	c.BackoffBase = time.Hour
 	spec := stdioSpec(t, "leaky-start")
@@ -226,10 +226,10 @@ func TestWhoSharesASessionKnowsItsSecrets(t *testing.T) {
 	} {
 		t.Run(string(tt.session), func(t *testing.T) {
 			c := httpConfig(t)
-			c.Redact = redact.NewCircles(nil)
+			c.Redact = redact.NewRedactor(nil)
 			// A store that takes everything for one person's.
 			c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (Value, error) {
-				return Value{Text: "the word", Held: []string{"the word"}, Circle: redact.Circle{Tenant: p.Tenant, Person: "somebody"}}, nil
+				return Value{Text: "the word", Held: []string{"the word"}, Scope: redact.Scope{Tenant: p.Tenant, Person: "somebody"}}, nil
 			})
 			spec := httpSpec(b.URL)
 			spec.Session = tt.session
@@ -266,11 +266,11 @@ func TestRenewedHeaderIsHeld(t *testing.T) {
 		return false
 	})
 	c := httpConfig(t)
-	c.Redact = redact.NewCircles(clock.time)
+	c.Redact = redact.NewRedactor(clock.time)
 	c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (Value, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		return Value{Text: value, Held: []string{value}, Circle: redact.PersonOf(p)}, nil
+		return Value{Text: value, Held: []string{value}, Scope: redact.PersonScope(p)}, nil
 	})
 	spec := httpSpec(b.URL)
 	spec.Session = SessionPrincipal

@@ -21,19 +21,19 @@ import (
 
 // own is what one session's server was given.
 type own struct {
-	known *redact.Circles
+	known *redact.Redactor
 
 	mu   sync.Mutex
 	last http.Header // credentials that were sent last
 }
 
-func newOwn() *own { return &own{known: redact.NewCircles(nil)} }
+func newOwn() *own { return &own{known: redact.NewRedactor(nil)} }
 
 // add keeps secrets for as long as the session is there: a server may say what it was
 // given before.
 func (o *own) add(secrets []Value) {
 	for _, v := range secrets {
-		o.known.Hold(redact.Everybody, v.Held...)
+		o.known.Hold(redact.AllTenants, v.Held...)
 	}
 }
 
@@ -52,7 +52,7 @@ func (o *own) sent(credentials http.Header) {
 			if _, token, two := strings.Cut(v, " "); two { // behind the scheme
 				v = token
 			}
-			o.known.Hold(redact.Everybody, v)
+			o.known.Hold(redact.AllTenants, v)
 		}
 	}
 	o.last = credentials.Clone()
@@ -110,7 +110,7 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 // likeKnown finds the definition, known or accepted, that is the same but for words which
 // are taken out, and why it is withheld; nil if there is none, or the session is not one
 // person's.
-func (s *server) likeKnown(sess *session, view *redact.View) func(name string, clean []byte) (def []byte, withheld string) {
+func (s *server) likeKnown(sess *session, view *redact.Cleaner) func(name string, clean []byte) (def []byte, withheld string) {
 	latest := sync.OnceValues(sess.state.defs.byName)
 	return func(name string, clean []byte) (def []byte, withheld string) {
 		if sess.key.subject == "" || name == "" {
@@ -155,7 +155,7 @@ func (d *definitions) byName() (tools map[string][]byte, withheld map[string]str
 
 // inStructure tells whether words are taken out where a tool would be another one
 // without them: in its name, or in a schema outside of what only people and models read.
-func inStructure(view *redact.View, def []byte) bool {
+func inStructure(view *redact.Cleaner, def []byte) bool {
 	tree, err := canon.ParseObject(def, canon.Limits{Bytes: int64(len(def)) + 1, Depth: 10_000, Properties: len(def) + 1, Elements: len(def) + 1})
 	if err != nil {
 		return true

@@ -24,9 +24,9 @@ type Secrets interface {
 
 // Value is what a reference stands for.
 type Value struct {
-	Text   string
-	Held   []string      // what of it must not be seen
-	Circle redact.Circle // whose results are cleaned of Held
+	Text  string
+	Held  []string     // what of it must not be seen
+	Scope redact.Scope // whose results are cleaned of Held
 }
 
 // Authorizer speaks for one principal to one HTTP server. Header gives what is
@@ -53,7 +53,7 @@ type Config struct {
 	Secrets Secrets
 	// Redact learns the secrets of running servers, and cleans logs and what callers
 	// are shown; nil is one of its own.
-	Redact *redact.Circles
+	Redact *redact.Redactor
 	Log    *slog.Logger // nil: none
 	Clock  func() time.Time
 	// HTTPClient gives the client for a tenant and the inner addresses that a spec
@@ -93,7 +93,7 @@ func (c Config) filled() Config {
 		c.Clock = time.Now
 	}
 	if c.Redact == nil {
-		c.Redact = redact.NewCircles(c.Clock)
+		c.Redact = redact.NewRedactor(c.Clock)
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

@@ -302,7 +302,7 @@ func (c askingCaller) Capabilities() []byte { return c.x.caps }
 
 // Ask implements toolkeep.Asker.
 func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
-	defer toolkeep.StopTime(ctx)() // a person may take longer than the tool
+	defer toolkeep.PauseTimeout(ctx)() // a person may take longer than the tool
 	if c.x.park != nil {
 		return c.x.park.ask(ctx, method, params)
 	}
@@ -313,7 +313,7 @@ func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]
 // raw objects of 2026-07-28, whose names are kept. It is there for upstreams of
 // that revision.
 func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error) {
-	defer toolkeep.StopTime(ctx)()
+	defer toolkeep.PauseTimeout(ctx)()
 	var list []*question
 	for name, v := range mcp.Members(inputRequests) {
 		if len(list) == maxOpen {

@@ -161,7 +161,7 @@ type world struct {
 	store  *items
 	clock  *clock
 	log    *lockedBuffer
-	redact *redact.Circles
+	redact *redact.Redactor
 	as     *authServer
 	mcp    *resource
 	public *httptest.Server // where people reach the nodes
@@ -174,7 +174,7 @@ type world struct {
 func newWorld(t *testing.T, change func(*oauth.Config)) *world {
 	t.Helper()
 	w := &world{t: t, store: newItems(), clock: &clock{}, log: &lockedBuffer{}, change: change}
-	w.redact = redact.NewCircles(w.clock.now)
+	w.redact = redact.NewRedactor(w.clock.now)
 	var err error
 	if w.sealer, err = secret.OpenSealer(filepath.Join(t.TempDir(), "key")); err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ type Config struct {
 	ClientID string
 	// Redact learns the tokens that are in use, each for whose account it is; nil:
 	// nobody does.
-	Redact *redact.Circles
+	Redact *redact.Redactor
 	// LoginTime is how long a person has; default 10 minutes.
 	LoginTime time.Duration
 	// Begin bounds discovery and registration, which a call waits for; default 15 s.
@@ -135,7 +135,7 @@ func New(c Config) *Logins {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Redact == nil {
-		c.Redact = redact.NewCircles(c.Clock)
+		c.Redact = redact.NewRedactor(c.Clock)
 	}
 	l := &Logins{c: c, tokens: map[string]*token{}, logins: map[string]*begun{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())

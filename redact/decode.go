@@ -8,21 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// view is a text with one layer of escapes taken off, and where its bytes were.
-type view struct {
+// decoded is a text with one layer of escapes taken off, and where its bytes were.
+type decoded struct {
 	text   string
-	parent *view     // of which it is a view; nil is the original
+	parent *decoded  // of which it is a decoded; nil is the original
 	pieces []escaped // ordered
 }
 
-// escaped is a run of bytes of a view that an escape stood for.
+// escaped is a run of bytes of a decoded that an escape stood for.
 type escaped struct {
-	at, size     int // in the view
+	at, size     int // in the decoded
 	from, length int // in the parent
 }
 
 // original maps a span of v to the text that all views come from.
-func (v *view) original(m span) span {
+func (v *decoded) original(m span) span {
 	for ; v != nil; v = v.parent {
 		start, _ := v.outer(m.start)
 		_, end := v.outer(m.end - 1)
@@ -31,8 +31,8 @@ func (v *view) original(m span) span {
 	return m
 }
 
-// outer gives the part of the parent that the byte at i of the view stands for.
-func (v *view) outer(i int) (start, end int) {
+// outer gives the part of the parent that the byte at i of the decoded stands for.
+func (v *decoded) outer(i int) (start, end int) {
 	n := sort.Search(len(v.pieces), func(n int) bool { return v.pieces[n].at > i })
 	if n == 0 {
 		return i, i + 1
@@ -45,36 +45,36 @@ func (v *view) outer(i int) (start, end int) {
 	return start, start + 1
 }
 
-// viewWriter gathers a view.
-type viewWriter struct {
+// decodedWriter gathers a decoded.
+type decodedWriter struct {
 	in     string
 	out    []byte
 	pieces []escaped
 	copied int // how much of in is done
 }
 
-func (w *viewWriter) replace(from, length int, with ...byte) {
+func (w *decodedWriter) replace(from, length int, with ...byte) {
 	w.out = append(w.out, w.in[w.copied:from]...)
 	w.pieces = append(w.pieces, escaped{at: len(w.out), size: len(with), from: from, length: length})
 	w.out = append(w.out, with...)
 	w.copied = from + length
 }
 
-func (w *viewWriter) view(parent *view) *view {
+func (w *decodedWriter) decoded(parent *decoded) *decoded {
 	if len(w.pieces) == 0 {
 		return nil
 	}
 	w.out = append(w.out, w.in[w.copied:]...)
-	return &view{text: string(w.out), parent: parent, pieces: w.pieces}
+	return &decoded{text: string(w.out), parent: parent, pieces: w.pieces}
 }
 
 // unescapeJSON reads every JSON escape in text, whether or not it stands in a
 // string. nil means that there is none.
-func unescapeJSON(text string, parent *view) *view {
+func unescapeJSON(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '\\') < 0 {
 		return nil
 	}
-	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
+	w := decodedWriter{in: text, out: make([]byte, 0, len(text))}
 	for i := 0; i+1 < len(text); {
 		next := strings.IndexByte(text[i:], '\\')
 		if next < 0 || i+next+1 >= len(text) {
@@ -108,7 +108,7 @@ func unescapeJSON(text string, parent *view) *view {
 		}
 		i += length
 	}
-	return w.view(parent)
+	return w.decoded(parent)
 }
 
 // unicodeEscape reads \uXXXX, or two of them that are one character; 0 if it is none.
@@ -139,11 +139,11 @@ func codeUnit(s string) (rune, bool) {
 }
 
 // unescapeURL reads percent escapes and the plus that stands for a space.
-func unescapeURL(text string, parent *view) *view {
+func unescapeURL(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '%') < 0 && strings.IndexByte(text, '+') < 0 {
 		return nil
 	}
-	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
+	w := decodedWriter{in: text, out: make([]byte, 0, len(text))}
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
 		case c == '+':
@@ -156,16 +156,16 @@ func unescapeURL(text string, parent *view) *view {
 			}
 		}
 	}
-	return w.view(parent)
+	return w.decoded(parent)
 }
 
 // unescapeHTML reads the character references of HTML and XML, by name and by number,
 // and those that lack their semicolon as far as browsers commonly meet them.
-func unescapeHTML(text string, parent *view) *view {
+func unescapeHTML(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '&') < 0 {
 		return nil
 	}
-	w := viewWriter{in: text, out: make([]byte, 0, len(text))}
+	w := decodedWriter{in: text, out: make([]byte, 0, len(text))}
 	for i := 0; i < len(text); {
 		next := strings.IndexByte(text[i:], '&')
 		if next < 0 {
@@ -178,7 +178,7 @@ func unescapeHTML(text string, parent *view) *view {
 		}
 		i += n
 	}
-	return w.view(parent)
+	return w.decoded(parent)
 }
 
 // reference is how long the character reference is that s, which begins with &, begins

@@ -24,24 +24,24 @@ var (
 func TestWhoseResultsAreCleaned(t *testing.T) {
 	all := []*toolkeep.Principal{ann, bob, forAnn, forBob, agent, foreign}
 	for _, tt := range []struct {
-		name   string
-		circle redact.Circle
-		want   []*toolkeep.Principal
+		name  string
+		scope redact.Scope
+		want  []*toolkeep.Principal
 	}{
-		{"everybody", redact.Everybody, all},
-		{"no tenant", redact.Circle{Person: "ann"}, all}, // which nobody has, so that it errs to this side
-		{"tenant", redact.TenantOf(ann), all[:5]},
-		{"a person", redact.PersonOf(ann), []*toolkeep.Principal{ann, forAnn}},
-		{"a person acted for", redact.PersonOf(forAnn), []*toolkeep.Principal{ann, forAnn}},
-		{"an agent for itself", redact.PersonOf(agent), []*toolkeep.Principal{forAnn, forBob, agent}},
+		{"everybody", redact.AllTenants, all},
+		{"no tenant", redact.Scope{Person: "ann"}, all}, // which nobody has, so that it errs to this side
+		{"tenant", redact.TenantScope(ann), all[:5]},
+		{"a person", redact.PersonScope(ann), []*toolkeep.Principal{ann, forAnn}},
+		{"a person acted for", redact.PersonScope(forAnn), []*toolkeep.Principal{ann, forAnn}},
+		{"an agent for itself", redact.PersonScope(agent), []*toolkeep.Principal{forAnn, forBob, agent}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := redact.NewCircles(nil)
-			views := map[*toolkeep.Principal]*redact.View{}
+			c := redact.NewRedactor(nil)
+			views := map[*toolkeep.Principal]*redact.Cleaner{}
 			for _, p := range all {
 				views[p] = c.For(p) // before it is held
 			}
-			defer c.Hold(tt.circle, "the word")()
+			defer c.Hold(tt.scope, "the word")()
 			for _, p := range all {
 				want := "[REDACTED] of ann"
 				if !containsPrincipal(tt.want, p) {
@@ -57,7 +57,7 @@ func TestWhoseResultsAreCleaned(t *testing.T) {
 			if got := c.TenantLog("acme").Clean("the word"); got != redact.Marker {
 				t.Errorf("the tenant's log has %q", got)
 			}
-			if got := c.TenantLog("globex").Clean("the word"); (got == redact.Marker) != (tt.circle.Tenant == "") {
+			if got := c.TenantLog("globex").Clean("the word"); (got == redact.Marker) != (tt.scope.Tenant == "") {
 				t.Errorf("the other tenant's log has %q", got)
 			}
 		})
@@ -73,21 +73,21 @@ func containsPrincipal(list []*toolkeep.Principal, p *toolkeep.Principal) bool {
 	return false
 }
 
-// TestOverlaps: a word of one circle within that of another must not leave its ends.
+// TestOverlaps: a word of one scope within that of another must not leave its ends.
 func TestOverlaps(t *testing.T) {
-	for _, circles := range [][2]redact.Circle{
-		{redact.Everybody, redact.PersonOf(ann)}, {redact.PersonOf(ann), redact.Everybody},
-		{redact.TenantOf(ann), redact.PersonOf(ann)}, {redact.PersonOf(ann), redact.TenantOf(ann)},
+	for _, scopes := range [][2]redact.Scope{
+		{redact.AllTenants, redact.PersonScope(ann)}, {redact.PersonScope(ann), redact.AllTenants},
+		{redact.TenantScope(ann), redact.PersonScope(ann)}, {redact.PersonScope(ann), redact.TenantScope(ann)},
 	} {
-		c := redact.NewCircles(nil)
-		c.Hold(circles[0], "left-middle-right")
-		c.Hold(circles[1], "middle")
+		c := redact.NewRedactor(nil)
+		c.Hold(scopes[0], "left-middle-right")
+		c.Hold(scopes[1], "middle")
 		if got := c.For(ann).Clean("<left-middle-right> <middle>"); got != "<[REDACTED]> <[REDACTED]>" {
-			t.Errorf("%v: %s", circles, got)
+			t.Errorf("%v: %s", scopes, got)
 		}
 	}
-	c := redact.NewCircles(nil)
-	c.Hold(redact.Everybody, "left-middle-right")
+	c := redact.NewRedactor(nil)
+	c.Hold(redact.AllTenants, "left-middle-right")
 	own := redact.NewSecrets(nil)
 	own.Hold("middle", "argument")
 	v := c.For(ann).With(own)
@@ -99,12 +99,12 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-func TestCirclesForget(t *testing.T) {
+func TestRedactorForget(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	c := redact.NewCircles(func() time.Time { return now })
+	c := redact.NewRedactor(func() time.Time { return now })
 	v := c.For(forAnn)
-	first, second := c.Hold(redact.PersonOf(ann), "first-word", "first-word", "abc"), c.Hold(redact.TenantOf(ann), "other-word")
-	third := c.Hold(redact.PersonOf(agent), "third-word")
+	first, second := c.Hold(redact.PersonScope(ann), "first-word", "first-word", "abc"), c.Hold(redact.TenantScope(ann), "other-word")
+	third := c.Hold(redact.PersonScope(agent), "third-word")
 	if n := c.Held(); n != 3 {
 		t.Fatalf("%d values are held, want 3", n)
 	}
@@ -123,7 +123,7 @@ func TestCirclesForget(t *testing.T) {
 	if got := v.Clean("first-word other-word third-word"); got != "first-word other-word [REDACTED]" {
 		t.Error(got)
 	}
-	again := c.Hold(redact.PersonOf(ann), "first-word")
+	again := c.Hold(redact.PersonScope(ann), "first-word")
 	if got := v.Clean("first-word third-word"); got != "[REDACTED] [REDACTED]" {
 		t.Error(got)
 	}
@@ -141,17 +141,17 @@ func TestCirclesForget(t *testing.T) {
 	if v.Clean("log-word") != "log-word" || c.Log().Clean("log-word") != redact.Marker {
 		t.Error("what the log alone knows")
 	}
-	c.Hold(redact.PersonOf(ann), "abc")() // too short for anybody
+	c.Hold(redact.PersonScope(ann), "abc")() // too short for anybody
 	if c.Sets() != 0 {
 		t.Error("a set was made for nothing")
 	}
 }
 
 func TestTookPersonal(t *testing.T) {
-	c := redact.NewCircles(nil)
-	c.Hold(redact.Everybody, "everybodys")
-	c.Hold(redact.TenantOf(ann), "the tenants")
-	c.Hold(redact.PersonOf(ann), "anns own")
+	c := redact.NewRedactor(nil)
+	c.Hold(redact.AllTenants, "everybodys")
+	c.Hold(redact.TenantScope(ann), "the tenants")
+	c.Hold(redact.PersonScope(ann), "anns own")
 	own := redact.NewSecrets(nil)
 	own.Hold("argument")
 	above := c.For(ann)
@@ -162,10 +162,10 @@ func TestTookPersonal(t *testing.T) {
 	if v.TookPersonal() || above.TookPersonal() {
 		t.Error("nothing of a person was there")
 	}
-	for _, clean := range []func(*redact.View){
-		func(v *redact.View) { v.Clean("anns own") },
-		func(v *redact.View) { v.CleanValue([]any{"anns own"}) },
-		func(v *redact.View) { v.CleanJSON([]byte(`["anns own"]`)) },
+	for _, clean := range []func(*redact.Cleaner){
+		func(v *redact.Cleaner) { v.Clean("anns own") },
+		func(v *redact.Cleaner) { v.CleanValue([]any{"anns own"}) },
+		func(v *redact.Cleaner) { v.CleanJSON([]byte(`["anns own"]`)) },
 	} {
 		above := c.For(ann)
 		clean(above.With(own))
@@ -184,13 +184,13 @@ func TestTookPersonal(t *testing.T) {
 }
 
 func TestCleanJSON(t *testing.T) {
-	c := redact.NewCircles(nil)
+	c := redact.NewRedactor(nil)
 	v := c.For(ann)
 	raw := []byte(`{"b": 1.50, "a": "Bearer abcdefgh12345678"}`)
 	if got := v.CleanJSON(raw); &got[0] != &raw[0] {
 		t.Errorf("nothing is held: %s", got)
 	}
-	c.Hold(redact.PersonOf(ann), "hunter22", "7654321", `","text":"`)
+	c.Hold(redact.PersonScope(ann), "hunter22", "7654321", `","text":"`)
 	for text, want := range map[string]string{
 		`{"b": 1.50, "a": "Bearer abcdefgh12345678"}`: "",
 		`{"n": 7654321}`:                         `{"n":"[REDACTED]"}`,
@@ -213,7 +213,7 @@ func TestCleanJSON(t *testing.T) {
 }
 
 func TestManySnapshots(t *testing.T) {
-	c := redact.NewCircles(nil)
+	c := redact.NewRedactor(nil)
 	v := c.For(forAnn)
 	want, text := "", ""
 	for i := range 12 {
@@ -222,17 +222,17 @@ func TestManySnapshots(t *testing.T) {
 		v = v.With(s)
 		text, want = text+fmt.Sprintf("word-%02d,", i), want+redact.Marker+","
 	}
-	c.Hold(redact.PersonOf(ann), "anns own")
+	c.Hold(redact.PersonScope(ann), "anns own")
 	if got := v.Clean(text + "anns own"); got != want+redact.Marker || !v.TookPersonal() {
 		t.Error(got)
 	}
 }
 
-// TestCirclesConcurrently: whoever holds is cleaned, however many come and go.
-func TestCirclesConcurrently(t *testing.T) {
+// TestRedactorConcurrently: whoever holds is cleaned, however many come and go.
+func TestRedactorConcurrently(t *testing.T) {
 	var mu sync.Mutex
 	now := time.Unix(1_800_000_000, 0)
-	c := redact.NewCircles(func() time.Time {
+	c := redact.NewRedactor(func() time.Time {
 		mu.Lock()
 		defer mu.Unlock()
 		now = now.Add(time.Second)
@@ -245,7 +245,7 @@ func TestCirclesConcurrently(t *testing.T) {
 			v := c.For(p)
 			for j := range 200 {
 				word, tenant := fmt.Sprintf("word-%d-%d", i, j%5), "tenants-"+p.Tenant
-				mine, ours := c.Hold(redact.PersonOf(p), word), c.Hold(redact.TenantOf(p), tenant)
+				mine, ours := c.Hold(redact.PersonScope(p), word), c.Hold(redact.TenantScope(p), tenant)
 				if got := v.Clean(word + " " + tenant); got != "[REDACTED] [REDACTED]" {
 					t.Errorf("left: %s", got)
 				}
@@ -269,17 +269,17 @@ func TestCirclesConcurrently(t *testing.T) {
 func BenchmarkView(b *testing.B) {
 	text := strings.Repeat(sample, 10)[:2048]
 	for _, held := range []string{"nothing", "all", "others", "own"} {
-		c := redact.NewCircles(nil)
+		c := redact.NewRedactor(nil)
 		switch held {
 		case "all":
-			c.Hold(redact.Everybody, "secret-number-1")
+			c.Hold(redact.AllTenants, "secret-number-1")
 		case "others":
 			for i := range 1000 {
-				c.Hold(redact.Circle{Tenant: "acme", Person: fmt.Sprint("p", i)}, fmt.Sprint("secret-number-", i))
+				c.Hold(redact.Scope{Tenant: "acme", Person: fmt.Sprint("p", i)}, fmt.Sprint("secret-number-", i))
 			}
 		case "own":
-			c.Hold(redact.PersonOf(ann), "secret-number-1")
-			c.Hold(redact.TenantOf(ann), "secret-number-2")
+			c.Hold(redact.PersonScope(ann), "secret-number-1")
+			c.Hold(redact.TenantScope(ann), "secret-number-2")
 		}
 		v := c.For(ann)
 		b.Run(held, func(b *testing.B) {

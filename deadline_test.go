@@ -10,18 +10,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-func TestStopTime(t *testing.T) {
+func TestPauseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		outer, cancel := toolkeep.LimitTime(t.Context(), 10*time.Second)
+		outer, cancel := toolkeep.WithPausableTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		inner, done := toolkeep.LimitTime(outer, 5*time.Second)
+		inner, done := toolkeep.WithPausableTimeout(outer, 5*time.Second)
 		defer done()
 		child, end := context.WithCancel(inner)
 		defer end()
 
 		time.Sleep(4 * time.Second)
-		goOn, again := toolkeep.StopTime(child), toolkeep.StopTime(child)
+		goOn, again := toolkeep.PauseTimeout(child), toolkeep.PauseTimeout(child)
 		time.Sleep(time.Minute)
 		goOn()
 		goOn()
@@ -38,6 +38,6 @@ func TestStopTime(t *testing.T) {
 		if got := time.Since(began); got != 2*time.Minute+10*time.Second {
 			t.Errorf("the outer limit ended after %s", got)
 		}
-		toolkeep.StopTime(t.Context())() // without a limit it is nothing
+		toolkeep.PauseTimeout(t.Context())() // without a limit it is nothing
 	})
 }

@@ -1,0 +1,68 @@
+package toolkeep
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// WithPausableTimeout is context.WithTimeout for work that may ask its caller a
+// question: PauseTimeout stops the clock meanwhile. The context has no Deadline, since
+// that may move; when the time is over its cause is context.DeadlineExceeded.
+func WithPausableTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	l := &pausable{left: d, running: time.Now(), over: func() { cancel(context.DeadlineExceeded) }}
+	l.above, _ = parent.Value(pausableKey{}).(*pausable)
+	l.timer = time.AfterFunc(d, l.over)
+	return context.WithValue(ctx, pausableKey{}, l), func() {
+		l.timer.Stop()
+		cancel(nil)
+	}
+}
+
+// PauseTimeout pauses every WithPausableTimeout above ctx until resume is called.
+// Pauses may overlap; the clock runs again after the last one ends.
+func PauseTimeout(ctx context.Context) (resume func()) {
+	first, _ := ctx.Value(pausableKey{}).(*pausable)
+	for l := first; l != nil; l = l.above {
+		l.hold()
+	}
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			for l := first; l != nil; l = l.above {
+				l.release()
+			}
+		})
+	}
+}
+
+type pausableKey struct{}
+
+type pausable struct {
+	above *pausable
+	over  func()
+	timer *time.Timer
+
+	mu      sync.Mutex
+	holders int
+	left    time.Duration // when it ran last
+	running time.Time     // since then
+}
+
+func (l *pausable) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders++; l.holders == 1 && l.timer.Stop() {
+		l.left -= time.Since(l.running)
+	}
+}
+
+func (l *pausable) release() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holders--; l.holders == 0 {
+		l.running = time.Now()
+		l.timer.Reset(max(l.left, 0))
+	}
+}
