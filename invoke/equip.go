@@ -65,7 +65,7 @@ func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkee
 		if s.Secret != "" {
 			k.uses = append(k.uses, useOf(s, got, err))
 		}
-		forget = append(forget, p.Redact.Hold(ScopeOf(got.Value.Scope, j.principal), got.Held...))
+		forget = append(forget, p.Redact.Hold(got.Value.Scope.RedactionScope(j.principal), got.Held...))
 		if err != nil {
 			end()
 			release() // what was read stays known for a while

@@ -435,7 +435,7 @@ func (s sealedSecrets) Resolve(ctx context.Context, spec *upstream.Spec, p *tool
 		}
 		defer v.Wipe()
 		text := v.Text()
-		return upstream.Value{Text: text, Held: secret.Parts("", text), Scope: invoke.ScopeOf(v.Scope, p)}, nil
+		return upstream.Value{Text: text, Held: secret.Parts("", text), Scope: v.Scope.RedactionScope(p)}, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {

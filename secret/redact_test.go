@@ -1,31 +1,29 @@
-package invoke
+package secret
 
 import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/redact"
-	"github.com/toolkeep/toolkeep/secret"
 )
 
-// TestWhoKnowsASecret: whoever may choose a secret's value can have it taken out of the
-// results of those alone whom the secret concerns.
-func TestWhoKnowsASecret(t *testing.T) {
+// TestRedactionScope: a secret is taken out of the results of those alone whom it concerns.
+func TestRedactionScope(t *testing.T) {
 	for _, tt := range []struct {
-		scope                 secret.Scope
+		scope                 Scope
 		own, tenant, stranger bool // whose results are cleaned of it
 	}{
-		{secret.User, true, false, false},
+		{User, true, false, false},
 		{"", true, false, false}, // it was not read to the end
-		{secret.Workspace, true, true, false},
-		{secret.Organisation, true, true, false},
-		{secret.Server, true, true, true},
+		{Workspace, true, true, false},
+		{Organisation, true, true, false},
+		{Server, true, true, true},
 	} {
 		t.Run(string(tt.scope), func(t *testing.T) {
 			c := redact.NewRedactor(nil)
 			own := &toolkeep.Principal{Tenant: "a", Subject: "agent", OnBehalf: "ann", Workspace: "w"}
-			release := c.Hold(ScopeOf(tt.scope, own), "importance")
-			c.Hold(ScopeOf(tt.scope, own), "another one")
+			release := c.Hold(tt.scope.RedactionScope(own), "importance")
+			c.Hold(tt.scope.RedactionScope(own), "another one")
 			const text = "a message of importance"
 			for _, who := range []struct {
 				p    toolkeep.Principal
