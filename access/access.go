@@ -27,7 +27,7 @@ type Config struct {
 	Load  func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
 	Store Store  // required
 	Roles []Role // own roles, beside the built-in ones
-	// Tenant of the first admin key; default "default".
+	// Tenant of the first admin key; default HomeTenant.
 	Tenant   string
 	OAuth    *OAuth // whose tokens are taken beside API keys; nil is nobody's
 	Failures FailureLimits
@@ -73,7 +73,7 @@ func New(c Config) (*Access, error) {
 		return nil, errors.New("access: Load and Store are required")
 	}
 	if c.Tenant == "" {
-		c.Tenant = "default"
+		c.Tenant = HomeTenant
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now

@@ -619,10 +619,8 @@ func (n *Node) Access() *access.Access { return n.access }
 // Handler is the HTTP face.
 func (n *Node) Handler() http.Handler { return n.faces.api }
 
-// System is the principal of what the node does by itself.
-func System() *toolkeep.Principal {
-	return &toolkeep.Principal{Subject: "toolkeep", Tenant: "default", Roles: []string{"admin"}, Permissions: []string{"*"}, Method: "system"}
-}
+// System is access.System.
+func System() *toolkeep.Principal { return access.System() }
 
 var (
 	_ rest.Calls = (*invoke.Pipeline)(nil)
