@@ -19,6 +19,7 @@ import (
 
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
@@ -49,7 +50,7 @@ func (n *Node) publicURL() string {
 }
 
 // buildMCP makes the face for MCP clients.
-func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) string) error {
+func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) string, secrets *secrets.Secrets) error {
 	c := n.config
 	sets, err := readSets(c.MCP.SetsFile)
 	if err != nil {
@@ -61,7 +62,7 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 		Forward: n.peers.forward,
 		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Retrievals: n.usage, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.servers.up, n.servers.names, n.servers.has), Set: sets.find,
-		ToolAuth: n.appendToolAuth,
+		ToolAuth: secrets.ToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
 		Limits: mcpserver.Limits{BodyBytes: c.HTTP.MaxBody, KeyBytes: c.HTTP.MaxKey, Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
@@ -82,7 +83,8 @@ func (n *Node) buildFaces(context.Context) error {
 		hosts = append(hosts, u.Hostname())
 	}
 	challenge := func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) }
-	if err := n.buildMCP(hosts, challenge); err != nil {
+	keeping := n.secretsControl()
+	if err := n.buildMCP(hosts, challenge, keeping); err != nil {
 		return err
 	}
 	mounts := map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": n.servers.logins.Handler()}
@@ -90,7 +92,7 @@ func (n *Node) buildFaces(context.Context) error {
 		mounts[access.ResourceMetadataPath], mounts[access.ResourceMetadataPath+"/"] = n.access.ResourceMetadata(), n.access.ResourceMetadata()
 	}
 	n.faces.api = rest.New(rest.Config{
-		Servers: n.servers, Contexts: n.contexts, Secrets: secretsAdmin{n},
+		Servers: n.servers, Contexts: n.contexts, Secrets: keeping,
 		Mounts: mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
 		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,

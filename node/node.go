@@ -23,6 +23,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -98,7 +99,7 @@ type Node struct {
 	kinds       map[string]toolkeep.Executor
 	blobs       *blob.Dir
 	secrets     *secret.Resolver
-	sealer      *sealer
+	sealer      *secrets.Sealer
 	keeping     secretKeeping
 	pipeline    *invoke.Pipeline
 	contexts    *overlay.Provider

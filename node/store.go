@@ -60,15 +60,6 @@ func (n *Node) blobDir() string {
 	return filepath.Join(n.config.Data, "blobs")
 }
 
-// sealKey is the file of the key that seals arguments of waiting calls. Nodes that
-// share a store share it too.
-func (n *Node) sealKey() string {
-	if n.config.Secrets.SealKey != "" {
-		return n.config.Secrets.SealKey
-	}
-	return filepath.Join(n.config.Data, "seal.key")
-}
-
 func (n *Node) buildSQLite(ctx context.Context) error {
 	c := n.config.Store
 	var queue *job.Queue[*sql.Tx]

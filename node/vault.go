@@ -6,24 +6,19 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep/config"
-	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
 
 // vaultStore is the store of vault:// references, nil where no Vault is configured.
 // It asks Vault for nothing: the first reference logs in. closeVault ends it.
-func (n *Node) vaultStore() (secret.Store, error) {
+func (n *Node) vaultStore() (*vault.Store, error) {
 	c := n.config.Vault
 	if !c.Enabled() {
 		return nil, nil
 	}
 	vc := vaultConfig(c, n.config.Data)
 	vc.Log, vc.Now = n.logger("secret_manager"), n.options.Clock
-	s, err := vault.New(vc)
-	if err != nil {
-		return nil, err // and no *vault.Store in the interface
-	}
-	return s, nil
+	return vault.New(vc)
 }
 
 // vaultConfig is what the settings under vault say.
@@ -39,19 +34,10 @@ func vaultConfig(c config.Vault, data string) vault.Config {
 	}
 }
 
-// vaultSealer is the sealer of Vault's transit engine, nil where none is configured.
-func (n *Node) vaultSealer(s secret.Store) (*vault.Transit, error) {
-	v, ok := s.(*vault.Store)
-	if !ok || n.config.Vault.TransitKey == "" {
-		return nil, nil
-	}
-	return v.Transit(n.config.Vault.TransitMount, n.config.Vault.TransitKey)
-}
-
 // closeVault revokes what was made in Vault for calls, and the login. A Vault that
 // is away delays the end by ten seconds at most; what is left there ends by itself.
-func closeVault(s secret.Store) {
-	if v, ok := s.(*vault.Store); ok {
+func (n *Node) closeVault() {
+	if v := n.keeping.vault; v != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		v.Close(ctx)

@@ -458,11 +458,7 @@ func reserved(lower string) bool {
 }
 
 // sealed:// and kept:// are what a definition holds at rest in place of a literal.
-var schemes = []string{"env://", "file://", "secret://", "vault://", "sealed://", keptScheme}
-
-// keptScheme begins a reference to a value that is no secret, so that it is left
-// where it stands in results and logs.
-const keptScheme = "kept://"
+var schemes = []string{"env://", "file://", "secret://", "vault://", SealedScheme, KeptScheme}
 
 // Secret tells whether a value of Env or Headers is a secret reference (env://,
 // file://, secret://, vault://, sealed:// or kept://), alone or behind one word and a space, as in

@@ -27,6 +27,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/node"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/postgres"
@@ -373,7 +374,7 @@ func (d *doctor) sealFault(ctx context.Context) *toolkeep.Error {
 	if err != nil {
 		return nil // store says what is wrong with it, or there is no check yet
 	}
-	if known, err := node.CheckSeal(d.c, body); known && err != nil {
+	if known, err := secrets.CheckSeal(secrets.SealConfig{Data: d.c.Data, KeyFile: d.c.Secrets.SealKey, Keys: d.c.Secrets.SealKeys}, body); known && err != nil {
 		return toolkeep.AsError(err)
 	}
 	return nil

@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep/control/secrets"
 )
 
 // maxSecret is the largest value, and one byte more tells that it is larger.
@@ -64,18 +66,8 @@ func (s *secretScope) fields() (map[string]string, error) {
 	return out, nil
 }
 
-// secretInfo is a secret as REST tells of it.
-type secretInfo struct {
-	Name, Scope, User, Workspace, State string
-	Version                             int64
-	UpdatedAt                           time.Time  `json:"updated_at"`
-	UpdatedBy                           string     `json:"updated_by"`
-	ExpiresAt                           *time.Time `json:"expires_at"`
-	Tools                               []string
-}
-
 // whose is the scope with its owner.
-func (s *secretInfo) whose() string {
+func whose(s secrets.Info) string {
 	if owner := s.User + s.Workspace; owner != "" {
 		return s.Scope + " " + owner
 	}
@@ -134,12 +126,12 @@ func (a *app) secretsSetCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var info secretInfo
+			var info secrets.Info
 			if err := json.Unmarshal(raw, &info); err != nil {
 				return err
 			}
 			return a.show(raw, func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "The secret %s (%s) has version %d.\n", info.Name, info.whose(), info.Version)
+				_, err := fmt.Fprintf(w, "The secret %s (%s) has version %d.\n", info.Name, whose(info), info.Version)
 				return err
 			})
 		},
@@ -196,8 +188,8 @@ func (a *app) secretsListCmd() *cobra.Command {
 				return err
 			}
 			var list struct {
-				Secrets    []secretInfo `json:"secrets"`
-				TotalCount int          `json:"total_count"`
+				Secrets    []secrets.Info `json:"secrets"`
+				TotalCount int            `json:"total_count"`
 			}
 			raw, err := cl.get(cmd.Context(), fmt.Sprintf("/api/v1/secrets?page=%d&page_size=%d", page, size), &list)
 			if err != nil {
@@ -205,7 +197,7 @@ func (a *app) secretsListCmd() *cobra.Command {
 			}
 			return a.show(raw, func(w io.Writer) error {
 				a.more(page, size, len(list.Secrets), list.TotalCount, "there is no secret")
-				if slices.ContainsFunc(list.Secrets, func(s secretInfo) bool { return s.State == "unreadable" }) {
+				if slices.ContainsFunc(list.Secrets, func(s secrets.Info) bool { return s.State == "unreadable" }) {
 					fmt.Fprintln(a.stderr, "toolkeep: unreadable secrets were sealed with a key that the server does not have: put that key back, or set them anew")
 				}
 				return table(w, "NAME|SCOPE|VERSION|STATE|UPDATED|TOOLS", func(row func(...any)) {
@@ -217,7 +209,7 @@ func (a *app) secretsListCmd() *cobra.Command {
 								state = "expired " + s.ExpiresAt.Format(time.DateOnly)
 							}
 						}
-						row(s.Name, s.whose(), s.Version, state, s.UpdatedAt.Format(time.DateOnly), cut(strings.Join(s.Tools, ","), 60))
+						row(s.Name, whose(s), s.Version, state, s.UpdatedAt.Format(time.DateOnly), cut(strings.Join(s.Tools, ","), 60))
 					}
 				})
 			})
@@ -249,11 +241,7 @@ func (a *app) secretsTestCmd() *cobra.Command {
 			if workspace != "" {
 				body["workspace"] = workspace
 			}
-			var st struct {
-				Reference, State, Scope, Store, Version, Reason string
-				Stale                                           bool
-				ExpiresAt                                       *time.Time `json:"expires_at"`
-			}
+			var st secrets.State
 			raw, err := cl.post(cmd.Context(), "/api/v1/secrets/test", body, &st)
 			if err != nil {
 				return err
@@ -342,10 +330,7 @@ func (a *app) secretsRotateCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var done struct {
-				Key                               string
-				Keys, Resealed, Unchanged, Failed int
-			}
+			var done secrets.Resealed
 			raw, err := cl.post(cmd.Context(), "/api/v1/secrets/rotate", map[string]any{"new_key": !only}, &done)
 			if err != nil {
 				return err

@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/secret"
 )
 
 // Auth names the caller.
@@ -97,9 +98,9 @@ type Config struct {
 	// Set finds a set by name for a principal; nil means that there are none.
 	Set func(p *toolkeep.Principal, name string) (*Set, bool)
 
-	// ToolAuth appends how a tool stands with its secrets for a principal, as JSON,
-	// without waiting for anything; nothing where the tool needs none. nil leaves it out.
-	ToolAuth func(dst []byte, p *toolkeep.Principal, t *toolkeep.Tool) []byte
+	// ToolAuth tells how a tool stands with its secrets for a principal, nil where the
+	// tool needs none; without ask it waits for nothing. nil leaves it out.
+	ToolAuth func(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
 
 	View      string // what /mcp shows: all, search or auto; default auto
 	AutoTools int    // how many visible tools auto lists whole; default 40

@@ -1,6 +1,9 @@
 package mcpserver
 
 import (
+	"context"
+	"encoding/json"
+
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
@@ -45,13 +48,16 @@ func (x *exchange) appendAuth(dst []byte, t *toolkeep.Tool) []byte {
 	if x.s.c.ToolAuth == nil || len(t.Manifest.Auth) == 0 || t.Manifest.Execution.Kind == kindMCP {
 		return dst
 	}
-	open := len(dst) - 1 // its closing brace
-	dst = append(dst[:open], `,"_meta":{"toolkeep/authentication":`...)
-	from := len(dst)
-	if dst = x.s.c.ToolAuth(dst, x.p, t); len(dst) == from {
-		return append(dst[:open], '}')
+	auth := x.s.c.ToolAuth(context.Background(), x.p, t, false)
+	if auth == nil {
+		return dst
 	}
-	return append(dst, `}}`...)
+	raw, err := json.Marshal(auth)
+	if err != nil {
+		return dst
+	}
+	dst = append(dst[:len(dst)-1], `,"_meta":{"toolkeep/authentication":`...) // before its closing brace
+	return append(append(dst, raw...), `}}`...)
 }
 
 // render makes the definition of one version. One that came from an MCP upstream

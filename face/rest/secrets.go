@@ -8,72 +8,33 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// Secrets keeps secrets, and tells of them all but their values.
+// Secrets is what control/secrets does, which see.
 type Secrets interface {
-	// ListSecrets gives the caller's own and those of its workspace and organisation that
-	// a tool names which it may call; with secrets:admin all of the tenant. E3403.
-	ListSecrets(ctx context.Context, p *toolkeep.Principal) ([]SecretInfo, error)
-	// PutSecret sets a value; one's own (scope user) everybody may. E3201, E3301, E3965.
-	PutSecret(ctx context.Context, p *toolkeep.Principal, name string, w SecretWhere, value string, expires time.Time) (SecretInfo, error)
-	// DeleteSecret removes it. E3013, E3201, E3301, E3965.
-	DeleteSecret(ctx context.Context, p *toolkeep.Principal, name string, w SecretWhere) error
-	// TestSecret reads a reference as a call would, as the user and workspace of as
-	// where they are set. E3201, E3403.
-	TestSecret(ctx context.Context, p *toolkeep.Principal, ref string, as SecretWhere) (SecretState, error)
-	// RotateSealKey makes a new sealing key, if fresh, and seals everything under the
-	// newest one. E3201, E3403.
-	RotateSealKey(ctx context.Context, p *toolkeep.Principal, fresh bool) (Resealed, error)
-	// ToolAuth tells how a tool stands with its secrets, nil where it needs none; ask
-	// lets stores be asked that are not at hand.
+	List(ctx context.Context, p *toolkeep.Principal) ([]secrets.Info, error)
+	Put(ctx context.Context, p *toolkeep.Principal, name string, w secrets.Where, value string, expires time.Time) (secrets.Info, error)
+	Delete(ctx context.Context, p *toolkeep.Principal, name string, w secrets.Where) error
+	Test(ctx context.Context, p *toolkeep.Principal, ref string, as secrets.Where) (secrets.State, error)
+	RotateSealKey(ctx context.Context, p *toolkeep.Principal, fresh bool) (secrets.Resealed, error)
 	ToolAuth(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
 }
 
-// SecretWhere says which of a tenant's secrets of a name is meant.
+// SecretWhere is secrets.Where as query or body.
 type SecretWhere struct {
 	Scope     string `query:"scope" json:"scope,omitempty" enum:"user,workspace,organisation" doc:"default user"`
 	User      string `query:"user" json:"user,omitempty" maxLength:"512" doc:"another user's than your own; needs secrets:admin"`
 	Workspace string `query:"workspace" json:"workspace,omitempty" maxLength:"512" doc:"the workspace of scope workspace; default your key's"`
 }
 
-// SecretInfo is a secret without its value.
-type SecretInfo struct {
-	Name      string     `json:"name"`
-	Reference string     `json:"reference" doc:"what manifests name"`
-	Scope     string     `json:"scope" enum:"user,workspace,organisation"`
-	User      string     `json:"user,omitempty"`
-	Workspace string     `json:"workspace,omitempty"`
-	Version   int64      `json:"version" doc:"counts the values it has had"`
-	State     string     `json:"state" enum:"ready,expired,unreadable" doc:"unreadable: sealed with a key that the server does not have"`
-	UpdatedAt time.Time  `json:"updated_at"`
-	UpdatedBy string     `json:"updated_by,omitempty"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty" doc:"absent: never"`
-	Tools     []string   `json:"tools" doc:"tools you see that name it"`
-}
-
-// SecretState is what a test found.
-type SecretState struct {
-	Reference string     `json:"reference"`
-	State     string     `json:"state" enum:"ready,missing,expired,unreadable"`
-	Scope     string     `json:"scope,omitempty" doc:"whose secret answered: user, workspace, organisation, server"`
-	Store     string     `json:"store,omitempty" doc:"secret, vault, env or file"`
-	Version   string     `json:"version,omitempty"`
-	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	Stale     bool       `json:"stale,omitempty" doc:"the store is away, and this is what it gave last"`
-	Code      string     `json:"code,omitempty" doc:"why it is not ready"`
-	Reason    string     `json:"reason,omitempty"`
-}
-
-// Resealed is what a rotation of the sealing key did.
-type Resealed struct {
-	Key       string `json:"key" doc:"id of the key that seals now"`
-	Keys      int    `json:"keys" doc:"keys that the server has"`
-	Resealed  int    `json:"resealed" doc:"items sealed anew"`
-	Unchanged int    `json:"unchanged" doc:"items that the key had sealed already, or that hold nothing sealed"`
-	Failed    int    `json:"failed" doc:"items that stay as they were; the log says why"`
-}
+// These name the schemas in the document.
+type (
+	SecretInfo  secrets.Info
+	SecretState secrets.State
+	Resealed    secrets.Resealed
+)
 
 type listSecretsInput struct {
 	Page     int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
@@ -90,13 +51,16 @@ type listSecretsOutput struct {
 }
 
 func (a *API) listSecrets(ctx context.Context, p *toolkeep.Principal, in *listSecretsInput) (*listSecretsOutput, error) {
-	all, err := a.c.Secrets.ListSecrets(ctx, p)
+	all, err := a.c.Secrets.List(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	from := min((in.Page-1)*in.PageSize, len(all))
 	out := &listSecretsOutput{}
-	out.Body.Secrets = append([]SecretInfo{}, all[from:min(from+in.PageSize, len(all))]...)
+	out.Body.Secrets = []SecretInfo{}
+	for _, one := range all[from:min(from+in.PageSize, len(all))] {
+		out.Body.Secrets = append(out.Body.Secrets, SecretInfo(one))
+	}
 	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = len(all), in.Page, in.PageSize
 	return out, nil
 }
@@ -123,11 +87,11 @@ func (a *API) putSecret(ctx context.Context, p *toolkeep.Principal, in *putSecre
 	if in.Body.ExpiresAt != nil {
 		expires = *in.Body.ExpiresAt
 	}
-	info, err := a.c.Secrets.PutSecret(ctx, p, in.Name, in.Body.SecretWhere, in.Body.Value, expires)
+	info, err := a.c.Secrets.Put(ctx, p, in.Name, secrets.Where(in.Body.SecretWhere), in.Body.Value, expires)
 	if err != nil {
 		return nil, err
 	}
-	return &secretOutput{info}, nil
+	return &secretOutput{SecretInfo(info)}, nil
 }
 
 type deleteSecretInput struct {
@@ -136,7 +100,7 @@ type deleteSecretInput struct {
 }
 
 func (a *API) deleteSecret(ctx context.Context, p *toolkeep.Principal, in *deleteSecretInput) (*struct{}, error) {
-	return nil, a.c.Secrets.DeleteSecret(ctx, p, in.Name, in.SecretWhere)
+	return nil, a.c.Secrets.Delete(ctx, p, in.Name, secrets.Where(in.SecretWhere))
 }
 
 type testSecretInput struct {
@@ -150,11 +114,11 @@ type testSecretInput struct {
 type testSecretOutput struct{ Body SecretState }
 
 func (a *API) testSecret(ctx context.Context, p *toolkeep.Principal, in *testSecretInput) (*testSecretOutput, error) {
-	st, err := a.c.Secrets.TestSecret(ctx, p, in.Body.Reference, SecretWhere{User: in.Body.User, Workspace: in.Body.Workspace})
+	st, err := a.c.Secrets.Test(ctx, p, in.Body.Reference, secrets.Where{User: in.Body.User, Workspace: in.Body.Workspace})
 	if err != nil {
 		return nil, err
 	}
-	return &testSecretOutput{st}, nil
+	return &testSecretOutput{SecretState(st)}, nil
 }
 
 type rotateInput struct {
@@ -170,7 +134,7 @@ func (a *API) rotateSealKey(ctx context.Context, p *toolkeep.Principal, in *rota
 	if err != nil {
 		return nil, err
 	}
-	return &rotateOutput{out}, nil
+	return &rotateOutput{Resealed(out)}, nil
 }
 
 // toolAuth is ToolAuth, nil where there are no secrets.

@@ -74,6 +74,9 @@ func (s *Store) Transit(mount, key string) (*Transit, error) {
 	return &Transit{client: s.client, mount: mount, key: key, opened: make(map[string]*list.Element), recent: list.New()}, nil
 }
 
+// Key is the name of the key of the transit engine.
+func (t *Transit) Key() string { return t.key }
+
 // Seal encrypts plain and binds it to context: Open wants the same.
 //
 // E3402 Vault refuses, E3403 Vault cannot be reached.
