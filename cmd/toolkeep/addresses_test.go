@@ -10,30 +10,20 @@ import (
 	"math/big"
 	"net"
 	"os"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// addressOf is the server's address of a scheme.
-func addressOf(ts *testscript.TestScript, scheme string) string {
-	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
-	ts.Check(err)
-	if strings.HasPrefix(scheme, "grpc") {
-		return scheme + "://" + info.GRPC
-	}
-	return info.URL // which has the scheme
-}
-
-func cmdVia(ts *testscript.TestScript, _ bool, args []string) {
-	scheme := ts.Getenv("VIA")
+// cmdRemote sets TOOLKEEP_URL to the server's address, or to one where nothing listens.
+func cmdRemote(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) > 0 {
-		ts.Setenv("TOOLKEEP_URL", scheme+"://127.0.0.1:1")
+		ts.Setenv("TOOLKEEP_URL", "http://127.0.0.1:1")
 		return
 	}
-	ts.Setenv("TOOLKEEP_URL", addressOf(ts, scheme))
+	info, err := readServerFile(ts.Getenv("TOOLKEEP_DATA"))
+	ts.Check(err)
+	ts.Setenv("TOOLKEEP_URL", info.URL)
 }
 
 func cmdStarted(ts *testscript.TestScript, _ bool, _ []string) {
@@ -43,29 +33,6 @@ func cmdStarted(ts *testscript.TestScript, _ bool, _ []string) {
 		}
 	}
 	ts.Fatalf("the server did not start")
-}
-
-// passing are ids and times, which differ from run to run.
-var passing = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:.]+Z|"(overhead_us|duration_ms|retrievalTimeMs)": \d+`)
-
-func cmdAlike(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) == 0 {
-		ts.Fatalf("usage: alike COMMAND…")
-	}
-	before := ts.Getenv("TOOLKEEP_URL")
-	defer ts.Setenv("TOOLKEEP_URL", before)
-	var outcomes [2]string
-	for i, scheme := range []string{"http", "grpc"} {
-		ts.Setenv("TOOLKEEP_URL", addressOf(ts, scheme))
-		how := "exit status 0"
-		if err := ts.Exec(args[0], args[1:]...); err != nil {
-			how = err.Error()
-		}
-		outcomes[i] = passing.ReplaceAllString(ts.ReadFile("stdout")+"\n-- stderr\n"+ts.ReadFile("stderr")+"\n-- "+how, "…")
-	}
-	if outcomes[0] != outcomes[1] {
-		ts.Fatalf("over HTTP:\n%s\nover gRPC:\n%s", outcomes[0], outcomes[1])
-	}
 }
 
 // issue makes a certificate for 127.0.0.1, servers and clients, that by signs;

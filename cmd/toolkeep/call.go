@@ -289,7 +289,6 @@ type callMetadata struct {
 
 func (a *app) doCall(ctx context.Context, cl *client, body map[string]any, wait bool) error {
 	say, done := a.patience("calling " + fmt.Sprint(body["tool_id"]))
-	cl.say = say
 	var answer callAnswer
 	raw, err := cl.post(ctx, "/api/v1/tools/invoke", body, &answer)
 	if err == nil && wait && (answer.Status == "pending" || answer.Status == "running") {
@@ -363,9 +362,6 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 
 // follow reads a call's event stream to its result.
 func (c *client) follow(ctx context.Context, id string, say func(string)) ([]byte, error) {
-	if c.rpc != nil {
-		return c.rpc.follow(ctx, id, say)
-	}
 	resp, err := c.send(ctx, http.MethodGet, "/api/v1/invocations/"+id+"/events", nil, "Accept", "text/event-stream")
 	if err != nil {
 		return nil, err
@@ -408,7 +404,7 @@ func sayProgress(say func(string), data []byte) {
 		Phase   string `json:"current_phase"`
 	}
 	if json.Unmarshal(data, &p) == nil {
-		say(progressLine(p.Status, p.Percent, p.Phase))
+		say(strings.TrimSpace(fmt.Sprintf("%s %d%% %s", p.Status, p.Percent, p.Phase)))
 	}
 }
 
@@ -432,15 +428,11 @@ func (a *app) doExplain(ctx context.Context, cl *client, body map[string]any) er
 		return err
 	}
 	err = a.show(raw, func(w io.Writer) error {
-		ref := x.Tool
-		if x.Version != "" {
-			ref += "@" + x.Version
-		}
 		verdict := "would be refused"
 		if x.Execute {
 			verdict = "would be executed"
 		}
-		fmt.Fprintf(w, "%s %s\n", ref, verdict)
+		fmt.Fprintf(w, "%s %s\n", joinRef(x.Tool, x.Version), verdict)
 		return table(w, "STEP|VERDICT|CODE|REASON", func(row func(...any)) {
 			for _, s := range x.Steps {
 				row(s.Step, s.Verdict, s.Code, s.Reason)

@@ -32,8 +32,6 @@ type app struct {
 	stopSignals    context.CancelFunc // a second signal then ends the process
 	data           string
 	tls            clientTLS
-	command        string // the path of the command that runs, such as "toolkeep keys list"
-	leave          []func()
 	json           bool
 	began          bool // the command line was understood and the command runs
 }
@@ -90,11 +88,6 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	defer func() {
-		for _, f := range a.leave {
-			f()
-		}
-	}()
 	ran, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
@@ -223,10 +216,10 @@ authorised, validated, limited, recorded.
   toolkeep invocations                          read what happened
 
 The client commands find the server and the key in the data directory (--data), or in
-TOOLKEEP_URL (http, https, grpc or grpcs) and TOOLKEEP_KEY.`,
+TOOLKEEP_URL (http or https) and TOOLKEEP_KEY.`,
 		SilenceErrors:    true,
 		SilenceUsage:     true,
-		PersistentPreRun: func(c *cobra.Command, _ []string) { a.began, a.command = true, c.CommandPath() },
+		PersistentPreRun: func(*cobra.Command, []string) { a.began = true },
 		Version:          version,
 	}
 	root.PersistentFlags().StringVar(&a.data, "data", dataDefault(), "data directory of the server (TOOLKEEP_DATA)")

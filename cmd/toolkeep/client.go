@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +19,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// client speaks REST to a running server, or over gRPC what gRPC has of it.
+// client speaks REST to a running server.
 type client struct {
 	base string
 	key  string
 	http *http.Client
 	tls  *clientTLS
-	rpc  *overGRPC    // nil over HTTP
-	say  func(string) // is told of progress while a call is waited for; nil for nobody
 }
 
 // maxAnswer bounds what the client reads of one answer.
@@ -51,7 +48,7 @@ func (a *app) connect() (*client, error) {
 		}
 		c.base = info.URL
 	}
-	if c.key == "" && info.at(c.base) {
+	if c.key == "" && c.base == info.URL {
 		raw, err := os.ReadFile(filepath.Join(a.data, "admin.key"))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, usagef("the key file of the data directory cannot be read: %v", err)
@@ -59,8 +56,11 @@ func (a *app) connect() (*client, error) {
 		c.key = strings.TrimSpace(string(raw))
 	}
 	u, err := url.Parse(c.base)
-	if err != nil || !slices.Contains([]string{"http", "https", "grpc", "grpcs"}, u.Scheme) || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return nil, usagef("the server's address %q is no http, https, grpc or grpcs URL such as http://127.0.0.1:8080", c.base)
+	if err == nil && (u.Scheme == "grpc" || u.Scheme == "grpcs") {
+		return nil, usagef("TOOLKEEP_URL is a gRPC address (%s) and the command line speaks HTTP: set the server's HTTP address, such as http://127.0.0.1:8080", c.base)
+	}
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return nil, usagef("the server's address %q is not an http or https URL such as http://127.0.0.1:8080", c.base)
 	}
 	if c.key == "" {
 		return nil, usagef("there is no key for %s: set TOOLKEEP_KEY; the key of a data directory (--data) is sent to its own server only", c.base)
@@ -68,9 +68,6 @@ func (a *app) connect() (*client, error) {
 	settings, err := a.tls.config(u.Scheme)
 	if err != nil {
 		return nil, err
-	}
-	if strings.HasPrefix(u.Scheme, "grpc") {
-		return c, a.dial(c, u, settings)
 	}
 	c.http = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	if settings != nil {
@@ -88,14 +85,6 @@ type serverFile struct {
 	Metrics string `json:"metrics"`
 	PID     int    `json:"pid"`
 	Version string `json:"version"`
-}
-
-// at tells whether the address is one of the server's own.
-func (s *serverFile) at(address string) bool {
-	if address == s.URL {
-		return address != ""
-	}
-	return s.GRPC != "" && address == grpcURL(s.GRPC, strings.HasPrefix(s.URL, "https://"))
 }
 
 func readServerFile(dir string) (serverFile, error) {
@@ -161,9 +150,6 @@ func first(m map[string]any, keys ...string) string {
 // do sends one request and gives the body of a 2xx answer; a problem document is
 // a *refusedError within a failure with its exit code.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) ([]byte, error) {
-	if c.rpc != nil {
-		return c.rpc.do(ctx, method, path, body, c.say)
-	}
 	resp, err := c.send(ctx, method, path, body, header...)
 	if err != nil {
 		return nil, err
@@ -180,9 +166,6 @@ func (c *client) do(ctx context.Context, method, path string, body any, header .
 }
 
 func (c *client) send(ctx context.Context, method, path string, body any, header ...string) (*http.Response, error) {
-	if c.rpc != nil {
-		return nil, c.rpc.unserved()
-	}
 	var payload io.Reader
 	if body != nil {
 		raw, ok := body.([]byte)

@@ -78,11 +78,7 @@ type invocationLine struct {
 }
 
 func (v invocationLine) row() []any {
-	ref := v.ToolID
-	if v.ToolVersion != "" {
-		ref += "@" + v.ToolVersion
-	}
-	return []any{v.InvocationID, v.CreatedAt.Local().Format(time.DateTime), ref, v.AgentID, v.State, v.ErrorCode, fmt.Sprintf("%.1f", v.DurationMS)}
+	return []any{v.InvocationID, v.CreatedAt.Local().Format(time.DateTime), joinRef(v.ToolID, v.ToolVersion), v.AgentID, v.State, v.ErrorCode, fmt.Sprintf("%.1f", v.DurationMS)}
 }
 
 func (a *app) invocationGetCmd() *cobra.Command {

@@ -70,7 +70,7 @@ func TestScriptsOnGRPC(t *testing.T) {
 		_, _ = io.Copy(in, out)
 	}))
 	t.Cleanup(proxy.Close)
-	p := scripts("grpc", "http")
+	p := scripts("grpc")
 	setup := p.Setup
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("KINDS", kinds.Addr)

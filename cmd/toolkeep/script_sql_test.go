@@ -102,7 +102,7 @@ func TestScriptsOnDatabases(t *testing.T) {
 			t.Fatal(s, err)
 		}
 	}
-	p := scripts("databases", "http")
+	p := scripts("databases")
 	setup := p.Setup
 	p.Setup = func(e *testscript.Env) error {
 		e.Setenv("PG_PORT", strconv.Itoa(pg.Port))

@@ -35,31 +35,20 @@ func TestMain(m *testing.M) {
 //	metrics           print what Prometheus reads
 //	nowhere TEXT FILE…   fail if a file or folder holds the text, plain or as base64
 //	started           wait until the server of TOOLKEEP_DATA says where it is
-//	via [nowhere]     set TOOLKEEP_URL to the server's address of the scheme $VIA, or to one that nobody has
+//	remote [nowhere]  set TOOLKEEP_URL to the server's address, or to one where nothing listens
 //	certificates      make ca.pem, and for server, client, stranger NAME.pem and NAME.key; a CA of its own signed the stranger's
 //	offering NAME FILE  serve the tools of FILE over HTTP at the address in the variable; $OFFERS is a program that does it over stdio
 //	sqlite DB FILE    run the SQL of FILE in an SQLite database, made if it is not there
-//	alike COMMAND…    run a command at the HTTP and at the gRPC address; both must print and end the same
-func TestScripts(t *testing.T) { runScripts(t, "", "http") }
-
-// TestScriptsOverBoth runs testdata/script/both/*.txtar over HTTP and over gRPC.
-func TestScriptsOverBoth(t *testing.T) {
-	for _, via := range []string{"http", "grpc"} {
-		t.Run(via, func(t *testing.T) { runScripts(t, "both", via) })
-	}
-}
-
-func runScripts(t *testing.T, dir, via string) { testscript.Run(t, scripts(dir, via)) }
+func TestScripts(t *testing.T) { testscript.Run(t, scripts("")) }
 
 // scripts are the settings of a run of a folder's scripts.
-func scripts(dir, via string) testscript.Params {
+func scripts(dir string) testscript.Params {
 	return testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script", dir),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("TOOLKEEP_DATA", filepath.Join(e.WorkDir, "data"))
 			e.Setenv("SERVE", "--addr=127.0.0.1:0")
 			e.Setenv("TOOLKEEP_GRPC_ADDR", "127.0.0.1:0")
-			e.Setenv("VIA", via)
 			e.Defer(func() { endServer(filepath.Join(e.WorkDir, "data")) })
 			program, err := offersPath()
 			e.Setenv("OFFERS", program)
@@ -77,13 +66,12 @@ func scripts(dir, via string) testscript.Params {
 			"before":   cmdBefore,
 			"metrics":  cmdMetrics,
 			"address":  cmdAddress,
-			"via":      cmdVia,
+			"remote":   cmdRemote,
 			"started":  cmdStarted,
 			"offering": cmdOffering,
 			"sqlite":   cmdSQLite,
 
 			"certificates": cmdCertificates,
-			"alike":        cmdAlike,
 		},
 	}
 }

@@ -71,9 +71,7 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 		q.Set("explain", "true")
 	}
 	var header []string
-	if s.session != "" && cl.rpc != nil {
-		q.Set("session", s.session)
-	} else if s.session != "" {
+	if s.session != "" {
 		header = []string{"X-Session-ID", s.session}
 	}
 	var found foundTools

@@ -170,7 +170,11 @@ func (a *app) welcome(n *node.Node, c *config.Config) {
 	w := a.stdout
 	fmt.Fprintf(w, "Toolkeep %s on %s, metrics on %s\n", version, n.URL(), n.MetricsURL())
 	if at := n.GRPCAddr(); at != "" {
-		fmt.Fprintf(w, "gRPC on %s\n", grpcURL(at, c.TLS.Enabled()))
+		scheme := "grpc"
+		if c.TLS.Enabled() {
+			scheme = "grpcs"
+		}
+		fmt.Fprintf(w, "gRPC on %s://%s\n", scheme, at)
 	}
 	keyFile := filepath.Join(c.Data, "admin.key")
 	switch {

@@ -30,11 +30,11 @@ func (t *clientTLS) addFlags(c *cobra.Command) {
 	f.StringVar(&t.key, "client-key", "", "PEM `FILE` of its private key ("+envClientKey+")")
 }
 
-// config is the settings for an address of the scheme, nil for one without TLS.
+// config gives the TLS settings for an address of the scheme, nil for http.
 func (t *clientTLS) config(scheme string) (*tls.Config, error) {
-	if scheme != "https" && scheme != "grpcs" {
+	if scheme != "https" {
 		if t.ca != "" || t.cert != "" || t.key != "" {
-			return nil, usagef("--ca-file, --client-cert and --client-key are for TLS, and the server's address begins with %s://", scheme)
+			return nil, usagef("--ca-file, --client-cert and --client-key are for TLS, and the server's address begins with http://")
 		}
 		return nil, nil
 	}

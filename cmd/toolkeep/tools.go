@@ -62,6 +62,14 @@ func (t toolSummary) short() string {
 	return cut(s, 70)
 }
 
+// joinRef is the opposite of splitRef.
+func joinRef(id, version string) string {
+	if version == "" {
+		return id
+	}
+	return id + "@" + version
+}
+
 // splitRef cuts namespace.name@range. An empty range after the @ is mostly a
 // variable that a script did not set, and not the wish for any version.
 func splitRef(ref string) (tool, rng string, err error) {

@@ -45,15 +45,8 @@ func (v *callView) print(w io.Writer) error {
 		fmt.Fprintf(w, "%-9s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	line("Call", "%s", v.InvocationID)
-	switch { // gRPC does not tell whose call of what it was
-	case v.ToolID != "" && v.ToolVersion != "":
-		line("Tool", "%s@%s", v.ToolID, v.ToolVersion)
-	case v.ToolID != "":
-		line("Tool", "%s", v.ToolID)
-	}
-	if v.AgentID != "" {
-		line("Agent", "%s", v.AgentID)
-	}
+	line("Tool", "%s", joinRef(v.ToolID, v.ToolVersion))
+	line("Agent", "%s", v.AgentID)
 	if v.SessionID != "" {
 		line("Session", "%s", v.SessionID)
 	}
