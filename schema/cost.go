@@ -2,12 +2,9 @@ package schema
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 )
 
 // maxCost bounds what the compiler does beside its ordinary work, in parts of the schema
@@ -20,19 +17,10 @@ const maxCost = 4_000_000
 // idCost is how many schemas with an $id are gone through while one part is copied.
 const idCost = 4
 
-// Where keywords put schemas: one, a list, or one for each name.
-var (
-	oneSchema = []string{"not", "additionalProperties", "items", "additionalItems", "propertyNames", "contains", "if", "then", "else",
-		"unevaluatedProperties", "unevaluatedItems", "contentSchema"}
-	listOfSchemas = []string{"allOf", "anyOf", "oneOf", "items", "prefixItems"}
-	namedSchemas  = []string{"definitions", "properties", "patternProperties", "dependencies", "$defs", "dependentSchemas"}
-	since2019     = []string{"$defs", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "contentSchema", "prefixItems"}
-)
-
 // costs is what is counted of a schema.
 type costs struct {
-	id     string // the keyword that names a schema
-	older  bool   // than 2019-09, which does not know some keywords
+	id     string  // the keyword that names a schema
+	drafts Dialect // whose keywords hold schemas here
 	parts  int
 	ids    int
 	refs   map[string]bool // places within the document that are referred to
@@ -46,7 +34,10 @@ func tooCostly(doc any) []toolkeep.Fault {
 		return nil
 	}
 	draft, _ := root["$schema"].(string)
-	c := &costs{id: "$id", older: strings.Contains(draft, "json-schema.org/draft-0"), refs: map[string]bool{}, places: map[string]bool{}}
+	c := &costs{id: "$id", drafts: from4, refs: map[string]bool{}, places: map[string]bool{}}
+	if strings.Contains(draft, "json-schema.org/draft-0") {
+		c.drafts = to7
+	}
 	if strings.Contains(draft, "json-schema.org/draft-04/") {
 		c.id = "id"
 	}
@@ -74,7 +65,7 @@ func tooCostly(doc any) []toolkeep.Fault {
 	}
 	at, _ := findReference(doc, first, "")
 	definitions := "$defs"
-	if c.older {
+	if c.drafts == to7 {
 		definitions = "definitions"
 	}
 	return []toolkeep.Fault{{Pointer: at, Rule: "$ref", Message: fmt.Sprintf(
@@ -119,27 +110,9 @@ func (c *costs) mark(schema any, at string) {
 	if _, named := obj[c.id].(string); named {
 		c.ids++
 	}
-	for k, v := range obj {
-		if c.older && slices.Contains(since2019, k) {
-			continue
-		}
-		below := at + "/" + canon.Escape(k)
-		if _, list := v.([]any); !list && slices.Contains(oneSchema, k) {
-			c.mark(v, below)
-		}
-		switch v := v.(type) {
-		case map[string]any:
-			if slices.Contains(namedSchemas, k) {
-				for name, e := range v {
-					c.mark(e, below+"/"+canon.Escape(name))
-				}
-			}
-		case []any:
-			if slices.Contains(listOfSchemas, k) {
-				for i, e := range v {
-					c.mark(e, below+"/"+strconv.Itoa(i))
-				}
-			}
+	for p, v := range Below(obj) {
+		if p.Keyword.In&c.drafts != 0 {
+			c.mark(v, at+p.Pointer())
 		}
 	}
 }
