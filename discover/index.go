@@ -18,6 +18,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Fields of a tool, with what a word in them weighs and how much a long field
@@ -447,16 +448,14 @@ func describeParameters(node any, depth int, yield func(string)) {
 	if s, ok := m["description"].(string); ok && depth > 0 {
 		yield(s)
 	}
-	properties, _ := m["properties"].(map[string]any)
-	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		yield(name)
-		describeParameters(properties[name], depth+1, yield)
-	}
-	describeParameters(m["items"], depth+1, yield)
-	for _, k := range []string{"allOf", "anyOf", "oneOf"} {
-		list, _ := m[k].([]any)
-		for _, e := range list {
-			describeParameters(e, depth+1, yield)
+	for p, below := range schema.Below(m) {
+		switch p.Keyword.Name {
+		case "properties":
+			yield(p.Name)
+		case "items", "allOf", "anyOf", "oneOf":
+		default:
+			continue
 		}
+		describeParameters(below, depth+1, yield)
 	}
 }

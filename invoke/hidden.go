@@ -3,12 +3,12 @@ package invoke
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"sync"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Arguments of format password, and those that a manifest lists under redact, are as
@@ -30,9 +30,12 @@ func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.C
 	if h == nil {
 		return above
 	}
-	s := search{root: h.schema, left: maxHiddenSteps}
-	s.schema(args, h.schema, maxRefs)
-	if s.left <= 0 {
+	s := search{}
+	if !schema.Applied(h.schema, args, func(v any, at map[string]any) {
+		if at["format"] == "password" {
+			s.all(v)
+		}
+	}) {
 		s.all(args) // a schema that leads on without end hides everything
 	}
 	for _, names := range h.pointers {
@@ -46,11 +49,7 @@ func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.C
 	return above.With(own)
 }
 
-const (
-	maxHiddenSteps = 200_000
-	maxRefs        = 64
-	maxHiddenTools = 8192
-)
+const maxHiddenTools = 8192
 
 // hiding says where a tool's secret arguments stand. nil is nowhere.
 type hiding struct {
@@ -125,64 +124,7 @@ func mentions(v any) bool {
 }
 
 // search gathers the secret texts among a call's arguments.
-type search struct {
-	root  any
-	left  int // steps
-	found []string
-}
-
-// schema looks at a value with the schema that it met. It need not know which of
-// several alternatives the value took: what one of them calls a password is one.
-func (s *search) schema(v, schema any, refs int) {
-	m, ok := schema.(map[string]any)
-	if s.left--; !ok || s.left <= 0 || refs == 0 {
-		return
-	}
-	if m["format"] == "password" {
-		s.all(v)
-	}
-	for _, name := range [...]string{"$ref", "$dynamicRef"} {
-		if ref, ok := m[name].(string); ok {
-			if to, ok := canon.Lookup(s.root, strings.TrimPrefix(ref, "#")); ok {
-				s.schema(v, to, refs-1)
-			}
-		}
-	}
-	for _, name := range [...]string{"allOf", "anyOf", "oneOf"} {
-		list, _ := m[name].([]any)
-		for _, one := range list {
-			s.schema(v, one, refs-1)
-		}
-	}
-	for _, name := range [...]string{"if", "then", "else"} {
-		s.schema(v, m[name], refs-1)
-	}
-	switch v := v.(type) {
-	case map[string]any:
-		named, _ := m["properties"].(map[string]any)
-		dependent, _ := m["dependentSchemas"].(map[string]any)
-		matched, _ := m["patternProperties"].(map[string]any)
-		for name, el := range v {
-			s.schema(el, named[name], maxRefs)
-			s.schema(v, dependent[name], refs-1)
-			for _, one := range matched {
-				s.schema(el, one, maxRefs)
-			}
-			s.schema(el, m["additionalProperties"], maxRefs)
-			s.schema(el, m["unevaluatedProperties"], maxRefs)
-		}
-	case []any:
-		first, _ := m["prefixItems"].([]any)
-		for i, el := range v {
-			if i < len(first) {
-				s.schema(el, first[i], maxRefs)
-			}
-			for _, name := range [...]string{"items", "contains", "unevaluatedItems"} {
-				s.schema(el, m[name], maxRefs)
-			}
-		}
-	}
-}
+type search struct{ found []string }
 
 // pointer finds what a manifest's redact names; "*" is every element of an array.
 func (s *search) pointer(v any, names []string) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Bounds of the work on one tool.
@@ -223,15 +224,11 @@ func modern(v any) any {
 	if !ok {
 		return v
 	}
-	out := each(s, modern)
-	switch items := s["items"].(type) {
+	out := schema.Replace(s, func(_ schema.Place, v any) any { return modern(v) })
+	switch items := out["items"].(type) {
 	case nil:
 	case []any:
-		list := make([]any, len(items))
-		for i, e := range items {
-			list[i] = modern(e)
-		}
-		out["prefixItems"] = list
+		out["prefixItems"] = items
 		delete(out, "items")
 		if rest, ok := out["additionalItems"]; ok {
 			out["items"] = rest
@@ -240,13 +237,13 @@ func modern(v any) any {
 	default:
 		delete(out, "additionalItems")
 	}
-	if deps, ok := s["dependencies"].(map[string]any); ok {
+	if deps, ok := out["dependencies"].(map[string]any); ok {
 		names, schemas := map[string]any{}, map[string]any{}
 		for k, d := range deps {
 			if list, ok := d.([]any); ok {
 				names[k] = list
 			} else {
-				schemas[k] = modern(d)
+				schemas[k] = d
 			}
 		}
 		delete(out, "dependencies")
@@ -657,7 +654,7 @@ func (c *converter) repair(out map[string]any) string {
 	names := map[string]string{} // pointer -> new reference
 	for range maxHops {
 		missing := ""
-		visit(out, "", func(_ string, m map[string]any) bool {
+		schema.Walk(out, func(_ string, m map[string]any) bool {
 			ref, _ := m["$ref"].(string)
 			if rest, ok := strings.CutPrefix(ref, "#"); ok && missing == "" {
 				pointer, err := url.PathUnescape(rest)
@@ -683,7 +680,7 @@ func (c *converter) repair(out map[string]any) string {
 		defs[name] = plain(target)
 		out["$defs"] = defs
 		names[missing] = "#" + canon.Pointer("$defs", name)
-		visit(out, "", func(_ string, m map[string]any) bool {
+		schema.Walk(out, func(_ string, m map[string]any) bool {
 			if ref, ok := m["$ref"].(string); ok && names[ref] != "" {
 				m["$ref"] = names[ref] // out is a copy
 			}

@@ -219,7 +219,7 @@ func normal(v any) any {
 	if s["$defs"] != nil {
 		prune(s)
 	}
-	visit(s, "", func(_ string, m map[string]any) bool {
+	schema.Walk(s, func(_ string, m map[string]any) bool {
 		if list := strs(m["required"]); len(list) > 0 {
 			slices.Sort(list)
 			var sorted []any

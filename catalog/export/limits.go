@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Published limits; doc.go names their sources.
@@ -141,7 +142,7 @@ func (v *validator) only(at string, s map[string]any, allowed map[string]bool) {
 
 // references wants every local one to lead somewhere, and none out of the schema.
 func (v *validator) references() {
-	visit(v.root, "", func(at string, s map[string]any) bool {
+	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		ref, ok := s["$ref"].(string)
 		if !ok {
 			return true
@@ -191,7 +192,7 @@ var (
 // openai are the limits of OpenAI's strict mode.
 func (v *validator) openai() {
 	properties, text, values := 0, 0, 0
-	visit(v.root, "", func(at string, s map[string]any) bool {
+	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		v.only(at, s, openaiKeywords)
 		v.typeKnown(at, s)
 		v.closedObjects(at, s)
@@ -288,11 +289,11 @@ func depth(root map[string]any) int {
 			}
 			return 0
 		}
-		children(s, func(keyword, _ string, child any) {
-			if keyword != "$defs" && keyword != "definitions" {
+		for p, child := range schema.Below(s) {
+			if k := p.Keyword.Name; k != "$defs" && k != "definitions" {
 				deepest = max(deepest, of(child))
 			}
-		})
+		}
 		if slices.Contains(types(s["type"]), "object") {
 			deepest++
 		}
@@ -303,7 +304,7 @@ func depth(root map[string]any) int {
 
 // anthropic are the limits of Anthropic's strict mode for one tool.
 func (v *validator) anthropic() {
-	visit(v.root, "", func(at string, s map[string]any) bool {
+	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		v.only(at, s, anthropicKeywords)
 		v.typeKnown(at, s)
 		v.closedObjects(at, s)
@@ -334,7 +335,7 @@ func (v *validator) anthropic() {
 
 // gemini are the limits of responseJsonSchema, which parametersJsonSchema shares.
 func (v *validator) gemini() {
-	visit(v.root, "", func(at string, s map[string]any) bool {
+	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		v.only(at, s, geminiKeywords)
 		if _, ok := s["$ref"]; ok {
 			for _, k := range keys(s) {
@@ -377,17 +378,17 @@ func cycle(root map[string]any, lazy bool) string {
 			to[strings.TrimPrefix(ref, "#/$defs/")] = true
 		}
 		required := strs(s["required"])
-		children(s, func(keyword, name string, child any) {
-			switch keyword {
+		for p, child := range schema.Below(s) {
+			switch p.Keyword.Name {
 			case "$defs", "definitions":
-				return
+				continue
 			case "properties":
-				if lazy && !slices.Contains(required, name) {
-					return
+				if lazy && !slices.Contains(required, p.Name) {
+					continue
 				}
 			}
 			leads(child, to)
-		})
+		}
 	}
 	edges := map[string][]string{}
 	add := func(name string, s any) {
@@ -432,9 +433,9 @@ type request struct{ tools, optional, unions int }
 func newRequest() *request { return &request{} }
 
 // takes counts a tool if it fits beside the others, and says why it does not.
-func (r *request) takes(schema map[string]any) string {
+func (r *request) takes(s map[string]any) string {
 	optional, unions := 0, 0
-	visit(schema, "", func(_ string, s map[string]any) bool {
+	schema.Walk(s, func(_ string, s map[string]any) bool {
 		p, _ := s["properties"].(map[string]any)
 		required := strs(s["required"])
 		for name := range p {

@@ -48,14 +48,5 @@ var (
 	}
 )
 
-// applies says of which type a keyword speaks; one that is not listed speaks of all.
-var applies = map[string]string{
-	"pattern": "string", "minLength": "string", "maxLength": "string",
-	"multipleOf": "number", "minimum": "number", "maximum": "number", "exclusiveMinimum": "number", "exclusiveMaximum": "number",
-	"minItems": "array", "maxItems": "array", "uniqueItems": "array", "items": "array", "prefixItems": "array", "contains": "array",
-	"properties": "object", "required": "object", "additionalProperties": "object", "patternProperties": "object", "propertyNames": "object",
-	"minProperties": "object", "maxProperties": "object", "dependentRequired": "object", "dependentSchemas": "object", "unevaluatedProperties": "object",
-}
-
 // silent says nothing that a model or a provider reads.
 var silent = set("$schema", "$id", "$comment", "$anchor", "$vocabulary", "$defs", "definitions")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // definition is a schema that others refer to.
@@ -96,7 +98,7 @@ func (c *converter) met(out map[string]any, name string) bool {
 }
 
 func refersTo(s map[string]any, name string) bool {
-	return !visit(s, "", func(_ string, m map[string]any) bool { return m["$ref"] != defRef(name) })
+	return !schema.Walk(s, func(_ string, m map[string]any) bool { return m["$ref"] != defRef(name) })
 }
 
 // fail marks the definition of a name.
@@ -118,7 +120,7 @@ func prune(out map[string]any) {
 	used := map[string]bool{}
 	var follow func(s map[string]any)
 	follow = func(s map[string]any) {
-		visit(s, "", func(_ string, m map[string]any) bool {
+		schema.Walk(s, func(_ string, m map[string]any) bool {
 			if ref, ok := m["$ref"].(string); ok && len(ref) > len("#/$defs/") {
 				name := ref[len("#/$defs/"):]
 				if d, ok := defs[name].(map[string]any); ok && !used[name] {

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // convert writes one schema. reason says why it cannot be written.
@@ -298,7 +300,7 @@ func (c *converter) typed(s map[string]any, at string) (map[string]any, string) 
 	for _, kind := range kinds {
 		one := map[string]any{}
 		for k, v := range s {
-			if of := applies[k]; words[k] == nil && (of == "" || of == kind || of == "number" && kind == "integer") {
+			if of := schema.Find(k).Type; words[k] == nil && (of == "" || of == kind || of == "number" && kind == "integer") {
 				one[k] = v
 			}
 		}
@@ -333,7 +335,7 @@ func inferred(s map[string]any) []string {
 	}
 	for _, kind := range []string{"object", "array", "string", "number"} {
 		for k := range s {
-			if applies[k] == kind {
+			if schema.Find(k).Type == kind {
 				return []string{kind}
 			}
 		}
@@ -474,7 +476,7 @@ func (c *converter) finish(out, s map[string]any, at, kind string) {
 			k == "additionalProperties", k == "$ref", k == "allOf":
 			continue
 		}
-		of := applies[k]
+		of := schema.Find(k).Type
 		fits := of == "" || kind == "*" || of == kind || of == "number" && kind == "integer"
 		switch {
 		case !fits:

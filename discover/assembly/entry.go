@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Most of an entry of the index, so that one tool cannot take the room of ten.
@@ -234,10 +235,10 @@ func letters(s string) string {
 
 // Shorten is a schema without descriptions, titles and comments of more than longest
 // bytes, and whether there were any; what is no schema object comes back as it is.
-func Shorten(schema json.RawMessage, longest int) (json.RawMessage, bool) {
-	short, cut := schemaAt(schema, longest)
+func Shorten(raw json.RawMessage, longest int) (json.RawMessage, bool) {
+	short, cut := schemaAt(raw, longest)
 	if !cut {
-		return schema, false
+		return raw, false
 	}
 	return short, true
 }
@@ -253,35 +254,17 @@ func schemaAt(raw []byte, longest int) (json.RawMessage, bool) {
 	return canon.Append(nil, tree), cut
 }
 
-// Keywords whose value is a schema, a list of them, or schemas by name. Under all other
-// keywords is data, in which a member named description is no description.
-var (
-	schemaKeys = []string{"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "allOf", "anyOf", "oneOf", "prefixItems"}
-	namedKeys  = []string{"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-)
-
+// dropTexts deletes long texts from a schema and from all within it.
 func dropTexts(v any, longest int) (cut bool) {
-	switch v := v.(type) {
-	case []any:
-		for _, e := range v {
-			cut = dropTexts(e, longest) || cut
+	m, _ := v.(map[string]any)
+	for _, k := range []string{"description", "title", "$comment"} {
+		if s, ok := m[k].(string); ok && len(s) > longest {
+			delete(m, k)
+			cut = true
 		}
-	case map[string]any:
-		for _, k := range []string{"description", "title", "$comment"} {
-			if s, ok := v[k].(string); ok && len(s) > longest {
-				delete(v, k)
-				cut = true
-			}
-		}
-		for _, k := range schemaKeys {
-			cut = dropTexts(v[k], longest) || cut
-		}
-		for _, k := range namedKeys {
-			named, _ := v[k].(map[string]any)
-			for _, s := range named {
-				cut = dropTexts(s, longest) || cut
-			}
-		}
+	}
+	for _, below := range schema.Below(m) {
+		cut = dropTexts(below, longest) || cut
 	}
 	return cut
 }
