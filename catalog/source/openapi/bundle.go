@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // Limits of one schema in a manifest, which has 1 MiB and 64 levels in all.
@@ -280,38 +281,38 @@ type renderer struct {
 	bare bool // references are measured, not followed
 }
 
-// value copies a converted schema. schema says that v itself is one, and not a
+// value copies a converted schema. isSchema says that v itself is one, and not a
 // map from names to schemas; same that it applies to the value of its definition.
-func (r *renderer) value(v any, level int, schema, same bool) any {
+func (r *renderer) value(v any, level int, isSchema, same bool) any {
 	if r.left--; r.left < 0 {
 		return nil
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		if schema && level > r.s.levels {
+		if isSchema && level > r.s.levels {
 			return map[string]any{}
 		}
-		return r.object(v, level, schema, same)
+		return r.object(v, level, isSchema, same)
 	case []any:
 		out := make([]any, len(v))
 		for i, e := range v {
-			out[i] = r.value(e, level+1, schema, same)
+			out[i] = r.value(e, level+1, isSchema, same)
 		}
 		return out
 	}
 	return v
 }
 
-func (r *renderer) object(v map[string]any, level int, schema, same bool) any {
+func (r *renderer) object(v map[string]any, level int, isSchema, same bool) any {
 	out := make(map[string]any, len(v))
 	for _, k := range sortedKeys(v) {
-		if !schema {
+		if !isSchema {
 			out[k] = r.value(v[k], level+1, true, same)
 		} else if e, keep := r.keyword(k, v[k], level, same); keep {
 			out[k] = e
 		}
 	}
-	if one, ok := out["oneOf"]; ok && schema && r.s.lossy {
+	if one, ok := out["oneOf"]; ok && isSchema && r.s.lossy {
 		delete(out, "oneOf")
 		if _, taken := out["anyOf"]; !taken {
 			out["anyOf"] = one
@@ -337,18 +338,16 @@ func (r *renderer) keyword(k string, v any, level int, same bool) (any, bool) {
 	case "description":
 		text := r.prose(v.(string))
 		return text, text != ""
-	case "properties", "patternProperties":
-		return r.value(v, level, false, false), true
-	case "dependentSchemas":
-		return r.value(v, level, false, same), true
-	case "allOf", "anyOf", "oneOf":
-		return r.value(v, level+1, true, same), true
-	case "not", "if", "then", "else":
-		return r.value(v, level+1, true, same), !r.s.lossy
-	case "contains", "minContains", "maxContains", "unevaluatedItems", "unevaluatedProperties":
-		return r.value(v, level+1, true, false), !r.s.lossy
+	case "not", "if", "then", "else", "contains", "minContains", "maxContains", "unevaluatedItems", "unevaluatedProperties":
+		if r.s.lossy {
+			return nil, false
+		}
 	}
-	return r.value(v, level+1, true, false), true
+	kw := schema.Find(k)
+	if kw.Form == schema.Map {
+		return r.value(v, level, false, same && kw.InPlace), true
+	}
+	return r.value(v, level+1, true, same && kw.InPlace), true
 }
 
 // ref gives the reference to a definition, "" if it is squeezed away.

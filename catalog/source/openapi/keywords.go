@@ -382,13 +382,8 @@ func (c *conversion) applicators(s *object, out map[string]any, w where) {
 		if !s.has(k) {
 			continue
 		}
-		at := w.child()
-		switch k {
-		case "not", "if", "then", "else":
-			at = where{same: w.same, depth: w.depth + 1}
-		}
 		lost := c.lost
-		out[k] = c.schema(s.get(k), at, s)
+		out[k] = c.schema(s.get(k), w.under(k), s)
 		// Under these a constraint that was left out refuses more, not less.
 		if c.lost > lost && (k == "not" || k == "if") {
 			c.leaveOut(s, "%s is left out, because a part of it was", k)
@@ -408,11 +403,7 @@ func (c *conversion) applicators(s *object, out map[string]any, w where) {
 					continue
 				}
 			}
-			at := w.child()
-			if k == "dependentSchemas" {
-				at = where{same: w.same, depth: w.depth + 1}
-			}
-			conv[name] = c.schema(m.vals[name], at, m)
+			conv[name] = c.schema(m.vals[name], w.under(k), m)
 		}
 		out[k] = conv
 	}
@@ -437,7 +428,7 @@ func (c *conversion) dependencies(s *object, out map[string]any, w where) {
 					deps = map[string]any{}
 					out["dependentSchemas"] = deps
 				}
-				deps[name] = c.schema(m.vals[name], where{same: w.same, depth: w.depth + 1}, m)
+				deps[name] = c.schema(m.vals[name], w.under(k), m)
 				continue
 			}
 			need[name] = distinct(list, nil)
@@ -461,7 +452,7 @@ func (c *conversion) lists(s *object, out map[string]any, w where) {
 		}
 		var conv []any
 		for _, e := range list {
-			at := where{same: w.same, depth: w.depth + 1}
+			at := w.under(k)
 			if k == "allOf" {
 				at = w.beside()
 			}

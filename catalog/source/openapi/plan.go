@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // parts is everything that was found out about an operation.
@@ -441,15 +442,13 @@ func passwords(tree any) []any {
 		if m["format"] == "password" && !slices.Contains(out, any(at)) {
 			out = append(out, at)
 		}
-		if props, ok := m["properties"].(map[string]any); ok {
-			for _, k := range sortedKeys(props) {
-				walk(props[k], at+canon.Pointer(k), depth+1)
-			}
-		}
-		for _, k := range []string{"allOf", "anyOf", "oneOf"} {
-			list, _ := m[k].([]any)
-			for _, e := range list {
-				walk(e, at, depth+1)
+		for _, inPlace := range []bool{false, true} {
+			for p, below := range schema.Below(m) {
+				if inPlace && p.Keyword.InPlace {
+					walk(below, at, depth+1)
+				} else if !inPlace && p.Keyword.Name == "properties" {
+					walk(below, at+canon.Pointer(p.Name), depth+1)
+				}
 			}
 		}
 	}

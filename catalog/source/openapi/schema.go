@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+
+	"github.com/toolkeep/toolkeep/schema"
 )
 
 // made is a schema that is not of the document and is JSON Schema already.
@@ -111,7 +113,12 @@ type where struct {
 // child is the place of a schema for a part of the value.
 func (w where) child() where { return where{depth: w.depth + 1} }
 
-// beside is the place of a schema for the same value.
+// under is the place of a schema that a keyword holds.
+func (w where) under(keyword string) where {
+	return where{same: w.same && schema.Find(keyword).InPlace, depth: w.depth + 1}
+}
+
+// beside is the place of a schema that joins the one around it.
 func (w where) beside() where { return where{same: w.same, depth: w.depth + 1, drop: w.drop} }
 
 func (c *conversion) fail(at *object, format string, args ...any) {
