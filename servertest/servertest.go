@@ -10,14 +10,15 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// Missing leaves the test out for the reason, such as a server that is not installed.
-// With TOOLKEEP_TEST_ALL=1 it fails instead.
+// Missing skips the test for the reason, such as a server that is not installed. With
+// TOOLKEEP_TEST_ALL=1, which make test sets, the test fails instead.
 func Missing(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
@@ -26,7 +27,40 @@ func Missing(t testing.TB, why string) {
 	t.Skip("LEFT OUT: ", why)
 }
 
-// FreePort is a port of loopback that nobody had a moment ago.
+// Needs says that the test starts a real server. It is skipped under -short, which
+// make quick sets.
+func Needs(t testing.TB, server string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("LEFT OUT by -short: it starts ", server)
+	}
+}
+
+// Build builds a command of this module into the file program; pkg is a path relative to
+// the test's folder. It opens every source file of the command, so that go test runs the
+// test again, and does not answer from its cache, after any of them has changed.
+func Build(program, pkg string, args ...string) error {
+	const sources = `{{if and .Module .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{end}}`
+	list := slices.Concat([]string{"list", "-deps"}, args, []string{"-f", sources, pkg})
+	files, err := exec.Command("go", list...).Output()
+	if err != nil {
+		return fmt.Errorf("the sources of %s cannot be listed: %w", pkg, err)
+	}
+	for _, name := range strings.Fields(string(files)) {
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		_ = f.Close()
+	}
+	build := slices.Concat([]string{"build"}, args, []string{"-o", program, pkg})
+	if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s cannot be built: %w\n%s", pkg, err, out)
+	}
+	return nil
+}
+
+// FreePort is a port of loopback that was free a moment ago.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // TestNodes looks at several processes on one PostgreSQL as one server: what one
 // does the others know, and none of them is needed.
 func TestNodes(t *testing.T) {
-	l := &lab{binary: build(t)}
+	l := &lab{binary: program}
 	server := pgtest.Start(t)
 	for _, test := range []struct {
 		name string

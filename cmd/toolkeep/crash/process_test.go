@@ -28,8 +28,7 @@ import (
 // waitLimit bounds every wait; machines under load are slow.
 const waitLimit = 2 * time.Minute
 
-// TestProcess builds the command once, with the hook of hook_crashtest.go, and
-// hands it to the tests.
+// TestProcess kills and drains one server in every way.
 func TestProcess(t *testing.T) {
 	l := newLab(t)
 	t.Run("killed at each step", l.killedAtEachStep)
@@ -57,23 +56,12 @@ const ownTool = `{"schema_version":1,"tool_id":"crash.note","version":"1.0.0","d
 
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{binary: build(t), template: t.TempDir()}
+	l := &lab{binary: program, template: t.TempDir()}
 	s := l.start(t, l.template, "")
 	s.must("POST", "/api/v1/tools/register", `{"manifest":`+ownTool+`}`, http.StatusCreated, nil)
 	l.tools = s.count("/api/v1/tools")
 	s.stop()
 	return l
-}
-
-// build makes the command, with the crash hook, and gives its path.
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "toolkeep")
-	cmd := exec.Command("go", "build", "-tags", "crashtest", "-o", binary, "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("the command with the crash hook cannot be built: %v\n%s", err, out)
-	}
-	return binary
 }
 
 // dir gives a data directory like the template.

@@ -54,7 +54,7 @@ func marked(t *testing.T, mark string) (n int) {
 // TestServersEndWithToolkeep: neither kill -9, in whatever moment, nor an ordered
 // stop leaves a process of an MCP server.
 func TestServersEndWithToolkeep(t *testing.T) {
-	l := &lab{binary: build(t)}
+	l := &lab{binary: program}
 	script := filepath.Join(t.TempDir(), "family")
 	if err := os.WriteFile(script, []byte(familyServer), 0o700); err != nil {
 		t.Fatal(err)

@@ -46,6 +46,7 @@ var errMissing = errors.New("MariaDB is not installed; make test installs it")
 // installed the test is left out, and with TOOLKEEP_TEST_ALL=1 it fails.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	servertest.Needs(t, "MariaDB")
 	s, err := start()
 	if errors.Is(err, errMissing) {
 		servertest.Missing(t, err.Error())

@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/vault/api"
+
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 const ready = 60 * time.Second
@@ -62,6 +64,7 @@ func Start(t testing.TB) *Server {
 // binary is a built program of tools, named by the sum of what it is built from.
 func binary(t testing.TB, name string) string {
 	t.Helper()
+	servertest.Needs(t, "Vault")
 	dir := filepath.Join(moduleRoot(t), "tools", name)
 	h := sha256.New()
 	for _, source := range []string{"go.mod", "go.sum", "main.go"} {
@@ -73,11 +76,7 @@ func binary(t testing.TB, name string) string {
 	}
 	program := filepath.Join(dir, ".bin", name+"-"+hex.EncodeToString(h.Sum(nil)))
 	if _, err := os.Stat(program); err != nil {
-		missing := name + " is not built for the tests; scripts/test-deps.sh builds it"
-		if os.Getenv("TOOLKEEP_TEST_ALL") != "" {
-			t.Fatal(missing)
-		}
-		t.Skip(missing)
+		servertest.Missing(t, name+" is not built for the tests; scripts/test-deps.sh builds it")
 	}
 	return program
 }

@@ -60,6 +60,7 @@ func StartVector(t testing.TB) *Server {
 
 func run(t testing.TB, find func() (string, error)) *Server {
 	t.Helper()
+	servertest.Needs(t, "PostgreSQL")
 	s, err := start(find)
 	if errors.Is(err, errMissing) {
 		servertest.Missing(t, err.Error())

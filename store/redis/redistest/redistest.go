@@ -41,6 +41,7 @@ type Server struct {
 // TOOLKEEP_TEST_ALL=1 it fails.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
+	servertest.Needs(t, "Redis")
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		servertest.Missing(t, "redis-server is not installed; make test installs it")
 	}
