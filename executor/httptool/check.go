@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	xjson "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
@@ -58,17 +56,6 @@ func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest, places map
 	}
 	known(bindings.At+"/body/arg", b.body.arg)
 	known(bindings.At+"/body/type_arg", b.body.typeArg)
-	for i, c := range b.body.codecs {
-		at := bindings.At + "/body"
-		if i > 0 {
-			at += "/others/" + strconv.Itoa(i-1)
-		}
-		for _, name := range slices.Sorted(maps.Keys(c.fields)) {
-			for _, h := range c.fields[name].args {
-				known(at+"/encoding"+canon.Pointer(name)+"/headers"+canon.Pointer(h.name)+"/arg", h.arg)
-			}
-		}
-	}
 }
 
 // checkTemplate refuses what a template says already.

@@ -15,8 +15,7 @@
 //	                   "content": "application/json"} ],
 //	  "body": {"arg": "body", "content_type": "application/json", "required": true,
 //	           "format": "json", "encoding": {"field": {…}}, "order": ["field"],
-//	           "prefix_items": [{…}], "items": {…}, "xml": {…},
-//	           "others": [{"content_type": "text/csv"}], "type_arg": "content_type"},
+//	           "xml": {…}, "others": [{"content_type": "text/csv"}], "type_arg": "content_type"},
 //	  "headers": {"Accept": "application/json"},
 //	  "response_types": ["application/json"] }
 //

@@ -35,8 +35,6 @@ type codec struct {
 	contentType string // may be a list or ranges for binary; then the value chooses
 	fields      map[string]*field
 	order       []string // of the parts of a multipart body; the others follow by name
-	prefix      []*field // the first parts of a list
-	item        *field   // every other part of a list
 	xml         *xmlType
 	name        string // root element of XML
 }
@@ -48,13 +46,6 @@ type field struct {
 	file      bool     // the value is a file
 	fileName  string   // of the file, where the value has none
 	headers   []header // of the part
-	args      []headerArg
-}
-
-// headerArg is a header of a part that an argument gives.
-type headerArg struct {
-	parameter
-	required bool // whenever the part is sent
 }
 
 // formatOf gives the format that a content type has by itself.
@@ -146,18 +137,6 @@ func (c *codec) readFields(o *bindings.Object) {
 			o.Fault("order", "type", "order is a list of the names of a multipart body's parts")
 		}
 	}
-	for _, f := range o.Objects("prefix_items") {
-		c.prefix = append(c.prefix, readField(f, "prefix_items", c.format))
-	}
-	if len(c.prefix) > 0 && c.format != asMultipart {
-		o.Fault("prefix_items", "unsupported", "prefix_items describes the parts of a multipart body that is a list")
-	}
-	if item, ok := o.Sub("items"); ok {
-		c.item = readField(item, "items", c.format)
-		if c.format != asMultipart {
-			o.Fault("items", "unsupported", "items describes the parts of a multipart body that is a list")
-		}
-	}
 }
 
 func readField(o *bindings.Object, name, format string) *field {
@@ -221,48 +200,26 @@ func (f *field) readHeaders(o *bindings.Object) {
 		case "content-disposition":
 			hs.Fault(name, "header", "the header %s of a part follows from the part itself", name)
 		}
-		if v, isText := hs.Tree[name].(string); isText {
-			hs.Member(name)
-			if !validHeaderValue(v) {
-				hs.Fault(name, "header", "the value has characters that a header cannot hold")
-			}
-			f.headers = append(f.headers, header{name, v})
-			continue
+		v := hs.Text(name, false)
+		if !validHeaderValue(v) {
+			hs.Fault(name, "header", "the value has characters that a header cannot hold")
 		}
-		if h, ok := hs.Sub(name); ok {
-			p := parameter{name: name, in: "header", style: "simple", arg: h.Text("arg", true), explode: h.Flag("explode")}
-			f.args = append(f.args, headerArg{p, h.Flag("required")})
-			h.Done()
-		}
+		f.headers = append(f.headers, header{name, v})
 	}
 	hs.Done()
 }
 
 // render makes the bytes of a value and says their content type. secrets are the
 // credentials that go into the body.
-func (c *codec) render(at string, v any, b *bodyArgs) ([]byte, string, *toolkeep.Error) {
-	data, contentType, err := c.encode(at, v, b)
+func (c *codec) render(at string, v any, secrets []header) ([]byte, string, *toolkeep.Error) {
+	data, contentType, err := c.encode(at, v, secrets)
 	if err == nil && len(data) > maxBody {
 		err = unsafe(at, "the request's body would be over %d MiB", maxBody>>20)
 	}
 	return data, contentType, err
 }
 
-// bodyArgs is what a body takes from beside its own argument.
-type bodyArgs struct {
-	args    map[string]any
-	secrets []header
-}
-
-func (b *bodyArgs) keys() []header {
-	if b == nil {
-		return nil
-	}
-	return b.secrets
-}
-
-func (c *codec) encode(at string, v any, b *bodyArgs) ([]byte, string, *toolkeep.Error) {
-	secrets := b.keys()
+func (c *codec) encode(at string, v any, secrets []header) ([]byte, string, *toolkeep.Error) {
 	switch c.format {
 	case asText:
 		s, ok := plain(v)
@@ -280,7 +237,7 @@ func (c *codec) encode(at string, v any, b *bodyArgs) ([]byte, string, *toolkeep
 		data, err := c.renderLines(at, v)
 		return data, c.contentType, err
 	case asMultipart:
-		return c.renderMultipart(at, v, b)
+		return c.renderMultipart(at, v, secrets)
 	}
 	if c.format == asForm || len(secrets) > 0 {
 		obj, isObject := v.(map[string]any)

@@ -26,25 +26,25 @@ type part struct {
 // renderMultipart makes a body of parts. An object gives parts with its
 // properties' names, a list gives parts without. The boundary is a hash of the
 // parts: the same call sends the same bytes, and no part can hold it.
-func (c *codec) renderMultipart(at string, v any, b *bodyArgs) ([]byte, string, *toolkeep.Error) {
+func (c *codec) renderMultipart(at string, v any, secrets []header) ([]byte, string, *toolkeep.Error) {
 	var parts []part
 	var err *toolkeep.Error
 	switch t := v.(type) {
 	case nil:
 	case map[string]any:
-		parts, err = c.namedParts(at, t, b)
+		parts, err = c.namedParts(at, t, secrets)
 	case []any:
-		if mediaType(c.contentType) == "multipart/form-data" || len(b.keys()) > 0 {
+		if mediaType(c.contentType) == "multipart/form-data" || len(secrets) > 0 {
 			return nil, "", unsafe(at, "the value must be an object: its properties are the parts of %s", c.contentType)
 		}
-		parts, err = c.listParts(at, t, b)
+		parts, err = listParts(at, t)
 	default:
 		return nil, "", unsafe(at, "the value must be an object or a list to be sent as %s", c.contentType)
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	for _, s := range b.keys() {
+	for _, s := range secrets {
 		parts = append(parts, part{name: s.name, data: []byte(s.value)})
 	}
 	size := 0
@@ -123,7 +123,7 @@ func quoted(s string) (string, bool) {
 	return strings.ReplaceAll(s, `"`, "%22"), true
 }
 
-func (c *codec) namedParts(at string, obj map[string]any, b *bodyArgs) ([]part, *toolkeep.Error) {
+func (c *codec) namedParts(at string, obj map[string]any, secrets []header) ([]part, *toolkeep.Error) {
 	var parts []part
 	names := make([]string, 0, len(obj))
 	for _, name := range c.order {
@@ -138,7 +138,7 @@ func (c *codec) namedParts(at string, obj map[string]any, b *bodyArgs) ([]part, 
 	}
 	for _, name := range names {
 		v := obj[name]
-		if v == nil || isSecret(b.keys(), name) {
+		if v == nil || isSecret(secrets, name) {
 			continue
 		}
 		here := at + canon.Pointer(name)
@@ -166,7 +166,7 @@ func (c *codec) namedParts(at string, obj map[string]any, b *bodyArgs) ([]part, 
 			if isList {
 				elAt += "/" + strconv.Itoa(i)
 			}
-			p, err := f.part(elAt, el, b)
+			p, err := f.part(elAt, el)
 			if err != nil {
 				return nil, err
 			}
@@ -179,47 +179,24 @@ func (c *codec) namedParts(at string, obj map[string]any, b *bodyArgs) ([]part, 
 	return parts, nil
 }
 
-func (c *codec) listParts(at string, list []any, b *bodyArgs) ([]part, *toolkeep.Error) {
-	var parts []part
+func listParts(at string, list []any) ([]part, *toolkeep.Error) {
+	parts := make([]part, len(list))
 	for i, el := range list {
-		f := c.item
-		if i < len(c.prefix) {
-			f = c.prefix[i]
-		}
-		if f == nil {
-			f = &field{}
-		}
-		p, err := f.part(at+"/"+strconv.Itoa(i), el, b)
-		if err != nil {
+		var err *toolkeep.Error
+		if parts[i], err = (&field{}).part(at+"/"+strconv.Itoa(i), el); err != nil {
 			return nil, err
 		}
-		if p.contentType == "" {
-			p.contentType = "text/plain; charset=utf-8"
+		if parts[i].contentType == "" {
+			parts[i].contentType = "text/plain; charset=utf-8"
 		}
-		parts = append(parts, p)
 	}
 	return parts, nil
 }
 
 // part makes one part of a value. Without a content type of the field, a plain
 // value is text and anything else JSON.
-func (f *field) part(at string, v any, b *bodyArgs) (part, *toolkeep.Error) {
+func (f *field) part(at string, v any) (part, *toolkeep.Error) {
 	p := part{headers: f.headers}
-	for i := range f.args {
-		h := &f.args[i]
-		arg, ok := b.argument(h.arg)
-		if !ok && h.required {
-			return p, missing(h.arg)
-		}
-		if !ok {
-			continue
-		}
-		text, err := headerText(&h.parameter, arg)
-		if err != nil {
-			return p, err
-		}
-		p.headers = append(slices.Clip(p.headers), header{h.name, text})
-	}
 	if f.file {
 		got, err := readFile(at, v, f.content.contentType)
 		p.data, p.contentType, p.fileName = got.data, got.contentType, got.name
@@ -239,14 +216,6 @@ func (f *field) part(at string, v any, b *bodyArgs) (part, *toolkeep.Error) {
 	}
 	p.data, p.contentType = canon.Append(nil, v), "application/json"
 	return p, nil
-}
-
-func (b *bodyArgs) argument(name string) (any, bool) {
-	if b == nil {
-		return nil, false
-	}
-	v := b.args[name]
-	return v, v != nil
 }
 
 // styledParts makes the parts of a field with a style: the pairs of that style,

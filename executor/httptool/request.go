@@ -219,7 +219,7 @@ func (b *binding) renderBody(r *request, args map[string]any, cred *placed) *too
 	if b.body.arg != "" {
 		at = canon.Pointer(b.body.arg)
 	}
-	data, contentType, err := c.render(at, v, &bodyArgs{args, cred.body})
+	data, contentType, err := c.render(at, v, cred.body)
 	if err != nil {
 		return err
 	}

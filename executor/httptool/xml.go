@@ -23,12 +23,10 @@ type xmlType struct {
 	name      string // replaces the property's
 	namespace string
 	prefix    string
-	as        string // element, attribute, text, cdata
+	as        string // element, attribute, text
 	wrapped   bool   // a list has an element of its own around it
 	item      *xmlType
 	members   []xmlMember // in the order in which they are sent
-	ref       string      // of a type with a name, "" for this one
-	types     map[string]*xmlType
 }
 
 type xmlMember struct {
@@ -36,43 +34,31 @@ type xmlMember struct {
 	typ      *xmlType
 }
 
-var xmlKinds = []string{"", "element", "attribute", "text", "cdata"}
+var xmlKinds = []string{"", "element", "attribute", "text"}
 
 // readXML reads the description of a body of XML:
 //
-//	{"root": "pet", "type": {...}, "types": {"Tag": {...}}}
+//	{"root": "pet", "type": {...}}
 func readXML(o *bindings.Object) (root string, t *xmlType) {
-	types := make(map[string]*xmlType)
-	if list, ok := o.Sub("types"); ok {
-		for _, name := range list.Names() {
-			types[name] = &xmlType{}
-		}
-		for _, name := range list.Names() {
-			if one, ok := list.Sub(name); ok {
-				readXMLType(one, types[name], types, 0)
-			}
-		}
-		list.Done()
-	}
 	if root = o.Text("root", true); root != "" && !isXMLName(root) {
 		o.Fault("root", "xml", "%q cannot be the name of an element", root)
 	}
-	t = &xmlType{types: types}
+	t = &xmlType{}
 	if one, ok := o.Sub("type"); ok {
-		readXMLType(one, t, types, 0)
+		t = readXMLType(one, 0)
 	}
 	o.Done()
 	return root, t
 }
 
-func readXMLType(o *bindings.Object, t *xmlType, types map[string]*xmlType, depth int) {
-	t.types = types
+func readXMLType(o *bindings.Object, depth int) *xmlType {
+	t := &xmlType{}
 	if depth > maxXMLDepth {
 		o.Fault("", "xml", "the description of XML is nested over %d levels deep", maxXMLDepth)
-		return
+		return t
 	}
 	t.name, t.namespace, t.prefix = o.Text("name", false), o.Text("namespace", false), o.Text("prefix", false)
-	t.as, t.wrapped, t.ref = o.Text("as", false), o.Flag("wrapped"), o.Text("ref", false)
+	t.as, t.wrapped = o.Text("as", false), o.Flag("wrapped")
 	for _, n := range []string{"name", "prefix"} {
 		if s, _ := o.Tree[n].(string); s != "" && !isXMLName(s) {
 			o.Fault(n, "xml", "%q cannot be the name of an element or attribute", s)
@@ -85,46 +71,16 @@ func readXMLType(o *bindings.Object, t *xmlType, types map[string]*xmlType, dept
 		o.Fault("name", "xml", "the name has a prefix beside the prefix")
 	}
 	if !slices.Contains(xmlKinds, t.as) {
-		o.Fault("as", "enum", "a value is sent as element, attribute, text or cdata, not %q", t.as)
-	}
-	if t.ref != "" && types[t.ref] == nil {
-		o.Fault("ref", "xml", "there is no type %q in types", t.ref)
+		o.Fault("as", "enum", "a value is sent as element, attribute or text, not %q", t.as)
 	}
 	if item, ok := o.Sub("item"); ok {
-		t.item = &xmlType{}
-		readXMLType(item, t.item, types, depth+1)
+		t.item = readXMLType(item, depth+1)
 	}
 	for _, m := range o.Objects("members") {
-		member := xmlMember{property: m.Text("property", true), typ: &xmlType{}}
-		readXMLType(m, member.typ, types, depth+1)
-		t.members = append(t.members, member)
+		property := m.Text("property", true)
+		t.members = append(t.members, xmlMember{property, readXMLType(m, depth+1)})
 	}
 	o.Done()
-}
-
-// resolve follows references; what stands beside one wins.
-func (t *xmlType) resolve() *xmlType {
-	for range maxXMLDepth {
-		if t.ref == "" {
-			return t
-		}
-		to := t.types[t.ref]
-		if to == nil {
-			return t
-		}
-		next := *to
-		if t.name != "" {
-			next.name = t.name
-		}
-		if t.namespace != "" {
-			next.namespace, next.prefix = t.namespace, t.prefix
-		}
-		if t.as != "" {
-			next.as = t.as
-		}
-		next.wrapped = next.wrapped || t.wrapped
-		t = &next
-	}
 	return t
 }
 
@@ -132,7 +88,7 @@ func (t *xmlType) resolve() *xmlType {
 type xmlWriter struct{ buf []byte }
 
 func (c *codec) renderXML(at string, v any) ([]byte, *toolkeep.Error) {
-	t := c.xml.resolve()
+	t := c.xml
 	w := &xmlWriter{buf: []byte(xmlHead)}
 	if list, ok := v.([]any); ok && !t.wrapped && len(list) != 1 {
 		return nil, unsafe(at, "a list cannot be the root of XML: a document has one root element")
@@ -158,7 +114,7 @@ func (w *xmlWriter) value(at, name, property string, t *xmlType, v any, depth in
 	}
 	item := &xmlType{}
 	if t.item != nil {
-		item = t.item.resolve()
+		item = t.item
 	}
 	// Of an unwrapped list the items' own name counts, then the property's; of a
 	// wrapped one the wrapper's after the items' own.
@@ -199,7 +155,7 @@ func (w *xmlWriter) element(at, name string, t *xmlType, v any, depth int) *tool
 	obj, isObject := v.(map[string]any)
 	if !isObject {
 		w.open(name, t, nil)
-		if err := w.text(at, t, v); err != nil {
+		if err := w.text(at, v); err != nil {
 			return err
 		}
 		w.close(name, t)
@@ -217,7 +173,7 @@ func (w *xmlWriter) element(at, name string, t *xmlType, v any, depth int) *tool
 	}
 	var attributes []xmlAttribute
 	for _, m := range members {
-		mt := m.typ.resolve()
+		mt := m.typ
 		if mt.as != "attribute" || obj[m.property] == nil {
 			continue
 		}
@@ -234,14 +190,14 @@ func (w *xmlWriter) element(at, name string, t *xmlType, v any, depth int) *tool
 	}
 	w.open(name, t, attributes)
 	for _, m := range members {
-		mt := m.typ.resolve()
+		mt := m.typ
 		mv := obj[m.property]
 		here := at + canon.Pointer(m.property)
 		var err *toolkeep.Error
 		switch {
 		case mv == nil || mt.as == "attribute":
-		case mt.as == "text" || mt.as == "cdata":
-			err = w.text(here, mt, mv)
+		case mt.as == "text":
+			err = w.text(here, mv)
 		default:
 			err = w.value(here, mt.nameOr(m.property), m.property, mt, mv, depth+1)
 		}
@@ -306,19 +262,13 @@ func (w *xmlWriter) close(name string, t *xmlType) {
 	w.buf = append(append(append(w.buf, "</"...), t.qualified(name)...), '>')
 }
 
-func (w *xmlWriter) text(at string, t *xmlType, v any) *toolkeep.Error {
+func (w *xmlWriter) text(at string, v any) *toolkeep.Error {
 	s, ok := plain(v)
 	if !ok {
 		return unsafe(at, "the value cannot be sent as text of an XML element")
 	}
 	if !validXML(s) {
 		return unsafe(at, "the text has a control character that XML cannot hold")
-	}
-	if t.as == "cdata" {
-		w.buf = append(w.buf, "<![CDATA["...)
-		w.buf = append(w.buf, strings.ReplaceAll(s, "]]>", "]]]]><![CDATA[>")...)
-		w.buf = append(w.buf, "]]>"...)
-		return nil
 	}
 	w.escape(s, false)
 	return nil
@@ -360,9 +310,8 @@ func validXML(s string) bool {
 	return utf8.ValidString(s)
 }
 
-// isXMLName tells whether s can name an element or attribute: letters, digits and
-// . _ - with a letter or _ first, perhaps behind a prefix. Names that declare
-// namespaces are none.
+// isXMLName reports whether s can name an element or attribute: letters, digits and
+// . _ - with a letter or _ first, perhaps behind a prefix, but not xmlns or xml….
 func isXMLName(s string) bool {
 	if prefix, local, two := strings.Cut(s, ":"); two {
 		return isXMLName(prefix) && isXMLName(local) && !strings.ContainsRune(local, ':')

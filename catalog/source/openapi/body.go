@@ -16,15 +16,12 @@ type requestBody struct {
 	schema      any
 	description string
 	encoding    map[string]any
-	order       []any          // of the parts of a multipart body
-	prefix      []any          // the first parts of a list
-	items       map[string]any // the other parts of a list
+	order       []any // of the parts of a multipart body
 	xml         map[string]any
 	media       *object // the media type object of OpenAPI 3, for its examples
 
 	others  []*requestBody // other ways to send it, for the caller to choose
 	typeArg string         // the argument that chooses
-	headers []*partHeader  // of parts, given by arguments
 }
 
 // binding is the body as executor/httptool reads it, without what only the whole
@@ -39,12 +36,6 @@ func (b *requestBody) binding() map[string]any {
 	}
 	if len(b.order) > 1 {
 		m["order"] = b.order
-	}
-	if len(b.prefix) > 0 {
-		m["prefix_items"] = b.prefix
-	}
-	if b.items != nil {
-		m["items"] = b.items
 	}
 	if b.xml != nil {
 		m["xml"] = b.xml
@@ -215,7 +206,7 @@ func (d *document) chooseBody(types []string, media func(string) (*object, any))
 			continue
 		case first == nil:
 			first = b
-		case len(b.headers) == 0 && c.schema != nil:
+		case c.schema != nil:
 			first.others = append(first.others, b)
 		}
 		schemas = append(schemas, target)

@@ -6,14 +6,6 @@ import (
 	"strings"
 )
 
-// partHeader is a header of one part of a multipart body whose value is an
-// argument.
-type partHeader struct {
-	field, name, arg string
-	node             *object
-	entry            map[string]any // in the binding, for the argument's name
-}
-
 // fileSchema is the argument that is a file: its bytes in base64, or an object that
 // can say more. types are the content types that the upstream takes.
 func fileSchema(description, types string) made {
@@ -162,7 +154,7 @@ func (d *document) multipart(b *requestBody, media *object) string {
 			types, _ := entry["content_type"].(string)
 			files[p.name] = fileSchema(s.text("description"), types)
 		}
-		if reason := d.partHeaders(b, p.name, e, entry); reason != "" {
+		if reason := d.partHeaders(p.name, e, entry); reason != "" {
 			return reason
 		}
 		if len(entry) > 0 {
@@ -243,9 +235,9 @@ func isBinary(types string) bool {
 	return false
 }
 
-// partHeaders reads the headers of a part: one with a single value is fixed, any
-// other is an argument.
-func (d *document) partHeaders(b *requestBody, field string, e *object, entry map[string]any) string {
+// partHeaders reads the headers of a part that have one value. One with other values
+// cannot be sent: it is left out, or refuses the operation where it is required.
+func (d *document) partHeaders(field string, e *object, entry map[string]any) string {
 	headers, _ := d.object(e.get("headers"), "headers")
 	if headers == nil {
 		return ""
@@ -264,24 +256,17 @@ func (d *document) partHeaders(b *requestBody, field string, e *object, entry ma
 			return reason
 		}
 		s, _ := d.object(node.get("schema"), "schema")
-		if list, _ := s.get("enum").([]any); len(list) == 1 || s.has("const") {
-			v := s.get("const")
-			if len(list) == 1 {
-				v = list[0]
-			}
-			if text, ok := scalarText(v); ok && plainHeader(text) {
-				out[name] = text
-				continue
-			}
+		v := s.get("const")
+		if list, _ := s.get("enum").([]any); len(list) == 1 {
+			v = list[0]
 		}
-		h := &partHeader{field: field, name: name, node: node, entry: map[string]any{}}
-		for _, flag := range []string{"explode", "required"} {
-			if node.flag(flag) {
-				h.entry[flag] = true
-			}
+		if text, ok := scalarText(v); ok && plainHeader(text) {
+			out[name] = text
+		} else if node.flag("required") {
+			return fmt.Sprintf("the part %q cannot be sent: its header %q has no fixed value", clip(field, 80), clip(name, 80))
+		} else {
+			d.warn("the header %s of the part %s is left out: it has no fixed value", clip(name, 80), clip(field, 80))
 		}
-		out[name] = h.entry
-		b.headers = append(b.headers, h)
 	}
 	if len(out) > 0 {
 		entry["headers"] = out
@@ -289,75 +274,34 @@ func (d *document) partHeaders(b *requestBody, field string, e *object, entry ma
 	return ""
 }
 
-// multipartList is a body whose parts are the elements of a list (OpenAPI 3.2): the
-// first by prefixEncoding, the others by itemEncoding.
+// multipartList is a body whose parts are the elements of a list. They have no
+// names, and each is sent by the kind of its value.
 func (d *document) multipartList(b *requestBody, media *object) string {
 	if mediaType(b.contentType) == "multipart/form-data" {
 		return "the parts of a form need names, and its schema is a list"
 	}
+	if media.has("prefixEncoding") || media.has("itemEncoding") {
+		return "the parts of its list have encodings by position (prefixEncoding, itemEncoding), which is not supported"
+	}
 	root, _ := d.object(b.schema, "schema")
-	list := newObject(media.src, media.line)
-	list.res = media.res
-	list.set("type", "array")
-	item := media.get("itemSchema")
-	if item == nil {
-		item = root.get("items")
-	}
-	first, reason := d.list(media.get("prefixEncoding"), "prefixEncoding")
+	parts, reason := d.list(root.get("prefixItems"), "prefixItems")
 	if reason != "" {
 		return reason
 	}
-	schemas, _ := d.list(root.get("prefixItems"), "prefixItems")
-	var prefix []any
-	for i := range max(len(first), len(schemas)) {
-		schema, e := item, (*object)(nil)
-		if i < len(schemas) {
-			schema = schemas[i]
+	parts = append(slices.Clip(parts), root.get("items"))
+	if item := media.get("itemSchema"); item != nil {
+		list := newObject(media.src, media.line)
+		list.res = media.res
+		list.set("type", "array")
+		list.set("items", item)
+		b.schema, parts = list, []any{item}
+	}
+	for _, p := range parts {
+		if s, _ := d.object(p, "schema"); d.isFile(s) {
+			return "the parts of its list are files, which need names"
 		}
-		if i < len(first) {
-			e, _ = d.object(first[i], "prefixEncoding")
-		}
-		entry, schema, reason := d.listPart(schema, e)
-		if reason != "" {
-			return reason
-		}
-		b.prefix = append(b.prefix, entry)
-		prefix = append(prefix, schema)
 	}
-	if len(prefix) > 0 {
-		list.set("prefixItems", prefix)
-	}
-	e, _ := d.object(media.get("itemEncoding"), "itemEncoding")
-	entry, schema, reason := d.listPart(item, e)
-	if reason != "" {
-		return reason
-	}
-	if len(entry) > 0 {
-		b.items = entry
-	}
-	if schema != nil {
-		list.set("items", schema)
-	}
-	b.schema = list
 	return ""
-}
-
-// listPart says how one part without a name is sent, and what its argument is.
-func (d *document) listPart(v any, e *object) (map[string]any, any, string) {
-	entry, file, reason := d.part(property{"", v}, e)
-	if reason != "" {
-		return nil, nil, "its parts cannot be sent: " + reason
-	}
-	delete(entry, "headers")
-	if !file {
-		if v == nil {
-			v = made{}
-		}
-		return entry, v, ""
-	}
-	s, _ := d.object(v, "schema")
-	types, _ := entry["content_type"].(string)
-	return entry, fileSchema(s.text("description"), types), ""
 }
 
 // withFiles copies a schema with the schemas of files in place of properties.

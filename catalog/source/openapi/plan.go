@@ -113,10 +113,6 @@ func (d *document) findArguments(p *parts) string {
 		if len(p.body.others) > 0 {
 			p.body.typeArg = freeName("content_type", taken)
 		}
-		for _, h := range p.body.headers {
-			h.arg = freeName(h.field+"_"+h.name, taken)
-			h.entry["arg"] = h.arg
-		}
 	}
 	for _, q := range p.params {
 		if strings.ContainsRune(q.name, 0) {
@@ -171,11 +167,6 @@ func (d *document) makeParameters(p *parts) string {
 		}
 		if p.body.typeArg != "" {
 			props[p.body.typeArg] = p.body.typeSchema()
-		}
-		for _, h := range p.body.headers {
-			if reason := add(h.arg, h.node.get("schema"), false, func(f map[string]any) { setDescription(f, h.node.text("description")) }); reason != "" {
-				return fmt.Sprintf("the header %q of a part: %s", clip(h.name, 80), reason)
-			}
 		}
 	}
 	frag := map[string]any{"type": "object", "properties": props, "additionalProperties": false}

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -11,15 +12,14 @@ const maxXMLTypes = 400 // schemas that one description of XML holds
 // describer describes how a schema is sent as XML, for executor/httptool.
 type describer struct {
 	d     *document
-	types map[string]any
-	names map[*object]string
+	path  []*object // the schemas that the current one is part of
 	nodes int
 	err   string
 }
 
 // xmlOf describes a value as XML by the xml keywords of its schema.
 func (d *document) xmlOf(v any) (map[string]any, string) {
-	x := &describer{d: d, types: map[string]any{}, names: map[*object]string{}}
+	x := &describer{d: d}
 	root := ""
 	if o, ok := v.(*object); ok && o.ref() != "" {
 		target, reason := d.object(o, "schema")
@@ -28,7 +28,7 @@ func (d *document) xmlOf(v any) (map[string]any, string) {
 		}
 		root = defName(o.ref(), target)
 	}
-	t := x.describe(v, 0)
+	t := x.describe(v)
 	s, _ := d.object(v, "schema")
 	xml, _ := d.object(s.get("xml"), "xml")
 	if name := xml.text("name"); name != "" {
@@ -38,66 +38,46 @@ func (d *document) xmlOf(v any) (map[string]any, string) {
 	case x.err != "":
 		return nil, x.err
 	case root == "":
-		return nil, "its schema gives the root element of its XML no name"
+		return nil, "its schema does not name the root element of its XML"
 	case !isXMLName(root):
 		return nil, fmt.Sprintf("%q cannot be the name of an XML element", clip(root, 80))
 	}
-	out := map[string]any{"root": root, "type": t}
-	if len(x.types) > 0 {
-		out["types"] = x.types
-	}
-	return out, ""
+	return map[string]any{"root": root, "type": t}, ""
 }
 
-func (x *describer) describe(v any, depth int) map[string]any {
+func (x *describer) describe(v any) map[string]any {
 	out := map[string]any{}
 	o, ok := v.(*object)
 	if !ok || x.err != "" {
 		return out
 	}
-	if x.nodes++; x.nodes > maxXMLTypes || depth > maxLook*4 {
+	target := o
+	if o.ref() != "" {
+		if target, x.err = x.d.object(o, "schema"); x.err != "" || target == nil {
+			return out
+		}
+	}
+	if slices.Contains(x.path, target) {
+		x.err = "its XML nests elements in themselves without an end, which is not sent"
+		return out
+	}
+	if x.nodes++; x.nodes > maxXMLTypes || len(x.path) > maxLook*4 {
 		x.err = "its XML is too large to be described"
 		return out
 	}
-	if o.ref() != "" {
-		target, reason := x.d.object(o, "schema")
-		if reason != "" {
-			x.err = reason
-			return out
-		}
-		if target != nil {
-			out["ref"] = x.typeName(o.ref(), target)
-		}
-		if x.d.dialect >= v31 {
-			x.keywords(o, out)
-		}
-		return out
+	x.path = append(x.path, target)
+	x.fill(target, out)
+	x.path = x.path[:len(x.path)-1]
+	if target != o && x.d.dialect >= v31 {
+		x.keywords(o, out) // those beside a reference win
 	}
-	x.fill(o, out, depth)
 	return out
 }
 
-// typeName gives a schema that is referred to a name in types, and describes it
-// once.
-func (x *describer) typeName(ref string, target *object) string {
-	if name, ok := x.names[target]; ok {
-		return name
-	}
-	base := defName(ref, target)
-	name := base
-	for n := 2; x.types[name] != nil; n++ {
-		name = fmt.Sprintf("%s_%d", base, n)
-	}
-	out := map[string]any{}
-	x.names[target], x.types[name] = name, out
-	x.fill(target, out, 0)
-	return name
-}
-
-func (x *describer) fill(o *object, out map[string]any, depth int) {
+func (x *describer) fill(o *object, out map[string]any) {
 	x.keywords(o, out)
 	if items := o.get("items"); items != nil {
-		if item := x.describe(items, depth+1); len(item) > 0 {
+		if item := x.describe(items); len(item) > 0 {
 			out["item"] = item
 		}
 	}
@@ -106,7 +86,7 @@ func (x *describer) fill(o *object, out map[string]any, depth int) {
 		if x.d.wrongWay(p.schema, request) {
 			continue
 		}
-		m := x.describe(p.schema, depth+1)
+		m := x.describe(p.schema)
 		m["property"] = p.name
 		members = append(members, m)
 	}
@@ -121,6 +101,10 @@ func (x *describer) keywords(o *object, out map[string]any) {
 	if xml == nil {
 		return
 	}
+	if s := xml.text("namespace"); s != "" {
+		out["namespace"] = clean(s)
+		delete(out, "prefix")
+	}
 	for _, k := range []string{"name", "prefix"} {
 		s := xml.text(k)
 		if s == "" {
@@ -132,23 +116,20 @@ func (x *describer) keywords(o *object, out map[string]any) {
 		}
 		out[k] = s
 	}
-	if s := xml.text("namespace"); s != "" {
-		out["namespace"] = clean(s)
-	}
 	if strings.Contains(xml.text("name"), ":") && out["prefix"] != nil {
 		x.err = "a name of its XML has a prefix twice"
 	}
 	switch kind := xml.text("nodeType"); {
 	case xml.flag("attribute") || kind == "attribute":
 		out["as"] = "attribute"
-	case kind == "text" || kind == "cdata":
-		out["as"] = kind
+	case kind == "text" || kind == "cdata": // the same to the reader
+		out["as"] = "text"
 	case xml.flag("wrapped") || kind == "element" && o.text("type") == "array":
 		out["wrapped"] = true
 	}
 }
 
-// isXMLName is what executor/httptool takes as the name of an element.
+// isXMLName is the check of executor/httptool.
 func isXMLName(s string) bool {
 	if prefix, local, two := strings.Cut(s, ":"); two {
 		return isXMLName(prefix) && isXMLName(local) && !strings.ContainsRune(local, ':')
