@@ -1,7 +1,6 @@
 package httptool
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/tls"
 	"encoding/hex"
@@ -11,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -80,110 +82,51 @@ func checkSigning(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding
 // apply signs the request as it goes out. Signed are the host, the content type and
 // the headers that begin with X-Amz-: others may be changed on the way.
 func (s *signer) apply(req *http.Request, body []byte, now time.Time) *toolkeep.Error {
-	now = now.UTC()
-	stamp := now.Format("20060102T150405Z")
 	hash := unsignedPayload
 	if !s.unsigned {
 		sum := sha256.Sum256(body)
 		hash = hex.EncodeToString(sum[:])
 	}
-	req.Header["X-Amz-Date"] = []string{stamp}
-	if s.session != "" {
-		req.Header["X-Amz-Security-Token"] = []string{s.session}
-	}
 	if s.unsigned || isS3(s.service) {
 		req.Header[payloadHeader] = []string{hash}
 	}
-	names, headers := signedHeaders(req)
-	query, err := canonicalQuery(req.URL.RawQuery)
-	if err != nil {
-		return err
+	// The signer signs every header, changes the URL, and encodes paths as for S3 or
+	// twice, so it gets a copy.
+	signed := &http.Request{Method: req.Method, Host: req.URL.Host, Header: http.Header{},
+		URL: &url.URL{Scheme: req.URL.Scheme, Opaque: "//" + req.URL.Host + s.path(req.URL.EscapedPath()), RawQuery: req.URL.RawQuery}}
+	for name, values := range req.Header {
+		if name == "Content-Type" || strings.HasPrefix(name, "X-Amz-") {
+			signed.Header[name] = values
+		}
 	}
-	canonical := sha256.Sum256([]byte(strings.Join([]string{req.Method, s.path(req.URL.EscapedPath()), query, headers, names, hash}, "\n")))
-	scope := stamp[:8] + "/" + s.region + "/" + s.service + "/aws4_request"
-	key := []byte("AWS4" + s.key)
-	for _, part := range []string{stamp[:8], s.region, s.service, "aws4_request"} {
-		key = keyed(key, part)
+	credentials := aws.Credentials{AccessKeyID: s.keyID, SecretAccessKey: s.key, SessionToken: s.session}
+	if err := v4.NewSigner().SignHTTP(req.Context(), credentials, signed, hash, s.service, s.region, now, func(o *v4.SignerOptions) {
+		o.DisableURIPathEscaping = isS3(s.service)
+	}); err != nil {
+		return badCredential("the request cannot be signed for aws_sigv4").Because(err)
 	}
-	signature := keyed(key, "AWS4-HMAC-SHA256\n"+stamp+"\n"+scope+"\n"+hex.EncodeToString(canonical[:]))
-	req.Header["Authorization"] = []string{"AWS4-HMAC-SHA256 Credential=" + s.keyID + "/" + scope +
-		", SignedHeaders=" + names + ", Signature=" + hex.EncodeToString(signature)}
+	maps.Copy(req.Header, signed.Header)
 	return nil
 }
 
-func keyed(key []byte, text string) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(text))
-	return h.Sum(nil)
-}
-
-// signedHeaders lists the names of what is signed and the lines of it.
-func signedHeaders(req *http.Request) (names, lines string) {
-	texts := map[string]string{"host": req.URL.Host}
-	for name, values := range req.Header {
-		if name == "Content-Type" || strings.HasPrefix(name, "X-Amz-") {
-			trimmed := make([]string, len(values))
-			for i, v := range values {
-				trimmed[i] = strings.Join(strings.Fields(v), " ")
-			}
-			texts[strings.ToLower(name)] = strings.Join(trimmed, ",")
-		}
-	}
-	sorted := slices.Sorted(maps.Keys(texts))
-	for _, name := range sorted {
-		lines += name + ":" + texts[name] + "\n"
-	}
-	return strings.Join(sorted, ";"), lines
-}
-
-// canonicalQuery is the query decoded, encoded anew and sorted.
-func canonicalQuery(raw string) (string, *toolkeep.Error) {
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return "", unsafe("", "the query cannot be signed for aws_sigv4")
-	}
-	var encoded [][2]string
-	for name, list := range values {
-		for _, v := range list {
-			encoded = append(encoded, [2]string{string(escStrict.append(nil, name)), string(escStrict.append(nil, v))})
-		}
-	}
-	slices.SortFunc(encoded, func(a, b [2]string) int {
-		if c := strings.Compare(a[0], b[0]); c != 0 {
-			return c
-		}
-		return strings.Compare(a[1], b[1])
-	})
-	pairs := make([]string, len(encoded))
-	for i, p := range encoded {
-		pairs[i] = p[0] + "=" + p[1]
-	}
-	return strings.Join(pairs, "&"), nil
-}
-
-// path is what the signature is made over: for S3 the path encoded once, for other
-// services twice and with several slashes as one.
+// path is what the signature is made over: for S3 each segment encoded once, for
+// other services the path with several slashes as one.
 func (s *signer) path(escaped string) string {
 	if escaped == "" {
-		escaped = "/"
+		return "/"
 	}
 	segments := strings.Split(escaped, "/")
-	var buf []byte
-	for i, seg := range segments {
-		if !isS3(s.service) && seg == "" && i > 0 && i < len(segments)-1 {
-			continue
-		}
-		if isS3(s.service) {
-			if plain, err := url.PathUnescape(seg); err == nil {
-				seg = plain
-			}
-		}
-		if i > 0 {
-			buf = append(buf, '/')
-		}
-		buf = escStrict.append(buf, seg)
+	if !isS3(s.service) {
+		last := len(segments) - 1
+		inner := slices.DeleteFunc(segments[1:last], func(seg string) bool { return seg == "" })
+		return "/" + strings.Join(append(inner, segments[last]), "/")
 	}
-	return string(buf)
+	for i, seg := range segments {
+		if plain, err := url.PathUnescape(seg); err == nil {
+			segments[i] = string(escStrict.append(nil, plain))
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // clientCertificate reads a chain of certificates and its key, both PEM.
