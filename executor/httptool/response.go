@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
 const (
@@ -20,6 +21,21 @@ const (
 	maxErrorShown = 2 << 10  // of it in details.body
 	maxRetryAfter = time.Hour
 )
+
+// readResponse reads binding.response: the type that answers have whatever they
+// say, for servers that say it wrong.
+func readResponse(top *bindings.Object) (contentType string) {
+	o, ok := top.Sub("response")
+	if !ok {
+		return ""
+	}
+	contentType = o.Text("content_type", false)
+	if contentType != "" && (!validHeaderValue(contentType) || !strings.Contains(mediaType(contentType), "/")) {
+		o.Fault("content_type", "type", "content_type must be a content type such as application/json")
+	}
+	o.Done()
+	return contentType
+}
 
 // answer turns the final response into an output or an error.
 func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *toolkeep.Error) {

@@ -12,7 +12,46 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/executor/bindings"
 )
+
+// stream are the options for answers that come event by event.
+type stream struct {
+	sentinel   string // data that ends the stream, "" for none
+	maxEvents  int
+	maxBytes   int64
+	maxSeconds int64  // 0 is the attempt's time
+	progress   string // pointer into an event's data to a percentage
+}
+
+const (
+	defaultEvents     = 1000
+	maxEvents         = 100_000
+	defaultEventBytes = 10 << 20
+)
+
+var defaultStream = stream{maxEvents: defaultEvents, maxBytes: defaultEventBytes}
+
+// readStream reads binding.stream.
+func readStream(top *bindings.Object) *stream {
+	o, ok := top.Sub("stream")
+	if !ok {
+		return &defaultStream
+	}
+	s := defaultStream
+	s.sentinel, s.progress = o.Text("sentinel", false), pointerText(o, "progress")
+	if n, ok := o.Whole("max_events", 1, maxEvents); ok {
+		s.maxEvents = int(n)
+	}
+	if n, ok := o.Whole("max_bytes", 1, defaultMaxBytes); ok {
+		s.maxBytes = n
+	}
+	if n, ok := o.Whole("max_seconds", 1, 24*3600); ok {
+		s.maxSeconds = n
+	}
+	o.Done()
+	return &s
+}
 
 // stream reads an answer that comes event by event. Each event is told as
 // progress: how many there were, never what they hold, because nothing of a result
