@@ -121,26 +121,26 @@ func learning(x *discover.Index, ids map[string]string, past *askedBefore, all [
 			without = append(without, dataQuery{Query: q.Query, Gold: b})
 		}
 	}
-	led := func(of func(id string) bool) (out []discover.Led) {
+	examples := func(of func(id string) bool) (out []discover.Example) {
 		for _, q := range asked {
 			for _, id := range q.Gold {
 				if of(id) {
-					out = append(out, discover.Led{Query: q.Query, Tool: tools[id], Count: 1})
+					out = append(out, discover.Example{Query: q.Query, Tool: tools[id], Count: 1})
 				}
 			}
 		}
 		return out
 	}
 	for _, step := range []struct {
-		led  []discover.Led
-		name []string
-		of   [][]dataQuery
+		examples []discover.Example
+		name     []string
+		of       [][]dataQuery
 	}{
 		{nil, []string{"half, nothing learned", "30 % of the tools, nothing learned", "the other tools, nothing learned"}, [][]dataQuery{half, with, without}},
-		{led(func(string) bool { return true }), []string{"half, learned for all tools"}, [][]dataQuery{half}},
-		{led(some), []string{"30 % of the tools, learned for them", "the other tools, learned for those"}, [][]dataQuery{with, without}},
+		{examples(func(string) bool { return true }), []string{"half, learned for all tools"}, [][]dataQuery{half}},
+		{examples(some), []string{"30 % of the tools, learned for them", "the other tools, learned for those"}, [][]dataQuery{with, without}},
 	} {
-		past.set(step.led)
+		past.set(step.examples)
 		if err := learned(x); err != nil {
 			return err
 		}
@@ -163,15 +163,15 @@ const tenant = "bench"
 
 // askedBefore is a Usage that knows which questions led to which tools, and nothing more.
 type askedBefore struct {
-	led atomic.Pointer[[]discover.Led]
+	examples atomic.Pointer[[]discover.Example]
 }
 
-func (a *askedBefore) set(led []discover.Led)                         { a.led.Store(&led) }
-func (*askedBefore) History(discover.Session) discover.History        { return discover.History{} }
-func (*askedBefore) Fared(string, string) (f discover.Fared, ok bool) { return f, false }
-func (a *askedBefore) Led(of string) []discover.Led {
-	if led := a.led.Load(); led != nil && of == tenant {
-		return *led
+func (a *askedBefore) set(examples []discover.Example)         { a.examples.Store(&examples) }
+func (*askedBefore) History(discover.Session) discover.History { return discover.History{} }
+func (*askedBefore) SuccessRates(string, []string) []float64   { return nil }
+func (a *askedBefore) Examples(of string) []discover.Example {
+	if list := a.examples.Load(); list != nil && of == tenant {
+		return *list
 	}
 	return nil
 }

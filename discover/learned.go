@@ -16,21 +16,21 @@ import (
 
 // Bounds of what is learned from questions.
 const (
-	maxLedTool  = 20     // questions of a tool that count, the newest
-	maxLed      = 20_000 // of a tenant
-	maxLedBytes = 1000   // of a question; the rest is cut off
-	maxLessons  = 64     // tenants whose questions are held at once
-	ledRetry    = 30 * time.Second
+	maxToolExamples = 20     // questions of a tool that count, the newest
+	maxExamples     = 20_000 // of a tenant
+	maxExampleBytes = 1000   // of a question; the rest is cut off
+	maxLessons      = 64     // tenants whose questions are held at once
+	exampleRetry    = 30 * time.Second
 	// Taking in rests so many times as long as it took.
-	ledRest    = 20
-	ledPublish = time.Second // between two publications while questions are embedded
+	exampleRest    = 20
+	examplePublish = time.Second // between two publications while questions are embedded
 	// How much being like a question that led to a tool counts beside the score: for a
 	// question that asks for one thing, and for one that asks for several, which says
 	// less about each tool.
 	learnedShare  = 1
 	learnedShares = 0.3
-	// meaningOfLed is how much meaning counts beside words between two questions.
-	meaningOfLed = 0.6
+	// exampleMeaning is how much meaning counts beside words between two questions.
+	exampleMeaning = 0.6
 	// maxCompared is how many questions are compared in one search, wishes and all.
 	maxCompared = 40_000
 	// A tool that nothing else speaks for is found if a question that led to it is so
@@ -63,12 +63,12 @@ type tenantLessons struct {
 	busy  atomic.Bool  // somebody takes in what is new
 	after atomic.Int64 // not before this time, because the embedder failed
 
-	known map[string]*ledText // by question; of who is busy
+	known map[string]*exampleText // by question; of who is busy
 }
 
-// ledText is a question taken apart. It is never modified, but for its vector, which
+// exampleText is a question taken apart. It is never modified, but for its vector, which
 // whoever is busy replaces with the whole.
-type ledText struct {
+type exampleText struct {
 	stems  []string
 	vector []float32
 	by     *space // what made vector
@@ -76,11 +76,11 @@ type ledText struct {
 
 // learned is what a tenant's searches look at. It is never modified.
 type learned struct {
-	of     *Led // the first of what it was made of, and how many
+	of     *Example // the first of what it was made of, and how many
 	n      int
 	by     *space              // whose vectors it has; nil: none
 	have   int                 // questions that have vectors
-	texts  []*ledText          // each once
+	texts  []*exampleText      // each once
 	tools  map[string][]uint32 // indexes into texts
 	stems  map[string][]uint32 // the same by word
 	length []float32           // of each text's words, weighed
@@ -106,11 +106,11 @@ func (l *lessons) close() {
 // of gives what a tenant's questions taught up to now, nil where there is nothing. What
 // is new is taken in in the background.
 func (l *lessons) of(tenant string, by *space) *learned {
-	led := l.usage.Led(tenant)
+	examples := l.usage.Examples(tenant)
 	l.mu.Lock()
 	t := l.tenants[tenant]
-	if t == nil && len(led) > 0 && !l.closed && (len(l.tenants) < maxLessons || l.forgetOne()) {
-		t = &tenantLessons{known: map[string]*ledText{}}
+	if t == nil && len(examples) > 0 && !l.closed && (len(l.tenants) < maxLessons || l.forgetOne()) {
+		t = &tenantLessons{known: map[string]*exampleText{}}
 		l.tenants[tenant] = t
 	}
 	l.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *lessons) of(tenant string, by *space) *learned {
 	now := time.Now().UnixNano()
 	t.used.Store(now)
 	have := t.now.Load()
-	if have.fits(led, by) || now < t.after.Load() || !t.busy.CompareAndSwap(false, true) {
+	if have.fits(examples, by) || now < t.after.Load() || !t.busy.CompareAndSwap(false, true) {
 		return have
 	}
 	l.mu.Lock()
@@ -130,7 +130,7 @@ func (l *lessons) of(tenant string, by *space) *learned {
 	}
 	l.wg.Go(func() {
 		defer t.busy.Store(false)
-		l.take(t, led, by)
+		l.take(t, examples, by)
 	})
 	return have
 }
@@ -148,24 +148,24 @@ func (l *lessons) forgetOne() bool {
 	return found
 }
 
-// fits tells whether all of led was taken in, with the vectors of by.
-func (n *learned) fits(led []Led, by *space) bool {
+// fits tells whether all of examples was taken in, with the vectors of by.
+func (n *learned) fits(examples []Example, by *space) bool {
 	if n == nil {
-		return len(led) == 0
+		return len(examples) == 0
 	}
-	if len(led) != n.n || n.n > 0 && &led[0] != n.of {
+	if len(examples) != n.n || n.n > 0 && &examples[0] != n.of {
 		return false
 	}
 	return by == nil || n.by == by && n.have == len(n.texts)
 }
 
-// take takes in what led says, and embeds it.
-func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
+// take takes in what examples says, and embeds it.
+func (l *lessons) take(t *tenantLessons, examples []Example, by *space) {
 	begin := time.Now()
-	n := t.read(led)
+	n := t.read(examples)
 	n.by = by
 	// Where questions come all the time, taking them in takes 5 % of one core at most.
-	t.after.Store(begin.Add(ledRest * time.Since(begin)).UnixNano())
+	t.after.Store(begin.Add(exampleRest * time.Since(begin)).UnixNano())
 	n.count()
 	t.now.Store(n)
 	if by == nil {
@@ -179,7 +179,7 @@ func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
 		}
 	}
 	slices.Sort(questions)
-	at := make(map[*ledText]int, len(n.texts))
+	at := make(map[*exampleText]int, len(n.texts))
 	for i, text := range n.texts {
 		at[text] = i
 	}
@@ -196,8 +196,8 @@ func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
 		}
 		if err != nil {
 			if l.ctx.Err() == nil {
-				t.after.Store(time.Now().Add(ledRetry).UnixNano())
-				l.log.Warn("questions that led to tools cannot be embedded; they are compared by their words meanwhile", "error", err, "again_in", ledRetry.String())
+				t.after.Store(time.Now().Add(exampleRetry).UnixNano())
+				l.log.Warn("questions that led to tools cannot be embedded; they are compared by their words meanwhile", "error", err, "again_in", exampleRetry.String())
 			}
 			break
 		}
@@ -208,7 +208,7 @@ func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
 			t.known[questions[i]] = &text
 		}
 		questions, missing = questions[k:], missing[k:]
-		if time.Since(last) >= ledPublish && len(questions) > 0 {
+		if time.Since(last) >= examplePublish && len(questions) > 0 {
 			n = n.with(texts)
 			t.now.Store(n)
 			last = time.Now()
@@ -218,7 +218,7 @@ func (l *lessons) take(t *tenantLessons, led []Led, by *space) {
 }
 
 // with is the same with other vectors.
-func (n *learned) with(texts []*ledText) *learned {
+func (n *learned) with(texts []*exampleText) *learned {
 	m := *n
 	m.texts = slices.Clone(texts)
 	m.count()
@@ -235,27 +235,27 @@ func (n *learned) count() {
 }
 
 // read takes the questions apart, each once, and forgets those that are gone.
-func (t *tenantLessons) read(led []Led) *learned {
-	n := &learned{n: len(led), tools: map[string][]uint32{}, stems: map[string][]uint32{}}
-	if len(led) > 0 {
-		n.of = &led[0]
+func (t *tenantLessons) read(examples []Example) *learned {
+	n := &learned{n: len(examples), tools: map[string][]uint32{}, stems: map[string][]uint32{}}
+	if len(examples) > 0 {
+		n.of = &examples[0]
 	}
-	known := make(map[string]*ledText, len(led))
-	place := make(map[string]uint32, len(led))
+	known := make(map[string]*exampleText, len(examples))
+	place := make(map[string]uint32, len(examples))
 	total := 0
-	for _, e := range led {
+	for _, e := range examples {
 		question := e.Query
-		if len(question) > maxLedBytes {
-			question = strings.ToValidUTF8(question[:maxLedBytes], "")
+		if len(question) > maxExampleBytes {
+			question = strings.ToValidUTF8(question[:maxExampleBytes], "")
 		}
-		if question == "" || len(n.tools[e.Tool]) >= maxLedTool || total >= maxLed {
+		if question == "" || len(n.tools[e.Tool]) >= maxToolExamples || total >= maxExamples {
 			continue
 		}
 		at, ok := place[question]
 		if !ok {
 			text := t.known[question]
 			if text == nil {
-				text = &ledText{stems: stemsOf(question)}
+				text = &exampleText{stems: stemsOf(question)}
 			}
 			at = uint32(len(n.texts))
 			place[question], known[question] = at, text
@@ -314,7 +314,7 @@ func (n *learned) like(to, here []float32, stems []string, asked []float32) {
 	for i, t := range n.texts {
 		v := here[i]
 		if asked != nil && t.vector != nil && t.by == n.by {
-			v = meaningOfLed*max(0, vek32.Dot(asked, t.vector)) + (1-meaningOfLed)*v
+			v = exampleMeaning*max(0, vek32.Dot(asked, t.vector)) + (1-exampleMeaning)*v
 		}
 		to[i] = max(to[i], v)
 	}
@@ -336,7 +336,7 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 	if n == nil || len(n.texts) == 0 {
 		return list
 	}
-	like, share := r.likeLed(n, by, text)
+	like, share := r.exampleSimilarity(n, by, text)
 	of := func(tool string) (best float64, ok bool) {
 		list := n.tools[tool]
 		for _, i := range list {
@@ -344,14 +344,14 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 		}
 		return min(1, best), len(list) > 0
 	}
-	list = append(list, r.ledAlone(n, list, of)...)
-	r.moveLed(list, share, of)
+	list = append(list, r.foundByExample(n, list, of)...)
+	r.rerankExamples(list, share, of)
 	return showLearned(list, ask.Limit)
 }
 
-// likeLed is how much the question, or a wish in it, is like each of n, and how much that
+// exampleSimilarity is how much the question, or a wish in it, is like each of n, and how much that
 // counts.
-func (r *ranker) likeLed(n *learned, by *space, text string) (like []float32, share float64) {
+func (r *ranker) exampleSimilarity(n *learned, by *space, text string) (like []float32, share float64) {
 	vector := func(text string) []float32 {
 		if r.alike == nil || n.by != by {
 			return nil
@@ -370,8 +370,8 @@ func (r *ranker) likeLed(n *learned, by *space, text string) (like []float32, sh
 	return like, learnedShares
 }
 
-// ledAlone are tools that only questions speak for, beside those of list.
-func (r *ranker) ledAlone(n *learned, list []candidate, of func(tool string) (float64, bool)) (alone []candidate) {
+// foundByExample are tools that only questions speak for, beside those of list.
+func (r *ranker) foundByExample(n *learned, list []candidate, of func(tool string) (float64, bool)) (alone []candidate) {
 	have := map[uint32]bool{}
 	for i := range list {
 		have[list[i].at] = true
@@ -392,8 +392,8 @@ func (r *ranker) ledAlone(n *learned, list []candidate, of func(tool string) (fl
 	return alone
 }
 
-// moveLed lets the tools of list that have questions share their places anew.
-func (r *ranker) moveLed(list []candidate, share float64, of func(tool string) (float64, bool)) {
+// rerankExamples lets the tools of list that have questions share their places anew.
+func (r *ranker) rerankExamples(list []candidate, share float64, of func(tool string) (float64, bool)) {
 	type moved struct {
 		candidate
 		by float64
@@ -465,5 +465,5 @@ func (x *Index) Learned(tenant string) bool {
 		n = t.now.Load()
 	}
 	x.lessons.mu.Unlock()
-	return n.fits(x.usage.Led(tenant), by)
+	return n.fits(x.usage.Examples(tenant), by)
 }

@@ -57,7 +57,7 @@ func closed(t *testing.T, x *Index) {
 }
 
 func TestLearnedByWords(t *testing.T) {
-	u := &pastUse{tenant: "t", led: []Led{{"what does the gnu say", "c.read", 1}, {"open the old ledger", "b.read", 1}}}
+	u := &pastUse{tenant: "t", examples: []Example{{"what does the gnu say", "c.read", 1}, {"open the old ledger", "b.read", 1}}}
 	x := usedIndex(u, Config{}, files...)
 	closed(t, x)
 	learnedFrom(t, x, "t", 2, 0)
@@ -90,7 +90,7 @@ func TestLearnedByWords(t *testing.T) {
 func TestLearnedByMeaning(t *testing.T) {
 	e := &topics{}
 	tools := []toolkeep.Version{tool("a.first", "1.0.0", "Perform work"), tool("b.second", "1.0.0", "Perform work"), tool("c.third", "1.0.0", "Perform work")}
-	u := &pastUse{tenant: "t", led: []Led{{"an umbrella", "c.third", 1}, {"a letter", "b.second", 1}, {"a letter", "a.first", 2}}}
+	u := &pastUse{tenant: "t", examples: []Example{{"an umbrella", "c.third", 1}, {"a letter", "b.second", 1}, {"a letter", "a.first", 2}}}
 	x := usedIndex(u, Config{Embedder: e}, tools...)
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
@@ -99,11 +99,11 @@ func TestLearnedByMeaning(t *testing.T) {
 	embedded(t, x, 3)
 	learnedFrom(t, x, "t", 2, 2) // the letter is one text
 	got, _ := x.Find(t.Context(), Query{Text: "perform, rain or not", Session: Session{Tenant: "t"}}, nil)
-	if len(got) != 3 || got[0].Tool.ID != "c.third" || got[0].Learned < meaningOfLed-0.01 || got[1].Learned != 0 {
+	if len(got) != 3 || got[0].Tool.ID != "c.third" || got[0].Learned < exampleMeaning-0.01 || got[1].Learned != 0 {
 		t.Errorf("%+v", got)
 	}
 	before := e.count()
-	u.led = append([]Led{{"a sum of numbers", "b.second", 1}}, u.led...)
+	u.examples = append([]Example{{"a sum of numbers", "b.second", 1}}, u.examples...)
 	learnedFrom(t, x, "t", 3, 3)
 	e.mu.Lock()
 	again := slices.Clone(e.asked[before:])
@@ -115,19 +115,19 @@ func TestLearnedByMeaning(t *testing.T) {
 
 func TestLearnedIsBounded(t *testing.T) {
 	u := &pastUse{tenant: "t"}
-	for i := range maxLedTool + 5 {
-		u.led = append(u.led, Led{fmt.Sprint("question number", i), "a.read", 1})
+	for i := range maxToolExamples + 5 {
+		u.examples = append(u.examples, Example{fmt.Sprint("question number", i), "a.read", 1})
 	}
 	x := usedIndex(u, Config{}, files...)
 	closed(t, x)
-	learnedFrom(t, x, "t", maxLedTool, 0)
+	learnedFrom(t, x, "t", maxToolExamples, 0)
 	u = &pastUse{tenant: "t"}
-	for i := range maxLed + 5 {
-		u.led = append(u.led, Led{fmt.Sprint("question ", i), fmt.Sprint("some.tool", i), 1})
+	for i := range maxExamples + 5 {
+		u.examples = append(u.examples, Example{fmt.Sprint("question ", i), fmt.Sprint("some.tool", i), 1})
 	}
 	x = usedIndex(u, Config{}, files...)
 	closed(t, x)
-	learnedFrom(t, x, "t", maxLed, 0)
+	learnedFrom(t, x, "t", maxExamples, 0)
 }
 
 func TestLearnedWhileTheEmbedderFails(t *testing.T) {
@@ -140,7 +140,7 @@ func TestLearnedWhileTheEmbedderFails(t *testing.T) {
 	closed(t, x)
 	embedded(t, x, 4)
 	e.set(errors.New("no memory"), nil)
-	u.led = []Led{{"what does the gnu say", "c.read", 1}}
+	u.examples = []Example{{"what does the gnu say", "c.read", 1}}
 	learnedFrom(t, x, "t", 1, 0)
 	if got, r := x.Find(t.Context(), Query{Text: "the gnu file", Session: Session{Tenant: "t"}}, nil); len(got) != 3 || got[2].Learned == 0 || r.Degraded == "" {
 		t.Errorf("%+v %+v", got, r)
@@ -151,7 +151,7 @@ func TestLearnedWhileTheEmbedderFails(t *testing.T) {
 func TestClosedWhileLearning(t *testing.T) {
 	block := make(chan struct{})
 	e := &topics{block: block}
-	x := usedIndex(&pastUse{tenant: "t", led: []Led{{"an umbrella", "a.read", 1}}}, Config{Embedder: e, EmbedTime: time.Millisecond}, files...)
+	x := usedIndex(&pastUse{tenant: "t", examples: []Example{{"an umbrella", "a.read", 1}}}, Config{Embedder: e, EmbedTime: time.Millisecond}, files...)
 	if err := x.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -164,15 +164,15 @@ func TestClosedWhileLearning(t *testing.T) {
 
 // movingUse is a Usage of many tenants whose questions change.
 type movingUse struct {
-	led sync.Map // tenant to []Led
+	examples sync.Map // tenant to []Example
 }
 
-func (*movingUse) History(Session) History            { return History{} }
-func (*movingUse) Fared(string, string) (Fared, bool) { return Fared{}, false }
-func (*movingUse) Weights(string) (Weights, bool)     { return Weights{}, false }
-func (u *movingUse) Led(tenant string) []Led {
-	led, _ := u.led.Load(tenant)
-	list, _ := led.([]Led)
+func (*movingUse) History(Session) History                 { return History{} }
+func (*movingUse) SuccessRates(string, []string) []float64 { return nil }
+func (*movingUse) Weights(string) (Weights, bool)          { return Weights{}, false }
+func (u *movingUse) Examples(tenant string) []Example {
+	examples, _ := u.examples.Load(tenant)
+	list, _ := examples.([]Example)
 	return list
 }
 
@@ -193,7 +193,7 @@ func TestHammerLearned(t *testing.T) {
 			for i := range 300 {
 				n := (i*4 + w) % (maxLessons + 16)
 				tenant, own := fmt.Sprint("t", n), ids[n%3]
-				u.led.Store(tenant, []Led{{fmt.Sprintf("what does the gnu say to %d", i%3), own, 1}})
+				u.examples.Store(tenant, []Example{{fmt.Sprintf("what does the gnu say to %d", i%3), own, 1}})
 				got, _ := x.Find(t.Context(), Query{Text: "read what the gnu says", Session: Session{Tenant: tenant}}, nil)
 				for _, m := range got {
 					if m.Learned > 0 && m.Tool.ID != own {
@@ -219,7 +219,7 @@ func TestLearnedIsShown(t *testing.T) {
 	for i := range 120 {
 		tools = append(tools, tool(fmt.Sprintf("a.plant_%d", i), "1.0.0", "Water the plants"))
 	}
-	x := usedIndex(&pastUse{tenant: "t", led: []Led{{question, "zz.far", 1}, {"feed the cat", "zz.other", 1}}}, Config{}, tools...)
+	x := usedIndex(&pastUse{tenant: "t", examples: []Example{{question, "zz.far", 1}, {"feed the cat", "zz.other", 1}}}, Config{}, tools...)
 	closed(t, x)
 	learnedFrom(t, x, "t", 2, 0)
 	for _, limit := range []int{0, 5, 20, 100} {

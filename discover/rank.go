@@ -364,19 +364,27 @@ func (x *Index) useUsage(r *ranker, ask Query, list []candidate) []candidate {
 	}
 	known := x.usage != nil && ask.Session.Tenant != ""
 	var past map[string]float64
+	var success []float64
 	if known && w.History > 0 {
 		past = history(x.usage.History(ask.Session), time.Now())
 		if ask.Strategy == InSession {
 			list = r.pull(list, past)
 		}
 	}
+	if known {
+		ids := make([]string, len(list))
+		for i := range list {
+			ids[i] = r.p.docs[list[i].at].tool.ID
+		}
+		success = x.usage.SuccessRates(ask.Session.Tenant, ids)
+	}
 	for i := range list {
 		c := &list[i]
 		t := r.p.docs[c.at].tool
 		c.parts.History, c.parts.Success, c.parts.Complexity = past[t.ID], neverCalled, complexity[t.Manifest.Complexity]
 		if known {
-			if f, ok := x.usage.Fared(ask.Session.Tenant, t.ID); ok {
-				c.parts.Success = f.Success
+			if success != nil && success[i] >= 0 {
+				c.parts.Success = success[i]
 			}
 			c.score += w.History*c.parts.History + w.Success*c.parts.Success
 		}

@@ -16,12 +16,12 @@ import (
 // pastUse is a Usage that tells what it was given, to the one tenant and conversation
 // that it is of.
 type pastUse struct {
-	tenant  string
-	session string
-	history History
-	fared   map[string]Fared
-	led     []Led
-	weights *Weights
+	tenant   string
+	session  string
+	history  History
+	success  map[string]float64
+	examples []Example
+	weights  *Weights
 }
 
 func (u *pastUse) History(s Session) History {
@@ -35,16 +35,22 @@ func (u *pastUse) History(s Session) History {
 	return h
 }
 
-func (u *pastUse) Fared(tenant, tool string) (Fared, bool) {
-	f, ok := u.fared[tool]
-	return f, ok && tenant == u.tenant
+func (u *pastUse) SuccessRates(tenant string, tools []string) (out []float64) {
+	for _, id := range tools {
+		rate, ok := u.success[id]
+		if !ok || tenant != u.tenant {
+			rate = -1
+		}
+		out = append(out, rate)
+	}
+	return out
 }
 
-func (u *pastUse) Led(tenant string) []Led {
+func (u *pastUse) Examples(tenant string) []Example {
 	if tenant != u.tenant {
 		return nil
 	}
-	return u.led
+	return u.examples
 }
 
 func (u *pastUse) Weights(tenant string) (Weights, bool) {
@@ -84,14 +90,14 @@ func TestUsageInScores(t *testing.T) {
 		{"yesterday fades", pastUse{history: History{Recent: []Recent{{"b.read", now.Add(-24 * time.Hour), true}, {"c.read", now, true}}}}, Query{}, "c b a"},
 		{"a failed call counts half", pastUse{history: History{Recent: []Recent{{"b.read", now, false}, {"c.read", now, true}}}}, Query{}, "c b a"},
 		{"preferred by the user", pastUse{history: History{Preferred: map[string]float64{"b.read": 1}}}, Query{}, "b a c"},
-		{"failing", pastUse{fared: map[string]Fared{"a.read": {Calls: 9, Success: 0.2}}}, Query{}, "b c a"},
-		{"never called is not buried", pastUse{fared: map[string]Fared{"c.read": {Calls: 9, Success: 0.6}}}, Query{}, "a b c"},
+		{"failing", pastUse{success: map[string]float64{"a.read": 0.2}}, Query{}, "b c a"},
+		{"never called is not buried", pastUse{success: map[string]float64{"c.read": 0.6}}, Query{}, "a b c"},
 		{"paired without words", pastUse{history: History{Paired: map[string]float64{"d.print": 1}}}, Query{}, "a b c"},
 		{"paired, in session", pastUse{history: History{Paired: map[string]float64{"d.print": 1}}}, Query{Strategy: InSession}, "a b c d"},
 		{"recent, in session", pastUse{history: History{Recent: []Recent{{"d.print", now, true}, {"c.read", now, true}}}}, Query{Strategy: InSession}, "c a b d"},
 		{"words alone", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}}, Query{Strategy: Keyword}, "a b c"},
 		{"another conversation", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}}, Query{Session: Session{Tenant: "t", ID: "other"}}, "a b c"},
-		{"another tenant", pastUse{history: History{Preferred: map[string]float64{"c.read": 1}}, fared: map[string]Fared{"a.read": {Calls: 9}}}, Query{Session: Session{Tenant: "u", ID: "s"}}, "a b c"},
+		{"another tenant", pastUse{history: History{Preferred: map[string]float64{"c.read": 1}}, success: map[string]float64{"a.read": 0}}, Query{Session: Session{Tenant: "u", ID: "s"}}, "a b c"},
 		{"nobody", pastUse{tenant: "", history: History{Preferred: map[string]float64{"c.read": 1}}}, Query{Session: Session{ID: "s"}}, "a b c"},
 		{"learned weights", pastUse{history: History{Recent: []Recent{{"c.read", now, true}}}, weights: &Weights{Keyword: 1}}, Query{}, "a b c"},
 	} {
@@ -128,14 +134,14 @@ func TestUsageInScores(t *testing.T) {
 		}
 	})
 	t.Run("weights of zero", func(t *testing.T) {
-		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now, true}}}, fared: map[string]Fared{"a.read": {Success: 0}}}
+		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now, true}}}, success: map[string]float64{"a.read": 0}}
 		got, r := usedIndex(u, Config{Weights: Weights{Semantic: 0.4, Keyword: 0.3}}, files...).Find(t.Context(), Query{Text: "read a file", Session: session}, nil)
 		if got[0].Tool.ID != "a.read" || r.Weights != (Weights{Keyword: 0.7}) {
 			t.Errorf("%v %+v", found(got), r.Weights)
 		}
 	})
 	t.Run("parts", func(t *testing.T) {
-		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now.Add(time.Hour), true}}}, fared: map[string]Fared{"c.read": {Success: 0.5}}}
+		u := &pastUse{tenant: "t", session: "s", history: History{Recent: []Recent{{"c.read", now.Add(time.Hour), true}}}, success: map[string]float64{"c.read": 0.5}}
 		got, r := usedIndex(u, Config{}, files...).Find(t.Context(), Query{Text: "read a file", Session: session}, nil)
 		want := Parts{Keyword: 1, History: 1, Success: 0.5, Action: 1}
 		if got[0].Parts != want || r.Weights != (Weights{Keyword: 0.7, History: 0.2, Success: 0.1, Complexity: 0.1}) {
@@ -258,7 +264,7 @@ func BenchmarkFind10000(b *testing.B) {
 	u := &pastUse{tenant: "t", session: "s", history: History{Preferred: map[string]float64{}}}
 	all := many(10_000)
 	for i := range 2000 {
-		u.led = append(u.led, Led{fmt.Sprintf("question w%d and w%d", i%70, i), all[i].Tool.ID, 1})
+		u.examples = append(u.examples, Example{fmt.Sprintf("question w%d and w%d", i%70, i), all[i].Tool.ID, 1})
 	}
 	for i := range 50 {
 		u.history.Recent = append(u.history.Recent, Recent{all[i*7].Tool.ID, time.Now(), true})

@@ -10,16 +10,16 @@ type Session struct {
 }
 
 // Usage knows how tools were used, from which search learns. Its methods are called in
-// each search, from any number of goroutines: they answer from memory and take no lock
-// that another search or a call holds. Nothing that one tenant did is told to another.
+// each search, from any number of goroutines: they answer from memory within
+// microseconds. Nothing that one tenant did is told to another.
 type Usage interface {
 	// History is what went before in a conversation.
 	History(s Session) History
-	// Fared is how a tool did for a tenant; ok is false for one that it has not
-	// called.
-	Fared(tenant, tool string) (f Fared, ok bool)
-	// Led are the newest questions of a tenant after which tools were chosen.
-	Led(tenant string) []Led
+	// SuccessRates are the shares of a tenant's calls of the tools that succeeded; -1 for
+	// a tool that was not called, nil if none was.
+	SuccessRates(tenant string, tools []string) []float64
+	// Examples are the newest questions of a tenant after which tools were chosen.
+	Examples(tenant string) []Example
 }
 
 // History is what went before in a conversation.
@@ -38,17 +38,8 @@ type Recent struct {
 	Success bool
 }
 
-// Fared is how a tool did for one tenant.
-type Fared struct {
-	Calls     int
-	Success   float64 // share of calls that succeeded, drawn towards the mean of all tools where there are few
-	Frequency float64 // 0 to 1: calls in 30 days, on a logarithmic scale against the tool that is called most
-	MeanMS    int64
-	LastUsed  time.Time
-}
-
-// Led is a question and the tool that was chosen after it.
-type Led struct {
+// Example is a question and the tool that was chosen after it.
+type Example struct {
 	Query string // redacted
 	Tool  string
 	Count int // how often

@@ -66,15 +66,15 @@ func (l *lessons) state(tenant string, by *space) (n *learned, whole bool) {
 	if l == nil {
 		return nil, true
 	}
-	led := l.usage.Led(tenant)
+	examples := l.usage.Examples(tenant)
 	l.mu.Lock()
 	t := l.tenants[tenant]
 	l.mu.Unlock()
 	if t == nil {
-		return nil, len(led) == 0
+		return nil, len(examples) == 0
 	}
 	n = t.now.Load()
-	return n, n.fits(led, by)
+	return n, n.fits(examples, by)
 }
 
 // model names what the vectors that are compared were made by, "" where none are.

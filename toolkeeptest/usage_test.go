@@ -176,8 +176,8 @@ func TestUsageOverARestart(t *testing.T) {
 		_, ids := ann.search("q=send+a+message")
 		return len(ids) > 0 && ids[0] == "chat.post"
 	})
-	if f, ok := again.Usage().Fared("default", "chat.post"); !ok || f.Calls != 1 {
-		t.Errorf("%+v %v", f, ok)
+	if a, ok := again.Usage().Analytics("default", "chat.post"); !ok || a.TotalExecutions != 1 {
+		t.Errorf("%+v %v", a, ok)
 	}
 }
 

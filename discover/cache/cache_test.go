@@ -294,14 +294,14 @@ func TestL2KeepsAllOfAnAnswer(t *testing.T) {
 // habits is a Usage with what a test says.
 type habits struct {
 	discover.Usage
-	history discover.History
-	weights discover.Weights
-	led     []discover.Led
+	history  discover.History
+	weights  discover.Weights
+	examples []discover.Example
 }
 
-func (h *habits) Led(string) []discover.Led { return h.led }
+func (h *habits) Examples(string) []discover.Example { return h.examples }
 
-func (h *habits) Fared(string, string) (discover.Fared, bool) { return discover.Fared{}, false }
+func (h *habits) SuccessRates(string, []string) []float64 { return nil }
 
 func (h *habits) History(discover.Session) discover.History { return h.history }
 func (h *habits) Weights(string) (discover.Weights, bool) {
@@ -331,9 +331,9 @@ func TestHistory(t *testing.T) {
 	h.weights.Keyword = 1
 	a.wantHit(t, q, false)
 	a.wantHit(t, q, true)
-	h.led = []discover.Led{{Query: "write to somebody", Tool: "mail.send", Count: 1}}
+	h.examples = []discover.Example{{Query: "write to somebody", Tool: "mail.send", Count: 1}}
 	a.wantHit(t, q, false)
-	h.led = []discover.Led{{Query: "write to somebody", Tool: "mail.send", Count: 2}}
+	h.examples = []discover.Example{{Query: "write to somebody", Tool: "mail.send", Count: 2}}
 	a.wantHit(t, q, true) // not yet a minute ago
 	s.clock.pass(time.Minute)
 	a.wantHit(t, q, false)
@@ -343,7 +343,7 @@ func TestHistory(t *testing.T) {
 // TestLearnedIsTakenIn: what questions taught is taken in behind searches; an answer
 // from before that is not kept.
 func TestLearnedIsTakenIn(t *testing.T) {
-	h := &habits{led: []discover.Led{{Query: "zebra crossing", Tool: "weather.now", Count: 3}}}
+	h := &habits{examples: []discover.Example{{Query: "zebra crossing", Tool: "weather.now", Count: 3}}}
 	a := newSystem(true).node(t, nil, func(c *Config) { c.Usage = h })
 	a.index = discover.New(discover.Config{Usage: h})
 	t.Cleanup(func() { _ = a.index.Close() })

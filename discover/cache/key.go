@@ -54,8 +54,8 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 		if l, yes := u.(discover.Learned); yes {
 			h.learned(l.Weights(ask.Session.Tenant))
 		}
-		led := c.lesson(ask.Session.Tenant)
-		h.buf = append(h.buf, led[:]...)
+		examples := c.lesson(ask.Session.Tenant)
+		h.buf = append(h.buf, examples[:]...)
 	}
 	k.query = h.sum()
 	h.text(ask.Session.Tenant)
@@ -127,17 +127,17 @@ func (c *Cache) lesson(tenant string) [16]byte {
 	if l, ok := c.learned.Load(tenant); ok && now.Sub(l.(lesson).at) < c.config.Learning {
 		return l.(lesson).sum
 	}
-	led := c.config.Usage.Led(tenant)
-	if len(led) == 0 {
+	examples := c.config.Usage.Examples(tenant)
+	if len(examples) == 0 {
 		c.learned.Delete(tenant) // what is not there costs nothing to look at
 		return [16]byte{}
 	}
 	h := c.seals.hasher()
 	defer c.seals.done(h)
-	for i := range led {
-		h.text(led[i].Query)
-		h.text(led[i].Tool)
-		h.number(uint64(led[i].Count))
+	for i := range examples {
+		h.text(examples[i].Query)
+		h.text(examples[i].Tool)
+		h.number(uint64(examples[i].Count))
 	}
 	l := lesson{at: now, sum: h.sum()}
 	c.learned.Store(tenant, l)

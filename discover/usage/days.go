@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"time"
@@ -12,29 +13,27 @@ func dayOf(t time.Time) int32 { return int32(t.Unix() / 86400) }
 // dayStart is when a day begins.
 func dayStart(day int32) time.Time { return time.Unix(int64(day)*86400, 0).UTC() }
 
-// tally is what happened on one day to a tool, a user or a strategy.
-type tally struct {
-	Day int32 `json:"d"`
-	// Offered are the retrievals that gave the tool, or that the user made; Chosen those
-	// of them after which the tool, or any, was called; Places the sum of the places, from
-	// 1, of the first that was.
-	Offered uint32 `json:"o,omitzero"`
-	Chosen  uint32 `json:"c,omitzero"`
-	Places  uint32 `json:"p,omitzero"`
-	// Rated are the retrievals that somebody rated, Relevance the sum of what they said.
-	Rated     uint32  `json:"r,omitzero"`
-	Relevance float64 `json:"s,omitzero"`
-	Calls     uint32  `json:"n,omitzero"` // that ended as worked or failed
-	Worked    uint32  `json:"w,omitzero"`
-	Timed     uint32  `json:"t,omitzero"`  // those of Calls that were carried out and not answered from a cache
-	Micros    uint64  `json:"u,omitzero"`  // that the timed ones took
-	Times     []bin   `json:"h,omitempty"` // of the timed ones, by time
+// counts are what happened on one day to a tool, a user or a strategy.
+type counts struct {
+	Day int32
+	// Offered are the searches that gave the tool, or that the user made; Chosen those of
+	// them after which the tool, or any, was called; Ranks the sum of the ranks, from 1, of
+	// the first that was.
+	Offered, Chosen, Ranks uint32
+	// Rated are the searches with a relevance, Relevance the sum of those.
+	Rated     uint32
+	Relevance float64
+	Calls     uint32 // that worked or failed
+	Worked    uint32
+	Timed     uint32 // those of Calls that were carried out and not answered from a cache
+	Micros    uint64 // that the timed ones took
+	Times     []bin  // of the timed ones, the shortest first
 }
 
 // bin counts calls that took about as long: four bins to each doubling.
 type bin struct {
-	At uint8  `json:"b"`
-	N  uint32 `json:"n"`
+	At uint8
+	N  uint32
 }
 
 // binOf is the bin of a time in microseconds.
@@ -58,93 +57,88 @@ func binTop(b uint8) uint64 {
 	return (uint64(4+b%4)+1)<<(n-3) - 1
 }
 
-func (t *tally) time(us uint64) {
-	t.Timed++
-	t.Micros += us
-	t.addBin(binOf(us), 1)
-}
-
-func (t *tally) addBin(at uint8, n uint32) {
-	i, there := slices.BinarySearchFunc(t.Times, at, func(b bin, at uint8) int { return int(b.At) - int(at) })
-	if !there {
-		t.Times = slices.Insert(t.Times, i, bin{At: at})
+// call counts a call that worked or failed.
+func (d *counts) call(c *call) {
+	d.Calls++
+	if c.OK {
+		d.Worked++
 	}
-	t.Times[i].N += n
+	if c.Timed {
+		d.Timed++
+		d.Micros += c.Micros
+		d.addBin(binOf(c.Micros), 1)
+	}
 }
 
-// add takes another day in.
-func (t *tally) add(o *tally) {
-	t.Offered += o.Offered
-	t.Chosen += o.Chosen
-	t.Places += o.Places
-	t.Rated += o.Rated
-	t.Relevance += o.Relevance
-	t.Calls += o.Calls
-	t.Worked += o.Worked
-	t.Timed += o.Timed
-	t.Micros += o.Micros
+func (d *counts) addBin(at uint8, n uint32) {
+	i, ok := slices.BinarySearchFunc(d.Times, at, func(b bin, at uint8) int { return cmp.Compare(b.At, at) })
+	if !ok {
+		d.Times = slices.Insert(d.Times, i, bin{At: at})
+	}
+	d.Times[i].N += n
+}
+
+// add adds the counts of another day.
+func (d *counts) add(o *counts) {
+	d.Offered += o.Offered
+	d.Chosen += o.Chosen
+	d.Ranks += o.Ranks
+	d.Rated += o.Rated
+	d.Relevance += o.Relevance
+	d.Calls += o.Calls
+	d.Worked += o.Worked
+	d.Timed += o.Timed
+	d.Micros += o.Micros
 	for _, b := range o.Times {
-		t.addBin(b.At, b.N)
+		d.addBin(b.At, b.N)
 	}
 }
 
-// quantile is the time that a share of the timed calls did not exceed, in
-// microseconds; it is exact to a fifth.
-func (t *tally) quantile(share float64) uint64 {
-	want := uint32(share*float64(t.Timed) + 0.5)
-	seen := uint32(0)
-	for _, b := range t.Times {
-		if seen += b.N; seen >= max(want, 1) {
+// quantile is the time in microseconds that a share of the timed calls did not exceed,
+// exact to a fifth.
+func (d *counts) quantile(share float64) uint64 {
+	want := max(uint32(share*float64(d.Timed)+0.5), 1)
+	n := uint32(0)
+	for _, b := range d.Times {
+		if n += b.N; n >= want {
 			return binTop(b.At)
 		}
 	}
 	return 0
 }
 
-// days are tallies, the oldest first.
-type days []tally
+// days are the counts of days, the oldest first.
+type days []counts
 
-// on gives the tally of a day, which is the last one or a later one in all but rare
-// cases.
-func (d *days) on(day int32) *tally {
-	if n := len(*d); n > 0 {
-		if last := &(*d)[n-1]; last.Day == day {
-			return last
-		}
+// on gives the counts of a day.
+func (d *days) on(day int32) *counts {
+	if n := len(*d); n > 0 && (*d)[n-1].Day == day { // nearly always
+		return &(*d)[n-1]
 	}
-	i, there := slices.BinarySearchFunc(*d, day, func(t tally, day int32) int { return int(t.Day) - int(day) })
-	if !there {
-		*d = slices.Insert(*d, i, tally{Day: day})
+	i, ok := slices.BinarySearchFunc(*d, day, func(c counts, day int32) int { return cmp.Compare(c.Day, day) })
+	if !ok {
+		*d = slices.Insert(*d, i, counts{Day: day})
 	}
 	return &(*d)[i]
 }
 
-// drop forgets the days before one.
+// drop removes the days before one.
 func (d *days) drop(before int32) {
-	i := 0
-	for i < len(*d) && (*d)[i].Day < before {
-		i++
-	}
-	if i > 0 {
-		*d = append(days(nil), (*d)[i:]...)
+	i := slices.IndexFunc(*d, func(c counts) bool { return c.Day >= before })
+	switch {
+	case i < 0:
+		*d = nil
+	case i > 0:
+		*d = slices.Clone((*d)[i:])
 	}
 }
 
-// sum is what happened from one day to another, both included.
-func (d days) sum(from, to int32) (t tally) {
+// sum adds up the days from one to another, both included.
+func (d days) sum(from, to int32) (sum counts) {
 	for i := range d {
 		if d[i].Day >= from && d[i].Day <= to {
-			t.add(&d[i])
+			sum.add(&d[i])
 		}
 	}
-	return t
-}
-
-// clone shares nothing with d.
-func (d days) clone() days {
-	out := slices.Clone(d)
-	for i := range out {
-		out[i].Times = slices.Clone(out[i].Times)
-	}
-	return out
+	return sum
 }

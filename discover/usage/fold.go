@@ -1,10 +1,9 @@
 package usage
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"regexp"
+	"slices"
 	"time"
 
 	json "github.com/go-json-experiment/json"
@@ -12,8 +11,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fold takes in one change. What was folded before is passed over.
+// fold applies one change of the feed to the state. A change that was folded before is
+// passed over.
 func (u *Usage) fold(c toolkeep.Committed) {
+	u.folding.Lock()
+	defer u.folding.Unlock()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if c.Seq <= u.seq.Load() {
@@ -23,15 +25,18 @@ func (u *Usage) fold(c toolkeep.Committed) {
 	case toolkeep.RecordCall:
 		u.ended(ch.Invocation, c.At)
 	case toolkeep.MoveCall:
-		if firstEnd(&ch) {
+		// An answer that expires later ended before.
+		if ch.Invocation != nil && ch.Invocation.State.Ended() && !slices.ContainsFunc(ch.From, toolkeep.CallState.Ended) {
 			u.ended(ch.Invocation, c.At)
 		}
 	case toolkeep.AppendEvent:
 		u.event(&ch.Event, c.At)
 	case toolkeep.PutDocument:
-		u.item(&ch.Document, &c)
+		u.document(&ch.Document, &c)
 	case toolkeep.DeleteDocument:
-		u.dropped(&ch, c.Seq)
+		if ch.Kind == KindWeights && ch.ID == weightsID && c.Seq > u.rankedAt {
+			delete(u.rankings, ch.Tenant)
+		}
 	}
 	u.seq.Store(c.Seq)
 	if u.moved != nil {
@@ -40,132 +45,101 @@ func (u *Usage) fold(c toolkeep.Committed) {
 	}
 }
 
-// firstEnd tells whether a call ends with the move: an answer that expires later has
-// ended before.
-func firstEnd(m *toolkeep.MoveCall) bool {
-	if m.Invocation == nil || !m.Invocation.State.Ended() {
-		return false
-	}
-	for _, s := range m.From {
-		if s.Ended() {
-			return false
-		}
-	}
-	return true
-}
-
-// ended folds a call that is over (a ToolExecutionEvent of Discovery 7.1). A call of
-// something that does not exist, or that the caller may not see, is no use of a tool.
+// ended folds a call that is over (a ToolExecutionEvent of Discovery 7.1). A call of a
+// tool that does not exist, or that the caller may not see, is no use of a tool.
 func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 	if v == nil || v.Tenant == "" || v.ToolID == "" || v.Version == "" {
 		return
 	}
 	t := u.tenant(v.Tenant, at)
 	x, us := t.tool(v.ToolID), t.user(short(v.Subject))
-	c := call{tool: x, at: v.CreatedAt.UnixMilli(), ok: v.State == toolkeep.CallSucceeded}
+	c := call{Tool: x.No, At: v.CreatedAt.UnixMicro(), OK: v.State == toolkeep.CallSucceeded}
 	if v.CreatedAt.IsZero() {
-		c.at = at.UnixMilli()
+		c.At = at.UnixMicro()
 	}
-	c.counted = c.ok || v.State == toolkeep.CallFailed || v.State == toolkeep.CallUnknown
-	c.timed, c.us = c.counted && !v.Cached && v.ToolUS > 0, uint64(max(0, v.ToolUS))
-	if c.counted {
+	c.Counted = c.OK || v.State == toolkeep.CallFailed || v.State == toolkeep.CallUnknown
+	if c.Timed = c.Counted && !v.Cached && v.ToolUS > 0; c.Timed {
+		c.Micros = uint64(v.ToolUS)
+	}
+	if c.Counted {
 		t.count(x, us, &c)
 	}
-	if !c.ok && v.Code != "" && (c.counted || v.Code.Info().Class == "VALIDATION_ERROR") {
-		x.failedWith(v.Code, c.at)
+	if !c.OK && v.Code != "" && (c.Counted || v.Code.Info().Class == "VALIDATION_ERROR") {
+		x.failedWith(v.Code, c.At)
 	}
-	x.lastUsed = max(x.lastUsed, c.at)
-	if v.Parent == "" { // what a tool calls by itself was nobody's choice
-		if c.counted {
-			us.favour(x)
-		}
-		if v.Session != "" {
-			t.follows(t.session(us.id, short(v.Session), c.at), v, &c)
-		} else {
-			us.loose = push(us.loose, c, looseCalls)
-			t.called(us.asked, &us.loose[0], looseLife)
-		}
+	x.LastUsed = max(x.LastUsed, c.At)
+	if v.Parent != "" { // no user chose what a tool calls by itself
+		return
 	}
-	x.show(false)
-	t.showSums()
+	if c.Counted {
+		us.favour(x.No)
+	}
+	if v.Session != "" {
+		t.follows(t.session(us.ID, short(v.Session), c.At), v, &c)
+	} else {
+		us.Calls = push(us.Calls, c, looseCalls)
+		t.called(us.Asked, &us.Calls[0], looseLife)
+	}
 }
 
-// count adds a call that worked or failed to the numbers of its tool and user.
+// count adds a call that worked or failed to the counts of its tool and user.
 func (t *tenant) count(x *tool, us *user, c *call) {
-	x.total++
-	x.calls30++
-	t.calls30++
-	if c.ok {
-		x.totalOK++
-		x.ok30++
-		t.ok30++
+	x.Total++
+	x.calls++
+	t.calls++
+	if c.OK {
+		x.OK++
+		x.ok++
+		t.ok++
 	}
-	if c.timed {
-		x.timed++
-		x.micros += c.us
+	if c.Timed {
+		x.Timed++
+		x.Micros += c.Micros
 	}
-	for _, d := range []*tally{x.days.on(t.day), us.days.on(t.day)} {
-		d.Calls++
-		if c.ok {
-			d.Worked++
-		}
-		if c.timed {
-			d.time(c.us)
-		}
-	}
-	if n := int64(x.calls30); n > t.most.Load() {
-		t.most.Store(n)
-	}
+	x.Days.on(t.Day).call(c)
+	us.Days.on(t.Day).call(c)
 }
 
 // follows adds a call to its conversation.
 func (t *tenant) follows(s *session, v *toolkeep.Invocation, c *call) {
-	if len(s.tools) == 0 {
-		t.met++
+	if len(s.Tools) == 0 {
+		t.Talks++
 	}
-	now := seen{tool: c.tool, start: c.at, end: max(c.at, v.EndedAt.UnixMilli())}
-	known := false
-	for i := range s.tools {
-		if s.tools[i].tool == c.tool {
-			known = true
-			break
+	if len(s.Tools) < maxCalls && !slices.ContainsFunc(s.Tools, func(m met) bool { return m.Tool == c.Tool }) {
+		now := met{Tool: c.Tool, Start: c.At, End: max(c.At, v.EndedAt.UnixMicro())}
+		t.byNo[c.Tool].Sessions++
+		for _, then := range s.Tools {
+			t.meet(then, now)
 		}
-	}
-	if !known && len(s.tools) < maxCalls {
-		c.tool.met++
-		for _, then := range s.tools {
-			if !then.tool.gone.Load() {
-				t.meet(then, now)
-				then.tool.show(true)
-			}
-		}
-		c.tool.show(true)
-		s.tools = append(s.tools, now)
+		s.Tools = append(s.Tools, now)
 	}
 	t.remedy(s, v, c)
-	s.calls = push(s.calls, *c, maxCalls)
-	s.show()
-	t.called(s.asked, &s.calls[0], sessionLife)
+	s.Calls = push(s.Calls, *c, maxCalls)
+	t.called(s.Asked, &s.Calls[0], sessionLife)
 }
 
-// remedy learns what worked after a call of the conversation had failed.
+// remedy counts what worked after the newest call of the conversation failed.
 func (t *tenant) remedy(s *session, v *toolkeep.Invocation, c *call) {
 	args := binary.LittleEndian.Uint64(v.ArgsHash[:8])
-	if f := s.failed; f != nil && c.ok {
+	if f := s.Failed; f != nil && c.OK && c.At-f.At <= looseLife.Microseconds() {
 		remedy := instead
 		switch {
-		case f.tool == c.tool && f.args == args:
+		case f.Tool == c.Tool && f.Args == args:
 			remedy = again
-		case f.tool == c.tool:
+		case f.Tool == c.Tool:
 			remedy = other
 		}
-		if c.at-f.at <= looseLife.Milliseconds() {
-			f.tool.remedied(f.code, remedy)
+		if x := t.byNo[f.Tool]; x != nil {
+			for i := range x.Errors {
+				if x.Errors[i].Code == f.Code {
+					x.Errors[i].After[remedy]++
+				}
+			}
 		}
 	}
-	s.failed = nil
-	if !c.ok && v.Code != "" {
-		s.failed = &failed{tool: c.tool, code: v.Code, args: args, at: c.at}
+	s.Failed = nil
+	if !c.OK && v.Code != "" {
+		s.Failed = &failure{Tool: c.Tool, Code: v.Code, Args: args, At: c.At}
 	}
 }
 
@@ -182,12 +156,33 @@ func (u *Usage) event(e *toolkeep.Event, at time.Time) {
 	case EventFeedback:
 		var d feedbackData
 		if json.Unmarshal(e.Data, &d) == nil {
-			u.feedback(u.tenant(e.Tenant, at), &d)
+			u.tenant(e.Tenant, at).feedback(&d)
 		}
 	case EventForgotten:
 		var d forgottenData
 		if json.Unmarshal(e.Data, &d) == nil && d.UserID != "" {
-			u.tenant(e.Tenant, at).forget(d.UserID)
+			u.tenant(e.Tenant, at).ofUser(func(user string) bool { return userMark(e.Tenant, user) == d.UserID }, true)
+		}
+	}
+}
+
+// document folds a document that was put.
+func (u *Usage) document(it *toolkeep.Document, c *toolkeep.Committed) {
+	switch it.Kind {
+	case KindState:
+		if it.ID != headID {
+			return
+		}
+		if it.Revision > u.head.Revision {
+			u.head = *it
+		}
+		// So that tenants without calls grow old too, on every node at the same change.
+		for t := range u.tenants.all() {
+			t.roll(dayOf(c.At), u.keep)
+		}
+	case KindWeights:
+		if c.Seq > u.rankedAt {
+			u.ranked(it)
 		}
 	}
 }
@@ -203,43 +198,43 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 		d.Strategy = "other"
 	}
 	us := t.user(short(d.UserID))
-	r := &retrieval{id: id, at: at.UnixMilli(), user: us.id, session: short(d.SessionID), query: plain(clip(d.Query, maxQuery)), strategy: d.Strategy}
+	r := &retrieval{ID: id, At: at.UnixMicro(), User: us.ID, Session: short(d.SessionID), Query: plain(clip(d.Query, maxQuery)), Strategy: d.Strategy}
 	if u.c.NoHistory {
-		r.query = "" // of the time before, or from a node that is set otherwise
+		r.Query = "" // recorded before history was switched off, or by a node with another setting
 	}
-	us.days.on(t.day).Offered++
-	t.byStrategy(r.strategy, t.day, func(s *tally) { s.Offered++ })
+	us.Days.on(t.Day).Offered++
+	t.byStrategy(r, func(s *counts) { s.Offered++ })
 	for i, id := range d.Tools[:min(len(d.Tools), maxKept)] {
 		x := t.tool(id)
-		x.days.on(t.day).Offered++
-		o := offer{tool: x}
+		x.Days.on(t.Day).Offered++
+		o := offer{Tool: x.No}
 		if i < len(d.Parts) {
 			for k, v := range d.Parts[i] {
-				o.parts[k] = float32(v)
+				o.Parts[k] = float32(v)
 			}
 		}
-		r.offered = append(r.offered, o)
+		r.Offered = append(r.Offered, o)
 	}
-	t.keepRetrieval(r)
-	// The event is written in the background, so that a call of what was found may have
-	// come first.
-	calls, within := us.loose, looseLife
-	if r.session != "" {
-		s := t.session(us.id, r.session, r.at)
-		s.asked.add(r)
-		calls, within = s.calls, sessionLife
+	t.keep(r)
+	// The event is written in the background, so a call of an offered tool may have come
+	// first.
+	calls, within := us.Calls, looseLife
+	if r.Session != "" {
+		s := t.session(us.ID, r.Session, r.At)
+		t.ask(&s.Asked, r)
+		calls, within = s.Calls, sessionLife
 	} else {
-		us.asked.add(r)
+		t.ask(&us.Asked, r)
 	}
-	for i := len(calls) - 1; i >= 0; i-- {
-		t.called(asked{r}, &calls[i], within)
+	for i := range slices.Backward(calls) {
+		t.called(asked{r.ID}, &calls[i], within)
 	}
 }
 
-// feedback folds what was said of a search; only whoever made it may say something.
-func (u *Usage) feedback(t *tenant, d *feedbackData) {
+// feedback folds what the user who searched said of the search.
+func (t *tenant) feedback(d *feedbackData) {
 	r := t.retrieval(d.EventID)
-	if r == nil || r.user != short(d.UserID) {
+	if r == nil || r.User != short(d.UserID) {
 		return
 	}
 	said := ratingOf(d.Tool, d.Relevance, d.Success)
@@ -247,38 +242,5 @@ func (u *Usage) feedback(t *tenant, d *feedbackData) {
 	if d.Tool != "" {
 		x = t.tool(d.Tool)
 	}
-	t.rate(r, said, x, t.day)
-}
-
-// forget takes out what is known of a user: conversations, preferences, questions and
-// the user's own numbers. What the user's calls added to the numbers of tools stays: it
-// names nobody.
-func (t *tenant) forget(mark string) {
-	is := func(user string) bool { return userMark(t.name, user) == mark }
-	for us := range t.byUser.all() {
-		if is(us.id) {
-			t.byUser.remove(us.at)
-			t.users.drop(us.id)
-		}
-	}
-	for s := range t.bySession.all() {
-		if is(s.key.subject) {
-			t.dropSession(s)
-		}
-	}
-	for _, l := range []*retrievals{&t.waiting, &t.chosen} {
-		for r := range l.order.all() {
-			if is(r.user) {
-				l.remove(r)
-			}
-		}
-	}
-	t.led.forget(is)
-	t.showLed()
-}
-
-// userMark stands for a user in an event that outlives the user's data.
-func userMark(tenant, user string) string {
-	sum := sha256.Sum256([]byte("usage\x00" + tenant + "\x00" + user))
-	return hex.EncodeToString(sum[:])
+	t.rate(r, said, x)
 }

@@ -47,7 +47,7 @@ func TestConversation(t *testing.T) {
 			t.Errorf("%+v has %v", s, got)
 		}
 	}
-	if _, ok := f.Fared("t", "gone.tool"); ok {
+	if f.success("gone.tool") >= 0 {
 		t.Error("a tool that does not exist is known")
 	}
 	if f.after(25 * time.Hour); len(f.History(talk("ann", "s")).Recent) != 0 {
@@ -77,7 +77,7 @@ func TestLongIDs(t *testing.T) {
 	}
 }
 
-func TestFared(t *testing.T) {
+func TestSuccess(t *testing.T) {
 	f := newFolder(t)
 	for range 95 {
 		f.used("ann", "", "good.tool")
@@ -88,23 +88,18 @@ func TestFared(t *testing.T) {
 	f.used("ann", "", "good.tool", func(v *toolkeep.Invocation) { v.Cached, v.ToolUS = true, 0 })
 	f.used("ann", "", "good.tool", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallRefused, toolkeep.InvalidParameters })
 	f.used("ann", "", "good.tool", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallCancelled, toolkeep.Cancelled })
-	good, ok := f.Fared("t", "good.tool")
-	if !ok || good.Calls != 96 || good.MeanMS != 20 || good.Frequency != 1 || good.Success < 0.99 || !good.LastUsed.Equal(begin.Add(-20*time.Millisecond)) {
-		t.Errorf("good: %+v %v", good, ok)
+	if got := f.success("good.tool"); got < 0.99 {
+		t.Errorf("good: %v", got)
 	}
 	// Five failures of five: drawn towards the mean of all, 96 of 101.
-	bad, _ := f.Fared("t", "bad.tool")
-	if want := 5 * (96.0 / 101) / 10; bad.Calls != 5 || math.Abs(bad.Success-want) > 1e-9 {
-		t.Errorf("bad: %+v, want success %v", bad, want)
+	if got, want := f.success("bad.tool"), 5*(96.0/101)/10; math.Abs(got-want) > 1e-9 {
+		t.Errorf("bad: %v, want %v", got, want)
 	}
-	if want := math.Log1p(5) / math.Log1p(96); math.Abs(bad.Frequency-want) > 1e-9 {
-		t.Errorf("frequency %v, want %v", bad.Frequency, want)
-	}
-	if _, ok := f.Fared("u", "good.tool"); ok {
-		t.Error("another tenant's tool is known")
+	if got := f.SuccessRates("u", []string{"good.tool", "no.tool"}); !slices.Equal(got, []float64{-1, -1}) {
+		t.Errorf("another tenant's tool is known: %v", got)
 	}
 	a, ok := f.Analytics("t", "good.tool")
-	if !ok || a.TotalExecutions != 96 || a.SuccessRate != 1 || a.AvgExecutionTimeMs != 20 || len(a.ErrorPatterns) != 1 || a.ErrorPatterns[0].ErrorType != toolkeep.InvalidParameters {
+	if !ok || a.TotalExecutions != 96 || a.SuccessRate != 1 || a.AvgExecutionTimeMs != 20 || !a.LastUsed.Equal(begin.Add(-20*time.Millisecond)) || len(a.ErrorPatterns) != 1 || a.ErrorPatterns[0].ErrorType != toolkeep.InvalidParameters {
 		t.Errorf("%+v %v", a, ok)
 	}
 	if _, ok := f.Analytics("t", "no.tool"); ok {
@@ -141,8 +136,8 @@ func TestAnswerThatExpires(t *testing.T) {
 	expired := *v
 	expired.State = toolkeep.CallExpired
 	f.change(toolkeep.MoveCall{Invocation: &expired, From: []toolkeep.CallState{toolkeep.CallSucceeded}})
-	if got, _ := f.Fared("t", "a.one"); got.Calls != 1 {
-		t.Errorf("%+v", got)
+	if got := f.calls("a.one"); got != 1 {
+		t.Errorf("%d calls", got)
 	}
 }
 
@@ -213,9 +208,9 @@ func TestPreferred(t *testing.T) {
 	}
 }
 
-func led(u *Usage) (out []string) {
+func learned(u *Usage) (out []string) {
 	u.refresh()
-	for _, l := range u.Led("t") {
+	for _, l := range u.Examples("t") {
 		out = append(out, fmt.Sprintf("%s > %s %d", l.Query, l.Tool, l.Count))
 	}
 	return out
@@ -237,16 +232,16 @@ func TestSelection(t *testing.T) {
 	f.used("ann", "s", "other.tool")     // was not offered
 	f.used("ben", "s", "mail.draft")     // somebody else
 	f.used("ann", "other", "mail.draft") // another conversation
-	if got := led(f.Usage); !slices.Equal(got, []string{"send a mail > chat.send 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"send a mail > chat.send 1"}) {
 		t.Errorf("%v", got)
 	}
 	r := f.byStrategy()
-	if r.Retrievals != 1 || r.Chosen != 1 || r.SelectionRate != 1 || r.MeanPlace != 3 || r.Calls != 2 || r.SuccessRate != 0.5 {
+	if r.Retrievals != 1 || r.Chosen != 1 || r.SelectionRate != 1 || r.MeanPosition != 3 || r.Calls != 2 || r.SuccessRate != 0.5 {
 		t.Errorf("%+v", r)
 	}
 	// The failed tool works the second time: the question led to it after all.
 	f.used("ann", "s", "mail.send")
-	if got := led(f.Usage); !slices.Equal(got, []string{"send a mail > mail.send 1", "send a mail > chat.send 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"send a mail > mail.send 1", "send a mail > chat.send 1"}) {
 		t.Errorf("%v", got)
 	}
 	// A refused call chooses nothing. What a newer search did not offer is the choice of
@@ -257,7 +252,7 @@ func TestSelection(t *testing.T) {
 	if got := f.byStrategy(); got.Retrievals != 2 || got.Chosen != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := led(f.Usage); !slices.Contains(got, "send a mail > mail.draft 1") {
+	if got := learned(f.Usage); !slices.Contains(got, "send a mail > mail.draft 1") {
 		t.Errorf("%v", got)
 	}
 	// The same event again changes nothing.
@@ -267,7 +262,7 @@ func TestSelection(t *testing.T) {
 	}
 	tools := f.Report("t", f.now, f.now, ByTool)
 	for _, row := range tools.Rows {
-		if row.Group == "chat.send" && (row.Retrievals != 1 || row.Chosen != 1 || row.MeanPlace != 3 || row.Calls != 1) {
+		if row.Group == "chat.send" && (row.Retrievals != 1 || row.Chosen != 1 || row.MeanPosition != 3 || row.Calls != 1) {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -283,9 +278,20 @@ func TestCallBeforeItsSearch(t *testing.T) {
 		asked := f.now
 		f.after(300*time.Millisecond).used("ann", session, "a.one")
 		f.searchedAt(asked, "r", "ann", session, "do one", "a.one", "a.early")
-		if got := led(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
+		if got := learned(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
 			t.Errorf("session %q: %v", session, got)
 		}
+	}
+}
+
+// TestSearchRightAfterACall: a search within the millisecond of a call did not lead to it.
+func TestSearchRightAfterACall(t *testing.T) {
+	f := newFolder(t)
+	f.searched("r1", "ann", "s", "do one", "a.one")
+	f.after(time.Second).used("ann", "s", "a.one")
+	f.searchedAt(f.now.Add(-20*time.Millisecond+10*time.Microsecond), "r2", "ann", "s", "anything else", "a.one")
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
+		t.Errorf("%v", got)
 	}
 }
 
@@ -307,10 +313,10 @@ func TestOneChoiceOfACall(t *testing.T) {
 					f.searchedAt(at.Add(time.Duration(i)*time.Second), fmt.Sprint("r", i), "ann", session, fmt.Sprint("do one in way ", i), "a.two", "a.one")
 				}
 			}
-			if got := led(f.Usage); !slices.Equal(got, []string{"do one in way 2 > a.one 1"}) {
+			if got := learned(f.Usage); !slices.Equal(got, []string{"do one in way 2 > a.one 1"}) {
 				t.Errorf("session %q, %s: %v", session, name, got)
 			}
-			if r := f.byStrategy(); r.Retrievals != 4 || r.Chosen != 1 || r.MeanPlace != 2 || r.Calls != 1 {
+			if r := f.byStrategy(); r.Retrievals != 4 || r.Chosen != 1 || r.MeanPosition != 2 || r.Calls != 1 {
 				t.Errorf("session %q, %s: %+v", session, name, r)
 			}
 		}
@@ -321,13 +327,13 @@ func TestSelectionOutsideOfSessions(t *testing.T) {
 	f := newFolder(t)
 	f.searched("r1", "ann", "", "do one", "a.one")
 	f.after(9*time.Minute).used("ann", "s", "a.one") // in a conversation that did not ask
-	if got := led(f.Usage); len(got) != 0 {
+	if got := learned(f.Usage); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 	f.used("ann", "", "a.one")
 	f.searched("r2", "ann", "", "do two", "a.two")
 	f.after(11*time.Minute).used("ann", "", "a.two")
-	if got := led(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do one > a.one 1"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -338,14 +344,14 @@ func TestFeedbackFolds(t *testing.T) {
 	f.after(time.Second).used("ann", "s", "a.one")
 	f.said("r", "ben", "a.two", 1)  // not his search
 	f.said("r9", "ann", "a.two", 1) // no search
-	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.one 1"}) {
 		t.Fatalf("%v", got)
 	}
 	for range 3 {
 		f.said("r", "ann", "a.one", 0.2) // a mistake
 		f.said("r", "ann", "a.three", 0.9)
 	}
-	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
 		t.Errorf("%v", got)
 	}
 	r := f.byStrategy()
@@ -354,17 +360,17 @@ func TestFeedbackFolds(t *testing.T) {
 	}
 	// What the search had not offered counts once for it, and not if it was a mistake.
 	f.said("r", "ann", "a.three", 0.8)
-	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
 		t.Errorf("%v", got)
 	}
 	f.said("r", "ann", "a.three", 0.1)
-	if got := led(f.Usage); len(got) != 0 {
+	if got := learned(f.Usage); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 	f.said("r", "ann", "a.three", 0.9)
 	// On second thoughts it was right.
 	f.said("r", "ann", "a.one", 0.8)
-	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 1", "do it > a.three 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.one 1", "do it > a.three 1"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -378,7 +384,7 @@ func TestOneUserCannotOutvote(t *testing.T) {
 	}
 	f.searched("ben", "ben", "", "do it", "a.one")
 	f.after(time.Second).used("ben", "", "a.one")
-	if got := led(f.Usage); !slices.Equal(got, []string{"do it > a.one 4"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.one 4"}) {
 		t.Errorf("%v", got)
 	}
 }
@@ -397,24 +403,24 @@ func TestWindows(t *testing.T) {
 	if got := f.Report("t", f.now, f.now, ByTool); got.Total.Calls != 1 {
 		t.Errorf("the day alone: %+v", got)
 	}
-	old, _ := f.Fared("t", "a.old")
-	if old.Success > 0.3 || len(led(f.Usage)) != 1 {
-		t.Errorf("%+v, %v", old, led(f.Usage))
+	old := f.success("a.old")
+	if old > 0.3 || len(learned(f.Usage)) != 1 {
+		t.Errorf("%v, %v", old, learned(f.Usage))
 	}
 	// After 30 days what happened does not count any more, and its questions are gone;
 	// the tool itself goes with its last call.
 	f.after(11*day).used("ann", "", "a.new")
-	if got, ok := f.Fared("t", "a.old"); ok {
-		t.Errorf("%+v", got)
+	if got := f.success("a.old"); got >= 0 {
+		t.Errorf("%v", got)
 	}
-	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 2 || len(led(f.Usage)) != 0 {
+	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 2 || len(learned(f.Usage)) != 0 {
 		t.Errorf("%+v", got.Total)
 	}
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 1 || got.Rows[0].Calls != 2 {
 		t.Errorf("%+v", got.Rows)
 	}
 	// A tenant where nothing happens grows old with the daily job.
-	f.after(40 * day).change(toolkeep.PutDocument{Document: toolkeep.Document{Kind: KindJob, ID: jobID, Revision: 1}})
+	f.after(40 * day).change(toolkeep.PutDocument{Document: toolkeep.Document{Kind: KindState, ID: headID, Revision: 1}})
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 0 {
 		t.Errorf("%+v", got.Rows)
 	}
@@ -433,14 +439,14 @@ func TestTimes(t *testing.T) {
 	if b := binOf(math.MaxUint64); binTop(b) == 0 {
 		t.Error(b)
 	}
-	var a tally
+	var a counts
 	for i := range 100 {
-		a.time(uint64(i+1) * 1000)
+		a.call(&call{Timed: true, Micros: uint64(i+1) * 1000})
 	}
 	if p := a.quantile(0.95); p < 95_000 || p > 119_000 {
 		t.Errorf("p95 %d", p)
 	}
-	if (&tally{}).quantile(0.95) != 0 {
+	if (&counts{}).quantile(0.95) != 0 {
 		t.Error("nothing took time")
 	}
 }
@@ -455,11 +461,11 @@ func TestTenantsApart(t *testing.T) {
 	}
 	f.used("ann", "s0", "a.three")
 	h := f.History(talk("ann", "s0"))
-	if len(h.Recent) != 1 || len(h.Paired)+len(h.Preferred) != 0 || len(led(f.Usage)) != 0 || f.Pairings("t", "a.one", 5) != nil {
+	if len(h.Recent) != 1 || len(h.Paired)+len(h.Preferred) != 0 || len(learned(f.Usage)) != 0 || f.Pairings("t", "a.one", 5) != nil {
 		t.Errorf("%+v", h)
 	}
-	if _, ok := f.Fared("t", "a.one"); ok {
-		t.Error("Fared tells of another tenant")
+	if f.success("a.one") >= 0 {
+		t.Error("SuccessRates tells of another tenant")
 	}
 	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 1 || len(got.Rows) != 1 {
 		t.Errorf("%+v", got)
@@ -467,7 +473,7 @@ func TestTenantsApart(t *testing.T) {
 	// Feedback of one tenant cannot reach a search of another.
 	f.said("rs0", "ann", "a.nine", 1)
 	f.refresh()
-	if got := f.Led("u"); len(got) != 1 || got[0].Count != 3 {
+	if got := f.Examples("u"); len(got) != 1 || got[0].Count != 3 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -481,16 +487,16 @@ func TestToolGoesWithItsQuestions(t *testing.T) {
 		f.searched(id, "ann", id, fmt.Sprint("question ", i), "a.old")
 		f.after(time.Second).used("ann", id, "a.old")
 	}
-	if got := led(f.Usage); len(got) != 5 {
+	if got := learned(f.Usage); len(got) != 5 {
 		t.Fatalf("%v", got)
 	}
 	f.after(31*day).used("ann", "", "a.new")
-	if got := led(f.Usage); len(got) != 0 {
+	if got := learned(f.Usage); len(got) != 0 {
 		t.Errorf("%v", got)
 	}
 	x, _ := f.tenants.get("t")
-	if _, ok := x.tools.get("a.old"); ok || len(x.led.byKey) != 0 || x.led.order.len() != 0 {
-		t.Errorf("the tool is there: %v, and %d and %d of its questions", ok, len(x.led.byKey), x.led.order.len())
+	if _, ok := x.Tools.get("a.old"); ok || len(x.byNo) != 1 || x.Questions.len() != 0 {
+		t.Errorf("the tool is there: %v (%d), and %d of its questions", ok, len(x.byNo), x.Questions.len())
 	}
 }
 
@@ -501,13 +507,13 @@ func TestBounds(t *testing.T) {
 		f.used(fmt.Sprint("user", i), fmt.Sprint("s", i), fmt.Sprint("a.tool", i))
 	}
 	x, _ := f.tenants.get("t")
-	if x.tools.size != maxTools || x.byTool.len() != maxTools || x.users.size != maxUsers || x.sessions.size != maxSessions || x.bySession.len() != maxSessions {
-		t.Errorf("%d tools, %d users, %d sessions", x.tools.size, x.users.size, x.sessions.size)
+	if x.Tools.len() != maxTools || len(x.byNo) != maxTools || x.Users.len() != maxUsers || x.Sessions.len() != maxSessions {
+		t.Errorf("%d tools (%d), %d users, %d sessions", x.Tools.len(), len(x.byNo), x.Users.len(), x.Sessions.len())
 	}
-	if _, ok := f.Fared("t", "a.tool0"); ok {
+	if f.success("a.tool0") >= 0 {
 		t.Error("the oldest tool is still there")
 	}
-	if _, ok := f.Fared("t", fmt.Sprint("a.tool", n-1)); !ok {
+	if f.success(fmt.Sprint("a.tool", n-1)) < 0 {
 		t.Error("the newest tool is not")
 	}
 	// One conversation with many tools, one user with many tools, one tool with many
@@ -519,19 +525,19 @@ func TestBounds(t *testing.T) {
 		f.searched(fmt.Sprint("q", i), "ann", "", fmt.Sprint("question ", i), "hub.tool")
 		f.after(time.Second).used("ann", "", "hub.tool")
 	}
-	hub, _ := x.tools.get("hub.tool")
-	ann, _ := x.users.get("ann")
-	long, _ := x.sessions.get(sessionKey{"ann", "long"})
-	if len(hub.pairs) > 2*maxPairs || len(hub.led) != maxToolQuestions || len(hub.errors) != maxErrors || len(ann.favourites) != maxFavourites ||
-		len(ann.loose) != looseCalls || len(long.calls) != maxCalls || len(long.tools) != maxCalls {
-		t.Errorf("%d pairs, %d questions, %d errors, %d favourites, %d loose, %d and %d in the session", len(hub.pairs), len(hub.led), len(hub.errors),
-			len(ann.favourites), len(ann.loose), len(long.calls), len(long.tools))
+	hub, _ := x.Tools.get("hub.tool")
+	ann, _ := x.Users.get("ann")
+	long, _ := x.Sessions.get(sessionKey{"ann", "long"})
+	if len(hub.Pairs) > 2*maxPairs || len(hub.questions) != maxToolQuestions || len(hub.Errors) != maxErrors || len(ann.Favourites) != maxFavourites ||
+		len(ann.Calls) != looseCalls || len(long.Calls) != maxCalls || len(long.Tools) != maxCalls {
+		t.Errorf("%d pairs, %d questions, %d errors, %d favourites, %d loose, %d and %d in the session", len(hub.Pairs), len(hub.questions), len(hub.Errors),
+			len(ann.Favourites), len(ann.Calls), len(long.Calls), len(long.Tools))
 	}
 	for i := range maxWaiting + maxChosen + 300 {
 		f.searched(fmt.Sprint("w", i), "bob", "", fmt.Sprint("ask ", i), "c.one", "c.two")
 		f.after(time.Second).used("bob", "", "c.one")
 	}
-	if w, c := x.waiting.order.len(), x.chosen.order.len(); w != maxWaiting || c != maxChosen || len(x.waiting.byID) != w || len(x.chosen.byID) != c {
+	if w, c := x.Waiting.len(), x.Chosen.len(); w != maxWaiting || c != maxChosen || len(x.Waiting.m) != w || len(x.Chosen.m) != c {
 		t.Errorf("%d wait, %d were chosen from", w, c)
 	}
 	for i := range 20 {
@@ -541,34 +547,33 @@ func TestBounds(t *testing.T) {
 			return e
 		}())
 	}
-	if len(x.strategy) > maxStrategies+1 {
-		t.Errorf("%d strategies", len(x.strategy))
+	if len(x.Strategies) > maxStrategies+1 {
+		t.Errorf("%d strategies", len(x.Strategies))
 	}
 	for i := range maxTenants + 20 {
 		f.change(toolkeep.RecordCall{Invocation: callOf(f.now, fmt.Sprint("tenant", i), "ann", "s", "a.one")})
 	}
-	if f.order.len() != maxTenants || f.tenants.size != maxTenants {
-		t.Errorf("%d tenants", f.order.len())
+	if f.tenants.len() != maxTenants {
+		t.Errorf("%d tenants", f.tenants.len())
 	}
 }
 
 func TestQuestionsAreBounded(t *testing.T) {
-	var l ledger
-	l.init()
-	tools := make([]*tool, 2000)
-	for i := range tools {
-		tools[i] = &tool{id: fmt.Sprint(i)}
-	}
+	x := (&tenant{}).restored()
 	for i := range maxQuestions + 1000 {
-		l.learn(fmt.Sprint("question ", i), "ann", tools[i%len(tools)], int64(i))
+		x.learnQuestion(&retrieval{Query: fmt.Sprint("question ", i), User: "ann", At: int64(i)}, x.tool(fmt.Sprint(i%2000)))
 	}
-	if l.order.len() != maxQuestions || len(l.byKey) != maxQuestions {
-		t.Errorf("%d and %d questions", l.order.len(), len(l.byKey))
+	if x.Questions.len() != maxQuestions {
+		t.Errorf("%d questions", x.Questions.len())
 	}
-	for _, x := range tools {
-		if len(x.led) > maxToolQuestions {
-			t.Fatalf("%d questions of a tool", len(x.led))
+	n := 0
+	for tool := range x.Tools.all() {
+		if n += len(tool.questions); len(tool.questions) > maxToolQuestions {
+			t.Fatalf("%d questions of a tool", len(tool.questions))
 		}
+	}
+	if n != maxQuestions {
+		t.Errorf("tools have %d questions", n)
 	}
 }
 
@@ -589,7 +594,7 @@ func TestForget(t *testing.T) {
 	if got := f.state(t); strings.Contains(got, "ann") {
 		t.Errorf("ann is still in %s", got)
 	}
-	if got := led(f.Usage); !slices.Equal(got, []string{"shared question > a.one 1", "question of ben > a.one 1"}) {
+	if got := learned(f.Usage); !slices.Equal(got, []string{"shared question > a.one 1", "question of ben > a.one 1"}) {
 		t.Errorf("%v", got)
 	}
 	if h := f.History(talk("ann", "s2")); len(h.Recent)+len(h.Preferred) != 0 {
@@ -598,12 +603,12 @@ func TestForget(t *testing.T) {
 	if h := f.History(talk("ben", "s1")); len(h.Recent) != 2 {
 		t.Errorf("ben: %+v", h)
 	}
-	if got, _ := f.Fared("t", "a.one"); got.Calls != 6 {
-		t.Errorf("the numbers of tools stay: %+v", got)
+	if got := f.calls("a.one"); got != 6 {
+		t.Errorf("the numbers of tools stay: %d calls", got)
 	}
 	// Calls of then that are searched for now find nothing of it.
 	f.said("rs0", "ann", "a.two", 1)
-	if got := led(f.Usage); len(got) != 2 {
+	if got := learned(f.Usage); len(got) != 2 {
 		t.Errorf("%v", got)
 	}
 }

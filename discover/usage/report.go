@@ -3,7 +3,6 @@ package usage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -36,7 +35,7 @@ type Row struct {
 	Retrievals    int     // that offered the tool, that the user made, or that followed the strategy
 	Chosen        int     // of those, after how many the tool, or any that was offered, was called
 	SelectionRate float64 // Chosen / Retrievals
-	MeanPlace     float64 // of the tool that was chosen first, from 1; 0 where none was
+	MeanPosition  float64 // of the tool that was chosen first, from 1; 0 where none was
 	Rated         int
 	Relevance     float64 // mean of what people and agents said
 	Calls         int     // that worked or failed; by strategy: those that followed such a retrieval
@@ -45,7 +44,7 @@ type Row struct {
 	P95MS         float64 // exact to a fifth
 }
 
-func rowOf(group string, t *tally) Row {
+func rowOf(group string, t *counts) Row {
 	r := Row{Group: group, Retrievals: int(t.Offered), Chosen: int(t.Chosen), Rated: int(t.Rated), Calls: int(t.Calls)}
 	ratio := func(a, b float64) float64 {
 		if b == 0 {
@@ -54,7 +53,7 @@ func rowOf(group string, t *tally) Row {
 		return a / b
 	}
 	r.SelectionRate = ratio(float64(t.Chosen), float64(t.Offered))
-	r.MeanPlace = ratio(float64(t.Places), float64(t.Chosen))
+	r.MeanPosition = ratio(float64(t.Ranks), float64(t.Chosen))
 	r.Relevance = ratio(t.Relevance, float64(t.Rated))
 	r.SuccessRate = ratio(float64(t.Worked), float64(t.Calls))
 	r.MeanMS = ratio(float64(t.Micros)/1000, float64(t.Timed))
@@ -62,19 +61,21 @@ func rowOf(group string, t *tally) Row {
 	return r
 }
 
-// Report tells what happened in a tenant from one day to another.
+// Report is what happened in a tenant from one day to another.
 func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 	first, last := dayOf(from), dayOf(to)
 	r := Report{From: dayStart(first), To: dayStart(last), Rows: []Row{}, Learning: u.c.Learning, Dropped: u.writer.dropped.Load(), Folded: u.seq.Load()}
-	if k, ok := u.rankings.get(tenant); ok {
-		tr := k.training
-		r.Training = &tr
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if k, ok := u.rankings[tenant]; ok {
+		r.Training = &k.Training
 	}
 	t, ok := u.tenants.get(tenant)
 	if !ok {
 		return r
 	}
-	var total tally
+	r.Since = time.UnixMilli(t.Since)
+	var total counts
 	add := func(group string, d days) {
 		sum := d.sum(first, last)
 		if sum.Offered == 0 && sum.Calls == 0 && sum.Chosen == 0 {
@@ -83,23 +84,20 @@ func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 		total.add(&sum)
 		r.Rows = append(r.Rows, rowOf(group, &sum))
 	}
-	u.mu.Lock()
-	r.Since = time.UnixMilli(t.since)
 	switch by {
 	case ByTool:
-		for x := range t.byTool.all() {
-			add(x.id, x.days)
+		for x := range t.Tools.all() {
+			add(x.ID, x.Days)
 		}
 	case ByUser:
-		for us := range t.byUser.all() {
-			add(us.id, us.days)
+		for us := range t.Users.all() {
+			add(us.ID, us.Days)
 		}
 	case ByStrategy:
-		for name, d := range t.strategy {
+		for name, d := range t.Strategies {
 			add(name, d)
 		}
 	}
-	u.mu.Unlock()
 	slices.SortFunc(r.Rows, func(a, b Row) int {
 		return cmp.Or(cmp.Compare(b.Calls, a.Calls), cmp.Compare(b.Retrievals, a.Retrievals), cmp.Compare(a.Group, b.Group))
 	})
@@ -107,29 +105,41 @@ func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 	return r
 }
 
+// ErrorPattern is an error that a tool gave (Discovery 2.2.3).
+type ErrorPattern struct {
+	ErrorType        toolkeep.Code
+	Frequency        int    // how often
+	CommonResolution string // what usually worked afterwards, in words; "" where that is not known
+}
+
+// ToolAnalytics is how a tool did for a tenant (Discovery 2.2.3).
+type ToolAnalytics struct {
+	TotalExecutions    int     // calls that worked or failed, since Toolkeep remembers
+	SuccessRate        float64 // share of those in the last Keep days that worked; of all where there are none
+	AvgExecutionTimeMs int64   // of those that were carried out and not answered from a cache
+	LastUsed           time.Time
+	ErrorPatterns      []ErrorPattern // the most frequent first, at most 16
+}
+
 // Analytics is how a tool did for a tenant; false for one that it did not call.
 func (u *Usage) Analytics(tenant, tool string) (ToolAnalytics, bool) {
-	t, ok := u.tenants.get(tenant)
-	if !ok {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	_, x := u.find(tenant, tool)
+	if x == nil || x.LastUsed == 0 {
 		return ToolAnalytics{}, false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	x, ok := t.tools.get(tool)
-	if !ok || x.lastUsed == 0 {
-		return ToolAnalytics{}, false
-	}
-	a := ToolAnalytics{TotalExecutions: int(x.total), LastUsed: time.UnixMilli(x.lastUsed).UTC(), ErrorPatterns: []ErrorPattern{}}
+	a := ToolAnalytics{TotalExecutions: int(x.Total), LastUsed: time.UnixMicro(x.LastUsed).UTC(), ErrorPatterns: []ErrorPattern{}}
 	switch {
-	case x.calls30 > 0:
-		a.SuccessRate = float64(x.ok30) / float64(x.calls30)
-	case x.total > 0:
-		a.SuccessRate = float64(x.totalOK) / float64(x.total)
+	case x.calls > 0:
+		a.SuccessRate = float64(x.ok) / float64(x.calls)
+	case x.Total > 0:
+		a.SuccessRate = float64(x.OK) / float64(x.Total)
 	}
-	if x.timed > 0 {
-		a.AvgExecutionTimeMs = int64((x.micros/x.timed + 500) / 1000)
+	if x.Timed > 0 {
+		a.AvgExecutionTimeMs = int64((x.Micros/x.Timed + 500) / 1000)
 	}
-	for _, e := range x.errors {
+	for _, e := range x.Errors {
 		a.ErrorPatterns = append(a.ErrorPatterns, ErrorPattern{ErrorType: e.Code, Frequency: int(e.Count), CommonResolution: e.resolution()})
 	}
 	slices.SortStableFunc(a.ErrorPatterns, func(a, b ErrorPattern) int {
@@ -143,7 +153,7 @@ const leastRemedies = 2
 
 // resolution says what usually worked after the error. It names no other tool, which
 // the reader might not be allowed to see.
-func (e *seenError) resolution() string {
+func (e *errorCount) resolution() string {
 	best, all := 0, uint32(0)
 	for i, n := range e.After {
 		all += n
@@ -158,116 +168,13 @@ func (e *seenError) resolution() string {
 	return fmt.Sprintf("%s (%d of %d times)", what, e.After[best], all)
 }
 
-// Feedback is what somebody says of a search.
-type Feedback struct {
-	Retrieval string // id of its event; "" where Session and Query name it
-	Session   string
-	Query     string
-	Tool      string   // that was chosen; "" where none fits
-	Relevance *float64 // 0 to 1: how well it, or the whole answer, fits
-	Success   *bool    // whether its call worked
-}
-
-// feedbackWait bounds the wait for a search that was made a moment ago.
-const feedbackWait = 2 * time.Second
-
-// Feedback records what the principal says of one of its own searches and gives the id
-// of the search. again is true where the same was said before: nothing is recorded
-// then. A search of somebody else, or one that is too long ago, is E3013.
-func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback) (id string, again bool, err error) {
-	id, again, found := u.lookUp(p, &f)
-	if !found {
-		// It may be on its way to the store, or from there.
-		wait, cancel := context.WithTimeout(ctx, feedbackWait)
-		defer cancel()
-		if u.writer.flush(wait) {
-			if seq, err := u.c.Store.Head(wait); err == nil && u.Await(wait, seq) == nil {
-				id, again, found = u.lookUp(p, &f)
-			}
-		}
-	}
-	if !found {
-		return "", false, toolkeep.NewError(toolkeep.ResourceNotFound,
-			"you made no such search lately; name it by metadata.retrievalId of its answer, or by the session and the query as they were sent")
-	}
-	if again {
-		return id, true, nil
-	}
-	subject := short(p.Subject)
-	e, err := eventOf(EventFeedback, p.Tenant, "", u.c.Clock(), feedbackData{EventID: id, UserID: subject, AgentDID: subject, Tool: f.Tool, Relevance: f.Relevance, Success: f.Success})
-	if err != nil {
-		return "", false, err
-	}
-	return id, false, u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e})
-}
-
-// lookUp finds the search that feedback is about, and whether the same was said of it.
-func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok bool) {
-	t, ok := u.tenants.get(p.Tenant)
-	if !ok {
-		return "", false, false
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	subject := short(p.Subject)
-	r := t.retrieval(f.Retrieval)
-	if f.Retrieval == "" {
-		query := plain(clip(u.c.Clean(p.Tenant, f.Query), maxQuery))
-		for _, l := range []*retrievals{&t.chosen, &t.waiting} {
-			for o := range l.order.all() {
-				if o.user == subject && o.session == short(f.Session) && o.query == query && (r == nil || o.at >= r.at) {
-					r = o
-				}
-			}
-		}
-	}
-	if r == nil || r.user != subject {
-		return "", false, false
-	}
-	said := ratingOf(f.Tool, f.Relevance, f.Success)
-	again = slices.ContainsFunc(r.rated, func(o rating) bool {
-		o.Learned = false // which nobody said
-		return o == said
-	})
-	return r.id, again, true
-}
-
-// forgetTries is how often Forget begins a checkpoint anew where another node is faster.
-const forgetTries = 5
-
-// Forget has all nodes forget what is known of a user of the principal's tenant. It is
-// written to the feed, and into a new checkpoint at once, beside which none of before
-// stays; the events of the user's searches stay in the store's log of events for as
-// long as that keeps events. Errors: those of the store; ErrStale if other nodes wrote
-// checkpoints all the while, which the next two of the daily job make good.
-func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) error {
-	e, err := eventOf(EventForgotten, p.Tenant, "", u.c.Clock(), forgottenData{UserID: userMark(p.Tenant, short(user)), By: p.Subject})
-	if err != nil {
-		return err
-	}
-	u.writer.flush(ctx) // what the user did on this node comes before
-	if err := u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e}); err != nil {
-		return err
-	}
-	for range forgetTries {
-		if err = u.catchUp(ctx); err != nil {
-			return err
-		}
-		// The checkpoint of another node that came first may be of before.
-		if err = u.checkpoint(ctx, false); !errors.Is(err, toolkeep.ErrStale) {
-			break
-		}
-	}
-	return err
-}
-
 // lossTold is for how long a loss of events is told as a fault.
 const lossTold = 5 * time.Minute
 
 // Health tells of searches that could not be recorded lately.
 func (u *Usage) Health(context.Context) error {
 	n := u.writer.dropped.Load()
-	if n > 0 && u.c.Clock().Sub(time.UnixMilli(u.writer.dropTime.Load())) < lossTold {
+	if n > 0 && u.c.Clock().Sub(time.UnixMilli(u.writer.lostAt.Load())) < lossTold {
 		return fmt.Errorf("%d records of searches could not be written since the start; the newest loss is less than %s ago", n, lossTold)
 	}
 	return nil
@@ -281,5 +188,5 @@ type Stats struct {
 
 // Stats gives numbers for metrics and never waits.
 func (u *Usage) Stats() Stats {
-	return Stats{Written: u.writer.written.Load(), Dropped: u.writer.dropped.Load(), Waiting: int64(len(u.writer.in)), Folded: u.seq.Load()}
+	return Stats{Written: u.writer.written.Load(), Dropped: u.writer.dropped.Load(), Waiting: u.writer.waits(), Folded: u.seq.Load()}
 }

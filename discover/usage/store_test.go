@@ -243,16 +243,21 @@ func (f *folder) said(id, user, tool string, relevance float64) {
 	f.change(toolkeep.AppendEvent{Event: e})
 }
 
+// success is the success rate of a tool, -1 if it was not called.
+func (f *folder) success(tool string) float64 { return f.SuccessRates("t", []string{tool})[0] }
+
+// calls are the calls of a tool that are known.
+func (f *folder) calls(tool string) int {
+	a, _ := f.Analytics("t", tool)
+	return a.TotalExecutions
+}
+
 // state is all that is known, as text.
 func (u *Usage) state(t testing.TB) string {
 	t.Helper()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var all []savedTenant
-	for x := range u.order.all() {
-		all = append(all, x.save())
-	}
-	raw, err := json.Marshal(all, json.Deterministic(true))
+	u.folding.Lock()
+	defer u.folding.Unlock()
+	raw, err := json.Marshal(slices.Collect(u.tenants.all()), json.Deterministic(true))
 	if err != nil {
 		t.Fatal(err)
 	}

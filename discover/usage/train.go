@@ -32,7 +32,7 @@ const (
 	steepest      = 1.25
 )
 
-// KindWeights is the kind of the items that hold a tenant's Training.
+// KindWeights is the kind of the documents that hold a tenant's Training.
 const KindWeights = "usage_weights"
 
 const weightsID = "ranking"
@@ -72,8 +72,8 @@ type lesson struct {
 // lessons are the retrievals of a tenant that teach something, the oldest first.
 func (t *tenant) lessons() []lesson {
 	var out []lesson
-	for _, l := range []*retrievals{&t.chosen, &t.waiting} {
-		for r := range l.order.all() {
+	for _, l := range t.retrievals() {
+		for r := range l.all() {
 			if x, ok := r.lesson(); ok {
 				out = append(out, x)
 			}
@@ -84,17 +84,17 @@ func (t *tenant) lessons() []lesson {
 }
 
 func (r *retrieval) lesson() (l lesson, ok bool) {
-	if !r.chosen || r.strategy == string(discover.Semantic) { // which shows what is varied
+	if !r.Chosen || r.Strategy == string(discover.Semantic) { // which shows what is varied
 		return l, false
 	}
-	l = lesson{at: r.at, id: r.id}
+	l = lesson{at: r.At, id: r.ID}
 	n, best := 0, 0.0
-	for i := range r.offered {
-		o := &r.offered[i]
-		f := features{float64(o.parts[0]), float64(o.parts[1]), float64(o.parts[2]), float64(o.parts[3]), -float64(o.parts[4])}
+	for i := range r.Offered {
+		o := &r.Offered[i]
+		f := features{float64(o.Parts[0]), float64(o.Parts[1]), float64(o.Parts[2]), float64(o.Parts[3]), -float64(o.Parts[4])}
 		best = max(best, f[0])
 		l.offered = append(l.offered, f)
-		l.chosen = append(l.chosen, o.chosen && !o.poor)
+		l.chosen = append(l.chosen, o.Chosen && !o.Poor)
 		if l.chosen[i] {
 			n++
 		}
@@ -287,23 +287,19 @@ func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	return tr
 }
 
-// ranking is what was learned for a tenant. It stands beside the state that is folded,
-// for it has an item of its own; it is never modified.
+// ranking is the newest Training of a tenant. It stands beside the state that is folded,
+// for it has a document of its own.
 type ranking struct {
-	training Training
-	revision int64 // of its item
+	Training
+	revision int64 // of its document
 }
 
-// Train learns the weights of a tenant anew from what is known now, and keeps the
+// Train learns the weights of a tenant from the choices that are known, and keeps the
 // outcome in the store, from where all nodes read it.
 func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
 	tr, err := u.train(ctx, tenant)
-	if errors.Is(err, toolkeep.ErrStale) { // somebody did so at the same time
-		seq, hErr := u.c.Store.Head(ctx)
-		if hErr != nil {
-			return tr, hErr
-		}
-		if err := u.Await(ctx, seq); err != nil {
+	if errors.Is(err, toolkeep.ErrStale) { // another node did so at the same time
+		if err := u.catchUp(ctx); err != nil {
 			return tr, err
 		}
 		tr, err = u.train(ctx, tenant)
@@ -312,32 +308,27 @@ func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
 }
 
 func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
-	u.mu.Lock()
+	u.mu.RLock()
 	var ls []lesson
 	if t, ok := u.tenants.get(tenant); ok {
 		ls = t.lessons()
 	}
-	u.mu.Unlock()
-	var old *discover.Weights
-	expect := int64(toolkeep.NoRevision)
-	if r, ok := u.rankings.get(tenant); ok {
-		old, expect = r.training.Weights, r.revision
-	}
+	old := u.rankings[tenant]
+	u.mu.RUnlock()
 	inUse := u.c.Weights
-	if old != nil && u.c.Learning == LearnOn {
-		inUse = *old
+	if old.Weights != nil && u.c.Learning == LearnOn {
+		inUse = *old.Weights
 	}
 	tr := train(u.c.Clock(), inUse, ls)
-	tr.Weights = old
+	tr.Weights = old.Weights
 	if tr.Better {
-		w := tr.After.Weights
-		tr.Weights = &w
+		tr.Weights = new(tr.After.Weights)
 	}
 	body, err := json.Marshal(&tr)
 	if err != nil {
 		return tr, err
 	}
-	changes := []toolkeep.Change{toolkeep.PutDocument{Expect: expect,
+	changes := []toolkeep.Change{toolkeep.PutDocument{Expect: old.revision, // 0 is toolkeep.NoRevision
 		Document: toolkeep.Document{Kind: KindWeights, Tenant: tenant, ID: weightsID, Body: body, UpdatedAt: tr.At, UpdatedBy: u.c.Node}}}
 	if tr.Better {
 		e, err := eventOf(EventRanking, tenant, "", tr.At, &tr)
@@ -349,25 +340,26 @@ func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
 	return tr, u.c.Store.Apply(ctx, changes...)
 }
 
-// ResetWeights gives up what was learned for a tenant, until weights are learned anew.
+// ResetWeights gives up what was learned for a tenant, until weights are learned again.
 func (u *Usage) ResetWeights(ctx context.Context, p *toolkeep.Principal) error {
 	now := u.c.Clock()
 	e, err := eventOf(EventRanking, p.Tenant, "", now, map[string]any{"at": stamp(now), "verdict": "reset", "by": p.Subject})
 	if err != nil {
 		return err
 	}
-	return ifThere(u.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
-		toolkeep.AppendEvent{Event: e}))
+	err = u.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
+		toolkeep.AppendEvent{Event: e})
+	if outrun(err) { // there are none
+		return nil
+	}
+	return err
 }
 
-// ranked takes in a stored Training.
+// ranked reads a stored Training; u.mu is held.
 func (u *Usage) ranked(it *toolkeep.Document) {
-	if old, ok := u.rankings.get(it.Tenant); it.ID != weightsID || ok && it.Revision <= old.revision {
-		return
-	}
-	r := &ranking{revision: it.Revision}
-	if json.Unmarshal(it.Body, &r.training) == nil {
-		u.rankings.put(it.Tenant, r)
+	r := ranking{revision: it.Revision}
+	if it.ID == weightsID && it.Revision > u.rankings[it.Tenant].revision && json.Unmarshal(it.Body, &r.Training) == nil {
+		u.rankings[it.Tenant] = r
 	}
 }
 

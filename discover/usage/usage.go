@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -32,10 +33,10 @@ const (
 // Config of a Usage. Store is required.
 type Config struct {
 	Store Store
-	// Clean takes the secrets that a tenant and its people have out of a question before
-	// it is kept; nil: nothing is taken out.
+	// Clean removes the secrets of a tenant and its users from a question before it is
+	// kept; nil: nothing is removed.
 	Clean func(tenant, text string) string
-	// NoHistory keeps no questions: retrievals are recorded without them, and none is
+	// NoHistory keeps no questions: searches are recorded without them, and none is
 	// learned.
 	NoHistory bool
 	// Learning of weights; "" is on.
@@ -43,11 +44,11 @@ type Config struct {
 	// Weights that count without learning, which learned ones must beat. The zero value
 	// is that of discover.
 	Weights discover.Weights
-	// Keep is for how long what happened counts; default 30 days, at least one.
+	// Keep is for how long an event counts; default 30 days, at least one.
 	Keep time.Duration
 	// Every is how often the daily job runs; default 24 h.
 	Every time.Duration
-	Node  string // of this process, in items and events
+	Node  string // of this process, in documents and events
 	Clock func() time.Time
 	Log   *slog.Logger // nil: nothing is logged
 }
@@ -55,60 +56,52 @@ type Config struct {
 // Usage knows how tools are used. It implements discover.Usage and discover.Learned.
 // All methods are safe for concurrent use.
 type Usage struct {
-	c        Config
-	keep     int32 // days
-	tenants  table[string, *tenant]
-	rankings table[string, *ranking]
-	writer   *writer
+	c      Config
+	keep   int32 // days
+	writer *writer
 
 	seq    atomic.Int64  // of the newest change that was folded
 	caught chan struct{} // closed when the feed was read up to where it stood at the start
 
-	saving sync.Mutex // one checkpoint at a time; taken before mu
+	// folding is held while a change is folded or the state is copied. It is taken before
+	// mu, which readers of the state take.
+	folding sync.Mutex
 
-	mu       sync.Mutex // one change at a time; guards all that is not atomic in tenants
-	order    recency[*tenant]
-	head     toolkeep.Document // the newest checkpoint's; where the feed told of it without its body
-	claimed  toolkeep.Document // the newest claim of the job
-	rankedAt int64             // up to where in the feed rankings were read from their items
-	moved    chan struct{}     // closed at the next change; nil if nobody waits
+	mu       sync.RWMutex // guards what follows
+	tenants  lru[string, *tenant]
+	rankings map[string]ranking
+	head     toolkeep.Document // of the newest checkpoint, without its body
+	rankedAt int64             // up to where in the feed rankings were read from their documents
+	moved    chan struct{}     // closed at the next change; nil if no goroutine waits
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
-	once   sync.Once
 }
 
-// New makes a Usage that knows nothing; Start reads what there is.
+// New makes an empty Usage; Start reads what there is.
 func New(c Config) *Usage {
 	if c.Clean == nil {
 		c.Clean = func(_, text string) string { return text }
 	}
-	if c.Learning == "" {
-		c.Learning = LearnOn
-	}
-	if c.Weights == (discover.Weights{}) {
-		c.Weights = discover.DefaultWeights
-	}
+	c.Learning = cmp.Or(c.Learning, LearnOn)
+	c.Weights = cmp.Or(c.Weights, discover.DefaultWeights)
 	if c.Keep <= 0 {
-		c.Keep = 30 * 24 * time.Hour
+		c.Keep = 30 * day
 	}
 	if c.Every <= 0 {
-		c.Every = 24 * time.Hour
+		c.Every = day
 	}
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	u := &Usage{c: c, keep: max(1, int32((c.Keep+24*time.Hour-1)/(24*time.Hour))), caught: make(chan struct{})}
-	u.writer = newWriter(c.Store, c.Clock, c.Log)
-	return u
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	return &Usage{c: c, keep: max(1, int32((c.Keep+day-1)/day)), caught: make(chan struct{}), rankings: map[string]ranking{},
+		writer: &writer{store: c.Store, clock: c.Clock, log: c.Log, wake: make(chan struct{}, 1), writing: make(chan struct{}, 1)}}
 }
 
 // Start reads the newest checkpoint and follows the feed from there, in the
-// background. ctx bounds the reading of the checkpoint alone. A checkpoint that cannot
-// be read is passed over: what the feed still has is folded then.
+// background. ctx bounds the reading of the checkpoint alone. Where the checkpoint cannot
+// be read, the feed is folded from its start.
 func (u *Usage) Start(ctx context.Context) error {
 	after, err := u.load(ctx)
 	if err != nil {
@@ -132,15 +125,12 @@ func (u *Usage) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop writes what waits to be written and ends. It may be called twice, and before
-// Start.
+// Stop writes the records that wait and ends. It may be called twice, and before Start.
 func (u *Usage) Stop() {
-	u.once.Do(func() {
-		if u.cancel != nil {
-			u.cancel()
-		}
-		u.done.Wait()
-	})
+	if u.cancel != nil {
+		u.cancel()
+	}
+	u.done.Wait()
 }
 
 // follow folds the feed until ctx ends. head is where the feed stood at the start, -1
@@ -166,20 +156,17 @@ func (u *Usage) follow(ctx context.Context, head int64) {
 		if ctx.Err() != nil {
 			return
 		}
-		u.c.Log.Warn("the feed of calls broke and is taken up again", "error", broken, "after", u.seq.Load(), "pause", pause)
-		timer := time.NewTimer(pause)
+		u.c.Log.Warn("the feed of calls broke; it is read again", "error", broken, "after", u.seq.Load(), "pause", pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 		pause = min(2*pause, longest)
 	}
 }
 
-// Await returns when the feed was folded up to seq, or with ctx's error.
-func (u *Usage) Await(ctx context.Context, seq int64) error {
+// await returns when the feed was folded up to seq, or with ctx's error.
+func (u *Usage) await(ctx context.Context, seq int64) error {
 	for {
 		u.mu.Lock()
 		if u.moved == nil {
@@ -199,114 +186,110 @@ func (u *Usage) Await(ctx context.Context, seq int64) error {
 	}
 }
 
-// catchUp awaits all that the feed has now.
+// catchUp awaits the head of the feed.
 func (u *Usage) catchUp(ctx context.Context) error {
 	seq, err := u.c.Store.Head(ctx)
 	if err != nil {
 		return err
 	}
-	return u.Await(ctx, seq)
+	return u.await(ctx, seq)
 }
 
-// CaughtUp is closed when all is folded that was in the feed at the start.
-func (u *Usage) CaughtUp() <-chan struct{} { return u.caught }
-
-// publishEvery is how often questions are shown that were learned; where there are
-// many, whose readers have work with each showing, it is once in so many more seconds
-// as there are thousands.
-const publishEvery = time.Second
-
-// publish shows what changed now and then, where showing each change costs too much.
+// publish shows learned questions to searches once a second, and where there are many,
+// which is work for the searches, once in as many more seconds as there are thousands.
 func (u *Usage) publish(ctx context.Context) {
-	t := time.NewTicker(publishEvery)
+	t := time.NewTicker(time.Second)
 	defer t.Stop()
 	for turn := 0; ; turn++ {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			u.show(func(t *tenant) bool { return turn%(1+t.led.order.len()/1000) == 0 })
+			u.show(func(t *tenant) bool { return turn%(1+t.Questions.len()/1000) == 0 })
 		}
 	}
 }
 
-// refresh shows the questions that were learned since.
+// refresh shows all questions that were learned.
 func (u *Usage) refresh() { u.show(func(*tenant) bool { return true }) }
 
 func (u *Usage) show(which func(*tenant) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for t := range u.order.all() {
+	for t := range u.tenants.all() {
 		if which(t) {
-			t.showLed()
+			t.showExamples()
 		}
 	}
 }
 
+// find gives a tenant and one of its tools, nil for what is not known; u.mu is held.
+func (u *Usage) find(tenant, tool string) (*tenant, *tool) {
+	t, ok := u.tenants.get(tenant)
+	if !ok {
+		return nil, nil
+	}
+	x, _ := t.Tools.get(tool)
+	return t, x
+}
+
 // History is what went before in a conversation.
-func (u *Usage) History(s discover.Session) discover.History {
-	var h discover.History
+func (u *Usage) History(s discover.Session) (h discover.History) {
+	user, id := short(s.Subject), short(s.ID)
+	u.mu.RLock()
+	defer u.mu.RUnlock()
 	t, ok := u.tenants.get(s.Tenant)
 	if !ok {
 		return h
 	}
-	if us, ok := t.users.get(short(s.Subject)); ok {
-		h.Preferred = us.preferred()
+	if us, ok := t.Users.get(user); ok {
+		h.Preferred = t.preferred(us)
 	}
-	if s.ID == "" {
-		return h
+	ses, ok := t.Sessions.get(sessionKey{user, id})
+	if ok && len(ses.Calls) > 0 && u.c.Clock().UnixMicro()-ses.Calls[0].At <= sessionLife.Microseconds() {
+		h.Recent, h.Paired = t.recent(ses), t.pairedWith(ses)
 	}
-	ses, ok := t.sessions.get(sessionKey{short(s.Subject), short(s.ID)})
-	if !ok {
-		return h
-	}
-	v := ses.view.Load()
-	if v == nil || u.c.Clock().Sub(v.last) > sessionLife {
-		return h
-	}
-	h.Recent = v.recent
-	h.Paired = t.pairedWith(v.recent)
 	return h
 }
 
-// Fared is how a tool did for a tenant.
-func (u *Usage) Fared(tenant, tool string) (discover.Fared, bool) {
-	t, ok := u.tenants.get(tenant)
-	if !ok {
-		return discover.Fared{}, false
+// SuccessRates are the shares of a tenant's calls of the tools that succeeded, drawn
+// towards the mean of all tools where there are few; -1 for one that was not called.
+func (u *Usage) SuccessRates(tenant string, tools []string) []float64 {
+	out := make([]float64, len(tools))
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	for i, id := range tools {
+		out[i] = -1
+		if t, x := u.find(tenant, id); x != nil && x.Total > 0 {
+			out[i] = t.success(x)
+		}
 	}
-	x, ok := t.tools.get(tool)
-	if !ok {
-		return discover.Fared{}, false
-	}
-	v := x.view.Load()
-	if v == nil || v.calls == 0 {
-		return discover.Fared{}, false
-	}
-	return t.fared(v), true
+	return out
 }
 
-// Led are the newest questions of a tenant after which tools were chosen, each with a
-// tool, the newest first. The slice is the same as long as nothing changed, and not to
+// Examples are the newest questions of a tenant after which tools were chosen, each with
+// a tool, the newest first. The slice is the same as long as nothing changed, and not to
 // be modified. It is a second old at most, or a second more for each thousand.
-func (u *Usage) Led(tenant string) []discover.Led {
+func (u *Usage) Examples(tenant string) []discover.Example {
+	u.mu.RLock()
+	defer u.mu.RUnlock()
 	if t, ok := u.tenants.get(tenant); ok {
-		if led := t.ledView.Load(); led != nil {
-			return *led
-		}
+		return t.examples
 	}
 	return nil
 }
 
 // Weights are those that were learned for a tenant, where Learning is on.
-func (u *Usage) Weights(tenant string) (discover.Weights, bool) {
+func (u *Usage) Weights(tenant string) (w discover.Weights, ok bool) {
 	if u.c.Learning != LearnOn {
-		return discover.Weights{}, false
+		return w, false
 	}
-	if r, ok := u.rankings.get(tenant); ok && r.training.Weights != nil {
-		return *r.training.Weights, true
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if r := u.rankings[tenant]; r.Weights != nil {
+		return *r.Weights, true
 	}
-	return discover.Weights{}, false
+	return w, false
 }
 
 var (

@@ -3,7 +3,9 @@ package usage
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,122 +24,109 @@ const (
 // writer writes events in the background, so that no search waits for the store. What
 // comes faster than the store takes it is dropped and counted.
 type writer struct {
-	store toolkeep.Applier
-	clock func() time.Time
-	log   *slog.Logger
-	in    chan pendingEvent
-	ask   chan chan struct{} // write now, and close
-	done  chan struct{}      // closed when run ends
+	store   toolkeep.Applier
+	clock   func() time.Time
+	log     *slog.Logger
+	wake    chan struct{} // another batch waits
+	writing chan struct{} // holds a token during a write
 
-	dropped  atomic.Int64
-	dropTime atomic.Int64 // of the newest that was dropped, in milliseconds
-	written  atomic.Int64
+	mu    sync.Mutex
+	queue []pendingEvent
+
+	dropped, written atomic.Int64
+	lostAt           atomic.Int64 // when the newest was dropped, in milliseconds
 }
 
 // pendingEvent makes its event when it is written, off the path of the search.
 type pendingEvent func() (toolkeep.Event, error)
 
-func newWriter(store toolkeep.Applier, clock func() time.Time, log *slog.Logger) *writer {
-	return &writer{store: store, clock: clock, log: log, in: make(chan pendingEvent, waiting), ask: make(chan chan struct{}), done: make(chan struct{})}
-}
-
 func (w *writer) put(e pendingEvent) {
-	select {
-	case w.in <- e:
-	default:
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.queue) == waiting {
 		w.drop(1)
+		return
+	}
+	w.queue = append(w.queue, e)
+	if len(w.queue)%batch == 0 {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 
 func (w *writer) drop(n int) {
 	w.dropped.Add(int64(n))
-	w.dropTime.Store(w.clock().UnixMilli())
+	w.lostAt.Store(w.clock().UnixMilli())
+}
+
+// waits is how many events wait.
+func (w *writer) waits() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return int64(len(w.queue))
 }
 
 // run writes until ctx ends, and then what waits.
 func (w *writer) run(ctx context.Context) {
-	defer close(w.done)
-	var held []toolkeep.Change
-	due := time.NewTimer(0)
-	defer due.Stop()
-	<-due.C
-	armed := false
-	write := func(ctx context.Context) {
-		if len(held) > 0 && w.store.Apply(ctx, held...) == nil {
-			w.written.Add(int64(len(held)))
-			held = nil
-		}
-		armed = len(held) > 0
-		if armed {
-			due.Reset(writeEvery)
-		}
-	}
+	tick := time.NewTicker(writeEvery)
+	defer tick.Stop()
 	for {
-		in := w.in
-		if len(held) >= batch {
-			in = nil // the store did not take them: what comes waits in the channel
-		}
 		select {
-		case e := <-in:
-			held = w.take(held, e)
-			switch {
-			case len(held) >= batch:
-				write(ctx)
-			case !armed:
-				armed = true
-				due.Reset(writeEvery)
-			}
-		case <-due.C:
-			write(ctx)
-			if armed {
-				w.log.Warn("retrieval events could not be written and are kept for another try", "events", len(held))
-			}
-		case asked := <-w.ask:
-			for len(w.in) > 0 && len(held) < waiting {
-				held = w.take(held, <-w.in)
-			}
-			write(ctx)
-			close(asked)
+		case <-w.wake:
+			w.write(ctx, batch)
+		case <-tick.C:
+			w.write(ctx, 1)
 		case <-ctx.Done():
-			for len(w.in) > 0 {
-				held = w.take(held, <-w.in)
-			}
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
 			defer cancel()
-			if write(last); len(held) > 0 {
-				w.drop(len(held))
-				w.log.Warn("retrieval events are lost, for the store did not take them", "events", len(held))
+			if w.write(last, 1); len(w.queue) > 0 {
+				w.drop(len(w.queue))
+				w.log.Warn("records of searches are lost: the store did not take them", "events", len(w.queue))
 			}
 			return
 		}
 	}
 }
 
-func (w *writer) take(held []toolkeep.Change, e pendingEvent) []toolkeep.Change {
-	made, err := e()
-	if err != nil {
-		w.log.Error("a retrieval event could not be made", "error", err)
-		w.drop(1)
-		return held
-	}
-	return append(held, toolkeep.AppendEvent{Event: made})
-}
-
-// flush writes what waits; false where the writer has ended.
-func (w *writer) flush(ctx context.Context) bool {
-	asked := make(chan struct{})
+// write writes batches as long as at least so many events wait. Events that the store
+// does not take go on waiting.
+func (w *writer) write(ctx context.Context, least int) {
 	select {
-	case w.ask <- asked:
-	case <-w.done:
-		return false
+	case w.writing <- struct{}{}:
+		defer func() { <-w.writing }()
 	case <-ctx.Done():
-		return false
+		return
 	}
-	select {
-	case <-asked:
-		return true
-	case <-ctx.Done():
-		return false
+	for {
+		w.mu.Lock()
+		n := len(w.queue)
+		next := slices.Clone(w.queue[:min(n, batch)])
+		w.mu.Unlock()
+		if n < least {
+			return
+		}
+		var made []toolkeep.Change
+		for _, e := range next {
+			event, err := e()
+			if err != nil {
+				w.log.Error("the record of a search cannot be made", "error", err)
+				continue
+			}
+			made = append(made, toolkeep.AppendEvent{Event: event})
+		}
+		if err := w.store.Apply(ctx, made...); err != nil {
+			w.log.Warn("records of searches cannot be written and are tried again", "events", n, "error", err)
+			return
+		}
+		w.written.Add(int64(len(made)))
+		if failed := len(next) - len(made); failed > 0 {
+			w.drop(failed)
+		}
+		w.mu.Lock()
+		w.queue = slices.Delete(w.queue, 0, len(next))
+		w.mu.Unlock()
 	}
 }
 

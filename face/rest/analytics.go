@@ -47,7 +47,7 @@ type UsageGroup struct {
 }
 
 func groupOf(r learned.Row) UsageGroup {
-	return UsageGroup{Key: r.Group, Retrievals: r.Retrievals, Selected: r.Chosen, SelectionRate: r.SelectionRate, MeanPosition: r.MeanPlace,
+	return UsageGroup{Key: r.Group, Retrievals: r.Retrievals, Selected: r.Chosen, SelectionRate: r.SelectionRate, MeanPosition: r.MeanPosition,
 		Rated: r.Rated, MeanRelevance: r.Relevance, Calls: r.Calls, SuccessRate: r.SuccessRate, AvgExecutionMs: r.MeanMS, P95ExecutionMs: r.P95MS}
 }
 

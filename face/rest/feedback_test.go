@@ -128,7 +128,7 @@ func TestAnalytics(t *testing.T) {
 			t.Errorf("%s %v %v %s", tenant, from, to, by)
 		}
 		return learned.Report{From: from, To: to, Since: day, Learning: learned.LearnObserve, Total: learned.Row{Calls: 9},
-			Rows:     []learned.Row{{Group: "hidden.tool", Calls: 5}, {Group: "demo.hash", Retrievals: 4, Chosen: 1, SelectionRate: 0.25, MeanPlace: 2, Calls: 3, SuccessRate: 1, MeanMS: 1.5, P95MS: 2}},
+			Rows:     []learned.Row{{Group: "hidden.tool", Calls: 5}, {Group: "demo.hash", Retrievals: 4, Chosen: 1, SelectionRate: 0.25, MeanPosition: 2, Calls: 3, SuccessRate: 1, MeanMS: 1.5, P95MS: 2}},
 			Training: &learned.Training{At: day, Lessons: 300, Held: 60, Better: true, Verdict: "better", After: learned.Fit{Weights: discover.Weights{Keyword: 0.5}}, Weights: &discover.Weights{Keyword: 0.5}}}
 	}
 	w := s.do(t, "GET", path+"?startDate=2026-11-03&endDate=2026-11-05T04:00:00%2B01:00", "")

@@ -1,0 +1,274 @@
+package usage
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	maxWaiting = 2000 // searches of a tenant of which a tool may still be chosen
+	maxChosen  = 2000 // searches of which one was
+	maxKept    = 20   // tools of a search that are kept in memory
+	maxAsked   = 4    // searches of a conversation that a call may be the choice of
+	poor       = 0.5  // relevance below which a choice was a mistake
+)
+
+// retrieval is a search and what was chosen of it.
+type retrieval struct {
+	ID       string
+	At       int64 // microseconds
+	User     string
+	Session  string
+	Query    string // see plain; "" where none is kept
+	Strategy string
+	Offered  []offer
+	Chosen   bool // one of Offered was
+	Rated    []rating
+}
+
+func (r *retrieval) key() string { return r.ID }
+
+type offer struct {
+	Tool  int32
+	Parts [5]float32
+	// Chosen: it was called or named in feedback; Learned: the question counts for it;
+	// Poor: feedback says that it was a mistake.
+	Chosen, Learned, Poor bool
+}
+
+// rating is what feedback said about one tool, or "" about the whole.
+type rating struct {
+	Tool      string
+	Relevance float64 // -1: not said
+	Success   int8    // 1, 0, or -1: not said
+	Learned   bool    // the search had not offered the tool, and the question counts for it
+}
+
+func ratingOf(tool string, relevance *float64, success *bool) rating {
+	r := rating{Tool: tool, Relevance: -1, Success: -1}
+	if relevance != nil {
+		r.Relevance = max(0, min(1, *relevance))
+	}
+	if success != nil {
+		r.Success = 0
+		if *success {
+			r.Success = 1
+		}
+	}
+	return r
+}
+
+// retrievals are the searches that are kept.
+func (t *tenant) retrievals() [2]*lru[string, *retrieval] {
+	return [2]*lru[string, *retrieval]{&t.Chosen, &t.Waiting}
+}
+
+func (t *tenant) retrieval(id string) *retrieval {
+	for _, l := range t.retrievals() {
+		if r, ok := l.get(id); ok {
+			return r
+		}
+	}
+	return nil
+}
+
+// keep adds a search that waits for a choice.
+func (t *tenant) keep(r *retrieval) {
+	t.Waiting.put(r)
+	for old := range t.Waiting.evict(maxWaiting) {
+		if old.Chosen {
+			t.Chosen.put(old)
+		}
+	}
+	for range t.Chosen.evict(maxChosen) {
+	}
+}
+
+// asked are the ids of the newest searches of a conversation, the newest first: a caller
+// may look for several tools before it calls the first.
+type asked []string
+
+// ask adds a search to a conversation.
+func (t *tenant) ask(l *asked, r *retrieval) {
+	list := slices.DeleteFunc(*l, func(id string) bool { return t.retrieval(id) == nil })
+	at := slices.IndexFunc(list, func(id string) bool { return t.retrieval(id).At <= r.At })
+	if at < 0 {
+		at = len(list)
+	}
+	list = slices.Insert(list, at, r.ID)
+	*l = list[:min(len(list), maxAsked)]
+}
+
+// called makes a call the choice of the newest search, no longer ago than within, that
+// offered its tool. A tool that none had offered was found elsewhere,
+// and a call that was refused or cancelled chose nothing. A call is the choice of one
+// search: one that is folded later than an older one takes the call over.
+func (t *tenant) called(list asked, c *call, within time.Duration) {
+	if !c.Counted {
+		return
+	}
+	for _, id := range list {
+		r := t.retrieval(id)
+		if r == nil || c.At < r.At || c.At-r.At > within.Microseconds() {
+			continue
+		}
+		i := r.offers(c.Tool)
+		if i < 0 {
+			continue
+		}
+		taken := c.By != ""
+		if taken {
+			before := t.retrieval(c.By)
+			if before == nil || before.At >= r.At {
+				return
+			}
+			if c.First {
+				t.unchoose(before, c.Tool)
+			}
+		}
+		c.By, c.First = r.ID, t.choose(r, i)
+		if c.OK {
+			t.learn(r, i)
+		}
+		if c.First && !taken {
+			t.byStrategy(r, func(s *counts) { s.call(c) })
+		}
+		return
+	}
+}
+
+// offers is the place at which a search offered a tool, -1 if it did not.
+func (r *retrieval) offers(tool int32) int {
+	return slices.IndexFunc(r.Offered, func(o offer) bool { return o.Tool == tool })
+}
+
+// choose counts that a tool of a search was chosen; false where it was before.
+func (t *tenant) choose(r *retrieval, i int) bool {
+	o := &r.Offered[i]
+	if o.Chosen {
+		return false
+	}
+	o.Chosen = true
+	t.countChoice(r, o.Tool, !r.Chosen, func(d *counts) {
+		d.Chosen++
+		d.Ranks += uint32(i + 1)
+	})
+	r.Chosen = true
+	return true
+}
+
+// unchoose takes back that a tool of a search was chosen, which was so for a moment.
+func (t *tenant) unchoose(r *retrieval, tool int32) {
+	i := r.offers(tool)
+	if i < 0 || !r.Offered[i].Chosen {
+		return
+	}
+	o := &r.Offered[i]
+	o.Chosen = false
+	t.unlearn(&o.Learned, r, tool)
+	r.Chosen = slices.ContainsFunc(r.Offered, func(o offer) bool { return o.Chosen })
+	t.countChoice(r, tool, !r.Chosen, func(d *counts) {
+		if d.Chosen > 0 { // else it was another day
+			d.Chosen--
+			d.Ranks -= min(d.Ranks, uint32(i+1))
+		}
+	})
+}
+
+// countChoice counts for a tool, and if the search as a whole counts, for its user and
+// strategy.
+func (t *tenant) countChoice(r *retrieval, tool int32, whole bool, count func(*counts)) {
+	if x := t.byNo[tool]; x != nil {
+		count(x.Days.on(t.Day))
+	}
+	if whole {
+		t.countSearch(r, count)
+	}
+}
+
+// countSearch counts for the user and the strategy of a search.
+func (t *tenant) countSearch(r *retrieval, count func(*counts)) {
+	if us, ok := t.Users.get(r.User); ok {
+		count(us.Days.on(t.Day))
+	}
+	t.byStrategy(r, count)
+}
+
+func (t *tenant) byStrategy(r *retrieval, count func(*counts)) {
+	name := r.Strategy
+	d, ok := t.Strategies[name]
+	if !ok && len(t.Strategies) >= maxStrategies {
+		name = "other"
+		d = t.Strategies[name]
+	}
+	count(d.on(t.Day))
+	t.Strategies[name] = d
+}
+
+// learn counts the question for a tool that did what was asked.
+func (t *tenant) learn(r *retrieval, i int) {
+	if o := &r.Offered[i]; !o.Learned && !o.Poor {
+		o.Learned = t.learnQuestion(r, t.byNo[o.Tool])
+	}
+}
+
+func (t *tenant) unlearn(learned *bool, r *retrieval, tool int32) {
+	if *learned {
+		*learned = false
+		t.unlearnQuestion(questionKey{r.Query, tool}, r.User)
+	}
+}
+
+// rate folds a rating of a search. Said twice it counts once; said otherwise, the newer
+// counts. x is the tool that it names, nil if none.
+func (t *tenant) rate(r *retrieval, said rating, x *tool) {
+	i := slices.IndexFunc(r.Rated, func(o rating) bool { return o.Tool == said.Tool })
+	rated := i >= 0
+	if !rated {
+		if len(r.Rated) == maxKept {
+			return
+		}
+		r.Rated = append(r.Rated, ratingOf(said.Tool, nil, nil))
+		i = len(r.Rated) - 1
+	}
+	o := &r.Rated[i]
+	said.Learned = o.Learned
+	if rated && *o == said {
+		return
+	}
+	first := o.Relevance < 0 && said.Relevance >= 0 // which counts in the report
+	*o = said
+	score := func(d *counts) {
+		d.Rated++
+		d.Relevance += said.Relevance
+	}
+	if first {
+		t.countSearch(r, score)
+	}
+	if x == nil {
+		return
+	}
+	if first {
+		score(x.Days.on(t.Day))
+	}
+	bad := said.Relevance >= 0 && said.Relevance < poor
+	at := r.offers(x.No)
+	learned := &o.Learned
+	if at >= 0 {
+		r.Offered[at].Poor = bad
+		learned = &r.Offered[at].Learned
+	}
+	switch {
+	case bad:
+		t.unlearn(learned, r, x.No)
+	case at < 0: // a tool that the search missed: the question leads to it, once
+		if said.Success != 0 && !o.Learned {
+			o.Learned = t.learnQuestion(r, x)
+		}
+	default:
+		t.choose(r, at)
+		if said.Success != 0 {
+			t.learn(r, at)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package usage
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Feedback is what somebody says of a search.
+type Feedback struct {
+	Retrieval string // id of its event; "" where Session and Query name it
+	Session   string
+	Query     string
+	Tool      string   // that was chosen; "" where none fits
+	Relevance *float64 // 0 to 1: how well it, or the whole answer, fits
+	Success   *bool    // whether its call worked
+}
+
+// feedbackWait bounds the wait for a search that was made a moment ago.
+const feedbackWait = 2 * time.Second
+
+// Feedback records what the principal says of one of its own searches and gives the id
+// of the search. again is true where the same was said before: nothing is recorded
+// then. A search of somebody else, or one that is too long ago, is E3013.
+func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback) (id string, again bool, err error) {
+	id, again, found := u.lookUp(p, &f)
+	if !found {
+		// It may be on its way to the store, or from there.
+		wait, cancel := context.WithTimeout(ctx, feedbackWait)
+		defer cancel()
+		u.writer.write(wait, 1)
+		if u.catchUp(wait) == nil {
+			id, again, found = u.lookUp(p, &f)
+		}
+	}
+	if !found {
+		return "", false, toolkeep.NewError(toolkeep.ResourceNotFound,
+			"you made no such search lately; name it by metadata.retrievalId of its answer, or by the session and the query as they were sent")
+	}
+	if again {
+		return id, true, nil
+	}
+	subject := short(p.Subject)
+	e, err := eventOf(EventFeedback, p.Tenant, "", u.c.Clock(), feedbackData{EventID: id, UserID: subject, AgentDID: subject, Tool: f.Tool, Relevance: f.Relevance, Success: f.Success})
+	if err != nil {
+		return "", false, err
+	}
+	return id, false, u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e})
+}
+
+// lookUp finds the search that feedback is about, and whether the same was said of it.
+func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok bool) {
+	subject, query := short(p.Subject), plain(clip(u.c.Clean(p.Tenant, f.Query), maxQuery))
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	t, ok := u.tenants.get(p.Tenant)
+	if !ok {
+		return "", false, false
+	}
+	r := t.retrieval(f.Retrieval)
+	if f.Retrieval == "" {
+		for _, l := range t.retrievals() {
+			for o := range l.all() {
+				if o.User == subject && o.Session == short(f.Session) && o.Query == query && (r == nil || o.At >= r.At) {
+					r = o
+				}
+			}
+		}
+	}
+	if r == nil || r.User != subject {
+		return "", false, false
+	}
+	said := ratingOf(f.Tool, f.Relevance, f.Success)
+	again = slices.ContainsFunc(r.Rated, func(o rating) bool {
+		o.Learned = false // which nobody said
+		return o == said
+	})
+	return r.ID, again, true
+}
+
+// Known counts what Forget takes out.
+type Known struct {
+	Conversations int
+	Searches      int  // of which a tool was chosen, or may be yet
+	Questions     int  // that led to a tool
+	Numbers       bool // there are counts of the user's own calls and searches
+}
+
+// Any tells whether there is anything.
+func (k Known) Any() bool { return k != Known{} }
+
+// ofUser counts what is known of users, and with drop removes it. What the calls of a
+// user added to the counts of tools stays: it names no user.
+func (t *tenant) ofUser(is func(user string) bool, drop bool) (k Known) {
+	for us := range t.Users.all() {
+		if is(us.ID) {
+			k.Numbers = true
+			if drop {
+				t.Users.drop(us.ID)
+			}
+		}
+	}
+	for s := range t.Sessions.all() {
+		if is(s.User) {
+			k.Conversations++
+			if drop {
+				t.Sessions.drop(s.key())
+			}
+		}
+	}
+	for _, l := range t.retrievals() {
+		for r := range l.all() {
+			if is(r.User) {
+				k.Searches++
+				if drop {
+					l.drop(r.ID)
+				}
+			}
+		}
+	}
+	for q := range t.Questions.all() {
+		i := slices.IndexFunc(q.By, func(a asker) bool { return is(a.User) })
+		if i < 0 {
+			continue
+		}
+		k.Questions++
+		if drop {
+			t.dirty = true
+			q.Count -= min(q.Count, q.By[i].N)
+			if q.By = slices.Delete(q.By, i, i+1); q.Count == 0 || len(q.By) == 0 {
+				t.dropQuestion(q)
+			}
+		}
+	}
+	return k
+}
+
+// Known tells how much is known of a user of the principal's tenant, with what this node
+// recorded before the call. Errors: those of the store.
+func (u *Usage) Known(ctx context.Context, p *toolkeep.Principal, user string) (k Known, err error) {
+	u.writer.write(ctx, 1)
+	if err := u.catchUp(ctx); err != nil {
+		return k, err
+	}
+	u.mu.RLock()
+	defer u.mu.RUnlock()
+	if t, ok := u.tenants.get(p.Tenant); ok {
+		k = t.ofUser(func(id string) bool { return id == short(user) }, false)
+	}
+	return k, nil
+}
+
+// forgetTries is how often Forget writes the checkpoint again where another node is
+// faster.
+const forgetTries = 5
+
+// Forget has all nodes forget what is known of a user of the principal's tenant. It is
+// written to the feed, and into the checkpoint at once; the events of the user's searches
+// stay in the store's log of events for as long as that keeps events. Errors: those of
+// the store; ErrStale if other nodes wrote checkpoints all the while, which the next daily
+// job makes good.
+func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) error {
+	e, err := eventOf(EventForgotten, p.Tenant, "", u.c.Clock(), forgottenData{UserID: userMark(p.Tenant, short(user)), By: p.Subject})
+	if err != nil {
+		return err
+	}
+	u.writer.write(ctx, 1) // what the user did on this node comes before
+	if err := u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e}); err != nil {
+		return err
+	}
+	for range forgetTries {
+		if err = u.catchUp(ctx); err != nil {
+			return err
+		}
+		// The checkpoint of another node that came first may be from before the event.
+		if err = u.Checkpoint(ctx); !outrun(err) {
+			break
+		}
+	}
+	return err
+}
+
+// userMark stands for a user in an event that outlives the user's data.
+func userMark(tenant, user string) string {
+	sum := sha256.Sum256([]byte("usage\x00" + tenant + "\x00" + user))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,127 @@
+package usage
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+const (
+	maxQuestions     = 20_000 // of a tenant
+	maxToolQuestions = 20
+	maxAskers        = 16
+	maxFromOne       = 3 // how often the same question of one user counts
+)
+
+type questionKey struct {
+	text string
+	tool int32
+}
+
+// question is one question that led to one tool.
+type question struct {
+	Text  string
+	Tool  int32
+	Count uint32
+	Last  int64 // microseconds
+	By    []asker
+}
+
+func (q *question) key() questionKey { return questionKey{q.Text, q.Tool} }
+
+// asker is a user who asked it, so that it can be forgotten that the user did.
+type asker struct {
+	User string
+	N    uint32
+}
+
+// learnQuestion counts that the question of a search led to a tool; false where it did
+// so often enough.
+func (t *tenant) learnQuestion(r *retrieval, x *tool) bool {
+	if r.Query == "" || x == nil {
+		return false
+	}
+	q, ok := t.Questions.get(questionKey{r.Query, x.No})
+	if !ok {
+		q = &question{Text: r.Query, Tool: x.No}
+		if len(x.questions) == maxToolQuestions {
+			t.dropQuestion(slices.MinFunc(x.questions, func(a, b *question) int {
+				return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Last, b.Last), cmp.Compare(a.Text, b.Text))
+			}))
+		}
+		x.questions = append(x.questions, q)
+	}
+	q.Last = max(q.Last, r.At)
+	t.Questions.put(q)
+	for old := range t.Questions.evict(maxQuestions) {
+		t.dropQuestion(old)
+	}
+	t.dirty = true
+	i := slices.IndexFunc(q.By, func(a asker) bool { return a.User == r.User })
+	switch {
+	case i >= 0 && q.By[i].N == maxFromOne:
+		return false
+	case i >= 0:
+		q.By[i].N++
+	case len(q.By) < maxAskers:
+		q.By = append(q.By, asker{r.User, 1})
+	}
+	q.Count++
+	return true
+}
+
+// unlearnQuestion takes back what learnQuestion counted.
+func (t *tenant) unlearnQuestion(key questionKey, user string) {
+	q, ok := t.Questions.get(key)
+	if !ok {
+		return
+	}
+	i := slices.IndexFunc(q.By, func(a asker) bool { return a.User == user })
+	if i < 0 && len(q.By) < maxAskers {
+		return // all who count are in By, and the user was forgotten
+	}
+	t.dirty = true
+	q.Count--
+	if i >= 0 {
+		if q.By[i].N--; q.By[i].N == 0 {
+			q.By = slices.Delete(q.By, i, i+1)
+		}
+	}
+	if q.Count == 0 {
+		t.dropQuestion(q)
+	}
+}
+
+func (t *tenant) dropQuestion(q *question) {
+	t.dirty = true
+	t.Questions.drop(q.key())
+	if x := t.byNo[q.Tool]; x != nil {
+		x.questions = slices.DeleteFunc(x.questions, func(o *question) bool { return o == q })
+	}
+}
+
+// forgetQuestions removes the text of every search.
+func (t *tenant) forgetQuestions() {
+	for q := range t.Questions.all() {
+		t.dropQuestion(q)
+	}
+	for _, l := range t.retrievals() {
+		for r := range l.all() {
+			r.Query = ""
+		}
+	}
+}
+
+// showExamples makes the questions visible to searches, if they changed.
+func (t *tenant) showExamples() {
+	if !t.dirty {
+		return
+	}
+	t.dirty = false
+	t.examples = make([]discover.Example, 0, t.Questions.len())
+	for q := range t.Questions.all() {
+		t.examples = append(t.examples, discover.Example{Query: q.Text, Tool: t.byNo[q.Tool].ID, Count: int(q.Count)})
+	}
+	slices.Reverse(t.examples)
+}

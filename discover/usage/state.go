@@ -1,0 +1,383 @@
+package usage
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+)
+
+// Bounds, for each tenant but the first.
+const (
+	maxTenants    = 1000
+	maxTools      = 20_000
+	maxUsers      = 10_000
+	maxSessions   = 10_000
+	maxCalls      = 50 // of a session
+	maxFavourites = 50 // tools of a user
+	maxErrors     = 16 // codes of a tool
+	maxStrategies = 8
+)
+
+const (
+	sessionLife = 24 * time.Hour   // after the last call
+	looseLife   = 10 * time.Minute // how long a search outside of a session waits for a call
+	looseCalls  = 8                // calls outside of a session that a search of the user may still be about
+	day         = 24 * time.Hour
+	fade        = 0.9772 // a day; half in 30 days
+)
+
+// The state is plain data: exported fields are what a checkpoint holds, the others are
+// computed from them. Tools are referred to by their numbers; a number whose tool was
+// dropped leads nowhere. All of it is guarded by Usage.mu.
+
+// tenant is the state of one tenant.
+type tenant struct {
+	Name       string
+	Day        int32   // that the counts are faded to
+	Since      int64   // milliseconds: of the first change that was folded
+	LastTool   int32   // the newest number of a tool
+	Talks      float64 // sessions with a call, faded by age
+	Tools      lru[string, *tool]
+	Users      lru[string, *user]
+	Sessions   lru[sessionKey, *session]
+	Waiting    lru[string, *retrieval] // of which a tool may still be chosen
+	Chosen     lru[string, *retrieval] // of which one was, once they waited long enough
+	Questions  lru[questionKey, *question]
+	Strategies map[string]days
+
+	byNo      map[int32]*tool
+	calls, ok uint64 // of all tools, in the days that are kept
+	examples  []discover.Example
+	dirty     bool // Questions changed since examples was made
+}
+
+func (t *tenant) key() string { return t.Name }
+
+// tool is the state of a tool of a tenant.
+type tool struct {
+	ID       string
+	No       int32
+	Total    uint64
+	OK       uint64
+	Timed    uint64
+	Micros   uint64
+	LastUsed int64 // microseconds
+	Days     days
+	Errors   []errorCount
+	Sessions float64 // in which it was called, faded by age
+	Pairs    []pair
+
+	calls, ok uint32 // of Days
+	questions []*question
+}
+
+func (x *tool) key() string { return x.ID }
+
+// errorCount is an error that a tool gave.
+type errorCount struct {
+	Code  toolkeep.Code
+	Count uint32
+	Last  int64
+	After [4]uint32 // what came next and worked, by remedy
+}
+
+// Remedies: what worked after an error.
+const (
+	again   = iota // the same call
+	other          // the tool with other arguments
+	instead        // another tool
+)
+
+// user is the state of a user.
+type user struct {
+	ID         string
+	Favourites []favourite // those that weigh most first
+	Days       days
+	Asked      asked  // outside of a session
+	Calls      []call // outside of a session, the newest first
+}
+
+func (us *user) key() string { return us.ID }
+
+type favourite struct {
+	Tool   int32
+	Weight float64 // calls, faded by age
+}
+
+type sessionKey struct{ user, id string }
+
+// session is one conversation of a user.
+type session struct {
+	User, ID string
+	Last     int64  // microseconds: of the last call or search
+	Calls    []call // the newest first
+	Tools    []met  // that were called, in the order of their first calls
+	Asked    asked
+	Failed   *failure // the newest call, if it failed
+}
+
+func (s *session) key() sessionKey { return sessionKey{s.User, s.ID} }
+
+// call is one call, as choices are found by it.
+type call struct {
+	Tool    int32
+	At      int64 // microseconds: when it came in
+	OK      bool
+	Counted bool   // it worked or failed, and was not refused or cancelled
+	By      string // the search that has it as its choice, "" if none has
+	First   bool   // it was the first call of the tool that By has
+	Timed   bool
+	Micros  uint64
+}
+
+// met is a tool of a session, with the time of its first call.
+type met struct {
+	Tool       int32
+	Start, End int64
+}
+
+type failure struct {
+	Tool int32
+	Code toolkeep.Code
+	Args uint64
+	At   int64
+}
+
+// restored computes what a checkpoint does not hold.
+func (t *tenant) restored() *tenant {
+	t.byNo = map[int32]*tool{}
+	for x := range t.Tools.all() {
+		t.byNo[x.No] = x
+	}
+	for q := range t.Questions.all() {
+		if x := t.byNo[q.Tool]; x != nil {
+			x.questions = append(x.questions, q)
+		}
+	}
+	if t.Strategies == nil {
+		t.Strategies = map[string]days{}
+	}
+	t.dirty = true
+	t.sumDays()
+	return t
+}
+
+// sumDays adds up the calls of the days that are kept.
+func (t *tenant) sumDays() {
+	t.calls, t.ok = 0, 0
+	for x := range t.Tools.all() {
+		x.calls, x.ok = 0, 0
+		for i := range x.Days {
+			x.calls += x.Days[i].Calls
+			x.ok += x.Days[i].Worked
+		}
+		t.calls += uint64(x.calls)
+		t.ok += uint64(x.ok)
+	}
+}
+
+// tenant finds or makes a tenant, in the state of the day.
+func (u *Usage) tenant(name string, at time.Time) *tenant {
+	t, ok := u.tenants.get(name)
+	if !ok {
+		t = (&tenant{Name: name, Day: dayOf(at), Since: at.UnixMilli()}).restored()
+	}
+	u.tenants.put(t)
+	for range u.tenants.evict(maxTenants) {
+	}
+	t.roll(dayOf(at), u.keep)
+	return t
+}
+
+// tool finds or makes a tool.
+func (t *tenant) tool(id string) *tool {
+	x, ok := t.Tools.get(id)
+	if !ok {
+		t.LastTool++
+		x = &tool{ID: strings.Clone(id), No: t.LastTool}
+		t.byNo[x.No] = x
+	}
+	t.Tools.put(x)
+	for old := range t.Tools.evict(maxTools) {
+		t.dropTool(old)
+	}
+	return x
+}
+
+func (t *tenant) dropTool(x *tool) {
+	for len(x.questions) > 0 {
+		t.dropQuestion(x.questions[0]) // which takes it out of x.questions
+	}
+	t.Tools.drop(x.ID)
+	delete(t.byNo, x.No)
+	t.calls -= uint64(x.calls)
+	t.ok -= uint64(x.ok)
+}
+
+// user finds or makes a user.
+func (t *tenant) user(id string) *user {
+	us, ok := t.Users.get(id)
+	if !ok {
+		us = &user{ID: strings.Clone(id)}
+	}
+	t.Users.put(us)
+	for range t.Users.evict(maxUsers) {
+	}
+	return us
+}
+
+// session finds a conversation, or begins it if there is none or it ended.
+func (t *tenant) session(user, id string, at int64) *session {
+	s, ok := t.Sessions.get(sessionKey{user, id})
+	if !ok || at-s.Last > sessionLife.Microseconds() {
+		s = &session{User: strings.Clone(user), ID: strings.Clone(id)}
+	}
+	s.Last = max(s.Last, at)
+	t.Sessions.put(s)
+	for range t.Sessions.evict(maxSessions) {
+	}
+	return s
+}
+
+// roll brings the state to a day: what is too old goes, and counts fade. It depends on
+// the days alone, however many changes came between.
+func (t *tenant) roll(to, keep int32) {
+	if to <= t.Day {
+		return
+	}
+	by := math.Pow(fade, float64(to-t.Day))
+	t.Day = to
+	first := to - keep + 1
+	oldest, ended := dayStart(first).UnixMicro(), dayStart(to).Add(-sessionLife).UnixMicro()
+	for s := range t.Sessions.all() {
+		if s.Last < ended {
+			t.Sessions.drop(s.key())
+		}
+	}
+	t.Talks *= by
+	for x := range t.Tools.all() {
+		x.Days.drop(first)
+		x.Sessions *= by
+		t.fadePairs(x, float32(by))
+		if len(x.Days) == 0 && x.LastUsed < oldest {
+			t.dropTool(x)
+		}
+	}
+	for us := range t.Users.all() {
+		us.Days.drop(first)
+		for i := range us.Favourites {
+			us.Favourites[i].Weight *= by
+		}
+		us.Favourites = slices.DeleteFunc(us.Favourites, func(f favourite) bool { return f.Weight < 0.1 || t.byNo[f.Tool] == nil })
+		if len(us.Days) == 0 {
+			t.Users.drop(us.ID)
+		}
+	}
+	for name, d := range t.Strategies {
+		if d.drop(first); len(d) == 0 {
+			delete(t.Strategies, name)
+			continue
+		}
+		t.Strategies[name] = d
+	}
+	for q := range t.Questions.all() { // the one that was asked longest ago first
+		if q.Last >= oldest {
+			break
+		}
+		t.dropQuestion(q)
+	}
+	for _, l := range t.retrievals() {
+		for r := range l.all() {
+			if r.At < oldest {
+				l.drop(r.ID)
+			}
+		}
+	}
+	t.sumDays()
+}
+
+// priorCalls is how many calls of an average tool each tool is credited with, so that
+// one failure does not make a tool a bad one.
+const priorCalls = 5
+
+// success is the share of the calls of a tool that worked.
+func (t *tenant) success(x *tool) float64 {
+	mean := 1.0
+	if t.calls > 0 {
+		mean = float64(t.ok) / float64(t.calls)
+	}
+	return (float64(x.ok) + priorCalls*mean) / (float64(x.calls) + priorCalls)
+}
+
+// favour counts a call of a tool for a user.
+func (us *user) favour(tool int32) {
+	l := us.Favourites
+	i := slices.IndexFunc(l, func(f favourite) bool { return f.Tool == tool })
+	if i < 0 {
+		l = append(l[:min(len(l), maxFavourites-1)], favourite{Tool: tool}) // the one that weighs least goes
+		i = len(l) - 1
+	}
+	l[i].Weight++
+	for ; i > 0 && l[i].Weight > l[i-1].Weight; i-- {
+		l[i], l[i-1] = l[i-1], l[i]
+	}
+	us.Favourites = l
+}
+
+const (
+	leastFavourite = 2 // the weight from which a tool is preferred
+	maxPreferred   = 20
+)
+
+// preferred are the tools that a user prefers, with weights between 0 and 1.
+func (t *tenant) preferred(us *user) map[string]float64 {
+	var out map[string]float64
+	for i, f := range us.Favourites {
+		if i == maxPreferred || f.Weight < leastFavourite {
+			break
+		}
+		if x := t.byNo[f.Tool]; x != nil {
+			if out == nil {
+				out = map[string]float64{}
+			}
+			out[x.ID] = math.Log1p(f.Weight) / math.Log1p(us.Favourites[0].Weight)
+		}
+	}
+	return out
+}
+
+// recent are the calls of a session, the newest first.
+func (t *tenant) recent(s *session) []discover.Recent {
+	out := make([]discover.Recent, 0, len(s.Calls))
+	for _, c := range s.Calls {
+		if x := t.byNo[c.Tool]; x != nil {
+			out = append(out, discover.Recent{Tool: x.ID, At: time.UnixMicro(c.At), Success: c.OK})
+		}
+	}
+	return out
+}
+
+// push puts a call before the others, of which so many stay.
+func push(calls []call, c call, most int) []call {
+	return slices.Insert(calls[:min(len(calls), most-1)], 0, c)
+}
+
+// failedWith counts an error of a tool.
+func (x *tool) failedWith(code toolkeep.Code, at int64) {
+	i := slices.IndexFunc(x.Errors, func(e errorCount) bool { return e.Code == code })
+	if i < 0 {
+		if len(x.Errors) == maxErrors {
+			least := slices.MinFunc(x.Errors, func(a, b errorCount) int { return cmp.Or(cmp.Compare(a.Count, b.Count), cmp.Compare(a.Last, b.Last)) })
+			x.Errors = slices.DeleteFunc(x.Errors, func(e errorCount) bool { return e.Code == least.Code })
+		}
+		x.Errors = append(x.Errors, errorCount{Code: code})
+		i = len(x.Errors) - 1
+	}
+	x.Errors[i].Count++
+	x.Errors[i].Last = at
+}
