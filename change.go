@@ -169,6 +169,30 @@ type Watcher interface {
 	Head(ctx context.Context) (int64, error)
 }
 
+// followPause is the time before a feed that broke is read again.
+const followPause = time.Second
+
+// Follow hands every change after a place in the feed to each, until ctx ends. A feed
+// that breaks is reported to broken and read again from where it was, a second later.
+func Follow(ctx context.Context, w Watcher, after int64, each func(Committed), broken func(error)) {
+	for ctx.Err() == nil {
+		for c, err := range w.Watch(ctx, after) {
+			if err != nil {
+				if ctx.Err() == nil {
+					broken(err)
+				}
+				break
+			}
+			after = c.Seq
+			each(c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(followPause):
+		}
+	}
+}
+
 // APIKey is a stored key. Its secret is 256 random bits, so a plain SHA-256 is
 // enough to keep it.
 type APIKey struct {

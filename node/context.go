@@ -2,12 +2,10 @@ package node
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"strconv"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 )
@@ -20,8 +18,7 @@ func (n *Node) buildContexts() (err error) {
 	if s.URL != "" {
 		// The operator names the service, so it may stand on an inner address; nothing else
 		// is reached with this client.
-		c.Client = &http.Client{Transport: n.servers.pool.Transport("", egress.NewAllowList(destination(s.URL))),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c.Client = n.client("", destination(s.URL))
 	}
 	if s.Token != "" {
 		c.Bearer = n.contextToken

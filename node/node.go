@@ -24,9 +24,11 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/filetool"
 	"github.com/toolkeep/toolkeep/executor/grpctool"
@@ -47,6 +49,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/redis"
 	"github.com/toolkeep/toolkeep/telemetry"
+	"github.com/toolkeep/toolkeep/upstream"
+	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
 // Options are what a node needs beside its configuration.
@@ -103,7 +107,12 @@ type Node struct {
 	keeping     secretKeeping
 	pipeline    *invoke.Pipeline
 	contexts    *overlay.Provider
-	servers     *servers
+	pool        *egress.Pool // of what reaches MCP servers and the services of settings
+	logins      *oauth.Logins
+	credentials *servers.Credentials
+	upstream    *upstream.Servers
+	probe       func() servers.Pool
+	servers     *servers.Servers
 	faces       faces
 
 	follow   context.CancelFunc
@@ -266,7 +275,10 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 		return err
 	}
 	n.http = httptool.New(httptool.Config{Clock: n.options.Clock, Egress: egress})
-	if err := n.buildServers(); err != nil {
+	if err := n.buildSecrets(); err != nil {
+		return err
+	}
+	if err := n.buildUpstream(); err != nil {
 		return err
 	}
 	if err := n.buildFiles(); err != nil {
@@ -288,6 +300,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
 		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
 	n.fresh = &fresh{Catalog: n.catalog}
+	n.buildServers()
 	n.buildUsage()
 	if err := n.buildIndex(); err != nil {
 		return err
@@ -314,7 +327,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 func (n *Node) executors() map[string]toolkeep.Executor {
 	all := map[string]toolkeep.Executor{
 		"http":    n.http,
-		"mcp":     mcptool.New(n.servers.up),
+		"mcp":     mcptool.New(n.upstream),
 		"file":    n.files,
 		"sql":     n.sql,
 		"grpc":    n.grpc,
@@ -457,7 +470,7 @@ func (n *Node) Start(ctx context.Context) error {
 		return err
 	}
 	n.done.Go(func() { n.fresh.watch(run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
-	if err := n.servers.start(ctx); err != nil {
+	if err := n.servers.Start(ctx); err != nil {
 		return err
 	}
 	if err := n.queue.Start(run); err != nil {
@@ -491,25 +504,9 @@ func (n *Node) followFeed(ctx context.Context) {
 	})
 }
 
-// watch hands every change after a place in the feed to each, until ctx ends. A
-// feed that breaks is told to broken and taken up where it was.
+// watch is toolkeep.Follow of the store.
 func (n *Node) watch(ctx context.Context, after int64, each func(toolkeep.Committed), broken func(error)) {
-	for ctx.Err() == nil {
-		for c, err := range n.store.Watch(ctx, after) {
-			if err != nil {
-				if ctx.Err() == nil {
-					broken(err)
-				}
-				break
-			}
-			after = c.Seq
-			each(c)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
+	toolkeep.Follow(ctx, n.store, after, each, broken)
 }
 
 // Stop drains and ends everything. New calls get E3912 at once; those under way
@@ -569,9 +566,14 @@ func (n *Node) release() {
 	n.closeIndex()
 	n.stopUsage()
 	if n.servers != nil {
+		n.servers.Stop()
+	}
+	if n.upstream != nil {
 		now, cancel := context.WithCancel(context.Background())
 		cancel() // no call is under way any more
-		n.servers.end(now)
+		n.logins.Stop()
+		_ = n.upstream.Stop(now) // it has no error, and leaves nothing behind
+		n.pool.Close()
 	}
 	n.stopSecrets()
 	if n.recall != nil {

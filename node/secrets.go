@@ -3,13 +3,11 @@ package node
 import (
 	"context"
 	"iter"
-	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/secrets"
-	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/secret/vault"
@@ -58,7 +56,7 @@ func (n *Node) buildSecrets() (err error) {
 			count("failure")
 		}
 	}})
-	k.minter = tokenexchange.New(tokenexchange.Config{Client: n.mintClient, Clock: n.options.Clock})
+	k.minter = tokenexchange.New(tokenexchange.Config{Client: n.client, Clock: n.options.Clock})
 	all := secret.Config{EnvPrefix: c.Env, Dirs: n.secretDirs(), Stores: []secret.Store{k.local}, Minter: k.minter, Rotated: count,
 		Clock: n.options.Clock, Log: n.logger("secret_manager")}
 	if k.vault != nil {
@@ -69,12 +67,6 @@ func (n *Node) buildSecrets() (err error) {
 	}
 	n.secrets, err = secret.New(all)
 	return err
-}
-
-// mintClient reaches token endpoints as tools reach their servers.
-func (n *Node) mintClient(tenant string, network []toolkeep.HostPort) *http.Client {
-	return &http.Client{Transport: n.servers.pool.Transport(tenant, egress.NewAllowList(network)),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // observeSecrets adds them to metrics and health. A Vault that is away degrades the

@@ -36,7 +36,7 @@ func (n *Node) importOpenAPI(ctx context.Context, p *toolkeep.Principal, r rest.
 		return nil, nil, err
 	}
 	defer done()
-	transport := n.servers.pool.Transport(p.Tenant, egress.AllowList{})
+	transport := n.pool.Transport(p.Tenant, egress.AllowList{})
 	plan, err := openapi.Read(ctx, openapi.Options{Location: location, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth,
 		Client: &http.Client{Transport: transport, Timeout: 30 * time.Second}, Previous: n.previous(p)})
 	if err != nil {

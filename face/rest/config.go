@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 )
@@ -150,7 +151,7 @@ type Config struct {
 	Keys          Keys
 	Blobs         Blobs
 	ImportOpenAPI ImportOpenAPI
-	Servers       Servers
+	Servers       *servers.Servers
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts Contexts

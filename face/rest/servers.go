@@ -8,38 +8,11 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
+	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// Servers keeps the MCP servers behind this one.
-type Servers interface {
-	// PutServer adds or changes a server, and publishes the tools of a new one. Of a
-	// known one it does what ServerPlan would, and no more. E3008, E3011, E3407,
-	// E3541 and what the server answers.
-	PutServer(ctx context.Context, p *toolkeep.Principal, name string, spec []byte, o ServerOptions) (*ServerPlan, error)
-	// RemoveServer ends a server and blocks its tools. E3013.
-	RemoveServer(ctx context.Context, p *toolkeep.Principal, name string) error
-	// ListServers gives every server of the principal's tenant and of all.
-	ListServers(ctx context.Context, p *toolkeep.Principal) ([]ServerState, error)
-	// ServerDiff reads the server's definitions now and compares them with the
-	// pinned ones. It changes nothing. E3013, E3541.
-	ServerDiff(ctx context.Context, p *toolkeep.Principal, name string) (*ServerPlan, error)
-	// AcceptServer publishes what the server offers now: of the named tools, or all.
-	AcceptServer(ctx context.Context, p *toolkeep.Principal, name string, tools []string) (*ServerPlan, error)
-	// SteerServer does one of restart, refresh, login, logout. Of login the error is
-	// E3407 with the address, nil where no login is needed.
-	SteerServer(ctx context.Context, p *toolkeep.Principal, name, action string) error
-	// ServerLogs gives the latest lines of the server. E3013.
-	ServerLogs(ctx context.Context, p *toolkeep.Principal, name string) ([]byte, error)
-}
-
-// ServerOptions say how a server is put.
-type ServerOptions struct {
-	Shared bool // it serves all tenants
-	DryRun bool // connect, read and compare, and change nothing
-}
-
-// ServerPlan is what a server's definitions are against the pinned ones.
+// ServerPlan is servers.Plan.
 type ServerPlan struct {
 	Server    string           `json:"server"`
 	Tools     []ServerTool     `json:"tools"`
@@ -49,19 +22,19 @@ type ServerPlan struct {
 	Held      int              `json:"held" doc:"tools that wait for review"`
 }
 
-// ServerTool is one definition.
+// ServerTool is servers.Tool.
 type ServerTool struct {
 	source.PlannedTool
-	State   string          `json:"state" doc:"published, held, pending (not yet accepted) or blocked"`
-	Changes []source.Change `json:"changes,omitempty" doc:"what differs from the pinned definition"`
+	State   servers.ToolState `json:"state" doc:"published, held, pending (not yet accepted) or blocked"`
+	Changes []source.Change   `json:"changes,omitempty" doc:"what differs from the pinned definition"`
 }
 
-// ServerState is a server with what it does now.
+// ServerState is servers.State.
 type ServerState struct {
 	upstream.Status
 	Held    int      `json:"held" doc:"tools that wait for review"`
 	Spec    object   `json:"spec" doc:"its definition, without literal values of environment and headers"`
-	Pending []string `json:"pending,omitempty" doc:"tools of the server that nobody has accepted yet"`
+	Pending []string `json:"pending,omitempty" doc:"offered tools that were not accepted yet"`
 }
 
 // ServerPath names a server.
@@ -78,12 +51,16 @@ type putServerInput struct {
 
 type serverPlanOutput struct{ Body ServerPlan }
 
-func planOutput(p *ServerPlan, err error) (*serverPlanOutput, error) {
+func planOutput(p *servers.Plan, err error) (*serverPlanOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Tools, p.Refused, p.Warnings = some(p.Tools), some(p.Refused), some(p.Warnings)
-	return &serverPlanOutput{Body: *p}, nil
+	out := &serverPlanOutput{Body: ServerPlan{Server: p.Server, Tools: []ServerTool{}, Refused: some(p.Refused), Warnings: some(p.Warnings),
+		Published: p.Published, Held: p.Held}}
+	for _, t := range p.Tools {
+		out.Body.Tools = append(out.Body.Tools, ServerTool(t))
+	}
+	return out, nil
 }
 
 func (a *API) putServer(ctx context.Context, p *toolkeep.Principal, in *putServerInput) (*serverPlanOutput, error) {
@@ -92,7 +69,7 @@ func (a *API) putServer(ctx context.Context, p *toolkeep.Principal, in *putServe
 			return nil, err
 		}
 	}
-	return planOutput(a.c.Servers.PutServer(ctx, p, in.Name, []byte(in.Body), ServerOptions{Shared: in.Shared, DryRun: in.DryRun}))
+	return planOutput(a.c.Servers.Import(ctx, p, in.Name, []byte(in.Body), servers.ImportOptions{Shared: in.Shared, DryRun: in.DryRun}))
 }
 
 type serversOutput struct {
@@ -102,37 +79,33 @@ type serversOutput struct {
 	}
 }
 
-func (a *API) listServers(ctx context.Context, p *toolkeep.Principal, _ *struct{}) (*serversOutput, error) {
-	list, err := a.c.Servers.ListServers(ctx, p)
-	if err != nil {
-		return nil, err
-	}
+func (a *API) listServers(_ context.Context, p *toolkeep.Principal, _ *struct{}) (*serversOutput, error) {
 	out := &serversOutput{}
-	out.Body.Servers, out.Body.TotalCount = some(list), len(list)
+	out.Body.Servers = []ServerState{}
+	for _, s := range a.c.Servers.List(p) {
+		out.Body.Servers = append(out.Body.Servers, serverState(s))
+	}
+	out.Body.TotalCount = len(out.Body.Servers)
 	return out, nil
+}
+
+func serverState(s servers.State) ServerState {
+	return ServerState{Status: s.Status, Held: s.Held, Spec: s.Spec, Pending: s.Pending}
 }
 
 type serverOutput struct{ Body ServerState }
 
-func (a *API) getServer(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*serverOutput, error) {
-	list, err := a.c.Servers.ListServers(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range list {
+func (a *API) getServer(_ context.Context, p *toolkeep.Principal, in *ServerPath) (*serverOutput, error) {
+	for _, s := range a.c.Servers.List(p) {
 		if s.Name == in.Name {
-			return &serverOutput{Body: s}, nil
+			return &serverOutput{Body: serverState(s)}, nil
 		}
 	}
 	return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", clip(in.Name, 64))
 }
 
-func (a *API) removeServer(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*struct{}, error) {
-	return nil, a.c.Servers.RemoveServer(ctx, p, in.Name)
-}
-
 func (a *API) diffServer(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*serverPlanOutput, error) {
-	return planOutput(a.c.Servers.ServerDiff(ctx, p, in.Name))
+	return planOutput(a.c.Servers.Diff(ctx, p, in.Name))
 }
 
 type acceptInput struct {
@@ -143,12 +116,17 @@ type acceptInput struct {
 }
 
 func (a *API) acceptServer(ctx context.Context, p *toolkeep.Principal, in *acceptInput) (*serverPlanOutput, error) {
-	return planOutput(a.c.Servers.AcceptServer(ctx, p, in.Name, in.Body.Tools))
+	return planOutput(a.c.Servers.Accept(ctx, p, in.Name, in.Body.Tools))
 }
 
-func (a *API) steerServer(action string) func(context.Context, *toolkeep.Principal, *ServerPath) (*struct{}, error) {
+func (a *API) restartServer(_ context.Context, p *toolkeep.Principal, in *ServerPath) (*struct{}, error) {
+	return nil, a.c.Servers.Restart(p, in.Name)
+}
+
+// onServer is a route that does one thing to a server and answers nothing.
+func onServer(do func(context.Context, *toolkeep.Principal, string) error) func(context.Context, *toolkeep.Principal, *ServerPath) (*struct{}, error) {
 	return func(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*struct{}, error) {
-		return nil, a.c.Servers.SteerServer(ctx, p, in.Name, action)
+		return nil, do(ctx, p, in.Name)
 	}
 }
 
@@ -158,8 +136,8 @@ type logsOutput struct {
 	}
 }
 
-func (a *API) serverLogs(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*logsOutput, error) {
-	raw, err := a.c.Servers.ServerLogs(ctx, p, in.Name)
+func (a *API) serverLogs(_ context.Context, p *toolkeep.Principal, in *ServerPath) (*logsOutput, error) {
+	raw, err := a.c.Servers.Logs(p, in.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -173,20 +151,20 @@ func (a *API) serverRoutes() {
 	if a.c.Servers == nil {
 		return
 	}
-	const servers, server = "/api/v1/servers", "/api/v1/servers/{name}"
+	const all, server = "/api/v1/servers", "/api/v1/servers/{name}"
 	op := func(method, path, id, summary string) huma.Operation {
 		return huma.Operation{Method: method, Path: path, OperationID: id, Tags: []string{tagServers}, Summary: summary}
 	}
-	register(a, op(http.MethodGet, servers, "listServers", "List the MCP servers behind this one, with their state"), toolkeep.PermOperate, a.listServers)
+	register(a, op(http.MethodGet, all, "listServers", "List the MCP servers behind this one, with their state"), toolkeep.PermOperate, a.listServers)
 	register(a, op(http.MethodGet, server, "getServer", "Read one MCP server"), toolkeep.PermOperate, a.getServer)
 	register(a, op(http.MethodGet, server+"/logs", "serverLogs", "Read the latest lines of an MCP server's log"), toolkeep.PermOperate, a.serverLogs)
 	register(a, op(http.MethodGet, server+"/diff", "diffServer", "Compare what an MCP server offers now with what is pinned; change nothing"), toolkeep.PermOperate, a.diffServer)
 	put := op(http.MethodPut, server, "putServer", "Add or change an MCP server and publish the tools of a new one")
 	register(a, put, toolkeep.PermServers, a.putServer)
-	register(a, op(http.MethodDelete, server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, a.removeServer)
+	register(a, op(http.MethodDelete, server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, onServer(a.c.Servers.Remove))
 	register(a, op(http.MethodPost, server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
-	register(a, op(http.MethodPost, server+"/restart", "restartServer", "End an MCP server's sessions and forget its failures"), toolkeep.PermOperate, a.steerServer("restart"))
-	register(a, op(http.MethodPost, server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, a.steerServer("refresh"))
-	register(a, op(http.MethodPost, server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", a.steerServer("login"))
-	register(a, op(http.MethodPost, server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", a.steerServer("logout"))
+	register(a, op(http.MethodPost, server+"/restart", "restartServer", "End an MCP server's sessions and forget its failures"), toolkeep.PermOperate, a.restartServer)
+	register(a, op(http.MethodPost, server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, onServer(a.c.Servers.Refresh))
+	register(a, op(http.MethodPost, server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", onServer(a.c.Servers.Login))
+	register(a, op(http.MethodPost, server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", onServer(a.c.Servers.Logout))
 }

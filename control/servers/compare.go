@@ -1,0 +1,116 @@
+package servers
+
+import (
+	"context"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/upstream"
+)
+
+// DefinitionsRead takes over what a server offers a tenant now: it is compared with what
+// was accepted before this returns, so that calls that wait for a new session go on then.
+// What cannot be compared, because the store is away, is compared later; VerifyPinned
+// knows it at once.
+func (s *Servers) DefinitionsRead(server, tenant string, d upstream.Definitions) {
+	v := tenantServer{serverID{d.Owner, server}, tenant}
+	digests := digestsOf(d.Tools)
+	s.mu.Lock()
+	s.offered[v] = digests
+	s.mu.Unlock()
+	s.compareOrRetry(v, d, digests)
+}
+
+func (s *Servers) compareOrRetry(v tenantServer, d upstream.Definitions, digests map[string]string) {
+	err := s.compare(v.serverID, d, digests)
+	if err == nil || s.run.Err() != nil {
+		return
+	}
+	s.c.Log.Error("the definitions of an MCP server could not be compared with the pinned ones", "server", v.name, "error", err)
+	s.mu.Lock()
+	s.failed[v] = d
+	s.mu.Unlock()
+	select {
+	case s.retry <- struct{}{}:
+	default:
+	}
+}
+
+// compareAgain repeats the comparisons that failed.
+func (s *Servers) compareAgain() {
+	const least, most = time.Second, time.Minute
+	for wait := least; ; wait = min(2*wait, most) {
+		select {
+		case <-s.run.Done():
+			return
+		case <-s.retry:
+		}
+		select {
+		case <-s.run.Done():
+			return
+		case <-time.After(wait):
+		}
+		s.mu.Lock()
+		failed := s.failed
+		s.failed = map[tenantServer]upstream.Definitions{}
+		s.mu.Unlock()
+		for v, d := range failed {
+			s.compareOrRetry(v, d, digestsOf(d.Tools))
+		}
+		s.mu.Lock()
+		if len(s.failed) == 0 {
+			wait = least / 2
+		}
+		s.mu.Unlock()
+	}
+}
+
+// compare compares what a server offers with what is pinned, where digests alone do not
+// show that it is the same.
+func (s *Servers) compare(id serverID, d upstream.Definitions, digests map[string]string) error {
+	doc, ok := s.get(id)
+	if !ok {
+		return nil // it was removed meanwhile
+	}
+	spec, err := upstream.ParseSpec(doc.ID, doc.Tenant, doc.Body)
+	if err != nil {
+		return err
+	}
+	if s.asPinned(id, digests) {
+		s.mu.Lock()
+		delete(s.pending, id)
+		s.mu.Unlock()
+		return nil
+	}
+	_, err = s.reconcile(s.run, comparison{id: id, spec: spec.Filled(), defs: d, by: publisher(id.owner, nil)})
+	return err
+}
+
+// asPinned tells whether a server offers exactly what was accepted of it.
+func (s *Servers) asPinned(id serverID, digests map[string]string) bool {
+	live := 0
+	for _, t := range s.managed(id) {
+		if t.life.Held != nil || t.live() != (digests[t.name] != "") || t.live() && digests[t.name] != t.digest {
+			return false
+		}
+		if t.live() {
+			live++
+		}
+	}
+	return live == len(digests)
+}
+
+// readNow reads what a server offers now, by Refresh or Compare of the pool. E3013 and
+// what the pool answers.
+func (s *Servers) readNow(ctx context.Context, p *toolkeep.Principal, name string, read func(context.Context, *toolkeep.Principal, string) (upstream.Definitions, error)) (comparison, error) {
+	doc, err := s.find(p, name)
+	if err != nil {
+		return comparison{}, err
+	}
+	spec, err := upstream.ParseSpec(doc.ID, doc.Tenant, doc.Body)
+	if err != nil {
+		return comparison{}, err
+	}
+	defs, err := read(ctx, p, name)
+	return comparison{id: serverID{doc.Tenant, doc.ID}, spec: spec.Filled(), defs: defs, by: publisher(doc.Tenant, nil)}, err
+}

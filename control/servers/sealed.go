@@ -1,0 +1,168 @@
+package servers
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"maps"
+	"regexp"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/redact"
+	"github.com/toolkeep/toolkeep/secret"
+	"github.com/toolkeep/toolkeep/upstream"
+)
+
+// Credentials are what servers are reached with: the values of their definitions, which
+// lie sealed in the store, secrets that the definitions refer to, and logins.
+type Credentials struct {
+	Secrets Secrets
+	Sealer  upstream.Sealer
+	Logins  Logins
+}
+
+// Resolve implements upstream.Secrets. What stands in a definition is chosen by those who
+// may change it: the administrators of the tenant whose server it is, and those of the
+// home tenant for a server of all. E3401, and what secret.Resolver.Fetch answers.
+func (c *Credentials) Resolve(ctx context.Context, spec *upstream.Spec, p *toolkeep.Principal, ref string) (upstream.Value, error) {
+	text, hide := strings.CutPrefix(ref, upstream.SealedScheme)
+	kept := false
+	if !hide {
+		text, kept = strings.CutPrefix(ref, upstream.KeptScheme)
+	}
+	if !hide && !kept {
+		v, err := c.Secrets.Fetch(ctx, p, ref)
+		if err != nil {
+			return upstream.Value{}, err
+		}
+		defer v.Wipe()
+		text := v.Text()
+		return upstream.Value{Text: text, Held: secret.Parts("", text), Scope: v.Scope.RedactionScope(p)}, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		raw, err = c.Sealer.Open(raw, upstream.SealedValue)
+	}
+	if err != nil {
+		return upstream.Value{}, toolkeep.NewError(toolkeep.SecretNotFound, "a value of the MCP server's definition cannot be opened; import the server again with its values").Because(err)
+	}
+	v := upstream.Value{Text: string(raw), Scope: redact.Scope{Tenant: spec.Tenant}}
+	if hide {
+		v.Held = []string{v.Text}
+		if _, word, two := strings.Cut(v.Text, " "); two { // behind Bearer or Basic
+			v.Held = append(v.Held, word)
+		}
+	}
+	return v, nil
+}
+
+// value resolves a value of a definition.
+func (c *Credentials) value(ctx context.Context, spec *upstream.Spec, p *toolkeep.Principal, v string) (string, error) {
+	prefix, ref, ok := upstream.Secret(v)
+	if !ok {
+		return strings.TrimPrefix(v, "text:"), nil
+	}
+	resolved, err := c.Resolve(ctx, spec, p, ref)
+	return prefix + resolved.Text, err
+}
+
+// hidden stands for a literal value that is not shown.
+const hidden = "(hidden)"
+
+func isSealed(v string) bool {
+	return strings.Contains(v, upstream.SealedScheme) || strings.Contains(v, upstream.KeptScheme)
+}
+
+// seal seals the literal values of environment, headers and login. hidden takes the
+// value that was there before. E3301.
+func (c *Credentials) seal(spec, before *upstream.Spec) error {
+	if before == nil {
+		before = &upstream.Spec{}
+	}
+	sealAll := func(now, old map[string]string) error {
+		for k, v := range now {
+			sealed, err := c.sealOne(k, v, old[k])
+			if err != nil {
+				return err
+			}
+			now[k] = sealed
+		}
+		return nil
+	}
+	if err := errors.Join(sealAll(spec.Env, before.Env), sealAll(spec.Headers, before.Headers)); err != nil || spec.OAuth == nil || spec.OAuth.ClientSecret == "" {
+		return err
+	}
+	was := ""
+	if before.OAuth != nil {
+		was = before.OAuth.ClientSecret
+	}
+	login := *spec.OAuth
+	var err error
+	login.ClientSecret, err = c.sealOne("oauth.client_secret", login.ClientSecret, was)
+	spec.OAuth = &login
+	return err
+}
+
+func (c *Credentials) sealOne(name, v, before string) (string, error) {
+	if _, _, ref := upstream.Secret(v); ref {
+		if isSealed(v) {
+			return "", toolkeep.NewError(toolkeep.InvalidParameters, "%s: a value cannot begin with %s or %s; write the value itself", name, upstream.SealedScheme, upstream.KeptScheme)
+		}
+		return v, nil
+	}
+	if v == hidden {
+		if before == "" {
+			return "", toolkeep.NewError(toolkeep.InvalidParameters, "%s is %s, and there was no value before; write the value itself", name, hidden)
+		}
+		return before, nil
+	}
+	// A password has no look of its own, so that all values are sealed and hidden.
+	scheme := upstream.KeptScheme
+	if looksSecret(name, v) {
+		scheme = upstream.SealedScheme
+	}
+	sealed, err := c.Sealer.Seal([]byte(strings.TrimPrefix(v, "text:")), upstream.SealedValue)
+	if err != nil {
+		return "", err
+	}
+	return scheme + base64.RawURLEncoding.EncodeToString(sealed), nil
+}
+
+// withoutValues is a spec's body without literal values.
+func withoutValues(spec *upstream.Spec) []byte {
+	show := *spec
+	hide := func(m map[string]string) map[string]string {
+		out := maps.Clone(m)
+		for k, v := range out {
+			if isSealed(v) {
+				out[k] = hidden
+			}
+		}
+		return out
+	}
+	show.Env, show.Headers = hide(spec.Env), hide(spec.Headers)
+	if spec.OAuth != nil && isSealed(spec.OAuth.ClientSecret) {
+		login := *spec.OAuth
+		login.ClientSecret = hidden
+		show.OAuth = &login
+	}
+	return show.Body()
+}
+
+var (
+	secretName = regexp.MustCompile(`(?i)key|token|secret|passw|passphrase|(^|_)pass(_|$)|(^|_)pat(_|$)|pwd|auth|cred|cookie|session|signature|private|bearer|dsn|database_url|conn`)
+	opaqueWord = regexp.MustCompile(`[A-Za-z0-9+_=-]{20,}`)
+)
+
+// looksSecret tells whether a literal value of a server's environment or headers is
+// to be taken out of results and logs, beside being sealed and hidden as all are. Its
+// name says so, or it looks like a key: a long word of letters and digits. Words
+// such as production or debug stay, or results that hold them would be blacked out.
+func looksSecret(name, value string) bool {
+	if secretName.MatchString(name) || strings.Contains(value, "://") && strings.Contains(value, "@") {
+		return true
+	}
+	word := opaqueWord.FindString(value)
+	return strings.ContainsAny(word, "0123456789") && strings.ContainsAny(strings.ToLower(word), "abcdefghijklmnopqrstuvwxyz")
+}
