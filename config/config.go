@@ -1,38 +1,32 @@
-// Package config holds the settings of the server: what they are, where they come
-// from, and which of them this build refuses.
+// Package config holds the settings of the server: their names, where they come from,
+// and which of them this build refuses.
 //
 // A setting is looked for in the flags, the environment, the YAML file and the
 // defaults, in this order. Every name of the configuration schemas of the source
-// documents is accepted; what this build does with each is the table in
-// docs/configuration.md, which is made from the same rows as the reading. An
-// unknown name, and a value that asks for something this build cannot do, refuse
-// the start.
+// documents is accepted; docs/configuration.md, made from the same table as the
+// reading, says what this build does with each. An unknown name, and a value that
+// asks for something this build cannot do, refuse the start.
 package config
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/netip"
-	"net/url"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/access"
 )
 
 // Config is every setting. Load fills it; the zero value is not a usable one.
-// docs/configuration.md has the defaults and names.
+//
+// The tags are the table of settings: key is the name in the file and for flags, env
+// the name in the environment (TOOLKEEP_ and the key without it), kind:"size" takes
+// bytes with a unit, default, development and production are the defaults, min, max
+// and choices the bounds, secret masks the value.
 type Config struct {
-	Data     string // directory of all that is kept
+	Data     string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
 	Service  Service
 	HTTP     HTTP
-	GRPC     GRPC
 	MCP      MCP
+	GRPC     GRPC
 	Metrics  Metrics
 	TLS      TLS
 	Access   Access
@@ -43,58 +37,57 @@ type Config struct {
 	Cache    Cache
 	Catalog  Catalog
 	Store    Store
-	Redis    Redis
 	Secrets  Secrets
-	Vault    Vault
 	Search   Search
+	Redis    Redis
 	Egress   Egress
 	Files    Files
-	SQL      SQL
 	Context  Context
+	Vault    Vault
+	SQL      SQL
 	Examples Examples
 	Drain    Drain
 
 	// Notes are settings that were set and have no effect in this build, a sentence each.
 	Notes []string
 
-	read *reading
+	given map[string]given // what the sources said, by key; nil for a Config that was not loaded
 }
 
 // Service is what the server says about itself.
 type Service struct {
-	Name        string
-	Version     string // "" is the version of the program
-	Environment string // development, staging, production, or "" for none
+	Name        string `key:"service.name" env:"L03_SERVICE_NAME" default:"l03-tool-executor" help:"name of the service in the metric toolkeep_build_info"`
+	Version     string `key:"service.version" env:"L03_SERVICE_VERSION" help:"version shown by health; empty is the program's own"`
+	Environment string `key:"service.environment" env:"L03_ENVIRONMENT" choices:",development,staging,production" help:"development, staging or production; changes the defaults that name it below"`
 }
 
 // HTTP is the face for REST, health and all else over HTTP.
 type HTTP struct {
-	Addr          string   // host:port
-	MaxBody       int64    // bytes of a request's body
-	MaxDepth      int      // nesting of a body's JSON
-	MaxProperties int      // properties in all objects of a body
-	MaxHeader     int      // bytes of all headers of a request
-	MaxKey        int      // bytes of a key or id
-	Hosts         []string // further names under which the server is reached
-	PublicURL     string   // where people and other machines reach it; "" is where it listens
-	PeerURL       string   // where other nodes on the store reach it; "" is where it listens
+	Addr          string   `key:"http.addr" default:"127.0.0.1:8080" help:"where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method or oauth.issuer"`
+	Hosts         []string `key:"http.hosts" help:"names, beside loopback and the address itself, under which the server is reached, such as that of a reverse proxy or of the certificate"`
+	MaxBody       int64    `key:"http.max_body" kind:"size" default:"1MiB" min:"1KiB" max:"1GiB" help:"largest body of a request"`
+	MaxDepth      int      `key:"http.max_depth" default:"50" min:"1" max:"1000" help:"deepest nesting of JSON in a body"`
+	MaxProperties int      `key:"http.max_properties" default:"1000" min:"1" max:"1000000" help:"most properties in all objects of a body"`
+	MaxHeader     int      `key:"http.max_header" kind:"size" default:"64KiB" min:"4KiB" max:"1MiB" help:"most bytes of a request's headers"`
+	MaxKey        int      `key:"http.max_key" kind:"size" default:"4KiB" min:"64" max:"64KiB" help:"longest idempotency key or id"`
+	PublicURL     string   `key:"http.public_url" help:"address under which people and authorization servers reach the server, such as https://tools.example; empty is where it listens"`
+	PeerURL       string   `key:"http.peer_url" help:"address under which the other nodes on the same PostgreSQL reach this one, such as https://10.0.0.7:8080; empty is where it listens, if that is one address"`
 }
 
 // MCP is the face for MCP clients.
 type MCP struct {
-	View        string   // what /mcp shows: all, search or auto
-	AutoTools   int      // visible tools that auto lists whole
-	SetsFile    string   // YAML with the sets at /mcp/sets/{name}
-	Origins     []string // web origins whose pages may use it from a browser
-	SessionIdle time.Duration
-	Sessions    int // in all
-	// StdioTenants are those besides the home tenant that may have programs started.
-	StdioTenants []string
+	View         string        `key:"mcp.view" default:"auto" choices:"auto,all,search" help:"what /mcp shows: all tools, the four tools that search, or auto: all while a caller sees few"`
+	AutoTools    int           `key:"mcp.auto_tools" default:"40" min:"1" max:"10000" help:"tools that a caller may see before auto shows the search instead"`
+	SetsFile     string        `key:"mcp.sets_file" help:"YAML file with the sets of tools at /mcp/sets/{name}"`
+	Origins      []string      `key:"mcp.origins" help:"web origins, such as https://app.example, whose pages may use /mcp from a browser; * is any; none but the server's own by default"`
+	StdioTenants []string      `key:"mcp.stdio_tenants" help:"tenants besides default whose administrators may add MCP servers by stdio, * for all; such a program runs as the server's user and can read what the server can, other tenants' secrets included"`
+	SessionIdle  time.Duration `key:"mcp.session_idle" default:"30m" min:"1s" max:"7d" help:"an MCP session without a request or an open stream for so long ends"`
+	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions at once"`
 }
 
 // GRPC is the face for gRPC. The limits of HTTP are its limits too.
 type GRPC struct {
-	Addr string // host:port; "" or off opens no listener
+	Addr string `key:"grpc.addr" default:"127.0.0.1:50053" help:"where gRPC listens, off for not at all; beyond loopback needs the same as http.addr; the limits http.max_… are its limits too"`
 }
 
 // Enabled tells whether the face is opened.
@@ -102,14 +95,15 @@ func (g GRPC) Enabled() bool { return g.Addr != "" && g.Addr != "off" }
 
 // Metrics is the face for Prometheus.
 type Metrics struct {
-	Addr     string
-	MaxTools int // tool ids with series of their own
+	Addr     string `key:"metrics.addr" default:"127.0.0.1:9090" help:"where Prometheus reads /metrics; beyond loopback needs the same as http.addr"`
+	MaxTools int    `key:"metrics.max_tools" default:"10000" min:"1" max:"1000000" help:"tool ids with series of their own; further ones are dropped and counted"`
 }
 
-// TLS names the certificate and key files of all listeners, PEM.
+// TLS names the certificate and key files of all listeners.
 type TLS struct {
-	Cert, Key string
-	ClientCA  string // of who may sign clients' certificates; "" asks for none
+	Cert     string `key:"tls.cert" help:"PEM file with the certificate chain of all listeners"`
+	Key      string `key:"tls.key" help:"PEM file with the private key"`
+	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too; empty asks for none"`
 }
 
 // Enabled tells whether the listeners speak TLS.
@@ -117,24 +111,22 @@ func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 
 // Access says who may come in.
 type Access struct {
-	// Method is how callers authenticate; "" is api_key, and must be named where
-	// the server listens beyond loopback.
-	Method    string
-	Mode      string // which checks must pass
-	RolesFile string // YAML with own roles
-	Roles     []byte // YAML of the configuration file's own roles, nil without any
+	Method    string `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and takes API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
+	Mode      string `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac" help:"which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"`
+	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
+	Roles     []byte // YAML under roles in the configuration file, nil without any
 }
 
 // OAuth says whose access tokens are taken beside API keys.
 type OAuth struct {
-	Issuer         string   // "" takes none
-	Audience       []string // none is the server's public URL
-	JWKSURL        string   // "" is what the issuer's metadata says
-	SubjectClaim   string
-	TenantClaim    string
-	DefaultTenant  string   // of tokens without TenantClaim; "" refuses them
-	WorkspaceClaim string   // "" takes no workspace from tokens
-	Scopes         []string // scope=role each, see Roles
+	Issuer         string   `key:"oauth.issuer" help:"URL of the authorization server whose access tokens are taken beside API keys, as the tokens' iss says it; empty takes none"`
+	Audience       []string `key:"oauth.audience" help:"values of aud of which a token must have one; by default the server's public URL or an MCP endpoint below it"`
+	JWKSURL        string   `key:"oauth.jwks_url" help:"where the issuer's keys are; empty is what its metadata says"`
+	SubjectClaim   string   `key:"oauth.subject_claim" default:"sub" help:"claim that names the caller"`
+	TenantClaim    string   `key:"oauth.tenant_claim" default:"tenant" help:"claim that names the caller's tenant"`
+	DefaultTenant  string   `key:"oauth.default_tenant" help:"tenant of tokens without that claim, such as default; empty refuses them"`
+	WorkspaceClaim string   `key:"oauth.workspace_claim" help:"claim that names the caller's workspace, whose secrets come before the tenant's own; empty takes none from tokens"`
+	Scopes         []string `key:"oauth.scopes" help:"role of each scope, as scope=role, such as tools:call=agent; other scopes grant nothing"`
 }
 
 // Enabled tells whether tokens are taken.
@@ -152,391 +144,212 @@ func (o OAuth) Roles() map[string]string {
 	return m
 }
 
-// oauth checks the settings of tokens.
-func (f *faults) oauth(c *Config) {
-	o := &c.OAuth
-	if !o.Enabled() {
-		switch {
-		case c.Access.Method == "oauth":
-			f.add("oauth.issuer", "required", "access.method is oauth; that needs oauth.issuer")
-		case len(o.Audience)+len(o.Scopes) > 0 || o.JWKSURL+o.DefaultTenant != "":
-			f.add("oauth.issuer", "required", "there are settings of oauth; they need oauth.issuer")
-		}
-		return
-	}
-	if err := access.CheckIssuerURL(o.Issuer); err != nil {
-		f.add("oauth.issuer", "format", "oauth.issuer: "+err.Error())
-	}
-	if o.JWKSURL != "" {
-		if err := access.CheckIssuerURL(o.JWKSURL); err != nil {
-			f.add("oauth.jwks_url", "format", "oauth.jwks_url: "+err.Error())
-		}
-	}
-	if o.SubjectClaim == "" || o.TenantClaim == "" {
-		f.add("oauth", "required", "oauth.subject_claim and oauth.tenant_claim must not be empty")
-	}
-	if len(o.Scopes) == 0 {
-		f.add("oauth.scopes", "required", "oauth.scopes is empty; no token could do anything. Give at least one scope its role, such as tools:call=agent")
-	}
-	if roles := o.Roles(); len(roles) != len(o.Scopes) {
-		f.add("oauth.scopes", "format", "oauth.scopes must be scope=role each, every scope once, such as tools:call=agent")
-	}
-}
-
 // Log says what is logged and how.
 type Log struct {
-	Level      slog.Level
+	Level      slog.Level            `key:"log.level" env:"L03_LOG_LEVEL" default:"INFO" development:"DEBUG" production:"WARN" help:"DEBUG, INFO, WARN or ERROR; changeable at run time"`
 	Components map[string]slog.Level // levels of single components
-	Format     string                // json or text
-	Buffer     int                   // bytes of lines that wait to be written
+	Format     string                `key:"log.format" default:"json" choices:"json,text" help:"json lines, or text for people"`
+	Buffer     int                   `key:"log.buffer" kind:"size" default:"1MiB" min:"4KiB" max:"1GiB" help:"lines that wait to be written; past it they are dropped and counted"`
 }
 
 // Limits refuse for load.
 type Limits struct {
-	AgentPerMinute     int // requests of one agent
-	AgentToolPerMinute int // calls of one agent on one tool
-	GlobalPerMinute    int // requests of all
-	AgentConcurrent    int // calls of one agent at once
+	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute; -1 is no limit, 0 the default"`
+	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute; -1 is no limit, 0 the default"`
+	GlobalPerMinute    int `key:"limits.global_per_minute" env:"L03_RATE_LIMITER_GLOBAL_RPM" default:"10000" development:"1000000" min:"-1" max:"100000000" help:"requests of all a minute; -1 is no limit, 0 the default"`
+	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" min:"-1" max:"100000" help:"calls of one agent at once; -1 is no limit, 0 the default"`
 }
 
 // Calls are about single calls, waiting ones above all.
 type Calls struct {
-	SyncLimit      time.Duration // longest synchronous call
-	WaitLimit      time.Duration // longest that a waiting call may wait and run
-	ResultLifetime time.Duration // how long the answer of a waiting call can be fetched
-	Workers        int           // waiting calls that run at once
-	Poll           time.Duration // pause between looks at the queue
-	Lease          time.Duration // a worker that says nothing for so long is taken for dead; renewed at a third
-	MaxResult      int64         // bytes of a raw result, past which the call fails
+	SyncLimit      time.Duration `key:"calls.sync_limit" default:"30s" development:"60s" min:"1s" max:"1h" help:"longest synchronous call"`
+	WaitLimit      time.Duration `key:"calls.wait_limit" default:"24h" min:"1s" max:"30d" help:"longest that an asynchronous call may wait and run"`
+	ResultLifetime time.Duration `key:"calls.result_lifetime" default:"24h" min:"1m" max:"365d" help:"how long the answer of an asynchronous call can be fetched (then E3704)"`
+	Workers        int           `key:"calls.workers" default:"8" min:"1" max:"10000" help:"asynchronous calls that run at once"`
+	Poll           time.Duration `key:"calls.poll" default:"100ms" min:"1ms" max:"1m" help:"pause between looks at the queue; new calls are noticed at once, this is for those that become due"`
+	Lease          time.Duration `key:"calls.lease" default:"10s" min:"3s" max:"1h" help:"a worker that does not renew its lease for so long is taken for dead; renewed at a third of it"`
+	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
 }
 
 // Cache keeps results.
 type Cache struct {
-	Enabled bool
-	TTL     time.Duration // of a tool that wants caching and names no time
-	Entries int
-	Bytes   int64
+	Enabled bool          `key:"cache.enabled" env:"L03_TOOL_CACHE_ENABLED" default:"true" help:"keep results of tools that allow it"`
+	TTL     time.Duration `key:"cache.ttl" default:"300s" development:"60s" min:"1s" max:"365d" help:"how long a result is kept where the tool's manifest names no time"`
+	Entries int           `key:"cache.entries" env:"L03_TOOL_CACHE_MAX_ENTRIES" default:"10000" min:"1" max:"100000000" help:"most results kept"`
+	Bytes   int64         `key:"cache.bytes" env:"L03_TOOL_CACHE_MAX_SIZE_BYTES" kind:"size" default:"100MiB" min:"1KiB" max:"1TiB" help:"most bytes of results kept"`
 }
 
 // Catalog is about tool versions.
 type Catalog struct {
-	StaleFor     time.Duration // how long known definitions serve reading calls while the store is down
-	KeepActive   int           // versions of a tool kept active
-	RemovalAfter time.Duration // between deprecation and the earliest removal
+	StaleFor     time.Duration `key:"catalog.stale_for" default:"300s" max:"1d" help:"how long reading calls are served from the definitions that the node knows while the store is down; then they are E3003 and the node is not ready"`
+	KeepActive   int           `key:"catalog.keep_active" default:"5" min:"1" max:"1000" help:"versions of a tool kept active; the oldest beyond becomes deprecated"`
+	RemovalAfter time.Duration `key:"catalog.removal_after" default:"90d" max:"3650d" help:"between a version's deprecation and its earliest removal"`
 }
 
 // Store is the database.
 type Store struct {
-	DSN         string        // of PostgreSQL, "" is the embedded SQLite
-	MaxConns    int           // connections to PostgreSQL
-	Blobs       string        // folder of blobs, "" is in the data directory
-	Synchronous string        // NORMAL or FULL
-	GroupDelay  time.Duration // how long the writer gathers
-	WALBytes    int64
-	KeepCalls   time.Duration // records of ended calls
-	KeepEvents  time.Duration
-	KeepFeed    time.Duration // changes of calls in the feed
+	DSN         string        `key:"store.dsn" secret:"true" help:"PostgreSQL that several nodes share, as a URL or keywords; empty is the embedded SQLite in the data directory"`
+	MaxConns    int           `key:"store.max_conns" default:"16" min:"4" max:"1000" help:"connections of this node to PostgreSQL"`
+	Blobs       string        `key:"store.blobs" help:"folder of results that were cut; empty is in the data directory, nodes that share a store need a shared one"`
+	Synchronous string        `key:"store.synchronous" default:"NORMAL" choices:"NORMAL,FULL" help:"NORMAL survives the death of the process, FULL also loss of power"`
+	GroupDelay  time.Duration `key:"store.group_delay" default:"500us" max:"1s" help:"how long the writer gathers changes while more than one call is in flight"`
+	WALBytes    int64         `key:"store.wal_bytes" kind:"size" default:"64MiB" min:"1MiB" max:"1TiB" help:"size from which the write-ahead log is cut"`
+	KeepCalls   time.Duration `key:"store.keep_calls" default:"30d" min:"1h" help:"how long records of ended calls stay"`
+	KeepEvents  time.Duration `key:"store.keep_events" default:"90d" min:"1h" help:"how long events stay"`
+	KeepFeed    time.Duration `key:"store.keep_feed" default:"7d" min:"1h" help:"how long changes of calls stay in the feed"`
+}
+
+// Secrets says which secrets references may name, and what seals.
+type Secrets struct {
+	SealKey       string   `key:"secrets.seal_key" help:"file of the keys that seal secrets, logins and arguments of waiting calls, made if absent; empty is in the data directory, nodes that share a store need the same"`
+	SealKeys      string   `key:"secrets.seal_keys" env:"TOOLKEEP_SEAL_KEY" secret:"true" help:"the keys themselves instead of that file, 32 bytes each as base64 or hex; the first one seals, those after it, separated by spaces, still open"`
+	LastKnownGood bool     `key:"secrets.last_known_good" default:"false" help:"let what a store of secrets gave within the last 24 hours serve, with a warning, while it cannot be reached; it is kept sealed in memory"`
+	Env           []string `key:"secrets.env" help:"patterns of environment variables that env:// references may name, such as SHOP_*"`
+	Dirs          []string `key:"secrets.dirs" help:"absolute folders below which file:// references may read, besides secrets in the data directory"`
 }
 
 // Search says how tools are found.
 type Search struct {
-	Model          string // auto, all-MiniLM-L6-v2, none
-	ModelsDir      string // "" is models in the data directory
-	SemanticWeight float64
-	KeywordWeight  float64
-	HistoryWeight  float64
-	SuccessWeight  float64
-	// ComplexityWeight is what a complex tool loses.
-	ComplexityWeight float64
-	Threshold        float64       // what a tool must have in common with the question
-	History          string        // on, off
-	HistoryKeep      time.Duration // how long calls and searches count
-	Learning         string        // on, observe, off
-	// An OpenAI-compatible service that embeds; "" is the own model.
-	EmbeddingsURL        string
-	EmbeddingsModel      string
-	EmbeddingsDimensions int
-	EmbeddingsKey        string // secret reference
-	Vectors              string // what keeps vectors: memory, pgvector
-	VectorsDSN           string // of pgvector; "" is Store.DSN
-	Cache                SearchCache
+	Model                string        `key:"search.model" default:"auto" choices:"auto,all-MiniLM-L6-v2,none" help:"embedding model that search compares meanings with; auto takes all-MiniLM-L6-v2 where it is installed (toolkeep models), and words alone where it is not"`
+	ModelsDir            string        `key:"search.models_dir" help:"folder of installed models; default models in the data directory"`
+	EmbeddingsURL        string        `key:"search.embeddings_url" help:"base address of an OpenAI-compatible service that embeds instead of the own model, such as http://127.0.0.1:11434/v1 of Ollama"`
+	EmbeddingsModel      string        `key:"search.embeddings_model" help:"the service's name of the model"`
+	EmbeddingsDimensions int           `key:"search.embeddings_dimensions" default:"0" max:"8192" help:"how many numbers its vectors have"`
+	EmbeddingsKey        string        `key:"search.embeddings_key" help:"reference of the service's API key, such as env://TOOLKEEP_SECRET_EMBEDDINGS"`
+	Vectors              string        `key:"search.vectors" default:"memory" choices:"memory,pgvector" help:"what keeps the vectors of tools and compares them: memory, with files in the data directory, or pgvector, a PostgreSQL whose vectors nodes share"`
+	VectorsDSN           string        `key:"search.vectors_dsn" secret:"true" help:"PostgreSQL of search.vectors: pgvector, as a URL or keywords; empty is store.dsn"`
+	SemanticWeight       float64       `key:"search.semantic_weight" default:"0.4" max:"1" help:"how much likeness of meaning counts in a score, beside search.keyword_weight"`
+	KeywordWeight        float64       `key:"search.keyword_weight" default:"0.3" max:"1" help:"how much the fit of the words counts in a score"`
+	HistoryWeight        float64       `key:"search.history_weight" default:"0.2" max:"1" help:"how much it counts that the conversation or the user called a tool before; three times as much in the strategy session"`
+	SuccessWeight        float64       `key:"search.success_weight" default:"0.1" max:"1" help:"how much the share of a tool's calls that succeeded counts in a score"`
+	ComplexityWeight     float64       `key:"search.complexity_weight" default:"0.1" max:"1" help:"what a tool of complexity high loses of its score; one of medium loses half of it"`
+	Threshold            float64       `key:"search.threshold" default:"0" max:"1" help:"what a tool must have in common with the question to be found: the cosine of their meanings or the share of the question's words, whichever is more; 0 leaves nothing out"`
+	History              string        `key:"search.history" default:"on" choices:"on,off" help:"whether questions are kept and learned from; off records searches without what was asked"`
+	HistoryKeep          time.Duration `key:"search.history_keep" default:"30d" min:"1d" max:"365d" help:"for how long calls and searches count in what is learned; all nodes of a store need the same"`
+	Learning             string        `key:"search.learning" default:"on" choices:"on,observe,off" help:"weights that are learned from which tools were chosen: on uses them, observe computes and shows them, off does neither"`
 	Budgets              SearchBudgets
 	Context              SearchContext
+	Cache                SearchCache
 }
 
-// SearchContext says how near a tool must be to be in a context, as a share of the best
-// tool's score.
-type SearchContext struct {
-	Near   float64 // with its parameters, or whole
-	Listed float64 // in the index of tool_selection
-}
-
-// SearchCache bounds what is kept of answers.
-type SearchCache struct {
-	Enabled       bool
-	Entries       int // in the process
-	Bytes         int64
-	TTL           time.Duration
-	SharedEntries int // in Redis
-	SharedTTL     time.Duration
-	Wait          time.Duration // for Redis, in one search
-}
-
-// SearchBudgets are the tokens at most of a context in each phase.
+// SearchBudgets are the most tokens of a context in each phase.
 type SearchBudgets struct {
-	InitialPlanning      int
-	ToolSelection        int
-	ExecutionPreparation int
-	ErrorRecovery        int
+	InitialPlanning      int `key:"search.budgets.initial_planning" default:"3000" min:"500" max:"100000" help:"tokens at most of a context in the phase initial_planning, where the request names none"`
+	ToolSelection        int `key:"search.budgets.tool_selection" default:"5000" min:"500" max:"100000" help:"the same for tool_selection"`
+	ExecutionPreparation int `key:"search.budgets.execution_preparation" default:"4000" min:"500" max:"100000" help:"the same for execution_preparation"`
+	ErrorRecovery        int `key:"search.budgets.error_recovery" default:"5000" min:"500" max:"100000" help:"the same for error_recovery"`
 }
 
-// Secrets says what secret references may name.
-type Secrets struct {
-	Env  []string // patterns of environment variables
-	Dirs []string // folders of secret files
-	// SealKey is the file of the key that seals arguments of waiting calls; "" is in
-	// the data directory. Nodes that share a store must share it.
-	SealKey string
-	// SealKeys are keys instead of that file, base64 or hex, the first one seals.
-	SealKeys string
-	// LastKnownGood lets what a store gave within 24 hours serve while it is away.
-	LastKnownGood bool
+// SearchContext says how near a tool must be to be in a context.
+type SearchContext struct {
+	Near   float64 `key:"search.context.near" default:"0.5" max:"1" help:"the share of the best tool's score from which a context may show a tool whole, or with its parameters in the index; 0 is any tool"`
+	Listed float64 `key:"search.context.listed" default:"0.2" max:"1" help:"the share of the best tool's score from which a tool is in the index of tool_selection; 0 lists tools for as long as the budget has room"`
+}
+
+// SearchCache bounds the search answers that are kept.
+type SearchCache struct {
+	Enabled       bool          `key:"search.cache.enabled" default:"true" help:"give answers of search again while nothing that they were made from has changed"`
+	Entries       int           `key:"search.cache.entries" default:"20000" min:"1" max:"10000000" help:"most answers kept in the process"`
+	Bytes         int64         `key:"search.cache.bytes" kind:"size" default:"100MiB" min:"64KiB" max:"1TiB" help:"most bytes of them"`
+	TTL           time.Duration `key:"search.cache.ttl" default:"5m" min:"1s" max:"1d" help:"how long they are kept there"`
+	SharedEntries int           `key:"search.cache.shared_entries" default:"20000" min:"1" max:"100000000" help:"most answers kept in Redis, where redis.url names one; one takes 1 KiB or so and 100 KiB at most, all together 2 GB"`
+	SharedTTL     time.Duration `key:"search.cache.shared_ttl" default:"1h" min:"1s" max:"7d" help:"how long they are kept there"`
+	Wait          time.Duration `key:"search.cache.wait" default:"50ms" min:"1ms" max:"5s" help:"how long a search waits for Redis, once to read and once to write; after a failure Redis is left alone for a second"`
+}
+
+// Redis is a server that the nodes share beside the store. Nothing needs it: the work
+// that it makes faster is done without it while it is away.
+type Redis struct {
+	URL        string        `key:"redis.url" help:"Redis that several nodes share: rediss://user@host:6379/0, redis:// on this machine alone, or unix:///path?db=0; empty is none"`
+	Password   string        `key:"redis.password" help:"secret reference of its password, such as env://TOOLKEEP_SECRET_REDIS; asked for at each connection"`
+	CAFile     string        `key:"redis.ca_file" help:"PEM file of the authorities of its certificate; empty is the system's"`
+	ServerName string        `key:"redis.server_name" help:"name in its certificate, where the URL has another"`
+	ClientCert string        `key:"redis.client_cert" help:"PEM file with the certificate that it is shown"`
+	ClientKey  string        `key:"redis.client_key" help:"PEM file with its private key"`
+	Prefix     string        `key:"redis.prefix" default:"toolkeep:" help:"stands before every key; deployments that share a database each need their own"`
+	MaxConns   int           `key:"redis.max_conns" default:"16" min:"1" max:"1000" help:"connections of this node to it"`
+	Timeout    time.Duration `key:"redis.timeout" default:"1s" min:"10ms" max:"1m" help:"longest for connecting to it, and for an answer where nothing shorter is said"`
 }
 
 // Egress is how tools' servers are reached.
 type Egress struct {
-	Proxy          string        // URL, "" is none; may hold a password
-	ProxyBypass    []string      // reached without it
-	ProxyNames     string        // checked or trusted
-	CAFiles        []string      // PEM files trusted besides the system's authorities
-	TLSMin         string        // 1.2 or 1.3
-	MaxConns       int           // to one host
-	IdleConns      int           // of them kept while idle
-	IdleTimeout    time.Duration // after which an idle one is closed
-	ConnectTimeout time.Duration // longest for name and connection, and again for TLS
-	MaxHeader      int64         // bytes of an answer's headers
+	Proxy          string        `key:"egress.proxy" secret:"true" help:"proxy that HTTP and gRPC tools, MCP servers and documents to import are reached through: http://, https:// or socks5:// with host and port, and user:password@ where it wants them; HTTP_PROXY and its like are not read"`
+	ProxyBypass    []string      `key:"egress.proxy_bypass" help:"hosts, .domains, addresses and ranges such as 10.0.0.0/8, each with :port if need be, that are reached without the proxy"`
+	ProxyNames     string        `key:"egress.proxy_names" default:"checked" choices:"checked,trusted" help:"checked resolves each name here before the proxy is asked for it, and refuses inner addresses; trusted leaves names to the proxy, for hosts whose DNS does not know the outside"`
+	CAFiles        []string      `key:"egress.ca_files" help:"PEM files of authorities that are trusted besides the system's for them"`
+	TLSMin         string        `key:"egress.tls_min" default:"1.2" choices:"1.2,1.3" help:"oldest version of TLS towards tools' servers"`
+	MaxConns       int           `key:"egress.max_conns" default:"256" min:"1" max:"100000" help:"connections to one host for one tenant and allow-list; requests beyond them wait"`
+	IdleConns      int           `key:"egress.idle_conns" default:"32" min:"1" max:"100000" help:"of them kept while idle"`
+	IdleTimeout    time.Duration `key:"egress.idle_timeout" default:"90s" min:"1s" max:"1h" help:"how long an idle connection is kept"`
+	ConnectTimeout time.Duration `key:"egress.connect_timeout" default:"10s" min:"100ms" max:"5m" help:"longest for finding the name and connecting, and again for TLS"`
+	MaxHeader      int64         `key:"egress.max_header" kind:"size" default:"256KiB" min:"4KiB" max:"16MiB" help:"most bytes of the headers of a tool's answer"`
 }
 
 // Files says which folders tools of kind file may use.
 type Files struct {
-	// Roots are PATH, PATH:ro or PATH:rw each, relative ones below the folder files
-	// of the data directory; {tenant} stands for the caller's tenant. The one word
-	// none opens nothing.
-	Roots []string
+	Roots []string `key:"files.roots" default:"{tenant}:rw" help:"folders that tools of kind file may use, each PATH (to read), PATH:ro or PATH:rw; {tenant} is the caller's tenant, relative ones lie in the folder files of the data directory; none opens nothing"`
 }
 
 // Context is the service that says what agents add to tools.
 type Context struct {
-	URL      string        // "" asks none; contexts in the store count in any case
-	Token    string        // secret reference of the bearer token, "" sends none
-	Required bool          // calls are refused while the service gives no answer
-	Timeout  time.Duration // for one answer
-	TTL      time.Duration // how long an answer holds
+	URL      string        `key:"context.url" help:"service that is asked GET {url}/api/v1/context/agent/{agent}/tool/{tool} for what an agent adds to a tool, such as https://sessions.example; empty asks none"`
+	Token    string        `key:"context.token" help:"secret reference of the bearer token for that service, such as env://TOOLKEEP_SECRET_SESSIONS; empty sends none"`
+	Required bool          `key:"context.required" default:"true" help:"refuse calls (E3206) while that service gives no answer; false lets them go on with what the store says"`
+	Timeout  time.Duration `key:"context.timeout" default:"500ms" min:"10ms" max:"30s" help:"how long that service may take"`
+	TTL      time.Duration `key:"context.ttl" default:"5m" min:"1s" max:"1h" help:"how long its answer holds; that it has none holds for 30s at most"`
 }
 
-// context checks the service's address.
-func (f *faults) context(c *Config) {
-	s := &c.Context
-	if s.URL == "" {
-		if s.Token != "" {
-			f.add("context.url", "required", "context.token is set; it needs context.url")
-		}
-		return
-	}
-	u, err := url.Parse(s.URL)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		f.add("context.url", "format", "context.url must be an http or https URL without user, query and fragment, such as https://sessions.example")
-	case u.Scheme == "http" && !loopback(net.JoinHostPort(u.Hostname(), "80")):
-		f.add("context.url", "format", "context.url must be https where the service is not on this machine")
-	}
-	f.reference("context.token", s.Token, "env://TOOLKEEP_SECRET_SESSIONS")
+// Vault is the server of vault:// references. Package secret/vault checks the rest.
+type Vault struct {
+	Address        string        `key:"vault.address" help:"URL of HashiCorp Vault or OpenBao, such as https://vault.example:8200, or unix:///path of an agent; empty is none"`
+	Namespace      string        `key:"vault.namespace" help:"namespace of all requests"`
+	CAFile         string        `key:"vault.ca_file" help:"PEM file of the authorities of Vault's certificate; empty is the system's"`
+	ServerName     string        `key:"vault.server_name" help:"name in Vault's certificate, where the address has another"`
+	ClientCert     string        `key:"vault.client_cert" help:"PEM file with the certificate that Vault is shown"`
+	ClientKey      string        `key:"vault.client_key" help:"PEM file with its private key"`
+	Auth           string        `key:"vault.auth" default:"token" choices:"token,approle,kubernetes,aws-iam,aws-ec2,gcp-iam,gcp-gce,azure" help:"how the server logs in to Vault: token, approle, kubernetes, aws-iam, aws-ec2, gcp-iam, gcp-gce or azure"`
+	AuthMount      string        `key:"vault.auth_mount" help:"where that method is mounted below auth/; empty is its usual name"`
+	Role           string        `key:"vault.role" help:"role to log in with, for approle the role id; empty is toolkeep for kubernetes, gcp and azure"`
+	Token          string        `key:"vault.token" secret:"true" help:"token for vault.auth token; better in vault.token_file"`
+	TokenFile      string        `key:"vault.token_file" help:"file with that token, read again when it changes"`
+	SecretID       string        `key:"vault.secret_id" secret:"true" help:"secret id for approle; better in vault.secret_id_file"`
+	SecretIDFile   string        `key:"vault.secret_id_file" help:"file with the secret id, read at each login"`
+	Wrapped        bool          `key:"vault.secret_id_wrapped" default:"false" help:"what is there is a response-wrapping token of the secret id"`
+	JWTFile        string        `key:"vault.jwt_file" help:"file with the token for kubernetes; empty is the pod's service account"`
+	ServiceAccount string        `key:"vault.service_account" help:"e-mail of the service account for gcp-iam"`
+	Region         string        `key:"vault.region" help:"region for aws-iam and aws-ec2; empty is us-east-1"`
+	ServerID       string        `key:"vault.server_id" help:"what Vault's aws method wants in iam_server_id_header_value, for aws-iam; empty for none"`
+	Resource       string        `key:"vault.resource" help:"resource of the token for azure; empty is the management API"`
+	Paths          []string      `key:"vault.paths" help:"prefixes of API paths that tools may read, such as secret/data/{tenant}/; {tenant}, {workspace} and {subject} are the caller's; empty opens nothing"`
+	Prefix         string        `key:"vault.prefix" default:"secret/tool-execution" help:"stands before vault://./ references; it opens nothing by itself"`
+	Mounts         []string      `key:"vault.mounts" help:"version of KV mounts where the login may not ask for it, such as secret=2; 0 for other engines"`
+	Timeout        time.Duration `key:"vault.timeout" default:"2s" min:"10ms" max:"1m" help:"longest for one attempt of a request to Vault; there are three"`
+	TransitKey     string        `key:"vault.transit_key" help:"key of Vault's transit engine that seals instead of secrets.seal_key; empty is none"`
+	TransitMount   string        `key:"vault.transit_mount" default:"transit" help:"where that engine is mounted"`
 }
+
+// Enabled tells whether there is a Vault.
+func (v Vault) Enabled() bool { return v.Address != "" }
 
 // SQL says how tools of kind sql reach their databases.
 type SQL struct {
-	SQLiteRoots []string      // folders below which SQLite files may be opened
-	SocketDirs  []string      // folders in which Unix sockets of servers may be opened
-	MaxConns    int           // connections to all databases
-	PoolConns   int           // of them with one login of one tenant
-	Wait        time.Duration // longest wait for one of them
-	IdleTimeout time.Duration // after which an idle one is closed
+	SQLiteRoots []string      `key:"sql.sqlite_roots" help:"absolute folders below which tools of kind sql may open SQLite files, {tenant} is the caller's tenant; none by default"`
+	SocketDirs  []string      `key:"sql.socket_dirs" help:"absolute folders in which tools of kind sql may open the Unix sockets of databases, {tenant} is the caller's tenant; none by default"`
+	MaxConns    int           `key:"sql.max_conns" default:"64" min:"1" max:"10000" help:"connections to all databases of tools; an idle one gives way to one that is needed"`
+	PoolConns   int           `key:"sql.pool_conns" default:"8" min:"1" max:"1000" help:"of them with the same connection, login and tenant"`
+	Wait        time.Duration `key:"sql.wait" default:"5s" min:"10ms" max:"5m" help:"how long a call waits for one of them (then E3601)"`
+	IdleTimeout time.Duration `key:"sql.idle_timeout" default:"60s" min:"1s" max:"1h" help:"how long an idle connection to a database is kept"`
 }
 
 // Examples is the example catalogue with its small HTTP service.
 type Examples struct {
-	Enabled bool
-	Addr    string // of the example bookshop
+	Enabled bool   `key:"examples.enabled" default:"false" help:"publish the example catalogue and run its bookshop"`
+	Addr    string `key:"examples.addr" default:"127.0.0.1:8090" help:"where the example bookshop listens; loopback only"`
 }
 
 // Drain is about the end.
 type Drain struct {
-	Timeout time.Duration // how long running calls may go on after the first signal
-}
-
-// Validate tells everything that is wrong at once, as E3008 with details.errors.
-func (c *Config) Validate() error {
-	f := c.faults()
-	if len(f) == 0 {
-		return nil
-	}
-	return refuse(f)
-}
-
-func (c *Config) faults() []toolkeep.Fault {
-	var f faults
-	if c.Data == "" {
-		f.add("data", "required", "the data directory is not named; set data or TOOLKEEP_DATA")
-	}
-	f.listener(c, "http.addr", c.HTTP.Addr)
-	f.listener(c, "metrics.addr", c.Metrics.Addr)
-	if c.GRPC.Enabled() {
-		f.listener(c, "grpc.addr", c.GRPC.Addr)
-		f.apart("grpc.addr", c.GRPC.Addr, "http.addr", c.HTTP.Addr)
-		f.apart("grpc.addr", c.GRPC.Addr, "metrics.addr", c.Metrics.Addr)
-	}
-	f.apart("metrics.addr", c.Metrics.Addr, "http.addr", c.HTTP.Addr)
-	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		f.add("tls", "required", "tls.cert and tls.key go together; set both or neither")
-	}
-	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
-		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")
-	}
-	if c.Store.DSN != "" && c.Secrets.SealKey == "" && c.Secrets.SealKeys == "" {
-		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node, or the keys in the variable TOOLKEEP_SEAL_KEY")
-	}
-	if c.Secrets.SealKey != "" && c.Secrets.SealKeys != "" {
-		f.add("secrets.seal_keys", "contradiction", "secrets.seal_key names a file with keys, and secrets.seal_keys (TOOLKEEP_SEAL_KEY) holds keys; leave one out")
-	}
-	f.oauth(c)
-	f.vault(c)
-	f.search(c)
-	f.context(c)
-	f.redis(c)
-	if c.Calls.Lease < 3*time.Second {
-		f.add("calls.lease", "minimum", "calls.lease is "+c.Calls.Lease.String()+"; it is renewed at a third and must be at least 3s")
-	}
-	if c.Calls.WaitLimit < c.Calls.SyncLimit {
-		f.add("calls.wait_limit", "minimum", "calls.wait_limit is shorter than calls.sync_limit")
-	}
-	for _, d := range c.Secrets.Dirs {
-		if !filepath.IsAbs(d) {
-			f.add("secrets.dirs", "format", fmt.Sprintf("the secrets folder %q is not an absolute path", d))
-		}
-	}
-	if c.Examples.Enabled {
-		if _, _, err := hostPort(c.Examples.Addr); err != nil {
-			f.add("examples.addr", "format", err.Error())
-		} else if !loopback(c.Examples.Addr) {
-			f.add("examples.addr", "loopback", "the example bookshop has no authentication and listens on loopback only; "+c.Examples.Addr+" is not loopback")
-		}
-	}
-	return append(f, c.ranges()...)
-}
-
-// ranges checks the numbers by the rows of the table.
-func (c *Config) ranges() faults {
-	var f faults
-	for i := range settings {
-		s := &settings[i]
-		if s.bind == nil {
-			continue
-		}
-		if why := s.check(s.bind(c)); why != "" {
-			f.add(s.key, "range", s.key+" "+why)
-		}
-	}
-	return f
-}
-
-type faults []toolkeep.Fault
-
-func (f *faults) add(key, rule, message string) {
-	*f = append(*f, toolkeep.Fault{Pointer: pointer(key), Rule: rule, Message: message})
-}
-
-// listener checks an address: outside of loopback it needs TLS and a named way to
-// authenticate.
-func (f *faults) listener(c *Config, key, addr string) {
-	if _, _, err := hostPort(addr); err != nil {
-		f.add(key, "format", key+": "+err.Error())
-		return
-	}
-	if loopback(addr) {
-		return
-	}
-	for _, need := range []struct{ key, value string }{
-		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method + c.OAuth.Issuer},
-	} {
-		if need.value == "" {
-			f.add(need.key, "required", fmt.Sprintf("%s is %s, which is not loopback; that needs %s", key, addr, need.key))
-		}
-	}
-}
-
-// apart checks that two listeners do not ask for one port.
-func (f *faults) apart(key, addr, other, otherAddr string) {
-	if addr == otherAddr && addr != "" && !endsInZero(addr) {
-		f.add(key, "conflict", other+" and "+key+" are both "+addr+"; give each its own port")
-	}
-}
-
-func refuse(f []toolkeep.Fault) error {
-	first := f[0].Message
-	if len(f) > 1 {
-		first += fmt.Sprintf(" (and %d more)", len(f)-1)
-	}
-	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, f)
-}
-
-// pointer turns a dotted key into a JSON Pointer.
-func pointer(key string) string {
-	b := make([]byte, 0, len(key)+1)
-	b = append(b, '/')
-	for i := range len(key) {
-		switch key[i] {
-		case '.':
-			b = append(b, '/')
-		case '~':
-			b = append(b, "~0"...)
-		case '/':
-			b = append(b, "~1"...)
-		default:
-			b = append(b, key[i])
-		}
-	}
-	return string(b)
-}
-
-func hostPort(addr string) (host string, port int, err error) {
-	host, p, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", 0, fmt.Errorf("%q is not an address; write host:port, such as 127.0.0.1:8080", addr)
-	}
-	port, err = strconv.Atoi(p)
-	if err != nil || port < 0 || port > 65535 {
-		return "", 0, fmt.Errorf("%q has no port between 0 and 65535", addr)
-	}
-	return host, port, nil
-}
-
-func endsInZero(addr string) bool {
-	_, p, err := hostPort(addr)
-	return err == nil && p == 0
-}
-
-// loopback tells whether only this machine can reach the address. A name other
-// than localhost may resolve to anything.
-func loopback(addr string) bool {
-	host, _, err := hostPort(addr)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	Timeout time.Duration `key:"drain.timeout" default:"30s" max:"1h" help:"how long running calls may go on after the first signal to stop"`
 }
 
 // Print writes the configuration as YAML, the source of each value as a comment.

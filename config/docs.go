@@ -3,68 +3,38 @@ package config
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
+	"time"
 )
-
-// Key describes one setting, for documentation and completion.
-type Key struct {
-	Name    string // dotted key; "" where only the environment's name is taken
-	Env     string
-	Kind    string // text, number, size, true/false, duration, list, level, any
-	Default string
-	// By are defaults that differ in an environment.
-	By   map[string]string
-	Help string
-	// Effect is "" for a setting with a field, "alias" for another name of one, and
-	// "none" for a name that is accepted without effect or refused.
-	Effect string
-}
-
-// Keys lists every setting in the order of the documentation.
-func Keys() []Key {
-	keys := make([]Key, 0, len(settings)+1)
-	for i := range settings {
-		s := &settings[i]
-		k := Key{Name: s.key, Env: s.env, Kind: kindNames[s.kind], Default: s.def, By: s.in, Help: s.help}
-		switch {
-		case s.port:
-			k.Effect, k.Help = "alias", "the port of "+s.means
-		case s.means != "":
-			k.Effect, k.Help = "alias", "the same as "+s.means
-			if s.unit != 0 {
-				k.Help += ", in " + map[string]string{"1ms": "milliseconds", "1s": "seconds", "24h0m0s": "days"}[s.unit.String()]
-			}
-		case s.bind == nil:
-			k.Effect = "none"
-		}
-		keys = append(keys, k)
-		if s.key == "log.level" {
-			keys = append(keys, Key{Name: componentKey + "NAME", Env: componentEnv + "NAME" + componentTail, Kind: "level",
-				Help: "level of one component: " + strings.Join(Components, ", ")})
-		}
-		if s.key == "access.roles_file" {
-			keys = append(keys, Key{Name: rolesKey, Kind: "roles", Help: "roles besides the built-in ones, in the configuration file only"})
-		}
-	}
-	return keys
-}
 
 // WriteDocs writes docs/configuration.md.
 func WriteDocs(w io.Writer) error {
-	var b strings.Builder
-	b.WriteString(docsHead)
-	table := func(head string, effects ...string) {
-		b.WriteString("\n## " + head + "\n\n| setting | environment | default | what it does |\n| --- | --- | --- | --- |\n")
-		for _, k := range Keys() {
-			if slices.Contains(effects, k.Effect) {
-				fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", code(k.Name), code(k.Env), defaults(k), strings.ReplaceAll(k.Help, "|", `\|`))
-			}
+	var own, other strings.Builder
+	line := func(b *strings.Builder, key, env, def, help string) {
+		fmt.Fprintf(b, "| %s | %s | %s | %s |\n", code(key), code(env), def, strings.ReplaceAll(help, "|", `\|`))
+	}
+	for i := range settings {
+		s := &settings[i]
+		b, help := &own, s.help
+		if s.path == nil {
+			b = &other
+		}
+		switch {
+		case s.port:
+			help = "the port of " + s.means
+		case s.means != "":
+			help = "the same as " + s.means + map[time.Duration]string{time.Millisecond: ", in milliseconds", time.Second: ", in seconds", 24 * time.Hour: ", in days"}[s.unit]
+		}
+		line(b, s.key, s.env, defaults(s), help)
+		switch s.key {
+		case "log.level":
+			line(b, componentKey+"NAME", componentEnv+"NAME"+componentTail, "", "level of one component: "+strings.Join(Components, ", "))
+		case "access.roles_file":
+			line(b, rolesKey, "", "", "roles besides the built-in ones, in the configuration file only")
 		}
 	}
-	table("Settings", "")
-	table("Names of the source documents", "alias", "none")
-	_, err := io.WriteString(w, b.String())
+	const head = "| setting | environment | default | what it does |\n| --- | --- | --- | --- |\n"
+	_, err := io.WriteString(w, docsHead+"\n## Settings\n\n"+head+own.String()+"\n## Names of the source documents\n\n"+head+other.String())
 	return err
 }
 
@@ -75,10 +45,10 @@ func code(s string) string {
 	return "`" + s + "`"
 }
 
-func defaults(k Key) string {
-	d := code(k.Default)
-	for _, e := range []string{development, staging, production} {
-		if v, ok := k.By[e]; ok {
+func defaults(s *setting) string {
+	d := code(s.def)
+	for _, e := range environments {
+		if v, ok := s.in[e]; ok {
 			d += ", " + e + " " + code(v)
 		}
 	}

@@ -7,17 +7,16 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	yamlparser "github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/toolkeep/toolkeep/suggest"
@@ -47,58 +46,43 @@ const secretPrefix = "TOOLKEEP_SECRET_"
 // kubernetesNames are set by Kubernetes in every pod beside a service of our name.
 var kubernetesNames = regexp.MustCompile(`^TOOLKEEP(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_[A-Z]+)?)$|^TOOLKEEP_PORT$`)
 
-// reading is what Print needs to know of how a Config came about.
-type reading struct {
-	source map[string]string // by key of a field, where its value is from
-	extra  []extra           // accepted settings without a field
-}
-
-type extra struct {
-	key, source string
-	value       any
-	secret      bool
-	idle        bool // has no effect
+// given is a value and where it is from.
+type given struct {
+	value  any
+	name   string // under which it was given
+	source string // such as "file http.addr"
 }
 
 // layer is what one source says.
 type layer struct {
-	name   string
-	values map[string]given // by key of a row with a field
-	ports  map[string]given // ports, by key of the address they belong to
-	levels map[string]given // by component
-	extra  []extra
-	roles  []byte
+	source string
+	values map[string]given // by the name of the row, of a component's level, or roles
+	ports  map[string]given // by the key of the address they belong to
 }
 
-type given struct {
-	value any
-	as    string // the name under which it was given
-}
+func (y *layer) given(name string, v any) given { return given{v, name, y.source + " " + name} }
 
 // loader gathers the faults of all sources.
 type loader struct {
 	faults   faults
 	unknowns int
 	notes    []string
-	byKey    map[string]*setting
-	byEnv    map[string]*setting
 }
 
 // Load reads all sources and checks the outcome. The error is E3008 and lists
 // everything that is wrong.
 func Load(s Sources) (*Config, error) {
-	l := &loader{byKey: make(map[string]*setting), byEnv: make(map[string]*setting)}
-	for i := range settings {
-		if r := &settings[i]; r.key != "" {
-			l.byKey[r.key] = r
-		}
-		l.byEnv[settings[i].env] = &settings[i]
-	}
+	var l loader
 	var layers []*layer
 	if s.File != "" {
-		layers = append(layers, l.file(s.File))
+		layers = append(layers, l.read("file", l.file(s.File)))
 	}
-	layers = append(layers, l.environ(s.Environ, s.Ignore), l.flags(s.Flags))
+	layers = append(layers, l.read(sourceEnv, environ(s.Environ, s.Ignore)))
+	flags := make(map[string]any, len(s.Flags))
+	for name, v := range s.Flags {
+		flags[name] = v
+	}
+	layers = append(layers, l.read("flag", flags))
 	c := l.merge(layers)
 	if l.unknowns > maxUnknown {
 		l.faults.add("", "unknown", fmt.Sprintf("there are %d more unknown settings", l.unknowns-maxUnknown))
@@ -110,45 +94,41 @@ func Load(s Sources) (*Config, error) {
 	return c, nil
 }
 
-func newLayer(name string) *layer {
-	return &layer{name: name, values: make(map[string]given), ports: make(map[string]given), levels: make(map[string]given)}
-}
-
-// bytesProvider hands koanf what was read already.
-type bytesProvider []byte
-
-func (b bytesProvider) ReadBytes() ([]byte, error)  { return b, nil }
-func (bytesProvider) Read() (map[string]any, error) { return nil, errors.New("bytes only") }
-
-// mapProvider hands koanf parsed values.
-type mapProvider map[string]any
-
-func (mapProvider) ReadBytes() ([]byte, error)      { return nil, errors.New("map only") }
-func (m mapProvider) Read() (map[string]any, error) { return m, nil }
-
-func (l *loader) file(path string) *layer {
-	y := newLayer("file")
+// file gives the values of a YAML file by their dotted keys.
+func (l *loader) file(path string) map[string]any {
 	data, err := readLimited(path)
 	if err != nil {
 		l.faults.add("", "file", fmt.Sprintf("the configuration file %s cannot be read: %s", quote(path), reason(err)))
-		return y
+		return nil
 	}
-	k := koanf.New(".")
-	if err := k.Load(bytesProvider(data), yamlparser.Parser()); err != nil {
+	var tree map[string]any
+	if err := yaml.Unmarshal(data, &tree); err != nil {
 		l.faults.add("", "yaml", fmt.Sprintf("the configuration file %s is not the YAML of one mapping: %s", quote(path), yamlReason(err)))
-		return y
+		return nil
 	}
-	if roles := k.Get(rolesKey); roles != nil {
-		if y.roles, err = yaml.Marshal(roles); err != nil {
+	flat := make(map[string]any)
+	if roles := tree[rolesKey]; roles != nil {
+		if flat[rolesKey], err = yaml.Marshal(roles); err != nil {
 			l.faults.add(rolesKey, "yaml", "roles cannot be read as YAML")
 		}
-		k.Delete(rolesKey)
 	}
-	all := k.All()
-	for _, key := range k.Keys() { // sorted, so that faults come in a stable order
-		l.take(y, key, key, all[key], true)
+	delete(tree, rolesKey)
+	flatten(flat, "", reflect.ValueOf(tree))
+	return flat
+}
+
+// flatten puts the leaves of a mapping under their dotted keys.
+func flatten(flat map[string]any, prefix string, m reflect.Value) {
+	for k, v := range m.Seq2() {
+		key := prefix + fmt.Sprint(k)
+		if v = v.Elem(); v.Kind() == reflect.Map && v.Len() > 0 {
+			flatten(flat, key+".", v)
+		} else if v.IsValid() {
+			flat[key] = v.Interface()
+		} else {
+			flat[key] = nil
+		}
 	}
-	return y
 }
 
 func readLimited(path string) ([]byte, error) {
@@ -186,144 +166,114 @@ func yamlReason(err error) string {
 	return first
 }
 
-func (l *loader) environ(environ, ignore []string) *layer {
-	y := newLayer(sourceEnv)
-	k := koanf.New("\x00") // names are not paths
-	for _, prefix := range []string{"L03_", "TOOLKEEP_"} {
-		p := env.Provider("\x00", env.Opt{Prefix: prefix, EnvironFunc: func() []string { return environ },
-			TransformFunc: func(name, value string) (string, any) {
-				if slices.Contains(clientNames, name) || slices.Contains(ignore, name) || strings.HasPrefix(name, secretPrefix) ||
-					kubernetesNames.MatchString(name) {
-					return "", nil
-				}
-				return name, value
-			}})
-		if err := k.Load(p, nil); err != nil {
-			l.faults.add("", "environment", "the environment cannot be read: "+err.Error())
+// environ gives the variables that are meant as settings.
+func environ(environ, ignore []string) map[string]any {
+	values := make(map[string]any)
+	for _, e := range environ {
+		name, v, _ := strings.Cut(e, "=")
+		if (strings.HasPrefix(name, "L03_") || strings.HasPrefix(name, "TOOLKEEP_")) && !strings.HasPrefix(name, secretPrefix) &&
+			!slices.Contains(clientNames, name) && !slices.Contains(ignore, name) && !kubernetesNames.MatchString(name) {
+			values[name] = v
 		}
 	}
-	for _, name := range k.Keys() {
-		l.take(y, name, name, k.Get(name), false)
+	return values
+}
+
+// read checks the values of a source, by name, so that faults come in a stable order.
+func (l *loader) read(source string, values map[string]any) *layer {
+	y := &layer{source: source, values: make(map[string]given), ports: make(map[string]given)}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		row := byName[name]
+		component, isLevel := componentOf(name)
+		switch {
+		case row != nil:
+			l.take(y, row, name, values[name])
+		case isLevel:
+			l.takeLevel(y, component, name, values[name])
+		case name == rolesKey && source == "file":
+			y.values[rolesKey] = y.given(name, values[name])
+		case !heading(name, values[name]):
+			l.unknown(y, name)
+		}
 	}
 	return y
 }
 
-func (l *loader) flags(flags map[string]string) *layer {
-	y := newLayer("flag")
-	names := make([]string, 0, len(flags))
-	for name := range flags {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		l.take(y, name, name, flags[name], true)
-	}
-	return y
-}
-
-// take reads one value of one source. name is what was written; keys tells
-// whether dotted keys are names there, or only those of the environment.
-func (l *loader) take(y *layer, name, key string, raw any, keys bool) {
-	row := l.byEnv[name]
-	if keys && row == nil {
-		row = l.byKey[key]
-	}
-	if row == nil {
-		if component, ok := componentOf(name, keys); ok {
-			l.takeLevel(y, component, name, raw)
-			return
-		}
-		if keys && l.group(key) && nothingUnder(raw) {
-			return // a heading with nothing under it
-		}
-		l.unknown(y, name, keys)
-		return
-	}
+// take reads one value where its row says.
+func (l *loader) take(y *layer, row *setting, name string, raw any) {
 	v, err := parse(row.kind, raw)
-	if err != nil {
-		why := err.Error()
-		if row.secret {
-			why = "the value cannot be read"
-		}
-		l.bad(y, row, name, "type", why)
-		return
-	}
-	l.place(y, row, name, v)
-}
-
-// place puts a parsed value where its row says.
-func (l *loader) place(y *layer, row *setting, name string, v any) {
 	switch {
+	case err != nil && row.secret:
+		l.bad(y, row, name, "type", ": the value cannot be read")
+	case err != nil:
+		l.bad(y, row, name, "type", ": "+err.Error())
 	case row.port:
 		if n := v.(int64); n < 0 || n > 65535 {
-			l.bad(y, row, name, "range", "a port is between 0 and 65535")
-		} else {
-			y.ports[row.means] = given{v, name}
+			l.bad(y, row, name, "range", ": a port is between 0 and 65535")
+			return
 		}
+		y.ports[row.means] = y.given(name, v)
 	case row.means != "":
 		if row.unit != 0 {
 			n := v.(int64)
 			if n < 0 || n > int64(100*365*24*time.Hour/row.unit) {
-				l.bad(y, row, name, "range", "the number is out of range")
+				l.bad(y, row, name, "range", ": the number is out of range")
 				return
 			}
 			v = time.Duration(n) * row.unit
 		}
-		l.set(y, l.byKey[row.means], name, v)
-	case row.bind != nil:
+		l.set(y, byName[row.means], name, v)
+	case row.path != nil:
 		l.set(y, row, name, v)
 	default:
 		l.accept(y, row, name, v)
 	}
 }
 
-// set gives a field its value; two names for it in one source must agree.
+// set gives a row its value; two names for it in one source must agree.
 func (l *loader) set(y *layer, row *setting, name string, v any) {
-	if old, ok := y.values[row.key]; ok && fmt.Sprint(old.value) != fmt.Sprint(v) {
-		l.bad(y, row, name, "conflict", fmt.Sprintf("it contradicts %s, which sets the same; set one of them", old.as))
+	if old, ok := y.values[row.name()]; ok && fmt.Sprint(old.value) != fmt.Sprint(v) {
+		l.bad(y, row, name, "conflict", fmt.Sprintf(": it contradicts %s, which sets the same; set one of them", old.name))
 		return
 	}
-	y.values[row.key] = given{v, name}
+	y.values[row.name()] = y.given(name, v)
 }
 
-// accept takes a setting of a later part, if it asks for nothing special.
+// accept takes a setting that has no effect, if it asks for nothing special.
 func (l *loader) accept(y *layer, row *setting, name string, v any) {
-	if n, ok := v.(int64); ok && (n < row.least || row.most > 0 && n > row.most) {
-		l.bad(y, row, name, "range", "the number is out of range")
+	if why := row.check(reflect.ValueOf(v)); why != "" {
+		l.bad(y, row, name, "range", " "+why)
 		return
 	}
-	if row.judge != nil {
-		if why := row.judge(v); why != "" {
-			l.bad(y, row, name, "unsupported", why)
+	if row.refuse != nil {
+		if why := row.refuse(v); why != "" {
+			l.bad(y, row, name, "unsupported", ": "+why)
 			return
 		}
 	}
 	if !row.quiet && !empty(v) {
 		l.notes = append(l.notes, fmt.Sprintf("%s has no effect: %s", name, row.help))
 	}
-	key := row.key
-	if key == "" {
-		key = row.env
-	}
-	y.extra = append(y.extra, extra{key: key, source: sourceOf(y, name), value: v, secret: row.secret, idle: !row.quiet})
+	l.set(y, row, name, v)
 }
 
 func (l *loader) takeLevel(y *layer, component, name string, raw any) {
 	v, err := parse(level, raw)
+	key := componentKey + component
 	switch {
 	case err != nil:
-		l.faults.add(componentKey+component, "type", where(y, name)+": "+err.Error())
+		l.faults.add(key, "type", where(y, name)+": "+err.Error())
 	case !slices.Contains(Components, component):
-		l.faults.add(componentKey+component, "unknown", fmt.Sprintf("%s: there is no component %s; the nearest is %s",
+		l.faults.add(key, "unknown", fmt.Sprintf("%s: there is no component %s; the nearest is %s",
 			where(y, name), component, suggest.Nearest(component, Components)))
 	default:
-		y.levels[component] = given{v, name}
+		y.values[key] = y.given(name, v)
 	}
 }
 
 // componentOf reads the component out of log.components.NAME or L03_NAME_LOG_LEVEL.
-func componentOf(name string, keys bool) (string, bool) {
-	if c, ok := strings.CutPrefix(name, componentKey); ok && keys && c != "" {
+func componentOf(name string) (string, bool) {
+	if c, ok := strings.CutPrefix(name, componentKey); ok && c != "" {
 		return c, true
 	}
 	c, ok := strings.CutPrefix(name, componentEnv)
@@ -334,67 +284,59 @@ func componentOf(name string, keys bool) (string, bool) {
 	return strings.ToLower(c), ok && c != ""
 }
 
-// group tells whether other keys stand below the key.
-func (l *loader) group(key string) bool {
-	for k := range l.byKey {
-		if strings.HasPrefix(k, key+".") {
+// heading tells whether other keys may stand below the name, and nothing does.
+func heading(name string, raw any) bool {
+	m := reflect.ValueOf(raw)
+	if raw != nil && (m.Kind() != reflect.Map || m.Len() > 0) {
+		return false
+	}
+	for known := range byName {
+		if strings.HasPrefix(known, name+".") {
 			return true
 		}
 	}
-	return key+"." == componentKey
-}
-
-func nothingUnder(raw any) bool {
-	m, isMap := raw.(map[string]any)
-	return raw == nil || isMap && len(m) == 0
+	return name+"." == componentKey
 }
 
 // maxUnknown is how many unknown names are listed; a file that is no configuration
 // at all has thousands.
 const maxUnknown = 50
 
-func (l *loader) unknown(y *layer, name string, keys bool) {
+func (l *loader) unknown(y *layer, name string) {
 	if l.unknowns++; l.unknowns > maxUnknown {
 		return
 	}
-	var names []string
-	if keys {
-		for k := range l.byKey {
-			names = append(names, k)
+	at, env, names := name, y.source == sourceEnv, []string{rolesKey}
+	if env {
+		at, names = "", nil
+	}
+	for i := range settings {
+		if s := &settings[i]; env {
+			names = append(names, s.env)
+		} else if s.key != "" {
+			names = append(names, s.key)
 		}
-		for _, c := range Components {
-			names = append(names, componentKey+c)
-		}
-		names = append(names, rolesKey)
-	} else {
-		for k := range l.byEnv {
-			names = append(names, k)
-		}
-		for _, c := range Components {
+	}
+	for _, c := range Components {
+		if env {
 			names = append(names, componentEnv+strings.ToUpper(c)+componentTail)
+		} else {
+			names = append(names, componentKey+c)
 		}
 	}
 	slices.Sort(names) // equally near ones: always the same
-	at := ""
-	if keys {
-		at = name
-	}
 	l.faults.add(at, "unknown", fmt.Sprintf("%s: there is no such setting; the nearest is %s", where(y, name), suggest.Nearest(name, names)))
 }
 
 func (l *loader) bad(y *layer, row *setting, name, rule, why string) {
-	key := row.key
-	if key == "" {
-		key = row.env
-	}
-	l.faults.add(key, rule, where(y, name)+": "+why)
+	l.faults.add(row.name(), rule, where(y, name)+why)
 }
 
 func where(y *layer, name string) string {
 	if len(name) > 200 {
 		name = name[:200] + "…"
 	}
-	switch y.name {
+	switch y.source {
 	case sourceEnv:
 		return "environment variable " + name
 	case "flag":
@@ -403,94 +345,75 @@ func where(y *layer, name string) string {
 	return "setting " + name
 }
 
-func sourceOf(y *layer, name string) string { return y.name + " " + name }
-
 // merge lays the sources over the defaults.
 func (l *loader) merge(layers []*layer) *Config {
-	c := &Config{read: &reading{source: make(map[string]string)}}
+	c := &Config{Notes: l.notes, given: make(map[string]given)}
 	environment := ""
 	for _, y := range layers {
 		if g, ok := y.values["service.environment"]; ok {
 			environment = g.value.(string)
 		}
 	}
-	k := koanf.New("\x00") // keys stay whole
-	load := func(values map[string]any) {
-		if err := k.Load(mapProvider(values), nil); err != nil {
-			l.faults.add("", "merge", "the sources cannot be merged: "+err.Error())
+	l.defaults(c.given, environment)
+	for _, y := range layers {
+		maps.Copy(c.given, y.values)
+		for key, g := range y.ports {
+			l.port(c.given, y, key, g)
 		}
 	}
-	load(l.defaults(c, environment))
-	for _, y := range layers {
-		values := make(map[string]any, len(y.values))
-		for key, g := range y.values {
-			values[key] = g.value
-			c.read.source[key] = sourceOf(y, g.as)
-		}
-		load(values)
-		for key, g := range y.ports {
-			l.port(c, k, y, key, g)
-		}
-		for component, g := range y.levels {
+	for name, g := range c.given {
+		if row := byName[name]; row != nil && row.path != nil {
+			f := row.field(c)
+			f.Set(reflect.ValueOf(g.value).Convert(f.Type()))
+		} else if component, ok := strings.CutPrefix(name, componentKey); ok {
 			if c.Log.Components == nil {
 				c.Log.Components = make(map[string]slog.Level)
 			}
 			c.Log.Components[component] = g.value.(slog.Level)
-			c.read.source[componentKey+component] = sourceOf(y, g.as)
-		}
-		if y.roles != nil {
-			c.Access.Roles = y.roles
-		}
-		c.read.extra = append(c.read.extra, y.extra...)
-	}
-	for i := range settings {
-		if s := &settings[i]; s.bind != nil {
-			put(s.bind(c), k.Get(s.key))
+		} else if name == rolesKey {
+			c.Access.Roles, _ = g.value.([]byte)
 		}
 	}
-	c.Notes = l.notes
 	return c
 }
 
 // defaults gives every row with a field its default in the environment.
-func (l *loader) defaults(c *Config, environment string) map[string]any {
-	values := make(map[string]any, len(ownSettings))
+func (l *loader) defaults(values map[string]given, environment string) {
 	for i := range settings {
 		s := &settings[i]
-		if s.bind == nil {
+		if s.path == nil {
 			continue
 		}
 		def, source := s.def, "default"
 		if d, ok := s.in[environment]; ok {
 			def, source = d, "default in "+environment
 		}
+		if def == "" && s.kind != text && s.kind != list {
+			continue // the zero value
+		}
 		v, err := parse(s.kind, def)
 		if err != nil { // a mistake in the table; a test reads them all
 			l.faults.add(s.key, "default", s.key+": the default cannot be read: "+err.Error())
 			continue
 		}
-		values[s.key], c.read.source[s.key] = v, source
+		values[s.key] = given{v, s.key, source}
 	}
-	return values
 }
 
 // port replaces the port of an address by one that the same or a stronger source
 // names.
-func (l *loader) port(c *Config, k *koanf.Koanf, y *layer, key string, g given) {
-	addr, _ := k.Get(key).(string)
-	host, old, err := hostPort(addr)
+func (l *loader) port(values map[string]given, y *layer, key string, g given) {
+	host, old, err := hostPort(values[key].value.(string))
 	if err != nil {
 		return // faults names the address
 	}
 	port := int(g.value.(int64))
 	if full, ok := y.values[key]; ok {
 		if old != port {
-			l.faults.add(key, "conflict", fmt.Sprintf("%s: it contradicts %s, which sets the same; set one of them", where(y, g.as), full.as))
+			l.faults.add(key, "conflict", fmt.Sprintf("%s: it contradicts %s, which sets the same; set one of them", where(y, g.name), full.name))
 		}
 		return
 	}
-	if err := k.Set(key, net.JoinHostPort(host, strconv.Itoa(port))); err != nil {
-		l.faults.add(key, "merge", "the sources cannot be merged: "+err.Error())
-	}
-	c.read.source[key] = sourceOf(y, g.as)
+	g.value = net.JoinHostPort(host, strconv.Itoa(port))
+	values[key] = g
 }

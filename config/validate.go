@@ -1,0 +1,265 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+)
+
+// Validate tells everything that is wrong at once, as E3008 with details.errors.
+func (c *Config) Validate() error {
+	f := c.faults()
+	if len(f) == 0 {
+		return nil
+	}
+	return refuse(f)
+}
+
+func (c *Config) faults() []toolkeep.Fault {
+	var f faults
+	if c.Data == "" {
+		f.add("data", "required", "the data directory is not named; set data or TOOLKEEP_DATA")
+	}
+	f.listener(c, "http.addr", c.HTTP.Addr)
+	f.listener(c, "metrics.addr", c.Metrics.Addr)
+	if c.GRPC.Enabled() {
+		f.listener(c, "grpc.addr", c.GRPC.Addr)
+		f.apart("grpc.addr", c.GRPC.Addr, "http.addr", c.HTTP.Addr)
+		f.apart("grpc.addr", c.GRPC.Addr, "metrics.addr", c.Metrics.Addr)
+	}
+	f.apart("metrics.addr", c.Metrics.Addr, "http.addr", c.HTTP.Addr)
+	f.together(c, "tls.cert", "tls.key")
+	if c.TLS.ClientCA != "" && !c.TLS.Enabled() {
+		f.add("tls.client_ca", "required", "tls.client_ca asks clients for certificates, which only TLS can; that needs tls.cert and tls.key")
+	}
+	if c.Store.DSN != "" && c.Secrets.SealKey == "" && c.Secrets.SealKeys == "" {
+		f.add("secrets.seal_key", "required", "store.dsn names a database that nodes share; that needs secrets.seal_key, a file with the same content on every node, or the keys in the variable TOOLKEEP_SEAL_KEY")
+	}
+	if c.Secrets.SealKey != "" && c.Secrets.SealKeys != "" {
+		f.add("secrets.seal_keys", "contradiction", "secrets.seal_key names a file with keys, and secrets.seal_keys (TOOLKEEP_SEAL_KEY) holds keys; leave one out")
+	}
+	f.oauth(c)
+	f.vault(c)
+	f.search(c)
+	f.context(c)
+	f.redis(c)
+	if c.Calls.WaitLimit < c.Calls.SyncLimit {
+		f.add("calls.wait_limit", "minimum", "calls.wait_limit is shorter than calls.sync_limit")
+	}
+	for _, d := range c.Secrets.Dirs {
+		if !filepath.IsAbs(d) {
+			f.add("secrets.dirs", "format", fmt.Sprintf("the secrets folder %q is not an absolute path", d))
+		}
+	}
+	if c.Examples.Enabled {
+		if _, _, err := hostPort(c.Examples.Addr); err != nil {
+			f.add("examples.addr", "format", err.Error())
+		} else if !loopback(c.Examples.Addr) {
+			f.add("examples.addr", "loopback", "the example bookshop has no authentication and listens on loopback only; "+c.Examples.Addr+" is not loopback")
+		}
+	}
+	for i := range settings {
+		if s := &settings[i]; s.path != nil {
+			if why := s.check(s.field(c)); why != "" {
+				f.add(s.key, "range", s.key+" "+why)
+			}
+		}
+	}
+	return f
+}
+
+type faults []toolkeep.Fault
+
+func (f *faults) add(key, rule, message string) {
+	pointer := "/" + strings.NewReplacer(".", "/", "~", "~0", "/", "~1").Replace(key)
+	*f = append(*f, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
+}
+
+// needs refuses settings that are set while the one that they need is not.
+func (f *faults) needs(c *Config, needed string, keys ...string) {
+	for _, key := range keys {
+		if !byName[key].field(c).IsZero() {
+			f.add(needed, "required", key+" is set; it needs "+needed)
+		}
+	}
+}
+
+// together refuses one setting without the other.
+func (f *faults) together(c *Config, a, b string) {
+	for _, missing := range [][2]string{{a, b}, {b, a}} {
+		if byName[missing[0]].field(c).IsZero() && !byName[missing[1]].field(c).IsZero() {
+			f.add(missing[0], "required", a+" and "+b+" go together; set both or neither")
+		}
+	}
+}
+
+// reference checks a setting that names a secret of the server's own: there is no
+// agent whose context could hold it.
+func (f *faults) reference(key, value, example string) {
+	scheme, rest, _ := strings.Cut(value, "://")
+	if value != "" && (rest == "" || scheme != "secret" && scheme != "vault" && scheme != "env" && scheme != "file") {
+		f.add(key, "format", key+" must be a secret reference, such as "+example+"; there are secret://, vault://, env:// and file://")
+	}
+}
+
+func (f *faults) oauth(c *Config) {
+	o := &c.OAuth
+	if !o.Enabled() {
+		if c.Access.Method == "oauth" {
+			f.add("oauth.issuer", "required", "access.method is oauth; that needs oauth.issuer")
+		} else {
+			f.needs(c, "oauth.issuer", "oauth.audience", "oauth.scopes", "oauth.jwks_url", "oauth.default_tenant")
+		}
+		return
+	}
+	for _, u := range []struct{ key, url string }{{"oauth.issuer", o.Issuer}, {"oauth.jwks_url", o.JWKSURL}} {
+		if u.url != "" {
+			if err := access.CheckIssuerURL(u.url); err != nil {
+				f.add(u.key, "format", u.key+": "+err.Error())
+			}
+		}
+	}
+	if o.SubjectClaim == "" || o.TenantClaim == "" {
+		f.add("oauth", "required", "oauth.subject_claim and oauth.tenant_claim must not be empty")
+	}
+	if len(o.Scopes) == 0 {
+		f.add("oauth.scopes", "required", "oauth.scopes is empty; no token could do anything. Give at least one scope its role, such as tools:call=agent")
+	}
+	if roles := o.Roles(); len(roles) != len(o.Scopes) {
+		f.add("oauth.scopes", "format", "oauth.scopes must be scope=role each, every scope once, such as tools:call=agent")
+	}
+}
+
+func (f *faults) context(c *Config) {
+	s := &c.Context
+	if s.URL == "" {
+		f.needs(c, "context.url", "context.token")
+		return
+	}
+	u, err := url.Parse(s.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		f.add("context.url", "format", "context.url must be an http or https URL without user, query and fragment, such as https://sessions.example")
+	case u.Scheme == "http" && !loopback(net.JoinHostPort(u.Hostname(), "80")):
+		f.add("context.url", "format", "context.url must be https where the service is not on this machine")
+	}
+	f.reference("context.token", s.Token, "env://TOOLKEEP_SECRET_SESSIONS")
+}
+
+func (f *faults) redis(c *Config) {
+	r := &c.Redis
+	if r.URL == "" {
+		f.needs(c, "redis.url", "redis.password", "redis.ca_file", "redis.server_name", "redis.client_cert", "redis.client_key")
+		return
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" && u.Scheme != "unix" {
+		f.add("redis.url", "format", "redis.url must begin with redis://, rediss:// or unix://, such as rediss://redis.example:6379/0")
+	} else if _, has := u.User.Password(); has {
+		f.add("redis.url", "format", "redis.url holds a password; put a secret reference into redis.password instead")
+	}
+	f.reference("redis.password", r.Password, "env://TOOLKEEP_SECRET_REDIS")
+	f.together(c, "redis.client_cert", "redis.client_key")
+}
+
+func (f *faults) search(c *Config) {
+	s := &c.Search
+	if s.EmbeddingsURL == "" {
+		f.needs(c, "search.embeddings_url", "search.embeddings_model", "search.embeddings_dimensions", "search.embeddings_key")
+	}
+	f.reference("search.embeddings_key", s.EmbeddingsKey, "env://TOOLKEEP_SECRET_EMBEDDINGS")
+}
+
+func (f *faults) vault(c *Config) {
+	v := &c.Vault
+	if !v.Enabled() {
+		f.needs(c, "vault.address", "vault.paths", "vault.role", "vault.token", "vault.token_file", "vault.secret_id", "vault.secret_id_file", "vault.transit_key")
+		return
+	}
+	if u, err := url.Parse(v.Address); err != nil || u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "unix" || u.User != nil {
+		f.add("vault.address", "format", "vault.address must be a URL such as https://vault.example:8200")
+		return
+	}
+	f.together(c, "vault.client_cert", "vault.client_key")
+	if v.Auth == "token" && v.Token == "" && v.TokenFile == "" {
+		f.add("vault.token_file", "required", "vault.auth is token; that needs vault.token_file or vault.token")
+	}
+	if v.Auth == "approle" && (v.Role == "" || v.SecretID == "" && v.SecretIDFile == "") {
+		f.add("vault.secret_id_file", "required", "vault.auth is approle; that needs vault.role, the role id, and vault.secret_id_file or vault.secret_id")
+	}
+	if v.Auth == "gcp-iam" && v.ServiceAccount == "" {
+		f.add("vault.service_account", "required", "vault.auth is gcp-iam; that needs vault.service_account")
+	}
+}
+
+// listener checks an address: outside of loopback it needs TLS and a named way to
+// authenticate.
+func (f *faults) listener(c *Config, key, addr string) {
+	if _, _, err := hostPort(addr); err != nil {
+		f.add(key, "format", key+": "+err.Error())
+		return
+	}
+	if loopback(addr) {
+		return
+	}
+	for _, need := range []struct{ key, value string }{
+		{"tls.cert", c.TLS.Cert}, {"tls.key", c.TLS.Key}, {"access.method", c.Access.Method + c.OAuth.Issuer},
+	} {
+		if need.value == "" {
+			f.add(need.key, "required", fmt.Sprintf("%s is %s, which is not loopback; that needs %s", key, addr, need.key))
+		}
+	}
+}
+
+// apart checks that two listeners do not ask for one port.
+func (f *faults) apart(key, addr, other, otherAddr string) {
+	if addr == otherAddr && addr != "" && !endsInZero(addr) {
+		f.add(key, "conflict", other+" and "+key+" are both "+addr+"; give each its own port")
+	}
+}
+
+func refuse(f []toolkeep.Fault) error {
+	first := f[0].Message
+	if len(f) > 1 {
+		first += fmt.Sprintf(" (and %d more)", len(f)-1)
+	}
+	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, f)
+}
+
+func hostPort(addr string) (host string, port int, err error) {
+	host, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not an address; write host:port, such as 127.0.0.1:8080", addr)
+	}
+	port, err = strconv.Atoi(p)
+	if err != nil || port < 0 || port > 65535 {
+		return "", 0, fmt.Errorf("%q has no port between 0 and 65535", addr)
+	}
+	return host, port, nil
+}
+
+func endsInZero(addr string) bool {
+	_, p, err := hostPort(addr)
+	return err == nil && p == 0
+}
+
+// loopback tells whether only this machine can reach the address. A name other
+// than localhost may resolve to anything.
+func loopback(addr string) bool {
+	host, _, err := hostPort(addr)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
