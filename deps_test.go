@@ -1,9 +1,11 @@
 package toolkeep_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,7 +21,7 @@ var layers = map[string]int{
 	"canon": 1, "mcp": 1, "schema": 1, "redact": 1, "egress": 1, "suggest": 1, "servertest": 1,
 	"catalog": 2, "discover": 2, "access": 2, "limit": 2, "resultcache": 2, "secret": 2, "inspect": 2, "job": 2, "upstream": 2, "overlay": 2,
 	"invoke": 3, "control": 3,
-	"face":   4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4, "rpcclient": 4,
+	"face": 4, "executor": 4, "store": 4, "telemetry": 4, "config": 4, "examples": 4, "rpcclient": 4,
 	"node": 5, "toolkeeptest": 6, "cmd": 7, "bench": 7, "tools": 7,
 }
 
@@ -134,4 +136,80 @@ func under(dir, pkg string) bool { return dir == "" || pkg == dir || strings.Has
 func top(dir string) string {
 	first, _, _ := strings.Cut(dir, "/")
 	return first
+}
+
+// noRace lists packages whose goroutines other packages' tests cover, with the reason.
+var noRace = map[string]string{
+	"bench": "measures", "tools": "generates", "examples": "is started by other tests",
+	"cmd":                   "its parts are tested where they stand; the command runs as a process of its own",
+	"store/postgres/pgtest": "starts servers for tests", "executor/grpctool/grpctest": "serves tests",
+	"discover/vectortest": "is run by the stores of vectors",
+}
+
+// TestRaceDetector fails where a package starts goroutines and the Makefile does not
+// run its tests under the race detector.
+func TestRaceDetector(t *testing.T) {
+	raw, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(raw), "\nRACE := ")
+	list, _, _ = strings.Cut(strings.ReplaceAll(list, "\\\n", " "), "\n")
+	listed := strings.Fields(list)
+	if len(listed) < 10 {
+		t.Fatalf("the Makefile's RACE cannot be read: %q", listed)
+	}
+	covers := func(dir string) bool {
+		for _, l := range listed {
+			l = strings.TrimPrefix(l, "./")
+			if below, tree := strings.CutSuffix(l, "/..."); l == dir || tree && (dir == below || strings.HasPrefix(dir, below+"/")) {
+				return true
+			}
+		}
+		for l := range noRace {
+			if dir == l || strings.HasPrefix(dir, l+"/") {
+				return true
+			}
+		}
+		return false
+	}
+	files, err := filepath.Glob("*/*.go")
+	for _, pattern := range []string{"*/*/*.go", "*/*/*/*.go", "*/*/*/*/*.go"} {
+		more, _ := filepath.Glob(pattern)
+		files = append(files, more...)
+	}
+	if err != nil || len(files) < 100 {
+		t.Fatalf("only %d files were found: %v", len(files), err)
+	}
+	for _, path := range files {
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata") || strings.Contains(path, "node_modules") || strings.HasPrefix(path, ".") || covers(dir) {
+			continue
+		}
+		if starts(t, path) {
+			t.Errorf("%s starts a goroutine and %s is not in the Makefile's RACE", path, dir)
+		}
+	}
+}
+
+// starts tells whether a file starts goroutines.
+func starts(t *testing.T, path string) (found bool) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+	if err != nil {
+		t.Error(err)
+		return false
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && (s.Sel.Name == "Go" || s.Sel.Name == "AfterFunc") {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
 }

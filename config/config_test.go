@@ -564,7 +564,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want.Bytes()) {
-		t.Fatal("docs/configuration.md is not what the table says; run go test ./config -run TestDocs -update")
+		t.Fatal("docs/configuration.md is not what the table says; run make generate")
 	}
 }
 

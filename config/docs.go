@@ -55,7 +55,7 @@ func defaults(s *setting) string {
 	return d
 }
 
-const docsHead = `<!-- Made from the table in package config: go test ./config -run TestDocs -update -->
+const docsHead = `<!-- Made from the table in package config by make generate -->
 # Configuration
 
 Settings come from flags, the environment, a YAML file and the defaults; the first of these that has a value wins. In the file a setting ` + "`http.addr`" + ` is the key ` + "`addr`" + ` under ` + "`http`" + `; a name of the environment may also stand at the top of the file. ` + "`toolkeep config print`" + ` shows every value with its source, ` + "`toolkeep config check`" + ` what is wrong.

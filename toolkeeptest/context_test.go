@@ -202,6 +202,7 @@ func TestContextServiceIsDown(t *testing.T) {
 }
 
 func TestContextByREST(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	boss, ann := admin(t, k), as(t, k, k.Key("default", "ann", "agent"))
 	otherBoss := as(t, k, k.Key(otherTenant, "boss", "admin"))
@@ -229,6 +230,7 @@ func TestContextByREST(t *testing.T) {
 
 // TestContextOnTwoNodes sets a context at one node and calls at the other.
 func TestContextOnTwoNodes(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2)
 	key := nodes[0].Key("default", "boss", "admin")
 	a, b := as(t, nodes[0], key), as(t, nodes[1], key)

@@ -16,6 +16,7 @@ import (
 // manifests say and what the tenant did, never a tool that the caller does not see, never
 // what another tenant did, and never more than the budget.
 func TestWhatIsDisclosed(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.budgets.error_recovery": "900", "search.budgets.execution_preparation": "700",
 		"limits.agent_per_minute": "-1", "limits.agent_tool_per_minute": "-1"}})
 	order := strings.TrimSuffix(described("shop.order", "Orders a book."), "}") + `,"fallback":"shop.veiled","relationships":{"dependencies":["shop.login","shop.veiled"],` +
@@ -122,6 +123,7 @@ func TestWhatIsDisclosed(t *testing.T) {
 // TestBatchesOnARealCatalogue: what is refused is told manifest by manifest, the rest is
 // stored and found at once.
 func TestBatchesOnARealCatalogue(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none"}})
 	c := admin(t, k)
 	k.Publish(toolkeeptest.Manifest("zoo.fish", "1.0.0", "echo"))

@@ -19,6 +19,7 @@ func fileTool(id, operation, effects string) string {
 
 // TestFilesOfTenants has two tenants use one tool, each in a folder of its own.
 func TestFilesOfTenants(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	k.Publish(fileTool("files.write", "write", "writes"), strings.Replace(fileTool("files.read", "read", "reads"), `,"make_dirs":true`, "", 1))
 	ann, stray := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key(otherTenant, "ann", "agent"))

@@ -16,6 +16,7 @@ func setState(t *testing.T, c *client, tool, version, state string) {
 }
 
 func TestBlockingATool(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	running := c.call("gate.write", named("running"), async).want(t, 202).id(t)
@@ -40,6 +41,7 @@ func TestBlockingATool(t *testing.T) {
 }
 
 func TestRevokingAKey(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	made := c.do("POST", "/api/v1/keys", `{"subject":"ann","roles":["agent"]}`).want(t, 201)
@@ -60,6 +62,7 @@ func TestRevokingAKey(t *testing.T) {
 }
 
 func TestCachedResultsGoWithAChange(t *testing.T) {
+	t.Parallel()
 	k, g := withGate(t, nil)
 	g.openAll()
 	k.Publish(gated("gate.cached", "1.0.0", reads, cached))
@@ -95,6 +98,7 @@ func TestCachedResultsGoWithAChange(t *testing.T) {
 
 // What runs while its tool is blocked is not kept.
 func TestRunUnderABlockIsNotCached(t *testing.T) {
+	t.Parallel()
 	k, g := withGate(t, nil)
 	k.Publish(gated("gate.cached", "1.0.0", reads, cached))
 	c := admin(t, k)
@@ -127,6 +131,7 @@ func TestRunUnderABlockIsNotCached(t *testing.T) {
 }
 
 func TestSearchFollowsTheCatalogue(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
 	finds := func() bool {

@@ -41,6 +41,7 @@ func dialRPC(t *testing.T, k *toolkeeptest.Toolkeep, o rpcclient.Options) *rpccl
 }
 
 func TestGRPCIsAnnounced(t *testing.T) {
+	t.Parallel()
 	for _, off := range []bool{false, true} {
 		settings := map[string]string{}
 		if off {
@@ -67,6 +68,7 @@ func TestGRPCIsAnnounced(t *testing.T) {
 
 // A port that is taken names the setting's address and leaves nothing running.
 func TestGRPCPortTaken(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +94,7 @@ func TestGRPCPortTaken(t *testing.T) {
 }
 
 func TestGRPCSpeaksTLS(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -128,6 +131,7 @@ func TestGRPCSpeaksTLS(t *testing.T) {
 // While the node drains, calls under way over gRPC end, new ones get E3912, and a
 // stream that only follows a waiting call is let go.
 func TestGRPCDrain(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 2)
 	c := dialRPC(t, k, rpcclient.Options{})
 	type outcome struct {

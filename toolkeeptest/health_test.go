@@ -10,6 +10,7 @@ import (
 )
 
 func TestHealthOverALife(t *testing.T) {
+	t.Parallel()
 	k, g := withGate(t, nil)
 	k.Publish(gated("gate.write", "1.0.0", writes))
 	nobody := as(t, k, "")
@@ -65,6 +66,7 @@ func TestHealthOverALife(t *testing.T) {
 
 // Every operation of the document is served, and is where the document says.
 func TestDocumentAndRoutesAgree(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
 	doc := c.do("GET", "/openapi.json", "").want(t, 200).object(t)

@@ -35,6 +35,7 @@ func webTool(id, base, path string, more ...string) string {
 // TestHTTPAnswers takes each kind of answer the whole way: from the upstream to
 // what a caller of REST gets.
 func TestHTTPAnswers(t *testing.T) {
+	t.Parallel()
 	image := bytes.Repeat([]byte{0x89, 'P', 'N', 'G', 0, 0xff}, 2000)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		say := func(contentType, body string) {
@@ -137,6 +138,7 @@ func TestEgressSettings(t *testing.T) {
 // TestHTTPStreamProgress sees a stream's events counted while it runs, and none of
 // what they hold before the whole is inspected.
 func TestHTTPStreamProgress(t *testing.T) {
+	t.Parallel()
 	proceed := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/x-ndjson")

@@ -14,6 +14,7 @@ import (
 )
 
 func TestHostileBodies(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
 	props := func(n int) string {
@@ -95,6 +96,7 @@ func TestHostileBodies(t *testing.T) {
 }
 
 func TestHostileRequests(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
 	good := envelope("std.echo", "{}")
@@ -144,6 +146,7 @@ func TestHostileRequests(t *testing.T) {
 
 // Bodies that come in pieces are read; those that break off leave nothing behind.
 func TestSlowAndBrokenBodies(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	host := strings.TrimPrefix(k.URL(), "http://")
 	body := envelope("std.echo", `{"a":1}`)

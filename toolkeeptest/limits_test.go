@@ -34,6 +34,7 @@ func (a answer) overLimit(t *testing.T, code toolkeep.Code, kind string) time.Du
 }
 
 func TestAgentsBucket(t *testing.T) {
+	t.Parallel()
 	k, _, clock := limited(t, map[string]string{"limits.agent_per_minute": "3"})
 	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
 	stray := as(t, k, k.Key(otherTenant, "ann", "agent"))
@@ -58,6 +59,7 @@ func TestAgentsBucket(t *testing.T) {
 }
 
 func TestAgentAndToolBucket(t *testing.T) {
+	t.Parallel()
 	k, _, clock := limited(t, map[string]string{"limits.agent_tool_per_minute": "2"})
 	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
 	ann.call("std.echo", "{}").success(t)
@@ -71,6 +73,7 @@ func TestAgentAndToolBucket(t *testing.T) {
 }
 
 func TestGlobalBucket(t *testing.T) {
+	t.Parallel()
 	k, _, clock := limited(t, map[string]string{"limits.global_per_minute": "4"})
 	var callers []*client
 	for i := range 5 {
@@ -84,6 +87,7 @@ func TestGlobalBucket(t *testing.T) {
 }
 
 func TestConcurrency(t *testing.T) {
+	t.Parallel()
 	k, g, _ := limited(t, map[string]string{"limits.agent_concurrent": "2"})
 	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.one", "1.0.0", reads, `"rate_limit":{"max_concurrent":1}`))
 	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
@@ -120,6 +124,7 @@ func TestConcurrency(t *testing.T) {
 
 // Waiting calls over the agent's limit wait for their turn instead of failing.
 func TestWaitingCallsTakeTurns(t *testing.T) {
+	t.Parallel()
 	k, g, _ := limited(t, map[string]string{"limits.agent_concurrent": "1", "calls.workers": "4"})
 	k.Publish(gated("gate.read", "1.0.0", reads))
 	c := admin(t, k)
@@ -138,6 +143,7 @@ func TestWaitingCallsTakeTurns(t *testing.T) {
 }
 
 func TestToolsOwnLimit(t *testing.T) {
+	t.Parallel()
 	k, _, clock := limited(t, nil)
 	k.Publish(toolkeeptest.Manifest("t.slow", "1.0.0", "echo", reads, `"rate_limit":{"per_minute":2,"burst":2}`))
 	ann, bob := as(t, k, k.Key("default", "ann", "agent")), as(t, k, k.Key("default", "bob", "agent"))
@@ -149,6 +155,7 @@ func TestToolsOwnLimit(t *testing.T) {
 
 // Failed logins block the address for a while, and only logins.
 func TestGuessingKeysIsBlocked(t *testing.T) {
+	t.Parallel()
 	k, _, clock := limited(t, nil)
 	guess := as(t, k, k.AdminKey[:len(k.AdminKey)-5]+"abcde")
 	var last answer

@@ -54,6 +54,7 @@ func (h *hammer) got(a answer, err error, want bool) {
 // TestHammer lets 200 clients make every kind of call while tools are published
 // and blocked under them: no server error, and exactly one record for each call.
 func TestHammer(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"http.max_key": "4KiB", "log.level": "WARN"}})
 	k.Publish(toolkeeptest.Manifest("h.echo", "1.0.0", "echo", reads), toolkeeptest.Manifest("h.cached", "1.0.0", "echo", reads, cached),
 		toolkeeptest.Manifest("h.flaky", "1.0.0", "echo", reads), toolkeeptest.Manifest("h.cut", "1.0.0", "echo", reads, `"result":{"max_output_bytes":64}`))

@@ -13,6 +13,7 @@ import (
 // TestSessionsAtAnyNode: a balancer may send the requests of an MCP session to any
 // node; the session's own answers, also on its event stream.
 func TestSessionsAtAnyNode(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2)
 	key := nodes[0].Key("default", "agent-1", "admin")
 	auth := []string{"Authorization", "Bearer " + key, "Content-Type", "application/json", "Accept", "application/json, text/event-stream"}

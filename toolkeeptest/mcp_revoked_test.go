@@ -13,6 +13,7 @@ import (
 // TestRevokedKeyEndsItsSession: what a client has open ends with its key, and hears
 // nothing of what changes after that.
 func TestRevokedKeyEndsItsSession(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	boss := admin(t, k)
 	var made struct {

@@ -54,6 +54,7 @@ func within(t *testing.T, limit time.Duration, what string, check func() bool) {
 
 // TestThreeNodesAreOne: what one node publishes, blocks, re-keys or runs, all see.
 func TestThreeNodesAreOne(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 3)
 	a, b, c := nodes[0], nodes[1], nodes[2]
 	admin := a.Key("default", "operator", "admin")
@@ -129,6 +130,7 @@ func field(body, name string) string {
 // TestNodeLost: the waiting calls of a node that goes away end on another, each
 // once.
 func TestNodeLost(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2)
 	ctx := context.Background()
 	const calls = 40

@@ -30,6 +30,7 @@ func overGRPC(t *testing.T, k *toolkeeptest.Toolkeep, bearer, tool string) (*too
 // TestTokenCallsEverywhere: a token's scope gives its role over every face, and API
 // keys are good beside it.
 func TestTokenCallsEverywhere(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	k := s.start(t, nil, node.Options{})
 	agentToken, adminToken := s.token(k, "openid tools:call"), s.token(k, "tools:admin", map[string]any{"sub": "root"})
@@ -66,6 +67,7 @@ func TestTokenCallsEverywhere(t *testing.T) {
 // TestTokenRefusedEverywhere: what is wrong with a token is the same refusal over
 // every face, with the challenge where HTTP has one.
 func TestTokenRefusedEverywhere(t *testing.T) {
+	t.Parallel()
 	s, stranger := newIssuer(t), newIssuer(t)
 	k := s.start(t, nil, node.Options{})
 	good := s.token(k, "tools:call")
@@ -117,6 +119,7 @@ func TestTokenRefusedEverywhere(t *testing.T) {
 // TestTokenWithoutRole: scopes that nobody named grant nothing, not even to know
 // what there is.
 func TestTokenWithoutRole(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	k := s.start(t, nil, node.Options{})
 	bearer := s.token(k, "openid tools:calls TOOLS:CALL agent admin")
@@ -144,6 +147,7 @@ func TestTokenWithoutRole(t *testing.T) {
 // TestIssuerIsDown: health says so, tokens of known keys and API keys go on, and
 // tokens of a key that cannot be looked up are to be tried again.
 func TestIssuerIsDown(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	settings := map[string]string{"oauth.issuer": s.URL, "oauth.scopes": "tools:call=agent"}
@@ -193,6 +197,7 @@ func TestIssuerIsDown(t *testing.T) {
 // also over a restart and past the token's end, until the configuration no longer
 // gives it.
 func TestWaitingCallOfAToken(t *testing.T) {
+	t.Parallel()
 	for name, x := range map[string]struct {
 		then map[string]string // settings of the next start
 		code toolkeep.Code

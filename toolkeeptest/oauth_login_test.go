@@ -44,6 +44,7 @@ func withViews(t *testing.T, s *issuer, more map[string]string) *toolkeeptest.To
 // TestWhereToLogIn: each view says whose tokens it takes, under the address at
 // which the client called it, and the challenge leads there.
 func TestWhereToLogIn(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	k := withViews(t, s, nil)
 	nobody := as(t, k, "")
@@ -92,6 +93,7 @@ func TestWhereToLogIn(t *testing.T) {
 // TestWhereToLogInFromAPage: a page of another origin reads the metadata, and where
 // mcp.origins names it, the challenge.
 func TestWhereToLogInFromAPage(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	const page = "https://app.example"
 	k := s.start(t, map[string]string{"mcp.origins": page}, node.Options{})
@@ -118,6 +120,7 @@ func TestWhereToLogInFromAPage(t *testing.T) {
 
 // TestPublicURLIsTheResource: behind a proxy the addresses are those of the proxy.
 func TestPublicURLIsTheResource(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	const public = "https://tools.example"
 	k := s.start(t, map[string]string{"http.public_url": public + "/", "http.hosts": "tools.example"}, node.Options{})
@@ -135,6 +138,7 @@ func TestPublicURLIsTheResource(t *testing.T) {
 
 // TestNoIssuerNoMetadata: where no tokens are taken, nothing says otherwise.
 func TestNoIssuerNoMetadata(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	nobody := as(t, k, "")
 	nobody.do("GET", "/.well-known/oauth-protected-resource/mcp", "").want(t, 404)
@@ -174,6 +178,7 @@ func browse(hc *http.Client) auth.AuthorizationCodeFetcher {
 // TestSDKClientLogsIn: a client that knows the address alone comes from the 401 over
 // both metadata documents and a login to a call, at every view and in both eras.
 func TestSDKClientLogsIn(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	k := withViews(t, s, nil)
 	for _, view := range views {
@@ -225,6 +230,7 @@ func TestSDKClientLogsIn(t *testing.T) {
 // TestSessionBelongsToTheTokensPrincipal: the id of a session is worth nothing to
 // who is not the one that began it.
 func TestSessionBelongsToTheTokensPrincipal(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	k := withViews(t, s, nil)
 	const ping = `{"jsonrpc":"2.0","id":2,"method":"ping"}`

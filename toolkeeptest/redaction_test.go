@@ -505,6 +505,7 @@ func TestNoSecretComesOut(t *testing.T) {
 // hash and size, those of waiting calls are sealed until the call ends, and what
 // is wrong with one is told without the value.
 func TestArgumentsAreNotKept(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	const marker = "Jd83ArgumentMarker6p"
 	c := admin(t, k)
@@ -555,6 +556,7 @@ func TestArgumentsAreNotKept(t *testing.T) {
 // TestSensitiveFieldsAreNotQuoted: what a manifest hides from the result must not
 // come out in the words about what is wrong with the result.
 func TestSensitiveFieldsAreNotQuoted(t *testing.T) {
+	t.Parallel()
 	k := toolkeeptest.New(t)
 	const marker = "Ws27SensitiveMarker4q"
 	schema := `"result_schema":{"type":"object","properties":{"ssn":{"type":"string","enum":["none"]}}}`

@@ -145,6 +145,7 @@ func register(t *testing.T, k *toolkeeptest.Toolkeep, key, id, version, descript
 // the answers of the other within a second, and at once in its own, with both caches
 // warm.
 func TestFoundOnTheOtherNode(t *testing.T) {
+	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
 		a, b := f.nodes[0], f.nodes[1]
 		_, admin := f.key(t, "default", "boss", "admin")
@@ -205,6 +206,7 @@ func own(tenant string) *toolkeep.Principal {
 // more is not shown to it: at once where it was withdrawn, and from the moment when the
 // other node knows.
 func TestWithdrawnIsHidden(t *testing.T) {
+	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
 		a, b := f.nodes[0], f.nodes[1]
 		roles := filepath.Join(t.TempDir(), "roles.yaml")
@@ -286,6 +288,7 @@ func TestWithdrawnIsHidden(t *testing.T) {
 
 // TestFlushedOnBothNodes: what one node flushes is flushed on the other.
 func TestFlushedOnBothNodes(t *testing.T) {
+	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
 		a, b := f.nodes[0], f.nodes[1]
 		_, admin := f.key(t, "default", "boss", "admin")
@@ -331,6 +334,7 @@ func TestFlushedOnBothNodes(t *testing.T) {
 
 // TestReindexedOnBothNodes: an order to index anew reaches every node.
 func TestReindexedOnBothNodes(t *testing.T) {
+	t.Parallel()
 	f := newFinders(t, false)
 	a, b := f.nodes[0], f.nodes[1]
 	_, admin := f.key(t, "default", "boss", "admin")
@@ -378,6 +382,7 @@ func partHealth(t *testing.T, k *toolkeeptest.Toolkeep, component string) (node,
 // TestRedisAway: answers are shared while it is there; while it is away search goes on
 // and health says so; and afterwards they are shared again without anybody's doing.
 func TestRedisAway(t *testing.T) {
+	t.Parallel()
 	f := newFinders(t, true)
 	a, b := f.nodes[0], f.nodes[1]
 	_, admin := f.key(t, "default", "boss", "admin")

@@ -41,6 +41,7 @@ func refusedStart(t *testing.T, dir string, environ ...string) string {
 // TestSecretKeyLost: without the key that sealed the store no start makes another one,
 // until somebody says that the key is lost.
 func TestSecretKeyLost(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	file, away := filepath.Join(dir, "seal.key"), filepath.Join(t.TempDir(), "away")
@@ -116,6 +117,7 @@ func TestSecretKeyLost(t *testing.T) {
 // TestSecretKeyLostFromEnvironment: what was sealed under TOOLKEEP_SEAL_KEY is not
 // started without it.
 func TestSecretKeyLostFromEnvironment(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	key := "TOOLKEEP_SEAL_KEY=" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))
 	k := toolkeeptest.Open(t, dir, toolkeeptest.Option{Environ: []string{key}})
@@ -130,6 +132,7 @@ func TestSecretKeyLostFromEnvironment(t *testing.T) {
 // TestSecretKeyOfEarlierStore: a store from before there was the check gets one where
 // its key file is there, and is refused where something sealed does not open.
 func TestSecretKeyOfEarlierStore(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	file := filepath.Join(dir, "seal.key")
 	k := toolkeeptest.Open(t, dir)
@@ -162,6 +165,7 @@ func TestSecretKeyOfEarlierStore(t *testing.T) {
 
 // TestSecretCachedResults: a cached result serves as long as the credential that got it.
 func TestSecretCachedResults(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	k := toolkeeptest.New(t, toolkeeptest.Option{Environ: []string{"TOOLKEEP_SECRET_SHOP=x"}})
 	caching := map[string]any{"cache": map[string]any{"policy": "forever"}, "side_effects": "none"}
@@ -221,6 +225,7 @@ func TestSecretCachedResults(t *testing.T) {
 // TestSecretKeysOfNodes: nodes of one database that start without the key, or with
 // another one, are refused.
 func TestSecretKeysOfNodes(t *testing.T) {
+	t.Parallel()
 	dsn, dir := pgtest.Start(t).NewDatabase(t), t.TempDir()
 	settings := func(seal string) map[string]string {
 		return map[string]string{"store.dsn": dsn, "secrets.seal_key": filepath.Join(dir, seal), "store.blobs": filepath.Join(dir, "blobs")}

@@ -51,6 +51,7 @@ func (c *client) rotated(body string) (resealed, unchanged int) {
 // TestSealKeyRotationOfServers: logins at MCP servers and the values of their definitions
 // are sealed anew too, and need the new key alone.
 func TestSealKeyRotationOfServers(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +111,7 @@ func TestSealKeyRotationOfServers(t *testing.T) {
 // TestSealKeyRotationWhileCallsRun: callers who never stop, and calls that wait, do not
 // notice rotations; nor do secrets that are set meanwhile get lost.
 func TestSealKeyRotationWhileCallsRun(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	k := toolkeeptest.New(t)
 	root := admin(t, k)
@@ -179,6 +181,7 @@ func TestSealKeyRotationWhileCallsRun(t *testing.T) {
 // TestSealByTransit moves a store from keys of its own to Vault's transit engine, and has
 // a call wait that was queued there while Vault is away.
 func TestSealByTransit(t *testing.T) {
+	t.Parallel()
 	v := vaulttest.Start(t)
 	v.Mount("transit", "transit", nil)
 	v.Write("transit/keys/toolkeep", map[string]any{})
@@ -308,6 +311,7 @@ func grpcTool(t *testing.T, s *grpctest.Server, method string, auth toolkeep.Aut
 // TestGRPCCredentialRenewal: a gRPC server that answers UNAUTHENTICATED has the secret
 // read afresh and gets the call once more, and no more than that.
 func TestGRPCCredentialRenewal(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	var want string
 	var got []string
@@ -369,6 +373,7 @@ func TestGRPCCredentialRenewal(t *testing.T) {
 // TestSecretsOfTwoScopes: a tool that sends two secrets gets each from the scope that has
 // it, and the record says so of both.
 func TestSecretsOfTwoScopes(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	k := toolkeeptest.New(t)
 	m := up.tool(t, "shop.read", "secret://shop", nil)
@@ -416,6 +421,7 @@ func TestSecretsOfTwoScopes(t *testing.T) {
 
 // TestBadAuthIsNotPublished: what could only fail at the first call is refused before.
 func TestBadAuthIsNotPublished(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	k := toolkeeptest.New(t)
 	root := admin(t, k)

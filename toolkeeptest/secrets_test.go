@@ -94,6 +94,7 @@ func (a answer) succeeded() bool {
 // TestSecrets sets a secret by REST, calls with it, rotates it, has it refused once
 // and for good, and then looks for every value in all that came out.
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	secrets := []*hidden{
 		{name: "organisation", value: "org-Zk41SecretCore9x/+&", cores: []string{"Zk41SecretCore9x"}},
@@ -281,6 +282,7 @@ func getText(t *testing.T, url string) string {
 
 // TestSecretOfAWaitingCall: the workspace of who asked is kept with the call.
 func TestSecretOfAWaitingCall(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	k := toolkeeptest.New(t)
 	k.Publish(up.tool(t, "shop.read", "secret://shop", nil))
@@ -295,6 +297,7 @@ func TestSecretOfAWaitingCall(t *testing.T) {
 
 // TestSealKeyRotation rotates the key that seals, and then takes the old one away.
 func TestSealKeyRotation(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	k := toolkeeptest.Open(t, dir)
@@ -351,6 +354,7 @@ func readText(t *testing.T, path string) string {
 // TestSealKeyRotationEndsHalfWay stops a rotation after its first item: everything
 // can be read, by who goes on and by who starts anew, and a second one finishes it.
 func TestSealKeyRotationEndsHalfWay(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	died := make(chan struct{})
@@ -411,6 +415,7 @@ func TestSealKeyRotationEndsHalfWay(t *testing.T) {
 // TestSecretsOnNodes: a secret that one node sets or changes is used by the very
 // next call on another.
 func TestSecretsOnNodes(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	nodes := cluster(t, 2)
 	key := nodes[0].Key("default", "operator", "admin")
@@ -430,6 +435,7 @@ func TestSecretsOnNodes(t *testing.T) {
 
 // TestSecretInMCPLists: tools/list says how tools stand, beside the definition.
 func TestSecretInMCPLists(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	k := toolkeeptest.New(t)
 	k.Publish(up.tool(t, "shop.read", "secret://shop", nil))
@@ -469,6 +475,7 @@ func TestSecretInMCPLists(t *testing.T) {
 // TestRefreshTokenIsKept: a refresh token that the OAuth server replaces is stored
 // in the scope it came from.
 func TestRefreshTokenIsKept(t *testing.T) {
+	t.Parallel()
 	var mu sync.Mutex
 	refresh, access, n := "refresh-token-0", "", 0
 	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -532,6 +539,7 @@ func TestRefreshTokenIsKept(t *testing.T) {
 
 // TestSealKeyFromEnvironment: with the key in the environment no file is made.
 func TestSealKeyFromEnvironment(t *testing.T) {
+	t.Parallel()
 	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))
 	k := toolkeeptest.New(t, toolkeeptest.Option{Environ: []string{"TOOLKEEP_SEAL_KEY=" + key}})
 	admin(t, k).secret("a", "value")
@@ -543,6 +551,7 @@ func TestSealKeyFromEnvironment(t *testing.T) {
 // TestVaultIsDown: a Vault that does not answer degrades the node, refuses the calls
 // that need it, and leaves the others and the lists alone.
 func TestVaultIsDown(t *testing.T) {
+	t.Parallel()
 	up := newKeyShop(t)
 	address, _ := closedPort(t)
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"vault.address": address, "vault.token": "root-token-of-the-test", "vault.paths": "secret/data/{tenant}/", "vault.mounts": "secret=2"}})

@@ -40,6 +40,7 @@ func offerKeys(t *testing.T) *byHTTP {
 // definitions is published to nobody, everybody may call the tool all the same, and
 // nobody has a tool held by choosing a word of its description as a secret.
 func TestDefinitionsShowNobodysSecret(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerKeys(t)

@@ -13,6 +13,7 @@ import (
 // TestStopWaitsForNoPerson: a call in which an MCP server asks the caller's person does
 // not keep the server from ending, however long the person thinks.
 func TestStopWaitsForNoPerson(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := &byHTTP{server: sdk.NewServer(&sdk.Implementation{Name: "asks", Version: "1"}, nil)}

@@ -7,6 +7,7 @@ import (
 
 // TestToolsOfAServerThatRests: what a server has is told before anybody has started it.
 func TestToolsOfAServerThatRests(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	boss.put(t, "notes", offerByStdio(t, definition("remember", "Keeps a text."), definition("pid", "Tells the process.")))

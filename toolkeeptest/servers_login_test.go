@@ -201,6 +201,7 @@ func visit(t *testing.T, at string) {
 
 // A server that wants logins, from its import to the logout.
 func TestServerLogin(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
@@ -310,6 +311,7 @@ func (g *guarded) nowhere(t *testing.T, systems ...*toolkeeptest.Toolkeep) {
 
 // A server of all tenants: everybody has an account of their own, tenants apart.
 func TestServerLoginOfAllTenants(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
@@ -339,6 +341,7 @@ func TestServerLoginOfAllTenants(t *testing.T) {
 // A server whose lists are open wants a login for its tools alone; login finds that
 // out before a call does. And a server that wants none says so.
 func TestLoginBeforeTheFirstCall(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	g.openList = true
 	k := toolkeeptest.New(t)
@@ -352,6 +355,7 @@ func TestLoginBeforeTheFirstCall(t *testing.T) {
 
 // A client that was registered by hand: its secret is sealed and never shown.
 func TestLoginWithASecret(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	k := toolkeeptest.New(t)
 	c := admin(t, k)
@@ -378,6 +382,7 @@ func TestLoginWithASecret(t *testing.T) {
 // Two nodes on one database behind one address: page, button and callback reach
 // them in turn, and of fifty calls that find the token at its end one refreshes it.
 func TestLoginOnTwoNodes(t *testing.T) {
+	t.Parallel()
 	g := newGuarded(t)
 	clock := new(clock)
 	var nodes []*toolkeeptest.Toolkeep

@@ -23,6 +23,7 @@ const definitionEvent = "ai.agent.tool.definition.changed"
 
 // TestPins follows a server from its import over a change to its acceptance.
 func TestPins(t *testing.T) {
+	t.Parallel()
 	read, write := definition("read", "Reads a page.", "page"), definition("write", "Writes a page.", "page", "text")
 	for name, make := range map[string]func(*testing.T, ...string) offerer{
 		"stdio": func(t *testing.T, defs ...string) offerer { return offerByStdio(t, defs...) },
@@ -169,6 +170,7 @@ func heldEverywhere(t *testing.T, k *toolkeeptest.Toolkeep, c *client, tool stri
 // TestChangeIsFoundByTheCallThatMeetsIt: the server is started anew by a call, and
 // is another one: the call does not reach the tool.
 func TestChangeIsFoundByTheCallThatMeetsIt(t *testing.T) {
+	t.Parallel()
 	read := definition("read", "Reads a page.", "page")
 	for _, session := range []string{"shared", "principal", "call"} {
 		t.Run(session, func(t *testing.T) {
@@ -197,6 +199,7 @@ func TestChangeIsFoundByTheCallThatMeetsIt(t *testing.T) {
 
 // TestChangeIsHeardOf: a running server says that its lists changed.
 func TestChangeIsHeardOf(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByHTTP(t, definition("read", "Reads a page.", "page"))
@@ -210,6 +213,7 @@ func TestChangeIsHeardOf(t *testing.T) {
 }
 
 func TestAdditivePolicy(t *testing.T) {
+	t.Parallel()
 	const optional = `{"name":"read","description":"Reads a page.","inputSchema":{"type":"object","properties":{"page":{"type":"string"},"depth":{"type":"string"}},"required":["page"]}}`
 	k := withServers(t, nil)
 	boss := admin(t, k)
@@ -252,6 +256,7 @@ func TestAdditivePolicy(t *testing.T) {
 // TestWhatComesAndGoes: new tools wait, gone ones are held, until they are
 // accepted, all or by name.
 func TestWhatComesAndGoes(t *testing.T) {
+	t.Parallel()
 	one, two, three := definition("one", "The first."), definition("two", "The second."), definition("three", "The third.")
 	k := withServers(t, nil)
 	boss := admin(t, k)
@@ -308,6 +313,7 @@ func TestWhatComesAndGoes(t *testing.T) {
 // TestDiffChangesNothing: it shows what is offered and holds nothing; refresh does, and so
 // does the first call of the session that diff began.
 func TestDiffChangesNothing(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByStdio(t, definition("read", "Reads a page."))
@@ -341,6 +347,7 @@ func TestDiffChangesNothing(t *testing.T) {
 // TestAcceptMeansWhatWasSeen: a definition that changes once more while somebody
 // looks at the first change is not accepted with it.
 func TestAcceptMeansWhatWasSeen(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByStdio(t, definition("read", "Reads a page."))
@@ -361,6 +368,7 @@ func TestAcceptMeansWhatWasSeen(t *testing.T) {
 
 // TestToolNamedLikeAnothers shows a finding, and tools of other kinds keep their ids.
 func TestToolNamedLikeAnothers(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	boss.put(t, "bank", offerByStdio(t, definition("transfer_money", "Moves money from one account to another.")))
@@ -384,6 +392,7 @@ func TestToolNamedLikeAnothers(t *testing.T) {
 // TestNoWayAroundThePin: a manifest that somebody writes for a tool of a server
 // that nobody accepted does not run it.
 func TestNoWayAroundThePin(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByStdio(t, definition("read", "Reads a page."))
@@ -406,6 +415,7 @@ func TestNoWayAroundThePin(t *testing.T) {
 // TestLateOffers: servers that offer nothing right after the handshake, and say so
 // a moment later.
 func TestLateOffers(t *testing.T) {
+	t.Parallel()
 	for _, late := range []string{"empty", "refuse"} {
 		t.Run(late, func(t *testing.T) {
 			k := withServers(t, nil)
@@ -433,6 +443,7 @@ func TestLateOffers(t *testing.T) {
 // TestToolsForSomeClients: a server offers a tool to clients alone that it can ask
 // something. Sessions of others do not show it, and it is not gone for that.
 func TestToolsForSomeClients(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByStdio(t, definition("read", "Reads a page."), definition("ask", "Asks the model."))
@@ -475,6 +486,7 @@ func TestToolsForSomeClients(t *testing.T) {
 // TestBrokenListsStopNewSessions: whether the definitions are the accepted ones
 // cannot be known, so nothing runs, and the next call looks again.
 func TestBrokenListsStopNewSessions(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByStdio(t, definition("read", "Reads a page."))
@@ -490,6 +502,7 @@ func TestBrokenListsStopNewSessions(t *testing.T) {
 
 // TestHoldReachesEveryNode within a second.
 func TestHoldReachesEveryNode(t *testing.T) {
+	t.Parallel()
 	dsn := pgtest.Start(t).NewDatabase(t)
 	dir := t.TempDir()
 	nodes := make([]*toolkeeptest.Toolkeep, 2)

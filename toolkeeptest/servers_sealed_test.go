@@ -11,6 +11,7 @@ import (
 // store, its feed or its files, whatever it looks like, and none is shown again. The
 // program gets them, and ordinary words among them are not taken out of results.
 func TestValuesOfServersAreSealed(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	s := offerByStdio(t, definition("remember", "Keeps a text."))

@@ -37,6 +37,7 @@ func offerEcho(t *testing.T) *byHTTP {
 // chose for a secret is missing from nobody else's. What stands in the definition is
 // known to those whom the server belongs to.
 func TestSecretsOfServersAreTakenOutForWhomTheyConcern(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	k.Publish(toolkeeptest.Manifest("plain.echo", "1.0.0", "echo"))

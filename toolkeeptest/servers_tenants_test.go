@@ -17,6 +17,7 @@ import (
 // process for each tenant, each principal or each call, and no caller finds what
 // another left beyond that.
 func TestStateStaysWithinTheTenant(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		session             string
 		ann, bob, annAgain  string // what each finds after what it said
@@ -66,6 +67,7 @@ func TestStateStaysWithinTheTenant(t *testing.T) {
 
 // TestWhoMayWhatWithServers goes through the routes with each role and tenant.
 func TestWhoMayWhatWithServers(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, map[string]string{"mcp.stdio_tenants": otherTenant})
 	boss, otherBoss := admin(t, k), as(t, k, k.Key(otherTenant, "boss", "admin"))
 	op, ann := as(t, k, k.Key("default", "op", "operator")), as(t, k, k.Key("default", "ann", "agent"))
@@ -132,6 +134,7 @@ func TestWhoMayWhatWithServers(t *testing.T) {
 // TestIdOfATenantsTool: a tool of a shared server whose id a tenant has taken is left
 // out, and the others are there.
 func TestIdOfATenantsTool(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss, otherBoss := admin(t, k), as(t, k, k.Key(otherTenant, "boss", "admin"))
 	otherBoss.do("POST", "/api/v1/tools/register", `{"manifest":`+toolkeeptest.Manifest("common.read", "1.0.0", "echo")+`}`).want(t, 201)
@@ -149,6 +152,7 @@ func TestIdOfATenantsTool(t *testing.T) {
 // TestScopeHidesServers: a key sees the servers, resources and prompts of which it
 // may see a tool, in every view.
 func TestScopeHidesServers(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	boss := admin(t, k)
 	boss.put(t, "pages", library(t, "pages"))
@@ -258,6 +262,7 @@ func library(t *testing.T, name string) offerer {
 // A program reads what the server reads, so that other tenants start none unless the
 // operator says so.
 func TestOtherTenantsStartNoPrograms(t *testing.T) {
+	t.Parallel()
 	k := withServers(t, nil)
 	s := offerByStdio(t, definition("read", "Reads a page."))
 	boss := as(t, k, k.Key(otherTenant, "boss", "admin"))

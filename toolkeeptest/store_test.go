@@ -25,6 +25,7 @@ func onWriter(t *testing.T, k *toolkeeptest.Toolkeep, statement string) {
 // TestStoreTrouble makes the database refuse writes in two ways: what needs a
 // record before it runs is refused, what only reads goes on, and nothing is lost.
 func TestStoreTrouble(t *testing.T) {
+	t.Parallel()
 	for _, trouble := range []struct{ name, begin, end string }{
 		{"read only", "PRAGMA query_only = 1", "PRAGMA query_only = 0"},
 		{"full", "PRAGMA max_page_count = 1", "PRAGMA max_page_count = 1073741823"},
@@ -128,6 +129,7 @@ func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 // TestDatabaseLockedByAnother holds the database's lock, as a backup tool might,
 // for longer than the server waits.
 func TestDatabaseLockedByAnother(t *testing.T) {
+	t.Parallel()
 	k, g := withGate(t, nil)
 	g.openAll()
 	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))

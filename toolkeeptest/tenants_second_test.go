@@ -16,6 +16,7 @@ import (
 // whose keys are of it too, and what belongs to all tenants stays out of its reach
 // (docs/access.md).
 func TestSecondTenant(t *testing.T) {
+	t.Parallel()
 	s := newIssuer(t)
 	k := s.start(t, nil, node.Options{})
 	first := as(t, k, s.token(k, "tools:admin", map[string]any{"tenant": "acme", "sub": "ann"}))
@@ -47,6 +48,7 @@ func TestSecondTenant(t *testing.T) {
 // TestWhoIsToldOfSecrets: names of the organisation's secrets are for who may call a tool
 // that names them, publishes such tools, or looks after them.
 func TestWhoIsToldOfSecrets(t *testing.T) {
+	t.Parallel()
 	roles := filepath.Join(t.TempDir(), "roles.yaml")
 	const own = "roles:\n  namer:\n    permissions: [\"secrets:use\"]\n  half:\n    allow:\n      - tools: [\"shop.*\"]\n        actions: [see]\n"
 	if err := os.WriteFile(roles, []byte(own), 0o600); err != nil {

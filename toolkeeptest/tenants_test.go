@@ -46,6 +46,7 @@ func (p *parties) own(t *testing.T, tenant, manifest string) {
 }
 
 func TestToolsOfAnotherTenantDoNotExist(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	p.g.openAll()
 	p.own(t, "default", gated("priv.mine", "1.0.0", reads, `"tags":["hiddenmarker"]`))
@@ -94,6 +95,7 @@ func TestToolsOfAnotherTenantDoNotExist(t *testing.T) {
 
 // What belongs to all is not one tenant's to change.
 func TestSharedToolsAreNotATenantsToChange(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	shared := toolkeeptest.Manifest("std.echo", "1.1.0", "echo", reads)
 	p.otherBoss.do("POST", "/api/v1/tools/std.echo/versions/1.0.0/state", `{"state":"blocked","reason":"x"}`).want(t, 403).refused(t, toolkeep.PermissionDenied)
@@ -110,6 +112,7 @@ func TestSharedToolsAreNotATenantsToChange(t *testing.T) {
 }
 
 func TestInvocationsStayWithTheirCaller(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	p.k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))
 	waiting := p.ann.call("gate.read", named("held"), async).want(t, 202).id(t)
@@ -159,6 +162,7 @@ func TestInvocationsStayWithTheirCaller(t *testing.T) {
 }
 
 func TestIdempotencyKeysAreTheSubjectsOwn(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	p.g.openAll()
 	p.k.Publish(gated("gate.write", "1.0.0", writes))
@@ -181,6 +185,7 @@ func TestIdempotencyKeysAreTheSubjectsOwn(t *testing.T) {
 }
 
 func TestCachedResultsStayWithTheirPrincipal(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	p.g.openAll()
 	p.k.Publish(gated("gate.cached", "1.0.0", reads, cached), gated("gate.public", "1.0.0", reads, cached, `"result":{"public":true}`))
@@ -217,6 +222,7 @@ func TestCachedResultsStayWithTheirPrincipal(t *testing.T) {
 
 // Equal calls at the same time share a run only where they may share a result.
 func TestSharedRunsStayWithTheirPrincipal(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	p.k.Publish(gated("gate.cached", "1.0.0", reads, cached))
 	got := make(chan string, 3)
@@ -239,6 +245,7 @@ func TestSharedRunsStayWithTheirPrincipal(t *testing.T) {
 }
 
 func TestBlobsStayWithTheirPrincipal(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	p.k.Publish(toolkeeptest.Manifest("big.echo", "1.0.0", "echo", reads, `"result":{"max_output_bytes":100}`))
 	args := fmt.Sprintf(`{"text":%q}`, strings.Repeat("ann's own words ", 100))
@@ -262,6 +269,7 @@ func TestBlobsStayWithTheirPrincipal(t *testing.T) {
 }
 
 func TestKeysOfAnotherTenant(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	list := p.otherBoss.do("GET", "/api/v1/keys?page_size=200", "").want(t, 200)
 	keys, _ := list.at(t, "keys").([]any)
@@ -292,6 +300,7 @@ func TestKeysOfAnotherTenant(t *testing.T) {
 }
 
 func TestActingAsAnother(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	bob, other := `"agent_id":"bob"`, fmt.Sprintf(`"agent_context":{"tenant_id":%q}`, otherTenant)
 	p.ann.call("std.echo", "{}", bob).want(t, 403).refused(t, toolkeep.PermissionDenied)
@@ -305,6 +314,7 @@ func TestActingAsAnother(t *testing.T) {
 
 // A narrowed key sees and calls only what its scope names.
 func TestScopedKey(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	c := as(t, p.k, p.k.AddKey(toolkeep.APIKey{Tenant: "default", Subject: "narrow", Roles: []string{"agent"}, Scope: []string{"std.hash"}, CreatedBy: "test"}))
 	c.call("std.hash", `{"text":"x"}`).success(t)
@@ -319,6 +329,7 @@ func TestScopedKey(t *testing.T) {
 
 // Metrics and files tell nobody who calls.
 func TestMetricsAndFilesAreDiscreet(t *testing.T) {
+	t.Parallel()
 	p := twoTenants(t)
 	c := as(t, p.k, p.k.Key("tenant-zebra", "agent-zebra", "agent"))
 	c.call("std.echo", `{"a":"zebra"}`, `"agent_context":{"session_id":"session-zebra"}`, keyed("key-zebra")).success(t)

@@ -73,6 +73,7 @@ func publishSome(k *toolkeeptest.Toolkeep) {
 // TestSearchesTeach: what is searched for, called and said changes later searches: of
 // the conversation at once, of others by the questions that led to tools.
 func TestSearchesTeach(t *testing.T) {
+	t.Parallel()
 	// Kept answers of search learn of it within a minute only.
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.cache.enabled": "false"}})
 	publishSome(k)
@@ -158,6 +159,7 @@ func TestSearchesTeach(t *testing.T) {
 
 // TestUsageOverARestart: a server that starts again knows what it knew.
 func TestUsageOverARestart(t *testing.T) {
+	t.Parallel()
 	none := toolkeeptest.Option{Settings: map[string]string{"search.model": "none"}}
 	k := toolkeeptest.New(t, none)
 	publishSome(k)
@@ -183,6 +185,7 @@ func TestUsageOverARestart(t *testing.T) {
 
 // TestUsageOnTwoNodes: what one node carried out, the other knows.
 func TestUsageOnTwoNodes(t *testing.T) {
+	t.Parallel()
 	nodes := cluster(t, 2)
 	one, two := nodes[0], nodes[1]
 	publishSome(one)

@@ -20,6 +20,7 @@ import (
 // TestVault calls tools whose secrets a real Vault holds: a token as it is, an OAuth
 // refresh token that is replaced at each use, and both while Vault is away.
 func TestVault(t *testing.T) {
+	t.Parallel()
 	v := vaulttest.Start(t)
 	v.Mount("secret", "kv", map[string]string{"version": "2"})
 	v.Policy("toolkeep", `path "secret/data/*" { capabilities = ["read", "update"] }`)

@@ -176,6 +176,7 @@ var weather = toolkeeptest.Manifest("sky.now", "1.0.0", "echo", `"short_descript
 
 // TestModelOfASystemChanges restarts a node with another model of its embedding service.
 func TestModelOfASystemChanges(t *testing.T) {
+	t.Parallel()
 	e := newEmbedding(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	key := ""
@@ -240,6 +241,7 @@ func TestModelOfASystemChanges(t *testing.T) {
 
 // TestNodesShareVectors lets two nodes keep their vectors in one PostgreSQL with pgvector.
 func TestNodesShareVectors(t *testing.T) {
+	t.Parallel()
 	e, server := newEmbedding(t), pgtest.StartVector(t)
 	dsn, temp := server.NewDatabase(t), t.TempDir()
 	start := func(more ...string) *toolkeeptest.Toolkeep {

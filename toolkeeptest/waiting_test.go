@@ -29,6 +29,7 @@ func withPriority(p toolkeep.Priority) string {
 }
 
 func TestPriorities(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	c.call("gate.read", named("first"), async).want(t, 202)
@@ -55,6 +56,7 @@ func TestPriorities(t *testing.T) {
 }
 
 func TestQueueDeadline(t *testing.T) {
+	t.Parallel()
 	k, g, clock := queueing(t, 1)
 	c := admin(t, k)
 	first := c.call("gate.read", named("first"), async).want(t, 202).id(t)
@@ -75,6 +77,7 @@ func TestQueueDeadline(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	running := c.call("gate.read", named("running"), async).want(t, 202).id(t)
@@ -124,6 +127,7 @@ func lose(t *testing.T, k *toolkeeptest.Toolkeep, id string, sent bool) {
 
 // The workers are busy, so that the calls can be taken away from them.
 func TestLapsedLeases(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	c.call("gate.read", named("busy"), async).want(t, 202)
@@ -145,6 +149,7 @@ func TestLapsedLeases(t *testing.T) {
 
 // A process that slept must not take its own running calls for lost.
 func TestClockJumpWhileCallsRun(t *testing.T) {
+	t.Parallel()
 	k, g, clock := queueing(t, 4)
 	c := admin(t, k)
 	read := c.call("gate.read", named("read"), async).want(t, 202).id(t)
@@ -178,6 +183,7 @@ func TestClockJumpWhileCallsRun(t *testing.T) {
 }
 
 func TestUnfetchedResultsExpire(t *testing.T) {
+	t.Parallel()
 	k, g, clock := queueing(t, 2)
 	g.openAll()
 	c := admin(t, k)
@@ -213,6 +219,7 @@ func TestUnfetchedResultsExpire(t *testing.T) {
 }
 
 func TestSecondRequestWithARunningKey(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	first := make(chan answer, 1)
@@ -255,6 +262,7 @@ func TestSecondRequestWithARunningKey(t *testing.T) {
 
 // Who hangs up cancels a call without a key; one with a key goes on.
 func TestCallerHangsUp(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	for _, name := range []string{"unkeyed", "keyed"} {
@@ -286,6 +294,7 @@ func TestCallerHangsUp(t *testing.T) {
 }
 
 func TestEventStream(t *testing.T) {
+	t.Parallel()
 	k, g, _ := queueing(t, 1)
 	c := admin(t, k)
 	id := c.call("gate.read", named("x"), async).want(t, 202).id(t)
@@ -302,6 +311,7 @@ func TestEventStream(t *testing.T) {
 
 // What waits when the server stops runs after the next start.
 func TestQueueSurvivesARestart(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	g := newGate()
 	o := toolkeeptest.Option{Settings: map[string]string{"calls.workers": "1"}}
@@ -335,6 +345,7 @@ func TestQueueSurvivesARestart(t *testing.T) {
 // Where patience with running calls ends, what only reads is given back to the
 // queue and what may have written is unknown; nobody is left waiting.
 func TestStopOutOfPatience(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	g := newGate()
 	var o toolkeeptest.Option
@@ -390,6 +401,7 @@ func TestStopOutOfPatience(t *testing.T) {
 // A tool that does not answer in time has failed, whether its results are cached
 // or not; that is a result and no refusal.
 func TestTimeoutIsAResult(t *testing.T) {
+	t.Parallel()
 	k, _, _ := queueing(t, 1)
 	k.Publish(gated("gate.cached", "1.0.0", reads, cached))
 	c := admin(t, k)
@@ -409,6 +421,7 @@ func TestTimeoutIsAResult(t *testing.T) {
 }
 
 func TestOneKeyManyRequests(t *testing.T) {
+	t.Parallel()
 	k, g, clock := queueing(t, 1)
 	c := admin(t, k)
 	const n = 30

@@ -208,7 +208,7 @@ func checkPage(t *testing.T, rows []string) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Errorf("%s is not what comes out now; write it anew with UPDATE_GOLDEN=1 and look at the difference", coveragePage)
+		t.Errorf("%s is not what comes out now; run make generate and look at the difference", coveragePage)
 	}
 }
 
