@@ -12,7 +12,7 @@ import (
 type action uint8
 
 const (
-	noAction action = iota // nobody can tell
+	noAction action = iota // it cannot be told
 	reads
 	lists // reads several
 	creates
@@ -201,10 +201,10 @@ func (d action) agrees(with action) float64 {
 
 func (d action) reading() bool { return d == reads || d == lists }
 
-// useActions prefers tools that do what the question wants. A question that wishes for
+// rankByAction prefers tools that do what the question wants. A question that asks for
 // several things wants several actions, so that it prefers none.
-func (r *ranker) useActions(text string, list []candidate) []candidate {
-	if len(r.q.wishes) > 0 {
+func (r *ranker) rankByAction(text string, list []candidate) []candidate {
+	if len(r.q.subqueries) > 0 {
 		return list
 	}
 	want := wanted(text)

@@ -63,13 +63,13 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 	p := r.p
 	a := p.alike
 	if a == nil || a.by == nil {
-		return nil, m.why(r)
+		return nil, m.degradedReason(r)
 	}
 	ctx, cancel := context.WithTimeout(ctx, m.limit)
 	defer cancel()
 	asked, err := m.vectors(ctx, a.by, texts)
 	if err != nil {
-		return nil, "the embedding model does not answer, so that words alone are compared" + told(err)
+		return nil, "the embedding model does not answer, so that words alone are compared" + publicReason(err)
 	}
 	n := len(p.docs)
 	numbers := make([]float32, n*len(asked))
@@ -81,14 +81,14 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 		if errors.Is(err, errLost) {
 			x.lost()
 		}
-		return nil, "meanings cannot be compared, so that words alone are" + told(err)
+		return nil, "meanings cannot be compared, so that words alone are" + publicReason(err)
 	}
 	return out, ""
 }
 
 // told is what everybody may know of a failure of the embedder or the backend. Their own
 // words may hold addresses, and keys; the operator finds them in the log and in health.
-func told(err error) string {
+func publicReason(err error) string {
 	e := toolkeep.AsError(err)
 	switch status, ok := e.Details["status"]; {
 	case ok:
@@ -130,7 +130,7 @@ func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
 	if mute || ctx.Err() != nil {
 		return false
 	}
-	_, probe := by.e.Embed(ctx, []string{doesItWork})
+	_, probe := by.e.Embed(ctx, []string{probeText})
 	if probe == nil {
 		m.log.Debug("a question cannot be compared by meaning; words alone count for it", "error", err)
 	}

@@ -61,7 +61,7 @@ func TestFollow(t *testing.T) {
 			if got.now.Has(i) {
 				all++
 			}
-			if got.now.Has(i) == slices.Contains(got.lack, uint32(i)) {
+			if got.now.Has(i) == slices.Contains(got.missing, uint32(i)) {
 				t.Fatalf("step %d: %d has a vector, and lacks one", step, i)
 			}
 			if slices.ContainsFunc(changed, func(c toolkeep.Version) bool { return c.Tool == d.tool }) {
@@ -70,8 +70,8 @@ func TestFollow(t *testing.T) {
 				}
 			}
 		}
-		if got.have != all || len(got.lack) != len(p.sorted)-all {
-			t.Fatalf("step %d: %d have vectors and %d lack them, want %d of %d", step, got.have, len(got.lack), all, len(p.sorted))
+		if got.have != all || len(got.missing) != len(p.sorted)-all {
+			t.Fatalf("step %d: %d have vectors and %d lack them, want %d of %d", step, got.have, len(got.missing), all, len(p.sorted))
 		}
 		if step%50 == 0 { // what was put meanwhile
 			x.publishVectors()

@@ -67,11 +67,11 @@ func TestFileCutWhileInUse(t *testing.T) {
 			if err := x.Close(); err != nil {
 				t.Fatal(err)
 			}
-			again := &topics{}
-			x = started(t, Config{Embedder: again, Vectors: NewMemory(dir, nil)}, tools)
+			reembed := &topics{}
+			x = started(t, Config{Embedder: reembed, Vectors: NewMemory(dir, nil)}, tools)
 			embedded(t, x, len(tools))
-			if again.count() != 0 {
-				t.Errorf("a restart embeds %d texts", again.count())
+			if reembed.count() != 0 {
+				t.Errorf("a restart embeds %d texts", reembed.count())
 			}
 		})
 	}

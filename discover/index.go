@@ -50,7 +50,7 @@ type Config struct {
 	// of the process, so that every tool is embedded at each start.
 	Vectors Backend
 	// Other gives the embedder of another model, of which the backend has vectors from
-	// before Embedder was changed, so that it answers until the tools are embedded anew;
+	// before Embedder was changed, so that it answers until all tools are embedded;
 	// nil where that model cannot be had any more. Without it words alone count
 	// meanwhile.
 	Other func(Space) Embedder
@@ -80,18 +80,18 @@ type Weights struct {
 
 // Index is the search index. All methods are safe for concurrent use.
 type Index struct {
-	maxQuery  int
-	weights   Weights
-	threshold float64
-	usage     Usage    // nil: only the question counts
-	lessons   *lessons // nil without usage
-	meaning   *meaning // nil without an embedder
-	current   atomic.Pointer[postings]
-	sums      atomic.Pointer[viewSums]
-	rankers   sync.Pool // of *ranker
+	maxQuery    int
+	weights     Weights
+	threshold   float64
+	usage       Usage        // nil: only the question counts
+	exampleSets *exampleSets // nil without usage
+	meaning     *meaning     // nil without an embedder
+	current     atomic.Pointer[postings]
+	sums        atomic.Pointer[viewSums]
+	rankers     sync.Pool // of *ranker
 
 	turn   sync.Mutex
-	turned chan struct{} // closed at the next change; nil if nobody waits
+	turned chan struct{} // closed at the next change; nil if no goroutine waits
 
 	mu    sync.Mutex // one Update at a time; guards what follows
 	docs  map[docKey]*doc
@@ -102,7 +102,7 @@ type Index struct {
 
 type docKey struct{ id, tenant string }
 
-// doc is one tool taken apart. It is never modified, but for its place.
+// doc is the terms of one tool. It is never modified, but for its position.
 type doc struct {
 	at      uint32 // in docs of the newest postings; guarded by Index.mu
 	action  action
@@ -174,7 +174,7 @@ func New(cfg Config) *Index {
 	}
 	x.threshold, x.usage = cfg.Threshold, cfg.Usage
 	if cfg.Usage != nil {
-		x.lessons = newLessons(x, cfg.Usage, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
+		x.exampleSets = newExampleSets(x, cfg.Usage, cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)))
 	}
 	if cfg.Embedder != nil {
 		x.meaning = &meaning{e: cfg.Embedder, backend: cfg.Vectors, other: cfg.Other, limit: cmp.Or(cfg.EmbedTime, 2*time.Second),
@@ -194,8 +194,8 @@ func New(cfg Config) *Index {
 func (x *Index) Len() int { return len(x.current.Load().sorted) }
 
 // Update makes the index show the latest active version of each tool among
-// versions, which are all there are. Only tools whose digest changed are taken
-// apart anew.
+// versions, which are all there are. Only tools whose digest changed are
+// tokenised again.
 func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -209,7 +209,7 @@ func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 }
 
 // Change is Update where versions are all there are of the tools that changed, and of
-// them alone. It takes a fraction of a millisecond for each, unless all has to be built anew.
+// them alone. It takes a fraction of a millisecond for each, unless all has to be rebuilt.
 func (x *Index) Change(versions iter.Seq[toolkeep.Version]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,7 +219,7 @@ func (x *Index) Change(versions iter.Seq[toolkeep.Version]) {
 // show makes the index show other tools, nil where there is none any more. It is called
 // with x.mu held.
 func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
-	d := delta{anew: x.forget()}
+	d := delta{rebuild: x.forget()}
 	for k, t := range latest {
 		old := x.docs[k]
 		switch {
@@ -227,10 +227,10 @@ func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
 		case t == nil:
 			d.remove(x, k, old)
 		case old != nil && old.tool.Digest != "" && old.tool.Digest == t.Digest:
-			same := *old
-			same.tool = t
-			x.docs[k] = &same
-			d.same = append(d.same, &same)
+			unchanged := *old
+			unchanged.tool = t
+			x.docs[k] = &unchanged
+			d.unchanged = append(d.unchanged, &unchanged)
 		default:
 			d.replace(x, k, old, x.takeApart(t))
 		}
@@ -238,7 +238,7 @@ func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
 	x.apply(d)
 }
 
-// forget begins with new words when most may be of tools long gone.
+// forget begins a new vocabulary when most terms may be of removed tools.
 func (x *Index) forget() bool {
 	const most = 500_000
 	if x.vocab.size <= most && len(x.stems) <= most {
@@ -253,15 +253,15 @@ func (x *Index) forget() bool {
 
 // delta is what changes in the postings.
 type delta struct {
-	gone       []uint32
-	come, same []*doc
-	anew       bool // all of it, if anything
+	removed          []uint32
+	added, unchanged []*doc
+	rebuild          bool // all of it, if anything
 }
 
 func (d *delta) remove(x *Index, k docKey, old *doc) {
 	x.long.add(old, -1)
 	delete(x.docs, k)
-	d.gone = append(d.gone, old.at)
+	d.removed = append(d.removed, old.at)
 }
 
 func (d *delta) replace(x *Index, k docKey, old, by *doc) {
@@ -270,28 +270,28 @@ func (d *delta) replace(x *Index, k docKey, old, by *doc) {
 	}
 	x.long.add(by, 1)
 	x.docs[k] = by
-	d.come = append(d.come, by)
+	d.added = append(d.added, by)
 }
 
 // apply publishes what changed. It is called with x.mu held.
 func (x *Index) apply(d delta) {
-	if !d.anew && len(d.gone)+len(d.come)+len(d.same) == 0 {
+	if !d.rebuild && len(d.removed)+len(d.added)+len(d.unchanged) == 0 {
 		return
 	}
 	x.vocab.shared = true
 	p, now := x.current.Load(), len(x.docs)
 	average := x.long.average(p.average, now)
-	empty := len(p.docs) + len(d.come) - now
-	if d.anew || average != p.average || len(d.gone)+len(d.come) > now/manyChanges || empty > now/manyEmpty+fewTools {
+	empty := len(p.docs) + len(d.added) - now
+	if d.rebuild || average != p.average || len(d.removed)+len(d.added) > now/manyChanges || empty > now/manyEmpty+fewTools {
 		p = build(slices.SortedFunc(maps.Values(x.docs), func(a, b *doc) int { return a.key().compare(b.key()) }), x.vocab, average)
 		if x.meaning != nil {
 			x.meaning.fill(p)
 		}
 	} else {
 		before := p
-		p = p.change(d.gone, d.come, d.same, x.vocab)
+		p = p.change(d.removed, d.added, d.unchanged, x.vocab)
 		if x.meaning != nil {
-			x.meaning.follow(p, before, d.gone, d.come)
+			x.meaning.follow(p, before, d.removed, d.added)
 		}
 	}
 	x.publish(p)
@@ -316,7 +316,7 @@ func latestActive(versions iter.Seq[toolkeep.Version]) map[docKey]*toolkeep.Tool
 			continue
 		}
 		if b.tool == nil {
-			// Most tools have one version, whose number then matters to nobody.
+			// Most tools have one version, whose number then does not matter.
 			found[k] = best{nil, v.Tool}
 			continue
 		}

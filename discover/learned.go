@@ -16,11 +16,11 @@ import (
 
 // Bounds of what is learned from questions.
 const (
-	maxToolExamples = 20     // questions of a tool that count, the newest
-	maxExamples     = 20_000 // of a tenant
-	maxExampleBytes = 1000   // of a question; the rest is cut off
-	maxLessons      = 64     // tenants whose questions are held at once
-	exampleRetry    = 30 * time.Second
+	maxToolExamples   = 20     // questions of a tool that count, the newest
+	maxExamples       = 20_000 // of a tenant
+	maxExampleBytes   = 1000   // of a question; the rest is cut off
+	maxExampleTenants = 64     // tenants whose questions are held at once
+	exampleRetry      = 30 * time.Second
 	// Taking in rests so many times as long as it took.
 	exampleRest    = 20
 	examplePublish = time.Second // between two publications while questions are embedded
@@ -31,7 +31,7 @@ const (
 	learnedShares = 0.3
 	// exampleMeaning is how much meaning counts beside words between two questions.
 	exampleMeaning = 0.6
-	// maxCompared is how many questions are compared in one search, wishes and all.
+	// maxCompared is how many questions are compared in one search, for the query and its subqueries.
 	maxCompared = 40_000
 	// A tool that nothing else speaks for is found if a question that led to it is so
 	// much like the one asked.
@@ -40,9 +40,9 @@ const (
 	learnedAgain = 0.9
 )
 
-// lessons are the questions that led to tools, by tenant. Nothing of one tenant is ever
+// exampleSets are the questions that led to tools, by tenant. Nothing of one tenant is ever
 // looked at for another.
-type lessons struct {
+type exampleSets struct {
 	x     *Index
 	usage Usage
 	log   *slog.Logger
@@ -53,21 +53,21 @@ type lessons struct {
 
 	mu      sync.Mutex
 	closed  bool
-	tenants map[string]*tenantLessons
+	tenants map[string]*tenantExamples
 }
 
 // tenantLessons are those of one tenant.
-type tenantLessons struct {
+type tenantExamples struct {
 	now   atomic.Pointer[learned]
 	used  atomic.Int64 // when it was asked for, to forget the one that is asked least
-	busy  atomic.Bool  // somebody takes in what is new
+	busy  atomic.Bool  // a goroutine reads new examples
 	after atomic.Int64 // not before this time, because the embedder failed
 
 	known map[string]*exampleText // by question; of who is busy
 }
 
 // exampleText is a question taken apart. It is never modified, but for its vector, which
-// whoever is busy replaces with the whole.
+// the busy goroutine replaces with the whole.
 type exampleText struct {
 	stems  []string
 	vector []float32
@@ -86,13 +86,13 @@ type learned struct {
 	length []float32           // of each text's words, weighed
 }
 
-func newLessons(x *Index, usage Usage, log *slog.Logger) *lessons {
+func newExampleSets(x *Index, usage Usage, log *slog.Logger) *exampleSets {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &lessons{x: x, usage: usage, log: log, ctx: ctx, cancel: cancel, tenants: map[string]*tenantLessons{}}
+	return &exampleSets{x: x, usage: usage, log: log, ctx: ctx, cancel: cancel, tenants: map[string]*tenantExamples{}}
 }
 
 // close ends the work in the background, and waits for it.
-func (l *lessons) close() {
+func (l *exampleSets) close() {
 	if l == nil {
 		return
 	}
@@ -105,12 +105,12 @@ func (l *lessons) close() {
 
 // of gives what a tenant's questions taught up to now, nil where there is nothing. What
 // is new is taken in in the background.
-func (l *lessons) of(tenant string, by *space) *learned {
+func (l *exampleSets) of(tenant string, by *space) *learned {
 	examples := l.usage.Examples(tenant)
 	l.mu.Lock()
 	t := l.tenants[tenant]
-	if t == nil && len(examples) > 0 && !l.closed && (len(l.tenants) < maxLessons || l.forgetOne()) {
-		t = &tenantLessons{known: map[string]*exampleText{}}
+	if t == nil && len(examples) > 0 && !l.closed && (len(l.tenants) < maxExampleTenants || l.forgetOne()) {
+		t = &tenantExamples{known: map[string]*exampleText{}}
 		l.tenants[tenant] = t
 	}
 	l.mu.Unlock()
@@ -136,7 +136,7 @@ func (l *lessons) of(tenant string, by *space) *learned {
 }
 
 // forgetOne makes room for another tenant, unless all are at work.
-func (l *lessons) forgetOne() bool {
+func (l *exampleSets) forgetOne() bool {
 	oldest, found := "", false
 	var at int64 = math.MaxInt64
 	for tenant, t := range l.tenants {
@@ -160,7 +160,7 @@ func (n *learned) fits(examples []Example, by *space) bool {
 }
 
 // take takes in what examples says, and embeds it.
-func (l *lessons) take(t *tenantLessons, examples []Example, by *space) {
+func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
 	begin := time.Now()
 	n := t.read(examples)
 	n.by = by
@@ -235,13 +235,13 @@ func (n *learned) count() {
 }
 
 // read takes the questions apart, each once, and forgets those that are gone.
-func (t *tenantLessons) read(examples []Example) *learned {
+func (t *tenantExamples) read(examples []Example) *learned {
 	n := &learned{n: len(examples), tools: map[string][]uint32{}, stems: map[string][]uint32{}}
 	if len(examples) > 0 {
 		n.of = &examples[0]
 	}
 	known := make(map[string]*exampleText, len(examples))
-	place := make(map[string]uint32, len(examples))
+	position := make(map[string]uint32, len(examples))
 	total := 0
 	for _, e := range examples {
 		question := e.Query
@@ -251,14 +251,14 @@ func (t *tenantLessons) read(examples []Example) *learned {
 		if question == "" || len(n.tools[e.Tool]) >= maxToolExamples || total >= maxExamples {
 			continue
 		}
-		at, ok := place[question]
+		at, ok := position[question]
 		if !ok {
 			text := t.known[question]
 			if text == nil {
 				text = &exampleText{stems: stemsOf(question)}
 			}
 			at = uint32(len(n.texts))
-			place[question], known[question] = at, text
+			position[question], known[question] = at, text
 			n.texts = append(n.texts, text)
 			for _, s := range text.stems {
 				n.stems[s] = append(n.stems[s], at)
@@ -320,19 +320,18 @@ func (n *learned) like(to, here []float32, stems []string, asked []float32) {
 	}
 }
 
-// useLearned lets the questions that led to tools move them. Tools without such
-// questions keep their places: those that have some share theirs anew. So nothing is
-// buried because it was not asked for yet, which raising scores does (measured, see
-// docs/discovery.md).
-func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) []candidate {
-	if x.lessons == nil || ask.Session.Tenant == "" || ask.Strategy == Semantic || ask.Strategy == Keyword {
+// rankByExamples reorders the tools that have examples among the ranks that they hold.
+// Tools without examples keep their ranks, so that none is buried because it was not asked
+// for yet, which raising scores does (measured, see docs/discovery.md).
+func (x *Index) rankByExamples(r *ranker, ask Query, text string, list []candidate) []candidate {
+	if x.exampleSets == nil || ask.Session.Tenant == "" || ask.Strategy == Semantic || ask.Strategy == Keyword {
 		return list
 	}
 	var by *space
 	if r.p.alike != nil {
 		by = r.p.alike.by
 	}
-	n := x.lessons.of(ask.Session.Tenant, by)
+	n := x.exampleSets.of(ask.Session.Tenant, by)
 	if n == nil || len(n.texts) == 0 {
 		return list
 	}
@@ -346,10 +345,10 @@ func (x *Index) useLearned(r *ranker, ask Query, text string, list []candidate) 
 	}
 	list = append(list, r.foundByExample(n, list, of)...)
 	r.rerankExamples(list, share, of)
-	return showLearned(list, ask.Limit)
+	return liftExample(list, ask.Limit)
 }
 
-// exampleSimilarity is how much the question, or a wish in it, is like each of n, and how much that
+// exampleSimilarity is how much the question, or a subquery, is like each of n, and how much that
 // counts.
 func (r *ranker) exampleSimilarity(n *learned, by *space, text string) (like []float32, share float64) {
 	vector := func(text string) []float32 {
@@ -361,10 +360,10 @@ func (r *ranker) exampleSimilarity(n *learned, by *space, text string) (like []f
 	numbers := make([]float32, 2*len(n.texts))
 	like, here := numbers[:len(n.texts)], numbers[len(n.texts):]
 	n.like(like, here, stemsOf(text), vector(text))
-	if len(r.q.wishes) == 0 {
+	if len(r.q.subqueries) == 0 {
 		return like, learnedShare
 	}
-	for _, w := range r.q.wishes[:min(len(r.q.wishes), maxCompared/len(n.texts))] {
+	for _, w := range r.q.subqueries[:min(len(r.q.subqueries), maxCompared/len(n.texts))] {
 		n.like(like, here, stemsOf(w.text), vector(w.text))
 	}
 	return like, learnedShares
@@ -392,13 +391,13 @@ func (r *ranker) foundByExample(n *learned, list []candidate, of func(tool strin
 	return alone
 }
 
-// rerankExamples lets the tools of list that have questions share their places anew.
+// rerankExamples reorders the tools of list that have examples among their ranks.
 func (r *ranker) rerankExamples(list []candidate, share float64, of func(tool string) (float64, bool)) {
 	type moved struct {
 		candidate
 		by float64
 	}
-	var places []int
+	var positions []int
 	var movers []moved
 	for i := range list {
 		c := &list[i]
@@ -407,21 +406,21 @@ func (r *ranker) rerankExamples(list []candidate, share float64, of func(tool st
 			continue
 		}
 		c.parts.Learned = best
-		places = append(places, i)
+		positions = append(positions, i)
 		movers = append(movers, moved{*c, c.score + share*best})
 	}
 	slices.SortStableFunc(movers, func(a, b moved) int { return cmp.Compare(b.by, a.by) })
-	for i, at := range places {
+	for i, at := range positions {
 		score := list[at].score
 		list[at] = movers[i].candidate
 		list[at].score = score
 	}
 }
 
-// showLearned brings the tool to which the very question led, if it stands behind the limit,
-// to the last place within it: among thousands of tools without questions, moving
-// among the places of those that have some would never show it.
-func showLearned(list []candidate, limit int) []candidate {
+// liftExample moves the tool to which the very question led, if it ranks below the limit,
+// to the last rank within it: among thousands of tools without examples, reordering those
+// that have some would never show it.
+func liftExample(list []candidate, limit int) []candidate {
 	if limit <= 0 {
 		limit = 10
 	}
@@ -452,7 +451,7 @@ func (s *space) remembered(text string) []float32 {
 // Learned tells whether a tenant's searches have taken in all questions that there are
 // now. A search makes it begin.
 func (x *Index) Learned(tenant string) bool {
-	if x.lessons == nil {
+	if x.exampleSets == nil {
 		return true
 	}
 	var by *space
@@ -460,10 +459,10 @@ func (x *Index) Learned(tenant string) bool {
 		by = p.alike.by
 	}
 	var n *learned
-	x.lessons.mu.Lock()
-	if t := x.lessons.tenants[tenant]; t != nil {
+	x.exampleSets.mu.Lock()
+	if t := x.exampleSets.tenants[tenant]; t != nil {
 		n = t.now.Load()
 	}
-	x.lessons.mu.Unlock()
+	x.exampleSets.mu.Unlock()
 	return n.fits(x.usage.Examples(tenant), by)
 }

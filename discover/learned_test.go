@@ -15,12 +15,12 @@ import (
 // lessonsOf tells how many questions of a tenant count in its searches, and how many of
 // them are compared by meaning.
 func lessonsOf(x *Index, tenant string) (questions, embedded int) {
-	if x.lessons == nil {
+	if x.exampleSets == nil {
 		return 0, 0
 	}
-	x.lessons.mu.Lock()
-	t := x.lessons.tenants[tenant]
-	x.lessons.mu.Unlock()
+	x.exampleSets.mu.Lock()
+	t := x.exampleSets.tenants[tenant]
+	x.exampleSets.mu.Unlock()
 	if t == nil {
 		return 0, 0
 	}
@@ -106,10 +106,10 @@ func TestLearnedByMeaning(t *testing.T) {
 	u.examples = append([]Example{{"a sum of numbers", "b.second", 1}}, u.examples...)
 	learnedFrom(t, x, "t", 3, 3)
 	e.mu.Lock()
-	again := slices.Clone(e.asked[before:])
+	reembed := slices.Clone(e.asked[before:])
 	e.mu.Unlock()
-	if slices.Contains(again, "a letter") || !slices.Contains(again, "a sum of numbers") {
-		t.Errorf("embedded %q", again)
+	if slices.Contains(reembed, "a letter") || !slices.Contains(reembed, "a sum of numbers") {
+		t.Errorf("embedded %q", reembed)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestHammerLearned(t *testing.T) {
 	for w := range 4 {
 		wg.Go(func() {
 			for i := range 300 {
-				n := (i*4 + w) % (maxLessons + 16)
+				n := (i*4 + w) % (maxExampleTenants + 16)
 				tenant, own := fmt.Sprint("t", n), ids[n%3]
 				u.examples.Store(tenant, []Example{{fmt.Sprintf("what does the gnu say to %d", i%3), own, 1}})
 				got, _ := x.Find(t.Context(), Query{Text: "read what the gnu says", Session: Session{Tenant: tenant}}, nil)
@@ -204,9 +204,9 @@ func TestHammerLearned(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.lessons.mu.Lock()
-	defer x.lessons.mu.Unlock()
-	if n := len(x.lessons.tenants); n == 0 || n > maxLessons {
+	x.exampleSets.mu.Lock()
+	defer x.exampleSets.mu.Unlock()
+	if n := len(x.exampleSets.tenants); n == 0 || n > maxExampleTenants {
 		t.Errorf("%d tenants are held", n)
 	}
 }

@@ -35,7 +35,7 @@ const (
 	maxQueries  = 1000           // vectors of queries that are kept
 )
 
-const doesItWork = "Does it work?" // a text that any embedder takes
+const probeText = "Does it work?" // a text that any embedder takes
 
 // meaning keeps the vectors of the tools of an Index in step with them.
 type meaning struct {
@@ -70,13 +70,13 @@ type space struct {
 }
 
 // likeness is what the tools of postings are compared by. It is never modified.
-type likeness struct {
-	by   *space    // whose vectors are compared; nil: none are
-	of   Selection // of by
-	now  Selection // of the embedder's own; nil until the backend has been reached
-	own  bool      // of is now
-	have int       // tools that have vectors in now
-	lack []uint32  // places of the tools that have none in of
+type similarity struct {
+	by      *space    // whose vectors are compared; nil: none are
+	of      Selection // of by
+	now     Selection // of the embedder's own; nil until the backend has been reached
+	own     bool      // of is now
+	have    int       // tools that have vectors in now
+	missing []uint32  // places of the tools that have none in of
 }
 
 // Start begins to embed tools in the background, if there is an embedder: those of which
@@ -106,7 +106,7 @@ func (x *Index) Start() error {
 // Close ends what Start began, and closes the vectors and their backend. It does not
 // close the embedder.
 func (x *Index) Close() error {
-	x.lessons.close()
+	x.exampleSets.close()
 	m := x.meaning
 	if m == nil {
 		return nil
@@ -303,15 +303,15 @@ func (x *Index) embedAll(ctx context.Context) {
 		if errors.Is(err, errLost) {
 			x.lost()
 		}
-		again := retainEvery
+		reembed := retainEvery
 		if err != nil {
 			m.log.Warn("tools cannot be embedded; they are found by their words meanwhile", "error", err, "again_in", wait.String())
-			again = wait
+			reembed = wait
 			wait = min(2*wait, retryLast)
 		} else {
 			wait = retryFirst
 		}
-		timer := time.NewTimer(again)
+		timer := time.NewTimer(reembed)
 		select {
 		case <-ctx.Done():
 		case <-m.wake:
@@ -447,7 +447,7 @@ func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err erro
 		err = m.keep(ctx, docs, got)
 		return err != nil, err
 	}
-	if _, probe := m.e.Embed(ctx, []string{doesItWork}); probe != nil {
+	if _, probe := m.e.Embed(ctx, []string{probeText}); probe != nil {
 		return true, err
 	}
 	for _, d := range docs {
@@ -531,8 +531,8 @@ func (x *Index) retain(ctx context.Context) error {
 	return nil
 }
 
-// again has a text embedded anew.
-func (m *meaning) again(d Digest) {
+// reembed has a text embedded again.
+func (m *meaning) reembed(d Digest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.redo == nil {
@@ -554,7 +554,7 @@ func (x *Index) publishVectors() {
 func (m *meaning) fill(p *postings) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := &likeness{}
+	a := &similarity{}
 	p.alike = a
 	if m.now.v == nil {
 		return
@@ -587,12 +587,12 @@ func (m *meaning) fill(p *postings) {
 	}
 	for _, at := range p.sorted {
 		if !a.of.Has(int(at)) {
-			a.lack = append(a.lack, at)
+			a.missing = append(a.missing, at)
 		}
 	}
 }
 
-// lost has tools embedded anew whose vectors the backend has found missing. The few that
+// lost has tools embedded again whose vectors the backend has found missing. The few that
 // are made first would be found before all others.
 func (x *Index) lost() {
 	m := x.meaning

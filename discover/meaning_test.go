@@ -220,22 +220,22 @@ func TestWhatSearchersAreTold(t *testing.T) {
 	x := meaningIndex(t, e, threeTools...)
 	embedded(t, x, 3)
 	for _, c := range []struct {
-		err  error
-		told string
+		err          error
+		publicReason string
 	}{
 		{errors.New("sk-secret at 10.0.0.1"), "does not answer, so that words alone are compared"},
 		{toolkeep.NewError(toolkeep.EmbeddingFailed, "answered HTTP 401: sk-secret at 10.0.0.1").With("status", 401), "(HTTP 401)"},
 	} {
 		e.set(c.err, nil)
-		_, r := x.Find(t.Context(), Query{Text: fmt.Sprint("weather ", c.told)}, nil)
-		if !strings.Contains(r.Degraded, c.told) || strings.Contains(r.Degraded, "sk-secret") || strings.Contains(r.Degraded, "10.0.0.1") {
+		_, r := x.Find(t.Context(), Query{Text: fmt.Sprint("weather ", c.publicReason)}, nil)
+		if !strings.Contains(r.Degraded, c.publicReason) || strings.Contains(r.Degraded, "sk-secret") || strings.Contains(r.Degraded, "10.0.0.1") {
 			t.Errorf("%q", r.Degraded)
 		}
 		_, _, _ = x.Embedded()
 		p := *x.current.Load()
 		p.alike = nil
 		x.meaning.fails(c.err)
-		if why := x.meaning.why(&ranker{p: &p}); strings.Contains(why, "sk-secret") || strings.Contains(why, "10.0.0.1") {
+		if why := x.meaning.degradedReason(&ranker{p: &p}); strings.Contains(why, "sk-secret") || strings.Contains(why, "10.0.0.1") {
 			t.Errorf("%q", why)
 		}
 	}

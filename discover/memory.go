@@ -23,12 +23,12 @@ import (
 )
 
 // unusedFor is for how long the file of a model that is not used any more is kept: for
-// whoever goes back to it.
+// going back to it.
 const unusedFor = 30 * 24 * time.Hour
 
 // Memory keeps vectors in memory, where queries are compared with all of them, and in
 // files that are mapped into it, one for each model, so that a restart finds them again.
-// A file's time of change says when it was used last. Those that nobody used for 30 days
+// A file's time of change says when it was used last. Those not used for 30 days
 // are deleted once another model has a vector for every text in use.
 type Memory struct {
 	dir string
@@ -39,7 +39,7 @@ type Memory struct {
 }
 
 // NewMemory keeps vectors in a folder, which is made if absent; "" keeps them until the
-// end of the process. A file that cannot be used is told to log (nil: to nobody), and
+// end of the process. A file that cannot be used is told to log (nil: not at all), and
 // its vectors last until the end of the process too. Only one process may use a folder.
 func NewMemory(dir string, log *slog.Logger) *Memory {
 	if log == nil {
@@ -128,7 +128,7 @@ func (m *Memory) touch(path string) {
 	}
 }
 
-// sweep deletes the files of models that nobody used for long. What it fails at is tried
+// sweep deletes the files of models that were not used for long. What it fails at is tried
 // again the next time.
 func (m *Memory) sweep() {
 	m.mu.Lock()

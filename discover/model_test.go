@@ -65,7 +65,7 @@ func TestRestartEmbedsNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, vectorFileName("topics", len(topicWords)+1))
 	tools := append(numbered(1100, "Of rain"), threeTools...)
-	again := func(want int, what string) {
+	reembed := func(want int, what string) {
 		t.Helper()
 		e := &topics{}
 		x := New(Config{Embedder: e, Vectors: NewMemory(dir, nil)})
@@ -85,8 +85,8 @@ func TestRestartEmbedsNothing(t *testing.T) {
 			t.Errorf("%s: %d texts were embedded, want %d", what, e.count()-1, want)
 		}
 	}
-	again(len(tools), "the first start")
-	again(0, "a restart")
+	reembed(len(tools), "the first start")
+	reembed(0, "a restart")
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -103,21 +103,21 @@ func TestRestartEmbedsNothing(t *testing.T) {
 	rotten[v.labelAt(7)] ^= 1
 	rotten[v.labelAt(9)+labelBytes-1] ^= 1
 	write(rotten)
-	again(3, "rot in three vectors")
-	again(0, "a restart after rot")
+	reembed(3, "rot in three vectors")
+	reembed(0, "a restart after rot")
 	write(whole[:v.chunkAt(1)+v.numberBytes()-1])
-	again(len(tools)-chunkRows, "a tail that is gone")
-	again(0, "a restart after that")
+	reembed(len(tools)-chunkRows, "a tail that is gone")
+	reembed(0, "a restart after that")
 	write(whole[:v.labelAt(1000)+10])
-	again(len(tools)-1000, "a tail that is gone in the middle of a chunk")
-	again(0, "a restart after that")
+	reembed(len(tools)-1000, "a tail that is gone in the middle of a chunk")
+	reembed(0, "a restart after that")
 	write([]byte(strings.Replace(string(whole), `"topics"`, `"others"`, 1)))
-	again(len(tools), "a file of another model")
+	reembed(len(tools), "a file of another model")
 	write([]byte("what is no file of vectors"))
-	again(len(tools), "another file")
+	reembed(len(tools), "another file")
 	write(nil)
-	again(len(tools), "an empty file")
-	again(0, "a restart at last")
+	reembed(len(tools), "an empty file")
+	reembed(0, "a restart at last")
 }
 
 // TestVectorFileOverCrashes leaves what a crash leaves while the file is rewritten.
@@ -187,8 +187,8 @@ func TestVectorFileCannotShrink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	if again, err := m.Open(t.Context(), "a", 2); err == nil {
-		t.Error("a file was opened twice", again)
+	if reembed, err := m.Open(t.Context(), "a", 2); err == nil {
+		t.Error("a file was opened twice", reembed)
 	}
 	live := Digest{1}
 	put := func(d Digest) {
@@ -246,10 +246,10 @@ func TestModelChange(t *testing.T) {
 		}
 		return before
 	}}, tools)
-	find := func(serving string, have int, told string) {
+	find := func(serving string, have int, publicReason string) {
 		t.Helper()
 		got, r := x.Find(t.Context(), Query{Text: "is an umbrella useful", Limit: 3}, nil)
-		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != told || r.Partial || r.Strategy != Hybrid {
+		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != publicReason || r.Partial || r.Strategy != Hybrid {
 			t.Errorf("by %s: %v %+v", serving, found(got), r)
 		}
 		if e := x.Embedding(); e.Model != "after" || e.Serving != serving || e.Have != have || e.Of != len(tools) || e.Err != nil {
@@ -427,12 +427,12 @@ func TestVectorFileThatCannotBeWritten(t *testing.T) {
 	if err := v.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := m.Open(t.Context(), "a", 2)
+	reembed, err := m.Open(t.Context(), "a", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer again.Close()
-	if have, err := again.Have(t.Context(), []Digest{{9}, {10}}); err != nil || !have[0] || have[1] {
+	defer reembed.Close()
+	if have, err := reembed.Have(t.Context(), []Digest{{9}, {10}}); err != nil || !have[0] || have[1] {
 		t.Error(have, err)
 	}
 	// A folder that is none.
@@ -600,8 +600,8 @@ func TestOneTextThatCannotBeEmbedded(t *testing.T) {
 		}
 		for query, want := range map[string]string{"umbrella": "sky.now@1.0.0", "poison": "t.bad@1.0.0"} {
 			got, r := x.Find(t.Context(), Query{Text: query}, nil)
-			if told := fmt.Sprintf("1 of %d tools are compared by words only until they are embedded", n+2); !slices.Contains(found(got), want) || r.Degraded != told && query != "poison" {
-				t.Errorf("%s: %v %+v, want %s", query, found(got), r, told)
+			if publicReason := fmt.Sprintf("1 of %d tools are compared by words only until they are embedded", n+2); !slices.Contains(found(got), want) || r.Degraded != publicReason && query != "poison" {
+				t.Errorf("%s: %v %+v, want %s", query, found(got), r, publicReason)
 			}
 		}
 		x.Update(slices.Values(append(numbered(n, "Of letters"), tool("sky.now", "1.0.0", "Weather"), tool("t.bad", "1.0.1", "A cure"))))
@@ -637,7 +637,7 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 	e := &named{name: "after@http://10.0.0.1/v1", pass: make(chan struct{})}
 	all := append(numbered(60, "Of letters"), tool("sky.now", "1.0.0", "Weather"))
 	x := started(t, Config{Embedder: e}, all)
-	told := func(q Query, visible func(*toolkeep.Tool) bool, want string, partial bool) {
+	publicReason := func(q Query, visible func(*toolkeep.Tool) bool, want string, partial bool) {
 		t.Helper()
 		q.Text = "umbrella"
 		if _, r := x.Find(t.Context(), q, visible); r.Degraded != want || r.Partial != partial {
@@ -648,22 +648,22 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 		return func(tool *toolkeep.Tool) bool { return slices.Contains(ids, tool.ID) }
 	}
 	// Nothing is compared yet.
-	told(Query{}, nil, "0 of 61 tools are embedded anew by after; until most are, words alone are compared", false)
-	told(Query{}, only("sky.now"), "0 of 1 tools are embedded anew by after; until most are, words alone are compared", false)
-	told(Query{}, only(), "tools are embedded anew by after; until most are, words alone are compared", false)
+	publicReason(Query{}, nil, "0 of 61 tools are embedded anew by after; until most are, words alone are compared", false)
+	publicReason(Query{}, only("sky.now"), "0 of 1 tools are embedded anew by after; until most are, words alone are compared", false)
+	publicReason(Query{}, only(), "tools are embedded anew by after; until most are, words alone are compared", false)
 	close(e.pass)
 	embedded(t, x, len(all))
-	told(Query{}, nil, "", false)
+	publicReason(Query{}, nil, "", false)
 	// Two tools come, of which one has a category.
 	e.topics.set(nil, make(chan struct{}))
 	news := []toolkeep.Version{tool("new.one", "1.0.0", "Of letters"), tool("new.two", "1.0.0", "Of letters")}
 	news[1].Tool.Manifest.Category = "post"
 	x.Update(slices.Values(append(news, all...)))
-	told(Query{}, nil, "2 of 63 tools are compared by words only until they are embedded", true)
-	told(Query{}, only("new.one", "sky.now"), "1 of 2 tools are compared by words only until they are embedded", true)
-	told(Query{}, only("sky.now"), "", false)
-	told(Query{Strategy: Category, Category: "post"}, nil, "1 of 1 tools are compared by words only until they are embedded", true)
-	told(Query{Strategy: Keyword}, nil, "", false)
+	publicReason(Query{}, nil, "2 of 63 tools are compared by words only until they are embedded", true)
+	publicReason(Query{}, only("new.one", "sky.now"), "1 of 2 tools are compared by words only until they are embedded", true)
+	publicReason(Query{}, only("sky.now"), "", false)
+	publicReason(Query{Strategy: Category, Category: "post"}, nil, "1 of 1 tools are compared by words only until they are embedded", true)
+	publicReason(Query{Strategy: Keyword}, nil, "", false)
 }
 
 // retentive notes of which models it was told that vectors are in use.
@@ -684,7 +684,7 @@ func (b *retentive) note(what string) {
 	b.named[what]++
 }
 
-func (b *retentive) told(model string) int {
+func (b *retentive) publicReason(model string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.named[model]
@@ -724,8 +724,8 @@ func TestUsedWhileTheEmbedderFails(t *testing.T) {
 	after.topics.set(errors.New("no memory"), nil)
 	b := &retentive{Backend: NewMemory(dir, nil), named: map[string]int{}}
 	x = started(t, Config{Embedder: after, Vectors: b, Other: func(Space) Embedder { return before }}, threeTools)
-	eventually(t, "the backend is not told what is in use", func() bool { return b.told("before") == 1 && b.told("after") == 1 })
-	if e := x.Embedding(); e.Serving != "before" || b.told("closed before") != 0 {
+	eventually(t, "the backend is not told what is in use", func() bool { return b.publicReason("before") == 1 && b.publicReason("after") == 1 })
+	if e := x.Embedding(); e.Serving != "before" || b.publicReason("closed before") != 0 {
 		t.Errorf("%+v", e)
 	}
 	// It works again: the new model takes over, and the next round leaves the one before.
@@ -734,7 +734,7 @@ func TestUsedWhileTheEmbedderFails(t *testing.T) {
 	embedded(t, x, 3)
 	eventually(t, "the vectors of the model before stay open", func() bool {
 		x.Reindex(nil, false)
-		return b.told("closed before") == 1
+		return b.publicReason("closed before") == 1
 	})
 	if got, r := x.Find(t.Context(), Query{Text: "umbrella"}, nil); len(got) != 1 || r.Degraded != "" || x.Embedding().Serving != "after" {
 		t.Errorf("%v %+v", found(got), r)

@@ -10,16 +10,16 @@ import (
 // postings is the index that is searched. It is never modified: what changes makes
 // another one, which shares with it what stayed.
 //
-// Each tool has a place in docs, which it keeps. One that says something else gets a new
-// place at the end, so that the lists of its words grow at their ends, and its old place
-// stays empty, as does that of a tool that went. When many are empty, all is made anew.
+// Each tool has a position in docs, which it keeps. A changed tool gets a new position at
+// the end, so that posting lists grow at their ends; its old position stays empty, as does
+// that of a removed tool. When many are empty, all is rebuilt.
 type postings struct {
 	docs    []*doc   // nil: an empty place
 	sorted  []uint32 // the places of tools, by id, then tenant
 	vocab   vocabulary
 	pages   []*termPage // by term
 	average lengths     // of the fields, rounded
-	alike   *likeness   // what docs are compared by; nil without an embedder
+	alike   *similarity // what docs are compared by; nil without an embedder
 }
 
 const pageSize = 64
@@ -28,8 +28,8 @@ type termPage [pageSize]*termList
 
 // termList are the tools that have a term.
 type termList struct {
-	tools []posting // by place
-	gone  int       // how many of the places are empty
+	tools   []posting // by place
+	removed int       // how many of the places are empty
 }
 
 type posting struct {
@@ -37,8 +37,8 @@ type posting struct {
 	fit float32 // how much the term says of the tool, from 0 to 1
 }
 
-// A postings is made anew rather than changed where more tools than this share of them
-// change at once, or more places than this share are empty, and some more.
+// Postings are rebuilt rather than changed where more tools than this share of them
+// change at once, or more positions than this share are empty, and some more.
 const (
 	manyChanges = 16
 	manyEmpty   = 4
@@ -47,7 +47,7 @@ const (
 
 const longList = 32
 
-// longToBuild is from how many tools on postings are not made anew for every step of an
+// longToBuild is from how many tools on postings are not rebuilt for every step of an
 // average: to make those of as many takes some 5 ms.
 const longToBuild = 2000
 
@@ -82,14 +82,14 @@ func (l *termList) add(t posting) {
 
 // rarity is the inverse document frequency of a term.
 func (p *postings) rarity(l *termList) float32 {
-	return inverse(len(l.tools)-l.gone, len(p.sorted))
+	return inverse(len(l.tools)-l.removed, len(p.sorted))
 }
 
 func inverse(n, of int) float32 {
 	return float32(math.Log(1 + (float64(of)-float64(n)+0.5)/(float64(n)+0.5)))
 }
 
-// has tells whether the tool at a place has the term.
+// has tells whether the tool at a position has the term.
 func (l *termList) has(at uint32) bool {
 	_, ok := slices.BinarySearchFunc(l.tools, at, func(t posting, at uint32) int { return cmp.Compare(t.at, at) })
 	return ok
@@ -103,7 +103,7 @@ func (p *postings) addTo(scores []float32, l *termList) {
 	}
 }
 
-// find gives the places of the tools with an id, one of each tenant that has it.
+// find gives the positions of the tools with an id, one of each tenant that has it.
 func (p *postings) find(id string) (out []uint32) {
 	i, _ := p.search(docKey{id: id})
 	for ; i < len(p.sorted) && p.docs[p.sorted[i]].tool.ID == id; i++ {
@@ -112,8 +112,8 @@ func (p *postings) find(id string) (out []uint32) {
 	return out
 }
 
-// place is where a tool is.
-func (p *postings) place(k docKey) (at uint32, ok bool) {
+// position is where a tool is in docs.
+func (p *postings) position(k docKey) (at uint32, ok bool) {
 	i, ok := p.search(k)
 	if !ok {
 		return 0, false
@@ -126,7 +126,7 @@ func (p *postings) search(k docKey) (int, bool) {
 	return slices.BinarySearchFunc(p.sorted, k, func(at uint32, k docKey) int { return p.docs[at].key().compare(k) })
 }
 
-// before tells which of two places comes first by id, then tenant.
+// before tells which of two positions comes first by id, then tenant.
 func (p *postings) before(a, b uint32) int { return p.docs[a].key().compare(p.docs[b].key()) }
 
 func (k docKey) compare(with docKey) int {
@@ -179,13 +179,13 @@ func (p *postings) room(terms uint32) {
 	p.pages = pages
 }
 
-// change makes postings without the tools at some places, with others, and with the
-// same words said of some by another version, each of which knows its place. It is for
+// change makes postings without the tools at removed positions, with added ones, and with
+// unchanged ones whose words are the same in another version. It is for
 // the newest postings, since lists grow within the memory that they share.
-func (p *postings) change(gone []uint32, come, same []*doc, vocab vocabulary) *postings {
-	n := &postings{docs: make([]*doc, len(p.docs), len(p.docs)+len(come)), vocab: vocab, average: p.average, pages: p.pages}
+func (p *postings) change(removed []uint32, added, unchanged []*doc, vocab vocabulary) *postings {
+	n := &postings{docs: make([]*doc, len(p.docs), len(p.docs)+len(added)), vocab: vocab, average: p.average, pages: p.pages}
 	copy(n.docs, p.docs)
-	for _, d := range same {
+	for _, d := range unchanged {
 		n.docs[d.at] = d
 	}
 	n.room(vocab.size)
@@ -201,13 +201,13 @@ func (p *postings) change(gone []uint32, come, same []*doc, vocab vocabulary) *p
 		n.pages[at][term%pageSize] = &l
 		return &l
 	}
-	for _, at := range gone {
+	for _, at := range removed {
 		for _, t := range p.docs[at].terms {
-			edit(t.term).gone++
+			edit(t.term).removed++
 		}
 		n.docs[at] = nil
 	}
-	for _, d := range come {
+	for _, d := range added {
 		d.at = uint32(len(n.docs))
 		n.docs = append(n.docs, d)
 		d.fits(&n.average, func(term uint32, fit float32) {
@@ -215,25 +215,25 @@ func (p *postings) change(gone []uint32, come, same []*doc, vocab vocabulary) *p
 		})
 	}
 	n.sorted = p.sorted
-	if len(gone)+len(come) > 0 {
-		n.sorted = p.merge(n.docs, come)
+	if len(removed)+len(added) > 0 {
+		n.sorted = p.merge(n.docs, added)
 	}
 	return n
 }
 
-// merge puts the places of the tools that came between those of p that stayed in docs.
-func (p *postings) merge(docs, come []*doc) []uint32 {
-	come = slices.SortedFunc(slices.Values(come), func(a, b *doc) int { return a.key().compare(b.key()) })
-	sorted := make([]uint32, 0, len(p.sorted)+len(come))
-	stayed := func(places []uint32) {
-		for _, at := range places {
+// merge puts the positions of added tools between those of p that stayed in docs.
+func (p *postings) merge(docs, added []*doc) []uint32 {
+	added = slices.SortedFunc(slices.Values(added), func(a, b *doc) int { return a.key().compare(b.key()) })
+	sorted := make([]uint32, 0, len(p.sorted)+len(added))
+	stayed := func(positions []uint32) {
+		for _, at := range positions {
 			if docs[at] != nil {
 				sorted = append(sorted, at)
 			}
 		}
 	}
 	from := 0
-	for _, d := range come {
+	for _, d := range added {
 		to, _ := p.search(d.key())
 		stayed(p.sorted[from:to])
 		sorted = append(sorted, d.at)
@@ -277,13 +277,13 @@ func (s *lengthSum) add(d *doc, sign float64) {
 }
 
 // average is over the tools that have the field at all, so that tools with examples are
-// not measured against those without. It is rounded to steps of 2 %, since all that is
-// said of tools has to be worked out anew when it changes: which postings come out
-// depends on which tools there are and not on how they came.
+// not measured against those without. It is rounded to steps of 2 %, since all weights
+// have to be computed again when it changes: the postings depend on which tools there are
+// and not on the order in which they were added.
 //
 // Of many tools, for which that takes long, kept is the average so far and stays until it
 // is a whole step off, twice as far as rounding takes it: else a tool that comes and goes
-// where two steps meet would have all worked out anew each time. Nodes that were told of
+// where two steps meet would have all rebuilt each time. Nodes that were told of
 // tools in another order may then differ by a step, which moves no score by more than 2 %.
 func (s *lengthSum) average(kept lengths, of int) (out lengths) {
 	const steps = 50

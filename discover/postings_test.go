@@ -2,6 +2,7 @@ package discover
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -47,7 +48,8 @@ func TestChange(t *testing.T) {
 			some[docKey{v.Tool.ID, v.Tool.Tenant}] = v
 		}
 		var changed []toolkeep.Version
-		for k, v := range some {
+		for _, k := range slices.SortedFunc(maps.Keys(some), docKey.compare) { // so that r gives the same each time
+			v := some[k]
 			if old, ok := have[k]; ok && r.IntN(4) == 0 {
 				// The same version, as another value.
 				same := *old.Tool
@@ -107,10 +109,10 @@ func TestAveragesStay(t *testing.T) {
 	for next(edge) == before {
 		edge += 10
 	}
-	come, gone := long(edge), long(edge)
-	gone.Life.State = toolkeep.Deprecated
+	added, removed := long(edge), long(edge)
+	removed.Life.State = toolkeep.Deprecated
 	for round := range 5 {
-		for _, v := range []toolkeep.Version{come, gone} {
+		for _, v := range []toolkeep.Version{added, removed} {
 			x.Change(slices.Values([]toolkeep.Version{v}))
 			if p := x.current.Load(); p.average != before || len(p.docs) != len(all)+round+1 {
 				t.Fatalf("all was made anew: %d places, %v, before %v", len(p.docs), p.average, before)

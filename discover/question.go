@@ -8,7 +8,7 @@ import (
 )
 
 // CheckQuestion refuses a question that holds a NUL or another control character but tab,
-// line feed and carriage return: nobody writes them, and they must not reach logs and
+// line feed and carriage return: no one types them, and they must not reach logs and
 // records by way of a question. It is the rule of every face. E3311.
 func CheckQuestion(text string) error {
 	i := strings.IndexFunc(text, control)
@@ -21,7 +21,7 @@ func CheckQuestion(text string) error {
 	return nil
 }
 
-// PlainQuestion has spaces in the place of control characters: for what was not written
+// PlainQuestion replaces control characters by spaces: for text that was not written
 // as a question, such as a message of a conversation.
 func PlainQuestion(text string) string {
 	return strings.Map(func(r rune) rune {

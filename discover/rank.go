@@ -14,7 +14,7 @@ const (
 	// leastAlike is the cosine from which a tool is found by its meaning alone. Texts
 	// about different things have 0.0 to 0.2.
 	leastAlike = 0.2
-	// How much the question as a whole counts beside the best of its wishes: with
+	// How much the question as a whole counts beside the best of its subqueries: with
 	// meanings, and with words alone.
 	wholeShare      = 0.5
 	wholeShareWords = 1
@@ -23,7 +23,7 @@ const (
 	spare = 64
 	// neverCalled is the success of a tool that was never called.
 	neverCalled = 0.9
-	// Recent calls of a conversation count by their place, and half with every hour.
+	// Recent calls of a conversation count by their rank, and half with every hour.
 	recentFade   = 0.85
 	recentHalf   = time.Hour
 	failedCounts = 0.5
@@ -34,7 +34,7 @@ const (
 	sessionTimes = 3
 	leastScore   = 0.001 // of a tool that is found
 	// variety is how much being unlike the tools before counts in Semantic.
-	variety = 0.2
+	diversity = 0.2
 )
 
 // DefaultWeights are those of Discovery 4.2.1 and 4.3.
@@ -72,9 +72,9 @@ type ranker struct {
 	threshold float32
 	alike     [][]float32 // of query.texts; nil where meanings are not compared
 
-	visible  func(*toolkeep.Tool) bool
-	category string
-	known    []uint8 // by tool: whether it is visible
+	visible    func(*toolkeep.Tool) bool
+	category   string
+	visibility []uint8 // by tool: unknown, shown or hidden
 
 	scores, whole, fits, here, means []float32
 	best                             float32 // of fits
@@ -97,7 +97,7 @@ func (x *Index) ranker(p *postings, q *query, ask Query, visible func(*toolkeep.
 	for _, s := range []*[]float32{&r.scores, &r.whole, &r.fits, &r.here} {
 		*s = zeroed(*s, n)
 	}
-	r.known = zeroed(r.known, n)
+	r.visibility = zeroed(r.visibility, n)
 	return r
 }
 
@@ -119,17 +119,17 @@ func (r *ranker) done() {
 
 // sees tells whether a tool may be found. visible is asked once about each.
 func (r *ranker) sees(i int) bool {
-	if r.known[i] == 0 {
-		r.known[i] = hidden
+	if r.visibility[i] == 0 {
+		r.visibility[i] = hidden
 		d := r.p.docs[i]
 		if d == nil {
 			return false
 		}
 		if t := d.tool; (r.category == "" || t.Manifest.Category == r.category) && (r.visible == nil || r.visible(t)) {
-			r.known[i] = shown
+			r.visibility[i] = shown
 		}
 	}
-	return r.known[i] == shown
+	return r.visibility[i] == shown
 }
 
 // bestOf is the most of a part that a visible tool has: one that is hidden moves no
@@ -143,7 +143,7 @@ func (r *ranker) bestOf(part []float32) (best float32) {
 	return best
 }
 
-// fit writes how well the words of a wish fit each tool.
+// fit writes how well the words of a subquery fit each tool.
 func (r *ranker) fit(to []float32, terms []int) {
 	clear(to)
 	for _, t := range terms {
@@ -152,8 +152,8 @@ func (r *ranker) fit(to []float32, terms []int) {
 }
 
 // blend puts words and meanings together: for the question as a whole, and for each
-// wish in it, of which the best counts. Each part is divided by its best first, so
-// that the weights mean the same for every question and a wish in few words counts as
+// subquery, of which the best counts. Each part is divided by its best first, so
+// that the weights mean the same for every question and a subquery in few words counts as
 // much as one in many; adding parts this way was measured better than fusing ranks.
 func (r *ranker) blend() {
 	share := float32(wholeShare)
@@ -163,10 +163,10 @@ func (r *ranker) blend() {
 	r.fit(r.fits, r.q.all)
 	r.best = r.bestOf(r.fits)
 	r.fuse(r.whole, r.fits, r.best, 0, 1)
-	if len(r.q.wishes) == 0 {
+	if len(r.q.subqueries) == 0 {
 		copy(r.scores, r.whole)
 	}
-	for _, w := range r.q.wishes {
+	for _, w := range r.q.subqueries {
 		r.fit(r.here, w.terms)
 		r.fuse(r.scores, r.here, r.bestOf(r.here), w.alike, w.share)
 	}
@@ -181,7 +181,7 @@ func (r *ranker) blend() {
 	least := r.threshold
 	var all float32
 	if least > 0 {
-		all = r.said(r.q.all)
+		all = r.termWeight(r.q.all)
 	}
 	for i, v := range r.whole {
 		r.scores[i] = (r.scores[i] + share*v) / (1 + share)
@@ -191,7 +191,7 @@ func (r *ranker) blend() {
 	}
 }
 
-// fuse raises scores to what a wish gives.
+// fuse raises scores to what a subquery gives.
 func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float32) {
 	keyword := float32(r.weights.Keyword) * share
 	if best > 0 {
@@ -224,8 +224,8 @@ func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float3
 	}
 }
 
-// said is how much the words of a wish weigh, each by how rare it is.
-func (r *ranker) said(terms []int) (sum float32) {
+// termWeight is how much the words of a subquery weigh, each by how rare it is.
+func (r *ranker) termWeight(terms []int) (sum float32) {
 	for _, t := range terms {
 		sum += r.p.rarity(r.p.term(r.q.terms[t].stem))
 	}
@@ -252,8 +252,8 @@ func (r *ranker) relevance(i int, all float32) float32 {
 		return sum
 	}
 	out = max(out, has(r.q.all)/all)
-	for _, w := range r.q.wishes {
-		if s := r.said(w.terms); s > 0 && out < r.threshold {
+	for _, w := range r.q.subqueries {
+		if s := r.termWeight(w.terms); s > 0 && out < r.threshold {
 			out = max(out, has(w.terms)/s)
 		}
 	}
@@ -262,7 +262,7 @@ func (r *ranker) relevance(i int, all float32) float32 {
 
 // preferNamed puts tools first that the query names: it is a tool's id or name and
 // nothing else, or has in it what only a program would write.
-func (r *ranker) preferNamed(raw string) {
+func (r *ranker) liftNamed(raw string) {
 	text := strings.ToLower(strings.TrimSpace(raw))
 	if text == "" {
 		return
@@ -293,7 +293,7 @@ type candidate struct {
 func (r *ranker) candidates(n int) []candidate {
 	r.order = r.order[:0]
 	for i, s := range r.scores {
-		if s > 0 && r.known[i] != hidden && r.p.docs[i] != nil {
+		if s > 0 && r.visibility[i] != hidden && r.p.docs[i] != nil {
 			r.order = append(r.order, uint32(i))
 		}
 	}
@@ -357,7 +357,7 @@ func (p *postings) sortCandidates(list []candidate) {
 var complexity = map[string]float64{"medium": 0.5, "high": 1}
 
 // useUsage adds what is known of the tools: history, success, complexity.
-func (x *Index) useUsage(r *ranker, ask Query, list []candidate) []candidate {
+func (x *Index) rankByUsage(r *ranker, ask Query, list []candidate) []candidate {
 	w := r.weights
 	if ask.Strategy == Semantic || ask.Strategy == Keyword {
 		return list
@@ -368,7 +368,7 @@ func (x *Index) useUsage(r *ranker, ask Query, list []candidate) []candidate {
 	if known && w.History > 0 {
 		past = history(x.usage.History(ask.Session), time.Now())
 		if ask.Strategy == InSession {
-			list = r.pull(list, past)
+			list = r.addHistory(list, past)
 		}
 	}
 	if known {
@@ -403,13 +403,13 @@ func history(h History, now time.Time) map[string]float64 {
 	for tool, v := range h.Paired {
 		out[tool] = max(out[tool], min(1, max(0, v)))
 	}
-	place, seen := 1.0, map[string]bool{}
+	position, seen := 1.0, map[string]bool{}
 	for _, c := range h.Recent {
 		if seen[c.Tool] {
 			continue // an older call of the same tool
 		}
 		seen[c.Tool] = true
-		v := place
+		v := position
 		if age := now.Sub(c.At); age > 0 {
 			v *= math.Exp2(-age.Hours() / recentHalf.Hours())
 		}
@@ -417,13 +417,13 @@ func history(h History, now time.Time) map[string]float64 {
 			v *= failedCounts
 		}
 		out[c.Tool] = max(out[c.Tool], v)
-		place *= recentFade
+		position *= recentFade
 	}
 	return out
 }
 
 // pull brings in tools of the past that the question does not speak of.
-func (r *ranker) pull(list []candidate, past map[string]float64) []candidate {
+func (r *ranker) addHistory(list []candidate, past map[string]float64) []candidate {
 	have := make(map[uint32]bool, len(list))
 	for _, c := range list {
 		have[c.at] = true
@@ -441,12 +441,12 @@ func (r *ranker) pull(list []candidate, past map[string]float64) []candidate {
 // vary puts tools further down that are like those before them (maximal marginal
 // relevance), so that a vague question gets more than one kind of answer. Tools are
 // alike by the words of their names and descriptions.
-func (r *ranker) vary(list []candidate, n int) []candidate {
+func (r *ranker) diversify(list []candidate, n int) []candidate {
 	near := make([]float64, len(list)) // the most that each is like one before
 	for i := 0; i < min(n, len(list)-1); i++ {
 		best, most := i, math.Inf(-1)
 		for k := i; k < len(list); k++ {
-			if v := list[k].score - variety*near[k]; v > most {
+			if v := list[k].score - diversity*near[k]; v > most {
 				best, most = k, v
 			}
 		}
@@ -501,7 +501,7 @@ func (p *postings) alikeness(a, b uint32) float64 {
 }
 
 // matches are what is shown. A list that usage has put in order has scores in order;
-// where tools were moved for other reasons, they take the score of their place.
+// where tools were moved for other reasons, they take the score of their rank.
 func (r *ranker) matches(list []candidate, n int) []Match {
 	list = list[:min(n, len(list))]
 	if len(list) == 0 {
@@ -509,7 +509,7 @@ func (r *ranker) matches(list []candidate, n int) []Match {
 	}
 	out := make([]Match, len(list))
 	for i, c := range list {
-		out[i] = Match{Tool: r.p.docs[c.at].tool, Score: c.score, Why: r.p.why(r.q, c.at), Parts: c.parts}
+		out[i] = Match{Tool: r.p.docs[c.at].tool, Score: c.score, Why: r.p.matchedWords(r.q, c.at), Parts: c.parts}
 		if i > 0 {
 			out[i].Score = min(out[i].Score, out[i-1].Score)
 		}

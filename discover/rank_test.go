@@ -225,7 +225,7 @@ func TestReadQuery(t *testing.T) {
 	} {
 		q := readQuery(c.text)
 		var got []string
-		for _, w := range q.wishes {
+		for _, w := range q.subqueries {
 			got = append(got, w.text)
 		}
 		if strings.Join(got, "|") != c.want || len(q.texts(c.text)) != 1+len(got) {
@@ -233,8 +233,8 @@ func TestReadQuery(t *testing.T) {
 		}
 	}
 	q := readQuery(strings.Repeat("Order the good book today. ", 40))
-	if len(q.wishes) != maxWishes || len(q.texts("")) != 1+maxEmbeds {
-		t.Errorf("%d wishes, %d embedded", len(q.wishes), len(q.texts("")))
+	if len(q.subqueries) != maxSubqueries || len(q.texts("")) != 1+maxEmbeds {
+		t.Errorf("%d wishes, %d embedded", len(q.subqueries), len(q.texts("")))
 	}
 }
 

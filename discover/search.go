@@ -11,9 +11,9 @@ import (
 
 // Bounds of a search.
 const (
-	MaxResults = 200
-	maxTerms   = 96
-	maxWishes  = 24
+	MaxResults    = 200
+	maxTerms      = 96
+	maxSubqueries = 24
 )
 
 // Match is one tool that was found.
@@ -27,7 +27,7 @@ type Match struct {
 // Parts are what a score is made of, before Report.Weights weigh them.
 type Parts struct {
 	// Semantic is how much query and tool mean alike: the cosine of the whole query or
-	// of the wish in it that is nearest. It counts divided by the best of all tools.
+	// of the subquery that is nearest. It counts divided by the best of all tools.
 	Semantic float64
 	// Keyword is how well the words of the whole query fit, 1 for the tool whose words
 	// fit best.
@@ -46,7 +46,7 @@ type Parts struct {
 	// -1 if it does something else, 0 where that cannot be told. It counts 0.05.
 	Action float64
 	// Learned is how much the query is like those that led to the tool before, 0 to 1.
-	// It moves tools that have such queries among their own places, and is in no score.
+	// It reorders tools that have such queries among their own ranks, and is in no score.
 	Learned float64
 	// Named says that the query names the tool itself, which puts it first.
 	Named bool
@@ -135,7 +135,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	if report.Strategy != Keyword && strings.TrimSpace(text) != "" && len(p.sorted) > 0 {
 		r.alike, report.Degraded = x.compare(ctx, r, q.texts(text))
 		if r.alike != nil {
-			report.Degraded = r.partly()
+			report.Degraded = r.partialReason()
 			report.Partial = report.Degraded != "" && p.alike.own
 		}
 		report.WordsAlone = x.meaning == nil
@@ -146,17 +146,17 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		report.Strategy = Keyword
 	}
 	r.blend()
-	r.preferNamed(text)
+	r.liftNamed(text)
 	pool := limit + spare
 	if report.Strategy == Semantic {
 		pool = min(pool, 3*limit+10) // beyond them an answer is varied and wrong
 	}
 	list := r.candidates(pool)
-	list = r.useActions(text, list)
-	list = x.useUsage(r, ask, list)
-	list = x.useLearned(r, ask, text, list)
+	list = r.rankByAction(text, list)
+	list = x.rankByUsage(r, ask, list)
+	list = x.rankByExamples(r, ask, text, list)
 	if report.Strategy == Semantic {
-		list = r.vary(list, limit)
+		list = r.diversify(list, limit)
 	}
 	return r.matches(list, limit), report
 }
@@ -165,14 +165,14 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 type query struct {
 	terms []queryTerm
 	all   []int // indexes into terms, of all
-	// wishes are what is asked for in it, if that is more than one thing: sentences, and
+	// subqueries are what is asked for in it, if that is more than one thing: sentences, and
 	// the clauses of sentences.
-	wishes []wish
-	embeds int // how many of their texts are compared by meaning
+	subqueries []subquery
+	embeds     int // how many of their texts are compared by meaning
 }
 
-// wish is a part of a question that can stand by itself.
-type wish struct {
+// subquery is a part of a question that can stand by itself.
+type subquery struct {
 	terms []int
 	text  string
 	share float32 // how much it counts
@@ -181,24 +181,24 @@ type wish struct {
 	alike int
 }
 
-// A wish has at least so many words that say something, and so many of a question are
+// A subquery has at least so many words that say something, and so many of a question are
 // compared by their meaning, which takes some milliseconds for each.
 const (
-	wishWords  = 3
-	maxEmbeds  = 8
-	clausePart = 0.9 // how much a clause counts beside a whole sentence
+	subqueryWords = 3
+	maxEmbeds     = 8
+	clausePart    = 0.9 // how much a clause counts beside a whole sentence
 )
 
 type queryTerm struct{ stem, word string }
 
-// splitters are the words that join two wishes.
+// splitters are the words that join two subqueries.
 var splitters = set("and then also finally additionally lastly next afterwards after furthermore moreover plus")
 
-// texts are what is to be compared by meaning: the whole question, then the wishes.
+// texts are what is to be compared by meaning: the whole question, then the subqueries.
 func (q *query) texts(whole string) []string {
 	out := make([]string, 1+q.embeds)
 	out[0] = whole
-	for _, w := range q.wishes {
+	for _, w := range q.subqueries {
 		if w.alike > 0 {
 			out[w.alike] = w.text
 		}
@@ -206,24 +206,24 @@ func (q *query) texts(whole string) []string {
 	return out
 }
 
-// readQuery takes a question apart. Sentences are wishes; where one has several clauses
-// of some length, they are wishes too.
+// readQuery takes a question apart. Sentences are subqueries; where one has several clauses
+// of some length, they are too.
 func readQuery(text string) query {
 	r := reader{known: map[string]int{}}
 	var list []sentence
-	wishes := 0
+	subqueries := 0
 	for s := range split(text, sentenceEnds) {
-		if one := r.sentence(s); one.said >= wishWords {
+		if one := r.sentence(s); one.said >= subqueryWords {
 			list = append(list, one)
-			wishes += max(1, len(one.clauses))
+			subqueries += max(1, len(one.clauses))
 		}
 	}
 	if len(r.terms) == 0 {
 		// Nothing but words that are passed over: better those than nothing.
 		words(text, func(w string) { r.take(w) })
 	}
-	if wishes > 1 {
-		r.wish(list)
+	if subqueries > 1 {
+		r.subquery(list)
 	}
 	return r.query
 }
@@ -234,11 +234,11 @@ type reader struct {
 	known map[string]int // index into terms, by stem
 }
 
-// sentence is a wish that may hold others.
+// sentence is a subquery that may hold others.
 type sentence struct {
-	wish
-	clauses []wish // none, or at least two
-	said    int    // words that say something
+	subquery
+	clauses []subquery // none, or at least two
+	said    int        // words that say something
 }
 
 // take gives the index of a word among the terms, -1 for one too many.
@@ -258,7 +258,7 @@ func (r *reader) take(word string) int {
 }
 
 func (r *reader) sentence(text string) sentence {
-	whole := sentence{wish: wish{text: strings.TrimSpace(text), share: 1}}
+	whole := sentence{subquery: subquery{text: strings.TrimSpace(text), share: 1}}
 	for c := range split(text, clauseEnds) {
 		for clause := range parts(c) {
 			w, said := r.clause(clause)
@@ -268,7 +268,7 @@ func (r *reader) sentence(text string) sentence {
 				}
 			}
 			whole.said += said
-			if said >= wishWords {
+			if said >= subqueryWords {
 				whole.clauses = append(whole.clauses, w)
 			}
 		}
@@ -280,8 +280,8 @@ func (r *reader) sentence(text string) sentence {
 }
 
 // clause tells how many of its words say something, too.
-func (r *reader) clause(list []string) (w wish, said int) {
-	w = wish{text: strings.Join(list, " "), share: clausePart}
+func (r *reader) clause(list []string) (w subquery, said int) {
+	w = subquery{text: strings.Join(list, " "), share: clausePart}
 	for _, word := range list {
 		words(word, func(word string) {
 			if isStop(word) {
@@ -298,23 +298,23 @@ func (r *reader) clause(list []string) (w wish, said int) {
 	return w, said
 }
 
-// wish takes the wishes of sentences: those first, then their clauses.
-func (r *reader) wish(list []sentence) {
+// subquery takes the subqueries of sentences: those first, then their clauses.
+func (r *reader) subquery(list []sentence) {
 	if len(list) == 1 {
-		r.wishes = list[0].clauses // the sentence is the whole
+		r.subqueries = list[0].clauses // the sentence is the whole
 	} else {
 		for i := range list {
-			r.wishes = append(r.wishes, list[i].wish)
+			r.subqueries = append(r.subqueries, list[i].subquery)
 		}
 		for i := range list {
-			r.wishes = append(r.wishes, list[i].clauses...)
+			r.subqueries = append(r.subqueries, list[i].clauses...)
 		}
 	}
-	r.wishes = r.wishes[:min(len(r.wishes), maxWishes)]
-	r.embeds = min(len(r.wishes), maxEmbeds)
-	for i := range r.wishes {
-		if r.wishes[i].alike = i + 1; i >= maxEmbeds {
-			r.wishes[i].alike = -1
+	r.subqueries = r.subqueries[:min(len(r.subqueries), maxSubqueries)]
+	r.embeds = min(len(r.subqueries), maxEmbeds)
+	for i := range r.subqueries {
+		if r.subqueries[i].alike = i + 1; i >= maxEmbeds {
+			r.subqueries[i].alike = -1
 		}
 	}
 }
@@ -385,8 +385,8 @@ func identifiers(text string) (out []string) {
 	return out
 }
 
-// why names the words of the query that the tool has.
-func (p *postings) why(q *query, tool uint32) []string {
+// matchedWords are the words of the query that the tool has.
+func (p *postings) matchedWords(q *query, tool uint32) []string {
 	var out []string
 	for _, t := range q.terms {
 		if p.term(t.stem).has(tool) {

@@ -1,13 +1,17 @@
 package discover
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/toolkeep/toolkeep"
+)
 
 // Indexed tells whether search finds this version of a tool by its words, and by its
 // meaning. Only the latest active version of a tool is searchable. Changed tells when
 // the answer may be another.
 func (x *Index) Indexed(tenant, id, version string) (searchable, embedded bool) {
 	p := x.current.Load()
-	at, ok := p.place(docKey{id, tenant})
+	at, ok := p.position(docKey{id, tenant})
 	if !ok || p.docs[at].tool.Version != version {
 		return false, false
 	}
@@ -36,8 +40,8 @@ func (x *Index) publish(p *postings) {
 	}
 }
 
-// Reindex takes tools apart anew, of all tenants: those with these ids, all where ids
-// is nil. With embeddings, their vectors are made anew too, in the background; until
+// Reindex tokenises tools again, of all tenants: those with these ids, all where ids
+// is nil. With embeddings, their vectors are computed again too, in the background; until
 // then the old ones count. It tells how many tools that is.
 func (x *Index) Reindex(ids []string, embeddings bool) (queued int) {
 	x.mu.Lock()
@@ -55,9 +59,22 @@ func (x *Index) Reindex(ids []string, embeddings bool) (queued int) {
 		change.replace(x, k, old, d)
 		queued++
 		if embeddings && x.meaning != nil {
-			x.meaning.again(d.means)
+			x.meaning.reembed(d.means)
 		}
 	}
 	x.apply(change)
 	return queued
+}
+
+// Tools gives every tool of the index that visible lets through (nil lets all through),
+// ordered by id, then tenant.
+func (x *Index) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
+	p := x.current.Load()
+	out := make([]*toolkeep.Tool, 0, len(p.sorted))
+	for _, at := range p.sorted {
+		if t := p.docs[at].tool; visible == nil || visible(t) {
+			out = append(out, t)
+		}
+	}
+	return out
 }

@@ -25,7 +25,7 @@ import (
 // numbers. A chunk begins at a multiple of 64 KiB, so that it can be mapped whatever the
 // size of a page. A slot without a label is free; one whose checksum is wrong, as a
 // crash or rot leaves it, counts as free. Slots are written once, one after the other,
-// so that whoever compares with them needs no lock; a vector that is replaced or dropped
+// so that comparing with them needs no lock; a vector that is replaced or dropped
 // loses its label, and its numbers stay until the file is rewritten.
 const (
 	vectorMagic   = "TKVEC2"
@@ -57,7 +57,7 @@ func newRows(dimensions int) *rows {
 	r := &rows{dimensions: dimensions, mapped: &mappings{}}
 	runtime.AddCleanup(r, func(m *mappings) {
 		for _, b := range m.list {
-			_ = unmap(b) // nobody is left who could be told
+			_ = unmap(b) // there is no caller left to tell
 		}
 	}, r.mapped)
 	return r
@@ -148,7 +148,7 @@ func readSpace(path string) (Space, error) {
 	return s, nil
 }
 
-// openVectorFile makes the file if it is absent, and begins anew one that is another's.
+// openVectorFile makes the file if it is absent, and overwrites one of another model.
 func openVectorFile(path, model string, dimensions int) (*vectorFile, error) {
 	head := spaceHead(model, dimensions)
 	if len(head) > 4096 {

@@ -37,10 +37,10 @@ type Vectors interface {
 	// that has not the model's dimensions or is not of numbers.
 	Put(ctx context.Context, of []Digest, vectors [][]float32) error
 	// Retain says which texts are in use. Others are dropped by and by: in memory when
-	// they outweigh these, and in a database that nodes share when nobody has used them
+	// they outweigh these, and in a database that nodes share when they were not used
 	// for a week.
 	Retain(ctx context.Context, live []Digest) error
-	// Select prepares the comparing of queries with these texts. It asks nobody and
+	// Select prepares the comparing of queries with these texts. It does no I/O and
 	// sees what Have and Put have told before.
 	Select(of []Digest) Selection
 	Close() error

@@ -12,16 +12,16 @@ import (
 
 // View is what one tenant's answers depend on in the index at one moment. Two views are
 // equal only if nothing was published to searches in between, neither tools nor what
-// questions taught; their sums are equal on
+// examples; their sums are equal on
 // every node that has the same tools of the tenant and of everyone, with vectors of the
 // same model. Tools of other tenants are no part of the sum: they are not shown, and
 // move scores by no more than how rare a word is.
 type View struct {
-	of     *postings
-	sum    [32]byte
-	words  bool
-	taught *learned // what the tenant's questions taught
-	whole  bool     // all of them are in taught
+	of       *postings
+	sum      [32]byte
+	words    bool
+	examples *learned // what the tenant's questions taught
+	complete bool     // all of them are in taught
 }
 
 // Sum names the state.
@@ -29,7 +29,7 @@ func (v View) Sum() [32]byte { return v.sum }
 
 // Tool finds a tool of the view by id and owner; nil if there is none.
 func (v View) Tool(id, tenant string) *toolkeep.Tool {
-	at, ok := v.of.place(docKey{id, tenant})
+	at, ok := v.of.position(docKey{id, tenant})
 	if !ok {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (v View) WordsAlone() bool { return v.words }
 
 // Settled tells that searches look at all that the tenant's questions taught, and that
 // none of it is still being taken in.
-func (v View) Settled() bool { return v.whole }
+func (v View) Settled() bool { return v.complete }
 
 // View gives the state of now. The first one after a change costs some nanoseconds for
 // each tool of the index.
@@ -57,12 +57,12 @@ func (x *Index) View(tenant string) View {
 	if p.alike != nil {
 		by = p.alike.by
 	}
-	v.taught, v.whole = x.lessons.state(tenant, by)
+	v.examples, v.complete = x.exampleSets.state(tenant, by)
 	return v
 }
 
 // state is what a tenant's questions taught, and whether that is all of them.
-func (l *lessons) state(tenant string, by *space) (n *learned, whole bool) {
+func (l *exampleSets) state(tenant string, by *space) (n *learned, complete bool) {
 	if l == nil {
 		return nil, true
 	}

@@ -27,7 +27,7 @@ func TestView(t *testing.T) {
 		if a.View(tenant).Sum() != b.View(tenant).Sum() {
 			t.Errorf("two nodes with the same tools have two sums for %q", tenant)
 		}
-		if first, again := a.View(tenant), a.View(tenant); first != again || !again.WordsAlone() {
+		if first, reembed := a.View(tenant), a.View(tenant); first != reembed || !reembed.WordsAlone() {
 			t.Errorf("the view of %q changes by itself", tenant)
 		}
 	}
