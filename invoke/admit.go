@@ -2,6 +2,8 @@ package invoke
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"unicode/utf8"
@@ -9,9 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/canon"
-	"github.com/toolkeep/toolkeep/resultcache"
 )
 
 // admit checks what came in and looks at what its key already got.
@@ -141,149 +141,20 @@ func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
 	return nil // a wish that is taken is not fulfilled
 }
 
-// resolve finds the one version that the call is about.
-func (p *Pipeline) resolve(_ context.Context, f *flight) (*toolkeep.Result, error) {
-	v, warnings, err := p.Catalog.Resolve(f.principal, f.call.Tool, f.call.Range, func(t *toolkeep.Tool) bool {
-		return p.Access.Visible(f.principal, t)
-	})
-	if err != nil {
-		return nil, err
-	}
-	f.version, f.warnings = v, warnings
-	m := v.Tool.Manifest
-	f.row.Version, f.row.Digest, f.row.Category = v.Tool.Version, v.Tool.Digest, m.Category
-	f.row.Kind, f.row.Writes = m.Execution.Kind, v.Tool.Writes()
-	if _, ok := p.Executors[m.Execution.Kind]; !ok {
-		return nil, toolkeep.NewError(toolkeep.SandboxUnavailable, "this build cannot execute tools of kind %s", m.Execution.Kind)
-	}
-	if err := f.checkChain(); err != nil {
-		return nil, err
-	}
-	return nil, nil
-}
-
-// authorise decides, then gives what the key already got: an answer is given
-// again only to those who may still call.
-func (p *Pipeline) authorise(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	d := p.Access.Authorise(f.principal, f.tool(), f.call)
-	f.decision = d
-	if !d.Allowed {
-		if !f.looks() {
-			p.Access.NoteDenied(f.principal)
-		}
-		return nil, denied(d)
-	}
-	switch {
-	case f.kept == nil || f.worker:
-		return nil, nil
-	case f.kept.AskHash != f.row.AskHash:
-		return nil, keyConflict(f.kept)
-	case f.looks():
-		return nil, nil
-	}
-	return p.answerKept(ctx, f)
-}
-
-func denied(d access.Decision) *toolkeep.Error {
-	e := toolkeep.NewError(d.Code, "%s", d.Reason)
-	if d.Code == toolkeep.PermissionDenied {
-		e.With("reason", "RBAC_DENIED")
-	}
-	checks := make([]any, 0, len(d.Checks))
-	for _, c := range d.Checks {
-		if !c.Allowed {
-			checks = append(checks, map[string]any{"check": c.Name, "reason": c.Reason})
+// askHash is SHA-256 over the reference as asked, the arguments before coercion, and
+// for which workspace and person: a kept answer may hold what only those may see.
+func askHash(p *toolkeep.Principal, c *toolkeep.Call, args map[string]any) [32]byte {
+	b := make([]byte, 0, 512)
+	b = append(b, c.Tool...)
+	b = append(b, '@')
+	b = append(b, c.Range...)
+	b = append(b, '\n')
+	b = canon.Append(b, args)
+	if p.Workspace != "" || p.OnBehalf != "" {
+		b = append(b, '\n')
+		for _, s := range [...]string{p.Workspace, p.OnBehalf} {
+			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
 		}
 	}
-	return e.With("checks", checks)
-}
-
-// validate coerces, fills defaults and checks; every fault is told at once.
-func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, error) {
-	t := f.tool()
-	if f.asked == nil { // only while looking, after admit refused
-		asked, err := canon.ParseObject(f.call.Arguments, p.Arguments)
-		if err != nil {
-			return nil, err
-		}
-		f.asked = asked
-	}
-	s, err := p.Schemas.Get(t.Digest, t.Manifest.ParametersSchema)
-	if err != nil {
-		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the parameters schema of %s cannot be compiled", t.Ref()).Because(err)
-	}
-	args, faults := s.Prepare(f.asked)
-	if len(faults) > 0 {
-		f.faults = faults
-		// What does not fit is quoted, and may be a password.
-		return nil, p.cleaned(argumentError(t, faults), p.hiding(t, f.asked, f.view()))
-	}
-	f.args = args
-	f.row.ArgsHash = canon.Hash(args)
-	if f.row.CallID == "" {
-		f.row.CallID = canon.CallID(t.ID, t.Version, f.row.ArgsHash, p.sequence.next(f, t))
-	}
-	return nil, nil
-}
-
-// argumentError picks the narrowest code for the faults.
-func argumentError(t *toolkeep.Tool, faults []toolkeep.Fault) *toolkeep.Error {
-	code, summary := toolkeep.InputValidationFailed, "the arguments do not fit "+t.Ref()
-	if len(faults) == 1 {
-		switch faults[0].Rule {
-		case "required":
-			code = toolkeep.MissingParameter
-		case "type":
-			code = toolkeep.InvalidParameters
-		}
-		summary += ": " + faults[0].Message
-		if faults[0].Pointer != "" {
-			summary += " (at " + faults[0].Pointer + ")"
-		}
-	} else {
-		summary += "; details.errors lists every fault"
-	}
-	return toolkeep.FaultsError(code, summary, faults)
-}
-
-// limit reads what the agent adds to the tool, and takes the tool's bucket and a slot. A waiting call takes them when a
-// worker carries it.
-func (p *Pipeline) limit(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	if err := p.readContext(ctx, f); err != nil {
-		return nil, err
-	}
-	if f.waits() {
-		return nil, nil
-	}
-	return nil, f.gate.take(f)
-}
-
-// recall looks for a result that may be given again.
-func (p *Pipeline) recall(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	t := f.tool()
-	spec := t.Manifest.Cache
-	owes, _ := access.NeedsApproval(t, f.call)
-	f.cacheable = spec != nil && spec.Policy != "" && spec.Policy != "none" && !t.Writes() && !owes && !f.call.SkipCache
-	if !f.cacheable {
-		return nil, nil
-	}
-	hash := f.keyHash()
-	if len(t.Manifest.Auth) > 0 {
-		if hash, f.cacheable = p.withSecrets(ctx, f, hash); !f.cacheable {
-			return nil, nil
-		}
-	}
-	f.cacheKey = resultcache.KeyOf(f.principal, t, hash)
-	return f.gate.recall(f), nil
-}
-
-// approve stops a call that owes an approval: this build has no approval queue,
-// so nobody could decide it.
-func (p *Pipeline) approve(_ context.Context, f *flight) (*toolkeep.Result, error) {
-	owes, why := access.NeedsApproval(f.tool(), f.call)
-	if !owes {
-		return nil, nil
-	}
-	return nil, toolkeep.NewError(toolkeep.ApprovalUnavailable, "%s needs a person's approval (%s) and no approval service is configured", f.tool().Ref(), why).
-		With("reason", "ESCALATION_ERROR")
+	return sha256.Sum256(b)
 }

@@ -2,8 +2,10 @@ package invoke
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -128,4 +130,29 @@ func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string)
 			}
 		}
 	}
+}
+
+// Result is what a row says, as an answer.
+func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
+	res := &toolkeep.Result{
+		InvocationID: v.ID, CallID: v.CallID, ToolID: v.ToolID, ToolVersion: v.Version, State: v.State,
+		Output: v.Output, Warnings: append([]toolkeep.Warning(nil), v.Warnings...), Cached: v.Cached, Truncated: v.Truncated,
+		Attachments: v.Attachments, Secrets: v.Secrets, Attempts: v.Attempts, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
+		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
+		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress,
+	}
+	if v.StartedAt.IsZero() {
+		res.StartedAt = v.CreatedAt
+	}
+	if v.Code != "" {
+		res.Error = &toolkeep.Error{Code: v.Code, Message: v.Message, Retryable: v.Retryable,
+			RetryAfter: time.Duration(v.RetryS) * time.Second, InvocationID: v.ID}
+		if len(v.Details) > 0 {
+			var d map[string]any
+			if json.Unmarshal(v.Details, &d) == nil {
+				res.Error.Details = d
+			}
+		}
+	}
+	return res
 }

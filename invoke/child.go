@@ -40,16 +40,3 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 }
 
 func (f *flight) isChild() bool { return f.call.Face == faceChild }
-
-// checkChain refuses a tool that would call itself, and a composition that grew
-// too large; both before anything is recalled.
-func (f *flight) checkChain() error {
-	if slices.Contains(f.chain, f.tool().ID) {
-		return toolkeep.NewError(toolkeep.CompositionCycle, "%s would call itself", f.tool().ID).
-			With("chain", append(slices.Clone(f.chain), f.tool().ID))
-	}
-	if n := f.root.calls.Add(1); n > maxComposition {
-		return toolkeep.NewError(toolkeep.CompositionTooLarge, "one composition may have %d invocations", maxComposition)
-	}
-	return nil
-}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/google/uuid"
-
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
@@ -119,31 +116,6 @@ func useOf(s toolkeep.AuthSpec, got secret.Equipped, err error) toolkeep.SecretU
 		u.Code = toolkeep.AsError(err).Code
 	}
 	return u
-}
-
-const eventSecretAccessed = "ai.agent.tool.secret.accessed"
-
-// accesses are the events of a call's secrets (Execution 8.6), to be committed with
-// its record. They name secrets by hash.
-func (f *flight) accesses() []toolkeep.Change {
-	var all []toolkeep.Change
-	for _, u := range f.row.Secrets {
-		id, err := uuid.NewV7()
-		if err != nil {
-			continue
-		}
-		data := map[string]any{"agent_id": f.row.Subject, "tool_id": f.row.ToolID, "invocation_id": f.row.ID, "secret_hash": u.Hash, "status": "success"}
-		for name, v := range map[string]string{"on_behalf_of": f.row.OnBehalf, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
-			if v != "" {
-				data[name] = v
-			}
-		}
-		if u.Code != "" {
-			data["status"] = "failure"
-		}
-		all = append(all, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventSecretAccessed, Tenant: f.row.Tenant, Time: f.row.EndedAt, Data: canon.Append(nil, data)}})
-	}
-	return all
 }
 
 // use puts what the kit has to tell into the result.

@@ -2,6 +2,7 @@ package invoke
 
 import (
 	"context"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/secret"
@@ -173,4 +174,13 @@ func (p *Pipeline) checkAlternative(ctx context.Context, f *flight, spec toolkee
 		}
 	}
 	return scope, nil
+}
+
+// contextNotes is what explain says of the context.
+func (f *flight) contextNotes() string {
+	notes := f.context.Notes(f.tool().Manifest, retryOf(f.tool()).attempts)
+	if len(notes) == 0 {
+		return ""
+	}
+	return "the agent's context: " + strings.Join(notes, "; ")
 }

@@ -1,14 +1,11 @@
 package invoke
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"sync/atomic"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
-	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/overlay"
 	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/resultcache"
@@ -95,61 +92,3 @@ func (f *flight) free() {
 
 // waits tells whether the call is to be carried out by a worker.
 func (f *flight) waits() bool { return f.call.Async && !f.worker }
-
-// timeout is how long the call may run: what was asked, within the tool's own
-// limit, and for a caller who is connected within the synchronous limit.
-func (f *flight) timeout() time.Duration {
-	d := f.longest()
-	if f.call.Timeout > 0 {
-		d = min(d, f.call.Timeout)
-	}
-	if f.worker {
-		d = min(d, f.row.Deadline.Sub(f.p.Clock()))
-	}
-	return d
-}
-
-// longest is timeout without what this one call asked for.
-func (f *flight) longest() time.Duration {
-	d := f.context.Within(f.tool().Manifest.Timeout())
-	if !f.worker && !f.call.Async {
-		d = min(d, f.p.SyncLimit)
-	}
-	return d
-}
-
-// cacheSpec is the tool's cache rule with the call's own lifetime over it.
-func (f *flight) cacheSpec() *toolkeep.CacheSpec {
-	spec := f.tool().Manifest.Cache
-	forever := f.blind && spec.Policy == "forever"
-	if f.call.CacheTTL <= 0 && !forever {
-		return spec
-	}
-	own := *spec
-	own.Policy = "ttl"
-	if forever {
-		own.TTLSeconds = int(resultcache.DefaultTTL / time.Second)
-	}
-	if f.call.CacheTTL > 0 {
-		own.TTLSeconds = max(1, int(f.call.CacheTTL/time.Second))
-	}
-	return &own
-}
-
-// askHash is SHA-256 over the reference as asked, the arguments before coercion, and
-// for which workspace and person: a kept answer may hold what only those may see.
-func askHash(p *toolkeep.Principal, c *toolkeep.Call, args map[string]any) [32]byte {
-	b := make([]byte, 0, 512)
-	b = append(b, c.Tool...)
-	b = append(b, '@')
-	b = append(b, c.Range...)
-	b = append(b, '\n')
-	b = canon.Append(b, args)
-	if p.Workspace != "" || p.OnBehalf != "" {
-		b = append(b, '\n')
-		for _, s := range [...]string{p.Workspace, p.OnBehalf} {
-			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
-		}
-	}
-	return sha256.Sum256(b)
-}

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 )
 
 // end is step 12: the row's end, and the answer. Exactly one of the two results
@@ -236,27 +238,27 @@ func (f *flight) fill(res *toolkeep.Result) {
 	}
 }
 
-// Result is what a row says, as an answer.
-func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
-	res := &toolkeep.Result{
-		InvocationID: v.ID, CallID: v.CallID, ToolID: v.ToolID, ToolVersion: v.Version, State: v.State,
-		Output: v.Output, Warnings: append([]toolkeep.Warning(nil), v.Warnings...), Cached: v.Cached, Truncated: v.Truncated,
-		Attachments: v.Attachments, Secrets: v.Secrets, Attempts: v.Attempts, StartedAt: v.StartedAt, EndedAt: v.EndedAt,
-		ToolTime: time.Duration(v.ToolUS) * time.Microsecond, Overhead: time.Duration(v.TotalUS-v.ToolUS) * time.Microsecond,
-		BytesSent: v.BytesSent, BytesRecv: v.BytesRecv, CostUSD: v.CostUSD, Progress: v.Progress,
-	}
-	if v.StartedAt.IsZero() {
-		res.StartedAt = v.CreatedAt
-	}
-	if v.Code != "" {
-		res.Error = &toolkeep.Error{Code: v.Code, Message: v.Message, Retryable: v.Retryable,
-			RetryAfter: time.Duration(v.RetryS) * time.Second, InvocationID: v.ID}
-		if len(v.Details) > 0 {
-			var d map[string]any
-			if json.Unmarshal(v.Details, &d) == nil {
-				res.Error.Details = d
+const eventSecretAccessed = "ai.agent.tool.secret.accessed"
+
+// accesses are the events of a call's secrets (Execution 8.6), to be committed with
+// its record. They name secrets by hash.
+func (f *flight) accesses() []toolkeep.Change {
+	var all []toolkeep.Change
+	for _, u := range f.row.Secrets {
+		id, err := uuid.NewV7()
+		if err != nil {
+			continue
+		}
+		data := map[string]any{"agent_id": f.row.Subject, "tool_id": f.row.ToolID, "invocation_id": f.row.ID, "secret_hash": u.Hash, "status": "success"}
+		for name, v := range map[string]string{"on_behalf_of": f.row.OnBehalf, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
+			if v != "" {
+				data[name] = v
 			}
 		}
+		if u.Code != "" {
+			data["status"] = "failure"
+		}
+		all = append(all, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventSecretAccessed, Tenant: f.row.Tenant, Time: f.row.EndedAt, Data: canon.Append(nil, data)}})
 	}
-	return res
+	return all
 }

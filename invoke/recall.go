@@ -3,38 +3,31 @@ package invoke
 import (
 	"context"
 	"crypto/sha256"
-	"strings"
+	"time"
 
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/resultcache"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// readContext asks what the caller's agent adds to the tool, before anything that
-// depends on it: rate, key of the cache, deadline, attempts, secrets.
-func (p *Pipeline) readContext(ctx context.Context, f *flight) (err error) {
-	if p.Context == nil {
-		return nil
+// recall looks for a result that may be given again.
+func (p *Pipeline) recall(ctx context.Context, f *flight) (*toolkeep.Result, error) {
+	t := f.tool()
+	spec := t.Manifest.Cache
+	owes, _ := access.NeedsApproval(t, f.call)
+	f.cacheable = spec != nil && spec.Policy != "" && spec.Policy != "none" && !t.Writes() && !owes && !f.call.SkipCache
+	if !f.cacheable {
+		return nil, nil
 	}
-	f.context, err = p.Context.Of(ctx, f.principal, f.tool())
-	return err
-}
-
-// takeContext takes from the bucket of the context's own rate after take has given
-// the other limits, so that a refusal by one of these costs nothing here.
-func (p *Pipeline) takeContext(f *flight, take func(*flight) error) error {
-	if f.context == nil || f.context.PerMinute == 0 {
-		return take(f)
+	hash := f.keyHash()
+	if len(t.Manifest.Auth) > 0 {
+		if hash, f.cacheable = p.withSecrets(ctx, f, hash); !f.cacheable {
+			return nil, nil
+		}
 	}
-	if err := p.Context.Peek(f.principal, f.tool(), f.context); err != nil {
-		return err
-	}
-	if err := take(f); err != nil {
-		return err
-	}
-	err := p.Context.Take(f.principal, f.tool(), f.context)
-	if err != nil {
-		f.free()
-	}
-	return err
+	f.cacheKey = resultcache.KeyOf(f.principal, t, hash)
+	return f.gate.recall(f), nil
 }
 
 // keyHash is the hash of the arguments as the cache's key has it: a context that
@@ -82,11 +75,28 @@ func (p *Pipeline) withSecrets(ctx context.Context, f *flight, hash [32]byte) (_
 	return hash, false
 }
 
-// contextNotes is what explain says of the context.
-func (f *flight) contextNotes() string {
-	notes := f.context.Notes(f.tool().Manifest, retryOf(f.tool()).attempts)
-	if len(notes) == 0 {
-		return ""
+// cacheSpec is the tool's cache rule with the call's own lifetime over it.
+func (f *flight) cacheSpec() *toolkeep.CacheSpec {
+	spec := f.tool().Manifest.Cache
+	forever := f.blind && spec.Policy == "forever"
+	if f.call.CacheTTL <= 0 && !forever {
+		return spec
 	}
-	return "the agent's context: " + strings.Join(notes, "; ")
+	own := *spec
+	own.Policy = "ttl"
+	if forever {
+		own.TTLSeconds = int(resultcache.DefaultTTL / time.Second)
+	}
+	if f.call.CacheTTL > 0 {
+		own.TTLSeconds = max(1, int(f.call.CacheTTL/time.Second))
+	}
+	return &own
+}
+
+// clear takes out of a result that another's call brought what this caller has as a secret
+// and that one had not.
+func (f *flight) clear(res *toolkeep.Result) {
+	if f.tool().Manifest.PublicResult() && len(res.Output) > 0 {
+		res.Output = f.view().CleanJSON(res.Output)
+	}
 }

@@ -9,7 +9,16 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/redact"
 )
+
+// view cleans what the call shows: for a child all that its parent's does.
+func (f *flight) view() *redact.Cleaner {
+	if f.clean == nil {
+		f.clean = f.p.Redact.For(f.principal)
+	}
+	return f.clean
+}
 
 // resultLimits bound what is read of an error's details, which this process made.
 var resultLimits = canon.Limits{Bytes: 16 << 20, Depth: 1000, Properties: 1 << 20, Elements: 1 << 20}

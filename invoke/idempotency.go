@@ -1,0 +1,59 @@
+package invoke
+
+import (
+	"context"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// answerKept answers with what the call that holds the key got. A call that
+// still runs is waited for until this caller's own deadline.
+func (p *Pipeline) answerKept(ctx context.Context, f *flight) (*toolkeep.Result, error) {
+	kept := f.kept
+	if kept.AskHash != f.row.AskHash {
+		return nil, keyConflict(kept)
+	}
+	if !kept.State.Ended() && !f.call.Async && !kept.Async {
+		wait, cancel := p.bound(ctx, f)
+		defer cancel()
+		var err error
+		if kept, err = p.await(wait, kept.Ref()); err != nil {
+			return nil, recordUnavailable(err)
+		}
+		if kept.State == toolkeep.CallRefused && kept.Key == "" { // the key was freed: nothing was done under it
+			f.kept = nil
+			return nil, nil
+		}
+	}
+	f.row.ID, f.row.CallID = kept.ID, kept.CallID
+	f.claimed = true // the record exists; end must not make another
+	res := p.Result(kept)
+	res.Replayed = true
+	if kept.State.Ended() && kept.Code != "" {
+		return failed(res, res.Error)
+	}
+	return res, nil
+}
+
+func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
+	return toolkeep.NewError(toolkeep.IdempotencyConflict,
+		"the idempotency key was used for another request; use a new key or send the same tool, version and arguments, from the same workspace and for the same person").
+		With("invocation_id", kept.ID)
+}
+
+// await follows a call until it ends or ctx does, and gives its latest row.
+func (p *Pipeline) await(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
+	changed, leave := p.hub.join(ref)
+	defer leave()
+	for {
+		row, err := p.Invocations.Get(context.WithoutCancel(ctx), ref)
+		if err != nil || row.State.Ended() {
+			return row, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return row, nil
+		}
+	}
+}

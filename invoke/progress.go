@@ -1,0 +1,77 @@
+package invoke
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// reporter keeps the latest progress of a waiting call, at most once a second.
+type reporter struct {
+	p    *Pipeline
+	ref  toolkeep.CallRef
+	of   *flight // whose arguments are hidden; set before the executor begins
+	mu   sync.Mutex
+	last time.Time         // when it wrote
+	kept toolkeep.Progress // what it wrote
+	next toolkeep.Progress // what is to be written
+	busy bool              // a write is under way
+	wait *time.Timer       // until next may be written; nil while nothing waits
+	over bool
+}
+
+// Progress never blocks: there is at most one write at a time, and the latest wins.
+func (r *reporter) Progress(g toolkeep.Progress) {
+	clean := r.p.Redact.All()
+	if r.of != nil && r.of.clean != nil {
+		clean = r.of.clean
+	}
+	g.Message = clean.Clean(g.Message)
+	g.Phase = clean.Clean(g.Phase)
+	g.Percent = min(max(g.Percent, 0), 100)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = g
+	r.write()
+}
+
+// write is called with mu held.
+func (r *reporter) write() {
+	if r.over || r.busy || r.wait != nil || r.next == r.kept {
+		return
+	}
+	now := r.p.Clock()
+	if left := time.Second - now.Sub(r.last); left > 0 {
+		r.wait = time.AfterFunc(left, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.wait = nil
+			r.write()
+		})
+		return
+	}
+	r.kept, r.last, r.busy = r.next, now, true
+	r.p.done.Add(1)
+	go func(g toolkeep.Progress) {
+		defer r.p.done.Done()
+		if err := r.p.apply(context.Background(), toolkeep.ReportProgress{Call: r.ref, Progress: g}); err != nil {
+			r.p.Log.Warn("progress could not be kept", "invocation_id", r.ref.ID, "error", err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.busy = false
+		r.write()
+	}(r.next)
+}
+
+// stop is called when the call has ended.
+func (r *reporter) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.wait != nil {
+		r.wait.Stop()
+	}
+}

@@ -1,0 +1,130 @@
+package invoke
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// sweepBatch is how many rows one look of the sweep takes.
+const sweepBatch = 200
+
+// Sweep is the periodic look at waiting calls: leases that lapsed, deadlines
+// that passed, answers nobody fetched, records that wait for the store.
+func (p *Pipeline) Sweep(ctx context.Context) error {
+	return errors.Join(p.spool.drainIfAny(ctx, p.Store), p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
+}
+
+func (s *spool) drainIfAny(ctx context.Context, store toolkeep.Applier) error {
+	if s.path == "" {
+		return nil
+	}
+	return s.drain(ctx, store)
+}
+
+// maxRequeues ends a call that took its worker down again and again.
+const maxRequeues = 5
+
+// lapse ends or requeues running calls whose node is gone.
+func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
+	for {
+		rows, err := p.Invocations.Lapsed(ctx, p.Clock(), notOwner, sweepBatch)
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if err := p.lapseOne(ctx, row); err != nil {
+				return err
+			}
+		}
+		if len(rows) < sweepBatch {
+			return nil
+		}
+	}
+}
+
+func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error {
+	// A process that slept, or whose clock jumped, finds its own leases lapsed. What
+	// it still runs is not lost.
+	if row.LeaseOwner == p.Node && p.hub.holds(row.Ref()) {
+		return p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{row.Ref()}, Until: p.Clock().Add(p.Lease)})
+	}
+	p.Log.Warn("a running call lost its node", "invocation_id", row.ID, "tool_id", row.ToolID, "node", row.LeaseOwner)
+	switch {
+	case row.Lapsed(p.declaredIdempotent(row)) == toolkeep.CallUnknown:
+		return p.finish(ctx, row, toolkeep.CallUnknown, outcomeUnknown())
+	case row.CancelBy != "":
+		return p.finish(ctx, row, toolkeep.CallCancelled, toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled"))
+	case !row.Async:
+		return p.freeLost(ctx, row)
+	case row.Requeued >= maxRequeues:
+		return p.finish(ctx, row, toolkeep.CallFailed, toolkeep.NewError(toolkeep.InternalError,
+			"the call lost its worker %d times and is given up", row.Requeued+1))
+	}
+	row.Requeued++
+	return p.requeue(ctx, row, row.LeaseOwner, 0)
+}
+
+// freeLost ends a synchronous call whose caller and node are gone and whose work
+// can be repeated: its key is free again.
+func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation) error {
+	owner := row.LeaseOwner
+	end := *row
+	end.State, end.EndedAt, end.Key = toolkeep.CallRefused, p.Clock(), ""
+	end.Code, end.Retryable = toolkeep.Draining, true
+	end.Message = "the server stopped while the call ran; send it again"
+	err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: owner, FreeKey: true})
+	if errors.Is(err, toolkeep.ErrStale) {
+		return nil
+	}
+	if err == nil && p.Observer != nil {
+		p.Observer.Called(&end, nil, toolkeep.NewError(end.Code, "%s", end.Message), &Steps{})
+	}
+	return err
+}
+
+// declaredIdempotent asks the catalogue; a version that is gone counts as not.
+func (p *Pipeline) declaredIdempotent(row *toolkeep.Invocation) bool {
+	if row.Version == "" {
+		return false
+	}
+	system := &toolkeep.Principal{Tenant: row.Tenant, Subject: row.Subject}
+	v, _, err := p.Catalog.Resolve(system, row.ToolID, row.Version, func(*toolkeep.Tool) bool { return true })
+	return err == nil && v.Tool.Digest == row.Digest && v.Tool.Manifest.Idempotent
+}
+
+// overdue ends waiting calls that no worker took before their deadline.
+func (p *Pipeline) overdue(ctx context.Context) error {
+	rows, err := p.Invocations.Overdue(ctx, p.Clock(), sweepBatch)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if err := p.finish(ctx, row, toolkeep.CallFailed, tooLate()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expire erases answers that nobody fetched in time.
+func (p *Pipeline) expire(ctx context.Context) error {
+	rows, err := p.Invocations.Unfetched(ctx, p.Clock(), sweepBatch)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		from := row.State
+		end := *row
+		end.State, end.Output, end.Attachments = toolkeep.CallExpired, nil, nil
+		end.Code, end.Retryable = toolkeep.HandleExpired, false
+		end.Message = "the result was not fetched before " + row.ExpiresAt.UTC().Format(time.RFC3339)
+		err := p.apply(ctx, toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}})
+		if err != nil && !errors.Is(err, toolkeep.ErrStale) {
+			return err
+		}
+	}
+	return nil
+}
