@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// WithPausableTimeout is context.WithTimeout for work that may ask its caller a
+// WithPausableTimeout is context.WithTimeoutCause for work that may ask its caller a
 // question: PauseTimeout stops the clock meanwhile. The context has no Deadline, since
-// that may move; when the time is over its cause is context.DeadlineExceeded.
-func WithPausableTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+// that may move; when the time is over it ends with the cause.
+func WithPausableTimeout(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	l := &pausable{left: d, running: time.Now(), over: func() { cancel(context.DeadlineExceeded) }}
+	l := &pausable{left: d, running: time.Now(), over: func() { cancel(cause) }}
 	l.above, _ = parent.Value(pausableKey{}).(*pausable)
 	l.timer = time.AfterFunc(d, l.over)
 	return context.WithValue(ctx, pausableKey{}, l), func() {

@@ -13,9 +13,9 @@ import (
 func TestPauseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		outer, cancel := toolkeep.WithPausableTimeout(t.Context(), 10*time.Second)
+		outer, cancel := toolkeep.WithPausableTimeout(t.Context(), 10*time.Second, context.DeadlineExceeded)
 		defer cancel()
-		inner, done := toolkeep.WithPausableTimeout(outer, 5*time.Second)
+		inner, done := toolkeep.WithPausableTimeout(outer, 5*time.Second, context.DeadlineExceeded)
 		defer done()
 		child, end := context.WithCancel(inner)
 		defer end()

@@ -125,6 +125,18 @@ func (e *Error) Class() string {
 	return e.Code.Info().Class
 }
 
+// TimeLimit says whose time limit ended a call: details.time_limit of a Timeout (E3901).
+type TimeLimit string
+
+const (
+	LimitCaller      TimeLimit = "caller"      // the deadline of the connection, or of the tool that made the call
+	LimitCall        TimeLimit = "call"        // the timeout that the call asked for
+	LimitTool        TimeLimit = "tool"        // the tool's execution.timeout_ms
+	LimitOverlay     TimeLimit = "overlay"     // the agent's context for the tool
+	LimitSynchronous TimeLimit = "synchronous" // the server's limit of synchronous calls
+	LimitWaiting     TimeLimit = "waiting"     // the deadline that a waiting call got when it was queued
+)
+
 // AsError turns any error into an *Error. An error of another type becomes
 // InternalError (E3999) with the original as its cause. nil stays nil.
 func AsError(err error) *Error {

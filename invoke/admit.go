@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -15,71 +16,65 @@ import (
 )
 
 // admit checks what came in and looks at what its key already got.
-func (p *Pipeline) admit(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	c := f.call
-	f.describe()
-	if f.worker {
-		return nil, p.reopen(f)
+func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	if a.mode == modeWorker { // the row is the call
+		return nil, p.reopen(a)
 	}
-	if p.draining.Load() && !f.isChild() { // a call under way goes on, with all that it calls
-		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(1e9)
+	c := a.call
+	a.row = newRow(&a.asked)
+	if p.draining.Load() && a.mode != modeChild { // a call under way goes on, with all that it calls
+		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
 	}
 	if c.Fault != nil {
-		f.shorten(p.KeyBytes)
+		shorten(&a.row, p.KeyBytes)
 		return nil, c.Fault
 	}
-	if err := p.admitIDs(ctx, f); err != nil {
-		f.shorten(p.KeyBytes)
+	if err := p.admitIDs(ctx, a); err != nil {
+		shorten(&a.row, p.KeyBytes)
 		return nil, err
 	}
-	acting, err := p.Access.ActingAs(f.principal, c)
+	acting, err := p.Access.ActingAs(a.principal, c)
 	if err != nil {
 		return nil, err
 	}
-	f.principal = acting
-	f.row.Subject, f.row.OnBehalf = acting.Subject, acting.OnBehalf
-	if err := f.gate.takeRequest(f); err != nil {
+	a.principal = acting
+	a.row.Subject, a.row.OnBehalf = acting.Subject, acting.OnBehalf
+	if err := p.takeRequest(a); err != nil {
 		return nil, err
 	}
-	if f.asked, err = canon.ParseObject(c.Arguments, p.Arguments); err != nil {
+	if a.arguments, err = canon.ParseObject(c.Arguments, p.Arguments); err != nil {
 		return nil, err
 	}
 	if c.Key == "" {
 		return nil, nil
 	}
-	f.row.AskHash = askHash(acting, c, f.asked)
-	f.kept, err = p.Invocations.ByKey(ctx, acting.Tenant, acting.Subject, c.Key)
-	if errors.Is(err, toolkeep.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
+	a.row.AskHash = askHash(acting, c, a.arguments)
+	a.kept, err = p.Invocations.ByKey(ctx, acting.Tenant, acting.Subject, c.Key)
+	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 		return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the idempotency key cannot be looked up now; nothing was executed").Because(err)
 	}
 	return nil, nil
 }
 
-// describe fills the row with what is known before anything was decided.
-func (f *flight) describe() {
-	c, pr := f.call, f.principal
-	if f.worker {
-		return
-	}
-	f.row = toolkeep.Invocation{
+// newRow is the record with what is known before anything was decided.
+func newRow(a *asked) toolkeep.Invocation {
+	c, pr := a.call, a.principal
+	row := toolkeep.Invocation{
 		ID: newID(), Tenant: pr.Tenant, Subject: pr.Subject, OnBehalf: pr.OnBehalf, KeyID: pr.KeyID,
 		Session: c.Session, Plan: c.Plan, Task: c.Task, Face: c.Face,
 		ToolID: c.Tool, Range: c.Range, Key: c.Key, ArgsSize: len(c.Arguments),
 		Async: c.Async, Priority: c.Priority, Parent: c.Parent, Ordinal: c.Ordinal,
 		Traceparent: c.Traceparent, SkipCache: c.SkipCache, CacheTTL: c.CacheTTL, Timeout: c.Timeout,
-		CreatedAt: f.began, StartedAt: f.began,
+		CreatedAt: a.began, StartedAt: a.began,
 	}
-	if f.row.Priority == "" {
-		f.row.Priority = toolkeep.Normal
+	if row.Priority == "" {
+		row.Priority = toolkeep.Normal
 	}
+	return row
 }
 
 // shorten cuts what a refused call asked for to what a record may hold.
-func (f *flight) shorten(limit int) {
-	row := &f.row
+func shorten(row *toolkeep.Invocation, limit int) {
 	for _, s := range [...]*string{&row.ToolID, &row.Range, &row.Session, &row.Plan, &row.Task, &row.Parent, (*string)(&row.Priority)} {
 		if len(*s) > limit {
 			*s = (*s)[:limit]
@@ -96,8 +91,8 @@ func newID() string {
 	return id.String()
 }
 
-func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
-	c := f.call
+func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
+	c := a.call
 	for _, s := range [...]struct{ name, value string }{
 		{"tool_id", c.Tool}, {"tool_version", c.Range}, {"idempotency_key", c.Key}, {"session_id", c.Session},
 		{"plan_id", c.Plan}, {"task_id", c.Task}, {"parent_invocation_id", c.Parent}, {"invocation_id", c.ID},
@@ -118,7 +113,7 @@ func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
 	default:
 		return toolkeep.NewError(toolkeep.InvalidParameters, "priority is %q; use low, normal or high", string(c.Priority))
 	}
-	if strings.HasPrefix(c.Key, childKey) && c.Face != faceChild {
+	if strings.HasPrefix(c.Key, childKey) && a.mode != modeChild {
 		return toolkeep.NewError(toolkeep.InvalidParameters, "the idempotency key begins with a control character")
 	}
 	if c.ID == "" {
@@ -128,17 +123,28 @@ func (p *Pipeline) admitIDs(ctx context.Context, f *flight) error {
 	if _, err := uuid.Parse(c.ID); err != nil || len(c.ID) != len(uuid.Nil.String()) {
 		return toolkeep.NewError(toolkeep.InvalidParameters, "invocation_id is not a UUID; leave it out to have one made")
 	}
-	if f.looks() {
+	if a.mode == modeDryRun {
 		return nil
 	}
-	_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: f.row.Tenant, ID: c.ID})
+	_, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: a.row.Tenant, ID: c.ID})
 	switch {
 	case errors.Is(err, toolkeep.ErrNotFound):
-		f.row.ID = c.ID
+		a.row.ID = c.ID
 	case err != nil:
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now; nothing was executed").Because(err)
 	}
-	return nil // a wish that is taken is not fulfilled
+	return nil // where the wished id is taken, the call gets another
+}
+
+// takeRequest takes the call from the agent's and the global bucket.
+func (p *Pipeline) takeRequest(a *activeCall) error {
+	switch a.mode {
+	case modeDryRun:
+		return p.Limits.PeekRequest(a.principal)
+	case modeChild:
+		return nil // the root call took it
+	}
+	return p.Limits.TakeRequest(a.principal)
 }
 
 // askHash is SHA-256 over the reference as asked, the arguments before coercion, and

@@ -8,25 +8,24 @@ import (
 )
 
 // authorise decides, then gives what the key already got: an answer is given
-// again only to those who may still call.
-func (p *Pipeline) authorise(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	d := p.Access.Authorise(f.principal, f.tool(), f.call)
-	f.decision = d
-	if !d.Allowed {
-		if !f.looks() {
-			p.Access.NoteDenied(f.principal)
+// again only to callers that may still call.
+func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
+	if !a.decision.Allowed {
+		if a.mode != modeDryRun {
+			p.Access.NoteDenied(a.principal)
 		}
-		return nil, denied(d)
+		return nil, denied(a.decision)
 	}
 	switch {
-	case f.kept == nil || f.worker:
+	case a.kept == nil:
 		return nil, nil
-	case f.kept.AskHash != f.row.AskHash:
-		return nil, keyConflict(f.kept)
-	case f.looks():
+	case a.kept.AskHash != a.row.AskHash:
+		return nil, keyConflict(a.kept)
+	case a.mode == modeDryRun:
 		return nil, nil
 	}
-	return p.answerKept(ctx, f)
+	return p.answerKept(ctx, a)
 }
 
 func denied(d access.Decision) *toolkeep.Error {

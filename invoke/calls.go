@@ -14,7 +14,7 @@ import (
 // with the permission invocations:read. Reading the answer of a waiting call
 // marks it as fetched. E3013, E3965.
 func (p *Pipeline) Get(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
-	row, err := p.look(ctx, pr, id)
+	row, err := p.find(ctx, pr, id)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (p *Pipeline) noteFetched(ctx context.Context, pr *toolkeep.Principal, row 
 	}
 }
 
-func (p *Pipeline) look(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
+func (p *Pipeline) find(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
 	row, err := p.Invocations.Get(ctx, toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
 	if err == nil && (row.Subject == pr.Subject || pr.May(toolkeep.PermInvocations)) {
 		return row, nil
@@ -64,7 +64,7 @@ func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.
 // false where the call had ended. E3013, E3201, E3965.
 func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why string) (cancelled bool, message string, err error) {
 	for {
-		row, err := p.look(ctx, pr, id)
+		row, err := p.find(ctx, pr, id)
 		if err != nil {
 			return false, "", err
 		}
@@ -109,10 +109,10 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 // a waiting call counts as fetched.
 func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
 	return func(yield func(*toolkeep.Invocation, error) bool) {
-		changed, leave := p.hub.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
+		changed, leave := p.watchers.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
 		defer leave()
 		for {
-			row, err := p.look(ctx, pr, id)
+			row, err := p.find(ctx, pr, id)
 			if err != nil {
 				if ctx.Err() == nil {
 					yield(nil, err)

@@ -55,7 +55,7 @@ func withContext(t *testing.T, body string, change ...func(*invoke.Config)) (*ha
 	f := &fakeContext{}
 	f.left.Store(1000)
 	f.set(t, body)
-	return newHarness(t, append([]func(*invoke.Config){func(c *invoke.Config) { c.Context = f }}, change...)...), f
+	return newHarness(t, append([]func(*invoke.Config){func(c *invoke.Config) { c.Overlays = f }}, change...)...), f
 }
 
 func (c *fakeContext) set(t *testing.T, body string) {
@@ -302,7 +302,7 @@ func TestContextIsNotRecorded(t *testing.T) {
 			t.Errorf("the record: %s", raw)
 		}
 	}
-	if f := h.config.Context.(*fakeContext).context.Load().Facts["user"]; f != "Ada Lovelace" {
+	if f := h.config.Overlays.(*fakeContext).context.Load().Facts["user"]; f != "Ada Lovelace" {
 		t.Errorf("an executor changed the context: %q", f)
 	}
 }

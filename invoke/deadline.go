@@ -4,51 +4,67 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
 )
 
-// timeout is how long the call may run: what was asked, within the tool's own
-// limit, and for a caller who is connected within the synchronous limit.
-func (f *flight) timeout() time.Duration {
-	d := f.longest()
-	if f.call.Timeout > 0 {
-		d = min(d, f.call.Timeout)
-	}
-	if f.worker {
-		d = min(d, f.row.Deadline.Sub(f.p.Clock()))
-	}
-	return d
+// timeLimit is how long a call may run, and whose limit that is. It is the cause of a
+// context that it ended.
+type timeLimit struct {
+	whose toolkeep.TimeLimit
+	after time.Duration
+	call  string // id of the call that it is a limit of
 }
 
-// longest is timeout without what this one call asked for.
-func (f *flight) longest() time.Duration {
-	d := f.context.Within(f.tool().Manifest.Timeout())
-	if !f.worker && !f.call.Async {
-		d = min(d, f.p.SyncLimit)
+func (*timeLimit) Error() string   { return context.DeadlineExceeded.Error() }
+func (*timeLimit) Timeout() bool   { return true }
+func (*timeLimit) Temporary() bool { return true }
+func (*timeLimit) Unwrap() error   { return context.DeadlineExceeded }
+
+// timeLimit is the shortest of the call's limits, without those of its connection or parent.
+func (p *Pipeline) timeLimit(a *activeCall) timeLimit {
+	l := p.sharedTimeLimit(a)
+	if d := a.call.Timeout; d > 0 && d <= l.after {
+		l.whose, l.after = toolkeep.LimitCall, d
 	}
-	return d
+	if a.mode == modeWorker {
+		if d := a.row.Deadline.Sub(p.Clock()); d < l.after {
+			l.whose, l.after = toolkeep.LimitWaiting, d
+		}
+	}
+	return l
+}
+
+// sharedTimeLimit is timeLimit without what this one call asked for.
+func (p *Pipeline) sharedTimeLimit(a *activeCall) timeLimit {
+	l := timeLimit{toolkeep.LimitTool, a.tool.Manifest.Timeout(), a.row.ID}
+	if d := a.overlay.Within(l.after); d < l.after {
+		l.whose, l.after = toolkeep.LimitOverlay, d
+	}
+	if a.mode != modeWorker && !a.call.Async && p.SyncLimit < l.after {
+		l.whose, l.after = toolkeep.LimitSynchronous, p.SyncLimit
+	}
+	return l
 }
 
 // bound gives the call's own deadline, nested in the caller's. A keyed call
-// outlives its caller's connection: who lost the answer asks again with the key
+// outlives its caller's connection: a caller that lost the answer asks again with the key
 // and must not find the work cancelled half way. Cancel still reaches it.
-func (p *Pipeline) bound(ctx context.Context, f *flight) (context.Context, context.CancelFunc) {
-	if f.claimed && f.row.Key != "" && !f.worker && !f.isChild() {
+func (p *Pipeline) bound(ctx context.Context, a *activeCall) (context.Context, context.CancelFunc) {
+	if a.stored && a.row.Key != "" && a.mode == modeLive {
 		ctx = context.WithoutCancel(ctx)
 	}
-	return limited(ctx, f.timeout(), f.call.Caller)
+	return limited(ctx, p.timeLimit(a), a.call.Caller)
 }
 
 // limited is context.WithTimeout, and where the caller can be asked a limit that
-// waits while it is.
-func limited(ctx context.Context, d time.Duration, c toolkeep.Caller) (context.Context, context.CancelFunc) {
+// pauses meanwhile.
+func limited(ctx context.Context, l timeLimit, c toolkeep.Caller) (context.Context, context.CancelFunc) {
 	if _, ok := c.(toolkeep.Asker); ok {
-		return toolkeep.WithPausableTimeout(ctx, d)
+		return toolkeep.WithPausableTimeout(ctx, l.after, &l)
 	}
-	return context.WithTimeout(ctx, d)
+	return context.WithTimeoutCause(ctx, l.after, &l)
 }
 
 // late tells whether a context ended because its time was over.
@@ -65,50 +81,46 @@ var (
 	causeLeaseLost = errCause{errors.New("the lease was lost")}
 )
 
-const deadlinePassed = "the call's deadline passed before the tool answered"
-
-// sayLimit says in an E3901 whose limit it was, because what can be done about it
-// depends on that.
-func (f *flight) sayLimit(e *toolkeep.Error) *toolkeep.Error {
-	if e.Code != toolkeep.Timeout || !strings.HasPrefix(e.Message, deadlinePassed) {
-		return e
-	}
-	said := *e
-	longest, own := f.longest(), f.tool().Manifest.Timeout()
-	say := func(format string, args ...any) { said.Message = deadlinePassed + ": " + fmt.Sprintf(format, args...) }
-	switch {
-	case f.worker && f.row.Deadline.Sub(f.row.StartedAt) < longest:
-		say("a waiting call may wait and run until the deadline that it was given")
-	case f.call.Timeout > 0 && f.call.Timeout <= longest:
-		say("the call asked for %s; ask for more, or call with async_mode", f.call.Timeout)
-	case f.context.Within(own) < own && f.context.Within(own) == longest:
-		say("what the agent's context adds to this tool gives its calls %s, and only whoever keeps the context can give more", longest)
-	case longest < own:
-		say("a call whose caller waits may take %s; call with async_mode", longest)
-	default:
-		say("the tool's own limit is %s (execution.timeout_ms), and only its publisher can raise it", own)
-	}
-	return &said
-}
-
-// ended says why a context is over, as an error for the caller. last is the
-// newest attempt's error, nil without one; timedOut says that some attempt did
-// not answer within its own limit.
-func ended(ctx context.Context, last *toolkeep.Error, timedOut bool) *toolkeep.Error {
-	if late(ctx) {
-		e := toolkeep.NewError(toolkeep.Timeout, "%s; raise the timeout or call it with async_mode", deadlinePassed)
+// ended says why the context of the call with that id is over, as an error for the
+// caller. last is the newest attempt's error, nil without one; timedOut says that some
+// attempt did not answer within its own limit.
+func ended(ctx context.Context, id string, last *toolkeep.Error, timedOut bool) *toolkeep.Error {
+	if !late(ctx) {
+		e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled").Because(context.Cause(ctx))
 		if last != nil {
 			e.NothingSent = last.NothingSent
-			e.Because(last)
-		}
-		if timedOut {
-			e.With("cause", string(toolkeep.UpstreamTimeout))
 		}
 		return e
 	}
-	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled").Because(context.Cause(ctx))
+	var limit *timeLimit
+	if !errors.As(context.Cause(ctx), &limit) || limit.call != id { // the connection's, or of a call above
+		limit = &timeLimit{whose: toolkeep.LimitCaller}
+	}
+	e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before the tool answered: %s", limit.advice()).
+		With("time_limit", string(limit.whose))
 	if last != nil {
 		e.NothingSent = last.NothingSent
+		e.Because(last)
+	}
+	if timedOut {
+		e.With("cause", string(toolkeep.UpstreamTimeout))
 	}
 	return e
+}
+
+// advice says whose the limit is, because what can be done about it depends on that.
+func (l *timeLimit) advice() string {
+	switch l.whose {
+	case toolkeep.LimitCall:
+		return fmt.Sprintf("the call asked for %s; ask for more, or call with async_mode", l.after)
+	case toolkeep.LimitTool:
+		return fmt.Sprintf("the tool's own limit is %s (execution.timeout_ms); only its publisher can raise it", l.after)
+	case toolkeep.LimitOverlay:
+		return fmt.Sprintf("the agent's context for this tool limits its calls to %s; only the keeper of that context can raise it", l.after)
+	case toolkeep.LimitSynchronous:
+		return fmt.Sprintf("a synchronous call may take %s; call with async_mode", l.after)
+	case toolkeep.LimitWaiting:
+		return "a waiting call must end by the deadline that it got when it was queued"
+	}
+	return "the caller's own limit was shorter than the tool's; raise the timeout or call with async_mode"
 }

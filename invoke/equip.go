@@ -2,29 +2,28 @@ package invoke
 
 import (
 	"context"
-	"slices"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// kit is what a call holds of its secrets while it is carried out.
-type kit struct {
+// credentialSet is what a call holds of its secrets while it is carried out.
+type credentialSet struct {
 	creds    []toolkeep.Credential
 	uses     []toolkeep.SecretUse // of all tries
 	warnings []toolkeep.Warning
 	spec     toolkeep.AuthSpec // the alternative that was taken
-	renewed  bool              // the secrets were fetched afresh, which happens once a call
-	release  func()            // lets go of what was made for this call, and lets redaction forget
+	renewed  bool              // the secrets were fetched again, which happens once a call
+	release  func()            // ends credentials made for this call, and lets redaction forget them
 }
 
 // equip resolves the secrets of the first alternative of the manifest's auth that can
-// be had. The kit is never nil, and its uses stand where it fails too.
-func (p *Pipeline) equip(ctx context.Context, j *job) (*kit, error) {
-	k := &kit{release: func() {}}
+// be had. The set is never nil, and has its uses also where that fails.
+func (p *Pipeline) equip(ctx context.Context, w *prepared) (*credentialSet, error) {
+	k := &credentialSet{release: func() {}}
 	var first error
-	for i, spec := range j.tool.Manifest.Auth {
-		err := p.credentials(ctx, j, k, spec, false)
+	for i, spec := range w.tool.Manifest.Auth {
+		err := p.credentials(ctx, w, k, spec, false)
 		if err == nil {
 			k.spec = spec
 			return k, nil
@@ -36,14 +35,14 @@ func (p *Pipeline) equip(ctx context.Context, j *job) (*kit, error) {
 	if first == nil {
 		return k, nil
 	}
-	e := p.cleaned(toolkeep.AsError(first), j.clean)
+	e := p.cleaned(toolkeep.AsError(first), w.cleaner)
 	e.NothingSent = true
 	return k, e
 }
 
 // credentials resolves one alternative: the scheme itself and those that must
-// go with it (settings.also). What the kit held before is let go when that is done.
-func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkeep.AuthSpec, fresh bool) error {
+// go with it (settings.also). The set lets go of its old credentials when that is done.
+func (p *Pipeline) credentials(ctx context.Context, w *prepared, k *credentialSet, spec toolkeep.AuthSpec, fresh bool) error {
 	// What a store makes for the call ends with own.
 	own, end := context.WithCancel(ctx)
 	var creds []toolkeep.Credential
@@ -58,11 +57,11 @@ func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkee
 		if s.Type == "none" {
 			continue
 		}
-		got, err := p.credential(own, j, &s, fresh)
+		got, err := p.credential(own, w, &s, fresh)
 		if s.Secret != "" {
 			k.uses = append(k.uses, useOf(s, got, err))
 		}
-		forget = append(forget, p.Redact.Hold(got.Value.Scope.RedactionScope(j.principal), got.Held...))
+		forget = append(forget, p.Redact.Hold(got.Value.Scope.RedactionScope(w.principal), got.Held...))
 		if err != nil {
 			end()
 			release() // what was read stays known for a while
@@ -79,26 +78,26 @@ func (p *Pipeline) credentials(ctx context.Context, j *job, k *kit, spec toolkee
 	return nil
 }
 
-func (p *Pipeline) credential(ctx context.Context, j *job, s *toolkeep.AuthSpec, fresh bool) (got secret.Equipped, err error) {
+func (p *Pipeline) credential(ctx context.Context, w *prepared, s *toolkeep.AuthSpec, fresh bool) (got secret.Equipped, err error) {
 	if s.Secret == "" {
 		return got, noSecretNamed(*s)
 	}
-	if s.Secret, err = j.context.Fill(j.tool.Manifest, s.Secret); err != nil {
+	if s.Secret, err = w.overlay.Fill(w.tool.Manifest, s.Secret); err != nil {
 		return got, err
 	}
-	return p.Secrets.Credential(ctx, j.principal, j.tool.Manifest, *s, fresh)
+	return p.Secrets.Credential(ctx, w.principal, w.tool.Manifest, *s, fresh)
 }
 
-// renew fetches the secrets afresh after the upstream refused them; false if that was
-// done before or fails. What was refused was not carried out, so a call that writes
+// refresh fetches the secrets again after the upstream refused them; false if that was
+// done before or fails. A refused request was not carried out, so a call that writes
 // may be sent again too.
-func (p *Pipeline) renew(ctx context.Context, j *job, k *kit, e *toolkeep.Error) bool {
+func (p *Pipeline) refresh(ctx context.Context, w *prepared, k *credentialSet, e *toolkeep.Error) bool {
 	if e.Code != toolkeep.SecretAccessDenied || len(k.creds) == 0 || k.renewed {
 		return false
 	}
 	k.renewed = true
-	if err := p.credentials(ctx, j, k, k.spec, true); err != nil {
-		p.Log.Warn("a refused secret could not be fetched afresh", "invocation_id", j.id, "tool_id", j.tool.ID, "error", err)
+	if err := p.credentials(ctx, w, k, k.spec, true); err != nil {
+		p.Log.Warn("a refused secret could not be fetched again", "invocation_id", w.id, "tool_id", w.tool.ID, "error", err)
 		return false
 	}
 	return true
@@ -116,10 +115,4 @@ func useOf(s toolkeep.AuthSpec, got secret.Equipped, err error) toolkeep.SecretU
 		u.Code = toolkeep.AsError(err).Code
 	}
 	return u
-}
-
-// use puts what the kit has to tell into the result.
-func (k *kit) use(res *toolkeep.Result) {
-	res.Secrets = slices.Clone(k.uses)
-	res.Warnings = append(res.Warnings, k.warnings...)
 }

@@ -8,21 +8,21 @@ import (
 )
 
 // execute makes attempts until one succeeds, fails for good, or time is up.
-func (p *Pipeline) execute(ctx context.Context, j *job, k *kit, res *toolkeep.Result) (*toolkeep.Output, error) {
-	ex := p.Executors[j.tool.Manifest.Execution.Kind]
-	r := retryOf(j.tool)
-	r.attempts = j.context.AttemptsWithin(r.attempts)
+func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, res *toolkeep.Result) (*toolkeep.Output, error) {
+	ex := p.Executors[w.tool.Manifest.Execution.Kind]
+	r := retryOf(w.tool)
+	r.attempts = w.overlay.AttemptsWithin(r.attempts)
 	x := &toolkeep.Execution{
-		Tool: j.tool, Args: j.args, Credentials: k.creds, Principal: j.principal, InvocationID: j.id,
-		Session: j.call.Session, Key: j.call.Key, Traceparent: j.call.Traceparent, Caller: j.caller,
-		MaxBytes: p.HardBytes, Clean: j.clean, Facts: j.context.FactsCopy(),
+		Tool: w.tool, Args: w.args, Credentials: k.creds, Principal: w.principal, InvocationID: w.id,
+		Session: w.call.Session, Key: w.call.Key, Traceparent: w.call.Traceparent, Caller: w.call.Caller,
+		MaxBytes: p.HardBytes, Clean: w.cleaner, Facts: w.overlay.FactsCopy(),
 	}
 	var last *toolkeep.Error
 	var timedOut bool // an attempt did not answer within its own limit
-	more := 0         // the attempt with secrets fetched afresh, which is beyond the tool's own
+	more := 0         // 1 after the extra attempt with refreshed secrets
 	for attempt := 1; ; attempt++ {
 		x.Attempt, res.Attempts = attempt, attempt
-		x.Child = j.child()
+		x.Child = &child{p: p, parent: w}
 		out, err := p.attempt(ctx, ex, x)
 		if out != nil {
 			res.BytesSent += out.BytesSent
@@ -35,18 +35,18 @@ func (p *Pipeline) execute(ctx context.Context, j *job, k *kit, res *toolkeep.Re
 		last = err
 		timedOut = timedOut || err.Code == toolkeep.UpstreamTimeout
 		if ctx.Err() != nil {
-			return nil, ended(ctx, last, timedOut)
+			return nil, ended(ctx, w.id, last, timedOut)
 		}
-		if p.renew(ctx, j, k, last) {
+		if p.refresh(ctx, w, k, last) {
 			more, x.Credentials = 1, k.creds
 			continue
 		}
-		if attempt >= r.attempts+more || !r.again(last) {
+		if attempt >= r.attempts+more || !r.repeats(last) {
 			return nil, last
 		}
 		if !r.wait(ctx, attempt-more, last) {
 			if ctx.Err() != nil {
-				return nil, ended(ctx, last, timedOut)
+				return nil, ended(ctx, w.id, last, timedOut)
 			}
 			return nil, last // the wait would outlast the deadline
 		}
@@ -60,7 +60,7 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
 		var cancel context.CancelFunc
-		own, cancel = limited(ctx, limit, x.Caller)
+		own, cancel = limited(ctx, timeLimit{after: limit}, x.Caller)
 		defer cancel()
 	}
 	out, err := ex.Execute(own, x)

@@ -29,11 +29,6 @@ type StepVerdict struct {
 	Details map[string]any `json:"details,omitempty"`
 }
 
-// note adds a reason to the step about to be judged.
-func (x *Explanation) note(s Step, reason string) {
-	x.Steps[s].Reason = reason
-}
-
 // Explain carries the call through the steps without taking, claiming or sending
 // anything, and goes on after a refusal as far as can be known.
 func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (any, error) {
@@ -41,15 +36,14 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 	for s := range stepCount {
 		x.Steps[s] = StepVerdict{Step: s.String(), Verdict: "unknown", Reason: "an earlier step's refusal leaves this open"}
 	}
-	f := &flight{p: p, gate: looking{p}, principal: pr, call: c, began: p.Clock(), root: &composition{}, explained: x}
-	_, err := p.carry(ctx, f)
-	if err != nil {
+	a := &activeCall{asked: asked{mode: modeDryRun, principal: pr, call: c, began: p.Clock(), composition: &composition{}}, record: record{explained: x}}
+	if _, err := p.carry(ctx, a); err != nil {
 		return nil, err
 	}
-	if t := f.tool(); t != nil {
+	if t := a.tool; t != nil {
 		x.Version, x.Digest = t.Version, t.Digest
 	}
-	x.Warnings = f.warnings
+	x.Warnings = a.warnings
 	x.Execute = true
 	for s := range StepExecute {
 		x.Execute = x.Execute && x.Steps[s].Verdict == "pass"
@@ -60,84 +54,74 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 	return x, nil
 }
 
-// verdict tells whether the call ends at this step. While looking it notes what
-// the step says, and ends only where nothing further can be known.
-func (f *flight) verdict(s Step, res *toolkeep.Result, err error) bool {
-	if !f.looks() {
+// verdict tells whether the call ends at this step. A dry run notes what the step says,
+// and ends only where nothing further can be known.
+func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
+	if a.mode != modeDryRun {
 		return err != nil || res != nil
 	}
-	v := &f.explained.Steps[s]
-	if v.Verdict == "unknown" && v.Reason != "" && err == nil && s != StepRecall {
-		v.Reason = ""
-	}
+	v := &a.explained.Steps[s]
 	if err == nil {
-		v.Verdict = "pass"
-		f.pass(s, v)
-		return false
+		*v = StepVerdict{Step: s.String(), Verdict: "pass", Reason: a.passReason(s)}
+	} else {
+		e := toolkeep.AsError(err)
+		*v = StepVerdict{Step: s.String(), Verdict: "refuse", Code: e.Code, Name: e.Code.Info().Name, Reason: e.Message, Details: e.Details}
 	}
-	e := toolkeep.AsError(err)
-	*v = StepVerdict{Step: s.String(), Verdict: "refuse", Code: e.Code, Name: e.Code.Info().Name, Reason: e.Message, Details: e.Details}
 	if s == StepAuthorise {
-		f.pass(s, v)
-		v.Details = nil
-	}
-	switch s {
-	case StepAdmit:
-		return f.asked == nil && f.call.Fault != nil
-	case StepResolve:
-		return true
-	case StepValidate:
-		return false
-	}
-	return false
-}
-
-// pass adds what a step has to say beyond its verdict.
-func (f *flight) pass(s Step, v *StepVerdict) {
-	switch s {
-	case StepAdmit:
-		if f.kept != nil && f.kept.AskHash == f.row.AskHash {
-			v.Reason = "the idempotency key belongs to invocation " + f.kept.ID + " (" + string(f.kept.State) + "), whose answer would be given"
-		}
-	case StepAuthorise:
-		for _, c := range f.decision.Checks {
+		v.Details = nil // the checks say it all
+		for _, c := range a.decision.Checks {
 			v.Checks = append(v.Checks, map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason})
 		}
-	case StepLimit:
-		if notes := f.contextNotes(); notes != "" {
-			v.Reason = notes
-		}
-	case StepRecall:
-		if !f.cacheable {
-			v.Reason = "results of this call are not cached"
-		} else if v.Reason == "an earlier step's refusal leaves this open" {
-			v.Reason = "no cached result"
-		}
-	case StepClaim:
-		v.Reason = "no row is needed before the end"
-		if f.call.Async {
-			v.Reason = "the call would be queued"
-		} else if f.row.Writes || f.row.Key != "" {
-			v.Reason = "a row would be committed before anything is sent"
-		}
 	}
+	return err != nil && (s == StepResolve || s == StepAdmit && a.arguments == nil && a.call.Fault != nil)
 }
 
-// lookAtSecrets is equip's looking twin.
-func (p *Pipeline) lookAtSecrets(ctx context.Context, f *flight) error {
-	v := &f.explained.Steps[StepEquip]
+// passReason is what a step that lets the call pass has to say.
+func (a *activeCall) passReason(s Step) string {
+	switch s {
+	case StepAdmit:
+		if a.kept != nil && a.kept.AskHash == a.row.AskHash {
+			return "the idempotency key belongs to invocation " + a.kept.ID + " (" + string(a.kept.State) + "), whose answer would be given"
+		}
+	case StepLimit:
+		if notes := a.overlay.Notes(a.tool.Manifest, retryOf(a.tool).attempts); len(notes) > 0 {
+			return "the agent's context: " + strings.Join(notes, "; ")
+		}
+	case StepRecall:
+		switch {
+		case !a.cache.on():
+			return "results of this call are not cached"
+		case a.cache.hit:
+			return "a cached result would be given"
+		}
+		return "no cached result"
+	case StepClaim:
+		switch {
+		case a.call.Async:
+			return "the call would be queued"
+		case a.row.Writes || a.row.Key != "":
+			return "a row would be committed before anything is sent"
+		}
+		return "no row is needed before the end"
+	}
+	return ""
+}
+
+// explainSecrets is equip in a dry run.
+func (p *Pipeline) explainSecrets(ctx context.Context, a *activeCall) error {
+	v := &a.explained.Steps[StepEquip]
 	*v = StepVerdict{Step: StepEquip.String(), Verdict: "pass"}
-	auth := f.tool().Manifest.Auth
+	auth := a.tool.Manifest.Auth
 	if len(auth) == 0 {
 		v.Reason = "the tool needs no secret"
 		return nil
 	}
 	var first *toolkeep.Error
 	for _, spec := range auth {
-		scope, err := p.checkAlternative(ctx, f, spec)
+		scope, err := p.checkAlternative(ctx, a, spec)
 		if err == nil {
-			v.Reason = "secrets are at hand for " + spec.Type
-			if scope != "" && (scope == secret.User || f.decision.Allowed) {
+			v.Reason = "secrets are available for " + spec.Type
+			if scope != "" && (scope == secret.User || a.decision.Allowed) {
 				v.Reason += ", from the scope " + string(scope)
 			}
 			return nil
@@ -151,7 +135,7 @@ func (p *Pipeline) lookAtSecrets(ctx context.Context, f *flight) error {
 }
 
 // checkAlternative also tells whose the first secret is.
-func (p *Pipeline) checkAlternative(ctx context.Context, f *flight, spec toolkeep.AuthSpec) (scope secret.Scope, fault *toolkeep.Error) {
+func (p *Pipeline) checkAlternative(ctx context.Context, a *activeCall, spec toolkeep.AuthSpec) (scope secret.Scope, fault *toolkeep.Error) {
 	for i, s := range secret.Entries(spec) {
 		if s.Type == "none" {
 			continue
@@ -160,27 +144,18 @@ func (p *Pipeline) checkAlternative(ctx context.Context, f *flight, spec toolkee
 			return "", noSecretNamed(s)
 		}
 		var err error
-		if s.Secret, err = f.context.Fill(f.tool().Manifest, s.Secret); err != nil {
+		if s.Secret, err = a.overlay.Fill(a.tool.Manifest, s.Secret); err != nil {
 			return "", toolkeep.AsError(err)
 		}
-		if err := secret.Allowed(f.tool().Manifest, s.Secret); err != nil {
+		if err := secret.Allowed(a.tool.Manifest, s.Secret); err != nil {
 			return "", toolkeep.AsError(err)
 		}
-		if err := p.Secrets.Check(ctx, f.principal, s.Secret); err != nil {
+		if err := p.Secrets.Check(ctx, a.principal, s.Secret); err != nil {
 			return "", toolkeep.AsError(err)
 		}
-		if st, err := p.Secrets.Look(ctx, f.principal, s.Secret); err == nil && i == 0 {
+		if st, err := p.Secrets.Look(ctx, a.principal, s.Secret); err == nil && i == 0 {
 			scope = st.Scope
 		}
 	}
 	return scope, nil
-}
-
-// contextNotes is what explain says of the context.
-func (f *flight) contextNotes() string {
-	notes := f.context.Notes(f.tool().Manifest, retryOf(f.tool()).attempts)
-	if len(notes) == 0 {
-		return ""
-	}
-	return "the agent's context: " + strings.Join(notes, "; ")
 }

@@ -1,12 +1,12 @@
 package invoke
 
-// PrivateCalls is how many calls run alone, or wait for that, because nothing of what
-// they asked together may be shared.
-func (p *Pipeline) PrivateCalls() (n int) {
-	p.private.mu.Lock()
-	defer p.private.mu.Unlock()
-	for _, at := range p.private.of {
-		n += at.users
+// UnsharedRuns is how many calls run alone, or wait for that, because their results are
+// personal.
+func (p *Pipeline) UnsharedRuns() (n int) {
+	p.unsharedRuns.mu.Lock()
+	defer p.unsharedRuns.mu.Unlock()
+	for _, s := range p.unsharedRuns.of {
+		n += s.users
 	}
 	return n
 }

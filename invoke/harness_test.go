@@ -82,7 +82,7 @@ func (h *harness) open(change ...func(*invoke.Config)) {
 	}
 	schemas := schema.NewCache(0)
 	h.config = invoke.Config{
-		Catalog: h.catalog, Access: h.access, Limits: h.limits, Recall: resultcache.New(resultcache.Config{}), Secrets: fakeSecrets{}, Sealer: sealer,
+		Catalog: h.catalog, Access: h.access, Limits: h.limits, Results: resultcache.New(resultcache.Config{}), Secrets: fakeSecrets{}, Sealer: sealer,
 		Blobs: blobs, Store: h.store, Invocations: h.store.Invocations(), Executors: map[string]toolkeep.Executor{"builtin": h.executor},
 		Schemas: schemas, Inspector: inspect.New(inspect.Config{Schemas: schemas}), Redact: h.redact, Node: "node-1", Alone: true,
 		SpoolPath: filepath.Join(h.dir, "spool.jsonl"), Observer: observer(h.observed),

@@ -8,25 +8,25 @@ import (
 
 // answerKept answers with what the call that holds the key got. A call that
 // still runs is waited for until this caller's own deadline.
-func (p *Pipeline) answerKept(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	kept := f.kept
-	if kept.AskHash != f.row.AskHash {
+func (p *Pipeline) answerKept(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	kept := a.kept
+	if kept.AskHash != a.row.AskHash {
 		return nil, keyConflict(kept)
 	}
-	if !kept.State.Ended() && !f.call.Async && !kept.Async {
-		wait, cancel := p.bound(ctx, f)
+	if !kept.State.Ended() && !a.call.Async && !kept.Async {
+		wait, cancel := p.bound(ctx, a)
 		defer cancel()
 		var err error
 		if kept, err = p.await(wait, kept.Ref()); err != nil {
 			return nil, recordUnavailable(err)
 		}
 		if kept.State == toolkeep.CallRefused && kept.Key == "" { // the key was freed: nothing was done under it
-			f.kept = nil
+			a.kept = nil
 			return nil, nil
 		}
 	}
-	f.row.ID, f.row.CallID = kept.ID, kept.CallID
-	f.claimed = true // the record exists; end must not make another
+	a.row.ID, a.row.CallID = kept.ID, kept.CallID
+	a.stored = true // the record exists; end must not make another
 	res := p.Result(kept)
 	res.Replayed = true
 	if kept.State.Ended() && kept.Code != "" {
@@ -43,7 +43,7 @@ func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
 
 // await follows a call until it ends or ctx does, and gives its latest row.
 func (p *Pipeline) await(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
-	changed, leave := p.hub.join(ref)
+	changed, leave := p.watchers.join(ref)
 	defer leave()
 	for {
 		row, err := p.Invocations.Get(context.WithoutCancel(ctx), ref)

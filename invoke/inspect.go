@@ -9,11 +9,11 @@ import (
 )
 
 // inspect checks the output and puts what is over the cut into the blob store.
-func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, res *toolkeep.Result) error {
+func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Output, res *toolkeep.Result) error {
 	// The type is the upstream's text too, and reading it changes its case.
 	own := *out
-	own.ContentType = j.clean.Clean(out.ContentType)
-	got, err := p.Inspector.Inspect(j.tool, &own, j.clean)
+	own.ContentType = w.cleaner.Clean(out.ContentType)
+	got, err := p.Inspector.Inspect(w.tool, &own, w.cleaner)
 	if err != nil {
 		return err
 	}
@@ -22,13 +22,13 @@ func (p *Pipeline) inspect(ctx context.Context, j *job, out *toolkeep.Output, re
 	if !got.Truncated && !got.Attached {
 		return nil
 	}
-	whole := toolkeep.Blob{Tenant: j.principal.Tenant, Subject: j.principal.Subject, ContentType: got.ContentType}
-	if j.tool.Manifest.PublicResult() && !j.private() {
-		whole.Subject = "" // whoever gets the cached result may fetch the whole of it
+	whole := toolkeep.Blob{Tenant: w.principal.Tenant, Subject: w.principal.Subject, ContentType: got.ContentType}
+	if w.tool.Manifest.PublicResult() && !w.personal() {
+		whole.Subject = "" // everyone who gets the cached result may fetch the whole of it
 	}
 	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
 	if err != nil {
-		p.Log.Error("a cut or binary result could not be kept whole", "invocation_id", j.id, "error", err)
+		p.Log.Error("a cut or binary result could not be kept whole", "invocation_id", w.id, "error", err)
 		message := "the result was cut and the whole of it could not be kept"
 		if !got.Truncated {
 			message = "the result is binary and its bytes could not be kept"

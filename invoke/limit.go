@@ -6,43 +6,47 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// limit reads what the agent adds to the tool, and takes the tool's bucket and a slot. A waiting call takes them when a
-// worker carries it.
-func (p *Pipeline) limit(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	if err := p.readContext(ctx, f); err != nil {
-		return nil, err
+// limit reads what the agent adds to the tool, on which rate, cache key, deadline, attempts
+// and secrets depend. Then it takes the tool's bucket and a slot; a waiting call takes them
+// when a worker carries it.
+func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
+	if p.Overlays != nil {
+		if a.overlay, err = p.Overlays.Of(ctx, a.principal, a.tool); err != nil {
+			return nil, err
+		}
 	}
-	if f.waits() {
+	switch {
+	case a.waits():
 		return nil, nil
+	case a.mode == modeDryRun:
+		return nil, p.peekLimits(a)
 	}
-	return nil, f.gate.take(f)
+	return nil, p.takeLimits(a)
 }
 
-// readContext asks what the caller's agent adds to the tool, before anything that
-// depends on it: rate, key of the cache, deadline, attempts, secrets.
-func (p *Pipeline) readContext(ctx context.Context, f *flight) (err error) {
-	if p.Context == nil {
-		return nil
+// takeLimits takes from the overlay's own bucket last, so that a refusal by one of the
+// other limits costs nothing there.
+func (p *Pipeline) takeLimits(a *activeCall) (err error) {
+	own := a.overlay != nil && a.overlay.PerMinute != 0
+	if own {
+		if err := p.Overlays.Peek(a.principal, a.tool, a.overlay); err != nil {
+			return err
+		}
 	}
-	f.context, err = p.Context.Of(ctx, f.principal, f.tool())
+	if a.release, err = p.Limits.Take(a.principal, a.tool, a.mode == modeChild); err != nil || !own {
+		return err
+	}
+	if err = p.Overlays.Take(a.principal, a.tool, a.overlay); err != nil {
+		a.free()
+	}
 	return err
 }
 
-// takeContext takes from the bucket of the context's own rate after take has given
-// the other limits, so that a refusal by one of these costs nothing here.
-func (p *Pipeline) takeContext(f *flight, take func(*flight) error) error {
-	if f.context == nil || f.context.PerMinute == 0 {
-		return take(f)
+func (p *Pipeline) peekLimits(a *activeCall) error {
+	if a.overlay != nil {
+		if err := p.Overlays.Peek(a.principal, a.tool, a.overlay); err != nil {
+			return err
+		}
 	}
-	if err := p.Context.Peek(f.principal, f.tool(), f.context); err != nil {
-		return err
-	}
-	if err := take(f); err != nil {
-		return err
-	}
-	err := p.Context.Take(f.principal, f.tool(), f.context)
-	if err != nil {
-		f.free()
-	}
-	return err
+	return p.Limits.Peek(a.principal, a.tool, false)
 }

@@ -18,14 +18,15 @@ func TestTimeoutSaysWhoseItWas(t *testing.T) {
 		timeout       time.Duration // of the call
 		caller        time.Duration // of its connection
 		own           int64         // of the tool
+		limit         toolkeep.TimeLimit
 		want          string
 	}{
-		{"the call", "", 400 * time.Millisecond, 0, 60_000, "the call asked for 400ms; ask for more"},
-		{"the tool", "", 0, 0, 400, "the tool's own limit is 400ms"},
-		{"the context", `{"config":{"timeout":400}}`, 0, 0, 60_000, "the agent's context adds to this tool gives its calls 400ms"},
-		{"the context, over what was asked", `{"config":{"timeout":400}}`, time.Minute, 0, 60_000, "the agent's context"},
-		{"waiting for an answer", "", 0, 0, 60_000, "a call whose caller waits may take 800ms; call with async_mode"},
-		{"the caller's connection", "", 0, 400 * time.Millisecond, 60_000, "raise the timeout"},
+		{"the call", "", 400 * time.Millisecond, 0, 60_000, toolkeep.LimitCall, "the call asked for 400ms; ask for more"},
+		{"the tool", "", 0, 0, 400, toolkeep.LimitTool, "the tool's own limit is 400ms"},
+		{"the context", `{"config":{"timeout":400}}`, 0, 0, 60_000, toolkeep.LimitOverlay, "the agent's context for this tool limits its calls to 400ms"},
+		{"the context, over what was asked", `{"config":{"timeout":400}}`, time.Minute, 0, 60_000, toolkeep.LimitOverlay, "the agent's context"},
+		{"waiting for an answer", "", 0, 0, 60_000, toolkeep.LimitSynchronous, "a synchronous call may take 800ms; call with async_mode"},
+		{"the caller's connection", "", 0, 400 * time.Millisecond, 60_000, toolkeep.LimitCaller, "raise the timeout"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h, _ := withContext(t, tt.context, func(c *invoke.Config) { c.SyncLimit = 800 * time.Millisecond })
@@ -41,12 +42,39 @@ func TestTimeoutSaysWhoseItWas(t *testing.T) {
 				defer cancel()
 			}
 			res, err := h.pipeline.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow", Timeout: tt.timeout})
-			if err != nil || res.Error == nil || res.Error.Code != toolkeep.Timeout || !strings.Contains(res.Error.Message, tt.want) {
+			if err != nil || res.Error == nil || res.Error.Code != toolkeep.Timeout || !strings.Contains(res.Error.Message, tt.want) ||
+				res.Error.Details["time_limit"] != string(tt.limit) {
 				t.Fatalf("%+v %v, want %q", res, err, tt.want)
 			}
 			if row := h.row(res.InvocationID); row.Message != res.Error.Message {
 				t.Errorf("the record says %q", row.Message)
 			}
 		})
+	}
+}
+
+// TestTimeoutOfAParent: a child that its parent's limit ended does not name a limit of its own tool.
+func TestTimeoutOfAParent(t *testing.T) {
+	h := newHarness(t)
+	h.tool("parent", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 400 })
+	h.tool("slow")
+	inner := make(chan *toolkeep.Error, 1)
+	h.executor.do = func(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
+		if x.Tool.ID == "std.slow" {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		res, err := x.Child.Invoke(ctx, alice, &toolkeep.Call{Tool: "std.slow"})
+		if err == nil {
+			inner <- res.Error
+		}
+		return nil, ctx.Err()
+	}
+	res, err := h.call(&toolkeep.Call{Tool: "std.parent"})
+	if err != nil || res.Error == nil || res.Error.Details["time_limit"] != "tool" {
+		t.Fatalf("%+v %v", res, err)
+	}
+	if e := <-inner; e == nil || e.Details["time_limit"] != "caller" {
+		t.Errorf("the child got %+v", e)
 	}
 }

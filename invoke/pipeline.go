@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,7 +24,7 @@ type Config struct {
 	Catalog     Catalog
 	Access      Access
 	Limits      Limits
-	Recall      Recall
+	Results     Results
 	Secrets     Secrets
 	Sealer      Sealer
 	Blobs       Blobs
@@ -34,7 +35,7 @@ type Config struct {
 	Inspector   *inspect.Inspector
 	Redact      *redact.Redactor
 	Observer    Observer // nil is told nothing
-	Context     Context  // what agents add to tools; nil adds nothing
+	Overlays    Overlays // what agents add to tools; nil adds nothing
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
@@ -60,24 +61,24 @@ type Config struct {
 // Pipeline carries out calls. It implements toolkeep.Invoker.
 type Pipeline struct {
 	Config
-	hub      *hub
-	sequence *sequence
-	leases   *leases
-	spool    *spool
-	hidden   hidings
-	private  lanes // of runs of which nothing may be shared
-	draining atomic.Bool
-	cutOff   atomic.Bool   // Interrupt was called
-	underway atomic.Int64  // synchronous calls that came before Drain
-	idle     chan struct{} // signals that underway fell to zero while draining
-	stop     context.CancelFunc
-	done     sync.WaitGroup // goroutines of the pipeline
+	running      running
+	watchers     watchers
+	sequence     *sequence
+	spool        *spool
+	sensitive    sensitiveTools
+	unsharedRuns keyedSemaphore
+	draining     atomic.Bool
+	interrupted  atomic.Bool   // Interrupt was called
+	underway     atomic.Int64  // synchronous calls that came before Drain
+	idle         chan struct{} // signals that underway fell to zero while draining
+	stop         context.CancelFunc
+	done         sync.WaitGroup // goroutines of the pipeline
 }
 
 // New makes a Pipeline; Start must be called before waiting calls run.
 func New(c Config) (*Pipeline, error) {
 	switch {
-	case c.Catalog == nil, c.Access == nil, c.Limits == nil, c.Recall == nil, c.Secrets == nil, c.Sealer == nil, c.Blobs == nil,
+	case c.Catalog == nil, c.Access == nil, c.Limits == nil, c.Results == nil, c.Secrets == nil, c.Sealer == nil, c.Blobs == nil,
 		c.Store == nil, c.Invocations == nil, c.Schemas == nil, c.Inspector == nil, c.Redact == nil:
 		return nil, errors.New("invoke: a port is missing from the configuration")
 	case c.Node == "":
@@ -96,7 +97,7 @@ func New(c Config) (*Pipeline, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Pipeline{Config: c, hub: newHub(), sequence: newSequence(100_000), leases: newLeases(), idle: make(chan struct{}, 1),
+	return &Pipeline{Config: c, sequence: newSequence(100_000), idle: make(chan struct{}, 1),
 		spool: &spool{path: c.SpoolPath, limit: 64 << 20}}, nil
 }
 
@@ -111,30 +112,29 @@ func setDefault[T comparable](p *T, v T) {
 func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 	if !p.draining.Load() {
 		p.underway.Add(1)
-		defer p.leave()
+		defer p.callEnded()
 	}
-	f := &flight{p: p, gate: taking{p}, principal: pr, call: c, began: p.Clock(), root: &composition{}}
-	res, err := p.carry(ctx, f)
-	p.hook("answered", f.row.ID)
+	a := &activeCall{asked: asked{principal: pr, call: c, began: p.Clock(), composition: &composition{}}}
+	res, err := p.carry(ctx, a)
+	p.hook("answered", a.row.ID)
 	return res, err
 }
 
-// carry is the way of a call. A step that refuses ends it; the record is made
-// whatever happens.
-func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, err error) {
+// carry is the way of a call. A step that refuses ends it; the record is made in any case.
+func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.Log.Error("panic in a call", "panic", r, "stack", string(debug.Stack()))
-			res, err = nil, f.afterPanic(fmt.Errorf("panic: %v", r))
-			if !f.looks() {
-				res, err = p.end(ctx, f, nil, err)
+			res, err = nil, a.afterPanic(fmt.Errorf("panic: %v", r))
+			if a.mode != modeDryRun {
+				res, err = p.end(ctx, a, nil, err)
 			}
 		}
-		f.free()
+		a.free()
 	}()
 	for _, s := range [...]struct {
 		step Step
-		do   func(context.Context, *flight) (*toolkeep.Result, error)
+		do   func(context.Context, *activeCall) (*toolkeep.Result, error)
 	}{
 		{StepAdmit, p.admit},
 		{StepResolve, p.resolve},
@@ -145,76 +145,65 @@ func (p *Pipeline) carry(ctx context.Context, f *flight) (res *toolkeep.Result, 
 		{StepApprove, p.approve},
 		{StepClaim, p.claim},
 	} {
-		p.enter(f, s.step)
-		res, err := s.do(ctx, f)
-		f.leave(s.step)
-		if f.verdict(s.step, res, err) {
-			return p.end(ctx, f, res, err)
+		p.enter(a, s.step)
+		res, err := s.do(ctx, a)
+		a.leave(s.step)
+		if a.verdict(s.step, res, err) {
+			return p.end(ctx, a, res, err)
 		}
 	}
-	if f.looks() {
-		return nil, p.lookAtSecrets(ctx, f)
+	if a.mode == modeDryRun {
+		return nil, p.explainSecrets(ctx, a)
 	}
-	ends, bounded := ctx.Deadline()
-	nested := bounded && time.Until(ends) < f.timeout() // the caller's own limit is the shortest
-	res, err = p.perform(ctx, f)
-	switch {
-	case nested:
-	case err != nil:
-		err = f.sayLimit(toolkeep.AsError(err))
-	case res != nil && res.Error != nil:
-		own := *res // which others may share
-		own.Error = f.sayLimit(res.Error)
-		res = &own
-	}
-	return p.end(ctx, f, res, err)
+	res, err = p.perform(ctx, a)
+	return p.end(ctx, a, res, err)
 }
 
 // afterPanic is E3999, or where a write may have been sent E3909: the caller must
 // not take it for undone.
-func (f *flight) afterPanic(cause error) error {
-	if f.claimed && f.row.Writes && f.row.Sent && !f.idempotent() {
+func (a *activeCall) afterPanic(cause error) error {
+	if a.stored && a.row.Writes && a.row.Sent && !a.idempotent() {
 		return toolkeep.NewError(toolkeep.OutcomeUnknown,
 			"an internal error occurred after the call was sent; it may or may not have taken effect and is not repeated by itself").Because(cause)
 	}
 	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").Because(cause)
 }
 
-func (p *Pipeline) enter(f *flight, s Step) {
-	f.stepBegan = time.Now()
-	p.hook(s.String(), f.row.ID)
+func (p *Pipeline) enter(a *activeCall, s Step) {
+	a.stepBegan = time.Now()
+	p.hook(s.String(), a.row.ID)
 }
 
-// once equips, executes and inspects. It writes nothing of the flight, because a
-// shared run may outlive the call that began it.
-func (p *Pipeline) once(ctx context.Context, j *job, steps *Steps) (*toolkeep.Result, error) {
+// once is one run of equip, execute and inspect. It writes nothing of the active call,
+// because a shared run may outlive the call that began it.
+func (p *Pipeline) once(ctx context.Context, w *prepared, steps *Steps) (*toolkeep.Result, error) {
 	began := time.Now()
 	lap := func(s Step) {
 		now := time.Now()
 		steps.Durations[s] += now.Sub(began)
 		began = now
 	}
-	p.hook(StepEquip.String(), j.id)
-	k, err := p.equip(ctx, j)
+	p.hook(StepEquip.String(), w.id)
+	k, err := p.equip(ctx, w)
 	lap(StepEquip)
 	if err != nil {
 		return &toolkeep.Result{Secrets: k.uses}, err
 	}
 	defer func() { k.release() }()
-	p.hook(StepExecute.String(), j.id)
-	res := &toolkeep.Result{ToolID: j.tool.ID, ToolVersion: j.tool.Version}
-	out, err := p.execute(ctx, j, k, res)
+	p.hook(StepExecute.String(), w.id)
+	res := &toolkeep.Result{ToolID: w.tool.ID, ToolVersion: w.tool.Version}
+	out, err := p.execute(ctx, w, k, res)
 	lap(StepExecute)
-	k.use(res)
+	res.Secrets, res.Warnings = slices.Clone(k.uses), append(res.Warnings, k.warnings...)
 	res.ToolTime = steps.Durations[StepExecute]
 	if err != nil {
-		return failed(res, p.cleaned(toolkeep.AsError(err), j.clean))
+		return failed(res, p.cleaned(toolkeep.AsError(err), w.cleaner))
 	}
-	p.hook(StepInspect.String(), j.id)
-	err = p.inspect(ctx, j, out, res)
+	p.hook(StepInspect.String(), w.id)
+	err = p.inspect(ctx, w, out, res)
 	lap(StepInspect)
 	if err != nil {
-		return failed(res, p.cleaned(toolkeep.AsError(err), j.clean))
+		return failed(res, p.cleaned(toolkeep.AsError(err), w.cleaner))
 	}
 	return res, nil
 }

@@ -19,12 +19,12 @@ type Catalog interface {
 	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
-// Access decides who may what.
+// Access decides who may do what.
 type Access interface {
-	// ActingAs gives the principal that the call is for: the caller itself, or whom
-	// it may act as. E3201.
+	// ActingAs gives the principal that the call is for: the caller itself, or the
+	// one that it acts as. E3201.
 	ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error)
-	// Refresh looks a stored principal up afresh: its key may have been revoked or
+	// Refresh looks a stored principal up again: its key may have been revoked or
 	// given other roles. E3214.
 	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
 	// Visible tells whether the tool exists for the principal.
@@ -48,36 +48,38 @@ type Limits interface {
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
 }
 
-// Recall keeps results that may be given again.
-type Recall interface {
+// Results is the result cache.
+type Results interface {
+	// Get gives a result that the caller may change, except for what lies behind Output,
+	// Warnings and Attachments.
 	Get(k resultcache.Key) (*toolkeep.Result, bool)
 	Peek(k resultcache.Key) bool
 	Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
-	// Do runs fn once for all that ask for k at the same time; shared says that
-	// another's run was used. A caller whose ctx ends leaves without stopping
+	// Do runs fn once for all calls that ask for k at the same time; shared says that
+	// another call's run was used. A caller whose ctx ends leaves without stopping
 	// the run while others still wait for it.
 	Do(ctx context.Context, k resultcache.Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error)
 }
 
 // Secrets turns references into values at the last moment; secret.Resolver does.
 type Secrets interface {
-	// Credential gives what is sent for an auth entry; what is made for the call ends
-	// with ctx. fresh: what was given before was refused. E3205, E3401, E3402, E3403.
+	// Credential gives what is sent for an auth entry; credentials made for the call end
+	// with ctx. fresh: the upstream refused the last one. E3205, E3401, E3402, E3403.
 	Credential(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, spec toolkeep.AuthSpec, fresh bool) (secret.Equipped, error)
-	// Look is its looking twin: whether there is a value, without giving it. E3402, E3403.
+	// Look tells whether there is a value, without giving it. E3402, E3403.
 	Look(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Status, error)
 	// Check is Look with what is missing or expired as E3401.
 	Check(ctx context.Context, p *toolkeep.Principal, ref string) error
-	// Mark stands for what the reference gives the principal now; ok is false where it
-	// gives nothing.
+	// Mark changes when what the reference gives the principal changes; ok is false where
+	// it gives nothing.
 	Mark(ctx context.Context, p *toolkeep.Principal, ref string) (m secret.Mark, ok bool)
 }
 
-// Context says what the caller's agent adds to a tool; it only narrows.
-type Context interface {
-	// Of gives it, nil where that is nothing. E3206.
+// Overlays are what agents add to tools; they only narrow.
+type Overlays interface {
+	// Of gives the caller's, nil for nothing. E3206.
 	Of(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) (*overlay.Context, error)
-	// Take takes a call from the bucket of the context's own rate; Peek looks. E3801.
+	// Take takes a call from the bucket of the overlay's own rate; Peek looks. E3801.
 	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 }

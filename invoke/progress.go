@@ -12,7 +12,7 @@ import (
 type reporter struct {
 	p    *Pipeline
 	ref  toolkeep.CallRef
-	of   *flight // whose arguments are hidden; set before the executor begins
+	of   *activeCall // whose secrets are removed; its cleaner is set before the executor begins
 	mu   sync.Mutex
 	last time.Time         // when it wrote
 	kept toolkeep.Progress // what it wrote
@@ -25,8 +25,8 @@ type reporter struct {
 // Progress never blocks: there is at most one write at a time, and the latest wins.
 func (r *reporter) Progress(g toolkeep.Progress) {
 	clean := r.p.Redact.All()
-	if r.of != nil && r.of.clean != nil {
-		clean = r.of.clean
+	if r.of != nil && r.of.cleaner != nil {
+		clean = r.of.cleaner
 	}
 	g.Message = clean.Clean(g.Message)
 	g.Phase = clean.Clean(g.Phase)

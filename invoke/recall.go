@@ -12,91 +12,91 @@ import (
 )
 
 // recall looks for a result that may be given again.
-func (p *Pipeline) recall(ctx context.Context, f *flight) (*toolkeep.Result, error) {
-	t := f.tool()
-	spec := t.Manifest.Cache
-	owes, _ := access.NeedsApproval(t, f.call)
-	f.cacheable = spec != nil && spec.Policy != "" && spec.Policy != "none" && !t.Writes() && !owes && !f.call.SkipCache
-	if !f.cacheable {
+func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
+	t := a.tool
+	rule := t.Manifest.Cache
+	if rule == nil || rule.Policy == "" || rule.Policy == "none" || t.Writes() || a.call.SkipCache {
 		return nil, nil
 	}
-	hash := f.keyHash()
+	if owes, _ := access.NeedsApproval(t, a.call); owes {
+		return nil, nil
+	}
+	// An overlay that changes results makes another question of the same arguments.
+	hash := a.row.ArgsHash
+	if a.overlay.Changes() {
+		d := a.overlay.Digest()
+		hash = sha256.Sum256(append(hash[:], d[:]...))
+	}
+	noticed := true
 	if len(t.Manifest.Auth) > 0 {
-		if hash, f.cacheable = p.withSecrets(ctx, f, hash); !f.cacheable {
+		var ok bool
+		if hash, noticed, ok = p.withSecrets(ctx, a, hash); !ok {
 			return nil, nil
 		}
 	}
-	f.cacheKey = resultcache.KeyOf(f.principal, t, hash)
-	return f.gate.recall(f), nil
+	a.cache.rule, a.cache.key = cacheRule(*rule, a.call.CacheTTL, noticed), resultcache.KeyOf(a.principal, t, hash)
+	if a.mode == modeDryRun {
+		a.cache.hit = p.Results.Peek(a.cache.key)
+		return nil, nil
+	}
+	return p.cached(a), nil
 }
 
-// keyHash is the hash of the arguments as the cache's key has it: a context that
-// changes results makes another question of the same arguments.
-func (f *flight) keyHash() [32]byte {
-	if !f.context.Changes() {
-		return f.row.ArgsHash
+// cached gives the kept result, nil where there is none.
+func (p *Pipeline) cached(a *activeCall) *toolkeep.Result {
+	res, ok := p.Results.Get(a.cache.key)
+	if !ok {
+		return nil
 	}
-	d := f.context.Digest()
-	return sha256.Sum256(append(f.row.ArgsHash[:], d[:]...))
+	p.cleanShared(a, res)
+	return res
+}
+
+// cacheRule is the tool's rule with the lifetime that the call asked for. noticed says
+// that a change of the tool's secrets changes the key; where it does not, no result is
+// kept forever.
+func cacheRule(rule toolkeep.CacheSpec, asked time.Duration, noticed bool) toolkeep.CacheSpec {
+	if rule.Policy == "forever" && !noticed {
+		rule.Policy, rule.TTLSeconds = "ttl", int(resultcache.DefaultTTL/time.Second)
+	}
+	if asked > 0 {
+		rule.Policy, rule.TTLSeconds = "ttl", max(1, int(asked/time.Second))
+	}
+	return rule
 }
 
 // withSecrets adds to the hash what the tool's secrets are for the caller now, so that
-// a result ends with the credential that got it: changed, deleted or expired, or with
-// a narrower one before it, it asks another question. ok is false where none of the
-// alternatives is at hand; then nothing is given from the cache, and nothing kept.
-func (p *Pipeline) withSecrets(ctx context.Context, f *flight, hash [32]byte) (_ [32]byte, ok bool) {
-	m := f.tool().Manifest
+// no result outlives the credential that got it: with one that changed, ended or became
+// narrower the call asks another question. noticed is false where such a change would not
+// show. ok is false where none of the alternatives can be had; then nothing is given from
+// the cache, and nothing kept.
+func (p *Pipeline) withSecrets(ctx context.Context, a *activeCall, hash [32]byte) (_ [32]byte, noticed, ok bool) {
+	m := a.tool.Manifest
 	b := append(make([]byte, 0, 256), hash[:]...)
-	f.blind = false
+	noticed = true
 	for _, spec := range m.Auth {
 		ready := true
 		for _, s := range secret.Entries(spec) {
 			if s.Type == "none" {
 				continue
 			}
-			ref, err := f.context.Fill(m, s.Secret)
+			ref, err := a.overlay.Fill(m, s.Secret)
 			if err != nil || secret.Allowed(m, ref) != nil {
 				ready = false
 				break
 			}
-			mark, has := p.Secrets.Mark(ctx, f.principal, ref)
+			mark, has := p.Secrets.Mark(ctx, a.principal, ref)
 			if !has {
 				ready = false
 				break
 			}
-			f.blind = f.blind || mark.Blind
+			noticed = noticed && !mark.Blind
 			b = append(b, mark.Sum[:]...)
 		}
 		if ready { // this is the one that a call takes
-			return sha256.Sum256(append(b, 1)), true
+			return sha256.Sum256(append(b, 1)), noticed, true
 		}
 		b = append(b, 0)
 	}
-	return hash, false
-}
-
-// cacheSpec is the tool's cache rule with the call's own lifetime over it.
-func (f *flight) cacheSpec() *toolkeep.CacheSpec {
-	spec := f.tool().Manifest.Cache
-	forever := f.blind && spec.Policy == "forever"
-	if f.call.CacheTTL <= 0 && !forever {
-		return spec
-	}
-	own := *spec
-	own.Policy = "ttl"
-	if forever {
-		own.TTLSeconds = int(resultcache.DefaultTTL / time.Second)
-	}
-	if f.call.CacheTTL > 0 {
-		own.TTLSeconds = max(1, int(f.call.CacheTTL/time.Second))
-	}
-	return &own
-}
-
-// clear takes out of a result that another's call brought what this caller has as a secret
-// and that one had not.
-func (f *flight) clear(res *toolkeep.Result) {
-	if f.tool().Manifest.PublicResult() && len(res.Output) > 0 {
-		res.Output = f.view().CleanJSON(res.Output)
-	}
+	return hash, noticed, false
 }

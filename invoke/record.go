@@ -16,52 +16,66 @@ import (
 
 // end is step 12: the row's end, and the answer. Exactly one of the two results
 // is non-nil, and a refusal names its record.
-func (p *Pipeline) end(ctx context.Context, f *flight, res *toolkeep.Result, err error) (*toolkeep.Result, error) {
-	if f.looks() {
+func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result, err error) (*toolkeep.Result, error) {
+	if a.mode == modeDryRun {
 		return nil, nil
 	}
 	e := toolkeep.AsError(err)
 	if res != nil && (res.Replayed || res.State == toolkeep.CallQueued) {
-		return p.answerRecorded(f, res, e)
+		return p.answerRecorded(a, res, e)
 	}
-	if f.worker && p.interrupted(ctx, f, &e) {
-		return nil, e
+	switch {
+	case e == nil:
+	case a.mode == modeWorker:
+		if a.next = p.whoGoesOn(ctx, a, e); a.next != nextNobody {
+			return nil, e
+		}
+		if stoppedByNode(ctx, e) {
+			e = outcomeUnknown()
+		}
+	case e.Code == toolkeep.Cancelled && p.interrupted.Load() && !errors.Is(e, causeCancelled):
+		e = a.drained(e)
 	}
-	if !f.worker && e != nil && e.Code == toolkeep.Cancelled && p.cutOff.Load() && !errors.Is(e, causeCancelled) {
-		e = f.drained(e)
-	}
-	p.enter(f, StepRecord)
-	f.settle(res, e)
-	if lost := p.write(ctx, f); lost != nil {
+	p.enter(a, StepRecord)
+	p.settle(a, res, e)
+	if lost := p.write(ctx, a, failure(res, e)); lost != nil {
 		res, e = nil, lost
-		f.settle(nil, lost)
+		p.settle(a, nil, lost)
 	}
-	f.leave(StepRecord)
-	p.observe(f, e)
+	a.leave(StepRecord)
+	p.observe(a, e)
 	if e != nil {
-		e.InvocationID = f.row.ID
-		// What arose from execution on is a result; a secret that could not be had, or
-		// the like, before anything was sent is a refusal whatever its code is mostly.
+		e.InvocationID = a.row.ID
+		// An error from execution on is a result; one before anything was sent, such as a
+		// missing secret, is a refusal, whatever kind its code mostly is.
 		if e.Code.Info().Kind != toolkeep.KindResult || e.NothingSent {
 			return nil, e
 		}
-		res = &toolkeep.Result{Error: e, Attempts: f.row.Attempts}
+		res = &toolkeep.Result{Error: e, Attempts: a.row.Attempts}
 	}
-	f.fill(res)
+	a.fill(res)
 	return res, nil
+}
+
+// failure is why the call failed: it was refused, or its tool failed.
+func failure(res *toolkeep.Result, e *toolkeep.Error) *toolkeep.Error {
+	if e == nil && res != nil {
+		return res.Error
+	}
+	return e
 }
 
 // answerRecorded answers a call whose record exists: a kept answer, or a waiting
 // call just queued.
-func (p *Pipeline) answerRecorded(f *flight, res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
-	res.Warnings = append(res.Warnings, f.warnings...)
-	f.row.State, f.row.Replayed = res.State, res.Replayed
-	f.row.EndedAt = f.p.Clock()
-	f.row.TotalUS = f.row.EndedAt.Sub(f.began).Microseconds()
+func (p *Pipeline) answerRecorded(a *activeCall, res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
+	res.Warnings = append(res.Warnings, a.warnings...)
+	a.row.State, a.row.Replayed = res.State, res.Replayed
+	a.row.EndedAt = p.Clock()
+	a.row.TotalUS = a.row.EndedAt.Sub(a.began).Microseconds()
 	if res.Error != nil {
-		f.row.Code = res.Error.Code
+		a.row.Code = res.Error.Code
 	}
-	p.observe(f, e)
+	p.observe(a, e)
 	if e != nil {
 		e.InvocationID = res.InvocationID
 		return nil, e
@@ -69,35 +83,30 @@ func (p *Pipeline) answerRecorded(f *flight, res *toolkeep.Result, e *toolkeep.E
 	return res, nil
 }
 
-// interrupted handles the ends of a worker's run that are not the call's: the
-// lease is another's, the node drains, or a limit asks to wait.
-func (p *Pipeline) interrupted(ctx context.Context, f *flight, e **toolkeep.Error) bool {
+// whoGoesOn tells whether the end of a worker's run is not the call's end: the lease is
+// another's, a limit asks to wait, or the node stops and another worker can take the call.
+func (p *Pipeline) whoGoesOn(ctx context.Context, a *activeCall, e *toolkeep.Error) next {
 	switch {
-	case *e == nil:
-		return false
-	case errors.Is(*e, causeLeaseLost):
-		return true
-	case (f.sealed || requeueable(*e) || f.unseen(*e)) && !f.row.Sent:
-		f.putOff = true
-		return true
-	case (*e).Code != toolkeep.Cancelled || errors.Is(context.Cause(ctx), causeCancelled):
-		return false
+	case errors.Is(e, causeLeaseLost):
+		return nextOtherWorker
+	case p.passes(a, e) && !a.row.Sent:
+		return nextQueue
+	case stoppedByNode(ctx, e) && a.row.Lapsed(a.idempotent() || e.NothingSent) == toolkeep.CallQueued:
+		return nextQueue
 	}
-	// The node stops. What cannot have been written waits for another worker.
-	if f.row.Lapsed(f.idempotent() || (*e).NothingSent) == toolkeep.CallQueued {
-		f.putOff = true
-		return true
-	}
-	*e = outcomeUnknown()
-	return false
+	return nextNobody
 }
 
-// drained is the end of a synchronous call that the node's end cut off.
-func (f *flight) drained(e *toolkeep.Error) *toolkeep.Error {
-	if f.row.Lapsed(f.idempotent() || e.NothingSent) == toolkeep.CallUnknown {
+// stoppedByNode tells whether the node's stop cancelled a worker's run.
+func stoppedByNode(ctx context.Context, e *toolkeep.Error) bool {
+	return e.Code == toolkeep.Cancelled && !errors.Is(context.Cause(ctx), causeCancelled)
+}
+
+// drained is the end of a synchronous call that the node's stop cut off.
+func (a *activeCall) drained(e *toolkeep.Error) *toolkeep.Error {
+	if a.row.Lapsed(a.idempotent() || e.NothingSent) == toolkeep.CallUnknown {
 		return outcomeUnknown().Because(e)
 	}
-	f.again = true
 	end := toolkeep.NewError(toolkeep.Draining, "the server stopped while the call ran; send it again").After(time.Second).Because(e)
 	end.NothingSent = e.NothingSent
 	return end
@@ -108,37 +117,32 @@ func outcomeUnknown() *toolkeep.Error {
 		"the server stopped after the call was sent; it may or may not have taken effect and is not repeated by itself")
 }
 
-func (f *flight) idempotent() bool { return f.tool() != nil && f.tool().Manifest.Idempotent }
-
 // settle writes the outcome into the row.
-func (f *flight) settle(res *toolkeep.Result, e *toolkeep.Error) {
-	row := &f.row
-	row.EndedAt = f.p.Clock()
-	row.TotalUS = row.EndedAt.Sub(f.began).Microseconds()
+func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error) {
+	row := &a.row
+	row.EndedAt = p.Clock()
+	row.TotalUS = row.EndedAt.Sub(a.began).Microseconds()
 	if row.Async {
-		row.ExpiresAt = row.EndedAt.Add(f.p.ResultLife)
+		row.ExpiresAt = row.EndedAt.Add(p.ResultLife)
 	}
 	if res != nil {
 		row.Attempts, row.Cached, row.Truncated = res.Attempts, res.Cached, res.Truncated
 		row.ToolUS = res.ToolTime.Microseconds()
 		row.BytesSent, row.BytesRecv, row.CostUSD = res.BytesSent, res.BytesRecv, res.CostUSD
 		row.OutputSize, row.Attachments, row.Secrets = len(res.Output), res.Attachments, res.Secrets
-		row.Warnings = append(f.warnings, res.Warnings...)
-		if f.claimed {
+		row.Warnings = append(a.warnings, res.Warnings...)
+		if a.stored {
 			row.Output = res.Output
 		}
-		if e == nil && res.Error != nil {
-			f.settleError(res.Error)
-			row.State = toolkeep.CallFailed
-			return
-		}
 	}
-	if e == nil {
-		row.State = toolkeep.CallSucceeded
-		return
+	if why := failure(res, e); why != nil {
+		a.settleError(why)
 	}
-	f.settleError(e)
 	switch {
+	case e == nil && res != nil && res.Error != nil:
+		row.State = toolkeep.CallFailed
+	case e == nil:
+		row.State = toolkeep.CallSucceeded
 	case e.Code == toolkeep.Cancelled:
 		row.State = toolkeep.CallCancelled
 	case e.Code == toolkeep.OutcomeUnknown:
@@ -152,33 +156,37 @@ func (f *flight) settle(res *toolkeep.Result, e *toolkeep.Error) {
 
 // settleError writes an error into the row. A caller is told to try again only
 // if the code can pass and trying again cannot do the work twice.
-func (f *flight) settleError(e *toolkeep.Error) {
-	// A worker commits Sent before it sends anything that writes.
-	f.unsent = e.NothingSent || !f.claimed || f.row.Writes && !f.row.Sent
-	if t := f.tool(); t != nil && !f.unsent && t.Writes() && !t.Manifest.Idempotent {
+func (a *activeCall) settleError(e *toolkeep.Error) {
+	if a.tool != nil && !a.nothingSent(e) && a.tool.Writes() && !a.idempotent() {
 		e.Retryable = false
 	}
-	f.row.Code, f.row.Message = e.Code, e.Message
-	f.row.Retryable, f.row.RetryS = e.Retryable, e.RetryAfterSeconds()
+	a.row.Code, a.row.Message = e.Code, e.Message
+	a.row.Retryable, a.row.RetryS = e.Retryable, e.RetryAfterSeconds()
 	details := e.Details
-	if len(f.faults) > 0 {
-		f.row.Message, details = f.recordedFaults()
+	if len(a.faults) > 0 {
+		a.row.Message, details = a.recordedFaults()
 	}
 	if len(details) > 0 {
 		if raw, err := jsonv2.Marshal(details, jsonv2.Deterministic(true)); err == nil {
-			f.row.Details = json.RawMessage(raw)
+			a.row.Details = json.RawMessage(raw)
 		}
 	}
 }
 
-// recordedFaults is what is kept of arguments that do not fit: where and which
-// rule. The words for the caller quote its values, and no value is ever recorded.
-func (f *flight) recordedFaults() (string, map[string]any) {
-	kept := make([]any, len(f.faults))
-	for i, v := range f.faults {
+// nothingSent tells whether a failed call cannot have reached its upstream.
+func (a *activeCall) nothingSent(e *toolkeep.Error) bool {
+	// A worker commits Sent before it sends anything that writes.
+	return e.NothingSent || !a.stored || a.row.Writes && !a.row.Sent
+}
+
+// recordedFaults is what is recorded of arguments that do not fit: where and which
+// rule. The message for the caller quotes values, and no value is ever recorded.
+func (a *activeCall) recordedFaults() (string, map[string]any) {
+	kept := make([]any, len(a.faults))
+	for i, v := range a.faults {
 		kept[i] = map[string]any{"pointer": v.Pointer, "rule": v.Rule}
 	}
-	text := fmt.Sprintf("the arguments do not fit %s: rule %s at %q", f.tool().Ref(), f.faults[0].Rule, f.faults[0].Pointer)
+	text := fmt.Sprintf("the arguments do not fit %s: rule %s at %q", a.tool.Ref(), a.faults[0].Rule, a.faults[0].Pointer)
 	if len(kept) > 1 {
 		text += fmt.Sprintf(", %d faults in all", len(kept))
 	}
@@ -186,47 +194,60 @@ func (f *flight) recordedFaults() (string, map[string]any) {
 }
 
 // write commits the row's end. The answer is given only after it.
-func (p *Pipeline) write(ctx context.Context, f *flight) *toolkeep.Error {
-	if !f.claimed {
-		f.row.Key = "" // nothing is stored under the key
-		if f.row.Code == toolkeep.RecordUnavailable {
-			p.keepForLater(f) // the store has just failed; waiting for it again would double the time
+func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.Error) *toolkeep.Error {
+	if !a.stored {
+		a.row.Key = "" // nothing is stored under the key
+		if a.row.Code == toolkeep.RecordUnavailable {
+			p.keepForLater(a) // the store has just failed; waiting for it again would double the time
 			return nil
 		}
-		if err := p.apply(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: f.rowCopy()}}, f.accesses()...)...); err != nil {
-			p.Log.Error("a call's record could not be written", "invocation_id", f.row.ID, "error", err)
-			p.keepForLater(f)
+		if err := p.apply(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
+			p.Log.Error("a call's record could not be written", "invocation_id", a.row.ID, "error", err)
+			p.keepForLater(a)
 		}
 		return nil
 	}
-	move := toolkeep.MoveCall{Invocation: f.rowCopy(), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}
-	refused := f.row.State == toolkeep.CallRefused && f.unsent // of a missing secret, say: the operator mends it
-	if refused || (f.row.Retryable || f.row.State == toolkeep.CallCancelled) && f.nothingSent() || f.again {
+	move := toolkeep.MoveCall{Invocation: copyRow(&a.row), From: []toolkeep.CallState{toolkeep.CallRunning}, Owner: p.Node}
+	if a.freesKey(failure) {
 		move.FreeKey = true
 		move.Invocation.Key = ""
 	}
-	err := p.apply(ctx, append([]toolkeep.Change{move}, f.accesses()...)...)
+	err := p.apply(ctx, append([]toolkeep.Change{move}, accesses(&a.row)...)...)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, toolkeep.ErrStale):
 		return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call was taken over while it ran; look its record up").Because(causeLeaseLost)
 	}
-	p.Log.Error("the end of a claimed call could not be written", "invocation_id", f.row.ID, "error", err)
+	p.Log.Error("the end of a claimed call could not be written", "invocation_id", a.row.ID, "error", err)
 	return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call ran and its outcome could not be recorded; it is not repeated by itself").Because(err)
 }
 
-func (f *flight) nothingSent() bool { return f.unsent || !f.row.Writes }
+// freesKey tells whether the idempotency key may be used again: the call failed, and
+// repeating it cannot do the work twice.
+func (a *activeCall) freesKey(failure *toolkeep.Error) bool {
+	if failure == nil {
+		return false
+	}
+	unsent := a.nothingSent(failure)
+	switch {
+	case a.row.State == toolkeep.CallRefused && unsent: // of a missing secret, say: the operator can add it
+		return true
+	case failure.Code == toolkeep.Draining && a.idempotent():
+		return true
+	}
+	return (a.row.Retryable || a.row.State == toolkeep.CallCancelled) && (unsent || !a.row.Writes)
+}
 
-func (p *Pipeline) observe(f *flight, e *toolkeep.Error) {
+func (p *Pipeline) observe(a *activeCall, e *toolkeep.Error) {
 	if p.Observer != nil {
-		p.Observer.Called(&f.row, f.version.Tool, e, &f.steps)
+		p.Observer.Called(&a.row, a.tool, e, &a.steps)
 	}
 }
 
 // fill writes the receipt.
-func (f *flight) fill(res *toolkeep.Result) {
-	row := &f.row
+func (a *activeCall) fill(res *toolkeep.Result) {
+	row := &a.row
 	res.InvocationID, res.CallID = row.ID, row.CallID
 	res.ToolID, res.ToolVersion = row.ToolID, row.Version
 	res.State = row.State
@@ -242,15 +263,15 @@ const eventSecretAccessed = "ai.agent.tool.secret.accessed"
 
 // accesses are the events of a call's secrets (Execution 8.6), to be committed with
 // its record. They name secrets by hash.
-func (f *flight) accesses() []toolkeep.Change {
+func accesses(row *toolkeep.Invocation) []toolkeep.Change {
 	var all []toolkeep.Change
-	for _, u := range f.row.Secrets {
+	for _, u := range row.Secrets {
 		id, err := uuid.NewV7()
 		if err != nil {
 			continue
 		}
-		data := map[string]any{"agent_id": f.row.Subject, "tool_id": f.row.ToolID, "invocation_id": f.row.ID, "secret_hash": u.Hash, "status": "success"}
-		for name, v := range map[string]string{"on_behalf_of": f.row.OnBehalf, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
+		data := map[string]any{"agent_id": row.Subject, "tool_id": row.ToolID, "invocation_id": row.ID, "secret_hash": u.Hash, "status": "success"}
+		for name, v := range map[string]string{"on_behalf_of": row.OnBehalf, "scope": u.Scope, "store": u.Store, "version": u.Version, "error_code": string(u.Code)} {
 			if v != "" {
 				data[name] = v
 			}
@@ -258,7 +279,7 @@ func (f *flight) accesses() []toolkeep.Change {
 		if u.Code != "" {
 			data["status"] = "failure"
 		}
-		all = append(all, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventSecretAccessed, Tenant: f.row.Tenant, Time: f.row.EndedAt, Data: canon.Append(nil, data)}})
+		all = append(all, toolkeep.AppendEvent{Event: toolkeep.Event{ID: id.String(), Type: eventSecretAccessed, Tenant: row.Tenant, Time: row.EndedAt, Data: canon.Append(nil, data)}})
 	}
 	return all
 }

@@ -12,21 +12,29 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// view cleans what the call shows: for a child all that its parent's does.
-func (f *flight) view() *redact.Cleaner {
-	if f.clean == nil {
-		f.clean = f.p.Redact.For(f.principal)
+// clean removes secrets from what the call shows: for a child at least what is removed for
+// its parent.
+func (p *Pipeline) clean(a *activeCall) *redact.Cleaner {
+	if a.cleaner == nil {
+		a.cleaner = p.Redact.For(a.principal)
 	}
-	return f.clean
+	return a.cleaner
 }
 
-// resultLimits bound what is read of an error's details, which this process made.
+// cleanShared removes from another caller's result the secrets of this caller, which that
+// one may not have had.
+func (p *Pipeline) cleanShared(a *activeCall, res *toolkeep.Result) {
+	if a.tool.Manifest.PublicResult() && len(res.Output) > 0 {
+		res.Output = p.clean(a).CleanJSON(res.Output)
+	}
+}
+
+// resultLimits bound the parsing of error details, which this process made.
 var resultLimits = canon.Limits{Bytes: 16 << 20, Depth: 1000, Properties: 1 << 20, Elements: 1 << 20}
 
-// cleaned takes secrets out of an error's message and details. The details may
-// hold anything that is JSON when it is shown, so they are cleaned as that;
-// details that are no JSON could not be shown and go.
-func (p *Pipeline) cleaned(e *toolkeep.Error, c cleaning) *toolkeep.Error {
+// cleaned removes secrets from an error's message and details. The details are cleaned
+// in the form in which they are shown, as JSON; details that are no JSON are dropped.
+func (p *Pipeline) cleaned(e *toolkeep.Error, c textCleaner) *toolkeep.Error {
 	e.Message = c.Clean(e.Message)
 	// The log knows the process's secrets and not those of one call.
 	if own := (errCause{}); e.Cause != nil && !errors.As(e.Cause, &own) {
@@ -55,9 +63,8 @@ func (p *Pipeline) cleaned(e *toolkeep.Error, c cleaning) *toolkeep.Error {
 	return e
 }
 
-// cleanPointers cleans the JSON Pointers of faults, in which names are escaped in
-// a way of their own.
-func cleanPointers(v any, c cleaning) any {
+// cleanPointers cleans the JSON Pointers of faults, whose names are escaped.
+func cleanPointers(v any, c textCleaner) any {
 	switch t := v.(type) {
 	case map[string]any:
 		for k, e := range t {

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// retry is a tool's retry rule with the defaults of DESIGN filled in.
+// retry is a tool's retry rule with the defaults filled in.
 type retry struct {
 	policy, jitter string
 	attempts       int
@@ -50,9 +50,9 @@ func retryOf(t *toolkeep.Tool) retry {
 	return r
 }
 
-// again tells whether the failure may be tried again: it is of a kind that can
+// repeats tells whether the failure may be tried again: it is of a kind that can
 // pass, and repeating it cannot do the work twice.
-func (r retry) again(e *toolkeep.Error) bool {
+func (r retry) repeats(e *toolkeep.Error) bool {
 	passes := e.Retryable
 	if len(r.codes) > 0 {
 		passes = slices.Contains(r.codes, e.Code)

@@ -43,7 +43,7 @@ func (r *rules) Put(k resultcache.Key, tenant, id string, res *toolkeep.Result, 
 func TestCacheKnowsSecrets(t *testing.T) {
 	secrets := &markedSecrets{marks: map[string]secret.Mark{}}
 	kept := &rules{Cache: resultcache.New(resultcache.Config{})}
-	h := newHarness(t, func(c *invoke.Config) { c.Secrets, c.Recall = secrets, kept })
+	h := newHarness(t, func(c *invoke.Config) { c.Secrets, c.Results = secrets, kept })
 	h.tool("read", func(m *toolkeep.Manifest) {
 		m.Cache = &toolkeep.CacheSpec{Policy: "forever"}
 		m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "env://A"}, {Type: "bearer", Secret: "env://B"}}
@@ -129,7 +129,7 @@ func (a *asking) Do(ctx context.Context, k resultcache.Key, fn func(context.Cont
 // missing from what others are given, be it kept or shared while it is made.
 func TestOwnSecretInAPublicResult(t *testing.T) {
 	asked := &asking{Cache: resultcache.New(resultcache.Config{}), got: make(chan struct{}, 10)}
-	h := newHarness(t, func(c *invoke.Config) { c.Recall = asked })
+	h := newHarness(t, func(c *invoke.Config) { c.Results = asked })
 	h.tool("read", func(m *toolkeep.Manifest) {
 		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}
 	})

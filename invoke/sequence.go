@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"strconv"
 	"sync"
-
-	"github.com/toolkeep/toolkeep"
 )
 
 // sequence counts equal calls within a run or session, for the call id (Agent
@@ -20,15 +18,15 @@ func newSequence(limit int) *sequence {
 	return &sequence{seen: make(map[[sha256.Size]byte]int), limit: limit}
 }
 
-func (s *sequence) next(f *flight, t *toolkeep.Tool) int {
-	scope := f.call.Session
-	if f.call.Parent != "" {
-		scope = f.call.Parent + "/" + strconv.Itoa(f.call.Ordinal)
+func (s *sequence) next(a *activeCall) int {
+	scope := a.call.Session
+	if a.call.Parent != "" {
+		scope = a.call.Parent + "/" + strconv.Itoa(a.call.Ordinal)
 	}
-	if scope == "" || f.looks() {
+	if scope == "" || a.mode == modeDryRun {
 		return 1
 	}
-	key := sha256.Sum256([]byte(f.row.Tenant + "\x00" + scope + "\x00" + t.Ref() + "\x00" + string(f.row.ArgsHash[:])))
+	key := sha256.Sum256([]byte(a.row.Tenant + "\x00" + scope + "\x00" + a.tool.Ref() + "\x00" + string(a.row.ArgsHash[:])))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.seen) >= s.limit {

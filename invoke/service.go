@@ -43,8 +43,8 @@ func (p *Pipeline) Idle(ctx context.Context) {
 	}
 }
 
-// leave is the end of a call that counts as under way.
-func (p *Pipeline) leave() {
+// callEnded is the end of a synchronous call.
+func (p *Pipeline) callEnded() {
 	if p.underway.Add(-1) > 0 || !p.draining.Load() {
 		return
 	}
@@ -59,8 +59,8 @@ func (p *Pipeline) leave() {
 // cannot have written end as E3912 and may be sent again, the rest as E3909. A
 // call without a key is reached through the context that its face gave it.
 func (p *Pipeline) Interrupt() {
-	p.cutOff.Store(true)
-	p.hub.stopAll(causeDraining)
+	p.interrupted.Store(true)
+	p.running.cancelAll(causeDraining)
 }
 
 // Stop ends the pipeline's goroutines and waits for them.
@@ -72,7 +72,7 @@ func (p *Pipeline) Stop() {
 	p.done.Wait()
 }
 
-// follow hands the feed to the hub. A feed that breaks is taken up again where
+// follow reads the feed. A feed that breaks is taken up again where
 // it broke.
 func (p *Pipeline) follow(ctx context.Context, after int64) {
 	defer p.done.Done()
@@ -83,7 +83,7 @@ func (p *Pipeline) follow(ctx context.Context, after int64) {
 				break
 			}
 			after = c.Seq
-			p.hub.saw(c.Change)
+			p.onChange(c.Change)
 		}
 		pause(ctx, time.Second)
 	}
@@ -108,7 +108,7 @@ func (p *Pipeline) renewLeases(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		held := p.leases.list()
+		held := p.running.leased()
 		if len(held) == 0 {
 			continue
 		}

@@ -10,17 +10,17 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// TestLanes: of one question a few run at once, other questions do not wait for it, and
+// TestKeyedSemaphore: of one question a few run at once, other questions do not wait for it, and
 // who gives up takes no room.
-func TestLanes(t *testing.T) {
+func TestKeyedSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l lanes
+		var l keyedSemaphore
 		var mu sync.Mutex
 		running := map[resultcache.Key]int{}
 		one, other := resultcache.Key{1}, resultcache.Key{2}
 		next, ctx := make(chan struct{}), t.Context()
 		run := func(ctx context.Context, k resultcache.Key) error {
-			leave, err := l.enter(ctx, k)
+			leave, err := l.acquire(ctx, k)
 			if err != nil {
 				return err
 			}
@@ -34,7 +34,7 @@ func TestLanes(t *testing.T) {
 			mu.Unlock()
 			return nil
 		}
-		for range 3 * privateRuns {
+		for range 3 * maxUnshared {
 			go func() {
 				if err := run(ctx, one); err != nil {
 					t.Error(err)
@@ -52,7 +52,7 @@ func TestLanes(t *testing.T) {
 				t.Fatalf("%d and %d run, want %d and %d", running[one], running[other], ofOne, ofOther)
 			}
 		}
-		want(privateRuns, 1)
+		want(maxUnshared, 1)
 		gone, leave := context.WithCancel(ctx)
 		given := make(chan error, 1)
 		go func() { given <- run(gone, one) }()
@@ -61,12 +61,12 @@ func TestLanes(t *testing.T) {
 		if err := <-given; !errors.Is(err, context.Canceled) {
 			t.Errorf("who left got %v", err)
 		}
-		for range 2*privateRuns + 1 {
+		for range 2*maxUnshared + 1 {
 			next <- struct{}{}
 		}
 		synctest.Wait()
 		mu.Lock()
-		if n := running[one] + running[other]; n != privateRuns && n != privateRuns+1 {
+		if n := running[one] + running[other]; n != maxUnshared && n != maxUnshared+1 {
 			t.Errorf("%d run", n)
 		}
 		mu.Unlock()

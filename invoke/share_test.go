@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// together is a Recall in which all who ask share the first one's run, also when they ask
+// together is a result cache in which all callers share the first one's run, also when they ask
 // again.
 type together struct {
 	*resultcache.Cache
@@ -35,12 +35,12 @@ func (r *together) Do(ctx context.Context, _ resultcache.Key, fn func(context.Co
 	return res, shared, r.err
 }
 
-// TestPrivateRunsAreBounded: many who share a run of which nothing may be shared do not
+// TestUnsharedRunsAreBounded: many who share a run of which nothing may be shared do not
 // all run at once, and each gets a result without the own word and with those of others.
-func TestPrivateRunsAreBounded(t *testing.T) {
+func TestUnsharedRunsAreBounded(t *testing.T) {
 	const people, most = 30, 4
 	h := newHarness(t, func(c *invoke.Config) {
-		c.Recall = &together{Cache: resultcache.New(resultcache.Config{}), done: make(chan struct{})}
+		c.Results = &together{Cache: resultcache.New(resultcache.Config{}), done: make(chan struct{})}
 	})
 	h.tool("read", func(m *toolkeep.Manifest) {
 		m.Cache, m.Result = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60}, &toolkeep.ResultSpec{Public: true}
@@ -87,9 +87,9 @@ func TestPrivateRunsAreBounded(t *testing.T) {
 	<-started
 	goOn <- struct{}{} // this one's caller has its result, and nobody else
 	deadline := time.Now().Add(30 * time.Second)
-	for h.pipeline.PrivateCalls() != people-1 {
+	for h.pipeline.UnsharedRuns() != people-1 {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d calls run alone or wait for that, want %d", h.pipeline.PrivateCalls(), people-1)
+			t.Fatalf("%d calls run alone or wait for that, want %d", h.pipeline.UnsharedRuns(), people-1)
 		}
 		runtime.Gosched()
 	}
@@ -101,7 +101,7 @@ func TestPrivateRunsAreBounded(t *testing.T) {
 	if n := peak.Load(); n > most {
 		t.Errorf("%d ran at once, want at most %d", n, most)
 	}
-	if n := h.pipeline.PrivateCalls(); n != 0 {
+	if n := h.pipeline.UnsharedRuns(); n != 0 {
 		t.Errorf("%d calls are still counted", n)
 	}
 	if n := h.executor.calls.Load(); n != people {

@@ -34,10 +34,10 @@ const (
 	spoolWait = 5 * time.Second
 )
 
-func (p *Pipeline) keepForLater(f *flight) {
-	if err := p.spool.add(&f.row); err != nil {
+func (p *Pipeline) keepForLater(a *activeCall) {
+	if err := p.spool.add(&a.row); err != nil {
 		p.spool.lost.Add(1)
-		p.Log.Error("a call's record is lost: the spool cannot take it", "invocation_id", f.row.ID, "error", err)
+		p.Log.Error("a call's record is lost: the spool cannot take it", "invocation_id", a.row.ID, "error", err)
 	}
 }
 

@@ -48,7 +48,7 @@ func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error {
 	// A process that slept, or whose clock jumped, finds its own leases lapsed. What
 	// it still runs is not lost.
-	if row.LeaseOwner == p.Node && p.hub.holds(row.Ref()) {
+	if row.LeaseOwner == p.Node && p.running.has(row.Ref()) {
 		return p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{row.Ref()}, Until: p.Clock().Add(p.Lease)})
 	}
 	p.Log.Warn("a running call lost its node", "invocation_id", row.ID, "tool_id", row.ToolID, "node", row.LeaseOwner)

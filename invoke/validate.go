@@ -8,29 +8,26 @@ import (
 )
 
 // validate coerces, fills defaults and checks; every fault is told at once.
-func (p *Pipeline) validate(_ context.Context, f *flight) (*toolkeep.Result, error) {
-	t := f.tool()
-	if f.asked == nil { // only while looking, after admit refused
-		asked, err := canon.ParseObject(f.call.Arguments, p.Arguments)
+func (p *Pipeline) validate(_ context.Context, a *activeCall) (*toolkeep.Result, error) {
+	t := a.tool
+	if a.arguments == nil { // only in a dry run, after admit refused
+		arguments, err := canon.ParseObject(a.call.Arguments, p.Arguments)
 		if err != nil {
 			return nil, err
 		}
-		f.asked = asked
+		a.arguments = arguments
 	}
 	s, err := p.Schemas.Get(t.Digest, t.Manifest.ParametersSchema)
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the parameters schema of %s cannot be compiled", t.Ref()).Because(err)
 	}
-	args, faults := s.Prepare(f.asked)
-	if len(faults) > 0 {
-		f.faults = faults
-		// What does not fit is quoted, and may be a password.
-		return nil, p.cleaned(argumentError(t, faults), p.hiding(t, f.asked, f.view()))
+	if a.args, a.faults = s.Prepare(a.arguments); len(a.faults) > 0 {
+		// The message quotes the values that do not fit, and one may be a password.
+		return nil, p.cleaned(argumentError(t, a.faults), p.withSensitive(p.clean(a), t, a.arguments))
 	}
-	f.args = args
-	f.row.ArgsHash = canon.Hash(args)
-	if f.row.CallID == "" {
-		f.row.CallID = canon.CallID(t.ID, t.Version, f.row.ArgsHash, p.sequence.next(f, t))
+	a.row.ArgsHash = canon.Hash(a.args)
+	if a.row.CallID == "" {
+		a.row.CallID = canon.CallID(t.ID, t.Version, a.row.ArgsHash, p.sequence.next(a))
 	}
 	return nil, nil
 }

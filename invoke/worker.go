@@ -33,7 +33,7 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	}
 	// This node lost the lease, another queued the call again, and the run that lost
 	// it has not noticed yet. Two at once would do the work twice.
-	if p.hub.holds(ref) {
+	if p.running.has(ref) {
 		return errors.New("an earlier run of the call has not ended on this node")
 	}
 	p.hook("lease", ref.ID)
@@ -67,26 +67,31 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	ref := row.Ref()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	drop := p.hub.hold(ref, cancel)
-	defer drop()
-	release := p.leases.hold(ref)
-	defer release()
-	// A cancel that was asked for before the hub held the call.
+	defer p.running.add(ref, cancel, true)()
+	// A cancel that was requested before the call was registered.
 	if now, err := p.Invocations.Get(ctx, ref); err == nil && now.CancelBy != "" {
 		cancel(causeCancelled)
 	}
-	f := &flight{
-		p: p, gate: taking{p}, began: p.Clock(), root: &composition{}, row: *row, claimed: true, worker: true,
-		principal: &toolkeep.Principal{Subject: row.Subject, Tenant: row.Tenant, Roles: row.Roles, Scope: row.Scope,
-			KeyID: row.KeyID, OnBehalf: row.OnBehalf, Workspace: row.Workspace},
+	a := &activeCall{
+		asked: asked{mode: modeWorker, call: callOf(row), began: p.Clock(), composition: &composition{},
+			principal: &toolkeep.Principal{Subject: row.Subject, Tenant: row.Tenant, Roles: row.Roles, Scope: row.Scope,
+				KeyID: row.KeyID, OnBehalf: row.OnBehalf, Workspace: row.Workspace}},
+		record: record{row: *row, stored: true},
 	}
-	f.call = callOf(row)
-	report := &reporter{p: p, ref: ref, of: f}
+	report := &reporter{p: p, ref: ref, of: a}
 	defer report.stop()
-	f.call.Caller = report
-	_, err := p.carry(ctx, f) // the row holds the answer
+	a.call.Caller = report
+	_, err := p.carry(ctx, a) // the row holds the answer
 	p.hook("ended", ref.ID)
-	return p.afterRun(ctx, f, toolkeep.AsError(err))
+	if a.next != nextQueue {
+		return nil
+	}
+	e := toolkeep.AsError(err)
+	after := e.RetryAfter
+	if p.passes(a, e) {
+		after = max(after, time.Second) // an upstream's 429 need not say when
+	}
+	return p.requeue(ctx, &a.row, p.Node, after)
 }
 
 // callOf is the call that a row stores.
@@ -98,69 +103,43 @@ func callOf(v *toolkeep.Invocation) *toolkeep.Call {
 	}
 }
 
-// reopen is a worker's admit: the stored subject looked up afresh, and the
-// sealed arguments. While what opens them cannot be reached (Vault's transit), the
-// call waits until its deadline.
-func (p *Pipeline) reopen(f *flight) error {
-	now, err := p.Access.Refresh(f.principal)
+// reopen is a worker's admit: it looks the stored subject up again and opens the sealed
+// arguments.
+func (p *Pipeline) reopen(a *activeCall) error {
+	now, err := p.Access.Refresh(a.principal)
 	if err != nil {
 		return err
 	}
-	f.principal = now
-	raw, err := p.Sealer.Open(f.row.SealedArgs, sealContext(&f.row))
+	a.principal = now
+	raw, err := p.Sealer.Open(a.row.SealedArgs, sealContext(&a.row))
 	if e := toolkeep.AsError(err); e != nil && e.Code == toolkeep.SecretRetrievalFailed {
-		f.sealed = true
-		return e
+		return e.Because(errors.Join(errSealerUnavailable, e.Cause))
 	}
 	if err != nil {
 		return toolkeep.NewError(toolkeep.ResumeFailed, "the call's stored arguments cannot be opened; the key file may have been replaced").Because(err)
 	}
-	f.asked, err = canon.ParseObject(raw, p.Arguments)
+	a.arguments, err = canon.ParseObject(raw, p.Arguments)
 	return err
 }
 
-// requeueable tells whether a worker's refusal is one that passes: the call
-// waits its turn instead of ending.
-func requeueable(e *toolkeep.Error) bool {
-	if e == nil {
-		return false
-	}
-	switch e.Code {
-	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded,
-		toolkeep.PolicyEngineUnavailable: // the agent's context cannot be had now
-		return true
-	}
-	return false
-}
+var errSealerUnavailable = errors.New("the key that opens the stored arguments cannot be reached") // such as Vault's transit
 
 // feedLag is how far this node may be behind the one that admitted a call.
 const feedLag = 10 * time.Second
 
-// unseen tells whether a worker's refusal may come from what this node has not
-// read in the feed yet: the key or the version that another node admitted the
-// call with. Such a call waits until the node must have seen them.
-func (f *flight) unseen(e *toolkeep.Error) bool {
-	if !f.worker || f.p.Alone || f.p.Clock().Sub(f.row.CreatedAt) > feedLag {
-		return false
-	}
+// passes tells whether a worker's refusal may pass: the call waits its turn, until its
+// deadline, instead of ending.
+func (p *Pipeline) passes(a *activeCall, e *toolkeep.Error) bool {
 	switch e.Code {
-	case toolkeep.Unauthenticated, toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
+	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded,
+		toolkeep.PolicyEngineUnavailable: // the agent's context cannot be read now
 		return true
+	case toolkeep.Unauthenticated, toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
+		// This node may not have read in the feed yet the key or the version that another
+		// node admitted the call with.
+		return !p.Alone && p.Clock().Sub(a.row.CreatedAt) <= feedLag
 	}
-	return false
-}
-
-// afterRun is told how the run ended. The row is at its end already, unless the
-// run was put off.
-func (p *Pipeline) afterRun(ctx context.Context, f *flight, e *toolkeep.Error) error {
-	if !f.putOff {
-		return nil
-	}
-	after := e.RetryAfter
-	if f.sealed || requeueable(e) || e != nil && f.unseen(e) {
-		after = max(after, time.Second) // an upstream's 429 need not say when
-	}
-	return p.requeue(ctx, &f.row, p.Node, after)
+	return errors.Is(e, errSealerUnavailable)
 }
 
 // requeue gives a running row back to the queue.

@@ -353,8 +353,8 @@ func (n *Node) buildPipeline(context.Context) error {
 	}
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
-		Catalog: n.fresh, Access: n.access, Limits: n.limits, Recall: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
-		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Context: n.contexts,
+		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
+		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
@@ -367,7 +367,7 @@ func (n *Node) buildPipeline(context.Context) error {
 
 // results is the result cache, or one that keeps nothing where it is switched
 // off; single flight stays.
-func (n *Node) results() invoke.Recall {
+func (n *Node) results() invoke.Results {
 	if n.config.Cache.Enabled {
 		return cacheDefaults{n.recall, n.config.Cache.TTL}
 	}

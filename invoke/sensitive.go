@@ -12,33 +12,32 @@ import (
 )
 
 // Arguments of format password, and those that a manifest lists under redact, are as
-// secret as the secrets that the tool authenticates with: what an upstream says of them
-// is in no answer, record, log line or progress. They are known for their own call and
-// those below it alone, for the reason that redact.Scope gives.
+// secret as the secrets that the tool authenticates with: no answer, record, log line or
+// progress repeats them. They are known for their own call and those below it alone, for
+// the reason that redact.Scope gives.
 
-// cleaning takes out of text and trees what nothing of a call may hold.
-type cleaning interface {
+// textCleaner removes secrets from text and trees.
+type textCleaner interface {
 	Clean(text string) string
 	CleanValue(v any) any
 }
 
-// hiding gives what cleans a call on these arguments: what above does, and what of
-// them is secret. Both are looked for at once: else a caller could name the middle of a
-// secret and have its ends shown.
-func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.Cleaner) *redact.Cleaner {
-	h := p.hidden.of(t)
-	if h == nil {
+// withSensitive adds to a cleaner the secret arguments of a call. Both are looked for at
+// once: else a caller could name the middle of a secret and have its ends shown.
+func (p *Pipeline) withSensitive(above *redact.Cleaner, t *toolkeep.Tool, args map[string]any) *redact.Cleaner {
+	f := p.sensitive.of(t)
+	if f == nil {
 		return above
 	}
 	s := search{}
-	if !schema.Applied(h.schema, args, func(v any, at map[string]any) {
+	if !schema.Applied(f.schema, args, func(v any, at map[string]any) {
 		if at["format"] == "password" {
 			s.all(v)
 		}
 	}) {
-		s.all(args) // a schema that leads on without end hides everything
+		s.all(args) // a schema that leads on without end makes every argument secret
 	}
-	for _, names := range h.pointers {
+	for _, names := range f.pointers {
 		s.pointer(args, names)
 	}
 	if len(s.found) == 0 {
@@ -49,56 +48,56 @@ func (p *Pipeline) hiding(t *toolkeep.Tool, args map[string]any, above *redact.C
 	return above.With(own)
 }
 
-const maxHiddenTools = 8192
+const maxSensitiveTools = 8192
 
-// hiding says where a tool's secret arguments stand. nil is nowhere.
-type hiding struct {
+// sensitiveFields says where a tool's secret arguments are. nil is nowhere.
+type sensitiveFields struct {
 	schema   any // where it may say "format": "password"
 	pointers [][]string
 }
 
-// hidings keeps them by the tool's digest, and starts over when there are many.
-type hidings struct {
+// sensitiveTools caches them by the tool's digest, and starts over when it is full.
+type sensitiveTools struct {
 	mu    sync.RWMutex
-	known map[string]*hiding
+	known map[string]*sensitiveFields
 }
 
-func (k *hidings) of(t *toolkeep.Tool) *hiding {
+func (k *sensitiveTools) of(t *toolkeep.Tool) *sensitiveFields {
 	k.mu.RLock()
-	h, ok := k.known[t.Digest]
+	f, ok := k.known[t.Digest]
 	k.mu.RUnlock()
 	if ok && t.Digest != "" {
-		return h
+		return f
 	}
-	h = hidingOf(t.Manifest)
+	f = sensitiveFieldsOf(t.Manifest)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.known == nil || len(k.known) >= maxHiddenTools {
-		k.known = make(map[string]*hiding)
+	if k.known == nil || len(k.known) >= maxSensitiveTools {
+		k.known = make(map[string]*sensitiveFields)
 	}
-	k.known[t.Digest] = h
-	return h
+	k.known[t.Digest] = f
+	return f
 }
 
-func hidingOf(m *toolkeep.Manifest) *hiding {
-	h := &hiding{}
+func sensitiveFieldsOf(m *toolkeep.Manifest) *sensitiveFields {
+	f := &sensitiveFields{}
 	for _, pointer := range m.Redact {
 		names, ok := canon.Tokens(pointer)
 		if !ok {
-			names = nil // which is unclear, so that all are meant
+			names = nil // unclear: every argument is secret
 		}
-		h.pointers = append(h.pointers, names)
+		f.pointers = append(f.pointers, names)
 	}
 	// Any spelling of the word in JSON has its letters or an escape.
 	if bytes.Contains(m.ParametersSchema, []byte("password")) || bytes.IndexByte(m.ParametersSchema, '\\') >= 0 {
 		if tree, err := canon.ParseObject(m.ParametersSchema, resultLimits); err == nil && mentions(tree) {
-			h.schema = tree
+			f.schema = tree
 		}
 	}
-	if h.schema == nil && len(h.pointers) == 0 {
+	if f.schema == nil && len(f.pointers) == 0 {
 		return nil
 	}
-	return h
+	return f
 }
 
 // mentions tells whether the format stands anywhere in the tree.
