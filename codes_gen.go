@@ -163,7 +163,7 @@ const (
 	Backpressure Code = "E3811"
 	// BudgetExceeded (refusal): cost or token budget is spent
 	BudgetExceeded Code = "E3820"
-	// Timeout (result): the call's deadline passed; work was cancelled; details.cause is E3502 where an attempt timed out
+	// Timeout (result): the call's deadline passed; work was cancelled; details.time_limit says whose limit it was; details.cause is E3502 where an attempt timed out
 	Timeout Code = "E3901"
 	// Cancelled (refusal): the caller or an operator cancelled
 	Cancelled Code = "E3902"
@@ -320,7 +320,7 @@ var codeTable = [...]CodeInfo{
 	{Code: AuthFailuresLimited, Name: "auth_failures_limited", BC2: "rate_limit_exceeded", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 429, GRPC: "RESOURCE_EXHAUSTED", When: "too many refusals for this agent or address"},
 	{Code: Backpressure, Name: "backpressure", BC2: "resource_exhausted", BC6: "FAILURE", Class: "RATE_LIMIT", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "the server sheds load; retry_after_s is set"},
 	{Code: BudgetExceeded, Name: "budget_exceeded", BC2: "resource_exhausted", BC6: "FAILURE", Class: "POLICY_DENIED", Kind: "refusal", Retryable: false, HTTP: 402, GRPC: "RESOURCE_EXHAUSTED", When: "cost or token budget is spent"},
-	{Code: Timeout, Name: "timeout", BC2: "timeout", BC6: "TIMEOUT", Class: "TIMEOUT", Kind: "result", Retryable: true, HTTP: 504, GRPC: "DEADLINE_EXCEEDED", When: "the call's deadline passed; work was cancelled; details.cause is E3502 where an attempt timed out"},
+	{Code: Timeout, Name: "timeout", BC2: "timeout", BC6: "TIMEOUT", Class: "TIMEOUT", Kind: "result", Retryable: true, HTTP: 504, GRPC: "DEADLINE_EXCEEDED", When: "the call's deadline passed; work was cancelled; details.time_limit says whose limit it was; details.cause is E3502 where an attempt timed out"},
 	{Code: Cancelled, Name: "cancelled", BC2: "internal_error", BC6: "FAILURE", Class: "UNKNOWN", Kind: "refusal", Retryable: false, HTTP: 499, GRPC: "CANCELLED", When: "the caller or an operator cancelled"},
 	{Code: CircuitBreakerOpen, Name: "circuit_breaker_open", BC2: "circuit_breaker_open", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "refusal", Retryable: true, HTTP: 503, GRPC: "UNAVAILABLE", When: "breaker is open; retry_after_s is set; details.reason tells a store or probe failure apart"},
 	{Code: FallbackFailed, Name: "fallback_failed", BC2: "tool_execution_error", BC6: "FAILURE", Class: "PROVIDER_ERROR", Kind: "result", Retryable: false, HTTP: 502, GRPC: "INTERNAL", When: "primary and fallback tool both failed; details carry both"},
