@@ -134,6 +134,16 @@ func (e *entry) summary(latest *version, f Filter, visible func(*toolkeep.Tool) 
 	return s
 }
 
+// Highest gives the highest version of a tool in whatever state, nil where there is
+// none: an import goes on from its number, also if it is blocked.
+func (c *Catalog) Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool {
+	all, err := c.Versions(p, toolID, func(*toolkeep.Tool) bool { return true })
+	if err != nil || len(all) == 0 {
+		return nil
+	}
+	return all[0].Tool
+}
+
 // Versions gives every version of a tool that visible lets through, in every
 // state, highest first.
 //

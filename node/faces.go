@@ -19,7 +19,9 @@ import (
 
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
@@ -28,6 +30,7 @@ import (
 // faces are the listeners and what answers on them.
 type faces struct {
 	api     *rest.API
+	imports *imports.Imports
 	rpc     *rpc.Server // nil where gRPC is off
 	mcp     *mcpserver.Server
 	sets    toolSets // at /mcp/sets/{name}, and for exports
@@ -90,13 +93,15 @@ func (n *Node) buildFaces(context.Context) error {
 	if n.access.TakesTokens() {
 		mounts[access.ResourceMetadataPath], mounts[access.ResourceMetadataPath+"/"] = n.access.ResourceMetadata(), n.access.ResourceMetadata()
 	}
+	n.faces.imports = imports.New(imports.Config{Catalog: n.catalog, Visible: n.access.Visible,
+		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
 	n.faces.api = rest.New(rest.Config{
 		Servers: n.servers, Contexts: n.contexts, Secrets: keeping,
 		Mounts: mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
-		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible,
+		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,
 		Guide: n.guide(n.search), Analytics: n.toolAnalytics, Indexing: n.index,
-		Search: n.search, Audience: n.access.Audience, SearchAdmin: searchAdmin{n}, Keys: n.access, Blobs: n.blobs, ImportOpenAPI: n.importOpenAPI, Set: n.faces.sets.member,
+		Search: n.search, Audience: n.access.Audience, SearchAdmin: searchAdmin{n}, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.member,
 		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
 		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},

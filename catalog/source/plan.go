@@ -23,6 +23,16 @@ type Plan struct {
 	Warnings []string // what was left out, and where
 }
 
+// Changed are the manifests that are new or changed.
+func (p *Plan) Changed() (manifests [][]byte) {
+	for _, t := range p.Tools {
+		if t.Change != ChangeUnchanged {
+			manifests = append(manifests, t.Manifest)
+		}
+	}
+	return manifests
+}
+
 // Values of Tool.Change beside major, minor and patch.
 const (
 	ChangeNew       = "new"

@@ -18,6 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/catalog/source"
 	"github.com/toolkeep/toolkeep/catalog/source/openapi"
+	"github.com/toolkeep/toolkeep/control/imports"
 )
 
 func (a *app) importCmd() *cobra.Command {
@@ -86,65 +87,32 @@ func parseSecrets(o *openapi.Options, secrets []string) error {
 }
 
 func (a *app) importOpenAPI(ctx context.Context, o openapi.Options, choice importChoice) error {
-	var plan *openapi.Plan
-	cl, err := a.planned(ctx, o.Location, choice, func(previous source.Previous) (err error) {
+	return a.importPlan(ctx, o.Location, choice, func(previous source.Previous) (*planned, error) {
 		o.Previous = previous
-		plan, err = openapi.Read(ctx, o)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if choice.dryRun {
-		return a.showPlan(plan, choice.all)
-	}
-	var manifests [][]byte
-	for _, t := range plan.Tools {
-		if t.Change != "unchanged" {
-			manifests = append(manifests, t.Manifest)
+		plan, err := openapi.Read(ctx, o)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return a.publishPlanned(ctx, cl, manifests, len(plan.Tools), len(plan.Refused), choice, func() error { return a.showPlan(plan, choice.all) })
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showPlan(imports.PlanOf(plan), choice.all) }}, nil
+	})
 }
 
-// planJSON is the plan as --json prints it.
-type planJSON struct {
-	Title      string           `json:"title"`
-	Version    string           `json:"version"`
-	Operations int              `json:"operations"`
-	Tools      []plannedJSON    `json:"tools"`
-	Refused    []map[string]any `json:"refused"`
-	Warnings   []string         `json:"warnings"`
-	Counts     map[string]int   `json:"changes"`
-}
-
-type plannedJSON struct {
-	Name        string `json:"name"`
-	Method      string `json:"method"`
-	Path        string `json:"path"`
-	OperationID string `json:"operation_id,omitempty"`
-	Version     string `json:"version"`
-	Change      string `json:"change"`
-}
-
-func (a *app) showPlan(plan *openapi.Plan, all bool) error {
-	out := planJSON{Title: plan.Title, Version: plan.Version, Operations: plan.Operations, Tools: []plannedJSON{},
-		Refused: []map[string]any{}, Warnings: append([]string{}, plan.Warnings...), Counts: map[string]int{}}
+func (a *app) showPlan(plan *imports.Plan, all bool) error {
+	changes := map[string]int{}
 	for _, t := range plan.Tools {
-		out.Counts[t.Change]++
-		out.Tools = append(out.Tools, plannedJSON{t.Name, t.Method, t.Path, t.OperationID, t.Version, t.Change})
+		changes[t.Change]++
 	}
-	for _, r := range plan.Refused {
-		out.Refused = append(out.Refused, map[string]any{"operation": r.Operation, "reason": r.Reason})
-	}
-	raw, err := json.Marshal(out)
+	raw, err := json.Marshal(struct {
+		*imports.Plan
+		Changes map[string]int `json:"changes"`
+	}{plan, changes})
 	if err != nil {
 		return err
 	}
 	head := fmt.Sprintf("%s %s: %d operations, %d tools, %d refused", plan.Title, plan.Version, plan.Operations, len(plan.Tools), len(plan.Refused))
 	return a.printPlan(raw, head, "TOOL|VERSION|CHANGE|METHOD|PATH", func(row func(...any)) {
 		for _, t := range plan.Tools {
-			if all || t.Change != "unchanged" {
+			if all || t.Change != source.ChangeUnchanged {
 				row(t.Name, t.Version, t.Change, t.Method, t.Path)
 			}
 		}

@@ -29,76 +29,83 @@ func checkNamespace(s string) error {
 	return nil
 }
 
-// importSource plans with read, shows the plan, and publishes it unless choice says
-// otherwise. what names the source while the person waits.
-func (a *app) importSource(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*source.Plan, error)) error {
-	var plan *source.Plan
-	cl, err := a.planned(ctx, what, choice, func(previous source.Previous) (err error) {
-		plan, err = read(previous)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if choice.dryRun {
-		return a.showSourcePlan(plan, choice.all)
-	}
-	var manifests [][]byte
-	for _, t := range plan.Tools {
-		if t.Change != source.ChangeUnchanged {
-			manifests = append(manifests, t.Manifest)
-		}
-	}
-	return a.publishPlanned(ctx, cl, manifests, len(plan.Tools), len(plan.Refused), choice, func() error { return a.showSourcePlan(plan, choice.all) })
+// planned is a plan that was made.
+type planned struct {
+	changed        [][]byte // manifests that are new or changed
+	tools, refused int
+	show           func() error
 }
 
-// planned has read make a plan, which asks what is published. A dry run needs no server.
-func (a *app) planned(ctx context.Context, what string, choice importChoice, read func(source.Previous) error) (*client, error) {
+// importSource is importPlan for the plans of catalog/source.
+func (a *app) importSource(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*source.Plan, error)) error {
+	return a.importPlan(ctx, what, choice, func(previous source.Previous) (*planned, error) {
+		plan, err := read(previous)
+		if err != nil {
+			return nil, err
+		}
+		return &planned{plan.Changed(), len(plan.Tools), len(plan.Refused), func() error { return a.showSourcePlan(plan, choice.all) }}, nil
+	})
+}
+
+// importPlan plans with read, which asks what is published, shows the plan, and publishes
+// it unless choice says otherwise. what names the source while the person waits.
+func (a *app) importPlan(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*planned, error)) error {
+	cl, plan, err := a.plan(ctx, what, choice, read)
+	switch {
+	case err != nil:
+		return err
+	case choice.dryRun:
+		return plan.show()
+	}
+	return a.publishPlanned(ctx, cl, plan, choice)
+}
+
+// plan has read make a plan. A dry run needs no server.
+func (a *app) plan(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*planned, error)) (*client, *planned, error) {
 	cl, err := a.connect()
 	if err != nil && !choice.dryRun {
-		return nil, err
+		return nil, nil, err
 	}
 	say, done := a.patience("reading " + what)
 	defer done()
 	previous := &previousTools{ctx: ctx, client: cl, say: say, offline: true}
 	if err == nil {
 		if previous.offline, err = cl.offline(ctx, choice.dryRun); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	err = read(previous.find)
+	plan, err := read(previous.find)
 	switch {
 	case previous.err != nil: // the plan took what it could not ask about for new
-		return nil, previous.err
+		return nil, nil, previous.err
 	case err != nil:
-		return nil, &failure{code: exitUsage, err: err}
+		return nil, nil, &failure{code: exitUsage, err: err}
 	}
-	return cl, nil
+	return cl, plan, nil
 }
 
-// publishPlanned publishes the manifests of a plan that are new or changed, shows the
-// plan, and counts.
-func (a *app) publishPlanned(ctx context.Context, cl *client, manifests [][]byte, tools, refused int, choice importChoice, show func() error) error {
-	say, done := a.patience(fmt.Sprintf("publishing %d tools", len(manifests)))
-	published, err := cl.publish(ctx, manifests, choice, say)
+// publishPlanned publishes what is new or changed, shows the plan, and counts.
+func (a *app) publishPlanned(ctx context.Context, cl *client, plan *planned, choice importChoice) error {
+	say, done := a.patience(fmt.Sprintf("publishing %d tools", len(plan.changed)))
+	published, err := cl.publish(ctx, plan.changed, choice, say)
 	done()
 	if err != nil {
 		if len(published) > 0 {
-			fmt.Fprintf(a.stderr, "toolkeep: %d of %d tools were published before the error; importing again goes on from there\n", len(published), len(manifests))
+			fmt.Fprintf(a.stderr, "toolkeep: %d of %d tools were published before the error; importing again goes on from there\n", len(published), len(plan.changed))
 		}
 		return err
 	}
-	if err := show(); err != nil {
+	if err := plan.show(); err != nil {
 		return err
 	}
 	if !a.json {
 		showDeprecated(a.stdout, published)
-		if _, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), tools-len(manifests), refused); err != nil {
+		if _, err = fmt.Fprintf(a.stdout, "Published %d, unchanged %d, refused %d.\n", len(published), plan.tools-len(plan.changed), plan.refused); err != nil {
 			return err
 		}
 	}
-	if tools == 0 && refused > 0 {
-		return usagef("nothing was published: all %d are refused, for the reasons above", refused)
+	if plan.tools == 0 && plan.refused > 0 {
+		return usagef("nothing was published: all %d are refused, for the reasons above", plan.refused)
 	}
 	return nil
 }

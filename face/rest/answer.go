@@ -39,24 +39,24 @@ type InvokeError struct {
 
 // ExecutionMetadata is BC-2's, with what else the receipt says.
 type ExecutionMetadata struct {
-	DurationMS          int64        `json:"duration_ms" doc:"from start to end, all of it"`
-	StartedAt           *time.Time   `json:"started_at,omitempty" doc:"absent while the call waits"`
-	CompletedAt         *time.Time   `json:"completed_at,omitempty" doc:"absent until the call has ended"`
-	CPUUsed             int64        `json:"cpu_used_millicore_seconds"`
-	MemoryPeakMB        int64        `json:"memory_peak_mb"`
-	NetworkSent         int64        `json:"network_bytes_sent"`
-	NetworkReceived     int64        `json:"network_bytes_received"`
-	DocumentsAccessed   []object     `json:"documents_accessed"`
-	CheckpointsCreated  []object     `json:"checkpoints_created"`
-	ToolVersion         string       `json:"tool_version,omitempty" doc:"the version that the reference resolved to"`
-	OverheadUS          int64        `json:"overhead_us" doc:"microseconds outside of the tool"`
-	CacheHit            bool         `json:"cache_hit"`
-	IdempotencyReplayed bool         `json:"idempotency_replayed" doc:"the answer of an earlier call with the same key"`
-	RetryCount          int          `json:"retry_count"`
-	Truncated           bool         `json:"truncated"`
-	CostUSD             float64      `json:"cost_usd"`
-	Attachments         []attachment `json:"attachments"`
-	Warnings            []warning    `json:"warnings"`
+	DurationMS          int64              `json:"duration_ms" doc:"from start to end, all of it"`
+	StartedAt           *time.Time         `json:"started_at,omitempty" doc:"absent while the call waits"`
+	CompletedAt         *time.Time         `json:"completed_at,omitempty" doc:"absent until the call has ended"`
+	CPUUsed             int64              `json:"cpu_used_millicore_seconds"`
+	MemoryPeakMB        int64              `json:"memory_peak_mb"`
+	NetworkSent         int64              `json:"network_bytes_sent"`
+	NetworkReceived     int64              `json:"network_bytes_received"`
+	DocumentsAccessed   []object           `json:"documents_accessed"`
+	CheckpointsCreated  []object           `json:"checkpoints_created"`
+	ToolVersion         string             `json:"tool_version,omitempty" doc:"the version that the reference resolved to"`
+	OverheadUS          int64              `json:"overhead_us" doc:"microseconds outside of the tool"`
+	CacheHit            bool               `json:"cache_hit"`
+	IdempotencyReplayed bool               `json:"idempotency_replayed" doc:"the answer of an earlier call with the same key"`
+	RetryCount          int                `json:"retry_count"`
+	Truncated           bool               `json:"truncated"`
+	CostUSD             float64            `json:"cost_usd"`
+	Attachments         []attachment       `json:"attachments"`
+	Warnings            []toolkeep.Warning `json:"warnings"`
 
 	Secrets []toolkeep.SecretUse `json:"secrets,omitempty" doc:"what the call authenticated with: hash of the reference, and whose secret answered"`
 }
@@ -71,12 +71,6 @@ type attachment struct {
 	URL         string `json:"url"`
 	ContentType string `json:"content_type,omitempty"`
 	Bytes       int64  `json:"bytes,omitempty"`
-}
-
-type warning struct {
-	Code    string         `json:"code"`
-	Message string         `json:"message"`
-	Details map[string]any `json:"details,omitempty"`
 }
 
 // InvocationAnswer is BC-2's ToolStatusResponse with the record's main fields,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -44,7 +45,6 @@ type Calls interface {
 type Catalog interface {
 	// Describe finds a version to look at, one that is held too.
 	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
-	Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o catalog.PublishOptions) ([]catalog.Published, error)
 	SetState(ctx context.Context, p *toolkeep.Principal, toolID, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error)
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error)
@@ -78,49 +78,13 @@ type Rates interface {
 	Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration)
 }
 
-// ImportRequest asks to turn a source document into tools.
-type ImportRequest struct {
-	Location  string // http or https URL; "" where Document is given
-	Document  []byte
-	Namespace string
-	Server    string            // base URL instead of the document's
-	Auth      map[string]string // security scheme -> secret reference
-	DryRun    bool              // plan only
-	Force     bool
-	Shared    bool // the tools belong to all tenants
+// Imports is what control/imports does, which see.
+type Imports interface {
+	OpenAPI(ctx context.Context, p *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error)
+	Publish(ctx context.Context, p *toolkeep.Principal, b *imports.Batch) error
 }
 
-// ImportPlan is what a document would become, or became.
-type ImportPlan struct {
-	Title      string        `json:"title"`
-	Version    string        `json:"version"`
-	Digest     string        `json:"digest"`
-	Operations int           `json:"operations" doc:"operations in the document; tools + refused"`
-	Tools      []PlannedTool `json:"tools"`
-	Refused    []RefusedTool `json:"refused"`
-	Warnings   []string      `json:"warnings"`
-}
-
-// PlannedTool is one operation that becomes a tool.
-type PlannedTool struct {
-	Name        string `json:"name"`
-	Method      string `json:"method"`
-	Path        string `json:"path"`
-	OperationID string `json:"operation_id,omitempty"`
-	Version     string `json:"version"`
-	Change      string `json:"change" enum:"new,unchanged,patch,minor,major"`
-}
-
-// RefusedTool is one operation that becomes none, with the reason.
-type RefusedTool struct {
-	Operation string `json:"operation"`
-	Reason    string `json:"reason"`
-}
-
-// ImportOpenAPI plans an import and, unless DryRun is set, publishes it. E3011.
-type ImportOpenAPI func(ctx context.Context, p *toolkeep.Principal, r ImportRequest) (*ImportPlan, []catalog.Published, error)
-
-// Config is what the face needs. Auth, Invoker, Calls, Catalog and Visible are
+// Config is what the face needs. Auth, Invoker, Calls, Catalog, Imports and Visible are
 // required. A part that is nil leaves its routes out, of the server and of the
 // document.
 type Config struct {
@@ -128,6 +92,7 @@ type Config struct {
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
+	Imports Imports
 	// Visible tells whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 
@@ -146,12 +111,11 @@ type Config struct {
 	// called; nil leaves it out.
 	Analytics func(tenant, tool string) (a ToolAnalytics, ok bool)
 	// Retrievals records searches; only tests do without.
-	Retrievals    Retrievals
-	Learning      Learning
-	Keys          Keys
-	Blobs         Blobs
-	ImportOpenAPI ImportOpenAPI
-	Servers       *servers.Servers
+	Retrievals Retrievals
+	Learning   Learning
+	Keys       Keys
+	Blobs      Blobs
+	Servers    *servers.Servers
 	// Set finds a set of tools by its name, as a choice; nil means that there are none.
 	Set      func(p *toolkeep.Principal, name string) (includes func(*toolkeep.Tool) bool, ok bool)
 	Contexts Contexts

@@ -234,11 +234,9 @@ func (a *API) operations() {
 	for _, form := range []string{eventsType, ndjsonType} {
 		a.huma.OpenAPI().Paths[batch.Path].Post.Responses["200"].Content[form] = &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString}}
 	}
-	if a.c.ImportOpenAPI != nil {
-		imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document")
-		imp.Metadata = map[string]any{bulk: true}
-		register(a, imp, toolkeep.PermPublish, a.importTools)
-	}
+	imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document")
+	imp.Metadata = map[string]any{bulk: true}
+	register(a, imp, toolkeep.PermPublish, a.importTools)
 
 	if a.c.Search != nil {
 		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)

@@ -149,7 +149,7 @@ func TestDocumentAndRoutesAreTheSame(t *testing.T) {
 		"whole": newSystem().Config,
 		"least": func() Config {
 			c := newSystem().Config
-			c.Search, c.Keys, c.Blobs, c.ImportOpenAPI, c.Invalidate, c.Health = nil, nil, nil, nil, nil, nil
+			c.Search, c.Keys, c.Blobs, c.Invalidate, c.Health = nil, nil, nil, nil, nil
 			return c
 		}(),
 	} {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
 )
 
@@ -90,6 +91,7 @@ func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible 
 func (f *fakeCatalog) Publish(_ context.Context, p *toolkeep.Principal, m [][]byte, o catalog.PublishOptions) ([]catalog.Published, error) {
 	return f.publish(p, m, o)
 }
+func (f *fakeCatalog) Highest(*toolkeep.Principal, string) *toolkeep.Tool { return nil }
 func (f *fakeCatalog) SetState(_ context.Context, _ *toolkeep.Principal, id, version string, ch catalog.StateChange) (toolkeep.Lifecycle, error) {
 	return f.setState(id, version, ch)
 }
@@ -162,6 +164,15 @@ func (f fakeRates) Status(*toolkeep.Principal) (int, int, time.Duration) {
 	return f.limit, f.left, 1500 * time.Millisecond
 }
 
+// fakeImports imports no documents for real.
+type fakeImports func(r imports.Request) (*imports.Plan, []catalog.Published, error)
+
+func (f fakeImports) OpenAPI(_ context.Context, _ *toolkeep.Principal, r imports.Request) (*imports.Plan, []catalog.Published, error) {
+	return f(r)
+}
+
+func (fakeImports) Publish(context.Context, *toolkeep.Principal, *imports.Batch) error { return nil }
+
 // system is a face over fakes; tests change its parts.
 type system struct {
 	Config
@@ -192,16 +203,14 @@ func newSystem() *system {
 		Search:  fakeSearch(nil),
 		// The document has the routes of usage; tests of them have a fake of their own.
 		Retrievals: &fakeUsage{}, Learning: &fakeUsage{},
-		Blobs: fakeBlobs(nil),
-		ImportOpenAPI: func(context.Context, *toolkeep.Principal, ImportRequest) (*ImportPlan, []catalog.Published, error) {
-			return nil, nil, nil
-		},
+		Blobs:       fakeBlobs(nil),
 		Invalidate:  func(_, _ string) int { return 0 },
 		SearchAdmin: &fakeSearchAdmin{},
 		Health:      http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"status":"UP"}`) }),
 		Version:     "1.2.3",
 		Log:         slog.New(slog.NewTextHandler(&s.log, nil)),
 	}
+	s.Imports = imports.New(imports.Config{Catalog: s.catalog, Visible: func(p *toolkeep.Principal, t *toolkeep.Tool) bool { return s.Visible(p, t) }})
 	return s
 }
 

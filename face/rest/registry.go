@@ -3,7 +3,6 @@ package rest
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/imports"
 )
 
 // Registration is Discovery's: the manifest, and examples and use cases
@@ -57,8 +57,8 @@ type PublishedVersion struct {
 	Deprecated []string     `json:"deprecated" doc:"versions that became one too many"`
 	Indexed    bool         `json:"indexed" doc:"as indexing.searchable"`
 
-	Indexing IndexingStatus `json:"indexing"`
-	Warnings []warning      `json:"warnings" doc:"tools that its relationships name and that you cannot see"`
+	Indexing IndexingStatus     `json:"indexing"`
+	Warnings []toolkeep.Warning `json:"warnings" doc:"tools that its relationships name and that you cannot see"`
 }
 
 type registerOutput struct {
@@ -85,18 +85,19 @@ func (a *API) publishOne(ctx context.Context, p *toolkeep.Principal, id string, 
 	if err != nil {
 		return nil, err
 	}
-	list, err := a.c.Catalog.Publish(ctx, p, [][]byte{raw}, in.options())
-	if err != nil {
+	b := &imports.Batch{Entries: []imports.Entry{{Manifest: raw}}, PublishOptions: in.options()}
+	if err := a.c.Imports.Publish(ctx, p, b); err != nil {
 		return nil, err
 	}
-	if len(list) != 1 {
-		return nil, toolkeep.AsError(fmt.Errorf("one manifest was published and %d answers came", len(list)))
+	e := &b.Entries[0]
+	if e.Published == nil {
+		return nil, e.Error
 	}
-	out := &registerOutput{Status: http.StatusOK, Body: published(list[0], a.settle(ctx, p, list, in.PublishOptions, nil)[0])}
-	out.Body.Warnings = a.unknownRelations(p, raw, nil)
-	if list[0].Created && !in.DryRun {
+	out := &registerOutput{Status: http.StatusOK, Body: published(*e.Published, a.settle(ctx, p, []catalog.Published{*e.Published}, in.PublishOptions, nil)[0])}
+	out.Body.Warnings = e.Warnings
+	if e.Published.Created && !in.DryRun {
 		out.Status = http.StatusCreated
-		out.Location = "/api/v1/tools/" + list[0].ToolID + "?version=" + list[0].Version
+		out.Location = "/api/v1/tools/" + e.Published.ToolID + "?version=" + e.Published.Version
 	}
 	return out, nil
 }
@@ -150,7 +151,7 @@ func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
 func published(v catalog.Published, s IndexingStatus) PublishedVersion {
 	return PublishedVersion{
 		ToolID: v.ToolID, Version: v.Version, Digest: v.Digest, Bump: v.Bump, Created: v.Created,
-		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: s.Searchable, Indexing: s, Warnings: []warning{},
+		Breaking: differences(v.Breaking), Deprecated: some(v.Deprecated), Indexed: s.Searchable, Indexing: s, Warnings: []toolkeep.Warning{},
 	}
 }
 
@@ -228,7 +229,7 @@ type importInput struct {
 
 type importOutput struct {
 	Body struct {
-		ImportPlan
+		imports.Plan
 		Published []PublishedVersion `json:"published" doc:"empty after a dry run"`
 	} `nameHint:"ImportAnswer"`
 }
@@ -242,21 +243,14 @@ func (a *API) importTools(ctx context.Context, p *toolkeep.Principal, in *import
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters,
 			"location must be an http or https URL without user and password; the server reads no files for you, send their text as document")
 	}
-	if b.Force || b.Shared {
-		if err := need(p, toolkeep.PermLifecycle); err != nil {
-			return nil, err
-		}
-	}
-	plan, list, err := a.c.ImportOpenAPI(ctx, p, ImportRequest{
-		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth,
-		DryRun: b.DryRun, Force: b.Force, Shared: b.Shared,
+	plan, list, err := a.c.Imports.OpenAPI(ctx, p, imports.Request{
+		Location: b.Location, Document: []byte(b.Document), Namespace: b.Namespace, Server: b.Server, Auth: b.Auth, PublishOptions: b.options(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	out := &importOutput{}
-	out.Body.ImportPlan = *plan
-	out.Body.Tools, out.Body.Refused, out.Body.Warnings = some(plan.Tools), some(plan.Refused), some(plan.Warnings)
+	out.Body.Plan = *plan
 	out.Body.Published = a.publishedList(ctx, p, list, b.PublishOptions)
 	return out, nil
 }

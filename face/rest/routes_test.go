@@ -3,7 +3,6 @@ package rest
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
 )
 
@@ -249,12 +249,12 @@ func TestPermissions(t *testing.T) {
 
 func TestImport(t *testing.T) {
 	s := newSystem()
-	var got ImportRequest
-	s.ImportOpenAPI = func(_ context.Context, _ *toolkeep.Principal, r ImportRequest) (*ImportPlan, []catalog.Published, error) {
+	var got imports.Request
+	s.Imports = fakeImports(func(r imports.Request) (*imports.Plan, []catalog.Published, error) {
 		got = r
-		return &ImportPlan{Title: "Pets", Operations: 2, Tools: []PlannedTool{{Name: "pets.list", Method: "GET", Path: "/pets", Version: "1.0.0", Change: "new"}},
-			Refused: []RefusedTool{{Operation: "GET /x", Reason: "why"}}}, []catalog.Published{{ToolID: "pets.list", Created: true}}, nil
-	}
+		return &imports.Plan{Title: "Pets", Operations: 2, Tools: []imports.PlannedTool{{Name: "pets.list", Method: "GET", Path: "/pets", Version: "1.0.0", Change: "new"}},
+			Refused: []imports.RefusedTool{{Operation: "GET /x", Reason: "why"}}, Warnings: []string{}}, []catalog.Published{{ToolID: "pets.list", Created: true}}, nil
+	})
 	w := s.do(t, "POST", "/api/v1/tools/import", `{"type":"openapi","document":"openapi: 3.1.0","namespace":"pets","server":"https://x","auth":{"key":"env://K"},"dry_run":true}`)
 	wantStatus(t, w, 200)
 	if string(got.Document) != "openapi: 3.1.0" || got.Namespace != "pets" || got.Server != "https://x" || got.Auth["key"] != "env://K" || !got.DryRun {
@@ -264,9 +264,9 @@ func TestImport(t *testing.T) {
 	if m["operations"] != number("2") || len(m["tools"].([]any)) != 1 || len(m["refused"].([]any)) != 1 || len(m["published"].([]any)) != 1 || m["warnings"] == nil {
 		t.Errorf("%v", m)
 	}
-	s.ImportOpenAPI = func(context.Context, *toolkeep.Principal, ImportRequest) (*ImportPlan, []catalog.Published, error) {
+	s.Imports = fakeImports(func(imports.Request) (*imports.Plan, []catalog.Published, error) {
 		return nil, nil, toolkeep.NewError(toolkeep.ImportFailed, "line 3")
-	}
+	})
 	problem(t, s.do(t, "POST", "/api/v1/tools/import", `{"type":"openapi","location":"https://x/openapi.json"}`), toolkeep.ImportFailed)
 }
 

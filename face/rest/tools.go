@@ -102,7 +102,7 @@ type ToolAnswer struct {
 	Lifecycle      toolkeep.Lifecycle `json:"lifecycle"`
 	Manifest       object             `json:"manifest" doc:"by the manifest schema, urn:toolkeep:schemas:manifest:v1; without the names of tools that you may not see"`
 	Authentication *secret.Auth       `json:"authentication,omitempty" doc:"how it stands with its secrets for you; absent where it needs none"`
-	Warnings       []warning          `json:"warnings"`
+	Warnings       []toolkeep.Warning `json:"warnings"`
 }
 
 func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInput) (*getToolOutput, error) {
@@ -114,11 +114,8 @@ func (a *API) getTool(ctx context.Context, p *toolkeep.Principal, in *getToolInp
 	}
 	out := &getToolOutput{Body: ToolAnswer{
 		ToolID: v.Tool.ID, Version: v.Tool.Version, Digest: v.Tool.Digest, Lifecycle: v.Life, Manifest: a.shownManifest(p, v.Tool), Authentication: a.toolAuth(ctx, p, v.Tool, true),
-		Warnings: make([]warning, len(warnings)),
+		Warnings: some(warnings),
 	}}
-	for i, w := range warnings {
-		out.Body.Warnings[i] = warning{Code: string(w.Code), Message: w.Message, Details: w.Details}
-	}
 	h := make(map[string][]string, 2)
 	lifecycleHeaders(h, warnings)
 	out.Deprecation, out.Sunset = first(h, "Deprecation"), first(h, "Sunset")

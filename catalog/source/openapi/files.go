@@ -71,14 +71,17 @@ func openFiles(ctx context.Context, o Options) (*files, *file, error) {
 	fs := &files{ctx: ctx, left: limit, limit: limit, byLoc: map[string]*file{}, bad: map[string]string{}}
 	var data []byte
 	var loc, reason string
-	if isURL(o.Location) {
+	switch {
+	case o.Document != nil:
+		loc, data, fs.src = o.Location, o.Document, alone{}
+	case isURL(o.Location):
 		web, err := newWeb(o)
 		if err != nil {
 			return nil, nil, err
 		}
 		loc, data, reason = web.open(ctx, o.Location, limit)
 		fs.src = web
-	} else {
+	default:
 		dir := &folder{}
 		loc, data, reason = dir.open(o.Location, limit)
 		fs.src = dir
@@ -182,6 +185,19 @@ func (s *files) digest() string {
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
+
+// alone is the source of a document that came as bytes.
+type alone struct{}
+
+func (alone) resolve(_, ref string) (string, string) {
+	return "", fmt.Sprintf("the reference %q leads to another file, and the document was sent without any; bundle them into one document", clip(ref, 200))
+}
+
+func (alone) read(context.Context, string, int64) ([]byte, string) {
+	return nil, "there is no such file"
+}
+func (alone) name(loc string) string { return loc }
+func (alone) close()                 {}
 
 // folder is the folder of a document on disk. os.Root keeps every path inside,
 // whatever symbolic links say.

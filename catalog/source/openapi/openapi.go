@@ -40,6 +40,9 @@ type Options struct {
 	// followed inside the folder of the path, or on the host of the URL, and
 	// nowhere else.
 	Location string
+	// Document is the document itself, if it is not to be read; Location is then its name.
+	// It may refer to no other file.
+	Document []byte
 	// Namespace is the part of the tool ids before the dot,
 	// ^[a-z][a-z0-9-]{0,31}$; default a slug of info.title.
 	Namespace string
@@ -68,6 +71,16 @@ type Plan struct {
 	Version    string        // info.version
 	Digest     string        // "sha256:…" over the document and every file it reached
 	Warnings   []string      // what was dropped or loosened, and where
+}
+
+// Changed are the manifests that are new or changed.
+func (p *Plan) Changed() (manifests [][]byte) {
+	for _, t := range p.Tools {
+		if t.Change != "unchanged" {
+			manifests = append(manifests, t.Manifest)
+		}
+	}
+	return manifests
 }
 
 // PlannedTool is one operation that becomes a tool.

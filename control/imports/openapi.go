@@ -1,0 +1,145 @@
+package imports
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source/openapi"
+)
+
+// Catalog is the part of the catalogue that imports use; *catalog.Catalog is one.
+type Catalog interface {
+	Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o catalog.PublishOptions) ([]catalog.Published, error)
+	Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool
+	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
+}
+
+// Config is what Imports asks.
+type Config struct {
+	Catalog Catalog
+	// Visible tells whether a tool exists for a principal.
+	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
+	// Transport reaches the URLs of documents for a tenant, under the SSRF guard.
+	Transport func(tenant string) http.RoundTripper
+}
+
+// Imports plans and publishes.
+type Imports struct{ c Config }
+
+// New makes an Imports.
+func New(c Config) *Imports { return &Imports{c} }
+
+// Request asks to turn an OpenAPI document into tools.
+type Request struct {
+	Location  string // http or https URL, which the server fetches; "" where Document is given
+	Document  []byte // the document itself; it refers to no other file
+	Name      string // of Document; default document.yaml
+	Namespace string
+	Server    string            // base URL instead of the document's
+	Auth      map[string]string // security scheme -> secret reference
+	catalog.PublishOptions
+}
+
+// Plan is what a document would become, or became.
+type Plan struct {
+	Title      string        `json:"title"`
+	Version    string        `json:"version"`
+	Digest     string        `json:"digest"`
+	Operations int           `json:"operations" doc:"operations in the document; tools + refused"`
+	Tools      []PlannedTool `json:"tools"`
+	Refused    []RefusedTool `json:"refused"`
+	Warnings   []string      `json:"warnings"`
+}
+
+// PlannedTool is one operation that becomes a tool.
+type PlannedTool struct {
+	Name        string `json:"name"`
+	Method      string `json:"method"`
+	Path        string `json:"path"`
+	OperationID string `json:"operation_id,omitempty"`
+	Version     string `json:"version"`
+	Change      string `json:"change" enum:"new,unchanged,patch,minor,major"`
+}
+
+// RefusedTool is one operation that becomes none, with the reason.
+type RefusedTool struct {
+	Operation string `json:"operation"`
+	Reason    string `json:"reason"`
+}
+
+// Times of one import.
+const (
+	importTime = 2 * time.Minute  // in all
+	fetchTime  = 30 * time.Second // of one request for the document
+)
+
+// OpenAPI plans a document and publishes what is new or changed, unless DryRun is set.
+// The URL of a document must not lead to a private address: such a document is sent as
+// bytes.
+//
+// Errors: E3201; E3011 the document cannot be read; those of catalog.Publish.
+func (m *Imports) OpenAPI(ctx context.Context, p *toolkeep.Principal, r Request) (*Plan, []catalog.Published, error) {
+	if err := need(p, toolkeep.PermPublish); err != nil {
+		return nil, nil, err
+	}
+	if r.Force || r.Shared {
+		if err := need(p, toolkeep.PermLifecycle); err != nil {
+			return nil, nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, importTime)
+	defer cancel()
+	o := openapi.Options{Location: r.Location, Document: r.Document, Namespace: r.Namespace, Server: r.Server, Auth: r.Auth,
+		Previous: func(id string) *toolkeep.Tool { return m.c.Catalog.Highest(p, id) }}
+	if len(r.Document) > 0 {
+		o.Location = cmp.Or(r.Name, "document.yaml")
+	} else {
+		if u, err := url.Parse(r.Location); err != nil || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, nil, toolkeep.NewError(toolkeep.ImportFailed, "the server reads documents from http and https URLs; send a file's content as document, or use the command line")
+		}
+		o.Client = &http.Client{Transport: m.c.Transport(p.Tenant), Timeout: fetchTime}
+	}
+	read, err := openapi.Read(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan := PlanOf(read)
+	manifests := read.Changed()
+	if len(manifests) == 0 {
+		return plan, nil, nil
+	}
+	published, err := m.c.Catalog.Publish(ctx, p, manifests, r.PublishOptions)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.DryRun {
+		published = nil
+	}
+	return plan, published, nil
+}
+
+// PlanOf is a plan as people see it, without manifests.
+func PlanOf(plan *openapi.Plan) *Plan {
+	out := &Plan{Title: plan.Title, Version: plan.Version, Digest: plan.Digest, Operations: plan.Operations,
+		Tools: []PlannedTool{}, Refused: []RefusedTool{}, Warnings: append([]string{}, plan.Warnings...)}
+	for _, t := range plan.Tools {
+		out.Tools = append(out.Tools, PlannedTool{t.Name, t.Method, t.Path, t.OperationID, t.Version, t.Change})
+	}
+	for _, r := range plan.Refused {
+		out.Refused = append(out.Refused, RefusedTool{r.Operation, r.Reason})
+	}
+	return out
+}
+
+func need(p *toolkeep.Principal, permission string) error {
+	if p.May(permission) {
+		return nil
+	}
+	return toolkeep.NewError(toolkeep.PermissionDenied, "this needs the permission %s, which none of your roles grants", permission).
+		With("reason", "RBAC_DENIED").With("permission", permission)
+}
