@@ -63,9 +63,9 @@ type Options struct {
 	// "admin_key" when the first admin key is in its file and not yet in the store.
 	// Crash tests use it.
 	Hook func(step, id string)
-	// Keeper is the argv prefix under which a program of an MCP server is run:
-	// the command itself, see upstream.Keep. Linux needs it for servers by stdio.
-	Keeper []string
+	// Reaper is the argv prefix under which a program of an MCP server is run:
+	// the command itself, see upstream.RunReaper. Linux needs it for servers by stdio.
+	Reaper []string
 	Clock  func() time.Time
 }
 

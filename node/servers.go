@@ -24,7 +24,7 @@ func (n *Node) buildUpstream() error {
 		Clock: n.options.Clock, Log: n.logger("mcp_login")})
 	n.credentials = &servers.Credentials{Secrets: n.secrets, Sealer: n.sealer, Logins: n.logins}
 	c := upstream.Config{
-		Keeper: n.options.Keeper, Dir: filepath.Join(n.config.Data, "mcp"),
+		Reaper: n.options.Reaper, Dir: filepath.Join(n.config.Data, "mcp"),
 		Client:  canon.Append(nil, map[string]any{"name": "toolkeep", "version": n.options.Version}),
 		Secrets: n.credentials, Authorize: n.credentials.Authorize, Redact: n.redact, Log: n.logger("mcp"), Clock: n.options.Clock, HTTPClient: n.client,
 		Accepted: func(owner, server, tool string) [][]byte {

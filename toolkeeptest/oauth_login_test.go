@@ -36,7 +36,7 @@ func withViews(t *testing.T, s *issuer, more map[string]string) *toolkeeptest.To
 	for n, v := range more {
 		settings[n] = v
 	}
-	k := s.start(t, settings, node.Options{Keeper: []string{self, "__keep"}})
+	k := s.start(t, settings, node.Options{Reaper: []string{self, "__reaper"}})
 	admin(t, k).put(t, "pages", offerByStdio(t, definition("read", "Reads a page.")))
 	return k
 }

@@ -56,7 +56,7 @@ func TestSealKeyRotationOfServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := toolkeeptest.Option{Options: node.Options{Keeper: []string{self, "__keep"}}}
+	with := toolkeeptest.Option{Options: node.Options{Reaper: []string{self, "__reaper"}}}
 	g := newGuarded(t)
 	dir := filepath.Join(t.TempDir(), "data")
 	k := toolkeeptest.Open(t, dir, with)

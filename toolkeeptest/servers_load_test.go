@@ -89,7 +89,7 @@ func TestManyAgentsFewProcesses(t *testing.T) {
 			pids[name] = boss.call(name+".pid", `{}`).output(t)
 		}
 		before := children(t)
-		if len(before) != 4 { // each server under its keeper
+		if len(before) != 4 { // each server under its reaper
 			t.Fatalf("two servers are %d processes: %v", len(before), before)
 		}
 

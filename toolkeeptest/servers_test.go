@@ -27,8 +27,8 @@ import (
 
 // otherProgram runs what the test binary is beside the tests.
 func otherProgram() (code int, ran bool) {
-	if len(os.Args) > 1 && os.Args[1] == "__keep" {
-		return servers.Keep(os.Args[2:]), true
+	if len(os.Args) > 1 && os.Args[1] == "__reaper" {
+		return servers.RunReaper(os.Args[2:]), true
 	}
 	if os.Getenv("TEST_MCP_OFFER") != "" {
 		(&program{out: bufio.NewWriter(os.Stdout)}).run(os.Stdin)
@@ -327,7 +327,7 @@ func withServers(t *testing.T, settings map[string]string) *toolkeeptest.Toolkee
 	if err != nil {
 		t.Fatal(err)
 	}
-	return toolkeeptest.New(t, toolkeeptest.Option{Settings: settings, Options: node.Options{Keeper: []string{self, "__keep"}}})
+	return toolkeeptest.New(t, toolkeeptest.Option{Settings: settings, Options: node.Options{Reaper: []string{self, "__reaper"}}})
 }
 
 // plan is what REST answers of a server's tools.

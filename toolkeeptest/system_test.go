@@ -23,7 +23,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestMain lets no test leave a goroutine behind. The test binary is also the keeper
+// TestMain lets no test leave a goroutine behind. The test binary is also the reaper
 // of MCP servers' processes and the program of one.
 func TestMain(m *testing.M) {
 	if code, ran := otherProgram(); ran {

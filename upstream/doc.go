@@ -44,9 +44,9 @@
 //
 // # Processes
 //
-// On Linux every command runs under a keeper, see Keep: the tree below it is ended
+// On Linux every command runs under a reaper, see RunReaper: the tree below it is ended
 // as a whole when the session ends, when the command does, and when Toolkeep dies
-// in whatever way. If the keeper itself is killed, the command dies with it and
+// in whatever way. If the reaper itself is killed, the command dies with it and
 // what is left of the command's own session is ended, but not a process that made
 // a session of its own. A process that became another user's cannot be ended.
 // Elsewhere a command is the leader of a process group: what leaves the group is

@@ -33,7 +33,7 @@ func self(t *testing.T) string {
 // testConfig is small and fast.
 func testConfig(t *testing.T) Config {
 	return Config{
-		Keeper: []string{self(t), "__keep"}, Dir: t.TempDir(), StopGrace: 200 * time.Millisecond,
+		Reaper: []string{self(t), "__reaper"}, Dir: t.TempDir(), StopGrace: 200 * time.Millisecond,
 		BackoffBase: 50 * time.Millisecond,
 	}
 }

@@ -95,7 +95,7 @@ func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolke
 		sess.own.add(env.secrets)
 		st.log.forgetError()
 		sess.proc, err = startProcess(processConfig{
-			keeper: s.config.Keeper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.StopGrace,
+			reaper: s.config.Reaper, command: s.spec.Command, env: env.vars, dir: env.dir, grace: s.config.StopGrace,
 		})
 		if err != nil {
 			sess.release()

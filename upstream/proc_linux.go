@@ -78,19 +78,19 @@ func below(root int, list []proc) []proc {
 }
 
 // residentBytes is the resident memory of what runs below each of the processes,
-// without these themselves: most of a keeper's pages are Toolkeep's own program.
-func residentBytes(keepers []int) map[int]int64 {
-	if len(keepers) == 0 {
+// without these themselves: most of a reaper's pages are Toolkeep's own program.
+func residentBytes(reapers []int) map[int]int64 {
+	if len(reapers) == 0 {
 		return nil
 	}
 	list, err := processes()
 	if err != nil {
 		return nil
 	}
-	sums := make(map[int]int64, len(keepers))
-	for _, keeper := range keepers {
-		for _, p := range below(keeper, list) {
-			sums[keeper] += p.pages * int64(os.Getpagesize())
+	sums := make(map[int]int64, len(reapers))
+	for _, reaper := range reapers {
+		for _, p := range below(reaper, list) {
+			sums[reaper] += p.pages * int64(os.Getpagesize())
 		}
 	}
 	return sums

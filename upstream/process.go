@@ -12,7 +12,7 @@ import (
 
 // processConfig says what to run.
 type processConfig struct {
-	keeper  []string // argv prefix; unused where there is no keeper
+	reaper  []string // argv prefix; unused where there is no reaper
 	command []string
 	env     []string
 	dir     string
@@ -26,7 +26,7 @@ type process struct {
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
-	life   io.Closer // whose end ends the tree; nil without a keeper
+	life   io.Closer // whose end ends the tree; nil without a reaper
 	pid    int       // of the command
 
 	done   chan struct{} // closed when the tree is gone and waited for
@@ -60,7 +60,7 @@ func startProcess(c processConfig) (*process, error) {
 	return p, nil
 }
 
-// wait waits for the command or its keeper; it runs once, on its own goroutine.
+// wait waits for the command or its reaper; it runs once, on its own goroutine.
 func (p *process) wait() {
 	p.ended = p.cmd.Wait()
 	if leftovers(p.cmd.ProcessState) {

@@ -13,16 +13,16 @@ import (
 	"time"
 )
 
-// launch starts the command under a keeper and waits for the keeper's word.
+// launch starts the command under a reaper and waits for the reaper's word.
 func (p *process) launch(c processConfig, e *ends) error {
-	if len(c.keeper) == 0 {
-		return fmt.Errorf("%w: Config.Keeper is not set", errNoStart)
+	if len(c.reaper) == 0 {
+		return fmt.Errorf("%w: Config.Reaper is not set", errNoStart)
 	}
 	ours, theirs, err := lifelines()
 	if err != nil {
 		return fmt.Errorf("%w: %w", errNoStart, err)
 	}
-	argv := append(append([]string(nil), c.keeper...), "-grace="+c.grace.String(), "--")
+	argv := append(append([]string(nil), c.reaper...), "-grace="+c.grace.String(), "--")
 	argv = append(argv, c.command...)
 	p.cmd = exec.Command(argv[0], argv[1:]...)
 	p.cmd.Env, p.cmd.Dir = c.env, c.dir
@@ -34,9 +34,9 @@ func (p *process) launch(c processConfig, e *ends) error {
 	_ = theirs.Close()
 	if err != nil {
 		_ = ours.Close()
-		return fmt.Errorf("%w: the keeper: %w", errNoStart, err)
+		return fmt.Errorf("%w: the reaper: %w", errNoStart, err)
 	}
-	e.closeChild() // or the keeper's death would not show
+	e.closeChild() // or the reaper's death would not show
 	p.life = ours
 	p.pid, err = hear(ours)
 	go p.wait()
@@ -48,7 +48,7 @@ func (p *process) launch(c processConfig, e *ends) error {
 	return nil
 }
 
-// lifelines are the two ends of the socket to a keeper.
+// lifelines are the two ends of the socket to a reaper.
 func lifelines() (ours, theirs *os.File, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func lifelines() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline"), nil
 }
 
-// hear reads the keeper's word: the command's pid, or why there is none.
+// hear reads the reaper's word: the command's pid, or why there is none.
 func hear(life *os.File) (int, error) {
 	_ = life.SetReadDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(io.LimitReader(life, 16<<10)).ReadString('\n')
@@ -69,12 +69,12 @@ func hear(life *os.File) (int, error) {
 	number, ok := strings.CutPrefix(line, "pid ")
 	pid, bad := strconv.Atoi(number)
 	if err != nil || !ok || bad != nil {
-		return 0, errors.New("the keeper did not answer; Config.Keeper must lead to upstream.Keep")
+		return 0, errors.New("the reaper did not answer; Config.Reaper must lead to upstream.RunReaper")
 	}
 	return pid, nil
 }
 
-// kill has the keeper end the tree. A keeper that does not is killed itself, and
+// kill has the reaper end the tree. A reaper that does not is killed itself, and
 // so is what can still be found of its tree.
 func (p *process) kill() {
 	_ = p.life.Close()
@@ -86,10 +86,10 @@ func (p *process) kill() {
 	}()
 }
 
-// leftovers tells whether there may be any: a keeper that exited has left none.
+// leftovers tells whether there may be any: a reaper that exited has left none.
 func leftovers(s *os.ProcessState) bool { return !s.Exited() }
 
-// sweep is for a keeper that was killed: the command has died with it, the rest of
+// sweep is for a reaper that was killed: the command has died with it, the rest of
 // its session has not.
 func (p *process) sweep() {
 	list, err := processes()
@@ -103,7 +103,7 @@ func (p *process) sweep() {
 	}
 }
 
-// describeExit reads the keeper's exit status, which is the command's.
+// describeExit reads the reaper's exit status, which is the command's.
 func describeExit(code int, err error) string {
 	switch {
 	case code == exitNoStart:
@@ -113,5 +113,5 @@ func describeExit(code int, err error) string {
 	case code >= 0:
 		return "it exited with status " + strconv.Itoa(code)
 	}
-	return "its keeper ended: " + err.Error()
+	return "its reaper ended: " + err.Error()
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // launch starts the command in a process group of its own. This is weaker than
-// Linux's keeper: a process that leaves the group is not found, and nothing ends
+// Linux's reaper: a process that leaves the group is not found, and nothing ends
 // the tree if Toolkeep is killed but stdin's end.
 func (p *process) launch(c processConfig, e *ends) error {
 	p.cmd = exec.Command(c.command[0], c.command[1:]...)

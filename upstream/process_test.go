@@ -24,7 +24,7 @@ import (
 func startProgram(t *testing.T, program string, grace time.Duration) *process {
 	t.Helper()
 	p, err := startProcess(processConfig{
-		keeper: []string{self(t), "__keep"}, command: []string{self(t)}, dir: t.TempDir(), grace: grace,
+		reaper: []string{self(t), "__reaper"}, command: []string{self(t)}, dir: t.TempDir(), grace: grace,
 		env: []string{"UPSTREAM_TEST_PROGRAM=" + program, "PATH=" + os.Getenv("PATH")},
 	})
 	if err != nil {
@@ -34,10 +34,10 @@ func startProgram(t *testing.T, program string, grace time.Duration) *process {
 	return p
 }
 
-func TestKeeperPassesTheExitStatusOn(t *testing.T) {
+func TestReaperPassesTheExitStatusOn(t *testing.T) {
 	p := startProgram(t, "exit", time.Second)
 	if !p.within(limit) {
-		t.Fatal("the keeper does not end with its command")
+		t.Fatal("the reaper does not end with its command")
 	}
 	if got := p.why(); got != "it exited with status 7" {
 		t.Error(got)
@@ -80,31 +80,31 @@ func TestStartNamesWhatCannotBeRun(t *testing.T) {
 		"not found in $PATH":        {"no-such-program-anywhere"},
 		"permission denied":         {"/etc/passwd"},
 	} {
-		_, err := startProcess(processConfig{keeper: []string{self(t), "__keep"}, command: command, dir: t.TempDir(), grace: time.Second, env: []string{"PATH=/usr/bin"}})
+		_, err := startProcess(processConfig{reaper: []string{self(t), "__reaper"}, command: command, dir: t.TempDir(), grace: time.Second, env: []string{"PATH=/usr/bin"}})
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v: %v", command, err)
 		}
 	}
-	// A wrong Config.Keeper says so too.
+	// A wrong Config.Reaper says so too.
 	for _, dir := range []string{filepath.Join(t.TempDir(), "gone"), self(t)} {
-		_, err := startProcess(processConfig{keeper: []string{self(t), "__keep"}, command: []string{self(t)}, dir: dir, grace: time.Second})
+		_, err := startProcess(processConfig{reaper: []string{self(t), "__reaper"}, command: []string{self(t)}, dir: dir, grace: time.Second})
 		if !errors.Is(err, errNoStart) || !strings.Contains(err.Error(), "folder") || !strings.Contains(err.Error(), dir) {
 			t.Errorf("in %s: %v", dir, err)
 		}
 	}
-	_, err := startProcess(processConfig{keeper: []string{"/bin/true"}, command: []string{"x"}, dir: t.TempDir(), grace: time.Second})
-	if err == nil || !strings.Contains(err.Error(), "Config.Keeper") {
+	_, err := startProcess(processConfig{reaper: []string{"/bin/true"}, command: []string{"x"}, dir: t.TempDir(), grace: time.Second})
+	if err == nil || !strings.Contains(err.Error(), "Config.Reaper") {
 		t.Error(err)
 	}
 	_, err = startProcess(processConfig{command: []string{"x"}, grace: time.Second})
-	if err == nil || !strings.Contains(err.Error(), "Config.Keeper") {
+	if err == nil || !strings.Contains(err.Error(), "Config.Reaper") {
 		t.Error(err)
 	}
 }
 
-func TestKeeperRefusesWhatIsNotFromToolkeep(t *testing.T) {
+func TestReaperRefusesWhatIsNotFromToolkeep(t *testing.T) {
 	for _, args := range [][]string{nil, {"--", "x"}, {"-grace=1s", "x"}, {"-grace=x", "--", "y"}, {"-grace=-1s", "--", "y"}} {
-		cmd := exec.Command(self(t), append([]string{"__keep"}, args...)...)
+		cmd := exec.Command(self(t), append([]string{"__reaper"}, args...)...)
 		out, _ := cmd.CombinedOutput()
 		if cmd.ProcessState.ExitCode() != exitUsage {
 			t.Errorf("%v: status %d, %s", args, cmd.ProcessState.ExitCode(), out)
@@ -112,38 +112,38 @@ func TestKeeperRefusesWhatIsNotFromToolkeep(t *testing.T) {
 	}
 }
 
-func TestKeeperIsSmall(t *testing.T) {
+func TestReaperIsSmall(t *testing.T) {
 	p := startProgram(t, "sleep", time.Second)
-	keeper := p.cmd.Process.Pid
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", keeper))
+	reaper := p.cmd.Process.Pid
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", reaper))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(status)) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "RssAnon:" {
 			kb, _ := strconv.Atoi(f[1])
-			t.Logf("RssAnon of the keeper: %d kB", kb)
+			t.Logf("RssAnon of the reaper: %d kB", kb)
 			if kb > 40_000 { // it is 2 MB; the race detector adds 15
-				t.Errorf("the keeper has %d kB of its own", kb)
+				t.Errorf("the reaper has %d kB of its own", kb)
 			}
 		}
 	}
-	eventually(t, "the tree below it counts", func() bool { return residentBytes([]int{keeper})[keeper] > 1<<20 })
+	eventually(t, "the tree below it counts", func() bool { return residentBytes([]int{reaper})[reaper] > 1<<20 })
 	p.stop(true)
 }
 
-// TestKilledKeeperLeavesNoCommand kills the keeper itself, which nothing but the
+// TestKilledReaperLeavesNoCommand kills the reaper itself, which nothing but the
 // kernel's memory shortage does.
-func TestKilledKeeperLeavesNoCommand(t *testing.T) {
+func TestKilledReaperLeavesNoCommand(t *testing.T) {
 	p := startProgram(t, "sleep", time.Second)
 	if err := p.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if !p.within(limit) {
-		t.Fatal("the end of the keeper is not seen")
+		t.Fatal("the end of the reaper is not seen")
 	}
-	eventually(t, "the command ends with its keeper", func() bool { return !alive(p.pid) })
-	if got := p.why(); !strings.Contains(got, "its keeper ended") {
+	eventually(t, "the command ends with its reaper", func() bool { return !alive(p.pid) })
+	if got := p.why(); !strings.Contains(got, "its reaper ended") {
 		t.Error(got)
 	}
 }
@@ -204,7 +204,7 @@ func TestTreeIsReaped(t *testing.T) {
 func runToolkeep() int {
 	exe, _ := os.Executable()
 	dir, _ := os.MkdirTemp("", "killed")
-	s := New(Config{Keeper: []string{exe, "__keep"}, Dir: dir, StopGrace: 100 * time.Millisecond})
+	s := New(Config{Reaper: []string{exe, "__reaper"}, Dir: dir, StopGrace: 100 * time.Millisecond})
 	s.Set([]Spec{{Name: "s", Transport: Stdio, Command: []string{exe}, Env: map[string]string{"UPSTREAM_TEST_PROGRAM": "server", "MODE": os.Getenv("MODE")}}})
 	a, err := s.Do(context.Background(), toolCall(alice(), "fork", "stubborn"))
 	if err != nil {
@@ -247,7 +247,7 @@ func TestKilledToolkeepLeavesNoChild(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = os.RemoveAll(strings.TrimSpace(dir)) })
 			tree := pids(t, line)
-			if len(tree) < 6 { // keeper, server, two grandchildren, and three of them once more
+			if len(tree) < 6 { // reaper, server, two grandchildren, and three of them once more
 				t.Errorf("the tree is %v", tree)
 			}
 			if err := cmd.Process.Kill(); err != nil {

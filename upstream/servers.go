@@ -38,12 +38,12 @@ type Authorizer interface {
 	Unauthorized(ctx context.Context, r *http.Response) error
 }
 
-// Config sets up Servers. Keeper (on Linux) and Dir are needed where a server is
+// Config sets up Servers. Reaper (on Linux) and Dir are needed where a server is
 // run by stdio; everything else has a default.
 type Config struct {
-	// Keeper is the argv prefix of the keeper process: the program that calls Keep
-	// with what follows, such as {"/proc/self/exe", "__keep"}.
-	Keeper []string
+	// Reaper is the argv prefix of the reaper process: the program that calls Keep
+	// with what follows, such as {"/proc/self/exe", "__reaper"}.
+	Reaper []string
 	// Dir holds a private folder for each tenant and stdio server.
 	Dir string
 	// Client is the implementation object that servers are told; default

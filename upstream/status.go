@@ -27,7 +27,7 @@ type Status struct {
 	State     State     `json:"state"`
 	Since     time.Time `json:"since,omitzero"` // of the oldest session
 	// PID is that of the oldest session's command, RSS the resident bytes of all
-	// process trees without their keepers; 0 where there is none or it is not known.
+	// process trees without their reapers; 0 where there is none or it is not known.
 	PID       int       `json:"pid,omitempty"`
 	RSS       int64     `json:"rss_bytes,omitempty"`
 	Sessions  int       `json:"sessions"`

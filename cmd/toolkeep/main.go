@@ -11,15 +11,15 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// keeperArg makes the command the keeper of an MCP server's program; see upstream.Keep.
-const keeperArg = "__keep"
+// reaperArg makes the command the reaper of an MCP server's program; see upstream.RunReaper.
+const reaperArg = "__reaper"
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == keeperArg {
-		os.Exit(upstream.Keep(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == reaperArg {
+		os.Exit(upstream.RunReaper(os.Args[2:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, stop, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)

@@ -15,8 +15,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "__keep" {
-		main() // the keeper of an MCP server's process is started by the path of the binary
+	if len(os.Args) > 1 && os.Args[1] == "__reaper" {
+		main() // the reaper of an MCP server's process is started by the path of the binary
 	}
 	testscript.Main(m, map[string]func(){"toolkeep": main, "offers": offers, "sqlite3": sqliteShell})
 }

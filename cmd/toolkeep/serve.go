@@ -123,7 +123,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	defer stopPacing()
 	paceCollector(pace)
 	n, err := node.New(ctx, c, node.Options{Version: version, LogTo: a.stderr, Hook: crashHook(),
-		Keeper: []string{"/proc/self/exe", keeperArg}})
+		Reaper: []string{"/proc/self/exe", reaperArg}})
 	if err != nil {
 		if ctx.Err() != nil {
 			fmt.Fprintln(a.stderr, "toolkeep: stopped before it served:", err)

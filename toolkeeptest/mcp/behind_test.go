@@ -29,7 +29,7 @@ func reference(dir, mark, name string, args ...string) map[string]any {
 	return map[string]any{"transport": "stdio", "command": append([]string{nodeJS(dir), "--title=" + mark, index}, args...)}
 }
 
-// running counts the processes whose command line has the mark, the keepers of
+// running counts the processes whose command line has the mark, the reapers of
 // servers included.
 func running(t *testing.T, mark string) (n int) {
 	t.Helper()

@@ -30,10 +30,10 @@ import (
 // binaries is where programs of Go are built, once for all tests.
 var binaries string
 
-// TestMain is also the keeper, because the test binary stands for Toolkeep.
+// TestMain is also the reaper, because the test binary stands for Toolkeep.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "__keep" {
-		os.Exit(upstream.Keep(os.Args[2:]))
+	if len(os.Args) > 1 && os.Args[1] == "__reaper" {
+		os.Exit(upstream.RunReaper(os.Args[2:]))
 	}
 	var err error
 	if binaries, err = os.MkdirTemp("", "tkmcp"); err != nil {
@@ -75,7 +75,7 @@ func modules(dir string) string { return filepath.Join(dir, "node_modules") }
 func start(t *testing.T) *toolkeeptest.Toolkeep {
 	t.Helper()
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return toolkeeptest.New(t, toolkeeptest.Option{Options: node.Options{Keeper: []string{"/proc/self/exe", "__keep"}}})
+	return toolkeeptest.New(t, toolkeeptest.Option{Options: node.Options{Reaper: []string{"/proc/self/exe", "__reaper"}}})
 }
 
 // serverPlan is the part of an import's answer that the tests read.

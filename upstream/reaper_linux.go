@@ -18,9 +18,9 @@ const (
 	prSetDeathSignal    = 1
 	prSetChildSubreaper = 36
 
-	// lifeline is the keeper's end of the socket to Toolkeep.
+	// lifeline is the reaper's end of the socket to Toolkeep.
 	lifeline = 3
-	// unkillable is how long the keeper goes on with a tree that SIGKILL does not
+	// unkillable is how long the reaper goes on with a tree that SIGKILL does not
 	// end: a process that waits in the kernel, or one of another user.
 	unkillable = 30 * time.Second
 
@@ -28,37 +28,37 @@ const (
 	exitNoStart = 126
 )
 
-// Keep is the keeper: a small process between Toolkeep and one server's command,
-// which it runs and whose whole tree it ends. The program calls it with what stands
-// behind Config.Keeper, which is "-grace=DURATION -- COMMAND ARGS…", before it
-// builds any state of its own, and exits with the result: the command's exit
-// status, or 128 and the number of the signal that killed it, 126 where it could
-// not be started.
+// RunReaper is the main function of the reaper: a small process between Toolkeep and
+// one server's command. It runs the command and ends its whole process tree. The
+// program calls it with the arguments behind Config.Reaper, which are
+// "-grace=DURATION -- COMMAND ARGS…", before it builds any state of its own, and exits
+// with the result: the command's exit status, 128 and the number of the signal that
+// killed it, or 126 if it could not be started.
 //
-// The keeper is the subreaper of the tree, so that a grandchild that lost its
+// The reaper is the subreaper of the tree, so that a grandchild that lost its
 // parent, also in a session of its own, becomes its child and cannot hide. The tree
 // is ended when the command has ended, when the other end of file descriptor 3
-// closes (Toolkeep closed it, or died in whatever way), on SIGTERM, and when
+// closes (Toolkeep closed it or died), on SIGTERM, and when
 // Toolkeep is no longer the parent: first SIGTERM to every process, then, after
 // the grace period, SIGKILL until none is left. The command itself dies with the
-// keeper (parent-death signal) even if the keeper is killed.
-func Keep(args []string) int {
+// reaper (parent-death signal) even if the reaper is killed.
+func RunReaper(args []string) int {
 	// The parent-death signal of the command follows the thread that starts it.
 	runtime.LockOSThread()
 	runtime.GOMAXPROCS(1)
-	// What the packages of the whole program set up before main, we do not need.
+	// The reaper does not need what the program's packages set up before main.
 	debug.SetGCPercent(10)
 	debug.FreeOSMemory()
-	grace, command, err := keeperArgs(args)
+	grace, command, err := reaperArgs(args)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "toolkeep keeper:", err)
+		fmt.Fprintln(os.Stderr, "toolkeep reaper:", err)
 		return exitUsage
 	}
-	k := &keeper{grace: grace, parent: os.Getppid(), signals: make(chan os.Signal, 16), life: make(chan struct{})}
-	return k.run(command)
+	r := &reaper{grace: grace, parent: os.Getppid(), signals: make(chan os.Signal, 16), life: make(chan struct{})}
+	return r.run(command)
 }
 
-func keeperArgs(args []string) (time.Duration, []string, error) {
+func reaperArgs(args []string) (time.Duration, []string, error) {
 	if len(args) < 3 || args[1] != "--" {
 		return 0, nil, errors.New("this command is Toolkeep's own: -grace=DURATION -- COMMAND ARGS…")
 	}
@@ -70,7 +70,7 @@ func keeperArgs(args []string) (time.Duration, []string, error) {
 	return grace, args[2:], nil
 }
 
-type keeper struct {
+type reaper struct {
 	grace   time.Duration
 	parent  int
 	signals chan os.Signal
@@ -80,31 +80,31 @@ type keeper struct {
 	ended   bool
 }
 
-func (k *keeper) run(command []string) int {
-	if err := k.settle(); err != nil {
-		return k.refuse(err)
+func (r *reaper) run(command []string) int {
+	if err := r.settle(); err != nil {
+		return r.refuse(err)
 	}
-	if err := k.start(command); err != nil {
-		return k.refuse(err)
+	if err := r.start(command); err != nil {
+		return r.refuse(err)
 	}
-	k.report("pid " + strconv.Itoa(k.pid))
-	for !k.stopWanted() {
+	r.report("pid " + strconv.Itoa(r.pid))
+	for !r.stopWanted() {
 	}
-	k.endTree()
-	return k.status
+	r.endTree()
+	return r.status
 }
 
-// settle makes the keeper what it is, before there is a command.
-func (k *keeper) settle() error {
+// settle makes the process a subreaper and connects it to Toolkeep.
+func (r *reaper) settle() error {
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("the keeper cannot become a subreaper: %w", errno)
+		return fmt.Errorf("the reaper cannot become a subreaper: %w", errno)
 	}
 	// Caught, not ignored: an ignored signal would stay ignored in the command.
-	signal.Notify(k.signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGCHLD)
+	signal.Notify(r.signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGCHLD)
 	// The signal comes when the thread of Toolkeep that started us ends, which need
 	// not be the end of Toolkeep: stopWanted looks.
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetDeathSignal, uintptr(syscall.SIGUSR1), 0, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("the keeper cannot learn of Toolkeep's end: %w", errno)
+		return fmt.Errorf("the reaper cannot learn of Toolkeep's end: %w", errno)
 	}
 	syscall.CloseOnExec(lifeline)
 	if err := syscall.SetNonblock(lifeline, true); err != nil {
@@ -115,7 +115,7 @@ func (k *keeper) settle() error {
 		var b [16]byte
 		for {
 			if _, err := line.Read(b[:]); err != nil {
-				close(k.life)
+				close(r.life)
 				return
 			}
 		}
@@ -123,9 +123,9 @@ func (k *keeper) settle() error {
 	return nil
 }
 
-// start runs the command with our stdin, stdout and stderr, and lets go of the
-// first two: their ends must mean the end of the tree.
-func (k *keeper) start(command []string) error {
+// start runs the command with our stdin, stdout and stderr, and closes our copies of
+// the first two, so that they end with the tree.
+func (r *reaper) start(command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
 		var e *exec.Error
@@ -134,7 +134,7 @@ func (k *keeper) start(command []string) error {
 		}
 		return fmt.Errorf("the program %q cannot be run: %w", command[0], err)
 	}
-	k.pid, err = syscall.ForkExec(path, command, &syscall.ProcAttr{
+	r.pid, err = syscall.ForkExec(path, command, &syscall.ProcAttr{
 		Env: os.Environ(), Files: []uintptr{0, 1, 2},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
 	})
@@ -153,40 +153,38 @@ func (k *keeper) start(command []string) error {
 	return nil
 }
 
-// report tells Toolkeep one line. A failure means that it is gone.
-func (k *keeper) report(line string) {
+// report writes one line to Toolkeep. A failure means that Toolkeep is gone.
+func (r *reaper) report(line string) {
 	_, _ = syscall.Write(lifeline, []byte(line+"\n"))
 }
 
-func (k *keeper) refuse(err error) int {
-	k.report("fail " + strings.ReplaceAll(err.Error(), "\n", " "))
+func (r *reaper) refuse(err error) int {
+	r.report("fail " + strings.ReplaceAll(err.Error(), "\n", " "))
 	return exitNoStart
 }
 
-// stopWanted waits for the next thing to happen and tells whether the tree must
-// end now.
-func (k *keeper) stopWanted() bool {
+// stopWanted waits for the next event and reports whether the tree must end now.
+func (r *reaper) stopWanted() bool {
 	select {
-	case <-k.life:
+	case <-r.life:
 		return true
-	case s := <-k.signals:
+	case s := <-r.signals:
 		switch s {
 		case syscall.SIGTERM:
 			return true
 		case syscall.SIGUSR1:
-			return os.Getppid() != k.parent
+			return os.Getppid() != r.parent
 		case syscall.SIGCHLD:
-			k.reap()
-			return k.ended
+			r.reap()
+			return r.ended
 		}
-		return false // what a terminal sends is for Toolkeep to decide
+		return false // Toolkeep decides about the signals of a terminal
 	}
 }
 
-// reap takes the status of every child that has ended. It tells whether there is
-// no child left, and so no descendant: each of them has a living ancestor that is
-// our child, or is our child itself.
-func (k *keeper) reap() (none bool) {
+// reap collects the status of every child that has ended. It reports whether no child
+// is left, and so no descendant: each descendant is our child or below one.
+func (r *reaper) reap() (none bool) {
 	for {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
@@ -198,60 +196,60 @@ func (k *keeper) reap() (none bool) {
 		case pid == 0:
 			return false
 		}
-		if pid == k.pid && !k.ended {
-			k.ended = true
-			if k.status = ws.ExitStatus(); ws.Signaled() {
-				k.status = 128 + int(ws.Signal())
+		if pid == r.pid && !r.ended {
+			r.ended = true
+			if r.status = ws.ExitStatus(); ws.Signaled() {
+				r.status = 128 + int(ws.Signal())
 			}
 		}
 	}
 }
 
 // endTree ends every descendant.
-func (k *keeper) endTree() {
-	k.signal(syscall.SIGTERM)
-	k.signal(syscall.SIGCONT) // a stopped process gets no SIGTERM
-	if k.gone(k.grace) {
+func (r *reaper) endTree() {
+	r.signal(syscall.SIGTERM)
+	r.signal(syscall.SIGCONT) // a stopped process gets no SIGTERM
+	if r.gone(r.grace) {
 		return
 	}
 	for began := time.Now(); time.Since(began) < unkillable; {
 		// Stopped processes have no more children while the list is being read.
 		for seen := -1; ; {
-			n := k.signal(syscall.SIGSTOP)
+			n := r.signal(syscall.SIGSTOP)
 			if n <= seen {
 				break
 			}
 			seen = n
 		}
-		k.signal(syscall.SIGKILL)
-		if k.gone(50 * time.Millisecond) {
+		r.signal(syscall.SIGKILL)
+		if r.gone(50 * time.Millisecond) {
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "toolkeep keeper: some processes cannot be ended")
+	fmt.Fprintln(os.Stderr, "toolkeep reaper: some processes cannot be ended")
 }
 
-// gone reaps until nothing is left or the time is over.
-func (k *keeper) gone(within time.Duration) bool {
+// gone reaps until no child is left, for at most the given time.
+func (r *reaper) gone(within time.Duration) bool {
 	t := time.NewTimer(within)
 	defer t.Stop()
 	for {
-		if k.reap() {
+		if r.reap() {
 			return true
 		}
 		select {
 		case <-t.C:
-			return k.reap()
-		case <-k.signals:
+			return r.reap()
+		case <-r.signals:
 		}
 	}
 }
 
-// signal reaches every descendant and tells how many there are.
-func (k *keeper) signal(s syscall.Signal) int {
+// signal sends s to every descendant and returns their number.
+func (r *reaper) signal(s syscall.Signal) int {
 	list, err := processes()
 	if err != nil { // without /proc only the command's group can be found
-		_ = syscall.Kill(-k.pid, s)
+		_ = syscall.Kill(-r.pid, s)
 		return 0
 	}
 	tree := below(os.Getpid(), list)
