@@ -51,7 +51,7 @@ func TestOthersInTheAirHearOfTheDeathAtOnce(t *testing.T) {
 			results <- err
 		}()
 	}
-	eventually(t, "five calls are in the air", func() bool { return flights(s) == 5 })
+	eventually(t, "five calls are in the air", func() bool { return pending(s) == 5 })
 	fails(t, s, toolCall(alice(), "die", ""), toolkeep.MCPUnavailable)
 	for range cap(results) {
 		if e := toolkeep.AsError(<-results); e.Code != toolkeep.MCPUnavailable || e.NothingSent {
@@ -60,8 +60,8 @@ func TestOthersInTheAirHearOfTheDeathAtOnce(t *testing.T) {
 	}
 }
 
-// flights counts the requests in the air of the server "s".
-func flights(s *Servers) int {
+// pending counts the pending requests of the server "s".
+func pending(s *Servers) int {
 	srv := s.find(alice(), "s")
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -70,7 +70,7 @@ func flights(s *Servers) int {
 		select {
 		case <-sl.ready:
 			sl.sess.link.mu.Lock()
-			n += len(sl.sess.link.flights)
+			n += len(sl.sess.link.pending)
 			sl.sess.link.mu.Unlock()
 		default:
 		}

@@ -20,7 +20,7 @@ import (
 type Binding struct {
 	srv  *server
 	req  Request // its Peer is guarded
-	out  *outlet
+	out  *notifier
 	view *redact.Cleaner // cleans what the caller is shown
 
 	ctx    context.Context // ends with Close
@@ -43,7 +43,7 @@ type watch struct {
 func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
 	b := &Binding{srv: s, req: *r, view: s.config.Redact.For(r.Principal), turn: make(chan struct{}, 1), subs: make(map[string]bool)}
 	b.req.Peer = guarded(r.Peer, b.view)
-	b.out = newOutlet(b.req.Peer, &s.state(r.Principal.Tenant).dropped)
+	b.out = newNotifier(b.req.Peer, &s.state(r.Principal.Tenant).dropped)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	if _, err := b.session(ctx); err != nil {
 		b.cancel()
@@ -90,7 +90,7 @@ func (b *Binding) session(ctx context.Context) (*session, error) {
 		return old.sess, nil // somebody else has made it meanwhile
 	}
 	b.detach()
-	sl, e := b.srv.acquire(ctx, locate(b.srv.spec, &b.req), b.req.Principal)
+	sl, e := b.srv.acquire(ctx, selectSession(b.srv.spec, &b.req), b.req.Principal)
 	if e != nil {
 		return nil, e
 	}

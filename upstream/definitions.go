@@ -107,7 +107,7 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 // definitionsFor gives what is known, and reads it first where nothing is.
 func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew bool) (Definitions, error) {
 	st := s.state(p.Tenant)
-	where := s.readingPlace(p)
+	where := s.readingSelector(p)
 	// What lacks words because one person has them as a secret is read again for others.
 	if d, ok := st.defs.get(); ok && !anew && (d.lacks == reader{} || d.lacks == where.key.reader()) {
 		return d, nil
@@ -130,9 +130,9 @@ func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew
 	return d, nil
 }
 
-// readingPlace is the session in which lists are read for a principal.
-func (s *server) readingPlace(p *toolkeep.Principal) place {
-	where := locate(s.spec, &Request{Principal: p})
+// readingSelector is the session in which lists are read for a principal.
+func (s *server) readingSelector(p *toolkeep.Principal) sessionSelector {
+	where := selectSession(s.spec, &Request{Principal: p})
 	if asksClient(s.spec) {
 		// A client that can be asked is shown more tools. Nobody is asked in a session
 		// that ends when the lists are read.
@@ -144,7 +144,7 @@ func (s *server) readingPlace(p *toolkeep.Principal) place {
 
 // compare reads what there is now and keeps nothing of it.
 func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definitions, error) {
-	sl, e := s.acquire(ctx, s.readingPlace(p), p)
+	sl, e := s.acquire(ctx, s.readingSelector(p), p)
 	if e != nil {
 		return Definitions{}, e
 	}

@@ -7,7 +7,7 @@
 //	                └─ tenantState (log, health, definitions)        └─ process
 //
 // A session is one conversation with a server, for stdio one process tree. Which
-// one a request uses is decided by locate in key.go. The tenant is part of every
+// one a request uses is decided by selectSession in key.go. The tenant is part of every
 // key, also for servers that belong to all tenants. A server that may ask its
 // client something (capabilities in its Spec) gets a session of its own for every
 // downstream session, and for callers without one a session that serves one call at
@@ -29,7 +29,7 @@
 // # Requests
 //
 // Ids and progress tokens on the wire are the link's own. The link's reader never
-// waits: notifications go through an outlet, questions to a goroutine each, answers
+// waits: notifications go through a notifier, questions to a goroutine each, answers
 // into a channel that has room. What is late, double or for nobody is counted. A
 // request is repeated only if its session was dead and nothing of it had left, or
 // the server refused it for being of a session that it does not know.

@@ -50,7 +50,7 @@ func (s *session) handshake(ctx context.Context, older bool) error {
 
 // ask is a request of the handshake, which has no caller.
 func (s *session) ask(ctx context.Context, method string, params []byte, limit time.Duration) (*mcp.Message, *failure) {
-	f := &flight{method: method, ctx: ctx, held: true}
+	f := &pendingRequest{method: method, ctx: ctx, held: true}
 	if err := s.link.begin(f); err != nil {
 		return nil, &failure{cause: err, unsent: true, dead: true}
 	}

@@ -23,8 +23,8 @@ type key struct {
 
 func (k key) reader() reader { return reader{k.subject, k.behalf} }
 
-// place says how a request finds its session.
-type place struct {
+// sessionSelector says which session serves a request.
+type sessionSelector struct {
 	key key
 	// lease: any free session of the key's tenant, subject and caps will do, and it
 	// serves this call alone.
@@ -41,11 +41,11 @@ type place struct {
 	older bool
 }
 
-// locate decides where a request goes. A server that may ask its client something
-// gets a session of its own for everybody who can be asked: a question must never
-// reach another caller than the one whose work made it come up.
-func locate(s *Spec, r *Request) place {
-	p := place{key: key{tenant: r.Principal.Tenant}, caps: ownCapabilities(s)}
+// selectSession chooses the session of a request. A server that may ask its client something
+// gets a session of its own for each caller that can be asked: a question must never
+// reach another caller than the one whose call caused it.
+func selectSession(s *Spec, r *Request) sessionSelector {
+	p := sessionSelector{key: key{tenant: r.Principal.Tenant}, caps: ownCapabilities(s)}
 	if s.Session == SessionPrincipal {
 		p.key.subject = r.Principal.Subject
 	}

@@ -38,25 +38,25 @@ type link struct {
 
 	mu      sync.Mutex
 	next    int64
-	flights map[int64]*flight
+	pending map[int64]*pendingRequest
 	err     error // why the reader ended
 }
 
 // owner is told what comes beside answers. Neither may wait.
 type owner interface {
-	// asked is for a request of the server. about is the flight that it belongs to,
+	// asked is for a request of the server. about is the pending request that it belongs to,
 	// nil if unknown.
-	asked(m *mcp.Message, about *flight)
+	asked(m *mcp.Message, about *pendingRequest)
 	// told is for a notification.
-	told(m *mcp.Message, about *flight)
+	told(m *mcp.Message, about *pendingRequest)
 }
 
-// flight is one request of ours. Its fields are set before begin, but for those
+// pendingRequest is one request of ours. Its fields are set before begin, but for those
 // that are said to change.
-type flight struct {
+type pendingRequest struct {
 	method string
 	token  []byte          // the caller's progress token, raw; nil without
-	out    *outlet         // where its notifications go; nil without a peer
+	out    *notifier       // where its notifications go; nil without a peer
 	peer   Peer            // who may be asked; nil for nobody
 	held   bool            // no caller waits for it: a subscription, a ping
 	ctx    context.Context // of whoever waits for the answer
@@ -74,7 +74,7 @@ func newLink(conn mcp.Conn, o owner, stray *atomic.Int64) *link {
 	_, pipe := conn.(*transport.LinesConn)
 	l := &link{
 		conn: conn, pipe: pipe, owner: o, out: make(chan *mcp.Message, outbox), done: make(chan struct{}),
-		stray: stray, flights: make(map[int64]*flight),
+		stray: stray, pending: make(map[int64]*pendingRequest),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.heard.Store(time.Now().UnixNano())
@@ -86,7 +86,7 @@ func newLink(conn mcp.Conn, o owner, stray *atomic.Int64) *link {
 	return l
 }
 
-// close ends the link and its connection and waits for both. Flights end with
+// close ends the link and its connection and waits for both. Pending requests end with
 // errClosed.
 func (l *link) close() {
 	l.cancel()
@@ -133,9 +133,9 @@ func (l *link) take(m *mcp.Message) {
 	case m.IsResponse():
 		id, ok := wireID(m.ID)
 		l.mu.Lock()
-		f := l.flights[id]
+		f := l.pending[id]
 		if ok && f != nil {
-			delete(l.flights, id)
+			delete(l.pending, id)
 		}
 		l.mu.Unlock()
 		if !ok || f == nil {
@@ -154,8 +154,8 @@ func (l *link) take(m *mcp.Message) {
 	}
 }
 
-// related is the flight on whose stream the message came.
-func (l *link) related(m *mcp.Message) *flight {
+// related is the pending request on whose stream the message came.
+func (l *link) related(m *mcp.Message) *pendingRequest {
 	raw := m.Related
 	if raw == nil {
 		if raw = mcp.Get(m.Params, "_meta", mcp.MetaSubscriptionID); raw == nil {
@@ -168,14 +168,14 @@ func (l *link) related(m *mcp.Message) *flight {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.flights[id]
+	return l.pending[id]
 }
 
-// progress goes to the flight whose token it names, under the caller's token.
+// progress goes to the pending request whose token it names, under the caller's token.
 func (l *link) progress(m *mcp.Message) {
 	id, ok := wireID(mcp.Get(m.Params, "progressToken"))
 	l.mu.Lock()
-	f := l.flights[id]
+	f := l.pending[id]
 	l.mu.Unlock()
 	if !ok || f == nil || f.token == nil {
 		l.stray.Add(1)
@@ -200,8 +200,8 @@ func wireID(raw []byte) (int64, bool) {
 	return n, n > 0
 }
 
-// begin gives the flight its id.
-func (l *link) begin(f *flight) error {
+// begin gives the request its id.
+func (l *link) begin(f *pendingRequest) error {
 	f.answer = make(chan *mcp.Message, 1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,28 +210,28 @@ func (l *link) begin(f *flight) error {
 	}
 	l.next++
 	f.id = l.next
-	l.flights[f.id] = f
+	l.pending[f.id] = f
 	return nil
 }
 
-// drop forgets the flight; false: it was answered already.
-func (l *link) drop(f *flight) bool {
+// drop forgets the request; false: it was answered already.
+func (l *link) drop(f *pendingRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.flights[f.id] != f {
+	if l.pending[f.id] != f {
 		return false
 	}
-	delete(l.flights, f.id)
+	delete(l.pending, f.id)
 	return true
 }
 
-// sole is the one flight in the air that can have notifications, nil if there are
+// sole is the one pending request that can have notifications, nil if there are
 // none or several.
-func (l *link) sole() *flight {
+func (l *link) sole() *pendingRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var one *flight
-	for _, f := range l.flights {
+	var one *pendingRequest
+	for _, f := range l.pending {
 		if f.held {
 			continue
 		}
@@ -243,12 +243,12 @@ func (l *link) sole() *flight {
 	return one
 }
 
-// latest is the youngest flight that somebody can be asked for.
-func (l *link) latest() *flight {
+// latest is the newest pending request that has a caller to ask.
+func (l *link) latest() *pendingRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var one *flight
-	for _, f := range l.flights {
+	var one *pendingRequest
+	for _, f := range l.pending {
 		if f.peer != nil && (one == nil || f.id > one.id) {
 			one = f
 		}
@@ -273,11 +273,11 @@ func (f *failure) Unwrap() error { return f.cause }
 // errQuiet is the cause of a request that the server gave no sign of life for.
 var errQuiet = errors.New("the server did not answer within the call's limit")
 
-// call sends a flight that has begun and waits for its answer. quiet bounds the
+// call sends a request that has begun and waits for its answer. quiet bounds the
 // time without a sign of life, 0 does not; a question that waits for the caller
 // stops the clock. tell: a request that is given up is cancelled by a notification,
 // beside the end of its context.
-func (l *link) call(ctx context.Context, f *flight, params []byte, quiet time.Duration, tell bool) (*mcp.Message, *failure) {
+func (l *link) call(ctx context.Context, f *pendingRequest, params []byte, quiet time.Duration, tell bool) (*mcp.Message, *failure) {
 	// The context of Write is that of the whole exchange.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -319,8 +319,8 @@ func (l *link) call(ctx context.Context, f *flight, params []byte, quiet time.Du
 	return nil, fail
 }
 
-// watch gives the flight up after quiet without a sign of life.
-func (f *flight) watch(quiet time.Duration, cancel context.CancelCauseFunc) (stop func()) {
+// watch gives the request up after quiet without a sign of life.
+func (f *pendingRequest) watch(quiet time.Duration, cancel context.CancelCauseFunc) (stop func()) {
 	var (
 		mu    sync.Mutex
 		timer *time.Timer
@@ -370,7 +370,7 @@ func unwritten(err error) *failure {
 }
 
 // cancelled tells the server that nobody waits any more.
-func (l *link) cancelled(f *flight, why error) {
+func (l *link) cancelled(f *pendingRequest, why error) {
 	reason := "the caller gave up"
 	if errors.Is(why, errQuiet) || errors.Is(why, context.DeadlineExceeded) {
 		reason = "the time limit passed"

@@ -22,7 +22,7 @@ func shortSum(s string) string {
 }
 
 // open makes a session: secrets, connection, handshake.
-func (s *server) open(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
+func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, who *toolkeep.Principal) (*session, error) {
 	for {
 		older := st.older.Load() || p.older && !st.mute.Load()
 		sess, err := s.dial(ctx, p, st, who)
@@ -73,7 +73,7 @@ func (s *session) mute() bool {
 }
 
 // dial makes the connection.
-func (s *server) dial(ctx context.Context, p place, st *tenantState, who *toolkeep.Principal) (*session, error) {
+func (s *server) dial(ctx context.Context, p sessionSelector, st *tenantState, who *toolkeep.Principal) (*session, error) {
 	sess := &session{
 		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps, own: newOwn(),
 		stopped: make(chan struct{}), questions: make(map[string]context.CancelFunc),

@@ -91,7 +91,7 @@ func (s *server) state(tenant string) *tenantState {
 
 // acquire gives a session that works, made now where there is none. Whoever gets
 // it calls release.
-func (s *server) acquire(ctx context.Context, p place, who *toolkeep.Principal) (*slot, *toolkeep.Error) {
+func (s *server) acquire(ctx context.Context, p sessionSelector, who *toolkeep.Principal) (*slot, *toolkeep.Error) {
 	st := s.state(p.key.tenant)
 	for {
 		sl, starts, err := s.reserve(p, st, who)
@@ -120,9 +120,9 @@ func (s *server) acquire(ctx context.Context, p place, who *toolkeep.Principal) 
 	}
 }
 
-// reserve finds the slot of a place or makes it, and counts its use. ready tells
+// reserve finds or makes the slot that p selects, and counts its use. ready tells
 // that the session stands already.
-func (s *server) reserve(p place, st *tenantState, who *toolkeep.Principal) (sl *slot, ready bool, err *toolkeep.Error) {
+func (s *server) reserve(p sessionSelector, st *tenantState, who *toolkeep.Principal) (sl *slot, ready bool, err *toolkeep.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -173,7 +173,7 @@ func (s *server) used(u user) (n int) {
 }
 
 // find is called with mu held.
-func (s *server) find(p place) *slot {
+func (s *server) find(p sessionSelector) *slot {
 	switch {
 	case p.once:
 		return nil
@@ -304,7 +304,7 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 
 // start makes the session of a slot. It has its own time limit: whoever asked for
 // the session first may give up, others wait for it too.
-func (s *server) start(sl *slot, p place, st *tenantState, who *toolkeep.Principal) {
+func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolkeep.Principal) {
 	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
 	defer cancel()
 	sess, err := s.open(ctx, p, st, who)
@@ -435,10 +435,10 @@ func (s *server) restart(tenant string) {
 
 // do carries out one request.
 func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
-	p := locate(s.spec, r)
+	p := selectSession(s.spec, r)
 	o := &outgoing{method: r.Method, params: r.Params, peer: r.Peer, maxBytes: r.MaxBytes}
 	st := s.state(p.key.tenant)
-	o.out = newOutlet(r.Peer, &st.dropped)
+	o.out = newNotifier(r.Peer, &st.dropped)
 	defer o.out.close()
 	for try := 0; ; try++ {
 		sl, e := s.acquire(ctx, p, r.Principal)

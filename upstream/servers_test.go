@@ -217,7 +217,7 @@ func TestMaxSessions(t *testing.T) {
 	// Bob's session is idle and gives way to Carol's.
 	dora := &toolkeep.Principal{Tenant: "acme", Subject: "dora"}
 	hang(dora)
-	eventually(t, "two calls hang", func() bool { return flights(s) == 2 })
+	eventually(t, "two calls hang", func() bool { return pending(s) == 2 })
 	e := fails(t, s, toolCall(bob(), "echo", ""), toolkeep.ConcurrencyLimitExceeded)
 	if !e.NothingSent || e.RetryAfter == 0 {
 		t.Errorf("%+v", e)
@@ -237,7 +237,7 @@ func TestSessionsOfOnePrincipal(t *testing.T) {
 	for range 2 {
 		wg.Go(func() { _, _ = s.Do(ctx, toolCall(alice(), "hang", "")) })
 	}
-	eventually(t, "two calls hang", func() bool { return flights(s) == 2 })
+	eventually(t, "two calls hang", func() bool { return pending(s) == 2 })
 	e := fails(t, s, toolCall(alice(), "echo", ""), toolkeep.ConcurrencyLimitExceeded)
 	if !e.NothingSent || !strings.Contains(e.Message, "half") {
 		t.Errorf("%+v", e)
@@ -478,7 +478,7 @@ func TestLogMessagesReachOnlyWhoTheyAreFor(t *testing.T) {
 	hang.Peer = other
 	var wg sync.WaitGroup
 	wg.Go(func() { _, _ = s.Do(ctx, hang) })
-	eventually(t, "bob's call is in the air", func() bool { return flights(s) == 1 })
+	eventually(t, "bob's call is in the air", func() bool { return pending(s) == 1 })
 	r.Params = toolCall(alice(), "log", "private").Params
 	call(t, s, r)
 	cancel()
@@ -563,7 +563,7 @@ func TestStopRefusesAndDrains(t *testing.T) {
 	r.Peer = &listener{}
 	done := make(chan string, 1)
 	go func() { done <- call(t, s, r) }()
-	eventually(t, "it is in the air", func() bool { return flights(s) == 1 })
+	eventually(t, "it is in the air", func() bool { return pending(s) == 1 })
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	stopped := make(chan struct{})
@@ -592,7 +592,7 @@ func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
 		_, err := s.Do(context.Background(), toolCall(alice(), "hang", ""))
 		done <- err
 	}()
-	eventually(t, "it is in the air", func() bool { return flights(s) == 1 })
+	eventually(t, "it is in the air", func() bool { return pending(s) == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_ = s.Stop(ctx)

@@ -96,7 +96,7 @@ type outgoing struct {
 	method   string
 	params   []byte
 	peer     Peer
-	out      *outlet
+	out      *notifier
 	level    string // log level that a modern server is asked for, "" for none
 	maxBytes int64
 }
@@ -176,7 +176,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 
 // send is one round trip.
 func (s *session) send(ctx context.Context, r *outgoing, params []byte, a *Answer) (*mcp.Message, *failure) {
-	f := &flight{method: r.method, ctx: ctx, out: r.out}
+	f := &pendingRequest{method: r.method, ctx: ctx, out: r.out}
 	if s.bound {
 		f.peer = r.peer
 	}
@@ -205,7 +205,7 @@ func (s *session) tells() bool { return !s.modern || s.proc != nil }
 
 // dress writes what stands in _meta for this server: our progress token, and of
 // the caller's era nothing that this server's era does not have.
-func (s *session) dress(params []byte, f *flight, level string) []byte {
+func (s *session) dress(params []byte, f *pendingRequest, level string) []byte {
 	old := mcp.Get(params, "_meta")
 	if old == nil && !s.modern {
 		return params
@@ -252,7 +252,7 @@ func member(obj []byte, name string, value []byte) []byte {
 
 // asked: see owner. What nobody may be asked for is refused in the words of a
 // client that never had the method.
-func (s *session) asked(m *mcp.Message, about *flight) {
+func (s *session) asked(m *mcp.Message, about *pendingRequest) {
 	need := capabilityOf(m.Method)
 	if need == CapRoots && s.declares(CapRoots) && len(s.srv.spec.Roots) > 0 {
 		s.link.post(mcp.Reply(m.ID, rootsResult(s.srv.spec)))
@@ -321,7 +321,7 @@ func (s *session) declares(capability string) bool { return mcp.Get(s.caps, capa
 
 // answerer finds who answers a question: whoever made the request that it belongs
 // to; else, in a bound session, where all callers are one, the latest of them.
-func (s *session) answerer(about *flight) (Peer, *flight) {
+func (s *session) answerer(about *pendingRequest) (Peer, *pendingRequest) {
 	if !s.bound {
 		return nil, nil
 	}
@@ -397,7 +397,7 @@ func (s *session) unanswered(ctx context.Context, method string, err error) erro
 }
 
 // told: see owner.
-func (s *session) told(m *mcp.Message, about *flight) {
+func (s *session) told(m *mcp.Message, about *pendingRequest) {
 	switch m.Method {
 	case mcp.NotificationCancelled:
 		s.mu.Lock()
@@ -427,7 +427,7 @@ func (s *session) told(m *mcp.Message, about *flight) {
 // names; in a session of one principal whoever is attached; in a session of many
 // the only one who has a request in the air. Where that is nobody or not certain,
 // false.
-func (s *session) pass(m *mcp.Message, about *flight) bool {
+func (s *session) pass(m *mcp.Message, about *pendingRequest) bool {
 	if about != nil && about.out != nil {
 		return s.passTo(about.out, m)
 	}
@@ -450,7 +450,7 @@ func (s *session) pass(m *mcp.Message, about *flight) bool {
 }
 
 // passTo hands it over, log messages within the rate.
-func (s *session) passTo(o *outlet, m *mcp.Message) bool {
+func (s *session) passTo(o *notifier, m *mcp.Message) bool {
 	if o == nil {
 		return false
 	}
@@ -563,7 +563,7 @@ var errDeaf = errors.New("it does not answer to ping")
 
 // ping tells whether the server answers, with whatever.
 func (s *session) ping() bool {
-	f := &flight{method: mcp.MethodPing, ctx: s.link.ctx, held: true}
+	f := &pendingRequest{method: mcp.MethodPing, ctx: s.link.ctx, held: true}
 	if s.link.begin(f) != nil {
 		return false
 	}

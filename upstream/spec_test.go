@@ -222,7 +222,7 @@ func TestRing(t *testing.T) {
 
 func TestQuietClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f flight
+		var f pendingRequest
 		gaveUp := make(chan error, 1)
 		stop := f.watch(time.Second, func(err error) { gaveUp <- err })
 		defer stop()

@@ -173,7 +173,7 @@ func (s *session) listen(ctx context.Context, want []byte) (cancel context.Cance
 // is the last.
 func (s *session) hold(ctx context.Context, params []byte, acked chan struct{}, refused chan<- error) {
 	for wait, quick := relistenMin, 0; quick < maxQuick; {
-		f := &flight{method: mcp.MethodListen, ctx: ctx, held: true, acked: acked}
+		f := &pendingRequest{method: mcp.MethodListen, ctx: ctx, held: true, acked: acked}
 		err := s.link.begin(f)
 		if err != nil {
 			if refused != nil {

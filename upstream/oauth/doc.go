@@ -32,6 +32,6 @@
 // Refresh tokens rotate, and an authorization server that sees a used one again
 // may end the whole login. So it is used by one node at a time, which says so in
 // the item before (by compare-and-set) and for lease long; on that node by one
-// flight, which goes on when the call that began it gives up. Of an item that
+// refresh, which goes on when the call that began it gives up. Of an item that
 // changed meanwhile, by a login or a logout, the change wins.
 package oauth

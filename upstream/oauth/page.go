@@ -57,7 +57,7 @@ button{font:inherit;padding:.6em 1.2em;background:#1b4b8f;color:#fff;border:0;bo
 {{end}}</body></html>
 `))
 
-type view struct {
+type pageData struct {
 	Title  string
 	Lines  []string
 	Facts  []fact
@@ -69,7 +69,7 @@ type fact struct{ Name, Value string }
 // show writes a page. It cannot be framed, loads and runs nothing, and tells its
 // address to no other site. Its own POST has a Referer, because without one
 // browsers leave the Origin out too, by which other sites' are told apart.
-func show(w http.ResponseWriter, status int, v view) {
+func show(w http.ResponseWriter, status int, v pageData) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
@@ -84,11 +84,11 @@ func show(w http.ResponseWriter, status int, v view) {
 
 func (l *Logins) fail(w http.ResponseWriter, err error) {
 	if errors.Is(err, errOver) {
-		show(w, http.StatusGone, view{Title: "This login is over", Lines: []string{"It was finished, or not within its time. Call the tool again to get a new address."}})
+		show(w, http.StatusGone, pageData{Title: "This login is over", Lines: []string{"It was finished, or not within its time. Call the tool again to get a new address."}})
 		return
 	}
 	l.c.Log.Error("a login cannot be read or kept", "error", err)
-	show(w, http.StatusServiceUnavailable, view{Title: "This does not work now", Lines: []string{"The login cannot be read or kept at the moment. Load this page again in a while."}})
+	show(w, http.StatusServiceUnavailable, pageData{Title: "This does not work now", Lines: []string{"The login cannot be read or kept at the moment. Load this page again in a while."}})
 }
 
 func (l *Logins) loginPage(w http.ResponseWriter, r *http.Request) {
@@ -106,7 +106,7 @@ func (l *Logins) loginPage(w http.ResponseWriter, r *http.Request) {
 	if scopes == "" {
 		scopes = "what the server gives without being asked"
 	}
-	show(w, http.StatusOK, view{Title: "Log in at " + g.Server, Button: "Go on to " + u.Host,
+	show(w, http.StatusOK, pageData{Title: "Log in at " + g.Server, Button: "Go on to " + u.Host,
 		Lines: []string{
 			g.Subject + " asks to use the MCP server " + g.Server + " with an account of yours.",
 			"If you go on, " + g.Subject + " may do there what you allow on the next page, until you log out. If you do not know who that is, or somebody sent you this address, close this window.",
@@ -143,7 +143,7 @@ func (l *Logins) sameSite(r *http.Request) bool {
 // goOn marks the browser, whose person has seen the page, and leads it on.
 func (l *Logins) goOn(w http.ResponseWriter, r *http.Request) {
 	if !l.sameSite(r) {
-		show(w, http.StatusForbidden, view{Title: "Another site sent you here", Lines: []string{"Open the address that the tool call named, and go on from there."}})
+		show(w, http.StatusForbidden, pageData{Title: "Another site sent you here", Lines: []string{"Open the address that the tool call named, and go on from there."}})
 		return
 	}
 	id := r.PathValue("id")
@@ -164,7 +164,7 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	for _, name := range []string{"code", "state", "iss", "error"} {
 		if len(q[name]) > 1 {
-			show(w, http.StatusBadRequest, view{Title: "This does not work", Lines: []string{"The answer of the authorization server says one thing twice."}})
+			show(w, http.StatusBadRequest, pageData{Title: "This does not work", Lines: []string{"The answer of the authorization server says one thing twice."}})
 			return
 		}
 	}
@@ -176,7 +176,7 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	mark, err := r.Cookie(l.cookieName(id))
 	if err != nil || subtle.ConstantTimeCompare([]byte(mark.Value), []byte(g.Mark)) != 1 {
-		show(w, http.StatusForbidden, view{Title: "Another browser began this login", Lines: []string{
+		show(w, http.StatusForbidden, pageData{Title: "Another browser began this login", Lines: []string{
 			"Open the address that the tool call named in this browser, and go on from there. If somebody sent you a link, close this window."}})
 		return
 	}
@@ -187,14 +187,14 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		http.SetCookie(w, l.cookie(id, "", -1))
 		l.c.Log.Info("a principal logged in at an MCP server", "server", g.Server, "tenant", g.Tenant, "agent_id", g.Subject)
-		show(w, http.StatusOK, view{Title: "You are logged in at " + g.Server, Lines: []string{g.Subject + " can call its tools now. This window can be closed."}})
+		show(w, http.StatusOK, pageData{Title: "You are logged in at " + g.Server, Lines: []string{g.Subject + " can call its tools now. This window can be closed."}})
 		return
 	case errors.Is(err, errOver), errors.As(err, &own) && own.Code == toolkeep.RecordUnavailable:
 		l.fail(w, err)
 		return
 	}
 	l.c.Log.Warn("a login at an MCP server did not succeed", "server", g.Server, "tenant", g.Tenant, "agent_id", g.Subject, "error", err)
-	show(w, http.StatusForbidden, view{Title: "There was no login at " + g.Server, Lines: []string{
+	show(w, http.StatusForbidden, pageData{Title: "There was no login at " + g.Server, Lines: []string{
 		"The authorization server " + g.Issuer + ": " + reason(err) + ".", "Call the tool again to get a new address."}})
 }
 

@@ -65,21 +65,21 @@ func (rec *record) take(g granted, now time.Time) {
 // token is what this node knows of one account's token. mu guards all but what is
 // atomic, and is never held over a request to an authorization server.
 type token struct {
-	mu       chan struct{} // a lock that can be given up
-	known    bool
-	rec      record // as stored; Access "" is none
-	revision int64
-	unsaved  bool // rec is newer than the store
-	flight   *flight
-	release  func() // of what Redact learned
+	mu         chan struct{} // a lock that can be given up
+	known      bool
+	rec        record // as stored; Access "" is none
+	revision   int64
+	unsaved    bool // rec is newer than the store
+	refreshing *refresh
+	release    func() // of what Redact learned
 
 	stale atomic.Bool   // the store has something else
 	seen  atomic.Int64  // revision
 	news  chan struct{} // closed at a change; guarded by Logins.mu
 }
 
-// flight is one refresh, for all who need it.
-type flight struct {
+// refresh is one use of a refresh token, shared by all callers that wait for it.
+type refresh struct {
 	done   chan struct{}
 	access string
 	err    error
@@ -105,7 +105,7 @@ func (l *Logins) evict() {
 	for key, t := range l.tokens {
 		select {
 		case t.mu <- struct{}{}:
-			if t.flight == nil && !t.unsaved {
+			if t.refreshing == nil && !t.unsaved {
 				t.release()
 				t.known, t.release = false, func() {}
 				delete(l.tokens, key)
@@ -278,7 +278,7 @@ func (l *Logins) Token(ctx context.Context, r Ref) (string, error) {
 		}
 		return "", nil
 	}
-	f := l.fly(r, t, rec.Access)
+	f := l.startRefresh(r, t, rec.Access)
 	t.unlock()
 	access, err := f.wait(ctx)
 	if err != nil && ctx.Err() == nil && l.c.Clock().Before(rec.Expiry) {
@@ -306,12 +306,12 @@ func (l *Logins) renewed(ctx context.Context, r Ref, used string) (string, error
 		t.unlock()
 		return "", nil
 	}
-	f := l.fly(r, t, used)
+	f := l.startRefresh(r, t, used)
 	t.unlock()
 	return f.wait(ctx)
 }
 
-func (f *flight) wait(ctx context.Context) (string, error) {
+func (f *refresh) wait(ctx context.Context) (string, error) {
 	select {
 	case <-f.done:
 		return f.access, f.err
@@ -320,22 +320,22 @@ func (f *flight) wait(ctx context.Context) (string, error) {
 	}
 }
 
-// fly joins the refresh under way, or begins one. It is called with the lock held.
-func (l *Logins) fly(r Ref, t *token, old string) *flight {
-	if t.flight != nil {
-		return t.flight
+// startRefresh joins the refresh under way, or begins one. It is called with the lock held.
+func (l *Logins) startRefresh(r Ref, t *token, old string) *refresh {
+	if t.refreshing != nil {
+		return t.refreshing
 	}
-	f := &flight{done: make(chan struct{})}
-	t.flight = f
+	f := &refresh{done: make(chan struct{})}
+	t.refreshing = f
 	started := l.spawn(func() {
 		f.access, f.err = l.renew(r, t, old)
 		t.mu <- struct{}{}
-		t.flight = nil
+		t.refreshing = nil
 		t.unlock()
 		close(f.done)
 	})
 	if !started {
-		t.flight = nil
+		t.refreshing = nil
 		f.err = draining()
 		close(f.done)
 	}

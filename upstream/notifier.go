@@ -11,11 +11,11 @@ import (
 // maxQueued is how many notifications wait for one peer.
 const maxQueued = 256
 
-// outlet hands notifications to one Peer in their order, on a goroutine that lives
+// notifier hands notifications to one Peer in their order, on a goroutine that lives
 // only while there are some. Whoever pushes never waits: of a peer that is too slow
 // the latest progress replaces the one before it, and what does not fit is dropped
 // and counted.
-type outlet struct {
+type notifier struct {
 	peer    Peer
 	dropped *atomic.Int64
 
@@ -31,15 +31,15 @@ type note struct {
 	params []byte
 }
 
-func newOutlet(p Peer, dropped *atomic.Int64) *outlet {
+func newNotifier(p Peer, dropped *atomic.Int64) *notifier {
 	if p == nil {
 		return nil
 	}
-	return &outlet{peer: p, dropped: dropped}
+	return &notifier{peer: p, dropped: dropped}
 }
 
-// push queues a notification. A nil outlet takes and forgets everything.
-func (o *outlet) push(method string, params []byte) {
+// push queues a notification. A nil notifier takes and forgets everything.
+func (o *notifier) push(method string, params []byte) {
 	if o == nil {
 		return
 	}
@@ -63,7 +63,7 @@ func (o *outlet) push(method string, params []byte) {
 	}
 }
 
-func (o *outlet) drain() {
+func (o *notifier) drain() {
 	for {
 		o.mu.Lock()
 		if len(o.queue) == 0 || o.closed {
@@ -84,7 +84,7 @@ func (o *outlet) drain() {
 
 // flush waits until everything was handed over or ctx ends. What came before an
 // answer must reach the caller before it.
-func (o *outlet) flush(ctx context.Context) {
+func (o *notifier) flush(ctx context.Context) {
 	if o == nil {
 		return
 	}
@@ -105,7 +105,7 @@ func (o *outlet) flush(ctx context.Context) {
 }
 
 // close drops what waits; nothing new is handed over from now on.
-func (o *outlet) close() {
+func (o *notifier) close() {
 	if o == nil {
 		return
 	}
