@@ -131,7 +131,7 @@ func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
 		}
 		raw, err := proto.Marshal(m)
 		if err != nil {
-			return nil, misfitf(at, "%s", cut(err.Error())).refuse()
+			return nil, argErrorf(at, "%s", cut(err.Error())).refuse()
 		}
 		return raw, nil
 	}
@@ -145,20 +145,20 @@ func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
 	}
 	for name := range args {
 		if name != single {
-			return nil, misfitf(canon.Pointer(name), "the method has one argument, %q", single).refuse()
+			return nil, argErrorf(canon.Pointer(name), "the method has one argument, %q", single).refuse()
 		}
 	}
 	if single == "value" {
 		value, ok := args[single]
 		if !ok {
-			return nil, misfitf("/value", "the argument is missing").refuse()
+			return nil, argErrorf("/value", "the argument is missing").refuse()
 		}
 		raw, err := encode(value, "/value")
 		return [][]byte{raw}, err
 	}
 	list, ok := args["messages"].([]any)
 	if !ok {
-		return nil, misfitf("/messages", "the list of messages that are sent is wanted").refuse()
+		return nil, argErrorf("/messages", "the list of messages that are sent is wanted").refuse()
 	}
 	out := make([][]byte, len(list))
 	for i, v := range list {

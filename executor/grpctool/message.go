@@ -24,13 +24,13 @@ import (
 // maxDepth is how deep messages nest.
 const maxDepth = 100
 
-// misfit is an argument that its message cannot hold.
-type misfit struct{ at, why string }
+// argError says why an argument does not fit its message.
+type argError struct{ at, why string }
 
-func (m *misfit) Error() string { return m.why }
+func (m *argError) Error() string { return m.why }
 
 // refuse makes the caller's error of it.
-func (m *misfit) refuse() *toolkeep.Error {
+func (m *argError) refuse() *toolkeep.Error {
 	at := m.at
 	if at == "" {
 		at = "/"
@@ -40,28 +40,28 @@ func (m *misfit) refuse() *toolkeep.Error {
 	return e
 }
 
-func misfitf(at, format string, args ...any) *misfit {
-	return &misfit{at, fmt.Sprintf(format, args...)}
+func argErrorf(at, format string, args ...any) *argError {
+	return &argError{at, fmt.Sprintf(format, args...)}
 }
 
 // writer makes messages of JSON trees by the rules of ProtoJSON.
 type writer struct{ types *types }
 
 // message makes a whole message, its required fields among it.
-func (w *writer) message(d protoreflect.MessageDescriptor, v any, at string) (*dynamicpb.Message, *misfit) {
+func (w *writer) message(d protoreflect.MessageDescriptor, v any, at string) (*dynamicpb.Message, *argError) {
 	m := dynamicpb.NewMessage(d)
 	if err := w.fill(m, v, at, maxDepth); err != nil {
 		return nil, err
 	}
 	if err := proto.CheckInitialized(m); err != nil {
-		return nil, misfitf(at, "%s", cut(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")))
+		return nil, argErrorf(at, "%s", cut(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")))
 	}
 	return m, nil
 }
 
-func (w *writer) fill(m protoreflect.Message, v any, at string, depth int) *misfit {
+func (w *writer) fill(m protoreflect.Message, v any, at string, depth int) *argError {
 	if depth == 0 {
-		return misfitf(at, "messages nest deeper than %d", maxDepth)
+		return argErrorf(at, "messages nest deeper than %d", maxDepth)
 	}
 	if special, ok := wellKnown(m.Descriptor().FullName()); ok {
 		return special.write(w, m, v, at, depth)
@@ -69,10 +69,10 @@ func (w *writer) fill(m protoreflect.Message, v any, at string, depth int) *misf
 	return w.members(m, v, at, depth)
 }
 
-func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *misfit {
+func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *argError {
 	tree, ok := v.(map[string]any)
 	if !ok {
-		return misfitf(at, "a message is an object")
+		return argErrorf(at, "a message is an object")
 	}
 	fields := m.Descriptor().Fields()
 	from := make(map[protoreflect.FieldNumber]string, len(tree))
@@ -83,10 +83,10 @@ func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *m
 			f = fields.ByTextName(name)
 		}
 		if f == nil {
-			return misfitf(here, "%s has no field %q", m.Descriptor().FullName(), cut(name))
+			return argErrorf(here, "%s has no field %q", m.Descriptor().FullName(), cut(name))
 		}
 		if other, twice := from[f.Number()]; twice {
-			return misfitf(here, "the field is given twice, as %q too", cut(other))
+			return argErrorf(here, "the field is given twice, as %q too", cut(other))
 		}
 		from[f.Number()] = name
 		value := tree[name]
@@ -95,7 +95,7 @@ func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *m
 		}
 		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
 			if set := m.WhichOneof(one); set != nil {
-				return misfitf(here, "only one of the fields of %q can be given, and %q is", one.Name(), set.JSONName())
+				return argErrorf(here, "only one of the fields of %q can be given, and %q is", one.Name(), set.JSONName())
 			}
 		}
 		if err := w.field(m, f, value, here, depth); err != nil {
@@ -116,12 +116,12 @@ func takesNull(f protoreflect.FieldDescriptor) bool {
 	return f.Enum() != nil && f.Enum().FullName() == "google.protobuf.NullValue"
 }
 
-func (w *writer) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v any, at string, depth int) *misfit {
+func (w *writer) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v any, at string, depth int) *argError {
 	switch {
 	case f.IsList():
 		list, ok := v.([]any)
 		if !ok {
-			return misfitf(at, "a repeated field is an array")
+			return argErrorf(at, "a repeated field is an array")
 		}
 		to := m.Mutable(f).List()
 		for i, el := range list {
@@ -134,7 +134,7 @@ func (w *writer) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v
 	case f.IsMap():
 		tree, ok := v.(map[string]any)
 		if !ok {
-			return misfitf(at, "a map is an object")
+			return argErrorf(at, "a map is an object")
 		}
 		to := m.Mutable(f).Map()
 		for name, el := range tree {
@@ -144,7 +144,7 @@ func (w *writer) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v
 				return err
 			}
 			if to.Has(key) {
-				return misfitf(here, "the key is given twice")
+				return argErrorf(here, "the key is given twice")
 			}
 			x, err := w.value(f.MapValue(), to.NewValue, el, here, depth)
 			if err != nil {
@@ -163,7 +163,7 @@ func (w *writer) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v
 }
 
 // value makes one value; empty gives an empty message to fill.
-func (w *writer) value(f protoreflect.FieldDescriptor, empty func() protoreflect.Value, v any, at string, depth int) (protoreflect.Value, *misfit) {
+func (w *writer) value(f protoreflect.FieldDescriptor, empty func() protoreflect.Value, v any, at string, depth int) (protoreflect.Value, *argError) {
 	if f.Message() != nil {
 		x := empty()
 		return x, w.fill(x.Message(), v, at, depth-1)
@@ -171,11 +171,11 @@ func (w *writer) value(f protoreflect.FieldDescriptor, empty func() protoreflect
 	return scalar(f, v, at)
 }
 
-func mapKey(f protoreflect.FieldDescriptor, name, at string) (protoreflect.MapKey, *misfit) {
+func mapKey(f protoreflect.FieldDescriptor, name, at string) (protoreflect.MapKey, *argError) {
 	var v any = name
 	if f.Kind() == protoreflect.BoolKind {
 		if name != "true" && name != "false" {
-			return protoreflect.MapKey{}, misfitf(at, `the keys of this map are "true" and "false"`)
+			return protoreflect.MapKey{}, argErrorf(at, `the keys of this map are "true" and "false"`)
 		}
 		v = name == "true"
 	}
@@ -186,26 +186,26 @@ func mapKey(f protoreflect.FieldDescriptor, name, at string) (protoreflect.MapKe
 	return x.MapKey(), nil
 }
 
-func scalar(f protoreflect.FieldDescriptor, v any, at string) (protoreflect.Value, *misfit) {
+func scalar(f protoreflect.FieldDescriptor, v any, at string) (protoreflect.Value, *argError) {
 	none := protoreflect.Value{}
 	switch f.Kind() {
 	case protoreflect.BoolKind:
 		if b, ok := v.(bool); ok {
 			return protoreflect.ValueOfBool(b), nil
 		}
-		return none, misfitf(at, "true or false is wanted")
+		return none, argErrorf(at, "true or false is wanted")
 	case protoreflect.StringKind:
 		if s, ok := v.(string); ok {
 			return protoreflect.ValueOfString(s), nil
 		}
-		return none, misfitf(at, "a string is wanted")
+		return none, argErrorf(at, "a string is wanted")
 	case protoreflect.BytesKind:
 		if s, ok := v.(string); ok {
 			if b, err := unbase64(s); err == nil {
 				return protoreflect.ValueOfBytes(b), nil
 			}
 		}
-		return none, misfitf(at, "bytes are a string in base64")
+		return none, argErrorf(at, "bytes are a string in base64")
 	case protoreflect.EnumKind:
 		return enum(f.Enum(), v, at)
 	case protoreflect.FloatKind, protoreflect.DoubleKind:
@@ -229,7 +229,7 @@ func unbase64(s string) ([]byte, error) {
 	return enc.DecodeString(s)
 }
 
-func enum(d protoreflect.EnumDescriptor, v any, at string) (protoreflect.Value, *misfit) {
+func enum(d protoreflect.EnumDescriptor, v any, at string) (protoreflect.Value, *argError) {
 	switch v := v.(type) {
 	case nil:
 		if d.FullName() == "google.protobuf.NullValue" {
@@ -239,16 +239,16 @@ func enum(d protoreflect.EnumDescriptor, v any, at string) (protoreflect.Value, 
 		if x := d.Values().ByName(protoreflect.Name(v)); x != nil {
 			return protoreflect.ValueOfEnum(x.Number()), nil
 		}
-		return protoreflect.Value{}, misfitf(at, "%s has no value %q", d.FullName(), cut(v))
+		return protoreflect.Value{}, argErrorf(at, "%s has no value %q", d.FullName(), cut(v))
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 32); err == nil {
 			if d.IsClosed() && d.Values().ByNumber(protoreflect.EnumNumber(n)) == nil {
-				return protoreflect.Value{}, misfitf(at, "%s has no value %d", d.FullName(), n)
+				return protoreflect.Value{}, argErrorf(at, "%s has no value %d", d.FullName(), n)
 			}
 			return protoreflect.ValueOfEnum(protoreflect.EnumNumber(n)), nil
 		}
 	}
-	return protoreflect.Value{}, misfitf(at, "the name of a value of %s is wanted", d.FullName())
+	return protoreflect.Value{}, argErrorf(at, "the name of a value of %s is wanted", d.FullName())
 }
 
 // numberText is the text of a number, also of one within a string.
@@ -262,11 +262,11 @@ func numberText(v any) (string, bool) {
 	return "", false
 }
 
-func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *misfit) {
+func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argError) {
 	none := protoreflect.Value{}
 	text, ok := numberText(v)
 	if !ok {
-		return none, misfitf(at, "a whole number is wanted")
+		return none, argErrorf(at, "a whole number is wanted")
 	}
 	if strings.ContainsAny(text, ".eE") {
 		// 1.0 and 1e3 are whole numbers, too.
@@ -275,7 +275,7 @@ func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *misfit
 			_, isRat = r.SetString(text)
 		}
 		if !isRat || !r.IsInt() {
-			return none, misfitf(at, "a whole number is wanted")
+			return none, argErrorf(at, "a whole number is wanted")
 		}
 		text = r.Num().String()
 	}
@@ -297,10 +297,10 @@ func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *misfit
 			return protoreflect.ValueOfUint64(n), nil
 		}
 	}
-	return none, misfitf(at, "the number does not fit %s", k)
+	return none, argErrorf(at, "the number does not fit %s", k)
 }
 
-func float(k protoreflect.Kind, v any, at string) (protoreflect.Value, *misfit) {
+func float(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argError) {
 	bits := 64
 	if k == protoreflect.FloatKind {
 		bits = 32
@@ -316,11 +316,11 @@ func float(k protoreflect.Kind, v any, at string) (protoreflect.Value, *misfit) 
 	default:
 		text, ok := numberText(v)
 		if !ok {
-			return protoreflect.Value{}, misfitf(at, "a number is wanted")
+			return protoreflect.Value{}, argErrorf(at, "a number is wanted")
 		}
 		var err error
 		if n, err = strconv.ParseFloat(text, bits); err != nil {
-			return protoreflect.Value{}, misfitf(at, "the number does not fit %s", k)
+			return protoreflect.Value{}, argErrorf(at, "the number does not fit %s", k)
 		}
 	}
 	if bits == 32 {
@@ -331,7 +331,7 @@ func float(k protoreflect.Kind, v any, at string) (protoreflect.Value, *misfit) 
 
 // special is a type whose form in JSON is its own.
 type special struct {
-	write func(*writer, protoreflect.Message, any, string, int) *misfit
+	write func(*writer, protoreflect.Message, any, string, int) *argError
 	read  func(*shower, protoreflect.Message, int) (any, error)
 }
 
@@ -361,7 +361,7 @@ func wellKnown(name protoreflect.FullName) (special, bool) {
 	return special{}, false
 }
 
-func writeWrapper(_ *writer, m protoreflect.Message, v any, at string, _ int) *misfit {
+func writeWrapper(_ *writer, m protoreflect.Message, v any, at string, _ int) *argError {
 	f := m.Descriptor().Fields().ByNumber(1)
 	x, err := scalar(f, v, at)
 	if err == nil {
@@ -370,28 +370,28 @@ func writeWrapper(_ *writer, m protoreflect.Message, v any, at string, _ int) *m
 	return err
 }
 
-func writeAny(w *writer, m protoreflect.Message, v any, at string, depth int) *misfit {
+func writeAny(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	tree, ok := v.(map[string]any)
 	if !ok {
-		return misfitf(at, `an Any is an object with "@type"`)
+		return argErrorf(at, `an Any is an object with "@type"`)
 	}
 	if len(tree) == 0 {
 		return nil
 	}
 	url, _ := tree["@type"].(string)
 	if url == "" {
-		return misfitf(at, `an Any names its type in "@type", such as type.googleapis.com/acme.Thing`)
+		return argErrorf(at, `an Any names its type in "@type", such as type.googleapis.com/acme.Thing`)
 	}
 	d := w.types.byURL(url)
 	if d == nil {
-		return misfitf(at+"/@type", "the tool's descriptors have no type %q", cut(url))
+		return argErrorf(at+"/@type", "the tool's descriptors have no type %q", cut(url))
 	}
 	inner := dynamicpb.NewMessage(d)
-	var err *misfit
+	var err *argError
 	if _, own := wellKnown(d.FullName()); own {
 		value, has := tree["value"]
 		if !has || len(tree) > 2 {
-			return misfitf(at, `an Any of %s holds "@type" and "value" alone`, d.FullName())
+			return argErrorf(at, `an Any of %s holds "@type" and "value" alone`, d.FullName())
 		}
 		err = w.fill(inner, value, at+"/value", depth-1)
 	} else {
@@ -404,7 +404,7 @@ func writeAny(w *writer, m protoreflect.Message, v any, at string, depth int) *m
 	}
 	raw, failed := proto.MarshalOptions{Deterministic: true}.Marshal(inner)
 	if failed != nil {
-		return misfitf(at, "%s", cut(failed.Error()))
+		return argErrorf(at, "%s", cut(failed.Error()))
 	}
 	fields := m.Descriptor().Fields()
 	m.Set(fields.ByNumber(1), protoreflect.ValueOfString(url))
@@ -418,7 +418,7 @@ func setTime(m protoreflect.Message, seconds int64, nanos int32) {
 	m.Set(fields.ByNumber(2), protoreflect.ValueOfInt32(nanos))
 }
 
-func writeTimestamp(_ *writer, m protoreflect.Message, v any, at string, _ int) *misfit {
+func writeTimestamp(_ *writer, m protoreflect.Message, v any, at string, _ int) *argError {
 	s, _ := v.(string)
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if _, fraction, ok := strings.Cut(s, "."); err == nil && ok {
@@ -428,7 +428,7 @@ func writeTimestamp(_ *writer, m protoreflect.Message, v any, at string, _ int) 
 		}
 	}
 	if err != nil || strings.Contains(s, ",") || t.Unix() < minSeconds || t.Unix() > maxSeconds {
-		return misfitf(at, "a timestamp is written like 2026-01-31T12:00:00.5Z, years 1 to 9999, with at most 9 digits after the second")
+		return argErrorf(at, "a timestamp is written like 2026-01-31T12:00:00.5Z, years 1 to 9999, with at most 9 digits after the second")
 	}
 	setTime(m, t.Unix(), int32(t.Nanosecond()))
 	return nil
@@ -440,9 +440,9 @@ const (
 	maxDuration = 315576000000 // seconds
 )
 
-func writeDuration(_ *writer, m protoreflect.Message, v any, at string, _ int) *misfit {
+func writeDuration(_ *writer, m protoreflect.Message, v any, at string, _ int) *argError {
 	s, _ := v.(string)
-	bad := misfitf(at, "a duration is seconds with an s behind, such as 1.5s, at most 9 digits after the point")
+	bad := argErrorf(at, "a duration is seconds with an s behind, such as 1.5s, at most 9 digits after the point")
 	text, ok := strings.CutSuffix(s, "s")
 	minus := strings.HasPrefix(text, "-")
 	whole, fraction, pointed := strings.Cut(strings.TrimPrefix(text, "-"), ".")
@@ -463,10 +463,10 @@ func writeDuration(_ *writer, m protoreflect.Message, v any, at string, _ int) *
 
 func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
 
-func writeFieldMask(_ *writer, m protoreflect.Message, v any, at string, _ int) *misfit {
+func writeFieldMask(_ *writer, m protoreflect.Message, v any, at string, _ int) *argError {
 	s, ok := v.(string)
 	if !ok {
-		return misfitf(at, "a field mask is a string of paths with commas between, such as user.displayName,photo")
+		return argErrorf(at, "a field mask is a string of paths with commas between, such as user.displayName,photo")
 	}
 	f := m.Descriptor().Fields().ByNumber(1)
 	list := m.Mutable(f).List()
@@ -476,7 +476,7 @@ func writeFieldMask(_ *writer, m protoreflect.Message, v any, at string, _ int) 
 	for path := range strings.SplitSeq(s, ",") {
 		snake := snakeCase(path)
 		if camelCase(snake) != path || path == "" {
-			return misfitf(at, "%q is no path of a field mask; names are in lowerCamelCase", cut(path))
+			return argErrorf(at, "%q is no path of a field mask; names are in lowerCamelCase", cut(path))
 		}
 		list.Append(protoreflect.ValueOfString(snake))
 	}
@@ -514,23 +514,23 @@ func camelCase(s string) string {
 	return b.String()
 }
 
-func writeStruct(w *writer, m protoreflect.Message, v any, at string, depth int) *misfit {
+func writeStruct(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	tree, ok := v.(map[string]any)
 	if !ok {
-		return misfitf(at, "an object is wanted")
+		return argErrorf(at, "an object is wanted")
 	}
 	return w.field(m, m.Descriptor().Fields().ByNumber(1), tree, at, depth)
 }
 
-func writeListValue(w *writer, m protoreflect.Message, v any, at string, depth int) *misfit {
+func writeListValue(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	if _, ok := v.([]any); !ok {
-		return misfitf(at, "an array is wanted")
+		return argErrorf(at, "an array is wanted")
 	}
 	return w.field(m, m.Descriptor().Fields().ByNumber(1), v, at, depth)
 }
 
 // writeValue sets the member of a google.protobuf.Value that the JSON value is.
-func writeValue(w *writer, m protoreflect.Message, v any, at string, depth int) *misfit {
+func writeValue(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	number := protoreflect.FieldNumber(1)
 	switch v.(type) {
 	case json.Number:

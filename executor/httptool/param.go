@@ -521,7 +521,7 @@ func headerText(p *parameter, v any) (string, *toolkeep.Error) {
 	if !validHeaderValue(s) {
 		what := "the argument " + p.arg
 		if p.templated {
-			if _, isPlace := p.template.node.(place); !isPlace {
+			if _, isPlace := p.template.node.(placeholder); !isPlace {
 				at, what = "", "the header "+p.name+", which arguments are part of,"
 			}
 		}

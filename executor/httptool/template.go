@@ -14,21 +14,21 @@ import (
 )
 
 // A template is a JSON value in whose texts {{name}} stands for an argument. A
-// text that is nothing but one place becomes the argument's value; within a longer
+// text that is nothing but one placeholder becomes the argument's value; within a longer
 // text the argument must be plain. {{name?}} may be missing: the member, element,
 // pair or header that holds it is then left out. {{{{ stands for {{.
-type template struct{ node any } // string, json.Number, bool, nil, place, text, []any, map[string]any
+type template struct{ node any } // string, json.Number, bool, nil, placeholder, text, []any, map[string]any
 
-// place is a text that is nothing but one argument.
-type place struct {
+// placeholder is a text that is one argument and nothing else.
+type placeholder struct {
 	name     string
 	optional bool
 }
 
-// text is one with arguments in it: literal, place, literal, place, …, literal.
+// text is one with arguments in it: literal, placeholder, literal, placeholder, …, literal.
 type text struct {
-	literals []string
-	places   []place
+	literals     []string
+	placeholders []placeholder
 }
 
 const maxTemplateDepth = 64
@@ -50,14 +50,14 @@ func compileNode(r *bindings.Reader, at string, v any, used func(at, name string
 			r.Fault(at, "template", "%s", why)
 			return t
 		}
-		for _, p := range parsed.places {
+		for _, p := range parsed.placeholders {
 			used(at, p.name)
 		}
 		switch {
-		case len(parsed.places) == 0:
+		case len(parsed.placeholders) == 0:
 			return parsed.literals[0]
-		case len(parsed.places) == 1 && parsed.literals[0] == "" && parsed.literals[1] == "":
-			return parsed.places[0]
+		case len(parsed.placeholders) == 1 && parsed.literals[0] == "" && parsed.literals[1] == "":
+			return parsed.placeholders[0]
 		}
 		return parsed
 	case []any:
@@ -79,7 +79,7 @@ func compileNode(r *bindings.Reader, at string, v any, used func(at, name string
 	return v
 }
 
-// parseText cuts a text at its places. why says what is wrong with it.
+// parseText cuts a text at its placeholders. why says what is wrong with it.
 func parseText(s string) (t text, why string) {
 	literal := ""
 	for {
@@ -98,12 +98,12 @@ func parseText(s string) (t text, why string) {
 		if !closed {
 			return t, "a {{ has no }} behind it; {{{{ stands for two braces as text"
 		}
-		p := place{name: name}
+		p := placeholder{name: name}
 		p.name, p.optional = strings.CutSuffix(name, "?")
 		if p.name == "" || strings.ContainsAny(p.name, "{}\r\n") {
 			return t, "between {{ and }} stands the name of an argument; {{{{ stands for two braces as text"
 		}
-		t.literals, t.places = append(t.literals, literal), append(t.places, p)
+		t.literals, t.placeholders = append(t.literals, literal), append(t.placeholders, p)
 		literal, s = "", tail
 	}
 }
@@ -116,7 +116,7 @@ func (t *template) eval(args map[string]any) (v any, ok bool, err *toolkeep.Erro
 
 func evalNode(n any, args map[string]any) (any, bool, *toolkeep.Error) {
 	switch t := n.(type) {
-	case place:
+	case placeholder:
 		v, ok := args[t.name]
 		if !ok && !t.optional {
 			return nil, false, missing(t.name)
@@ -161,7 +161,7 @@ func missing(name string) *toolkeep.Error {
 // eval fills in the arguments, each through escape where that is set.
 func (t text) eval(args map[string]any, escape func(string) (string, bool)) (any, bool, *toolkeep.Error) {
 	var b strings.Builder
-	for i, p := range t.places {
+	for i, p := range t.placeholders {
 		b.WriteString(t.literals[i])
 		v, given := args[p.name]
 		if !given || v == nil && p.optional {
@@ -246,10 +246,10 @@ func (b *binding) templatePath(r *bindings.Reader, at, path string, used func(at
 		if literal != "" {
 			b.path = append(b.path, piece{text: escapeLiteral(literal), param: -1})
 		}
-		if i == len(parsed.places) {
+		if i == len(parsed.placeholders) {
 			break
 		}
-		p := parsed.places[i]
+		p := parsed.placeholders[i]
 		if p.optional {
 			r.Fault(at, "template", "{{%s?}} cannot be left out: it is part of the path", p.name)
 		}
@@ -290,7 +290,7 @@ func (b *binding) templateParams(r *bindings.Reader, o *bindings.Object, member,
 			}
 		}
 		p.template = compile(r, list.Pointer(name), v, used)
-		if at, isPlace := p.template.node.(place); isPlace {
+		if at, isPlace := p.template.node.(placeholder); isPlace {
 			p.arg = at.name
 		}
 		if s, isText := p.template.node.(string); isText && in == "header" && !validHeaderValue(s) {
@@ -345,7 +345,7 @@ func checkMarkup(r *bindings.Reader, at, s string) {
 			found += strings.Count(string(t), mark)
 		}
 	}
-	if found != len(parsed.places) || roots != 1 {
+	if found != len(parsed.placeholders) || roots != 1 {
 		r.Fault(at, "template", "the template must have one root element, and arguments can stand in the text of an element or the value of an attribute alone")
 	}
 }

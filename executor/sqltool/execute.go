@@ -368,7 +368,7 @@ func (c *call) begin(ctx context.Context) (*member, error) {
 func (c *call) dial(ctx context.Context) (session, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.executor.config.ConnectTimeout)
 	defer cancel()
-	return safely(func() (session, error) {
+	return dialRecovering(func() (session, error) {
 		switch c.binding.dialect {
 		case postgres:
 			return dialPostgres(ctx, c.executor, c.binding, c.login)

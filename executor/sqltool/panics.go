@@ -7,44 +7,43 @@ import (
 	"time"
 )
 
-// sturdy is a session that outlives its driver's panics: a server, or whoever stands
-// before it, can send what a driver does not expect, and an index beyond a packet's end
-// would take the call down without giving its place in the pool back. Such a
-// connection is of no use any more.
-type sturdy struct {
+// recovering is a session that turns a panic of its driver into an error. A server can
+// send packets that a driver does not expect, and a panic would lose the session's
+// place in the pool. The connection is not used again.
+type recovering struct {
 	session
 	broken atomic.Bool
 }
 
-// survive is deferred around what reads from the server.
-func (s *sturdy) survive(err *error) {
+// recover is deferred around calls of the driver.
+func (s *recovering) recover(err *error) {
 	if p := recover(); p != nil {
 		s.broken.Store(true)
 		*err = driverBroke(p)
 	}
 }
 
-func driverBroke(p any) error { return fmt.Errorf("the driver broke off over what it read: %v", p) }
+func driverBroke(p any) error { return fmt.Errorf("the driver panicked over what it read: %v", p) }
 
-func (s *sturdy) begin(ctx context.Context, b *binding, limit time.Duration) (err error) {
-	defer s.survive(&err)
+func (s *recovering) begin(ctx context.Context, b *binding, limit time.Duration) (err error) {
+	defer s.recover(&err)
 	return s.session.begin(ctx, b, limit)
 }
 
-func (s *sturdy) run(ctx context.Context, r *round) (err error) {
-	defer s.survive(&err)
+func (s *recovering) run(ctx context.Context, r *round) (err error) {
+	defer s.recover(&err)
 	return s.session.run(ctx, r)
 }
 
-func (s *sturdy) end(ctx context.Context, commit bool) (err error) {
-	defer s.survive(&err)
+func (s *recovering) end(ctx context.Context, commit bool) (err error) {
+	defer s.recover(&err)
 	return s.session.end(ctx, commit)
 }
 
-func (s *sturdy) usable() bool { return !s.broken.Load() && s.session.usable() }
+func (s *recovering) usable() bool { return !s.broken.Load() && s.session.usable() }
 
-// safely dials a session that is sturdy.
-func safely(dial func() (session, error)) (s session, err error) {
+// dialRecovering dials a session that recovers from panics of its driver.
+func dialRecovering(dial func() (session, error)) (s session, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s, err = nil, driverBroke(p)
@@ -54,5 +53,5 @@ func safely(dial func() (session, error)) (s session, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &sturdy{session: inner}, nil
+	return &recovering{session: inner}, nil
 }
