@@ -4,7 +4,7 @@ import "sync"
 
 // busy keeps changes of one tool apart, in whatever tenants it is, and lets those of
 // others run at the same time: they meet again where one snapshot shows them all, so that
-// a search index is made anew once for many publications.
+// a search index is rebuilt once for many publications.
 type busy struct {
 	mu    sync.Mutex
 	ids   map[string]bool

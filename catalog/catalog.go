@@ -109,7 +109,7 @@ func (c *Catalog) OnChange(fn func(*Snapshot)) {
 
 // Start loads the versions, calls the listeners with the first snapshot and
 // follows the feed until Stop. A second Start of a running catalogue does
-// nothing; after a Stop it starts anew. ctx bounds the loading alone.
+// nothing; after a Stop it starts again. ctx bounds the loading alone.
 //
 // Errors: E3003 where the store cannot be read.
 func (c *Catalog) Start(ctx context.Context) error {

@@ -97,7 +97,7 @@ func isSchema(v any) bool {
 }
 
 // describesObject: arguments are always an object, so a schema that admits none
-// would make a tool that nobody can call.
+// would make a tool that cannot be called.
 func (c *check) describesObject(v any) {
 	if v == false {
 		c.fault("/parameters_schema", "type", "the schema false admits no arguments; use {\"type\": \"object\"} or true")
@@ -253,7 +253,7 @@ func (c *check) references(root map[string]any) {
 const maxRelated = 100
 
 // relationships must name tools in a form that can exist. Whether they do exist is no
-// fault: related tools are published one after the other, and whoever publishes this one
+// fault: related tools are published one after the other, and the publisher of this one
 // may not see them all.
 func (c *check) relationships(root map[string]any) {
 	all, _ := root["relationships"].(map[string]any)

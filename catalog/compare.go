@@ -59,7 +59,7 @@ func (c *Comparison) Breaking() []Difference {
 // needing approval, a role, a permission or credentials. Additive is what gives
 // more: parameters, results, wider limits. Everything else is a patch; the
 // version number itself is no difference. A required parameter with a default
-// is not missed by anybody, so it counts as optional. What cannot be decided
+// is not missed by any caller, so it counts as optional. What cannot be decided
 // (conditions, negations, schemas too large to follow) counts as breaking.
 func Compare(old, new *toolkeep.Tool) Comparison {
 	if old.Digest != "" && old.Digest == new.Digest {

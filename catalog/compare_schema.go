@@ -571,7 +571,7 @@ func (s *schemaComparer) variants(pointer string, xs, ys []flatSchema) {
 	}
 }
 
-// covers tells whether going from x to y breaks nobody, and reports nothing.
+// covers tells whether going from x to y breaks no caller; it reports nothing.
 func (s *schemaComparer) covers(x, y flatSchema) bool {
 	quiet := &comparer{}
 	inner := *s

@@ -68,7 +68,7 @@ type Breaking struct {
 // E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
 // (details.errors, pointers preceded by the index where there are several, and
 // details.manifests by manifest) and for breaking changes (details.breaking);
-// E3007 if an id belongs to somebody else or a version exists with another
+// E3007 if an id belongs to another tenant or a version exists with another
 // content; E3003 while the catalogue is not running; E3963 if other nodes go on changing
 // the same versions; E3965 if the store fails.
 func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o PublishOptions) ([]Published, error) {
@@ -173,7 +173,7 @@ func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 }
 
 // mayUseFiles guards permissions.filesystem: the operator opens folders to tools,
-// and whoever publishes one chooses which callers reach them.
+// and its publisher chooses which callers reach them.
 func mayUseFiles(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	if p.May(toolkeep.PermFiles) {
 		return nil

@@ -21,8 +21,8 @@ type wanted struct {
 	loose *semver.Constraints // with prereleases
 }
 
-// ranges remembers parsed references. When it is full it starts anew: what is
-// in use comes back at once, and what was made up by somebody goes.
+// ranges remembers parsed references. When it is full it is emptied: what is
+// in use comes back at once, and invented references go.
 type ranges struct {
 	mu    sync.RWMutex
 	known map[string]*wanted

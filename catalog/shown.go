@@ -17,7 +17,7 @@ type Describer interface {
 
 // Shown is a tool's manifest without the names of tools, in its relationships and its
 // fallback, that do not exist for the principal. Names that no tool has are left out
-// likewise, so that nobody learns from it which tools exist, except for principals with
+// likewise, so that it does not tell which tools exist, except for principals with
 // catalog:admin, who would lose them when they read a manifest to publish the next one.
 //
 // Where nothing is left out, which is nearly always, it is the manifest as it was

@@ -67,7 +67,7 @@ func (s *Snapshot) Changed(after int64) (versions iter.Seq[toolkeep.Version], ok
 	}, after > 0 && s.after == after
 }
 
-// Life is the lifecycle of a version that somebody got before, from a search
+// Life is the lifecycle of a version that a caller got before, from a search
 // say; ok is false where the snapshot has no such version.
 func (s *Snapshot) Life(t *toolkeep.Tool) (life toolkeep.Lifecycle, ok bool) {
 	v := s.entry(toolKey{id: t.ID, tenant: t.Tenant}).find(t.Version)

@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// viewer is somebody who is told of a version. The successor that a lifecycle names may
+// viewer is a principal who is shown a version. The successor that a lifecycle names may
 // be a tool, or a version, that does not exist for them.
 type viewer struct {
 	of      *Snapshot

@@ -121,8 +121,8 @@ func (m *meaning) resting() error {
 	return nil
 }
 
-// refuses tells whether an embedder that worked so far fails at this text alone. Whoever
-// asks must not make it seem broken.
+// refuses tells whether an embedder that worked so far fails at this text alone. A
+// question must not make it seem broken.
 func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
 	m.mu.Lock()
 	mute := m.mute != nil

@@ -48,10 +48,11 @@ func (m *meaning) degradedReason(r *ranker) string {
 		of = a.now
 	}
 	model, _, _ := strings.Cut(m.e.Model(), "@") // behind it is the address of a service
-	why := "tools are embedded anew by " + model + "; until most are, words alone are compared"
-	if missing, all := r.unembedded(of, r.p.sorted); missing > 0 { // else others wait, of which nothing is said
-		why = fmt.Sprintf("%s of %s %s", Thousands(all-missing), Thousands(all), why)
+	why := "tools are being embedded by " + model
+	if missing, all := r.unembedded(of, r.p.sorted); missing > 0 { // else tools wait that the caller may not see
+		why = fmt.Sprintf("%s of %s tools are embedded by %s so far", Thousands(all-missing), Thousands(all), model)
 	}
+	why += "; until most are, words alone are compared"
 	if err != nil {
 		why += "; the embedding model does not answer" + publicReason(err)
 	}

@@ -209,7 +209,7 @@ func (x *Index) open(ctx context.Context) error {
 	m.now = &space{e: m.e, v: v, queries: map[string][]float32{}}
 	m.filling, m.old = filling, old
 	if filling {
-		m.log.Info("tools are embedded anew", "model", m.e.Model(), "have", have, "of", len(all), "meanwhile", old.name())
+		m.log.Info("tools are being embedded", "model", m.e.Model(), "have", have, "of", len(all), "meanwhile", old.name())
 	}
 	return nil
 }
@@ -410,8 +410,8 @@ func (x *Index) missing() []*doc {
 	return out
 }
 
-// without leaves those out whose vectors the backend has, unless they are to be made
-// anew.
+// without leaves those out whose vectors the backend has, unless they are to be
+// computed again.
 func (m *meaning) without(ctx context.Context, docs []*doc) ([]*doc, error) {
 	of := make([]Digest, len(docs))
 	for i, d := range docs {

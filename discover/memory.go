@@ -66,7 +66,7 @@ func (m *Memory) Open(_ context.Context, model string, dimensions int) (Vectors,
 	file, err := openVectorFile(path, model, dimensions)
 	if err == nil {
 		if file.damaged {
-			m.log.Warn("a file of vectors was damaged and is made anew", "file", path)
+			m.log.Warn("a file of vectors was damaged; its vectors are computed again", "file", path)
 		}
 		err = v.load(file)
 	}
@@ -220,9 +220,9 @@ var errLost = fmt.Errorf("vectors: %w", mapped.ErrGone)
 
 // cut takes in that a part of the file is missing, and tells of it once.
 func (v *memoryVectors) cut(r *rows) error {
-	err := toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors %s cannot be read any more (%v); what it held is embedded anew", v.path, mapped.ErrGone).Because(errLost)
+	err := toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors %s cannot be read any more (%v); its vectors are computed again", v.path, mapped.ErrGone).Because(errLost)
 	if !r.gone.Swap(true) {
-		v.log.Warn("vectors were lost and are made anew; words alone count meanwhile", "file", v.path, "error", mapped.ErrGone)
+		v.log.Warn("vectors were lost and are computed again; words alone count meanwhile", "file", v.path, "error", mapped.ErrGone)
 	}
 	return err
 }

@@ -246,10 +246,10 @@ func TestModelChange(t *testing.T) {
 		}
 		return before
 	}}, tools)
-	find := func(serving string, have int, publicReason string) {
+	find := func(serving string, have int, degraded string) {
 		t.Helper()
 		got, r := x.Find(t.Context(), Query{Text: "is an umbrella useful", Limit: 3}, nil)
-		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != publicReason || r.Partial || r.Strategy != Hybrid {
+		if !slices.Equal(found(got), []string{"sky.now@1.0.0"}) || r.Degraded != degraded || r.Partial || r.Strategy != Hybrid {
 			t.Errorf("by %s: %v %+v", serving, found(got), r)
 		}
 		if e := x.Embedding(); e.Model != "after" || e.Serving != serving || e.Have != have || e.Of != len(tools) || e.Err != nil {
@@ -296,10 +296,10 @@ func TestModelChangeWithoutTheOldOne(t *testing.T) {
 			t.Errorf("%+v", serving)
 		}
 	}
-	look("0 of 50 tools are embedded anew by after; until most are, words alone are compared")
+	look("0 of 50 tools are embedded by after so far; until most are, words alone are compared")
 	e.pass <- struct{}{}
 	eventually(t, "the first batch is not told of", func() bool { return x.Embedding().Have == batch })
-	look("16 of 50 tools are embedded anew by after")
+	look("16 of 50 tools are embedded by after so far")
 	close(e.pass)
 	embedded(t, x, 50)
 	if got, r := x.Find(t.Context(), Query{Text: "an umbrella"}, nil); len(got) != 1 || r.Degraded != "" || r.Strategy != Hybrid {
@@ -600,8 +600,8 @@ func TestOneTextThatCannotBeEmbedded(t *testing.T) {
 		}
 		for query, want := range map[string]string{"umbrella": "sky.now@1.0.0", "poison": "t.bad@1.0.0"} {
 			got, r := x.Find(t.Context(), Query{Text: query}, nil)
-			if publicReason := fmt.Sprintf("1 of %d tools are compared by words only until they are embedded", n+2); !slices.Contains(found(got), want) || r.Degraded != publicReason && query != "poison" {
-				t.Errorf("%s: %v %+v, want %s", query, found(got), r, publicReason)
+			if degraded := fmt.Sprintf("1 of %d tools are compared by words only until they are embedded", n+2); !slices.Contains(found(got), want) || r.Degraded != degraded && query != "poison" {
+				t.Errorf("%s: %v %+v, want %s", query, found(got), r, degraded)
 			}
 		}
 		x.Update(slices.Values(append(numbered(n, "Of letters"), tool("sky.now", "1.0.0", "Weather"), tool("t.bad", "1.0.1", "A cure"))))
@@ -623,7 +623,7 @@ func TestDamagedVectorFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(log.String(), "was damaged and is made anew"); n != want {
+		if n := strings.Count(log.String(), "was damaged; its vectors are computed again"); n != want {
 			t.Errorf("%d warnings, want %d: %s", n, want, log.String())
 		}
 		if err := v.Close(); err != nil {
@@ -637,7 +637,7 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 	e := &named{name: "after@http://10.0.0.1/v1", pass: make(chan struct{})}
 	all := append(numbered(60, "Of letters"), tool("sky.now", "1.0.0", "Weather"))
 	x := started(t, Config{Embedder: e}, all)
-	publicReason := func(q Query, visible func(*toolkeep.Tool) bool, want string, partial bool) {
+	degraded := func(q Query, visible func(*toolkeep.Tool) bool, want string, partial bool) {
 		t.Helper()
 		q.Text = "umbrella"
 		if _, r := x.Find(t.Context(), q, visible); r.Degraded != want || r.Partial != partial {
@@ -648,22 +648,22 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 		return func(tool *toolkeep.Tool) bool { return slices.Contains(ids, tool.ID) }
 	}
 	// Nothing is compared yet.
-	publicReason(Query{}, nil, "0 of 61 tools are embedded anew by after; until most are, words alone are compared", false)
-	publicReason(Query{}, only("sky.now"), "0 of 1 tools are embedded anew by after; until most are, words alone are compared", false)
-	publicReason(Query{}, only(), "tools are embedded anew by after; until most are, words alone are compared", false)
+	degraded(Query{}, nil, "0 of 61 tools are embedded by after so far; until most are, words alone are compared", false)
+	degraded(Query{}, only("sky.now"), "0 of 1 tools are embedded by after so far; until most are, words alone are compared", false)
+	degraded(Query{}, only(), "tools are being embedded by after; until most are, words alone are compared", false)
 	close(e.pass)
 	embedded(t, x, len(all))
-	publicReason(Query{}, nil, "", false)
+	degraded(Query{}, nil, "", false)
 	// Two tools come, of which one has a category.
 	e.topics.set(nil, make(chan struct{}))
 	news := []toolkeep.Version{tool("new.one", "1.0.0", "Of letters"), tool("new.two", "1.0.0", "Of letters")}
 	news[1].Tool.Manifest.Category = "post"
 	x.Update(slices.Values(append(news, all...)))
-	publicReason(Query{}, nil, "2 of 63 tools are compared by words only until they are embedded", true)
-	publicReason(Query{}, only("new.one", "sky.now"), "1 of 2 tools are compared by words only until they are embedded", true)
-	publicReason(Query{}, only("sky.now"), "", false)
-	publicReason(Query{Strategy: Category, Category: "post"}, nil, "1 of 1 tools are compared by words only until they are embedded", true)
-	publicReason(Query{Strategy: Keyword}, nil, "", false)
+	degraded(Query{}, nil, "2 of 63 tools are compared by words only until they are embedded", true)
+	degraded(Query{}, only("new.one", "sky.now"), "1 of 2 tools are compared by words only until they are embedded", true)
+	degraded(Query{}, only("sky.now"), "", false)
+	degraded(Query{Strategy: Category, Category: "post"}, nil, "1 of 1 tools are compared by words only until they are embedded", true)
+	degraded(Query{Strategy: Keyword}, nil, "", false)
 }
 
 // retentive notes of which models it was told that vectors are in use.
@@ -684,7 +684,7 @@ func (b *retentive) note(what string) {
 	b.named[what]++
 }
 
-func (b *retentive) publicReason(model string) int {
+func (b *retentive) degraded(model string) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.named[model]
@@ -724,8 +724,8 @@ func TestUsedWhileTheEmbedderFails(t *testing.T) {
 	after.topics.set(errors.New("no memory"), nil)
 	b := &retentive{Backend: NewMemory(dir, nil), named: map[string]int{}}
 	x = started(t, Config{Embedder: after, Vectors: b, Other: func(Space) Embedder { return before }}, threeTools)
-	eventually(t, "the backend is not told what is in use", func() bool { return b.publicReason("before") == 1 && b.publicReason("after") == 1 })
-	if e := x.Embedding(); e.Serving != "before" || b.publicReason("closed before") != 0 {
+	eventually(t, "the backend is not told what is in use", func() bool { return b.degraded("before") == 1 && b.degraded("after") == 1 })
+	if e := x.Embedding(); e.Serving != "before" || b.degraded("closed before") != 0 {
 		t.Errorf("%+v", e)
 	}
 	// It works again: the new model takes over, and the next round leaves the one before.
@@ -734,7 +734,7 @@ func TestUsedWhileTheEmbedderFails(t *testing.T) {
 	embedded(t, x, 3)
 	eventually(t, "the vectors of the model before stay open", func() bool {
 		x.Reindex(nil, false)
-		return b.publicReason("closed before") == 1
+		return b.degraded("closed before") == 1
 	})
 	if got, r := x.Find(t.Context(), Query{Text: "umbrella"}, nil); len(got) != 1 || r.Degraded != "" || x.Embedding().Serving != "after" {
 		t.Errorf("%v %+v", found(got), r)

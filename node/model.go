@@ -140,7 +140,7 @@ func (n *Node) searchHealth(context.Context) error {
 	case e.Err != nil:
 		return fmt.Errorf("%s of %s tools have vectors, and the embedding model or what keeps the vectors fails: %w; search compares by %s", have, of, e.Err, by)
 	case e.Model != e.Serving && e.Of > 0:
-		return fmt.Errorf("%s of %s tools are embedded anew by %s; meanwhile search compares by %s", have, of, e.Model, by)
+		return fmt.Errorf("%s of %s tools are embedded by %s so far; meanwhile search compares by %s", have, of, e.Model, by)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ func (c *Context) AttemptsWithin(n int) int {
 	return min(n, c.Attempts)
 }
 
-// FactsCopy gives the facts to somebody who may change them; nil without any.
+// FactsCopy gives a copy of the facts that may be changed; nil without any.
 func (c *Context) FactsCopy() map[string]string {
 	if c == nil || len(c.Facts) == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (c *Context) Fill(m *toolkeep.Manifest, ref string) (string, error) {
 		return "", refuse(toolkeep.SecretNotFound, "the tool asks the agent's context for the credential %q and none has it; set one with `toolkeep context set`", clip(name))
 	}
 	// Without the list, a manifest that names its secrets itself may use them all; what
-	// comes from a context is named by somebody else.
+	// comes from a context is named by another.
 	if m.Permissions == nil || !slices.Contains(m.Permissions.Credentials, to) {
 		return "", refuse(toolkeep.CredentialDenied, "the agent's context has for the credential %q a reference that the tool's permissions.credentials does not list", clip(name))
 	}
@@ -255,7 +255,7 @@ func (r *reader) credentials(at string, v any) map[string]string {
 		case !credentialName.MatchString(name):
 			r.fault(here, "pattern", "the name of a credential has letters, digits, _, - and . only")
 		case len(ref) > maxRef || !reference.MatchString(ref):
-			// The text is not shown: whoever put a secret here by mistake has it in no log.
+			// The text is not shown: a secret put here by mistake must not reach a log.
 			r.fault(here, "format", "must be a reference such as secret://name, vault://path#key, env://NAME or file:///path, and never the secret itself")
 		}
 		out[name] = ref

@@ -67,7 +67,7 @@ type Provider struct {
 	mu     sync.RWMutex
 	stored map[key]held
 	seen   int64
-	moved  chan struct{} // closed and made anew when seen moves
+	moved  chan struct{} // closed and replaced when seen moves
 }
 
 type held struct {
@@ -162,7 +162,7 @@ func (p *Provider) put(it toolkeep.Document) {
 		h.context, err = Parse(plain, false)
 	}
 	if err != nil {
-		p.log.Error("a stored context cannot be read; calls of the agent on the tool are refused until it is set anew",
+		p.log.Error("a stored context cannot be read; calls of the agent on the tool are refused until it is set again",
 			"agent_id", agent, "tool_id", tool, "error", toolkeep.AsError(err).Code)
 		h.context = nil
 	}
@@ -207,7 +207,7 @@ func (p *Provider) Of(ctx context.Context, pr *toolkeep.Principal, t *toolkeep.T
 	all, hasAll := p.stored[key{pr.Tenant, pr.Subject, AllTools}]
 	p.mu.RUnlock()
 	if hasOwn && own.context == nil || hasAll && all.context == nil {
-		return nil, unavailable("the stored context of the agent for the tool cannot be read; have it set anew with `toolkeep context set`")
+		return nil, unavailable("the stored context of the agent for the tool cannot be read; set it again with `toolkeep context set`")
 	}
 	if p.remote == nil {
 		return join(own.context, all.context), nil
@@ -273,7 +273,7 @@ func (p *Provider) Get(_ context.Context, pr *toolkeep.Principal, agent, tool st
 		return nil, noContext(agent, tool)
 	}
 	if h.context == nil {
-		return nil, unavailable("the stored context cannot be read, as with another seal key; set it anew")
+		return nil, unavailable("the stored context cannot be read, perhaps because the seal key changed; set it again")
 	}
 	return h.context.JSON(), nil
 }

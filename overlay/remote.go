@@ -137,8 +137,8 @@ func (r *remote) makeRoom() {
 	}
 }
 
-// forget drops the answers for a tool, or for all tools of an agent. Whoever waits
-// for a request under way gets its answer; who comes after asks anew.
+// forget drops the answers for a tool, or for all tools of an agent. A caller that
+// waits for a request under way gets its answer; a later one sends a new request.
 func (r *remote) forget(k key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

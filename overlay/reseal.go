@@ -2,7 +2,7 @@ package overlay
 
 import "github.com/toolkeep/toolkeep"
 
-// Reseal seals the item of a context anew and gives its body; done is false where
+// Reseal seals the document of a context again and gives its body; done is false where
 // stale says that there is no need.
 func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document) (body []byte, done bool, err error) {
 	if !stale(it.Body) {

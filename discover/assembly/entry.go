@@ -68,8 +68,8 @@ func few(list []string, most int) []string {
 	return out
 }
 
-// oneLine makes one line of a text: any space is a single one, and characters that
-// nobody sees, with which a text could look other than it reads, are left out.
+// oneLine makes one line of a text: any space is a single one, and invisible
+// characters, with which a text could look other than it reads, are left out.
 func oneLine(s string) string {
 	plain := true
 	for i := 0; i < len(s) && plain; i++ {

@@ -17,8 +17,8 @@ type Search interface {
 }
 
 // Usage is what is learned of a tool from how one tenant used it. Its methods answer
-// from memory. They may name tools that the asking principal does not see: whoever
-// asks looks each up among the visible ones.
+// from memory. They may name tools that the asking principal does not see: the
+// caller looks each up among the visible ones.
 type Usage interface {
 	// Pairings are tools that are called in the same conversations as tool, those with
 	// the highest score first, at most n.
@@ -41,7 +41,7 @@ type SeenError struct {
 	Resolution string // what mostly helped, "" if nothing is known; names no tool
 }
 
-// Guide makes contexts and finds related tools for whoever asks. Its methods are safe
+// Guide makes contexts and finds related tools for a caller. Its methods are safe
 // for concurrent use.
 type Guide struct {
 	Search  Search
@@ -193,7 +193,7 @@ func (g *Guide) Named(of *toolkeep.Tool, a Asker) Relations {
 	if len(wanted) == 0 {
 		return r
 	}
-	// One pass over the tools: those that nobody named are not asked about.
+	// One pass over the tools: those that were not named are not asked about.
 	for _, t := range g.Search.Tools(func(t *toolkeep.Tool) bool { _, ok := wanted[t.ID]; return ok && a.Visible(t) }) {
 		if wanted[t.ID] == nil || t.Tenant == "" {
 			wanted[t.ID] = t

@@ -23,7 +23,7 @@ func marshal(v any) []byte {
 	return escapeHidden(raw)
 }
 
-// escapeHidden writes characters that nobody sees, and those that some programs take
+// escapeHidden writes invisible characters, and those that some programs take
 // for the end of a line, as escapes. In JSON they stand inside of strings only.
 func escapeHidden(raw []byte) []byte {
 	ascii := true

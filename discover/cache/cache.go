@@ -58,7 +58,7 @@ type Config struct {
 	// Patience is how long a search waits for L2, once to read and once to write;
 	// default 50 ms. After a failure L2 is left alone for Pause; default 1 s.
 	Patience, Pause time.Duration
-	// Learning is how often a tenant's learned questions are looked at anew: what was
+	// Learning is how often a tenant's learned questions are looked at again: what was
 	// learned since counts so much later. Default 1 min.
 	Learning time.Duration
 	// Secret is what hashes and seals are made with, 32 bytes, the same on all nodes;

@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// maxCounts bounds how many counts are kept; with more they begin anew.
+// maxCounts bounds how many counts are kept; with more they are dropped.
 const maxCounts = 4096
 
 // counts are how many tools an audience sees.

@@ -158,7 +158,7 @@ func (c *Cache) Follow(change toolkeep.Committed) {
 			c.take(ch.Document)
 		}
 	case toolkeep.DeleteDocument:
-		// Nobody drops it; whoever did by hand wants all to be made anew.
+		// Only a person drops it, and wants all answers to be computed again.
 		if ch.Kind == DocumentKind {
 			c.put(ch.Tenant, nil)
 		}

@@ -121,7 +121,7 @@ type lesson struct {
 	sum [16]byte
 }
 
-// lesson looks at them anew if it is time. Two searches may do so at once.
+// lesson looks at them again if it is time. Two searches may do so at once.
 func (c *Cache) lesson(tenant string) [16]byte {
 	now := c.config.Clock()
 	if l, ok := c.learned.Load(tenant); ok && now.Sub(l.(lesson).at) < c.config.Learning {

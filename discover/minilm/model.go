@@ -65,7 +65,7 @@ func unusable(err error) *toolkeep.Error {
 }
 
 func unreadable(err error) *toolkeep.Error {
-	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding model cannot be read any more (%v); install it anew with `toolkeep models install`, then restart", err).Because(err)
+	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding model cannot be read any more (%v); install it again with `toolkeep models install`, then restart", err).Because(err)
 }
 
 // Close gives the weights back when no text is being worked on. A closed Model
@@ -89,7 +89,7 @@ func (m *Model) Dimensions() int { return Dimensions }
 // Embed gives the vectors of texts, those of several callers beside each other up to
 // Config.Threads. Of a text that is longer than 256 tokens the beginning counts.
 //
-// E3102 if the model was closed, and, from then on until the model is opened anew, if its
+// E3102 if the model was closed, and, from then on until the model is opened again, if its
 // file was found cut or written over; E3902 if ctx ends.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))

@@ -183,7 +183,7 @@ func explain(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL that keeps the vectors did not answer in time").Because(err)
 	case errors.As(err, &refused) && refused.Code == "42P01":
-		return toolkeep.NewError(toolkeep.IndexUnavailable, "the tables of the vectors are gone; a restart makes them anew").Because(err)
+		return toolkeep.NewError(toolkeep.IndexUnavailable, "the tables of the vectors are gone; a restart creates them").Because(err)
 	case errors.As(err, &refused):
 		return toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL that keeps the vectors refused: %s (%s)", refused.Message, refused.Code).Because(err)
 	}
@@ -412,9 +412,9 @@ func text(numbers []float32) string {
 	return string(append(b, ']'))
 }
 
-// Retain marks the vectors as used today, and drops those that nobody has used for a
+// Retain marks the vectors as used today, and drops those not used for a
 // week: another node may still need what this one does not. Once every text has a
-// vector, those of other models go that nobody has used for 30 days.
+// vector, those of other models go that were not used for 30 days.
 func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 	if err := v.open(); err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 )
 
 // abandoned is for how long the vectors of a model stay of which no node has used any: for
-// whoever goes back to it, as the files of discover.Memory do.
+// going back to it, as the files of discover.Memory do.
 const abandoned = 30 * 24 * time.Hour
 
 // sweep drops the tables of other models that no node has used for 30 days. It is called
@@ -73,7 +73,7 @@ func (b *Backend) drop(ctx context.Context, id int64, before time.Time) (dropped
 		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, table(id)).Scan(&there); err != nil || !there {
 			return err
 		}
-		// Nobody marks a row between the question and the end.
+		// No node marks a row between the question and the end.
 		if _, err := tx.Exec(ctx, `LOCK TABLE `+table(id)+` IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
 		}

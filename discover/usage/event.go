@@ -19,7 +19,7 @@ import (
 // Types of the events that are folded.
 const (
 	EventRetrieved = "ai.agent.tool.retrieved"         // a search, with what it gave; also its audit record (Discovery 7.1, 10.3)
-	EventFeedback  = "ai.agent.tool.feedback"          // what somebody says of a search
+	EventFeedback  = "ai.agent.tool.feedback"          // what a user says of a search
 	EventForgotten = "ai.agent.tool.usage.forgotten"   // a user's data are to be forgotten
 	EventRanking   = "ai.agent.tool.ranking.retrained" // learned weights were adopted, or given up; told, and not folded
 )

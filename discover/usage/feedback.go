@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Feedback is what somebody says of a search.
+// Feedback is what a user says of a search.
 type Feedback struct {
 	Retrieval string // id of its event; "" where Session and Query name it
 	Session   string
@@ -25,7 +25,7 @@ const feedbackWait = 2 * time.Second
 
 // Feedback records what the principal says of one of its own searches and gives the id
 // of the search. again is true where the same was said before: nothing is recorded
-// then. A search of somebody else, or one that is too long ago, is E3013.
+// then. A search of another user, or one that is too long ago, is E3013.
 func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback) (id string, again bool, err error) {
 	id, again, found := u.lookUp(p, &f)
 	if !found {
@@ -76,7 +76,7 @@ func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok
 	}
 	said := ratingOf(f.Tool, f.Relevance, f.Success)
 	again = slices.ContainsFunc(r.Rated, func(o rating) bool {
-		o.Learned = false // which nobody said
+		o.Learned = false // which is not part of what was said
 		return o == said
 	})
 	return r.ID, again, true

@@ -20,7 +20,7 @@
 // # What becomes of a schema
 //
 // A JSON Schema is kept as it is written. Gemini's parameters are OpenAPI's dialect
-// and are written anew: types in small letters, nullable as a type, numbers that
+// and are rewritten: types in small letters, nullable as a type, numbers that
 // came as text as numbers, ref and defs with their signs. Flags of a provider
 // (strict, cache_control, …) go into the manifest's annotations under the form's
 // name and do nothing else.

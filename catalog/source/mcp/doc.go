@@ -29,5 +29,5 @@
 // description. Findings are shown and never repaired, because a repaired text
 // would be another one than what the server was accepted with. A finding is no
 // proof: high means that there is hardly an honest reason for it, medium that
-// somebody should read it, low that it is worth knowing.
+// a person should read it, low that it is worth knowing.
 package mcp

@@ -15,13 +15,13 @@ type Severity string
 
 const (
 	High   Severity = "high"   // there is hardly an honest reason for it
-	Medium Severity = "medium" // somebody should read it
+	Medium Severity = "medium" // a person should read it
 	Low    Severity = "low"    // worth knowing
 )
 
 // Rules of findings.
 const (
-	RuleHidden      = "hidden-characters" // characters that nobody sees, or that reorder what is seen
+	RuleHidden      = "hidden-characters" // invisible characters, or ones that reorder the text
 	RuleControl     = "control-characters"
 	RuleMixed       = "mixed-script"    // a word written with letters of another script that look alike
 	RuleLookAlike   = "look-alike-name" // a name that is read as another tool's
@@ -43,7 +43,7 @@ const (
 	maxScanned      = 1 << 20 // bytes of text
 )
 
-// Finding is one thing in a definition that somebody should look at.
+// Finding is one thing in a definition that a person should look at.
 type Finding struct {
 	Rule     string   `json:"rule"`
 	Pointer  string   `json:"pointer"` // JSON Pointer into the definition, invisible characters escaped

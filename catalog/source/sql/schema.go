@@ -575,7 +575,7 @@ func (r *reader) liteTable(t *table) {
 	}
 }
 
-// liteKind goes by the declared type, which SQLite does not hold anybody to.
+// liteKind goes by the declared type, which SQLite does not enforce.
 func liteKind(typ string) string {
 	switch {
 	case strings.HasPrefix(typ, "JSON"):
