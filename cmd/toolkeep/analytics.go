@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -39,18 +38,10 @@ those of them after which a call followed; PLACE is where the tool that was call
 					q.Set(k, v)
 				}
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var answer struct {
 				Data analyticsReport `json:"data"`
 			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/tools/admin/analytics?"+q.Encode(), &answer)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error { return answer.Data.print(w, by) })
+			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/tools/admin/analytics?"+q.Encode(), nil, &answer, func(w io.Writer) error { return answer.Data.print(w, by) })
 		},
 	}
 	f := c.Flags()
@@ -162,24 +153,13 @@ store for as long as store.keep_calls and store.keep_events say.`,
 			if user == "" {
 				return usagef("name the user with --user, as the subject of the credentials")
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			raw, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/analytics/users/"+url.PathEscape(user), nil)
-			if err != nil {
-				return err
-			}
 			var answer struct {
 				Data struct {
 					Known                              bool
 					Conversations, Searches, Questions int
 				} `json:"data"`
 			}
-			if err := json.Unmarshal(raw, &answer); err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/analytics/users/"+url.PathEscape(user), nil, &answer, func(w io.Writer) error {
 				d := answer.Data
 				if !d.Known {
 					_, err := fmt.Fprintf(w, "Nothing was known of %s. Users are the subjects of credentials; `toolkeep analytics --by user` lists those that are known.\n", user)
@@ -200,21 +180,10 @@ func (a *app) analyticsLearnCmd() *cobra.Command {
 		Short: "Learn the weights of your tenant's search from what was chosen, and keep them if they are better",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			raw, err := cl.do(cmd.Context(), http.MethodPost, "/api/v1/tools/admin/weights", nil)
-			if err != nil {
-				return err
-			}
 			var answer struct {
 				Data rankingState `json:"data"`
 			}
-			if err := json.Unmarshal(raw, &answer); err != nil {
-				return err
-			}
-			return a.show(raw, answer.Data.print)
+			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/tools/admin/weights", nil, &answer, answer.Data.print)
 		},
 	}
 	return a.withJSON(c)

@@ -238,6 +238,23 @@ func (c *client) post(ctx context.Context, path string, body, v any, header ...s
 	return raw, decode(raw, v)
 }
 
+// ask sends one request, decodes the answer into v and prints it: the JSON as it came
+// under --json, else what human writes.
+func (a *app) ask(ctx context.Context, method, path string, body, v any, human func(w io.Writer) error, header ...string) error {
+	cl, err := a.connect()
+	if err != nil {
+		return err
+	}
+	raw, err := cl.do(ctx, method, path, body, header...)
+	if err == nil && v != nil {
+		err = decode(raw, v)
+	}
+	if err != nil {
+		return err
+	}
+	return a.show(raw, human)
+}
+
 func decode(raw []byte, v any) error {
 	if err := json.Unmarshal(raw, v); err != nil {
 		return &failure{code: exitUnavailable, err: fmt.Errorf("the server's answer is not understood (versions may differ): %w", err)}

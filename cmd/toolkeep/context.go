@@ -159,16 +159,8 @@ func (a *app) contextGetCmd() *cobra.Command {
 		Example: "  toolkeep context get billing-agent shop.createOrder\n  toolkeep context get billing-agent '*' --json",
 		Args:    arguments(2, 2, wantContext),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var d contextDocument
-			raw, err := cl.get(cmd.Context(), contextPath(args), &d)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, contextPath(args), nil, &d, func(w io.Writer) error {
 				return table(w, "WHAT|NAME|VALUE", func(row func(...any)) {
 					for _, name := range slices.Sorted(maps.Keys(d.Credentials)) {
 						row("credential", name, d.Credentials[name])

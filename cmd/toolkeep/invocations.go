@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strconv"
 	"time"
@@ -30,19 +31,11 @@ func (a *app) invocationsCmd() *cobra.Command {
 					q.Set(k, v)
 				}
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var list struct {
 				Invocations []invocationLine `json:"invocations"`
 				TotalCount  int              `json:"total_count"`
 			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/invocations?"+q.Encode(), &list)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/invocations?"+q.Encode(), nil, &list, func(w io.Writer) error {
 				err := table(w, "ID|WHEN|TOOL|AGENT|STATE|ERROR|MS", func(row func(...any)) {
 					for _, v := range list.Invocations {
 						row(v.row()...)
@@ -90,16 +83,8 @@ func (a *app) invocationGetCmd() *cobra.Command {
 		Args:              arguments(1, 1, "the call's id"),
 		ValidArgsFunction: a.completeCalls(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var v callView
-			raw, err := cl.get(cmd.Context(), "/api/v1/invocations/"+url.PathEscape(args[0]), &v)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, v.print)
+			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/invocations/"+url.PathEscape(args[0]), nil, &v, v.print)
 		},
 	}
 	return a.withJSON(c)
@@ -114,19 +99,11 @@ func (a *app) invocationCancelCmd() *cobra.Command {
 		Args:              arguments(1, 1, "the call's id"),
 		ValidArgsFunction: a.completeCalls("running", "queued"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var answer struct {
 				Cancelled bool   `json:"cancelled"`
 				Message   string `json:"message"`
 			}
-			raw, err := cl.post(cmd.Context(), "/api/v1/invocations/"+url.PathEscape(args[0])+"/cancel", map[string]any{"reason": reason}, &answer)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/invocations/"+url.PathEscape(args[0])+"/cancel", map[string]any{"reason": reason}, &answer, func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, answer.Message)
 				return err
 			})

@@ -39,10 +39,6 @@ func (a *app) keysCreateCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			body := map[string]any{"subject": args[0], "roles": roles}
 			if name != "" {
 				body["name"] = name
@@ -60,11 +56,7 @@ func (a *app) keysCreateCmd() *cobra.Command {
 				ID     string `json:"id"`
 				Secret string `json:"secret"`
 			}
-			raw, err := cl.post(cmd.Context(), "/api/v1/keys", body, &answer)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/keys", body, &answer, func(w io.Writer) error {
 				fmt.Fprintf(a.stderr, "Key %s for %s. It is shown this once:\n", answer.ID, args[0])
 				_, err := fmt.Fprintln(w, answer.Secret)
 				return err
@@ -102,16 +94,8 @@ func (a *app) keysListCmd() *cobra.Command {
 			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
 				return err
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var list keyList
-			raw, err := cl.get(cmd.Context(), fmt.Sprintf("/api/v1/keys?page=%d&page_size=%d", page, size), &list)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, fmt.Sprintf("/api/v1/keys?page=%d&page_size=%d", page, size), nil, &list, func(w io.Writer) error {
 				a.more(page, size, len(list.Keys), list.TotalCount, "there is no key")
 				return table(w, "ID|SUBJECT|ROLES|SCOPE|STATE|NAME", func(row func(...any)) {
 					for _, k := range list.Keys {

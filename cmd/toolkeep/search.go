@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -56,10 +57,6 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 	if err := between("--limit", s.limit, 1, 50); err != nil {
 		return err
 	}
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
 	q := url.Values{"q": {words}, "limit": {strconv.Itoa(s.limit)}}
 	if s.strategy != "" {
 		q.Set("strategy", s.strategy)
@@ -75,11 +72,7 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 		header = []string{"X-Session-ID", s.session}
 	}
 	var found foundTools
-	raw, err := cl.get(cmd.Context(), "/api/v1/tools/retrieval/search?"+q.Encode(), &found, header...)
-	if err != nil {
-		return err
-	}
-	return a.show(raw, func(w io.Writer) error {
+	return a.ask(cmd.Context(), http.MethodGet, "/api/v1/tools/retrieval/search?"+q.Encode(), nil, &found, func(w io.Writer) error {
 		if degraded := found.Data.Metadata.Degraded; s.explain && degraded != "" {
 			fmt.Fprintln(a.stderr, "toolkeep:", degraded)
 		}
@@ -91,7 +84,7 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 			return found.explain(w)
 		}
 		return found.print(w)
-	})
+	}, header...)
 }
 
 // foundTools is the answer of a search, as far as it is printed.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -51,10 +52,6 @@ func (s *shownContext) check(c *cobra.Command) error {
 
 // printContext asks the server and prints the Markdown, or all of it as JSON under --json.
 func (a *app) printContext(c *cobra.Command, query string, s shownContext, session string) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
 	body := map[string]any{"q": query, "format": "markdown"}
 	if a.json {
 		body["format"] = "json"
@@ -77,12 +74,8 @@ func (a *app) printContext(c *cobra.Command, query string, s shownContext, sessi
 	if session != "" {
 		header = []string{"X-Session-ID", session}
 	}
-	raw, err := cl.post(c.Context(), "/api/v1/tools/retrieval/context", body, &answer, header...)
-	if err != nil {
-		return err
-	}
-	return a.show(raw, func(w io.Writer) error {
+	return a.ask(c.Context(), http.MethodPost, "/api/v1/tools/retrieval/context", body, &answer, func(w io.Writer) error {
 		_, err := fmt.Fprint(w, answer.Data.Markdown)
 		return err
-	})
+	}, header...)
 }

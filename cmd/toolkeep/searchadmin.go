@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -43,21 +42,10 @@ Nothing of this is needed after a change: what a changed tool or permission make
 			if err != nil {
 				return err
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
-			raw, err := cl.do(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", body)
-			if err != nil {
-				return err
-			}
 			var answer struct {
 				Invalidated int `json:"invalidated"`
 			}
-			if err := json.Unmarshal(raw, &answer); err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", body, &answer, func(w io.Writer) error {
 				switch {
 				case user != "":
 					// Answers are kept under hashes, so that nobody can count whose they are.
@@ -122,20 +110,12 @@ or those that are named. The index follows the catalogue by itself; this is for 
 		Args:              arguments(0, 1000, "ids of tools"),
 		ValidArgsFunction: a.completeTools,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			body := map[string]any{"scope": "all", "forceEmbeddingRegeneration": embeddings}
 			if len(args) > 0 {
 				body["scope"], body["toolIds"] = "specific", args
 			}
 			var answer struct{ Queued, Embeddings int }
-			raw, err := cl.post(cmd.Context(), "/api/v1/tools/admin/reindex", body, &answer)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/tools/admin/reindex", body, &answer, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%d tools are indexed anew, %d of them with their vectors.\n", answer.Queued, answer.Embeddings)
 				return err
 			})

@@ -183,19 +183,11 @@ func (a *app) secretsListCmd() *cobra.Command {
 			if err := errors.Join(between("--page", page, 1, 1_000_000), between("--page-size", size, 1, 200)); err != nil {
 				return err
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var list struct {
 				Secrets    []secrets.Info `json:"secrets"`
 				TotalCount int            `json:"total_count"`
 			}
-			raw, err := cl.get(cmd.Context(), fmt.Sprintf("/api/v1/secrets?page=%d&page_size=%d", page, size), &list)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, fmt.Sprintf("/api/v1/secrets?page=%d&page_size=%d", page, size), nil, &list, func(w io.Writer) error {
 				a.more(page, size, len(list.Secrets), list.TotalCount, "there is no secret")
 				if slices.ContainsFunc(list.Secrets, func(s secrets.Info) bool { return s.State == "unreadable" }) {
 					fmt.Fprintln(a.stderr, "toolkeep: unreadable secrets were sealed with a key that the server does not have: put that key back, or set them anew")

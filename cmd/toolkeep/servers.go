@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ blocked. Where a change is more than an addition, older versions end: who asks f
 the new version.`,
 		Example: "  toolkeep servers accept files\n  toolkeep servers accept files files.read_file", Args: arguments(1, -1, "the server's name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.serverPlan(cmd.Context(), "POST", serverPath(args[0])+"/accept", map[string]any{"tools": args[1:]})
+			return a.serverPlan(cmd.Context(), http.MethodPost, serverPath(args[0])+"/accept", map[string]any{"tools": args[1:]})
 		}})
 	logs := a.withJSON(&cobra.Command{Use: "logs NAME", Short: "Show the latest lines of a server's standard error and sessions",
 		Example: "  toolkeep servers logs files", Args: arguments(1, 1, "the server's name"),
@@ -96,9 +97,9 @@ func (a *app) steerCmd(action, short, done string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			method, path := "POST", serverPath(args[0])+"/"+action
+			method, path := http.MethodPost, serverPath(args[0])+"/"+action
 			if action == "remove" {
-				method, path = "DELETE", serverPath(args[0])
+				method, path = http.MethodDelete, serverPath(args[0])
 			}
 			_, err = cl.do(cmd.Context(), method, path, nil)
 			if err != nil {
@@ -154,16 +155,8 @@ type serverList struct {
 }
 
 func (a *app) listServers(ctx context.Context) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
 	var list serverList
-	raw, err := cl.get(ctx, "/api/v1/servers", &list)
-	if err != nil {
-		return err
-	}
-	return a.show(raw, func(w io.Writer) error {
+	return a.ask(ctx, http.MethodGet, "/api/v1/servers", nil, &list, func(w io.Writer) error {
 		if len(list.Servers) == 0 {
 			_, err := fmt.Fprintln(w, "There is no MCP server. `toolkeep import mcp NAME -- COMMAND ARGS…` adds one.")
 			return err
@@ -181,16 +174,8 @@ func (a *app) listServers(ctx context.Context) error {
 }
 
 func (a *app) serverLogs(ctx context.Context, name string) error {
-	cl, err := a.connect()
-	if err != nil {
-		return err
-	}
 	var answer struct{ Log string }
-	raw, err := cl.get(ctx, serverPath(name)+"/logs", &answer)
-	if err != nil {
-		return err
-	}
-	return a.show(raw, func(w io.Writer) error {
+	return a.ask(ctx, http.MethodGet, serverPath(name)+"/logs", nil, &answer, func(w io.Writer) error {
 		_, err := io.WriteString(w, answer.Log)
 		return err
 	})
@@ -239,10 +224,10 @@ func (a *app) diffServer(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := cl.do(ctx, "POST", serverPath(name)+"/refresh", nil); err != nil {
+	if _, err := cl.do(ctx, http.MethodPost, serverPath(name)+"/refresh", nil); err != nil {
 		return a.explainLogin(err)
 	}
-	return a.serverPlan(ctx, "GET", serverPath(name)+"/diff", nil)
+	return a.serverPlan(ctx, http.MethodGet, serverPath(name)+"/diff", nil)
 }
 
 func (a *app) serverPlan(ctx context.Context, method, path string, body any) error {
@@ -543,7 +528,7 @@ func (a *app) importServers(ctx context.Context, o *importMCP, servers []fileSer
 		}
 		say, done := a.patience("starting " + s.Name + " and reading its tools")
 		say("starting " + s.Name + " and reading its tools")
-		raw, err := cl.do(ctx, "PUT", serverPath(s.Name)+"?"+q.Encode(), s.Spec)
+		raw, err := cl.do(ctx, http.MethodPut, serverPath(s.Name)+"?"+q.Encode(), s.Spec)
 		done()
 		if err == nil {
 			err = a.showServerPlan(raw, o.dryRun)

@@ -107,19 +107,11 @@ func (a *app) toolsCmd() *cobra.Command {
 			}
 			q.Set("page", strconv.Itoa(page))
 			q.Set("page_size", strconv.Itoa(size))
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var list struct {
 				Tools      []toolSummary `json:"tools"`
 				TotalCount int           `json:"total_count"`
 			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/tools?"+q.Encode(), &list)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/tools?"+q.Encode(), nil, &list, func(w io.Writer) error {
 				head := "TOOL|VERSION|EFFECTS|RISK|DESCRIPTION"
 				secrets := slices.ContainsFunc(list.Tools, func(t toolSummary) bool { return t.Authentication != nil })
 				if secrets {
@@ -355,19 +347,11 @@ func (a *app) diffCmd() *cobra.Command {
 			if other != id || from == "" || to == "" {
 				return usagef("name two versions of one tool: toolkeep diff %s@1.0.0 %s@2.0.0", id, id)
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var d struct {
 				From, To, Bump string
 				Differences    []struct{ Pointer, Kind, Message string }
 			}
-			raw, err := cl.get(cmd.Context(), "/api/v1/tools/"+url.PathEscape(id)+"/diff?"+url.Values{"from": {from}, "to": {to}}.Encode(), &d)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodGet, "/api/v1/tools/"+url.PathEscape(id)+"/diff?"+url.Values{"from": {from}, "to": {to}}.Encode(), nil, &d, func(w io.Writer) error {
 				if len(d.Differences) == 0 {
 					_, err := fmt.Fprintf(w, "%s: %s and %s are the same\n", id, d.From, d.To)
 					return err
@@ -427,18 +411,10 @@ answers with the version to move to, 90 days after its deprecation unless --now 
 			if now {
 				body["now"] = true
 			}
-			cl, err := a.connect()
-			if err != nil {
-				return err
-			}
 			var answer struct {
 				Lifecycle toolkeep.Lifecycle `json:"lifecycle"`
 			}
-			raw, err := cl.post(cmd.Context(), "/api/v1/tools/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version)+"/state", body, &answer)
-			if err != nil {
-				return err
-			}
-			return a.show(raw, func(w io.Writer) error {
+			return a.ask(cmd.Context(), http.MethodPost, "/api/v1/tools/"+url.PathEscape(id)+"/versions/"+url.PathEscape(version)+"/state", body, &answer, func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "%s@%s is %s\n", id, version, lifeLine(answer.Lifecycle))
 				return err
 			})
