@@ -51,6 +51,9 @@ func (l Limits) filled() Limits {
 	return l
 }
 
+// ErrNumber is the cause of an E3330 for a number that is too long or too large.
+var ErrNumber = errors.New("a number is out of bounds")
+
 // Parse reads one JSON value (RFC 8259) with nothing but space around it.
 //
 // The error is a *toolkeep.Error with details "pointer" (JSON Pointer to the
@@ -172,7 +175,7 @@ func (p *parser) value() (any, error) {
 	n := json.Number(p.text[end-len(raw) : end])
 	if !Bounded(n) {
 		return nil, p.fail(toolkeep.RequestTooLarge,
-			"a number has more than %d characters or an exponent beyond ±%d", maxNumberText, maxExponent)
+			"a number has more than %d characters or an exponent beyond ±%d", maxNumberText, maxExponent).Because(ErrNumber)
 	}
 	return n, nil
 }
@@ -265,7 +268,7 @@ func (p *parser) leave() error {
 }
 
 // fail makes an error at the place that was read last.
-func (p *parser) fail(code toolkeep.Code, format string, args ...any) error {
+func (p *parser) fail(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(code, format, args...).
 		With("pointer", string(p.dec.StackPointer())).
 		With("offset", p.dec.InputOffset())

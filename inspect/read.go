@@ -191,8 +191,7 @@ func notReadable(media string, err error) error {
 	var cause *toolkeep.Error
 	if errors.As(err, &cause) {
 		large := cause.Code == toolkeep.RequestTooLarge
-		number := strings.HasPrefix(cause.Message, "a number ")
-		if large && !number { // the bytes were counted before
+		if large && !errors.Is(err, canon.ErrNumber) { // the bytes were counted before
 			return toolkeep.NewError(toolkeep.ResultTooLarge, "the result has over %d values; ask the tool for less", maxElements).
 				With("limit", maxElements).Because(err)
 		}
