@@ -38,7 +38,7 @@ func (c *Cache) Get(ctx context.Context, name string) ([]byte, error) {
 	// A range, so that nobody's huge value is read whole.
 	raw, err := c.pool.GetRange(ctx, c.prefix+name, 0, maxValue).Bytes()
 	switch {
-	case err != nil && strings.HasPrefix(err.Error(), "WRONGTYPE"):
+	case goredis.HasErrorPrefix(err, "WRONGTYPE"):
 		return nil, nil // somebody else's
 	case err != nil || len(raw) == 0:
 		return nil, err

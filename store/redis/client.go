@@ -80,7 +80,7 @@ func (c *Client) Health(ctx context.Context) error {
 // another node; nil if it has them itself, and if it does not say.
 func (c *Client) Elsewhere(ctx context.Context, cache string) error {
 	err := c.pool.Exists(ctx, c.names(cache)).Err()
-	if err == nil || !strings.HasPrefix(err.Error(), "MOVED ") && !strings.HasPrefix(err.Error(), "ASK ") {
+	if !goredis.HasErrorPrefix(err, "MOVED ") && !goredis.HasErrorPrefix(err, "ASK ") {
 		return nil
 	}
 	return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that keeps our keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
