@@ -45,19 +45,49 @@ type Call struct {
 	Caller      Caller // nil where no client is connected
 }
 
-// Caller reaches the connected client while the call runs. Progress never blocks;
-// the latest wins.
+// Caller reaches the connected client while the call runs. Progress never blocks; the
+// latest wins. Its optional abilities are the interfaces below.
 type Caller interface {
 	Progress(Progress)
 }
 
-// Asker is an optional ability of a Caller: the connected client can be asked while
-// the call runs. method and params are MCP's, elicitation/create,
-// sampling/createMessage or roots/list, and so is the result. The error says why there
-// is no answer; an elicitation that a person declined is an answer. While it waits, Ask
-// pauses the call's timeouts (PauseTimeout) and has one of its own.
+// Asker is a Caller that can be asked something while the call runs. method and params
+// are MCP's, elicitation/create, sampling/createMessage or roots/list, and so is the
+// result. The error says why there is no answer; an elicitation that a person declined is
+// an answer. While it waits, Ask pauses the call's time limits (PauseTimeout) and has one
+// of its own.
 type Asker interface {
 	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
+}
+
+// BatchAsker is an Asker that takes several questions at once: the raw objects
+// inputRequests and inputResponses of MCP 2026-07-28, whose names are kept.
+type BatchAsker interface {
+	AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error)
+}
+
+// CapabilityReporter is an Asker that says what it can be asked, as an MCP client's raw
+// capabilities object.
+type CapabilityReporter interface {
+	Capabilities() []byte
+}
+
+// LegacyReporter is a Caller that says whether its client speaks an MCP revision up to
+// 2025-11-25, in which questions are requests of the server.
+type LegacyReporter interface {
+	Legacy() bool
+}
+
+// Notifier is a Caller that takes the other notifications that an MCP server sends while
+// it carries the call out, such as log messages.
+type Notifier interface {
+	Notify(method string, params []byte)
+}
+
+// ProgressCounter is a Caller that takes progress in the upstream's own numbers, as raw
+// JSON; total is nil where there is none.
+type ProgressCounter interface {
+	Count(done, total []byte, message string)
 }
 
 // Progress is how far a running call is.

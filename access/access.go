@@ -250,7 +250,7 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 	id, secret, ok := parseKey(bearer)
 	if !ok {
 		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
-		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "what was sent is not an API key, or has a typing error; copy the whole key, tk_ and all")
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the bearer is not an API key or has a typing error; copy the whole key, from tk_ on")
 	}
 	h := ring.byID[id]
 	hash, want := sha256.Sum256([]byte(secret)), [32]byte{}

@@ -67,6 +67,11 @@ const (
 	InSession Strategy = "session"
 )
 
+// Counter is a search that counts the tools that visible lets through without listing them.
+type Counter interface {
+	Count(ask Query, visible func(*toolkeep.Tool) bool) int
+}
+
 // Query is one search.
 type Query struct {
 	Text     string

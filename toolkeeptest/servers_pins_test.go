@@ -4,6 +4,7 @@ package toolkeeptest_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -90,7 +91,7 @@ func TestPins(t *testing.T) {
 			within(t, 5*time.Second, "the log has a line", func() bool {
 				return strings.Contains(k.Log(), `"event":"`+definitionEvent+`"`) && strings.Contains(k.Log(), "pages.read")
 			})
-			if list := boss.do("GET", "/api/v1/servers", ""); list.at(t, "servers", "0", "held").(interface{ String() string }).String() != "1" {
+			if list := boss.do("GET", "/api/v1/servers", ""); list.at(t, "servers", "0", "held").(fmt.Stringer).String() != "1" {
 				t.Error(list.body)
 			}
 

@@ -83,7 +83,7 @@ func guarded(p Peer, v *redact.Cleaner) Peer {
 		return nil
 	}
 	g := guard{p, v}
-	if all, ok := p.(AllAsker); ok {
+	if all, ok := p.(toolkeep.BatchAsker); ok {
 		return guardAll{g, all}
 	}
 	return g
@@ -113,10 +113,10 @@ func (g guard) Notify(method string, params []byte) {
 // guardAll is a guard of a peer that takes all questions at once.
 type guardAll struct {
 	guard
-	all AllAsker
+	all toolkeep.BatchAsker
 }
 
-// AskAll implements AllAsker. The server's names of the questions are kept.
+// AskAll implements toolkeep.BatchAsker. The server's names of the questions are kept.
 func (g guardAll) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
 	if !g.view.Holds() {
 		return g.all.AskAll(ctx, inputRequests)

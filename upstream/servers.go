@@ -271,13 +271,6 @@ type Peer interface {
 	Notify(method string, params []byte)
 }
 
-// AllAsker is an optional ability of a Peer: it takes all questions of a server of
-// 2026-07-28 at once. inputRequests and the result are that revision's objects, by
-// the server's names of the questions.
-type AllAsker interface {
-	AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error)
-}
-
 // AskEach puts the questions of inputRequests to a peer one after the other.
 func AskEach(ctx context.Context, p Peer, inputRequests []byte) (inputResponses []byte, err error) {
 	out := []byte{'{'}

@@ -368,7 +368,7 @@ func (s *session) askAll(ctx context.Context, r *outgoing, questions []byte) (re
 	}
 	if len(open) > 1 {
 		var answers []byte
-		if all, ok := r.peer.(AllAsker); ok {
+		if all, ok := r.peer.(toolkeep.BatchAsker); ok {
 			answers, err = all.AskAll(ctx, append(open, '}'))
 		} else {
 			answers, err = AskEach(ctx, r.peer, append(open, '}'))

@@ -23,6 +23,8 @@ type count struct {
 	n   int
 }
 
+var _ discover.Counter = (*Cache)(nil)
+
 // Count is how many tools of the index visible lets through, which is worked out once
 // for an audience and a state of the index.
 func (c *Cache) Count(ask discover.Query, visible func(*toolkeep.Tool) bool) int {

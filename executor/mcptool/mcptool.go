@@ -100,7 +100,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	}
 	if p := c.peer(); p != nil {
 		r.Peer, r.PeerCapabilities = p, p.capabilities()
-		if l, ok := x.Caller.(interface{ Legacy() bool }); ok {
+		if l, ok := x.Caller.(toolkeep.LegacyReporter); ok {
 			r.Legacy = l.Legacy()
 		}
 	}

@@ -12,12 +12,6 @@ import (
 // maxProgressText is how many characters of a progress message are passed on.
 const maxProgressText = 500
 
-// capable is a Caller that knows what it can be asked.
-type capable interface {
-	// Capabilities is an MCP client's raw capabilities object.
-	Capabilities() []byte
-}
-
 // peer is the caller as the server sees it.
 type peer struct {
 	call  *call
@@ -25,7 +19,10 @@ type peer struct {
 	token string
 }
 
-var _ upstream.Peer = (*peer)(nil)
+var (
+	_ upstream.Peer       = (*peer)(nil)
+	_ toolkeep.BatchAsker = (*peer)(nil)
+)
 
 // peer is nil where nobody is connected.
 func (c *call) peer() *peer {
@@ -42,7 +39,7 @@ func (p *peer) capabilities() []byte {
 	if p.asker == nil {
 		return []byte(`{}`)
 	}
-	if c, ok := p.asker.(capable); ok {
+	if c, ok := p.asker.(toolkeep.CapabilityReporter); ok {
 		return c.Capabilities()
 	}
 	return nil
@@ -59,28 +56,15 @@ func (p *peer) Ask(ctx context.Context, method string, params []byte) ([]byte, e
 // AskAll puts several questions of a server of 2026-07-28 at once, where the caller
 // can take them so, and else one after the other.
 func (p *peer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
-	if all, ok := p.asker.(upstream.AllAsker); ok {
+	if all, ok := p.asker.(toolkeep.BatchAsker); ok {
 		return all.AskAll(ctx, inputRequests)
 	}
 	return upstream.AskEach(ctx, p, inputRequests)
 }
 
-// listener is a Caller that wants to hear what else the server tells while it
-// carries the call out, such as log messages.
-type listener interface {
-	Notify(method string, params []byte)
-}
-
-// counter is a Caller that takes progress in the server's own numbers, which may be
-// of any size and without a total.
-type counter interface {
-	// Count is Progress with raw JSON numbers; total is nil where there is none.
-	Count(done, total []byte, message string)
-}
-
-// Notify passes progress on, and everything else to who wants it.
+// Notify passes progress on, and everything else to a caller that takes it.
 func (p *peer) Notify(method string, params []byte) {
-	if l, ok := p.call.x.Caller.(listener); ok && method != mcp.NotificationProgress {
+	if l, ok := p.call.x.Caller.(toolkeep.Notifier); ok && method != mcp.NotificationProgress {
 		l.Notify(method, params)
 		return
 	}
@@ -91,7 +75,7 @@ func (p *peer) Notify(method string, params []byte) {
 	rawDone, rawTotal := mcp.Get(params, "progress"), mcp.Get(params, "total")
 	done, ok := number(rawDone)
 	total, has := number(rawTotal)
-	if c, counts := p.call.x.Caller.(counter); counts && ok {
+	if c, counts := p.call.x.Caller.(toolkeep.ProgressCounter); counts && ok {
 		if !has {
 			rawTotal = nil
 		}

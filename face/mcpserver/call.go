@@ -259,6 +259,16 @@ type caller struct {
 	token []byte
 }
 
+var (
+	_ toolkeep.Caller             = caller{}
+	_ toolkeep.Notifier           = caller{}
+	_ toolkeep.ProgressCounter    = caller{}
+	_ toolkeep.LegacyReporter     = caller{}
+	_ toolkeep.Asker              = askingCaller{}
+	_ toolkeep.BatchAsker         = askingCaller{}
+	_ toolkeep.CapabilityReporter = askingCaller{}
+)
+
 // Progress implements toolkeep.Caller.
 func (c caller) Progress(p toolkeep.Progress) {
 	text := p.Message

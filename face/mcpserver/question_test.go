@@ -268,9 +268,7 @@ func TestAskAll(t *testing.T) {
 	s := newSystem(t)
 	const requests = `{"user name":{"method":"elicitation/create","params":` + formQuestion + `},"roots":{"method":"roots/list"}}`
 	s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
-		out, err := c.Caller.(interface {
-			AskAll(context.Context, []byte) ([]byte, error)
-		}).AskAll(ctx, []byte(requests))
+		out, err := c.Caller.(toolkeep.BatchAsker).AskAll(ctx, []byte(requests))
 		if err != nil {
 			return nil, toolkeep.AsError(err)
 		}

@@ -281,7 +281,7 @@ func TestWhatAnUpstreamTellsDuringACall(t *testing.T) {
 	s := newSystem(t)
 	s.behind(upstream.Spec{Name: "files", Transport: upstream.HTTP, URL: "http://127.0.0.1:1/mcp"})
 	s.Invoker = fakeInvoker(func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
-		if n, ok := c.Caller.(interface{ Notify(string, []byte) }); ok {
+		if n, ok := c.Caller.(toolkeep.Notifier); ok {
 			n.Notify(mcp.NotificationMessage, []byte(`{"level":"error","data":"loud"}`))
 			n.Notify(mcp.NotificationToolsChanged, nil)
 			n.Notify(mcp.NotificationProgress, []byte(`{"progressToken":"not the client's"}`))

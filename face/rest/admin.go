@@ -19,9 +19,7 @@ import (
 // countTools is how many tools the principal may see; a search that knows it already is
 // asked.
 func (a *API) countTools(p *toolkeep.Principal, ask discover.Query, visible func(*toolkeep.Tool) bool) int {
-	if known, ok := a.c.Search.(interface {
-		Count(discover.Query, func(*toolkeep.Tool) bool) int
-	}); ok {
+	if known, ok := a.c.Search.(discover.Counter); ok {
 		return known.Count(ask, visible)
 	}
 	_, n := a.c.Catalog.List(p, catalog.Filter{Limit: 1}, visible)

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -87,7 +88,7 @@ func TestInvokeToolFailed(t *testing.T) {
 		}
 		x := m["error"].(map[string]any)
 		if x["code"] != info.BC2 || x["error_code"] != string(info.Code) || x["name"] != info.Name || x["class"] != info.Class ||
-			x["message"] != "it <failed>" || x["retryable"] != true || x["retry_after_s"].(interface{ String() string }).String() != "2" {
+			x["message"] != "it <failed>" || x["retryable"] != true || x["retry_after_s"].(fmt.Stringer).String() != "2" {
 			t.Errorf("%s: %v", info.Code, x)
 		}
 	}
