@@ -23,6 +23,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
@@ -90,30 +91,31 @@ type Node struct {
 	index   *discover.Index
 	redis   *redis.Client // nil without one
 	// search is the index, or the cache before it, which is nil where it is switched off.
-	search      searcher
-	searchCache *cache.Cache
-	usage       *usage.Usage
-	model       *lazyModel
-	limits      *limit.Limits
-	recall      *resultcache.Cache
-	http        *httptool.Executor
-	files       *filetool.Executor
-	sql         *sqltool.Executor
-	grpc        *grpctool.Executor
-	kinds       map[string]toolkeep.Executor
-	blobs       *blob.Dir
-	secrets     *secret.Resolver
-	sealer      *secrets.Sealer
-	keeping     secretKeeping
-	pipeline    *invoke.Pipeline
-	contexts    *overlay.Provider
-	pool        *egress.Pool // of what reaches MCP servers and the services of settings
-	logins      *oauth.Logins
-	credentials *servers.Credentials
-	upstream    *upstream.Servers
-	probe       func() servers.Pool
-	servers     *servers.Servers
-	faces       faces
+	search        searcher
+	searchCache   *cache.Cache
+	searchControl *search.Search
+	usage         *usage.Usage
+	model         *lazyModel
+	limits        *limit.Limits
+	recall        *resultcache.Cache
+	http          *httptool.Executor
+	files         *filetool.Executor
+	sql           *sqltool.Executor
+	grpc          *grpctool.Executor
+	kinds         map[string]toolkeep.Executor
+	blobs         *blob.Dir
+	secrets       *secret.Resolver
+	sealer        *secrets.Sealer
+	keeping       secretKeeping
+	pipeline      *invoke.Pipeline
+	contexts      *overlay.Provider
+	pool          *egress.Pool // of what reaches MCP servers and the services of settings
+	logins        *oauth.Logins
+	credentials   *servers.Credentials
+	upstream      *upstream.Servers
+	probe         func() servers.Pool
+	servers       *servers.Servers
+	faces         faces
 
 	follow   context.CancelFunc
 	done     sync.WaitGroup
@@ -463,7 +465,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.startContexts(ctx, run); err != nil {
 		return err
 	}
-	if err := n.startSearchCache(ctx, run); err != nil {
+	if err := n.startSearch(ctx, run); err != nil {
 		return err
 	}
 	if err := n.startSecrets(ctx, run); err != nil {

@@ -352,7 +352,7 @@ func TestReindexedOnBothNodes(t *testing.T) {
 	reindex(`{"scope":"specific","toolIds":["mail.send"],"forceEmbeddingRegeneration":true}`, `"queued":1,"embeddings":1`)
 	// In the log alone, because nothing of the answers changes.
 	for _, k := range f.nodes {
-		within(t, 5*time.Second, "the order is carried out", func() bool { return strings.Contains(k.Log(), `"tools were indexed anew"`) })
+		within(t, 5*time.Second, "the order is carried out", func() bool { return strings.Contains(k.Log(), `"tools were reindexed"`) })
 		if got := find(t, k, ann, letters); !got.has("mail.send") {
 			t.Errorf("%+v", got)
 		}

@@ -118,7 +118,7 @@ func TestErrorsAndWhatHelped(t *testing.T) {
 	}
 	f.used("ann", "x", "a.one", failing(toolkeep.UpstreamServerError))
 	a, _ := f.Analytics("t", "a.one")
-	want := []ErrorPattern{
+	want := []ToolErrorPattern{
 		{toolkeep.UpstreamServerError, 4, "the call worked with other arguments (3 of 3 times)"},
 		{toolkeep.Timeout, 3, "another tool was used instead (3 of 3 times)"},
 	}
@@ -155,8 +155,8 @@ func TestPairs(t *testing.T) {
 	}
 	sequence := map[string]string{}
 	for _, p := range f.Pairings("t", "file.write", 10) {
-		sequence[p.ToolID] = p.TypicalSequence
-		if p.CooccurrenceScore <= 0.5 || p.CooccurrenceScore > 1 {
+		sequence[p.ToolID] = p.Sequence
+		if p.Score <= 0.5 || p.Score > 1 {
 			t.Errorf("%+v", p)
 		}
 	}
@@ -164,7 +164,7 @@ func TestPairs(t *testing.T) {
 		t.Errorf("%v", sequence)
 	}
 	for _, p := range f.Pairings("t", "mail.format", 10) {
-		if p.ToolID == "mail.draft" && p.TypicalSequence != Parallel {
+		if p.ToolID == "mail.draft" && p.Sequence != Parallel {
 			t.Errorf("%+v", p)
 		}
 	}

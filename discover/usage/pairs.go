@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 const (
@@ -139,23 +141,16 @@ const (
 	Parallel = "parallel"
 )
 
-// Pairing is a tool that is often called in the conversations of another.
-type Pairing struct {
-	ToolID            string
-	CooccurrenceScore float64 // 0 to 1: how much the two belong together
-	TypicalSequence   string  // when it is called, seen from the other: before, after or parallel
-}
-
 // Pairings are the tools that a tenant often calls in the same conversations as one,
 // the best first, at most n. They may be tools that a principal must not see.
-func (u *Usage) Pairings(tenant, tool string, n int) []Pairing {
+func (u *Usage) Pairings(tenant, tool string, n int) []assembly.Pairing {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	t, x := u.find(tenant, tool)
 	if x == nil {
 		return nil
 	}
-	var out []Pairing
+	var out []assembly.Pairing
 	t.partners(x, func(with string, p *pair, score float64) {
 		sequence := Parallel
 		switch {
@@ -164,10 +159,10 @@ func (u *Usage) Pairings(tenant, tool string, n int) []Pairing {
 		case p.After > p.Parallel:
 			sequence = After
 		}
-		out = append(out, Pairing{ToolID: with, CooccurrenceScore: score, TypicalSequence: sequence})
+		out = append(out, assembly.Pairing{ToolID: with, Score: score, Sequence: sequence})
 	})
-	slices.SortFunc(out, func(a, b Pairing) int {
-		return cmp.Or(cmp.Compare(b.CooccurrenceScore, a.CooccurrenceScore), cmp.Compare(a.ToolID, b.ToolID))
+	slices.SortFunc(out, func(a, b assembly.Pairing) int {
+		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.ToolID, b.ToolID))
 	})
 	return out[:min(len(out), max(n, 0))]
 }

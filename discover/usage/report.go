@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // Ways to group a Report.
@@ -105,20 +106,21 @@ func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 	return r
 }
 
-// ErrorPattern is an error that a tool gave (Discovery 2.2.3).
-type ErrorPattern struct {
-	ErrorType        toolkeep.Code
-	Frequency        int    // how often
-	CommonResolution string // what usually worked afterwards, in words; "" where that is not known
+// ToolErrorPattern is an error that a tool gave (Discovery 2.2.3). CommonResolution is
+// what usually worked afterwards, in words; "" where that is not known.
+type ToolErrorPattern struct {
+	ErrorType        toolkeep.Code `json:"errorType" doc:"code of the error catalogue"`
+	Frequency        int           `json:"frequency"`
+	CommonResolution string        `json:"commonResolution,omitempty"`
 }
 
 // ToolAnalytics is how a tool did for a tenant (Discovery 2.2.3).
 type ToolAnalytics struct {
-	TotalExecutions    int     // calls that worked or failed, since Toolkeep remembers
-	SuccessRate        float64 // share of those in the last Keep days that worked; of all where there are none
-	AvgExecutionTimeMs int64   // of those that were carried out and not answered from a cache
-	LastUsed           time.Time
-	ErrorPatterns      []ErrorPattern // the most frequent first, at most 16
+	TotalExecutions    int                `json:"totalExecutions"`                         // calls that worked or failed, since Toolkeep remembers
+	SuccessRate        float64            `json:"successRate" doc:"0 to 1"`                // share of those in the last Keep days that worked; of all where there are none
+	AvgExecutionTimeMs int64              `json:"avgExecutionTimeMs"`                      // of those that were carried out and not answered from a cache
+	LastUsed           time.Time          `json:"lastUsed,omitzero"`                       // to the millisecond
+	ErrorPatterns      []ToolErrorPattern `json:"errorPatterns" doc:"most frequent first"` // at most 16
 }
 
 // Analytics is how a tool did for a tenant; false for one that it did not call.
@@ -129,7 +131,7 @@ func (u *Usage) Analytics(tenant, tool string) (ToolAnalytics, bool) {
 	if x == nil || x.LastUsed == 0 {
 		return ToolAnalytics{}, false
 	}
-	a := ToolAnalytics{TotalExecutions: int(x.Total), LastUsed: time.UnixMicro(x.LastUsed).UTC(), ErrorPatterns: []ErrorPattern{}}
+	a := ToolAnalytics{TotalExecutions: int(x.Total), LastUsed: time.UnixMicro(x.LastUsed).UTC().Truncate(time.Millisecond), ErrorPatterns: []ToolErrorPattern{}}
 	switch {
 	case x.calls > 0:
 		a.SuccessRate = float64(x.ok) / float64(x.calls)
@@ -140,12 +142,22 @@ func (u *Usage) Analytics(tenant, tool string) (ToolAnalytics, bool) {
 		a.AvgExecutionTimeMs = int64((x.Micros/x.Timed + 500) / 1000)
 	}
 	for _, e := range x.Errors {
-		a.ErrorPatterns = append(a.ErrorPatterns, ErrorPattern{ErrorType: e.Code, Frequency: int(e.Count), CommonResolution: e.resolution()})
+		a.ErrorPatterns = append(a.ErrorPatterns, ToolErrorPattern{ErrorType: e.Code, Frequency: int(e.Count), CommonResolution: e.resolution()})
 	}
-	slices.SortStableFunc(a.ErrorPatterns, func(a, b ErrorPattern) int {
+	slices.SortStableFunc(a.ErrorPatterns, func(a, b ToolErrorPattern) int {
 		return cmp.Or(cmp.Compare(b.Frequency, a.Frequency), cmp.Compare(a.ErrorType, b.ErrorType))
 	})
 	return a, true
+}
+
+// Failures implements assembly.Usage.
+func (u *Usage) Failures(tenant, tool string) []assembly.SeenError {
+	a, _ := u.Analytics(tenant, tool)
+	out := make([]assembly.SeenError, len(a.ErrorPatterns))
+	for i, e := range a.ErrorPatterns {
+		out[i] = assembly.SeenError{Code: e.ErrorType, Count: e.Frequency, Resolution: e.CommonResolution}
+	}
+	return out
 }
 
 // leastRemedies is how often something must have worked to be called common.

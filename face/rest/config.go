@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover/usage"
 )
 
 // Auth names the caller.
@@ -109,7 +110,7 @@ type Config struct {
 	Guide *assembly.Guide
 	// Analytics is how a tool fared for a tenant, ok is false for one that it has not
 	// called; nil leaves it out.
-	Analytics func(tenant, tool string) (a ToolAnalytics, ok bool)
+	Analytics func(tenant, tool string) (a usage.ToolAnalytics, ok bool)
 	// Retrievals records searches; only tests do without.
 	Retrievals Retrievals
 	Learning   Learning

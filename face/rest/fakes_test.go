@@ -128,7 +128,7 @@ type fakeSearchAdmin struct {
 	reindex func(ids []string, embeddings bool) (int, error)
 }
 
-func (f *fakeSearchAdmin) FlushSearch(_ context.Context, _ *toolkeep.Principal, scope, id string) error {
+func (f *fakeSearchAdmin) Flush(_ context.Context, _ *toolkeep.Principal, scope, id string) error {
 	return f.flush(scope, id)
 }
 

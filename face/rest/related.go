@@ -2,7 +2,6 @@ package rest
 
 import (
 	"context"
-	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -19,22 +18,6 @@ type SessionHeader struct {
 // asker is the principal as those see it who answer questions about tools.
 func (a *API) asker(p *toolkeep.Principal, s SessionHeader) assembly.Asker {
 	return assembly.Asker{Session: discover.Session{Tenant: p.Tenant, Subject: p.Subject, ID: s.SessionID}, Visible: a.visible(p), Audience: a.audience(p)}
-}
-
-// ToolAnalytics is how a tool fared for the caller's tenant (Discovery 2.2.3).
-type ToolAnalytics struct {
-	TotalExecutions    int                `json:"totalExecutions"`
-	SuccessRate        float64            `json:"successRate" doc:"0 to 1"`
-	AvgExecutionTimeMs int64              `json:"avgExecutionTimeMs"`
-	LastUsed           *time.Time         `json:"lastUsed,omitempty"`
-	ErrorPatterns      []ToolErrorPattern `json:"errorPatterns" doc:"most frequent first"`
-}
-
-// ToolErrorPattern is an error that a tool gave.
-type ToolErrorPattern struct {
-	ErrorType        string `json:"errorType" doc:"code of the error catalogue"`
-	Frequency        int    `json:"frequency"`
-	CommonResolution string `json:"commonResolution,omitempty"`
 }
 
 // ToolRelationships are the tools that you may see and that are related to one.

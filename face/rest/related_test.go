@@ -11,22 +11,23 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover/usage"
 )
 
-// usage is what was learned for tenant t alone.
-type usage struct {
+// fakeLearned is what was learned for tenant t alone.
+type fakeLearned struct {
 	pairings []assembly.Pairing
 	failures []assembly.SeenError
 }
 
-func (u usage) Pairings(tenant, tool string, n int) []assembly.Pairing {
+func (u fakeLearned) Pairings(tenant, tool string, n int) []assembly.Pairing {
 	if tenant != "t" || tool != "demo.hash" {
 		return nil
 	}
 	return u.pairings[:min(n, len(u.pairings))]
 }
 
-func (u usage) Failures(tenant, tool string) []assembly.SeenError {
+func (u fakeLearned) Failures(tenant, tool string) []assembly.SeenError {
 	if tenant != "t" || tool != "demo.hash" {
 		return nil
 	}
@@ -71,11 +72,11 @@ func relatedSystem(t *testing.T) *system {
 		}
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", clip(id, 100))
 	}
-	s.Guide = &assembly.Guide{Search: x, Budgets: assembly.Budgets{ErrorRecovery: 1200}, Usage: usage{
+	s.Guide = &assembly.Guide{Search: x, Budgets: assembly.Budgets{ErrorRecovery: 1200}, Usage: fakeLearned{
 		pairings: []assembly.Pairing{{ToolID: "demo.veiled", Score: 0.9, Sequence: "before"}, {ToolID: "demo.sign", Score: 0.75, Sequence: "after"}, {ToolID: "demo.digest", Score: 0.5, Sequence: "parallel"}},
 		failures: []assembly.SeenError{{Code: toolkeep.UpstreamTimeout, Count: 4, Resolution: "hash less at once"}}}}
-	s.Analytics = func(tenant, id string) (ToolAnalytics, bool) {
-		return ToolAnalytics{TotalExecutions: 12, SuccessRate: 0.75, AvgExecutionTimeMs: 8, ErrorPatterns: []ToolErrorPattern{{ErrorType: "E3502", Frequency: 3}}}, tenant == "t" && id == "demo.hash"
+	s.Analytics = func(tenant, id string) (usage.ToolAnalytics, bool) {
+		return usage.ToolAnalytics{TotalExecutions: 12, SuccessRate: 0.75, AvgExecutionTimeMs: 8, ErrorPatterns: []usage.ToolErrorPattern{{ErrorType: "E3502", Frequency: 3}}}, tenant == "t" && id == "demo.hash"
 	}
 	return s
 }

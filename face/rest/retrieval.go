@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/usage"
 )
 
 // Discovery's own paths speak camelCase and wrap their data, as Discovery 8.1
@@ -69,12 +70,12 @@ type ScoreWeights struct {
 
 // DetailedTool is one tool with its manifest.
 type DetailedTool struct {
-	ToolID        string             `json:"toolId"`
-	Version       string             `json:"version"`
-	Manifest      object             `json:"manifest" doc:"without the names of tools that you may not see"`
-	Examples      []object           `json:"examples"`
-	Relationships *ToolRelationships `json:"relationships,omitempty" doc:"absent where it was not asked for"`
-	Analytics     *ToolAnalytics     `json:"analytics,omitempty" doc:"of your tenant, where it was asked for and the tool was called"`
+	ToolID        string               `json:"toolId"`
+	Version       string               `json:"version"`
+	Manifest      object               `json:"manifest" doc:"without the names of tools that you may not see"`
+	Examples      []object             `json:"examples"`
+	Relationships *ToolRelationships   `json:"relationships,omitempty" doc:"absent where it was not asked for"`
+	Analytics     *usage.ToolAnalytics `json:"analytics,omitempty" doc:"of your tenant, where it was asked for and the tool was called"`
 }
 
 // SearchMetadata tells how the answer came about.

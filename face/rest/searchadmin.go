@@ -9,11 +9,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// SearchAdmin looks after the search of the principal's tenant, on every node.
+// SearchAdmin looks after the search of the principal's tenant, on every node;
+// *search.Search of control is one.
 type SearchAdmin interface {
-	// FlushSearch drops kept answers of search: of all scopes, or of the user, tool or
+	// Flush drops kept answers of search: of all scopes, or of the user, tool or
 	// strategy that id names. E3301, E3965.
-	FlushSearch(ctx context.Context, p *toolkeep.Principal, scope, id string) error
+	Flush(ctx context.Context, p *toolkeep.Principal, scope, id string) error
 	// Reindex takes tools apart anew, all that the tenant can see where ids is nil, and with
 	// embeddings makes their vectors anew too. It tells how many tools that will be. E3965.
 	Reindex(ctx context.Context, p *toolkeep.Principal, ids []string, embeddings bool) (queued int, err error)
@@ -68,11 +69,11 @@ func (a *API) invalidate(ctx context.Context, p *toolkeep.Principal, in *invalid
 		}
 	}
 	if a.c.SearchAdmin != nil {
-		if err := a.c.SearchAdmin.FlushSearch(ctx, p, scope, id); err != nil {
+		if err := a.c.SearchAdmin.Flush(ctx, p, scope, id); err != nil {
 			return nil, err
 		}
 	} else if scope == "user" || scope == "strategy" {
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "no answers of search are kept here, so that there is nothing of scope %s", scope)
+		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the search cache is off; there is nothing of scope %s to drop", scope)
 	}
 	if scope == "tool" || scope == "all" {
 		return invalidated(a.c.Invalidate(p.Tenant, id)), nil

@@ -1,4 +1,4 @@
-package node
+package search
 
 import (
 	"fmt"
@@ -22,22 +22,22 @@ func TestOrdersFold(t *testing.T) {
 			<-hold
 			at--
 		}
-		r.take("acme", reindexOrder{IDs: []string{"b", "a"}})
+		r.take("acme", order{IDs: []string{"b", "a"}})
 		synctest.Wait() // it is at work
 		for range 3 {
-			r.take("acme", reindexOrder{IDs: []string{"c", "a"}})
-			r.take("acme", reindexOrder{IDs: []string{"b"}})
-			r.take("acme", reindexOrder{IDs: []string{"d"}, Embeddings: true})
-			r.take("rival", reindexOrder{IDs: []string{"x"}, Embeddings: true})
-			r.take("rival", reindexOrder{All: true, Embeddings: true})
-			r.take("rival", reindexOrder{IDs: []string{"y"}, Embeddings: true})
+			r.take("acme", order{IDs: []string{"c", "a"}})
+			r.take("acme", order{IDs: []string{"b"}})
+			r.take("acme", order{IDs: []string{"d"}, Embeddings: true})
+			r.take("rival", order{IDs: []string{"x"}, Embeddings: true})
+			r.take("rival", order{All: true, Embeddings: true})
+			r.take("rival", order{IDs: []string{"y"}, Embeddings: true})
 		}
 		hold <- struct{}{}
 		synctest.Wait()
 		hold <- struct{}{}
 		done.Wait()
 		// One that comes when nothing is left begins again.
-		r.take("acme", reindexOrder{All: true})
+		r.take("acme", order{All: true})
 		hold <- struct{}{}
 		done.Wait()
 		want := []string{

@@ -1,0 +1,78 @@
+package cache
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// The document with the secret that the nodes of a deployment seal shared answers with.
+// It is itself sealed.
+const (
+	secretKind  = "search_cache_key"
+	secretID    = "key"
+	secretBytes = 32
+)
+
+// Sealer makes values unreadable at rest.
+type Sealer interface {
+	Seal(plain, context []byte) ([]byte, error)
+	Open(sealed, context []byte) ([]byte, error)
+}
+
+// SharedSecret gives Config.Secret of the nodes on a store, and makes it where there is
+// none. One that cannot be opened any more is replaced: nothing that it sealed is needed.
+// node names who makes it.
+func SharedSecret(ctx context.Context, store Store, s Sealer, node string, log *slog.Logger) ([]byte, error) {
+	const tries = 10
+	for range tries {
+		doc, err := store.Document(ctx, secretKind, "", secretID)
+		if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
+			return nil, err
+		}
+		if err == nil {
+			if plain := openSecret(s, doc.Body); plain != nil {
+				return plain, nil
+			}
+			log.Warn("the secret of the shared search cache cannot be opened; a new one is made and the cache starts empty")
+		}
+		plain := make([]byte, secretBytes)
+		rand.Read(plain) // never fails
+		sealed, err := s.Seal(plain, []byte(secretKind))
+		if err != nil {
+			return nil, err
+		}
+		body, err := json.Marshal(map[string][]byte{"sealed": sealed})
+		if err != nil {
+			return nil, err
+		}
+		err = store.Apply(ctx, toolkeep.PutDocument{Expect: doc.Revision, Document: toolkeep.Document{Kind: secretKind, ID: secretID, Body: body, UpdatedBy: node}})
+		if err == nil {
+			return plain, nil
+		}
+		if !errors.Is(err, toolkeep.ErrStale) {
+			return nil, err
+		}
+	}
+	return nil, errors.New("other nodes keep changing it")
+}
+
+// openSecret is nil where the body does not hold the secret, or does not open.
+func openSecret(s Sealer, raw []byte) []byte {
+	var body struct {
+		Sealed []byte `json:"sealed"`
+	}
+	if json.Unmarshal(raw, &body) != nil {
+		return nil
+	}
+	plain, err := s.Open(body.Sealed, []byte(secretKind))
+	if err != nil || len(plain) != secretBytes {
+		return nil
+	}
+	return plain
+}
