@@ -179,7 +179,7 @@ func sameLife(a, b toolkeep.Lifecycle) bool {
 func heldBack(v toolkeep.Version) error {
 	h, server := v.Life.Held, serverOf(v.Tool)
 	todo := "toolkeep servers diff " + server + " shows the change, toolkeep servers accept " + server + " accepts it"
-	err := toolkeep.NewError(toolkeep.DefinitionChanged, "%s is held until somebody has looked at it: %s; %s", v.Tool.Ref(), h.Why, todo).
+	err := toolkeep.NewError(toolkeep.DefinitionChanged, "%s is held for review: %s; %s", v.Tool.Ref(), h.Why, todo).
 		With("tool_id", v.Tool.ID).With("version", v.Tool.Version).With("state", string(v.Life.State)).
 		With("cause", string(h.Cause)).With("reason", h.Why).With("held_at", stamp(h.At)).With("server", server).With("todo", todo)
 	if h.Digest != "" {

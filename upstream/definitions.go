@@ -43,7 +43,7 @@ type Definitions struct {
 
 	partial bool // only the tools were read
 	// lacks is whose secret was taken out of them when they were read in a session of
-	// that person; the zero value is nobody's.
+	// that person; the zero value is of no person.
 	lacks reader
 }
 
@@ -105,26 +105,26 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 }
 
 // definitionsFor gives what is known, and reads it first where nothing is.
-func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, anew bool) (Definitions, error) {
+func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, fresh bool) (Definitions, error) {
 	st := s.state(p.Tenant)
 	where := s.readingSelector(p)
 	// What lacks words because one person has them as a secret is read again for others.
-	if d, ok := st.defs.get(); ok && !anew && (d.lacks == reader{} || d.lacks == where.key.reader()) {
+	if d, ok := st.defs.get(); ok && !fresh && (d.lacks == reader{} || d.lacks == where.key.reader()) {
 		return d, nil
 	}
 	sl, e := s.acquire(ctx, where, p)
 	if e != nil {
 		_ = st.defs.failed(e)
 		d, ok := st.defs.get()
-		if ok && !anew {
+		if ok && !fresh {
 			return d, nil
 		}
 		return d, e
 	}
-	err := s.reread(ctx, sl.sess, anew)
+	err := s.reread(ctx, sl.sess, fresh)
 	s.release(sl)
 	d, ok := st.defs.get()
-	if err != nil && (!ok || anew) {
+	if err != nil && (!ok || fresh) {
 		return d, err
 	}
 	return d, nil
@@ -171,10 +171,10 @@ func (d *definitions) failed(err error) error {
 	return err
 }
 
-// refresh reads the lists over a session, or waits for whoever is at it.
+// refresh reads the lists over a session, or waits for a reading that is under way.
 func (s *server) refresh(ctx context.Context, sess *session) error { return s.reread(ctx, sess, false) }
 
-// reread is refresh; with all it is for somebody who wants to know what there is.
+// reread is refresh; with all it answers a request for the definitions.
 func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 	d := sess.state.defs
 	for {
@@ -194,7 +194,7 @@ func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 		d.mu.Unlock()
 		select {
 		case <-r.done:
-			// One that was given up by whoever began it says nothing.
+			// A reading that was cancelled says nothing.
 			if (r.all || !all) && (r.err == nil || toolkeep.AsError(r.err).Code != toolkeep.Cancelled) {
 				return r.err
 			}

@@ -15,8 +15,8 @@ const (
 	// lists: many register tools when they have learned who their client is, and say
 	// so by list_changed a moment later.
 	settleTime = 2 * time.Second
-	// lingerTime is how long somebody who wants to know what a new session's server
-	// offers waits for it to add more, where nothing seems to be missing.
+	// lingerTime is how long a request for the definitions of a new session waits for
+	// the server to add more, where nothing seems to be missing.
 	lingerTime = 250 * time.Millisecond
 	// gatherTime lets list changes that follow each other come to one reading.
 	gatherTime = 20 * time.Millisecond
@@ -117,9 +117,8 @@ func (d *definitions) doubt() {
 }
 
 // keep makes what was read in a session the definitions, and tells of it where it
-// is news before it returns. all: it was read for somebody who wants to know what
-// there is, and is not what one caller's session shows. more: it is news, or not
-// yet everything.
+// is news before it returns. all: it answers a request for the definitions, and is not
+// what one caller's session shows. more: it is news, or not yet everything.
 func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d := sess.state.defs
 	d.telling.Lock()
@@ -203,9 +202,8 @@ func (s *server) unreadable(sess *session, err error) {
 	sess.state.log.note("the lists cannot be read: " + shown.Error())
 }
 
-// readSettled reads the lists for somebody who wants to know what the server
-// offers: of a new session once more, as long as something seems to be missing or
-// the server says that there is more.
+// readSettled reads the lists for a request for the definitions: of a new session once
+// more, as long as something seems to be missing or the server says that there is more.
 func (s *server) readSettled(ctx context.Context, sess *session) (Definitions, error) {
 	for last := false; ; {
 		got, err := s.read(ctx, sess, false)

@@ -27,8 +27,8 @@ func (a *app) serversCmd() *cobra.Command {
 		Short: "Look after the MCP servers behind Toolkeep",
 		Long: `Look after the MCP servers behind Toolkeep. Without a subcommand it lists them.
 
-What a server offers is pinned when it is imported. A tool whose definition changes is held (E3012)
-until somebody has looked: diff shows what changed, accept takes it over.`,
+What a server offers is pinned when it is imported. A tool whose definition changes is held for review
+(E3012): diff shows what changed, accept takes it over.`,
 		Example: "  toolkeep servers\n  toolkeep servers diff files\n  toolkeep servers accept files\n  toolkeep servers logs files",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -443,7 +443,7 @@ func (s *serverSpec) here() (err error) {
 }
 
 // innerAddress is the host of a URL that names an address of this machine or its
-// network: whoever typed it means it, so it need not be allowed once more.
+// network: who types it means it, so that no --allow is needed.
 func innerAddress(address string) (toolkeep.HostPort, bool) {
 	u, err := url.Parse(address)
 	if err != nil {

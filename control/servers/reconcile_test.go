@@ -229,5 +229,5 @@ func TestVerifyPinned(t *testing.T) {
 	if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
 		t.Fatal(err)
 	}
-	h.DefinitionsRead("pages", "acme", upstream.Definitions{Owner: "acme"}) // a server that is gone is nobody's
+	h.DefinitionsRead("pages", "acme", upstream.Definitions{Owner: "acme"}) // it is removed: nothing happens
 }
