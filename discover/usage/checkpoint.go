@@ -174,26 +174,30 @@ func (u *Usage) daily(ctx context.Context) {
 		return
 	case <-u.caught:
 	}
-	spread, next := rand.N(jobSpread), u.c.Clock().Add(firstAfter)
-	for {
+	spread, now := rand.N(jobSpread), u.c.Clock()
+	next := now.Add(firstAfter)
+	due := func() time.Time {
 		u.mu.RLock()
+		defer u.mu.RUnlock()
 		if u.head.Revision > 0 && next.Before(u.head.UpdatedAt.Add(u.c.Every)) {
 			next = u.head.UpdatedAt.Add(u.c.Every)
 		}
-		u.mu.RUnlock()
-		wait := next.Add(spread).Sub(u.c.Clock())
-		if wait <= 0 {
-			if err := u.job(ctx); err != nil && ctx.Err() == nil && !outrun(err) {
-				u.c.Log.Warn("the daily job on tool usage failed and is done again", "error", err, "after", retryAfter)
-			}
-			next = u.c.Clock().Add(retryAfter)
-			continue
-		}
+		return next.Add(spread)
+	}
+	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(max(time.Second, wait)):
+		case <-time.After(max(time.Second, due().Sub(now))):
 		}
+		if now = u.c.Clock(); now.Before(due()) {
+			continue // another node did the job meanwhile
+		}
+		if err := u.job(ctx); err != nil && ctx.Err() == nil && !outrun(err) {
+			u.c.Log.Warn("the daily job on tool usage failed and is done again", "error", err, "after", retryAfter)
+		}
+		now = u.c.Clock()
+		next = now.Add(retryAfter)
 	}
 }
 
