@@ -69,7 +69,7 @@ type Cache struct {
 	hits, misses, shared atomic.Int64
 
 	mu      sync.Mutex // guards what follows
-	flights map[Key]*flight
+	runs    map[Key]*sharedRun
 	ticks   int64            // orders starts of runs and invalidations
 	dropped map[string]int64 // tool id -> tick of its last invalidation while runs were on
 	floor   int64            // runs started up to this tick are not kept
@@ -108,7 +108,7 @@ func New(c Config) *Cache {
 	}
 	cache := &Cache{
 		config:  c,
-		flights: make(map[Key]*flight),
+		runs:    make(map[Key]*sharedRun),
 		dropped: make(map[string]int64),
 		stop:    make(chan struct{}),
 	}
@@ -313,7 +313,7 @@ func (c *Cache) Stop() {
 	if !c.stopped {
 		c.stopped = true
 		close(c.stop)
-		for _, f := range c.flights {
+		for _, f := range c.runs {
 			f.cancel()
 		}
 	}

@@ -408,8 +408,8 @@ func TestLeaving(t *testing.T) {
 			return nil, nil
 		})
 		code(err, toolkeep.Cancelled)
-		if len(c.flights) != 0 {
-			t.Errorf("%d flights left", len(c.flights))
+		if len(c.runs) != 0 {
+			t.Errorf("%d runs left", len(c.runs))
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// flight is one run that callers share.
-type flight struct {
+// sharedRun is one run that callers share.
+type sharedRun struct {
 	cancel  context.CancelFunc
 	waiters int   // guarded by Cache.mu; 0 is abandoned
 	began   int64 // tick
@@ -60,13 +60,13 @@ func (c *Cache) Do(ctx context.Context, k Key, fn func(context.Context) (*toolke
 }
 
 // join finds the run of k or starts it; nil after Stop.
-func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (*flight, bool) {
+func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (*sharedRun, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped {
 		return nil, false
 	}
-	old := c.flights[k]
+	old := c.runs[k]
 	if old != nil && old.waiters > 0 {
 		old.waiters++
 		return old, true
@@ -76,19 +76,19 @@ func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*tool
 		run = c.config.Carry(run, ctx)
 	}
 	c.ticks++
-	f := &flight{cancel: cancel, waiters: 1, began: c.ticks, done: make(chan struct{})}
+	f := &sharedRun{cancel: cancel, waiters: 1, began: c.ticks, done: make(chan struct{})}
 	if old != nil {
 		// The abandoned run may still put its result under the same key: what was
 		// invalidated since it began counts for both.
 		f.began = old.began
 	}
-	c.flights[k] = f
+	c.runs[k] = f
 	c.running.Go(func() { c.run(run, k, f, fn) })
 	return f, false
 }
 
 // leave gives up waiting. The last one to go ends the run.
-func (c *Cache) leave(f *flight) {
+func (c *Cache) leave(f *sharedRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.waiters--; f.waiters == 0 {
@@ -97,14 +97,14 @@ func (c *Cache) leave(f *flight) {
 }
 
 // run carries out fn and lets the callers go, whatever fn does.
-func (c *Cache) run(ctx context.Context, k Key, f *flight, fn func(context.Context) (*toolkeep.Result, error)) {
+func (c *Cache) run(ctx context.Context, k Key, f *sharedRun, fn func(context.Context) (*toolkeep.Result, error)) {
 	defer func() {
 		f.cancel()
 		c.mu.Lock()
-		if c.flights[k] == f {
-			delete(c.flights, k)
+		if c.runs[k] == f {
+			delete(c.runs, k)
 		}
-		if len(c.flights) == 0 {
+		if len(c.runs) == 0 {
 			clear(c.dropped)
 			c.floor = 0
 		}
@@ -171,7 +171,7 @@ func copyOf(e *toolkeep.Error) *toolkeep.Error {
 func (c *Cache) begin(k Key) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if f := c.flights[k]; f != nil {
+	if f := c.runs[k]; f != nil {
 		return f.began
 	}
 	return 0
@@ -184,7 +184,7 @@ const maxMarks = 1024
 func (c *Cache) mark(toolID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.flights) == 0 {
+	if len(c.runs) == 0 {
 		return
 	}
 	c.ticks++
@@ -199,7 +199,7 @@ func (c *Cache) mark(toolID string) {
 func (c *Cache) markAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.flights) == 0 {
+	if len(c.runs) == 0 {
 		return
 	}
 	c.ticks++
