@@ -20,8 +20,8 @@ type SetLifecycle struct {
 	Tenant, ToolID, Version string
 	Life                    Lifecycle
 	By                      string
-	// From, where set, is what the lifecycle must be now, else ErrStale: whoever worked
-	// Life out of it would undo what another did meanwhile. Watchers may not get it.
+	// From, where set, is what the lifecycle must be now, else ErrStale: Life, which was
+	// computed from it, would undo a change made meanwhile. Watchers may not get it.
 	From *Lifecycle
 }
 
@@ -51,8 +51,8 @@ type RenewLeases struct {
 	Until time.Time
 }
 
-// RequestCancel marks a call that has not ended; whoever runs it sees the mark
-// in the feed. ErrNotFound if there is none; no change if it has ended.
+// RequestCancel marks a call that has not ended; the node that runs it sees the
+// mark in the feed. ErrNotFound if there is none; no change if it has ended.
 type RequestCancel struct {
 	Call    CallRef
 	By, Why string

@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// hidden stands where a credential was that only its value gave away.
+// hidden replaces a credential in text.
 const hidden = "[secret]"
 
-// Cleaned takes the call's secrets out of text that came from outside. The values of
-// its credentials, and the password of a basic one, are taken out once more by name:
-// no error may show one even where nobody gave a Cleaner. Those of fewer than 4 bytes
-// stay, for ordinary text is full of them.
+// Cleaned removes the call's secrets from text that came from outside. The values of
+// its credentials, and the password of a basic one, are also removed without a Cleaner.
+// Those of fewer than 4 bytes stay, because ordinary text is full of them.
 func (x *Execution) Cleaned(text string) string {
 	if x.Clean != nil {
 		text = x.Clean.Clean(text)
@@ -33,8 +32,8 @@ func without(text, secret string) string {
 	return strings.ReplaceAll(text, secret, hidden)
 }
 
-// CleanedTree is Cleaned for the strings, names and numbers of a JSON tree, in which
-// no escape hides a secret any more. The tree is changed and nobody else may have it.
+// CleanedTree is Cleaned for the strings, names and numbers of a JSON tree, where no
+// escape can hide a secret. It changes the tree, which must be the caller's own.
 // A number that holds a secret becomes a string.
 func (x *Execution) CleanedTree(v any) any {
 	switch v := v.(type) {

@@ -31,7 +31,7 @@ type Execution struct {
 	Facts    map[string]string
 	Child    Invoker // for tools that call tools: same principal, deadline and budget
 	MaxBytes int64   // hard limit of the raw result
-	Clean    Cleaner // takes the call's secrets out of text
+	Clean    Cleaner // removes the call's secrets from text
 }
 
 // Credential is one secret with the place it goes to.
@@ -40,7 +40,7 @@ type Credential struct {
 	Value string
 }
 
-// Cleaner takes secrets out of text.
+// Cleaner removes secrets from text.
 type Cleaner interface {
 	Clean(s string) string
 }

@@ -22,13 +22,21 @@
 //
 //	queued -> running -> succeeded | failed | refused | cancelled | unknown
 //	running -> queued        its lease lapsed and nothing can have been written
-//	succeeded -> expired     nobody fetched the answer in time
+//	succeeded -> expired     the answer was not fetched in time
+//
+// # The record of a call
+//
+// activeCall (call.go) carries a call. Its parts are filled in the order of the steps: asked
+// (admit), resolved (resolve, authorise), checked (validate, limit, recall) and record (the
+// row and how far the call has come). prepared is what equip, execute and inspect take; it
+// does not change. A step that learns something new adds a part or a field of one.
 //
 // # Invariants
 //
 //   - A tool that writes is executed only after a committed row says sent.
 //   - A row that says running and sent, of a tool that writes and does not
 //     declare itself idempotent, ends as unknown (E3909) when its node is lost.
-//   - Whoever ends a row holds its lease; a worker that lost it ends nothing.
-//   - Explain runs the same function over gates that look and do not take.
+//   - Only the holder of a row's lease ends it; a worker that lost the lease ends nothing.
+//   - Explain carries the call through the same steps in a dry run, in which nothing is
+//     taken, claimed or sent.
 package invoke
