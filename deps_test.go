@@ -37,6 +37,7 @@ var across = map[string]string{
 // siblings, at every depth, do not know each other: no executor another executor, no store
 // another store, no face another face. A package may import those above and below it.
 var shared = map[string]string{
+	"face/gate":          "what every request passes before a face reads it, the same for all faces",
 	"executor/bindings":  "what every binding of a manifest has in common",
 	"store/record":       "the encoding of the feed and the rows",
 	"store/flow":         "the queue of Applies and the feed's delivery",

@@ -99,7 +99,8 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 		{"agent_id", c.Subject}, {"tenant_id", c.Tenant}, {"user_did", c.User},
 	} {
 		if len(s.value) > p.KeyBytes {
-			return toolkeep.NewError(toolkeep.RequestTooLarge, "%s has %d bytes; at most %d are allowed", s.name, len(s.value), p.KeyBytes)
+			return toolkeep.NewError(toolkeep.RequestTooLarge, "%s has %d bytes; at most %d are allowed", s.name, len(s.value), p.KeyBytes).
+				With("limit_bytes", p.KeyBytes)
 		}
 		if !utf8.ValidString(s.value) || strings.ContainsRune(s.value, 0) {
 			return toolkeep.NewError(toolkeep.InvalidEncoding, "%s is not UTF-8 text without NUL", s.name)

@@ -22,6 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
@@ -29,6 +30,7 @@ import (
 
 // faces are the listeners and what answers on them.
 type faces struct {
+	gate    *gate.Gate // before all of them
 	api     *rest.API
 	imports *imports.Imports
 	rpc     *rpc.Server // nil where gRPC is off
@@ -53,7 +55,7 @@ func (n *Node) publicURL() string {
 }
 
 // buildMCP makes the face for MCP clients.
-func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) string, secrets *secrets.Secrets) error {
+func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 	c := n.config
 	sets, err := readSets(c.MCP.SetsFile)
 	if err != nil {
@@ -63,12 +65,12 @@ func (n *Node) buildMCP(hosts []string, challenge func(string, error, bool) stri
 	n.peers = newPeers(n)
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.forward,
-		Auth:    n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Retrievals: n.usage, Sealer: n.sealer,
+		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Retrievals: n.usage, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.upstream, n.servers.Names, n.servers.Exists), Set: sets.find,
 		ToolAuth: secrets.ToolAuth,
-		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, AllowedHosts: hosts, Origins: c.MCP.Origins, Challenge: challenge, BaseURL: c.HTTP.PublicURL,
+		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
-		Limits: mcpserver.Limits{BodyBytes: c.HTTP.MaxBody, KeyBytes: c.HTTP.MaxKey, Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
+		Limits: mcpserver.Limits{Sessions: c.MCP.Sessions, SessionIdle: c.MCP.SessionIdle},
 	})
 	return nil
 }
@@ -84,9 +86,15 @@ func (n *Node) buildFaces(context.Context) error {
 	if u, err := url.Parse(c.HTTP.PublicURL); err == nil && u.Hostname() != "" {
 		hosts = append(hosts, u.Hostname())
 	}
-	challenge := func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) }
 	keeping := n.secretsControl()
-	if err := n.buildMCP(hosts, challenge, keeping); err != nil {
+	n.faces.gate = gate.New(gate.Config{
+		Auth: n.access, Hosts: hosts, Log: n.logger("rest"),
+		Pages: []gate.Pages{{Path: "/mcp", Origins: c.MCP.Origins, Allow: mcpserver.AllowPage},
+			{Path: access.ResourceMetadataPath, Origins: []string{"*"}}},
+		Challenge: func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) },
+		Limits:    gate.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
+	})
+	if err := n.buildMCP(keeping); err != nil {
 		return err
 	}
 	mounts := map[string]http.Handler{"/mcp": n.faces.mcp, "/mcp/": n.faces.mcp, "/oauth/": n.logins.Handler()}
@@ -97,14 +105,12 @@ func (n *Node) buildFaces(context.Context) error {
 		Transport: func(tenant string) http.RoundTripper { return n.pool.Transport(tenant, egress.AllowList{}) }})
 	n.faces.api = rest.New(rest.Config{
 		Servers: n.servers, Contexts: n.contexts, Secrets: keeping,
-		Mounts: mounts, Challenge: challenge, OwnOrigins: []string{"/mcp", access.ResourceMetadataPath},
-		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
+		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,
 		Guide: n.guide(n.search), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.member,
 		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
-		Version: n.options.Version, Addr: c.HTTP.Addr, AllowedHosts: hosts, Log: n.logger("rest"),
-		Limits: rest.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
+		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
 	return nil
 }
@@ -169,9 +175,8 @@ func (n *Node) startRPC(cert *tls.Config) error {
 		return fmt.Errorf("cannot listen on %s for gRPC: %w", c.GRPC.Addr, err)
 	}
 	s := rpc.New(rpc.Config{
-		Auth: n.access, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
+		Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
 		Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
-		Limits: rpc.Limits{BodyBytes: c.HTTP.MaxBody, HeaderBytes: c.HTTP.MaxHeader, KeyBytes: c.HTTP.MaxKey},
 	})
 	n.faces.rpc, n.faces.grpc = s, reachable(l.Addr())
 	context.AfterFunc(n.faces.requests, s.Interrupt)
@@ -259,4 +264,7 @@ func (n *Node) announce() error {
 	return writeFile(filepath.Join(n.config.Data, "server.json"), string(raw)+"\n")
 }
 
-var _ rest.Catalog = (*catalog.Catalog)(nil)
+var (
+	_ rest.Catalog   = (*catalog.Catalog)(nil)
+	_ gate.Refresher = (*access.Access)(nil)
+)

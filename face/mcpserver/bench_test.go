@@ -29,7 +29,7 @@ func benchSystem(b *testing.B) *system {
 	s := newSystem(b)
 	s.Log = slog.New(slog.DiscardHandler)
 	p := &toolkeep.Principal{Subject: "alice", Tenant: "t"}
-	s.Auth = fakeAuth(func(string) (*toolkeep.Principal, error) { return p, nil })
+	s.front.Auth = fakeAuth(func(string) (*toolkeep.Principal, error) { return p, nil })
 	r, _ := echo(context.Background(), p, &toolkeep.Call{Arguments: []byte(`{"text":"` + strings.Repeat("lorem ipsum ", 35) + `"}`)})
 	s.Invoker = answering(r, nil)
 	s.publish(manifest("demo.echo"))
@@ -37,7 +37,7 @@ func benchSystem(b *testing.B) *system {
 }
 
 func benchCalls(b *testing.B, s *system, header http.Header, body string) {
-	s.server = New(s.Config)
+	s.server = s.face()
 	defer s.server.Close()
 	raw := []byte(body)
 	rd := bytes.NewReader(raw)

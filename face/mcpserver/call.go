@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -54,6 +55,11 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	}
 	if x.v.kind != viewRelay {
 		if own := ownTools[name]; own != nil {
+			if name != "call_tool" { // which the pipeline checks
+				if err := x.s.gate.Check(gate.HTTP(x.header), x.p); err != nil {
+					return x.ownFailure(dst, toolkeep.AsError(err)), nil
+				}
+			}
 			return own(ctx, x, m, arguments, meta, dst)
 		}
 	}
@@ -87,12 +93,12 @@ func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
 	if x.ses != nil {
 		c.Session = x.ses.public
 	}
-	x.callHeaders(c)
+	x.s.gate.Call(gate.HTTP(x.header), c)
 	for name, v := range mcp.Members(meta) {
 		if strings.HasPrefix(name, metaPrefix) {
 			readCallMeta(c, name, v)
 		} else if name == "traceparent" {
-			if t, ok := mcp.Unquote(v); ok && harmless(t) {
+			if t, ok := mcp.Unquote(v); ok && gate.Traceparent(t) != "" {
 				c.Traceparent = t
 			}
 		}
@@ -104,45 +110,6 @@ func fault(c *toolkeep.Call, e *toolkeep.Error) {
 	if c.Fault == nil {
 		c.Fault = e
 	}
-}
-
-// callHeaders reads the headers that belong to a call. The map is looked into
-// by its canonical names, which costs nothing.
-func (x *exchange) callHeaders(c *toolkeep.Call) {
-	h := x.header
-	if v := h["Traceparent"]; len(v) == 1 && harmless(v[0]) {
-		c.Traceparent = v[0]
-	}
-	if v := h["X-User-Id"]; len(v) > 0 {
-		c.User = v[0]
-	}
-	if v := h["X-Session-Id"]; len(v) > 0 && c.Session == "" {
-		c.Session = v[0]
-	}
-	if v := h["Idempotency-Key"]; len(v) > 0 {
-		c.Key = v[0]
-	}
-	if h["X-Request-Signature"] != nil || h["X-Request-Timestamp"] != nil {
-		fault(c, toolkeep.NewError(toolkeep.SignatureInvalid,
-			"request signatures are not configured on this server; leave X-Request-Signature and X-Request-Timestamp out"))
-	}
-	if h["X-Capability-Token"] != nil {
-		fault(c, toolkeep.NewError(toolkeep.TokenInvalid,
-			"capability tokens are not configured on this server, so the one that was sent cannot be verified; leave it out"))
-	}
-}
-
-// harmless: an invalid traceparent is to be passed over, says W3C Trace Context.
-func harmless(v string) bool {
-	if len(v) < 55 || len(v) > 128 {
-		return false
-	}
-	for i := range len(v) {
-		if c := v[i]; !(c >= 'a' && c <= 'f' || c >= '0' && c <= '9' || c == '-') {
-			return false
-		}
-	}
-	return true
 }
 
 // readCallMeta reads one of our own keys. One that is not known is refused and

@@ -95,7 +95,7 @@ type listening struct {
 
 // tell sends a notification with the id of the subscription it belongs to.
 func (l *listening) tell(method string, params []byte, key string) {
-	if !l.x.s.still(l.x.p) {
+	if !l.x.s.gate.Still(l.x.p) {
 		return // listen sees it too, and ends
 	}
 	l.x.send(method, mcp.Set(params, l.id, "_meta", mcp.MetaSubscriptionID), key)
@@ -163,7 +163,8 @@ func (g *listens) end() {
 
 // listen is subscriptions/listen: a stream of the notifications that the client
 // asked for, until it leaves or the server ends.
-func (s *Server) listen(ctx context.Context, x *exchange, m *mcp.Message) {
+func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
+	ctx := r.Context()
 	want := mcp.Get(m.Params, "notifications")
 	refuse := func(e *mcp.Error) {
 		x.reply.json, x.reply.status = true, statusOf(e)
@@ -172,7 +173,7 @@ func (s *Server) listen(ctx context.Context, x *exchange, m *mcp.Message) {
 	}
 	switch {
 	case !x.reply.stream:
-		s.refuse(x.reply.w, toolkeep.NewError(toolkeep.MalformedRequest, "subscriptions/listen opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
+		s.refuse(x.reply.w, r, toolkeep.NewError(toolkeep.MalformedRequest, "subscriptions/listen opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
 		return
 	case !mcp.IsObject(want):
 		refuse(mcp.NewError(mcp.CodeInvalidParams, "subscriptions/listen needs params.notifications, an object"))
@@ -235,7 +236,7 @@ func (s *Server) await(ctx context.Context, p *toolkeep.Principal) {
 		case <-s.listens.over:
 		case <-s.closing:
 		case <-tick.C:
-			if s.still(p) {
+			if s.gate.Still(p) {
 				continue
 			}
 		}

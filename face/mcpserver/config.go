@@ -11,21 +11,9 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/secret"
 )
-
-// Auth names the caller.
-type Auth interface {
-	// Authenticate turns a bearer credential ("" if none was sent) and the remote
-	// address into a principal. E3214, E3810.
-	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
-}
-
-// Refresher is what an Auth can do beside: look a principal up again, long after it
-// came in. E3214 ends its open streams and their session.
-type Refresher interface {
-	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
-}
 
 // Calls reads calls that wait or are over.
 type Calls interface {
@@ -72,10 +60,10 @@ type Set struct {
 	Tags         []string
 }
 
-// Config is what the face needs. Auth, Invoker, Calls, Catalog, Visible, Search
+// Config is what the face needs. Gate, Invoker, Calls, Catalog, Visible, Search
 // and Sealer are required.
 type Config struct {
-	Auth    Auth
+	Gate    *gate.Gate // shared with the other faces
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
@@ -111,32 +99,25 @@ type Config struct {
 	// balancer may send their requests to any. nil: they must come to the right one.
 	Forward func(w http.ResponseWriter, r *http.Request, tag string) bool
 
-	// AllowedHosts are the names beside loopback under which the server is reached,
-	// with or without port; "*" allows any.
-	AllowedHosts []string
-	// Origins are web origins (https://app.example) whose pages may use the server
-	// from a browser; "*" allows any. Default none but the server's own.
-	Origins []string
 	// BaseURL is where clients reach the server (https://tools.example), for links to
 	// blobs; default is what each request says of itself.
 	BaseURL string
-	// Challenge is the value of WWW-Authenticate for a refused path, its error, and
-	// whether credentials were sent; nil names the scheme alone.
-	Challenge func(path string, err error, sent bool) string
-
 	Version string // of the program
 	Limits  Limits
 	Log     *slog.Logger // default slog.Default()
 }
 
-// Limits of the face. Zero fields take the default.
+// limits are those of all faces and those of this one.
+type limits struct {
+	common
+	Limits
+}
+
+type common = gate.Limits
+
+// Limits of the face beside the gate's. Zero fields take the default.
 type Limits struct {
-	BodyBytes    int64         // one POST; default 1 MiB
-	KeyBytes     int           // a key, id, name or cursor; default 4 KiB
-	BodyTimeout  time.Duration // until a body is read; default 30 s
-	WriteTimeout time.Duration // until what was sent is taken; default 30 s
-	KeepAlive    time.Duration // between comments of an event stream; default 15 s
-	StreamAfter  time.Duration // of a running request, until its answer becomes an event stream; default 200 ms
+	StreamAfter time.Duration // of a running request, until its answer becomes an event stream; default 200 ms
 
 	Sessions          int           // in all; default 10,000
 	PrincipalSessions int           // of one principal; default 100, above that its oldest idle one ends
@@ -165,37 +146,26 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	or(&l.BodyBytes, 1<<20)
-	or(&l.KeyBytes, 4<<10)
-	or(&l.BodyTimeout, 30*time.Second)
-	or(&l.WriteTimeout, 30*time.Second)
-	or(&l.KeepAlive, 15*time.Second)
-	or(&l.StreamAfter, 200*time.Millisecond)
-	or(&l.Sessions, 10_000)
-	or(&l.PrincipalSessions, 100)
-	or(&l.SessionIdle, 30*time.Minute)
-	or(&l.SessionRequests, 64)
-	or(&l.StreamEvents, 256)
-	or(&l.StreamBytes, 1<<20)
-	or(&l.SessionBytes, 8<<20)
-	or(&l.EventBytes, 64<<20)
-	or(&l.EventLifetime, 2*time.Minute)
-	or(&l.ListDelay, 200*time.Millisecond)
-	or(&l.ListTTL, 5*time.Second)
-	or(&l.PageSize, 1000)
-	or(&l.Found, 128)
-	or(&l.Parked, 1000)
-	or(&l.PrincipalParked, 32)
-	or(&l.AnswerWithin, 5*time.Minute)
-	or(&l.QuestionBytes, 1<<20)
-	or(&l.Listens, 100)
-	or(&l.UpstreamWait, 3*time.Second)
-	or(&l.InvocationMax, time.Minute)
+	gate.Default(&l.StreamAfter, 200*time.Millisecond)
+	gate.Default(&l.Sessions, 10_000)
+	gate.Default(&l.PrincipalSessions, 100)
+	gate.Default(&l.SessionIdle, 30*time.Minute)
+	gate.Default(&l.SessionRequests, 64)
+	gate.Default(&l.StreamEvents, 256)
+	gate.Default(&l.StreamBytes, 1<<20)
+	gate.Default(&l.SessionBytes, 8<<20)
+	gate.Default(&l.EventBytes, 64<<20)
+	gate.Default(&l.EventLifetime, 2*time.Minute)
+	gate.Default(&l.ListDelay, 200*time.Millisecond)
+	gate.Default(&l.ListTTL, 5*time.Second)
+	gate.Default(&l.PageSize, 1000)
+	gate.Default(&l.Found, 128)
+	gate.Default(&l.Parked, 1000)
+	gate.Default(&l.PrincipalParked, 32)
+	gate.Default(&l.AnswerWithin, 5*time.Minute)
+	gate.Default(&l.QuestionBytes, 1<<20)
+	gate.Default(&l.Listens, 100)
+	gate.Default(&l.UpstreamWait, 3*time.Second)
+	gate.Default(&l.InvocationMax, time.Minute)
 	return l
-}
-
-func or[T ~int | ~int64](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }

@@ -5,9 +5,8 @@
 //
 // A request passes
 //
-//	path -> view, Host, Origin, CORS        handler.go
-//	who asks                                handler.go
-//	body: size, time, JSON-RPC              body.go
+//	the gate: Host, Origin, who asks, body  package gate
+//	path -> view                            handler.go, view.go
 //	era: session or per-request _meta       legacy.go, modern.go
 //	method                                  dispatch.go
 //	the view's tools                        view_*.go, tools.go, index.go

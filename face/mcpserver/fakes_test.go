@@ -22,6 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -113,6 +114,7 @@ func (f fakeCalls) Result(v *toolkeep.Invocation) *toolkeep.Result {
 // system is the face over a real catalogue and index and a fake of the rest.
 type system struct {
 	Config
+	front   gate.Config // of the gate before the face
 	t       testing.TB
 	store   *memory
 	catalog *catalog.Catalog
@@ -156,22 +158,22 @@ func newSystem(t testing.TB) *system {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.front.Auth = fakeAuth(func(bearer string) (*toolkeep.Principal, error) {
+		switch bearer {
+		case "alice", "bob":
+			return &toolkeep.Principal{Subject: bearer, Tenant: "t"}, nil
+		case "alice for ann":
+			return &toolkeep.Principal{Subject: "alice", Tenant: "t", OnBehalf: "ann"}, nil
+		case "alice at home":
+			return &toolkeep.Principal{Subject: "alice", Tenant: "t", Workspace: "home"}, nil
+		case "eve":
+			return &toolkeep.Principal{Subject: bearer, Tenant: "u"}, nil
+		case "narrow":
+			return &toolkeep.Principal{Subject: bearer, Tenant: "t", Scope: []string{"demo.echo"}}, nil
+		}
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
+	})
 	s.Config = Config{
-		Auth: fakeAuth(func(bearer string) (*toolkeep.Principal, error) {
-			switch bearer {
-			case "alice", "bob":
-				return &toolkeep.Principal{Subject: bearer, Tenant: "t"}, nil
-			case "alice for ann":
-				return &toolkeep.Principal{Subject: "alice", Tenant: "t", OnBehalf: "ann"}, nil
-			case "alice at home":
-				return &toolkeep.Principal{Subject: "alice", Tenant: "t", Workspace: "home"}, nil
-			case "eve":
-				return &toolkeep.Principal{Subject: bearer, Tenant: "u"}, nil
-			case "narrow":
-				return &toolkeep.Principal{Subject: bearer, Tenant: "t", Scope: []string{"demo.echo"}}, nil
-			}
-			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
-		}),
 		Invoker: fakeInvoker(echo), Calls: s.calls, Catalog: s.catalog, Search: index, Sealer: sealer,
 		Visible: func(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 			return (t.Tenant == "" || t.Tenant == p.Tenant) && (len(p.Scope) == 0 || slices.Contains(p.Scope, t.ID))
@@ -224,10 +226,17 @@ func (s *system) publishFor(tenant string, manifests ...string) {
 	}
 }
 
+// face is the face behind its gate.
+func (s *system) face() *Server {
+	s.front.Log = s.Log
+	s.Gate = gate.New(s.front)
+	return New(s.Config)
+}
+
 // start serves the face on loopback.
 func (s *system) start() *system {
 	s.t.Helper()
-	s.server = New(s.Config)
+	s.server = s.face()
 	srv := httptest.NewServer(s.server)
 	s.url = srv.URL
 	s.t.Cleanup(func() {

@@ -31,7 +31,7 @@ func FuzzPost(f *testing.F) {
 	}
 	s := newSystem(f)
 	s.publish(manifest("demo.echo"), mcpManifest("files", "read", ""))
-	s.server = New(s.Config)
+	s.server = s.face()
 	f.Cleanup(s.server.Close)
 	f.Fuzz(func(t *testing.T, view, version, body string) {
 		r := httptest.NewRequest("POST", "/mcp", strings.NewReader(body))

@@ -3,10 +3,12 @@ package mcpserver
 import (
 	"context"
 	"net/http"
+	"slices"
 	"sync"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -36,9 +38,9 @@ func (x *exchange) send(method string, params []byte, key string) bool {
 
 // post is one or, in a batch, several messages of a client.
 func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal) {
-	body, status, err := s.readBody(w, r)
+	body, err := gate.ReadBody(r, s.limits.BodyBytes, false)
 	if err != nil {
-		s.refuse(w, err, status)
+		s.refuse(w, r, err, 0)
 		return
 	}
 	list, batch, err := mcp.ParseBatch(body, canon.Limits{Bytes: s.limits.BodyBytes, Depth: messageDepth})
@@ -49,6 +51,12 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 		}
 		s.refuseMessage(w, http.StatusBadRequest, id, unreadable(body, s.rpcError(err)))
 		return
+	}
+	if slices.ContainsFunc(list, func(m *mcp.Message) bool { return m.Method != mcp.MethodCallTool }) {
+		if err := s.gate.Check(gate.HTTP(r.Header), p); err != nil {
+			s.refuse(w, r, err, 0)
+			return
+		}
 	}
 	version := r.Header.Get(mcp.HeaderVersion)
 	first := list[0]
@@ -69,7 +77,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 			if s.elsewhere(w, r, sessionNode(id), body) {
 				return
 			}
-			s.refuse(w, sessionGone(), http.StatusNotFound)
+			s.refuse(w, r, sessionGone(), http.StatusNotFound)
 			return
 		}
 		defer x.ses.leave()
@@ -115,7 +123,7 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request, list []*mcp.Messa
 	}
 	rep := &reply{s: x.s, w: w, ctx: r.Context(), ses: x.ses, version: x.version, batch: batch}
 	if !rep.accept(r.Header) {
-		x.s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "Accept must name application/json, text/event-stream or both"), http.StatusNotAcceptable)
+		x.s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "Accept must name application/json, text/event-stream or both"), http.StatusNotAcceptable)
 		return
 	}
 	x.reply = rep
@@ -245,7 +253,7 @@ func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange,
 	version := mcp.Negotiate(wish)
 	ses, err := s.newSession(x.p, x.v, version, clone(caps))
 	if err != nil {
-		s.refuse(w, err, 0)
+		s.refuse(w, r, err, 0)
 		return
 	}
 	defer ses.leave()
@@ -283,11 +291,11 @@ func (x *exchange) greet(ctx context.Context) ([]byte, error) {
 func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" || mcp.Modern(r.Header.Get(mcp.HeaderVersion)) {
-		s.refuseMethod(w, r.Method, "POST")
+		s.refuseMethod(w, r, "POST")
 		return
 	}
 	if _, ok := accepts(r.Header["Accept"]); !ok {
-		s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "GET opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
+		s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "GET opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
 		return
 	}
 	ses := s.enter(id, p, v)
@@ -295,7 +303,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		if s.elsewhere(w, r, sessionNode(id), nil) {
 			return
 		}
-		s.refuse(w, sessionGone(), http.StatusNotFound)
+		s.refuse(w, r, sessionGone(), http.StatusNotFound)
 		return
 	}
 	defer ses.leave()
@@ -304,11 +312,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		name, seq, ok := parseEventID(last)
 		if st = ses.find(name); !ok || st == nil {
 			// 404 would say that the session is gone.
-			s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "the stream of this Last-Event-ID is no longer kept; send the request again"), http.StatusBadRequest)
+			s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "the stream of this Last-Event-ID is no longer kept; send the request again"), http.StatusBadRequest)
 			return
 		}
 		if seq > st.newest() { // of an earlier session: nothing would come until its number is passed
-			s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "this Last-Event-ID is none of the session's; leave it out"), http.StatusBadRequest)
+			s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "this Last-Event-ID is none of the session's; leave it out"), http.StatusBadRequest)
 			return
 		}
 		after, resumes = seq, true
@@ -317,7 +325,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 	going := s.draining
 	s.mu.Unlock()
 	if going && st == ses.own {
-		s.refuse(w, draining(), 0)
+		s.refuse(w, r, draining(), 0)
 		return
 	}
 	if st == ses.own && !resumes {
@@ -326,7 +334,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 	}
 	rd, ok := st.attach(resumes)
 	if !ok {
-		s.refuse(w, toolkeep.NewError(toolkeep.StateConflict, "the session has an open event stream already; only one is served at a time"), http.StatusConflict)
+		s.refuse(w, r, toolkeep.NewError(toolkeep.StateConflict, "the session has an open event stream already; only one is served at a time"), http.StatusConflict)
 		return
 	}
 	e := newEventWriter(w, s.limits.WriteTimeout)
@@ -335,7 +343,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		return
 	}
 	s.pump(r.Context(), e, st, rd, after, func() bool {
-		if s.still(ses.principal()) {
+		if s.gate.Still(ses.principal()) {
 			return true
 		}
 		s.drop(ses, "its credential is not valid any more")
@@ -347,7 +355,7 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 func (s *Server) delete(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" || mcp.Modern(r.Header.Get(mcp.HeaderVersion)) {
-		s.refuseMethod(w, r.Method, "POST")
+		s.refuseMethod(w, r, "POST")
 		return
 	}
 	ses := s.enter(id, p, v)
@@ -355,7 +363,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, v *view, p *tool
 		if s.elsewhere(w, r, sessionNode(id), nil) {
 			return
 		}
-		s.refuse(w, sessionGone(), http.StatusNotFound)
+		s.refuse(w, r, sessionGone(), http.StatusNotFound)
 		return
 	}
 	s.drop(ses, "the client ended it")

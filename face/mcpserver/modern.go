@@ -40,12 +40,12 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 	}
 	rep := &reply{s: s, w: w, ctx: r.Context(), version: x.version}
 	if !rep.accept(r.Header) {
-		s.refuse(w, toolkeep.NewError(toolkeep.MalformedRequest, "Accept must name application/json, text/event-stream or both"), http.StatusNotAcceptable)
+		s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "Accept must name application/json, text/event-stream or both"), http.StatusNotAcceptable)
 		return
 	}
 	x.reply = rep
 	if m.Method == mcp.MethodListen {
-		s.listen(r.Context(), x, m)
+		s.listen(r, x, m)
 		return
 	}
 	rep.begin()

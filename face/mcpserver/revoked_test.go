@@ -8,12 +8,13 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
 // revocable is an Auth whose one caller can be taken out.
 type revocable struct {
-	Auth
+	gate.Auth
 	revoked atomic.Bool
 	until   time.Time // when the credential ends; zero never
 }
@@ -42,9 +43,9 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 	for name, alive := range map[string]time.Duration{"before an event": time.Hour, "by itself": 5 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			s := newSystem(t)
-			a := &revocable{Auth: s.Auth}
-			s.Auth = a
-			s.Limits.ListDelay, s.Limits.KeepAlive = time.Millisecond, alive
+			a := &revocable{Auth: s.front.Auth}
+			s.front.Auth = a
+			s.Limits.ListDelay, s.front.Limits.KeepAlive = time.Millisecond, alive
 			s.publish(manifest("demo.echo"))
 			s.start()
 			h := s.session("/mcp", "2025-11-25", "{}")
@@ -86,8 +87,8 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 // TestCredentialThatEndsEndsStreams: nobody takes it out, its time is over.
 func TestCredentialThatEndsEndsStreams(t *testing.T) {
 	s := newSystem(t)
-	s.Auth = &revocable{Auth: s.Auth, until: time.Now().Add(2 * time.Second)}
-	s.Limits.KeepAlive = 5 * time.Millisecond
+	s.front.Auth = &revocable{Auth: s.front.Auth, until: time.Now().Add(2 * time.Second)}
+	s.front.Limits.KeepAlive = 5 * time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	own, _ := s.events("GET", "/mcp", "", s.session("/mcp", "2025-11-25", "{}")...)

@@ -17,19 +17,19 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// gate is an invoker whose calls wait until they are let go. Each sends progress
+// valve is an invoker whose calls wait until they are let go. Each sends progress
 // first.
-type gate struct {
+type valve struct {
 	started chan *toolkeep.Call
 	open    chan struct{}
 	ended   chan error
 }
 
-func newGate() *gate {
-	return &gate{started: make(chan *toolkeep.Call, 10), open: make(chan struct{}), ended: make(chan error, 10)}
+func newGate() *valve {
+	return &valve{started: make(chan *toolkeep.Call, 10), open: make(chan struct{}), ended: make(chan error, 10)}
 }
 
-func (g *gate) Invoke(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
+func (g *valve) Invoke(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 	if c.Caller != nil {
 		c.Caller.Progress(toolkeep.Progress{Percent: 10, Message: "on the way"})
 	}
@@ -118,7 +118,7 @@ func TestASlowCallBecomesAStream(t *testing.T) {
 	g := newGate()
 	s := newSystem(t)
 	s.Invoker = g
-	s.Limits.StreamAfter, s.Limits.KeepAlive = time.Millisecond, 2*time.Millisecond
+	s.Limits.StreamAfter, s.front.Limits.KeepAlive = time.Millisecond, 2*time.Millisecond
 	s.publish(manifest("demo.echo"))
 	s.start()
 	h := s.session("/mcp", "2025-11-25", "{}")
@@ -265,7 +265,7 @@ func TestSlowReadersDropNoticesAndNeverAnswers(t *testing.T) {
 // A client that does not read holds up neither its call nor anybody else.
 func TestAClientThatDoesNotRead(t *testing.T) {
 	s := newSystem(t)
-	s.Limits.WriteTimeout = 500 * time.Millisecond
+	s.front.Limits.WriteTimeout = 500 * time.Millisecond
 	done := make(chan struct{})
 	s.Invoker = fakeInvoker(func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		for i := range 20_000 {
@@ -295,7 +295,7 @@ func TestSessionsEndWhenIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSystem(t)
 		s.Limits.SessionIdle = time.Minute
-		s.server = New(s.Config)
+		s.server = s.face()
 		defer s.server.Close()
 		p := &toolkeep.Principal{Subject: "alice", Tenant: "t"}
 		ses, err := s.server.newSession(p, s.server.views["all"], mcp.V20251125, nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/face/facetest"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/secret"
@@ -47,7 +48,7 @@ func serve(t *testing.T, k *toolkeeptest.Toolkeep) string {
 	index := discover.New(discover.Config{})
 	k.Catalog().OnChange(func(s *catalog.Snapshot) { index.Update(s.All()) })
 	s := mcpserver.New(mcpserver.Config{
-		Auth: k.Access(), Invoker: k.Pipeline(), Calls: k.Pipeline(), Catalog: k.Catalog(), Visible: k.Access().Visible, Search: index, Sealer: sealer,
+		Gate: gate.New(gate.Config{Auth: k.Access()}), Invoker: k.Pipeline(), Calls: k.Pipeline(), Catalog: k.Catalog(), Visible: k.Access().Visible, Search: index, Sealer: sealer,
 	})
 	srv := httptest.NewServer(s)
 	t.Cleanup(func() { s.Close(); srv.Close(); http.DefaultClient.CloseIdleConnections() })
@@ -161,13 +162,17 @@ func decode(t *testing.T, raw []byte, to any) {
 
 func answerOf(t *testing.T, status int, raw []byte) facetest.Answer {
 	t.Helper()
+	if status >= 400 && bytes.HasPrefix(raw, []byte(`{"type":"urn:`)) { // a problem document
+		var e told
+		decode(t, raw, &e)
+		return e.refused()
+	}
 	var m struct {
 		Result json.RawMessage `json:"result"`
 		Error  *struct {
 			Code int64 `json:"code"`
 			Data told  `json:"data"`
 		} `json:"error"`
-		told
 	}
 	decode(t, raw, &m)
 	switch {
@@ -177,10 +182,7 @@ func answerOf(t *testing.T, status int, raw []byte) facetest.Answer {
 		}
 		return m.Error.Data.refused()
 	case m.Result == nil:
-		if status < 400 {
-			t.Fatalf("%d %s", status, raw)
-		}
-		return m.refused()
+		t.Fatalf("%d %s", status, raw)
 	}
 	var r struct {
 		Content []struct{ Text string } `json:"content"`

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -81,8 +82,8 @@ func TestWhatIsRefusedBeforeAnythingRuns(t *testing.T) {
 		return nil, nil
 	})
 	s.publish(manifest("demo.echo"))
-	s.Limits.BodyBytes = 2000
-	s.Challenge = func(path string, err error, sent bool) string {
+	s.front.Limits.BodyBytes = 2000
+	s.front.Challenge = func(path string, err error, sent bool) string {
 		return fmt.Sprint("Bearer ", path, " ", toolkeep.AsError(err).Code, " ", sent)
 	}
 	s.start()
@@ -156,7 +157,7 @@ func TestBatches(t *testing.T) {
 func TestBrowsersOfAllowedOrigins(t *testing.T) {
 	s := newSystem(t)
 	s.publish(manifest("demo.echo"))
-	s.Origins = []string{"https://app.example"}
+	s.front.Pages = []gate.Pages{{Path: "/mcp", Origins: []string{"https://app.example"}, Allow: AllowPage}}
 	s.start()
 	a := s.do("OPTIONS", "/mcp", "", "Origin: https://app.example", "Authorization: ", "Access-Control-Request-Headers: authorization, mcp-param-city")
 	if a.status != 204 || !strings.HasSuffix(a.header.Get("Access-Control-Allow-Headers"), ", mcp-param-city") || a.header.Get("Access-Control-Allow-Origin") != "https://app.example" || !strings.Contains(a.header.Get("Access-Control-Allow-Headers"), "Mcp-Session-Id") {

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -47,8 +48,8 @@ func (x *exchange) conversation() string {
 	if x.ses != nil {
 		return x.ses.public
 	}
-	if v := x.header["X-Session-Id"]; len(v) > 0 && len(v[0]) <= x.s.limits.KeyBytes {
-		return v[0]
+	if id := gate.HTTP(x.header).Session(); len(id) <= x.s.limits.KeyBytes {
+		return id
 	}
 	return ""
 }

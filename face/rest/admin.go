@@ -145,28 +145,28 @@ func (a *API) revokeKey(ctx context.Context, p *toolkeep.Principal, in *revokeKe
 func (a *API) blob(w http.ResponseWriter, r *http.Request) {
 	p, err := a.caller(r)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	id, err := a.pathID(r, "blob_id")
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	b, rd, err := a.c.Blobs.Open(r.Context(), id)
 	if errors.Is(err, toolkeep.ErrNotFound) {
-		a.refuse(w, r, noBlob())
+		a.gate.Refuse(w, r, noBlob())
 		return
 	}
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	defer rd.Close()
 	// A blob without subject is part of a public result, which any principal of the
 	// tenant may have got from the cache.
 	if b.Tenant != p.Tenant || b.Subject != "" && b.Subject != p.Subject && !p.May(toolkeep.PermInvocations) {
-		a.refuse(w, r, noBlob())
+		a.gate.Refuse(w, r, noBlob())
 		return
 	}
 	h := w.Header()
@@ -186,20 +186,7 @@ func noBlob() error {
 func (a *API) sendBlob(w http.ResponseWriter, r *http.Request, b toolkeep.Blob, rd io.Reader) {
 	h := w.Header()
 	slow := &timedWriter{ResponseWriter: w, rc: http.NewResponseController(w), each: a.limits.WriteTimeout}
-	if e := chooseEncoding(r.Header["Accept-Encoding"]); e != identity && b.Bytes > compressAbove && packs(b.ContentType) && r.Header["Range"] == nil {
-		h.Set("Content-Encoding", e.String())
-		h["Vary"] = acceptEncoded
-		w.WriteHeader(http.StatusOK)
-		if r.Method == http.MethodHead {
-			return
-		}
-		c := a.compressors[e].Get().(*compressor)
-		defer a.compressors[e].Put(c)
-		c.w.Reset(slow)
-		a.copyBlob(c.w, rd, r)
-		if err := c.w.Close(); err != nil {
-			panic(http.ErrAbortHandler)
-		}
+	if packs(b.ContentType) && r.Header["Range"] == nil && a.gate.SendCompressed(slow, r, b.Bytes, func(to io.Writer) { a.copyBlob(to, rd, r) }) {
 		return
 	}
 	if seek, ok := rd.(io.ReadSeeker); ok {

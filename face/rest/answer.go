@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // The answers that carry results are appended to a buffer, so that the output
@@ -96,7 +97,7 @@ type InvocationAnswer struct {
 	CallID             string             `json:"call_id,omitempty"`
 }
 
-func statusURL(id string) string { return "/api/v1/invocations/" + id }
+func statusURL(id string) string { return gate.InvocationPath + id }
 
 func codeOf(e *toolkeep.Error) toolkeep.Code {
 	if e == nil {
@@ -147,7 +148,7 @@ func appendError(b []byte, e *toolkeep.Error) []byte {
 	b = append(b, `,"message":`...)
 	b = appendString(b, e.Message)
 	if len(e.Details) > 0 {
-		if d, err := marshal(e.Details); err == nil {
+		if d, err := gate.Marshal(e.Details); err == nil {
 			b = append(b, `,"details":`...)
 			b = append(b, d...)
 		}

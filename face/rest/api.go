@@ -1,37 +1,31 @@
 package rest
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // API is the face as an http.Handler.
 type API struct {
-	c           Config
-	guide       *assembly.Guide // nil without a search
-	limits      Limits
-	log         *slog.Logger
-	mux         *http.ServeMux
-	huma        huma.API
-	patterns    []string // of the mux, for tests
-	hosts       map[string]bool
-	anyHost     bool
-	compressors [encodings]*sync.Pool
-	document    struct{ json, yaml []byte }
-
-	idPrefix string
-	idCount  atomic.Uint64
+	c        Config
+	guide    *assembly.Guide // nil without a search
+	gate     *gate.Gate
+	limits   gate.Limits
+	log      *slog.Logger
+	mux      *http.ServeMux
+	behind   http.Handler // the gate
+	huma     huma.API
+	patterns []string // of the mux, for tests
+	document struct{ json, yaml []byte }
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -40,27 +34,17 @@ type API struct {
 // New builds the routes. It panics if a required part is missing or two mounts
 // collide, which are mistakes of the wiring.
 func New(c Config) *API {
-	if c.Auth == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
-		panic("rest: Auth, Invoker, Calls, Catalog and Visible are required")
+	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
+		panic("rest: Gate, Invoker, Calls, Catalog and Visible are required")
 	}
-	a := &API{
-		c: c, limits: c.Limits.withDefaults(), log: c.Log, mux: http.NewServeMux(), hosts: map[string]bool{},
-		compressors: newCompressors(), closing: make(chan struct{}),
-	}
+	a := &API{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log, mux: http.NewServeMux(), closing: make(chan struct{})}
+	a.behind = http.HandlerFunc(a.serve)
 	if a.guide = c.Guide; a.guide == nil && c.Search != nil {
 		a.guide = &assembly.Guide{Search: c.Search}
 	}
 	if a.log == nil {
 		a.log = slog.Default()
 	}
-	for _, h := range c.AllowedHosts {
-		a.hosts[strings.ToLower(h)] = true
-	}
-	a.anyHost = a.hosts["*"]
-	var prefix [6]byte
-	_, _ = rand.Read(prefix[:]) // never fails
-	a.idPrefix = "req-" + hex.EncodeToString(prefix[:]) + "-"
-
 	a.huma = a.newHuma()
 	a.rawRoutes()
 	a.operations()
@@ -69,8 +53,23 @@ func New(c Config) *API {
 	return a
 }
 
+// ServeHTTP passes a request through the gate and on to its route.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.gate.Serve(w, r, a.behind)
+}
+
+func (a *API) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.RawQuery != "" && strings.HasPrefix(r.URL.Path, "/api/") {
+		if err := checkQuery(r.URL.RawQuery); err != nil {
+			a.gate.Refuse(w, r, err)
+			return
+		}
+	}
+	a.mux.ServeHTTP(w, r)
+}
+
 // Server is the face behind a server that is safe to show to a network: every phase
-// of a connection has one of Config's limits. Serve it, and end it with Shutdown,
+// of a connection has one of the gate's limits. Serve it, and end it with Shutdown,
 // which also ends the event streams.
 func (a *API) Server() *http.Server {
 	addr := a.c.Addr
@@ -105,7 +104,7 @@ func (a *API) route(pattern string, h http.HandlerFunc) {
 func (a *API) mounts() {
 	root := false
 	for pattern, h := range a.c.Mounts {
-		a.mux.Handle(pattern, a.streaming(h))
+		a.mux.Handle(pattern, a.gate.Streaming(h))
 		root = root || pattern == "/"
 	}
 	if !root {
@@ -126,18 +125,18 @@ func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allow) == 0 {
-		a.refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is nothing at %s; /openapi.json lists all paths", clip(r.URL.Path, 200)))
+		a.gate.Refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is nothing at %s; /openapi.json lists all paths", gate.Clip(r.URL.Path, 200)))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allow, ", "))
-	a.refuse(w, r, withStatus(http.StatusMethodNotAllowed, toolkeep.NewError(toolkeep.MalformedRequest,
-		"%s is not possible here; use %s", clip(r.Method, 20), strings.Join(allow, ", "))))
+	a.gate.Refuse(w, r, gate.WithStatus(http.StatusMethodNotAllowed, toolkeep.NewError(toolkeep.MalformedRequest,
+		"%s is not possible here; use %s", gate.Clip(r.Method, 20), strings.Join(allow, ", "))))
 }
 
 // serveDocument answers with the prepared document.
 func (a *API) serveDocument(contentType string, body *[]byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age="+seconds(5*time.Minute))
-		a.send(w, r, http.StatusOK, contentType, *body)
+		a.gate.Send(w, r, http.StatusOK, contentType, *body)
 	}
 }

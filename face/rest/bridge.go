@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // request is huma's view of the request; the name leaves Context free for the
@@ -47,7 +48,7 @@ func (x *exchange) Context() context.Context { return exchangeContext{x.r.Contex
 // Header says JSON of every body, because checkedBody let nothing else through.
 func (x *exchange) Header(name string) string {
 	if name == "Content-Type" {
-		return jsonType
+		return gate.JSONType
 	}
 	return x.r.Header.Get(name)
 }
@@ -86,7 +87,7 @@ func (d adapter) Handle(op *huma.Operation, next func(huma.Context)) {
 			serve(w, r)
 			return
 		}
-		d.a.streaming(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.a.serveOperation(op, next, p, w, r) }))(w, r)
+		d.a.gate.Streaming(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.a.serveOperation(op, next, p, w, r) }))(w, r)
 	})
 }
 
@@ -94,12 +95,12 @@ func (a *API) serveOperation(op *huma.Operation, next func(huma.Context), p *pro
 	x := &exchange{request: humago.NewContext(op, r, w), a: a, w: w, r: r, progress: p}
 	var err error
 	if x.principal, err = a.caller(r); err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	if op.RequestBody != nil && r.ContentLength != 0 {
 		if x.body, err = a.checkedBody(op, r); err != nil {
-			a.refuse(w, r, err)
+			a.gate.Refuse(w, r, err)
 			return
 		}
 	}
@@ -115,7 +116,7 @@ func (a *API) serveOperation(op *huma.Operation, next func(huma.Context), p *pro
 		p.end(status, x.out.Bytes())
 		return
 	}
-	a.send(w, r, status, w.Header().Get("Content-Type"), x.out.Bytes())
+	a.gate.Send(w, r, status, w.Header().Get("Content-Type"), x.out.Bytes())
 }
 
 // checkedBody reads a body within its limits; bulk routes take many manifests
@@ -128,7 +129,7 @@ func (a *API) checkedBody(op *huma.Operation, r *http.Request) ([]byte, error) {
 	case op.Metadata[bulk] != nil:
 		limits = canon.Limits{Bytes: a.limits.BulkBytes, Depth: 60, Properties: 2_000_000, Elements: 2_000_000}
 	}
-	body, err := readBody(r, limits.Bytes)
+	body, err := gate.ReadBody(r, limits.Bytes, true)
 	if err != nil || len(body) == 0 {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func register[I, O any](a *API, op huma.Operation, permission string, fn func(co
 	a.describe(&op, permission)
 	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
 		x := ctx.(exchangeContext)
-		if err := need(x.principal, permission); err != nil {
+		if err := gate.Need(x.principal, permission); err != nil {
 			return nil, &problemError{err}
 		}
 		out, err := fn(x.Context, x.principal, in)
@@ -167,7 +168,7 @@ type problemError struct{ err error }
 
 func (p *problemError) Error() string             { return p.err.Error() }
 func (p *problemError) GetStatus() int            { return http.StatusInternalServerError }
-func (p *problemError) ContentType(string) string { return problemType }
+func (p *problemError) ContentType(string) string { return gate.ProblemType }
 
 // toProblem is huma's transformer: whatever error huma is about to write
 // becomes a problem document with the status of its code.
@@ -182,7 +183,7 @@ func toProblem(ctx huma.Context, _ string, v any) (any, error) {
 		return v, nil
 	}
 	x := ctx.(*exchange)
-	p := x.a.problemFor(x.w, x.r, err)
+	p := x.a.gate.Problem(x.w, x.r, err)
 	x.problem = p.Status
 	return p, nil
 }
@@ -191,7 +192,7 @@ func toProblem(ctx huma.Context, _ string, v any) (any, error) {
 func jsonFormat() huma.Format {
 	return huma.Format{
 		Marshal: func(w io.Writer, v any) error {
-			b, err := marshal(v)
+			b, err := gate.Marshal(v)
 			if err != nil {
 				return err
 			}

@@ -16,14 +16,8 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
-
-// Auth names the caller.
-type Auth interface {
-	// Authenticate turns a bearer credential ("" if none was sent) and the remote
-	// address into a principal. E3214, E3810.
-	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
-}
 
 // Calls reads and steers calls.
 type Calls interface {
@@ -85,11 +79,11 @@ type Imports interface {
 	Publish(ctx context.Context, p *toolkeep.Principal, b *imports.Batch) error
 }
 
-// Config is what the face needs. Auth, Invoker, Calls, Catalog, Imports and Visible are
+// Config is what the face needs. Gate, Invoker, Calls, Catalog, Imports and Visible are
 // required. A part that is nil leaves its routes out, of the server and of the
 // document.
 type Config struct {
-	Auth    Auth
+	Gate    *gate.Gate // shared with the other faces
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
@@ -124,57 +118,16 @@ type Config struct {
 	// Invalidate drops the cached results that a tenant has of a tool, "" of all, and
 	// tells how many.
 	Invalidate func(tenant, toolID string) int
-	// Challenge is the value of WWW-Authenticate for a refused path, its error, and
-	// whether credentials were sent; nil names the scheme alone.
-	Challenge func(path string, err error, sent bool) string
-	Rates     Rates
+	Rates      Rates
 	// Health answers /health, /ready and /health/….
 	Health http.Handler
 	// Mounts are other handlers on the same port, by ServeMux pattern (/mcp, /).
-	// They get the Host and Origin rules, and no others; OwnOrigins are the paths
-	// whose handler has an Origin rule of its own.
-	Mounts     map[string]http.Handler
-	OwnOrigins []string
+	// They stand behind the same gate.
+	Mounts map[string]http.Handler
 
-	Version string // of the program, in the document
-	Addr    string // of NewServer; default 127.0.0.1:8080
-	Limits  Limits
-	// AllowedHosts are the names beside loopback under which the server is
-	// reached, with or without port; "*" allows any.
-	AllowedHosts []string
-	Log          *slog.Logger // default slog.Default()
-}
-
-// Limits on what comes in. Zero fields take the default.
-type Limits struct {
-	BodyBytes     int64         // one body; default 1 MiB
-	BulkBytes     int64         // batch-register and import; default 16 MiB
-	HeaderBytes   int           // the header block; default 64 KiB
-	KeyBytes      int           // a key or id; default 4 KiB
-	HeaderTimeout time.Duration // until the header block is read; default 10 s
-	BodyTimeout   time.Duration // until the body is read; default 30 s
-	WriteTimeout  time.Duration // until an answer or event is taken; default 30 s
-	IdleTimeout   time.Duration // between requests; default 2 min
-	KeepAlive     time.Duration // between comments of an event stream; default 15 s
-}
-
-func (l Limits) withDefaults() Limits {
-	orInt(&l.BodyBytes, 1<<20)
-	orInt(&l.BulkBytes, 16<<20)
-	orInt(&l.HeaderBytes, 64<<10)
-	orInt(&l.KeyBytes, 4<<10)
-	orInt(&l.HeaderTimeout, 10*time.Second)
-	orInt(&l.BodyTimeout, 30*time.Second)
-	orInt(&l.WriteTimeout, 30*time.Second)
-	orInt(&l.IdleTimeout, 2*time.Minute)
-	orInt(&l.KeepAlive, 15*time.Second)
-	return l
-}
-
-func orInt[T ~int | ~int64](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
+	Version string       // of the program, in the document
+	Addr    string       // of Server; default 127.0.0.1:8080
+	Log     *slog.Logger // default slog.Default()
 }
 
 // object is a JSON object that is passed on as it came; see bridge.go.

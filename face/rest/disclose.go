@@ -12,6 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // ToolContextRequest asks for a context: what a language model is to know of the tools
@@ -106,7 +107,7 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 	out.Body.Status = "success"
 	out.Body.Data.object = c.JSON()
 	if c.Format() == assembly.Markdown {
-		raw, err := marshal(struct {
+		raw, err := gate.Marshal(struct {
 			Markdown string            `json:"markdown"`
 			Metadata assembly.Metadata `json:"metadata"`
 		}{c.Markdown(), c.Metadata})

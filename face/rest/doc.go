@@ -7,11 +7,6 @@
 // and write bytes themselves and add their operation to the same document;
 // tests hold both sides together.
 //
-// A request passes these gates in order:
-//
-//	request id, Host, Origin, header size   guard.go
-//	who asks                                authenticate in guard.go
-//	body: size, time, encoding              body.go
-//	the handler
-//	problem or answer, compressed           problem.go, send.go
+// Every request passes package gate first, and its query string is checked in
+// query.go.
 package rest

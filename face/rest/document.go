@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 const (
@@ -77,7 +78,7 @@ func (a *API) describe(op *huma.Operation, permission string) {
 	op.Responses["default"] = &huma.Response{
 		Description: "a refusal; the code tells which",
 		Headers:     map[string]*huma.Param{"Retry-After": {Description: "seconds to wait, where waiting helps", Schema: &huma.Schema{Type: huma.TypeInteger}}},
-		Content:     map[string]*huma.MediaType{problemType: {Schema: a.schema(Problem{})}},
+		Content:     map[string]*huma.MediaType{gate.ProblemType: {Schema: a.schema(gate.Problem{})}},
 	}
 	if permission != "" {
 		op.Description = strings.TrimSpace(op.Description + " Needs the permission `" + permission + "`.")
@@ -119,16 +120,16 @@ func (a *API) rawRoutes() {
 			headerParam("X-User-ID", "as agent_context.user_did"),
 			headerParam("traceparent", "W3C Trace Context"),
 		},
-		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{jsonType: {Schema: a.schema(InvokeRequest{}), Example: invokeExample}}},
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{gate.JSONType: {Schema: a.schema(InvokeRequest{}), Example: invokeExample}}},
 		Responses: map[string]*huma.Response{
 			"200": {
 				Description: "the call has ended, well or badly; or, with dry_run, the explanation",
-				Content:     map[string]*huma.MediaType{jsonType: {Schema: &huma.Schema{AnyOf: []*huma.Schema{response, {Type: huma.TypeObject, Description: "explanation"}}}}},
+				Content:     map[string]*huma.MediaType{gate.JSONType: {Schema: &huma.Schema{AnyOf: []*huma.Schema{response, {Type: huma.TypeObject, Description: "explanation"}}}}},
 				Headers:     callHeaders(),
 			},
 			"202": {
 				Description: "the call waits or runs",
-				Content:     map[string]*huma.MediaType{jsonType: {Schema: response}},
+				Content:     map[string]*huma.MediaType{gate.JSONType: {Schema: response}},
 				Headers:     map[string]*huma.Param{"Location": {Description: "where to ask", Schema: &huma.Schema{Type: huma.TypeString}}},
 			},
 		},
@@ -136,7 +137,7 @@ func (a *API) rawRoutes() {
 	a.raw(huma.Operation{
 		OperationID: "getInvocation", Method: http.MethodGet, Path: "/api/v1/invocations/{invocation_id}", Tags: []string{tagCalls},
 		Summary: "Read one call: its status, and once it has ended its outcome", Parameters: []*huma.Param{pathParam("invocation_id", "")},
-		Responses: answers200("the call", jsonType, a.schema(InvocationAnswer{})),
+		Responses: answers200("the call", gate.JSONType, a.schema(InvocationAnswer{})),
 	}, a.invocation)
 	a.raw(huma.Operation{
 		OperationID: "watchInvocation", Method: http.MethodGet, Path: "/api/v1/invocations/{invocation_id}/events", Tags: []string{tagCalls},
@@ -148,7 +149,7 @@ func (a *API) rawRoutes() {
 			"200": {Description: "the events", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}},
 			"204": {Description: "the result was received before; do not come back"},
 		},
-	}, a.streaming(http.HandlerFunc(a.events)))
+	}, a.gate.Streaming(http.HandlerFunc(a.events)))
 	if a.c.Blobs != nil {
 		blob := answers200("the bytes", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"})
 		blob["206"] = &huma.Response{Description: "the range that was asked for", Content: blob["200"].Content}
@@ -157,7 +158,7 @@ func (a *API) rawRoutes() {
 			OperationID: "getBlob", Method: http.MethodGet, Path: "/api/v1/blobs/{blob_id}", Tags: []string{tagCalls},
 			Summary: "Download an attachment of a result", Parameters: []*huma.Param{pathParam("blob_id", ""), headerParam("Range", "")},
 			Responses: blob,
-		}, a.streaming(http.HandlerFunc(a.blob)))
+		}, a.gate.Streaming(http.HandlerFunc(a.blob)))
 	}
 	a.publicRoutes()
 }
@@ -193,7 +194,7 @@ func (a *API) publicRoutes() {
 	for _, path := range []string{"/health", "/ready", "/health/startup", "/health/live", "/health/ready"} {
 		op := huma.Operation{
 			OperationID: strings.ReplaceAll(path[1:], "/", "-"), Method: http.MethodGet, Path: path, Tags: []string{tagSystem}, Security: public,
-			Summary: "Health: UP, DEGRADED or DOWN", Responses: answers200("the server can work", jsonType, &huma.Schema{Type: huma.TypeObject}),
+			Summary: "Health: UP, DEGRADED or DOWN", Responses: answers200("the server can work", gate.JSONType, &huma.Schema{Type: huma.TypeObject}),
 		}
 		op.Responses["503"] = &huma.Response{Description: "it cannot", Content: op.Responses["200"].Content}
 		a.raw(op, a.c.Health.ServeHTTP)
@@ -218,7 +219,7 @@ func (a *API) operations() {
 
 	publish := func(method, path, id, summary string) huma.Operation {
 		o := op(method, path, id, tagRegistry, summary)
-		o.Responses = answers200("the same content was there before, or a dry run", jsonType, a.schema(PublishedVersion{}))
+		o.Responses = answers200("the same content was there before, or a dry run", gate.JSONType, a.schema(PublishedVersion{}))
 		o.Responses["201"] = &huma.Response{Description: "published", Content: o.Responses["200"].Content}
 		return o
 	}
@@ -280,7 +281,7 @@ func (a *API) finishDocument() {
 		mayBeNull(schemas[name])
 	}
 	var err error
-	if a.document.json, err = marshal(doc); err != nil {
+	if a.document.json, err = gate.Marshal(doc); err != nil {
 		panic(err) // the document is made of constants
 	}
 	if a.document.yaml, err = doc.YAML(); err != nil {

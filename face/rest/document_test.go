@@ -28,7 +28,7 @@ type contract struct {
 }
 
 var theContract = sync.OnceValue(func() *contract {
-	a := New(newSystem().Config)
+	a := newSystem().api()
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(a.document.json))
 	if err != nil {
 		panic(err)
@@ -113,7 +113,7 @@ func (c *contract) check(t *testing.T, r *http.Request, sent string, w *httptest
 }
 
 func TestDocumentIsValidOpenAPI(t *testing.T) {
-	a := New(newSystem().Config)
+	a := newSystem().api()
 	for name, body := range map[string][]byte{"json": a.document.json, "yaml": a.document.yaml} {
 		doc, err := libopenapi.NewDocument(body)
 		if err != nil {
@@ -145,16 +145,11 @@ func TestEverySchemaCompiles(t *testing.T) {
 }
 
 func TestDocumentAndRoutesAreTheSame(t *testing.T) {
-	for name, c := range map[string]Config{
-		"whole": newSystem().Config,
-		"least": func() Config {
-			c := newSystem().Config
-			c.Search, c.Keys, c.Blobs, c.Invalidate, c.Health = nil, nil, nil, nil, nil
-			return c
-		}(),
-	} {
+	least := newSystem()
+	least.Search, least.Keys, least.Blobs, least.Invalidate, least.Health = nil, nil, nil, nil, nil
+	for name, s := range map[string]*system{"whole": newSystem(), "least": least} {
 		t.Run(name, func(t *testing.T) {
-			a := New(c)
+			a := s.api()
 			var doc struct {
 				Paths map[string]map[string]struct {
 					OperationID string           `json:"operationId"`
@@ -231,7 +226,7 @@ func TestExampleOfTheDocumentIsAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c, _ := decodeCall(body, nil, 4096); c.Fault != nil {
+	if c, _ := decodeCall(body, nil); c.Fault != nil {
 		t.Error(c.Fault)
 	}
 	if err := theContract().validate("/components/schemas/InvokeRequest", body); err != nil {

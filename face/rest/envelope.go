@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
@@ -42,9 +43,9 @@ type envelope struct {
 	call   *toolkeep.Call
 	dryRun bool
 
-	dec         *jsontext.Decoder
-	body        []byte
-	keyMaxBytes int
+	gate *gate.Gate
+	dec  *jsontext.Decoder
+	body []byte
 	// Which field set a value, to name both of a contradiction.
 	keyFrom, subjectFrom, timeoutFrom, planFrom, taskFrom string
 }
@@ -63,14 +64,16 @@ var (
 	contextFields    = []string{"plan_id", "task_id", "env"}
 )
 
-// decodeCall reads the body and the headers that belong to a call. The call is
-// never nil; what is wrong with it is its Fault.
-func decodeCall(body []byte, h http.Header, keyMaxBytes int) (c *toolkeep.Call, dryRun bool) {
-	e := envelope{call: &toolkeep.Call{Face: "rest"}, body: body, keyMaxBytes: keyMaxBytes}
-	e.headers(h)
+// decodeCall reads the body into a call that has what the headers say. What is
+// wrong is the call's Fault.
+func (a *API) decodeCall(body []byte, c *toolkeep.Call) (dryRun bool) {
+	e := envelope{call: c, gate: a.gate, body: body}
+	if c.Key != "" {
+		e.keyFrom = "the header Idempotency-Key"
+	}
 	if !utf8.Valid(body) {
 		e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body is not valid UTF-8"))
-		return e.call, false
+		return false
 	}
 	d := decoders.Get().(*pooledDecoder)
 	d.read(body)
@@ -78,7 +81,7 @@ func decodeCall(body []byte, h http.Header, keyMaxBytes int) (c *toolkeep.Call, 
 	e.document()
 	d.read(nil)
 	decoders.Put(d)
-	return e.call, e.dryRun
+	return e.dryRun
 }
 
 func (e *envelope) fault(err *toolkeep.Error) {
@@ -89,25 +92,6 @@ func (e *envelope) fault(err *toolkeep.Error) {
 
 func (e *envelope) malformed(format string, args ...any) {
 	e.fault(toolkeep.NewError(toolkeep.MalformedRequest, format, args...))
-}
-
-func (e *envelope) headers(h http.Header) {
-	e.text(&e.call.Session, first(h, "X-Session-Id"), "the header X-Session-ID")
-	e.text(&e.call.User, first(h, "X-User-Id"), "the header X-User-ID")
-	for _, v := range h["Idempotency-Key"] {
-		if v == "" {
-			e.malformed("the header Idempotency-Key is empty; leave it out, or send a key")
-			break
-		}
-		e.key(v, "the header Idempotency-Key")
-	}
-	// An invalid traceparent is to be passed over, says W3C Trace Context.
-	if v := first(h, "Traceparent"); len(v) >= 55 && len(v) <= 128 && harmless(v) {
-		e.call.Traceparent = v
-	}
-	if err := unverifiable(h); err != nil {
-		e.fault(err)
-	}
 }
 
 func first(h http.Header, key string) string {
@@ -206,7 +190,7 @@ func fieldIndex(fields []string, raw []byte) int {
 
 func (e *envelope) unknown(path string, fields []string, raw []byte) {
 	name, _ := jsontext.AppendUnquote(nil, raw)
-	sent := clip(string(name), 100)
+	sent := gate.Clip(string(name), 100)
 	near := suggest.Nearest(sent, fields)
 	err := toolkeep.NewError(toolkeep.MalformedRequest, "the field %s is not known; the nearest known one is %s",
 		join(path, sent), join(path, near)).With("field", join(path, sent)).With("nearest", join(path, near))
@@ -255,7 +239,7 @@ func (e *envelope) member(_ int, name string) bool {
 	case "task_id":
 		return e.str(name, func(v string) { e.same(&c.Task, &e.taskFrom, v, name) })
 	case "capability_token":
-		return e.str(name, func(string) { e.fault(tokenRefused()) })
+		return e.str(name, func(string) { e.fault(e.gate.Token()) })
 	case "dry_run":
 		return e.boolean(name, func(v bool) { e.dryRun = v })
 	case "skip_cache":
@@ -406,14 +390,8 @@ func (e *envelope) str(name string, set func(string)) bool {
 	if err != nil {
 		return e.syntax(err)
 	}
-	v := tok.String()
-	switch {
-	case len(v) > e.keyMaxBytes:
-		e.fault(toolkeep.NewError(toolkeep.RequestTooLarge, "%s has more than %d bytes", name, e.keyMaxBytes).
-			With("limit_bytes", e.keyMaxBytes))
-	case strings.IndexByte(v, 0) >= 0:
-		e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "%s has a NUL character", name))
-	case v != "":
+	// The pipeline checks length and characters.
+	if v := tok.String(); v != "" {
 		set(v)
 	}
 	return true
@@ -455,16 +433,11 @@ func (e *envelope) seconds(name string, set func(time.Duration)) bool {
 
 // text sets a value that a header may have set before.
 func (e *envelope) text(to *string, v, name string) {
-	switch {
-	case v == "":
-	case len(v) > e.keyMaxBytes:
-		e.fault(toolkeep.NewError(toolkeep.RequestTooLarge, "%s has more than %d bytes", name, e.keyMaxBytes).
-			With("limit_bytes", e.keyMaxBytes))
-	case *to != "" && *to != v:
+	if *to != "" && *to != v {
 		e.malformed("%s and the header for it have different values", name)
-	default:
-		*to = v
+		return
 	}
+	*to = v
 }
 
 // same sets a value that another field may have set before.
@@ -481,15 +454,11 @@ func (e *envelope) subject(v, name string) { e.same(&e.call.Subject, &e.subjectF
 // key sets the idempotency key, which has three names; wire.md gives their
 // contradiction a code of its own.
 func (e *envelope) key(v, name string) {
-	switch {
-	case len(v) > e.keyMaxBytes:
-		e.fault(toolkeep.NewError(toolkeep.RequestTooLarge, "%s has more than %d bytes", name, e.keyMaxBytes).
-			With("limit_bytes", e.keyMaxBytes))
-	case e.keyFrom != "" && e.call.Key != v:
+	if e.keyFrom != "" && e.call.Key != v {
 		e.fault(toolkeep.NewError(toolkeep.InvalidParameters, "%s and %s are one thing and have different values", e.keyFrom, name))
-	default:
-		e.call.Key, e.keyFrom = v, name
+		return
 	}
+	e.call.Key, e.keyFrom = v, name
 }
 
 func (e *envelope) timeout(d time.Duration, name string) {

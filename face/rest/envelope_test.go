@@ -27,7 +27,7 @@ const fullEnvelope = `{
 func TestDecodeCallWhole(t *testing.T) {
 	h := http.Header{"Idempotency-Key": {"k1"}, "X-Session-Id": {"s"}, "X-User-Id": {"u"},
 		"Traceparent": {"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}
-	c, dry := decodeCall([]byte(fullEnvelope), h, 4096)
+	c, dry := decodeCall([]byte(fullEnvelope), h)
 	if c.Fault != nil {
 		t.Fatal(c.Fault)
 	}
@@ -52,7 +52,7 @@ func TestDecodeCallNullIsAbsent(t *testing.T) {
 		b.WriteString(`,"` + f + `":null`)
 	}
 	b.WriteString("}")
-	c, dry := decodeCall([]byte(b.String()), nil, 4096)
+	c, dry := decodeCall([]byte(b.String()), nil)
 	if want := (&toolkeep.Call{Tool: "a.b", Face: "rest"}); !reflect.DeepEqual(c, want) || dry {
 		t.Errorf("%+v", c)
 	}
@@ -62,7 +62,6 @@ func TestDecodeCallNullIsAbsent(t *testing.T) {
 }
 
 func TestDecodeCallFaults(t *testing.T) {
-	long := strings.Repeat("x", 5000)
 	token := http.Header{"X-Capability-Token": {"x"}}
 	for _, x := range []struct {
 		name, body string
@@ -79,7 +78,6 @@ func TestDecodeCallFaults(t *testing.T) {
 		{"tool is a number", `{"tool_id":1}`, nil, toolkeep.MalformedRequest, "tool_id must be a string"},
 		{"bad UTF-8", "{\"tool_id\":\"a.\xff\"}", nil, toolkeep.InvalidEncoding, "UTF-8"},
 		{"bad escape", `{"tool_id":"\ud800"}`, nil, toolkeep.InvalidEncoding, "escape"},
-		{"NUL", `{"tool_id":"a.b\u0000"}`, nil, toolkeep.InvalidEncoding, "NUL"},
 		{"twice", `{"tool_id":"a.b","tool_id":"a.c"}`, nil, toolkeep.InvalidEncoding, "tool_id stands twice"},
 		{"twice, escaped", `{"tool_id":"a.b","tool\u005fid":"a.c"}`, nil, toolkeep.InvalidEncoding, "tool_id stands twice"},
 		{"twice inside", `{"tool_id":"a.b","agent_context":{"agent_did":"x","agent_did":"x"}}`, nil, toolkeep.InvalidEncoding, "agent_context.agent_did stands twice"},
@@ -98,8 +96,6 @@ func TestDecodeCallFaults(t *testing.T) {
 		{"two keys", `{"tool_id":"a.b","request_id":"x","execution_options":{"idempotency_key":"y"}}`, nil, toolkeep.InvalidParameters, "request_id and execution_options.idempotency_key are one thing"},
 		{"key and header", `{"tool_id":"a.b","request_id":"x"}`, http.Header{"Idempotency-Key": {"y"}}, toolkeep.InvalidParameters, "the header Idempotency-Key and request_id"},
 		{"session and header", `{"tool_id":"a.b","agent_context":{"session_id":"x"}}`, http.Header{"X-Session-Id": {"y"}}, toolkeep.MalformedRequest, "session_id"},
-		{"long key", `{"tool_id":"a.b","request_id":"` + long + `"}`, nil, toolkeep.RequestTooLarge, "4096 bytes"},
-		{"long header key", `{"tool_id":"a.b"}`, http.Header{"Idempotency-Key": {long}}, toolkeep.RequestTooLarge, "4096 bytes"},
 		{"cpu limit", `{"tool_id":"a.b","resource_limits":{"cpu_millicore_limit":100}}`, nil, toolkeep.MalformedRequest, "not in this build"},
 		{"documents", `{"tool_id":"a.b","document_context":{"document_refs":["doc://x"]}}`, nil, toolkeep.MalformedRequest, "not in this build"},
 		{"pinning", `{"tool_id":"a.b","document_context":{"version_pinning":true}}`, nil, toolkeep.MalformedRequest, "not in this build"},
@@ -112,7 +108,7 @@ func TestDecodeCallFaults(t *testing.T) {
 		{"signature", `{"tool_id":"a.b"}`, http.Header{"X-Request-Signature": {"x"}}, toolkeep.SignatureInvalid, "not configured"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			c, _ := decodeCall([]byte(x.body), x.header, 4096)
+			c, _ := decodeCall([]byte(x.body), x.header)
 			if c.Fault == nil || c.Fault.Code != x.code || !strings.Contains(c.Fault.Message, x.message) {
 				t.Errorf("fault %v, want %s with %q", c.Fault, x.code, x.message)
 			}
@@ -122,7 +118,7 @@ func TestDecodeCallFaults(t *testing.T) {
 
 // What was asked for is known even where a field is wrong.
 func TestDecodeCallReadsOnAfterAFault(t *testing.T) {
-	c, _ := decodeCall([]byte(`{"nonsense":{"deep":[1]},"tool_id":"a.b","agent_id":"me","execution_options":{"idempotency_key":"k"}}`), nil, 4096)
+	c, _ := decodeCall([]byte(`{"nonsense":{"deep":[1]},"tool_id":"a.b","agent_id":"me","execution_options":{"idempotency_key":"k"}}`), nil)
 	if c.Fault == nil || c.Tool != "a.b" || c.Subject != "me" || c.Key != "k" {
 		t.Errorf("%+v", c)
 	}
@@ -135,9 +131,9 @@ func TestDecodeCallReadsOnAfterAFault(t *testing.T) {
 // remembers must not reach the next call.
 func TestDecodeCallLeavesTheBodyAlone(t *testing.T) {
 	body := []byte(fullEnvelope)
-	first, _ := decodeCall(body, nil, 4096)
+	first, _ := decodeCall(body, nil)
 	args := string(first.Arguments)
-	second, _ := decodeCall([]byte(`{"tool_id":"x.y","parameters":{"z":1}}`), nil, 4096)
+	second, _ := decodeCall([]byte(`{"tool_id":"x.y","parameters":{"z":1}}`), nil)
 	if string(body) != fullEnvelope || string(first.Arguments) != args || string(second.Arguments) != `{"z":1}` {
 		t.Errorf("body or arguments changed: %s %s", first.Arguments, second.Arguments)
 	}
@@ -151,7 +147,7 @@ func FuzzDecodeCall(f *testing.F) {
 	f.Add([]byte("nul"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		was := string(body)
-		c, _ := decodeCall(body, nil, 4096)
+		c, _ := decodeCall(body, nil)
 		if string(body) != was {
 			t.Fatal("the body was changed")
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // events is GET /api/v1/invocations/{invocation_id}/events: what happens to one
@@ -22,14 +23,14 @@ import (
 func (a *API) events(w http.ResponseWriter, r *http.Request) {
 	p, id, err := a.callerAndCall(r)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
-	last := clip(r.Header.Get("Last-Event-Id"), 128)
+	last := gate.Clip(r.Header.Get("Last-Event-Id"), 128)
 	if last == resultID(id) {
 		// Only whoever may see the call learns that it has ended.
 		if _, err := a.c.Calls.Get(r.Context(), p, id); err != nil {
-			a.refuse(w, r, err)
+			a.gate.Refuse(w, r, err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -118,7 +119,7 @@ func (s *stream) run(ctx context.Context, r *http.Request, rows *latest) {
 			if s.begun {
 				s.write([]byte(": the server is shutting down\nretry: 1000\n\n"))
 			} else {
-				s.a.refuse(s.w, r, toolkeep.NewError(toolkeep.Draining, "the server is shutting down").After(time.Second))
+				s.a.gate.Refuse(s.w, r, toolkeep.NewError(toolkeep.Draining, "the server is shutting down").After(time.Second))
 			}
 			return
 		case <-tick.C:
@@ -168,12 +169,12 @@ func (s *stream) end(r *http.Request, err error) {
 	switch {
 	case errors.Is(err, io.EOF) && s.begun, r.Context().Err() != nil:
 	case errors.Is(err, io.EOF):
-		s.a.refuse(s.w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such invocation"))
+		s.a.gate.Refuse(s.w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such invocation"))
 	case !s.begun:
-		s.a.refuse(s.w, r, err)
+		s.a.gate.Refuse(s.w, r, err)
 	default:
-		p := s.a.problemFor(s.w, r, err)
-		if body, err := marshal(p); err == nil {
+		p := s.a.gate.Problem(s.w, r, err)
+		if body, err := gate.Marshal(p); err == nil {
 			s.event("error", "", body)
 		}
 	}

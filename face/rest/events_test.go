@@ -49,7 +49,7 @@ func rowsWatch(rows <-chan *toolkeep.Invocation) func(context.Context, *toolkeep
 // open starts a server and an event stream on it.
 func open(t *testing.T, s *system, headers ...string) (*http.Response, *API) {
 	t.Helper()
-	a := New(s.Config)
+	a := s.api()
 	srv := httptest.NewServer(a)
 	tr := &http.Transport{}
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", srv.URL+"/api/v1/invocations/i1/events", nil)
@@ -297,7 +297,7 @@ func TestSlowReader(t *testing.T) {
 			}
 		}
 	}
-	srv := httptest.NewServer(New(s.Config))
+	srv := httptest.NewServer(s.api())
 	defer srv.Close()
 	c, err := net.Dial("tcp", srv.Listener.Addr().String())
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Fakes with function fields; a nil field is a call that the test did not expect.
@@ -84,7 +86,7 @@ func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible 
 	}
 	v, warnings, err := f.resolve(p, tool, rng)
 	if err == nil && v.Tool != nil && visible != nil && !visible(v.Tool) {
-		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", clip(tool, 100))
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", gate.Clip(tool, 100))
 	}
 	return v, warnings, err
 }
@@ -173,9 +175,13 @@ func (f fakeImports) OpenAPI(_ context.Context, _ *toolkeep.Principal, r imports
 
 func (fakeImports) Publish(context.Context, *toolkeep.Principal, *imports.Batch) error { return nil }
 
+// front is what the gate before the face is made of.
+type front = gate.Config
+
 // system is a face over fakes; tests change its parts.
 type system struct {
 	Config
+	front
 	calls   *fakeCalls
 	catalog *fakeCatalog
 	keys    *fakeKeys
@@ -186,18 +192,18 @@ type system struct {
 // nobody else.
 func newSystem() *system {
 	s := &system{calls: &fakeCalls{}, catalog: &fakeCatalog{}, keys: &fakeKeys{}}
+	s.Auth = fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+		switch bearer {
+		case "admin":
+			return &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}, Addr: addr}, nil
+		case "agent":
+			return &toolkeep.Principal{Subject: "agent", Tenant: "t", Addr: addr}, nil
+		case "limited":
+			return nil, toolkeep.NewError(toolkeep.AuthFailuresLimited, "too many failures").After(90 * time.Second)
+		}
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
+	})
 	s.Config = Config{
-		Auth: fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
-			switch bearer {
-			case "admin":
-				return &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}, Addr: addr}, nil
-			case "agent":
-				return &toolkeep.Principal{Subject: "agent", Tenant: "t", Addr: addr}, nil
-			case "limited":
-				return nil, toolkeep.NewError(toolkeep.AuthFailuresLimited, "too many failures").After(90 * time.Second)
-			}
-			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
-		}),
 		Invoker: fakeInvoker(nil), Calls: s.calls, Catalog: s.catalog, Keys: s.keys,
 		Visible: func(*toolkeep.Principal, *toolkeep.Tool) bool { return true },
 		Search:  fakeSearch(nil),
@@ -214,11 +220,28 @@ func newSystem() *system {
 	return s
 }
 
+// api is the face behind its gate.
+func (s *system) api() *API {
+	s.front.Log = s.Config.Log
+	s.Gate = gate.New(s.front)
+	return New(s.Config)
+}
+
+// decodeCall reads a call as a face of newSystem does.
+func decodeCall(body []byte, h http.Header) (c *toolkeep.Call, dryRun bool) {
+	a := decoding()
+	c = &toolkeep.Call{Face: "rest"}
+	a.gate.Call(gate.HTTP(h), c)
+	return c, a.decodeCall(body, c)
+}
+
+var decoding = sync.OnceValue(func() *API { return newSystem().api() })
+
 // do sends one request to the handler; headers are "Name: value". The caller is
 // admin unless a header says otherwise.
 func (s *system) do(t *testing.T, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	t.Helper()
-	return send(t, New(s.Config), method, path, body, headers...)
+	return send(t, s.api(), method, path, body, headers...)
 }
 
 // send is do for a handler that is there; it holds the exchange against the
@@ -257,12 +280,12 @@ func wantStatus(t *testing.T, w *httptest.ResponseRecorder, want int) {
 }
 
 // problem reads a problem document and checks that it is one, with the code.
-func problem(t *testing.T, w *httptest.ResponseRecorder, want toolkeep.Code) *Problem {
+func problem(t *testing.T, w *httptest.ResponseRecorder, want toolkeep.Code) *gate.Problem {
 	t.Helper()
-	if ct := w.Header().Get("Content-Type"); ct != problemType {
+	if ct := w.Header().Get("Content-Type"); ct != gate.ProblemType {
 		t.Fatalf("Content-Type %q, want a problem; status %d body %s", ct, w.Code, w.Body)
 	}
-	var p Problem
+	var p gate.Problem
 	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 		t.Fatalf("%v in %s", err, w.Body)
 	}

@@ -15,78 +15,6 @@ func okInvoker(res *toolkeep.Result) toolkeep.Invoker {
 	return fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) { return res, nil })
 }
 
-func TestHostAndOrigin(t *testing.T) {
-	for _, x := range []struct {
-		name    string
-		allowed []string
-		path    string
-		headers []string
-		refused bool
-	}{
-		{"loopback v4", nil, "", nil, false},
-		{"loopback without port", nil, "", []string{"Host: 127.0.0.1"}, false},
-		{"loopback v6", nil, "", []string{"Host: [::1]:8080"}, false},
-		{"other loopback address", nil, "", []string{"Host: 127.8.8.8"}, false},
-		{"localhost", nil, "", []string{"Host: LocalHost:8080"}, false},
-		{"rebound name", nil, "", []string{"Host: evil.example"}, true},
-		{"name that begins like loopback", nil, "", []string{"Host: 127.0.0.1.evil.example"}, true},
-		{"no host", nil, "", []string{"Host: "}, true},
-		{"broken v6", nil, "", []string{"Host: [::1"}, true},
-		{"public address", nil, "", []string{"Host: 192.0.2.1:8080"}, true},
-		{"configured", []string{"tools.example"}, "", []string{"Host: Tools.example:8443"}, false},
-		{"configured with port", []string{"tools.example:8443"}, "", []string{"Host: tools.example:8443"}, false},
-		{"configured with another port", []string{"tools.example:8443"}, "", []string{"Host: tools.example:9"}, true},
-		{"any", []string{"*"}, "", []string{"Host: evil.example"}, false},
-		{"health by address", nil, "/health/live", []string{"Host: 10.0.0.7:8080"}, false},
-		{"own page", nil, "", []string{"Origin: http://127.0.0.1:8080"}, false},
-		{"other site", nil, "", []string{"Origin: https://evil.example"}, true},
-		{"other port", nil, "", []string{"Origin: http://127.0.0.1:9999"}, true},
-		{"opaque origin", nil, "", []string{"Origin: null"}, true},
-		{"other site, health", nil, "/health", []string{"Origin: https://evil.example"}, true},
-	} {
-		t.Run(x.name, func(t *testing.T) {
-			s := newSystem()
-			s.AllowedHosts = x.allowed
-			path := x.path
-			if path == "" {
-				path = "/openapi.json"
-			}
-			w := s.do(t, "GET", path, "", x.headers...)
-			if !x.refused {
-				wantStatus(t, w, 200)
-				return
-			}
-			wantStatus(t, w, 403)
-			problem(t, w, toolkeep.PermissionDenied)
-		})
-	}
-}
-
-func TestHeaderBlockLimit(t *testing.T) {
-	s := newSystem()
-	s.Limits.HeaderBytes = 2000
-	w := s.do(t, "GET", "/openapi.json", "", "X-Long: "+strings.Repeat("x", 2000))
-	wantStatus(t, w, http.StatusRequestHeaderFieldsTooLarge)
-	problem(t, w, toolkeep.RequestTooLarge)
-}
-
-func TestRequestID(t *testing.T) {
-	a := New(newSystem().Config)
-	if got := send(t, a, "GET", "/health", "", "X-Request-ID: abc-1:2.3").Header().Get("X-Request-ID"); got != "abc-1:2.3" {
-		t.Errorf("own id came back as %q", got)
-	}
-	one := send(t, a, "GET", "/health", "").Header().Get("X-Request-ID")
-	two := send(t, a, "GET", "/health", "").Header().Get("X-Request-ID")
-	if one == "" || one == two {
-		t.Errorf("%q and %q", one, two)
-	}
-	for _, bad := range []string{"a b", "<script>", strings.Repeat("x", 129)} {
-		if got := send(t, a, "GET", "/health", "", "X-Request-ID: "+bad).Header().Get("X-Request-ID"); got == bad {
-			t.Errorf("%q was taken over", bad)
-		}
-	}
-}
-
 func TestAuthentication(t *testing.T) {
 	for _, x := range []struct {
 		name, header string
@@ -183,7 +111,7 @@ func TestMounts(t *testing.T) {
 		"/":     http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("console")) }),
 		"/bad":  http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("boom") }),
 	}
-	a := New(s.Config)
+	a := s.api()
 	for path, want := range map[string]string{"/mcp/x": "mcp", "/anything": "console"} {
 		if w := send(t, a, "GET", path, ""); w.Body.String() != want {
 			t.Errorf("%s: %s", path, w.Body)

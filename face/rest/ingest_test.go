@@ -14,6 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // fakeIndexing knows tools by words at once and embeds them when it is told to.
@@ -202,7 +203,7 @@ func TestBatchStreams(t *testing.T) {
 		s, _ := batches(t)
 		x := newIndexing("m")
 		s.Indexing = x
-		srv := httptest.NewServer(New(s.Config))
+		srv := httptest.NewServer(s.api())
 		defer srv.Close()
 		req, err := http.NewRequestWithContext(t.Context(), "POST", srv.URL+batchPath, strings.NewReader(`{"partial":true,"await_embedding":true,"tools":[`+posted("demo.a", "1.0.0", "")+","+posted("demo.b", "1.0.0", "")+","+posted("demo.bad", "1.0.0", "bad")+`]}`))
 		if err != nil {
@@ -273,7 +274,7 @@ func TestBatchStreamThatFails(t *testing.T) {
 	problem(t, do(`{"tools":[]}`, "Accept: "+eventsType), toolkeep.InvalidParameters)
 	problem(t, do(`{"tools":[`+posted("demo.a", "1.0.0", "")+`]}`, "Accept: "+ndjsonType, "Authorization: Bearer agent"), toolkeep.PermissionDenied)
 	// Who does not want a stream gets none.
-	if w := do(`{"tools":[`+posted("demo.a", "1.0.0", "")+`]}`, "Accept: application/x-ndjson;q=0, application/json"); w.Header().Get("Content-Type") != jsonType {
+	if w := do(`{"tools":[`+posted("demo.a", "1.0.0", "")+`]}`, "Accept: application/x-ndjson;q=0, application/json"); w.Header().Get("Content-Type") != gate.JSONType {
 		t.Errorf("%v", w.Header())
 	}
 }
@@ -283,7 +284,7 @@ func TestAwaitEmbeddingEndsWithTheServer(t *testing.T) {
 	s, _ := batches(t)
 	x := newIndexing("m")
 	s.Indexing = x
-	a := New(s.Config)
+	a := s.api()
 	done := make(chan *httptest.ResponseRecorder, 1)
 	go func() {
 		done <- send(t, a, "POST", "/api/v1/tools/register", `{"await_embedding":true,"manifest":{"tool_id":"demo.a","version":"1.0.0"}}`)

@@ -6,25 +6,26 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // invocation is GET /api/v1/invocations/{invocation_id}.
 func (a *API) invocation(w http.ResponseWriter, r *http.Request) {
 	p, id, err := a.callerAndCall(r)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	v, err := a.c.Calls.Get(r.Context(), p, id)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	res := a.c.Calls.Result(v)
 	if res != nil {
 		lifecycleHeaders(w.Header(), res.Warnings)
 	}
-	a.send(w, r, http.StatusOK, jsonType, appendInvocation(nil, v, res, true))
+	a.gate.Send(w, r, http.StatusOK, gate.JSONType, appendInvocation(nil, v, res, true))
 }
 
 // callerAndCall is what the routes under one invocation begin with.
@@ -37,22 +38,13 @@ func (a *API) callerAndCall(r *http.Request) (*toolkeep.Principal, string, error
 	return p, id, err
 }
 
-// caller authenticates and refuses proofs that cannot be checked and users that
-// the principal may not act for. Calls have the same checks in the pipeline.
+// caller names who asks for what is no call.
 func (a *API) caller(r *http.Request) (*toolkeep.Principal, error) {
-	p, err := a.authenticate(r)
+	p, err := a.gate.AuthenticateHTTP(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := unverifiable(r.Header); err != nil {
-		return nil, err
-	}
-	if user := first(r.Header, "X-User-Id"); user != "" && user != p.Subject && user != p.OnBehalf {
-		if err := need(p, toolkeep.PermActAs); err != nil {
-			return nil, err
-		}
-	}
-	return p, nil
+	return p, a.gate.Check(gate.HTTP(r.Header), p)
 }
 
 type listInvocationsInput struct {
@@ -108,7 +100,7 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 	}
 	if !p.May(toolkeep.PermInvocations) {
 		if in.AgentID != "" && in.AgentID != p.Subject {
-			return nil, need(p, toolkeep.PermInvocations)
+			return nil, gate.Need(p, toolkeep.PermInvocations)
 		}
 		f.Subject = p.Subject
 	}
@@ -209,7 +201,7 @@ func own(p *toolkeep.Principal, c *AgentContext) error {
 		return toolkeep.NewError(toolkeep.PermissionDenied, "agent_context.tenant_id is not your tenant").With("reason", "RBAC_DENIED")
 	}
 	if c.AgentDID != "" && c.AgentDID != p.Subject {
-		return need(p, toolkeep.PermActAs)
+		return gate.Need(p, toolkeep.PermActAs)
 	}
 	return nil
 }

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // invoke is POST /api/v1/tools/invoke, the hot path: no reflection, no second
 // copy of the result, one buffer.
 func (a *API) invoke(w http.ResponseWriter, r *http.Request) {
-	p, err := a.authenticate(r)
+	p, err := a.gate.AuthenticateHTTP(r)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	call, dryRun := a.readCall(r)
@@ -26,7 +27,7 @@ func (a *API) invoke(w http.ResponseWriter, r *http.Request) {
 	res, err := a.c.Invoker.Invoke(r.Context(), p, call)
 	a.rateHeaders(w.Header(), p)
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
 	a.answer(w, r, res)
@@ -34,21 +35,30 @@ func (a *API) invoke(w http.ResponseWriter, r *http.Request) {
 
 // readCall never fails: what is wrong with the request is the call's Fault, so
 // that the pipeline refuses and records it.
-func (a *API) readCall(r *http.Request) (*toolkeep.Call, bool) {
-	body, err := readBody(r, a.limits.BodyBytes)
+func (a *API) readCall(r *http.Request) (c *toolkeep.Call, dryRun bool) {
+	c = &toolkeep.Call{Face: "rest"}
+	a.gate.Call(gate.HTTP(r.Header), c)
+	body, err := gate.ReadBody(r, a.limits.BodyBytes, true)
 	if err != nil {
-		return &toolkeep.Call{Face: "rest", Fault: toolkeep.AsError(err)}, false
+		if c.Fault == nil {
+			c.Fault = toolkeep.AsError(err)
+		}
+		return c, false
 	}
-	return decodeCall(body, r.Header, a.limits.KeyBytes)
+	return c, a.decodeCall(body, c)
 }
 
 func (a *API) explain(w http.ResponseWriter, r *http.Request, p *toolkeep.Principal, c *toolkeep.Call) {
 	v, err := a.c.Calls.Explain(r.Context(), p, c)
+	var body []byte
+	if err == nil {
+		body, err = gate.Marshal(v)
+	}
 	if err != nil {
-		a.refuse(w, r, err)
+		a.gate.Refuse(w, r, err)
 		return
 	}
-	a.sendJSON(w, r, http.StatusOK, v)
+	a.gate.Send(w, r, http.StatusOK, gate.JSONType, body)
 }
 
 // answers are buffers for responses; large ones are left to the collector.
@@ -65,7 +75,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, res *toolkeep.Resul
 		w.Header().Set("Location", statusURL(res.InvocationID))
 	}
 	lifecycleHeaders(w.Header(), res.Warnings)
-	a.send(w, r, status, jsonType, body)
+	a.gate.Send(w, r, status, gate.JSONType, body)
 	if cap(body) <= keepAnswer {
 		*buf = body
 		answers.Put(buf)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 const hashCall = `{"tool_id":"demo.hash","parameters":{"text":"a"}}`
@@ -40,7 +41,7 @@ func TestInvoke(t *testing.T) {
 	if w.Body.String() != want {
 		t.Errorf("body %s", w.Body)
 	}
-	for k, v := range map[string]string{"Content-Type": jsonType, "RateLimit": `"agent";r=42;t=2`, "RateLimit-Policy": `"agent";q=100;w=60`,
+	for k, v := range map[string]string{"Content-Type": gate.JSONType, "RateLimit": `"agent";r=42;t=2`, "RateLimit-Policy": `"agent";q=100;w=60`,
 		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"} {
 		if w.Header().Get(k) != v {
 			t.Errorf("%s: %q, want %q", k, w.Header().Get(k), v)
@@ -238,7 +239,7 @@ func TestClientThatLeavesCancelsTheCall(t *testing.T) {
 		ended <- ctx.Err()
 		return nil, toolkeep.NewError(toolkeep.Cancelled, "cancelled")
 	})
-	srv := httptest.NewServer(New(s.Config))
+	srv := httptest.NewServer(s.api())
 	defer srv.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, _ := http.NewRequestWithContext(ctx, "POST", srv.URL+"/api/v1/tools/invoke", strings.NewReader(hashCall))

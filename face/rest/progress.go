@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Forms of an answer that tells how far it is.
@@ -62,7 +64,7 @@ func (p *progress) tell(name string, v any) {
 	if p == nil || p.gone {
 		return
 	}
-	data, err := marshal(v)
+	data, err := gate.Marshal(v)
 	if err != nil {
 		return // of our own shapes, so that it cannot be; the result comes all the same
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Registration is Discovery's: the manifest, and examples and use cases
@@ -121,7 +122,7 @@ func (r *Registration) manifest(id string) ([]byte, error) {
 		var own string
 		if err := strict.Unmarshal(m["tool_id"], &own); err != nil || own != id {
 			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the path says %s and the manifest's tool_id %s",
-				clip(id, 100), clip(string(m["tool_id"]), 100))
+				gate.Clip(id, 100), gate.Clip(string(m["tool_id"]), 100))
 		}
 	}
 	if err := moveIn(m, "examples", r.Examples); err != nil {
@@ -130,7 +131,7 @@ func (r *Registration) manifest(id string) ([]byte, error) {
 	if err := moveIn(m, "use_cases", r.UseCases); err != nil {
 		return nil, err
 	}
-	return marshal(m)
+	return gate.Marshal(m)
 }
 
 func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
@@ -140,7 +141,7 @@ func moveIn[T any](m map[string]json.RawMessage, name string, list []T) error {
 	if m[name] != nil {
 		return toolkeep.NewError(toolkeep.MalformedRequest, "%s stand both in the manifest and beside it; send them once", name)
 	}
-	b, err := marshal(list)
+	b, err := gate.Marshal(list)
 	if err != nil {
 		return err
 	}

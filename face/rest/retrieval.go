@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Discovery's own paths speak camelCase and wrap their data, as Discovery 8.1
@@ -156,7 +157,7 @@ func indexEntry(m discover.Match) IndexEntry {
 		Category: f.Category, Tags: some(f.Tags), Complexity: f.Complexity, Score: m.Score, Why: some(m.Why),
 	}
 	if e.ShortDescription == "" {
-		e.ShortDescription = clip(f.Description, 100)
+		e.ShortDescription = gate.Clip(f.Description, 100)
 	}
 	e.RequiredParams, e.OptionalParams = parameterNames(f.ParametersSchema)
 	return e
@@ -188,7 +189,7 @@ func (a *API) detailed(p *toolkeep.Principal, t *toolkeep.Tool, examples bool) D
 		return d
 	}
 	for _, e := range t.Manifest.Examples {
-		if raw, err := marshal(e); err == nil {
+		if raw, err := gate.Marshal(e); err == nil {
 			d.Examples = append(d.Examples, raw)
 		}
 	}

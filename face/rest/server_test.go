@@ -19,7 +19,7 @@ import (
 // serve starts the face's server on loopback and gives a raw connection to it.
 func serve(t *testing.T, s *system) (*http.Server, net.Conn, *bufio.Reader) {
 	t.Helper()
-	srv := New(s.Config).Server()
+	srv := s.api().Server()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestShutdown(t *testing.T) {
 }
 
 func TestServerDefaults(t *testing.T) {
-	srv := New(newSystem().Config).Server()
+	srv := newSystem().api().Server()
 	if srv.Addr != "127.0.0.1:8080" || srv.ReadHeaderTimeout != 10*time.Second || srv.IdleTimeout != 2*time.Minute || srv.ReadTimeout != 0 || srv.WriteTimeout != 0 {
 		t.Errorf("%+v", srv)
 	}

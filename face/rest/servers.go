@@ -9,6 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
 	"github.com/toolkeep/toolkeep/control/servers"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
@@ -65,7 +66,7 @@ func planOutput(p *servers.Plan, err error) (*serverPlanOutput, error) {
 
 func (a *API) putServer(ctx context.Context, p *toolkeep.Principal, in *putServerInput) (*serverPlanOutput, error) {
 	if in.Shared {
-		if err := need(p, toolkeep.PermLifecycle); err != nil {
+		if err := gate.Need(p, toolkeep.PermLifecycle); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +102,7 @@ func (a *API) getServer(_ context.Context, p *toolkeep.Principal, in *ServerPath
 			return &serverOutput{Body: serverState(s)}, nil
 		}
 	}
-	return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", clip(in.Name, 64))
+	return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", gate.Clip(in.Name, 64))
 }
 
 func (a *API) diffServer(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*serverPlanOutput, error) {

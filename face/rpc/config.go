@@ -11,14 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
-
-// Auth names the caller.
-type Auth interface {
-	// Authenticate turns a bearer credential ("" if none was sent) and the remote
-	// address into a principal. E3214, E3810.
-	Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error)
-}
 
 // Calls reads and steers calls.
 type Calls interface {
@@ -48,10 +42,10 @@ type Search interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
 }
 
-// Config is what the face needs. Auth, Invoker, Calls, Catalog and Visible are
+// Config is what the face needs. Gate, Invoker, Calls, Catalog and Visible are
 // required.
 type Config struct {
-	Auth    Auth
+	Gate    *gate.Gate // shared with the other faces
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
@@ -74,18 +68,22 @@ type Config struct {
 	Log    *slog.Logger // default slog.Default()
 }
 
-// Limits on what comes in. Zero fields take the default.
+// limits are those of all faces and those of this one.
+type limits struct {
+	common
+	Limits
+}
+
+type common = gate.Limits
+
+// Limits of the face beside the gate's. Zero fields take the default.
 type Limits struct {
-	BodyBytes      int64         // one message; default 1 MiB
-	HeaderBytes    int           // the metadata of a request; default 64 KiB
-	KeyBytes       int           // a key or id; default 4 KiB
 	Streams        int           // calls at once on one connection; default 250
 	ConnectTimeout time.Duration // until the handshake is done; default 10 s
-	BodyTimeout    time.Duration // until a request's first message is read; default 30 s
-	IdleTimeout    time.Duration // of a connection without calls; default 15 min
-	// KeepAlive is how often a silent connection is asked whether it lives; default
-	// 1 min, with 20 s for the answer.
-	KeepAlive time.Duration
+	ConnectionIdle time.Duration // of a connection without calls; default 15 min
+	// Ping is how often a silent connection is asked whether it lives; default 1 min,
+	// with 20 s for the answer.
+	Ping time.Duration
 	// PingEvery is how often a client may ask; one that asks more often is cut off.
 	// Default 10 s.
 	PingEvery time.Duration
@@ -94,21 +92,11 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	orDefault(&l.BodyBytes, 1<<20)
-	orDefault(&l.HeaderBytes, 64<<10)
-	orDefault(&l.KeyBytes, 4<<10)
-	orDefault(&l.Streams, 250)
-	orDefault(&l.ConnectTimeout, 10*time.Second)
-	orDefault(&l.BodyTimeout, 30*time.Second)
-	orDefault(&l.IdleTimeout, 15*time.Minute)
-	orDefault(&l.KeepAlive, time.Minute)
-	orDefault(&l.PingEvery, 10*time.Second)
-	orDefault(&l.HealthEvery, time.Second)
+	gate.Default(&l.Streams, 250)
+	gate.Default(&l.ConnectTimeout, 10*time.Second)
+	gate.Default(&l.ConnectionIdle, 15*time.Minute)
+	gate.Default(&l.Ping, time.Minute)
+	gate.Default(&l.PingEvery, 10*time.Second)
+	gate.Default(&l.HealthEvery, time.Second)
 	return l
-}
-
-func orDefault[T ~int | ~int64](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
 }

@@ -4,7 +4,8 @@
 // nothing else.
 //
 // The way of a request: interceptor.go gives it an id, catches panics and turns
-// errors into statuses; guard.go names the caller; request.go and inputs.go fill
+// errors into statuses; guard.go names the caller, as package gate has it;
+// request.go and inputs.go fill
 // the Call; result.go writes the receipt; status.go writes a refusal. What is
 // wrong with a request's fields becomes the call's Fault, so that the pipeline
 // refuses and records it; codec.go sees to it for messages that do not decode.

@@ -21,6 +21,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -115,6 +116,7 @@ func toolOf(id, category, schema string) *toolkeep.Tool {
 // system is a face over fakes; tests change its parts before start.
 type system struct {
 	Config
+	front   gate.Config // of the gate before the face
 	calls   *fakeCalls
 	catalog *fakeCatalog
 	log     lockedBuffer
@@ -142,16 +144,16 @@ func (l *lockedBuffer) String() string {
 func newSystem() *system {
 	s := &system{calls: &fakeCalls{}, catalog: &fakeCatalog{tools: []*toolkeep.Tool{
 		toolOf("demo.text", "text", `{"properties":{"text":{"type":"string"},"n":{"type":"integer"}}}`), toolOf("demo.other", "other", `{}`)}}}
+	s.front.Auth = fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+		switch bearer {
+		case "admin":
+			return &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}, Addr: addr}, nil
+		case "agent":
+			return &toolkeep.Principal{Subject: "agent", Tenant: "t", Addr: addr}, nil
+		}
+		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
+	})
 	s.Config = Config{
-		Auth: fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
-			switch bearer {
-			case "admin":
-				return &toolkeep.Principal{Subject: "admin", Tenant: "t", Permissions: []string{"*"}, Addr: addr}, nil
-			case "agent":
-				return &toolkeep.Principal{Subject: "agent", Tenant: "t", Addr: addr}, nil
-			}
-			return nil, toolkeep.NewError(toolkeep.Unauthenticated, "send a valid key")
-		}),
 		Invoker: fakeInvoker(func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) {
 			return succeeded(), nil
 		}),
@@ -181,9 +183,15 @@ func (s *system) start(t testing.TB, more ...grpc.DialOption) *grpc.ClientConn {
 	return s.serve(t, l, append(more, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))...)
 }
 
+// face is the face behind its gate.
+func (s *system) face() *Server {
+	s.Gate = gate.New(s.front)
+	return New(s.Config)
+}
+
 func (s *system) serve(t testing.TB, l net.Listener, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	s.server = New(s.Config)
+	s.server = s.face()
 	done := make(chan error, 1)
 	go func() { done <- s.server.Serve(l) }()
 	conn, err := grpc.NewClient("passthrough:///server", append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)

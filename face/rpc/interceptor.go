@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"strconv"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // unary is the frame of every RPC with one answer.
@@ -18,7 +18,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	arrived(ctx)
 	ctx, release := s.underway(ctx)
 	defer release()
-	id := s.requestID(ctx)
+	id := s.gate.RequestID(headersOf(ctx))
 	_ = grpc.SetHeader(ctx, metadata.MD{"x-request-id": {id}}) // fails only where the answer has begun
 	defer func() {
 		if v := recover(); v != nil {
@@ -35,7 +35,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	ctx, release := s.underway(ss.Context())
 	defer release()
-	id := s.requestID(ctx)
+	id := s.gate.RequestID(headersOf(ctx))
 	_ = ss.SetHeader(metadata.MD{"x-request-id": {id}})
 	defer func() {
 		if v := recover(); v != nil {
@@ -55,14 +55,6 @@ func (s *Server) underway(ctx context.Context) (context.Context, context.CancelF
 	return ctx, func() { stop(); cancel() }
 }
 
-// requestID is the caller's x-request-id if it is harmless, else a new one.
-func (s *Server) requestID(ctx context.Context) string {
-	if vs := metadata.ValueFromIncomingContext(ctx, "x-request-id"); len(vs) > 0 && vs[0] != "" && len(vs[0]) <= 128 && harmless(vs[0]) {
-		return vs[0]
-	}
-	return s.idPrefix + strconv.FormatUint(s.idCount.Add(1), 36)
-}
-
 // carried is a panic of another goroutine with the stack that it had there.
 type carried struct {
 	value any
@@ -74,8 +66,7 @@ func (s *Server) panicked(ctx context.Context, id, method string, v any) error {
 	if !ok {
 		c = carried{v, debug.Stack()}
 	}
-	s.log.ErrorContext(ctx, "a request handler panicked", "request_id", id, "method", method, "panic", c.value, "stack", string(c.stack))
-	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause")
+	return gate.Panicked(ctx, s.log, c.value, c.stack, "request_id", id, "method", method)
 }
 
 // fail turns an error into a status, logged where the fault is ours.
@@ -89,7 +80,7 @@ func (s *Server) fail(ctx context.Context, id, method string, err error) error {
 			return status.FromContextError(err).Err()
 		}
 	}
-	e := shown(err)
+	e := gate.Shown(err)
 	if e.Code.Info().HTTP >= 500 {
 		s.log.ErrorContext(ctx, "a request failed", "request_id", id, "method", method, "code", e.Code,
 			"invocation_id", e.InvocationID, "error", err, "cause", errors.Unwrap(e))

@@ -15,15 +15,16 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
 // read is what the face makes of a message and its metadata.
 func read(t *testing.T, m *l03v1.ToolInvocationRequest, md ...string) *toolkeep.Call {
 	t.Helper()
-	s := New(newSystem().Config)
+	s := newSystem().face()
 	t.Cleanup(func() { _ = s.Stop(context.Background()) })
-	return s.readCall(&request{md: metadata.Pairs(md...), principal: &toolkeep.Principal{Subject: "agent", Tenant: "t"}}, m)
+	return s.readCall(&request{headers: gate.Metadata(metadata.Pairs(md...)), principal: &toolkeep.Principal{Subject: "agent", Tenant: "t"}}, m)
 }
 
 func TestEveryField(t *testing.T) {
@@ -47,7 +48,6 @@ func TestEveryField(t *testing.T) {
 }
 
 func TestFaultsOfTheMessage(t *testing.T) {
-	long := strings.Repeat("x", 5000)
 	type message = l03v1.ToolInvocationRequest
 	for name, c := range map[string]struct {
 		change func(*message)
@@ -72,9 +72,6 @@ func TestFaultsOfTheMessage(t *testing.T) {
 		"an environment": {func(m *message) {
 			m.Context = &l03v1.ToolInvocationRequest_ExecutionContext{Env: map[string]string{"A": "b"}}
 		}, nil, toolkeep.MalformedRequest},
-		"a long id":         {func(m *message) { m.AgentId = long }, nil, toolkeep.RequestTooLarge},
-		"a long key":        {func(m *message) { m.RequestId = long }, nil, toolkeep.RequestTooLarge},
-		"a NUL":             {func(m *message) { m.AgentId = "a\x00b" }, nil, toolkeep.InvalidEncoding},
 		"a message of 1 MB": {func(m *message) { m.Inputs = map[string]string{"text": strings.Repeat("x", 1<<20)} }, nil, toolkeep.RequestTooLarge},
 		"a token":           {nil, []string{"x-capability-token", ""}, toolkeep.TokenInvalid},
 		"a signature":       {nil, []string{"x-request-signature", "ab"}, toolkeep.SignatureInvalid},
@@ -116,7 +113,7 @@ func TestRefusalOfEveryCode(t *testing.T) {
 				t.Errorf("%s: the BC-6 status %q is not known", i.Code, i.BC6)
 			}
 		}
-		e := shown(toolkeep.NewError(i.Code, "why").After(1500 * time.Millisecond))
+		e := gate.Shown(toolkeep.NewError(i.Code, "why").After(1500 * time.Millisecond))
 		s := refusal(e)
 		if s.Code() == codes.OK || s.Message() == "" {
 			t.Errorf("%s: %v", i.Code, s)
@@ -134,10 +131,10 @@ func TestRefusalOfEveryCode(t *testing.T) {
 			t.Errorf("%s: no RetryInfo in %v", i.Code, s.Details())
 		}
 	}
-	if e := shown(&toolkeep.Error{Code: "E9999", Message: "new"}); e.Code != toolkeep.InternalError || strings.Contains(e.Message, "new") {
+	if e := gate.Shown(&toolkeep.Error{Code: "E9999", Message: "new"}); e.Code != toolkeep.InternalError || strings.Contains(e.Message, "new") {
 		t.Errorf("an unknown code shows %v", e)
 	}
-	if e := shown(fmt.Errorf("sql: secret")); strings.Contains(refusal(e).Message(), "secret") {
+	if e := gate.Shown(fmt.Errorf("sql: secret")); strings.Contains(refusal(e).Message(), "secret") {
 		t.Error("a foreign error is shown")
 	}
 }

@@ -1,10 +1,8 @@
 package rpc
 
 import (
-	"strings"
 	"time"
 
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/toolkeep/toolkeep"
@@ -35,8 +33,8 @@ func (s *Server) readCall(req *request, msg *l03v1.ToolInvocationRequest) *toolk
 			With("limit_bytes", s.limits.BodyBytes))
 		return r.call
 	}
+	s.gate.Call(req.headers, r.call)
 	r.fields()
-	r.metadata(req.md)
 	r.unsupported()
 	if r.call.Fault == nil {
 		r.arguments()
@@ -66,7 +64,11 @@ func (r *reader) fields() {
 	r.text(&c.Range, m.GetToolVersion(), "tool_version")
 	r.text(&c.ID, m.GetInvocationId(), "invocation_id")
 	r.text(&c.Parent, m.GetParentInvocationId(), "parent_invocation_id")
-	r.text(&c.Key, m.GetRequestId(), "request_id")
+	if key := m.GetRequestId(); key != "" && c.Key != "" && key != c.Key {
+		r.fault(toolkeep.NewError(toolkeep.InvalidParameters, "request_id and the metadata idempotency-key are one thing and have different values"))
+	} else {
+		r.text(&c.Key, key, "request_id")
+	}
 	r.text(&c.Subject, m.GetAgentId(), "agent_id")
 	a := m.GetAgentContext()
 	r.text(&c.Subject, a.GetAgentDid(), "agent_context.agent_did")
@@ -90,22 +92,6 @@ func (r *reader) fields() {
 	default:
 		r.malformed("priority %d is not known; use LOW, NORMAL or HIGH", m.GetPriority())
 	}
-}
-
-func (r *reader) metadata(md metadata.MD) {
-	c := r.call
-	r.text(&c.Session, first(md, "x-session-id"), "the metadata x-session-id")
-	r.text(&c.User, first(md, "x-user-id"), "the metadata x-user-id")
-	if key := first(md, "idempotency-key"); key != "" && c.Key != "" && key != c.Key {
-		r.fault(toolkeep.NewError(toolkeep.InvalidParameters, "request_id and the metadata idempotency-key are one thing and have different values"))
-	} else {
-		r.text(&c.Key, key, "the metadata idempotency-key")
-	}
-	// An invalid traceparent is to be passed over, says W3C Trace Context.
-	if v := first(md, "traceparent"); len(v) >= 55 && len(v) <= 128 && harmless(v) {
-		c.Traceparent = v
-	}
-	r.fault(unverifiable(md))
 }
 
 // unsupported refuses wishes that this build cannot fulfil; values that ask for
@@ -165,17 +151,13 @@ func (r *reader) isText() func(string) bool {
 	}
 }
 
-// text sets a value that another field may have set before.
+// text sets a value that another field or the metadata may have set before. The
+// pipeline checks its length and characters.
 func (r *reader) text(to *string, v, name string) {
 	switch {
 	case v == "":
-	case len(v) > r.s.limits.KeyBytes:
-		r.fault(toolkeep.NewError(toolkeep.RequestTooLarge, "%s has more than %d bytes", name, r.s.limits.KeyBytes).
-			With("limit_bytes", r.s.limits.KeyBytes))
-	case strings.IndexByte(v, 0) >= 0:
-		r.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "%s has a NUL character", name))
 	case *to != "" && *to != v:
-		r.malformed("%s and another field for the same have different values", name)
+		r.malformed("%s and another field or the metadata for the same have different values", name)
 	default:
 		*to = v
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -62,7 +63,7 @@ func statusURL(id string) string { return "/api/v1/invocations/" + id }
 func answer(r *toolkeep.Result, key, traceparent string) receipt {
 	var code toolkeep.Code
 	if r.Error != nil {
-		code = shown(r.Error).Code
+		code = gate.Shown(r.Error).Code
 	}
 	m := &result{
 		RequestId: key, Status: statusOf(r.State, code), Version: 1, InvocationId: r.InvocationID, CallId: r.CallID,
@@ -70,7 +71,7 @@ func answer(r *toolkeep.Result, key, traceparent string) receipt {
 		Traceparent: traceparent,
 	}
 	if r.Error != nil {
-		m.Error = toolError(shown(r.Error))
+		m.Error = toolError(gate.Shown(r.Error))
 		m.ErrorCode, m.ErrorMessage = m.Error.Code, m.Error.Message
 	}
 	if !r.State.Ended() {

@@ -29,9 +29,7 @@ func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discove
 	}
 	one := usage.Of(q, found, r, time.Since(start))
 	one.Face = "grpc"
-	if md, ok := metadata.FromIncomingContext(ctx); ok {
-		one.Agent = first(md, "user-agent")
-	}
+	one.Agent = headersOf(ctx).Agent()
 	// The header can be too late only if the answer went out, and it did not.
 	_ = grpc.SetHeader(ctx, metadata.Pairs(retrievalHeader, s.c.Retrievals.Retrieved(p, one)))
 }

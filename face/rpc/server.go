@@ -2,12 +2,9 @@ package rpc
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,18 +12,17 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
 // Server is the face. Serve it, and end it with Stop.
 type Server struct {
 	c      Config
-	limits Limits
+	gate   *gate.Gate
+	limits limits
 	log    *slog.Logger
 	grpc   *grpc.Server
-
-	idPrefix string
-	idCount  atomic.Uint64
 
 	closing   context.Context // its end is that of the streams that only watch
 	close     context.CancelFunc
@@ -37,18 +33,15 @@ type Server struct {
 // New builds the services. It panics if a required part is missing, which is a
 // mistake of the wiring.
 func New(c Config) *Server {
-	if c.Auth == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
-		panic("rpc: Auth, Invoker, Calls, Catalog and Visible are required")
+	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
+		panic("rpc: Gate, Invoker, Calls, Catalog and Visible are required")
 	}
-	s := &Server{c: c, limits: c.Limits.withDefaults(), log: c.Log}
+	s := &Server{c: c, gate: c.Gate, limits: limits{c.Gate.Limits(), c.Limits.withDefaults()}, log: c.Log}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.requests, s.interrupt = context.WithCancel(context.Background())
-	var prefix [6]byte
-	_, _ = rand.Read(prefix[:]) // never fails
-	s.idPrefix = "rpc-" + hex.EncodeToString(prefix[:]) + "-"
 	s.grpc = grpc.NewServer(s.options()...)
 	l03v1.RegisterToolExecutionServer(s.grpc, &execution{s: s})
 	l03v1.RegisterToolRegistryServer(s.grpc, &registry{s: s})
@@ -72,7 +65,7 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.MaxConcurrentStreams(uint32(l.Streams)),
 		grpc.ConnectionTimeout(l.ConnectTimeout),
 		grpc.InTapHandle(s.await),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: l.KeepAlive, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.ConnectionIdle, Time: l.Ping, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: l.PingEvery, PermitWithoutStream: true}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnaryInterceptor(s.unary),

@@ -33,6 +33,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -74,7 +75,7 @@ func TestMetadataAndAnswer(t *testing.T) {
 		if _, err := c.InvokeTool(as(t.Context(), "agent", "x-request-id", bad), ask(nil), grpc.Header(&header)); err != nil {
 			t.Fatal(err)
 		}
-		if id := header.Get("x-request-id")[0]; id == bad || !strings.HasPrefix(id, "rpc-") {
+		if id := header.Get("x-request-id")[0]; id == bad || !strings.HasPrefix(id, "req-") {
 			t.Errorf("%q", id)
 		}
 	}
@@ -352,7 +353,7 @@ var _ encoding.Codec = rawCodec{}
 
 func TestHostileMessages(t *testing.T) {
 	s := newSystem()
-	s.Limits = Limits{BodyBytes: 64 << 10, HeaderBytes: 8 << 10}
+	s.front.Limits = gate.Limits{BodyBytes: 64 << 10, HeaderBytes: 8 << 10}
 	s.Invoker = fakeInvoker(func(_ context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		if c.Fault != nil {
 			return nil, c.Fault
@@ -406,12 +407,12 @@ func TestHostileMessages(t *testing.T) {
 // message may wait for the answer as long as it likes.
 func TestMessagesThatDoNotArrive(t *testing.T) {
 	s := newSystem()
-	s.Limits.BodyTimeout = 500 * time.Millisecond // enough for a message that was sent
+	s.front.Limits.BodyTimeout = 500 * time.Millisecond // enough for a message that was sent
 	s.Invoker = fakeInvoker(func(ctx context.Context, _ *toolkeep.Principal, _ *toolkeep.Call) (*toolkeep.Result, error) {
 		select {
 		case <-ctx.Done():
 			return nil, toolkeep.NewError(toolkeep.Cancelled, "cut off")
-		case <-time.After(s.Limits.BodyTimeout + 100*time.Millisecond):
+		case <-time.After(s.front.Limits.BodyTimeout + 100*time.Millisecond):
 			return succeeded(), nil
 		}
 	})

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"encoding/json"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -43,17 +42,6 @@ var grpcCodes = map[string]codes.Code{
 	"FAILED_PRECONDITION": codes.FailedPrecondition, "ABORTED": codes.Aborted, "OUT_OF_RANGE": codes.OutOfRange,
 	"UNIMPLEMENTED": codes.Unimplemented, "INTERNAL": codes.Internal, "UNAVAILABLE": codes.Unavailable,
 	"DATA_LOSS": codes.DataLoss, "UNAUTHENTICATED": codes.Unauthenticated,
-}
-
-// shown is the error that a caller may see: codes that no caller may see
-// (unknown, warnings, internal ones) become E3999.
-func shown(err error) *toolkeep.Error {
-	e := toolkeep.AsError(err)
-	info := e.Code.Info()
-	if info.Code != e.Code || info.Kind == toolkeep.KindWarning || info.Kind == toolkeep.KindInternal {
-		return toolkeep.AsError(errors.New(e.Error()))
-	}
-	return e
 }
 
 // refusal turns an error into a status with ErrorInfo, and with RetryInfo,

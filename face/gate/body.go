@@ -1,4 +1,4 @@
-package rest
+package gate
 
 import (
 	"errors"
@@ -28,16 +28,18 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (a *API) timeBody(w http.ResponseWriter, r *http.Request) {
+func (g *Gate) timeBody(w http.ResponseWriter, r *http.Request) {
 	// A writer without deadlines (a test's recorder) has no slow peer either.
-	if http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.limits.BodyTimeout)) == nil {
+	if http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.limits.BodyTimeout)) == nil {
 		r.Body = &timedBody{ReadCloser: r.Body, w: w}
 	}
 }
 
-// readBody reads a JSON body of at most limit bytes. E3312, E3330.
-func readBody(r *http.Request, limit int64) ([]byte, error) {
-	if err := checkBodyHeaders(r.Header); err != nil {
+// ReadBody reads a JSON body of at most limit bytes. lax takes it without a
+// Content-Type, with that of a form (curl -d calls everything a form), and with
+// one that ends in +json. E3312, E3330.
+func ReadBody(r *http.Request, limit int64, lax bool) ([]byte, error) {
+	if err := checkBodyHeaders(r.Header, lax); err != nil {
 		return nil, err
 	}
 	if r.ContentLength > limit {
@@ -60,27 +62,30 @@ func readBody(r *http.Request, limit int64) ([]byte, error) {
 	return body, nil
 }
 
-func checkBodyHeaders(h http.Header) error {
+func checkBodyHeaders(h http.Header, lax bool) error {
 	if ce := h["Content-Encoding"]; ce != nil && !(len(ce) == 1 && strings.EqualFold(ce[0], "identity")) {
-		return withStatus(http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
+		return WithStatus(http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
 			"compressed request bodies are not read; send the body without Content-Encoding"))
 	}
 	ct := h["Content-Type"]
-	if ct == nil || len(ct) == 1 && ct[0] == "application/json" {
+	if ct == nil && lax || len(ct) == 1 && isJSON(ct[0], lax) {
 		return nil
 	}
-	if len(ct) == 1 {
-		typ, params, err := mime.ParseMediaType(ct[0])
-		charset := params["charset"]
-		// curl -d calls everything a form. Forms of web pages do no harm: the
-		// credential is a header that they cannot send.
-		if err == nil && (typ == "application/json" || strings.HasSuffix(typ, "+json") || typ == "application/x-www-form-urlencoded") &&
-			(charset == "" || strings.EqualFold(charset, "utf-8")) {
-			return nil
-		}
-	}
-	return withStatus(http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
+	return WithStatus(http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
 		"the body must be JSON in UTF-8, sent with Content-Type: application/json"))
+}
+
+// isJSON reads a Content-Type. That of forms does no harm: the credential is a
+// header that the form of a web page cannot send.
+func isJSON(contentType string, lax bool) bool {
+	if contentType == JSONType {
+		return true
+	}
+	typ, params, err := mime.ParseMediaType(contentType)
+	if charset := params["charset"]; err != nil || charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return false
+	}
+	return typ == JSONType || lax && (strings.HasSuffix(typ, "+json") || typ == "application/x-www-form-urlencoded")
 }
 
 func tooLarge(limit int64) error {
@@ -89,7 +94,7 @@ func tooLarge(limit int64) error {
 
 func readFailed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return withStatus(http.StatusRequestTimeout, toolkeep.NewError(toolkeep.MalformedRequest,
+		return WithStatus(http.StatusRequestTimeout, toolkeep.NewError(toolkeep.MalformedRequest,
 			"the body did not arrive in time").Because(err))
 	}
 	return toolkeep.NewError(toolkeep.MalformedRequest, "the body ended before its announced length").Because(err)

@@ -3,12 +3,6 @@ package mcpserver
 import (
 	"encoding/json"
 	"errors"
-	"io"
-	"mime"
-	"net/http"
-	"os"
-	"strings"
-	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -18,51 +12,6 @@ import (
 // messageDepth is the nesting that a message may have; the pipeline holds
 // arguments to its own limit and records what breaks it.
 const messageDepth = 200
-
-// readBody reads a whole body. E3312, E3330.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, int, error) {
-	if ct := r.Header["Content-Type"]; len(ct) != 1 || ct[0] != "application/json" {
-		kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-		charset := params["charset"]
-		if err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") || len(ct) > 1 {
-			return nil, http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
-				"the body must be JSON in UTF-8, sent with Content-Type: application/json")
-		}
-	}
-	if ce := r.Header["Content-Encoding"]; ce != nil && !(len(ce) == 1 && strings.EqualFold(ce[0], "identity")) {
-		return nil, http.StatusUnsupportedMediaType, toolkeep.NewError(toolkeep.MalformedRequest,
-			"compressed request bodies are not read; send the body without Content-Encoding")
-	}
-	limit := s.limits.BodyBytes
-	if r.ContentLength > limit {
-		return nil, 0, tooLarge(limit)
-	}
-	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
-	var body []byte
-	var err error
-	if r.ContentLength >= 0 {
-		body = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, body)
-	} else {
-		body, err = io.ReadAll(io.LimitReader(r.Body, limit+1))
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, http.StatusRequestTimeout, toolkeep.NewError(toolkeep.MalformedRequest, "the body did not arrive in time").Because(err)
-	case err != nil:
-		return nil, 0, toolkeep.NewError(toolkeep.MalformedRequest, "the body ended before its announced length").Because(err)
-	case int64(len(body)) > limit:
-		return nil, 0, tooLarge(limit)
-	}
-	// The deadline must not end the handler's context in the middle of a long call.
-	_ = rc.SetReadDeadline(time.Time{})
-	return body, 0, nil
-}
-
-func tooLarge(limit int64) error {
-	return toolkeep.NewError(toolkeep.RequestTooLarge, "the body has more than %d bytes", limit).With("limit_bytes", limit)
-}
 
 // unreadable gives what is wrong with a body as the error of the catalogue.
 func unreadable(body []byte, e *mcp.Error) *mcp.Error {

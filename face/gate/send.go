@@ -1,4 +1,4 @@
-package rest
+package gate
 
 import (
 	"bytes"
@@ -14,24 +14,23 @@ import (
 )
 
 const (
-	jsonType    = "application/json"
-	problemType = "application/problem+json"
+	// JSONType is the content type of bodies.
+	JSONType = "application/json"
 	// compressAbove is the size in bytes above which an answer is compressed.
 	compressAbove = 1024
 )
 
 // Header values that never change; net/http reads them only.
 var (
-	noSniff       = []string{"nosniff"}
 	noStore       = []string{"no-store"}
-	typeJSON      = []string{jsonType}
+	typeJSON      = []string{JSONType}
 	acceptEncoded = []string{"Accept-Encoding"}
 )
 
-// send writes a whole answer. Everything but streams ends here.
-func (a *API) send(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
+// Send writes a whole answer, compressed where the client takes that.
+func (g *Gate) Send(w http.ResponseWriter, r *http.Request, status int, contentType string, body []byte) {
 	h := w.Header()
-	if contentType == jsonType {
+	if contentType == JSONType {
 		h["Content-Type"] = typeJSON
 	} else if contentType != "" {
 		h["Content-Type"] = []string{contentType}
@@ -40,31 +39,54 @@ func (a *API) send(w http.ResponseWriter, r *http.Request, status int, contentTy
 		h["Cache-Control"] = noStore
 	}
 	if len(body) > compressAbove {
-		h["Vary"] = acceptEncoded
+		vary(h)
 		if e := chooseEncoding(r.Header["Accept-Encoding"]); e != identity {
-			c := a.compressors[e].Get().(*compressor)
-			defer a.compressors[e].Put(c)
+			c := g.compressors[e].Get().(*compressor)
+			defer g.compressors[e].Put(c)
 			if small := c.compress(body); len(small) < len(body) {
 				h["Content-Encoding"], body = []string{e.String()}, small
 			}
 		}
 		h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	}
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(a.limits.WriteTimeout))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(g.limits.WriteTimeout))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // the peer is gone; nobody is left to tell
 	}
 }
 
-// sendJSON marshals and sends; v is one of our own shapes.
-func (a *API) sendJSON(w http.ResponseWriter, r *http.Request, status int, v any) {
-	body, err := marshal(v)
-	if err != nil {
-		a.refuse(w, r, err)
+// vary says that the answer depends on what the client decodes.
+func vary(h http.Header) {
+	if h["Vary"] == nil {
+		h["Vary"] = acceptEncoded
 		return
 	}
-	a.send(w, r, status, jsonType, body)
+	h.Add("Vary", "Accept-Encoding")
+}
+
+// SendCompressed begins an answer of some bytes that write makes, and is false
+// where it is not to be compressed. A write that fails cuts the connection.
+func (g *Gate) SendCompressed(w http.ResponseWriter, r *http.Request, bytes int64, write func(io.Writer)) bool {
+	e := chooseEncoding(r.Header["Accept-Encoding"])
+	if e == identity || bytes <= compressAbove {
+		return false
+	}
+	h := w.Header()
+	h.Set("Content-Encoding", e.String())
+	vary(h)
+	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead {
+		return true
+	}
+	c := g.compressors[e].Get().(*compressor)
+	defer g.compressors[e].Put(c)
+	c.w.Reset(w)
+	write(c.w)
+	if err := c.w.Close(); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return true
 }
 
 type encoding int

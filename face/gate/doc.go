@@ -1,0 +1,23 @@
+// Package gate is what every request passes before a face reads it, whatever
+// the face: REST, MCP and gRPC use the same checks, limits and refusals.
+//
+// An HTTP request passes Gate.Serve once, also where one face is mounted below
+// another:
+//
+//	request id                     gate.go
+//	panic -> E3999                 gate.go
+//	Host, Origin, size of headers  host.go
+//	time for the body              body.go
+//
+// A face then calls what it needs:
+//
+//	headers or metadata            headers.go
+//	who asks                       caller.go
+//	signature, capability token    proofs.go
+//	body: type, size               body.go
+//	answer, compressed             send.go
+//	problem document (RFC 9457)    problem.go
+//
+// gRPC has no Host rule and no Origin rule: a browser cannot speak it. The size
+// and the time of its messages are bounded by the library, with Limits.
+package gate

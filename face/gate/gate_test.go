@@ -1,0 +1,397 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+type fakeAuth func(bearer, addr string) (*toolkeep.Principal, error)
+
+func (f fakeAuth) Authenticate(_ context.Context, bearer, addr string) (*toolkeep.Principal, error) {
+	return f(bearer, addr)
+}
+
+var ok = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+
+// do sends a request of this machine through a gate; headers are "Name: value".
+func do(g *Gate, next http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, http.NoBody)
+	r.Host = "127.0.0.1:8080"
+	for _, h := range headers {
+		k, v, _ := strings.Cut(h, ": ")
+		if k == "Host" {
+			r.Host = v
+			continue
+		}
+		r.Header.Add(k, v)
+	}
+	w := httptest.NewRecorder()
+	g.Serve(w, r, next)
+	return w
+}
+
+func refused(t *testing.T, w *httptest.ResponseRecorder, status int, code toolkeep.Code) Problem {
+	t.Helper()
+	var p Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Header().Get("Content-Type") != ProblemType {
+		t.Fatalf("no problem document: %v in %d %s", err, w.Code, w.Body)
+	}
+	info := code.Info()
+	if w.Code != status || p.Status != status || p.Code != string(code) || p.Name != info.Name || p.Class != info.Class || p.Instance == "" {
+		t.Fatalf("%d %s, want %d %s", w.Code, w.Body, status, code)
+	}
+	return p
+}
+
+func TestHostAndOrigin(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		allowed []string
+		path    string
+		headers []string
+		refused bool
+	}{
+		{"loopback v4", nil, "", nil, false},
+		{"loopback without port", nil, "", []string{"Host: 127.0.0.1"}, false},
+		{"loopback v6", nil, "", []string{"Host: [::1]:8080"}, false},
+		{"other loopback address", nil, "", []string{"Host: 127.8.8.8"}, false},
+		{"localhost", nil, "", []string{"Host: LocalHost:8080"}, false},
+		{"rebound name", nil, "", []string{"Host: evil.example"}, true},
+		{"name that begins like loopback", nil, "", []string{"Host: 127.0.0.1.evil.example"}, true},
+		{"no host", nil, "", []string{"Host: "}, true},
+		{"broken v6", nil, "", []string{"Host: [::1"}, true},
+		{"public address", nil, "", []string{"Host: 192.0.2.1:8080"}, true},
+		{"configured", []string{"tools.example"}, "", []string{"Host: Tools.example:8443"}, false},
+		{"configured with port", []string{"tools.example:8443"}, "", []string{"Host: tools.example:8443"}, false},
+		{"configured with another port", []string{"tools.example:8443"}, "", []string{"Host: tools.example:9"}, true},
+		{"any", []string{"*"}, "", []string{"Host: evil.example"}, false},
+		{"health by address", nil, "/health/live", []string{"Host: 10.0.0.7:8080"}, false},
+		{"own page", nil, "", []string{"Origin: http://127.0.0.1:8080"}, false},
+		{"other site", nil, "", []string{"Origin: https://evil.example"}, true},
+		{"other port", nil, "", []string{"Origin: http://127.0.0.1:9999"}, true},
+		{"opaque origin", nil, "", []string{"Origin: null"}, true},
+		{"other site, health", nil, "/health", []string{"Origin: https://evil.example"}, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			path := x.path
+			if path == "" {
+				path = "/openapi.json"
+			}
+			w := do(New(Config{Auth: fakeAuth(nil), Hosts: x.allowed}), ok, "GET", path, x.headers...)
+			if !x.refused {
+				if w.Code != 200 {
+					t.Errorf("%d %s", w.Code, w.Body)
+				}
+				return
+			}
+			refused(t, w, 403, toolkeep.PermissionDenied)
+		})
+	}
+}
+
+func TestHeaderBlockLimit(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil), Limits: Limits{HeaderBytes: 2000}})
+	refused(t, do(g, ok, "GET", "/", "X-Long: "+strings.Repeat("x", 2000)), http.StatusRequestHeaderFieldsTooLarge, toolkeep.RequestTooLarge)
+}
+
+func TestRequestID(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil)})
+	id := func(headers ...string) string { return do(g, ok, "GET", "/", headers...).Header().Get("X-Request-ID") }
+	if got := id("X-Request-ID: abc-1:2.3"); got != "abc-1:2.3" {
+		t.Errorf("own id came back as %q", got)
+	}
+	if one, two := id(), id(); one == "" || one == two {
+		t.Errorf("%q and %q", one, two)
+	}
+	for _, bad := range []string{"a b", "<script>", strings.Repeat("x", 129)} {
+		if got := id("X-Request-ID: " + bad); got == bad {
+			t.Errorf("%q was taken over", bad)
+		}
+	}
+}
+
+// A handler that is mounted below another does not pass the gate again.
+func TestPassed(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil)})
+	if w := httptest.NewRecorder(); Passed(w) {
+		t.Error("a request that came now has passed")
+	}
+	w := do(g, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !Passed(w) {
+			t.Error("it does not count as passed")
+		}
+	}), "GET", "/")
+	if w.Code != 200 {
+		t.Error(w.Code)
+	}
+}
+
+func TestPagesOfOtherOrigins(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil), Pages: []Pages{
+		{Path: "/mcp", Origins: []string{"https://App.example/"}, Allow: func(h http.Header, origin, asked string) { h.Set("Access-Control-Allow-Origin", origin+" "+asked) }},
+		{Path: "/open", Origins: []string{"*"}},
+	}})
+	for _, x := range []struct {
+		method, path, origin string
+		status               int
+		allow                string
+	}{
+		{"POST", "/mcp", "https://app.example", 200, "https://app.example a"},
+		{"POST", "/mcp/all", "https://APP.example", 200, "https://APP.example a"},
+		{"OPTIONS", "/mcp", "https://app.example", 204, "https://app.example a"},
+		{"OPTIONS", "/mcp", "https://other.example", 403, ""},
+		{"POST", "/mcpx", "https://app.example", 403, ""},
+		{"POST", "/api", "https://app.example", 403, ""},
+		{"POST", "/mcp", "http://127.0.0.1:8080", 200, ""}, // its own
+		{"OPTIONS", "/open/x", "https://any.example", 200, ""},
+	} {
+		w := do(g, ok, x.method, x.path, "Origin: "+x.origin, "Access-Control-Request-Headers: a")
+		if w.Code != x.status || w.Header().Get("Access-Control-Allow-Origin") != x.allow {
+			t.Errorf("%+v: %d %v", x, w.Code, w.Header())
+		}
+	}
+	refused(t, do(g, ok, "POST", "/mcp", "Origin: https://app.example", "Origin: https://app.example"), 403, toolkeep.PermissionDenied)
+}
+
+func TestPanics(t *testing.T) {
+	var log strings.Builder
+	g := New(Config{Auth: fakeAuth(nil), Log: slog.New(slog.NewTextHandler(&log, nil))})
+	boom := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret-inside") })
+	w := do(g, boom, "GET", "/x", "X-Request-Id: mine")
+	refused(t, w, 500, toolkeep.InternalError)
+	if strings.Contains(w.Body.String(), "secret-inside") || strings.Contains(w.Body.String(), "goroutine") {
+		t.Errorf("the inside is shown: %s", w.Body)
+	}
+	if l := log.String(); !strings.Contains(l, "secret-inside") || !strings.Contains(l, "gate_test.go") || !strings.Contains(l, "request_id=mine") {
+		t.Errorf("panic, stack or request is not in the log: %s", l)
+	}
+	defer func() {
+		if v := recover(); v != http.ErrAbortHandler {
+			t.Errorf("panic %v", v)
+		}
+		if strings.Count(log.String(), "a request handler panicked") != 2 {
+			t.Errorf("%s", log.String())
+		}
+	}()
+	do(g, g.Streaming(boom), "GET", "/x")
+}
+
+// The same table holds for HTTP headers and for metadata.
+func TestHeaders(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	auth := fakeAuth(func(bearer, addr string) (*toolkeep.Principal, error) {
+		return &toolkeep.Principal{Subject: bearer, Addr: addr}, nil
+	})
+	for _, x := range []struct {
+		name    string
+		headers []string // name, value, …
+		bearer  string
+		code    toolkeep.Code // of authenticating
+		call    toolkeep.Call
+		fault   toolkeep.Code // of a call
+		check   toolkeep.Code // of what is no call
+	}{
+		{name: "nothing"},
+		{name: "a key", headers: []string{"authorization", "bEaReR  k "}, bearer: "k"},
+		{name: "16 KiB", headers: []string{"authorization", "Bearer " + strings.Repeat("k", 16<<10)}, bearer: strings.Repeat("k", 16<<10)},
+		{name: "longer", headers: []string{"authorization", "Bearer " + strings.Repeat("k", 16<<10+1)}, code: toolkeep.Unauthenticated},
+		{name: "another scheme", headers: []string{"authorization", "Basic k"}, code: toolkeep.Unauthenticated},
+		{name: "no scheme", headers: []string{"authorization", "k"}, code: toolkeep.Unauthenticated},
+		{name: "two keys", headers: []string{"authorization", "Bearer a", "authorization", "Bearer b"}, code: toolkeep.Unauthenticated},
+		{name: "all of a call", headers: []string{"x-session-id", "s", "x-user-id", "u", "idempotency-key", "i", "traceparent", trace},
+			call: toolkeep.Call{Session: "s", User: "u", Key: "i", Traceparent: trace}, check: toolkeep.PermissionDenied},
+		{name: "its own user", headers: []string{"authorization", "Bearer me", "x-user-id", "me"}, bearer: "me", call: toolkeep.Call{User: "me"}},
+		{name: "no traceparent", headers: []string{"traceparent", strings.ToUpper(trace)}},
+		{name: "a short traceparent", headers: []string{"traceparent", "00-zz"}},
+		{name: "an empty key", headers: []string{"idempotency-key", ""}, fault: toolkeep.MalformedRequest},
+		{name: "a key twice", headers: []string{"idempotency-key", "i", "idempotency-key", "i"}, call: toolkeep.Call{Key: "i"}},
+		{name: "two idempotency keys", headers: []string{"idempotency-key", "i", "idempotency-key", "j"}, call: toolkeep.Call{Key: "i"}, fault: toolkeep.InvalidParameters},
+		{name: "a token", headers: []string{"x-capability-token", ""}, fault: toolkeep.TokenInvalid, check: toolkeep.TokenInvalid},
+		{name: "a signature", headers: []string{"x-request-signature", "ab"}, fault: toolkeep.SignatureInvalid, check: toolkeep.SignatureInvalid},
+		{name: "a timestamp", headers: []string{"x-request-timestamp", "1"}, fault: toolkeep.SignatureInvalid, check: toolkeep.SignatureInvalid},
+	} {
+		h, md := http.Header{}, map[string][]string{}
+		for i := 0; i < len(x.headers); i += 2 {
+			h.Add(x.headers[i], x.headers[i+1])
+			md[x.headers[i]] = append(md[x.headers[i]], x.headers[i+1])
+		}
+		for form, headers := range map[string]Headers{"HTTP": HTTP(h), "metadata": Metadata(md)} {
+			t.Run(x.name+" in "+form, func(t *testing.T) {
+				g := New(Config{Auth: auth})
+				p, err := g.Authenticate(t.Context(), headers, "a")
+				if err != nil {
+					if toolkeep.AsError(err).Code != x.code {
+						t.Error(err)
+					}
+					return
+				}
+				if x.code != "" || p.Subject != x.bearer || p.Addr != "a" {
+					t.Errorf("%+v", p)
+				}
+				c := toolkeep.Call{}
+				g.Call(headers, &c)
+				if f := c.Fault; (f == nil) != (x.fault == "") || f != nil && f.Code != x.fault {
+					t.Errorf("fault %v, want %s", f, x.fault)
+				}
+				if c.Session != x.call.Session || c.User != x.call.User || c.Key != x.call.Key || c.Traceparent != x.call.Traceparent {
+					t.Errorf("%+v", c)
+				}
+				if err := g.Check(headers, p); (err == nil) != (x.check == "") || err != nil && toolkeep.AsError(err).Code != x.check {
+					t.Errorf("check %v, want %s", err, x.check)
+				}
+			})
+		}
+	}
+	if g, c := New(Config{Auth: auth}), (toolkeep.Call{Session: "mine"}); true {
+		g.Call(HTTP(http.Header{"X-Session-Id": {"other"}}), &c)
+		if c.Session != "mine" {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for addr, want := range map[string]string{"10.0.0.1:80": "10.0.0.1", "[::1]:80": "::1", "[fe80::1%eth0]:80": "fe80::1%eth0", "bufconn": "bufconn", "": ""} {
+		if got := Address(addr); got != want {
+			t.Errorf("%s: %s", addr, got)
+		}
+	}
+}
+
+func TestReadBody(t *testing.T) {
+	for _, x := range []struct {
+		name, body string
+		header     string
+		lax        bool
+		status     int // 0: it is read
+	}{
+		{"JSON", "{}", "Content-Type: application/json", false, 0},
+		{"JSON in UTF-8", "{}", "Content-Type: application/json; charset=UTF-8", false, 0},
+		{"JSON in Latin-1", "{}", "Content-Type: application/json; charset=latin1", true, 415},
+		{"no type", "{}", "", false, 415},
+		{"no type, lax", "{}", "", true, 0},
+		{"form", "{}", "Content-Type: application/x-www-form-urlencoded", false, 415},
+		{"form, lax", "{}", "Content-Type: application/x-www-form-urlencoded", true, 0},
+		{"+json", "{}", "Content-Type: application/ld+json", false, 415},
+		{"+json, lax", "{}", "Content-Type: application/ld+json", true, 0},
+		{"text", "{}", "Content-Type: text/plain", true, 415},
+		{"compressed", "{}", "Content-Encoding: gzip", true, 415},
+		{"identity", "{}", "Content-Encoding: identity", true, 0},
+		{"large", "12345678901", "", true, 413},
+	} {
+		for _, chunked := range []bool{false, true} {
+			r := httptest.NewRequest("POST", "/", strings.NewReader(x.body))
+			if chunked {
+				r.ContentLength = -1
+			}
+			if k, v, found := strings.Cut(x.header, ": "); found {
+				r.Header.Set(k, v)
+			}
+			body, err := ReadBody(r, 10, x.lax)
+			if x.status == 0 && (err != nil || string(body) != x.body) {
+				t.Errorf("%s: %v", x.name, err)
+			}
+			if x.status != 0 && (err == nil || NewProblem(err, "").Status != x.status) {
+				t.Errorf("%s: %v", x.name, err)
+			}
+		}
+	}
+	short := httptest.NewRequest("POST", "/", strings.NewReader("{}"))
+	short.ContentLength = 5
+	if _, err := ReadBody(short, 10, true); err == nil || toolkeep.AsError(err).Code != toolkeep.MalformedRequest {
+		t.Error(err)
+	}
+	slow := httptest.NewRequest("POST", "/", io.MultiReader(strings.NewReader("{"), failing{os.ErrDeadlineExceeded}))
+	if _, err := ReadBody(slow, 10, true); err == nil || NewProblem(err, "").Status != http.StatusRequestTimeout {
+		t.Error(err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+// Every code of the catalogue has a problem document; those that no caller may see
+// are E3999.
+func TestProblemOfEveryCode(t *testing.T) {
+	for _, i := range toolkeep.Codes() {
+		e := toolkeep.NewError(i.Code, "why")
+		e.InvocationID = "inv"
+		p := NewProblem(e, "req")
+		want := i
+		if i.Kind == toolkeep.KindWarning || i.Kind == toolkeep.KindInternal {
+			want = toolkeep.InternalError.Info()
+		} else if p.InvocationID != "inv" || p.Instance != InvocationPath+"inv" {
+			t.Errorf("%+v", p)
+		}
+		if p.Code != string(want.Code) || p.Status != want.HTTP || p.Error.Code != want.BC2 || p.Title == "" || p.InvocationStatus == "" {
+			t.Errorf("%s: %+v", i.Code, p)
+		}
+	}
+	if p := NewProblem(errors.New("inside"), "req"); p.Code != "E3999" || strings.Contains(p.Detail, "inside") || p.Instance != "urn:toolkeep:request:req" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestRefusalsSayHowToComeBack(t *testing.T) {
+	g := New(Config{Auth: fakeAuth(nil), Challenge: func(path string, err error, sent bool) string {
+		if sent {
+			return ""
+		}
+		return path + " " + string(toolkeep.AsError(err).Code)
+	}})
+	with := func(err error) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.Refuse(w, r, err) })
+	}
+	w := do(g, with(toolkeep.NewError(toolkeep.Unauthenticated, "no")), "GET", "/mcp")
+	if got := w.Header().Get("WWW-Authenticate"); got != "/mcp E3214" {
+		t.Errorf("%q", got)
+	}
+	if w = do(g, with(toolkeep.NewError(toolkeep.Unauthenticated, "no")), "GET", "/", "Authorization: Bearer x"); w.Header()["Www-Authenticate"] != nil {
+		t.Errorf("%v", w.Header())
+	}
+	w = do(g, with(toolkeep.NewError(toolkeep.AuthFailuresLimited, "no").After(90*time.Second)), "GET", "/")
+	if w.Header().Get("Retry-After") != "90" || w.Header().Get("WWW-Authenticate") != "" {
+		t.Errorf("%v", w.Header())
+	}
+	// A detail that is no JSON does not keep the refusal back.
+	p := refused(t, do(g, with(toolkeep.NewError(toolkeep.PermissionDenied, "no").With("bad", func() {})), "GET", "/"), 403, toolkeep.PermissionDenied)
+	if p.Details != nil {
+		t.Errorf("%+v", p)
+	}
+}
+
+type refreshing struct {
+	fakeAuth
+	err error
+}
+
+func (r refreshing) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) { return p, r.err }
+
+func TestStill(t *testing.T) {
+	p, past := &toolkeep.Principal{}, &toolkeep.Principal{Until: time.Now().Add(-time.Second)}
+	for _, x := range []struct {
+		auth Auth
+		p    *toolkeep.Principal
+		want bool
+	}{
+		{fakeAuth(nil), p, true}, {fakeAuth(nil), past, false}, {refreshing{}, p, true}, {refreshing{}, past, false},
+		{refreshing{err: toolkeep.NewError(toolkeep.Unauthenticated, "gone")}, p, false},
+		{refreshing{err: toolkeep.NewError(toolkeep.RecordUnavailable, "away")}, p, true},
+	} {
+		if got := New(Config{Auth: x.auth}).Still(x.p); got != x.want {
+			t.Errorf("%+v: %t", x, got)
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package gate
+
+import (
+	"net/http"
+
+	"github.com/toolkeep/toolkeep"
+)
+
+// Headers are the headers of an HTTP request or the metadata of an RPC, which
+// have the same names in another spelling.
+type Headers struct {
+	values map[string][]string
+	names  *names
+}
+
+type names struct {
+	authorization, requestID, session, user, key, traceparent, tracestate, signature, timestamp, token, agent string
+}
+
+var (
+	inHTTP = names{"Authorization", requestIDHeader, "X-Session-Id", "X-User-Id", "Idempotency-Key", "Traceparent", "Tracestate",
+		"X-Request-Signature", "X-Request-Timestamp", "X-Capability-Token", "User-Agent"}
+	inMetadata = names{"authorization", "x-request-id", "x-session-id", "x-user-id", "idempotency-key", "traceparent", "tracestate",
+		"x-request-signature", "x-request-timestamp", "x-capability-token", "user-agent"}
+)
+
+// HTTP reads the headers of an HTTP request.
+func HTTP(h http.Header) Headers { return Headers{h, &inHTTP} }
+
+// Metadata reads the metadata of an RPC.
+func Metadata(md map[string][]string) Headers { return Headers{md, &inMetadata} }
+
+// first is a header's first value; looking by the canonical name costs nothing.
+func (h Headers) first(name string) string {
+	if vs := h.values[name]; len(vs) > 0 {
+		return vs[0]
+	}
+	return ""
+}
+
+// Session is the conversation that a request belongs to, "" for none.
+func (h Headers) Session() string { return h.first(h.names.session) }
+
+// Agent is the program that asks, as it names itself.
+func (h Headers) Agent() string { return h.first(h.names.agent) }
+
+// Call fills a call with what its headers say, except for a session that it has
+// already. What is wrong with them becomes the call's Fault, so that the pipeline
+// refuses and records it.
+func (g *Gate) Call(h Headers, c *toolkeep.Call) {
+	if c.Session == "" {
+		c.Session = h.Session()
+	}
+	c.User = h.first(h.names.user)
+	for _, key := range h.values[h.names.key] {
+		switch {
+		case key == "":
+			fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "the header Idempotency-Key is empty; leave it out, or send a key"))
+		case c.Key != "" && c.Key != key:
+			fault(c, toolkeep.NewError(toolkeep.InvalidParameters, "the header Idempotency-Key is sent twice, with different values"))
+		default:
+			c.Key = key
+		}
+	}
+	c.Traceparent = Traceparent(h.first(h.names.traceparent))
+	if err := g.proofs(h); err != nil {
+		fault(c, err)
+	}
+}
+
+func fault(c *toolkeep.Call, err *toolkeep.Error) {
+	if c.Fault == nil {
+		c.Fault = err
+	}
+}
+
+// Traceparent is v where it can be one, else "": an invalid one is to be passed
+// over, says W3C Trace Context.
+func Traceparent(v string) string {
+	if len(v) < 55 || len(v) > 128 {
+		return ""
+	}
+	for i := range len(v) {
+		if c := v[i]; !(c >= 'a' && c <= 'f' || c >= '0' && c <= '9' || c == '-') {
+			return ""
+		}
+	}
+	return v
+}

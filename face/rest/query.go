@@ -1,0 +1,39 @@
+package rest
+
+import (
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/face/gate"
+)
+
+// repeatable are the query parameters that are lists.
+var repeatable = map[string]bool{"tool": true}
+
+// checkQuery refuses what net/url would pass over: a part that cannot be decoded, of two
+// values all but the first, and characters that no JSON body may have.
+func checkQuery(raw string) error {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return toolkeep.NewError(toolkeep.MalformedRequest, "the query string cannot be read: %v", err)
+	}
+	for name, values := range query {
+		if len(values) > 1 && !repeatable[name] {
+			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", gate.Clip(name, 100), len(values))
+		}
+		for _, v := range values {
+			if name == "q" { // which the other faces have too, with the same words
+				if err := discover.CheckQuestion(v); err != nil {
+					return err
+				}
+			}
+			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
+				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q holds a NUL or bytes that are not UTF-8", gate.Clip(name, 100))
+			}
+		}
+	}
+	return nil
+}
