@@ -21,6 +21,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
@@ -241,7 +242,7 @@ func (n *Node) MetricsURL() string { return n.faces.metrics }
 
 // stopFaces closes the listeners and waits for what is under way.
 func (n *Node) stopFaces(ctx context.Context) (err error) {
-	_ = os.Remove(filepath.Join(n.config.Data, "server.json"))
+	_ = os.Remove(filepath.Join(n.config.Data, datadir.Server))
 	var all error
 	if n.faces.rpc != nil {
 		n.faces.rpc.Close()
@@ -261,7 +262,7 @@ func (n *Node) announce() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(n.config.Data, "server.json"), string(raw)+"\n")
+	return datadir.WriteFile(filepath.Join(n.config.Data, datadir.Server), string(raw)+"\n")
 }
 
 var (

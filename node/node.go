@@ -26,6 +26,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/search"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/control/servers"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/cache"
 	"github.com/toolkeep/toolkeep/discover/usage"
@@ -76,7 +77,7 @@ type Node struct {
 	options Options
 	name    string // in leases and in the database's list of sessions
 
-	lock    *dirLock
+	unlock  func() // releases the data directory
 	redact  *redact.Redactor
 	log     *telemetry.Log
 	health  *telemetry.Health
@@ -138,7 +139,7 @@ func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) 
 	if err := os.MkdirAll(c.Data, 0o700); err != nil {
 		return n, fmt.Errorf("the data directory cannot be made: %w", err)
 	}
-	if n.lock, err = lockDir(c.Data); err != nil {
+	if n.unlock, err = datadir.Lock(c.Data); err != nil {
 		return n, err
 	}
 	n.redact = redact.NewRedactor(o.Clock)
@@ -196,11 +197,11 @@ func (n *Node) buildAccess(ctx context.Context) error {
 		return err
 	}
 	n.AdminKey, err = n.access.Bootstrap(ctx, func(text string) error {
-		path := filepath.Join(n.config.Data, "admin.key")
+		path := filepath.Join(n.config.Data, datadir.AdminKey)
 		if text == "" { // another node was first
 			return os.Remove(path)
 		}
-		err := writeFile(path, text+"\n")
+		err := datadir.WriteFile(path, text+"\n")
 		n.hook("admin_key")
 		return err
 	})
@@ -362,7 +363,7 @@ func (n *Node) buildPipeline(context.Context) error {
 		Node:     n.name, SyncLimit: c.Calls.SyncLimit, WaitLimit: c.Calls.WaitLimit, ResultLife: c.Calls.ResultLifetime,
 		Lease: c.Calls.Lease, HardBytes: c.Calls.MaxResult, KeyBytes: c.HTTP.MaxKey,
 		Arguments: canon.Limits{Bytes: c.HTTP.MaxBody, Depth: c.HTTP.MaxDepth, Properties: c.HTTP.MaxProperties},
-		SpoolPath: filepath.Join(c.Data, "spool.jsonl"), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
+		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
 	return err
 }
@@ -604,8 +605,8 @@ func (n *Node) release() {
 	if n.log != nil {
 		n.log.Stop()
 	}
-	if n.lock != nil {
-		n.lock.release()
+	if n.unlock != nil {
+		n.unlock()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/examples/bookshop"
 	"github.com/toolkeep/toolkeep/executor/builtin"
 )
@@ -32,7 +33,7 @@ func (n *Node) startExamples(ctx context.Context) error {
 		return err
 	}
 	keyFile := filepath.Join(secrets, "bookshop.key")
-	if err := writeFile(keyFile, bookshop.DefaultKey+"\n"); err != nil {
+	if err := datadir.WriteFile(keyFile, bookshop.DefaultKey+"\n"); err != nil {
 		return err
 	}
 	shop := &http.Server{Handler: bookshop.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}

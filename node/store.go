@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/job"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/postgres"
@@ -57,14 +58,14 @@ func (n *Node) blobDir() string {
 	if n.config.Store.Blobs != "" {
 		return n.config.Store.Blobs
 	}
-	return filepath.Join(n.config.Data, "blobs")
+	return filepath.Join(n.config.Data, datadir.Blobs)
 }
 
 func (n *Node) buildSQLite(ctx context.Context) error {
 	c := n.config.Store
 	var queue *job.Queue[*sql.Tx]
 	s, err := sqlite.Open(ctx, sqlite.Config{
-		Path: filepath.Join(n.config.Data, "toolkeep.db"), Synchronous: c.Synchronous, GroupDelay: c.GroupDelay, WALBytes: c.WALBytes,
+		Path: filepath.Join(n.config.Data, datadir.Database), Synchronous: c.Synchronous, GroupDelay: c.GroupDelay, WALBytes: c.WALBytes,
 		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
 		Enqueue: func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },
 	})

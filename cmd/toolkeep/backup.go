@@ -1,47 +1,21 @@
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/backup"
+	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
-
-// What an archive holds, and nothing else: the note of the backup, single files,
-// and folders.
-const (
-	noteName    = "backup.json"
-	dbName      = "toolkeep.db"
-	sealName    = "seal.key"
-	adminName   = "admin.key"
-	blobsName   = "blobs"
-	notesName   = "notes"
-	secretsName = "secrets"
-
-	archiveFormat = 1
-)
-
-// backupNote is the first file of an archive.
-type backupNote struct {
-	Format  int       `json:"format"`
-	Version string    `json:"version"` // of the program
-	Schema  int64     `json:"schema"`
-	Made    time.Time `json:"made"`
-}
 
 func (a *app) backupCmd() *cobra.Command {
 	var f serveFlags
@@ -78,207 +52,107 @@ With PostgreSQL (store.dsn) the database is not in the data directory: use pg_du
 	return a.withJSON(c)
 }
 
-// blobsOf and sealKeyOf are where a server with these settings keeps them.
-func blobsOf(c *config.Config) string {
-	if c.Store.Blobs != "" {
-		return c.Store.Blobs
-	}
-	return filepath.Join(c.Data, blobsName)
+// archives is backup with the settings.
+func (a *app) archives(c *config.Config) *backup.Config {
+	return &backup.Config{Data: c.Data, Blobs: c.Store.Blobs, SealKey: c.Secrets.SealKey, KeysElsewhere: c.Secrets.SealKeys != "",
+		SecretsElsewhere: len(c.Secrets.Dirs) > 0, Database: database{}, Version: version, MaxBlob: blob.MaxBytes,
+		Warn: func(text string) { fmt.Fprintln(a.stderr, "toolkeep:", text) }}
 }
 
-func sealKeyOf(c *config.Config) string {
-	if c.Secrets.SealKey != "" {
-		return c.Secrets.SealKey
-	}
-	return filepath.Join(c.Data, sealName)
+// database is the files of store/sqlite.
+type database struct{}
+
+func (database) Copy(ctx context.Context, from, to string) error { return sqlite.Backup(ctx, from, to) }
+
+func (database) Inspect(ctx context.Context, path string) (backup.Inspected, error) {
+	info, err := sqlite.Inspect(ctx, path)
+	return backup.Inspected{Schema: info.Schema, Newest: info.Newest, Faults: info.Faults}, err
 }
 
-func (a *app) backup(ctx context.Context, c *config.Config, file string, secrets bool) (err error) {
-	if _, err := os.Lstat(file); err == nil {
-		return usagef("%s is there already and is not replaced; name another file", file)
+// archiveFailure gives an error of backup its exit code.
+func archiveFailure(err error, other int) error {
+	switch {
+	case errors.Is(err, backup.ErrUsage):
+		other = exitUsage
+	case errors.Is(err, backup.ErrLocked):
+		other = exitUnavailable
+	case errors.Is(err, backup.ErrFilled):
+		other = exitRefused
 	}
-	if secrets && len(c.Secrets.Dirs) > 0 {
-		return usagef("secrets.dirs names folders outside of the data directory, which a restore cannot put back: copy them yourself, and leave --secrets out")
-	}
-	if _, err := os.Stat(filepath.Join(c.Data, dbName)); err != nil {
-		return usagef("there is nothing to copy: %v; name the server's data directory with --data", err)
-	}
-	if fi, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) || err == nil && !fi.IsDir() {
-		return usagef("%s is no folder, so the archive cannot be put at %s; make it (mkdir -p), or name another place", filepath.Dir(file), file)
-	}
-	dir, err := os.MkdirTemp(filepath.Dir(file), ".toolkeep-backup-*") // mode 0700
+	return &failure{code: other, err: err}
+}
+
+func (a *app) backup(ctx context.Context, c *config.Config, file string, secrets bool) error {
+	size, err := a.archives(c).Make(ctx, file, secrets)
 	if err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("the archive cannot be written: %w", err)}
+		return archiveFailure(err, exitUnavailable)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := a.makeArchive(ctx, c, dir, secrets); err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("the backup failed, and nothing was written: %w", err)}
-	}
-	// A link, unlike a rename, never replaces what came there meanwhile.
-	made := filepath.Join(dir, "archive")
-	if err := os.Link(made, file); err != nil {
-		return &failure{code: exitUnavailable, err: fmt.Errorf("the archive cannot be put at %s: %w", file, err)}
-	}
-	return a.told(c, file)
-}
-
-// told says what was made and what is not in it.
-func (a *app) told(c *config.Config, file string) error {
-	fi, err := os.Stat(file)
-	if err != nil {
-		return &failure{code: exitUnavailable, err: err}
-	}
-	if spool, err := os.Stat(filepath.Join(c.Data, "spool.jsonl")); err == nil && spool.Size() > 0 {
-		fmt.Fprintf(a.stderr, "toolkeep: %d bytes of records wait in spool.jsonl for the store and are not in the backup; make another once `toolkeep doctor` says that the spool is empty\n", spool.Size())
-	}
-	raw, err := json.Marshal(map[string]any{"file": file, "bytes": fi.Size()})
+	raw, err := json.Marshal(map[string]any{"file": file, "bytes": size})
 	if err != nil {
 		return err
 	}
 	return a.show(raw, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s holds the backup: %s, checked.\n", file, sizeText(uint64(fi.Size())))
+		_, err := fmt.Fprintf(w, "%s holds the backup: %s, checked.\n", file, sizeText(uint64(size)))
 		return err
 	})
 }
 
-// makeArchive copies the database, then the rest, which is older or newer only by
-// what no record of the copy needs: a blob is there before the record that names
-// it.
-func (a *app) makeArchive(ctx context.Context, c *config.Config, dir string, secrets bool) (err error) {
-	db := filepath.Join(dir, dbName)
-	if err := sqlite.Backup(ctx, filepath.Join(c.Data, dbName), db); err != nil {
-		return err
+func (a *app) restoreCmd() *cobra.Command {
+	var f serveFlags
+	var force bool
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a data directory from an archive of backup",
+		Long: `Make a data directory from an archive of backup. The directory (--data) must be empty or absent, and
+no server may run on it. Everything is unpacked and checked beside its place first: a damaged archive,
+or one of a newer version, changes nothing.
+
+--force moves what is in the directory aside, to DIR.before-restore-TIME; nothing is deleted.
+
+Calls that waited when the backup was made are carried out by the server that starts on the directory,
+also those that were carried out since; those that ran are treated as after a crash.`,
+		Example: "  toolkeep restore toolkeep-2026-03-01.tar.gz\n  toolkeep restore --data /var/lib/toolkeep --force /mnt/backup/all.tar.gz",
+		Args:    arguments(1, 1, "the archive that backup made"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.load(cmd, &f)
+			if err != nil {
+				return err
+			}
+			if c.Store.DSN != "" {
+				return usagef("store.dsn names a PostgreSQL database, which its own tools restore: use pg_restore or psql")
+			}
+			return a.restore(cmd.Context(), c, args[0], force)
+		},
 	}
-	info, err := sqlite.Inspect(ctx, db)
-	if err != nil {
-		return err
-	}
-	note, err := json.Marshal(backupNote{Format: archiveFormat, Version: version, Schema: info.Schema, Made: time.Now().UTC()})
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "archive"), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	zip := gzip.NewWriter(f)
-	w := &archiver{ctx: ctx, tar: tar.NewWriter(zip), warn: a.stderr}
-	w.bytes(noteName, note)
-	w.file(dbName, db)
-	if c.Secrets.SealKeys == "" {
-		w.optional(sealName, sealKeyOf(c), "what lies sealed in the backup cannot be read without it")
-	} else {
-		fmt.Fprintln(w.warn, "toolkeep: the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY) and are not in the backup; keep them, it cannot be read without")
-	}
-	w.folder(blobsName, blobsOf(c))
-	w.folder(notesName, filepath.Join(c.Data, notesName))
-	if secrets {
-		w.optional(adminName, filepath.Join(c.Data, adminName), "use a key that you have")
-		w.folder(secretsName, filepath.Join(c.Data, secretsName))
-	}
-	if w.err != nil {
-		return w.err
-	}
-	return errors.Join(w.tar.Close(), zip.Close(), f.Sync())
+	f.addSettings(c)
+	c.Flags().BoolVar(&force, "force", false, "move the directory that is there aside")
+	return a.withJSON(c)
 }
 
-// archiver writes files into an archive until the first error.
-type archiver struct {
-	ctx  context.Context
-	tar  *tar.Writer
-	warn io.Writer
-	err  error
-}
-
-func (w *archiver) header(name string, size int64, at time.Time) {
-	if w.err == nil {
-		w.err = w.ctx.Err()
-	}
-	if w.err == nil {
-		w.err = w.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: size, ModTime: at})
-	}
-}
-
-func (w *archiver) bytes(name string, raw []byte) {
-	w.header(name, int64(len(raw)), time.Now())
-	if w.err == nil {
-		_, w.err = w.tar.Write(raw)
-	}
-}
-
-// file copies a file as long as it is now; notes grow meanwhile.
-func (w *archiver) file(name, from string) {
-	if w.err != nil {
-		return
-	}
-	f, err := os.Open(from)
+func (a *app) restore(ctx context.Context, c *config.Config, file string, force bool) error {
+	f, err := os.Open(file)
 	if err != nil {
-		w.err = err
-		return
+		return usagef("the archive cannot be read: %v", err)
 	}
 	defer f.Close()
-	fi, err := f.Stat()
+	done, err := a.archives(c).Restore(ctx, f, force)
+	switch {
+	case errors.Is(err, backup.ErrUsage), errors.Is(err, backup.ErrLocked), errors.Is(err, backup.ErrFilled):
+		return archiveFailure(err, exitRefused)
+	case err != nil:
+		return &failure{code: exitRefused, err: fmt.Errorf("%s was not restored, and %w", file, err)}
+	}
+	raw, err := json.Marshal(done)
 	if err != nil {
-		w.err = err
-		return
+		return err
 	}
-	w.header(name, fi.Size(), fi.ModTime())
-	if w.err == nil {
-		_, w.err = io.CopyN(w.tar, reading{w.ctx, f}, fi.Size())
-	}
-}
-
-// optional is for a file that may be missing, which is said.
-func (w *archiver) optional(name, from, without string) {
-	if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(w.warn, "toolkeep: %s is missing and not in the backup; %s\n", from, without)
-		return
-	}
-	w.file(name, from)
-}
-
-// folder copies what regular files a folder holds. A file that went meanwhile, such
-// as a blob whose time is over, is left out; unfinished ones are, too.
-func (w *archiver) folder(name, from string) {
-	if w.err != nil {
-		return
-	}
-	w.err = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		case d.IsDir(), strings.HasPrefix(d.Name(), "tmp-"), strings.HasPrefix(d.Name(), ".new-"):
-			return nil
-		case !d.Type().IsRegular():
-			fmt.Fprintf(w.warn, "toolkeep: %s is no regular file and not in the backup\n", p)
-			return nil
+	return a.show(raw, func(w io.Writer) error {
+		if done.Aside != "" {
+			fmt.Fprintf(w, "What was there is in %s.\n", done.Aside)
 		}
-		below, err := filepath.Rel(from, p)
-		if err != nil {
-			return err
-		}
-		w.file(path.Join(name, filepath.ToSlash(below)), p)
-		if errors.Is(w.err, fs.ErrNotExist) {
-			w.err = nil
-		}
-		return w.err
+		_, err := fmt.Fprintf(w, "%s is restored as it was on %s: %d files, checked.\n", done.Data, done.Made.Local().Format(time.DateTime), done.Files)
+		return err
 	})
-}
-
-// reading is a reader that ends with its context.
-type reading struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (r reading) Read(p []byte) (int, error) {
-	if err := r.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return r.r.Read(p)
 }
 
 // sizeText writes a number of bytes for people.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,6 +29,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/node"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/postgres"
@@ -174,7 +176,7 @@ func (d *doctor) directory() bool {
 }
 
 func (d *doctor) holder() {
-	pid, err := node.Holder(d.c.Data)
+	pid, err := datadir.Holder(d.c.Data)
 	d.pid = pid
 	switch {
 	case err != nil:
@@ -269,7 +271,7 @@ func (d *doctor) ask(ctx context.Context, url string) ([]byte, error) {
 }
 
 func (d *doctor) sqlite(ctx context.Context) {
-	path := filepath.Join(d.c.Data, dbName)
+	path := filepath.Join(d.c.Data, datadir.Database)
 	info, err := sqlite.Inspect(ctx, path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -338,24 +340,24 @@ func (d *doctor) postgres(ctx context.Context) {
 // keyFiles looks at the files that must be their owner's alone.
 func (d *doctor) keyFiles(ctx context.Context, there bool) {
 	sealFault := d.sealFault(ctx)
-	for _, f := range []struct{ name, path string }{{sealName, sealKeyOf(d.c)}, {adminName, filepath.Join(d.c.Data, adminName)}} {
+	for _, f := range []struct{ name, path string }{{datadir.SealKey, cmp.Or(d.c.Secrets.SealKey, filepath.Join(d.c.Data, datadir.SealKey))}, {datadir.AdminKey, filepath.Join(d.c.Data, datadir.AdminKey)}} {
 		fi, err := os.Stat(f.path)
-		_, dbErr := os.Stat(filepath.Join(d.c.Data, dbName))
+		_, dbErr := os.Stat(filepath.Join(d.c.Data, datadir.Database))
 		switch {
-		case f.name == sealName && sealFault != nil && (err == nil && fi.Mode().Perm()&0o077 == 0 || errors.Is(err, fs.ErrNotExist) || d.c.Secrets.SealKeys != ""):
+		case f.name == datadir.SealKey && sealFault != nil && (err == nil && fi.Mode().Perm()&0o077 == 0 || errors.Is(err, fs.ErrNotExist) || d.c.Secrets.SealKeys != ""):
 			d.add(f.name, "fail", "put the key back, from a backup or its volume", "%s", sealFault.Message)
-		case f.name == sealName && d.c.Secrets.SealKeys != "":
+		case f.name == datadir.SealKey && d.c.Secrets.SealKeys != "":
 			d.add(f.name, "ok", "", "the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY)")
-		case errors.Is(err, fs.ErrNotExist) && f.name == sealName && d.c.Store.DSN != "":
+		case errors.Is(err, fs.ErrNotExist) && f.name == datadir.SealKey && d.c.Store.DSN != "":
 			d.add(f.name, "warn", "copy it from another node, or let the first node make it", "%s is not there; all nodes need the same", f.path)
-		case errors.Is(err, fs.ErrNotExist) && f.name == sealName && there && dbErr == nil:
+		case errors.Is(err, fs.ErrNotExist) && f.name == datadir.SealKey && there && dbErr == nil:
 			d.add(f.name, "warn", "put it back from a backup", "%s is not there; without it waiting calls cannot be read", f.path)
 		case errors.Is(err, fs.ErrNotExist): // not made yet, or taken away, as may be
 		case err != nil:
 			d.add(f.name, "fail", "give the user that runs serve access to it", "%v", err)
 		case fi.Mode().Perm()&0o077 != 0:
 			state := "warn"
-			if f.name == sealName {
+			if f.name == datadir.SealKey {
 				state = "fail" // the server refuses it
 			}
 			d.add(f.name, state, "chmod 600 "+quote(f.path), "%s is open to others than its owner (mode %04o)", f.path, fi.Mode().Perm())
@@ -392,7 +394,7 @@ func (d *doctor) sealCheck(ctx context.Context) (body []byte, err error) {
 		err = conn.QueryRow(ctx, "SELECT body FROM items WHERE kind = $1 AND tenant = '' AND id = $2 AND NOT dropped", secret.CheckKind, secret.CheckID).Scan(&body)
 		return body, err
 	}
-	path := filepath.Join(d.c.Data, dbName)
+	path := filepath.Join(d.c.Data, datadir.Database)
 	if _, err := os.Stat(path); err != nil {
 		return nil, err
 	}
@@ -460,13 +462,13 @@ func sampleValues(text string, names ...string) map[string]float64 {
 
 func (d *doctor) disk() {
 	seen := map[string]bool{}
-	for _, dir := range []string{d.c.Data, blobsOf(d.c)} {
+	for _, dir := range []string{d.c.Data, cmp.Or(d.c.Store.Blobs, filepath.Join(d.c.Data, datadir.Blobs))} {
 		dir = existing(dir)
-		if seen[dir] || dir == filepath.Join(d.c.Data, blobsName) {
+		if seen[dir] || dir == filepath.Join(d.c.Data, datadir.Blobs) {
 			continue
 		}
 		seen[dir] = true
-		free, err := freeBytes(dir)
+		free, err := datadir.Free(dir)
 		switch {
 		case err != nil:
 			d.add("disk", "warn", "", "the free space at %s is not known: %v", dir, err)
@@ -493,15 +495,6 @@ func existing(dir string) string {
 			return at
 		}
 	}
-}
-
-// freeBytes is what a user without privileges may still write to the disk of dir.
-func freeBytes(dir string) (uint64, error) {
-	var s syscall.Statfs_t
-	if err := syscall.Statfs(dir, &s); err != nil {
-		return 0, err
-	}
-	return s.Bavail * uint64(s.Bsize), nil
 }
 
 // listeners tries the ports that serve would listen on, unless the running server

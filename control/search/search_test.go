@@ -39,8 +39,10 @@ func (f *fakeCache) Flush(_ context.Context, tenant, by string, scope cache.Scop
 	f.told = append(f.told, fmt.Sprint("flush ", tenant, " ", by, " ", scope, " ", id))
 	return nil
 }
-func (f *fakeCache) Load(d []toolkeep.Document)  { f.told = append(f.told, fmt.Sprint("load ", len(d))) }
-func (f *fakeCache) Follow(c toolkeep.Committed) { f.told = append(f.told, fmt.Sprintf("%T", c.Change)) }
+func (f *fakeCache) Load(d []toolkeep.Document) { f.told = append(f.told, fmt.Sprint("load ", len(d))) }
+func (f *fakeCache) Follow(c toolkeep.Committed) {
+	f.told = append(f.told, fmt.Sprintf("%T", c.Change))
+}
 
 func newSearch(t *testing.T) (*Search, *sqlite.Store, *fakeCache, chan string) {
 	t.Helper()

@@ -1,9 +1,10 @@
-package main
+package backup
 
 import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
@@ -52,7 +55,7 @@ func regular(name, content string) tar.Header {
 // database is the content of an empty store's file, after what is done to it.
 func database(t *testing.T, change ...string) string {
 	t.Helper()
-	p, to := filepath.Join(t.TempDir(), dbName), filepath.Join(t.TempDir(), "copy")
+	p, to := filepath.Join(t.TempDir(), datadir.Database), filepath.Join(t.TempDir(), "copy")
 	if _, _, err := sqlite.Migrate(t.Context(), p, -1); err != nil {
 		t.Fatal(err)
 	}
@@ -82,10 +85,23 @@ func damaged(db string) string {
 	return db[:page] + strings.Repeat("\x5a", len(db)-page)
 }
 
+// files is the port over store/sqlite.
+type files struct{}
+
+func (files) Copy(ctx context.Context, from, to string) error { return sqlite.Backup(ctx, from, to) }
+func (files) Inspect(ctx context.Context, path string) (Inspected, error) {
+	info, err := sqlite.Inspect(ctx, path)
+	return Inspected{Schema: info.Schema, Newest: info.Newest, Faults: info.Faults}, err
+}
+
+func newRestorer(t *testing.T, dir string) *restorer {
+	return &restorer{ctx: t.Context(), dir: dir, c: &Config{Data: dir, Database: files{}, MaxBlob: blob.MaxBytes}}
+}
+
 // TestRestoreRefuses unpacks archives that backup did not make: each is refused
 // with its reason, and nothing is left, neither in the directory nor beside it.
 func TestRestoreRefuses(t *testing.T) {
-	note, db := regular(noteName, `{"format":1,"version":"dev"}`), regular(dbName, database(t))
+	note, db := regular(noteName, `{"format":1,"version":"dev"}`), regular(datadir.Database, database(t))
 	good := packed(t, note, db)
 	many := strings.Repeat("x/", maxNameDepth)
 	for name, c := range map[string]struct {
@@ -100,30 +116,30 @@ func TestRestoreRefuses(t *testing.T) {
 		"deep":            {packed(t, note, db, regular("blobs/"+many+"evil", "x")), "no name of a file"},
 		"long":            {packed(t, note, db, regular("blobs/"+strings.Repeat("e", maxName), "x")), "no name of a file"},
 		"symlink":         {packed(t, note, db, tar.Header{Typeflag: tar.TypeSymlink, Name: "blobs", Linkname: ".."}), "no regular file"},
-		"hard link":       {packed(t, note, db, tar.Header{Typeflag: tar.TypeLink, Name: "blobs/a", Linkname: dbName}), "no regular file"},
+		"hard link":       {packed(t, note, db, tar.Header{Typeflag: tar.TypeLink, Name: "blobs/a", Linkname: datadir.Database}), "no regular file"},
 		"device":          {packed(t, note, db, tar.Header{Typeflag: tar.TypeChar, Name: "notes/a"}), "no regular file"},
 		"folder":          {packed(t, note, db, tar.Header{Typeflag: tar.TypeDir, Name: "notes/"}), "no regular file"},
 		"foreign":         {packed(t, note, db, regular("lock", "x")), "does not belong"},
-		"write-ahead log": {packed(t, note, db, regular(dbName+"-wal", "x")), "does not belong"},
-		"file as folder":  {packed(t, note, db, regular(dbName+"/x", "x")), "does not belong"},
-		"twice":           {packed(t, note, db, regular(sealName, "x"), regular(sealName, "y")), "cannot be written"},
+		"write-ahead log": {packed(t, note, db, regular(datadir.Database+"-wal", "x")), "does not belong"},
+		"file as folder":  {packed(t, note, db, regular(datadir.Database+"/x", "x")), "does not belong"},
+		"twice":           {packed(t, note, db, regular(datadir.SealKey, "x"), regular(datadir.SealKey, "y")), "cannot be written"},
 		"two notes":       {packed(t, note, db, note), "or has two"},
 		"no note":         {packed(t, db), "begins with no"},
-		"no database":     {packed(t, note, regular(sealName, "x")), "no whole backup"},
-		"large key":       {packed(t, note, db, regular(sealName, strings.Repeat("x", maxKeyFile+1))), "more than it may have"},
+		"no database":     {packed(t, note, regular(datadir.SealKey, "x")), "no whole backup"},
+		"large key":       {packed(t, note, db, regular(datadir.SealKey, strings.Repeat("x", maxKeyFile+1))), "more than it may have"},
 		"other format":    {packed(t, regular(noteName, `{"format":2}`), db), "has format 2"},
 		"no JSON":         {packed(t, regular(noteName, `{`), db), "cannot be read"},
-		"no SQLite":       {packed(t, note, regular(dbName, strings.Repeat("text ", 500))), "check the file"},
-		"empty database":  {packed(t, note, regular(dbName, "")), "none of toolkeep's"},
-		"newer":           {packed(t, note, regular(dbName, database(t, "INSERT INTO toolkeep_schema (version_id, is_applied) VALUES (999, 1)"))), "schema version 999"},
-		"damaged":         {packed(t, note, regular(dbName, damaged(db.Linkname))), "damaged"},
+		"no SQLite":       {packed(t, note, regular(datadir.Database, strings.Repeat("text ", 500))), "check the file"},
+		"empty database":  {packed(t, note, regular(datadir.Database, "")), "none of toolkeep's"},
+		"newer":           {packed(t, note, regular(datadir.Database, database(t, "INSERT INTO toolkeep_schema (version_id, is_applied) VALUES (999, 1)"))), "schema version 999"},
+		"damaged":         {packed(t, note, regular(datadir.Database, damaged(db.Linkname))), "damaged"},
 		"cut":             {good[:len(good)*2/3], "unexpected EOF"},
 		"checksum":        {append(bytes.Clone(good[:len(good)-8]), make([]byte, 8)...), "checksum"},
 		"nothing":         {nil, "no tar.gz or is damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parent := t.TempDir()
-			r := &restorer{ctx: t.Context(), dir: filepath.Join(parent, "data")}
+			r := newRestorer(t, filepath.Join(parent, "data"))
 			_, err := r.run(bytes.NewReader(c.archive), false)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v; want %q", err, c.want)
@@ -136,11 +152,11 @@ func TestRestoreRefuses(t *testing.T) {
 }
 
 func TestRestore(t *testing.T) {
-	note, db := regular(noteName, `{"format":1,"version":"dev"}`), regular(dbName, database(t))
-	archive := packed(t, note, db, regular(sealName, "k"), regular("blobs/ab/cd", "blob"), regular("secrets/_shared/a.key", "s"))
+	note, db := regular(noteName, `{"format":1,"version":"dev"}`), regular(datadir.Database, database(t))
+	archive := packed(t, note, db, regular(datadir.SealKey, "k"), regular("blobs/ab/cd", "blob"), regular("secrets/_shared/a.key", "s"))
 	t.Run("modes", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "a", "data")
-		r := &restorer{ctx: t.Context(), dir: dir}
+		r := newRestorer(t, dir)
 		if _, err := r.run(bytes.NewReader(archive), false); err != nil {
 			t.Fatal(err)
 		}
@@ -166,14 +182,14 @@ func TestRestore(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "mine"), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		r := &restorer{ctx: t.Context(), dir: dir}
+		r := newRestorer(t, dir)
 		if _, err := r.run(bytes.NewReader(archive[:len(archive)-9]), true); err == nil {
 			t.Fatal("a cut archive was restored")
 		}
 		if _, err := os.Stat(filepath.Join(dir, "mine")); err != nil {
 			t.Fatal(err)
 		}
-		r = &restorer{ctx: t.Context(), dir: dir}
+		r = newRestorer(t, dir)
 		aside, err := r.run(bytes.NewReader(archive), true)
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,9 @@
-package main
+package backup
 
 import (
 	"archive/tar"
 	"compress/gzip"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,99 +15,63 @@ import (
 	"strings"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/spf13/cobra"
+	"github.com/go-json-experiment/json"
 
-	"github.com/toolkeep/toolkeep/config"
-	"github.com/toolkeep/toolkeep/node"
-	"github.com/toolkeep/toolkeep/store/blob"
-	"github.com/toolkeep/toolkeep/store/sqlite"
+	"github.com/toolkeep/toolkeep/datadir"
 )
 
 // Bounds of an archive, which may come from anywhere. All of it together must
-// leave diskFail bytes of the disk free.
+// leave leaveFree bytes of the disk free.
 const (
 	maxEntries   = 2_000_000
 	maxName      = 512
 	maxNameDepth = 8
 	maxKeyFile   = 64 << 10
 	maxNotes     = 4 << 30 // bytes of one file of notes
+	leaveFree    = 100 << 20
 )
 
-func (a *app) restoreCmd() *cobra.Command {
-	var f serveFlags
-	var force bool
-	c := &cobra.Command{
-		Use:   "restore FILE",
-		Short: "Make a data directory from an archive of backup",
-		Long: `Make a data directory from an archive of backup. The directory (--data) must be empty or absent, and
-no server may run on it. Everything is unpacked and checked beside its place first: a damaged archive,
-or one of a newer version, changes nothing.
-
---force moves what is in the directory aside, to DIR.before-restore-TIME; nothing is deleted.
-
-Calls that waited when the backup was made are carried out by the server that starts on the directory,
-also those that were carried out since; those that ran are treated as after a crash.`,
-		Example: "  toolkeep restore toolkeep-2026-03-01.tar.gz\n  toolkeep restore --data /var/lib/toolkeep --force /mnt/backup/all.tar.gz",
-		Args:    arguments(1, 1, "the archive that backup made"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.load(cmd, &f)
-			if err != nil {
-				return err
-			}
-			if c.Store.DSN != "" {
-				return usagef("store.dsn names a PostgreSQL database, which its own tools restore: use pg_restore or psql")
-			}
-			return a.restore(cmd.Context(), c, args[0], force)
-		},
-	}
-	f.addSettings(c)
-	c.Flags().BoolVar(&force, "force", false, "move the directory that is there aside")
-	return a.withJSON(c)
+// Restored is what a restore did.
+type Restored struct {
+	Data    string    `json:"data"`
+	Made    time.Time `json:"made"`    // the archive
+	Version string    `json:"version"` // of the program that made it
+	Schema  int64     `json:"schema"`
+	Files   int       `json:"files"`
+	Aside   string    `json:"moved_aside"` // where what was there is now; "" where nothing was
 }
 
-func (a *app) restore(ctx context.Context, c *config.Config, file string, force bool) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return usagef("the archive cannot be read: %v", err)
-	}
-	defer f.Close()
+// Restore makes the data directory from an archive of Make. Everything is unpacked and
+// checked beside its place first, so that a damaged archive, or one of a newer version,
+// changes nothing. force moves what is in the directory aside.
+//
+// Errors: ErrLocked, ErrFilled; after any error the directory is as it was.
+func (c *Config) Restore(ctx context.Context, archive io.Reader, force bool) (*Restored, error) {
 	dir, err := filepath.Abs(c.Data)
 	if err != nil {
-		return usagef("the data directory %q has no place: %v", c.Data, err)
+		return nil, usage("the data directory %q has no place: %v", c.Data, err)
 	}
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real // the directory is moved, not the link to it
 	}
-	r := &restorer{ctx: ctx, dir: dir}
-	aside, err := r.run(f, force)
-	if err != nil {
-		var known *failure
-		if errors.As(err, &known) {
-			return err
-		}
-		return &failure{code: exitRefused, err: fmt.Errorf("%s was not restored, and %s is as it was: %w", file, dir, err)}
+	r := &restorer{ctx: ctx, dir: dir, c: c}
+	aside, err := r.run(archive, force)
+	switch {
+	case errors.Is(err, ErrLocked), errors.Is(err, ErrFilled):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%s is as it was: %w", dir, err)
 	}
-	if c.Store.Blobs != "" && r.has[blobsName] {
-		fmt.Fprintf(a.stderr, "toolkeep: store.blobs is %s: move what is in %s there\n", c.Store.Blobs, filepath.Join(dir, blobsName))
+	if c.Blobs != "" && r.has[datadir.Blobs] {
+		c.warn("store.blobs is %s: move what is in %s there", c.Blobs, filepath.Join(dir, datadir.Blobs))
 	}
-	if c.Secrets.SealKey != "" && r.has[sealName] {
-		fmt.Fprintf(a.stderr, "toolkeep: secrets.seal_key is %s: move %s there\n", c.Secrets.SealKey, filepath.Join(dir, sealName))
+	if c.SealKey != "" && r.has[datadir.SealKey] {
+		c.warn("secrets.seal_key is %s: move %s there", c.SealKey, filepath.Join(dir, datadir.SealKey))
 	}
-	if !r.has[adminName] {
-		fmt.Fprintln(a.stderr, "toolkeep: the archive holds no admin.key and no secrets (backup without --secrets): put the secrets back yourself, and set TOOLKEEP_KEY to a key that you have")
+	if !r.has[datadir.AdminKey] {
+		c.warn("the archive holds no admin.key and no secrets (backup without --secrets): put the secrets back yourself, and set TOOLKEEP_KEY to a key that you have")
 	}
-	raw, err := json.Marshal(map[string]any{"data": dir, "made": r.note.Made, "version": r.note.Version, "schema": r.schema, "files": r.files, "moved_aside": aside})
-	if err != nil {
-		return err
-	}
-	return a.show(raw, func(w io.Writer) error {
-		if aside != "" {
-			fmt.Fprintf(w, "What was there is in %s.\n", aside)
-		}
-		_, err := fmt.Fprintf(w, "%s is restored as it was on %s: %d files, checked.\n", dir, r.note.Made.Local().Format(time.DateTime), r.files)
-		return err
-	})
+	return &Restored{Data: dir, Made: r.note.Made, Version: r.note.Version, Schema: r.schema, Files: r.files, Aside: aside}, nil
 }
 
 // restorer unpacks one archive into a folder inside of the data directory, which
@@ -119,9 +82,10 @@ type restorer struct {
 	room  uint64 // bytes that may still be written
 	files int
 	has   map[string]bool // first parts of the names that came
-	note  backupNote
+	note  note
 
 	schema int64
+	c      *Config
 }
 
 func (r *restorer) run(archive io.Reader, force bool) (aside string, err error) {
@@ -130,9 +94,9 @@ func (r *restorer) run(archive io.Reader, force bool) (aside string, err error) 
 		return "", err
 	}
 	// The lock moves with its directory; the new one gets its own.
-	release, err := node.Lock(r.dir)
+	release, err := datadir.Lock(r.dir)
 	if err != nil {
-		return "", &failure{code: exitUnavailable, err: err}
+		return "", fault{ErrLocked, err}
 	}
 	defer release()
 	staging, err := os.MkdirTemp(r.dir, ".restore-*") // mode 0700
@@ -145,8 +109,7 @@ func (r *restorer) run(archive io.Reader, force bool) (aside string, err error) 
 		}
 		err = errors.Join(err, os.RemoveAll(staging))
 		if made {
-			_ = os.Remove(filepath.Join(r.dir, "lock"))
-			_ = os.Remove(r.dir) // unless something came meanwhile
+			datadir.Remove(r.dir)
 		}
 	}()
 	if err := r.unpack(archive, staging); err != nil {
@@ -164,24 +127,22 @@ func (r *restorer) run(archive io.Reader, force bool) (aside string, err error) 
 // claim makes the directory, and tells whether it did and whether it holds
 // something. A lock alone is nothing.
 func (r *restorer) claim(force bool) (made, full bool, err error) {
-	entries, err := os.ReadDir(r.dir)
+	empty, err := datadir.Empty(r.dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return true, false, os.MkdirAll(r.dir, 0o700)
 	case err != nil:
 		return false, false, err
+	case !empty && !force:
+		return false, true, fault{ErrFilled, fmt.Errorf("%s is not empty, and nothing was changed; name another directory with --data, or move this one aside with --force", r.dir)}
 	}
-	full = slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != "lock" })
-	if full && !force {
-		return false, true, &failure{code: exitRefused, err: fmt.Errorf("%s is not empty, and nothing was changed; name another directory with --data, or move this one aside with --force", r.dir)}
-	}
-	return false, full, nil
+	return false, !empty, nil
 }
 
 // swap moves the directory aside and the unpacked one, which lies in it, into its
 // place.
 func (r *restorer) swap(staging string) (aside string, err error) {
-	release, err := node.Lock(staging)
+	release, err := datadir.Lock(staging)
 	if err != nil {
 		return "", err
 	}
@@ -228,7 +189,7 @@ func (r *restorer) moveIn(staging string) (err error) {
 
 // last sorts the database behind everything.
 func last(name string) string {
-	if name == dbName {
+	if name == datadir.Database {
 		return "~"
 	}
 	return name
@@ -245,11 +206,11 @@ func syncDir(dir string) error {
 // unpack writes the archive's files below to, refusing every name that backup
 // does not write.
 func (r *restorer) unpack(archive io.Reader, to string) (err error) {
-	free, err := freeBytes(to)
+	free, err := datadir.Free(to)
 	if err != nil {
 		return err
 	}
-	r.room = free - min(free, diskFail)
+	r.room = free - min(free, leaveFree)
 	root, err := os.OpenRoot(to)
 	if err != nil {
 		return err
@@ -277,8 +238,8 @@ func (r *restorer) unpack(archive io.Reader, to string) (err error) {
 	if n, err := io.Copy(io.Discard, io.LimitReader(zip, 1<<20)); err != nil || n == 1<<20 {
 		return errors.Join(errors.New("the archive is damaged: something is behind its end"), err)
 	}
-	if !r.has[noteName] || !r.has[dbName] {
-		return fmt.Errorf("the archive has no %s or no %s: it is no whole backup", noteName, dbName)
+	if !r.has[noteName] || !r.has[datadir.Database] {
+		return fmt.Errorf("the archive has no %s or no %s: it is no whole backup", noteName, datadir.Database)
 	}
 	return nil
 }
@@ -335,15 +296,15 @@ func (r *restorer) admit(h *tar.Header) (most int64, err error) {
 	switch {
 	case r.files == 1 != (h.Name == noteName):
 		return 0, fmt.Errorf("the archive begins with no %s, or has two: toolkeep backup did not make it", noteName)
-	case single && slices.Contains([]string{noteName, sealName, adminName}, h.Name):
+	case single && slices.Contains([]string{noteName, datadir.SealKey, datadir.AdminKey}, h.Name):
 		most = maxKeyFile
-	case single && h.Name == dbName:
+	case single && h.Name == datadir.Database:
 		most = h.Size // the room on the disk bounds it
-	case below && parts[0] == blobsName:
-		most = blob.MaxBytes
-	case below && parts[0] == notesName:
+	case below && parts[0] == datadir.Blobs:
+		most = r.c.MaxBlob
+	case below && parts[0] == datadir.Notes:
 		most = maxNotes
-	case below && parts[0] == secretsName:
+	case below && parts[0] == datadir.Secrets:
 		most = maxKeyFile
 	default:
 		return 0, fmt.Errorf("%q does not belong into a backup", h.Name)
@@ -357,18 +318,18 @@ func (r *restorer) readNote(in io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("the archive is damaged: %w", err)
 	}
-	if err := jsonv2.Unmarshal(raw, &r.note); err != nil {
+	if err := json.Unmarshal(raw, &r.note); err != nil {
 		return fmt.Errorf("%s of the archive cannot be read: %w", noteName, err)
 	}
-	if r.note.Format != archiveFormat {
-		return fmt.Errorf("the archive has format %d, this program knows %d: use toolkeep %s", r.note.Format, archiveFormat, cut(r.note.Version, 40))
+	if r.note.Format != format {
+		return fmt.Errorf("the archive has format %d, this program knows %d: use toolkeep %s", r.note.Format, format, cut(r.note.Version, 40))
 	}
 	return nil
 }
 
 // check looks that a server could start on what was unpacked.
 func (r *restorer) check(staging string) error {
-	info, err := sqlite.Inspect(r.ctx, filepath.Join(staging, dbName))
+	info, err := r.c.Database.Inspect(r.ctx, filepath.Join(staging, datadir.Database))
 	switch {
 	case err != nil:
 		return err
@@ -381,4 +342,12 @@ func (r *restorer) check(staging string) error {
 	}
 	r.schema = info.Schema
 	return nil
+}
+
+func cut(s string, n int) string {
+	r := []rune(s)
+	if len(r) <= n {
+		return s
+	}
+	return string(r[:n-1]) + "…"
 }

@@ -1,4 +1,6 @@
-package node
+// Package datadir is the data directory of a server: what its files are called, and the
+// lock by which one process owns it.
+package datadir
 
 import (
 	"encoding/json"
@@ -6,16 +8,27 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 )
 
-// dirLock is the claim of one process on a data directory.
-type dirLock struct{ file *os.File }
+// Names of what a data directory holds.
+const (
+	Database = "toolkeep.db" // SQLite; not with PostgreSQL
+	SealKey  = "seal.key"    // unless secrets.seal_key names another file
+	AdminKey = "admin.key"   // text of the first admin key
+	Blobs    = "blobs"       // unless store.blobs names another folder
+	Notes    = "notes"       // of the std.note tools
+	Secrets  = "secrets"     // unless secrets.dirs names others
+	Server   = "server.json" // where the running server listens
+	Spool    = "spool.jsonl" // records made while the store was away
+	lock     = "lock"
+)
 
-// lockDir takes the directory's lock; a directory that another process holds is
-// an error that names the process.
-func lockDir(dir string) (*dirLock, error) {
-	path := filepath.Join(dir, "lock")
+// Lock claims the data directory dir for this process until release is called. A
+// directory that another process holds is an error that names the process.
+func Lock(dir string) (release func(), err error) {
+	path := filepath.Join(dir, lock)
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("the data directory cannot be locked: %w", err)
@@ -37,23 +50,13 @@ func lockDir(dir string) (*dirLock, error) {
 		file.Close()
 		return nil, fmt.Errorf("the data directory cannot be locked: %w", err)
 	}
-	return &dirLock{file}, nil
-}
-
-// Lock claims the data directory dir for this process until release is called; a
-// directory that another process holds is an error that names the process.
-func Lock(dir string) (release func(), err error) {
-	l, err := lockDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	return l.release, nil
+	return func() { file.Close() }, nil
 }
 
 // Holder gives the process that holds the data directory dir, 0 without any. To
 // find out it shares the lock for a moment.
 func Holder(dir string) (pid int, err error) {
-	path := filepath.Join(dir, "lock")
+	path := filepath.Join(dir, lock)
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -81,10 +84,8 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-func (l *dirLock) release() { l.file.Close() }
-
-// writeFile writes a file that its owner alone may read, whole or not at all.
-func writeFile(path, text string) error {
+// WriteFile writes a file that its owner alone may read, whole or not at all.
+func WriteFile(path, text string) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
@@ -95,4 +96,26 @@ func writeFile(path, text string) error {
 		return err
 	}
 	return os.Rename(tmp.Name(), path)
+}
+
+// Free is how many bytes a user without privileges may still write to the disk of dir.
+func Free(dir string) (uint64, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return s.Bavail * uint64(s.Bsize), nil
+}
+
+// Empty tells whether nothing but a lock is in dir; an error of fs.ErrNotExist where
+// there is no dir.
+func Empty(dir string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	return !slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != lock }), err
+}
+
+// Remove removes dir and its lock, unless something else is in it.
+func Remove(dir string) {
+	_ = os.Remove(filepath.Join(dir, lock))
+	_ = os.Remove(dir)
 }
