@@ -36,7 +36,7 @@ type faces struct {
 	imports *imports.Imports
 	rpc     *rpc.Server // nil where gRPC is off
 	mcp     *mcpserver.Server
-	sets    toolSets // at /mcp/sets/{name}, and for exports
+	sets    mcpserver.Sets // at /mcp/sets/{name}, and for exports
 	servers []*http.Server
 	url     atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
 	grpc    string                 // host:port of the gRPC face, "" where it is off
@@ -58,16 +58,16 @@ func (n *Node) publicURL() string {
 // buildMCP makes the face for MCP clients.
 func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 	c := n.config
-	sets, err := readSets(c.MCP.SetsFile)
+	sets, err := mcpserver.ReadSets(c.MCP.SetsFile)
 	if err != nil {
 		return err
 	}
 	n.faces.sets = sets
-	n.peers = newPeers(n)
+	n.peers = mcpserver.NewPeers(mcpserver.PeersConfig{Store: n.store, Node: n.name, Cert: c.TLS.Cert, Key: c.TLS.Key, Clock: n.options.Clock, Log: n.logger("nodes")})
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
-		Forward: n.peers.forward,
+		Forward: n.peers.Forward,
 		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Retrievals: n.usage, Sealer: n.sealer,
-		Upstreams: mcpserver.Behind(n.upstream, n.servers.Names, n.servers.Exists), Set: sets.find,
+		Upstreams: mcpserver.Behind(n.upstream, n.servers.Names, n.servers.Exists), Set: sets.Find,
 		ToolAuth: secrets.ToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
 		Version: n.options.Version, Log: n.logger("mcp_server"),
@@ -109,11 +109,28 @@ func (n *Node) buildFaces(context.Context) error {
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,
 		Guide: n.guide(n.search), Analytics: n.usage.Analytics, Indexing: n.index,
-		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.member,
+		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
 		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
 	})
 	return nil
+}
+
+// startPeers makes this node known to the others on its store. Where only one process
+// has the store there are none.
+func (n *Node) startPeers(ctx context.Context) error {
+	if n.config.Store.DSN == "" {
+		return nil
+	}
+	address := n.config.HTTP.PeerURL
+	if address == "" {
+		if host, _, err := net.SplitHostPort(n.config.HTTP.Addr); err == nil {
+			if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+				address = n.URL()
+			}
+		}
+	}
+	return n.peers.Start(ctx, address)
 }
 
 // allowedHosts are the names, beside loopback, under which the face is reached. A
@@ -133,7 +150,7 @@ func allowedHosts(host string) []string {
 // startFaces listens and serves.
 func (n *Node) startFaces() error {
 	c := n.config
-	cert, err := ServerTLS(c.TLS)
+	cert, err := c.TLS.Server()
 	if err != nil {
 		return err
 	}

@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +35,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/httptool"
 	"github.com/toolkeep/toolkeep/executor/mcptool"
 	"github.com/toolkeep/toolkeep/executor/sqltool"
+	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
 	"github.com/toolkeep/toolkeep/inspect"
@@ -87,8 +86,8 @@ type Node struct {
 	stats   func() []telemetry.Sample // of the store
 	access  *access.Access
 	catalog *catalog.Catalog
-	fresh   *fresh
-	peers   *peers
+	fresh   *catalog.Fresh
+	peers   *mcpserver.Peers
 	index   *discover.Index
 	redis   *redis.Client // nil without one
 	// search is the index, or the cache before it, which is nil where it is switched off.
@@ -179,7 +178,7 @@ func (n *Node) now() time.Time {
 }
 
 func (n *Node) buildAccess(ctx context.Context) error {
-	roles, err := Roles(n.config)
+	roles, err := access.ReadRoles(n.config.Access.Roles, n.config.Access.RolesFile)
 	if err != nil {
 		return err
 	}
@@ -227,51 +226,6 @@ func (n *Node) authFailed(f access.Failure) {
 	n.metrics.AuthFailed(code)
 }
 
-// Roles reads the roles of the configuration and of the roles file.
-func Roles(c *config.Config) ([]access.Role, error) {
-	a := c.Access
-	var all []access.Role
-	if len(a.Roles) > 0 {
-		// The configuration holds what stood under the key roles, written anew.
-		text := "roles:\n  " + strings.ReplaceAll(strings.TrimRight(string(a.Roles), "\n"), "\n", "\n  ") + "\n"
-		roles, err := access.ParseRoles([]byte(text))
-		if err != nil {
-			return nil, withoutLines(err)
-		}
-		all = append(all, roles...)
-	}
-	if a.RolesFile == "" {
-		return all, nil
-	}
-	raw, err := os.ReadFile(a.RolesFile)
-	if err != nil {
-		return nil, fmt.Errorf("the roles file cannot be read: %w", err)
-	}
-	roles, err := access.ParseRoles(raw)
-	if err != nil {
-		return nil, err
-	}
-	return append(all, roles...), nil
-}
-
-var lineNumber = regexp.MustCompile(`line \d+: `)
-
-// withoutLines takes line numbers out of an error about roles: they would be
-// those of a text that nobody sees. The pointers say where.
-func withoutLines(err error) error {
-	var e *toolkeep.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	e.Message = lineNumber.ReplaceAllString(e.Message, "")
-	if faults, ok := e.Details["errors"].([]toolkeep.Fault); ok {
-		for i := range faults {
-			faults[i].Message = lineNumber.ReplaceAllString(faults[i].Message, "")
-		}
-	}
-	return e
-}
-
 func (n *Node) buildCatalog(ctx context.Context) error {
 	egress, err := n.egressConfig()
 	if err != nil {
@@ -302,7 +256,7 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
 		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
-	n.fresh = &fresh{Catalog: n.catalog}
+	n.fresh = &catalog.Fresh{Catalog: n.catalog}
 	n.buildServers()
 	n.buildUsage()
 	if err := n.buildIndex(); err != nil {
@@ -346,7 +300,7 @@ func (n *Node) buildPipeline(context.Context) error {
 	c := n.config
 	n.limits = limit.New(limit.Config{PerAgentRPM: c.Limits.AgentPerMinute, PerToolRPM: c.Limits.AgentToolPerMinute,
 		GlobalRPM: c.Limits.GlobalPerMinute, Concurrent: c.Limits.AgentConcurrent, Clock: n.options.Clock})
-	n.recall = resultcache.New(resultcache.Config{Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
+	n.recall = resultcache.New(resultcache.Config{Off: !c.Cache.Enabled, TTL: c.Cache.TTL, Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
 	err := n.buildTelemetry()
 	if err != nil {
 		return err
@@ -356,7 +310,7 @@ func (n *Node) buildPipeline(context.Context) error {
 	}
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
-		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.results(), Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
+		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
 		Store: n.store, Invocations: n.store.Invocations(), Executors: n.kinds, Schemas: schemas, Overlays: n.contexts,
 		Inspector: inspect.New(inspect.Config{HardBytes: c.Calls.MaxResult, Schemas: schemas}), Redact: n.redact,
 		Observer: observer{&telemetry.Observer{Metrics: n.metrics, Log: n.log}},
@@ -366,15 +320,6 @@ func (n *Node) buildPipeline(context.Context) error {
 		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
 	return err
-}
-
-// results is the result cache, or one that keeps nothing where it is switched
-// off; single flight stays.
-func (n *Node) results() invoke.Results {
-	if n.config.Cache.Enabled {
-		return cacheDefaults{n.recall, n.config.Cache.TTL}
-	}
-	return noCache{n.recall}
 }
 
 func (n *Node) secretDirs() []string {
@@ -472,7 +417,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.startSecrets(ctx, run); err != nil {
 		return err
 	}
-	n.done.Go(func() { n.fresh.watch(run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
+	n.done.Go(func() { n.fresh.Watch(run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
 	if err := n.servers.Start(ctx); err != nil {
 		return err
 	}
@@ -482,7 +427,7 @@ func (n *Node) Start(ctx context.Context) error {
 	if err := n.startFaces(); err != nil {
 		return err
 	}
-	if err := n.peers.start(ctx); err != nil {
+	if err := n.startPeers(ctx); err != nil {
 		return err
 	}
 	if n.config.Examples.Enabled {
@@ -525,7 +470,7 @@ const answerGrace = 2 * time.Second
 func (n *Node) stop(ctx context.Context) error {
 	n.health.SetDraining()
 	n.faces.mcp.Drain()
-	n.peers.end(ctx)
+	n.peers.Leave(ctx)
 	n.queue.Hold() // first: who is refused may count on it that no waiting call begins
 	n.pipeline.Drain()
 	late, over := context.WithCancel(context.WithoutCancel(ctx))
@@ -555,6 +500,9 @@ func (n *Node) release() {
 		n.follow()
 	}
 	n.done.Wait()
+	if n.peers != nil {
+		n.peers.Stop()
+	}
 	if n.faces.mcp != nil {
 		n.faces.mcp.Close()
 	}

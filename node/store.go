@@ -89,7 +89,7 @@ func (n *Node) buildSQLite(ctx context.Context) error {
 func (n *Node) buildPostgres(ctx context.Context) error {
 	c := n.config.Store
 	var queue *job.Queue[pgx.Tx]
-	s, err := n.openPostgres(ctx, postgres.Config{
+	s, err := postgres.OpenWaiting(ctx, postgres.Config{
 		DSN: c.DSN, MaxConns: c.MaxConns, Node: n.name, GroupDelay: c.GroupDelay,
 		FeedKeep: c.KeepFeed, EventKeep: c.KeepEvents, InvocationKeep: c.KeepCalls, Clock: n.options.Clock, Log: n.logger("store"),
 		Enqueue: func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error { return queue.Enqueue(ctx, tx, e) },

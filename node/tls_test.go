@@ -214,7 +214,7 @@ func TestWrongClientCA(t *testing.T) {
 		"only one that ended":      {ended.certFile, "every authority has ended: CN=former clients on "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := node.ServerTLS(config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path})
+			got, err := config.TLS{Cert: own.certFile, Key: own.keyFile, ClientCA: c.path}.Server()
 			if c.want == "" {
 				if err != nil || got.ClientAuth != tls.RequireAndVerifyClientCert {
 					t.Fatal(err)

@@ -30,6 +30,8 @@ const overhead = 640
 
 // Config bounds a Cache. The zero value works.
 type Config struct {
+	Off     bool             // keep nothing; equal calls at the same time still share one run
+	TTL     time.Duration    // for tools that name none; default DefaultTTL
 	Entries int              // default 10,000
 	Bytes   int64            // default 100 MiB; an entry beyond a quarter of it is not kept
 	Clock   func() time.Time // default time.Now
@@ -91,6 +93,10 @@ type entry struct {
 
 // New makes a Cache.
 func New(c Config) *Cache {
+	if c.TTL < MinTTL {
+		c.TTL = DefaultTTL
+	}
+	c.TTL = min(c.TTL.Truncate(time.Second), MaxTTL)
 	if c.Entries <= 0 {
 		c.Entries = 10_000
 	}
@@ -151,6 +157,9 @@ func (l storeLog) Error(ctx context.Context, msg string, err error) {
 // StartedAt and EndedAt, sizes, cost). What lies behind Output, Warnings and
 // Attachments is shared and must not be modified; appending to them is safe.
 func (c *Cache) Get(k Key) (*toolkeep.Result, bool) {
+	if c.config.Off {
+		return nil, false
+	}
 	e, ok := c.store.GetIfPresent(k)
 	if !ok {
 		c.misses.Add(1)
@@ -168,12 +177,12 @@ func (c *Cache) Peek(k Key) bool {
 }
 
 // Put keeps a copy of a result that succeeded, for as long as the rule says: ttl_s
-// within 1 s and 24 h, 300 s where unset, or until it is invalidated with
+// within 1 s and 24 h, Config.TTL where unset, or until it is invalidated with
 // policy forever. Any other result or policy is not kept, nor is the result of a
 // shared run (Do) if the tool was invalidated since the run began.
 func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
-	ttl := lifetime(spec)
-	if ttl == 0 || r == nil || r.Error != nil || (r.State != "" && r.State != toolkeep.CallSucceeded) {
+	ttl := c.lifetime(spec)
+	if c.config.Off || ttl == 0 || r == nil || r.Error != nil || (r.State != "" && r.State != toolkeep.CallSucceeded) {
 		return
 	}
 	e := &entry{tenant: tenant, tool: toolID, result: kept(r), size: sizeOf(r), ttl: ttl}
@@ -193,7 +202,7 @@ func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *tool
 }
 
 // lifetime reads a rule; 0 is not to be kept.
-func lifetime(s *toolkeep.CacheSpec) time.Duration {
+func (c *Cache) lifetime(s *toolkeep.CacheSpec) time.Duration {
 	switch {
 	case s == nil:
 		return 0
@@ -202,7 +211,7 @@ func lifetime(s *toolkeep.CacheSpec) time.Duration {
 	case s.Policy != "ttl":
 		return 0
 	case s.TTLSeconds == 0:
-		return DefaultTTL
+		return c.config.TTL
 	default:
 		seconds := min(s.TTLSeconds, int(MaxTTL/time.Second))
 		return max(time.Duration(seconds)*time.Second, MinTTL)

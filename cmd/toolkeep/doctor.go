@@ -30,7 +30,6 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/datadir"
-	"github.com/toolkeep/toolkeep/node"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/sqlite"
@@ -547,7 +546,7 @@ func (d *doctor) certificate() {
 		d.add("tls", "fail", "look at tls.cert", "the certificate cannot be read: %v", err)
 		return
 	}
-	if _, err := node.ServerTLS(d.c.TLS); err != nil {
+	if _, err := d.c.TLS.Server(); err != nil {
 		d.add("tls", "fail", "name the file of the authority that signs the clients' certificates", "%v", err)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/node"
 )
@@ -105,9 +106,9 @@ ends the process at once.`,
 // and what the node would refuse. What is wrong there is a fault of the settings, not
 // of the machine.
 func checkSettings(c *config.Config) error {
-	_, err := node.Roles(c)
+	_, err := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
 	if err == nil {
-		_, err = node.ServerTLS(c.TLS)
+		_, err = c.TLS.Server()
 	}
 	if err == nil {
 		err = node.CheckSettings(c)

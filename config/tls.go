@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"crypto/tls"
@@ -9,14 +9,12 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"github.com/toolkeep/toolkeep/config"
 )
 
-// ServerTLS reads the files that the settings name: nil without TLS. With
-// tls.client_ca a handshake succeeds only for a client whose certificate one of
-// the authorities there signed, for client authentication.
-func ServerTLS(t config.TLS) (*tls.Config, error) {
+// Server reads the files that the settings name: nil without TLS. With tls.client_ca a
+// handshake succeeds only for a client whose certificate one of the authorities there
+// signed, for client authentication.
+func (t TLS) Server() (*tls.Config, error) {
 	if !t.Enabled() {
 		return nil, nil
 	}

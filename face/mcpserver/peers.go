@@ -1,4 +1,4 @@
-package node
+package mcpserver
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -15,10 +16,9 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/face/mcpserver"
 )
 
-// peerKind is the kind of the items that say where the nodes of a store are.
+// peerKind is the kind of the documents that say where the nodes of a store are.
 const peerKind = "node"
 
 const (
@@ -26,15 +26,30 @@ const (
 	peerGone = time.Hour        // one that has not for so long is taken out
 )
 
-// peers are the nodes on one store, for what belongs to one of them: an MCP
-// session, a call that waits for an answer. A request that comes to another node is
-// handed over with the caller's own credentials, which the right node checks as if
-// it had come there.
-type peers struct {
-	n       *Node
+// PeersConfig is what Peers needs.
+type PeersConfig struct {
+	Store interface {
+		toolkeep.Applier
+		toolkeep.Watcher
+		Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
+	}
+	Node      string           // name of this node
+	Cert, Key string           // files of this node's TLS certificate; "" without TLS
+	Clock     func() time.Time // default time.Now
+	Log       *slog.Logger
+}
+
+// Peers are the nodes on one store, for what belongs to one of them: an MCP session, a
+// call that waits for an answer. A request that comes to another node is handed over with
+// the caller's own credentials, which the right node checks as if it had come there.
+// Before Start there are none.
+type Peers struct {
+	c       PeersConfig
 	address string // of this node for the others, "" where it has none
 	proxy   *httputil.ReverseProxy
 	carrier *http.Transport
+	end     context.CancelFunc
+	done    sync.WaitGroup
 
 	mu sync.Mutex
 	at map[string]*url.URL // by tag
@@ -44,24 +59,20 @@ type peerAddress struct {
 	URL string `json:"url"`
 }
 
-func newPeers(n *Node) *peers { return &peers{n: n, at: map[string]*url.URL{}} }
+// NewPeers makes Peers.
+func NewPeers(c PeersConfig) *Peers {
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	return &Peers{c: c, at: map[string]*url.URL{}}
+}
 
-// start makes this node known and follows the others until ctx ends. Where only one
-// process has the store there are none.
-func (p *peers) start(ctx context.Context) error {
-	n := p.n
-	if n.config.Store.DSN == "" {
-		return nil
-	}
-	if p.address = n.config.HTTP.PeerURL; p.address == "" {
-		if host, _, err := net.SplitHostPort(n.config.HTTP.Addr); err == nil {
-			if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-				p.address = n.URL()
-			}
-		}
-	}
-	if p.address == "" {
-		n.logger("nodes").Warn("other nodes cannot hand MCP sessions over to this one, since it listens on every address; set http.peer_url, or let the balancer keep a client at one node")
+// Start makes this node known under its address and follows the others until Stop. ctx
+// bounds the start alone. Without an address sessions of this node are not handed to it.
+func (p *Peers) Start(ctx context.Context, address string) error {
+	p.address = address
+	if address == "" {
+		p.c.Log.Warn("other nodes cannot hand MCP sessions over to this one, since it listens on every address; set http.peer_url, or let the balancer keep a client at one node")
 	}
 	var err error
 	if p.carrier, err = p.transport(); err != nil {
@@ -71,51 +82,50 @@ func (p *peers) start(ctx context.Context) error {
 		to := r.In.Context().Value(handoverKey{}).(*handover).to
 		r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = to.Scheme, to.Host, r.In.Host
 	}, ErrorHandler: p.failed}
-	items, seq, err := n.store.Documents(ctx, peerKind)
+	list, seq, err := p.c.Store.Documents(ctx, peerKind)
 	if err != nil {
 		return err
 	}
-	for _, it := range items {
-		p.learn(it)
+	for _, d := range list {
+		p.learn(d)
 	}
 	if err := p.say(ctx); err != nil {
 		return err
 	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(n.faces.requests, stop)
-	n.done.Go(func() {
-		n.watch(run, seq, func(c toolkeep.Committed) {
+	run, end := context.WithCancel(context.WithoutCancel(ctx))
+	p.end = end
+	p.done.Go(func() {
+		toolkeep.Follow(run, p.c.Store, seq, func(c toolkeep.Committed) {
 			switch ch := c.Change.(type) {
 			case toolkeep.PutDocument:
 				p.learn(ch.Document)
 			case toolkeep.DeleteDocument:
 				p.forget(ch.Kind, ch.ID)
 			}
-		}, func(err error) { n.logger("nodes").Warn("the feed of nodes broke; it is taken up again", "error", err) })
+		}, func(err error) { p.c.Log.Warn("the feed of nodes broke; it is read again", "error", err) })
 	})
-	n.done.Go(func() { p.beat(run) })
+	p.done.Go(func() { p.beat(run) })
 	return nil
 }
 
 // transport trusts what this node trusts and, since nodes often share a
 // certificate that no authority signed, this node's own.
-func (p *peers) transport() (*http.Transport, error) {
+func (p *Peers) transport() (*http.Transport, error) {
 	t := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
 		DisableCompression: true}
-	c := p.n.config.TLS
-	if !c.Enabled() {
+	if p.c.Cert == "" {
 		return t, nil
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
 		roots = x509.NewCertPool()
 	}
-	own, err := os.ReadFile(c.Cert)
+	own, err := os.ReadFile(p.c.Cert)
 	if err != nil {
 		return nil, err
 	}
 	roots.AppendCertsFromPEM(own)
-	pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+	pair, err := tls.LoadX509KeyPair(p.c.Cert, p.c.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -123,8 +133,8 @@ func (p *peers) transport() (*http.Transport, error) {
 	return t, nil
 }
 
-func (p *peers) learn(it toolkeep.Document) {
-	if it.Kind != peerKind || it.ID == p.n.name {
+func (p *Peers) learn(it toolkeep.Document) {
+	if it.Kind != peerKind || it.ID == p.c.Node {
 		return
 	}
 	var a peerAddress
@@ -137,20 +147,20 @@ func (p *peers) learn(it toolkeep.Document) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at[mcpserver.Tag(it.ID)] = u
+	p.at[Tag(it.ID)] = u
 }
 
-func (p *peers) forget(kind, id string) {
+func (p *Peers) forget(kind, id string) {
 	if kind != peerKind {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.at, mcpserver.Tag(id))
+	delete(p.at, Tag(id))
 }
 
 // say writes where this node is.
-func (p *peers) say(ctx context.Context) error {
+func (p *Peers) say(ctx context.Context) error {
 	if p.address == "" {
 		return nil
 	}
@@ -158,12 +168,12 @@ func (p *peers) say(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return p.n.store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision,
-		Document: toolkeep.Document{Kind: peerKind, ID: p.n.name, Body: body, UpdatedAt: p.n.now(), UpdatedBy: p.n.name}})
+	return p.c.Store.Apply(ctx, toolkeep.PutDocument{Expect: toolkeep.AnyRevision,
+		Document: toolkeep.Document{Kind: peerKind, ID: p.c.Node, Body: body, UpdatedAt: p.c.Clock(), UpdatedBy: p.c.Node}})
 }
 
 // beat says anew that this node is there, and takes out who no longer does.
-func (p *peers) beat(ctx context.Context) {
+func (p *Peers) beat(ctx context.Context) {
 	t := time.NewTicker(peerBeat)
 	defer t.Stop()
 	for {
@@ -173,23 +183,23 @@ func (p *peers) beat(ctx context.Context) {
 		case <-t.C:
 		}
 		err := p.say(ctx)
-		items, _, lErr := p.n.store.Documents(ctx, peerKind)
+		items, _, lErr := p.c.Store.Documents(ctx, peerKind)
 		for _, it := range items {
-			if it.ID != p.n.name && p.n.now().Sub(it.UpdatedAt) > peerGone {
-				dErr := p.n.store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: it.ID, Expect: it.Revision, By: p.n.name})
+			if it.ID != p.c.Node && p.c.Clock().Sub(it.UpdatedAt) > peerGone {
+				dErr := p.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: it.ID, Expect: it.Revision, By: p.c.Node})
 				if !errors.Is(dErr, toolkeep.ErrNotFound) && !errors.Is(dErr, toolkeep.ErrStale) {
 					lErr = errors.Join(lErr, dErr)
 				}
 			}
 		}
 		if err = errors.Join(err, lErr); err != nil && ctx.Err() == nil {
-			p.n.logger("nodes").Debug("the list of nodes could not be kept up", "error", err)
+			p.c.Log.Debug("the list of nodes could not be kept up", "error", err)
 		}
 	}
 }
 
-// end takes this node out of the list.
-func (p *peers) end(ctx context.Context) {
+// Leave takes this node out of the list. ctx bounds it.
+func (p *Peers) Leave(ctx context.Context) {
 	if p.carrier == nil {
 		return
 	}
@@ -200,7 +210,7 @@ func (p *peers) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	// A store that is away keeps the entry; others take it out after peerGone.
-	_ = p.n.store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: p.n.name, Expect: toolkeep.AnyRevision, By: p.n.name})
+	_ = p.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: p.c.Node, Expect: toolkeep.AnyRevision, By: p.c.Node})
 }
 
 // handover is one request on its way to another node.
@@ -211,9 +221,17 @@ type handover struct {
 
 type handoverKey struct{}
 
-// forward hands a request to the node of the tag; false where there is none, or it
+// Stop ends what Start began.
+func (p *Peers) Stop() {
+	if p.end != nil {
+		p.end()
+	}
+	p.done.Wait()
+}
+
+// Forward implements Config.Forward: it hands a request to the node of the tag; false where there is none, or it
 // does not answer: its sessions are gone then, as the client is told.
-func (p *peers) forward(w http.ResponseWriter, r *http.Request, tag string) bool {
+func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, tag string) bool {
 	p.mu.Lock()
 	to := p.at[tag]
 	p.mu.Unlock()
@@ -227,10 +245,10 @@ func (p *peers) forward(w http.ResponseWriter, r *http.Request, tag string) bool
 
 // failed notes that the other node did not answer. A client that left needs no
 // answer of ours either.
-func (p *peers) failed(_ http.ResponseWriter, r *http.Request, err error) {
+func (p *Peers) failed(_ http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return
 	}
 	r.Context().Value(handoverKey{}).(*handover).failed = true
-	p.n.logger("nodes").Warn("another node could not be reached for an MCP session of its own", "error", err)
+	p.c.Log.Warn("another node could not be reached for an MCP session of its own", "error", err)
 }

@@ -1,4 +1,4 @@
-package node
+package catalog
 
 import (
 	"context"
@@ -16,8 +16,8 @@ func TestFresh(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var away atomic.Bool
-		f := &fresh{}
-		go f.watch(ctx, func(context.Context) error {
+		f := &Fresh{}
+		go f.Watch(ctx, func(context.Context) error {
 			if away.Load() {
 				return errors.New("away")
 			}

@@ -1,4 +1,4 @@
-package node
+package mcpserver
 
 import (
 	"bytes"
@@ -12,11 +12,10 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/face/mcpserver"
 )
 
-// toolSets are the sets at /mcp/sets/{name}.
-type toolSets map[string]*mcpserver.Set
+// Sets are the sets at /mcp/sets/{name}, by name.
+type Sets map[string]*Set
 
 // setEntry is one set as the file has it.
 type setEntry struct {
@@ -30,9 +29,9 @@ type setEntry struct {
 
 var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// readSets reads the file of sets: a map of names to sets. What is not known in
-// it is refused.
-func readSets(file string) (toolSets, error) {
+// ReadSets reads a file of sets: a map of names to sets; "" has none. Unknown fields are
+// refused.
+func ReadSets(file string) (Sets, error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -46,7 +45,7 @@ func readSets(file string) (toolSets, error) {
 	if err := d.Decode(&entries); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("mcp.sets_file %s: %w", file, err)
 	}
-	sets := make(toolSets, len(entries))
+	sets := make(Sets, len(entries))
 	for name, e := range entries {
 		if !setName.MatchString(name) {
 			return nil, fmt.Errorf("mcp.sets_file %s: the name %q does not match %s", file, name, setName)
@@ -59,21 +58,21 @@ func readSets(file string) (toolSets, error) {
 				return nil, fmt.Errorf("mcp.sets_file %s: in the set %s, %q is no pattern", file, name, p)
 			}
 		}
-		sets[name] = &mcpserver.Set{Title: e.Title, Instructions: e.Instructions, Tools: e.Tools, Namespaces: e.Namespaces,
+		sets[name] = &Set{Title: e.Title, Instructions: e.Instructions, Tools: e.Tools, Namespaces: e.Namespaces,
 			Categories: e.Categories, Tags: e.Tags}
 	}
 	return sets, nil
 }
 
-// find gives a set. Who may see none of its tools finds it empty.
-func (s toolSets) find(_ *toolkeep.Principal, name string) (*mcpserver.Set, bool) {
+// Find gives a set. A principal that sees none of its tools finds it empty.
+func (s Sets) Find(_ *toolkeep.Principal, name string) (*Set, bool) {
 	set, ok := s[name]
 	return set, ok
 }
 
-// member gives the tools of a set as a choice.
-func (s toolSets) member(p *toolkeep.Principal, name string) (func(*toolkeep.Tool) bool, bool) {
-	set, ok := s.find(p, name)
+// Member gives the tools of a set as a choice.
+func (s Sets) Member(p *toolkeep.Principal, name string) (func(*toolkeep.Tool) bool, bool) {
+	set, ok := s.Find(p, name)
 	if !ok {
 		return nil, false
 	}

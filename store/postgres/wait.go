@@ -1,0 +1,39 @@
+package postgres
+
+import (
+	"context"
+	"time"
+)
+
+const (
+	waitFirst = 250 * time.Millisecond // before PostgreSQL is tried again, doubling
+	waitMost  = 5 * time.Second
+)
+
+// OpenWaiting is Open that waits, until ctx ends, for a server that does not answer yet:
+// nodes and database may start in any order. What waiting does not mend, such as a wrong
+// password, is an error at once.
+func OpenWaiting(ctx context.Context, c Config) (*Store, error) {
+	pause, began := waitFirst, time.Now()
+	for {
+		s, err := Open(ctx, c)
+		switch {
+		case err == nil:
+			if pause > waitFirst {
+				c.Log.Info("PostgreSQL answers", "waited", time.Since(began))
+			}
+			return s, nil
+		case ctx.Err() != nil || !Unreachable(err):
+			return nil, err
+		}
+		c.Log.Warn("PostgreSQL cannot be reached; the start waits for it", "again_in", pause, "error", err)
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, ctx.Err()
+		}
+		pause = min(2*pause, waitMost)
+	}
+}
