@@ -14,39 +14,38 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Store is the part of a store that Access uses.
+// Store is the subset of the store that Access uses.
 type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
 }
 
-// Config is what an Access is made of.
+// Config configures an Access.
 type Config struct {
-	// Load gives every key, also revoked ones, and the place in the feed up to
-	// which they count. Required.
+	// Load returns every key, including revoked ones, and the feed position they are
+	// current to. Required.
 	Load  func(ctx context.Context) ([]toolkeep.APIKey, int64, error)
 	Store Store  // required
-	Roles []Role // own roles, beside the built-in ones
+	Roles []Role // custom roles, in addition to the built-in ones
 	// Tenant of the first admin key; default HomeTenant.
 	Tenant   string
-	OAuth    *OAuth // whose tokens are taken beside API keys; nil is nobody's
+	OAuth    *OAuth // accepts access tokens in addition to API keys; nil accepts none
 	Failures FailureLimits
-	// OnFailure is told of every failure, for events and metrics. It must not block.
+	// OnFailure receives every failure, for events and metrics. It must not block.
 	OnFailure func(Failure)
 	Clock     func() time.Time // default time.Now
 	Log       *slog.Logger     // default discards
 }
 
-// Access knows the keys and the roles. Start must be called before anyone can
-// authenticate.
+// Access holds the keys and roles. Call Start before Authenticate.
 type Access struct {
 	config   Config
 	keys     atomic.Pointer[keyring] // nil before Start
 	current  atomic.Pointer[generation]
 	failures *failures
-	oauth    *issuer // nil where no tokens are taken
+	oauth    *issuer // nil if no tokens are accepted
 
-	mu      sync.Mutex // serialises changes of keys, and Start and Stop
+	mu      sync.Mutex // serialises key changes, Start and Stop
 	cancel  context.CancelFunc
 	stopped bool
 	done    sync.WaitGroup
@@ -56,7 +55,7 @@ type Access struct {
 // keyring is an immutable set of keys by id.
 type keyring struct{ byID map[string]*held }
 
-// held is a key with the permissions of its roles, computed when first asked.
+// held is a key with the permissions of its roles, computed on first use.
 type held struct {
 	key    toolkeep.APIKey
 	rights atomic.Pointer[rights]
@@ -67,7 +66,7 @@ type rights struct {
 	permissions []string
 }
 
-// New makes an Access. A fault in the roles or in OAuth is E3008.
+// New returns an Access. Faults in the roles or in OAuth are E3008.
 func New(c Config) (*Access, error) {
 	if c.Load == nil || c.Store == nil {
 		return nil, errors.New("access: Load and Store are required")
@@ -94,8 +93,8 @@ func New(c Config) (*Access, error) {
 	return a, nil
 }
 
-// SetRoles replaces the own roles. Every decision made before is forgotten. With
-// a fault (E3008, all of them listed) the roles stay as they are.
+// SetRoles replaces the custom roles and discards all remembered decisions. If there
+// are faults (E3008, which lists all of them), the roles do not change.
 func (a *Access) SetRoles(own []Role) error {
 	rules, faults := compile(own)
 	if len(faults) > 0 {
@@ -105,8 +104,8 @@ func (a *Access) SetRoles(own []Role) error {
 	return nil
 }
 
-// Start loads the keys and follows the feed until Stop. The keys of an OAuth issuer
-// are fetched meanwhile; requests with its tokens wait for the first ones.
+// Start loads the keys and follows the feed until Stop. The OAuth issuer's keys are
+// fetched in the background; requests with its tokens wait for the first fetch.
 func (a *Access) Start(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -131,7 +130,8 @@ func (a *Access) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends following the feed and waits for it. Keys known by then stay good.
+// Stop stops following the feed and waits for the follower. The keys loaded so far stay
+// valid.
 func (a *Access) Stop() {
 	a.mu.Lock()
 	a.stopped = true
@@ -146,7 +146,7 @@ func (a *Access) Stop() {
 	}
 }
 
-// follow reads the feed, and reads on from where it was when the feed breaks.
+// follow reads the feed and resumes at the last position when the feed breaks.
 func (a *Access) follow(ctx context.Context, after int64) {
 	const shortest, longest = 100 * time.Millisecond, 5 * time.Second
 	wait := shortest
@@ -174,8 +174,8 @@ func (a *Access) follow(ctx context.Context, after int64) {
 	}
 }
 
-// Follow takes over a change of the feed that concerns keys. Start feeds it;
-// the same change twice is harmless.
+// Follow applies a feed change that concerns keys. Start calls it; applying a change
+// twice is harmless.
 func (a *Access) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
 	case toolkeep.PutKey:
@@ -185,7 +185,7 @@ func (a *Access) Follow(c toolkeep.Committed) {
 	}
 }
 
-// change replaces the keyring by a changed copy.
+// change replaces the keyring with a modified copy.
 func (a *Access) change(do func(*keyring)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -198,8 +198,8 @@ func (a *Access) change(do func(*keyring)) {
 	a.keys.Store(next)
 }
 
-// add puts a key in. What was revoked stays revoked, whatever the order of
-// changes; an id that another tenant has stays that tenant's.
+// add inserts a key. A revoked key stays revoked in any order of changes; an id that
+// belongs to another tenant stays with that tenant.
 func (r *keyring) add(k toolkeep.APIKey) {
 	if old := r.byID[k.ID]; old != nil {
 		if old.key.Tenant != k.Tenant {
@@ -219,18 +219,17 @@ func (r *keyring) revoke(c toolkeep.RevokeKey) {
 	}
 	k := old.key
 	if k.RevokedAt = c.At; k.RevokedAt.IsZero() {
-		k.RevokedAt = k.CreatedAt.Add(1) // revoked, at a time that nobody told
+		k.RevokedAt = k.CreatedAt.Add(1) // revoked, at an unknown time
 	}
 	r.byID[c.ID] = &held{key: k}
 }
 
-// Authenticate tells who has the key or the token. addr is the remote address
-// without port. ctx bounds waiting for the keys of the token's issuer.
+// Authenticate returns the principal of an API key or access token. addr is the remote
+// address without port. ctx bounds the wait for the keys of the token's issuer.
 //
-// Errors: E3214, with the same words for a key that is not known and a secret
-// that is wrong; E3810 while the address or the agent is blocked after too many
-// failures, for valid keys too; E3003 before Start, and while the keys of the
-// token's issuer are not known.
+// Errors: E3214, with the same message for an unknown key and a wrong secret; E3810
+// while the address or the agent is blocked after too many failures, also for valid
+// keys; E3003 before Start, and while the issuer's keys are not available.
 func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
@@ -269,8 +268,8 @@ func (a *Access) Authenticate(ctx context.Context, bearer, addr string) (*toolke
 	return a.admit(h, addr, net)
 }
 
-// admit lets the holder of a key's secret in, unless the agent is blocked or the
-// key is over.
+// admit accepts the caller with the right secret, unless the agent is blocked or the
+// key is revoked or expired.
 func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 	k := &h.key
 	f := Failure{Tenant: k.Tenant, Subject: k.Subject, KeyID: k.ID, Addr: addr}
@@ -293,10 +292,10 @@ func (a *Access) admit(h *held, addr, net string) (*toolkeep.Principal, error) {
 		Scope: k.Scope, Workspace: k.Workspace, Permissions: a.permissions(h), Addr: addr}, nil
 }
 
-// permissions are those of the key's roles as they are now.
+// permissions returns the current permissions of the key's roles.
 func (a *Access) permissions(h *held) []string { return a.rightsOf(&h.rights, h.key.Roles) }
 
-// rightsOf are the permissions of roles as they are now, computed when first asked.
+// rightsOf returns the current permissions of roles, computed on first use.
 func (a *Access) rightsOf(known *atomic.Pointer[rights], roles []string) []string {
 	g := a.current.Load()
 	if r := known.Load(); r != nil && r.of == g {
@@ -307,11 +306,10 @@ func (a *Access) rightsOf(known *atomic.Pointer[rights], roles []string) []strin
 	return r.permissions
 }
 
-// Refresh looks a stored principal up afresh: its key may have been revoked, or
-// its roles may grant other things by now. Subject and OnBehalf stay; where the
-// subject is not the key's own, the key must still have the permission act-as.
-// That a key expired since does not end what it admitted. Who came with a token
-// keeps those of its roles that some scope still gives. E3214, E3201.
+// Refresh re-checks a stored principal against the current keys and roles. Subject and
+// OnBehalf stay; if the subject is not the key's own, the key must still have the
+// permission act-as. A key that has expired since does not end the calls it admitted. A
+// principal from a token keeps only the roles that a scope still maps to. E3214, E3201.
 func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	ring := a.keys.Load()
 	if ring == nil {
@@ -332,8 +330,8 @@ func (a *Access) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	return &now, nil
 }
 
-// fail counts a failure without the right secret: for the address, and for the
-// agent, if one is known, as seen from there.
+// fail counts a failure without the right secret: for the address and, if known, for
+// the agent as seen from that address.
 func (a *Access) fail(f Failure, net string) {
 	l := a.failures.limits
 	if a.failures.note(culprit{addr: net}, l.PerAddr, l.AddrBlock) {
@@ -342,9 +340,9 @@ func (a *Access) fail(f Failure, net string) {
 	a.failAgent(f, net)
 }
 
-// failAgent counts a failure for the agent as seen from an address. Who has the
-// right secret of a key that is over guesses nothing, so the address is spared:
-// one agent with an old key does not lock out its neighbours.
+// failAgent counts a failure for the agent as seen from an address. A caller with the
+// right secret of a revoked or expired key is not guessing, so the address is not
+// counted: one agent with an old key does not lock out its neighbours.
 func (a *Access) failAgent(f Failure, net string) {
 	l := a.failures.limits
 	if f.Subject != "" && a.failures.note(culprit{f.Tenant, f.Subject, net}, l.PerAgent, l.AgentBlock) {
@@ -354,8 +352,8 @@ func (a *Access) failAgent(f Failure, net string) {
 	a.tell(f)
 }
 
-// NoteDenied counts a refused authorisation for the agent, wherever it is. Who
-// acts as another is counted under its own name.
+// NoteDenied counts a refused authorisation for the agent, from any address. An agent
+// that acts for another subject is counted under its own name.
 func (a *Access) NoteDenied(p *toolkeep.Principal) {
 	tenant, subject := a.owner(p)
 	l := a.failures.limits
@@ -366,7 +364,7 @@ func (a *Access) NoteDenied(p *toolkeep.Principal) {
 	a.tell(Failure{Reason: "denied", Tenant: tenant, Subject: subject, KeyID: p.KeyID, Addr: p.Addr})
 }
 
-// Blocked gives E3810 while the principal's agent or address is blocked, for
+// Blocked returns E3810 while the principal's agent or address is blocked. It is for
 // faces that authenticate once and then serve many calls.
 func (a *Access) Blocked(p *toolkeep.Principal) error {
 	net := network(p.Addr)
@@ -377,7 +375,7 @@ func (a *Access) Blocked(p *toolkeep.Principal) error {
 	return a.failures.blockedAgent(tenant, subject, net)
 }
 
-// owner is who the principal's key belongs to.
+// owner returns the tenant and subject that own the principal's key.
 func (a *Access) owner(p *toolkeep.Principal) (tenant, subject string) {
 	if ring := a.keys.Load(); ring != nil {
 		if h := ring.byID[p.KeyID]; h != nil && h.key.Tenant == p.Tenant {

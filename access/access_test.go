@@ -22,25 +22,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a store that keeps its feed in memory. With hold set the feed
-// delivers nothing until released.
+// memory is a store with an in-memory feed. While held, the feed delivers nothing.
 type memory struct {
 	mu      sync.Mutex
 	feed    []toolkeep.Committed
 	grown   chan struct{}
-	fail    error // of Apply
+	fail    error // returned by Apply
 	watches int
-	broken  int // how many watches break at once
+	broken  int // number of watches to break at once
 	held    bool
 	items   map[string]bool
-	deaf    bool // Apply does what it should and says that it was stale
+	deaf    bool // Apply stores the changes but returns ErrStale
 }
 
 func newMemory() *memory {
 	return &memory{grown: make(chan struct{}), items: make(map[string]bool)}
 }
 
-// keys are all that were ever stored, as Config.Load gives them.
+// keys returns every key ever stored, as Config.Load does.
 func (m *memory) keys(context.Context) (keys []toolkeep.APIKey, seq int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -128,14 +127,14 @@ func (m *memory) Head(context.Context) (int64, error) {
 	return int64(len(m.feed)), nil
 }
 
-// clock is a time that tests move.
+// clock is a settable time for tests.
 type clock struct{ now atomic.Int64 }
 
 func (c *clock) Now() time.Time { return time.Unix(1_800_000_000, c.now.Load()) }
 
 func (c *clock) pass(d time.Duration) { c.now.Add(int64(d)) }
 
-// open starts an Access over a store, with keys known from before.
+// open starts an Access over a store with existing keys.
 func open(t testing.TB, c Config, keys ...toolkeep.APIKey) *Access {
 	t.Helper()
 	if c.Store == nil {
@@ -155,7 +154,7 @@ func open(t testing.TB, c Config, keys ...toolkeep.APIKey) *Access {
 	return a
 }
 
-// is asserts the code of an error and returns it.
+// is asserts an error's code and returns the error.
 func is(t testing.TB, err error, code toolkeep.Code) *toolkeep.Error {
 	t.Helper()
 	var e *toolkeep.Error
@@ -225,7 +224,7 @@ func TestKeyText(t *testing.T) {
 			t.Fatalf("%s: id %s, ok %v", text, id, ok)
 		}
 		seen[text], seen[id] = true, true
-		for i := range len(text) { // every single typing error is caught
+		for i := range len(text) { // every single typo is detected
 			typo := []byte(text)
 			if typo[i]++; typo[i] == '{' {
 				typo[i] = '0'
@@ -273,7 +272,7 @@ func TestFeed(t *testing.T) {
 		if err := store.Apply(t.Context(), toolkeep.PutKey{Key: key}, toolkeep.SetLifecycle{}); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(time.Second) // the broken watches are tried again
+		<-time.After(time.Second) // the broken watches are retried
 		synctest.Wait()
 		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, ""))
 		if err := store.Apply(t.Context(), toolkeep.RevokeKey{Tenant: "other", ID: key.ID, At: time.Now()}); err != nil {
@@ -287,7 +286,7 @@ func TestFeed(t *testing.T) {
 		synctest.Wait()
 		is(t, second(a.Authenticate(t.Context(), text, "")), toolkeep.Unauthenticated)
 
-		// A key under the same id in another tenant changes nothing.
+		// A key with the same id in another tenant changes nothing.
 		stolen, stolenText := key, text
 		stolen.Tenant, stolen.Subject = "evil", "mallory"
 		a.Follow(toolkeep.Committed{Change: toolkeep.PutKey{Key: stolen}})
@@ -300,7 +299,7 @@ func TestFeedOfAClosedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(t, Config{Store: closedStore{newMemory()}})
 		synctest.Wait()
-		a.done.Wait() // the follower ended by itself
+		a.done.Wait() // the follower ended on its own
 	})
 }
 
@@ -326,10 +325,11 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// Whoever is outrun drops its text and knows the other's key at once.
+// TestBootstrapOutrun: the node that loses the race drops its text and accepts the
+// other node's key at once.
 func TestBootstrapOutrun(t *testing.T) {
 	store := newMemory()
-	store.held = true // nobody learns by the feed
+	store.held = true // the feed delivers nothing
 	first, second := open(t, Config{Store: store, Load: store.keys}), open(t, Config{Store: store, Load: store.keys})
 	var kept []string
 	keep := func(text string) error { kept = append(kept, text); return nil }
@@ -462,8 +462,8 @@ func TestRevokeKey(t *testing.T) {
 	store.fail = nil
 	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, ""))
 
-	// While the feed lags behind, the key is over at once and stays over when the
-	// feed tells of its making.
+	// While the feed lags, the key is revoked at once and stays revoked when the feed
+	// delivers its creation.
 	store.hold(true)
 	lagging, laggingText, err := a.CreateKey(ctx, admin, toolkeep.APIKey{Subject: "bot", Roles: []string{Agent}})
 	if err != nil {
@@ -479,7 +479,7 @@ func TestRevokeKey(t *testing.T) {
 	is(t, second(a.Authenticate(ctx, laggingText, "")), toolkeep.Unauthenticated)
 	store.hold(false)
 
-	// With a second admin key the first may go.
+	// With a second admin key, the first can be revoked.
 	if _, _, err := a.CreateKey(ctx, admin, toolkeep.APIKey{Subject: "root", Roles: []string{Admin}}); err != nil {
 		t.Fatal(err)
 	}
@@ -514,7 +514,7 @@ func TestRefresh(t *testing.T) {
 	if now.Roles[0] != Agent || len(now.Scope) != 1 || now.OnBehalf != "carol" || stored.Roles[0] != Admin {
 		t.Errorf("refreshed %+v", now)
 	}
-	c.pass(time.Hour) // an expiry does not end what the key admitted
+	c.pass(time.Hour) // an expiry does not end calls already admitted
 	must[*toolkeep.Principal](t)(a.Refresh(stored))
 	is(t, second(a.Refresh(&toolkeep.Principal{Tenant: "other", Subject: "bot", KeyID: key.ID})), toolkeep.Unauthenticated)
 	is(t, second(a.Refresh(&toolkeep.Principal{Tenant: "acme", Subject: "bot"})), toolkeep.Unauthenticated)
@@ -599,7 +599,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	}
 }
 
-// TestScopeThatMatchesNothing: a pattern that no tool's id can match is a mistake.
+// TestScopeThatMatchesNothing: a pattern that no tool id can match is a fault.
 func TestScopeThatMatchesNothing(t *testing.T) {
 	for pattern, fits := range map[string]bool{"*": true, "weather.*": true, "weather.current": true, "w?ather*": true, "[ab].x": true, "sales-2.get_Order": true,
 		"weather": false, "a.*,b.*": false, "a b.*": false, "a/*": false, "a.ü": false} {

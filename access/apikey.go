@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// The text of a key is tk_<id>_<secret><sum>: 12 characters of lower-case base32,
-// 43 of base62 (256 random bits) and 4 of base62 that catch typing errors.
+// A key's text is tk_<id>_<secret><sum>: 12 characters of lower-case base32, 43 of
+// base62 (256 random bits) and a 4-character base62 checksum against typos.
 const (
 	keyPrefix   = "tk_"
 	idChars     = 12
@@ -24,9 +24,9 @@ const (
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// NewKey makes a key from what spec says of Tenant, Subject, Name, Roles, Scope,
-// CreatedBy and ExpiresAt; the rest of spec is not read. The text is what the
-// caller sends as bearer; it cannot be had again.
+// NewKey returns a new key with Tenant, Subject, Name, Roles, Scope, CreatedBy and
+// ExpiresAt of spec; other fields of spec are ignored. text is the bearer value to
+// send; it cannot be recovered later.
 func NewKey(spec toolkeep.APIKey, now time.Time) (key toolkeep.APIKey, text string) {
 	var id [8]byte
 	rand.Read(id[:])
@@ -42,7 +42,7 @@ func NewKey(spec toolkeep.APIKey, now time.Time) (key toolkeep.APIKey, text stri
 	return key, text + sum(text)
 }
 
-// inBase62 writes n with leading zeros.
+// inBase62 formats n with leading zeros.
 func inBase62(n *big.Int, chars int) string {
 	out := make([]byte, chars)
 	base, digit := big.NewInt(int64(len(base62))), new(big.Int)
@@ -53,7 +53,7 @@ func inBase62(n *big.Int, chars int) string {
 	return string(out)
 }
 
-// sum is the checksum of a key's text before it.
+// sum returns the checksum of the preceding part of a key's text.
 func sum(text string) string {
 	n := crc32.ChecksumIEEE([]byte(text))
 	var out [sumChars]byte
@@ -64,7 +64,7 @@ func sum(text string) string {
 	return string(out[:])
 }
 
-// parseKey takes a key's text apart; ok is false if it cannot be a key.
+// parseKey splits a key's text; ok is false if it is not well formed.
 func parseKey(text string) (id, secret string, ok bool) {
 	if len(text) != keyChars || text[:len(keyPrefix)] != keyPrefix {
 		return "", "", false

@@ -10,12 +10,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Audience names what Visible depends on beside the tool: the principal's tenant, scope
-// and roles with their rules as they are now, its permissions, and whether it has a
-// subject. Principals for whom the names are equal see the same tools, on every node
-// whose roles say the same; a role that is taken from a key, a narrowed scope or a
-// changed rule makes another name. more is what a caller leaves out of the tools by
-// itself, such as a category. The name tells nothing of what it stands for.
+// Audience returns an opaque name for everything besides the tool that Visible depends
+// on: the principal's tenant, scope, roles with their current rules, permissions, and
+// whether it has a subject. Principals with equal names see the same tools, on every
+// node with the same roles; a removed role, a narrowed scope or a changed rule changes
+// the name. more lists further filters of the caller, such as a category. The name
+// reveals nothing about its inputs.
 func (a *Access) Audience(p *toolkeep.Principal, more ...string) string {
 	g := a.generation()
 	name := ""
@@ -65,7 +65,7 @@ func (g *generation) audience(p *toolkeep.Principal) string {
 	return text(h)
 }
 
-// write adds a list in such a way that no two lists of texts are the same bytes.
+// write hashes a list unambiguously: different lists never produce the same bytes.
 func write(h hash.Hash, list ...string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d:", len(list))

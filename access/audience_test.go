@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestAudience: equal names mean equal sight, whatever else differs.
+// TestAudience: principals with equal names see the same tools.
 func TestAudience(t *testing.T) {
 	role := func(pattern string) []Role {
 		return []Role{{Name: "own", Allow: []Rule{{Tools: []string{pattern}}}}, {Name: "other", Allow: []Rule{{Tools: []string{"*"}}}}}
@@ -57,7 +57,7 @@ func TestAudience(t *testing.T) {
 	other("two in one", a.Audience(base(), "categorymail"))
 	other("nothing said", a.Audience(base(), ""))
 
-	// Every part of a rule counts, of the roles that the principal has.
+	// Every part of a rule counts, in the principal's own roles.
 	for i, rule := range []Rule{
 		{Tools: []string{"b.*"}}, {Tools: []string{"a.*", "b"}}, {Tags: []string{"a.*"}}, {Categories: []string{"a.*"}},
 		{Tools: []string{"a.*"}, SideEffects: []string{"reads"}}, {Tools: []string{"a.*"}, MaxRisk: "low"}, {Tools: []string{"a.*"}, Actions: []string{See}},
@@ -77,7 +77,7 @@ func TestAudience(t *testing.T) {
 		}
 		other(fmt.Sprint("denial ", i), a.Audience(base()))
 	}
-	// Roles of others do not.
+	// Roles that the principal does not have do not count.
 	roles := role("a.*")
 	roles[1].Allow[0].Tools[0] = "z"
 	if err := a.SetRoles(roles); err != nil {

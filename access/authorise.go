@@ -8,26 +8,26 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Authorise decides whether the principal may do the call. Every check is made,
-// also after one has failed. It refuses with E3201; that a call needs a person's
-// approval is no refusal, see NeedsApproval.
+// Authorise decides whether the principal may make the call. It runs every check, even
+// after one has failed. A refusal is E3201; a call that needs approval is not refused,
+// see NeedsApproval.
 //
-// The answer depends on the principal's tenant, roles, scope and permissions and
-// on the tool's version alone, and is remembered for them until the roles change.
+// The decision depends only on the principal's tenant, roles, scope and permissions and
+// on the tool version, and is remembered until the roles change.
 func (a *Access) Authorise(p *toolkeep.Principal, t *toolkeep.Tool, _ *toolkeep.Call) Decision {
 	g := a.generation()
 	return remember(g, &g.decided, p, t, (*generation).authorise)
 }
 
-// Visible tells whether the tool exists for the principal: it belongs to its
-// tenant or to all, lies within its scope, and a role lets it be seen.
+// Visible reports whether the principal can see the tool: the tool belongs to its
+// tenant or to all, is within its scope, and a role allows seeing it.
 func (a *Access) Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	g := a.generation()
 	return remember(g, &g.visible, p, t, (*generation).sees)
 }
 
-// generation is the current one, or a fresh one with the same roles when the
-// current has no room for more principals.
+// generation returns the current generation, or a new one with the same roles if the
+// current one has no room for more principals.
 func (a *Access) generation() *generation {
 	g := a.current.Load()
 	if g.known.Load() < maxIdentities {
@@ -55,7 +55,7 @@ func inScope(p *toolkeep.Principal, t *toolkeep.Tool) bool {
 	return len(p.Scope) == 0 || matchesAny(p.Scope, t.ID)
 }
 
-// authorise makes every check.
+// authorise runs every check.
 func (g *generation) authorise(p *toolkeep.Principal, t *toolkeep.Tool) Decision {
 	roles, why := g.rules.evaluate(p.Roles, t, invoke)
 	return decide([]Check{
@@ -94,7 +94,7 @@ func scopeCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
 	return c
 }
 
-// requiredCheck: the manifest's required_roles are any-of.
+// requiredCheck: the principal needs any of the manifest's required_roles.
 func requiredCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
 	c := Check{Name: CheckRequiredRoles, Allowed: true, Reason: "the tool requires no role of its own"}
 	want := t.Manifest.RequiredRoles
@@ -112,7 +112,7 @@ func requiredCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
 	return c
 }
 
-// levelsCheck: the manifest's permission_levels are all-of.
+// levelsCheck: the principal needs all of the manifest's permission_levels.
 func levelsCheck(p *toolkeep.Principal, t *toolkeep.Tool) Check {
 	levels := t.Manifest.PermissionLevels
 	if len(levels) == 0 {
@@ -147,7 +147,7 @@ func hasLevel(p *toolkeep.Principal, level string) bool {
 	return false
 }
 
-// riskCheck never refuses: a high risk is for a person to decide.
+// riskCheck never refuses: a high risk needs a person's approval instead.
 func riskCheck(t *toolkeep.Tool) Check {
 	c := Check{Name: CheckRisk, Allowed: true}
 	if ok, why := NeedsApproval(t, nil); ok {
@@ -161,8 +161,8 @@ func riskCheck(t *toolkeep.Tool) Check {
 	return c
 }
 
-// NeedsApproval tells whether a person must approve the call, and why: the
-// manifest says so, the tool's risk is high, or the caller asked for it. c may be nil.
+// NeedsApproval reports whether a person must approve the call, and why: the manifest
+// requires it, the tool's risk is high, or the caller asked for it. c may be nil.
 func NeedsApproval(t *toolkeep.Tool, c *toolkeep.Call) (bool, string) {
 	risk, known := riskOf(t.Manifest.Risk)
 	switch {
@@ -178,10 +178,10 @@ func NeedsApproval(t *toolkeep.Tool, c *toolkeep.Call) (bool, string) {
 	return false, ""
 }
 
-// ActingAs gives the principal that the call is for. Subject, tenant and user of
-// the call must be the principal's own or empty; with the permission act-as the
-// call may name another subject, and a user on whose behalf it is made. The
-// tenant never changes. Roles, scope and permissions stay those of p. E3201.
+// ActingAs returns the principal that the call is made for. Subject, tenant and user of
+// the call must be the principal's own or empty; with the permission act-as the call
+// may name another subject and a user it is made on behalf of. The tenant never
+// changes. Roles, scope and permissions stay those of p. E3201.
 func (a *Access) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error) {
 	if c.Tenant != "" && c.Tenant != p.Tenant {
 		return nil, refused("the call names another tenant than the caller's own; leave it out").With("field", "tenant_id")
@@ -209,7 +209,7 @@ func (a *Access) ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Pr
 	return &acting, nil
 }
 
-// refused is the error of a permission that is missing.
+// refused is the error for a missing permission.
 func refused(format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.PermissionDenied, format, args...).With("reason", "RBAC_DENIED")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// toolOf makes a low-risk reading tool, changed as the test wants it.
+// toolOf returns a low-risk, read-only tool, modified by change.
 func toolOf(id string, change func(*toolkeep.Manifest)) *toolkeep.Tool {
 	m := &toolkeep.Manifest{ToolID: id, Version: "1.0.0", SideEffects: "reads", Risk: "low", Category: "weather", Tags: []string{"public"}}
 	if change != nil {
@@ -77,7 +77,7 @@ func TestRoles(t *testing.T) {
 		{"agent", high("mail.send"), false, false, "it needs a role with an allow rule"},
 		{"agent", odd("mail.send"), false, false, ""},
 		{"agent", bare("mail.send"), true, true, ""},
-		{"publisher", bare("mail.send"), true, false, ""}, // unset side effects write
+		{"publisher", bare("mail.send"), true, false, ""}, // unset side effects count as writes
 		{"weather-reader", plain("weather.now"), true, true, "role weather-reader, allow rule 1"},
 		{"weather-reader", plain("weather.delete-all"), false, false, "role weather-reader, deny rule 1"},
 		{"weather-reader", plain("mail.send"), false, false, ""},
@@ -96,7 +96,7 @@ func TestRoles(t *testing.T) {
 	} {
 		t.Run(tc.roles+" "+tc.tool.ID+" "+tc.tool.Manifest.SideEffects+" "+tc.tool.Manifest.Risk, func(t *testing.T) {
 			p := principal(strings.Fields(tc.roles)...)
-			for range 2 { // made, then remembered
+			for range 2 { // computed, then remembered
 				if got := a.Visible(p, tc.tool); got != tc.see {
 					t.Errorf("visible %v, want %v", got, tc.see)
 				}
@@ -225,7 +225,7 @@ func TestNeedsApproval(t *testing.T) {
 	}
 }
 
-// TestDecisionsFollow checks that nothing decided earlier survives a change.
+// TestDecisionsFollow checks that no remembered decision survives a change.
 func TestDecisionsFollow(t *testing.T) {
 	role := func(pattern string) []Role { return []Role{{Name: "own", Allow: []Rule{{Tools: []string{pattern}}}}} }
 	a := open(t, Config{Roles: role("a.*")})
@@ -248,7 +248,7 @@ func TestDecisionsFollow(t *testing.T) {
 	}
 	ask(true)
 	is(t, a.SetRoles([]Role{{Name: "agent"}}), toolkeep.InvalidManifest)
-	ask(true) // refused roles change nothing
+	ask(true) // faulty roles change nothing
 	p.Scope = []string{"x.*"}
 	ask(false)
 	p.Scope, p.Tenant = nil, ""
@@ -259,7 +259,7 @@ func TestDecisionsFollow(t *testing.T) {
 	ask(true)
 	tool = &toolkeep.Tool{ID: "a.b", Version: "1.0.0", Digest: tool.Digest, Tenant: "other", Manifest: tool.Manifest}
 	ask(false)
-	tool = &toolkeep.Tool{ID: "x.y", Version: "1.0.0", Manifest: tool.Manifest} // no digest: decided each time
+	tool = &toolkeep.Tool{ID: "x.y", Version: "1.0.0", Manifest: tool.Manifest} // no digest: not remembered
 	ask(false)
 }
 

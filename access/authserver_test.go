@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// testKeys are made once: RSA keys take long.
+// testKeys are generated once: RSA keys are slow.
 var testKeys = sync.OnceValue(func() map[string]crypto.Signer {
 	one := func(k crypto.Signer, err error) crypto.Signer {
 		if err != nil {
@@ -40,7 +40,7 @@ var testKeys = sync.OnceValue(func() map[string]crypto.Signer {
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// jwkOf writes a public key as the issuer publishes it.
+// jwkOf returns a public key as a JWK.
 func jwkOf(t testing.TB, kid string, more map[string]any) map[string]any {
 	t.Helper()
 	m := map[string]any{"kid": kid}
@@ -61,7 +61,7 @@ func jwkOf(t testing.TB, kid string, more map[string]any) map[string]any {
 	return m
 }
 
-// signed makes a token without the library that verifies it.
+// signed returns a token made without the library that verifies it.
 func signed(t testing.TB, head, claims map[string]any, kid string) string {
 	t.Helper()
 	h, err1 := json.Marshal(head)
@@ -102,18 +102,18 @@ func signedRaw(t testing.TB, head, claims, alg, kid string) string {
 	return text + "." + b64(sig)
 }
 
-// authServer is an authorization server as far as a resource server sees it.
+// authServer is an authorization server as a resource server sees it.
 type authServer struct {
 	url string
 
 	mu       sync.Mutex
 	keys     []map[string]any
-	body     string // instead of keys
+	body     string // sent instead of the keys
 	down     bool
 	oidcOnly bool
-	metadata map[string]any // over the default
-	hold     chan struct{}  // answers wait for it
-	fetches  atomic.Int64   // of the keys
+	metadata map[string]any // overrides the default
+	hold     chan struct{}  // delays responses until it is closed
+	fetches  atomic.Int64   // number of key fetches
 }
 
 func (s *authServer) set(do func()) {
@@ -150,7 +150,7 @@ func (s *authServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// RoundTrip answers without a network, for tests that let time pass.
+// RoundTrip responds without a network, for tests with a fake clock.
 func (s *authServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	down := s.down
@@ -199,7 +199,7 @@ func (s *authServer) token(t testing.TB, more map[string]any) string {
 
 const addr = "192.0.2.1"
 
-// failures collects what OnFailure is told.
+// told collects the failures passed to OnFailure.
 type told struct {
 	mu   sync.Mutex
 	list []Failure

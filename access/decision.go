@@ -2,7 +2,7 @@ package access
 
 import "github.com/toolkeep/toolkeep"
 
-// Names of checks, in the order in which they are made.
+// Check names, in evaluation order.
 const (
 	CheckTenant           = "tenant"
 	CheckScope            = "scope"
@@ -12,16 +12,16 @@ const (
 	CheckRisk             = "risk"
 )
 
-// Check is one of the checks behind a Decision.
+// Check is one check of a Decision.
 type Check struct {
 	Name    string `json:"name"` // tenant, scope, roles, required_roles, permission_levels, risk
 	Allowed bool   `json:"allowed"`
 	Reason  string `json:"reason"`
 }
 
-// Decision answers whether a principal may do a call. Every check is evaluated,
-// also after one has failed, so that explain can show all of them; the first
-// that failed gives Code and Reason. Checks is shared between answers: read only.
+// Decision says whether a principal may make a call. Every check is evaluated, even
+// after one has failed, so that explain can show all of them; the first failed check
+// sets Code and Reason. Checks is shared between decisions: read only.
 type Decision struct {
 	Allowed bool          `json:"allowed"`
 	Code    toolkeep.Code `json:"code,omitempty"` // "" if allowed
@@ -29,7 +29,7 @@ type Decision struct {
 	Checks  []Check       `json:"checks"`
 }
 
-// decide joins checks to a decision.
+// decide combines checks into a decision.
 func decide(checks []Check) Decision {
 	d := Decision{Allowed: true, Checks: checks}
 	for _, c := range checks {

@@ -1,43 +1,42 @@
-// Package access decides who may what: API keys, and the access tokens of an OAuth
-// issuer, say who asks; roles say which tools exist for a principal and which of
-// them it may call.
+// Package access authenticates callers by API key or by an OAuth issuer's access token,
+// and authorises them: roles decide which tools a principal can see and which it may
+// call.
 //
 // # Deny by default
 //
-// Nothing is granted that no rule grants. Any deny rule of any role of the
-// principal beats every allow rule; a key's scope narrows what its roles grant
-// and never widens it; a role that does not exist grants nothing; a value of a
-// manifest that is not known counts as the most dangerous one.
+// A principal may do only what a rule allows. A deny rule of any of its roles beats
+// every allow rule; a key's scope narrows what its roles grant and never widens it; a
+// role that does not exist grants nothing; an unknown value in a manifest counts as the
+// most dangerous one.
 //
 // # State
 //
-// The keys are an immutable map behind one pointer that follows the store's feed.
-// A revoked key never comes back, in whatever order changes arrive. The roles,
-// with every decision made from them, are a second immutable generation behind a
-// pointer: new roles start with no decisions, and a decision that was in the
-// making when they came is kept in the generation that nobody asks any more.
-// Decisions depend on tenant, roles, scope and permissions of the principal and
-// on the tool's digest, never on arguments, time or subject, so a change of keys
-// outdates none of them.
+// The keys are an immutable map behind one pointer that follows the store's feed. A
+// revoked key never becomes valid again, in any order of changes. The roles and all
+// decisions made from them form a second immutable generation behind a pointer: new
+// roles start without decisions, and a decision computed during the switch is stored in
+// the old generation, which is no longer read. Decisions depend on the principal's
+// tenant, roles, scope and permissions and on the tool's digest, never on arguments,
+// time or subject, so a change of keys invalidates none of them.
 //
 // # Tokens
 //
-// A bearer with the form of a JSON Web Token is one; its signature is verified by
-// the one key of the issuer that it names, whose type decides which algorithms may
-// be. Nothing is read of a token before, and nothing that it brings along (keys,
-// addresses) is used. The issuer's keys are fetched by one goroutine; a key that is
-// not known asks for them once more, at most every Floor. What was verified is
-// remembered with the keys that did it, by the token's hash, and goes with them.
+// A bearer in the form of a JSON Web Token is treated as one. Its signature is verified
+// with the one issuer key that it names, and the key's type decides which algorithms
+// are allowed. Claims are not read before that, and keys or addresses inside a token
+// are never used. One goroutine fetches the issuer's keys; an unknown key triggers
+// another fetch, at most one every Floor. Verified tokens are cached by hash together
+// with the keys that verified them, and dropped with those keys.
 //
 // # Failures
 //
-// Ten failures a minute block an agent for five minutes, a hundred an address for
-// fifteen. A block holds for valid keys too: otherwise whoever guesses would learn
-// from the other answer that a guess was right. Failures to authenticate count for
-// the agent as seen from that address, so that who merely knows a key's public id
-// cannot lock its owner out from elsewhere; refusals of an authenticated agent
-// (NoteDenied) count for it everywhere. Who has the right secret of a key that is
-// revoked or expired guesses nothing: that spares the address, and so does a token
-// that the issuer has signed. One that expired within the hour counts for nothing:
-// that is how clients learn that they need another. Addresses of IPv6 count by /64.
+// Ten failures a minute block an agent for five minutes, a hundred block an address for
+// fifteen. A block also applies to valid keys: otherwise the different response would
+// confirm a correct guess. Authentication failures count for the agent as seen from
+// that address, so that knowing a key's public id is not enough to lock its owner out
+// elsewhere; refusals of an authenticated agent (NoteDenied) count for it everywhere. A
+// caller with the right secret of a revoked or expired key is not guessing, so the
+// address is not counted; the same holds for a token that the issuer has signed. A
+// token that expired within the last hour is not counted at all: clients learn from the
+// refusal that they need a new one. IPv6 addresses count by /64.
 package access

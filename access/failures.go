@@ -9,59 +9,59 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// FailureLimits says after how many failures who is blocked for how long. 0 is
-// the default, a negative number of failures no limit.
+// FailureLimits sets the number of failures before a block, and the block's duration. 0
+// is the default; a negative number of failures means no limit.
 type FailureLimits struct {
 	PerAgent   int           // a minute; default 10
 	AgentBlock time.Duration // default 5 min
 	PerAddr    int           // a minute; default 100
 	AddrBlock  time.Duration // default 15 min
-	Global     int           // a minute, logged as an error and no more; default 10,000
-	Tracked    int           // agents and addresses remembered; default 65,536
+	Global     int           // a minute, only logged as an error; default 10,000
+	Tracked    int           // agents and addresses tracked; default 65,536
 }
 
-// Failure is one failure of authentication or authorisation, for events and
-// metrics. It holds no secret.
+// Failure is one authentication or authorisation failure, for events and metrics. It
+// holds no secret.
 type Failure struct {
 	// Reason is malformed, unknown_key, wrong_secret, revoked, expired, denied or
 	// blocked; of tokens also wrong_signature, wrong_issuer, wrong_audience,
 	// wrong_claims, not_yet_valid or issuer_unavailable.
 	Reason  string
-	Tenant  string // "" where unknown
-	Subject string // "" where unknown
+	Tenant  string // "" if unknown
+	Subject string // "" if unknown
 	KeyID   string // as sent, if it has the form of an id
 	Addr    string
 	At      time.Time
 }
 
 const (
-	// window is the minute in cells of ten seconds: the current one and six before,
+	// window is the minute in cells of ten seconds: the current one and the six before,
 	// so it is never shorter than a minute.
 	cellSpan  = 10 * time.Second
 	cellCount = 7
-	// failureSample is how many records are looked at when one has to go.
+	// failureSample is the number of records compared when one must be evicted.
 	failureSample = 16
 )
 
-// culprit is who failed: an address, an agent as seen from an address, or an
-// agent wherever it is.
+// culprit identifies the source of failures: an address, an agent as seen from an
+// address, or an agent from any address.
 type culprit struct{ tenant, subject, addr string }
 
-// record is what is known of a culprit.
+// record holds the failures of a culprit.
 type record struct {
 	cells   [cellCount]int32
 	last    int64 // newest cell
 	blocked int64 // until, in nanoseconds since start; 0 never
 }
 
-// failures counts and blocks. Times are monotonic, in nanoseconds since start.
+// failures counts failures and blocks. Times are monotonic, in nanoseconds since start.
 type failures struct {
 	limits FailureLimits
 	clock  func() time.Time
 	start  time.Time
 	log    interface{ Error(string, ...any) }
 
-	size    atomic.Int64 // of records, to skip the lock while nobody fails
+	size    atomic.Int64 // number of records, to skip the lock while there are none
 	mu      sync.Mutex
 	records map[culprit]*record
 	all     record
@@ -88,10 +88,10 @@ func newFailures(l FailureLimits, clock func() time.Time, log interface{ Error(s
 	return &failures{limits: l, clock: clock, start: clock(), log: log, records: make(map[culprit]*record)}
 }
 
-// now starts an hour after zero, so that a zero record lies long past.
+// now starts at one hour, so that a zero record is long expired.
 func (f *failures) now() int64 { return int64(f.clock().Sub(f.start) + time.Hour) }
 
-// network is what an address counts as: IPv6 hosts choose among the 2^64
+// network returns the unit an address is counted by: IPv6 hosts can use any of the 2^64
 // addresses of their network.
 func network(addr string) string {
 	ip, err := netip.ParseAddr(addr)
@@ -109,7 +109,7 @@ func network(addr string) string {
 	return p.String()
 }
 
-// blockedAddr gives E3810 while the address is blocked. addr is a network.
+// blockedAddr returns E3810 while the address is blocked. addr is a network.
 func (f *failures) blockedAddr(addr string) error {
 	if d := f.blockedFor(culprit{addr: addr}); d > 0 {
 		return blockedError("address", d)
@@ -117,7 +117,7 @@ func (f *failures) blockedAddr(addr string) error {
 	return nil
 }
 
-// blockedAgent gives E3810 while the agent is blocked, everywhere or there.
+// blockedAgent returns E3810 while the agent is blocked, everywhere or from addr.
 func (f *failures) blockedAgent(tenant, subject, addr string) error {
 	d := max(f.blockedFor(culprit{tenant, subject, ""}), f.blockedFor(culprit{tenant, subject, addr}))
 	if d > 0 {
@@ -145,8 +145,8 @@ func (f *failures) blockedFor(c culprit) time.Duration {
 	return time.Duration(max(0, r.blocked-f.now()))
 }
 
-// note counts one failure of c and blocks it at the limit. It tells whether the
-// block begins now.
+// note counts one failure of c and blocks it at the limit. It reports whether the block
+// starts now.
 func (f *failures) note(c culprit, limit int, block time.Duration) bool {
 	if limit < 0 {
 		return false
@@ -162,7 +162,7 @@ func (f *failures) note(c culprit, limit int, block time.Duration) bool {
 		f.size.Store(int64(len(f.records)))
 	}
 	if r.blocked > now {
-		return false // a block is not drawn out by what it refuses
+		return false // refused attempts do not extend the block
 	}
 	if r.add(now) < limit {
 		return false
@@ -171,7 +171,7 @@ func (f *failures) note(c culprit, limit int, block time.Duration) bool {
 	return true
 }
 
-// noteGlobal counts all failures; past the limit it says so once a minute.
+// noteGlobal counts all failures; above the limit it logs once a minute.
 func (f *failures) noteGlobal() {
 	if f.limits.Global < 0 {
 		return
@@ -189,7 +189,7 @@ func (f *failures) noteGlobal() {
 	}
 }
 
-// add counts one failure and gives how many there are in the window.
+// add counts one failure and returns the number in the window.
 func (r *record) add(now int64) int {
 	cell := now / int64(cellSpan)
 	if cell-r.last >= cellCount {
@@ -206,13 +206,13 @@ func (r *record) add(now int64) int {
 	return n
 }
 
-// over tells whether the record says nothing any more.
+// over reports whether the record holds nothing current.
 func (r *record) over(now int64) bool {
 	return r.blocked <= now && now/int64(cellSpan)-r.last >= cellCount
 }
 
-// makeRoom keeps the map bounded: first what is over goes, then, of a few looked
-// at, the record whose block ends first.
+// makeRoom bounds the map: it first drops expired records, then, of a small sample, the
+// record whose block ends first.
 func (f *failures) makeRoom(now int64) {
 	if len(f.records) < f.limits.Tracked {
 		return
@@ -220,7 +220,7 @@ func (f *failures) makeRoom(now int64) {
 	var victim culprit
 	var weakest *record
 	looked := 0
-	for c, r := range f.records { // the map's order is random
+	for c, r := range f.records { // map order is random
 		if r.over(now) {
 			delete(f.records, c)
 		} else if weakest == nil || r.blocked < weakest.blocked {

@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// wrongSecret is a key's text with another secret and a right checksum.
+// wrongSecret returns a key's text with a different secret and a correct checksum.
 func wrongSecret(text string) string {
 	body := text[:len(keyPrefix)+idChars+1]
 	for len(body) < keyChars-sumChars {
@@ -30,7 +30,7 @@ func TestAgentIsBlocked(t *testing.T) {
 	if e.RetryAfter != 5*time.Minute || e.Details["blocked"] != "agent" {
 		t.Errorf("error %+v", e)
 	}
-	// Who knows the id cannot lock the owner out from elsewhere.
+	// Knowing the id is not enough to lock the owner out elsewhere.
 	p := must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.2"))
 	if err := a.Blocked(p); err != nil {
 		t.Error(err)
@@ -39,7 +39,7 @@ func TestAgentIsBlocked(t *testing.T) {
 	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited)
 	c.pass(1)
 	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
-	for range 9 { // the count began anew
+	for range 9 { // the count restarted
 		is(t, second(a.Authenticate(ctx, wrongSecret(text), "192.0.2.1")), toolkeep.Unauthenticated)
 	}
 	must[*toolkeep.Principal](t)(a.Authenticate(ctx, text, "192.0.2.1"))
@@ -104,7 +104,7 @@ func TestHoldersOfOldKeysSpareTheAddress(t *testing.T) {
 	for range 500 {
 		is(t, second(a.Authenticate(t.Context(), oldText, "127.0.0.1")), toolkeep.AuthFailuresLimited)
 	}
-	for range 500 { // who sends nothing guesses nothing
+	for range 500 { // a request without credentials is not a guess
 		is(t, second(a.Authenticate(t.Context(), "", "127.0.0.1")), toolkeep.Unauthenticated)
 	}
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "127.0.0.1"))
@@ -119,7 +119,7 @@ func TestDeniedCallsBlock(t *testing.T) {
 	a := open(t, Config{Clock: c.Now, Roles: []Role{{Name: "stand-in", Permissions: []string{toolkeep.PermActAs}}},
 		OnFailure: func(f Failure) { told = append(told, f) }}, key)
 	p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, "192.0.2.1"))
-	for i := range 10 { // under changing names, from changing places
+	for i := range 10 { // from changing names and addresses
 		if err := a.Blocked(p); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +151,7 @@ func TestFailuresAreBounded(t *testing.T) {
 	if n := len(a.failures.records); n > 200 {
 		t.Errorf("%d records", n)
 	}
-	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited) // a block outlives the flood
+	is(t, second(a.Authenticate(ctx, text, "192.0.2.1")), toolkeep.AuthFailuresLimited) // the block survives the flood
 	c.pass(time.Hour)
 	is(t, second(a.Authenticate(ctx, "guess", "10.99.1.1")), toolkeep.Unauthenticated)
 	if n := len(a.failures.records); n > 200 {

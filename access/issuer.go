@@ -20,15 +20,16 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// MethodOAuth is Principal.Method of a caller that sent a token.
+// MethodOAuth is the Principal.Method of a caller with an access token.
 const MethodOAuth = "oauth"
 
-// OAuth makes the server accept access tokens (RFC 9068) of one issuer, beside API keys.
+// OAuth makes the server accept access tokens (RFC 9068) of one issuer, beside API
+// keys.
 type OAuth struct {
 	// Issuer is the claim iss of every token, byte for byte: an https URL, or http on
 	// loopback. Required.
 	Issuer string
-	// BaseURL gives the URL of this server, without a slash at its end; it is called for
+	// BaseURL returns the URL of this server without a trailing slash; it is called for
 	// each request. Required.
 	BaseURL func() string
 	// Audience lists the accepted values of aud; default BaseURL and the MCP endpoints
@@ -41,21 +42,23 @@ type OAuth struct {
 	SubjectClaim string
 	// TenantClaim is the claim with the tenant; default tenant.
 	TenantClaim string
-	// DefaultTenant is the tenant of tokens without TenantClaim; "" refuses them.
+	// DefaultTenant is the tenant of tokens without TenantClaim; "" refuses such
+	// tokens.
 	DefaultTenant string
-	// WorkspaceClaim is the claim with the workspace, whose secrets come before the
-	// tenant's own; "" ignores workspaces. A token without the claim has none.
+	// WorkspaceClaim is the claim with the workspace, whose secrets take precedence
+	// over the tenant's; "" ignores workspaces. A token without the claim has no
+	// workspace.
 	WorkspaceClaim string
 	// Scopes maps a scope to its role. Other scopes grant nothing. Required.
 	Scopes map[string]string
 
-	Client *http.Client  // default one that follows no redirects
+	Client *http.Client  // default: a client that follows no redirects
 	Every  time.Duration // between fetches of the keys; default 10 min
 	// Floor is the least time between two fetches, also when tokens name unknown keys;
 	// default 30 s.
 	Floor time.Duration
-	// KeepFor is how long the last keys are used while the issuer does not answer;
-	// default 24 h.
+	// KeepFor is how long the last fetched keys stay in use while the issuer is
+	// unreachable; default 24 h.
 	KeepFor time.Duration
 	// Timeout bounds one request to the issuer; default 5 s.
 	Timeout time.Duration
@@ -66,28 +69,28 @@ const (
 	longestFailWait = 5 * time.Minute
 )
 
-// issuer knows the keys of one authorization server. One goroutine fetches them,
-// when they are due or when a request asks.
+// issuer holds the keys of one authorization server. One goroutine fetches them, on
+// schedule or when a request asks.
 //
-// Keys are replaced as a whole, and with them every session that was verified by
-// the old ones. A fetch that fails keeps the keys and sets failed.
+// A fetch replaces all keys together with the sessions that they verified. A failed
+// fetch keeps the keys and sets failed.
 type issuer struct {
 	c     OAuth
 	now   func() time.Time
 	log   *slog.Logger
-	roles []string           // all that scopes can give
-	asks  chan chan struct{} // of requests; each is closed when it is answered
+	roles []string           // all roles that scopes can grant
+	asks  chan chan struct{} // fetch requests; each is closed when it is done
 	over  chan struct{}      // closed when the goroutine has ended
-	tried time.Time          // when a fetch last began; of the goroutine alone
+	tried time.Time          // start of the last fetch; used only by the goroutine
 
 	mu      sync.Mutex
 	keys    *keyset
-	got     time.Time // when keys were last confirmed
-	fetches int       // how many have ended
-	failed  error     // of the last fetch
+	got     time.Time // last time the keys were confirmed
+	fetches int       // number of completed fetches
+	failed  error     // error of the last fetch
 }
 
-// newIssuer checks the configuration. Faults are E3008's.
+// newIssuer checks the configuration. Its faults belong to E3008.
 func newIssuer(c OAuth, rules ruleset, clock func() time.Time, log *slog.Logger) (*issuer, []toolkeep.Fault) {
 	var faults []toolkeep.Fault
 	fault := func(pointer, rule, format string, args ...any) {
@@ -133,8 +136,8 @@ func newIssuer(c OAuth, rules ruleset, clock func() time.Time, log *slog.Logger)
 	return &issuer{c: c, now: clock, log: log, roles: slices.Compact(roles), asks: make(chan chan struct{}), over: make(chan struct{})}, faults
 }
 
-// CheckIssuerURL checks the URL of an issuer or of its keys: it must be https, or
-// http on loopback.
+// CheckIssuerURL checks the URL of an issuer or of its keys: it must use https, or http
+// on loopback.
 func CheckIssuerURL(raw string) error {
 	u, err := url.Parse(raw)
 	switch {
@@ -152,8 +155,8 @@ func CheckIssuerURL(raw string) error {
 	return errors.New("the URL must begin with https:// (http:// only on loopback)")
 }
 
-// run fetches until ctx ends. Nothing waits for the first fetch but requests: an
-// issuer that is down must not keep the server from starting.
+// run fetches until ctx ends. Only requests wait for the first fetch: the server must
+// start even if the issuer is down.
 func (o *issuer) run(ctx context.Context) {
 	defer close(o.over)
 	pause := o.c.Floor
@@ -172,8 +175,8 @@ func (o *issuer) run(ctx context.Context) {
 	}
 }
 
-// await returns after d, or earlier with a request to fetch. Requests that come
-// within Floor of the last fetch are answered without another one.
+// await returns after d, or earlier with a fetch request. Requests within Floor of the
+// last fetch are answered without another fetch.
 func (o *issuer) await(ctx context.Context, d time.Duration) chan struct{} {
 	due := time.NewTimer(d)
 	defer due.Stop()
@@ -215,13 +218,13 @@ func (o *issuer) refresh(ctx context.Context) error {
 	}
 	o.got = o.now()
 	if o.keys == nil || o.keys.sum != set.sum {
-		o.keys = set // and none of the sessions that the old ones verified
+		o.keys = set // also drops the sessions verified by the old keys
 	}
 	return nil
 }
 
-// ask has the keys fetched, unless that was done less than Floor ago, and waits
-// for a fetch that is under way. It tells whether one ended meanwhile.
+// ask requests a fetch, unless the last one was less than Floor ago, and waits for a
+// fetch in progress. It reports whether a fetch completed meanwhile.
 func (o *issuer) ask(ctx context.Context) bool {
 	before := o.fetched()
 	answer := make(chan struct{})
@@ -244,7 +247,7 @@ func (o *issuer) fetched() int {
 	return o.fetches
 }
 
-// current gives the keys, or nil if there are none or they are older than KeepFor.
+// current returns the keys, or nil if there are none or they are older than KeepFor.
 func (o *issuer) current() *keyset {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -254,14 +257,14 @@ func (o *issuer) current() *keyset {
 	return o.keys
 }
 
-// failing is the error of the last fetch.
+// failing returns the error of the last fetch.
 func (o *issuer) failing() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.failed
 }
 
-// health is an error while the keys cannot be fetched.
+// health returns an error while the keys cannot be fetched.
 func (o *issuer) health() error {
 	set := o.current()
 	o.mu.Lock()
@@ -342,7 +345,7 @@ func (o *issuer) get(ctx context.Context, at string) ([]byte, error) {
 	req.Header.Set("Accept", "application/json")
 	res, err := o.c.Client.Do(req)
 	if err != nil {
-		var outer *url.Error // says the address again, and may say more of it
+		var outer *url.Error // repeats the URL and may reveal more of it
 		if errors.As(err, &outer) {
 			err = outer.Err
 		}
@@ -362,7 +365,7 @@ func (o *issuer) get(ctx context.Context, at string) ([]byte, error) {
 	return body, nil
 }
 
-// plainNetError leaves out the addresses that a name resolved to.
+// plainNetError removes the resolved IP addresses.
 func plainNetError(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

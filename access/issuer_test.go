@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// quickly runs a test in which hours pass at once.
+// quickly runs a test in a synctest bubble, where hours pass at once.
 func quickly(t *testing.T, f func(t *testing.T, s *authServer, a *Access)) {
 	t.Helper()
 	testKeys()
@@ -35,7 +35,7 @@ func TestIssuerDown(t *testing.T) {
 	quickly(t, func(t *testing.T, s *authServer, a *Access) {
 		bearer := s.lasting(t)
 		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
-		time.Sleep(35 * time.Minute) // of the bubble's clock
+		time.Sleep(35 * time.Minute) // on the bubble's clock
 		if n := s.fetches.Load(); n != 4 {
 			t.Errorf("the keys were fetched %d times in 35 minutes", n)
 		}
@@ -44,7 +44,7 @@ func TestIssuerDown(t *testing.T) {
 		if err := a.OAuthHealth(t.Context()); err == nil || !strings.Contains(err.Error(), "used until") || !strings.Contains(err.Error(), "connection refused") {
 			t.Errorf("health: %v", err)
 		}
-		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr)) // with the last keys
+		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr)) // with the last fetched keys
 		other := signed(t, map[string]any{"alg": "RS256", "kid": "rsa2"}, s.claims(map[string]any{"exp": time.Now().Add(time.Hour).Unix()}), "rsa2")
 		e := is(t, second(a.Authenticate(t.Context(), other, addr)), toolkeep.RegistryUnavailable)
 		if e.RetryAfter <= 0 {
@@ -64,7 +64,7 @@ func TestIssuerDown(t *testing.T) {
 	})
 }
 
-// TestIssuerDownAtStart: the server starts, tokens wait, keys of its own are good.
+// TestIssuerDownAtStart: the server starts, tokens wait, API keys work.
 func TestIssuerDownAtStart(t *testing.T) {
 	testKeys()
 	synctest.Test(t, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestIssuerDownAtStart(t *testing.T) {
 		bearer := s.lasting(t)
 		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.RegistryUnavailable)
 		must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), text, addr))
-		for range 200 { // nobody is blocked for what is the issuer's fault
+		for range 200 { // an issuer outage blocks no caller
 			is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.RegistryUnavailable)
 		}
 		s.set(func() { s.down = false })

@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
-// Bounds of what a key may hold.
+// Limits of a key's fields.
 const (
 	maxSubject  = 256 // bytes
 	maxKeyName  = 200 // bytes
@@ -24,14 +24,14 @@ const (
 	maxPattern  = 200 // bytes
 )
 
-// CreateKey makes a key of the principal's tenant. Of spec it reads Subject, Name,
-// Roles, Scope and ExpiresAt. The text is what the key's owner sends; it is shown
-// this once.
+// CreateKey creates a key in the principal's tenant. Of spec it reads Subject, Name,
+// Roles, Scope and ExpiresAt. The text is the bearer value for the key's owner; it is
+// shown only once.
 //
-// The permission keys:admin is needed. Nobody gives what it does not have: the
-// new roles must be among the creator's own unless it has the role admin, and
-// where the creator's scope is narrowed the new one must lie within it.
-// Errors: E3201; E3310 with every fault; E3965.
+// The principal needs the permission keys:admin, and cannot grant what it does not
+// have: unless it has the role admin, the new roles must be among its own, and if its
+// scope is narrowed, the new scope must lie within it. Errors: E3201; E3310 with every
+// fault; E3965.
 func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec toolkeep.APIKey) (key toolkeep.APIKey, text string, err error) {
 	if !p.May(toolkeep.PermKeys) {
 		return key, "", refused("making API keys needs the permission %s", toolkeep.PermKeys)
@@ -52,9 +52,9 @@ func (a *Access) CreateKey(ctx context.Context, p *toolkeep.Principal, spec tool
 		Scope: slices.Clone(spec.Scope), Workspace: spec.Workspace, ExpiresAt: spec.ExpiresAt, CreatedBy: p.Subject}, nil)
 }
 
-// issue stores a new key, together with what else belongs to it. It is usable when
-// issue returns, before the feed tells. keep, if set, is given the text before the
-// key is stored.
+// issue stores a new key together with other changes in with. The key is usable when
+// issue returns, before the feed delivers it. keep, if set, receives the text before
+// the key is stored.
 func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text string) error, with ...toolkeep.Change) (toolkeep.APIKey, string, error) {
 	key, text := NewKey(spec, a.config.Clock())
 	for a.keys.Load() != nil && a.keys.Load().byID[key.ID] != nil {
@@ -74,7 +74,7 @@ func (a *Access) issue(ctx context.Context, spec toolkeep.APIKey, keep func(text
 	return key, text, nil
 }
 
-// checkSpec gives every fault of a wished key.
+// checkSpec returns every fault of a requested key.
 func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 	var faults []toolkeep.Fault
 	fault := func(pointer, rule, format string, args ...any) {
@@ -114,8 +114,8 @@ func (a *Access) checkSpec(k *toolkeep.APIKey) []toolkeep.Fault {
 	return faults
 }
 
-// couldMatch tells whether some tool's id may match a pattern: what can match none, such
-// as a namespace alone or several patterns with commas, is a mistake.
+// couldMatch reports whether a pattern can match any tool id. One that cannot, such as
+// a bare namespace or several patterns with commas, is a mistake.
 func couldMatch(pattern string) bool {
 	const wild = "*?[\\"
 	for _, c := range pattern {
@@ -126,12 +126,12 @@ func couldMatch(pattern string) bool {
 	return strings.ContainsAny(pattern, "."+wild)
 }
 
-// plain tells whether a text is UTF-8 without control characters.
+// plain reports whether a text is UTF-8 without control characters.
 func plain(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// mayGive checks that the creator has all that it gives.
+// mayGive checks that the creator has everything it grants.
 func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 	if !slices.Contains(p.Roles, Admin) {
 		for _, r := range roles {
@@ -147,8 +147,8 @@ func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 		return refused("the caller's key is narrowed to [%s]; give the new key a scope within it", strings.Join(p.Scope, ", "))
 	}
 	for _, s := range scope {
-		// A pattern lies within another for sure if it is the same, or if it is no
-		// pattern but an id that matches.
+		// A pattern is certainly within another if both are equal, or if it is a plain
+		// id that matches.
 		within := slices.Contains(p.Scope, s) || (!strings.ContainsAny(s, `*?[\`) && matchesAny(p.Scope, s))
 		if !within {
 			return refused("the scope %q is not within the caller's own, [%s]; repeat one of its patterns or name tool ids that match", s, strings.Join(p.Scope, ", "))
@@ -157,10 +157,9 @@ func mayGive(p *toolkeep.Principal, roles, scope []string) error {
 	return nil
 }
 
-// RevokeKey ends a key of the principal's tenant, from this moment on. The
-// permission keys:admin is needed, and, unless the principal has the role admin,
-// all roles of the key. The last admin key that is valid cannot be revoked.
-// Errors: E3201; E3013; E3301; E3965.
+// RevokeKey revokes a key of the principal's tenant immediately. The principal needs
+// the permission keys:admin and, unless it has the role admin, all roles of the key.
+// The last valid admin key cannot be revoked. Errors: E3201; E3013; E3301; E3965.
 func (a *Access) RevokeKey(ctx context.Context, p *toolkeep.Principal, id string) error {
 	if !p.May(toolkeep.PermKeys) {
 		return refused("revoking API keys needs the permission %s", toolkeep.PermKeys)
@@ -199,7 +198,8 @@ func (a *Access) key(tenant, id string) (toolkeep.APIKey, bool) {
 	return toolkeep.APIKey{}, false
 }
 
-// lastAdmin tells whether no other valid, lasting, unscoped admin key is left.
+// lastAdmin reports whether no other valid, unscoped admin key without an expiry is
+// left.
 func (a *Access) lastAdmin(k toolkeep.APIKey) bool {
 	now := a.config.Clock()
 	admin := func(k *toolkeep.APIKey) bool {
@@ -216,8 +216,8 @@ func (a *Access) lastAdmin(k toolkeep.APIKey) bool {
 	return true
 }
 
-// ListKeys gives every key of the principal's tenant, also ended ones, oldest
-// first and without hashes. The permission keys:admin is needed. E3201.
+// ListKeys returns every key of the principal's tenant, including revoked and expired
+// ones, oldest first and without hashes. It needs the permission keys:admin. E3201.
 func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.APIKey, error) {
 	if !p.May(toolkeep.PermKeys) {
 		return nil, refused("listing API keys needs the permission %s", toolkeep.PermKeys)
@@ -241,19 +241,19 @@ func (a *Access) ListKeys(_ context.Context, p *toolkeep.Principal) ([]toolkeep.
 	return keys, nil
 }
 
-// firstKey is the item that says that a store got its first admin key. It is made
-// in one Apply with the key and only where it does not exist, so that of all nodes
-// that start on an empty store one makes a key.
+// firstKey is the item that records that a store has its first admin key. It is created
+// in one Apply with the key, only if it does not exist, so that of all nodes starting
+// on an empty store exactly one creates a key.
 const firstKey = "first_admin_key"
 
-// Bootstrap makes the first admin key, of the subject admin in Config.Tenant, if
-// the store has no key at all, and gives its text, this once; "" if there are
-// keys. keep, if set, is given the text before the key is stored, so that a process
-// that dies in between leaves a text without a key, which the next start replaces,
-// and never a key whose text nobody has. Where several nodes do this on one store
-// at once, one makes the key; the keep of every other is called a second time, with
-// "", and must drop the text, and Bootstrap gives "". Call it after Start. E3003,
-// E3965, and what keep returns.
+// Bootstrap creates the first admin key, with the subject admin in Config.Tenant, if
+// the store has no keys, and returns its text; if there are keys it returns "". The
+// text cannot be had again. keep, if set, receives the text before the key is stored:
+// if the process dies in between, a text without a key is left, which the next start
+// replaces, and never a key whose text is lost. If several nodes do this on one store
+// at once, one creates the key; on every other node keep is called a second time, with
+// "", and must drop the text, and Bootstrap returns "". Call it after Start. E3003,
+// E3965, and errors of keep.
 func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (text string, err error) {
 	a.issuing.Lock()
 	defer a.issuing.Unlock()
@@ -281,9 +281,9 @@ func (a *Access) Bootstrap(ctx context.Context, keep func(text string) error) (t
 	return text, err
 }
 
-// outrun takes over the keys of a store whose first one was made since Start. If
-// that is not the own one, which a commit whose answer was lost may have stored,
-// the own text is forgotten.
+// outrun loads the keys of a store that got its first key since Start. If that key is
+// not the node's own (a commit whose reply was lost may have stored it), the node drops
+// its own text.
 func (a *Access) outrun(ctx context.Context, text string, keep func(text string) error) (string, error) {
 	keys, _, err := a.config.Load(ctx)
 	if err != nil {
@@ -308,7 +308,7 @@ func (a *Access) outrun(ctx context.Context, text string, keep func(text string)
 	return "", err
 }
 
-// noRole says that there is no such role, and which may have been meant.
+// noRole says that a role does not exist and suggests the likely one.
 func noRole(role string, there []string) string {
 	if meant := suggest.Suggest(role, there); meant != "" {
 		return fmt.Sprintf("there is no role %q; did you mean %s?", role, meant)
@@ -320,10 +320,10 @@ func noRole(role string, there []string) string {
 	return fmt.Sprintf("there is no role %q; there are %s%s, and the setting access.roles_file can define more", role, strings.Join(there, ", "), more)
 }
 
-// maxRolesTold bounds how many roles an error names.
+// maxRolesTold bounds the role names in an error.
 const maxRolesTold = 20
 
-// names gives every role's name, sorted.
+// names returns the name of every role, sorted.
 func (rs ruleset) names() []string {
 	names := make([]string, 0, len(rs))
 	for n := range rs {

@@ -16,8 +16,8 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jwk"
 )
 
-// algorithms are those that may sign a token: none with a shared secret, since a
-// public key could pass for one, and never "none".
+// algorithms lists the accepted signature algorithms: neither "none" nor any with a
+// shared secret, since a public key could be used as that secret.
 var algorithms = map[string]jwa.SignatureAlgorithm{
 	"RS256": jwa.RS256(), "PS256": jwa.PS256(), "ES256": jwa.ES256(), "EdDSA": jwa.EdDSA(),
 }
@@ -32,7 +32,7 @@ const (
 
 // verifyKey is one key of the issuer for signatures.
 type verifyKey struct {
-	alg string // the only algorithm that it may be used with; "" any that fits
+	alg string // the only algorithm it may be used with; "" is any that fits
 	raw any    // *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey
 }
 
@@ -57,14 +57,14 @@ func (k *verifyKey) fits(alg string) bool {
 // that they verified.
 type keyset struct {
 	sum  [32]byte
-	byID map[string][]*verifyKey // "" those without a kid
+	byID map[string][]*verifyKey // "" holds keys without a kid
 
 	mu       sync.RWMutex
 	verified map[[32]byte]*session // by the token's SHA-256
 }
 
-// parseKeys reads a JWK set. Keys that cannot verify a known algorithm are skipped;
-// a set without any other is an error.
+// parseKeys reads a JWK set. It skips keys that cannot verify a known algorithm; a set
+// without a usable key is an error.
 func parseKeys(body []byte) (*keyset, error) {
 	set, err := jwk.Parse(body, jwk.WithStrictKeySetParsing(false), jwk.WithMaxKeys(maxIssuerKeys))
 	if err != nil {
@@ -86,7 +86,7 @@ func parseKeys(body []byte) (*keyset, error) {
 	return s, nil
 }
 
-// verifying converts a key for signatures; nil for other keys.
+// verifying converts a signature key; it returns nil for other keys.
 func verifying(key jwk.Key) *verifyKey {
 	if use, ok := key.KeyUsage(); ok && use != "sig" {
 		return nil
@@ -96,7 +96,7 @@ func verifying(key jwk.Key) *verifyKey {
 	}
 	public, err := jwk.PublicKeyOf(key)
 	if err != nil {
-		return nil // an unknown kind
+		return nil // unknown key type
 	}
 	k := &verifyKey{}
 	if err := jwk.Export(public, &k.raw); err != nil {
@@ -113,8 +113,8 @@ func verifying(key jwk.Key) *verifyKey {
 	return k
 }
 
-// find gives the key that fits the token's kid and algorithm. Without a kid it is
-// the only key that fits the algorithm.
+// find returns the key that fits the token's kid and algorithm. Without a kid it
+// returns the only key that fits the algorithm.
 func (s *keyset) find(h header) *verifyKey {
 	if s == nil {
 		return nil
@@ -142,7 +142,7 @@ func (s *keyset) session(sum [32]byte) *session {
 	return s.verified[sum]
 }
 
-// remember caches a session. A full cache is emptied.
+// remember caches a session. A full cache is cleared first.
 func (s *keyset) remember(sum [32]byte, v *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

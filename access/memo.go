@@ -12,13 +12,13 @@ import (
 
 const (
 	memoShards = 32
-	// Bounds of what one generation remembers. A shard that is full starts anew.
+	// Limits of one generation's memory. A full shard is cleared.
 	maxIdentities = 4096
 	maxDecisions  = 16_384
 	maxVisible    = 131_072
 )
 
-// generation is the roles with all that was decided from them.
+// generation is the roles with all decisions made from them.
 type generation struct {
 	rules   ruleset
 	seed    maphash.Seed
@@ -29,7 +29,7 @@ type generation struct {
 		sync.RWMutex
 		m map[uint64]*identity
 	}
-	known atomic.Int64 // identities
+	known atomic.Int64 // number of identities
 }
 
 func newGeneration(rules ruleset) *generation {
@@ -39,7 +39,7 @@ func newGeneration(rules ruleset) *generation {
 	return g
 }
 
-// identity is what decisions depend on, of all principals that have it.
+// identity holds what decisions depend on, shared by all principals that have it.
 type identity struct {
 	hash        uint64
 	tenant      string
@@ -55,8 +55,8 @@ func (i *identity) is(p *toolkeep.Principal) bool {
 		slices.Equal(i.scope, p.Scope) && slices.Equal(i.permissions, p.Permissions)
 }
 
-// hash of a principal's identity. Equal hashes are compared in full, so a
-// collision costs a decision's being made again and nothing else.
+// hash returns the hash of a principal's identity. Equal hashes are compared in full,
+// so a collision only costs recomputing a decision.
 func (g *generation) hash(p *toolkeep.Principal) uint64 {
 	h := maphash.String(g.seed, p.Tenant)
 	if p.Subject == "" {
@@ -71,7 +71,7 @@ func (g *generation) hash(p *toolkeep.Principal) uint64 {
 	return h
 }
 
-// identity finds the principal's identity; nil if it cannot be remembered.
+// identity returns the principal's identity; nil if there is no room to remember it.
 func (g *generation) identity(p *toolkeep.Principal) *identity {
 	h := g.hash(p)
 	s := &g.identities[h%memoShards]
@@ -99,22 +99,22 @@ func (g *generation) identity(p *toolkeep.Principal) *identity {
 	return i
 }
 
-// question is who asks about which version.
+// question identifies a decision: an identity and a tool version.
 type question struct {
 	who            *identity
 	tenant, digest string // of the tool
 }
 
-// memo is a bounded map of answers.
+// memo is a bounded map of decisions.
 type memo[V any] struct {
-	max    int // entries of a shard
+	max    int // entries per shard
 	shards [memoShards]struct {
 		sync.RWMutex
 		m map[question]V
 	}
 }
 
-// shard spreads by identity and by the end of the digest, which is hexadecimal.
+// shard selects a shard by identity and by the end of the digest, which is hexadecimal.
 func (q question) shard() uint64 {
 	return (q.who.hash + uint64(q.digest[len(q.digest)-1])) % memoShards
 }
@@ -137,8 +137,8 @@ func (m *memo[V]) put(q question, v V) {
 	s.m[q] = v
 }
 
-// remember answers from m, or decides and keeps the answer there. A version without
-// a digest, and a principal that cannot be remembered, are decided each time.
+// remember returns the answer from m, or decides and stores it there. A version without
+// a digest and a principal without an identity are decided every time.
 func remember[V any](g *generation, m *memo[V], p *toolkeep.Principal, t *toolkeep.Tool,
 	decide func(*generation, *toolkeep.Principal, *toolkeep.Tool) V) V {
 	q := question{tenant: t.Tenant, digest: t.Digest}

@@ -13,15 +13,15 @@ import (
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
-// store is what the nodes of a test share.
+// store is the store that the nodes of a test share.
 type store interface {
 	access.Store
 	Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error)
 	Close() error
 }
 
-// TestBootstrapAtOnce starts many on one empty store: one of them makes a key, and
-// all know it.
+// TestBootstrapAtOnce starts many nodes on one empty store: exactly one creates a key,
+// and all accept it.
 func TestBootstrapAtOnce(t *testing.T) {
 	const nodes = 8
 	t.Run("sqlite", func(t *testing.T) {
@@ -60,7 +60,7 @@ func closing(t *testing.T, s store) {
 }
 
 func bootstrapAtOnce(t *testing.T, stores []store) {
-	// Nobody makes a key before all know that there is none.
+	// No node creates a key before all have seen the empty store.
 	all := make([]*access.Access, len(stores))
 	for i, s := range stores {
 		a, err := access.New(access.Config{Load: s.Keys, Store: s})

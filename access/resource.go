@@ -11,29 +11,29 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// ResourceMetadataPath is where clients look for whose tokens a server takes
-// (RFC 9728); behind it may stand the path of an MCP endpoint.
+// ResourceMetadataPath is the path of the protected resource metadata (RFC 9728); the
+// path of an MCP endpoint may follow it.
 const ResourceMetadataPath = "/.well-known/oauth-protected-resource"
 
-// isResource tells the paths that clients name as a resource of their own.
+// isResource reports whether clients may name the path as a resource of its own.
 func isResource(path string) bool { return path == "/mcp" || strings.HasPrefix(path, "/mcp/") }
 
-// ResourceMetadata answers at ResourceMetadataPath and below, without
-// authentication: which resource this is, whose tokens it takes, and the scopes
-// that grant something. Where no tokens are taken it is 404.
+// ResourceMetadata serves ResourceMetadataPath and below, without authentication: the
+// resource, its authorization server, and the scopes that grant a role. Without an
+// OAuth issuer it responds 404.
 func (a *Access) ResourceMetadata() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ok := strings.CutPrefix(r.URL.Path, ResourceMetadataPath)
 		if path == "/" {
 			path = ""
 		}
-		// Otherwise it stays as it is: a client compares resource with its own URL.
+		// Any other path stays as it is: clients compare resource with their own URL.
 		if a.oauth == nil || !ok || path != "" && !isResource(path) {
 			http.NotFound(w, r)
 			return
 		}
 		h := w.Header()
-		h.Set("Access-Control-Allow-Origin", "*") // it is public, and pages of any origin may be clients
+		h.Set("Access-Control-Allow-Origin", "*") // public, and pages of any origin may be clients
 		switch r.Method {
 		case http.MethodGet, http.MethodHead:
 		case http.MethodOptions:
@@ -53,17 +53,16 @@ func (a *Access) ResourceMetadata() http.Handler {
 		}
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "public, max-age=300")
-		_, _ = w.Write(canon.Append(nil, map[string]any{ // who went away needs no answer
+		_, _ = w.Write(canon.Append(nil, map[string]any{ // a client that has left needs no response
 			"resource": c.BaseURL() + path, "authorization_servers": []any{c.Issuer}, "scopes_supported": scopes,
 			"bearer_methods_supported": []any{"header"}, "resource_name": "Toolkeep",
 		}))
 	})
 }
 
-// Challenge is the value of the header WWW-Authenticate for a refusal: of the path
-// that was asked for, with the error, and whether anything was sent to
-// authenticate. scopes are those that would do, where that is known. It is "" for
-// refusals that need no such header.
+// Challenge returns the WWW-Authenticate header value for a refusal of the requested
+// path. sent says whether the request carried credentials. scopes are those that would
+// be sufficient, if known. It returns "" for refusals that need no such header.
 func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) string {
 	e := toolkeep.AsError(err)
 	var b strings.Builder
@@ -96,7 +95,7 @@ func (a *Access) Challenge(path string, err error, sent bool, scopes ...string) 
 	return b.String()
 }
 
-// quotable leaves out what RFC 6750 does not allow between quotes.
+// quotable removes characters that RFC 6750 does not allow between quotes.
 func quotable(s string) string {
 	if len(s) > 500 {
 		s = s[:500]
@@ -109,8 +108,8 @@ func quotable(s string) string {
 	}, s)
 }
 
-// OAuthHealth says what is wrong with the keys of the OAuth issuer, nil if nothing
-// is or no tokens are taken. API keys are good all the same.
+// OAuthHealth returns the error of the OAuth issuer's keys, or nil if there is none or
+// no tokens are accepted. API keys work regardless.
 func (a *Access) OAuthHealth(context.Context) error {
 	if a.oauth == nil {
 		return nil
@@ -118,5 +117,5 @@ func (a *Access) OAuthHealth(context.Context) error {
 	return a.oauth.health()
 }
 
-// TakesTokens tells whether an OAuth issuer is configured.
+// TakesTokens reports whether an OAuth issuer is configured.
 func (a *Access) TakesTokens() bool { return a.oauth != nil }

@@ -44,8 +44,8 @@ func TestResourceMetadata(t *testing.T) {
 	}
 }
 
-// TestResourceMetadataClient has an MCP client's library find the issuer, from the
-// refusal on.
+// TestResourceMetadataClient lets an MCP client library find the issuer, starting from
+// the refusal.
 func TestResourceMetadataClient(t *testing.T) {
 	s := listen(t)
 	var a *Access
@@ -75,7 +75,7 @@ func TestResourceMetadataClient(t *testing.T) {
 	if err != nil || !slices.Equal(m.AuthorizationServers, []string{s.url}) || !slices.Contains(m.ScopesSupported, "tools:call") {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	// A token for what the client named is one for us.
+	// A token for the resource that the client named is accepted.
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"aud": m.Resource}), addr))
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Role grants permissions and tools. Deny wins over allow, also over the allow
-// rules of other roles.
+// Role grants permissions and tools. Deny beats allow, including the allow rules of
+// other roles.
 type Role struct {
 	Name        string
 	Description string
@@ -20,18 +20,19 @@ type Role struct {
 	Deny        []Rule
 }
 
-// Rule selects tools; all that it says must fit. A rule must say something.
+// Rule selects tools; all its conditions must match. A rule needs at least one
+// condition.
 type Rule struct {
 	Tools       []string // path.Match patterns on the tool id, any of; empty does not select
 	Tags        []string // any of
 	Categories  []string // any of
 	SideEffects []string // any of none, reads, writes
-	MaxRisk     string   // low, medium, high; of allow rules only
-	MinRisk     string   // low, medium, high; of deny rules only
+	MaxRisk     string   // low, medium, high; allow rules only
+	MinRisk     string   // low, medium, high; deny rules only
 	Actions     []string // see, invoke; empty is both
 }
 
-// Actions of rules. Denying see denies invoke too; invoke needs no see.
+// Actions of rules. Denying see also denies invoke; invoke does not require see.
 const (
 	See    = "see"
 	Invoke = "invoke"
@@ -46,7 +47,7 @@ const (
 	Auditor   = "auditor"
 )
 
-// BuiltIn gives the roles that always exist.
+// BuiltIn returns the roles that always exist.
 func BuiltIn() []Role {
 	all := []string{"*"}
 	return []Role{
@@ -81,7 +82,7 @@ func (a action) String() string {
 	return "calling"
 }
 
-// ruleset is every role by name, ready to be asked.
+// ruleset is every compiled role by name.
 type ruleset map[string]*compiled
 
 type compiled struct {
@@ -104,15 +105,15 @@ var (
 	permissionName = regexp.MustCompile(`^(\*|[a-z0-9][a-z0-9._:-]{0,127})$`)
 )
 
-// Bounds of what a configuration may hold.
+// Limits of a role configuration.
 const (
 	maxRoles = 1000
-	maxRules = 1000 // of one role
-	maxItems = 1000 // of one list
+	maxRules = 1000 // per role
+	maxItems = 1000 // per list
 )
 
-// compile checks own roles and joins them with the built-in ones. Pointers start
-// at /roles/NAME.
+// compile checks custom roles and merges them with the built-in ones. Pointers start at
+// /roles/NAME.
 func compile(own []Role) (ruleset, []toolkeep.Fault) {
 	rules := make(ruleset, len(own)+5)
 	for _, r := range BuiltIn() {
@@ -225,15 +226,15 @@ func compileRule(r Rule, at string, deny bool) (rule, []toolkeep.Fault) {
 		}
 	}
 	if deny && out.actions&see != 0 {
-		out.actions |= invoke // what must not be seen must not be called
+		out.actions |= invoke // a hidden tool cannot be called
 	}
 	return out, faults
 }
 
 const riskHigh = 2
 
-// riskOf orders risks. "" is the manifest schema's default, low; what is not
-// known is high.
+// riskOf orders risks. "" is the manifest schema's default, low; an unknown value
+// counts as high.
 func riskOf(s string) (int, bool) {
 	switch s {
 	case "", "low":
@@ -246,7 +247,7 @@ func riskOf(s string) (int, bool) {
 	return riskHigh, false
 }
 
-// effectsOf is the tool's side effects; what is not known writes.
+// effectsOf returns the tool's side effects; an unknown value counts as writes.
 func effectsOf(m *toolkeep.Manifest) string {
 	if m.SideEffects == "none" || m.SideEffects == "reads" {
 		return m.SideEffects
@@ -254,7 +255,7 @@ func effectsOf(m *toolkeep.Manifest) string {
 	return "writes"
 }
 
-// fits tells whether the rule selects the tool for the action.
+// fits reports whether the rule selects the tool for the action.
 func (r *rule) fits(t *toolkeep.Tool, do action) bool {
 	if r.actions&do == 0 {
 		return false
@@ -269,7 +270,7 @@ func (r *rule) fits(t *toolkeep.Tool, do action) bool {
 		(len(r.tags) == 0 || slices.ContainsFunc(m.Tags, func(tag string) bool { return slices.Contains(r.tags, tag) }))
 }
 
-// matchesAny tells whether the id matches one of the patterns. A broken pattern
+// matchesAny reports whether the id matches one of the patterns. A malformed pattern
 // matches nothing.
 func matchesAny(patterns []string, id string) bool {
 	for _, p := range patterns {
@@ -283,7 +284,7 @@ func matchesAny(patterns []string, id string) bool {
 	return false
 }
 
-// permissions joins the permissions of roles, sorted and without repetition.
+// permissions merges the permissions of roles, sorted and without duplicates.
 func (rs ruleset) permissions(roles []string) []string {
 	var out []string
 	for _, name := range roles {
@@ -295,7 +296,7 @@ func (rs ruleset) permissions(roles []string) []string {
 	return slices.Compact(out)
 }
 
-// evaluate asks every rule of the roles, deny rules first.
+// evaluate applies every rule of the roles, deny rules first.
 func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, string) {
 	for _, name := range roles {
 		if c := rs[name]; c != nil {
@@ -331,7 +332,7 @@ func (rs ruleset) evaluate(roles []string, t *toolkeep.Tool, do action) (bool, s
 	return false, reason
 }
 
-// escape writes a name as a part of a JSON Pointer.
+// escape encodes a name as a JSON Pointer token.
 func escape(s string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
 }

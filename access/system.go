@@ -2,11 +2,11 @@ package access
 
 import "github.com/toolkeep/toolkeep"
 
-// HomeTenant is the tenant of the operator: what serves all tenants is changed by its
-// administrators alone.
+// HomeTenant is the operator's tenant: only its administrators can change what serves
+// all tenants.
 const HomeTenant = "default"
 
-// System is the principal of what a server does by itself.
+// System is the principal of the server's own actions.
 func System() *toolkeep.Principal {
 	return &toolkeep.Principal{Subject: "toolkeep", Tenant: HomeTenant, Roles: []string{"admin"}, Permissions: []string{"*"}, Method: "system"}
 }

@@ -24,14 +24,14 @@ const (
 	maxToken = 16 << 10
 	// skew is the tolerated difference between the issuer's clock and ours.
 	skew = 30 * time.Second
-	// freshlyExpired is how long after its end a token is not counted as a failure:
-	// clients learn by the refusal that they need another.
+	// freshlyExpired is how long after expiry a token is not counted as a failure:
+	// clients learn from the refusal that they need a new one.
 	freshlyExpired = time.Hour
-	maxClaim       = 256 // bytes of subject and tenant each
+	maxClaim       = 256 // bytes, for subject and tenant each
 	maxTokenScopes = 1000
 )
 
-// looksLikeToken tells a JSON Web Token from an API key, which has no dots.
+// looksLikeToken reports whether a bearer is a JSON Web Token; an API key has no dots.
 func looksLikeToken(bearer string) bool {
 	return strings.HasPrefix(bearer, "eyJ") && strings.Count(bearer, ".") == 2
 }
@@ -45,7 +45,7 @@ type session struct {
 	rights          atomic.Pointer[rights]
 }
 
-// refusal says why a token is refused.
+// refusal is the reason for refusing a token.
 type refusal struct {
 	reason          string // for Failure
 	message         string // for the caller
@@ -54,7 +54,7 @@ type refusal struct {
 	tenant, subject string
 }
 
-// token authenticates the holder of an access token.
+// token authenticates a caller by its access token.
 func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep.Principal, error) {
 	if a.oauth == nil {
 		a.fail(Failure{Reason: "malformed", Addr: addr}, net)
@@ -90,9 +90,9 @@ func (a *Access) token(ctx context.Context, bearer, addr, net string) (*toolkeep
 		Permissions: a.rightsOf(&s.rights, s.roles), Addr: addr, Until: s.until}, nil
 }
 
-// refreshToken is Refresh for a caller that sent a token. The token is not stored,
-// so its roles are limited to those that the configuration still maps to a scope.
-// A token that expired or was revoked since does not end the calls it admitted.
+// refreshToken is Refresh for a caller with an access token. The token is not stored,
+// so its roles are limited to those that the configuration still maps to a scope. A
+// token that has expired or been revoked since does not end the calls it admitted.
 func (a *Access) refreshToken(p *toolkeep.Principal) (*toolkeep.Principal, error) {
 	if a.oauth == nil {
 		return nil, toolkeep.NewError(toolkeep.Unauthenticated, "the call was admitted with an OAuth token, and no OAuth issuer is configured any more")
@@ -136,7 +136,7 @@ func (o *issuer) session(ctx context.Context, token string) (*session, *refusal,
 	return s, no, nil
 }
 
-// remembered is the session of a token that the current keys have verified.
+// remembered returns the session of a token that the current keys have verified.
 func (o *issuer) remembered(sum [32]byte) *session {
 	if set := o.current(); set != nil {
 		return set.session(sum)
@@ -144,7 +144,7 @@ func (o *issuer) remembered(sum [32]byte) *session {
 	return nil
 }
 
-// key finds the issuer's key that the token names. An unknown key triggers a fetch,
+// key returns the issuer's key that the token names. An unknown key triggers a fetch,
 // at most one every Floor.
 func (o *issuer) key(ctx context.Context, h header) (*keyset, *verifyKey, *refusal, error) {
 	set := o.current()
@@ -172,11 +172,11 @@ func (o *issuer) unavailable(message string) error {
 	return toolkeep.NewError(toolkeep.RegistryUnavailable, "%s", message).Because(o.failing()).After(o.c.Floor)
 }
 
-// header holds the used fields of a token's header.
+// header holds the relevant fields of a token's header.
 type header struct{ alg, kid string }
 
-// readHeader checks a token's header. Keys and URLs of keys in it (jwk, jku, x5u) are
-// ignored, and critical extensions are refused.
+// readHeader checks a token's header. Keys and key URLs in it (jwk, jku, x5u) are
+// ignored; critical extensions are refused.
 func readHeader(token string) (header, *refusal) {
 	bad := func(format string, args ...any) (header, *refusal) {
 		return header{}, &refusal{reason: "malformed", message: "the token cannot be used: " + fmt.Sprintf(format, args...)}
@@ -217,7 +217,7 @@ func readHeader(token string) (header, *refusal) {
 	return h, nil
 }
 
-// read checks the claims of a token whose signature is valid.
+// read checks the claims of a token with a valid signature.
 func (o *issuer) read(payload []byte) (*session, *refusal) {
 	m, err := canon.ParseObject(payload, canon.Limits{Depth: 32})
 	if err != nil {
@@ -281,7 +281,7 @@ func (o *issuer) expired(tenant, subject string, until time.Time) *refusal {
 		quiet: o.now().Sub(until) < freshlyExpired, tenant: tenant, subject: subject}
 }
 
-// audience lists the accepted values of aud.
+// audience returns the accepted values of aud.
 func (o *issuer) audience() []string {
 	if len(o.c.Audience) > 0 {
 		return o.c.Audience
@@ -314,7 +314,7 @@ func (o *issuer) forUs(aud any) bool {
 	return false
 }
 
-// grants gives the roles of scopes, sorted and without duplicates.
+// grants returns the roles of scopes, sorted and without duplicates.
 func (o *issuer) grants(scopes []string) []string {
 	var roles []string
 	for _, s := range scopes {
@@ -349,14 +349,14 @@ func moment(m map[string]any, claim string) (time.Time, error) {
 	}
 	n, _ := v.(json.Number)
 	sec, err := strconv.ParseFloat(n.String(), 64)
-	if err != nil || sec < 0 || sec > 253_402_300_799 { // the end of the year 9999
+	if err != nil || sec < 0 || sec > 253_402_300_799 { // end of the year 9999
 		return time.Time{}, fmt.Errorf("the token's claim %s must be a number of seconds since 1970", claim)
 	}
 	return time.Unix(int64(sec), 0), nil
 }
 
-// scopesOf reads the scopes of a token: scope separated by spaces, or scp, which may
-// also be an array. A token may have neither.
+// scopesOf returns a token's scopes: scope, separated by spaces, or scp, which may also
+// be an array. A token may have neither.
 func scopesOf(m map[string]any) ([]string, error) {
 	var out []string
 	for _, claim := range []string{"scope", "scp"} {

@@ -47,7 +47,7 @@ func TestTokenAdmits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bearer := signed(t, c.head, s.claims(c.claims), c.key)
-			for range 2 { // the second time it is remembered
+			for range 2 { // the second time from the cache
 				p, err := a.Authenticate(t.Context(), bearer, addr)
 				if err != nil {
 					t.Fatal(err)
@@ -67,7 +67,7 @@ func TestTokenAdmits(t *testing.T) {
 	if err := a.OAuthHealth(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// A token without a role can do nothing; one with agent can.
+	// A token without a role can do nothing; one with the role agent can.
 	tool := &toolkeep.Tool{ID: "ns.a", Version: "1.0.0", Digest: "sha256:1", Manifest: &toolkeep.Manifest{SideEffects: "reads"}}
 	for scope, want := range map[string]bool{"openid": false, "tools:call": true} {
 		p := must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"scope": scope}), addr))
@@ -93,7 +93,7 @@ func TestTokenRefusals(t *testing.T) {
 	claims := func(more map[string]any) string { return signed(t, rs(nil), s.claims(more), "rsa") }
 	head := func(more map[string]any) string { return signed(t, rs(more), s.claims(nil), "rsa") }
 
-	// What a library may be talked into: the public key as a shared secret.
+	// Algorithm confusion: the public key used as a shared secret.
 	public, err := x509.MarshalPKIXPublicKey(testKeys()["rsa"].Public())
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +169,7 @@ func TestTokenRefusals(t *testing.T) {
 		})
 	}
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), good, addr))
-	// API keys go on beside, and what has the form of neither is still a key's typing error.
+	// API keys still work; a bearer in neither form is reported as a malformed key.
 	is(t, second(a.Authenticate(t.Context(), "eyJhbGciOiJub25lIn0", addr)), toolkeep.Unauthenticated)
 }
 
@@ -190,7 +190,7 @@ func TestTokenKeysAreOfOneType(t *testing.T) {
 			}
 		}
 	}
-	// Two keys of one name: there is no telling which.
+	// Two keys with the same kid are ambiguous.
 	s.publish(jwkOf(t, "rsa", nil), jwkOf(t, "rsa2", map[string]any{"kid": "rsa"}), jwkOf(t, "ec", map[string]any{"kid": "rsa"}))
 	b := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now})
 	is(t, second(b.Authenticate(t.Context(), s.token(t, nil), addr)), toolkeep.Unauthenticated)
@@ -211,7 +211,7 @@ func TestTokenClaimsConfigured(t *testing.T) {
 	}{
 		{map[string]any{"aud": "api://tools", "client_id": "bot"}, "default/bot"},
 		{map[string]any{"aud": "other", "client_id": "bot", "https://claims.example/org": "o"}, "o/bot"},
-		{map[string]any{"aud": here, "client_id": "bot"}, ""}, // a configured audience is the only one
+		{map[string]any{"aud": here, "client_id": "bot"}, ""}, // a configured audience replaces the default
 		{map[string]any{"aud": "api://tools"}, ""},
 		{map[string]any{"aud": "api://tools", "client_id": "bot", "https://claims.example/org": ""}, ""},
 	} {
@@ -282,7 +282,7 @@ func TestOAuthConfigFaults(t *testing.T) {
 }
 
 // TestTokenRotation: the issuer signs with a new key. One request fetches it, the
-// others wait; what the old key signed is good until it is gone.
+// others wait; tokens of the old key stay valid until it is withdrawn.
 func TestTokenRotation(t *testing.T) {
 	s := listen(t)
 	c := s.config()
@@ -304,7 +304,7 @@ func TestTokenRotation(t *testing.T) {
 			}
 		})
 	}
-	wg.Go(func() { // who has a key that is known does not wait
+	wg.Go(func() { // tokens of known keys do not wait
 		if _, err := a.Authenticate(t.Context(), old, addr); err != nil {
 			t.Error(err)
 		}
@@ -314,7 +314,7 @@ func TestTokenRotation(t *testing.T) {
 	if n := s.fetches.Load(); n != 2 {
 		t.Errorf("the keys were fetched %d times", n)
 	}
-	// Within the floor nobody makes it fetch again.
+	// Within Floor there is no further fetch.
 	for range 20 {
 		is(t, second(a.Authenticate(t.Context(), signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(nil), "ec"), addr)), toolkeep.Unauthenticated)
 	}
@@ -323,7 +323,7 @@ func TestTokenRotation(t *testing.T) {
 	if n := s.fetches.Load(); n != 2 {
 		t.Errorf("the keys were fetched %d times", n)
 	}
-	// The old key is withdrawn: what it verified is not remembered any longer.
+	// The old key is withdrawn: the sessions it verified are gone.
 	now.pass(2 * time.Second)
 	s.publish(jwkOf(t, "rsa2", nil))
 	is(t, second(a.Authenticate(t.Context(), signed(t, map[string]any{"alg": "ES256", "kid": "ec"}, s.claims(nil), "ec"), addr)), toolkeep.Unauthenticated)
@@ -341,7 +341,7 @@ func TestTokenExpiresWhileRemembered(t *testing.T) {
 	now.pass(89 * time.Second)
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), bearer, addr))
 	now.pass(time.Second)
-	// Any number of requests may find out that it is over: that blocks nobody.
+	// Any number of requests with a freshly expired token blocks no caller.
 	for range 50 {
 		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.Unauthenticated)
 	}
@@ -350,7 +350,7 @@ func TestTokenExpiresWhileRemembered(t *testing.T) {
 	}
 	fresh := s.token(t, map[string]any{"exp": now.Now().Add(3 * time.Hour).Unix()})
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), fresh, addr))
-	// Who goes on with it for long is blocked, there alone.
+	// A client that keeps sending it is blocked, only from that address.
 	now.pass(time.Hour)
 	for range 10 {
 		is(t, second(a.Authenticate(t.Context(), bearer, addr)), toolkeep.Unauthenticated)
@@ -360,7 +360,7 @@ func TestTokenExpiresWhileRemembered(t *testing.T) {
 	must[*toolkeep.Principal](t)(a.Authenticate(t.Context(), s.token(t, map[string]any{"sub": "bob", "exp": now.Now().Add(time.Hour).Unix()}), addr))
 }
 
-// TestTokenFailuresCount: forged tokens block the address, and nobody by naming him.
+// TestTokenFailuresCount: forged tokens block the address, not the subject they name.
 func TestTokenFailuresCount(t *testing.T) {
 	s := listen(t)
 	now := &clock{}
@@ -385,7 +385,7 @@ func TestTokenFailuresCount(t *testing.T) {
 func TestTokenRefresh(t *testing.T) {
 	s := listen(t)
 	a := open(t, Config{OAuth: s.config(), Clock: (&clock{}).Now, Roles: []Role{{Name: "relay", Permissions: []string{toolkeep.PermActAs}}}})
-	// As stored: a role that no scope gives any more is gone.
+	// A stored principal loses a role that no scope maps to any more.
 	p := must[*toolkeep.Principal](t)(a.Refresh(&toolkeep.Principal{Subject: "alice", Tenant: "acme", Roles: []string{Auditor, "relay", Agent}, OnBehalf: "x"}))
 	if !slices.Equal(p.Roles, []string{Auditor, Agent}) || p.Method != MethodOAuth || p.Subject != "alice" || p.OnBehalf != "x" || !p.May(toolkeep.PermInvocations) || p.May(toolkeep.PermActAs) {
 		t.Errorf("%+v", p)
@@ -395,7 +395,7 @@ func TestTokenRefresh(t *testing.T) {
 	}
 }
 
-// TestTokenHammer has many requests with good and bad tokens while keys rotate and
+// TestTokenHammer sends many requests with good and bad tokens while keys rotate and
 // roles change.
 func TestTokenHammer(t *testing.T) {
 	s := listen(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestWorkspaceOfAKey: a key's workspace is its principal's, now and after Refresh,
-// and nobody but an administrator gives keys of another.
+// TestWorkspaceOfAKey: a key's workspace is its principal's, also after Refresh, and
+// only an administrator can create keys of another workspace.
 func TestWorkspaceOfAKey(t *testing.T) {
 	a := open(t, Config{Roles: []Role{{Name: "clerk", Permissions: []string{toolkeep.PermKeys}}}})
 	root := &toolkeep.Principal{Tenant: "acme", Subject: "root", Roles: []string{Admin}, Permissions: []string{"*"}, Workspace: "own"}
@@ -45,7 +45,7 @@ func TestWorkspaceOfAKey(t *testing.T) {
 	}
 }
 
-// TestWorkspaceOfAToken: the claim counts only where it is configured.
+// TestWorkspaceOfAToken: the claim counts only if it is configured.
 func TestWorkspaceOfAToken(t *testing.T) {
 	s := listen(t)
 	for claim, want := range map[string]string{"": "", "team": "billing"} {

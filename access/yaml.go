@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
-// maxYAML is the largest document of roles in bytes.
+// maxYAML is the largest roles document in bytes.
 const maxYAML = 1 << 20
 
 // ParseRoles reads own roles from YAML, a mapping with the one key roles:
@@ -51,7 +51,7 @@ func ParseRoles(data []byte) ([]Role, error) {
 	return roles, nil
 }
 
-// reader walks a YAML tree and keeps faults and the line of every pointer.
+// reader walks a YAML tree and collects faults and the line of every pointer.
 type reader struct {
 	faults []toolkeep.Fault
 	lines  map[string]int
@@ -65,15 +65,15 @@ func (r *reader) fault(line int, pointer, rule, format string, args ...any) {
 	r.faults = append(r.faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
 }
 
-// reported tells whether a fault stands at, above or below the pointer already,
-// of which another would be the echo.
+// reported reports whether a fault already exists at, above or below the pointer, which
+// another would only repeat.
 func (r *reader) reported(pointer string) bool {
 	return slices.ContainsFunc(r.faults, func(f toolkeep.Fault) bool {
 		return strings.HasPrefix(f.Pointer+"/", pointer+"/") || strings.HasPrefix(pointer+"/", f.Pointer+"/")
 	})
 }
 
-// atLine is "line N: " of the pointer or of the nearest place above it.
+// atLine returns "line N: " for the pointer or its nearest ancestor.
 func (r *reader) atLine(pointer string) string {
 	for p := pointer; ; p = p[:strings.LastIndexByte(p, '/')] {
 		if n := r.lines[p]; n > 0 {
@@ -108,8 +108,8 @@ func (r *reader) document(data []byte) (roles []Role) {
 	return roles
 }
 
-// mapping calls do for every key. With known keys, any other is a fault; nil
-// knows all.
+// mapping calls do for every key. With known set, any other key is a fault; nil accepts
+// all.
 func (r *reader) mapping(n *yaml.Node, at string, known []string, do func(key string, n *yaml.Node, at string)) {
 	r.lines[at] = n.Line
 	if n.Kind != yaml.MappingNode {
@@ -186,8 +186,8 @@ func (r *reader) rules(n *yaml.Node, at string) (rules []Rule) {
 	return rules
 }
 
-// sequence calls do for every item. An empty list would read as "none" and mean
-// "all" or the other way round, so it is refused.
+// sequence calls do for every item. An empty list is refused: it could be read as
+// "none" or as "all".
 func (r *reader) sequence(n *yaml.Node, at string, do func(n *yaml.Node, at string)) {
 	r.lines[at] = n.Line
 	switch {
@@ -211,8 +211,8 @@ func (r *reader) texts(n *yaml.Node, at string) (out []string) {
 	return out
 }
 
-// text reads a string. A value that YAML takes for something else, such as no or
-// 1.0, is taken as it was written only where quoted.
+// text reads a string. A value that YAML reads as another type, such as no or 1.0, is
+// accepted only if quoted.
 func (r *reader) text(n *yaml.Node, at string) string {
 	r.lines[at] = n.Line
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value == "" {

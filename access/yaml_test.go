@@ -24,7 +24,7 @@ func TestParseRoles(t *testing.T) {
 func TestParseRolesFaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		yaml string
-		want []string // pointer and a part of the message, each
+		want []string // pairs of pointer and part of the message
 	}{
 		"empty":              {"", []string{"", "not readable"}},
 		"not YAML":           {"roles: [", []string{"", "not readable"}},
@@ -76,7 +76,7 @@ func TestParseRolesFaults(t *testing.T) {
 	is(t, err, toolkeep.InvalidManifest)
 }
 
-// FuzzParseRoles: whatever is read must be usable as roles, and never panics.
+// FuzzParseRoles: whatever parses must be usable as roles, and nothing panics.
 func FuzzParseRoles(f *testing.F) {
 	for _, s := range []string{weatherRoles, "", "roles: {}", "roles: &a {b: *a}", "roles:\n  ? [a]\n  : b", "---\n...\n", "roles:\n  a: {allow: [{}]}", "%YAML 1.1\n---\nroles: !!map {}", "\"\\u0000\": 1", "#"} {
 		f.Add([]byte(s))
@@ -96,7 +96,7 @@ func FuzzParseRoles(f *testing.F) {
 	})
 }
 
-// FuzzParseKey: only what NewKey could have made is a key.
+// FuzzParseKey: only texts that NewKey could have produced parse.
 func FuzzParseKey(f *testing.F) {
 	f.Add("tk_abcdefghijkl_0123456789012345678901234567890123456789012abcd")
 	f.Add(strings.Repeat("é", 40))
