@@ -13,10 +13,10 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// childDir makes the test binary a process that works on one call for ever.
+// childDir makes the test binary a process that works on one call forever.
 const childDir = "JOB_TEST_CHILD_DIR"
 
-// child enqueues a call, says when it is being worked on, and waits to be killed.
+// child enqueues a call, reports when it is being worked on, and waits to be killed.
 func child(dir string) {
 	fail := func(err error) {
 		fmt.Println("failed:", err)
@@ -27,7 +27,7 @@ func child(dir string) {
 	if err != nil {
 		fail(err)
 	}
-	q, err := NewSQLite(Config{DB: db, NodeID: "child", Workers: 2, Runner: runFunc( // so that it never takes up the third
+	q, err := NewSQLite(Config{DB: db, NodeID: "child", Workers: 2, Runner: runFunc( // so that it never picks up the third
 		func(ctx context.Context, ref toolkeep.CallRef) error {
 			fmt.Println("running", ref.ID)
 			select {}
@@ -52,7 +52,7 @@ func child(dir string) {
 	select {}
 }
 
-// killedChild runs the child until both calls are at work, and kills it.
+// killedChild runs the child until both calls are running, then kills it.
 func killedChild(t *testing.T, dir string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
@@ -73,7 +73,7 @@ func killedChild(t *testing.T, dir string) {
 	if err := cmd.Process.Kill(); err != nil { // SIGKILL
 		t.Error(err)
 	}
-	_ = cmd.Wait() // its error is the signal
+	_ = cmd.Wait() // the error is the signal
 	if !running["running cut-off"] || !running["running cut-off-too"] {
 		t.Fatalf("the child said only %v", running)
 	}
@@ -111,13 +111,13 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Cleanup(func() { _ = db.Close() })
 		r := newRecorder()
 		q := newSQLiteQueue(t, Config{DB: db, Runner: r, Workers: 1, NodeID: "parent"})
-		// What looks for lapsed leases came first.
+		// The lapsed-lease reaper enqueued it first.
 		mustEnqueue(t, q, "cut-off", toolkeep.High, time.Time{})
 		if n := waiting(t, q); n != 2 {
 			t.Fatalf("%d wait, want 2", n)
 		}
 		start(t, q)
-		// And again while the first is being worked or done.
+		// And again while the first is running or done.
 		got := map[string]int{}
 		for range 3 {
 			got[r.wait(t, ctx)]++

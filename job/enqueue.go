@@ -13,11 +13,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// kind names the jobs of this package in the queue's table.
+// kind is the kind of this package's jobs in the queue's table.
 const kind = "toolkeep_call"
 
-// callArgs is all that a job carries. Tenant and id make it unique among what
-// waits; Failed counts the times in a row that the Runner sent it back.
+// callArgs is a job's payload. Tenant and id make it unique among waiting jobs; Failed
+// counts consecutive returns by the Runner.
 type callArgs struct {
 	Tenant string `json:"tenant" river:"unique"`
 	ID     string `json:"id" river:"unique"`
@@ -26,12 +26,12 @@ type callArgs struct {
 
 func (callArgs) Kind() string { return kind }
 
-// waitingOnce narrows River's uniqueness to jobs that wait. River wants running
-// jobs among the unique ones because it may move them back to waiting and would
-// then meet another under the same key; this package never does (see again).
+// waitingOnce limits River's uniqueness to waiting jobs. River includes running jobs
+// because it may move them back to waiting, where they could meet another with the same
+// key; this package never moves them back (see again).
 //
-// It also puts jobs for later into the line at once: the fetcher passes over what
-// is not due, so no scheduler has to move them.
+// It also makes jobs for later available at once: the fetcher skips jobs that are not
+// due, so no scheduler has to move them.
 type waitingOnce struct{ river.HookDefaults }
 
 func (*waitingOnce) InsertBegin(_ context.Context, p *rivertype.JobInsertParams) error {
@@ -45,9 +45,9 @@ func (*waitingOnce) InsertBegin(_ context.Context, p *rivertype.JobInsertParams)
 	return nil
 }
 
-// Enqueue lets the call wait for a worker, not before e.At, as part of tx. An id
-// that already waits is not added again, but takes the earlier time and the
-// higher priority of the two.
+// Enqueue adds the call to the queue in tx, to run no earlier than e.At. An id that
+// already waits is not added again, but takes the earlier time and the higher priority
+// of the two.
 func (q *Queue[TTx]) Enqueue(ctx context.Context, tx TTx, e toolkeep.Enqueue) error {
 	if e.Call.ID == "" {
 		return errors.New("job: enqueue: the call has no id")
@@ -81,7 +81,7 @@ func (q *Queue[TTx]) insert(ctx context.Context, tx TTx, a callArgs, priority in
 	return nil
 }
 
-// rank gives River's priority, 1 is the first.
+// rank returns River's priority; 1 is first.
 func rank(p toolkeep.Priority) (int, error) {
 	switch p {
 	case toolkeep.High:
@@ -94,7 +94,7 @@ func rank(p toolkeep.Priority) (int, error) {
 	return 0, fmt.Errorf("job: enqueue: unknown priority %q; use high, normal or low", string(p))
 }
 
-// Depth counts the waiting jobs by priority, those for later among them.
+// Depth counts the waiting jobs by priority, including those for later.
 func (q *Queue[TTx]) Depth(ctx context.Context) (map[toolkeep.Priority]int, error) {
 	counts, err := q.store.depth(ctx)
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Runner does what a job is about.
+// Runner does the work of a job.
 type Runner interface {
-	// Run carries the call on. It returns nil if this job is done with, whatever
-	// state the row is in, and an error if the call must be looked at again. The
-	// context ends when the queue is stopped and the patience of Stop is over.
+	// Run continues the call. It returns nil if the job is done, in whatever state the
+	// row is, and an error if the call must be looked at again. The context ends when
+	// the queue is stopped and Stop's grace period is over.
 	Run(ctx context.Context, ref toolkeep.CallRef) error
 }
 
-// Periodic is work that comes back.
+// Periodic is recurring work.
 type Periodic struct {
 	Name  string
 	Every time.Duration // pause between the starts; the first run is at Start
@@ -38,21 +38,21 @@ type Periodic struct {
 
 // Config sets up a Queue. Runner is required, and either DB or Pool.
 type Config struct {
-	// DB is for NewSQLite: the write connection that the queue shares with the
-	// store, one open connection, WAL. The queue never holds it across a wait.
+	// DB is for NewSQLite: the write connection shared with the store, one open
+	// connection, WAL. The queue never holds it while waiting.
 	DB *sql.DB
-	// Pool is for NewPostgres: the pool that the queue shares with the store. The
-	// queue holds one connection to listen, and others for moments.
+	// Pool is for NewPostgres: the pool shared with the store. The queue holds one
+	// connection to listen, and others briefly.
 	Pool         *pgxpool.Pool
 	Runner       Runner
-	Workers      int           // calls worked at the same time; default 8
-	PollInterval time.Duration // look for work that nobody announced; default 100 ms, at least 1 ms
+	Workers      int           // calls run concurrently; default 8
+	PollInterval time.Duration // look for work without a notification; default 100 ms, at least 1 ms
 	// Periodic work runs in its own goroutine, one function at a time, so each
 	// must be short or watch its context.
 	Periodic []Periodic
 	Log      *slog.Logger // default: nothing is logged
-	// NodeID says who works a job; default: a random one. Nodes that share a queue
-	// must not share it.
+	// NodeID identifies the worker of a job; default: a random one. Nodes that share a
+	// queue need different ids.
 	NodeID string
 }
 
@@ -64,12 +64,12 @@ const (
 	cleanEvery     = time.Minute
 	// cleanBatch bounds how long one statement of clean holds a connection.
 	cleanBatch = 500
-	// stopGrace is how long Stop waits for jobs whose context it has cancelled.
+	// stopGrace is how long Stop waits for jobs after cancelling their context.
 	stopGrace = 10 * time.Second
 )
 
-// Queue holds the ids of waiting calls and works them. TTx is the transaction of
-// its database, in which calls are enqueued.
+// Queue holds the ids of waiting calls and runs them. TTx is its database's transaction
+// type, in which calls are enqueued.
 type Queue[TTx any] struct {
 	store    backend[TTx]
 	runner   Runner
@@ -81,35 +81,36 @@ type Queue[TTx any] struct {
 
 	mu      sync.Mutex
 	started bool
-	stopped chan struct{} // closed when Stop is through; nil before the first Stop
+	stopped chan struct{} // closed when Stop is done; nil before the first Stop
 	stopErr error
 }
 
-// backend is what differs between the databases.
+// backend holds what differs between the databases.
 type backend[TTx any] interface {
 	driver() riverdriver.Driver[TTx]
-	// migrator is a driver without this package's own ideas.
+	// migrator is River's driver without this package's changes.
 	migrator() riverdriver.Driver[TTx]
-	// settle sets what River should do differently.
+	// settle adjusts River's configuration.
 	settle(c *river.Config)
 	inTx(ctx context.Context, f func(tx TTx) error) error
-	// alone runs f while no other process that shares the database does.
+	// alone runs f while no other process that shares the database runs it.
 	alone(ctx context.Context, f func() error) error
-	// bringForward makes a waiting job as urgent as the more urgent of two wishes.
+	// bringForward gives a waiting job the higher priority and the earlier time of
+	// both.
 	bringForward(ctx context.Context, tx TTx, id int64, priority int, at time.Time) error
-	// announce is called when a job was inserted, in its open transaction.
+	// announce is called after a job was inserted, in the open transaction.
 	announce()
 	// depth counts waiting jobs by River's priority.
 	depth(ctx context.Context) (map[int]int, error)
-	// reclaim takes up the jobs of dead processes; at Start, and where others share
-	// the queue from time to time.
+	// reclaim takes over the jobs of dead processes, at Start and, if nodes share the
+	// queue, periodically.
 	reclaim(ctx context.Context) error
-	// periodic is what the backend has to do from time to time.
+	// periodic is the backend's periodic work.
 	periodic() []Periodic
 }
 
-// NewSQLite makes a Queue on SQLite. Enqueue works from here on, once Migrate
-// has run; nothing is worked before Start.
+// NewSQLite returns a Queue on SQLite. Enqueue works once Migrate has run; no job runs
+// before Start.
 func NewSQLite(c Config) (*Queue[*sql.Tx], error) {
 	if c.DB == nil || c.Pool != nil {
 		return nil, errors.New("job: a queue on SQLite needs Config.DB and no Config.Pool")
@@ -117,7 +118,7 @@ func NewSQLite(c Config) (*Queue[*sql.Tx], error) {
 	return newQueue(c, func(*Queue[*sql.Tx]) backend[*sql.Tx] { return newSQLite(c.DB) })
 }
 
-// NewPostgres makes a Queue on PostgreSQL, which other nodes may share.
+// NewPostgres returns a Queue on PostgreSQL, which other nodes may share.
 func NewPostgres(c Config) (*Queue[pgx.Tx], error) {
 	if c.Pool == nil || c.DB != nil {
 		return nil, errors.New("job: a queue on PostgreSQL needs Config.Pool and no Config.DB")
@@ -163,8 +164,8 @@ func newQueue[TTx any](c Config, open func(*Queue[TTx]) backend[TTx]) (*Queue[TT
 		Hooks:             []rivertype.Hook{&waitingOnce{}},
 		FetchCooldown:     fetchCooldown,
 		FetchPollInterval: max(c.PollInterval, fetchCooldown),
-		JobTimeout:        -1, // deadlines are the pipeline's
-		MaxAttempts:       3,  // only for a job that cannot be read; the row decides about the rest
+		JobTimeout:        -1, // deadlines belong to the pipeline
+		MaxAttempts:       3,  // only for a job that cannot be decoded; the row decides the rest
 		Logger:            slog.New(&quiet{c.Log.Handler()}),
 	}
 	q.store.settle(conf)
@@ -180,7 +181,7 @@ func (q *Queue[TTx]) Migrate(ctx context.Context) error {
 	return q.migrate(ctx, rivermigrate.DirectionUp, nil)
 }
 
-// MigrateDown takes all of the queue's tables away, with what waits in them.
+// MigrateDown drops all of the queue's tables, including waiting jobs.
 func (q *Queue[TTx]) MigrateDown(ctx context.Context) error {
 	return q.migrate(ctx, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
 }
@@ -199,8 +200,8 @@ func (q *Queue[TTx]) migrate(ctx context.Context, d rivermigrate.Direction, o *r
 	return nil
 }
 
-// Start takes up what a dead process left behind and begins to work. The context
-// bounds the start only. A queue that was stopped does not start again.
+// Start takes over the jobs of dead processes and starts the workers. ctx bounds the
+// start only. A stopped queue cannot be started again.
 func (q *Queue[TTx]) Start(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,15 +222,15 @@ func (q *Queue[TTx]) Start(ctx context.Context) error {
 	return nil
 }
 
-// Hold lets no more jobs begin; those under way go on, and Stop must follow soon. A
-// job that is taken up all the same goes back to its place in the line, where another
-// node may have it.
+// Hold stops new jobs from starting; running jobs continue, and Stop must follow soon.
+// A job fetched after Hold returns to its place in the queue, where another node may
+// take it.
 func (q *Queue[TTx]) Hold() { q.held.Store(true) }
 
-// Stop ends the periodic work, takes up no more jobs and waits for the running
-// ones until ctx ends; then it cancels them and waits up to 10 s more. A job cut
-// off waits for the next Start. The error says that jobs did not end even then.
-// Later calls wait for the first one and give its error.
+// Stop ends the periodic work, fetches no more jobs and waits for running jobs until
+// ctx ends; then it cancels them and waits up to 10 s more. An interrupted job waits
+// for the next Start. The error says that jobs were still running after that. Later
+// calls wait for the first and return its error.
 func (q *Queue[TTx]) Stop(ctx context.Context) error {
 	q.mu.Lock()
 	if first := q.stopped; first != nil {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// limit ends a test that hangs; nothing is measured with it.
+// limit ends a test that hangs; it measures nothing.
 const limit = 5 * time.Minute
 
 func testContext(t *testing.T) context.Context {
@@ -39,7 +39,7 @@ func testContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// openDB opens the database the way the store does: one connection, WAL.
+// openDB opens the database as the store does: one connection, WAL.
 func openDB(path string) (*sql.DB, error) {
 	db, err := sql.Open("sqlite", "file:"+path+
 		"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)&_pragma=synchronous(NORMAL)&_txlock=immediate")
@@ -68,7 +68,7 @@ type runFunc func(ctx context.Context, ref toolkeep.CallRef) error
 
 func (f runFunc) Run(ctx context.Context, ref toolkeep.CallRef) error { return f(ctx, ref) }
 
-// recorder is a Runner that notes what ran.
+// recorder is a Runner that records what ran.
 type recorder struct {
 	ran chan string
 	err func(ctx context.Context, id string) error
@@ -202,7 +202,7 @@ func TestScheduledWaitsForItsTime(t *testing.T) {
 	mustEnqueue(t, q, "now", toolkeep.Low, time.Time{})
 	start(t, q)
 	ran := map[string]bool{}
-	for len(ran) < 2 { // a busy machine may begin when later is due, and more urgent
+	for len(ran) < 2 { // on a busy machine, later may be due first and is more urgent
 		id := r.wait(t, ctx)
 		if early := time.Until(due); id == "later" && early > 2*time.Millisecond {
 			t.Fatalf("ran %s too early", early)
@@ -359,7 +359,7 @@ func TestDoubleEnqueue(t *testing.T) {
 		start(t, q)
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{})
 		r.wait(t, ctx)
-		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{}) // while the first is at work
+		mustEnqueue(t, q, "a", toolkeep.Normal, time.Time{}) // while the first is running
 		if n := waiting(t, q); n != 1 {
 			t.Fatalf("%d wait, want 1", n)
 		}
@@ -393,8 +393,8 @@ func TestErrorComesBackLater(t *testing.T) {
 	}
 }
 
-// An Enqueue that arrives while the runner is failing must not meet the job that
-// replaces the failed one.
+// An Enqueue while the runner is failing must not collide with the job that replaces
+// the failed one.
 func TestErrorAndEnqueueAtOnce(t *testing.T) {
 	ctx := testContext(t)
 	r := newRecorder()
@@ -413,7 +413,7 @@ func TestErrorAndEnqueueAtOnce(t *testing.T) {
 	r.wait(t, ctx)
 	mustEnqueue(t, q, "a", toolkeep.Normal, time.Now().Add(time.Hour))
 	close(goOn)
-	if got := r.wait(t, ctx); got != "a" { // the retry's time is the earlier one
+	if got := r.wait(t, ctx); got != "a" { // the retry has the earlier time
 		t.Fatalf("ran %q, want a", got)
 	}
 }
@@ -467,7 +467,7 @@ func TestStop(t *testing.T) {
 		start(t, q2)
 		rest := []string{"b", "c"}
 		select {
-		case <-r.ran: // b, which came in the moment between the end of a and Stop
+		case <-r.ran: // b, fetched between the end of a and Stop
 			rest = rest[1:]
 		default:
 		}
@@ -507,7 +507,7 @@ func TestStop(t *testing.T) {
 		q.Hold()
 		mustEnqueue(t, q, "a", toolkeep.Normal, time.Now().Add(-2*time.Second))
 		mustEnqueue(t, q, "b", toolkeep.Normal, time.Now().Add(-time.Second))
-		for back := 0; back == 0; { // a worker has had one of them
+		for back := 0; back == 0; { // one of them was with a worker
 			if err := db.QueryRowContext(ctx, `SELECT count(*) FROM river_job WHERE state = 'completed'`).Scan(&back); err != nil {
 				t.Fatal(err)
 			}

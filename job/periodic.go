@@ -60,7 +60,7 @@ func (t *ticking) loop(ctx context.Context) {
 	}
 }
 
-// run logs what goes wrong; the work comes back all the same.
+// run logs errors; the work recurs regardless.
 func (t *ticking) run(ctx context.Context, p *Periodic) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// beatEvery is how often a node says that it still works its jobs.
+	// beatEvery is how often a node sends heartbeats for its jobs.
 	beatEvery = 2 * time.Second
-	// deadAfter is for how long nobody may have said so before a job is taken up.
+	// deadAfter is how long a job may go without a heartbeat before it is reclaimed.
 	deadAfter = 8 * time.Second
-	// reclaimBatch bounds the jobs that one pass takes up.
+	// reclaimBatch bounds the jobs that one pass reclaims.
 	reclaimBatch = 200
 )
 
 // postgresQueue is the queue on PostgreSQL, which several nodes share.
 type postgresQueue struct {
 	pool *pgxpool.Pool
-	// working are the jobs that this process works.
+	// working holds the jobs that this process runs.
 	working *working
-	// insert lets a call wait again.
+	// insert makes a call wait again.
 	insert func(ctx context.Context, tx pgx.Tx, a callArgs, priority int, at time.Time) error
 }
 
@@ -75,11 +75,11 @@ func (p *postgresQueue) depth(ctx context.Context) (map[int]int, error) {
 	return d, err
 }
 
-// migrateLock is the advisory lock under which one node migrates the queue.
+// migrateLock is the advisory lock for migrating the queue, held by one node at a time.
 const migrateLock = 0x746f6f6c6a6f6273
 
-// alone holds the lock on a connection of its own, with which it goes: f needs the
-// pool, which may have none to spare.
+// alone holds the lock on its own connection and closes it afterwards: f needs the
+// pool, which may have no connection to spare.
 func (p *postgresQueue) alone(ctx context.Context, f func() error) (err error) {
 	conn, err := pgx.ConnectConfig(ctx, p.pool.Config().ConnConfig)
 	if err != nil {
@@ -92,8 +92,8 @@ func (p *postgresQueue) alone(ctx context.Context, f func() error) (err error) {
 	return f()
 }
 
-// beat says that this node lives, for every job that it works. The time is the
-// database's, so that the clocks of nodes do not matter.
+// beat sends a heartbeat for every job that this node runs. It uses the database's
+// time, so that the nodes' clocks do not matter.
 func (p *postgresQueue) beat(ctx context.Context) error {
 	ids := p.working.list()
 	if len(ids) == 0 {
@@ -109,9 +109,8 @@ func (p *postgresQueue) beat(ctx context.Context) error {
 	return nil
 }
 
-// reclaim lets the calls wait again whose jobs nobody has said to be working on.
-// If the node was only silent this is one nudge too many: the call's row says
-// who has it.
+// reclaim makes calls wait again whose jobs have no recent heartbeat. If the node was
+// only slow, this is one superfluous job: the call's row says who holds it.
 func (p *postgresQueue) reclaim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()
@@ -151,7 +150,7 @@ func (p *postgresQueue) reclaim(ctx context.Context) error {
 	return nil
 }
 
-// clean removes jobs that are over; the invocation row has their story.
+// clean removes finished jobs; their history is in the invocation row.
 func (p *postgresQueue) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, writeLimit)
 	defer cancel()

@@ -225,7 +225,7 @@ func TestPostgres(t *testing.T) {
 	})
 }
 
-// TestPostgresShared: several nodes work one queue, each call once.
+// TestPostgresShared: several nodes share one queue and run each call once.
 func TestPostgresShared(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	const nodes, calls = 3, 300
@@ -289,7 +289,7 @@ func TestPostgresConfig(t *testing.T) {
 	}
 }
 
-// childDSN makes the test binary a node that takes calls and never ends.
+// childDSN makes the test binary a node that takes calls and never finishes them.
 const childDSN = "JOB_TEST_CHILD_DSN"
 
 func postgresChild(dsn string) {
@@ -315,8 +315,8 @@ func postgresChild(dsn string) {
 	select {}
 }
 
-// TestPostgresKilledNode: what a killed node was working on does not block a new
-// Enqueue, and is run again by itself.
+// TestPostgresKilledNode: a killed node's jobs do not block a new Enqueue, and are run
+// again without one.
 func TestPostgresKilledNode(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	r := newRecorder()
@@ -344,13 +344,13 @@ func TestPostgresKilledNode(t *testing.T) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Error(err)
 	}
-	_ = cmd.Wait() // its error is the signal
+	_ = cmd.Wait() // the error is the signal
 
-	// What looks for lapsed leases comes first for one of the two.
+	// The lapsed-lease reaper handles one of the two first.
 	mustPut(t, q, "nudged", toolkeep.Normal, time.Time{})
 	begin(t, q)
 	got := map[string]int{}
-	for range 3 { // the new job, and the dead ones of both; the second nudge for one is harmless
+	for range 3 { // the new job, and the dead ones of both; a second job for one is harmless
 		got[r.wait(t, ctx)]++
 	}
 	if got["forgotten"] != 1 || got["nudged"] != 2 {
@@ -358,8 +358,8 @@ func TestPostgresKilledNode(t *testing.T) {
 	}
 }
 
-// TestPostgresLostFetch: a job that the database has as taken by a node that never
-// got the answer is taken up, though that node lives and works others.
+// TestPostgresLostFetch: a job assigned to a node that never received the response is
+// reclaimed, although that node is alive and runs others.
 func TestPostgresLostFetch(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	r := newRecorder()
@@ -390,8 +390,7 @@ func TestPostgresLostFetch(t *testing.T) {
 	}
 }
 
-// TestPostgresMigrateTogether: nodes that start at once do not stand in each
-// other's way.
+// TestPostgresMigrateTogether: nodes that start at once do not block each other.
 func TestPostgresMigrateTogether(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	var wg sync.WaitGroup

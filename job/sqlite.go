@@ -23,15 +23,15 @@ func (s *sqliteQueue) driver() riverdriver.Driver[*sql.Tx]   { return s.d }
 func (s *sqliteQueue) migrator() riverdriver.Driver[*sql.Tx] { return riversqlite.New(s.db) }
 func (s *sqliteQueue) settle(c *river.Config)                { c.LeaderElectionDisabled = true }
 
-// announce wakes the fetcher, which waits for the connection that the
-// transaction holds, see doc.go.
+// announce wakes the fetcher, which waits for the connection held by the transaction,
+// see doc.go.
 func (s *sqliteQueue) announce() { s.d.wake() }
 
 func (s *sqliteQueue) periodic() []Periodic {
 	return []Periodic{{Name: "job.clean", Every: cleanEvery, Run: s.clean}}
 }
 
-// alone has nothing to wait for: one process owns the database.
+// alone needs no lock: one process owns the database.
 func (s *sqliteQueue) alone(_ context.Context, f func() error) error { return f() }
 
 func (s *sqliteQueue) inTx(ctx context.Context, f func(tx *sql.Tx) error) error {
@@ -39,7 +39,7 @@ func (s *sqliteQueue) inTx(ctx context.Context, f func(tx *sql.Tx) error) error 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing to roll back
+	defer func() { _ = tx.Rollback() }() // no effect after a commit
 	if err := f(tx); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (s *sqliteQueue) bringForward(ctx context.Context, tx *sql.Tx, id int64, pr
 	return err
 }
 
-// dbTime is a time as the queue's table holds it; times compare as text.
+// dbTime formats a time for the queue's table, where times compare as text.
 func dbTime(t time.Time) string {
 	return t.UTC().Round(time.Millisecond).Format("2006-01-02 15:04:05.000")
 }
@@ -64,7 +64,7 @@ func (s *sqliteQueue) depth(ctx context.Context) (map[int]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = rows.Close() }() // what matters is in rows.Err
+	defer func() { _ = rows.Close() }() // rows.Err has the error that matters
 	d := make(map[int]int)
 	for rows.Next() {
 		var p, n int
@@ -76,8 +76,8 @@ func (s *sqliteQueue) depth(ctx context.Context) (map[int]int, error) {
 	return d, rows.Err()
 }
 
-// reclaim lets the jobs wait again that a dead process was working on. Where the
-// call was enqueued anew in the meantime the old job is dropped.
+// reclaim makes the jobs of a dead process wait again. If the call was enqueued again
+// meanwhile, the old job is dropped.
 func (s *sqliteQueue) reclaim(ctx context.Context) error {
 	return s.inTx(ctx, func(tx *sql.Tx) error {
 		for _, stmt := range []string{
@@ -92,7 +92,7 @@ func (s *sqliteQueue) reclaim(ctx context.Context) error {
 	})
 }
 
-// clean removes jobs that are over; the invocation row has their story.
+// clean removes finished jobs; their history is in the invocation row.
 func (s *sqliteQueue) clean(ctx context.Context) error {
 	for {
 		r, err := s.db.ExecContext(ctx, `DELETE FROM river_job WHERE id IN (
@@ -108,9 +108,9 @@ func (s *sqliteQueue) clean(ctx context.Context) error {
 	}
 }
 
-// driver is River's SQLite driver with another way to hear of new jobs: not
-// through rows of a notification table that a listener polls for, but through a
-// channel. This is enough because there is one process.
+// driver is River's SQLite driver with in-process notification: a channel announces new
+// jobs instead of rows in a notification table that a listener polls. One process is
+// enough for this.
 type driver struct {
 	*riversqlite.Driver
 	wakes chan struct{}
@@ -120,8 +120,8 @@ func newDriver(db *sql.DB) *driver {
 	return &driver{Driver: riversqlite.New(db), wakes: make(chan struct{}, 1)}
 }
 
-// wake makes the fetcher look for jobs. It never blocks; several wakes before
-// the fetcher gets round to it are one.
+// wake makes the fetcher look for jobs. It never blocks; wakes before the next fetch
+// are merged.
 func (d *driver) wake() {
 	select {
 	case d.wakes <- struct{}{}:
@@ -132,12 +132,12 @@ func (d *driver) wake() {
 // SupportsListenNotify keeps River from writing notification rows.
 func (d *driver) SupportsListenNotify() bool { return false }
 
-// GetListener gives the listener that hears wake.
+// GetListener returns the listener that receives wakes.
 func (d *driver) GetListener(p *riverdriver.GetListenenerParams) riverdriver.Listener {
 	return &listener{wakes: d.wakes, schema: p.Schema}
 }
 
-// listener hands the wakes to River as if they were notifications of an insert.
+// listener passes wakes to River as insert notifications.
 type listener struct {
 	wakes  <-chan struct{}
 	schema string

@@ -20,7 +20,7 @@ import (
 const (
 	againFirst = 250 * time.Millisecond
 	againMost  = 30 * time.Second
-	// writeLimit bounds the one short transaction that sends a job back.
+	// writeLimit bounds the transaction that requeues a job.
 	writeLimit = 10 * time.Second
 )
 
@@ -34,15 +34,14 @@ type callWorker struct {
 	log     *slog.Logger
 }
 
-// working are the jobs that this process works. The database may say otherwise:
-// where the answer to a fetch was lost it has jobs as taken by a node that never
-// heard of them.
+// working holds the jobs that this process runs. The database may list more: if the
+// response to a fetch was lost, jobs are assigned to a node that never received them.
 type working struct {
 	mu  sync.Mutex
 	ids map[int64]struct{}
 }
 
-// on counts a job in until the returned func is called.
+// on registers a job until the returned func is called.
 func (w *working) on(id int64) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,21 +62,21 @@ func (w *working) list() []int64 {
 	return slices.Collect(maps.Keys(w.ids))
 }
 
-// Timeout turns River's off.
+// Timeout disables River's job timeout.
 func (*callWorker) Timeout(*river.Job[callArgs]) time.Duration { return -1 }
 
-// Work runs one job. Its only error is a snooze, for the case that not even the
-// job that replaces this one could be written.
+// Work runs one job. Its only error is a snooze, if not even the replacement job could
+// be written.
 func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
 	defer w.working.on(j.ID)()
 	ref := toolkeep.CallRef{Tenant: j.Args.Tenant, ID: j.Args.ID}
-	at, failed := j.ScheduledAt, j.Args.Failed // not at fault, it keeps its place in the line
+	at, failed := j.ScheduledAt, j.Args.Failed // not the job's fault: it keeps its place
 	if !w.held.Load() {
 		err := w.run(ctx, ref)
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // not cut off by Stop
+		if ctx.Err() == nil { // not interrupted by Stop
 			at = time.Now().Add(backoff(failed))
 			failed++
 		}
@@ -87,7 +86,7 @@ func (w *callWorker) Work(ctx context.Context, j *river.Job[callArgs]) error {
 	if err := w.again(ctx, j, at, failed); err != nil {
 		w.log.Error("a waiting call could not be queued again; its job is kept back instead",
 			"invocation_id", ref.ID, "error", err)
-		return river.JobSnooze(time.Second) // short, so that River keeps it in the line
+		return river.JobSnooze(time.Second) // short, so that River keeps it available
 	}
 	return nil
 }
@@ -104,7 +103,7 @@ func (q *Queue[TTx]) run(ctx context.Context, ref toolkeep.CallRef) (err error) 
 	return q.runner.Run(ctx, ref)
 }
 
-// again writes the job that replaces j. It runs on after Stop has cancelled ctx.
+// again writes the job that replaces j. It continues after Stop has cancelled ctx.
 func (q *Queue[TTx]) again(ctx context.Context, j *river.Job[callArgs], at time.Time, failed int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
 	defer cancel()
@@ -113,17 +112,17 @@ func (q *Queue[TTx]) again(ctx context.Context, j *river.Job[callArgs], at time.
 	return q.store.inTx(ctx, func(tx TTx) error { return q.insert(ctx, tx, a, j.Priority, at) })
 }
 
-// backoff doubles from 250 ms to 30 s; each is spread over its upper half, so
-// that calls that failed together do not come back together.
+// backoff doubles from 250 ms to 30 s, with jitter over the upper half, so that calls
+// that failed together do not return together.
 func backoff(failed int) time.Duration {
 	d := againMost
-	if failed < 7 { // 250 ms << 7 is past the most
+	if failed < 7 { // 250 ms << 7 exceeds the maximum
 		d = againFirst << failed
 	}
 	return d/2 + rand.N(d/2+1)
 }
 
-// quiet passes on what River says from warnings up.
+// quiet passes on River's log records from warning level up.
 type quiet struct{ slog.Handler }
 
 func (h *quiet) Enabled(ctx context.Context, l slog.Level) bool {

@@ -1,19 +1,18 @@
-// Package limit refuses calls for load: requests a minute of an agent, of an
-// agent on one tool, of a tool and of the whole server, and calls at once of an
-// agent and of a tool.
+// Package limit rejects calls above the limits: requests a minute per agent, per agent
+// and tool, per tool and for the whole server, and concurrent calls per agent and per
+// tool.
 //
 // # Exactness
 //
-// A take looks at all its buckets under their locks and changes them only when
-// every one of them admits, so a refused take costs nobody anything and there is
-// nothing to give back. Locks are taken in the order agents, pairs, tools, one
-// shard of each; no other order exists in the package. The global bucket is one
-// atomic number and is changed last, while the agent's shard is held.
+// A take checks all its buckets under their locks and changes them only if every one
+// admits the call, so a rejected take costs nothing and needs no rollback. Lock order:
+// agents, pairs, tools, one shard of each. The global bucket is one atomic number and
+// is changed last, while the agent's shard is locked.
 //
 // # Memory
 //
-// A bucket is a few dozen bytes whatever the length of the names, because names
-// are kept as 128-bit hashes with a seed of the process. Buckets that are full
-// again and hold no slot carry no information and are dropped when their shard
-// grows. No goroutine is owned.
+// A bucket takes a few dozen bytes, whatever the length of the names, because names are
+// kept as 128-bit hashes with a per-process seed. Buckets that are full again and hold
+// no slot carry no information; they are dropped when their shard grows. The package
+// starts no goroutine.
 package limit

@@ -7,15 +7,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Config sets the limits. 0 is the default, a negative number no limit.
+// Config sets the limits. 0 is the default; a negative number means no limit.
 type Config struct {
-	PerAgentRPM int // requests a minute of one agent; default 100
-	PerToolRPM  int // calls a minute of one agent on one tool; default 10
-	GlobalRPM   int // requests a minute of all; default 10,000
-	Concurrent  int // calls at once of one agent; default 4
-	// Buckets bounds how many agents, pairs of agent and tool, and tools are
-	// remembered, each; default 100,000. Past it the fullest bucket is forgotten,
-	// and a newcomer is refused (E3801) only if every bucket holds a running call.
+	PerAgentRPM int // requests a minute per agent; default 100
+	PerToolRPM  int // calls a minute per agent and tool; default 10
+	GlobalRPM   int // requests a minute in total; default 10,000
+	Concurrent  int // concurrent calls per agent; default 4
+	// Buckets bounds the agents, the pairs of agent and tool, and the tools that are
+	// tracked, each; default 100,000. Above it the fullest bucket is dropped; a new one
+	// is refused (E3801) only if every bucket holds a running call.
 	Buckets int
 	Clock   func() time.Time // default time.Now
 }
@@ -28,8 +28,7 @@ const (
 	TypeGlobal    = "global"
 )
 
-// slotWait is the hint that goes with E3802: when a running call will end is
-// not known.
+// slotWait is the RetryAfter of E3802: the end of a running call is not known.
 const slotWait = time.Second
 
 // Limits holds all buckets. An agent is a tenant and a subject; versions of a
@@ -69,7 +68,7 @@ type tool struct {
 
 func (t *tool) pinned() bool { return t.slots > 0 }
 
-// New makes Limits.
+// New returns Limits.
 func New(c Config) *Limits {
 	or := func(v, def int) int {
 		if v == 0 {
@@ -102,17 +101,16 @@ func New(c Config) *Limits {
 	return l
 }
 
-// now is the time in nanoseconds on the monotonic clock. It starts two minutes
-// after zero, so that the zero of every bucket lies in a window long past.
+// now is the time in nanoseconds on the monotonic clock. It starts at two minutes, so
+// that the zero state of every bucket is in a past window.
 func (l *Limits) now() int64 { return int64(l.clock().Sub(l.start)) + 2*minute }
 
 func (l *Limits) agentKey(p *toolkeep.Principal) key {
 	return l.hash.key(p.Tenant, p.Subject, "")
 }
 
-// TakeRequest takes one request from the agent's and the global bucket, from
-// both or from none. E3801 with the exact RetryAfter and details.limit_type
-// agent or global.
+// TakeRequest takes one request from both the agent's and the global bucket, or from
+// neither. E3801 with the exact RetryAfter and details.limit_type agent or global.
 func (l *Limits) TakeRequest(p *toolkeep.Principal) error {
 	now := l.now()
 	if l.agentRate.unlimited() {
@@ -148,7 +146,7 @@ func (l *Limits) takeGlobal(now int64) error {
 	}
 }
 
-// PeekRequest answers as TakeRequest would and takes nothing.
+// PeekRequest returns what TakeRequest would, without taking anything.
 func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
 	now := l.now()
 	if !l.agentRate.unlimited() {
@@ -168,25 +166,25 @@ func (l *Limits) PeekRequest(p *toolkeep.Principal) error {
 	return nil
 }
 
-// Take takes one call from the agent-and-tool and the tool's own bucket and a
-// slot of the agent's and of the tool's concurrency: all of them or none. child
-// leaves out the agent's slot, which the root call holds.
+// Take takes one call from the agent-and-tool bucket and the tool's bucket, and a
+// concurrency slot of the agent and of the tool: all of them or none. With child it
+// skips the agent's slot, which the root call holds.
 //
-// The release gives the slots back; it must be called when the call is over and
-// may be called again without effect. Errors: E3801 with the exact RetryAfter and
-// details.limit_type agent_tool or tool; E3802 with details.limit_type agent or tool.
+// Call release when the call ends; calling it again has no effect. Errors: E3801 with
+// the exact RetryAfter and details.limit_type agent_tool or tool; E3802 with
+// details.limit_type agent or tool.
 func (l *Limits) Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (func(), error) {
 	return l.walk(p, t, child, true)
 }
 
-// Peek answers as Take would and takes nothing.
+// Peek returns what Take would, without taking anything.
 func (l *Limits) Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error {
 	_, err := l.walk(p, t, child, false)
 	return err
 }
 
-// walk looks at every bucket of a call under its lock, and changes them only
-// after the last one has admitted.
+// walk checks every bucket of a call under its lock and changes them only after all
+// have admitted it.
 func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool) (func(), error) {
 	now := l.now()
 	var a *agent
@@ -247,14 +245,14 @@ func (l *Limits) walk(p *toolkeep.Principal, t *toolkeep.Tool, child, take bool)
 	return held.seize(a, tl, spec.MaxConcurrent > 0), nil
 }
 
-// toolKey names the buckets of a tool. The spec is part of it: versions that
-// promise the same limit share it, and one with another limit has its own.
+// toolKey returns the key of a tool's buckets. It includes the spec: versions with the
+// same limit share buckets, one with another limit has its own.
 func (l *Limits) toolKey(t *toolkeep.Tool, s *toolkeep.RateLimitSpec) key {
 	return l.hash.key(t.Tenant, t.ID, s.Algorithm).with(s.PerMinute).with(s.Burst).with(s.MaxConcurrent)
 }
 
-// slot is what a call holds until it is released. A bucket with a slot in use is
-// never dropped from its table, so the pointers stay good.
+// slot holds the slots of a running call. A bucket with a slot in use is never dropped
+// from its table, so the pointers stay valid.
 type slot struct {
 	limits            *Limits
 	agentKey, toolKey key
@@ -263,11 +261,11 @@ type slot struct {
 	released          atomic.Bool
 }
 
-// nothing is the release of a call that holds no slot.
+// nothing is the release function of a call without slots.
 func nothing() {}
 
-// seize takes the slots, under the locks of their shards, and gives the release.
-// It allocates only where there is something to release.
+// seize takes the slots under the locks of their shards and returns the release
+// function. It allocates only if there is something to release.
 func (h *slot) seize(a *agent, t *tool, bounded bool) func() {
 	if a == nil && !bounded {
 		return nothing
@@ -300,9 +298,9 @@ func (h *slot) release() {
 	}
 }
 
-// Status tells how the agent's request bucket stands, for the RateLimit headers:
-// the requests a minute, how many are left now, and how long until the bucket is
-// full again. Without a limit all are 0.
+// Status returns the state of the agent's request bucket for the RateLimit headers: the
+// requests a minute, how many remain, and the time until the bucket is full again.
+// Without a limit all are 0.
 func (l *Limits) Status(p *toolkeep.Principal) (limit, remaining int, reset time.Duration) {
 	if l.agentRate.unlimited() {
 		return 0, 0, 0

@@ -20,14 +20,14 @@ func toolOf(id string, spec *toolkeep.RateLimitSpec) *toolkeep.Tool {
 	return &toolkeep.Tool{ID: id, Version: "1.0.0", Manifest: &toolkeep.Manifest{ToolID: id, RateLimit: spec}}
 }
 
-// clock is a time that tests move.
+// clock is a settable time for tests.
 type clock struct{ now atomic.Int64 }
 
 func (c *clock) Now() time.Time { return time.Unix(1_800_000_000, c.now.Load()) }
 
 func (c *clock) pass(d time.Duration) { c.now.Add(int64(d)) }
 
-// refusal asserts that err is a refusal and returns it.
+// refusal asserts that err is a rejection and returns it.
 func refusal(t *testing.T, err error, code toolkeep.Code, kind string) *toolkeep.Error {
 	t.Helper()
 	var e *toolkeep.Error
@@ -133,7 +133,7 @@ func TestConcurrency(t *testing.T) {
 	_, err := l.Take(p, plain, false)
 	refusal(t, err, toolkeep.ConcurrencyLimitExceeded, TypeAgent)
 
-	// A child uses its root's slot, yet needs the tool's.
+	// A child call uses its root's slot but needs one of the tool.
 	for range 2 {
 		r, err := l.Take(p, bounded, true)
 		must(t, err)
@@ -200,7 +200,8 @@ func TestAlgorithms(t *testing.T) {
 	second := time.Second
 	for _, tc := range []struct {
 		spec toolkeep.RateLimitSpec
-		// Each step passes some time, then admits some calls, then refuses for wait.
+		// Each step lets time pass, admits some calls, then rejects one with a
+		// RetryAfter of wait.
 		steps []struct {
 			pass  time.Duration
 			admit int
@@ -339,7 +340,7 @@ func TestBucketsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRealClock lets the default clock run in a bubble.
+// TestRealClock runs the default clock in a synctest bubble.
 func TestRealClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := New(Config{PerAgentRPM: 60})
@@ -353,8 +354,8 @@ func TestRealClock(t *testing.T) {
 	})
 }
 
-// TestHammer lets many goroutines fight for every kind of bucket while time
-// stands still: exactly the limit is admitted.
+// TestHammer: many goroutines compete for every kind of bucket while the clock stands
+// still; exactly the limit is admitted.
 func TestHammer(t *testing.T) {
 	var c clock
 	l := New(Config{PerAgentRPM: 50, PerToolRPM: 30, GlobalRPM: 220, Concurrent: 3, Clock: c.Now})
@@ -406,7 +407,7 @@ func TestHammer(t *testing.T) {
 		}
 	}
 	c.pass(time.Hour)
-	for i := range agents { // every slot came back
+	for i := range agents { // all slots were released
 		for range 3 {
 			_, err := l.Take(agentOf(fmt.Sprint(i)), toolOf("x.z", nil), false)
 			must(t, err)

@@ -9,7 +9,7 @@ import (
 // minute is the unit of every rate, in nanoseconds.
 const minute = int64(time.Minute)
 
-// Names of the algorithms as the manifest schema has them.
+// Algorithm names of the manifest schema.
 const (
 	tokenBucket   = "token_bucket"
 	leakyBucket   = "leaky_bucket"
@@ -17,16 +17,16 @@ const (
 	slidingWindow = "sliding_window"
 )
 
-// rate is a token bucket as the generic cell rate algorithm sees it: each call
-// moves a theoretical arrival time forward by step, and is admitted while that
-// time is at most depth ahead of now. One number is the whole state.
+// rate is a token bucket in generic cell rate algorithm form: each call moves a
+// theoretical arrival time forward by step, and is admitted while that time is at most
+// depth ahead of now. The state is one number.
 type rate struct {
-	step  int64 // nanoseconds a call; rounded up, so that the limit is never passed
+	step  int64 // nanoseconds per call, rounded up so that the limit is never exceeded
 	depth int64 // burst * step
 }
 
-// newRate is perMinute calls a minute with at most burst at once; the zero rate,
-// made for perMinute <= 0, admits everything.
+// newRate returns a rate of perMinute calls a minute, at most burst at once; for
+// perMinute <= 0 it returns the zero rate, which admits everything.
 func newRate(perMinute, burst int) rate {
 	if perMinute <= 0 {
 		return rate{}
@@ -38,35 +38,34 @@ func newRate(perMinute, burst int) rate {
 	return rate{step: step, depth: step * int64(burst)}
 }
 
-// unlimited tells whether the rate admits everything.
+// unlimited reports whether the rate admits everything.
 func (r rate) unlimited() bool { return r.step == 0 }
 
-// wait is how long until a call is admitted; 0 is now.
+// wait returns the time until a call is admitted; 0 is now.
 func (r rate) wait(tat, now int64) time.Duration {
 	return time.Duration(max(0, r.next(tat, now)-now-r.depth))
 }
 
-// next is the state after one more call.
+// next returns the state after one more call.
 func (r rate) next(tat, now int64) int64 { return max(tat, now) + r.step }
 
-// remaining is how many calls are admitted at once now.
+// remaining returns the number of calls admitted now.
 func (r rate) remaining(tat, now int64) int {
 	return int((r.depth - max(0, tat-now)) / r.step)
 }
 
-// meter counts the calls of one tool by the algorithm of its manifest. Its
-// methods need the lock of its shard and always the same spec.
+// meter counts the calls of one tool by its manifest's algorithm. Callers hold the lock
+// of its shard and always pass the same spec.
 type meter struct {
 	tat   int64       // token and leaky bucket
-	start int64       // fixed window: its number
+	start int64       // fixed window: its index
 	count int         // fixed window: calls in it; sliding window: calls in all cells
 	cells *[61]uint32 // sliding window: calls by second, the current one and 60 before
 	last  int64       // sliding window: second of the newest cell
 }
 
-// ratesOf reads a manifest's spec as a rate. A leaky bucket drips: without a
-// burst of its own it admits one call a step, while a token bucket may be
-// emptied at once.
+// ratesOf converts a manifest's spec to a rate. A leaky bucket without its own burst
+// admits one call per step, while a token bucket may be emptied at once.
 func ratesOf(s toolkeep.RateLimitSpec) rate {
 	if s.Algorithm == leakyBucket && s.Burst == 0 {
 		return newRate(s.PerMinute, 1)
@@ -74,7 +73,8 @@ func ratesOf(s toolkeep.RateLimitSpec) rate {
 	return newRate(s.PerMinute, s.Burst)
 }
 
-// wait is how long until the tool's rate admits a call; 0 is now. It changes nothing.
+// wait returns the time until the tool's rate admits a call; 0 is now. It changes
+// nothing.
 func (m *meter) wait(s *toolkeep.RateLimitSpec, now int64) time.Duration {
 	if s.PerMinute <= 0 {
 		return 0
@@ -112,7 +112,7 @@ func (m *meter) add(s *toolkeep.RateLimitSpec, now int64) {
 	}
 }
 
-// slide empties the cells that left the window.
+// slide clears the cells that left the window.
 func (m *meter) slide(now int64) {
 	sec := now / int64(time.Second)
 	if m.cells == nil {
@@ -130,8 +130,8 @@ func (m *meter) slide(now int64) {
 	}
 }
 
-// slidingWait counts whole seconds, so the window is 60 to 61 seconds long:
-// never more than the limit in any 60. It changes nothing, for Peek's sake.
+// slidingWait counts whole seconds, so the window is 60 to 61 seconds long: never more
+// than the limit in any 60. It changes nothing, because Peek uses it.
 func (m *meter) slidingWait(limit int, now int64) time.Duration {
 	if m.cells == nil {
 		return 0
@@ -152,7 +152,7 @@ func (m *meter) slidingWait(limit int, now int64) time.Duration {
 	return time.Minute
 }
 
-// freeAt is when the meter says the same as a new one.
+// freeAt returns the time from which the meter is equivalent to a new one.
 func (m *meter) freeAt() int64 {
 	at := m.tat
 	if m.start > 0 || m.count > 0 {
@@ -164,8 +164,8 @@ func (m *meter) freeAt() int64 {
 	return at
 }
 
-// Check looks at a manifest's rate_limit before it is published and returns what
-// is wrong with it; nil if all is well.
+// Check returns the faults of a manifest's rate_limit, before it is published; nil if
+// there are none.
 func Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	s := m.RateLimit
 	if s == nil {
@@ -198,6 +198,6 @@ func Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	return faults
 }
 
-// maxCount keeps burst times step far from the end of int64: a burst of 10^8
-// at one call a minute is the longest, 6e18 nanoseconds.
+// maxCount keeps burst times step well within int64: a burst of 10^8 at one call a
+// minute is the longest, 6e18 nanoseconds.
 const maxCount = 100_000_000

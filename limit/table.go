@@ -8,22 +8,22 @@ import (
 
 const (
 	shardCount = 64
-	// sweepFrom is the size from which a shard looks for buckets to drop.
+	// sweepFrom is the size from which a shard is swept for droppable buckets.
 	sweepFrom = 64
-	// sample is how many buckets are looked at when one has to go.
+	// sample is the number of buckets compared when one must be evicted.
 	sample = 32
 )
 
-// key is the hash of who and what a bucket is for.
+// key is the hash of a bucket's agent and tool names.
 type key struct{ a, b uint64 }
 
-// hasher turns names into keys. Its two seeds are random, so nobody can choose
+// hasher hashes names to keys. Its two seeds are random, so a client cannot choose
 // names that share a bucket.
 type hasher struct{ a, b maphash.Seed }
 
 func newHasher() hasher { return hasher{maphash.MakeSeed(), maphash.MakeSeed()} }
 
-// key hashes three names; their order counts.
+// key hashes three names; order matters.
 func (h hasher) key(x, y, z string) key {
 	return key{
 		mix(mix(maphash.String(h.a, x), maphash.String(h.a, y)), maphash.String(h.a, z)),
@@ -36,15 +36,15 @@ func (k key) with(n int) key {
 	return key{mix(k.a, uint64(n)), mix(k.b, uint64(n))}
 }
 
-// mix joins two hashes so that their order counts.
+// mix combines two hashes; order matters.
 func mix(x, y uint64) uint64 {
 	return bits.RotateLeft64(x, 23)*0x9e3779b97f4a7c15 ^ y*0xd6e8feb86659fd93
 }
 
-// bucket is what a table holds.
+// bucket is an entry of a table.
 type bucket interface {
-	freeAt() int64 // when it says no more than a new one
-	pinned() bool  // whether somebody holds a slot of it
+	freeAt() int64 // when it is equivalent to a new one
+	pinned() bool  // whether a slot is in use
 }
 
 // table is a bounded map of buckets in shards, each with its own lock.
@@ -55,7 +55,7 @@ type table[T any, B interface {
 	shards [shardCount]shard[T, B]
 }
 
-// shard is one part of a table. Everything in it needs mu, the buckets too.
+// shard is one part of a table. mu guards all of it, including the buckets.
 type shard[T any, B interface {
 	*T
 	bucket
@@ -66,7 +66,7 @@ type shard[T any, B interface {
 	max     int
 }
 
-// newTable makes a table of at most about size buckets.
+// newTable returns a table of at most about size buckets.
 func newTable[T any, B interface {
 	*T
 	bucket
@@ -81,9 +81,9 @@ func newTable[T any, B interface {
 	return t
 }
 
-// open locks the shard of k, which the caller must unlock, and gives the bucket
-// of k. With take a missing one is made, and ok is false if there is no room for
-// it; without, a missing one is nil.
+// open locks the shard of k, which the caller must unlock, and returns the bucket of k.
+// With take it creates a missing bucket, and ok is false if there is no room; without
+// take a missing bucket is nil.
 func open[T any, B interface {
 	*T
 	bucket
@@ -103,8 +103,8 @@ func (t *table[T, B]) lock(k key) *shard[T, B] {
 	return s
 }
 
-// make gives the bucket of k, a new one if there is none; nil if the shard is
-// full of buckets in use.
+// make returns the bucket of k, creating it if needed; nil if the shard is full of
+// buckets in use.
 func (s *shard[T, B]) make(k key, now int64) B {
 	if b, ok := s.buckets[k]; ok {
 		return b
@@ -120,8 +120,8 @@ func (s *shard[T, B]) make(k key, now int64) B {
 	return b
 }
 
-// sweep drops buckets that carry no information. The next sweep comes when the
-// shard has doubled, so its cost is constant per new bucket.
+// sweep drops buckets that carry no information. The next sweep runs when the shard has
+// doubled, so the cost per new bucket is constant.
 func (s *shard[T, B]) sweep(now int64) {
 	for k, b := range s.buckets {
 		if !b.pinned() && b.freeAt() <= now {
@@ -131,13 +131,13 @@ func (s *shard[T, B]) sweep(now int64) {
 	s.sweepAt = min(max(sweepFrom, 2*len(s.buckets)), s.max)
 }
 
-// dropOne drops, of a few looked at, the bucket that will be full soonest: its
-// owner gains least by it. A bucket with a slot in use stays.
+// dropOne drops, of a small sample, the bucket that will be full soonest: its owner
+// gains least. A bucket with a slot in use stays.
 func (s *shard[T, B]) dropOne() bool {
 	var victim key
 	var soonest B
 	looked := 0
-	for k, b := range s.buckets { // the map's order is random
+	for k, b := range s.buckets { // map order is random
 		if !b.pinned() && (soonest == nil || b.freeAt() < soonest.freeAt()) {
 			victim, soonest = k, b
 		}
