@@ -15,54 +15,54 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Limits of a lifetime, whoever sets it.
+// Limits of a TTL, from a manifest or the configuration.
 const (
 	MinTTL     = time.Second
 	MaxTTL     = 24 * time.Hour
 	DefaultTTL = 300 * time.Second
 )
 
-// forever is the lifetime of an entry that only capacity or a change ends.
+// forever is the TTL of an entry that only eviction or invalidation removes.
 const forever = 100 * 365 * 24 * time.Hour
 
-// overhead is about what an entry costs beside its output, in bytes.
+// overhead is the approximate size of an entry besides its output, in bytes.
 const overhead = 640
 
-// Config bounds a Cache. The zero value works.
+// Config configures a Cache. The zero value works.
 type Config struct {
-	Off     bool             // keep nothing; equal calls at the same time still share one run
-	TTL     time.Duration    // for tools that name none; default DefaultTTL
+	Off     bool             // store nothing; equal concurrent calls still share one run
+	TTL     time.Duration    // for tools that set none; default DefaultTTL
 	Entries int              // default 10,000
-	Bytes   int64            // default 100 MiB; an entry beyond a quarter of it is not kept
+	Bytes   int64            // default 100 MiB; larger entries than a quarter of it are not stored
 	Clock   func() time.Time // default time.Now
-	// Carry takes the trace of the caller that starts a shared run over into the
-	// run's context, and nothing else; nil carries nothing.
+	// Carry copies the trace of the caller that starts a shared run into the run's
+	// context, and nothing else; nil copies nothing.
 	Carry func(run, caller context.Context) context.Context
-	// Sweep is how often expired entries are cleared while nobody uses the cache;
-	// default 30 s. They are never given out, swept or not.
+	// Sweep is how often expired entries are removed while the cache is idle; default
+	// 30 s. Expired entries are never returned, swept or not.
 	Sweep time.Duration
 	Log   *slog.Logger // default discards
 }
 
-// Reasons for which an entry went, labels of tool_cache_evictions_total.
+// Eviction reasons, labels of tool_cache_evictions_total.
 const (
 	CapacityExceeded   = "capacity_exceeded"   // too many entries
 	MemoryPressure     = "memory_pressure"     // too many bytes
-	TTLExpired         = "ttl_expired"         // its time was over
+	TTLExpired         = "ttl_expired"         // TTL expired
 	ManualInvalidation = "manual_invalidation" // Invalidate or a change of the tool
 )
 
-// Stats counts since the start; Entries and Bytes are as of now.
+// Stats counts since the start; Entries and Bytes are current.
 type Stats struct {
 	Hits, Misses int64
-	Shared       int64            // callers that got another's run
+	Shared       int64            // callers that got the result of another's run
 	Evictions    map[string]int64 // by reason
 	Entries      int
 	Bytes        int64
 }
 
-// Cache keeps results in memory. It works from New on; Start and Stop frame the
-// sweeping of expired entries and the end of shared runs.
+// Cache keeps results in memory. It works from New on; Start starts the sweeping of
+// expired entries, Stop ends it and the shared runs.
 type Cache struct {
 	config Config
 	store  *otter.Cache[Key, *entry]
@@ -70,11 +70,11 @@ type Cache struct {
 
 	hits, misses, shared atomic.Int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	runs    map[Key]*sharedRun
-	ticks   int64            // orders starts of runs and invalidations
-	dropped map[string]int64 // tool id -> tick of its last invalidation while runs were on
-	floor   int64            // runs started up to this tick are not kept
+	ticks   int64            // orders run starts and invalidations
+	dropped map[string]int64 // tool id -> tick of its last invalidation while runs were in progress
+	floor   int64            // results of runs started up to this tick are not stored
 	started bool
 	stopped bool
 
@@ -82,16 +82,16 @@ type Cache struct {
 	stop    chan struct{}
 }
 
-// entry is one kept result. Nothing in it changes.
+// entry is one stored result. It is immutable.
 type entry struct {
-	tenant string // of whoever called
+	tenant string // the caller's
 	tool   string
 	result toolkeep.Result
 	size   int64
 	ttl    time.Duration
 }
 
-// New makes a Cache.
+// New returns a Cache.
 func New(c Config) *Cache {
 	if c.TTL < MinTTL {
 		c.TTL = DefaultTTL
@@ -119,8 +119,8 @@ func New(c Config) *Cache {
 		stop:    make(chan struct{}),
 	}
 	cache.index.init(c.Entries)
-	// The store bounds either entries or weight. With a weight of an entry's bytes,
-	// but at least its share of them, the one bound keeps both.
+	// otter bounds either entries or weight. With a weight of an entry's bytes, but at
+	// least its share of them, one bound keeps both.
 	share := max(1, c.Bytes/int64(c.Entries))
 	cache.store = otter.Must(&otter.Options[Key, *entry]{
 		MaximumWeight: uint64(share * int64(c.Entries)),
@@ -135,13 +135,13 @@ func New(c Config) *Cache {
 	return cache
 }
 
-// clock lets the store tell the time. It does not tick: sweeping is the Cache's.
+// clock is otter's time source. It does not tick: the Cache does the sweeping.
 type clock func() time.Time
 
 func (c clock) NowNano() int64                      { return c().UnixNano() }
 func (c clock) Tick(time.Duration) <-chan time.Time { return nil }
 
-// storeLog hands the store's complaints to the log.
+// storeLog passes otter's log records on.
 type storeLog struct{ log *slog.Logger }
 
 func (l storeLog) Warn(ctx context.Context, msg string, err error) {
@@ -152,10 +152,10 @@ func (l storeLog) Error(ctx context.Context, msg string, err error) {
 	l.log.ErrorContext(ctx, "result cache: "+msg, "error", err)
 }
 
-// Get finds a result. What it returns is the caller's own copy with Cached set
-// and without what belongs to the call that made it (ids, attempts, times but
-// StartedAt and EndedAt, sizes, cost). What lies behind Output, Warnings and
-// Attachments is shared and must not be modified; appending to them is safe.
+// Get returns a cached result: the caller's own copy, with Cached set and without the
+// fields of the call that produced it (ids, attempts, times except StartedAt and
+// EndedAt, sizes, cost). The contents of Output, Warnings and Attachments are shared
+// and must not be modified; appending is safe.
 func (c *Cache) Get(k Key) (*toolkeep.Result, bool) {
 	if c.config.Off {
 		return nil, false
@@ -170,16 +170,16 @@ func (c *Cache) Get(k Key) (*toolkeep.Result, bool) {
 	return &r, true
 }
 
-// Peek tells whether Get would find something; it counts nothing.
+// Peek reports whether Get would return a result; it counts nothing.
 func (c *Cache) Peek(k Key) bool {
 	_, ok := c.store.GetEntryQuietly(k)
 	return ok
 }
 
-// Put keeps a copy of a result that succeeded, for as long as the rule says: ttl_s
-// within 1 s and 24 h, Config.TTL where unset, or until it is invalidated with
-// policy forever. Any other result or policy is not kept, nor is the result of a
-// shared run (Do) if the tool was invalidated since the run began.
+// Put stores a copy of a successful result for the TTL of the rule: ttl_s within 1 s
+// and 24 h, Config.TTL if unset, or until invalidation with policy forever. Other
+// results and policies are not stored, nor is the result of a shared run (Do) if the
+// tool was invalidated since the run began.
 func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *toolkeep.CacheSpec) {
 	ttl := c.lifetime(spec)
 	if c.config.Off || ttl == 0 || r == nil || r.Error != nil || (r.State != "" && r.State != toolkeep.CallSucceeded) {
@@ -195,13 +195,13 @@ func (c *Cache) Put(k Key, tenant, toolID string, r *toolkeep.Result, spec *tool
 	}
 	c.index.adding(k, e)
 	c.store.Set(k, e)
-	// An invalidation between the look and the Set has passed the entry by.
+	// An invalidation between the check and Set has missed the entry.
 	if c.outdated(toolID, began) {
 		c.store.Invalidate(k)
 	}
 }
 
-// lifetime reads a rule; 0 is not to be kept.
+// lifetime returns a rule's TTL; 0 means do not store.
 func (c *Cache) lifetime(s *toolkeep.CacheSpec) time.Duration {
 	switch {
 	case s == nil:
@@ -218,7 +218,7 @@ func (c *Cache) lifetime(s *toolkeep.CacheSpec) time.Duration {
 	}
 }
 
-// kept is the part of a result that is true of every call that it answers.
+// kept returns the part of a result that holds for every call it answers.
 func kept(r *toolkeep.Result) toolkeep.Result {
 	return toolkeep.Result{
 		ToolID: r.ToolID, ToolVersion: r.ToolVersion, State: r.State,
@@ -248,8 +248,8 @@ func sizeOf(r *toolkeep.Result) int64 {
 }
 
 // Invalidate drops every result that a tenant has of a tool, of all versions and
-// principals, and says how many; "" is every tenant, or every tool. Shared runs of the
-// tool that are on are not kept, whosever they are.
+// principals, and returns their number; "" is every tenant, or every tool. Results of
+// the tool's shared runs in progress are not stored, whatever the tenant.
 func (c *Cache) Invalidate(tenant, toolID string) int {
 	tools := []string{toolID}
 	if toolID == "" {
@@ -273,8 +273,8 @@ func (c *Cache) Invalidate(tenant, toolID string) int {
 	return n
 }
 
-// Follow drops the results of a tool whose versions or lifecycle changed. Give
-// it every change of the feed.
+// Follow drops the results of a tool whose versions or lifecycle changed. Pass it every
+// change of the feed.
 func (c *Cache) Follow(change toolkeep.Committed) {
 	switch ch := change.Change.(type) {
 	case toolkeep.PublishVersion:
@@ -286,14 +286,14 @@ func (c *Cache) Follow(change toolkeep.Committed) {
 	}
 }
 
-// Stats gives the counts.
+// Stats returns the counts.
 func (c *Cache) Stats() Stats {
 	s := Stats{Hits: c.hits.Load(), Misses: c.misses.Load(), Shared: c.shared.Load()}
 	c.index.stats(&s)
 	return s
 }
 
-// Start begins the sweeping of expired entries.
+// Start starts the sweeping of expired entries.
 func (c *Cache) Start() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -315,8 +315,8 @@ func (c *Cache) Start() {
 	})
 }
 
-// Stop cancels the shared runs and waits for them and for the sweeper. Results
-// can still be read afterwards, and Do runs each caller's own function.
+// Stop cancels the shared runs and waits for them and for the sweeper. Afterwards
+// results can still be read, and Do runs each caller's own function.
 func (c *Cache) Stop() {
 	c.mu.Lock()
 	if !c.stopped {
@@ -331,8 +331,8 @@ func (c *Cache) Stop() {
 	c.store.StopAllGoroutines()
 }
 
-// Check looks at a manifest's cache rule before it is published and returns what
-// is wrong with it; nil if all is well.
+// Check returns the faults of a manifest's cache rule, before it is published; nil if
+// there are none.
 func Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	switch {
 	case m.Cache == nil:

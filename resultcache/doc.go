@@ -1,16 +1,16 @@
-// Package resultcache keeps results that may be given again, and lets callers that
-// ask the same question at the same time share one run.
+// Package resultcache stores reusable results and lets concurrent callers with the same
+// call share one run.
 //
-// # What may be kept
+// # What may be stored
 //
-// Only what succeeded, under the cache rule of the tool's manifest. That the tool
-// does not write and that the call owes no approval is for the caller to see to,
-// for Put and for Do alike: a shared run of a tool that writes would do once what
-// was asked twice.
+// Only successful results, under the cache rule of the tool's manifest. The caller must
+// make sure that the tool does not write and that the call needs no approval, for Put
+// and for Do: a shared run of a tool that writes would do once what was asked for
+// twice.
 //
 // # Lock order
 //
-// The store calls back (index.removed) under locks of its own. The index's lock
-// is therefore the innermost one: nothing is called while it is held. The lock of
-// the shared runs is never held while the store or a run is called.
+// The cache library calls back (index.removed) under its own locks. The index's lock is
+// therefore the innermost: no call is made while it is held. The lock of the shared
+// runs is never held while the library or a run is called.
 package resultcache

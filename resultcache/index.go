@@ -8,9 +8,9 @@ import (
 	"github.com/maypok86/otter/v2"
 )
 
-// index knows which keys belong to a tool and what all entries amount to. A key
-// counts how many of its values are in the store or on their way there, because
-// a new value is announced before the old one is reported as gone.
+// index tracks the keys of each tool and the total size of all entries. A key counts
+// how many of its values are stored or about to be, because a new value is announced
+// before the old one is reported as removed.
 type index struct {
 	mu        sync.Mutex
 	tools     map[string]map[Key]int
@@ -40,7 +40,7 @@ func (x *index) adding(k Key, e *entry) {
 	x.bytes += e.size
 }
 
-// removed is told by the store of every value that went.
+// removed is called by the cache library for every removed value.
 func (x *index) removed(d otter.DeletionEvent[Key, *entry]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -67,7 +67,7 @@ func (x *index) removed(d otter.DeletionEvent[Key, *entry]) {
 	}
 }
 
-// keys lists the keys of a tool.
+// keys returns the keys of a tool.
 func (x *index) keys(tool string) []Key {
 	x.mu.Lock()
 	defer x.mu.Unlock()

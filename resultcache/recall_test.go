@@ -187,7 +187,7 @@ func TestSweep(t *testing.T) {
 		}
 		c.Stop()
 		c.Stop()
-		c.Start() // has no effect any more
+		c.Start() // no effect after Stop
 	})
 }
 
@@ -384,7 +384,7 @@ func TestLeaving(t *testing.T) {
 		close(gate)
 		wg.Wait()
 
-		// Everyone leaves: the run is told to end, and a newcomer gets its own.
+		// All callers leave: the run is cancelled, and a new caller gets its own.
 		gate = make(chan struct{})
 		one, leave := context.WithCancel(t.Context())
 		wg.Go(func() {
@@ -402,7 +402,7 @@ func TestLeaving(t *testing.T) {
 			t.Errorf("the newcomer got shared %v, %v", shared, err)
 		}
 
-		// Who comes with an ended context runs nothing.
+		// A caller with an ended context runs nothing.
 		_, _, err := c.Do(one, keyOf(3), func(context.Context) (*toolkeep.Result, error) {
 			t.Error("was run")
 			return nil, nil

@@ -10,30 +10,29 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// sharedRun is one run that callers share.
+// sharedRun is one run that several callers share.
 type sharedRun struct {
 	cancel  context.CancelFunc
-	waiters int   // guarded by Cache.mu; 0 is abandoned
+	waiters int   // guarded by Cache.mu; 0 means abandoned
 	began   int64 // tick
 	done    chan struct{}
 
-	// Set before done is closed, and only read afterwards.
+	// Set before done is closed, read-only afterwards.
 	result *toolkeep.Result
 	err    error
 }
 
-// Do runs fn once for all that ask for k at the same time and gives each its own
-// copy of what came of it; shared says that another caller's fn was run. The
-// bytes of Output are common to the copies and must not be modified.
+// Do runs fn once for all concurrent callers with key k and returns each its own copy
+// of the result; shared reports that another caller's fn was run. The copies share the
+// bytes of Output, which must not be modified.
 //
-// fn runs on a goroutine of its own. Its context has no deadline and no values
-// but what Config.Carry takes over; it ends when the last caller has left, so fn
-// sets its own deadline. A caller whose ctx ends leaves at once with E3901
-// (deadline) or E3902. A panic in fn is E3999 for everyone, with the stack in the
-// cause. Errors of fn are passed on, an *toolkeep.Error as a copy for each.
+// fn runs on its own goroutine. Its context has no deadline and no values except those
+// of Config.Carry; it ends when the last caller has left, so fn sets its own deadline.
+// A caller whose ctx ends returns at once with E3901 (deadline) or E3902. A panic in fn
+// is E3999 for all callers, with the stack in the cause. Errors of fn are returned, an
+// *toolkeep.Error as a copy for each caller.
 //
-// Do neither looks into the cache nor fills it, and must not be used for calls
-// that write.
+// Do neither reads nor fills the cache, and must not be used for calls that write.
 func (c *Cache) Do(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error) {
 	if ctx.Err() != nil {
 		return nil, false, left(ctx)
@@ -48,7 +47,7 @@ func (c *Cache) Do(ctx context.Context, k Key, fn func(context.Context) (*toolke
 	case <-ctx.Done():
 		c.leave(f)
 		select {
-		case <-f.done: // the answer came at the same moment
+		case <-f.done: // the result arrived at the same moment
 		default:
 			return nil, shared, left(ctx)
 		}
@@ -59,7 +58,7 @@ func (c *Cache) Do(ctx context.Context, k Key, fn func(context.Context) (*toolke
 	return copyResult(f.result), shared, copyError(f.err)
 }
 
-// join finds the run of k or starts it; nil after Stop.
+// join joins the run of k or starts it; nil after Stop.
 func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*toolkeep.Result, error)) (*sharedRun, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,8 +77,8 @@ func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*tool
 	c.ticks++
 	f := &sharedRun{cancel: cancel, waiters: 1, began: c.ticks, done: make(chan struct{})}
 	if old != nil {
-		// The abandoned run may still put its result under the same key: what was
-		// invalidated since it began counts for both.
+		// The abandoned run may still store its result under the same key: an
+		// invalidation since it began counts for both.
 		f.began = old.began
 	}
 	c.runs[k] = f
@@ -87,7 +86,7 @@ func (c *Cache) join(ctx context.Context, k Key, fn func(context.Context) (*tool
 	return f, false
 }
 
-// leave gives up waiting. The last one to go ends the run.
+// leave stops waiting. The last caller to leave cancels the run.
 func (c *Cache) leave(f *sharedRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +95,7 @@ func (c *Cache) leave(f *sharedRun) {
 	}
 }
 
-// run carries out fn and lets the callers go, whatever fn does.
+// run runs fn and releases the callers, whatever fn does.
 func (c *Cache) run(ctx context.Context, k Key, f *sharedRun, fn func(context.Context) (*toolkeep.Result, error)) {
 	defer func() {
 		f.cancel()
@@ -111,7 +110,7 @@ func (c *Cache) run(ctx context.Context, k Key, f *sharedRun, fn func(context.Co
 		c.mu.Unlock()
 		close(f.done)
 	}()
-	// Stands if fn ends its goroutine instead of returning.
+	// Stays set if fn ends its goroutine instead of returning.
 	f.err = internal(errors.New("the shared run ended its goroutine"))
 	f.result, f.err = guarded(ctx, fn)
 }
@@ -130,7 +129,7 @@ func internal(cause error) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.InternalError, "an internal error occurred; the server's log has the cause").Because(cause)
 }
 
-// left says why a caller left.
+// left returns the error for a caller that leaves.
 func left(ctx context.Context) *toolkeep.Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before its result was there").Because(context.Cause(ctx))
@@ -138,8 +137,8 @@ func left(ctx context.Context) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.Cancelled, "the caller left before the result was there").Because(context.Cause(ctx))
 }
 
-// copyResult gives a caller its own result: what the caller adds or sets is seen
-// by nobody else.
+// copyResult returns a caller's own copy: its additions and changes are not visible to
+// others.
 func copyResult(r *toolkeep.Result) *toolkeep.Result {
 	if r == nil {
 		return nil
@@ -167,7 +166,7 @@ func copyOf(e *toolkeep.Error) *toolkeep.Error {
 	return &own
 }
 
-// begin gives the tick at which the shared run of k began; 0 where none is on.
+// begin returns the tick at which the shared run of k began; 0 if there is none.
 func (c *Cache) begin(k Key) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,10 +176,10 @@ func (c *Cache) begin(k Key) int64 {
 	return 0
 }
 
-// maxMarks bounds the tools whose invalidation is remembered for running runs.
+// maxMarks bounds the tools whose invalidation is remembered for runs in progress.
 const maxMarks = 1024
 
-// mark notes that the results of a tool's runs that are on now are outdated.
+// mark records that results of the tool's runs in progress are outdated.
 func (c *Cache) mark(toolID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,7 +194,7 @@ func (c *Cache) mark(toolID string) {
 	c.dropped[toolID] = c.ticks
 }
 
-// markAll outdates what any run under way will bring back.
+// markAll marks the results of all runs in progress as outdated.
 func (c *Cache) markAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +206,7 @@ func (c *Cache) markAll() {
 	c.floor = c.ticks
 }
 
-// outdated tells whether the tool was invalidated after a run began.
+// outdated reports whether the tool was invalidated after a run began.
 func (c *Cache) outdated(toolID string, began int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
