@@ -1,10 +1,9 @@
-// Package blob keeps what is too big for a result as files of a directory.
+// Package blob stores content that is too large for a result as files in a directory.
 //
-// A blob is two files below a directory of 256: the content and, beside it, a
-// JSON document of what is known of it. Both are written under a temporary
-// name, synced and renamed, the document last, so a blob is there whole or not
-// at all. Its id is unguessable, but knowing it opens nothing by itself: the
-// caller compares tenant and subject.
+// A blob is two files in one of 256 subdirectories: the content and a JSON document of
+// metadata. Both are written under a temporary name, synced and renamed, the document
+// last, so a blob exists completely or not at all. Its id is unguessable, but knowing
+// it grants no access: the caller compares tenant and subject.
 package blob
 
 import (
@@ -26,17 +25,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// MaxBytes is the most that one blob may hold.
+// MaxBytes is the largest size of one blob.
 const MaxBytes = 100_000_000
 
-// ErrTooLarge says that the content has more than MaxBytes; nothing was kept.
+// ErrTooLarge reports content of more than MaxBytes; nothing was stored.
 var ErrTooLarge = errors.New("blob: the content has more than 100,000,000 bytes")
 
 const (
 	metaSuffix = ".json"
 	tempPrefix = "tmp-"
 	idLength   = 32 + 32 // a UUIDv7 and 128 random bits, hexadecimal
-	// tempAge is from when on Sweep takes an unfinished file for left behind.
+	// tempAge is the age from which Sweep treats an unfinished file as abandoned.
 	tempAge = time.Hour
 )
 
@@ -47,7 +46,7 @@ type Dir struct {
 	clock func() time.Time
 }
 
-// meta is the document beside the content.
+// meta is the metadata document of a blob.
 type meta struct {
 	Tenant      string    `json:"tenant"`
 	Subject     string    `json:"subject"`
@@ -56,7 +55,7 @@ type meta struct {
 	CreatedAt   time.Time `json:"created_at"`
 }
 
-// Open makes the directory if need be, open to its owner only.
+// Open creates the directory if needed, accessible to its owner only.
 func Open(dir string) (*Dir, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -71,10 +70,10 @@ func Open(dir string) (*Dir, error) {
 	return &Dir{root: root, max: MaxBytes, clock: time.Now}, nil
 }
 
-// Put keeps what r gives under a new id. Of b it takes Tenant (required),
-// Subject and ContentType, and gives it back with ID, Bytes and CreatedAt.
-// More than MaxBytes is ErrTooLarge. A ctx that ends stops it between reads of
-// r. Where it fails, nothing is left.
+// Put stores the content of r under a new id. Of b it takes Tenant (required), Subject
+// and ContentType, and returns b with ID, Bytes and CreatedAt. More than MaxBytes is
+// ErrTooLarge. Cancelling ctx stops it between reads of r. After an error nothing is
+// left.
 func (d *Dir) Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.Blob, error) {
 	if b.Tenant == "" {
 		return toolkeep.Blob{}, errors.New("blob: the tenant is missing")
@@ -106,7 +105,7 @@ func (d *Dir) Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.B
 	return b, nil
 }
 
-// makeShard makes the subdirectory, and sees that it survives a loss of power.
+// makeShard creates the subdirectory and syncs it, so that it survives a power loss.
 func (d *Dir) makeShard(shard string) error {
 	err := os.Mkdir(shard, 0o700)
 	if errors.Is(err, fs.ErrExist) {
@@ -118,9 +117,9 @@ func (d *Dir) makeShard(shard string) error {
 	return syncDir(d.root)
 }
 
-// Open finds a blob. The caller closes the reader. ErrNotFound where there is
-// none of that id, also for what is no id at all. Tenant and subject are for
-// the caller to compare with who asks.
+// Open returns a blob and its content; the caller closes the reader. ErrNotFound if
+// there is no such id, also for malformed ids. The caller must compare tenant and
+// subject with the principal's.
 func (d *Dir) Open(ctx context.Context, id string) (toolkeep.Blob, io.ReadCloser, error) {
 	if err := ctx.Err(); err != nil {
 		return toolkeep.Blob{}, nil, err
@@ -160,9 +159,9 @@ func (d *Dir) stat(id string) (toolkeep.Blob, error) {
 	}, nil
 }
 
-// Sweep removes blobs created before olderThan, and what an interrupted Put
-// left behind, and gives how many blobs it removed. It goes on after a failure
-// and gives all of them.
+// Sweep removes blobs created before olderThan and the remains of interrupted Puts, and
+// returns the number of blobs removed. It continues after an error and returns all
+// errors.
 func (d *Dir) Sweep(ctx context.Context, olderThan time.Time) (int, error) {
 	shards, err := os.ReadDir(d.root)
 	if err != nil {
@@ -195,14 +194,14 @@ func (d *Dir) Sweep(ctx context.Context, olderThan time.Time) (int, error) {
 	return removed, errors.Join(errs...)
 }
 
-// sweepOne looks at one file; it gives true if a blob went.
+// sweepOne checks one file; it returns true if a blob was removed.
 func (d *Dir) sweepOne(shard, name string, olderThan time.Time) (bool, error) {
 	if strings.HasPrefix(name, tempPrefix) {
 		return false, d.removeStale(filepath.Join(shard, name))
 	}
 	id, isMeta := strings.CutSuffix(name, metaSuffix)
 	if !validID(id) {
-		return false, nil // not ours
+		return false, nil // not a blob
 	}
 	if !isMeta {
 		_, err := os.Lstat(d.file(id) + metaSuffix)
@@ -215,7 +214,7 @@ func (d *Dir) sweepOne(shard, name string, olderThan time.Time) (bool, error) {
 	if errors.Is(err, toolkeep.ErrNotFound) {
 		return false, nil // another sweep was faster
 	}
-	if err != nil { // damaged: the file system knows its age
+	if err != nil { // damaged: use the file's modification time
 		info, statErr := os.Lstat(d.file(id) + metaSuffix)
 		if statErr != nil {
 			return false, ignoreMissing(statErr)
@@ -228,7 +227,7 @@ func (d *Dir) sweepOne(shard, name string, olderThan time.Time) (bool, error) {
 	return true, d.remove(id)
 }
 
-// removeStale removes a file that nobody has touched for a while.
+// removeStale removes a file that has not been modified for a while.
 func (d *Dir) removeStale(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -243,16 +242,16 @@ func (d *Dir) removeStale(path string) error {
 	return ignoreMissing(os.Remove(path))
 }
 
-// remove takes the document first: content without one is no blob.
+// remove removes the document first: content without a document is not a blob.
 func (d *Dir) remove(id string) error {
 	return errors.Join(ignoreMissing(os.Remove(d.file(id)+metaSuffix)), ignoreMissing(os.Remove(d.file(id))))
 }
 
-// file is where a blob's content lies. The last two digits of an id are random,
+// file returns the path of a blob's content. The last two digits of an id are random,
 // which spreads blobs evenly.
 func (d *Dir) file(id string) string { return filepath.Join(d.root, id[len(id)-2:], id) }
 
-// write makes a file of what fill writes, whole or not at all.
+// write creates a file with what fill writes, completely or not at all.
 func (d *Dir) write(path string, fill func(io.Writer) (int64, error)) (n int64, err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), tempPrefix+"*") // mode 0600
 	if err != nil {
@@ -278,7 +277,7 @@ func (d *Dir) write(path string, fill func(io.Writer) (int64, error)) (n int64, 
 	return n, nil
 }
 
-// copyBounded copies r and stops at the end of ctx or above the limit.
+// copyBounded copies r; it stops when ctx ends or the limit is exceeded.
 func copyBounded(ctx context.Context, w io.Writer, r io.Reader, max int64) (int64, error) {
 	n, err := io.Copy(w, io.LimitReader(&contextReader{ctx, r}, max+1))
 	if err != nil {
@@ -302,7 +301,7 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// newID makes an id that sorts by time and cannot be guessed.
+// newID returns an unguessable id that sorts by time.
 func newID() (string, error) {
 	u, err := uuid.NewV7()
 	if err != nil {
@@ -313,7 +312,8 @@ func newID() (string, error) {
 	return hex.EncodeToString(u[:]) + hex.EncodeToString(secret[:]), nil
 }
 
-// validID lets nothing but lower-case hexadecimal of the right length near a path.
+// validID reports whether an id is lower-case hexadecimal of the right length; nothing
+// else may become part of a path.
 func validID(id string) bool {
 	if len(id) != idLength {
 		return false

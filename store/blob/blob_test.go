@@ -48,7 +48,7 @@ func get(t *testing.T, d *Dir, id string) (toolkeep.Blob, string) {
 	return b, string(data)
 }
 
-// files lists what lies below the directory.
+// files lists the files below the directory.
 func files(t *testing.T, d *Dir) (names []string) {
 	t.Helper()
 	err := filepath.WalkDir(d.root, func(p string, e fs.DirEntry, err error) error {
@@ -81,7 +81,7 @@ func TestPutAndOpen(t *testing.T) {
 			t.Errorf("got %+v", b)
 		}
 	}
-	// Another process finds the same.
+	// Another process sees the same.
 	again, err := Open(d.root)
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestHammer puts, reads and sweeps at once.
+// TestHammer puts, reads and sweeps concurrently.
 func TestHammer(t *testing.T) {
 	d := open(t)
 	var wg sync.WaitGroup

@@ -38,7 +38,7 @@ func TestRingGaps(t *testing.T) {
 			t.Errorf("after %d the head is %d", c.seq, head)
 		}
 	}
-	// Rows of which the first are known already.
+	// Rows of which the first are already in the ring.
 	both := append(row(13), row(14)...)
 	if !r.Publish(both, []int32{1, 1}) {
 		t.Error("an overlap was refused")
@@ -53,8 +53,8 @@ func TestRingGaps(t *testing.T) {
 	}
 }
 
-// TestRingWatch: a watcher that the ring has left behind reads the database and
-// then goes on with the ring.
+// TestRingWatch: a watcher that has fallen behind the ring reads the database, then
+// continues with the ring.
 func TestRingWatch(t *testing.T) {
 	var r Ring
 	r.Start(0)

@@ -1,8 +1,8 @@
-// Package flow is what stands between the callers of a store and its database:
-// the queue in which Applies wait for the one writer of the process, and the
-// ring of newest changes from which watchers are served.
+// Package flow connects the callers of a store to its database: a queue in which
+// Applies wait for the process's single writer, and a ring of the newest changes that
+// serves watchers.
 //
-// queue.mu and ring.mu are leaves: nothing else is locked while one is held.
+// queue.mu and ring.mu are leaf locks: no other lock is taken while one is held.
 package flow
 
 import (
@@ -14,11 +14,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Request is one Apply on its way to the writer. S is the store's own form of a change.
+// Request is one Apply on its way to the writer. S is the store's prepared form of a
+// change.
 type Request[S any] struct {
 	Ctx   context.Context
 	Steps []S
-	Plain bool // the store's own: nothing in it can fail by itself
+	Plain bool // for the store's use: no change in it can fail on its own
 
 	one   [1]S
 	state atomic.Int32
@@ -31,7 +32,7 @@ const (
 	abandoned
 )
 
-// Answer ends a request that was taken.
+// Answer completes a request that was taken.
 func (r *Request[S]) Answer(err error) { r.done <- err }
 
 // Queue holds Applies until the writer takes them.
@@ -40,14 +41,14 @@ type Queue[S any] struct {
 	items  []*Request[S]
 	closed bool
 	max    int
-	wake   chan struct{} // from empty to not, or closed
-	full   chan struct{} // enough for a group
+	wake   chan struct{} // signalled when the queue becomes non-empty or is closed
+	full   chan struct{} // signalled when a full group is queued
 
 	spare    sync.Pool    // of *Request
-	inflight atomic.Int64 // Applies between entry and answer
+	inflight atomic.Int64 // Applies in progress
 
-	// What follows belongs to the writer: the size of the last group, a smoothed
-	// rate of Applies a second, and what is counted of them for the next estimate.
+	// The fields below belong to the writer: the size of the last group, a smoothed
+	// rate of Applies a second, and the counts for the next estimate.
 	last        int
 	rate        float64
 	counted     int
@@ -55,15 +56,15 @@ type Queue[S any] struct {
 	timer       *time.Timer
 }
 
-// worthGathering is how many more Applies must be expected within the delay. For
-// fewer, waiting costs every caller more than a group saves.
+// worthGathering is how many more Applies must be expected within the delay. For fewer,
+// waiting costs each caller more than a group saves.
 const worthGathering = 2
 
-// rateWindow is how long Applies are counted for one estimate of their rate;
-// within less, a burst of three looks like a flood.
+// rateWindow is the period over which the rate of Applies is estimated; over a shorter
+// one, a burst of three looks like a flood.
 const rateWindow = 5 * time.Millisecond
 
-// Start readies the queue; max bounds the requests of one group.
+// Start initialises the queue; max bounds the requests of one group.
 func (q *Queue[S]) Start(max int) {
 	q.max = max
 	q.wake = make(chan struct{}, 1)
@@ -72,7 +73,7 @@ func (q *Queue[S]) Start(max int) {
 	q.timer.Stop()
 }
 
-// Request gives an empty request. It goes to Do or, if nothing comes of it, to Release.
+// Request returns an empty request. Pass it to Do or, if it is not needed, to Release.
 func (q *Queue[S]) Request(ctx context.Context) *Request[S] {
 	r, _ := q.spare.Get().(*Request[S])
 	if r == nil {
@@ -85,7 +86,7 @@ func (q *Queue[S]) Request(ctx context.Context) *Request[S] {
 	return r
 }
 
-// Release takes a request back.
+// Release recycles a request.
 func (q *Queue[S]) Release(r *Request[S]) {
 	clear(r.one[:])
 	r.Steps = nil
@@ -93,8 +94,8 @@ func (q *Queue[S]) Release(r *Request[S]) {
 	q.spare.Put(r)
 }
 
-// Do queues the request and waits for its answer. The end of the request's
-// context gives up only while the writer has not taken it.
+// Do queues the request and waits for its answer. When the request's context ends, Do
+// gives up only if the writer has not taken the request yet.
 func (q *Queue[S]) Do(r *Request[S]) error {
 	q.inflight.Add(1)
 	defer q.inflight.Add(-1)
@@ -110,7 +111,7 @@ func (q *Queue[S]) Do(r *Request[S]) error {
 		case <-cancel:
 			ctx := r.Ctx
 			if r.state.CompareAndSwap(waiting, abandoned) {
-				return ctx.Err() // the queue still has it, so it is not reused
+				return ctx.Err() // still in the queue, so not reused
 			}
 		}
 	}
@@ -137,15 +138,15 @@ func (q *Queue[S]) put(r *Request[S]) error {
 	return nil
 }
 
-// Gather waits for a group: while Applies of several callers arrive fast, it
-// gives further ones a little time to come. At a low rate each is committed at
-// once. A negative delay does not gather.
+// Gather waits for a group to form: while several callers Apply at a high rate, it
+// waits a little for more requests. At a low rate each is committed at once. A negative
+// delay disables gathering.
 func (q *Queue[S]) Gather(delay time.Duration) {
 	if alone := q.inflight.Load() <= 1 && q.last <= 1; alone || delay < 0 || q.rate*delay.Seconds() < worthGathering {
 		return
 	}
 	select {
-	case <-q.full: // of an earlier group
+	case <-q.full: // from an earlier group
 	default:
 	}
 	if q.Len() >= q.max {
@@ -159,7 +160,7 @@ func (q *Queue[S]) Gather(delay time.Duration) {
 	}
 }
 
-// Take moves the next group to dst. Requests whose callers gave up are dropped.
+// Take moves the next group to dst. It drops requests whose callers gave up.
 func (q *Queue[S]) Take(dst []*Request[S]) []*Request[S] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,7 +183,7 @@ func (q *Queue[S]) Take(dst []*Request[S]) []*Request[S] {
 	return dst
 }
 
-// count keeps the rate.
+// count updates the rate.
 func (q *Queue[S]) count(n int) {
 	q.last = n
 	q.counted += n
@@ -193,24 +194,25 @@ func (q *Queue[S]) count(n int) {
 	}
 }
 
-// Len counts what is queued.
+// Len returns the number of queued requests.
 func (q *Queue[S]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.items)
 }
 
-// Wake carries a value when something was queued, or the queue was closed.
+// Wake receives a value when something was queued or the queue was closed.
 func (q *Queue[S]) Wake() <-chan struct{} { return q.wake }
 
-// Over tells whether nothing is queued and nothing ever will be.
+// Over reports whether the queue is closed and empty.
 func (q *Queue[S]) Over() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.closed && len(q.items) == 0
 }
 
-// Close lets nothing more in: Do gives ErrClosed. What is queued is still taken.
+// Close stops accepting requests: Do returns ErrClosed. Queued requests are still
+// taken.
 func (q *Queue[S]) Close() {
 	q.mu.Lock()
 	q.closed = true
@@ -218,7 +220,7 @@ func (q *Queue[S]) Close() {
 	signal(q.wake)
 }
 
-// signal leaves a mark for whoever waits, or finds that one is there.
+// signal signals c, unless a signal is already pending.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	RingRows  = 8192     // changes that a ring holds at most
-	RingBytes = 16 << 20 // bytes that they may take together
-	RowCost   = 256      // bytes that a change costs beside its data, about
+	RingRows  = 8192     // most changes in a ring
+	RingBytes = 16 << 20 // most bytes of all changes
+	RowCost   = 256      // approximate bytes of a change besides its data
 )
 
-// Ring holds the newest committed changes for watchers that keep up. Sequence
-// numbers inside are consecutive. A watcher copies a few rows under the lock
-// and lets go of it before it hands them on, so none holds up the writer.
+// Ring holds the newest committed changes for watchers that keep up. Its sequence
+// numbers are consecutive. A watcher copies a few rows under the lock and releases it
+// before passing them on, so no watcher delays the writer.
 type Ring struct {
 	mu     sync.Mutex
 	rows   []toolkeep.Committed // circular
@@ -22,21 +22,20 @@ type Ring struct {
 	first  int64 // sequence number of the oldest row, head+1 if there is none
 	head   int64
 	bytes  int64
-	more   chan struct{} // closed at the next change; nil while nobody waits
+	more   chan struct{} // closed at the next change; nil while there are no waiters
 	closed bool
 }
 
-// Start readies an empty ring that goes on after head.
+// Start initialises an empty ring whose next change follows head.
 func (r *Ring) Start(head int64) {
 	r.rows = make([]toolkeep.Committed, RingRows)
 	r.size = make([]int32, RingRows)
 	r.first, r.head = head+1, head
 }
 
-// Publish adds committed changes, whose numbers are consecutive from those of
-// the first on. cost[i] is about how many bytes changes[i] holds. Changes that
-// are there already are passed over. Where some before the first are missing
-// nothing is added, and the answer is false.
+// Publish adds committed changes with consecutive numbers. cost[i] is the approximate
+// size of changes[i] in bytes. Changes already in the ring are skipped. If there is a
+// gap before the first, nothing is added and Publish returns false.
 func (r *Ring) Publish(changes []toolkeep.Committed, cost []int32) bool {
 	if len(changes) == 0 {
 		return true
@@ -65,8 +64,7 @@ func (r *Ring) Publish(changes []toolkeep.Committed, cost []int32) bool {
 	return true
 }
 
-// Skip says that what lies between the head and seq is not to be had any more,
-// or only in the database.
+// Skip records that changes up to seq are not available, or only in the database.
 func (r *Ring) Skip(seq int64) {
 	r.mu.Lock()
 	if seq > r.head {
@@ -92,24 +90,23 @@ func (r *Ring) unlockAndWake() {
 	}
 }
 
-// Close ends Next for everybody who has seen what there is.
+// Close ends Next for every watcher that has seen all changes.
 func (r *Ring) Close() {
 	r.mu.Lock()
 	r.closed = true
 	r.unlockAndWake()
 }
 
-// Bounds gives the numbers of the oldest change in the ring and of the newest
-// that it had, and whether it is closed.
+// Bounds returns the numbers of the ring's oldest and newest change, and whether it is
+// closed.
 func (r *Ring) Bounds() (first, head int64, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.first, r.head, r.closed
 }
 
-// Next copies changes after seq to dst. Where the ring no longer has the next one,
-// upTo says up to where the database has to be read. Where there is nothing
-// new, more is closed when there is.
+// Next copies changes after seq to dst. If the ring no longer has the next one, read
+// the database up to upTo. If there is nothing new, more is closed at the next change.
 func (r *Ring) Next(seq int64, dst []toolkeep.Committed) (n int, upTo int64, more <-chan struct{}, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

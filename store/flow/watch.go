@@ -6,16 +6,16 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// WatchRows is how many rows a watcher takes at a time.
+// WatchRows is how many rows a watcher reads at a time.
 const WatchRows = 256
 
-// Read gives up to WatchRows changes of the database after seq, up to and with
-// upTo; fewer than WatchRows means that no more are left up to there.
+// Read returns up to WatchRows changes from the database after seq, up to and including
+// upTo; fewer than WatchRows means that there are no more.
 type Read func(ctx context.Context, seq, upTo int64) ([]toolkeep.Committed, error)
 
-// Watch yields what is committed after seq, from the ring and, where it no longer
-// reaches back that far, from the database. It ends with ctx, when yield says
-// so, with ErrClosed when the ring closes, and with the first error of read.
+// Watch yields the changes committed after seq, from the ring or, for older ones, from
+// the database. It ends with ctx, when yield returns false, with ErrClosed when the
+// ring closes, and with the first error of read.
 func (r *Ring) Watch(ctx context.Context, seq int64, read Read, yield func(toolkeep.Committed) bool) error {
 	buf := make([]toolkeep.Committed, WatchRows)
 	for ctx.Err() == nil {
@@ -36,7 +36,7 @@ func (r *Ring) Watch(ctx context.Context, seq int64, read Read, yield func(toolk
 				return err
 			}
 			if len(batch) < WatchRows {
-				seq = upTo // nothing else is left up to there
+				seq = upTo // there is no more up to upTo
 			}
 		}
 		for i := range batch {

@@ -7,12 +7,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Parts say what of a call goes into its record. ID and tenant are columns of every row
-// that holds one; sealed arguments are in their column only, so that erasing
-// them there erases them.
+// Parts selects which parts of a call go into its record. ID and tenant are columns of
+// every row with a record; sealed arguments are only in their own column, so that
+// erasing them there is enough.
 type Parts struct {
-	Waiting bool // the fields that only waiting calls have
-	Output  bool // the output, for calls that are recorded once and for all
+	Waiting bool // fields that only waiting calls have
+	Output  bool // the output, for calls recorded once at their end
 }
 
 const (
@@ -40,8 +40,8 @@ func callFlags(v *toolkeep.Invocation) (f uint64) {
 	return f
 }
 
-// AppendCall encodes a call: version, the length-prefixed record of a waiting
-// call (empty for others), then the record of every call.
+// AppendCall encodes a call: version, the length-prefixed record of a waiting call
+// (empty for others), then the record of every call.
 func AppendCall(b []byte, v *toolkeep.Invocation, parts Parts) ([]byte, error) {
 	b = append(b, codecVersion)
 	if parts.Waiting {
@@ -143,7 +143,7 @@ func AppendProgress(b []byte, p toolkeep.Progress) []byte {
 	return appendString(b, p.Message)
 }
 
-// DecodeProgress reads what AppendProgress wrote; nothing is no progress.
+// DecodeProgress reads what AppendProgress wrote; empty input is no progress.
 func DecodeProgress(b []byte) (toolkeep.Progress, error) {
 	d := &decoder{b: b}
 	p := toolkeep.Progress{Percent: int(d.int()), Phase: d.string(), Message: d.string()}

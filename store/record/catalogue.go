@@ -11,9 +11,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// The catalogue and the keys change rarely; their feed rows are JSON and stay
-// forever. A published tool is immutable and never leaves its table, so its
-// feed row only names it.
+// The catalogue and the keys change rarely; their feed rows are JSON and stay forever.
+// A published tool is immutable and never leaves its table, so its feed row only refers
+// to it.
 
 type publishedRow struct {
 	ID      string             `json:"id"`
@@ -75,7 +75,7 @@ func encodeCatalogue(c toolkeep.Change) (Encoded, error) {
 	return Encoded{}, errors.New("the store does not know this change; changes are passed by value")
 }
 
-// EncodeKey gives the data column of an API key.
+// EncodeKey returns the data column of an API key.
 func EncodeKey(k toolkeep.APIKey) ([]byte, error) {
 	return Marshal(keyRow{
 		Subject: k.Subject, Name: k.Name, Hash: hex.EncodeToString(k.Hash[:]), Roles: k.Roles, Scope: k.Scope, Workspace: k.Workspace,
@@ -99,13 +99,13 @@ func DecodeKey(tenant, id string, data []byte) (toolkeep.APIKey, error) {
 	return k, nil
 }
 
-// Tool is a row of the table of versions; Life and Manifest are JSON columns.
+// Tool is a row of the versions table; Life and Manifest are JSON columns.
 type Tool struct {
 	Tenant, ID, Version, Digest string
 	Life, Raw, Manifest         []byte
 }
 
-// EncodeVersion gives the row of a published version.
+// EncodeVersion returns the row of a published version.
 func EncodeVersion(v toolkeep.Version) (Tool, error) {
 	t := v.Tool
 	life, err := Marshal(v.Life)
@@ -127,13 +127,13 @@ func DecodeVersion(r Tool) (toolkeep.Version, error) {
 	return v, nil
 }
 
-// oldBlock matches the reasons that MCP servers gave for their blocks before a record
+// oldBlock matches the reasons that MCP servers gave for their blocks before records
 // had a cause.
 var oldBlock = regexp.MustCompile(`^the MCP server [a-z][a-z0-9-]{0,31} (was removed|does not offer this tool any more)$`)
 
-// fillCause gives the causes to a lifecycle whose record was written before there were
-// any. Its text is all that tells a server's block from an administrator's, and only a
-// text that is word for word a server's counts; only servers could hold.
+// fillCause adds causes to a lifecycle from a record without them. Only the reason's
+// text distinguishes a server's block from an administrator's, so it must match a
+// server's text exactly; holds were always a server's.
 func fillCause(life *toolkeep.Lifecycle) {
 	if life.State == toolkeep.Blocked && life.Cause == "" {
 		life.Cause = toolkeep.CauseAdministrator
@@ -153,7 +153,7 @@ func fillCause(life *toolkeep.Lifecycle) {
 	}
 }
 
-// SameLife tells whether a stored lifecycle is the given one.
+// SameLife reports whether a stored lifecycle equals the given one.
 func SameLife(stored []byte, life toolkeep.Lifecycle) (bool, error) {
 	var have toolkeep.Lifecycle
 	if err := Unmarshal(stored, &have); err != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestCauseOfOldRecords: a record from before causes were kept gets one, and only a text
-// that is word for word a server's makes a block a server's.
+// TestCauseOfOldRecords: a record from before causes gets one, and only a reason that
+// matches a server's text exactly makes it a server's block.
 func TestCauseOfOldRecords(t *testing.T) {
 	for _, c := range []struct {
 		stored      string

@@ -15,7 +15,7 @@ import (
 
 func TestCodecEveryField(t *testing.T) {
 	v := storetest.FullCall("id", toolkeep.CallRunning, 1)
-	v.Message = "a\x00b\xff" // whatever the bytes
+	v.Message = "a\x00b\xff" // any bytes
 	v.CreatedAt = v.CreatedAt.Add(987 * time.Nanosecond)
 	for name, c := range map[string]struct {
 		parts Parts
@@ -53,7 +53,7 @@ func TestCodecEveryField(t *testing.T) {
 }
 
 // TestCodecTolerance: shorter records of older programs and longer ones of newer
-// programs can be read; what is cut within a field cannot.
+// programs can be read; a record cut within a field cannot.
 func TestCodecTolerance(t *testing.T) {
 	v := storetest.FullCall("id", toolkeep.CallFailed, 1)
 	data, err := AppendCall(nil, v, Parts{Output: true})
@@ -73,7 +73,7 @@ func TestCodecTolerance(t *testing.T) {
 	if got, err := DecodeCall("t", "id", newer); err != nil || !reflect.DeepEqual(got, whole) {
 		t.Errorf("a newer record: %v", err)
 	}
-	// Cut after the tool's id, as if nothing of what follows existed yet.
+	// Cut after the tool's id, as if the later fields did not exist yet.
 	older := data[:bytes.Index(data, []byte(v.ToolID))+len(v.ToolID)]
 	got, err := DecodeCall("t", "id", older)
 	if err != nil || got.ToolID != v.ToolID || got.Version != "" || got.Output != nil {
@@ -124,7 +124,7 @@ func TestJSONTrees(t *testing.T) {
 	}
 }
 
-// TestManifestKept reads a manifest back with every field set.
+// TestManifestKept reads back a manifest with every field set.
 func TestManifestKept(t *testing.T) {
 	m := &toolkeep.Manifest{}
 	fillManifest(reflect.ValueOf(m).Elem())
@@ -200,21 +200,21 @@ func FuzzDecodeChange(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind int64, data []byte) {
 		if kind == KindPublish || len(data) > 1<<16 {
-			return // asks the database
+			return // needs the database
 		}
 		got, err := Decode(Row{Seq: 1, Kind: kind, Tenant: "t", Ref: "r", Data: data}, nil)
 		c := got.Change
 		if err == nil && c == nil {
 			t.Error("neither a change nor an error")
 		}
-		// What was read can be written, and reads the same again.
+		// A decoded record can be encoded and decodes to the same.
 		r, ok := c.(toolkeep.RecordCall)
 		if err != nil || !ok || strings.ToValidUTF8(r.Invocation.Message, "") != r.Invocation.Message {
 			return
 		}
 		again, err := AppendCall(nil, r.Invocation, Parts{Waiting: true, Output: true})
 		if err != nil {
-			return // details that are no JSON any more
+			return // details that are no longer JSON
 		}
 		reread, err := DecodeCall("t", "r", again)
 		if err != nil {

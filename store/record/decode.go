@@ -7,17 +7,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Row is a row of the feed as it is stored.
+// Row is a stored feed row.
 type Row struct {
-	Seq, At, Kind int64 // At by Micros
+	Seq, At, Kind int64 // At in Micros
 	Tenant, Ref   string
 	Data          []byte
 }
 
-// Versions finds a published version in the store; its lifecycle does not matter.
+// Versions finds a published version in the store; its lifecycle is ignored.
 type Versions func(tenant, id, version string) (toolkeep.Version, error)
 
-// Decode reads a feed row. versions gives the tool of a published version.
+// Decode reads a feed row. versions returns the tool of a published version.
 func Decode(r Row, versions Versions) (c toolkeep.Committed, err error) {
 	change, err := decode(r, versions)
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// The feed rows of items are events. A program that knows no items, as may run on
-// another node while this one is new already, takes them for events of a type that
-// means nothing to it and goes on; the item itself stands in fields behind
-// those of an event, which it passes over. They leave the feed with the events.
+// Feed rows of items are events. An older program on another node that knows no items
+// reads them as events of an unknown type and continues; the item itself is in fields
+// after those of an event, which it skips. They leave the feed with the events.
 const (
 	itemPut     = "toolkeep.item.put"
 	itemDropped = "toolkeep.item.dropped"
@@ -37,7 +36,7 @@ func encodePut(c toolkeep.PutDocument, now func() time.Time) (Encoded, error) {
 	if it.UpdatedAt.IsZero() {
 		it.UpdatedAt = now()
 	}
-	it.Revision = 0 // the store knows it when it looked
+	it.Revision = 0 // the store sets it
 	told := it.Body
 	if c.OmitBody {
 		told = nil
@@ -49,9 +48,8 @@ func encodePut(c toolkeep.PutDocument, now func() time.Time) (Encoded, error) {
 	return Encoded{Change: c, Kind: KindEvent, Tenant: it.Tenant, Ref: it.ID, Data: b}, err
 }
 
-// Placed is what watchers hear of a put: the revision that the item has got, which
-// the store knows only after it looked, and no body that stays aside. e is what Encode
-// gave.
+// Placed returns what watchers see of a put: with the revision that the store assigned,
+// and without a body that is kept aside. e is the result of Encode.
 func Placed(e Encoded, c toolkeep.PutDocument, revision int64) Encoded {
 	c.Document.Revision = revision
 	e.Data = appendInt(slices.Clip(e.Data), revision)
@@ -76,7 +74,7 @@ func encodeDrop(c toolkeep.DeleteDocument, now func() time.Time) (Encoded, error
 	return Encoded{Change: c, Kind: KindEvent, Tenant: c.Tenant, Ref: c.ID, Data: b}, err
 }
 
-// appendItem writes what is an event's, and the kind.
+// appendItem writes the event's fields and the kind.
 func appendItem(b []byte, event, kind string, at time.Time) ([]byte, error) {
 	note, err := Marshal(itemNote{kind})
 	b = append(b, codecVersion)
@@ -125,7 +123,7 @@ func isKind(s string) bool {
 	return s != ""
 }
 
-// ItemMissing is the outcome of a put or a drop of what does not exist.
+// ItemMissing is the error of a put or drop of an item that does not exist.
 func ItemMissing(kind, id string, expect int64) error {
 	if expect == toolkeep.AnyRevision {
 		return fmt.Errorf("%s %s: %w", kind, id, toolkeep.ErrNotFound)
@@ -133,7 +131,8 @@ func ItemMissing(kind, id string, expect int64) error {
 	return fmt.Errorf("%s %s: %w, %w", kind, id, toolkeep.ErrStale, toolkeep.ErrNotFound)
 }
 
-// ItemStale says that the item has another revision, or exists where none should.
+// ItemStale is the error for an item with another revision, or one that exists although
+// none should.
 func ItemStale(kind, id string, has, expect int64) error {
 	if expect == toolkeep.NoRevision {
 		return fmt.Errorf("%s %s exists with revision %d: %w", kind, id, has, toolkeep.ErrStale)

@@ -72,8 +72,8 @@ func TestItemRows(t *testing.T) {
 	}
 }
 
-// TestItemRowsOlderProgram reads rows of items as programs did that knew none:
-// they find an event, with data that is JSON, and do not stop there.
+// TestItemRowsOlderProgram reads item rows like a program without items: it finds an
+// event with JSON data and does not stop there.
 func TestItemRowsOlderProgram(t *testing.T) {
 	for _, c := range []toolkeep.Change{
 		toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", Tenant: "t", ID: "\xff", Body: []byte("body"), UpdatedAt: itemTime}},

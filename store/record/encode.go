@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Kinds of feed rows. They are stored: numbers are never reused.
+// Kinds of feed rows. They are stored: never reuse a number.
 const (
 	KindRecord   = 1
 	KindClaim    = 2
@@ -18,37 +18,37 @@ const (
 	KindCancel   = 5
 	KindProgress = 6
 	KindFetched  = 7
-	LastCallKind = 9 // kinds up to here are of calls and leave the feed after a while
+	LastCallKind = 9 // kinds up to here are calls and leave the feed after a while
 
 	KindEvent = 10 // leaves later
 
-	KindPublish   = 20 // from here on rows stay forever
+	KindPublish   = 20 // rows from here on stay forever
 	KindLifecycle = 21
 	KindKey       = 22
 	KindRevoke    = 23
 )
 
-// KeyHolds is how long an idempotency key holds.
+// KeyHolds is how long an idempotency key is valid.
 const KeyHolds = 24 * time.Hour
 
-// MaxBytes bounds what one change may store in a row, encoded.
+// MaxBytes bounds the encoded size that one change may store in a row.
 const MaxBytes = 64 << 20
 
-// Encoded is a change that was checked, as watchers get it, with its feed row.
+// Encoded is a checked change, as watchers get it, with its feed row.
 type Encoded struct {
 	Change toolkeep.Change
-	Kind   int64 // 0 where the change has no place in the feed
+	Kind   int64 // 0 if the change is not in the feed
 	Tenant string
-	Ref    string // what it is about: a call's id, a version, a key's id, an owner
+	Ref    string // the subject: a call's id, a version, a key's id, an owner
 	Data   []byte
-	// Call is the row of a claimed, moved or recorded call, settled; CallData is
+	// Call is the row of a claimed, moved or recorded call, after settled; CallData is
 	// its data column.
 	Call     *toolkeep.Invocation
 	CallData []byte
 }
 
-// Encode checks a change and encodes it. now stands in where a change does not
-// say when. Changes are passed by value; the invocation inside is copied.
+// Encode checks and encodes a change. now is used if a change has no time. Changes are
+// passed by value; the invocation inside is copied.
 func Encode(c toolkeep.Change, now func() time.Time) (Encoded, error) {
 	e, err := encode(c, now)
 	if err == nil && len(e.Data) > MaxBytes {
@@ -110,7 +110,7 @@ func encodeRecord(c toolkeep.RecordCall) (Encoded, error) {
 		return Encoded{}, fmt.Errorf("a call in state %s is not over, it must be claimed", v.State)
 	}
 	data, err := AppendCall(make([]byte, 0, 512), v, Parts{Output: true})
-	kept := *v // stores read it later, and the caller may go on with its own
+	kept := *v // copied: stores read it later, and the caller may go on changing its own
 	c.Invocation = &kept
 	return Encoded{Change: c, Kind: KindRecord, Tenant: v.Tenant, Ref: v.ID, Data: data, Call: &kept, CallData: data}, err
 }
@@ -148,8 +148,8 @@ func encodeRenewal(c toolkeep.RenewLeases) (Encoded, error) {
 	return Renewed(c, c.Calls), nil
 }
 
-// Renewed is what watchers hear of a renewal: the leases that were held, which
-// the store knows only after it looked, instead of those that were asked for.
+// Renewed returns what watchers see of a renewal: the leases actually held, which the
+// store knows only after looking, instead of those requested.
 func Renewed(c toolkeep.RenewLeases, held []toolkeep.CallRef) Encoded {
 	c.Calls = held
 	return Encoded{Change: c, Kind: KindLease, Ref: c.Owner, Data: appendLeases(nil, c)}
@@ -166,15 +166,15 @@ func encodeEvent(c toolkeep.AppendEvent) (Encoded, error) {
 	return Encoded{Change: c, Kind: KindEvent, Tenant: c.Event.Tenant, Ref: c.Event.ID, Data: b}, nil
 }
 
-// shown is the copy of a claimed call that watchers get. Output and sealed
-// arguments stay in the row alone, where they can be erased.
+// shown returns the copy of a claimed call for watchers. Output and sealed arguments
+// are only in the row, where they can be erased.
 func shown(v *toolkeep.Invocation) *toolkeep.Invocation {
 	w := *v
 	w.Output, w.SealedArgs = nil, nil
 	return &w
 }
 
-// settled is the copy whose row is written: an ended call has neither sealed
+// settled returns the copy whose row is written: an ended call has neither sealed
 // arguments nor a lease.
 func settled(v *toolkeep.Invocation) *toolkeep.Invocation {
 	w := *v
@@ -217,8 +217,8 @@ func knownState(s toolkeep.CallState) bool {
 	return s.Ended()
 }
 
-// Nanos is how times stand in columns of calls: nanoseconds since 1970, 0 for
-// none, and the farthest there is for what lies beyond the year 2262.
+// Nanos is the format of times in call columns: nanoseconds since 1970, 0 for none, and
+// the maximum for times beyond the year 2262.
 func Nanos(t time.Time) int64 {
 	switch {
 	case t.IsZero():
@@ -239,7 +239,7 @@ func FromNanos(n int64) time.Time {
 	return time.Unix(0, n).UTC()
 }
 
-// Micros is how times stand in the feed: microseconds since 1970.
+// Micros is the format of times in the feed: microseconds since 1970.
 func Micros(t time.Time) int64 { return t.UnixMicro() }
 
 // FromMicros reads what Micros wrote.

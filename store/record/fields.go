@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// codecVersion starts every record. It changes only if the order of the known
-// fields would have to.
+// codecVersion starts every record. It changes only if the order of existing fields has
+// to change.
 const codecVersion = 1
 
-// ErrDamaged says that a stored record cannot be read.
+// ErrDamaged reports that a stored record cannot be read.
 var ErrDamaged = errors.New("a stored record is damaged")
 
 func appendString(b []byte, s string) []byte {
@@ -34,8 +34,8 @@ func appendStrings(b []byte, list []string) []byte {
 
 func appendInt(b []byte, n int64) []byte { return binary.AppendVarint(b, n) }
 
-// appendTime keeps nanoseconds and drops the zone. A leading 0 stands for the
-// zero time, so that the start of 1970 remains a time of its own.
+// appendTime keeps nanoseconds and drops the zone. A leading 0 marks the zero time, so
+// that the start of 1970 stays distinct from it.
 func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return append(b, 0)
@@ -62,8 +62,8 @@ func appendHash(b []byte, h *[32]byte) []byte {
 	return append(b, h[:]...)
 }
 
-// decoder reads a record. Its methods give zero at the end of the record and
-// after damage; the caller looks at err once.
+// decoder reads a record. Its methods return zero at the end of the record and after
+// damage; the caller checks err once.
 type decoder struct {
 	b   []byte
 	err error
@@ -111,7 +111,7 @@ func (d *decoder) int() int64 {
 	return n
 }
 
-// span gives the next length-prefixed bytes without copying them.
+// span returns the next length-prefixed bytes without copying them.
 func (d *decoder) span() []byte {
 	n := d.uint()
 	if n > uint64(len(d.b)) {
@@ -125,7 +125,7 @@ func (d *decoder) span() []byte {
 
 func (d *decoder) string() string { return string(d.span()) }
 
-// bytes gives a copy, nil where there are none.
+// bytes returns a copy, nil if empty.
 func (d *decoder) bytes() []byte {
 	s := d.span()
 	if len(s) == 0 {
@@ -146,8 +146,8 @@ func (d *decoder) strings() []string {
 	return list
 }
 
-// count reads how many elements follow. Each takes at least one byte, which
-// bounds what a damaged record can make us allocate.
+// count reads the number of elements that follow. Each takes at least one byte, which
+// bounds the allocation for a damaged record.
 func (d *decoder) count() int {
 	n := d.uint()
 	if n > uint64(len(d.b)) {

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Marshal writes own structs and JSON trees, in which numbers are json.Number
+// Marshal encodes this package's structs and JSON trees whose numbers are json.Number
 // and keep their exact text.
 func Marshal(v any) ([]byte, error) {
 	return json.Marshal(v, json.Deterministic(true), json.WithMarshalers(json.MarshalToFunc(
@@ -17,8 +17,8 @@ func Marshal(v any) ([]byte, error) {
 		})))
 }
 
-// Unmarshal reads what Marshal wrote. Numbers in trees become json.Number,
-// never float64.
+// Unmarshal reads what Marshal wrote. Numbers in trees become json.Number, never
+// float64.
 func Unmarshal(data []byte, v any) error {
 	return json.Unmarshal(data, v, json.WithUnmarshalers(json.UnmarshalFromFunc(
 		func(dec *jsontext.Decoder, v *any) error {

@@ -8,12 +8,12 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// maxValue is what Get reads of a value at most, in bytes.
+// maxValue is the most bytes that Get reads of a value.
 const maxValue = 1 << 20
 
-// Cache keeps bytes under names, each for a while and at most so many; the oldest make
-// room. It is bounded by what it counts itself: keys that somebody else puts under the
-// prefix are not counted.
+// Cache stores bytes by name, each with a lifetime and up to a maximum number; the
+// oldest are evicted. It counts only its own entries: keys that another client puts
+// under the prefix are not counted.
 type Cache struct {
 	pool    goredis.UniversalClient
 	prefix  string
@@ -21,8 +21,8 @@ type Cache struct {
 	clock   func() time.Time
 }
 
-// Cache makes one with a name of its own, which stands before its keys. entries is how
-// many there are at most (default 20,000); clock is for the count (default time.Now).
+// Cache returns a cache whose keys start with name. entries is the maximum number of
+// entries (default 20,000); clock is for the count (default time.Now).
 func (c *Client) Cache(name string, entries int, clock func() time.Time) *Cache {
 	if entries <= 0 {
 		entries = 20_000
@@ -33,20 +33,20 @@ func (c *Client) Cache(name string, entries int, clock func() time.Time) *Cache 
 	return &Cache{pool: c.pool, prefix: strings.TrimSuffix(c.names(name), "names"), entries: entries, clock: clock}
 }
 
-// Get gives what is kept under a name, nil if nothing is.
+// Get returns the value of a name, nil if there is none.
 func (c *Cache) Get(ctx context.Context, name string) ([]byte, error) {
-	// A range, so that nobody's huge value is read whole.
+	// A range, so that another client's huge value is not read whole.
 	raw, err := c.pool.GetRange(ctx, c.prefix+name, 0, maxValue).Bytes()
 	switch {
 	case goredis.HasErrorPrefix(err, "WRONGTYPE"):
-		return nil, nil // somebody else's
+		return nil, nil // not written by this cache
 	case err != nil || len(raw) == 0:
 		return nil, err
 	}
 	return raw, nil
 }
 
-// put sets a value and keeps the count: the list of names by when they end.
+// put sets a value and maintains the list of names by expiry.
 var put = goredis.NewScript(`
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('ZADD', KEYS[2], ARGV[3] + ARGV[2], KEYS[1])
@@ -59,7 +59,7 @@ end
 redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1`)
 
-// Put keeps a value for life, which is a millisecond at least.
+// Put stores a value for life, at least a millisecond.
 func (c *Cache) Put(ctx context.Context, name string, value []byte, life time.Duration) error {
 	return put.Run(ctx, c.pool, []string{c.prefix + name, c.prefix + "names"},
 		value, max(1, life.Milliseconds()), c.clock().UnixMilli(), c.entries).Err()

@@ -21,37 +21,36 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Config of a Client. URL is required.
+// Config configures a Client. URL is required.
 type Config struct {
-	// URL is redis://host:6379/0 on this machine, rediss://host:6379/0 anywhere, or
-	// unix:///path/to/socket?db=0. It may name a user (user@host) and no password.
+	// URL is redis://host:6379/0 on this machine, rediss://host:6379/0 elsewhere, or
+	// unix:///path/to/socket?db=0. It may contain a user (user@host) but no password.
 	URL string
-	// Password is asked for at each new connection; nil sends none.
+	// Password is called for each new connection; nil sends none.
 	Password func(ctx context.Context) (string, error)
-	// CAFile are the authorities of the server's certificate, PEM; "" is the system's.
-	// ServerName is the name in it where the URL has another.
+	// CAFile holds the CA certificates for the server, PEM; "" uses the system's.
+	// ServerName is the name in the server's certificate, if it differs from the URL.
 	CAFile, ServerName string
-	// CertFile and KeyFile are the certificate that the server is shown, PEM; "" is none.
+	// CertFile and KeyFile are the client certificate, PEM; "" is none.
 	CertFile, KeyFile string
-	// Prefix stands before every key; default "toolkeep:".
+	// Prefix starts every key; default "toolkeep:".
 	Prefix string
-	// Conns are connections at most; default 16.
+	// Conns is the maximum number of connections; default 16.
 	Conns int
-	// Timeout bounds connecting, and reading and writing where the caller's context has no
-	// earlier end; default 1 s.
+	// Timeout bounds connecting, and reads and writes if the caller's context does not
+	// end earlier; default 1 s.
 	Timeout time.Duration
-	Name    string // of the connections in CLIENT LIST; "" is none
+	Name    string // name of the connections in CLIENT LIST; "" is none
 }
 
-// Client is a pool of connections to one server. It connects when it is first used, and
-// again after the server was away.
+// Client is a connection pool to one server. It connects on first use and reconnects
+// after the server was down.
 type Client struct {
 	pool   *goredis.Client
 	prefix string
 }
 
-// New makes a Client; nothing is connected yet. E3008 where the configuration cannot be
-// used.
+// New returns a Client without connecting. E3008 if the configuration is not usable.
 func New(c Config) (*Client, error) {
 	silence()
 	o, err := c.options()
@@ -65,10 +64,10 @@ func New(c Config) (*Client, error) {
 	return &Client{pool: goredis.NewClient(o), prefix: prefix}, nil
 }
 
-// Pool is the connections, for the other uses of this package.
+// Pool returns the connection pool, for other uses of this package.
 func (c *Client) Pool() goredis.UniversalClient { return c.pool }
 
-// Health asks the server whether it is there.
+// Health checks that the server responds.
 func (c *Client) Health(ctx context.Context) error {
 	if err := c.pool.Ping(ctx).Err(); err != nil {
 		return fmt.Errorf("redis does not answer: %w", err)
@@ -76,8 +75,8 @@ func (c *Client) Health(ctx context.Context) error {
 	return nil
 }
 
-// Elsewhere is E3008 if the server is a node of a cluster that has the keys of a cache on
-// another node; nil if it has them itself, and if it does not say.
+// Elsewhere returns E3008 if the server is a cluster node and the cache's keys are on
+// another node; nil if they are on this one or if the server does not say.
 func (c *Client) Elsewhere(ctx context.Context, cache string) error {
 	err := c.pool.Exists(ctx, c.names(cache)).Err()
 	if !goredis.HasErrorPrefix(err, "MOVED ") && !goredis.HasErrorPrefix(err, "ASK ") {
@@ -86,18 +85,18 @@ func (c *Client) Elsewhere(ctx context.Context, cache string) error {
 	return toolkeep.NewError(toolkeep.InvalidManifest, "redis.url names a node of a Redis cluster that keeps our keys on another node, and a cluster's redirections are not followed; name a single server, or a proxy that answers for the whole cluster").Because(err)
 }
 
-// names is the key of the list of a cache's names. The braces put all keys of a cache
-// into one slot of a cluster.
+// names returns the key of the list of a cache's names. The braces put all keys of a
+// cache into one cluster slot.
 func (c *Client) names(cache string) string { return c.prefix + "{" + cache + "}:names" }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Client) Close() error { return c.pool.Close() }
 
 func (c *Config) options() (*goredis.Options, error) {
 	o := &goredis.Options{
 		ClientName: c.Name, PoolSize: c.Conns, DialTimeout: c.Timeout,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, PoolTimeout: c.Timeout, ContextTimeoutEnabled: true,
-		// Whoever asks decides whether to ask again; a cache had better not.
+		// The caller decides about retries; a cache should not retry.
 		MaxRetries: -1, DialerRetries: 1, PipelinePoolSize: -1,
 		ConnMaxIdleTime: 5 * time.Minute, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -122,7 +121,7 @@ func (c *Config) options() (*goredis.Options, error) {
 	return o, nil
 }
 
-// address reads the URL, of which nothing is shown: people put passwords there.
+// address parses the URL. Errors never quote it: people put passwords there.
 func (c *Config) address(o *goredis.Options) (user string, err error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -176,7 +175,7 @@ func (c *Config) address(o *goredis.Options) (user string, err error) {
 	return u.User.Username(), nil
 }
 
-// here tells whether a host is this machine.
+// here reports whether a host is this machine.
 func here(host string) bool {
 	if host == "localhost" {
 		return true
@@ -212,8 +211,8 @@ func (c *Config) tls(host string) (*tls.Config, error) {
 	return t, nil
 }
 
-// silence keeps the library from writing to the process's standard error: what goes
-// wrong is in the errors of each call. Its logger is one for the whole process.
+// silence keeps the library from writing to the process's standard error: each call
+// returns its errors. The library has one logger per process.
 var silence = sync.OnceFunc(func() { goredis.SetLogger(quiet{}) })
 
 type quiet struct{}

@@ -1,8 +1,8 @@
-// Package redis is what nodes share beside their store: a Redis server, or one that
-// speaks its protocol. What lies there may be lost at any time; nothing of it is needed
-// to be right, and everything goes on while it is away.
+// Package redis connects to what nodes share besides the store: a Redis server, or one
+// with the same protocol. Its data may be lost at any time; nothing depends on it for
+// correctness, and the gateway works without it.
 //
-// A Client is one pool of connections. Each use of it is a small type of its own, made
-// from the Client, with keys under its own prefix: Cache keeps bytes for a while. What
-// is put into Redis must be sealed, or harmless to whoever reads and writes there.
+// A Client is one connection pool. Each use is a small type made from the Client, with
+// its own key prefix: Cache stores bytes for a while. Values put into Redis must be
+// sealed, or harmless to anyone with access to the server.
 package redis

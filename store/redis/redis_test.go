@@ -42,7 +42,8 @@ func open(t *testing.T, c Config) *Client {
 	return client
 }
 
-// servers are the one in process and the real one; both must do the same.
+// servers runs the test against an in-process and a real server; both must behave the
+// same.
 func servers(t *testing.T, run func(t *testing.T, url string, pass func(time.Duration))) {
 	t.Run("in process", func(t *testing.T) {
 		s := miniredis.RunT(t)
@@ -99,7 +100,7 @@ func TestCacheIsBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Each again, so that the count is not of puts.
+		// Put each again: the count is of names, not of puts.
 		for i := 15; i < 25; i++ {
 			if err := c.Put(t.Context(), fmt.Sprint(i), []byte("w"), time.Hour); err != nil {
 				t.Fatal(err)
@@ -123,7 +124,7 @@ func TestCacheIsBounded(t *testing.T) {
 				t.Errorf("%s never ends: %v %v", k, left, err)
 			}
 		}
-		// What is over makes room without pushing out what is not.
+		// Expired entries make room without evicting others.
 		now = now.Add(59 * time.Minute)
 		if err := c.Put(t.Context(), "short", []byte("v"), time.Minute); err != nil {
 			t.Fatal(err)
@@ -138,7 +139,7 @@ func TestCacheIsBounded(t *testing.T) {
 	})
 }
 
-// TestServerAway: errors while it is away, none after.
+// TestServerAway: errors while the server is down, none afterwards.
 func TestServerAway(t *testing.T) {
 	s := redistest.Start(t)
 	client := open(t, Config{URL: s.URL()})
@@ -191,7 +192,7 @@ func TestPassword(t *testing.T) {
 	}
 }
 
-// TestLeastRights: the rights that docs/caches.md names are enough.
+// TestLeastRights: the rights listed in docs/caches.md are sufficient.
 func TestLeastRights(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/caches.md")
 	if err != nil {
@@ -216,7 +217,7 @@ func TestLeastRights(t *testing.T) {
 	}
 }
 
-// authority writes a certificate that signs itself for 127.0.0.1, with its key.
+// authority writes a self-signed certificate for 127.0.0.1 and its key.
 func authority(t *testing.T) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -21,18 +21,18 @@ func testRecord(t *testing.T, f *fixture) {
 		t.Errorf("a recorded call holds its key: %v", err)
 	}
 	f.refused(toolkeep.ErrIDTaken, toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
-	// The same before anything had a reason to look at it.
+	// The same before the call has been read.
 	f.apply(toolkeep.RecordCall{Invocation: call("b", toolkeep.CallRefused)})
 	f.refused(toolkeep.ErrIDTaken, toolkeep.ClaimCall{Invocation: call("b", toolkeep.CallRunning)})
-	// Ids are the tenant's own.
+	// Ids are per tenant.
 	other := call("b", toolkeep.CallRunning)
 	other.Tenant = "u"
 	f.apply(toolkeep.ClaimCall{Invocation: other})
 	f.same(f.get("b"), call("b", toolkeep.CallRefused))
 }
 
-// testRecordTaken: a recorded call whose id is taken changes nothing and stays in
-// the feed, for it was made.
+// testRecordTaken: a recorded call whose id is taken changes nothing but stays in the
+// feed, because it was made.
 func testRecordTaken(t *testing.T, f *fixture) {
 	f.apply(toolkeep.ClaimCall{Invocation: call("a", toolkeep.CallRunning)})
 	again := toolkeep.RecordCall{Invocation: call("b", toolkeep.CallFailed)}
@@ -93,7 +93,7 @@ func testClaimKeyTakeOver(t *testing.T, f *fixture) {
 	if v, err := f.store.Invocations().ByKey(t.Context(), "t", "s", "k"); !errors.Is(err, toolkeep.ErrNotFound) {
 		t.Errorf("ByKey after 24 hours: %v, %v", v, err)
 	}
-	// A claim that fails for another reason does not take the key away.
+	// A claim that fails for another reason does not take the key.
 	f.apply(toolkeep.ClaimCall{Invocation: call("x", toolkeep.CallRunning)})
 	f.refused(toolkeep.ErrIDTaken, toolkeep.ClaimCall{Invocation: keyed("x", "k")})
 	second := keyed("b", "k")
@@ -128,7 +128,7 @@ func testClaimRace(t *testing.T, f *fixture) {
 	}
 }
 
-// together runs f n times at once and waits.
+// together runs f n times concurrently and waits.
 func together(n int, f func(i int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -148,7 +148,7 @@ func testEveryField(t *testing.T, f *fixture) {
 	f.apply(toolkeep.ClaimCall{Invocation: &sent})
 	f.same(f.get("a"), claimed)
 
-	// The caller may go on with the same object after Apply.
+	// The caller may continue with the same object after Apply.
 	moved := FullCall("a", toolkeep.CallRunning, 2)
 	sent = *moved
 	f.apply(toolkeep.MoveCall{Invocation: &sent, From: []toolkeep.CallState{toolkeep.CallQueued}, Owner: claimed.LeaseOwner})
@@ -178,7 +178,7 @@ func testMove(t *testing.T, f *fixture) {
 	f.refused(toolkeep.ErrNotFound, toolkeep.MoveCall{Invocation: call("nobody", toolkeep.CallRunning),
 		From: []toolkeep.CallState{toolkeep.CallRunning}})
 
-	// A recorded call can be moved too, right after it was recorded.
+	// A recorded call can be moved too, even right after it was recorded.
 	f.apply(toolkeep.RecordCall{Invocation: call("r", toolkeep.CallSucceeded)})
 	f.apply(toolkeep.MoveCall{Invocation: call("r", toolkeep.CallExpired), From: []toolkeep.CallState{toolkeep.CallSucceeded}})
 	f.same(f.get("r"), call("r", toolkeep.CallExpired))
@@ -218,7 +218,7 @@ func testMoveKeeps(t *testing.T, f *fixture) {
 	f.apply(toolkeep.ReportProgress{Call: ref("a"), Progress: progress},
 		toolkeep.RequestCancel{Call: ref("a"), By: "boss", Why: "late"})
 
-	// Another owner cannot move it, its own can, and neither touches what others wrote.
+	// Another owner cannot move it, its own can, and neither changes what others wrote.
 	other := leased("a", toolkeep.CallRunning, "n2", until)
 	f.refused(toolkeep.ErrStale, toolkeep.MoveCall{Invocation: other, From: running, Owner: "n2"})
 	own := leased("a", toolkeep.CallRunning, "n1", until.Add(time.Minute))
@@ -228,17 +228,17 @@ func testMoveKeeps(t *testing.T, f *fixture) {
 	want.Progress, want.CancelBy, want.CancelWhy = progress, "boss", "late"
 	f.same(f.get("a"), &want)
 
-	// Nobody in particular: the call goes on under the lease that it has.
+	// Without an owner: the call continues under its existing lease.
 	f.apply(toolkeep.MoveCall{Invocation: call("a", toolkeep.CallInputRequired), From: running})
 	if v := f.get("a"); v.LeaseOwner != "n1" || !v.LeaseUntil.Equal(own.LeaseUntil) {
 		t.Errorf("the lease of another was lost: %s until %s", v.LeaseOwner, v.LeaseUntil)
 	}
-	// Queued again: nobody runs it, so nobody holds it.
+	// Queued again: it is not running, so it has no lease.
 	f.apply(toolkeep.MoveCall{Invocation: call("a", toolkeep.CallQueued), From: []toolkeep.CallState{toolkeep.CallInputRequired}})
 	if v := f.get("a"); v.LeaseOwner != "" || !v.LeaseUntil.IsZero() {
 		t.Errorf("a queued call is held by %q until %s", v.LeaseOwner, v.LeaseUntil)
 	}
-	// A lease that lapsed stops nobody.
+	// A lapsed lease blocks no other owner.
 	f.apply(toolkeep.MoveCall{Invocation: leased("a", toolkeep.CallRunning, "n3", f.clock().Add(time.Second)),
 		From: []toolkeep.CallState{toolkeep.CallQueued}, Owner: "n3"})
 	f.pass(time.Second)
@@ -257,7 +257,7 @@ func testMoveFreesKey(t *testing.T, f *fixture) {
 		t.Errorf("a freed key is held: %v, %v", v, err)
 	}
 	f.apply(toolkeep.ClaimCall{Invocation: keyed("b", "k")})
-	// A later move of the first does not take the key back.
+	// A later move of the first call does not reclaim the key.
 	f.apply(toolkeep.MoveCall{Invocation: end, From: []toolkeep.CallState{toolkeep.CallFailed}})
 	if v, err := f.store.Invocations().ByKey(t.Context(), "t", "s", "k"); err != nil || v.ID != "b" {
 		t.Errorf("ByKey: %v, %v", v, err)
@@ -301,14 +301,14 @@ func testLeases(t *testing.T, f *fixture) {
 			t.Errorf("lease of %s until %s, want %s", id, got, want)
 		}
 	}
-	// Watchers hear of the lease that was renewed.
+	// Watchers see the lease that was renewed.
 	var got []toolkeep.Change
 	for _, c := range f.feed(before) {
 		got = append(got, c.Change)
 	}
 	sameJSON(t, "feed", got, []toolkeep.Change{
 		toolkeep.RenewLeases{Owner: "n1", Calls: []toolkeep.CallRef{ref("a")}, Until: until}})
-	// A renewal never shortens.
+	// A renewal never shortens a lease.
 	f.apply(toolkeep.RenewLeases{Owner: "n1", Calls: []toolkeep.CallRef{ref("a")}, Until: now})
 	if got := f.get("a").LeaseUntil; !got.Equal(until) {
 		t.Errorf("a renewal shortened the lease to %s", got)

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// tool is a version with a manifest that has numbers and nested values of every kind.
+// tool is a version whose manifest has numbers and nested values of every kind.
 func tool(tenant, id, version, digest string) toolkeep.Version {
 	strict := false
 	raw := []byte(`{"tool_id":"` + id + `","version":"` + version + `","digest":"` + digest + `"}`)
@@ -71,7 +71,7 @@ func testPublish(t *testing.T, f *fixture) {
 		}
 	}
 
-	// Of many at once, one publishes and the others are told.
+	// Of many concurrent publishers, one succeeds and the others get an error.
 	results := make(chan error, 20)
 	together(20, func(i int) {
 		results <- f.store.Apply(t.Context(), toolkeep.PublishVersion{Version: tool("t", "ns.b", "1.0.0", fmt.Sprint("sha256:", i))})
@@ -97,7 +97,7 @@ func testLifecycle(t *testing.T, f *fixture) {
 	f.apply(toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: v.Life, By: "boss"})
 	got, _ := f.versions()
 	sameJSON(t, "versions", got, []toolkeep.Version{v})
-	// A change that was worked out of another lifecycle than there is changes nothing.
+	// A change based on an outdated lifecycle changes nothing.
 	before, after := v.Life, v.Life
 	after.Held = &toolkeep.Hold{At: time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC), Cause: toolkeep.CauseDefinitionChanged, Why: "look at it"}
 	change := toolkeep.SetLifecycle{Tenant: "t", ToolID: "ns.a", Version: "1.0.0", Life: after, By: "boss", From: &before}
@@ -177,7 +177,7 @@ func testAllOrNothing(t *testing.T, f *fixture) {
 	if got := f.head(); got != before+1 {
 		t.Errorf("the feed went from %d to %d, want one change", before, got)
 	}
-	// What failed can be done again, in one piece and without the bad part.
+	// The failed Apply succeeds in one piece without the bad part.
 	f.apply(
 		toolkeep.RecordCall{Invocation: call("r", toolkeep.CallSucceeded)},
 		toolkeep.ClaimCall{Invocation: call("c", toolkeep.CallRunning)},
@@ -189,7 +189,7 @@ func testAllOrNothing(t *testing.T, f *fixture) {
 	f.apply()
 }
 
-// testNeighbours has good and bad Applies share transactions.
+// testNeighbours: good and bad Applies share transactions.
 func testNeighbours(t *testing.T, f *fixture) {
 	const n = 64
 	f.apply(toolkeep.ClaimCall{Invocation: keyed("held", "k")})
@@ -262,7 +262,7 @@ func testCancelledBefore(t *testing.T, f *fixture) {
 		t.Errorf("got %v", err)
 	}
 	f.missing("a")
-	// With a context that ends at any moment, Apply says what happened.
+	// With a context that may end at any moment, Apply still reports what happened.
 	together(100, func(i int) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()

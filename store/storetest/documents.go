@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fullDocument is an item in which no field is zero but the revision.
+// fullDocument is an item in which every field but the revision is set.
 func fullDocument(at time.Time) toolkeep.Document {
 	return toolkeep.Document{Kind: "kind", Tenant: "t", ID: "i", Body: []byte("{\"a\":9007199254740993}\x00\xff"), UpdatedAt: at, UpdatedBy: "boss"}
 }
@@ -41,7 +41,7 @@ func (f *fixture) items(kind string) []toolkeep.Document {
 	return list
 }
 
-// stands checks body and revision of an item, alone and among its kind.
+// stands checks body and revision of an item, read alone and with its kind.
 func (f *fixture) stands(tenant, id, body string, revision int64) {
 	f.Helper()
 	it, err := f.store.Document(f.Context(), "kind", tenant, id)
@@ -77,8 +77,8 @@ func testItems(t *testing.T, f *fixture) {
 	full := fullDocument(f.clock())
 	other, later := full, full
 	other.Kind, other.Body = "other_2", nil
-	later.ID, later.UpdatedAt = "a", time.Time{} // the store's clock
-	other.Revision, later.Revision = 7, 7        // the store's to say
+	later.ID, later.UpdatedAt = "a", time.Time{} // set by the store's clock
+	other.Revision, later.Revision = 7, 7        // set by the store
 	f.apply(put(full, toolkeep.NoRevision), put(other, toolkeep.AnyRevision))
 	f.pass(time.Hour)
 	f.apply(put(later, toolkeep.NoRevision))
@@ -103,13 +103,13 @@ func testItems(t *testing.T, f *fixture) {
 
 	full.Body, full.UpdatedBy = []byte("next"), "later"
 	f.apply(put(full, 1))
-	f.apply(put(full, toolkeep.AnyRevision)) // the same again counts too
+	f.apply(put(full, toolkeep.AnyRevision)) // the same content again counts too
 	f.stands("t", "i", "next", 3)
 	f.apply(drop("t", "i", 3))
 	f.noDocument("t", "i")
 	f.stands("t", "a", string(later.Body), 1)
 
-	// The feed tells it all, with bodies.
+	// The feed has every step, with bodies.
 	var told []toolkeep.Change
 	for _, c := range f.feed(f.head() - 3) {
 		told = append(told, c.Change)
@@ -157,7 +157,7 @@ func testItemsExpected(t *testing.T, f *fixture) {
 	f.noDocument("t", "i")
 }
 
-// testItemsAnew: who knew an item that was dropped does not take the new one for it.
+// testItemsAnew: a client that knew a dropped item does not mistake the new one for it.
 func testItemsAnew(t *testing.T, f *fixture) {
 	f.apply(put(item("t", "i", "old"), 0))
 	f.apply(drop("t", "i", 1))
@@ -182,7 +182,7 @@ func testItemsTenants(t *testing.T, f *fixture) {
 	f.stands("t", "i", "changed", 2)
 	f.refused(toolkeep.ErrStale, drop("u", "i", 2))
 	f.stands("u", "i", "of u", 1)
-	// Ids and tenants are text of any kind.
+	// Ids and tenants are arbitrary text.
 	for _, odd := range []string{"a\x00b", "\xff", "\x01", "ü/%'\"", " ", strings.Repeat("ü", toolkeep.MaxDocumentID/2)} {
 		f.apply(put(item(odd, odd, odd), toolkeep.NoRevision))
 		f.stands(odd, odd, odd, 1)
@@ -215,7 +215,7 @@ func testItemsMalformed(t *testing.T, f *fixture) {
 	if f.head() != 0 {
 		t.Errorf("the feed has %d changes", f.head())
 	}
-	// What just fits goes in and out.
+	// The largest allowed item can be written and read.
 	big.Body = big.Body[:toolkeep.MaxDocumentBody]
 	f.apply(put(big, toolkeep.NoRevision))
 	if got := f.items("kind"); len(got) != 1 || !bytes.Equal(got[0].Body, big.Body) {
@@ -233,7 +233,7 @@ func testItemsAllOrNothing(t *testing.T, f *fixture) {
 		put(item("t", "i", "2"), 1),
 		put(item("t", "k", "1"), 0),
 		drop("t", "j", 1),
-		put(item("t", "i", "3"), 1), // it has 2 by now
+		put(item("t", "i", "3"), 1), // it is at 2
 	)
 	f.refused(toolkeep.ErrNotFound, drop("t", "j", 1), put(item("t", "i", "2"), 1), toolkeep.RequestCancel{Call: ref("nobody"), By: "s"})
 	f.stands("t", "i", "1", 1)
@@ -247,8 +247,8 @@ func testItemsAllOrNothing(t *testing.T, f *fixture) {
 	f.noDocument("t", "j")
 }
 
-// testItemsAside: the feed tells of the item without its body, whoever reads it and
-// whenever, and the item has it.
+// testItemsAside: every reader of the feed sees the item without its body; the item
+// itself has it.
 func testItemsAside(t *testing.T, f *fixture) {
 	aside := func(body string, expect int64) toolkeep.PutDocument {
 		c := put(item("t", "i", body), expect)
@@ -277,13 +277,13 @@ func testItemsAside(t *testing.T, f *fixture) {
 	f.store = f.reopen()
 	told()
 	f.stands("t", "i", "two", 2)
-	f.apply(put(item("t", "i", "three"), 2)) // now with it
+	f.apply(put(item("t", "i", "three"), 2)) // now with its body
 	if p := f.feed(3)[0].Change.(toolkeep.PutDocument); string(p.Document.Body) != "three" || p.OmitBody {
 		t.Errorf("got %+v", p)
 	}
 }
 
-// testItemsRace: of many at once, one makes the item.
+// testItemsRace: of many concurrent puts, one creates the item.
 func testItemsRace(t *testing.T, f *fixture) {
 	for round := range 10 {
 		id := fmt.Sprint("i", round)
@@ -303,7 +303,7 @@ func testItemsRace(t *testing.T, f *fixture) {
 	}
 }
 
-// testItemsHammer counts in an item, by compare and set, and has watchers follow.
+// testItemsHammer counts in an item by compare and set while watchers follow.
 func testItemsHammer(t *testing.T, f *fixture) {
 	const workers, each = 12, 20
 	f.apply(put(item("t", "n", "0"), toolkeep.NoRevision))

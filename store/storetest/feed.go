@@ -18,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/flow"
 )
 
-// everyChange gives one change of each type that the feed delivers, in an order
-// in which each succeeds, and what watchers must get.
+// everyChange returns one change of each type that the feed delivers, in an order in
+// which each succeeds, and what watchers must get.
 func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 	claimed := FullCall("c", toolkeep.CallQueued, 1)
 	claimed.CancelBy, claimed.CancelWhy = "", ""
@@ -66,8 +66,8 @@ func everyChange(now time.Time) (changes, want []toolkeep.Change) {
 	return changes, want
 }
 
-// changeTypes are the types of the closed set toolkeep.Change, as change.go at the root
-// of the module declares them.
+// changeTypes returns the types of the closed set toolkeep.Change, as declared in
+// change.go at the root of the module.
 func changeTypes(t *testing.T) []string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -99,7 +99,7 @@ func changeTypes(t *testing.T) []string {
 	return names
 }
 
-// testEveryChange applies a change of every type of the closed set. A store that has no
+// testEveryChange applies a change of every type of the closed set. A store without an
 // action for a new type fails here.
 func testEveryChange(t *testing.T, f *fixture) {
 	changes, _ := everyChange(f.clock())
@@ -136,7 +136,7 @@ func testFeed(t *testing.T, f *fixture) {
 				t.Errorf("change %d is at %d, %s", i, c.Seq, c.At)
 			}
 			change := c.Change
-			if r, ok := change.(toolkeep.RecordCall); ok { // may carry what the index does not keep
+			if r, ok := change.(toolkeep.RecordCall); ok { // may carry fields that the index does not keep
 				change = toolkeep.RecordCall{Invocation: without(r.Invocation, WaitingOnly()...)}
 			}
 			if fmt.Sprintf("%T", change) != fmt.Sprintf("%T", want[i]) {
@@ -201,7 +201,7 @@ func testFeedHides(t *testing.T, f *fixture) {
 	}
 }
 
-// testFeedOrder has watchers follow while 50 writers commit.
+// testFeedOrder: watchers follow while 50 writers commit.
 func testFeedOrder(t *testing.T, f *fixture) {
 	const writers, each = 50, 40
 	const total = writers * each
@@ -230,7 +230,7 @@ func testFeedOrder(t *testing.T, f *fixture) {
 	go follow(total/2, func(int) {})
 	go follow(0, func(i int) {
 		if i == 10 {
-			<-half // a slow one, which meets the rest all at once
+			<-half // a slow one, which receives the rest all at once
 		}
 	})
 	together(writers, func(w int) {
@@ -286,7 +286,7 @@ func testFeedStops(t *testing.T, f *fixture) {
 			t.Errorf("the end of the context came as %v", err)
 		}
 		n++
-		cancel() // the next element would have to be waited for
+		cancel() // the next element would block
 	}
 	if n != 1 {
 		t.Errorf("got %d elements", n)
@@ -302,7 +302,7 @@ func testFeedStops(t *testing.T, f *fixture) {
 	}
 }
 
-// testSlowWatcher has a watcher stop in the middle: writers go on.
+// testSlowWatcher: a watcher stops in the middle, and writers continue.
 func testSlowWatcher(t *testing.T, f *fixture) {
 	f.apply(toolkeep.AppendEvent{Event: toolkeep.Event{ID: "first", Tenant: "t"}})
 	arrived, written, done := make(chan struct{}), make(chan struct{}), make(chan int64)
@@ -338,8 +338,8 @@ func testSlowWatcher(t *testing.T, f *fixture) {
 	}
 }
 
-// testFarBehind: watchers that ask for what the ring no longer holds get it all, in
-// order, and go over from the database to the ring without a gap.
+// testFarBehind: watchers that start before the ring's oldest change get everything in
+// order, and switch from the database to the ring without a gap.
 func testFarBehind(t *testing.T, f *fixture) {
 	const total, first = flow.RingRows + 1000, 1001 // first is the oldest in the ring
 	changes := make([]toolkeep.Change, total)
@@ -407,7 +407,7 @@ func testClose(t *testing.T, f *fixture) {
 		watched <- last
 	}()
 	<-started
-	// Whoever is inside when the store closes is answered: committed or closed.
+	// Every Apply in progress when the store closes is answered: committed or closed.
 	answers := make(chan error, 50)
 	for i := range 50 {
 		go func() {

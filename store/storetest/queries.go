@@ -94,7 +94,7 @@ func testFilters(t *testing.T, f *fixture) {
 
 func testPaging(t *testing.T, f *fixture) {
 	const n = 25
-	for i := range n { // several share one time of creation
+	for i := range n { // several share a creation time
 		v := call(fmt.Sprintf("%02d", i), toolkeep.CallSucceeded)
 		v.CreatedAt = v.CreatedAt.Add(time.Duration(i/5) * time.Second)
 		f.apply(toolkeep.RecordCall{Invocation: v})
@@ -151,7 +151,7 @@ func testSweeps(t *testing.T, f *fixture) {
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, %v, want %v", name, got, err, want)
 		}
-		for _, v := range list { // whoever moves them on needs all of them
+		for _, v := range list { // the caller that moves them needs all fields
 			if string(v.Output) != `"o"` || (!v.State.Ended() && string(v.SealedArgs) != "sealed") {
 				t.Errorf("%s: %s is incomplete", name, v.ID)
 			}

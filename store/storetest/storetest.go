@@ -1,4 +1,4 @@
-// Package storetest is what every store must do. A store's own tests call Run.
+// Package storetest is the conformance suite for stores. A store's own tests call Run.
 package storetest
 
 import (
@@ -26,17 +26,17 @@ type Store interface {
 	Close() error
 }
 
-// Setup is how a test wants its store.
+// Setup configures a test's store.
 type Setup struct {
 	// Clock is the store's clock.
 	Clock func() time.Time
-	// Enqueue stands for the queue; the store calls it within the transaction.
+	// Enqueue stands in for the queue; the store calls it within the transaction.
 	Enqueue func(ctx context.Context, e toolkeep.Enqueue) error
 }
 
-// Open opens an empty store, which is closed when the test ends. reopen closes
-// it and opens the same data again; it is nil where the data does not outlive
-// the store, and what needs it is left out then.
+// Open opens an empty store, which is closed when the test ends. reopen closes it and
+// opens the same data again; it is nil if the data does not outlive the store, and
+// tests that need it are skipped.
 type Open func(t *testing.T, s Setup) (store Store, reopen func() Store)
 
 // Run runs the suite.
@@ -104,7 +104,7 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// fixture is a store with a clock and a queue under the test's control.
+// fixture is a store with a clock and a queue controlled by the test.
 type fixture struct {
 	*testing.T
 	store  Store
@@ -179,7 +179,7 @@ func (f *fixture) head() int64 {
 	return n
 }
 
-// feed reads what was committed after seq up to the present head.
+// feed reads the changes committed after seq up to the current head.
 func (f *fixture) feed(after int64) []toolkeep.Committed {
 	f.Helper()
 	head := f.head()
@@ -199,7 +199,7 @@ func (f *fixture) feed(after int64) []toolkeep.Committed {
 	return list
 }
 
-// call is a small call of tenant t in a state.
+// call returns a small call of tenant t in a state.
 func call(id string, state toolkeep.CallState) *toolkeep.Invocation {
 	return &toolkeep.Invocation{
 		ID: id, Tenant: "t", Subject: "s", ToolID: "ns.tool", Version: "1.0.0", State: state,
@@ -215,12 +215,12 @@ func keyed(id, key string) *toolkeep.Invocation {
 
 func ref(id string) toolkeep.CallRef { return toolkeep.CallRef{Tenant: "t", ID: id} }
 
-// NeverStored names the fields that are for the caller's eyes alone.
+// NeverStored returns the names of the fields that are only for the caller.
 func NeverStored() []string { return []string{"Replayed"} }
 
-// FullCall gives a call in which no field that is stored is zero, so that a test which
-// compares it with what a store gives back fails for every field that the store
-// forgets, new ones too. n makes calls differ.
+// FullCall returns a call in which every stored field is set, so that a test which
+// compares it with what a store returns fails for every field that the store loses,
+// including new ones. n makes calls differ.
 func FullCall(id string, state toolkeep.CallState, n int) *toolkeep.Invocation {
 	v := &toolkeep.Invocation{}
 	count := n * 1000
@@ -231,7 +231,7 @@ func FullCall(id string, state toolkeep.CallState, n int) *toolkeep.Invocation {
 	return without(v, NeverStored()...)
 }
 
-// fill sets everything below v to values that are not zero.
+// fill sets everything below v to non-zero values.
 func fill(v reflect.Value, name string, n *int) {
 	*n++
 	switch v.Interface().(type) {
@@ -273,7 +273,7 @@ func fill(v reflect.Value, name string, n *int) {
 	}
 }
 
-// WaitingOnly names the fields that a call recorded with RecordCall does not keep.
+// WaitingOnly returns the names of the fields that RecordCall does not keep.
 func WaitingOnly() []string {
 	return []string{
 		"SealedArgs", "Roles", "Scope", "Timeout", "SkipCache", "CacheTTL", "Traceparent",
@@ -281,7 +281,7 @@ func WaitingOnly() []string {
 	}
 }
 
-// Differences names the fields in which two calls differ.
+// Differences returns the names of the fields in which two calls differ.
 func Differences(a, b *toolkeep.Invocation) []string {
 	x, y := reflect.ValueOf(*a), reflect.ValueOf(*b)
 	var names []string
@@ -299,7 +299,7 @@ func Differences(a, b *toolkeep.Invocation) []string {
 	return names
 }
 
-// without gives a copy whose named fields are zero.
+// without returns a copy with the named fields zeroed.
 func without(v *toolkeep.Invocation, fields ...string) *toolkeep.Invocation {
 	w := *v
 	for _, name := range fields {
@@ -315,8 +315,8 @@ func (f *fixture) same(got, want *toolkeep.Invocation) {
 	}
 }
 
-// sameJSON compares values through their JSON, in which nil and empty, and the
-// zones of times, do not matter.
+// sameJSON compares values by their JSON, which ignores nil versus empty and time
+// zones.
 func sameJSON(t *testing.T, what string, got, want any) {
 	t.Helper()
 	a, err1 := json.Marshal(got)

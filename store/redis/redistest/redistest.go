@@ -1,6 +1,6 @@
 // Package redistest starts real Redis servers for tests. A server lives in a short
-// directory below /tmp, keeps nothing on disk, listens on a Unix socket and on a free
-// port of loopback, and goes with the test.
+// directory below /tmp, stores nothing on disk, listens on a Unix socket and on a free
+// loopback port, and stops with the test.
 package redistest
 
 import (
@@ -23,29 +23,28 @@ import (
 )
 
 const (
-	ready = 20 * time.Second // how long a server may take to answer
-	quit  = 10 * time.Second // how long it may take to end
+	ready = 20 * time.Second // how long a server may take to respond
+	quit  = 10 * time.Second // how long it may take to stop
 )
 
 // Server is a running Redis.
 type Server struct {
 	Dir  string
-	Port int // of 127.0.0.1; with TLS where Start was given files for it
+	Port int // on 127.0.0.1; with TLS if Start was given certificate files
 
 	args    []string
 	process *servertest.Process // nil before the first Up
 }
 
-// Start starts a server that is stopped when the test ends, with more arguments of
-// redis-server. Where Redis is not installed the test is left out, and with
-// TOOLKEEP_TEST_ALL=1 it fails.
+// Start starts a server with additional redis-server arguments; it stops when the test
+// ends. Without Redis installed the test is skipped, or fails with TOOLKEEP_TEST_ALL=1.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	servertest.Needs(t, "Redis")
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		servertest.Missing(t, "redis-server is not installed; make test installs it")
 	}
-	// Sockets have short paths, so t.TempDir will not do.
+	// Socket paths must be short, so t.TempDir does not work.
 	dir, err := os.MkdirTemp("/tmp", "tkredis")
 	if err != nil {
 		t.Fatal(err)
@@ -69,16 +68,15 @@ func Start(t testing.TB, args ...string) *Server {
 
 func (s *Server) socket() string { return filepath.Join(s.Dir, "s") }
 
-// URL addresses the server through its Unix socket.
+// URL returns the server's Unix socket URL.
 func (s *Server) URL() string { return "unix://" + s.socket() }
 
-// TCP addresses the server through loopback, with redis or rediss as scheme.
+// TCP returns the server's loopback URL, with redis or rediss as scheme.
 func (s *Server) TCP(scheme string) string {
 	return scheme + "://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port))
 }
 
-// Up starts the server again after Down, on the same socket and port. What it held is
-// gone.
+// Up restarts the server after Down, on the same socket and port. Its data is lost.
 func (s *Server) Up(t testing.TB) {
 	t.Helper()
 	args := []string{"--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--dir", s.Dir, "--unixsocket", s.socket(),
@@ -100,7 +98,7 @@ func (s *Server) Up(t testing.TB) {
 	}
 }
 
-// ping is content with any answer: a server with a password gives one too.
+// ping accepts any response, including a server's request for a password.
 func (s *Server) ping(ctx context.Context) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", s.socket())
@@ -121,7 +119,7 @@ func (s *Server) ping(ctx context.Context) error {
 	return err
 }
 
-// Down kills the server, as a crash of its machine would; twice is harmless.
+// Down kills the server, like a machine crash; a second call is harmless.
 func (s *Server) Down(t testing.TB) {
 	if s.process == nil {
 		return
@@ -131,8 +129,8 @@ func (s *Server) Down(t testing.TB) {
 	}
 }
 
-// Freeze stops the server without closing its connections, as a network that
-// swallows everything would; Thaw lets it go on.
+// Freeze suspends the server without closing its connections, like a network that drops
+// all packets; Thaw resumes it.
 func (s *Server) Freeze(t testing.TB) { s.send(t, syscall.SIGSTOP) }
 
 // Thaw ends Freeze.
@@ -145,7 +143,7 @@ func (s *Server) send(t testing.TB, sig syscall.Signal) {
 	}
 }
 
-// Client is a connection of the go-redis library for tests that look at what is kept.
+// Client returns a go-redis client for tests that inspect the stored data.
 func (s *Server) Client(t testing.TB) *goredis.Client {
 	t.Helper()
 	c := goredis.NewClient(&goredis.Options{Network: "unix", Addr: s.socket()})
