@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// claimTries bounds how often a claim looks again for who stands in its way,
-// where others free and take the same key at the same time.
+// claimTries bounds how often a claim looks up its conflict again while others release
+// and take the same key.
 const claimTries = 5
 
 func (g *group) claim(ctx context.Context, v *toolkeep.Invocation, data []byte) error {
@@ -37,8 +37,8 @@ func claimArgs(v *toolkeep.Invocation, data []byte) []any {
 	}
 }
 
-// makeRoom finds out why a claim was refused. A key that was claimed more than
-// 24 hours ago holds no longer and is taken from its row.
+// makeRoom finds out why a claim was refused. A key claimed more than 24 hours ago is
+// no longer valid and is removed from its row.
 func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	var one int
 	err := g.tx.QueryRow(ctx, sqlHasCall, text(v.Tenant), text(v.ID)).Scan(&one)
@@ -52,7 +52,7 @@ func (g *group) makeRoom(ctx context.Context, v *toolkeep.Invocation) error {
 	var created int64
 	err = g.tx.QueryRow(ctx, sqlKeyHolder, text(v.Tenant), text(v.Subject), text(v.Key)).Scan(&holder, &created)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // freed in the meantime
+		return nil // released meanwhile
 	}
 	if err != nil {
 		return err
@@ -87,9 +87,9 @@ func (g *group) moveArgs(c toolkeep.MoveCall, v *toolkeep.Invocation, data []byt
 	for i, s := range c.From {
 		from[i] = text(string(s))
 	}
-	// A lease belongs to a call that somebody runs. One that another holds stays
-	// as long as the call goes on; a move to a state in which nobody runs it, as
-	// when a lapsed call is queued again, ends it.
+	// Only a running call has a lease. While the call continues, another owner's lease
+	// stays; a move to a state in which the call does not run, such as queueing a
+	// lapsed call again, ends it.
 	goesOn := v.State == toolkeep.CallRunning || v.State == toolkeep.CallInputRequired
 	return []any{
 		text(v.Tenant), text(v.ID), from, text(c.Owner), record.Nanos(g.at),
@@ -99,10 +99,11 @@ func (g *group) moveArgs(c toolkeep.MoveCall, v *toolkeep.Invocation, data []byt
 	}
 }
 
-// rename moves a call of which a column differs that hardly ever changes. The
-// usual move leaves these columns alone, because each is in an index.
+// rename moves a call whose rarely changing columns differ. The usual move does not
+// touch these columns, because each is in an index.
 func (g *group) rename(ctx context.Context, v *toolkeep.Invocation, args []any) (n int64, err error) {
-	// The new subject may hold the key already, which would end the transaction.
+	// The new subject may already hold the key; the conflict would abort the
+	// transaction.
 	err = pgx.BeginFunc(ctx, g.tx, func(inner pgx.Tx) error {
 		tag, err := inner.Exec(ctx, sqlRename, args[:10]...)
 		n = tag.RowsAffected()
@@ -128,7 +129,7 @@ func (g *group) whyStale(ctx context.Context, v *toolkeep.Invocation) error {
 	return fmt.Errorf("move %s from %s: %w", v.ID, state, toolkeep.ErrStale)
 }
 
-// stateOf reads the state of a call as the transaction sees it.
+// stateOf reads a call's state within the transaction.
 func (g *group) stateOf(ctx context.Context, ref toolkeep.CallRef) (toolkeep.CallState, error) {
 	var state string
 	err := g.tx.QueryRow(ctx, sqlState, text(ref.Tenant), text(ref.ID)).Scan(&state)
@@ -138,7 +139,7 @@ func (g *group) stateOf(ctx context.Context, ref toolkeep.CallRef) (toolkeep.Cal
 	return toolkeep.CallState(state), err
 }
 
-// renew extends leases and has watchers hear of those that were held.
+// renew extends leases and reports those actually held to watchers.
 func (g *group) renew(ctx context.Context, c toolkeep.RenewLeases, st *step) (bool, error) {
 	held := make([]toolkeep.CallRef, 0, len(c.Calls))
 	b := &pgx.Batch{}
@@ -162,9 +163,8 @@ func (g *group) renew(ctx context.Context, c toolkeep.RenewLeases, st *step) (bo
 	return len(held) != 0, nil
 }
 
-// touch runs an update that changes nothing where the call is in a state for
-// which the change has no meaning; an unknown call is ErrNotFound. The call's
-// tenant and id come after args.
+// touch runs an update that changes nothing if the change has no meaning in the call's
+// state; an unknown call is ErrNotFound. The call's tenant and id are appended to args.
 func (g *group) touch(ctx context.Context, ref toolkeep.CallRef, query string, args ...any) (bool, error) {
 	n, err := g.exec(ctx, query, append(args, text(ref.Tenant), text(ref.ID))...)
 	if err != nil || n != 0 {
@@ -174,7 +174,7 @@ func (g *group) touch(ctx context.Context, ref toolkeep.CallRef, query string, a
 	return false, err
 }
 
-// blobColumn keeps nothing apart from an empty value.
+// blobColumn stores an empty value as NULL.
 func blobColumn(b []byte) []byte {
 	if len(b) == 0 {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// prepareCatalogue adds what a change of the catalogue, of keys or of items does
-// to tables.
+// prepareCatalogue adds the table changes of a catalogue, key or item change.
 func (s *Store) prepareCatalogue(st step) (step, error) {
 	var err error
 	switch c := st.Change.(type) {
@@ -51,8 +50,8 @@ func (s *Store) prepareCatalogue(st step) (step, error) {
 	return st, err
 }
 
-// asBefore finds that a version has the lifecycle that a change expects, and keeps other
-// nodes from changing it until the transaction ends.
+// asBefore checks that a version has the lifecycle that a change expects, and locks it
+// against other nodes until the transaction ends.
 func (g *group) asBefore(ctx context.Context, c toolkeep.SetLifecycle, ref string) error {
 	if c.From == nil {
 		return nil
@@ -60,7 +59,7 @@ func (g *group) asBefore(ctx context.Context, c toolkeep.SetLifecycle, ref strin
 	var have []byte
 	err := g.tx.QueryRow(ctx, sqlLifeOf, text(c.Tenant), text(c.ToolID), text(c.Version)).Scan(&have)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // the change itself finds that
+		return nil // the change itself reports that
 	}
 	if err != nil {
 		return err
@@ -85,7 +84,7 @@ func (g *group) publish(ctx context.Context, t record.Tool, ref string) (bool, e
 	return false, err
 }
 
-// revoke ends a key once; a second time changes nothing.
+// revoke revokes a key; a second time changes nothing.
 func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey) (bool, error) {
 	var data []byte
 	err := g.tx.QueryRow(ctx, sqlKeyData, text(c.Tenant), text(c.ID)).Scan(&data)
@@ -109,14 +108,14 @@ func (g *group) revoke(ctx context.Context, c toolkeep.RevokeKey) (bool, error) 
 
 const versionColumns = `tenant, id, version, digest, life, raw, manifest`
 
-// Versions gives every published version with its lifecycle, and the position
-// of the feed that this is the state of.
+// Versions returns every published version with its lifecycle, and the feed position of
+// this state.
 func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
 	return snapshot(ctx, s, `SELECT `+versionColumns+` FROM versions ORDER BY tenant, id, version`, scanVersion)
 }
 
-// Keys gives every API key, ended ones too, and the position of the feed that
-// this is the state of.
+// Keys returns every API key, including revoked and expired ones, and the feed position
+// of this state.
 func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 	return snapshot(ctx, s, `SELECT tenant, id, data FROM api_keys ORDER BY tenant, id`, func(row pgx.CollectableRow) (toolkeep.APIKey, error) {
 		var tenant, id string
@@ -129,7 +128,7 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 	})
 }
 
-// snapshot reads a whole table and the head of the feed as of one moment.
+// snapshot reads a whole table and the feed's head in one snapshot.
 func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowToFunc[T], args ...any) (list []T, head int64, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		return pgx.BeginTxFunc(ctx, s.pool, oneMoment(), func(tx pgx.Tx) error {
@@ -150,7 +149,7 @@ func snapshot[T any](ctx context.Context, s *Store, query string, scan pgx.RowTo
 	return list, head, nil
 }
 
-// oneMoment has all statements of a transaction see the same.
+// oneMoment returns the options of a transaction whose statements all see one snapshot.
 func oneMoment() pgx.TxOptions {
 	return pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 }

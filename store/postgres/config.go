@@ -12,31 +12,30 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Config of a store. Only DSN is required.
+// Config configures a store. Only DSN is required.
 type Config struct {
-	// DSN is a connection string, as keywords or as a URL. A search_path in it
-	// puts the tables into another schema, which must exist.
+	// DSN is a connection string, as keywords or as a URL. A search_path in it selects
+	// another schema for the tables, which must exist.
 	DSN string
-	// MaxConns bounds the pool that reads, which the queue shares; default 16. Two
-	// more connections write and listen.
+	// MaxConns bounds the read pool, which the queue shares; default 16. Two more
+	// connections write and listen.
 	MaxConns int
 	// Node names this process in PostgreSQL's list of sessions; default "node".
 	Node string
-	// Timeout bounds one transaction of the writer, attempts after a lost
-	// connection and the wait for locks included, and one read; default 5 s.
+	// Timeout bounds one read, and one transaction of the writer including retries
+	// after a lost connection and lock waits; default 5 s.
 	Timeout time.Duration
-	// GroupDelay is how long the writer gathers when more than one Apply is in
-	// flight and they arrive fast enough for a group; default 0.5 ms, negative does
-	// not gather.
+	// GroupDelay is how long the writer waits for a group when more than one Apply is
+	// in progress and they arrive fast enough; default 0.5 ms, negative disables it.
 	GroupDelay time.Duration
 	// GroupMax bounds the Applies of one transaction; default 512.
 	GroupMax int
-	// PollInterval is how often the feed is read where no notification came;
-	// default 500 ms.
+	// PollInterval is how often the feed is read without a notification; default 500
+	// ms.
 	PollInterval time.Duration
 	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
-	// newest FeedKeepRows stay whatever their age, changes of the catalogue and
-	// of keys stay forever.
+	// newest FeedKeepRows stay whatever their age; changes of the catalogue and of keys
+	// stay forever.
 	FeedKeep time.Duration
 	// FeedKeepRows default 100,000.
 	FeedKeepRows int64
@@ -44,11 +43,11 @@ type Config struct {
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
-	// TendEvery is the pause between passes that remove what is too old; default 1 minute.
+	// TendEvery is the pause between retention passes; default 1 minute.
 	TendEvery time.Duration
-	// Enqueue hands a call to the queue inside the store's transaction. Without
-	// it an Apply with toolkeep.Enqueue fails. It may be called again for the same
-	// change if its transaction had to be done again.
+	// Enqueue passes a call to the queue within the store's transaction. Without it an
+	// Apply with toolkeep.Enqueue fails. It may be called again for the same change if
+	// the transaction is retried.
 	Enqueue func(ctx context.Context, tx pgx.Tx, e toolkeep.Enqueue) error
 	// Clock default time.Now.
 	Clock func() time.Time
@@ -96,5 +95,5 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// writerName is the name of one run of one node.
+// writerName returns a name that is unique to this run of the node.
 func (c *Config) writerName() string { return c.Node + "/" + uuid.NewString() }

@@ -19,7 +19,7 @@ import (
 const childDSN = "TOOLKEEP_POSTGRES_TEST_CHILD"
 
 // childMain is the process that TestKill kills: it applies numbered changes from
-// several goroutines and prints the numbers that were acknowledged.
+// several goroutines and prints the acknowledged numbers.
 func childMain() bool {
 	dsn := os.Getenv(childDSN)
 	if dsn == "" {
@@ -58,8 +58,8 @@ func childFrom() int64 {
 	return n
 }
 
-// childChanges gives calls that are recorded and, every third, one that is
-// claimed together with an event.
+// childChanges returns recorded calls and, for every third, a claimed call together
+// with an event.
 func childChanges(n int64) []toolkeep.Change {
 	id := strconv.FormatInt(n, 10)
 	if n%3 != 0 {
@@ -71,9 +71,9 @@ func childChanges(n int64) []toolkeep.Change {
 	}
 }
 
-// TestKill kills processes in the middle of their work while another node goes
-// on: all that was acknowledged is there, each Apply whole or not at all, and
-// the feed has no hole.
+// TestKill kills processes in the middle of their work while another node continues:
+// everything acknowledged is stored, each Apply completely or not at all, and the feed
+// has no gap.
 func TestKill(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
@@ -130,8 +130,8 @@ func TestKill(t *testing.T) {
 	t.Logf("%d acknowledged, %d in the feed", len(acknowledged), head)
 }
 
-// killChild runs a child until it has acknowledged so many, kills it, and gives
-// every number that it printed.
+// killChild runs a child until it has acknowledged enough changes, kills it, and
+// returns every number that it printed.
 func killChild(t *testing.T, dsn string, from, enough int) (acknowledged []string) {
 	t.Helper()
 	child := exec.Command(os.Args[0], "-test.run=^$")
@@ -158,9 +158,9 @@ func killChild(t *testing.T, dsn string, from, enough int) (acknowledged []strin
 			}
 		}
 	}
-	_ = child.Wait() // its error is the signal
+	_ = child.Wait() // the error is the signal
 	if n := len(acknowledged); n > 0 && killed {
-		// The last line may have been cut, which is no acknowledgement.
+		// The last line may be truncated and does not count.
 		return acknowledged[:n-1]
 	}
 	t.Fatalf("the child ended by itself after %d", len(acknowledged))

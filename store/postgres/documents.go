@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// putDocument looks and writes in one statement, which gives no row where the item is
-// not as it was expected.
+// putDocument checks and writes in one statement, which returns no row if the item is
+// not as expected.
 func (g *group) putDocument(ctx context.Context, c toolkeep.PutDocument, e record.Encoded, st *step) error {
 	it, query := &c.Document, sqlPutDocument
 	if c.Expect > 0 {
@@ -42,8 +42,8 @@ func (g *group) dropDocument(ctx context.Context, c toolkeep.DeleteDocument) err
 	return err
 }
 
-// notAsExpected says why a put or a drop found nothing to do. What another node
-// has done meanwhile may make the reason a later one; the outcome holds.
+// notAsExpected returns the reason why a put or drop changed no row. Another node's
+// later change may alter the reason, not the outcome.
 func (g *group) notAsExpected(ctx context.Context, kind, tenant, id string, expect int64) error {
 	var has int64
 	err := g.tx.QueryRow(ctx, sqlDocument, text(kind), text(tenant), text(id)).Scan(&has)
@@ -58,7 +58,7 @@ func (g *group) notAsExpected(ctx context.Context, kind, tenant, id string, expe
 
 const itemColumns = `kind, tenant, id, revision, at, by, body`
 
-// Document gives one item; ErrNotFound.
+// Document returns one item; ErrNotFound.
 func (s *Store) Document(ctx context.Context, kind, tenant, id string) (it toolkeep.Document, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		rows, err := s.pool.Query(ctx, `SELECT `+itemColumns+` FROM items
@@ -75,8 +75,8 @@ func (s *Store) Document(ctx context.Context, kind, tenant, id string) (it toolk
 	return it, err
 }
 
-// Documents gives every item of a kind, by tenant and id, and the position of the
-// feed that this is the state of.
+// Documents returns every item of a kind, by tenant and id, and the feed position of
+// this state.
 func (s *Store) Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error) {
 	return snapshot(ctx, s, `SELECT `+itemColumns+` FROM items
 		WHERE kind = $1 AND NOT dropped ORDER BY tenant, id`, scanDocument, text(kind))

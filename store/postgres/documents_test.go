@@ -15,8 +15,8 @@ func putDocument(id, body string, expect int64) toolkeep.PutDocument {
 	return toolkeep.PutDocument{Document: toolkeep.Document{Kind: "k", Tenant: "t", ID: id, Body: []byte(body)}, Expect: expect}
 }
 
-// TestItemsAcrossNodes: two nodes count in one item by compare and set, and each
-// hears of every step.
+// TestItemsAcrossNodes: two nodes count in one item by compare and set, and each sees
+// every step.
 func TestItemsAcrossNodes(t *testing.T) {
 	dsn, ctx := pgtest.Start(t).NewDatabase(t), testContext(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn})}
@@ -57,7 +57,8 @@ func TestItemsAcrossNodes(t *testing.T) {
 			}
 		}
 	}
-	// Documents made by two nodes at once, in opposite order: each by one.
+	// Two nodes create items concurrently, in opposite order: each item is created
+	// once.
 	for round := range 10 {
 		a, b := fmt.Sprint("a", round), fmt.Sprint("b", round)
 		won := make(chan int, 2)
@@ -85,8 +86,8 @@ func TestItemsAcrossNodes(t *testing.T) {
 	}
 }
 
-// TestKeepItems: items stay whatever their age, what dropped ones leave behind does
-// not, and neither do their changes in the feed.
+// TestKeepItems: items stay whatever their age; the remains of dropped items do not,
+// nor do item changes in the feed.
 func TestKeepItems(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

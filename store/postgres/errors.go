@@ -10,10 +10,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// PostgreSQL's codes that decide what comes next.
+// PostgreSQL error codes that the writer handles.
 const (
 	uniqueViolation = "23505"
-	divisionByZero  = "22012" // what a fenced writer gets, see fence
+	divisionByZero  = "22012" // from a fenced writer, see fence
 )
 
 func code(err error) string {
@@ -24,8 +24,8 @@ func code(err error) string {
 	return ""
 }
 
-// Unreachable tells of an error of Open that nobody answered, or somebody who is
-// not ready yet or has no room. Waiting may mend that, and nothing else does.
+// Unreachable reports whether an error of Open means that the server did not respond,
+// is not ready yet or has no free connection, so that waiting may help.
 func Unreachable(err error) bool {
 	switch c := code(err); {
 	case c != "":
@@ -34,15 +34,15 @@ func Unreachable(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	if errors.As(err, &op) && strings.HasSuffix(op.Op, " error") { // what TLS calls an alert
+	if errors.As(err, &op) && strings.HasSuffix(op.Op, " error") { // crypto/tls reports an alert this way
 		return false
 	}
-	var network net.Error // its time-outs among them
+	var network net.Error // includes timeouts
 	return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// isLost tells that the connection is gone or of no use: the server said
-// nothing, or said that it is going.
+// isLost reports whether the connection is lost or unusable: the server did not
+// respond, or is shutting down.
 func isLost(err error) bool {
 	if err == nil || isDamage(err) {
 		return false
@@ -50,14 +50,15 @@ func isLost(err error) bool {
 	switch c := code(err); {
 	case c == "":
 		return true
-	// connection, shutdown, idle too long in a transaction, a server that became a standby
+	// connection, shutdown, idle in transaction for too long, a server that became a
+	// standby
 	case strings.HasPrefix(c, "08"), strings.HasPrefix(c, "57P"), c == "25P03", c == "25006":
 		return true
 	}
 	return false
 }
 
-// isPassing tells that the same transaction may well succeed in a moment.
+// isPassing reports whether the same transaction may succeed on a retry.
 func isPassing(err error) bool {
 	c := code(err)
 	if isLost(err) || c == divisionByZero {
@@ -67,27 +68,27 @@ func isPassing(err error) bool {
 		return false
 	}
 	switch c[:2] {
-	case "40", "53", "55", "57": // deadlocks, resources, locks, cancelled by a timeout
+	case "40", "53", "55", "57": // deadlocks, resources, locks, timeouts
 		return true
 	}
 	return false
 }
 
-// isOwn tells that the server refused what a statement holds, rather than the
-// transaction that it is in.
+// isOwn reports whether the server rejected the contents of a statement, rather than
+// its transaction.
 func isOwn(err error) bool {
 	c := code(err)
 	if len(c) < 2 || c == divisionByZero {
 		return false
 	}
 	switch c[:2] {
-	case "22", "23", "54": // data, constraint, limits
+	case "22", "23", "54": // data, constraints, limits
 		return true
 	}
 	return false
 }
 
-// damage is what a row was found to be, which trying again does not mend.
+// damage is the error of a damaged row; retrying does not help.
 type damage struct{ error }
 
 func (d damage) Unwrap() error { return d.error }

@@ -19,26 +19,26 @@ const (
 	sqlReadHead = `SELECT seq FROM feed_head`
 	sqlReadFeed = `SELECT seq, at, kind, tenant, ref, data FROM feed WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3`
 
-	// listenPing is how often a quiet connection that listens is tried.
+	// listenPing is how often an idle listening connection is checked.
 	listenPing = 10 * time.Second
-	// listenAgain is the pause before a lost one is opened again.
+	// listenAgain is the pause before reconnecting a lost listener.
 	listenAgain = time.Second
-	// watchAgain is the pause of a watcher that could not read the database.
+	// watchAgain is a watcher's pause after a failed read.
 	watchAgain = 500 * time.Millisecond
 )
 
-// Head is the sequence number of the newest committed change of all nodes.
+// Head returns the sequence number of the newest committed change of all nodes.
 func (s *Store) Head(ctx context.Context) (head int64, err error) {
 	err = s.read(ctx, func(ctx context.Context) error { return s.pool.QueryRow(ctx, sqlReadHead).Scan(&head) })
 	return head, err
 }
 
-// Watch yields every change committed after seq, in order and without gaps.
-// Changes of calls older than FeedKeep may be gone, events and changes of items
-// older than EventKeep too; changes of the catalogue and of keys are all there. Claimed and moved calls come without output and sealed
-// arguments. It ends silently with ctx, with ErrClosed when the store closes,
-// and with the reason where a row cannot be read. While the database is away it
-// waits, see Health.
+// Watch yields every change committed after seq, in order and without gaps. Changes of
+// calls older than FeedKeep may be gone, as may events and item changes older than
+// EventKeep; changes of the catalogue and of keys are complete. Claimed and moved calls
+// have no output or sealed arguments. It ends without an error when ctx ends, with
+// ErrClosed when the store closes, and with the reason if a row cannot be read. While
+// the database is unreachable it waits, see Health.
 func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Committed, error] {
 	return func(yield func(toolkeep.Committed, error) bool) {
 		err := s.ring.Watch(ctx, max(after, 0), s.readPatiently, func(c toolkeep.Committed) bool { return yield(c, nil) })
@@ -48,7 +48,7 @@ func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Commi
 	}
 }
 
-// readPatiently reads the feed and, while the database is away, tries again.
+// readPatiently reads the feed and retries while the database is unreachable.
 func (s *Store) readPatiently(ctx context.Context, seq, upTo int64) ([]toolkeep.Committed, error) {
 	for {
 		batch, _, err := s.readFeed(ctx, seq, upTo)
@@ -63,7 +63,7 @@ func (s *Store) readPatiently(ctx context.Context, seq, upTo int64) ([]toolkeep.
 	}
 }
 
-// readFeed reads rows after seq, up to and with upTo.
+// readFeed reads rows after seq, up to and including upTo.
 func (s *Store) readFeed(ctx context.Context, seq, upTo int64) (batch []toolkeep.Committed, cost []int32, err error) {
 	err = s.read(ctx, func(ctx context.Context) error {
 		return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
@@ -88,8 +88,8 @@ func scanRow(row pgx.CollectableRow) (r record.Row, err error) {
 	return r, err
 }
 
-// decode reads rows. The tool of a published version is in its own table, from
-// which it never goes.
+// decode decodes rows. The tool of a published version is in its own table and never
+// removed.
 func decode(ctx context.Context, conn *pgxpool.Conn, rows []record.Row) ([]toolkeep.Committed, []int32, error) {
 	var failed error
 	published := func(tenant, id, version string) (toolkeep.Version, error) {
@@ -119,7 +119,7 @@ func decode(ctx context.Context, conn *pgxpool.Conn, rows []record.Row) ([]toolk
 	return batch, cost, nil
 }
 
-// lookAtFeed has the follower read. It never blocks.
+// lookAtFeed makes the follower read the feed. It never blocks.
 func (s *Store) lookAtFeed() {
 	select {
 	case s.behind <- struct{}{}:
@@ -127,7 +127,7 @@ func (s *Store) lookAtFeed() {
 	}
 }
 
-// follow brings what other nodes commit to the watchers of this one.
+// follow passes other nodes' commits to the watchers of this node.
 func (s *Store) follow() {
 	poll := time.NewTicker(s.cfg.PollInterval)
 	defer poll.Stop()
@@ -142,7 +142,7 @@ func (s *Store) follow() {
 	}
 }
 
-// followOnce reads all that is new.
+// followOnce reads all new changes.
 func (s *Store) followOnce() error {
 	for {
 		_, head, _ := s.ring.Bounds()
@@ -157,8 +157,8 @@ func (s *Store) followOnce() error {
 	}
 }
 
-// publish adds what was read after head to the ring. Rows that have been removed
-// leave holes, after which the ring begins anew.
+// publish adds the changes read after head to the ring. Removed rows leave gaps, after
+// which the ring starts over.
 func (s *Store) publish(head int64, batch []toolkeep.Committed, cost []int32) {
 	for from := 0; from < len(batch); {
 		to := from + 1
@@ -174,7 +174,7 @@ func (s *Store) publish(head int64, batch []toolkeep.Committed, cost []int32) {
 	}
 }
 
-// noteRead remembers whether the feed can be read, for Health.
+// noteRead records whether the feed can be read, for Health.
 func (s *Store) noteRead(err error) {
 	switch {
 	case s.closed():
@@ -215,7 +215,7 @@ func (s *Store) listenOnce() error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.life), pingTimeout)
 		defer cancel()
-		_ = conn.Close(ctx) // there is nothing to lose on it
+		_ = conn.Close(ctx) // nothing to lose on it
 	}()
 	begin, cancel := context.WithTimeout(s.life, connectTimeout)
 	_, err = conn.Exec(begin, "LISTEN "+channel)
@@ -223,7 +223,7 @@ func (s *Store) listenOnce() error {
 	if err != nil {
 		return err
 	}
-	s.lookAtFeed() // for what was said before
+	s.lookAtFeed() // for earlier notifications
 	for {
 		wait, cancel := context.WithTimeout(s.life, listenPing)
 		note, err := conn.WaitForNotification(wait)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// A statement inserts so many rows at most, or so many bytes of data.
+	// Limits of one insert statement: rows and bytes of data.
 	insertRows  = 2000
 	insertBytes = 16 << 20
 
@@ -25,20 +25,20 @@ const (
 type group struct {
 	w    *writer
 	reqs []*request
-	errs []error   // what each request failed with by itself
-	at   time.Time // what the clock said
-	// careful has every request run inside a savepoint, after one of them broke
-	// the transaction.
+	errs []error   // each request's own error
+	at   time.Time // the clock's time
+	// careful runs every request inside a savepoint, after one of them broke the
+	// transaction.
 	careful bool
 
 	tx      pgx.Tx
-	stamp   time.Time // at, as the feed keeps it
+	stamp   time.Time // at in the feed's format
 	current *request
-	rows    []record.Encoded // feed rows of the Applies that succeeded so far
-	calls   []record.Encoded // recorded calls that have no row yet
+	rows    []record.Encoded // feed rows of the Applies that have succeeded so far
+	calls   []record.Encoded // recorded calls without a row yet
 	foreign bool             // the queue wrote something
-	sent    bool             // the COMMIT is on its way
-	head    int64            // number of the last row; 0 while it is not known
+	sent    bool             // COMMIT has been sent
+	head    int64            // number of the last row; 0 while unknown
 }
 
 func (g *group) reset() {
@@ -47,7 +47,7 @@ func (g *group) reset() {
 		stamp: record.FromMicros(record.Micros(g.at)), rows: g.rows[:0], calls: g.calls[:0]}
 }
 
-// run does all requests and commits. The error is what the whole group failed with.
+// run executes all requests and commits. The error is the whole group's.
 func (g *group) run(ctx context.Context) (err error) {
 	if g.plain() {
 		for _, r := range g.reqs {
@@ -62,7 +62,7 @@ func (g *group) run(ctx context.Context) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = g.tx.Rollback(ctx) // the reason for it is what counts
+			_ = g.tx.Rollback(ctx) // the original error matters
 		}
 	}()
 	for i := 0; i < len(g.reqs); {
@@ -84,7 +84,7 @@ func (g *group) run(ctx context.Context) (err error) {
 	return g.finish(ctx, g.tx, true)
 }
 
-// plain tells whether the group is nothing but feed rows and finished calls.
+// plain reports whether the group consists only of feed rows and finished calls.
 func (g *group) plain() bool {
 	for _, r := range g.reqs {
 		if !r.Plain || g.careful {
@@ -94,8 +94,8 @@ func (g *group) plain() bool {
 	return true
 }
 
-// request does one request. failed is its own error; broken means that the
-// transaction is gone.
+// request executes one request. failed is its own error; broken means that the
+// transaction is lost.
 func (g *group) request(ctx context.Context, r *request) (failed, broken error) {
 	g.current = r
 	if r.Plain && !g.careful {
@@ -107,8 +107,8 @@ func (g *group) request(ctx context.Context, r *request) (failed, broken error) 
 	if err := g.writeCalls(ctx); err != nil {
 		return nil, err
 	}
-	// One change has found out whether it will succeed before it writes, so where
-	// it fails with an outcome it leaves nothing behind.
+	// A single change knows whether it will succeed before it writes, so a failed one
+	// leaves nothing behind.
 	if len(r.Steps) == 1 && !r.Steps[0].foreign && !g.careful {
 		failed = g.steps(ctx, r)
 		if g.breaks(ctx, failed) {
@@ -119,19 +119,19 @@ func (g *group) request(ctx context.Context, r *request) (failed, broken error) 
 	return g.isolated(ctx, r)
 }
 
-// together does the requests at the front that are one statement each, where
-// nothing stands in their way, in one message: a claim or a move by itself costs
-// more in waiting for its answer than in work. What a statement did not do goes
-// the long way afterwards. n is how many requests were done; errs are their own.
+// together executes the single-statement requests at the front of the queue in one
+// message: a lone claim or move costs more in waiting for the response than in work. A
+// statement that changed no row is executed the long way afterwards. n is the number of
+// requests executed; errs are their own errors.
 //
-// The order stays that of the requests as far as anybody can tell: no two of them
-// are about the same call, and claims for one key go in their order.
+// The order of the requests is observably kept: no two of them concern the same call,
+// and claims of one key keep their order.
 func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n int, err error) {
 	if g.careful {
 		return 0, nil
 	}
 	b := &pgx.Batch{}
-	done := make([]int64, 0, len(reqs)) // rows of each request's statement
+	done := make([]int64, 0, len(reqs)) // affected rows of each request's statement
 	ids := make(map[toolkeep.CallRef]bool, len(reqs))
 	bytes := 0
 	for _, r := range reqs {
@@ -152,7 +152,7 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 			break
 		}
 		ids[st.Call.Ref()] = true
-		g.queueCalls(b) // something may look for them from here on
+		g.queueCalls(b) // later statements may look for them
 		query, args := st.first(g, st)
 		at := len(done)
 		done = append(done, 0)
@@ -182,13 +182,13 @@ func (g *group) together(ctx context.Context, reqs []*request, errs []error) (n 
 	return len(done), nil
 }
 
-// breaks tells errors after which the transaction is of no use from outcomes of
+// breaks reports whether an error makes the transaction unusable, unlike outcomes of
 // the store and errors of the queue.
 func (g *group) breaks(ctx context.Context, err error) bool {
 	return err != nil && (code(err) != "" || g.w.conn.IsClosed() || ctx.Err() != nil)
 }
 
-// steps does the changes of a request up to the first that fails.
+// steps executes a request's changes up to the first that fails.
 func (g *group) steps(ctx context.Context, r *request) error {
 	for i := range r.Steps {
 		st := &r.Steps[i]
@@ -212,7 +212,7 @@ func (g *group) steps(ctx context.Context, r *request) error {
 	return nil
 }
 
-// isolated does one request inside of a savepoint.
+// isolated executes one request inside a savepoint.
 func (g *group) isolated(ctx context.Context, r *request) (failed, broken error) {
 	if _, err := g.tx.Exec(ctx, "SAVEPOINT one"); err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ func (g *group) isolated(ctx context.Context, r *request) (failed, broken error)
 		return nil, broken
 	}
 	if g.breaks(ctx, failed) && !isOwn(failed) {
-		return nil, failed // a deadlock, a server that stops: not this request's doing
+		return nil, failed // a deadlock or a server shutdown: not this request's fault
 	}
 	clear(g.rows[rows:])
 	g.rows, g.calls, g.foreign = g.rows[:rows], g.calls[:0], foreign
@@ -243,7 +243,7 @@ func (g *group) emit(st *step) {
 	}
 }
 
-// writeCalls gives recorded calls their rows before something may look for them.
+// writeCalls inserts the rows of recorded calls before a statement may look for them.
 func (g *group) writeCalls(ctx context.Context) error {
 	if len(g.calls) == 0 {
 		return nil
@@ -257,9 +257,9 @@ type sender interface {
 	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
 }
 
-// finish sends in one message all that is left: the writer's number, the place
-// in the feed, the rows, the notification, and the COMMIT where a transaction
-// was begun (a message without is a transaction of its own).
+// finish sends the rest in one message: the writer's number, the feed position, the
+// rows, the notification, and COMMIT if a transaction was begun (a message without one
+// is its own transaction).
 func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 	b := &pgx.Batch{}
 	b.Queue(sqlFence, text(g.w.name), g.w.number)
@@ -288,8 +288,7 @@ func (g *group) finish(ctx context.Context, to sender, begun bool) error {
 
 var errRolledBack = errors.New("the transaction was rolled back")
 
-// queueFeed adds the feed rows. Their numbers end with the one that feed_head
-// has by then.
+// queueFeed adds the feed rows. Their numbers end at the current value of feed_head.
 func (g *group) queueFeed(b *pgx.Batch) {
 	at := record.Micros(g.at)
 	for from := 0; from < len(g.rows); {
@@ -299,14 +298,14 @@ func (g *group) queueFeed(b *pgx.Batch) {
 		for i, r := range rows {
 			kinds[i], tenants[i], refs[i], data[i] = r.Kind, text(r.Tenant), text(r.Ref), r.Data
 		}
-		// How many rows of the group come from the first of this statement on.
+		// The number of the group's rows from this statement's first on.
 		b.Queue(sqlFeed, int64(len(g.rows)-from), at, kinds, tenants, refs, data)
 		from = to
 	}
 }
 
-// queueCalls adds the rows of recorded calls. One whose id is taken stays in the
-// feed alone.
+// queueCalls adds the rows of recorded calls. A call whose id is taken is only in the
+// feed.
 func (g *group) queueCalls(b *pgx.Batch) {
 	for from := 0; from < len(g.calls); {
 		to := chunk(g.calls, from)
@@ -333,7 +332,7 @@ func (g *group) queueCalls(b *pgx.Batch) {
 	g.calls = g.calls[:0]
 }
 
-// chunk gives the end of the rows that one statement takes.
+// chunk returns the end of the rows for one statement.
 func chunk(rows []record.Encoded, from int) int {
 	bytes := 0
 	for i := from; i < len(rows); i++ {

@@ -11,14 +11,14 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// Info is what Inspect learns of a database.
+// Info is the result of Inspect.
 type Info struct {
-	Server string        // version of PostgreSQL
-	Schema int64         // schema version, 0 without any
-	Newest int64         // newest schema version that this program knows
-	Floor  int64         // oldest schema version that programs must know to use the database
+	Server string        // PostgreSQL version
+	Schema int64         // schema version, 0 without a schema
+	Newest int64         // newest schema version known to this program
+	Floor  int64         // oldest schema version that a program must know to use the database
 	Ahead  time.Duration // how far the server's clock is ahead of this machine's
-	Within time.Duration // Ahead may be wrong by so much
+	Within time.Duration // uncertainty of Ahead
 }
 
 // Inspect connects once and reads; it changes nothing.
@@ -65,7 +65,7 @@ func Inspect(ctx context.Context, dsn string) (info Info, err error) {
 	return info, nil
 }
 
-// newestSchema is the version of the last migration.
+// newestSchema returns the version of the last migration.
 func newestSchema() (newest int64, err error) {
 	files, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {

@@ -14,21 +14,21 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// invocations reads the table of the same name.
+// invocations reads the invocations table.
 type invocations struct{ s *Store }
 
-// Invocations reads records of calls. List leaves out outputs and sealed
-// arguments, so that a page is small whatever the calls brought back; the other
-// methods give whole records.
+// Invocations returns the reader of call records. List omits outputs and sealed
+// arguments, so that a page is small whatever the calls returned; the other methods
+// return whole records.
 func (s *Store) Invocations() toolkeep.Invocations { return invocations{s} }
 
-// What scanCall reads, whole and without the large columns.
+// Columns for scanCall, with and without the large ones.
 const (
 	callColumns  = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, sealed, output`
 	smallColumns = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, NULL::bytea, NULL::bytea`
 )
 
-// Conditions of queries whose partial index is used only if it is implied.
+// Query conditions; a partial index is used only if the query implies its condition.
 const (
 	byKeyWhere  = `tenant = $1 AND subject = $2 AND hold_key = $3 AND hold_key <> '' AND created > $4`
 	lapsedWhere = `state = 'running' AND lease_owner <> ''
@@ -40,8 +40,7 @@ const (
 		AND expires < $1 ORDER BY expires LIMIT $2`
 )
 
-// scanCall puts a row together: the record, and over it the columns that change
-// by themselves.
+// scanCall assembles a call from the record and the columns that change separately.
 func scanCall(row pgx.CollectableRow) (*toolkeep.Invocation, error) {
 	var tenant, id, owner, by, why string
 	var data, progress, sealed, output []byte
@@ -92,13 +91,13 @@ func (r invocations) one(ctx context.Context, rest string, args ...any) (*toolke
 	return list[0], nil
 }
 
-// Get finds one call; ErrNotFound.
+// Get returns one call; ErrNotFound.
 func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
 	return r.one(ctx, `tenant = $1 AND id = $2`, text(ref.Tenant), text(ref.ID))
 }
 
-// ByKey finds the call that holds an idempotency key, which it does for 24
-// hours from when it was created; ErrNotFound.
+// ByKey returns the call that holds an idempotency key, up to 24 hours after its
+// creation; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
 	return r.one(ctx, byKeyWhere, text(tenant), text(subject), text(key), record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)))
 }
@@ -106,7 +105,7 @@ func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*t
 // troubleWhere is the condition of the index by state.
 const troubleWhere = `state <> 'succeeded' AND state <> 'running' AND state <> 'queued'`
 
-// filter turns a filter into conditions. Since is inclusive, Until is not.
+// filter converts a filter to conditions. Since is inclusive, Until is not.
 func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	var terms []string
 	add := func(term string, arg any) {
@@ -122,7 +121,7 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	}
 	switch f.State {
 	case "":
-	case toolkeep.CallSucceeded, toolkeep.CallRunning, toolkeep.CallQueued: // most calls: found by going through all
+	case toolkeep.CallSucceeded, toolkeep.CallRunning, toolkeep.CallQueued: // most calls: a scan finds them
 		add("state = ", text(string(f.State)))
 	default:
 		add(troubleWhere+" AND state = ", text(string(f.State)))
@@ -142,9 +141,8 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	return strings.Join(terms, " AND "), args
 }
 
-// List gives a page, newest first, and how many there are in all. A filter
-// without tenant, with a negative offset, or with a limit outside of 1 to 200 is
-// an error.
+// List returns a page, newest first, and the total number. A filter without tenant,
+// with a negative offset, or with a limit outside 1 to 200 is an error.
 func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) (list []*toolkeep.Invocation, total int, err error) {
 	if f.Tenant == "" || f.Offset < 0 || f.Limit < 1 || f.Limit > 200 {
 		return nil, 0, errors.New("postgres: a filter needs a tenant, an offset from 0 on and a limit from 1 to 200")
@@ -171,21 +169,21 @@ func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) (lis
 	return list, total, nil
 }
 
-// Lapsed gives running calls whose lease ended before now, the longest lapsed
-// first, and with notOwner set also those that any other owner holds. A running
-// call without a lease is in nobody's hands and never lapses. Where several
-// nodes share the store notOwner must be empty: the others live.
+// Lapsed returns running calls whose lease ended before now, the longest lapsed first;
+// with notOwner set, also those of any other owner. A running call without a lease
+// never lapses. If several nodes share the store, notOwner must be empty: the other
+// nodes are alive.
 func (r invocations) Lapsed(ctx context.Context, now time.Time, notOwner string, limit int) ([]*toolkeep.Invocation, error) {
 	return r.some(ctx, lapsedWhere, record.Nanos(now), text(notOwner), limit)
 }
 
-// Overdue gives waiting calls that nobody runs and whose deadline is past.
+// Overdue returns waiting calls that are not running and whose deadline has passed.
 func (r invocations) Overdue(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
 	return r.some(ctx, overdueWhere, record.Nanos(now), limit)
 }
 
-// Unfetched gives ended calls whose answer was to be fetched before now and was
-// not. Those that have expired already are left out.
+// Unfetched returns ended calls whose result was due to be fetched before now and was
+// not. Calls that have already expired are omitted.
 func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
 	return r.some(ctx, unfetchedWhere, record.Nanos(now), limit)
 }

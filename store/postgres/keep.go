@@ -12,14 +12,14 @@ import (
 const (
 	// tendRows is how many rows one transaction removes.
 	tendRows = 1000
-	// tendLock is the advisory lock that lets one node tend at a time.
+	// tendLock is the advisory lock of the retention pass: one node at a time.
 	tendLock = 0x746f6f6c74656e64
-	// writerKeep is how long the row of a writer that died stays. One that lives
-	// and loses its row takes it again.
+	// writerKeep is how long the row of a dead writer stays. A live writer that loses
+	// its row inserts it again.
 	writerKeep = "1 day"
 )
 
-// tendLoop removes what is older than the settings say.
+// tendLoop removes rows past their retention.
 func (s *Store) tendLoop() {
 	t := time.NewTicker(s.cfg.TendEvery)
 	defer t.Stop()
@@ -35,8 +35,8 @@ func (s *Store) tendLoop() {
 	}
 }
 
-// tend makes one pass over everything that has an age, in small transactions.
-// Where another node is at it this one leaves it alone.
+// tend makes one retention pass in small transactions. It does nothing if another node
+// is at it.
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	for _, pass := range []func(context.Context, pgx.Tx) (more bool, err error){
@@ -56,7 +56,7 @@ func (s *Store) tend(ctx context.Context) error {
 	return nil
 }
 
-// alone runs one transaction of a pass unless another node runs one.
+// alone runs one transaction of a pass, unless another node runs one.
 func (s *Store) alone(ctx context.Context, pass func(context.Context, pgx.Tx) (bool, error)) (more bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
@@ -71,8 +71,8 @@ func (s *Store) alone(ctx context.Context, pass func(context.Context, pgx.Tx) (b
 	return more && err == nil, err
 }
 
-// trimFeed removes rows of some kinds that are older than cutoff, from where
-// the last pass stopped. The newest FeedKeepRows stay.
+// trimFeed removes rows of some kinds older than cutoff, from where the last pass
+// stopped. The newest FeedKeepRows stay.
 func (s *Store) trimFeed(name string, low, high int64, cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
 	name = "trimmed " + name
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
@@ -109,7 +109,7 @@ func (s *Store) dropInvocations(cutoff time.Time) func(context.Context, pgx.Tx) 
 	}
 }
 
-// forgetDocument removes what dropped items left behind before cutoff.
+// forgetDocument removes the remains of items dropped before cutoff.
 func forgetDocument(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error) {
 	return func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		tag, err := tx.Exec(ctx, `DELETE FROM items WHERE ctid = ANY(ARRAY(
@@ -118,7 +118,7 @@ func forgetDocument(cutoff time.Time) func(context.Context, pgx.Tx) (bool, error
 	}
 }
 
-// dropWriters removes the rows of writers that have long been silent.
+// dropWriters removes the rows of writers that have been inactive for long.
 func dropWriters(ctx context.Context, tx pgx.Tx) (bool, error) {
 	_, err := tx.Exec(ctx, `DELETE FROM writers WHERE at < now() - $1::text::interval`, writerKeep)
 	return false, err

@@ -20,18 +20,18 @@ import (
 var migrationFiles embed.FS
 
 const (
-	// versionTable is named so that the queue's own migrations keep apart.
+	// versionTable has its own name, separate from the queue's migrations.
 	versionTable = "toolkeep_schema"
-	// migrationLock is the advisory lock that lets one node migrate at a time.
+	// migrationLock is the advisory lock of migrations: one node at a time.
 	migrationLock = 0x746f6f6c6b656570
 )
 
-// Migrate brings the database to the given schema version, forward or back, and
-// gives the version it had and the one it has. A negative target is the newest.
-// Going back drops the tables of the steps undone with what is in them.
+// Migrate migrates the database to the given schema version, up or down, and returns
+// the versions before and after. A negative target is the newest. Migrating down drops
+// the tables of the undone steps with their contents.
 //
-// Steps are additive: nodes that know only the version before go on working
-// while another migrates forward, or back to theirs.
+// Steps are additive: nodes of the previous version keep working while another migrates
+// up, or back to their version.
 func Migrate(ctx context.Context, dsn string, target int64) (from, to int64, err error) {
 	c := Config{DSN: dsn}
 	if err := c.fill(); err != nil {
@@ -52,7 +52,7 @@ func migrate(ctx context.Context, conf *pgx.ConnConfig, target int64, log *slog.
 	if err != nil {
 		return 0, 0, fmt.Errorf("postgres: connect: %w", err)
 	}
-	// The lock goes with its session.
+	// The lock ends with its session.
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	if _, err := lock.ExecContext(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
 		return 0, 0, fmt.Errorf("postgres: wait for the other node that migrates: %w", err)
@@ -96,8 +96,8 @@ func migrateLocked(ctx context.Context, db *sql.DB, target int64, log *slog.Logg
 	return from, target, nil
 }
 
-// newer decides about a database that a newer program has migrated: this one
-// may go on with it unless that program said otherwise, but cannot migrate it.
+// newer handles a database migrated by a newer program: this program may use it unless
+// the newer one has forbidden that, but cannot migrate it.
 func newer(ctx context.Context, db *sql.DB, has, knows int64, forward bool, log *slog.Logger) error {
 	var floor int64
 	if err := db.QueryRowContext(ctx, "SELECT version FROM toolkeep_floor").Scan(&floor); err != nil {
@@ -111,7 +111,7 @@ func newer(ctx context.Context, db *sql.DB, has, knows int64, forward bool, log 
 	return nil
 }
 
-// dsnError leaves the connection string, which may hold a password, out.
+// dsnError removes the connection string, which may contain a password, from an error.
 func dsnError(err error) error {
 	var parse *pgconn.ParseConfigError
 	if errors.As(err, &parse) {

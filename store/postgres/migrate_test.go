@@ -15,7 +15,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// schema is everything that the migrations made: columns, defaults, indexes, constraints.
+// schema returns everything that the migrations created: columns, defaults, indexes,
+// constraints.
 func schema(t *testing.T, dsn string) string {
 	t.Helper()
 	ctx := context.Background()
@@ -50,7 +51,7 @@ func mustMigrate(t *testing.T, dsn string, target int64) (from, to int64) {
 	return from, to
 }
 
-// TestMigrations goes up, down and up again at every step, with data, and looks
+// TestMigrations migrates up, down and up again at every step, with data, and checks
 // that the tables of other steps keep theirs.
 func TestMigrations(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
@@ -83,7 +84,7 @@ func TestMigrations(t *testing.T) {
 			t.Errorf("%s has %d rows", table, n)
 		}
 	}
-	s = mustOpen(t, Config{DSN: dsn}) // goes forward again
+	s = mustOpen(t, Config{DSN: dsn}) // migrates up again
 	mustApply(t, s, recorded("c"))
 	if head, _ := s.Head(t.Context()); head != 5 {
 		t.Errorf("the feed goes on at %d", head)
@@ -117,8 +118,8 @@ func TestOpenTogether(t *testing.T) {
 	}
 }
 
-// TestNewerSchema: a newer node has migrated. This one works on, unless the newer
-// said that it cannot, and never migrates.
+// TestNewerSchema: after a newer node has migrated, this one keeps working unless the
+// newer one has forbidden it, and never migrates.
 func TestNewerSchema(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	_, newest := mustMigrate(t, dsn, -1)

@@ -18,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// TestCut takes the network from one of two nodes for a while: it says so, its
-// watchers wait, and all goes on by itself where it was.
+// TestCut cuts one of two nodes off the network for a while: it reports this, its
+// watchers wait, and everything resumes where it was.
 func TestCut(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
@@ -73,7 +73,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestShortCut: connections break again and again for moments. Nobody notices.
+// TestShortCut: connections break repeatedly for moments, without visible effect.
 func TestShortCut(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
@@ -82,8 +82,8 @@ func TestShortCut(t *testing.T) {
 	testOnce(t, ctx, s, server.DSN(name), func() { p.cut() })
 }
 
-// TestLostAnswers: the server commits and its answer never arrives. Each change
-// is made once all the same, and nobody is told otherwise.
+// TestLostAnswers: the server commits and its response is lost. Each change is still
+// made exactly once, and every caller gets the right outcome.
 func TestLostAnswers(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
@@ -91,7 +91,7 @@ func TestLostAnswers(t *testing.T) {
 	s := mustOpen(t, Config{DSN: server.TCP(p.addr(), name), Timeout: 30 * time.Second})
 	testOnce(t, ctx, s, server.DSN(name), func() {
 		p.deaf.Store(true)
-		// The next answers are lost; a group is under way all the time.
+		// The next responses are lost; a group is always in progress.
 		before := s.Stats().Retries
 		for s.Stats().Retries == before && ctx.Err() == nil {
 			_ = s.Health(ctx)
@@ -100,9 +100,9 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// TestFreeze: a network that swallows everything and says nothing. The other
-// node is not held up by what the frozen one had begun, and what was not
-// acknowledged is there once or not at all.
+// TestFreeze: the network drops everything silently. The frozen node's open transaction
+// does not delay the other node, and an unacknowledged change is stored once or not at
+// all.
 func TestFreeze(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
@@ -170,8 +170,8 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-// testOnce applies changes from several goroutines while disturb is at work, and
-// looks that each is there once.
+// testOnce applies changes from several goroutines while disturb runs, and checks that
+// each is stored once.
 func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb func()) {
 	t.Helper()
 	const writers, rounds = 8, 12
@@ -225,7 +225,7 @@ func testOnce(t *testing.T, ctx context.Context, s *Store, dsn string, disturb f
 	t.Logf("%d changes, %d retries", head, s.Stats().Retries)
 }
 
-// TestServerRestart: the server goes and comes back.
+// TestServerRestart: the server stops and restarts.
 func TestServerRestart(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	s := mustOpen(t, Config{DSN: server.NewDatabase(t), Timeout: 2 * time.Second, PollInterval: 50 * time.Millisecond})
@@ -251,8 +251,8 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-// TestAway: once it is known that the database is away nobody waits for it any
-// more, and nothing of what was refused is done later.
+// TestAway: once the database is known to be unreachable, calls fail without waiting,
+// and no refused change is made later.
 func TestAway(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)
@@ -261,7 +261,7 @@ func TestAway(t *testing.T) {
 	mustApply(t, s, recorded("before"))
 	p.refuse.Store(true)
 	p.cut()
-	for i := range 100 { // with a wait each they would last longer than ctx
+	for i := range 100 { // with a wait each they would outlast ctx
 		if err := s.Apply(ctx, recorded(fmt.Sprint("refused-", i))); err == nil {
 			t.Fatal("committed without a database")
 		}
@@ -281,8 +281,8 @@ func TestAway(t *testing.T) {
 	}
 }
 
-// TestNothingToCommit: a group of which nothing was left costs the next one
-// neither its connection nor a second try.
+// TestNothingToCommit: an empty group costs the next one neither its connection nor a
+// retry.
 func TestNothingToCommit(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	s := mustOpen(t, Config{DSN: server.NewDatabase(t)})
@@ -299,7 +299,7 @@ func TestNothingToCommit(t *testing.T) {
 	}
 }
 
-// TestUnreachable: what waiting may mend, and what it does not.
+// TestUnreachable: which errors waiting may fix, and which not.
 func TestUnreachable(t *testing.T) {
 	ctx, server := testContext(t), pgtest.Start(t)
 	name := server.NewName(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// limit ends a test that hangs; nothing is measured with it.
+// limit ends a test that hangs; it measures nothing.
 const limit = 2 * time.Minute
 
 func testContext(t testing.TB) context.Context {
@@ -23,7 +23,7 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-// execute runs statements at the back of the stores.
+// execute runs statements directly, bypassing the stores.
 func execute(t testing.TB, dsn string, statements ...string) {
 	t.Helper()
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func number(t testing.TB, dsn, query string, args ...any) (n int) {
 	return n
 }
 
-// until collects the feed from after on up to a number.
+// until collects the feed after a number up to another.
 func until(ctx context.Context, s *Store, after, last int64) (list []toolkeep.Committed, err error) {
 	for c, err := range s.Watch(ctx, after) {
 		if err != nil {
@@ -67,13 +67,13 @@ func until(ctx context.Context, s *Store, after, last int64) (list []toolkeep.Co
 	return list, context.Cause(ctx)
 }
 
-// TestOrderAcrossNodes: 50 writers on two nodes, whose commits are held up for
-// random times after their numbers were given out. No watcher of any node ever
-// passes a number that comes later, and each gets all.
+// TestOrderAcrossNodes: 50 writers on two nodes, whose commits are delayed randomly
+// after their numbers were assigned. No watcher of any node sees a number out of order,
+// and each sees all.
 func TestOrderAcrossNodes(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn, Node: "a", GroupMax: 5}), mustOpen(t, Config{DSN: dsn, Node: "b", GroupMax: 5})}
-	// Runs as part of COMMIT, when the rows are written and not yet to be seen.
+	// Runs as part of COMMIT, when the rows are written but not yet visible.
 	execute(t, dsn, `CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
 			$$ BEGIN IF random() < 0.05 THEN PERFORM pg_sleep(random() * 0.05); END IF; RETURN NULL; END $$`,
 		`CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON feed DEFERRABLE INITIALLY DEFERRED
@@ -108,7 +108,7 @@ func TestOrderAcrossNodes(t *testing.T) {
 			}
 		}
 	})
-	for _, s := range nodes { // late ones, who read the past from the database
+	for _, s := range nodes { // late watchers, which read the past from the database
 		go func() {
 			list, err := until(ctx, s, 0, total)
 			results <- result{list, err}
@@ -151,7 +151,7 @@ func checkOrder(t *testing.T, list []toolkeep.Committed, total int64) {
 	}
 }
 
-// TestNodesHear: a notification is enough, and so is polling alone.
+// TestNodesHear: notifications alone are enough, and so is polling alone.
 func TestNodesHear(t *testing.T) {
 	server := pgtest.Start(t)
 	for name, poll := range map[string]time.Duration{"by notification": time.Hour, "by polling": 50 * time.Millisecond} {
@@ -159,7 +159,7 @@ func TestNodesHear(t *testing.T) {
 			ctx, dsn := testContext(t), server.NewDatabase(t)
 			a, b := mustOpen(t, Config{DSN: dsn}), mustOpen(t, Config{DSN: dsn, PollInterval: poll})
 			if poll < time.Hour {
-				// Another pg_notify goes before PostgreSQL's own: nobody is told any more.
+				// This pg_notify shadows PostgreSQL's own: no notifications are sent.
 				execute(t, dsn, `CREATE FUNCTION public.pg_notify(text, text) RETURNS void LANGUAGE sql AS 'SELECT'`,
 					fmt.Sprintf(`ALTER DATABASE %s SET search_path = public, pg_catalog`, a.conf.Database))
 				a.Close()
@@ -191,14 +191,14 @@ func TestNodesHear(t *testing.T) {
 			}
 			t.Logf("the slowest of 10 took %s", slowest)
 			b.Close()
-			for range arrived { // the last says that the store closed
+			for range arrived { // the last reports that the store closed
 			}
 		})
 	}
 }
 
-// TestOpposite: two nodes change the same calls in opposite order, which
-// deadlocks now and then; every Apply is carried out all the same.
+// TestOpposite: two nodes change the same calls in opposite order, which deadlocks now
+// and then; every Apply still succeeds.
 func TestOpposite(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	nodes := []*Store{mustOpen(t, Config{DSN: dsn, Timeout: 30 * time.Second}), mustOpen(t, Config{DSN: dsn, Timeout: 30 * time.Second})}

@@ -49,7 +49,7 @@ func FuzzText(f *testing.F) {
 	})
 }
 
-// TestAnyText: whatever bytes come from outside, they are kept.
+// TestAnyText: arbitrary bytes in text are stored.
 func TestAnyText(t *testing.T) {
 	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t)})
 	const odd = "a\x00b\xff\x01"
@@ -73,11 +73,10 @@ func TestAnyText(t *testing.T) {
 	}
 }
 
-// TestBadNeighbour: one whose row PostgreSQL refuses fails alone, whatever group
-// it came in.
+// TestBadNeighbour: a change whose row PostgreSQL rejects fails alone, in any group.
 func TestBadNeighbour(t *testing.T) {
 	s := mustOpen(t, Config{DSN: pgtest.Start(t).NewDatabase(t), GroupDelay: 5 * time.Millisecond})
-	noise := make([]byte, 30_000) // too long for an index, also when compressed
+	noise := make([]byte, 30_000) // too long for an index, even compressed
 	if _, err := rand.Read(noise); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +113,7 @@ func TestBadNeighbour(t *testing.T) {
 	}
 }
 
-// TestWatchDamage: a row that cannot be read ends the feed with the reason.
+// TestWatchDamage: an unreadable row ends the feed with the reason.
 func TestWatchDamage(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn})
@@ -132,7 +131,7 @@ func TestWatchDamage(t *testing.T) {
 }
 
 // TestEnqueue: the queue works in the store's own transaction, and its panic is
-// the caller's error.
+// returned as an error.
 func TestEnqueue(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	execute(t, dsn, `CREATE TABLE q (id TEXT PRIMARY KEY)`)
@@ -172,7 +171,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// TestTend removes what is too old and nothing else.
+// TestTend removes what is past its retention and nothing else.
 func TestTend(t *testing.T) {
 	dsn := pgtest.Start(t).NewDatabase(t)
 	var mu sync.Mutex
@@ -218,10 +217,10 @@ func TestTend(t *testing.T) {
 	pass(8 * 24 * time.Hour)
 	check("after 8 days", 1, 1, 3, 11) // the newest three rows stay
 	pass(23 * 24 * time.Hour)
-	check("after 31 days", 1, 1, 3, 1) // who runs stays
+	check("after 31 days", 1, 1, 3, 1) // running calls stay
 	pass(60 * 24 * time.Hour)
 	check("after 91 days", 1, 0, 3, 1)
-	// A node that starts now and one that was away go over the holes.
+	// A new node and one that was away skip the gaps.
 	list, err := until(testContext(t), mustOpen(t, c), 0, 13)
 	if err != nil || len(list) != 4 || list[0].Seq != 1 || list[1].Seq != 11 {
 		t.Errorf("got %v, %v", list, err)
@@ -239,7 +238,7 @@ func TestTend(t *testing.T) {
 	if n := number(t, dsn, `SELECT count(*) FROM writers`); n != 0 {
 		t.Errorf("%d writers", n)
 	}
-	mustApply(t, s, recorded("again")) // takes its place again
+	mustApply(t, s, recorded("again")) // inserts its row again
 }
 
 func TestStats(t *testing.T) {

@@ -9,22 +9,21 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// step is one change, ready for the writer: its feed row, already encoded, and
-// what it does beside the feed.
+// step is one prepared change: its encoded feed row and its other effects.
 type step struct {
 	record.Encoded
-	// act changes tables and says whether the feed has to hear of it. nil: the
-	// feed row, and for a recorded call its row of invocations, are all.
+	// act changes tables and reports whether the feed must record it. nil: only the
+	// feed row and, for a recorded call, its invocations row are written.
 	act func(ctx context.Context, g *group, st *step) (changed bool, err error)
-	// first is the statement that does act's work where nothing stands in the way.
-	// Else it changes no row, and act finds out why. nil: there is none.
+	// first returns the statement that does act's work in the normal case. If it
+	// changes no row, act finds out why. nil: there is none.
 	first func(g *group, st *step) (query string, args []any)
-	// foreign says that act runs code of others, which may write and then fail.
+	// foreign means that act runs foreign code, which may write and then fail.
 	foreign bool
 }
 
-// prepare checks and encodes a change where Apply was called, so that the
-// writer has as little to do as possible.
+// prepare checks and encodes a change in the caller of Apply, so that the writer has
+// little to do.
 func (s *Store) prepare(c toolkeep.Change) (step, error) {
 	e, err := record.Encode(c, s.cfg.Clock)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// proxy stands between a store and its server, and misbehaves.
+// proxy is a faulty network between a store and its server.
 type proxy struct {
 	to     string
 	l      net.Listener
-	refuse atomic.Bool  // new connections end at once
-	deaf   atomic.Bool  // what the server says is lost, and then the connection
-	frozen sync.RWMutex // while locked nothing moves and nobody is told
+	refuse atomic.Bool  // new connections are closed at once
+	deaf   atomic.Bool  // the server's responses are lost, then the connection
+	frozen sync.RWMutex // while locked, no data moves and no connection closes
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -38,7 +38,7 @@ func newProxy(t *testing.T, to string) *proxy {
 
 func (p *proxy) addr() string { return p.l.Addr().String() }
 
-// cut ends all connections.
+// cut closes all connections.
 func (p *proxy) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +82,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// copy moves bytes until one side ends.
+// copy copies bytes until one side closes.
 func (p *proxy) copy(to, from net.Conn, answers bool) {
 	defer p.drop(to)
 	defer p.drop(from)

@@ -18,8 +18,8 @@ type runFunc func(ctx context.Context, ref toolkeep.CallRef) error
 
 func (f runFunc) Run(ctx context.Context, ref toolkeep.CallRef) error { return f(ctx, ref) }
 
-// TestQueueInside: the real queue inserts in the store's transactions, and two
-// nodes take up what either of them claimed, each call once.
+// TestQueueInside: the real queue inserts in the store's transactions, and two nodes
+// run the calls that either has claimed, each once.
 func TestQueueInside(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	const nodes, calls = 2, 60

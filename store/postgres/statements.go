@@ -5,10 +5,10 @@ const (
 	ended    = ` state IN ('succeeded', 'failed', 'refused', 'cancelled', 'expired', 'unknown')`
 )
 
-// Statements of the writer. pgx prepares each once a connection.
+// The writer's statements. pgx prepares each once per connection.
 const (
-	// sqlFence sets the writer's number and fails with a division by zero where the
-	// row does not hold the one before: see doc.go.
+	// sqlFence sets the writer's number and fails with a division by zero if the row
+	// does not hold the previous one: see doc.go.
 	sqlFence = `WITH mine AS (UPDATE writers SET number = $2, committed = $2, at = now() WHERE name = $1 AND number = $2 - 1 RETURNING 1)
 		SELECT 1 / count(*) FROM mine`
 	sqlHead   = `UPDATE feed_head SET seq = seq + $1 RETURNING seq`
@@ -32,10 +32,10 @@ const (
 		WHERE tenant = $1 AND subject = $2 AND hold_key = $3 AND hold_key <> '' FOR UPDATE`
 	sqlFreeCall = `UPDATE invocations SET hold_key = '' WHERE tenant = $1 AND id = $2`
 
-	// When a call may be moved: 3 the states to move from, 4 who moves, 5 now.
+	// Condition for moving a call: 3 the states to move from, 4 the mover, 5 now.
 	moveWhere = ` WHERE tenant = $1 AND id = $2 AND state = ANY($3::text[])
 		AND ($4::text = '' OR lease_owner IN ('', $4::text) OR lease_until <= $5::bigint)`
-	// 6 to 10 what hardly ever changes, 16 whether the call goes on, 17 and 18 the
+	// 6 to 10 the rarely changing columns, 16 whether the call continues, 17 and 18 the
 	// new lease.
 	sqlMove = `UPDATE invocations SET state = $11, priority = $12, deadline = $13, expires = $14,
 			fetched = CASE WHEN fetched <> 0 THEN fetched ELSE $15::bigint END,
@@ -63,7 +63,7 @@ const (
 		ON CONFLICT (tenant, id) DO UPDATE SET data = excluded.data`
 	sqlKeyData = `SELECT data FROM api_keys WHERE tenant = $1 AND id = $2 FOR UPDATE`
 
-	// 1 to 3 which item, 4 when, 5 who, 6 the body, 7 the revision expected.
+	// 1 to 3 the item, 4 the time, 5 the author, 6 the body, 7 the expected revision.
 	sqlPutDocument = `INSERT INTO items (kind, tenant, id, revision, at, by, body) VALUES ($1, $2, $3, 1, $4, $5, $6)
 		ON CONFLICT (kind, tenant, id) DO UPDATE
 		SET revision = items.revision + 1, dropped = FALSE, at = excluded.at, by = excluded.by, body = excluded.body

@@ -16,24 +16,24 @@ import (
 	"github.com/toolkeep/toolkeep/store/flow"
 )
 
-// Store keeps everything in one PostgreSQL database, which other nodes may
-// share. It is safe for concurrent use.
+// Store stores everything in one PostgreSQL database, which other nodes may share. It
+// is safe for concurrent use.
 type Store struct {
 	cfg  Config
-	conf *pgx.ConnConfig // of the connections that write and listen
+	conf *pgx.ConnConfig // for the writing and listening connections
 	pool *pgxpool.Pool
 
 	queue  flow.Queue[step]
 	ring   flow.Ring
-	behind chan struct{} // the follower should look at the feed
+	behind chan struct{} // wakes the follower
 
 	groups      atomic.Int64
 	rows        atomic.Int64
 	retries     atomic.Int64
 	failure     atomic.Pointer[error] // of the last group, nil if it was committed
-	away        atomic.Bool           // failure is that the database could not be reached
-	unread      atomic.Pointer[error] // of the last look at the feed, nil if it was read
-	unreadSince atomic.Int64          // when that began, nanoseconds
+	away        atomic.Bool           // failure means that the database is unreachable
+	unread      atomic.Pointer[error] // of the last feed read, nil if it succeeded
+	unreadSince atomic.Int64          // start of unread, nanoseconds
 
 	life       context.Context // ends when the store closes
 	end        context.CancelFunc
@@ -44,18 +44,18 @@ type Store struct {
 
 const (
 	connectTimeout = 3 * time.Second
-	// pingTimeout is how long a connection of the pool may take to show that it is
-	// alive before another is tried.
+	// pingTimeout is how long a pool connection may take to prove alive before another
+	// is tried.
 	pingTimeout = time.Second
 	readTries   = 3
-	// awayTimeout bounds a read while the writer does not reach the database: a
-	// caller should not wait long for what is known to be of little hope.
+	// awayTimeout bounds a read while the writer cannot reach the database: callers
+	// should not wait long for a read that will likely fail.
 	awayTimeout = time.Second
 )
 
-// Open connects, brings the schema up to date (one node at a time), and starts
-// the store's goroutines. ctx bounds the opening only. A database that a newer
-// version has made unusable for this one is refused.
+// Open connects, migrates the schema (one node at a time) and starts the store's
+// goroutines. ctx bounds only the opening. A database that a newer version has made
+// incompatible is refused.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return s, nil
 }
 
-// settle sets what every connection needs.
+// settle configures every connection.
 func settle(p *pgxpool.Config, c *Config) {
 	p.MaxConns = int32(c.MaxConns)
 	p.PingTimeout = pingTimeout
@@ -98,13 +98,13 @@ func settle(p *pgxpool.Config, c *Config) {
 	if set["application_name"] == "" {
 		set["application_name"] = "toolkeep " + c.Node
 	}
-	// A node that vanishes in the middle of a transaction must not hold its locks.
+	// A node that vanishes during a transaction must not hold its locks.
 	set["idle_in_transaction_session_timeout"] = millis(c.Timeout)
 	set["tcp_user_timeout"] = millis(c.Timeout)
 	set["tcp_keepalives_idle"], set["tcp_keepalives_interval"], set["tcp_keepalives_count"] = "5", "2", "3"
 }
 
-// writerConfig is for the connections that do not come from the pool.
+// writerConfig is for the connections outside the pool.
 func writerConfig(base *pgx.ConnConfig, c *Config) *pgx.ConnConfig {
 	conf := base.Copy()
 	conf.RuntimeParams["statement_timeout"] = millis(c.Timeout)
@@ -113,20 +113,19 @@ func writerConfig(base *pgx.ConnConfig, c *Config) *pgx.ConnConfig {
 
 func millis(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
 
-// Pool is the pool that reads. The queue shares it.
+// Pool returns the read pool, which the queue shares.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Apply commits all changes or none.
 //
-// Invocations are copied, so the caller may change its own and move it again
-// after Apply returned. What slices and maps inside of a change point to is not
-// copied: watchers get it, and the caller must not write to it any more.
+// Invocations are copied, so the caller may modify and move its own again after Apply
+// has returned. The contents of slices and maps in a change are not copied: watchers
+// get them, and the caller must not write to them any more.
 //
-// Outcomes are those of package toolkeep (ErrNotFound, ErrVersionExists,
-// ErrIDTaken, ErrKeyTaken, ErrStale, ErrClosed), the error of Config.Enqueue,
-// and what PostgreSQL says when it could not commit within Config.Timeout. Once
-// that was because the database could not be reached, Apply fails at once until
-// the writer has reached it again.
+// Outcomes are those of package toolkeep (ErrNotFound, ErrVersionExists, ErrIDTaken,
+// ErrKeyTaken, ErrStale, ErrClosed), the error of Config.Enqueue, and PostgreSQL's
+// error if it could not commit within Config.Timeout. After such a failure because the
+// database was unreachable, Apply fails at once until the writer has reached it again.
 func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -147,9 +146,9 @@ func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 	return s.queue.Do(r)
 }
 
-// Close commits what was queued and closes all connections. Later calls of the
-// store's methods give ErrClosed. It waits, and may be called again. Whoever
-// shares Pool must be done with it.
+// Close commits the queued changes and closes all connections. Later calls of the
+// store's methods return ErrClosed. It waits, and may be called again. Other users of
+// Pool must be done with it.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.queue.Close()
@@ -164,8 +163,8 @@ func (s *Store) Close() error {
 
 func (s *Store) closed() bool { return s.life != nil && s.life.Err() != nil }
 
-// unreachable gives why the writer does not reach the database, nil if it does as
-// far as it knows.
+// unreachable returns why the writer cannot reach the database, nil if it can as far as
+// is known.
 func (s *Store) unreachable() error {
 	if !s.away.Load() || s.closed() {
 		return nil
@@ -176,10 +175,9 @@ func (s *Store) unreachable() error {
 	return nil
 }
 
-// read runs f, which only reads, within Config.Timeout and until the store
-// closes. Where a connection was lost it is tried on another, and then on a
-// fresh one: those that lie in the pool may all be dead. No attempt may leave
-// anything behind in what f writes to.
+// read runs the read-only f within Config.Timeout and until the store closes. After a
+// lost connection it retries on another, then on a fresh one: all connections in the
+// pool may be dead. A failed attempt must leave nothing behind in what f writes to.
 func (s *Store) read(ctx context.Context, f func(ctx context.Context) error) error {
 	if s.closed() {
 		return toolkeep.ErrClosed
@@ -211,7 +209,7 @@ func (s *Store) read(ctx context.Context, f func(ctx context.Context) error) err
 	return fmt.Errorf("postgres: %w", err)
 }
 
-// Health says whether the store can read and whether its last transaction was
+// Health reports whether the store can read and whether its last transaction was
 // committed. It writes nothing.
 func (s *Store) Health(ctx context.Context) error {
 	if s.closed() {
@@ -227,17 +225,17 @@ func (s *Store) Health(ctx context.Context) error {
 	return err
 }
 
-// Stats are numbers for metrics.
+// Stats holds numbers for metrics.
 type Stats struct {
-	Head     int64 // newest position of the feed that this node has seen
+	Head     int64 // newest feed position seen by this node
 	Groups   int64 // transactions committed since Open
-	Rows     int64 // feed rows that this node committed since Open
-	Retries  int64 // transactions that had to be done again
+	Rows     int64 // feed rows committed by this node since Open
+	Retries  int64 // retried transactions
 	Conns    int64 // connections of the pool
 	MaxConns int64
 }
 
-// Stats gives the store's numbers. It never blocks on the database.
+// Stats returns the store's numbers. It never blocks on the database.
 func (s *Store) Stats() Stats {
 	_, head, _ := s.ring.Bounds()
 	p := s.pool.Stat()

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// escaped marks text that stands in hexadecimal because PostgreSQL would refuse
-// it. Text that begins with the mark itself is escaped too, so no two strings
-// are stored alike.
+// escaped marks text stored in hexadecimal because PostgreSQL would reject it. Text
+// that starts with the mark itself is escaped too, so that no two strings are stored
+// alike.
 const escaped = "\x01"
 
-// text is how a string stands in a column.
+// text returns a string's form in a column.
 func text(s string) string {
 	if utf8.ValidString(s) && strings.IndexByte(s, 0) < 0 && !strings.HasPrefix(s, escaped) {
 		return s
@@ -27,7 +27,7 @@ func plainText(column string) string {
 	}
 	b, err := hex.DecodeString(rest)
 	if err != nil {
-		return column // not ours; better shown than lost
+		return column // not written by text; better shown than lost
 	}
 	return string(b)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// TestTogether: claims and moves that go to the server in one message each have
-// their own outcome, the same as one after the other, and the feed has their order.
+// TestTogether: claims and moves sent to the server in one message have the same
+// outcomes as one after the other, and the feed has their order.
 func TestTogether(t *testing.T) {
 	ctx, dsn := testContext(t), pgtest.Start(t).NewDatabase(t)
 	s := mustOpen(t, Config{DSN: dsn, Timeout: 30 * time.Second})
@@ -36,8 +36,8 @@ func TestTogether(t *testing.T) {
 	}
 	groups := s.Stats().Groups
 
-	// Another transaction holds the head of the feed, so that the first Apply
-	// waits for it and the others gather behind.
+	// Another transaction holds the feed's head, so that the first Apply waits and the
+	// others queue behind it.
 	other, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestTogether(t *testing.T) {
 	if n := s.Stats().Groups - groups; n != 2 {
 		t.Errorf("%d groups, want that of the first and one for all others", n)
 	}
-	const before = 4 + 1 // the calls there were, and the first
+	const before = 4 + 1 // the existing calls, and the first
 	list, err := until(ctx, s, before, before+int64(len(refs)))
 	if err != nil {
 		t.Fatal(err)

@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	waitFirst = 250 * time.Millisecond // before PostgreSQL is tried again, doubling
+	waitFirst = 250 * time.Millisecond // before the next attempt to reach PostgreSQL, doubling
 	waitMost  = 5 * time.Second
 )
 
-// OpenWaiting is Open that waits, until ctx ends, for a server that does not answer yet:
-// nodes and database may start in any order. What waiting does not mend, such as a wrong
-// password, is an error at once.
+// OpenWaiting is Open, but waits until ctx ends for a server that does not respond yet:
+// nodes and database may start in any order. An error that waiting cannot fix, such as
+// a wrong password, is returned at once.
 func OpenWaiting(ctx context.Context, c Config) (*Store, error) {
 	pause, began := waitFirst, time.Now()
 	for {

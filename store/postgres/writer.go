@@ -15,11 +15,11 @@ import (
 type request = flow.Request[step]
 
 const (
-	retryFirst = 10 * time.Millisecond // pause before a group is done again, doubling
+	retryFirst = 10 * time.Millisecond // pause before retrying a group, doubling
 	retryMost  = 500 * time.Millisecond
-	// probeEvery is how often a writer that failed looks whether it can write again.
+	// probeEvery is how often a failed writer checks whether it can write again.
 	probeEvery = time.Second
-	// idlePing is for how long a connection may have been idle and be used unseen.
+	// idlePing is how long a connection may be idle and still be used without a ping.
 	idlePing = time.Second
 )
 
@@ -30,7 +30,7 @@ type writer struct {
 	conn   *pgx.Conn
 	used   time.Time // when conn was last known to work
 	number int64     // of the next transaction
-	// doubt is the number of a transaction whose COMMIT was not answered, 0 for none.
+	// doubt is the number of a transaction whose COMMIT got no response, 0 for none.
 	doubt int64
 
 	reqs      []*request
@@ -67,7 +67,7 @@ func (w *writer) run() {
 	}
 }
 
-// probe finds out whether the store can write again after it could not.
+// probe checks whether the store can write again after a failure.
 func (w *writer) probe() {
 	if w.s.failure.Load() == nil {
 		return
@@ -79,9 +79,9 @@ func (w *writer) probe() {
 	w.s.note(err)
 }
 
-// commit does what the taken requests ask, in one transaction, and answers them.
+// commit executes the taken requests in one transaction and answers them.
 func (w *writer) commit() {
-	if err := w.s.unreachable(); err != nil { // what came before that was known
+	if err := w.s.unreachable(); err != nil { // whatever was queued before that was known
 		for _, r := range w.reqs {
 			r.Answer(err)
 		}
@@ -89,7 +89,7 @@ func (w *writer) commit() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.s.cfg.Timeout)
 	defer cancel()
-	w.doubt = 0 // nobody waits for the answer any more
+	w.doubt = 0 // no caller waits for the outcome any more
 	g := &group{w: w, at: w.s.cfg.Clock(), reqs: w.reqs, errs: make([]error, len(w.reqs))}
 	err := w.attempts(ctx, g)
 	w.s.note(err)
@@ -104,8 +104,8 @@ func (w *writer) commit() {
 	}
 }
 
-// attempts does the group until it is committed or something else than the
-// connection, or another transaction, stands in the way.
+// attempts retries the group until it is committed or fails for a reason other than the
+// connection or another transaction.
 func (w *writer) attempts(ctx context.Context, g *group) error {
 	pause := retryFirst
 	for {
@@ -116,7 +116,7 @@ func (w *writer) attempts(ctx context.Context, g *group) error {
 		case ctx.Err() != nil:
 			return w.tooLate(err)
 		case isOwn(err) && !g.careful:
-			g.careful = true // find out whose fault it is
+			g.careful = true // find out which request is at fault
 			continue
 		case !isPassing(err):
 			return fmt.Errorf("postgres: %w", err)
@@ -139,8 +139,8 @@ func (w *writer) tooLate(err error) error {
 	return fmt.Errorf("postgres: could not commit within %s%s: %w", w.s.cfg.Timeout, doubt, err)
 }
 
-// attempt does the group once, on a connection that works. If an earlier attempt
-// turns out to have been committed it is done.
+// attempt executes the group once, on a working connection. If an earlier attempt turns
+// out to be committed, it is done.
 func (w *writer) attempt(ctx context.Context, g *group) error {
 	if w.conn == nil || w.conn.IsClosed() || (time.Since(w.used) > idlePing && w.conn.Ping(ctx) != nil) {
 		w.drop()
@@ -149,7 +149,7 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 			return err
 		}
 		doubt := w.doubt
-		w.doubt = 0 // if it was not committed it never will be
+		w.doubt = 0 // if it is not committed by now, it never will be
 		if doubt != 0 && doubt == committed {
 			return nil
 		}
@@ -157,7 +157,7 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 	g.reset()
 	err := g.run(ctx)
 	if err == nil {
-		if g.sent { // else nothing was there to commit and the number is still to be had
+		if g.sent { // otherwise there was nothing to commit and the number is still unused
 			w.number++
 		}
 		w.used = time.Now()
@@ -175,10 +175,10 @@ func (w *writer) attempt(ctx context.Context, g *group) error {
 	return err
 }
 
-// connect opens the writer's connection and claims its row of writers. It waits
-// for a transaction of the connection before that is still open, gives the
-// number of the last one that was committed, and burns a number: what the old
-// connection may yet bring to the server fails on it. See doc.go.
+// connect opens the writer's connection and claims its row of writers. It waits for an
+// open transaction of the previous connection, returns the number of the last committed
+// one, and skips a number: anything the old connection may still deliver to the server
+// fails. See doc.go.
 func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 	conn, err := pgx.ConnectConfig(ctx, w.s.conf)
 	if err != nil {
@@ -202,18 +202,18 @@ func (w *writer) connect(ctx context.Context) (committed int64, err error) {
 	return committed, nil
 }
 
-// drop closes the connection without a word to a server that may not be there.
+// drop closes the connection without notifying a server that may be gone.
 func (w *writer) drop() {
 	if w.conn == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = w.conn.Close(ctx) // it is of no use any more, whatever this says
+	_ = w.conn.Close(ctx) // unusable anyway, whatever the error
 	w.conn = nil
 }
 
-// close takes the writer's row away.
+// close removes the writer's row.
 func (w *writer) close() {
 	if w.conn == nil || w.conn.IsClosed() {
 		return
@@ -228,7 +228,7 @@ func (w *writer) close() {
 	}
 }
 
-// publish hands a committed group to watchers of this node.
+// publish passes a committed group to this node's watchers.
 func (w *writer) publish(g *group) {
 	w.s.groups.Add(1)
 	w.s.rows.Add(int64(len(g.rows)))
@@ -236,7 +236,7 @@ func (w *writer) publish(g *group) {
 		return
 	}
 	w.committed, w.cost = w.committed[:0], w.cost[:0]
-	if g.head != 0 { // else the answer was lost: the follower reads it
+	if g.head != 0 { // otherwise the response was lost: the follower reads it
 		first := g.head - int64(len(g.rows)) + 1
 		for i, r := range g.rows {
 			w.committed = append(w.committed, toolkeep.Committed{Seq: first + int64(i), At: g.stamp, Change: r.Change})
@@ -249,8 +249,8 @@ func (w *writer) publish(g *group) {
 	clear(w.committed)
 }
 
-// note remembers whether the last transaction could be committed, and whether the
-// database was there at all.
+// note records whether the last transaction could be committed, and whether the
+// database was reachable.
 func (s *Store) note(err error) {
 	defer s.away.Store(isLost(err))
 	if err == nil {

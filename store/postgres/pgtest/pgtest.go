@@ -1,6 +1,6 @@
-// Package pgtest starts real PostgreSQL servers for tests. A server lives in a
-// short directory below /tmp, has nobody's data, does not sync to disk, listens
-// on a Unix socket and on a free port of loopback, and goes with the test.
+// Package pgtest starts real PostgreSQL servers for tests. A server lives in a short
+// directory below /tmp, starts empty, does not sync to disk, listens on a Unix socket
+// and on a free loopback port, and stops with the test.
 package pgtest
 
 import (
@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	ready = 60 * time.Second // how long a server may take to answer
-	quit  = 20 * time.Second // how long it may take to end
+	ready = 60 * time.Second // how long a server may take to respond
+	quit  = 20 * time.Second // how long it may take to stop
 )
 
 // Server is a running PostgreSQL whose superuser is "postgres", without password.
 type Server struct {
-	Dir  string // of the Unix socket
-	Port int    // of the socket's name and of 127.0.0.1
+	Dir  string // the Unix socket's
+	Port int    // in the socket's name and on 127.0.0.1
 
 	bin     string
 	data    string
@@ -44,15 +44,15 @@ type Server struct {
 	names   atomic.Int64
 }
 
-// Start starts a server that is stopped when the test ends. Where PostgreSQL is
-// not installed the test is left out, and with TOOLKEEP_TEST_ALL=1 it fails.
+// Start starts a server that is stopped when the test ends. Without PostgreSQL
+// installed the test is skipped, or fails with TOOLKEEP_TEST_ALL=1.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return run(t, binaries)
 }
 
-// StartVector starts a server that has the extension pgvector, from what
-// scripts/pgvector.sh put into .cache of the checkout in which the test runs.
+// StartVector starts a server with the extension pgvector, as installed by
+// scripts/pgvector.sh in .cache of the test's checkout.
 func StartVector(t testing.TB) *Server {
 	t.Helper()
 	return run(t, vectorBinaries)
@@ -95,7 +95,7 @@ func start(find func() (string, error)) (s *Server, err error) {
 	if s.account, err = account(); err != nil {
 		return nil, err
 	}
-	// Sockets have short paths, so t.TempDir will not do.
+	// Socket paths must be short, so t.TempDir does not work.
 	if s.Dir, err = os.MkdirTemp("/tmp", "tkpg"); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func start(find func() (string, error)) (s *Server, err error) {
 	return s, s.Up()
 }
 
-// binaries finds the directory with the newest server on this machine.
+// binaries returns the directory of the newest server on this machine.
 func binaries() (string, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil {
@@ -139,7 +139,7 @@ func binaries() (string, error) {
 	return "", errMissing
 }
 
-// vectorBinaries looks in the folders above the test's.
+// vectorBinaries searches the parent directories of the test.
 func vectorBinaries() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -168,7 +168,7 @@ func version(bin string) int {
 	return n
 }
 
-// account is who runs the server: it refuses to be run by root.
+// account returns the user that runs the server, which refuses to run as root.
 func account() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -189,14 +189,13 @@ func (s *Server) own(path string) error {
 	return os.Chown(path, int(s.account.Uid), int(s.account.Gid))
 }
 
-// template keeps the first initdb of the process for the next server of the same
-// version.
+// template keeps the process's first initdb of each version for further servers.
 var template = struct {
 	sync.Mutex
-	archive map[string][]byte // tar, by the folder of the programs
+	archive map[string][]byte // tar, by the binaries' directory
 }{archive: map[string][]byte{}}
 
-// initdb makes the data directory, from the template if there is one.
+// initdb creates the data directory, from the template if there is one.
 func (s *Server) initdb() error {
 	template.Lock()
 	defer template.Unlock()
@@ -240,7 +239,7 @@ func (s *Server) run(in *bytes.Reader, out *bytes.Buffer, name string, args ...s
 	return nil
 }
 
-// Up starts the server again after Down, on the same data and port.
+// Up restarts the server after Down, on the same data and port.
 func (s *Server) Up() error {
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data, "-k", s.Dir, "-p", strconv.Itoa(s.Port),
 		"-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "full_page_writes=off",
@@ -267,34 +266,35 @@ func (s *Server) answer(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// Down stops the server at once, as a crash of the machine would for its clients.
+// Down stops the server at once; to its clients it looks like a machine crash.
 func (s *Server) Down() error { return s.process.End(syscall.SIGQUIT, quit) }
 
-// stop ends the server, closing connections that are still open.
+// stop stops the server and closes open connections.
 func (s *Server) stop() error { return s.process.End(syscall.SIGINT, quit) }
 
-// DSN addresses a database through the Unix socket.
+// DSN returns the connection string of a database through the Unix socket.
 func (s *Server) DSN(database string) string {
 	return fmt.Sprintf("host=%s port=%d user=postgres dbname=%s sslmode=disable", s.Dir, s.Port, database)
 }
 
-// TCP addresses a database at another host and port, such as those of a proxy in
-// front of Addr.
+// TCP returns the connection string of a database at another host and port, such as
+// those of a proxy in front of Addr.
 func (s *Server) TCP(addr, database string) string {
 	host, port, _ := net.SplitHostPort(addr)
 	return fmt.Sprintf("host=%s port=%s user=postgres dbname=%s sslmode=disable", host, port, database)
 }
 
-// Addr is where the server listens on loopback.
+// Addr is the server's loopback address.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.Port)) }
 
-// NewDatabase makes an empty database and gives its DSN. It goes with the server.
+// NewDatabase creates an empty database and returns its DSN. It is removed with the
+// server.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	return s.DSN(s.NewName(t))
 }
 
-// NewName makes an empty database and gives its name, for DSN and TCP.
+// NewName creates an empty database and returns its name, for DSN and TCP.
 func (s *Server) NewName(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("t%d", s.names.Add(1))
