@@ -8,13 +8,13 @@ import (
 
 // Apply commits all changes or none.
 //
-// Invocations are copied, so the caller may change its own and move it again
-// after Apply returned. What slices and maps inside of a change point to is not
-// copied: watchers get it, and the caller must not write to it any more.
+// Invocations are copied, so the caller may modify and move its own again after Apply
+// has returned. The contents of slices and maps in a change are not copied: watchers
+// get them, and the caller must not write to them any more.
 //
-// Outcomes are those of package toolkeep (ErrNotFound, ErrVersionExists,
-// ErrIDTaken, ErrKeyTaken, ErrStale, ErrClosed), the error of Config.Enqueue,
-// and what SQLite says when it could not commit.
+// Outcomes are those of package toolkeep (ErrNotFound, ErrVersionExists, ErrIDTaken,
+// ErrKeyTaken, ErrStale, ErrClosed), the error of Config.Enqueue, and SQLite's error if
+// it could not commit.
 func (s *Store) Apply(ctx context.Context, changes ...toolkeep.Change) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// benchCall is about what a reading call of a builtin tool records.
+// benchCall returns roughly what a read-only call of a builtin tool records.
 func benchCall(n int64) *toolkeep.Invocation {
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 	return &toolkeep.Invocation{
@@ -31,8 +31,8 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkRecord reports µs of CPU a row of the feed, and with the index that
-// follows it.
+// BenchmarkRecord reports µs of CPU per feed row, without and with the indexing that
+// follows.
 func BenchmarkRecord(b *testing.B) {
 	for _, clients := range []int{1, 32, 128} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) {

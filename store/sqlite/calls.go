@@ -32,8 +32,8 @@ func (g *group) claim(v *toolkeep.Invocation, data []byte) error {
 	return err
 }
 
-// makeRoom finds out why a claim was refused. A key that was claimed more than
-// 24 hours ago holds no longer and is taken from its row.
+// makeRoom finds out why a claim was refused. A key claimed more than 24 hours ago is
+// no longer valid and is removed from its row.
 func (g *group) makeRoom(v *toolkeep.Invocation) error {
 	var one int
 	err := g.queryRow(sqlHasCall, v.Tenant, v.ID).Scan(&one)
@@ -74,9 +74,9 @@ func (g *group) move(m *move, data []byte) error {
 	if err := g.settle(v.Ref()); err != nil {
 		return err
 	}
-	// A lease belongs to a call that somebody runs. One that another holds stays
-	// as long as the call goes on; a move to a state in which nobody runs it, as
-	// when a lapsed call is queued again, ends it.
+	// Only a running call has a lease. While the call continues, another owner's lease
+	// stays; a move to a state in which the call does not run, such as queueing a
+	// lapsed call again, ends it.
 	goesOn := v.State == toolkeep.CallRunning || v.State == toolkeep.CallInputRequired
 	args := []any{
 		v.Tenant, v.ID, m.from, m.owner, record.Nanos(g.at),
@@ -100,8 +100,8 @@ func (g *group) move(m *move, data []byte) error {
 	return err
 }
 
-// rename moves a call of which a column differs that hardly ever changes. The
-// usual move leaves these columns alone, because each is in an index.
+// rename moves a call whose rarely changing columns differ. The usual move does not
+// touch these columns, because each is in an index.
 func (g *group) rename(v *toolkeep.Invocation, args []any) (int64, error) {
 	n, err := g.exec(sqlRename, args[:10]...)
 	if isConstraint(err) {
@@ -124,7 +124,7 @@ func (g *group) whyStale(v *toolkeep.Invocation) error {
 	return fmt.Errorf("move %s from %s: %w", v.ID, state, toolkeep.ErrStale)
 }
 
-// stateOf reads the state of a call as the transaction sees it.
+// stateOf reads a call's state within the transaction.
 func (g *group) stateOf(ref toolkeep.CallRef) (toolkeep.CallState, error) {
 	if err := g.settle(ref); err != nil {
 		return "", err
@@ -137,7 +137,7 @@ func (g *group) stateOf(ref toolkeep.CallRef) (toolkeep.CallState, error) {
 	return toolkeep.CallState(state), err
 }
 
-// renew extends leases and has watchers hear of those that were held.
+// renew extends leases and reports those actually held to watchers.
 func (g *group) renew(c toolkeep.RenewLeases, st *step) (bool, error) {
 	held := make([]toolkeep.CallRef, 0, len(c.Calls))
 	for _, ref := range c.Calls {
@@ -154,8 +154,8 @@ func (g *group) renew(c toolkeep.RenewLeases, st *step) (bool, error) {
 	return len(held) != 0, nil
 }
 
-// touch runs an update that changes nothing where the call is in a state for
-// which the change has no meaning; an unknown call is ErrNotFound.
+// touch runs an update that changes nothing if the change has no meaning in the call's
+// state; an unknown call is ErrNotFound.
 func (g *group) touch(ref toolkeep.CallRef, id int, args ...any) (bool, error) {
 	if err := g.settle(ref); err != nil {
 		return false, err
@@ -181,7 +181,7 @@ func (g *group) enqueue(ctx context.Context, c toolkeep.Enqueue) (err error) {
 	return nil
 }
 
-// blobColumn keeps nothing apart from an empty value.
+// blobColumn stores an empty value as NULL.
 func blobColumn(b []byte) any {
 	if len(b) == 0 {
 		return nil

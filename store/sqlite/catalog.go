@@ -10,8 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// prepareCatalogue adds what a change of the catalogue, of keys or of items does
-// to tables.
+// prepareCatalogue adds the table changes of a catalogue, key or item change.
 func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 	var err error
 	switch c := e.Change.(type) {
@@ -49,7 +48,7 @@ func (s *Store) prepareCatalogue(st step, e record.Encoded) (step, error) {
 	return st, err
 }
 
-// asBefore finds that a version has the lifecycle that a change expects.
+// asBefore checks that a version has the lifecycle that a change expects.
 func (g *group) asBefore(c toolkeep.SetLifecycle, ref string) error {
 	if c.From == nil {
 		return nil
@@ -57,7 +56,7 @@ func (g *group) asBefore(c toolkeep.SetLifecycle, ref string) error {
 	var have []byte
 	err := g.queryRow(sqlLifeOf, c.Tenant, c.ToolID, c.Version).Scan(&have)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil // the change itself finds that
+		return nil // the change itself reports that
 	}
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (g *group) publish(t record.Tool, ref string) (bool, error) {
 	return true, err
 }
 
-// revoke ends a key once; a second time changes nothing.
+// revoke revokes a key; a second time changes nothing.
 func (g *group) revoke(c toolkeep.RevokeKey) (bool, error) {
 	var data []byte
 	err := g.queryRow(sqlKeyData, c.Tenant, c.ID).Scan(&data)
@@ -106,8 +105,8 @@ func (g *group) revoke(c toolkeep.RevokeKey) (bool, error) {
 	return true, err
 }
 
-// Versions gives every published version with its lifecycle, and the position
-// of the feed that this is the state of.
+// Versions returns every published version with its lifecycle, and the feed position of
+// this state.
 func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error) {
 	var list []toolkeep.Version
 	seq, err := s.snapshot(ctx, `SELECT tenant, id, version, digest, life, raw, manifest FROM versions
@@ -119,8 +118,8 @@ func (s *Store) Versions(ctx context.Context) ([]toolkeep.Version, int64, error)
 	return list, seq, err
 }
 
-// Keys gives every API key, ended ones too, and the position of the feed that
-// this is the state of.
+// Keys returns every API key, including revoked and expired ones, and the feed position
+// of this state.
 func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 	var list []toolkeep.APIKey
 	seq, err := s.snapshot(ctx, `SELECT tenant, id, data FROM api_keys ORDER BY tenant, id`, func(rows *sql.Rows) error {
@@ -136,7 +135,7 @@ func (s *Store) Keys(ctx context.Context) ([]toolkeep.APIKey, int64, error) {
 	return list, seq, err
 }
 
-// snapshot reads a whole table and the head of the feed in one transaction.
+// snapshot reads a whole table and the feed's head in one transaction.
 func (s *Store) snapshot(ctx context.Context, query string, each func(*sql.Rows) error, args ...any) (int64, error) {
 	tx, err := s.read.BeginTx(ctx, nil)
 	if err != nil {

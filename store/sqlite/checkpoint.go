@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// checkpointEvery is how often the log is looked at; a log that grows fast is
-	// looked at again at once.
+	// checkpointEvery is how often the log's size is checked; a fast-growing log is
+	// checked again at once.
 	checkpointEvery = 500 * time.Millisecond
-	// checkpointBytes is the size from which moving the log is worth it.
+	// checkpointBytes is the size from which a checkpoint is worthwhile.
 	checkpointBytes = 1 << 20
-	// truncateWait bounds for how long cutting the log may keep the writer
-	// waiting while it waits for readers.
+	// truncateWait bounds how long truncating the log may block the writer while it
+	// waits for readers.
 	truncateWait = 50 * time.Millisecond
 )
 
-// walKeeper keeps the write-ahead log short from a connection of its own. A
-// PASSIVE checkpoint disturbs nobody. Under steady writes it never reaches the
-// end of the log, so above the limit a TRUNCATE follows, which holds the writer
-// for the little that is left.
+// walKeeper keeps the write-ahead log short, on its own connection. A PASSIVE
+// checkpoint blocks neither readers nor the writer. Under steady writes it never
+// reaches the end of the log, so above the limit a TRUNCATE follows, which blocks the
+// writer for the small rest.
 type walKeeper struct {
 	s       *Store
 	bytes   atomic.Int64
@@ -49,7 +49,7 @@ func (k *walKeeper) loop() {
 	}
 }
 
-// tend looks at the log once.
+// tend checks the log once.
 func (k *walKeeper) tend(ctx context.Context) error {
 	size, err := k.size()
 	if err != nil || size < min(checkpointBytes, k.s.cfg.WALBytes) {
@@ -76,7 +76,7 @@ func (k *walKeeper) tend(ctx context.Context) error {
 	return err
 }
 
-// size looks up the size of the log.
+// size returns the size of the log.
 func (k *walKeeper) size() (int64, error) {
 	info, err := os.Stat(k.s.cfg.Path + "-wal")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +90,7 @@ func (k *walKeeper) size() (int64, error) {
 	return info.Size(), nil
 }
 
-// checkpoint runs one and tells whether it got to the end.
+// checkpoint runs a checkpoint and reports whether it reached the end of the log.
 func (k *walKeeper) checkpoint(ctx context.Context, mode string) (done bool, err error) {
 	conn, err := k.s.check.Conn(ctx)
 	if err != nil {

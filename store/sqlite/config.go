@@ -12,28 +12,28 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Config of a store. Only Path is required.
+// Config configures a store. Only Path is required.
 type Config struct {
-	// Path of the database file. Its directory must exist; the file is made
-	// readable by its owner only.
+	// Path is the database file. Its directory must exist; only the owner can read the
+	// file.
 	Path string
-	// Synchronous is NORMAL (default: a commit survives the death of the process)
-	// or FULL (it also survives loss of power, at one fsync a group).
+	// Synchronous is NORMAL (default: a commit survives a crash of the process) or FULL
+	// (it also survives a power loss, at one fsync per group).
 	Synchronous string
-	// GroupDelay is how long the writer gathers when more than one Apply is in
-	// flight and they arrive fast enough for a group; default 0.5 ms, negative does
-	// not gather.
+	// GroupDelay is how long the writer waits for a group when more than one Apply is
+	// in progress and they arrive fast enough; default 0.5 ms, negative disables it.
 	GroupDelay time.Duration
 	// GroupMax bounds the Applies of one transaction; default 512.
 	GroupMax int
-	// BusyTimeout is how long a lock of another process, or the queue's turn on
-	// the write connection, is waited for; default 5 s.
+	// BusyTimeout is how long to wait for another process's lock, or for the queue's
+	// use of the write connection; default 5 s.
 	BusyTimeout time.Duration
-	// WALBytes is the size above which the write-ahead log is cut; default 64 MiB.
+	// WALBytes is the size above which the write-ahead log is truncated; default 64
+	// MiB.
 	WALBytes int64
 	// FeedKeep is how long changes of calls stay in the feed; default 7 days. The
-	// newest FeedKeepRows stay whatever their age, changes of the catalogue and
-	// of keys stay forever.
+	// newest FeedKeepRows stay whatever their age; changes of the catalogue and of keys
+	// stay forever.
 	FeedKeep time.Duration
 	// FeedKeepRows default 100,000.
 	FeedKeepRows int64
@@ -41,11 +41,11 @@ type Config struct {
 	EventKeep time.Duration
 	// InvocationKeep is how long records of ended calls stay; default 30 days.
 	InvocationKeep time.Duration
-	// TendEvery is the pause between passes that remove what is too old; default 1 minute.
+	// TendEvery is the pause between retention passes; default 1 minute.
 	TendEvery time.Duration
-	// Enqueue hands a call to the queue inside the store's transaction. Without
-	// it an Apply with toolkeep.Enqueue fails. It must use tx and nothing else:
-	// another use of the write connection would wait for the transaction it is in.
+	// Enqueue passes a call to the queue within the store's transaction. Without it an
+	// Apply with toolkeep.Enqueue fails. It must use only tx: any other use of the
+	// write connection would wait for the transaction it is in.
 	Enqueue func(ctx context.Context, tx *sql.Tx, e toolkeep.Enqueue) error
 	// Clock default time.Now.
 	Clock func() time.Time

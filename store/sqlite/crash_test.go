@@ -21,7 +21,7 @@ import (
 const childPath = "TOOLKEEP_SQLITE_TEST_CHILD"
 
 // childMain is the process that TestKill kills: it applies numbered changes from
-// several goroutines and prints the numbers that were acknowledged.
+// several goroutines and prints the acknowledged numbers.
 func childMain() bool {
 	p := os.Getenv(childPath)
 	if p == "" {
@@ -50,8 +50,8 @@ func childMain() bool {
 	return true
 }
 
-// childChanges gives calls that are recorded and, every third, one that is
-// claimed together with an event.
+// childChanges returns recorded calls and, for every third, a claimed call together
+// with an event.
 func childChanges(n int64) []toolkeep.Change {
 	id := strconv.FormatInt(n, 10)
 	if n%3 != 0 {
@@ -63,8 +63,8 @@ func childChanges(n int64) []toolkeep.Change {
 	}
 }
 
-// TestKill kills a process in the middle of its work, several times on the same
-// file: all that was acknowledged is there, and each Apply whole or not at all.
+// TestKill kills a process in the middle of its work, several times on the same file:
+// everything acknowledged is stored, and each Apply completely or not at all.
 func TestKill(t *testing.T) {
 	for round := range 3 {
 		p := path(t)
@@ -109,8 +109,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// killChild runs a child until it has acknowledged so many, kills it, and gives
-// every number that it printed.
+// killChild runs a child until it has acknowledged enough changes, kills it, and
+// returns every number that it printed.
 func killChild(t *testing.T, p string, enough int) (acknowledged []string) {
 	t.Helper()
 	child := exec.Command(os.Args[0], "-test.run=^$")
@@ -139,7 +139,7 @@ func killChild(t *testing.T, p string, enough int) (acknowledged []string) {
 	}
 	child.Wait()
 	if n := len(acknowledged); n > 0 && killed {
-		// The last line may have been cut, which is no acknowledgement.
+		// The last line may be truncated and does not count.
 		return acknowledged[:n-1]
 	}
 	t.Fatalf("the child ended by itself after %d", len(acknowledged))
@@ -182,7 +182,7 @@ func TestFullDisk(t *testing.T) {
 	if s.Health(t.Context()) == nil {
 		t.Error("the store says that it is well")
 	}
-	// The same inside of a savepoint, with something before it.
+	// The same inside a savepoint, after another change.
 	err := s.Apply(t.Context(), toolkeep.ClaimCall{Invocation: call("c", toolkeep.CallRunning)}, big)
 	if err == nil {
 		t.Error("a full disk took it")
@@ -211,7 +211,7 @@ func TestLocked(t *testing.T) {
 		}
 		tx.Rollback()
 	})
-	// The queue may hold the connection too, but not for ever.
+	// The queue may hold the connection too, but not forever.
 	conn, err := s.WriteDB().Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestLocked(t *testing.T) {
 	conn.Close()
 	mustApply(t, s, recorded("b"), recorded("c"))
 
-	// Nobody calls Apply after the failure: the store finds out by itself.
+	// No Apply follows the failure: the store recovers on its own.
 	conn, err = s.WriteDB().Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)

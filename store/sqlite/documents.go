@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// putDocument looks and writes in one statement, which gives no row where the item is
-// not as it was expected.
+// putDocument checks and writes in one statement, which returns no row if the item is
+// not as expected.
 func (g *group) putDocument(c toolkeep.PutDocument, e record.Encoded, st *step) error {
 	it, id := &c.Document, sqlPutDocument
 	if c.Expect > 0 {
@@ -39,7 +39,7 @@ func (g *group) dropDocument(c toolkeep.DeleteDocument) error {
 	return err
 }
 
-// notAsExpected says why a put or a drop found nothing to do.
+// notAsExpected returns the reason why a put or drop changed no row.
 func (g *group) notAsExpected(kind, tenant, id string, expect int64) error {
 	var has int64
 	err := g.queryRow(sqlDocument, kind, tenant, id).Scan(&has)
@@ -54,7 +54,7 @@ func (g *group) notAsExpected(kind, tenant, id string, expect int64) error {
 
 const itemColumns = `kind, tenant, id, revision, at, by, body`
 
-// Document gives one item; ErrNotFound.
+// Document returns one item; ErrNotFound.
 func (s *Store) Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error) {
 	it, err := scanDocument(s.read.QueryRowContext(ctx, `SELECT `+itemColumns+` FROM items
 		WHERE kind = ? AND tenant = ? AND id = ? AND dropped = 0`, kind, tenant, id))
@@ -64,8 +64,8 @@ func (s *Store) Document(ctx context.Context, kind, tenant, id string) (toolkeep
 	return it, s.orClosed(err)
 }
 
-// Documents gives every item of a kind, by tenant and id, and the position of the
-// feed that this is the state of.
+// Documents returns every item of a kind, by tenant and id, and the feed position of
+// this state.
 func (s *Store) Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error) {
 	var list []toolkeep.Document
 	seq, err := s.snapshot(ctx, `SELECT `+itemColumns+` FROM items
@@ -88,7 +88,7 @@ func scanDocument(row interface{ Scan(...any) error }) (toolkeep.Document, error
 	return it, err
 }
 
-// forgetDocument removes what dropped items left behind before cutoff.
+// forgetDocument removes the remains of items dropped before cutoff.
 func (s *Store) forgetDocument(ctx context.Context, cutoff time.Time) error {
 	for ctx.Err() == nil {
 		var last sql.NullInt64

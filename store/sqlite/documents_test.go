@@ -22,8 +22,8 @@ func revision(t *testing.T, s *Store, id string) int64 {
 	return it.Revision
 }
 
-// TestKeepItems: items stay whatever their age, what dropped ones leave behind does
-// not, and neither do their changes in the feed.
+// TestKeepItems: items stay whatever their age; the remains of dropped items do not,
+// nor do item changes in the feed.
 func TestKeepItems(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
@@ -39,7 +39,7 @@ func TestKeepItems(t *testing.T) {
 	}
 	drop := toolkeep.DeleteDocument{Kind: "k", Tenant: "t", ID: "gone", Expect: 1}
 	mustApply(t, s, putDocument("stays", "1", 0), putDocument("gone", "1", 0), drop)
-	for range 3 * tendRows { // more than one transaction removes
+	for range 3 * tendRows { // more than one removal transaction
 		mustApply(t, s, putDocument("many", "1", 0), toolkeep.DeleteDocument{Kind: "k", Tenant: "t", ID: "many", Expect: toolkeep.AnyRevision})
 	}
 	later(89)
@@ -82,7 +82,7 @@ func TestBackupItems(t *testing.T) {
 	mustApply(t, restored, putDocument("i", "x", 2))
 }
 
-// TestMigrateItems goes forward from a database that knew no items.
+// TestMigrateItems migrates up from a database without items.
 func TestMigrateItems(t *testing.T) {
 	p := path(t)
 	mustMigrate(t, p, 4)

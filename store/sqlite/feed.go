@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// Head is the sequence number of the newest committed change.
+// Head returns the sequence number of the newest committed change.
 func (s *Store) Head(context.Context) (int64, error) {
 	_, head, closed := s.ring.Bounds()
 	if closed {
@@ -20,11 +20,11 @@ func (s *Store) Head(context.Context) (int64, error) {
 	return head, nil
 }
 
-// Watch yields every change committed after seq, in order and without gaps.
-// Changes of calls older than FeedKeep may be gone, events and changes of items
-// older than EventKeep too; changes of the catalogue and of keys are all there. Claimed and moved calls come without output and sealed
-// arguments. It ends silently with ctx, with ErrClosed when the store closes,
-// and with the reason where the feed cannot be read.
+// Watch yields every change committed after seq, in order and without gaps. Changes of
+// calls older than FeedKeep may be gone, as may events and item changes older than
+// EventKeep; changes of the catalogue and of keys are complete. Claimed and moved calls
+// have no output or sealed arguments. It ends without an error when ctx ends, with
+// ErrClosed when the store closes, and with the reason if the feed cannot be read.
 func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Committed, error] {
 	return func(yield func(toolkeep.Committed, error) bool) {
 		err := s.ring.Watch(ctx, max(after, 0), s.readFeed, func(c toolkeep.Committed) bool { return yield(c, nil) })
@@ -34,7 +34,7 @@ func (s *Store) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Commi
 	}
 }
 
-// readFeed reads rows from the database: after seq, up to and with upTo.
+// readFeed reads rows from the database after seq, up to and including upTo.
 func (s *Store) readFeed(ctx context.Context, seq, upTo int64) ([]toolkeep.Committed, error) {
 	tx, err := s.read.BeginTx(ctx, nil)
 	if err != nil {
@@ -72,13 +72,13 @@ func feedRows(ctx context.Context, q querier, query string, args ...any) ([]reco
 	return list, rows.Err()
 }
 
-// querier is what a *sql.DB and a *sql.Tx have in common here.
+// querier is the common part of *sql.DB and *sql.Tx.
 type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// published finds the tool of a version, which its feed row only names.
+// published finds the tool of a version, which its feed row only refers to.
 func published(ctx context.Context, q querier) record.Versions {
 	return func(tenant, id, version string) (toolkeep.Version, error) {
 		return scanVersion(q.QueryRowContext(ctx, `SELECT tenant, id, version, digest, life, raw, manifest
@@ -86,7 +86,7 @@ func published(ctx context.Context, q querier) record.Versions {
 	}
 }
 
-// feedHead is the newest position, also where its row has been removed since.
+// feedHead returns the newest position, even if its row has been removed.
 func feedHead(ctx context.Context, q querier) (head int64, err error) {
 	err = q.QueryRowContext(ctx, `SELECT max(
 		coalesce((SELECT max(seq) FROM feed), 0),
@@ -97,7 +97,7 @@ func feedHead(ctx context.Context, q querier) (head int64, err error) {
 	return head, err
 }
 
-// stored says which store an error of a record comes from.
+// stored says which store a record's error comes from.
 func stored(err error) error {
 	if err != nil {
 		err = fmt.Errorf("sqlite: %w", err)

@@ -16,13 +16,13 @@ type group struct {
 	w     *writer
 	tx    *sql.Tx
 	stmts [statementCount]*sql.Stmt
-	at    time.Time // what the clock said
-	stamp time.Time // the same as the feed keeps it
+	at    time.Time // the clock's time
+	stamp time.Time // at in the feed's format
 
 	current *request
-	rows    []newRow // feed rows of the Applies that succeeded so far
-	added   int      // rows of writer.pending that came with this group
-	indexed int      // rows of writer.pending that this transaction indexed
+	rows    []newRow // feed rows of the Applies that have succeeded so far
+	added   int      // rows added to writer.pending by this group
+	indexed int      // rows of writer.pending indexed by this transaction
 	mark    int64
 }
 
@@ -35,8 +35,8 @@ type newRow struct {
 	data   []byte
 }
 
-// run does all requests and commits. errs[i] is what request i failed with by
-// itself; the error is what the whole group failed with.
+// run executes all requests and commits. errs[i] is request i's own error; the returned
+// error is the whole group's.
 func (g *group) run(reqs []*request, errs []error) error {
 	g.stamp = record.FromMicros(record.Micros(g.at))
 	ctx := context.Background()
@@ -72,10 +72,9 @@ func (g *group) run(reqs []*request, errs []error) error {
 	return nil
 }
 
-// single does a request of one change without a savepoint. Every change but
-// Enqueue has found out whether it will succeed before it writes, so one that
-// fails with an outcome leaves nothing behind; where SQLite itself says no, in
-// the middle of it, the whole group fails.
+// single executes a one-change request without a savepoint. Every change but Enqueue
+// knows whether it will succeed before it writes, so a failed one leaves nothing
+// behind; if SQLite itself fails midway, the whole group fails.
 func (g *group) single(r *request) (failed, broken error) {
 	st := &r.Steps[0]
 	changed, err := st.act(g, st)
@@ -88,8 +87,8 @@ func (g *group) single(r *request) (failed, broken error) {
 	return err, nil
 }
 
-// isolated does one request inside of a savepoint. failed is its own error;
-// broken means that the transaction is gone or cannot be trusted.
+// isolated executes one request inside a savepoint. failed is its own error; broken
+// means that the transaction is lost or cannot be trusted.
 func (g *group) isolated(r *request) (failed, broken error) {
 	if _, err := g.exec(sqlSavepoint); err != nil {
 		return nil, err
@@ -115,8 +114,8 @@ func (g *group) isolated(r *request) (failed, broken error) {
 	g.rows = g.rows[:rows]
 	g.w.cutPending(len(g.w.pending) - (g.added - added))
 	g.added, g.indexed, g.mark = added, indexed, mark
-	// SQLite ends a transaction by itself after errors such as a full disk. The
-	// savepoint is gone then, and the group with it.
+	// SQLite ends a transaction itself after errors such as a full disk. The savepoint
+	// is gone then, and the group with it.
 	if _, err := g.exec(sqlRollback); err != nil {
 		return failed, fmt.Errorf("sqlite: the transaction was given up: %w", errors.Join(failed, err))
 	}
@@ -137,7 +136,7 @@ func (g *group) emit(st *step) {
 	}
 }
 
-// insertFeed writes all rows, as many at a time as there is a statement for.
+// insertFeed inserts all rows, as many at a time as there is a statement for.
 func (g *group) insertFeed() error {
 	at := any(record.Micros(g.at))
 	for done := 0; done < len(g.rows); {
@@ -164,7 +163,7 @@ func (g *group) insertFeed() error {
 	return nil
 }
 
-// stmt is a prepared statement bound to the transaction.
+// stmt returns a prepared statement bound to the transaction.
 func (g *group) stmt(id int) *sql.Stmt {
 	if g.stmts[id] == nil {
 		g.stmts[id] = g.tx.Stmt(g.w.stmts[id])
@@ -172,8 +171,8 @@ func (g *group) stmt(id int) *sql.Stmt {
 	return g.stmts[id]
 }
 
-// exec runs a statement without a deadline: a context that can end costs a
-// goroutine a statement, and every wait for a lock is bounded already.
+// exec runs a statement without a deadline: a cancellable context costs a goroutine per
+// statement, and every lock wait is bounded already.
 func (g *group) exec(id int, args ...any) (int64, error) {
 	res, err := g.stmt(id).ExecContext(context.Background(), args...)
 	if err != nil {

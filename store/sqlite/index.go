@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// pendingRow is a call of the feed that the table invocations does not have yet.
+// pendingRow is a call of the feed that is not in the table invocations yet.
 type pendingRow struct {
 	seq  int64
 	call *toolkeep.Invocation
@@ -27,13 +27,13 @@ func (w *writer) isPending(ref toolkeep.CallRef) bool {
 	return ok
 }
 
-// cutPending takes the last rows away, of an Apply that failed.
+// cutPending removes the last rows, which belong to a failed Apply.
 func (w *writer) cutPending(keep int) {
 	w.unname(w.pending[keep:])
 	w.pending = w.pending[:keep]
 }
 
-// dropPending takes the first n rows away, which are indexed.
+// dropPending removes the first n rows, which are indexed.
 func (w *writer) dropPending(n int) {
 	w.unname(w.pending[:n])
 	rest := copy(w.pending, w.pending[n:])
@@ -48,12 +48,12 @@ func (w *writer) unname(rows []pendingRow) {
 	}
 }
 
-// indexSome indexes a batch and sees to the next. After a failure it goes on
-// trying, so that Health tells the truth again also where nobody calls Apply.
+// indexSome indexes a batch and schedules the next. After a failure it keeps retrying,
+// so that Health recovers even without another Apply.
 func (w *writer) indexSome() {
 	err := w.index(context.Background())
 	if err == nil && w.s.failure.Load() != nil {
-		err = w.writeMark(context.Background()) // find out whether it is over
+		err = w.writeMark(context.Background()) // find out whether the failure is over
 	}
 	w.s.note(err)
 	if err != nil {
@@ -64,7 +64,7 @@ func (w *writer) indexSome() {
 	w.armTick()
 }
 
-// index copies a batch of pending rows in a transaction of its own.
+// index copies a batch of pending rows in its own transaction.
 func (w *writer) index(ctx context.Context) error {
 	n := min(len(w.pending), indexRows)
 	if n == 0 {
@@ -89,8 +89,8 @@ func (w *writer) index(ctx context.Context) error {
 	return nil
 }
 
-// saveMark notes that there is nothing to index up to the head, so that the next
-// start need not look.
+// saveMark records that everything up to the head is indexed, so that the next start
+// need not look.
 func (w *writer) saveMark(ctx context.Context) error {
 	if len(w.pending) != 0 || w.mark == w.head {
 		return nil
@@ -98,7 +98,7 @@ func (w *writer) saveMark(ctx context.Context) error {
 	return w.writeMark(ctx)
 }
 
-// writeMark writes how far the index is.
+// writeMark stores the index's progress.
 func (w *writer) writeMark(ctx context.Context) error {
 	at := w.head
 	if len(w.pending) != 0 {
@@ -119,7 +119,7 @@ func (w *writer) writeMark(ctx context.Context) error {
 	return nil
 }
 
-// noteIndexed tells readers how far the index is.
+// noteIndexed publishes the index's progress to readers.
 func (w *writer) noteIndexed() {
 	if len(w.pending) == 0 {
 		w.s.indexed.Store(w.head)
@@ -128,8 +128,8 @@ func (w *writer) noteIndexed() {
 	w.s.indexed.Store(w.pending[0].seq - 1)
 }
 
-// settle makes sure that a recorded call has its row before something is done
-// to it. It is rare: recorded calls are over.
+// settle makes sure that a recorded call has its row before a change to it. This is
+// rare: recorded calls have ended.
 func (g *group) settle(ref toolkeep.CallRef) error {
 	if !g.w.isPending(ref) {
 		return nil
@@ -137,8 +137,8 @@ func (g *group) settle(ref toolkeep.CallRef) error {
 	return g.indexUpTo(len(g.w.pending))
 }
 
-// indexUpTo indexes the first n pending rows, but those that this transaction
-// has indexed already.
+// indexUpTo indexes the first n pending rows, except those this transaction has already
+// indexed.
 func (g *group) indexUpTo(n int) error {
 	rows := g.w.pending[g.indexed:n]
 	if len(rows) == 0 {
@@ -174,7 +174,7 @@ func (g *group) indexUpTo(n int) error {
 	return err
 }
 
-// recoverIndex indexes what the last process recorded and did not get to.
+// recoverIndex indexes what the last process recorded but did not index.
 func (w *writer) recoverIndex(ctx context.Context) error {
 	err := w.s.write.QueryRowContext(ctx, `SELECT seq FROM marks WHERE name = 'indexed'`).Scan(&w.mark)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -204,7 +204,7 @@ func (w *writer) recoverIndex(ctx context.Context) error {
 	}
 }
 
-// catchUp waits until the index has every call whose Apply returned before.
+// catchUp waits until every call whose Apply has returned is indexed.
 func (s *Store) catchUp(ctx context.Context) error {
 	if s.closed() {
 		return toolkeep.ErrClosed

@@ -16,21 +16,21 @@ import (
 	codes "modernc.org/sqlite/lib"
 )
 
-// Info is what Inspect finds in a database file.
+// Info is the result of Inspect.
 type Info struct {
-	Schema   int64     // schema version, 0 without any
-	Newest   int64     // newest schema version that this program knows
+	Schema   int64     // schema version, 0 without a schema
+	Newest   int64     // newest schema version known to this program
 	Bytes    int64     // size of the file
 	WALBytes int64     // size of the write-ahead log
 	Head     int64     // newest position of the feed
-	LastAt   time.Time // when the newest change of the feed was made, zero without any
-	Faults   []string  // what quick_check finds wrong, at most 10
+	LastAt   time.Time // time of the feed's newest change, zero without any
+	Faults   []string  // faults found by quick_check, at most 10
 }
 
-// Inspect reads the file at path without changing what it holds; a store may have
-// it open. quick_check reads the whole file, ctx ends it. A file that is missing,
-// no database, or that cannot be read is an error; a damaged one may be either an
-// error or have Faults.
+// Inspect reads the file at path without changing its contents; a store may have it
+// open. quick_check reads the whole file; ending ctx stops it. A file that is missing,
+// unreadable or not a database is an error; a damaged one either is an error or has
+// Faults.
 func Inspect(ctx context.Context, path string) (info Info, err error) {
 	file, err := os.Stat(path)
 	if err != nil {
@@ -72,16 +72,15 @@ func Inspect(ctx context.Context, path string) (info Info, err error) {
 	return info, nil
 }
 
-// Backup writes a consistent copy of the database at path into the new file to,
-// which its owner alone may read, and checks it. A store may have the database
-// open and goes on writing; its write-ahead log is not cut meanwhile. If to is
-// there already the error is fs.ErrExist and it stays as it is; of a copy that
-// fails nothing remains.
+// Backup writes a consistent copy of the database at path to the new file to, readable
+// only by its owner, and checks it. A store may have the database open and keep
+// writing; its write-ahead log is not truncated meanwhile. If to already exists, the
+// error is fs.ErrExist and the file is unchanged; a failed copy is removed.
 func Backup(ctx context.Context, path, to string) (err error) {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("sqlite: %w", err)
 	}
-	// VACUUM INTO takes an empty file for a new one, and so it gets the mode.
+	// VACUUM INTO accepts an empty file as new; creating it here sets the mode.
 	f, err := os.OpenFile(to, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("sqlite: %w", err)
@@ -126,7 +125,7 @@ func removeDB(path string) error {
 	return errors.Join(errs...)
 }
 
-// openToRead opens the file for one connection that cannot change it.
+// openToRead opens the file on one connection that cannot change it.
 func openToRead(path string) (*sql.DB, error) {
 	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)"}}
 	return openDB("file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode(), 1)
@@ -161,7 +160,7 @@ func hasTable(ctx context.Context, db *sql.DB, name string) (there bool, err err
 	return there, nil
 }
 
-// newestSchema is the version of the last migration.
+// newestSchema returns the version of the last migration.
 func newestSchema() (newest int64, err error) {
 	files, err := fs.ReadDir(migrationFiles, "migrations")
 	if err != nil {
@@ -177,8 +176,8 @@ func newestSchema() (newest int64, err error) {
 	return newest, nil
 }
 
-// unreadable is why a file could not be checked. One that SQLite cannot make sense
-// of is damaged.
+// unreadable returns why a file could not be checked. A file that SQLite cannot
+// interpret is damaged.
 func unreadable(err error) error {
 	var e *driver.Error
 	if errors.As(err, &e) && e.Code()&0xff == codes.SQLITE_CORRUPT {

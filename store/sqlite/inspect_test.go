@@ -14,8 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestBackupWhileWriting copies an open store under steady writes: the copy holds
-// everything that was committed before, and opens as a store.
+// TestBackupWhileWriting copies an open store under steady writes: the copy has
+// everything committed before, and opens as a store.
 func TestBackupWhileWriting(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p})
@@ -73,7 +73,7 @@ func TestInspect(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		mustOpen(t, Config{Path: p}) // what Inspect left behind is in nobody's way
+		mustOpen(t, Config{Path: p}) // the files left by Inspect do no harm
 	})
 	t.Run("no file", func(t *testing.T) {
 		if _, err := Inspect(t.Context(), path(t)); !errors.Is(err, fs.ErrNotExist) {

@@ -12,22 +12,21 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// invocations reads the table of the same name.
+// invocations reads the invocations table.
 type invocations struct{ s *Store }
 
-// Invocations reads records of calls. List leaves out outputs and sealed
-// arguments, so that a page is small whatever the calls brought back; the other
-// methods give whole records.
+// Invocations returns the reader of call records. List omits outputs and sealed
+// arguments, so that a page is small whatever the calls returned; the other methods
+// return whole records.
 func (s *Store) Invocations() toolkeep.Invocations { return invocations{s} }
 
-// What scanCall reads, whole and without the large columns.
+// Columns for scanCall, with and without the large ones.
 const (
 	callColumns  = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, sealed, output`
 	smallColumns = `tenant, id, data, fetched, lease_owner, lease_until, cancel_by, cancel_why, progress, NULL, NULL`
 )
 
-// Conditions of queries whose partial index is used only if it is repeated to
-// the letter.
+// Query conditions; a partial index is used only if its condition is repeated verbatim.
 const (
 	byKeyWhere  = `tenant = ? AND subject = ? AND hold_key = ? AND hold_key <> '' AND created > ?`
 	lapsedWhere = `state = 'running' AND lease_owner <> ''
@@ -39,8 +38,7 @@ const (
 		AND expires < ? ORDER BY expires LIMIT ?`
 )
 
-// scanCall puts a row together: the record, and over it the columns that change
-// by themselves.
+// scanCall assembles a call from the record and the columns that change separately.
 func scanCall(row interface{ Scan(...any) error }) (*toolkeep.Invocation, error) {
 	var tenant, id, owner, by, why string
 	var data, progress, sealed, output []byte
@@ -79,23 +77,23 @@ func (r invocations) one(ctx context.Context, stmt *sql.Stmt, args ...any) (*too
 	return v, r.s.orClosed(err)
 }
 
-// Get finds one call; ErrNotFound.
+// Get returns one call; ErrNotFound.
 func (r invocations) Get(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
 	return r.one(ctx, r.s.byID, ref.Tenant, ref.ID)
 }
 
-// ByKey finds the call that holds an idempotency key, which it does for 24
-// hours from when it was created; ErrNotFound.
+// ByKey returns the call that holds an idempotency key, up to 24 hours after its
+// creation; ErrNotFound.
 func (r invocations) ByKey(ctx context.Context, tenant, subject, key string) (*toolkeep.Invocation, error) {
 	return r.one(ctx, r.s.byKey,
 		tenant, subject, key, record.Nanos(r.s.cfg.Clock().Add(-record.KeyHolds)))
 }
 
-// troubleWhere is the condition of the index by state, to the letter.
+// troubleWhere is the condition of the index by state, verbatim.
 const troubleWhere = `state <> 'succeeded' AND state <> 'running' AND state <> 'queued'`
 
-// stateTerm lets a query by state use the index that has the state, if one does:
-// most calls succeed, so those are found by going through all.
+// stateTerm makes a query by state use the index by state, if that covers the state:
+// most calls succeed, so a scan finds those.
 func stateTerm(s toolkeep.CallState) string {
 	switch s {
 	case toolkeep.CallSucceeded, toolkeep.CallRunning, toolkeep.CallQueued:
@@ -104,7 +102,7 @@ func stateTerm(s toolkeep.CallState) string {
 	return troubleWhere + " AND state = ?"
 }
 
-// filter turns a filter into conditions. Since is inclusive, Until is not.
+// filter converts a filter to conditions. Since is inclusive, Until is not.
 func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	terms := []string{"tenant = ?"}
 	args = []any{f.Tenant}
@@ -136,9 +134,8 @@ func filter(f toolkeep.InvocationFilter) (where string, args []any) {
 	return strings.Join(terms, " AND "), args
 }
 
-// List gives a page, newest first, and how many there are in all. A filter
-// without tenant, with a negative offset, or with a limit outside of 1 to 200 is
-// an error.
+// List returns a page, newest first, and the total number. A filter without tenant,
+// with a negative offset, or with a limit outside 1 to 200 is an error.
 func (r invocations) List(ctx context.Context, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
 	if f.Tenant == "" || f.Offset < 0 || f.Limit < 1 || f.Limit > 200 {
 		return nil, 0, errors.New("sqlite: a filter needs a tenant, an offset from 0 on and a limit from 1 to 200")
@@ -186,20 +183,20 @@ func (r invocations) some(ctx context.Context, rest string, args ...any) ([]*too
 	return list, r.s.orClosed(err)
 }
 
-// Lapsed gives running calls whose lease ended before now, the longest lapsed
-// first, and with notOwner set also those that any other owner holds. A running
-// call without a lease is in nobody's hands and never lapses.
+// Lapsed returns running calls whose lease ended before now, the longest lapsed first;
+// with notOwner set, also those of any other owner. A running call without a lease
+// never lapses.
 func (r invocations) Lapsed(ctx context.Context, now time.Time, notOwner string, limit int) ([]*toolkeep.Invocation, error) {
 	return r.some(ctx, lapsedWhere, record.Nanos(now), notOwner, limit)
 }
 
-// Overdue gives waiting calls that nobody runs and whose deadline is past.
+// Overdue returns waiting calls that are not running and whose deadline has passed.
 func (r invocations) Overdue(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
 	return r.some(ctx, overdueWhere, record.Nanos(now), limit)
 }
 
-// Unfetched gives ended calls whose answer was to be fetched before now and was
-// not. Those that have expired already are left out.
+// Unfetched returns ended calls whose result was due to be fetched before now and was
+// not. Calls that have already expired are omitted.
 func (r invocations) Unfetched(ctx context.Context, now time.Time, limit int) ([]*toolkeep.Invocation, error) {
 	return r.some(ctx, unfetchedWhere, record.Nanos(now), limit)
 }

@@ -12,7 +12,7 @@ import (
 // tendRows is how many rows one transaction removes.
 const tendRows = 200
 
-// tendLoop removes what is older than the settings say.
+// tendLoop removes rows past their retention.
 func (s *Store) tendLoop() {
 	defer s.background.Done()
 	t := time.NewTicker(s.cfg.TendEvery)
@@ -38,8 +38,8 @@ func (s *Store) tendLoop() {
 	}
 }
 
-// tend makes one pass over everything that has an age. Each transaction is
-// small, and the writer commits groups between them.
+// tend makes one retention pass. Each transaction is small, and the writer commits
+// groups in between.
 func (s *Store) tend(ctx context.Context) error {
 	now := s.cfg.Clock()
 	return errors.Join(
@@ -51,9 +51,8 @@ func (s *Store) tend(ctx context.Context) error {
 	)
 }
 
-// trimFeed removes rows of some kinds that are older than cutoff, from where
-// the last pass stopped. The newest FeedKeepRows and what the index still
-// needs stay.
+// trimFeed removes rows of some kinds older than cutoff, from where the last pass
+// stopped. The newest FeedKeepRows and rows not indexed yet stay.
 func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cutoff time.Time) error {
 	name = "trimmed " + name
 	var from int64
@@ -89,8 +88,8 @@ func (s *Store) trimFeed(ctx context.Context, name string, low, high int64, cuto
 	return ctx.Err()
 }
 
-// dropInvocations removes ended calls created before cutoff. Rows lie in about
-// the order of creation, so it stops at the first batch without an old one.
+// dropInvocations removes ended calls created before cutoff. Rows are roughly in order
+// of creation, so it stops at the first batch without an old one.
 func (s *Store) dropInvocations(ctx context.Context, cutoff time.Time) error {
 	for from := int64(0); ctx.Err() == nil; {
 		var last, old int64
@@ -132,7 +131,7 @@ func (s *Store) maintain(ctx context.Context, list ...statement) error {
 	})
 }
 
-// Health says whether the store can read and whether its last transaction was
+// Health reports whether the store can read and whether its last transaction was
 // committed. It writes nothing.
 func (s *Store) Health(ctx context.Context) error {
 	if s.closed() {
@@ -145,16 +144,16 @@ func (s *Store) Health(ctx context.Context) error {
 	return s.orClosed(err)
 }
 
-// Stats are numbers for metrics.
+// Stats holds numbers for metrics.
 type Stats struct {
-	WALBytes int64 // size of the write-ahead log when it was last looked at
+	WALBytes int64 // last measured size of the write-ahead log
 	Head     int64 // newest position of the feed
-	IndexLag int64 // recorded calls that the index does not have yet
+	IndexLag int64 // recorded calls not indexed yet
 	Groups   int64 // transactions committed since Open
 	Rows     int64 // feed rows committed since Open
 }
 
-// Stats gives the store's numbers. It never blocks on the database.
+// Stats returns the store's numbers. It never blocks on the database.
 func (s *Store) Stats() Stats {
 	_, head, _ := s.ring.Bounds()
 	return Stats{

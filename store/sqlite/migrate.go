@@ -14,13 +14,13 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// versionTable is named so that the queue's own migrations keep apart.
+// versionTable has its own name, separate from the queue's migrations.
 const versionTable = "toolkeep_schema"
 
-// Migrate brings the database at path to the given schema version, forward or
-// back, and gives the version it had and the one it has. A negative target is
-// the newest. Going back drops the tables of the steps undone with what is in
-// them. No store may have the file open.
+// Migrate migrates the database at path to the given schema version, up or down, and
+// returns the versions before and after. A negative target is the newest. Migrating
+// down drops the tables of the undone steps with their contents. No store may have the
+// file open.
 func Migrate(ctx context.Context, path string, target int64) (from, to int64, err error) {
 	c := Config{Path: path}
 	if err := c.fill(); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// schema is everything that the migrations made, as SQL.
+// schema returns everything that the migrations created, as SQL.
 func schema(t *testing.T, p string) (text string) {
 	t.Helper()
 	withDB(t, p, func(db *sql.DB) {
@@ -53,7 +53,7 @@ func mustMigrate(t *testing.T, p string, target int64) (from, to int64) {
 	return from, to
 }
 
-// TestMigrations goes up, down and up again at every step, with data, and looks
+// TestMigrations migrates up, down and up again at every step, with data, and checks
 // that the tables of other steps keep theirs.
 func TestMigrations(t *testing.T) {
 	p := path(t)
@@ -89,7 +89,7 @@ func TestMigrations(t *testing.T) {
 			}
 		}
 	})
-	// Opening goes forward again, and what the feed holds is indexed anew.
+	// Opening migrates up again and re-indexes the feed.
 	s = mustOpen(t, Config{Path: p})
 	if _, err := s.Invocations().Get(t.Context(), toolkeep.CallRef{Tenant: "t", ID: "a"}); err != nil {
 		t.Errorf("the recorded call is gone: %v", err)

@@ -9,23 +9,22 @@ import (
 	"github.com/toolkeep/toolkeep/store/record"
 )
 
-// step is one change, ready for the writer: its feed row, already encoded, and
-// what it does beside the feed.
+// step is one prepared change: its encoded feed row and its other effects.
 type step struct {
 	change toolkeep.Change
 	kind   int64
 	tenant string
 	ref    string
 	data   []byte
-	// act changes tables and says whether the feed has to hear of it. nil: the
-	// feed row is all.
+	// act changes tables and reports whether the feed must record it. nil: only the
+	// feed row is written.
 	act func(g *group, st *step) (changed bool, err error)
-	// foreign says that act runs code of others, which may write and then fail.
+	// foreign means that act runs foreign code, which may write and then fail.
 	foreign bool
 }
 
-// prepare checks and encodes a change where Apply was called, so that the
-// writer has as little to do as possible.
+// prepare checks and encodes a change in the caller of Apply, so that the writer has
+// little to do.
 func (s *Store) prepare(c toolkeep.Change) (step, error) {
 	e, err := record.Encode(c, s.cfg.Clock)
 	if err != nil {

@@ -109,7 +109,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestEnqueueTransaction has the queue write in the store's transaction.
+// TestEnqueueTransaction: the queue writes in the store's transaction.
 func TestEnqueueTransaction(t *testing.T) {
 	fail := errors.New("no")
 	mode := "ok"
@@ -154,8 +154,8 @@ func TestEnqueueTransaction(t *testing.T) {
 	}
 }
 
-// TestRecordTaken: the suite looks at what becomes of a recorded call whose id is
-// taken; here it is told to the operator, for the index finds it later.
+// TestRecordTaken: the suite checks the outcome of a recorded call whose id is taken;
+// this test checks that it is logged, because indexing finds it later.
 func TestRecordTaken(t *testing.T) {
 	var log bytes.Buffer
 	s := mustOpen(t, Config{Path: path(t), Log: slog.New(slog.NewTextHandler(&log, nil))})
@@ -166,7 +166,7 @@ func TestRecordTaken(t *testing.T) {
 	}
 }
 
-// TestGroups: Applies in flight together share transactions.
+// TestGroups: concurrent Applies share transactions.
 func TestGroups(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t), GroupDelay: 2 * time.Millisecond, GroupMax: 16})
 	const n = 64
@@ -200,7 +200,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestWatchDamage: a row that cannot be read ends the feed with the reason.
+// TestWatchDamage: an unreadable row ends the feed with the reason.
 func TestWatchDamage(t *testing.T) {
 	p := path(t)
 	s := mustOpen(t, Config{Path: p})
@@ -219,8 +219,8 @@ func TestWatchDamage(t *testing.T) {
 	}
 }
 
-// TestWALBound: a log under steady writes stays near its limit, and commits do
-// not pay for that.
+// TestWALBound: under steady writes the log stays near its limit, and commits do not
+// slow down.
 func TestWALBound(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t), WALBytes: 256 << 10, GroupDelay: -1})
 	payload := bytes.Repeat([]byte("x"), 8<<10)
@@ -239,7 +239,7 @@ func TestWALBound(t *testing.T) {
 		t.Errorf("the log has %d bytes", n)
 	}
 
-	// A reader that holds on keeps the log from being cut, and nothing else.
+	// A long-running reader keeps the log from being truncated, and nothing else.
 	tx, err := s.read.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestWALBound(t *testing.T) {
 	}
 }
 
-// TestKeep: what is old leaves, what must stay stays.
+// TestKeep: rows past their retention are removed, others stay.
 func TestKeep(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var mu sync.Mutex
@@ -299,7 +299,7 @@ func TestKeep(t *testing.T) {
 		mustApply(t, s, recorded(fmt.Sprint("new", i)))
 	}
 	tend()
-	// Of the newest 10, 3 are not of old calls: 499 places are looked at, all of calls.
+	// 3 of the newest 10 are not old calls: 499 rows are examined, all of them calls.
 	if n := count(t, s, "SELECT count(*) FROM feed WHERE kind <= ?", record.LastCallKind); n != 7 {
 		t.Errorf("%d rows of calls are left", n)
 	}
@@ -341,8 +341,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestIndexBound: the writer lets Apply wait rather than letting the index fall
-// behind without end.
+// TestIndexBound: the writer makes Apply wait rather than let the index fall behind
+// without limit.
 func TestIndexBound(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t)})
 	for i := range 3 {
@@ -361,7 +361,7 @@ func TestIndexBound(t *testing.T) {
 	}
 }
 
-// TestPlans: every query of calls finds its rows through an index.
+// TestPlans: every query of calls uses an index.
 func TestPlans(t *testing.T) {
 	s := mustOpen(t, Config{Path: path(t)})
 	list := func(f toolkeep.InvocationFilter) string {

@@ -1,7 +1,6 @@
 package sqlite
 
-// Statements of the writer, prepared once. The number is the index into
-// writer.stmts.
+// The writer's statements, prepared once. The number is the index into writer.stmts.
 const (
 	sqlFeed1 = iota
 	sqlFeed8
@@ -40,7 +39,7 @@ const (
 const notEnded = ` state IN ('accepted', 'pending_approval', 'queued', 'running', 'input_required')`
 const ended = ` state IN ('succeeded', 'failed', 'refused', 'cancelled', 'expired', 'unknown')`
 
-// moveWhere is when a call may be moved.
+// moveWhere is the condition for moving a call.
 const moveWhere = ` WHERE tenant = ?1 AND id = ?2 AND instr(?3, ',' || state || ',')
 	AND (?4 = '' OR lease_owner IN ('', ?4) OR lease_until <= ?5)`
 
@@ -65,8 +64,8 @@ func statements() [statementCount]string {
 		sqlKeyHolder: `SELECT rowid, created FROM invocations WHERE tenant = ? AND subject = ? AND hold_key = ? AND hold_key <> ''`,
 		sqlFreeRow:   `UPDATE invocations SET hold_key = '' WHERE rowid = ?`,
 		sqlFreeCall:  `UPDATE invocations SET hold_key = '' WHERE tenant = ? AND id = ?`,
-		// 3 the states to move from, 4 who moves, 5 now, 6 to 10 what hardly ever
-		// changes, 16 whether the call goes on, 17 and 18 the new lease.
+		// 3 the states to move from, 4 the mover, 5 now, 6 to 10 the rarely changing
+		// columns, 16 whether the call continues, 17 and 18 the new lease.
 		sqlMove: `UPDATE invocations SET state = ?11, priority = ?12, deadline = ?13, expires = ?14,
 			fetched = CASE WHEN fetched <> 0 THEN fetched ELSE ?15 END,
 			lease_owner = CASE WHEN ?16 AND ?4 = '' AND lease_owner NOT IN ('', ?17) AND lease_until > ?5
@@ -95,7 +94,8 @@ func statements() [statementCount]string {
 			ON CONFLICT (tenant, id) DO UPDATE SET data = excluded.data`,
 		sqlKeyData: `SELECT data FROM api_keys WHERE tenant = ? AND id = ?`,
 
-		// 1 to 3 which item, 4 when, 5 who, 6 the body, 7 the revision expected.
+		// 1 to 3 the item, 4 the time, 5 the author, 6 the body, 7 the expected
+		// revision.
 		sqlPutDocument: `INSERT INTO items (kind, tenant, id, revision, at, by, body) VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
 			ON CONFLICT (kind, tenant, id) DO UPDATE
 			SET revision = revision + 1, dropped = 0, at = excluded.at, by = excluded.by, body = excluded.body
@@ -110,7 +110,7 @@ func statements() [statementCount]string {
 	}
 }
 
-// tuples writes n tuples of placeholders.
+// tuples returns n tuples of placeholders.
 func tuples(n, columns int) string {
 	b := make([]byte, 0, n*(2*columns+2))
 	for i := range n {

@@ -12,45 +12,45 @@ import (
 	"sync"
 	"sync/atomic"
 
-	_ "modernc.org/sqlite" // the driver
+	_ "modernc.org/sqlite" // registers the driver
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/store/flow"
 )
 
-// Store keeps everything in one SQLite file. It is safe for concurrent use.
+// Store stores everything in one SQLite file. It is safe for concurrent use.
 type Store struct {
 	cfg   Config
 	write *sql.DB // one connection
 	read  *sql.DB
-	byID  *sql.Stmt // whole calls, over read
+	byID  *sql.Stmt // selects whole calls, on read
 	byKey *sql.Stmt
-	check *sql.DB // one connection, for checkpoints alone
+	check *sql.DB // one connection, for checkpoints only
 
 	queue flow.Queue[step]
-	ops   chan *op // work for the writer beside groups
+	ops   chan *op // work for the writer between groups
 	ring  flow.Ring
 	wal   walKeeper
 
-	// recorded is the newest feed position that the index has to reach before a
-	// reader may look, indexed how far it came.
+	// recorded is the newest feed position that must be indexed before a reader may
+	// read; indexed is the index's progress.
 	recorded atomic.Int64
 	indexed  atomic.Int64
-	lag      atomic.Int64 // rows in the feed and not yet in the index
+	lag      atomic.Int64 // rows in the feed but not in the index
 	groups   atomic.Int64
 	rows     atomic.Int64
 	failure  atomic.Pointer[error] // of the last group, nil if it was committed
 
-	stop       chan struct{} // ends tending and checkpoints
+	stop       chan struct{} // ends the retention and checkpoint loops
 	background sync.WaitGroup
 	writerDone chan struct{}
 	closing    sync.Once
 	closeErr   error
 }
 
-// Open opens or creates the database, brings its schema up to date, finishes
-// indexing that a crash interrupted, and starts the store's goroutines. ctx
-// bounds the opening only. A database from a newer version is refused.
+// Open opens or creates the database, migrates its schema, finishes indexing
+// interrupted by a crash, and starts the store's goroutines. ctx bounds only the
+// opening. A database from a newer version is refused.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -115,13 +115,12 @@ func (s *Store) open(ctx context.Context) (*writer, error) {
 	return w, nil
 }
 
-// WriteDB is the one connection that writes. The queue shares it; whoever takes
-// it holds up every Apply until it lets go.
+// WriteDB returns the only connection that writes. The queue shares it; every Apply
+// waits while it is in use.
 func (s *Store) WriteDB() *sql.DB { return s.write }
 
-// Close commits what was queued, lets the index catch up, and closes the
-// database. Later calls of the store's methods give ErrClosed. It waits, and
-// may be called again.
+// Close commits the queued changes, finishes indexing, and closes the database. Later
+// calls of the store's methods return ErrClosed. It waits, and may be called again.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.stop)
@@ -145,7 +144,8 @@ func (s *Store) closed() bool {
 
 func (s *Store) closeDBs() error {
 	var errs []error
-	// The writer goes last: the last connection to close empties the log.
+	// The write connection is closed last: the last connection to close empties the
+	// log.
 	for _, db := range []*sql.DB{s.read, s.check, s.write} {
 		if db != nil {
 			errs = append(errs, db.Close())
@@ -154,7 +154,7 @@ func (s *Store) closeDBs() error {
 	return errors.Join(errs...)
 }
 
-// orClosed names the reason of an error that only means that the store closed.
+// orClosed replaces an error caused only by the store's closing.
 func (s *Store) orClosed(err error) error {
 	if err != nil && s.closed() {
 		return toolkeep.ErrClosed
@@ -162,8 +162,8 @@ func (s *Store) orClosed(err error) error {
 	return err
 }
 
-// makeFile makes the file readable by its owner only before SQLite would make
-// it readable by all. SQLite gives the log the same mode.
+// makeFile creates the file readable only by its owner, before SQLite would create it
+// readable by all. SQLite gives the log the same mode.
 func makeFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -182,7 +182,7 @@ func openDB(dsn string, conns int) (*sql.DB, error) {
 	return db, nil
 }
 
-// dsn names the file and what every connection of a pool is set to.
+// dsn returns the file's DSN with the settings for every connection of a pool.
 func (c *Config) dsn(readOnly bool) string {
 	q := url.Values{"_pragma": {fmt.Sprintf("busy_timeout(%d)", c.BusyTimeout.Milliseconds())}}
 	if readOnly {
@@ -195,10 +195,10 @@ func (c *Config) dsn(readOnly bool) string {
 		q.Add("_pragma", "synchronous("+c.Synchronous+")")
 		q.Add("_pragma", "foreign_keys(1)")
 		q.Add("_pragma", "wal_autocheckpoint(0)")
-		// A page of 4 KB takes 9 of memory, because the allocator rounds up to powers of
-		// two: this is 18 MB at most. Twice as much made no call cheaper.
+		// A page of 4 KB takes 9 KB of memory, because the allocator rounds up to
+		// powers of two: this is 18 MB at most. Twice as much made no call cheaper.
 		q.Add("_pragma", "cache_size(-8192)")
-		// What a savepoint may have to undo stays in memory instead of a file.
+		// Savepoint undo data stays in memory instead of a file.
 		q.Add("_pragma", "temp_store(MEMORY)")
 	}
 	return "file:" + (&url.URL{Path: c.Path}).EscapedPath() + "?" + q.Encode()

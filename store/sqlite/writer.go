@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	indexRows  = 256                   // rows that the index takes in one transaction
-	indexSoon  = 128                   // pending rows that are indexed without waiting longer
-	indexDelay = 50 * time.Millisecond // how long fewer wait
-	indexRetry = time.Second           // pause after indexing failed
+	indexRows  = 256                   // rows indexed in one transaction
+	indexSoon  = 128                   // pending rows that are indexed without further delay
+	indexDelay = 50 * time.Millisecond // how long fewer rows wait
+	indexRetry = time.Second           // pause after failed indexing
 	maxPending = 8192                  // pending rows above which Apply waits for the index
 )
 
@@ -28,11 +28,11 @@ type writer struct {
 	stmts [statementCount]*sql.Stmt
 	head  int64 // newest committed sequence number
 
-	// pending are committed calls of the feed that the index does not have yet,
-	// in order; ids names them.
+	// pending holds committed calls of the feed that are not indexed yet, in order; ids
+	// has their ids.
 	pending []pendingRow
 	ids     map[toolkeep.CallRef]struct{}
-	mark    int64 // what the database says of how far the index is
+	mark    int64 // the index's progress as stored in the database
 
 	reqs  []*request
 	tick  *time.Timer // set while rows wait for the index
@@ -99,7 +99,7 @@ func (w *writer) run() {
 	}
 }
 
-// idle waits for something to do. It gives true when the store closed.
+// idle waits for something to do. It returns true when the store is closed.
 func (w *writer) idle() bool {
 	select {
 	case <-w.s.queue.Wake():
@@ -115,7 +115,7 @@ func (w *writer) idle() bool {
 
 func (w *writer) serve(o *op) { o.done <- o.do(context.Background(), w) }
 
-// do has the writer do something between groups and waits for it.
+// do runs f on the writer between groups and waits for it.
 func (s *Store) do(ctx context.Context, f func(context.Context, *writer) error) error {
 	o := &op{do: f, done: make(chan error, 1)}
 	select {
@@ -148,8 +148,8 @@ func (w *writer) close() {
 	}
 }
 
-// begin takes the write connection, for which it may have to wait for the
-// queue, and starts a transaction. end gives the connection back.
+// begin takes the write connection, possibly waiting for the queue, and starts a
+// transaction. end returns the connection.
 func (w *writer) begin(ctx context.Context) (tx *sql.Tx, end func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, w.s.cfg.BusyTimeout)
 	conn, err := w.s.write.Conn(limited)
@@ -164,12 +164,12 @@ func (w *writer) begin(ctx context.Context) (tx *sql.Tx, end func(), err error) 
 		return nil, nil, errors.Join(fmt.Errorf("sqlite: begin: %w", err), conn.Close())
 	}
 	return tx, func() {
-		tx.Rollback() // says that it is done where it was committed
+		tx.Rollback() // no effect after a commit
 		conn.Close()
 	}, nil
 }
 
-// commit does what the taken requests ask, in one transaction, and answers them.
+// commit executes the taken requests in one transaction and answers them.
 func (w *writer) commit() {
 	g := &group{w: w, at: w.s.cfg.Clock()}
 	errs := make([]error, len(w.reqs))
@@ -192,7 +192,7 @@ func (w *writer) commit() {
 	w.armTick()
 }
 
-// makeIndexRoom keeps what is pending bounded.
+// makeIndexRoom keeps the pending rows bounded.
 func (w *writer) makeIndexRoom() error {
 	for len(w.pending) >= maxPending {
 		if err := w.index(context.Background()); err != nil {
@@ -226,12 +226,12 @@ func (w *writer) publish(g *group) {
 	w.s.rows.Add(int64(len(g.rows)))
 }
 
-// forget undoes what a failed group left in memory.
+// forget undoes the in-memory effects of a failed group.
 func (w *writer) forget(g *group) {
 	w.cutPending(len(w.pending) - g.added)
 }
 
-// armTick has the writer come back for what waits.
+// armTick schedules the writer to index the pending rows.
 func (w *writer) armTick() {
 	delay := indexDelay
 	switch {
@@ -246,7 +246,7 @@ func (w *writer) armTick() {
 	w.tick.Reset(delay)
 }
 
-// note remembers whether the last transaction could be committed, for Health.
+// note records whether the last transaction could be committed, for Health.
 func (s *Store) note(err error) {
 	if err == nil {
 		if s.failure.Load() != nil {
@@ -260,7 +260,8 @@ func (s *Store) note(err error) {
 	}
 }
 
-// isDriver tells errors of SQLite from those of the store and the queue.
+// isDriver reports whether an error is SQLite's, rather than the store's or the
+// queue's.
 func isDriver(err error) bool {
 	var e *driver.Error
 	return errors.As(err, &e)
