@@ -137,7 +137,7 @@ func (c *check) pointers(at string, v any) {
 	list, _ := v.([]any)
 	for i, e := range list {
 		if s, ok := e.(string); ok && !isPointer(s) {
-			c.fault(at+"/"+strconv.Itoa(i), "json-pointer", "%q is not a JSON Pointer: it is empty or begins with /, and ~ stands only in ~0 and ~1", clip(s))
+			c.fault(at+"/"+strconv.Itoa(i), "json-pointer", "%q is not a JSON Pointer: it is empty or begins with /, and ~ stands only in ~0 and ~1", toolkeep.ClipBytes(s, 200))
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (c *check) transform(program string) {
 		_, err = gojq.Compile(query)
 	}
 	if err != nil {
-		c.fault("/result/transform", "jq", "the jq program cannot be used: %s", clip(err.Error()))
+		c.fault("/result/transform", "jq", "the jq program cannot be used: %s", toolkeep.ClipBytes(err.Error(), 200))
 	}
 }
 
@@ -235,7 +235,7 @@ func (c *check) cache(root map[string]any) {
 func (c *check) references(root map[string]any) {
 	if r := text(root, "compatibility_range"); r != "" {
 		if _, err := semver.NewConstraint(r); err != nil {
-			c.fault("/compatibility_range", "range", "%q is not a version range such as ^1.2 or >=1 <3", clip(r))
+			c.fault("/compatibility_range", "range", "%q is not a version range such as ^1.2 or >=1 <3", toolkeep.ClipBytes(r, 200))
 		}
 	}
 	f := text(root, "fallback")
@@ -243,7 +243,7 @@ func (c *check) references(root map[string]any) {
 		return
 	}
 	if !fallbackPattern.MatchString(f) {
-		c.fault("/fallback", "reference", "%q is neither namespace.name, optionally with @range, nor capability:NAME", clip(f))
+		c.fault("/fallback", "reference", "%q is neither namespace.name, optionally with @range, nor capability:NAME", toolkeep.ClipBytes(f, 200))
 	} else if id, _, _ := strings.Cut(f, "@"); id == text(root, "tool_id") {
 		c.fault("/fallback", "reference", "a tool cannot be its own fallback")
 	}
@@ -281,13 +281,13 @@ func (c *check) relationships(root map[string]any) {
 			id, rng, ranged := strings.Cut(ref, "@")
 			switch {
 			case !toolPattern.MatchString(id):
-				c.fault(here, "reference", "%q is no tool; write namespace.name, optionally with @range", clip(ref))
+				c.fault(here, "reference", "%q is no tool; write namespace.name, optionally with @range", toolkeep.ClipBytes(ref, 200))
 			case id == own:
 				c.fault(here, "reference", "a tool cannot be related to itself")
 			case ranged && !isRange(rng):
-				c.fault(here, "range", "%q is not a version range such as ^1.2 or >=1 <3", clip(rng))
+				c.fault(here, "range", "%q is not a version range such as ^1.2 or >=1 <3", toolkeep.ClipBytes(rng, 200))
 			case seen[one]:
-				c.fault(here, "uniqueItems", "%q is named twice", clip(ref))
+				c.fault(here, "uniqueItems", "%q is named twice", toolkeep.ClipBytes(ref, 200))
 			}
 			seen[one] = true
 		}
@@ -314,12 +314,12 @@ func (c *check) examples(v any, parameters *schema.Schema) {
 		at := "/examples/" + strconv.Itoa(i) + "/input"
 		args, ok := input.(map[string]any)
 		if !ok {
-			c.fault(at, "example", "the input of example %q is not an object", clip(text(example, "scenario")))
+			c.fault(at, "example", "the input of example %q is not an object", toolkeep.ClipBytes(text(example, "scenario"), 200))
 			continue
 		}
 		_, faults := parameters.Prepare(args)
 		for _, f := range faults {
-			c.fault(at+f.Pointer, f.Rule, "the input of example %q does not fit parameters_schema: %s", clip(text(example, "scenario")), f.Message)
+			c.fault(at+f.Pointer, f.Rule, "the input of example %q does not fit parameters_schema: %s", toolkeep.ClipBytes(text(example, "scenario"), 200), f.Message)
 		}
 	}
 }

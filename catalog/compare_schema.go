@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -281,12 +282,12 @@ func (s *schemaComparer) enums(pointer string, a, b map[string]any) {
 	default:
 		for _, v := range slices.Sorted(maps.Keys(x)) {
 			if !y[v] {
-				s.narrowed(at, "%s may no longer be %s", subject(pointer), clip(v))
+				s.narrowed(at, "%s may no longer be %s", subject(pointer), toolkeep.ClipBytes(v, 200))
 			}
 		}
 		for _, v := range slices.Sorted(maps.Keys(y)) {
 			if !x[v] {
-				s.widened(at, "%s may now also be %s", subject(pointer), clip(v))
+				s.widened(at, "%s may now also be %s", subject(pointer), toolkeep.ClipBytes(v, 200))
 			}
 		}
 	}
@@ -345,7 +346,7 @@ func (s *schemaComparer) patterns(pointer string, a, b map[string]any) {
 		case had && has && k == "multipleOf" && divides(y, x):
 			s.widened(pointer+"/"+k, "%s of %s went from %s to %s", k, subject(pointer), written(x), written(y))
 		default:
-			s.narrowed(pointer+"/"+k, "%s must now have %s %s", subject(pointer), k, clip(written(y)))
+			s.narrowed(pointer+"/"+k, "%s must now have %s %s", subject(pointer), k, toolkeep.ClipBytes(written(y), 200))
 		}
 	}
 }

@@ -80,7 +80,7 @@ func holdData(v *version, before *toolkeep.Hold, by string) map[string]any {
 		"state": string(v.state()), "shared": v.Tool.Tenant == "", "server": serverOf(v.Tool), "held": v.Life.Held != nil,
 	}
 	if src := v.Tool.Manifest.Source; src != nil && src.Digest != "" {
-		data["pinned_digest"] = clip(src.Digest)
+		data["pinned_digest"] = toolkeep.ClipBytes(src.Digest, 200)
 	}
 	h := v.Life.Held
 	if h == nil {

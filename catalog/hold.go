@@ -100,9 +100,9 @@ func checkHold(h *toolkeep.Hold) error {
 	case len(h.Why) > maxReasonLength:
 		return badState("the reason has %d bytes; at most %d are kept", len(h.Why), maxReasonLength)
 	case h.Digest != "" && !digestPattern.MatchString(h.Digest):
-		return badState("%q is not a digest; write sha256: and 64 lower-case hex digits", clip(h.Digest))
+		return badState("%q is not a digest; write sha256: and 64 lower-case hex digits", toolkeep.ClipBytes(h.Digest, 200))
 	case h.Cause != "" && !slices.Contains(holdCauses, h.Cause):
-		return badState("%q is not a cause of a hold", clip(string(h.Cause)))
+		return badState("%q is not a cause of a hold", toolkeep.ClipBytes(string(h.Cause), 200))
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func heldBack(v toolkeep.Version) error {
 func serverOf(t *toolkeep.Tool) string {
 	if src := t.Manifest.Source; src != nil {
 		if name, ok := src.Metadata["server"].(string); ok && name != "" {
-			return clip(name)
+			return toolkeep.ClipBytes(name, 200)
 		}
 	}
 	namespace, _, _ := strings.Cut(t.ID, ".")

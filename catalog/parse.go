@@ -212,9 +212,9 @@ func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {
 	}
 	what := "the manifest"
 	if id != "" {
-		what += " of " + clip(id)
+		what += " of " + toolkeep.ClipBytes(id, 200)
 		if version != "" {
-			what += "@" + clip(version)
+			what += "@" + toolkeep.ClipBytes(version, 200)
 		}
 	}
 	if len(faults) == 1 {
@@ -259,12 +259,4 @@ func parseFault(err error) toolkeep.Fault {
 func text(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s
-}
-
-// clip keeps a message readable when a document put something long into a name.
-func clip(s string) string {
-	if len(s) <= 200 {
-		return s
-	}
-	return strings.ToValidUTF8(s[:200], "") + "…"
 }

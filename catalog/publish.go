@@ -555,5 +555,5 @@ func named(raw []byte) (id, version string) {
 		return "", ""
 	}
 	root, _ := tree.(map[string]any)
-	return clip(text(root, "tool_id")), clip(text(root, "version"))
+	return toolkeep.ClipBytes(text(root, "tool_id"), 200), toolkeep.ClipBytes(text(root, "version"), 200)
 }

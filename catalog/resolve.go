@@ -174,7 +174,7 @@ func (c *Catalog) nothingFits(by *viewer, e *entry, seen []*version, tool, rng s
 
 func notFound(tool string) error {
 	return toolkeep.NewError(toolkeep.ToolNotFound,
-		"there is no tool %q, or you may not see it; search or list the tools to find its id", clip(tool)).With("tool_id", clip(tool))
+		"there is no tool %q, or you may not see it; search or list the tools to find its id", toolkeep.ClipBytes(tool, 200)).With("tool_id", toolkeep.ClipBytes(tool, 200))
 }
 
 func gone(by *viewer, e *entry, v *version) error {

@@ -161,7 +161,7 @@ func (ch *StateChange) check() error {
 	switch ch.State {
 	case toolkeep.Active, toolkeep.Deprecated, toolkeep.Blocked, toolkeep.Removed, toolkeep.Sunset:
 	default:
-		return badState("%q is not a state; use active, deprecated, sunset, blocked or removed", clip(string(ch.State)))
+		return badState("%q is not a state; use active, deprecated, sunset, blocked or removed", toolkeep.ClipBytes(string(ch.State), 200))
 	}
 	if len(ch.Reason) > maxReasonLength {
 		return badState("the reason has %d bytes; at most %d are kept", len(ch.Reason), maxReasonLength)
@@ -170,7 +170,7 @@ func (ch *StateChange) check() error {
 		ch.Cause = toolkeep.CauseAdministrator
 	}
 	if (ch.State == toolkeep.Blocked) != (ch.Cause != "") || ch.Cause != "" && !slices.Contains(blockCauses, ch.Cause) {
-		return badState("%q is not a cause of the state %s", clip(string(ch.Cause)), ch.State)
+		return badState("%q is not a cause of the state %s", toolkeep.ClipBytes(string(ch.Cause), 200), ch.State)
 	}
 	switch ch.State {
 	case toolkeep.Sunset:
@@ -198,8 +198,8 @@ func (e *entry) targets(text string, state toolkeep.VersionState) ([]*version, e
 	if text != "" {
 		v := e.find(text)
 		if v == nil {
-			return nil, toolkeep.NewError(toolkeep.ToolVersionNotFound, "%s has no version %s; name a full version such as 1.2.3", e.key.id, clip(text)).
-				With("tool_id", e.key.id).With("version", clip(text))
+			return nil, toolkeep.NewError(toolkeep.ToolVersionNotFound, "%s has no version %s; name a full version such as 1.2.3", e.key.id, toolkeep.ClipBytes(text, 200)).
+				With("tool_id", e.key.id).With("version", toolkeep.ClipBytes(text, 200))
 		}
 		if v.state() == toolkeep.Removed {
 			return nil, gone(everything, e, v)
@@ -238,7 +238,7 @@ func checkSuccessor(s *Snapshot, e *entry, tenant string, targets []*version, su
 	if _, err := semver.StrictNewVersion(successor); err == nil {
 		v := e.find(successor)
 		if v == nil || v.state() == toolkeep.Removed || v.state() == toolkeep.Blocked {
-			return badState("the successor %s is not a version of %s that runs", clip(successor), e.key.id)
+			return badState("the successor %s is not a version of %s that runs", toolkeep.ClipBytes(successor, 200), e.key.id)
 		}
 		if slices.Contains(targets, v) {
 			return badState("a version cannot be its own successor; leave %s out of what is moved", successor)
@@ -247,7 +247,7 @@ func checkSuccessor(s *Snapshot, e *entry, tenant string, targets []*version, su
 	}
 	id, _, _ := strings.Cut(successor, "@")
 	if id == e.key.id || s.find(tenant, id) == nil {
-		return badState("the successor %q is neither a version of %s nor another tool that exists", clip(successor), e.key.id)
+		return badState("the successor %q is neither a version of %s nor another tool that exists", toolkeep.ClipBytes(successor, 200), e.key.id)
 	}
 	return nil
 }

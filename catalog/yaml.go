@@ -46,7 +46,7 @@ func ManifestsFromYAML(data []byte) ([][]byte, error) {
 			return out, nil
 		}
 		if err != nil {
-			return nil, badYAML(n, "yaml", strings.TrimPrefix(clip(err.Error()), "yaml: ")).Because(err)
+			return nil, badYAML(n, "yaml", strings.TrimPrefix(toolkeep.ClipBytes(err.Error(), 200), "yaml: ")).Because(err)
 		}
 		if n > MaxYAMLDocuments {
 			return nil, badYAML(n, "documents", fmt.Sprintf("the stream holds more than %d documents", MaxYAMLDocuments))
@@ -100,7 +100,7 @@ func (c *yamlConverter) value(n *yaml.Node, depth int) (any, error) {
 		return c.scalar(n)
 	case yaml.SequenceNode:
 		if t := n.ShortTag(); t != "!!seq" {
-			return nil, at(n, "the tag %s is not supported", clip(t))
+			return nil, at(n, "the tag %s is not supported", toolkeep.ClipBytes(t, 200))
 		}
 		list := make([]any, 0, len(n.Content))
 		for _, e := range n.Content {
@@ -119,7 +119,7 @@ func (c *yamlConverter) value(n *yaml.Node, depth int) (any, error) {
 
 func (c *yamlConverter) mapping(n *yaml.Node, depth int) (any, error) {
 	if t := n.ShortTag(); t != "!!map" {
-		return nil, at(n, "the tag %s is not supported", clip(t))
+		return nil, at(n, "the tag %s is not supported", toolkeep.ClipBytes(t, 200))
 	}
 	m := make(map[string]any, len(n.Content)/2)
 	var merges []*yaml.Node
@@ -137,7 +137,7 @@ func (c *yamlConverter) mapping(n *yaml.Node, depth int) (any, error) {
 			return nil, err
 		}
 		if _, ok := m[key]; ok {
-			return nil, at(k, "the key %q stands twice in one mapping", clip(key))
+			return nil, at(k, "the key %q stands twice in one mapping", toolkeep.ClipBytes(key, 200))
 		}
 		if m[key], err = c.value(e, depth+1); err != nil {
 			return nil, err
@@ -209,7 +209,7 @@ func (c *yamlConverter) scalar(n *yaml.Node) (any, error) {
 		case "false", "False", "FALSE":
 			return false, nil
 		}
-		return nil, at(n, "%q is not a truth value; write true or false", clip(n.Value))
+		return nil, at(n, "%q is not a truth value; write true or false", toolkeep.ClipBytes(n.Value, 200))
 	case "!!int", "!!float":
 		number, err := yamlNumber(n.Value)
 		if err != nil {
@@ -217,7 +217,7 @@ func (c *yamlConverter) scalar(n *yaml.Node) (any, error) {
 		}
 		return number, nil
 	default:
-		return nil, at(n, "the tag %s is not supported", clip(t))
+		return nil, at(n, "the tag %s is not supported", toolkeep.ClipBytes(t, 200))
 	}
 }
 
@@ -254,5 +254,5 @@ func yamlNumber(s string) (json.Number, error) {
 	if i, ok := new(big.Int).SetString(plain, 0); ok {
 		return json.Number(i.String()), nil
 	}
-	return "", fmt.Errorf("%s cannot be kept as a JSON number; infinities, NaN and exponents over 9999 cannot", clip(s))
+	return "", fmt.Errorf("%s cannot be kept as a JSON number; infinities, NaN and exponents over 9999 cannot", toolkeep.ClipBytes(s, 200))
 }

@@ -657,5 +657,5 @@ func lead(s string) string {
 	if i := strings.LastIndexByte(s[:about], ' '); i > 0 {
 		return s[:i]
 	}
-	return strings.ToValidUTF8(s[:about], "")
+	return toolkeep.CutBytes(s, about)
 }

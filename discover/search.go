@@ -125,9 +125,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 		limit = 10
 	}
 	limit = min(limit, MaxResults)
-	if len(text) > x.maxQuery {
-		text = strings.ToValidUTF8(text[:x.maxQuery], "")
-	}
+	text = toolkeep.CutBytes(text, x.maxQuery)
 	p := x.current.Load()
 	q := readQuery(text)
 	report := Report{Strategy: cmp.Or(ask.Strategy, Hybrid)}

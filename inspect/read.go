@@ -434,9 +434,5 @@ func isGoodText(s string) bool {
 }
 
 func cutText(s string, max int) string {
-	s = strings.ToValidUTF8(s, "\ufffd")
-	if utf8.RuneCountInString(s) > max {
-		return string([]rune(s)[:max-3]) + "..."
-	}
-	return s
+	return toolkeep.Clip(strings.ToValidUTF8(s, "\ufffd"), max)
 }

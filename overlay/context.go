@@ -78,12 +78,12 @@ func (c *Context) Fill(m *toolkeep.Manifest, ref string) (string, error) {
 		to = c.Credentials[name]
 	}
 	if to == "" {
-		return "", refuse(toolkeep.SecretNotFound, "the tool asks the agent's context for the credential %q and none has it; set one with `toolkeep context set`", clip(name))
+		return "", refuse(toolkeep.SecretNotFound, "the tool asks the agent's context for the credential %q and none has it; set one with `toolkeep context set`", toolkeep.ClipBytes(name, maxName))
 	}
 	// Without the list, a manifest that names its secrets itself may use them all; what
 	// comes from a context is named by another.
 	if m.Permissions == nil || !slices.Contains(m.Permissions.Credentials, to) {
-		return "", refuse(toolkeep.CredentialDenied, "the agent's context has for the credential %q a reference that the tool's permissions.credentials does not list", clip(name))
+		return "", refuse(toolkeep.CredentialDenied, "the agent's context has for the credential %q a reference that the tool's permissions.credentials does not list", toolkeep.ClipBytes(name, maxName))
 	}
 	return to, nil
 }
@@ -340,11 +340,4 @@ func refuse(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
 	e := toolkeep.NewError(code, format, args...)
 	e.NothingSent = true
 	return e
-}
-
-func clip(s string) string {
-	if len(s) > maxName {
-		return strings.ToValidUTF8(s[:maxName], "") + "…"
-	}
-	return s
 }

@@ -292,7 +292,7 @@ func (p *Provider) Delete(ctx context.Context, pr *toolkeep.Principal, agent, to
 }
 
 func noContext(agent, tool string) error {
-	return toolkeep.NewError(toolkeep.ResourceNotFound, "no context is stored for the agent %q and the tool %q", clip(agent), clip(tool))
+	return toolkeep.NewError(toolkeep.ResourceNotFound, "no context is stored for the agent %q and the tool %q", toolkeep.ClipBytes(agent, maxName), toolkeep.ClipBytes(tool, maxName))
 }
 
 var toolID = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
@@ -308,7 +308,7 @@ func (p *Provider) may(pr *toolkeep.Principal, agent, tool string) (string, erro
 	case agent == "":
 		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the agent is not named")
 	case tool != AllTools && !toolID.MatchString(tool):
-		return "", toolkeep.NewError(toolkeep.InvalidParameters, "%q is no tool id such as shop.list_orders, nor * for all tools", clip(tool))
+		return "", toolkeep.NewError(toolkeep.InvalidParameters, "%q is no tool id such as shop.list_orders, nor * for all tools", toolkeep.ClipBytes(tool, maxName))
 	case len(id) > toolkeep.MaxDocumentID:
 		return "", toolkeep.NewError(toolkeep.InvalidParameters, "the names of agent and tool are too long together; %d bytes are possible", toolkeep.MaxDocumentID)
 	}

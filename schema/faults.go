@@ -415,28 +415,18 @@ func size(v any) int {
 
 // quoteText quotes a name or a pattern and cuts it at max characters.
 func quoteText(s string, max int) string {
-	if utf8.RuneCountInString(s) > max {
-		s = string([]rune(s)[:max-3]) + "..."
-	}
-	return string(canon.AppendString(nil, s))
+	return string(canon.AppendString(nil, toolkeep.Clip(s, max)))
 }
 
 func ratText(r *big.Rat) string {
 	if r.IsInt() {
-		return cut(r.Num().String())
+		return toolkeep.Clip(r.Num().String(), maxQuoted)
 	}
 	digits, exact := r.FloatPrec()
-	if exact && digits <= 30 {
-		return cut(r.FloatString(digits))
+	if !exact || digits > 30 {
+		digits = 30
 	}
-	return cut(r.FloatString(30))
-}
-
-func cut(s string) string {
-	if len(s) > maxQuoted {
-		return s[:maxQuoted-3] + "..."
-	}
-	return s
+	return toolkeep.Clip(r.FloatString(digits), maxQuoted)
 }
 
 func formatExample(format string) string {

@@ -289,7 +289,7 @@ func (s *server) callable(sess *session, tools [][]byte) [][]byte {
 	return slices.DeleteFunc(tools, func(def []byte) bool {
 		_, err := mcp.HeaderParams(mcp.Get(def, "inputSchema"))
 		if err != nil {
-			sess.state.log.note("tool left out: " + clip(mcp.Text(def, "name"), 100) + ": " + clip(err.Error(), 300))
+			sess.state.log.note("tool left out: " + toolkeep.ClipBytes(mcp.Text(def, "name"), 100) + ": " + toolkeep.ClipBytes(err.Error(), 300))
 		}
 		return err != nil
 	})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
@@ -159,7 +160,7 @@ func (s *session) initialize(ctx context.Context) error {
 	}
 	version := mcp.Text(m.Result, "protocolVersion")
 	if !mcp.Known(version) || mcp.Modern(version) {
-		return broken(name, "it speaks a revision of MCP that is not known here: "+strconv.Quote(clip(version, 40)))
+		return broken(name, "it speaks a revision of MCP that is not known here: "+strconv.Quote(toolkeep.ClipBytes(version, 40)))
 	}
 	s.learn(version, m.Result, mcp.Get(m.Result, "serverInfo"))
 	if err := s.link.deliver(ctx, &mcp.Message{Method: mcp.NotificationInitialized}); err != nil {
@@ -170,7 +171,7 @@ func (s *session) initialize(ctx context.Context) error {
 
 // learn keeps what the server said, apart from the message it came in.
 func (s *session) learn(version string, result, server []byte) {
-	s.info = Info{Version: version, Instructions: clip(mcp.Text(result, "instructions"), maxInstructions)}
+	s.info = Info{Version: version, Instructions: toolkeep.ClipBytes(mcp.Text(result, "instructions"), maxInstructions)}
 	if mcp.IsObject(server) {
 		s.info.Server = bytes.Clone(server)
 	}

@@ -52,10 +52,7 @@ func (r *ring) note(text string) {
 // add cleans and keeps a line. lost is how much was left out before it.
 func (r *ring) add(mark, text string, lost int64, unit string) {
 	text = r.clean.Clean(strings.ToValidUTF8(text, "\uFFFD"))
-	if len(text) > maxLogLine {
-		text = strings.ToValidUTF8(text[:maxLogLine], "") + "…"
-	}
-	text = strings.Map(printable, text)
+	text = strings.Map(printable, toolkeep.ClipBytes(text, maxLogLine))
 	b := r.clock().UTC().AppendFormat(nil, "2006-01-02T15:04:05.000Z ")
 	b = append(append(b, mark...), ' ')
 	if lost > 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/redact"
@@ -96,10 +97,10 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 		if inStructure(view, def) {
 			withhold(mcp.Text(clean, "name"), "the server writes a secret that it was given into the tool's name or schema, where no word can be taken out; "+
 				"have the server leave it out of its definitions")
-			sess.state.log.note("tool withheld: its name or schema holds a secret: " + clip(mcp.Text(clean, "name"), 100))
+			sess.state.log.note("tool withheld: its name or schema holds a secret: " + toolkeep.ClipBytes(mcp.Text(clean, "name"), 100))
 			continue
 		}
-		sess.state.log.note("a secret was taken out of the texts of the tool " + clip(mcp.Text(clean, "name"), 100))
+		sess.state.log.note("a secret was taken out of the texts of the tool " + toolkeep.ClipBytes(mcp.Text(clean, "name"), 100))
 	}
 	if shown == nil {
 		return tools, nil

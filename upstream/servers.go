@@ -253,7 +253,7 @@ func (s *Servers) open(p *toolkeep.Principal, name string) (*server, error) {
 	case stopped:
 		return nil, draining()
 	case srv == nil:
-		return nil, unsentError(toolkeep.NewError(toolkeep.MCPUnavailable, "there is no MCP server %s (any more)", strconv.Quote(clip(name, 64))))
+		return nil, unsentError(toolkeep.NewError(toolkeep.MCPUnavailable, "there is no MCP server %s (any more)", strconv.Quote(toolkeep.ClipBytes(name, 64))))
 	case srv.spec.Disabled:
 		return nil, down(srv.spec.Name, "it is switched off", true)
 	}
@@ -424,7 +424,7 @@ func (s *Servers) Logs(p *toolkeep.Principal, name string) ([]byte, error) {
 }
 
 func unknown(name string) error {
-	return unsentError(toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %s", strconv.Quote(clip(name, 64))))
+	return unsentError(toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %s", strconv.Quote(toolkeep.ClipBytes(name, 64))))
 }
 
 // visible lists the servers that the principal sees, by name.

@@ -262,7 +262,7 @@ func (s *session) asked(m *mcp.Message, about *pendingRequest) {
 	if need == "" || peer == nil || !s.declares(need) {
 		s.state.refused.Add(1)
 		s.state.log.note("refused what the server asked: " + m.Method)
-		s.link.post(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeMethodNotFound, "this client does not offer "+clip(m.Method, 100))))
+		s.link.post(mcp.Refuse(m.ID, mcp.NewError(mcp.CodeMethodNotFound, "this client does not offer "+toolkeep.ClipBytes(m.Method, 100))))
 		return
 	}
 	ctx := s.link.ctx
@@ -412,7 +412,7 @@ func (s *session) told(m *mcp.Message, about *pendingRequest) {
 		s.updated(m)
 	case mcp.NotificationMessage:
 		if !s.pass(m, about) {
-			s.state.log.note("message: " + clip(string(m.Params), maxLogLine))
+			s.state.log.note("message: " + toolkeep.ClipBytes(string(m.Params), maxLogLine))
 		}
 	case mcp.NotificationSubscriptionsAck:
 		if about != nil && about.acked != nil {
@@ -569,14 +569,6 @@ func (s *session) ping() bool {
 	}
 	_, fail := s.link.call(s.link.ctx, f, nil, min(pingTimeout, max(s.srv.spec.PingEvery, time.Second)), false)
 	return fail == nil
-}
-
-// clip cuts text for a log line or a message.
-func clip(text string, most int) string {
-	if len(text) > most {
-		return text[:most] + "…"
-	}
-	return text
 }
 
 var _ owner = (*session)(nil)

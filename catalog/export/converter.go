@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -188,7 +189,7 @@ func (c *converter) anthropicNames(s map[string]any) string {
 			continue
 		}
 		if slices.Contains(required, any(name)) {
-			return fmt.Sprintf("Anthropic refuses the name of its required argument %q; names match %s", clip(name, 80), anthropicProperty)
+			return fmt.Sprintf("Anthropic refuses the name of its required argument %q; names match %s", toolkeep.Clip(name, 80), anthropicProperty)
 		}
 		if kept == nil {
 			kept = maps.Clone(properties)
@@ -669,7 +670,7 @@ func (c *converter) repair(out map[string]any) string {
 		}
 		target, pointer, ok := c.resolve(missing)
 		if !ok {
-			return "its reference " + clip(missing, 100) + " leads nowhere"
+			return "its reference " + toolkeep.Clip(missing, 100) + " leads nowhere"
 		}
 		defs, _ := out["$defs"].(map[string]any)
 		defs = maps.Clone(defs)

@@ -75,7 +75,7 @@ const MaxBytes = 32 << 20
 // Errors: E3310 for an unknown form, or a document over MaxBytes.
 func Export(tools []*toolkeep.Tool, o Options) (*Result, error) {
 	if !slices.Contains(Forms(), o.Form) {
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "there is no form %q; there are openai, openai-responses, anthropic, gemini, mcp and langchain", clip(string(o.Form), 40))
+		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "there is no form %q; there are openai, openai-responses, anthropic, gemini, mcp and langchain", toolkeep.Clip(string(o.Form), 40))
 	}
 	tools = slices.Clone(tools)
 	slices.SortStableFunc(tools, func(a, b *toolkeep.Tool) int { return strings.Compare(a.ID, b.ID) })
@@ -183,7 +183,7 @@ func faulty(f Form, strict bool, entry map[string]any) string {
 		return ""
 	}
 	at := cmp.Or(faults[0].Pointer, "the whole")
-	return clip("at "+at+": "+faults[0].Message, 400)
+	return toolkeep.Clip("at "+at+": "+faults[0].Message, 400)
 }
 
 // write makes the entry of a form.
@@ -272,12 +272,4 @@ func parameters(t *toolkeep.Tool, f Form, strict bool) (schema map[string]any, l
 		schema, reason = c.verbatim(f)
 	}
 	return schema, c.told(), reason
-}
-
-func clip(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
 }

@@ -62,7 +62,7 @@ func Validate(f Form, strict bool, tool map[string]any) []toolkeep.Fault {
 	}
 	name, _ := tool["name"].(string)
 	if pattern := toolNames[f]; pattern == nil || !pattern.MatchString(name) {
-		v.fault(at+"/name", "pattern", "the name %q does not match %v", clip(name, 80), toolNames[f])
+		v.fault(at+"/name", "pattern", "the name %q does not match %v", toolkeep.Clip(name, 80), toolNames[f])
 	}
 	if d, ok := tool["description"].(string); !ok || d == "" {
 		v.fault(at+"/description", "required", "there is no description")
@@ -171,7 +171,7 @@ func (v *validator) typeKnown(at string, s map[string]any) {
 	}
 	for _, k := range kinds {
 		if !scalarTypes[k] && k != "object" && k != "array" {
-			v.bad(under(at, "type"), "enum", "there is no type %q", clip(k, 40))
+			v.bad(under(at, "type"), "enum", "there is no type %q", toolkeep.Clip(k, 40))
 		}
 	}
 }
@@ -210,12 +210,12 @@ func (v *validator) openai() {
 		}
 		for _, name := range keys(p) {
 			if !slices.Contains(required, name) {
-				v.bad(under(at, "required"), "required", "%q is not required", clip(name, 80))
+				v.bad(under(at, "required"), "required", "%q is not required", toolkeep.Clip(name, 80))
 			}
 		}
 		for _, name := range required {
 			if _, ok := p[name]; !ok {
-				v.bad(under(at, "required"), "required", "%q is no property", clip(name, 80))
+				v.bad(under(at, "required"), "required", "%q is no property", toolkeep.Clip(name, 80))
 			}
 		}
 		if slices.Contains(types(s["type"]), "array") && s["items"] == nil {

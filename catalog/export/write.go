@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
@@ -113,7 +114,7 @@ func bindsMore(s map[string]any) bool {
 func (c *converter) refer(s map[string]any, ref, at string) (map[string]any, string) {
 	target, pointer, ok := c.resolve(ref)
 	if !ok {
-		return nil, "the reference " + clip(ref, 100) + " leads out of the schema or to an anchor"
+		return nil, "the reference " + toolkeep.Clip(ref, 100) + " leads out of the schema or to an anchor"
 	}
 	d, reason := c.define(target, pointer, pointer)
 	if reason != "" {
@@ -574,7 +575,7 @@ func (c *converter) object(s map[string]any, at string) (map[string]any, string)
 		sub, reason := c.convert(p, place)
 		if reason != "" {
 			if slices.Contains(needed, name) {
-				return nil, "the required property " + strconv.Quote(clip(name, 80)) + " cannot be written: " + reason
+				return nil, "the required property " + strconv.Quote(toolkeep.Clip(name, 80)) + " cannot be written: " + reason
 			}
 			c.lose(place, "property", reason)
 			continue

@@ -231,10 +231,10 @@ func parametersOf(text, where string, pairs []string) ([]byte, error) {
 func argument(pair string) (string, any, error) {
 	name, value, ok := strings.Cut(pair, "=")
 	if !utf8.ValidString(pair) {
-		return "", nil, usagef("%q is not UTF-8 text", cut(pair, 60))
+		return "", nil, usagef("%q is not UTF-8 text", toolkeep.Clip(pair, 60))
 	}
 	if isObject(pair) {
-		return "", nil, usagef("%s is a JSON object: put --json before it", cut(pair, 60))
+		return "", nil, usagef("%s is a JSON object: put --json before it", toolkeep.Clip(pair, 60))
 	}
 	if !ok || name == "" || name == ":" {
 		return "", nil, usagef("%q is no argument: write key=value, key:=JSON, key=@FILE or --json '{…}'", pair)
@@ -245,7 +245,7 @@ func argument(pair string) (string, any, error) {
 			if json.Valid([]byte(value)) { // and something in it is not taken: NUL, a name twice, too deep
 				return "", nil, usagef("the value of %s cannot be sent: %s", typed, toolkeep.AsError(err).Message)
 			}
-			return "", nil, usagef("the value of %s is not JSON: %s; for text write %s=%s", typed, cut(value, 60), typed, cut(value, 60))
+			return "", nil, usagef("the value of %s is not JSON: %s; for text write %s=%s", typed, toolkeep.Clip(value, 60), typed, toolkeep.Clip(value, 60))
 		}
 		return typed, v, nil
 	}
@@ -337,7 +337,7 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 		fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s: %s\n", what, code, answer.Error.Name, answer.Error.Message)
 		if len(answer.Error.Details) > 0 {
 			if d, err := json.Marshal(answer.Error.Details); err == nil {
-				fmt.Fprintf(a.stderr, "  %s\n", cut(string(d), 2000))
+				fmt.Fprintf(a.stderr, "  %s\n", toolkeep.Clip(string(d), 2000))
 			}
 		}
 		fmt.Fprintf(a.stderr, "  recorded as %s\n", answer.InvocationID)
@@ -484,7 +484,7 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, prefix string) ([]
 		given := slices.ContainsFunc(args[1:], func(s string) bool { return strings.HasPrefix(s, name+"=") || strings.HasPrefix(s, name+":=") })
 		if !given && strings.HasPrefix(name, prefix) {
 			_, text := parameterLine(m.Schema.Properties[name])
-			names = append(names, name+"=\t"+cut(text, 60))
+			names = append(names, name+"=\t"+toolkeep.Clip(text, 60))
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp

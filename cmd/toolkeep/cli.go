@@ -318,12 +318,3 @@ func table(w io.Writer, head string, rows func(row func(cells ...any))) error {
 	})
 	return t.Flush()
 }
-
-// cut shortens text to n runes.
-func cut(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
-}

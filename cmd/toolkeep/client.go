@@ -124,7 +124,7 @@ func (e *refusedError) print(w io.Writer) {
 	}
 	if body, ok := e.Details["body"]; ok && body != "" { // what the upstream said to a 401, 403 or 429
 		if d, err := json.Marshal(body); err == nil {
-			fmt.Fprintf(w, "  it said %s\n", cut(string(d), 2000))
+			fmt.Fprintf(w, "  it said %s\n", toolkeep.Clip(string(d), 2000))
 		}
 	}
 	if e.RetryAfterS > 0 {

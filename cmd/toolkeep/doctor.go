@@ -224,9 +224,9 @@ func (d *doctor) answer(ctx context.Context) {
 	}
 	switch {
 	case health.Status != "UP":
-		d.add("server", "warn", "`curl "+info.URL+"/health/ready` names the part", "%s says %s", info.URL, cut(health.Status, 40))
+		d.add("server", "warn", "`curl "+info.URL+"/health/ready` names the part", "%s says %s", info.URL, toolkeep.Clip(health.Status, 40))
 	case info.Version != version:
-		d.add("server", "warn", "restart the server, or use its program", "%s runs version %s, this program is %s", info.URL, cut(info.Version, 40), version)
+		d.add("server", "warn", "restart the server, or use its program", "%s runs version %s, this program is %s", info.URL, toolkeep.Clip(info.Version, 40), version)
 	default:
 		d.add("server", "ok", "", "%s answers, version %s", info.URL, info.Version)
 	}

@@ -346,7 +346,7 @@ func (a *app) publishManifests(ctx context.Context, manifests [][]byte, choice i
 				if !p.Created {
 					isNew = "no, it was there"
 				}
-				row(p.ToolID, p.Version, p.Bump, isNew, cut(p.Digest, 20))
+				row(p.ToolID, p.Version, p.Bump, isNew, toolkeep.Clip(p.Digest, 20))
 			}
 		})
 		showDeprecated(w, done)

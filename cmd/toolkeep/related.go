@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 var relationships = []string{"dependencies", "pairings", "alternatives"}
@@ -32,7 +34,7 @@ func (t *relatedTool) short() string {
 	if s == "" {
 		s, _, _ = strings.Cut(t.Manifest.Description, "\n")
 	}
-	return cut(s, 60)
+	return toolkeep.Clip(s, 60)
 }
 
 func (a *app) relatedCmd() *cobra.Command {

@@ -167,7 +167,7 @@ func (a *app) listServers(ctx context.Context) error {
 				if s.PID > 0 {
 					pid, rss = strconv.Itoa(s.PID), fmt.Sprintf("%.0f MB", float64(s.RSS)/1e6)
 				}
-				row(s.Name, s.Transport, s.State, pid, rss, s.Sessions, s.Tools, s.Held, len(s.Pending), cut(strings.ReplaceAll(s.LastError, "\n", " "), 80))
+				row(s.Name, s.Transport, s.State, pid, rss, s.Sessions, s.Tools, s.Held, len(s.Pending), toolkeep.Clip(strings.ReplaceAll(s.LastError, "\n", " "), 80))
 			}
 		})
 	})
@@ -480,7 +480,7 @@ func pairs(flag string, list []string) (map[string]string, error) {
 	for _, s := range list {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, usagef("%s %q: write NAME=VALUE", flag, cut(s, 20))
+			return nil, usagef("%s %q: write NAME=VALUE", flag, toolkeep.Clip(s, 20))
 		}
 		out[name] = value
 	}

@@ -59,7 +59,7 @@ func (t toolSummary) short() string {
 	if s == "" {
 		s, _, _ = strings.Cut(t.Description, "\n")
 	}
-	return cut(s, 70)
+	return toolkeep.Clip(s, 70)
 }
 
 // joinRef is the opposite of splitRef.
@@ -244,7 +244,7 @@ func (t *describedTool) print(w io.Writer) {
 						required = "yes"
 					}
 				}
-				row("  "+name, typ, required, cut(text, 90))
+				row("  "+name, typ, required, toolkeep.Clip(text, 90))
 			}
 		})
 	}
@@ -297,7 +297,7 @@ func parameterLine(raw json.RawMessage) (typ, text string) {
 		}
 	}
 	if len(p.Enum) > 0 {
-		typ = cut(strings.Trim(fmt.Sprint(p.Enum), "[]"), 40)
+		typ = toolkeep.Clip(strings.Trim(fmt.Sprint(p.Enum), "[]"), 40)
 	}
 	text = strings.Join(strings.Fields(p.Description), " ")
 	if p.Default != nil {

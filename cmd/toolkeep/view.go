@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // callStates are what --state takes.
@@ -64,7 +66,7 @@ func (v *callView) print(w io.Writer) error {
 	if v.Error != nil {
 		line("Error", "%s %s: %s", v.Error.ErrorCode, v.Error.Name, v.Error.Message)
 		if d, err := json.Marshal(v.Error.Details); err == nil && len(v.Error.Details) > 0 {
-			line("", "%s", cut(string(d), 2000))
+			line("", "%s", toolkeep.Clip(string(d), 2000))
 		}
 	}
 	for _, at := range m.Attachments {

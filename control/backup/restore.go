@@ -18,6 +18,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep/datadir"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // Bounds of an archive, which may come from anywhere. All of it together must
@@ -290,7 +292,7 @@ func (r *restorer) admit(h *tar.Header) (most int64, err error) {
 	}
 	parts := strings.Split(h.Name, "/")
 	if len(h.Name) > maxName || len(parts) > maxNameDepth || !fs.ValidPath(h.Name) || strings.ContainsAny(h.Name, "\\\x00") {
-		return 0, fmt.Errorf("%q is no name of a file in a backup", cut(h.Name, 100))
+		return 0, fmt.Errorf("%q is no name of a file in a backup", toolkeep.Clip(h.Name, 100))
 	}
 	single, below := len(parts) == 1, len(parts) > 1
 	switch {
@@ -322,7 +324,7 @@ func (r *restorer) readNote(in io.Reader) error {
 		return fmt.Errorf("%s of the archive cannot be read: %w", noteName, err)
 	}
 	if r.note.Format != format {
-		return fmt.Errorf("the archive has format %d, this program knows %d: use toolkeep %s", r.note.Format, format, cut(r.note.Version, 40))
+		return fmt.Errorf("the archive has format %d, this program knows %d: use toolkeep %s", r.note.Format, format, toolkeep.Clip(r.note.Version, 40))
 	}
 	return nil
 }
@@ -338,16 +340,8 @@ func (r *restorer) check(staging string) error {
 	case info.Schema == 0:
 		return errors.New("the database of the archive is none of toolkeep's: it has no schema version")
 	case info.Schema > info.Newest:
-		return fmt.Errorf("the database of the archive has schema version %d, this program knows %d at most: use toolkeep %s or newer", info.Schema, info.Newest, cut(r.note.Version, 40))
+		return fmt.Errorf("the database of the archive has schema version %d, this program knows %d at most: use toolkeep %s or newer", info.Schema, info.Newest, toolkeep.Clip(r.note.Version, 40))
 	}
 	r.schema = info.Schema
 	return nil
-}
-
-func cut(s string, n int) string {
-	r := []rune(s)
-	if len(r) <= n {
-		return s
-	}
-	return string(r[:n-1]) + "…"
 }

@@ -265,13 +265,7 @@ func (u *publication) unknownRelations(manifest []byte) []toolkeep.Warning {
 }
 
 // clip shortens a reference to what a warning shows.
-func clip(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
+func clip(s string) string { return toolkeep.ClipBytes(s, 200) }
 
 // toolOf is the tool_id of a manifest, "" for one that has none.
 func toolOf(manifest []byte) string {

@@ -208,7 +208,9 @@ func (b *builder) index() {
 // briefHead is about what it costs to say that lines are brief.
 const briefHead = 40
 
-func category(t *toolkeep.Tool) string { return clip(oneLine(t.Manifest.Category), entryName) }
+func category(t *toolkeep.Tool) string {
+	return toolkeep.ClipBytes(oneLine(t.Manifest.Category), entryName)
+}
 
 // setRest counts what the index does not show.
 func (b *builder) setRest(n int) {
@@ -423,7 +425,7 @@ func (b *builder) dropMessage(int) bool {
 		return false
 	}
 	if n := len(b.c.Recovery.Message); n > 64 {
-		b.c.Recovery.Message = clip(b.c.Recovery.Message, n/2)
+		b.c.Recovery.Message = toolkeep.ClipBytes(b.c.Recovery.Message, n/2)
 	} else {
 		b.c.Recovery.Message = ""
 	}

@@ -282,7 +282,7 @@ func Build(r Request) (*Context, error) {
 	if b.c.format == "" {
 		b.c.format = JSON
 	}
-	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: clip(oneLine(r.Degraded), 160)}
+	b.c.Metadata = Metadata{Phase: phase, PhaseReason: why, TokenBudget: budget, Tokenizer: Tokenizer, TotalToolsAvailable: len(all.tools), Degraded: toolkeep.ClipBytes(oneLine(r.Degraded), 160)}
 	b.choose()
 	switch phase {
 	case InitialPlanning:
@@ -303,9 +303,9 @@ func Build(r Request) (*Context, error) {
 func (r *Request) check() error {
 	switch {
 	case r.Phase != "" && !slices.Contains(Phases(), r.Phase):
-		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", clip(r.Phase, 100))
+		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", toolkeep.ClipBytes(string(r.Phase), 100))
 	case r.Format != "" && r.Format != JSON && r.Format != Markdown:
-		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no format; the formats are json and markdown", clip(r.Format, 100))
+		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no format; the formats are json and markdown", toolkeep.ClipBytes(string(r.Format), 100))
 	case r.Budget != 0 && (r.Budget < MinBudget || r.Budget > MaxBudget):
 		return toolkeep.NewError(toolkeep.MalformedRequest, "the budget is %d tokens and must be from %d to %d", r.Budget, MinBudget, MaxBudget)
 	case len(r.Chosen) > MaxChosen:
@@ -454,11 +454,4 @@ func (b *builder) pick(most int) []*toolkeep.Tool {
 		out = out[:most]
 	}
 	return out
-}
-
-func clip[S ~string](s S, n int) string {
-	if len(s) <= n {
-		return string(s)
-	}
-	return strings.ToValidUTF8(string(s[:n]), "") + "…"
 }

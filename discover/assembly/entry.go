@@ -23,7 +23,7 @@ const (
 // entry is a tool in a line.
 func entry(t *toolkeep.Tool) Entry {
 	m := t.Manifest
-	e := Entry{ToolID: oneLine(t.ID), Verb: clip(oneLine(m.Verb), entryName), ShortDescription: short(m), Category: clip(oneLine(m.Category), entryName), Tags: few(m.Tags, entryTags)}
+	e := Entry{ToolID: oneLine(t.ID), Verb: toolkeep.ClipBytes(oneLine(m.Verb), entryName), ShortDescription: short(m), Category: toolkeep.ClipBytes(oneLine(m.Category), entryName), Tags: few(m.Tags, entryTags)}
 	required, optional := parameterNames(m.ParametersSchema)
 	e.RequiredParams, e.OptionalParams = few(required, entryParams), few(optional, entryParams)
 	return e
@@ -40,7 +40,7 @@ func short(m *toolkeep.Manifest) string {
 	s := oneLine(m.ShortDescription)
 	if s == "" {
 		// Only the beginning is looked at, since some descriptions are long.
-		s = oneLine(clip(m.Description, 8*entryText))
+		s = oneLine(toolkeep.ClipBytes(m.Description, 8*entryText))
 	}
 	return clipWord(s, entryText)
 }
@@ -50,7 +50,7 @@ func clipWord(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	s = strings.ToValidUTF8(s[:n], "")
+	s = toolkeep.CutBytes(s, n)
 	if i := strings.LastIndexByte(s, ' '); i > 2*n/3 {
 		s = s[:i]
 	}
@@ -63,7 +63,7 @@ func few(list []string, most int) []string {
 		if i == most {
 			return append(out, "…")
 		}
-		out = append(out, clip(oneLine(s), entryName))
+		out = append(out, toolkeep.ClipBytes(oneLine(s), entryName))
 	}
 	return out
 }
@@ -174,7 +174,7 @@ func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
 	m := t.Manifest
 	v := view{ToolID: t.ID, Version: t.Version, ToolName: m.ToolName, Description: m.Description, Explanation: m.Explanation, InputGuidance: m.InputGuidance,
 		Category: m.Category, SideEffects: m.SideEffects, Idempotent: m.Idempotent, Risk: m.Risk, RequiresApproval: m.RequiresApproval}
-	if _, name, _ := strings.Cut(t.ID, "."); saysTheSame(v.ToolName, name) || strings.HasPrefix(letters(clip(v.Description, 2*len(v.ToolName))), letters(v.ToolName)) {
+	if _, name, _ := strings.Cut(t.ID, "."); saysTheSame(v.ToolName, name) || strings.HasPrefix(letters(toolkeep.ClipBytes(v.Description, 2*len(v.ToolName))), letters(v.ToolName)) {
 		v.ToolName = ""
 	}
 	omit := func(at int) {

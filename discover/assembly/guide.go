@@ -63,7 +63,7 @@ type Asker struct {
 // gives can be built in several formats.
 func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	if r.Query == "" {
-		r.Query = discover.PlainQuestion(clip(Query(r.Messages), maxQuestion))
+		r.Query = discover.PlainQuestion(toolkeep.ClipBytes(Query(r.Messages), maxQuestion))
 	}
 	r.All = g.Search.Tools(a.Visible)
 	if strings.TrimSpace(r.Query) != "" {
@@ -282,10 +282,10 @@ func purpose(t *toolkeep.Tool) string {
 	m := t.Manifest
 	text := oneLine(m.ShortDescription)
 	if text == "" {
-		text = oneLine(clip(m.Description, 1000))
+		text = oneLine(toolkeep.ClipBytes(m.Description, 1000))
 		if i := strings.Index(text, ". "); i > 20 {
 			text = text[:i]
 		}
 	}
-	return clip(text, 300)
+	return toolkeep.ClipBytes(text, 300)
 }

@@ -94,7 +94,7 @@ func hostile(id, s string) *toolkeep.Tool {
 		return raw
 	}
 	return &toolkeep.Tool{ID: id, Version: "1.0.0", Manifest: &toolkeep.Manifest{
-		ToolID: id, Version: "1.0.0", ToolName: s, Verb: s, Description: s, ShortDescription: clip(s, 200), Explanation: s, InputGuidance: s, Category: "utility",
+		ToolID: id, Version: "1.0.0", ToolName: s, Verb: s, Description: s, ShortDescription: toolkeep.ClipBytes(s, 200), Explanation: s, InputGuidance: s, Category: "utility",
 		Tags: []string{s, "b"}, SideEffects: "writes",
 		ParametersSchema: q(map[string]any{"type": "object", "properties": map[string]any{s: map[string]any{"description": s}, "x": true}, "required": []any{s}}),
 		ResultSchema:     q(map[string]any{"type": "object", "description": s}),

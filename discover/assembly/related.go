@@ -183,7 +183,7 @@ func (b *builder) failure() Failure {
 // recovery is what the error catalogue makes of a failure of t, which is nil for a tool
 // that is not there; others tells whether other tools are shown.
 func recovery(f Failure, t *toolkeep.Tool, others bool) *Recovery {
-	r := &Recovery{Message: clip(oneLine(f.Message), 500), RetryAfterS: max(f.RetryAfterS, 0)}
+	r := &Recovery{Message: toolkeep.ClipBytes(oneLine(f.Message), 500), RetryAfterS: max(f.RetryAfterS, 0)}
 	if t != nil {
 		r.ToolID = oneLine(t.ID)
 	}
@@ -284,7 +284,7 @@ func (b *builder) knownErrors(t *toolkeep.Tool, f Failure) {
 			b.left = append(b.left, LeftOut{What: "error_patterns", Count: len(fit) - maxErrors, Why: "at most " + strconv.Itoa(maxErrors) + " are shown"})
 			break
 		}
-		b.c.ErrorPatterns = append(b.c.ErrorPatterns, ErrorPattern{ToolID: oneLine(t.ID), Error: clip(oneLine(m.e.Error), 300), Resolution: clip(oneLine(m.e.Resolution), 600)})
+		b.c.ErrorPatterns = append(b.c.ErrorPatterns, ErrorPattern{ToolID: oneLine(t.ID), Error: toolkeep.ClipBytes(oneLine(m.e.Error), 300), Resolution: toolkeep.ClipBytes(oneLine(m.e.Resolution), 600)})
 	}
 	if n := len(known) - len(fit); n > 0 {
 		b.left = append(b.left, LeftOut{What: "error_patterns", ToolID: oneLine(t.ID), Count: n, Why: whyNoMatch})
@@ -310,7 +310,7 @@ func (b *builder) seenErrors(t *toolkeep.Tool, f Failure) {
 		}
 		n++
 		b.c.ErrorPatterns = append(b.c.ErrorPatterns, ErrorPattern{ToolID: oneLine(t.ID), Error: string(info.Code) + " " + info.Name,
-			Resolution: clip(oneLine(e.Resolution), 600), Seen: e.Count})
+			Resolution: toolkeep.ClipBytes(oneLine(e.Resolution), 600), Seen: e.Count})
 	}
 }
 
@@ -350,7 +350,7 @@ var idle = map[string]bool{"the": true, "and": true, "for": true, "not": true, "
 // wordsOf gives the words of a text once each, in their order, at most 200.
 func wordsOf(s string) []string {
 	var out []string
-	for _, w := range strings.FieldsFunc(strings.ToLower(clip(s, 8000)), func(r rune) bool {
+	for _, w := range strings.FieldsFunc(strings.ToLower(toolkeep.ClipBytes(s, 8000)), func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r >= 0x80)
 	}) {
 		if len(out) == 200 {

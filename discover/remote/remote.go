@@ -94,9 +94,7 @@ func (e *Embedder) some(ctx context.Context, texts []string) ([][]float32, error
 		Input []string `json:"input"`
 	}{e.c.Model, make([]string, len(texts))}
 	for i, text := range texts {
-		if len(text) > maxText {
-			text = strings.ToValidUTF8(text[:maxText], "")
-		}
+		text = toolkeep.CutBytes(text, maxText)
 		if ask.Input[i] = text; strings.TrimSpace(text) == "" {
 			ask.Input[i] = "-" // services refuse empty texts
 		}

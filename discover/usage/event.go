@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	json "github.com/go-json-experiment/json"
 	"github.com/google/uuid"
@@ -139,17 +138,6 @@ func short(id string) string {
 	}
 	sum := sha256.Sum256([]byte(id))
 	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// clip cuts a text at a border between characters.
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most]
 }
 
 // plain is a question as it is compared: in lower case, with single spaces.

@@ -54,7 +54,7 @@ func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback)
 
 // lookUp finds the search that feedback is about, and whether the same was said of it.
 func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok bool) {
-	subject, query := short(p.Subject), plain(clip(u.c.Clean(p.Tenant, f.Query), maxQuery))
+	subject, query := short(p.Subject), plain(toolkeep.CutBytes(u.c.Clean(p.Tenant, f.Query), maxQuery))
 	u.mu.RLock()
 	defer u.mu.RUnlock()
 	t, ok := u.tenants.get(p.Tenant)

@@ -198,7 +198,7 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 		d.Strategy = "other"
 	}
 	us := t.user(short(d.UserID))
-	r := &retrieval{ID: id, At: at.UnixMicro(), User: us.ID, Session: short(d.SessionID), Query: plain(clip(d.Query, maxQuery)), Strategy: d.Strategy}
+	r := &retrieval{ID: id, At: at.UnixMicro(), User: us.ID, Session: short(d.SessionID), Query: plain(toolkeep.CutBytes(d.Query, maxQuery)), Strategy: d.Strategy}
 	if u.c.NoHistory {
 		r.Query = "" // recorded before history was switched off, or by a node with another setting
 	}

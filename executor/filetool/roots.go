@@ -249,10 +249,7 @@ func (r *resolver) find(arg, p string, write bool) (*target, *toolkeep.Error) {
 
 // shown is a path as messages show it.
 func shown(p string) string {
-	if len(p) > 200 {
-		p = strings.ToValidUTF8(p[:200], "") + "…"
-	}
-	return `"` + p + `"`
+	return `"` + toolkeep.ClipBytes(p, 200) + `"`
 }
 
 func denied(format string, args ...any) *toolkeep.Error {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
@@ -41,7 +42,7 @@ func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 			continue
 		}
 		if p := f.GetPackage(); p == "google.protobuf" || strings.HasPrefix(p, "google.protobuf.") {
-			return nil, "the file " + cut(f.GetName()) + " puts types into google.protobuf, which is protobuf's own"
+			return nil, "the file " + toolkeep.ClipBytes(f.GetName(), 300) + " puts types into google.protobuf, which is protobuf's own"
 		}
 		whole.File = append(whole.File, f)
 	}
@@ -50,7 +51,7 @@ func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 	}
 	files, err := protodesc.NewFiles(whole)
 	if err != nil {
-		return nil, "descriptors do not fit together: " + cut(err.Error())
+		return nil, "descriptors do not fit together: " + toolkeep.ClipBytes(err.Error(), 300)
 	}
 	return files, ""
 }
@@ -79,14 +80,6 @@ func unusable(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]b
 		}
 	}
 	return ""
-}
-
-// cut bounds text from outside.
-func cut(s string) string {
-	if len(s) > 300 {
-		s = strings.ToValidUTF8(s[:300], "") + "…"
-	}
-	return s
 }
 
 // types finds the messages of a binding, for Any.

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -38,7 +37,7 @@ func (a *attempt) failure(err error) *toolkeep.Error {
 	st := status.Convert(err)
 	e := a.classify(st)
 	if e.Cause == nil {
-		e.Because(errors.New(cut(a.x.Cleaned(err.Error()))))
+		e.Because(errors.New(toolkeep.ClipBytes(a.x.Cleaned(err.Error()), 300)))
 	}
 	return a.sent(e)
 }
@@ -166,7 +165,7 @@ func (a *attempt) said(st *status.Status) *toolkeep.Error {
 	}
 	e.With("grpc_code", name)
 	if text := a.x.Cleaned(strings.ToValidUTF8(st.Message(), "\uFFFD")); text != "" {
-		e.With("grpc_message", bounded(text, maxMessage))
+		e.With("grpc_message", toolkeep.CutBytes(text, maxMessage))
 	}
 	a.details(e, st.Proto().GetDetails())
 	return e
@@ -216,15 +215,4 @@ func (a *attempt) details(e *toolkeep.Error, list []*anypb.Any) {
 	if left > 0 {
 		e.With("grpc_details_left_out", left)
 	}
-}
-
-// bounded is the beginning of a text, of whole characters.
-func bounded(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most]
 }

@@ -131,7 +131,7 @@ func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
 		}
 		raw, err := proto.Marshal(m)
 		if err != nil {
-			return nil, argErrorf(at, "%s", cut(err.Error())).refuse()
+			return nil, argErrorf(at, "%s", toolkeep.ClipBytes(err.Error(), 300)).refuse()
 		}
 		return raw, nil
 	}

@@ -54,7 +54,7 @@ func (w *writer) message(d protoreflect.MessageDescriptor, v any, at string) (*d
 		return nil, err
 	}
 	if err := proto.CheckInitialized(m); err != nil {
-		return nil, argErrorf(at, "%s", cut(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: ")))
+		return nil, argErrorf(at, "%s", toolkeep.ClipBytes(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\u00a0", " "), "proto: "), 300))
 	}
 	return m, nil
 }
@@ -83,10 +83,10 @@ func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *a
 			f = fields.ByTextName(name)
 		}
 		if f == nil {
-			return argErrorf(here, "%s has no field %q", m.Descriptor().FullName(), cut(name))
+			return argErrorf(here, "%s has no field %q", m.Descriptor().FullName(), toolkeep.ClipBytes(name, 300))
 		}
 		if other, twice := from[f.Number()]; twice {
-			return argErrorf(here, "the field is given twice, as %q too", cut(other))
+			return argErrorf(here, "the field is given twice, as %q too", toolkeep.ClipBytes(other, 300))
 		}
 		from[f.Number()] = name
 		value := tree[name]
@@ -239,7 +239,7 @@ func enum(d protoreflect.EnumDescriptor, v any, at string) (protoreflect.Value, 
 		if x := d.Values().ByName(protoreflect.Name(v)); x != nil {
 			return protoreflect.ValueOfEnum(x.Number()), nil
 		}
-		return protoreflect.Value{}, argErrorf(at, "%s has no value %q", d.FullName(), cut(v))
+		return protoreflect.Value{}, argErrorf(at, "%s has no value %q", d.FullName(), toolkeep.ClipBytes(v, 300))
 	case json.Number:
 		if n, err := strconv.ParseInt(v.String(), 10, 32); err == nil {
 			if d.IsClosed() && d.Values().ByNumber(protoreflect.EnumNumber(n)) == nil {
@@ -384,7 +384,7 @@ func writeAny(w *writer, m protoreflect.Message, v any, at string, depth int) *a
 	}
 	d := w.types.byURL(url)
 	if d == nil {
-		return argErrorf(at+"/@type", "the tool's descriptors have no type %q", cut(url))
+		return argErrorf(at+"/@type", "the tool's descriptors have no type %q", toolkeep.ClipBytes(url, 300))
 	}
 	inner := dynamicpb.NewMessage(d)
 	var err *argError
@@ -404,7 +404,7 @@ func writeAny(w *writer, m protoreflect.Message, v any, at string, depth int) *a
 	}
 	raw, failed := proto.MarshalOptions{Deterministic: true}.Marshal(inner)
 	if failed != nil {
-		return argErrorf(at, "%s", cut(failed.Error()))
+		return argErrorf(at, "%s", toolkeep.ClipBytes(failed.Error(), 300))
 	}
 	fields := m.Descriptor().Fields()
 	m.Set(fields.ByNumber(1), protoreflect.ValueOfString(url))
@@ -476,7 +476,7 @@ func writeFieldMask(_ *writer, m protoreflect.Message, v any, at string, _ int) 
 	for path := range strings.SplitSeq(s, ",") {
 		snake := snakeCase(path)
 		if camelCase(snake) != path || path == "" {
-			return argErrorf(at, "%q is no path of a field mask; names are in lowerCamelCase", cut(path))
+			return argErrorf(at, "%q is no path of a field mask; names are in lowerCamelCase", toolkeep.ClipBytes(path, 300))
 		}
 		list.Append(protoreflect.ValueOfString(snake))
 	}

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/text/encoding/htmlindex"
 
@@ -190,14 +189,7 @@ func (a *attempt) errorBody(resp *http.Response) any {
 	if !whole && len(text) <= maxErrorShown {
 		return nil // all but secrets: the cut may have left a part of one
 	}
-	if len(text) > maxErrorShown {
-		end := maxErrorShown
-		for end > 0 && !utf8.RuneStart(text[end]) {
-			end--
-		}
-		text = text[:end]
-	}
-	return text
+	return toolkeep.CutBytes(text, maxErrorShown)
 }
 
 // toUTF8 brings an error's text into UTF-8 by the charset that its type names.

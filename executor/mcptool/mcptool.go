@@ -192,7 +192,7 @@ func (c *call) failed(ctx context.Context, err error) *toolkeep.Error {
 
 // refused is the error of a server that answered with a JSON-RPC error.
 func (c *call) refused(rpc *mcp.Error) *toolkeep.Error {
-	text := c.x.Cleaned(cut(strings.TrimSpace(rpc.Message), maxMessage))
+	text := c.x.Cleaned(toolkeep.Clip(strings.TrimSpace(rpc.Message), maxMessage))
 	if text == "" {
 		text = "without saying why"
 	}

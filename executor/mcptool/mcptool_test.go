@@ -325,19 +325,3 @@ func TestQuestions(t *testing.T) {
 		})
 	}
 }
-
-func TestCut(t *testing.T) {
-	for _, c := range []struct {
-		in, want string
-		n        int
-	}{
-		{"", "", 3}, {"abc", "abc", 3}, {"abcd", "ab…", 3}, {"ééé", "ééé", 3}, {"éééé", "éé…", 3}, {"日本語です", "…", 1}, {"aé", "aé", 2},
-	} {
-		if got := cut(c.in, c.n); got != c.want {
-			t.Errorf("%q: %q, want %q", c.in, got, c.want)
-		}
-	}
-	if got := cutBytes("aéb", 2); got != "a…" {
-		t.Errorf("%q", got)
-	}
-}

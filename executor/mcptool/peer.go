@@ -71,7 +71,7 @@ func (p *peer) Notify(method string, params []byte) {
 	if method != mcp.NotificationProgress || mcp.Text(params, mcp.MetaProgressToken) != p.token {
 		return
 	}
-	g := toolkeep.Progress{Message: p.call.x.Cleaned(cut(mcp.Text(params, "message"), maxProgressText))}
+	g := toolkeep.Progress{Message: p.call.x.Cleaned(toolkeep.Clip(mcp.Text(params, "message"), maxProgressText))}
 	rawDone, rawTotal := mcp.Get(params, "progress"), mcp.Get(params, "total")
 	done, ok := number(rawDone)
 	total, has := number(rawTotal)

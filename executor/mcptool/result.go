@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
@@ -61,7 +60,7 @@ func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
 	for _, block := range content {
 		b, _ := block.(map[string]any)
 		if text, _ := b["text"].(string); b["type"] == "text" && strings.TrimSpace(text) != "" {
-			message = c.x.Cleaned(cut(strings.TrimSpace(text), maxMessage))
+			message = c.x.Cleaned(toolkeep.Clip(strings.TrimSpace(text), maxMessage))
 			break
 		}
 	}
@@ -93,7 +92,7 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 			kept = append(kept, c.x.CleanedTree(block))
 			left -= size
 		case isText && b["type"] == "text" && left >= minText:
-			kept = append(kept, map[string]any{"type": "text", "text": c.x.Cleaned(cutBytes(text, left))})
+			kept = append(kept, map[string]any{"type": "text", "text": c.x.Cleaned(toolkeep.ClipBytes(text, left))})
 			left = 0
 		default:
 			omitted++
@@ -103,33 +102,6 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 		kept = append(kept, map[string]any{"type": "text", "text": "(" + strconv.Itoa(omitted) + " parts of the answer are left out because they are too large)"})
 	}
 	return kept, left
-}
-
-// cut shortens a text to n characters.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	last := 0 // where the character number n begins
-	for i := range s {
-		if n--; n == 0 {
-			last = i
-		} else if n < 0 {
-			return s[:last] + "…"
-		}
-	}
-	return s
-}
-
-// cutBytes shortens a text to about n bytes, between characters.
-func cutBytes(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // withoutNUL writes every \u0000 inside of raw JSON as \ufffd. Texts of tools that

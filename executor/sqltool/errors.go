@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -87,12 +86,7 @@ func isTLS(err error) bool {
 // refused is a statement that the database did not carry out. Its message is shown,
 // for whoever wrote the query learns from it; credentials are taken out by the caller.
 func refused(code toolkeep.Code, sqlstate, message string) *toolkeep.Error {
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
-	}
-	if !utf8.ValidString(message) {
-		message = strings.ToValidUTF8(message, "\uFFFD")
-	}
+	message = strings.ToValidUTF8(toolkeep.ClipBytes(message, maxMessage), "\uFFFD")
 	intro := "the database refused the statement: "
 	if code == toolkeep.StatementForbidden {
 		intro = "the database lets the statement do no more than read: "

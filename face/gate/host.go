@@ -25,7 +25,7 @@ type Pages struct {
 func (g *Gate) guard(answer http.Header, r *http.Request) (done bool, err error) {
 	if !g.hostAllowed(r) {
 		return false, toolkeep.NewError(toolkeep.PermissionDenied,
-			"the Host %q is not one of this server's names; add it to the setting http.hosts", Clip(r.Host, 100)).
+			"the Host %q is not one of this server's names; add it to the setting http.hosts", toolkeep.ClipBytes(r.Host, 100)).
 			With("reason", "HOST_NOT_ALLOWED")
 	}
 	if origin := r.Header["Origin"]; origin != nil && !sameHost(origin, r.Host) {

@@ -73,8 +73,8 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 }
 
 func (x *exchange) unknownTool(name string) *mcp.Error {
-	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", clip(name, 100)).
-		With("name", clip(name, 100))
+	e := toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q, or you may not see it; tools/list shows those that there are", toolkeep.ClipBytes(name, 100)).
+		With("name", toolkeep.ClipBytes(name, 100))
 	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
 }
 
@@ -163,7 +163,7 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 		}
 		c.Timeout = time.Duration(ms * float64(time.Millisecond))
 	default:
-		fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "the key %q of _meta is not known; there are %s", clip(name, 100), strings.Join(callKeys, ", ")))
+		fault(c, toolkeep.NewError(toolkeep.MalformedRequest, "the key %q of _meta is not known; there are %s", toolkeep.ClipBytes(name, 100), strings.Join(callKeys, ", ")))
 	}
 }
 

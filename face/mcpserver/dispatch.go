@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -58,5 +59,5 @@ func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]
 		}
 		return append(dst, "{}"...), nil // these views send no log messages
 	}
-	return nil, mcp.NewError(mcp.CodeMethodNotFound, "there is no method "+clip(m.Method, 100)+" here")
+	return nil, mcp.NewError(mcp.CodeMethodNotFound, "there is no method "+toolkeep.ClipBytes(m.Method, 100)+" here")
 }

@@ -202,7 +202,7 @@ func (s *Server) reachedAt(r *http.Request) string {
 
 func (s *Server) refuseMethod(w http.ResponseWriter, r *http.Request, allow string) {
 	w.Header().Set("Allow", allow)
-	s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "%s is not possible here; use %s", clip(r.Method, 20), allow), http.StatusMethodNotAllowed)
+	s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "%s is not possible here; use %s", toolkeep.ClipBytes(r.Method, 20), allow), http.StatusMethodNotAllowed)
 }
 
 // AllowPage lets a web page of another origin use an answer; it is for gate.Pages.
@@ -214,7 +214,7 @@ func AllowPage(h http.Header, origin, asked string) {
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	allow := "Authorization, Content-Type, Accept, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name, " +
 		"Last-Event-Id, X-Capability-Token, X-User-ID, Traceparent, Tracestate"
-	for name := range strings.SplitSeq(strings.ToLower(clip(asked, 4096)), ",") {
+	for name := range strings.SplitSeq(strings.ToLower(toolkeep.ClipBytes(asked, 4096)), ",") {
 		// The names of these are the tools'.
 		if name = strings.TrimSpace(name); strings.HasPrefix(name, "mcp-param-") && !strings.ContainsAny(name, " \t\r\n") {
 			allow += ", " + name
@@ -246,5 +246,3 @@ func draining() *toolkeep.Error {
 func (s *Server) panicked(v any) *toolkeep.Error {
 	return gate.Panicked(context.Background(), s.log, v, debug.Stack())
 }
-
-func clip(s string, bytes int) string { return gate.Clip(s, bytes) }

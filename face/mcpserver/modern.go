@@ -89,7 +89,7 @@ func unsupported(version string) *mcp.Error {
 		}
 		data = canon.AppendString(data, v)
 	}
-	data = append(canon.AppendString(append(data, `],"requested":`...), clip(version, 40)), '}')
+	data = append(canon.AppendString(append(data, `],"requested":`...), toolkeep.ClipBytes(version, 40)), '}')
 	return &mcp.Error{Code: mcp.CodeUnsupportedVersion, Message: "the protocol version is not supported; data.supported lists those that are", Data: data}
 }
 

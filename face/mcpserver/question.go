@@ -36,7 +36,7 @@ func mayAsk(caps []byte, method string, params []byte, limit int) error {
 	case mcp.MethodListRoots:
 		name = "roots"
 	default:
-		return toolkeep.NewError(toolkeep.InvalidParameters, "a caller cannot be asked %s", clip(method, 100))
+		return toolkeep.NewError(toolkeep.InvalidParameters, "a caller cannot be asked %s", toolkeep.ClipBytes(method, 100))
 	}
 	have := mcp.Get(caps, name)
 	if !mcp.IsObject(have) {

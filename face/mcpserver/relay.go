@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/mcp"
 	"github.com/toolkeep/toolkeep/upstream"
@@ -103,7 +104,7 @@ func (ses *session) forward(ctx context.Context, m *mcp.Message) {
 		return
 	}
 	if err := a.binding.Notify(ctx, m.Method, clone(m.Params)); err != nil {
-		ses.s.log.Debug("a notification could not be passed on", "server", ses.view.relay, "method", clip(m.Method, 100), "error", err)
+		ses.s.log.Debug("a notification could not be passed on", "server", ses.view.relay, "method", toolkeep.ClipBytes(m.Method, 100), "error", err)
 	}
 }
 

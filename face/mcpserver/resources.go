@@ -143,7 +143,7 @@ func (x *exchange) noResource(uri string) error {
 		code = mcp.CodeInvalidParams
 	}
 	return &mcp.Error{Code: code, Message: "there is no such resource, or you may not see it; resources/list shows those that there are",
-		Data: append(append([]byte(`{"uri":`), mcp.Quote(clip(uri, 500))...), '}')}
+		Data: append(append([]byte(`{"uri":`), mcp.Quote(toolkeep.ClipBytes(uri, 500))...), '}')}
 }
 
 // resourceOf finds the server of a resource that the caller may read.

@@ -57,7 +57,7 @@ func (s *Server) viewAt(urlPath string, p *toolkeep.Principal) (*view, error) {
 		}
 	}
 	return nil, toolkeep.NewError(toolkeep.ResourceNotFound,
-		"there is no MCP view at %s; there are /mcp, /mcp/all, /mcp/search, /mcp/auto, /mcp/sets/NAME and /mcp/servers/NAME", clip(urlPath, 200))
+		"there is no MCP view at %s; there are /mcp, /mcp/all, /mcp/search, /mcp/auto, /mcp/sets/NAME and /mcp/servers/NAME", toolkeep.ClipBytes(urlPath, 200))
 }
 
 // includes tells whether a tool belongs to the view at all.

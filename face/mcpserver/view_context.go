@@ -147,7 +147,7 @@ func (x *exchange) message(m contextMessage) (assembly.Message, bool) {
 	default:
 		return assembly.Message{}, false
 	}
-	to := assembly.Message{Role: role, Content: clip(string(m.Content), maxText), ToolID: x.namedID(m.ToolID)}
+	to := assembly.Message{Role: role, Content: toolkeep.ClipBytes(string(m.Content), maxText), ToolID: x.namedID(m.ToolID)}
 	for _, c := range m.ToolCalls {
 		to.ToolCalls = append(to.ToolCalls, assembly.ToolCall{ToolID: x.namedID(c.ToolID)})
 	}

@@ -90,8 +90,8 @@ func args(arguments []byte, known ...string) (map[string][]byte, *toolkeep.Error
 	got := make(map[string][]byte, len(known))
 	for name, v := range mcp.Members(arguments) {
 		if !slices.Contains(known, name) {
-			return nil, toolkeep.FaultsError(toolkeep.InputValidationFailed, "the argument "+clip(name, 100)+" is not known; there are "+strings.Join(known, ", "),
-				[]toolkeep.Fault{{Pointer: canon.Pointer(clip(name, 100)), Rule: "additionalProperties", Message: "is not known"}})
+			return nil, toolkeep.FaultsError(toolkeep.InputValidationFailed, "the argument "+toolkeep.ClipBytes(name, 100)+" is not known; there are "+strings.Join(known, ", "),
+				[]toolkeep.Fault{{Pointer: canon.Pointer(toolkeep.ClipBytes(name, 100)), Rule: "additionalProperties", Message: "is not known"}})
 		}
 		if !mcp.IsNull(v) {
 			got[name] = v
@@ -187,7 +187,7 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 		b = appendText(b, `,"title":`, m.ToolName)
 		text := m.ShortDescription
 		if text == "" {
-			text = clip(m.Description, 300)
+			text = toolkeep.ClipBytes(m.Description, 300)
 		}
 		b = canon.AppendString(append(b, `,"description":`...), text)
 		b = canon.AppendString(append(b, `,"parameters":`...), signature(m.ParametersSchema))
@@ -421,7 +421,7 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	case e != nil && x.known(e):
 	case x.v.kind == viewSet && e != nil:
 		// The pipeline does not know the set.
-		return x.ownFailure(dst, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", clip(call.Tool, 100))), nil
+		return x.ownFailure(dst, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", toolkeep.ClipBytes(call.Tool, 100))), nil
 	default:
 		e = nil
 	}

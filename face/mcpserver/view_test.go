@@ -354,7 +354,7 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 		`{"messages":[` + strings.Repeat(`{"role":"user"},`, 500) + `{"role":"user"}]}`: "E3301",
 	} {
 		if a := s.post("/mcp/search", own("", "find_tools", arguments)); a.result(t, "structuredContent", "code") != `"`+code+`"` {
-			t.Errorf("%s: %s", clip(arguments, 100), a.body)
+			t.Errorf("%s: %s", toolkeep.ClipBytes(arguments, 100), a.body)
 		}
 	}
 	// The definitions that every model reads stay small.

@@ -125,12 +125,12 @@ func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allow) == 0 {
-		a.gate.Refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is nothing at %s; /openapi.json lists all paths", gate.Clip(r.URL.Path, 200)))
+		a.gate.Refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is nothing at %s; /openapi.json lists all paths", toolkeep.ClipBytes(r.URL.Path, 200)))
 		return
 	}
 	w.Header().Set("Allow", strings.Join(allow, ", "))
 	a.gate.Refuse(w, r, gate.WithStatus(http.StatusMethodNotAllowed, toolkeep.NewError(toolkeep.MalformedRequest,
-		"%s is not possible here; use %s", gate.Clip(r.Method, 20), strings.Join(allow, ", "))))
+		"%s is not possible here; use %s", toolkeep.ClipBytes(r.Method, 20), strings.Join(allow, ", "))))
 }
 
 // serveDocument answers with the prepared document.

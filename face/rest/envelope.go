@@ -190,7 +190,7 @@ func fieldIndex(fields []string, raw []byte) int {
 
 func (e *envelope) unknown(path string, fields []string, raw []byte) {
 	name, _ := jsontext.AppendUnquote(nil, raw)
-	sent := gate.Clip(string(name), 100)
+	sent := toolkeep.ClipBytes(string(name), 100)
 	near := suggest.Nearest(sent, fields)
 	err := toolkeep.NewError(toolkeep.MalformedRequest, "the field %s is not known; the nearest known one is %s",
 		join(path, sent), join(path, near)).With("field", join(path, sent)).With("nearest", join(path, near))

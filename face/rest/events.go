@@ -26,7 +26,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) {
 		a.gate.Refuse(w, r, err)
 		return
 	}
-	last := gate.Clip(r.Header.Get("Last-Event-Id"), 128)
+	last := toolkeep.ClipBytes(r.Header.Get("Last-Event-Id"), 128)
 	if last == resultID(id) {
 		// Only whoever may see the call learns that it has ended.
 		if _, err := a.c.Calls.Get(r.Context(), p, id); err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/catalog/export"
-	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 type exportInput struct {
@@ -56,7 +55,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 			includes, _ = a.c.Set(p, in.Set)
 		}
 		if includes == nil {
-			return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no set %s; sets are in the file that mcp.sets_file names", gate.Clip(in.Set, 64))
+			return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no set %s; sets are in the file that mcp.sets_file names", toolkeep.ClipBytes(in.Set, 64))
 		}
 		visible := sees
 		sees = func(t *toolkeep.Tool) bool { return includes(t) && visible(t) }
@@ -69,7 +68,7 @@ func (a *API) exportTools(_ context.Context, p *toolkeep.Principal, in *exportIn
 		case err != nil:
 			return err
 		case v.Life.Held != nil:
-			held = append(held, export.Left{Tool: id, Reason: "it waits for review and cannot be called: " + gate.Clip(v.Life.Held.Why, 200)})
+			held = append(held, export.Left{Tool: id, Reason: "it waits for review and cannot be called: " + toolkeep.ClipBytes(v.Life.Held.Why, 200)})
 		default:
 			tools = append(tools, v.Tool)
 		}

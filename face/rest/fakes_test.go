@@ -86,7 +86,7 @@ func (f *fakeCatalog) Describe(p *toolkeep.Principal, tool, rng string, visible 
 	}
 	v, warnings, err := f.resolve(p, tool, rng)
 	if err == nil && v.Tool != nil && visible != nil && !visible(v.Tool) {
-		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", gate.Clip(tool, 100))
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", toolkeep.ClipBytes(tool, 100))
 	}
 	return v, warnings, err
 }

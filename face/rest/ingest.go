@@ -10,7 +10,6 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/control/imports"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // Indexing tells how far search knows a tool; discover.Index is one.
@@ -181,7 +180,7 @@ func (a *API) batchAnswer(ctx context.Context, p *toolkeep.Principal, entries []
 	status := a.settle(ctx, p, list, in.Body.PublishOptions, in.progress)
 	for i, e := range entries {
 		o := &r.Outcomes[i]
-		*o = BatchOutcome{Index: i, ToolID: gate.Clip(e.ToolID, 200)}
+		*o = BatchOutcome{Index: i, ToolID: toolkeep.ClipBytes(e.ToolID, 200)}
 		if e.Published == nil {
 			o.Status, o.Error = "refused", invokeError(e.Error)
 			r.Refused++

@@ -7,7 +7,6 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // repeatable are the query parameters that are lists.
@@ -22,7 +21,7 @@ func checkQuery(raw string) error {
 	}
 	for name, values := range query {
 		if len(values) > 1 && !repeatable[name] {
-			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", gate.Clip(name, 100), len(values))
+			return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q is given %d times", toolkeep.ClipBytes(name, 100), len(values))
 		}
 		for _, v := range values {
 			if name == "q" { // which the other faces have too, with the same words
@@ -31,7 +30,7 @@ func checkQuery(raw string) error {
 				}
 			}
 			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
-				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q holds a NUL or bytes that are not UTF-8", gate.Clip(name, 100))
+				return toolkeep.NewError(toolkeep.InvalidEncoding, "the query parameter %q holds a NUL or bytes that are not UTF-8", toolkeep.ClipBytes(name, 100))
 			}
 		}
 	}

@@ -122,7 +122,7 @@ func (r *Registration) manifest(id string) ([]byte, error) {
 		var own string
 		if err := strict.Unmarshal(m["tool_id"], &own); err != nil || own != id {
 			return nil, toolkeep.NewError(toolkeep.MalformedRequest, "the path says %s and the manifest's tool_id %s",
-				gate.Clip(id, 100), gate.Clip(string(m["tool_id"]), 100))
+				toolkeep.ClipBytes(id, 100), toolkeep.ClipBytes(string(m["tool_id"]), 100))
 		}
 	}
 	if err := moveIn(m, "examples", r.Examples); err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/usage"
-	"github.com/toolkeep/toolkeep/face/gate"
 )
 
 // fakeLearned is what was learned for tenant t alone.
@@ -71,7 +70,7 @@ func relatedSystem(t *testing.T) *system {
 				return toolkeep.Version{Tool: tool, Life: toolkeep.Lifecycle{State: toolkeep.Active}}, nil, nil
 			}
 		}
-		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", gate.Clip(id, 100))
+		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %s", toolkeep.ClipBytes(id, 100))
 	}
 	s.Guide = &assembly.Guide{Search: x, Budgets: assembly.Budgets{ErrorRecovery: 1200}, Usage: fakeLearned{
 		pairings: []assembly.Pairing{{ToolID: "demo.veiled", Score: 0.9, Sequence: "before"}, {ToolID: "demo.sign", Score: 0.75, Sequence: "after"}, {ToolID: "demo.digest", Score: 0.5, Sequence: "parallel"}},

@@ -157,7 +157,7 @@ func indexEntry(m discover.Match) IndexEntry {
 		Category: f.Category, Tags: some(f.Tags), Complexity: f.Complexity, Score: m.Score, Why: some(m.Why),
 	}
 	if e.ShortDescription == "" {
-		e.ShortDescription = gate.Clip(f.Description, 100)
+		e.ShortDescription = toolkeep.ClipBytes(f.Description, 100)
 	}
 	e.RequiredParams, e.OptionalParams = parameterNames(f.ParametersSchema)
 	return e

@@ -102,7 +102,7 @@ func (a *API) getServer(_ context.Context, p *toolkeep.Principal, in *ServerPath
 			return &serverOutput{Body: serverState(s)}, nil
 		}
 	}
-	return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", gate.Clip(in.Name, 64))
+	return nil, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no MCP server %q", toolkeep.ClipBytes(in.Name, 64))
 }
 
 func (a *API) diffServer(ctx context.Context, p *toolkeep.Principal, in *ServerPath) (*serverPlanOutput, error) {

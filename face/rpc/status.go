@@ -158,15 +158,7 @@ func structOf(m map[string]any) (s *structpb.Struct, ok bool) {
 
 // clip cuts text to n bytes and makes it UTF-8, which protobuf demands.
 func clip(s string, n int) string {
-	if len(s) > n {
-		s = s[:n]
-		for len(s) > 0 && !utf8.RuneStart(s[len(s)-1]) {
-			s = s[:len(s)-1]
-		}
-		s = strings.ToValidUTF8(s, "\uFFFD") + "…"
-		return s
-	}
-	return valid(s)
+	return valid(toolkeep.ClipBytes(s, n))
 }
 
 func valid(s string) string {

@@ -84,10 +84,7 @@ func cause(err error, secrets ...string) error {
 		}
 		return ' '
 	}, text)
-	if len(text) > maxCause {
-		text = strings.ToValidUTF8(text[:maxCause], "") + "…"
-	}
-	return errors.New(text)
+	return errors.New(toolkeep.ClipBytes(text, maxCause))
 }
 
 // reason is why a file could not be read, without its path twice.

@@ -104,7 +104,7 @@ func (l *Logins) discover(ctx context.Context, r Ref, ask challenge) (*way, erro
 		// Revision 2025-03-26: without any metadata the endpoints have fixed places.
 		as = &serverMetadata{Issuer: issuer, Authorize: issuer + "/authorize", Token: issuer + "/token", Register: issuer + "/register", PKCE: []string{"S256"}}
 	default:
-		return nil, refuse("its authorization server %s has no metadata", brief(issuer))
+		return nil, refuse("its authorization server %s has no metadata", toolkeep.ClipBytes(issuer, 200))
 	}
 	w.issuer, w.authorizeURL, w.tokenURL, w.registerURL = as.Issuer, as.Authorize, as.Token, as.Register
 	w.methods, w.documents, w.issuerSent = as.Methods, as.Documents, as.IssuerSent
@@ -137,7 +137,7 @@ func (l *Logins) resource(ctx context.Context, r Ref, own *url.URL, ask challeng
 		switch {
 		case err == nil:
 			if !covers(meta.Resource, own) {
-				return nil, refuse("its metadata is of another resource, %s", brief(meta.Resource))
+				return nil, refuse("its metadata is of another resource, %s", toolkeep.ClipBytes(meta.Resource, 200))
 			}
 			return &meta, nil
 		case ctx.Err() != nil, isOwn(err):
@@ -178,7 +178,7 @@ func port(u *url.URL) string {
 func (l *Logins) server(ctx context.Context, r Ref, issuer string) (*serverMetadata, error) {
 	u, err := endpoint(issuer)
 	if err != nil || u.RawQuery != "" {
-		return nil, refuse("the address of its authorization server, %s, is not a plain https URL", brief(issuer))
+		return nil, refuse("the address of its authorization server, %s, is not a plain https URL", toolkeep.ClipBytes(issuer, 200))
 	}
 	path := strings.TrimSuffix(u.EscapedPath(), "/")
 	places := []string{origin(u) + "/.well-known/oauth-authorization-server" + path, origin(u) + "/.well-known/openid-configuration" + path}
@@ -205,17 +205,17 @@ func (l *Logins) server(ctx context.Context, r Ref, issuer string) (*serverMetad
 
 func (m *serverMetadata) check(issuer string) error {
 	if m.Issuer == "" || strings.TrimSuffix(m.Issuer, "/") != strings.TrimSuffix(issuer, "/") {
-		return refuse("the metadata of its authorization server %s is of another issuer", brief(issuer))
+		return refuse("the metadata of its authorization server %s is of another issuer", toolkeep.ClipBytes(issuer, 200))
 	}
 	if !slices.Contains(m.PKCE, "S256") {
-		return refuse("its authorization server %s does not say that it supports PKCE with S256", brief(issuer))
+		return refuse("its authorization server %s does not say that it supports PKCE with S256", toolkeep.ClipBytes(issuer, 200))
 	}
 	for _, at := range []string{m.Authorize, m.Token, m.Register} {
 		if at == m.Register && at == "" {
 			continue
 		}
 		if _, err := endpoint(at); err != nil {
-			return refuse("its authorization server %s names an endpoint that is no https URL", brief(issuer))
+			return refuse("its authorization server %s names an endpoint that is no https URL", toolkeep.ClipBytes(issuer, 200))
 		}
 	}
 	return nil
@@ -362,7 +362,7 @@ func (l *Logins) client(ctx context.Context, r Ref, w *way, redirect string) (id
 	}
 	if w.registerURL == "" {
 		return identity{}, refuse("its authorization server %s registers no client by itself: register one there with the redirect address %s and name it in the server's definition (oauth.client_id)",
-			brief(w.issuer), redirect)
+			toolkeep.ClipBytes(w.issuer, 200), redirect)
 	}
 	return l.register(ctx, r, w, redirect)
 }
@@ -433,12 +433,12 @@ func (l *Logins) register(ctx context.Context, r Ref, w *way, redirect string) (
 		var status *statusError
 		if errors.As(err, &status) && status.status < 500 {
 			return identity{}, refuse("its authorization server %s does not register clients by itself (%s): register one there with the redirect address %s and name it in the server's definition (oauth.client_id)",
-				brief(w.issuer), status, redirect)
+				toolkeep.ClipBytes(w.issuer, 200), status, redirect)
 		}
 		return identity{}, err
 	}
 	if got.ID == "" || len(got.ID) > 2<<10 {
-		return identity{}, refuse("its authorization server %s registered a client without an id", brief(w.issuer))
+		return identity{}, refuse("its authorization server %s registered a client without an id", toolkeep.ClipBytes(w.issuer, 200))
 	}
 	switch {
 	case got.Secret == "":
@@ -446,7 +446,7 @@ func (l *Logins) register(ctx context.Context, r Ref, w *way, redirect string) (
 	case got.Method == "":
 		got.Method = methodBasic // RFC 7591's default
 	case got.Method != methodBasic && got.Method != methodPost && got.Method != methodNone:
-		return identity{}, refuse("its authorization server %s wants a client to authenticate by %s, which is not supported", brief(w.issuer), brief(got.Method))
+		return identity{}, refuse("its authorization server %s wants a client to authenticate by %s, which is not supported", toolkeep.ClipBytes(w.issuer, 200), toolkeep.ClipBytes(got.Method, 200))
 	}
 	return identity{got.ID, got.Secret, got.Method}, nil
 }

@@ -74,7 +74,7 @@ func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form
 	case !isBearer(got.Access):
 		return granted{}, refuse("its authorization server gave no token that can be sent")
 	case got.Type != "" && !strings.EqualFold(got.Type, "bearer"):
-		return granted{}, refuse("its authorization server gave a token of the type %s, which is not supported", brief(got.Type))
+		return granted{}, refuse("its authorization server gave a token of the type %s, which is not supported", toolkeep.ClipBytes(got.Type, 200))
 	case len(got.Refresh) > maxToken:
 		got.Refresh = ""
 	}

@@ -169,7 +169,7 @@ func (l *Logins) tryBegin(ctx context.Context, b *begun, ask challenge) error {
 func notEnough(r Ref, scopes []string) error {
 	return unsent(toolkeep.NewError(toolkeep.SecretAccessDenied,
 		"the MCP server %s wants scopes (%s) that the login of %s asked for and was not given; log out and in again with an account that has them",
-		r.Server, brief(strings.Join(scopes, " ")), r.Subject))
+		r.Server, toolkeep.ClipBytes(strings.Join(scopes, " "), 200), r.Subject))
 }
 
 // authorizeURL is where the browser goes. An address with a query keeps it.
@@ -281,14 +281,14 @@ func (l *Logins) finish(ctx context.Context, id string, g login, revision int64,
 	}
 	l.over(id)
 	if a.denied != "" {
-		return refuse("it answered %s", brief(a.denied))
+		return refuse("it answered %s", toolkeep.ClipBytes(a.denied, 200))
 	}
 	if a.code == "" || len(a.code) > maxToken {
 		return refuse("it sent no code")
 	}
 	// RFC 9207: an answer of another server must not be exchanged at this one.
 	if a.issuer != g.Issuer && (a.issuer != "" || g.IssuerSent) {
-		return refuse("the answer does not come from %s", brief(g.Issuer))
+		return refuse("the answer does not come from %s", toolkeep.ClipBytes(g.Issuer, 200))
 	}
 	got, err := l.grant(ctx, g.ref(), g.TokenURL, identity{g.ClientID, g.ClientSecret, g.Method}, url.Values{
 		"grant_type": {"authorization_code"}, "code": {a.code}, "redirect_uri": {g.Redirect}, "code_verifier": {g.Verifier}, "resource": {g.Resource},

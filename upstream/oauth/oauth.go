@@ -368,15 +368,6 @@ func isScope(s string) bool {
 	return s != ""
 }
 
-// brief cuts what others wrote to what a message has room for.
-func brief(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}
-
 func unsent(e *toolkeep.Error) *toolkeep.Error {
 	e.NothingSent = true
 	return e

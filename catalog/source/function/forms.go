@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -171,13 +172,13 @@ func nameOf(v map[string]any) string {
 
 func kindOf(v map[string]any) string {
 	if t, ok := v["type"].(string); ok && t != "" {
-		return strconv.Quote(clip(t, 60))
+		return strconv.Quote(toolkeep.Clip(t, 60))
 	}
 	names := slices.Sorted(maps.Keys(v))
 	if len(names) == 0 {
 		return "an empty object"
 	}
-	return strconv.Quote(clip(names[0], 60))
+	return strconv.Quote(toolkeep.Clip(names[0], 60))
 }
 
 // take reads what the forms have in common; what is neither that nor left out

@@ -182,7 +182,7 @@ func (r *reader) add(d *definition) {
 	origin := cmp.Or(d.name, "the function at "+cmp.Or(d.pointer, "the root"))
 	no := func(format string, args ...any) {
 		e := refuse(format, args...)
-		r.plan.Refused = append(r.plan.Refused, source.Refused{Origin: clip(origin, 200), Reason: clip(e.Message, 600)})
+		r.plan.Refused = append(r.plan.Refused, source.Refused{Origin: toolkeep.Clip(origin, 200), Reason: toolkeep.Clip(e.Message, 600)})
 	}
 	parameters, problem := objectSchema(d.parameters)
 	switch {
@@ -222,7 +222,7 @@ func (r *reader) add(d *definition) {
 	}
 	tool, err := source.Settle(m, about, r.o.Previous)
 	if err != nil && m["result_schema"] != nil && onlyResult(err) {
-		r.warn("%s: its result has no schema: %s", d.name, clip(catalog.FaultText(err), 300))
+		r.warn("%s: its result has no schema: %s", d.name, toolkeep.Clip(catalog.FaultText(err), 300))
 		delete(m, "result_schema")
 		tool, err = source.Settle(m, about, r.o.Previous)
 	}
@@ -233,7 +233,7 @@ func (r *reader) add(d *definition) {
 	for _, n := range d.notes {
 		r.warn("%s: %s", d.name, n)
 	}
-	tool.Origin = clip(d.name, 200)
+	tool.Origin = toolkeep.Clip(d.name, 200)
 	r.ids[id] = d.name
 	r.plan.Tools = append(r.plan.Tools, tool)
 }
@@ -274,7 +274,7 @@ func objectSchema(v any) (any, string) {
 			return s, ""
 		case string:
 			if t != "object" {
-				return nil, "its parameters are of type " + clip(strconv.Quote(t), 60) + "; the arguments of a function are an object"
+				return nil, "its parameters are of type " + toolkeep.Clip(strconv.Quote(t), 60) + "; the arguments of a function are an object"
 			}
 			return s, ""
 		case []any:
@@ -291,7 +291,7 @@ func objectSchema(v any) (any, string) {
 func (r *reader) manifest(d *definition, id string, parameters any) (map[string]any, string) {
 	m := map[string]any{
 		"schema_version": 1, "tool_id": id, "category": "function",
-		"description":       clip(cmp.Or(strings.TrimSpace(d.description), d.title, "The function "+d.name+"."), 8000),
+		"description":       toolkeep.Clip(cmp.Or(strings.TrimSpace(d.description), d.title, "The function "+d.name+"."), 8000),
 		"parameters_schema": parameters,
 		"result":            map[string]any{"strict": false},
 		"side_effects":      r.o.SideEffects, "idempotent": r.o.SideEffects != "writes",
@@ -300,7 +300,7 @@ func (r *reader) manifest(d *definition, id string, parameters any) (map[string]
 		m["short_description"] = short
 	}
 	if d.title != "" {
-		m["tool_name"] = clip(d.title, 200)
+		m["tool_name"] = toolkeep.Clip(d.title, 200)
 	}
 	if d.result != nil {
 		m["result_schema"] = d.result
@@ -419,20 +419,5 @@ func shorten(s string) string {
 	if i := strings.Index(s, ". "); i > 0 {
 		s = s[:i+1]
 	}
-	return clip(s, 100)
-}
-
-// clip keeps the first n characters.
-func clip(s string, n int) string {
-	i := 0
-	for at := range s {
-		if i == n-1 {
-			if rest := s[at:]; len([]rune(rest)) > 1 {
-				return s[:at] + "…"
-			}
-			return s
-		}
-		i++
-	}
-	return s
+	return toolkeep.Clip(s, 100)
 }

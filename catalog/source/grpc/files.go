@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
@@ -57,7 +58,7 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 		}
 		seen[f.GetName()] = true
 		if p := f.GetPackage(); p == "google.protobuf" || strings.HasPrefix(p, "google.protobuf.") {
-			return nil, invalid("the file %s puts types into google.protobuf, which is protobuf's own", bounded(f.GetName(), 300))
+			return nil, invalid("the file %s puts types into google.protobuf, which is protobuf's own", toolkeep.CutBytes(f.GetName(), 300))
 		}
 		whole.File = append(whole.File, f)
 	}
@@ -66,7 +67,7 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 	}
 	files, err := protodesc.FileOptions{AllowUnresolvable: true}.NewFiles(whole)
 	if err != nil {
-		return nil, invalid("the files do not fit together: %s", bounded(strings.ReplaceAll(err.Error(), "\u00a0", " "), 500))
+		return nil, invalid("the files do not fit together: %s", toolkeep.CutBytes(strings.ReplaceAll(err.Error(), "\u00a0", " "), 500))
 	}
 	return files, nil
 }
@@ -93,7 +94,7 @@ func compile(ctx context.Context, names, folders []string) (*descriptorpb.FileDe
 	}
 	linked, err := c.Compile(ctx, names...)
 	if err != nil {
-		return nil, invalid("the .proto files cannot be read: %s", bounded(err.Error(), 1000))
+		return nil, invalid("the .proto files cannot be read: %s", toolkeep.CutBytes(err.Error(), 1000))
 	}
 	set, seen := &descriptorpb.FileDescriptorSet{}, map[string]bool{}
 	var add func(f protoreflect.FileDescriptor)
@@ -139,7 +140,7 @@ func withComments(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorPro
 func reread(set *descriptorpb.FileDescriptorSet) (*descriptorpb.FileDescriptorSet, error) {
 	raw, err := proto.Marshal(set)
 	if err != nil {
-		return nil, invalid("the .proto files cannot be read: %s", bounded(err.Error(), 1000))
+		return nil, invalid("the .proto files cannot be read: %s", toolkeep.CutBytes(err.Error(), 1000))
 	}
 	again := &descriptorpb.FileDescriptorSet{}
 	return again, decodeAs.Unmarshal(raw, again)
@@ -161,7 +162,7 @@ func (r *protos) close() {
 func (r *protos) find(name string) (protocompile.SearchResult, error) {
 	none := protocompile.SearchResult{}
 	if path.IsAbs(name) || name != path.Clean(name) || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsRune(name, '\\') {
-		return none, fmt.Errorf("%q is no path below the import paths", bounded(name, 300))
+		return none, fmt.Errorf("%q is no path below the import paths", toolkeep.CutBytes(name, 300))
 	}
 	if r.files.Add(1) > maxFiles {
 		return none, fmt.Errorf("more than %d files are imported", maxFiles)
@@ -172,7 +173,7 @@ func (r *protos) find(name string) (protocompile.SearchResult, error) {
 			continue
 		}
 		if err != nil {
-			return none, fmt.Errorf("%s cannot be opened below its import path", bounded(name, 300))
+			return none, fmt.Errorf("%s cannot be opened below its import path", toolkeep.CutBytes(name, 300))
 		}
 		text, err := r.read(f, name)
 		f.Close()
@@ -184,14 +185,14 @@ func (r *protos) find(name string) (protocompile.SearchResult, error) {
 func (r *protos) read(f *os.File, name string) (string, error) {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no file", bounded(name, 300))
+		return "", fmt.Errorf("%s is no file", toolkeep.CutBytes(name, 300))
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxProto+1))
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s cannot be read", bounded(name, 300))
+		return "", fmt.Errorf("%s cannot be read", toolkeep.CutBytes(name, 300))
 	case len(raw) > maxProto:
-		return "", fmt.Errorf("%s is over %d bytes", bounded(name, 300), maxProto)
+		return "", fmt.Errorf("%s is over %d bytes", toolkeep.CutBytes(name, 300), maxProto)
 	case r.bytes.Add(int64(len(raw))) > maxProtos:
 		return "", fmt.Errorf("the .proto files are over %d bytes together", maxProtos)
 	}

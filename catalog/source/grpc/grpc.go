@@ -301,7 +301,7 @@ func (o *Options) tool(m method, files whole, host string, port int, plan *sourc
 	}
 	manifest := map[string]any{
 		"schema_version": json.Number("1"), "tool_id": o.Namespace + "." + m.name,
-		"tool_name":         bounded(string(m.d.Parent().Name())+" "+string(m.d.Name()), 200),
+		"tool_name":         toolkeep.CutBytes(string(m.d.Parent().Name())+" "+string(m.d.Name()), 200),
 		"description":       describe(m.d),
 		"parameters_schema": parameters(m.d), "result_schema": result(m.d),
 		"permissions": map[string]any{"network": []any{map[string]any{"host": host, "port": json.Number(strconv.Itoa(port))}}},
@@ -391,7 +391,7 @@ func describe(d protoreflect.MethodDescriptor) string {
 			text += " The service: " + service
 		}
 	}
-	text = bounded(text, maxText-400)
+	text = toolkeep.CutBytes(text, maxText-400)
 	switch {
 	case d.IsStreamingClient() && d.IsStreamingServer():
 		text += "\n\nTakes a list of messages, which are all sent, and answers with the list of messages that came back."
@@ -415,12 +415,4 @@ func comment(d protoreflect.Descriptor) string {
 		lines[i] = strings.TrimSpace(line)
 	}
 	return strings.ToValidUTF8(strings.TrimSpace(strings.Join(lines, "\n")), "\uFFFD")
-}
-
-// bounded is the beginning of a text, of whole characters.
-func bounded(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "")
 }

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog/source"
 	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
@@ -83,9 +84,9 @@ func (o *Options) unanswered(err error) error {
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return invalid("the server at %s refuses reflection (%s); send it a credential with --reflect-metadata", o.Target, st.Code())
 	case codes.Unavailable:
-		return invalid("the server at %s cannot be reached: %s", o.Target, bounded(st.Message(), 500))
+		return invalid("the server at %s cannot be reached: %s", o.Target, toolkeep.CutBytes(st.Message(), 500))
 	}
-	return invalid("the server at %s did not answer reflection: %s %s", o.Target, st.Code(), bounded(st.Message(), 500))
+	return invalid("the server at %s did not answer reflection: %s %s", o.Target, st.Code(), toolkeep.CutBytes(st.Message(), 500))
 }
 
 func (o *Options) connect() (*rpc.ClientConn, error) {
@@ -179,7 +180,7 @@ func (r *asking) run() ([]string, error) {
 			continue
 		}
 		if !protoreflect.FullName(name).IsValid() {
-			return nil, lief("it lists a service with the name %q", bounded(name, 200))
+			return nil, lief("it lists a service with the name %q", toolkeep.CutBytes(name, 200))
 		}
 		if services = append(services, name); len(services) > maxServices {
 			return nil, lief("it lists more than %d services", maxServices)
@@ -238,7 +239,7 @@ func (r *asking) take(answer *reflection.FileDescriptorResponse) error {
 		}
 		if known := r.files[f.GetName()]; known != nil {
 			if !proto.Equal(known, f) {
-				return lief("it has two different files with the name %s", bounded(f.GetName(), 200))
+				return lief("it has two different files with the name %s", toolkeep.CutBytes(f.GetName(), 200))
 			}
 			continue
 		}
@@ -269,7 +270,7 @@ func (r *asking) imports() error {
 				}
 			}
 			if r.files[name] == nil {
-				r.missing = append(r.missing, bounded(name, 200))
+				r.missing = append(r.missing, toolkeep.CutBytes(name, 200))
 			}
 		}
 	}

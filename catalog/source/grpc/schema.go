@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // maxInline is how deep messages stand within each other before they go to $defs.
@@ -129,7 +131,7 @@ func (s *shape) body(d protoreflect.MessageDescriptor, depth int) map[string]any
 		schema["required"] = required
 	}
 	if text := comment(d); text != "" && depth > 0 {
-		schema["description"] = bounded(text, maxFieldText)
+		schema["description"] = toolkeep.CutBytes(text, maxFieldText)
 	}
 	var rules []any
 	for i := range d.Oneofs().Len() {
@@ -172,7 +174,7 @@ func (s *shape) field(f protoreflect.FieldDescriptor, depth int) map[string]any 
 		text = strings.TrimSpace(text + "\n\nNot given, it is read as " + string(f.DefaultEnumValue().Name()) + ".")
 	}
 	if text != "" {
-		schema["description"] = bounded(text, maxFieldText)
+		schema["description"] = toolkeep.CutBytes(text, maxFieldText)
 	}
 	if o, ok := f.Options().(*descriptorpb.FieldOptions); ok && o.GetDeprecated() {
 		schema["deprecated"] = true
@@ -183,9 +185,9 @@ func (s *shape) field(f protoreflect.FieldDescriptor, depth int) map[string]any 
 func defaultText(f protoreflect.FieldDescriptor) string {
 	switch f.Kind() {
 	case protoreflect.StringKind:
-		return fmt.Sprintf("%q", bounded(f.Default().String(), 200))
+		return fmt.Sprintf("%q", toolkeep.CutBytes(f.Default().String(), 200))
 	case protoreflect.BytesKind:
-		return fmt.Sprintf("the bytes %x", bounded(string(f.Default().Bytes()), 100))
+		return fmt.Sprintf("the bytes %x", toolkeep.CutBytes(string(f.Default().Bytes()), 100))
 	}
 	return fmt.Sprint(f.Default().Interface())
 }

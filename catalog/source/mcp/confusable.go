@@ -7,6 +7,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // lookalikes are letters of other scripts that common fonts draw like a Latin
@@ -123,11 +125,11 @@ func (s *scanner) name() {
 		if foreign {
 			severity = High
 		}
-		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), severity, "the name looks like %q, which is another tool's", Visible(clip(other, 80)))
+		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), severity, "the name looks like %q, which is another tool's", Visible(toolkeep.Clip(other, 80)))
 		return
 	}
 	if foreign && plainASCII(latin(name)) && strings.ContainsFunc(name, posesAsLatin) {
-		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), High, "the name is read as %q and written with other letters", clip(latin(name), 80))
+		s.add(RuleLookAlike, at, excerpt(name, 0, len(name)), High, "the name is read as %q and written with other letters", toolkeep.Clip(latin(name), 80))
 	}
 }
 
@@ -169,7 +171,7 @@ func (s *scanner) words(pointer, text string) {
 			return
 		}
 		if word := text[start:end]; !plainASCII(word) && disguised(word) {
-			s.add(RuleMixed, pointer, excerpt(text, start, end), High, "a word that is read as %q and written with letters of another script", clip(latin(word), 80))
+			s.add(RuleMixed, pointer, excerpt(text, start, end), High, "a word that is read as %q and written with letters of another script", toolkeep.Clip(latin(word), 80))
 		}
 		start = -1
 	}

@@ -157,7 +157,7 @@ func (d *differ) values() {
 		if left <= 0 {
 			n = maxChangeShort
 		}
-		s = Visible(cut(s, n))
+		s = Visible(toolkeep.Clip(s, n))
 		left -= len(s)
 		return s
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // characters finds what cannot be seen. Many of these characters have honest
@@ -32,7 +34,7 @@ func (s *scanner) characters(pointer, text string) {
 			end++
 		}
 		if said := decoded(runes[i:end]); said != "" {
-			severity, message = High, message+`, which say "`+clip(oneLine(said), 80)+`"`
+			severity, message = High, message+`, which say "`+toolkeep.Clip(oneLine(said), 80)+`"`
 		}
 		from := len(string(runes[:i]))
 		s.add(rule, pointer, excerpt(text, from, from+len(string(runes[i:end]))), severity, "%s", message)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // phrase is one way of speaking to the model. It is looked for only in texts
@@ -114,7 +116,7 @@ func (s *scanner) encoded(pointer, text string) {
 		said, coded := decode(run)
 		switch {
 		case said != "":
-			s.add(RuleEncoded, pointer, excerpt(text, at[0], at[1]), High, "encoded text, which says %q", clip(oneLine(said), 80))
+			s.add(RuleEncoded, pointer, excerpt(text, at[0], at[1]), High, "encoded text, which says %q", toolkeep.Clip(oneLine(said), 80))
 		case coded:
 			severity := Medium
 			if strings.Contains(pointer, "/example") || strings.HasSuffix(pointer, "/default") {
@@ -194,7 +196,7 @@ func (s *scanner) otherTools(pointer, text string) {
 		if steers.MatchString(sentence(text, at[0], at[1])) {
 			severity, message = Medium, "it says how %q, a tool of the server %s, is to be used"
 		}
-		s.add(RuleOtherTool, pointer, excerpt(text, at[0], at[1]), severity, message, Visible(clip(tool, 80)), Visible(clip(server, 80)))
+		s.add(RuleOtherTool, pointer, excerpt(text, at[0], at[1]), severity, message, Visible(toolkeep.Clip(tool, 80)), Visible(toolkeep.Clip(server, 80)))
 	}
 }
 

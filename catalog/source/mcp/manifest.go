@@ -42,22 +42,22 @@ func (o *Options) core(tree map[string]any, id, tool string, result any) (m map[
 
 	hints, _ := tree["annotations"].(map[string]any)
 	if title, ok := tree["title"].(string); ok && title != "" {
-		m["tool_name"] = clip(title, maxTitle)
+		m["tool_name"] = toolkeep.Clip(title, maxTitle)
 		if m["tool_name"] == title {
 			delete(rest, "title")
 		}
 	} else {
 		title, _ = hints["title"].(string)
-		m["tool_name"] = clip(orElse(title, tool), maxTitle)
+		m["tool_name"] = toolkeep.Clip(orElse(title, tool), maxTitle)
 		absent = absentUnless(absent, tree, "title")
 	}
 	if text, ok := tree["description"].(string); ok && text != "" {
-		m["description"] = cut(text, maxDescription)
+		m["description"] = toolkeep.Clip(text, maxDescription)
 		if m["description"] == text {
 			delete(rest, "description")
 		}
 	} else {
-		m["description"] = clip("The tool "+tool+" of the MCP server "+o.Server+", which says no more about it.", maxDescription)
+		m["description"] = toolkeep.Clip("The tool "+tool+" of the MCP server "+o.Server+", which says no more about it.", maxDescription)
 		absent = absentUnless(absent, tree, "description")
 	}
 	if s := shortDescription(m["description"].(string)); s != "" {
@@ -102,14 +102,6 @@ func orElse(s, d string) string {
 	return s
 }
 
-// cut shortens a text to n characters without taking the space at its end.
-func cut(s string, n int) string {
-	if len(s) <= n || utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
-
 var sentenceEnd = regexp.MustCompile(`[.!?]\s`)
 
 // shortDescription is the first sentence of the first line.
@@ -122,7 +114,7 @@ func shortDescription(s string) string {
 		if i := sentenceEnd.FindStringIndex(line); i != nil && utf8.RuneCountInString(line) > 100 {
 			line = line[:i[0]+1]
 		}
-		return clip(line, 100)
+		return toolkeep.Clip(line, 100)
 	}
 	return ""
 }
@@ -184,11 +176,11 @@ func (r *reader) tool(d *definition) *PlannedTool {
 			break
 		}
 		if result == nil || !only(catalog.Faults(err), "/result_schema") {
-			d.refuse("%s", clip(Visible(refusal(err)), 600))
+			d.refuse("%s", toolkeep.Clip(Visible(refusal(err)), 600))
 			return nil
 		}
 		// The tool works without; the definition keeps it under annotations.mcp.
-		r.warn("%s: its outputSchema is not checked: %s", shown(d.tool), clip(Visible(refusal(err)), 300))
+		r.warn("%s: its outputSchema is not checked: %s", shown(d.tool), toolkeep.Clip(Visible(refusal(err)), 300))
 		result = nil
 	}
 	t.Findings = scan(d.tree, r.o.Server, r.o.Known, r.own)
@@ -197,7 +189,7 @@ func (r *reader) tool(d *definition) *PlannedTool {
 	}
 	version, change, ok := catalog.NextVersion(old, parsed)
 	if !ok {
-		d.refuse("the published version %s is no SemVer version", clip(old.Version, 60))
+		d.refuse("the published version %s is no SemVer version", toolkeep.Clip(old.Version, 60))
 		return nil
 	}
 	t.Version, t.Change = version, change
@@ -261,7 +253,7 @@ func refusal(err error) string {
 	return "at " + inDefinition(faults[0].Pointer) + ": " + faults[0].Message
 }
 
-func shown(tool string) string { return clip(oneLine(tool), 80) }
+func shown(tool string) string { return toolkeep.Clip(oneLine(tool), 80) }
 
 // Definition makes the definition out of the manifest again that a tool was
 // published with, in RFC 8785 form: its digest is the tool's source.digest.

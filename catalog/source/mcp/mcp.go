@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -109,7 +108,7 @@ func Read(ctx context.Context, defs [][]byte, o Options) (*Plan, error) {
 	case o.Server == "":
 		return nil, importError("the MCP server has no name")
 	case !namespacePattern.MatchString(o.Namespace):
-		return nil, importError("the namespace %q does not match %s", Visible(clip(o.Namespace, 80)), namespacePattern)
+		return nil, importError("the namespace %q does not match %s", Visible(toolkeep.Clip(o.Namespace, 80)), namespacePattern)
 	}
 	r := &reader{o: o, until: time.Now().Add(maxTime), plan: &Plan{}, own: NewNames()}
 	if max := r.maxTools(); len(defs) > max {
@@ -241,7 +240,7 @@ func nameOf(d *definition) string {
 func readFault(err error) string {
 	e := toolkeep.AsError(err)
 	if p, _ := e.Details["pointer"].(string); p != "" {
-		return "at " + Visible(clip(p, 200)) + ": " + e.Message
+		return "at " + Visible(toolkeep.Clip(p, 200)) + ": " + e.Message
 	}
 	return e.Message
 }
@@ -253,7 +252,7 @@ func (r *reader) plan1(d *definition) {
 		defer func() {
 			if p := recover(); p != nil {
 				tool = nil
-				d.reason = "a fault of the reader, please report it: " + clip(fmt.Sprint(p), 300)
+				d.reason = "a fault of the reader, please report it: " + toolkeep.Clip(fmt.Sprint(p), 300)
 			}
 		}()
 		if d.reason != "" {
@@ -301,16 +300,4 @@ func (r *reader) previous(id string) *toolkeep.Tool {
 		return nil
 	}
 	return r.o.Previous(id)
-}
-
-// clip shortens s to n characters.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	runes := []rune(s)
-	if len(runes) <= n {
-		return s
-	}
-	return strings.TrimRight(string(runes[:n-1]), " \n\t") + "…"
 }

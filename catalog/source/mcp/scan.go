@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -99,7 +100,7 @@ func (s *scanner) add(rule, pointer, text string, severity Severity, format stri
 		s.more++
 		return
 	}
-	s.found = append(s.found, Finding{Rule: rule, Pointer: Visible(clip(pointer, 500)), Text: text, Severity: severity, Message: fmt.Sprintf(format, args...)})
+	s.found = append(s.found, Finding{Rule: rule, Pointer: Visible(toolkeep.Clip(pointer, 500)), Text: text, Severity: severity, Message: fmt.Sprintf(format, args...)})
 }
 
 // parameters collects the names of the arguments, which may well be the names of

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // Visible gives s with every character that cannot be seen, or that moves what
@@ -82,8 +84,5 @@ func excerpt(s string, from, to int) string {
 	if utf8.RuneCountInString(out) > maxExcerpt {
 		out = oneLine(s[from:end])
 	}
-	if r := []rune(out); len(r) > maxExcerpt {
-		return string(r[:maxExcerpt-1]) + "…"
-	}
-	return out
+	return toolkeep.Clip(out, maxExcerpt)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 const formType = "application/x-www-form-urlencoded"
@@ -280,7 +282,7 @@ func cannotSend(types []string) string {
 	}
 	names := make([]string, 0, len(types))
 	for _, t := range types {
-		names = append(names, clip(t, 80))
+		names = append(names, toolkeep.Clip(t, 80))
 	}
 	if len(names) > 4 {
 		names = append(names[:4], "…")
@@ -350,7 +352,7 @@ func (d *document) contentBody(o *object) (*requestBody, string) {
 		if content.vals[t] == nil {
 			return nil, nil
 		}
-		m, why := d.object(content.vals[t], "the content "+clip(t, 80))
+		m, why := d.object(content.vals[t], "the content "+toolkeep.Clip(t, 80))
 		if why != "" && bad == "" {
 			bad = why
 		}
@@ -387,7 +389,7 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 	}
 	out := map[string]any{}
 	for _, field := range enc.keys {
-		o, reason := d.object(enc.vals[field], "the encoding of "+clip(field, 80))
+		o, reason := d.object(enc.vals[field], "the encoding of "+toolkeep.Clip(field, 80))
 		if reason != "" {
 			return nil, reason
 		}
@@ -397,7 +399,7 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 		case style != "" || o.has("explode") || o.has("allowReserved"):
 			e, reason := styledField(o, style)
 			if reason != "" {
-				return nil, fmt.Sprintf("the form field %q cannot be sent: %s", clip(field, 80), reason)
+				return nil, fmt.Sprintf("the form field %q cannot be sent: %s", toolkeep.Clip(field, 80), reason)
 			}
 			out[field] = e
 		case content == "":
@@ -411,7 +413,7 @@ func (d *document) encoding(media *object) (map[string]any, string) {
 			}
 			xml, reason := d.xmlOf(propertyOf(d, schema, field))
 			if reason != "" {
-				return nil, fmt.Sprintf("the form field %q cannot be sent: %s", clip(field, 80), reason)
+				return nil, fmt.Sprintf("the form field %q cannot be sent: %s", toolkeep.Clip(field, 80), reason)
 			}
 			out[field] = map[string]any{"content_type": withoutCharset(content), "xml": xml}
 		}
@@ -427,7 +429,7 @@ func styledField(o *object, style string) (map[string]any, string) {
 		style = "form"
 	}
 	if !slices.Contains(stylesOf["query"], style) {
-		return nil, fmt.Sprintf("a form field cannot have style %q", clip(style, 40))
+		return nil, fmt.Sprintf("a form field cannot have style %q", toolkeep.Clip(style, 40))
 	}
 	e := map[string]any{"style": style}
 	explode := style == "form" || style == "deepObject"
@@ -487,7 +489,7 @@ func (d *document) formBody(op *operation, fields []*object) (*requestBody, stri
 	if !files && len(types) > 0 && !has(func(m string) bool { return m == formType || isWildcard(m) }) {
 		// Documents often say JSON for the whole and still have form fields.
 		if multi = has(func(m string) bool { return strings.HasPrefix(m, "multipart/") }); !multi && op.op.has("consumes") {
-			return nil, "it has form fields but consumes only " + clip(strings.Join(types, ", "), 200)
+			return nil, "it has form fields but consumes only " + toolkeep.Clip(strings.Join(types, ", "), 200)
 		}
 	}
 	props, required := newObject(op.op.src, op.op.line), []any{}
@@ -518,7 +520,7 @@ func (d *document) formBody(op *operation, fields []*object) (*requestBody, stri
 		}
 		style, explode, items, reason := collectionStyle(f, "form")
 		if reason != "" {
-			return nil, fmt.Sprintf("the form field %q cannot be sent: %s", clip(name, 80), reason)
+			return nil, fmt.Sprintf("the form field %q cannot be sent: %s", toolkeep.Clip(name, 80), reason)
 		}
 		e := map[string]any{"style": style}
 		if explode {

@@ -3,8 +3,8 @@ package openapi
 import (
 	"sort"
 	"strconv"
-	"unicode/utf8"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -372,11 +372,7 @@ func (r *renderer) prose(s string) string {
 	case r.s.prose == 0 || len(s) <= r.s.prose:
 		return s
 	}
-	cut := r.s.prose
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return toolkeep.ClipBytes(s, r.s.prose)
 }
 
 func sortedKeys(m map[string]any) []string {

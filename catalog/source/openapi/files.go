@@ -190,7 +190,7 @@ func (s *files) digest() string {
 type alone struct{}
 
 func (alone) resolve(_, ref string) (string, string) {
-	return "", fmt.Sprintf("the reference %q leads to another file, and the document was sent without any; bundle them into one document", clip(ref, 200))
+	return "", fmt.Sprintf("the reference %q leads to another file, and the document was sent without any; bundle them into one document", toolkeep.Clip(ref, 200))
 }
 
 func (alone) read(context.Context, string, int64) ([]byte, string) {
@@ -244,10 +244,10 @@ func filePath(location string) (string, string) {
 
 func (d *folder) resolve(base, ref string) (string, string) {
 	if u, err := url.Parse(ref); err == nil && (len(u.Scheme) > 1 || u.Host != "") {
-		return "", fmt.Sprintf("the reference %q leads to a URL; a document on disk may refer only to files of its own folder", clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q leads to a URL; a document on disk may refer only to files of its own folder", toolkeep.Clip(ref, 200))
 	}
 	if strings.ContainsAny(ref, "\x00\\") {
-		return "", fmt.Sprintf("the reference %q is not a relative path", clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q is not a relative path", toolkeep.Clip(ref, 200))
 	}
 	if i := strings.IndexByte(ref, '?'); i > 0 {
 		ref = ref[:i]
@@ -264,7 +264,7 @@ func (d *folder) resolve(base, ref string) (string, string) {
 		}
 	}
 	if loc == "" {
-		return "", fmt.Sprintf("the reference %q leads outside of the document's folder", clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q leads outside of the document's folder", toolkeep.Clip(ref, 200))
 	}
 	return loc, ""
 }
@@ -465,12 +465,12 @@ func (w *web) resolve(base, ref string) (string, string) {
 	}
 	r, err := url.Parse(ref)
 	if err != nil {
-		return "", fmt.Sprintf("the reference %q is no URL", clip(ref, 200))
+		return "", fmt.Sprintf("the reference %q is no URL", toolkeep.Clip(ref, 200))
 	}
 	u := b.ResolveReference(r)
 	u.Fragment, u.RawFragment = "", ""
 	if !sameHost(w.base, u) {
-		return "", fmt.Sprintf("the reference %q leads to another host than the document's", clip(safeURL(u), 200))
+		return "", fmt.Sprintf("the reference %q leads to another host than the document's", toolkeep.Clip(safeURL(u), 200))
 	}
 	u.User = w.base.User
 	return u.String(), ""

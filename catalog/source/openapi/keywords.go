@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // Keywords by the kind of their value.
@@ -69,7 +71,7 @@ func (c *conversion) texts(s *object, out map[string]any) {
 	}
 	if p, ok := s.get("pattern").(string); ok {
 		if reason := c.d.patternReason(p); reason != "" {
-			c.leaveOut(s, "the pattern %q is left out: %s", clip(p, 100), reason)
+			c.leaveOut(s, "the pattern %q is left out: %s", toolkeep.Clip(p, 100), reason)
 		} else {
 			out["pattern"] = p
 		}
@@ -127,7 +129,7 @@ func (c *conversion) number(s *object, k string) (json.Number, bool) {
 		return "", false
 	}
 	if !exact(n) {
-		c.leaveOut(s, "%s %s is left out: it is beyond what JSON numbers hold exactly", k, clip(n.String(), 60))
+		c.leaveOut(s, "%s %s is left out: it is beyond what JSON numbers hold exactly", k, toolkeep.Clip(n.String(), 60))
 		return "", false
 	}
 	return n, true
@@ -162,7 +164,7 @@ func (c *conversion) types(s *object, out map[string]any) {
 			return
 		}
 		if !slices.Contains(jsonTypes, t) {
-			c.fail(s, "%q is no type of JSON Schema", clip(t, 60))
+			c.fail(s, "%q is no type of JSON Schema", toolkeep.Clip(t, 60))
 		}
 		out["type"] = t
 	case []any:
@@ -399,7 +401,7 @@ func (c *conversion) applicators(s *object, out map[string]any, w where) {
 		for _, name := range m.keys {
 			if k == "patternProperties" {
 				if reason := c.d.patternReason(name); reason != "" {
-					c.leaveOut(m, "the property pattern %q is left out: %s", clip(name, 100), reason)
+					c.leaveOut(m, "the property pattern %q is left out: %s", toolkeep.Clip(name, 100), reason)
 					continue
 				}
 			}
@@ -421,7 +423,7 @@ func (c *conversion) dependencies(s *object, out map[string]any, w where) {
 			list, ok := m.vals[name].([]any)
 			if !ok {
 				if k == "dependentRequired" {
-					c.fail(m, "its %s is %s, not a list", clip(name, 60), describe(m.vals[name]))
+					c.fail(m, "its %s is %s, not a list", toolkeep.Clip(name, 60), describe(m.vals[name]))
 				}
 				deps, _ := out["dependentSchemas"].(map[string]any)
 				if deps == nil {

@@ -80,10 +80,10 @@ func TestHostileDocuments(t *testing.T) {
 			}
 			checkPlan(t, plan)
 			for _, r := range plan.Refused {
-				t.Log(clip(r.Operation, 40), r.Reason)
+				t.Log(toolkeep.Clip(r.Operation, 40), r.Reason)
 			}
 			for _, w := range plan.Warnings {
-				t.Log(clip(w, 300))
+				t.Log(toolkeep.Clip(w, 300))
 			}
 		})
 	}

@@ -128,12 +128,12 @@ func (d *document) core(p *parts) map[string]any {
 
 func toolName(op *operation) string {
 	if s := firstLine(op.op.text("summary")); s != "" {
-		return clip(s, 200)
+		return toolkeep.Clip(s, 200)
 	}
 	if op.id != "" {
-		return clip(op.id, 200)
+		return toolkeep.Clip(op.id, 200)
 	}
-	return clip(op.label(), 200)
+	return toolkeep.Clip(op.label(), 200)
 }
 
 const maxDescription = 8000
@@ -153,7 +153,7 @@ func description(op *operation) string {
 			text = name + " (" + text + ")"
 		}
 	}
-	return clip(text, maxDescription)
+	return toolkeep.Clip(text, maxDescription)
 }
 
 var sentenceEnd = regexp.MustCompile(`[.!?]\s`)
@@ -166,7 +166,7 @@ func shortDescription(op *operation) string {
 	if i := sentenceEnd.FindStringIndex(s); i != nil && utf8.RuneCountInString(s) > 100 {
 		s = s[:i[0]+1]
 	}
-	return clip(s, 100)
+	return toolkeep.Clip(s, 100)
 }
 
 func toolTags(op *operation) []any {
@@ -174,7 +174,7 @@ func toolTags(op *operation) []any {
 	list, _ := op.op.get("tags").([]any)
 	for _, e := range list {
 		s, _ := scalarText(e)
-		s = clip(strings.Join(strings.Fields(clean(s)), " "), 64)
+		s = toolkeep.Clip(strings.Join(strings.Fields(clean(s)), " "), 64)
 		if s != "" && !slices.Contains(tags, any(s)) && len(tags) < 63 {
 			tags = append(tags, s)
 		}
@@ -200,7 +200,7 @@ func category(op *operation) string {
 func (d *document) source(p *parts, core map[string]any) map[string]any {
 	meta := map[string]any{"title": d.title, "document_version": d.infoVersion, "method": p.op.method, "path": p.op.path}
 	if p.op.id != "" {
-		meta["operation_id"] = clip(p.op.id, 300)
+		meta["operation_id"] = toolkeep.Clip(p.op.id, 300)
 	}
 	if n := len(p.server.others); n > 0 {
 		var list []any
@@ -237,7 +237,7 @@ func (d *document) finish(p *parts) (*PlannedTool, string) {
 			if d.giveUp(p, err) {
 				continue
 			}
-			return nil, "its manifest is refused: " + clip(catalog.FaultText(err), 600)
+			return nil, "its manifest is refused: " + toolkeep.Clip(catalog.FaultText(err), 600)
 		}
 		tool.Manifest = raw
 		if old != nil {
@@ -271,7 +271,7 @@ func (d *document) giveUp(p *parts, err error) bool {
 	}
 	switch {
 	case bad["result_schema"] && p.result != nil:
-		d.warn("%s: its result has no schema: %s", p.op.label(), clip(catalog.FaultText(err), 300))
+		d.warn("%s: its result has no schema: %s", p.op.label(), toolkeep.Clip(catalog.FaultText(err), 300))
 		p.result = nil
 	case bad["examples"] && p.examples != nil:
 		p.examples = p.validExamples(err)
@@ -313,7 +313,7 @@ func firstToken(pointer string) string {
 func (d *document) bump(tool *PlannedTool, p *parts, core map[string]any, old, parsed *toolkeep.Tool) (*PlannedTool, string) {
 	version, change, ok := catalog.NextVersion(old, parsed)
 	if !ok {
-		return nil, "the published version " + clip(old.Version, 60) + " is no SemVer version"
+		return nil, "the published version " + toolkeep.Clip(old.Version, 60) + " is no SemVer version"
 	}
 	tool.Version, tool.Change = version, change
 	tool.Manifest = d.encode(p, core, tool.Version)

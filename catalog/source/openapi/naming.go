@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
@@ -194,7 +195,7 @@ func camel(s string) string {
 // list_sms_messages become "List SMS messages" and "List sms messages".
 func spoken(id string) string {
 	var out []byte
-	r := []byte(catalog.PlainLetters(clip(id, 200)))
+	r := []byte(catalog.PlainLetters(toolkeep.Clip(id, 200)))
 	for i, c := range r {
 		switch {
 		case !isLetter(c) && (c < '0' || c > '9'):

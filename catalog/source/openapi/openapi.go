@@ -166,7 +166,7 @@ const ownFault = "a fault of the reader, please report it: "
 func (d *document) planSafely(op *operation) (tool *PlannedTool, reason string) {
 	defer func() {
 		if p := recover(); p != nil {
-			tool, reason = nil, ownFault+clip(fmt.Sprint(p), 300)
+			tool, reason = nil, ownFault+toolkeep.Clip(fmt.Sprint(p), 300)
 		}
 	}()
 	return d.plan(op)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // param is one parameter of an operation on its way to an argument.
@@ -63,7 +65,7 @@ func (d *document) parameters(op *operation, sec *security) (params []*param, bo
 		switch o.text("in") {
 		case "body":
 			if d.dialect != v20 {
-				return nil, nil, nil, fmt.Sprintf("the parameter %q is in %q, which OpenAPI 3 does not have", clip(o.text("name"), 80), "body")
+				return nil, nil, nil, fmt.Sprintf("the parameter %q is in %q, which OpenAPI 3 does not have", toolkeep.Clip(o.text("name"), 80), "body")
 			}
 			if body != nil {
 				return nil, nil, nil, "it has two body parameters"
@@ -71,7 +73,7 @@ func (d *document) parameters(op *operation, sec *security) (params []*param, bo
 			body = o
 		case "formData":
 			if d.dialect != v20 {
-				return nil, nil, nil, fmt.Sprintf("the parameter %q is in %q, which OpenAPI 3 does not have", clip(o.text("name"), 80), "formData")
+				return nil, nil, nil, fmt.Sprintf("the parameter %q is in %q, which OpenAPI 3 does not have", toolkeep.Clip(o.text("name"), 80), "formData")
 			}
 			form = append(form, o)
 		default:
@@ -107,18 +109,18 @@ func (d *document) parameter(op *operation, o *object, sec *security) (*param, s
 			return nil, "" // as the standard says: these follow from elsewhere
 		}
 		if slices.Contains(fixedHeaders, lower) {
-			d.warn("%s: the header %s is not an argument: it follows from the request itself", op.label(), clip(p.name, 80))
+			d.warn("%s: the header %s is not an argument: it follows from the request itself", op.label(), toolkeep.Clip(p.name, 80))
 			return nil, ""
 		}
 	case "querystring":
 		if !p.node.has("content") {
-			return nil, fmt.Sprintf("the parameter %q is the whole query string and has no content", clip(p.name, 80))
+			return nil, fmt.Sprintf("the parameter %q is the whole query string and has no content", toolkeep.Clip(p.name, 80))
 		}
 	default:
-		return nil, fmt.Sprintf("the parameter %q is in %q, which is no place of OpenAPI", clip(p.name, 80), clip(p.in, 40))
+		return nil, fmt.Sprintf("the parameter %q is in %q, which is no place of OpenAPI", toolkeep.Clip(p.name, 80), toolkeep.Clip(p.in, 40))
 	}
 	if sec.covers(p.in, p.name) {
-		d.warn("%s: the %s parameter %s is not an argument: it carries the credential of a security scheme", op.label(), p.in, clip(p.name, 80))
+		d.warn("%s: the %s parameter %s is not an argument: it carries the credential of a security scheme", op.label(), p.in, toolkeep.Clip(p.name, 80))
 		return nil, ""
 	}
 	var reason string
@@ -132,9 +134,9 @@ func (d *document) parameter(op *operation, o *object, sec *security) (*param, s
 	}
 	if reason != "" {
 		if p.required {
-			return nil, fmt.Sprintf("the required parameter %q cannot be sent: %s", clip(p.name, 80), reason)
+			return nil, fmt.Sprintf("the required parameter %q cannot be sent: %s", toolkeep.Clip(p.name, 80), reason)
 		}
-		d.warn("%s: the optional parameter %s is left out: %s", op.label(), clip(p.name, 80), reason)
+		d.warn("%s: the optional parameter %s is left out: %s", op.label(), toolkeep.Clip(p.name, 80), reason)
 		return nil, ""
 	}
 	return p, ""
@@ -160,7 +162,7 @@ func (d *document) styledParameter(p *param) string {
 		p.style = allowed[0]
 	}
 	if !slices.Contains(allowed, p.style) {
-		return fmt.Sprintf("a parameter in %s cannot have style %q", p.in, clip(p.style, 40))
+		return fmt.Sprintf("a parameter in %s cannot have style %q", p.in, toolkeep.Clip(p.style, 40))
 	}
 	p.explode = p.style == "form" || p.style == "cookie"
 	if b, ok := p.node.get("explode").(bool); ok {
@@ -211,7 +213,7 @@ func (d *document) contentParameter(p *param) string {
 		}
 		return ""
 	}
-	return fmt.Sprintf("its content %q cannot stand in a parameter; JSON, text, XML and forms can", clip(content.keys[0], 80))
+	return fmt.Sprintf("its content %q cannot stand in a parameter; JSON, text, XML and forms can", toolkeep.Clip(content.keys[0], 80))
 }
 
 // textSchema is the schema of what is sent as text, whatever its own says.
@@ -301,7 +303,7 @@ func delimitedStyle(format, csv string) (string, string) {
 	case "pipes":
 		return "pipeDelimited", ""
 	}
-	return "", fmt.Sprintf("collectionFormat %q is none of Swagger 2.0", clip(format, 40))
+	return "", fmt.Sprintf("collectionFormat %q is none of Swagger 2.0", toolkeep.Clip(format, 40))
 }
 
 // matchTemplate checks the path template against the parameters in path. A name
@@ -317,7 +319,7 @@ func (d *document) matchTemplate(op *operation, params []*param) ([]*param, stri
 	for _, p := range params {
 		if p.in == "path" {
 			if !slices.Contains(names, p.name) {
-				d.warn("%s: the path parameter %s is left out: the path does not name it", op.label(), clip(p.name, 80))
+				d.warn("%s: the path parameter %s is left out: the path does not name it", op.label(), toolkeep.Clip(p.name, 80))
 				continue
 			}
 			declared[p.name] = true
@@ -329,9 +331,9 @@ func (d *document) matchTemplate(op *operation, params []*param) ([]*param, stri
 			continue
 		}
 		if !isPlainName(name) {
-			return nil, fmt.Sprintf("the path names {%s}, but no parameter in path does", clip(name, 80))
+			return nil, fmt.Sprintf("the path names {%s}, but no parameter in path does", toolkeep.Clip(name, 80))
 		}
-		d.warn("%s: the path names {%s} but no parameter declares it; it is taken as a required text", op.label(), clip(name, 80))
+		d.warn("%s: the path names {%s} but no parameter declares it; it is taken as a required text", op.label(), toolkeep.Clip(name, 80))
 		declared[name] = true
 		node := newObject(op.op.src, op.op.line)
 		out = append(out, &param{name: name, in: "path", required: true, style: "simple", node: node, schema: textSchema})

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // fileSchema is the argument that is a file: its bytes in base64, or an object that
@@ -141,13 +143,13 @@ func (d *document) multipart(b *requestBody, media *object) string {
 			continue
 		}
 		b.order = append(b.order, p.name)
-		e, reason := d.object(enc.get(p.name), "the encoding of "+clip(p.name, 80))
+		e, reason := d.object(enc.get(p.name), "the encoding of "+toolkeep.Clip(p.name, 80))
 		if enc.get(p.name) != nil && reason != "" {
 			return reason
 		}
 		entry, file, reason := d.part(p, e)
 		if reason != "" {
-			return fmt.Sprintf("the part %q cannot be sent: %s", clip(p.name, 80), reason)
+			return fmt.Sprintf("the part %q cannot be sent: %s", toolkeep.Clip(p.name, 80), reason)
 		}
 		if file {
 			s, _ := d.elementOf(p.schema)
@@ -208,7 +210,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 		}
 		return map[string]any{"content_type": withoutCharset(content), "xml": xml}, false, ""
 	case strings.HasPrefix(media, "multipart/") || lineTypes[media]:
-		return nil, false, fmt.Sprintf("its content type is %q", clip(content, 80))
+		return nil, false, fmt.Sprintf("its content type is %q", toolkeep.Clip(content, 80))
 	case isBinary(content):
 		return map[string]any{"content_type": content, "format": "json"}, false, ""
 	}
@@ -249,7 +251,7 @@ func (d *document) partHeaders(field string, e *object, entry map[string]any) st
 			continue // of the part itself
 		}
 		if !isToken(name) {
-			return fmt.Sprintf("the part %q cannot be sent: %q cannot be the name of a header", clip(field, 80), clip(name, 80))
+			return fmt.Sprintf("the part %q cannot be sent: %q cannot be the name of a header", toolkeep.Clip(field, 80), toolkeep.Clip(name, 80))
 		}
 		node, reason := d.object(headers.vals[name], "a header")
 		if reason != "" {
@@ -263,9 +265,9 @@ func (d *document) partHeaders(field string, e *object, entry map[string]any) st
 		if text, ok := scalarText(v); ok && plainHeader(text) {
 			out[name] = text
 		} else if node.flag("required") {
-			return fmt.Sprintf("the part %q cannot be sent: its header %q has no fixed value", clip(field, 80), clip(name, 80))
+			return fmt.Sprintf("the part %q cannot be sent: its header %q has no fixed value", toolkeep.Clip(field, 80), toolkeep.Clip(name, 80))
 		} else {
-			d.warn("the header %s of the part %s is left out: it has no fixed value", clip(name, 80), clip(field, 80))
+			d.warn("the header %s of the part %s is left out: it has no fixed value", toolkeep.Clip(name, 80), toolkeep.Clip(field, 80))
 		}
 	}
 	if len(out) > 0 {
@@ -401,7 +403,7 @@ func (b *requestBody) typeSchema() map[string]any {
 			types = append(types, t)
 		}
 	}
-	s := map[string]any{"type": "string", "description": "How the body is sent. Default: " + clip(b.contentType, 200) + "."}
+	s := map[string]any{"type": "string", "description": "How the body is sent. Default: " + toolkeep.Clip(b.contentType, 200) + "."}
 	if ranges {
 		s["examples"] = types
 	} else {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/schema"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // parts is everything that was found out about an operation.
@@ -38,7 +40,7 @@ func (d *document) plan(op *operation) (*PlannedTool, string) {
 	case op.method == "TRACE":
 		return nil, "the method TRACE is not sent: its answer repeats the request with its credentials"
 	case op.method != strings.ToUpper(op.method):
-		return nil, fmt.Sprintf("the method %s is not in capitals", clip(op.method, 64))
+		return nil, fmt.Sprintf("the method %s is not in capitals", toolkeep.Clip(op.method, 64))
 	}
 	p := &parts{op: op}
 	for _, step := range []func(*parts) string{d.findPlaces, d.findArguments, d.makeParameters} {
@@ -157,7 +159,7 @@ func (d *document) makeParameters(p *parts) string {
 	}
 	for _, q := range p.params {
 		if reason := add(q.arg, q.schema, q.required, func(f map[string]any) { d.aboutParam(q, f) }); reason != "" {
-			return fmt.Sprintf("parameter %q: %s", clip(q.name, 80), reason)
+			return fmt.Sprintf("parameter %q: %s", toolkeep.Clip(q.name, 80), reason)
 		}
 	}
 	if p.body != nil {
@@ -362,7 +364,7 @@ func (d *document) examples(p *parts) []any {
 		}
 		input[q.arg] = v
 	}
-	summary := clip(firstLine(p.op.op.text("summary")), 200)
+	summary := toolkeep.Clip(firstLine(p.op.op.text("summary")), 200)
 	if summary == "" {
 		summary = p.op.label()
 	}
@@ -396,7 +398,7 @@ func (d *document) examples(p *parts) []any {
 		if len(canon.Append(nil, one)) > maxExampleInput {
 			continue
 		}
-		scenario := clip(firstLine(b.name), 200)
+		scenario := toolkeep.Clip(firstLine(b.name), 200)
 		if scenario == "" {
 			scenario = summary
 		}

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // markResources tells every object which schema resource it belongs to, so that
@@ -156,7 +158,7 @@ func (d *document) refFile(from *object, filePart string) (*file, *object, strin
 }
 
 func unresolved(from *object, ref, reason string) string {
-	return fmt.Sprintf("the reference %q at %s cannot be resolved: %s", clip(ref, 200), from.place(), clip(reason, 600))
+	return fmt.Sprintf("the reference %q at %s cannot be resolved: %s", toolkeep.Clip(ref, 200), from.place(), toolkeep.Clip(reason, 600))
 }
 
 // inFile evaluates a fragment: nothing, a JSON Pointer or an anchor.
@@ -182,7 +184,7 @@ func (d *document) inFile(f *file, res *object, fragment string) (any, string) {
 				return v, ""
 			}
 		}
-		return nil, fmt.Sprintf("%s has no anchor %q", f.name, clip(name, 80))
+		return nil, fmt.Sprintf("%s has no anchor %q", f.name, toolkeep.Clip(name, 80))
 	}
 	if res != nil && any(res) != f.root {
 		if v, reason := d.pointer(res, fragment); reason == "" {
@@ -213,7 +215,7 @@ func (d *document) step(v any, raw string) (any, string) {
 				}
 			}
 			if t.ref() == "" {
-				return nil, fmt.Sprintf("there is no %q in it", clip(raw, 80))
+				return nil, fmt.Sprintf("there is no %q in it", toolkeep.Clip(raw, 80))
 			}
 			next, reason := d.enter(t)
 			if reason != "" {
@@ -223,11 +225,11 @@ func (d *document) step(v any, raw string) (any, string) {
 		case []any:
 			i, err := strconv.Atoi(raw)
 			if err != nil || i < 0 || i >= len(t) {
-				return nil, fmt.Sprintf("there is no element %q in it", clip(raw, 80))
+				return nil, fmt.Sprintf("there is no element %q in it", toolkeep.Clip(raw, 80))
 			}
 			return t[i], ""
 		default:
-			return nil, fmt.Sprintf("there is no %q in it", clip(raw, 80))
+			return nil, fmt.Sprintf("there is no %q in it", toolkeep.Clip(raw, 80))
 		}
 	}
 	return nil, "references lead in a circle"

@@ -5,6 +5,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
@@ -39,9 +40,9 @@ func (d *document) answerOf(op *operation) (*answer, string) {
 	}
 	var best *answer
 	for _, code := range codes {
-		r, reason := d.object(all.vals[code], "its response "+clip(code, 20))
+		r, reason := d.object(all.vals[code], "its response "+toolkeep.Clip(code, 20))
 		if reason != "" {
-			d.warn("%s: the response %s could not be read: %s", op.label(), clip(code, 20), reason)
+			d.warn("%s: the response %s could not be read: %s", op.label(), toolkeep.Clip(code, 20), reason)
 			continue
 		}
 		a := d.response(op, r)
@@ -209,7 +210,7 @@ func (d *document) pageable(op *operation, a *answer) {
 		reason = "is no list"
 	}
 	if reason != "" {
-		d.warn("%s: its pages are not fetched: the list %q of x-ms-pageable %s", op.label(), clip(item, 60), reason)
+		d.warn("%s: its pages are not fetched: the list %q of x-ms-pageable %s", op.label(), toolkeep.Clip(item, 60), reason)
 		return
 	}
 	a.pages = map[string]any{"kind": "url", "items": canon.Pointer(item), "next": canon.Pointer(next)}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/schema"
 )
 
@@ -169,7 +170,7 @@ func describe(v any) string {
 	case nil:
 		return "null"
 	case string:
-		return fmt.Sprintf("the text %q", clip(v, 60))
+		return fmt.Sprintf("the text %q", toolkeep.Clip(v, 60))
 	case json.Number, bool:
 		s, _ := scalarText(v)
 		return s
@@ -193,7 +194,7 @@ func (c *conversion) reference(v *object, w where) any {
 	if !ok {
 		b, isBool := target.(bool)
 		if !isBool && target != nil {
-			c.fail(v, "the reference %q leads to %s", clip(v.ref(), 200), describe(target))
+			c.fail(v, "the reference %q leads to %s", toolkeep.Clip(v.ref(), 200), describe(target))
 		}
 		if isBool && !b {
 			out["not"] = map[string]any{}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // security is how an operation authenticates.
@@ -50,9 +52,9 @@ func (d *document) knownSchemes() error {
 		}
 		list := "none"
 		if known != nil && len(known.keys) > 0 {
-			list = clip(strings.Join(known.keys, ", "), 300)
+			list = toolkeep.Clip(strings.Join(known.keys, ", "), 300)
 		}
-		return importError("a secret was given for the security scheme %q, which the document does not have; it has: %s", clip(name, 80), list)
+		return importError("a secret was given for the security scheme %q, which the document does not have; it has: %s", toolkeep.Clip(name, 80), list)
 	}
 	return nil
 }
@@ -155,19 +157,19 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 	none := secretPlace{}
 	v := d.schemes().get(name)
 	if v == nil {
-		return nil, none, fmt.Sprintf("it needs the security scheme %q, which the document does not define", clip(name, 80))
+		return nil, none, fmt.Sprintf("it needs the security scheme %q, which the document does not define", toolkeep.Clip(name, 80))
 	}
-	o, reason := d.object(v, fmt.Sprintf("the security scheme %q", clip(name, 80)))
+	o, reason := d.object(v, fmt.Sprintf("the security scheme %q", toolkeep.Clip(name, 80)))
 	if reason != "" {
 		return nil, none, reason
 	}
-	settings := map[string]any{"scheme": clip(clean(name), 200)}
+	settings := map[string]any{"scheme": toolkeep.Clip(clean(name), 200)}
 	entry := map[string]any{"settings": settings}
 	if secret := d.opt.Auth[name]; secret != "" {
 		entry["secret"] = secret
 	}
 	cannot := func(what string) (map[string]any, secretPlace, string) {
-		return nil, none, fmt.Sprintf("it needs %s (security scheme %q), which cannot be sent", what, clip(name, 80))
+		return nil, none, fmt.Sprintf("it needs %s (security scheme %q), which cannot be sent", what, toolkeep.Clip(name, 80))
 	}
 	var place secretPlace
 	switch kind := o.text("type"); kind {
@@ -180,9 +182,9 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		case place.name == "":
 			return cannot("an API key without a name")
 		case place.in != "header" && place.in != "query" && place.in != "cookie":
-			return cannot(fmt.Sprintf("an API key in %q", clip(place.in, 40)))
+			return cannot(fmt.Sprintf("an API key in %q", toolkeep.Clip(place.in, 40)))
 		case place.in != "query" && (!isToken(place.name) || slices.Contains(fixedHeaders, strings.ToLower(place.name)) || strings.EqualFold(place.name, "content-type")):
-			return cannot(fmt.Sprintf("an API key in the %s %q", place.in, clip(place.name, 80)))
+			return cannot(fmt.Sprintf("an API key in the %s %q", place.in, toolkeep.Clip(place.name, 80)))
 		}
 		entry["type"], entry["in"], entry["name"] = "api_key", place.in, place.name
 	case "basic":
@@ -194,7 +196,7 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		case "digest":
 			return cannot("HTTP authentication \"digest\", whose every request answers a challenge of the one before")
 		default:
-			return cannot(fmt.Sprintf("HTTP authentication %q", clip(scheme, 40)))
+			return cannot(fmt.Sprintf("HTTP authentication %q", toolkeep.Clip(scheme, 40)))
 		}
 	case "oauth2":
 		entry["type"] = "bearer"
@@ -204,13 +206,13 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 	case "openIdConnect":
 		entry["type"] = "bearer"
 		if u := o.text("openIdConnectUrl"); u != "" {
-			settings["openid_connect_url"] = clip(clean(u), 500)
+			settings["openid_connect_url"] = toolkeep.Clip(clean(u), 500)
 		}
 	case "mutualTLS":
 		entry["type"] = "mtls"
 		return entry, none, "" // scopes mean nothing here
 	default:
-		return cannot(fmt.Sprintf("authentication of type %q", clip(kind, 40)))
+		return cannot(fmt.Sprintf("authentication of type %q", toolkeep.Clip(kind, 40)))
 	}
 	if list := textList(scopes); len(list) > 0 {
 		entry["scopes"] = list
@@ -280,7 +282,7 @@ func (d *document) oauth(o *object, entry, settings map[string]any) (machine boo
 	tokenURL := ""
 	if d.dialect == v20 {
 		if flow := o.text("flow"); flow != "" {
-			flows = append(flows, clip(clean(flow), 60))
+			flows = append(flows, toolkeep.Clip(clean(flow), 60))
 		}
 		tokenURL = o.text("tokenUrl")
 	}
@@ -291,7 +293,7 @@ func (d *document) oauth(o *object, entry, settings map[string]any) (machine boo
 			if reason != "" || strings.HasPrefix(name, "x-") {
 				continue
 			}
-			flows = append(flows, clip(clean(name), 60))
+			flows = append(flows, toolkeep.Clip(clean(name), 60))
 			if u := flow.text("tokenUrl"); u != "" && (tokenURL == "" || name == "clientCredentials") {
 				tokenURL = u
 			}
@@ -301,7 +303,7 @@ func (d *document) oauth(o *object, entry, settings map[string]any) (machine boo
 		settings["flows"] = flows
 	}
 	if tokenURL != "" {
-		entry["token_url"] = clip(clean(tokenURL), 500)
+		entry["token_url"] = toolkeep.Clip(clean(tokenURL), 500)
 	}
 	u, err := url.Parse(tokenURL)
 	return len(flows) == 1 && (flows[0] == "clientCredentials" || flows[0] == "application") &&

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // server is where an operation is sent.
@@ -137,7 +139,7 @@ func (c candidate) shown() string {
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		s = "…" + s[i:]
 	}
-	return clip(clean(s), 200)
+	return toolkeep.Clip(clean(s), 200)
 }
 
 // relativePath is the path of a server without a host.
@@ -215,11 +217,11 @@ func (d *document) fill(s *object) candidate {
 		}
 		name, tail, closed := strings.Cut(after, "}")
 		if !closed {
-			return candidate{text, fmt.Sprintf("the server %q has a { without its }; give one with --server URL", clip(clean(text), 200))}
+			return candidate{text, fmt.Sprintf("the server %q has a { without its }; give one with --server URL", toolkeep.Clip(clean(text), 200))}
 		}
 		value, reason := d.variable(vars, name)
 		if reason != "" {
-			return candidate{text, fmt.Sprintf("the server %q cannot be used: its variable {%s} %s; give one with --server URL", clip(clean(text), 200), clip(clean(name), 80), reason)}
+			return candidate{text, fmt.Sprintf("the server %q cannot be used: its variable {%s} %s; give one with --server URL", toolkeep.Clip(clean(text), 200), toolkeep.Clip(clean(name), 80), reason)}
 		}
 		b.WriteString(value)
 		rest = tail
@@ -241,7 +243,7 @@ func (d *document) variable(vars *object, name string) (string, string) {
 	}
 	enum, _ := v.get("enum").([]any)
 	if len(enum) > 0 && !slices.ContainsFunc(enum, func(e any) bool { t, _ := scalarText(e); return t == value }) {
-		return "", fmt.Sprintf("has the default %q, which its enum does not list", clip(clean(value), 80))
+		return "", fmt.Sprintf("has the default %q, which its enum does not list", toolkeep.Clip(clean(value), 80))
 	}
 	return value, ""
 }
@@ -261,7 +263,7 @@ func (d *document) swaggerServers(op *operation) []candidate {
 		return []candidate{{url: base}}
 	}
 	if strings.ContainsAny(host, "/?#@{}") {
-		return []candidate{{host, fmt.Sprintf("the host %q is no host; give a server with --server URL", clip(clean(host), 200))}}
+		return []candidate{{host, fmt.Sprintf("the host %q is no host; give a server with --server URL", toolkeep.Clip(clean(host), 200))}}
 	}
 	list, _ := d.list(d.root.get("schemes"), "schemes")
 	if own, _ := d.list(op.op.get("schemes"), "schemes"); len(own) > 0 {

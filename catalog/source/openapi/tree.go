@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // object is a mapping in the order of its document. The values of a tree are
@@ -208,20 +210,11 @@ func (p *jsonParser) object(depth int) (any, error) {
 			return nil, err
 		}
 		if o.set(name, v) {
-			p.f.warn(p.here(), "the key %q comes twice; the last one counts", clip(name, 80))
+			p.f.warn(p.here(), "the key %q comes twice; the last one counts", toolkeep.Clip(name, 80))
 		}
 	}
 	_, err := p.dec.ReadToken()
 	return o, err
-}
-
-// clip cuts text to at most n runes, with an ellipsis where something was cut.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	r := []rune(s)
-	return strings.TrimRight(string(r[:n-1]), " \n\t") + "…"
 }
 
 // clean removes what does not belong into text for people and models: control

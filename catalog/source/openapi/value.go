@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/schema"
 )
@@ -74,7 +75,7 @@ func smallExamples(list []any) []any {
 
 // withDefault says in a description what the upstream assumes.
 func withDefault(text string, v any) string {
-	s := "Default: " + clip(string(canon.Append(nil, v)), 200) + "."
+	s := "Default: " + toolkeep.Clip(string(canon.Append(nil, v)), 200) + "."
 	if text == "" {
 		return s
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // Dialects: the version of the document as one number.
@@ -91,12 +93,12 @@ func (d *document) identify() error {
 		case hasMinor(version, "3.2"):
 			d.dialect = v32
 		default:
-			return importError("%s says OpenAPI %q; 2.0, 3.0, 3.1 and 3.2 can be read", root.place(), clip(version, 40))
+			return importError("%s says OpenAPI %q; 2.0, 3.0, 3.1 and 3.2 can be read", root.place(), toolkeep.Clip(version, 40))
 		}
 	case root.has("swagger"):
 		version = root.text("swagger")
 		if version != "2" && !hasMinor(version, "2.0") {
-			return importError("%s says Swagger %q; 2.0 can be read", root.place(), clip(version, 40))
+			return importError("%s says Swagger %q; 2.0 can be read", root.place(), toolkeep.Clip(version, 40))
 		}
 		d.dialect = v20
 	default:
@@ -106,8 +108,8 @@ func (d *document) identify() error {
 	if reason != "" {
 		d.warn("%s: the document has no info: %s", d.main.name, reason)
 	}
-	d.title = clip(clean(strings.TrimSpace(info.text("title"))), 200)
-	d.infoVersion = clip(clean(info.text("version")), 100)
+	d.title = toolkeep.Clip(clean(strings.TrimSpace(info.text("title"))), 200)
+	d.infoVersion = toolkeep.Clip(clean(info.text("version")), 100)
 	d.namespace = d.opt.Namespace
 	if d.namespace == "" {
 		d.namespace = d.defaultNamespace()
@@ -196,7 +198,7 @@ func (d *document) noPaths() error {
 func (d *document) pathOperations(path string, v any) []*operation {
 	item, reason := d.pathItem(v)
 	if reason != "" {
-		d.warn("the path %q could not be read and its operations are not counted: %s", clip(path, 200), reason)
+		d.warn("the path %q could not be read and its operations are not counted: %s", toolkeep.Clip(path, 200), reason)
 		return nil
 	}
 	var ops []*operation
@@ -216,7 +218,7 @@ func (d *document) pathOperations(path string, v any) []*operation {
 func (d *document) additional(path string, item *object, v any) []*operation {
 	more, reason := d.object(v, "additionalOperations")
 	if reason != "" {
-		d.warn("additionalOperations of %q could not be read: %s", clip(path, 200), reason)
+		d.warn("additionalOperations of %q could not be read: %s", toolkeep.Clip(path, 200), reason)
 		return nil
 	}
 	var ops []*operation

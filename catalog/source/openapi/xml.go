@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 const maxXMLTypes = 400 // schemas that one description of XML holds
@@ -40,7 +42,7 @@ func (d *document) xmlOf(v any) (map[string]any, string) {
 	case root == "":
 		return nil, "its schema does not name the root element of its XML"
 	case !isXMLName(root):
-		return nil, fmt.Sprintf("%q cannot be the name of an XML element", clip(root, 80))
+		return nil, fmt.Sprintf("%q cannot be the name of an XML element", toolkeep.Clip(root, 80))
 	}
 	return map[string]any{"root": root, "type": t}, ""
 }
@@ -111,7 +113,7 @@ func (x *describer) keywords(o *object, out map[string]any) {
 			continue
 		}
 		if !isXMLName(s) || k == "prefix" && strings.Contains(s, ":") {
-			x.err = fmt.Sprintf("%q cannot be the name of an XML element", clip(s, 80))
+			x.err = fmt.Sprintf("%q cannot be the name of an XML element", toolkeep.Clip(s, 80))
 			return
 		}
 		out[k] = s

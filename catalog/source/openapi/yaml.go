@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/toolkeep/toolkeep"
 )
 
 // yamlParser turns YAML nodes into a tree with the meaning of the YAML 1.2 core
@@ -125,7 +127,7 @@ func (p *yamlParser) value(n *yaml.Node, depth int) (any, error) {
 
 func (p *yamlParser) alias(n *yaml.Node) (any, error) {
 	if n.Alias == nil {
-		return nil, p.fail(n, "the alias *%s has no anchor", clip(n.Value, 80))
+		return nil, p.fail(n, "the alias *%s has no anchor", toolkeep.Clip(n.Value, 80))
 	}
 	if n.Alias.Kind == yaml.ScalarNode {
 		return scalar(n.Alias), nil
@@ -136,7 +138,7 @@ func (p *yamlParser) alias(n *yaml.Node) (any, error) {
 		}
 		return v, nil
 	}
-	return nil, p.fail(n, "the alias *%s stands inside of its own anchor", clip(n.Value, 80))
+	return nil, p.fail(n, "the alias *%s stands inside of its own anchor", toolkeep.Clip(n.Value, 80))
 }
 
 func (p *yamlParser) sequence(n *yaml.Node, depth int) (any, error) {
@@ -171,7 +173,7 @@ func (p *yamlParser) mapping(n *yaml.Node, depth int) (any, error) {
 			continue
 		}
 		if o.set(k.Value, v) {
-			p.f.warn(k.Line, "the key %q comes twice; the last one counts", clip(k.Value, 80))
+			p.f.warn(k.Line, "the key %q comes twice; the last one counts", toolkeep.Clip(k.Value, 80))
 		}
 	}
 	for _, m := range merges {

@@ -406,8 +406,8 @@ func (p *planner) manifest(b *builder, name, what, text string, columns []column
 		schema["required"] = b.required
 	}
 	m := map[string]any{
-		"schema_version": 1, "tool_id": p.Namespace + "." + Word(name, p.names), "description": clip(description, longest),
-		"short_description": clip(what, 100), "category": "database", "tags": []any{"sql", p.Target.Dialect},
+		"schema_version": 1, "tool_id": p.Namespace + "." + Word(name, p.names), "description": toolkeep.Clip(description, longest),
+		"short_description": toolkeep.Clip(what, 100), "category": "database", "tags": []any{"sql", p.Target.Dialect},
 		"parameters_schema": schema, "result_schema": resultSchema(columns),
 		"result": map[string]any{"strict": false}, "side_effects": "reads", "idempotent": true,
 		"execution": map[string]any{"kind": "sql", "binding": binding},
@@ -419,17 +419,9 @@ func (p *planner) manifest(b *builder, name, what, text string, columns []column
 	return m
 }
 
-func clip(s string, most int) string {
-	r := []rune(s)
-	if len(r) > most {
-		return strings.TrimSpace(string(r[:most-1])) + "…"
-	}
-	return s
-}
-
 // property is the schema of an argument that is compared with the column.
 func (b *builder) property(c *column, what string) map[string]any {
-	p := map[string]any{"description": clip(what, 500)}
+	p := map[string]any{"description": toolkeep.Clip(what, 500)}
 	switch c.kind {
 	case "integer":
 		p["type"] = "integer"
@@ -451,7 +443,7 @@ func (b *builder) property(c *column, what string) map[string]any {
 		p["type"], p["format"] = "string", "date-time"
 	case "datetime":
 		p["type"] = "string"
-		p["description"] = clip(what, 400) + ", as 2026-01-31 23:59:59"
+		p["description"] = toolkeep.Clip(what, 400) + ", as 2026-01-31 23:59:59"
 	default:
 		p["type"] = "string"
 	}
@@ -488,7 +480,7 @@ func resultSchema(columns []column) map[string]any {
 func (c *column) value() map[string]any {
 	v := make(map[string]any)
 	if c.comment != "" {
-		v["description"] = clip(c.comment, 500)
+		v["description"] = toolkeep.Clip(c.comment, 500)
 	}
 	var types []any
 	switch c.kind {

@@ -23,6 +23,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/egress"
 )
 
@@ -167,7 +168,7 @@ func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
 		return fmt.Errorf("connecting to the database: %s", t.hide(noTLS(t.Dialect, where)))
 	case errors.As(err, &network) && network.Op == "dial", egress.IsTLS(err):
 	default:
-		return fmt.Errorf("connecting to the database: what listens at %s does not speak as %s does; is it the right port? (%s)", where, product[t.Dialect], clip(t.hide(err), 200))
+		return fmt.Errorf("connecting to the database: what listens at %s does not speak as %s does; is it the right port? (%s)", where, product[t.Dialect], toolkeep.Clip(t.hide(err), 200))
 	}
 	return fmt.Errorf("connecting to the database: %s", t.hide(err))
 }

@@ -287,7 +287,7 @@ func (p *planner) assemble(name, sourceName, description, statement string, from
 		namespace = sql.Namespace(from.Database)
 	}
 	m := map[string]any{
-		"schema_version": 1, "tool_id": namespace + "." + p.word(name), "description": clip(description, 8000),
+		"schema_version": 1, "tool_id": namespace + "." + p.word(name), "description": toolkeep.Clip(description, 8000),
 		"category": "database", "tags": []any{"sql", from.Dialect, "toolbox"}, "parameters_schema": schema,
 		"side_effects": "reads", "idempotent": true,
 		"execution": map[string]any{"kind": "sql", "binding": binding},
@@ -312,13 +312,6 @@ func (p *planner) word(name string) string {
 		return name
 	}
 	return sql.Word(name, p.names)
-}
-
-func clip(s string, most int) string {
-	if r := []rune(s); len(r) > most {
-		return string(r[:most-1]) + "…"
-	}
-	return s
 }
 
 var comments = regexp.MustCompile(`(?s)^(\s+|--[^\n]*\n|/\*.*?\*/|\()+`)
