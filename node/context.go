@@ -11,7 +11,7 @@ import (
 )
 
 // buildContexts makes what agents add to tools, with the remote service if one is set.
-func (n *Node) buildContexts() (err error) {
+func (n *Node) buildContexts(context.Context) (err error) {
 	s := n.config.Context
 	c := overlay.Config{Store: n.store, Sealer: n.sealer, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
 		Clock: n.options.Clock, Log: n.logger("context")}
@@ -46,18 +46,4 @@ func (n *Node) contextToken(ctx context.Context) (string, error) {
 	}
 	n.redact.Hold(redact.AllTenants, token)() // known for a while after
 	return token, nil
-}
-
-// startContexts reads the stored contexts and follows their changes until run ends.
-func (n *Node) startContexts(ctx, run context.Context) error {
-	after, err := n.contexts.Start(ctx)
-	if err != nil {
-		return err
-	}
-	n.done.Go(func() {
-		n.watch(run, after, n.contexts.Follow, func(err error) {
-			n.logger("context").Warn("the feed of contexts broke; it is taken up again", "error", err)
-		})
-	})
-	return nil
 }

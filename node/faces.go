@@ -2,10 +2,7 @@ package node
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -24,6 +21,7 @@ import (
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/face/gate"
+	"github.com/toolkeep/toolkeep/face/listen"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
 	"github.com/toolkeep/toolkeep/face/rpc"
@@ -31,20 +29,15 @@ import (
 
 // faces are the listeners and what answers on them.
 type faces struct {
-	gate    *gate.Gate // before all of them
-	api     *rest.API
-	imports *imports.Imports
-	rpc     *rpc.Server // nil where gRPC is off
-	mcp     *mcpserver.Server
-	sets    mcpserver.Sets // at /mcp/sets/{name}, and for exports
-	servers []*http.Server
-	url     atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
-	grpc    string                 // host:port of the gRPC face, "" where it is off
-	metrics string                 // where the metrics are
-	serving chan error
-
-	requests  context.Context // parent of every request's context
-	interrupt context.CancelFunc
+	gate      *gate.Gate // before all of them
+	api       *rest.API
+	imports   *imports.Imports
+	mcp       *mcpserver.Server
+	sets      mcpserver.Sets // at /mcp/sets/{name}, and for exports
+	listeners *listen.Listeners
+	url       atomic.Pointer[string] // where the HTTP face is reached; requests ask for it
+	grpc      string                 // host:port of the gRPC face, "" where it is off
+	metrics   string                 // where the metrics are
 }
 
 // publicURL is the address under which people reach the server.
@@ -78,7 +71,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 
 func (n *Node) buildFaces(context.Context) error {
 	c := n.config
-	n.faces.requests, n.faces.interrupt = context.WithCancel(context.Background())
+	n.faces.listeners = listen.New()
 	host, _, err := net.SplitHostPort(c.HTTP.Addr)
 	if err != nil {
 		return err
@@ -147,17 +140,23 @@ func allowedHosts(host string) []string {
 	return []string{host}
 }
 
-// startFaces listens and serves.
-func (n *Node) startFaces() error {
-	c := n.config
+// closeFaces ends what buildFaces made.
+func (n *Node) closeFaces() {
+	n.faces.listeners.Interrupt()
+	n.faces.listeners.Wait()
+	n.faces.mcp.Close()
+}
+
+// listen opens the listeners.
+func (n *Node) listen(context.Context) error {
+	c, f := n.config, &n.faces
 	cert, err := c.TLS.Server()
 	if err != nil {
 		return err
 	}
 	metrics := http.NewServeMux()
 	metrics.Handle("GET /metrics", n.metrics.Handler())
-	n.faces.serving = make(chan error, 3)
-	addr, err := n.serve(n.faces.api.Server(), c.HTTP.Addr, cert)
+	addr, err := f.listeners.HTTP(f.api.Server(), c.HTTP.Addr, cert)
 	if err != nil {
 		return err
 	}
@@ -165,20 +164,14 @@ func (n *Node) startFaces() error {
 	if cert != nil {
 		scheme = "https://"
 	}
-	at := scheme + reachable(addr)
-	n.faces.url.Store(&at)
-	addr, err = n.serve(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
+	at := scheme + listen.Reachable(addr)
+	f.url.Store(&at)
+	addr, err = f.listeners.HTTP(&http.Server{Handler: metrics, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second,
 		WriteTimeout: 60 * time.Second, IdleTimeout: 2 * time.Minute}, c.Metrics.Addr, cert)
 	if err != nil {
 		return err
 	}
-	n.faces.metrics = scheme + reachable(addr) + "/metrics"
-	return n.startRPC(cert)
-}
-
-// startRPC listens and serves gRPC, over TLS if the other faces do.
-func (n *Node) startRPC(cert *tls.Config) error {
-	c := n.config
+	f.metrics = scheme + listen.Reachable(addr) + "/metrics"
 	if !c.GRPC.Enabled() {
 		return nil
 	}
@@ -188,60 +181,18 @@ func (n *Node) startRPC(cert *tls.Config) error {
 		own.NextProtos = []string{"h2"}
 		creds = credentials.NewTLS(own)
 	}
-	l, err := net.Listen("tcp", c.GRPC.Addr)
-	if err != nil {
-		return fmt.Errorf("cannot listen on %s for gRPC: %w", c.GRPC.Addr, err)
-	}
-	s := rpc.New(rpc.Config{
-		Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
+	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
+		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
 		Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
-	})
-	n.faces.rpc, n.faces.grpc = s, reachable(l.Addr())
-	context.AfterFunc(n.faces.requests, s.Interrupt)
-	n.done.Add(1)
-	go func() {
-		defer n.done.Done()
-		if err := s.Serve(l); err != nil {
-			n.faces.serving <- err
-		}
-	}()
-	return nil
-}
-
-func (n *Node) serve(s *http.Server, addr string, cert *tls.Config) (net.Addr, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
+	}), "gRPC", c.GRPC.Addr)
+	if err == nil {
+		f.grpc = listen.Reachable(addr)
 	}
-	at := l.Addr()
-	if cert != nil {
-		own := cert.Clone() // net/http adds to it what each server speaks
-		l = tls.NewListener(l, own)
-		s.TLSConfig = own
-	}
-	s.BaseContext = func(net.Listener) context.Context { return n.faces.requests }
-	n.faces.servers = append(n.faces.servers, s)
-	n.done.Add(1)
-	go func() {
-		defer n.done.Done()
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			n.faces.serving <- err
-		}
-	}()
-	return at, nil
-}
-
-// reachable turns an unspecified address into one that a client can dial.
-func reachable(addr net.Addr) string {
-	host, port, _ := net.SplitHostPort(addr.String())
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
+	return err
 }
 
 // Failed is sent what ended a listener that should still listen.
-func (n *Node) Failed() <-chan error { return n.faces.serving }
+func (n *Node) Failed() <-chan error { return n.faces.listeners.Failed() }
 
 // URL is the address of the HTTP face, after Start.
 func (n *Node) URL() string {
@@ -257,24 +208,9 @@ func (n *Node) GRPCAddr() string { return n.faces.grpc }
 // MetricsURL is the address of the metrics, after Start.
 func (n *Node) MetricsURL() string { return n.faces.metrics }
 
-// stopFaces closes the listeners and waits for what is under way.
-func (n *Node) stopFaces(ctx context.Context) (err error) {
-	_ = os.Remove(filepath.Join(n.config.Data, datadir.Server))
-	var all error
-	if n.faces.rpc != nil {
-		n.faces.rpc.Close()
-		defer func() { err = errors.Join(err, n.faces.rpc.Stop(ctx)) }()
-	}
-	for _, s := range n.faces.servers {
-		if err := s.Shutdown(ctx); err != nil {
-			all = errors.Join(all, s.Close())
-		}
-	}
-	return all
-}
-
-// announce tells clients on this machine where the server is.
-func (n *Node) announce() error {
+// announce tells probes that the node serves, and clients on this machine where.
+func (n *Node) announce(context.Context) error {
+	n.health.SetStarted()
 	raw, err := json.Marshal(map[string]any{"url": n.URL(), "grpc": n.faces.grpc, "metrics": n.faces.metrics, "pid": os.Getpid(), "version": n.options.Version})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +13,7 @@ import (
 )
 
 // buildFiles makes the executor of files with the folders that the operator opens.
-func (n *Node) buildFiles() error {
+func (n *Node) buildFiles(context.Context) error {
 	base, c, err := fileConfig(n.config)
 	if err != nil {
 		return err

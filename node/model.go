@@ -36,7 +36,7 @@ func (n *Node) searchWeights() discover.Weights {
 
 // buildIndex makes the search index, which compares meanings where an embedding service
 // is configured or a model is installed.
-func (n *Node) buildIndex() error {
+func (n *Node) buildIndex(context.Context) error {
 	c := n.config.Search
 	n.model = &lazyModel{dir: ModelDir(n.config.Data, c.ModelsDir)}
 	ic := discover.Config{Weights: n.searchWeights(), Threshold: c.Threshold, Usage: n.usage, Log: n.logger("search")}
@@ -159,10 +159,14 @@ func (n *Node) searchSamples() []telemetry.Sample {
 	}
 }
 
-func (n *Node) closeIndex() {
-	if n.index == nil {
-		return
+func (n *Node) startIndex(context.Context) error {
+	if err := n.index.Start(); err != nil {
+		n.logger("search").Warn("search compares words alone until what keeps the vectors answers", "error", err)
 	}
+	return nil
+}
+
+func (n *Node) closeIndex() {
 	if err := errors.Join(n.index.Close(), n.model.close()); err != nil {
 		n.logger("search").Warn("the index was not closed well", "error", err)
 	}

@@ -117,8 +117,12 @@ type Node struct {
 	servers       *servers.Servers
 	faces         faces
 
-	follow   context.CancelFunc
-	done     sync.WaitGroup
+	running running
+	rest    []part             // those that Start starts
+	run     context.Context    // of what follows the store
+	end     context.CancelFunc // of run
+	done    sync.WaitGroup     // of run
+
 	stopOnce sync.Once
 	stopErr  error
 	// AdminKey is the text of the admin key if this start made it.
@@ -128,32 +132,88 @@ type Node struct {
 // New makes a node and everything in it. Nothing listens before Start. What New
 // opened is closed again if it fails. ctx ends the wait for a PostgreSQL that does
 // not answer, and nothing after it.
-func New(ctx context.Context, c *config.Config, o Options) (n *Node, err error) {
-	n = &Node{config: c, options: o, name: "node-" + uuid.NewString()}
-	defer func() {
-		if err != nil {
-			n.release()
-		}
-	}()
-	if err := os.MkdirAll(c.Data, 0o700); err != nil {
-		return n, fmt.Errorf("the data directory cannot be made: %w", err)
-	}
-	if n.unlock, err = datadir.Lock(c.Data); err != nil {
-		return n, err
-	}
-	n.redact = redact.NewRedactor(o.Clock)
-	n.log = telemetry.NewLog(telemetry.LogConfig{Out: o.LogTo, Text: c.Log.Format == "text", Level: c.Log.Level,
-		Components: c.Log.Components, Clean: n.redact.Log(), BufferBytes: c.Log.Buffer, Clock: o.Clock})
-	n.log.Start()
-	if err := n.buildStore(ctx); err != nil {
-		return n, err
-	}
-	for _, build := range []func(context.Context) error{n.buildSealer, n.buildAccess, n.buildCatalog, n.buildPipeline, n.buildFaces} {
-		if err := build(context.WithoutCancel(ctx)); err != nil {
-			return n, err
-		}
+func New(ctx context.Context, c *config.Config, o Options) (*Node, error) {
+	n := &Node{config: c, options: o, name: "node-" + uuid.NewString(), redact: redact.NewRedactor(o.Clock)}
+	parts := n.parts(ctx)
+	split := slices.IndexFunc(parts, func(p part) bool { return p.name == built })
+	n.rest = parts[split+1:]
+	if err := n.running.start(context.WithoutCancel(ctx), parts[:split]); err != nil {
+		n.running.stop()
+		return nil, err
 	}
 	return n, nil
+}
+
+// built is the part after which New is done.
+const built = "built"
+
+// parts are all parts of a node, in the order in which they start; they stop in reverse.
+// opening bounds the wait for the store.
+func (n *Node) parts(opening context.Context) []part {
+	return []part{
+		{"data directory", n.claim, func() { n.unlock() }},
+		{"log", n.startLog, func() { n.log.Stop() }},
+		{"store", func(context.Context) error { return n.openStore(opening) }, n.closeStore},
+		{"queue", func(context.Context) error { return n.queue.Migrate(opening) }, nil},
+		{"vault", n.buildVault, n.closeVault},
+		{"sealer", n.buildSealer, nil},
+		{"access", n.buildAccess, func() { n.access.Stop() }},
+		{"keys", func(ctx context.Context) error { return n.access.Start(ctx) }, nil},
+		{"admin key", n.makeAdminKey, nil},
+		{"connections", n.buildPool, func() { n.pool.Close() }},
+		{"secrets", n.buildSecrets, func() { n.keeping.minter.Close() }},
+		{"upstream", n.buildUpstream, n.stopUpstream},
+		{"http tools", n.buildHTTP, func() { n.http.Close() }},
+		{"file tools", n.buildFiles, nil},
+		{"grpc tools", n.buildGRPC, func() { n.grpc.Close() }},
+		{"sql tools", n.buildSQL, func() { n.sql.Close() }},
+		{"catalog", n.buildCatalog, func() { n.catalog.Stop() }},
+		{"servers", n.buildServers, func() { n.servers.Stop() }},
+		{"usage", n.buildUsage, func() { n.usage.Stop() }},
+		{"index", n.buildIndex, n.closeIndex},
+		{"redis", n.buildRedis, n.closeRedis},
+		{"search", n.buildSearch, n.closeSearch},
+		{"versions", n.startCatalog, nil},
+		{"result cache", n.buildResults, func() { n.recall.Stop() }},
+		{"telemetry", n.buildTelemetry, nil},
+		{"overlays", n.buildContexts, func() { n.contexts.Stop() }},
+		{"calls", n.buildPipeline, func() { n.pipeline.Stop() }},
+		{"faces", n.buildFaces, n.closeFaces},
+		{name: built},
+		{"builtin tools", n.publishBuiltins, nil},
+		{"spool and sweeps", func(ctx context.Context) error { return n.pipeline.Start(ctx) }, nil},
+		{"expired results", func(context.Context) error { n.recall.Start(); return nil }, nil},
+		{"learning", func(ctx context.Context) error { return n.usage.Start(ctx) }, nil},
+		{"vectors", n.startIndex, nil},
+		{"followers", n.startFollowing, n.stopFollowing},
+		{"feed of results", n.followResults, nil},
+		{"feed of overlays", n.followOverlays, nil},
+		{"feed of search", n.followSearch, nil},
+		{"feed of secrets", n.followSecrets, nil},
+		{"freshness", n.watchStore, nil},
+		{"mcp servers", func(ctx context.Context) error { return n.servers.Start(ctx) }, nil},
+		{"workers", func(context.Context) error { return n.queue.Start(n.run) }, nil},
+		{"listeners", n.listen, nil},
+		{"peers", n.startPeers, func() { n.peers.Stop() }},
+		{"examples", n.startExamples, nil},
+		{"announcement", n.announce, nil},
+	}
+}
+
+func (n *Node) claim(context.Context) (err error) {
+	if err := os.MkdirAll(n.config.Data, 0o700); err != nil {
+		return fmt.Errorf("the data directory cannot be made: %w", err)
+	}
+	n.unlock, err = datadir.Lock(n.config.Data)
+	return err
+}
+
+func (n *Node) startLog(context.Context) error {
+	c := n.config.Log
+	n.log = telemetry.NewLog(telemetry.LogConfig{Out: n.options.LogTo, Text: c.Format == "text", Level: c.Level,
+		Components: c.Components, Clean: n.redact.Log(), BufferBytes: c.Buffer, Clock: n.options.Clock})
+	n.log.Start()
+	return nil
 }
 
 func (n *Node) logger(component string) *slog.Logger { return n.log.Logger(component) }
@@ -177,7 +237,7 @@ func (n *Node) now() time.Time {
 	return time.Now()
 }
 
-func (n *Node) buildAccess(ctx context.Context) error {
+func (n *Node) buildAccess(context.Context) error {
 	roles, err := access.ReadRoles(n.config.Access.Roles, n.config.Access.RolesFile)
 	if err != nil {
 		return err
@@ -189,12 +249,11 @@ func (n *Node) buildAccess(ctx context.Context) error {
 			SubjectClaim: o.SubjectClaim, TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
 	}
 	n.access, err = access.New(c)
-	if err != nil {
-		return err
-	}
-	if err := n.access.Start(ctx); err != nil {
-		return err
-	}
+	return err
+}
+
+// makeAdminKey makes the first key of a store, and writes its text.
+func (n *Node) makeAdminKey(ctx context.Context) (err error) {
 	n.AdminKey, err = n.access.Bootstrap(ctx, func(text string) error {
 		path := filepath.Join(n.config.Data, datadir.AdminKey)
 		if text == "" { // another node was first
@@ -226,27 +285,7 @@ func (n *Node) authFailed(f access.Failure) {
 	n.metrics.AuthFailed(code)
 }
 
-func (n *Node) buildCatalog(ctx context.Context) error {
-	egress, err := n.egressConfig()
-	if err != nil {
-		return err
-	}
-	n.http = httptool.New(httptool.Config{Clock: n.options.Clock, Egress: egress})
-	if err := n.buildSecrets(); err != nil {
-		return err
-	}
-	if err := n.buildUpstream(); err != nil {
-		return err
-	}
-	if err := n.buildFiles(); err != nil {
-		return err
-	}
-	if err := n.buildGRPC(); err != nil {
-		return err
-	}
-	if err := n.buildSQL(); err != nil {
-		return err
-	}
+func (n *Node) buildCatalog(context.Context) error {
 	checkers := make(map[string]catalog.Checker)
 	n.kinds = n.executors()
 	for kind, ex := range n.kinds {
@@ -255,19 +294,13 @@ func (n *Node) buildCatalog(ctx context.Context) error {
 		}
 	}
 	n.catalog = catalog.New(catalog.Config{Store: n.store, Load: n.store.Versions, Checkers: checkers, Clock: n.options.Clock,
-		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: System().Tenant})
+		Log: n.logger("tool_registry"), MaxActive: n.config.Catalog.KeepActive, RemoveAfter: n.config.Catalog.RemovalAfter, Home: access.HomeTenant})
 	n.fresh = &catalog.Fresh{Catalog: n.catalog}
-	n.buildServers()
-	n.buildUsage()
-	if err := n.buildIndex(); err != nil {
-		return err
-	}
-	if err := n.buildRedis(); err != nil {
-		return err
-	}
-	if err := n.buildSearchCache(ctx); err != nil {
-		return err
-	}
+	return nil
+}
+
+// startCatalog reads the versions, and has the index follow them.
+func (n *Node) startCatalog(ctx context.Context) error {
 	indexed := int64(0)
 	n.catalog.OnChange(func(s *catalog.Snapshot) {
 		if versions, ok := s.Changed(indexed); ok {
@@ -296,18 +329,17 @@ func (n *Node) executors() map[string]toolkeep.Executor {
 	return all
 }
 
-func (n *Node) buildPipeline(context.Context) error {
+func (n *Node) buildResults(context.Context) error {
+	c := n.config.Cache
+	n.recall = resultcache.New(resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes,
+		Clock: n.options.Clock, Log: n.logger("tool_cache")})
+	return nil
+}
+
+func (n *Node) buildPipeline(context.Context) (err error) {
 	c := n.config
 	n.limits = limit.New(limit.Config{PerAgentRPM: c.Limits.AgentPerMinute, PerToolRPM: c.Limits.AgentToolPerMinute,
 		GlobalRPM: c.Limits.GlobalPerMinute, Concurrent: c.Limits.AgentConcurrent, Clock: n.options.Clock})
-	n.recall = resultcache.New(resultcache.Config{Off: !c.Cache.Enabled, TTL: c.Cache.TTL, Entries: c.Cache.Entries, Bytes: c.Cache.Bytes, Clock: n.options.Clock, Log: n.logger("tool_cache")})
-	err := n.buildTelemetry()
-	if err != nil {
-		return err
-	}
-	if err := n.buildContexts(); err != nil {
-		return err
-	}
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
@@ -333,7 +365,7 @@ func (n *Node) secretDirs() []string {
 	return []string{dir}
 }
 
-func (n *Node) buildTelemetry() (err error) {
+func (n *Node) buildTelemetry(context.Context) (err error) {
 	version := n.config.Service.Version
 	if version == "" {
 		version = n.options.Version
@@ -350,7 +382,7 @@ func (n *Node) buildTelemetry() (err error) {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}
 	n.health.Add(telemetry.Component{Name: "search", Check: n.searchHealth})
-	n.health.Add(telemetry.Component{Name: "usage", Check: n.usageHealth})
+	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
 		n.health.Add(telemetry.Component{Name: "redis", Check: n.redisHealth})
 	}
@@ -389,85 +421,88 @@ func (o observer) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.E
 	o.Observer.Called(v, t, e, steps.Durations[:])
 }
 
-// Start opens the listeners and lets the queue work. ctx bounds the start alone.
-func (n *Node) Start(ctx context.Context) error {
-	if err := n.publishBuiltins(ctx); err != nil {
-		return err
-	}
-	if err := n.pipeline.Start(ctx); err != nil {
-		return err
-	}
-	n.recall.Start()
-	if err := n.startUsage(ctx); err != nil {
-		return err
-	}
-	if err := n.index.Start(); err != nil {
-		n.logger("search").Warn("search compares words alone until what keeps the vectors answers", "error", err)
-	}
-	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	n.follow = stop
-	n.done.Add(1)
-	go n.followFeed(run)
-	if err := n.startContexts(ctx, run); err != nil {
-		return err
-	}
-	if err := n.startSearch(ctx, run); err != nil {
-		return err
-	}
-	if err := n.startSecrets(ctx, run); err != nil {
-		return err
-	}
-	n.done.Go(func() { n.fresh.Watch(run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
-	if err := n.servers.Start(ctx); err != nil {
-		return err
-	}
-	if err := n.queue.Start(run); err != nil {
-		return err
-	}
-	if err := n.startFaces(); err != nil {
-		return err
-	}
-	if err := n.startPeers(ctx); err != nil {
-		return err
-	}
-	if n.config.Examples.Enabled {
-		if err := n.startExamples(ctx); err != nil {
-			return err
-		}
-	}
-	n.health.SetStarted()
-	return n.announce()
+// Start opens the listeners and lets the queue work. ctx bounds the start alone. After an
+// error the parts that started go on until Stop.
+func (n *Node) Start(ctx context.Context) error { return n.running.start(ctx, n.rest) }
+
+func (n *Node) startFollowing(ctx context.Context) error {
+	n.run, n.end = context.WithCancel(context.WithoutCancel(ctx))
+	return nil
 }
 
-// followFeed drops cached results of tools that change.
-func (n *Node) followFeed(ctx context.Context) {
-	defer n.done.Done()
-	after, err := n.store.Head(ctx)
-	if err != nil {
-		n.recall.Invalidate("", "")
-	}
-	n.watch(ctx, after, n.recall.Follow, func(err error) {
-		n.logger("tool_cache").Warn("the feed broke; cached results are dropped and it is taken up again", "error", err)
-		n.recall.Invalidate("", "")
+func (n *Node) stopFollowing() {
+	n.end()
+	n.done.Wait()
+}
+
+// follow hands the feed after a place to each, until the node stops. what names the feed
+// in the log of component.
+func (n *Node) follow(component, what string, after int64, each func(toolkeep.Committed), broken func()) {
+	n.done.Go(func() {
+		toolkeep.Follow(n.run, n.store, after, each, func(err error) {
+			n.logger(component).Warn("the feed of "+what+" broke; it is read again", "error", err)
+			broken()
+		})
 	})
 }
 
-// watch is toolkeep.Follow of the store.
-func (n *Node) watch(ctx context.Context, after int64, each func(toolkeep.Committed), broken func(error)) {
-	toolkeep.Follow(ctx, n.store, after, each, broken)
+func nothing() {}
+
+// followResults drops cached results of tools that change.
+func (n *Node) followResults(ctx context.Context) error {
+	all := func() { n.recall.Invalidate("", "") }
+	after, err := n.store.Head(ctx)
+	if err != nil {
+		all()
+	}
+	n.follow("tool_cache", "cached results", after, n.recall.Follow, all)
+	return nil
+}
+
+func (n *Node) followOverlays(ctx context.Context) error {
+	after, err := n.contexts.Start(ctx)
+	if err == nil {
+		n.follow("context", "contexts", after, n.contexts.Follow, nothing)
+	}
+	return err
+}
+
+func (n *Node) followSearch(ctx context.Context) error {
+	after, err := n.searchControl.Start(ctx)
+	if err == nil {
+		n.follow("search", "flushes", after, n.searchControl.Follow, nothing)
+	}
+	return err
+}
+
+func (n *Node) followSecrets(ctx context.Context) error {
+	after, err := n.keeping.local.Start(ctx)
+	if err == nil {
+		n.follow("secret_manager", "secrets", after, n.keeping.local.Follow, nothing)
+	}
+	return err
+}
+
+func (n *Node) watchStore(context.Context) error {
+	n.done.Go(func() { n.fresh.Watch(n.run, n.store.Health, n.config.Catalog.StaleFor, n.now) })
+	return nil
 }
 
 // Stop drains and ends everything. New calls get E3912 at once; those under way
 // have until ctx ends, then they are cancelled. It may be called twice.
 func (n *Node) Stop(ctx context.Context) error {
-	n.stopOnce.Do(func() { n.stopErr = n.stop(ctx) })
+	n.stopOnce.Do(func() {
+		n.stopErr = n.drain(ctx)
+		n.running.stop()
+	})
 	return n.stopErr
 }
 
 // answerGrace is how long calls that were cut off have to record and answer.
 const answerGrace = 2 * time.Second
 
-func (n *Node) stop(ctx context.Context) error {
+// drain ends what is under way, in an order of its own: parts are stopped afterwards.
+func (n *Node) drain(ctx context.Context) error {
 	n.health.SetDraining()
 	n.faces.mcp.Drain()
 	n.peers.Leave(ctx)
@@ -477,7 +512,7 @@ func (n *Node) stop(ctx context.Context) error {
 	defer over()
 	stop := context.AfterFunc(ctx, func() {
 		n.pipeline.Interrupt()
-		n.faces.interrupt()
+		n.faces.listeners.Interrupt()
 		grace := time.AfterFunc(answerGrace, over)
 		context.AfterFunc(late, func() { grace.Stop() })
 	})
@@ -486,76 +521,10 @@ func (n *Node) stop(ctx context.Context) error {
 	// and probes are told, instead of a refused connection.
 	err := n.queue.Stop(ctx)
 	n.pipeline.Idle(late)
-	err = errors.Join(err, n.stopFaces(late))
-	n.release()
+	_ = os.Remove(filepath.Join(n.config.Data, datadir.Server))
+	err = errors.Join(err, n.faces.listeners.Shutdown(late))
+	n.faces.listeners.Interrupt()
 	return err
-}
-
-// release ends what New made, as far as it came.
-func (n *Node) release() {
-	if n.faces.interrupt != nil {
-		n.faces.interrupt()
-	}
-	if n.follow != nil {
-		n.follow()
-	}
-	n.done.Wait()
-	if n.peers != nil {
-		n.peers.Stop()
-	}
-	if n.faces.mcp != nil {
-		n.faces.mcp.Close()
-	}
-	if n.pipeline != nil {
-		n.pipeline.Stop()
-	}
-	if n.contexts != nil {
-		n.contexts.Stop()
-	}
-	n.closeSearchCache()
-	n.closeRedis()
-	n.closeIndex()
-	n.stopUsage()
-	if n.servers != nil {
-		n.servers.Stop()
-	}
-	if n.upstream != nil {
-		now, cancel := context.WithCancel(context.Background())
-		cancel() // no call is under way any more
-		n.logins.Stop()
-		_ = n.upstream.Stop(now) // it has no error, and leaves nothing behind
-		n.pool.Close()
-	}
-	n.stopSecrets()
-	if n.recall != nil {
-		n.recall.Stop()
-	}
-	if n.http != nil {
-		n.http.Close()
-	}
-	if n.grpc != nil {
-		n.grpc.Close()
-	}
-	if n.sql != nil {
-		n.sql.Close()
-	}
-	if n.catalog != nil {
-		n.catalog.Stop()
-	}
-	if n.access != nil {
-		n.access.Stop()
-	}
-	if n.store != nil {
-		if err := n.store.Close(); err != nil {
-			n.logger("store").Error("the store did not close cleanly", "error", err)
-		}
-	}
-	if n.log != nil {
-		n.log.Stop()
-	}
-	if n.unlock != nil {
-		n.unlock()
-	}
 }
 
 // Pipeline is the node's Invoker, with what can be asked of calls.

@@ -13,7 +13,7 @@ import (
 
 // buildRedis makes the connections to Redis that all uses of it share, where one is
 // configured. A server that is away keeps nothing from starting.
-func (n *Node) buildRedis() (err error) {
+func (n *Node) buildRedis(context.Context) (err error) {
 	if n.config.Redis.URL == "" {
 		return nil
 	}

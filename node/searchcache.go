@@ -20,8 +20,8 @@ type searcher interface {
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
-// buildSearchCache puts the cache before the index, unless it is switched off.
-func (n *Node) buildSearchCache(ctx context.Context) error {
+// buildSearch puts the cache before the index, unless it is switched off.
+func (n *Node) buildSearch(ctx context.Context) error {
 	n.search = n.index
 	admin := search.Config{Index: n.index, Store: n.store, Clock: n.options.Clock, Log: n.logger("search")}
 	defer func() { n.searchControl = search.New(admin) }()
@@ -70,21 +70,6 @@ func (n *Node) ranking() string {
 	return fmt.Sprintf("%s %+v", build, c)
 }
 
-// startSearch takes over what was flushed before and follows what nodes flush and have
-// reindexed, until run ends.
-func (n *Node) startSearch(ctx, run context.Context) error {
-	after, err := n.searchControl.Start(ctx)
-	if err != nil {
-		return err
-	}
-	n.done.Go(func() {
-		n.watch(run, after, n.searchControl.Follow, func(err error) {
-			n.logger("search").Warn("the feed of flushes broke; it is taken up again", "error", err)
-		})
-	})
-	return nil
-}
-
 // redisHealth tells that Redis is away, without which all goes on.
 func (n *Node) redisHealth(ctx context.Context) error {
 	if err := n.redis.Health(ctx); err != nil {
@@ -109,10 +94,8 @@ func (n *Node) searchCacheSamples() []telemetry.Sample {
 	}
 }
 
-func (n *Node) closeSearchCache() {
-	if n.searchControl != nil {
-		n.searchControl.Stop()
-	}
+func (n *Node) closeSearch() {
+	n.searchControl.Stop()
 	if n.searchCache != nil {
 		n.searchCache.Close()
 	}

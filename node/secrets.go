@@ -22,11 +22,8 @@ type secretKeeping struct {
 	rotations *prometheus.CounterVec
 }
 
-// buildSealer makes the Vault store and what seals.
+// buildSealer makes what seals.
 func (n *Node) buildSealer(ctx context.Context) (err error) {
-	if n.keeping.vault, err = n.vaultStore(); err != nil {
-		return err
-	}
 	c := n.config
 	sc := secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys, Store: n.store,
 		Queued: n.store.Invocations().QueueDepth, Clock: n.options.Clock, Log: n.logger("secret_manager")}
@@ -40,7 +37,7 @@ func (n *Node) buildSealer(ctx context.Context) (err error) {
 }
 
 // buildSecrets makes the stores of secrets.
-func (n *Node) buildSecrets() (err error) {
+func (n *Node) buildSecrets(context.Context) (err error) {
 	c := n.config.Secrets
 	k := &n.keeping
 	k.rotations = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tool_secret_rotation_total",
@@ -76,27 +73,6 @@ func (n *Node) observeSecrets() error {
 		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
 	}
 	return n.metrics.Registry().Register(n.keeping.rotations)
-}
-
-// startSecrets follows changes of stored secrets until run ends.
-func (n *Node) startSecrets(ctx, run context.Context) error {
-	after, err := n.keeping.local.Start(ctx)
-	if err != nil {
-		return err
-	}
-	n.done.Go(func() {
-		n.watch(run, after, n.keeping.local.Follow, func(err error) {
-			n.logger("secret_manager").Warn("the feed of secrets broke; it is taken up again", "error", err)
-		})
-	})
-	return nil
-}
-
-func (n *Node) stopSecrets() {
-	if n.keeping.minter != nil {
-		n.keeping.minter.Close()
-	}
-	n.closeVault()
 }
 
 // secretsControl is what people decide about secrets.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"net/http"
 	"path/filepath"
 
@@ -12,14 +13,18 @@ import (
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
+// buildPool makes the connections to MCP servers and to the services of settings.
+func (n *Node) buildPool(context.Context) error {
+	c, err := n.egressConfig()
+	if err == nil {
+		n.pool = egress.NewPool(c)
+	}
+	return err
+}
+
 // buildUpstream makes what runs the MCP servers. Which there are, buildServers' part says
 // when it starts.
-func (n *Node) buildUpstream() error {
-	pool, err := n.egressConfig()
-	if err != nil {
-		return err
-	}
-	n.pool = egress.NewPool(pool)
+func (n *Node) buildUpstream(context.Context) error {
 	n.logins = oauth.New(oauth.Config{Store: n.store, Sealer: n.sealer, PublicURL: n.publicURL, Client: n.client, Redact: n.redact,
 		Clock: n.options.Clock, Log: n.logger("mcp_login")})
 	n.credentials = &servers.Credentials{Secrets: n.secrets, Sealer: n.sealer, Logins: n.logins}
@@ -44,6 +49,13 @@ func (n *Node) buildUpstream() error {
 	return nil
 }
 
+func (n *Node) stopUpstream() {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // no call is under way any more
+	n.logins.Stop()
+	_ = n.upstream.Stop(now) // it has no error, and leaves nothing behind
+}
+
 // client reaches a tenant's servers and the inner addresses that are opened to it, and
 // follows no redirect.
 func (n *Node) client(tenant string, network []toolkeep.HostPort) *http.Client {
@@ -52,7 +64,8 @@ func (n *Node) client(tenant string, network []toolkeep.HostPort) *http.Client {
 }
 
 // buildServers makes what people decide about MCP servers.
-func (n *Node) buildServers() {
+func (n *Node) buildServers(context.Context) error {
 	n.servers = servers.New(servers.Config{Catalog: n.catalog, Store: n.store, Pool: n.upstream, Probe: n.probe, Credentials: n.credentials,
 		Visible: n.access.Visible, StdioTenants: n.config.MCP.StdioTenants, Clock: n.options.Clock, Log: n.logger("mcp")})
+	return nil
 }

@@ -28,6 +28,9 @@ func (n *Node) publishBuiltins(ctx context.Context) error {
 
 // startExamples runs the bookshop and imports its document.
 func (n *Node) startExamples(ctx context.Context) error {
+	if !n.config.Examples.Enabled {
+		return nil
+	}
 	secrets := filepath.Join(n.secretDirs()[0], "_shared")
 	if err := os.MkdirAll(secrets, 0o700); err != nil {
 		return err
@@ -37,7 +40,7 @@ func (n *Node) startExamples(ctx context.Context) error {
 		return err
 	}
 	shop := &http.Server{Handler: bookshop.Handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
-	addr, err := n.serve(shop, n.config.Examples.Addr, nil)
+	addr, err := n.faces.listeners.HTTP(shop, n.config.Examples.Addr, nil)
 	if err != nil {
 		return errors.Join(err, errors.New("move the example bookshop with examples.addr, or start without --examples"))
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/toolkeep/toolkeep/config"
@@ -8,7 +9,7 @@ import (
 )
 
 // buildSQL makes the executor of databases with the folders that the operator opens.
-func (n *Node) buildSQL() error {
+func (n *Node) buildSQL(context.Context) error {
 	e, err := n.egressConfig()
 	if err != nil {
 		return fmt.Errorf("the connections to databases cannot be set up: %w", err)

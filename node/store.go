@@ -39,7 +39,7 @@ type workQueue interface {
 	Stop(ctx context.Context) error
 }
 
-func (n *Node) buildStore(ctx context.Context) (err error) {
+func (n *Node) openStore(ctx context.Context) (err error) {
 	if n.blobs, err = blob.Open(n.blobDir()); err != nil {
 		return err
 	}
@@ -48,10 +48,16 @@ func (n *Node) buildStore(ctx context.Context) (err error) {
 	} else {
 		err = n.buildSQLite(ctx)
 	}
-	if err != nil {
-		return err
+	if err != nil && n.store != nil {
+		n.closeStore()
 	}
-	return n.queue.Migrate(ctx)
+	return err
+}
+
+func (n *Node) closeStore() {
+	if err := n.store.Close(); err != nil {
+		n.logger("store").Error("the store did not close cleanly", "error", err)
+	}
 }
 
 func (n *Node) blobDir() string {

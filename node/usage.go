@@ -8,25 +8,14 @@ import (
 )
 
 // buildUsage makes what learns from how tools are used.
-func (n *Node) buildUsage() {
+func (n *Node) buildUsage(context.Context) error {
 	c := n.config.Search
 	n.usage = usage.New(usage.Config{Store: n.store, Clean: func(tenant, text string) string { return n.redact.TenantLog(tenant).Clean(text) },
 		NoHistory: c.History == "off", Learning: usage.Learning(c.Learning),
 		Weights: n.searchWeights(), Keep: c.HistoryKeep, Every: usage.JobEvery(n.config.Store.KeepFeed),
 		Node: n.name, Clock: n.options.Clock, Log: n.logger("usage")})
+	return nil
 }
-
-// startUsage reads what was learned before and follows the feed.
-func (n *Node) startUsage(ctx context.Context) error { return n.usage.Start(ctx) }
-
-func (n *Node) stopUsage() {
-	if n.usage != nil {
-		n.usage.Stop()
-	}
-}
-
-// usageHealth tells of searches that could not be recorded.
-func (n *Node) usageHealth(ctx context.Context) error { return n.usage.Health(ctx) }
 
 func (n *Node) usageSamples() []telemetry.Sample {
 	s := n.usage.Stats()

@@ -9,16 +9,17 @@ import (
 	"github.com/toolkeep/toolkeep/secret/vault"
 )
 
-// vaultStore is the store of vault:// references, nil where no Vault is configured.
-// It asks Vault for nothing: the first reference logs in. closeVault ends it.
-func (n *Node) vaultStore() (*vault.Store, error) {
+// buildVault makes the store of vault:// references, nil where no Vault is configured. It
+// asks Vault for nothing: the first reference logs in.
+func (n *Node) buildVault(context.Context) (err error) {
 	c := n.config.Vault
 	if !c.Enabled() {
-		return nil, nil
+		return nil
 	}
 	vc := vaultConfig(c, n.config.Data)
 	vc.Log, vc.Now = n.logger("secret_manager"), n.options.Clock
-	return vault.New(vc)
+	n.keeping.vault, err = vault.New(vc)
+	return err
 }
 
 // vaultConfig is what the settings under vault say.
