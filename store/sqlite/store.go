@@ -154,7 +154,7 @@ func (s *Store) closeDBs() error {
 	return errors.Join(errs...)
 }
 
-// orClosed replaces an error caused only by the store's closing.
+// orClosed returns ErrClosed for any error after the store was closed.
 func (s *Store) orClosed(err error) error {
 	if err != nil && s.closed() {
 		return toolkeep.ErrClosed
