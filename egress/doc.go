@@ -1,25 +1,24 @@
-// Package egress dials out on behalf of tools. A tool's definition comes from
-// outside, so its server may be written, or may resolve, to a place that only
-// this host can reach: the loopback, the private network, a cloud's metadata
-// service. The guard looks at the address of every connection just before it is
-// made, after DNS and for each address that is tried, so that neither a second
-// DNS answer nor a redirect gets past it.
+// Package egress opens outbound connections for tools. A tool's definition comes from
+// outside, so its server may be written as, or resolve to, an address that only this
+// host can reach: loopback, the private network, a cloud's metadata service. The guard
+// checks the address of every connection just before connecting, after DNS and for each
+// address tried, so that neither a second DNS response nor a redirect bypasses it.
 //
 // A forbidden address is E3505, and nothing was sent.
 //
 // # Allow-lists
 //
-// A tool opens such a place for itself by naming it in its manifest under
-// permissions.network. An entry is a host as it stands in the URL, or an IP
-// address; port 0 is any port. A named host opens the ranges that networks use
-// inside (loopback, private, link-local, carrier-grade NAT, unique local). The
-// rest (metadata services, multicast, broadcast, unspecified, reserved and
-// tunnel addresses) opens only for an entry that is the IP address itself.
+// A tool may reach such an address by listing it in its manifest under
+// permissions.network. An entry is a host as written in the URL, or an IP address; port
+// 0 is any port. A host name opens the ranges that networks use internally (loopback,
+// private, link-local, carrier-grade NAT, unique local). The others (metadata services,
+// multicast, broadcast, unspecified, reserved and tunnel addresses) open only for an
+// entry with the IP address itself.
 //
-// # Pools of connections
+// # Connection pools
 //
-// A Pool keeps one transport for each tenant and allow-list, so that no
-// connection made for one tenant, or let through by one tool's allow-list, is
-// used for another. HTTP carries its credentials in each request, so principals
-// of one tenant may share connections.
+// A Pool keeps one transport per tenant and allow-list, so that a connection made for
+// one tenant, or permitted by one tool's allow-list, is never used for another. HTTP
+// carries credentials in each request, so principals of one tenant may share
+// connections.
 package egress

@@ -15,25 +15,25 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Guard dials for one tool. The zero value lets through public addresses alone.
-// It is safe for concurrent use as long as nobody changes its fields.
+// Guard dials for one tool. The zero value allows only public addresses. It is safe for
+// concurrent use as long as its fields do not change.
 type Guard struct {
-	// Allow are the forbidden places that the tool may reach all the same: its
-	// manifest's permissions.network. A host is compared without regard to case
-	// and a final dot; port 0 is any port.
+	// Allow lists the forbidden destinations that the tool may reach nevertheless: its
+	// manifest's permissions.network. Hosts are compared without regard to case and a
+	// trailing dot; port 0 is any port.
 	Allow []toolkeep.HostPort
-	// Resolver turns names into addresses; nil is net.DefaultResolver. Whatever it
-	// answers is checked.
+	// Resolver resolves names; nil is net.DefaultResolver. Every address it returns is
+	// checked.
 	Resolver *net.Resolver
-	// ConnectTimeout bounds finding the name and connecting; 0 is 10 s.
+	// ConnectTimeout bounds resolving and connecting; 0 is 10 s.
 	ConnectTimeout time.Duration
 }
 
-// DialContext connects to addr (host:port) over TCP. Each address that the host
-// has is checked just before it is dialled.
+// DialContext connects to addr (host:port) over TCP. Each address of the host is
+// checked just before it is dialled.
 //
-// Outcomes: a *Conn; E3505 with NothingSent set if an address was forbidden and
-// none could be reached; otherwise net's error.
+// Outcomes: a *Conn; E3505 with NothingSent set if an address was forbidden and no
+// other could be reached; otherwise net's error.
 func (g *Guard) DialContext(ctx context.Context, network, addr string) (net.Conn, error) {
 	switch network {
 	case "tcp", "tcp4", "tcp6":
@@ -67,8 +67,8 @@ func (g *Guard) connectTimeout() time.Duration {
 	return g.ConnectTimeout
 }
 
-// Check tells whether the guard lets a connection to addr through that was asked
-// for under the name host. nil or E3505.
+// Check returns nil if the guard allows a connection to addr, requested under the name
+// host, and E3505 otherwise.
 func (g *Guard) Check(host string, addr netip.AddrPort) error {
 	name, inside := forbidden(addr.Addr())
 	if name == "" {
@@ -88,7 +88,7 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 			return nil
 		}
 	}
-	// Callers read this: names are shown, and addresses are not.
+	// Callers read this: it shows names but no addresses.
 	server, host := "the tool's server", strings.TrimSuffix(host, ".")
 	who := `"its IP address"`
 	if _, err := netip.ParseAddr(host); err != nil {
@@ -107,17 +107,17 @@ func (g *Guard) Check(host string, addr netip.AddrPort) error {
 		With("range", name).Because(fmt.Errorf("%q is %s", host, addr))
 }
 
-// maxHostName is the longest name that DNS has.
+// maxHostName is the longest DNS name.
 const maxHostName = 253
 
-// checker is the check of one dial.
+// checker checks the addresses of one dial.
 type checker struct {
 	guard   *Guard
 	host    string
-	refusal atomic.Pointer[toolkeep.Error] // Dialer tries IPv4 and IPv6 at the same time
+	refusal atomic.Pointer[toolkeep.Error] // Dialer tries IPv4 and IPv6 concurrently
 }
 
-// control runs after the socket was made and before it connects.
+// control runs after the socket was created and before it connects.
 func (c *checker) control(_ context.Context, network, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -142,21 +142,21 @@ func sameHost(a, b string) bool {
 	return strings.EqualFold(strings.TrimSuffix(a, "."), strings.TrimSuffix(b, "."))
 }
 
-// Conn is a connection that counts what was written to it.
+// Conn is a connection that counts the bytes written to it.
 type Conn struct {
 	net.Conn
 	written atomic.Int64
 }
 
-// Write counts before it writes: a count that has not moved proves that nothing
-// of a later request left.
+// Write counts before it writes: an unchanged count proves that nothing of a later
+// request was sent.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.written.Add(int64(len(p)))
 	return c.Conn.Write(p)
 }
 
-// Written is how many bytes were handed to the connection, or to the one under
-// its TLS. ok is false if conn was not made by a Guard.
+// Written returns the bytes passed to the connection, or to the one under its TLS. ok
+// is false if conn was not made by a Guard.
 func Written(conn net.Conn) (n int64, ok bool) {
 	for conn != nil {
 		switch c := conn.(type) {

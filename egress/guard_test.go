@@ -113,8 +113,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// TestRefusalSaysWhatToAdd: the entry that would let it through, and of addresses that
-// it is one.
+// TestRefusalSaysWhatToAdd: the error names the entry that would allow it, and says if
+// an address entry is needed.
 func TestRefusalSaysWhatToAdd(t *testing.T) {
 	for _, c := range []struct{ host, addr, want string }{
 		{"db.internal", "10.1.2.3:5432", `the tool's server db.internal:5432 has an address in a forbidden range (private); if it is meant to be reached, add {"host": "db.internal", "port": 5432} to permissions.network`},
@@ -130,7 +130,7 @@ func TestRefusalSaysWhatToAdd(t *testing.T) {
 			t.Errorf("the operator is told %v", cause)
 		}
 	}
-	// What it says does it.
+	// Adding that entry allows it.
 	g := &Guard{Allow: []toolkeep.HostPort{{Host: "db.internal", Port: 5432}}}
 	if err := g.Check("db.internal.", netip.MustParseAddrPort("10.1.2.3:5432")); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestDialLoopback(t *testing.T) {
 				conn.Close()
 				t.Fatal("the connection was made")
 			}
-			// The odd spellings of an address may also be unknown names.
+			// Unusual spellings of an address may also be unknown names.
 			var dns *net.DNSError
 			if !errors.As(err, &dns) {
 				wantForbidden(t, err)
@@ -188,8 +188,8 @@ func TestDialLoopback(t *testing.T) {
 	}
 }
 
-// TestRebinding resolves a name that is public when it is asked for first and
-// local the second time. Only the address of the connection counts.
+// TestRebinding resolves a name that is public on the first query and local on the
+// second. Only the address of the connection counts.
 func TestRebinding(t *testing.T) {
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
@@ -211,8 +211,8 @@ func TestRebinding(t *testing.T) {
 	}
 }
 
-// TestRedirectIsDialledTheSame follows a redirect from an allowed host to one
-// that is not.
+// TestRedirectIsDialledTheSame follows a redirect from an allowed host to a forbidden
+// one.
 func TestRedirectIsDialledTheSame(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the inner server was reached") }))
 	defer secret.Close()
@@ -266,7 +266,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// TestPoolHammer asks from many goroutines; the race detector looks on.
+// TestPoolHammer uses a pool from many goroutines under the race detector.
 func TestPoolHammer(t *testing.T) {
 	p := NewPool(PoolConfig{Max: 4})
 	var wg sync.WaitGroup
@@ -284,7 +284,7 @@ func TestPoolHammer(t *testing.T) {
 	p.Close()
 }
 
-// stubDNS answers A queries with one address after the other, the last for ever.
+// stubDNS answers A queries with one address after the other, then repeats the last.
 type stubDNS struct {
 	mu      sync.Mutex
 	answers []netip.Addr
@@ -305,7 +305,7 @@ func (d *stubDNS) resolver() *net.Resolver {
 	}}
 }
 
-// serve speaks DNS over a stream: a length of two bytes before each message.
+// serve speaks DNS over a stream: each message has a two-byte length prefix.
 func (d *stubDNS) serve(c net.Conn) {
 	defer c.Close()
 	for {
@@ -329,7 +329,7 @@ func (d *stubDNS) reply(query []byte) []byte {
 	for query[end] != 0 {
 		end += int(query[end]) + 1
 	}
-	end += 5 // the root, type and class
+	end += 5 // root label, type and class
 	isA := query[end-3] == 1 && query[end-4] == 0
 	reply := append([]byte{query[0], query[1], 0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, query[12:end]...)
 	if !isA {

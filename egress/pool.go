@@ -18,24 +18,24 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// PoolConfig sets up a Pool. The zero value works.
+// PoolConfig configures a Pool. The zero value works.
 type PoolConfig struct {
 	Max      int            // transports kept; default 256
 	Resolver *net.Resolver  // nil is net.DefaultResolver
 	RootCAs  *x509.CertPool // nil is the system's; see LoadRoots
-	// MinTLS is the oldest version of TLS; default and least TLS 1.2.
+	// MinTLS is the minimum TLS version; default and minimum TLS 1.2.
 	MinTLS uint16
-	// Proxy is the HTTP or SOCKS proxy that connections go through; nil is none. The
-	// environment's (HTTP_PROXY and the like) is never used.
+	// Proxy is the HTTP or SOCKS proxy for connections; nil is none. The environment's
+	// (HTTP_PROXY and the like) is never used.
 	Proxy *Proxy
 
-	// For each transport, which is one tenant's with one allow-list:
-	ConnsPerHost   int           // connections to one host, requests beyond them wait; default 256
-	IdlePerHost    int           // idle connections kept to one host; default 32
-	Idle           int           // idle connections kept in all; default 128
-	IdleTimeout    time.Duration // an idle connection is closed after; default 90 s
-	ConnectTimeout time.Duration // to find the name and connect, and again for TLS; default 10 s
-	MaxHeaderBytes int64         // of an answer's headers; default 256 KiB
+	// Per transport, that is, per tenant and allow-list:
+	ConnsPerHost   int           // connections per host, further requests wait; default 256
+	IdlePerHost    int           // idle connections kept per host; default 32
+	Idle           int           // idle connections kept in total; default 128
+	IdleTimeout    time.Duration // idle connections are closed after this; default 90 s
+	ConnectTimeout time.Duration // for resolving and connecting, and again for TLS; default 10 s
+	MaxHeaderBytes int64         // of response headers; default 256 KiB
 }
 
 func (c *PoolConfig) fill() {
@@ -60,7 +60,7 @@ func (c *PoolConfig) fill() {
 	c.MinTLS = max(c.MinTLS, tls.VersionTLS12)
 }
 
-// transport makes a transport. The configuration must be filled.
+// transport returns a new transport. c must have its defaults set.
 func (c *PoolConfig) transport(g *Guard, o TransportOptions) *http.Transport {
 	secure := &tls.Config{MinVersion: c.MinTLS, RootCAs: c.RootCAs}
 	if o.RootCAs != nil {
@@ -80,8 +80,8 @@ func (c *PoolConfig) transport(g *Guard, o TransportOptions) *http.Transport {
 		IdleConnTimeout:        c.IdleTimeout,
 		MaxResponseHeaderBytes: c.MaxHeaderBytes,
 		DisableCompression:     true,
-		// A connection of HTTP/2 that fell silent is asked whether it still lives, so
-		// that later calls do not wait on a dead one.
+		// A silent HTTP/2 connection is pinged, so that later calls do not wait on a
+		// dead one.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 	if c.Proxy != nil {
@@ -90,20 +90,20 @@ func (c *PoolConfig) transport(g *Guard, o TransportOptions) *http.Transport {
 	return t
 }
 
-// TransportOptions are what sets one tool's connections apart from those of
-// others with the same allow-list. The zero value is nothing.
+// TransportOptions separates a tool's connections from those of others with the same
+// allow-list. The zero value separates nothing.
 type TransportOptions struct {
-	// Certificate is shown to servers that ask for one (mTLS). Transports are shared
-	// by those alone who show the same chain with the same key.
+	// Certificate is presented to servers that ask for one (mTLS). Only users of the
+	// same chain and key share a transport.
 	Certificate *tls.Certificate
-	// RootCAs are trusted in place of the pool's; nil is the pool's. Keep and reuse
-	// the same CertPool: each has transports of its own.
+	// RootCAs replaces the pool's CA certificates; nil uses the pool's. Keep and reuse
+	// the same CertPool: each has its own transports.
 	RootCAs *x509.CertPool
 }
 
-// identity tells certificates apart: a hash over the chain and the key that signs
-// for it. The key is part of it because chains are public, and whoever knows one
-// without holding its key must not get a connection that was made with it.
+// identity identifies a certificate: a hash over the chain and its signing key. The key
+// is included because chains are public: whoever has a chain without its key must not
+// get a connection made with that key.
 func (o TransportOptions) identity() [sha256.Size]byte {
 	if o.Certificate == nil {
 		return [sha256.Size]byte{}
@@ -121,20 +121,20 @@ func (o TransportOptions) identity() [sha256.Size]byte {
 	if key, err := x509.MarshalPKCS8PrivateKey(o.Certificate.PrivateKey); err == nil {
 		part(key)
 	} else {
-		part(fmt.Appendf(nil, "%p", o.Certificate)) // no key in memory: shared with itself alone
+		part(fmt.Appendf(nil, "%p", o.Certificate)) // no key in memory: shared only with itself
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// Pool keeps one transport for each tenant, allow-list and options. It is bounded:
-// the transport that was not asked for longest gives way, its idle connections
-// are closed, and requests under way on it end undisturbed.
+// Pool keeps one transport per tenant, allow-list and options. It is bounded: the least
+// recently used transport is evicted, its idle connections are closed, and its requests
+// in progress finish undisturbed.
 type Pool struct {
 	config PoolConfig
 
 	mu     sync.Mutex
 	byKey  map[poolKey]*list.Element
-	recent *list.List // of *poolEntry, latest first
+	recent *list.List // of *poolEntry, most recent first
 	closed bool
 }
 
@@ -149,19 +149,19 @@ type poolEntry struct {
 	transport *http.Transport
 }
 
-// NewPool makes a Pool.
+// NewPool returns a Pool.
 func NewPool(c PoolConfig) *Pool {
 	c.fill()
 	return &Pool{config: c, byKey: make(map[poolKey]*list.Element), recent: list.New()}
 }
 
-// AllowList is an allow-list ready to be asked for many times.
+// AllowList is a preprocessed allow-list for repeated use.
 type AllowList struct {
 	key   string
 	hosts []toolkeep.HostPort
 }
 
-// NewAllowList reads the hosts once. Order and doubles make no difference.
+// NewAllowList preprocesses the hosts. Order and duplicates make no difference.
 func NewAllowList(hosts []toolkeep.HostPort) AllowList {
 	if len(hosts) == 0 {
 		return AllowList{}
@@ -175,16 +175,16 @@ func NewAllowList(hosts []toolkeep.HostPort) AllowList {
 	return AllowList{key: strings.Join(slices.Compact(texts), "\n"), hosts: hosts}
 }
 
-// Transport is the transport of the tenant for tools with the allow-list: every
-// connection goes through its Guard. It speaks HTTP/2 where the server does and
-// leaves decompression to its user, who can bound it. The time to wait for an answer
-// is the request's context. After Close it gives transports that keep no connection.
+// Transport returns the tenant's transport for tools with the allow-list: every
+// connection goes through its Guard. It uses HTTP/2 if the server does, and leaves
+// decompression to the caller, who can bound it. The request's context bounds the wait
+// for a response. After Close it returns transports that keep no connections.
 func (p *Pool) Transport(tenant string, allow AllowList) *http.Transport {
 	return p.TransportFor(tenant, allow, TransportOptions{})
 }
 
-// TransportFor is Transport for a tool with options of its own. Nothing is shared
-// between tenants, between allow-lists, or between certificates.
+// TransportFor is Transport for a tool with its own options. Tenants, allow-lists and
+// certificates never share connections.
 func (p *Pool) TransportFor(tenant string, allow AllowList, o TransportOptions) *http.Transport {
 	key := poolKey{tenant: tenant, allow: allow.key, identity: o.identity(), roots: o.RootCAs}
 	p.mu.Lock()
@@ -205,15 +205,15 @@ func (p *Pool) TransportFor(tenant string, allow AllowList, o TransportOptions) 
 	return t
 }
 
-// Len is how many transports are kept.
+// Len returns the number of transports.
 func (p *Pool) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.recent.Len()
 }
 
-// Close closes idle connections and keeps none from now on. It may be called
-// more than once.
+// Close closes idle connections and stops keeping new ones. It may be called more than
+// once.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

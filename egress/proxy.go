@@ -16,38 +16,38 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Proxy is a proxy that connections go through. NewProxy makes one.
+// Proxy is an outbound proxy. Use NewProxy.
 //
-// The guard cannot see the addresses that a proxy connects to. It looks at a
-// destination's addresses, as this host's DNS has them, before the proxy is asked;
-// the proxy resolves the name again, so a name whose answers change in between is
-// the proxy's to refuse. A destination that this host cannot resolve is refused,
-// unless TrustNames leaves names to the proxy.
+// The guard cannot see the addresses that a proxy connects to. It checks a
+// destination's addresses, as resolved by this host, before asking the proxy; the proxy
+// resolves the name again, so it must itself refuse a name whose addresses change in
+// between. A destination that this host cannot resolve is refused, unless TrustNames
+// leaves names to the proxy.
 type Proxy struct {
 	url    *url.URL
 	addr   string // host:port to dial
 	direct func(*url.URL) (*url.URL, error)
-	// trustNames lets names through without looking at their addresses, for hosts
-	// whose DNS does not know the outside. Addresses in URLs are checked all the same.
+	// trustNames allows names without checking their addresses, for hosts whose DNS
+	// does not resolve external names. Addresses in URLs are still checked.
 	trustNames bool
 }
 
-// ProxyConfig says which proxy is used, and for what.
+// ProxyConfig configures a proxy and its exceptions.
 type ProxyConfig struct {
-	// URL is http://, https:// or socks5://host:port, with user:password@ where the
-	// proxy wants them.
+	// URL is http://, https:// or socks5://host:port, with user:password@ if the proxy
+	// requires them.
 	URL string
-	// Bypass are destinations that are connected to directly, as in NO_PROXY: a host,
-	// .example.com or example.com for a domain and all below, an address, a range
-	// such as 10.0.0.0/8, each with :port if it is meant for one, or * for all.
-	// localhost and loopback addresses never go to the proxy.
+	// Bypass lists destinations to connect to directly, as in NO_PROXY: a host,
+	// .example.com or example.com for a domain and its subdomains, an address, a range
+	// such as 10.0.0.0/8, each optionally with :port, or * for all. Connections to
+	// localhost and loopback addresses never use the proxy.
 	Bypass []string
-	// TrustNames leaves the check of names to the proxy.
+	// TrustNames leaves the checking of names to the proxy.
 	TrustNames bool
 }
 
-// NewProxy reads the configuration. The error quotes nothing of the URL, which may
-// hold a password.
+// NewProxy parses the configuration. Its error quotes no part of the URL, which may
+// contain a password.
 func NewProxy(c ProxyConfig) (*Proxy, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Hostname() == "" {
@@ -82,8 +82,8 @@ func or(s, otherwise string) string {
 
 // use sends the transport's connections through the proxy.
 func (p *Proxy) use(t *http.Transport, g *Guard, c *PoolConfig) {
-	// Towards the transport a proxy over TLS is a plain one that is dialled with TLS:
-	// the transport's own TLS would show the tool's client certificate to the proxy.
+	// The transport sees a TLS proxy as a plain one that is dialled with TLS: its own
+	// TLS would present the tool's client certificate to the proxy.
 	seen := *p.url
 	if seen.Scheme == "https" {
 		seen.Scheme = "http"
@@ -106,15 +106,16 @@ func (p *Proxy) use(t *http.Transport, g *Guard, c *PoolConfig) {
 	}
 }
 
-// route is where a destination is reached: nil is directly, through the guard.
-// Otherwise the guard has nothing against it as far as can be told from here.
+// route returns the proxy for a destination, or nil to connect directly through the
+// guard. Before returning the proxy it checks the destination, as far as this host can.
 func (p *Proxy) route(ctx context.Context, g *Guard, u *url.URL) (*url.URL, error) {
 	via, err := p.direct(u)
 	if err != nil {
 		return nil, err
 	}
 	if p.itself(u) {
-		// Else the connection to it would look like one to the proxy, which is let through.
+		// Otherwise the connection to it would look like one to the proxy, which is
+		// allowed.
 		return nil, destinationForbidden("the tool's server is the proxy that calls go through")
 	}
 	if via == nil {
@@ -123,7 +124,7 @@ func (p *Proxy) route(ctx context.Context, g *Guard, u *url.URL) (*url.URL, erro
 	return via, p.check(ctx, g, u)
 }
 
-// itself tells whether a destination is the proxy.
+// itself reports whether a destination is the proxy.
 func (p *Proxy) itself(u *url.URL) bool {
 	port := u.Port()
 	switch {
@@ -136,8 +137,8 @@ func (p *Proxy) itself(u *url.URL) bool {
 	return port == p.url.Port() && sameHost(u.Hostname(), p.url.Hostname())
 }
 
-// dial connects to the proxy. Its address is the operator's, so the guard has no
-// say; bytes are counted as everywhere.
+// dial connects to the proxy. The guard does not check its address, which is the
+// operator's; bytes are counted as usual.
 func (p *Proxy) dial(ctx context.Context, network string, c *PoolConfig) (net.Conn, error) {
 	d := net.Dialer{Timeout: c.ConnectTimeout, Resolver: c.Resolver}
 	conn, err := d.DialContext(ctx, network, p.addr)
@@ -162,8 +163,8 @@ func (p *Proxy) dial(ctx context.Context, network string, c *PoolConfig) (net.Co
 	return secure, nil
 }
 
-// check looks at the addresses of a destination before the proxy is asked for it.
-// One forbidden address is enough to refuse: the proxy may choose any.
+// check checks a destination's addresses before the proxy is used. One forbidden
+// address is enough to refuse: the proxy may choose any.
 func (p *Proxy) check(ctx context.Context, g *Guard, u *url.URL) error {
 	host := strings.TrimSuffix(u.Hostname(), ".")
 	port := uint16(80)
@@ -199,9 +200,9 @@ func (p *Proxy) check(ctx context.Context, g *Guard, u *url.URL) error {
 	return nil
 }
 
-// checkName refuses the spellings of addresses that net/netip does not read and
-// resolvers do, such as 2130706433 or 0x7f.1: the last label of a name on the
-// Internet is no number. It refuses the names of this host as well.
+// checkName refuses address spellings that resolvers accept but net/netip does not,
+// such as 2130706433 or 0x7f.1: the last label of an Internet name is never a number.
+// It also refuses the names of this host.
 func (p *Proxy) checkName(host string) error {
 	last := strings.ToLower(host[strings.LastIndexByte(host, '.')+1:])
 	if last == "" || last[0] >= '0' && last[0] <= '9' || last == "localhost" {

@@ -114,7 +114,7 @@ func get(t *testing.T, tr *http.Transport, target string) (string, error) {
 	return string(body), err
 }
 
-// public is a resolver to which every name is a public address.
+// public is a resolver that returns a public address for every name.
 func public() *net.Resolver {
 	return (&stubDNS{answers: []netip.Addr{netip.MustParseAddr("198.51.99.1")}}).resolver()
 }
@@ -138,8 +138,8 @@ func TestProxyPlain(t *testing.T) {
 	}
 }
 
-// TestProxyTunnel reaches a server over TLS through a proxy over TLS. The tool's
-// certificate is for the server alone.
+// TestProxyTunnel reaches a TLS server through a TLS proxy. Only the server sees the
+// tool's certificate.
 func TestProxyTunnel(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, r.Proto+" "+r.TLS.PeerCertificates[0].Subject.CommonName)
@@ -210,8 +210,8 @@ func TestProxyRefusals(t *testing.T) {
 	}
 }
 
-// TestProxyAllowList lets a tool reach an inner host through the proxy if its
-// manifest names it, and leaves names to the proxy where the operator says so.
+// TestProxyAllowList: a tool reaches an internal host through the proxy if its manifest
+// lists it, and names are left to the proxy if the operator says so.
 func TestProxyAllowList(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "inside") }))
 	defer s.Close()
@@ -373,7 +373,7 @@ func TestLoadRoots(t *testing.T) {
 	}
 }
 
-// TestProxySOCKS reaches a server through a SOCKS5 proxy, which is given the name.
+// TestProxySOCKS reaches a server by name through a SOCKS5 proxy.
 func TestProxySOCKS(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello "+r.Host) }))
 	defer s.Close()
@@ -408,8 +408,8 @@ func TestProxySOCKS(t *testing.T) {
 	}
 }
 
-// serveSOCKS serves one connection (RFC 1928) and gives the destination that was
-// asked for; it connects to the address given.
+// serveSOCKS serves one connection (RFC 1928), connects it to the address to, and
+// returns the requested destination.
 func serveSOCKS(client net.Conn, to string) string {
 	head := make([]byte, 2)
 	if _, err := io.ReadFull(client, head); err != nil {

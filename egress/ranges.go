@@ -6,13 +6,13 @@ import "net/netip"
 type rangeRule struct {
 	prefix netip.Prefix
 	name   string
-	// inside says that networks use the range for their own hosts, so that an
-	// allowed host name opens it. The others open by IP address alone.
+	// inside marks ranges that networks use for their own hosts, which an allowed host
+	// name opens. The others open only by IP address.
 	inside bool
 }
 
-// forbidden returns the name of the range that addr may not be dialled in, and
-// whether an allowed host name opens it; "" means that addr may be dialled.
+// forbidden returns the name of the forbidden range that contains addr, and whether an
+// allowed host name opens it; "" means that addr may be dialled.
 func forbidden(addr netip.Addr) (name string, inside bool) {
 	addr = addr.WithZone("").Unmap()
 	if !addr.IsValid() {
@@ -33,7 +33,7 @@ func forbidden(addr netip.Addr) (name string, inside bool) {
 		}
 	}
 	if nat64.Contains(addr) {
-		// The translator connects to the address in the last four bytes.
+		// The NAT64 translator connects to the address in the last four bytes.
 		b := addr.As16()
 		if name, _ := forbidden(netip.AddrFrom4([4]byte(b[12:16]))); name != "" {
 			return "NAT64 of " + name, false
@@ -44,7 +44,7 @@ func forbidden(addr netip.Addr) (name string, inside bool) {
 
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// metadata are the addresses at which clouds give credentials to whoever asks.
+// metadata lists the addresses at which clouds hand out credentials.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("169.254.169.254"), // AWS, Azure, Google and others
 	netip.MustParseAddr("169.254.170.2"),   // AWS containers
@@ -75,8 +75,8 @@ var rules4 = []rangeRule{
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved", false},
 }
 
-// rules6 forbids the old tunnels whole: an address in them carries an IPv4
-// address that a relay connects to, and no public service is reached only so.
+// rules6 forbids the old tunnel ranges entirely: an address in them contains an IPv4
+// address that a relay connects to, and no public service needs them.
 var rules6 = []rangeRule{
 	{netip.MustParsePrefix("::1/128"), "loopback", true},
 	{netip.MustParsePrefix("fe80::/10"), "link-local", true},

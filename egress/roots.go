@@ -9,16 +9,16 @@ import (
 
 const maxRootsFile = 4 << 20
 
-// LoadRoots gives the system's authorities and those of the PEM files, each at
-// most 4 MiB. Without files it gives nil, which means the system's. The error
-// names the file.
+// LoadRoots returns the system's CA certificates and those of the PEM files, each at
+// most 4 MiB. Without files it returns nil, which means the system's. The error names
+// the file.
 func LoadRoots(files []string) (*x509.CertPool, error) {
 	if len(files) == 0 {
 		return nil, nil
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
-		roots = x509.NewCertPool() // this host has none; the files' are what there is
+		roots = x509.NewCertPool() // this host has none: use only the files'
 	}
 	for _, name := range files {
 		if err := addRoots(roots, name); err != nil {

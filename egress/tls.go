@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// IsTLS tells whether a connection failed for TLS: a certificate that is not trusted
-// or not for that host, an alert, or a server that does not speak it.
+// IsTLS reports whether a connection failed because of TLS: an untrusted certificate or
+// one for another host, an alert, or a server without TLS.
 func IsTLS(err error) bool {
 	var (
 		verify  *tls.CertificateVerificationError
@@ -25,8 +25,8 @@ func IsTLS(err error) bool {
 	return saysTLS(err)
 }
 
-// saysTLS knows those that have no types: alerts and the other refusals of crypto/tls,
-// and net/http's word for a server without TLS.
+// saysTLS recognises errors without a type: alerts and other refusals of crypto/tls,
+// and net/http's error for a server without TLS.
 func saysTLS(err error) bool {
 	for err != nil {
 		for _, begin := range []string{"tls: ", "remote error: tls: ", "http: server gave HTTP response to HTTPS client"} {
@@ -37,7 +37,7 @@ func saysTLS(err error) bool {
 		switch e := err.(type) {
 		case interface{ Unwrap() error }:
 			err = e.Unwrap()
-		case interface{ Unwrap() []error }: // as of drivers that try several addresses
+		case interface{ Unwrap() []error }: // from drivers that try several addresses
 			return slices.ContainsFunc(e.Unwrap(), saysTLS)
 		default:
 			return false

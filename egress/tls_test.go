@@ -25,7 +25,7 @@ func TestIsTLS(t *testing.T) {
 		t.Cleanup(s.Close)
 		return s
 	}
-	// greet is a server that says the words and hangs up.
+	// greet is a server that sends the words and hangs up.
 	greet := func(words string) string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -56,7 +56,7 @@ func TestIsTLS(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		address string
-		insist  bool // any certificate will do
+		insist  bool // require a client certificate
 		want    bool
 	}{
 		"a certificate that nobody signed": {address(serve(&tls.Config{})), false, true},

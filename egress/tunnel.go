@@ -17,16 +17,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Dialer gives a function that connects to host:port over TCP for one tool, as the
-// transports of a Pool with the same settings do: through g, or through the proxy
-// where the settings name one and its rules do not leave the destination out. It is
-// for protocols with connections of their own, such as gRPC, so that an HTTP proxy
-// is always asked with CONNECT.
+// Dialer returns a function that connects to host:port over TCP for one tool, like the
+// transports of a Pool with the same settings: through g, or through the configured
+// proxy unless the destination is in its bypass list. It is for protocols that manage
+// their own connections, such as gRPC, so an HTTP proxy is always used with CONNECT.
 //
-// Outcomes: a connection that Written counts from 0 on, so that a proxy's handshake
-// is no part of it; E3505 as from Guard.DialContext; E3501 with details.reason proxy
-// if the proxy cannot be reached or refuses; E3503 if no TLS with it comes about. No
-// byte has reached the destination after an error, and those here say so.
+// Outcomes: a connection for which Written starts at 0, without the proxy handshake;
+// E3505 as from Guard.DialContext; E3501 with details.reason proxy if the proxy cannot
+// be reached or refuses; E3503 if TLS with the proxy fails. After an error no byte has
+// reached the destination, and these errors say so.
 func (c PoolConfig) Dialer(g *Guard) func(ctx context.Context, addr string) (net.Conn, error) {
 	c.fill()
 	p := c.Proxy
@@ -34,8 +33,8 @@ func (c PoolConfig) Dialer(g *Guard) func(ctx context.Context, addr string) (net
 		return func(ctx context.Context, addr string) (net.Conn, error) { return g.DialContext(ctx, "tcp", addr) }
 	}
 	return func(ctx context.Context, addr string) (net.Conn, error) {
-		// Rules are read as for a server with TLS: what they tell apart by scheme is
-		// only the port that a URL leaves out.
+		// Rules apply as for a TLS server: the scheme only supplies the port that a URL
+		// omits.
 		u := &url.URL{Scheme: "https", Host: addr}
 		via, err := p.route(ctx, g, u)
 		if err != nil {
@@ -50,7 +49,7 @@ func (c PoolConfig) Dialer(g *Guard) func(ctx context.Context, addr string) (net
 
 // tunnel connects to addr through the proxy.
 func (p *Proxy) tunnel(ctx context.Context, c *PoolConfig, addr string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*c.ConnectTimeout) // the proxy's own connecting comes on top
+	ctx, cancel := context.WithTimeout(ctx, 2*c.ConnectTimeout) // on top of the proxy's own connect time
 	defer cancel()
 	conn, err := p.dial(ctx, "tcp", c)
 	if err != nil {
@@ -65,7 +64,7 @@ func (p *Proxy) tunnel(ctx context.Context, c *PoolConfig, addr string) (net.Con
 		err = p.socks(ctx, conn, addr)
 	}
 	if !stop() && err == nil {
-		err = ctx.Err() // the deadline may stand on the connection by now
+		err = ctx.Err() // the connection may have the deadline by now
 	}
 	if err != nil {
 		conn.Close()
@@ -79,7 +78,7 @@ func (p *Proxy) tunnel(ctx context.Context, c *PoolConfig, addr string) (net.Con
 	return &Conn{Conn: through}, nil
 }
 
-// connect asks an HTTP proxy for the destination.
+// connect sends CONNECT for the destination to an HTTP proxy.
 func (p *Proxy) connect(conn net.Conn, c *PoolConfig, addr string) (net.Conn, error) {
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: addr}, Host: addr, Header: http.Header{}}
 	if u := p.url.User; u != nil {
@@ -97,7 +96,7 @@ func (p *Proxy) connect(conn net.Conn, c *PoolConfig, addr string) (net.Conn, er
 	if err := connected(resp); err != nil {
 		return nil, err
 	}
-	// A server that speaks first may have been heard with the proxy's answer.
+	// If the server speaks first, its bytes may have arrived with the proxy's response.
 	first := make([]byte, r.Buffered())
 	if _, err := io.ReadFull(r, first); err != nil {
 		return nil, err
@@ -108,7 +107,7 @@ func (p *Proxy) connect(conn net.Conn, c *PoolConfig, addr string) (net.Conn, er
 	return &begunConn{Conn: conn, first: bytes.NewReader(first)}, nil
 }
 
-// connected is a proxy's answer to CONNECT: nil or E3501.
+// connected returns nil or E3501 for a proxy's response to CONNECT.
 func connected(resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
@@ -119,7 +118,7 @@ func connected(resp *http.Response) error {
 	return e
 }
 
-// socks asks a SOCKS proxy for the destination over conn.
+// socks requests the destination from a SOCKS proxy over conn.
 func (p *Proxy) socks(ctx context.Context, conn net.Conn, addr string) error {
 	var auth *proxy.Auth
 	if u := p.url.User; u != nil {
@@ -134,7 +133,7 @@ func (p *Proxy) socks(ctx context.Context, conn net.Conn, addr string) error {
 	return err
 }
 
-// onto dials nothing: it gives the connection that there is.
+// onto is a dialer that returns an existing connection.
 type onto struct{ conn net.Conn }
 
 func (o onto) Dial(string, string) (net.Conn, error) { return o.conn, nil }
@@ -142,13 +141,13 @@ func (o onto) DialContext(context.Context, string, string) (net.Conn, error) {
 	return o.conn, nil
 }
 
-// begunConn is a connection of which some was read already.
+// begunConn is a connection of which some bytes were already read.
 type begunConn struct {
 	net.Conn
 	first *bytes.Reader
 }
 
-// NetConn lets Written find the count below.
+// NetConn lets Written find the counting connection below.
 func (c *begunConn) NetConn() net.Conn { return c.Conn }
 
 func (c *begunConn) Read(p []byte) (int, error) {

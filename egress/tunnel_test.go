@@ -17,8 +17,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// tunnelled connects through a Dialer of the settings and tells what the server says
-// to "ping\n".
+// tunnelled connects through a Dialer with the settings and returns the server's
+// response to "ping\n".
 func tunnelled(t *testing.T, c PoolConfig, g *Guard, addr string) (string, error) {
 	t.Helper()
 	conn, err := c.Dialer(g)(t.Context(), addr)
@@ -36,7 +36,7 @@ func tunnelled(t *testing.T, c PoolConfig, g *Guard, addr string) (string, error
 	return bufio.NewReader(conn).ReadString('\n')
 }
 
-// startLines serves one greeting and an answer to each line.
+// startLines serves one greeting and a response to each line.
 func startLines(t *testing.T, answer string) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -93,8 +93,8 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// TestTunnelHearsWhoSpeaksFirst: an HTTP/2 server greets, and its words may come with
-// the proxy's.
+// TestTunnelHearsWhoSpeaksFirst: an HTTP/2 server greets first, and its bytes may
+// arrive with the proxy's.
 func TestTunnelHearsWhoSpeaksFirst(t *testing.T) {
 	proxy := serveOnce(t, func(conn net.Conn, r *bufio.Reader) {
 		if _, err := http.ReadRequest(r); err != nil {
@@ -114,7 +114,7 @@ func TestTunnelHearsWhoSpeaksFirst(t *testing.T) {
 	}
 }
 
-// serveOnce serves one connection, and ends with the test.
+// serveOnce serves one connection and stops with the test.
 func serveOnce(t *testing.T, serve func(net.Conn, *bufio.Reader)) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -134,7 +134,7 @@ func serveOnce(t *testing.T, serve func(net.Conn, *bufio.Reader)) string {
 	return l.Addr().String()
 }
 
-// TestTunnelRefusals holds what TestProxyRefusals holds, for connections that are no
+// TestTunnelRefusals checks what TestProxyRefusals does, for connections that are not
 // HTTP.
 func TestTunnelRefusals(t *testing.T) {
 	server := startLines(t, "the inner server was reached: ")
@@ -185,7 +185,7 @@ func TestTunnelAllowed(t *testing.T) {
 	if got, err := tunnelled(t, c, &Guard{Allow: allow, Resolver: inner}, "wiki.example:50051"); err != nil || got != "ping\n" {
 		t.Errorf("an inner host of the manifest: %q, %v", got, err)
 	}
-	// Loopback never goes to the proxy; the guard lets it through where it is named.
+	// Loopback never uses the proxy; the guard allows it if it is listed.
 	host, port, _ := net.SplitHostPort(server)
 	n, _ := strconv.Atoi(port)
 	if got, err := tunnelled(t, c, &Guard{Allow: []toolkeep.HostPort{{Host: host, Port: n}}}, server); err != nil || got != "ping\n" {
@@ -234,7 +234,7 @@ func TestTunnelFails(t *testing.T) {
 	}
 }
 
-// TestTunnelCancelled ends a connection that the proxy keeps waiting.
+// TestTunnelCancelled cancels a connection that the proxy delays.
 func TestTunnelCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	silent := serveOnce(t, func(_ net.Conn, r *bufio.Reader) {
@@ -251,7 +251,7 @@ func TestTunnelCancelled(t *testing.T) {
 	}
 }
 
-// startSOCKS is a SOCKS5 proxy (RFC 1928, 1929) that takes one user and connects
+// startSOCKS is a SOCKS5 proxy (RFC 1928, 1929) that accepts one user and connects
 // every name to one address.
 func startSOCKS(t *testing.T, to, user, password string) string {
 	return serveOnce(t, func(conn net.Conn, r *bufio.Reader) {

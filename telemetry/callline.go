@@ -13,16 +13,16 @@ import (
 
 const (
 	stampFormat = "2006-01-02T15:04:05.000Z07:00"
-	// Texts that come from outside are cut to these many bytes in a line.
+	// External text in a line is cut to these many bytes.
 	maxText  = 512
 	maxCause = 2048
-	// lines that grew past this are not kept for the next call
+	// Larger buffers are not kept for the next call.
 	maxKept = 16 << 10
 )
 
-// Called writes the line of one call; see Observer. Levels: ERROR for a tool that
-// failed and for a call that was not permitted, WARN for other refusals, INFO for
-// all else.
+// Called writes the log line of a call; see Observer. Levels: ERROR for a failed tool
+// and for a call that was not permitted, WARN for other refusals, INFO for everything
+// else.
 func (l *Log) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, durations []time.Duration) {
 	lv := callLevel(v)
 	if lv < l.calls.Level() {
@@ -58,8 +58,8 @@ func callLevel(v *toolkeep.Invocation) slog.Level {
 	return slog.LevelInfo
 }
 
-// away tells the refusals that say nothing of the caller: what the decision, the secret
-// or the record needs did not answer.
+// away reports whether a refusal is not the caller's fault: a dependency of the
+// decision, the secret or the record did not respond.
 func away(c toolkeep.Code) bool {
 	switch c {
 	case toolkeep.PolicyEngineUnavailable, toolkeep.SecretRetrievalFailed, toolkeep.RecordUnavailable:
@@ -68,7 +68,7 @@ func away(c toolkeep.Code) bool {
 	return false
 }
 
-// callEvent names the line after the event that the call gives rise to.
+// callEvent names the line after the call's event.
 func callEvent(v *toolkeep.Invocation) string {
 	switch v.State {
 	case toolkeep.CallSucceeded:
@@ -192,7 +192,7 @@ func appendOutputs(b []byte, v *toolkeep.Invocation) []byte {
 	return append(b, '}')
 }
 
-// appendErrors writes what the caller was told and, for the operator, the cause.
+// appendErrors writes the caller's error and, for the operator, the cause.
 func (l *Log) appendErrors(b []byte, v *toolkeep.Invocation, e *toolkeep.Error) []byte {
 	if v.Code == "" {
 		return append(b, `,"errors":null`...)
@@ -243,7 +243,7 @@ func appendSecurity(b []byte, v *toolkeep.Invocation, durations []time.Duration)
 	return append(b, '}')
 }
 
-// appendText writes the short form for people.
+// appendText writes the short, human-readable form.
 func (l *Log) appendText(b []byte, lv slog.Level, v *toolkeep.Invocation, e *toolkeep.Error) []byte {
 	b = append(b, "time="...)
 	b = l.stamp(v).AppendFormat(b, stampFormat)
@@ -301,8 +301,8 @@ func appendFloat(b []byte, f float64) []byte {
 	return strconv.AppendFloat(b, f, 'f', -1, 64)
 }
 
-// appendString writes a JSON string of at most max bytes of s. Bytes that are not
-// UTF-8 become U+FFFD; line separators are escaped, so that no viewer breaks a line.
+// appendString writes a JSON string of at most max bytes of s. Invalid UTF-8 becomes
+// U+FFFD; line separators are escaped, so that no viewer breaks a line.
 func appendString(b []byte, s string, max int) []byte {
 	cut := false
 	if len(s) > max {
@@ -352,7 +352,7 @@ func appendEscape(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', digits[r>>12&0xf], digits[r>>8&0xf], digits[r>>4&0xf], digits[r&0xf])
 }
 
-// traceID is the trace's id out of a W3C traceparent, "" where it is not one.
+// traceID returns the trace id of a W3C traceparent, "" if it is malformed.
 func traceID(parent string) string {
 	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' {
 		return ""

@@ -1,14 +1,13 @@
-// Package telemetry tells the operator what happens: Prometheus metrics, log
-// lines, and health.
+// Package telemetry provides Prometheus metrics, log lines and health for the operator.
 //
-// All three follow contracts/wire.md. Nothing here blocks a call: metrics of a
-// tool are found by one lock-free look-up, the log line of a call is encoded by
-// hand and handed to a bounded buffer that another goroutine writes out, and what
-// does not fit is dropped and counted.
+// All three follow contracts/wire.md. Nothing here blocks a call: a tool's metrics are
+// found by one lock-free look-up, and a call's log line is encoded by hand and passed
+// to a bounded buffer that another goroutine writes out; what does not fit is dropped
+// and counted.
 //
-// No label and no log line holds a secret. Labels hold no agent, request or
-// tenant, and no text that a caller can choose: a call whose tool was not found
-// counts under the empty tool_id, since the id in it is the caller's own.
+// No label or log line contains a secret. Labels contain no agent, request or tenant,
+// and no text that a caller can choose: a call whose tool was not found counts under
+// the empty tool_id, since the caller chose that id.
 package telemetry
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// StepNames are the steps of a call, in their order; the durations handed to
-// Called stand in the same order.
+// StepNames lists the steps of a call in order; the durations passed to Called have the
+// same order.
 var StepNames = [12]string{"admit", "resolve", "authorise", "validate", "limit", "recall",
 	"approve", "claim", "equip", "execute", "inspect", "record"}
 
@@ -27,15 +26,15 @@ const (
 	stepValidate  = 3
 )
 
-// Observer is told of every call and passes it on to metrics and log.
+// Observer receives every call and passes it on to metrics and log.
 type Observer struct {
 	Metrics *Metrics // may be nil
 	Log     *Log     // may be nil
 }
 
-// Called notes one call: its record, the tool it resolved to (nil if it did not),
-// its error (nil without one) and how long each step took (0 if not reached). It
-// never blocks and keeps nothing of what it is given.
+// Called records a call: its record, its resolved tool (nil if there is none), its
+// error (nil without one) and the duration of each step (0 if not reached). It never
+// blocks and retains none of its arguments.
 func (o *Observer) Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, durations []time.Duration) {
 	if o.Metrics != nil {
 		o.Metrics.Called(v, t, e, durations)

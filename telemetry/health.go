@@ -14,25 +14,25 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Component is one part whose health is told.
+// Component is a part of the node with a health check.
 type Component struct {
 	Name string
-	// Required parts make the node not ready while they are down; others only
-	// degrade it.
+	// Required parts make the node not ready while they are down; others only degrade
+	// it.
 	Required bool
-	// Grace lets a required part be down for so long before the node is not ready.
+	// Grace is how long a required part may be down before the node is not ready.
 	Grace time.Duration
-	// Check gives what is wrong, nil if all is well. It has half a second.
+	// Check returns the problem, nil if there is none. It has half a second.
 	Check func(ctx context.Context) error
 }
 
-// HealthConfig sets up Health.
+// HealthConfig configures Health.
 type HealthConfig struct {
 	Version string // of the program
-	// Keep is how long an answer of the checks is given again, so that probes from
-	// outside cannot load the parts; default 1 s.
+	// Keep is how long check results are reused, so that probes from outside cannot
+	// load the parts; default 1 s.
 	Keep  time.Duration
-	Log   *slog.Logger // told when a part goes down or comes back, and why; default nobody
+	Log   *slog.Logger // logs when a part goes down or recovers, and why; default discards
 	Clock func() time.Time
 }
 
@@ -45,8 +45,8 @@ const (
 
 const checkLimit = 500 * time.Millisecond
 
-// Health answers the probes of contracts/wire.md. Answers name the components
-// with their state and nothing of what is wrong with them; that is in the log.
+// Health serves the probes of contracts/wire.md. Responses list the components and
+// their states without details; those are in the log.
 type Health struct {
 	version  string
 	keep     time.Duration
@@ -55,20 +55,20 @@ type Health struct {
 	started  atomic.Bool
 	draining atomic.Bool
 
-	mu    sync.Mutex // held while the checks run: probes at the same time share them
+	mu    sync.Mutex // held while the checks run: concurrent probes share them
 	parts []*part
 	last  time.Time
 }
 
 type part struct {
 	Component
-	busy    atomic.Bool // a check that overran its time is still under way
+	busy    atomic.Bool // a check that exceeded its time is still running
 	status  string
 	latency time.Duration
 	since   time.Time // down since
 }
 
-// NewHealth makes a Health that is neither started nor draining.
+// NewHealth returns a Health that is neither started nor draining.
 func NewHealth(c HealthConfig) *Health {
 	if c.Keep == 0 {
 		c.Keep = time.Second
@@ -89,16 +89,16 @@ func (h *Health) Add(c Component) {
 	h.parts = append(h.parts, &part{Component: c, status: Up})
 }
 
-// SetStarted says that the node is through with its start.
+// SetStarted marks the node as started.
 func (h *Health) SetStarted() { h.started.Store(true) }
 
-// SetDraining says that the node takes no more calls.
+// SetDraining marks the node as accepting no more calls.
 func (h *Health) SetDraining() { h.draining.Store(true) }
 
-// Draining tells whether SetDraining was called.
+// Draining reports whether SetDraining was called.
 func (h *Health) Draining() bool { return h.draining.Load() }
 
-// Register puts the probes and their aliases on a mux.
+// Register adds the probes and their aliases to a mux.
 func (h *Health) Register(mux *http.ServeMux) {
 	for path, probe := range map[string]func(context.Context) (report, bool){
 		"/health/startup": h.startup, "/health/live": h.live,
@@ -108,7 +108,7 @@ func (h *Health) Register(mux *http.ServeMux) {
 	}
 }
 
-// Handler serves the probes and nothing else.
+// Handler serves only the probes.
 func (h *Health) Handler() http.Handler {
 	mux := http.NewServeMux()
 	h.Register(mux)
@@ -136,12 +136,12 @@ func (h *Health) serve(probe func(context.Context) (report, bool)) http.Handler 
 		if !ok {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		// What goes wrong here is the prober's connection.
+		// An error here is the prober's connection.
 		_ = jsonv2.MarshalWrite(w, rep, jsonv2.Deterministic(true), jsontext.Multiline(false))
 	})
 }
 
-// live says that the process answers.
+// live reports that the process responds.
 func (h *Health) live(context.Context) (report, bool) {
 	return report{Status: Up, Components: map[string]component{}}, true
 }
@@ -153,13 +153,13 @@ func (h *Health) startup(context.Context) (report, bool) {
 	return report{Status: Up, Components: map[string]component{}}, true
 }
 
-// Ready is what the readiness probe says.
+// Ready reports the result of the readiness probe.
 func (h *Health) Ready(ctx context.Context) bool {
 	_, ok := h.ready(ctx)
 	return ok
 }
 
-// ready says whether calls should be sent here.
+// ready reports whether the node should receive calls.
 func (h *Health) ready(context.Context) (report, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -186,8 +186,8 @@ func (h *Health) ready(context.Context) (report, bool) {
 	return rep, ok
 }
 
-// check runs all checks at once. It does not use the prober's context: the answer
-// is kept for others.
+// check runs all checks concurrently. It does not use the prober's context: others
+// reuse the result.
 func (h *Health) check(now time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), checkLimit)
 	defer cancel()
@@ -213,8 +213,8 @@ func (h *Health) note(p *part, err error, now time.Time) {
 	}
 }
 
-// ask runs one check, and leaves it behind if it does not heed its context. While
-// it has not come back, no other is started.
+// ask runs one check, and abandons it if it ignores its context. No other is started
+// until it returns.
 func (p *part) ask(ctx context.Context, clock func() time.Time) (time.Duration, error) {
 	if !p.busy.CompareAndSwap(false, true) {
 		return checkLimit, errors.New("an earlier check has not come back")
@@ -222,7 +222,7 @@ func (p *part) ask(ctx context.Context, clock func() time.Time) (time.Duration, 
 	began, done := clock(), make(chan error, 1)
 	go func() {
 		err := p.checked(ctx)
-		p.busy.Store(false) // before the answer, or the next ask would meet it
+		p.busy.Store(false) // before the result, or the next ask would find it busy
 		done <- err
 	}()
 	select {

@@ -68,7 +68,7 @@ func TestHealth(t *testing.T) {
 	}
 
 	cacheErr = errors.New("secret detail")
-	expect("/ready", 200, Up) // the answer is kept
+	expect("/ready", 200, Up) // the result is reused
 	now = now.Add(time.Second)
 	a := expect("/ready", 200, Degraded)
 	if a.Components["cache"].Status != Down || a.Components["store"].Status != Up {
@@ -83,7 +83,7 @@ func TestHealth(t *testing.T) {
 
 	cacheErr, storeErr = nil, errors.New("gone")
 	now = now.Add(time.Second)
-	expect("/ready", 200, Degraded) // within its grace
+	expect("/ready", 200, Degraded) // within its grace period
 	now = now.Add(4*time.Minute + 59*time.Second)
 	expect("/ready", 200, Degraded)
 	now = now.Add(time.Second)
@@ -117,7 +117,7 @@ func TestHealthOfPartsThatMisbehave(t *testing.T) {
 			if a.Components["hangs"].Status != Down || a.Components["panics"].Status != Down {
 				t.Fatalf("components %v", a.Components)
 			}
-			time.Sleep(time.Millisecond) // the bubble's clock
+			time.Sleep(time.Millisecond) // on the bubble's clock
 		}
 		if n := asked.Load(); n != 1 {
 			t.Fatalf("the hanging part was asked %d times at once", n)

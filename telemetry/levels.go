@@ -8,15 +8,15 @@ import (
 	"sync/atomic"
 )
 
-// Levels holds the log level of each component. A component without a level of
-// its own follows the common one. All may be changed at run time.
+// Levels holds the log level of each component. A component without its own level
+// follows the common one. All can be changed at run time.
 type Levels struct {
 	common slog.LevelVar
 	mu     sync.Mutex
 	byName map[string]*level
 }
 
-// level is the level of one component and a slog.Leveler.
+// level is one component's level and a slog.Leveler.
 type level struct {
 	all *Levels
 	own atomic.Pointer[slog.Level]
@@ -29,7 +29,7 @@ func (l *level) Level() slog.Level {
 	return l.all.common.Level()
 }
 
-// NewLevels makes Levels with a common level and those of single components.
+// NewLevels returns Levels with a common level and the levels of some components.
 func NewLevels(common slog.Level, components map[string]slog.Level) *Levels {
 	l := &Levels{byName: make(map[string]*level)}
 	l.common.Set(common)
@@ -39,7 +39,7 @@ func NewLevels(common slog.Level, components map[string]slog.Level) *Levels {
 	return l
 }
 
-// For gives the level that a component has now and later.
+// For returns the level of a component, which follows later changes.
 func (l *Levels) For(component string) slog.Leveler { return l.of(component) }
 
 func (l *Levels) of(component string) *level {
@@ -53,19 +53,19 @@ func (l *Levels) of(component string) *level {
 	return c
 }
 
-// SetCommon changes the level of every component without one of its own.
+// SetCommon changes the level of every component without its own.
 func (l *Levels) SetCommon(lv slog.Level) { l.common.Set(lv) }
 
-// Set gives a component a level of its own.
+// Set sets a component's own level.
 func (l *Levels) Set(component string, lv slog.Level) { l.of(component).own.Store(&lv) }
 
-// Unset lets a component follow the common level again.
+// Unset makes a component follow the common level again.
 func (l *Levels) Unset(component string) { l.of(component).own.Store(nil) }
 
-// Common is the level of every component without one of its own.
+// Common returns the level of every component without its own.
 func (l *Levels) Common() slog.Level { return l.common.Level() }
 
-// Known lists the components that log or have a level, sorted.
+// Known returns the components that log or have a level, sorted.
 func (l *Levels) Known() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

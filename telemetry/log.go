@@ -12,23 +12,23 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// LogConfig sets up a Log. The zero value writes JSON lines from INFO up to
-// standard error.
+// LogConfig configures a Log. The zero value writes JSON lines from INFO up to standard
+// error.
 type LogConfig struct {
 	Out         io.Writer             // default os.Stderr
 	Text        bool                  // key=value lines for people instead of JSON
-	Level       slog.Level            // of every component without one of its own
+	Level       slog.Level            // of components without their own
 	Components  map[string]slog.Level // levels of single components
-	Clean       toolkeep.Cleaner      // takes secrets in flight out of every text; nil cleans nothing
-	BufferBytes int                   // lines that wait to be written; default 1 MiB, past it they are dropped
-	FlushEvery  time.Duration         // longest that a line waits; default 200 ms
+	Clean       toolkeep.Cleaner      // removes secrets in flight from every text; nil cleans nothing
+	BufferBytes int                   // buffered lines; default 1 MiB, beyond it lines are dropped
+	FlushEvery  time.Duration         // longest wait of a line; default 200 ms
 	Clock       func() time.Time      // default time.Now
 }
 
-// CallComponent is the component of the lines about calls.
+// CallComponent is the component of call lines.
 const CallComponent = "tool_executor"
 
-// Log writes lines: one for every call, and those of the program's own loggers.
+// Log writes one line for every call, and the lines of the program's loggers.
 type Log struct {
 	levels *Levels
 	calls  *level
@@ -39,7 +39,7 @@ type Log struct {
 	lines  sync.Pool // *[]byte
 }
 
-// NewLog makes a Log. Until Start and after Stop it writes each line at once.
+// NewLog returns a Log. Before Start and after Stop it writes each line immediately.
 func NewLog(c LogConfig) *Log {
 	if c.Out == nil {
 		c.Out = os.Stderr
@@ -60,26 +60,26 @@ func NewLog(c LogConfig) *Log {
 	return l
 }
 
-// Start begins to buffer lines.
+// Start starts buffering lines.
 func (l *Log) Start() { l.w.start() }
 
-// Stop writes out what is buffered. It may be called twice.
+// Stop writes out the buffer. It may be called twice.
 func (l *Log) Stop() { l.w.stop() }
 
-// Levels are the levels, changeable at run time.
+// Levels returns the levels, which can be changed at run time.
 func (l *Log) Levels() *Levels { return l.levels }
 
-// Dropped is how many lines were lost because they could not be written as fast
-// as they came.
+// Dropped returns the number of lines lost because they could not be written fast
+// enough.
 func (l *Log) Dropped() uint64 { return l.w.dropped.Load() }
 
-// Samples are the log's own metrics, for MetricsConfig.Samples.
+// Samples returns the log's own metrics, for MetricsConfig.Samples.
 func (l *Log) Samples() []Sample {
 	return []Sample{{Name: "toolkeep_log_lines_dropped_total", Counter: true, Value: float64(l.Dropped()),
 		Help: "Log lines lost because they could not be written as fast as they came."}}
 }
 
-// Logger is the logger of one component, under that component's level.
+// Logger returns the logger of one component, at that component's level.
 func (l *Log) Logger(component string) *slog.Logger {
 	o := &slog.HandlerOptions{Level: l.levels.For(component), ReplaceAttr: l.replace}
 	var h slog.Handler
@@ -91,8 +91,7 @@ func (l *Log) Logger(component string) *slog.Logger {
 	return slog.New(h).With("component", component)
 }
 
-// replace gives the fields the names that the lines about calls have, and cleans
-// text.
+// replace renames fields to the names of call lines and cleans text.
 func (l *Log) replace(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 {
 		switch a.Key {
@@ -119,7 +118,7 @@ func (l *Log) replace(groups []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// cleanAny makes text of what holds a secret, however it would be written.
+// cleanAny converts a value that contains a secret in any of its forms to cleaned text.
 func (l *Log) cleanAny(v slog.Value) slog.Value {
 	if err, ok := v.Any().(error); ok {
 		return slog.StringValue(l.clean.Clean(err.Error()))

@@ -46,7 +46,7 @@ func durations() []time.Duration {
 	return d
 }
 
-// parse reads a line with the strict parser: no duplicate names, no bad UTF-8.
+// parse reads a line with the strict parser: no duplicate names, no invalid UTF-8.
 func parse(t testing.TB, line []byte) map[string]any {
 	t.Helper()
 	var m map[string]any
@@ -232,7 +232,7 @@ func TestLinesComeOutInTime(t *testing.T) {
 	})
 }
 
-// stuck is an output that does not take anything until it is let go.
+// stuck is an output that blocks until it is released.
 type stuck struct {
 	goOn chan struct{}
 	mu   sync.Mutex
@@ -273,8 +273,8 @@ func TestFullBufferDropsAndCounts(t *testing.T) {
 	}
 }
 
-// TestStopBeforeStart: what was stopped does not begin again, so lines are written
-// through and not kept for a goroutine that nobody would end.
+// TestStopBeforeStart: a stopped log does not start again, so lines are written
+// immediately and not buffered for a goroutine that never ends.
 func TestStopBeforeStart(t *testing.T) {
 	var out bytes.Buffer
 	l := NewLog(LogConfig{Out: &out, FlushEvery: time.Hour})

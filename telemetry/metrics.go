@@ -12,35 +12,34 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// MetricsConfig sets up Metrics. The zero value works.
+// MetricsConfig configures Metrics. The zero value works.
 type MetricsConfig struct {
-	// MaxTools is how many tool ids have series of their own; default 10,000. What
-	// belongs to further ones is dropped and counted in
-	// tool_metric_series_dropped_total.
+	// MaxTools is the number of tool ids with their own series; default 10,000. Metrics
+	// of further ones are dropped and counted in tool_metric_series_dropped_total.
 	MaxTools int
 	// MaxCategories is the same for categories; default 1,000.
 	MaxCategories int
-	// QueueDepth counts waiting calls; asked at every scrape, for half a second at
-	// most. nil leaves tool_queue_depth out.
+	// QueueDepth counts waiting calls; called at every scrape, with half a second at
+	// most. nil omits tool_queue_depth.
 	QueueDepth func(ctx context.Context) (map[toolkeep.Priority]int, error)
-	// Cache tells what the result cache did since the start; asked at every scrape.
-	// nil leaves tool_cache_hit_rate and tool_cache_evictions_total out.
+	// Cache returns the result cache's counts; called at every scrape. nil omits
+	// tool_cache_hit_rate and tool_cache_evictions_total.
 	Cache func() CacheStats
-	// Samples are asked at every scrape and must not block.
+	// Samples are called at every scrape and must not block.
 	Samples []func() []Sample
 }
 
 // CacheStats counts since the start.
 type CacheStats struct {
 	Hits, Misses int64
-	Evictions    map[string]int64 // by reason; the reasons are a small fixed set
+	Evictions    map[string]int64 // by reason; a small fixed set
 }
 
-// Sample is one number that another part keeps count of, such as the store.
+// Sample is a number counted by another part, such as the store.
 type Sample struct {
 	Name    string // Prometheus name
 	Help    string
-	Counter bool // only ever grows; else a gauge
+	Counter bool // only increases; otherwise a gauge
 	Value   float64
 }
 
@@ -63,8 +62,7 @@ type Metrics struct {
 	categories series[prometheus.Observer]
 }
 
-// NewMetrics makes Metrics with a registry of its own, Go and process metrics
-// among them.
+// NewMetrics returns Metrics with its own registry, including Go and process metrics.
 func NewMetrics(c MetricsConfig) (*Metrics, error) {
 	if c.MaxTools == 0 {
 		c.MaxTools = 10_000
@@ -131,13 +129,13 @@ func (m *Metrics) define() {
 // Handler serves the metrics in the Prometheus text format.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError, // one part that fails hides nothing else
+		ErrorHandling:       promhttp.ContinueOnError, // a failing collector hides no other
 		MaxRequestsInFlight: 4,
 		Timeout:             10 * time.Second,
 	})
 }
 
-// Registry is where other parts may register collectors of their own.
+// Registry returns the registry, for the collectors of other parts.
 func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Called counts one call; see Observer.
@@ -173,7 +171,7 @@ func (m *Metrics) countCall(v *toolkeep.Invocation, t *toolkeep.Tool) {
 		}
 	}
 	if !v.State.Ended() || v.Replayed {
-		return // a waiting call's time is counted at its end, and a kept answer took none
+		return // a waiting call's time is counted at its end, and a cached result took none
 	}
 	if h, ok := m.categories.get(category); ok {
 		h.Observe(float64(v.TotalUS) / 1000)
@@ -200,13 +198,13 @@ func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
 	}
 }
 
-// AuthFailed counts a request that was refused before it became a call, such as
-// one without a valid key.
+// AuthFailed counts a request refused before it became a call, such as one without a
+// valid key.
 func (m *Metrics) AuthFailed(c toolkeep.Code) {
 	m.authFailed.WithLabelValues(c.Info().Name).Inc()
 }
 
-// limitType is the label of a refusal for load, out of a fixed set.
+// limitType returns the label of a limit refusal, from a fixed set.
 func limitType(c toolkeep.Code, e *toolkeep.Error) string {
 	kind := ""
 	if e != nil {
@@ -219,7 +217,7 @@ func limitType(c toolkeep.Code, e *toolkeep.Error) string {
 	case "agent", "agent_tool", "tool", "global", "context":
 		return kind
 	}
-	return "upstream" // the tool's own upstream said 429
+	return "upstream" // the tool's own upstream responded 429
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -92,7 +92,7 @@ tool_cache_hit_rate 0.25
 
 	body := scrape(t, m)
 	for _, want := range []string{
-		`tool_invocation_duration_ms_count{category="time"} 8`, // all that ended under their tool, but the replayed one
+		`tool_invocation_duration_ms_count{category="time"} 8`, // all that ended under their tool, except the replayed one
 		`tool_invocation_duration_ms_count{category=""} 1`,
 		`tool_step_duration_ms_count{step="authorise"} 2`,
 		`tool_step_duration_ms_count{step="record"} 0`,
@@ -129,7 +129,7 @@ func TestSeriesLimit(t *testing.T) {
 		m.Called(call(func(v *toolkeep.Invocation) { v.ToolID, v.Category = tl.ID, fmt.Sprint("c", i) }), tl, nil, nil)
 		m.Called(call(func(v *toolkeep.Invocation) { v.ToolID, v.Category = tl.ID, "c0" }), tl, nil, nil)
 	}
-	// A caller can name what does not exist as often as it likes.
+	// A caller can name unknown tools as often as it likes.
 	for i := range 10 {
 		m.Called(call(func(v *toolkeep.Invocation) {
 			v.ToolID, v.State, v.Code, v.CostUSD = fmt.Sprint("made.up", i), toolkeep.CallRefused, toolkeep.ToolNotFound, 0
@@ -190,7 +190,7 @@ func TestBadSampleHidesNothingElse(t *testing.T) {
 	}
 }
 
-// contractNames are settled by contracts/wire.md, so the linter has no say.
+// contractNames are fixed by contracts/wire.md, so the linter does not apply.
 var contractNames = map[string]bool{"tool_invocation_duration_ms": true, "tool_overhead_duration_ms": true, "tool_step_duration_ms": true}
 
 func TestNamesPassTheLinter(t *testing.T) {
@@ -273,8 +273,8 @@ func BenchmarkObserver(b *testing.B) {
 	}
 }
 
-// TestADependencyAway: a call that was refused because the context service gave no answer
-// is an error, and no failure of authorisation.
+// TestADependencyAway: a call refused because the context service did not respond is an
+// error, not an authorisation failure.
 func TestADependencyAway(t *testing.T) {
 	m := newMetrics(t, MetricsConfig{})
 	v := call(func(v *toolkeep.Invocation) {

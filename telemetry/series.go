@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// series finds what belongs to a label's value without building label strings,
-// and refuses new values past a limit. The look-up of a known value takes no lock.
+// series finds the metrics of a label value without building label strings, and refuses
+// new values above a limit. Looking up a known value takes no lock.
 type series[V any] struct {
 	max  int
 	make func(name string) V
@@ -31,7 +31,7 @@ func (s *series[V]) get(name string) (V, bool) {
 	if v, ok := s.known.Load(name); ok {
 		return v.(V), true
 	}
-	// The empty name is ours and always has its place.
+	// The empty name is the gateway's own and always has a place.
 	if s.count >= s.max && name != "" {
 		var none V
 		return none, false
@@ -44,11 +44,11 @@ func (s *series[V]) get(name string) (V, bool) {
 	return v, true
 }
 
-// statuses are those of BC-2; a status is counted by its place here.
+// statuses lists those of BC-2; a status is counted by its index here.
 var statuses = [...]string{"pending", "pending_approval", "running", "success", "error", "timeout", "cancelled", "permission_denied"}
 
-// statusOf is the status of BC-2, but that a dependency which is away is an error:
-// whoever watches permission_denied would look for a caller that has done nothing.
+// statusOf returns the BC-2 status, except that an unavailable dependency is an error:
+// as permission_denied it would point the operator at a caller who did nothing.
 func statusOf(v *toolkeep.Invocation) int {
 	s := v.State.BC2(v.Code)
 	if away(v.Code) {
@@ -62,7 +62,7 @@ func statusOf(v *toolkeep.Invocation) int {
 	return 4 // error
 }
 
-// toolSeries are the metrics of one tool, each made when it is first needed.
+// toolSeries holds the metrics of one tool, each created on first use.
 type toolSeries struct {
 	m       *Metrics
 	id      string
@@ -82,7 +82,7 @@ func (s *toolSeries) spent() prometheus.Counter {
 	return once(&s.cost, func() prometheus.Counter { return s.m.cost.WithLabelValues(s.id) })
 }
 
-// once may make the counter twice under a race; the vector gives the same one.
+// once may create the counter twice under a race; the vector returns the same one.
 func once(p *atomic.Pointer[prometheus.Counter], make func() prometheus.Counter) prometheus.Counter {
 	if c := p.Load(); c != nil {
 		return *c
@@ -92,7 +92,7 @@ func once(p *atomic.Pointer[prometheus.Counter], make func() prometheus.Counter)
 	return c
 }
 
-// queueCollector asks for the queue's depth at every scrape.
+// queueCollector reads the queue's depth at every scrape.
 type queueCollector struct {
 	ask func(ctx context.Context) (map[toolkeep.Priority]int, error)
 }
@@ -110,14 +110,14 @@ func (q *queueCollector) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	depth, err := q.ask(ctx)
 	if err != nil {
-		return // a scrape without the number says that it is not known
+		return // an omitted metric means that the depth is unknown
 	}
 	for _, p := range []toolkeep.Priority{toolkeep.High, toolkeep.Normal, toolkeep.Low} {
 		ch <- prometheus.MustNewConstMetric(queueDesc(), prometheus.GaugeValue, float64(depth[p]), string(p))
 	}
 }
 
-// cacheCollector asks for what the result cache did at every scrape.
+// cacheCollector reads the result cache's counts at every scrape.
 type cacheCollector struct{ ask func() CacheStats }
 
 func hitRateDesc() *prometheus.Desc {
@@ -145,8 +145,8 @@ func (c *cacheCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sampleCollector shows numbers that other parts keep. It describes nothing in
-// advance, since it cannot know which there will be.
+// sampleCollector exposes numbers counted by other parts. It describes nothing in
+// advance, since the names are not known.
 type sampleCollector struct{ ask []func() []Sample }
 
 func (*sampleCollector) Describe(chan<- *prometheus.Desc) {}

@@ -7,14 +7,13 @@ import (
 	"time"
 )
 
-// writer takes whole lines into a bounded buffer and writes them out from one
-// goroutine. What comes while the buffer is full is dropped and counted, so that
-// a slow disk or pipe never slows a call. Before start and after stop it writes
-// through.
+// writer collects whole lines in a bounded buffer and writes them from one goroutine.
+// Lines that arrive while the buffer is full are dropped and counted, so that a slow
+// disk or pipe never slows a call. Before start and after stop it writes directly.
 type writer struct {
 	out     io.Writer
-	max     int           // bytes that may wait
-	every   time.Duration // longest that a line waits
+	max     int           // most buffered bytes
+	every   time.Duration // longest wait of a line
 	dropped atomic.Uint64 // lines
 
 	mu      sync.Mutex
@@ -24,13 +23,13 @@ type writer struct {
 	started bool
 
 	first chan struct{} // the buffer is no longer empty
-	full  chan struct{} // the buffer is worth writing out
+	full  chan struct{} // the buffer is large enough to write
 	quit  chan struct{}
 	done  chan struct{}
 	once  sync.Once
 }
 
-// writeAt is the size from which the buffer is written out at once.
+// writeAt is the size from which the buffer is written immediately.
 const writeAt = 64 << 10
 
 func newWriter(out io.Writer, max int, every time.Duration) *writer {
@@ -39,8 +38,8 @@ func newWriter(out io.Writer, max int, every time.Duration) *writer {
 		quit: make(chan struct{}), done: make(chan struct{})}
 }
 
-// Write takes one or more whole lines. It never fails: there is nobody whom a
-// failing log could tell.
+// Write takes one or more whole lines. It never returns an error: there is nowhere to
+// report a failing log.
 func (w *writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +80,7 @@ func (w *writer) start() {
 	go w.loop()
 }
 
-// stop writes out what waits; later lines are written through.
+// stop writes out the buffer; later lines are written directly.
 func (w *writer) stop() {
 	w.mu.Lock()
 	started := w.started
@@ -119,7 +118,7 @@ func (w *writer) loop() {
 	}
 }
 
-// flush writes outside of the lock, so that lines can come in meanwhile.
+// flush writes outside the lock, so that lines can be added meanwhile.
 func (w *writer) flush() {
 	w.mu.Lock()
 	lines := w.buf
@@ -132,7 +131,7 @@ func (w *writer) flush() {
 	w.mu.Unlock()
 }
 
-// last writes under the lock, so that what is written through comes after it.
+// last writes under the lock, so that directly written lines come after it.
 func (w *writer) last() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package executortest is the suite that every executor passes: what the
-// pipeline relies on, whatever kind of tool is carried out.
+// Package executortest is the conformance suite for executors: what the pipeline relies
+// on, for every kind of tool.
 package executortest
 
 import (
@@ -14,52 +14,51 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Harness is one executor with calls that bring out its behaviour. A case that
-// the executor cannot have is nil, and its reason stands in Lacks under the
-// case's name.
+// Harness is an executor with calls that exercise its behaviour. A case that does not
+// apply to the executor is nil, with the reason in Lacks under the case's name.
 type Harness struct {
 	Executor toolkeep.Executor
 	Kind     string
 
 	// Good is a manifest that passes Check.
 	Good *toolkeep.Manifest
-	// Bad are manifests that Check refuses.
+	// Bad lists manifests that Check refuses.
 	Bad []Bad
 
-	// Works is a call that succeeds, with arguments and a result of some size.
+	// Works is a call that succeeds, with arguments and a sizable result.
 	Works *Case
-	// Slow is a call that does not end by itself within a minute.
+	// Slow is a call that does not end on its own within a minute.
 	Slow *Case
-	// Late is the code of a Slow call whose deadline passed; "" is E3502.
+	// Late is the error code of a Slow call past its deadline; "" is E3502.
 	Late toolkeep.Code
 	// Large is a call whose result is over 1 KiB.
 	Large *Case
-	// Unsent are calls that fail before anything is sent or done.
+	// Unsent lists calls that fail before anything is sent or done.
 	Unsent []*Case
-	// Sent are calls that fail after something was sent or done.
+	// Sent lists calls that fail after something was sent or done.
 	Sent []*Case
-	// Retryable are calls that fail and may be tried again by an idempotent tool,
-	// Permanent those that fail for good.
+	// Retryable lists failing calls that an idempotent tool may retry, Permanent those
+	// that it may not.
 	Retryable []*Case
 	Permanent []*Case
-	// Malformed are calls whose upstream answers what cannot be read as what it
-	// declares. Each has its Code.
+	// Malformed lists calls whose upstream response does not match its declared format.
+	// Each has its Code.
 	Malformed []*Case
-	// Leaky are calls with Credentials that fail, if the upstream can be had to,
-	// with an answer that holds the secret.
+	// Leaky lists calls with Credentials that fail, if the upstream allows it, with a
+	// response that contains the secret.
 	Leaky []*Case
-	// Told are calls with Credentials that succeed with an answer that holds the
+	// Told lists calls with Credentials that succeed with a response that contains the
 	// secret.
 	Told []*Case
 
 	Lacks map[string]string
 }
 
-// Bad is a manifest with one thing wrong.
+// Bad is a manifest with one fault.
 type Bad struct {
 	Name     string
 	Manifest *toolkeep.Manifest
-	Pointer  string // JSON Pointer of a fault that must be among those found
+	Pointer  string // JSON Pointer of a fault that must be reported
 }
 
 // Case is one call.
@@ -69,17 +68,17 @@ type Case struct {
 	Args        map[string]any
 	Credentials []toolkeep.Credential
 	Code        toolkeep.Code // expected of a failure; "" is any
-	// Started, where it is set, is closed or sent to once the call of a Slow case
-	// is under way; Stopped likewise once the upstream knows that it was given up.
-	// Without Stopped, the reason stands in Lacks.
+	// Started, if set, is closed or sent to once the call of a Slow case is in
+	// progress; Stopped likewise once the upstream knows that the call was cancelled.
+	// Without Stopped, Lacks has the reason.
 	Started, Stopped <-chan struct{}
 }
 
-// promptly is how long an executor may take to give up once its context ended.
-// It is generous: machines that run tests are busy.
+// promptly is how long an executor may take to return after its context ended. It is
+// generous, because test machines are busy.
 const promptly = 10 * time.Second
 
-// Run runs the suite. make gives a fresh harness to each part.
+// Run runs the suite. make returns a fresh harness for each part.
 func Run(t *testing.T, make func(t *testing.T) Harness) {
 	t.Helper()
 	parts := []struct {
@@ -106,7 +105,7 @@ func Run(t *testing.T, make func(t *testing.T) Harness) {
 	}
 }
 
-// lacking says why a part is left out that the executor cannot have.
+// lacking skips a part that does not apply to the executor, with the reason.
 func lacking(t *testing.T, h Harness, name string) {
 	t.Helper()
 	reason := h.Lacks[name]
@@ -116,7 +115,7 @@ func lacking(t *testing.T, h Harness, name string) {
 	t.Logf("left out: %s: %s", name, reason)
 }
 
-// execution makes what the pipeline would hand over.
+// execution returns what the pipeline would pass.
 func execution(c *Case) *toolkeep.Execution {
 	return &toolkeep.Execution{
 		Tool: c.Tool, Args: c.Args, Credentials: c.Credentials,
@@ -167,7 +166,7 @@ func testWorks(t *testing.T, h Harness) {
 		return
 	}
 	before := canon.Append(nil, map[string]any(h.Works.Args))
-	for range 2 { // once more from what it has kept
+	for range 2 { // again from its caches
 		x := execution(h.Works)
 		out, err := h.Executor.Execute(t.Context(), x)
 		if err != nil {
@@ -199,7 +198,7 @@ func testMaxBytes(t *testing.T, h Harness) {
 	}
 }
 
-// testCancelBefore wants a call whose context is over to do nothing.
+// testCancelBefore: a call with an ended context does nothing.
 func testCancelBefore(t *testing.T, h Harness) {
 	if h.Works == nil {
 		lacking(t, h, "Works")
@@ -213,8 +212,8 @@ func testCancelBefore(t *testing.T, h Harness) {
 	}
 }
 
-// testEnd ends a slow call from outside and wants it to return soon, and its
-// upstream to know.
+// testEnd: a slow call that is ended from outside returns promptly, and its upstream
+// notices.
 func testEnd(t *testing.T, h Harness, code toolkeep.Code) {
 	if h.Slow == nil {
 		lacking(t, h, "Slow")
@@ -238,7 +237,7 @@ func testEnd(t *testing.T, h Harness, code toolkeep.Code) {
 	}
 }
 
-// waiting tells whether c is set and nothing came out of it yet.
+// waiting reports whether c is set and has received nothing yet.
 func waiting(c <-chan struct{}) bool {
 	if c == nil {
 		return false
@@ -251,8 +250,8 @@ func waiting(c <-chan struct{}) bool {
 	}
 }
 
-// end carries out the slow call and ends it: by a deadline after limit, or once it is
-// under way.
+// end runs the slow call and ends it: by a deadline after limit, or once it is in
+// progress.
 func end(t *testing.T, h Harness, code toolkeep.Code, limit time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -315,7 +314,7 @@ func testNothingSent(t *testing.T, h Harness) {
 	check(h.Sent, false)
 }
 
-// testRetryable wants failures to say whether another attempt may help.
+// testRetryable: failures say whether a retry may help.
 func testRetryable(t *testing.T, h Harness, name string, cases []*Case, want bool) {
 	if len(cases) == 0 {
 		lacking(t, h, name)
@@ -331,8 +330,7 @@ func testRetryable(t *testing.T, h Harness, name string, cases []*Case, want boo
 	}
 }
 
-// testMalformed wants an answer that cannot be read to end the call with words
-// for the caller.
+// testMalformed: an unreadable response ends the call with a message for the caller.
 func testMalformed(t *testing.T, h Harness) {
 	if len(h.Malformed) == 0 {
 		lacking(t, h, "Malformed")
@@ -368,7 +366,7 @@ func testUnknownBinding(t *testing.T, h Harness) {
 	}
 }
 
-// wantCode wants an *Error of a code, "" any.
+// wantCode asserts that err is an *Error with the code, "" being any.
 func wantCode(t *testing.T, err error, code toolkeep.Code) *toolkeep.Error {
 	t.Helper()
 	if err == nil {
@@ -386,7 +384,7 @@ func wantCode(t *testing.T, err error, code toolkeep.Code) *toolkeep.Error {
 	return e
 }
 
-// Tool wraps a manifest as the catalogue would.
+// Tool wraps a manifest as the catalogue does.
 func Tool(m *toolkeep.Manifest) *toolkeep.Tool {
 	return &toolkeep.Tool{
 		ID: m.ToolID, Version: m.Version, Manifest: m,

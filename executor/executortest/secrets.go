@@ -18,9 +18,9 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// testCredentials looks for every secret of a failed call, in all the forms
-// that it may have taken on its way, in all that the executor shows: the error,
-// the log, what the caller is told meanwhile.
+// testCredentials searches for every secret of a failed call, in all its possible
+// encodings, in everything the executor outputs: the error, the log and messages to the
+// caller.
 func testCredentials(t *testing.T, h Harness) {
 	if len(h.Leaky) == 0 {
 		lacking(t, h, "Leaky")
@@ -43,9 +43,9 @@ func testCredentials(t *testing.T, h Harness) {
 	}
 }
 
-// testTold has the upstream give the secret back in a call that succeeds. The
-// pipeline cleans the result; so the executor must hand it over as text and not in
-// a form in which nobody finds a secret, such as a compressed body.
+// testTold: the upstream returns the secret in a successful call. The pipeline redacts
+// the result, so the executor must return it as text, not in a form that hides the
+// secret, such as a compressed body.
 func testTold(t *testing.T, h Harness) {
 	if len(h.Told) == 0 {
 		lacking(t, h, "Told")
@@ -70,7 +70,7 @@ func testTold(t *testing.T, h Harness) {
 				t.Errorf("the answer tells no secret, so that the case shows nothing: %.500s", raw)
 			}
 			w.look(t, "result", shown+out.ContentType)
-			for _, said := range out.Warnings { // which nobody cleans after the executor
+			for _, said := range out.Warnings { // not redacted after the executor
 				w.look(t, "warning", fmt.Sprintf("%s %+v", said.Message, said.Details))
 			}
 			w.lookAround(t)
@@ -78,7 +78,7 @@ func testTold(t *testing.T, h Harness) {
 	}
 }
 
-// watched is one call with credentials, and all that could show them.
+// watched is a call with credentials and everything that could expose them.
 type watched struct {
 	execution *toolkeep.Execution
 	secrets   *redact.Secrets
@@ -87,9 +87,8 @@ type watched struct {
 	caller    *listener
 }
 
-// watch prepares a call with the pipeline's own redactor, and records the default
-// log while the test runs. Tests of one package that use it do not run in
-// parallel.
+// watch prepares a call with the pipeline's own redactor and records the default log
+// while the test runs. Tests in a package that uses it do not run in parallel.
 func watch(t *testing.T, c *Case) *watched {
 	t.Helper()
 	if len(c.Credentials) == 0 {
@@ -127,18 +126,18 @@ func (w *watched) look(t *testing.T, where, text string) {
 	}
 }
 
-// lookAround looks at what a call shows beside its answer.
+// lookAround checks a call's outputs other than its result.
 func (w *watched) lookAround(t *testing.T) {
 	t.Helper()
 	w.look(t, "log", w.log.out.text())
 	w.look(t, "progress", w.caller.text())
 }
 
-// Log is a handler for executors that take a logger: it writes where the default
-// log goes at the time of each record, which is what the suite looks through.
+// Log returns a handler for executors with a logger: it writes to the default log at
+// the time of each record, which the suite searches.
 func Log() slog.Handler { return forward{} }
 
-// forward keeps nothing, so that it may be made before the suite's part begins.
+// forward holds no state, so that it may be created before the suite's part begins.
 type forward struct {
 	with func(slog.Handler) slog.Handler
 }
@@ -170,7 +169,7 @@ func (f forward) then(next func(slog.Handler) slog.Handler) slog.Handler {
 	}}
 }
 
-// output is text that goroutines add to.
+// output is text to which goroutines append.
 type output struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -188,7 +187,7 @@ func (o *output) text() string {
 	return o.b.String()
 }
 
-// recorder is a slog.Handler that keeps every record, of every level.
+// recorder is a slog.Handler that keeps every record, at every level.
 type recorder struct{ out *output }
 
 func (*recorder) Enabled(context.Context, slog.Level) bool { return true }
@@ -215,14 +214,14 @@ func (r *recorder) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (r *recorder) WithGroup(name string) slog.Handler { r.out.add(" %s", name); return r }
 
-// listener is a Caller that keeps what it is told.
+// listener is a Caller that records its messages.
 type listener struct{ output }
 
 func (l *listener) Progress(p toolkeep.Progress) { l.add("%s %s\n", p.Phase, p.Message) }
 
-// forms are the ways in which a secret may be written: as it is, in hex, in URLs,
-// in JSON strings by several writers, and in base64, also within a longer text
-// that begins up to two bytes before it.
+// forms returns a secret's possible encodings: plain, hex, in URLs, in JSON strings by
+// several encoders, and base64, also within a longer text that starts up to two bytes
+// earlier.
 func forms(secret string) []string {
 	b := []byte(secret)
 	out := []string{secret, hex.EncodeToString(b), strings.ToUpper(hex.EncodeToString(b)),
@@ -264,7 +263,7 @@ func forms(secret string) []string {
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
 			text := enc.EncodeToString(append(make([]byte, offset), b...))
-			// The characters that no neighbour of the secret has a part in.
+			// The characters that encode only bytes of the secret.
 			from, to := (8*offset+5)/6, 8*(offset+len(b))/6
 			if to-from >= 6 {
 				out = append(out, text[from:to])

@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestForms writes a secret as programs do and wants one of the forms to be in
-// each text.
+// TestForms encodes a secret as programs do and checks that each text contains one of
+// the forms.
 func TestForms(t *testing.T) {
 	const secret = `p@ss/w0rd +<é😀>"\&`
 	quoted, err := json.Marshal(secret)
@@ -49,8 +49,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestWatched wants what an executor logs and tells its caller to be looked
-// through.
+// TestWatched checks that the executor's log and messages to the caller are searched.
 func TestWatched(t *testing.T) {
 	c := &Case{Credentials: []toolkeep.Credential{{Value: "s3cr/et+value"}}}
 	log := slog.New(Log()).With("a", 1).WithGroup("g")
