@@ -1,11 +1,11 @@
-// Package config holds the settings of the server: their names, where they come from,
-// and which of them this build refuses.
+// Package config defines the server's settings: their names, their sources, and the
+// values that this build refuses.
 //
-// A setting is looked for in the flags, the environment, the YAML file and the
-// defaults, in this order. Every name of the configuration schemas of the source
-// documents is accepted; docs/configuration.md, made from the same table as the
-// reading, says what this build does with each. An unknown name, and a value that
-// asks for something this build cannot do, refuse the start.
+// A setting is read from the flags, the environment, the YAML file or the defaults, in
+// this order of precedence. Every name in the configuration schemas of the source
+// documents is accepted; docs/configuration.md, generated from the same table that Load
+// uses, says what this build does with each. An unknown name, or a value that this
+// build does not support, prevents the start.
 package config
 
 import (
@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// Config is every setting. Load fills it; the zero value is not a usable one.
+// Config holds every setting. Load fills it; the zero value is not usable.
 //
 // The tags are the table of settings: key is the name in the file and for flags, env
-// the name in the environment (TOOLKEEP_ and the key without it), kind:"size" takes
-// bytes with a unit, default, development and production are the defaults, min, max
-// and choices the bounds, secret masks the value.
+// the name in the environment (TOOLKEEP_ and the key without it), kind:"size" accepts
+// bytes with a unit, default, development and production are the defaults, min, max and
+// choices the bounds, secret masks the value.
 type Config struct {
 	Data     string `key:"data" default:"data" help:"directory of all that the server keeps; one process at a time"`
 	Service  Service
@@ -48,20 +48,21 @@ type Config struct {
 	Examples Examples
 	Drain    Drain
 
-	// Notes are settings that were set and have no effect in this build, a sentence each.
+	// Notes lists settings that were set and have no effect in this build, a sentence
+	// each.
 	Notes []string
 
-	given map[string]given // what the sources said, by key; nil for a Config that was not loaded
+	given map[string]given // values by key, with their sources; nil for a Config that was not loaded
 }
 
-// Service is what the server says about itself.
+// Service is the server's identity.
 type Service struct {
 	Name        string `key:"service.name" env:"L03_SERVICE_NAME" default:"l03-tool-executor" help:"name of the service in the metric toolkeep_build_info"`
 	Version     string `key:"service.version" env:"L03_SERVICE_VERSION" help:"version shown by health; empty is the program's own"`
 	Environment string `key:"service.environment" env:"L03_ENVIRONMENT" choices:",development,staging,production" help:"development, staging or production; changes the defaults that name it below"`
 }
 
-// HTTP is the face for REST, health and all else over HTTP.
+// HTTP configures the HTTP face: REST, health and everything else over HTTP.
 type HTTP struct {
 	Addr          string   `key:"http.addr" default:"127.0.0.1:8080" help:"where REST and health listen; beyond loopback needs tls.cert, tls.key and access.method or oauth.issuer"`
 	Hosts         []string `key:"http.hosts" help:"names, beside loopback and the address itself, under which the server is reached, such as that of a reverse proxy or of the certificate"`
@@ -74,7 +75,7 @@ type HTTP struct {
 	PeerURL       string   `key:"http.peer_url" help:"address under which the other nodes on the same PostgreSQL reach this one, such as https://10.0.0.7:8080; empty is where it listens, if that is one address"`
 }
 
-// MCP is the face for MCP clients.
+// MCP configures the face for MCP clients.
 type MCP struct {
 	View         string        `key:"mcp.view" default:"auto" choices:"auto,all,search" help:"what /mcp shows: all tools, the four tools that search, or auto: all while a caller sees few"`
 	AutoTools    int           `key:"mcp.auto_tools" default:"40" min:"1" max:"10000" help:"tools that a caller may see before auto shows the search instead"`
@@ -85,39 +86,39 @@ type MCP struct {
 	Sessions     int           `key:"mcp.sessions" default:"10000" min:"1" max:"1000000" help:"MCP sessions at once"`
 }
 
-// GRPC is the face for gRPC. The limits of HTTP are its limits too.
+// GRPC configures the gRPC face. The limits of HTTP apply to it too.
 type GRPC struct {
 	Addr string `key:"grpc.addr" default:"127.0.0.1:50053" help:"where gRPC listens, off for not at all; beyond loopback needs the same as http.addr; the limits http.max_… are its limits too"`
 }
 
-// Enabled tells whether the face is opened.
+// Enabled reports whether the face is served.
 func (g GRPC) Enabled() bool { return g.Addr != "" && g.Addr != "off" }
 
-// Metrics is the face for Prometheus.
+// Metrics configures the Prometheus face.
 type Metrics struct {
 	Addr     string `key:"metrics.addr" default:"127.0.0.1:9090" help:"where Prometheus reads /metrics; beyond loopback needs the same as http.addr"`
 	MaxTools int    `key:"metrics.max_tools" default:"10000" min:"1" max:"1000000" help:"tool ids with series of their own; further ones are dropped and counted"`
 }
 
-// TLS names the certificate and key files of all listeners.
+// TLS has the certificate and key files of all listeners.
 type TLS struct {
 	Cert     string `key:"tls.cert" help:"PEM file with the certificate chain of all listeners"`
 	Key      string `key:"tls.key" help:"PEM file with the private key"`
 	ClientCA string `key:"tls.client_ca" help:"PEM file with the authorities whose client certificates are let in (mTLS); every listener then refuses a client without one, health and metrics too; empty asks for none"`
 }
 
-// Enabled tells whether the listeners speak TLS.
+// Enabled reports whether the listeners use TLS.
 func (t TLS) Enabled() bool { return t.Cert != "" && t.Key != "" }
 
-// Access says who may come in.
+// Access configures authentication and roles.
 type Access struct {
 	Method    string `key:"access.method" choices:",api_key,oauth" help:"how callers authenticate: api_key, or oauth, which needs oauth.issuer and takes API keys too; this or oauth.issuer must be set where the server listens beyond loopback"`
 	Mode      string `key:"access.mode" env:"L03_PERMISSION_MANAGER_MODE" default:"rbac" choices:"rbac" help:"which checks must pass besides risk: rbac (roles); attribute policies (abac) and capability tokens are not in this build"`
 	RolesFile string `key:"access.roles_file" help:"YAML file with roles besides the built-in ones; in this file they may stand under roles"`
-	Roles     []byte // YAML under roles in the configuration file, nil without any
+	Roles     []byte // YAML under roles in the configuration file, nil if absent
 }
 
-// OAuth says whose access tokens are taken beside API keys.
+// OAuth configures the issuer whose access tokens are accepted besides API keys.
 type OAuth struct {
 	Issuer         string   `key:"oauth.issuer" help:"URL of the authorization server whose access tokens are taken beside API keys, as the tokens' iss says it; empty takes none"`
 	Audience       []string `key:"oauth.audience" help:"values of aud of which a token must have one; by default the server's public URL or an MCP endpoint below it"`
@@ -129,11 +130,11 @@ type OAuth struct {
 	Scopes         []string `key:"oauth.scopes" help:"role of each scope, as scope=role, such as tools:call=agent; other scopes grant nothing"`
 }
 
-// Enabled tells whether tokens are taken.
+// Enabled reports whether tokens are accepted.
 func (o OAuth) Enabled() bool { return o.Issuer != "" }
 
-// Roles gives the role of each scope. Names of scopes may hold =, those of roles
-// do not. What Validate refuses is left out.
+// Roles returns the role of each scope. Scope names may contain =, role names may not.
+// Entries that Validate refuses are omitted.
 func (o OAuth) Roles() map[string]string {
 	m := make(map[string]string, len(o.Scopes))
 	for _, s := range o.Scopes {
@@ -144,15 +145,15 @@ func (o OAuth) Roles() map[string]string {
 	return m
 }
 
-// Log says what is logged and how.
+// Log configures logging.
 type Log struct {
 	Level      slog.Level            `key:"log.level" env:"L03_LOG_LEVEL" default:"INFO" development:"DEBUG" production:"WARN" help:"DEBUG, INFO, WARN or ERROR; changeable at run time"`
-	Components map[string]slog.Level // levels of single components
+	Components map[string]slog.Level // levels of individual components
 	Format     string                `key:"log.format" default:"json" choices:"json,text" help:"json lines, or text for people"`
 	Buffer     int                   `key:"log.buffer" kind:"size" default:"1MiB" min:"4KiB" max:"1GiB" help:"lines that wait to be written; past it they are dropped and counted"`
 }
 
-// Limits refuse for load.
+// Limits configures rate and concurrency limits.
 type Limits struct {
 	AgentPerMinute     int `key:"limits.agent_per_minute" env:"L03_RATE_LIMITER_PER_AGENT_RPM" default:"100" development:"10000" min:"-1" max:"100000000" help:"requests of one agent a minute; -1 is no limit, 0 the default"`
 	AgentToolPerMinute int `key:"limits.agent_tool_per_minute" env:"L03_RATE_LIMITER_PER_TOOL_RPM" default:"10" development:"1000" min:"-1" max:"100000000" help:"calls of one agent on one tool a minute; -1 is no limit, 0 the default"`
@@ -160,7 +161,7 @@ type Limits struct {
 	AgentConcurrent    int `key:"limits.agent_concurrent" default:"4" min:"-1" max:"100000" help:"calls of one agent at once; -1 is no limit, 0 the default"`
 }
 
-// Calls are about single calls, waiting ones above all.
+// Calls configures calls, mainly waiting ones.
 type Calls struct {
 	SyncLimit      time.Duration `key:"calls.sync_limit" default:"30s" development:"60s" min:"1s" max:"1h" help:"longest synchronous call"`
 	WaitLimit      time.Duration `key:"calls.wait_limit" default:"24h" min:"1s" max:"30d" help:"longest that an asynchronous call may wait and run"`
@@ -171,7 +172,7 @@ type Calls struct {
 	MaxResult      int64         `key:"calls.max_result" kind:"size" default:"100MB" min:"1KiB" max:"4GiB" help:"largest raw result of a tool; past it the call fails (E3710)"`
 }
 
-// Cache keeps results.
+// Cache configures the result cache.
 type Cache struct {
 	Enabled bool          `key:"cache.enabled" env:"L03_TOOL_CACHE_ENABLED" default:"true" help:"keep results of tools that allow it"`
 	TTL     time.Duration `key:"cache.ttl" default:"300s" development:"60s" min:"1s" max:"365d" help:"how long a result is kept where the tool's manifest names no time"`
@@ -179,14 +180,14 @@ type Cache struct {
 	Bytes   int64         `key:"cache.bytes" env:"L03_TOOL_CACHE_MAX_SIZE_BYTES" kind:"size" default:"100MiB" min:"1KiB" max:"1TiB" help:"most bytes of results kept"`
 }
 
-// Catalog is about tool versions.
+// Catalog configures tool versions.
 type Catalog struct {
 	StaleFor     time.Duration `key:"catalog.stale_for" default:"300s" max:"1d" help:"how long reading calls are served from the definitions that the node knows while the store is down; then they are E3003 and the node is not ready"`
 	KeepActive   int           `key:"catalog.keep_active" default:"5" min:"1" max:"1000" help:"versions of a tool kept active; the oldest beyond becomes deprecated"`
 	RemovalAfter time.Duration `key:"catalog.removal_after" default:"90d" max:"3650d" help:"between a version's deprecation and its earliest removal"`
 }
 
-// Store is the database.
+// Store configures the database.
 type Store struct {
 	DSN         string        `key:"store.dsn" secret:"true" help:"PostgreSQL that several nodes share, as a URL or keywords; empty is the embedded SQLite in the data directory"`
 	MaxConns    int           `key:"store.max_conns" default:"16" min:"4" max:"1000" help:"connections of this node to PostgreSQL"`
@@ -199,7 +200,7 @@ type Store struct {
 	KeepFeed    time.Duration `key:"store.keep_feed" default:"7d" min:"1h" help:"how long changes of calls stay in the feed"`
 }
 
-// Secrets says which secrets references may name, and what seals.
+// Secrets configures which secrets references may name, and the sealing.
 type Secrets struct {
 	SealKey       string   `key:"secrets.seal_key" help:"file of the keys that seal secrets, logins and arguments of waiting calls, made if absent; empty is in the data directory, nodes that share a store need the same"`
 	SealKeys      string   `key:"secrets.seal_keys" env:"TOOLKEEP_SEAL_KEY" secret:"true" help:"the keys themselves instead of that file, 32 bytes each as base64 or hex; the first one seals, those after it, separated by spaces, still open"`
@@ -208,7 +209,7 @@ type Secrets struct {
 	Dirs          []string `key:"secrets.dirs" help:"absolute folders below which file:// references may read, besides secrets in the data directory"`
 }
 
-// Search says how tools are found.
+// Search configures tool search.
 type Search struct {
 	Model                string        `key:"search.model" default:"auto" choices:"auto,all-MiniLM-L6-v2,none" help:"embedding model that search compares meanings with; auto takes all-MiniLM-L6-v2 where it is installed (toolkeep models), and words alone where it is not"`
 	ModelsDir            string        `key:"search.models_dir" help:"folder of installed models; default models in the data directory"`
@@ -232,7 +233,7 @@ type Search struct {
 	Cache                SearchCache
 }
 
-// SearchBudgets are the most tokens of a context in each phase.
+// SearchBudgets holds the token limit of a context in each phase.
 type SearchBudgets struct {
 	InitialPlanning      int `key:"search.budgets.initial_planning" default:"3000" min:"500" max:"100000" help:"tokens at most of a context in the phase initial_planning, where the request names none"`
 	ToolSelection        int `key:"search.budgets.tool_selection" default:"5000" min:"500" max:"100000" help:"the same for tool_selection"`
@@ -240,13 +241,13 @@ type SearchBudgets struct {
 	ErrorRecovery        int `key:"search.budgets.error_recovery" default:"5000" min:"500" max:"100000" help:"the same for error_recovery"`
 }
 
-// SearchContext says how near a tool must be to be in a context.
+// SearchContext sets how closely a tool must match to be in a context.
 type SearchContext struct {
 	Near   float64 `key:"search.context.near" default:"0.5" max:"1" help:"the share of the best tool's score from which a context may show a tool whole, or with its parameters in the index; 0 is any tool"`
 	Listed float64 `key:"search.context.listed" default:"0.2" max:"1" help:"the share of the best tool's score from which a tool is in the index of tool_selection; 0 lists tools for as long as the budget has room"`
 }
 
-// SearchCache bounds the search answers that are kept.
+// SearchCache bounds the search cache.
 type SearchCache struct {
 	Enabled       bool          `key:"search.cache.enabled" default:"true" help:"give answers of search again while nothing that they were made from has changed"`
 	Entries       int           `key:"search.cache.entries" default:"20000" min:"1" max:"10000000" help:"most answers kept in the process"`
@@ -257,8 +258,8 @@ type SearchCache struct {
 	Wait          time.Duration `key:"search.cache.wait" default:"50ms" min:"1ms" max:"5s" help:"how long a search waits for Redis, once to read and once to write; after a failure Redis is left alone for a second"`
 }
 
-// Redis is a server that the nodes share beside the store. Nothing needs it: the work
-// that it makes faster is done without it while it is away.
+// Redis is a server that the nodes share besides the store. It only speeds work up:
+// without it the same work is done more slowly.
 type Redis struct {
 	URL        string        `key:"redis.url" help:"Redis that several nodes share: rediss://user@host:6379/0, redis:// on this machine alone, or unix:///path?db=0; empty is none"`
 	Password   string        `key:"redis.password" help:"secret reference of its password, such as env://TOOLKEEP_SECRET_REDIS; asked for at each connection"`
@@ -271,7 +272,7 @@ type Redis struct {
 	Timeout    time.Duration `key:"redis.timeout" default:"1s" min:"10ms" max:"1m" help:"longest for connecting to it, and for an answer where nothing shorter is said"`
 }
 
-// Egress is how tools' servers are reached.
+// Egress configures outbound connections of tools.
 type Egress struct {
 	Proxy          string        `key:"egress.proxy" secret:"true" help:"proxy that HTTP and gRPC tools, MCP servers and documents to import are reached through: http://, https:// or socks5:// with host and port, and user:password@ where it wants them; HTTP_PROXY and its like are not read"`
 	ProxyBypass    []string      `key:"egress.proxy_bypass" help:"hosts, .domains, addresses and ranges such as 10.0.0.0/8, each with :port if need be, that are reached without the proxy"`
@@ -285,12 +286,12 @@ type Egress struct {
 	MaxHeader      int64         `key:"egress.max_header" kind:"size" default:"256KiB" min:"4KiB" max:"16MiB" help:"most bytes of the headers of a tool's answer"`
 }
 
-// Files says which folders tools of kind file may use.
+// Files configures the directories that tools of kind file may use.
 type Files struct {
 	Roots []string `key:"files.roots" default:"{tenant}:rw" help:"folders that tools of kind file may use, each PATH (to read), PATH:ro or PATH:rw; {tenant} is the caller's tenant, relative ones lie in the folder files of the data directory; none opens nothing"`
 }
 
-// Context is the service that says what agents add to tools.
+// Context configures the service that supplies agents' contexts for tools.
 type Context struct {
 	URL      string        `key:"context.url" help:"service that is asked GET {url}/api/v1/context/agent/{agent}/tool/{tool} for what an agent adds to a tool, such as https://sessions.example; empty asks none"`
 	Token    string        `key:"context.token" help:"secret reference of the bearer token for that service, such as env://TOOLKEEP_SECRET_SESSIONS; empty sends none"`
@@ -299,7 +300,8 @@ type Context struct {
 	TTL      time.Duration `key:"context.ttl" default:"5m" min:"1s" max:"1h" help:"how long its answer holds; that it has none holds for 30s at most"`
 }
 
-// Vault is the server of vault:// references. Package secret/vault checks the rest.
+// Vault configures the server of vault:// references. Package secret/vault checks the
+// rest.
 type Vault struct {
 	Address        string        `key:"vault.address" help:"URL of HashiCorp Vault or OpenBao, such as https://vault.example:8200, or unix:///path of an agent; empty is none"`
 	Namespace      string        `key:"vault.namespace" help:"namespace of all requests"`
@@ -328,10 +330,10 @@ type Vault struct {
 	TransitMount   string        `key:"vault.transit_mount" default:"transit" help:"where that engine is mounted"`
 }
 
-// Enabled tells whether there is a Vault.
+// Enabled reports whether Vault is configured.
 func (v Vault) Enabled() bool { return v.Address != "" }
 
-// SQL says how tools of kind sql reach their databases.
+// SQL configures the database access of tools of kind sql.
 type SQL struct {
 	SQLiteRoots []string      `key:"sql.sqlite_roots" help:"absolute folders below which tools of kind sql may open SQLite files, {tenant} is the caller's tenant; none by default"`
 	SocketDirs  []string      `key:"sql.socket_dirs" help:"absolute folders in which tools of kind sql may open the Unix sockets of databases, {tenant} is the caller's tenant; none by default"`
@@ -341,17 +343,17 @@ type SQL struct {
 	IdleTimeout time.Duration `key:"sql.idle_timeout" default:"60s" min:"1s" max:"1h" help:"how long an idle connection to a database is kept"`
 }
 
-// Examples is the example catalogue with its small HTTP service.
+// Examples configures the example catalogue with its small HTTP service.
 type Examples struct {
 	Enabled bool   `key:"examples.enabled" default:"false" help:"publish the example catalogue and run its bookshop"`
 	Addr    string `key:"examples.addr" default:"127.0.0.1:8090" help:"where the example bookshop listens; loopback only"`
 }
 
-// Drain is about the end.
+// Drain configures the shutdown.
 type Drain struct {
 	Timeout time.Duration `key:"drain.timeout" default:"30s" max:"1h" help:"how long running calls may go on after the first signal to stop"`
 }
 
-// Print writes the configuration as YAML, the source of each value as a comment.
+// Print writes the configuration as YAML, with the source of each value as a comment.
 // Secret values are masked.
 func (c *Config) Print(w io.Writer) error { return printYAML(w, c) }

@@ -52,8 +52,8 @@ func messages(err error) []string {
 	return out
 }
 
-// refused checks that Load fails with E3008 and exactly these faults, each given
-// by a part of its text.
+// refused checks that Load fails with E3008 and exactly these faults, each given as
+// part of its text.
 func refused(t *testing.T, s Sources, want ...string) {
 	t.Helper()
 	c, err := Load(s)
@@ -245,7 +245,7 @@ func TestUnsupported(t *testing.T) {
 	})
 }
 
-// All of Execution 10.2, but for what asks for other layers.
+// All of Execution 10.2, except what requires other layers.
 func TestEnvironmentOfTheDocument(t *testing.T) {
 	c := load(t, Sources{Environ: strings.Fields(`
 L03_SERVICE_NAME=l03 L03_SERVICE_VERSION=1.0.0 L03_ENVIRONMENT=production L03_GRPC_PORT=50054 L03_METRICS_PORT=9091 L03_HEALTH_PORT=8081
@@ -267,8 +267,8 @@ L03_TOOL_REGISTRY_LOG_LEVEL=DEBUG L03_PERMISSION_MANAGER_LOG_LEVEL=INFO L03_HTTP
 	}
 }
 
-// The eight schemas of Platform 3.3 with their defaults, but for what names
-// PostgreSQL, Redis and the like.
+// The eight schemas of Platform 3.3 with their defaults, except what names PostgreSQL,
+// Redis and the like.
 const platformFile = `
 registry:
   postgresql_connection_string: ""
@@ -330,7 +330,8 @@ func TestSchemasOfTheDocument(t *testing.T) {
 			t.Errorf("no note that %s", want)
 		}
 	}
-	// Every key of the tables, and no other, is in the file or asks for another server.
+	// Every key of the tables is in the file or requires another server, and no others
+	// are.
 	var tree map[string]any
 	if err := yaml.Unmarshal([]byte(platformFile), &tree); err != nil {
 		t.Fatal(err)
@@ -475,7 +476,7 @@ func TestPrint(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	// What was printed says the same when it is read back.
+	// The printed configuration reads back the same.
 	again := load(t, Sources{File: file(t, out.String())})
 	a, b := *c, *again
 	a.given, b.given, a.Notes, b.Notes = nil, nil, nil, nil
@@ -511,8 +512,8 @@ func TestValidateOfAChangedConfig(t *testing.T) {
 	}
 }
 
-// The table holds together: names are unique, other names lead to fields, every
-// field of Config is a setting, and every row has a text.
+// TestTable checks the table: names are unique, aliases lead to fields, every field of
+// Config is a setting, and every row has a text.
 func TestTable(t *testing.T) {
 	keys, envs := map[string]bool{}, map[string]bool{}
 	for _, s := range settings {
@@ -529,7 +530,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("%s %s has no text", s.key, s.env)
 		}
 	}
-	// What the file takes, but for roles and levels of components, is one field each.
+	// Everything in the file, except roles and component levels, is one field each.
 	var walk func(t reflect.Type, name string) (without []string)
 	walk = func(t reflect.Type, name string) (without []string) {
 		for i := range t.NumField() {
@@ -568,8 +569,8 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// Whatever stands in a file, Load answers with a Config or with E3008, and what it
-// takes it can print and take again.
+// FuzzFile: for any file Load returns a Config or E3008, and an accepted Config can be
+// printed and loaded again.
 func FuzzFile(f *testing.F) {
 	f.Add(platformFile)
 	f.Add("http: {addr: 127.0.0.1:1}\nroles: {a: [1]}\n")

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// foreignSettings are the names of Execution 10 and of the eight configuration
-// schemas of Platform 3.3 that are not rows of their own. Those that mean something here
-// are other names of own rows. The rest belongs to later parts: it is accepted,
-// with a note, as long as it asks for nothing that this build lacks.
+// foreignSettings lists the names of Execution 10 and of the eight configuration
+// schemas of Platform 3.3 that have no field of their own. Those with an equivalent
+// here are aliases of its row. The others belong to later parts: they are accepted with
+// a note, as long as they do not require something that this build lacks.
 var foreignSettings = foreign([]setting{
 	// Execution 10.1 and 10.2
 	{key: "service.health_port", env: "L03_HEALTH_PORT", kind: whole, least: 0, most: 65535, means: "http.addr", port: true},
@@ -140,8 +140,7 @@ const (
 	noState       = "checkpoints are not in this build"
 )
 
-// foreign gives the rows without a name in the environment the one that follows from
-// their key.
+// foreign sets the environment name, derived from the key, of rows without one.
 func foreign(rows []setting) []setting {
 	for i := range rows {
 		if rows[i].env == "" {
@@ -151,7 +150,7 @@ func foreign(rows []setting) []setting {
 	return rows
 }
 
-// only takes one value. A %v in the reason stands for the value asked for.
+// only accepts a single value. A %v in the reason stands for the given value.
 func only(value any, why string) func(any) string {
 	return func(v any) string {
 		switch {
@@ -164,7 +163,7 @@ func only(value any, why string) func(any) string {
 	}
 }
 
-// never takes the empty value alone.
+// never accepts only the empty value.
 func never(why string) func(any) string {
 	return func(v any) string {
 		if empty(v) {
@@ -185,7 +184,7 @@ func among(choices ...string) func(any) string {
 	}
 }
 
-// storage refuses the name of a storage that this build lacks.
+// storage refuses storage names that this build lacks.
 func storage(has ...string) func(any) string {
 	return func(v any) string {
 		switch {

@@ -22,13 +22,13 @@ import (
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
-// Sources are where settings come from, the later ones winning.
+// Sources holds the sources of settings; later ones take precedence.
 type Sources struct {
 	File    string            // YAML file; "" is none. A named file must exist.
 	Environ []string          // as os.Environ
 	Flags   map[string]string // by key, such as "http.addr"
-	// Ignore are names in the environment that begin with TOOLKEEP_ or L03_ and
-	// belong to something else.
+	// Ignore lists environment names that begin with TOOLKEEP_ or L03_ and belong to
+	// something else.
 	Ignore []string
 }
 
@@ -37,23 +37,23 @@ const (
 	sourceEnv = "environment"
 )
 
-// clientNames are read by the command line's client and not by the server.
+// clientNames are read by the command-line client and not by the server.
 var clientNames = []string{"TOOLKEEP_URL", "TOOLKEEP_KEY", "TOOLKEEP_CONFIG", "TOOLKEEP_CA_FILE", "TOOLKEEP_CLIENT_CERT", "TOOLKEEP_CLIENT_KEY"}
 
-// secretPrefix begins the names of secrets that tools may use; they are no settings.
+// secretPrefix starts the names of secrets for tools; they are not settings.
 const secretPrefix = "TOOLKEEP_SECRET_"
 
-// kubernetesNames are set by Kubernetes in every pod beside a service of our name.
+// kubernetesNames are set by Kubernetes in every pod next to a service named toolkeep.
 var kubernetesNames = regexp.MustCompile(`^TOOLKEEP(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP)(_[A-Z]+)?)$|^TOOLKEEP_PORT$`)
 
-// given is a value and where it is from.
+// given is a value and its source.
 type given struct {
 	value  any
-	name   string // under which it was given
+	name   string // the name used in the source
 	source string // such as "file http.addr"
 }
 
-// layer is what one source says.
+// layer holds the values of one source.
 type layer struct {
 	source string
 	values map[string]given // by the name of the row, of a component's level, or roles
@@ -62,15 +62,15 @@ type layer struct {
 
 func (y *layer) given(name string, v any) given { return given{v, name, y.source + " " + name} }
 
-// loader gathers the faults of all sources.
+// loader collects the faults of all sources.
 type loader struct {
 	faults   faults
 	unknowns int
 	notes    []string
 }
 
-// Load reads all sources and checks the outcome. The error is E3008 and lists
-// everything that is wrong.
+// Load reads all sources and validates the result. The error is E3008 and lists every
+// fault.
 func Load(s Sources) (*Config, error) {
 	var l loader
 	var layers []*layer
@@ -94,7 +94,7 @@ func Load(s Sources) (*Config, error) {
 	return c, nil
 }
 
-// file gives the values of a YAML file by their dotted keys.
+// file returns the values of a YAML file by their dotted keys.
 func (l *loader) file(path string) map[string]any {
 	data, err := readLimited(path)
 	if err != nil {
@@ -117,7 +117,7 @@ func (l *loader) file(path string) map[string]any {
 	return flat
 }
 
-// flatten puts the leaves of a mapping under their dotted keys.
+// flatten stores the leaves of a mapping under their dotted keys.
 func flatten(flat map[string]any, prefix string, m reflect.Value) {
 	for k, v := range m.Seq2() {
 		key := prefix + fmt.Sprint(k)
@@ -152,7 +152,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// yamlReason is the parser's reason; values in it are left out, they may be secret.
+// yamlReason returns the parser's reason without values, which may be secret.
 func yamlReason(err error) string {
 	var t *yaml.TypeError
 	if errors.As(err, &t) && len(t.Errors) > 0 {
@@ -166,7 +166,7 @@ func yamlReason(err error) string {
 	return first
 }
 
-// environ gives the variables that are meant as settings.
+// environ returns the environment variables that are settings.
 func environ(environ, ignore []string) map[string]any {
 	values := make(map[string]any)
 	for _, e := range environ {
@@ -179,7 +179,8 @@ func environ(environ, ignore []string) map[string]any {
 	return values
 }
 
-// read checks the values of a source, by name, so that faults come in a stable order.
+// read reads the values of a source, sorted by name, so that faults have a stable
+// order.
 func (l *loader) read(source string, values map[string]any) *layer {
 	y := &layer{source: source, values: make(map[string]given), ports: make(map[string]given)}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
@@ -199,7 +200,7 @@ func (l *loader) read(source string, values map[string]any) *layer {
 	return y
 }
 
-// take reads one value where its row says.
+// take reads one value according to its row.
 func (l *loader) take(y *layer, row *setting, name string, raw any) {
 	v, err := parse(row.kind, raw)
 	switch {
@@ -230,7 +231,7 @@ func (l *loader) take(y *layer, row *setting, name string, raw any) {
 	}
 }
 
-// set gives a row its value; two names for it in one source must agree.
+// set sets a row's value; two names for it in one source must agree.
 func (l *loader) set(y *layer, row *setting, name string, v any) {
 	if old, ok := y.values[row.name()]; ok && fmt.Sprint(old.value) != fmt.Sprint(v) {
 		l.bad(y, row, name, "conflict", fmt.Sprintf(": it contradicts %s, which sets the same; set one of them", old.name))
@@ -239,7 +240,8 @@ func (l *loader) set(y *layer, row *setting, name string, v any) {
 	y.values[row.name()] = y.given(name, v)
 }
 
-// accept takes a setting that has no effect, if it asks for nothing special.
+// accept accepts a setting without effect, unless its value requires something this
+// build lacks.
 func (l *loader) accept(y *layer, row *setting, name string, v any) {
 	if why := row.check(reflect.ValueOf(v)); why != "" {
 		l.bad(y, row, name, "range", " "+why)
@@ -271,7 +273,7 @@ func (l *loader) takeLevel(y *layer, component, name string, raw any) {
 	}
 }
 
-// componentOf reads the component out of log.components.NAME or L03_NAME_LOG_LEVEL.
+// componentOf returns the component in log.components.NAME or L03_NAME_LOG_LEVEL.
 func componentOf(name string) (string, bool) {
 	if c, ok := strings.CutPrefix(name, componentKey); ok && c != "" {
 		return c, true
@@ -284,7 +286,7 @@ func componentOf(name string) (string, bool) {
 	return strings.ToLower(c), ok && c != ""
 }
 
-// heading tells whether other keys may stand below the name, and nothing does.
+// heading reports whether other keys may be below the name, and none are.
 func heading(name string, raw any) bool {
 	m := reflect.ValueOf(raw)
 	if raw != nil && (m.Kind() != reflect.Map || m.Len() > 0) {
@@ -298,8 +300,8 @@ func heading(name string, raw any) bool {
 	return name+"." == componentKey
 }
 
-// maxUnknown is how many unknown names are listed; a file that is no configuration
-// at all has thousands.
+// maxUnknown bounds the unknown names listed; a file that is not a configuration has
+// thousands.
 const maxUnknown = 50
 
 func (l *loader) unknown(y *layer, name string) {
@@ -324,7 +326,7 @@ func (l *loader) unknown(y *layer, name string) {
 			names = append(names, componentKey+c)
 		}
 	}
-	slices.Sort(names) // equally near ones: always the same
+	slices.Sort(names) // a stable choice among equally near names
 	l.faults.add(at, "unknown", fmt.Sprintf("%s: there is no such setting; the nearest is %s", where(y, name), suggest.Nearest(name, names)))
 }
 
@@ -345,7 +347,7 @@ func where(y *layer, name string) string {
 	return "setting " + name
 }
 
-// merge lays the sources over the defaults.
+// merge applies the sources over the defaults.
 func (l *loader) merge(layers []*layer) *Config {
 	c := &Config{Notes: l.notes, given: make(map[string]given)}
 	environment := ""
@@ -377,7 +379,7 @@ func (l *loader) merge(layers []*layer) *Config {
 	return c
 }
 
-// defaults gives every row with a field its default in the environment.
+// defaults sets the environment's default of every row with a field.
 func (l *loader) defaults(values map[string]given, environment string) {
 	for i := range settings {
 		s := &settings[i]
@@ -392,7 +394,7 @@ func (l *loader) defaults(values map[string]given, environment string) {
 			continue // the zero value
 		}
 		v, err := parse(s.kind, def)
-		if err != nil { // a mistake in the table; a test reads them all
+		if err != nil { // a mistake in the table; a test reads all rows
 			l.faults.add(s.key, "default", s.key+": the default cannot be read: "+err.Error())
 			continue
 		}
@@ -400,12 +402,11 @@ func (l *loader) defaults(values map[string]given, environment string) {
 	}
 }
 
-// port replaces the port of an address by one that the same or a stronger source
-// names.
+// port replaces the port of an address with one from the same or a stronger source.
 func (l *loader) port(values map[string]given, y *layer, key string, g given) {
 	host, old, err := hostPort(values[key].value.(string))
 	if err != nil {
-		return // faults names the address
+		return // the address is reported on its own
 	}
 	port := int(g.value.(int64))
 	if full, ok := y.values[key]; ok {

@@ -11,11 +11,11 @@ import (
 
 const masked = "'********'"
 
-// printYAML writes a file that Load reads back to the same Config, but for masked
-// values. Settings without effect are printed where they were set.
+// printYAML writes a file that Load reads back to the same Config, except for masked
+// values. Settings without effect are printed if they were set.
 func printYAML(w io.Writer, c *Config) error {
 	b := bufio.NewWriter(w)
-	var open []string // groups that the last line stood in
+	var open []string // open groups of the last line
 	line := func(name, value string) {
 		path := strings.Split(name, ".")
 		groups := path[:len(path)-1]
@@ -59,8 +59,7 @@ func printYAML(w io.Writer, c *Config) error {
 	return b.Flush()
 }
 
-// sourceOf says where a setting's value is from. A name that came from outside is
-// kept on its line.
+// sourceOf returns the source of a setting's value. An external name stays on one line.
 func sourceOf(c *Config, name string) string {
 	source := c.given[name].source
 	if source == "" {

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// setting is one row of the table that reading, printing and documentation share.
+// setting is a row of the table shared by reading, printing and documentation.
 //
-// Rows with a path have a field of Config. Rows with means are other names of such a
-// row. The rest have no effect: they are accepted for the sake of the documents they
-// come from, unless refuse says why not.
+// Rows with a path have a field of Config. Rows with means are aliases of such a row.
+// The others have no effect: they are accepted for compatibility with the source
+// documents, unless refuse returns a reason.
 type setting struct {
-	key     string // dotted name in the file and for flags; "" has none
-	env     string // name in the environment, also taken in the file
+	key     string // dotted name in the file and for flags; "" for none
+	env     string // name in the environment, also accepted in the file
 	kind    kind
-	def     string            // default, as one would write it
-	in      map[string]string // defaults that differ in an environment
+	def     string            // default, in the notation of a source
+	in      map[string]string // defaults per environment, if different
 	choices []string
 	least   int64 // smallest number, size or duration (ns)
-	most    int64 // largest; 0 is none
+	most    int64 // largest; 0 for none
 	help    string
 	secret  bool
 	path    []int // of the field in Config
 
-	means string        // key of the row that this is another name of
-	unit  time.Duration // a whole number of these, where that row is a duration
+	means string        // key of the row that this is an alias of
+	unit  time.Duration // unit of the number, if that row is a duration
 	port  bool          // the number replaces the port of that row's address
 
-	refuse func(v any) string // why this build refuses the value; "" takes it
+	refuse func(v any) string // why this build refuses the value; "" accepts it
 	quiet  bool               // has no effect and needs no note
 }
 
-// name is how the row is called in messages and in print.
+// name returns the row's name in messages and in print.
 func (s *setting) name() string {
 	if s.key == "" {
 		return s.env
@@ -46,7 +46,7 @@ func (s *setting) name() string {
 // environments are the values of service.environment.
 var environments = []string{"development", "staging", "production"}
 
-// settings are all rows, in the order of the documentation.
+// settings lists all rows, in the order of the documentation.
 var settings = append(fields(reflect.TypeFor[Config](), nil), foreignSettings...)
 
 // byName finds a row by its key or its name in the environment.
@@ -58,7 +58,7 @@ var byName = func() map[string]*setting {
 	return m
 }()
 
-// fields reads the rows out of the tags of Config.
+// fields reads the rows from the tags of Config.
 func fields(t reflect.Type, path []int) (rows []setting) {
 	for i := range t.NumField() {
 		f, at := t.Field(i), append(slices.Clone(path), i)
@@ -110,7 +110,7 @@ func kindOf(f reflect.StructField) kind {
 	return text
 }
 
-// bound reads min or max; a test reads them all.
+// bound parses min or max; a test reads all rows.
 func bound(f reflect.StructField, k kind, tag string) int64 {
 	if f.Tag.Get(tag) == "" {
 		return 0
@@ -122,17 +122,17 @@ func bound(f reflect.StructField, k kind, tag string) int64 {
 	return reflect.ValueOf(v).Convert(reflect.TypeFor[int64]()).Int()
 }
 
-// envName is the name in the environment that follows from a key.
+// envName derives the environment name from a key.
 func envName(prefix, key string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-// field is the row's field of c.
+// field returns the row's field of c.
 func (s *setting) field(c *Config) reflect.Value {
 	return reflect.ValueOf(c).Elem().FieldByIndex(s.path)
 }
 
-// Components are those whose log level can be set: log.components.NAME or
+// Components lists the components with a log level setting: log.components.NAME or
 // L03_NAME_LOG_LEVEL.
 var Components = []string{"tool_registry", "permission_manager", "rate_limiter", "tool_cache", "secret_manager",
 	"input_validator", "result_validator", "tool_executor", "http_executor", "builtin_executor", "discovery",
@@ -145,7 +145,7 @@ const (
 	rolesKey      = "roles"
 )
 
-// check tells why a value is out of the row's bounds; "" is within.
+// check returns why a value is out of the row's bounds; "" if it is within.
 func (s *setting) check(v reflect.Value) string {
 	var low, high bool
 	switch {

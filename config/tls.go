@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Server reads the files that the settings name: nil without TLS. With tls.client_ca a
-// handshake succeeds only for a client whose certificate one of the authorities there
-// signed, for client authentication.
+// Server loads the configured files; it returns nil without TLS. With tls.client_ca a
+// handshake requires a client certificate for client authentication, signed by one of
+// those CAs.
 func (t TLS) Server() (*tls.Config, error) {
 	if !t.Enabled() {
 		return nil, nil
@@ -33,13 +33,11 @@ func (t TLS) Server() (*tls.Config, error) {
 	return c, nil
 }
 
-// maxCA bounds a file of authorities, which the pool of a large organisation does
-// not reach.
+// maxCA bounds a CA file, well above the size for a large organisation.
 const maxCA = 4 << 20
 
-// authorities reads a PEM file of certificates. Anything in it that could not let
-// a client in is refused, since whoever wrote it there meant it to; some may have
-// ended, as long as one has not.
+// authorities reads a PEM file of CA certificates. Any entry that could not admit a
+// client is refused as a mistake; expired ones are accepted as long as one is valid.
 func authorities(path string, now time.Time) (*x509.CertPool, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 )
 
-// Validate tells everything that is wrong at once, as E3008 with details.errors.
+// Validate reports every fault at once, as E3008 with details.errors.
 func (c *Config) Validate() error {
 	f := c.faults()
 	if len(f) == 0 {
@@ -82,7 +82,7 @@ func (f *faults) add(key, rule, message string) {
 	*f = append(*f, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
 }
 
-// needs refuses settings that are set while the one that they need is not.
+// needs refuses settings that require another one that is not set.
 func (f *faults) needs(c *Config, needed string, keys ...string) {
 	for _, key := range keys {
 		if !byName[key].field(c).IsZero() {
@@ -91,7 +91,7 @@ func (f *faults) needs(c *Config, needed string, keys ...string) {
 	}
 }
 
-// together refuses one setting without the other.
+// together refuses one of two settings without the other.
 func (f *faults) together(c *Config, a, b string) {
 	for _, missing := range [][2]string{{a, b}, {b, a}} {
 		if byName[missing[0]].field(c).IsZero() && !byName[missing[1]].field(c).IsZero() {
@@ -100,8 +100,8 @@ func (f *faults) together(c *Config, a, b string) {
 	}
 }
 
-// reference checks a setting that names a secret of the server's own: there is no
-// agent whose context could hold it.
+// reference checks a setting that names a secret of the server itself: there is no
+// agent context that could supply it.
 func (f *faults) reference(key, value, example string) {
 	scheme, rest, _ := strings.Cut(value, "://")
 	if value != "" && (rest == "" || scheme != "secret" && scheme != "vault" && scheme != "env" && scheme != "file") {
@@ -199,7 +199,7 @@ func (f *faults) vault(c *Config) {
 	}
 }
 
-// listener checks an address: outside of loopback it needs TLS and a named way to
+// listener checks an address: outside loopback it needs TLS and a configured way to
 // authenticate.
 func (f *faults) listener(c *Config, key, addr string) {
 	if _, _, err := hostPort(addr); err != nil {
@@ -218,7 +218,7 @@ func (f *faults) listener(c *Config, key, addr string) {
 	}
 }
 
-// apart checks that two listeners do not ask for one port.
+// apart checks that two listeners do not use the same port.
 func (f *faults) apart(key, addr, other, otherAddr string) {
 	if addr == otherAddr && addr != "" && !endsInZero(addr) {
 		f.add(key, "conflict", other+" and "+key+" are both "+addr+"; give each its own port")
@@ -250,8 +250,8 @@ func endsInZero(addr string) bool {
 	return err == nil && p == 0
 }
 
-// loopback tells whether only this machine can reach the address. A name other
-// than localhost may resolve to anything.
+// loopback reports whether only this machine can reach the address. A name other than
+// localhost may resolve to anything.
 func loopback(addr string) bool {
 	host, _, err := hostPort(addr)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// kind says how a value is written.
+// kind is the notation of a value.
 type kind int
 
 const (
@@ -22,18 +22,18 @@ const (
 	size    // bytes: 1048576, 64KiB, 1MiB
 	boolean // true or false
 	span    // 300ms, 30s, 24h, 7d
-	list    // a YAML list, or words parted by commas
+	list    // a YAML list, or words separated by commas
 	level   // DEBUG, INFO, WARN, ERROR
 	decimal
-	anything // accepted as it is
+	anything // accepted unchanged
 )
 
-// wants says what a value of a kind must be.
+// wants describes the valid values of a kind.
 var wants = map[kind]string{text: "text", whole: "a whole number", size: "a size such as 1048576, 64KiB or 1MiB", boolean: "true or false",
 	span: "a duration with its unit, such as 300ms, 30s, 24h, 7d", list: "a list", level: "a level: DEBUG, INFO, WARN or ERROR", decimal: "a number"}
 
-// parse reads a value of a kind out of a source: text from flags and environment,
-// YAML's own types from a file. It gives string, int64, bool, time.Duration, []string,
+// parse parses a value of a kind from a source: text from flags and environment, YAML's
+// own types from a file. It returns string, int64, bool, time.Duration, []string,
 // slog.Level, float64, or the value itself.
 func parse(k kind, raw any) (any, error) {
 	if k == anything {
@@ -87,7 +87,7 @@ func parseNumber(k kind, n reflect.Value) (any, bool) {
 	return nil, false
 }
 
-// parseText reads what stands in a flag, a variable or between quotes.
+// parseText parses the text of a flag, an environment variable or a quoted string.
 func parseText(k kind, raw string) (any, bool) {
 	s := strings.TrimSpace(raw)
 	switch k {
@@ -167,7 +167,7 @@ func parseList(raw []any) (any, error) {
 	return items, nil
 }
 
-// quote shows a value in a message, cut where it is long.
+// quote formats a value for a message, shortened if it is long.
 func quote(s string) string {
 	if len(s) > 80 {
 		s = s[:80] + "…"
@@ -175,13 +175,13 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// empty tells whether a value asks for nothing.
+// empty reports whether a value requests nothing.
 func empty(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || (r.Kind() == reflect.String || r.Kind() == reflect.Slice) && r.Len() == 0
 }
 
-// show writes a value the way one would set it, in one line of YAML.
+// show formats a value as it would be set, on one line of YAML.
 func show(k kind, v any) string {
 	if s, ok := v.(fmt.Stringer); ok { // durations and levels
 		return s.String()
@@ -205,8 +205,7 @@ func show(k kind, v any) string {
 	return strings.TrimRight(string(out), "\n")
 }
 
-// flow puts lists and maps into their one-line form, and text that would break a
-// line between quotes.
+// flow sets lists and maps to one-line form, and quotes text that would break a line.
 func flow(n *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode, yaml.MappingNode:
