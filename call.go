@@ -14,97 +14,96 @@ const (
 	High   Priority = "high"
 )
 
-// Call is what was asked. A face fills it from bytes and hands it to an
-// Invoker; it does not change afterwards.
+// Call is a tool call as requested. A face decodes it and passes it to an Invoker; it
+// does not change afterwards.
 type Call struct {
-	ID        string // wished invocation id (UUID); "" lets the pipeline make a UUIDv7
+	ID        string // requested invocation id (UUID); with "" the pipeline generates a UUIDv7
 	Tool      string // namespace.name
 	Range     string // "", "latest", exact version or range such as ^1.2
 	Arguments []byte // JSON object, parsed once by admit; nil is {}
-	// Fault is what the face found wrong with the envelope; admit refuses with it,
-	// so that a refused call is recorded like any other.
+	// Fault is an error in the envelope found by the face; admit refuses the call with
+	// it, so that it is recorded like any other.
 	Fault *Error
 
 	Key             string        // idempotency key; "" is none
-	Timeout         time.Duration // 0 is the tool's own
+	Timeout         time.Duration // 0 means the tool's own
 	Async           bool
 	Priority        Priority // "" is normal
 	RequireApproval bool
 	SkipCache       bool
-	CacheTTL        time.Duration // 0 is the tool's own
+	CacheTTL        time.Duration // 0 means the tool's own
 
 	Session     string
-	Plan, Task  string // the caller's plan and task ids, recorded only
-	Subject     string // agent_id or agent_context.agent_did as sent; must be the principal's own or covered by act-as
+	Plan, Task  string // the caller's plan and task ids, only recorded
+	Subject     string // agent_id or agent_context.agent_did as sent; must be the principal's own or allowed by act-as
 	Tenant      string // agent_context.tenant_id as sent
 	User        string // user_did or X-User-ID as sent
 	Parent      string // parent invocation id
 	Ordinal     int    // position among the parent's children, from 1
 	Traceparent string
 	Face        string // rest, cli, grpc, mcp
-	Caller      Caller // nil where no client is connected
+	Caller      Caller // nil without a connected client
 }
 
 // Caller reaches the connected client while the call runs. Progress never blocks; the
-// latest wins. Its optional abilities are the interfaces below.
+// latest value wins. Optional abilities are the interfaces below.
 type Caller interface {
 	Progress(Progress)
 }
 
-// Asker is a Caller that can be asked something while the call runs. method and params
-// are MCP's, elicitation/create, sampling/createMessage or roots/list, and so is the
-// result. The error says why there is no answer; an elicitation that a person declined is
-// an answer. While it waits, Ask pauses the call's time limits (PauseTimeout) and has one
-// of its own.
+// Asker is a Caller that can be asked a question while the call runs. method, params
+// and result are MCP's: elicitation/create, sampling/createMessage or roots/list. The
+// error is the reason why there is no answer; a declined elicitation is an answer.
+// While it waits, Ask pauses the call's time limits (PauseTimeout) and applies its own.
 type Asker interface {
 	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
 }
 
 // BatchAsker is an Asker that takes several questions at once: the raw objects
-// inputRequests and inputResponses of MCP 2026-07-28, whose names are kept.
+// inputRequests and inputResponses of MCP 2026-07-28, with unchanged names.
 type BatchAsker interface {
 	AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error)
 }
 
-// CapabilityReporter is an Asker that says what it can be asked, as an MCP client's raw
-// capabilities object.
+// CapabilityReporter is an Asker that reports what it can be asked, as an MCP client's
+// raw capabilities object.
 type CapabilityReporter interface {
 	Capabilities() []byte
 }
 
-// LegacyReporter is a Caller that says whether its client speaks an MCP revision up to
-// 2025-11-25, in which questions are requests of the server.
+// LegacyReporter is a Caller that reports whether its client uses an MCP revision up to
+// 2025-11-25, in which questions are requests from the server.
 type LegacyReporter interface {
 	Legacy() bool
 }
 
-// Notifier is a Caller that takes the other notifications that an MCP server sends while
-// it carries the call out, such as log messages.
+// Notifier is a Caller that accepts other notifications of an MCP server during the
+// call, such as log messages.
 type Notifier interface {
 	Notify(method string, params []byte)
 }
 
-// ProgressCounter is a Caller that takes progress in the upstream's own numbers, as raw
-// JSON; total is nil where there is none.
+// ProgressCounter is a Caller that accepts progress in the upstream's own numbers, as
+// raw JSON; total may be nil.
 type ProgressCounter interface {
 	Count(done, total []byte, message string)
 }
 
-// Progress is how far a running call is.
+// Progress is the progress of a running call.
 type Progress struct {
 	Percent int    `json:"progress_percent"` // 0 to 100
 	Phase   string `json:"current_phase,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// Invoker carries out calls. The pipeline, the child invoker handed to tools
-// and remote clients implement it.
+// Invoker executes calls. The pipeline, the child invoker for tools and remote clients
+// implement it.
 type Invoker interface {
-	// Invoke carries out the call, or admits it as a waiting one.
+	// Invoke executes the call, or admits it as a waiting call.
 	//
-	// The error is nil or an *Error of kind refusal: the call was not carried out.
-	// A tool that failed is a Result whose Error is set. A waiting call answers at
-	// once with a Result in state accepted, queued or pending_approval.
+	// The error is nil or an *Error of kind refusal: the call was not executed. A tool
+	// that failed is a Result whose Error is set. A waiting call returns at once with a
+	// Result in state accepted, queued or pending_approval.
 	Invoke(ctx context.Context, p *Principal, c *Call) (*Result, error)
 }
 
@@ -125,7 +124,7 @@ const (
 	CallUnknown         CallState = "unknown"
 )
 
-// Ended tells whether the state is final.
+// Ended reports whether the state is final.
 func (s CallState) Ended() bool {
 	switch s {
 	case CallSucceeded, CallFailed, CallRefused, CallCancelled, CallExpired, CallUnknown:
@@ -134,8 +133,7 @@ func (s CallState) Ended() bool {
 	return false
 }
 
-// BC2 is the status that BC-2 shows for the state; code is the error's code, ""
-// without one.
+// BC2 returns the BC-2 status of the state; code is the error's code, "" without one.
 func (s CallState) BC2(code Code) string {
 	switch s {
 	case CallAccepted, CallQueued:
@@ -160,42 +158,42 @@ func (s CallState) BC2(code Code) string {
 	return "error"
 }
 
-// Result is what came of a call: the output or the tool's error, and the receipt.
+// Result is the result of a call: the output or the tool's error, and the receipt.
 type Result struct {
 	InvocationID string
 	CallID       string // deterministic id, see canon.CallID
 	ToolID       string
 	ToolVersion  string
 	State        CallState
-	Output       []byte // JSON; nil where there is none
+	Output       []byte // JSON; nil if there is none
 	Error        *Error // set if the tool failed
 	Warnings     []Warning
 	Cached       bool
-	// Replayed says that an earlier call with the same idempotency key got this
-	// answer; nothing was executed now.
+	// Replayed means that this is the result of an earlier call with the same
+	// idempotency key; nothing was executed now.
 	Replayed    bool
 	Truncated   bool
 	Attachments []Attachment
-	Secrets     []SecretUse // what the call authenticated with
+	Secrets     []SecretUse // credentials used by the call
 	Attempts    int
 	StartedAt   time.Time
-	EndedAt     time.Time     // zero while the call is not ended
-	ToolTime    time.Duration // spent in the executor, all attempts and waits between them
-	Overhead    time.Duration // the rest
+	EndedAt     time.Time     // zero until the call has ended
+	ToolTime    time.Duration // in the executor: all attempts and the waits between them
+	Overhead    time.Duration // the rest of the time
 	BytesSent   int64
 	BytesRecv   int64
 	CostUSD     float64
 	Progress    Progress
 }
 
-// Warning rides with a result and never fails it.
+// Warning accompanies a result and never fails it.
 type Warning struct {
 	Code    Code           `json:"code"`
 	Message string         `json:"message"`
 	Details map[string]any `json:"details,omitempty"`
 }
 
-// SecretUse says which secret a call used, and never its value.
+// SecretUse identifies a secret that a call used, never its value.
 type SecretUse struct {
 	Hash    string `json:"secret_hash"`       // SHA-256 of the reference, in hex
 	Scope   string `json:"scope,omitempty"`   // user, workspace, organisation, server
@@ -204,7 +202,7 @@ type SecretUse struct {
 	Code    Code   `json:"code,omitempty"`    // why it could not be had, "" if it was
 }
 
-// Attachment is a part of a result that lies elsewhere.
+// Attachment is a part of a result that is stored elsewhere.
 type Attachment struct {
 	Kind        string `json:"kind"` // blob, image, table
 	URL         string `json:"url"`  // /api/v1/blobs/{id}

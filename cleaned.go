@@ -8,9 +8,9 @@ import (
 // hidden replaces a credential in text.
 const hidden = "[secret]"
 
-// Cleaned removes the call's secrets from text that came from outside. The values of
-// its credentials, and the password of a basic one, are also removed without a Cleaner.
-// Those of fewer than 4 bytes stay, because ordinary text is full of them.
+// Cleaned removes the call's secrets from external text. The values of its credentials,
+// including the password of a basic one, are removed even without a Cleaner. Values of
+// fewer than 4 bytes stay, because they are common in ordinary text.
 func (x *Execution) Cleaned(text string) string {
 	if x.Clean != nil {
 		text = x.Clean.Clean(text)
@@ -33,8 +33,8 @@ func without(text, secret string) string {
 }
 
 // CleanedTree is Cleaned for the strings, names and numbers of a JSON tree, where no
-// escape can hide a secret. It changes the tree, which must be the caller's own.
-// A number that holds a secret becomes a string.
+// escaping can hide a secret. It modifies the tree, which must be the caller's own. A
+// number that contains a secret becomes a string.
 func (x *Execution) CleanedTree(v any) any {
 	switch v := v.(type) {
 	case string:

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// upper is a Cleaner that knows one word.
+// upper is a Cleaner that removes one word.
 type upper string
 
 func (u upper) Clean(s string) string {

@@ -7,8 +7,8 @@ import (
 )
 
 // WithPausableTimeout is context.WithTimeoutCause for work that may ask its caller a
-// question: PauseTimeout stops the clock meanwhile. The context has no Deadline, since
-// that may move; when the time is over it ends with the cause.
+// question: PauseTimeout stops the clock meanwhile. The context has no Deadline,
+// because it may move; when the time is up the context ends with the cause.
 func WithPausableTimeout(parent context.Context, d time.Duration, cause error) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	l := &pausable{left: d, running: time.Now(), over: func() { cancel(cause) }}
@@ -21,7 +21,7 @@ func WithPausableTimeout(parent context.Context, d time.Duration, cause error) (
 }
 
 // PauseTimeout pauses every WithPausableTimeout above ctx until resume is called.
-// Pauses may overlap; the clock runs again after the last one ends.
+// Pauses may overlap; the clock continues after the last one ends.
 func PauseTimeout(ctx context.Context) (resume func()) {
 	first, _ := ctx.Value(pausableKey{}).(*pausable)
 	for l := first; l != nil; l = l.above {
@@ -46,8 +46,8 @@ type pausable struct {
 
 	mu      sync.Mutex
 	holders int
-	left    time.Duration // when it ran last
-	running time.Time     // since then
+	left    time.Duration // remaining at the last start
+	running time.Time     // the last start
 }
 
 func (l *pausable) hold() {

@@ -25,7 +25,7 @@ func TestPauseTimeout(t *testing.T) {
 		time.Sleep(time.Minute)
 		goOn()
 		goOn()
-		time.Sleep(time.Minute) // the other still holds it up
+		time.Sleep(time.Minute) // the other pause still holds
 		again()
 		<-inner.Done()
 		if got := time.Since(began); got != 2*time.Minute+5*time.Second {
@@ -38,6 +38,6 @@ func TestPauseTimeout(t *testing.T) {
 		if got := time.Since(began); got != 2*time.Minute+10*time.Second {
 			t.Errorf("the outer limit ended after %s", got)
 		}
-		toolkeep.PauseTimeout(t.Context())() // without a limit it is nothing
+		toolkeep.PauseTimeout(t.Context())() // without a timeout it has no effect
 	})
 }

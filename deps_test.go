@@ -14,8 +14,8 @@ import (
 
 const module = "github.com/toolkeep/toolkeep"
 
-// layers orders the tree: a package may import packages of lower layers only.
-// Packages of one layer do not import each other, except below one another.
+// layers orders the tree: a package may import only packages of lower layers. Packages
+// of one layer do not import each other, unless one is below the other.
 var layers = map[string]int{
 	"": 0, "contracts": 0, "proto": 0,
 	"canon": 1, "mcp": 1, "schema": 1, "redact": 1, "egress": 1, "suggest": 1, "datadir": 1, "servertest": 1,
@@ -25,7 +25,7 @@ var layers = map[string]int{
 	"node": 5, "toolkeeptest": 6, "cmd": 7, "bench": 7, "tools": 7,
 }
 
-// across lists imports between packages of one layer that the tree allows, with the reason.
+// across lists allowed imports within one layer, with the reason.
 var across = map[string]string{
 	"mcp -> canon":    "messages are checked by the one parser",
 	"mcp -> egress":   "the clients' transports count what was sent",
@@ -33,8 +33,8 @@ var across = map[string]string{
 	"redact -> canon": "redact cleans trees",
 }
 
-// shared lists the packages that their siblings may import, with the reason. All other
-// siblings, at every depth, do not know each other: no executor another executor, no store
+// shared lists the packages that their siblings may import, with the reason. No other
+// siblings import each other, at any depth: no executor another executor, no store
 // another store, no face another face. A package may import those above and below it.
 var shared = map[string]string{
 	"face/gate":          "what every request passes before a face reads it, the same for all faces",
@@ -47,8 +47,8 @@ var shared = map[string]string{
 	"catalog/source/sql": "a toolbox document is a list of SQL statements",
 }
 
-// TestDependencyRule reads the imports of every file and fails with the reason
-// where one goes up or across, or where an exception is no longer needed.
+// TestDependencyRule reads the imports of every file and fails, with the reason, if one
+// goes up or across, or if an exception is no longer needed.
 func TestDependencyRule(t *testing.T) {
 	checked, used := 0, map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -130,16 +130,17 @@ func checkFile(t *testing.T, file string, used map[string]bool) {
 	}
 }
 
-// under tells whether a package is dir or stands below it.
+// under reports whether a package is dir or below it.
 func under(dir, pkg string) bool { return dir == "" || pkg == dir || strings.HasPrefix(pkg, dir+"/") }
 
-// top is the first element of a package's path within the module.
+// top returns the first element of a package's path within the module.
 func top(dir string) string {
 	first, _, _ := strings.Cut(dir, "/")
 	return first
 }
 
-// noRace lists packages whose goroutines other packages' tests cover, with the reason.
+// noRace lists packages whose goroutines are covered by other packages' tests, with the
+// reason.
 var noRace = map[string]string{
 	"bench": "measures", "tools": "generates", "examples": "is started by other tests",
 	"cmd":                   "its parts are tested where they stand; the command runs as a process of its own",
@@ -147,8 +148,8 @@ var noRace = map[string]string{
 	"discover/vectortest": "is run by the stores of vectors",
 }
 
-// TestRaceDetector fails where a package starts goroutines and the Makefile does not
-// run its tests under the race detector.
+// TestRaceDetector fails if a package starts goroutines and the Makefile does not run
+// its tests under the race detector.
 func TestRaceDetector(t *testing.T) {
 	raw, err := os.ReadFile("Makefile")
 	if err != nil {
@@ -193,7 +194,7 @@ func TestRaceDetector(t *testing.T) {
 	}
 }
 
-// starts tells whether a file starts goroutines.
+// starts reports whether a file starts goroutines.
 func starts(t *testing.T, path string) (found bool) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)

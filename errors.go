@@ -6,40 +6,41 @@ import (
 	"time"
 )
 
-// Code names one entry of the error catalogue, contracts/errors.csv. The
-// constants and the table behind Info are generated from that file.
+// Code identifies an entry of the error catalogue, contracts/errors.csv. The constants
+// and the table behind Info are generated from that file.
 type Code string
 
-// Kind says when an error can arise.
+// Kind says when an error can occur.
 type Kind string
 
 const (
-	// KindRefusal arises before execution: the call was not carried out.
+	// KindRefusal occurs before execution: the call was not executed.
 	KindRefusal Kind = "refusal"
-	// KindResult arises from execution on: the call has a result, a bad one.
+	// KindResult occurs during or after execution: the call has a result, with an
+	// error.
 	KindResult Kind = "result"
 	// KindWarning never fails a call.
 	KindWarning Kind = "warning"
-	// KindInternal is logged and counted; no caller sees it.
+	// KindInternal is logged and counted; callers never see it.
 	KindInternal Kind = "internal"
 )
 
 // CodeInfo is one row of the error catalogue.
 type CodeInfo struct {
 	Code      Code
-	Name      string // stable snake_case name, the ErrorInfo reason of gRPC
+	Name      string // stable snake_case name, the gRPC ErrorInfo reason
 	BC2       string // ToolErrorCode of BC-2
 	BC6       string // Status of BC-6
-	Class     string // taxonomy of the agent document, such as RATE_LIMIT
+	Class     string // class in the agent document's taxonomy, such as RATE_LIMIT
 	Kind      Kind
-	Retryable bool // the column; "depends" counts as false until the executor says otherwise
+	Retryable bool // "depends" counts as false until the executor says otherwise
 	HTTP      int
 	GRPC      string
-	When      string // one sentence: when it arises
+	When      string // one sentence: when it occurs
 }
 
-// Info returns the catalogue's row for c. An unknown code answers as
-// InternalError, so that a face never shows what it does not know.
+// Info returns the catalogue row of c. For an unknown code it returns that of
+// InternalError, so that faces never show unknown codes.
 func (c Code) Info() CodeInfo {
 	if i, ok := codeIndex[c]; ok {
 		return codeTable[i]
@@ -47,33 +48,33 @@ func (c Code) Info() CodeInfo {
 	return codeTable[codeIndex[InternalError]]
 }
 
-// Codes returns the whole catalogue in the order of its file.
+// Codes returns the whole catalogue in file order.
 func Codes() []CodeInfo { return append([]CodeInfo(nil), codeTable[:]...) }
 
-// Error is the one error type that crosses package borders.
+// Error is the only error type that crosses package boundaries.
 //
-// Message is for the caller and never holds a secret, a stack or an upstream's
+// Message is for the caller and never contains a secret, a stack or an upstream's
 // address; Cause is for the operator's log.
 type Error struct {
 	Code    Code
 	Message string
 	Details map[string]any
-	// RetryAfter is how long the caller should wait; 0 where unknown.
+	// RetryAfter is how long the caller should wait; 0 if unknown.
 	RetryAfter time.Duration
-	// Cause is the operator's reason; it is logged and never shown.
+	// Cause is for the operator; it is logged and never shown to callers.
 	Cause error
-	// NothingSent says that no byte of the call reached the upstream. The zero
-	// value assumes that something did.
+	// NothingSent means that no byte of the call reached the upstream. The zero value
+	// assumes that something did.
 	NothingSent bool
-	// Retryable is what the caller is told. Faces read it from here and not from
-	// the catalogue: the pipeline sets it to the catalogue's column AND (the tool
-	// declares itself idempotent, or nothing was sent).
+	// Retryable is shown to the caller. Faces use it rather than the catalogue: the
+	// pipeline sets it to the catalogue's column AND (the tool declares itself
+	// idempotent, or nothing was sent).
 	Retryable bool
-	// InvocationID names the record of the refused or failed call, if one exists.
+	// InvocationID is the record of the refused or failed call, if there is one.
 	InvocationID string
 }
 
-// NewError makes an error whose Retryable follows the catalogue's column.
+// NewError returns an error whose Retryable follows the catalogue's column.
 func NewError(code Code, format string, args ...any) *Error {
 	msg := format
 	if len(args) > 0 {
@@ -82,13 +83,13 @@ func NewError(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: msg, Retryable: code.Info().Retryable}
 }
 
-// Error gives the code, its name and the caller's message; the cause is left
-// out, so that an error printed by accident shows nothing of the inside.
+// Error returns the code, its name and the caller's message, without the cause, so that
+// an error printed by accident reveals nothing internal.
 func (e *Error) Error() string {
 	return string(e.Code) + " " + e.Code.Info().Name + ": " + e.Message
 }
 
-// Unwrap gives the operator's cause.
+// Unwrap returns the operator's cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
 // Because sets the operator's cause and returns e.
@@ -114,8 +115,8 @@ func (e *Error) RetryAfterSeconds() int {
 	return int((e.RetryAfter + time.Second - 1) / time.Second)
 }
 
-// Class is the class of the taxonomy: the catalogue's for the code, or the one in
-// details.class where the upstream's status decides it (E3510, E3530).
+// Class returns the taxonomy class: the catalogue's for the code, or details.class if
+// the upstream's status decides it (E3510, E3530).
 func (e *Error) Class() string {
 	if e.Code == UpstreamClientError || e.Code == GRPCError {
 		if class, ok := e.Details["class"].(string); ok && class == "VALIDATION_ERROR" {
@@ -125,20 +126,21 @@ func (e *Error) Class() string {
 	return e.Code.Info().Class
 }
 
-// TimeLimit says whose time limit ended a call: details.time_limit of a Timeout (E3901).
+// TimeLimit says which time limit ended a call: details.time_limit of a Timeout
+// (E3901).
 type TimeLimit string
 
 const (
-	LimitCaller      TimeLimit = "caller"      // the deadline of the connection, or of the tool that made the call
-	LimitCall        TimeLimit = "call"        // the timeout that the call asked for
+	LimitCaller      TimeLimit = "caller"      // the deadline of the connection, or of the calling tool
+	LimitCall        TimeLimit = "call"        // the timeout requested by the call
 	LimitTool        TimeLimit = "tool"        // the tool's execution.timeout_ms
 	LimitOverlay     TimeLimit = "overlay"     // the agent's context for the tool
-	LimitSynchronous TimeLimit = "synchronous" // the server's limit of synchronous calls
-	LimitWaiting     TimeLimit = "waiting"     // the deadline that a waiting call got when it was queued
+	LimitSynchronous TimeLimit = "synchronous" // the server's limit for synchronous calls
+	LimitWaiting     TimeLimit = "waiting"     // the deadline set when a waiting call was queued
 )
 
-// AsError turns any error into an *Error. An error of another type becomes
-// InternalError (E3999) with the original as its cause. nil stays nil.
+// AsError converts any error to an *Error. Other types become InternalError (E3999)
+// with the original as the cause. nil stays nil.
 func AsError(err error) *Error {
 	if err == nil {
 		return nil
@@ -150,14 +152,14 @@ func AsError(err error) *Error {
 	return NewError(InternalError, "an internal error occurred; the server's log has the cause").Because(err)
 }
 
-// Fault is one thing wrong with a document, an argument or a result.
+// Fault is a single fault in a document, an argument or a result.
 type Fault struct {
 	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the checked value; "" is the whole
 	Rule    string `json:"rule"`    // the keyword or rule that was broken, such as "required" or "maximum"
 	Message string `json:"message"` // what is wrong and what would be right
 }
 
-// FaultsError makes an error whose details.errors list every fault.
+// FaultsError returns an error whose details.errors list every fault.
 func FaultsError(code Code, summary string, faults []Fault) *Error {
 	return NewError(code, "%s", summary).With("errors", faults)
 }

@@ -2,39 +2,40 @@ package toolkeep
 
 import "context"
 
-// Executor carries out one kind of tool.
+// Executor executes tools of one kind.
 type Executor interface {
-	// Kind is the execution.kind it serves.
+	// Kind returns the execution.kind it serves.
 	Kind() string
-	// Check looks at a manifest before it is published and returns what is wrong
-	// with its binding, pointers from the manifest's root; nil if all is well.
+	// Check returns the faults of a manifest's binding before it is published, with
+	// pointers from the manifest's root; nil if there are none.
 	Check(m *Manifest) []Fault
-	// Execute makes one attempt. It returns when ctx ends, after it has told the
-	// upstream to stop. The error is an *Error; its NothingSent is exact.
+	// Execute makes one attempt. When ctx ends it tells the upstream to stop, then
+	// returns. The error is an *Error; its NothingSent is exact.
 	Execute(ctx context.Context, x *Execution) (*Output, error)
 }
 
 // Execution is one attempt of one call.
 type Execution struct {
 	Tool         *Tool
-	Args         map[string]any // checked and coerced; the executor must not modify it
-	Credentials  []Credential   // secrets, already resolved
+	Args         map[string]any // validated and coerced; the executor must not modify it
+	Credentials  []Credential   // resolved secrets
 	Principal    *Principal
 	InvocationID string
 	Attempt      int    // from 1
 	Session      string // the caller's session, "" without one
-	Key          string // the caller's idempotency key, for upstreams that take one
+	Key          string // the caller's idempotency key, for upstreams that accept one
 	Traceparent  string
-	Caller       Caller // nil where nobody is connected
-	// Facts about the caller's session, from its context; nil without any. They may be
-	// about people and are for requests alone: never for records, logs or errors.
+	Caller       Caller // nil without a connected client
+	// Facts are facts about the caller's session, from its context; nil without any.
+	// They may be personal and are for requests only: never for records, logs or
+	// errors.
 	Facts    map[string]string
 	Child    Invoker // for tools that call tools: same principal, deadline and budget
 	MaxBytes int64   // hard limit of the raw result
 	Clean    Cleaner // removes the call's secrets from text
 }
 
-// Credential is one secret with the place it goes to.
+// Credential is a secret and where it is sent.
 type Credential struct {
 	Spec  AuthSpec
 	Value string
@@ -45,8 +46,8 @@ type Cleaner interface {
 	Clean(s string) string
 }
 
-// Output is what an executor brought back. Value wins; where it is unset, Body
-// holds the bytes and ContentType says how to read them.
+// Output is an executor's raw result. Value takes precedence; if it is unset, Body has
+// the bytes and ContentType their format.
 type Output struct {
 	Value       any // a JSON tree
 	HasValue    bool
@@ -55,5 +56,5 @@ type Output struct {
 	BytesSent   int64
 	BytesRecv   int64
 	CostUSD     float64
-	Warnings    []Warning // ride with the result; their words must hold no secrets
+	Warnings    []Warning // accompany the result; must contain no secrets
 }

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Invocation is the record of one call, and for a waiting call its only truth.
+// Invocation is the record of a call; for a waiting call it is the only source of
+// truth.
 type Invocation struct {
 	ID         string
 	Tenant     string
@@ -18,7 +19,7 @@ type Invocation struct {
 
 	ToolID    string
 	Version   string // resolved version, "" if refused before resolve
-	Range     string // as asked
+	Range     string // as requested
 	Digest    string // of the resolved version
 	Category  string
 	Kind      string // executor kind
@@ -31,7 +32,7 @@ type Invocation struct {
 	RetryS    int // retry_after_s
 
 	Key      string   // idempotency key, "" without one
-	AskHash  [32]byte // SHA-256 of reference as asked and arguments before coercion
+	AskHash  [32]byte // SHA-256 of reference as requested and arguments before coercion
 	ArgsHash [32]byte // SHA-256 of the arguments after coercion
 	CallID   string
 	ArgsSize int
@@ -45,7 +46,7 @@ type Invocation struct {
 	StartedAt time.Time
 	EndedAt   time.Time
 	Deadline  time.Time // a waiting call that has not ended by then fails with E3901
-	ExpiresAt time.Time // an answer that was not fetched by then is erased (E3704)
+	ExpiresAt time.Time // a result not fetched by then is erased (E3704)
 	FetchedAt time.Time
 
 	Attempts  int
@@ -53,21 +54,21 @@ type Invocation struct {
 	Cached    bool
 	Truncated bool
 	ToolUS    int64 // microseconds in the executor
-	TotalUS   int64 // microseconds in all
+	TotalUS   int64 // microseconds in total
 	BytesSent int64
 	BytesRecv int64
 	CostUSD   float64
 
-	Output      []byte // JSON, kept for keyed and waiting calls only
+	Output      []byte // JSON, stored only for calls with a key and waiting calls
 	OutputSize  int
 	Warnings    []Warning
 	Attachments []Attachment
-	Secrets     []SecretUse // what the call authenticated with
+	Secrets     []SecretUse // credentials used by the call
 
-	// Replayed says that the caller got a kept answer; never stored.
+	// Replayed means that the caller got a stored result; never stored.
 	Replayed bool
 
-	// Of waiting calls only.
+	// Only for waiting calls:
 	SealedArgs  []byte // sealed with the data directory's key, erased when the call ends
 	Roles       []string
 	Scope       []string
@@ -76,7 +77,7 @@ type Invocation struct {
 	SkipCache   bool
 	CacheTTL    time.Duration
 	Traceparent string
-	LeaseOwner  string // node that runs it, "" for none
+	LeaseOwner  string // node that runs it, "" if none does
 	LeaseUntil  time.Time
 	Requeued    int // times its lease lapsed
 	CancelBy    string
@@ -84,8 +85,8 @@ type Invocation struct {
 	Progress    Progress
 }
 
-// Lapsed says how a running call whose node is gone must end: a call that may
-// have written is unknown (E3909) and never repeated by itself.
+// Lapsed returns how a running call whose node is gone must end: a call that may have
+// written is unknown (E3909) and never repeated automatically.
 func (v *Invocation) Lapsed(idempotent bool) CallState {
 	if v.Writes && v.Sent && !idempotent {
 		return CallUnknown
@@ -93,5 +94,5 @@ func (v *Invocation) Lapsed(idempotent bool) CallState {
 	return CallQueued
 }
 
-// Ref names the call.
+// Ref returns the call's reference.
 func (v *Invocation) Ref() CallRef { return CallRef{Tenant: v.Tenant, ID: v.ID} }

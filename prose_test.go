@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// prose lists the places that may read a text which is written for people, by file and
-// expression, with the reason why there is no field or type to go by.
+// prose lists the code that may interpret human-readable text, by file and expression,
+// with the reason why there is no field or type to use instead.
 var prose = map[string]string{
 	"files.go Error":       "os.Root has no error of its own for a path that escapes it",
 	"schema.go err.Error":  "pgconn has no type for a server that refuses TLS",
@@ -19,8 +19,8 @@ var prose = map[string]string{
 	"problem.go d.Message": "huma's validator says what is wrong in texts alone",
 }
 
-// TestNothingIsDecidedByProse finds code that looks into a reason, a message or the text of
-// an error: what decides something is a field with a closed set of values.
+// TestNothingIsDecidedByProse finds code that inspects a reason, a message or an
+// error's text: decisions need a field with a closed set of values.
 func TestNothingIsDecidedByProse(t *testing.T) {
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -52,8 +52,8 @@ func TestNothingIsDecidedByProse(t *testing.T) {
 	}
 }
 
-// readProse gives the text for people that a call of package strings, or a comparison with
-// a text of several words, looks into.
+// readProse returns the human-readable text that a call of package strings, or a
+// comparison with several words, inspects.
 func readProse(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.CallExpr:

@@ -5,7 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clip is s where it has at most n characters, else its beginning with "…" as the last of n.
+// Clip returns s if it has at most n characters, otherwise at most its first n-1
+// characters and "…".
 func Clip(s string, n int) string {
 	if len(s) <= n || utf8.RuneCountInString(s) <= n {
 		return s
@@ -19,8 +20,8 @@ func Clip(s string, n int) string {
 	return s
 }
 
-// ClipBytes is s where it has at most n bytes, else its first n bytes at most, as whole
-// characters, and "…".
+// ClipBytes returns s if it has at most n bytes, otherwise at most its first n bytes,
+// as whole characters, and "…".
 func ClipBytes(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -28,7 +29,7 @@ func ClipBytes(s string, n int) string {
 	return CutBytes(s, n) + "…"
 }
 
-// CutBytes is s, or its beginning of at most n bytes, as whole characters.
+// CutBytes returns the longest prefix of s with at most n bytes, as whole characters.
 func CutBytes(s string, n int) string {
 	if len(s) <= n {
 		return s

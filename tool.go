@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// VersionState is the lifecycle state of one published version. What each
-// state means for lists, ranges and execution is the table in docs/lifecycle.md.
+// VersionState is the lifecycle state of a published version. docs/lifecycle.md has the
+// table of what each state means for lists, ranges and execution.
 type VersionState string
 
 const (
@@ -17,33 +17,32 @@ const (
 	Removed    VersionState = "removed"
 )
 
-// Tool is one immutable published version. Nothing in it changes after
-// publishing; a call keeps the Tool it resolved to.
+// Tool is an immutable published version. A call keeps the Tool that it resolved to.
 type Tool struct {
 	ID       string // namespace.name
 	Version  string // full SemVer 2.0.0
-	Tenant   string // owner; "" belongs to all tenants
+	Tenant   string // owner; "" means all tenants
 	Digest   string // "sha256:" and 64 hex digits over the RFC 8785 form of the manifest
 	Manifest *Manifest
 	Raw      []byte // the manifest as RFC 8785 JSON
 }
 
-// Ref is the exact reference, namespace.name@version.
+// Ref returns the exact reference, namespace.name@version.
 func (t *Tool) Ref() string { return t.ID + "@" + t.Version }
 
-// Writes tells whether the tool may change the world.
+// Writes reports whether the tool may have side effects that write.
 func (t *Tool) Writes() bool { return t.Manifest.SideEffects == "writes" }
 
-// Cause says what blocked or holds a version. The set is closed. Programs decide by
-// it; Lifecycle.Reason and Hold.Why are for people.
+// Cause says what blocked or holds a version. The set is closed. Programs use it for
+// decisions; Lifecycle.Reason and Hold.Why are for people.
 type Cause string
 
 const (
-	CauseAdministrator     Cause = "administrator"      // a person, or a program in a person's name
+	CauseAdministrator     Cause = "administrator"      // a person, or a program on a person's behalf
 	CauseServerRemoved     Cause = "server_removed"     // block: its MCP server was removed
-	CauseDefinitionGone    Cause = "definition_gone"    // block and hold: its MCP server does not offer it any more
+	CauseDefinitionGone    Cause = "definition_gone"    // block and hold: its MCP server no longer offers it
 	CauseDefinitionChanged Cause = "definition_changed" // hold: its MCP server offers another definition
-	CauseDefinitionInvalid Cause = "definition_invalid" // hold: its MCP server offers a definition that cannot become a tool
+	CauseDefinitionInvalid Cause = "definition_invalid" // hold: its MCP server offers an invalid definition
 )
 
 // Lifecycle is the mutable side of a version.
@@ -54,17 +53,17 @@ type Lifecycle struct {
 	Successor    string       `json:"successor,omitempty"` // version to move to
 	PublishedAt  time.Time    `json:"published_at"`
 	PublishedBy  string       `json:"published_by,omitempty"`
-	Forced       bool         `json:"forced,omitempty"` // published in spite of breaking changes
+	Forced       bool         `json:"forced,omitempty"` // published despite breaking changes
 	DeprecatedAt time.Time    `json:"deprecated_at,omitzero"`
 	SunsetAt     time.Time    `json:"sunset_at,omitzero"` // end of execution of a sunset version
 	RemoveAfter  time.Time    `json:"remove_after,omitzero"`
-	// Held, if set, keeps the version from being executed until someone has looked
-	// at it (E3012). It stays listed.
+	// Held, if set, prevents the version from executing until it has been reviewed
+	// (E3012). It stays listed.
 	Held *Hold `json:"held,omitempty"`
 }
 
-// Hold says why a version waits for review: its upstream's definition is no
-// longer the pinned one.
+// Hold says why a version waits for review: its upstream's definition no longer matches
+// the pinned one.
 type Hold struct {
 	At     time.Time `json:"at"`
 	Cause  Cause     `json:"cause"`
@@ -72,15 +71,14 @@ type Hold struct {
 	Digest string    `json:"digest,omitempty"` // of the definition that was seen instead, "" if it is gone
 }
 
-// Version is a Tool with its lifecycle, as the catalogue holds it.
+// Version is a Tool with its lifecycle, as stored in the catalogue.
 type Version struct {
 	Tool *Tool
 	Life Lifecycle
 }
 
-// Manifest is the typed reading of contracts/manifest.schema.json. After
-// catalog.ParseManifest its defaults are filled in, so that the zero value of a
-// field never stands for a default.
+// Manifest is the typed form of contracts/manifest.schema.json. catalog.ParseManifest
+// fills in the defaults, so that a field's zero value never stands for a default.
 type Manifest struct {
 	SchemaVersion        int             `json:"schema_version"`
 	ToolID               string          `json:"tool_id"`
@@ -124,12 +122,12 @@ type Manifest struct {
 	CompatibilityRange   string          `json:"compatibility_range,omitempty"`
 	ReleaseNotes         string          `json:"release_notes,omitempty"`
 	MigrationGuide       string          `json:"migration_guide,omitempty"`
-	Redact               []string        `json:"redact,omitempty"` // JSON Pointers of parameters never recorded
+	Redact               []string        `json:"redact,omitempty"` // JSON Pointers of parameters that are never recorded
 	Source               *SourceSpec     `json:"source,omitempty"`
 	Annotations          json.RawMessage `json:"annotations,omitempty"`
 }
 
-// ResultSpec says how a result is checked and shaped.
+// ResultSpec says how a result is checked and transformed.
 type ResultSpec struct {
 	Strict          *bool    `json:"strict,omitempty"` // default true
 	Coerce          bool     `json:"coerce,omitempty"`
@@ -139,7 +137,7 @@ type ResultSpec struct {
 	SensitiveFields []string `json:"sensitive_fields,omitempty"`
 }
 
-// Permissions is what the tool may touch outside of itself.
+// Permissions lists what the tool may access outside itself.
 type Permissions struct {
 	Filesystem []struct {
 		Path string `json:"path"`
@@ -149,13 +147,13 @@ type Permissions struct {
 	Credentials []string   `json:"credentials,omitempty"`
 }
 
-// HostPort is one network destination; port 0 is any.
+// HostPort is a network destination; port 0 is any.
 type HostPort struct {
 	Host string `json:"host"`
 	Port int    `json:"port,omitempty"`
 }
 
-// AuthSpec is one alternative of how the tool authenticates upstream.
+// AuthSpec is one alternative for authenticating upstream.
 type AuthSpec struct {
 	Type     string         `json:"type"`
 	Secret   string         `json:"secret,omitempty"` // secret://, vault://, env:// or file:// reference
@@ -180,7 +178,7 @@ type ExecutionSpec struct {
 	BandwidthMbps    int             `json:"bandwidth_mbps,omitempty"`
 }
 
-// RetrySpec says which failures are tried again and when.
+// RetrySpec says which failures are retried, and when.
 type RetrySpec struct {
 	Policy               string `json:"policy,omitempty"` // exponential, linear, none
 	MaxAttempts          int    `json:"max_attempts,omitempty"`
@@ -191,7 +189,7 @@ type RetrySpec struct {
 	RetryableStatusCodes []int  `json:"retryable_status_codes,omitempty"`
 }
 
-// RateLimitSpec is the tool's own limit.
+// RateLimitSpec is the tool's own rate limit.
 type RateLimitSpec struct {
 	Algorithm     string `json:"algorithm,omitempty"`
 	PerMinute     int    `json:"per_minute,omitempty"`
@@ -199,7 +197,7 @@ type RateLimitSpec struct {
 	MaxConcurrent int    `json:"max_concurrent,omitempty"`
 }
 
-// CacheSpec says how long a result may be given again.
+// CacheSpec says how long a result may be reused.
 type CacheSpec struct {
 	Policy        string `json:"policy,omitempty"` // none, ttl, forever
 	TTLSeconds    int    `json:"ttl_s,omitempty"`
@@ -207,14 +205,14 @@ type CacheSpec struct {
 	Warm          bool   `json:"warm,omitempty"`
 }
 
-// CostSpec is what one call costs.
+// CostSpec is the cost of one call.
 type CostSpec struct {
 	EstimatedUSD float64 `json:"estimated_usd,omitempty"`
 	Model        string  `json:"model,omitempty"`
 	Unit         string  `json:"unit,omitempty"`
 }
 
-// Example is one worked call.
+// Example is an example call.
 type Example struct {
 	Scenario    string          `json:"scenario"`
 	Input       json.RawMessage `json:"input,omitempty"`
@@ -222,7 +220,7 @@ type Example struct {
 	Explanation string          `json:"explanation,omitempty"`
 }
 
-// SourceSpec says where the definition came from.
+// SourceSpec is the origin of the definition.
 type SourceSpec struct {
 	Type     string         `json:"type,omitempty"`
 	URI      string         `json:"uri,omitempty"`
@@ -230,12 +228,12 @@ type SourceSpec struct {
 	Metadata map[string]any `json:"metadata,omitempty"`
 }
 
-// StrictResult tells whether a result that breaks the result schema fails.
+// StrictResult reports whether a result that violates the result schema fails.
 func (m *Manifest) StrictResult() bool {
 	return m.Result == nil || m.Result.Strict == nil || *m.Result.Strict
 }
 
-// MaxOutputBytes is the size above which the output is cut; default 2,000,000.
+// MaxOutputBytes returns the size above which the output is cut; default 2,000,000.
 func (m *Manifest) MaxOutputBytes() int64 {
 	if m.Result == nil || m.Result.MaxOutputBytes == 0 {
 		return 2_000_000
@@ -243,10 +241,10 @@ func (m *Manifest) MaxOutputBytes() int64 {
 	return m.Result.MaxOutputBytes
 }
 
-// PublicResult tells whether a cached result may be given to other principals of the tenant.
+// PublicResult reports whether other principals of the tenant may get a cached result.
 func (m *Manifest) PublicResult() bool { return m.Result != nil && m.Result.Public }
 
-// Timeout is the tool's own limit for a whole call; default 30 s.
+// Timeout returns the tool's limit for a whole call; default 30 s.
 func (m *Manifest) Timeout() time.Duration {
 	if m.Execution.TimeoutMS == 0 {
 		return 30 * time.Second
@@ -254,7 +252,7 @@ func (m *Manifest) Timeout() time.Duration {
 	return time.Duration(m.Execution.TimeoutMS) * time.Millisecond
 }
 
-// AttemptTimeout is the limit of one attempt; default the whole call's.
+// AttemptTimeout returns the limit of one attempt; default the whole call's.
 func (m *Manifest) AttemptTimeout() time.Duration {
 	if m.Execution.AttemptTimeoutMS == 0 {
 		return m.Timeout()
