@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// buffer is a log that tests read while the system writes.
+// buffer is a log that tests can read while the system writes it.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

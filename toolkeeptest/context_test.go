@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// sessions is a remote service of contexts. answer is by tenant, agent and tool.
+// sessions is a remote context service. answer is by tenant, agent and tool.
 type sessions struct {
 	*httptest.Server
 	answer atomic.Pointer[func(tenant, agent, tool string) (int, string)]
@@ -31,7 +31,7 @@ func newSessions(t *testing.T) *sessions {
 		s.token.Store(&token)
 		agent, tool, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/v1/context/agent/"), "/tool/")
 		status, body := (*s.answer.Load())(r.Header.Get("X-Tenant-ID"), agent, tool)
-		if status == 0 { // it hangs, until who asks gives up
+		if status == 0 { // hang until the client gives up
 			<-r.Context().Done()
 			return
 		}
@@ -50,8 +50,8 @@ const (
 	personal    = "Ada Lovelace of Marylebone"
 )
 
-// contextual is a system whose contexts come from a service too, with a tool over
-// HTTP that asks for the agent's credential and writes back what it was sent.
+// contextual returns a system with a context service and an HTTP tool that requires the
+// agent's credential and returns what it received.
 func contextual(t *testing.T, s *sessions, settings map[string]string) *toolkeeptest.Toolkeep {
 	t.Setenv("TOOLKEEP_SECRET_AGENT", agentSecret)
 	t.Setenv("TOOLKEEP_SECRET_OTHER", otherSecret)
@@ -93,18 +93,19 @@ func TestContextOfAService(t *testing.T) {
 	if token := *s.token.Load(); token != "Bearer sessions-token-1" {
 		t.Errorf("the service was sent %q", token)
 	}
-	// Others have no such credential: another agent, and the same name in another tenant.
+	// Others have no such credential: another agent, and the same name in another
+	// tenant.
 	bob.call("ctx.mine", "{}").refused(t, toolkeep.SecretNotFound)
 	stray.call("ctx.mine", "{}").refused(t, toolkeep.SecretNotFound)
 
-	// explain names what the context holds and no value of it.
+	// explain lists the context's entries without their values.
 	explained := ann.call("ctx.mine", "{}", `"dry_run":true`).want(t, 200)
 	if !strings.Contains(explained.body, "credentials token; facts user") || strings.Contains(explained.body, "Ada") || strings.Contains(explained.body, "SECRET_AGENT") {
 		t.Errorf("%s", explained.body)
 	}
-	// Its rate is the agent's own.
+	// The agent has its own rate limit.
 	a := ann.call("ctx.mine", "{}").success(t)
-	for n := 0; n < 50 && a.status == 200; n++ { // while a slow machine makes calls, the limit lets others pass
+	for n := 0; n < 50 && a.status == 200; n++ { // a slow machine regains calls meanwhile
 		a = ann.call("ctx.mine", "{}")
 	}
 	a.overLimit(t, toolkeep.RateLimitExceeded, "context")
@@ -122,7 +123,7 @@ func TestContextOfAService(t *testing.T) {
 	}
 }
 
-// TestContextMayNotWiden has a service that tries to.
+// TestContextMayNotWiden: the service cannot widen a tool's rights or limits.
 func TestContextMayNotWiden(t *testing.T) {
 	s := newSessions(t)
 	k := contextual(t, s, nil)
@@ -136,12 +137,12 @@ func TestContextMayNotWiden(t *testing.T) {
 		s.says(func(string, string, string) (int, string) { return 200, body })
 		forget()
 	}
-	// A reference that the tool does not list, whatever the service says of it.
+	// A reference that the tool does not list, whatever the service says.
 	answers(`{"credentials":{"token":"env://TOOLKEEP_SECRET_OTHER"}}`)
 	if a := ann.call("ctx.mine", "{}").refused(t, toolkeep.CredentialDenied); strings.Contains(a.body, otherSecret) {
 		t.Errorf("%s", a.body)
 	}
-	// Limits over the tool's own, and members that no context has.
+	// Limits above the tool's own, and fields that a context does not have.
 	k.Publish(toolkeeptest.Manifest("ctx.slow", "1.0.0", "wait", reads, `"retry":{"policy":"none"}`))
 	answers(`{"config":{"timeout":86400000,"retry_max_attempts":99},"permissions":{"credentials":["env://TOOLKEEP_SECRET_OTHER"]},"roles":["admin"]}`)
 	explained := ann.call("ctx.slow", `{"duration_ms":1}`, `"dry_run":true`).want(t, 200)
@@ -149,10 +150,10 @@ func TestContextMayNotWiden(t *testing.T) {
 		t.Errorf("%s", explained.body)
 	}
 	ann.call("ctx.mine", "{}").refused(t, toolkeep.SecretNotFound)
-	// A lower limit counts, also under what the call asks for.
+	// A lower limit applies, even if the call asks for more.
 	answers(`{"config":{"timeout":50}}`)
 	ann.call("ctx.slow", `{"duration_ms":20000}`, `"timeout_seconds":20`).failed(t, toolkeep.Timeout)
-	// A secret in the place of a reference is no context.
+	// A literal secret instead of a reference is not a valid context.
 	answers(`{"credentials":{"token":"` + otherSecret + `"}}`)
 	if a := ann.call("ctx.mine", "{}").refused(t, toolkeep.PolicyEngineUnavailable); strings.Contains(a.body, otherSecret) {
 		t.Errorf("%s", a.body)
@@ -163,7 +164,7 @@ func TestContextMayNotWiden(t *testing.T) {
 	}
 }
 
-// TestContextServiceIsDown shows both answers to a service that gives none.
+// TestContextServiceIsDown covers both settings for a service that does not respond.
 func TestContextServiceIsDown(t *testing.T) {
 	down := map[string]func(string, string, string) (int, string){
 		"an error":   func(string, string, string) (int, string) { return 503, "down" },
@@ -180,7 +181,7 @@ func TestContextServiceIsDown(t *testing.T) {
 			if a.text(t, "details", "reason") != "CONTEXT_UNAVAILABLE" || a.at(t, "retryable") != true || a.header.Get("Retry-After") == "" {
 				t.Errorf("%s", a)
 			}
-			// A key that was refused is free.
+			// A refused call leaves its idempotency key free.
 			ann.call("std.note_append", `{"text":"x"}`, keyed("k")).refused(t, toolkeep.PolicyEngineUnavailable)
 		})
 	}
@@ -191,7 +192,7 @@ func TestContextServiceIsDown(t *testing.T) {
 		ann, boss := as(t, k, k.Key("default", "ann", "agent")), admin(t, k)
 		ann.call("std.echo", `{"a":1}`).success(t)
 		ann.call("ctx.mine", "{}").refused(t, toolkeep.SecretNotFound)
-		// The store's context stands all the same, and is seen by the next call.
+		// The store's context still works, and the next call sees it.
 		boss.do("PUT", "/api/v1/context/agent/ann/tool/ctx.mine", `{"credentials":{"token":"env://TOOLKEEP_SECRET_AGENT"}}`).want(t, 204)
 		if a := ann.call("ctx.mine", "{}").success(t); !strings.Contains(a.body, `"ok":true`) {
 			t.Errorf("%s", a.body)
@@ -213,7 +214,8 @@ func TestContextByREST(t *testing.T) {
 	if a := boss.do("GET", at, "").want(t, 200); a.body != `{"config":{"timeout":100},"session_context":{"user":"`+personal+`"}}`+"\n" && strings.TrimSpace(a.body) != `{"config":{"timeout":100},"session_context":{"user":"`+personal+`"}}` {
 		t.Errorf("%s", a.body)
 	}
-	// An agent neither reads nor changes contexts, its own included; another tenant has its own.
+	// An agent can neither read nor change contexts, not even its own; another tenant
+	// has its own.
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		body := ""
 		if method == "PUT" {
@@ -228,7 +230,7 @@ func TestContextByREST(t *testing.T) {
 	boss.do("DELETE", at, "").want(t, 404)
 }
 
-// TestContextOnTwoNodes sets a context at one node and calls at the other.
+// TestContextOnTwoNodes sets a context on one node and calls on the other.
 func TestContextOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2)

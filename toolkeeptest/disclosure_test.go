@@ -12,9 +12,9 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestWhatIsDisclosed: contexts, related tools and manifests over REST and MCP show what
-// manifests say and what the tenant did, never a tool that the caller does not see, never
-// what another tenant did, and never more than the budget.
+// TestWhatIsDisclosed: contexts, related tools and manifests over REST and MCP show
+// manifests and the tenant's own usage, never a tool that the caller cannot see, never
+// another tenant's usage, and never more than the budget.
 func TestWhatIsDisclosed(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.budgets.error_recovery": "900", "search.budgets.execution_preparation": "700",
@@ -27,7 +27,7 @@ func TestWhatIsDisclosed(t *testing.T) {
 	narrow := k.AddKey(toolkeep.APIKey{Tenant: "default", Subject: "ann", Roles: []string{"agent"}, Scope: []string{"shop.order", "shop.login", "shop.track", "shop.reserve"}})
 	stranger := k.Key("other", "eve", "agent")
 
-	// The boss uses three tools together, one of which ann does not see.
+	// The boss uses three tools together, one of which ann cannot see.
 	for i := range 6 {
 		u := user{t, k, boss, fmt.Sprint("s-", i)}
 		for _, tool := range []string{"shop.veiled", "shop.order", "shop.track"} {
@@ -120,8 +120,8 @@ func TestWhatIsDisclosed(t *testing.T) {
 	}
 }
 
-// TestBatchesOnARealCatalogue: what is refused is told manifest by manifest, the rest is
-// stored and found at once.
+// TestBatchesOnARealCatalogue: refusals are reported per manifest; the other manifests
+// are stored and can be found at once.
 func TestBatchesOnARealCatalogue(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none"}})
@@ -155,7 +155,7 @@ func TestBatchesOnARealCatalogue(t *testing.T) {
 	if !strings.Contains(c.do("GET", "/api/v1/tools/retrieval/search?q=newts", "").body, "zoo.newt") {
 		t.Error("what was published is not found at once")
 	}
-	// The same number with another content is that tool's own refusal.
+	// The same version with different content is refused for that tool only.
 	a = c.do("POST", "/api/v1/tools/batch-register", `{"partial":true,"tools":[{"manifest":`+other+`},{"manifest":`+described("zoo.newt", "Counts newts.")+`}]}`).want(t, 200)
 	if !strings.Contains(a.body, `"error_code":"E3007"`) || !strings.Contains(a.body, `"unchanged":1`) {
 		t.Errorf("%s", a.body)

@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/node"
 )
 
-// ForFaces starts a system with what the transcripts of face/facetest need. keys
-// are API keys by role; the subject of each is named as its role.
+// ForFaces starts a system with what the transcripts of face/facetest need. keys holds
+// API keys by role; each subject has the name of its role.
 func ForFaces(t testing.TB) (k *Toolkeep, tools *facetest.Tools, keys map[string]string) {
 	t.Helper()
 	tools = facetest.NewTools()
@@ -26,7 +26,7 @@ func ForFaces(t testing.TB) (k *Toolkeep, tools *facetest.Tools, keys map[string
 	return k, tools, keys
 }
 
-// state moves a version.
+// state sets a version's state.
 func (k *Toolkeep) state(tool, version string, s toolkeep.VersionState) {
 	k.t.Helper()
 	_, err := k.Catalog().SetState(context.Background(), node.System(), tool, version, catalog.StateChange{State: s, Reason: "for a test"})

@@ -17,7 +17,7 @@ func fileTool(id, operation, effects string) string {
 		"permissions":{"filesystem":[{"path":".","mode":"rw"}]},"execution":{"kind":"file","binding":{"operation":%q,"make_dirs":true}}}`, id, effects, operation)
 }
 
-// TestFilesOfTenants has two tenants use one tool, each in a folder of its own.
+// TestFilesOfTenants: two tenants use one tool, each in its own directory.
 func TestFilesOfTenants(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t)
@@ -39,7 +39,7 @@ func TestFilesOfTenants(t *testing.T) {
 	stray.call("files.read", `{"path":"a/secret.txt"}`).refused(t, toolkeep.InputValidationFailed)
 	stray.call("files.read", `{"path":"`+absolute+`"}`).want(t, 403).refused(t, toolkeep.FilesystemDenied)
 	stray.call("files.read", `{"path":"../default/a/secret.txt"}`).want(t, 403).refused(t, toolkeep.FilesystemDenied)
-	// A write that was refused leaves its key free; one that was made is answered again.
+	// A refused write leaves its key free; a successful one is replayed.
 	ann.call("files.write", `{"path":"/etc/toolkeep","content":"x"}`, keyed("k2")).refused(t, toolkeep.FilesystemDenied)
 	ann.call("files.write", `{"path":"b.txt","content":"x"}`, keyed("k2")).success(t)
 	if a := ann.call("files.write", `{"path":"a/secret.txt","content":"of default"}`, keyed("k1")).success(t); !strings.Contains(a.body, `"created":true`) {

@@ -28,7 +28,7 @@ func TestBlockingATool(t *testing.T) {
 		t.Errorf("the reason is missing: %s", a.body)
 	}
 	g.openAll()
-	c.ended(running).success(t) // goes on
+	c.ended(running).success(t) // continues
 	a = c.ended(queued).failed(t, toolkeep.ToolBlocked)
 	if a.text(t, "state") != "refused" || a.text(t, "status") != "permission_denied" {
 		t.Errorf("%s", a.body)
@@ -75,10 +75,10 @@ func TestCachedResultsGoWithAChange(t *testing.T) {
 		t.Helper()
 		n := g.count("x")
 		waitUntil(t, "the cache is empty after "+after, func() bool { ask(); return g.count("x") > n })
-		// Two changes in a row empty the cache twice.
+		// Two changes in a row clear the cache twice.
 		waitUntil(t, "results are cached again after "+after, func() bool { _, hit := ask(); return hit })
 	}
-	waitUntil(t, "results are cached", func() bool { _, hit := ask(); return hit }) // publishing may still empty it
+	waitUntil(t, "results are cached", func() bool { _, hit := ask(); return hit }) // publishing may still clear it
 	setState(t, c, "gate.cached", "1.0.0", "deprecated")
 	fresh("deprecating")
 	setState(t, c, "gate.cached", "1.0.0", "blocked")
@@ -96,7 +96,8 @@ func TestCachedResultsGoWithAChange(t *testing.T) {
 	fresh("invalidating everything")
 }
 
-// What runs while its tool is blocked is not kept.
+// TestRunUnderABlockIsNotCached: a result from a run during which the tool was blocked
+// is not cached.
 func TestRunUnderABlockIsNotCached(t *testing.T) {
 	t.Parallel()
 	k, g := withGate(t, nil)
@@ -106,7 +107,7 @@ func TestRunUnderABlockIsNotCached(t *testing.T) {
 		return c.call("gate.cached", named("warm")).success(t).at(t, "execution_metadata", "cache_hit") == true
 	}
 	g.letGo("warm")
-	waitUntil(t, "results are cached", warm) // publishing may still empty it
+	waitUntil(t, "results are cached", warm) // publishing may still clear it
 	got := make(chan answer, 1)
 	go func() {
 		a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope("gate.cached", named("x")))
@@ -118,8 +119,7 @@ func TestRunUnderABlockIsNotCached(t *testing.T) {
 	g.awaits(t, "x")
 	setState(t, c, "gate.cached", "1.0.0", "blocked")
 	setState(t, c, "gate.cached", "1.0.0", "active")
-	// The cache follows the feed by itself: that it has dropped what it had shows
-	// that it has seen the change.
+	// The cache follows the feed on its own: a cleared cache has seen the change.
 	waitUntil(t, "the cache has seen the change", func() bool { return !warm() })
 	g.openAll()
 	if a := <-got; a.status != 200 {

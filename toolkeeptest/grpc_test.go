@@ -66,7 +66,8 @@ func TestGRPCIsAnnounced(t *testing.T) {
 	}
 }
 
-// A port that is taken names the setting's address and leaves nothing running.
+// TestGRPCPortTaken: the error for a port in use names the setting's address, and
+// nothing keeps running.
 func TestGRPCPortTaken(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,8 +129,8 @@ func TestGRPCSpeaksTLS(t *testing.T) {
 	}
 }
 
-// While the node drains, calls under way over gRPC end, new ones get E3912, and a
-// stream that only follows a waiting call is let go.
+// TestGRPCDrain: while the node drains, running gRPC calls finish, new ones get E3912,
+// and a stream that only follows a waiting call is closed.
 func TestGRPCDrain(t *testing.T) {
 	t.Parallel()
 	k, g, _ := queueing(t, 2)
@@ -173,7 +174,7 @@ func TestGRPCDrain(t *testing.T) {
 	for {
 		u, err := in.Recv()
 		if err != nil || u.GetResult() != nil {
-			break // its result, or E3912: whichever came first
+			break // its result or E3912, whichever comes first
 		}
 	}
 	if err := <-stopped; err != nil {

@@ -37,7 +37,7 @@ func TestHealthOverALife(t *testing.T) {
 	g.awaits(t, "last")
 	stopped := make(chan struct{})
 	go func() { k.Close(); close(stopped) }()
-	// The port closes at once, so what it would say is asked of the handler.
+	// The port closes at once, so the test asks the handler directly.
 	probe := func(path string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest("GET", "http://127.0.0.1"+path, nil)
@@ -51,7 +51,7 @@ func TestHealthOverALife(t *testing.T) {
 	if w := probe("/health/live"); w.Code != 200 {
 		t.Errorf("not alive while draining: %d", w.Code)
 	}
-	// Balancers are told before calls are refused.
+	// Load balancers see it before calls are refused.
 	waitUntil(t, "calls are refused while draining", func() bool {
 		_, err := k.Call("std.echo", "{}")
 		e := toolkeep.AsError(err)
@@ -64,7 +64,8 @@ func TestHealthOverALife(t *testing.T) {
 	<-stopped
 }
 
-// Every operation of the document is served, and is where the document says.
+// TestDocumentAndRoutesAgree: every operation of the OpenAPI document is served at its
+// documented path.
 func TestDocumentAndRoutesAgree(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t)

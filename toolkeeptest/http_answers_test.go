@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// webTool is a tool of kind http that gets path from the server at base.
+// webTool returns a tool of kind http that gets path from the server at base.
 func webTool(id, base, path string, more ...string) string {
 	u, _ := url.Parse(base)
 	binding := fmt.Sprintf(`"method":"GET","server":%q,"path":%q`, base, path)
@@ -32,8 +32,7 @@ func webTool(id, base, path string, more ...string) string {
 		"execution":{"kind":"http","binding":{%s}}%s}`, id, u.Hostname(), binding, rest)
 }
 
-// TestHTTPAnswers takes each kind of answer the whole way: from the upstream to
-// what a caller of REST gets.
+// TestHTTPAnswers takes each kind of response from the upstream to the REST caller.
 func TestHTTPAnswers(t *testing.T) {
 	t.Parallel()
 	image := bytes.Repeat([]byte{0x89, 'P', 'N', 'G', 0, 0xff}, 2000)
@@ -108,8 +107,8 @@ func TestHTTPAnswers(t *testing.T) {
 	}
 }
 
-// TestEgressSettings sends a call through the proxy of the settings, whatever the
-// environment says, and refuses inner destinations there as well.
+// TestEgressSettings: a call goes through the configured proxy, whatever the
+// environment says, and internal destinations are still refused.
 func TestEgressSettings(t *testing.T) {
 	asked := make(chan string, 1)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,8 +134,8 @@ func TestEgressSettings(t *testing.T) {
 	}
 }
 
-// TestHTTPStreamProgress sees a stream's events counted while it runs, and none of
-// what they hold before the whole is inspected.
+// TestHTTPStreamProgress: a stream's events are counted while it runs, and none of
+// their content is visible before the whole is inspected.
 func TestHTTPStreamProgress(t *testing.T) {
 	t.Parallel()
 	proceed := make(chan struct{})

@@ -144,7 +144,8 @@ func TestHostileRequests(t *testing.T) {
 	c.do("PUT", "/api/v1/invocations", "").want(t, 405)
 }
 
-// Bodies that come in pieces are read; those that break off leave nothing behind.
+// TestSlowAndBrokenBodies: bodies that arrive in pieces are read; truncated ones leave
+// nothing behind.
 func TestSlowAndBrokenBodies(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t)

@@ -11,15 +11,15 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// limited starts a system with these limits and a clock to move. A slow machine must
-// not give back what was used before a test has used all.
+// limited starts a system with these limits and a clock set by the test. On a slow
+// machine, limits must not refill before a test has used them up.
 func limited(t *testing.T, settings map[string]string) (*toolkeeptest.Toolkeep, *gate, *clock) {
 	c := &clock{begin: time.Now()}
 	k, g := withGate(t, settings, func(o *toolkeeptest.Option) { o.Options.Clock = c.now })
 	return k, g, c
 }
 
-// overLimit wants a refusal for load that says what to wait for, and gives how long.
+// overLimit asserts a limit refusal and returns its RetryAfter.
 func (a answer) overLimit(t *testing.T, code toolkeep.Code, kind string) time.Duration {
 	t.Helper()
 	a.want(t, 429).refused(t, code)
@@ -45,14 +45,14 @@ func TestAgentsBucket(t *testing.T) {
 		}
 	}
 	wait := ann.call("std.hash", `{"text":"x"}`).overLimit(t, toolkeep.RateLimitExceeded, "agent")
-	// A refused request of any sort counts as one, but a refused one takes nothing.
+	// A refused call counts as a request; a request above the limit takes nothing.
 	bob.call("std.nothing", "{}").refused(t, toolkeep.ToolNotFound)
 	bob.call("std.echo", "{}").success(t)
 	stray.call("std.echo", "{}").success(t) // the same name in another tenant
 	if v := ann.call("std.echo", "{}", `"dry_run":true`).want(t, 200); !strings.Contains(v.body, string(toolkeep.RateLimitExceeded)) {
 		t.Errorf("explain does not tell: %s", v.body)
 	}
-	ann.do("GET", "/api/v1/invocations", "").want(t, 200) // reading is no call
+	ann.do("GET", "/api/v1/invocations", "").want(t, 200) // reading is not a call
 	clock.advance(wait)
 	ann.call("std.echo", "{}").success(t)
 	ann.call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "agent")
@@ -65,7 +65,7 @@ func TestAgentAndToolBucket(t *testing.T) {
 	ann.call("std.echo", "{}").success(t)
 	ann.call("std.echo", "{}", keyed("a")).success(t)
 	wait := ann.call("std.echo", "{}").overLimit(t, toolkeep.RateLimitExceeded, "agent_tool")
-	ann.call("std.echo", "{}", keyed("a")).success(t) // a kept answer costs nothing of the tool
+	ann.call("std.echo", "{}", keyed("a")).success(t) // a replayed result uses none of the tool's limit
 	ann.call("std.hash", `{"text":"x"}`).success(t)
 	bob.call("std.echo", "{}").success(t)
 	clock.advance(wait)
@@ -122,7 +122,8 @@ func TestConcurrency(t *testing.T) {
 	ann.call("gate.one", named("yes")).success(t)
 }
 
-// Waiting calls over the agent's limit wait for their turn instead of failing.
+// TestWaitingCallsTakeTurns: waiting calls above the agent's limit wait for a slot
+// instead of failing.
 func TestWaitingCallsTakeTurns(t *testing.T) {
 	t.Parallel()
 	k, g, _ := limited(t, map[string]string{"limits.agent_concurrent": "1", "calls.workers": "4"})
@@ -153,7 +154,8 @@ func TestToolsOwnLimit(t *testing.T) {
 	bob.call("t.slow", "{}").success(t)
 }
 
-// Failed logins block the address for a while, and only logins.
+// TestGuessingKeysIsBlocked: failed logins block the address for a while, but not
+// requests without a key.
 func TestGuessingKeysIsBlocked(t *testing.T) {
 	t.Parallel()
 	k, _, clock := limited(t, nil)

@@ -14,12 +14,12 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// hammer collects what many clients got.
+// hammer collects the results of many clients.
 type hammer struct {
 	t     *testing.T
 	mu    sync.Mutex
-	ids   map[string]int // invocation ids in answers about calls
-	codes map[string]int // how often each outcome came
+	ids   map[string]int // invocation ids in responses
+	codes map[string]int // number of each outcome
 	bad   []string
 }
 
@@ -51,8 +51,8 @@ func (h *hammer) got(a answer, err error, want bool) {
 	h.ids[id]++
 }
 
-// TestHammer lets 200 clients make every kind of call while tools are published
-// and blocked under them: no server error, and exactly one record for each call.
+// TestHammer: 200 clients make every kind of call while tools are published and
+// blocked: no server error, and exactly one record per call.
 func TestHammer(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"http.max_key": "4KiB", "log.level": "WARN"}})
@@ -66,7 +66,7 @@ func TestHammer(t *testing.T) {
 		clients = append(clients, as(t, k, k.Key(tenant, fmt.Sprint("agent-", i), "agent")))
 	}
 
-	// Two seconds, or on a busy machine until all that is to happen has happened.
+	// Two seconds, or on a busy machine until everything intended has happened.
 	until, latest := time.Now().Add(2*time.Second), time.Now().Add(2*time.Minute)
 	going := func() bool {
 		now := time.Now()
@@ -117,7 +117,7 @@ func TestHammer(t *testing.T) {
 	}
 }
 
-// enough tells whether everything happened that the load is meant to bring about.
+// enough reports whether everything that the load should cause has happened.
 func (h *hammer) enough() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +142,7 @@ func (h *hammer) waiting(clients []*client) (all []pending) {
 	return all
 }
 
-// one does one thing of many.
+// one performs a random action.
 func (h *hammer) one(c *client, r *rand.Rand) {
 	call := func(tool, args string, more ...string) answer {
 		a, err := c.try(context.Background(), "POST", "/api/v1/tools/invoke", envelope(tool, args, more...))

@@ -11,7 +11,7 @@ import (
 )
 
 // TestSessionsAtAnyNode: a balancer may send the requests of an MCP session to any
-// node; the session's own answers, also on its event stream.
+// node, including the session's own answers and its event stream.
 func TestSessionsAtAnyNode(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2)
@@ -82,7 +82,7 @@ func TestSessionsAtAnyNode(t *testing.T) {
 	}
 	stream.Body.Close()
 
-	// Somebody else's key does not open the session at either node.
+	// Another principal's key cannot use the session on either node.
 	other := nodes[0].Key("default", "agent-2", "admin")
 	within(t, 5*time.Second, "the other key is known", func() bool {
 		code, _ := nodes[1].Do(http.MethodGet, "/api/v1/tools", "", "Authorization", "Bearer "+other)
@@ -94,7 +94,7 @@ func TestSessionsAtAnyNode(t *testing.T) {
 	}
 	auth[1] = "Bearer " + key
 
-	// The node of the session goes: the client is told to begin anew.
+	// The session's node stops: the client is told to start a new session.
 	nodes[0].Close()
 	if got := status(send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","id":4,"method":"ping"}`, session)); got != http.StatusNotFound {
 		t.Errorf("a session of a node that is gone gives %d", got)

@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestRevokedKeyEndsItsSession: what a client has open ends with its key, and hears
-// nothing of what changes after that.
+// TestRevokedKeyEndsItsSession: a client's open streams end with its key, and deliver
+// no later changes.
 func TestRevokedKeyEndsItsSession(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t)

@@ -31,9 +31,8 @@ func cluster(t *testing.T, n int) []*toolkeeptest.Toolkeep {
 	return nodes
 }
 
-// within runs check until it is true. It should be so within limit, and the log says
-// where it was not: a machine with other work to do is slower, and no fault. The test
-// ends with what never comes to pass.
+// within polls check until it is true. Taking longer than limit is only logged, because
+// a busy machine is slower; the test fails if it never becomes true.
 func within(t *testing.T, limit time.Duration, what string, check func() bool) {
 	t.Helper()
 	began := time.Now()
@@ -52,7 +51,8 @@ func within(t *testing.T, limit time.Duration, what string, check func() bool) {
 	}
 }
 
-// TestThreeNodesAreOne: what one node publishes, blocks, re-keys or runs, all see.
+// TestThreeNodesAreOne: what one node publishes, blocks, re-keys or runs, all nodes
+// see.
 func TestThreeNodesAreOne(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 3)
@@ -81,7 +81,7 @@ func TestThreeNodesAreOne(t *testing.T) {
 		return strings.Contains(body, "E3010")
 	})
 
-	// One key at two nodes executes once.
+	// One idempotency key on two nodes executes once.
 	append1 := `{"tool_id":"std.note_append","parameters":{"notebook":"shared","text":"once"}}`
 	var ids sync.Map
 	var wg sync.WaitGroup
@@ -120,15 +120,14 @@ func TestThreeNodesAreOne(t *testing.T) {
 	})
 }
 
-// field takes a string field out of a JSON text.
+// field extracts a string field from JSON text.
 func field(body, name string) string {
 	_, rest, _ := strings.Cut(body, `"`+name+`":"`)
 	value, _, _ := strings.Cut(rest, `"`)
 	return value
 }
 
-// TestNodeLost: the waiting calls of a node that goes away end on another, each
-// once.
+// TestNodeLost: the waiting calls of a lost node finish on another, each exactly once.
 func TestNodeLost(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2)
@@ -162,7 +161,7 @@ func TestNodeLost(t *testing.T) {
 	})
 }
 
-// owner is a principal whose key the nodes know, as workers look it up afresh.
+// owner returns a principal whose key the nodes know, because workers refresh it.
 func owner(k *toolkeeptest.Toolkeep) *toolkeep.Principal {
 	p, err := k.Access().Authenticate(context.Background(), k.Key("default", "waiter", "admin"), "127.0.0.1")
 	if err != nil {

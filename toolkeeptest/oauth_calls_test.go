@@ -27,8 +27,8 @@ func overGRPC(t *testing.T, k *toolkeeptest.Toolkeep, bearer, tool string) (*too
 	return c.Invoke(t.Context(), nil, &toolkeep.Call{Tool: tool, Arguments: []byte(`{"a":1}`)})
 }
 
-// TestTokenCallsEverywhere: a token's scope gives its role over every face, and API
-// keys are good beside it.
+// TestTokenCallsEverywhere: a token's scope grants its role over every face, and API
+// keys work alongside.
 func TestTokenCallsEverywhere(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -57,15 +57,15 @@ func TestTokenCallsEverywhere(t *testing.T) {
 		})
 	}
 	as(t, k, adminToken).do("GET", "/api/v1/keys", "").want(t, 200)
-	// The tenant is the token's.
+	// The tenant comes from the token.
 	own := as(t, k, s.token(k, "tools:admin", map[string]any{"tenant": otherTenant}))
 	own.do("POST", "/api/v1/tools/register", `{"manifest":`+toolkeeptest.Manifest("own.echo", "1.0.0", "echo")+`}`).want(t, 201)
 	as(t, k, s.token(k, "tools:call", map[string]any{"tenant": otherTenant})).call("own.echo", `{}`).success(t)
 	as(t, k, agentToken).call("own.echo", `{}`).refused(t, toolkeep.ToolNotFound)
 }
 
-// TestTokenRefusedEverywhere: what is wrong with a token is the same refusal over
-// every face, with the challenge where HTTP has one.
+// TestTokenRefusedEverywhere: a bad token gets the same refusal over every face, with
+// the challenge over HTTP.
 func TestTokenRefusedEverywhere(t *testing.T) {
 	t.Parallel()
 	s, stranger := newIssuer(t), newIssuer(t)
@@ -73,7 +73,7 @@ func TestTokenRefusedEverywhere(t *testing.T) {
 	good := s.token(k, "tools:call")
 	forged := good[:len(good)-6] + "AAAAAA"
 	n := 0
-	failing := func(claims map[string]any) map[string]any { // failures block whoever has them
+	failing := func(claims map[string]any) map[string]any { // failures block their subject
 		n++
 		claims["sub"] = fmt.Sprint("eve-", n)
 		return claims
@@ -116,15 +116,15 @@ func TestTokenRefusedEverywhere(t *testing.T) {
 	}
 }
 
-// TestTokenWithoutRole: scopes that nobody named grant nothing, not even to know
-// what there is.
+// TestTokenWithoutRole: unmapped scopes grant nothing, not even seeing which tools
+// exist.
 func TestTokenWithoutRole(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
 	k := s.start(t, nil, node.Options{})
 	bearer := s.token(k, "openid tools:calls TOOLS:CALL agent admin")
 	c := as(t, k, bearer)
-	// Who sees no tool must not learn that it is there.
+	// A caller that cannot see a tool must not learn that it exists.
 	if a := c.call("std.echo", `{}`); a.status != 403 && a.status != 404 {
 		t.Errorf("%s", a)
 	}
@@ -144,8 +144,8 @@ func TestTokenWithoutRole(t *testing.T) {
 	}
 }
 
-// TestIssuerIsDown: health says so, tokens of known keys and API keys go on, and
-// tokens of a key that cannot be looked up are to be tried again.
+// TestIssuerIsDown: health reports it, tokens of known keys and API keys keep working,
+// and tokens of keys that cannot be fetched get a retryable refusal.
 func TestIssuerIsDown(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -162,8 +162,8 @@ func TestIssuerIsDown(t *testing.T) {
 	as(t, k, good).call("std.echo", `{}`).success(t)
 
 	s.set(func() { s.down = true })
-	// A key that nobody knows has the issuer asked, which shows that it is down.
-	c.advance(time.Minute) // it was asked just now
+	// An unknown key triggers a fetch, which shows that the issuer is down.
+	c.advance(time.Minute) // the last fetch was just now
 	elsewhere := newIssuer(t)
 	unknown := elsewhere.sign(map[string]any{"iss": s.URL, "aud": k.URL(), "scope": "tools:call"})
 	a := as(t, k, unknown).call("std.echo", `{}`).want(t, 503).refused(t, toolkeep.RegistryUnavailable)
@@ -177,7 +177,8 @@ func TestIssuerIsDown(t *testing.T) {
 		t.Errorf("gRPC: %v", err)
 	}
 	waitUntil(t, "health says that the issuer is down", func() bool { whole, p := part(k); return whole == "DEGRADED" && p == "DOWN" })
-	// What is known goes on: the token that was seen, a new one of a known key, keys.
+	// What is known keeps working: the cached token, a new one of a known key, API
+	// keys.
 	for _, bearer := range []string{good, s.token(k, "tools:call", map[string]any{"sub": "carol"}), key} {
 		as(t, k, bearer).call("std.echo", `{}`).success(t)
 		if r, err := agent(t, k, bearer, "/all").CallTool(t.Context(), &sdk.CallToolParams{Name: "std__echo", Arguments: map[string]any{}}); err != nil || r.IsError {
@@ -186,16 +187,15 @@ func TestIssuerIsDown(t *testing.T) {
 	}
 	k.Close()
 
-	// A start without the issuer is one with API keys.
+	// Without the issuer the server starts, and API keys work.
 	k = toolkeeptest.Open(t, dir, toolkeeptest.Option{Settings: settings})
 	as(t, k, key).call("std.echo", `{}`).success(t)
 	as(t, k, s.token(k, "tools:call")).call("std.echo", `{}`).want(t, 503).refused(t, toolkeep.RegistryUnavailable)
 	waitUntil(t, "health says that the issuer is down", func() bool { whole, p := part(k); return whole == "DEGRADED" && p == "DOWN" })
 }
 
-// TestWaitingCallOfAToken: a call that waits goes on with what its token gave,
-// also over a restart and past the token's end, until the configuration no longer
-// gives it.
+// TestWaitingCallOfAToken: a waiting call keeps the roles of its token, also across a
+// restart and past the token's expiry, until the configuration no longer grants them.
 func TestWaitingCallOfAToken(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {
@@ -222,7 +222,7 @@ func TestWaitingCallOfAToken(t *testing.T) {
 			boss := k.AdminKey
 			as(t, k, boss).call("gate.read", named("busy"), async).want(t, 202)
 			g.awaits(t, "busy")
-			alice := as(t, k, s.token(k, "tools:call", map[string]any{"exp": time.Now().Add(-20 * time.Second).Unix()})) // within the clocks' skew
+			alice := as(t, k, s.token(k, "tools:call", map[string]any{"exp": time.Now().Add(-20 * time.Second).Unix()})) // within the tolerated clock skew
 			id := alice.call("gate.read", named("waiting"), async).want(t, 202).id(t)
 			for _, other := range []map[string]any{{"sub": "bob"}, {"tenant": otherTenant}} {
 				as(t, k, s.token(k, "tools:call", other)).do("GET", "/api/v1/invocations/"+id, "").want(t, 404)

@@ -20,8 +20,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// issuer is an authorization server: it publishes its key, registers clients, and
-// gives codes for a person who has always agreed, and tokens for codes.
+// issuer is an authorization server: it publishes its key, registers clients, issues
+// codes for a person who always consents, and exchanges codes for tokens.
 type issuer struct {
 	*httptest.Server
 	key *ecdsa.PrivateKey
@@ -30,10 +30,10 @@ type issuer struct {
 	mu     sync.Mutex
 	down   bool
 	person string
-	grants string // scopes that it gives, instead of those that are asked for
+	grants string // scopes that it grants instead of the requested ones
 	codes  map[string]code
 	steps  []string // requests, as method and path
-	wanted []string // resource and scope of every request for a token
+	wanted []string // resource and scope of every token request
 }
 
 type code struct{ challenge, resource, scope string }
@@ -59,7 +59,7 @@ func (s *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply := func(status int, v any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_ = json.NewEncoder(w).Encode(v) // who went away needs no answer
+		_ = json.NewEncoder(w).Encode(v) // a client that has left needs no response
 	}
 	switch {
 	case s.down:
@@ -104,8 +104,8 @@ func (s *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// sign makes a token of the issuer, good for an hour, with claims over the usual
-// ones; nil takes one out.
+// sign returns a token of the issuer, valid for an hour; claims override the usual
+// ones, and nil removes one.
 func (s *issuer) sign(claims map[string]any) string {
 	all := map[string]any{"iss": s.URL, "sub": "alice", "tenant": "default", "iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, claims)
@@ -127,7 +127,7 @@ func (s *issuer) sign(claims map[string]any) string {
 	return text + "." + base64url(append(r.FillBytes(make([]byte, 32)), v.FillBytes(make([]byte, 32))...))
 }
 
-// token is one for the system, with a scope.
+// token returns a token for the system with a scope.
 func (s *issuer) token(k *toolkeeptest.Toolkeep, scope string, more ...map[string]any) string {
 	claims := map[string]any{"aud": k.URL(), "scope": scope}
 	for _, m := range more {
@@ -136,7 +136,7 @@ func (s *issuer) token(k *toolkeeptest.Toolkeep, scope string, more ...map[strin
 	return s.sign(claims)
 }
 
-// start starts a system that takes the issuer's tokens.
+// start starts a system that accepts the issuer's tokens.
 func (s *issuer) start(t *testing.T, settings map[string]string, o node.Options) *toolkeeptest.Toolkeep {
 	t.Helper()
 	all := map[string]string{"oauth.issuer": s.URL, "oauth.scopes": "tools:call=agent,tools:admin=admin,tools:watch=auditor"}
@@ -144,11 +144,11 @@ func (s *issuer) start(t *testing.T, settings map[string]string, o node.Options)
 	return toolkeeptest.New(t, toolkeeptest.Option{Settings: all, Options: o})
 }
 
-// views are the addresses at which MCP clients come in, of a system with a server
-// named pages and a set named office.
+// views lists the MCP endpoints of a system with a server named pages and a set named
+// office.
 var views = []string{"", "/all", "/search", "/auto", "/sets/office", "/servers/pages"}
 
-// initialize is what an MCP client says first.
+// initialize is an MCP client's first message.
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
 
 // says sends one MCP message to a view.
@@ -161,7 +161,7 @@ func (c *client) says(view, session, message string) answer {
 	return c.do("POST", "/mcp"+view, message, header...)
 }
 
-// challengeOf gives the params of a challenge of the scheme Bearer.
+// challengeOf returns the parameters of a Bearer challenge.
 func challengeOf(t *testing.T, a answer) map[string]string {
 	t.Helper()
 	text, ok := strings.CutPrefix(a.header.Get("WWW-Authenticate"), "Bearer ")

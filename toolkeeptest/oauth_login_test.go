@@ -20,7 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// withViews starts a system that takes the issuer's tokens and has every kind of
+// withViews starts a system that accepts the issuer's tokens and has every kind of
 // view.
 func withViews(t *testing.T, s *issuer, more map[string]string) *toolkeeptest.Toolkeep {
 	t.Helper()
@@ -41,8 +41,8 @@ func withViews(t *testing.T, s *issuer, more map[string]string) *toolkeeptest.To
 	return k
 }
 
-// TestWhereToLogIn: each view says whose tokens it takes, under the address at
-// which the client called it, and the challenge leads there.
+// TestWhereToLogIn: each view publishes its authorization server under the URL the
+// client used, and the challenge points there.
 func TestWhereToLogIn(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -69,7 +69,7 @@ func TestWhereToLogIn(t *testing.T) {
 			if err != nil || len(meta.AuthorizationServers) != 1 {
 				t.Errorf("the SDK reads %+v, %v", meta, err)
 			}
-			// A token for that address is one for it.
+			// A token for that URL is accepted there.
 			token := s.sign(map[string]any{"aud": k.URL() + "/mcp" + view, "scope": "tools:call"})
 			as(t, k, token).says(view, "", initialize).want(t, 200)
 		})
@@ -80,7 +80,7 @@ func TestWhereToLogIn(t *testing.T) {
 	if m := nobody.do("GET", "/.well-known/oauth-protected-resource", "").want(t, 200); m.text(t, "resource") != k.URL() {
 		t.Errorf("%s", m)
 	}
-	// That a server is there is told to nobody who has not logged in.
+	// An unauthenticated client does not learn whether a server exists.
 	for _, name := range []string{"pages", "nothing"} {
 		nobody.says("/servers/"+name, "", initialize).want(t, 401)
 		nobody.do("GET", "/.well-known/oauth-protected-resource/mcp/servers/"+name, "").want(t, 200)
@@ -90,8 +90,8 @@ func TestWhereToLogIn(t *testing.T) {
 	}
 }
 
-// TestWhereToLogInFromAPage: a page of another origin reads the metadata, and where
-// mcp.origins names it, the challenge.
+// TestWhereToLogInFromAPage: a page of another origin can read the metadata and, if
+// mcp.origins lists it, the challenge.
 func TestWhereToLogInFromAPage(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -118,7 +118,7 @@ func TestWhereToLogInFromAPage(t *testing.T) {
 	nobody.do("GET", "/api/v1/tools", "", "Origin", page).want(t, 403)
 }
 
-// TestPublicURLIsTheResource: behind a proxy the addresses are those of the proxy.
+// TestPublicURLIsTheResource: behind a proxy the URLs are those of the proxy.
 func TestPublicURLIsTheResource(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -136,7 +136,7 @@ func TestPublicURLIsTheResource(t *testing.T) {
 	as(t, k, s.sign(map[string]any{"aud": k.URL(), "scope": "tools:call", "sub": "eve"})).call("std.echo", `{}`).want(t, 401)
 }
 
-// TestNoIssuerNoMetadata: where no tokens are taken, nothing says otherwise.
+// TestNoIssuerNoMetadata: if no tokens are accepted, nothing suggests otherwise.
 func TestNoIssuerNoMetadata(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t)
@@ -154,8 +154,8 @@ func TestNoIssuerNoMetadata(t *testing.T) {
 	}
 }
 
-// browse follows an authorization request to the redirect, as the browser of
-// somebody who has agreed.
+// browse follows an authorization request to the redirect, like the browser of a person
+// who has consented.
 func browse(hc *http.Client) auth.AuthorizationCodeFetcher {
 	return func(ctx context.Context, a *auth.AuthorizationArgs) (*auth.AuthorizationResult, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.URL, nil)
@@ -175,8 +175,8 @@ func browse(hc *http.Client) auth.AuthorizationCodeFetcher {
 	}
 }
 
-// TestSDKClientLogsIn: a client that knows the address alone comes from the 401 over
-// both metadata documents and a login to a call, at every view and in both eras.
+// TestSDKClientLogsIn: a client that knows only the URL gets from the 401 through both
+// metadata documents and a login to a call, on every view and in both protocol eras.
 func TestSDKClientLogsIn(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -227,8 +227,8 @@ func TestSDKClientLogsIn(t *testing.T) {
 	}
 }
 
-// TestSessionBelongsToTheTokensPrincipal: the id of a session is worth nothing to
-// who is not the one that began it.
+// TestSessionBelongsToTheTokensPrincipal: a session id is useless to any other
+// principal.
 func TestSessionBelongsToTheTokensPrincipal(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -242,7 +242,7 @@ func TestSessionBelongsToTheTokensPrincipal(t *testing.T) {
 			t.Fatalf("%s", begun)
 		}
 		alice.says(view, id, ping).want(t, 200)
-		// Another token of hers is she.
+		// Another token of the same principal works.
 		as(t, k, s.token(k, "tools:call tools:watch", map[string]any{"jti": "2"})).says(view, id, ping).want(t, 200)
 		for who, bearer := range map[string]string{
 			"another subject":  s.token(k, "tools:call", map[string]any{"sub": "bob"}),
@@ -251,7 +251,7 @@ func TestSessionBelongsToTheTokensPrincipal(t *testing.T) {
 			"a key of another": k.Key("default", "bob", "admin"),
 		} {
 			if who == "another tenant" && view == "/servers/pages" {
-				continue // there is no such view for it
+				continue // it has no such view
 			}
 			c := as(t, k, bearer)
 			for _, a := range []answer{c.says(view, id, ping), c.do("DELETE", "/mcp"+view, "", "Mcp-Session-Id", id),

@@ -25,9 +25,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// hidden is one secret with the part of it that is looked for. The core has
-// letters and digits alone, so that no escaping but \uXXXX and %XX of everything
-// changes it.
+// hidden is a secret and the part of it that is searched for. The core has only letters
+// and digits, so that only escaping every character as \uXXXX or %XX changes it.
 type hidden struct {
 	name  string
 	value string
@@ -51,7 +50,7 @@ func theSecrets() []*hidden {
 	}
 }
 
-// place puts the secrets where the operator would.
+// place stores the secrets where the operator would.
 func place(t *testing.T, dir string, all []*hidden) (environ []string) {
 	t.Helper()
 	for i, s := range all {
@@ -93,7 +92,7 @@ func percentAll(s string) string {
 	return b.String()
 }
 
-// disguises are the forms in which the upstream sends a secret back.
+// disguises returns the encodings in which the upstream returns a secret.
 func disguises(v string) []string {
 	j, _ := json.Marshal(v)
 	jj, _ := json.Marshal(string(j))
@@ -115,11 +114,11 @@ func disguises(v string) []string {
 	return append(all, string(j), string(jj))
 }
 
-// needles are the traces by which a secret is found in what came out.
+// needles returns the traces by which a secret is found in the output.
 func needles(s *hidden) []string {
 	var all []string
 	for _, core := range s.cores {
-		all = append(all, core[:9], core[len(core)-9:]) // half a secret is one, too
+		all = append(all, core[:9], core[len(core)-9:]) // half a secret counts, too
 		all = append(all, core, strings.ToLower(core), strings.ToUpper(core), escapeAll(core), percentAll(core),
 			hex.EncodeToString([]byte(core)), strings.ToUpper(hex.EncodeToString([]byte(core))))
 		for shift := range 3 {
@@ -134,7 +133,7 @@ func needles(s *hidden) []string {
 	return all
 }
 
-// spill is the body in which a secret is everywhere.
+// spill returns a body full of the secret.
 func spill(v string) string {
 	list := disguises(v)
 	tree := map[string]any{"list": list, v: map[string]any{"deep": []any{v, map[string]any{v: 1}}}, "text": strings.Join(list, " | ")}
@@ -142,7 +141,7 @@ func spill(v string) string {
 	return strings.TrimSuffix(string(raw), "}") + `,"escaped":"` + escapeAll(v) + `"}`
 }
 
-// hostile answers /<n>/<mode> with the n-th secret, in the way that mode says.
+// hostile responds to /<n>/<mode> with the n-th secret, in the way that mode says.
 func hostile(all []*hidden, entered chan<- string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -285,7 +284,7 @@ var modes = strings.Fields(`json text html xml binary image untyped type charset
 	redirect redirectaway redirectodd redirectbad loop line noheader garbage reset trickle slow
 	status400 status401 status403 status404 status408 status409 status418 status429 status500 status503 status600 status204`)
 
-// httpTool is a tool that sends one of the secrets to a server.
+// httpTool returns a tool that sends one of the secrets to a server.
 func httpTool(t testing.TB, id, base string, port int, auth []any, more map[string]any) string {
 	m := map[string]any{
 		"schema_version": 1, "tool_id": id, "version": "1.0.0", "description": "Asks a hostile server.",
@@ -301,7 +300,7 @@ func httpTool(t testing.TB, id, base string, port int, auth []any, more map[stri
 	return jsonText(t, m)
 }
 
-// traitor is an executor that lets secrets out in every way an executor can.
+// traitor is an executor that leaks secrets in every way an executor can.
 type traitor struct{ entered chan struct{} }
 
 func (*traitor) Kind() string                              { return "code" }
@@ -347,9 +346,9 @@ func (x *traitor) Execute(ctx context.Context, e *toolkeep.Execution) (*toolkeep
 
 var traitorModes = strings.Fields("panic panicerror panicstruct panicmap panicbytes plainerror details refusal value")
 
-// TestNoSecretComesOut lets a hostile upstream and a hostile executor send every
-// secret back in every way and form, and then reads all that came out of the
-// system: answers, log, metrics, and every file but those of the operator.
+// TestNoSecretComesOut: a hostile upstream and a hostile executor return every secret
+// in every way and encoding; the test then searches all output of the system:
+// responses, log, metrics, and every file except the operator's.
 func TestNoSecretComesOut(t *testing.T) {
 	all := theSecrets()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -369,7 +368,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	for i, s := range all {
 		s.auth["secret"] = s.ref
 		auth := []any{s.auth}
-		both := maps.Clone(s.auth) // goes together with another one
+		both := maps.Clone(s.auth) // combined with another one
 		other := all[(i+1)%len(all)]
 		both["settings"] = map[string]any{"also": []any{map[string]any{"type": "api_key", "in": "header", "name": "X-Other", "secret": other.ref}}}
 		cutAt := map[string]any{"result": map[string]any{"max_output_bytes": 900}}
@@ -427,7 +426,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	wg.Wait()
 
-	// What waits, what is asked again with its key, and what is cancelled.
+	// Waiting calls, replayed calls and cancelled calls.
 	for i, m := range []string{"json", "status500", "status404", "twice", "cut", "slow", "text", "charset"} {
 		id := c.tell("evil."+secretsOf(i), m, async).id(t)
 		c.ended(id)
@@ -449,7 +448,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	go func() {
 		select {
 		case <-entered:
-		case <-ctx.Done(): // the call was over before it came there
+		case <-ctx.Done(): // the call ended before it got there
 		}
 		cancel()
 	}()
@@ -458,7 +457,7 @@ func TestNoSecretComesOut(t *testing.T) {
 	}
 	cancel()
 
-	// Keys with a typing error, and keys in wrong places.
+	// Keys with a typo, and keys in the wrong places.
 	for _, key := range []string{c.key + "x", c.key[:len(c.key)-1], strings.ToUpper(c.key)} {
 		wrong := *c
 		wrong.key = key
@@ -483,7 +482,7 @@ func TestNoSecretComesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.add(string(server))
-	for name, content := range files(t, dir) { // with the write-ahead log as it is now
+	for name, content := range files(t, dir) { // including the current write-ahead log
 		out.file("while it runs: "+name, content)
 	}
 	k.Close()
@@ -501,9 +500,9 @@ func TestNoSecretComesOut(t *testing.T) {
 	out.search(t, all, k.AdminKey)
 }
 
-// TestArgumentsAreNotKept looks for what callers sent: arguments are on record as
-// hash and size, those of waiting calls are sealed until the call ends, and what
-// is wrong with one is told without the value.
+// TestArgumentsAreNotKept searches for callers' arguments: they are recorded as hash
+// and size, those of waiting calls are sealed until the call ends, and faults are
+// reported without the value.
 func TestArgumentsAreNotKept(t *testing.T) {
 	t.Parallel()
 	k, g, _ := queueing(t, 1)
@@ -533,7 +532,7 @@ func TestArgumentsAreNotKept(t *testing.T) {
 	g.openAll()
 	for i, id := range ids {
 		if i == 0 {
-			continue // its answer stays, which has the argument in it
+			continue // its result stays, and contains the argument
 		}
 		c.do("POST", "/api/v1/invocations/"+id+"/cancel", "{}")
 	}
@@ -553,8 +552,8 @@ func TestArgumentsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestSensitiveFieldsAreNotQuoted: what a manifest hides from the result must not
-// come out in the words about what is wrong with the result.
+// TestSensitiveFieldsAreNotQuoted: fields that a manifest hides from the result must
+// not appear in messages about the result's faults.
 func TestSensitiveFieldsAreNotQuoted(t *testing.T) {
 	t.Parallel()
 	k := toolkeeptest.New(t)
@@ -579,7 +578,7 @@ func TestSensitiveFieldsAreNotQuoted(t *testing.T) {
 	}
 }
 
-// tell calls without caring for the outcome, but for crashes of the server.
+// tell makes a call and ignores its outcome, except for a crash of the server.
 func (c *client) tell(tool, mode string, more ...string) answer {
 	c.t.Helper()
 	a := c.call(tool, jsonText(c.t, map[string]any{"mode": mode}), more...)
@@ -609,7 +608,7 @@ func closedPort(t *testing.T) (string, int) {
 	return "http://" + l.Addr().String(), l.Addr().(*net.TCPAddr).Port
 }
 
-// outputs is all that came out, by where.
+// outputs holds all output of the system, by place.
 type outputs struct {
 	mu  sync.Mutex
 	all []output
@@ -668,7 +667,7 @@ func (o *outputs) search(t *testing.T, all []*hidden, adminKey string) {
 	}
 }
 
-// dump adds every value of the database: in the file it may lie across pages.
+// dump adds every value of the database: in the file a value may span pages.
 func dump(t *testing.T, path string, out *outputs) {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro")

@@ -21,14 +21,14 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// letters is what everybody searches for here.
+// letters is the query of these tests.
 const letters = "send a letter"
 
-// finders are nodes on one database, with or without Redis, and how they are asked.
+// finders is a set of nodes on one database, with or without Redis.
 type finders struct {
 	nodes  []*toolkeeptest.Toolkeep
 	shared map[string]string // settings of every node
-	redis  *redistest.Server // nil without one
+	redis  *redistest.Server // nil without Redis
 }
 
 // withAndWithoutRedis runs a test both ways.
@@ -52,7 +52,7 @@ func newFinders(t *testing.T, redis bool) *finders {
 	return f
 }
 
-// node adds one, with more settings.
+// node starts a node with further settings.
 func (f *finders) node(t *testing.T, more map[string]string) *toolkeeptest.Toolkeep {
 	t.Helper()
 	settings := map[string]string{}
@@ -66,7 +66,7 @@ func (f *finders) node(t *testing.T, more map[string]string) *toolkeeptest.Toolk
 	return k
 }
 
-// key makes a key that all nodes know, and gives its record too.
+// key creates a key that all nodes know, and returns it with its record.
 func (f *finders) key(t *testing.T, tenant, subject string, roles ...string) (toolkeep.APIKey, string) {
 	t.Helper()
 	key, text := access.NewKey(toolkeep.APIKey{Tenant: tenant, Subject: subject, Roles: roles, CreatedBy: "test"}, time.Now())
@@ -81,8 +81,8 @@ func (f *finders) key(t *testing.T, tenant, subject string, roles ...string) (to
 	return key, text
 }
 
-// change commits one on the first node, which knows of it at once as the face's own
-// changes are known.
+// change commits a change on the first node, which sees it at once like a face's own
+// changes.
 func (f *finders) change(t *testing.T, c toolkeep.Change) {
 	t.Helper()
 	if err := f.nodes[0].Store().Apply(t.Context(), c); err != nil {
@@ -91,7 +91,7 @@ func (f *finders) change(t *testing.T, c toolkeep.Change) {
 	f.nodes[0].Access().Follow(toolkeep.Committed{Change: c})
 }
 
-// findings is an answer of search.
+// findings is a search response.
 type findings struct {
 	status int
 	ids    []string
@@ -123,7 +123,7 @@ func find(t *testing.T, k *toolkeeptest.Toolkeep, key, query string) findings {
 
 func (a findings) has(id string) bool { return slices.Contains(a.ids, id) }
 
-// warm asks every node until it answers from its cache.
+// warm queries every node until it answers from its cache.
 func (f *finders) warm(t *testing.T, key, query string) {
 	t.Helper()
 	for i, k := range f.nodes {
@@ -141,9 +141,8 @@ func register(t *testing.T, k *toolkeeptest.Toolkeep, key, id, version, descript
 	}
 }
 
-// TestFoundOnTheOtherNode: what is registered, changed and ended on one node is so in
-// the answers of the other within a second, and at once in its own, with both caches
-// warm.
+// TestFoundOnTheOtherNode: with both caches warm, a tool registered, changed or removed
+// on one node is so in the other's results within a second, and in its own at once.
 func TestFoundOnTheOtherNode(t *testing.T) {
 	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
@@ -166,7 +165,7 @@ func TestFoundOnTheOtherNode(t *testing.T) {
 			t.Errorf("another tenant finds %v", got.ids)
 		}
 
-		// A new version that is about something else.
+		// A new version about a different subject.
 		register(t, b, admin, "mail.express", "1.1.0", "Counts stamps.")
 		if got := find(t, b, agent, "count stamps"); !got.has("mail.express") {
 			t.Errorf("%+v", got)
@@ -175,7 +174,7 @@ func TestFoundOnTheOtherNode(t *testing.T) {
 			return find(t, a, agent, "count stamps").has("mail.express") && !find(t, a, agent, letters).has("mail.express")
 		})
 
-		// Blocked, and back.
+		// Blocked, and active again.
 		f.warm(t, agent, letters)
 		for _, state := range []toolkeep.VersionState{toolkeep.Blocked, toolkeep.Active} {
 			if _, err := a.Catalog().SetState(t.Context(), own("default"), "mail.send", "1.0.0", catalog.StateChange{State: state}); err != nil {
@@ -195,16 +194,16 @@ func TestFoundOnTheOtherNode(t *testing.T) {
 	})
 }
 
-// own is a publisher of a tenant.
+// own returns a publisher of a tenant.
 func own(tenant string) *toolkeep.Principal {
 	p := *node.System()
 	p.Tenant = tenant
 	return &p
 }
 
-// TestWithdrawnIsHidden: with warm caches on both nodes, what a caller may not see any
-// more is not shown to it: at once where it was withdrawn, and from the moment when the
-// other node knows.
+// TestWithdrawnIsHidden: with warm caches on both nodes, a tool that a caller may no
+// longer see is hidden: at once on the node that changed, and on the other as soon as
+// it knows.
 func TestWithdrawnIsHidden(t *testing.T) {
 	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
@@ -257,8 +256,8 @@ func TestWithdrawnIsHidden(t *testing.T) {
 		withdraw("the role", func(k *toolkeep.APIKey) { k.Roles = []string{"nothing"} }, "mail.send", "mail.express")
 		withdraw("a part of the scope", func(k *toolkeep.APIKey) { k.Scope = []string{"mail.express"} }, "mail.send")
 
-		// A policy is read at the start: a node with a narrower one shares the cache and
-		// shows nothing of what the others keep for the same key.
+		// A policy is read at start: a node with a narrower one shares the cache but
+		// shows nothing of what the others have cached for the same key.
 		write(`"mail.*"`)
 		wide := f.node(t, map[string]string{"access.roles_file": roles})
 		_, clerk := f.key(t, "default", "clara", "clerk")
@@ -277,7 +276,7 @@ func TestWithdrawnIsHidden(t *testing.T) {
 			t.Errorf("the node with the wider one: %+v", got)
 		}
 
-		// A key that is revoked has no answers at all.
+		// A revoked key gets no results at all.
 		f.change(t, toolkeep.RevokeKey{Tenant: "default", ID: key.ID, At: time.Now(), By: "test"})
 		if got := find(t, a, ann, letters); got.status != http.StatusUnauthorized || len(got.ids) > 0 {
 			t.Errorf("%+v", got)
@@ -286,7 +285,7 @@ func TestWithdrawnIsHidden(t *testing.T) {
 	})
 }
 
-// TestFlushedOnBothNodes: what one node flushes is flushed on the other.
+// TestFlushedOnBothNodes: a flush on one node flushes the other.
 func TestFlushedOnBothNodes(t *testing.T) {
 	t.Parallel()
 	withAndWithoutRedis(t, func(t *testing.T, f *finders) {
@@ -310,8 +309,8 @@ func TestFlushedOnBothNodes(t *testing.T) {
 			if find(t, a, ann, letters).hit {
 				t.Errorf("%s: still there on the node that flushed", body)
 			}
-			// The first question there may not be answered from its cache once it knows;
-			// with Redis it may be with what the first node has kept since.
+			// The first query there must not come from its cache once it knows; with
+			// Redis it may be what the first node has cached since.
 			if f.redis == nil {
 				within(t, time.Second, body+" on the other node", func() bool { return !find(t, b, ann, letters).hit })
 			}
@@ -332,7 +331,7 @@ func TestFlushedOnBothNodes(t *testing.T) {
 	})
 }
 
-// TestReindexedOnBothNodes: an order to index anew reaches every node.
+// TestReindexedOnBothNodes: a reindex request reaches every node.
 func TestReindexedOnBothNodes(t *testing.T) {
 	t.Parallel()
 	f := newFinders(t, false)
@@ -350,7 +349,7 @@ func TestReindexedOnBothNodes(t *testing.T) {
 	}
 	f.warm(t, ann, letters)
 	reindex(`{"scope":"specific","toolIds":["mail.send"],"forceEmbeddingRegeneration":true}`, `"queued":1,"embeddings":1`)
-	// In the log alone, because nothing of the answers changes.
+	// Only in the log, because the results do not change.
 	for _, k := range f.nodes {
 		within(t, 5*time.Second, "the order is carried out", func() bool { return strings.Contains(k.Log(), `"tools were reindexed"`) })
 		if got := find(t, k, ann, letters); !got.has("mail.send") {
@@ -363,7 +362,7 @@ func TestReindexedOnBothNodes(t *testing.T) {
 	}
 }
 
-// partHealth is the state of a component, and of the node.
+// partHealth returns the state of a component and of the node.
 func partHealth(t *testing.T, k *toolkeeptest.Toolkeep, component string) (node, part string) {
 	t.Helper()
 	_, body := k.Do(http.MethodGet, "/health", "")
@@ -379,8 +378,8 @@ func partHealth(t *testing.T, k *toolkeeptest.Toolkeep, component string) (node,
 	return h.Status, h.Components[component].Status
 }
 
-// TestRedisAway: answers are shared while it is there; while it is away search goes on
-// and health says so; and afterwards they are shared again without anybody's doing.
+// TestRedisAway: results are shared while Redis is up; while it is down search works
+// and health reports it; afterwards sharing resumes on its own.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	f := newFinders(t, true)
@@ -397,14 +396,14 @@ func TestRedisAway(t *testing.T) {
 	if _, part := partHealth(t, a, "redis"); part != "UP" {
 		t.Errorf("redis is %s", part)
 	}
-	// Nothing in Redis can be read or guessed.
+	// Nothing in Redis is readable or guessable.
 	client := f.redis.Client(t)
 	keys, err := client.Keys(t.Context(), "*").Result()
 	if err != nil || len(keys) == 0 {
 		t.Fatalf("%v %v", keys, err)
 	}
 	for _, k := range keys {
-		value, _ := client.Get(t.Context(), k).Result() // the list of names is no string
+		value, _ := client.Get(t.Context(), k).Result() // the list of names is not a string
 		for _, secret := range []string{"letter", "mail.send", "default"} {
 			if strings.Contains(k+value, secret) {
 				t.Errorf("%q can be read in Redis at %s", secret, k)
@@ -428,7 +427,7 @@ func TestRedisAway(t *testing.T) {
 	if status, _ := a.Do(http.MethodGet, "/ready", ""); status != http.StatusOK {
 		t.Errorf("the node is not ready: %d", status)
 	}
-	// A permission and a tool that end meanwhile end for what comes back, too.
+	// A permission and a tool withdrawn meanwhile stay hidden when Redis returns.
 	if _, err := a.Catalog().SetState(t.Context(), own("default"), "mail.send", "1.0.0", catalog.StateChange{State: toolkeep.Blocked}); err != nil {
 		t.Fatal(err)
 	}

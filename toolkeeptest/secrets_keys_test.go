@@ -18,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// refusedStart makes a node on the directory, which must be refused for its keys, and
-// gives the message.
+// refusedStart starts a node on the directory, which must be refused because of its
+// keys, and returns the message.
 func refusedStart(t *testing.T, dir string, environ ...string) string {
 	t.Helper()
 	c, err := config.Load(config.Sources{Flags: map[string]string{"data": dir}, Environ: environ})
@@ -38,8 +38,8 @@ func refusedStart(t *testing.T, dir string, environ ...string) string {
 	return e.Message
 }
 
-// TestSecretKeyLost: without the key that sealed the store no start makes another one,
-// until somebody says that the key is lost.
+// TestSecretKeyLost: without the key that sealed the store, no start creates another
+// one until the operator declares the key lost.
 func TestSecretKeyLost(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -88,7 +88,7 @@ func TestSecretKeyLost(t *testing.T) {
 	}
 	k.Close()
 
-	// Given up: a new key, once.
+	// Declared lost: a new key, once.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestSecretKeyLost(t *testing.T) {
 	refusedStart(t, dir)
 }
 
-// TestSecretKeyLostFromEnvironment: what was sealed under TOOLKEEP_SEAL_KEY is not
-// started without it.
+// TestSecretKeyLostFromEnvironment: a store sealed with TOOLKEEP_SEAL_KEY does not
+// start without it.
 func TestSecretKeyLostFromEnvironment(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -129,8 +129,8 @@ func TestSecretKeyLostFromEnvironment(t *testing.T) {
 	toolkeeptest.Open(t, dir, toolkeeptest.Option{Environ: []string{key}}).Close()
 }
 
-// TestSecretKeyOfEarlierStore: a store from before there was the check gets one where
-// its key file is there, and is refused where something sealed does not open.
+// TestSecretKeyOfEarlierStore: a store from before the check gets one if its key file
+// exists, and is refused if sealed data does not open.
 func TestSecretKeyOfEarlierStore(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -163,7 +163,8 @@ func TestSecretKeyOfEarlierStore(t *testing.T) {
 	}
 }
 
-// TestSecretCachedResults: a cached result serves as long as the credential that got it.
+// TestSecretCachedResults: a cached result is valid as long as the credential that
+// produced it.
 func TestSecretCachedResults(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -202,9 +203,9 @@ func TestSecretCachedResults(t *testing.T) {
 	if a := bob.do("DELETE", "/api/v1/secrets/shop", ""); a.status != 204 {
 		t.Fatal(a)
 	}
-	call("shop.read", "") // the organisation's again, whose result is still good
+	call("shop.read", "") // the organisation's again, whose result is still valid
 	bob.secret("shop", "bobs-own-first")
-	call("shop.read", "bobs-own-first") // set anew after a delete: another one
+	call("shop.read", "bobs-own-first") // set again after a delete: a different secret
 	for _, q := range []string{"", "?scope=organisation"} {
 		if a := map[string]*client{"": bob, "?scope=organisation": root}[q].do("DELETE", "/api/v1/secrets/shop"+q, ""); a.status != 204 {
 			t.Fatal(a)
@@ -222,8 +223,8 @@ func TestSecretCachedResults(t *testing.T) {
 	bob.call("shop.file", `{"mode":"x"}`).refused(t, toolkeep.SecretNotFound)
 }
 
-// TestSecretKeysOfNodes: nodes of one database that start without the key, or with
-// another one, are refused.
+// TestSecretKeysOfNodes: nodes on a shared database are refused without the key or with
+// another one.
 func TestSecretKeysOfNodes(t *testing.T) {
 	t.Parallel()
 	dsn, dir := pgtest.Start(t).NewDatabase(t), t.TempDir()

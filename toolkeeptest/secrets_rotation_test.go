@@ -29,7 +29,7 @@ import (
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
-// reopened opens the directory once more, with the keys that the first start made.
+// reopened opens the directory again, with the keys of the first start.
 func reopened(t *testing.T, dir string, o ...toolkeeptest.Option) (*toolkeeptest.Toolkeep, *client) {
 	t.Helper()
 	k := toolkeeptest.Open(t, dir, o...)
@@ -37,7 +37,7 @@ func reopened(t *testing.T, dir string, o ...toolkeeptest.Option) (*toolkeeptest
 	return k, admin(t, k)
 }
 
-// rotated asks for a rotation and wants nothing to fail.
+// rotated requests a rotation and expects no failures.
 func (c *client) rotated(body string) (resealed, unchanged int) {
 	c.t.Helper()
 	a := c.do("POST", "/api/v1/secrets/rotate", body)
@@ -48,8 +48,8 @@ func (c *client) rotated(body string) (resealed, unchanged int) {
 	return out.Resealed, out.Unchanged
 }
 
-// TestSealKeyRotationOfServers: logins at MCP servers and the values of their definitions
-// are sealed anew too, and need the new key alone.
+// TestSealKeyRotationOfServers: logins at MCP servers and their definitions' values are
+// resealed too, and need only the new key.
 func TestSealKeyRotationOfServers(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -108,8 +108,8 @@ func TestSealKeyRotationOfServers(t *testing.T) {
 	works(root)
 }
 
-// TestSealKeyRotationWhileCallsRun: callers who never stop, and calls that wait, do not
-// notice rotations; nor do secrets that are set meanwhile get lost.
+// TestSealKeyRotationWhileCallsRun: continuous callers and waiting calls do not notice
+// rotations, and secrets set meanwhile are not lost.
 func TestSealKeyRotationWhileCallsRun(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -178,8 +178,8 @@ func TestSealKeyRotationWhileCallsRun(t *testing.T) {
 	}
 }
 
-// TestSealByTransit moves a store from keys of its own to Vault's transit engine, and has
-// a call wait that was queued there while Vault is away.
+// TestSealByTransit moves a store from its own keys to Vault's transit engine; a call
+// queued there waits while Vault is down.
 func TestSealByTransit(t *testing.T) {
 	t.Parallel()
 	v := vaulttest.Start(t)
@@ -207,14 +207,14 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 			t.Errorf("sent %q: %.300s", up.keys(), a.body)
 		}
 	}
-	call("before-the-transit") // sealed with the key of the file
+	call("before-the-transit") // sealed with the key file
 	root.do("POST", "/api/v1/secrets/rotate", `{"new_key":true}`).refused(t, toolkeep.InvalidParameters)
 	if n, _ := root.rotated(`{}`); n != 2 {
 		t.Errorf("%d items were sealed anew", n)
 	}
 	items, _, err := k.Store().Documents(t.Context(), secret.DocumentKind)
 	for _, it := range items {
-		if !strings.Contains(string(it.Body), `"sealed":"Ag`) { // begins with the byte 2
+		if !strings.Contains(string(it.Body), `"sealed":"Ag`) { // starts with the byte 2
 			t.Errorf("not sealed by Vault: %s", it.Body)
 		}
 	}
@@ -230,7 +230,7 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 	call("under-the-transit")
 	k.Close()
 
-	// The file's key is of no use any more, and nothing needs it.
+	// The key file is no longer needed.
 	if err := os.Remove(filepath.Join(dir, "seal.key")); err != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +238,8 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 	call("under-the-transit")
 	k.Close()
 
-	// A call that waits is sealed by Vault as well. A node that comes up while Vault is
-	// away gives it back to the queue, and carries it out when Vault is there again.
+	// A waiting call is also sealed by Vault. A node that starts while Vault is down
+	// returns it to the queue, and runs it when Vault is back.
 	g := newGate()
 	t.Cleanup(g.openAll)
 	sealing.Settings["calls.workers"] = "1"
@@ -280,7 +280,7 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 	}
 }
 
-// grpcTool is the manifest of a method of the server with an auth entry.
+// grpcTool returns the manifest of a server's method with an auth entry.
 func grpcTool(t *testing.T, s *grpctest.Server, method string, auth toolkeep.AuthSpec) string {
 	t.Helper()
 	plan, err := grpc.Read(t.Context(), grpc.Options{Target: s.Addr, Namespace: "kinds", Protoset: s.Set, Plaintext: true})
@@ -308,8 +308,8 @@ func grpcTool(t *testing.T, s *grpctest.Server, method string, auth toolkeep.Aut
 	return ""
 }
 
-// TestGRPCCredentialRenewal: a gRPC server that answers UNAUTHENTICATED has the secret
-// read afresh and gets the call once more, and no more than that.
+// TestGRPCCredentialRenewal: after UNAUTHENTICATED from a gRPC server the secret is
+// fetched again and the call is sent once more, and only once.
 func TestGRPCCredentialRenewal(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -370,8 +370,8 @@ func TestGRPCCredentialRenewal(t *testing.T) {
 	}
 }
 
-// TestSecretsOfTwoScopes: a tool that sends two secrets gets each from the scope that has
-// it, and the record says so of both.
+// TestSecretsOfTwoScopes: a tool with two secrets gets each from the scope that has it,
+// and the record lists both.
 func TestSecretsOfTwoScopes(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -419,7 +419,8 @@ func TestSecretsOfTwoScopes(t *testing.T) {
 	}
 }
 
-// TestBadAuthIsNotPublished: what could only fail at the first call is refused before.
+// TestBadAuthIsNotPublished: a manifest whose first call would certainly fail is
+// refused.
 func TestBadAuthIsNotPublished(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)

@@ -18,13 +18,13 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// keyShop is an upstream that wants a key, and tells it back in every form.
+// keyShop is an upstream that requires a key and returns it in every encoding.
 type keyShop struct {
 	*httptest.Server
 	mu     sync.Mutex
-	want   string   // "" takes any
-	refuse int      // so many requests get 401 whatever they send
-	got    []string // keys that came, in order
+	want   string   // "" accepts any
+	refuse int      // number of requests to answer with 401, whatever they send
+	got    []string // received keys, in order
 }
 
 func newKeyShop(t *testing.T) *keyShop {
@@ -47,7 +47,7 @@ func newKeyShop(t *testing.T) *keyShop {
 	return k
 }
 
-// set changes what it wants and forgets what came.
+// set changes the required key and clears the received ones.
 func (k *keyShop) set(want string, refuse int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -73,7 +73,7 @@ func (k *keyShop) tool(t *testing.T, id, secret string, more map[string]any) str
 	return httpTool(t, id, k.URL, n, []any{map[string]any{"type": "api_key", "in": "header", "name": "X-Key", "secret": secret}}, all)
 }
 
-// secret sets a secret by REST and wants it to be taken.
+// secret sets a secret over REST and expects success.
 func (c *client) secret(name, value string, more ...string) {
 	c.t.Helper()
 	extra := ""
@@ -85,14 +85,14 @@ func (c *client) secret(name, value string, more ...string) {
 	}
 }
 
-// succeeded tells whether a call did.
+// succeeded reports whether a call succeeded.
 func (a answer) succeeded() bool {
 	var r struct{ Status string }
 	return json.Unmarshal([]byte(a.body), &r) == nil && r.Status == "success"
 }
 
-// TestSecrets sets a secret by REST, calls with it, rotates it, has it refused once
-// and for good, and then looks for every value in all that came out.
+// TestSecrets sets a secret over REST, calls with it, rotates it, has it refused once
+// and permanently, and then searches all output for every value.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -128,7 +128,7 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("before it is set: %v", s)
 	}
 
-	// The scopes, in their order.
+	// The scopes, in order of precedence.
 	root.secret("shop", org, `"scope":"organisation"`)
 	read(bob, org)
 	read(ann, org)
@@ -151,7 +151,7 @@ func TestSecrets(t *testing.T) {
 	}
 	read(ann, workspace)
 
-	// Tenants are apart, and so are rights.
+	// Tenants are separate, and so are rights.
 	other.call("shop.read", `{"mode":"x"}`).refused(t, toolkeep.SecretNotFound)
 	other.secret("shop", foreign, `"scope":"organisation"`)
 	read(other, foreign)
@@ -172,7 +172,7 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%.40s gave %d", body, a.status)
 		}
 	}
-	// What is wrong with a body is told without quoting it.
+	// Faults of a body are reported without quoting it.
 	for _, body := range []string{`{"value":[` + jsonOf(foreign) + `]}`, `{"valve":` + jsonOf(foreign) + `}`, `{"value":` + jsonOf(foreign) + `,"scope":` + jsonOf(foreign) + `}`, `{"value":` + jsonOf(foreign),
 		`{"value":"x","value":` + jsonOf(foreign) + `}`} {
 		if a := root.do("PUT", "/api/v1/secrets/shop", body); a.status < 400 {
@@ -185,20 +185,20 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 
-	// The very next call takes the new value, and the change is told and counted.
+	// The very next call uses the new value, and the change is reported and counted.
 	root.secret("shop", next, `"scope":"organisation"`)
 	read(bob, next)
 	if a := root.do("GET", "/api/v1/secrets", ""); !strings.Contains(a.body, `"version":2`) || !strings.Contains(a.body, `"tools":["shop.read","shop.write"]`) {
 		t.Errorf("the list is %s", a)
 	}
 
-	// Refused once: fetched afresh and sent once more, by a tool that writes too.
+	// Refused once: fetched again and sent once more, also by a tool that writes.
 	for _, tool := range []string{"shop.read", "shop.write"} {
 		up.set("", 1)
 		if a := bob.call(tool, `{"mode":"x"}`); !a.succeeded() || up.keys() != next+" "+next {
 			t.Errorf("%s sent %q: %.300s", tool, up.keys(), a.body)
 		}
-		// Refused for good: once more, and no third time.
+		// Refused permanently: one retry, no third attempt.
 		up.set("none of them", 0)
 		a := bob.call(tool, `{"mode":"x"}`)
 		if a.succeeded() || !strings.Contains(a.body, "E3402") || up.keys() != next+" "+next {
@@ -206,7 +206,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 
-	// What was expired is not passed over for a broader scope.
+	// An expired secret does not fall back to a broader scope.
 	bob.secret("shop", user, `"expires_at":`+jsonOf(time.Now().Add(1200*time.Millisecond).UTC().Format(time.RFC3339Nano)))
 	within(t, 10*time.Second, "the secret expires", func() bool { return authOf(t, bob, "shop.read")["state"] == "expired" })
 	bob.call("shop.read", `{"mode":"x"}`).refused(t, toolkeep.SecretNotFound)
@@ -222,13 +222,13 @@ func TestSecrets(t *testing.T) {
 	out.named("log", k.Log())
 	dump(t, filepath.Join(dir, "toolkeep.db"), out)
 	wantEvents(t, out)
-	for range 100 { // search wants many
+	for range 100 { // search needs many
 		out.add("")
 	}
 	out.search(t, secrets, k.AdminKey)
 }
 
-// wantEvents checks that uses and rotations are told.
+// wantEvents checks that uses and rotations have events.
 func wantEvents(t *testing.T, out *outputs) {
 	t.Helper()
 	all := map[string]bool{}
@@ -244,7 +244,8 @@ func wantEvents(t *testing.T, out *outputs) {
 	}
 }
 
-// authOf is how a tool stands for the caller: the list and the description must agree.
+// authOf returns a tool's authentication state for the caller; the list and the
+// description must agree.
 func authOf(t *testing.T, c *client, tool string) map[string]any {
 	t.Helper()
 	var list struct {
@@ -280,7 +281,7 @@ func getText(t *testing.T, url string) string {
 	return k.do("GET", "", "").body
 }
 
-// TestSecretOfAWaitingCall: the workspace of who asked is kept with the call.
+// TestSecretOfAWaitingCall: the caller's workspace is stored with the call.
 func TestSecretOfAWaitingCall(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -295,7 +296,7 @@ func TestSecretOfAWaitingCall(t *testing.T) {
 	within(t, 10*time.Second, "the call runs", func() bool { return up.keys() == "of-the-workspace-1" })
 }
 
-// TestSealKeyRotation rotates the key that seals, and then takes the old one away.
+// TestSealKeyRotation rotates the seal key, then removes the old one.
 func TestSealKeyRotation(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -316,7 +317,7 @@ func TestSealKeyRotation(t *testing.T) {
 		t.Errorf("once more: %s", a)
 	}
 	k.Close()
-	// Nothing that is stored needs the old key.
+	// No stored data needs the old key.
 	file := filepath.Join(dir, "seal.key")
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -326,7 +327,7 @@ func TestSealKeyRotation(t *testing.T) {
 	if len(keys) != 2 {
 		t.Fatalf("the file has %d keys", len(keys))
 	}
-	// The keys may come from the environment as well.
+	// The keys may also come from the environment.
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
@@ -351,8 +352,9 @@ func readText(t *testing.T, path string) string {
 	return string(raw)
 }
 
-// TestSealKeyRotationEndsHalfWay stops a rotation after its first item: everything
-// can be read, by who goes on and by who starts anew, and a second one finishes it.
+// TestSealKeyRotationEndsHalfWay stops a rotation after its first item: everything is
+// readable, by the running node and after a restart, and a second rotation completes
+// it.
 func TestSealKeyRotationEndsHalfWay(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -388,8 +390,8 @@ func TestSealKeyRotationEndsHalfWay(t *testing.T) {
 		_, _ = root.try(t.Context(), "POST", "/api/v1/secrets/rotate", `{"new_key":true}`)
 	}()
 	<-died
-	all(root) // in the middle
-	// A copy of the directory is what a kill at this moment leaves.
+	all(root) // halfway
+	// A copy of the directory equals what a kill leaves at this moment.
 	copied := filepath.Join(t.TempDir(), "copy")
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
@@ -412,8 +414,8 @@ func TestSealKeyRotationEndsHalfWay(t *testing.T) {
 	all(root)
 }
 
-// TestSecretsOnNodes: a secret that one node sets or changes is used by the very
-// next call on another.
+// TestSecretsOnNodes: a secret set or changed on one node is used by the very next call
+// on another.
 func TestSecretsOnNodes(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -433,7 +435,8 @@ func TestSecretsOnNodes(t *testing.T) {
 	}
 }
 
-// TestSecretInMCPLists: tools/list says how tools stand, beside the definition.
+// TestSecretInMCPLists: tools/list reports the tools' authentication state beside the
+// definition.
 func TestSecretInMCPLists(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)
@@ -472,8 +475,8 @@ func TestSecretInMCPLists(t *testing.T) {
 	}
 }
 
-// TestRefreshTokenIsKept: a refresh token that the OAuth server replaces is stored
-// in the scope it came from.
+// TestRefreshTokenIsKept: a refresh token replaced by the OAuth server is stored in the
+// scope it came from.
 func TestRefreshTokenIsKept(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -523,7 +526,7 @@ func TestRefreshTokenIsKept(t *testing.T) {
 	if a := root.do("GET", "/api/v1/secrets", ""); !strings.Contains(a.body, `"version":2`) || !strings.Contains(a.body, `"scope":"organisation"`) {
 		t.Errorf("the secret was not replaced: %s", a)
 	}
-	// Only who has the new refresh token goes on after a restart.
+	// After a restart only the new refresh token works.
 	k.Close()
 	k = toolkeeptest.Open(t, dir)
 	k.AdminKey = strings.TrimSpace(readText(t, filepath.Join(dir, "admin.key")))
@@ -537,7 +540,7 @@ func TestRefreshTokenIsKept(t *testing.T) {
 	}
 }
 
-// TestSealKeyFromEnvironment: with the key in the environment no file is made.
+// TestSealKeyFromEnvironment: with the key in the environment no file is created.
 func TestSealKeyFromEnvironment(t *testing.T) {
 	t.Parallel()
 	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32)))
@@ -548,8 +551,8 @@ func TestSealKeyFromEnvironment(t *testing.T) {
 	}
 }
 
-// TestVaultIsDown: a Vault that does not answer degrades the node, refuses the calls
-// that need it, and leaves the others and the lists alone.
+// TestVaultIsDown: an unresponsive Vault degrades the node and refuses the calls that
+// need it; other calls and the lists are unaffected.
 func TestVaultIsDown(t *testing.T) {
 	t.Parallel()
 	up := newKeyShop(t)

@@ -11,8 +11,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// offerKeys is an MCP server that writes what it was sent in the header X-Key into the
-// description of its tool says, and into the schema of its tool structure.
+// offerKeys is an MCP server that writes the X-Key header it received into the
+// description of its tool says and the schema of its tool structure.
 func offerKeys(t *testing.T) *byHTTP {
 	t.Helper()
 	echo := func(_ context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
@@ -36,9 +36,9 @@ func offerKeys(t *testing.T) *byHTTP {
 	return &byHTTP{url: h.URL}
 }
 
-// TestDefinitionsShowNobodysSecret: what a server writes of a person's secret into its
-// definitions is published to nobody, everybody may call the tool all the same, and
-// nobody has a tool held by choosing a word of its description as a secret.
+// TestDefinitionsShowNobodysSecret: a person's secret that a server writes into its
+// definitions is never published, the tool can still be called by all, and a person
+// cannot cause a hold by choosing a word of its description as a secret.
 func TestDefinitionsShowNobodysSecret(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)

@@ -10,8 +10,8 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestStopWaitsForNoPerson: a call in which an MCP server asks the caller's person does
-// not keep the server from ending, however long the person thinks.
+// TestStopWaitsForNoPerson: a call in which an MCP server asks the caller a question
+// does not delay the shutdown, however long the person takes.
 func TestStopWaitsForNoPerson(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)
@@ -52,7 +52,7 @@ func TestStopWaitsForNoPerson(t *testing.T) {
 		t.Fatal("nobody is asked")
 	}
 	stopped := make(chan error, 1)
-	go func() { stopped <- k.Stop(context.Background()) }() // with all the time there is
+	go func() { stopped <- k.Stop(context.Background()) }() // without a deadline
 	select {
 	case err := <-stopped:
 		if err != nil {

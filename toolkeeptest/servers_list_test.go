@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestToolsOfAServerThatRests: what a server has is told before anybody has started it.
+// TestToolsOfAServerThatRests: a server's tools are listed before it has been started.
 func TestToolsOfAServerThatRests(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)

@@ -21,7 +21,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// children are the processes below this one, with their states; zombies count.
+// children returns the processes below this one, with their states; zombies count.
 func children(t *testing.T) map[int]string {
 	t.Helper()
 	parent, state := map[int]int{}, map[int]string{}
@@ -32,9 +32,9 @@ func children(t *testing.T) map[int]string {
 	for _, file := range list {
 		raw, err := os.ReadFile(file)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // it has ended meanwhile
 		}
-		// pid (name) state ppid …, and a name may hold anything.
+		// Format: pid (name) state ppid …; the name may contain any character.
 		end := strings.LastIndexByte(string(raw), ')')
 		fields := strings.Fields(string(raw)[end+1:])
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
@@ -64,9 +64,9 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// TestManyAgentsFewProcesses: 200 agents call two servers at the same time, over
-// REST and MCP, for 5 s, or as long as TOOLKEEP_SOAK says (make soak). The number of
-// processes does not change meanwhile, and nothing is left afterwards.
+// TestManyAgentsFewProcesses: 200 agents call two servers concurrently, over REST and
+// MCP, for 5 s, or as long as TOOLKEEP_SOAK says (make soak). The number of processes
+// stays constant, and nothing is left afterwards.
 func TestManyAgentsFewProcesses(t *testing.T) {
 	length := 5 * time.Second
 	if s := os.Getenv("TOOLKEEP_SOAK"); s != "" {
@@ -103,7 +103,7 @@ func TestManyAgentsFewProcesses(t *testing.T) {
 				s := agent(t, k, key, []string{"/all", "/servers/" + name}[i/8%2])
 				tool := []string{name + "__pid", "pid"}[i/8%2]
 				work.Go(func() {
-					for n := 0; n == 0 || ctx.Err() == nil; n++ { // each once, however slow the machine is
+					for n := 0; n == 0 || ctx.Err() == nil; n++ { // at least once, however slow the machine is
 						r, err := s.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{}})
 						if err != nil || r.IsError || said(r) != pids[name] {
 							t.Errorf("MCP: %v %+v", err, r)
@@ -116,7 +116,7 @@ func TestManyAgentsFewProcesses(t *testing.T) {
 			}
 			c := as(t, k, key)
 			work.Go(func() {
-				for n := 0; n == 0 || ctx.Err() == nil; n++ { // each once, however slow the machine is
+				for n := 0; n == 0 || ctx.Err() == nil; n++ { // at least once, however slow the machine is
 					a, err := c.try(t.Context(), "POST", "/api/v1/tools/invoke", envelope(name+".pid", `{}`))
 					if err != nil || a.status != 200 || !strings.Contains(a.body, `"`+pids[name]+`"`) {
 						t.Errorf("REST: %v %s", err, a)

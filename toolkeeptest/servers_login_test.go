@@ -28,18 +28,18 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// guarded is an MCP server that lets nobody in without a token, and its
-// authorization server. Its one tool says who calls.
+// guarded is an MCP server that requires a token, and its authorization server. Its
+// only tool returns the caller's account.
 type guarded struct {
 	*httptest.Server
 	mu       sync.Mutex
-	person   string            // who sits at the browser
+	person   string            // the person at the browser
 	codes    map[string]string // code -> challenge and person
 	tokens   map[string]string // access token -> person
 	refresh  map[string]string
 	secrets  []string
-	bearers  []string // that it was shown
-	openList bool     // its lists need no login
+	bearers  []string // bearers received
+	openList bool     // listing needs no login
 
 	refreshes int
 }
@@ -154,7 +154,7 @@ func (g *guarded) spec(more ...string) string {
 	return joined(fmt.Sprintf(`{"transport":"http","url":%q,"network":[{"host":"127.0.0.1"}]}`, g.URL+"/mcp"), more)
 }
 
-// address is what a refusal for want of a login tells to open.
+// address returns the login URL from a refusal.
 func (a answer) address(t *testing.T) string {
 	t.Helper()
 	a.want(t, http.StatusFailedDependency).refused(t, toolkeep.LoginRequired)
@@ -165,7 +165,7 @@ func (a answer) address(t *testing.T) string {
 	return at
 }
 
-// visit is a person with a fresh browser who opens the address and presses the button.
+// visit opens the URL in a fresh browser and presses the button.
 func visit(t *testing.T, at string) {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -199,7 +199,7 @@ func visit(t *testing.T, at string) {
 	}
 }
 
-// A server that wants logins, from its import to the logout.
+// TestServerLogin covers a server that requires logins, from its import to the logout.
 func TestServerLogin(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -219,10 +219,10 @@ func TestServerLogin(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	// Another principal has an account of its own; a waiting call says where to open it.
+	// Another principal has its own account; a waiting call returns its login URL.
 	bob := as(t, k, k.Key("default", "bob", "agent", "operator"))
 	at := bob.call("crm.whoami", "{}", keyed("k1")).address(t)
-	for _, where := range []string{server, server + "/logs"} { // others must not finish bob's login
+	for _, where := range []string{server, server + "/logs"} { // others must not complete bob's login
 		if a := c.do("GET", where, "").want(t, 200); strings.Contains(a.body, "/oauth/login/") {
 			t.Errorf("%s shows bob's address: %s", where, a.body)
 		}
@@ -241,7 +241,7 @@ func TestServerLogin(t *testing.T) {
 	}
 	g.set(func() { g.person = "bob" })
 	visit(t, at)
-	for _, more := range []string{keyed("k1"), async} { // the key of the refused call is free
+	for _, more := range []string{keyed("k1"), async} { // the refused call's key is free
 		a := bob.call("crm.whoami", "{}", more)
 		if more == async {
 			a = bob.ended(a.want(t, 202).id(t))
@@ -254,7 +254,7 @@ func TestServerLogin(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	// By hand: login says what is missing, logout forgets.
+	// Manually: login says what is missing, logout removes it.
 	c.do("POST", server+"/login", "").want(t, 204)
 	c.do("POST", server+"/logout", "").want(t, 204)
 	c.do("POST", server+"/login", "").address(t)
@@ -263,10 +263,10 @@ func TestServerLogin(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 
-	// A session of the whole tenant uses nobody's account.
+	// A session shared by the tenant uses no personal account.
 	c.do("PUT", "/api/v1/servers/team", g.spec(`"session":"shared"`)).want(t, 424).refused(t, toolkeep.SecretAccessDenied)
 
-	// A restart keeps the logins, sealed.
+	// Logins survive a restart, sealed.
 	k.Close()
 	k2 := toolkeeptest.Open(t, k.Dir)
 	again := as(t, k2, bob.key)
@@ -277,7 +277,7 @@ func TestServerLogin(t *testing.T) {
 	g.nowhere(t, k, k2)
 }
 
-// nowhere looks for the tokens in the logs and in every file.
+// nowhere searches the logs and every file for the tokens.
 func (g *guarded) nowhere(t *testing.T, systems ...*toolkeeptest.Toolkeep) {
 	t.Helper()
 	g.mu.Lock()
@@ -309,7 +309,8 @@ func (g *guarded) nowhere(t *testing.T, systems ...*toolkeeptest.Toolkeep) {
 	}
 }
 
-// A server of all tenants: everybody has an account of their own, tenants apart.
+// TestServerLoginOfAllTenants: on a server of all tenants each principal has its own
+// account, separate per tenant.
 func TestServerLoginOfAllTenants(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -325,7 +326,8 @@ func TestServerLoginOfAllTenants(t *testing.T) {
 			t.Errorf("%s acts as %q", tenant, got)
 		}
 	}
-	// The server moves: what was given for the old address does not go to the new one.
+	// The server's address changes: the old address's tokens are not sent to the new
+	// one.
 	moved := newGuarded(t)
 	visit(t, c.do("PUT", "/api/v1/servers/crm?shared=true", moved.spec()).address(t))
 	c.do("PUT", "/api/v1/servers/crm?shared=true", moved.spec()).plan(t)
@@ -338,8 +340,9 @@ func TestServerLoginOfAllTenants(t *testing.T) {
 	}
 }
 
-// A server whose lists are open wants a login for its tools alone; login finds that
-// out before a call does. And a server that wants none says so.
+// TestLoginBeforeTheFirstCall: a server with open lists may require a login only for
+// its tools; login finds that out before a call does. A server that needs no login says
+// so.
 func TestLoginBeforeTheFirstCall(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -353,7 +356,8 @@ func TestLoginBeforeTheFirstCall(t *testing.T) {
 	}
 }
 
-// A client that was registered by hand: its secret is sealed and never shown.
+// TestLoginWithASecret: the secret of a manually registered client is sealed and never
+// shown.
 func TestLoginWithASecret(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
@@ -367,7 +371,7 @@ func TestLoginWithASecret(t *testing.T) {
 	if a.text(t, "spec", "oauth", "client_secret") != "(hidden)" || strings.Contains(a.body, "very-secret") {
 		t.Errorf("%s", a)
 	}
-	// What is shown can be put again.
+	// The shown definition can be put again.
 	c.do("PUT", "/api/v1/servers/crm", g.spec(strings.ReplaceAll(oauth, "very-secret-value", "(hidden)"))).plan(t)
 	for _, bad := range []string{`"oauth":{"client_secret":"x"}`, `"oauth":{"client_id":"x"},"headers":{"Authorization":"y"}`, `"oauth":{"scopes":["a b"]}`, `"oauth":{"client_id":"x","client_secret":"sealed://x"}`} {
 		if a := c.do("PUT", "/api/v1/servers/crm", g.spec(bad)); !slices.Contains([]int{400, 422}, a.status) {
@@ -379,8 +383,9 @@ func TestLoginWithASecret(t *testing.T) {
 	g.nowhere(t, k)
 }
 
-// Two nodes on one database behind one address: page, button and callback reach
-// them in turn, and of fifty calls that find the token at its end one refreshes it.
+// TestLoginOnTwoNodes: with two nodes on one database behind one address, page, button
+// and callback may reach either, and of fifty calls with an expired token one refreshes
+// it.
 func TestLoginOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)

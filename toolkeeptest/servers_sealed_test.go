@@ -7,9 +7,9 @@ import (
 	servers "github.com/toolkeep/toolkeep/upstream"
 )
 
-// TestValuesOfServersAreSealed: no value of an environment or a header stands in the
-// store, its feed or its files, whatever it looks like, and none is shown again. The
-// program gets them, and ordinary words among them are not taken out of results.
+// TestValuesOfServersAreSealed: no environment or header value is in the store, its
+// feed or its files in plain text, whatever it looks like, and none is shown again. The
+// program gets them, and ordinary words among them are not removed from results.
 func TestValuesOfServersAreSealed(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)

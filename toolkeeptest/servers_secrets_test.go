@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// offerEcho is an MCP server that says what it was sent in the headers X-Key and
-// X-Fixed-Token, in the result of the tool echo, in a resource and in a prompt.
+// offerEcho is an MCP server that returns the headers X-Key and X-Fixed-Token it
+// received, in the result of the tool echo, in a resource and in a prompt.
 func offerEcho(t *testing.T) *byHTTP {
 	t.Helper()
 	s := &byHTTP{server: sdk.NewServer(&sdk.Implementation{Name: "echo", Version: "1"}, nil)}
@@ -32,10 +32,10 @@ func offerEcho(t *testing.T) *byHTTP {
 	return s
 }
 
-// TestSecretsOfServersAreTakenOutForWhomTheyConcern: a person's own secret in the headers
-// of an MCP server is in no answer to that person, and a common word that somebody
-// chose for a secret is missing from nobody else's. What stands in the definition is
-// known to those whom the server belongs to.
+// TestSecretsOfServersAreTakenOutForWhomTheyConcern: a person's own secret in an MCP
+// server's headers is redacted from every response to that person, and a common word
+// that someone chose as a secret is not removed from other people's results. Values in
+// the definition are known to the server's owners.
 func TestSecretsOfServersAreTakenOutForWhomTheyConcern(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)
@@ -60,7 +60,7 @@ func TestSecretsOfServersAreTakenOutForWhomTheyConcern(t *testing.T) {
 		foreign: "the weather: [REDACTED], ",
 	}
 	all := ""
-	for round := range 2 { // all sessions stand in the second
+	for round := range 2 { // all sessions are open in the second
 		for who, want := range people {
 			for _, server := range []string{"common", "ours"} {
 				if server == "ours" && who == foreign {
@@ -88,7 +88,7 @@ func TestSecretsOfServersAreTakenOutForWhomTheyConcern(t *testing.T) {
 			}
 		}
 	}
-	// Other tools' results are cleaned of the same.
+	// Results of other tools are redacted likewise.
 	const text = "the weather, bobs-own-value, value-of-the-other, operators-literal, tenants-literal"
 	for who, want := range map[*client]string{
 		ann:     "[REDACTED], bobs-own-value, value-of-the-other, [REDACTED], [REDACTED]",

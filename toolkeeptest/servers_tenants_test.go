@@ -13,14 +13,13 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestStateStaysWithinTheTenant: a server of all tenants that keeps state has a
-// process for each tenant, each principal or each call, and no caller finds what
-// another left beyond that.
+// TestStateStaysWithinTheTenant: a stateful server of all tenants has a process per
+// tenant, principal or call, and no caller finds another's state beyond that.
 func TestStateStaysWithinTheTenant(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		session             string
-		ann, bob, annAgain  string // what each finds after what it said
+		ann, bob, annAgain  string // what each finds after its call
 		stray, strayAndOwns string
 	}{
 		{"shared", "a", "a,b", "a,b", "s", "s"},
@@ -48,7 +47,7 @@ func TestStateStaysWithinTheTenant(t *testing.T) {
 				t.Error("two tenants share a process")
 			}
 
-			// Over MCP it is the same state, and the same border.
+			// Over MCP it is the same state with the same boundary.
 			for _, view := range []string{"/all", "/servers/notes"} {
 				name := map[string]string{"/all": "notes__remember", "/servers/notes": "remember"}[view]
 				for _, x := range []struct {
@@ -65,7 +64,7 @@ func TestStateStaysWithinTheTenant(t *testing.T) {
 	}
 }
 
-// TestWhoMayWhatWithServers goes through the routes with each role and tenant.
+// TestWhoMayWhatWithServers tries the routes with each role and tenant.
 func TestWhoMayWhatWithServers(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, map[string]string{"mcp.stdio_tenants": otherTenant})
@@ -89,7 +88,8 @@ func TestWhoMayWhatWithServers(t *testing.T) {
 		if a := op.do(x.method, "/api/v1/servers/pages"+x.path, x.body); a.status >= 300 {
 			t.Errorf("operator %s %s: %s", x.method, x.path, a)
 		}
-		// Another tenant's server does not exist; one of all tenants does.
+		// Another tenant's server does not exist for the caller; one of all tenants
+		// does.
 		otherBoss.do(x.method, "/api/v1/servers/pages"+x.path, x.body).want(t, 404).refused(t, toolkeep.ResourceNotFound)
 		if a := otherBoss.do(x.method, "/api/v1/servers/common"+x.path, x.body); a.status >= 300 {
 			t.Errorf("the other tenant's administrator %s %s: %s", x.method, x.path, a)
@@ -103,7 +103,7 @@ func TestWhoMayWhatWithServers(t *testing.T) {
 		otherBoss.do(x.method, "/api/v1/servers/common"+x.path, x.body).want(t, 403).refused(t, toolkeep.PermissionDenied)
 	}
 	otherBoss.do("PUT", "/api/v1/servers/common?shared=true", s.spec()).want(t, 403).refused(t, toolkeep.PermissionDenied)
-	// A name is a tenant's or everybody's.
+	// A name belongs to one tenant or to all.
 	otherBoss.do("PUT", "/api/v1/servers/common", s.spec()).refused(t, toolkeep.StateConflict)
 	boss.do("PUT", "/api/v1/servers/own?shared=true", s.spec()).refused(t, toolkeep.StateConflict)
 
@@ -117,7 +117,7 @@ func TestWhoMayWhatWithServers(t *testing.T) {
 			t.Errorf("lists %s, want %s", got, want)
 		}
 	}
-	// How a server for all is started is shown to those who keep it.
+	// Only its administrators see how a server of all tenants is started.
 	if one := otherBoss.do("GET", "/api/v1/servers/common", ""); strings.Contains(one.body, "TEST_MCP_OFFER") || strings.Contains(one.body, "command") {
 		t.Errorf("another tenant sees the command: %s", one.body)
 	}
@@ -131,8 +131,8 @@ func TestWhoMayWhatWithServers(t *testing.T) {
 	boss.do("DELETE", "/api/v1/servers/common", "").want(t, 404)
 }
 
-// TestIdOfATenantsTool: a tool of a shared server whose id a tenant has taken is left
-// out, and the others are there.
+// TestIdOfATenantsTool: a tool of a shared server whose id a tenant has already used is
+// skipped, and the others are available.
 func TestIdOfATenantsTool(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)
@@ -149,8 +149,8 @@ func TestIdOfATenantsTool(t *testing.T) {
 	}
 }
 
-// TestScopeHidesServers: a key sees the servers, resources and prompts of which it
-// may see a tool, in every view.
+// TestScopeHidesServers: in every view, a key sees only servers, resources and prompts
+// of which it may see a tool.
 func TestScopeHidesServers(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)
@@ -190,7 +190,7 @@ func TestScopeHidesServers(t *testing.T) {
 					}
 					continue
 				}
-				// A server that is not there and one that may not be seen are the same.
+				// A missing server and a hidden one look the same.
 				there, status := connects(t, k.URL()+"/mcp/servers/"+server, x.key)
 				none, missing := connects(t, k.URL()+"/mcp/servers/nothing", x.key)
 				if status != missing || strings.ReplaceAll(there, server, "") != strings.ReplaceAll(none, "nothing", "") {
@@ -232,7 +232,7 @@ func shows(t *testing.T, s *sdk.ClientSession) (tools, resources, prompts []stri
 	return tools, resources, prompts
 }
 
-// connects sends an initialize and gives what came back.
+// connects sends an initialize and returns the response.
 func connects(t *testing.T, url, key string) (body string, status int) {
 	t.Helper()
 	c := &client{t: t, url: url, key: key, http: http.DefaultClient}
@@ -244,7 +244,7 @@ func connects(t *testing.T, url, key string) (body string, status int) {
 	return a.body, a.status
 }
 
-// library is a server with a tool, a resource and a prompt.
+// library returns a server with a tool, a resource and a prompt.
 func library(t *testing.T, name string) offerer {
 	t.Helper()
 	s := &byHTTP{server: sdk.NewServer(&sdk.Implementation{Name: name, Version: "1"}, nil)}
@@ -259,8 +259,8 @@ func library(t *testing.T, name string) offerer {
 	return s
 }
 
-// A program reads what the server reads, so that other tenants start none unless the
-// operator says so.
+// TestOtherTenantsStartNoPrograms: a program can read what the server can, so other
+// tenants start none unless the operator allows it.
 func TestOtherTenantsStartNoPrograms(t *testing.T) {
 	t.Parallel()
 	k := withServers(t, nil)

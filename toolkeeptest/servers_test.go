@@ -25,7 +25,7 @@ import (
 	servers "github.com/toolkeep/toolkeep/upstream"
 )
 
-// otherProgram runs what the test binary is beside the tests.
+// otherProgram runs the test binary's other programs.
 func otherProgram() (code int, ran bool) {
 	if len(os.Args) > 1 && os.Args[1] == "__reaper" {
 		return servers.RunReaper(os.Args[2:]), true
@@ -37,24 +37,23 @@ func otherProgram() (code int, ran bool) {
 	return 0, false
 }
 
-// program is an MCP server over stdio, revision 2025-11-25. Its tools are what the
-// file TEST_MCP_OFFER says whenever they are asked for. Calls answer with what the
-// process is and knows:
+// program is an MCP server over stdio, revision 2025-11-25. Its tools are read from the
+// file TEST_MCP_OFFER at every listing. Calls return what the process is and knows:
 //
-//	remember    keeps text; answers with all that was kept in this process
+//	remember    keeps text; returns all text kept in this process
 //	pid         the process
-//	fork        starts a process that ends with nothing but a signal; answers its pid
-//	announce    says list_changed
+//	fork        starts a process that only a signal ends; returns its pid
+//	announce    sends list_changed
 //	anything    the name of the tool
 //
-// TEST_MCP_LATE has it offer nothing at first: empty answers an empty list, refuse
-// answers -32601, and a moment after the handshake it says list_changed. TEST_MCP_ASKS names a tool
-// that only clients with the capability sampling are offered.
+// With TEST_MCP_LATE it offers nothing at first: empty returns an empty list, refuse
+// returns -32601, and a moment after the handshake it sends list_changed. TEST_MCP_ASKS
+// names a tool offered only to clients with the capability sampling.
 type program struct {
 	mu    sync.Mutex
 	out   *bufio.Writer
 	late  string
-	asked bool // the client can be asked
+	asked bool // the client accepts questions
 	notes []string
 }
 
@@ -78,7 +77,7 @@ func (p *program) say(v map[string]any) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = p.out.Write(append(raw, '\n')) // whoever is gone hears nothing
+	_, _ = p.out.Write(append(raw, '\n')) // the client may be gone
 	_ = p.out.Flush()
 }
 
@@ -146,7 +145,7 @@ func (p *program) hear(m *rpc) {
 	}
 }
 
-// note adds a line to the file that TEST_MCP_CALLS names, with an ending.
+// note appends a line to the file named by TEST_MCP_CALLS, with an ending.
 func note(ending, line string) {
 	f, err := os.OpenFile(os.Getenv("TEST_MCP_CALLS")+ending, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err == nil {
@@ -158,7 +157,7 @@ func note(ending, line string) {
 	}
 }
 
-// offered leaves out what only a client that can be asked is offered.
+// offered removes tools that are offered only to clients that accept questions.
 func (p *program) offered(tools json.RawMessage) any {
 	hide := os.Getenv("TEST_MCP_ASKS")
 	if hide == "" || p.asked {
@@ -193,7 +192,7 @@ func (p *program) call(m *rpc) string {
 	return m.Params.Name
 }
 
-// definition is that of a tool with the text parameters, each required.
+// definition returns a tool definition with required text parameters.
 func definition(name, description string, parameters ...string) string {
 	props, required := "", []string{}
 	for i, p := range parameters {
@@ -207,15 +206,15 @@ func definition(name, description string, parameters ...string) string {
 		name, description, props, strings.Join(required, ","))
 }
 
-// offerer is an MCP server whose offer a test changes.
+// offerer is an MCP server whose definitions a test can change.
 type offerer interface {
-	// set makes the definitions the offer and has running sessions hear of it.
+	// set replaces the definitions and notifies running sessions.
 	set(t *testing.T, defs ...string)
-	// spec is what the server is put with; more are further members.
+	// spec returns the body for putting the server; more are further fields.
 	spec(more ...string) string
 }
 
-// byStdio is the program of this file.
+// byStdio runs the program of this file.
 type byStdio struct {
 	offer, calls string
 	env          map[string]string
@@ -240,17 +239,17 @@ func (s *byStdio) set(t *testing.T, defs ...string) {
 	}
 }
 
-// ran is how often the server was called, read how often its tools were listed.
+// ran returns the number of calls, read that of tool listings.
 func (s *byStdio) ran() int  { return lines(s.calls) }
 func (s *byStdio) read() int { return lines(s.calls + ".lists") }
 
 func lines(file string) int {
-	raw, _ := os.ReadFile(file) // there is none before the first
+	raw, _ := os.ReadFile(file) // it does not exist before the first
 	return strings.Count(string(raw), "\n")
 }
 
 func (s *byStdio) spec(more ...string) string {
-	// The race detector has a program wait for a second at its end.
+	// With the race detector a program would wait a second before it exits.
 	env := map[string]string{"TEST_MCP_OFFER": s.offer, "TEST_MCP_CALLS": s.calls, "GORACE": "atexit_sleep_ms=0"}
 	for k, v := range s.env {
 		env[k] = v
@@ -273,7 +272,7 @@ func joined(object string, more []string) string {
 	return object
 }
 
-// byHTTP is a server made with the official SDK.
+// byHTTP is a server built with the official SDK.
 type byHTTP struct {
 	url    string
 	server *sdk.Server
@@ -293,7 +292,7 @@ func (s *byHTTP) serve(t *testing.T) {
 	t.Cleanup(func() {
 		h.CloseClientConnections()
 		h.Close()
-		for session := range s.server.Sessions() { // Toolkeep goes on without its server
+		for session := range s.server.Sessions() { // Toolkeep continues without its server
 			_ = session.Close()
 		}
 	})
@@ -330,7 +329,7 @@ func withServers(t *testing.T, settings map[string]string) *toolkeeptest.Toolkee
 	return toolkeeptest.New(t, toolkeeptest.Option{Settings: settings, Options: node.Options{Reaper: []string{self, "__reaper"}}})
 }
 
-// plan is what REST answers of a server's tools.
+// plan is the REST response about a server's tools.
 type plan struct {
 	Tools []struct {
 		ID       string `json:"tool_id"`
@@ -353,7 +352,7 @@ type plan struct {
 	Published, Held int
 }
 
-// states is one line of what became of each tool.
+// states returns one line about each tool's outcome.
 func (p plan) states() string {
 	var all []string
 	for _, t := range p.Tools {
@@ -371,7 +370,7 @@ func (a answer) plan(t *testing.T) (p plan) {
 	return p
 }
 
-// diff has a server's definitions read and compared, and asks for what differs.
+// diff requests the differences between a server's current and accepted definitions.
 func (c *client) diff(t *testing.T, name string) answer {
 	t.Helper()
 	c.do("POST", "/api/v1/servers/"+name+"/refresh", "").want(t, http.StatusNoContent)
@@ -383,7 +382,7 @@ func (c *client) put(t *testing.T, name string, s offerer, more ...string) plan 
 	return c.do("PUT", "/api/v1/servers/"+name, s.spec(more...)).plan(t)
 }
 
-// events are the catalogue's events of a type, as their data.
+// eventsOf returns the data of the catalogue's events of a type.
 func eventsOf(t *testing.T, k *toolkeeptest.Toolkeep, kind string) (out []map[string]any) {
 	t.Helper()
 	head, err := k.Store().Head(t.Context())
@@ -408,7 +407,7 @@ func eventsOf(t *testing.T, k *toolkeeptest.Toolkeep, kind string) (out []map[st
 	return out
 }
 
-// agent is an MCP client of the official SDK, in front of a view.
+// agent connects an MCP client of the official SDK to a view.
 func agent(t *testing.T, k *toolkeeptest.Toolkeep, key, view string) *sdk.ClientSession {
 	t.Helper()
 	return agentWith(t, k, key, view, nil)
@@ -440,7 +439,7 @@ func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.to.RoundTrip(r)
 }
 
-// said is the text of a result.
+// said returns the text of a result.
 func said(r *sdk.CallToolResult) string {
 	var b strings.Builder
 	for _, c := range r.Content {
@@ -451,7 +450,7 @@ func said(r *sdk.CallToolResult) string {
 	return b.String()
 }
 
-// output is the text that a server answered over REST.
+// output returns the text that a server returned over REST.
 func (a answer) output(t *testing.T) string {
 	t.Helper()
 	return a.success(t).text(t, "result", "content", "0", "text")

@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// onWriter runs a statement on the connection that writes.
+// onWriter runs a statement on the write connection.
 func onWriter(t *testing.T, k *toolkeeptest.Toolkeep, statement string) {
 	t.Helper()
 	if _, err := k.Store().(*sqlite.Store).WriteDB().ExecContext(context.Background(), statement); err != nil {
@@ -22,8 +22,8 @@ func onWriter(t *testing.T, k *toolkeeptest.Toolkeep, statement string) {
 	}
 }
 
-// TestStoreTrouble makes the database refuse writes in two ways: what needs a
-// record before it runs is refused, what only reads goes on, and nothing is lost.
+// TestStoreTrouble: with a database that refuses writes, in two ways, calls that need a
+// record first are refused, read-only ones work, and nothing is lost.
 func TestStoreTrouble(t *testing.T) {
 	t.Parallel()
 	for _, trouble := range []struct{ name, begin, end string }{
@@ -59,7 +59,7 @@ func TestStoreTrouble(t *testing.T) {
 			if hit.at(t, "execution_metadata", "cache_hit") != true {
 				t.Errorf("the cache is gone: %s", hit.body)
 			}
-			// A kept answer is given where it can be read, and never made anew.
+			// A stored result is replayed if it can be read, and never computed again.
 			if a := c.call("gate.write", named("before"), keyed("before")); a.status != 503 && a.at(t, "execution_metadata", "idempotency_replayed") != true {
 				t.Errorf("the kept answer is gone: %s", a.body)
 			}
@@ -102,15 +102,15 @@ func TestStoreTrouble(t *testing.T) {
 			c.do("POST", "/api/v1/tools/register", `{"manifest":`+gated("gate.new", "1.0.0", reads)+`}`).want(t, 201)
 			var total int
 			fmt.Sscan(fmt.Sprint(c.do("GET", "/api/v1/invocations?tool_id=gate.read", "").at(t, "total_count")), &total)
-			if total != 3 { // two refused and one answered, each once
+			if total != 3 { // two refused and one successful, each once
 				t.Errorf("%d records of gate.read, want 3", total)
 			}
 		})
 	}
 }
 
-// fill writes until the last pages are full: those of calls, and those of keys, where
-// a small row may still have room when a large one has none.
+// fill writes until the last pages are full, with calls and with keys: a small row may
+// still fit where a large one does not.
 func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 	t.Helper()
 	full := func(write func() int) {
@@ -126,8 +126,8 @@ func fill(t *testing.T, k *toolkeeptest.Toolkeep, c *client) {
 	full(func() int { return c.do("POST", "/api/v1/keys", `{"subject":"filler","roles":["agent"]}`).status })
 }
 
-// TestDatabaseLockedByAnother holds the database's lock, as a backup tool might,
-// for longer than the server waits.
+// TestDatabaseLockedByAnother holds the database's lock, like a backup tool might, for
+// longer than the server waits.
 func TestDatabaseLockedByAnother(t *testing.T) {
 	t.Parallel()
 	k, g := withGate(t, nil)
@@ -157,8 +157,8 @@ func TestDatabaseLockedByAnother(t *testing.T) {
 			got <- a
 		}()
 	}
-	// The lock is there until the server first gives up. What comes after may be
-	// carried out; what was refused must not have been.
+	// The lock is held until the server first gives up. Later calls may succeed;
+	// refused ones must not have been executed.
 	refused := 0
 	for i := range 3 {
 		a := <-got

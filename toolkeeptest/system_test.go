@@ -23,8 +23,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestMain lets no test leave a goroutine behind. The test binary is also the reaper
-// of MCP servers' processes and the program of one.
+// TestMain fails if a test leaks a goroutine. The test binary is also the reaper of MCP
+// servers' processes and the program of one.
 func TestMain(m *testing.M) {
 	if code, ran := otherProgram(); ran {
 		os.Exit(code)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// answer is what came back over HTTP.
+// answer is an HTTP response.
 type answer struct {
 	status int
 	header http.Header
@@ -47,7 +47,7 @@ type answer struct {
 
 func (a answer) String() string { return fmt.Sprintf("%d %v\n%s", a.status, a.header, a.body) }
 
-// object is the body as a tree.
+// object returns the body as a tree.
 func (a answer) object(t testing.TB) map[string]any {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(a.body))
@@ -59,7 +59,7 @@ func (a answer) object(t testing.TB) map[string]any {
 	return m
 }
 
-// at walks the body; nil where the way ends.
+// at follows a path in the body; nil if there is no such path.
 func (a answer) at(t testing.TB, path ...string) any {
 	t.Helper()
 	var v any = a.object(t)
@@ -94,7 +94,7 @@ func (a answer) want(t testing.TB, status int) answer {
 	return a
 }
 
-// refused wants a problem document of the code.
+// refused expects a problem document with the code.
 func (a answer) refused(t testing.TB, code toolkeep.Code) answer {
 	t.Helper()
 	if got := a.text(t, "code"); got != string(code) {
@@ -103,7 +103,7 @@ func (a answer) refused(t testing.TB, code toolkeep.Code) answer {
 	return a
 }
 
-// failed wants the result of a tool that failed with the code.
+// failed expects the result of a tool that failed with the code.
 func (a answer) failed(t testing.TB, code toolkeep.Code) answer {
 	t.Helper()
 	if got := a.text(t, "error", "error_code"); got != string(code) {
@@ -129,13 +129,13 @@ func (a answer) id(t testing.TB) string {
 	return id
 }
 
-// client is one caller over REST, with connections of its own.
+// client is a REST caller with its own connections.
 type client struct {
 	t    testing.TB
 	url  string
 	key  string
 	http *http.Client
-	seen func(string) // told of every answer, nil for nobody
+	seen func(string) // receives every response; may be nil
 }
 
 func as(t testing.TB, k *toolkeeptest.Toolkeep, key string) *client {
@@ -147,7 +147,7 @@ func as(t testing.TB, k *toolkeeptest.Toolkeep, key string) *client {
 
 func admin(t testing.TB, k *toolkeeptest.Toolkeep) *client { return as(t, k, k.AdminKey) }
 
-// try sends one request; header holds names and values in turn.
+// try sends one request; header alternates names and values.
 func (c *client) try(ctx context.Context, method, path, body string, header ...string) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, strings.NewReader(body))
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *client) do(method, path, body string, header ...string) answer {
 	return a
 }
 
-// call invokes a tool; more are further members of the body.
+// call invokes a tool; more are further fields of the body.
 func (c *client) call(tool, parameters string, more ...string) answer {
 	c.t.Helper()
 	return c.do("POST", "/api/v1/tools/invoke", envelope(tool, parameters, more...))
@@ -204,10 +204,10 @@ func keyed(key string) string {
 	return fmt.Sprintf(`"execution_options":{"idempotency_key":%q}`, key)
 }
 
-// event is one server-sent event.
+// event is a server-sent event.
 type event struct{ name, id, data string }
 
-// follow reads the events of a call until its stream ends or until says so.
+// follow reads a call's events until its stream ends or until returns true.
 func (c *client) follow(id string, until func(event) bool) []event {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -259,7 +259,7 @@ func (c *client) follow(id string, until func(event) bool) []event {
 	return all
 }
 
-// ended waits by the event stream until the call is over and reads it.
+// ended follows the event stream until the call has ended, then reads the call.
 func (c *client) ended(id string) answer {
 	c.t.Helper()
 	events := c.follow(id, nil)
@@ -269,7 +269,7 @@ func (c *client) ended(id string) answer {
 	return c.do("GET", "/api/v1/invocations/"+id, "").want(c.t, 200)
 }
 
-// reaches waits by the event stream until the call is in the state.
+// reaches follows the event stream until the call is in the state.
 func (c *client) reaches(id string, state toolkeep.CallState) {
 	c.t.Helper()
 	want := fmt.Sprintf(`"state":%q`, state)
@@ -280,8 +280,7 @@ func (c *client) reaches(id string, state toolkeep.CallState) {
 	}
 }
 
-// waitUntil asks again and again until the condition holds; the limit is for a
-// system that is broken.
+// waitUntil polls until the condition holds; the limit is for a broken system.
 func waitUntil(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -297,8 +296,8 @@ func waitUntil(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// clock is a clock that a test moves; it goes on by itself as well, a hundred times
-// slower where there is a begin.
+// clock is a clock that a test can advance; it also advances on its own, a hundred
+// times slower if begin is set.
 type clock struct {
 	mu    sync.Mutex
 	off   time.Duration
@@ -320,14 +319,14 @@ func (c *clock) advance(d time.Duration) {
 	c.off += d
 }
 
-// gate is an executor whose calls wait until they are let go. Its tools are of
-// kind code; the argument name tells them apart.
+// gate is an executor whose calls wait until they are released. Its tools are of kind
+// code; the argument name identifies a call.
 type gate struct {
 	mu      sync.Mutex
 	started []string
 	open    map[string]chan struct{}
 	all     bool
-	stopped map[string]bool // name -> its context ended before it was let go
+	stopped map[string]bool // name -> its context ended before it was released
 }
 
 func newGate() *gate { return &gate{open: map[string]chan struct{}{}, stopped: map[string]bool{}} }
@@ -371,7 +370,7 @@ func (g *gate) letGo(name string) {
 	close(g.door(name))
 }
 
-// openAll lets everything through from now on.
+// openAll releases all calls from now on.
 func (g *gate) openAll() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -401,13 +400,13 @@ func (g *gate) count(name string) int {
 	return n
 }
 
-// awaits waits until a call of the name is inside of the gate.
+// awaits waits until a call of the name is inside the gate.
 func (g *gate) awaits(t testing.TB, name string) {
 	t.Helper()
 	waitUntil(t, "the call "+name+" starts", func() bool { return g.count(name) > 0 })
 }
 
-// gated is the manifest of a tool behind the gate.
+// gated returns the manifest of a tool behind the gate.
 func gated(id, version string, more ...string) string {
 	extra := ""
 	for _, m := range more {
@@ -425,7 +424,7 @@ const (
 
 func named(name string) string { return fmt.Sprintf(`{"name":%q}`, name) }
 
-// withGate starts a system with a gate in it.
+// withGate starts a system with a gate.
 func withGate(t testing.TB, settings map[string]string, more ...func(*toolkeeptest.Option)) (*toolkeeptest.Toolkeep, *gate) {
 	t.Helper()
 	g := newGate()
@@ -439,7 +438,7 @@ func withGate(t testing.TB, settings map[string]string, more ...func(*toolkeepte
 	return k, g
 }
 
-// upstream is a server for tools of kind http.
+// upstream starts a server for tools of kind http.
 func upstream(t testing.TB, h http.HandlerFunc) (url string, port int) {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -452,7 +451,7 @@ func upstream(t testing.TB, h http.HandlerFunc) (url string, port int) {
 	return s.URL, port
 }
 
-// files gives every file below dir with its content.
+// files returns every file below dir with its content.
 func files(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}

@@ -12,9 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestSecondTenant: a token that names another tenant is that tenant's administrator,
-// whose keys are of it too, and what belongs to all tenants stays out of its reach
-// (docs/access.md).
+// TestSecondTenant: an admin token for another tenant administers that tenant,
+// including its keys, and cannot change what belongs to all tenants (docs/access.md).
 func TestSecondTenant(t *testing.T) {
 	t.Parallel()
 	s := newIssuer(t)
@@ -45,8 +44,8 @@ func TestSecondTenant(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldOfSecrets: names of the organisation's secrets are for who may call a tool
-// that names them, publishes such tools, or looks after them.
+// TestWhoIsToldOfSecrets: only principals that may call a tool with an organisation's
+// secret, publish such tools, or administer secrets see the secret's name.
 func TestWhoIsToldOfSecrets(t *testing.T) {
 	t.Parallel()
 	roles := filepath.Join(t.TempDir(), "roles.yaml")
@@ -83,13 +82,13 @@ func TestWhoIsToldOfSecrets(t *testing.T) {
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s sees %q, want %q", who, got, want)
 		}
-		// Whose secret a tool takes goes by the same rule.
+		// The same rule decides who sees which secret a tool uses.
 		for what, a := range map[string]answer{
 			"describe": c.do("GET", "/api/v1/tools/shop.read", ""),
 			"explain":  c.do("POST", "/api/v1/tools/invoke", `{"tool_id":"shop.read","parameters":{},"dry_run":true}`),
 		} {
 			if who == "namer" {
-				continue // who handles secrets need not see tools
+				continue // an administrator of secrets need not see tools
 			}
 			if told := strings.Contains(a.body, "organisation"); told != strings.Contains(want, "named") {
 				t.Errorf("%s tells %s of the scope: %v; %s", what, who, told, a.body)

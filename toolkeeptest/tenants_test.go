@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// parties are callers of two tenants, two of them in the first.
+// parties are callers of two tenants, two of them agents of the first.
 type parties struct {
 	k                *toolkeeptest.Toolkeep
 	g                *gate
@@ -36,7 +36,7 @@ func twoTenants(t *testing.T, more ...func(*toolkeeptest.Option)) *parties {
 	}
 }
 
-// own publishes a tool that belongs to the tenant alone.
+// own publishes a tool that belongs only to the tenant.
 func (p *parties) own(t *testing.T, tenant, manifest string) {
 	t.Helper()
 	who := &toolkeep.Principal{Subject: "test", Tenant: tenant, Roles: []string{"admin"}, Permissions: []string{"*"}}
@@ -93,7 +93,7 @@ func TestToolsOfAnotherTenantDoNotExist(t *testing.T) {
 	p.stray.call("priv.both", "{}").success(t)
 }
 
-// What belongs to all is not one tenant's to change.
+// TestSharedToolsAreNotATenantsToChange: a tenant cannot change tools of all tenants.
 func TestSharedToolsAreNotATenantsToChange(t *testing.T) {
 	t.Parallel()
 	p := twoTenants(t)
@@ -143,7 +143,7 @@ func TestInvocationsStayWithTheirCaller(t *testing.T) {
 	if a := p.auditor.do("GET", "/api/v1/invocations?agent_id=ann", ""); !strings.Contains(a.body, waiting) {
 		t.Errorf("the auditor does not see it: %s", a.body)
 	}
-	// An id that another tenant has is free here, and changes nothing there.
+	// An id used in another tenant is free here, and the other call is unaffected.
 	again := p.stray.call("std.echo", `{"text":"other"}`, fmt.Sprintf(`"invocation_id":%q`, done)).success(t)
 	if again.id(t) != done {
 		t.Errorf("the id %s was not free in another tenant: got %s", done, again.id(t))
@@ -151,7 +151,7 @@ func TestInvocationsStayWithTheirCaller(t *testing.T) {
 	if a := p.ann.do("GET", "/api/v1/invocations/"+done, ""); a.text(t, "result", "text") != "ann's own words" {
 		t.Errorf("ann's call changed: %s", a.body)
 	}
-	// Within the tenant the id is taken, and another is made.
+	// Within the tenant the id is taken, and another is generated.
 	if a := p.bob.call("std.echo", `{}`, fmt.Sprintf(`"invocation_id":%q`, done)).success(t); a.id(t) == done {
 		t.Error("bob got ann's invocation id")
 	}
@@ -211,7 +211,7 @@ func TestCachedResultsStayWithTheirPrincipal(t *testing.T) {
 			t.Errorf("%s: result of %s, cached %v; want %s, %v", step.tool, who, hit, step.who, step.hit)
 		}
 	}
-	// Who acts on behalf of a person does not get what was made for another.
+	// An agent acting for one person does not get a result computed for another.
 	actor := as(t, p.k, p.k.Key("default", "proxy", "admin"))
 	one := actor.do("POST", "/api/v1/tools/invoke", envelope("gate.cached", named("x")), "X-User-ID", "user-1").success(t)
 	two := actor.do("POST", "/api/v1/tools/invoke", envelope("gate.cached", named("x")), "X-User-ID", "user-2").success(t)
@@ -220,7 +220,8 @@ func TestCachedResultsStayWithTheirPrincipal(t *testing.T) {
 	}
 }
 
-// Equal calls at the same time share a run only where they may share a result.
+// TestSharedRunsStayWithTheirPrincipal: equal concurrent calls share a run only if they
+// may share a result.
 func TestSharedRunsStayWithTheirPrincipal(t *testing.T) {
 	t.Parallel()
 	p := twoTenants(t)
@@ -291,7 +292,7 @@ func TestKeysOfAnotherTenant(t *testing.T) {
 	if strings.Contains(own.body, "hash") || strings.Contains(own.body, "secret") {
 		t.Errorf("the list shows more than it should: %s", own.body)
 	}
-	// A key made over REST works at once, in the maker's tenant only.
+	// A key created over REST works at once, only in its creator's tenant.
 	made := p.otherBoss.do("POST", "/api/v1/keys", `{"subject":"new","roles":["agent"],"scope":["std.*"]}`).want(t, 201)
 	fresh := as(t, p.k, made.text(t, "secret"))
 	id := fresh.call("std.echo", `{"a":1}`, keyed("z")).success(t).id(t)
@@ -312,7 +313,7 @@ func TestActingAsAnother(t *testing.T) {
 	p.ann.do("GET", "/api/v1/invocations/"+id, "").want(t, 404)
 }
 
-// A narrowed key sees and calls only what its scope names.
+// TestScopedKey: a narrowed key sees and calls only the tools in its scope.
 func TestScopedKey(t *testing.T) {
 	t.Parallel()
 	p := twoTenants(t)
@@ -327,7 +328,7 @@ func TestScopedKey(t *testing.T) {
 	expired.call("std.echo", `{}`).want(t, http.StatusUnauthorized).refused(t, toolkeep.Unauthenticated)
 }
 
-// Metrics and files tell nobody who calls.
+// TestMetricsAndFilesAreDiscreet: metrics and files do not reveal callers.
 func TestMetricsAndFilesAreDiscreet(t *testing.T) {
 	t.Parallel()
 	p := twoTenants(t)

@@ -1,5 +1,5 @@
-// Package toolkeeptest starts the whole system for a test, on free loopback ports
-// and a data directory of its own, and stops it when the test ends.
+// Package toolkeeptest starts the whole system for a test, on free loopback ports and
+// with its own data directory, and stops it when the test ends.
 package toolkeeptest
 
 import (
@@ -30,18 +30,18 @@ type Toolkeep struct {
 
 // Option changes how the system is started.
 type Option struct {
-	Settings map[string]string // by key, as --set
+	Settings map[string]string // by key, as with --set
 	Environ  []string
 	Options  node.Options
 }
 
-// New starts a system with limits out of the way and stops it with the test.
+// New starts a system with limits that do not interfere, and stops it with the test.
 func New(t testing.TB, options ...Option) *Toolkeep {
 	t.Helper()
 	return Open(t, filepath.Join(t.TempDir(), "data"), options...)
 }
 
-// Open starts a system on a data directory, which may hold an earlier one's state.
+// Open starts a system on a data directory, which may hold the state of an earlier one.
 func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 	t.Helper()
 	settings := map[string]string{
@@ -85,7 +85,7 @@ func Open(t testing.TB, dir string, options ...Option) *Toolkeep {
 	return k
 }
 
-// Close stops the system; the test's end does it too.
+// Close stops the system; the end of the test does so too.
 func (k *Toolkeep) Close() {
 	k.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -95,17 +95,17 @@ func (k *Toolkeep) Close() {
 	}
 }
 
-// Log is what the server has written to its log. Lines may wait for a moment
-// before they are written; Close writes all of them.
+// Log returns the server's log so far. Lines may be buffered briefly; Close writes all
+// of them.
 func (k *Toolkeep) Log() string { return k.log.String() }
 
-// Key makes an API key of any tenant, which no face can, and gives its text.
+// Key creates an API key of any tenant, which no face can, and returns its text.
 func (k *Toolkeep) Key(tenant, subject string, roles ...string) string {
 	k.t.Helper()
 	return k.AddKey(toolkeep.APIKey{Tenant: tenant, Subject: subject, Roles: roles, CreatedBy: "test"})
 }
 
-// AddKey stores a key that is valid at once and gives its text.
+// AddKey stores a key that is valid at once and returns its text.
 func (k *Toolkeep) AddKey(spec toolkeep.APIKey) string {
 	k.t.Helper()
 	key, text := access.NewKey(spec, time.Now())
@@ -129,12 +129,12 @@ func (k *Toolkeep) Publish(manifests ...string) {
 	}
 }
 
-// Call carries out a call as the system's own principal.
+// Call executes a call as the system's own principal.
 func (k *Toolkeep) Call(tool, arguments string) (*toolkeep.Result, error) {
 	return k.Pipeline().Invoke(context.Background(), node.System(), &toolkeep.Call{Tool: tool, Arguments: []byte(arguments), Face: "test"})
 }
 
-// Do sends a REST request with the admin key and gives status and body.
+// Do sends a REST request with the admin key and returns status and body.
 func (k *Toolkeep) Do(method, path, body string, header ...string) (int, string) {
 	k.t.Helper()
 	req, err := http.NewRequest(method, k.URL()+path, strings.NewReader(body))
@@ -160,7 +160,7 @@ func (k *Toolkeep) Do(method, path, body string, header ...string) (int, string)
 	return resp.StatusCode, string(raw)
 }
 
-// Manifest is a small manifest over a builtin function, with more fields after it.
+// Manifest returns a small manifest of a builtin function, followed by more fields.
 func Manifest(id, version, function string, more ...string) string {
 	extra := ""
 	for _, m := range more {

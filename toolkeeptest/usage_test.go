@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// found is an answer of search, as far as these tests look at it.
+// found is the part of a search response that these tests use.
 type found struct {
 	Data struct {
 		LightweightIndex []struct {
@@ -70,19 +70,19 @@ func publishSome(k *toolkeeptest.Toolkeep) {
 		described("chat.post", "Sends a message to a channel."), described("files.read", "Reads a file."))
 }
 
-// TestSearchesTeach: what is searched for, called and said changes later searches: of
-// the conversation at once, of others by the questions that led to tools.
+// TestSearchesTeach: searches, calls and feedback change later searches: of the same
+// conversation at once, of others through the queries that led to tools.
 func TestSearchesTeach(t *testing.T) {
 	t.Parallel()
-	// Kept answers of search learn of it within a minute only.
+	// Cached search results pick this up only within a minute.
 	k := toolkeeptest.New(t, toolkeeptest.Option{Settings: map[string]string{"search.model": "none", "search.cache.enabled": "false"}})
 	publishSome(k)
 	ann := user{t, k, k.Key("default", "ann", "agent"), "s-1"}
 	ben := user{t, k, k.Key("default", "ben", "agent"), "s-1"}
 	stranger := user{t, k, k.Key("other", "ann", "agent"), "s-1"}
 
-	// A question in words that no description has finds nothing of it, until somebody
-	// chose a tool after it.
+	// A query with words that no description has finds nothing until someone has chosen
+	// a tool after it.
 	first, ids := ann.search("q=send+a+message")
 	if len(ids) < 2 || first.Data.Metadata.RetrievalID == "" {
 		t.Fatalf("%+v", first)
@@ -92,7 +92,7 @@ func TestSearchesTeach(t *testing.T) {
 		f, _ := ann.search("strategy=session&q=anything+else")
 		return len(f.Data.LightweightIndex) > 0 && f.Data.LightweightIndex[0].ToolID == "chat.post" && f.Data.LightweightIndex[0].Explanation.History > 0.5
 	})
-	// The same session of another user, and of another tenant, is another one.
+	// The same session id of another user or tenant is another session.
 	for _, u := range []user{ben, stranger} {
 		if f, ids := u.search("strategy=session&q=anything+else"); len(ids) != 0 {
 			t.Errorf("%+v", f)
@@ -127,7 +127,7 @@ func TestSearchesTeach(t *testing.T) {
 		}
 	}
 
-	// The report, of the tenant alone and for those who may read calls.
+	// The report covers only the tenant, for those who may read calls.
 	const analytics = "/api/v1/tools/admin/analytics?groupBy="
 	waitUntil(t, "the report has the call", func() bool {
 		_, body := k.Do("GET", analytics+"tool", "")
@@ -157,7 +157,7 @@ func TestSearchesTeach(t *testing.T) {
 	}
 }
 
-// TestUsageOverARestart: a server that starts again knows what it knew.
+// TestUsageOverARestart: usage survives a restart.
 func TestUsageOverARestart(t *testing.T) {
 	t.Parallel()
 	none := toolkeeptest.Option{Settings: map[string]string{"search.model": "none"}}
@@ -167,7 +167,7 @@ func TestUsageOverARestart(t *testing.T) {
 	ann.search("q=send+a+message")
 	ann.call("chat.post")
 	ann.call("files.read")
-	k.Close() // writes the search that waits
+	k.Close() // writes the pending search
 	again := toolkeeptest.Open(t, k.Dir, none)
 	ann.k = again
 	waitUntil(t, "the conversation is back", func() bool {
@@ -183,7 +183,7 @@ func TestUsageOverARestart(t *testing.T) {
 	}
 }
 
-// TestUsageOnTwoNodes: what one node carried out, the other knows.
+// TestUsageOnTwoNodes: each node knows what the other executed.
 func TestUsageOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	nodes := cluster(t, 2)

@@ -17,8 +17,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestVault calls tools whose secrets a real Vault holds: a token as it is, an OAuth
-// refresh token that is replaced at each use, and both while Vault is away.
+// TestVault calls tools whose secrets are in a real Vault: a plain token, an OAuth
+// refresh token that is replaced at each use, and both while Vault is down.
 func TestVault(t *testing.T) {
 	t.Parallel()
 	v := vaulttest.Start(t)
@@ -108,7 +108,7 @@ func TestVault(t *testing.T) {
 		t.Errorf("sent %q", got)
 	}
 	call("crm.theirs", toolkeep.SecretAccessDenied)
-	write(tenant+"/crm", map[string]any{"token": "the-next-token"}) // the next call has it
+	write(tenant+"/crm", map[string]any{"token": "the-next-token"}) // the next call uses it
 	call("crm.get", "")
 	if got := lastSent(); got != "Bearer the-next-token" {
 		t.Errorf("sent %q", got)
@@ -126,7 +126,7 @@ func TestVault(t *testing.T) {
 
 	v.Kill()
 	call("crm.get", toolkeep.SecretRetrievalFailed)
-	call("open.get", "") // tools without secrets go on
+	call("open.get", "") // tools without secrets keep working
 	v.Restart()
 	call("crm.get", "")
 

@@ -20,14 +20,14 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// embedding is a service with several models. A vector has a one for each word of the
-// text, at a place that model and word decide, and synonyms share theirs.
+// embedding is a service with several models. A vector has a 1 for each word of the
+// text, at a position determined by model and word; synonyms share one.
 type embedding struct {
 	*httptest.Server
 	mu    sync.Mutex
-	texts map[string]int           // embedded, by model
-	held  map[string]chan struct{} // models that answer nothing until it is closed
-	gone  map[string]bool          // models that the service does not have any more
+	texts map[string]int           // number of embeddings, by model
+	held  map[string]chan struct{} // models that do not respond until it is closed
+	gone  map[string]bool          // models that the service no longer has
 }
 
 var embeddingDims = map[string]int{"small": 64, "large": 128}
@@ -127,7 +127,7 @@ func (e *embedding) settings(model string, more ...string) map[string]string {
 	return s
 }
 
-// samples reads the numbers of the index from the metrics.
+// samples reads the index's numbers from the metrics.
 func samples(t *testing.T, k *toolkeeptest.Toolkeep) (tools, embedded, serving float64) {
 	t.Helper()
 	resp, err := http.Get(k.MetricsURL())
@@ -174,7 +174,8 @@ func asksFor(k *toolkeeptest.Toolkeep, q string) string {
 
 var weather = toolkeeptest.Manifest("sky.now", "1.0.0", "echo", `"short_description":"Will there be rain"`, `"explanation":"rain rain"`)
 
-// TestModelOfASystemChanges restarts a node with another model of its embedding service.
+// TestModelOfASystemChanges restarts a node with another model of its embedding
+// service.
 func TestModelOfASystemChanges(t *testing.T) {
 	t.Parallel()
 	e := newEmbedding(t)
@@ -183,7 +184,7 @@ func TestModelOfASystemChanges(t *testing.T) {
 	start := func(model string) *toolkeeptest.Toolkeep {
 		k := toolkeeptest.Open(t, dir, toolkeeptest.Option{Settings: e.settings(model)})
 		if key == "" {
-			key = k.AdminKey // the first start makes it
+			key = k.AdminKey // created by the first start
 		}
 		k.AdminKey = key
 		return k
@@ -229,8 +230,8 @@ func TestModelOfASystemChanges(t *testing.T) {
 	finds(k, "after the change")
 	k.Close()
 
-	// Back to a model that the service has no more: its vectors are there, and new
-	// questions cannot be embedded.
+	// Back to a model that the service no longer has: its vectors exist, but new
+	// queries cannot be embedded.
 	e.remove("small")
 	k = start("small")
 	body := asksFor(k, "rain")
@@ -239,7 +240,7 @@ func TestModelOfASystemChanges(t *testing.T) {
 	}
 }
 
-// TestNodesShareVectors lets two nodes keep their vectors in one PostgreSQL with pgvector.
+// TestNodesShareVectors: two nodes keep their vectors in one PostgreSQL with pgvector.
 func TestNodesShareVectors(t *testing.T) {
 	t.Parallel()
 	e, server := newEmbedding(t), pgtest.StartVector(t)
@@ -272,7 +273,7 @@ func TestNodesShareVectors(t *testing.T) {
 			t.Error(files, err)
 		}
 	}
-	// The node keeps to the database that is named.
+	// The node uses only the configured database.
 	before = e.count("small")
 	c := start("search.vectors_dsn", server.NewDatabase(t))
 	allEmbedded(t, c)

@@ -14,8 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// queueing starts a system with so many workers, a gate, a clock, and tools
-// behind the gate.
+// queueing starts a system with a number of workers, a gate, a clock, and tools behind
+// the gate.
 func queueing(t *testing.T, workers int) (*toolkeeptest.Toolkeep, *gate, *clock) {
 	c := new(clock)
 	k, g := withGate(t, map[string]string{"calls.workers": fmt.Sprint(workers), "calls.poll": "5ms"},
@@ -93,7 +93,7 @@ func TestCancel(t *testing.T) {
 	if a.text(t, "status") != "cancelled" {
 		t.Errorf("%s", a.body)
 	}
-	cancel(queued) // again is harmless
+	cancel(queued) // a second cancel is harmless
 	if a := cancel(running); a.at(t, "cancelled") != true {
 		t.Errorf("%s", a.body)
 	}
@@ -125,7 +125,7 @@ func lose(t *testing.T, k *toolkeeptest.Toolkeep, id string, sent bool) {
 	}
 }
 
-// The workers are busy, so that the calls can be taken away from them.
+// TestLapsedLeases keeps the workers busy, so that the calls can be taken from them.
 func TestLapsedLeases(t *testing.T) {
 	t.Parallel()
 	k, g, _ := queueing(t, 1)
@@ -147,7 +147,8 @@ func TestLapsedLeases(t *testing.T) {
 	}
 }
 
-// A process that slept must not take its own running calls for lost.
+// TestClockJumpWhileCallsRun: a suspended process must not consider its own running
+// calls lapsed.
 func TestClockJumpWhileCallsRun(t *testing.T) {
 	t.Parallel()
 	k, g, clock := queueing(t, 4)
@@ -189,7 +190,7 @@ func TestUnfetchedResultsExpire(t *testing.T) {
 	c := admin(t, k)
 	finish := func(name string) string {
 		id := c.call("gate.read", named(name), async).want(t, 202).id(t)
-		waitUntil(t, name+" has ended", func() bool { // asking for it would be fetching it
+		waitUntil(t, name+" has ended", func() bool { // asking for it would count as fetching it
 			row, err := k.Store().Invocations().Get(context.Background(), toolkeep.CallRef{Tenant: "default", ID: id})
 			return err == nil && row.State.Ended()
 		})
@@ -260,7 +261,8 @@ func TestSecondRequestWithARunningKey(t *testing.T) {
 	}
 }
 
-// Who hangs up cancels a call without a key; one with a key goes on.
+// TestCallerHangsUp: hanging up cancels a call without an idempotency key; one with a
+// key continues.
 func TestCallerHangsUp(t *testing.T) {
 	t.Parallel()
 	k, g, _ := queueing(t, 1)
@@ -309,7 +311,8 @@ func TestEventStream(t *testing.T) {
 	c.do("GET", "/api/v1/invocations/"+id+"/events", "", "Last-Event-ID", last.id).want(t, 204)
 }
 
-// What waits when the server stops runs after the next start.
+// TestQueueSurvivesARestart: calls waiting when the server stops run after the next
+// start.
 func TestQueueSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -330,7 +333,7 @@ func TestQueueSurvivesARestart(t *testing.T) {
 		_, err := k.Call("std.echo", "{}")
 		return err != nil
 	})
-	g.letGo("first") // what runs may end
+	g.letGo("first") // running calls may finish
 	<-stopped
 	again := toolkeeptest.Open(t, dir, o)
 	c = as(t, again, key)
@@ -342,8 +345,9 @@ func TestQueueSurvivesARestart(t *testing.T) {
 	}
 }
 
-// Where patience with running calls ends, what only reads is given back to the
-// queue and what may have written is unknown; nobody is left waiting.
+// TestStopOutOfPatience: when the grace period for running calls is over, read-only
+// ones return to the queue and possibly writing ones become unknown; no caller is left
+// waiting.
 func TestStopOutOfPatience(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -374,7 +378,7 @@ func TestStopOutOfPatience(t *testing.T) {
 	<-begun
 
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // no patience at all
+	cancel() // no grace period
 	if err := k.Stop(ctx); err != nil {
 		t.Logf("stop: %v", err)
 	}
@@ -398,8 +402,8 @@ func TestStopOutOfPatience(t *testing.T) {
 	}
 }
 
-// A tool that does not answer in time has failed, whether its results are cached
-// or not; that is a result and no refusal.
+// TestTimeoutIsAResult: a tool that does not respond in time has failed, cached or not;
+// that is a result and not a refusal.
 func TestTimeoutIsAResult(t *testing.T) {
 	t.Parallel()
 	k, _, _ := queueing(t, 1)
@@ -445,7 +449,7 @@ func TestOneKeyManyRequests(t *testing.T) {
 	if len(ids) != 1 || g.count("x") != 1 {
 		t.Errorf("%d executions, answers of %v", g.count("x"), ids)
 	}
-	// A key holds for a day.
+	// A key is valid for a day.
 	clock.advance(23 * time.Hour)
 	c.call("gate.write", named("x"), keyed("k")).success(t)
 	c.call("gate.write", named("y"), keyed("k")).want(t, 409)
