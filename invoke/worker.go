@@ -3,8 +3,6 @@ package invoke
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
@@ -180,39 +178,4 @@ func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to tool
 		p.Observer.Called(&end, nil, e, &Steps{})
 	}
 	return err
-}
-
-// leases are the rows that this node runs as a worker.
-type leases struct {
-	mu   sync.Mutex
-	held map[toolkeep.CallRef]struct{}
-}
-
-func newLeases() *leases { return &leases{held: make(map[toolkeep.CallRef]struct{})} }
-
-func (l *leases) hold(ref toolkeep.CallRef) func() {
-	l.mu.Lock()
-	l.held[ref] = struct{}{}
-	l.mu.Unlock()
-	return func() {
-		l.mu.Lock()
-		delete(l.held, ref)
-		l.mu.Unlock()
-	}
-}
-
-func (l *leases) list() []toolkeep.CallRef {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	refs := make([]toolkeep.CallRef, 0, len(l.held))
-	for ref := range l.held {
-		refs = append(refs, ref)
-	}
-	slices.SortFunc(refs, func(a, b toolkeep.CallRef) int {
-		if a.ID < b.ID {
-			return -1
-		}
-		return 1
-	})
-	return refs
 }
