@@ -198,8 +198,8 @@ type SecretUse struct {
 	Hash    string `json:"secret_hash"`       // SHA-256 of the reference, in hex
 	Scope   string `json:"scope,omitempty"`   // user, workspace, organisation, server
 	Store   string `json:"store,omitempty"`   // secret, vault, env, file
-	Version string `json:"version,omitempty"` // as the store counts, "" where it does not
-	Code    Code   `json:"code,omitempty"`    // why it could not be had, "" if it was
+	Version string `json:"version,omitempty"` // the store's own, "" if it has none
+	Code    Code   `json:"code,omitempty"`    // why it could not be fetched, "" on success
 }
 
 // Attachment is a part of a result that is stored elsewhere.

@@ -155,7 +155,7 @@ func AsError(err error) *Error {
 // Fault is a single fault in a document, an argument or a result.
 type Fault struct {
 	Pointer string `json:"pointer"` // JSON Pointer (RFC 6901) into the checked value; "" is the whole
-	Rule    string `json:"rule"`    // the keyword or rule that was broken, such as "required" or "maximum"
+	Rule    string `json:"rule"`    // the violated keyword or rule, such as "required" or "maximum"
 	Message string `json:"message"` // what is wrong and what would be right
 }
 

@@ -42,8 +42,8 @@ const (
 	PermLifecycle = "catalog:admin"   // deprecate, block, remove, force
 	PermNetwork   = "catalog:network" // publish tools that may reach internal addresses (permissions.network)
 	PermFiles     = "catalog:files"   // publish tools that use directories of the server (permissions.filesystem)
-	PermContext   = "context:admin"   // read and change what agents add to tools
-	PermSecrets   = "secrets:use"     // publish tools that name a secret of the server
+	PermContext   = "context:admin"   // read and change agents' contexts for tools
+	PermSecrets   = "secrets:use"     // publish tools that reference secrets of the server
 	// PermSecretsAdmin covers the secrets of workspaces, of the organisation and of
 	// other users.
 	PermSecretsAdmin = "secrets:admin"

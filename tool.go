@@ -68,7 +68,7 @@ type Hold struct {
 	At     time.Time `json:"at"`
 	Cause  Cause     `json:"cause"`
 	Why    string    `json:"why"`
-	Digest string    `json:"digest,omitempty"` // of the definition that was seen instead, "" if it is gone
+	Digest string    `json:"digest,omitempty"` // of the definition now offered, "" if it is gone
 }
 
 // Version is a Tool with its lifecycle, as stored in the catalogue.

@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// ReadRoles reads roles in YAML from the value of the setting access.roles, which is what
-// stands under the key roles, and from the file of access.roles_file; both may be empty.
+// ReadRoles reads roles in YAML from inline, the content of the key roles in the setting
+// access.roles, and from file, the setting access.roles_file; either may be empty.
 func ReadRoles(inline []byte, file string) ([]Role, error) {
 	var all []Role
 	if len(inline) > 0 {
@@ -38,8 +38,8 @@ func ReadRoles(inline []byte, file string) ([]Role, error) {
 
 var lineNumber = regexp.MustCompile(`line \d+: `)
 
-// withoutLines takes line numbers out of an error about roles: they would be
-// those of a text that nobody sees. The pointers say where.
+// withoutLines removes line numbers from an error about inline roles: they refer to a
+// text that the operator never sees. The pointers give the place.
 func withoutLines(err error) error {
 	var e *toolkeep.Error
 	if !errors.As(err, &e) {

@@ -16,7 +16,7 @@ import (
 // maxYAML is the largest roles document in bytes.
 const maxYAML = 1 << 20
 
-// ParseRoles reads own roles from YAML, a mapping with the one key roles:
+// ParseRoles reads custom roles from YAML, a mapping with the single key roles:
 //
 //	roles:
 //	  weather-reader:
@@ -33,9 +33,9 @@ const maxYAML = 1 << 20
 //	      - tools: ["weather.delete*"]
 //	      - min_risk: high
 //
-// A condition that is left out does not select; an empty list and a rule without
-// any condition are refused. The error is E3008 with every fault, each with its
-// line; an unknown key names the nearest known one. Aliases are refused.
+// An omitted condition does not restrict the rule; an empty list, or a rule without any
+// condition, is refused. The error is E3008 with every fault and its line; for an
+// unknown key it suggests the nearest known one. YAML aliases are refused.
 func ParseRoles(data []byte) ([]Role, error) {
 	r := &reader{lines: make(map[string]int)}
 	roles := r.document(data)

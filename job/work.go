@@ -24,7 +24,7 @@ const (
 	writeLimit = 10 * time.Second
 )
 
-// callWorker is what River calls.
+// callWorker is River's worker.
 type callWorker struct {
 	river.WorkerDefaults[callArgs]
 	run     func(ctx context.Context, ref toolkeep.CallRef) error

@@ -11,11 +11,10 @@ import (
 // may see it.
 type Key [sha256.Size]byte
 
-// KeyOf covers the tenant, the principal (subject, workspace and on whose behalf)
-// unless the tool declares its result public within the tenant, the tool's id, its
-// exact version by digest, and the hash of the coerced arguments. The caller includes
-// anything else that changes the result, such as context assembly and the tool's
-// secrets, in args.
+// KeyOf covers the tenant, the principal (subject, workspace and on whose behalf) unless
+// the tool declares its result public within the tenant, the tool's id, its exact version
+// by digest, and the hash of the coerced arguments. The caller includes anything else that
+// changes the result, such as the agent's context and the tool's secrets, in args.
 func KeyOf(p *toolkeep.Principal, t *toolkeep.Tool, args [32]byte) Key {
 	subject, behalf, workspace, audience := p.Subject, p.OnBehalf, p.Workspace, byte(1)
 	if t.Manifest.PublicResult() {

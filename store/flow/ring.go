@@ -64,7 +64,8 @@ func (r *Ring) Publish(changes []toolkeep.Committed, cost []int32) bool {
 	return true
 }
 
-// Skip records that changes up to seq are not available, or only in the database.
+// Skip records that changes from the head up to seq are not available, or only in the
+// database.
 func (r *Ring) Skip(seq int64) {
 	r.mu.Lock()
 	if seq > r.head {
