@@ -70,12 +70,14 @@ type Harness struct {
 	Drain func()
 	// Unsigned says that the face's client cannot send tokens and signatures.
 	Unsigned bool
+	HTTP     bool // requests have a Host, an Origin and a body's type
 }
 
 // Run runs all transcripts against one system.
 func Run(t *testing.T, start func(t *testing.T) Harness) {
 	h := start(t)
 	t.Run("calls", h.calls)
+	t.Run("the same request gets the same refusal", h.refusals)
 	t.Run("the key's answer is given again", h.replay)
 	t.Run("a cached result", h.cached)
 	t.Run("a waiting call", h.waiting)

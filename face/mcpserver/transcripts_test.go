@@ -32,7 +32,7 @@ func TestTranscripts(t *testing.T) {
 			facetest.Run(t, func(t *testing.T) facetest.Harness {
 				k, tools, keys := toolkeeptest.ForFaces(t)
 				f.url, f.rest, f.keys, f.sessions = serve(t, k), k.URL(), keys, map[string]string{}
-				return facetest.Harness{Face: &f, Tools: tools, Follow: f.follow, Drain: k.Pipeline().Drain}
+				return facetest.Harness{Face: &f, Tools: tools, Follow: f.follow, Drain: k.Pipeline().Drain, HTTP: true}
 			})
 		})
 	}
@@ -63,6 +63,7 @@ type mcpFace struct {
 	byID      bool // calls go through the tool call_tool
 	keys      map[string]string
 	sessions  map[string]string // by role
+	raw       []string          // headers that Send adds
 }
 
 func (f *mcpFace) send(t *testing.T, as, path, body string, header map[string]string) (int, http.Header, []byte) {
@@ -79,6 +80,9 @@ func (f *mcpFace) send(t *testing.T, as, path, body string, header map[string]st
 	for k, v := range header {
 		req.Header.Set(k, v)
 	}
+	if f.raw != nil && !strings.Contains(body, `"initialize"`) {
+		req.Header = facetest.HTTPHeaders(req, req.Header.Get("Authorization"), f.raw)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -89,6 +93,17 @@ func (f *mcpFace) send(t *testing.T, as, path, body string, header map[string]st
 		t.Fatal(err)
 	}
 	return resp.StatusCode, resp.Header, raw
+}
+
+// Send implements facetest.Sender.
+func (f *mcpFace) Send(t *testing.T, look bool, headers ...string) facetest.Answer {
+	t.Helper()
+	f.raw = headers
+	defer func() { f.raw = nil }()
+	if look {
+		return f.Get(t, "agent", "01900000-0000-7000-8000-00000000dead")
+	}
+	return f.Call(t, facetest.Ask{As: "agent", Tool: "face.echo", Arguments: `{"text":"hello"}`})
 }
 
 // session is the role's, begun when first needed.

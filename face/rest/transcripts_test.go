@@ -17,7 +17,7 @@ func TestTranscripts(t *testing.T) {
 	facetest.Run(t, func(t *testing.T) facetest.Harness {
 		k, tools, keys := toolkeeptest.ForFaces(t)
 		f := &restFace{url: k.URL(), keys: keys}
-		return facetest.Harness{Face: f, Tools: tools, Follow: f.follow, Drain: k.Pipeline().Drain}
+		return facetest.Harness{Face: f, Tools: tools, Follow: f.follow, Drain: k.Pipeline().Drain, HTTP: true}
 	})
 }
 
@@ -56,6 +56,30 @@ type restAnswer struct {
 		} `json:"warnings"`
 	} `json:"execution_metadata"`
 	Cancelled bool `json:"cancelled"`
+}
+
+// Send implements facetest.Sender.
+func (f *restFace) Send(t *testing.T, look bool, headers ...string) facetest.Answer {
+	t.Helper()
+	method, path, body := "POST", "/api/v1/tools/invoke", `{"tool_id":"face.echo","parameters":{"text":"hello"}}`
+	if look {
+		method, path, body = "GET", "/api/v1/invocations/01900000-0000-7000-8000-00000000dead", ""
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = facetest.HTTPHeaders(req, "Bearer "+f.keys["agent"], headers)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var a restAnswer
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
+		t.Fatal(err)
+	}
+	return answerOf(resp.StatusCode, a)
 }
 
 func (f *restFace) send(t *testing.T, as, method, path, body string, header map[string]string) (int, restAnswer, []byte) {

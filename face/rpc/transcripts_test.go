@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -126,6 +127,29 @@ func refusalOf(t *testing.T, err error) facetest.Answer {
 		t.Fatalf("not a refusal of ours: %v", err)
 	}
 	return a
+}
+
+// Send implements facetest.Sender.
+func (f *rpcFace) Send(t *testing.T, look bool, headers ...string) facetest.Answer {
+	t.Helper()
+	if !slices.Contains(headers, "Authorization") {
+		headers = append(slices.Clone(headers), "authorization", "Bearer "+f.keys["agent"])
+	}
+	ctx := metadata.AppendToOutgoingContext(t.Context(), headers...)
+	if look {
+		_, err := f.client.GetInvocation(ctx, &l03v1.GetInvocationRequest{InvocationId: "01900000-0000-7000-8000-00000000dead"})
+		return refusalOf(t, err)
+	}
+	msg := &l03v1.ToolInvocationRequest{ToolId: "face.echo", Inputs: map[string]string{"text": `"hello"`}}
+	if f.streams {
+		return f.stream(t, ctx, msg)
+	}
+	var trailer metadata.MD
+	res, err := f.client.InvokeTool(ctx, msg, grpc.Trailer(&trailer))
+	if err != nil {
+		return refusalOf(t, err)
+	}
+	return answerOf(t, res, trailer)
 }
 
 func (f *rpcFace) Call(t *testing.T, a facetest.Ask) facetest.Answer {
