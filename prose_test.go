@@ -13,10 +13,9 @@ import (
 // prose lists the code that may interpret human-readable text, by file and expression,
 // with the reason why there is no field or type to use instead.
 var prose = map[string]string{
-	"files.go Error":       "os.Root has no error of its own for a path that escapes it",
-	"schema.go err.Error":  "pgconn has no type for a server that refuses TLS",
-	"tls.go err.Error":     "alerts and some refusals of crypto/tls have no type",
-	"problem.go d.Message": "huma's validator says what is wrong in texts alone",
+	"files.go Error":      "os.Root has no error of its own for a path that escapes it",
+	"schema.go err.Error": "pgconn has no type for a server that refuses TLS",
+	"tls.go err.Error":    "alerts and some refusals of crypto/tls have no type",
 }
 
 // TestNothingIsDecidedByProse finds code that inspects a reason, a message or an

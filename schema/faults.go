@@ -61,6 +61,7 @@ type finding struct {
 type renderer struct {
 	root  any
 	index map[string]*jsonschema.Schema // may be nil
+	quiet bool                          // no value is quoted
 }
 
 func (r *renderer) list(err *jsonschema.ValidationError) []toolkeep.Fault {
@@ -268,7 +269,7 @@ func firstMessage(name string, err error) string {
 // describe names the value at fault: itself if it is short, else its type.
 func (r *renderer) describe(e *jsonschema.ValidationError) string {
 	v, ok := canon.Lookup(r.root, canon.Pointer(e.InstanceLocation...))
-	if !ok {
+	if !ok || r.quiet {
 		return "the value sent"
 	}
 	return quoteValue(v)

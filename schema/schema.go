@@ -270,10 +270,19 @@ func (s *Schema) Validate(v any) (faults []toolkeep.Fault) {
 	if faults := checkNumbers(v); faults != nil {
 		return faults
 	}
-	return s.validate(v)
+	return s.validate(v, false)
 }
 
-func (s *Schema) validate(v any) []toolkeep.Fault {
+// ValidateSecret is Validate for what may hold secrets: no message quotes a value.
+func (s *Schema) ValidateSecret(v any) (faults []toolkeep.Fault) {
+	defer recoverTimeout(&faults)
+	if faults := checkNumbers(v); faults != nil {
+		return faults
+	}
+	return s.validate(v, true)
+}
+
+func (s *Schema) validate(v any, quiet bool) []toolkeep.Fault {
 	err := s.compiled.Validate(v)
 	if err == nil {
 		return nil
@@ -282,7 +291,7 @@ func (s *Schema) validate(v any) []toolkeep.Fault {
 	if !errors.As(err, &verr) {
 		return []toolkeep.Fault{{Rule: "schema", Message: err.Error()}}
 	}
-	r := renderer{root: v, index: s.index}
+	r := renderer{root: v, index: s.index, quiet: quiet}
 	return r.list(verr)
 }
 
@@ -305,7 +314,7 @@ func (s *Schema) Prepare(args map[string]any) (prepared map[string]any, faults [
 			prepared = v.(map[string]any)
 		}
 	}
-	return prepared, s.validate(prepared)
+	return prepared, s.validate(prepared, false)
 }
 
 // Coerce is the first half of Prepare for any value and without defaults: it

@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -474,4 +475,18 @@ func FuzzCompile(f *testing.F) {
 			}
 		}
 	})
+}
+
+// What may be a secret is not quoted.
+func TestValidateSecret(t *testing.T) {
+	s := compile(t, `{"properties":{"a":{"type":"string"},"b":{"enum":["x"]},"c":{"maximum":3}}}`)
+	v := map[string]any{"a": json.Number("12345"), "b": "hunter2", "c": json.Number("98765")}
+	if n := len(s.Validate(v)); n != 3 {
+		t.Fatal(n)
+	}
+	for _, f := range s.ValidateSecret(v) {
+		if strings.Contains(f.Message, "12345") || strings.Contains(f.Message, "hunter2") || strings.Contains(f.Message, "98765") || f.Rule == "" || f.Pointer == "" {
+			t.Errorf("%+v", f)
+		}
+	}
 }

@@ -3,11 +3,10 @@ package rest
 import (
 	"log/slog"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover/assembly"
@@ -16,16 +15,17 @@ import (
 
 // API is the face as an http.Handler.
 type API struct {
-	c        Config
-	guide    *assembly.Guide // nil without a search
-	gate     *gate.Gate
-	limits   gate.Limits
-	log      *slog.Logger
-	mux      *http.ServeMux
-	behind   http.Handler // the gate
-	huma     huma.API
-	patterns []string // of the mux, for tests
-	document struct{ json, yaml []byte }
+	c          Config
+	guide      *assembly.Guide // nil without a search
+	gate       *gate.Gate
+	limits     gate.Limits
+	log        *slog.Logger
+	mux        *http.ServeMux
+	behind     http.Handler // the gate
+	components *components
+	paths      tree     // of the document
+	patterns   []string // of the mux, for tests
+	document   struct{ json, yaml []byte }
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -37,7 +37,8 @@ func New(c Config) *API {
 	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
 		panic("rest: Gate, Invoker, Calls, Catalog and Visible are required")
 	}
-	a := &API{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log, mux: http.NewServeMux(), closing: make(chan struct{})}
+	a := &API{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log, mux: http.NewServeMux(),
+		components: &components{schemas: tree{}, types: map[string]reflect.Type{}}, paths: tree{}, closing: make(chan struct{})}
 	a.behind = http.HandlerFunc(a.serve)
 	if a.guide = c.Guide; a.guide == nil && c.Search != nil {
 		a.guide = &assembly.Guide{Search: c.Search}
@@ -45,7 +46,6 @@ func New(c Config) *API {
 	if a.log == nil {
 		a.log = slog.Default()
 	}
-	a.huma = a.newHuma()
 	a.rawRoutes()
 	a.operations()
 	a.mounts()

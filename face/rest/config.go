@@ -130,5 +130,19 @@ type Config struct {
 	Log     *slog.Logger // default slog.Default()
 }
 
-// object is a JSON object that is passed on as it came; see bridge.go.
+// object is a JSON object that is passed on as it came.
 type object json.RawMessage
+
+func (o object) MarshalJSON() ([]byte, error) {
+	if len(o) == 0 {
+		return []byte("{}"), nil
+	}
+	return o, nil
+}
+
+func (o *object) UnmarshalJSON(b []byte) error {
+	*o = append((*o)[:0], b...)
+	return nil
+}
+
+func (object) describe(*components) tree { return tree{"type": "object", "additionalProperties": true} }

@@ -2,9 +2,6 @@ package rest
 
 import (
 	"context"
-	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -54,10 +51,10 @@ func (a *API) contextRoutes() {
 	if a.c.Contexts == nil {
 		return
 	}
-	op := func(method, id, summary string) huma.Operation {
-		return huma.Operation{Method: method, Path: "/api/v1/context/agent/{agent_id}/tool/{tool_id}", OperationID: id, Tags: []string{tagAdmin}, Summary: summary}
+	op := func(method, id, summary string) route {
+		return op(method, "/api/v1/context/agent/{agent_id}/tool/{tool_id}", id, tagAdmin, summary)
 	}
-	register(a, op(http.MethodGet, "getContext", "Read what is stored of what an agent adds to a tool"), toolkeep.PermContext, a.getContext)
-	register(a, op(http.MethodPut, "putContext", "Set what an agent adds to a tool, in place of what was stored"), toolkeep.PermContext, a.putContext)
-	register(a, op(http.MethodDelete, "deleteContext", "Remove what is stored of what an agent adds to a tool"), toolkeep.PermContext, a.deleteContext)
+	register(a, op("GET", "getContext", "Read what is stored of what an agent adds to a tool"), toolkeep.PermContext, a.getContext)
+	register(a, op("PUT", "putContext", "Set what an agent adds to a tool, in place of what was stored"), toolkeep.PermContext, a.putContext)
+	register(a, op("DELETE", "deleteContext", "Remove what is stored of what an agent adds to a tool"), toolkeep.PermContext, a.deleteContext)
 }

@@ -2,11 +2,9 @@ package rest
 
 import (
 	"context"
-	"reflect"
 	"strconv"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	strict "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
@@ -42,12 +40,12 @@ const wantsText = "must be a string, or a list of parts with a type, those of te
 // contextText is a message's text, or a list of its parts, as it came.
 type contextText struct{ object }
 
-// Schema is for the document, and for what is refused before it is read.
-func (contextText) Schema(huma.Registry) *huma.Schema {
-	part := &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Required: []string{"type"},
-		Properties: map[string]*huma.Schema{"type": {Type: huma.TypeString, MinLength: new(1)}, "text": {Description: "of a part of text: the text"}}}
-	return &huma.Schema{Description: "what it says, or a list of parts as OpenAI and Anthropic have them, of which the text is read and the rest passed over",
-		OneOf: []*huma.Schema{{Type: huma.TypeString, Nullable: true}, {Type: huma.TypeArray, Items: part}}}
+// describe is for the document, and for what is refused before it is read.
+func (contextText) describe(*components) tree {
+	part := tree{"type": "object", "additionalProperties": true, "required": []string{"type"},
+		"properties": tree{"type": tree{"type": "string", "minLength": 1}, "text": tree{"description": "of a part of text: the text"}}}
+	return tree{"description": "what it says, or a list of parts as OpenAI and Anthropic have them, of which the text is read and the rest passed over",
+		"oneOf": []any{tree{"type": []string{"string", "null"}}, tree{"type": "array", "items": part}}}
 }
 
 // ContextToolCall is one call in a message.
@@ -79,10 +77,7 @@ type ToolContext struct {
 // contextData is a ToolContext as it was counted, byte by byte.
 type contextData struct{ object }
 
-// Schema is for the document.
-func (contextData) Schema(r huma.Registry) *huma.Schema {
-	return r.Schema(reflect.TypeFor[ToolContext](), true, "ToolContext")
-}
+func (contextData) describe(c *components) tree { return c.ref(ToolContext{}) }
 
 type toolContextOutput struct {
 	RetrievalID string `header:"X-Retrieval-ID" doc:"by which feedback names this context"`

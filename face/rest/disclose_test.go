@@ -120,16 +120,21 @@ func TestToolContextRefuses(t *testing.T) {
 		`{"messages":[{}]}`:                                           toolkeep.MissingParameter,
 		`{"messages":[{"role":"user","content":5}]}`:                  toolkeep.InvalidParameters,
 		`{"messages":[{"role":"user","content":["hello"]}]}`:          toolkeep.InvalidParameters,
-		`{"messages":[{"role":"user","content":[{"text":"hello"}]}]}`: toolkeep.InvalidParameters,
+		`{"messages":[{"role":"user","content":[{"text":"hello"}]}]}`: toolkeep.MissingParameter,
 		`{"messages":[{"role":"user","content":[{"type":"text","text":["hello"]}]}]}`: toolkeep.InvalidParameters,
 		`{"tool_ids":["demo.hash"]}`: toolkeep.MalformedRequest,
 		`[]`:                         toolkeep.InvalidParameters,
 	} {
 		problem(t, s.do(t, "POST", contextPath, body), code)
 	}
-	for _, wrong := range []string{`5`, `[{"text":"a"}]`, `[{"type":"text"}]`, `[{"type":"text","text":7}]`} {
+	for wrong, fault := range map[string]string{
+		`5`:                          `{"pointer":"/messages/1/content","rule":"type","message":"must be null, string or array, not the value sent"}`,
+		`[{"text":"a"}]`:             `{"pointer":"/messages/1/content/0","rule":"required","message":"the property \"type\" is missing; it must be string"}`,
+		`[{"type":"text"}]`:          `{"pointer":"/messages/1/content","rule":"type","message":"must be a string, or a list of parts`,
+		`[{"type":"text","text":7}]`: `{"pointer":"/messages/1/content","rule":"type","message":"must be a string, or a list of parts`,
+	} {
 		w := s.do(t, "POST", contextPath, `{"messages":[{"role":"user"},{"role":"user","content":`+wrong+`}]}`)
-		if !strings.Contains(w.Body.String(), `{"pointer":"/messages/1/content","rule":"type","message":"must be a string, or a list of parts`) {
+		if !strings.Contains(w.Body.String(), fault) {
 			t.Errorf("%s: %s", wrong, w.Body)
 		}
 	}

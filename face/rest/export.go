@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/catalog/export"
@@ -41,8 +39,7 @@ type document json.RawMessage
 // MarshalJSON gives the bytes.
 func (d document) MarshalJSON() ([]byte, error) { return d, nil }
 
-// Schema is for the document.
-func (d document) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
+func (document) describe(*components) tree { return tree{} }
 
 // maxExported is how many tools one export has. A model's request takes far fewer.
 const maxExported = 20_000

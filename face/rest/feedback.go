@@ -2,10 +2,7 @@ package rest
 
 import (
 	"context"
-	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
@@ -94,17 +91,15 @@ func (a *API) feedback(ctx context.Context, p *toolkeep.Principal, in *feedbackI
 // usageRoutes are those of feedback and of what was learned.
 func (a *API) usageRoutes() {
 	const tools = "/api/v1/tools"
-	op := func(method, path, id, tag, summary string) huma.Operation {
-		return huma.Operation{Method: method, Path: tools + path, OperationID: id, Tags: []string{tag}, Summary: summary}
-	}
+	op := func(method, path, id, tag, summary string) route { return op(method, tools+path, id, tag, summary) }
 	if a.c.Retrievals != nil {
-		register(a, op(http.MethodPost, "/retrieval/feedback", "retrievalFeedback", tagRetrieval, "Say which tool a search led to and how well it fitted; the same again is harmless"), "", a.feedback)
+		register(a, op("POST", "/retrieval/feedback", "retrievalFeedback", tagRetrieval, "Say which tool a search led to and how well it fitted; the same again is harmless"), "", a.feedback)
 	}
 	if a.c.Learning == nil {
 		return
 	}
-	register(a, op(http.MethodGet, "/admin/analytics", "analytics", tagAdmin, "How tools are found and how they do in your tenant, by day in UTC"), toolkeep.PermInvocations, a.analytics)
-	register(a, op(http.MethodDelete, "/admin/analytics/users/{user_id}", "forgetUser", tagAdmin, "Forget a user's conversations, questions, preferences and numbers; also of one that is not known"), toolkeep.PermOperate, a.forgetUser)
-	register(a, op(http.MethodPost, "/admin/weights", "learnWeights", tagAdmin, "Learn the weights of your tenant's search anew from what was chosen, and keep them if they are better"), toolkeep.PermOperate, a.learnWeights)
-	register(a, op(http.MethodDelete, "/admin/weights", "resetWeights", tagAdmin, "Give up learned weights for those of the configuration"), toolkeep.PermOperate, a.resetWeights)
+	register(a, op("GET", "/admin/analytics", "analytics", tagAdmin, "How tools are found and how they do in your tenant, by day in UTC"), toolkeep.PermInvocations, a.analytics)
+	register(a, op("DELETE", "/admin/analytics/users/{user_id}", "forgetUser", tagAdmin, "Forget a user's conversations, questions, preferences and numbers; also of one that is not known"), toolkeep.PermOperate, a.forgetUser)
+	register(a, op("POST", "/admin/weights", "learnWeights", tagAdmin, "Learn the weights of your tenant's search anew from what was chosen, and keep them if they are better"), toolkeep.PermOperate, a.learnWeights)
+	register(a, op("DELETE", "/admin/weights", "resetWeights", tagAdmin, "Give up learned weights for those of the configuration"), toolkeep.PermOperate, a.resetWeights)
 }

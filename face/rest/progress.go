@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
@@ -16,9 +14,6 @@ const (
 	ndjsonType = "application/x-ndjson"
 	eventsType = "text/event-stream"
 )
-
-// streams marks operations that tell how far they are to clients that accept a stream.
-const streams = "streams"
 
 // progress is the stream on which an operation tells how far it is. A nil one tells
 // nobody. Refusals before the first event are ordinary problem documents.
@@ -106,24 +101,18 @@ func (p *progress) send(name string, data []byte) {
 }
 
 // end sends the answer as the last event: result, or error with the problem document.
-func (p *progress) end(status int, body []byte) {
-	if p.gone {
-		return
-	}
+func (p *progress) end(w http.ResponseWriter, r *http.Request, body []byte, err error) {
 	name := "result"
-	if status >= 400 {
+	if err != nil {
 		name = "error"
+		body, _ = gate.Marshal(p.a.gate.Problem(w, r, err))
 	}
-	p.send(name, body)
+	if !p.gone {
+		p.send(name, body)
+	}
 }
 
-// progressInput gives a handler the stream of its request.
+// progressInput is embedded in the input of a handler that tells how far it is.
 type progressInput struct{ progress *progress }
 
-// Resolve is huma's way to hand over what is in the request.
-func (in *progressInput) Resolve(ctx huma.Context) []error {
-	if x, ok := ctx.(*exchange); ok {
-		in.progress = x.progress
-	}
-	return nil
-}
+func (in *progressInput) tells(to *progress) { in.progress = to }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/toolkeep/toolkeep"
 )
 
@@ -123,15 +121,15 @@ func (a *API) reindex(ctx context.Context, p *toolkeep.Principal, in *reindexInp
 
 // searchAdminRoutes are those of Discovery 8.2 that act.
 func (a *API) searchAdminRoutes() {
-	op := func(method, path, id, summary string) huma.Operation {
-		return huma.Operation{Method: method, Path: "/api/v1/tools/admin" + path, OperationID: id, Tags: []string{tagAdmin}, Summary: summary}
+	op := func(method, path, id, summary string) route {
+		return op(method, "/api/v1/tools/admin"+path, id, tagAdmin, summary)
 	}
 	if a.c.Invalidate != nil {
-		register(a, op(http.MethodDelete, "/cache/invalidate", "invalidateCache", "Drop cached results and kept answers of search"), toolkeep.PermOperate, a.invalidate)
+		register(a, op("DELETE", "/cache/invalidate", "invalidateCache", "Drop cached results and kept answers of search"), toolkeep.PermOperate, a.invalidate)
 	}
 	if a.c.SearchAdmin != nil {
-		again := op(http.MethodPost, "/reindex", "reindex", "Index tools anew, in the background")
-		again.DefaultStatus = http.StatusAccepted
+		again := op("POST", "/reindex", "reindex", "Index tools anew, in the background")
+		again.status = http.StatusAccepted
 		register(a, again, toolkeep.PermOperate, a.reindex)
 	}
 }

@@ -2,10 +2,7 @@ package rest
 
 import (
 	"context"
-	"net/http"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/control/secrets"
@@ -150,12 +147,12 @@ func (a *API) secretRoutes() {
 	if a.c.Secrets == nil {
 		return
 	}
-	op := func(method, path, id, summary string) huma.Operation {
-		return huma.Operation{Method: method, Path: "/api/v1/secrets" + path, OperationID: id, Tags: []string{tagAdmin}, Summary: summary}
+	op := func(method, path, id, summary string) route {
+		return op(method, "/api/v1/secrets"+path, id, tagAdmin, summary)
 	}
-	register(a, op(http.MethodGet, "", "listSecrets", "List secrets by name, never their values"), "", a.listSecrets)
-	register(a, op(http.MethodPut, "/{name}", "putSecret", "Set a secret; the next call uses it"), "", a.putSecret)
-	register(a, op(http.MethodDelete, "/{name}", "deleteSecret", "Remove a secret"), "", a.deleteSecret)
-	register(a, op(http.MethodPost, "/test", "testSecret", "Read a reference as a call would, and tell all but the value"), "", a.testSecret)
-	register(a, op(http.MethodPost, "/rotate", "rotateSealKey", "Seal everything that is stored under a new key"), toolkeep.PermSecretsAdmin, a.rotateSealKey)
+	register(a, op("GET", "", "listSecrets", "List secrets by name, never their values"), "", a.listSecrets)
+	register(a, op("PUT", "/{name}", "putSecret", "Set a secret; the next call uses it"), "", a.putSecret)
+	register(a, op("DELETE", "/{name}", "deleteSecret", "Remove a secret"), "", a.deleteSecret)
+	register(a, op("POST", "/test", "testSecret", "Read a reference as a call would, and tell all but the value"), "", a.testSecret)
+	register(a, op("POST", "/rotate", "rotateSealKey", "Seal everything that is stored under a new key"), toolkeep.PermSecretsAdmin, a.rotateSealKey)
 }

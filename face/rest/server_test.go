@@ -53,7 +53,7 @@ func TestSlowBodyIsCutOff(t *testing.T) {
 	s.Limits.BodyTimeout = 20 * time.Millisecond
 	for name, head := range map[string]string{
 		"read by invoke":      invokeHead,
-		"read by huma":        "POST /api/v1/tools/register HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin\r\n",
+		"read by a route":     "POST /api/v1/tools/register HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer admin\r\n",
 		"never read, refused": "POST /api/v1/tools/register HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer nobody\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,9 +2,6 @@ package rest
 
 import (
 	"context"
-	"net/http"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/toolkeep/toolkeep"
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
@@ -153,19 +150,17 @@ func (a *API) serverRoutes() {
 		return
 	}
 	const all, server = "/api/v1/servers", "/api/v1/servers/{name}"
-	op := func(method, path, id, summary string) huma.Operation {
-		return huma.Operation{Method: method, Path: path, OperationID: id, Tags: []string{tagServers}, Summary: summary}
-	}
-	register(a, op(http.MethodGet, all, "listServers", "List the MCP servers behind this one, with their state"), toolkeep.PermOperate, a.listServers)
-	register(a, op(http.MethodGet, server, "getServer", "Read one MCP server"), toolkeep.PermOperate, a.getServer)
-	register(a, op(http.MethodGet, server+"/logs", "serverLogs", "Read the latest lines of an MCP server's log"), toolkeep.PermOperate, a.serverLogs)
-	register(a, op(http.MethodGet, server+"/diff", "diffServer", "Compare what an MCP server offers now with what is pinned; change nothing"), toolkeep.PermOperate, a.diffServer)
-	put := op(http.MethodPut, server, "putServer", "Add or change an MCP server and publish the tools of a new one")
+	op := func(method, path, id, summary string) route { return op(method, path, id, tagServers, summary) }
+	register(a, op("GET", all, "listServers", "List the MCP servers behind this one, with their state"), toolkeep.PermOperate, a.listServers)
+	register(a, op("GET", server, "getServer", "Read one MCP server"), toolkeep.PermOperate, a.getServer)
+	register(a, op("GET", server+"/logs", "serverLogs", "Read the latest lines of an MCP server's log"), toolkeep.PermOperate, a.serverLogs)
+	register(a, op("GET", server+"/diff", "diffServer", "Compare what an MCP server offers now with what is pinned; change nothing"), toolkeep.PermOperate, a.diffServer)
+	put := op("PUT", server, "putServer", "Add or change an MCP server and publish the tools of a new one")
 	register(a, put, toolkeep.PermServers, a.putServer)
-	register(a, op(http.MethodDelete, server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, onServer(a.c.Servers.Remove))
-	register(a, op(http.MethodPost, server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
-	register(a, op(http.MethodPost, server+"/restart", "restartServer", "End an MCP server's sessions and forget its failures"), toolkeep.PermOperate, a.restartServer)
-	register(a, op(http.MethodPost, server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, onServer(a.c.Servers.Refresh))
-	register(a, op(http.MethodPost, server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", onServer(a.c.Servers.Login))
-	register(a, op(http.MethodPost, server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", onServer(a.c.Servers.Logout))
+	register(a, op("DELETE", server, "removeServer", "Remove an MCP server and block its tools"), toolkeep.PermServers, onServer(a.c.Servers.Remove))
+	register(a, op("POST", server+"/accept", "acceptServer", "Accept what an MCP server offers now"), toolkeep.PermServers, a.acceptServer)
+	register(a, op("POST", server+"/restart", "restartServer", "End an MCP server's sessions and forget its failures"), toolkeep.PermOperate, a.restartServer)
+	register(a, op("POST", server+"/refresh", "refreshServer", "Read an MCP server's definitions now, and hold the tools that changed"), toolkeep.PermOperate, onServer(a.c.Servers.Refresh))
+	register(a, op("POST", server+"/login", "loginServer", "Begin your login at an MCP server: E3407 has the address"), "", onServer(a.c.Servers.Login))
+	register(a, op("POST", server+"/logout", "logoutServer", "Forget your login at an MCP server"), "", onServer(a.c.Servers.Logout))
 }

@@ -1,0 +1,152 @@
+package rest
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
+)
+
+// rawRoutes are those on the hot path, the streams, and those without a caller.
+func (a *API) rawRoutes() {
+	response := a.components.ref(InvokeResponse{})
+	invoke := op("POST", "/api/v1/tools/invoke", "invokeTool", tagCalls, "Call a tool")
+	invoke.description = "With `dry_run` nothing is carried out and the answer explains what would happen, step by step. " +
+		"With `execution_options.async_mode`, and wherever the call has to wait, the answer is 202 and `polling_info` says where to ask."
+	invoke.params = []tree{
+		headerParam("Idempotency-Key", "the same call sent again with the same key within 24 h is carried out once"),
+		headerParam("X-Session-ID", "as agent_context.session_id"),
+		headerParam("X-User-ID", "as agent_context.user_did"),
+		headerParam("traceparent", "W3C Trace Context"),
+	}
+	invoke.body = tree{"required": true, "content": tree{gate.JSONType: tree{"schema": a.components.ref(InvokeRequest{}), "example": invokeExample}}}
+	invoke.responses = tree{
+		"200": tree{
+			"description": "the call has ended, well or badly; or, with dry_run, the explanation",
+			"content":     content(gate.JSONType, tree{"anyOf": []any{response, tree{"type": "object", "description": "explanation"}}}),
+			"headers": tree{
+				"Deprecation":      headerDoc("when the version was deprecated, RFC 9745", text()),
+				"Sunset":           headerDoc("when the version stops running, RFC 8594", text()),
+				"RateLimit":        headerDoc("what is left of the agent's request limit", text()),
+				"RateLimit-Policy": headerDoc("the agent's request limit", text()),
+				"X-Request-ID":     headerDoc("the caller's, or a new one", text()),
+			},
+		},
+		"202": tree{
+			"description": "the call waits or runs",
+			"content":     content(gate.JSONType, response),
+			"headers":     tree{"Location": headerDoc("where to ask", text())},
+		},
+	}
+	a.raw(invoke, a.invoke)
+
+	const call = "/api/v1/invocations/{invocation_id}"
+	get := op("GET", call, "getInvocation", tagCalls, "Read one call: its status, and once it has ended its outcome")
+	get.params = []tree{pathParam("invocation_id")}
+	get.responses = answers200("the call", gate.JSONType, a.components.ref(InvocationAnswer{}))
+	a.raw(get, a.invocation)
+
+	watch := op("GET", call+"/events", "watchInvocation", tagCalls, "Follow one call as server-sent events")
+	watch.description = "`state` and `progress` carry the JSON of `GET /api/v1/invocations/{invocation_id}` without outcome, `result` that of the answer of invoke; " +
+		"then the stream ends. A slow reader gets the latest and misses what lay between."
+	watch.params = []tree{pathParam("invocation_id"), headerParam("Last-Event-ID", "id of the last event that was received")}
+	watch.responses = answers200("the events", eventsType, text())
+	watch.responses["204"] = tree{"description": "the result was received before; do not come back"}
+	a.raw(watch, a.gate.Streaming(http.HandlerFunc(a.events)))
+
+	if a.c.Blobs != nil {
+		blob := op("GET", "/api/v1/blobs/{blob_id}", "getBlob", tagCalls, "Download an attachment of a result")
+		blob.params = []tree{pathParam("blob_id"), headerParam("Range", "")}
+		bytes := content("application/octet-stream", tree{"type": "string", "format": "binary"})
+		blob.responses = tree{"200": tree{"description": "the bytes", "content": bytes},
+			"206": tree{"description": "the range that was asked for", "content": bytes},
+			"304": tree{"description": "not newer than If-Modified-Since"}}
+		a.raw(blob, a.gate.Streaming(http.HandlerFunc(a.blob)))
+	}
+	a.publicRoutes()
+}
+
+// publicRoutes need no credential.
+func (a *API) publicRoutes() {
+	for _, f := range []struct {
+		ext  string
+		body *[]byte
+	}{{"json", &a.document.json}, {"yaml", &a.document.yaml}} {
+		r := op("GET", "/openapi."+f.ext, "openapi-"+f.ext, tagSystem, "This document")
+		r.public, r.responses = true, answers200("OpenAPI 3.1", "application/openapi+"+f.ext, tree{})
+		a.raw(r, a.serveDocument("application/openapi+"+f.ext, f.body))
+	}
+	if a.c.Health == nil {
+		return
+	}
+	for _, path := range []string{"/health", "/ready", "/health/startup", "/health/live", "/health/ready"} {
+		r := op("GET", path, strings.ReplaceAll(path[1:], "/", "-"), tagSystem, "Health: UP, DEGRADED or DOWN")
+		state := content(gate.JSONType, tree{"type": "object"})
+		r.public, r.responses = true, tree{"200": tree{"description": "the server can work", "content": state}, "503": tree{"description": "it cannot", "content": state}}
+		a.raw(r, a.c.Health.ServeHTTP)
+	}
+}
+
+// operations are the typed routes.
+func (a *API) operations() {
+	const tools, tool, calls = "/api/v1/tools", "/api/v1/tools/{tool_id}", "/api/v1/invocations"
+
+	register(a, op("GET", calls, "listInvocations", tagCalls, "List calls, newest first"), "", a.listInvocations)
+	register(a, op("POST", calls+"/{invocation_id}/cancel", "cancelInvocation", tagCalls, "Ask a call to stop; again is harmless"), "", a.cancel)
+
+	register(a, op("GET", tools, "listTools", tagTools, "List the tools that you may see"), "", a.listTools)
+	register(a, op("GET", tools+"/export", "exportTools", tagTools, "Write the tools that you may see as a provider's function schemas"), "", a.exportTools)
+	register(a, op("GET", tool, "getTool", tagTools, "Read one version of a tool"), "", a.getTool)
+	register(a, op("GET", tool+"/versions", "listVersions", tagTools, "List a tool's versions with their lifecycle"), "", a.versions)
+	register(a, op("GET", tool+"/diff", "diffVersions", tagTools, "Compare two versions of a tool"), "", a.diff)
+
+	publish := func(method, path, id, summary string) route {
+		r := op(method, path, id, tagRegistry, summary)
+		version := content(gate.JSONType, a.components.ref(PublishedVersion{}))
+		r.responses = tree{"200": tree{"description": "the same content was there before, or a dry run", "content": version},
+			"201": tree{"description": "published", "content": version}}
+		return r
+	}
+	register(a, publish("POST", tools+"/register", "registerTool", "Publish a tool version"), toolkeep.PermPublish, a.registerTool)
+	register(a, publish("PUT", tool, "publishVersion", "Publish a version of this tool"), toolkeep.PermPublish, a.putTool)
+	register(a, op("DELETE", tool, "deprecateTool", tagRegistry, "Deprecate one version of a tool, or all"), toolkeep.PermLifecycle, a.deleteTool)
+	register(a, op("POST", tool+"/versions/{version}/state", "setVersionState", tagRegistry, "Move a version to another state"), toolkeep.PermLifecycle, a.postState)
+	batch := op("POST", tools+"/batch-register", "batchRegister", tagRegistry, "Publish many tool versions, all or none or each by itself")
+	batch.description = "With `Accept: text/event-stream` or `application/x-ndjson` the answer is a stream: `progress` with stage, done and total, at most four a second, " +
+		"and as the last one `result`, which is the JSON of the plain answer, or `error`, a problem document. As lines of JSON each is an object of `event` and `data`."
+	// They take many manifests and so more of everything.
+	bulk := canon.Limits{Bytes: a.limits.BulkBytes, Depth: 60, Properties: 2_000_000, Elements: 2_000_000}
+	batch.limits, batch.streams = bulk, true
+	batch.responses = tree{"200": tree{"description": "OK", "content": tree{eventsType: tree{"schema": text()}, ndjsonType: tree{"schema": text()}}}}
+	register(a, batch, toolkeep.PermPublish, a.batchRegister)
+	imp := op("POST", tools+"/import", "importTools", tagRegistry, "Make tools of an OpenAPI document")
+	imp.limits = bulk
+	register(a, imp, toolkeep.PermPublish, a.importTools)
+
+	if a.c.Search != nil {
+		register(a, op("GET", tools+"/retrieval/search", "searchTools", tagRetrieval, "Find tools for a task"), "", a.search)
+		context := op("POST", tools+"/retrieval/context", "toolContext", tagRetrieval, "Write what a language model is to know of the tools in its phase of a conversation")
+		context.limits = canon.Limits{Bytes: a.limits.BodyBytes, Properties: 100_000} // 500 messages of all that they may hold
+		register(a, context, "", a.disclose)
+		register(a, op("GET", tools+"/retrieval/related/{toolId}", "relatedTools", tagRetrieval, "Find tools that go with a tool, or do the like"), "", a.related)
+	}
+	register(a, op("GET", tools+"/retrieval/manifest/{toolId}", "getManifest", tagRetrieval, "Read a tool's manifest"), "", a.manifest)
+
+	a.usageRoutes()
+	a.serverRoutes()
+	a.contextRoutes()
+	a.secretRoutes()
+	if a.c.Keys != nil {
+		register(a, op("GET", "/api/v1/keys", "listKeys", tagAdmin, "List API keys"), toolkeep.PermKeys, a.listKeys)
+		create := op("POST", "/api/v1/keys", "createKey", tagAdmin, "Make an API key")
+		create.status = http.StatusCreated
+		register(a, create, toolkeep.PermKeys, a.createKey)
+		register(a, op("DELETE", "/api/v1/keys/{key_id}", "revokeKey", tagAdmin, "Revoke an API key"), toolkeep.PermKeys, a.revokeKey)
+	}
+	if a.c.Invalidate != nil {
+		register(a, op("POST", "/cache/invalidate/{tool_id}", "invalidateTool", tagAdmin, "Drop the cached results of a tool"), toolkeep.PermOperate, a.invalidateTool)
+	}
+	a.searchAdminRoutes()
+}
