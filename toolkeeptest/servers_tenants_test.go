@@ -237,7 +237,7 @@ func connects(t *testing.T, url, key string) (body string, status int) {
 	t.Helper()
 	c := &client{t: t, url: url, key: key, http: http.DefaultClient}
 	a, err := c.try(context.Background(), "POST", "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}`,
-		"Accept", "application/json, text/event-stream")
+		"Accept", "application/json, text/event-stream", "X-Request-ID", "same")
 	if err != nil {
 		t.Fatal(err)
 	}
