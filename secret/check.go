@@ -6,16 +6,16 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// The store has one item that tells at the start whether the keys are those with which
-// it was sealed: a known text, sealed like everything else.
+// A stored check item proves at the start that the keys are those that sealed the store: a known text, sealed like
+// everything else.
 const (
 	CheckKind = "seal_check"
-	CheckID   = "keys" // of no tenant
+	CheckID   = "keys" // belongs to no tenant
 )
 
 const checkText = "what this store holds can be opened"
 
-// NewCheck gives the item, sealed as anything would be now.
+// NewCheck returns the check item, sealed with the current key.
 func NewCheck(s Sealing) (toolkeep.Document, error) {
 	it := toolkeep.Document{Kind: CheckKind, ID: CheckID}
 	sealed, err := s.Seal([]byte(checkText), []byte(CheckKind))
@@ -25,7 +25,7 @@ func NewCheck(s Sealing) (toolkeep.Document, error) {
 	return it, err
 }
 
-// Checked gives what is sealed in the item's body. E3999.
+// Checked returns the sealed bytes from the item's body. E3999.
 func Checked(raw []byte) ([]byte, error) {
 	var b checkBody
 	if err := json.Unmarshal(raw, &b); err != nil || len(b.Sealed) == 0 {
@@ -34,8 +34,7 @@ func Checked(raw []byte) ([]byte, error) {
 	return b.Sealed, nil
 }
 
-// OpenCheck tells whether the sealer opens what the item's body holds: nil, or the
-// error of Open.
+// OpenCheck opens the sealed bytes in the item's body and returns Open's error, or nil.
 func OpenCheck(s Sealing, raw []byte) error {
 	sealed, err := Checked(raw)
 	if err == nil {

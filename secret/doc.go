@@ -1,5 +1,5 @@
-// Package secret turns a reference in a manifest into its value at the last
-// moment, keeps secrets sealed, and seals what must be unreadable at rest.
+// Package secret resolves the secret references of a manifest at the last moment, stores secrets sealed, and seals
+// data that must be unreadable at rest.
 //
 // # References
 //
@@ -9,34 +9,31 @@
 //	file:///a/b/c    a file below one of Config.Dirs
 //	vault://…        package vault, one of Config.Stores
 //
-// # Who may use what
+// # Access rules
 //
-// A manifest comes from outside, so a reference in it must not reach what the
-// operator did not mean for tools. Variables are read only if their name starts
-// with TOOLKEEP_SECRET_ or matches Config.EnvPrefix: an imported tool cannot
-// read the server's cloud keys. They are the operator's and serve every tenant.
+// A manifest comes from outside, so its references must not reach anything that the operator did not mean for
+// tools. A variable can be read only if its name starts with TOOLKEEP_SECRET_ or matches Config.EnvPrefix, so an
+// imported tool cannot read the server's cloud keys. Variables belong to the operator and serve every tenant.
 //
-// Files are kept apart by tenant. Below each of Config.Dirs
+// Files are separated by tenant. Below each of Config.Dirs
 //
-//	<dir>/<tenant>/…   is for callers of that tenant alone
-//	<dir>/_shared/…    is for all
+//	<dir>/<tenant>/…   serves only callers of that tenant
+//	<dir>/_shared/…    serves all tenants
 //
-// and everything else there is for nobody. Symbolic links may point within such
-// a folder and not out of it, a file that its group or everyone can write is
-// refused, and so is one over 64 KiB. A single newline at the end is dropped.
+// and nothing else can be read. Symbolic links must stay within such a folder. A file that its group or others can
+// write is refused, and so is one over 64 KiB. A single newline at the end is dropped.
 //
-// Secrets of the store never cross a tenant, a workspace or a user, and what is
-// sealed opens only where it was put (bind).
+// A stored secret never crosses a tenant, a workspace or a user: a sealed value opens only in the place it was
+// sealed for (bind).
 //
-// # What is kept
+// # Memory
 //
-// Values are never cached and never part of an error. What is remembered of a
-// reference is the version that a call saw last, and with Config.KeepLast the sealed
-// value, for 24 hours, which serves only while its store cannot be reached.
+// Values are never cached and never part of an error. For each reference, memory holds the version that a call last
+// saw and, with Config.KeepLast, the sealed value. That value serves for 24 hours, and only while the store is
+// unreachable.
 //
 // # Keys
 //
-// A Sealer has several keys, each named by a hash of itself. The first seals, all
-// open. The file only grows while the program writes it: a key is on the disk before
-// it seals anything, and none is taken away.
+// A Sealer has one or more keys, each identified by a hash of itself. The first key seals; every key opens. The
+// program only adds keys to the file: it writes a key to disk before sealing with it, and never removes one.
 package secret

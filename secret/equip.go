@@ -16,29 +16,28 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Minter turns the secret of an auth entry into an access token; mint.Minter is one.
+// Minter exchanges the secret of an auth entry for an access token. tokenexchange.Minter implements it.
 type Minter interface {
-	// Mint gives the token, and a refresh token that has to be stored in place of the
-	// secret's, "" for none. fresh drops a token that is kept. E3402, E3403.
+	// Mint returns the token, and the rotated refresh token to store in place of the secret's ("" for none). fresh
+	// discards a kept token. E3402, E3403.
 	Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, secret string, fresh bool) (token Value, rotated string, err error)
 }
 
-// Equipped is what an executor sends for one auth entry.
+// Equipped is the credential that an executor sends for one auth entry.
 type Equipped struct {
-	Value    Value    // scope, store and version are those of the secret; the caller wipes it
-	Held     []string // everything that must not be seen; also where it fails
+	Value    Value    // scope, store and version are the secret's; the caller wipes it
+	Held     []string // all values to redact; set even on failure
 	Warnings []toolkeep.Warning
 }
 
-// minted are the auth types whose secret is not what is sent.
+// minted lists the auth types that send a token instead of the secret.
 var minted = map[string]bool{"oauth2_client_credentials": true, "oauth2_refresh": true, "google_service_account": true, "azure_ad": true}
 
-// Credential reads the secret of an auth entry and, for types that are minted, asks
-// for the access token; fresh asks for a new one, because the upstream refused the
-// last. It is for one call, with whose ctx it ends.
+// Credential reads the secret of an auth entry and, for minted types, obtains the access token. fresh asks for a
+// new token because the upstream refused the last one. The credential is valid for one call and ends with its ctx.
 //
-// Errors as of Fetch, all before anything is sent to the tool; E3205 where the
-// manifest's permissions.credentials does not list the secret.
+// Errors are those of Fetch, all before anything is sent to the tool; and E3205 if the manifest's
+// permissions.credentials does not list the secret.
 func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, spec toolkeep.AuthSpec, fresh bool) (Equipped, error) {
 	if err := Allowed(m, spec.Secret); err != nil {
 		return Equipped{}, err
@@ -78,8 +77,8 @@ func (r *Resolver) Credential(ctx context.Context, p *toolkeep.Principal, m *too
 	return e, nil
 }
 
-// keepRotated puts a refresh token that its server has replaced where the old one
-// was. If it cannot be kept, the Minter goes on with it until the server stops.
+// keepRotated stores a rotated refresh token in place of the old one. If that fails, the Minter uses the new one
+// until the server stops.
 func (r *Resolver) keepRotated(ctx context.Context, p *toolkeep.Principal, ref string, old Value, text, rotated string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -96,7 +95,7 @@ func (r *Resolver) keepRotated(ctx context.Context, p *toolkeep.Principal, ref s
 	r.c.Log.Error("an OAuth server replaced a refresh token and the new one could not be kept; a restart of the server loses it", "secret_hash", RefHash(ref), "store", scheme, "can_keep", can, "error", err)
 }
 
-// withRefresh is the JSON secret with another refresh token.
+// withRefresh returns the JSON secret with its refresh token replaced.
 func withRefresh(text, token string) ([]byte, error) {
 	var fields map[string]jsontext.Value
 	if err := json.Unmarshal([]byte(text), &fields); err != nil {
@@ -110,9 +109,8 @@ func withRefresh(text, token string) ([]byte, error) {
 	return json.Marshal(fields, json.Deterministic(true))
 }
 
-// Parts are a secret and what of it is secret by itself: the password of user:password,
-// the keys and tokens within JSON, private keys of PEM as they stand there, in one line
-// and line by line. kind is the auth type.
+// Parts returns the secret and its sensitive parts: the password of user:password, the keys and tokens in JSON, and
+// PEM private keys as written, on one line, and line by line. kind is the auth type.
 func Parts(kind, text string) []string {
 	all := []string{text}
 	if strings.HasPrefix(strings.TrimSpace(text), "{") {
@@ -133,7 +131,7 @@ func Parts(kind, text string) []string {
 	return appendKeys(all, text)
 }
 
-// appendFields appends the texts that have the name of a secret, or stand below one.
+// appendFields appends texts whose field, or a field above it, is named like a secret.
 func appendFields(all []string, v any, named bool) []string {
 	switch v := v.(type) {
 	case string:
@@ -152,12 +150,11 @@ func appendFields(all []string, v any, named bool) []string {
 	return all
 }
 
-// maxKeyLines bounds what is known of one PEM text by its lines; a key of 8192 bits has
-// a hundred.
+// maxKeyLines limits how many lines of one PEM text are matched singly; an 8192-bit key has about a hundred.
 const maxKeyLines = 200
 
-// appendKeys appends the private keys of PEM: their base64 without line ends, in both
-// alphabets, their bytes as hex, and each line.
+// appendKeys appends the private keys in PEM text: base64 without line breaks in both alphabets, hex, and each
+// line.
 func appendKeys(all []string, text string) []string {
 	if !strings.Contains(text, "PRIVATE KEY-----") {
 		return all
@@ -184,7 +181,7 @@ func appendKeys(all []string, text string) []string {
 	}
 }
 
-// secretField tells by its name whether a field of a JSON secret is secret.
+// secretField reports whether a field of a JSON secret is secret, by its name.
 func secretField(name string) bool {
 	if publicField(name) {
 		return false
@@ -198,7 +195,7 @@ func secretField(name string) bool {
 	return false
 }
 
-// publicField tells by its name that a field of a JSON secret is none.
+// publicField reports whether a field of a JSON secret is public, by its name.
 func publicField(name string) bool {
 	name = strings.ToLower(name)
 	for _, end := range []string{"_id", "_uri", "_url", "_type", "username", "user"} {

@@ -13,10 +13,10 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// shared is the folder of secrets for all tenants.
+// shared is the folder for secrets of all tenants.
 const shared = "_shared"
 
-// readFile reads what stands after file://. Without want it looks only.
+// readFile reads the path after file://. Without want it only checks that the file can be read.
 func (r *Resolver) readFile(p *toolkeep.Principal, rest string, want bool) (string, error) {
 	name, err := url.PathUnescape(rest)
 	if err != nil || !path.IsAbs(name) || strings.ContainsRune(name, 0) || path.Clean(name) != name {
@@ -45,8 +45,8 @@ func (r *Resolver) readFile(p *toolkeep.Principal, rest string, want bool) (stri
 	return checkValue(value, "file://"+name)
 }
 
-// split finds the configured folder that name lies below, whose part of it this
-// is, and the rest. dir is "" if there is none.
+// split finds the configured folder above name, and returns it with the owner's folder and the rest. dir is "" if
+// there is none.
 func (r *Resolver) split(name string) (dir, owner, file string) {
 	for _, d := range r.dirs {
 		below, ok := strings.CutPrefix(name, strings.TrimSuffix(d, "/")+"/")
@@ -61,9 +61,8 @@ func (r *Resolver) split(name string) (dir, owner, file string) {
 	return "", "", ""
 }
 
-// openBelow opens a file below dir/owner. os.Root keeps every step of the path,
-// links included, inside; the owner's folder itself may not be a link, which
-// could lead to another's.
+// openBelow opens a file below dir/owner. os.Root keeps every step of the path inside, links included. The owner's
+// folder must not be a link, which could lead to another owner's.
 func openBelow(dir, owner, file string) (*os.File, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -82,7 +81,7 @@ func openBelow(dir, owner, file string) (*os.File, error) {
 		return nil, err
 	}
 	defer own.Close()
-	// A pipe must not make the call wait for its writer.
+	// Opening a pipe must not block.
 	return own.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
@@ -95,7 +94,7 @@ func openError(name string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return refuse(toolkeep.SecretRetrievalFailed, "the server may not read the secret file %s", name).Because(err)
 	}
-	// What is left is mostly a link that leads out of the folder.
+	// The remaining cause is usually a link out of the folder.
 	return refuse(toolkeep.SecretAccessDenied, "the secret file %s cannot be opened inside its folder; links must not lead out of it", name).Because(err)
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// TestPrivateKeysAreHeld: however a private key of PEM comes back, and whichever lines
-// of it, it is taken out; the certificate beside it is not.
+// TestPrivateKeysAreHeld: a PEM private key is redacted in every form and line by line; the certificate beside it
+// is not.
 func TestPrivateKeysAreHeld(t *testing.T) {
 	small, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -71,8 +71,7 @@ func TestPrivateKeysAreHeld(t *testing.T) {
 	}
 }
 
-// TestHeldWhereItFails: what was read for a token that could not be had is told, so that
-// nothing that failed shows it.
+// TestHeldWhereItFails: a failed mint returns what it read, so that the failure can be redacted.
 func TestHeldWhereItFails(t *testing.T) {
 	b := newBench(t)
 	boss := who("acme", "boss", "may=*")
@@ -88,8 +87,8 @@ func TestHeldWhereItFails(t *testing.T) {
 	}
 }
 
-// TestUnreadable: of what was sealed with a key that is not there, everybody who only
-// looks is told so, and that a new value mends it.
+// TestUnreadable: Look, Glance and List report a value sealed with a missing key as unreadable; a new value fixes
+// it.
 func TestUnreadable(t *testing.T) {
 	b := newBench(t)
 	boss := who("acme", "boss", "may=*")

@@ -21,63 +21,61 @@ import (
 // DocumentKind is the kind of the items that hold sealed secrets.
 const DocumentKind = "secret"
 
-// Bounds of stored secrets.
+// Limits of stored secrets.
 const (
 	MaxName  = 128
-	MaxOwner = 512 // bytes of a workspace's or user's name
+	MaxOwner = 512 // bytes of a workspace or user name
 )
 
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 
-// Documents is the part of a store that keeps sealed secrets.
+// Documents is the part of a store that holds sealed secrets.
 type Documents interface {
 	toolkeep.Applier
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
-// LocalConfig sets up a Local. Store and Sealer are required.
+// LocalConfig configures a Local. Store and Sealer are required.
 type LocalConfig struct {
 	Store  Documents
 	Sealer Sealing
 	Clock  func() time.Time // default time.Now
-	// Rotated is told of every try to put a value in the place of another; nil is
-	// told nothing.
+	// Rotated is called after each attempt to replace a value; nil is ignored.
 	Rotated func(ok bool)
 }
 
-// Local keeps secrets sealed in the store, for secret://name. It implements Store,
-// Replacer and Glancer and is safe for concurrent use.
+// Local stores sealed secrets for secret://name. It implements Store, Replacer and Glancer and is safe for
+// concurrent use.
 //
-// A name may have a value in several scopes of a tenant; the user's comes before the
-// workspace's and that before the organisation's. One that has expired is not passed
-// over for a broader one: whoever set it meant it.
+// A name may have a value in several scopes of a tenant: user comes before workspace, workspace before
+// organisation. An expired value still hides the broader ones, because it was set on purpose.
 type Local struct {
 	c LocalConfig
 
 	mu    sync.RWMutex
-	known map[placed]entry // what Glance tells; follows the feed
+	known map[placed]entry // for Glance; follows the feed
 }
 
-// placed names an item.
+// placed identifies an item.
 type placed struct{ tenant, id string }
 
-// entry is what is known of an item without its value.
+// entry is the metadata of an item, without its value.
 type entry struct {
 	revision int64
 	meta     meta
-	head     []byte // of what is sealed: enough for Opener
+	head     []byte // of the sealed value: enough for Opener
 }
 
-// headBytes are enough to tell the key with which something was sealed.
+// headBytes is the length of the head that identifies the sealing key.
 const headBytes = 1 + idBytes
 
-// meta is what is told of a secret.
+// meta is the visible metadata of a secret.
 type meta struct {
 	Name    string    `json:"name"`
 	Scope   Scope     `json:"scope"`
-	Owner   string    `json:"owner,omitempty"` // of user and workspace
-	Version int64     `json:"version"`         // counts values; sealing one anew does not change it
+	Owner   string    `json:"owner,omitempty"` // in user and workspace scope
+	Version int64     `json:"version"`         // counts values; resealing does not change it
 	SetAt   time.Time `json:"set_at"`
 	SetBy   string    `json:"set_by,omitempty"`
 	Expires time.Time `json:"expires_at,omitzero"`
@@ -103,8 +101,7 @@ func NewLocal(c LocalConfig) *Local {
 // Scheme implements Store.
 func (l *Local) Scheme() string { return "secret" }
 
-// Start reads what Glance tells and gives the place in the feed from which Follow is
-// to be told.
+// Start loads what Glance reports and returns the feed position from which to call Follow.
 func (l *Local) Start(ctx context.Context) (int64, error) {
 	items, seq, err := l.c.Store.Documents(ctx, DocumentKind)
 	if err != nil {
@@ -116,7 +113,7 @@ func (l *Local) Start(ctx context.Context) (int64, error) {
 	return seq, nil
 }
 
-// Follow takes a change of the feed.
+// Follow applies a change from the feed.
 func (l *Local) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
 	case toolkeep.PutDocument:
@@ -145,13 +142,13 @@ func (l *Local) take(it toolkeep.Document) {
 	}
 }
 
-// place is where a name stands in one scope.
+// place is a name in one scope.
 type place struct {
 	scope       Scope
 	owner, name string
 }
 
-// id is the item's. Owners may be any text, so their hash stands for them.
+// id returns the item's id. Owners may be any text, so the id holds their hash.
 func (p place) id() string {
 	if p.scope == Organisation {
 		return "organisation/" + p.name
@@ -160,7 +157,7 @@ func (p place) id() string {
 	return string(p.scope) + "/" + hex.EncodeToString(sum[:]) + "/" + p.name
 }
 
-// places are where a name is looked for, in their order.
+// places returns where a name is looked up, in order.
 func places(p *toolkeep.Principal, name string) []place {
 	all := make([]place, 0, 3)
 	if who := user(p); who != "" {
@@ -172,7 +169,7 @@ func places(p *toolkeep.Principal, name string) []place {
 	return append(all, place{Organisation, "", name})
 }
 
-// checkName refuses what cannot be a name.
+// checkName refuses invalid names.
 func checkName(name string) error {
 	if !nameForm.MatchString(name) {
 		return refuse(toolkeep.SecretNotFound, "the name of a secret must be 1 to %d of a-z, 0-9, dot, hyphen and underscore, and begin with a letter or digit", MaxName)
@@ -180,10 +177,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// Read gives the value of the first scope that has the name.
+// Read returns the value from the first scope that has the name.
 //
-// Errors: E3401 none has it, or the one that has it has expired; E3403 the store
-// cannot be reached after three tries (retryable), or the value cannot be opened.
+// Errors: E3401 no scope has it, or its value has expired; E3403 the store cannot be reached after three tries
+// (retryable), or the value cannot be opened.
 func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (Value, error) {
 	if err := mayLook(p, rest); err != nil {
 		return Value{}, err
@@ -202,7 +199,7 @@ func (l *Local) Read(ctx context.Context, p *toolkeep.Principal, rest string) (V
 				rest, at.scope, b.Expires.UTC().Format(time.RFC3339), rest).With("state", Expired).With("scope", string(at.scope))
 		}
 		if v.Bytes, err = l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta)); err != nil {
-			if codeIs(err, toolkeep.SecretRetrievalFailed) { // what opens it is away
+			if codeIs(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
 				return Value{}, err
 			}
 			return Value{}, unopened(rest, at.scope).Because(err)
@@ -230,7 +227,7 @@ func mayLook(p *toolkeep.Principal, name string) error {
 	return checkName(name)
 }
 
-// Look tells of the first scope that has the name, and whether its value opens.
+// Look returns the status of the first scope that has the name, and whether its value opens.
 func (l *Local) Look(ctx context.Context, p *toolkeep.Principal, rest string) (Status, error) {
 	if err := mayLook(p, rest); err != nil {
 		return Status{}, err
@@ -249,7 +246,7 @@ func (l *Local) Look(ctx context.Context, p *toolkeep.Principal, rest string) (S
 		}
 		plain, err := l.c.Sealer.Open(b.Sealed, bind(it.Tenant, it.ID, b.meta))
 		clear(plain)
-		if codeIs(err, toolkeep.SecretRetrievalFailed) { // what opens it is away
+		if codeIs(err, toolkeep.SecretRetrievalFailed) { // the key service is unreachable
 			return Status{}, err
 		}
 		if err != nil {
@@ -274,7 +271,7 @@ func (l *Local) Glance(p *toolkeep.Principal, rest string) Status {
 	return Status{State: Missing, Store: "secret"}
 }
 
-// status is what can be told without opening the value.
+// status returns what is known without opening the value.
 func (l *Local) status(m meta, sealed []byte) Status {
 	s := Status{State: Ready, Scope: m.Scope, Store: "secret", Version: strconv.FormatInt(m.Version, 10), Expires: m.Expires}
 	o, knows := l.c.Sealer.(Opener)
@@ -289,13 +286,13 @@ func (l *Local) status(m meta, sealed []byte) Status {
 
 func (l *Local) over(m meta) bool { return !m.Expires.IsZero() && !l.c.Clock().Before(m.Expires) }
 
-// bind says what a sealed value belongs to: moved to another tenant or name, or with
-// another expiry, it does not open.
+// bind returns the context that a sealed value is bound to. A value moved to another tenant or name, or given
+// another expiry, does not open.
 func bind(tenant, id string, m meta) []byte {
 	return fmt.Appendf(nil, "%s\x00%s\x00%s\x00%d\x00%d", DocumentKind, tenant, id, m.Version, m.Expires.Unix())
 }
 
-// get reads an item; ErrNotFound, E3403.
+// get reads an item. ErrNotFound, E3403.
 func (l *Local) get(ctx context.Context, tenant string, at place) (it toolkeep.Document, b body, err error) {
 	err = tries(ctx, func() error {
 		it, err = l.c.Store.Document(ctx, DocumentKind, tenant, at.id())
@@ -315,11 +312,10 @@ func (l *Local) get(ctx context.Context, tenant string, at place) (it toolkeep.D
 	return it, b, nil
 }
 
-// triesBase is the pause before the second try; the next is twice that.
+// triesBase is the pause before the second try; the pause then doubles.
 const triesBase = 40 * time.Millisecond
 
-// tries does something up to three times, as long as ctx lasts. That there is nothing
-// of that name, and that somebody was faster, is an answer.
+// tries calls do up to three times while ctx lasts. Not found and stale are final answers.
 func tries(ctx context.Context, do func() error) error {
 	for i := 0; ; i++ {
 		err := do()

@@ -18,12 +18,12 @@ import (
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
-// items is a real store that can be taken away.
+// items is a real store that can fail.
 type items struct {
 	*sqlite.Store
 	mu    sync.Mutex
 	down  error
-	fails int // so many reads fail, then they succeed again; down alone is for good
+	fails int // number of reads that fail before they succeed again; down is permanent
 	reads int
 }
 
@@ -98,8 +98,8 @@ func (b *bench) set(t *testing.T, p *toolkeep.Principal, scope Scope, owner, nam
 	return i
 }
 
-// TestScopes: the user's comes before the workspace's and that before the
-// organisation's; nothing crosses a tenant, a workspace or a user.
+// TestScopes: user comes before workspace, workspace before organisation; nothing crosses a tenant, a workspace or
+// a user.
 func TestScopes(t *testing.T) {
 	b := newBench(t)
 	boss := who("acme", "boss", "may="+toolkeep.PermSecretsAdmin)
@@ -148,7 +148,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("the name %q: %v", name, err)
 		}
 	}
-	// A sealed value that was moved within the database opens nowhere else.
+	// A sealed value moved within the database does not open.
 	at := place{Organisation, "", "k"}
 	it, err := b.store.Document(t.Context(), DocumentKind, "globex", at.id())
 	if err != nil {
@@ -221,7 +221,7 @@ func TestWhoMaySet(t *testing.T) {
 	}
 }
 
-// TestExpiryAndVersions: an expired value is not passed over, and changes are counted.
+// TestExpiryAndVersions: an expired value still hides broader ones, and versions count up.
 func TestExpiryAndVersions(t *testing.T) {
 	b := newBench(t)
 	ann := who("acme", "ann", "may=*")
@@ -242,7 +242,7 @@ func TestExpiryAndVersions(t *testing.T) {
 	if st, err := b.local.Look(t.Context(), ann, "k"); err != nil || st.State != Expired || st.Scope != User {
 		t.Errorf("after its end: %+v %v", st, err)
 	}
-	// Whoever writes to the database does not prolong it.
+	// A writer to the database cannot extend the expiry.
 	at := place{User, "ann", "k"}
 	it, err := b.store.Document(t.Context(), DocumentKind, "acme", at.id())
 	if err != nil {
@@ -266,7 +266,7 @@ func TestExpiryAndVersions(t *testing.T) {
 	}
 }
 
-// TestSetRace: of many who set at once all are counted.
+// TestSetRace: every one of many concurrent Sets is counted.
 func TestSetRace(t *testing.T) {
 	b := newBench(t)
 	b.local.c.Rotated = func(bool) {}
@@ -285,7 +285,7 @@ func TestSetRace(t *testing.T) {
 	}
 }
 
-// TestStoreDown: three tries, then E3403; what was read last serves where that is on.
+// TestStoreDown: three tries, then E3403; the last value serves if KeepLast is on.
 func TestStoreDown(t *testing.T) {
 	b := newBench(t)
 	ann := who("acme", "ann")
@@ -342,7 +342,7 @@ func TestStoreDown(t *testing.T) {
 	if _, code := read(kind, ann); code != toolkeep.SecretRetrievalFailed {
 		t.Errorf("after a day: %s", code)
 	}
-	// What was deleted does not come back.
+	// A deleted value does not come back.
 	b.store.take(nil, 0)
 	read(kind, ann)
 	if err := b.local.Delete(t.Context(), ann, Where{Name: "k"}); err != nil {
@@ -355,7 +355,7 @@ func TestStoreDown(t *testing.T) {
 	if _, code := read(kind, ann); code != toolkeep.SecretRetrievalFailed {
 		t.Errorf("deleted and down: %s", code)
 	}
-	// Another version is counted when a call sees it.
+	// A new version is counted when a call sees it.
 	b.store.take(nil, 0)
 	b.set(t, ann, User, "", "n", "1")
 	ref := func() { _, _ = kind.Fetch(t.Context(), ann, "secret://n") }
@@ -369,7 +369,7 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
-// TestTriesEndWithTheCall: a call that is over waits for no further try.
+// TestTriesEndWithTheCall: a finished call does not wait for another try.
 func TestTriesEndWithTheCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
@@ -416,7 +416,7 @@ func TestCredentialMints(t *testing.T) {
 	if err != nil || v.Text() != `{"client_id":"us","n":1.50,"refresh_token":"refresh-2"}` || v.Version != "2" {
 		t.Errorf("kept: %q %s %v", v.Bytes, v.Version, err)
 	}
-	// One that somebody has set since stays.
+	// A value that was changed since stays.
 	old := Value{Scope: Organisation, Version: "1"}
 	if err := b.local.Replace(t.Context(), boss, "k", old, []byte("late")); err != nil {
 		t.Error(err)
@@ -424,7 +424,7 @@ func TestCredentialMints(t *testing.T) {
 	if v, _ := b.local.Read(t.Context(), boss, "k"); strings.Contains(v.Text(), "late") {
 		t.Error("an older value replaced a newer one")
 	}
-	// Where it cannot be kept that is counted, and the token serves all the same.
+	// A failure to store is counted, and the token still serves.
 	spec.Secret = "env://TOOLKEEP_SECRET_R"
 	if e, err := r.Credential(t.Context(), boss, &toolkeep.Manifest{}, spec, false); err != nil || e.Value.Text() != "token-1" || fmt.Sprint(status) != "[failure]" {
 		t.Errorf("%+v %v %v", e.Value, err, status)
@@ -462,7 +462,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// away is a store of a scheme that is not at hand.
+// away is an unreachable store.
 type away struct {
 	st    Status
 	err   error
@@ -534,8 +534,7 @@ func TestAuthStatus(t *testing.T) {
 	}
 }
 
-// TestKeyRing: a new key seals, the old ones open, and what was sealed before keys
-// had ids opens too.
+// TestKeyRing: a new key seals, old keys open, and so do values sealed before keys had ids.
 func TestKeyRing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	s, err := OpenSealer(file)
@@ -578,7 +577,7 @@ func TestKeyRing(t *testing.T) {
 	if s.Newest() == hex.EncodeToString(k.id[:]) || s.Keys() != 2 {
 		t.Errorf("newest %s of %d", s.Newest(), s.Keys())
 	}
-	// Without the old key what it sealed does not open, and the error says no more.
+	// Without the old key, its values do not open, and the error says no more.
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -649,8 +648,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// TestKubernetesMount: files as Kubernetes mounts secrets, which change as a whole by
-// a symbolic link.
+// TestKubernetesMount: files as Kubernetes mounts secrets, swapped as a whole by a symbolic link.
 func TestKubernetesMount(t *testing.T) {
 	dir := t.TempDir()
 	mount := filepath.Join(dir, "acme")

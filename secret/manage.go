@@ -17,24 +17,24 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// eventRotated is told when a value takes the place of another.
+// eventRotated is emitted when a value replaces another.
 const eventRotated = "ai.agent.tool.secret.rotated"
 
-// Where says which secret of a tenant is meant.
+// Where identifies a secret of a tenant.
 type Where struct {
 	Name  string
 	Scope Scope  // "" is user
-	Owner string // the workspace or user; "" is the caller's own
+	Owner string // the workspace or user; "" is the caller's
 }
 
-// Put is a value to be kept.
+// Put is a value to store.
 type Put struct {
 	Where
-	Value   []byte // Put wipes nothing: they are the caller's
+	Value   []byte // the caller's; Set does not wipe it
 	Expires time.Time
 }
 
-// Info is what is told of a stored secret: never its value.
+// Info describes a stored secret, never its value.
 type Info struct {
 	Name    string
 	Scope   Scope
@@ -42,15 +42,15 @@ type Info struct {
 	Version int64
 	SetAt   time.Time
 	SetBy   string
-	Expires time.Time // zero never
+	Expires time.Time // zero is never
 	State   string    // ready, expired or unreadable
 }
 
-// Ref is the reference in manifests.
+// Ref returns the reference used in manifests.
 func (i Info) Ref() string { return "secret://" + i.Name }
 
-// place is where the caller means, if it may change secrets there: its own user's it
-// always may, all others take secrets:admin. E3201, E3301.
+// place resolves w and checks that the caller may change secrets there: always its own user's; any other needs
+// secrets:admin. E3201, E3301.
 func (l *Local) place(p *toolkeep.Principal, w Where) (place, error) {
 	at := place{scope: w.Scope, owner: w.Owner, name: w.Name}
 	if !nameForm.MatchString(w.Name) {
@@ -87,10 +87,9 @@ func (l *Local) place(p *toolkeep.Principal, w Where) (place, error) {
 	return at, nil
 }
 
-// Set keeps a value, in the place of what was there before. The next call that
-// needs it uses it, on every node.
+// Set stores a value and replaces any earlier one. The next call on any node uses it.
 //
-// Errors: E3201; E3301 a name, value or time that cannot be; E3965 the store fails.
+// Errors: E3201; E3301 an invalid name, value or time; E3965 the store fails.
 func (l *Local) Set(ctx context.Context, p *toolkeep.Principal, put Put) (Info, error) {
 	at, err := l.place(p, put.Where)
 	if err != nil {
@@ -103,11 +102,11 @@ func (l *Local) Set(ctx context.Context, p *toolkeep.Principal, put Put) (Info, 
 	case !put.Expires.IsZero() && !put.Expires.After(l.c.Clock()):
 		return Info{}, refuse(toolkeep.InvalidParameters, "the secret would be expired at once")
 	}
-	for range 10 { // who was faster than this one is read again
+	for range 10 { // a concurrent change makes it read again
 		var before body
 		it, before, err := l.get(ctx, p.Tenant, at)
 		if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
-			if it.Revision == 0 { // what is there and cannot be read is replaced
+			if it.Revision == 0 { // an unreadable value is replaced
 				return Info{}, err
 			}
 		}
@@ -172,7 +171,7 @@ func (l *Local) rotated(before int64, ok bool) {
 	}
 }
 
-// RefHash stands for a reference where its text should not be (Execution 8.6).
+// RefHash replaces a reference where its text should not appear (Execution 8.6).
 func RefHash(ref string) string {
 	sum := sha256.Sum256([]byte(ref))
 	return hex.EncodeToString(sum[:])
@@ -186,7 +185,7 @@ func (l *Local) Replace(ctx context.Context, p *toolkeep.Principal, rest string,
 		}
 		it, b, err := l.get(ctx, p.Tenant, at)
 		if err != nil || strconv.FormatInt(b.Version, 10) != old.Version {
-			return err // ErrNotFound: it was deleted, and stays so
+			return err // ErrNotFound: deleted, and stays deleted
 		}
 		m := b.meta
 		m.Version, m.SetAt, m.SetBy = b.Version+1, l.c.Clock().UTC(), p.Subject
@@ -217,9 +216,8 @@ func (l *Local) Delete(ctx context.Context, p *toolkeep.Principal, w Where) erro
 	return nil
 }
 
-// List gives the secrets that the caller's calls could use, and with secrets:admin all of
-// its tenant's, by name and then from the narrowest scope. Which of them the caller's
-// tools name is for who asks to know. E3403.
+// List returns the secrets that the caller's calls could use, or with secrets:admin all of the tenant's, by name
+// and then from the narrowest scope. It does not say which tools use them. E3403.
 func (l *Local) List(ctx context.Context, p *toolkeep.Principal) ([]Info, error) {
 	var items []toolkeep.Document
 	err := tries(ctx, func() (err error) {
@@ -253,8 +251,8 @@ func (l *Local) info(m meta, sealed []byte) Info {
 	return Info{Name: m.Name, Scope: m.Scope, Owner: m.Owner, Version: m.Version, SetAt: m.SetAt, SetBy: m.SetBy, Expires: m.Expires, State: l.status(m, sealed).State}
 }
 
-// Reseal seals an item of DocumentKind anew, under the sealer's newest key. done is false
-// where that key has sealed it already.
+// Reseal seals an item of DocumentKind again under the sealer's newest key. done is false if that key sealed it
+// already.
 func Reseal(s Sealing, stale func([]byte) bool, it toolkeep.Document) (raw []byte, done bool, err error) {
 	var b body
 	if err := json.Unmarshal(it.Body, &b); err != nil {

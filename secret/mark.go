@@ -10,25 +10,23 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Mark stands for what a reference gives a principal: another value, one of another
-// scope, or another owner's has another Sum. What is kept of a call's result is for
-// the calls with the same marks.
+// Mark identifies the value that a reference resolves to for a principal: another value, scope or owner has another
+// Sum. A kept result serves only calls with the same marks.
 type Mark struct {
 	Sum [32]byte
-	// Blind is set where the store is not asked, so that a change of the value does not
-	// show: the Sum is then the principal's and the reference's.
+	// Blind is set if the store is not asked, so that a changed value does not show: Sum then covers only the
+	// principal and the reference.
 	Blind bool
 }
 
-// Marker is a Store that can tell its values apart without giving them, at the cost of
-// a look into what is near; ok is false where there is no value that serves now.
+// Marker is a Store that can identify its values without returning them, by a cheap local read. ok is false if no
+// value serves now.
 type Marker interface {
 	Mark(ctx context.Context, p *toolkeep.Principal, rest string) (text string, ok bool)
 }
 
-// Mark gives the mark of a reference. Of variables and files it is a hash of the value;
-// of stores that are no Marker, such as Vault, it is Blind. ok is false where Fetch
-// would fail, as far as can be told.
+// Mark returns the mark of a reference. For variables and files it is a hash of the value; for stores that do not
+// implement Marker, such as Vault, it is Blind. ok is false if Fetch would fail, as far as is known.
 func (r *Resolver) Mark(ctx context.Context, p *toolkeep.Principal, ref string) (m Mark, ok bool) {
 	scheme, rest, err := r.parse(ctx, ref)
 	if err != nil {
@@ -56,8 +54,8 @@ func sumOf(ref, text string) [32]byte {
 	return sha256.Sum256(b)
 }
 
-// Mark implements Marker: where the secret stands and when it was put there. It reads
-// the store once a scope, so that what another node has changed shows at once.
+// Mark implements Marker: where the secret is and when it was stored. It reads the store once per scope, so changes
+// from other nodes show at once.
 func (l *Local) Mark(ctx context.Context, p *toolkeep.Principal, rest string) (string, bool) {
 	if mayLook(p, rest) != nil {
 		return "", false

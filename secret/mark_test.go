@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestMark: what gives another value has another mark, and what gives none has none.
+// TestMark: another value has another mark, and a missing value has none.
 func TestMark(t *testing.T) {
 	b := newBench(t)
 	vars := map[string]string{"TOOLKEEP_SECRET_A": "one"}
@@ -61,7 +61,7 @@ func TestMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.set(t, bob, User, "", "k", "bob's")
-	fresh(bob, "secret://k") // in the same instant, and version 1 again
+	fresh(bob, "secret://k") // at the same instant, and version 1 again
 	if _, err := b.local.Set(t.Context(), bob, Put{Where: Where{Name: "k"}, Value: []byte("short-lived"), Expires: b.now.Add(time.Minute)}); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ type blindStore struct{ Store }
 
 func (blindStore) Scheme() string { return "blind" }
 
-// TestCheck: only the keys that sealed it open the check.
+// TestCheck: only the keys that sealed the check open it.
 func TestCheck(t *testing.T) {
 	b := newBench(t)
 	it, err := NewCheck(b.sealer)

@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	maxSeen  = 4096 // references of principals that are remembered
+	maxSeen  = 4096 // maximum references of principals
 	keepLast = 24 * time.Hour
 )
 
-// memory is what is remembered of references that calls used: the version that was
-// seen last and, where that is switched on, the sealed value. It never stands in for
-// a store that answers.
+// memory records, per reference that calls used, the version last seen and, if enabled, the sealed value. It never
+// replaces a store that answers.
 type memory struct {
 	mu     sync.Mutex
 	byRef  map[[32]byte]*list.Element
@@ -27,13 +26,13 @@ type memory struct {
 type trace struct {
 	key    [32]byte
 	value  Value  // without bytes
-	sealed []byte // nil where nothing is kept
+	sealed []byte // nil if nothing is kept
 	at     time.Time
 }
 
 func newMemory() *memory { return &memory{byRef: map[[32]byte]*list.Element{}, recent: list.New()} }
 
-// traceKey tells apart whoever may get different values for a reference.
+// traceKey separates principals that may get different values for a reference.
 func traceKey(p *toolkeep.Principal, ref string) [32]byte {
 	h := sha256.New()
 	who := toolkeep.Principal{}
@@ -47,7 +46,7 @@ func traceKey(p *toolkeep.Principal, ref string) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// get gives a copy of the trace.
+// get returns a copy of the trace.
 func (m *memory) get(key [32]byte) (trace, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,7 +56,7 @@ func (m *memory) get(key [32]byte) (trace, bool) {
 	return trace{}, false
 }
 
-// put remembers, and gives what was there before.
+// put stores a trace and returns the previous one.
 func (m *memory) put(t trace) (before trace, had bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,12 +83,11 @@ func (m *memory) drop(key [32]byte) {
 	}
 }
 
-// noticed remembers what a store gave, and counts a version that is another than
-// before.
+// noticed records what a store returned and counts a changed version.
 func (r *Resolver) noticed(p *toolkeep.Principal, ref string, v Value) {
 	t := trace{key: traceKey(p, ref), value: v, at: r.c.Clock()}
 	t.value.Bytes = nil
-	// What was made for this call alone serves no other.
+	// A credential made for this call alone serves no other.
 	if r.c.KeepLast != nil && (v.Version != "" || v.Expires.IsZero()) {
 		if sealed, err := r.c.KeepLast.Seal(v.Bytes, t.key[:]); err == nil {
 			t.sealed = sealed
@@ -101,8 +99,8 @@ func (r *Resolver) noticed(p *toolkeep.Principal, ref string, v Value) {
 	}
 }
 
-// lastGood is what serves while a store cannot be reached: what it gave within the
-// last 24 hours, if that is kept, else err. What the store has refused is forgotten.
+// lastGood returns the kept value of the last 24 hours while a store is unreachable, else err. If the store
+// refused, the kept value is dropped.
 func (r *Resolver) lastGood(ctx context.Context, p *toolkeep.Principal, ref string, err *toolkeep.Error) (Value, error) {
 	key := traceKey(p, ref)
 	switch err.Code {

@@ -7,14 +7,14 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// TestRedactionScope: a secret is taken out of the results of those alone whom it concerns.
+// TestRedactionScope: a secret is redacted only from the results in its scope.
 func TestRedactionScope(t *testing.T) {
 	for _, tt := range []struct {
 		scope                 Scope
-		own, tenant, stranger bool // whose results are cleaned of it
+		own, tenant, stranger bool // whose results are redacted
 	}{
 		{User, true, false, false},
-		{"", true, false, false}, // it was not read to the end
+		{"", true, false, false}, // it was not fully read
 		{Workspace, true, true, false},
 		{Organisation, true, true, false},
 		{Server, true, true, true},

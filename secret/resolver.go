@@ -13,39 +13,38 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// envPrefix opens the variables that are meant for tools by their name.
+// envPrefix marks variables that tools may read.
 const envPrefix = "TOOLKEEP_SECRET_"
 
-// MaxBytes is the largest secret that is read.
+// MaxBytes is the size limit of a secret.
 const MaxBytes = 64 << 10
 
 // Config says what references may reach. The zero value allows variables whose
 // name starts with TOOLKEEP_SECRET_ and nothing else.
 type Config struct {
-	// EnvPrefix are patterns of further variables that tools may use, such as
-	// "GITHUB_TOKEN" or "SHOP_*" (path.Match syntax). Default none.
+	// EnvPrefix lists patterns of further variables that tools may read, such as "GITHUB_TOKEN" or "SHOP_*"
+	// (path.Match syntax). Default none.
 	EnvPrefix []string
-	// Dirs are absolute folders below which file references may read, each with
-	// one folder a tenant and _shared. Default none; the server passes
-	// <data>/secrets.
+	// Dirs lists absolute folders below which file references may read, each with one folder per tenant and
+	// _shared. Default none; the server passes <data>/secrets.
 	Dirs []string
 	// LookupEnv reads a variable; nil is os.LookupEnv.
 	LookupEnv func(name string) (string, bool)
-	// Stores read the references of further schemes.
+	// Stores resolve the references of further schemes.
 	Stores []Store
-	// Minter turns secrets into access tokens; nil refuses the types that need it.
+	// Minter exchanges secrets for access tokens; nil refuses the types that need it.
 	Minter Minter
-	// KeepLast, if set, seals what stores gave, so that for 24 h it serves again while
-	// the store cannot be reached. nil keeps nothing.
+	// KeepLast, if set, seals values from stores, so that they serve for 24 h while the store is unreachable. nil
+	// keeps nothing.
 	KeepLast Sealing
-	// Rotated is told that a call saw another version of a secret than the one before
-	// it ("picked_up"), and that a replaced refresh token could not be kept ("failure").
+	// Rotated is called when a call sees another version of a secret than the previous call ("picked_up"), and when
+	// a rotated refresh token could not be stored ("failure").
 	Rotated func(status string)
 	Clock   func() time.Time // default time.Now
-	Log     *slog.Logger     // default nobody
+	Log     *slog.Logger     // default none
 }
 
-// Validate tells what is wrong with the settings.
+// Validate returns the first invalid setting as an error.
 func (c Config) Validate() error {
 	for _, p := range c.EnvPrefix {
 		if _, err := path.Match(p, ""); err != nil || p == "" {
@@ -63,7 +62,7 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Resolver reads secrets. It is safe for concurrent use.
+// Resolver resolves secret references. It is safe for concurrent use.
 type Resolver struct {
 	c        Config
 	patterns []string
@@ -73,7 +72,7 @@ type Resolver struct {
 	seen     *memory
 }
 
-// New makes a Resolver, or says which setting is wrong.
+// New makes a Resolver. The error names the invalid setting.
 func New(c Config) (*Resolver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -100,7 +99,7 @@ func New(c Config) (*Resolver, error) {
 	return r, nil
 }
 
-// Resolve gives the value of a reference for the principal as text; see Fetch.
+// Resolve returns the value of a reference for the principal as text; see Fetch.
 func (r *Resolver) Resolve(ctx context.Context, p *toolkeep.Principal, ref string) (string, error) {
 	v, err := r.Fetch(ctx, p, ref)
 	if err != nil {
@@ -110,13 +109,11 @@ func (r *Resolver) Resolve(ctx context.Context, p *toolkeep.Principal, ref strin
 	return v.Text(), nil
 }
 
-// Fetch gives the value of a reference for the principal, and whose it is. It is
-// read now, whatever was read before. A credential that a store makes for the call
-// ends with ctx.
+// Fetch returns the value of a reference for the principal, and its scope. It always reads now. A credential that a
+// store makes for the call ends with ctx.
 //
-// Errors, all before anything is sent: E3401 there is no such secret, or the
-// kind of reference is not available; E3402 this server does not let tools or
-// this tenant have it; E3403 it could not be read (retryable).
+// Errors, all before anything is sent: E3401 there is no such secret, or the kind of reference is not available;
+// E3402 this server does not allow tools or this tenant to read it; E3403 it could not be read (retryable).
 func (r *Resolver) Fetch(ctx context.Context, p *toolkeep.Principal, ref string) (Value, error) {
 	scheme, rest, err := r.parse(ctx, ref)
 	if err != nil {
@@ -138,10 +135,10 @@ func (r *Resolver) Fetch(ctx context.Context, p *toolkeep.Principal, ref string)
 	return r.lastGood(ctx, p, ref, toolkeep.AsError(err))
 }
 
-// Look tells what Fetch would find, without giving a value. A file that is there but
-// cannot be used for its content (such as an empty one) is found only by Fetch.
+// Look reports what Fetch would find, without the value. Only Fetch detects a file whose content is unusable, such
+// as an empty one.
 //
-// What is missing or expired is a Status and no error; E3402 and E3403 are Fetch's.
+// A missing or expired secret is a Status, not an error; E3402 and E3403 are as for Fetch.
 func (r *Resolver) Look(ctx context.Context, p *toolkeep.Principal, ref string) (Status, error) {
 	scheme, rest, err := r.parse(ctx, ref)
 	if err == nil {
@@ -157,7 +154,7 @@ func (r *Resolver) Look(ctx context.Context, p *toolkeep.Principal, ref string) 
 	return st, err
 }
 
-// Check tells whether Resolve would give a value, without giving it.
+// Check reports whether Resolve would return a value, without returning it.
 func (r *Resolver) Check(ctx context.Context, p *toolkeep.Principal, ref string) error {
 	scheme, rest, err := r.parse(ctx, ref)
 	if err != nil {
@@ -182,7 +179,7 @@ func (r *Resolver) Check(ctx context.Context, p *toolkeep.Principal, ref string)
 	return nil
 }
 
-// shown is a reference for people: a store's path, which manifests show too, cut.
+// shown shortens a reference for display; manifests show it too.
 func shown(ref string) string { return ref[:min(len(ref), 200)] }
 
 func (r *Resolver) parse(ctx context.Context, ref string) (scheme, rest string, err error) {
@@ -207,7 +204,7 @@ func (r *Resolver) parse(ctx context.Context, ref string) (scheme, rest string, 
 	return "", "", refuse(toolkeep.SecretNotFound, "the secret reference has an unknown scheme: use secret://, vault://, env:// or file://")
 }
 
-// readOwn reads what lies with the server. Without want it looks only.
+// readOwn reads env:// and file://. Without want it only checks.
 func (r *Resolver) readOwn(p *toolkeep.Principal, scheme, rest string, want bool) (string, error) {
 	if scheme == "env" {
 		return r.readEnv(rest)
@@ -239,7 +236,7 @@ func (r *Resolver) mayReadEnv(name string) bool {
 	})
 }
 
-// checkValue refuses what can only be a mistake.
+// checkValue refuses values that can only be a mistake.
 func checkValue(value, ref string) (string, error) {
 	switch {
 	case value == "":
@@ -252,9 +249,8 @@ func checkValue(value, ref string) (string, error) {
 	return value, nil
 }
 
-// Allowed tells whether the manifest may use the reference: where it lists
-// permissions.credentials, the reference must be one of them (E3205). An empty
-// list allows none.
+// Allowed reports whether the manifest may use the reference: if it lists permissions.credentials, the reference
+// must be in the list (E3205). An empty list allows none.
 func Allowed(m *toolkeep.Manifest, ref string) error {
 	if m.Permissions == nil || m.Permissions.Credentials == nil || slices.Contains(m.Permissions.Credentials, ref) {
 		return nil

@@ -27,30 +27,29 @@ const (
 	keyBytes   = 32
 	maxKeys    = 100
 	maxKeyFile = 16 << 10
-	// sealV1 is the first byte of what was sealed before there were several keys:
-	// AES-256-GCM, then a random nonce of 12 bytes, the ciphertext and the tag of 16.
+	// sealV1 is the first byte of values sealed before there were several keys: AES-256-GCM, then a random nonce of
+	// 12 bytes, the ciphertext and the tag of 16.
 	sealV1 = 1
-	// sealKeyed is the first byte of what is sealed now: then the key's id of 8 bytes,
-	// nonce, ciphertext and tag. 2 is Vault's transit.
+	// sealKeyed is the first byte of values sealed now: then the key's id of 8 bytes, nonce, ciphertext and tag. 2
+	// is Vault's transit.
 	sealKeyed = 3
 	idBytes   = 8
 	overhead  = 12 + 16
 )
 
-// keyCheck is how often a sealer looks whether its key file has changed.
+// keyCheck is how often a sealer checks its key file for changes.
 const keyCheck = time.Second
 
-// Sealer encrypts what must be unreadable at rest. It has one key or several: the
-// first seals, all open. It is safe for concurrent use.
+// Sealer encrypts data at rest. It has one or more keys: the first seals, all open. It is safe for concurrent use.
 type Sealer struct {
-	file    string // "" where the keys are not in a file
+	file    string // "" if the keys are not in a file
 	ring    atomic.Pointer[ring]
-	checked atomic.Int64 // when the file was looked at, Unix milliseconds
+	checked atomic.Int64 // last check of the file, Unix milliseconds
 	mu      sync.Mutex   // held while the file is read or written
-	stamp   stamp        // of the file as it was read
+	stamp   stamp        // of the file as last read
 }
 
-// ring is a list of keys, the one that seals first.
+// ring is a list of keys; the first seals.
 type ring []sealKey
 
 type sealKey struct {
@@ -59,20 +58,20 @@ type sealKey struct {
 	aead cipher.AEAD
 }
 
-// stamp tells whether a file has changed.
+// stamp detects a changed file.
 type stamp struct {
 	at   time.Time
 	size int64
 }
 
-// OpenSealer reads the keys from keyFile, and makes a file with one key and mode
-// 0600 if there is none. Of several processes that start at once all get the same.
+// OpenSealer reads the keys from keyFile, or creates it with one key and mode 0600. Processes that start at the
+// same time all get the same key.
 //
-// The file has one key a line, of 32 bytes as base64 or hex, and the first one seals;
-// or the 32 bytes of a single key as they are. A file that changes is read again.
+// The file has one key per line, 32 bytes as base64 or hex, and the first one seals; or it is a single key of 32
+// raw bytes. A changed file is read again.
 //
-// E3403 if it cannot be read or made, holds something else, or can be read or
-// written by others than its owner.
+// E3403 if the file cannot be read or created, has other content, or is readable or writable by others than its
+// owner.
 func OpenSealer(keyFile string) (*Sealer, error) {
 	s := &Sealer{file: keyFile}
 	err := s.load()
@@ -91,8 +90,8 @@ func OpenSealer(keyFile string) (*Sealer, error) {
 	return s, nil
 }
 
-// ParseSealer makes a Sealer of keys as text, as they stand in an environment
-// variable: base64 or hex, the first one seals, separated by spaces or commas. E3403.
+// ParseSealer makes a Sealer from keys as text, as in an environment variable: base64 or hex, separated by spaces
+// or commas; the first one seals. E3403.
 func ParseSealer(text string) (*Sealer, error) {
 	keys, err := parseKeys([]byte(text))
 	if err != nil {
@@ -103,8 +102,7 @@ func ParseSealer(text string) (*Sealer, error) {
 	return s, nil
 }
 
-// NewSealer makes a Sealer with a new key that is nowhere else: what it seals nobody
-// opens after it.
+// NewSealer makes a Sealer with a new key held only in memory: when it is gone, nothing can open its values.
 func NewSealer() (*Sealer, error) {
 	key := make([]byte, keyBytes)
 	rand.Read(key) // never fails
@@ -114,7 +112,7 @@ func NewSealer() (*Sealer, error) {
 	return s, err
 }
 
-// load reads the file. s.mu is held, or nobody else has s.
+// load reads the file. s.mu is held, or s is not shared yet.
 func (s *Sealer) load() error {
 	text, at, err := readKeyFile(s.file)
 	if err != nil {
@@ -147,7 +145,7 @@ func readKeyFile(keyFile string) ([]byte, stamp, error) {
 	return text, stamp{fi.ModTime(), fi.Size()}, err
 }
 
-// parseKeys reads one key of 32 bytes as they are, or several as text.
+// parseKeys parses one key of 32 raw bytes, or several as text.
 func parseKeys(text []byte) (ring, error) {
 	if len(text) == keyBytes {
 		k, err := newSealKey(bytes.Clone(text))
@@ -188,7 +186,7 @@ func decodeKey(word string) ([]byte, bool) {
 	return nil, false
 }
 
-// newSealKey names the key by a hash, which gives nothing of it away.
+// newSealKey identifies the key by a hash, which reveals nothing of it.
 func newSealKey(key []byte) (sealKey, error) {
 	sum := sha256.Sum256(append([]byte("toolkeep seal key\x00"), key...))
 	k := sealKey{id: [idBytes]byte(sum[:idBytes]), key: key}
@@ -200,8 +198,8 @@ func newSealKey(key []byte) (sealKey, error) {
 	return k, err
 }
 
-// makeKey writes the whole key under another name and then links it, so that no
-// reader sees half a key and the first of several makers wins.
+// makeKey writes the whole key under another name and then links it, so that readers never see half a key and the
+// first of several writers wins.
 func makeKey(keyFile string) error {
 	key := make([]byte, keyBytes)
 	rand.Read(key) // never fails
@@ -216,8 +214,7 @@ func makeKey(keyFile string) error {
 	return syncDir(filepath.Dir(keyFile))
 }
 
-// writeBeside writes a file with mode 0600 into the folder of another and makes it
-// last.
+// writeBeside writes and syncs a file with mode 0600 into the folder of path.
 func writeBeside(path string, content []byte) (string, error) {
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".key-*")
 	if err != nil {
@@ -246,10 +243,10 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// AddKey makes a new key, which seals from now on; the others stay in the file and
-// go on opening what they sealed. It gives the new key's id.
+// AddKey adds a new key, which seals from now on; the old keys stay in the file and still open. It returns the new
+// key's id.
 //
-// E3403 where the keys are not in a file, or it cannot be written.
+// E3403 if the keys are not in a file, or it cannot be written.
 func (s *Sealer) AddKey() (string, error) {
 	if s.file == "" {
 		return "", refuse(toolkeep.SecretRetrievalFailed, "the sealing key comes from the environment: put a new key before the others there, restart, and seal anew without a new key")
@@ -271,8 +268,7 @@ func (s *Sealer) AddKey() (string, error) {
 	return s.Newest(), nil
 }
 
-// addKey replaces the file as a whole. s.mu and the folder's lock are held, so that
-// no process drops the key of another.
+// addKey replaces the file as a whole. s.mu and the folder's lock are held, so that no process drops another's key.
 func (s *Sealer) addKey() error {
 	if err := s.load(); err != nil {
 		return err
@@ -310,7 +306,7 @@ func keysOf(r ring) [][]byte {
 	return all
 }
 
-// lockFolder keeps other processes out until unlock; the lock ends with the process.
+// lockFolder locks out other processes until unlock; the lock ends with the process.
 func lockFolder(dir string) (unlock func(), err error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -323,16 +319,16 @@ func lockFolder(dir string) (unlock func(), err error) {
 	return func() { d.Close() }, nil
 }
 
-// Newest is the id of the key that seals, in hex.
+// Newest returns the id of the sealing key, in hex.
 func (s *Sealer) Newest() string {
 	id := (*s.ring.Load())[0].id
 	return hex.EncodeToString(id[:])
 }
 
-// Keys is how many keys there are.
+// Keys returns the number of keys.
 func (s *Sealer) Keys() int { return len(*s.ring.Load()) }
 
-// keys are those of now: a file that has changed is read again.
+// keys returns the current keys; a changed file is read again.
 func (s *Sealer) keys() ring {
 	now := time.Now().UnixMilli()
 	last := s.checked.Load()
@@ -342,8 +338,7 @@ func (s *Sealer) keys() ring {
 	return s.reread()
 }
 
-// reread reads the file if it has changed. One that cannot be read leaves the keys
-// as they are.
+// reread reads the file if it has changed. If that fails, the keys stay.
 func (s *Sealer) reread() ring {
 	if s.file != "" {
 		s.mu.Lock()
@@ -355,8 +350,8 @@ func (s *Sealer) reread() ring {
 	return *s.ring.Load()
 }
 
-// Seal encrypts plain and binds it to context, such as tenant and call id:
-// Open wants the same. Context is not kept in the result.
+// Seal encrypts plain and binds it to context, such as tenant and call id. Open needs the same context, which is
+// not in the result.
 func (s *Sealer) Seal(plain, context []byte) ([]byte, error) {
 	k := s.keys()[0]
 	out := make([]byte, 0, len(plain)+1+idBytes+overhead)
@@ -364,13 +359,13 @@ func (s *Sealer) Seal(plain, context []byte) ([]byte, error) {
 	return k.aead.Seal(out, nil, plain, bound(out, context)), nil
 }
 
-// Open decrypts what Seal made, with whichever key it was sealed. E3999 if it was
-// changed, belongs to another context or was sealed under a key that is not there.
+// Open decrypts what Seal made with any of its keys. E3999 if it was changed, belongs to another context or was
+// sealed under a missing key.
 func (s *Sealer) Open(sealed, context []byte) ([]byte, error) {
 	switch {
 	case len(sealed) >= 1+overhead && sealed[0] == sealV1:
 		var err error
-		for _, k := range s.keys() { // it does not say which; a wrong one never opens it
+		for _, k := range s.keys() { // it does not name its key; a wrong one never opens it
 			var plain []byte
 			if plain, err = k.aead.Open(nil, nil, sealed[1:], bound(sealed[:1], context)); err == nil {
 				return plain, nil
@@ -392,7 +387,7 @@ func (s *Sealer) Open(sealed, context []byte) ([]byte, error) {
 	return nil, unsealable(errors.New("too short, or of an unknown version"))
 }
 
-// key finds a key, also one that was put into the file just now.
+// key finds a key, also one just added to the file.
 func (s *Sealer) key(id [idBytes]byte) (sealKey, bool) {
 	for _, keys := range []func() ring{s.keys, s.reread} {
 		all := keys()
@@ -403,7 +398,7 @@ func (s *Sealer) key(id [idBytes]byte) (sealKey, bool) {
 	return sealKey{}, false
 }
 
-// Opens implements Opener. What was sealed before keys had names is taken to open.
+// Opens implements Opener. A value sealed before keys had ids is assumed to open.
 func (s *Sealer) Opens(sealed []byte) bool {
 	switch {
 	case len(sealed) > idBytes && sealed[0] == sealKeyed:
@@ -415,14 +410,13 @@ func (s *Sealer) Opens(sealed []byte) bool {
 	return false
 }
 
-// Stale tells whether something was sealed with another key than the one that seals
-// now, so that sealing it anew would change that.
+// Stale reports whether a value was sealed with another key than the current one, so that it needs resealing.
 func (s *Sealer) Stale(sealed []byte) bool {
 	newest := s.keys()[0].id
 	return len(sealed) < 1+idBytes || sealed[0] != sealKeyed || !bytes.Equal(sealed[1:1+idBytes], newest[:])
 }
 
-// bound puts what stands before the nonce under the seal as well.
+// bound authenticates the bytes before the nonce as well.
 func bound(head, context []byte) []byte { return slices.Concat(head, context) }
 
 func unsealable(cause error) error {

@@ -74,7 +74,7 @@ func TestEnv(t *testing.T) {
 	}
 }
 
-// check wants Resolve and its twin to answer alike, and no value in an error.
+// check wants the same answer from Resolve and Check, and no value in an error.
 func check(t *testing.T, r *Resolver, p *toolkeep.Principal, ref, value string, code toolkeep.Code) {
 	t.Helper()
 	got, err := r.Resolve(t.Context(), p, ref)
@@ -302,8 +302,7 @@ func TestSealerKeyFile(t *testing.T) {
 	}
 }
 
-// TestSealerRace opens one new key file many times at once: all must get the
-// same key.
+// TestSealerRace opens one new key file many times at once: all must get the same key.
 func TestSealerRace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	sealers := make([]*Sealer, 16)

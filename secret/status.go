@@ -9,19 +9,19 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Auth is how a tool stands with its secrets for one principal.
+// Auth is the state of a tool's secrets for one principal.
 type Auth struct {
 	State   string    `json:"state" enum:"ready,missing,expired,unreadable" doc:"unreadable: sealed with a key that the server does not have"`
 	Type    string    `json:"type" doc:"auth type of the entry that would be used"`
 	Scope   Scope     `json:"scope,omitempty" doc:"whose secret would be used: user, workspace, organisation or server"`
 	Store   string    `json:"store,omitempty" doc:"secret, vault, env or file"`
 	Expires time.Time `json:"expires_at,omitzero"`
-	// Checked is false where the store was not asked: of vault references, lists tell
-	// what the principal's last call or look on this node found, and ready before one.
+	// Checked is false if the store was not asked: lists report what the principal's last call or look on this node
+	// found for a vault reference, and ready before the first.
 	Checked bool `json:"checked" doc:"false: the store of the reference was not asked, and state is what was last known of it"`
 }
 
-// Entries is an auth entry followed by those that go with it (settings.also).
+// Entries returns an auth entry followed by its additional ones (settings.also).
 func Entries(spec toolkeep.AuthSpec) []toolkeep.AuthSpec {
 	all := []toolkeep.AuthSpec{spec}
 	also, _ := spec.Settings["also"].([]any)
@@ -38,9 +38,8 @@ func Entries(spec toolkeep.AuthSpec) []toolkeep.AuthSpec {
 	return all
 }
 
-// Auth tells how the tool stands with its secrets for the principal: of its auth
-// entries the first that is ready, else the first. needed is false where it has none.
-// ask lets stores be asked that are not at hand; without it nothing is waited for.
+// Auth returns the state of the tool's secrets for the principal: its first ready auth entry, else the first entry.
+// needed is false if it has none. ask allows remote stores to be asked; without it Auth never waits.
 func (r *Resolver) Auth(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, ask bool) (a Auth, needed bool) {
 	for i, spec := range m.Auth {
 		one := r.authOf(ctx, p, m, spec, ask)
@@ -54,7 +53,7 @@ func (r *Resolver) Auth(ctx context.Context, p *toolkeep.Principal, m *toolkeep.
 	return a, len(m.Auth) > 0
 }
 
-// authOf is the first of the entries that go together which is not ready.
+// authOf returns the state of the first of the combined entries that is not ready.
 func (r *Resolver) authOf(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, spec toolkeep.AuthSpec, ask bool) Auth {
 	a := Auth{State: Ready, Type: spec.Type, Checked: true}
 	for i, s := range Entries(spec) {
@@ -62,7 +61,7 @@ func (r *Resolver) authOf(ctx context.Context, p *toolkeep.Principal, m *toolkee
 			continue
 		}
 		st, checked := Status{State: Missing}, true
-		// What the agent's context names in its place is what must be listed.
+		// A reference that replaces context:// must be listed.
 		if s.Secret != "" && (strings.HasPrefix(s.Secret, "context://") || Allowed(m, s.Secret) == nil) {
 			st, checked = r.glance(ctx, p, s.Secret, ask)
 		}
@@ -77,7 +76,7 @@ func (r *Resolver) authOf(ctx context.Context, p *toolkeep.Principal, m *toolkee
 	return a
 }
 
-// glance is Look that waits for nothing, unless ask says so.
+// glance is Look without waiting, unless ask is set.
 func (r *Resolver) glance(ctx context.Context, p *toolkeep.Principal, ref string, ask bool) (Status, bool) {
 	scheme, rest, _ := strings.Cut(ref, "://")
 	s, stored := r.stores[scheme]
@@ -86,7 +85,7 @@ func (r *Resolver) glance(ctx context.Context, p *toolkeep.Principal, ref string
 			return g.Glance(p, rest), true
 		}
 	}
-	if !stored && scheme == "context" { // the agent's context names it at the call
+	if !stored && scheme == "context" { // the agent's context provides it at the call
 		return Status{State: Ready}, false
 	}
 	if !stored || ask {
@@ -111,7 +110,7 @@ func (r *Resolver) glance(ctx context.Context, p *toolkeep.Principal, ref string
 	return st, false
 }
 
-// mark remembers what a look found, if no call has told more.
+// mark records a look's finding if no call has recorded more.
 func (m *memory) mark(key [32]byte, st Status, at time.Time) {
 	if _, has := m.get(key); has {
 		return

@@ -7,30 +7,29 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Scope is whose a secret is.
+// Scope is the level that owns a secret.
 type Scope string
 
-// Scopes, in the order in which a name is looked for (Agent 5.2).
+// Scopes, in lookup order (Agent 5.2).
 const (
 	User         Scope = "user"         // one person's or agent's
-	Workspace    Scope = "workspace"    // of a part of the tenant
-	Organisation Scope = "organisation" // the whole tenant's
-	Server       Scope = "server"       // the operator's: env, file, and what has no other scope
+	Workspace    Scope = "workspace"    // a part of the tenant
+	Organisation Scope = "organisation" // the whole tenant
+	Server       Scope = "server"       // the operator: env, file, and everything without another scope
 )
 
 // Value is one resolved secret. Text gives it; Wipe overwrites the bytes that this
 // package holds.
 type Value struct {
 	Bytes          []byte
-	Scope          Scope // user, workspace, organisation, or server for env, file and what has no scope
+	Scope          Scope // user, workspace, organisation, or server for env, file and secrets without a scope
 	Store, Version string
 	Expires        time.Time // zero is never, or unknown
-	// KeptSince is set where the store could not be reached and this is what it last
-	// gave, at that time.
+	// KeptSince is set if the store was unreachable and the value is the last one it returned, at that time.
 	KeptSince time.Time
 }
 
-// Text gives the secret as text, a copy that Wipe does not reach.
+// Text returns the secret as text, a copy that Wipe does not overwrite.
 func (v Value) Text() string { return string(v.Bytes) }
 
 // Wipe overwrites the secret.
@@ -41,12 +40,11 @@ const (
 	Ready   = "ready"
 	Missing = "missing"
 	Expired = "expired"
-	// Unreadable is one that is there and does not open: it was sealed with a key that
-	// this server does not have.
+	// Unreadable means that the value exists but was sealed with a key that this server does not have.
 	Unreadable = "unreadable"
 )
 
-// Status is what can be told of a secret without its value.
+// Status describes a secret without its value.
 type Status struct {
 	State          string // ready, missing, expired, unreadable
 	Scope          Scope
@@ -54,43 +52,41 @@ type Status struct {
 	Expires        time.Time
 }
 
-// Store reads the references of one scheme; rest is what stands after "scheme://".
-// A credential that the store makes for a call ends with the context it was read with.
+// Store reads the references of one scheme; rest is the text after "scheme://". A credential that the store makes
+// for a call ends with the context it was read with.
 //
-// Errors: E3401 none in any scope, E3402 refused, E3403 unreachable (retryable); all
-// with NothingSent. Look tells what is missing or expired by its Status.
+// Errors: E3401 none in any scope, E3402 refused, E3403 unreachable (retryable); all with NothingSent. Look reports
+// missing and expired secrets in its Status.
 type Store interface {
 	Scheme() string
 	Read(ctx context.Context, p *toolkeep.Principal, rest string) (Value, error)
 	Look(ctx context.Context, p *toolkeep.Principal, rest string) (Status, error)
 }
 
-// Replacer is a Store that can put a new value in the place of one that was read,
-// such as a refresh token that its server has replaced. A value that somebody has
-// changed since stays.
+// Replacer is a Store that can replace a value that was read, such as a rotated refresh token. A value that has
+// changed since the read stays.
 type Replacer interface {
 	Replace(ctx context.Context, p *toolkeep.Principal, rest string, old Value, value []byte) error
 }
 
-// Glancer is a Store that tells a status at once, from what it knows already.
+// Glancer is a Store that can report a status at once, from memory.
 type Glancer interface {
 	Glance(p *toolkeep.Principal, rest string) Status
 }
 
-// Sealing makes values unreadable at rest; *Sealer and Vault's transit do.
+// Sealing encrypts data at rest; *Sealer and vault.Transit implement it.
 type Sealing interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// Opener is a Sealing that knows at once of what was sealed whether it has the key.
-// False is sure; true may still fail to open.
+// Opener is a Sealing that can tell at once whether it has the key of a sealed value. False is certain; true may
+// still fail to open.
 type Opener interface {
 	Opens(sealed []byte) bool
 }
 
-// user is who a principal's own secrets belong to: the person for whom it acts, else
-// itself.
+// user returns the owner of a principal's own secrets: the person it acts for, else itself.
 func user(p *toolkeep.Principal) string {
 	if p.OnBehalf != "" {
 		return p.OnBehalf

@@ -7,10 +7,9 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// CheckManifest tells what is wrong with the auth entries of a manifest that are
-// minted, with those that go with another (settings.also): its settings, and a token
-// endpoint in the clear on a host that permissions.network does not name.
-// Pointers are from the manifest's root.
+// CheckManifest returns the faults of a manifest's minted auth entries, including additional ones (settings.also):
+// invalid settings, and a plain http token endpoint on a host that permissions.network does not name. Pointers are
+// from the manifest's root.
 func CheckManifest(m *toolkeep.Manifest) []toolkeep.Fault {
 	var allow []toolkeep.HostPort
 	if m.Permissions != nil {

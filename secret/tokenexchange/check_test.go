@@ -6,7 +6,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestCheckManifest has entries that could only fail at the first call.
+// TestCheckManifest tests entries that would fail only at the first call.
 func TestCheckManifest(t *testing.T) {
 	entry := func(kind string, change func(*toolkeep.AuthSpec)) toolkeep.AuthSpec {
 		s := toolkeep.AuthSpec{Type: kind, Secret: "secret://x", TokenURL: "https://auth.example/token", Scopes: []string{"a"}}
@@ -20,7 +20,7 @@ func TestCheckManifest(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		auth []toolkeep.AuthSpec
-		want string // pointer of the only fault; "" for none
+		want string // pointer of the only fault; "" is none
 	}{
 		"none":         {[]toolkeep.AuthSpec{{Type: "none"}, {Type: "bearer"}}, ""},
 		"good":         {[]toolkeep.AuthSpec{entry(ClientCredentials, nil), entry(Refresh, nil), entry(GoogleAccount, nil), entry(AzureAD, nil)}, ""},

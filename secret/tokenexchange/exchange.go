@@ -21,14 +21,14 @@ const (
 	maxAnswer  = 256 << 10
 	maxToken   = 64 << 10
 	maxExpires = 365 * 24 * time.Hour
-	maxWait    = time.Hour // that Retry-After is believed
+	maxWait    = time.Hour // limit for Retry-After
 )
 
-// answer is what a token endpoint gave.
+// answer is a token endpoint's response.
 type answer struct {
 	token   string
 	life    time.Duration // 0 is unknown
-	refresh string        // "" if the old one stays
+	refresh string        // "" keeps the old one
 }
 
 // exchange makes one request for a token.
@@ -65,8 +65,7 @@ func (g grant) exchange(ctx context.Context, client *http.Client, now time.Time)
 	return g.read(resp, body)
 }
 
-// sendFailed keeps what a guard of the network said and drops everything that could
-// hold the address.
+// sendFailed keeps the error of a network guard and drops anything that could contain the address.
 func sendFailed(ctx context.Context, err error) *toolkeep.Error {
 	var known *toolkeep.Error
 	if errors.As(err, &known) {
@@ -86,7 +85,7 @@ func plainCause(err error) error {
 	return err
 }
 
-// read makes a token or the caller's error of an answer.
+// read turns a response into a token or the caller's error.
 func (g grant) read(resp *http.Response, body []byte) (answer, error) {
 	obj, err := canon.ParseObject(body, canon.Limits{Bytes: maxAnswer})
 	isJSON := err == nil && len(body) > 0
@@ -135,7 +134,7 @@ func (g grant) token(obj map[string]any) (answer, error) {
 	return a, nil
 }
 
-// lifeOf reads seconds, which some servers write as text.
+// lifeOf parses seconds, which some servers write as text.
 func lifeOf(v any) time.Duration {
 	var text string
 	switch v := v.(type) {
@@ -163,14 +162,14 @@ func fromForm(body string) map[string]any {
 	return obj
 }
 
-// known are the codes that are passed on. Any other text could be what was sent.
+// known lists the error codes that are passed on. Any other text could echo the request.
 var known = []string{"invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
 	"invalid_scope", "invalid_target", "access_denied", "interaction_required", "consent_required", "login_required",
 	"server_error", "temporarily_unavailable", "slow_down", "invalid_token", "insufficient_scope", "invalid_resource",
 	"bad_refresh_token", "incorrect_client_credentials", "unauthorized", "disabled_client", "org_internal", "deleted_client",
 	"admin_policy_enforced", "unsupported_token_type"}
 
-// errorCode is the error of an answer, with Microsoft's number if there is one.
+// errorCode returns the error of a response, with Microsoft's number if present.
 func errorCode(obj map[string]any) string {
 	code, _ := obj["error"].(string)
 	if !slices.Contains(known, code) {
@@ -192,12 +191,12 @@ func retryAfter(h http.Header) time.Duration {
 	return min(time.Duration(min(n, 1<<20))*time.Second, maxWait)
 }
 
-// unusable is E3402.
+// unusable makes E3402.
 func unusable(format string, args ...any) *toolkeep.Error {
 	return refuse(toolkeep.SecretAccessDenied, format, args...)
 }
 
-// checkEndpoint wants TLS wherever the tool was not opened to the very host.
+// checkEndpoint requires TLS unless permissions.network names the exact host.
 func checkEndpoint(u *url.URL, allow []toolkeep.HostPort) error {
 	if u.Scheme == "https" {
 		return nil

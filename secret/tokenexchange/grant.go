@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	assertionLife = time.Hour        // Google's most
+	assertionLife = time.Hour        // Google's maximum
 	azureLife     = 10 * time.Minute // Microsoft's advice
 	publicAzure   = "https://login.microsoftonline.com"
 
@@ -29,23 +29,22 @@ const (
 	jwtAssertion = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 )
 
-// grant is a request for a token, ready to be sent.
+// grant is a token request, ready to send.
 type grant struct {
 	endpoint               *url.URL
 	kind                   string // grant_type
 	clientID, clientSecret string
-	basic                  bool // client in the header
+	basic                  bool // client credentials in the header
 	refresh                string
 	scope                  string
 	params                 map[string]string // further parameters
-	field                  string            // of the answer that holds the token
+	field                  string            // response field that holds the token
 	sign                   func(now time.Time) (assertion string, err error)
-	// identity is what of the secret names the client: with the refresh token it tells
-	// tokens apart.
+	// identity is the part of the secret that names the client. With the refresh token it identifies a kept token.
 	identity string
 }
 
-// form is the body of the request.
+// form returns the request body.
 func (g grant) form(now time.Time) (url.Values, error) {
 	v := url.Values{"grant_type": {g.kind}}
 	for name, value := range g.params {
@@ -78,7 +77,7 @@ func (g grant) form(now time.Time) (url.Values, error) {
 	return v, nil
 }
 
-// settings reads an auth entry.
+// settings parses an auth entry.
 type settings struct {
 	spec   toolkeep.AuthSpec
 	faults []toolkeep.Fault
@@ -88,7 +87,7 @@ func (s *settings) fault(pointer, rule, message string) {
 	s.faults = append(s.faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: message})
 }
 
-// text is a setting that must be text.
+// text returns a setting that must be text.
 func (s *settings) text(name string) string {
 	v, ok := s.spec.Settings[name]
 	if !ok || v == nil {
@@ -101,7 +100,7 @@ func (s *settings) text(name string) string {
 	return text
 }
 
-// reserved are parameters that settings.params cannot set.
+// reserved lists parameters that settings.params cannot set.
 var reserved = []string{"grant_type", "client_id", "client_secret", "refresh_token", "scope", "assertion", "client_assertion", "client_assertion_type"}
 
 func (s *settings) params() map[string]string {
@@ -134,7 +133,7 @@ func (s *settings) params() map[string]string {
 	return m
 }
 
-// basic tells whether the client goes into the header.
+// basic reports whether the client credentials go into the header.
 func (s *settings) basic() bool {
 	switch style := s.text("auth_style"); style {
 	case "", "header":
@@ -149,7 +148,7 @@ func (s *settings) basic() bool {
 
 var azureTenant = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.-]{0,252}$`)
 
-// endpoint is where the token is asked for; "" where the secret says so.
+// endpoint returns the token endpoint; "" if the secret names it.
 func (s *settings) endpoint() (text, pointer string) {
 	text, pointer = s.spec.TokenURL, "/token_url"
 	if text == "" {
@@ -170,8 +169,7 @@ func (s *settings) endpoint() (text, pointer string) {
 	return strings.TrimSuffix(authority, "/") + "/" + tenant + "/oauth2/v2.0/token", "/settings/authority"
 }
 
-// check reads all that stands in the entry and gives the endpoint's URL, nil where
-// the secret has to say it.
+// check validates the whole entry and returns the endpoint's URL, nil if the secret names it.
 func (s *settings) check() *url.URL {
 	s.params()
 	s.basic()
@@ -208,7 +206,7 @@ func parseEndpoint(text string) (*url.URL, string) {
 	return u, ""
 }
 
-// parseGrant reads an auth entry and its secret. No error repeats the secret.
+// parseGrant parses an auth entry and its secret. Errors never repeat the secret.
 func parseGrant(spec toolkeep.AuthSpec, plain string) (grant, error) {
 	s := settings{spec: spec}
 	endpoint := s.check()
@@ -240,12 +238,12 @@ func parseGrant(spec toolkeep.AuthSpec, plain string) (grant, error) {
 	return g, err
 }
 
-// credential is what a secret may hold.
+// credential lists the fields that a secret may have.
 type credential struct {
 	ClientID     string `json:"client_id"`
 	ClientSecret string `json:"client_secret"`
 	RefreshToken string `json:"refresh_token"`
-	Certificate  string `json:"certificate"` // PEM of certificate and key, or of the certificate alone
+	Certificate  string `json:"certificate"` // PEM of certificate and key, or of the certificate only
 	PrivateKey   string `json:"private_key"` // PEM
 	Email        string `json:"client_email"`
 	KeyID        string `json:"private_key_id"`
@@ -259,11 +257,11 @@ func (c credential) need(ok bool, why string) error {
 	return unusable("the secret cannot be used: it %s", why)
 }
 
-// text is all of it, each part with its place.
+// text returns all fields as one text, each at a fixed place.
 func (c credential) text() string {
 	b, err := json.Marshal(c)
 	if err != nil {
-		panic(err) // strings alone
+		panic(err) // only strings
 	}
 	return string(b)
 }
@@ -305,7 +303,7 @@ func (g *grant) azure(c credential) error {
 	}
 	g.clientSecret = ""
 	audience := g.endpoint.String()
-	g.sign = func(now time.Time) (string, error) { // the key is read only when a token is asked for
+	g.sign = func(now time.Time) (string, error) { // the key is parsed only when a token is requested
 		cert, key, err := parsePair(c.Certificate + "\n" + c.PrivateKey)
 		if err != nil || cert == nil {
 			return "", c.need(false, "must hold a certificate and its RSA key in PEM form")
@@ -359,8 +357,7 @@ func (g *grant) google(s *settings, c credential) error {
 	return nil
 }
 
-// parsePair finds the first certificate and the RSA key among PEM blocks. Without a
-// certificate cert is nil.
+// parsePair finds the first certificate and the RSA key among PEM blocks. cert is nil without a certificate.
 func parsePair(text string) (cert *x509.Certificate, key *rsa.PrivateKey, err error) {
 	rest := []byte(text)
 	for {
@@ -393,7 +390,7 @@ func parsePair(text string) (cert *x509.Certificate, key *rsa.PrivateKey, err er
 	return cert, key, nil
 }
 
-// signJWT signs claims with RS256 or PS256, as the header says.
+// signJWT signs claims with RS256 or PS256, per the header.
 func signJWT(key *rsa.PrivateKey, header, claims map[string]any) (string, error) {
 	h, herr := json.Marshal(header, json.Deterministic(true))
 	p, err := json.Marshal(claims, json.Deterministic(true))

@@ -16,7 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// Auth types that are minted.
+// Auth types that are exchanged for a token.
 const (
 	ClientCredentials = "oauth2_client_credentials"
 	Refresh           = "oauth2_refresh"
@@ -27,54 +27,53 @@ const (
 const (
 	defaultKept   = 4096
 	defaultWait   = 30 * time.Second
-	defaultLife   = 5 * time.Minute // of a token whose answer names none
+	defaultLife   = 5 * time.Minute // if the response names none
 	marginAtEnd   = 30 * time.Second
-	keysPerHolder = 8 // refresh tokens that lead to one holder
+	keysPerHolder = 8 // refresh tokens that map to one holder
 )
 
-// Config sets up a Minter. Client is required.
+// Config configures a Minter. Client is required.
 type Config struct {
-	// Client gives the HTTP client for requests of the tenant's tools whose
-	// permissions.network are allow. Its redirect policy and timeout are not used.
+	// Client returns the HTTP client for requests of the tenant's tools whose permissions.network are allow. Its
+	// redirect policy and timeout are not used.
 	Client func(tenant string, allow []toolkeep.HostPort) *http.Client
-	// Clock tells the time; nil is time.Now.
+	// Clock returns the time; nil is time.Now.
 	Clock func() time.Time
-	// Kept is how many tokens are kept; default 4096.
+	// Kept is the maximum number of kept tokens; default 4096.
 	Kept int
 	// Timeout bounds a request for a token; default 30 s.
 	Timeout time.Duration
 }
 
-// Minter mints and keeps access tokens. It is safe for concurrent use and must be
-// closed.
+// Minter mints and keeps access tokens. It is safe for concurrent use and must be closed.
 type Minter struct {
 	config Config
 	life   context.Context // ends at Close
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex // never held while a token is asked for
+	mu      sync.Mutex // never held during a token request
 	holders map[[32]byte]*list.Element
 	recent  *list.List // of *holder, latest first
-	waiting int        // callers who wait for flights
+	waiting int        // callers waiting for flights
 	closed  bool
 }
 
-// holder is one token and how to get the next. Minter.mu guards it.
+// holder is one token and its refresh state. Minter.mu guards it.
 type holder struct {
-	keys    [][32]byte // the first is the one it was made for
-	token   []byte     // nil for none
-	until   time.Time  // when it is given out last
-	expires time.Time  // zero if the answer named no end
+	keys    [][32]byte // the first is its original key
+	token   []byte     // nil if none
+	until   time.Time  // latest time to hand it out
+	expires time.Time  // zero if the response named none
 	refresh string     // the newest refresh token, "" is the secret's own
-	rotated string     // the same, as long as nobody took it to store it
+	rotated string     // the same, until a caller has taken it to store it
 	flight  *flight
 }
 
-// flight is a request under way, for all who wait for it.
+// flight is a request in progress, shared by all its waiters.
 type flight struct {
 	done    chan struct{}
-	token   []byte // after done, and never written again
+	token   []byte // after done; then never written again
 	expires time.Time
 	err     error
 }
@@ -95,8 +94,7 @@ func New(c Config) *Minter {
 	return m
 }
 
-// Close ends requests under way and wipes what is kept. It may be called more than
-// once.
+// Close cancels requests in progress and wipes kept tokens. It may be called more than once.
 func (m *Minter) Close() {
 	m.mu.Lock()
 	m.closed = true
@@ -108,7 +106,7 @@ func (m *Minter) Close() {
 	m.wg.Wait()
 }
 
-// Mints tells whether an auth type's secret has to be minted.
+// Mints reports whether an auth type's secret is exchanged for a token.
 func Mints(authType string) bool {
 	switch authType {
 	case ClientCredentials, Refresh, GoogleAccount, AzureAD:
@@ -117,15 +115,13 @@ func Mints(authType string) bool {
 	return false
 }
 
-// Mint turns the secret of spec into an access token for the principal's tenant.
-// fresh fetches a new one although one is kept, because the upstream refused that.
-// The value is the caller's to wipe. rotated is a refresh token that replaces the one
-// in the secret and has to be stored, "" for none; one caller gets it.
+// Mint exchanges the secret of spec for an access token for the principal's tenant. fresh requests a new token
+// although one is kept, because the upstream refused that one. The caller wipes the value. rotated is a refresh
+// token that must be stored in place of the secret's, "" for none; only one caller gets it.
 //
-// Errors, all before anything is sent to the tool: E3402 the secret or the auth entry
-// cannot be used, or the token endpoint refuses it (its code stands in
-// details.oauth_error); E3403 the endpoint cannot be reached or answers nonsense
-// (retryable); E3505 the tool may not reach it.
+// Errors, all before anything is sent to the tool: E3402 the secret or the auth entry cannot be used, or the token
+// endpoint refuses it (its code is in details.oauth_error); E3403 the endpoint is unreachable or its response is
+// invalid (retryable); E3505 the tool may not reach it.
 func (m *Minter) Mint(ctx context.Context, p *toolkeep.Principal, allow []toolkeep.HostPort, spec toolkeep.AuthSpec, plain string, fresh bool) (token secret.Value, rotated string, err error) {
 	g, err := parseGrant(spec, plain)
 	if err != nil {
@@ -179,8 +175,8 @@ func (h *holder) give() (secret.Value, string, error) {
 	return secret.Value{Bytes: append([]byte(nil), h.token...), Expires: h.expires}, rotated, nil
 }
 
-// start asks for a token in the background: the request is everybody's, and a refresh
-// token that the answer replaces would be lost with it. m.mu is held.
+// start requests a token in the background: all waiters share the request, and cancelling it would lose a rotated
+// refresh token. m.mu is held.
 func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string, client *http.Client) *flight {
 	f := &flight{done: make(chan struct{})}
 	h.flight = f
@@ -223,8 +219,7 @@ func (m *Minter) start(h *holder, g grant, spec toolkeep.AuthSpec, tenant string
 	return f
 }
 
-// keyOf names a holder. Parts are parted by their lengths, so that no two lists of
-// parts are one text.
+// keyOf returns a holder's key. Parts are length-prefixed, so different lists never give the same text.
 func keyOf(tenant string, spec toolkeep.AuthSpec, identity, refresh string) [32]byte {
 	entry, err := json.Marshal(spec, json.Deterministic(true))
 	h := sha256.New()
@@ -234,13 +229,13 @@ func keyOf(tenant string, spec toolkeep.AuthSpec, identity, refresh string) [32]
 		h.Write(n[:])
 		h.Write([]byte(part))
 	}
-	if err != nil { // settings come from JSON and can be written as such
+	if err != nil { // settings come from JSON, so they marshal
 		panic(err)
 	}
 	return [32]byte(h.Sum(nil))
 }
 
-// holder finds or makes the holder of a key. m.mu is held.
+// holder finds or creates the holder of a key. m.mu is held.
 func (m *Minter) holder(key [32]byte) *holder {
 	if el, ok := m.holders[key]; ok {
 		m.recent.MoveToFront(el)
@@ -254,11 +249,10 @@ func (m *Minter) holder(key [32]byte) *holder {
 	return h
 }
 
-// alias lets a replaced refresh token, once it is stored, lead to the same holder.
-// m.mu is held.
+// alias maps a rotated refresh token, once stored, to the same holder. m.mu is held.
 func (m *Minter) alias(h *holder, key [32]byte) {
 	el, ok := m.holders[h.keys[0]]
-	if !ok || el.Value != h { // it gave way meanwhile
+	if !ok || el.Value != h { // evicted meanwhile
 		return
 	}
 	if other, ok := m.holders[key]; ok && other != el {
@@ -272,7 +266,7 @@ func (m *Minter) alias(h *holder, key [32]byte) {
 	}
 }
 
-// drop forgets a holder. m.mu is held.
+// drop removes a holder. m.mu is held.
 func (m *Minter) drop(el *list.Element) {
 	h := m.recent.Remove(el).(*holder)
 	for _, k := range h.keys {

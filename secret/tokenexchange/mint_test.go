@@ -29,7 +29,7 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// server is an OAuth server that takes one client and counts.
+// server is an OAuth server that accepts one client and counts requests.
 type server struct {
 	*httptest.Server
 	requests atomic.Int64
@@ -83,7 +83,7 @@ func tokens(w http.ResponseWriter, _ *http.Request, n int64) {
 	fmt.Fprintf(w, `{"access_token":"token-%d","token_type":"Bearer","expires_in":3600}`, n)
 }
 
-// loopback is the allow-list that opens the tests' servers.
+// loopback is the allow list for the test servers.
 var loopback = []toolkeep.HostPort{{Host: "127.0.0.1"}}
 
 type clock struct {
@@ -172,8 +172,7 @@ func TestClientCredentials(t *testing.T) {
 	}
 }
 
-// TestKept gives one token until shortly before its end, to its tenant, entry and
-// secret alone.
+// TestKept: a token serves its tenant, entry and secret only, until shortly before it expires.
 func TestKept(t *testing.T) {
 	s := newServer(t, tokens)
 	m, c := newMinter(t, nil)
@@ -199,7 +198,7 @@ func TestKept(t *testing.T) {
 	if again, _ := mint(t, m, spec, plain, true); again == first || s.requests.Load() != before+1 {
 		t.Error("fresh gave a kept one")
 	}
-	// Others get their own.
+	// Other entries get their own token.
 	wider := spec
 	wider.Scopes = []string{"read"}
 	body := spec
@@ -227,7 +226,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestLives keeps a short token for half its life and one of unknown life for a while.
+// TestLives: a short token is kept for half its life, one of unknown life for the default.
 func TestLives(t *testing.T) {
 	for _, tt := range []struct {
 		name, expires string
@@ -265,7 +264,7 @@ func TestLives(t *testing.T) {
 	}
 }
 
-// TestTogether makes one request for a hundred callers, the first of whom gives up.
+// TestTogether: a hundred callers share one request, although the first gives up.
 func TestTogether(t *testing.T) {
 	arrived, goOn := make(chan struct{}), make(chan struct{})
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request, n int64) {
@@ -299,8 +298,7 @@ func TestTogether(t *testing.T) {
 	}
 	cancel()
 	first.Wait()
-	// All hundred wait for the flight before it lands: those with fresh would start
-	// another one after it.
+	// All hundred must wait before the flight lands: those with fresh would start another one after it.
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for joined := 0; joined < 100; <-tick.C {
@@ -315,7 +313,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestRefresh follows a server that replaces the refresh token at each use.
+// TestRefresh tests a server that rotates the refresh token at each use.
 func TestRefresh(t *testing.T) {
 	current := "r0"
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request, n int64) {
@@ -336,11 +334,11 @@ func TestRefresh(t *testing.T) {
 	if token != "token-1" || rotated != "r1" {
 		t.Fatalf("%s, %s", token, rotated)
 	}
-	// Once it is stored the same token serves, and it is told once.
+	// Once stored, the same token serves; it is returned once.
 	if token, rotated := mint(t, m, spec, secret("r1"), false); token != "token-1" || rotated != "" {
 		t.Errorf("%s, %s", token, rotated)
 	}
-	// A store that cannot take it: the new one is used all the same.
+	// If it cannot be stored, the new one is used all the same.
 	c.add(2 * time.Hour)
 	if token, rotated := mint(t, m, spec, secret("r0"), false); token != "token-2" || rotated != "r2" {
 		t.Errorf("%s, %s", token, rotated)
@@ -358,7 +356,7 @@ func TestRefresh(t *testing.T) {
 	if _, _, err := m.Mint(t.Context(), acme, loopback, spec, secret("stolen"), false); codeOf(err) != toolkeep.SecretAccessDenied || !strings.Contains(err.Error(), "invalid_grant") {
 		t.Errorf("%v", err)
 	}
-	// A public client has no secret and so nothing for the header.
+	// A public client has no secret and so no header.
 	s.set(tokens)
 	mint(t, m, spec, `{"client_id":"public","refresh_token":"x"}`, false)
 	if form, basic := s.last(); form.Get("client_id") != "public" || form.Has("client_secret") || basic != "" {
@@ -384,7 +382,7 @@ func keyPair(t *testing.T) (key *rsa.PrivateKey, keyPEM, certPEM string, cert []
 	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})), cert
 }
 
-// claims checks a signature and gives header and payload.
+// claims verifies a signature and returns header and payload.
 func claims(t *testing.T, token string, key *rsa.PublicKey) (header, payload map[string]any) {
 	t.Helper()
 	parts := strings.Split(token, ".")
@@ -497,8 +495,7 @@ func TestAzure(t *testing.T) {
 	}
 }
 
-// TestFailures tells refusals from servers that are away, and never says more than
-// a known code.
+// TestFailures separates refusals from unreachable servers; errors reveal only known codes.
 func TestFailures(t *testing.T) {
 	answer := func(status int, body string) func(http.ResponseWriter, *http.Request, int64) {
 		return func(w http.ResponseWriter, _ *http.Request, _ int64) { w.WriteHeader(status); fmt.Fprint(w, body) }
@@ -569,7 +566,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestSlow ends with its own time, or with the call's.
+// TestSlow: the request ends at its own timeout, or with the call.
 func TestSlow(t *testing.T) {
 	arrived := make(chan struct{}, 8)
 	s := newServer(t, func(_ http.ResponseWriter, r *http.Request, _ int64) { arrived <- struct{}{}; <-r.Context().Done() })
@@ -585,14 +582,14 @@ func TestSlow(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	<-arrived
-	m.Close() // ends the request that nobody waits for
+	m.Close() // cancels the request without waiters
 	if _, _, err := m.Mint(t.Context(), acme, loopback, credentials(s), plain, false); codeOf(err) != toolkeep.SecretRetrievalFailed {
 		t.Errorf("after Close: %v", err)
 	}
 	m.Close()
 }
 
-// TestGuarded keeps to what the tool's network permissions open.
+// TestGuarded: requests obey the tool's network permissions.
 func TestGuarded(t *testing.T) {
 	s := newServer(t, tokens)
 	m, _ := newMinter(t, nil)
@@ -650,7 +647,7 @@ func TestBadEntries(t *testing.T) {
 	}
 }
 
-// TestBounded keeps a few tokens, and forgets the one that was not asked for longest.
+// TestBounded: the least recently used token is dropped.
 func TestBounded(t *testing.T) {
 	s := newServer(t, tokens)
 	m, _ := newMinter(t, func(c *Config) { c.Kept = 3 })
@@ -667,7 +664,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestHammer mints many kinds of tokens from many sides, under the race detector.
+// TestHammer mints many kinds of tokens concurrently, under the race detector.
 func TestHammer(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request, n int64) {
 		if n%7 == 0 {
@@ -695,7 +692,7 @@ func TestHammer(t *testing.T) {
 	wg.Wait()
 }
 
-// kept is how many tokens are kept.
+// kept returns the number of kept tokens.
 func (m *Minter) kept() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// login asks Vault for a token. The proof of identity is read afresh each time.
+// login requests a token from Vault. The proof of identity is read each time.
 func (a Auth) login(ctx context.Context, c *api.Client) (*api.Secret, error) {
 	method, err := a.method()
 	if err != nil {
@@ -56,12 +56,12 @@ func (a Auth) method() (api.AuthMethod, error) {
 	return nil, wrong("%q is no way to log in to Vault", a.Method)
 }
 
-// secrets are what must not stand in an error of a login.
+// secrets returns the values that a login error must not contain.
 func (a Auth) secrets() []string { return []string{a.Token, a.SecretID} }
 
 const maxCredential = 64 << 10
 
-// readCredential reads a file that proves who the server is.
+// readCredential reads a file that proves the server's identity.
 func readCredential(name string) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -86,7 +86,7 @@ func readCredential(name string) (string, error) {
 	return s, nil
 }
 
-// tokenFile remembers a token file as it was read last.
+// tokenFile caches a token file.
 type tokenFile struct {
 	name  string
 	mtime time.Time
@@ -94,7 +94,7 @@ type tokenFile struct {
 	token string
 }
 
-// read gives the token, from the file only if that changed.
+// read returns the token; it rereads the file only if that changed.
 func (t *tokenFile) read() (string, error) {
 	fi, err := os.Stat(t.name)
 	if err == nil && t.token != "" && fi.ModTime().Equal(t.mtime) && fi.Size() == t.size {

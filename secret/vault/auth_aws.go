@@ -33,14 +33,13 @@ const (
 	callerIdentity = "Action=GetCallerIdentity&Version=2011-06-15"
 )
 
-// awsAuth logs in by what AWS vouches for. With iam Vault gets a signed request to STS
-// that asks whose credentials signed it, and sends it there itself; with ec2 the signed
-// identity document of the machine. Vault's own library for it brings the first
-// AWS SDK, which costs each start 3 ms and 2 MB.
+// awsAuth logs in with an AWS identity. With iam, Vault gets a signed STS request for the caller's identity and
+// sends it to STS itself; with ec2, it gets the signed identity document of the machine. Vault's own library
+// depends on the first AWS SDK, which costs each start 3 ms and 2 MB.
 type awsAuth struct {
 	mount, role string
 	region      string // "" is us-east-1
-	serverID    string // what the signature binds the request to; "" is nothing
+	serverID    string // value the signature is bound to; "" is none
 	ec2         bool
 	nonceFile   string
 	now         func() time.Time
@@ -49,7 +48,7 @@ type awsAuth struct {
 // Login implements api.AuthMethod.
 func (a awsAuth) Login(ctx context.Context, c *api.Client) (*api.Secret, error) {
 	client := awshttp.NewBuildableClient().WithTimeout(cloudTimeout).WithTransportOptions(func(t *http.Transport) {
-		t.Proxy, t.DisableKeepAlives = cloudProxy, true // nothing is left open
+		t.Proxy, t.DisableKeepAlives = cloudProxy, true // leave no connection open
 	})
 	cfg, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(a.region), awsconfig.WithHTTPClient(client))
 	if err != nil {
@@ -69,14 +68,14 @@ func (a awsAuth) Login(ctx context.Context, c *api.Client) (*api.Secret, error) 
 	return c.Logical().WriteWithContext(ctx, "auth/"+a.mount+"/login", body)
 }
 
-// signed is the request to STS, signed with the credentials of the environment, the
-// shared files, a web identity, the container or the machine.
+// signed returns the STS request, signed with the credentials of the environment, the shared files, a web identity,
+// the container or the machine.
 func (a awsAuth) signed(ctx context.Context, cfg aws.Config) (map[string]any, error) {
 	creds, err := cfg.Credentials.Retrieve(ctx)
 	if err != nil {
 		return nil, noProof("this server has no credentials of AWS", err)
 	}
-	// The region without a name of its own in STS is the one that Vault asks by default.
+	// The region without its own STS endpoint is the one that Vault asks by default.
 	at, err := sts.NewDefaultEndpointResolverV2().ResolveEndpoint(ctx, sts.EndpointParameters{Region: &a.region, UseGlobalEndpoint: aws.Bool(a.region == awsRegion)})
 	if err != nil {
 		return nil, noProof("vault.region is no region of AWS", err)
@@ -106,8 +105,8 @@ func (a awsAuth) signed(ctx context.Context, cfg aws.Config) (map[string]any, er
 	}, nil
 }
 
-// machine is the identity document as AWS signed it, from the metadata service. Vault
-// takes the nonce of a machine's first login as its password for the next ones.
+// machine returns the AWS-signed identity document from the metadata service. Vault treats the nonce of a machine's
+// first login as the password for later ones.
 func (a awsAuth) machine(ctx context.Context, cfg aws.Config) (map[string]any, error) {
 	doc, err := imds.NewFromConfig(cfg).GetDynamicData(ctx, &imds.GetDynamicDataInput{Path: "instance-identity/pkcs7"})
 	if err != nil {
@@ -125,7 +124,7 @@ func (a awsAuth) machine(ctx context.Context, cfg aws.Config) (map[string]any, e
 	return map[string]any{"pkcs7": strings.TrimSpace(string(pkcs7)), "nonce": nonce}, nil
 }
 
-// nonce is made at the first login and kept in the file, so that a restart can log in.
+// nonce is created at the first login and kept in the file, so that a restart can log in.
 func (a awsAuth) nonce() (string, error) {
 	f, err := os.OpenFile(a.nonceFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {
@@ -148,8 +147,7 @@ func (a awsAuth) nonce() (string, error) {
 
 const cloudTimeout = 10 * time.Second
 
-// cloudProxy is none for metadata services: they are asked in the clear and are on the
-// machine itself.
+// cloudProxy disables the proxy for metadata services, which speak plain http on the machine itself.
 func cloudProxy(r *http.Request) (*url.URL, error) {
 	if r.URL.Scheme == "http" {
 		return nil, nil
@@ -157,7 +155,7 @@ func cloudProxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// noProof is E3403: what the cloud has to give for a login could not be had.
+// noProof makes E3403: the cloud's proof of identity is unavailable.
 func noProof(why string, err error) error {
 	return refuse(toolkeep.SecretRetrievalFailed, "this server cannot log in to Vault: %s", why).Because(cause(err))
 }

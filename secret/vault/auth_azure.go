@@ -18,8 +18,8 @@ const (
 	azureVersion  = "2021-05-01"
 )
 
-// azureAuth logs in by the machine's managed identity. Vault's own library for it asks
-// the metadata service without a context and without a bound.
+// azureAuth logs in with the machine's managed identity. Vault's own library queries the metadata service without a
+// context or a size limit.
 type azureAuth struct {
 	mount, role string
 	resource    string // "" is the management API
@@ -61,7 +61,7 @@ func (a azureAuth) Login(ctx context.Context, c *api.Client) (*api.Secret, error
 		"vm_name": m.Name, "vmss_name": m.ScaleSet, "subscription_id": m.Subscription, "resource_group_name": m.ResourceGroup})
 }
 
-// ask reads one document of the metadata service. No error repeats it.
+// ask reads one document of the metadata service. Errors never repeat it.
 func (a azureAuth) ask(ctx context.Context, client *http.Client, path string, q url.Values, out any) error {
 	if q == nil {
 		q = url.Values{}

@@ -24,9 +24,8 @@ const (
 	gcpTimeout     = 10 * time.Second
 )
 
-// gcpAuth logs in by what Google vouches for: the machine's identity, or a token that
-// IAM signs for the service account. Vault's own library for it brings four hundred
-// packages and a goroutine that never ends, for these two requests.
+// gcpAuth logs in with a Google identity: the machine's, or a token that IAM signs for the service account. For
+// these two requests, Vault's own library adds four hundred packages and a goroutine that never ends.
 type gcpAuth struct {
 	mount, role string
 	account     string // e-mail; "" is the machine's identity
@@ -48,7 +47,7 @@ func (a gcpAuth) Login(ctx context.Context, c *api.Client) (*api.Secret, error) 
 	return c.Logical().WriteWithContext(ctx, "auth/"+a.mount+"/login", map[string]any{"role": a.role, "jwt": jwt})
 }
 
-// identity is the machine's, as its metadata server vouches for it.
+// identity returns the machine's token from its metadata server.
 func (a gcpAuth) identity(ctx context.Context, client *http.Client, address string) (string, error) {
 	q := url.Values{"audience": {address + "/vault/" + a.role}, "format": {"full"}}
 	jwt, err := metadata.NewClient(client).GetWithContext(ctx, "instance/service-accounts/default/identity?"+q.Encode())
@@ -58,8 +57,8 @@ func (a gcpAuth) identity(ctx context.Context, client *http.Client, address stri
 	return strings.TrimSpace(jwt), nil
 }
 
-// signed is a token that IAM signs for the service account, asked for with the
-// application's default credentials.
+// signed returns a token that IAM signs for the service account, requested with the application default
+// credentials.
 func (a gcpAuth) signed(ctx context.Context, client *http.Client, _ string) (string, error) {
 	ctx = context.WithValue(ctx, oauth2.HTTPClient, client)
 	creds, err := google.FindDefaultCredentials(ctx, cloudPlatform)

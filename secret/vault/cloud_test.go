@@ -25,7 +25,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret/vault/vaulttest"
 )
 
-// onlyThese lets the AWS settings of the machine that runs the test say nothing.
+// onlyThese hides the AWS settings of the test machine.
 func onlyThese(t *testing.T, env map[string]string) {
 	dir := t.TempDir()
 	for _, v := range os.Environ() {
@@ -44,7 +44,7 @@ var keyPair = aws.Credentials{AccessKeyID: "AKIAEXAMPLE", SecretAccessKey: "the-
 
 var environment = map[string]string{"AWS_ACCESS_KEY_ID": keyPair.AccessKeyID, "AWS_SECRET_ACCESS_KEY": keyPair.SecretAccessKey, "AWS_SESSION_TOKEN": keyPair.SessionToken}
 
-// TestAWS looks at the request to STS that Vault is given.
+// TestAWS checks the STS request that Vault gets.
 func TestAWS(t *testing.T) {
 	onlyThese(t, environment)
 	for _, tt := range []struct{ region, server, address, scope string }{
@@ -81,8 +81,8 @@ func TestAWS(t *testing.T) {
 	}
 }
 
-// TestAWSElsewhere takes the credentials from the shared file and from the container's
-// service, and says so where there are none.
+// TestAWSElsewhere takes the credentials from the shared file and from the container's service, and tests the error
+// without any.
 func TestAWSElsewhere(t *testing.T) {
 	credentialOf := func(got map[string]any) string {
 		b, _ := base64.StdEncoding.DecodeString(fmt.Sprint(got["iam_request_headers"]))
@@ -122,7 +122,7 @@ func TestAWSElsewhere(t *testing.T) {
 	})
 }
 
-// TestEC2 gives Vault the machine's document and, at each login, the same nonce.
+// TestEC2: each login sends the machine's document and the same nonce.
 func TestEC2(t *testing.T) {
 	var ready atomic.Bool
 	meta := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -159,7 +159,7 @@ func TestEC2(t *testing.T) {
 	}
 }
 
-// TestAzure asks a metadata service that stands on loopback.
+// TestAzure uses a metadata service on loopback.
 func TestAzure(t *testing.T) {
 	var broken atomic.Value
 	broken.Store("")
@@ -211,7 +211,7 @@ func TestAzure(t *testing.T) {
 	}
 }
 
-// TestRealAWS logs in at a real Vault, which asks an STS of this test who signed.
+// TestRealAWS logs in to a real Vault, which verifies the signature with this test's STS.
 func TestRealAWS(t *testing.T) {
 	s := vaulttest.Start(t)
 	var asked atomic.Int64
@@ -259,7 +259,7 @@ func TestRealAWS(t *testing.T) {
 	}
 }
 
-// unsigned says what is wrong with a request's signature by keyPair.
+// unsigned returns what is wrong with a request's signature by keyPair.
 func unsigned(r *http.Request) string {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || string(body) != callerIdentity {

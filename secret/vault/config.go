@@ -24,7 +24,7 @@ const (
 	Azure      = "azure"
 )
 
-// Methods are all auth methods.
+// Methods lists all auth methods.
 var Methods = []string{Token, AppRole, Kubernetes, AWSIAM, AWSEC2, GCPIAM, GCPGCE, Azure}
 
 const (
@@ -34,44 +34,43 @@ const (
 	defaultJWTFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 )
 
-// Config says where Vault is, how to log in and what tools may read there.
+// Config configures the connection to Vault, the login and the paths that tools may read.
 type Config struct {
-	// Address is an https URL, http for loopback alone, or unix:///path of an agent.
+	// Address is an https URL, http for loopback only, or unix:///path of an agent.
 	Address string
 	// Namespace is sent with every request (Vault Enterprise, OpenBao); "" is the root.
 	Namespace string
 	TLS       TLS
 	Auth      Auth
-	// Paths are prefixes of API paths that tools may read, such as
-	// "secret/data/{tenant}/". One that ends in a slash covers what is below, another
-	// one also itself. None opens nothing.
+	// Paths lists prefixes of API paths that tools may read, such as "secret/data/{tenant}/". A prefix that ends in
+	// a slash covers what is below; without a slash it also covers the path itself. Empty allows nothing.
 	Paths []string
-	// Prefix is put before references that begin with "./". Default
-	// secret/tool-execution. It opens nothing by itself.
+	// Prefix is put before references that begin with "./". Default secret/tool-execution. It allows nothing by
+	// itself.
 	Prefix string
-	// Mounts says what is mounted where the login may not ask for it, each
-	// mount=1 or mount=2 for the KV versions, mount=0 for other engines.
+	// Mounts lists mounts for logins that may not query them: mount=1 or mount=2 for the KV versions, mount=0 for
+	// other engines.
 	Mounts []string
 	// Timeout bounds one attempt of a request; there are three. Default 2 s.
 	Timeout time.Duration
-	// Log gets what no caller sees, such as a failed renewal. nil drops it.
+	// Log gets what callers do not see, such as a failed renewal. nil discards it.
 	Log *slog.Logger
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
 
-// TLS is about the connection.
+// TLS configures the connection.
 type TLS struct {
-	CAFile     string // PEM file of the authorities; "" is the system's
-	ServerName string // name in the certificate, where it is not the address's
+	CAFile     string // PEM file of the CAs; "" is the system's
+	ServerName string // name in the certificate, if it is not the address's
 	CertFile   string // PEM file of a client certificate, "" for none
 	KeyFile    string // PEM file of its key
 }
 
-// Auth is how the server logs in.
+// Auth configures the server's login.
 type Auth struct {
 	Method string // one of Methods; "" is token
-	Mount  string // where the method is mounted below auth/; "" is its usual name
+	Mount  string // mount below auth/; "" is the method's default
 	Role   string // role, or the role id of AppRole; "" is toolkeep for kubernetes, gcp and azure
 
 	Token     string // token: the token itself, or
@@ -79,13 +78,13 @@ type Auth struct {
 
 	SecretID     string // AppRole: the secret id itself, or
 	SecretIDFile string // the file that holds it, read at each login
-	Wrapped      bool   // what is there is a response-wrapping token of it
+	Wrapped      bool   // the secret id is given as a response-wrapping token
 
 	JWTFile        string // Kubernetes: file of the service account's token; "" is the pod's
 	ServiceAccount string // gcp-iam: e-mail of the service account
 	Region         string // aws: region; "" is us-east-1
 	ServerID       string // aws-iam: what Vault's iam_server_id_header_value wants; "" for none
-	NonceFile      string // aws-ec2: file that keeps the nonce of this machine's logins, made if it is not there
+	NonceFile      string // aws-ec2: file that keeps the nonce of this machine's logins; created if missing
 	Resource       string // azure: resource of the token; "" is the management API
 }
 
@@ -123,7 +122,7 @@ func (c Config) filled() Config {
 	return c
 }
 
-// Validate tells the first thing that is wrong with the settings, as E3008.
+// Validate returns the first invalid setting as E3008.
 func (c Config) Validate() error {
 	c = c.filled()
 	if err := checkAddress(c.Address); err != nil {
@@ -176,7 +175,7 @@ func (a Auth) validate() error {
 	return nil
 }
 
-// checkAddress wants TLS wherever the token would cross a network.
+// checkAddress requires TLS if the token would cross a network.
 func checkAddress(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || address == "" {
@@ -205,7 +204,7 @@ func loopbackHost(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-// parseMounts reads mount=version.
+// parseMounts parses mount=version.
 func parseMounts(list []string) (map[string]mount, error) {
 	m := make(map[string]mount, len(list))
 	for _, l := range list {

@@ -1,5 +1,5 @@
-// Package vault reads secrets from HashiCorp Vault and OpenBao, which speaks the
-// same API, and seals with Vault's transit engine.
+// Package vault reads secrets from HashiCorp Vault and from OpenBao, which has the same API, and seals with Vault's
+// transit engine.
 //
 // # References
 //
@@ -11,25 +11,22 @@
 //	vault://database/creds/readonly            that credential as JSON
 //	vault://./shop/token                       below Config.Prefix (Platform 5.1.6)
 //
-// A path is written as people write it for `vault kv get`; one that begins with
-// data/ below a KV version 2 mount is taken as the path of the API, as policies and
-// agent templates write it. Segments may be percent-encoded.
+// A path is written as for `vault kv get`. A path that begins with data/ below a KV version 2 mount is taken as an
+// API path, as in policies and agent templates. Segments may be percent-encoded.
 //
-// # Who may use what
+// # Access rules
 //
-// Config.Paths lists prefixes of API paths, and what none of them covers is E3402,
-// whatever Vault's policies say: a manifest comes from outside, and all tenants
-// share the server's login. {tenant}, {workspace} and {subject} in a prefix stand
-// for the caller's; a caller without one never matches. sys, auth, identity and
-// cubbyhole are never read.
+// Config.Paths lists prefixes of API paths. A path that none of them covers is E3402, whatever Vault's policies
+// say: a manifest comes from outside, and all tenants share the server's login. {tenant}, {workspace} and {subject}
+// in a prefix stand for the caller's; a caller without one never matches. sys, auth, identity and cubbyhole are
+// never read.
 //
 // # Leases
 //
-// A credential that comes with a lease belongs to the context it was read with.
-// While that lasts the lease is renewed, when it ends the lease is revoked, and so
-// are all that are left at Close. Where the context has a deadline, the lease is cut
-// to end soon after it, so that nothing outlives a server that dies.
+// A credential with a lease belongs to the context it was read with. The lease is renewed while the context lasts
+// and revoked when it ends; Close revokes the rest. If the context has a deadline, the lease is shortened to end
+// soon after it, so that no lease outlives a crashed server for long.
 //
-// Values are never cached. What is kept: the login, the version of each KV mount
-// (five minutes), and the leases that are in use.
+// Values are never cached. Kept in memory are the login, the version of each KV mount (five minutes), and the
+// leases in use.
 package vault

@@ -22,9 +22,8 @@ import (
 	"github.com/toolkeep/toolkeep/secret/vault/vaulttest"
 )
 
-// TestRealEC2 logs in at a real Vault with a machine's document, which a certificate of
-// this test has signed, twice with the nonce that the first login kept, and not with
-// another one.
+// TestRealEC2 logs in to a real Vault with a machine's document signed by this test's certificate, twice with the
+// nonce that the first login kept; another nonce fails.
 func TestRealEC2(t *testing.T) {
 	s := vaulttest.Start(t)
 	signer := newSigner(t)

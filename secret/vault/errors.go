@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// status is what Vault answered, 0 if it did not.
+// status returns Vault's response status, 0 without a response.
 func status(err error) int {
 	var e *api.ResponseError
 	if errors.As(err, &e) {
@@ -29,8 +29,7 @@ func isCode(err error, code toolkeep.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// failed makes a request's error the caller's. what says what was to be done, such
-// as "read vault://secret/shop".
+// failed converts a request's error for the caller. what is the operation, such as "read vault://secret/shop".
 func failed(ctx context.Context, what string, err error, secrets ...string) *toolkeep.Error {
 	var known *toolkeep.Error
 	if errors.As(err, &known) {
@@ -57,8 +56,8 @@ func failed(ctx context.Context, what string, err error, secrets ...string) *too
 
 const maxCause = 300
 
-// cause is the operator's reason, without what was sent: no URL, no request, no
-// answer that is not an error of the API, no token.
+// cause returns the operator's reason without anything that was sent: no URL, request, token, or response that is
+// not an API error.
 func cause(err error, secrets ...string) error {
 	var r *api.ResponseError
 	var u *url.Error
@@ -87,7 +86,7 @@ func cause(err error, secrets ...string) error {
 	return errors.New(toolkeep.ClipBytes(text, maxCause))
 }
 
-// reason is why a file could not be read, without its path twice.
+// reason returns why a file could not be read, without repeating its path.
 func reason(err error) string {
 	var p *fs.PathError
 	if errors.As(err, &p) {

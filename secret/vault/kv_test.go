@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/secret/vault/vaulttest"
 )
 
-// TestKVPlugin is TestKV in milliseconds, on Vault's KV plugin alone, with what that one
-// leaves out: versions that were deleted, destroyed or are not there yet.
+// TestKVPlugin is TestKV in milliseconds, on Vault's KV plugin alone. It adds versions that were deleted, destroyed
+// or do not exist yet.
 func TestKVPlugin(t *testing.T) {
 	url := vaulttest.StartKV(t, "secret=2", "old=1")
 	v, err := New(Config{Address: url, Auth: Auth{Token: "the-tests"}, Paths: []string{"secret/data/{tenant}/", "old/shared/"}, Timeout: 10 * time.Second})
@@ -56,8 +56,7 @@ func TestKVPlugin(t *testing.T) {
 	put("secret/undelete/acme/gone", `{"versions":[1]}`)
 	want(t, v, acme, "secret/acme/gone#token", "deleted-soon", "")
 
-	// A refresh token that its server has replaced is kept as the next version, unless
-	// somebody was faster.
+	// A rotated refresh token is stored as the next version, unless another writer was faster.
 	if err := v.Replace(t.Context(), acme, "secret/acme/shop", secret.Value{Version: "3", Scope: secret.Organisation}, []byte(`{"token":"fourth","user":"u"}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +67,7 @@ func TestKVPlugin(t *testing.T) {
 	want(t, v, acme, "secret/acme/shop#token", "fourth", "")
 }
 
-// TestKVForTests: what stands in for Vault's core refuses as that does.
+// TestKVForTests: the stand-in for Vault's core refuses as Vault does.
 func TestKVForTests(t *testing.T) {
 	url := vaulttest.StartKV(t, "secret=2")
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -10,15 +10,15 @@ import (
 
 const (
 	maxLeases = 10_000
-	// leaseGrace is how long a lease may outlive the deadline of the call that it was
-	// made for, so that a slow last request does not meet its end.
+	// leaseGrace is how long a lease may outlive the deadline of its call, so that it does not expire under a slow
+	// last request.
 	leaseGrace = 10 * time.Second
-	// revokeTimeout bounds the end of a lease; what fails ends by itself.
+	// revokeTimeout limits a revocation; if it fails, the lease expires by itself.
 	revokeTimeout = 10 * time.Second
 )
 
-// leases are the credentials in use. A lease's life follows the context that it was
-// read with; its goroutines end with close.
+// leases holds the credentials in use. A lease lives as long as the context it was read with; its goroutines end
+// with close.
 type leases struct {
 	client *client
 
@@ -31,13 +31,13 @@ type leases struct {
 type lease struct {
 	id        string
 	ctx       context.Context // of the call that uses it
-	unwatch   func() bool     // ends the watch over ctx
-	timer     *time.Timer     // renews, nil if it need not be
+	unwatch   func() bool     // stops watching ctx
+	timer     *time.Timer     // renews; nil if not needed
 	duration  time.Duration
 	renewable bool
 }
 
-// full tells whether another lease may be made.
+// full returns an error if no further lease may be made.
 func (ls *leases) full() error {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -50,7 +50,7 @@ func (ls *leases) full() error {
 	return nil
 }
 
-// hold keeps a lease until ctx ends and gives when it ends.
+// hold keeps a lease until ctx ends and returns when it expires.
 func (ls *leases) hold(ctx context.Context, id string, d time.Duration, renewable bool) time.Time {
 	now := ls.client.config.Now()
 	l := &lease{id: id, ctx: ctx, duration: d, renewable: renewable && d > 0}
@@ -68,7 +68,7 @@ func (ls *leases) hold(ctx context.Context, id string, d time.Duration, renewabl
 	}
 	ls.held[l] = struct{}{}
 	switch {
-	case ctx.Done() == nil: // nobody would tell when to stop
+	case ctx.Done() == nil: // ctx never ends, so nothing would stop the renewal
 		l.timer = time.AfterFunc(d, func() { ls.release(l) })
 	case !l.renewable:
 	case bounded && left < d:
@@ -81,7 +81,7 @@ func (ls *leases) hold(ctx context.Context, id string, d time.Duration, renewabl
 	return expires
 }
 
-// release revokes a lease whose use is over.
+// release revokes a lease that is no longer used.
 func (ls *leases) release(l *lease) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -112,7 +112,7 @@ func (ls *leases) revoke(ctx context.Context, l *lease) {
 	}
 }
 
-// renewIn plans a renewal that asks for length. ls.mu is held.
+// renewIn schedules a renewal that asks for length. ls.mu is held.
 func (ls *leases) renewIn(l *lease, in, length time.Duration) {
 	l.timer = time.AfterFunc(in, func() {
 		ls.mu.Lock()
@@ -150,7 +150,7 @@ func (ls *leases) renew(l *lease, length time.Duration) {
 		return
 	}
 	if deadline, ok := l.ctx.Deadline(); ok && time.Until(deadline) < d {
-		return // it lasts
+		return // it lasts long enough
 	}
 	ls.renewIn(l, max(d/2, time.Second), l.duration)
 }
@@ -164,7 +164,7 @@ func (ls *leases) close(ctx context.Context) {
 		return
 	}
 	ls.closed = true
-	slots := make(chan struct{}, 8) // a shutdown must not storm Vault
+	slots := make(chan struct{}, 8) // a shutdown must not flood Vault
 	for l := range ls.held {
 		if l.timer != nil {
 			l.timer.Stop()

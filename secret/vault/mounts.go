@@ -15,14 +15,14 @@ const (
 	mountFresh = 5 * time.Minute
 )
 
-// mount is where an engine is mounted.
+// mount is a mounted engine.
 type mount struct {
 	path string // without slashes at its ends
 	kv   int    // version of a KV engine, 0 for another engine
 	seen time.Time
 }
 
-// apiPath is the path that the API has for what people call p.
+// apiPath returns the API path for the path p as people write it.
 func (m mount) apiPath(p string) string {
 	if m.kv != 2 {
 		return p
@@ -34,7 +34,7 @@ func (m mount) apiPath(p string) string {
 	return m.path + "/data/" + below
 }
 
-// mounts knows what is mounted where.
+// mounts caches which engine is mounted at which path.
 type mounts struct {
 	client     *client
 	configured map[string]mount
@@ -43,7 +43,7 @@ type mounts struct {
 	seen map[string]mount
 }
 
-// find gives the mount that p lies below. Vault lets no mount lie below another.
+// find returns the mount above p. Vault does not nest mounts.
 func (m *mounts) find(ctx context.Context, p string) (mount, error) {
 	if found, ok := below(m.configured, p); ok {
 		return found, nil
@@ -69,7 +69,7 @@ func (m *mounts) find(ctx context.Context, p string) (mount, error) {
 	return found, nil
 }
 
-// forget lets the next find ask again: a mount may have been upgraded.
+// forget makes the next find ask again: a mount may have been upgraded.
 func (m *mounts) forget(found mount) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +87,7 @@ func below(all map[string]mount, p string) (mount, bool) {
 	return mount{}, false
 }
 
-// ask is the preflight that Vault's own command line makes.
+// ask sends the preflight request of Vault's own command line.
 func (m *mounts) ask(ctx context.Context, p string) (mount, error) {
 	b, err := m.client.do(ctx, "see what is mounted at vault://"+escapePath(p)+" (its policy for the path must allow something, or vault.mounts must name the mount)",
 		get(ctx, "sys/internal/ui/mounts/"+p, nil))
@@ -118,7 +118,7 @@ func (m *mounts) ask(ctx context.Context, p string) (mount, error) {
 	return found, nil
 }
 
-// malformed leaves the parser's reason out: it may quote what it met.
+// malformed omits the parser's reason, which may quote its input.
 func malformed() *toolkeep.Error {
 	return refuse(toolkeep.SecretRetrievalFailed, "Vault's answer has another form than its API says")
 }

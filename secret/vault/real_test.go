@@ -26,7 +26,7 @@ import (
 
 var acme = &toolkeep.Principal{Tenant: "acme", Subject: "ann", Workspace: "sales"}
 
-// open makes a Store of a real server with the token.
+// open makes a Store on a real server with the token.
 func open(t *testing.T, s *vaulttest.Server, token string, change func(*Config)) *Store {
 	t.Helper()
 	c := Config{Address: s.URL, TLS: TLS{CAFile: s.CAFile}, Auth: Auth{Token: token}, Paths: []string{"secret/data/{tenant}/", "old/shared/"}}
@@ -47,7 +47,7 @@ func closeStore(v *Store) {
 	v.Close(ctx)
 }
 
-// want reads a reference and checks the value, or the code if it fails.
+// want reads a reference and checks the value, or the error code.
 func want(t *testing.T, v *Store, p *toolkeep.Principal, ref, value string, code toolkeep.Code) secret.Value {
 	t.Helper()
 	got, err := v.Read(t.Context(), p, ref)
@@ -60,7 +60,7 @@ func want(t *testing.T, v *Store, p *toolkeep.Principal, ref, value string, code
 	return got
 }
 
-// token is the one that the Store uses now.
+// token returns the Store's current token.
 func token(v *Store) string {
 	v.client.mu.Lock()
 	defer v.client.mu.Unlock()
@@ -78,7 +78,7 @@ func codeOf(err error) toolkeep.Code {
 	return ""
 }
 
-// until asks until it is so.
+// until polls until ok.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -90,7 +90,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestKV reads what both versions of the KV engine hold.
+// TestKV reads from both versions of the KV engine.
 func TestKV(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -167,7 +167,7 @@ path "secret/data/acme/closed" { capabilities = ["deny"] }`)
 		}
 	}
 
-	s.Delete("secret/data/acme/shop") // the latest version alone
+	s.Delete("secret/data/acme/shop") // deletes only the latest version
 	want(t, v, acme, "secret/acme/shop#token", "", toolkeep.SecretNotFound)
 	want(t, v, acme, "secret/acme/shop?version=1#token", "first", "")
 	s.Write("secret/undelete/acme/shop", map[string]any{"versions": []int{2}})
@@ -176,8 +176,7 @@ path "secret/data/acme/closed" { capabilities = ["deny"] }`)
 	want(t, v, acme, "secret/acme/shop#token", "third", "")
 }
 
-// TestReplace writes a refresh token that its server replaced, unless somebody was
-// faster.
+// TestReplace writes a rotated refresh token, unless another writer was faster.
 func TestReplace(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -214,7 +213,7 @@ path "old/*" { capabilities = ["read", "update"] }`)
 	}
 }
 
-// TestMountSettings finds a mount of two segments, by asking and by the settings.
+// TestMountSettings finds a mount of two segments, by query and by the settings.
 func TestMountSettings(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("deep/kv", "kv", map[string]string{"version": "2"})
@@ -234,7 +233,7 @@ func TestMountSettings(t *testing.T) {
 	want(t, v, acme, "./acme/x#k", "", toolkeep.SecretAccessDenied)
 }
 
-// TestPlatformForm reads credentials as Platform 5.1.6 writes them.
+// TestPlatformForm reads credentials in the form of Platform 5.1.6.
 func TestPlatformForm(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -257,7 +256,7 @@ func TestPlatformForm(t *testing.T) {
 	}
 }
 
-// TestAppRole logs in, renews, survives the end and the revocation of its tokens.
+// TestAppRole logs in, renews, and survives the expiry and the revocation of its tokens.
 func TestAppRole(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -279,15 +278,15 @@ func TestAppRole(t *testing.T) {
 		return
 	}
 	first := token(v)
-	// It is renewed past its first end, and replaced past its last.
+	// The token is renewed past its first TTL and replaced after its maximum TTL.
 	until(t, "another token", func() bool {
 		want(t, v, acme, "secret/acme/x#k", "v", "")
 		return token(v) != first
 	})
-	// Somebody revokes it.
+	// The token is revoked from outside.
 	s.Write("auth/token/revoke", map[string]any{"token": token(v)})
 	want(t, v, acme, "secret/acme/x#k", "v", "")
-	// At the end our token is revoked.
+	// Close revokes our token.
 	last := token(v)
 	closeStore(v)
 	if got := s.Status(last, "auth/token/lookup-self"); got != http.StatusForbidden {
@@ -302,7 +301,7 @@ func TestAppRole(t *testing.T) {
 	}
 }
 
-// TestWrapped logs in with a secret id that comes wrapped.
+// TestWrapped logs in with a wrapped secret id.
 func TestWrapped(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -324,7 +323,7 @@ func TestWrapped(t *testing.T) {
 	want(t, v, acme, "secret/acme/x#k", "v", "")
 }
 
-// TestTokenFile reads a token again when its file changes.
+// TestTokenFile rereads a token when its file changes.
 func TestTokenFile(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -349,7 +348,7 @@ func TestTokenFile(t *testing.T) {
 	}
 	write(s.Token("30m", "reader") + " ")
 	want(t, v, acme, "secret/acme/x#k", "", toolkeep.SecretRetrievalFailed)
-	closeStore(v) // a token that was given to us is not ours to revoke
+	closeStore(v) // Close does not revoke a token from the settings
 	if got := s.Status(s.Root, "auth/token/lookup-self"); got != http.StatusOK {
 		t.Errorf("%d", got)
 	}
@@ -362,14 +361,14 @@ func TestTokenRenewed(t *testing.T) {
 	s.Write("secret/data/acme/x", map[string]any{"data": map[string]any{"k": "v"}})
 	s.Policy("reader", `path "secret/data/*" { capabilities = ["read"] }`)
 	began := time.Now()
-	v := open(t, s, s.Token("6s", "reader"), nil) // renewed after 4 s, so that a busy machine has 2
+	v := open(t, s, s.Token("6s", "reader"), nil) // renewed after 4 s, which leaves a busy machine 2 s
 	until(t, "8 s have passed", func() bool {
 		want(t, v, acme, "secret/acme/x#k", "v", "")
 		return time.Since(began) > 8*time.Second
 	})
 }
 
-// TestKubernetes logs in by a pod's token, which a token review on loopback vouches for.
+// TestKubernetes logs in with a pod's token, which a token review on loopback confirms.
 func TestKubernetes(t *testing.T) {
 	s := vaulttest.Start(t)
 	s.Mount("secret", "kv", map[string]string{"version": "2"})
@@ -409,7 +408,7 @@ func TestKubernetes(t *testing.T) {
 	want(t, other, acme, "secret/acme/x#k", "", toolkeep.SecretAccessDenied)
 }
 
-// TestDatabase makes PostgreSQL users for calls and ends them with the calls.
+// TestDatabase makes PostgreSQL users for calls and revokes them with the calls.
 func TestDatabase(t *testing.T) {
 	db := pgtest.Start(t)
 	s := vaulttest.Start(t)
@@ -501,7 +500,7 @@ path "sys/leases/revoke" { capabilities = ["update"] }`)
 		return false
 	})
 
-	// What is left at the end is revoked.
+	// Close revokes the rest.
 	if _, err := v.Read(t.Context(), acme, "database/creds/acme-ro#password"); err != nil {
 		t.Fatal(err)
 	}
@@ -564,7 +563,7 @@ path "transit/decrypt/toolkeep" { capabilities = ["update"] }`)
 	if _, err := missing.Seal(plain, ctx); codeOf(err) != toolkeep.SecretAccessDenied {
 		t.Errorf("a key that is not there: %v", err)
 	}
-	// One data key serves many; opened ones outlast Vault.
+	// One data key seals many values; unwrapped keys work without Vault.
 	s.Kill()
 	kept, err := seal.Seal(plain, ctx)
 	if err != nil {
@@ -602,7 +601,7 @@ func TestDown(t *testing.T) {
 	}
 }
 
-// TestTLS trusts only what it was told to.
+// TestTLS trusts only the configured CA.
 func TestTLS(t *testing.T) {
 	s := vaulttest.Start(t)
 	for name, change := range map[string]func(*Config){

@@ -11,17 +11,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// reference is what a vault:// reference asks for.
+// reference is a parsed vault:// reference.
 type reference struct {
 	path    string // mount and path, decoded, without slashes at the ends
-	key     string // field, "" for the whole
-	version int    // of a KV version 2 secret, 0 for the latest
-	ttl     string // passed on to engines that take it, such as aws/sts
+	key     string // field, "" is all
+	version int    // of a KV version 2 secret, 0 is the latest
+	ttl     string // passed to engines that accept it, such as aws/sts
 }
 
 const maxReference = 1024
 
-// parseReference reads what stands after vault://.
+// parseReference parses the text after vault://.
 func parseReference(rest, prefix string, p *toolkeep.Principal) (reference, error) {
 	var r reference
 	if len(rest) > maxReference {
@@ -80,7 +80,7 @@ func (r *reference) options(query string) error {
 	return nil
 }
 
-// String is the reference without its field, for messages.
+// String returns the reference without its field, for messages.
 func (r reference) String() string { return "vault://" + escapePath(r.path) }
 
 func escapePath(p string) string {
@@ -91,14 +91,13 @@ func escapePath(p string) string {
 	return strings.Join(parts, "/")
 }
 
-// cleanPath gives p if each of its segments is one that Vault and every proxy on
-// the way read alike, else "".
+// cleanPath returns p if Vault and every proxy in between read each of its segments alike, else "".
 func cleanPath(p string) string {
 	if p == "" || !printable(p) {
 		return ""
 	}
 	for s := range strings.SplitSeq(p, "/") {
-		// Space at the end and the rest of these are what servers normalise away.
+		// Servers normalise trailing space and the other characters.
 		if s == "" || s == "." || s == ".." || s != strings.TrimSpace(s) || strings.ContainsAny(s, `\*+?#%`) {
 			return ""
 		}
@@ -113,10 +112,10 @@ func printable(s string) bool {
 // prefix is one entry of Config.Paths.
 type prefix struct {
 	text  string // without a slash at its end
-	below bool   // only what is below it
+	below bool   // covers only paths below it
 }
 
-// never are the mounts that hold no secrets of tools.
+// never lists the mounts that hold no tool secrets.
 var never = []string{"sys", "auth", "identity", "cubbyhole"}
 
 func parsePrefix(text string) (prefix, error) {
@@ -134,7 +133,7 @@ func parsePrefix(text string) (prefix, error) {
 	return p, nil
 }
 
-// covers tells whether the caller may read the API path.
+// covers reports whether the caller may read the API path.
 func (p prefix) covers(apiPath string, caller *toolkeep.Principal) bool {
 	text, ok := expand(p.text, caller)
 	if !ok {
@@ -144,8 +143,8 @@ func (p prefix) covers(apiPath string, caller *toolkeep.Principal) bool {
 	return ok && (rest == "" && !p.below || strings.HasPrefix(rest, "/"))
 }
 
-// expand fills the placeholders in. ok is false if the caller lacks one of them,
-// or its value would be more than one segment of a path.
+// expand fills in the placeholders. ok is false if the caller lacks one of them, or its value is more than one path
+// segment.
 func expand(text string, caller *toolkeep.Principal) (string, bool) {
 	if !strings.Contains(text, "{") {
 		return text, true

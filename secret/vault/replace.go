@@ -14,12 +14,11 @@ import (
 
 var _ secret.Replacer = (*Store)(nil)
 
-// Replace puts value in the place of old, as a new version of a KV version 2 secret
-// whose other fields stay. What somebody changed since old was read stays, and that
-// is no error. The policy needs update on the path.
+// Replace writes value over old as a new version of a KV version 2 secret and keeps the other fields. A value that
+// has changed since old was read stays, without an error. The policy needs update on the path.
 //
-// E3402 Vault refuses, or the secret is none that can be replaced: a credential that
-// an engine makes, a KV version 1 secret, one version of a secret; else Read's.
+// E3402 Vault refuses, or the secret cannot be replaced: an engine's credential, a KV version 1 secret, or a fixed
+// version of a secret; otherwise the errors of Read.
 func (s *Store) Replace(ctx context.Context, p *toolkeep.Principal, rest string, old secret.Value, value []byte) error {
 	r, m, _, err := s.resolve(ctx, p, rest)
 	if err != nil {
@@ -56,16 +55,16 @@ func (s *Store) Replace(ctx context.Context, p *toolkeep.Principal, rest string,
 	answer, err := s.client.do(ctx, "replace "+r.String(), put(ctx, m.apiPath(r.path),
 		map[string]any{"options": map[string]any{"cas": cas}, "data": data}))
 	clear(answer)
-	if isCode(err, toolkeep.SecretNotFound) { // 400: the check of the version
+	if isCode(err, toolkeep.SecretNotFound) { // 400: the version check failed
 		return nil
 	}
 	return err
 }
 
-// replaced gives the fields with value in the place that the reference means.
+// replaced returns the fields with value in place of the referenced one.
 func replaced(r reference, data map[string]jsontext.Value, value []byte) (map[string]jsontext.Value, error) {
 	name := nameOf(r, data)
-	if name == "" { // the whole
+	if name == "" { // all fields
 		var whole map[string]jsontext.Value
 		if json.Unmarshal(value, &whole) != nil {
 			return nil, refuse(toolkeep.SecretAccessDenied, "%s cannot be replaced: it has several fields, and the new value is no JSON object", r)

@@ -16,12 +16,12 @@ import (
 
 const (
 	loginTimeout = 30 * time.Second
-	// A login older than this is made again when Vault refuses something, in case
-	// the policies of its role have changed; one younger only if its token is dead.
+	// A login older than this is repeated when Vault refuses a request, in case the policies of its role have
+	// changed; a younger one only if its token is invalid.
 	loginSettled = time.Minute
 )
 
-// client talks to Vault under the server's login. Its goroutines end with close.
+// client talks to Vault with the server's login. Its goroutines end with close.
 type client struct {
 	config    Config
 	http      *http.Client
@@ -30,7 +30,7 @@ type client struct {
 	stop      context.CancelFunc
 	wg        sync.WaitGroup
 
-	mu      sync.Mutex // never held while Vault is asked
+	mu      sync.Mutex // never held during a request to Vault
 	file    tokenFile
 	session *session
 	flight  *flight
@@ -38,16 +38,16 @@ type client struct {
 	closed  bool
 }
 
-// session is one token. It is immutable but for expires, which client.mu guards.
+// session is one token. It is immutable except for expires, which client.mu guards.
 type session struct {
 	api     *api.Client
 	token   string
-	ours    bool // made by a login, so ours to revoke
+	ours    bool // from a login, so ours to revoke
 	since   time.Time
 	expires time.Time // zero is never, or unknown
 }
 
-// flight is a login under way, for all who wait for it.
+// flight is a login in progress, shared by all its waiters.
 type flight struct {
 	done    chan struct{}
 	session *session
@@ -69,9 +69,8 @@ func newClient(c Config) (*client, error) {
 	return cl, nil
 }
 
-// newAPI makes a client of the API for one token. The library reads VAULT_…
-// variables of its own; nothing that they say about address, token, namespace or
-// TLS is used.
+// newAPI makes an API client for one token. The library reads VAULT_… variables; their address, token, namespace
+// and TLS settings are overridden.
 func (c *client) newAPI(token string) (*api.Client, error) {
 	address := c.config.Address
 	if _, ok := unixPath(address); ok {
@@ -85,14 +84,14 @@ func (c *client) newAPI(token string) (*api.Client, error) {
 		return nil, wrong("the client of Vault cannot be made; look at its address and at the VAULT_… variables of the environment").Because(err)
 	}
 	a.SetToken(token)
-	a.SetHeaders(http.Header{api.RequestHeaderName: {"true"}}) // and none of the environment's
+	a.SetHeaders(http.Header{api.RequestHeaderName: {"true"}}) // drops headers from the environment
 	if c.config.Namespace != "" {
 		a.SetNamespace(c.config.Namespace)
 	}
 	return a, nil
 }
 
-// request is one request to the API, made under some session's token.
+// request is one API request, sent with some session's token.
 type request func(*api.Logical) (*api.Response, error)
 
 func get(ctx context.Context, path string, params map[string][]string) request {
@@ -110,8 +109,8 @@ func put(ctx context.Context, path string, body map[string]any) request {
 	}
 }
 
-// do sends the request, and once more under a new login if Vault refuses the one it
-// was sent with. It gives the bytes of the answer, which the caller wipes.
+// do sends the request, and once more after a new login if Vault refuses it. It returns the response bytes, which
+// the caller wipes.
 func (c *client) do(ctx context.Context, what string, r request) ([]byte, error) {
 	s, err := c.current(ctx)
 	if err != nil {
@@ -132,7 +131,7 @@ func (c *client) do(ctx context.Context, what string, r request) ([]byte, error)
 	return take(resp.Response)
 }
 
-// current is the session to use now; it logs in if there is none.
+// current returns the current session; it logs in if there is none.
 func (c *client) current(ctx context.Context) (*session, error) {
 	c.mu.Lock()
 	if c.config.Auth.Method == Token {
@@ -151,7 +150,7 @@ func (c *client) current(ctx context.Context) (*session, error) {
 	return f.wait(ctx)
 }
 
-// usable is false a little before the token ends, so that no request meets its end.
+// usable turns false shortly before the token expires, so that it does not expire during a request.
 func (s *session) usable(now time.Time) bool {
 	if s.expires.IsZero() {
 		return true
@@ -160,7 +159,7 @@ func (s *session) usable(now time.Time) bool {
 	return now.Before(s.expires.Add(-margin))
 }
 
-// static is the session of a token that was given. c.mu is held.
+// static returns the session of a configured token. c.mu is held.
 func (c *client) static() (*session, error) {
 	if c.closed {
 		return nil, errClosed()
@@ -180,18 +179,18 @@ func (c *client) static() (*session, error) {
 		return nil, err
 	}
 	c.session = &session{api: a, token: token, since: c.config.Now()}
-	// A token that ends is renewed as well; how long it has left is asked first.
+	// A token that expires is renewed as well; its remaining life is queried first.
 	c.renewIn(c.session, 0)
 	return c.session, nil
 }
 
-// afresh gives a session that may fare better than refused did, or nil.
+// afresh returns another session that may succeed where refused did not, or nil.
 func (c *client) afresh(ctx context.Context, refused *session) (*session, error) {
 	c.mu.Lock()
 	now := c.session
 	c.mu.Unlock()
 	if now != nil && now != refused {
-		return now, nil // somebody else logged in meanwhile
+		return now, nil // another caller logged in meanwhile
 	}
 	if c.config.Auth.Method == Token {
 		c.mu.Lock()
@@ -205,7 +204,7 @@ func (c *client) afresh(ctx context.Context, refused *session) (*session, error)
 	}
 	if c.config.Now().Sub(refused.since) < loginSettled {
 		if _, err := get(ctx, "auth/token/lookup-self", nil)(refused.api.Logical()); status(err) != http.StatusForbidden {
-			return nil, nil // the token lives: it is the policy that refuses
+			return nil, nil // the token is valid: the policy refuses
 		}
 	}
 	c.mu.Lock()
@@ -220,12 +219,12 @@ func (c *client) afresh(ctx context.Context, refused *session) (*session, error)
 	return f.wait(ctx)
 }
 
-// startLogin joins the login under way or starts one. c.mu is held.
+// startLogin joins the login in progress or starts one. c.mu is held.
 func (c *client) startLogin() (*flight, error) {
 	if c.closed {
 		return nil, errClosed()
 	}
-	if c.session != nil && c.session.usable(c.config.Now()) { // made while nobody looked
+	if c.session != nil && c.session.usable(c.config.Now()) { // made between unlocking and here
 		done := make(chan struct{})
 		close(done)
 		return &flight{done: done, session: c.session}, nil
@@ -235,7 +234,7 @@ func (c *client) startLogin() (*flight, error) {
 	}
 	f := &flight{done: make(chan struct{})}
 	c.flight = f
-	// The login is everybody's: no single caller's end may stop it.
+	// All waiters share the login, so it outlives any single caller.
 	c.wg.Go(func() {
 		f.session, f.err = c.login()
 		c.mu.Lock()
@@ -290,7 +289,7 @@ func (c *client) login() (*session, error) {
 	return s, nil
 }
 
-// loginFailed tells a refused login from a Vault that cannot be reached.
+// loginFailed separates a refused login from an unreachable Vault.
 func (c *client) loginFailed(ctx context.Context, err error) *toolkeep.Error {
 	var known *toolkeep.Error
 	if errors.As(err, &known) {
@@ -301,13 +300,13 @@ func (c *client) loginFailed(ctx context.Context, err error) *toolkeep.Error {
 			Because(cause(err, c.config.Auth.secrets()...))
 	}
 	e := failed(ctx, "log in", err, c.config.Auth.secrets()...)
-	if e.Code == toolkeep.Cancelled { // by close alone
+	if e.Code == toolkeep.Cancelled { // only by close
 		return errClosed()
 	}
 	return e
 }
 
-// renewIn plans the next renewal of s. c.mu is held.
+// renewIn schedules the next renewal of s. c.mu is held.
 func (c *client) renewIn(s *session, d time.Duration) {
 	if c.closed {
 		return
@@ -328,8 +327,7 @@ func (c *client) renewIn(s *session, d time.Duration) {
 	})
 }
 
-// renew lengthens a token's life. One that cannot be renewed is used up, and the
-// next request logs in.
+// renew extends a token's life. A token that cannot be renewed is treated as expired, so the next request logs in.
 func (c *client) renew(s *session) {
 	ctx, cancel := context.WithTimeout(c.life, loginTimeout)
 	defer cancel()
@@ -351,14 +349,14 @@ func (c *client) renew(s *session) {
 	c.renewIn(s, max(life*2/3, time.Second))
 }
 
-// lifeOf renews the token if that can be and gives how long it has from now; 0 is
-// for ever, or not to be renewed.
+// lifeOf renews the token if possible and returns its remaining life; 0 means that it never expires or is not to be
+// renewed.
 func (c *client) lifeOf(ctx context.Context, s *session) (time.Duration, error) {
 	if !s.ours {
 		var look struct {
 			Data struct {
 				Renewable bool  `json:"renewable"`
-				TTL       int64 `json:"creation_ttl"` // 0 never ends
+				TTL       int64 `json:"creation_ttl"` // 0 never expires
 			} `json:"data"`
 		}
 		if err := c.ask(s, get(ctx, "auth/token/lookup-self", nil), &look); err != nil {
@@ -379,7 +377,7 @@ func (c *client) lifeOf(ctx context.Context, s *session) (time.Duration, error) 
 	return time.Duration(renewed.Auth.Duration) * time.Second, nil
 }
 
-// ask sends a request under exactly this session and reads the answer into out.
+// ask sends a request with exactly this session and decodes the response into out.
 func (c *client) ask(s *session, r request, out any) error {
 	resp, err := r(s.api.Logical())
 	if err != nil {
@@ -393,7 +391,7 @@ func (c *client) ask(s *session, r request, out any) error {
 	return json.Unmarshal(b, out)
 }
 
-// close revokes the token if it is ours, and waits for all that is under way.
+// close revokes the token if it is ours, and waits for requests in progress.
 func (c *client) close(ctx context.Context) {
 	c.mu.Lock()
 	if c.closed {
@@ -421,5 +419,5 @@ func errClosed() *toolkeep.Error {
 	return refuse(toolkeep.SecretRetrievalFailed, "the server is shutting down and asks Vault for nothing more")
 }
 
-// trimmed is a path without the slashes that Vault puts at its ends.
+// trimmed returns a path without leading and trailing slashes, which Vault adds.
 func trimmed(p string) string { return strings.Trim(p, "/") }

@@ -17,7 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// Scheme is that of the references.
+// Scheme is the scheme of the references.
 const Scheme = "vault"
 
 // Store reads vault:// references. It is safe for concurrent use and must be closed.
@@ -31,8 +31,8 @@ type Store struct {
 
 var _ secret.Store = (*Store)(nil)
 
-// New makes a Store, or says which setting is wrong (E3008). It does not ask Vault
-// for anything: the first reference logs in.
+// New makes a Store. The error names the invalid setting (E3008). It sends nothing to Vault: the first reference
+// logs in.
 func New(c Config) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func New(c Config) (*Store, error) {
 	return s, nil
 }
 
-// Close revokes the leases in use and the login, until ctx ends. Requests under way
-// fail. It may be called more than once.
+// Close revokes the leases in use and the login, until ctx ends. Requests in progress fail. It may be called more
+// than once.
 func (s *Store) Close(ctx context.Context) {
 	s.leases.close(ctx)
 	s.client.close(ctx)
@@ -68,13 +68,12 @@ func (s *Store) Close(ctx context.Context) {
 // Scheme implements secret.Store.
 func (s *Store) Scheme() string { return Scheme }
 
-// Read gives the value of a reference. The lease of a credential that was made for
-// it is renewed while ctx lasts and revoked when ctx ends, so ctx must be that of
-// the whole call.
+// Read returns the value of a reference. If Vault makes a credential for it, its lease is renewed while ctx lasts
+// and revoked when ctx ends, so ctx must be that of the whole call.
 //
-// Errors, all before anything is sent to the tool: E3401 there is no such secret,
-// version or field; E3402 no prefix of vault.paths covers it, Vault refuses it or
-// this server's login, or it has expired; E3403 Vault cannot be reached (retryable).
+// Errors, all before anything is sent to the tool: E3401 there is no such secret, version or field; E3402 no prefix
+// of vault.paths covers it, Vault refuses it or this server's login, or it has expired; E3403 Vault is unreachable
+// (retryable).
 func (s *Store) Read(ctx context.Context, p *toolkeep.Principal, rest string) (secret.Value, error) {
 	r, m, scope, err := s.resolve(ctx, p, rest)
 	if err != nil {
@@ -91,9 +90,8 @@ func (s *Store) Read(ctx context.Context, p *toolkeep.Principal, rest string) (s
 	return s.value(ctx, r, m, scope, b)
 }
 
-// Look tells whether Read would give a value. A credential that would have to be
-// made is not: there the login's right to it is what counts. A missing secret is a
-// Status and no error; the errors are Read's.
+// Look reports whether Read would return a value. It does not create credentials: for those it checks whether the
+// login may. A missing secret is a Status, not an error; the errors are Read's.
 func (s *Store) Look(ctx context.Context, p *toolkeep.Principal, rest string) (secret.Status, error) {
 	r, m, scope, err := s.resolve(ctx, p, rest)
 	st := secret.Status{State: "missing", Scope: scope, Store: Scheme}
@@ -121,7 +119,7 @@ func (s *Store) Look(ctx context.Context, p *toolkeep.Principal, rest string) (s
 	return st, err
 }
 
-// Health tells whether Vault is there and unsealed: nil or E3403. It needs no login.
+// Health checks that Vault is reachable and unsealed: nil or E3403. It needs no login.
 func (s *Store) Health(ctx context.Context) error {
 	a, err := s.client.newAPI("")
 	if err != nil {
@@ -141,13 +139,13 @@ func (s *Store) Health(ctx context.Context) error {
 	return nil
 }
 
-// resolve reads the reference and lets through what the caller may read.
+// resolve parses the reference and checks that the caller may read it.
 func (s *Store) resolve(ctx context.Context, p *toolkeep.Principal, rest string) (reference, mount, secret.Scope, error) {
 	r, err := parseReference(rest, s.config.Prefix, p)
 	if err != nil {
 		return r, mount{}, "", err
 	}
-	// Before Vault is asked about a path at all, some mount must make it allowed.
+	// Do not query Vault about a path that no mount could make allowed.
 	if !s.thinkable(r.path, p) {
 		return r, mount{}, "", s.outside(r.path)
 	}
@@ -166,7 +164,7 @@ func (s *Store) outside(apiPath string) error {
 	return refuse(toolkeep.SecretAccessDenied, "tools of this caller may not read %s in Vault: no path of vault.paths covers it", apiPath)
 }
 
-// thinkable tells whether some prefix covers the path wherever its mount ends.
+// thinkable reports whether some prefix covers the path, for any position of its mount.
 func (s *Store) thinkable(p string, caller *toolkeep.Principal) bool {
 	if _, ok := s.covered(p, caller); ok {
 		return true
@@ -181,7 +179,7 @@ func (s *Store) thinkable(p string, caller *toolkeep.Principal) bool {
 	return false
 }
 
-// covered gives the scope of the first prefix that covers the path.
+// covered returns the scope of the first prefix that covers the path.
 func (s *Store) covered(apiPath string, p *toolkeep.Principal) (secret.Scope, bool) {
 	for _, x := range s.paths {
 		if x.covers(apiPath, p) {
@@ -191,7 +189,7 @@ func (s *Store) covered(apiPath string, p *toolkeep.Principal) (secret.Scope, bo
 	return "", false
 }
 
-// fetch reads the answer for a reference, which the caller wipes.
+// fetch reads the response for a reference; the caller wipes it.
 func (s *Store) fetch(ctx context.Context, r reference, m mount) ([]byte, error) {
 	params := map[string][]string{}
 	if r.version > 0 {
@@ -210,7 +208,7 @@ func (s *Store) fetch(ctx context.Context, r reference, m mount) ([]byte, error)
 	return b, err
 }
 
-// reply is an answer of the API.
+// reply is an API response.
 type reply struct {
 	LeaseID   string                    `json:"lease_id"`
 	Duration  int64                     `json:"lease_duration"`
@@ -225,7 +223,7 @@ func (s *Store) value(ctx context.Context, r reference, m mount, scope secret.Sc
 	}
 	defer wipe(a.Data)
 	v := secret.Value{Scope: scope, Store: Scheme}
-	if a.LeaseID != "" { // held first: whatever is wrong with it, it is revoked
+	if a.LeaseID != "" { // held first, so that it is revoked whatever fails next
 		v.Expires = s.leases.hold(ctx, a.LeaseID, time.Duration(a.Duration)*time.Second, a.Renewable)
 	}
 	data := a.Data
@@ -258,7 +256,7 @@ func (s *Store) value(ctx context.Context, r reference, m mount, scope secret.Sc
 
 var errExpired = errors.New("the credential's own expires_at has passed")
 
-// unversioned takes the secret out of what KV version 2 wraps around it.
+// unversioned unwraps the secret from a KV version 2 response.
 func unversioned(r reference, wrapped map[string]jsontext.Value) (map[string]jsontext.Value, string, error) {
 	var meta struct {
 		Version int `json:"version"`
@@ -276,14 +274,14 @@ func unversioned(r reference, wrapped map[string]jsontext.Value) (map[string]jso
 	return data, strconv.Itoa(meta.Version), nil
 }
 
-// field is the value that a reference means.
+// field is the value of a reference.
 type field struct {
 	bytes []byte
-	seed  bool // it is the value of a credential in Platform's form
+	seed  bool // from a credential in Platform's form
 }
 
-// nameOf is the field that a reference means, "" for the whole: the one it names, the
-// value of a credential in Platform's form (5.1.6), or the only one.
+// nameOf returns the field of a reference: the named one, the value of a credential in Platform's form (5.1.6), or
+// the only one; "" for all.
 func nameOf(r reference, data map[string]jsontext.Value) string {
 	switch {
 	case r.key != "":
@@ -304,8 +302,7 @@ func seedForm(data map[string]jsontext.Value) bool {
 	return typed && valued
 }
 
-// pick takes what the reference means, which for the answer of an engine is the whole
-// unless it names a field.
+// pick returns the referenced value; for an engine's response without a named field, that is all fields.
 func pick(r reference, data map[string]jsontext.Value, leased bool) (field, error) {
 	name := nameOf(r, data)
 	if name == "" || leased && r.key == "" {
@@ -318,7 +315,7 @@ func pick(r reference, data map[string]jsontext.Value, leased bool) (field, erro
 	return field{bytes: b, seed: name == "credential_value" && seedForm(data)}, err
 }
 
-// joined is two fields with a colon between them, as auth of type basic wants them.
+// joined returns two fields with a colon between them, as auth of type basic needs.
 func joined(r reference, data map[string]jsontext.Value, first, second string) (field, error) {
 	a, err := textOf(r, data, first)
 	if err != nil {
@@ -336,7 +333,7 @@ func joined(r reference, data map[string]jsontext.Value, first, second string) (
 	return field{bytes: slices.Concat(a, []byte(":"), b)}, nil
 }
 
-// textOf is one field: text as it is, a number or JSON within as it is written.
+// textOf returns one field: text as is, a number or nested JSON as written.
 func textOf(r reference, data map[string]jsontext.Value, name string) ([]byte, error) {
 	raw, ok := data[name]
 	if !ok || raw.Kind() == 'n' {
@@ -362,7 +359,7 @@ func whole(data map[string]jsontext.Value) []byte {
 	return b
 }
 
-// expiry is when a credential in Platform's form ends.
+// expiry returns when a credential in Platform's form expires.
 func expiry(data map[string]jsontext.Value) (time.Time, bool) {
 	var text string
 	if raw := data["expires_at"]; len(raw) == 0 || json.Unmarshal(raw, &text) != nil {
@@ -378,7 +375,7 @@ func wipe(data map[string]jsontext.Value) {
 	}
 }
 
-// mayMake asks whether the login may read what an engine would have to make.
+// mayMake checks that the login may read what an engine would have to make.
 func (s *Store) mayMake(ctx context.Context, r reference) error {
 	b, err := s.client.do(ctx, "see its rights on "+r.String(), put(ctx, "sys/capabilities-self", map[string]any{"paths": []string{r.path}}))
 	if err != nil {
@@ -399,7 +396,7 @@ func (s *Store) mayMake(ctx context.Context, r reference) error {
 	return refuse(toolkeep.SecretAccessDenied, "Vault does not let this server read %s: its policy must allow it", r)
 }
 
-// scope is whose the secrets under a prefix are.
+// scope returns the scope of the secrets under a prefix.
 func (p prefix) scope() secret.Scope {
 	switch {
 	case strings.Contains(p.text, "{subject}"):

@@ -19,22 +19,20 @@ import (
 )
 
 const (
-	// sealTransit is the first byte of what Transit seals: then the length of the
-	// wrapped data key (2 bytes), that key as Vault wrote it, a nonce of 12 bytes, the
-	// ciphertext and the tag of 16.
+	// sealTransit is the first byte of values sealed by Transit: then the length of the wrapped data key (2 bytes),
+	// that key as Vault wrote it, a nonce of 12 bytes, the ciphertext and the tag of 16.
 	sealTransit = 2
 	sealTimeout = 30 * time.Second
 
-	keyUses   = 1 << 20 // what one data key seals; random nonces bear 2^32
+	keyUses   = 1 << 20 // seals per data key; random nonces are safe up to 2^32
 	keyLife   = time.Hour
-	keysKept  = 256 // opened data keys
+	keysKept  = 256 // unwrapped data keys
 	openFresh = 10 * time.Minute
 )
 
-// Transit seals by envelope: Vault's transit engine makes a data key and wraps it,
-// AES-256-GCM under the data key does the rest. What is sealed never leaves the
-// process, and a seal costs a request to Vault only once an hour or a million seals.
-// Opened data keys stay in memory for ten minutes. It is safe for concurrent use.
+// Transit seals with envelope encryption: Vault's transit engine makes and wraps a data key, and AES-256-GCM under
+// that key encrypts. Plaintext never leaves the process, and sealing needs a request to Vault only once per hour or
+// million seals. Unwrapped data keys stay in memory for ten minutes. It is safe for concurrent use.
 //
 // The policy needs update on transit/datakey/plaintext/<key> and transit/decrypt/<key>.
 type Transit struct {
@@ -61,8 +59,7 @@ type keyFlight struct {
 	err  error
 }
 
-// Transit gives a sealer under the named key of the transit engine; mount "" is
-// transit.
+// Transit returns a sealer with the named key of the transit engine; mount "" is transit.
 func (s *Store) Transit(mount, key string) (*Transit, error) {
 	if mount == "" {
 		mount = "transit"
@@ -74,12 +71,12 @@ func (s *Store) Transit(mount, key string) (*Transit, error) {
 	return &Transit{client: s.client, mount: mount, key: key, opened: make(map[string]*list.Element), recent: list.New()}, nil
 }
 
-// Key is the name of the key of the transit engine.
+// Key returns the name of the transit key.
 func (t *Transit) Key() string { return t.key }
 
-// Seal encrypts plain and binds it to context: Open wants the same.
+// Seal encrypts plain and binds it to context: Open needs the same context.
 //
-// E3402 Vault refuses, E3403 Vault cannot be reached.
+// E3402 Vault refuses, E3403 Vault is unreachable.
 func (t *Transit) Seal(plain, context []byte) ([]byte, error) {
 	k, err := t.sealKey()
 	if err != nil {
@@ -94,8 +91,8 @@ func (t *Transit) Seal(plain, context []byte) ([]byte, error) {
 
 // Open decrypts what Seal made.
 //
-// E3999 it was changed or belongs to another context, E3402 Vault refuses, such as a
-// key that is gone; E3403 Vault cannot be reached.
+// E3999 it was changed or belongs to another context, E3402 Vault refuses, for example because the key is gone;
+// E3403 Vault is unreachable.
 func (t *Transit) Open(sealed, context []byte) ([]byte, error) {
 	if len(sealed) < 3 || sealed[0] != sealTransit {
 		return nil, unsealable(errors.New("it was not sealed by Vault's transit"))
@@ -115,14 +112,14 @@ func (t *Transit) Open(sealed, context []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// bound puts the head under the seal as well.
+// bound authenticates the head as well.
 func bound(head, context []byte) []byte { return slices.Concat(head, context) }
 
 func unsealable(why error) error {
 	return toolkeep.NewError(toolkeep.InternalError, "what was sealed cannot be opened: it was changed, or another key sealed it").Because(why)
 }
 
-// sealKey is the data key to seal with now.
+// sealKey returns the current data key.
 func (t *Transit) sealKey() (*dataKey, error) {
 	t.mu.Lock()
 	if k := t.seal; k != nil && k.uses < keyUses && t.client.config.Now().Sub(k.since) < keyLife {
@@ -187,11 +184,11 @@ func (t *Transit) openKey(wrapped string) (*dataKey, error) {
 	return k, nil
 }
 
-// fetch asks for a data key; wrapped is "" for a new one.
+// fetch requests a data key; wrapped is "" for a new one.
 func (t *Transit) fetch(ctx context.Context, what string, r request, wrapped string) (*dataKey, error) {
 	b, err := t.client.do(ctx, what, r)
 	if err != nil {
-		if e := toolkeep.AsError(err); e.Code == toolkeep.SecretNotFound { // the key or the engine is not there
+		if e := toolkeep.AsError(err); e.Code == toolkeep.SecretNotFound { // the key or the engine does not exist
 			e.Code = toolkeep.SecretAccessDenied
 		}
 		return nil, err
@@ -225,7 +222,7 @@ func (t *Transit) fetch(ctx context.Context, what string, r request, wrapped str
 	return &dataKey{wrapped: wrapped, aead: aead, since: t.client.config.Now(), uses: 1}, nil
 }
 
-// keep remembers an opened key. t.mu is held.
+// keep stores an unwrapped key. t.mu is held.
 func (t *Transit) keep(k *dataKey) {
 	if el, ok := t.opened[k.wrapped]; ok {
 		t.drop(el)

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	maxAnswer   = 1 << 20 // bytes of an answer
+	maxAnswer   = 1 << 20 // bytes of a response
 	retries     = 2       // after the first attempt
 	baseDelay   = 100 * time.Millisecond
-	maxDelay    = 32 * time.Second // Execution's cap, of Retry-After too
+	maxDelay    = 32 * time.Second // Execution's cap, also for Retry-After
 	unixAddress = "http://localhost"
 )
 
 var errTooLarge = errors.New("the answer is larger than 1 MiB")
 
-// unixPath is the path of an agent's socket.
+// unixPath returns the path of an agent's socket.
 func unixPath(address string) (string, bool) {
 	return strings.CutPrefix(address, "unix://")
 }
 
-// transport makes one attempt: with a time limit of its own, and with an answer
-// that is whole and bounded before anybody looks at it.
+// transport makes one attempt with its own timeout, and reads the whole response, up to a limit, before returning
+// it.
 type transport struct {
 	base    *http.Transport
 	timeout time.Duration
@@ -66,7 +66,7 @@ func newTransport(c Config) (*transport, error) {
 		MaxConnsPerHost:        64,
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		DisableCompression:     true, // so that the bound is one of what was sent
+		DisableCompression:     true, // so that the limit applies to the bytes sent
 	}
 	if socket, ok := unixPath(c.Address); ok {
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -98,7 +98,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// answer is a body that was read. Who takes its bytes may wipe them.
+// answer is a body that was read. The caller of take may wipe its bytes.
 type answer struct {
 	*bytes.Reader
 	bytes []byte
@@ -106,15 +106,15 @@ type answer struct {
 
 func (*answer) Close() error { return nil }
 
-// take gives the bytes of an answer.
+// take returns the bytes of a response.
 func take(resp *http.Response) ([]byte, error) {
 	if a, ok := resp.Body.(*answer); ok {
 		return a.bytes, nil
 	}
-	return io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // of an error, in memory
+	return io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // an error response, in memory
 }
 
-// retry tells whether an attempt is worth another one.
+// retry reports whether to make another attempt.
 func retry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -135,8 +135,7 @@ func retry(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	return resp.StatusCode >= 500 && resp.Request.URL.Path != "/v1/sys/health", nil
 }
 
-// backoff is the pause before another attempt: what the server asks for, else full
-// jitter over a growing one.
+// backoff returns the pause before the next attempt: Retry-After, else full jitter over a growing one.
 func backoff(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	if resp != nil {
 		if d := retryAfter(resp.Header); d > 0 {

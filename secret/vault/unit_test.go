@@ -29,13 +29,13 @@ import (
 	"github.com/toolkeep/toolkeep/secret/vault/vaulttest"
 )
 
-// fake is Vault's KV plugin with one secret, whose answers a test may replace.
+// fake is Vault's KV plugin with one secret; a test may replace its responses.
 type fake struct {
 	*httptest.Server
 	requests atomic.Int64
 
 	mu     sync.Mutex
-	answer func(w http.ResponseWriter, r *http.Request) bool // true if it answered
+	answer func(w http.ResponseWriter, r *http.Request) bool // reports whether it answered
 	seen   []*http.Request
 }
 
@@ -73,7 +73,7 @@ func (f *fake) set(answer func(http.ResponseWriter, *http.Request) bool) {
 	f.answer = answer
 }
 
-// on answers requests for one path.
+// on handles requests for one path.
 func (f *fake) on(path string, answer http.HandlerFunc) {
 	f.set(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Path != path {
@@ -135,13 +135,13 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestRetries makes three attempts of what may get better, one of what will not.
+// TestRetries: three attempts for temporary failures, one for permanent ones.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		fail     http.HandlerFunc
 		failures int // then the secret
-		attempts int // 0 is not counted: net/http adds its own on a connection that broke
+		attempts int // 0 is not counted: net/http adds its own on a broken connection
 		code     toolkeep.Code
 	}{
 		{"twice 503", status503, 2, 3, ""},
@@ -197,7 +197,7 @@ func hundredMB(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// TestSlow gives up an attempt after its time, and all when the call ends.
+// TestSlow: an attempt ends at its timeout, and all end with the call.
 func TestSlow(t *testing.T) {
 	f := newFake(t)
 	v := openFake(t, f, func(c *Config) { c.Timeout = 500 * time.Millisecond })
@@ -224,7 +224,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestQuiet looks for the token and the secret in what is told and logged.
+// TestQuiet: the token and the secret appear in no error and no log.
 func TestQuiet(t *testing.T) {
 	f := newFake(t)
 	var log strings.Builder
@@ -257,7 +257,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// TestUpgrade sees that a mount was upgraded from version 1 to 2.
+// TestUpgrade notices that a mount was upgraded from version 1 to 2.
 func TestUpgrade(t *testing.T) {
 	f := newFake(t)
 	v := openFake(t, f, func(c *Config) { c.Paths = []string{"secret/acme/", "secret/data/acme/"} })
@@ -275,11 +275,11 @@ func TestUpgrade(t *testing.T) {
 	})
 	want(t, v, acme, "secret/acme/x#k", "one", "")
 	version = "2"
-	want(t, v, acme, "secret/acme/x#k", "", toolkeep.SecretNotFound) // and the mount is asked for again
+	want(t, v, acme, "secret/acme/x#k", "", toolkeep.SecretNotFound) // and the mount is queried again
 	want(t, v, acme, "secret/acme/x#k", "v", "")
 }
 
-// TestNothingIsAsked refuses without a word to Vault what no setting opens.
+// TestNothingIsAsked: paths that no setting allows are refused without a request to Vault.
 func TestNothingIsAsked(t *testing.T) {
 	f := newFake(t)
 	v := openFake(t, f, nil)
@@ -312,7 +312,7 @@ func TestReference(t *testing.T) {
 		"./mail.send/key#k":           {path: "secret/tool-execution/mail.send/key", key: "k"},
 		"secret/a/ü@x:y#k":            {path: "secret/a/ü@x:y", key: "k"},
 		"secret/.hidden/...#k":        {path: "secret/.hidden/...", key: "k"},
-		"secret/{tenant}/x#k":         {path: "secret/{tenant}/x", key: "k"}, // no placeholder here: a name like any other
+		"secret/{tenant}/x#k":         {path: "secret/{tenant}/x", key: "k"}, // not a placeholder here, just a name
 		"secret/a/b#k?version=2":      {path: "secret/a/b", key: "k?version=2"},
 		"secret/a/b?version=2&ttl=1h": {path: "secret/a/b", version: 2, ttl: "1h"},
 	} {
@@ -428,7 +428,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestSocket speaks to an agent's Unix socket.
+// TestSocket talks to an agent's Unix socket.
 func TestSocket(t *testing.T) {
 	dir, err := os.MkdirTemp("/tmp", "tkv")
 	if err != nil {
@@ -450,7 +450,7 @@ func TestSocket(t *testing.T) {
 	<-done
 }
 
-// login makes a Store that logs in by a cloud's method and gives what Vault was sent.
+// login makes a Store that logs in with a cloud's method and returns the login request.
 func login(t *testing.T, a Auth, change func(*Store)) map[string]any {
 	t.Helper()
 	f := newFake(t)
@@ -537,7 +537,7 @@ func TestGCPIAM(t *testing.T) {
 	}
 }
 
-// TestLoginIsEverybodys goes on when the caller who began it gives up.
+// TestLoginIsEverybodys: a login continues when the caller who started it gives up.
 func TestLoginIsEverybodys(t *testing.T) {
 	f := newFake(t)
 	var logins atomic.Int64
@@ -569,8 +569,7 @@ func TestLoginIsEverybodys(t *testing.T) {
 	}
 }
 
-// TestManyLeases makes credentials for many calls at once and sees that each is
-// revoked once: those of calls that end, and the rest by Close.
+// TestManyLeases makes credentials for many concurrent calls: each is revoked once, when its call ends or by Close.
 func TestManyLeases(t *testing.T) {
 	f := newFake(t)
 	var made, renewed atomic.Int64
@@ -628,8 +627,7 @@ func TestManyLeases(t *testing.T) {
 	}
 }
 
-// TestLoginRenewed renews a login before it ends, and logs in again once Vault gives
-// it no more time.
+// TestLoginRenewed renews a login before it expires, and logs in again at its maximum TTL.
 func TestLoginRenewed(t *testing.T) {
 	f := newFake(t)
 	var logins atomic.Int64
@@ -674,7 +672,7 @@ func TestLoginRenewed(t *testing.T) {
 	}
 }
 
-// len is how many leases are in use.
+// len returns the number of leases in use.
 func (ls *leases) len() int {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

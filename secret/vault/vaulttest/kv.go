@@ -10,10 +10,9 @@ import (
 	"testing"
 )
 
-// StartKV starts Vault's KV plugin in a process of its own, as the engine of the mounts,
-// such as "secret=2", and gives its address, http://127.0.0.1:PORT. It is there within
-// milliseconds, takes any token and has no policies. It ends with the test, and fails
-// or skips like Start where the program is not built.
+// StartKV starts Vault's KV plugin in its own process, as the engine of the mounts, such as "secret=2", and returns
+// its address, http://127.0.0.1:PORT. It starts within milliseconds, accepts any token and has no policies. It ends
+// with the test. If the program is not built, it fails or skips like Start.
 func StartKV(t testing.TB, mounts ...string) (url string) {
 	t.Helper()
 	var args []string
@@ -48,7 +47,7 @@ func StartKV(t testing.TB, mounts ...string) (url string) {
 	return "http://" + strings.TrimSpace(line)
 }
 
-// PutKV writes to a path of the API, such as secret/data/acme/x.
+// PutKV writes to an API path, such as secret/data/acme/x.
 func PutKV(t testing.TB, url, path, body string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPut, url+"/v1/"+path, strings.NewReader(body))

@@ -1,6 +1,5 @@
-// Package vaulttest starts real Vault servers for tests, and Vault's KV plugin alone
-// where that is enough: the programs of tools/vaulttest and tools/kvtest, which
-// scripts/test-deps.sh builds.
+// Package vaulttest starts real Vault servers for tests, or only Vault's KV plugin if that is enough: the programs
+// of tools/vaulttest and tools/kvtest, which scripts/test-deps.sh builds.
 package vaulttest
 
 import (
@@ -35,7 +34,7 @@ const ready = 60 * time.Second
 // Server is a running Vault, unsealed and empty. It ends with the test.
 type Server struct {
 	URL    string // https://127.0.0.1:PORT
-	CAFile string // PEM file of the authority of its certificate
+	CAFile string // PEM file of its CA
 	Root   string // the root token
 
 	t         testing.TB
@@ -47,9 +46,8 @@ type Server struct {
 	log       *os.File
 }
 
-// Start starts a server on a free port of loopback, with TLS and a storage that
-// outlives Kill. Without the built program it fails where TOOLKEEP_TEST_ALL is set
-// and skips elsewhere.
+// Start starts a server on a free loopback port, with TLS and storage that survives Kill. If the program is not
+// built, it fails if TOOLKEEP_TEST_ALL is set and otherwise skips.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), addr: "127.0.0.1:0"}
@@ -61,7 +59,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// binary is a built program of tools, named by the sum of what it is built from.
+// binary returns a built program of tools, named by the checksum of its sources.
 func binary(t testing.TB, name string) string {
 	t.Helper()
 	servertest.Needs(t, "Vault")
@@ -95,7 +93,7 @@ func moduleRoot(t testing.TB) string {
 	return ""
 }
 
-// certificate makes a certificate for 127.0.0.1 that is its own authority.
+// certificate makes a self-signed certificate for 127.0.0.1.
 func (s *Server) certificate() {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	s.must(err)
@@ -123,7 +121,7 @@ func (s *Server) run(program string) {
 	s.cmd = exec.Command(program, "-listen", s.addr, "-data", filepath.Join(s.dir, "data"), "-cert", s.CAFile, "-key", filepath.Join(s.dir, "key.pem"))
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + s.dir}
 	s.cmd.Stderr = s.log
-	s.stdin, err = s.cmd.StdinPipe() // its end ends the server, whatever becomes of this process
+	s.stdin, err = s.cmd.StdinPipe() // closing it ends the server, even if this process dies
 	s.must(err)
 	out, err := s.cmd.StdoutPipe()
 	s.must(err)
@@ -191,7 +189,7 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// Restart starts a killed server again, at the same address and with what it held.
+// Restart restarts a killed server at the same address, with its data.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
@@ -205,10 +203,10 @@ func (s *Server) Seal() {
 	s.must(s.client.Sys().Seal())
 }
 
-// Client is a client of the API with the root token.
+// Client returns an API client with the root token.
 func (s *Server) Client() *api.Client { return s.client }
 
-// Write writes to a path of the API as root and gives the answer.
+// Write writes to an API path as root and returns the response.
 func (s *Server) Write(path string, data map[string]any) *api.Secret {
 	s.t.Helper()
 	answer, err := s.client.Logical().Write(path, data)
@@ -218,7 +216,7 @@ func (s *Server) Write(path string, data map[string]any) *api.Secret {
 	return answer
 }
 
-// Delete deletes a path of the API as root.
+// Delete deletes an API path as root.
 func (s *Server) Delete(path string) {
 	s.t.Helper()
 	if _, err := s.client.Logical().Delete(path); err != nil {
@@ -250,7 +248,7 @@ func (s *Server) Policy(name, rules string) {
 	}
 }
 
-// Token makes a child token of root with the policies and, if it is not "", the ttl.
+// Token makes a child token of root with the policies and, if not "", the ttl.
 func (s *Server) Token(ttl string, policies ...string) string {
 	s.t.Helper()
 	answer, err := s.client.Auth().Token().Create(&api.TokenCreateRequest{Policies: policies, TTL: ttl})
@@ -260,7 +258,7 @@ func (s *Server) Token(ttl string, policies ...string) string {
 	return answer.Auth.ClientToken
 }
 
-// AppRole makes a role of the approle method and gives its two ids.
+// AppRole creates a role of the approle method and returns its role id and secret id.
 func (s *Server) AppRole(name string, settings map[string]any) (roleID, secretID string) {
 	s.t.Helper()
 	s.Write("auth/approle/role/"+name, settings)
@@ -270,7 +268,7 @@ func (s *Server) AppRole(name string, settings map[string]any) (roleID, secretID
 	return role.Data["role_id"].(string), id.Data["secret_id"].(string)
 }
 
-// Status asks the API with a token and gives the status of the answer.
+// Status sends an API request with a token and returns the response status.
 func (s *Server) Status(token, path string) int {
 	s.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, s.URL+"/v1/"+path, nil)
@@ -289,7 +287,7 @@ func (s *Server) must(err error) {
 	}
 }
 
-// fail ends the test with the end of the server's log.
+// fail fails the test with the end of the server's log.
 func (s *Server) fail(format string, args ...any) {
 	s.t.Helper()
 	b, _ := os.ReadFile(filepath.Join(s.dir, "log"))
