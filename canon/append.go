@@ -16,15 +16,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Append writes v as JSON without spaces behind dst: keys sorted by their bytes,
-// numbers with their exact text, nothing escaped that JSON does not demand.
-// Equal trees give equal bytes.
+// Append appends v to dst as JSON without spaces: keys sorted by their bytes, numbers with their exact text, and
+// only the escapes that JSON requires. Equal trees give equal bytes.
 //
-// Beside the types of a tree it takes Go's integers, float64 and *big.Int, so
-// that an executor may hand over what its library gave it. Invalid UTF-8 is
-// written as U+FFFD, and a json.Number that is no JSON number as a string, so
-// that the output is JSON in any case. Any other type, NaN and the infinities
-// are a bug of the caller and panic; Check finds them beforehand.
+// In addition to the types of a tree it accepts Go's integers, float64 and *big.Int, so that an executor may pass
+// on what its library returned. Invalid UTF-8 is written as U+FFFD, and a json.Number that is no JSON number as a
+// string, so that the output is always JSON. Any other type, NaN and the infinities are a bug of the caller and
+// panic; Check finds them beforehand.
 func Append(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case nil:
@@ -93,12 +91,12 @@ func appendObject(dst []byte, obj map[string]any) []byte {
 	return append(dst, '}')
 }
 
-// AppendString writes s as a JSON string behind dst. Only the quote, the
-// backslash and control characters are escaped; invalid UTF-8 becomes U+FFFD.
+// AppendString appends s to dst as a JSON string. Only the quote, the backslash and control characters are escaped;
+// invalid UTF-8 becomes U+FFFD.
 func AppendString(dst []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
-			// The error says that invalid UTF-8 was replaced, which is the contract.
+			// The error means that invalid UTF-8 was replaced, as documented.
 			dst, _ = jsontext.AppendQuote(dst, s)
 			return dst
 		}
@@ -108,9 +106,8 @@ func AppendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// Check tells what makes v no JSON tree that Append can write: a type that has
-// no place in it, NaN, an infinity, or nesting deeper than depth. It is for
-// values that did not come from Parse.
+// Check returns why Append cannot write v: a type outside JSON trees, NaN, an infinity, or nesting deeper than
+// depth. It is for values that did not come from Parse.
 func Check(v any, depth int) error {
 	switch v := v.(type) {
 	case nil, bool, string, stdjson.Number, int, int64, int32, uint64, uint32, *big.Int:
@@ -146,11 +143,11 @@ func Check(v any, depth int) error {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 2048); return &b }}
 
-// maxPooled keeps one huge value from pinning its buffer for ever.
+// maxPooled keeps a huge buffer out of the pool.
 const maxPooled = 1 << 20
 
-// Hash is the SHA-256 of what Append writes. Equal trees, and only those, have
-// equal hashes; 1 and 1.0 differ.
+// Hash returns the SHA-256 of Append's output. Two trees have equal hashes only if they are equal; 1 and 1.0
+// differ.
 func Hash(v any) [32]byte {
 	b := buffers.Get().(*[]byte)
 	*b = Append((*b)[:0], v)
@@ -161,16 +158,15 @@ func Hash(v any) [32]byte {
 	return sum
 }
 
-// Digest is "sha256:" and the 64 lower-case hex digits of data's SHA-256.
+// Digest returns "sha256:" and the 64 lower-case hex digits of data's SHA-256.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// CallID is the deterministic id of a call (Agent 6.1): a hash over
-// tool@version, the hash of its arguments after coercion, and seq, the number of
-// equal calls before it within the run or session. It is "call_" and 32 hex
-// digits. Every part has a fixed place, so that no two triples run together.
+// CallID returns the deterministic id of a call (Agent 6.1): a hash over tool@version, the hash of its arguments
+// after coercion, and seq, the number of equal calls before it within the run or session. It is "call_" and 32 hex
+// digits. Each part is delimited, so different triples never collide by concatenation.
 func CallID(tool, version string, argsHash [32]byte, seq int) string {
 	b := make([]byte, 0, 256)
 	b = binary.AppendUvarint(b, uint64(len(tool)))

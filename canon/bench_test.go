@@ -6,7 +6,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// document is a call of ordinary size, about 600 bytes.
+// document is a typical call, about 600 bytes.
 const document = `{"customer":{"id":"c-10293","name":"Ada Lovelace","email":"ada@example.com","tags":["vip","eu","beta"]},` +
 	`"items":[{"sku":"A-100","quantity":2,"price":19.99,"note":"gift wrap, please"},` +
 	`{"sku":"B-220","quantity":1,"price":249.00,"note":null},{"sku":"C-7","quantity":12,"price":0.5,"note":"blue"}],` +

@@ -216,7 +216,7 @@ func TestJCS(t *testing.T) {
 			`"string":"\u20ac$\u000F\u000aA'\u0042\u0022\u005c\\\"\/","literals":[null,true,false]}`,
 			`{"literals":[null,true,false],"numbers":[333333333.3333333,1e+30,4.5,0.002,1e-27],` +
 				`"string":"€$\u000f\nA'B\"\\\\\"/"}`},
-		// RFC 8785, 3.2.3: the order of UTF-16 code units.
+		// RFC 8785, 3.2.3: order by UTF-16 code units.
 		{`{"\u20ac":"Euro","\r":"CR","\ufb33":"Hebrew","1":"One","\ud83d\ude00":"Emoji","\u0080":"Control","\u00f6":"o"}`,
 			"{\"\\r\":\"CR\",\"1\":\"One\",\"\u0080\":\"Control\",\"ö\":\"o\",\"€\":\"Euro\",\"😀\":\"Emoji\",\"\ufb33\":\"Hebrew\"}"},
 		{`[-0, 0.0, 1.0, 100, 1e2, 1e20, 1e21, 1e-6, 1e-7, -1.5e300, 9007199254740992, 123456789012345680000]`,
@@ -346,7 +346,7 @@ func TestNumberGrammar(t *testing.T) {
 	}
 }
 
-// TestSignatureVector holds JCS and Digest against the vector of the wire contract.
+// TestSignatureVector tests JCS and Digest against the vector of the wire contract.
 func TestSignatureVector(t *testing.T) {
 	params, err := canon.JCS([]byte(`{"units":"metric", "city":"Paris"}`))
 	if err != nil {

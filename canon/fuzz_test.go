@@ -14,9 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// FuzzParse holds Parse against the decoder's own judgement: what is accepted is
-// what a strict decoder accepts, less what the limits and the rule on NUL take
-// away; and a tree that is written and read again is the same tree.
+// FuzzParse compares Parse with a strict decoder: Parse accepts the same inputs, except for the limits and the rule
+// on NUL; and a tree survives writing and reading.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		document, `{"a":1,"a":2}`, `[1,2,]`, `"\ud800"`, "\"\xff\"", `"\u0000"`, `1e10000`, `-0`, ` [ ] `,

@@ -13,20 +13,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// jcsLimits are wider than those of a request, because manifests carry schemas.
+// jcsLimits exceed those of a request, because manifests contain schemas.
 var jcsLimits = Limits{Bytes: 16 << 20, Depth: 200, Properties: 200_000, Elements: 1_000_000}
 
-// JCS gives the RFC 8785 form of data.
+// JCS returns the RFC 8785 form of data.
 //
-// Numbers become what ECMAScript prints for the nearest IEEE double. One that
-// this would change is an E3311 with details.pointer: a whole number such as
-// 9007199254740993 that no double holds, one out of range, one too small to be
-// told from zero, and a fraction of more than 17 significant digits that does
-// not come back. A fraction of up to 17 digits passes as RFC 8785 has it, since
-// that is how programs write a double.
+// Numbers become what ECMAScript prints for the nearest IEEE double. A number that this would change is E3311 with
+// details.pointer: a whole number such as 9007199254740993 that no double holds, one out of range, one that
+// underflows to zero, and a fraction of more than 17 significant digits that does not round-trip. A fraction of up
+// to 17 digits passes as in RFC 8785, since that is how programs write a double.
 //
-// Other errors are those of Parse, with limits of 16 MiB, depth 200, 200,000
-// properties and 1,000,000 elements.
+// Other errors are those of Parse, with limits of 16 MiB, depth 200, 200,000 properties and 1,000,000 elements.
 func JCS(data []byte) ([]byte, error) {
 	v, err := Parse(data, jcsLimits)
 	if err != nil {
@@ -122,7 +119,7 @@ func (w *jcsWriter) inexact(s string) error {
 // appendES6 writes f as ECMAScript's Number::toString does.
 func appendES6(dst []byte, f float64) []byte {
 	if f == 0 {
-		return append(dst, '0') // also for minus zero
+		return append(dst, '0') // also minus zero
 	}
 	format := byte('f')
 	if abs := math.Abs(f); abs < 1e-6 || abs >= 1e21 {
@@ -131,7 +128,7 @@ func appendES6(dst []byte, f float64) []byte {
 	start := len(dst)
 	dst = strconv.AppendFloat(dst, f, format, -1, 64)
 	if format == 'e' {
-		// strconv writes at least two digits of exponent, ECMAScript writes what is needed.
+		// strconv writes at least two exponent digits, ECMAScript no leading zeros.
 		if n := len(dst); n-start >= 4 && dst[n-4] == 'e' && dst[n-2] == '0' {
 			dst[n-2] = dst[n-1]
 			dst = dst[:n-1]
@@ -140,8 +137,8 @@ func appendES6(dst []byte, f float64) []byte {
 	return dst
 }
 
-// compareUTF16 orders strings by their UTF-16 code units, which differs from
-// the order of bytes where a character beyond U+FFFF meets one from U+E000 on.
+// compareUTF16 compares strings by their UTF-16 code units. That differs from byte order if a character beyond
+// U+FFFF meets one from U+E000 on.
 func compareUTF16(a, b string) int {
 	for a != "" && b != "" {
 		ra, na := utf8.DecodeRuneInString(a)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// IsNumber tells whether s is a number by JSON's grammar: no sign but minus, no
-// leading zeros, no space, no hexadecimal, no Infinity or NaN.
+// IsNumber reports whether s is a number by JSON's grammar: no plus sign, leading zeros, space, hexadecimal,
+// Infinity or NaN.
 func IsNumber(s string) bool {
 	i := 0
 	if i < len(s) && s[i] == '-' {
@@ -37,12 +37,12 @@ func IsNumber(s string) bool {
 	return i == len(s)
 }
 
-// IsInteger tells whether s is a JSON number written without fraction and exponent.
+// IsInteger reports whether s is a JSON number without fraction and exponent.
 func IsInteger(s string) bool {
 	return IsNumber(s) && !strings.ContainsAny(s, ".eE")
 }
 
-// Bounded tells whether the number's text has at most 1100 characters and an
+// Bounded reports whether the number's text has at most 1100 characters and an
 // exponent within ±9999. Arbitrary-precision arithmetic over other numbers can
 // take minutes; Parse refuses them.
 func Bounded(n json.Number) bool {
@@ -67,15 +67,15 @@ func digits(s string, i int) int {
 	return i
 }
 
-// decimal is the value of a number's text: 0.digits * 10^exp, digits without
-// zeros at either end. Zero has no digits.
+// decimal is the value of a number's text: 0.digits * 10^exp, digits without leading or trailing zeros. Zero has no
+// digits.
 type decimal struct {
 	digits string
 	exp    int
 	neg    bool
 }
 
-// toDecimal reads a number that IsNumber and Bounded accept.
+// toDecimal parses a number that IsNumber and Bounded accept.
 func toDecimal(s string) decimal {
 	var d decimal
 	s, d.neg = strings.CutPrefix(s, "-")

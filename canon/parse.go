@@ -14,8 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Limits bounds what Parse accepts. A field that is zero or negative means its
-// default.
+// Limits limits what Parse accepts. A zero or negative field means its default.
 type Limits struct {
 	Bytes      int64 // length of the text in bytes; default 1 MiB
 	Depth      int   // nesting of arrays and objects together; default 50, at most 10,000
@@ -30,7 +29,7 @@ const (
 	defaultElements   = 100_000
 	maxDepth          = 10_000 // jsontext's own limit
 
-	maxNumberText = 1100 // a double written out whole needs up to 1,077 digits
+	maxNumberText = 1100 // a double written in full needs up to 1,077 digits
 	maxExponent   = 9999
 )
 
@@ -54,19 +53,18 @@ func (l Limits) filled() Limits {
 // ErrNumber is the cause of an E3330 for a number that is too long or too large.
 var ErrNumber = errors.New("a number is out of bounds")
 
-// Parse reads one JSON value (RFC 8259) with nothing but space around it.
+// Parse parses one JSON value (RFC 8259), optionally surrounded by whitespace.
 //
-// The error is a *toolkeep.Error with details "pointer" (JSON Pointer to the
-// place) and "offset" (in bytes from the start):
+// The error is a *toolkeep.Error with details "pointer" (JSON Pointer to the place) and "offset" (in bytes from the
+// start):
 //   - E3311: not UTF-8, a NUL character (raw or as \u0000), half of a surrogate
 //     pair, a name twice in one object, nesting over the limit
-//   - E3312: not JSON, or something after the value
+//   - E3312: not JSON, or text after the value
 //   - E3330: over the limit of bytes, properties or elements, or a number of
 //     more than 1100 characters or with an exponent beyond ±9999, which would
-//     cost whoever computes with it more than its text shows
+//     cost far more to compute with than its text suggests
 //
-// The strings of the tree may share memory with one copy of data, never with
-// data itself.
+// The strings of the tree may share memory with one copy of data, never with data itself.
 func Parse(data []byte, l Limits) (any, error) {
 	l = l.filled()
 	if int64(len(data)) > l.Bytes {
@@ -102,18 +100,18 @@ func ParseObject(data []byte, l Limits) (map[string]any, error) {
 	return obj, nil
 }
 
-// parser holds what one Parse needs. It is pooled, because the decoder's tables
-// cost more to make than a small document costs to read.
+// parser is the state of one Parse. It is pooled, because making the decoder's tables costs more than reading a
+// small document.
 type parser struct {
 	dec        jsontext.Decoder
 	buf        *bytes.Buffer
 	data       []byte
-	text       string // copy of data that the tree's strings are cut from
+	text       string // copy of data that the tree's strings point into
 	limits     Limits
 	properties int
 	elements   int
 	depth      int
-	nul        bool // data holds an escaped NUL somewhere
+	nul        bool // data contains an escaped NUL
 	scratch    []byte
 }
 
@@ -121,15 +119,14 @@ var parsers = sync.Pool{New: func() any { return new(parser) }}
 
 func (p *parser) reset(data []byte, l Limits) {
 	p.buf = bytes.NewBuffer(data)
-	// Names are compared against the map that is built anyway, which is cheaper
-	// than the decoder's own bookkeeping.
+	// Duplicate names are found in the map that is built anyway, which is cheaper than the decoder's own check.
 	p.dec.Reset(p.buf, jsontext.AllowDuplicateNames(true))
 	p.data, p.text, p.limits = data, string(data), l
 	p.properties, p.elements, p.depth = 0, 0, 0
 	p.nul = bytes.Contains(data, []byte(`\u0000`))
 }
 
-// release lets go of the caller's bytes before the parser waits in the pool.
+// release drops the caller's bytes before the parser returns to the pool.
 func (p *parser) release() {
 	p.buf, p.data, p.text = nil, nil, ""
 	p.dec.Reset(strings.NewReader(""))
@@ -180,14 +177,14 @@ func (p *parser) value() (any, error) {
 	return n, nil
 }
 
-// string gives the value of the string that was read last, raw in its quotes.
+// string returns the value of the string last read, which is raw in its quotes.
 func (p *parser) string(raw []byte) (string, error) {
 	end := int(p.dec.InputOffset())
 	inner := p.text[end-len(raw)+1 : end-1]
 	if strings.IndexByte(inner, '\\') < 0 {
 		return inner, nil
 	}
-	// ReadValue checked the text, so that unquoting cannot fail.
+	// ReadValue checked the text, so unquoting cannot fail.
 	p.scratch, _ = jsontext.AppendUnquote(p.scratch[:0], raw)
 	if p.nul && bytes.IndexByte(p.scratch, 0) >= 0 {
 		return "", p.fail(toolkeep.InvalidEncoding, "a string holds a NUL character; leave it out")
@@ -267,15 +264,14 @@ func (p *parser) leave() error {
 	return nil
 }
 
-// fail makes an error at the place that was read last.
+// fail makes an error at the place last read.
 func (p *parser) fail(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(code, format, args...).
 		With("pointer", string(p.dec.StackPointer())).
 		With("offset", p.dec.InputOffset())
 }
 
-// syntax turns the decoder's error into ours. What is wrong with the encoding is
-// told apart from what is wrong with the grammar.
+// syntax converts the decoder's error and separates encoding faults from grammar faults.
 func (p *parser) syntax(err error) error {
 	pointer, offset := string(p.dec.StackPointer()), p.dec.InputOffset()
 	var s *jsontext.SyntacticError
@@ -316,8 +312,7 @@ func firstInvalid(data []byte) int64 {
 	return int64(len(data))
 }
 
-// loneSurrogate tells whether b starts with the escape of a surrogate. The
-// decoder stops only at one that has no partner.
+// loneSurrogate reports whether b starts with the escape of a surrogate. The decoder stops only at unpaired ones.
 func loneSurrogate(b []byte) bool {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' || b[2]|0x20 != 'd' || !isHex(b[4]) || !isHex(b[5]) {
 		return false

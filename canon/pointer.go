@@ -7,7 +7,7 @@ import (
 
 var escaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Escape makes a name into a reference token of a JSON Pointer (RFC 6901).
+// Escape escapes a name as a reference token of a JSON Pointer (RFC 6901).
 func Escape(token string) string {
 	if strings.IndexByte(token, '~') < 0 && strings.IndexByte(token, '/') < 0 {
 		return token
@@ -15,7 +15,7 @@ func Escape(token string) string {
 	return escaper.Replace(token)
 }
 
-// Pointer joins names to a JSON Pointer; without names it is "", the whole.
+// Pointer joins names into a JSON Pointer; without names it is "", the whole document.
 func Pointer(names ...string) string {
 	var b strings.Builder
 	for _, n := range names {
@@ -25,8 +25,7 @@ func Pointer(names ...string) string {
 	return b.String()
 }
 
-// Tokens takes a JSON Pointer apart into names. ok is false where pointer is
-// none by RFC 6901's grammar.
+// Tokens splits a JSON Pointer into names. ok is false if pointer breaks RFC 6901's grammar.
 func Tokens(pointer string) (names []string, ok bool) {
 	if pointer == "" {
 		return nil, true
@@ -48,7 +47,7 @@ func Tokens(pointer string) (names []string, ok bool) {
 	return names, true
 }
 
-// Lookup finds the value at a JSON Pointer. ok is false where there is none.
+// Lookup finds the value at a JSON Pointer. ok is false if there is none.
 func Lookup(v any, pointer string) (found any, ok bool) {
 	names, ok := Tokens(pointer)
 	if !ok {
@@ -73,7 +72,7 @@ func Lookup(v any, pointer string) (found any, ok bool) {
 	return v, true
 }
 
-// Index reads a token as the index of one of an array's n elements.
+// Index parses a token as an index into an array of n elements.
 func Index(token string, n int) (int, bool) {
 	if token == "" || len(token) > 1 && token[0] == '0' || digits(token, 0) != len(token) {
 		return 0, false

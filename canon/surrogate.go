@@ -2,11 +2,9 @@ package canon
 
 import "bytes"
 
-// MendSurrogates writes U+FFFD over each half of a surrogate pair that stands alone
-// in JSON text, such as "\ud83d", in place. JSON.stringify writes such halves for text
-// that was cut in the middle of a character; no UTF-8 can hold them, and the parser
-// refuses them (RFC 8259, 8.2, leaves it open). Everything else stays as it is, what is
-// no JSON included.
+// MendSurrogates replaces each unpaired surrogate in JSON text, such as "\ud83d", with U+FFFD, in place.
+// JSON.stringify writes them for text cut in the middle of a character; UTF-8 cannot hold them, and the parser
+// refuses them (RFC 8259, 8.2, leaves it open). Everything else stays, even if it is not JSON.
 func MendSurrogates(data []byte) {
 	for i := 0; ; {
 		n := bytes.IndexByte(data[i:], '\\')
@@ -16,7 +14,7 @@ func MendSurrogates(data []byte) {
 		i += n
 		switch half := unit(data[i:]); {
 		case half < 0xd800 || half > 0xdfff:
-			i = min(i+2, len(data)) // of \\ the second is no beginning
+			i = min(i+2, len(data)) // the second backslash of \\ starts no escape
 			continue
 		case half < 0xdc00:
 			if low := unit(data[i+6:]); low >= 0xdc00 && low <= 0xdfff {
@@ -29,7 +27,7 @@ func MendSurrogates(data []byte) {
 	}
 }
 
-// unit is the UTF-16 code unit that b begins with as \uXXXX, -1 if with none.
+// unit returns the UTF-16 code unit of a leading \uXXXX in b, -1 if there is none.
 func unit(b []byte) rune {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return -1

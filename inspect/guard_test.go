@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ask runs a program over a value as a transform, with no limit of time.
+// ask runs a program on a value as a transform, without a time limit.
 func ask(t *testing.T, text string, v any, edit ...func(*guard)) (any, *guard, error) {
 	t.Helper()
 	p, err := compile(text)
@@ -27,11 +27,11 @@ func ask(t *testing.T, text string, v any, edit ...func(*guard)) (any, *guard, e
 	return out, g, err
 }
 
-// TestGuardMemory doubles a text until the guard sees it.
+// TestGuardMemory doubles a text until the guard stops it.
 func TestGuardMemory(t *testing.T) {
 	_, g, err := ask(t, `def f: . + . | f; f`, strings.Repeat("x", 1<<20), func(g *guard) {
 		g.most = 32 << 20
-		g.begun = time.Now().Add(time.Hour) // time is not what ends it
+		g.begun = time.Now().Add(time.Hour) // so that the time limit does not end it
 	})
 	if !errors.Is(err, errMemory) {
 		t.Fatalf("it gave %v", err)
@@ -41,7 +41,7 @@ func TestGuardMemory(t *testing.T) {
 	}
 }
 
-// bombs are programs that make much of little.
+// bombs are programs that make huge values from small ones.
 var bombs = []string{
 	`def f: . + . | f; "x" | f`,
 	`"x" * 2000000000`,
@@ -98,7 +98,7 @@ var bombs = []string{
 	`label $out | foreach range(1e9) as $i ([]; . + [$i]; if length > 1e9 then ., break $out else empty end)`,
 }
 
-// TestBombs runs each, and then several at once: the heap never grows far.
+// TestBombs runs each bomb; the heap never grows far.
 func TestBombs(t *testing.T) {
 	var before, after runtime.MemStats
 	for _, text := range bombs {
@@ -106,8 +106,7 @@ func TestBombs(t *testing.T) {
 		debug.FreeOSMemory()
 		runtime.ReadMemStats(&before)
 		ask(t, text, map[string]any{"a": "text"})
-		// What the runtime ever took for the heap is never given back in this count, so
-		// that it has the highest there was.
+		// This count never falls, so it holds the peak of the heap.
 		runtime.ReadMemStats(&after)
 		if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 4*transformMemory {
 			t.Errorf("%s: the heap grew by %d MiB", text, grown>>20)
@@ -118,7 +117,7 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestBombsTogether: programs share the process's heap, and so they share the bound.
+// TestBombsTogether: programs share the process's heap and therefore the limit.
 func TestBombsTogether(t *testing.T) {
 	var before, after runtime.MemStats
 	debug.FreeOSMemory()
@@ -136,8 +135,8 @@ func TestBombsTogether(t *testing.T) {
 	}
 }
 
-// TestMeterFindsCalls: the compiled calls are the interpreter's own affair, and a
-// version that keeps them elsewhere must not run unbounded.
+// TestMeterFindsCalls: the compiled calls are an internal of the interpreter; a version that stores them elsewhere
+// must not run unmetered.
 func TestMeterFindsCalls(t *testing.T) {
 	for name, text := range map[string]string{
 		"_multiply": `. * .`, "tojson": `tojson`, "tostring": `@text`, "format": `format("json")`, "join": `join(",")`, "_match": `[match("x")]`,
@@ -158,7 +157,7 @@ func TestMeterFindsCalls(t *testing.T) {
 		if !found {
 			t.Errorf("%s: no call of %s is found", text, name)
 		}
-		// A guard that is at its end lets no call happen.
+		// An exhausted guard allows no call.
 		_, err = p.run(&guard{Context: t.Context(), most: 1 << 20, err: errMemory}, "x")
 		if !errors.Is(err, errMemory) {
 			t.Errorf("%s: runs on: %v", text, err)
@@ -166,7 +165,7 @@ func TestMeterFindsCalls(t *testing.T) {
 	}
 }
 
-// TestMeterLetsPass holds programs that are large and right.
+// TestMeterLetsPass tests programs that are large but fine.
 func TestMeterLetsPass(t *testing.T) {
 	rows := make([]any, 10_000)
 	for i := range rows {

@@ -12,17 +12,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-const maxHidden = 512 // hidden elements within each other
+const maxHidden = 512 // nesting of hidden elements
 
-// cleanHTML takes out of a page what runs, loads, or is not to be seen: scripts,
-// styles, frames, plug-ins, forms' controls, drawings, comments, hidden elements,
-// event handlers, and addresses other than http, https and mailto. What is left is
-// a fragment of plain markup: headings, paragraphs, lists, tables, links, images
-// by their address, with space joined outside of pre.
+// cleanHTML removes everything from a page that runs, loads or is hidden: scripts, styles, frames, plug-ins, form
+// controls, drawings, comments, hidden elements, event handlers, and addresses other than http, https and mailto.
+// The result is a fragment of plain markup: headings, paragraphs, lists, tables, links, images by their address,
+// with whitespace collapsed outside of pre.
 //
-// Only what is listed stays, and all text is escaped anew, so that nothing becomes
-// markup by being read twice. E3712 where hidden elements are nested over 512 deep:
-// such a page is made to break its readers.
+// Only listed elements stay, and all text is escaped again, so that a second parse cannot turn it into markup.
+// E3712 if hidden elements are nested over 512 deep: such a page is made to break parsers.
 func cleanHTML(text []byte, secrets toolkeep.Cleaner) ([]byte, error) {
 	z := html.NewTokenizer(bytes.NewReader(text))
 	c := &cleaner{out: make([]byte, 0, len(text)/2), secrets: secrets}
@@ -51,16 +49,16 @@ func cleanHTML(text []byte, secrets toolkeep.Cleaner) ([]byte, error) {
 	}
 }
 
-// cleaner writes what may stay.
+// cleaner writes the allowed parts.
 type cleaner struct {
 	out     []byte
-	said    []byte           // text that is not written yet
-	secrets toolkeep.Cleaner // nil: there are none
-	skip    []atom.Atom      // elements that are being left out, outermost first
+	said    []byte           // text not yet written
+	secrets toolkeep.Cleaner // nil: none
+	skip    []atom.Atom      // elements being dropped, outermost first
 	pre     int
 }
 
-// start takes a start tag; false means that it is nested too deeply.
+// start handles a start tag; false means that it is nested too deeply.
 func (c *cleaner) start(t html.Token, closed bool) bool {
 	void := closed || voidElements[t.DataAtom]
 	if n := len(c.skip); n > 0 {
@@ -125,7 +123,7 @@ func (c *cleaner) end(name atom.Atom) {
 	c.out = append(append(append(c.out, "</"...), name.String()...), '>')
 }
 
-// clean takes secrets out before text is escaped, in which form nobody knows them.
+// clean redacts secrets before text is escaped, since the escaped form would not match.
 func (c *cleaner) clean(s string) string {
 	if c.secrets == nil {
 		return s
@@ -133,8 +131,7 @@ func (c *cleaner) clean(s string) string {
 	return c.secrets.Clean(s)
 }
 
-// flush writes the text between two marks, which comments and hidden elements may have
-// parted.
+// flush writes the text between two tags, which comments and hidden elements may have split.
 func (c *cleaner) flush() {
 	if len(c.said) > 0 {
 		c.text(c.clean(string(c.said)))
@@ -142,7 +139,7 @@ func (c *cleaner) flush() {
 	}
 }
 
-// text writes text; outside of pre each run of space becomes one.
+// text writes text; outside of pre, runs of whitespace become one space.
 func (c *cleaner) text(s string) {
 	if c.pre > 0 {
 		c.out = append(c.out, textEscaper.Replace(s)...)
@@ -177,7 +174,7 @@ func (c *cleaner) space(line bool) {
 	}
 }
 
-// hidden tells whether an element says that it is not to be seen.
+// hidden reports whether an element is marked as hidden.
 func hidden(t html.Token) bool {
 	for _, a := range t.Attr {
 		switch a.Key {
@@ -198,7 +195,7 @@ func hidden(t html.Token) bool {
 	return false
 }
 
-// plainURL tells whether an address is relative, http, https or mailto.
+// plainURL reports whether an address is relative, http, https or mailto.
 func plainURL(s string) bool {
 	u, err := url.Parse(strings.TrimSpace(s))
 	if err != nil {
@@ -225,16 +222,16 @@ func atoms(names ...atom.Atom) map[atom.Atom]bool {
 }
 
 var (
-	// dropped go with all that is in them.
+	// dropped elements go with their content.
 	dropped = atoms(atom.Script, atom.Style, atom.Noscript, atom.Template, atom.Iframe, atom.Frame, atom.Frameset, atom.Noframes,
 		atom.Object, atom.Embed, atom.Applet, atom.Noembed, atom.Svg, atom.Math, atom.Canvas, atom.Audio, atom.Video, atom.Select,
 		atom.Textarea, atom.Button, atom.Input, atom.Datalist, atom.Link, atom.Meta, atom.Base, atom.Dialog, atom.Map)
 	// voidElements have no end tag.
 	voidElements = atoms(atom.Area, atom.Base, atom.Br, atom.Col, atom.Embed, atom.Hr, atom.Img, atom.Input, atom.Link, atom.Meta,
 		atom.Param, atom.Source, atom.Track, atom.Wbr, atom.Frame)
-	// openEnded may leave out their end tag: the next of the same name ends them.
+	// openEnded elements may omit their end tag: the next of the same name ends them.
 	openEnded = atoms(atom.P, atom.Li, atom.Dt, atom.Dd, atom.Tr, atom.Td, atom.Th, atom.Thead, atom.Tbody, atom.Tfoot, atom.Rt, atom.Rp)
-	// plainMarkup stays, with the attributes named beside lang, dir and title.
+	// plainMarkup stays, with the listed attributes and lang, dir and title.
 	plainMarkup = map[atom.Atom]string{
 		atom.A: "href", atom.Abbr: "", atom.Address: "", atom.Article: "", atom.Aside: "", atom.B: "", atom.Blockquote: "cite",
 		atom.Br: "", atom.Caption: "", atom.Cite: "", atom.Code: "", atom.Col: "span", atom.Colgroup: "span", atom.Dd: "",

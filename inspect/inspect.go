@@ -1,5 +1,5 @@
-// Package inspect checks and cleans what a tool brought back, before anybody
-// sees it: its size, its form, its secrets, its schema, and its length.
+// Package inspect checks and cleans a tool's result before anyone sees it: its size, format, secrets, schema and
+// length.
 package inspect
 
 import (
@@ -16,22 +16,21 @@ import (
 
 const (
 	defaultHardBytes = 100 << 20
-	maxDepth         = 1000      // nesting of a result; far over what a request may have
+	maxDepth         = 1000      // nesting of a result; far more than a request may have
 	maxElements      = 2_000_000 // values of a JSON result; each costs far more in memory than in bytes
 	maxPrograms      = 1024
-	maxInline        = 4 << 10 // bytes of a binary that are in the result beside being attached
-	maxHint          = 1 << 20 // bytes that are made ready for a tree on the word of its executor
+	maxInline        = 4 << 10 // bytes of an attached binary that are also in the result
+	maxHint          = 1 << 20 // bytes preallocated for a tree on its executor's word
 	jsonType         = "application/json"
 	marker           = "[REDACTED]"
 )
 
-// Config of an Inspector. The zero value works.
+// Config configures an Inspector. The zero value works.
 type Config struct {
-	// HardBytes is the size above which a result fails with E3710, as it came and
-	// as it is written; default 100 MiB.
+	// HardBytes is the size above which a result fails with E3710, both as received and as written; default 100
+	// MiB.
 	HardBytes int64
-	// Schemas holds compiled result schemas; default a cache of its own with
-	// schema.DefaultCacheSize entries.
+	// Schemas caches compiled result schemas; default a private cache with schema.DefaultCacheSize entries.
 	Schemas *schema.Cache
 }
 
@@ -57,45 +56,43 @@ func New(c Config) *Inspector {
 	}
 }
 
-// Inspected is a result that may be shown.
+// Inspected is a result that may be shown to the caller.
 type Inspected struct {
 	// Output is JSON as canon.Append writes it, at most the tool's MaxOutputBytes
-	// long (or as short as its kind of value can be).
+	// long (or the minimum for its kind of value).
 	Output []byte
 	// Value is the tree of Output. It may share parts with the executor's tree
 	// and must not be modified.
 	Value any
-	// Truncated says that Output is only part of the result. Whole then has all of
-	// it: the text or the bytes that the tool sent where the result is one text or
-	// one binary and nothing reshaped it, JSON otherwise.
+	// Truncated says that Output is only part of the result. Whole is then the complete result: the tool's text or
+	// bytes if the result is one unchanged text or binary, JSON otherwise.
 	Truncated bool
-	// Attached says that the result is a binary, whose bytes are Whole: Output has
-	// its type and length, and up to 4 KiB its bytes in base64.
+	// Attached says that the result is a binary, whose bytes are Whole: Output has its type and length, and up to 4
+	// KiB of bytes in base64.
 	Attached bool
 	Whole    []byte
-	// ContentType is that of the whole result, also where it is not truncated.
+	// ContentType is the type of the whole result, also if it is not truncated.
 	ContentType string
 	Warnings    []toolkeep.Warning
 }
 
-// valueCleaner is what a Cleaner offers that can clean a tree as a whole.
+// valueCleaner is a Cleaner that can clean a whole tree.
 type valueCleaner interface {
 	CleanValue(v any) any
 }
 
-// Inspect takes a result through all steps: size, parse, transform, redact,
-// coerce, schema, sensitive fields, serialise, truncate. o is not modified, and
-// neither is a tree it holds. clean may be nil.
+// Inspect runs all steps on a result: size, parse, transform, redact, coerce, schema, sensitive fields, serialise,
+// truncate. It modifies neither o nor a tree in it. clean may be nil.
 //
 // The error is a *toolkeep.Error of kind result:
-//   - E3504: the body is not what its content type declares, or the tree holds
-//     what JSON cannot
-//   - E3703: the transform failed, took over a second, or gave no or several values
+//   - E3504: the body does not match its content type, or the tree contains
+//     values outside JSON
+//   - E3703: the transform failed, took over a second, or returned no or several values
 //   - E3710: the result is over the hard limit
 //   - E3720: strict, and the result breaks the schema; details.errors lists the faults
-//   - E3721: strict and coercing, and a field cannot be brought to its type
+//   - E3721: strict and coercing, and a field cannot be converted to its type
 //
-// What would be E3720 or E3721 is a warning where the tool is not strict.
+// If the tool is not strict, E3720 and E3721 are warnings.
 func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep.Cleaner) (*Inspected, error) {
 	if o == nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidResponse, "the tool brought nothing back")
@@ -122,19 +119,19 @@ func (i *Inspector) Inspect(t *toolkeep.Tool, o *toolkeep.Output, clean toolkeep
 	return r.out, nil
 }
 
-// result is one result on its way.
+// result is one result in processing.
 type result struct {
 	tool     *toolkeep.Manifest
-	clean    toolkeep.Cleaner // nil for none
+	clean    toolkeep.Cleaner // nil if none
 	out      *Inspected
 	value    any
 	sizeHint int
 
 	form     form
 	raw      []byte // the body of a binary
-	base64   string // and its code, to see whether cleaning changed it
+	base64   string // its base64, to see whether cleaning changed it
 	media    string
-	reshaped bool // a transform or a sensitive field changed it
+	reshaped bool // changed by a transform or a sensitive field
 }
 
 type form int
@@ -155,8 +152,7 @@ func (i *Inspector) tooLarge(n int64) error {
 		With("bytes", n).With("limit", i.hard)
 }
 
-// redact takes secrets out of the tree. A Cleaner that knows text only is asked
-// about each string, so that the tree stays one.
+// redact removes secrets from the tree. A text-only Cleaner gets each string, so that the tree stays valid.
 func (r *result) redact(clean toolkeep.Cleaner) {
 	switch c := clean.(type) {
 	case nil:
@@ -182,7 +178,7 @@ func cleanStrings(v any, clean toolkeep.Cleaner) (any, bool) {
 	})
 }
 
-// check coerces where the tool asks for it and validates where there is a schema.
+// check coerces if the tool asks for it and validates if there is a schema.
 func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 	raw := r.tool.ResultSchema
 	if len(raw) == 0 {
@@ -233,12 +229,11 @@ func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 	return nil
 }
 
-// hides tells whether parts of the result are to be hidden: then nothing may be
-// quoted from it.
+// hides reports whether the result has sensitive fields: then nothing may be quoted from it.
 func (r *result) hides() bool { return r.tool.Result != nil && len(r.tool.Result.SensitiveFields) > 0 }
 
-// hideSensitive puts the marker where the manifest's sensitive_fields point to.
-// In a pointer, "*" stands for every element of an array.
+// hideSensitive writes the marker at the manifest's sensitive_fields. In a pointer, "*" stands for every element of
+// an array.
 func (r *result) hideSensitive() {
 	if r.tool.Result == nil {
 		return
@@ -246,7 +241,7 @@ func (r *result) hideSensitive() {
 	for _, pointer := range r.tool.Result.SensitiveFields {
 		names, ok := canon.Tokens(pointer)
 		if !ok {
-			// The manifest's author meant to hide something; which, cannot be told.
+			// An invalid pointer was meant to hide something unknown, so hide everything.
 			r.value, r.reshaped = marker, true
 			r.warn(toolkeep.ResultSchemaViolation, "%q of sensitive_fields is no JSON Pointer, so the whole result is hidden", pointer)
 			return
@@ -304,8 +299,7 @@ func withProperty(obj map[string]any, name string, v any) map[string]any {
 	return out
 }
 
-// rewrite gives a tree with change applied to everything that is no container.
-// v is not modified; parts without a change are shared.
+// rewrite returns a tree with change applied to every non-container. v is not modified; unchanged parts are shared.
 func rewrite(v any, change func(any) (any, bool)) (any, bool) {
 	switch t := v.(type) {
 	case map[string]any:
@@ -326,7 +320,7 @@ func rewrite(v any, change func(any) (any, bool)) (any, bool) {
 				delete(out, k)
 				k, _ = name.(string)
 				for _, taken := out[k]; taken; _, taken = out[k] {
-					k += "'" // two names must not become one
+					k += "'" // two names must not merge
 				}
 			}
 			out[k] = w

@@ -39,7 +39,7 @@ func value(t testing.TB, text string) *toolkeep.Output {
 	return &toolkeep.Output{Value: v, HasValue: true}
 }
 
-// textCleaner knows text only; treeCleaner knows trees as well.
+// textCleaner cleans only text; treeCleaner also cleans trees.
 type textCleaner struct{ secret string }
 
 func (c textCleaner) Clean(s string) string { return strings.ReplaceAll(s, c.secret, "[REDACTED]") }
@@ -167,7 +167,7 @@ func TestHardLimit(t *testing.T) {
 	i := inspect.New(inspect.Config{HardBytes: 10})
 	for _, o := range []*toolkeep.Output{
 		body("text/plain", "01234567890"), body("application/json", `"012345678"`), body("image/png", "01234567890"),
-		body("text/plain", `""""""`), // it grows when it is written
+		body("text/plain", `""""""`), // grows when written
 		{HasValue: true, Value: "0123456789"},
 	} {
 		_, err := i.Inspect(tool(nil, ""), o, nil)
@@ -375,7 +375,7 @@ func TestTruncate(t *testing.T) {
 		})
 	}
 	t.Run("a binary that was cleaned is not given raw", func(t *testing.T) {
-		secret := "AP//" // as base64 of it
+		secret := "AP//" // as its base64
 		got, err := i.Inspect(tool(&toolkeep.ResultSpec{MaxOutputBytes: 30}, ""), body("image/png", "\x00\xff\xff"+strings.Repeat("x", 60)), textCleaner{secret})
 		if err != nil || got.ContentType != "application/json" || strings.Contains(string(got.Whole), "\xff") || !json.Valid(got.Whole) {
 			t.Errorf("%+v, %v", got, err)
@@ -415,8 +415,8 @@ func TestConcurrentUseOfOneTree(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzInspect gives bodies of any type to tools with a small limit: what comes
-// out is JSON within the limit, and what is refused has a code of a result.
+// FuzzInspect passes bodies of any type through tools with a small limit: the output is JSON within the limit, and
+// errors have a result code.
 func FuzzInspect(f *testing.F) {
 	f.Add("application/json", []byte(`{"a":[1,2,{"b":"c"}]}`), int64(20))
 	f.Add("text/plain; charset=latin1", []byte("caf\xe9 \x00"), int64(30))
@@ -458,7 +458,7 @@ func BenchmarkInspectValue(b *testing.B) {
 	}
 }
 
-// A tree whose executor says how much JSON it was.
+// A tree whose executor reports its JSON size.
 func BenchmarkInspectLongValue(b *testing.B) {
 	i := inspect.New(inspect.Config{})
 	raw := `{"text":"` + strings.Repeat("lorem ipsum ", 5000) + `"}`

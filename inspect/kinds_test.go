@@ -122,7 +122,7 @@ func TestKindsRefuse(t *testing.T) {
 	}
 }
 
-// wide is ASCII in UTF-16, little end first.
+// wide encodes ASCII as little-endian UTF-16.
 func wide(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -175,7 +175,7 @@ func TestWarningsOfTheExecutor(t *testing.T) {
 	}
 }
 
-// fuzzKind gives bodies of one type: they give JSON, or an error of a result.
+// fuzzKind feeds bodies of one type: the outcome is JSON or a result error.
 func fuzzKind(f *testing.F, contentType string, check func(t *testing.T, in string, out any)) {
 	i := inspect.New(inspect.Config{HardBytes: 1 << 20})
 	f.Fuzz(func(t *testing.T, in string) {
@@ -239,7 +239,7 @@ func FuzzHTML(f *testing.F) {
 				t.Fatalf("%q gives %q", in, s)
 			}
 		}
-		// Cleaning what is clean changes nothing that runs or loads.
+		// Cleaning clean output is idempotent for anything that runs or loads.
 		again, err := i.Inspect(tool(nil, ""), body("text/html; charset=utf-8", s), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -13,14 +13,12 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// parseLines makes a list of NDJSON or JSON Lines: one value a line, empty lines
-// passed over.
+// parseLines parses NDJSON or JSON Lines into a list: one value per line, empty lines skipped.
 func (i *Inspector) parseLines(text []byte) ([]any, error) {
 	return i.parseEach(bytes.TrimPrefix(text, utf8BOM), '\n', "line")
 }
 
-// parseSequence makes a list of a JSON text sequence (RFC 7464): a record separator
-// before each value.
+// parseSequence parses a JSON text sequence (RFC 7464) into a list: a record separator before each value.
 func (i *Inspector) parseSequence(text []byte) ([]any, error) {
 	_, text, _ = bytes.Cut(text, []byte{recordSeparator})
 	return i.parseEach(text, recordSeparator, "element")
@@ -52,7 +50,7 @@ func (i *Inspector) parseEach(text []byte, separator byte, what string) ([]any, 
 	return list, nil
 }
 
-// count is the number of values in a tree.
+// count returns the number of values in a tree.
 func count(v any) int {
 	n := 1
 	switch v := v.(type) {
@@ -68,11 +66,10 @@ func count(v any) int {
 	return n
 }
 
-// parseCSV makes a list of objects of comma-separated values (RFC 4180), one for
-// each row, named by the header row. Names that are empty or come twice get their
-// position: "column 3", "name (3)". A row that is shorter than the header lacks the
-// last columns; one that is longer is refused. Without a header row (header=absent
-// in the type) rows are lists. All values are text.
+// parseCSV parses comma-separated values (RFC 4180) into a list of objects, one per row, with the header row's
+// names. Empty or duplicate names get their position: "column 3", "name (3)". A row shorter than the header lacks
+// the last columns; a longer one is refused. Without a header row (header=absent in the type) rows are lists. All
+// values are text.
 func parseCSV(text []byte, header bool) ([]any, error) {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(text, utf8BOM)))
 	r.FieldsPerRecord, r.ReuseRecord = -1, true
@@ -96,7 +93,7 @@ func parseCSV(text []byte, header bool) ([]any, error) {
 	}
 }
 
-// parseTSV does the same of tab-separated values, which have no quotes.
+// parseTSV does the same for tab-separated values, which have no quotes.
 func parseTSV(text []byte, header bool) ([]any, error) {
 	t := newTable(header)
 	n := 0
@@ -112,7 +109,7 @@ func parseTSV(text []byte, header bool) ([]any, error) {
 	return t.rows, nil
 }
 
-// table is a table while it is read.
+// table is a table being read.
 type table struct {
 	named bool
 	names []string

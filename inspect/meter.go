@@ -15,30 +15,30 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// What a value costs in memory, in bytes, as far as an estimate needs it.
+// Estimated memory cost of values, in bytes.
 const (
-	slotBytes  = 16  // of an array for each element
-	fieldBytes = 64  // of an object for each member
-	matchBytes = 640 // of a match, and of each group of one
+	slotBytes  = 16  // per array element
+	fieldBytes = 64  // per object member
+	matchBytes = 640 // per match, and per group in it
 )
 
 const (
-	maxWork    = 30_000_000  // comparisons of one step, about a second
-	maxScanned = 500_000_000 // bytes that one step may read over and over
-	maxNesting = 10_000      // of a value that a step walks through
+	maxWork    = 30_000_000  // comparisons per step, about a second
+	maxScanned = 500_000_000 // bytes that one step may read repeatedly
+	maxNesting = 10_000      // of a value that a step traverses
 	maxNodes   = 4_000_000   // of a value that a step compares
 )
 
 var errWork = errors.New("one of its steps would take too long")
 
-// program is a compiled transform whose built-in functions ask a guard before they
-// run. It serves one run at a time.
+// program is a compiled transform whose built-in functions ask a guard before they run. It serves one run at a
+// time.
 type program struct {
 	code  *gojq.Code
 	guard *guard
 }
 
-// shelf keeps programs of one text for the runs to come.
+// shelf pools the programs of one text.
 type shelf struct {
 	text string
 	mu   sync.Mutex
@@ -78,11 +78,10 @@ func compile(text string) (*program, error) {
 	return p, p.meter()
 }
 
-// meter puts the guard before each built-in function of the program. One call of one
-// can make gigabytes or take hours, and the interpreter has no way to say so: it asks
-// its context between the calls alone, and its own functions cannot be replaced. So
-// the compiled calls are replaced, which the interpreter keeps to itself; where they
-// are not found as they were in the version that go.mod names, no program is run.
+// meter puts the guard before each of the program's built-in functions. One call of a built-in can use gigabytes or
+// take hours, and the interpreter offers no limit: it checks its context only between calls, and its built-ins
+// cannot be overridden. Therefore meter replaces the compiled calls, an internal of the interpreter; if they are
+// not where the version in go.mod has them, no program runs.
 func (p *program) meter() error {
 	changed := errors.New("the jq interpreter has changed, and its memory cannot be bounded any more")
 	codes := reflect.ValueOf(p.code).Elem().FieldByName("codes")
@@ -122,7 +121,7 @@ func (p *program) meter() error {
 	return nil
 }
 
-// admit lets a built-in function run on these values, or ends the program.
+// admit lets a built-in function run on these values, or stops the program.
 func (g *guard) admit(name string, x any, args []any) error {
 	if g.err != nil {
 		return g.err
@@ -141,8 +140,7 @@ func (g *guard) admit(name string, x any, args []any) error {
 	return err
 }
 
-// cost is about how many bytes a call makes, from above. Where a call would run
-// without an end in sight it is errWork.
+// cost returns an upper estimate of the bytes a call makes; errWork if the call would run practically forever.
 func (g *guard) cost(name string, x any, args []any) (int64, error) {
 	switch name {
 	case "_add":
@@ -199,7 +197,7 @@ func (g *guard) cost(name string, x any, args []any) (int64, error) {
 	case "setpath":
 		return placed(x, args[0])
 	case "delpaths":
-		// Each path copies what is on its way once.
+		// Each path copies the containers along it once.
 		if length(args[0]) > maxWork {
 			return 0, errWork
 		}
@@ -220,7 +218,7 @@ func (g *guard) cost(name string, x any, args []any) (int64, error) {
 	case "keys":
 		return 2 * flat(x), nil
 	}
-	// The others make at most a copy of what they are given.
+	// All others make at most a copy of their input.
 	return flat(x), nil
 }
 
@@ -238,7 +236,7 @@ func length(v any) int64 {
 	return 1
 }
 
-// flat is what a copy of a value takes that shares its parts.
+// flat returns the cost of a shallow copy.
 func flat(v any) int64 {
 	switch v := v.(type) {
 	case string:
@@ -289,13 +287,13 @@ func multiplied(l, r any) (int64, error) {
 		return fieldBytes * (nodes(l) + nodes(r)), nil
 	}
 	n := flat(l) + flat(r)
-	if n > 1<<16 { // of two numbers: a longer one takes seconds to be written
+	if n > 1<<16 { // of two numbers: a longer one takes seconds to write
 		return 0, errWork
 	}
 	return n, nil
 }
 
-// pieces is what a text takes that is cut at each separator.
+// pieces returns the cost of splitting a text at each separator.
 func pieces(text, separator any) int64 {
 	s, _ := text.(string)
 	sep, _ := separator.(string)
@@ -306,8 +304,8 @@ func pieces(text, separator any) int64 {
 	return 3 * slotBytes * int64(n)
 }
 
-// compared refuses to compare two values of which both are endless, as one value in
-// many places makes them.
+// compared refuses to compare two values that are both practically endless, as happens if one value occurs in many
+// places.
 func compared(a, b any) error {
 	if isContainer(a) && isContainer(b) && length(a) > 0 && length(b) > 0 && nodes(a) > maxNodes && nodes(b) > maxNodes {
 		return errWork
@@ -323,7 +321,7 @@ func isContainer(v any) bool {
 	return false
 }
 
-// nodes counts the values in a value, up to a few over maxNodes; too deep is too many.
+// nodes counts the values in a value, up to slightly over maxNodes; too deep counts as too many.
 func nodes(v any) int64 {
 	left := int64(maxNodes)
 	if !visit(v, &left, maxNesting) {
@@ -353,7 +351,7 @@ func visit(v any, left *int64, depth int) bool {
 	return true
 }
 
-// written is what a value takes as text. It stops where that is too much for a step.
+// written returns the size of a value as text. It stops at the limit of a step.
 func (g *guard) written(v any) (int64, error) {
 	left := g.most
 	if !spell(v, &left, maxNesting) {
@@ -383,8 +381,8 @@ func spell(v any, left *int64, depth int) bool {
 	return true
 }
 
-// matches is what the matches of a regular expression take. They are counted only
-// where as many as there can be would be too many.
+// matches returns the cost of a regular expression's matches. It counts them only if the possible maximum is too
+// high.
 func matches(x any, args []any) (int64, error) {
 	s, _ := x.(string)
 	re, _ := args[0].(string)
@@ -395,7 +393,7 @@ func matches(x any, args []any) (int64, error) {
 	groups := int64(1 + strings.Count(re, "("))
 	n := int64(len(s)) + 1
 	if product(n, n) > maxScanned || product(matchBytes*groups, n) > 1<<24 {
-		// Empty matches beside others, of which the interpreter knows, double it at most.
+		// Empty matches next to others, which the interpreter adds, at most double it.
 		options := ""
 		for flag, option := range map[string]string{"i": "(?i)", "m": "(?s)"} {
 			if strings.Contains(flags, flag) {
@@ -404,7 +402,7 @@ func matches(x any, args []any) (int64, error) {
 		}
 		r, err := regexp.Compile(options + re)
 		if err != nil {
-			return 0, nil // which the function will say
+			return 0, nil // the function itself reports it
 		}
 		most := min(maxScanned/n+1, 1<<20)
 		n = 2 * int64(len(r.FindAllStringIndex(s, int(most))))
@@ -415,7 +413,7 @@ func matches(x any, args []any) (int64, error) {
 	return product(matchBytes*groups, n), nil
 }
 
-// placed is what setpath makes: arrays up to the index, and copies of what is there.
+// placed returns the cost of setpath: arrays up to the index, and copies of existing values.
 func placed(x, path any) (int64, error) {
 	names := array(path)
 	if len(names) > maxNesting {
@@ -431,7 +429,7 @@ func placed(x, path any) (int64, error) {
 		default:
 			at, ok := gojq.ToFloat64(name)
 			if !ok {
-				x = nil // a slice, which replaces what is there
+				x = nil // a slice, which replaces the existing values
 				continue
 			}
 			if at > 0 {

@@ -86,7 +86,7 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	return err
 }
 
-// list gives a list as any value, so that an error leaves no typed nil behind.
+// list returns a list as any value, so that an error leaves no typed nil behind.
 func list(l []any, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (r *result) takeBinary(body []byte) {
 	r.sizeHint += len(body) / 2
 }
 
-// reads tells whether the manifest looks into the result.
+// reads reports whether the manifest looks into the result.
 func (r *result) reads() bool {
 	return len(r.tool.ResultSchema) > 0 || r.tool.Result != nil && (r.tool.Result.Transform != "" || len(r.tool.Result.SensitiveFields) > 0)
 }

@@ -66,7 +66,7 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	return nil
 }
 
-// program gives the programs of a text, which compiled at least once.
+// program returns the programs of a text, which compiled at least once.
 func (i *Inspector) program(text string) (*shelf, error) {
 	if s, ok := i.programs.GetIfPresent(text); ok {
 		return s, nil
@@ -132,7 +132,7 @@ func (g *guard) Done() <-chan struct{} {
 	return over
 }
 
-// large tells whether the heap has grown too much. It is the whole process's, so
+// large reports whether the heap has grown too much. It is the whole process's, so
 // that others' garbage is collected before this program is blamed.
 func (g *guard) large() bool {
 	if g.grown() <= g.most {
@@ -190,7 +190,7 @@ func weigh(v any, w *weight, depth int) error {
 	return nil
 }
 
-// run gives the one value that the program makes of v.
+// run returns the one value that the program makes of v.
 func (p *program) run(g *guard, v any) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
