@@ -23,11 +23,11 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// read makes the tree: the executor's own, or what the body says by its type.
+// read makes the tree: the executor's own, or the body parsed by its type.
 func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	r.sizeHint = 512
 	if o.HasValue {
-		// What was received is about what the tree takes as JSON.
+		// The size received approximates the tree's size as JSON.
 		r.sizeHint += int(min(max(o.BytesRecv, 0), maxHint))
 		return r.takeValue(o.Value)
 	}
@@ -68,7 +68,7 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	case kindSequence:
 		r.value, err = list(i.parseSequence(text))
 	case kindHTML:
-		if r.clean != nil { // as it was sent, and below as it is read
+		if r.clean != nil { // as sent; the tree is cleaned below
 			text = []byte(r.clean.Clean(string(text)))
 		}
 		if text, err = cleanHTML(text, r.clean); err == nil {
@@ -86,7 +86,7 @@ func (i *Inspector) read(r *result, o *toolkeep.Output) error {
 	return err
 }
 
-// list returns a list as any value, so that an error leaves no typed nil behind.
+// list wraps a list in any, so that an error returns no typed nil.
 func list(l []any, err error) (any, error) {
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func list(l []any, err error) (any, error) {
 	return l, nil
 }
 
-// unreadable words what a reader of one kind says.
+// unreadable words a parse error of one kind of body.
 func (r *result) unreadable(err error) error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) {
@@ -106,7 +106,7 @@ func (r *result) unreadable(err error) error {
 	return notReadable(r.media, err)
 }
 
-// kind is how a body is read.
+// kind is how a body is parsed.
 type kind int
 
 const (
@@ -116,13 +116,13 @@ const (
 	kindTSV
 	kindLines
 	kindSequence
-	kindText // from here on no tree
+	kindText // the kinds from here on have no tree
 	kindHTML
 	kindBinary
 	kindGuess
 )
 
-// kindOf tells the kind from the media type.
+// kindOf returns the kind of a media type.
 func kindOf(media string) kind {
 	switch media {
 	case jsonType, "text/json":
@@ -143,7 +143,7 @@ func kindOf(media string) kind {
 	case "application/json-seq":
 		return kindSequence
 	case "image/svg+xml":
-		return kindText // a drawing is shown, not read
+		return kindText // SVG is shown, not parsed
 	}
 	switch {
 	case strings.HasSuffix(media, "+json"):
@@ -168,8 +168,7 @@ func (i *Inspector) parse(r *result, text []byte) error {
 
 var utf8BOM = []byte("\ufeff")
 
-// guess reads a body without a declared type: JSON if it is, text if it is UTF-8
-// without NUL, else binary.
+// guess handles a body without a declared type: JSON if it parses, text if it is UTF-8 without NUL, else binary.
 func (i *Inspector) guess(r *result, body []byte) error {
 	if i.parse(r, body) == nil {
 		return nil
@@ -184,14 +183,14 @@ func (i *Inspector) guess(r *result, body []byte) error {
 	return nil
 }
 
-// notReadable words the parser's refusal of a result. It quotes nothing of the body.
+// notReadable words the parser's error for a result. It quotes nothing of the body.
 func notReadable(media string, err error) error {
 	e := toolkeep.NewError(toolkeep.InvalidResponse, "the tool declared %s and sent something else", cutText(media, 100)).
 		With("content_type", cutText(media, 100)).Because(err)
 	var cause *toolkeep.Error
 	if errors.As(err, &cause) {
 		large := cause.Code == toolkeep.RequestTooLarge
-		if large && !errors.Is(err, canon.ErrNumber) { // the bytes were counted before
+		if large && !errors.Is(err, canon.ErrNumber) { // the bytes were already checked
 			return toolkeep.NewError(toolkeep.ResultTooLarge, "the result has over %d values; ask the tool for less", maxElements).
 				With("limit", maxElements).Because(err)
 		}
@@ -213,8 +212,7 @@ func (r *result) takeText(text []byte) {
 	r.out.ContentType = r.media + "; charset=utf-8"
 }
 
-// takeBinary cleans the bytes themselves: what is escaped in them would not be
-// found in their code.
+// takeBinary cleans the raw bytes, because escaped secrets would not be found in base64.
 func (r *result) takeBinary(body []byte) {
 	if r.clean != nil {
 		if text := string(body); r.clean.Clean(text) != text {
@@ -233,13 +231,13 @@ func (r *result) takeBinary(body []byte) {
 	r.sizeHint += len(body) / 2
 }
 
-// reads reports whether the manifest looks into the result.
+// reads reports whether the manifest inspects the result.
 func (r *result) reads() bool {
 	return len(r.tool.ResultSchema) > 0 || r.tool.Result != nil && (r.tool.Result.Transform != "" || len(r.tool.Result.SensitiveFields) > 0)
 }
 
-// attach sets a binary apart: its bytes go into the blob store, and the result says
-// what they are. A short one is in the result as well.
+// attach separates a binary: its bytes go into the blob store, and the result describes them. A short one is in the
+// result as well.
 func (r *result) attach() {
 	object, ok := r.value.(map[string]any)
 	if r.form != formBinary || r.reshaped || !ok {
@@ -247,7 +245,7 @@ func (r *result) attach() {
 	}
 	text, inline := object["base64"]
 	if inline && text != any(r.base64) {
-		return // something was taken out of it
+		return // something was removed from it
 	}
 	r.out.Attached, r.out.Whole = true, r.raw
 	if inline && len(r.raw) > maxInline {
@@ -273,8 +271,8 @@ func (r *result) goodText(s string) (string, bool) {
 	return s, true
 }
 
-// decode brings text into UTF-8: by the charset of its type, by a byte order mark,
-// by what XML and HTML say at their beginning; else it is UTF-8.
+// decode converts text to UTF-8: by its type's charset, a byte order mark, or the declaration at the start of XML
+// and HTML; otherwise it is taken as UTF-8.
 func (r *result) decode(body []byte, kind kind, charset string) ([]byte, error) {
 	if charset == "" {
 		switch {
@@ -312,7 +310,7 @@ func (r *result) decode(body []byte, kind kind, charset string) ([]byte, error) 
 	return e.NewDecoder().Bytes(body)
 }
 
-// declaredEncoding is the encoding of an XML declaration, in lower case.
+// declaredEncoding returns the encoding in an XML declaration, in lower case.
 func declaredEncoding(body []byte) string {
 	rest, ok := bytes.CutPrefix(body, []byte("<?xml"))
 	if !ok {
@@ -331,9 +329,8 @@ func declaredEncoding(body []byte) string {
 	return strings.ToLower(string(name))
 }
 
-// parseType takes the type, in lower case, and the parameters out of a Content-Type
-// header. It is the upstream's text and is shown and stored, so that what is no
-// type by the grammar, or longer than RFC 6838 allows, counts as none.
+// parseType parses a Content-Type header into the type, in lower case, and its parameters. The upstream's text is
+// shown and stored, so an invalid type, or one longer than RFC 6838 allows, counts as none.
 func parseType(header string) (media string, params map[string]string) {
 	media, params, err := mime.ParseMediaType(header)
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
@@ -345,7 +342,7 @@ func parseType(header string) (media string, params map[string]string) {
 	return media, params
 }
 
-// isText tells types that are text by their nature, whatever their first word.
+// isText recognises text types whose media type does not begin with text/.
 func isText(media string) bool {
 	if strings.HasPrefix(media, "text/") || strings.HasSuffix(media, "+yaml") {
 		return true
@@ -358,8 +355,8 @@ func isText(media string) bool {
 	return false
 }
 
-// takeValue checks a tree that an executor made and brings Go's numbers into the
-// form of a tree. The executor's tree may be shared and is not modified.
+// takeValue checks an executor's tree and normalises Go's numbers. The executor's tree may be shared and is not
+// modified.
 func (r *result) takeValue(v any) error {
 	v, err := r.tidy(v, maxDepth)
 	if err != nil {
@@ -388,8 +385,8 @@ func (r *result) tidy(v any, depth int) (any, error) {
 	return v, nil
 }
 
-// survey tells what makes v no JSON, and whether anything in it has a form that
-// a tree does not have. It costs one walk and no memory for a tree in order.
+// survey returns why v is not JSON, and whether it needs normalising. For a normal tree it costs one walk and no
+// memory.
 func survey(v any, depth int) (untidy bool, err error) {
 	switch t := v.(type) {
 	case nil, bool:

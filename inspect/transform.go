@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	transformTime = time.Second // of one run of a transform
-	// By how much the heap may grow meanwhile: as much, or four times what the result
-	// itself takes up to the greatest.
+	transformTime = time.Second // per run of a transform
+	// How much the heap may grow during a run: transformMemory, or for large results four times their size, up to
+	// the maximum.
 	transformMemory    = 64 << 20
 	transformMemoryMax = 512 << 20
 )
@@ -27,8 +27,8 @@ var errTooMuch = errors.New("its result is too large")
 var errManyValues = errors.New("it gave more than one value; wrap it in [ ] to get a list")
 var errNoValue = errors.New("it gave no value")
 
-// transform runs the manifest's jq program over the result. The program has no
-// environment, no further input and no modules.
+// transform runs the manifest's jq program on the result. The program has no environment, no further input and no
+// modules.
 func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	if r.tool.Result == nil || r.tool.Result.Transform == "" {
 		return nil
@@ -42,11 +42,11 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 		return transformFailed("the tool's transform cannot be compiled", err, clean)
 	}
 	defer programs.put(p)
-	// jq quotes parts of values in its errors, and half a secret is not found any more.
+	// jq quotes parts of values in its errors, and half a secret would not be found.
 	r.redact(clean)
 	v, err := p.run(newGuard(r.value), r.value)
 	if err == nil {
-		// One value may stand in many places, so that little memory writes very long.
+		// One value may occur in many places, so little memory can serialise to very long JSON.
 		err = weigh(v, &weight{values: maxElements, bytes: i.hard}, maxNesting)
 	}
 	if err == nil {
@@ -66,7 +66,7 @@ func (i *Inspector) transform(r *result, clean toolkeep.Cleaner) error {
 	return nil
 }
 
-// program returns the programs of a text, which compiled at least once.
+// program returns the shelf of a text; it compiles the text at least once.
 func (i *Inspector) program(text string) (*shelf, error) {
 	if s, ok := i.programs.GetIfPresent(text); ok {
 		return s, nil
@@ -81,24 +81,22 @@ func (i *Inspector) program(text string) (*shelf, error) {
 		}))
 }
 
-// guard ends a program that takes too long or too much memory. The interpreter asks
-// for Done before each of its steps, all in one goroutine, so that no timer is
-// needed, and the built-in functions ask admit before they run. What a step of the
-// interpreter itself makes is small beside what there is, so that the heap is looked
-// at now and then.
+// guard stops a program that takes too much time or memory. The interpreter calls Done before each step, all in one
+// goroutine, so no timer is needed; built-in functions call admit before they run. The interpreter's own steps
+// allocate little, so the heap is checked only now and then.
 type guard struct {
 	context.Context
 	begun, last time.Time
 	steps       int
-	most        int64 // bytes by which the heap may grow; half of it in one call
-	made        int64 // bytes that calls made since the heap was looked at, about
-	heap        int64 // least size of the heap that was seen
+	most        int64 // bytes the heap may grow; a single call may use half
+	made        int64 // approximate bytes that calls made since the last heap check
+	heap        int64 // smallest heap seen
 	err         error
 }
 
 var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// newGuard watches a program that is given v.
+// newGuard makes a guard for a program with input v.
 func newGuard(v any) *guard {
 	now := time.Now()
 	g := &guard{Context: context.Background(), begun: now, last: now, heap: heapBytes(), most: transformMemoryMax / 4}
@@ -117,7 +115,7 @@ func (g *guard) Done() <-chan struct{} {
 		return over
 	}
 	now := time.Now()
-	// A step that takes a part of a millisecond has made something large.
+	// A step that takes part of a millisecond has made something large.
 	g.steps++
 	slow := now.Sub(g.last) > 300*time.Microsecond || g.steps%4096 == 0
 	g.last = now
@@ -132,8 +130,8 @@ func (g *guard) Done() <-chan struct{} {
 	return over
 }
 
-// large reports whether the heap has grown too much. It is the whole process's, so
-// that others' garbage is collected before this program is blamed.
+// large reports whether the heap has grown too much. The heap belongs to the whole process, so it collects garbage
+// before blaming this program.
 func (g *guard) large() bool {
 	if g.grown() <= g.most {
 		return false
@@ -154,14 +152,13 @@ func heapBytes() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
-// weight is how much a value may still hold.
+// weight is the remaining budget of a value.
 type weight struct {
 	values int
 	bytes  int64
 }
 
-// weigh refuses a value that would be too long to be written. It stops as soon as
-// that is known.
+// weigh refuses a value that would be too long to write. It stops as soon as that is known.
 func weigh(v any, w *weight, depth int) error {
 	if depth == 0 {
 		return errTooMuch
@@ -190,7 +187,7 @@ func weigh(v any, w *weight, depth int) error {
 	return nil
 }
 
-// run returns the one value that the program makes of v.
+// run returns the single output of the program for v.
 func (p *program) run(g *guard, v any) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -221,7 +218,7 @@ func (p *program) run(g *guard, v any) (out any, err error) {
 	}
 }
 
-// transformFailed keeps jq's words in details, cleaned and cut.
+// transformFailed puts jq's message, cleaned and cut, into details.
 func transformFailed(message string, err error, clean toolkeep.Cleaner) error {
 	reason := err.Error()
 	if clean != nil {

@@ -6,12 +6,11 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// previewName is the one property of what stands for an object that is too long.
+// previewName is the only property of an object that replaces a long one.
 const previewName = "truncated_preview"
 
-// truncate cuts an output that is longer than the tool allows to valid JSON of
-// the same kind: a string to its beginning, an array to its first elements, and
-// anything else to an object with the beginning of its JSON as text.
+// truncate cuts an output over the tool's limit to valid JSON of the same kind: a string to its beginning, an array
+// to its first elements, and anything else to an object with the beginning of its JSON as text.
 func (r *result) truncate() {
 	limit := int(min(r.tool.MaxOutputBytes(), int64(maxInt)))
 	whole := r.out.Output
@@ -50,8 +49,7 @@ func (r *result) whole(serialised []byte) []byte {
 				return []byte(v)
 			}
 		case map[string]any:
-			// The bytes themselves were not cleaned, so they serve only where cleaning
-			// found nothing in their code.
+			// The raw bytes were not cleaned, so they may be used only if cleaning found nothing in their base64.
 			if r.form == formBinary && v["base64"] == any(r.base64) {
 				return r.raw
 			}
@@ -61,8 +59,7 @@ func (r *result) whole(serialised []byte) []byte {
 	return serialised
 }
 
-// textLength is how many bytes of s, cut between characters, take at most limit
-// bytes within a JSON string.
+// textLength returns how many bytes of s, cut between characters, fit into limit bytes of a JSON string.
 func textLength(s string, limit int) int {
 	used := 0
 	for i := 0; i < len(s); {
@@ -76,7 +73,7 @@ func textLength(s string, limit int) int {
 		case c >= utf8.RuneSelf:
 			var r rune
 			if r, n = utf8.DecodeRuneInString(s[i:]); r == utf8.RuneError && n == 1 {
-				cost = 3 // what replaces it
+				cost = 3 // of its replacement
 			} else {
 				cost = n
 			}
@@ -89,8 +86,8 @@ func textLength(s string, limit int) int {
 	return len(s)
 }
 
-// firstElements finds how many elements of the serialised array fit into limit
-// bytes with the closing bracket, and where the last of them ends.
+// firstElements returns how many elements of the serialised array fit into limit bytes with the closing bracket,
+// and where the last of them ends.
 func firstElements(array []byte, limit int) (end, n int) {
 	end, depth, inString := 1, 0, false
 	for i, count := 1, 0; i < len(array) && i < limit; i++ {

@@ -12,26 +12,23 @@ import (
 )
 
 const (
-	maxXMLDepth = 256 // elements within each other
+	maxXMLDepth = 256 // nesting of elements
 	textName    = "#text"
 )
 
-// parseXML makes a tree of an XML document.
+// parseXML parses an XML document into a tree.
 //
-// The document is an object with one property, the root element. An element
-// without attributes and child elements is its text, "" if it is empty. Any other
-// is an object: its attributes under "@" and their name, its child elements under
-// their name (an array where there are several of one name, in their order), its
-// text under "#text" if it is more than space. Names are without prefixes,
-// declarations of namespaces are left out, and so are comments and processing
-// instructions. Text between child elements is joined, its outer space cut off.
+// The document is an object with one property, the root element. An element without attributes and child elements
+// is its text, "" if it is empty. Any other is an object: its attributes under "@" and their name, its child
+// elements under their name (an array if several have one name, in order), its text under "#text" if it is more
+// than whitespace. Names have no prefixes; namespace declarations, comments and processing instructions are
+// dropped. Text between child elements is joined and trimmed.
 //
-// A DTD is refused with E3713, so that there are neither entities of the document's
-// own nor external ones. E3504 where it is not well-formed or over 256 deep, E3710
-// where it has over 2,000,000 elements and attributes.
+// A DTD is refused with E3713, so there are neither internal nor external entities. E3504 if it is not well-formed
+// or over 256 deep, E3710 if it has over 2,000,000 elements and attributes.
 func parseXML(text []byte, left int) (any, error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
-	// The text is UTF-8 by now, whatever its declaration says.
+	// The text is already UTF-8, whatever its declaration says.
 	d.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
 	var (
 		open []*element
@@ -84,7 +81,7 @@ var (
 	errDepth    = fmt.Errorf("its elements are nested over %d deep", maxXMLDepth)
 )
 
-// xmlError keeps the line and leaves out the words, which may quote the document.
+// xmlError keeps the line and drops the message, which may quote the document.
 func xmlError(err error) error {
 	var syntax *xml.SyntaxError
 	switch {
@@ -96,10 +93,10 @@ func xmlError(err error) error {
 	return errors.New("it is not well-formed")
 }
 
-// element is one element while it is read.
+// element is an element being read.
 type element struct {
 	name     string
-	children map[string]any // attributes and child elements, nil for none
+	children map[string]any // attributes and child elements, nil if none
 	several  map[string]bool
 	text     strings.Builder
 }

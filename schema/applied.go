@@ -6,16 +6,14 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Bounds of Applied: schemas that it looks at, and how many of them may lead to each other
-// for one value.
+// Limits of Applied: schemas visited, and the length of a chain of schemas for one value.
 const (
 	maxApplied = 200_000
 	maxChain   = 64
 )
 
-// Applied calls visit for v and for each of its parts with every schema of the document
-// root that may apply to it. It does not find out which alternative or condition holds: all
-// of them count. It gives false where it ended early because there was too much to look at.
+// Applied calls visit for v and each of its parts with every schema of the document root that may apply to it. It
+// does not evaluate alternatives or conditions: all of them count. It returns false if it stopped early at a limit.
 func Applied(root, v any, visit func(v any, s map[string]any)) bool {
 	a := applied{root: root, left: maxApplied, visit: visit}
 	a.look(v, root, maxChain)
@@ -58,7 +56,7 @@ func (a *applied) look(v, schema any, chain int) {
 	}
 }
 
-// members goes by the object's names, of which there are fewer than in the schema.
+// members iterates over the object's names, which are fewer than the schema's.
 func (a *applied) members(obj, m map[string]any, chain int) {
 	named, _ := m["properties"].(map[string]any)
 	matched, _ := m["patternProperties"].(map[string]any)

@@ -7,27 +7,26 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// maxCost bounds what the compiler does beside its ordinary work, in parts of the schema
-// that it looks at. For each reference to a place where no keyword puts a schema, such as
-// a component beside $defs, it copies all that it knows of the document, and for each
-// schema it goes through all that have an $id. A hundred such references in a schema of a
-// thousand parts are nothing; ten thousand of them would take a minute.
+// maxCost limits the compiler's extra work, counted in schema parts it visits. For each reference to a place where
+// no keyword puts a schema, such as a component outside $defs, it copies all that it knows of the document, and for
+// each schema it goes through all that have an $id. A hundred such references in a schema of a thousand parts are
+// cheap; ten thousand would take a minute.
 const maxCost = 4_000_000
 
-// idCost is how many schemas with an $id are gone through while one part is copied.
+// idCost is how many schemas with an $id are visited in the time of one copied part.
 const idCost = 4
 
-// costs is what is counted of a schema.
+// costs counts the parts of a schema that determine the cost.
 type costs struct {
 	id     string  // the keyword that names a schema
-	drafts Dialect // whose keywords hold schemas here
+	drafts Dialect // dialects whose keywords hold schemas here
 	parts  int
 	ids    int
-	refs   map[string]bool // places within the document that are referred to
+	refs   map[string]bool // referenced places within the document
 	places map[string]bool // where keywords put schemas
 }
 
-// tooCostly finds a schema that would take the compiler far longer than its size says.
+// tooCostly finds a schema whose compilation takes far longer than its size suggests.
 func tooCostly(doc any) []toolkeep.Fault {
 	root, ok := doc.(map[string]any)
 	if !ok {
@@ -73,10 +72,10 @@ func tooCostly(doc any) []toolkeep.Fault {
 		odd, quoteText(first, 200), c.parts, definitions)}}
 }
 
-// over tells whether so many odd references cost too much.
+// over reports whether that many odd references cost too much.
 func (c *costs) over(odd int) bool { return c.parts*(odd+c.ids/idCost) > maxCost }
 
-// count counts objects, those with an id, and the places that are referred to.
+// count counts objects, those with an id, and the referenced places.
 func (c *costs) count(v any, key string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -100,7 +99,7 @@ func (c *costs) count(v any, key string) {
 	}
 }
 
-// mark notes where keywords put schemas, and which of these have an id.
+// mark records where keywords put schemas, and which of these have an id.
 func (c *costs) mark(schema any, at string) {
 	c.places[at] = true
 	obj, ok := schema.(map[string]any)

@@ -1,13 +1,10 @@
-// Package schema checks JSON trees against JSON Schema and brings arguments
-// into the form that a schema asks for.
+// Package schema validates JSON trees against JSON Schema and converts arguments to the types of a schema.
 //
 // # Drafts
 //
-// $schema picks draft-04, draft-06, draft-07, 2019-09 or 2020-12; without it a
-// schema is read as 2020-12. The metaschemas are built in. Nothing else is ever
-// loaded: a $ref to a file, a host or any document but the schema itself is an
-// error, because following it would let an imported schema read the server's
-// files and reach its network.
+// $schema selects draft-04, draft-06, draft-07, 2019-09 or 2020-12; without it a schema is read as 2020-12. The
+// metaschemas are built in. Nothing else is ever loaded: a $ref to a file, a host or any other document is an
+// error, because following it would let an imported schema read the server's files and reach its network.
 //
 // # Formats
 //
@@ -19,21 +16,17 @@
 //
 // # Patterns
 //
-// A pattern runs on Go's regexp, which takes time linear in its text. What that
-// refuses (look-around, back references, \u escapes, counts over 1000) runs on a
-// backtracking engine with ECMAScript's rules and about 50 ms for one match; a
-// match that takes longer fails the validation, whatever stands around it.
+// A pattern runs on Go's regexp, which takes time linear in its text. A pattern that it refuses (look-around, back
+// references, \u escapes, counts over 1000) runs on a backtracking engine with ECMAScript's rules and about 50 ms
+// per match; a match that takes longer fails the whole validation.
 //
 // # Coercion and defaults
 //
-// Prepare turns a string into a number, an integer or a boolean where the schema
-// allows no string at that place and the whole text is one ("5", "true"; not
-// " 5", "5 items", "True"). It follows properties, patternProperties,
-// additionalProperties, items, prefixItems, $ref, allOf, anyOf and oneOf; of the
-// last two it takes the first branch that accepts the value, as it is or else
-// coerced. It fills the default of an absent property in every object that is
-// there. A default that its own schema refuses is not filled, so that a careless
-// schema does not refuse calls that leave the property out.
-// Conditions (if, dependentSchemas) and dynamic references are checked but do
-// not take part in coercion and defaults.
+// Prepare converts a string to a number, an integer or a boolean if the schema allows no string at that place and
+// the whole text is one ("5", "true"; not " 5", "5 items", "True"). It follows properties, patternProperties,
+// additionalProperties, items, prefixItems, $ref, allOf, anyOf and oneOf; of the last two it takes the first branch
+// that accepts the value, as it is or else coerced. It fills the defaults of absent properties in every object that
+// is present. A default that its own schema refuses is not filled, so that a careless schema does not refuse calls
+// that omit the property. Conditions (if, dependentSchemas) and dynamic references are validated but do not take
+// part in coercion and defaults.
 package schema

@@ -1,7 +1,7 @@
 package schema
 
-// Settle waits until evictions that are due have happened.
+// Settle waits for pending evictions.
 func (c *Cache) Settle() { c.schemas.CleanUp() }
 
-// Len is about how many schemas are held.
+// Len returns the approximate number of cached schemas.
 func (c *Cache) Len() int { return c.schemas.EstimatedSize() }

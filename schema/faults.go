@@ -24,7 +24,7 @@ const (
 	maxListed = 10 // values or names in a message
 )
 
-// propertyNames checks the names of an object in place of the library.
+// propertyNames checks the names of an object instead of the library.
 type propertyNames struct{ schema *jsonschema.Schema }
 
 func (p propertyNames) Validate(ctx *jsonschema.ValidatorContext, v any) {
@@ -39,7 +39,7 @@ func (p propertyNames) Validate(ctx *jsonschema.ValidatorContext, v any) {
 	}
 }
 
-// badName carries the cause, which the library's own kind does not.
+// badName carries the cause, which the library's own kind lacks.
 type badName struct {
 	name  string
 	cause error
@@ -50,14 +50,14 @@ func (b *badName) LocalizedString(p *message.Printer) string {
 	return p.Sprintf("bad name %q", b.name)
 }
 
-// finding is a Fault with what the choice between branches needs to know.
+// finding is a Fault with the data needed to choose between branches.
 type finding struct {
 	toolkeep.Fault
 	want []string // the types a "type" fault asks for
 	got  string
 }
 
-// renderer turns the library's tree of errors into a flat list of faults.
+// renderer converts the library's error tree to a flat list of faults.
 type renderer struct {
 	root  any
 	index map[string]*jsonschema.Schema // may be nil
@@ -140,7 +140,7 @@ func (r *renderer) collect(e *jsonschema.ValidationError, out []finding) []findi
 	return out
 }
 
-// plain words the rules that concern one value and have no parts.
+// plain words the rules on a single value without parts.
 func (r *renderer) plain(e *jsonschema.ValidationError) (rule, text string) {
 	got := func() string { return r.describe(e) }
 	switch k := e.ErrorKind.(type) {
@@ -194,8 +194,8 @@ func (r *renderer) plain(e *jsonschema.ValidationError) (rule, text string) {
 	return rule, e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
 }
 
-// branches says why no branch of anyOf or oneOf fits. Where one branch is
-// plainly the one that was meant, its faults are told as if it stood alone.
+// branches explains why no branch of anyOf or oneOf fits. If one branch was clearly meant, its faults are reported
+// as if it stood alone.
 func (r *renderer) branches(e *jsonschema.ValidationError, at, rule string) []finding {
 	all := make([][]finding, 0, len(e.Causes))
 	for _, c := range e.Causes {
@@ -243,13 +243,12 @@ func (r *renderer) branches(e *jsonschema.ValidationError, at, rule string) []fi
 		Message: fmt.Sprintf("fits none of the %d forms allowed (%s)", len(all), strings.Join(parts, "; "))}}}
 }
 
-// otherType tells whether a branch is for another type of value altogether.
+// otherType reports whether a branch is for another type of value.
 func otherType(f []finding, at string) bool {
 	return len(f) == 1 && f[0].Rule == "type" && f[0].Pointer == at && len(f[0].want) > 0
 }
 
-// hasOtherTag tells whether a branch failed at a constant, as the branches of a
-// union do whose tag names another one.
+// hasOtherTag reports whether a branch failed at a constant, as in a union whose tag names another branch.
 func hasOtherTag(f []finding) bool {
 	return slices.ContainsFunc(f, func(f finding) bool { return f.Rule == "const" || f.Rule == "enum" })
 }
@@ -266,7 +265,7 @@ func firstMessage(name string, err error) string {
 	return "it breaks the rule for names"
 }
 
-// describe names the value at fault: itself if it is short, else its type.
+// describe returns the faulty value if it is short, else its type.
 func (r *renderer) describe(e *jsonschema.ValidationError) string {
 	v, ok := canon.Lookup(r.root, canon.Pointer(e.InstanceLocation...))
 	if !ok || r.quiet {
@@ -310,8 +309,8 @@ func (r *renderer) nameHint(e *jsonschema.ValidationError, name string) string {
 	return "; known are " + strings.Join(names, ", ") + more
 }
 
-// similar tells whether two names differ by case, separators or one typing
-// mistake: a letter changed, left out, added, or two exchanged.
+// similar reports whether two names differ by case, separators or one typing mistake: a letter changed, left out,
+// added, or two swapped.
 func similar(a, b string) bool {
 	if len(a) > 64 || len(b) > 64 {
 		return false
@@ -362,7 +361,7 @@ func listValues(values []any) string {
 	return strings.Join(out, ", ")
 }
 
-// quoteValue writes a value of at most maxQuoted characters, or says what it is.
+// quoteValue writes a value of at most maxQuoted characters, or its kind.
 func quoteValue(v any) string {
 	what := "a number"
 	switch v := v.(type) {
@@ -393,7 +392,7 @@ func quoteValue(v any) string {
 	return what
 }
 
-// size is a lower bound of the length of v's text; it stops early on big values.
+// size returns a lower bound of the length of v's text; it stops early on big values.
 func size(v any) int {
 	n := 1
 	switch v := v.(type) {
@@ -414,7 +413,7 @@ func size(v any) int {
 	return n
 }
 
-// quoteText quotes a name or a pattern and cuts it at max characters.
+// quoteText quotes a name or a pattern, cut at max characters.
 func quoteText(s string, max int) string {
 	return string(canon.AppendString(nil, toolkeep.Clip(s, max)))
 }

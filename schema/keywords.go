@@ -10,21 +10,21 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Form says what the value of a keyword holds.
+// Form is what the value of a keyword contains.
 type Form uint8
 
 // The forms of keywords.
 const (
 	Data Form = iota // no schema: text, a number, names, any JSON
-	One              // a schema; items, up to 2019-09, may be a list of them
+	One              // a schema; items, up to 2019-09, may be a list of schemas
 	List             // a list of schemas
-	Map              // schemas by name; dependencies may have lists of names among them
+	Map              // schemas by name; dependencies may also contain lists of names
 )
 
 // Dialect is a set of versions of JSON Schema.
 type Dialect uint8
 
-// The dialects that the table of keywords knows. OpenAPI 3.1 and later use Draft2020.
+// The dialects in the keyword table. OpenAPI 3.1 and later use Draft2020.
 const (
 	Draft4 Dialect = 1 << iota
 	Draft6
@@ -34,7 +34,7 @@ const (
 	OpenAPI30
 )
 
-// Sets of dialects: from a draft on, or up to it.
+// Sets of dialects: from a draft on, or up to one.
 const (
 	from2019 = Draft2019 | Draft2020
 	from7    = Draft7 | from2019
@@ -49,17 +49,14 @@ const (
 type Keyword struct {
 	Name string
 	Form Form
-	In   Dialect // where it has a meaning
-	// InPlace says that the schemas it holds apply to the same value as the schema
-	// that it stands in, and not to a part of that value.
+	In   Dialect // dialects in which it has a meaning
+	// InPlace says that the keyword's schemas apply to the same value as the enclosing schema, not to a part of it.
 	InPlace bool
-	// Type is the type of values that it speaks of: "string", "number", "array" or
-	// "object"; "" for all.
+	// Type is the type of values it applies to: "string", "number", "array" or "object"; "" for all.
 	Type string
 }
 
-// keywords is the one table of them: no other place says where in a schema other schemas
-// stand.
+// keywords is the only keyword table: nothing else says where in a schema other schemas stand.
 var keywords = index([]Keyword{
 	// Schemas for the same value.
 	{"allOf", List, always, true, ""},
@@ -85,7 +82,7 @@ var keywords = index([]Keyword{
 	{"contains", One, from6, false, "array"},
 	{"contentSchema", One, from2019, false, "string"},
 
-	// Schemas for nothing, which references lead to.
+	// Schemas that apply only when referenced.
 	{"$defs", Map, from2019, false, ""},
 	{"definitions", Map, from4, false, ""},
 
@@ -102,7 +99,7 @@ var keywords = index([]Keyword{
 	{"$vocabulary", Data, from2019, false, ""},
 	{"$comment", Data, from7, false, ""},
 
-	// Demands on a value.
+	// Assertions on a value.
 	{"type", Data, always, false, ""},
 	{"enum", Data, always, false, ""},
 	{"const", Data, from6, false, ""},
@@ -150,7 +147,7 @@ func index(list []Keyword) map[string]*Keyword {
 	return m
 }
 
-// Find gives a keyword by its name; the zero Keyword where no dialect has it.
+// Find returns a keyword by name; the zero Keyword if no dialect has it.
 func Find(name string) Keyword {
 	if k := keywords[name]; k != nil {
 		return *k
@@ -158,14 +155,14 @@ func Find(name string) Keyword {
 	return Keyword{}
 }
 
-// Place is where a schema stands in the one around it.
+// Place is the position of a schema in its parent.
 type Place struct {
 	Keyword *Keyword
-	Name    string // under the keyword: a property, a pattern, an index; "" for an only schema
+	Name    string // under the keyword: a property, a pattern, an index; "" for a single schema
 	only    bool
 }
 
-// Pointer is the place as a JSON Pointer.
+// Pointer returns the place as a JSON Pointer.
 func (p Place) Pointer() string {
 	if p.only {
 		return canon.Pointer(p.Keyword.Name)
@@ -173,8 +170,8 @@ func (p Place) Pointer() string {
 	return canon.Pointer(p.Keyword.Name, p.Name)
 }
 
-// Below ranges over the schemas directly within s, which are objects, true or false, by
-// keyword and then by name or index. It knows the keywords of all dialects.
+// Below iterates over the schemas directly within s, which are objects, true or false, by keyword and then by name
+// or index. It knows the keywords of all dialects.
 func Below(s map[string]any) iter.Seq2[Place, any] {
 	return func(yield func(Place, any) bool) {
 		var room [8]*Keyword
@@ -223,12 +220,11 @@ func isSchema(v any) bool {
 	return false
 }
 
-// maxWalk bounds how many levels Walk goes down; no schema that was read is as deep.
+// maxWalk limits the depth of Walk; no parsed schema is as deep.
 const maxWalk = 1000
 
-// Walk visits a schema and every schema within it that is an object, the outer one
-// first, each with its JSON Pointer. It ends where visit gives false, which is its
-// answer then. References are not followed.
+// Walk visits a schema and every object schema within it, parents first, each with its JSON Pointer. It stops and
+// returns false when visit returns false. It does not follow references.
 func Walk(s any, visit func(at string, s map[string]any) bool) bool {
 	return walk(s, "", maxWalk, visit)
 }
@@ -249,7 +245,7 @@ func walk(v any, at string, left int, visit func(string, map[string]any) bool) b
 	return true
 }
 
-// Replace copies a schema with what f gives in the place of every schema directly within.
+// Replace returns a copy of s with each direct subschema replaced by f's result.
 func Replace(s map[string]any, f func(p Place, v any) any) map[string]any {
 	out := maps.Clone(s)
 	copied := ""

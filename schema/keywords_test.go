@@ -13,10 +13,9 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// TestKeywordsOfMetaschemas wants every keyword of every draft in the table, with the form
-// that the draft's metaschema gives it.
+// TestKeywordsOfMetaschemas: the table has every keyword of every draft, with the form in the draft's metaschema.
 func TestKeywordsOfMetaschemas(t *testing.T) {
-	// The metaschemas still describe these, which the drafts have given up.
+	// The metaschemas still describe these retired keywords.
 	old := map[string]bool{"definitions": true, "dependencies": true, "$recursiveAnchor": true, "$recursiveRef": true}
 	for _, draft := range []struct {
 		url   string
@@ -58,7 +57,7 @@ func TestKeywordsOfMetaschemas(t *testing.T) {
 	}
 }
 
-// formOf reads a metaschema.
+// formOf derives the form from a metaschema.
 func formOf(meta, s *jsonschema.Schema) schema.Form {
 	var isRoot func(v any) bool
 	isRoot = func(v any) bool {
@@ -79,7 +78,7 @@ func formOf(meta, s *jsonschema.Schema) schema.Form {
 	return schema.Data
 }
 
-// TestKeywordsOfOpenAPI wants the keywords of OpenAPI 3.0's Schema Object.
+// TestKeywordsOfOpenAPI: the table has the keywords of OpenAPI 3.0's Schema Object.
 func TestKeywordsOfOpenAPI(t *testing.T) {
 	const all = "title multipleOf maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems minItems uniqueItems " +
 		"maxProperties minProperties required enum type allOf oneOf anyOf not items properties additionalProperties description format default " +
@@ -99,8 +98,7 @@ func TestKeywordsOfOpenAPI(t *testing.T) {
 	}
 }
 
-// everyKeyword holds a schema in each place where one can stand, and names that look like
-// keywords in places that hold data.
+// everyKeyword has a schema in each possible place, and keyword-like names in places for data.
 const everyKeyword = `{
 	"$ref": "#/$defs/a", "$defs": {"a": {"title": "$defs"}}, "definitions": {"a": {"title": "definitions"}},
 	"allOf": [{"title": "allOf"}, true], "anyOf": [{"title": "anyOf"}], "oneOf": [{"title": "oneOf"}], "not": {"title": "not"},
@@ -147,7 +145,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// TestWalkEnds walks a tree that contains itself, which no reader makes.
+// TestWalkEnds walks a tree that contains itself, which no parser makes.
 func TestWalkEnds(t *testing.T) {
 	loop := map[string]any{}
 	loop["not"] = loop
@@ -232,8 +230,7 @@ func TestApplied(t *testing.T) {
 	}
 }
 
-// FuzzWalk wants the walker to end on every tree, to find each schema where it says, and
-// Replace to change nothing where it gives back what it took.
+// FuzzWalk: Walk ends on every tree and reports correct places, and Replace with the identity changes nothing.
 func FuzzWalk(f *testing.F) {
 	f.Add([]byte(everyKeyword))
 	f.Add([]byte(`{"items":[1,null,{"items":[[]]}],"properties":[],"allOf":{"a":{}},"not":1,"$ref":"#"}`))

@@ -11,11 +11,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// matchTimeout bounds one match on the backtracking engine. Its clock ticks
-// every 100 ms, so a match may run for up to about 150 ms.
+// matchTimeout limits one match on the backtracking engine. Its clock ticks every 100 ms, so a match may run for up
+// to about 150 ms.
 const matchTimeout = 50 * time.Millisecond
 
-// compilePattern prefers the engine with linear time.
+// compilePattern prefers the linear-time engine.
 func compilePattern(s string) (jsonschema.Regexp, error) {
 	if re, err := regexp.Compile(s); err == nil {
 		return re, nil
@@ -32,8 +32,8 @@ type backtracking struct{ re *regexp2.Regexp }
 
 func (b backtracking) String() string { return b.re.String() }
 
-// MatchString panics with patternTimeout where the match takes too long: false
-// would let a value pass under "not", true elsewhere.
+// MatchString panics with patternTimeout if the match takes too long: false would let a value pass under "not",
+// true elsewhere.
 func (b backtracking) MatchString(s string) bool {
 	ok, err := b.re.MatchString(s)
 	if err != nil {
@@ -44,7 +44,7 @@ func (b backtracking) MatchString(s string) bool {
 
 type patternTimeout struct{ pattern string }
 
-// recoverTimeout turns a match that took too long into a fault of the whole value.
+// recoverTimeout turns a match timeout into a fault of the whole value.
 func recoverTimeout(faults *[]toolkeep.Fault) {
 	switch r := recover().(type) {
 	case nil:

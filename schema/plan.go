@@ -24,24 +24,24 @@ const (
 	coercedKind = kindBoolean | kindInteger | kindNumber
 )
 
-// node says what Prepare may have to do at one place. Nodes form the same graph
-// as the schemas, with cycles through properties and items, but without any
-// through parts and choices, and without branches where nothing can happen.
+// node describes what Prepare may have to do at one place. Nodes form the same graph as the schemas, with cycles
+// through properties and items, but none through parts and choices, and without branches that cannot change
+// anything.
 type node struct {
-	coerce  kinds    // what a string becomes; 0 leaves it alone
-	parts   []*node  // $ref and allOf: all hold for the same value
-	choices []choice // anyOf and oneOf: one branch each holds for the same value
+	coerce  kinds    // what a string converts to; 0 keeps it
+	parts   []*node  // $ref and allOf: all apply to the same value
+	choices []choice // anyOf and oneOf: one branch each applies to the same value
 
 	props      []propNode
 	defaults   []defaultValue
 	patterns   []patternNode
 	additional *node
-	known      map[string]*jsonschema.Schema // properties that additional does not reach
+	known      map[string]*jsonschema.Schema // properties outside additional
 
 	prefix []*node
 	items  *node
 
-	busy bool // something can happen here or below
+	busy bool // something can change here or below
 }
 
 type propNode struct {
@@ -66,7 +66,7 @@ type branch struct {
 	node   *node
 }
 
-// makePlan gives nil where no value can need anything.
+// makePlan returns nil if no value can need coercion or defaults.
 func makePlan(root *jsonschema.Schema) *node {
 	p := planner{nodes: map[*jsonschema.Schema]*node{}, kinds: map[*jsonschema.Schema]kinds{}}
 	n := p.node(root)
@@ -85,7 +85,7 @@ func makePlan(root *jsonschema.Schema) *node {
 type planner struct {
 	nodes  map[*jsonschema.Schema]*node
 	order  []*node
-	source []*jsonschema.Schema // of the node in order
+	source []*jsonschema.Schema // schema of each node in order
 	kinds  map[*jsonschema.Schema]kinds
 }
 
@@ -155,8 +155,8 @@ func (p *planner) array(n *node, s *jsonschema.Schema) {
 	n.items = p.node(items)
 }
 
-// sameValue gives the schemas that must hold for the same value as s. A dynamic
-// reference whose target depends on the way to it is left out.
+// sameValue returns the schemas that must hold for the same value as s. A dynamic reference whose target depends on
+// the path to it is left out.
 func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	var out []*jsonschema.Schema
 	if s.Ref != nil {
@@ -171,8 +171,8 @@ func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	return append(out, s.AllOf...)
 }
 
-// allowed gives the types that s leaves open for a value, as far as it can be
-// told without the value. A schema that refers to itself here counts as any.
+// allowed returns the types that s allows, as far as is known without the value. A schema that refers to itself
+// here allows any.
 func (p *planner) allowed(s *jsonschema.Schema) kinds {
 	if k, ok := p.kinds[s]; ok {
 		return k
@@ -252,7 +252,7 @@ func valueKinds(values []any) kinds {
 	return k
 }
 
-// defaultOf finds the default of a property, at its schema or where its $ref leads.
+// defaultOf returns the default of a property, from its schema or its $ref target.
 func defaultOf(s *jsonschema.Schema) (any, bool) {
 	for range 16 {
 		if s.Default != nil {
@@ -266,8 +266,8 @@ func defaultOf(s *jsonschema.Schema) (any, bool) {
 	return nil, false
 }
 
-// breakCycles takes out every part and branch that leads back to its own value,
-// which the validator reports as a cycle of references.
+// breakCycles removes every part and branch that leads back to its own value; the validator reports those as a
+// cycle of references.
 func (p *planner) breakCycles() {
 	const fresh, open, done = 0, 1, 2
 	state := map[*node]int{}
@@ -307,8 +307,7 @@ func (p *planner) breakCycles() {
 	}
 }
 
-// dropDefaults brings each default into the form its schema asks for and drops
-// those that the schema refuses.
+// dropDefaults coerces each default and drops those that their schema refuses.
 func (p *planner) dropDefaults() {
 	for i, n := range p.order {
 		kept := n.defaults[:0]
@@ -329,7 +328,7 @@ func fitDefault(s *jsonschema.Schema, n *node, v any) (fitted any, ok bool) {
 	return fitted, s.Validate(fitted) == nil
 }
 
-// findBusy marks the nodes where something can happen, until nothing new is found.
+// findBusy marks the nodes that can change something, until a fixed point.
 func (p *planner) findBusy() {
 	for changed := true; changed; {
 		changed = false
@@ -372,7 +371,7 @@ func (c choice) hasWork() bool {
 
 func isBusy(n *node) bool { return n != nil && n.busy }
 
-// prune takes out the branches where nothing can happen.
+// prune removes the branches that cannot change anything.
 func (n *node) prune() {
 	parts := n.parts[:0]
 	for _, x := range n.parts {
@@ -419,8 +418,8 @@ func (n *node) prune() {
 	}
 }
 
-// inside tells whether a branch can change something within an object or an
-// array. What it does to a string, the types of the whole choice already say.
+// inside reports whether a branch can change something within an object or an array. The types of the whole choice
+// already cover strings.
 func (c choice) inside() bool {
 	for _, b := range c {
 		if b.node.busy && (len(b.node.defaults) > 0 || b.node.reachesInside()) {

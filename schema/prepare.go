@@ -8,8 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// apply coerces v and, with fill, fills defaults. It never modifies v; changed
-// says whether the result is another value.
+// apply coerces v and, with fill, fills defaults. It never modifies v; changed reports whether out is a new value.
 func (n *node) apply(v any, fill bool) (out any, changed bool) {
 	if s, ok := v.(string); ok && n.coerce != 0 {
 		v, changed = coerce(s, n.coerce)
@@ -108,8 +107,7 @@ func (n *node) applyArray(list []any, fill bool) ([]any, bool) {
 	return out, owned
 }
 
-// apply takes the first branch that accepts v as it is, else the first that
-// accepts it after coercion.
+// apply takes the first branch that accepts v as is, else the first that accepts it coerced.
 func (c choice) apply(v any, fill bool) (any, bool) {
 	for _, b := range c {
 		if b.schema.Validate(v) != nil {
@@ -128,7 +126,7 @@ func (c choice) apply(v any, fill bool) (any, bool) {
 	return v, false
 }
 
-// coerce reads the whole text as one of the wanted types. A number keeps its text.
+// coerce parses the whole text as one of the wanted types. A number keeps its text.
 func coerce(s string, want kinds) (any, bool) {
 	switch {
 	case want&kindBoolean != 0 && s == "true":

@@ -190,8 +190,7 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// FuzzPrepare checks on arbitrary arguments that they are never modified, that
-// what Prepare calls valid is valid, and that preparing twice changes nothing.
+// FuzzPrepare: arguments are never modified, a valid result validates, and preparing twice changes nothing.
 func FuzzPrepare(f *testing.F) {
 	var schemas []*schema.Schema
 	for _, raw := range []string{callSchema, unionSchema} {
@@ -289,7 +288,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// BenchmarkCompileCostly compiles about the costliest schemas of their size that are taken.
+// BenchmarkCompileCostly compiles nearly the costliest schemas that are accepted.
 func BenchmarkCompileCostly(b *testing.B) {
 	for name, raw := range map[string]string{"references": manyRefs(1400, "", "x"), "ids": manyIDs(3900)} {
 		b.Run(name, func(b *testing.B) {

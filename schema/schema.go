@@ -16,24 +16,23 @@ import (
 // Schema is a compiled schema. It is immutable and safe for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
-	index    map[string]*jsonschema.Schema // by location, to say what would be right
-	plan     *node                         // nil where no value can need coercion or defaults
+	index    map[string]*jsonschema.Schema // by location, for hints
+	plan     *node                         // nil if no value can need coercion or defaults
 }
 
-// home is the address of a schema without $id. Its scheme has no loader, and a
-// relative reference lands under it instead of in the working directory.
+// home is the address of a schema without $id. Its scheme has no loader, so a relative reference resolves below it
+// and not in the working directory.
 const home = "toolkeep://schema/"
 
-// limits of a schema's text. The compiler's time grows with the square of the
-// number of subschemas, so their number is bounded tightly.
+// limits apply to a schema's text. The compiler's time grows with the square of the number of subschemas, so the
+// limit on their number is low.
 var limits = canon.Limits{Bytes: 4 << 20, Depth: 200, Properties: 20_000, Elements: 100_000}
 
-// Compile reads a schema of at most 4 MiB, 20,000 properties and 200 levels.
+// Compile compiles a schema of at most 4 MiB, 20,000 properties and 200 levels.
 //
-// The error is an E3008 whose details.errors is a []toolkeep.Fault with JSON
-// Pointers into the schema: it is no JSON, it breaks its metaschema, a $ref leads
-// nowhere or out of the schema, a pattern cannot be read, its $schema is unknown, or too
-// many references lead to places that hold no schemas, see maxCost.
+// The error is an E3008 whose details.errors is a []toolkeep.Fault with JSON Pointers into the schema: it is not
+// JSON, it breaks its metaschema, a $ref leads nowhere or out of the schema, a pattern is invalid, its $schema is
+// unknown, or too many references lead to places that hold no schemas, see maxCost.
 func Compile(raw []byte) (*Schema, error) {
 	doc, err := canon.Parse(raw, limits)
 	if err != nil {
@@ -78,15 +77,15 @@ func broken(faults []toolkeep.Fault, cause error) *toolkeep.Error {
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, summary, faults).Because(cause)
 }
 
-// refusingLoader loads nothing. The library asks it for every document that is
-// neither the schema itself nor a metaschema.
+// refusingLoader loads nothing. The library calls it for every document that is neither the schema itself nor a
+// metaschema.
 type refusingLoader struct{}
 
 var errRefused = errors.New("only the schema itself and the metaschemas can be referred to")
 
 func (refusingLoader) Load(string) (any, error) { return nil, errRefused }
 
-// compileFaults says where in the schema the compiler's error lies.
+// compileFaults returns where in the schema the compiler's error lies.
 func compileFaults(doc any, err error) []toolkeep.Fault {
 	var (
 		invalid *jsonschema.SchemaValidationError
@@ -126,7 +125,7 @@ func compileFaults(doc any, err error) []toolkeep.Fault {
 	return one("", "schema", "%s", strings.ReplaceAll(err.Error(), home, ""))
 }
 
-// place is the JSON Pointer in the fragment of a location.
+// place returns the JSON Pointer in the fragment of a location.
 func place(location string) string {
 	_, fragment, _ := strings.Cut(location, "#")
 	if p, err := url.PathUnescape(fragment); err == nil {
@@ -135,9 +134,8 @@ func place(location string) string {
 	return fragment
 }
 
-// findReference looks for the keyword that refers to target, so that an author
-// is told where it stands. The last part of the target is what both spellings,
-// the written and the resolved one, have in common.
+// findReference finds the keyword that refers to target, to show an author its place. The written and the resolved
+// reference share only the last part of the target.
 func findReference(v any, target, at string) (string, string) {
 	tail := target[strings.LastIndexByte(strings.TrimSuffix(target, "/"), '/')+1:]
 	switch v := v.(type) {
@@ -166,8 +164,7 @@ func findReference(v any, target, at string) (string, string) {
 	return "", ""
 }
 
-// survey visits every schema that can be reached, keeps it by its location, and
-// moves propertyNames to our own check.
+// survey visits every reachable schema, indexes it by location, and moves propertyNames to our own check.
 func (s *Schema) survey(root *jsonschema.Schema) {
 	todo := []*jsonschema.Schema{root}
 	for len(todo) > 0 {
@@ -179,8 +176,8 @@ func (s *Schema) survey(root *jsonschema.Schema) {
 		s.index[sch.Location] = sch
 		if sch.PropertyNames != nil {
 			todo = append(todo, sch.PropertyNames)
-			// The library keeps the location of this fault in a slice that later
-			// checks overwrite, and then blames another object.
+			// The library keeps the location of this fault in a slice that later checks overwrite, and would then
+			// blame another object.
 			sch.Extensions = append(sch.Extensions, propertyNames{sch.PropertyNames})
 			sch.PropertyNames = nil
 		}
@@ -188,12 +185,12 @@ func (s *Schema) survey(root *jsonschema.Schema) {
 	}
 }
 
-// maxWays bounds how often one value is checked. Thirty schemas that each name
-// the next one twice would otherwise take 2^30 checks.
+// maxWays limits how often one value is checked. Thirty schemas that each name the next one twice would otherwise
+// take 2^30 checks.
 const maxWays = 50_000
 
-// findExplosion finds a schema from which more than maxWays chains of
-// references and combinations lead on for the same value.
+// findExplosion finds a schema from which more than maxWays chains of references and combinations lead on for the
+// same value.
 func (s *Schema) findExplosion() (at string, found bool) {
 	ways := map[*jsonschema.Schema]int{}
 	var count func(sch *jsonschema.Schema) int
@@ -204,7 +201,7 @@ func (s *Schema) findExplosion() (at string, found bool) {
 		if n, ok := ways[sch]; ok {
 			return n
 		}
-		ways[sch] = 1 // a cycle ends here, as it does in the validator
+		ways[sch] = 1 // a cycle ends here, as in the validator
 		n := 1
 		for _, next := range combined(sch) {
 			n = min(n+count(next), maxWays+1)
@@ -220,7 +217,7 @@ func (s *Schema) findExplosion() (at string, found bool) {
 	return "", false
 }
 
-// combined gives the schemas that may be asked about the same value as s.
+// combined returns the schemas that may be checked for the same value as s.
 func combined(s *jsonschema.Schema) []*jsonschema.Schema {
 	out := []*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}
 	if s.DynamicRef != nil {
@@ -260,11 +257,10 @@ func children(s *jsonschema.Schema) []*jsonschema.Schema {
 	return out
 }
 
-// Validate gives everything that is wrong with v, ordered by pointer; nil means
-// that v is valid. Pointer leads to the value at fault (for an absent property:
-// to the object that lacks it), Rule is the schema's keyword. Messages quote no
-// value of more than 40 characters. At most 500 faults are told; a last one with
-// Rule "limit" then says how many there are.
+// Validate returns the faults of v, ordered by pointer; nil means that v is valid. Pointer leads to the faulty
+// value (for an absent property, to the object that lacks it), Rule is the schema's keyword. Messages quote no
+// value of more than 40 characters. At most 500 faults are returned; then a last one with Rule "limit" gives the
+// total.
 func (s *Schema) Validate(v any) (faults []toolkeep.Fault) {
 	defer recoverTimeout(&faults)
 	if faults := checkNumbers(v); faults != nil {
@@ -273,7 +269,7 @@ func (s *Schema) Validate(v any) (faults []toolkeep.Fault) {
 	return s.validate(v, false)
 }
 
-// ValidateSecret is Validate for what may hold secrets: no message quotes a value.
+// ValidateSecret is Validate for values that may contain secrets: no message quotes a value.
 func (s *Schema) ValidateSecret(v any) (faults []toolkeep.Fault) {
 	defer recoverTimeout(&faults)
 	if faults := checkNumbers(v); faults != nil {
@@ -295,10 +291,9 @@ func (s *Schema) validate(v any, quiet bool) []toolkeep.Fault {
 	return r.list(verr)
 }
 
-// Prepare brings args into the form that the schema asks for (see the package's
-// text on coercion and defaults) and validates the outcome. args is never
-// modified: what changes is copied, what does not is shared, and where nothing
-// changes the result is args itself. nil counts as the empty object.
+// Prepare coerces args and fills defaults (see the package documentation), and validates the result. args is never
+// modified: changed parts are copied, unchanged parts are shared, and without changes the result is args itself.
+// nil counts as the empty object.
 func (s *Schema) Prepare(args map[string]any) (prepared map[string]any, faults []toolkeep.Fault) {
 	if args == nil {
 		args = map[string]any{}
@@ -310,29 +305,28 @@ func (s *Schema) Prepare(args map[string]any) (prepared map[string]any, faults [
 	}
 	if s.plan != nil {
 		if v, changed := s.plan.apply(args, true); changed {
-			// A place that holds an object is never coerced into anything else.
+			// An object is never coerced into another type.
 			prepared = v.(map[string]any)
 		}
 	}
 	return prepared, s.validate(prepared, false)
 }
 
-// Coerce is the first half of Prepare for any value and without defaults: it
-// gives v with strings turned into the numbers and booleans that the schema asks
-// for, copied where something changed. It does not validate.
+// Coerce is the first half of Prepare, for any value and without defaults: it returns v with strings converted to
+// the numbers and booleans that the schema asks for, copied where something changed. It does not validate.
 func (s *Schema) Coerce(v any) (coerced any) {
 	if s.plan == nil || checkNumbers(v) != nil {
 		return v
 	}
 	var timedOut []toolkeep.Fault
-	coerced = v // what is given where a pattern took too long; Validate then says so
+	coerced = v // result after a pattern timeout; Validate then reports it
 	defer recoverTimeout(&timedOut)
 	coerced, _ = s.plan.apply(v, false)
 	return coerced
 }
 
-// checkNumbers refuses numbers on which exact arithmetic would take for ever.
-// canon.Parse refuses them as well, but a tree can come from elsewhere.
+// checkNumbers refuses numbers on which exact arithmetic would take practically forever. canon.Parse refuses them
+// as well, but a tree can have another origin.
 func checkNumbers(v any) []toolkeep.Fault {
 	pointer, ok := findBadNumber(v)
 	if !ok {

@@ -39,8 +39,8 @@ const (
 	d2020 = `"$schema":"https://json-schema.org/draft/2020-12/schema"`
 )
 
-// TestDrafts follows the official suite in form: a schema with values that are
-// and are not valid, in each draft where the rule is the same.
+// TestDrafts is modelled on the official suite: a schema with valid and invalid values, in each draft where the
+// rule is the same.
 func TestDrafts(t *testing.T) {
 	every := []string{d7, d2019, d2020}
 	for _, c := range []struct {
@@ -211,7 +211,7 @@ func TestPropertyNamesBlamesTheRightObject(t *testing.T) {
 		"a":{"propertyNames":{"pattern":"^[a-z]+$"}},
 		"b":{"type":"object"},"c":{"items":{"type":"integer"}}}}`)
 	v := parse(t, `{"a":{"BAD":1,"ok":2},"b":{"x":1},"c":[1,2,3]}`)
-	for range 50 { // the order of a map decides whether the library's bug shows
+	for range 50 { // the library's bug depends on map order
 		f := s.Validate(v)
 		if len(f) != 1 || f[0].Pointer != "/a/BAD" || f[0].Rule != "propertyNames" || !strings.Contains(f[0].Message, "^[a-z]+$") {
 			t.Fatal(f)
@@ -382,8 +382,8 @@ func TestHugeNumbersAreRefusedQuickly(t *testing.T) {
 	}
 }
 
-// TestCycleOfReferences: a schema that leads back to itself for one value fits
-// nothing, unless another branch does.
+// TestCycleOfReferences: a schema that leads back to itself for one value accepts nothing, unless another branch
+// does.
 func TestCycleOfReferences(t *testing.T) {
 	for raw, fits := range map[string]bool{
 		`{"$ref":"#"}`:                               false,
@@ -398,8 +398,8 @@ func TestCycleOfReferences(t *testing.T) {
 	}
 }
 
-// manyRefs is a schema of n properties that each refer to a place of their own: below
-// $defs, or where the draft has no schemas.
+// manyRefs returns a schema of n properties that each refer to their own place: below $defs, or where the draft has
+// no schemas.
 func manyRefs(n int, draft, below string) string {
 	var props, targets strings.Builder
 	for i := range n {
@@ -409,7 +409,7 @@ func manyRefs(n int, draft, below string) string {
 	return `{` + draft + `"properties":{` + props.String()[1:] + `},"` + below + `":{` + targets.String()[1:] + `}}`
 }
 
-// manyIDs is a schema of n definitions with an $id each.
+// manyIDs returns a schema of n definitions with an $id each.
 func manyIDs(n int) string {
 	var defs strings.Builder
 	for i := range n {
@@ -418,8 +418,8 @@ func manyIDs(n int) string {
 	return `{"$defs":{` + defs.String()[1:] + `}}`
 }
 
-// TestCostlySchemas refuses those that take the compiler far longer than their size says,
-// and none that are only large.
+// TestCostlySchemas: schemas whose compilation takes far longer than their size suggests are refused, large ones
+// are not.
 func TestCostlySchemas(t *testing.T) {
 	const older = `"$schema":"http://json-schema.org/draft-07/schema#",`
 	examples := `{"examples":[` + strings.Repeat(`{"$id":"x","$ref":"#/x/1"},`, 8000) + `{}]}`
@@ -477,7 +477,7 @@ func FuzzCompile(f *testing.F) {
 	})
 }
 
-// What may be a secret is not quoted.
+// Values that may be secret are not quoted.
 func TestValidateSecret(t *testing.T) {
 	s := compile(t, `{"properties":{"a":{"type":"string"},"b":{"enum":["x"]},"c":{"maximum":3}}}`)
 	v := map[string]any{"a": json.Number("12345"), "b": "hunter2", "c": json.Number("98765")}
