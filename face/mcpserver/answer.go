@@ -12,14 +12,13 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// Details of an error of kind mcp that are the upstream's own result.
+// Error details of tools of kind mcp that hold the upstream's own result.
 const (
 	detailContent    = "content"
 	detailStructured = "structured_content"
 )
 
-// appendResult appends what came of a call as a CallToolResult. e is the tool,
-// nil where it is not known.
+// appendResult appends the outcome of a call as a CallToolResult. e is the tool, nil if unknown.
 func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte {
 	switch {
 	case r.Error != nil:
@@ -43,7 +42,7 @@ func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte
 	return x.finish(append(dst, '}'))
 }
 
-// finish ends a result.
+// finish closes a result object.
 func (x *exchange) finish(dst []byte) []byte {
 	if x.modern {
 		dst = append(dst, `,"resultType":"complete"`...)
@@ -51,8 +50,8 @@ func (x *exchange) finish(dst []byte) []byte {
 	return append(dst, '}')
 }
 
-// appendAsText appends a JSON value as the text of a block: a string as itself,
-// everything else as its JSON.
+// appendAsText appends a JSON value as the text of a block: strings as they are, other values as
+// JSON.
 func appendAsText(dst, output []byte) []byte {
 	switch {
 	case len(output) == 0:
@@ -60,11 +59,11 @@ func appendAsText(dst, output []byte) []byte {
 	case output[0] == '"':
 		return append(dst, output...)
 	}
-	dst, _ = jsontext.AppendQuote(dst, output) // inspect made it, so it is UTF-8
+	dst, _ = jsontext.AppendQuote(dst, output) // inspect produced it, so it is UTF-8
 	return dst
 }
 
-// appendPassed passes on the result of an MCP upstream, which is one already.
+// appendPassed passes through the result of an MCP upstream, which already is a CallToolResult.
 func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte {
 	server := ""
 	if x.v.kind != viewRelay && bytes.Contains(r.Output, []byte(`"resource`)) {
@@ -112,7 +111,7 @@ func (x *exchange) appendPassed(dst []byte, r *toolkeep.Result, e *entry) []byte
 	return x.finish(append(dst, '}'))
 }
 
-// appendReceipt appends what our _meta says of a call, without braces.
+// appendReceipt appends the call's _meta members, without braces.
 func appendReceipt(dst []byte, r *toolkeep.Result) []byte {
 	dst = canon.AppendString(append(dst, `"toolkeep/invocation_id":`...), r.InvocationID)
 	dst = appendText(dst, `,"toolkeep/tool_version":`, r.ToolVersion)
@@ -144,10 +143,9 @@ func appendWarnings(dst []byte, name string, list []toolkeep.Warning) []byte {
 	return append(append(dst, name...), raw...)
 }
 
-// appendAttachments appends blocks for what lies elsewhere, each with a comma
-// before it.
+// appendAttachments appends blocks for blobs stored outside the result, each preceded by a comma.
 func (x *exchange) appendAttachments(dst []byte, r *toolkeep.Result) []byte {
-	links := x.modern || x.version >= mcp.V20250618 // older clients know no links
+	links := x.modern || x.version >= mcp.V20250618 // older clients do not support links
 	for _, a := range r.Attachments {
 		uri := a.URL
 		if strings.HasPrefix(uri, "/") {
@@ -174,7 +172,7 @@ func (x *exchange) appendAttachments(dst []byte, r *toolkeep.Result) []byte {
 	return dst
 }
 
-// appendFailure appends a refusal (r nil) or a tool's failure.
+// appendFailure appends a refusal (r is nil) or a tool failure.
 func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Result, e *entry) []byte {
 	id, info := err.InvocationID, err.Code.Info()
 	if r != nil && r.InvocationID != "" {
@@ -183,13 +181,13 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 	dst = append(dst, `{"content":[`...)
 	text := string(info.Code) + " " + info.Name + ": " + err.Message
 	if at, ok := err.Details["url"].(string); ok && err.Code == toolkeep.LoginRequired {
-		text += "; details.url is " + at // many clients show the text alone
+		text += "; details.url is " + at // many clients show only the text
 	}
 	if list, ok := err.Details[detailContent].([]any); ok && len(list) > 0 {
 		for _, block := range list {
 			dst = append(canon.Append(dst, block), ',')
 		}
-		// The upstream has said what is wrong.
+		// The upstream's own message comes first.
 		text = string(info.Code) + " " + info.Name
 	}
 	switch {
@@ -210,8 +208,8 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 		}
 		dst = append(dst, '}')
 	case ok:
-		// Clients hold structuredContent against the tool's outputSchema even in a
-		// failure, so that only the upstream's own can stand there.
+		// Clients validate structuredContent against the tool's outputSchema even in a failure, so
+		// only the upstream's own content may go there.
 		dst = canon.Append(append(dst, `,"structuredContent":`...), own)
 	}
 	dst = append(dst, `,"_meta":{`...)
@@ -233,7 +231,7 @@ func (x *exchange) appendFailure(dst []byte, err *toolkeep.Error, r *toolkeep.Re
 	return x.finish(append(dst, '}'))
 }
 
-// appendError appends the members that wire.md promises of an error.
+// appendError appends the error members that wire.md specifies.
 func appendError(dst []byte, prefix string, err *toolkeep.Error, id string) []byte {
 	info := err.Code.Info()
 	dst = append(append(append(dst, '"'), prefix...), `code":"`...)
@@ -253,7 +251,7 @@ func appendError(dst []byte, prefix string, err *toolkeep.Error, id string) []by
 	return dst
 }
 
-// appendWaiting appends the answer of a call that has not ended.
+// appendWaiting appends the answer for a call that has not ended.
 func (x *exchange) appendWaiting(dst []byte, r *toolkeep.Result) []byte {
 	status := r.State.BC2("")
 	text := "The call is " + status + " as invocation " + r.InvocationID + ". Its result: call the tool get_invocation with this invocation_id"

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// answering is an invoker with one answer.
+// answering returns an invoker that always gives the same answer.
 func answering(r *toolkeep.Result, err error) fakeInvoker {
 	return func(context.Context, *toolkeep.Principal, *toolkeep.Call) (*toolkeep.Result, error) { return r, err }
 }
@@ -72,7 +72,7 @@ func TestResultsOfCalls(t *testing.T) {
 			s.modern("/mcp", "tools/call", `{"name":"`+c.tool+`","arguments":{}}`, "{}").result(t, "resultType")
 		})
 	}
-	// Clients before 2025-06-18 know no links.
+	// Clients before 2025-06-18 do not support links.
 	s.server.c.Invoker = answering(with(done(`"cut"`), func(r *toolkeep.Result) { r.Attachments = []toolkeep.Attachment{{Kind: "blob", URL: "/b"}} }), nil)
 	if a := s.post("/mcp", callEcho, s.session("/mcp", "2024-11-05", "{}")...); strings.Contains(a.body, "resource_link") || !strings.Contains(a.body, "/b; fetch") {
 		t.Errorf("%s", a.body)

@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestAudienceOfViews: answers of search are kept apart wherever a view shows other tools.
+// TestAudienceOfViews: the search cache separates views that show different tools.
 func TestAudienceOfViews(t *testing.T) {
 	s := &Server{c: Config{Audience: func(p *toolkeep.Principal, more ...string) string { return p.Subject + "/" + strings.Join(more, "/") }}}
 	at := func(v *view, category string) string {

@@ -13,12 +13,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// A 600-byte call with an answer of about as much.
+// A 600-byte call with an answer of about the same size.
 var benchCall = `{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"_meta":{"progressToken":17},"name":"demo__echo","arguments":{"text":"` +
 	strings.Repeat("lorem ipsum ", 35) + `","n":12}}}`
 
-// discard is a response writer that keeps nothing, so that the benchmark counts
-// the face alone.
+// discard is a response writer that keeps nothing, so the benchmark measures only the face.
 type discard struct{ h http.Header }
 
 func (d *discard) Header() http.Header         { return d.h }
@@ -80,7 +79,7 @@ func BenchmarkListTools(b *testing.B) {
 	benchCalls(b, s, http.Header{"Mcp-Session-Id": {"new"}, "Mcp-Protocol-Version": {"2025-11-25"}}, listCall)
 }
 
-// The same call over loopback, with net/http and its client in the process.
+// The same call over loopback, with net/http and its client in the same process.
 func BenchmarkCallServer(b *testing.B) {
 	s := benchSystem(b).start()
 	h := s.session("/mcp", "2025-11-25", "{}")

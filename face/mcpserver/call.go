@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// Keys that a client may put into _meta of tools/call.
+// Keys a client may set in _meta of tools/call.
 const (
 	metaKey      = "toolkeep/idempotency-key"
 	metaAsync    = "toolkeep/async"            // true: answer at once with an invocation id
@@ -55,7 +55,7 @@ func (x *exchange) callTool(ctx context.Context, m *mcp.Message, dst []byte) ([]
 	}
 	if x.v.kind != viewRelay {
 		if own := ownTools[name]; own != nil {
-			if name != "call_tool" { // which the pipeline checks
+			if name != "call_tool" { // the pipeline checks call_tool's arguments
 				if err := x.s.gate.Check(gate.HTTP(x.header), x.p); err != nil {
 					return x.ownFailure(dst, toolkeep.AsError(err)), nil
 				}
@@ -78,8 +78,8 @@ func (x *exchange) unknownTool(name string) *mcp.Error {
 	return &mcp.Error{Code: mcp.CodeInvalidParams, Message: e.Message, Data: errorData(e)}
 }
 
-// newCall fills a call with all but its tool. What is wrong with it is its
-// Fault, so that the pipeline refuses and records it.
+// newCall fills in a call except for its tool. Errors go into the call's Fault, so that the
+// pipeline refuses and records it.
 func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
 	c := &toolkeep.Call{Face: "mcp", Arguments: arguments}
 	switch {
@@ -112,8 +112,7 @@ func fault(c *toolkeep.Call, e *toolkeep.Error) {
 	}
 }
 
-// readCallMeta reads one of our own keys. One that is not known is refused and
-// not passed over: it may be a misspelt wish.
+// readCallMeta reads one of our own keys. An unknown key is refused, since it may be a typo.
 func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 	text := func(to *string) {
 		s, ok := mcp.Unquote(v)
@@ -167,8 +166,8 @@ func readCallMeta(c *toolkeep.Call, name string, v []byte) {
 	}
 }
 
-// invoke carries the call out and appends its CallToolResult. e is nil where
-// the tool was named by an id that the caller may not see.
+// invoke runs the call and appends its CallToolResult. e is nil if the tool was named by an id the
+// caller may not see.
 func (x *exchange) invoke(ctx context.Context, m *mcp.Message, call *toolkeep.Call, e *entry, meta, dst []byte) ([]byte, error) {
 	token := mcp.Get(meta, mcp.MetaProgressToken)
 	if !x.modern {
@@ -193,8 +192,8 @@ func (x *exchange) carryOut(ctx context.Context, call *toolkeep.Call, e *entry, 
 	return x.appendResult(dst, res, e), nil
 }
 
-// missingCapability passes on what an MCP upstream lacks of the client, which is
-// theirs to agree on and an error of the protocol in 2026-07-28.
+// missingCapability passes on which client capability an MCP upstream misses. The client and the
+// upstream agree on capabilities; in 2026-07-28 a missing one is a protocol error.
 func missingCapability(e *toolkeep.Error) *mcp.Error {
 	if e.Code != toolkeep.MCPError || fmt.Sprint(e.Details["jsonrpc_code"]) != strconv.Itoa(mcp.CodeMissingCapability) {
 		return nil
@@ -206,10 +205,10 @@ func missingCapability(e *toolkeep.Error) *mcp.Error {
 	return out
 }
 
-// caller reaches the client while a call runs.
+// caller is the connection to the client while a call runs.
 func (x *exchange) caller(token []byte) toolkeep.Caller {
 	if len(token) > 0 && token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9') {
-		token = nil // not what a progress token may be
+		token = nil // not a valid progress token
 	}
 	asks := x.park != nil || x.ses != nil && !x.modern && askable(x.caps)
 	switch {
@@ -245,8 +244,8 @@ func (c caller) Progress(p toolkeep.Progress) {
 	c.Count(strconv.AppendInt(nil, int64(p.Percent), 10), []byte("100"), text)
 }
 
-// Count is the progress of an MCP upstream in its own numbers, raw; total is nil
-// where it named none.
+// Count passes on the progress of an MCP upstream as raw numbers; total is nil if the upstream gave
+// none.
 func (c caller) Count(done, total []byte, message string) {
 	if c.token == nil {
 		return
@@ -260,21 +259,20 @@ func (c caller) Count(done, total []byte, message string) {
 	c.x.send(mcp.NotificationProgress, append(b, '}'), progressKey+string(c.token))
 }
 
-// Notify hands over what an MCP upstream tells while it carries the call out,
-// such as log messages. In the relay views alone the client has that one server
-// before it.
+// Notify passes on what an MCP upstream sends during the call, such as log messages. Only relay
+// views forward it, since only there the client faces that one server.
 func (c caller) Notify(method string, params []byte) {
 	if c.x.v.kind == viewRelay && method != mcp.NotificationProgress {
 		requestPeer{c.x}.Notify(method, params)
 	}
 }
 
-// Legacy tells whether the client speaks a revision up to 2025-11-25.
+// Legacy reports whether the client speaks a revision up to 2025-11-25.
 func (c caller) Legacy() bool { return !c.x.modern }
 
 type askingCaller struct{ caller }
 
-// Capabilities is what the client said that it can be asked, raw.
+// Capabilities returns the client's capabilities as raw JSON.
 func (c askingCaller) Capabilities() []byte { return c.x.caps }
 
 // Ask implements toolkeep.Asker.
@@ -286,9 +284,8 @@ func (c askingCaller) Ask(ctx context.Context, method string, params []byte) ([]
 	return c.x.askClient(ctx, method, params)
 }
 
-// AskAll puts several questions at once: inputRequests and the result are the
-// raw objects of 2026-07-28, whose names are kept. It is there for upstreams of
-// that revision.
+// AskAll sends several questions at once: inputRequests and the result are the raw objects of
+// 2026-07-28, and names are kept. It exists for upstreams of that revision.
 func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputResponses []byte, err error) {
 	defer toolkeep.PauseTimeout(ctx)()
 	var list []*question
@@ -298,7 +295,7 @@ func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputRe
 		}
 		list = append(list, &question{name: name, method: mcp.Text(v, "method"), params: clone(mcp.Get(v, "params"))})
 	}
-	names := make([]string, len(list)) // put may change them for the client
+	names := make([]string, len(list)) // put may rename them for the client
 	for i, q := range list {
 		names[i] = q.name
 	}
@@ -321,7 +318,7 @@ func (c askingCaller) AskAll(ctx context.Context, inputRequests []byte) (inputRe
 	return append(out, '}'), nil
 }
 
-// askClientAll asks a client of a session everything at the same time.
+// askClientAll sends all questions at the same time to a client with a session.
 func (x *exchange) askClientAll(ctx context.Context, list []*question) ([][]byte, error) {
 	answers := make([][]byte, len(list))
 	failed := make([]error, len(list))

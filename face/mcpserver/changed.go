@@ -11,8 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// changed is told of every new snapshot of the catalogue. The changes of a burst
-// are announced together.
+// changed handles each new catalogue snapshot. Changes in a burst are announced together.
 func (s *Server) changed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +22,7 @@ func (s *Server) changed() {
 	s.spread = time.AfterFunc(s.limits.ListDelay, s.announce)
 }
 
-// announce tells those whose list is another now than the one they saw.
+// announce notifies the clients whose list differs from the one they last saw.
 func (s *Server) announce() {
 	defer s.background.Done()
 	s.mu.Lock()
@@ -48,23 +47,23 @@ func (s *Server) announce() {
 	for _, l := range s.listens.list() {
 		if l.tools {
 			if now := l.x.listing().fingerprint(); now != l.shown {
-				l.shown = now // announce never runs twice at a time
+				l.shown = now // announce never runs concurrently
 				l.tell(mcp.NotificationToolsChanged, nil, mcp.NotificationToolsChanged)
 			}
 		}
 	}
 }
 
-// UpstreamChanged tells clients that the prompts and resources of a server may
-// be others now; tenant "" is all tenants. Tools are announced from the
-// catalogue.
+// UpstreamChanged notifies clients that the prompts and resources of a server may have changed;
+// tenant "" means all tenants. Tool changes are announced from the catalogue.
 func (s *Server) UpstreamChanged(server, tenant string) {
 	s.mu.Lock()
 	all := s.all()
 	s.mu.Unlock()
 	methods := []string{mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged}
 	for _, ses := range all {
-		// A relay's client hears it from the upstream itself, of tools as well.
+		// Clients of relay views get notifications from the upstream itself, including those about
+		// tools.
 		if ses.view.kind == viewRelay || tenant != "" && ses.owner.tenant != tenant {
 			continue
 		}
@@ -93,7 +92,7 @@ type listening struct {
 	shown                     uint64
 }
 
-// tell sends a notification with the id of the subscription it belongs to.
+// tell sends a notification with its subscription id.
 func (l *listening) tell(method string, params []byte, key string) {
 	if !l.x.s.gate.Still(l.x.p) {
 		return // listen sees it too, and ends
@@ -101,7 +100,7 @@ func (l *listening) tell(method string, params []byte, key string) {
 	l.x.send(method, mcp.Set(params, l.id, "_meta", mcp.MetaSubscriptionID), key)
 }
 
-// listens are the open ones.
+// listens holds the open subscriptions.
 type listens struct {
 	mu   sync.Mutex
 	over chan struct{} // closed by end
@@ -161,8 +160,8 @@ func (g *listens) end() {
 	}
 }
 
-// listen is subscriptions/listen: a stream of the notifications that the client
-// asked for, until it leaves or the server ends.
+// listen serves subscriptions/listen: it streams the requested notifications until the client
+// leaves or the server stops.
 func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 	ctx := r.Context()
 	want := mcp.Get(m.Params, "notifications")
@@ -211,10 +210,10 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 		case l.prompts || l.resources || len(uris) > 0:
 			refuse(s.rpcError(err))
 			return
-		default: // changes of the catalogue are told all the same
+		default: // catalogue changes are still sent
 		}
 	} else {
-		uris = nil // the combined views have no subscriptions
+		uris = nil // combined views do not support subscriptions
 	}
 	l.tell(mcp.NotificationSubscriptionsAck, append(append([]byte(`{"notifications":`), l.agreed(uris)...), '}'), "")
 	if l.tools || l.prompts || l.resources || len(uris) > 0 {
@@ -225,8 +224,7 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 	x.reply.end()
 }
 
-// await returns when the client has left, the server ends, or who listens may not
-// come in any more.
+// await returns when the client leaves, the server stops, or the principal's access ends.
 func (s *Server) await(ctx context.Context, p *toolkeep.Principal) {
 	tick := time.NewTicker(s.limits.KeepAlive)
 	defer tick.Stop()
@@ -244,7 +242,7 @@ func (s *Server) await(ctx context.Context, p *toolkeep.Principal) {
 	}
 }
 
-// agreed is the part of what was asked for that will be told.
+// agreed returns the part of the request that the server will send.
 func (l *listening) agreed(uris []string) []byte {
 	b := []byte(`{`)
 	flag := func(on bool, name string) {

@@ -15,42 +15,41 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// Calls reads calls that wait or are over.
+// Calls reads calls that are waiting or finished.
 type Calls interface {
-	// Get finds one call and notes that its answer was fetched. E3013, E3704.
+	// Get returns one call and records that its answer was fetched. E3013, E3704.
 	Get(ctx context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error)
-	// Watch yields the call's row at once and at every change, and ends after the
-	// final state or when ctx ends. E3013.
+	// Watch yields the call's row at once and after every change, and ends after the final state or
+	// when ctx ends. E3013.
 	Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error]
-	// Result is the receipt that a row holds.
+	// Result returns the receipt stored in a row.
 	Result(v *toolkeep.Invocation) *toolkeep.Result
 }
 
 // Catalog is the part of catalog.Catalog that the views use.
 type Catalog interface {
 	Snapshot() *catalog.Snapshot
-	// OnChange has fn called with each new snapshot; fn must return at once.
+	// OnChange registers fn to be called with each new snapshot; fn must return at once.
 	OnChange(fn func(*catalog.Snapshot))
-	// Describe finds a version to look at, one that is held too.
+	// Describe resolves a version for display, including one on hold.
 	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
-// Search finds tools by what they are for.
+// Search finds tools by purpose.
 type Search interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
-	// Tools gives every tool that visible lets through.
+	// Tools returns every tool for which visible is true.
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
-// Sealer makes the state that a client carries unreadable and unchangeable;
-// secret.Sealer is one.
+// Sealer encrypts and authenticates the state that a client carries; secret.Sealer implements it.
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// Set is a choice of tools with a name of its own at /mcp/sets/{name}. A tool is
-// in it if any of the lists names it; a set of empty lists has no tools.
+// Set is a named selection of tools at /mcp/sets/{name}. A tool is in the set if any of the lists
+// names it; a set with empty lists has no tools.
 type Set struct {
 	Title        string
 	Instructions string   // for the model, sent at initialize
@@ -67,47 +66,47 @@ type Config struct {
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
-	// Visible tells whether a tool exists for a principal.
+	// Visible reports whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
 	Search  Search
-	// Audience names who sees the same tools as the principal, with what else is left out,
-	// so that answers of Search can be kept (discover.Query.Audience); nil: none are.
+	// Audience returns a key for the principals that see the same tools, after further exclusions,
+	// so that results of Search can be cached (discover.Query.Audience); nil: no caching.
 	Audience func(p *toolkeep.Principal, more ...string) string
-	// Guide makes the contexts that find_tools answers with; nil: one over Search that has
-	// learned nothing.
+	// Guide assembles the contexts that find_tools returns; nil: one over Search without learned
+	// data.
 	Guide *assembly.Guide
-	// Retrievals records searches; only tests do without.
+	// Retrievals records searches; only tests leave it nil.
 	Retrievals Retrievals
 	Sealer     Sealer // for the requestState of questions
 
-	// Upstreams are the MCP servers behind; nil leaves out the relay views and the
-	// resources and prompts of the others.
+	// Upstreams are the MCP servers behind the gateway; nil disables the relay views, and resources
+	// and prompts in the other views.
 	Upstreams Upstreams
-	// Set finds a set by name for a principal; nil means that there are none.
+	// Set finds a set by name for a principal; nil: there are no sets.
 	Set func(p *toolkeep.Principal, name string) (*Set, bool)
 
-	// ToolAuth tells how a tool stands with its secrets for a principal, nil where the
-	// tool needs none; without ask it waits for nothing. nil leaves it out.
+	// ToolAuth returns the state of a tool's secrets for a principal, nil if the tool needs none;
+	// with ask false it never blocks. nil: not shown.
 	ToolAuth func(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool, ask bool) *secret.Auth
 
 	View      string // what /mcp shows: all, search or auto; default auto
 	AutoTools int    // how many visible tools auto lists whole; default 40
-	Node      string // name of this node within a cluster, sealed into requestState; default random
+	Node      string // name of this node in the cluster, sealed into requestState; default random
 
-	// Forward hands a request to the node of a Tag, and is false if that is not known.
-	// A session, and a call that waits for an answer, live on one node; with Forward a
-	// balancer may send their requests to any. nil: they must come to the right one.
+	// Forward hands a request to the node of a Tag, and returns false if that node is unknown. A
+	// session, and a call that waits for an answer, live on one node; with Forward a load balancer
+	// may send their requests to any node. nil: requests must reach the right node.
 	Forward func(w http.ResponseWriter, r *http.Request, tag string) bool
 
-	// BaseURL is where clients reach the server (https://tools.example), for links to
-	// blobs; default is what each request says of itself.
+	// BaseURL is where clients reach the server (https://tools.example), for links to blobs;
+	// default is taken from each request.
 	BaseURL string
 	Version string // of the program
 	Limits  Limits
 	Log     *slog.Logger // default slog.Default()
 }
 
-// limits are those of all faces and those of this one.
+// limits combines the limits shared by all faces with those of this face.
 type limits struct {
 	common
 	Limits
@@ -115,34 +114,34 @@ type limits struct {
 
 type common = gate.Limits
 
-// Limits of the face beside the gate's. Zero fields take the default.
+// Limits are this face's own limits, in addition to the gate's. Zero fields take the default.
 type Limits struct {
-	StreamAfter time.Duration // of a running request, until its answer becomes an event stream; default 200 ms
+	StreamAfter time.Duration // run time of a request before its answer becomes an event stream; default 200 ms
 
-	Sessions          int           // in all; default 10,000
-	PrincipalSessions int           // of one principal; default 100, above that its oldest idle one ends
+	Sessions          int           // total; default 10,000
+	PrincipalSessions int           // per principal; default 100, above that its oldest idle session ends
 	SessionIdle       time.Duration // without a request or an open stream; default 30 min
-	SessionRequests   int           // of one session at once; default 64
+	SessionRequests   int           // concurrent requests per session; default 64
 
-	StreamEvents  int           // kept of one stream; default 256
-	StreamBytes   int           // kept of one stream beside answers; default 1 MiB
-	SessionBytes  int           // kept of the ended streams of one session; default 8 MiB
-	EventBytes    int64         // kept of the ended streams of all sessions; default 64 MiB
+	StreamEvents  int           // kept per stream; default 256
+	StreamBytes   int           // kept per stream, not counting answers; default 1 MiB
+	SessionBytes  int           // kept for ended streams, per session; default 8 MiB
+	EventBytes    int64         // kept for ended streams, all sessions; default 64 MiB
 	EventLifetime time.Duration // of an ended stream, for resuming; default 2 min
 
-	ListDelay time.Duration // from a change of the catalogue to list_changed; default 200 ms
+	ListDelay time.Duration // from a catalogue change to list_changed; default 200 ms
 	ListTTL   time.Duration // ttlMs of lists in 2026-07-28; default 5 s
-	PageSize  int           // entries of one page of a list; default 1,000
-	Found     int           // tools that a session of auto collects by searching; default 128
+	PageSize  int           // list entries per page; default 1,000
+	Found     int           // tools that a session of view auto collects by searching; default 128
 
-	Parked          int           // calls that wait for an answer to a question in 2026-07-28; default 1,000
-	PrincipalParked int           // of one principal; default 32
-	AnswerWithin    time.Duration // of a question; default 5 min
-	QuestionBytes   int           // of one question's parameters; default 1 MiB
+	Parked          int           // calls waiting for an answer to a question in 2026-07-28; default 1,000
+	PrincipalParked int           // per principal; default 32
+	AnswerWithin    time.Duration // time to answer a question; default 5 min
+	QuestionBytes   int           // parameters of one question; default 1 MiB
 
-	Listens       int           // open subscriptions/listen streams of one principal; default 100
-	UpstreamWait  time.Duration // for one upstream's definitions in a list of all; default 3 s
-	InvocationMax time.Duration // of get_invocation's wait; default 60 s
+	Listens       int           // open subscriptions/listen streams per principal; default 100
+	UpstreamWait  time.Duration // for one upstream's definitions when listing all; default 3 s
+	InvocationMax time.Duration // longest wait of get_invocation; default 60 s
 }
 
 func (l Limits) withDefaults() Limits {

@@ -6,12 +6,12 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// A cursor is the key of the last entry that was shown, so that a list that
-// changes between two pages loses and repeats nothing of the rest.
+// A cursor is the key of the last entry shown, so if the list changes between two pages no other
+// entry is lost or repeated.
 
 func cursorAfter(key string) string { return base64.RawURLEncoding.EncodeToString([]byte("1" + key)) }
 
-// cursor reads where a list is to go on; "" is its beginning.
+// cursor reads where a list continues; "" is the start.
 func (s *Server) cursor(m *mcp.Message) (after string, err error) {
 	raw := mcp.Get(m.Params, "cursor")
 	if mcp.IsNull(raw) {

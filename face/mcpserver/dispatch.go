@@ -7,8 +7,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// dispatch carries out one request and appends its result to dst. The error is
-// an *mcp.Error or becomes one by rpcError.
+// dispatch runs one request and appends its result to dst. The error is an *mcp.Error or is
+// converted by rpcError.
 func (x *exchange) dispatch(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
 	switch m.Method {
 	case mcp.MethodCallTool:

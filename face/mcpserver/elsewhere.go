@@ -11,16 +11,16 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// forwardedBy marks a request that another node handed over: it is answered here,
-// whatever it is, so that no request goes in a circle.
+// forwardedBy marks a request forwarded by another node. This node always answers it, so requests
+// cannot loop.
 const forwardedBy = "Toolkeep-Forwarded-By"
 
-// Tag is what stands for a node's name in the ids that clients carry.
+// Tag returns the short form of a node's name used in the ids that clients carry.
 func Tag(node string) string { return tagOf(nodeID(node)) }
 
 func tagOf(id [16]byte) string { return hex.EncodeToString(id[:6]) }
 
-// sessionNode is the tag of the node that made a session's id, "" for none.
+// sessionNode returns the tag of the node that created a session id, "" if there is none.
 func sessionNode(id string) string {
 	tag, _, ok := strings.Cut(id, ".")
 	if !ok {
@@ -29,8 +29,8 @@ func sessionNode(id string) string {
 	return tag
 }
 
-// stateNode is the tag of the node at which a requestState's call waits, "" where
-// the state is none of ours.
+// stateNode returns the tag of the node where a requestState's call waits, "" if the state is not
+// ours.
 func (s *Server) stateNode(raw []byte) string {
 	text, ok := mcp.Unquote(raw)
 	if !ok || len(text) > 4*stateSize {
@@ -47,9 +47,9 @@ func (s *Server) stateNode(raw []byte) string {
 	return tagOf([16]byte(plain[1:]))
 }
 
-// elsewhere hands a request to the node of the tag. It is false where that is this
-// node, or one that is not known: the session is gone then, and the client makes a
-// new one. body is what was read of the request.
+// elsewhere forwards a request to the node of the tag. It returns false for this node and for an
+// unknown one: then the session is gone and the client starts a new one. body is the part of the
+// request already read.
 func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request, tag string, body []byte) bool {
 	if tag == "" || s.c.Forward == nil || tag == tagOf(s.node) || r.Header.Get(forwardedBy) != "" {
 		return false

@@ -9,11 +9,11 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// messageDepth is the nesting that a message may have; the pipeline holds
-// arguments to its own limit and records what breaks it.
+// messageDepth is the maximum nesting of a message; the pipeline applies its own limit to arguments
+// and records violations.
 const messageDepth = 200
 
-// unreadable gives what is wrong with a body as the error of the catalogue.
+// unreadable converts a parse error of a body into the catalogued error.
 func unreadable(body []byte, e *mcp.Error) *mcp.Error {
 	cause := toolkeep.NewError(toolkeep.MalformedRequest, "%s", e.Message)
 	if _, err := canon.Parse(body, canon.Limits{Bytes: int64(len(body)) + 1, Depth: messageDepth, Properties: 1 << 30, Elements: 1 << 30}); err != nil {
@@ -24,8 +24,7 @@ func unreadable(body []byte, e *mcp.Error) *mcp.Error {
 	return &out
 }
 
-// errorData is what a JSON-RPC error says in its data of an error of the
-// catalogue.
+// errorData returns the data member of a JSON-RPC error for a catalogued error.
 func errorData(e *toolkeep.Error) []byte {
 	info := e.Code.Info()
 	b := append([]byte(nil), `{"code":`...)
@@ -45,8 +44,8 @@ func errorData(e *toolkeep.Error) []byte {
 	return append(b, '}')
 }
 
-// details marshals an error's details; nil if there are none. content and
-// structured_content are an upstream's own result and stand elsewhere.
+// details marshals an error's details; nil if there are none. content and structured_content are an
+// upstream's own result and are sent elsewhere.
 func details(e *toolkeep.Error) []byte {
 	d := e.Details
 	if _, ok := d[detailContent]; ok {
@@ -67,7 +66,7 @@ func details(e *toolkeep.Error) []byte {
 	return raw
 }
 
-// rpcError turns any error into a JSON-RPC error.
+// rpcError converts any error into a JSON-RPC error.
 func (s *Server) rpcError(err error) *mcp.Error {
 	var own *mcp.Error
 	if errors.As(err, &own) {

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a store of versions.
+// memory is an in-memory store of versions.
 type memory struct {
 	mu    sync.Mutex
 	log   []toolkeep.Committed
@@ -93,7 +93,7 @@ func (f fakeInvoker) Invoke(ctx context.Context, p *toolkeep.Principal, c *toolk
 	return f(ctx, p, c)
 }
 
-// fakeCalls knows rows by id.
+// fakeCalls maps ids to rows.
 type fakeCalls map[string]*toolkeep.Invocation
 
 func (f fakeCalls) Get(_ context.Context, _ *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
@@ -111,10 +111,10 @@ func (f fakeCalls) Result(v *toolkeep.Invocation) *toolkeep.Result {
 	return &toolkeep.Result{InvocationID: v.ID, State: v.State, Output: v.Output}
 }
 
-// system is the face over a real catalogue and index and a fake of the rest.
+// system is the face over a real catalogue and index; everything else is a fake.
 type system struct {
 	Config
-	front   gate.Config // of the gate before the face
+	front   gate.Config // of the gate in front of the face
 	t       testing.TB
 	store   *memory
 	catalog *catalog.Catalog
@@ -141,8 +141,8 @@ func (b *syncBuffer) String() string {
 	return b.b.String()
 }
 
-// newSystem knows the callers alice and bob of tenant t, eve of another, and
-// narrow, who sees demo.echo alone.
+// newSystem sets up the callers alice and bob of tenant t, eve of another tenant, and narrow, who
+// sees only demo.echo.
 func newSystem(t testing.TB) *system {
 	t.Helper()
 	s := &system{t: t, store: &memory{grown: make(chan struct{})}, calls: fakeCalls{}}
@@ -183,7 +183,7 @@ func newSystem(t testing.TB) *system {
 	return s
 }
 
-// echo answers with its arguments.
+// echo returns its arguments.
 func echo(_ context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 	out := c.Arguments
 	if out == nil {
@@ -192,14 +192,14 @@ func echo(_ context.Context, _ *toolkeep.Principal, c *toolkeep.Call) (*toolkeep
 	return &toolkeep.Result{InvocationID: "inv-1", ToolID: c.Tool, ToolVersion: "1.0.0", State: toolkeep.CallSucceeded, Output: slices.Clone(out)}, nil
 }
 
-// manifest of a tool; more is members to add.
+// manifest builds a tool's manifest; more lists members to add.
 func manifest(id string, more ...string) string {
 	return fmt.Sprintf(`{"schema_version":1,"tool_id":%q,"version":"1.0.0","description":"Does what %s does.","side_effects":"reads",
 		"parameters_schema":{"type":"object","properties":{"text":{"type":"string"},"n":{"type":"integer"}},"required":["text"]},
 		"execution":{"kind":"builtin","binding":{"name":"x"}}%s}`, id, id, strings.Join(more, ""))
 }
 
-// mcpManifest is one as the importer makes it of an MCP tool.
+// mcpManifest builds a manifest as the importer does for an MCP tool.
 func mcpManifest(server, tool, more string) string {
 	return fmt.Sprintf(`{"schema_version":1,"tool_id":"%s.%s","version":"1.0.0","description":"From an upstream.","side_effects":"reads",
 		"parameters_schema":{"type":"object","$defs":{"a":{"type":"string"}},"properties":{"x":{"$ref":"#/$defs/a"}}},
@@ -247,7 +247,7 @@ func (s *system) start() *system {
 	return s
 }
 
-// answer is what came back over HTTP.
+// answer is an HTTP response.
 type answer struct {
 	status int
 	header http.Header
@@ -268,7 +268,7 @@ func (a answer) message(t testing.TB) *mcp.Message {
 	return m
 }
 
-// result reads a JSON value at a path of the result.
+// result returns the JSON value at a path of the result.
 func (a answer) result(t testing.TB, path ...string) string {
 	t.Helper()
 	m := a.message(t)
@@ -300,7 +300,7 @@ func (a answer) problem(t testing.TB, status int, code toolkeep.Code) {
 	}
 }
 
-// request makes one of alice; headers are "Name: value".
+// request builds a request from alice; headers are "Name: value".
 func (s *system) request(method, path, body string, headers ...string) *http.Request {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, strings.NewReader(body))
@@ -345,7 +345,7 @@ func (s *system) post(path, body string, headers ...string) answer {
 	return s.do("POST", path, body, headers...)
 }
 
-// session begins one and gives the headers that belong to it.
+// session starts a session and returns its headers.
 func (s *system) session(path, version, caps string, headers ...string) []string {
 	s.t.Helper()
 	a := s.post(path, `{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":`+caps+`,"clientInfo":{"name":"test","version":"1"}}}`, headers...)
@@ -357,7 +357,7 @@ func (s *system) session(path, version, caps string, headers ...string) []string
 	return append([]string{"Mcp-Session-Id: " + id, "Mcp-Protocol-Version: " + got}, headers...)
 }
 
-// modern is the body of a 2026-07-28 request, and the headers that go with it.
+// modern returns the body of a 2026-07-28 request and its headers.
 func modern(method, params string, caps string) (body string, headers []string) {
 	meta := `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"test","version":"1"},"io.modelcontextprotocol/clientCapabilities":` + caps + `}`
 	inner := strings.TrimSuffix(strings.TrimPrefix(params, "{"), "}")
@@ -378,7 +378,7 @@ func (s *system) modern(path, method, params, caps string, headers ...string) an
 	return s.post(path, body, append(h, headers...)...)
 }
 
-// events opens an event stream and gives its reader.
+// events opens an event stream and returns its reader.
 func (s *system) events(method, path, body string, headers ...string) (*mcp.EventReader, func()) {
 	s.t.Helper()
 	if method == "GET" {

@@ -9,9 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// FuzzPost holds that whatever a client posts is answered: a JSON-RPC message
-// that parses, an accepted notification, or a problem document; and nothing
-// panics.
+// FuzzPost: every POST gets an answer: a JSON-RPC message that parses, an accepted notification, or
+// a problem document. Nothing panics.
 func FuzzPost(f *testing.F) {
 	modernBody, _ := modern("tools/call", echoParams, `{"elicitation":{}}`)
 	for _, seed := range []string{

@@ -14,8 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// Sessions come and go, lists change, calls ask, make progress and are cut off,
-// and the server ends in the middle of it. Nothing may hang, leak or race.
+// Sessions come and go, lists change, calls ask, report progress and are cut off, and the server
+// stops in the middle of it. Nothing may hang, leak or race.
 func TestHammer(t *testing.T) {
 	s := newSystem(t)
 	s.Limits.ListDelay, s.Limits.PrincipalSessions, s.Limits.AnswerWithin = time.Millisecond, 5, 50*time.Millisecond
@@ -34,7 +34,7 @@ func TestHammer(t *testing.T) {
 	s.start()
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	// send does not care for the answer, only that there is one.
+	// send ignores the answer, but there must be one.
 	send := func(ctx context.Context, method, body string, headers ...string) http.Header {
 		resp, err := client.Do(s.request(method, "/mcp/auto", body, headers...).WithContext(ctx))
 		if err != nil {

@@ -20,11 +20,11 @@ import (
 type Server struct {
 	c      Config
 	gate   *gate.Gate
-	behind http.Handler // the gate: the server itself
+	behind http.Handler // what runs behind the gate: the server itself
 	limits limits
 	log    *slog.Logger
 	node   [16]byte
-	views  map[string]*view // the three that every server has
+	views  map[string]*view // the three views every server has
 	info   []byte           // serverInfo, raw
 	guide  *assembly.Guide
 
@@ -33,7 +33,7 @@ type Server struct {
 	listens listens
 
 	closing    chan struct{} // closed by Close: streams end
-	drains     chan struct{} // closed by Drain: nobody waits for a person any more
+	drains     chan struct{} // closed by Drain: calls stop waiting for people
 	eventBytes atomic.Int64  // of ended streams, all sessions
 	background sync.WaitGroup
 
@@ -42,11 +42,10 @@ type Server struct {
 	closed   bool
 	sessions map[string]*session
 	owners   map[owner]map[*session]struct{}
-	spread   *time.Timer // announces changed lists; nil while nothing changed
+	spread   *time.Timer // announces changed lists; nil while nothing has changed
 }
 
-// New builds the face. It panics if a required part is missing, which is a
-// mistake of the wiring.
+// New builds the face. It panics if a required part is missing, which is a wiring error.
 func New(c Config) *Server {
 	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil || c.Search == nil || c.Sealer == nil {
 		panic("mcpserver: Gate, Invoker, Calls, Catalog, Visible, Search and Sealer are required")
@@ -83,10 +82,9 @@ func New(c Config) *Server {
 	return s
 }
 
-// Drain ends the streams on which nothing is being answered, so that clients go
-// elsewhere, and refuses new sessions. Requests go on being answered. A call that
-// waits for a person's answer, which may take as long as the person likes, goes on
-// without one, so that the server's end does not wait for it.
+// Drain ends idle streams, so that clients move to other nodes, and refuses new sessions. Requests
+// are still answered. A call waiting for a person continues without an answer, because that wait
+// has no limit and would hold up shutdown.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	s.drain()
@@ -98,7 +96,7 @@ func (s *Server) Drain() {
 	s.listens.end()
 }
 
-// drain is the part of Drain that s.mu is held for.
+// drain is the part of Drain that holds s.mu.
 func (s *Server) drain() {
 	if !s.draining {
 		s.draining = true
@@ -106,7 +104,7 @@ func (s *Server) drain() {
 	}
 }
 
-// spawn runs fn in a goroutine that Close waits for; false once the server ends.
+// spawn runs fn in a goroutine that Close waits for; false once the server is closing.
 func (s *Server) spawn(fn func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +115,7 @@ func (s *Server) spawn(fn func()) bool {
 	return true
 }
 
-// all gives the sessions of now. s.mu is held.
+// all returns the current sessions. s.mu is held.
 func (s *Server) all() []*session {
 	list := make([]*session, 0, len(s.sessions))
 	for _, ses := range s.sessions {
@@ -126,8 +124,8 @@ func (s *Server) all() []*session {
 	return list
 }
 
-// Close ends every session, stream and parked call, and waits for the
-// goroutines that are not a request's. It may be called more than once.
+// Close ends every session, stream and parked call, and waits for the goroutines that do not belong
+// to a request. It may be called more than once.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if s.closed {
@@ -154,8 +152,7 @@ func (s *Server) Close() {
 	s.background.Wait()
 }
 
-// ServeHTTP implements http.Handler. A request that comes from another handler has
-// passed the gate already.
+// ServeHTTP implements http.Handler. A request from another handler has already passed the gate.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !gate.Passed(w) {
 		s.gate.Serve(w, r, s.behind)
@@ -166,7 +163,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err, 0)
 		return
 	}
-	if r.Method != http.MethodPost { // of those, what is no call is checked where it is read
+	if r.Method != http.MethodPost { // in a POST, messages other than calls are checked where they are read
 		err = s.gate.Check(gate.HTTP(r.Header), p)
 	}
 	var v *view
@@ -189,7 +186,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reachedAt is the server's address as the client has it.
+// reachedAt returns the server's address as the client sees it.
 func (s *Server) reachedAt(r *http.Request) string {
 	switch {
 	case s.c.BaseURL != "":
@@ -205,17 +202,18 @@ func (s *Server) refuseMethod(w http.ResponseWriter, r *http.Request, allow stri
 	s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "%s is not possible here; use %s", toolkeep.ClipBytes(r.Method, 20), allow), http.StatusMethodNotAllowed)
 }
 
-// AllowPage lets a web page of another origin use an answer; it is for gate.Pages.
+// AllowPage sets the headers that let a web page of another origin use an answer; it is for
+// gate.Pages.
 func AllowPage(h http.Header, origin, asked string) {
-	// Credentials are bearer tokens, never cookies, so that Allow-Credentials is
-	// not needed and a page can use only what it holds itself.
+	// Credentials are bearer tokens, never cookies, so Allow-Credentials is not needed and a page
+	// can only use credentials it holds itself.
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Add("Vary", "Origin")
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
 	allow := "Authorization, Content-Type, Accept, Mcp-Session-Id, Mcp-Protocol-Version, Mcp-Method, Mcp-Name, " +
 		"Last-Event-Id, X-Capability-Token, X-User-ID, Traceparent, Tracestate"
 	for name := range strings.SplitSeq(strings.ToLower(toolkeep.ClipBytes(asked, 4096)), ",") {
-		// The names of these are the tools'.
+		// The tools define these header names.
 		if name = strings.TrimSpace(name); strings.HasPrefix(name, "mcp-param-") && !strings.ContainsAny(name, " \t\r\n") {
 			allow += ", " + name
 		}
@@ -225,9 +223,8 @@ func AllowPage(h http.Header, origin, asked string) {
 	h.Set("Access-Control-Max-Age", "600")
 }
 
-// refuse answers with a problem document, as REST does. A client must not take it
-// for an answer of JSON-RPC: with 404 it means that the session is gone. status 0
-// is the code's own.
+// refuse answers with a problem document, as REST does. A client must not take it for a JSON-RPC
+// answer: with 404 it means that the session is gone. status 0 selects the code's own status.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error, status int) {
 	if status != 0 {
 		err = gate.WithStatus(status, toolkeep.AsError(err))
@@ -235,7 +232,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error, statu
 	s.gate.Refuse(w, r, err)
 }
 
-// shown is the error as a caller may see it.
+// shown returns the error as the caller may see it.
 func shown(err error) *toolkeep.Error { return gate.Shown(err) }
 
 func draining() *toolkeep.Error {

@@ -15,32 +15,31 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// indexes keep what MCP shows of the catalogue in step with it. The tools of each owner
-// are kept once, whoever sees them, and what changed is taken in when somebody asks next.
+// indexes keep MCP's view of the catalogue up to date. The tools of each owner are stored once, for
+// all principals, and changes are applied at the next request.
 type indexes struct {
 	collide func(name, id, other string)
 	current atomic.Pointer[parts]
 
 	mu      sync.Mutex
-	noted   *catalog.Snapshot // what changed up to here is in changed, or to be looked for
+	noted   *catalog.Snapshot // changes up to this snapshot are in changed, or need a full scan
 	changed map[owned][]toolkeep.Version
-	all     bool // all is to be looked at
+	all     bool // a full scan is due
 }
 
-// maxChanged bounds what waits to be taken in; above that all is looked at anew.
+// maxChanged bounds the pending changes; above it the whole catalogue is scanned again.
 const maxChanged = 256
 
 type owned struct{ owner, id string }
 
-// parts are the tools of one snapshot by owner, "" for those of all. They are never
-// modified.
+// parts are the tools of one snapshot by owner, "" for shared tools. They are immutable.
 type parts struct {
 	of      *catalog.Snapshot
 	byOwner map[string]*part
 	views   sync.Map // *index by tenant
 }
 
-// note takes down what is new in a snapshot. It is called with each, in order.
+// note records what is new in a snapshot. It is called with each snapshot, in order.
 func (x *indexes) note(s *catalog.Snapshot) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -73,7 +72,7 @@ func (x *indexes) note(s *catalog.Snapshot) {
 	}
 }
 
-// parts gives those of the present snapshot.
+// parts returns the parts of the current snapshot.
 func (x *indexes) parts(c Catalog) *parts {
 	have := x.current.Load()
 	if have != nil && have.of == c.Snapshot() {
@@ -85,7 +84,7 @@ func (x *indexes) parts(c Catalog) *parts {
 	if have = x.current.Load(); have != nil && have.of == now {
 		return have
 	}
-	if x.noted != now { // it is so new that note has not been called with it
+	if x.noted != now { // note has not been called with this snapshot yet
 		x.noted, x.all = now, true
 	}
 	next := &parts{of: now}
@@ -106,7 +105,7 @@ func (x *indexes) parts(c Catalog) *parts {
 	return next
 }
 
-// whole looks at every version.
+// whole scans every version.
 func (x *indexes) whole(now *catalog.Snapshot, have *parts) map[string]*part {
 	lists := map[string][]*entry{}
 	var versions []toolkeep.Version
@@ -136,7 +135,7 @@ func (x *indexes) whole(now *catalog.Snapshot, have *parts) map[string]*part {
 	return out
 }
 
-// index gives what a tenant's principals may be shown of the present snapshot.
+// index returns what a tenant's principals may be shown of the current snapshot.
 func (s *Server) index(tenant string) *index {
 	p := s.indexes.parts(s.c.Catalog)
 	if v, ok := p.views.Load(tenant); ok {
@@ -146,9 +145,10 @@ func (s *Server) index(tenant string) *index {
 	return v.(*index)
 }
 
-// index is what one tenant sees: the tools of all, and its own that these do not hide.
+// index is what one tenant sees: the shared tools, and those of its own tools that they do not
+// shadow.
 type index struct {
-	shared, own *part // nil: none
+	shared, own *part // nil: no tools
 
 	upstream sync.Once // fills origin
 	origin   map[string]map[string]*entry
@@ -170,7 +170,7 @@ func newIndex(p *parts, tenant string, collide func(name, id, other string)) *in
 	var list []*entry
 	for _, e := range own.tools {
 		if ix.shared.id(e.id) == nil {
-			other := *e // which has another name for other tenants, or none
+			other := *e // in other tenants it has another name or none
 			list = append(list, &other)
 		}
 	}
@@ -192,7 +192,7 @@ func (ix *index) name(name string) *entry {
 	return ix.own.name(name)
 }
 
-// tools yields all by name.
+// tools yields all tools by name.
 func (ix *index) tools() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		a, b := ix.shared.list(), ix.own.list()
@@ -209,7 +209,7 @@ func (ix *index) tools() iter.Seq[*entry] {
 	}
 }
 
-// ofUpstream gives the tools of kind mcp by the name that their upstream has for them.
+// ofUpstream returns the tools of kind mcp by the name their upstream uses.
 func (ix *index) ofUpstream(server string) map[string]*entry {
 	own := ix.own.ofUpstream(server)
 	if len(own) == 0 {
@@ -226,17 +226,17 @@ func (ix *index) ofUpstream(server string) map[string]*entry {
 	return ix.origin[server]
 }
 
-// part is the tools of one owner. It is never modified; a nil one has none.
+// part is the tools of one owner. It is immutable; a nil part has no tools.
 type part struct {
 	tools  []*entry // sorted by name
 	byName map[string]*entry
 	byID   map[string]*entry
 
-	upstream sync.Once // fills origin when a relay view first asks
+	upstream sync.Once // fills origin at the first request of a relay view
 	origin   map[string]map[string]*entry
 }
 
-// newPart gives the tools names, none of which beside has.
+// newPart names the tools so that no name collides with one in beside.
 func newPart(list []*entry, beside *part, collide func(name, id, other string)) *part {
 	p := &part{byName: make(map[string]*entry, len(list)), byID: make(map[string]*entry, len(list))}
 	taken := func(name string) *entry {
@@ -250,8 +250,8 @@ func newPart(list []*entry, beside *part, collide func(name, id, other string)) 
 		p.byID[e.id] = e
 		e.name = mcp.ToolName(e.id)
 		if taken(e.name) != nil {
-			// A long id's name may be another's by intent; then the later one by id gets
-			// a name of its own.
+			// A long id may be chosen so that its name collides with another; then the later id
+			// gets a name with its hash.
 			e.name = mcp.NameWithHash(e.id)
 		}
 		if other := taken(e.name); other != nil {
@@ -267,7 +267,7 @@ func newPart(list []*entry, beside *part, collide func(name, id, other string)) 
 
 func byEntryName(a, b *entry) int { return strings.Compare(a.name, b.name) }
 
-// with is the part with some tools that are new or changed, which have no names yet.
+// with returns the part with some tools added or changed; list has no names yet.
 func (p *part) with(list []*entry, collide func(name, id, other string)) *part {
 	if p == nil {
 		return newPart(list, nil, collide)
@@ -281,7 +281,7 @@ func (p *part) with(list []*entry, collide func(name, id, other string)) *part {
 			e.name = old.name
 		}
 		if next.byName[e.name] != old {
-			return p.anew(list, collide) // names depend on all tools that could have them
+			return p.anew(list, collide) // names depend on all tools that compete for them
 		}
 		next.byID[e.id], next.byName[e.name] = e, e
 		if i, _ := slices.BinarySearchFunc(next.tools, e, byEntryName); old != nil {
@@ -293,7 +293,7 @@ func (p *part) with(list []*entry, collide func(name, id, other string)) *part {
 	return next
 }
 
-// anew is with, where all get their names again.
+// anew is like with, but names all tools again.
 func (p *part) anew(list []*entry, collide func(name, id, other string)) *part {
 	byID := make(map[string]*entry, len(p.byID)+len(list))
 	for id, e := range p.byID {
@@ -350,19 +350,19 @@ func (p *part) ofUpstream(server string) map[string]*entry {
 // entry is one tool.
 type entry struct {
 	id, name string
-	active   []*shownTool // the one that Resolve would give first
-	any      *shownTool   // of a tool that has no active version: its newest
+	active   []*shownTool // the version Resolve prefers is first
+	any      *shownTool   // the newest version, if no version is active
 }
 
-// shownTool is one version with its definition, which is rendered when first
-// listed and kept as long as the version is in the catalogue.
+// shownTool is one version with its definition, which is rendered when first listed and kept as
+// long as the version is in the catalogue.
 type shownTool struct {
 	tool *toolkeep.Tool
 	def  atomic.Pointer[definition]
 }
 
-// newEntry reads the versions of a tool, the lowest first. old is what was shown of it
-// before, nil for a new one.
+// newEntry reads the versions of a tool, lowest first. old is the tool's previous entry, nil for a
+// new tool.
 func newEntry(versions []toolkeep.Version, old *entry) *entry {
 	e := &entry{id: versions[0].Tool.ID}
 	shown := func(t *toolkeep.Tool) *shownTool {
@@ -382,7 +382,7 @@ func newEntry(versions []toolkeep.Version, old *entry) *entry {
 			e.any = shown(v.Tool)
 		}
 	}
-	// Highest first, stable before prerelease, as Resolve prefers.
+	// Highest first, stable before prerelease, like Resolve.
 	slices.Reverse(e.active)
 	slices.SortStableFunc(e.active, func(a, b *shownTool) int { return prerelease(a) - prerelease(b) })
 	if len(e.active) > 0 {
@@ -399,8 +399,7 @@ func prerelease(t *shownTool) int {
 	return 1
 }
 
-// pick is the version that stands for the tool in a list, nil if there is none
-// for the caller.
+// pick returns the version that represents the tool in a list, nil if the caller sees none.
 func (e *entry) pick(visible func(*toolkeep.Tool) bool) *shownTool {
 	for _, t := range e.active {
 		if visible(t.tool) {
@@ -410,8 +409,7 @@ func (e *entry) pick(visible func(*toolkeep.Tool) bool) *shownTool {
 	return nil
 }
 
-// newest is the version whose manifest speaks for the tool even if none is
-// active.
+// newest returns the version whose manifest represents the tool even if none is active.
 func (e *entry) newest() *toolkeep.Tool { return e.any.tool }
 
 // upstreamOf reads the binding of a tool of kind mcp.

@@ -22,13 +22,13 @@ func shownNames(ix *index) (out []string) {
 	return out
 }
 
-// TestIndexFollows publishes and retires versions of some tenants, asks now and then, and
-// wants the index to be as one that looks at all anew.
+// TestIndexFollows publishes and retires versions of several tenants, queries now and then, and
+// compares the index with one built from scratch.
 func TestIndexFollows(t *testing.T) {
 	s := newSystem(t).start()
 	r := rand.New(rand.NewPCG(5, 6))
 	tenants := []string{"", "acme", "other"}
-	// Names that others would have too: those of long ids with their hash.
+	// Names that collide: those of long ids with their hash.
 	var ids []string
 	for i := range 4 {
 		long := "demo." + strings.Repeat("long_name_", 6) + fmt.Sprint(i)
@@ -51,7 +51,7 @@ func TestIndexFollows(t *testing.T) {
 				t.Fatalf("step %d, tenant %q:\n%s\nwant\n%s", step, tenant, strings.Join(a, "\n"), strings.Join(b, "\n"))
 			}
 			for e := range got.tools() {
-				// By intent two can have one name, of which the first is called by it.
+				// Two ids can be chosen to have one name; calls by that name reach the first.
 				if other := got.name(e.name); got.id(e.id) != e || other == nil || other.name != e.name {
 					t.Fatalf("step %d, tenant %q: %s is not found by its id or its name %s", step, tenant, e.id, e.name)
 				}
@@ -60,8 +60,7 @@ func TestIndexFollows(t *testing.T) {
 	}
 }
 
-// TestIndexKeepsWhatStays has the definition of a version rendered once, whatever changes
-// beside it.
+// TestIndexKeepsWhatStays: a version's definition is rendered once, whatever else changes.
 func TestIndexKeepsWhatStays(t *testing.T) {
 	s := newSystem(t).start()
 	s.publish(manifest("demo.stays"))
@@ -103,8 +102,8 @@ func BenchmarkIndexAfterChange(b *testing.B) {
 	})
 }
 
-// TestSignature: parameters are shown with their types, also those that stand elsewhere
-// in the schema or may be null.
+// TestSignature: parameters are shown with their types, including those that use $ref or may be
+// null.
 func TestSignature(t *testing.T) {
 	got := signature([]byte(`{"properties":{"body":{"$ref":"#/$defs/a~1b"},"n":{"type":["integer","null"]},"s":{"type":["string","number"]},` +
 		`"e":{"$ref":"#/$defs/side"},"gone":{"$ref":"#/$defs/none"},"all":{}},"required":["body"],"$defs":{"a/b":{"type":"object"},"side":{"enum":["l","r"]}}}`))
