@@ -12,22 +12,22 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// exchange is what the messages of one HTTP request have in common.
+// exchange holds what the messages of one HTTP request share.
 type exchange struct {
 	s       *Server
 	v       *view
 	p       *toolkeep.Principal
-	ses     *session // nil without
+	ses     *session // nil without a session
 	header  http.Header
 	url     string // of the server as the client reached it, without a path
 	version string
 	modern  bool
-	caps    []byte  // of the client, raw; nil where unknown
-	reply   *reply  // where what belongs to the request goes; nil in a parked call
-	park    *parked // nil where the request is not one that may be parked
+	caps    []byte  // of the client, raw; nil if unknown
+	reply   *reply  // carries notifications and the answer of the request; nil in a parked call
+	park    *parked // nil if the request cannot be parked
 }
 
-// send gives the client a notification that belongs to the request.
+// send sends a notification that belongs to the request.
 func (x *exchange) send(method string, params []byte, key string) bool {
 	data := (&mcp.Message{Method: method, Params: params}).Bytes()
 	if x.park != nil {
@@ -36,7 +36,7 @@ func (x *exchange) send(method string, params []byte, key string) bool {
 	return x.reply != nil && x.reply.send(data, false, key)
 }
 
-// post is one or, in a batch, several messages of a client.
+// post handles one message, or a batch of messages.
 func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal) {
 	body, err := gate.ReadBody(r, s.limits.BodyBytes, false)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 		return
 	}
 	if version == "" {
-		version = mcp.V20250326 // what a client that says nothing is taken for, by 2025-06-18
+		version = mcp.V20250326 // the default for clients that send no version, per 2025-06-18
 	}
 	x := &exchange{s: s, v: v, p: p, header: r.Header, url: s.reachedAt(r), version: version}
 	if id := r.Header.Get(mcp.HeaderSession); id != "" {
@@ -98,13 +98,12 @@ func sessionGone() *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such MCP session here; begin a new one with initialize")
 }
 
-// refuseMessage answers with a JSON-RPC error before anything of the body was
-// carried out.
+// refuseMessage answers with a JSON-RPC error before any part of the body has run.
 func (s *Server) refuseMessage(w http.ResponseWriter, status int, id []byte, e *mcp.Error) {
 	s.sendBody(w, status, mcp.Refuse(id, e).Bytes())
 }
 
-// run carries out the messages of a POST and answers.
+// run runs the messages of a POST and answers.
 func (x *exchange) run(w http.ResponseWriter, r *http.Request, list []*mcp.Message, batch bool) {
 	requests := 0
 	for _, m := range list {
@@ -158,7 +157,7 @@ func (x *exchange) run(w http.ResponseWriter, r *http.Request, list []*mcp.Messa
 	rep.end()
 }
 
-// serve carries out one request and adds its answer to the reply.
+// serve runs one request and adds its answer to the reply.
 func (x *exchange) serve(ctx context.Context, cancel context.CancelCauseFunc, m *mcp.Message) {
 	if x.ses != nil {
 		if e := x.ses.start(m.ID, cancel); e != nil {
@@ -171,8 +170,8 @@ func (x *exchange) serve(ctx context.Context, cancel context.CancelCauseFunc, m 
 	x.reply.respond(data)
 }
 
-// answer carries out one request and gives its answer, and in a revision that
-// has such the HTTP status of a JSON-RPC error.
+// answer runs one request and returns its answer, and for revisions that map JSON-RPC errors to
+// HTTP the status.
 func (x *exchange) answer(ctx context.Context, m *mcp.Message) (data []byte, status int) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -189,7 +188,7 @@ func (x *exchange) answer(ctx context.Context, m *mcp.Message) (data []byte, sta
 	return append(data, '}'), 0
 }
 
-// statusOf is the HTTP status of a JSON-RPC error in 2026-07-28.
+// statusOf returns the HTTP status of a JSON-RPC error in 2026-07-28.
 func statusOf(e *mcp.Error) int {
 	switch e.Code {
 	case mcp.CodeMethodNotFound:
@@ -200,7 +199,7 @@ func statusOf(e *mcp.Error) int {
 	return 0
 }
 
-// detach copies what a message holds of its body, which is the request's.
+// detach copies the parts of a message that alias the request body.
 func detach(m *mcp.Message) *mcp.Message {
 	out := &mcp.Message{ID: clone(m.ID), Method: m.Method, Params: clone(m.Params), Result: clone(m.Result)}
 	if m.Err != nil {
@@ -216,7 +215,7 @@ func clone(b []byte) []byte {
 	return append([]byte(nil), b...)
 }
 
-// notified takes a notification of a client.
+// notified handles a notification from a client.
 func (x *exchange) notified(ctx context.Context, m *mcp.Message) {
 	if x.ses == nil {
 		return
@@ -230,7 +229,7 @@ func (x *exchange) notified(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// initialize begins a session.
+// initialize starts a session.
 func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange, m *mcp.Message) {
 	if !m.IsRequest() {
 		s.refuseMessage(w, http.StatusBadRequest, nil, mcp.NewError(mcp.CodeInvalidRequest, "initialize is a request; give it an id"))
@@ -273,7 +272,7 @@ func (s *Server) initialize(w http.ResponseWriter, r *http.Request, x *exchange,
 	rep.end()
 }
 
-// greet is the result of initialize.
+// greet returns the result of initialize.
 func (x *exchange) greet(ctx context.Context) ([]byte, error) {
 	g, err := x.v.greeting(ctx, x)
 	if err != nil {
@@ -286,8 +285,7 @@ func (x *exchange) greet(ctx context.Context) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// get is a client that listens: to its session's own stream, or with
-// Last-Event-ID to the one that it lost.
+// get opens the session's own stream, or with Last-Event-ID resumes a lost one.
 func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal) {
 	id := r.Header.Get(mcp.HeaderSession)
 	if id == "" || mcp.Modern(r.Header.Get(mcp.HeaderVersion)) {
@@ -311,11 +309,11 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 	if last := r.Header.Get(mcp.HeaderLastEventID); last != "" {
 		name, seq, ok := parseEventID(last)
 		if st = ses.find(name); !ok || st == nil {
-			// 404 would say that the session is gone.
+			// 404 would mean that the session is gone.
 			s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "the stream of this Last-Event-ID is no longer kept; send the request again"), http.StatusBadRequest)
 			return
 		}
-		if seq > st.newest() { // of an earlier session: nothing would come until its number is passed
+		if seq > st.newest() { // of an earlier session: the client would get nothing until the stream reaches its number
 			s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "this Last-Event-ID is none of the session's; leave it out"), http.StatusBadRequest)
 			return
 		}

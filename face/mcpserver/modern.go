@@ -9,8 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// postModern is a POST of revision 2026-07-28: one message, no session, and all
-// that initialize used to say in the message's own _meta.
+// postModern handles a POST of revision 2026-07-28: one message, no session, and the content of
+// initialize in the message's own _meta.
 func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *toolkeep.Principal, list []*mcp.Message, batch bool, body []byte) {
 	m := list[0]
 	switch {
@@ -22,7 +22,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 			"this revision has no answers from clients; put them into inputResponses of the next request"))
 		return
 	case m.IsNotification():
-		// Nothing that a client may tell here has a meaning without a session.
+		// Without a session no client notification has a meaning.
 		w.WriteHeader(http.StatusAccepted)
 		return
 	}
@@ -55,8 +55,7 @@ func (s *Server) postModern(w http.ResponseWriter, r *http.Request, v *view, p *
 	rep.end()
 }
 
-// readMeta reads what a request of 2026-07-28 says of itself, and checks that
-// its header says the same.
+// readMeta reads the _meta of a 2026-07-28 request and checks that the headers agree with it.
 func (x *exchange) readMeta(m *mcp.Message) *mcp.Error {
 	meta := mcp.Get(m.Params, "_meta")
 	header := x.header.Get(mcp.HeaderVersion)
@@ -93,7 +92,7 @@ func unsupported(version string) *mcp.Error {
 	return &mcp.Error{Code: mcp.CodeUnsupportedVersion, Message: "the protocol version is not supported; data.supported lists those that are", Data: data}
 }
 
-// headerParams are the arguments that a called tool's schema wants as headers.
+// headerParams returns the arguments that the called tool's schema requires as headers.
 func (x *exchange) headerParams(m *mcp.Message) []mcp.HeaderParam {
 	if m.Method != mcp.MethodCallTool {
 		return nil
@@ -105,7 +104,7 @@ func (x *exchange) headerParams(m *mcp.Message) []mcp.HeaderParam {
 	return nil
 }
 
-// discover is server/discover: what initialize says to older clients.
+// discover serves server/discover, the counterpart of initialize in older revisions.
 func (x *exchange) discover(ctx context.Context, dst []byte) ([]byte, error) {
 	g, err := x.v.greeting(ctx, x)
 	if err != nil {
@@ -124,8 +123,8 @@ func (x *exchange) discover(ctx context.Context, dst []byte) ([]byte, error) {
 	return append(x.s.cacheable(dst, "private"), '}'), nil
 }
 
-// cacheable appends what lists and reads say in 2026-07-28 of how long they may
-// be kept, and that they are whole.
+// cacheable appends the 2026-07-28 members that say how long a list or read may be cached, and that
+// it is complete.
 func (s *Server) cacheable(dst []byte, scope string) []byte {
 	dst = appendInt(dst, `,"ttlMs":`, s.limits.ListTTL.Milliseconds())
 	return append(dst, `,"cacheScope":"`+scope+`","resultType":"complete"`...)

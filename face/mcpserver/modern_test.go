@@ -31,7 +31,7 @@ func TestModernRequests(t *testing.T) {
 	if a.result(t, "resultType") != `"complete"` || a.result(t, "structuredContent") != `{"text":"x"}` || a.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%s", a.body)
 	}
-	// A session id means nothing here.
+	// A session id is ignored.
 	if a = s.modern("/mcp", "tools/list", "{}", "{}", "Mcp-Session-Id: nonsense"); a.status != 200 {
 		t.Errorf("%d %s", a.status, a.body)
 	}
@@ -127,7 +127,7 @@ func TestListen(t *testing.T) {
 	if _, err := rd.Next(); err != io.EOF {
 		t.Error(err)
 	}
-	s.modern("/mcp", "subscriptions/listen", `{"notifications":{}}`, "{}").failure(t, 200, mcp.CodeInternal) // it drains
+	s.modern("/mcp", "subscriptions/listen", `{"notifications":{}}`, "{}").failure(t, 200, mcp.CodeInternal) // the server is draining
 	s.modern("/mcp", "subscriptions/listen", `{}`, "{}").failure(t, 400, mcp.CodeInvalidParams)
 	s.modern("/mcp", "subscriptions/listen", `{"notifications":{}}`, "{}", "Accept: application/json").problem(t, 406, toolkeep.MalformedRequest)
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// peerKind is the kind of the documents that say where the nodes of a store are.
+// peerKind is the kind of the documents that hold the addresses of a store's nodes.
 const peerKind = "node"
 
 const (
-	peerBeat = 10 * time.Minute // a node says anew where it is
-	peerGone = time.Hour        // one that has not for so long is taken out
+	peerBeat = 10 * time.Minute // how often a node renews its entry
+	peerGone = time.Hour        // a node silent for this long is removed
 )
 
 // PeersConfig is what Peers needs.
@@ -39,13 +39,13 @@ type PeersConfig struct {
 	Log       *slog.Logger
 }
 
-// Peers are the nodes on one store, for what belongs to one of them: an MCP session, a
-// call that waits for an answer. A request that comes to another node is handed over with
-// the caller's own credentials, which the right node checks as if it had come there.
-// Before Start there are none.
+// Peers are the nodes that share one store. They forward requests that belong to one node: those of
+// an MCP session, or of a call that waits for an answer. A forwarded request keeps the caller's own
+// credentials, and the right node checks them as if it had received the request directly. Before
+// Start there are no peers.
 type Peers struct {
 	c       PeersConfig
-	address string // of this node for the others, "" where it has none
+	address string // of this node as the others reach it, "" if it has none
 	proxy   *httputil.ReverseProxy
 	carrier *http.Transport
 	end     context.CancelFunc
@@ -67,8 +67,8 @@ func NewPeers(c PeersConfig) *Peers {
 	return &Peers{c: c, at: map[string]*url.URL{}}
 }
 
-// Start makes this node known under its address and follows the others until Stop. ctx
-// bounds the start alone. Without an address sessions of this node are not handed to it.
+// Start publishes this node's address and follows the others until Stop. ctx bounds only the start.
+// Without an address other nodes cannot forward to this node.
 func (p *Peers) Start(ctx context.Context, address string) error {
 	p.address = address
 	if address == "" {
@@ -108,8 +108,8 @@ func (p *Peers) Start(ctx context.Context, address string) error {
 	return nil
 }
 
-// transport trusts what this node trusts and, since nodes often share a
-// certificate that no authority signed, this node's own.
+// transport trusts the system's authorities and also this node's own certificate, since nodes often
+// share a self-signed one.
 func (p *Peers) transport() (*http.Transport, error) {
 	t := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 64, IdleConnTimeout: time.Minute,
 		DisableCompression: true}
@@ -159,7 +159,7 @@ func (p *Peers) forget(kind, id string) {
 	delete(p.at, Tag(id))
 }
 
-// say writes where this node is.
+// say writes this node's address.
 func (p *Peers) say(ctx context.Context) error {
 	if p.address == "" {
 		return nil
@@ -172,7 +172,7 @@ func (p *Peers) say(ctx context.Context) error {
 		Document: toolkeep.Document{Kind: peerKind, ID: p.c.Node, Body: body, UpdatedAt: p.c.Clock(), UpdatedBy: p.c.Node}})
 }
 
-// beat says anew that this node is there, and takes out who no longer does.
+// beat renews this node's entry and removes nodes that have gone silent.
 func (p *Peers) beat(ctx context.Context) {
 	t := time.NewTicker(peerBeat)
 	defer t.Stop()
@@ -198,7 +198,7 @@ func (p *Peers) beat(ctx context.Context) {
 	}
 }
 
-// Leave takes this node out of the list. ctx bounds it.
+// Leave removes this node from the list. ctx bounds it.
 func (p *Peers) Leave(ctx context.Context) {
 	if p.carrier == nil {
 		return
@@ -209,19 +209,19 @@ func (p *Peers) Leave(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	// A store that is away keeps the entry; others take it out after peerGone.
+	// If the store is unavailable the entry stays; other nodes remove it after peerGone.
 	_ = p.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: peerKind, ID: p.c.Node, Expect: toolkeep.AnyRevision, By: p.c.Node})
 }
 
-// handover is one request on its way to another node.
+// handover is one request being forwarded to another node.
 type handover struct {
 	to     *url.URL
-	failed bool // nothing came back, and nothing was written
+	failed bool // no response, and nothing was written
 }
 
 type handoverKey struct{}
 
-// Stop ends what Start began.
+// Stop ends what Start started.
 func (p *Peers) Stop() {
 	if p.end != nil {
 		p.end()
@@ -229,8 +229,9 @@ func (p *Peers) Stop() {
 	p.done.Wait()
 }
 
-// Forward implements Config.Forward: it hands a request to the node of the tag; false where there is none, or it
-// does not answer: its sessions are gone then, as the client is told.
+// Forward implements Config.Forward: it hands a request to the node of the tag. It returns false if
+// there is no such node or it does not answer: then its sessions are gone, and the client is told
+// so.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, tag string) bool {
 	p.mu.Lock()
 	to := p.at[tag]
@@ -243,8 +244,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, tag string) bool
 	return !h.failed
 }
 
-// failed notes that the other node did not answer. A client that left needs no
-// answer of ours either.
+// failed records that the other node did not answer. A client that has left gets no answer either.
 func (p *Peers) failed(_ http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return

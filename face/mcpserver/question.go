@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// askable tells whether the client said that it can be asked anything.
+// askable reports whether the client can be asked anything.
 func askable(caps []byte) bool {
 	for name, v := range mcp.Members(caps) {
 		if (name == "elicitation" || name == "sampling" || name == "roots") && mcp.IsObject(v) {
@@ -25,7 +25,7 @@ func askable(caps []byte) bool {
 	return false
 }
 
-// mayAsk tells why a client cannot be asked this; nil if it can.
+// mayAsk returns why a client cannot be asked this; nil if it can.
 func mayAsk(caps []byte, method string, params []byte, limit int) error {
 	var name string
 	switch method {
@@ -51,14 +51,13 @@ func mayAsk(caps []byte, method string, params []byte, limit int) error {
 	return nil
 }
 
-// noAnswer says why a question got none. What becomes of the call is its tool's
-// to say.
+// noAnswer says why a question got no answer. The tool decides what its call does then.
 func noAnswer(why string) error {
 	return toolkeep.NewError(toolkeep.MCPError, "%s", "the question got no answer: "+why)
 }
 
-// shuts is closed when nobody waits for the answer to a question of this method any
-// more; nil is never. A program's answers come soon or not at all, a person's need not.
+// shuts returns a channel that is closed when calls stop waiting for answers to this method; nil
+// for never. A program answers soon or not at all; a person may take any time.
 func (s *Server) shuts(method string) <-chan struct{} {
 	if method == mcp.MethodElicit {
 		return s.drains
@@ -66,11 +65,11 @@ func (s *Server) shuts(method string) <-chan struct{} {
 	return nil
 }
 
-// shutsDown is why a person is not waited for.
+// shutsDown is the reason given when the server stops waiting for a person.
 func shutsDown() error { return noAnswer("the server is shutting down") }
 
-// askClient puts a question to a client of a session, on the stream of the call
-// that raised it, or if that takes no events on the session's own.
+// askClient sends a question to a client with a session, on the stream of the call that raised it,
+// or on the session's own stream if the call's stream takes no events.
 func (x *exchange) askClient(ctx context.Context, method string, params []byte) ([]byte, error) {
 	if err := mayAsk(x.caps, method, params, x.s.limits.QuestionBytes); err != nil {
 		return nil, err
@@ -109,7 +108,7 @@ func (x *exchange) askClient(ctx context.Context, method string, params []byte) 
 	}
 }
 
-// unasked tells the client that nobody waits for the answer any more.
+// unasked tells the client that the answer is no longer needed.
 func (x *exchange) unasked(ses *session, id []byte) {
 	cancelled := append(append([]byte(`{"requestId":`), id...), '}')
 	note := (&mcp.Message{Method: mcp.NotificationCancelled, Params: cancelled}).Bytes()
@@ -118,7 +117,7 @@ func (x *exchange) unasked(ses *session, id []byte) {
 	}
 }
 
-// sendOwn puts a question on the session's own stream if somebody reads it.
+// sendOwn sends a question on the session's own stream if it has a reader.
 func (ses *session) sendOwn(data []byte) bool {
 	ses.own.mu.Lock()
 	read := ses.own.reader != nil
@@ -126,7 +125,7 @@ func (ses *session) sendOwn(data []byte) bool {
 	return read && ses.own.add(data, true, "")
 }
 
-// parking holds the calls of 2026-07-28 that wait for an answer.
+// parking holds the 2026-07-28 calls that wait for an answer.
 type parking struct {
 	s    *Server
 	mu   sync.Mutex
@@ -139,13 +138,13 @@ func (g *parking) init(s *Server) {
 	g.s, g.all, g.of = s, map[[16]byte]*parked{}, map[owner]int{}
 }
 
-// parked is one request that may ask its caller. It runs in a goroutine of its
-// own, because it outlives the HTTP request that began it.
+// parked is one request that may ask its caller. It runs in its own goroutine, because it outlives
+// the HTTP request that started it.
 type parked struct {
 	s      *Server
 	key    [16]byte
 	owner  owner
-	bound  [4][32]byte // what the second request must be as well, see stateOf
+	bound  [4][32]byte // what the second request must match, see bound
 	cancel context.CancelCauseFunc
 	caps   []byte
 
@@ -156,13 +155,13 @@ type parked struct {
 	err  error
 
 	mu      sync.Mutex
-	early   map[string][]byte // answers that came with the first request
+	early   map[string][]byte // answers sent with the first request
 	round   uint32
 	open    []*question
 	next    int
-	waiting bool // an HTTP request waits for it
+	waiting bool // an HTTP request is waiting for it
 	reply   *reply
-	missed  []event // what the client was to be told while none waited
+	missed  []event // notifications for the client while no request was waiting
 	timer   *time.Timer
 }
 
@@ -173,9 +172,8 @@ type question struct {
 	answer chan []byte
 }
 
-// askable carries out fn, which may put questions through the exchange, and answers
-// with its result or with its questions. m's params with inputResponses wake a
-// call that is parked instead.
+// askable runs fn, which may ask questions through the exchange, and answers with fn's result or
+// with its questions. If m's params have inputResponses they resume a parked call instead.
 func (x *exchange) askable(ctx context.Context, m *mcp.Message, dst []byte, subject string, arguments []byte,
 	fn func(ctx context.Context, x *exchange, dst []byte) ([]byte, error)) ([]byte, error) {
 	if state := mcp.Get(m.Params, "requestState"); state != nil {
@@ -208,8 +206,8 @@ func (x *exchange) askable(ctx context.Context, m *mcp.Message, dst []byte, subj
 	return x.wait(ctx, c, dst)
 }
 
-// wait answers with what comes first: the result, questions, or the client's
-// leaving, which ends the call.
+// wait answers with the first of: the result, questions, or the client leaving, which ends the
+// call.
 func (x *exchange) wait(ctx context.Context, c *parked, dst []byte) ([]byte, error) {
 	select {
 	case <-c.done:
@@ -239,12 +237,12 @@ func (c *parked) finished(dst []byte) ([]byte, error) {
 // inputRequired writes the open questions and the sealed state.
 func (x *exchange) inputRequired(ctx context.Context, c *parked, dst []byte) ([]byte, error) {
 	if !x.s.parking.enter(c) {
-		// Without room the questions get no answer, and the tool goes on without.
+		// If the table is full the questions get no answer, and the tool continues without.
 		c.fail()
 		return x.wait(ctx, c, dst)
 	}
 	c.mu.Lock()
-	if len(c.open) == 0 { // whoever asked has given up meanwhile
+	if len(c.open) == 0 { // the tool has stopped waiting meanwhile
 		c.mu.Unlock()
 		return x.wait(ctx, c, dst)
 	}
@@ -271,9 +269,9 @@ func (x *exchange) inputRequired(ctx context.Context, c *parked, dst []byte) ([]
 	return append(dst, '}'), nil
 }
 
-// earlyAnswers are inputResponses without a state. They belong to nothing that
-// waits: the call begins anew, and what it asks by one of these names is answered
-// with them. A client sends such to a server whose questions it knows.
+// earlyAnswers are inputResponses without a state. They belong to no parked call: the call starts
+// from the beginning, and questions with these names get these answers. A client does this if it
+// knows the server's questions.
 func earlyAnswers(responses []byte) map[string][]byte {
 	var early map[string][]byte
 	for name, raw := range mcp.Members(responses) {
@@ -290,7 +288,7 @@ func earlyAnswers(responses []byte) map[string][]byte {
 	return early
 }
 
-// ask puts one question; it is called by whatever carries the call out.
+// ask puts one question; the code that runs the call uses it.
 func (c *parked) ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	q := &question{method: method, params: params}
 	if err := c.put(q); err != nil {
@@ -316,7 +314,7 @@ func (c *parked) askAll(ctx context.Context, list []*question) ([][]byte, error)
 	return answers, failed
 }
 
-// put adds questions to those that are open.
+// put adds questions to the open ones.
 func (c *parked) put(list ...*question) error {
 	for _, q := range list {
 		if err := mayAsk(c.caps, q.method, q.params, c.s.limits.QuestionBytes); err != nil {
@@ -335,7 +333,7 @@ func (c *parked) put(list ...*question) error {
 	asks := false
 	for _, q := range list {
 		if a, ok := c.early[q.name]; ok && q.name != "" {
-			delete(c.early, q.name) // one answer for one question
+			delete(c.early, q.name) // an early answer is used once
 			q.answer <- a
 			continue
 		}
@@ -359,7 +357,7 @@ func (c *parked) put(list ...*question) error {
 // maxOpen bounds the open questions of one call.
 const maxOpen = 16
 
-// asks tells whether a question of this name is open. c.mu is held.
+// asks reports whether a question of this name is open. c.mu is held.
 func (c *parked) asks(name string) bool {
 	for _, q := range c.open {
 		if q.name == name {
@@ -379,7 +377,7 @@ func (c *parked) await(ctx context.Context, q *question) ([]byte, error) {
 		return a, nil
 	}
 	select {
-	case a, ok := <-q.answer: // it came with the request
+	case a, ok := <-q.answer: // it was sent with the request
 		return take(a, ok)
 	default:
 	}
@@ -393,7 +391,7 @@ func (c *parked) await(ctx context.Context, q *question) ([]byte, error) {
 	}
 }
 
-// send gives the client a notification, now or when it is back.
+// send sends a notification to the client now, or when it returns.
 func (c *parked) send(data []byte, key string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -435,7 +433,7 @@ func (c *parked) fail() {
 	c.open = nil
 }
 
-// abandon ends a call whose caller did not come back.
+// abandon ends a call whose caller did not return.
 func (c *parked) abandon(why error) {
 	c.mu.Lock()
 	if c.waiting {
@@ -447,7 +445,7 @@ func (c *parked) abandon(why error) {
 	c.cancel(why)
 }
 
-// enter puts a call into the table, or finds that it is there.
+// enter adds a call to the table, or finds it there.
 func (g *parking) enter(c *parked) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -493,14 +491,14 @@ func (g *parking) close() {
 	}
 }
 
-// The state that a client carries: a version, the node, the call, the round, the
-// end of its validity, and digests of what the second request must repeat.
+// The state that a client carries: a version, the node, the call, the round, its expiry, and
+// digests of what the second request must repeat.
 const stateSize = 1 + 16 + 16 + 4 + 8 + 4*32
 
 var stateContext = []byte("toolkeep mcp requestState 1")
 
-// bound are digests of who asked for what: principal with whom it acts for and its
-// workspace, view, method and subject, arguments.
+// bound returns digests of the request: principal with actor and workspace, view, method and
+// subject, arguments.
 func (x *exchange) bound(method, subject string, arguments []byte) [4][32]byte {
 	return [4][32]byte{
 		sha256.Sum256([]byte(x.p.Tenant + "\x00" + x.p.Subject + "\x00" + x.p.OnBehalf + "\x00" + x.p.Workspace)),
@@ -510,7 +508,7 @@ func (x *exchange) bound(method, subject string, arguments []byte) [4][32]byte {
 	}
 }
 
-// digestOf does not depend on space or the order of members.
+// digestOf ignores white space and member order.
 func digestOf(arguments []byte) [32]byte {
 	v, err := canon.Parse(arguments, canon.Limits{Bytes: int64(len(arguments)) + 1, Depth: messageDepth, Properties: 1 << 20, Elements: 1 << 20})
 	if err != nil {
@@ -533,13 +531,13 @@ func (c *parked) seal(until time.Time) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sealed), err
 }
 
-// wake gives the answers to a parked call and waits for what comes of it.
+// wake passes the answers to a parked call and waits for its next outcome.
 func (x *exchange) wake(ctx context.Context, m *mcp.Message, dst, rawState []byte, subject string, arguments []byte) ([]byte, error) {
 	c, round, err := x.parkedOf(rawState, m.Method, subject, arguments)
 	if err != nil {
 		return nil, err
 	}
-	answers := mcp.Get(m.Params, "inputResponses") // what is missing is asked again
+	answers := mcp.Get(m.Params, "inputResponses") // missing answers are asked for again
 	c.mu.Lock()
 	if c.waiting || c.round != round {
 		c.mu.Unlock()
@@ -561,7 +559,7 @@ func (x *exchange) wake(ctx context.Context, m *mcp.Message, dst, rawState []byt
 			}
 		}
 	}
-	// What was not answered is asked again.
+	// Unanswered questions are asked again.
 	if len(c.open) > 0 {
 		select {
 		case c.raised <- struct{}{}:
@@ -616,8 +614,8 @@ func (x *exchange) parkedOf(raw []byte, method, subject string, arguments []byte
 	return c, binary.BigEndian.Uint32(plain[33:]), nil
 }
 
-// nodeID makes 16 bytes of a node's name; a node without one is told apart from
-// itself after a restart.
+// nodeID derives 16 bytes from a node's name; a node without a name gets random ones, which change
+// at a restart.
 func nodeID(name string) (id [16]byte) {
 	if name == "" {
 		_, _ = rand.Read(id[:]) // never fails

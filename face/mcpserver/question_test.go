@@ -15,7 +15,7 @@ import (
 
 const formQuestion = `{"mode":"form","message":"Which city?","requestedSchema":{"type":"object","properties":{"city":{"type":"string"}}}}`
 
-// asking is an invoker whose tool asks its caller and answers with the answers.
+// asking is an invoker whose tool asks its caller and returns the answers.
 func asking(times int) fakeInvoker {
 	return func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		a, ok := c.Caller.(toolkeep.Asker)
@@ -98,7 +98,7 @@ func TestQuestionOnTheCallsOwnStream(t *testing.T) {
 	if m.Method != mcp.MethodElicit || m.ID == nil || string(m.Params) != formQuestion {
 		t.Fatalf("%s", m.Bytes())
 	}
-	// Somebody else's session cannot answer it.
+	// Another client's session cannot answer it.
 	other := s.session("/mcp", "2025-06-18", `{}`)
 	s.post("/mcp", string(mcp.Reply(m.ID, []byte(`{"action":"accept"}`)).Bytes()), other...)
 	if a := s.post("/mcp", string(mcp.Reply(m.ID, []byte(`{"action":"decline"}`)).Bytes()), h...); a.status != 202 {
@@ -107,14 +107,14 @@ func TestQuestionOnTheCallsOwnStream(t *testing.T) {
 	if m, _ = next(t, rd); !strings.Contains(string(m.Result), "decline") {
 		t.Errorf("%s", m.Result)
 	}
-	// An error is the tool's to deal with.
+	// The tool handles an error.
 	rd, _ = s.events("POST", "/mcp", callEcho, h...)
 	m, _ = next(t, rd)
 	s.post("/mcp", string(mcp.Refuse(m.ID, mcp.NewError(-1, "no")).Bytes()), h...)
 	if m, _ = next(t, rd); !strings.Contains(string(m.Result), `"isError":true`) {
 		t.Errorf("%s", m.Result)
 	}
-	// The end of the session ends what waits.
+	// Ending the session ends the wait.
 	rd, _ = s.events("POST", "/mcp", callEcho, h...)
 	next(t, rd)
 	s.do("DELETE", "/mcp", "", h...)
@@ -125,7 +125,7 @@ func TestQuestionOnTheCallsOwnStream(t *testing.T) {
 
 const echoParams = `{"name":"demo__echo","arguments":{"text":"x"}}`
 
-// park calls until the questions come, and gives the state.
+// park calls until the questions come, and returns the state.
 func (s *system) park(t *testing.T, headers ...string) string {
 	t.Helper()
 	a := s.modern("/mcp", "tools/call", echoParams, `{"elicitation":{}}`, headers...)
@@ -164,24 +164,24 @@ func TestRequestStateIsBound(t *testing.T) {
 	bad("other arguments", "arguments", strings.Replace(echoParams, `"x"`, `"y"`, 1), state, "/mcp")
 	bad("another text", "not what this server sent", echoParams, `"`+strings.Repeat("A", 200)+`"`, "/mcp")
 	bad("no text", "not what this server sent", echoParams, `5`, "/mcp")
-	// Without a state it is another call, which asks for itself.
+	// Without a state it is a new call with its own questions.
 	if a := s.modern("/mcp", "tools/call", strings.TrimSuffix(echoParams, "}")+`,"inputResponses":`+yes+`}`, caps); a.result(t, "resultType") != `"input_required"` {
 		t.Errorf("%s", a.body)
 	}
-	// No answer: asked again, with a new state; the old one is used up.
+	// Without an answer it asks again with a new state; the old state is used up.
 	a := s.modern("/mcp", "tools/call", with(echoParams, state, `{"q7":{}}`), caps)
 	second := a.result(t, "requestState")
 	if a.result(t, "inputRequests", "q1") == "" || second == state {
 		t.Fatalf("%s", a.body)
 	}
 	bad("used", "used already", echoParams, state, "/mcp")
-	// Members in another order are the same arguments.
+	// Member order does not matter in arguments.
 	a = s.modern("/mcp", "tools/call", with(`{"arguments":{ "text" : "x" },"name":"demo__echo"}`, second, yes), caps)
 	if !strings.Contains(a.result(t, "content"), "Paris") || a.result(t, "resultType") != `"complete"` {
 		t.Errorf("%s", a.body)
 	}
 	bad("ended", "the call has ended", echoParams, second, "/mcp")
-	if n := len(s.server.parking.all); n != 1 { // the other one
+	if n := len(s.server.parking.all); n != 1 { // the other call
 		t.Errorf("%d calls are still parked", n)
 	}
 }
@@ -263,7 +263,7 @@ func TestSeveralQuestionsAtOnce(t *testing.T) {
 	}
 }
 
-// Upstreams of 2026-07-28 ask several things at once, by names of their own.
+// Upstreams of 2026-07-28 ask several questions at once, under their own names.
 func TestAskAll(t *testing.T) {
 	s := newSystem(t)
 	const requests = `{"user name":{"method":"elicitation/create","params":` + formQuestion + `},"roots":{"method":"roots/list"}}`
@@ -289,8 +289,8 @@ func TestAskAll(t *testing.T) {
 	if a = s.modern("/mcp", "tools/call", echoParams, `{"roots":{}}`); !strings.Contains(a.body, "capability elicitation") {
 		t.Errorf("%s", a.body)
 	}
-	// Who knows the questions may answer with the first request. What is missing or
-	// no answer is asked.
+	// A client that knows the questions may answer with the first request. Missing and unusable
+	// answers are asked for.
 	early := func(responses string) answer {
 		return s.modern("/mcp", "tools/call", strings.TrimSuffix(echoParams, "}")+`,"inputResponses":`+responses+`}`, caps)
 	}
@@ -307,7 +307,7 @@ func TestAskAll(t *testing.T) {
 			t.Errorf("%s", a.body)
 		}
 	}
-	// Older clients get a request for each, at the same time.
+	// Older clients get one request per question, all at the same time.
 	h := s.session("/mcp", "2025-11-25", caps)
 	rd, _ := s.events("POST", "/mcp", callEcho, h...)
 	for range 2 {
@@ -339,9 +339,9 @@ func TestMissingCapabilityOfAnUpstream(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForNobody: a call that waits for a person goes on without an answer when
-// the server is to end, in every revision, and what comes of it can still be fetched. Who
-// waits for a program goes on waiting.
+// TestDrainWaitsForNobody: when the server drains, a call that waits for a person continues without
+// an answer, in every revision, and its result can still be fetched. A call that waits for a
+// program keeps waiting.
 func TestDrainWaitsForNobody(t *testing.T) {
 	s := newSystem(t)
 	ended := make(chan error, 10)
@@ -393,7 +393,7 @@ func TestDrainWaitsForNobody(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// What is asked now is not waited for either.
+	// A question asked now does not wait either.
 	if a := s.modern("/mcp", "tools/call", echoParams, caps); !strings.Contains(a.result(t, "content"), why) {
 		t.Errorf("a new call: %s", a.body)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// attachment is what ties the session of a relay view to its upstream.
+// attachment ties the session of a relay view to its upstream.
 type attachment struct{ binding Binding }
 
 func (a *attachment) close() { a.binding.Close() }
 
-// relayListing is the upstream's tools from the catalogue, under their own names.
+// relayListing returns the upstream's tools from the catalogue, under their own names.
 func (x *exchange) relayListing() listing {
 	var l listing
 	for name, e := range x.s.index(x.p.Tenant).ofUpstream(x.v.relay) {
@@ -28,11 +28,11 @@ func (x *exchange) relayListing() listing {
 	return l
 }
 
-// upstreamRequest is a request for the view's upstream.
+// upstreamRequest builds a request to the view's upstream.
 func (x *exchange) upstreamRequest(server string, peer upstream.Peer) *upstream.Request {
 	r := &upstream.Request{Principal: x.p, Server: server, Peer: peer, PeerCapabilities: x.caps, Legacy: !x.modern}
 	if r.PeerCapabilities == nil {
-		r.PeerCapabilities = []byte("{}") // nil would be everything
+		r.PeerCapabilities = []byte("{}") // nil would mean all capabilities
 	}
 	if x.ses != nil {
 		r.Session = x.ses.public
@@ -40,8 +40,8 @@ func (x *exchange) upstreamRequest(server string, peer upstream.Peer) *upstream.
 	return r
 }
 
-// relayGreeting is what the upstream says of itself. One that is down is shown
-// by its tools alone, which are the catalogue's.
+// relayGreeting returns the upstream's own greeting. If the upstream is down, the view shows only
+// its tools, from the catalogue.
 func (x *exchange) relayGreeting(ctx context.Context) (*greeting, error) {
 	var peer upstream.Peer
 	if x.ses != nil {
@@ -71,7 +71,7 @@ func (x *exchange) relayGreeting(ctx context.Context) (*greeting, error) {
 	if !mcp.IsObject(caps) {
 		caps = []byte("{}")
 	}
-	// Calls go the way of every call, which knows waiting calls but no MCP tasks.
+	// Tool calls go through the pipeline, which has waiting calls but no MCP tasks.
 	caps = mcp.Delete(caps, "tasks")
 	if tools || mcp.Get(caps, "tools") != nil {
 		caps = mcp.Set(caps, []byte("true"), "tools", "listChanged")
@@ -84,7 +84,7 @@ func (x *exchange) relayGreeting(ctx context.Context) (*greeting, error) {
 	return g, nil
 }
 
-// attach ties a session to its upstream; false if it has ended or is tied.
+// attach ties a session to its upstream; false if the session has ended or is already tied.
 func (ses *session) attach(a *attachment) bool {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
@@ -95,7 +95,7 @@ func (ses *session) attach(a *attachment) bool {
 	return true
 }
 
-// forward passes on what a client tells and no view takes itself.
+// forward passes on client notifications that the face does not handle.
 func (ses *session) forward(ctx context.Context, m *mcp.Message) {
 	ses.mu.Lock()
 	a := ses.relay
@@ -108,10 +108,10 @@ func (ses *session) forward(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// relayed passes a request on to the view's upstream.
+// relayed forwards a request to the view's upstream.
 func (x *exchange) relayed(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
 	if x.ses != nil && (m.Method == mcp.MethodSubscribe || m.Method == mcp.MethodUnsubscribe || m.Method == mcp.MethodSetLevel) {
-		// What these ask for comes later, outside of any request.
+		// Results of these arrive later, outside any request.
 		x.ses.mu.Lock()
 		a := x.ses.relay
 		x.ses.mu.Unlock()
@@ -131,14 +131,14 @@ func (x *exchange) relayed(ctx context.Context, m *mcp.Message, dst []byte) ([]b
 	return append(dst, result...), nil
 }
 
-// passOn has an upstream carry out a request of the client. The result is as the
-// client's revision has it.
+// passOn has an upstream run a client's request. The result is in the form of the client's
+// revision.
 func (x *exchange) passOn(ctx context.Context, server string, m *mcp.Message, params []byte) ([]byte, error) {
 	if !x.modern {
 		return x.do(ctx, server, m.Method, params)
 	}
 	for _, key := range []string{mcp.MetaProtocolVersion, mcp.MetaClientInfo, mcp.MetaClientCapabilities} {
-		params = mcp.Delete(params, "_meta", key) // what is said to us and not to the upstream
+		params = mcp.Delete(params, "_meta", key) // meant for the gateway, not for the upstream
 	}
 	params = mcp.Delete(mcp.Delete(params, "requestState"), "inputResponses")
 	subject := mcp.Delete(params, "_meta")
@@ -157,8 +157,8 @@ func (x *exchange) do(ctx context.Context, server, method string, params []byte)
 	return x.bridged(nil, method, answer.Result), nil
 }
 
-// bridged gives a result the members that the client's revision wants, and takes
-// out those that it does not know.
+// bridged adds the result members that the client's revision requires, and removes those it does
+// not know.
 func (x *exchange) bridged(dst []byte, method string, result []byte) []byte {
 	if !mcp.IsObject(result) {
 		result = []byte("{}")
@@ -191,7 +191,7 @@ func (p requestPeer) Ask(ctx context.Context, method string, params []byte) ([]b
 	return askingCaller{caller{x: p.x}}.Ask(ctx, method, params)
 }
 
-// AskAll is askingCaller's.
+// AskAll is like askingCaller's.
 func (p requestPeer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
 	return askingCaller{caller{x: p.x}}.AskAll(ctx, inputRequests)
 }
@@ -199,14 +199,14 @@ func (p requestPeer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, 
 // Notify implements upstream.Peer.
 func (p requestPeer) Notify(method string, params []byte) {
 	if method == mcp.NotificationToolsChanged {
-		return // no news of this request; sessionPeer hears it as well
+		return // not part of this request; sessionPeer gets it too
 	}
 	if !p.x.send(method, params, noticeKey(method, params)) && p.x.ses != nil {
 		p.x.ses.notify(method, params, noticeKey(method, params))
 	}
 }
 
-// noticeKey names notifications of which only the last one matters.
+// noticeKey returns a key for notifications of which only the latest matters.
 func noticeKey(method string, params []byte) string {
 	switch method {
 	case mcp.NotificationToolsChanged, mcp.NotificationPromptsChanged, mcp.NotificationResourcesChanged:
@@ -217,7 +217,7 @@ func noticeKey(method string, params []byte) string {
 	return ""
 }
 
-// sessionPeer is the client of a session, outside of any request.
+// sessionPeer is the client of a session, outside any request.
 type sessionPeer struct{ ses *session }
 
 // Ask implements upstream.Peer.
@@ -231,8 +231,8 @@ func (p sessionPeer) Notify(method string, params []byte) {
 	p.ses.notify(method, params, noticeKey(method, params))
 }
 
-// relayListen attaches a subscriptions/listen to the view's upstream and gives
-// those resources that it could subscribe to.
+// relayListen attaches a subscriptions/listen to the view's upstream and returns the resources it
+// could subscribe to.
 func (x *exchange) relayListen(ctx context.Context, l *listening, uris []string) (Binding, []string, error) {
 	b, err := x.s.c.Upstreams.Bind(ctx, x.upstreamRequest(x.v.relay, listenPeer{l, uris}))
 	if err != nil {
@@ -256,7 +256,7 @@ type listenPeer struct {
 	uris []string
 }
 
-// Ask implements upstream.Peer: there is no request in which 2026-07-28 could ask.
+// Ask implements upstream.Peer: outside a request 2026-07-28 cannot ask.
 func (listenPeer) Ask(context.Context, string, []byte) ([]byte, error) {
 	return nil, noAnswer("the client can only be asked within a request")
 }

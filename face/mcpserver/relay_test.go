@@ -16,8 +16,8 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// library is an upstream made with the official SDK. ask has its prompt ask the
-// caller for a city.
+// library is an upstream built with the official SDK. With ask its prompt asks the caller for a
+// city.
 func library(t *testing.T, stateless bool) (*sdk.Server, string) {
 	t.Helper()
 	srv := sdk.NewServer(&sdk.Implementation{Name: "library", Version: "9"}, &sdk.ServerOptions{
@@ -66,7 +66,7 @@ func library(t *testing.T, stateless bool) (*sdk.Server, string) {
 	return srv, h.URL
 }
 
-// behind puts servers behind the face.
+// behind puts MCP servers behind the face.
 func (s *system) behind(specs ...upstream.Spec) *upstream.Servers {
 	client := &http.Client{Transport: &http.Transport{}}
 	servers := upstream.New(upstream.Config{HTTPClient: func(string, []toolkeep.HostPort) *http.Client { return client }, Log: s.Log})
@@ -160,7 +160,7 @@ func relayOnce(t *testing.T, s *system, srv *sdk.Server, version string) {
 	if err := cs.Subscribe(ctx, &sdk.SubscribeParams{URI: "book://2"}); err != nil {
 		t.Fatal(err)
 	}
-	// The subscription may still be on its way to the upstream.
+	// The subscription may not have reached the upstream yet.
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for late := time.After(time.Minute); ; {
@@ -196,7 +196,7 @@ func TestRelayOfAServerThatIsDown(t *testing.T) {
 	if a := s.modern("/mcp/servers/gone", "server/discover", "{}", "{}"); a.result(t, "capabilities") != `{"tools":{"listChanged":true}}` {
 		t.Errorf("%s", a.body)
 	}
-	// One that is down empties no list.
+	// A server that is down does not empty the list.
 	want(t, s.names("/mcp/all"), "gone__read")
 	if a := s.post("/mcp/all", `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`); a.result(t, "resources") != "[]" {
 		t.Errorf("%s", a.body)
@@ -275,8 +275,7 @@ func TestResourcesAndPromptsOfAllServers(t *testing.T) {
 	}
 }
 
-// What an upstream tells while it carries a call out reaches the client of its
-// relay, and nobody else's.
+// Notifications an upstream sends during a call reach only the client of its relay.
 func TestWhatAnUpstreamTellsDuringACall(t *testing.T) {
 	s := newSystem(t)
 	s.behind(upstream.Spec{Name: "files", Transport: upstream.HTTP, URL: "http://127.0.0.1:1/mcp"})

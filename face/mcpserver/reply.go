@@ -11,26 +11,26 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// reply is the answer of one POST with requests. It is JSON if the answers are
-// all that is sent, else an event stream; see the package's comment.
+// reply is the answer to one POST with requests. It is JSON if only answers are sent, else an event
+// stream; see the package comment.
 type reply struct {
 	s       *Server
 	w       http.ResponseWriter
 	ctx     context.Context // of the HTTP request
-	ses     *session        // nil without; then nothing can be resumed
+	ses     *session        // nil without a session; then nothing can be resumed
 	version string
 	batch   bool
-	json    bool // the client takes JSON
-	stream  bool // the client takes event streams
+	json    bool // the client accepts JSON
+	stream  bool // the client accepts event streams
 
 	mu     sync.Mutex
 	state  replyState
-	first  []byte // answers while undecided
+	first  []byte // answers before the form is decided
 	more   [][]byte
 	st     *stream
 	pumped chan struct{} // closed when the pump has stopped; nil before it starts
 	timer  *time.Timer
-	status int // of a JSON answer; 0 is 200
+	status int // of a JSON answer; 0 means 200
 }
 
 type replyState int
@@ -41,13 +41,13 @@ const (
 	streaming
 )
 
-// accept reads what the client takes of the answer; false if nothing of it.
+// accept reads the Accept header; false if the client accepts neither form.
 func (r *reply) accept(header http.Header) (ok bool) {
 	r.json, r.stream = accepts(header["Accept"])
 	return r.json || r.stream
 }
 
-// accepts reads an Accept header; without one the client takes everything.
+// accepts parses an Accept header; without one the client accepts everything.
 func accepts(values []string) (json, stream bool) {
 	if len(values) == 0 {
 		return true, true
@@ -71,7 +71,7 @@ func accepts(values []string) (json, stream bool) {
 	return json, stream
 }
 
-// begin lets the answer become a stream when it takes long.
+// begin starts the timer after which the answer becomes a stream.
 func (r *reply) begin() {
 	if r.stream {
 		r.timer = time.AfterFunc(r.s.limits.StreamAfter, func() {
@@ -90,11 +90,11 @@ func (r *reply) open() {
 	if r.ses != nil {
 		r.st = r.ses.openStream(r.s)
 	}
-	if r.st == nil { // without a session, or it has just ended
+	if r.st == nil { // no session, or it has just ended
 		r.st = r.s.newStream("")
 	}
 	if r.st.id != "" && r.version >= mcp.V20251125 {
-		// The priming event gives the client the id from which it can come back.
+		// The priming event gives the client an id to resume from.
 		r.st.add(nil, true, "")
 	}
 	if r.first != nil {
@@ -112,13 +112,13 @@ func (r *reply) open() {
 			st.detach(rd)
 			return
 		}
-		r.s.pump(r.ctx, e, st, rd, 0, nil) // the answer to what was let in
+		r.s.pump(r.ctx, e, st, rd, 0, nil) // the request has been let in, so its answer is written
 	}(r.st, r.pumped)
 }
 
-// asStream makes the answer of a relay an event stream, as the servers of the official
-// SDKs answer: what stands on one can be fetched again in a session. Lists are; the
-// answer to a call, which there are many of, is not without need.
+// asStream makes a relay's answer an event stream, as servers of the official SDKs do: in a session
+// a stream can be resumed. Lists use it; answers to calls, which are frequent, become streams only
+// when needed.
 func (x *exchange) asStream() {
 	if x.v.kind == viewRelay && x.reply != nil {
 		x.reply.asStream()
@@ -133,8 +133,8 @@ func (r *reply) asStream() {
 	}
 }
 
-// send adds a notification or a question to the answer. False means that it
-// cannot be sent here: the client takes JSON alone, or the answer is out.
+// send adds a notification or a question to the answer. It returns false if that is impossible: the
+// client accepts only JSON, or the answer has been sent.
 func (r *reply) send(data []byte, keep bool, key string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,14 +147,14 @@ func (r *reply) send(data []byte, keep bool, key string) bool {
 	return r.st.add(data, keep, key)
 }
 
-// resumable tells whether the client could come back for the answer.
+// resumable reports whether the client could come back for the answer.
 func (r *reply) resumable() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state == streaming && r.st.id != "" && r.st.held()
 }
 
-// respond adds the answer to one request. It keeps data.
+// respond adds the answer to one request. It retains data.
 func (r *reply) respond(data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +168,7 @@ func (r *reply) respond(data []byte) {
 	}
 }
 
-// end sends what is still to be sent, and returns when the writer is free.
+// end sends the rest and returns when the writer is free.
 func (r *reply) end() {
 	if r.timer != nil {
 		r.timer.Stop()
@@ -223,7 +223,7 @@ func (s *Server) sendBody(w http.ResponseWriter, status int, body []byte) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Now().Add(s.limits.WriteTimeout))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the peer is gone; nobody is left to tell
+	_, _ = w.Write(body) // the client is gone; no one to report to
 }
 
 var noStore = []string{"no-store"}

@@ -11,14 +11,13 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// In the views that join several servers a resource has the address
+// In views that join several servers a resource has the address
 //
 //	toolkeep+SERVER:URI
 //
-// such as toolkeep+files:file:///notes/today.md. That is a URI of its own scheme
-// by RFC 3986, so that clients pass it around unchanged, and its reverse is a
-// cut. Templates have the same prefix. Prompts are named like tools,
-// SERVER__NAME.
+// such as toolkeep+files:file:///notes/today.md. That is a URI with its own scheme by RFC 3986, so
+// clients pass it on unchanged, and removing the prefix restores the original. Templates have the
+// same prefix. Prompts are named like tools, SERVER__NAME.
 
 const uriScheme = "toolkeep+"
 
@@ -35,14 +34,14 @@ func splitURI(uri string) (server, inner string, ok bool) {
 
 func (x *exchange) hasUpstreams() bool { return x.s.c.Upstreams != nil }
 
-// item is one prompt, resource or template with its place in the list.
+// item is one prompt, resource or template with its list position.
 type item struct {
-	key string // of sorting and cursors
+	key string // for sorting and cursors
 	raw []byte
 }
 
-// gather asks every server that the caller may use for its definitions, all at
-// once. One that cannot answer is left out.
+// gather asks all servers that the caller may use for their definitions, in parallel. Servers that
+// cannot answer are left out.
 func (x *exchange) gather(ctx context.Context, of func(server string, d upstream.Definitions) []item) []item {
 	if !x.hasUpstreams() {
 		return nil
@@ -71,8 +70,8 @@ func (x *exchange) gather(ctx context.Context, of func(server string, d upstream
 	return list
 }
 
-// mayUse asks whether something of a server that is no tool exists for the
-// caller, under the id that it would have as a tool.
+// mayUse reports whether a server's prompt or resource exists for the caller, under the id it would
+// have as a tool.
 func (x *exchange) mayUse(server, name string) bool {
 	id := []byte(server + "." + name)
 	for i := len(server) + 1; i < len(id); i++ {
@@ -119,7 +118,7 @@ func (x *exchange) listTemplates(ctx context.Context, m *mcp.Message, dst []byte
 	}))
 }
 
-// addressed are the visible ones of what is found by a URI, with its prefix.
+// addressed returns the visible definitions addressed by URI, with the prefix.
 func (x *exchange) addressed(server string, defs [][]byte, member string) []item {
 	var out []item
 	for _, raw := range defs {
@@ -146,14 +145,14 @@ func (x *exchange) noResource(uri string) error {
 		Data: append(append([]byte(`{"uri":`), mcp.Quote(toolkeep.ClipBytes(uri, 500))...), '}')}
 }
 
-// resourceOf finds the server of a resource that the caller may read.
+// resourceOf finds the server of a resource the caller may read.
 func (x *exchange) resourceOf(ctx context.Context, uri string) (server, inner string, err error) {
 	server, inner, ok := splitURI(uri)
 	if !ok || len(uri) > 64<<10 || !x.has(server) {
 		return "", "", x.noResource(uri)
 	}
 	name := inner
-	// A listed one is seen under its name, one of a template under its address.
+	// Listed resources are checked by name, resources of a template by address.
 	if d, err := x.s.c.Upstreams.Definitions(ctx, x.p, server); err == nil {
 		for _, raw := range d.Resources {
 			if mcp.Text(raw, "uri") == inner {
@@ -184,7 +183,7 @@ func (x *exchange) readResource(ctx context.Context, m *mcp.Message, dst []byte)
 		return nil, err
 	}
 	contents := mcp.Get(result, "contents")
-	if contents == nil { // questions
+	if contents == nil { // the upstream asks questions
 		return append(dst, result...), nil
 	}
 	out := []byte{'['}
@@ -197,7 +196,7 @@ func (x *exchange) readResource(ctx context.Context, m *mcp.Message, dst []byte)
 	return append(dst, mcp.Set(result, append(out, ']'), "contents")...), nil
 }
 
-// prefixMember gives a URI within an object its server's prefix.
+// prefixMember adds the server's prefix to a URI within an object.
 func prefixMember(server string, obj []byte, path ...string) []byte {
 	uri, ok := mcp.Unquote(mcp.Get(obj, path...))
 	if !ok || uri == "" {
@@ -206,8 +205,8 @@ func prefixMember(server string, obj []byte, path ...string) []byte {
 	return mcp.Set(obj, mcp.Quote(prefixURI(server, uri)), path...)
 }
 
-// prefixBlock does so in a content block that names a resource of its server.
-// Links to the web lead there and not through here.
+// prefixBlock does the same for a content block that names a resource of its server. Links to the
+// web stay as they are, since they do not go through the gateway.
 func prefixBlock(server string, block []byte) []byte {
 	switch mcp.Text(block, "type") {
 	case "resource_link":
@@ -238,7 +237,7 @@ func (x *exchange) listPrompts(ctx context.Context, m *mcp.Message, dst []byte) 
 	}))
 }
 
-// promptOf finds the server of a prompt and the name that it has there.
+// promptOf finds the server of a prompt and the prompt's name there.
 func (x *exchange) promptOf(ctx context.Context, full string) (server, name string, err error) {
 	server, _, ok := strings.Cut(full, "__")
 	if ok && x.has(server) {
@@ -285,7 +284,7 @@ func (x *exchange) getPrompt(ctx context.Context, m *mcp.Message, dst []byte) ([
 	return append(dst, mcp.Set(result, append(out, ']'), "messages")...), nil
 }
 
-// complete is completion/complete, for the argument of a prompt or a template.
+// complete serves completion/complete, for the argument of a prompt or a template.
 func (x *exchange) complete(ctx context.Context, m *mcp.Message, dst []byte) ([]byte, error) {
 	ref := mcp.Get(m.Params, "ref")
 	if !mcp.IsObject(ref) || mcp.Text(m.Params, "argument", "name") == "" {

@@ -12,12 +12,12 @@ import (
 
 // Retrievals records searches.
 type Retrievals interface {
-	// Retrieved records a search in the background and gives the id of its event at once.
+	// Retrieved records a search in the background and returns its event id at once.
 	Retrieved(p *toolkeep.Principal, r usage.Retrieval) (id string)
 }
 
-// retrieved records a search that began at start, and gives the id by which feedback
-// names it, "" where searches are not recorded.
+// retrieved records a search that began at start and returns the id that feedback refers to, "" if
+// searches are not recorded.
 func (x *exchange) retrieved(q discover.Query, found []discover.Match, r discover.Report, start time.Time) string {
 	if x.s.c.Retrievals == nil {
 		return ""
@@ -25,7 +25,7 @@ func (x *exchange) retrieved(q discover.Query, found []discover.Match, r discove
 	return x.record(usage.Of(q, found, r, time.Since(start)))
 }
 
-// disclosed records a context like a search that gave the tools that it shows whole.
+// disclosed records a context as a search that returned the tools shown in full.
 func (x *exchange) disclosed(r *assembly.Request, c *assembly.Context, start time.Time) string {
 	if x.s.c.Retrievals == nil {
 		return ""
@@ -41,7 +41,7 @@ func (x *exchange) record(r usage.Retrieval) string {
 	return x.s.c.Retrievals.Retrieved(x.p, r)
 }
 
-// appendRetrieval says in _meta which search a result is of.
+// appendRetrieval adds the id of the search to _meta.
 func appendRetrieval(dst []byte, id string) []byte {
 	if id == "" {
 		return dst

@@ -15,8 +15,8 @@ func (c recorder) Retrieved(p *toolkeep.Principal, r usage.Retrieval) string {
 	return "retrieval-of-" + p.Subject
 }
 
-// TestSearchesAreRecorded: find_tools says in _meta which search it was, of a list and of
-// a context, and only what the caller sees is in the record.
+// TestSearchesAreRecorded: find_tools returns the search id in _meta, for lists and contexts, and
+// the record has only tools the caller sees.
 func TestSearchesAreRecorded(t *testing.T) {
 	s, seen := newSystem(t), make(recorder, 1)
 	s.Retrievals = seen

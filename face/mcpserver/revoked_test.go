@@ -12,11 +12,11 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// revocable is an Auth whose one caller can be taken out.
+// revocable is an Auth whose one caller can be revoked.
 type revocable struct {
 	gate.Auth
 	revoked atomic.Bool
-	until   time.Time // when the credential ends; zero never
+	until   time.Time // expiry of the credential; zero means never
 }
 
 func (r *revocable) Authenticate(ctx context.Context, bearer, addr string) (*toolkeep.Principal, error) {
@@ -36,9 +36,8 @@ func (r *revocable) Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error) 
 	return p, nil
 }
 
-// TestRevokedCredentialEndsStreams: a stream that stands open ends with the
-// credential that opened it: before the next event, and where none comes, with the
-// next sign of life.
+// TestRevokedCredentialEndsStreams: an open stream ends with the credential that opened it: before
+// the next event, or if none comes, at the next heartbeat.
 func TestRevokedCredentialEndsStreams(t *testing.T) {
 	for name, alive := range map[string]time.Duration{"before an event": time.Hour, "by itself": 5 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -67,10 +66,10 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 			if e, err := own.Next(); err != io.EOF {
 				t.Errorf("the session's stream: %s %v", e.Data, err)
 			}
-			a.revoked.Store(false) // the session is gone, whoever asks
+			a.revoked.Store(false) // the session is gone for every caller
 			s.post("/mcp", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, h...).problem(t, 404, toolkeep.ResourceNotFound)
 			if alive == time.Hour {
-				stop() // its turn would come in an hour
+				stop() // its timer would fire in an hour
 				return
 			}
 			a.revoked.Store(true)
@@ -84,7 +83,7 @@ func TestRevokedCredentialEndsStreams(t *testing.T) {
 	}
 }
 
-// TestCredentialThatEndsEndsStreams: nobody takes it out, its time is over.
+// TestCredentialThatEndsEndsStreams: streams end when the credential expires.
 func TestCredentialThatEndsEndsStreams(t *testing.T) {
 	s := newSystem(t)
 	s.front.Auth = &revocable{Auth: s.front.Auth, until: time.Now().Add(2 * time.Second)}
@@ -100,8 +99,8 @@ func TestCredentialThatEndsEndsStreams(t *testing.T) {
 	}
 }
 
-// TestEventIDOfAnotherSession: a number that the session has not reached would keep
-// its events back until it has.
+// TestEventIDOfAnotherSession: an event number beyond the session's own would hold back its events
+// until it is reached.
 func TestEventIDOfAnotherSession(t *testing.T) {
 	s := newSystem(t)
 	s.publish(manifest("demo.echo"))

@@ -2,7 +2,7 @@ package mcpserver
 
 import "net/http"
 
-// bearer is a client that authenticates every request.
+// bearer returns a client that authenticates every request.
 func bearer(key string) *http.Client { return &http.Client{Transport: bearerTransport(key)} }
 
 type bearerTransport string

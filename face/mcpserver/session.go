@@ -14,17 +14,17 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// owner is to whom a session belongs.
+// owner identifies whose session it is.
 type owner struct{ tenant, subject string }
 
 func ownerOf(p *toolkeep.Principal) owner { return owner{p.Tenant, p.Subject} }
 
-// session is one client of a revision up to 2025-11-25, from initialize to
-// DELETE, idle end, or the end of the server.
+// session is one client of a revision up to 2025-11-25, from initialize to DELETE, idle timeout, or
+// server stop.
 type session struct {
 	s       *Server
 	id      string // the node's tag and 256 random bits
-	public  string // names the session where its id must not stand: records, upstreams
+	public  string // stands for the session where its id must not appear: records, upstreams
 	owner   owner
 	view    *view
 	version string
@@ -33,23 +33,23 @@ type session struct {
 	ended chan struct{} // closed with the session
 
 	mu     sync.Mutex
-	p      *toolkeep.Principal // as the newest request authenticated
-	active int                 // requests and readers now
-	last   time.Time           // when active last became 0
+	p      *toolkeep.Principal // from the newest request
+	active int                 // open requests and readers
+	last   time.Time           // when active last reached 0
 	timer  *time.Timer
 	gone   bool
 
-	calls   map[string]context.CancelCauseFunc // requests under way by raw id
-	asks    map[string]chan *mcp.Message       // questions under way by raw id
+	calls   map[string]context.CancelCauseFunc // running requests by raw id
+	asks    map[string]chan *mcp.Message       // open questions by raw id
 	nextAsk int
 
 	own        *stream            // the GET stream
-	streams    map[string]*stream // that can be resumed, running or kept
+	streams    map[string]*stream // resumable streams, running or kept
 	kept       []keptStream       // ended, oldest first
 	keptBytes  int
 	nextStream int
 
-	found  []string // tool ids that auto adds, oldest first
+	found  []string // tool ids added to view auto, oldest first
 	shown  uint64   // fingerprint of the tool list that the client has seen
 	listed bool
 
@@ -62,7 +62,7 @@ type keptStream struct {
 	until  time.Time
 }
 
-// newSession makes a session and enters it; E3802 if there is no room.
+// newSession creates and registers a session; E3802 if there is no room.
 func (s *Server) newSession(p *toolkeep.Principal, v *view, version string, caps []byte) (*session, error) {
 	var secret [32]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -73,7 +73,7 @@ func (s *Server) newSession(p *toolkeep.Principal, v *view, version string, caps
 	}
 	ses.own = s.newStream("0")
 	ses.streams["0"] = ses.own
-	ses.mu.Lock() // until the timer is there, which idle might not wait for
+	ses.mu.Lock() // until the timer exists, since idle may run at once
 	ses.timer = time.AfterFunc(s.limits.SessionIdle, ses.idle)
 	ses.mu.Unlock()
 	if err := s.admit(ses); err != nil {
@@ -83,7 +83,7 @@ func (s *Server) newSession(p *toolkeep.Principal, v *view, version string, caps
 	return ses, nil
 }
 
-// admit enters a session into the tables.
+// admit adds a session to the tables.
 func (s *Server) admit(ses *session) error {
 	s.mu.Lock()
 	if s.closed || s.draining {
@@ -94,7 +94,7 @@ func (s *Server) admit(ses *session) error {
 	mine := s.owners[ses.owner]
 	full := len(s.sessions) >= s.limits.Sessions
 	if full || len(mine) >= s.limits.PrincipalSessions {
-		// The principal's own that was idle longest makes room; nobody else's does.
+		// The principal's own longest-idle session makes room, never another principal's.
 		idle = oldestIdle(mine)
 		if idle == nil {
 			s.mu.Unlock()
@@ -115,7 +115,7 @@ func (s *Server) admit(ses *session) error {
 	return nil
 }
 
-// publicID gives nothing of the id away.
+// publicID reveals nothing about the id.
 func publicID(secret []byte) string {
 	sum := sha256.Sum256(secret)
 	return "mcp-" + hex.EncodeToString(sum[:12])
@@ -135,7 +135,7 @@ func oldestIdle(mine map[*session]struct{}) *session {
 	return oldest
 }
 
-// forget takes the session out of the tables. s.mu is held.
+// forget removes the session from the tables. s.mu is held.
 func (s *Server) forget(ses *session) {
 	delete(s.sessions, ses.id)
 	mine := s.owners[ses.owner]
@@ -145,8 +145,8 @@ func (s *Server) forget(ses *session) {
 	}
 }
 
-// enter finds a session for a request of its owner at its view, and keeps it
-// from ending; leave undoes that.
+// enter finds a session for a request of its owner at its view, and keeps it from ending until
+// leave.
 func (s *Server) enter(id string, p *toolkeep.Principal, v *view) *session {
 	s.mu.Lock()
 	ses := s.sessions[id]
@@ -178,8 +178,7 @@ func (ses *session) principal() *toolkeep.Principal {
 	return ses.p
 }
 
-// idle ends the session if nobody used it for long enough, else looks again when
-// that may be so.
+// idle ends the session if it has been unused for long enough, else checks again later.
 func (ses *session) idle() {
 	limit := ses.s.limits.SessionIdle
 	ses.mu.Lock()
@@ -196,7 +195,7 @@ func (ses *session) idle() {
 	ses.s.drop(ses, "it was idle")
 }
 
-// drop takes a session out and ends it.
+// drop removes a session and ends it.
 func (s *Server) drop(ses *session, why string) {
 	s.mu.Lock()
 	s.forget(ses)
@@ -204,7 +203,7 @@ func (s *Server) drop(ses *session, why string) {
 	ses.close(why)
 }
 
-// close ends what the session has under way. The tables no longer hold it.
+// close ends all of the session's open work. The tables no longer hold it.
 func (ses *session) close(why string) {
 	ses.mu.Lock()
 	if ses.gone {
@@ -236,7 +235,7 @@ func (ses *session) close(why string) {
 
 var errSessionEnded = toolkeep.NewError(toolkeep.Cancelled, "the MCP session ended")
 
-// start enters a request; false if its id is taken or there are too many.
+// start registers a request; it fails if the id is in use or there are too many.
 func (ses *session) start(id []byte, cancel context.CancelCauseFunc) *mcp.Error {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
@@ -259,7 +258,7 @@ func (ses *session) finish(id []byte) {
 	delete(ses.calls, string(id))
 }
 
-// cancel stops a request that the client no longer wants.
+// cancel stops a request the client no longer wants.
 func (ses *session) cancel(id []byte) {
 	ses.mu.Lock()
 	cancel := ses.calls[string(id)]
@@ -269,7 +268,7 @@ func (ses *session) cancel(id []byte) {
 	}
 }
 
-// openStream makes the stream of one answer; nil if the session has ended.
+// openStream creates the stream of one answer; nil if the session has ended.
 func (ses *session) openStream(s *Server) *stream {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
@@ -282,8 +281,8 @@ func (ses *session) openStream(s *Server) *stream {
 	return st
 }
 
-// keep holds an ended stream for a while, so that a client that lost its end can
-// come back. Older ones make room.
+// keep retains an ended stream for a while, so a client that lost its end can resume. Older ones
+// make room.
 func (ses *session) keep(s *Server, st *stream) {
 	now := time.Now()
 	weight := st.weight()
@@ -301,7 +300,7 @@ func (ses *session) keep(s *Server, st *stream) {
 	s.eventBytes.Add(int64(weight))
 }
 
-// release lets the oldest ended stream go. ses.mu is held.
+// release drops the oldest ended stream. ses.mu is held.
 func (ses *session) release(s *Server) {
 	k := ses.kept[0]
 	ses.kept = ses.kept[1:]
@@ -310,7 +309,7 @@ func (ses *session) release(s *Server) {
 	delete(ses.streams, k.st.id)
 }
 
-// find gives a stream to resume.
+// find returns a stream to resume.
 func (ses *session) find(id string) *stream {
 	now := time.Now()
 	ses.mu.Lock()
@@ -347,7 +346,7 @@ func (ses *session) unask(id []byte) {
 	delete(ses.asks, string(id))
 }
 
-// answer gives a question its answer; one that nobody waits for is dropped.
+// answer delivers the answer to a question; if no call waits for it, it is dropped.
 func (ses *session) answer(m *mcp.Message) {
 	ses.mu.Lock()
 	to := ses.asks[string(m.ID)]
@@ -358,8 +357,8 @@ func (ses *session) answer(m *mcp.Message) {
 	}
 }
 
-// add puts found tools into the session's list and tells whether any is new. The
-// oldest make room.
+// add puts found tools into the session's list and reports whether any is new. The oldest make
+// room.
 func (ses *session) add(ids []string) bool {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 // Sets are the sets at /mcp/sets/{name}, by name.
 type Sets map[string]*Set
 
-// setEntry is one set as the file has it.
+// setEntry is one set as written in the file.
 type setEntry struct {
 	Title        string   `yaml:"title"`
 	Instructions string   `yaml:"instructions"`
@@ -29,8 +29,7 @@ type setEntry struct {
 
 var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// ReadSets reads a file of sets: a map of names to sets; "" has none. Unknown fields are
-// refused.
+// ReadSets reads a file that maps names to sets; for "" there are none. Unknown fields are refused.
 func ReadSets(file string) (Sets, error) {
 	if file == "" {
 		return nil, nil
@@ -64,13 +63,13 @@ func ReadSets(file string) (Sets, error) {
 	return sets, nil
 }
 
-// Find gives a set. A principal that sees none of its tools finds it empty.
+// Find returns a set. For a principal that sees none of its tools the set is empty.
 func (s Sets) Find(_ *toolkeep.Principal, name string) (*Set, bool) {
 	set, ok := s[name]
 	return set, ok
 }
 
-// Member gives the tools of a set as a choice.
+// Member returns the tools of a set as a filter.
 func (s Sets) Member(p *toolkeep.Principal, name string) (func(*toolkeep.Tool) bool, bool) {
 	set, ok := s.Find(p, name)
 	if !ok {

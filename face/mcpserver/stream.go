@@ -13,11 +13,10 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// stream is the log of one event stream: what a client was sent or will be. The
-// log is bounded by dropping progress and notices, oldest first; answers and
-// questions stay.
+// stream is the log of one event stream: events sent or to be sent. The log is bounded by dropping
+// progress and notices, oldest first; answers and questions stay.
 type stream struct {
-	id  string // within the session; "" where nothing resumes it
+	id  string // within the session; "" if it cannot be resumed
 	log *slog.Logger
 
 	maxEvents, maxBytes int
@@ -25,32 +24,32 @@ type stream struct {
 	mu      sync.Mutex
 	events  []event
 	seq     int // of the newest event
-	taken   int // newest that a reader has taken
+	taken   int // newest event taken by a reader
 	bytes   int // of events that may be dropped
-	size    int // of all
+	size    int // of all events
 	dropped int
 	done    bool
-	reader  *reader // nil while nobody reads
+	reader  *reader // nil without a reader
 }
 
 type event struct {
 	seq  int
 	data []byte // nil: the event only carries its id
 	keep bool
-	key  string // an event that nobody has taken is replaced by the next of its key
+	key  string // an event not yet taken is replaced by the next with the same key
 }
 
-// reader is one HTTP request that a stream is written to.
+// reader is one HTTP request that the stream is written to.
 type reader struct {
 	wake chan struct{}
-	gone chan struct{} // closed when another reader took the stream over
+	gone chan struct{} // closed when another reader takes over
 }
 
 func (s *Server) newStream(id string) *stream {
 	return &stream{id: id, log: s.log, maxEvents: s.limits.StreamEvents, maxBytes: s.limits.StreamBytes}
 }
 
-// add appends an event; it never waits. False means that the stream has ended.
+// add appends an event; it never blocks. It returns false if the stream has ended.
 func (st *stream) add(data []byte, keep bool, key string) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -70,15 +69,14 @@ func (st *stream) add(data []byte, keep bool, key string) bool {
 	return true
 }
 
-// maxWaiting is how many events of one key wait before the latest takes the place of
-// the one before it. A reader who is late for a moment misses nothing.
+// maxWaiting is how many events of one key may wait before the latest replaces the one before it. A
+// reader that is briefly late misses nothing.
 const maxWaiting = 8
 
-// progressKey begins the keys of progress; of other news the last one is enough.
+// progressKey is the prefix of progress keys; for other notices the latest is enough.
 const progressKey = "progress "
 
-// replace puts data in the place of the newest untaken event of the same key, where
-// there are enough of them.
+// replace replaces the newest untaken event of the same key with data, if enough of them wait.
 func (st *stream) replace(data []byte, key string) bool {
 	if key == "" {
 		return false
@@ -101,7 +99,7 @@ func (st *stream) replace(data []byte, key string) bool {
 	return false
 }
 
-// shrink drops the oldest events that may be dropped until the log fits.
+// shrink drops the oldest droppable events until the log fits.
 func (st *stream) shrink() {
 	for len(st.events) > st.maxEvents || st.bytes > st.maxBytes {
 		i := 0
@@ -133,7 +131,7 @@ func (st *stream) poke() {
 	}
 }
 
-// end says that nothing more will come.
+// end marks the stream as complete.
 func (st *stream) end() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -141,15 +139,15 @@ func (st *stream) end() {
 	st.poke()
 }
 
-// held tells whether a client has an event's id, or is about to.
+// held reports whether a client has an event's id, or is about to get one.
 func (st *stream) held() bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.taken > 0
 }
 
-// attach makes a reader. Where one reads already it is displaced, or with
-// takeOver false the new one is refused.
+// attach creates a reader. An existing reader is displaced, or with takeOver false the new one is
+// refused.
 func (st *stream) attach(takeOver bool) (*reader, bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -160,7 +158,7 @@ func (st *stream) attach(takeOver bool) (*reader, bool) {
 		close(st.reader.gone)
 	}
 	st.reader = &reader{wake: make(chan struct{}, 1), gone: make(chan struct{})}
-	st.reader.wake <- struct{}{} // there may be something already
+	st.reader.wake <- struct{}{} // there may already be events
 	return st.reader, true
 }
 
@@ -172,7 +170,7 @@ func (st *stream) detach(rd *reader) {
 	}
 }
 
-// take gives the events after a number, and whether the stream ends with them.
+// take returns the events after a number, and whether the stream ends with them.
 func (st *stream) take(rd *reader, after int, dst []event) (list []event, over bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -194,10 +192,10 @@ func (st *stream) weight() int {
 	return st.size + 64*len(st.events)
 }
 
-// eventID names an event of a stream that can be resumed.
+// eventID returns the id of an event of a resumable stream.
 func eventID(stream string, seq int) string { return stream + "-" + strconv.Itoa(seq) }
 
-// parseEventID is its reverse.
+// parseEventID parses an eventID.
 func parseEventID(id string) (stream string, seq int, ok bool) {
 	stream, number, ok := strings.Cut(id, "-")
 	if !ok || stream == "" {
@@ -207,7 +205,7 @@ func parseEventID(id string) (stream string, seq int, ok bool) {
 	return stream, seq, err == nil && seq >= 0
 }
 
-// eventWriter writes events to one HTTP answer. Only one goroutine uses it.
+// eventWriter writes events to one HTTP response. Only one goroutine uses it.
 type eventWriter struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
@@ -225,7 +223,7 @@ var (
 	noBuffer   = []string{"no"}
 )
 
-// open sends the head, and a comment so that proxies pass it on at once.
+// open sends the headers, and a comment so that proxies forward them at once.
 func (e *eventWriter) open() bool {
 	h := e.w.Header()
 	h["Content-Type"], h["Cache-Control"], h["X-Accel-Buffering"] = typeEvents, noCache, noBuffer
@@ -234,12 +232,12 @@ func (e *eventWriter) open() bool {
 }
 
 func (e *eventWriter) flush() bool {
-	// A writer without deadlines (a test's recorder) has no slow peer either.
+	// A writer without deadlines (a test's recorder) has no slow client either.
 	_ = e.rc.SetWriteDeadline(time.Now().Add(e.within))
 	_, err := e.w.Write(e.buf)
 	if err == nil {
 		if err = e.rc.Flush(); errors.Is(err, errors.ErrUnsupported) {
-			err = nil // whatever wraps the writer sends when it likes
+			err = nil // the wrapping writer flushes on its own
 		}
 	}
 	_ = e.rc.SetWriteDeadline(time.Time{})
@@ -270,13 +268,11 @@ func (e *eventWriter) events(stream string, list []event) bool {
 	return len(e.buf) == 0 || e.flush()
 }
 
-// reconnectAfter is how long a client that lost a stream should wait, told with
-// the priming event.
+// reconnectAfter is how long a client that lost a stream should wait; the priming event carries it.
 const reconnectAfter = 500 * time.Millisecond
 
-// pump writes a stream to one client until the stream is over, the client is
-// gone, the reader is displaced, the server closes or may, if there is one, says no.
-// Opening is the caller's.
+// pump writes a stream to one client until the stream is over, the client is gone, the reader is
+// displaced, the server closes, or may (if not nil) returns false. The caller opens the writer.
 func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reader, after int, may func() bool) {
 	defer st.detach(rd)
 	tick := time.NewTicker(s.limits.KeepAlive)
@@ -289,7 +285,7 @@ func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reade
 		case <-rd.gone:
 			return
 		case <-s.closing:
-			// What is there already is written first.
+			// Existing events are written first.
 			if list, _ = st.take(rd, after, list[:0]); len(list) > 0 {
 				e.events(st.id, list)
 			}
@@ -318,8 +314,8 @@ func (s *Server) pump(ctx context.Context, e *eventWriter, st *stream, rd *reade
 	}
 }
 
-// prime gives a session's own stream the event from whose id a client can come
-// back, once; clients before 2025-11-25 do not know events without data.
+// prime adds to a session's own stream, once, the event whose id a client can resume from; clients
+// before 2025-11-25 do not support events without data.
 func (st *stream) prime(version string) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -330,14 +326,14 @@ func (st *stream) prime(version string) {
 	st.events = append(st.events, event{seq: st.seq, keep: true})
 }
 
-// newest is the number of the latest event.
+// newest returns the number of the latest event.
 func (st *stream) newest() int {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.seq
 }
 
-// newestTaken is where a reader that lost nothing begins.
+// newestTaken returns where a reader that lost nothing starts.
 func (st *stream) newestTaken() int {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -17,8 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// valve is an invoker whose calls wait until they are let go. Each sends progress
-// first.
+// valve is an invoker whose calls wait until released. Each sends progress first.
 type valve struct {
 	started chan *toolkeep.Call
 	open    chan struct{}
@@ -63,7 +62,7 @@ func TestProgressMakesAStreamThatCanBeResumed(t *testing.T) {
 		t.Fatalf("%s %s", m.Bytes(), id)
 	}
 	<-g.started
-	stop() // the connection is lost, and the call goes on
+	stop() // the connection drops; the call continues
 	close(g.open)
 	if err := <-g.ended; err != nil {
 		t.Fatalf("the call was ended: %v", err)
@@ -75,7 +74,7 @@ func TestProgressMakesAStreamThatCanBeResumed(t *testing.T) {
 	if _, err := rd.Next(); err != io.EOF {
 		t.Errorf("the stream goes on: %v", err)
 	}
-	// From the beginning, too, and as often as one likes.
+	// Also from the start, and repeatedly.
 	rd, _ = s.events("GET", "/mcp", "", append(slices.Clone(h), "Last-Event-Id: 1-1")...)
 	if m, _ = next(t, rd); m.Method != mcp.NotificationProgress {
 		t.Errorf("%s", m.Bytes())
@@ -156,7 +155,7 @@ func TestCancelledNotification(t *testing.T) {
 	h := s.session("/mcp", "2025-11-25", "{}")
 	rd, _ := s.events("POST", "/mcp", slowCall, h...)
 	<-g.started
-	s.post("/mcp", slowCall, h...).failure(t, 200, mcp.CodeInvalidRequest) // the id is taken
+	s.post("/mcp", slowCall, h...).failure(t, 200, mcp.CodeInvalidRequest) // the id is in use
 	if a := s.post("/mcp", `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}`, h...); a.status != 202 {
 		t.Error(a.status)
 	}
@@ -191,7 +190,7 @@ func TestOwnStreamOfASession(t *testing.T) {
 	if m.Method != mcp.NotificationToolsChanged || id != "0-2" {
 		t.Fatalf("%s %s", m.Bytes(), id)
 	}
-	// Who comes back with an id takes the stream over.
+	// A reader that returns with an id takes over the stream.
 	again, _ := s.events("GET", "/mcp", "", append(slices.Clone(h), "Last-Event-Id: 0-1")...)
 	if m, _ := next(t, again); m.Method != mcp.NotificationToolsChanged {
 		t.Errorf("%s", m.Bytes())
@@ -211,7 +210,7 @@ func TestOwnStreamOfASession(t *testing.T) {
 	}
 }
 
-// A change that a caller cannot see is none of its business.
+// Changes to tools a caller cannot see are not announced to it.
 func TestOnlyRealChangesAreAnnounced(t *testing.T) {
 	s := newSystem(t)
 	s.Limits.ListDelay = time.Millisecond
@@ -230,7 +229,7 @@ func TestOnlyRealChangesAreAnnounced(t *testing.T) {
 	}
 	s.publish(strings.Replace(manifest("demo.echo"), `"1.0.0"`, `"1.1.0"`, 1))
 	if m, id := next(t, rd); m.Method != mcp.NotificationToolsChanged || id != "0-1" {
-		t.Fatalf("%s %s", m.Bytes(), id) // the first event it got at all
+		t.Fatalf("%s %s", m.Bytes(), id) // the first event on this stream
 	}
 }
 
@@ -250,7 +249,7 @@ func TestSlowReadersDropNoticesAndNeverAnswers(t *testing.T) {
 	if !strings.Contains(s.log.String(), "too slow") {
 		t.Error("nothing was logged")
 	}
-	// Of progress that nobody took only the last is kept.
+	// Of progress not yet taken, only the last is kept.
 	st.add([]byte("a"), false, "k")
 	st.add([]byte("b"), false, "k")
 	if list, _ = st.take(rd, 20, nil); len(list) != 1 || string(list[0].data) != "b" {
@@ -262,7 +261,7 @@ func TestSlowReadersDropNoticesAndNeverAnswers(t *testing.T) {
 	}
 }
 
-// A client that does not read holds up neither its call nor anybody else.
+// A client that does not read delays neither its call nor other clients.
 func TestAClientThatDoesNotRead(t *testing.T) {
 	s := newSystem(t)
 	s.front.Limits.WriteTimeout = 500 * time.Millisecond
@@ -332,14 +331,14 @@ func TestLimitsOfSessions(t *testing.T) {
 	}
 	c := s.session("/mcp", "2025-11-25", "{}")
 	const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
-	s.post("/mcp", ping, b...).problem(t, 404, toolkeep.ResourceNotFound) // the idle one made room
+	s.post("/mcp", ping, b...).problem(t, 404, toolkeep.ResourceNotFound) // the idle session made room
 	for _, h := range [][]string{a, c} {
 		if got := s.post("/mcp", ping, h...); got.status != 200 {
 			t.Error(got.status)
 		}
 	}
 	s.session("/mcp", "2025-11-25", "{}", "Authorization: Bearer bob")
-	// The server is full, and eve has none of her own to end.
+	// The server is full, and eve has no session of her own to end.
 	s.post("/mcp", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`, "Authorization: Bearer eve").
 		problem(t, 429, toolkeep.ConcurrencyLimitExceeded)
 }

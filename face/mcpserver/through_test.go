@@ -18,9 +18,9 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// A client of either era in front, a server of either era behind, and
-// importer, the executor and the upstream client between them: questions,
-// progress, log messages, structured content and errors come through.
+// A client of either era in front, a server of either era behind, and the importer, the executor
+// and the upstream client between them: questions, progress, log messages, structured content and
+// errors pass through.
 func TestThroughToAnUpstreamAndBack(t *testing.T) {
 	for name, stateless := range map[string]bool{"legacy upstream": false, "modern upstream": true} {
 		srv := sdk.NewServer(&sdk.Implementation{Name: "shop", Version: "1"}, nil)
@@ -61,7 +61,7 @@ func TestThroughToAnUpstreamAndBack(t *testing.T) {
 	}
 }
 
-// imports publishes a server's tools as `toolkeep import mcp` does.
+// imports publishes a server's tools like `toolkeep import mcp`.
 func (s *system) imports(servers *upstream.Servers, name string) {
 	s.t.Helper()
 	p := &toolkeep.Principal{Subject: "alice", Tenant: "t", Permissions: []string{"*"}}
@@ -78,7 +78,7 @@ func (s *system) imports(servers *upstream.Servers, name string) {
 	}
 }
 
-// executing is the pipeline with nothing but its execution.
+// executing is the pipeline reduced to its execution step.
 func (s *system) executing(e toolkeep.Executor) fakeInvoker {
 	return func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		v, _, err := s.catalog.Resolve(p, c.Tool, c.Range, nil)
@@ -131,7 +131,7 @@ func orderOnce(t *testing.T, s *system, version, path string) {
 		t.Errorf("%s", got)
 	}
 	until(t, "progress", func() bool { mu.Lock(); defer mu.Unlock(); return len(progress) > 0 && progress[0] == "half" })
-	// What the tool refuses is its own words first.
+	// A tool's refusal starts with its own words.
 	res, err = cs.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: map[string]any{"n": "many"}})
 	if err != nil || !res.IsError || res.Meta["toolkeep/code"] != "E3540" || len(res.Content) < 2 {
 		t.Errorf("%+v %v", res, err)

@@ -10,11 +10,10 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// definition is a tool as tools/list shows it, without its name, which differs
-// between the views.
+// definition is a tool as tools/list shows it, without its name, which differs between views.
 type definition struct {
 	rest    []byte // `,"description":…}`, what follows the name
-	output  bool   // it has an outputSchema
+	output  bool   // the tool has an outputSchema
 	headers []mcp.HeaderParam
 }
 
@@ -27,9 +26,8 @@ func (t *shownTool) definition() *definition {
 	return d
 }
 
-// headerParams are the arguments of the tool that 2026-07-28 wants as headers.
-// Where the schema's marks break the rules there are none, as clients leave such
-// a tool out.
+// headerParams returns the tool's arguments that 2026-07-28 sends as headers. If the schema's marks
+// break the rules there are none, since clients leave such a tool out.
 func (e *entry) headerParams() []mcp.HeaderParam {
 	if e.any == nil {
 		return nil
@@ -42,8 +40,8 @@ func appendTool(dst []byte, name string, d *definition) []byte {
 	return append(dst, d.rest...)
 }
 
-// appendAuth adds to a definition how the tool stands with its secrets for the
-// caller. Tools of MCP servers have none of their own, and their _meta is the server's.
+// appendAuth adds to a definition the state of the tool's secrets for the caller. Tools of MCP
+// servers have no secrets of their own, and their _meta belongs to the server.
 func (x *exchange) appendAuth(dst []byte, t *toolkeep.Tool) []byte {
 	if x.s.c.ToolAuth == nil || len(t.Manifest.Auth) == 0 || t.Manifest.Execution.Kind == kindMCP {
 		return dst
@@ -60,8 +58,8 @@ func (x *exchange) appendAuth(dst []byte, t *toolkeep.Tool) []byte {
 	return append(append(dst, raw...), `}}`...)
 }
 
-// render makes the definition of one version. One that came from an MCP upstream
-// is passed on as that wrote it.
+// render builds the definition of one version. A definition from an MCP upstream is passed on
+// unchanged.
 func render(t *toolkeep.Tool) *definition {
 	if t.Manifest.Execution.Kind == kindMCP {
 		if def, err := source.Definition(t); err == nil {
@@ -77,7 +75,7 @@ func render(t *toolkeep.Tool) *definition {
 	}
 	input := inputSchema(m.ParametersSchema)
 	b = append(append(b, `,"inputSchema":`...), input...)
-	// Before 2026-07-28 structured content, and so its schema, is an object.
+	// Before 2026-07-28 structured content, and so its schema, must be an object.
 	if mcp.Text(m.ResultSchema, "type") == "object" {
 		b = append(append(b, `,"outputSchema":`...), m.ResultSchema...)
 		d.output = true
@@ -87,8 +85,8 @@ func render(t *toolkeep.Tool) *definition {
 	return d
 }
 
-// passed is an upstream's definition. Its execution speaks of tasks, which calls
-// through here cannot be.
+// passed returns an upstream's definition without its execution member: that is about tasks, which
+// calls through the gateway do not support.
 func passed(def []byte) *definition {
 	d := &definition{}
 	var b []byte
@@ -107,7 +105,7 @@ func passed(def []byte) *definition {
 	return d
 }
 
-// inputSchema is what clients accept: they want an object schema that says so.
+// inputSchema returns a schema that clients accept: an object schema with an explicit type.
 func inputSchema(s []byte) []byte {
 	switch {
 	case !mcp.IsObject(s):
@@ -122,7 +120,7 @@ func appendHints(b []byte, m *toolkeep.Manifest) []byte {
 	writes := m.SideEffects == "writes"
 	b = appendBool(b, `,"annotations":{"readOnlyHint":`, !writes)
 	if writes && m.Risk != "low" {
-		// Low is the default of a manifest too, and no promise; MCP's own default is true.
+		// Low is also a manifest's default and promises nothing; MCP's own default is true.
 		b = append(b, `,"destructiveHint":true`...)
 	}
 	b = appendBool(b, `,"idempotentHint":`, m.Idempotent || !writes)

@@ -38,7 +38,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// serve puts the face in front of a whole system.
+// serve puts the face in front of a complete system.
 func serve(t *testing.T, k *toolkeeptest.Toolkeep) string {
 	t.Helper()
 	sealer, err := secret.OpenSealer(filepath.Join(t.TempDir(), "key"))

@@ -7,16 +7,16 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// Upstreams are the MCP servers behind, as the relay views and the resources and
-// prompts of the others need them. Behind makes one of upstream.Servers.
+// Upstreams are the MCP servers behind the gateway, for relay views and for resources and prompts
+// in the other views. Behind adapts upstream.Servers.
 type Upstreams interface {
-	// Names gives the servers that exist for the principal, sorted.
+	// Names returns the servers that exist for the principal, sorted.
 	Names(p *toolkeep.Principal) []string
 	Get(p *toolkeep.Principal, name string) (*upstream.Spec, bool)
 	Definitions(ctx context.Context, p *toolkeep.Principal, server string) (upstream.Definitions, error)
 	Do(ctx context.Context, r *upstream.Request) (*upstream.Answer, error)
-	// Bind attaches a client for as long as the binding is open: what the upstream
-	// tells or asks outside of a request goes to the request's Peer.
+	// Bind attaches a client while the binding is open: notifications and questions that the
+	// upstream sends outside a request go to the request's Peer.
 	Bind(ctx context.Context, r *upstream.Request) (Binding, error)
 }
 
@@ -28,8 +28,8 @@ type Binding interface {
 	Close()
 }
 
-// Behind makes the port of the servers; names gives those that exist for a
-// principal, sorted, and exists tells whether one of them does.
+// Behind adapts the servers; names returns those that exist for a principal, sorted, and exists
+// reports whether one of them does.
 func Behind(s *upstream.Servers, names func(p *toolkeep.Principal) []string, exists func(p *toolkeep.Principal, name string) bool) Upstreams {
 	return behind{s, names, exists}
 }
@@ -37,13 +37,12 @@ func Behind(s *upstream.Servers, names func(p *toolkeep.Principal) []string, exi
 type behind struct {
 	*upstream.Servers
 	names  func(p *toolkeep.Principal) []string
-	exists func(p *toolkeep.Principal, name string) bool // asked at every request, where names would go through all servers
+	exists func(p *toolkeep.Principal, name string) bool // checked at every request, where names would go through all servers
 }
 
 func (b behind) Names(p *toolkeep.Principal) []string { return b.names(p) }
 
-// Get finds a server among those that exist for the principal, which may be fewer
-// than its tenant has.
+// Get finds a server among those that exist for the principal, possibly fewer than its tenant has.
 func (b behind) Get(p *toolkeep.Principal, name string) (*upstream.Spec, bool) {
 	spec, ok := b.Servers.Get(p, name)
 	return spec, ok && b.exists(p, name)
@@ -52,12 +51,12 @@ func (b behind) Get(p *toolkeep.Principal, name string) (*upstream.Spec, bool) {
 func (b behind) Bind(ctx context.Context, r *upstream.Request) (Binding, error) {
 	binding, err := b.Servers.Bind(ctx, r)
 	if err != nil {
-		return nil, err // and no Binding of nil
+		return nil, err // avoids a non-nil Binding that holds nil
 	}
 	return binding, nil
 }
 
-// has tells whether the servers behind have one of this name for the caller.
+// has reports whether a server of this name exists for the caller.
 func (x *exchange) has(server string) bool {
 	if x.s.c.Upstreams == nil {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// view is what one URL shows. A session belongs to one.
+// view is what one URL shows. A session belongs to one view.
 type view struct {
 	key   string // all, search, auto, sets/NAME, servers/NAME
 	kind  viewKind
@@ -60,10 +60,10 @@ func (s *Server) viewAt(urlPath string, p *toolkeep.Principal) (*view, error) {
 		"there is no MCP view at %s; there are /mcp, /mcp/all, /mcp/search, /mcp/auto, /mcp/sets/NAME and /mcp/servers/NAME", toolkeep.ClipBytes(urlPath, 200))
 }
 
-// includes tells whether a tool belongs to the view at all.
+// includes reports whether a tool belongs to the view.
 func (v *view) includes(t *toolkeep.Tool) bool { return v.kind != viewSet || v.set.Includes(t) }
 
-// Includes tells whether a tool is in the set.
+// Includes reports whether a tool is in the set.
 func (s *Set) Includes(t *toolkeep.Tool) bool {
 	m := t.Manifest
 	namespace, _, _ := strings.Cut(t.ID, ".")
@@ -86,16 +86,16 @@ func (s *Set) Includes(t *toolkeep.Tool) bool {
 	return false
 }
 
-// sees is what exists for the caller within the view.
+// sees reports whether a tool exists for the caller within the view.
 func (x *exchange) sees(t *toolkeep.Tool) bool { return x.v.includes(t) && x.s.c.Visible(x.p, t) }
 
-// audience is who may be given the same answers of search, in this view and category.
+// audience returns the key of the callers that share search results in this view and category.
 func (x *exchange) audience(category string) string {
 	switch {
 	case x.s.c.Audience == nil:
 		return ""
 	case x.v.kind == viewSet:
-		// What is in a set may be another on another node, and after a restart.
+		// A set's content may differ on another node, and after a restart.
 		return x.s.c.Audience(x.p, "set", fmt.Sprintf("%q", *x.v.set), "category", category)
 	case category != "":
 		return x.s.c.Audience(x.p, "category", category)
@@ -103,7 +103,7 @@ func (x *exchange) audience(category string) string {
 	return x.s.c.Audience(x.p)
 }
 
-// listing is what tools/list shows to one caller now.
+// listing is what tools/list currently shows to one caller.
 type listing struct {
 	search bool // the four tools of view search come first
 	tools  []listed
@@ -127,7 +127,7 @@ func (x *exchange) listing() listing {
 	return x.allListing(0)
 }
 
-// fingerprint tells two listings apart.
+// fingerprint identifies a listing.
 func (l listing) fingerprint() uint64 {
 	h := uint64(14695981039346656037) // FNV-1a
 	mix := func(s string) {
@@ -146,7 +146,7 @@ func (l listing) fingerprint() uint64 {
 	return h
 }
 
-// list is tools/list.
+// list serves tools/list.
 func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 	l := x.listing()
 	if x.ses != nil {
@@ -188,7 +188,7 @@ func (x *exchange) list(m *mcp.Message, dst []byte) ([]byte, error) {
 	return x.endList(append(dst, ']'), next), nil
 }
 
-// endList ends the result of a list.
+// endList closes the result of a list.
 func (x *exchange) endList(dst []byte, next string) []byte {
 	if next != "" {
 		dst = canon.AppendString(append(dst, `,"nextCursor":`...), cursorAfter(next))
@@ -199,7 +199,7 @@ func (x *exchange) endList(dst []byte, next string) []byte {
 	return append(dst, '}')
 }
 
-// greeting is what a view says of itself.
+// greeting is a view's description of itself.
 type greeting struct {
 	capabilities []byte
 	info         []byte // serverInfo

@@ -1,7 +1,7 @@
 package mcpserver
 
-// allListing is every tool of the view that the caller may see. With most > 0 it
-// stops after one more than that.
+// allListing returns every tool of the view that the caller may see. With most > 0 it stops after
+// most + 1 tools.
 func (x *exchange) allListing(most int) listing {
 	var l listing
 	for e := range x.s.index(x.p.Tenant).tools() {
@@ -15,9 +15,8 @@ func (x *exchange) allListing(most int) listing {
 	return l
 }
 
-// named finds a tool by the name that it has in the view; nil if there is none
-// for the caller. Tools that a list leaves out, such as deprecated ones and in
-// view search all, can be called by name as well.
+// named finds a tool by its name in the view; nil if it does not exist for the caller. Tools that a
+// list leaves out, such as deprecated ones and in view search all, can also be called by name.
 func (x *exchange) named(name string) *entry {
 	ix := x.s.index(x.p.Tenant)
 	e := ix.name(name)
@@ -30,5 +29,5 @@ func (x *exchange) named(name string) *entry {
 	return e
 }
 
-// known tells whether any version of a tool exists for the caller.
+// known reports whether any version of a tool exists for the caller.
 func (x *exchange) known(e *entry) bool { return e.pick(x.sees) != nil || x.sees(e.newest()) }

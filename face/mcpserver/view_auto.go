@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// What a session has found goes into the context of a model with every list. A tool that
-// is larger than maxFoundTool, in bytes of its definition, is not in it, nor what was
-// found long ago once all are larger than maxFound: call_tool calls those too.
+// Tools that a session has found enter the model's context with every list. Left out are tools
+// whose definition is larger than maxFoundTool bytes, and the oldest finds once all together exceed
+// maxFound; call_tool can still call them.
 const (
 	maxFoundTool = 16 << 10
 	maxFound     = 64 << 10
 )
 
-// autoListing is all tools while the caller sees few, else those of view search
-// and what the session has found.
+// autoListing returns all tools if the caller sees few, else those of view search and those the
+// session has found.
 func (x *exchange) autoListing() listing {
 	few := x.allListing(x.s.c.AutoTools)
 	if len(few.tools) <= x.s.c.AutoTools {

@@ -14,16 +14,16 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// Bounds of a conversation that find_tools reads.
+// Limits of the conversation that find_tools reads.
 const (
 	maxMessages = 500
-	maxText     = 64 << 10 // bytes of one message that are read
+	maxText     = 64 << 10 // bytes read of one message
 )
 
-// contextArgs are those of find_tools that ask for a context instead of a list.
+// contextArgs are the arguments of find_tools that ask for a context instead of a list.
 var contextArgs = []string{"phase", "messages", "tool_ids", "budget_tokens"}
 
-// contextMessage is one step of a conversation, as a model writes it.
+// contextMessage is one step of a conversation, as the model passes it.
 type contextMessage struct {
 	Role      string        `json:"role"`
 	Content   assembly.Text `json:"content"`
@@ -43,7 +43,7 @@ type contextError struct {
 	RetryAfterS int    `json:"retry_after_s"`
 }
 
-// conversation is the session that a question belongs to, as calls name it.
+// conversation returns the session a question belongs to, as calls name it.
 func (x *exchange) conversation() string {
 	if x.ses != nil {
 		return x.ses.public
@@ -54,14 +54,14 @@ func (x *exchange) conversation() string {
 	return ""
 }
 
-// session is for whom a search is.
+// session returns the session a search is for.
 func (x *exchange) session() discover.Session {
 	return discover.Session{Tenant: x.p.Tenant, Subject: x.p.Subject, ID: x.conversation()}
 }
 
-// toolContext answers find_tools with what a model is to know in its phase of a
-// conversation: as Markdown in the text, and as data in the structured content, each
-// within the budget. category narrows what there is.
+// toolContext answers find_tools with a context for the model's phase of the conversation: as
+// Markdown in the text, and as data in the structured content, each within the budget. category
+// limits the tools.
 func (x *exchange) toolContext(ctx context.Context, query, category string, got map[string][]byte, dst []byte) ([]byte, error) {
 	r, err := x.contextRequest(query, got)
 	if err != nil {
@@ -157,7 +157,7 @@ func (x *exchange) message(m contextMessage) (assembly.Message, bool) {
 	return to, true
 }
 
-// namedID is the id that a name of the list of tools stands for, or what was written.
+// namedID returns the id of a tool's listed name, or the text as it is.
 func (x *exchange) namedID(name string) string {
 	if id := x.idOf(name); id != "" {
 		return id
@@ -165,14 +165,14 @@ func (x *exchange) namedID(name string) string {
 	return name
 }
 
-// foundTools adds what a search showed to the list of a session of view auto.
+// foundTools adds a search's results to the list of a session of view auto.
 func (x *exchange) foundTools(ids []string) {
 	if x.v.kind == viewAuto && x.ses != nil && x.ses.add(ids) && x.listing().search {
 		x.toolsChanged()
 	}
 }
 
-// wantsContext tells whether the arguments of find_tools ask for a context.
+// wantsContext reports whether the arguments of find_tools ask for a context.
 func wantsContext(got map[string][]byte) bool {
 	for _, name := range contextArgs {
 		if got[name] != nil {
@@ -182,5 +182,5 @@ func wantsContext(got map[string][]byte) bool {
 	return false
 }
 
-// asks tells whether a conversation says what is wanted, so that query may be left out.
+// asks reports whether the arguments include a conversation, so that query may be left out.
 func asks(got map[string][]byte) bool { return !mcp.IsNull(got["messages"]) }

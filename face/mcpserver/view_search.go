@@ -21,7 +21,7 @@ import (
 // ownTool answers one of the four tools of view search.
 type ownTool func(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta, dst []byte) ([]byte, error)
 
-// ownTools can be called in every view but the relays, whether listed or not.
+// ownTools can be called in every view except relays, listed or not.
 var ownTools = map[string]ownTool{
 	"find_tools":     findTools,
 	"describe_tool":  describeTool,
@@ -29,7 +29,7 @@ var ownTools = map[string]ownTool{
 	"get_invocation": getInvocation,
 }
 
-// searchTools are their definitions, sorted by name.
+// searchTools returns their definitions, sorted by name.
 var searchTools = sync.OnceValue(func() [][]byte {
 	return [][]byte{
 		[]byte(`{"name":"call_tool","title":"Call a tool","description":` +
@@ -67,7 +67,7 @@ var searchTools = sync.OnceValue(func() [][]byte {
 	}
 })
 
-// own tools answer with an object, also as text for clients that read only that.
+// Own tools return an object, repeated as text for clients that read only text.
 func (x *exchange) ownResult(dst, object []byte, retrieval ...string) []byte {
 	dst = append(dst, `{"content":[{"type":"text","text":`...)
 	dst = appendAsText(dst, object)
@@ -82,7 +82,7 @@ func (x *exchange) ownFailure(dst []byte, err error) []byte {
 	return x.appendFailure(dst, shown(err), nil, nil)
 }
 
-// args reads the members of an own tool's arguments; an unknown one is refused.
+// args reads the arguments of an own tool; an unknown one is refused.
 func args(arguments []byte, known ...string) (map[string][]byte, *toolkeep.Error) {
 	if !mcp.IsNull(arguments) && !mcp.IsObject(arguments) {
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "arguments must be an object")
@@ -100,7 +100,7 @@ func args(arguments []byte, known ...string) (map[string][]byte, *toolkeep.Error
 	return got, nil
 }
 
-// textArg reads a string; missing is "" unless it is required.
+// textArg reads a string; a missing one is "" unless it is required.
 func textArg(got map[string][]byte, name string, required bool, most int) (string, *toolkeep.Error) {
 	raw, ok := got[name]
 	if !ok {
@@ -131,7 +131,7 @@ func numberArg(got map[string][]byte, name string, least, most, def float64) (fl
 		return def, nil
 	}
 	f, from, to := toolkeep.Fault{Pointer: "/" + name}, strconv.FormatFloat(least, 'f', -1, 64), strconv.FormatFloat(most, 'f', -1, 64)
-	n, err := strconv.ParseFloat(strings.Trim(string(raw), `"`), 64) // models like to quote numbers
+	n, err := strconv.ParseFloat(strings.Trim(string(raw), `"`), 64) // models often quote numbers
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange) || math.IsNaN(n):
 		f.Rule, f.Message = "type", "must be a number"
@@ -206,16 +206,16 @@ func findTools(ctx context.Context, x *exchange, _ *mcp.Message, arguments, _, d
 	return dst, nil
 }
 
-// toolsChanged tells the client of a session that its list is another now, on
-// the stream of the request where that takes notices.
+// toolsChanged announces to a session's client that its list has changed, on the request's stream
+// if that takes notices.
 func (x *exchange) toolsChanged() {
 	if !x.send(mcp.NotificationToolsChanged, nil, mcp.NotificationToolsChanged) {
 		x.ses.notify(mcp.NotificationToolsChanged, nil, mcp.NotificationToolsChanged)
 	}
 }
 
-// signature lists a schema's properties as people write parameters: name: type,
-// optional ones with a question mark.
+// signature lists a schema's properties in parameter notation: name: type, with a question mark for
+// optional ones.
 func signature(schema []byte) string {
 	required := map[string]bool{}
 	for name := range mcp.Elements(mcp.Get(schema, "required")) {
@@ -260,7 +260,7 @@ func signature(schema []byte) string {
 	return strings.Join(all, ", ")
 }
 
-// idOf is the tool id that a name means; "" if it means none.
+// idOf returns the tool id for a name; "" if there is none.
 func (x *exchange) idOf(name string) string {
 	if e := x.s.index(x.p.Tenant).name(name); e != nil && x.known(e) {
 		return e.id
@@ -290,8 +290,8 @@ func describeTool(_ context.Context, x *exchange, _ *mcp.Message, arguments, _, 
 	return x.ownResult(dst, described(v, warnings)), nil
 }
 
-// maxDescribed is from how many bytes on a description leaves parts out, first what a
-// call needs least.
+// maxDescribed is the size in bytes above which a description leaves parts out, starting with what
+// a call needs least.
 const maxDescribed = 48 << 10
 
 func described(v toolkeep.Version, warnings []toolkeep.Warning) []byte {
@@ -304,8 +304,8 @@ func described(v toolkeep.Version, warnings []toolkeep.Warning) []byte {
 	return b
 }
 
-// describedAt leaves out nothing at level 0; at 1 what the tool returns and long texts
-// within its parameters; at 2 all texts within them, and examples.
+// describedAt leaves out nothing at level 0; at 1 the result description and long texts within the
+// parameters; at 2 all texts within the parameters, and examples.
 func describedAt(v toolkeep.Version, warnings []toolkeep.Warning, level int) []byte {
 	m, out := v.Tool.Manifest, []byte(v.Tool.Manifest.ResultSchema)
 	input := inputSchema(m.ParametersSchema)
@@ -420,7 +420,7 @@ func callByID(ctx context.Context, x *exchange, m *mcp.Message, arguments, meta,
 	switch {
 	case e != nil && x.known(e):
 	case x.v.kind == viewSet && e != nil:
-		// The pipeline does not know the set.
+		// The pipeline does not check sets.
 		return x.ownFailure(dst, toolkeep.NewError(toolkeep.ToolNotFound, "there is no tool %q in this set", toolkeep.ClipBytes(call.Tool, 100))), nil
 	default:
 		e = nil
@@ -454,8 +454,7 @@ func getInvocation(ctx context.Context, x *exchange, _ *mcp.Message, arguments, 
 	return x.ownResult(dst, appendInvocation(nil, v, x.s.c.Calls.Result(v))), nil
 }
 
-// await returns when the call has ended, or after a time. What goes wrong shows
-// when it is read.
+// await returns when the call has ended, or after a time. Errors show up when the call is read.
 func (x *exchange) await(ctx context.Context, id string, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -466,7 +465,7 @@ func (x *exchange) await(ctx context.Context, id string, most time.Duration) {
 	}
 }
 
-// appendInvocation says of a call what REST says of it.
+// appendInvocation appends the same members for a call as REST.
 func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []byte {
 	b = canon.AppendString(append(b, `{"invocation_id":`...), v.ID)
 	b = canon.AppendString(append(b, `,"status":`...), v.State.BC2(v.Code))

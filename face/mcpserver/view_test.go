@@ -17,7 +17,7 @@ import (
 
 const listCall = `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`
 
-// names lists a view's tools, all pages.
+// names returns a view's tools, all pages.
 func (s *system) names(path string, headers ...string) []string {
 	s.t.Helper()
 	var out []string
@@ -62,7 +62,7 @@ func TestViewAll(t *testing.T) {
 	if len(mcp.ToolName(long)) != 64 {
 		t.Error(mcp.ToolName(long))
 	}
-	// Names lead back to the tools, for those who may see them.
+	// Names resolve to the tools, for callers that may see them.
 	var called string
 	s.server.c.Invoker = fakeInvoker(func(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 		called = c.Tool
@@ -127,11 +127,11 @@ func TestStatesOfVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the states", func() bool { return slices.Equal(s.names("/mcp/all"), []string{"demo__held", "demo__two"}) })
-	// A prerelease does not stand for its tool while a stable version is active.
+	// A prerelease does not represent its tool while a stable version is active.
 	if a := s.post("/mcp/all", listCall); strings.Contains(a.body, "newer") {
 		t.Errorf("%s", a.body)
 	}
-	// What is not listed can be called by its name; the pipeline says what it thinks.
+	// Unlisted tools can be called by name; the pipeline decides.
 	if a := s.post("/mcp/all", own("", "demo__old", `{"text":"a"}`)); a.result(t, "isError") != "" {
 		t.Errorf("%s", a.body)
 	}
@@ -140,7 +140,7 @@ func TestStatesOfVersions(t *testing.T) {
 	}
 }
 
-// degraded is a search that says of itself that something is missing.
+// degraded is a search that reports degraded results.
 type degraded struct {
 	Search
 	partial bool
@@ -153,8 +153,8 @@ func (d degraded) Find(ctx context.Context, q discover.Query, visible func(*tool
 	return found, r
 }
 
-// TestListSaysWhatIsMissing: models are told that tools wait, and that the embedder fails,
-// but not that no embedding model is installed, which nothing that they do changes.
+// TestListSaysWhatIsMissing: models are told that tools are still being indexed and that the
+// embedder fails, but not that no embedding model is installed, which they cannot change.
 func TestListSaysWhatIsMissing(t *testing.T) {
 	for _, why := range []string{"", "1 of 2 tools wait", "the embedding model does not answer"} {
 		s := newSystem(t)
@@ -169,7 +169,7 @@ func TestListSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestArgumentsSayWhatIsWrong: the rule of a fault is the one that was broken.
+// TestArgumentsSayWhatIsWrong: the fault names the rule that was broken.
 func TestArgumentsSayWhatIsWrong(t *testing.T) {
 	s := newSystem(t)
 	s.start()
@@ -263,7 +263,7 @@ func TestViewAuto(t *testing.T) {
 	if a = s.post("/mcp/auto", find, h...); strings.Contains(a.body, "list_changed") {
 		t.Errorf("announced twice: %s", a.body)
 	}
-	// Another session has found nothing, and without one it is search.
+	// Another session has found nothing; without a session auto is like search.
 	want(t, s.names("/mcp/auto", s.session("/mcp/auto", "2025-11-25", "{}")...), four...)
 	want(t, s.names("/mcp/auto"), four...)
 	if a = s.post("/mcp/auto", find); strings.Contains(a.body, "list_changed") {
@@ -300,7 +300,7 @@ func TestSets(t *testing.T) {
 	}
 }
 
-// Contexts over MCP: as text and as data, within the budget, of what the caller sees.
+// Contexts over MCP: as text and as data, within the budget, with only what the caller sees.
 func TestFindToolsAnswersWithAContext(t *testing.T) {
 	s := newSystem(t)
 	s.publish(manifest("mail.send", `,"short_description":"Sends a letter.","common_errors":[{"error":"the mailbox is full","resolution":"try later"}],`+
@@ -357,7 +357,7 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 			t.Errorf("%s: %s", toolkeep.ClipBytes(arguments, 100), a.body)
 		}
 	}
-	// The definitions that every model reads stay small.
+	// The definitions that every model reads must stay small.
 	n := 0
 	for _, d := range searchTools() {
 		n += assembly.Tokens(string(d))
@@ -368,8 +368,8 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 	t.Logf("the four definitions have %d tokens", n)
 }
 
-// TestLargeTools keeps what fills the context of a model out of lists, and describes a
-// large tool by what a call needs.
+// TestLargeTools keeps large definitions out of lists, and describes a large tool by what a call
+// needs.
 func TestLargeTools(t *testing.T) {
 	s := newSystem(t)
 	s.AutoTools = 1
