@@ -13,19 +13,19 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// Binding attaches a downstream session to a server for as long as it lives: it
-// hears list changes, the resources that it subscribed to and log messages, and
-// keeps all that when the session behind it has to be made anew. Its Peer is told;
-// see Peer. All methods may be called at the same time.
+// Binding attaches a downstream session to a server. It receives list changes, updates
+// of subscribed resources and log messages, and restores subscriptions and the log
+// level when the upstream session is replaced. All of these go to its Peer. It is safe
+// for concurrent use.
 type Binding struct {
 	srv  *server
-	req  Request // its Peer is guarded
+	req  Request // Peer is wrapped by guarded
 	out  *notifier
-	view *redact.Cleaner // cleans what the caller is shown
+	view *redact.Cleaner // redacts what the caller sees
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	turn   chan struct{} // one at a time changes sl, subscriptions and levels
+	turn   chan struct{} // held while sl, subscriptions or levels change
 
 	mu    sync.Mutex
 	sl    *slot
@@ -33,13 +33,13 @@ type Binding struct {
 	subs  map[string]bool
 }
 
-// watch is one resource that a session is subscribed to.
+// watch is one resource subscription of a session.
 type watch struct {
 	users  []*Binding
-	cancel context.CancelFunc // of a modern server's stream; nil for a legacy one
+	cancel context.CancelFunc // stream of a modern server; nil for a legacy one
 }
 
-// bind makes a Binding whose session works.
+// bind returns a Binding with a working session.
 func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
 	b := &Binding{srv: s, req: *r, view: s.config.Redact.For(r.Principal), turn: make(chan struct{}, 1), subs: make(map[string]bool)}
 	b.req.Peer = guarded(r.Peer, b.view)
@@ -52,7 +52,7 @@ func (s *server) bind(ctx context.Context, r *Request) (*Binding, error) {
 	return b, nil
 }
 
-// lock takes the turn.
+// lock acquires the turn.
 func (b *Binding) lock(ctx context.Context) error {
 	select {
 	case b.turn <- struct{}{}:
@@ -68,7 +68,7 @@ func (b *Binding) lock(ctx context.Context) error {
 	}
 }
 
-// session is the session behind the binding, made anew where it has ended.
+// session returns the binding's session, and opens a new one if it has ended.
 func (b *Binding) session(ctx context.Context) (*session, error) {
 	b.mu.Lock()
 	sl := b.sl
@@ -87,7 +87,7 @@ func (b *Binding) session(ctx context.Context) (*session, error) {
 	old := b.sl
 	b.mu.Unlock()
 	if old != nil && old != sl && old.sess.link.ended() == nil {
-		return old.sess, nil // somebody else has made it meanwhile
+		return old.sess, nil // another goroutine has replaced it
 	}
 	b.detach()
 	sl, e := b.srv.acquire(ctx, selectSession(b.srv.spec, &b.req), b.req.Principal)
@@ -105,8 +105,8 @@ func (b *Binding) session(ctx context.Context) (*session, error) {
 		uris = append(uris, uri)
 	}
 	b.mu.Unlock()
-	// What was agreed with the session before. A server that refuses it now says so
-	// in its log; the binding lives on.
+	// Restore the previous session's settings. If the server now refuses one, its log
+	// says so; the binding lives on.
 	if old != nil {
 		for _, uri := range uris {
 			if err := sess.watch(ctx, b, uri); err != nil {
@@ -118,7 +118,7 @@ func (b *Binding) session(ctx context.Context) (*session, error) {
 	return sess, nil
 }
 
-// detach lets go of the session. The caller has the turn.
+// detach releases the session. The caller holds the turn.
 func (b *Binding) detach() {
 	b.mu.Lock()
 	sl := b.sl
@@ -134,8 +134,8 @@ func (b *Binding) detach() {
 	b.srv.release(sl)
 }
 
-// wake makes the lost session anew without being asked, because whoever is bound
-// waits for what the server tells.
+// wake replaces a lost session without a request, because the caller waits for
+// notifications.
 func (b *Binding) wake() {
 	b.srv.spawn(func() {
 		for wait := time.Duration(0); b.ctx.Err() == nil; {
@@ -161,7 +161,7 @@ func (b *Binding) wake() {
 	})
 }
 
-// Info is what the server said of itself.
+// Info returns what the server says about itself.
 func (b *Binding) Info(ctx context.Context) (Info, error) {
 	sess, err := b.session(ctx)
 	if err != nil {
@@ -170,9 +170,9 @@ func (b *Binding) Info(ctx context.Context) (Info, error) {
 	return sess.info.cleaned(b.view), nil
 }
 
-// Do carries out one request of the downstream session, as Servers.Do. resources/
-// subscribe, resources/unsubscribe and logging/setLevel act for this binding alone,
-// whatever the server's revision and whoever else is bound to its session.
+// Do runs one request of the downstream session, like Servers.Do. resources/subscribe,
+// resources/unsubscribe and logging/setLevel affect this binding only, whatever the
+// server's revision and whatever other bindings share the session.
 func (b *Binding) Do(ctx context.Context, method string, params []byte) (*Answer, error) {
 	if err := passable(method); err != nil {
 		return nil, err
@@ -226,9 +226,9 @@ func (b *Binding) attempt(ctx context.Context, sess *session, method string, par
 	return b.srv.attempt(ctx, sess, &outgoing{method: method, params: params, peer: b.req.Peer, out: b.out, level: level})
 }
 
-// Notify tells the server something in the name of the downstream session. Only
-// notifications/roots/list_changed and what is not known here is passed on;
-// cancellation is by the context of Do.
+// Notify sends the server a notification of the downstream session. Only
+// notifications/roots/list_changed and unknown methods are forwarded; to cancel a
+// request, cancel the context of Do.
 func (b *Binding) Notify(ctx context.Context, method string, params []byte) error {
 	switch method {
 	case mcp.NotificationInitialized, mcp.NotificationCancelled, mcp.NotificationProgress:
@@ -247,8 +247,8 @@ func (b *Binding) Notify(ctx context.Context, method string, params []byte) erro
 	return nil
 }
 
-// Close lets go of the session and of everything that was subscribed to. It does
-// not wait for the server, and may be called more than once.
+// Close releases the session and all subscriptions. It does not wait for the server and
+// may be called more than once.
 func (b *Binding) Close() {
 	b.cancel()
 	b.out.close()
@@ -292,7 +292,7 @@ func (b *Binding) subscribe(ctx context.Context, sess *session, params []byte) (
 	if !there && n >= maxEntries {
 		return nil, mcp.NewError(mcp.CodeInvalidRequest, "the session has too many subscriptions")
 	}
-	// Before the server knows: its first word may be quicker than its answer.
+	// Before the request: an update may arrive before the response.
 	b.mu.Lock()
 	b.subs[uri] = true
 	b.mu.Unlock()
@@ -325,8 +325,8 @@ func (b *Binding) unsubscribe(ctx context.Context, sess *session, params []byte)
 	return &a, nil
 }
 
-// setLevel: a legacy server has one level for a session; it is told the most
-// talkative that anybody bound to it wants, and each hears what it asked for.
+// setLevel: a legacy server has one log level per session, so it gets the most verbose
+// level of all bindings, and each binding filters its own.
 func (b *Binding) setLevel(ctx context.Context, sess *session, params []byte) (*Answer, error) {
 	level := mcp.Text(params, "level")
 	if rank(level) < 0 {
@@ -354,7 +354,7 @@ var levels = []string{"debug", "info", "notice", "warning", "error", "critical",
 
 func rank(level string) int { return slices.Index(levels, level) }
 
-// hears tells whether a notification is for this binding.
+// hears reports whether a notification is for this binding.
 func (b *Binding) hears(m *mcp.Message) bool {
 	if m.Method != mcp.NotificationMessage {
 		return true
@@ -364,7 +364,7 @@ func (b *Binding) hears(m *mcp.Message) bool {
 	return b.level == "" || rank(mcp.Text(m.Params, "level")) >= rank(b.level)
 }
 
-// setLevel tells a legacy server what its bindings want, if that is news.
+// setLevel sends a legacy server the level its bindings need, if it changed.
 func (s *session) setLevel(ctx context.Context) error {
 	if s.modern {
 		return nil

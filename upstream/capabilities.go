@@ -4,13 +4,14 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// asksClient tells whether the server may ask for what only a caller can answer.
+// asksClient reports whether the server may send requests that only a caller can
+// answer.
 func asksClient(s *Spec) bool {
 	return s.may(CapSampling) || s.may(CapElicitation) || s.may(CapRoots) && len(s.Roots) == 0
 }
 
-// ownCapabilities is what a session that nobody is bound to tells the server:
-// roots, where they are the spec's own, and nothing else.
+// ownCapabilities are the client capabilities of a session without a caller: roots, if
+// the spec lists them, and nothing else.
 func ownCapabilities(s *Spec) []byte {
 	if s.may(CapRoots) && len(s.Roots) > 0 {
 		return []byte(`{"roots":{}}`)
@@ -18,9 +19,9 @@ func ownCapabilities(s *Spec) []byte {
 	return []byte(`{}`)
 }
 
-// declared is what a bound session tells the server: what the spec allows and the
-// caller can do, in the caller's own words. theirs nil: nothing is known of the
-// caller, which then counts as able to do all of it.
+// declared returns the client capabilities of a bound session: what the spec allows and
+// the caller supports, as the caller wrote them. With theirs nil, the caller counts as
+// supporting everything.
 func declared(s *Spec, theirs []byte) []byte {
 	out := []byte(`{}`)
 	for _, name := range []string{CapSampling, CapElicitation, CapRoots} {
@@ -39,8 +40,8 @@ func declared(s *Spec, theirs []byte) []byte {
 	return out
 }
 
-// capabilityOf is the capability that a question of the server needs; "" if it is
-// none that we know.
+// capabilityOf returns the capability that a server request needs, or "" for an unknown
+// method.
 func capabilityOf(method string) string {
 	switch method {
 	case mcp.MethodCreateMessage:
@@ -53,7 +54,7 @@ func capabilityOf(method string) string {
 	return ""
 }
 
-// rootsResult is the spec's own answer to roots/list.
+// rootsResult answers roots/list from the spec.
 func rootsResult(s *Spec) []byte {
 	out := []byte(`{"roots":[`)
 	for i, r := range s.Roots {

@@ -10,12 +10,12 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// A server may say again what it was given: in results, errors, notifications and
-// questions. What reaches a caller is cleaned of the secrets that are held for it. The
-// secrets of a session are held for everybody who shares it, see server.hold.
+// A server may repeat secrets it was given: in results, errors, notifications and
+// requests. What a caller sees is redacted for its principal. A session's secrets are
+// held for everyone who shares it, see server.hold.
 
-// cleaned is an answer as the caller is shown it. That to a tools/call is left to the
-// pipeline, which knows the call's arguments too.
+// cleaned redacts a response for the caller. The pipeline redacts results of
+// tools/call, because it knows the call's arguments too.
 func cleaned(v *redact.Cleaner, method string, a *Answer, err error) (*Answer, error) {
 	if method == mcp.MethodCallTool {
 		return a, err
@@ -31,10 +31,10 @@ func cleaned(v *redact.Cleaner, method string, a *Answer, err error) (*Answer, e
 	return a, nil
 }
 
-// same tells whether nothing was taken out.
+// same reports whether redaction changed nothing.
 func same(a, b []byte) bool { return bytes.Equal(a, b) }
 
-// cleanedError gives the error itself where there is nothing to take out.
+// cleanedError returns err itself if there is nothing to redact.
 func cleanedError(v *redact.Cleaner, err error) error {
 	var rpc *mcp.Error
 	if errors.As(err, &rpc) {
@@ -53,14 +53,13 @@ func cleanedError(v *redact.Cleaner, err error) error {
 	return err
 }
 
-// cleaned is what the server said of itself as the caller is shown it. Capabilities are
-// left: they are no text.
+// cleaned redacts the server's info for the caller. Capabilities are no text and stay.
 func (i Info) cleaned(v *redact.Cleaner) Info {
 	i.Server, i.Instructions = v.CleanJSON(i.Server), v.Clean(i.Instructions)
 	return i
 }
 
-// cleaned is all but the tools as the caller is shown it.
+// cleaned redacts everything but the tools.
 func (d Definitions) cleaned(v *redact.Cleaner) Definitions {
 	if !v.Holds() {
 		return d
@@ -76,7 +75,7 @@ func (d Definitions) cleaned(v *redact.Cleaner) Definitions {
 	return d
 }
 
-// guarded is a Peer that is shown no secrets which are held for its principal; nil for
+// guarded wraps a Peer so that it sees no secrets held for its principal; nil stays
 // nil.
 func guarded(p Peer, v *redact.Cleaner) Peer {
 	if p == nil {
@@ -99,7 +98,7 @@ func (g guard) Ask(ctx context.Context, method string, params []byte) ([]byte, e
 	return g.peer.Ask(ctx, method, g.view.CleanJSON(params))
 }
 
-// Notify implements Peer. Progress keeps the token by which the caller knows it.
+// Notify implements Peer. A progress notification keeps the caller's own token.
 func (g guard) Notify(method string, params []byte) {
 	clean := g.view.CleanJSON(params)
 	if method == mcp.NotificationProgress && !same(clean, params) {
@@ -110,13 +109,13 @@ func (g guard) Notify(method string, params []byte) {
 	g.peer.Notify(method, clean)
 }
 
-// guardAll is a guard of a peer that takes all questions at once.
+// guardAll is a guard for a peer that takes all requests at once.
 type guardAll struct {
 	guard
 	all toolkeep.BatchAsker
 }
 
-// AskAll implements toolkeep.BatchAsker. The server's names of the questions are kept.
+// AskAll implements toolkeep.BatchAsker. The server's keys of the requests stay.
 func (g guardAll) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
 	if !g.view.Holds() {
 		return g.all.AskAll(ctx, inputRequests)

@@ -15,87 +15,86 @@ import (
 )
 
 const (
-	// maxPages bounds one list.
+	// maxPages bounds the pages of one list.
 	maxPages = 1000
-	// refreshEvery is the least time between two readings that a server asks for, and
-	// after which a new session reads the lists again.
+	// refreshEvery is the least time between two reads that a server triggers, and the
+	// age at which a new session reads the lists again.
 	refreshEvery = time.Second
 	refreshAfter = time.Minute
 )
 
-// Definitions is what a server offers: the latest that could be read whole. The
-// raw elements are as the server wrote them, in its order, but for secrets that it was
-// given and wrote into them: in their place is redact.Marker.
+// Definitions are what a server offers, from the latest complete read. The elements are
+// raw, in the server's order; secrets that the server was given are replaced by
+// redact.Marker.
 type Definitions struct {
 	Tools, Prompts, Resources, Templates [][]byte
 
 	Info
 	Owner string    // the server's: the tenant that it belongs to, "" all
-	At    time.Time // when they were read
-	// Settled is false where they were read so soon after the server's start that it
-	// may still be adding to them: what is missing may come yet.
+	At    time.Time // time of the read
+	// Settled is false if the read came so soon after the server's start that it may
+	// still add to its lists.
 	Settled bool
-	// Stale says why a later reading failed; nil if the latest one worked.
+	// Stale is why a later read failed; nil if the latest one worked.
 	Stale error
-	// Withheld says of tools that must not be used, though they are among Tools, why: by
-	// name.
+	// Withheld gives, by name, why some of Tools must not be used.
 	Withheld map[string]string
 
 	partial bool // only the tools were read
-	// lacks is whose secret was taken out of them when they were read in a session of
-	// that person; the zero value is of no person.
+	// lacks is the person whose secret was redacted from them, because they were read
+	// in that person's session; the zero value is no person.
 	lacks reader
 }
 
-// reader is one for whom lists are read.
+// reader is the person that lists are read for.
 type reader struct{ subject, behalf string }
 
-// definitions keeps them for one tenant.
+// definitions keeps a server's definitions for one tenant.
 type definitions struct {
-	telling sync.Mutex // one reading at a time is kept and told of; taken before mu
+	telling sync.Mutex // one read at a time is stored and announced; taken before mu
 
 	mu        sync.Mutex
 	seen      bool // the tools were read
-	have      bool // all lists were
+	have      bool // all lists were read
 	doubted   bool // a session was lost since
 	last      Definitions
-	params    map[string][]mcp.HeaderParam // by tool; nil until asked for
+	params    map[string][]mcp.HeaderParam // by tool; nil until needed
 	reading   *reading
 	scheduled bool
-	dirty     bool // a change was told of since the scheduled reading began
+	dirty     bool // a list changed since the scheduled read began
 	ended     time.Time
 	took      time.Duration
 }
 
-// reading is one reading that several wait for; all: see keep.
+// reading is one read that several callers wait for; all: see keep.
 type reading struct {
 	done chan struct{}
 	all  bool
 	err  error
 }
 
-// get is what there is.
+// get returns the current definitions.
 func (d *definitions) get() (Definitions, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last, d.have
 }
 
-// tools is how many there are.
+// tools returns the number of tools.
 func (d *definitions) tools() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.last.Tools)
 }
 
-// headerParams are the arguments of a tool that ride as headers.
+// headerParams returns the arguments of a tool that are sent as headers.
 func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.params == nil {
 		d.params = make(map[string][]mcp.HeaderParam)
 		for _, def := range d.last.Tools {
-			// Tools with a broken mark are not here, see callable.
+			// Tools with an invalid header mark are left out, see callable.
 			if list, err := mcp.HeaderParams(mcp.Get(def, "inputSchema")); err == nil && list != nil {
 				d.params[mcp.Text(def, "name")] = list
 			}
@@ -104,11 +103,11 @@ func (d *definitions) headerParams(tool string) []mcp.HeaderParam {
 	return d.params[tool]
 }
 
-// definitionsFor gives what is known, and reads it first where nothing is.
+// definitionsFor returns the known definitions, and reads them first if there are none.
 func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, fresh bool) (Definitions, error) {
 	st := s.state(p.Tenant)
 	where := s.readingSelector(p)
-	// What lacks words because one person has them as a secret is read again for others.
+	// If text was redacted for one person's secret, read again for others.
 	if d, ok := st.defs.get(); ok && !fresh && (d.lacks == reader{} || d.lacks == where.key.reader()) {
 		return d, nil
 	}
@@ -130,19 +129,19 @@ func (s *server) definitionsFor(ctx context.Context, p *toolkeep.Principal, fres
 	return d, nil
 }
 
-// readingSelector is the session in which lists are read for a principal.
+// readingSelector selects the session for reading the lists for a principal.
 func (s *server) readingSelector(p *toolkeep.Principal) sessionSelector {
 	where := selectSession(s.spec, &Request{Principal: p})
 	if asksClient(s.spec) {
-		// A client that can be asked is shown more tools. Nobody is asked in a session
-		// that ends when the lists are read.
+		// Servers offer more tools to a client that answers requests. None is answered
+		// in this session, which ends after the read.
 		where.caps, where.lease, where.once = declared(s.spec, nil), true, true
 	}
 	where.reads = true
 	return where
 }
 
-// compare reads what there is now and keeps nothing of it.
+// compare reads the current definitions without storing them.
 func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definitions, error) {
 	sl, e := s.acquire(ctx, s.readingSelector(p), p)
 	if e != nil {
@@ -159,10 +158,11 @@ func (s *server) compare(ctx context.Context, p *toolkeep.Principal) (Definition
 	return s.complete(sl.sess, got, true), nil
 }
 
-// failed keeps why the lists are not fresh, and gives what may be shown of it.
+// failed records why the definitions are stale, and returns the error that may be
+// shown.
 func (d *definitions) failed(err error) error {
 	if toolkeep.AsError(err).Code == toolkeep.LoginRequired {
-		// Everybody in the tenant sees this; the address is for one principal alone.
+		// The whole tenant sees this error; the login URL is for one principal.
 		err = toolkeep.NewError(toolkeep.LoginRequired, "a principal has to log in")
 	}
 	d.mu.Lock()
@@ -171,10 +171,10 @@ func (d *definitions) failed(err error) error {
 	return err
 }
 
-// refresh reads the lists over a session, or waits for a reading that is under way.
+// refresh reads the lists over a session, or waits for a read under way.
 func (s *server) refresh(ctx context.Context, sess *session) error { return s.reread(ctx, sess, false) }
 
-// reread is refresh; with all it answers a request for the definitions.
+// reread is refresh; with all it serves a request for the definitions.
 func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 	d := sess.state.defs
 	for {
@@ -194,7 +194,7 @@ func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 		d.mu.Unlock()
 		select {
 		case <-r.done:
-			// A reading that was cancelled says nothing.
+			// A cancelled read proves nothing.
 			if (r.all || !all) && (r.err == nil || toolkeep.AsError(r.err).Code != toolkeep.Cancelled) {
 				return r.err
 			}
@@ -204,7 +204,7 @@ func (s *server) reread(ctx context.Context, sess *session, all bool) error {
 	}
 }
 
-// readAll reads all lists and keeps them.
+// readAll reads and stores all lists.
 func (s *server) readAll(ctx context.Context, sess *session, all bool) error {
 	d := sess.state.defs
 	began := time.Now()
@@ -238,8 +238,8 @@ func sameDefinitions(a, b *Definitions) bool {
 		a.Instructions == b.Instructions && a.Version == b.Version && maps.Equal(a.Withheld, b.Withheld)
 }
 
-// read reads all lists, or the tools alone. One that fails fails the whole: half a
-// list must not pass for tools that are gone.
+// read reads all lists, or only the tools. If one list fails, the whole read fails: a
+// partial list must not look like removed tools.
 func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitions, error) {
 	d := Definitions{Info: sess.info, Owner: s.spec.Tenant, partial: tools}
 	for _, l := range []struct {
@@ -251,7 +251,7 @@ func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitio
 		{mcp.MethodListResources, "resources", "resources", &d.Resources},
 		{mcp.MethodListResourceTemplates, "resourceTemplates", "resources", &d.Templates},
 	} {
-		// Servers that forget to declare tools have them all the same.
+		// Some servers do not declare tools but have them.
 		if l.capability != "tools" && (tools || mcp.Get(sess.info.Capabilities, l.capability) == nil) {
 			continue
 		}
@@ -269,8 +269,8 @@ func (s *server) read(ctx context.Context, sess *session, tools bool) (Definitio
 	return s.ownTaken(sess, d), nil
 }
 
-// ownTaken takes what the person of a session has out of all but the tools: the lists are
-// shown to others, from whose view it is not taken, and when the session is long over.
+// ownTaken redacts the session owner's secrets from everything but the tools: other
+// people see these lists too, and after the session has ended.
 func (s *server) ownTaken(sess *session, d Definitions) Definitions {
 	if sess.key.subject == "" {
 		return d
@@ -283,8 +283,8 @@ func (s *server) ownTaken(sess *session, d Definitions) Definitions {
 	return d
 }
 
-// callable leaves out the tools whose arguments cannot ride as the headers that
-// they ask for: the revision has a client leave them out, and its log say so.
+// callable drops tools whose arguments cannot be sent as the headers they ask for, as
+// the revision requires, and logs it.
 func (s *server) callable(sess *session, tools [][]byte) [][]byte {
 	return slices.DeleteFunc(tools, func(def []byte) bool {
 		_, err := mcp.HeaderParams(mcp.Get(def, "inputSchema"))
@@ -295,7 +295,7 @@ func (s *server) callable(sess *session, tools [][]byte) [][]byte {
 	})
 }
 
-// list reads every page of one list. A server without the method has none.
+// list reads every page of one list. A server without the method has an empty one.
 func (s *server) list(ctx context.Context, sess *session, method, name string) ([][]byte, error) {
 	var (
 		out    [][]byte
@@ -348,9 +348,8 @@ func (s *server) list(ctx context.Context, sess *session, method, name string) (
 	return nil, broken(s.spec.Name, fmt.Sprintf("its list %s has more than %d pages", name, maxPages))
 }
 
-// changed reads the lists again because the server said so, or because a session
-// is new. Readings follow each other at a distance that grows with what they cost,
-// however often the server says it.
+// changed reads the lists again after a list change or in a new session. The pause
+// between reads grows with their cost, however often the server asks.
 func (s *server) changed(sess *session) {
 	d := sess.state.defs
 	d.mu.Lock()
@@ -368,7 +367,7 @@ func (s *server) changed(sess *session) {
 	}
 }
 
-// spawn starts work that Stop waits for; false once the server is closed.
+// spawn starts work that Stop waits for; it returns false once the server is closed.
 func (s *server) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,23 +14,22 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// environment is what a stdio server gets to see: a path, a home and a place for
-// temporary files that are its own, the language, and what its spec names. Nothing
-// else of Toolkeep's environment reaches it.
+// environment is all a stdio server sees of Toolkeep's environment: PATH, its own HOME
+// and TMPDIR, the language, and what its spec lists.
 type environment struct {
 	vars    []string
 	dir     string
 	secrets []Value
 }
 
-// own is where a server keeps files for a tenant. Tenants are told apart by name,
-// which may hold anything that a path must not.
+// own returns a server's directory for a tenant. Tenant names are escaped: they may
+// hold characters a path must not.
 func (c *settings) own(tenant, name string) string {
 	return filepath.Join(c.Dir, safeName(tenant), name)
 }
 
-// safeName writes what is no small letter, digit, hyphen or single dot as hex, so
-// that two names never meet and none leads elsewhere.
+// safeName writes everything but lower-case letters, digits, hyphens and single dots as
+// hex, so that names cannot collide or escape the directory.
 func safeName(s string) string {
 	if s == "" {
 		return "_"
@@ -51,7 +50,7 @@ func safeName(s string) string {
 	return name
 }
 
-// prepare makes the folders and resolves the secrets.
+// prepare creates the directories and resolves the secrets.
 func (s *server) prepare(ctx context.Context, k key, who *toolkeep.Principal) (*environment, error) {
 	base := s.config.own(k.tenant, s.spec.Name)
 	e := &environment{dir: s.spec.Dir}
@@ -88,7 +87,7 @@ func (s *server) prepare(ctx context.Context, k key, who *toolkeep.Principal) (*
 	return e, nil
 }
 
-// resolve gives the value of an entry of Env or Headers, and what of it is secret.
+// resolve returns the value of an entry of Env or Headers, and its secret parts.
 func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (value string, secret Value, err error) {
 	prefix, ref, ok := Secret(v)
 	if !ok {
@@ -107,8 +106,8 @@ func (s *server) resolve(ctx context.Context, p *toolkeep.Principal, v string) (
 	return prefix + secret.Text, secret, nil
 }
 
-// hold makes the secrets of a session known to those whom they concern, among whom is
-// everybody who shares it.
+// hold registers a session's secrets for redaction in the scopes they concern, which
+// include everyone who shares the session.
 func (s *server) hold(k key, secrets []Value) (release func()) {
 	all := make([]func(), 0, len(secrets))
 	for _, v := range secrets {

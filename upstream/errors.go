@@ -13,14 +13,14 @@ import (
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
 
-// down is E3541.
+// down returns E3541.
 func down(name, why string, unsent bool) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.MCPUnavailable, "the MCP server %s is not available: %s", name, why)
 	e.NothingSent = unsent
 	return e.With("server", name)
 }
 
-// broken is E3540 for an answer that breaks the protocol.
+// broken returns E3540, for a response that violates the protocol.
 func broken(name, why string) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.MCPError, "the MCP server %s broke the protocol: %s", name, why).With("server", name)
 }
@@ -29,10 +29,10 @@ func tooLarge(name string, limit int64) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ResultTooLarge, "the answer of the MCP server %s is over the limit of %d bytes", name, limit).With("server", name)
 }
 
-// explain makes a failed request the caller's error.
+// explain turns a failed request into the caller's error.
 func (s *server) explain(ctx context.Context, f *failure) *toolkeep.Error {
 	e := s.classify(ctx, f)
-	e.NothingSent = e.NothingSent || f.unsent // who has to log in has sent nothing that counts
+	e.NothingSent = e.NothingSent || f.unsent // before a login nothing that counts was sent
 	if e.Cause == nil {
 		_ = e.Because(errors.New(s.config.Redact.Log().Clean(f.cause.Error())))
 	}
@@ -71,7 +71,7 @@ func (s *server) classify(ctx context.Context, f *failure) *toolkeep.Error {
 	return down(name, "it cannot be reached", f.unsent)
 }
 
-// words are what the transport says of an answer; they hold nothing of it.
+// words describes a transport error without quoting the response.
 func words(err error) string {
 	return strings.TrimSuffix(err.Error(), ".")
 }
@@ -88,7 +88,7 @@ func deadWords(err error) string {
 	return "it ended while the call ran"
 }
 
-// refused reads an HTTP status.
+// refused maps an HTTP status to an error.
 func refused(name string, send *transport.SendError) *toolkeep.Error {
 	at := func(e *toolkeep.Error) *toolkeep.Error {
 		return e.With("server", name).With("status", send.Status).After(send.RetryAfter)
@@ -108,7 +108,7 @@ func refused(name string, send *transport.SendError) *toolkeep.Error {
 	return at(toolkeep.NewError(toolkeep.UpstreamClientError, "the MCP server %s answered HTTP %d", name, send.Status))
 }
 
-// busy is E3802.
+// busy returns E3802.
 func busy(name string, most int) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "the MCP server %s has all of its %d sessions in use", name, most).
 		With("server", name).After(time.Second)
@@ -129,7 +129,7 @@ func draining() *toolkeep.Error {
 	return e
 }
 
-// unsentError marks an error that came before anything was sent.
+// unsentError marks an error as raised before anything was sent.
 func unsentError(err error) *toolkeep.Error {
 	e := *toolkeep.AsError(err)
 	e.NothingSent = true

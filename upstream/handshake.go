@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// probeTime bounds server/discover, which a server of the older revisions may
-	// leave unanswered; it is less where the start as a whole has less time.
+	// probeTime bounds server/discover, which an older server may ignore; it is shorter
+	// if the whole start has less time.
 	probeTime = 5 * time.Second
-	// maxInstructions bounds what a server tells models about itself.
+	// maxInstructions bounds a server's instructions for models.
 	maxInstructions = 64 << 10
 )
 
-// errOlder says that the server ended because of server/discover: it has to be
-// started again and met with initialize.
+// errOlder says that the server exited on server/discover: start it again and use
+// initialize.
 var errOlder = errors.New("the server does not survive server/discover")
 
-// handshake finds out which revisions the server speaks: server/discover first
-// (2026-07-28), then, on whatever answer that is not one of that revision,
-// initialize. older: initialize at once.
+// handshake negotiates the revision: server/discover first (2026-07-28), then
+// initialize if the answer is not of that revision. With older it goes straight to
+// initialize.
 func (s *session) handshake(ctx context.Context, older bool) error {
 	if older || s.srv.spec.Transport == SSE {
 		return s.initialize(ctx)
@@ -36,20 +36,20 @@ func (s *session) handshake(ctx context.Context, older bool) error {
 		return err
 	}
 	if err = s.initialize(ctx); err == nil {
-		s.state.older.Store(true) // spares the next session the question
+		s.state.older.Store(true) // later sessions skip the probe
 		return nil
 	}
 	if answered || ctx.Err() != nil || s.link.ended() != nil {
 		return err
 	}
-	// It was slow, not old: while it started it left the first question unanswered.
+	// It was slow, not old: it was still starting when the first probe came.
 	if _, again := s.discover(ctx); again == nil && s.modern {
 		return nil
 	}
 	return err
 }
 
-// ask is a request of the handshake, which has no caller.
+// ask sends a handshake request, which has no caller.
 func (s *session) ask(ctx context.Context, method string, params []byte, limit time.Duration) (*mcp.Message, *failure) {
 	f := &pendingRequest{method: method, ctx: ctx, held: true}
 	if err := s.link.begin(f); err != nil {
@@ -62,8 +62,8 @@ func (s *session) ask(ctx context.Context, method string, params []byte, limit t
 	return m, fail
 }
 
-// discover sets modern if the server speaks a modern revision, and tells whether it
-// answered at all. An error means that there is no use in going on.
+// discover sets modern if the server speaks a modern revision, and reports whether it
+// answered at all. An error means that there is no point in going on.
 func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	limit := probeTime
 	if deadline, ok := ctx.Deadline(); ok {
@@ -73,7 +73,7 @@ func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	params := append(append([]byte(`{"_meta":{`), s.meta...), "}}"...)
 	m, fail := s.ask(ctx, mcp.MethodDiscover, params, limit)
 	if fail == nil && m.Err != nil && speaksLatest(m.Err) {
-		m, fail = s.ask(ctx, mcp.MethodDiscover, params, limit) // it refused the revision and names it
+		m, fail = s.ask(ctx, mcp.MethodDiscover, params, limit) // it refused the revision and names another
 	}
 	switch {
 	case fail != nil && ctx.Err() != nil:
@@ -99,8 +99,8 @@ func (s *session) discover(ctx context.Context) (answered bool, err error) {
 	return true, nil
 }
 
-// speaksLatest tells whether a refusal of the revision says that the server speaks
-// it all the same.
+// speaksLatest reports whether a server that refused the revision speaks the latest one
+// after all.
 func speaksLatest(e *mcp.Error) bool {
 	if e.Code != mcp.CodeUnsupportedVersion {
 		return false
@@ -113,7 +113,7 @@ func speaksLatest(e *mcp.Error) bool {
 	return false
 }
 
-// hopeless tells whether initialize would fail for the same reason.
+// hopeless reports whether initialize would fail for the same reason.
 func hopeless(f *failure) bool {
 	var send *transport.SendError
 	if !errors.As(f.cause, &send) {
@@ -128,7 +128,7 @@ func hopeless(f *failure) bool {
 	return false
 }
 
-// modernMeta is what every request of 2026-07-28 says of its client.
+// modernMeta is the client's part of _meta in every 2026-07-28 request.
 func modernMeta(version string, client, caps []byte) []byte {
 	var b []byte
 	for _, x := range []struct {
@@ -169,7 +169,7 @@ func (s *session) initialize(ctx context.Context) error {
 	return nil
 }
 
-// learn keeps what the server said, apart from the message it came in.
+// learn keeps copies of the server's info, independent of the message.
 func (s *session) learn(version string, result, server []byte) {
 	s.info = Info{Version: version, Instructions: toolkeep.ClipBytes(mcp.Text(result, "instructions"), maxInstructions)}
 	if mcp.IsObject(server) {

@@ -8,27 +8,27 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// health remembers how the sessions of one server for one tenant ended, and so
-// when the next may start.
+// health tracks how the sessions of one server and tenant ended, and decides when the
+// next may start.
 //
 //	ok ── failure ──→ backoff (0 the first time, then Base, doubled up to Max)
-//	                     │ RestartLimit failures within RestartWindow
-//	                     ↓
-//	                  failed (for Cooling) ── one more start ──┬─ works → ok
-//	                                                           └─ fails → failed
+//	                    │ RestartLimit failures within RestartWindow
+//	                    ↓
+//	                 failed (for Cooling) ── one more start ──┬─ works → ok
+//	                                                          └─ fails → failed
 type health struct {
 	mu     sync.Mutex
 	fails  []time.Time // within the window, oldest first
-	until  time.Time   // no start before
+	until  time.Time   // no start before this
 	failed bool
 	why    string // of the latest failure, for callers
-	last   string // the same for the operator, cleaned
+	last   string // the same for the operator, redacted
 	lastAt time.Time
-	login  *toolkeep.Error // E3407 of the latest start, nil if it was none
+	login  *toolkeep.Error // E3407 of the latest start, or nil
 	lost   int64           // sessions that ended by themselves
 }
 
-// gate is nil where a session may be started, else E3541.
+// gate returns nil if a session may start, else E3541.
 func (h *health) gate(name string, now time.Time) *toolkeep.Error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,13 +62,14 @@ func (h *health) fail(c *Config, now time.Time, why, last string) {
 	default:
 		d := c.BackoffBase << min(n-2, 20)
 		d = min(d, c.BackoffMax)
-		// A quarter of jitter, so that servers that fell together do not rise together.
+		// Jitter of a quarter, so that servers that failed together do not restart
+		// together.
 		h.until = now.Add(d - time.Duration(rand.Int64N(int64(d)/4+1)))
 	}
 }
 
-// note keeps an error that does not count as a failure of the server: a secret
-// that is missing, a login that is due.
+// note records an error that does not count against the server, such as a missing
+// secret or a required login.
 func (h *health) note(now time.Time, e *toolkeep.Error, last string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,14 +79,14 @@ func (h *health) note(now time.Time, e *toolkeep.Error, last string) {
 	}
 }
 
-// started says that a session works.
+// started records that a session works.
 func (h *health) started() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failed, h.until, h.login = false, time.Time{}, nil
 }
 
-// forgive forgets everything but the latest error.
+// forgive clears everything but the latest error.
 func (h *health) forgive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,17 +7,17 @@ import "strings"
 type key struct {
 	tenant  string
 	subject string // "" in a session of the whole tenant
-	// behalf and workspace are the caller's where the server's secrets may depend on
-	// them: those of one person must not serve another.
+	// behalf and workspace are set if the server's secrets may depend on them: one
+	// person's secrets must not serve another.
 	behalf, workspace string
-	// session is the downstream session that it is bound to, "" for none.
+	// session is the downstream session it is bound to, or "".
 	session string
-	// exclusive numbers sessions that serve one call at a time; 0 is a shared one.
+	// exclusive numbers sessions that serve one call at a time; 0 is a shared session.
 	exclusive int64
-	// caps is what an exclusive session told the server that its client can do; those
-	// of a bound session are what its first caller could.
+	// caps are the client capabilities that an exclusive session declared; a bound
+	// session declares those of its first caller.
 	caps string
-	// older tells sessions apart that were opened for callers of the older revisions.
+	// older separates sessions opened for callers of older revisions.
 	older bool
 }
 
@@ -26,24 +26,24 @@ func (k key) reader() reader { return reader{k.subject, k.behalf} }
 // sessionSelector says which session serves a request.
 type sessionSelector struct {
 	key key
-	// lease: any free session of the key's tenant, subject and caps will do, and it
-	// serves this call alone.
+	// lease: use any free session with the key's tenant, subject and caps, for this
+	// call alone.
 	lease bool
-	// once: the session is made for this call and ends with it.
+	// once: open a session for this call and end it afterwards.
 	once bool
-	// bound: questions of the server reach the caller.
+	// bound: requests of the server reach the caller.
 	bound bool
-	caps  []byte // what the client can do, raw JSON object
-	// reads: it is for reading the lists, which is then not begun by itself.
+	caps  []byte // client capabilities, raw JSON object
+	// reads: the session reads the lists itself, so begin need not.
 	reads bool
-	// older: the handshake is initialize where the server knows it, so that what it
-	// asks and tells comes as its caller's revision has it.
+	// older: use initialize if the server supports it, so that its requests and
+	// notifications match the caller's revision.
 	older bool
 }
 
-// selectSession chooses the session of a request. A server that may ask its client something
-// gets a session of its own for each caller that can be asked: a question must never
-// reach another caller than the one whose call caused it.
+// selectSession chooses the session of a request. A server that may send requests to
+// its client gets one session per caller that can answer: such a request must reach
+// only the caller whose call caused it.
 func selectSession(s *Spec, r *Request) sessionSelector {
 	p := sessionSelector{key: key{tenant: r.Principal.Tenant}, caps: ownCapabilities(s)}
 	if s.Session == SessionPrincipal {
@@ -71,7 +71,7 @@ func selectSession(s *Spec, r *Request) sessionSelector {
 	return p
 }
 
-// personal tells whether a value of the definition may differ from person to person.
+// personal reports whether a value of the spec may differ between people.
 func personal(s *Spec) bool {
 	for _, values := range []map[string]string{s.Env, s.Headers} {
 		for _, v := range values {

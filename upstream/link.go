@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// outbox is how many messages that nobody waits for may queue: refusals, pongs,
-	// cancellations. A server that asks faster than it reads loses the rest.
+	// outbox is the queue length for messages without a waiting caller: refusals,
+	// pongs, cancellations. A server that sends requests faster than it reads loses the
+	// rest.
 	outbox = 256
-	// postTimeout bounds the delivery of one of them.
+	// postTimeout bounds the delivery of one queued message.
 	postTimeout = 10 * time.Second
 )
 
-// link is one connection with its requests in flight. Ids and progress tokens on
-// the wire are its own; the reader never waits for anybody.
+// link is one connection with its pending requests. It assigns the ids and progress
+// tokens on the wire; its reader never blocks.
 type link struct {
 	conn  mcp.Conn
 	pipe  bool // over stdin and stdout
@@ -42,32 +43,32 @@ type link struct {
 	err     error // why the reader ended
 }
 
-// owner is told what comes beside answers. Neither may wait.
+// owner receives everything but responses. Its methods must not block.
 type owner interface {
-	// asked is for a request of the server. about is the pending request that it belongs to,
-	// nil if unknown.
+	// asked receives a server request. about is the pending request it belongs to, nil
+	// if unknown.
 	asked(m *mcp.Message, about *pendingRequest)
-	// told is for a notification.
+	// told receives a notification.
 	told(m *mcp.Message, about *pendingRequest)
 }
 
-// pendingRequest is one request of ours. Its fields are set before begin, but for those
-// that are said to change.
+// pendingRequest is one outgoing request. Its fields are set before begin, unless
+// marked as changing.
 type pendingRequest struct {
 	method string
-	token  []byte          // the caller's progress token, raw; nil without
-	out    *notifier       // where its notifications go; nil without a peer
-	peer   Peer            // who may be asked; nil for nobody
-	held   bool            // no caller waits for it: a subscription, a ping
-	ctx    context.Context // of whoever waits for the answer
+	token  []byte          // the caller's progress token, raw; or nil
+	out    *notifier       // receives its notifications; nil without a peer
+	peer   Peer            // answers server requests; nil for none
+	held   bool            // without a waiting caller: a subscription, a ping
+	ctx    context.Context // of the waiting caller
 
-	acked   chan struct{} // of a subscription: closed when the server took it
+	acked   chan struct{} // of a subscription: closed once the server accepted it
 	ackOnce sync.Once
 
 	id     int64
-	answer chan *mcp.Message // gets one
-	signs  atomic.Int64      // of life: progress that came, questions that ended
-	asks   atomic.Int32      // questions that wait for the caller
+	answer chan *mcp.Message // receives one message
+	signs  atomic.Int64      // signs of life: progress received, server requests answered
+	asks   atomic.Int32      // server requests that wait for the caller
 }
 
 func newLink(conn mcp.Conn, o owner, stray *atomic.Int64) *link {
@@ -86,7 +87,7 @@ func newLink(conn mcp.Conn, o owner, stray *atomic.Int64) *link {
 	return l
 }
 
-// close ends the link and its connection and waits for both. Pending requests end with
+// close ends the link and its connection and waits for both. Pending requests fail with
 // errClosed.
 func (l *link) close() {
 	l.cancel()
@@ -94,7 +95,7 @@ func (l *link) close() {
 	l.work.Wait()
 }
 
-// errClosed is why a link ended that we ended.
+// errClosed is the cause when Toolkeep closed the link.
 var errClosed = errors.New("the session was closed")
 
 func (l *link) read() {
@@ -114,14 +115,14 @@ func (l *link) read() {
 	}
 }
 
-// answered takes a message, called by the reader, and for answers also by whoever
-// waits for them.
+// answered takes a message. The reader calls it; for responses a waiting caller may
+// too.
 func (l *link) answered(m *mcp.Message) {
 	l.heard.Store(time.Now().UnixNano())
 	l.take(m)
 }
 
-// ended is why the reader ended, nil while it has not.
+// ended returns why the reader ended, nil while it runs.
 func (l *link) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,7 +140,7 @@ func (l *link) take(m *mcp.Message) {
 		}
 		l.mu.Unlock()
 		if !ok || f == nil {
-			l.stray.Add(1) // late, twice, or never asked for
+			l.stray.Add(1) // late, duplicate or unsolicited
 			return
 		}
 		f.answer <- m
@@ -154,7 +155,7 @@ func (l *link) take(m *mcp.Message) {
 	}
 }
 
-// related is the pending request on whose stream the message came.
+// related returns the pending request whose stream carried the message.
 func (l *link) related(m *mcp.Message) *pendingRequest {
 	raw := m.Related
 	if raw == nil {
@@ -171,7 +172,7 @@ func (l *link) related(m *mcp.Message) *pendingRequest {
 	return l.pending[id]
 }
 
-// progress goes to the pending request whose token it names, under the caller's token.
+// progress goes to the pending request with that token, under the caller's token.
 func (l *link) progress(m *mcp.Message) {
 	id, ok := wireID(mcp.Get(m.Params, "progressToken"))
 	l.mu.Lock()
@@ -185,7 +186,7 @@ func (l *link) progress(m *mcp.Message) {
 	f.out.push(m.Method, mcp.Set(m.Params, f.token, "progressToken"))
 }
 
-// wireID reads an id or a token that can only be ours if it is written as we write.
+// wireID parses an id or token, and accepts only the form the link writes.
 func wireID(raw []byte) (int64, bool) {
 	if len(raw) == 0 || len(raw) > 19 || raw[0] < '1' || raw[0] > '9' {
 		return 0, false
@@ -214,7 +215,7 @@ func (l *link) begin(f *pendingRequest) error {
 	return nil
 }
 
-// drop forgets the request; false: it was answered already.
+// drop removes the request; it returns false if it was already answered.
 func (l *link) drop(f *pendingRequest) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -225,8 +226,8 @@ func (l *link) drop(f *pendingRequest) bool {
 	return true
 }
 
-// sole is the one pending request that can have notifications, nil if there are
-// none or several.
+// sole returns the only pending request that can have notifications, or nil if there
+// are none or several.
 func (l *link) sole() *pendingRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -243,7 +244,7 @@ func (l *link) sole() *pendingRequest {
 	return one
 }
 
-// latest is the newest pending request that has a caller to ask.
+// latest returns the newest pending request whose caller can answer.
 func (l *link) latest() *pendingRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,29 +257,28 @@ func (l *link) latest() *pendingRequest {
 	return one
 }
 
-// failure is why a request has no answer.
+// failure is why a request got no response.
 type failure struct {
 	cause error
-	// unsent: nothing of it left, or it is certain that the server did not act on it.
+	// unsent: nothing was sent, or the server certainly did not act on it.
 	unsent bool
-	// dead: the session is of no more use.
+	// dead: the session is unusable.
 	dead bool
-	// lost: it was sent, and the answer broke off.
+	// lost: it was sent, and the response broke off.
 	lost bool
 }
 
 func (f *failure) Error() string { return f.cause.Error() }
 func (f *failure) Unwrap() error { return f.cause }
 
-// errQuiet is the cause of a request that the server gave no sign of life for.
+// errQuiet is the cause when the server gave no sign of life in time.
 var errQuiet = errors.New("the server did not answer within the call's limit")
 
-// call sends a request that has begun and waits for its answer. quiet bounds the
-// time without a sign of life, 0 does not; a question that waits for the caller
-// stops the clock. tell: a request that is given up is cancelled by a notification,
-// beside the end of its context.
+// call sends a begun request and waits for the response. quiet bounds the time without
+// a sign of life, 0 does not; a server request that waits for the caller stops the
+// clock. tell: also cancel an abandoned request with a notification.
 func (l *link) call(ctx context.Context, f *pendingRequest, params []byte, quiet time.Duration, tell bool) (*mcp.Message, *failure) {
-	// The context of Write is that of the whole exchange.
+	// The context of Write covers the whole exchange.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if quiet > 0 {
@@ -295,13 +295,13 @@ func (l *link) call(ctx context.Context, f *pendingRequest, params []byte, quiet
 		}
 	}
 	if !l.drop(f) {
-		return <-f.answer, nil // it came at the last moment
+		return <-f.answer, nil // it arrived at the last moment
 	}
 	var fail *failure
 	if err != nil {
 		fail = unwritten(err)
-		// A pipe that cannot be written to stays so; over HTTP the next request may
-		// find another connection.
+		// A broken pipe stays broken; over HTTP the next request may find another
+		// connection.
 		fail.dead = fail.dead || l.pipe && ctx.Err() == nil
 	} else {
 		fail = &failure{}
@@ -319,7 +319,7 @@ func (l *link) call(ctx context.Context, f *pendingRequest, params []byte, quiet
 	return nil, fail
 }
 
-// watch gives the request up after quiet without a sign of life.
+// watch abandons the request after quiet without a sign of life.
 func (f *pendingRequest) watch(quiet time.Duration, cancel context.CancelCauseFunc) (stop func()) {
 	var (
 		mu    sync.Mutex
@@ -350,7 +350,7 @@ func (f *pendingRequest) watch(quiet time.Duration, cancel context.CancelCauseFu
 	}
 }
 
-// unwritten reads what Write said.
+// unwritten interprets an error of Write.
 func unwritten(err error) *failure {
 	fail := &failure{cause: err}
 	var s *transport.SendError
@@ -360,8 +360,8 @@ func unwritten(err error) *failure {
 	fail.unsent = s.NothingSent
 	switch {
 	case errors.Is(s.Err, transport.ErrSession):
-		// By the specification the server has not looked at a message of a session
-		// that it does not know.
+		// By the specification the server did not process a message for an unknown
+		// session.
 		fail.unsent, fail.dead = s.NotExecuted(), true
 	case errors.Is(s.Err, transport.ErrClosed):
 		fail.dead = true
@@ -369,7 +369,7 @@ func unwritten(err error) *failure {
 	return fail
 }
 
-// cancelled tells the server that nobody waits any more.
+// cancelled tells the server that the request was abandoned.
 func (l *link) cancelled(f *pendingRequest, why error) {
 	reason := "the caller gave up"
 	if errors.Is(why, errQuiet) || errors.Is(why, context.DeadlineExceeded) {
@@ -380,7 +380,7 @@ func (l *link) cancelled(f *pendingRequest, why error) {
 	l.post(&mcp.Message{Method: mcp.NotificationCancelled, Params: params})
 }
 
-// post queues a message that nobody waits for; false: it was dropped.
+// post queues a message without a waiting caller; false means it was dropped.
 func (l *link) post(m *mcp.Message) bool {
 	select {
 	case l.out <- m:
@@ -402,7 +402,7 @@ func (l *link) write() {
 	}
 }
 
-// deliver writes a message that is no request, within its time.
+// deliver writes a message that is not a request, within postTimeout.
 func (l *link) deliver(ctx context.Context, m *mcp.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()

@@ -13,15 +13,14 @@ import (
 )
 
 const (
-	maxLogLine = 4 << 10  // of one line, as it is kept
-	maxRawLine = 16 << 10 // as it is read; the rest of a longer one is dropped
-	stderrRate = 1 << 20  // bytes of stderr a second that are kept and cleaned
-	noteRate   = 50       // lines a second of what is not stderr
+	maxLogLine = 4 << 10  // of one stored line
+	maxRawLine = 16 << 10 // of one line read; the rest is dropped
+	stderrRate = 1 << 20  // bytes of stderr a second that are kept and redacted
+	noteRate   = 50       // lines a second from other sources
 )
 
-// ring keeps the latest lines of one server for one tenant: its stderr, what
-// happened to its sessions, log messages that belong to no caller. Secrets are
-// taken out when a line comes.
+// ring keeps the latest lines of one server for one tenant: stderr, session events, and
+// log messages that belong to no caller. Secrets are redacted on arrival.
 type ring struct {
 	clock  func() time.Time
 	clean  toolkeep.Cleaner
@@ -49,7 +48,7 @@ func (r *ring) note(text string) {
 	}
 }
 
-// add cleans and keeps a line. lost is how much was left out before it.
+// add redacts and stores a line. lost is the amount left out before it.
 func (r *ring) add(mark, text string, lost int64, unit string) {
 	text = r.clean.Clean(strings.ToValidUTF8(text, "\uFFFD"))
 	text = strings.Map(printable, toolkeep.ClipBytes(text, maxLogLine))
@@ -74,10 +73,9 @@ func (r *ring) add(mark, text string, lost int64, unit string) {
 	}
 }
 
-// number writes n.
 func number(n int64) []byte { return strconv.AppendInt(nil, n, 10) }
 
-// printable keeps a line one line, and escape sequences from a terminal.
+// printable removes line breaks and terminal escapes.
 func printable(c rune) rune {
 	if c == '\t' || c >= ' ' && c != 0x7f && (c < 0x80 || c > 0x9f) {
 		return c
@@ -85,30 +83,29 @@ func printable(c rune) rune {
 	return -1
 }
 
-// bytes is everything that is kept.
+// bytes returns all stored lines.
 func (r *ring) bytes() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return bytes.Join(r.lines, nil)
 }
 
-// lastError takes the latest line of stderr, which is the best hint to why a
-// program ended.
+// lastError takes the latest line of stderr, the best hint at why a program exited.
 func (r *ring) lastError() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
 }
 
-// forgetError keeps a line of an earlier process from being taken for a hint.
+// forgetError stops a line of an earlier process from serving as a hint.
 func (r *ring) forgetError() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.last = ""
 }
 
-// copyStderr reads to the end. It never stops reading, so that a server is not
-// held up by what it writes; what is over the rate is counted and dropped.
+// copyStderr reads to the end without ever pausing, so that writing never blocks the
+// server; what exceeds the rate is counted and dropped.
 func (r *ring) copyStderr(src io.Reader) {
 	br := bufio.NewReaderSize(src, maxRawLine)
 	for {
@@ -141,7 +138,7 @@ type bucket struct {
 	lost  int64
 }
 
-// take asks for n units. With ok comes what was lost since the last ok.
+// take asks for n units. With ok it returns the loss since the last ok.
 func (b *bucket) take(now time.Time, n int64) (ok bool, lost int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,13 +8,12 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// maxQueued is how many notifications wait for one peer.
+// maxQueued bounds the notifications queued for one peer.
 const maxQueued = 256
 
-// notifier hands notifications to one Peer in their order, on a goroutine that lives
-// only while there are some. Whoever pushes never waits: of a peer that is too slow
-// the latest progress replaces the one before it, and what does not fit is dropped
-// and counted.
+// notifier delivers notifications to one Peer in order, on a goroutine that lives only
+// while some are queued. Pushing never blocks: for a slow peer, newer progress replaces
+// older, and what does not fit is dropped and counted.
 type notifier struct {
 	peer    Peer
 	dropped *atomic.Int64
@@ -23,7 +22,7 @@ type notifier struct {
 	queue  []note
 	busy   bool
 	closed bool
-	idle   chan struct{} // closed when the queue has run empty; nil if nobody waits
+	idle   chan struct{} // closed when the queue is empty; nil without a waiter
 }
 
 type note struct {
@@ -38,7 +37,7 @@ func newNotifier(p Peer, dropped *atomic.Int64) *notifier {
 	return &notifier{peer: p, dropped: dropped}
 }
 
-// push queues a notification. A nil notifier takes and forgets everything.
+// push queues a notification. A nil notifier ignores it.
 func (o *notifier) push(method string, params []byte) {
 	if o == nil {
 		return
@@ -82,8 +81,8 @@ func (o *notifier) drain() {
 	}
 }
 
-// flush waits until everything was handed over or ctx ends. What came before an
-// answer must reach the caller before it.
+// flush waits until the queue is delivered or ctx ends: notifications must reach the
+// caller before the response they preceded.
 func (o *notifier) flush(ctx context.Context) {
 	if o == nil {
 		return
@@ -104,7 +103,7 @@ func (o *notifier) flush(ctx context.Context) {
 	}
 }
 
-// close drops what waits; nothing new is handed over from now on.
+// close drops the queue and ignores later notifications.
 func (o *notifier) close() {
 	if o == nil {
 		return

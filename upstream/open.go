@@ -31,8 +31,8 @@ func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, w
 		}
 		err = sess.handshake(ctx, older)
 		if err == nil && older && p.older && sess.mute() && !st.older.Load() {
-			// It keeps no sessions in the older revisions and so can ask nobody; in
-			// 2026-07-28 it needs none.
+			// In the older revisions it keeps no sessions, so it cannot send requests;
+			// in 2026-07-28 it needs no session.
 			st.mute.Store(true)
 			sess.shut()
 			continue
@@ -42,7 +42,7 @@ func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, w
 			st.log.note("session ready: revision " + sess.info.Version)
 			return sess, nil
 		}
-		// A message that could not be written tells of the end before the reader does.
+		// A failed write reports the end before the reader does.
 		var f *failure
 		gone := sess.link.ended() != nil || errors.As(err, &f) && f.dead
 		if gone && sess.proc != nil {
@@ -51,7 +51,7 @@ func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, w
 		sess.shut()
 		var refused *toolkeep.Error
 		if p.older && errors.As(err, &refused) && refused.Code == toolkeep.MCPError && ctx.Err() == nil {
-			p.older = false // it knows no initialize: it is met as what it is
+			p.older = false // it has no initialize
 			continue
 		}
 		if errors.Is(err, errOlder) && !older && ctx.Err() == nil {
@@ -65,14 +65,14 @@ func (s *server) open(ctx context.Context, p sessionSelector, st *tenantState, w
 	}
 }
 
-// mute tells whether an HTTP server of an older revision gave out no session, over
-// which alone it could ask.
+// mute reports whether an HTTP server of an older revision issued no session id,
+// without which it cannot send requests.
 func (s *session) mute() bool {
 	c, ok := s.link.conn.(*transport.HTTPConn)
 	return ok && !s.modern && c.Session() == ""
 }
 
-// dial makes the connection.
+// dial opens the connection.
 func (s *server) dial(ctx context.Context, p sessionSelector, st *tenantState, who *toolkeep.Principal) (*session, error) {
 	sess := &session{
 		srv: s, state: st, key: p.key, bound: p.bound, caps: p.caps, own: newOwn(),
@@ -83,7 +83,7 @@ func (s *server) dial(ctx context.Context, p sessionSelector, st *tenantState, w
 		st.stray.Add(1)
 		st.log.note("not MCP: " + string(head))
 	}
-	// The id of an answer stands in its message, which is larger than its result.
+	// The limit is on the message, which is larger than its result.
 	most := s.spec.MaxResultBytes + 4<<10
 	var conn mcp.Conn
 	if s.spec.Transport == Stdio {
@@ -124,8 +124,8 @@ func (s *server) dial(ctx context.Context, p sessionSelector, st *tenantState, w
 	return sess, nil
 }
 
-// httpConfig is the client's side of an HTTP server: which addresses it reaches,
-// what it says of itself, and what happens where it is not let in.
+// httpConfig is the client side of an HTTP server: reachable addresses, request
+// headers, and the response to 401 and 403.
 func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, given *own, who *toolkeep.Principal) (c transport.HTTPConfig, release func(), err error) {
 	p := principalOf(k, who)
 	var auth Authorizer
@@ -161,7 +161,7 @@ func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, given *
 		if auth != nil {
 			return auth.Unauthorized(ctx, r)
 		}
-		// The secret may have been changed since the session began.
+		// The secret may have changed since the session began.
 		before := h.copy()
 		if err := h.load(ctx, s, k, who); err != nil {
 			return err
@@ -176,7 +176,7 @@ func (s *server) httpConfig(ctx context.Context, k key, st *tenantState, given *
 	return c, h.forget, nil
 }
 
-// headers are the spec's, resolved.
+// headers are the spec's headers, resolved.
 type headers struct {
 	given *own
 

@@ -14,31 +14,29 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// Definitions of tools are compared with pinned ones by digest, so what is taken out of
-// them may depend on nothing but the definition and the session that it was read in: on
-// what this session was given, and never on what is held elsewhere at the moment. Then
-// two readings give the same, and where a server shows everybody their own secret, two
-// people's do.
+// Tool definitions are compared with pinned ones by digest. So what is redacted in them
+// depends only on the definition and on the secrets given to the session that read it,
+// never on what else is held at the moment. Two readings then agree, and if a server
+// shows each person their own secret, the readings of two people agree too.
 
-// own is what one session's server was given.
+// own holds the secrets given to one session's server.
 type own struct {
 	known *redact.Redactor
 
 	mu   sync.Mutex
-	last http.Header // credentials that were sent last
+	last http.Header // latest credentials sent
 }
 
 func newOwn() *own { return &own{known: redact.NewRedactor(nil)} }
 
-// add keeps secrets for as long as the session is there: a server may say what it was
-// given before.
+// add keeps secrets for the life of the session: a server may repeat earlier ones.
 func (o *own) add(secrets []Value) {
 	for _, v := range secrets {
 		o.known.Hold(redact.AllTenants, v.Held...)
 	}
 }
 
-// sent keeps the credentials of a login, which are renewed while a session lasts.
+// sent keeps the credentials of a login, which are renewed during a session.
 func (o *own) sent(credentials http.Header) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,7 +48,7 @@ func (o *own) sent(credentials http.Header) {
 			if old := o.last[name]; i < len(old) && old[i] == v {
 				continue
 			}
-			if _, token, two := strings.Cut(v, " "); two { // behind the scheme
+			if _, token, two := strings.Cut(v, " "); two { // the part after the scheme
 				v = token
 			}
 			o.known.Hold(redact.AllTenants, v)
@@ -59,12 +57,12 @@ func (o *own) sent(credentials http.Header) {
 	o.last = credentials.Clone()
 }
 
-// taken gives the tools as they may be shown to all of the session's tenant, and why
-// some of these cannot be used.
+// taken returns the tools as the session's whole tenant may see them, and why some of
+// them are withheld.
 //
-// A person chooses the own secret, which may be a word of everybody's texts. So what a
-// person's session shows counts as what is known already where the two differ by words
-// that are taken out alone.
+// A person chooses their own secret, and it may be a word that everyone's texts use. So
+// a definition from a person's session counts as the known one if the two differ only
+// by redacted words.
 func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld map[string]string) {
 	view := sess.own.known.All()
 	if !view.Holds() {
@@ -108,8 +106,8 @@ func (s *server) taken(sess *session, tools [][]byte) (shown [][]byte, withheld 
 	return shown, withheld
 }
 
-// likeKnown finds the definition, known or accepted, that is the same but for words which
-// are taken out, and why it is withheld; nil if there is none, or the session is not one
+// likeKnown finds a known or accepted definition that differs only by redacted words,
+// and why it is withheld. It returns nil if there is none or the session is not one
 // person's.
 func (s *server) likeKnown(sess *session, view *redact.Cleaner) func(name string, clean []byte) (def []byte, withheld string) {
 	latest := sync.OnceValues(sess.state.defs.byName)
@@ -140,8 +138,8 @@ func (s *server) likeKnown(sess *session, view *redact.Cleaner) func(name string
 	}
 }
 
-// byName are the latest definitions of tools, of several with one name the first, and why
-// some are withheld.
+// byName returns the latest tool definitions, the first of each name, and why some are
+// withheld.
 func (d *definitions) byName() (tools map[string][]byte, withheld map[string]string) {
 	last, _ := d.get()
 	tools = make(map[string][]byte, len(last.Tools))
@@ -154,8 +152,8 @@ func (d *definitions) byName() (tools map[string][]byte, withheld map[string]str
 	return tools, last.Withheld
 }
 
-// inStructure tells whether words are taken out where a tool would be another one
-// without them: in its name, or in a schema outside of what only people and models read.
+// inStructure reports whether redaction would change the tool itself: its name, or its
+// schemas outside of annotations.
 func inStructure(view *redact.Cleaner, def []byte) bool {
 	tree, err := canon.ParseObject(def, canon.Limits{Bytes: int64(len(def)) + 1, Depth: 10_000, Properties: len(def) + 1, Elements: len(def) + 1})
 	if err != nil {
@@ -171,8 +169,8 @@ func inStructure(view *redact.Cleaner, def []byte) bool {
 	return !same(view.CleanJSON(raw), raw)
 }
 
-// withoutTexts drops the annotations of a schema. Properties of the same names are
-// schemas and no texts, and stay.
+// withoutTexts drops a schema's annotations. Properties with the same names are schemas
+// and stay.
 func withoutTexts(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

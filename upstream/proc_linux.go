@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// proc is what /proc tells of one process.
+// proc is one process as /proc shows it.
 type proc struct {
 	pid, parent, session int
 	pages                int64 // resident
 }
 
-// processes reads the process table. A process that ends while it is read is left
-// out. The error says that there is no /proc.
+// processes reads the process table, without processes that end meanwhile. It fails if
+// there is no /proc.
 func processes() ([]proc, error) {
 	d, err := os.Open("/proc")
 	if err != nil {
@@ -37,8 +37,8 @@ func processes() ([]proc, error) {
 	return list, nil
 }
 
-// readProc reads /proc/PID/stat. The name of the program, in brackets, may hold
-// anything, so the fields are counted from the last bracket.
+// readProc reads /proc/PID/stat. The program name, in brackets, may hold anything, so
+// fields are counted from the last bracket.
 func readProc(pid int) (proc, bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -48,7 +48,7 @@ func readProc(pid int) (proc, bool) {
 	if i < 0 {
 		return proc{}, false
 	}
-	// From here: state, parent, process group, session, …, 22nd: resident pages.
+	// From here: state, parent, process group, session, … 22nd: resident pages.
 	f := bytes.Fields(data[i+1:])
 	if len(f) < 22 {
 		return proc{}, false
@@ -57,7 +57,7 @@ func readProc(pid int) (proc, bool) {
 	return proc{pid: pid, parent: int(number(f[1])), session: int(number(f[3])), pages: number(f[21])}, true
 }
 
-// below gives the descendants of a process, nearest first, without itself.
+// below returns the descendants of a process, nearest first.
 func below(root int, list []proc) []proc {
 	children := make(map[int][]proc, len(list))
 	for _, p := range list {
@@ -72,13 +72,13 @@ func below(root int, list []proc) []proc {
 			out = append(out, p)
 			next = append(next, p.pid)
 		}
-		delete(children, of) // a table read while it changes may hold a circle
+		delete(children, of) // a table read while it changes may contain a cycle
 	}
 	return out
 }
 
-// residentBytes is the resident memory of what runs below each of the processes,
-// without these themselves: most of a reaper's pages are Toolkeep's own program.
+// residentBytes returns the resident memory below each process, without the process
+// itself: most of a reaper's pages are Toolkeep's own program.
 func residentBytes(reapers []int) map[int]int64 {
 	if len(reapers) == 0 {
 		return nil

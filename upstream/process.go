@@ -10,37 +10,37 @@ import (
 	"time"
 )
 
-// processConfig says what to run.
+// processConfig describes the command to run.
 type processConfig struct {
-	reaper  []string // argv prefix; unused where there is no reaper
+	reaper  []string // argv prefix; unused on systems without a reaper
 	command []string
 	env     []string
 	dir     string
-	grace   time.Duration // for each of the three steps of stop
+	grace   time.Duration // per step of stop
 }
 
-// process is one running command with its tree.
+// process is one running command with its process tree.
 type process struct {
 	grace  time.Duration
 	cmd    *exec.Cmd
 	stdin  *os.File
 	stdout *os.File
 	stderr *os.File
-	life   io.Closer // whose end ends the tree; nil without a reaper
+	life   io.Closer // closing it ends the tree; nil without a reaper
 	pid    int       // of the command
 
-	done   chan struct{} // closed when the tree is gone and waited for
-	ended  error         // how it ended, once done is closed; nil for status 0
+	done   chan struct{} // closed when the tree has ended and been reaped
+	ended  error         // exit error, valid once done is closed; nil for status 0
 	stops  sync.Once
 	killed sync.Once
 }
 
-// errNoStart is the cause of a command that could not be started at all.
+// errNoStart is the cause if the command could not be started.
 var errNoStart = errors.New("the command could not be started")
 
-// startProcess starts the command and returns when it runs.
+// startProcess starts the command and returns once it runs.
 func startProcess(c processConfig) (*process, error) {
-	// Or the system would say that the command is not there.
+	// Otherwise the error would say that the command is missing.
 	if info, err := os.Stat(c.dir); c.dir != "" && err != nil {
 		return nil, fmt.Errorf("%w: its folder: %w", errNoStart, err)
 	} else if c.dir != "" && !info.IsDir() {
@@ -72,7 +72,7 @@ func (p *process) wait() {
 	close(p.done)
 }
 
-// within tells whether the tree is gone within d.
+// within reports whether the tree ends within d.
 func (p *process) within(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -84,8 +84,8 @@ func (p *process) within(d time.Duration) bool {
 	}
 }
 
-// stop ends the tree: stdin's end, then SIGTERM, then SIGKILL, each after the
-// grace period, and returns when it is gone. With now it begins with SIGTERM.
+// stop ends the tree and waits for it: it closes stdin, then sends SIGTERM, then
+// SIGKILL, with the grace period between. With now it starts with SIGTERM.
 func (p *process) stop(now bool) {
 	p.stops.Do(func() { _ = p.stdin.Close() })
 	if !now && p.within(p.grace) {
@@ -95,7 +95,7 @@ func (p *process) stop(now bool) {
 	<-p.done
 }
 
-// why says in a few words how the command ended.
+// why describes how the command ended.
 func (p *process) why() string {
 	select {
 	case <-p.done:

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// launch starts the command under a reaper and waits for the reaper's word.
+// launch starts the command under a reaper and waits for its report.
 func (p *process) launch(c processConfig, e *ends) error {
 	if len(c.reaper) == 0 {
 		return fmt.Errorf("%w: Config.Reaper is not set", errNoStart)
@@ -28,7 +28,7 @@ func (p *process) launch(c processConfig, e *ends) error {
 	p.cmd.Env, p.cmd.Dir = c.env, c.dir
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = e.inR, e.outW, e.errW
 	p.cmd.ExtraFiles = []*os.File{theirs}
-	// A session of its own: what a terminal sends to Toolkeep does not reach it.
+	// A session of its own: terminal signals to Toolkeep do not reach it.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = p.cmd.Start()
 	_ = theirs.Close()
@@ -36,7 +36,7 @@ func (p *process) launch(c processConfig, e *ends) error {
 		_ = ours.Close()
 		return fmt.Errorf("%w: the reaper: %w", errNoStart, err)
 	}
-	e.closeChild() // or the reaper's death would not show
+	e.closeChild() // otherwise the reaper's death would go unnoticed
 	p.life = ours
 	p.pid, err = hear(ours)
 	go p.wait()
@@ -48,7 +48,7 @@ func (p *process) launch(c processConfig, e *ends) error {
 	return nil
 }
 
-// lifelines are the two ends of the socket to a reaper.
+// lifelines returns the two ends of the socket to a reaper.
 func lifelines() (ours, theirs *os.File, err error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -57,7 +57,7 @@ func lifelines() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "lifeline"), os.NewFile(uintptr(fds[1]), "lifeline"), nil
 }
 
-// hear reads the reaper's word: the command's pid, or why there is none.
+// hear reads the reaper's report: the command's pid, or why it did not start.
 func hear(life *os.File) (int, error) {
 	_ = life.SetReadDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(io.LimitReader(life, 16<<10)).ReadString('\n')
@@ -74,8 +74,8 @@ func hear(life *os.File) (int, error) {
 	return pid, nil
 }
 
-// kill has the reaper end the tree. A reaper that does not is killed itself, and
-// so is what can still be found of its tree.
+// kill makes the reaper end the tree. A reaper that does not respond is killed, with
+// all that can be found of its tree.
 func (p *process) kill() {
 	_ = p.life.Close()
 	go func() {
@@ -86,11 +86,11 @@ func (p *process) kill() {
 	}()
 }
 
-// leftovers tells whether there may be any: a reaper that exited has left none.
+// leftovers reports whether processes may be left: a reaper that exited leaves none.
 func leftovers(s *os.ProcessState) bool { return !s.Exited() }
 
-// sweep is for a reaper that was killed: the command has died with it, the rest of
-// its session has not.
+// sweep runs after a reaper was killed: the command died with it, the rest of its
+// session did not.
 func (p *process) sweep() {
 	list, err := processes()
 	if err != nil || p.pid <= 1 {

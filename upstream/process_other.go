@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// launch starts the command in a process group of its own. This is weaker than
-// Linux's reaper: a process that leaves the group is not found, and nothing ends
-// the tree if Toolkeep is killed but stdin's end.
+// launch starts the command in its own process group. This is weaker than Linux's
+// reaper: a process that leaves the group is not found, and if Toolkeep is killed,
+// nothing but the closed stdin ends the tree.
 func (p *process) launch(c processConfig, e *ends) error {
 	p.cmd = exec.Command(c.command[0], c.command[1:]...)
 	p.cmd.Env, p.cmd.Dir = c.env, c.dir
@@ -26,7 +26,7 @@ func (p *process) launch(c processConfig, e *ends) error {
 	return nil
 }
 
-// kill ends the process group.
+// kill kills the process group.
 func (p *process) kill() {
 	_ = syscall.Kill(-p.pid, syscall.SIGTERM)
 	go func() {
@@ -36,10 +36,10 @@ func (p *process) kill() {
 	}()
 }
 
-// leftovers tells whether there may be any.
+// leftovers reports whether processes may be left.
 func leftovers(*os.ProcessState) bool { return true }
 
-// sweep ends what is left of the group.
+// sweep kills the rest of the group.
 func (p *process) sweep() { _ = syscall.Kill(-p.pid, syscall.SIGKILL) }
 
 func describeExit(code int, err error) string {

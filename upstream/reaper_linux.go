@@ -18,35 +18,33 @@ const (
 	prSetDeathSignal    = 1
 	prSetChildSubreaper = 36
 
-	// lifeline is the reaper's end of the socket to Toolkeep.
+	// lifeline is the descriptor of the reaper's socket to Toolkeep.
 	lifeline = 3
-	// unkillable is how long the reaper goes on with a tree that SIGKILL does not
-	// end: a process that waits in the kernel, or one of another user.
+	// unkillable is how long the reaper keeps trying to end a tree that survives
+	// SIGKILL: a process blocked in the kernel, or one of another user.
 	unkillable = 30 * time.Second
 
 	exitUsage   = 125
 	exitNoStart = 126
 )
 
-// RunReaper is the main function of the reaper: a small process between Toolkeep and
+// RunReaper is the main function of the reaper, a small process between Toolkeep and
 // one server's command. It runs the command and ends its whole process tree. The
-// program calls it with the arguments behind Config.Reaper, which are
-// "-grace=DURATION -- COMMAND ARGS…", before it builds any state of its own, and exits
-// with the result: the command's exit status, 128 and the number of the signal that
-// killed it, or 126 if it could not be started.
+// program calls it with the arguments behind Config.Reaper, "-grace=DURATION -- COMMAND
+// ARGS…", before it sets up anything else, and exits with the result: the command's
+// exit status, 128 plus the signal that killed it, or 126 if it could not be started.
 //
-// The reaper is the subreaper of the tree, so that a grandchild that lost its
-// parent, also in a session of its own, becomes its child and cannot hide. The tree
-// is ended when the command has ended, when the other end of file descriptor 3
-// closes (Toolkeep closed it or died), on SIGTERM, and when
-// Toolkeep is no longer the parent: first SIGTERM to every process, then, after
-// the grace period, SIGKILL until none is left. The command itself dies with the
-// reaper (parent-death signal) even if the reaper is killed.
+// The reaper is the subreaper of the tree: an orphaned descendant becomes its child,
+// even in its own session, and cannot escape. The tree is ended when the command exits,
+// when the other end of file descriptor 3 closes (Toolkeep closed it or died), on
+// SIGTERM, and when Toolkeep is no longer the parent. Every process gets SIGTERM and,
+// after the grace period, SIGKILL until none is left. The command itself dies with the
+// reaper (parent-death signal), even if the reaper is killed.
 func RunReaper(args []string) int {
-	// The parent-death signal of the command follows the thread that starts it.
+	// The command's parent-death signal is tied to the thread that starts it.
 	runtime.LockOSThread()
 	runtime.GOMAXPROCS(1)
-	// The reaper does not need what the program's packages set up before main.
+	// Free what the program's packages allocated before main.
 	debug.SetGCPercent(10)
 	debug.FreeOSMemory()
 	grace, command, err := reaperArgs(args)
@@ -74,7 +72,7 @@ type reaper struct {
 	grace   time.Duration
 	parent  int
 	signals chan os.Signal
-	life    chan struct{} // closed when Toolkeep's end is
+	life    chan struct{} // closed when Toolkeep's end closes
 	pid     int           // of the command
 	status  int           // its exit status, once ended
 	ended   bool
@@ -101,8 +99,8 @@ func (r *reaper) settle() error {
 	}
 	// Caught, not ignored: an ignored signal would stay ignored in the command.
 	signal.Notify(r.signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGCHLD)
-	// The signal comes when the thread of Toolkeep that started us ends, which need
-	// not be the end of Toolkeep: stopWanted looks.
+	// The signal comes when the Toolkeep thread that started the reaper ends, which
+	// need not be the end of Toolkeep; stopWanted checks.
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetDeathSignal, uintptr(syscall.SIGUSR1), 0, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("the reaper cannot learn of Toolkeep's end: %w", errno)
 	}
@@ -123,8 +121,8 @@ func (r *reaper) settle() error {
 	return nil
 }
 
-// start runs the command with our stdin, stdout and stderr, and closes our copies of
-// the first two, so that they end with the tree.
+// start runs the command with the reaper's stdin, stdout and stderr, and closes the
+// reaper's copies of the first two, so that they close with the tree.
 func (r *reaper) start(command []string) error {
 	path, err := exec.LookPath(command[0])
 	if err != nil {
@@ -153,7 +151,7 @@ func (r *reaper) start(command []string) error {
 	return nil
 }
 
-// report writes one line to Toolkeep. A failure means that Toolkeep is gone.
+// report writes one line to Toolkeep. An error means that Toolkeep is gone.
 func (r *reaper) report(line string) {
 	_, _ = syscall.Write(lifeline, []byte(line+"\n"))
 }
@@ -178,12 +176,12 @@ func (r *reaper) stopWanted() bool {
 			r.reap()
 			return r.ended
 		}
-		return false // Toolkeep decides about the signals of a terminal
+		return false // Toolkeep handles terminal signals
 	}
 }
 
-// reap collects the status of every child that has ended. It reports whether no child
-// is left, and so no descendant: each descendant is our child or below one.
+// reap collects every child that has ended, and reports whether none is left. Then no
+// descendant is left either: each is a child or below one.
 func (r *reaper) reap() (none bool) {
 	for {
 		var ws syscall.WaitStatus
@@ -208,12 +206,12 @@ func (r *reaper) reap() (none bool) {
 // endTree ends every descendant.
 func (r *reaper) endTree() {
 	r.signal(syscall.SIGTERM)
-	r.signal(syscall.SIGCONT) // a stopped process gets no SIGTERM
+	r.signal(syscall.SIGCONT) // a stopped process does not handle SIGTERM
 	if r.gone(r.grace) {
 		return
 	}
 	for began := time.Now(); time.Since(began) < unkillable; {
-		// Stopped processes have no more children while the list is being read.
+		// A stopped process starts no children while the list is read.
 		for seen := -1; ; {
 			n := r.signal(syscall.SIGSTOP)
 			if n <= seen {
@@ -229,7 +227,7 @@ func (r *reaper) endTree() {
 	fmt.Fprintln(os.Stderr, "toolkeep reaper: some processes cannot be ended")
 }
 
-// gone reaps until no child is left, for at most the given time.
+// gone reaps for at most the given time, and reports whether no child is left.
 func (r *reaper) gone(within time.Duration) bool {
 	t := time.NewTimer(within)
 	defer t.Stop()
@@ -248,7 +246,7 @@ func (r *reaper) gone(within time.Duration) bool {
 // signal sends s to every descendant and returns their number.
 func (r *reaper) signal(s syscall.Signal) int {
 	list, err := processes()
-	if err != nil { // without /proc only the command's group can be found
+	if err != nil { // without /proc only the command's group is known
 		_ = syscall.Kill(-r.pid, s)
 		return 0
 	}

@@ -7,12 +7,12 @@ import (
 	"os"
 )
 
-// RunReaper exists only on Linux. Elsewhere a server's command is started without a
+// RunReaper exists only on Linux. Other systems start a server's command without a
 // reaper.
 func RunReaper([]string) int {
 	fmt.Fprintln(os.Stderr, "toolkeep reaper: there is no reaper on this system")
 	return 125
 }
 
-// residentBytes is not known here.
+// residentBytes is unknown here.
 func residentBytes([]int) map[int]int64 { return nil }

@@ -7,26 +7,26 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// What stands before a literal value of a definition at rest: SealedScheme before one
-// that is a secret, KeptScheme before one that does not look like one and is left where
-// it stands in results and logs. Base64 (URL, no padding) of the sealed value follows.
+// Prefixes of a literal value in a stored spec: SealedScheme for a secret, KeptScheme
+// for one that does not look like a secret and is not redacted from results and logs.
+// The sealed value follows in base64 (URL, no padding).
 const (
 	SealedScheme = "sealed://"
 	KeptScheme   = "kept://"
 )
 
-// SealedValue is the context that literal values are sealed with.
+// SealedValue is the context that binds sealed literal values.
 var SealedValue = []byte("mcp_server value")
 
-// Sealer makes values unreadable at rest.
+// Sealer encrypts values at rest.
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// Reseal seals the literal values of a stored server and gives its body; done is false
-// where stale says of none that there is a need. The server's sessions end with it, as
-// with every change of a definition.
+// Reseal seals the literal values of a stored server again and returns its body; done
+// is false if stale reports true for none of them. The change ends the server's
+// sessions, like any change of a spec.
 func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document) (body []byte, done bool, err error) {
 	spec, err := ParseSpec(it.ID, it.Tenant, it.Body)
 	if err != nil {
@@ -57,7 +57,7 @@ func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document) (body []byt
 	return spec.Body(), true, nil
 }
 
-// resealValue gives v sealed again, or as it is where it is not sealed or not stale.
+// resealValue seals v again, or returns it unchanged if it is not sealed or not stale.
 func resealValue(s Sealer, stale func([]byte) bool, v string) (string, error) {
 	scheme, text, _ := strings.Cut(v, "://")
 	if scheme += "://"; scheme != SealedScheme && scheme != KeptScheme {

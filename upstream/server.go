@@ -13,10 +13,10 @@ import (
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
 
-// server is one spec with its sessions. A changed spec makes a new server.
+// server is one spec with its sessions. A changed spec creates a new server.
 //
-// Lock order: Servers.mu, server.mu, then session.mu, definitions.mu, health.mu,
-// link.mu, of which none is taken while another of them is held.
+// Lock order: Servers.mu, server.mu, then one of session.mu, definitions.mu, health.mu
+// and link.mu; no two of the last four are held together.
 type server struct {
 	config *settings
 	spec   *Spec
@@ -29,24 +29,24 @@ type server struct {
 	closed  bool
 }
 
-// tenantState is what a server is to one tenant.
+// tenantState is a server's state for one tenant.
 type tenantState struct {
 	tenant   string
 	log      *ring
 	health   health
 	defs     *definitions
 	older    atomic.Bool // the server does not know server/discover
-	mute     atomic.Bool // over HTTP it keeps no sessions in the older revisions
-	messages bucket      // log messages of the server that are passed on
+	mute     atomic.Bool // over HTTP it keeps no sessions in older revisions
+	messages bucket      // limits forwarded log messages
 
 	stray, refused, dropped atomic.Int64
 }
 
-// slot holds one session, also while it starts.
+// slot holds one session, including while it starts.
 type slot struct {
 	key   key
 	since time.Time
-	ready chan struct{} // closed when sess or err stands
+	ready chan struct{} // closed when sess or err is set
 	sess  *session
 	err   *toolkeep.Error
 
@@ -55,11 +55,11 @@ type slot struct {
 	last    time.Time // when uses became 0
 	retired bool      // no longer in slots
 	once    bool
-	reads   bool // it was made to read the lists
-	user    user // who took it last
+	reads   bool // created to read the lists
+	user    user // who used it last
 }
 
-// user is whoever is counted for the sessions in use.
+// user is who a session in use is charged to.
 type user struct{ tenant, subject string }
 
 func userOf(p *toolkeep.Principal) user {
@@ -69,11 +69,11 @@ func userOf(p *toolkeep.Principal) user {
 	return user{p.Tenant, p.Subject}
 }
 
-// clean takes out of what is told of the server in the tenant all that the tenant's
-// people have: whoever is told is none of those whom it happened to.
+// clean redacts what the tenant is told about the server: all secrets of the tenant's
+// people, because the readers are not the people it happened to.
 func (st *tenantState) clean(text string) string { return st.log.clean.Clean(text) }
 
-// state finds or makes a tenant's.
+// state finds or creates the state of a tenant.
 func (s *server) state(tenant string) *tenantState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +89,8 @@ func (s *server) state(tenant string) *tenantState {
 	return st
 }
 
-// acquire gives a session that works, made now where there is none. Whoever gets
-// it calls release.
+// acquire returns a working session, and opens one if needed. The caller must call
+// release.
 func (s *server) acquire(ctx context.Context, p sessionSelector, who *toolkeep.Principal) (*slot, *toolkeep.Error) {
 	st := s.state(p.key.tenant)
 	for {
@@ -120,8 +120,8 @@ func (s *server) acquire(ctx context.Context, p sessionSelector, who *toolkeep.P
 	}
 }
 
-// reserve finds or makes the slot that p selects, and counts its use. ready tells
-// that the session stands already.
+// reserve finds or creates the slot that p selects and counts the use. ready reports
+// whether its session is already open.
 func (s *server) reserve(p sessionSelector, st *tenantState, who *toolkeep.Principal) (sl *slot, ready bool, err *toolkeep.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,8 +158,8 @@ func (s *server) reserve(p sessionSelector, st *tenantState, who *toolkeep.Princ
 	return sl, false, nil
 }
 
-// share is how many of a server's sessions one principal may have in use: half, so
-// that an agent whose calls wait for answers of its people leaves others some.
+// share is how many of a server's sessions one principal may use at once: half, so that
+// an agent waiting for human answers leaves room for others.
 func share(most int) int { return (most + 1) / 2 }
 
 // used is called with mu held.
@@ -188,8 +188,8 @@ func (s *server) find(p sessionSelector) *slot {
 	return nil
 }
 
-// evict retires the session that has been idle for longest, or tells that all are
-// in use. It is called with mu held.
+// evict retires the session that has been idle longest, and reports whether there was
+// one. It is called with mu held.
 func (s *server) evict() bool {
 	var oldest *slot
 	for _, sl := range s.slots {
@@ -204,8 +204,8 @@ func (s *server) evict() bool {
 	return true
 }
 
-// retire takes a slot out and ends its session. It is called with mu held; a
-// session that is in use ends under its users.
+// retire removes a slot and ends its session, even one in use. It is called with mu
+// held.
 func (s *server) retire(sl *slot) {
 	if sl.retired {
 		return
@@ -230,8 +230,8 @@ func (s *server) release(sl *slot) {
 	}
 }
 
-// retireIdle ends a session that has been idle for long enough; else it tells how
-// long that may still take.
+// retireIdle ends a session that has been idle long enough, or returns how long it has
+// left.
 func (s *server) retireIdle(sl *slot, idle time.Duration) (left time.Duration, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *server) retireIdle(sl *slot, idle time.Duration) (left time.Duration, e
 	return 0, true
 }
 
-// lost takes out a session that ended by itself, once.
+// lost removes a session that ended by itself, once.
 func (s *server) lost(sl *slot, cause error) {
 	s.mu.Lock()
 	if sl.retired {
@@ -277,8 +277,8 @@ func (s *server) lost(sl *slot, cause error) {
 	}
 }
 
-// obituary says why a session ended: for callers, and for the operator with the
-// program's own last words.
+// obituary explains why a session ended: for callers, and for the operator with the
+// last line of stderr.
 func (s *server) obituary(sess *session, cause error) (why, last string) {
 	why = "its connection broke"
 	switch {
@@ -287,7 +287,7 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 	case errors.Is(cause, transport.ErrJunk):
 		why = "it writes too much that is not MCP to its stdout"
 	case sess.proc != nil:
-		sess.proc.within(time.Second) // the pipe's end is seen before the process's
+		sess.proc.within(time.Second) // the pipe closes before the process has ended
 		why = "its process ended: " + sess.proc.why()
 		if w := sess.proc.why(); w == "it still runs" {
 			why = "it closed its stdout"
@@ -302,15 +302,15 @@ func (s *server) obituary(sess *session, cause error) (why, last string) {
 	return why, last
 }
 
-// start makes the session of a slot. It has its own time limit: whoever asked for
-// the session first may give up, others wait for it too.
+// start opens a slot's session. It has its own time limit: the first caller may give up
+// while others wait.
 func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolkeep.Principal) {
 	ctx, cancel := context.WithTimeout(s.config.ctx, s.spec.StartTimeout)
 	defer cancel()
 	sess, err := s.open(ctx, p, st, who)
 	if err != nil {
 		e := s.startError(ctx, err, st)
-		st.older.Store(false) // what was learned of it may be wrong
+		st.older.Store(false) // the stored result may be wrong
 		sl.err = e
 		s.mu.Lock()
 		if !sl.retired {
@@ -331,8 +331,8 @@ func (s *server) start(sl *slot, p sessionSelector, st *tenantState, who *toolke
 	}
 }
 
-// startError turns what went wrong with a start into the callers' error and counts
-// it where it is the server's fault.
+// startError turns a start failure into the callers' error, and counts it if it is the
+// server's fault.
 func (s *server) startError(ctx context.Context, err error, st *tenantState) *toolkeep.Error {
 	now := s.config.Clock()
 	if s.config.ctx.Err() != nil {
@@ -359,7 +359,7 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 		last += "; stderr: " + words
 	}
 	if own.Code == toolkeep.LoginRequired {
-		last = "a principal has to log in" // the address is for that principal alone
+		last = "a principal has to log in" // the login URL is for that principal alone
 	}
 	st.log.note("start failed: " + last)
 	s.config.Log.Warn("MCP server not started", "server", s.spec.Name, "tenant", st.tenant, "code", own.Code, "reason", last)
@@ -373,7 +373,7 @@ func (s *server) startError(ctx context.Context, err error, st *tenantState) *to
 	return own
 }
 
-// reasonOf is an error's message without what gate says around it.
+// reasonOf strips gate's words from an error's message.
 func reasonOf(e *toolkeep.Error, name string) string {
 	const head = "the MCP server "
 	for _, between := range []string{" is not available: ", " "} {
@@ -385,8 +385,8 @@ func reasonOf(e *toolkeep.Error, name string) string {
 	return e.Message
 }
 
-// close ends the server: nothing new begins, idle sessions end, those in use have
-// until ctx ends. It returns when no session is in use any more.
+// close ends the server: no new use, idle sessions end, busy ones have until ctx ends.
+// It returns when no session is in use.
 func (s *server) close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -417,7 +417,7 @@ func (s *server) close(ctx context.Context) {
 	}
 }
 
-// restart ends every session of the tenant and forgets failures.
+// restart ends every session of the tenant and clears its failures.
 func (s *server) restart(tenant string) {
 	st := s.state(tenant)
 	st.health.forgive()
@@ -433,7 +433,7 @@ func (s *server) restart(tenant string) {
 	}
 }
 
-// do carries out one request.
+// do runs one request.
 func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 	p := selectSession(s.spec, r)
 	o := &outgoing{method: r.Method, params: r.Params, peer: r.Peer, maxBytes: r.MaxBytes}
@@ -464,9 +464,9 @@ func (s *server) do(ctx context.Context, r *Request) (*Answer, error) {
 	}
 }
 
-// attempt is a request within one session. A modern HTTP server wants some of a
-// tool's arguments as headers, which its definition tells; where that is older than
-// the server's, the server refuses the call and nothing has happened.
+// attempt runs a request within one session. A modern HTTP server takes some tool
+// arguments as headers, which the tool's definition names. If the known definition is
+// outdated, the server refuses the call before it runs.
 func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answer, error) {
 	if err := s.verifyPinned(ctx, sess, o); err != nil {
 		return nil, err
@@ -485,7 +485,7 @@ func (s *server) attempt(ctx context.Context, sess *session, o *outgoing) (*Answ
 	return sess.request(ctx, o)
 }
 
-// principalOf is who a session acts for: the caller, or the tenant as a whole.
+// principalOf returns who a session acts for: the caller, or the tenant as a whole.
 func principalOf(k key, who *toolkeep.Principal) *toolkeep.Principal {
 	if k.subject != "" && who != nil && who.Subject == k.subject {
 		p := *who

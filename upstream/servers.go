@@ -16,66 +16,65 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// Secrets resolves the secret references of a spec, for the principal that a session
-// acts for.
+// Secrets resolves a spec's secret references for the principal that a session acts
+// for.
 type Secrets interface {
 	Resolve(ctx context.Context, s *Spec, p *toolkeep.Principal, ref string) (Value, error)
 }
 
-// Value is what a reference stands for.
+// Value is a resolved reference.
 type Value struct {
 	Text  string
-	Held  []string     // what of it must not be seen
-	Scope redact.Scope // whose results are cleaned of Held
+	Held  []string     // secret parts, to be redacted
+	Scope redact.Scope // whose results Held is redacted from
 }
 
-// Authorizer speaks for one principal to one HTTP server. Header gives what is
-// added to each request. Unauthorized is called on HTTP 401, and on 403 if the
-// server asks for more scopes; after nil the request is sent once more. The error
-// of either, such as E3407, reaches the caller as it is.
+// Authorizer authorizes one principal's requests to one HTTP server. Header returns
+// headers to add to each request. Unauthorized is called on HTTP 401, and on 403 if the
+// server asks for more scopes; if it returns nil the request is sent once more. An
+// error of either, such as E3407, reaches the caller unchanged.
 type Authorizer interface {
 	Header(ctx context.Context) (http.Header, error)
 	Unauthorized(ctx context.Context, r *http.Response) error
 }
 
-// Config sets up Servers. Reaper (on Linux) and Dir are needed where a server is
-// run by stdio; everything else has a default.
+// Config configures Servers. Reaper (on Linux) and Dir are required for stdio servers;
+// everything else has a default.
 type Config struct {
-	// Reaper is the argv prefix of the reaper process: the program that calls Keep
-	// with what follows, such as {"/proc/self/exe", "__reaper"}.
+	// Reaper is the argv prefix of the reaper process, a program that passes the rest
+	// of its arguments to RunReaper, such as {"/proc/self/exe", "__reaper"}.
 	Reaper []string
 	// Dir holds a private folder for each tenant and stdio server.
 	Dir string
-	// Client is the implementation object that servers are told; default
+	// Client is the implementation object sent to servers; default
 	// {"name":"toolkeep","version":"dev"}.
 	Client []byte
-	// Secrets resolves references; nil: every reference is E3401.
+	// Secrets resolves references; if nil, every reference is E3401.
 	Secrets Secrets
-	// Redact learns the secrets of running servers, and cleans logs and what callers
-	// are shown; nil is one of its own.
+	// Redact holds the secrets of running servers, and redacts logs and what callers
+	// see; nil creates one.
 	Redact *redact.Redactor
 	Log    *slog.Logger // nil: none
 	Clock  func() time.Time
-	// HTTPClient gives the client for a tenant and the inner addresses that a spec
-	// opens; nil: Go's own, which reaches every address.
+	// HTTPClient returns the client for a tenant and the inner addresses its spec
+	// opens; nil uses Go's default client, which reaches every address.
 	HTTPClient func(tenant string, network []toolkeep.HostPort) *http.Client
-	// Authorize gives who speaks for a principal, whose subject is "" in a session of
-	// the whole tenant; a nil Authorizer is none. Its error keeps the session from
-	// being made.
+	// Authorize returns the Authorizer of a principal, whose subject is "" in a session
+	// of the whole tenant; a nil Authorizer means none. An error fails the session.
 	Authorize func(ctx context.Context, s *Spec, p *toolkeep.Principal) (Authorizer, error)
-	// OnDefinitions hears of definitions that were read and are not those before, or
-	// were not settled then. Calls for one server and tenant follow each other, and the
-	// calls of tools that wait for a new session go on when it returns.
+	// OnDefinitions is called with definitions that changed, or that replace unsettled
+	// ones. Calls for one server and tenant do not overlap, and tool calls that wait
+	// for a new session continue when it returns.
 	OnDefinitions func(server, tenant string, d Definitions)
-	// Accepted gives the definitions of a server's tool that somebody accepted, see
-	// server.taken; nil knows none.
+	// Accepted returns the accepted definitions of a server's tool, see server.taken;
+	// nil means none are known.
 	Accepted func(owner, server, tool string) [][]byte
-	// VerifyPinned is asked before each tools/call whether the tool's definition is an
-	// accepted one; its error reaches the caller. Where there is an OnDefinitions, the
-	// tools of a new session have been read by then.
+	// VerifyPinned checks before each tools/call that the tool's definition is an
+	// accepted one; its error reaches the caller. With OnDefinitions set, the tools of
+	// a new session have been read by then.
 	VerifyPinned func(owner, server, tenant, tool string) error
 
-	StopGrace     time.Duration // between stdin's end, SIGTERM and SIGKILL; default 2 s
+	StopGrace     time.Duration // between closing stdin, SIGTERM and SIGKILL; default 2 s
 	RestartLimit  int           // failures within RestartWindow until a server rests; default 5
 	RestartWindow time.Duration // default 5 min
 	BackoffBase   time.Duration // pause after the second failure, doubled at each; default 1 s
@@ -109,15 +108,15 @@ func (c Config) filled() Config {
 	return c
 }
 
-// settings is the Config with what lives as long as the Servers.
+// settings is the Config plus what lives as long as Servers.
 type settings struct {
 	Config
-	ctx context.Context // ends when Stop has no more time for anybody
+	ctx context.Context // ends when Stop's time is up
 }
 
 func (c *settings) client() []byte { return c.Client }
 
-// Servers is all MCP servers behind this process. It is safe for concurrent use.
+// Servers are all MCP servers behind this process. It is safe for concurrent use.
 type Servers struct {
 	config *settings
 	kill   context.CancelFunc
@@ -126,23 +125,23 @@ type Servers struct {
 	mu      sync.Mutex
 	servers map[ident]*server
 	stopped bool
-	ended   chan struct{} // closed when Stop is through
+	ended   chan struct{} // closed when Stop is done
 }
 
-// ident names a server: two tenants may have one of the same name.
+// ident names a server: two tenants may use the same name.
 type ident struct{ tenant, name string }
 
-// New makes Servers without any server.
+// New returns Servers without any server.
 func New(c Config) *Servers {
 	s := &Servers{config: &settings{Config: c.filled()}, servers: make(map[ident]*server), ended: make(chan struct{})}
 	s.config.ctx, s.kill = context.WithCancel(context.Background())
 	return s
 }
 
-// Stop refuses new calls with E3912, gives those under way until ctx ends, and then
-// ends every session. When it returns, no process, goroutine or descriptor of a
-// server is left, whatever the servers did; that may take three times StopGrace
-// longer than ctx. It may be called more than once.
+// Stop refuses new calls with E3912, gives calls under way until ctx ends, and then
+// ends every session. When it returns, no process, goroutine or descriptor of a server
+// is left, whatever the servers did; that may take three times StopGrace longer than
+// ctx. It may be called more than once.
 func (s *Servers) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.stopped
@@ -167,11 +166,10 @@ func (s *Servers) Stop(ctx context.Context) error {
 	return nil
 }
 
-// Set makes specs the servers that there are. A server whose spec is not what it
-// was gets no new calls, its calls end or are cut off after DrainTime, and its
-// sessions end; the new one keeps its log and, until it has been asked itself, the
-// definitions. Specs must have passed Validate; of two with one name and tenant the
-// last counts.
+// Set replaces the set of servers. A server whose spec changed gets no new calls, its
+// calls under way are cut off after DrainTime, and its sessions end. Its replacement
+// keeps the log and, until it has been read itself, the definitions. Specs must have
+// passed Validate; if two share name and tenant, the last one wins.
 func (s *Servers) Set(specs []Spec) {
 	want := make(map[ident]*Spec, len(specs))
 	for i := range specs {
@@ -208,7 +206,7 @@ func (s *Servers) Set(specs []Spec) {
 	}
 }
 
-// inherit takes over what the server before it knew.
+// inherit takes over the state of the server it replaces.
 func (s *server) inherit(old *server) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
@@ -224,8 +222,8 @@ func (s *server) inherit(old *server) {
 	}
 }
 
-// Get finds a server by name among those of the principal's tenant and, behind
-// them, those of all. The Spec must not be changed.
+// Get finds a server by name, first among those of the principal's tenant, then among
+// those of all tenants. The Spec must not be changed.
 func (s *Servers) Get(p *toolkeep.Principal, name string) (*Spec, bool) {
 	srv := s.find(p, name)
 	if srv == nil {
@@ -260,18 +258,18 @@ func (s *Servers) open(p *toolkeep.Principal, name string) (*server, error) {
 	return srv, nil
 }
 
-// Peer is whoever is connected while a request runs. Neither method is called
-// after the call, or the Binding's Close, has returned, but for one that has begun.
+// Peer is the connected caller of a running request. Neither method is called after the
+// call, or the Binding's Close, has returned; a method that already runs may go on.
 type Peer interface {
-	// Ask puts a question of the server: elicitation/create, sampling/
-	// createMessage or roots/list. It must return when ctx ends.
+	// Ask sends the caller a request of the server: elicitation/create,
+	// sampling/createMessage or roots/list. It must return when ctx ends.
 	Ask(ctx context.Context, method string, params []byte) (result []byte, err error)
-	// Notify hands over progress, log messages, list changes and the like, one at a
-	// time and in their order. A slow one holds up its own call's end alone.
+	// Notify delivers progress, log messages, list changes and the like, one at a time
+	// and in order. If it is slow, it delays only the end of its own call.
 	Notify(method string, params []byte)
 }
 
-// AskEach puts the questions of inputRequests to a peer one after the other.
+// AskEach sends a peer the requests of inputRequests one by one.
 func AskEach(ctx context.Context, p Peer, inputRequests []byte) (inputResponses []byte, err error) {
 	out := []byte{'{'}
 	for name, q := range mcp.Members(inputRequests) {
@@ -284,28 +282,29 @@ func AskEach(ctx context.Context, p Peer, inputRequests []byte) (inputResponses 
 	return append(out, '}'), nil
 }
 
-// Request is one request of one caller to one server.
+// Request is one caller's request to one server.
 type Request struct {
 	Principal *toolkeep.Principal
 	Server    string
 	Method    string
-	// Params is a JSON object that mcp.Parse or mcp.Check accepted, nil for none. A
-	// progressToken in its _meta asks for progress, which comes to Peer under it.
+	// Params is a JSON object accepted by mcp.Parse or mcp.Check, or nil. A
+	// progressToken in its _meta requests progress, which Peer receives under that
+	// token.
 	Params []byte
-	// Session is the downstream session, "" for none. Requests with the same one
-	// reach the same session of a server that may ask its client.
+	// Session is the downstream session, or "". If the server may send requests to its
+	// client, requests with the same Session reach the same upstream session.
 	Session string
-	Peer    Peer // nil where nobody is connected
-	// PeerCapabilities is what the caller can do, the raw capabilities object of an
-	// MCP client; nil: whatever the server may ask.
+	Peer    Peer // nil without a connected caller
+	// PeerCapabilities is the caller's raw MCP client capabilities object; nil means
+	// everything that the server may ask for.
 	PeerCapabilities []byte
 	// Legacy says that the caller speaks a revision up to 2025-11-25. A session of its
-	// own is opened with initialize then, if the server knows both.
+	// own is then opened with initialize, if the server supports both.
 	Legacy   bool
-	MaxBytes int64 // of the result; 0 is the spec's limit
+	MaxBytes int64 // of the result; 0 means the spec's limit
 }
 
-// passable refuses what belongs to a session and not to a caller.
+// passable refuses methods that belong to a session, not to a caller.
 func passable(method string) error {
 	switch {
 	case method == mcp.MethodInitialize, method == mcp.MethodDiscover, method == mcp.MethodListen, strings.HasPrefix(method, "notifications/"), method == "":
@@ -314,22 +313,20 @@ func passable(method string) error {
 	return nil
 }
 
-// Do carries out one request. What the caller is shown is cleaned of the secrets that
-// are held for the principal, but for the answer to a tools/call, which the pipeline
-// cleans.
+// Do runs one request. The result is redacted for the principal, except that of a
+// tools/call, which the pipeline redacts.
 //
-// The session behind it is made if there is none. Where it turns out to be dead
-// and nothing of the request has left, it is made anew, once. The end of ctx tells
-// the server to stop.
+// A session is opened if there is none. If it turns out to be dead before any of the
+// request was sent, a new one is opened, once. The end of ctx cancels the request at
+// the server.
 //
-// Errors: *mcp.Error is the server's own answer. Everything else is a
-// *toolkeep.Error whose NothingSent is exact: E3541 the server is down, rests, is
-// switched off or unknown; E3540 it broke the protocol; E3502 no sign of life
-// within call_timeout_s (a question that waits for the caller stops that clock), or
-// ctx had a deadline; E3902 ctx was cancelled; E3710 the result is too large; E3802
-// all sessions are in use; E3407 the principal has to log in; E3401 to E3403
-// secrets; E3402 also HTTP 401 and 403; E3503, E3505, E3510, E3520, E3801 as for
-// HTTP tools; E3912 after Stop.
+// Errors: *mcp.Error is the server's own answer. Everything else is a *toolkeep.Error
+// whose NothingSent is exact: E3541 the server is down, resting, switched off or
+// unknown; E3540 it violated the protocol; E3502 no sign of life within call_timeout_s
+// (a server request that waits for the caller stops that clock), or ctx had a deadline;
+// E3902 ctx was cancelled; E3710 the result is too large; E3802 all sessions are in
+// use; E3407 the principal has to log in; E3401 to E3403 secrets; E3402 also HTTP 401
+// and 403; E3503, E3505, E3510, E3520, E3801 as for HTTP tools; E3912 after Stop.
 func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 	if err := passable(r.Method); err != nil {
 		return nil, err
@@ -340,11 +337,11 @@ func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 	}
 	switch r.Method {
 	case mcp.MethodSetLevel, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
-		// They change the session for everybody in it.
+		// They change the session for everyone who shares it.
 		return nil, mcp.NewError(mcp.CodeMethodNotFound, r.Method+" needs a session that stays")
 	}
 	if r.Peer == nil && r.Method == mcp.MethodCallTool {
-		return srv.do(ctx, r) // and nothing to clean
+		return srv.do(ctx, r) // nothing to redact
 	}
 	view := s.config.Redact.For(r.Principal)
 	own := *r
@@ -353,8 +350,8 @@ func (s *Servers) Do(ctx context.Context, r *Request) (*Answer, error) {
 	return cleaned(view, r.Method, a, err)
 }
 
-// Bind attaches a downstream session; see Binding. Method, Params and MaxBytes of
-// the request do not count. Errors are those of Do.
+// Bind attaches a downstream session; see Binding. It ignores the request's Method,
+// Params and MaxBytes. Errors are those of Do.
 func (s *Servers) Bind(ctx context.Context, r *Request) (*Binding, error) {
 	srv, err := s.open(r.Principal, r.Server)
 	if err != nil {
@@ -363,10 +360,10 @@ func (s *Servers) Bind(ctx context.Context, r *Request) (*Binding, error) {
 	return srv.bind(ctx, r)
 }
 
-// Definitions gives what the server offers to the principal's tenant: the latest
-// that could be read whole, which may be older than the server; read now where
-// there is none. An error comes only without definitions. All but the tools, which
-// are compared with what was accepted, is cleaned as results are.
+// Definitions returns what the server offers to the principal's tenant: the latest
+// complete read, which may be older than the server, or a new read if there is none. It
+// fails only if there are no definitions. Everything is redacted like a result, except
+// the tools, which are compared with the accepted ones.
 func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
 	srv, err := s.open(p, name)
 	if err != nil {
@@ -380,9 +377,9 @@ func (s *Servers) Definitions(ctx context.Context, p *toolkeep.Principal, name s
 	return d.cleaned(view), err
 }
 
-// Refresh reads the definitions now, and gives a server that has just started a
-// moment to complete them: a quarter of a second, or two where something is
-// missing. With an error comes what was known before.
+// Refresh reads the definitions now, and gives a server that has just started time to
+// complete them: 250 ms, or 2 s if something is missing. On an error it also returns
+// the previous definitions.
 func (s *Servers) Refresh(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
 	srv, err := s.open(p, name)
 	if err != nil {
@@ -391,8 +388,8 @@ func (s *Servers) Refresh(ctx context.Context, p *toolkeep.Principal, name strin
 	return srv.definitionsFor(ctx, p, true)
 }
 
-// Compare reads the definitions now, as Refresh does, and keeps nothing of them:
-// OnDefinitions does not hear of them, and Definitions goes on with the old ones.
+// Compare reads the definitions now, as Refresh does, but does not store them:
+// OnDefinitions is not called, and Definitions still returns the old ones.
 func (s *Servers) Compare(ctx context.Context, p *toolkeep.Principal, name string) (Definitions, error) {
 	srv, err := s.open(p, name)
 	if err != nil {
@@ -401,8 +398,8 @@ func (s *Servers) Compare(ctx context.Context, p *toolkeep.Principal, name strin
 	return srv.compare(ctx, p)
 }
 
-// Restart ends the sessions of the principal's tenant, calls under way included,
-// and forgets failures. E3013 if there is no such server.
+// Restart ends the sessions of the principal's tenant, including calls under way, and
+// clears failures. It returns E3013 if there is no such server.
 func (s *Servers) Restart(p *toolkeep.Principal, name string) error {
 	srv := s.find(p, name)
 	if srv == nil {
@@ -412,9 +409,8 @@ func (s *Servers) Restart(p *toolkeep.Principal, name string) error {
 	return nil
 }
 
-// Logs gives the latest lines of the server's stderr and of what happened to its
-// sessions for the principal's tenant, without secrets. E3013 if there is no such
-// server.
+// Logs returns the latest lines of the server's stderr and session events for the
+// principal's tenant, redacted. It returns E3013 if there is no such server.
 func (s *Servers) Logs(p *toolkeep.Principal, name string) ([]byte, error) {
 	srv := s.find(p, name)
 	if srv == nil {

@@ -16,63 +16,64 @@ import (
 )
 
 const (
-	// maxQuestions is how many questions of one session wait for an answer at once.
+	// maxQuestions bounds the server requests of one session that wait for an answer.
 	maxQuestions = 16
-	// settle is how long list changes of one kind are gathered before anybody hears
-	// of them: servers send several in a row when they start.
+	// settle is how long list changes of one kind are collected before they are
+	// announced: servers send several in a row when they start.
 	settle = 200 * time.Millisecond
-	// pingTimeout bounds one ping, less where they are more frequent; pingLimit is how many in a row may fail.
+	// pingTimeout bounds one ping, less if pings are more frequent; pingLimit is how
+	// many in a row may fail.
 	pingTimeout = 10 * time.Second
 	pingLimit   = 2
 )
 
-// Info is what a server said of itself.
+// Info is what a server says about itself.
 type Info struct {
-	Version      string // revision of the protocol in use
-	Server       []byte // raw serverInfo object, nil where the server gave none
+	Version      string // protocol revision in use
+	Server       []byte // raw serverInfo object, or nil
 	Capabilities []byte // raw object
 	Instructions string
 }
 
-// session is one conversation with a server.
+// session is one MCP session with a server.
 type session struct {
 	srv     *server
 	state   *tenantState
 	key     key
-	bound   bool   // its questions reach a caller
-	caps    []byte // what it told the server that its client can do
+	bound   bool   // server requests reach a caller
+	caps    []byte // client capabilities it declared
 	link    *link
-	proc    *process // nil but for stdio
-	release func()   // lets go of the secrets that it was started with
-	own     *own     // those secrets, for the definitions that it reads
+	proc    *process // nil except for stdio
+	release func()   // releases its secrets in the redactor
+	own     *own     // its secrets, for the definitions that it reads
 	errs    chan struct{}
 
-	// Set by the handshake, before anybody else has the session.
+	// Set by the handshake, before the session is shared.
 	info   Info
 	modern bool
-	meta   []byte // members that stand in the _meta of every modern request
+	meta   []byte // members of _meta in every modern request
 
-	// first is closed when the tools were read in it, or the first call is to read them;
-	// nil where they are not compared.
+	// first is closed once the tools were read in this session, or once it is clear
+	// that the first call must read them; nil if they are not compared.
 	first    chan struct{}
-	unread   atomic.Bool   // the first call reads them
+	unread   atomic.Bool   // the first call must read them
 	began    time.Time     // when the handshake was done
-	newer    chan struct{} // has something in it after a list change
+	newer    chan struct{} // filled by a list change
 	settling sync.Once
 
 	ending  sync.Once
-	stopped chan struct{} // closed when nothing of it is left
+	stopped chan struct{} // closed when nothing is left
 
 	mu        sync.Mutex
 	bindings  []*Binding
 	questions map[string]context.CancelFunc // by raw id
-	changes   map[string]bool               // list changes that gather
-	level     string                        // what a legacy server was last told
+	changes   map[string]bool               // list changes being collected
+	level     string                        // latest level sent to a legacy server
 	watched   map[string]*watch             // resources, by URI
-	turns     map[string]*turn              // of those that are asked for or given up now, by URI
+	turns     map[string]*turn              // subscriptions that are being changed, by URI
 }
 
-// shut ends the session and everything of it, and returns when nothing is left.
+// shut ends the session and returns when nothing of it is left.
 func (s *session) shut() {
 	s.ending.Do(func() {
 		s.link.close()
@@ -80,7 +81,7 @@ func (s *session) shut() {
 			s.proc.stop(false)
 			select {
 			case <-s.errs:
-			case <-time.After(time.Second): // somebody who cannot be killed holds it open
+			case <-time.After(time.Second): // an unkillable process holds it open
 			}
 			_ = s.proc.stderr.Close()
 			<-s.errs
@@ -101,22 +102,22 @@ type outgoing struct {
 	maxBytes int64
 }
 
-// Answer is what a server gave.
+// Answer is a server's result.
 type Answer struct {
 	Result    []byte // raw JSON
 	BytesSent int64  // of params
 	BytesRecv int64  // of the result
 }
 
-// rounds bounds how often a modern server may answer with questions, and how often
-// of these with none, which means that it is busy.
+// Bounds on how often a modern server may answer with requests, and how often with an
+// empty list of them, which means that it is busy.
 const (
 	maxRounds = 10
 	maxBusy   = 3
 )
 
-// request carries out one request, with the questions that come up in it. The
-// error is a *failure, the server's own *mcp.Error or a *toolkeep.Error.
+// request runs one request, including the server requests it causes. The error is a
+// *failure, the server's *mcp.Error or a *toolkeep.Error.
 func (s *session) request(ctx context.Context, r *outgoing) (*Answer, error) {
 	a := &Answer{}
 	params := r.params
@@ -199,12 +200,12 @@ func (s *session) send(ctx context.Context, r *outgoing, params []byte, a *Answe
 	return m, nil
 }
 
-// tells: a request that is given up is cancelled by a notification. Over HTTP a
-// modern server sees the stream close.
+// tells reports whether an abandoned request is cancelled with a notification. Over
+// HTTP a modern server sees the stream close instead.
 func (s *session) tells() bool { return !s.modern || s.proc != nil }
 
-// dress writes what stands in _meta for this server: our progress token, and of
-// the caller's era nothing that this server's era does not have.
+// dress writes _meta for this server: the link's progress token, and only members that
+// the server's era knows.
 func (s *session) dress(params []byte, f *pendingRequest, level string) []byte {
 	old := mcp.Get(params, "_meta")
 	if old == nil && !s.modern {
@@ -241,7 +242,7 @@ func (s *session) dress(params []byte, f *pendingRequest, level string) []byte {
 	return mcp.Set(params, append(meta, '}'), "_meta")
 }
 
-// member writes a member behind an object that has been opened.
+// member appends a member to an open object.
 func member(obj []byte, name string, value []byte) []byte {
 	if len(obj) > 1 {
 		obj = append(obj, ',')
@@ -250,8 +251,8 @@ func member(obj []byte, name string, value []byte) []byte {
 	return append(append(obj, ':'), value...)
 }
 
-// asked: see owner. What nobody may be asked for is refused in the words of a
-// client that never had the method.
+// asked implements owner. A request that no caller can answer is refused as by a client
+// without the method.
 func (s *session) asked(m *mcp.Message, about *pendingRequest) {
 	need := capabilityOf(m.Method)
 	if need == CapRoots && s.declares(CapRoots) && len(s.srv.spec.Roots) > 0 {
@@ -305,7 +306,7 @@ func (s *session) asked(m *mcp.Message, about *pendingRequest) {
 	})
 }
 
-// askError is what a server hears where its question got no answer.
+// askError is the server's error for an unanswered request.
 func askError(err error) *mcp.Error {
 	var rpc *mcp.Error
 	if errors.As(err, &rpc) {
@@ -319,8 +320,9 @@ func askError(err error) *mcp.Error {
 
 func (s *session) declares(capability string) bool { return mcp.Get(s.caps, capability) != nil }
 
-// answerer finds who answers a question: whoever made the request that it belongs
-// to; else, in a bound session, where all callers are one, the latest of them.
+// answerer finds the peer that answers a server request: the caller of the request it
+// belongs to; otherwise, in a bound session, where all callers are one, the latest of
+// them.
 func (s *session) answerer(about *pendingRequest) (Peer, *pendingRequest) {
 	if !s.bound {
 		return nil, nil
@@ -341,11 +343,11 @@ func (s *session) answerer(about *pendingRequest) (Peer, *pendingRequest) {
 	return nil, nil
 }
 
-// askAll puts the questions of an input_required result to the caller, one after
-// the other, and gives the inputResponses. none: there were no questions.
+// askAll sends the requests of an input_required result to the caller, one by one, and
+// returns the inputResponses. none: there were no requests.
 func (s *session) askAll(ctx context.Context, r *outgoing, questions []byte) (replies []byte, none bool, err error) {
 	name := s.srv.spec.Name
-	own, open := []byte{'{'}, []byte{'{'} // answers of ours, questions for the caller
+	own, open := []byte{'{'}, []byte{'{'} // answered here, for the caller
 	n, method := 0, ""
 	for id, q := range mcp.Members(questions) {
 		if n++; n > maxQuestions {
@@ -383,7 +385,7 @@ func (s *session) askAll(ctx context.Context, r *outgoing, questions []byte) (re
 	return append(own, '}'), n == 0, nil
 }
 
-// unanswered: the call cannot go on without the answer.
+// unanswered is the error of a call that cannot go on without an answer.
 func (s *session) unanswered(ctx context.Context, method string, err error) error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) {
@@ -396,7 +398,7 @@ func (s *session) unanswered(ctx context.Context, method string, err error) erro
 		With("server", s.srv.spec.Name).Because(err)
 }
 
-// told: see owner.
+// told implements owner.
 func (s *session) told(m *mcp.Message, about *pendingRequest) {
 	switch m.Method {
 	case mcp.NotificationCancelled:
@@ -423,10 +425,9 @@ func (s *session) told(m *mcp.Message, about *pendingRequest) {
 	}
 }
 
-// pass hands a notification to whom it belongs: whoever made the request that it
-// names; in a session of one principal whoever is attached; in a session of many
-// the only one who has a request in the air. Where that is nobody or not certain,
-// false.
+// pass delivers a notification: to the caller of the request it names; in a session of
+// one principal to the attached caller; in a shared session to the only caller with a
+// pending request. It returns false if there is no certain receiver.
 func (s *session) pass(m *mcp.Message, about *pendingRequest) bool {
 	if about != nil && about.out != nil {
 		return s.passTo(about.out, m)
@@ -449,7 +450,7 @@ func (s *session) pass(m *mcp.Message, about *pendingRequest) bool {
 	return about != nil && s.passTo(about.out, m)
 }
 
-// passTo hands it over, log messages within the rate.
+// passTo delivers it, with log messages rate limited.
 func (s *session) passTo(o *notifier, m *mcp.Message) bool {
 	if o == nil {
 		return false
@@ -464,7 +465,7 @@ func (s *session) passTo(o *notifier, m *mcp.Message) bool {
 	return true
 }
 
-// change gathers list changes and tells of them once.
+// change collects list changes and announces them once.
 func (s *session) change(method string) {
 	select {
 	case s.newer <- struct{}{}:
@@ -491,7 +492,7 @@ func (s *session) change(method string) {
 	})
 }
 
-// updated goes to those who watch the resource, or the one that it is part of.
+// updated notifies the watchers of the resource or of a resource that contains it.
 func (s *session) updated(m *mcp.Message) {
 	uri := mcp.Text(m.Params, "uri")
 	params := m.Params
@@ -511,8 +512,7 @@ func (s *session) updated(m *mcp.Message) {
 	}
 }
 
-// attend ends the session when it is idle, and pings it when it is quiet. It ends
-// with the link.
+// attend ends an idle session and pings a quiet one. It ends with the link.
 func (s *session) attend(sl *slot) {
 	idle, every := s.srv.spec.IdleStop, s.srv.spec.PingEvery
 	step := time.Hour
@@ -561,7 +561,7 @@ func (s *session) attend(sl *slot) {
 
 var errDeaf = errors.New("it does not answer to ping")
 
-// ping tells whether the server answers, with whatever.
+// ping reports whether the server answers, even with an error.
 func (s *session) ping() bool {
 	f := &pendingRequest{method: mcp.MethodPing, ctx: s.link.ctx, held: true}
 	if s.link.begin(f) != nil {

@@ -18,31 +18,31 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// DocumentKind is the kind of the stored items whose bodies are specs; the item's id
-// is the server's name and its tenant the owner.
+// DocumentKind is the kind of stored items whose bodies are specs; the item's id is the
+// server's name, its tenant the owner.
 const DocumentKind = "mcp_server"
 
 // Transports of a server.
 const (
-	Stdio = "stdio" // a program of ours, lines over its stdin and stdout
+	Stdio = "stdio" // a local program, lines over stdin and stdout
 	HTTP  = "http"  // streamable HTTP
 	SSE   = "sse"   // HTTP with server-sent events of revision 2024-11-05
 )
 
-// Sessions of a server.
+// Session sharing of a server.
 const (
 	SessionShared    = "shared"    // one for each tenant
 	SessionPrincipal = "principal" // one for each principal
-	SessionCall      = "call"      // one for each call, ended after it
+	SessionCall      = "call"      // one for each call
 )
 
-// What happens when a server changes a definition.
+// Reactions to a changed definition.
 const (
 	OnChangeHold     = "hold"     // the tool waits for review
-	OnChangeAdditive = "additive" // what only adds is taken over
+	OnChangeAdditive = "additive" // a change that only adds is accepted
 )
 
-// What a server may ask its client for.
+// Client capabilities that a server may use.
 const (
 	CapSampling    = "sampling"
 	CapElicitation = "elicitation"
@@ -70,55 +70,54 @@ const (
 	maxName     = 256     // bytes of the name of a variable or a header
 )
 
-// Spec says how one server is reached and what it may do. A Spec does not change
-// after Set.
+// Spec says how to reach one server and what it may do. It does not change after Set.
 type Spec struct {
 	Name   string // ^[a-z][a-z0-9-]{0,31}$; also the namespace of its tools
 	Tenant string // owner; "" belongs to all tenants. Not part of the body.
 
 	Transport string // stdio, http or sse
 
-	// Of stdio. Values of Env are literals or secrets, see Secret.
+	// For stdio. Values of Env are literals or secrets, see Secret.
 	Command []string
 	Env     map[string]string
 	Dir     string // absolute working directory; "" is a private one
 
-	// Of http and sse. Values of Headers are literals or secrets, see Secret.
+	// For http and sse. Values of Headers are literals or secrets, see Secret.
 	URL     string
 	Headers map[string]string
-	Network []toolkeep.HostPort // inner addresses that it may be reached at
-	OAuth   *OAuth              // nil: what the server says of itself is enough
+	Network []toolkeep.HostPort // inner addresses it may be reached at
+	OAuth   *OAuth              // nil: the server's metadata suffices
 
 	Session      string   // shared (default), principal, call
 	Capabilities []string // of sampling, elicitation, roots; default none
-	Roots        []Root   // what the server is told where roots is configured; empty: the downstream session's own
+	Roots        []Root   // answer to roots/list if roots is configured; empty: the downstream session's own
 	OnChange     string   // hold (default), additive
 
-	StartTimeout time.Duration // until the handshake is done; default 30 s, at most 1 h
+	StartTimeout time.Duration // including the handshake; default 30 s, at most 1 h
 	CallTimeout  time.Duration // of one request; default 30 s, at most 1 h
-	IdleStop     time.Duration // a session without work for so long ends; default 10 min, negative never
-	PingEvery    time.Duration // a quiet session is pinged; default 30 s, negative never
+	IdleStop     time.Duration // a session ends after so long without work; default 10 min, negative never
+	PingEvery    time.Duration // interval of pings in a quiet session; default 30 s, negative never
 
-	MaxSessions    int   // at once, all tenants together, half of them for one principal at most; default 32 by stdio, 1000 by HTTP
+	MaxSessions    int   // at once, for all tenants together; one principal gets half of them; default 32 for stdio, 1000 for HTTP
 	MaxResultBytes int64 // of one message; default 100 MB, at most 1 GiB
 	MaxTools       int   // in each list; default 10,000
 
 	Disabled bool
 }
 
-// Root is one folder or address that a server is told about.
+// Root is one folder or address announced to a server.
 type Root struct {
 	URI  string `json:"uri"`
 	Name string `json:"name,omitempty"`
 }
 
-// OAuth is what a login at a server needs that the server does not say.
+// OAuth is what a login needs beyond the server's own metadata.
 type OAuth struct {
-	// ClientID and ClientSecret are a registration that was made by hand. The secret
-	// is a literal or a reference, see Secret.
+	// ClientID and ClientSecret are a manual registration. The secret is a literal or a
+	// reference, see Secret.
 	ClientID     string `json:"client_id,omitempty"`
 	ClientSecret string `json:"client_secret,omitempty"`
-	// Scopes are asked for instead of those that the server names.
+	// Scopes replace those that the server names.
 	Scopes []string `json:"scopes,omitempty"`
 }
 
@@ -147,9 +146,9 @@ type body struct {
 	Disabled       bool                `json:"disabled,omitzero"`
 }
 
-// ParseSpec reads the body of an item. Unknown members are refused; what is unset
-// keeps its zero value, see Filled. The error is E3008 with details.errors, or
-// what canon.Parse says of text that is not JSON.
+// ParseSpec reads the body of an item. It refuses unknown members; unset members keep
+// their zero value, see Filled. The error is E3008 with details.errors, or that of
+// canon.Parse if the text is not JSON.
 func ParseSpec(name, tenant string, data []byte) (*Spec, error) {
 	if _, err := canon.ParseObject(data, canon.Limits{}); err != nil {
 		return nil, err
@@ -185,7 +184,7 @@ func decodeFault(err error) toolkeep.Fault {
 	return f
 }
 
-// Body is the JSON form, as ParseSpec reads it.
+// Body returns the JSON form that ParseSpec reads.
 func (s *Spec) Body() []byte {
 	b := body{
 		Transport: s.Transport, Command: s.Command, Env: s.Env, Dir: s.Dir, URL: s.URL, Headers: s.Headers, Network: s.Network, OAuth: s.OAuth,
@@ -194,21 +193,21 @@ func (s *Spec) Body() []byte {
 		IdleStopS: s.IdleStop.Seconds(), PingS: s.PingEvery.Seconds(),
 		MaxSessions: s.MaxSessions, MaxResultBytes: s.MaxResultBytes, MaxTools: s.MaxTools, Disabled: s.Disabled,
 	}
-	// Maps in a fixed order, so that equal specs have equal bodies.
+	// Maps are sorted, so that equal specs have equal bodies.
 	data, err := json.Marshal(b, json.Deterministic(true))
 	if err != nil {
-		panic("upstream: a Spec holds text that is not UTF-8: " + err.Error()) // Validate refuses it
+		panic("upstream: a Spec holds text that is not UTF-8: " + err.Error()) // refused by Validate
 	}
 	return data
 }
 
-// seconds keeps what no duration can hold outside of every limit.
+// seconds maps what no duration can hold to a value outside every limit.
 func seconds(f float64) time.Duration {
 	const most = float64(math.MaxInt64 / int64(time.Second))
 	return time.Duration(min(max(f, -most), most) * float64(time.Second))
 }
 
-// Filled is a copy with every default in its place.
+// Filled returns a copy with all defaults set.
 func (s *Spec) Filled() *Spec {
 	f := *s
 	f.Env, f.Headers = maps.Clone(s.Env), maps.Clone(s.Headers)
@@ -246,7 +245,7 @@ func orZero[T int | int64 | time.Duration](v *T, otherwise T) {
 	}
 }
 
-// may tells whether the server may ask its client for the capability.
+// may reports whether the server may use the client capability.
 func (s *Spec) may(capability string) bool { return slices.Contains(s.Capabilities, capability) }
 
 var (
@@ -255,7 +254,7 @@ var (
 	headerForm = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
 )
 
-// Validate tells what is wrong, pointers into the body; nil if all is well.
+// Validate returns the faults, with pointers into the body; nil if there are none.
 func (s *Spec) Validate() []toolkeep.Fault {
 	c := &checker{}
 	if !nameForm.MatchString(s.Name) {
@@ -324,7 +323,7 @@ func (c *checker) number(pointer string, n, most int64) {
 	}
 }
 
-// text refuses what no program, header or log line takes.
+// text refuses characters that are invalid in programs, headers and log lines.
 func (c *checker) text(pointer, v string) {
 	if len(v) > maxValue || strings.ContainsAny(v, "\x00") {
 		c.fault(pointer, "maxLength", "this must have at most %d bytes and no NUL", maxValue)
@@ -425,7 +424,7 @@ func (c *checker) oauth(o *OAuth, header bool) {
 	}
 }
 
-// value also refuses a secret reference that nothing can resolve.
+// value also refuses a secret reference that cannot be resolved.
 func (c *checker) value(pointer, v string) {
 	c.text(pointer, v)
 	if _, ref, ok := Secret(v); ok && strings.HasSuffix(ref, "://") {
@@ -448,7 +447,7 @@ func (c *checker) roots(s *Spec) {
 	}
 }
 
-// reserved are headers that the protocol or HTTP itself sets.
+// reserved reports headers that the protocol or HTTP itself sets.
 func reserved(lower string) bool {
 	switch lower {
 	case "host", "content-length", "content-type", "accept", "connection", "transfer-encoding", "te", "trailer", "upgrade", "last-event-id":
@@ -457,13 +456,13 @@ func reserved(lower string) bool {
 	return strings.HasPrefix(lower, "mcp-")
 }
 
-// sealed:// and kept:// are what a definition holds at rest in place of a literal.
+// sealed:// and kept:// stand for literals in stored definitions.
 var schemes = []string{"env://", "file://", "secret://", "vault://", SealedScheme, KeptScheme}
 
-// Secret tells whether a value of Env or Headers is a secret reference (env://,
-// file://, secret://, vault://, sealed:// or kept://), alone or behind one word and a space, as in
-// "Bearer env://TOKEN": prefix is then the word with its space. A literal that
-// looks like a reference is written with "text:" before it, see literal.
+// Secret reports whether a value of Env or Headers is a secret reference (env://,
+// file://, secret://, vault://, sealed:// or kept://), alone or after one word and a
+// space, as in "Bearer env://TOKEN"; prefix is then the word with its space. A literal
+// that looks like a reference is written with "text:" before it, see literal.
 func Secret(v string) (prefix, ref string, ok bool) {
 	if strings.HasPrefix(v, literalMark) {
 		return "", "", false
@@ -481,5 +480,5 @@ func Secret(v string) (prefix, ref string, ok bool) {
 
 const literalMark = "text:"
 
-// literal is the value of what is no secret.
+// literal returns the value of a literal.
 func literal(v string) string { return strings.TrimPrefix(v, literalMark) }

@@ -6,32 +6,32 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// State is what a server is to one tenant.
+// State is a server's state for one tenant.
 type State string
 
 const (
 	StateIdle     State = "idle"           // no session; the next call starts one
-	StateStarting State = "starting"       // the first session starts
+	StateStarting State = "starting"       // the first session is starting
 	StateReady    State = "ready"          // at least one session works
-	StateBackoff  State = "backoff"        // it failed and is not started again yet
+	StateBackoff  State = "backoff"        // it failed and waits for its next start
 	StateFailed   State = "failed"         // it failed too often and rests
 	StateLogin    State = "login_required" // a principal has to log in first
 	StateDisabled State = "disabled"
 )
 
-// Status is one server as the principal's tenant sees it.
+// Status is one server as seen by the principal's tenant.
 type Status struct {
 	Name      string    `json:"name"`
 	Owner     string    `json:"owner,omitempty"` // tenant that it belongs to; "" all
 	Transport string    `json:"transport"`
 	State     State     `json:"state"`
 	Since     time.Time `json:"since,omitzero"` // of the oldest session
-	// PID is that of the oldest session's command, RSS the resident bytes of all
-	// process trees without their reapers; 0 where there is none or it is not known.
+	// PID is that of the oldest session's command; RSS is the resident bytes of all
+	// process trees without their reapers. 0 means none or unknown.
 	PID       int       `json:"pid,omitempty"`
 	RSS       int64     `json:"rss_bytes,omitempty"`
 	Sessions  int       `json:"sessions"`
-	InUse     int       `json:"in_use"` // of them, by calls or bound sessions
+	InUse     int       `json:"in_use"` // by calls or bound sessions
 	Tools     int       `json:"tools"`  // of the latest definitions
 	Version   string    `json:"protocol_version,omitempty"`
 	Lost      int64     `json:"lost"` // sessions that ended by themselves
@@ -39,12 +39,12 @@ type Status struct {
 	ErrorAt   time.Time `json:"last_error_at,omitzero"`
 	RetryAt   time.Time `json:"retry_at,omitzero"` // of backoff and failed
 	Stale     string    `json:"stale,omitempty"`   // why the definitions are older than the latest attempt
-	Stray     int64     `json:"stray"`             // messages that nobody had asked for
-	Refused   int64     `json:"refused"`           // questions of the server that were refused
-	Dropped   int64     `json:"dropped"`           // notifications that a slow caller did not get
+	Stray     int64     `json:"stray"`             // unsolicited messages
+	Refused   int64     `json:"refused"`           // refused server requests
+	Dropped   int64     `json:"dropped"`           // notifications dropped for slow callers
 }
 
-// Status lists the servers that the principal sees, by name.
+// Status lists the servers visible to the principal, by name.
 func (s *Servers) Status(p *toolkeep.Principal) []Status {
 	list := s.visible(p)
 	out := make([]Status, 0, len(list))
@@ -65,7 +65,7 @@ func (s *Servers) Status(p *toolkeep.Principal) []Status {
 	return out
 }
 
-// status also gives the pids of the process trees.
+// status also returns the pids of the process trees.
 func (s *server) status(tenant string) (Status, []int) {
 	st := s.state(tenant)
 	v := Status{

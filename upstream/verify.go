@@ -11,19 +11,18 @@ import (
 )
 
 const (
-	// settleTime is how long after its start a server may still be adding to its
-	// lists: many register tools when they have learned who their client is, and say
-	// so by list_changed a moment later.
+	// settleTime is how long after its start a server may still add to its lists: many
+	// register tools once they know their client, and send list_changed a moment later.
 	settleTime = 2 * time.Second
-	// lingerTime is how long a request for the definitions of a new session waits for
-	// the server to add more, where nothing seems to be missing.
+	// lingerTime is how long a request for a new session's definitions waits for
+	// additions when nothing seems to be missing.
 	lingerTime = 250 * time.Millisecond
-	// gatherTime lets list changes that follow each other come to one reading.
+	// gatherTime merges consecutive list changes into one read.
 	gatherTime = 20 * time.Millisecond
 )
 
 // verifyPinned refuses a tools/call whose tool is not offered as it was accepted. In a
-// session whose tools were not compared yet it waits until they are read.
+// session whose tools were not compared yet, it waits until they are read.
 func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) error {
 	if sess.first == nil || o.method != mcp.MethodCallTool {
 		return nil
@@ -42,7 +41,7 @@ func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) e
 			if gone := sess.link.ended(); gone != nil {
 				return &failure{cause: gone, unsent: true, dead: true}
 			}
-			// The reading's own failure may have been sent; the call was not.
+			// The read's own failure may have been sent; the call was not.
 			e := unsentError(err)
 			e.Cause = errors.New(sess.state.clean(err.Error()))
 			return e
@@ -55,11 +54,11 @@ func (s *server) verifyPinned(ctx context.Context, sess *session, o *outgoing) e
 	return s.config.VerifyPinned(s.spec.Tenant, s.spec.Name, sess.state.tenant, mcp.Text(o.params, "name"))
 }
 
-// begin has the tools read before the session's first call. A program that was
-// started again may be another one than before, so it is always asked; a server
-// over HTTP goes on while sessions come and go, so a recent reading will do, unless
-// a session was lost since. In a session that was made to read the lists, the reader
-// reads them; if that fails or is not kept (Compare), the first call does.
+// begin has the tools read before the session's first call. A restarted program may
+// differ from the previous one, so it is always read. HTTP servers outlive sessions, so
+// a recent read is enough, unless a session was lost since. In a session created to
+// read the lists, the reader reads them; if that fails or is not stored (Compare), the
+// first call does.
 func (s *server) begin(sess *session, sl *slot) {
 	if s.config.OnDefinitions == nil {
 		return
@@ -91,7 +90,7 @@ func (s *server) begin(sess *session, sl *slot) {
 	})
 }
 
-// later has all lists read when the server has had time to complete them.
+// later has all lists read once the server had time to complete them.
 func (s *server) later(sess *session) {
 	sess.settling.Do(func() {
 		time.AfterFunc(max(settleTime-time.Since(sess.began), 0), func() {
@@ -102,23 +101,23 @@ func (s *server) later(sess *session) {
 	})
 }
 
-// recent tells whether the tools were read whole not long ago.
+// recent reports whether the tools were completely read not long ago.
 func (d *definitions) recent() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.have && !d.doubted && d.last.Stale == nil && time.Since(d.ended) < refreshAfter
 }
 
-// doubt: what was read may be what a server offered that is no more.
+// doubt marks the definitions as possibly those of a server that is gone.
 func (d *definitions) doubt() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.doubted = true
 }
 
-// keep makes what was read in a session the definitions, and tells of it where it
-// is news before it returns. all: it answers a request for the definitions, and is not
-// what one caller's session shows. more: it is news, or not yet everything.
+// keep stores what a session read and, if it is new, announces it before returning.
+// all: the read serves a request for the definitions, not one caller's session. more:
+// it is new, or not complete yet.
 func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d := sess.state.defs
 	d.telling.Lock()
@@ -139,9 +138,9 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	return more
 }
 
-// complete adds to what was read in a session what is known of the server beside it.
-// What one principal's session, or one with less than all capabilities, does not show
-// may be there all the same. It is called with the definitions locked.
+// complete adds known definitions to what a session read: a principal's session, or one
+// without all capabilities, may not show everything. It is called with the definitions
+// locked.
 func (s *server) complete(sess *session, got Definitions, all bool) Definitions {
 	d := sess.state.defs
 	if got.partial {
@@ -155,8 +154,8 @@ func (s *server) complete(sess *session, got Definitions, all bool) Definitions 
 	return got
 }
 
-// full tells whether the session declares all that the server may ask for: some
-// servers offer tools only to clients that can answer what those ask.
+// full reports whether the session declares every capability the server may use: some
+// servers offer tools only to clients that support what those need.
 func (s *server) full(sess *session) bool {
 	for _, name := range s.spec.Capabilities {
 		if !sess.declares(name) {
@@ -166,7 +165,7 @@ func (s *server) full(sess *session) bool {
 	return true
 }
 
-// withheldOf is what is withheld of the old tools and the new ones in their place.
+// withheldOf merges the withheld names of the old and the new tools.
 func withheldOf(old, now *Definitions) map[string]string {
 	if len(old.Withheld) == 0 {
 		return now.Withheld
@@ -179,7 +178,7 @@ func withheldOf(old, now *Definitions) map[string]string {
 	return out
 }
 
-// merged is the old tools with the new ones in their place or behind them.
+// merged is the old tools, with the new ones replacing or following them.
 func merged(old, now [][]byte) [][]byte {
 	at := make(map[string]int, len(old)+len(now))
 	out := make([][]byte, 0, len(old)+len(now))
@@ -202,8 +201,8 @@ func (s *server) unreadable(sess *session, err error) {
 	sess.state.log.note("the lists cannot be read: " + shown.Error())
 }
 
-// readSettled reads the lists for a request for the definitions: of a new session once
-// more, as long as something seems to be missing or the server says that there is more.
+// readSettled reads the lists for a request for the definitions. In a new session it
+// reads again while something seems to be missing or the server announces more.
 func (s *server) readSettled(ctx context.Context, sess *session) (Definitions, error) {
 	for last := false; ; {
 		got, err := s.read(ctx, sess, false)
@@ -239,8 +238,8 @@ func (s *server) readSettled(ctx context.Context, sess *session) (Definitions, e
 	}
 }
 
-// lacks tells whether tools may be missing: there are none, and nothing else that
-// would explain what the server is for, or one that was there is not.
+// lacks reports whether tools may be missing: there are none, and nothing else that
+// explains the server's purpose, or a known one is gone.
 func (s *server) lacks(sess *session, got *Definitions) bool {
 	if len(got.Tools) == 0 {
 		caps := sess.info.Capabilities

@@ -10,24 +10,25 @@ import (
 )
 
 const (
-	// ackTime is how long a modern server has to take a subscription.
+	// ackTime is how long a modern server may take to accept a subscription.
 	ackTime = 10 * time.Second
-	// relistenMin and relistenMax are the pauses before a subscription's stream that
-	// ended is opened again.
+	// relistenMin and relistenMax bound the pause before a closed subscription stream
+	// is opened again.
 	relistenMin = time.Second
 	relistenMax = 30 * time.Second
-	// maxQuick is how often in a row it may end again soon.
+	// maxQuick is how often in a row it may close early.
 	maxQuick = 20
 )
 
-// turn keeps what the server is told of one resource in its order: a subscription that
-// overtakes the end of the one before it would be ended with that.
+// turn keeps the messages about one resource in order: a subscribe that overtakes an
+// earlier unsubscribe would be undone by it.
 type turn struct {
-	users int // who has it or waits; without any it is dropped
+	users int // holders and waiters; at 0 it is dropped
 	one   chan struct{}
 }
 
-// take waits for the turn of a resource; the error is that of ctx. free gives it back.
+// take waits for the turn of a resource and returns its release; the error is that of
+// ctx.
 func (s *session) take(ctx context.Context, uri string) (free func(), err error) {
 	s.mu.Lock()
 	t := s.turns[uri]
@@ -53,8 +54,8 @@ func (s *session) take(ctx context.Context, uri string) (free func(), err error)
 	}
 }
 
-// watch has the server tell of a resource, if nobody had it yet. A legacy server
-// is asked by resources/subscribe, a modern one by a stream of its own.
+// watch subscribes to a resource, unless another binding already has: with
+// resources/subscribe at a legacy server, with a stream at a modern one.
 func (s *session) watch(ctx context.Context, b *Binding, uri string) error {
 	free, err := s.take(ctx, uri)
 	if err != nil {
@@ -87,7 +88,7 @@ func (s *session) watch(ctx context.Context, b *Binding, uri string) error {
 	return nil
 }
 
-// unwatch ends it for a binding, and for the server after the last one.
+// unwatch ends a binding's subscription, and the server's after the last one.
 func (s *session) unwatch(b *Binding, uri string) {
 	s.mu.Lock()
 	w := s.watched[uri]
@@ -109,7 +110,7 @@ func (s *session) unwatch(b *Binding, uri string) {
 			defer cancel()
 			free, err := s.take(ctx, uri)
 			if err != nil {
-				return // the session has ended, or is as good as that
+				return // the session has ended, or nearly so
 			}
 			defer free()
 			s.mu.Lock()
@@ -123,7 +124,7 @@ func (s *session) unwatch(b *Binding, uri string) {
 	}
 }
 
-// listenLists has a modern server tell of list changes, where it says that it can.
+// listenLists subscribes to list changes at a modern server that supports it.
 func (s *session) listenLists() {
 	var want []byte
 	for _, l := range [][2]string{{"tools", "toolsListChanged"}, {"prompts", "promptsListChanged"}, {"resources", "resourcesListChanged"}} {
@@ -143,9 +144,9 @@ func (s *session) listenLists() {
 	})
 }
 
-// listen opens a subscriptions/listen stream and returns when the server has taken
-// it. It is opened again when it ends, until cancel or the end of the session. ctx
-// bounds the wait alone.
+// listen opens a subscriptions/listen stream and returns once the server accepted it.
+// The stream is reopened when it closes, until cancel or the end of the session. ctx
+// bounds only the wait.
 func (s *session) listen(ctx context.Context, want []byte) (cancel context.CancelFunc, err error) {
 	params := mcp.Set(nil, want, "notifications")
 	life, cancel := context.WithCancel(s.link.ctx)
@@ -169,8 +170,8 @@ func (s *session) listen(ctx context.Context, want []byte) (cancel context.Cance
 	return nil, err
 }
 
-// hold keeps the stream open. A first attempt that ends before the server took it
-// is the last.
+// hold keeps the stream open. It gives up if the first attempt closes before the server
+// accepted it.
 func (s *session) hold(ctx context.Context, params []byte, acked chan struct{}, refused chan<- error) {
 	for wait, quick := relistenMin, 0; quick < maxQuick; {
 		f := &pendingRequest{method: mcp.MethodListen, ctx: ctx, held: true, acked: acked}
@@ -203,7 +204,7 @@ func (s *session) hold(ctx context.Context, params []byte, acked chan struct{}, 
 	s.state.log.note("a subscription ends as soon as it is made; it is not made again")
 }
 
-// ending is why a stream ended that the server had not taken.
+// ending returns why a stream closed before the server accepted it.
 func ending(m *mcp.Message, fail *failure) error {
 	switch {
 	case fail != nil:
