@@ -2,17 +2,16 @@ package catalog
 
 import "sync"
 
-// busy keeps changes of one tool apart, in whatever tenants it is, and lets those of
-// others run at the same time: they meet again where one snapshot shows them all, so that
-// a search index is rebuilt once for many publications.
+// busy serialises changes of one tool, in all tenants, and lets changes of other tools run concurrently. One
+// snapshot shows them all, so a search index is rebuilt once for many publications.
 type busy struct {
 	mu    sync.Mutex
 	ids   map[string]bool
 	freed chan struct{} // closed and replaced when ids become free
 }
 
-// take waits until nothing else changes any of the tools and gives what frees them. All
-// are taken at once or none, so that two changes never wait for each other.
+// take waits until no other change holds any of the ids and returns the function that frees them. It takes all at
+// once or none, so two changes never deadlock.
 func (b *busy) take(ids []string) (free func()) {
 	b.mu.Lock()
 	for b.any(ids) {

@@ -18,7 +18,7 @@ func TestBusyKeepsChangesOfOneToolApart(t *testing.T) {
 		defer close(took)
 		b.take([]string{"a.four", "a.two"})()
 	}()
-	// What waits holds nothing: a.four stays free for others.
+	// A waiting change holds nothing: a.four stays free for others.
 	for range 100 {
 		b.take([]string{"a.four"})()
 	}
@@ -61,8 +61,7 @@ func TestBusyHammer(t *testing.T) {
 	wg.Wait()
 }
 
-// Publications of different tools do not wait for each other's snapshot: one shows them
-// all.
+// Publications of different tools do not wait for each other's snapshot: one shows them all.
 func TestPublicationsShareASnapshot(t *testing.T) {
 	c, m, _ := open(t)
 	hold := make(chan struct{})

@@ -11,21 +11,20 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Store is what the catalogue needs of a store.
+// Store is the catalogue's view of a store.
 type Store interface {
 	toolkeep.Applier
 	toolkeep.Watcher
 }
 
-// Checker looks at a manifest's binding before it is published; an executor's
-// Check method is one. Pointers are from the manifest's root.
+// Checker checks a manifest's binding before it is published; an executor's Check method is one. Pointers are from
+// the manifest's root.
 type Checker = func(*toolkeep.Manifest) []toolkeep.Fault
 
-// Config of a Catalog. Store is required for Start and for every change.
+// Config configures a Catalog. Store is required for Start and for every change.
 type Config struct {
 	Store Store
-	// Load gives all versions and the place in the feed that they show; nil
-	// reads the feed from its beginning.
+	// Load returns all versions and the feed position that they reflect; nil reads the feed from its beginning.
 	Load func(ctx context.Context) ([]toolkeep.Version, int64, error)
 	// Checkers by execution.kind. A manifest of a kind without one is refused.
 	Checkers    map[string]Checker
@@ -33,8 +32,8 @@ type Config struct {
 	Log         *slog.Logger     // default slog.Default()
 	MaxActive   int              // active versions of one tool; default 5
 	RemoveAfter time.Duration    // from deprecation to the earliest removal; default 90 days
-	// Home is the tenant whose administrators alone publish and change tools that
-	// belong to all tenants; "" lets those of every tenant.
+	// Home is the only tenant whose administrators may publish and change tools of all tenants; "" allows those of
+	// every tenant.
 	Home string
 }
 
@@ -52,7 +51,7 @@ type Catalog struct {
 	current atomic.Pointer[Snapshot]
 	ranges  ranges
 
-	busy     busy // one Publish, SetState or SetHolds of a tool at a time
+	busy     busy // serialises Publish, SetState and SetHolds per tool
 	follower follower
 
 	notify    sync.Mutex
@@ -86,18 +85,17 @@ func New(cfg Config) *Catalog {
 	return c
 }
 
-// today is the time that is written into lifecycles: UTC, wall clock alone, so
-// that it equals itself after a store has kept it.
+// today returns the time for lifecycles: UTC without monotonic clock, in microseconds, so that it survives a store
+// unchanged.
 func (c *Catalog) today() time.Time { return c.now().UTC().Truncate(time.Microsecond) }
 
-// Snapshot is the catalogue as it is now.
+// Snapshot returns the current snapshot.
 func (c *Catalog) Snapshot() *Snapshot { return c.current.Load() }
 
-// OnChange has fn called with each new snapshot, in order, and at once with the
-// present one if the catalogue runs. Snapshots of a burst are joined, so fn does
-// not see every change on its own. fn runs on the catalogue's goroutine: while
-// it does, no newer snapshot appears. It must not call OnChange, Stop
-// or anything that changes the catalogue.
+// OnChange registers fn for each new snapshot, in order, and calls it at once with the current one if the catalogue
+// runs. Snapshots of a burst are merged, so fn does not see every single change. fn runs on the catalogue's
+// goroutine: until it returns, no newer snapshot appears. It must not call OnChange, Stop or anything that changes
+// the catalogue.
 func (c *Catalog) OnChange(fn func(*Snapshot)) {
 	c.notify.Lock()
 	defer c.notify.Unlock()
@@ -107,11 +105,10 @@ func (c *Catalog) OnChange(fn func(*Snapshot)) {
 	}
 }
 
-// Start loads the versions, calls the listeners with the first snapshot and
-// follows the feed until Stop. A second Start of a running catalogue does
-// nothing; after a Stop it starts again. ctx bounds the loading alone.
+// Start loads the versions, calls the listeners with the first snapshot and follows the feed until Stop. Starting a
+// running catalogue does nothing; after Stop it can start again. ctx bounds only the loading.
 //
-// Errors: E3003 where the store cannot be read.
+// Errors: E3003 if the store cannot be read.
 func (c *Catalog) Start(ctx context.Context) error {
 	c.lifetime.Lock()
 	defer c.lifetime.Unlock()
@@ -134,7 +131,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 	if c.load != nil {
 		return nil
 	}
-	// Without Load the whole past comes through the feed: wait until it is here.
+	// Without Load the whole history comes through the feed: wait for it.
 	head, err := c.store.Head(ctx)
 	if err == nil {
 		err = c.await(ctx, head)
@@ -146,7 +143,7 @@ func (c *Catalog) Start(ctx context.Context) error {
 	return nil
 }
 
-// first is the snapshot of what Load gives.
+// first returns the snapshot of what Load returns.
 func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 	s := emptySnapshot()
 	if c.load == nil {
@@ -165,8 +162,8 @@ func (c *Catalog) first(ctx context.Context) (*Snapshot, error) {
 	return s, nil
 }
 
-// Stop ends following the feed and waits for it. The last snapshot stays
-// readable. Stopping twice is fine.
+// Stop stops following the feed and waits for it. The last snapshot stays readable. It may be called more than
+// once.
 func (c *Catalog) Stop() {
 	c.lifetime.Lock()
 	defer c.lifetime.Unlock()
@@ -189,7 +186,7 @@ func (c *Catalog) running() bool {
 	return c.cancel != nil
 }
 
-// show makes a snapshot the present one and tells the listeners.
+// show publishes a snapshot and calls the listeners.
 func (c *Catalog) show(s *Snapshot) {
 	c.notify.Lock()
 	defer c.notify.Unlock()
@@ -200,7 +197,7 @@ func (c *Catalog) show(s *Snapshot) {
 	}
 }
 
-// unreadable reports a version that the store gave and that cannot be used.
+// unreadable reports an unusable version from the store.
 func (c *Catalog) unreadable(id, version string, err error) {
 	c.log.Error("a version in the store cannot be used and is left out of the catalogue", "tool", id, "version", version, "error", err)
 }

@@ -22,9 +22,8 @@ var (
 	fallbackPattern = regexp.MustCompile(`^(capability:.+|[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}(@.+)?)$`)
 )
 
-// checkMeaning finds what the manifest's JSON Schema cannot say. It works on the
-// bare tree and passes over whatever has the wrong type, which the schema has
-// reported already, so that all faults are found in one go.
+// checkMeaning checks what the manifest's JSON Schema cannot express. It works on the raw tree and skips values of
+// the wrong type, which the schema has already reported, so that one run finds all faults.
 func checkMeaning(root map[string]any) []toolkeep.Fault {
 	if root == nil {
 		return nil
@@ -67,7 +66,7 @@ func (c *check) version(root map[string]any) {
 	}
 }
 
-// schemaAt compiles the schema under key; nil where there is none or it is bad.
+// schemaAt compiles the schema under key; nil if there is none or it is invalid.
 func (c *check) schemaAt(root map[string]any, key string) *schema.Schema {
 	v, ok := root[key]
 	if !ok || !isSchema(v) {
@@ -96,8 +95,8 @@ func isSchema(v any) bool {
 	return false
 }
 
-// describesObject: arguments are always an object, so a schema that admits none
-// would make a tool that cannot be called.
+// describesObject: arguments are always an object, so a schema that allows none would make a tool that cannot be
+// called.
 func (c *check) describesObject(v any) {
 	if v == false {
 		c.fault("/parameters_schema", "type", "the schema false admits no arguments; use {\"type\": \"object\"} or true")
@@ -142,7 +141,7 @@ func (c *check) pointers(at string, v any) {
 	}
 }
 
-// isPointer tells whether s is an RFC 6901 JSON Pointer.
+// isPointer reports whether s is an RFC 6901 JSON Pointer.
 func isPointer(s string) bool {
 	if s == "" {
 		return true
@@ -177,15 +176,14 @@ func (c *check) secrets(root map[string]any) {
 	permissions, _ := root["permissions"].(map[string]any)
 	credentials, _ := permissions["credentials"].([]any)
 	for i, e := range credentials {
-		// A credential is named, or referred to; only a reference has a scheme.
+		// A credential is a name or a reference; only a reference has a scheme.
 		if s, ok := e.(string); ok && strings.Contains(s, "://") {
 			c.reference("/permissions/credentials/"+strconv.Itoa(i), s)
 		}
 	}
 }
 
-// authList also follows settings.also, which holds further auth specifications
-// that apply together with the first.
+// authList also follows settings.also, whose auth entries apply together with the first.
 func (c *check) authList(at string, list []any, depth int) {
 	if depth > 4 {
 		c.fault(at, "depth", "auth settings nest more than 4 levels")
@@ -204,7 +202,7 @@ func (c *check) authList(at string, list []any, depth int) {
 	}
 }
 
-// reference never repeats what was written: it may be the secret itself.
+// reference never repeats its input, which may be the secret itself.
 func (c *check) reference(at, s string) {
 	found := schemePattern.FindStringSubmatch(s)
 	if found == nil {
@@ -249,12 +247,11 @@ func (c *check) references(root map[string]any) {
 	}
 }
 
-// maxRelated is how many tools a list of relationships names at most.
+// maxRelated is the maximum number of tools in a list of relationships.
 const maxRelated = 100
 
-// relationships must name tools in a form that can exist. Whether they do exist is no
-// fault: related tools are published one after the other, and the publisher of this one
-// may not see them all.
+// relationships checks the form of related tool names, not that the tools exist: related tools are published one
+// after the other, and this publisher may not see them all.
 func (c *check) relationships(root map[string]any) {
 	all, _ := root["relationships"].(map[string]any)
 	own := text(root, "tool_id")
@@ -299,7 +296,7 @@ func isRange(s string) bool {
 	return err == nil
 }
 
-// examples must work as calls do: after coercion and defaults.
+// examples must pass as calls do: after coercion and defaults.
 func (c *check) examples(v any, parameters *schema.Schema) {
 	list, _ := v.([]any)
 	if parameters == nil {

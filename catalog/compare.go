@@ -29,18 +29,18 @@ const (
 
 // Difference is one difference between two versions of a tool.
 type Difference struct {
-	Pointer string `json:"pointer"` // JSON Pointer into the manifest where it is, of the new one if it is in both
+	Pointer string `json:"pointer"` // JSON Pointer into the manifest, the new one if it is in both
 	Kind    string `json:"kind"`    // breaking, additive or patch
 	Message string `json:"message"` // one sentence
 }
 
-// Comparison is what lies between two versions.
+// Comparison is the difference between two versions.
 type Comparison struct {
-	Bump        string       `json:"bump"` // what SemVer asks for: major, minor, patch, none
+	Bump        string       `json:"bump"` // what SemVer requires: major, minor, patch, none
 	Differences []Difference `json:"differences"`
 }
 
-// Breaking gives the breaking differences alone.
+// Breaking returns only the breaking differences.
 func (c *Comparison) Breaking() []Difference {
 	var out []Difference
 	for _, d := range c.Differences {
@@ -51,16 +51,14 @@ func (c *Comparison) Breaking() []Difference {
 	return out
 }
 
-// Compare says what a caller of the old tool notices of the new one.
+// Compare returns how the new tool differs from the old one for a caller.
 //
-// Breaking is what can make a call fail that worked, or take away from a result
-// what was promised: a parameter removed, newly required or narrowed; a result
-// property removed, no longer promised or of another type; newly writing, newly
-// needing approval, a role, a permission or credentials. Additive is what gives
-// more: parameters, results, wider limits. Everything else is a patch; the
-// version number itself is no difference. A required parameter with a default
-// is not missed by any caller, so it counts as optional. What cannot be decided
-// (conditions, negations, schemas too large to follow) counts as breaking.
+// Breaking is what can make a working call fail, or remove something that a result promised: a parameter removed,
+// newly required or narrowed; a result property removed, no longer promised or of another type; newly writing,
+// newly needing approval, a role, a permission or credentials. Additive is what offers more: parameters, results,
+// wider limits. Everything else is a patch; the version number itself is no difference. A required parameter with a
+// default counts as optional, because callers may omit it. Undecidable differences (conditions, negations, schemas
+// too large to follow) count as breaking.
 func Compare(old, new *toolkeep.Tool) Comparison {
 	if old.Digest != "" && old.Digest == new.Digest {
 		return Comparison{Bump: BumpNone}
@@ -74,8 +72,8 @@ func Compare(old, new *toolkeep.Tool) Comparison {
 	return c.done()
 }
 
-// handled are the properties of a manifest that the rules look at themselves;
-// those of the last line are no difference at all.
+// handled lists the manifest properties with rules of their own; those of the last line never count as a
+// difference.
 var handled = []string{
 	"parameters_schema", "result_schema", "side_effects", "idempotent", "risk", "requires_approval",
 	"required_roles", "permission_levels", "auth", "permissions",
@@ -104,8 +102,7 @@ func (c *comparer) done() Comparison {
 	return out
 }
 
-// manifestTree reads the manifest as it was sent; a Tool made without Raw by its
-// typed form.
+// manifestTree returns the manifest as sent; for a Tool without Raw, its typed form.
 func manifestTree(t *toolkeep.Tool) map[string]any {
 	raw := t.Raw
 	if len(raw) == 0 {
@@ -189,7 +186,7 @@ func (c *comparer) access(a, b *toolkeep.Manifest) {
 	}
 }
 
-// roles: any of them lets a caller in, and no list lets everybody in.
+// roles: any of them admits a caller, and no list admits everyone.
 func (c *comparer) roles(a, b []string) {
 	switch {
 	case len(b) == 0 && len(a) > 0:
@@ -206,7 +203,7 @@ func (c *comparer) roles(a, b []string) {
 	}
 }
 
-// missing gives what is in a and not in b.
+// missing returns the elements of a that are not in b.
 func missing(a, b []string) []string {
 	var out []string
 	for _, s := range a {

@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// direction is who the schema promises something to: an input schema must go on
-// accepting what it accepted, an output schema must go on giving what it gave.
+// direction says which way a schema must stay compatible: an input schema must still accept what it accepted, an
+// output schema must still give what it promised.
 type direction int
 
 const (
@@ -22,15 +22,14 @@ const (
 	output
 )
 
-// Bounds of one comparison; what lies beyond counts as breaking.
+// Limits of one comparison; beyond them counts as breaking.
 const (
 	maxCompareSteps = 20_000
 	maxCompareDepth = 200
 	maxVariants     = 64
 )
 
-// schemaComparer compares two schemas. A pair of nodes that is already being
-// compared, or was, is passed over: that is what ends recursive schemas, and a
+// schemaComparer compares two schemas. It skips a pair of nodes that was already met: this ends recursion, and a
 // shared definition is reported where it is met first.
 type schemaComparer struct {
 	out      *comparer
@@ -41,7 +40,7 @@ type schemaComparer struct {
 	depth    int
 }
 
-// pairs are the nodes compared so far; what a trial adds goes with the trial.
+// pairs are the nodes compared so far; a trial's additions are dropped with the trial.
 type pairs struct {
 	here  map[[2]uintptr]bool
 	above *pairs
@@ -75,7 +74,7 @@ func (s *schemaComparer) compare(pointer string) {
 		s.add(pointer, KindBreaking, "the schemas are too large to be compared as a whole, so the change counts as breaking")
 	}
 	if len(s.out.found) == before {
-		// Different text of the same meaning, such as another order of variants.
+		// Another text with the same meaning, such as another order of variants.
 		s.add(pointer, KindPatch, "the schema is written differently")
 	}
 }
@@ -128,8 +127,7 @@ func (s *schemaComparer) node(pointer string, a, b any) {
 	s.keywords(pointer, xs[0].keys, ys[0].keys)
 }
 
-// identity tells nodes of a document apart. It holds as long as the node is
-// kept alive, which the document and its schemaDoc see to.
+// identity identifies a node of a document. It is valid while the document and its schemaDoc keep the node alive.
 func identity(m map[string]any) uintptr { return reflect.ValueOf(m).Pointer() }
 
 func (s *schemaComparer) never(pointer string, before, after bool) {
@@ -169,7 +167,7 @@ func typesOf(m map[string]any) []string {
 		}
 		return out
 	}
-	// Without type, enum and const say it.
+	// Without type, enum and const determine the types.
 	list, ok := m["enum"].([]any)
 	if v, is := m["const"]; is {
 		list, ok = []any{v}, true
@@ -232,7 +230,7 @@ func either(types []string) string {
 	return strings.Join(types, " or ")
 }
 
-// subject names what a pointer points at, in words.
+// subject describes in words what a pointer points to.
 func subject(pointer string) string {
 	parts := strings.Split(pointer, "/")
 	root := "the arguments"
@@ -293,7 +291,7 @@ func (s *schemaComparer) enums(pointer string, a, b map[string]any) {
 	}
 }
 
-// bounds: a lower bound narrows as it rises, an upper one as it falls.
+// bounds: a lower bound narrows when it rises, an upper one when it falls.
 func (s *schemaComparer) bounds(pointer string, a, b map[string]any) {
 	for _, k := range []string{"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains"} {
 		s.bound(pointer, k, a, b, 1)
@@ -319,7 +317,7 @@ func (s *schemaComparer) bound(pointer, keyword string, a, b map[string]any, sig
 	case had && !has:
 		s.widened(at, "%s of %s was lifted", keyword, subject(pointer))
 	case !had && has:
-		// A limit of zero from below that everything meets is no limit.
+		// A minimum count of zero is no limit.
 		if y.Sign() == 0 && sign > 0 && keyword != "minimum" && keyword != "exclusiveMinimum" {
 			return
 		}
@@ -334,7 +332,7 @@ func (s *schemaComparer) bound(pointer, keyword string, a, b map[string]any, sig
 	}
 }
 
-// patterns: whether one expression includes another cannot be decided here.
+// patterns: whether one expression includes another is not decided here.
 func (s *schemaComparer) patterns(pointer string, a, b map[string]any) {
 	for _, k := range []string{"pattern", "format", "multipleOf"} {
 		x, had := a[k]
@@ -392,7 +390,7 @@ func (s *schemaComparer) required(at string, was, needed bool) {
 	}
 }
 
-// bareRequired compares names that are required without being described.
+// bareRequired compares names that are required but not described.
 func (s *schemaComparer) bareRequired(pointer string, a, b, x, y map[string]any) {
 	names := map[string]bool{}
 	for _, m := range []map[string]any{a, b} {
@@ -421,7 +419,7 @@ func requiredNames(m map[string]any) []string {
 	return out
 }
 
-// closed compares what is said of properties that have no name of their own.
+// closed compares the rules for undescribed properties.
 func (s *schemaComparer) closed(pointer string, a, b map[string]any) {
 	for _, k := range []string{"additionalProperties", "unevaluatedProperties"} {
 		before, after := orTrue(a, k), orTrue(b, k)
@@ -484,8 +482,7 @@ func (s *schemaComparer) arrays(pointer string, a, b map[string]any) {
 	}
 }
 
-// elements reads both ways of describing lists: prefixItems with items, and the
-// older items as a list with additionalItems.
+// elements reads both forms of list schemas: prefixItems with items, and the older items list with additionalItems.
 func elements(m map[string]any) (first []any, rest any, described bool) {
 	if list, ok := m["items"].([]any); ok {
 		_, described = m["additionalItems"]
@@ -503,7 +500,7 @@ func elementAt(list []any, rest any, i int) any {
 	return rest
 }
 
-// opaque keywords are compared as text: a change cannot be judged.
+// opaque keywords are compared as text, because their changes cannot be judged.
 func (s *schemaComparer) opaque(pointer string, a, b map[string]any) {
 	for _, k := range []string{"not", "if", "then", "else", "contains", "dependentRequired", "dependentSchemas", "dependencies",
 		"$ref", "$dynamicRef", "$recursiveRef", "unevaluatedItems", "allOf", "anyOf", "oneOf", "contentSchema", "contentEncoding", "contentMediaType"} {
@@ -539,8 +536,8 @@ func (s *schemaComparer) annotations(pointer string, a, b map[string]any) {
 	}
 }
 
-// variants compares anyOf and oneOf: every old variant must still be accepted
-// by one of the new ones, and in results every new one by one of the old.
+// variants compares anyOf and oneOf: a new variant must accept every old one; in results, an old variant must
+// accept every new one.
 func (s *schemaComparer) variants(pointer string, xs, ys []flatSchema) {
 	if len(xs) > maxVariants || len(ys) > maxVariants {
 		s.add(pointer, KindBreaking, "there are more than %d variants, which are not compared", maxVariants)
@@ -572,7 +569,7 @@ func (s *schemaComparer) variants(pointer string, xs, ys []flatSchema) {
 	}
 }
 
-// covers tells whether going from x to y breaks no caller; it reports nothing.
+// covers reports whether going from x to y breaks no caller, without recording differences.
 func (s *schemaComparer) covers(x, y flatSchema) bool {
 	quiet := &comparer{}
 	inner := *s

@@ -21,7 +21,7 @@ func TestCompareSchemas(t *testing.T) {
 	const object = `{"type":"object","properties":`
 	for _, c := range []struct {
 		name, old, new string
-		in, out        string // bump as parameters_schema and as result_schema; "" is not asked
+		in, out        string // bump as parameters_schema and as result_schema; "" is not tested
 		at             string // pointer of the first difference as parameters
 	}{
 		{"same", object + `{"a":{"type":"string"}}}`, object + `{"a":{"type":"string"}}}`, BumpNone, BumpNone, ""},
@@ -141,7 +141,7 @@ func TestCompareManifests(t *testing.T) {
 }
 
 func TestCompareEnds(t *testing.T) {
-	// Each level refers twice to the next; written out that is 2^40 nodes.
+	// Each level refers twice to the next; fully expanded that is 2^40 nodes.
 	var defs strings.Builder
 	for i := range 40 {
 		fmt.Fprintf(&defs, `"d%d":{"properties":{"l":{"$ref":"#/$defs/d%d"},"r":{"$ref":"#/$defs/d%d"}}},`, i, i+1, i+1)
@@ -153,7 +153,7 @@ func TestCompareEnds(t *testing.T) {
 	if got := Compare(schema(`{"type":"string"}`), schema(`{"type":"null"}`)); got.Bump != BumpMajor {
 		t.Errorf("%+v", got)
 	}
-	// Variants of variants: every pair would be tried at every level.
+	// Nested variants: every pair would be tried at every level.
 	nested := func(leaf string) *toolkeep.Tool {
 		s := leaf
 		for range 12 {

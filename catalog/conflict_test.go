@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// beside starts a second node's catalogue over the same store.
+// beside starts a second node's catalogue on the same store.
 func beside(t *testing.T, store *memory, now *clock) *Catalog {
 	t.Helper()
 	c := New(Config{Store: store, Clock: now.Now, Log: slog.New(slog.DiscardHandler), Checkers: map[string]Checker{"builtin": allow}})
@@ -21,7 +21,7 @@ func beside(t *testing.T, store *memory, now *clock) *Catalog {
 	return c
 }
 
-// caughtUp waits until a catalogue shows all that the store has.
+// caughtUp waits until a catalogue shows everything in the store.
 func caughtUp(t *testing.T, c *Catalog, store *memory) {
 	t.Helper()
 	head, err := store.Head(t.Context())
@@ -48,8 +48,7 @@ func lifeOf(t *testing.T, c *Catalog, id, version string) toolkeep.Lifecycle {
 	return toolkeep.Lifecycle{}
 }
 
-// TestNodesDoNotUndoEachOther: what is worked out of a lifecycle that another node has
-// changed meanwhile does not overwrite it.
+// TestNodesDoNotUndoEachOther: a change computed from a stale lifecycle does not overwrite another node's change.
 func TestNodesDoNotUndoEachOther(t *testing.T) {
 	c, store, now := open(t)
 	other := beside(t, store, now)
@@ -62,7 +61,7 @@ func TestNodesDoNotUndoEachOther(t *testing.T) {
 			setState(t, other, "a.b", version, ch)
 		}
 	}
-	// Two people who decide at once: the later one is told.
+	// Two concurrent decisions: the later one gets the conflict.
 	meddle("1.1.0", StateChange{State: toolkeep.Blocked, Reason: "it leaks"})
 	_, err := c.SetState(t.Context(), admin("acme"), "a.b", "1.1.0", StateChange{State: toolkeep.Deprecated})
 	if e := wantCode(t, err, toolkeep.StateConflict); e.Details["state"] != "blocked" {
@@ -71,7 +70,7 @@ func TestNodesDoNotUndoEachOther(t *testing.T) {
 	if life := lifeOf(t, c, "a.b", "1.1.0"); life.State != toolkeep.Blocked || life.Reason != "it leaks" {
 		t.Errorf("it is %+v", life)
 	}
-	// A hold goes with whatever state it is in.
+	// A hold applies to any state.
 	meddle("1.2.0", StateChange{State: toolkeep.Deprecated, Reason: "old"})
 	if _, err := c.Hold(t.Context(), admin("acme"), "a.b", "1.2.0", &toolkeep.Hold{Why: "look at it"}); err != nil {
 		t.Fatal(err)
@@ -79,7 +78,7 @@ func TestNodesDoNotUndoEachOther(t *testing.T) {
 	if life := lifeOf(t, c, "a.b", "1.2.0"); life.State != toolkeep.Deprecated || life.Held == nil {
 		t.Errorf("it is %+v", life)
 	}
-	// And a state with whatever hold.
+	// And a state change to any hold.
 	store.mu.Lock()
 	store.meddle = func() {
 		caughtUp(t, other, store)
@@ -92,7 +91,7 @@ func TestNodesDoNotUndoEachOther(t *testing.T) {
 	if life := lifeOf(t, c, "a.b", "1.3.0"); life.State != toolkeep.Deprecated || life.Held == nil {
 		t.Errorf("it is %+v", life)
 	}
-	// A publication that sends the lowest of too many versions away does not unblock it.
+	// A publication that deprecates the lowest surplus version does not unblock it.
 	publish(t, c, "a.b", "1.5.0", "1.6.0")
 	meddle("1.0.0", StateChange{State: toolkeep.Blocked, Reason: "it leaks"})
 	publish(t, c, "a.b", "1.7.0", "1.8.0")
@@ -101,7 +100,7 @@ func TestNodesDoNotUndoEachOther(t *testing.T) {
 	}
 }
 
-// TestExpectedState: who saw another state than there is changes nothing.
+// TestExpectedState: a change with another expected state changes nothing.
 func TestExpectedState(t *testing.T) {
 	c, _, _ := open(t)
 	publish(t, c, "a.b", "1.0.0", "1.1.0")
@@ -116,8 +115,8 @@ func TestExpectedState(t *testing.T) {
 	wantCode(t, err, toolkeep.StateConflict)
 }
 
-// TestTwoWhoDecideAtOnce: on one node, too, whoever waited for the change of somebody else
-// is told of it instead of overwriting it.
+// TestTwoWhoDecideAtOnce: on one node, too, a change that waited for another gets the conflict instead of
+// overwriting it.
 func TestTwoWhoDecideAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, store, _ := open(t)

@@ -84,7 +84,7 @@ func holdData(v *version, before *toolkeep.Hold, by string) map[string]any {
 	}
 	h := v.Life.Held
 	if h == nil {
-		h = before // what was lifted
+		h = before // the lifted hold
 	}
 	data["cause"], data["reason"], data["held_at"] = string(h.Cause), h.Why, stamp(h.At)
 	if h.Digest != "" {

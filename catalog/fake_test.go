@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is a store of versions and events.
+// memory is an in-memory store of versions and events.
 type memory struct {
 	mu      sync.Mutex
 	log     []toolkeep.Committed
@@ -26,9 +26,9 @@ type memory struct {
 	grown   chan struct{}
 	closed  chan struct{}
 	lives   map[string]toolkeep.Lifecycle
-	meddle  func() // what another does just before the next Apply
-	refuse  error  // answer of the next Apply
-	broken  error  // answer of the next Watch
+	meddle  func() // runs as another writer just before the next Apply
+	refuse  error  // error of the next Apply
+	broken  error  // error of the next Watch
 	watches int
 	applies int
 }
@@ -110,7 +110,7 @@ func (m *memory) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Comm
 		}
 		for {
 			m.mu.Lock()
-			batch, grown := m.log[min(after, int64(len(m.log))):], m.grown // a test may say that it begins further on
+			batch, grown := m.log[min(after, int64(len(m.log))):], m.grown // a test may claim that it begins later
 			m.mu.Unlock()
 			for _, c := range batch {
 				if ctx.Err() != nil || !yield(c, nil) {
@@ -130,7 +130,7 @@ func (m *memory) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Comm
 	}
 }
 
-// events gives the types and data of the events applied so far.
+// events returns the types and data of the events applied so far.
 func (m *memory) events(t *testing.T) (types []string, data []map[string]any) {
 	t.Helper()
 	m.mu.Lock()
@@ -154,7 +154,7 @@ func (m *memory) applied() int {
 	return m.applies
 }
 
-// clock is a time that tests move.
+// clock is a manual clock.
 type clock struct {
 	mu  sync.Mutex
 	now time.Time
@@ -173,7 +173,7 @@ const day = 24 * time.Hour
 
 func allow(*toolkeep.Manifest) []toolkeep.Fault { return nil }
 
-// open starts a catalogue over a fresh store.
+// open starts a catalogue on an empty store.
 func open(t testing.TB, edit ...func(*Config)) (*Catalog, *memory, *clock) {
 	t.Helper()
 	store, now := newMemory(), newClock()
@@ -198,7 +198,7 @@ func publisher(tenant string) *toolkeep.Principal {
 	return &toolkeep.Principal{Subject: "pub", Tenant: tenant, Permissions: []string{toolkeep.PermPublish}}
 }
 
-// manifest is a valid one, with extra top-level members as JSON text.
+// manifest returns a valid manifest, with extra top-level members as JSON text.
 func manifest(id, version string, extra ...string) []byte {
 	m := map[string]json.RawMessage{
 		"schema_version":    json.RawMessage(`1`),
@@ -225,7 +225,7 @@ func manifest(id, version string, extra ...string) []byte {
 	return out
 }
 
-// publish publishes versions of one tool, each with a description of its own.
+// publish publishes versions of one tool, each with its own description.
 func publish(t testing.TB, c *Catalog, id string, versions ...string) {
 	t.Helper()
 	var all [][]byte

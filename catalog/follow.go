@@ -9,19 +9,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// follower is what the goroutine that reads the feed hands to the one that
-// builds snapshots.
+// follower connects the goroutine that reads the feed to the one that builds snapshots.
 //
-// Invariants: pending holds the catalogue's changes read and not yet built, in
-// order; shown <= read; every change up to shown is in the present snapshot.
+// Invariants: pending holds the catalogue's changes that are read but not built, in order; shown <= read; every
+// change up to shown is in the current snapshot.
 type follower struct {
 	mu      sync.Mutex
 	pending []toolkeep.Committed
 	read    int64
 	shown   int64
-	waiting int           // callers of await
+	waiting int           // waiting callers of await
 	moved   chan struct{} // closed and replaced when shown moves
-	wake    chan struct{} // holds one: there is something to build or to show
+	wake    chan struct{} // capacity one: there is something to build or to show
 	closed  bool
 }
 
@@ -33,7 +32,7 @@ func (f *follower) reset(seq int64) {
 	f.wake = make(chan struct{}, 1)
 }
 
-// close lets everybody who waits go.
+// close releases all waiters.
 func (f *follower) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,7 +49,7 @@ func (f *follower) poke() {
 	}
 }
 
-// put takes one change of the feed. Most are calls and do not concern us.
+// put accepts one change of the feed. Most are calls, which it ignores.
 func (f *follower) put(c toolkeep.Committed) {
 	ours := false
 	switch c.Change.(type) {
@@ -68,7 +67,7 @@ func (f *follower) put(c toolkeep.Committed) {
 	f.mu.Unlock()
 }
 
-// take gives all that gathered and the place in the feed that it reaches.
+// take returns all pending changes and the feed position they reach.
 func (f *follower) take() ([]toolkeep.Committed, int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +86,7 @@ func (f *follower) reached(seq int64) {
 	}
 }
 
-// read follows the feed and takes it up again where it broke off.
+// read follows the feed and resumes after a failure.
 func (c *Catalog) read(ctx context.Context, after int64) {
 	const shortest, longest = 50 * time.Millisecond, 5 * time.Second
 	pause := shortest
@@ -120,7 +119,7 @@ func (c *Catalog) read(ctx context.Context, after int64) {
 	}
 }
 
-// build makes a snapshot of whatever gathered while the last one was made.
+// build makes a snapshot from the changes collected while the last one was made.
 func (c *Catalog) build(ctx context.Context) {
 	for {
 		select {
@@ -136,7 +135,7 @@ func (c *Catalog) build(ctx context.Context) {
 	}
 }
 
-// await returns when the snapshot shows the feed up to seq.
+// await returns when the snapshot includes the feed up to seq.
 func (c *Catalog) await(ctx context.Context, seq int64) error {
 	f := &c.follower
 	f.mu.Lock()

@@ -157,8 +157,8 @@ func TestBurstIsJoined(t *testing.T) {
 	}
 }
 
-// TestHammer resolves, lists and publishes at the same time; the race detector
-// watches, and no reader may see a half-made tool.
+// TestHammer resolves, lists and publishes concurrently under the race detector; no reader may see a half-made
+// tool.
 func TestHammer(t *testing.T) {
 	c, _, _ := open(t)
 	publish(t, c, "a.b", "1.0.0")
@@ -211,7 +211,7 @@ func TestHammer(t *testing.T) {
 	readers.Wait()
 }
 
-// TestChanged follows snapshots by what changed alone, and ends with all versions.
+// TestChanged follows snapshots only by Changed, and ends with all versions.
 func TestChanged(t *testing.T) {
 	c, store, _ := open(t)
 	follow := map[string]toolkeep.VersionState{}
@@ -241,7 +241,7 @@ func TestChanged(t *testing.T) {
 		if err := store.Apply(t.Context(), changes...); err != nil {
 			t.Fatal(err)
 		}
-		if i%4 == 0 { // otherwise some changes come at once
+		if i%4 == 0 { // otherwise some changes come together
 			head, _ := store.Head(t.Context())
 			if err := c.await(t.Context(), head); err != nil {
 				t.Fatal(err)

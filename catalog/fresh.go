@@ -8,15 +8,14 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Fresh is the catalogue as calls see it: known definitions serve while the store is
-// away, and no longer than catalog.stale_for, since it cannot be known what was blocked
-// meanwhile. Without Watch they serve for ever.
+// Fresh is the catalogue for calls: while the store is unreachable, known definitions serve for at most
+// catalog.stale_for, since blocks made meanwhile are unknown. Without Watch they serve without limit.
 type Fresh struct {
 	*Catalog
 	stale atomic.Bool
 }
 
-// Resolve is the catalogue's, or E3003 where what it knows is too old.
+// Resolve is Catalog.Resolve, or E3003 if the known definitions are too old.
 func (f *Fresh) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	if f.stale.Load() {
 		return toolkeep.Version{}, nil, toolkeep.NewError(toolkeep.RegistryUnavailable,

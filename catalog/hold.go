@@ -11,28 +11,24 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// HoldChange is one part of a SetHolds.
+// HoldChange is one change of a SetHolds.
 type HoldChange struct {
 	ToolID  string
-	Version string         // "" is every version that is not removed
+	Version string         // "" is every version except removed ones
 	Hold    *toolkeep.Hold // nil lifts the hold
 }
 
-// Hold keeps a version, or with version "" every one that is not removed, from
-// being executed until Release: Resolve answers E3012. It stays in lists, in the
-// search and for Describe, and keeps its state, so that a range goes on to mean
-// it: nothing else runs in its place. Waiting calls are refused at their
-// re-check, running ones go on.
+// Hold stops a version, or with version "" every version except removed ones, from being executed until Release:
+// Resolve returns E3012. The version stays in lists, search and Describe, and keeps its state, so ranges still
+// select it: nothing else runs in its place. Waiting calls are refused at their re-check, running ones continue.
 //
-// h.Why is needed, at most 2,000 bytes, and is shown to callers; h.Cause "" is
-// administrator; h.Digest is "" or what canon.Digest writes; h.At zero is now. Holding
-// again with the same cause, text and digest changes nothing, else it replaces the hold. The
-// lifecycle returned is that of the highest version held. It returns when this
-// catalogue shows it.
+// h.Why is required, at most 2,000 bytes, and is shown to callers; h.Cause "" is administrator; h.Digest is "" or a
+// canon.Digest; h.At zero is now. Holding again with the same cause, text and digest changes nothing, otherwise it
+// replaces the hold. The lifecycle returned is that of the highest version held. Hold returns when this catalogue
+// shows it.
 //
-// Errors: E3201 without servers:admin; E3001, E3004 unknown tool or version;
-// E3009 the version is removed; E3301 for a hold without reason or with a bad
-// digest; E3003, E3963, E3965 as Publish.
+// Errors: E3201 without servers:admin; E3001, E3004 unknown tool or version; E3009 the version is removed; E3301
+// for a hold without reason or with an invalid digest; E3003, E3963, E3965 as Publish.
 func (c *Catalog) Hold(ctx context.Context, p *toolkeep.Principal, toolID, version string, h *toolkeep.Hold) (toolkeep.Lifecycle, error) {
 	if h == nil {
 		return toolkeep.Lifecycle{}, badState("a hold needs a reason; Release lifts one")
@@ -40,14 +36,14 @@ func (c *Catalog) Hold(ctx context.Context, p *toolkeep.Principal, toolID, versi
 	return c.setHolds(ctx, p, []HoldChange{{toolID, version, h}})
 }
 
-// Release lets a held version, or with version "" every one, run again. Without a
-// hold it changes nothing. Errors are those of Hold.
+// Release lifts the hold of a version, or with version "" of every one. Without a hold it changes nothing. Errors
+// are those of Hold.
 func (c *Catalog) Release(ctx context.Context, p *toolkeep.Principal, toolID, version string) (toolkeep.Lifecycle, error) {
 	return c.setHolds(ctx, p, []HoldChange{{toolID, version, nil}})
 }
 
-// SetHolds is Hold and Release for up to MaxBatch tools, all or none, in one
-// commit. Of two changes of one version the later one counts.
+// SetHolds is Hold and Release for up to MaxBatch tools, all or none, in one commit. Of two changes of one version
+// the last one counts.
 //
 // Errors are those of Hold, and E3301 for more than MaxBatch.
 func (c *Catalog) SetHolds(ctx context.Context, p *toolkeep.Principal, changes []HoldChange) error {
@@ -86,7 +82,7 @@ func (c *Catalog) setHolds(ctx context.Context, p *toolkeep.Principal, list []Ho
 		})
 }
 
-// holdCauses are the causes that a hold can have.
+// holdCauses lists the allowed causes of a hold.
 var holdCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseDefinitionChanged, toolkeep.CauseDefinitionGone, toolkeep.CauseDefinitionInvalid}
 
 var digestPattern = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
@@ -107,8 +103,8 @@ func checkHold(h *toolkeep.Hold) error {
 	return nil
 }
 
-// holdMoves works out the new lifecycle of every version that is named, each
-// once, and never gives none without an error.
+// holdMoves computes the new lifecycle of every named version, once each. It never returns an empty list without an
+// error.
 func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange) ([]move, error) {
 	s := c.current.Load()
 	now := c.today()
@@ -143,7 +139,7 @@ func (c *Catalog) holdMoves(p *toolkeep.Principal, list []HoldChange) ([]move, e
 	return moves, nil
 }
 
-// held is the hold to write; one that says the same as before stays as it is.
+// held returns the hold to write; an equal hold stays as it is.
 func held(before, h *toolkeep.Hold, now time.Time) *toolkeep.Hold {
 	if h == nil {
 		return nil
@@ -162,8 +158,7 @@ func held(before, h *toolkeep.Hold, now time.Time) *toolkeep.Hold {
 	return &own
 }
 
-// sameLife compares what the lifecycles say; a hold is a pointer, and one that
-// was read from a store is another than the one that was written.
+// sameLife compares lifecycles by value: their holds are pointers, which differ after a store read.
 func sameLife(a, b toolkeep.Lifecycle) bool {
 	if (a.Held == nil) != (b.Held == nil) {
 		return false
@@ -175,7 +170,7 @@ func sameLife(a, b toolkeep.Lifecycle) bool {
 	return a == b
 }
 
-// heldBack is E3012.
+// heldBack makes E3012.
 func heldBack(v toolkeep.Version) error {
 	h, server := v.Life.Held, serverOf(v.Tool)
 	todo := "toolkeep servers diff " + server + " shows the change, toolkeep servers accept " + server + " accepts it"
@@ -188,8 +183,7 @@ func heldBack(v toolkeep.Version) error {
 	return err
 }
 
-// serverOf names the MCP server of a tool: what its source says, else its
-// namespace, which is the server's name.
+// serverOf returns the MCP server of a tool: from its source, else its namespace, which is the server's name.
 func serverOf(t *toolkeep.Tool) string {
 	if src := t.Manifest.Source; src != nil {
 		if name, ok := src.Metadata["server"].(string); ok && name != "" {

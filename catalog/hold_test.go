@@ -28,7 +28,7 @@ func TestHoldRefusesAndReleaseLetsRun(t *testing.T) {
 	if life.State != toolkeep.Active || life.Held == nil || !life.Held.At.Equal(now.Now()) || life.Held.Digest != seenDigest {
 		t.Fatalf("%+v", life)
 	}
-	// Nothing else runs in the place of a held version.
+	// Nothing else runs in place of a held version.
 	for _, rng := range []string{"", "latest", "*", ">=1", "2.0.0", "^2"} {
 		_, _, err := c.Resolve(admin("acme"), "a.b", rng, nil)
 		e := wantCode(t, err, toolkeep.DefinitionChanged)
@@ -61,7 +61,7 @@ func TestHoldRefusesAndReleaseLetsRun(t *testing.T) {
 		t.Error("Snapshot.Life knows a version that is not there")
 	}
 
-	// The same again is no change, another reason is.
+	// The same hold again is no change, another reason is.
 	hold(t, c, "a.b", "2.0.0")
 	if got := store.applied(); got != before+1 {
 		t.Errorf("holding again was stored: %d applies", got-before)
@@ -117,7 +117,7 @@ func TestHoldKeepsToItsVersionsThroughStates(t *testing.T) {
 			t.Errorf("%s: %v, want %s", version, err, code)
 		}
 	}
-	// A change of state does not lift it.
+	// A state change does not lift it.
 	if life := setState(t, c, "a.b", "3.0.0", StateChange{State: toolkeep.Active}); life.Held == nil {
 		t.Error("unblocking lifted the hold")
 	}
@@ -125,7 +125,7 @@ func TestHoldKeepsToItsVersionsThroughStates(t *testing.T) {
 	if _, _, err := c.Resolve(admin("acme"), "a.b", "4.0.0", nil); codeOf(err) != toolkeep.DefinitionChanged {
 		t.Errorf("a sunset version that still runs: %v", err)
 	}
-	// A new version is not held, and neither does publishing lift the others.
+	// A new version is not held, and publishing does not lift the other holds.
 	publish(t, c, "a.b", "5.0.0")
 	if _, _, err := c.Resolve(admin("acme"), "a.b", "", nil); err != nil {
 		t.Error(err)
@@ -189,7 +189,7 @@ func TestHoldRefuses(t *testing.T) {
 	if _, err := c.Hold(t.Context(), servers, "a.b", "", good); err != nil {
 		t.Errorf("who may manage servers: %v", err)
 	}
-	// A shared tool is its home tenant's to hold.
+	// Only the home tenant may hold a shared tool.
 	home, _, _ := open(t, func(c *Config) { c.Home = "home" })
 	if _, err := home.Publish(t.Context(), admin("home"), [][]byte{manifest("a.s", "1.0.0")}, PublishOptions{Shared: true}); err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestHoldRefuses(t *testing.T) {
 	if _, err := home.Hold(t.Context(), admin("home"), "a.s", "", good); err != nil {
 		t.Error(err)
 	}
-	// A store that fails changes nothing.
+	// A failing store changes nothing.
 	store.mu.Lock()
 	store.refuse = toolkeep.ErrClosed
 	store.mu.Unlock()
@@ -228,7 +228,7 @@ func TestSetHoldsIsAllOrNothing(t *testing.T) {
 	if err := c.SetHolds(t.Context(), admin("acme"), nil); err != nil {
 		t.Error(err)
 	}
-	// The later change of one version counts, and all go in one commit.
+	// The last change of one version counts, and all go in one commit.
 	if err := c.SetHolds(t.Context(), admin("acme"), []HoldChange{{"a.one", "", h}, {"a.two", "", h}, {"a.two", "2.0.0", nil}}); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestSetHoldsIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestHoldReachesOtherNodes has two catalogues follow one feed.
+// TestHoldReachesOtherNodes has two catalogues on one feed.
 func TestHoldReachesOtherNodes(t *testing.T) {
 	c, store, _ := open(t)
 	other := New(Config{Store: store, Checkers: c.checkers})
@@ -284,8 +284,7 @@ func TestHoldReachesOtherNodes(t *testing.T) {
 	wait(false)
 }
 
-// TestHoldHammer changes holds and states of one tool from many sides; what was
-// written last is what stands.
+// TestHoldHammer changes holds and states of one tool concurrently; the last write wins.
 func TestHoldHammer(t *testing.T) {
 	c, _, _ := open(t)
 	publish(t, c, "a.b", "1.0.0", "2.0.0")

@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Bounds of a page of List.
+// Page limits of List.
 const (
 	DefaultPage = 50
 	MaxPage     = 1000
@@ -19,19 +19,19 @@ type Filter struct {
 	Tag               string
 	Capability        string
 	Namespace         string // the part of the id before the dot
-	IncludeDeprecated bool   // also tools and versions that are deprecated
+	IncludeDeprecated bool   // also deprecated tools and versions
 	Offset            int
 	Limit             int // default 50, at most 1,000
 }
 
-// Summary is one tool in a list, described by its latest version.
+// Summary is one tool in a list, from its latest version.
 type Summary struct {
 	ToolID           string                `json:"tool_id"`
 	ToolName         string                `json:"tool_name,omitempty"`
 	Description      string                `json:"description"`
 	ShortDescription string                `json:"short_description,omitempty"`
 	Category         string                `json:"category"`
-	Versions         []string              `json:"versions"` // highest first; active ones, and deprecated ones if asked for
+	Versions         []string              `json:"versions"` // highest first; active ones, and deprecated ones if requested
 	LatestVersion    string                `json:"latest_version"`
 	Tags             []string              `json:"tags,omitempty"`
 	RequiresApproval bool                  `json:"requires_approval"`
@@ -41,9 +41,8 @@ type Summary struct {
 	Risk             string                `json:"risk"`
 }
 
-// List gives a page of the tools of the principal's tenant and of all tenants
-// that have a version which visible lets through, ordered by id, and how many
-// there are in all. Sunset, blocked and removed versions are never listed.
+// List returns a page of the tools of the principal's tenant and of all tenants with a version that visible admits,
+// ordered by id, and the total count. Sunset, blocked and removed versions are never listed.
 func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.Tool) bool) ([]Summary, int) {
 	if f.Limit <= 0 {
 		f.Limit = DefaultPage
@@ -59,7 +58,7 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 		if k.tenant != "" && k.tenant != tenant {
 			continue
 		}
-		// Keys of one id stand together, the shared one first, which hides the other.
+		// Keys of one id are adjacent; the shared one comes first and hides the other.
 		if k.tenant != "" && s.entry(toolKey{id: k.id}) != nil && i > 0 {
 			continue
 		}
@@ -79,7 +78,7 @@ func (c *Catalog) List(p *toolkeep.Principal, f Filter, visible func(*toolkeep.T
 	return page, total
 }
 
-// listed is the version that stands for the tool in a list.
+// listed returns the version that represents the tool in a list.
 func (e *entry) listed(f Filter, visible func(*toolkeep.Tool) bool) *version {
 	if v := e.latest; v != nil && (visible == nil || visible(v.Tool)) {
 		return v
@@ -96,7 +95,7 @@ func (e *entry) listed(f Filter, visible func(*toolkeep.Tool) bool) *version {
 	return best
 }
 
-// better orders as Resolve does: stable before prerelease, active before deprecated.
+// better orders like Resolve: stable before prerelease, active before deprecated.
 func better(v, than *version) bool {
 	if v.stable() != than.stable() {
 		return v.stable()
@@ -134,8 +133,8 @@ func (e *entry) summary(latest *version, f Filter, visible func(*toolkeep.Tool) 
 	return s
 }
 
-// Highest gives the highest version of a tool in whatever state, nil where there is
-// none: an import goes on from its number, also if it is blocked.
+// Highest returns the highest version of a tool in any state, nil if there is none: an import continues from its
+// number, even if it is blocked.
 func (c *Catalog) Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool {
 	all, err := c.Versions(p, toolID, func(*toolkeep.Tool) bool { return true })
 	if err != nil || len(all) == 0 {
@@ -144,8 +143,7 @@ func (c *Catalog) Highest(p *toolkeep.Principal, toolID string) *toolkeep.Tool {
 	return all[0].Tool
 }
 
-// Versions gives every version of a tool that visible lets through, in every
-// state, highest first.
+// Versions returns every version of a tool that visible admits, in every state, highest first.
 //
 // Errors: E3001.
 func (c *Catalog) Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error) {

@@ -27,21 +27,18 @@ const (
 	maxFaults        = 1_000
 )
 
-// manifestSchema is compiled at the first manifest; it is a constant in all but
-// the language's sense.
+// manifestSchema is compiled for the first manifest and constant from then on.
 var manifestSchema = sync.OnceValues(func() (*schema.Schema, error) {
 	return schema.Compile(contracts.ManifestSchema())
 })
 
-// ParseManifest reads and checks a manifest as contracts/manifest.schema.json
-// has it, at most 1 MiB and 64 levels of JSON. The Tool has the defaults filled
-// in, Raw in RFC 8785 form and Digest over Raw; its Tenant is left empty.
+// ParseManifest parses and checks a manifest by contracts/manifest.schema.json, at most 1 MiB and 64 levels of
+// JSON. The Tool has the defaults filled in, Raw in RFC 8785 form and Digest over Raw; its Tenant is empty.
 //
-// An absent object (retry, cache, result) is read as one that holds its
-// defaults; an absent rate_limit stays nil, because there is no limit then.
+// An absent object (retry, cache, result) counts as one with its defaults; an absent rate_limit stays nil, which
+// means no limit.
 //
-// Errors: E3008, whose details.errors is a []toolkeep.Fault with everything
-// that is wrong, ordered by JSON Pointer.
+// Errors: E3008, whose details.errors is a []toolkeep.Fault with all faults, ordered by JSON Pointer.
 func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
 	if len(raw) > MaxManifestBytes {
 		return nil, invalid("", "", []toolkeep.Fault{{Rule: "size", Message: fmt.Sprintf("the manifest has %d bytes; at most %d are read", len(raw), MaxManifestBytes)}})
@@ -77,9 +74,9 @@ func parseTree(raw []byte) (any, error) {
 	return canon.Parse(raw, canon.Limits{Bytes: MaxManifestBytes, Depth: MaxManifestDepth, Properties: maxProperties, Elements: maxElements})
 }
 
-// DecodeManifest reads the RFC 8785 form of a manifest that was checked before
-// (Tool.Raw) and fills in the defaults, without checking again. Schemas and the like
-// lie within raw, which must not change any more.
+// DecodeManifest decodes the RFC 8785 form of a manifest that was checked before (Tool.Raw) and fills in the
+// defaults. It does not check again. Schemas and other raw values share raw's memory, which must not change any
+// more.
 func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) {
 	m := new(toolkeep.Manifest)
 	if err := json.Unmarshal(raw, m, json.WithUnmarshalers(exactNumbers)); err != nil {
@@ -90,8 +87,8 @@ func DecodeManifest(raw []byte) (*toolkeep.Manifest, error) {
 	return m, nil
 }
 
-// shareRaw lets schemas and the like, which are most of a manifest, lie in raw rather than
-// in memory of their own: a catalogue keeps both.
+// shareRaw points schemas and other raw values, which are most of a manifest, into raw instead of separate memory:
+// a catalogue keeps both.
 func shareRaw(m *toolkeep.Manifest, raw []byte) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(raw))
 	if _, err := dec.ReadToken(); err != nil {
@@ -102,7 +99,7 @@ func shareRaw(m *toolkeep.Manifest, raw []byte) {
 		if err != nil {
 			return
 		}
-		own, from := rawMember(m, name.String()), dec.InputOffset()+1 // behind the colon
+		own, from := rawMember(m, name.String()), dec.InputOffset()+1 // after the colon
 		if dec.SkipValue() != nil {
 			return
 		}
@@ -113,7 +110,7 @@ func shareRaw(m *toolkeep.Manifest, raw []byte) {
 	}
 }
 
-// rawMember is the member of m with a name, if m keeps it as it was written.
+// rawMember returns the named member of m if m keeps it raw.
 func rawMember(m *toolkeep.Manifest, name string) *stdjson.RawMessage {
 	switch name {
 	case "annotations":
@@ -138,7 +135,7 @@ func rawMember(m *toolkeep.Manifest, name string) *stdjson.RawMessage {
 	return nil
 }
 
-// exactNumbers keeps numbers inside of untyped values as their text.
+// exactNumbers keeps numbers in untyped values as their text.
 var exactNumbers = json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *any) error {
 	if dec.PeekKind() != '0' {
 		return errors.ErrUnsupported
@@ -203,7 +200,7 @@ func orElse[T comparable](field *T, value T) {
 	}
 }
 
-// invalid is E3008 with the faults in the order of their pointers.
+// invalid makes E3008 with the faults ordered by pointer.
 func invalid(id, version string, faults []toolkeep.Fault) *toolkeep.Error {
 	faults = sortFaults(faults)
 	first := faults[0].Message
@@ -234,7 +231,7 @@ func sortFaults(faults []toolkeep.Fault) []toolkeep.Fault {
 	return faults
 }
 
-// parseFault turns what a parser said into a fault, with the place if it is known.
+// parseFault converts a parser's error to a fault, with the place if known.
 func parseFault(err error) toolkeep.Fault {
 	f := toolkeep.Fault{Rule: "json"}
 	var semantic *json.SemanticError
@@ -255,7 +252,7 @@ func parseFault(err error) toolkeep.Fault {
 	return f
 }
 
-// text is the string under key, "" where there is none.
+// text returns the string under key, "" if there is none.
 func text(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s

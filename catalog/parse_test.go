@@ -93,7 +93,7 @@ func TestParseManifestCanonical(t *testing.T) {
 	}
 }
 
-// TestParseManifestShares holds a catalogue to one copy of each schema.
+// TestParseManifestShares: a catalogue keeps one copy of each schema.
 func TestParseManifestShares(t *testing.T) {
 	tool, err := ParseManifest([]byte(`{"parameters_schema": {"type": "object", "title": "x"}, "version": "1.2.3", "tool_id": "a.b",
 		"description": "result_schema", "result_schema": {"type": "string"}, "execution": {"kind": "http"}, "schema_version": 1,

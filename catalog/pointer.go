@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// escape makes a reference token of a name (RFC 6901).
+// escape escapes a name as a reference token (RFC 6901).
 func escape(name string) string {
 	if !strings.ContainsAny(name, "~/") {
 		return name
@@ -14,8 +14,7 @@ func escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// lookup follows the fragment of a reference inside of one document: a JSON
-// Pointer, percent-encoded or not.
+// lookup resolves the fragment of a reference within one document: a JSON Pointer, percent-encoded or not.
 func lookup(root any, fragment string) (any, bool) {
 	if decoded, err := url.PathUnescape(fragment); err == nil {
 		fragment = decoded

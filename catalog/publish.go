@@ -15,28 +15,28 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// MaxBatch is how many manifests one Publish takes.
+// MaxBatch is the maximum number of manifests per Publish.
 const MaxBatch = 20_000
 
-// PublishOptions of one Publish.
+// PublishOptions are the options of Publish.
 type PublishOptions struct {
-	Force  bool // publish in spite of breaking changes; needs catalog:admin and is recorded
-	DryRun bool // check everything, change nothing
+	Force  bool // publish despite breaking changes; needs catalog:admin and is recorded
+	DryRun bool // check everything, write nothing
 	Shared bool // the tools belong to all tenants; needs catalog:admin
 }
 
-// Published is what became of one manifest.
+// Published is the outcome for one manifest.
 type Published struct {
 	ToolID     string       `json:"tool_id"`
 	Version    string       `json:"version"`
 	Digest     string       `json:"digest"`
-	Bump       string       `json:"bump"`    // what the difference to the version below amounts to: major, minor, patch, none; new where there is none below
-	Created    bool         `json:"created"` // false: the same content was published before
+	Bump       string       `json:"bump"`    // SemVer size of the change from the version below: major, minor, patch, none; new if there is none below
+	Created    bool         `json:"created"` // false: the same content is already published
 	Breaking   []Difference `json:"breaking,omitempty"`
-	Deprecated []string     `json:"deprecated,omitempty"` // versions that became one too many
+	Deprecated []string     `json:"deprecated,omitempty"` // versions deprecated by the limit of active ones
 }
 
-// ManifestFaults is what is wrong with one manifest of a batch.
+// ManifestFaults lists the faults of one manifest in a batch.
 type ManifestFaults struct {
 	Index   int              `json:"index"` // from 0
 	ToolID  string           `json:"tool_id,omitempty"`
@@ -44,7 +44,7 @@ type ManifestFaults struct {
 	Errors  []toolkeep.Fault `json:"errors"`
 }
 
-// Breaking is what would break the callers of one tool.
+// Breaking lists the breaking changes of one tool.
 type Breaking struct {
 	Index       int          `json:"index"`
 	ToolID      string       `json:"tool_id"`
@@ -53,24 +53,19 @@ type Breaking struct {
 	Differences []Difference `json:"differences"`
 }
 
-// Publish checks all manifests and adds their versions, all or none. It returns
-// when this catalogue shows them.
+// Publish checks all manifests and adds their versions, all or none. It returns when this catalogue shows them.
 //
-// Each new version is compared with the highest stable one below it, also below
-// 1.0.0. A change that breaks callers needs a higher major number, or Force.
-// The same content again is not an error (Created is false). Versions over the
-// limit of active ones become deprecated, the lowest first, in the same change.
+// Each new version is compared with the highest stable one below it, also below 1.0.0. A breaking change needs a
+// higher major number, or Force. Publishing the same content again is not an error (Created is false). Versions
+// over the limit of active ones become deprecated, lowest first, in the same change.
 //
-// Errors: E3201 without catalog:publish, without catalog:admin for Force and
-// Shared, or without catalog:network for a manifest with permissions.network,
-// catalog:files for one with permissions.filesystem, secrets:use for one that names
-// a secret, servers:admin for one of kind mcp;
-// E3301 for no or more than MaxBatch manifests; E3008 for bad manifests
-// (details.errors, pointers preceded by the index where there are several, and
-// details.manifests by manifest) and for breaking changes (details.breaking);
-// E3007 if an id belongs to another tenant or a version exists with another
-// content; E3003 while the catalogue is not running; E3963 if other nodes go on changing
-// the same versions; E3965 if the store fails.
+// Errors: E3201 without catalog:publish, without catalog:admin for Force and Shared, or without catalog:network for
+// a manifest with permissions.network, catalog:files for one with permissions.filesystem, secrets:use for one that
+// names a secret, servers:admin for one of kind mcp; E3301 for no or more than MaxBatch manifests; E3008 for
+// invalid manifests (details.errors, with pointers preceded by the index if there are several, and
+// details.manifests by manifest) and for breaking changes (details.breaking); E3007 if an id belongs to another
+// tenant or a version exists with other content; E3003 while the catalogue is not running; E3963 if other nodes
+// keep changing the same versions; E3965 if the store fails.
 func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests [][]byte, o PublishOptions) ([]Published, error) {
 	if err := c.mayPublish(p, o); err != nil {
 		return nil, err
@@ -112,11 +107,10 @@ func (c *Catalog) Publish(ctx context.Context, p *toolkeep.Principal, manifests 
 	return plan.results, nil
 }
 
-// afreshTries is how often a change is worked out that others keep getting before.
+// afreshTries is how often a conflicting change is retried.
 const afreshTries = 5
 
-// afresh works out and makes a change once more where another node has changed the same
-// versions meanwhile, which this one had not seen.
+// afresh computes and makes a change again if another node has changed the same versions meanwhile.
 func (c *Catalog) afresh(ctx context.Context, change func() error) error {
 	for try := 1; ; try++ {
 		err := change()
@@ -149,7 +143,7 @@ func (c *Catalog) mayPublish(p *toolkeep.Principal, o PublishOptions) error {
 	return nil
 }
 
-// mayShare keeps a tenant's administrators from what others use too.
+// mayShare protects tools of all tenants from other tenants' administrators.
 func (c *Catalog) mayShare(p *toolkeep.Principal) error {
 	if c.home == "" || p.Tenant == c.home {
 		return nil
@@ -158,8 +152,8 @@ func (c *Catalog) mayShare(p *toolkeep.Principal) error {
 		With("reason", "RBAC_DENIED")
 }
 
-// mayOpenNetwork guards permissions.network: what it names is let through the
-// SSRF guard, so it takes more than the right to publish.
+// mayOpenNetwork guards permissions.network: its hosts bypass the SSRF guard, so it needs more than the right to
+// publish.
 func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	if p.May(toolkeep.PermNetwork) {
 		return nil
@@ -172,8 +166,8 @@ func mayOpenNetwork(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	return nil
 }
 
-// mayUseFiles guards permissions.filesystem: the operator opens folders to tools,
-// and its publisher chooses which callers reach them.
+// mayUseFiles guards permissions.filesystem: the operator opens folders to tools, and the publisher chooses which
+// callers reach them.
 func mayUseFiles(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	if p.May(toolkeep.PermFiles) {
 		return nil
@@ -186,9 +180,8 @@ func mayUseFiles(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	return nil
 }
 
-// mayUseSecrets guards auth.secret: whoever may name a secret together with a
-// server of its choice can read it there, so it takes more than the right to
-// publish.
+// mayUseSecrets guards auth.secret: naming a secret together with a server of one's choice exposes it to that
+// server, so it needs more than the right to publish.
 func mayUseSecrets(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	if p.May(toolkeep.PermSecrets) {
 		return nil
@@ -203,8 +196,8 @@ func mayUseSecrets(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	return nil
 }
 
-// mayUseServers guards tools of MCP servers: their definitions are pinned and
-// reviewed, and one that is written by hand would get around that.
+// mayUseServers guards tools of MCP servers: their definitions are pinned and reviewed, and a hand-written one
+// would bypass that.
 func mayUseServers(p *toolkeep.Principal, tools []*toolkeep.Tool) error {
 	if p.May(toolkeep.PermServers) {
 		return nil
@@ -222,7 +215,7 @@ func denied(permission, what string) error {
 		With("reason", "RBAC_DENIED").With("permission", permission)
 }
 
-// parseAll reads every manifest and collects what is wrong with any of them.
+// parseAll parses every manifest and collects all faults.
 func (c *Catalog) parseAll(ctx context.Context, manifests [][]byte, tenant string) ([]*toolkeep.Tool, error) {
 	tools := make([]*toolkeep.Tool, len(manifests))
 	var bad []ManifestFaults
@@ -267,7 +260,7 @@ func (c *Catalog) checkKind(m *toolkeep.Manifest) []toolkeep.Fault {
 	return checker(m)
 }
 
-// batchFaults is E3008 for some of n manifests.
+// batchFaults makes E3008 for some of n manifests.
 func batchFaults(bad []ManifestFaults, n int) error {
 	if n == 1 {
 		return invalid(bad[0].ToolID, bad[0].Version, bad[0].Errors).With("manifests", bad)
@@ -305,7 +298,7 @@ func (c *Catalog) apply(ctx context.Context, changes []toolkeep.Change) error {
 		}
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store could not take the change and nothing was changed; try again").Because(err)
 	}
-	// From here on the change is made, so a failure to see it is not the caller's.
+	// The change is committed now, so a failure to see it is not the caller's.
 	head, err := c.store.Head(context.WithoutCancel(ctx))
 	if err == nil {
 		err = c.await(ctx, head)
@@ -316,7 +309,7 @@ func (c *Catalog) apply(ctx context.Context, changes []toolkeep.Change) error {
 	return nil
 }
 
-// plan is one Publish being worked out: the catalogue as it will be.
+// plan is one Publish in preparation: the catalogue as it will be.
 type plan struct {
 	c       *Catalog
 	p       *toolkeep.Principal
@@ -333,8 +326,7 @@ func newPlan(c *Catalog, p *toolkeep.Principal, o PublishOptions) *plan {
 	return &plan{c: c, p: p, o: o, now: c.today(), from: c.current.Load(), entries: map[toolKey]*entry{}}
 }
 
-// add plans all tools, those of one id from the lowest version up, so that each
-// is compared with the one that will stand below it.
+// add plans all tools, those of one id from the lowest version up, so that each is compared with the one below it.
 func (pl *plan) add(tools []*toolkeep.Tool) error {
 	pl.results = make([]Published, len(tools))
 	coming := make([]incoming, len(tools))
@@ -398,13 +390,13 @@ func (pl *plan) addTool(coming []incoming) error {
 	if len(created) == 0 {
 		return nil
 	}
-	// The surplus is named at the highest of the new versions.
+	// The surplus is reported with the highest of the new versions.
 	last := created[len(created)-1].index
 	e = pl.deprecateSurplus(e, last)
 	return pl.write(e, created, registered)
 }
 
-// addVersion plans one version; nil where nothing is to be done.
+// addVersion plans one version; nil if nothing changes.
 func (pl *plan) addVersion(key *toolKey, e *entry, in incoming) (*entry, error) {
 	t := in.v.Tool
 	result := &pl.results[in.index]
@@ -481,7 +473,7 @@ func breaks(refused []Breaking) error {
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, message, faults).With("breaking", refused)
 }
 
-// deprecateSurplus keeps the highest active versions active.
+// deprecateSurplus keeps only the highest active versions active.
 func (pl *plan) deprecateSurplus(e *entry, index int) *entry {
 	surplus := -pl.c.maxActive
 	for _, v := range e.versions {
@@ -513,7 +505,7 @@ func (pl *plan) deprecateSurplus(e *entry, index int) *entry {
 	return newEntry(e.key, versions)
 }
 
-// write turns what differs from the snapshot into changes and events.
+// write turns the differences from the snapshot into changes and events.
 func (pl *plan) write(e *entry, created []incoming, registered bool) error {
 	old := pl.from.entry(*e.key)
 	for _, v := range e.versions {
@@ -548,7 +540,7 @@ func (pl *plan) event(kind string, data map[string]any) error {
 	return err
 }
 
-// named reads who a bad manifest says it is, where it can be read at all.
+// named reads the id and version of an invalid manifest, if readable.
 func named(raw []byte) (id, version string) {
 	tree, err := parseTree(raw)
 	if err != nil {

@@ -270,8 +270,7 @@ func TestPublishPermissions(t *testing.T) {
 	wantCode(t, err, toolkeep.InvalidParameters)
 }
 
-// TestPublishWhatNeedsMore has a right of its own for each thing of the server that a
-// manifest opens.
+// TestPublishWhatNeedsMore: each server resource that a manifest opens needs its own right.
 func TestPublishWhatNeedsMore(t *testing.T) {
 	for permission, m := range map[string][]byte{
 		toolkeep.PermFiles:   manifest("a.files", "1.0.0", `{"permissions":{"filesystem":[{"path":"/srv"}]}}`),

@@ -14,21 +14,20 @@ const (
 	maxCachedRanges = 4096
 )
 
-// wanted is a parsed reference to versions.
+// wanted is a parsed version reference.
 type wanted struct {
 	exact string              // full version, "" for a range
-	fits  *semver.Constraints // as SemVer reads it: no prereleases unless one is named
+	fits  *semver.Constraints // by SemVer's rules: no prereleases unless one is named
 	loose *semver.Constraints // with prereleases
 }
 
-// ranges remembers parsed references. When it is full it is emptied: what is
-// in use comes back at once, and invented references go.
+// ranges caches parsed references. When full it is cleared: references in use return at once, and invented ones go.
 type ranges struct {
 	mu    sync.RWMutex
 	known map[string]*wanted
 }
 
-// parse reads an exact version or a range. E3301.
+// parse parses an exact version or a range. E3301.
 func (r *ranges) parse(text string) (*wanted, error) {
 	r.mu.RLock()
 	w := r.known[text]

@@ -12,14 +12,13 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// What the readers of sources share: a tool that is imported again keeps its
-// version where nothing changed and gets the next one where something did.
+// Shared by the importers: a re-imported tool keeps its version if nothing changed and gets the next one otherwise.
 
-// FirstVersion is the version of an imported tool that was not published before.
+// FirstVersion is the version of a newly imported tool.
 const FirstVersion = "1.0.0"
 
-// SameContent tells whether a published tool and a manifest without version and
-// source say the same. Numbers are compared by their value.
+// SameContent reports whether a published tool equals a manifest without version and source. Numbers are compared
+// by value.
 func SameContent(published *toolkeep.Tool, manifest map[string]any) bool {
 	tree, err := parseTree(published.Raw)
 	if err != nil {
@@ -36,10 +35,9 @@ func SameContent(published *toolkeep.Tool, manifest map[string]any) bool {
 	return err1 == nil && err2 == nil && string(want) == string(got)
 }
 
-// NextVersion is the version that the change from published to changed asks for,
-// and that change: major, minor or patch, by Compare. A patch of a prerelease is
-// the version that it announced. ok is false where the published version is no
-// SemVer version.
+// NextVersion returns the version required by the change from published to changed, and the size of the change:
+// major, minor or patch, by Compare. A patch of a prerelease is the version that it announced. ok is false if the
+// published version is not SemVer.
 func NextVersion(published, changed *toolkeep.Tool) (version, bump string, ok bool) {
 	v, err := semver.StrictNewVersion(published.Version)
 	if err != nil {
@@ -54,7 +52,7 @@ func NextVersion(published, changed *toolkeep.Tool) (version, bump string, ok bo
 	return v.IncPatch().String(), BumpPatch, true
 }
 
-// Faults are the faults of an E3008.
+// Faults returns the faults of an E3008.
 func Faults(err error) []toolkeep.Fault {
 	var e *toolkeep.Error
 	if !errors.As(err, &e) {
@@ -64,8 +62,8 @@ func Faults(err error) []toolkeep.Fault {
 	return list
 }
 
-// FaultText says in one line where the first fault of an E3008 is and what is
-// wrong there; of another error it is the message.
+// FaultText describes the first fault of an E3008 in one line, with its place; for another error it returns the
+// message.
 func FaultText(err error) string {
 	if list := Faults(err); len(list) > 0 {
 		return "at " + list[0].Pointer + ": " + list[0].Message
@@ -73,8 +71,8 @@ func FaultText(err error) string {
 	return toolkeep.AsError(err).Message
 }
 
-// Identifier turns text into [A-Za-z_][A-Za-z0-9_-]*, as the second half of a tool
-// id is, but for its length. It is "" if no letter or digit is left.
+// Identifier turns text into [A-Za-z_][A-Za-z0-9_-]*, the form of the second half of a tool id, except for the
+// length. It is "" if no letter or digit is left.
 func Identifier(s string) string {
 	var b strings.Builder
 	gap, content := false, false
@@ -103,7 +101,7 @@ func Identifier(s string) string {
 	return out
 }
 
-// PlainLetters takes the accents off letters.
+// PlainLetters removes accents from letters.
 func PlainLetters(s string) string {
 	for i := range len(s) {
 		if s[i] >= 0x80 {

@@ -10,25 +10,22 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Latest is the range that means the same as none.
+// Latest is the range equivalent to none.
 const Latest = "latest"
 
-// Resolve finds the version that a reference means, among those of the
-// principal's tenant and of all tenants that visible lets through (nil lets all
-// through). What visible hides is answered as if it did not exist.
+// Resolve returns the version that a reference selects, among those of the principal's tenant and of all tenants
+// that visible admits (nil admits all). Hidden versions are treated as absent.
 //
-//   - "" and "latest" give the highest active stable version.
-//   - A range gives the highest active version that fits as SemVer reads ranges;
-//     else the highest deprecated one; else the same among prereleases.
-//   - An exact version may also be deprecated or, until its date, sunset.
+//  - "" and "latest" select the highest active stable version.
+//  - A range selects the highest active version that fits by SemVer's rules;
+//    else the highest deprecated one; else the same among prereleases.
+//  - An exact version may also be deprecated or, until its date, sunset.
 //
-// A deprecated or sunset version comes with the warning E3006. A hold does not
-// change which version is meant.
+// A deprecated or sunset version comes with the warning E3006. A hold does not change the selection.
 //
-// Errors: E3001 no such tool, E3004 no such exact version, E3005 no version
-// fits, E3009 removed or past its sunset date, E3010 blocked, E3012 held, E3301
-// the range cannot be read. An exact, empty or "latest" reference to an active
-// version allocates nothing.
+// Errors: E3001 no such tool, E3004 no such exact version, E3005 no version fits, E3009 removed or past its sunset
+// date, E3010 blocked, E3012 held, E3301 invalid range. An exact, empty or "latest" reference to an active version
+// allocates nothing.
 func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	v, warnings, err := c.Describe(p, tool, rng, visible)
 	if err == nil && v.Life.Held != nil {
@@ -37,8 +34,7 @@ func (c *Catalog) Resolve(p *toolkeep.Principal, tool, rng string, visible func(
 	return v, warnings, err
 }
 
-// Describe is Resolve for those who look and do not call: it also gives a version
-// that is held, with the hold in Life.Held.
+// Describe is Resolve without a call: it also returns a held version, with the hold in Life.Held.
 func (c *Catalog) Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
 	s := c.current.Load()
 	e := s.find(tenantOf(p), tool)
@@ -88,7 +84,7 @@ func (c *Catalog) resolveSlowly(by *viewer, e *entry, tool, rng string) (toolkee
 	return c.give(by, e, v)
 }
 
-// visible gives the versions that exist for the caller, highest first.
+// visible returns the versions that exist for the caller, highest first.
 func (e *entry) visible(visible func(*toolkeep.Tool) bool) []*version {
 	seen := make([]*version, 0, len(e.versions))
 	for _, v := range slices.Backward(e.versions) {
@@ -108,7 +104,7 @@ func findExact(seen []*version, text string) *version {
 	return nil
 }
 
-// pick chooses from a list, highest first.
+// pick selects from a list, highest first.
 func pick(seen []*version, w *wanted) *version {
 	for _, fits := range []*semver.Constraints{w.fits, w.loose} {
 		for _, state := range []toolkeep.VersionState{toolkeep.Active, toolkeep.Deprecated} {
@@ -122,7 +118,7 @@ func pick(seen []*version, w *wanted) *version {
 	return nil
 }
 
-// give hands out a version if its state lets it run.
+// give returns a version if its state lets it run.
 func (c *Catalog) give(by *viewer, e *entry, v *version) (toolkeep.Version, []toolkeep.Warning, error) {
 	switch v.state() {
 	case toolkeep.Active:
@@ -137,14 +133,14 @@ func (c *Catalog) give(by *viewer, e *entry, v *version) (toolkeep.Version, []to
 	case toolkeep.Removed:
 		return toolkeep.Version{}, nil, gone(by, e, v)
 	}
-	// Blocked, and whatever a newer node may have written that this one does not know.
+	// Blocked, or a state that only newer nodes know.
 	return toolkeep.Version{}, nil, blocked(v)
 }
 
-// nothingFits says why a range found nothing that it may use.
+// nothingFits explains why a range found no usable version.
 func (c *Catalog) nothingFits(by *viewer, e *entry, seen []*version, tool, rng string, w *wanted) error {
 	var sunset string
-	var first *version // the highest that fits and cannot be used at all
+	var first *version // the highest fitting version in an unusable state
 	for _, v := range seen {
 		if !w.loose.Check(v.sem) {
 			continue
@@ -246,7 +242,7 @@ func advice(to string) string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// usable lists the versions that some reference can reach, highest first.
+// usable lists the versions that some reference can select, highest first.
 func usable(seen []*version) []string {
 	out := []string{}
 	for _, v := range seen {

@@ -82,7 +82,7 @@ func TestResolveVisible(t *testing.T) {
 	}
 }
 
-// TestLifecycleTable goes through the table of docs/lifecycle.md.
+// TestLifecycleTable tests the table of docs/lifecycle.md.
 func TestLifecycleTable(t *testing.T) {
 	c, _, now := open(t)
 	p := admin("acme")

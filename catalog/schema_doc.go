@@ -9,19 +9,18 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// schemaDoc is one schema document with what was worked out of it. Nodes made
-// here are kept, so that the same node is always the same map and recursion is
-// noticed.
+// schemaDoc is one schema document with its derived nodes. They are cached, so that the same node is always the
+// same map and recursion is detected.
 type schemaDoc struct {
 	root   any
-	empty  map[string]any // the keys of true, false and of a node that refers to itself
+	empty  map[string]any // the keys of true, false and a node that refers to itself
 	flats  map[uintptr]flatSchema
 	busy   map[uintptr]bool
 	joined map[[2]uintptr]map[string]any
 	all    map[uintptr][]flatSchema
 }
 
-// flatSchema is a node with its references followed and its allOf joined.
+// flatSchema is a node with references resolved and allOf merged.
 type flatSchema struct {
 	keys  map[string]any // never nil
 	never bool           // the schema false
@@ -44,7 +43,7 @@ func (d *schemaDoc) flat(node any) flatSchema {
 		return f
 	}
 	if d.busy[id] {
-		// A reference to itself adds nothing.
+		// A self-reference adds nothing.
 		return flatSchema{keys: d.empty}
 	}
 	d.busy[id] = true
@@ -81,7 +80,7 @@ func (d *schemaDoc) flatten(m map[string]any) flatSchema {
 	return out
 }
 
-// target follows $ref inside of the document.
+// target resolves $ref within the document.
 func (d *schemaDoc) target(m map[string]any) (any, bool) {
 	ref, ok := m["$ref"].(string)
 	if !ok {
@@ -101,7 +100,7 @@ func (d *schemaDoc) target(m map[string]any) (any, bool) {
 	return lookup(d.root, ref[1:])
 }
 
-// join adds the demands of from to those of into.
+// join adds the constraints of from to those of into.
 func (d *schemaDoc) join(into, from map[string]any) {
 	for k, v := range from {
 		have, ok := into[k]
@@ -117,7 +116,7 @@ func (d *schemaDoc) join(into, from map[string]any) {
 		case "type":
 			into[k] = commonTypes(have, v)
 		case "title", "description", "default", "examples", "example", "$comment", "$id", "$schema", "$anchor", "deprecated", "readOnly", "writeOnly":
-			// What stands nearer wins.
+			// The outer schema's limit wins.
 		case "minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties":
 			if x, ok := number(have); ok {
 				if y, ok := number(v); ok && y.Cmp(x) > 0 {
@@ -142,8 +141,7 @@ func (d *schemaDoc) join(into, from map[string]any) {
 			}
 		default:
 			if !sameTree(have, v) {
-				// Two demands of one keyword cannot be written as one: they stay
-				// side by side and are compared as text.
+				// Two constraints of one keyword cannot merge: they stay side by side and are compared as text.
 				rest, _ := into["allOf"].([]any)
 				into["allOf"] = append(slices.Clone(rest), map[string]any{k: v})
 			}
@@ -170,7 +168,7 @@ func (d *schemaDoc) joinProperties(a, b any) any {
 	return out
 }
 
-// both is the schema that demands a and b.
+// both returns the schema that requires a and b.
 func (d *schemaDoc) both(a, b any) any {
 	if a == false || b == false {
 		return false
@@ -184,7 +182,7 @@ func (d *schemaDoc) both(a, b any) any {
 	x, okX := a.(map[string]any)
 	y, okY := b.(map[string]any)
 	if !okX || !okY {
-		return a // no schema; publishing has refused it
+		return a // not a schema; publishing has refused it
 	}
 	pair := [2]uintptr{identity(x), identity(y)}
 	if m, ok := d.joined[pair]; ok {
@@ -220,8 +218,8 @@ func commonTypes(a, b any) any {
 	return out
 }
 
-// variants writes anyOf or oneOf out: each branch joined with what stands
-// beside it. A node without either is its only variant.
+// variants expands anyOf or oneOf: each branch joined with its sibling keywords. A node without either is its only
+// variant.
 func (d *schemaDoc) variants(f flatSchema) []flatSchema {
 	id := identity(f.keys)
 	if known, ok := d.all[id]; ok {
@@ -235,8 +233,7 @@ func (d *schemaDoc) variants(f flatSchema) []flatSchema {
 	return out
 }
 
-// expand goes a few levels down; a variant deeper than that, or of a recursive
-// schema, stays unexpanded and is compared as text.
+// expand goes a few levels deep; a deeper or recursive variant stays unexpanded and is compared as text.
 func (d *schemaDoc) expand(f flatSchema, out []flatSchema, depth int) []flatSchema {
 	key := "anyOf"
 	branches, ok := f.keys[key].([]any)
@@ -279,8 +276,7 @@ func annotation(k string) bool {
 	return false
 }
 
-// requires tells whether a property must be sent, or is always given. A default
-// fills in for a missing argument.
+// requires reports whether a property must be sent, or is always returned. A default makes an argument optional.
 func (d *schemaDoc) requires(m map[string]any, name string, dir direction) bool {
 	if !slices.Contains(requiredNames(m), name) {
 		return false
@@ -293,8 +289,7 @@ func (d *schemaDoc) requires(m map[string]any, name string, dir direction) bool 
 	return !has
 }
 
-// number reads a number exactly enough to be ordered, without giving huge
-// exponents the memory that they ask for.
+// number parses a number exactly enough to order it, without allocating memory for huge exponents.
 func number(v any) (*big.Float, bool) {
 	n, ok := v.(json.Number)
 	if !ok {
@@ -304,7 +299,7 @@ func number(v any) (*big.Float, bool) {
 	return f, err == nil
 }
 
-// divides tells whether v is a multiple of by.
+// divides reports whether v is a multiple of by.
 func divides(by, v any) bool {
 	x, okX := number(by)
 	y, okY := number(v)

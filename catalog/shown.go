@@ -10,19 +10,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Describer finds the tools that a manifest names; Catalog is one.
+// Describer looks up the tools that a manifest names; Catalog implements it.
 type Describer interface {
 	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
-// Shown is a tool's manifest without the names of tools, in its relationships and its
-// fallback, that do not exist for the principal. Names that no tool has are left out
-// likewise, so that it does not tell which tools exist, except for principals with
-// catalog:admin, who would lose them when they read a manifest to publish the next one.
+// Shown returns a tool's manifest without those tool names, in its relationships and its fallback, that do not
+// exist for the principal. Names of no tool are removed as well, so that the manifest does not reveal which tools
+// exist. Principals with catalog:admin keep those, or they would lose them when republishing the manifest they
+// read.
 //
-// Where nothing is left out, which is nearly always, it is the manifest as it was
-// published, of which the tool's digest is; else it is in canonical form, and the digest
-// stays that of the published one.
+// If nothing is removed, which is the usual case, it is the published manifest, which the tool's digest covers;
+// otherwise it is in canonical form, and the digest stays that of the published one.
 func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*toolkeep.Tool) bool) []byte {
 	m := t.Manifest
 	if m == nil || len(m.Relationships) == 0 && m.Fallback == "" {
@@ -39,7 +38,7 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 	}
 	var all map[string]jsontext.Value
 	if json.Unmarshal(t.Raw, &all) != nil {
-		return []byte("{}") // cannot be: it was published
+		return []byte("{}") // impossible: it was published
 	}
 	if raw := all["relationships"]; len(raw) > 0 {
 		if raw = related(raw, gone); hidden {
@@ -54,22 +53,22 @@ func Shown(c Describer, p *toolkeep.Principal, t *toolkeep.Tool, visible func(*t
 	}
 	raw, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {
-		return []byte("{}") // cannot be: it was made of valid values
+		return []byte("{}") // impossible: it was made from valid values
 	}
 	return raw
 }
 
-// there tells whether a tool exists for the principal, in whatever state.
+// there reports whether a tool exists for the principal, in any state.
 func there(c Describer, p *toolkeep.Principal, id string, visible func(*toolkeep.Tool) bool) bool {
 	_, _, err := c.Describe(p, id, "", visible)
 	return err == nil || toolkeep.AsError(err).Code != toolkeep.ToolNotFound
 }
 
-// related is the manifest's object of that name without what is gone.
+// related returns the manifest's object of that name without the missing tools.
 func related(raw jsontext.Value, gone func(ref string) bool) jsontext.Value {
 	var own map[string][]jsontext.Value
 	if json.Unmarshal(raw, &own) != nil {
-		return jsontext.Value("{}") // cannot be: the catalogue checked it
+		return jsontext.Value("{}") // impossible: the catalogue checked it
 	}
 	for kind, list := range own {
 		own[kind] = slices.DeleteFunc(list, func(entry jsontext.Value) bool {

@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fewTools is a Describer with two tools, of which one is hidden, and one that is blocked.
+// fewTools is a Describer with two tools, one of them hidden, and a blocked one.
 type fewTools struct{}
 
 func (fewTools) Describe(_ *toolkeep.Principal, id, _ string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error) {
@@ -24,7 +24,7 @@ func TestShown(t *testing.T) {
 	const head, tail = `{"schema_version":1,"tool_id":"a.one","version":"1.0.0","description":"One.","parameters_schema":{"type":"object"},"execution":{"kind":"builtin","binding":{"name":"x"}}`, `}`
 	agent, admin := &toolkeep.Principal{}, &toolkeep.Principal{Permissions: []string{toolkeep.PermLifecycle}}
 	visible := func(t *toolkeep.Tool) bool { return t.ID != "a.hidden" }
-	for _, c := range []struct{ more, agent, admin string }{ // "" is the manifest as it was published
+	for _, c := range []struct{ more, agent, admin string }{ // "" is the published manifest
 		{more: ``},
 		{more: `,"fallback":"capability:hash"`},
 		{more: `,"fallback":"a.open@^1","relationships":{"dependencies":["a.open"],"pairings":[{"tool_id":"a.blocked","sequence":"after"}]}`},

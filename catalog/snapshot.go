@@ -15,31 +15,30 @@ const shardCount = 256
 
 type shard map[toolKey]*entry
 
-// Snapshot is the catalogue at one place of the feed. It is never modified and
-// safe for any number of readers.
+// Snapshot is the catalogue at one position of the feed. It is immutable and safe for concurrent readers.
 type Snapshot struct {
 	seq    int64
-	after  int64 // the seq of the snapshot that it was made from
+	after  int64 // the seq of the previous snapshot
 	hash   maphash.Seed
 	shards [shardCount]shard
 	order  []*toolKey // sorted by id, then tenant
 	count  int        // versions
-	edited []*entry   // what changed since
+	edited []*entry   // tools changed since
 }
 
 func emptySnapshot() *Snapshot { return &Snapshot{hash: maphash.MakeSeed()} }
 
-// Seq is the number of the last change of the catalogue that the snapshot shows.
+// Seq returns the number of the last catalogue change in the snapshot.
 func (s *Snapshot) Seq() int64 { return s.seq }
 
-// Tools is the number of tools, Count the number of versions.
+// Tools returns the number of tools.
 func (s *Snapshot) Tools() int { return len(s.order) }
 
-// Count is the number of versions in every state.
+// Count returns the number of versions in every state.
 func (s *Snapshot) Count() int { return s.count }
 
-// All yields every version of every tenant in every state, ordered by tool id,
-// tenant and SemVer. What is visible to whom is the caller's to decide.
+// All yields every version of every tenant in every state, ordered by tool id, tenant and SemVer. The caller
+// decides who may see what.
 func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
 	return func(yield func(toolkeep.Version) bool) {
 		for _, k := range s.order {
@@ -52,9 +51,8 @@ func (s *Snapshot) All() iter.Seq[toolkeep.Version] {
 	}
 }
 
-// Changed yields all versions of each tool that changed since the snapshot with the
-// number after, in no order; ok is false where this one was not made from that one, and
-// All is to be looked at.
+// Changed yields all versions of each tool changed since the snapshot with the number after, unordered; ok is false
+// if this snapshot was not built from that one, and the caller must use All.
 func (s *Snapshot) Changed(after int64) (versions iter.Seq[toolkeep.Version], ok bool) {
 	return func(yield func(toolkeep.Version) bool) {
 		for _, e := range s.edited {
@@ -67,8 +65,8 @@ func (s *Snapshot) Changed(after int64) (versions iter.Seq[toolkeep.Version], ok
 	}, after > 0 && s.after == after
 }
 
-// Life is the lifecycle of a version that a caller got before, from a search
-// say; ok is false where the snapshot has no such version.
+// Life returns the lifecycle of a version obtained earlier, for example from a search; ok is false if the snapshot
+// lacks it.
 func (s *Snapshot) Life(t *toolkeep.Tool) (life toolkeep.Lifecycle, ok bool) {
 	v := s.entry(toolKey{id: t.ID, tenant: t.Tenant}).find(t.Version)
 	if v == nil {
@@ -83,7 +81,7 @@ func (s *Snapshot) shardOf(id string) int {
 
 func (s *Snapshot) entry(k toolKey) *entry { return s.shards[s.shardOf(k.id)][k] }
 
-// find gives the tool that id means to a tenant: the shared one, or its own.
+// find returns the tool that id selects for a tenant: the shared one, or its own.
 func (s *Snapshot) find(tenant, id string) *entry {
 	m := s.shards[s.shardOf(id)]
 	if e := m[toolKey{id: id}]; e != nil {
@@ -95,7 +93,7 @@ func (s *Snapshot) find(tenant, id string) *entry {
 	return m[toolKey{id: id, tenant: tenant}]
 }
 
-// taken gives the owner of an id other than tenant with whom it would collide.
+// taken returns the other owner of an id that tenant would collide with.
 func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
 	if tenant != "" {
 		return "", s.entry(toolKey{id: id}) != nil
@@ -109,8 +107,7 @@ func (s *Snapshot) taken(tenant, id string) (owner string, yes bool) {
 	return "", false
 }
 
-// next builds the snapshot after changes. A version that cannot be read is left
-// out and reported; the others are taken.
+// next builds the snapshot after changes. It skips and reports unreadable versions.
 func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version string, err error)) *Snapshot {
 	n := &Snapshot{seq: s.seq, after: s.seq, hash: s.hash, shards: s.shards, order: s.order, count: s.count}
 	edits := map[toolKey][]*version{}
@@ -130,7 +127,7 @@ func (s *Snapshot) next(changes []toolkeep.Committed, report func(id, version st
 	return n
 }
 
-// edit gives the working copy of a tool's versions.
+// edit returns the working copy of a tool's versions.
 func (s *Snapshot) edit(edits map[toolKey][]*version, k toolKey) []*version {
 	list, ok := edits[k]
 	if !ok {
@@ -173,7 +170,7 @@ func (s *Snapshot) setLifecycle(edits map[toolKey][]*version, c toolkeep.SetLife
 	report(c.ToolID, c.Version, toolkeep.ErrNotFound)
 }
 
-// take puts the edited tools into fresh copies of their shards.
+// take writes the edited tools into copies of their shards.
 func (s *Snapshot) take(edits map[toolKey][]*version) {
 	var fresh [shardCount]bool
 	var added []*toolKey
@@ -201,7 +198,7 @@ func (s *Snapshot) take(edits map[toolKey][]*version) {
 	}
 }
 
-// mergeKeys joins two sorted lists into a new one.
+// mergeKeys merges two sorted lists.
 func mergeKeys(a, b []*toolKey) []*toolKey {
 	out := make([]*toolKey, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {
@@ -214,8 +211,8 @@ func mergeKeys(a, b []*toolKey) []*toolKey {
 	return append(append(out, a...), b...)
 }
 
-// readVersion makes a version of what a store hands over. A store may leave the
-// typed manifest out, or read it without the defaults; then it is read from Raw.
+// readVersion makes a version from a store's record. If the typed manifest is missing or lacks its defaults, it is
+// decoded from Raw.
 func readVersion(v toolkeep.Version) (*version, error) {
 	sem, err := semver.StrictNewVersion(v.Tool.Version)
 	if err != nil {

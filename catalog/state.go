@@ -15,30 +15,28 @@ import (
 
 const maxReasonLength = 2000
 
-// StateChange is the move of one or all versions of a tool to another state.
+// StateChange moves one or all versions of a tool to another state.
 type StateChange struct {
 	State     toolkeep.VersionState
 	Cause     toolkeep.Cause // of a block; "" is administrator
 	Reason    string         // for people, at most 2,000 bytes
-	Successor string         // version to move to, or another tool, namespace.name[@range]
-	// Date is the end of execution for sunset (required), and the earliest
-	// removal for deprecated (default: 90 days from now). Other states take none.
+	Successor string         // version, or another tool as namespace.name[@range]
+	// Date is the end of execution for sunset (required), and the earliest removal for deprecated (default: 90 days
+	// from now). Other states take no date.
 	Date time.Time
 	Now  bool // an administrator waives the 90 days between deprecation and removal
-	// Expect, where set, is the state that every version to be moved must be in: the one
-	// that whoever decided this saw.
+	// Expect, if set, is the state that every moved version must be in: the state that the decision was based on.
 	Expect toolkeep.VersionState
-	// BlockedFor, where set, passes over every version that is not blocked for one of
-	// these causes: an automatic change undoes only what automatic changes did.
+	// BlockedFor, if set, skips every version that is not blocked for one of these causes: an automatic change
+	// undoes only automatic changes.
 	BlockedFor []toolkeep.Cause
 }
 
-// blockCauses are the causes that a block can have.
+// blockCauses lists the allowed causes of a block.
 var blockCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseServerRemoved, toolkeep.CauseDefinitionGone}
 
-// SetState moves a version, or with version "" all of them, to another state
-// and returns the new lifecycle, of the highest version moved where there are
-// several. It returns when this catalogue shows it.
+// SetState moves a version, or with version "" all of them, to another state and returns the new lifecycle, of the
+// highest version moved if there are several. It returns when this catalogue shows it.
 //
 //	active     -> deprecated, sunset, blocked, removed (with Now)
 //	deprecated -> active, sunset, blocked, removed
@@ -46,17 +44,14 @@ var blockCauses = []toolkeep.Cause{toolkeep.CauseAdministrator, toolkeep.CauseSe
 //	blocked    -> active, removed
 //	removed    is final
 //
-// Sunset and removal come no earlier than 90 days after the deprecation unless
-// Now is set. With version "" those are passed over that are removed or, for
-// deprecated and sunset, already further on their way out. Of versions that
-// would become active, only the highest five do; the others become deprecated.
-// A hold stays: only Release lifts it. A block for another cause than administrator
-// leaves versions as they are that are blocked already.
+// Sunset and removal come no earlier than 90 days after the deprecation unless Now is set. With version "" it skips
+// removed versions and, for deprecated and sunset, versions already further on their way out. Of versions that
+// would become active, only the highest five do; the others become deprecated. A hold stays: only Release lifts it.
+// A block for a cause other than administrator leaves blocked versions unchanged.
 //
-// Errors: E3201 without catalog:admin; E3001, E3004 unknown tool or version;
-// E3009 the version is removed; E3301 for a move or date that is not allowed,
-// with details.earliest where it is too early; E3963 if somebody else moved a version
-// while this was under way, or it is not in the state Expect; E3003, E3965 as Publish.
+// Errors: E3201 without catalog:admin; E3001, E3004 unknown tool or version; E3009 the version is removed; E3301
+// for a move or date that is not allowed, with details.earliest if it is too early; E3963 if another change moved a
+// version meanwhile, or it is not in the state Expect; E3003, E3965 as Publish.
 func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, versionText string, ch StateChange) (toolkeep.Lifecycle, error) {
 	if p == nil || p.Tenant == "" || !p.May(toolkeep.PermLifecycle) {
 		return toolkeep.Lifecycle{}, denied(toolkeep.PermLifecycle, "change the state of a version")
@@ -76,8 +71,8 @@ func (c *Catalog) SetState(ctx context.Context, p *toolkeep.Principal, toolID, v
 		})
 }
 
-// carryOut works out moves and makes those that change something, each with its event. It
-// gives the lifecycle that the last one leads to.
+// carryOut computes moves and applies those that change something, each with its event. It returns the lifecycle of
+// the last one.
 func (c *Catalog) carryOut(ctx context.Context, p *toolkeep.Principal, work func() ([]move, error), event func(move, time.Time) (toolkeep.Change, error)) (toolkeep.Lifecycle, error) {
 	var life toolkeep.Lifecycle
 	err := c.afresh(ctx, func() error {
@@ -113,8 +108,7 @@ func (c *Catalog) carryOut(ctx context.Context, p *toolkeep.Principal, work func
 	return life, nil
 }
 
-// stateMoves works out a SetState as things are now, and refuses it where a version was
-// moved since seen.
+// stateMoves computes a SetState on the current state, and refuses it if a version was moved since seen.
 func (c *Catalog) stateMoves(p *toolkeep.Principal, seen *entry, toolID, versionText string, ch StateChange) ([]move, error) {
 	s := c.current.Load()
 	e := s.find(p.Tenant, toolID)
@@ -146,13 +140,13 @@ func (c *Catalog) stateMoves(p *toolkeep.Principal, seen *entry, toolID, version
 	return c.moves(e, targets, ch, versionText == "")
 }
 
-// sameState compares all but the hold, which a move leaves as it is.
+// sameState compares everything except the hold, which a move keeps.
 func sameState(a, b toolkeep.Lifecycle) bool {
 	a.Held, b.Held = nil, nil
 	return a == b
 }
 
-// conflict is E3963.
+// conflict makes E3963.
 func conflict(what string) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.StateConflict, "somebody else changed the lifecycle of %s meanwhile, and nothing was changed; look at it again (toolkeep describe) and decide anew", what)
 }
@@ -193,7 +187,7 @@ func badState(format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.InvalidParameters, format, args...)
 }
 
-// targets are the versions to move, ascending; never empty without an error.
+// targets returns the versions to move, ascending; never empty without an error.
 func (e *entry) targets(text string, state toolkeep.VersionState) ([]*version, error) {
 	if text != "" {
 		v := e.find(text)
@@ -226,7 +220,7 @@ func (e *entry) targets(text string, state toolkeep.VersionState) ([]*version, e
 	return all, nil
 }
 
-// rank is how far a version is on its way out.
+// rank orders states on the way out.
 func rank(s toolkeep.VersionState) int {
 	return slices.Index([]toolkeep.VersionState{toolkeep.Active, toolkeep.Deprecated, toolkeep.Sunset, toolkeep.Blocked, toolkeep.Removed}, s)
 }
@@ -254,7 +248,7 @@ func checkSuccessor(s *Snapshot, e *entry, tenant string, targets []*version, su
 
 type move struct{ from, to *version }
 
-// moves works out the new lifecycle of every target.
+// moves computes the new lifecycle of every target.
 func (c *Catalog) moves(e *entry, targets []*version, ch StateChange, all bool) ([]move, error) {
 	now := c.today()
 	moves := make([]move, 0, len(targets))
@@ -304,7 +298,7 @@ func (c *Catalog) limitActive(e *entry, moves []move, now time.Time, all bool) e
 	return nil
 }
 
-// moved is the lifecycle of v after ch, if the move is allowed.
+// moved returns the lifecycle of v after ch, if the move is allowed.
 func (c *Catalog) moved(v *version, ch StateChange, now time.Time) (toolkeep.Lifecycle, error) {
 	life := v.Life
 	if v.state() == toolkeep.Blocked && (ch.State == toolkeep.Deprecated || ch.State == toolkeep.Sunset) {

@@ -139,8 +139,8 @@ func TestSetStateBack(t *testing.T) {
 	}
 }
 
-// TestCauseOfABlock: an automatic change neither replaces nor undoes the block of an
-// administrator, whatever its reason says.
+// TestCauseOfABlock: an automatic change neither replaces nor undoes an administrator's block, whatever its reason
+// says.
 func TestCauseOfABlock(t *testing.T) {
 	c, _, _ := open(t)
 	publish(t, c, "a.b", "1.0.0", "1.1.0")

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// version is one version as a snapshot holds it, never modified.
+// version is one version in a snapshot; immutable.
 type version struct {
 	toolkeep.Version
 	sem *semver.Version
@@ -19,23 +19,23 @@ type version struct {
 func (v *version) state() toolkeep.VersionState { return v.Life.State }
 func (v *version) stable() bool                 { return v.sem.Prerelease() == "" }
 
-// entry is one tool: all versions, ascending by SemVer. It is never modified.
+// entry is one tool: all versions, ascending by SemVer; immutable.
 type entry struct {
 	key      *toolKey
 	versions []*version
-	// latest is what "latest" gives where everything is visible: the highest
-	// active stable version, or nil where the search has to go on.
+	// latest is the result for "latest" if everything is visible: the highest active stable version, or nil if
+	// Resolve must search further.
 	latest *version
 }
 
-// toolKey is who owns which tool id.
+// toolKey identifies a tool by id and owner.
 type toolKey struct{ id, tenant string }
 
 func compareKeys(a, b *toolKey) int {
 	return cmp.Or(strings.Compare(a.id, b.id), strings.Compare(a.tenant, b.tenant))
 }
 
-// newEntry takes over the slice.
+// newEntry takes ownership of the slice.
 func newEntry(key *toolKey, versions []*version) *entry {
 	slices.SortFunc(versions, compareVersions)
 	e := &entry{key: key, versions: versions}
@@ -48,8 +48,8 @@ func newEntry(key *toolKey, versions []*version) *entry {
 	return e
 }
 
-// compareVersions orders by SemVer; versions that differ in build metadata
-// alone, which SemVer leaves unordered, by their text.
+// compareVersions orders by SemVer; versions that differ only in build metadata, which SemVer leaves unordered, by
+// text.
 func compareVersions(a, b *version) int {
 	return cmp.Or(a.sem.Compare(b.sem), strings.Compare(a.Tool.Version, b.Tool.Version))
 }
@@ -66,9 +66,8 @@ func (e *entry) find(text string) *version {
 	return nil
 }
 
-// below is the stable version that a caller of ranges had before v came: the
-// highest one lower than v, in whatever state. Prereleases promise nothing, so
-// nothing is compared with them.
+// below returns the stable version that ranges could select before v: the highest one lower than v, in any state.
+// Prereleases promise nothing, so nothing is compared with them.
 func (e *entry) below(sem *semver.Version) *version {
 	if e == nil {
 		return nil

@@ -9,18 +9,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// viewer is a principal who is shown a version. The successor that a lifecycle names may
-// be a tool, or a version, that does not exist for them.
+// viewer is a principal who is shown a version. The successor in a lifecycle may be a tool or a version that does
+// not exist for them.
 type viewer struct {
 	of      *Snapshot
 	p       *toolkeep.Principal
-	visible func(*toolkeep.Tool) bool // nil lets all through
+	visible func(*toolkeep.Tool) bool // nil admits all
 }
 
-// everything sees all there is.
+// everything is a viewer without restrictions.
 var everything = &viewer{}
 
-// version is v as the viewer is told of it.
+// version returns v as the viewer may see it.
 func (by *viewer) version(v *version) toolkeep.Version {
 	out := v.Version
 	if !by.sees(v) {
@@ -29,8 +29,8 @@ func (by *viewer) version(v *version) toolkeep.Version {
 	return out
 }
 
-// sees tells whether the successor of v, if it has one, may be named. As with the names
-// in a manifest, see Shown, principals with catalog:admin are also told one that is gone.
+// sees reports whether the successor of v, if any, may be named. As in Shown, principals with catalog:admin also
+// see a missing one.
 func (by *viewer) sees(v *version) bool {
 	to := v.Life.Successor
 	if to == "" || by.visible == nil {
@@ -52,8 +52,8 @@ func (by *viewer) sees(v *version) bool {
 	return slices.ContainsFunc(e.versions, func(o *version) bool { return by.visible(o.Tool) })
 }
 
-// moveTo is the version that a caller of v should use: the named successor, or the
-// newest active one, of those that exist for the viewer; "" is none.
+// moveTo returns the version that callers of v should use: the named successor, or the newest active one, if it
+// exists for the viewer; "" is none.
 func (by *viewer) moveTo(e *entry, v *version) string {
 	if v.Life.Successor != "" && by.sees(v) {
 		return v.Life.Successor

@@ -8,8 +8,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestSuccessorIsShownToWhomItExists: whoever may not see the tool or the version that
-// takes the place of another does not learn its name, from no way of asking.
+// TestSuccessorIsShownToWhomItExists: no request reveals a successor tool or version to a principal who may not see
+// it.
 func TestSuccessorIsShownToWhomItExists(t *testing.T) {
 	c, _, _ := open(t)
 	publish(t, c, "a.b", "1.0.0", "1.1.0", "2.0.0", "3.0.0")
@@ -47,12 +47,12 @@ func TestSuccessorIsShownToWhomItExists(t *testing.T) {
 		for _, tt := range []struct {
 			version string
 			visible func(*toolkeep.Tool) bool
-			names   string // what is told
+			names   string // the shown successor
 			never   string
 		}{
 			{"1.0.0", nil, "a.secret@^1", ""},
 			{"1.0.0", all, "a.secret@^1", ""},
-			{"1.0.0", hides("a.secret@1.0.0"), "a.secret@^1", ""}, // another version of it is seen
+			{"1.0.0", hides("a.secret@1.0.0"), "a.secret@^1", ""}, // another version of it is visible
 			{"1.0.0", hides("a.secret@*"), "3.0.0", "a.secret"},
 			{"1.0.0", hides("a.secret@*", "a.b@3.0.0"), "2.0.0", "a.secret"},
 			{"1.1.0", all, "3.0.0", ""},
@@ -72,7 +72,7 @@ func TestSuccessorIsShownToWhomItExists(t *testing.T) {
 	if v, _, err := c.Describe(admin("acme"), "a.b", "1.0.0", hides("a.secret@*")); err != nil || v.Life.Successor != "" {
 		t.Errorf("an administrator who may not see the tool is told of %q, %v", v.Life.Successor, err)
 	}
-	for _, version := range []string{"1.0.0", "1.1.0"} { // the same when they run no more
+	for _, version := range []string{"1.0.0", "1.1.0"} { // the same when they no longer run
 		setState(t, c, "a.b", version, StateChange{State: toolkeep.Removed, Now: true})
 	}
 	check()

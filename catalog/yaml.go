@@ -20,19 +20,16 @@ import (
 const (
 	MaxYAMLBytes     = 16 << 20 // of a whole stream
 	MaxYAMLDocuments = 10_000
-	maxYAMLNodes     = 200_000 // of one document, aliases written out
+	maxYAMLNodes     = 200_000 // of one document, aliases expanded
 	maxNumberLength  = 128
 )
 
-// ManifestsFromYAML turns each document of a YAML stream into JSON; empty
-// documents are left out. Numbers keep their exact value, also beyond 64 bits.
-// Aliases and merge keys are written out, at most 200,000 values a document.
-// Refused are duplicate keys, keys that are not scalars, tags other than YAML's
-// own, infinities, NaN, and numbers with leading zeros, which YAML versions
-// read differently. The stream has at most 16 MiB and 10,000 documents.
+// ManifestsFromYAML converts each document of a YAML stream to JSON and drops empty documents. Numbers keep their
+// exact value, also beyond 64 bits. Aliases and merge keys are expanded, to at most 200,000 values per document.
+// Refused are duplicate keys, keys that are not scalars, tags other than YAML's own, infinities, NaN, and numbers
+// with leading zeros, which YAML versions read differently. The stream has at most 16 MiB and 10,000 documents.
 //
-// Errors: E3008 with line and column; whether the JSON is a manifest is left to
-// ParseManifest.
+// Errors: E3008 with line and column; ParseManifest checks whether the JSON is a manifest.
 func ManifestsFromYAML(data []byte) ([][]byte, error) {
 	if len(data) > MaxYAMLBytes {
 		return nil, badYAML(0, "size", fmt.Sprintf("the YAML has %d bytes; at most %d are read", len(data), MaxYAMLBytes))
@@ -71,8 +68,8 @@ func badYAML(doc int, rule, message string) *toolkeep.Error {
 		[]toolkeep.Fault{{Rule: rule, Message: message}})
 }
 
-// yamlConverter writes out one document. left bounds what aliases can blow up;
-// depth ends an alias that contains itself.
+// yamlConverter converts one document. left limits the expansion of aliases; depth stops an alias that contains
+// itself.
 type yamlConverter struct{ left int }
 
 func at(n *yaml.Node, format string, args ...any) error {
@@ -151,7 +148,7 @@ func (c *yamlConverter) mapping(n *yaml.Node, depth int) (any, error) {
 	return m, nil
 }
 
-// merge adds what m does not have itself; earlier sources win over later ones.
+// merge adds the members that m lacks; earlier sources win.
 func (c *yamlConverter) merge(m map[string]any, e *yaml.Node, depth int) error {
 	v, err := c.value(e, depth+1)
 	if err != nil {
@@ -196,10 +193,10 @@ func (c *yamlConverter) scalar(n *yaml.Node) (any, error) {
 	switch t := n.ShortTag(); t {
 	case "!!str", "!!timestamp":
 		if n.Style == 0 && n.Tag == "!!str" && numberLike.MatchString(n.Value) {
-			// The YAML package takes a bare number outside of float64 for text.
+			// The YAML package reads a bare number outside float64 as text.
 			return yamlNumber(n.Value)
 		}
-		return n.Value, noNUL(n) // JSON has no dates: they stay the text they are
+		return n.Value, noNUL(n) // JSON has no dates: they stay text
 	case "!!null":
 		return nil, nil
 	case "!!bool":
@@ -228,7 +225,7 @@ var (
 	leadingZero   = regexp.MustCompile(`^-?0[0-9]`)
 )
 
-// yamlNumber gives the JSON text of a YAML number, of the same value.
+// yamlNumber returns a YAML number as JSON text with the same value.
 func yamlNumber(s string) (json.Number, error) {
 	if len(s) > maxNumberLength {
 		return "", fmt.Errorf("a number has more than %d characters", maxNumberLength)
