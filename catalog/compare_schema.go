@@ -536,8 +536,8 @@ func (s *schemaComparer) annotations(pointer string, a, b map[string]any) {
 	}
 }
 
-// variants compares anyOf and oneOf: a new variant must accept every old one; in results, an old variant must
-// accept every new one.
+// variants compares anyOf and oneOf: some new variant must accept each old one; in results, some old variant must
+// accept each new one.
 func (s *schemaComparer) variants(pointer string, xs, ys []flatSchema) {
 	if len(xs) > maxVariants || len(ys) > maxVariants {
 		s.add(pointer, KindBreaking, "there are more than %d variants, which are not compared", maxVariants)

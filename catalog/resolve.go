@@ -16,10 +16,10 @@ const Latest = "latest"
 // Resolve returns the version that a reference selects, among those of the principal's tenant and of all tenants
 // that visible admits (nil admits all). Hidden versions are treated as absent.
 //
-//  - "" and "latest" select the highest active stable version.
-//  - A range selects the highest active version that fits by SemVer's rules;
-//    else the highest deprecated one; else the same among prereleases.
-//  - An exact version may also be deprecated or, until its date, sunset.
+//   - "" and "latest" select the highest active stable version.
+//   - A range selects the highest active version that fits by SemVer's rules;
+//     else the highest deprecated one; else the same among prereleases.
+//   - An exact version may also be deprecated or, until its date, sunset.
 //
 // A deprecated or sunset version comes with the warning E3006. A hold does not change the selection.
 //

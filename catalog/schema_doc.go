@@ -116,7 +116,7 @@ func (d *schemaDoc) join(into, from map[string]any) {
 		case "type":
 			into[k] = commonTypes(have, v)
 		case "title", "description", "default", "examples", "example", "$comment", "$id", "$schema", "$anchor", "deprecated", "readOnly", "writeOnly":
-			// The outer schema's limit wins.
+			// The nearer schema's limit wins.
 		case "minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties":
 			if x, ok := number(have); ok {
 				if y, ok := number(v); ok && y.Cmp(x) > 0 {

@@ -1,6 +1,5 @@
-// Package servertest runs real servers for tests, each a process that ends with the
-// test's. The packages of the single servers (pgtest, mariatest, redistest) say how
-// theirs is set up and asked.
+// Package servertest runs real servers for tests, each a process that ends with the test's. The server packages
+// (pgtest, mariatest, redistest) set up and query theirs.
 package servertest
 
 import (
@@ -17,8 +16,8 @@ import (
 	"time"
 )
 
-// Missing skips the test for the reason, such as a server that is not installed. With
-// TOOLKEEP_TEST_ALL=1, which make test sets, the test fails instead.
+// Missing skips the test for a reason, such as a server that is not installed. With TOOLKEEP_TEST_ALL=1, which make
+// test sets, the test fails instead.
 func Missing(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("TOOLKEEP_TEST_ALL") == "1" {
@@ -27,8 +26,7 @@ func Missing(t testing.TB, why string) {
 	t.Skip("LEFT OUT: ", why)
 }
 
-// Needs says that the test starts a real server. It is skipped under -short, which
-// make quick sets.
+// Needs marks a test that starts a real server. It is skipped under -short, which make quick sets.
 func Needs(t testing.TB, server string) {
 	t.Helper()
 	if testing.Short() {
@@ -36,9 +34,9 @@ func Needs(t testing.TB, server string) {
 	}
 }
 
-// Build builds a command of this module into the file program; pkg is a path relative to
-// the test's folder. It opens every source file of the command, so that go test runs the
-// test again, and does not answer from its cache, after any of them has changed.
+// Build builds a command of this module into the file program; pkg is a path relative to the test's folder. It
+// opens every source file of the command, so that go test reruns the test after a change instead of using its
+// cache.
 func Build(program, pkg string, args ...string) error {
 	const sources = `{{if and .Module .Module.Main}}{{$d := .Dir}}{{range .GoFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{range .EmbedFiles}}{{$d}}/{{.}}{{"\n"}}{{end}}{{end}}`
 	list := slices.Concat([]string{"list", "-deps"}, args, []string{"-f", sources, pkg})
@@ -60,7 +58,7 @@ func Build(program, pkg string, args ...string) error {
 	return nil
 }
 
-// FreePort is a port of loopback that was free a moment ago.
+// FreePort returns a loopback port that was free a moment ago.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,7 +67,7 @@ func FreePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// Process is a server that was started.
+// Process is a started server.
 type Process struct {
 	cmd   *exec.Cmd
 	log   string
@@ -77,8 +75,8 @@ type Process struct {
 	exit  error // once ended is closed
 }
 
-// Start starts a server in a process group of its own. What it says is appended to the
-// file log. However this process ends, the server's is killed with it.
+// Start starts a server in its own process group and appends its output to the file log. However this process ends,
+// the server is killed with it.
 func Start(cmd *exec.Cmd, log string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -101,8 +99,7 @@ func Start(cmd *exec.Cmd, log string) (*Process, error) {
 	return p, nil
 }
 
-// Answer asks until there is no error, for as long as ready; sooner it fails where the
-// server ends.
+// Answer repeats ask until it succeeds, for at most ready; it fails early if the server ends.
 func (p *Process) Answer(ready time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), ready)
 	defer cancel()
@@ -129,8 +126,8 @@ func (p *Process) Answer(ready time.Duration, ask func(context.Context) error) e
 // Signal sends a signal to the server.
 func (p *Process) Signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
-// End sends a signal and waits until the server ended. After limit it is killed, which
-// is an error. There is nothing to do for one that has ended.
+// End sends a signal and waits until the server ends. After limit the server is killed, which is an error. An ended
+// server is left alone.
 func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
 	select {
 	case <-p.ended:
@@ -152,7 +149,7 @@ func (p *Process) End(sig syscall.Signal, limit time.Duration) error {
 	return errors.Join(fmt.Errorf("it did not end within %s of %s", limit, sig), err)
 }
 
-// Tail is the end of what the server said, 8 KiB at most.
+// Tail returns the end of the server's output, 8 KiB at most.
 func (p *Process) Tail() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {

@@ -1,14 +1,13 @@
-// Package suggest finds the name that somebody meant.
+// Package suggest finds the name closest to a misspelt one.
 package suggest
 
 import "math"
 
-// maxLetters is how much of a word is compared, in bytes.
+// maxLetters is how many bytes of a word are compared.
 const maxLetters = 200
 
-// Nearest is the name that takes the fewest changes to become of the wrong one, the
-// first of several; "" if there are no names. Words are compared by their first 200
-// bytes.
+// Nearest returns the name with the smallest edit distance to wrong, the first if several tie; "" without names. It
+// compares the first 200 bytes.
 func Nearest(wrong string, names []string) string {
 	best, fewest := "", math.MaxInt
 	for _, n := range names {
@@ -19,8 +18,7 @@ func Nearest(wrong string, names []string) string {
 	return best
 }
 
-// Suggest is Nearest where somebody may have meant that name: at most half of its
-// letters, and at least one, have to change; else "".
+// Suggest is Nearest if the name is plausible: at most half of its letters, but at least one, may differ; else "".
 func Suggest(wrong string, names []string) string {
 	n := Nearest(wrong, names)
 	if distance(wrong, n) > max(1, min(len(n), maxLetters)/2) {
@@ -29,7 +27,7 @@ func Suggest(wrong string, names []string) string {
 	return n
 }
 
-// distance is the number of bytes to insert, drop or change to make b of a.
+// distance returns the number of bytes to insert, drop or change to turn a into b.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), maxLetters)], b[:min(len(b), maxLetters)]
 	row := make([]int, len(b)+1)

@@ -15,32 +15,32 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// Bounds of the work on one tool.
+// Limits of the work per tool.
 const (
-	maxNodes  = 200_000 // schemas visited, those met again counted again
-	maxLosses = 200     // told in full
-	maxHops   = 50      // references and parts that lead to each other
+	maxNodes  = 200_000 // schemas visited, repeats included
+	maxLosses = 200     // reported in full
+	maxHops   = 50      // length of a chain of references and parts
 )
 
-// converter writes the schema of one tool anew.
+// converter converts the schema of one tool.
 type converter struct {
 	tool   string
-	root   any // the schema as it was published
+	root   any // the published schema
 	budget int
 	losses []Loss
-	more   int // losses that are counted alone
+	more   int // losses that are only counted
 	rules  *rules
-	defs   map[string]*definition // by key, which is mostly a pointer into root
+	defs   map[string]*definition // by key, which is usually a pointer into root
 	names  map[string]bool        // of definitions
-	failed map[string]bool        // pointers that cannot be written; decided in an earlier round
-	active map[string]bool        // places of schemas that are being made of their parts
-	enter  string                 // the place of a definition that is begun
-	clash  string                 // what of an allOf contradicts itself
-	shut   int                    // objects that were open and are closed
-	absent int                    // properties that were optional and are null now
+	failed map[string]bool        // pointers that cannot be converted; found in an earlier round
+	active map[string]bool        // places of schemas that are being merged from their parts
+	enter  string                 // the place of the definition being started
+	clash  string                 // the contradiction in an allOf
+	shut   int                    // open objects that were closed
+	absent int                    // optional properties that became nullable
 }
 
-// located is a schema that was moved, with the place that it came from.
+// located is a schema that was moved, with its original place.
 type located struct {
 	v  any
 	at string
@@ -54,7 +54,7 @@ func (c *converter) lose(at, lost, why string) {
 	c.losses = append(c.losses, Loss{c.tool, at, lost, why})
 }
 
-// told is what was lost, each thing once.
+// told returns the losses, each once.
 func (c *converter) told() []Loss {
 	out := slices.Clone(c.losses)
 	slices.SortStableFunc(out, func(a, b Loss) int {
@@ -70,7 +70,7 @@ func (c *converter) told() []Loss {
 	return out
 }
 
-// placeOf is where a schema came from, or otherwise the given place.
+// placeOf returns the original place of a schema, or otherwise the given place.
 func placeOf(v any, otherwise string) string {
 	if l, ok := v.(located); ok {
 		return l.at
@@ -86,14 +86,14 @@ func (c *converter) spend() bool {
 
 const tooMuch = "its schema leads to too many others"
 
-// unflat says why flatten gave up.
+// unflat explains why flatten gave up.
 func (c *converter) unflat() string {
 	why := cmp.Or(c.clash, tooMuch)
 	c.clash = ""
 	return why
 }
 
-// resolve finds what a reference within the schema names.
+// resolve finds the target of a reference within the schema.
 func (c *converter) resolve(ref string) (v any, pointer string, ok bool) {
 	rest, ok := strings.CutPrefix(ref, "#")
 	if !ok {
@@ -136,7 +136,7 @@ func keys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
 
 func under(at string, names ...string) string { return at + canon.Pointer(names...) }
 
-// object0 is the least that a form of any JSON Schema asks: an object that says so.
+// object0 makes the minimum for forms that take any JSON Schema: an object with an explicit type.
 func (c *converter) object0() (map[string]any, string) {
 	switch s := c.root.(type) {
 	case bool:
@@ -148,13 +148,13 @@ func (c *converter) object0() (map[string]any, string) {
 			return s, ""
 		}
 		out := maps.Clone(s)
-		out["type"] = "object" // arguments are nothing else
+		out["type"] = "object" // arguments are always an object
 		return out, ""
 	}
 	return nil, "its parameters_schema allows no call"
 }
 
-// verbatim keeps the schema but for what the form refuses at the top.
+// verbatim keeps the schema except for what the form refuses at the top.
 func (c *converter) verbatim(f Form) (map[string]any, string) {
 	c.modernise()
 	s, reason := c.top()
@@ -178,8 +178,8 @@ func (c *converter) verbatim(f Form) (map[string]any, string) {
 	return out, c.repair(out)
 }
 
-// anthropicNames leaves out properties whose name Anthropic refuses. Another name
-// would not do: the tool is called by the same arguments.
+// anthropicNames drops properties whose name Anthropic refuses. Renaming is no option: the tool is called with the
+// same arguments.
 func (c *converter) anthropicNames(s map[string]any) string {
 	properties, _ := s["properties"].(map[string]any)
 	required, _ := s["required"].([]any)
@@ -203,7 +203,7 @@ func (c *converter) anthropicNames(s map[string]any) string {
 	return ""
 }
 
-// modernise writes a schema of an older draft as one of 2020-12.
+// modernise converts a schema of an older draft to 2020-12.
 func (c *converter) modernise() {
 	s, ok := c.root.(map[string]any)
 	if !ok {
@@ -219,7 +219,7 @@ func (c *converter) modernise() {
 	c.lose("/$schema", "$schema", "it is written in JSON Schema 2020-12 now")
 }
 
-// modern knows what changed since draft-07: lists of items, and dependencies.
+// modern converts what changed since draft-07: lists of items, and dependencies.
 func modern(v any) any {
 	s, ok := v.(map[string]any)
 	if !ok {
@@ -258,8 +258,8 @@ func modern(v any) any {
 	return out
 }
 
-// top is the schema as an object without references and alternatives at the top.
-// Properties that come from elsewhere are located.
+// top returns the schema as an object without references and alternatives at the top. Properties from elsewhere are
+// located.
 func (c *converter) top() (map[string]any, string) {
 	switch s := c.root.(type) {
 	case bool:
@@ -286,7 +286,7 @@ func (c *converter) top() (map[string]any, string) {
 				return nil, "its parameters_schema allows no object"
 			}
 		}
-		out["type"] = "object" // arguments are nothing else
+		out["type"] = "object" // arguments are always an object
 		if _, ok := out["properties"].(map[string]any); !ok {
 			out["properties"] = map[string]any{}
 		}
@@ -299,8 +299,7 @@ func has(m map[string]any, names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { _, ok := m[n]; return ok })
 }
 
-// gather puts the properties of alternatives side by side, required where each
-// alternative requires them.
+// gather merges the properties of alternatives, required if every alternative requires them.
 func (c *converter) gather(s map[string]any, keyword string, alternatives []any) {
 	delete(s, keyword)
 	c.lose("/"+keyword, keyword, "no alternatives may stand at the top; their properties stand side by side, and which of them go together is told no more")
@@ -328,7 +327,7 @@ func (c *converter) gather(s map[string]any, keyword string, alternatives []any)
 			continue
 		}
 		if t, ok := flat["type"].(string); ok && t != "object" {
-			continue // it is never the one, because arguments are an object
+			continue // it never applies, because arguments are an object
 		}
 		for _, k := range []string{"anyOf", "oneOf"} {
 			if has(flat, k) {
@@ -357,7 +356,7 @@ func (c *converter) gather(s map[string]any, keyword string, alternatives []any)
 	}
 }
 
-// beside is a schema of what either allows.
+// beside returns a schema that allows what either allows.
 func beside(a, b any) any {
 	if a == nil || reflect.DeepEqual(plain(a), plain(b)) {
 		return b
@@ -386,7 +385,7 @@ func strs(v any) []string {
 	return out
 }
 
-// plain forgets where schemas came from.
+// plain drops the original places of schemas.
 func plain(v any) any {
 	switch v := v.(type) {
 	case located:
@@ -407,9 +406,8 @@ func plain(v any) any {
 	return v
 }
 
-// flatten makes one schema of one, what it refers to and the parts of its allOf.
-// ok is false if they are too many or contradict each other; unflat says which.
-// seen are references on the way.
+// flatten merges a schema, its references and the parts of its allOf into one. ok is false if they are too many or
+// contradict each other; unflat says which. seen lists the references followed so far.
 func (c *converter) flatten(s map[string]any, at string, seen []string) (map[string]any, bool) {
 	if !c.spend() || len(seen) > maxHops {
 		return nil, false
@@ -422,7 +420,7 @@ func (c *converter) flatten(s map[string]any, at string, seen []string) (map[str
 			}
 		}
 	}
-	var shut []map[string]any // the properties of each part that takes no others
+	var shut []map[string]any // the properties of each closed part
 	closes := func(part map[string]any) {
 		if part["additionalProperties"] == false && part["patternProperties"] == nil {
 			p, _ := part["properties"].(map[string]any)
@@ -473,7 +471,7 @@ func (c *converter) flatten(s map[string]any, at string, seen []string) (map[str
 	return out, c.shutOut(out, shut, at)
 }
 
-// shutOut takes away the properties that a part does not have which takes no others.
+// shutOut removes the properties that a closed part does not have.
 func (c *converter) shutOut(out map[string]any, shut []map[string]any, at string) bool {
 	p, _ := out["properties"].(map[string]any)
 	for _, name := range keys(p) {
@@ -493,7 +491,7 @@ func (c *converter) shutOut(out map[string]any, shut []map[string]any, at string
 	return true
 }
 
-// merge adds a keyword of a part to the whole. ok is false if it is too much.
+// merge adds a keyword of a part to the whole. ok is false if the schema is too large.
 func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 	if !c.spend() {
 		return false
@@ -505,7 +503,7 @@ func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 			out[k] = v
 		}
 	case "$defs", "definitions":
-		if at == "" { // those of parts are found by their pointers
+		if at == "" { // definitions of parts are found by their pointers
 			out[k] = v
 		}
 	case "properties":
@@ -578,8 +576,8 @@ func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
 	return true
 }
 
-// mergeProperties gives the properties of both; one that both have must fit both.
-// False means that the schema is too large.
+// mergeProperties merges two sets of properties; a property in both must fit both. False means that the schema is
+// too large.
 func (c *converter) mergeProperties(old, v any, at string) (map[string]any, bool) {
 	add, _ := v.(map[string]any)
 	have, _ := old.(map[string]any)
@@ -601,7 +599,7 @@ func (c *converter) mergeProperties(old, v any, at string) (map[string]any, bool
 	return have, true
 }
 
-// placed remembers where a schema stood, unless that is known.
+// placed records the original place of a schema, unless it is known.
 func placed(v any, at string) any {
 	if _, ok := v.(located); ok {
 		return v
@@ -609,7 +607,7 @@ func placed(v any, at string) any {
 	return located{v, at}
 }
 
-// both is what two schemas for the same elements allow together, the second from at.
+// both returns the schema that requires both schemas, the second from at.
 func both(old, v any, at string) any {
 	switch {
 	case reflect.DeepEqual(plain(old), plain(v)), v == true:
@@ -622,7 +620,7 @@ func both(old, v any, at string) any {
 	return map[string]any{"allOf": []any{old, located{v, at}}}
 }
 
-// narrower is the type that both allow, nil if there is none.
+// narrower returns the type that both allow, nil if there is none.
 func narrower(a, b any) any {
 	as, bs := types(a), types(b)
 	var both []any
@@ -649,8 +647,7 @@ func types(v any) []string {
 	return strs(v)
 }
 
-// repair gives references that led into what was taken apart a definition to lead
-// to.
+// repair adds definitions for references into schemas that were taken apart.
 func (c *converter) repair(out map[string]any) string {
 	names := map[string]string{} // pointer -> new reference
 	for range maxHops {
@@ -693,7 +690,7 @@ func (c *converter) repair(out map[string]any) string {
 
 func found(root any, pointer string) bool { _, ok := lookup(root, pointer); return ok }
 
-// freeName is a name for the definition at pointer that no other has.
+// freeName returns an unused name for the definition at pointer.
 func freeName[V any](taken map[string]V, pointer string) string {
 	base := pointer[strings.LastIndexByte(pointer, '/')+1:]
 	base = strings.Map(func(r rune) rune {

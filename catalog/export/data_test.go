@@ -23,8 +23,8 @@ import (
 
 const dataFolder = "../../../shared/data/openapi"
 
-// dataTools are the tools of the shared OpenAPI documents, by document. Without the
-// folder there are none, and the test that asked passes.
+// dataTools returns the tools of the shared OpenAPI documents, by document. Without the folder it returns none, and
+// the test passes.
 func dataTools(t *testing.T) map[string][]*toolkeep.Tool {
 	t.Helper()
 	sets, err := readData()
@@ -55,7 +55,7 @@ var readData = sync.OnceValues(func() (map[string][]*toolkeep.Tool, error) {
 		}
 		plan, err := openapi.Read(context.Background(), openapi.Options{Location: path, Server: "https://example.invalid"})
 		if err != nil {
-			return nil // a part of a document; the openapi package's test knows which are whole
+			return nil // a part of a document; the openapi package's test lists the whole ones
 		}
 		var tools []*toolkeep.Tool
 		for _, p := range plan.Tools {
@@ -72,9 +72,8 @@ var readData = sync.OnceValues(func() (map[string][]*toolkeep.Tool, error) {
 	return sets, err
 })
 
-// TestData exports every tool of the shared documents in every form. What comes
-// out keeps the published limits, compiles as JSON Schema, and comes back as the
-// same schema where no loss was told.
+// TestData exports every tool of the shared documents in every form. The output keeps the published limits,
+// compiles as JSON Schema, and reimports as the same schema if no loss was reported.
 func TestData(t *testing.T) {
 	sets := dataTools(t)
 	if sets == nil {
@@ -172,12 +171,12 @@ func check(t *testing.T, set string, tools []*toolkeep.Tool, o Options, n map[st
 			t.Errorf("%s as %s: %s does not compile: %v", set, o.Form, named.Tool, err)
 		}
 	}
-	if !o.Strict && o.Form != Responses { // strict ones differ in more than their names, Responses in none from OpenAI
+	if !o.Strict && o.Form != Responses { // strict ones differ in more than their names; Responses equals OpenAI
 		comesBack(t, set, o, res, lost, byID)
 	}
 }
 
-// entriesOf reads the tools out of a document.
+// entriesOf returns the tools in a document.
 func entriesOf(t *testing.T, f Form, doc []byte) []map[string]any {
 	t.Helper()
 	tree, err := canon.Parse(doc, canon.Limits{Bytes: MaxBytes + 1000, Depth: 200, Properties: 5_000_000, Elements: 5_000_000})
@@ -204,9 +203,8 @@ func schemaOf(f Form, entry map[string]any) any {
 	return entry[schemaMember[f]]
 }
 
-// normal is a schema of arguments as every form may write it: an object that says
-// so and has properties, without definitions that nothing leads to, and with the
-// required names in order.
+// normal normalises an arguments schema: an object with explicit type and properties, without unused definitions,
+// and with sorted required names.
 func normal(v any) any {
 	s, ok := plain(v).(map[string]any)
 	if !ok {
@@ -235,7 +233,7 @@ func normal(v any) any {
 	return s
 }
 
-// comesBack imports what was exported and wants the same schemas again.
+// comesBack imports the export and wants the same schemas.
 func comesBack(t *testing.T, set string, o Options, res *Result, lost map[string]bool, byID map[string]*toolkeep.Tool) {
 	t.Helper()
 	if len(res.Names) == 0 || len(res.Document) > function.MaxBytes {
@@ -275,7 +273,7 @@ func comesBack(t *testing.T, set string, o Options, res *Result, lost map[string
 	}
 }
 
-// TestDataTwice wants two exports of the same tools to be the same.
+// TestDataTwice: two exports of the same tools are equal.
 func TestDataTwice(t *testing.T) {
 	for name, tools := range dataTools(t) {
 		if !strings.HasPrefix(name, "adyen") && !strings.HasPrefix(name, "openai") {

@@ -1,9 +1,9 @@
-// Package export writes tools as the function schemas that providers of models
-// take, keeps each provider's limits, and tells whatever that costs.
+// Package export writes tools as the function schemas that model providers accept, keeps each provider's limits,
+// and reports every loss.
 //
 // # Limits
 //
-// They are what the providers publish, as read in November 2026:
+// As published by the providers, read in November 2026:
 //
 //   - Names: OpenAI ^[a-zA-Z0-9_-]{1,64}$ (API reference, tools[].function.name);
 //     Anthropic ^[a-zA-Z0-9_-]{1,128}$ (platform.claude.com, Define tools), 64 in
@@ -27,15 +27,13 @@
 //     $ref; a cycle of references through optional properties alone.
 //   - MCP and LangChain take any JSON Schema of an object.
 //
-// # What is changed, and what is told
+// # Changes and losses
 //
-// A schema that keeps the limits is passed on as it is. Else what breaks them is
-// taken away: what allows more than before is harmless, because the gateway checks
-// the arguments against the whole schema; what would allow nothing that works is
-// refused, an optional property by leaving it out, a tool by leaving that out. Each
-// such step is a Loss with its place. What still breaks a limit afterwards is left
-// out (Validate is the gate), so that one tool never spoils a request.
+// A schema within the limits is passed on unchanged. Otherwise the parts that break them are removed. A result that
+// allows more than before is harmless, because the gateway checks the arguments against the whole schema. A result
+// that would allow nothing useful is refused: an optional property, or else the tool, is left out. Each such step
+// is a Loss with its place. An entry that still breaks a limit is left out (Validate is the gate), so one tool
+// never spoils a request.
 //
-// All of it is pure and deterministic: no map's order shows, and the work on one
-// tool is bounded by a number of schema nodes.
+// All of it is pure and deterministic: no map order shows, and a number of schema nodes limits the work per tool.
 package export

@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// Form is how the tools are written.
+// Form is the output format.
 type Form string
 
 const (
@@ -28,15 +28,15 @@ const (
 // Forms lists all of them.
 func Forms() []Form { return []Form{OpenAI, Responses, Anthropic, Gemini, MCP, LangChain} }
 
-// Options say how to write.
+// Options are the options of Export.
 type Options struct {
 	Form Form
-	// Strict has OpenAI and Anthropic keep the model to the schema, which they can for
-	// a part of JSON Schema alone. The other forms have no such thing.
+	// Strict asks OpenAI and Anthropic to make the model keep to the schema, which works only for a part of JSON
+	// Schema. The other forms have no strict mode.
 	Strict bool
 }
 
-// Loss is something of a tool that the form cannot say.
+// Loss is a part of a tool that the form cannot express.
 type Loss struct {
 	Tool    string `json:"tool"`
 	Pointer string `json:"pointer" doc:"JSON Pointer into the tool's parameters_schema; empty is the whole"`
@@ -44,13 +44,13 @@ type Loss struct {
 	Why     string `json:"why"`
 }
 
-// Left is a tool that the form cannot hold.
+// Left is a tool that the form cannot express.
 type Left struct {
 	Tool   string `json:"tool"`
 	Reason string `json:"reason"`
 }
 
-// Named says which tool a name stands for.
+// Named maps a name to its tool.
 type Named struct {
 	Name    string `json:"name"`
 	Tool    string `json:"tool"`
@@ -67,7 +67,7 @@ type Result struct {
 	Warnings []string
 }
 
-// MaxBytes is how long a document may be.
+// MaxBytes is the maximum size of a document.
 const MaxBytes = 32 << 20
 
 // Export writes the tools, ordered by id, each in one version.
@@ -105,9 +105,8 @@ func Export(tools []*toolkeep.Tool, o Options) (*Result, error) {
 	return res, nil
 }
 
-// namesOf gives each tool the name that the MCP face has for it. An id too long for
-// one is named by its hash; should another tool have that very name as its own, it
-// is the one that is named anew.
+// namesOf returns each tool's name at the MCP face. An id that is too long is named by its hash; if that equals
+// another tool's own name, the hashed one gets another name.
 func namesOf(tools []*toolkeep.Tool) map[string]string {
 	names, taken := make(map[string]string, len(tools)), make(map[string]bool, len(tools))
 	for _, long := range []bool{true, false} {
@@ -125,10 +124,10 @@ func namesOf(tools []*toolkeep.Tool) map[string]string {
 	return names
 }
 
-// maxFunctions is OpenAI's limit of one request (API reference, tools).
+// maxFunctions is OpenAI's limit per request (API reference, tools).
 const maxFunctions = 128
 
-// document is the whole of a form.
+// document returns the complete document of a form.
 func document(f Form, entries []any) any {
 	if entries == nil {
 		entries = []any{}
@@ -142,8 +141,7 @@ func document(f Form, entries []any) any {
 	return entries
 }
 
-// one writes one tool. Where strict is asked for and cannot be had, the tool is
-// written without, and that is a loss.
+// one writes one tool. If strict is requested but impossible, the tool is written without, and that is a loss.
 func one(t *toolkeep.Tool, name string, o Options, request *request) (entry map[string]any, strict bool, losses []Loss, reason string) {
 	strict = o.Strict && (o.Form == OpenAI || o.Form == Responses || o.Form == Anthropic)
 	var loosened string
@@ -176,7 +174,7 @@ func one(t *toolkeep.Tool, name string, o Options, request *request) (entry map[
 	return entry, false, losses, ""
 }
 
-// faulty says why an entry cannot be sent, "" if it can.
+// faulty returns why an entry cannot be sent, "" if it can.
 func faulty(f Form, strict bool, entry map[string]any) string {
 	faults := Validate(f, strict, entry)
 	if len(faults) == 0 {
@@ -198,7 +196,7 @@ func write(t *toolkeep.Tool, name string, f Form, schema map[string]any, strict 
 		}
 		return map[string]any{"type": "function", "function": entry}
 	case Responses:
-		// Where it is absent, the Responses API takes a function for a strict one.
+		// The Responses API treats a function without this member as strict.
 		entry["type"], entry["parameters"], entry["strict"] = "function", schema, strict
 	case Anthropic:
 		entry["input_schema"] = schema
@@ -215,8 +213,7 @@ func write(t *toolkeep.Tool, name string, f Form, schema map[string]any, strict 
 	return entry
 }
 
-// writeMCP is the tool as the MCP face shows it: what came from an MCP server as
-// that wrote it.
+// writeMCP returns the tool as the MCP face shows it: tools from an MCP server as that server wrote them.
 func writeMCP(t *toolkeep.Tool, name string, schema map[string]any) map[string]any {
 	m := t.Manifest
 	if m.Execution.Kind == "mcp" {
@@ -249,10 +246,10 @@ func writeMCP(t *toolkeep.Tool, name string, schema map[string]any) map[string]a
 	return entry
 }
 
-// treeLimits are those of a manifest.
+// treeLimits are the limits of a manifest.
 var treeLimits = canon.Limits{Bytes: catalog.MaxManifestBytes, Depth: catalog.MaxManifestDepth, Properties: 20_000, Elements: 100_000}
 
-// parameters is the schema of the tool's arguments in a form's part of JSON Schema.
+// parameters returns the schema of the tool's arguments in the form's subset of JSON Schema.
 func parameters(t *toolkeep.Tool, f Form, strict bool) (schema map[string]any, losses []Loss, reason string) {
 	tree, err := canon.Parse(t.Manifest.ParametersSchema, treeLimits)
 	if err != nil {

@@ -23,8 +23,7 @@ func tool(t testing.TB, id, parameters string) *toolkeep.Tool {
 	return m
 }
 
-// written gives the schema that a form has of one tool, and what was lost as
-// "pointer lost".
+// written returns one tool's schema in a form, and the losses as "pointer lost".
 func written(t testing.TB, parameters string, o Options) (string, []string) {
 	t.Helper()
 	res, err := Export([]*toolkeep.Tool{tool(t, "a.tool", parameters)}, o)
@@ -91,11 +90,11 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestNames gives each tool a name of its own that every provider takes.
+// TestNames: each tool gets a unique name that every provider accepts.
 func TestNames(t *testing.T) {
 	long := "a." + strings.Repeat("x", 64)
 	ids := []string{"a.b", long, "a.b_2", "b-c.d-e_f"}
-	// A long id's name by hash may be the plain name of another.
+	// The hashed name of a long id may be the plain name of another.
 	probe, err := Export([]*toolkeep.Tool{tool(t, long, `{"type":"object"}`)}, Options{Form: OpenAI})
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +128,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestTop writes schemas whose top the providers refuse.
+// TestTop: schemas whose top the providers refuse.
 func TestTop(t *testing.T) {
 	for _, c := range []struct {
 		form     Form
@@ -163,7 +162,7 @@ func TestTop(t *testing.T) {
 	}
 }
 
-// TestOpenAIStrict writes what OpenAI's strict mode can hold.
+// TestOpenAIStrict: what OpenAI's strict mode can express.
 func TestOpenAIStrict(t *testing.T) {
 	strict := func(properties, required string) string {
 		return `{"additionalProperties":false,"properties":` + properties + `,"required":` + required + `,"type":"object"}`
@@ -181,23 +180,23 @@ func TestOpenAIStrict(t *testing.T) {
 		{`{"type":"object","additionalProperties":false,"properties":{"a":{"type":"string"},"b":{"enum":["x"]},"c":{"type":["integer","null"]},"d":{"type":"array","items":{"type":"string"}},"e":{"const":1}}}`,
 			strict(`{"a":{"type":["string","null"]},"b":{"enum":["x",null],"type":["string","null"]},"c":{"type":["integer","null"]},"d":{"anyOf":[{"items":{"type":"string"},"type":"array"},{"type":"null"}]},"e":{"anyOf":[{"const":1,"type":"number"},{"type":"null"}]}}`,
 				`["a","b","c","d","e"]`), []string{" required"}},
-		// Keywords that it has stay, others go.
+		// Supported keywords stay, others go.
 		{`{"type":"object","additionalProperties":false,"required":["a","b","c"],"properties":{"a":{"type":"string","format":"date","pattern":"^[0-9]+$","minLength":1,"default":"x","x-own":1},"b":{"type":"integer","format":"int32","minimum":1.50,"multipleOf":2},"c":{"type":"array","items":{"type":"string","format":"binary","pattern":"(?=a)"},"maxItems":3,"uniqueItems":true}}}`,
 			strict(`{"a":{"format":"date","pattern":"^[0-9]+$","type":"string"},"b":{"minimum":1.5,"multipleOf":2,"type":"integer"},"c":{"items":{"type":"string"},"maxItems":3,"type":"array"}}`, `["a","b","c"]`),
 			[]string{"/properties/a/default default", "/properties/a/minLength minLength", "/properties/a/x-own x-own", "/properties/b/format format",
 				"/properties/c/items/format format", "/properties/c/items/pattern pattern", "/properties/c/uniqueItems uniqueItems"}},
-		// What cannot be said goes where it may be absent.
+		// A property that cannot be expressed is dropped if optional.
 		{`{"type":"object","additionalProperties":false,"required":["any"],"properties":{"map":{"type":"object","additionalProperties":{"type":"string"}},"pair":{"type":"array","prefixItems":[{}]},"any":{},"never":false}}`,
 			strict(`{"any":{"anyOf":[{"type":"string"},{"type":"number"},{"type":"boolean"},{"type":"null"}]}}`, `["any"]`),
 			[]string{"/properties/any objects and arrays", "/properties/map property", "/properties/never property", "/properties/pair property"}},
-		// It may lead back to itself.
+		// Recursion is allowed.
 		{`{"type":"object","additionalProperties":false,"required":["tree"],"properties":{"tree":{"$ref":"#/$defs/Node"}},"$defs":{"Unused":{},"Node":{"type":"object","additionalProperties":false,"required":["children","root"],"properties":{"root":{"$ref":"#"},"children":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`,
 			`{"$defs":{"Node":` + strict(`{"children":{"items":{"$ref":"#/$defs/Node"},"type":"array"},"root":{"$ref":"#"}}`, `["children","root"]`) + `},` + strict(`{"tree":{"$ref":"#/$defs/Node"}}`, `["tree"]`)[1:], nil},
-		// allOf is written as one, oneOf as anyOf.
+		// allOf is merged, oneOf becomes anyOf.
 		{`{"type":"object","additionalProperties":false,"required":["a","b"],"properties":{"a":{"allOf":[{"type":"string","maxLength":9},{"enum":["x","y"]},{"enum":["y","z"]}]},"b":{"oneOf":[{"type":"string"},{"type":"integer"},{"type":"string"}]}}}`,
 			strict(`{"a":{"enum":["y"],"type":"string"},"b":{"anyOf":[{"type":"string"},{"type":"integer"}]}}`, `["a","b"]`),
 			[]string{"/properties/a allOf", "/properties/a/maxLength maxLength", "/properties/b/oneOf oneOf"}},
-		// Parts that contradict each other, and parts that take no other properties.
+		// Contradicting parts, and closed parts.
 		{`{"type":"object","additionalProperties":false,"properties":{"a":{"allOf":[{"type":"string"},{"type":"integer"}]}}}`, strict(`{}`, `[]`), []string{"/properties/a property"}},
 		{`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"allOf":[{"additionalProperties":false,"required":["x"],"properties":{"x":{"type":"string"}}},{"type":"object","properties":{"x":{"maxLength":3},"y":{"type":"string"}}}]}}}`,
 			strict(`{"a":`+strict(`{"x":{"type":"string"}}`, `["x"]`)+`}`, `["a"]`), []string{"/properties/a allOf", "/properties/a/allOf/0/properties/x/maxLength maxLength", "/properties/a/allOf/1/properties/y property"}},
@@ -205,7 +204,7 @@ func TestOpenAIStrict(t *testing.T) {
 		{`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"object","additionalProperties":false,"required":["next"],"properties":{"next":{"allOf":[{"$ref":"#/$defs/A"},{"description":"x"}]}}}}}`,
 			`{"$defs":{"A":` + strict(`{"next":`+described(`{"next":{"$ref":"#/$defs/next"}}`)+`}`, `["next"]`) + `,"next":` + described(`{"next":{"$ref":"#/$defs/next"}}`) +
 				`},` + strict(`{"a":{"$ref":"#/$defs/A"}}`, `["a"]`)[1:], []string{"/$defs/A/properties/next allOf"}},
-		// What cannot be strict is written without.
+		// A tool that cannot be strict is written without strict.
 		{`{"type":"object","additionalProperties":false,"required":["map"],"properties":{"map":{"type":"object"}}}`,
 			`{"additionalProperties":false,"properties":{"map":{"type":"object"}},"required":["map"],"type":"object"}`, []string{" strict", "NOT STRICT"}},
 	} {
@@ -216,7 +215,7 @@ func TestOpenAIStrict(t *testing.T) {
 	}
 }
 
-// TestOpenAILimits writes tools without strict that are too large for it.
+// TestOpenAILimits: tools too large for strict are written without it.
 func TestOpenAILimits(t *testing.T) {
 	deep := `{"type":"string"}`
 	for range 10 {
@@ -263,8 +262,7 @@ func TestOpenAILimits(t *testing.T) {
 	}
 }
 
-// TestAnthropicStrict writes what Anthropic's strict mode can hold, of one tool and
-// of a request.
+// TestAnthropicStrict: what Anthropic's strict mode can express, per tool and per request.
 func TestAnthropicStrict(t *testing.T) {
 	for _, c := range []struct {
 		in, want string
@@ -315,7 +313,7 @@ func TestAnthropicStrict(t *testing.T) {
 	}
 }
 
-// TestGemini writes what parametersJsonSchema can hold.
+// TestGemini: what parametersJsonSchema can express.
 func TestGemini(t *testing.T) {
 	for _, c := range []struct {
 		in, want string
@@ -327,7 +325,7 @@ func TestGemini(t *testing.T) {
 		{`{"type":"object","properties":{"a":{"enum":["x",1,null,true]},"b":{"const":"x"},"c":{"type":"boolean","enum":[true]},"d":{"const":null}}}`,
 			`{"properties":{"a":{"enum":["x",1]},"b":{"enum":["x"]},"c":{"type":"boolean"},"d":{"type":"null"}},"type":"object"}`,
 			[]string{"/properties/a/enum/2 value of an enum", "/properties/a/enum/3 value of an enum", "/properties/b/const const", "/properties/c/enum/0 value of an enum", "/properties/d/const const"}},
-		// Nothing beside a reference, and nothing that must lead to itself.
+		// Nothing beside a reference, and no required recursion.
 		{`{"type":"object","properties":{"a":{"$ref":"#/$defs/A","description":"x"}},"$defs":{"A":{"type":"object","properties":{"next":{"$ref":"#/$defs/A"}}}}}`,
 			`{"$defs":{"A":{"properties":{"next":{"$ref":"#/$defs/A"}},"type":"object"}},"properties":{"a":{"$ref":"#/$defs/A"}},"type":"object"}`,
 			[]string{"/properties/a/description description"}},
@@ -345,7 +343,7 @@ func TestGemini(t *testing.T) {
 	}
 }
 
-// TestBounded ends on schemas that are made to explode.
+// TestBounded: conversion ends on schemas made to explode.
 func TestBounded(t *testing.T) {
 	var defs []string
 	for i := range 40 {
@@ -364,8 +362,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// FuzzExport wants whatever the catalogue takes to be written within the limits,
-// or left out, twice the same.
+// FuzzExport: anything that the catalogue accepts is written within the limits or left out, the same each time.
 func FuzzExport(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"object","properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":["object","null"],"properties":{"a":{"$ref":"#/$defs/A"},"b":{"$ref":"#"}}}}}`,

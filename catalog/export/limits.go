@@ -19,12 +19,12 @@ const (
 	openaiDepth      = 10
 	openaiText       = 120_000 // characters of names, enum and const values
 	openaiEnum       = 1000    // values of all enums
-	openaiLongEnum   = 250     // an enum of more values
-	openaiEnumText   = 15_000  // has at most so many characters
+	openaiLongEnum   = 250     // an enum with more values
+	openaiEnumText   = 15_000  // may have this many characters
 
-	anthropicStrict   = 20 // strict tools of a request
-	anthropicOptional = 24 // optional properties of all of them
-	anthropicUnions   = 16 // properties of several types of all of them
+	anthropicStrict   = 20 // strict tools per request
+	anthropicOptional = 24 // optional properties in all of them
+	anthropicUnions   = 16 // properties of several types in all of them
 )
 
 var (
@@ -36,13 +36,13 @@ var (
 	anthropicProperty = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,64}$`)
 )
 
-// schemaMember is where the form has the schema of the arguments.
+// schemaMember is the member for the arguments schema, by form.
 var schemaMember = map[Form]string{
 	OpenAI: "parameters", Responses: "parameters", Anthropic: "input_schema", Gemini: "parametersJsonSchema", MCP: "inputSchema", LangChain: "args_schema",
 }
 
-// Validate holds one tool, as the document of a form has it, against what the
-// provider publishes. Pointers go into the tool. nil is well.
+// Validate checks one tool in a form's document against the provider's published limits. Pointers are relative to
+// the tool. nil is valid.
 func Validate(f Form, strict bool, tool map[string]any) []toolkeep.Fault {
 	v := &validator{}
 	at := ""
@@ -118,7 +118,7 @@ func (v *validator) fault(at, rule, format string, args ...any) {
 	}
 }
 
-// bad is a fault within the schema.
+// bad records a fault within the schema.
 func (v *validator) bad(at, rule, format string, args ...any) {
 	v.fault(v.at+at, rule, format, args...)
 }
@@ -131,7 +131,7 @@ func (v *validator) none(at string, s map[string]any, names ...string) {
 	}
 }
 
-// only wants no keyword but those.
+// only allows only the given keywords.
 func (v *validator) only(at string, s map[string]any, allowed map[string]bool) {
 	for _, k := range keys(s) {
 		if !allowed[k] {
@@ -140,7 +140,7 @@ func (v *validator) only(at string, s map[string]any, allowed map[string]bool) {
 	}
 }
 
-// references wants every local one to lead somewhere, and none out of the schema.
+// references checks that every reference is local and has a target.
 func (v *validator) references() {
 	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		ref, ok := s["$ref"].(string)
@@ -157,7 +157,7 @@ func (v *validator) references() {
 
 var scalarTypes = set("string", "number", "integer", "boolean", "null")
 
-// closedObjects wants every object to say that there are no other properties.
+// closedObjects requires additionalProperties false in every object.
 func (v *validator) closedObjects(at string, s map[string]any) {
 	if slices.Contains(types(s["type"]), "object") && s["additionalProperties"] != false {
 		v.bad(under(at, "additionalProperties"), "additionalProperties", "the object is not closed")
@@ -189,7 +189,7 @@ var (
 		"maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering")
 )
 
-// openai are the limits of OpenAI's strict mode.
+// openai checks the limits of OpenAI's strict mode.
 func (v *validator) openai() {
 	properties, text, values := 0, 0, 0
 	schema.Walk(v.root, func(at string, s map[string]any) bool {
@@ -265,8 +265,8 @@ func length(e any) int {
 	return 0
 }
 
-// depth is how deep objects lie within each other, through references too. One
-// that leads back to a schema under way counts no further.
+// depth returns the nesting depth of objects, through references too. A reference back to a schema in progress
+// counts no further.
 func depth(root map[string]any) int {
 	known, busy := map[string]int{}, map[string]bool{}
 	var of func(v any) int
@@ -302,7 +302,7 @@ func depth(root map[string]any) int {
 	return of(root)
 }
 
-// anthropic are the limits of Anthropic's strict mode for one tool.
+// anthropic checks the limits of Anthropic's strict mode for one tool.
 func (v *validator) anthropic() {
 	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		v.only(at, s, anthropicKeywords)
@@ -333,7 +333,7 @@ func (v *validator) anthropic() {
 	}
 }
 
-// gemini are the limits of responseJsonSchema, which parametersJsonSchema shares.
+// gemini checks the limits of responseJsonSchema, which parametersJsonSchema shares.
 func (v *validator) gemini() {
 	schema.Walk(v.root, func(at string, s map[string]any) bool {
 		v.only(at, s, geminiKeywords)
@@ -357,17 +357,16 @@ func (v *validator) gemini() {
 	}
 }
 
-// requiredCycle gives a definition that leads back to itself through required
-// properties alone, "" for none.
+// requiredCycle returns a definition that refers back to itself through required properties only, "" for none.
 func requiredCycle(root map[string]any) string { return cycle(root, true) }
 
-// cycle gives a definition that leads back to itself. With lazy, ways through
-// optional properties do not count. "#" is the whole.
+// cycle returns a definition that refers back to itself. With lazy, paths through optional properties do not count.
+// "#" is the root.
 func cycle(root map[string]any, lazy bool) string {
 	defs, _ := root["$defs"].(map[string]any)
 	body := maps.Clone(root)
 	delete(body, "$defs")
-	// leads lists the definitions that a schema leads to.
+	// leads lists the definitions that a schema refers to.
 	var leads func(v any, to map[string]bool)
 	leads = func(v any, to map[string]bool) {
 		s, ok := v.(map[string]any)
@@ -400,7 +399,7 @@ func cycle(root map[string]any, lazy bool) string {
 	for _, name := range keys(defs) {
 		add(name, defs[name])
 	}
-	state := map[string]int{} // 1 under way, 2 done
+	state := map[string]int{} // 1 in progress, 2 done
 	var walk func(name string) string
 	walk = func(name string) string {
 		state[name] = 1
@@ -432,7 +431,7 @@ type request struct{ tools, optional, unions int }
 
 func newRequest() *request { return &request{} }
 
-// takes counts a tool if it fits beside the others, and says why it does not.
+// takes counts a tool if it fits with the others, else returns why not.
 func (r *request) takes(s map[string]any) string {
 	optional, unions := 0, 0
 	schema.Walk(s, func(_ string, s map[string]any) bool {

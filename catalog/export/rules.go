@@ -1,22 +1,22 @@
 package export
 
-// rules are the part of JSON Schema that a form takes.
+// rules are the subset of JSON Schema that a form accepts.
 type rules struct {
 	who        string
 	closed     bool // every object has additionalProperties false
-	required   bool // every property is required; optional ones are null where they are absent
-	recursion  bool // a schema may lead back to itself
+	required   bool // every property is required; optional ones are nullable
+	recursion  bool // a schema may refer back to itself
 	lazy       bool // but only through an optional property
 	oneOf      bool
 	tuples     bool            // prefixItems
 	constant   bool            // const
 	open       bool            // additionalProperties may be a schema
-	anything   bool            // a schema may say nothing of the type
-	bounded    bool            // minItems is 0 or 1 and nothing else bounds
-	values     map[string]bool // kinds of values of an enum
-	keywords   map[string]bool // that are kept as they are
+	anything   bool            // a schema may omit the type
+	bounded    bool            // minItems is 0 or 1 and there are no other bounds
+	values     map[string]bool // kinds of enum values
+	keywords   map[string]bool // kept unchanged
 	formats    map[string]bool // nil is any
-	limitNames bool            // the names of the arguments are limited as Anthropic does
+	limitNames bool            // Anthropic's limits apply to argument names
 }
 
 func set(names ...string) map[string]bool {
@@ -48,5 +48,5 @@ var (
 	}
 )
 
-// silent says nothing that a model or a provider reads.
+// silent keywords mean nothing to a model or a provider.
 var silent = set("$schema", "$id", "$comment", "$anchor", "$vocabulary", "$defs", "definitions")

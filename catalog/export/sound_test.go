@@ -11,15 +11,13 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// harmless are losses after which whatever keeps to what was written still keeps to
-// the original: words, and things that allow less than before.
+// harmless losses keep every valid value valid for the original: descriptive text, and restrictions.
 var harmless = set("additionalProperties", "required", "description", "title", "default", "examples", "example", "deprecated", "readOnly", "writeOnly",
 	"type", "values of other types", "$ref", "allOf", "alternative", "property", "objects and arrays", "const", "value of an enum", "strict", "$schema", "xml",
 	"externalDocs", "nullable")
 
-// TestWhatModelsSend makes arguments as a model would that keeps to what was
-// written, leaves nulls out, and wants the tool to take them. Tools of which more
-// was lost than words are left aside: there the gateway says what is wrong.
+// TestWhatModelsSend generates arguments as an obedient model would, without nulls; the tool must accept them.
+// Tools with harmful losses are skipped: there the gateway reports the faults.
 func TestWhatModelsSend(t *testing.T) {
 	sets := dataTools(t)
 	if sets == nil {
@@ -55,8 +53,7 @@ func TestWhatModelsSend(t *testing.T) {
 	}
 }
 
-// sent makes arguments for a tool as it is written; ok is false for one that is left
-// aside.
+// sent generates arguments for an exported tool; ok is false if it is skipped.
 func sent(t *testing.T, tool *toolkeep.Tool, o Options) (v any, ok bool) {
 	t.Helper()
 	res, err := Export([]*toolkeep.Tool{tool}, o)
@@ -68,10 +65,10 @@ func sent(t *testing.T, tool *toolkeep.Tool, o Options) (v any, ok bool) {
 	}
 	s, _ := schemaOf(o.Form, entriesOf(t, o.Form, res.Document)[0]).(map[string]any)
 	g := &generator{root: s}
-	return g.value(s, 0) // not of a pattern, mostly
+	return g.value(s, 0) // usually because of a pattern
 }
 
-// generator makes a value that a schema allows.
+// generator generates a value that a schema allows.
 type generator struct {
 	root  map[string]any
 	turns int
@@ -107,7 +104,7 @@ func (g *generator) value(v any, depth int) (any, bool) {
 		return c, true
 	}
 	if list, ok := s["enum"].([]any); ok {
-		for range list { // null of an argument that must be given stands for something else
+		for range list { // null of a required argument would replace something else
 			g.turns++
 			if v := list[g.turns%len(list)]; v != nil {
 				return v, true
@@ -201,7 +198,7 @@ func text(s map[string]any) (any, bool) {
 	return out, s["format"] == nil || least == 0 && !bounded
 }
 
-// object has every property of which a value can be made; null ones are left out.
+// object generates every property it can; null ones are left out.
 func (g *generator) object(s map[string]any, depth int) (any, bool) {
 	out := map[string]any{}
 	p, _ := s["properties"].(map[string]any)

@@ -8,16 +8,16 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// definition is a schema that others refer to.
+// definition is a referenced schema.
 type definition struct {
 	name   string
 	out    map[string]any
 	busy   bool
-	reason string // why it cannot be written
+	reason string // why it cannot be converted
 }
 
-// subset writes the schema by the rules. A definition that cannot be written may
-// come to light after something referred to it, so that there are rounds.
+// subset converts the schema by the rules. It works in rounds, because a definition may turn out to be
+// inconvertible after a reference to it was written.
 func (c *converter) subset(r *rules) (map[string]any, string) {
 	c.rules = r
 	c.modernise()
@@ -87,7 +87,7 @@ func (c *converter) subset(r *rules) (map[string]any, string) {
 	return nil, tooMuch
 }
 
-// met tells whether anything refers to a definition.
+// met reports whether anything refers to a definition.
 func (c *converter) met(out map[string]any, name string) bool {
 	for _, d := range c.defs {
 		if d.out != nil && refersTo(d.out, name) {
@@ -101,7 +101,7 @@ func refersTo(s map[string]any, name string) bool {
 	return !schema.Walk(s, func(_ string, m map[string]any) bool { return m["$ref"] != defRef(name) })
 }
 
-// fail marks the definition of a name.
+// fail marks the definition of a name as failed.
 func (c *converter) fail(name string) bool {
 	for pointer, d := range c.defs {
 		if d.name == name && !c.failed[pointer] {
@@ -114,7 +114,7 @@ func (c *converter) fail(name string) bool {
 
 func defRef(name string) string { return "#/$defs/" + name }
 
-// prune leaves out definitions that nothing leads to any more.
+// prune drops unreferenced definitions.
 func prune(out map[string]any) {
 	defs, _ := out["$defs"].(map[string]any)
 	used := map[string]bool{}

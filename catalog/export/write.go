@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// convert writes one schema. reason says why it cannot be written.
+// convert converts one schema. reason says why it cannot.
 func (c *converter) convert(v any, at string) (out map[string]any, reason string) {
 	if !c.spend() {
 		return nil, tooMuch
@@ -48,7 +48,7 @@ func (c *converter) schema(s map[string]any, at string) (map[string]any, string)
 		entered := c.enter == at && at != ""
 		c.enter = ""
 		if c.active[at] && !entered {
-			// The schema is within itself; from here on it is a definition.
+			// The schema contains itself; from here on it is a definition.
 			d, reason := c.define(s, at+"&", at)
 			if reason != "" {
 				return nil, reason
@@ -76,7 +76,7 @@ func (c *converter) schema(s map[string]any, at string) (map[string]any, string)
 	return c.typed(s, at)
 }
 
-// onlyReference is the reference of an allOf that has nothing but words beside it.
+// onlyReference returns the reference of an allOf that has only descriptive text beside it.
 func onlyReference(s map[string]any) string {
 	list, ok := s["allOf"].([]any)
 	if !ok || len(list) != 1 || s["$ref"] != nil {
@@ -95,7 +95,7 @@ func onlyReference(s map[string]any) string {
 
 func isLocated(v any) bool { _, ok := v.(located); return ok }
 
-// bindsMore tells whether a reference has more beside it than words.
+// bindsMore reports whether a reference has constraints beside it.
 func bindsMore(s map[string]any) bool {
 	for k := range s {
 		switch k {
@@ -131,10 +131,9 @@ func (c *converter) refer(s map[string]any, ref, at string) (map[string]any, str
 	return map[string]any{"$ref": defRef(d.name)}, ""
 }
 
-// define writes the schema that stands at a pointer once. key is the pointer, or
-// another for a schema that was put together there.
+// define converts the schema at a pointer once. key is the pointer, or another key for a schema merged there.
 func (c *converter) define(target any, key, pointer string) (*definition, string) {
-	if key == "" { // the whole, which is under way
+	if key == "" { // the root, which is in progress
 		if !c.rules.recursion {
 			return nil, c.rules.who + " takes no schema that leads back to itself"
 		}
@@ -159,7 +158,7 @@ func (c *converter) define(target any, key, pointer string) (*definition, string
 	return d, d.reason
 }
 
-// alternatives writes anyOf and oneOf.
+// alternatives converts anyOf and oneOf.
 func (c *converter) alternatives(s map[string]any, k string, list []any, at string) (map[string]any, string) {
 	rest := maps.Clone(s)
 	delete(rest, k)
@@ -172,8 +171,7 @@ func (c *converter) alternatives(s map[string]any, k string, list []any, at stri
 	}
 	binds := bindsMore(rest)
 	if binds && (has(rest, "properties", "items", "enum", "const") || rest["anyOf"] != nil || rest["oneOf"] != nil) {
-		// What the alternatives add to a schema that stands by itself is mostly which
-		// properties go together; the gateway checks that.
+		// Alternatives beside a complete schema usually say which properties go together; the gateway checks that.
 		maps.Copy(rest, words)
 		c.lose(under(at, k), k, "what the alternatives add to the rest is told no more")
 		return c.schema(rest, at)
@@ -226,8 +224,7 @@ func (c *converter) alternatives(s map[string]any, k string, list []any, at stri
 	return words, ""
 }
 
-// agree tells whether there is nothing but a type beside alternatives, and each of
-// them has it.
+// agree reports whether only a type stands beside the alternatives, and each of them has it.
 func (c *converter) agree(rest map[string]any, list []any) bool {
 	only := map[string]any{}
 	for k, v := range rest {
@@ -254,7 +251,7 @@ func (c *converter) agree(rest map[string]any, list []any) bool {
 	return true
 }
 
-// typed writes a schema by its type.
+// typed converts a schema by its type.
 func (c *converter) typed(s map[string]any, at string) (map[string]any, string) {
 	kinds := types(s["type"])
 	if len(kinds) == 0 {
@@ -268,7 +265,7 @@ func (c *converter) typed(s map[string]any, at string) (map[string]any, string) 
 			kinds = nil
 		}
 	}
-	if len(kinds) == 0 { // by a form that needs no type
+	if len(kinds) == 0 { // for a form that needs no type
 		return c.untyped(s, at)
 	}
 	if len(kinds) == 1 {
@@ -289,7 +286,7 @@ func (c *converter) typed(s map[string]any, at string) (map[string]any, string) 
 		}
 		return out, reason
 	}
-	// Several types, one of them with parts: each is written by itself.
+	// Several types, one of them with subschemas: each is written separately.
 	c.lose(under(at, "type"), "type", "each type is written by itself, as an alternative")
 	var out []any
 	words := map[string]any{}
@@ -320,7 +317,7 @@ func (c *converter) typed(s map[string]any, at string) (map[string]any, string) 
 	return words, ""
 }
 
-// inferred are the types that the keywords of a schema speak of.
+// inferred returns the types that a schema's keywords apply to.
 func inferred(s map[string]any) []string {
 	if v, ok := s["const"]; ok {
 		return []string{kindOf(v)}
@@ -363,7 +360,7 @@ func kindOf(v any) string {
 	return "number"
 }
 
-// anything writes a schema that allows every value.
+// anything converts a schema that allows every value.
 func (c *converter) anything(s map[string]any, at string) (map[string]any, string) {
 	if c.rules.anything {
 		return c.untyped(s, at)
@@ -377,7 +374,7 @@ func (c *converter) anything(s map[string]any, at string) (map[string]any, strin
 	return out, ""
 }
 
-// untyped writes a schema of no type, with whatever keywords the form has.
+// untyped converts a schema without type, with all keywords that the form supports.
 func (c *converter) untyped(s map[string]any, at string) (map[string]any, string) {
 	out := map[string]any{}
 	if has(s, "properties", "required", "additionalProperties") {
@@ -416,7 +413,7 @@ func (c *converter) finished(s map[string]any, at, kind string, write func(map[s
 	return out, reason
 }
 
-// scalar writes strings, numbers, booleans and null.
+// scalar converts strings, numbers, booleans and null.
 func (c *converter) scalar(s map[string]any, at string, kinds []string) (map[string]any, string) {
 	out := map[string]any{"type": kinds[0]}
 	if len(kinds) > 1 {
@@ -432,12 +429,12 @@ func (c *converter) scalar(s map[string]any, at string, kinds []string) (map[str
 	}
 	c.finish(out, s, at, kind)
 	if _, typed := s["type"]; !typed && c.rules.anything && has(out, "enum", "const") {
-		delete(out, "type") // the values say it
+		delete(out, "type") // the values imply it
 	}
 	return out, ""
 }
 
-// enum writes the values that the form takes.
+// enum writes the values that the form accepts.
 func (c *converter) enum(out, s map[string]any, at string) {
 	if v, ok := s["const"]; ok {
 		switch kind := kindOf(v); {
@@ -467,8 +464,7 @@ func (c *converter) enum(out, s map[string]any, at string) {
 	}
 }
 
-// finish copies the keywords that the form has and tells which it has not. kind is
-// the type of the schema, "*" for any.
+// finish copies the supported keywords and reports the others. kind is the type of the schema, "*" for any.
 func (c *converter) finish(out, s map[string]any, at, kind string) {
 	c.enum(out, s, at)
 	for _, k := range keys(s) {
@@ -491,7 +487,7 @@ func (c *converter) finish(out, s map[string]any, at, kind string) {
 	}
 }
 
-// keeps tells whether the form takes a keyword with this value.
+// keeps reports whether the form supports a keyword with this value.
 func (c *converter) keeps(k string, v any, kind string) bool {
 	switch k {
 	case "format":
@@ -499,7 +495,7 @@ func (c *converter) keeps(k string, v any, kind string) bool {
 		return c.rules.formats == nil || c.rules.formats[name] && (kind == "string" || kind == "*")
 	case "pattern":
 		text, _ := v.(string)
-		_, err := regexp.Compile(text) // no look-around and no references back
+		_, err := regexp.Compile(text) // no look-around and no back references
 		return err == nil
 	case "minItems":
 		n, _ := v.(json.Number)
@@ -508,7 +504,7 @@ func (c *converter) keeps(k string, v any, kind string) bool {
 	return true
 }
 
-// array writes an array without its other keywords.
+// array converts an array without its other keywords.
 func (c *converter) array(s map[string]any, at string) (map[string]any, string) {
 	out := map[string]any{"type": "array"}
 	if list, ok := s["prefixItems"].([]any); ok {
@@ -549,7 +545,7 @@ func (c *converter) array(s map[string]any, at string) (map[string]any, string) 
 	return out, ""
 }
 
-// object writes an object without its other keywords.
+// object converts an object without its other keywords.
 func (c *converter) object(s map[string]any, at string) (map[string]any, string) {
 	out := map[string]any{"type": "object"}
 	properties, _ := s["properties"].(map[string]any)
@@ -559,7 +555,7 @@ func (c *converter) object(s map[string]any, at string) (map[string]any, string)
 	names := keys(properties)
 	for _, n := range needed {
 		if _, ok := properties[n]; !ok && c.rules.closed && !slices.Contains(names, n) {
-			names = append(names, n) // it has no schema but must be given
+			names = append(names, n) // it has no schema but is required
 		}
 	}
 	slices.Sort(names)
@@ -600,7 +596,7 @@ func (c *converter) object(s map[string]any, at string) (map[string]any, string)
 		}
 		out["required"] = required
 	case s["required"] != nil:
-		kept := []any{} // in their own order, those without a schema too
+		kept := []any{} // in their own order, including those without a schema
 		for _, n := range needed {
 			kept = append(kept, n)
 		}
@@ -609,7 +605,7 @@ func (c *converter) object(s map[string]any, at string) (map[string]any, string)
 	return out, c.others(out, s, at, len(written))
 }
 
-// others writes what an object may hold beside its properties.
+// others converts the rules for an object's further properties.
 func (c *converter) others(out, s map[string]any, at string, properties int) string {
 	more, said := s["additionalProperties"]
 	if l, ok := more.(located); ok {
@@ -644,7 +640,7 @@ func (c *converter) others(out, s map[string]any, at string, properties int) str
 	return ""
 }
 
-// nullable allows null beside what the schema allows.
+// nullable allows null in addition.
 func nullable(s map[string]any) map[string]any {
 	if allowsNull(s) {
 		return s
