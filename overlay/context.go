@@ -14,17 +14,16 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Context is what an agent adds to a tool. It is not changed after it was made; nil
-// adds nothing.
+// Context is what an agent adds to a tool. It is immutable; nil adds nothing.
 type Context struct {
 	Credentials map[string]string // name -> secret reference
-	Timeout     time.Duration     // of a call; 0 is the tool's own
-	Attempts    int               // of a call; 0 is the tool's own
-	PerMinute   int               // calls of the agent on the tool; 0 is no limit of its own
+	Timeout     time.Duration     // per call; 0 is the tool's own
+	Attempts    int               // per call; 0 is the tool's own
+	PerMinute   int               // calls of the agent on the tool; 0: no limit of its own
 	Facts       map[string]string // about the session
 }
 
-// Bounds of a context.
+// Limits of a context.
 const (
 	MaxBytes = 64 << 10 // of its JSON
 
@@ -36,10 +35,10 @@ const (
 	maxNumber  = 1_000_000
 )
 
-// Scheme begins the references of manifests that a context fills.
+// Scheme is the prefix of manifest references that a context fills.
 const Scheme = "context://"
 
-// Within is the lower of a tool's time limit and the context's.
+// Within returns the lower of a tool's time limit and the context's.
 func (c *Context) Within(d time.Duration) time.Duration {
 	if c == nil || c.Timeout == 0 {
 		return d
@@ -47,7 +46,7 @@ func (c *Context) Within(d time.Duration) time.Duration {
 	return min(d, c.Timeout)
 }
 
-// AttemptsWithin is the lower of a tool's number of attempts and the context's.
+// AttemptsWithin returns the lower of a tool's number of attempts and the context's.
 func (c *Context) AttemptsWithin(n int) int {
 	if c == nil || c.Attempts == 0 {
 		return n
@@ -55,7 +54,7 @@ func (c *Context) AttemptsWithin(n int) int {
 	return min(n, c.Attempts)
 }
 
-// FactsCopy gives a copy of the facts that may be changed; nil without any.
+// FactsCopy returns a copy of the facts that may be modified; nil if there are none.
 func (c *Context) FactsCopy() map[string]string {
 	if c == nil || len(c.Facts) == 0 {
 		return nil
@@ -63,11 +62,11 @@ func (c *Context) FactsCopy() map[string]string {
 	return maps.Clone(c.Facts)
 }
 
-// Fill gives the reference in whose place a reference of the manifest stands; one of
-// another scheme than context:// is given back as it is.
+// Fill returns the reference that replaces a context:// reference of the manifest; references with
+// another scheme are returned unchanged.
 //
-// Errors: E3401 no context has a credential of the name; E3205 the manifest does
-// not list the reference under permissions.credentials.
+// Errors: E3401 no context has a credential of that name; E3205 the manifest does not list the
+// reference under permissions.credentials.
 func (c *Context) Fill(m *toolkeep.Manifest, ref string) (string, error) {
 	name, ok := strings.CutPrefix(ref, Scheme)
 	if !ok {
@@ -80,16 +79,16 @@ func (c *Context) Fill(m *toolkeep.Manifest, ref string) (string, error) {
 	if to == "" {
 		return "", refuse(toolkeep.SecretNotFound, "the tool asks the agent's context for the credential %q and none has it; set one with `toolkeep context set`", toolkeep.ClipBytes(name, maxName))
 	}
-	// Without the list, a manifest that names its secrets itself may use them all; what
-	// comes from a context is named by another.
+	// A manifest without the list may use all secrets it names itself, but a context's reference
+	// comes from someone else and must be listed.
 	if m.Permissions == nil || !slices.Contains(m.Permissions.Credentials, to) {
 		return "", refuse(toolkeep.CredentialDenied, "the agent's context has for the credential %q a reference that the tool's permissions.credentials does not list", toolkeep.ClipBytes(name, maxName))
 	}
 	return to, nil
 }
 
-// Changes tells whether the result of a call may depend on the context, and Digest
-// by what. Limits do not change results.
+// Changes reports whether the result of a call may depend on the context; Digest identifies that
+// part. Limits do not change results.
 func (c *Context) Changes() bool { return c != nil && len(c.Credentials)+len(c.Facts) > 0 }
 
 // Digest is SHA-256 over credentials and facts.
@@ -105,8 +104,7 @@ func texts(m map[string]string) map[string]any {
 	return out
 }
 
-// Notes say what the context does to a call of the tool, without values: for
-// explain.
+// Notes describes, without values, what the context does to a call of the tool; for explain.
 func (c *Context) Notes(m *toolkeep.Manifest, attempts int) []string {
 	if c == nil {
 		return nil
@@ -136,8 +134,7 @@ func (c *Context) Notes(m *toolkeep.Manifest, attempts int) []string {
 	return notes
 }
 
-// join puts contexts together; of what several have, the first counts, and of limits
-// the lowest.
+// join merges contexts: of credentials and facts the first counts, of limits the lowest.
 func join(all ...*Context) *Context {
 	var out *Context
 	for _, c := range all {
@@ -181,7 +178,7 @@ var (
 	reference      = regexp.MustCompile(`^(secret|vault|env|file)://[^\x00-\x20\x7f]+$`)
 )
 
-// reader collects what is wrong with a document.
+// reader collects the faults of a document.
 type reader struct{ faults []toolkeep.Fault }
 
 func (r *reader) fault(pointer, rule, message string) {
@@ -194,8 +191,8 @@ func (r *reader) fault(pointer, rule, message string) {
 //	 "config": {"timeout": 30000, "retry_max_attempts": 3, "rate_limit_per_minute": 60},
 //	 "session_context": {"project_id": "project_456"}}
 //
-// strict refuses members that are not known; a remote service may send more than
-// this build understands. E3310 with details.errors.
+// strict refuses unknown members; a remote service may send more than this build understands. E3310
+// with details.errors.
 func Parse(raw []byte, strict bool) (*Context, error) {
 	tree, err := canon.ParseObject(raw, canon.Limits{Bytes: MaxBytes, Depth: 4, Properties: 1000})
 	if err != nil {
@@ -226,7 +223,7 @@ func Parse(raw []byte, strict bool) (*Context, error) {
 	return c, nil
 }
 
-// object gives the members of an object, in order.
+// object calls each for the members of an object, in order.
 func (r *reader) object(at string, v any, each func(here, name string, v any)) {
 	m, ok := v.(map[string]any)
 	if !ok {
@@ -312,7 +309,7 @@ func (r *reader) facts(at string, v any) map[string]string {
 	return out
 }
 
-// JSON writes the form that Parse reads.
+// JSON returns the form that Parse reads.
 func (c *Context) JSON() []byte {
 	out := map[string]any{}
 	if len(c.Credentials) > 0 {

@@ -35,7 +35,7 @@ func wantCode(t testing.TB, err error, code toolkeep.Code) *toolkeep.Error {
 	return e
 }
 
-// TestSeed reads the example of the source document.
+// TestSeed reads the seed document's example.
 func TestSeed(t *testing.T) {
 	c := parse(t, `{"credentials": {"aws_access_key_id_ref": "vault://secrets/aws/access_key", "api_token_ref": "vault://secrets/external_api/token"},
 		"config": {"timeout": 30000, "retry_max_attempts": 3, "rate_limit_per_minute": 60},
@@ -116,8 +116,7 @@ func TestFill(t *testing.T) {
 		t.Errorf("%q %v", ref, err)
 	}
 	wantCode(t, second(c.Fill(manifest("env://AGENT"), "context://other")), toolkeep.SecretNotFound)
-	// A manifest that lists nothing lets a context name nothing, whatever its own
-	// secrets may be.
+	// A manifest without a list gives a context no credential, whatever secrets the manifest has.
 	for _, m := range []*toolkeep.Manifest{manifest(), manifest("env://OTHER"), {}, manifest("context://token")} {
 		e := wantCode(t, second(c.Fill(m, "context://token")), toolkeep.CredentialDenied)
 		if strings.Contains(e.Message, "AGENT") || !e.NothingSent {

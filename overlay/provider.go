@@ -13,13 +13,13 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// DocumentKind is the kind of the store's items that hold contexts.
+// DocumentKind is the kind of the store documents that hold contexts.
 const DocumentKind = "context"
 
 // AllTools stands for every tool of an agent.
 const AllTools = "*"
 
-// Sealer keeps contexts unreadable at rest.
+// Sealer encrypts contexts at rest.
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
@@ -37,27 +37,27 @@ type Config struct {
 	Store  Store
 	Sealer Sealer
 
-	// URL is the remote service, such as https://sessions.example; "" asks none.
+	// URL is the remote service, such as https://sessions.example; "": none.
 	URL string
-	// Bearer gives the token for it at each request; nil sends none.
+	// Bearer returns the token for each request; nil sends none.
 	Bearer func(ctx context.Context) (string, error)
-	// Client reaches it and follows no redirects; required with URL.
+	// Client sends the requests and must not follow redirects; required with URL.
 	Client *http.Client
-	// Required refuses calls while the service cannot answer.
+	// Required refuses calls while the service is unavailable.
 	Required bool
-	// Timeout is how long it may take; default 500 ms.
+	// Timeout is per request; default 500 ms.
 	Timeout time.Duration
-	// Life is how long an answer holds, and Absent that there is none; defaults 5
-	// minutes and 30 s.
+	// Life is how long an answer is cached, and Absent how long its absence is; defaults 5 minutes
+	// and 30 s.
 	Life, Absent time.Duration
-	// Entries bounds the answers that are kept; default 10,000.
+	// Entries bounds the cached answers; default 10,000.
 	Entries int
 
 	Clock func() time.Time
 	Log   *slog.Logger
 }
 
-// Provider gives contexts. It is safe for concurrent use.
+// Provider returns contexts. It is safe for concurrent use.
 type Provider struct {
 	c      Config
 	remote *remote // nil without a URL
@@ -72,13 +72,13 @@ type Provider struct {
 
 type held struct {
 	revision int64
-	context  *Context // nil where the stored body cannot be read
+	context  *Context // nil if the stored body cannot be read
 }
 
-// key names a context.
+// key identifies a context.
 type key struct{ tenant, agent, tool string }
 
-// New makes a Provider; Start must be called before it is asked.
+// New creates a Provider; call Start before using it.
 func New(c Config) (*Provider, error) {
 	if c.Store == nil || c.Sealer == nil {
 		return nil, errors.New("toolcontext: the store or the sealer is missing")
@@ -104,8 +104,8 @@ func New(c Config) (*Provider, error) {
 	return p, nil
 }
 
-// Start reads the stored contexts and gives the place in the feed from which on
-// Follow must be given every change.
+// Start reads the stored contexts and returns the feed position from which Follow must receive
+// every change.
 func (p *Provider) Start(ctx context.Context) (int64, error) {
 	items, seq, err := p.c.Store.Documents(ctx, DocumentKind)
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *Provider) Stop() {
 	}
 }
 
-// Follow takes one change of the feed.
+// Follow applies one change of the feed.
 func (p *Provider) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
 	case toolkeep.PutDocument:
@@ -187,19 +187,18 @@ func (p *Provider) drop(tenant, id string) {
 	p.forget(k)
 }
 
-// forget drops what is known from the remote service, so that a change of the
-// stored context has the service asked again too.
+// forget drops the remote service's cached answers, so that a change of the stored context also
+// queries the service again.
 func (p *Provider) forget(k key) {
 	if p.remote != nil {
 		p.remote.forget(k)
 	}
 }
 
-// Of gives what the agent adds to the tool; nil where that is nothing.
+// Of returns what the agent adds to the tool; nil for nothing.
 //
-// Errors: E3206 with details.reason CONTEXT_UNAVAILABLE where the remote service
-// gave no answer and is required, or a stored context cannot be read; E3902 ctx
-// ended first.
+// Errors: E3206 with details.reason CONTEXT_UNAVAILABLE if the remote service gave no answer and is
+// required, or a stored context cannot be read; E3902 ctx ended first.
 func (p *Provider) Of(ctx context.Context, pr *toolkeep.Principal, t *toolkeep.Tool) (*Context, error) {
 	k := key{pr.Tenant, pr.Subject, t.ID}
 	p.mu.RLock()
@@ -228,22 +227,22 @@ func unavailable(message string) *toolkeep.Error {
 	return refuse(toolkeep.PolicyEngineUnavailable, "%s", message).With("reason", "CONTEXT_UNAVAILABLE")
 }
 
-// Take takes one call from the bucket of the context's own rate. E3801 with
-// details.limit_type context and the exact RetryAfter.
+// Take takes one call from the bucket of the context's rate. E3801 with details.limit_type context
+// and the exact RetryAfter.
 func (p *Provider) Take(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) error {
 	return p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, true)
 }
 
-// Peek answers as Take would and takes nothing.
+// Peek answers like Take but takes nothing.
 func (p *Provider) Peek(pr *toolkeep.Principal, t *toolkeep.Tool, c *Context) error {
 	return p.rates.take(key{pr.Tenant, pr.Subject, t.ID}, c, false)
 }
 
-// Put stores the context of an agent for a tool, or for all of its tools (*), and
-// returns when this node uses it.
+// Put stores the context of an agent for a tool, or for all of its tools (*), and returns when this
+// node uses it.
 //
-// Errors: E3201 without context:admin; E3301 a name that cannot be; E3310 and E3311
-// a body that is no context; E3965 the store fails.
+// Errors: E3201 without context:admin; E3301 an invalid name; E3310 and E3311 an invalid body;
+// E3965 the store fails.
 func (p *Provider) Put(ctx context.Context, pr *toolkeep.Principal, agent, tool string, body []byte) error {
 	id, err := p.may(pr, agent, tool)
 	if err != nil {
@@ -261,7 +260,7 @@ func (p *Provider) Put(ctx context.Context, pr *toolkeep.Principal, agent, tool 
 		Document: toolkeep.Document{Kind: DocumentKind, Tenant: pr.Tenant, ID: id, Body: sealed, UpdatedBy: pr.Subject}})
 }
 
-// Get gives the stored context in its JSON form. E3201, E3013.
+// Get returns the stored context in its JSON form. E3201, E3013.
 func (p *Provider) Get(_ context.Context, pr *toolkeep.Principal, agent, tool string) ([]byte, error) {
 	if _, err := p.may(pr, agent, tool); err != nil {
 		return nil, err
@@ -297,7 +296,7 @@ func noContext(agent, tool string) error {
 
 var toolID = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}\.[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 
-// may checks the right and the names, and gives the item's id.
+// may checks the permission and the names, and returns the document id.
 func (p *Provider) may(pr *toolkeep.Principal, agent, tool string) (string, error) {
 	if pr == nil || !pr.May(toolkeep.PermContext) {
 		return "", toolkeep.NewError(toolkeep.PermissionDenied, "to read and change contexts you need the permission %s; ask an administrator for a role that grants it", toolkeep.PermContext).
@@ -315,7 +314,7 @@ func (p *Provider) may(pr *toolkeep.Principal, agent, tool string) (string, erro
 	return id, nil
 }
 
-// makeID is the item's id; the agent is escaped, so that one id has one reading.
+// makeID returns the document id; the agent is escaped, so that ids are unambiguous.
 func makeID(agent, tool string) string { return url.PathEscape(agent) + "/" + tool }
 
 func readID(id string) (agent, tool string, ok bool) {
@@ -331,7 +330,7 @@ func readID(id string) (agent, tool string, ok bool) {
 // binding ties a sealed body to its place.
 func binding(tenant, id string) []byte { return []byte("context\x00" + tenant + "\x00" + id) }
 
-// apply commits and waits until Follow has seen it.
+// apply commits a change and waits until Follow has seen it.
 func (p *Provider) apply(ctx context.Context, ch toolkeep.Change) error {
 	if err := p.c.Store.Apply(ctx, ch); err != nil {
 		var own *toolkeep.Error
@@ -340,7 +339,7 @@ func (p *Provider) apply(ctx context.Context, ch toolkeep.Change) error {
 		}
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store could not take the context and nothing was changed; try again").Because(err)
 	}
-	// From here on the change is made, so a failure to see it is not the caller's.
+	// The change is committed, so a failure from here on is not reported to the caller.
 	head, err := p.c.Store.Head(context.WithoutCancel(ctx))
 	if err == nil {
 		err = p.await(ctx, head)
@@ -351,7 +350,7 @@ func (p *Provider) apply(ctx context.Context, ch toolkeep.Change) error {
 	return nil
 }
 
-// seeLimit is how long a change may take to come back through the feed.
+// seeLimit is how long a change may take to arrive through the feed.
 const seeLimit = 5 * time.Second
 
 func (p *Provider) await(ctx context.Context, seq int64) error {

@@ -27,7 +27,7 @@ var (
 	tool  = &toolkeep.Tool{ID: "t.x", Version: "1.0.0", Manifest: &toolkeep.Manifest{}}
 )
 
-// world is a store with nodes over it.
+// world is a store shared by several nodes.
 type world struct {
 	t      *testing.T
 	store  *sqlite.Store
@@ -97,7 +97,7 @@ func TestStored(t *testing.T) {
 			t.Errorf("%v has the context of another: %s", other, c.JSON())
 		}
 	}
-	// Another node that starts now, and one that ran before, know it too.
+	// A node that starts now and one that was already running both have it.
 	late := w.node()
 	if c := of(t, late, agent, tool); c.Attempts != 2 {
 		t.Errorf("%s", c.JSON())
@@ -144,7 +144,7 @@ func TestStoredRefuses(t *testing.T) {
 	if c := of(t, p, &toolkeep.Principal{Tenant: "acme", Subject: "did:web:a/b c"}, tool); c == nil || c.Timeout != 9*time.Millisecond {
 		t.Errorf("%+v", c)
 	}
-	// What cannot be opened may have forbidden the call.
+	// A context that cannot be opened may have forbidden the call.
 	other, err := secret.OpenSealer(filepath.Join(t.TempDir(), "key"))
 	check(t, err)
 	check(t, put(admin, "agent", "t.x", `{}`))
@@ -191,13 +191,13 @@ type clock struct{ ns atomic.Int64 }
 func (c *clock) now() time.Time       { return time.Unix(1_800_000_000, c.ns.Load()) }
 func (c *clock) pass(d time.Duration) { c.ns.Add(int64(d)) }
 
-// remoteNode is a provider that asks the service.
+// remoteNode is a provider that queries the service.
 func (w *world) remoteNode(s *service, c *clock, change ...func(*Config)) *Provider {
 	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	w.t.Cleanup(client.CloseIdleConnections)
 	return w.node(append([]func(*Config){func(cfg *Config) {
 		cfg.URL, cfg.Client, cfg.Required, cfg.Clock = s.URL+"/base/", client, true, c.now
-		cfg.Timeout = 10 * time.Second // tests of slowness set their own
+		cfg.Timeout = 10 * time.Second // tests of slow services set their own
 	}}, change...)...)
 }
 
@@ -219,7 +219,7 @@ func TestRemote(t *testing.T) {
 	if r.URL.EscapedPath() != "/base/api/v1/context/agent/did:web:a%2Fb/tool/t.x" || r.Header.Get("Authorization") != "Bearer t0ken" || r.Header.Get("X-Tenant-ID") != "acme" || r.Method != "GET" {
 		t.Errorf("%s %s %v", r.Method, r.URL.EscapedPath(), r.Header)
 	}
-	// It is asked once in five minutes, and for each tenant, agent and tool.
+	// The service is queried once in five minutes, per tenant, agent and tool.
 	c.pass(5*time.Minute - 1)
 	of(t, p, who, tool)
 	if n := s.asked.Load(); n != 1 {
@@ -232,7 +232,7 @@ func TestRemote(t *testing.T) {
 	if n := s.asked.Load(); n != 4 {
 		t.Errorf("asked %d times, want 4", n)
 	}
-	// A change of what is stored has it asked anew, for one tool or for all.
+	// A change of the stored context queries the service again, for one tool or for all.
 	check(t, p.Put(t.Context(), admin, who.Subject, "*", []byte(`{"config":{"timeout":60}}`)))
 	if got := of(t, p, who, tool); got.Timeout != 60*time.Millisecond || s.asked.Load() != 5 {
 		t.Errorf("%+v, asked %d times", got, s.asked.Load())
@@ -241,7 +241,7 @@ func TestRemote(t *testing.T) {
 	if got := of(t, p, who, tool); got.Timeout != 60*time.Millisecond || s.asked.Load() != 6 {
 		t.Errorf("%+v, asked %d times", got, s.asked.Load())
 	}
-	// That there is none is known for 30 seconds.
+	// A missing context is cached for 30 seconds.
 	h := says(404, "")
 	s.answer.Store(&h)
 	fresh := &toolkeep.Principal{Tenant: "acme", Subject: "new"}
@@ -294,7 +294,7 @@ func TestRemoteFails(t *testing.T) {
 			if e.Details["reason"] != "CONTEXT_UNAVAILABLE" || !e.Retryable || e.RetryAfter <= 0 || !e.NothingSent || strings.Contains(fmt.Sprintf("%+v %v", e, e.Cause), "s3cret") {
 				t.Errorf("%+v %v", e, e.Cause)
 			}
-			// For a second it is not asked again; then it may be well.
+			// For a second the service is not queried; then it may have recovered.
 			wantCode(t, second(p.Of(t.Context(), agent, tool)), toolkeep.PolicyEngineUnavailable)
 			if n := s.asked.Load(); n != 1 {
 				t.Errorf("asked %d times", n)
@@ -338,7 +338,7 @@ func TestRemoteToken(t *testing.T) {
 	}
 }
 
-// TestRemoteSlow bounds what a service that hangs costs, in a bubble of fake time.
+// TestRemoteSlow bounds what a hanging service costs, with fake time.
 func TestRemoteSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -361,7 +361,7 @@ func TestRemoteSlow(t *testing.T) {
 		if took := time.Since(began); took != 500*time.Millisecond || asked.Load() != 1 {
 			t.Errorf("took %s and %d requests, want 500ms and 1", took, asked.Load())
 		}
-		// A caller who leaves does not stop the request of the others.
+		// A caller that leaves does not stop the shared request.
 		time.Sleep(2 * time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -371,7 +371,7 @@ func TestRemoteSlow(t *testing.T) {
 		if asked.Load() != 2 {
 			t.Errorf("%d requests", asked.Load())
 		}
-		// Stop ends a request under way.
+		// Stop ends a running request.
 		time.Sleep(2 * time.Second)
 		began = time.Now()
 		wg.Go(func() { wantCode(t, second(p.Of(t.Context(), agent, tool)), toolkeep.PolicyEngineUnavailable) })
@@ -409,7 +409,7 @@ func TestStoreDown(t *testing.T) {
 	wantCode(t, p.Put(t.Context(), admin, "a", "t.x", []byte(`{}`)), toolkeep.RecordUnavailable)
 }
 
-// TestRemoteTogether has many callers ask for few tools while contexts change.
+// TestRemoteTogether has many callers use few tools while contexts change.
 func TestRemoteTogether(t *testing.T) {
 	w, c := newWorld(t), &clock{}
 	s := newService(t, func(w http.ResponseWriter, r *http.Request) {

@@ -7,11 +7,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// maxRates bounds the buckets that are remembered.
+// maxRates bounds the number of buckets.
 const maxRates = 100_000
 
-// rates are the buckets of contexts with a rate of their own: one an agent and
-// tool, as large as what a minute allows, refilled evenly.
+// rates holds the buckets of contexts with their own rate: one per agent and tool, with the
+// capacity of one minute, refilled evenly.
 type rates struct {
 	clock func() time.Time
 	mu    sync.Mutex

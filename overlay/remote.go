@@ -17,7 +17,7 @@ import (
 // failureLife is how long a failure of the service is remembered.
 const failureLife = time.Second
 
-// remote asks the service and keeps its answers.
+// remote queries the service and caches its answers.
 type remote struct {
 	c    *Config
 	base string
@@ -33,9 +33,9 @@ type remote struct {
 	ended   bool
 }
 
-// entry is one answer, or a request for it under way.
+// entry is one answer, or a running request for it.
 type entry struct {
-	ready   chan struct{} // closed when the rest is set
+	ready   chan struct{} // closed when the other fields are set
 	context *Context
 	err     error
 	until   time.Time
@@ -68,8 +68,8 @@ func (r *remote) end() {
 	r.done.Wait()
 }
 
-// get gives the service's answer, nil where it has none. Callers who ask the same
-// at the same time share one request, which none of them can stop.
+// get returns the service's answer, nil if it has none. Concurrent callers with the same key share
+// one request, which none of them can stop.
 func (r *remote) get(ctx context.Context, k key) (*Context, error) {
 	r.mu.Lock()
 	e := r.entries[k]
@@ -92,7 +92,7 @@ func (r *remote) get(ctx context.Context, k key) (*Context, error) {
 	}
 }
 
-// over tells whether an answer does not hold any more.
+// over reports whether an answer has expired.
 func (e *entry) over(now time.Time) bool {
 	select {
 	case <-e.ready:
@@ -118,8 +118,8 @@ func (r *remote) fill(e *entry, k key) {
 	e.until = r.c.Clock().Add(life)
 }
 
-// makeRoom drops what is over where there are too many answers, and if nothing is,
-// one of them. The lock is held.
+// makeRoom drops expired answers if there are too many, and if none has expired, any one. The lock
+// is held.
 func (r *remote) makeRoom() {
 	if len(r.entries) < r.most {
 		return
@@ -137,8 +137,8 @@ func (r *remote) makeRoom() {
 	}
 }
 
-// forget drops the answers for a tool, or for all tools of an agent. A caller that
-// waits for a request under way gets its answer; a later one sends a new request.
+// forget drops the answers for a tool, or for all tools of an agent. A caller waiting for a running
+// request gets its answer; later callers send a new one.
 func (r *remote) forget(k key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *remote) forget(k key) {
 	}
 }
 
-// ask sends one request. Its errors hold neither the answer nor the token.
+// ask sends one request. Its errors contain neither the answer nor the token.
 func (r *remote) ask(ctx context.Context, k key) (*Context, error) {
 	at := r.base + "/api/v1/context/agent/" + url.PathEscape(k.agent) + "/tool/" + url.PathEscape(k.tool)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
@@ -195,7 +195,7 @@ func (r *remote) ask(ctx context.Context, k key) (*Context, error) {
 	return c, nil
 }
 
-// plain takes the address out of a client's error.
+// plain removes the address from a client's error.
 func plain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return errors.New("the service did not answer in time")
@@ -207,7 +207,7 @@ func plain(ctx context.Context, err error) error {
 	return err
 }
 
-// faulty says where an answer is wrong and not what stands there.
+// faulty says where an answer is wrong, without the value.
 func faulty(err error) error {
 	e := toolkeep.AsError(err)
 	faults, _ := e.Details["errors"].([]toolkeep.Fault)

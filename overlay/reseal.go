@@ -2,8 +2,8 @@ package overlay
 
 import "github.com/toolkeep/toolkeep"
 
-// Reseal seals the document of a context again and gives its body; done is false where
-// stale says that there is no need.
+// Reseal seals a context's document again and returns its body; done is false if stale reports that
+// it is not needed.
 func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document) (body []byte, done bool, err error) {
 	if !stale(it.Body) {
 		return nil, false, nil

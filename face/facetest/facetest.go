@@ -1,8 +1,8 @@
-// Package facetest is one set of transcripts that every face runs: the same call
-// gets the same error, the same state and the same output, whatever the face.
+// Package facetest is one set of transcripts that every face runs: on every face the same call gets
+// the same error, state and output.
 //
-// A face's test starts a system with toolkeeptest.ForFaces, wraps its client as a
-// Face and calls Run.
+// A face's test starts a system with toolkeeptest.ForFaces, wraps its client as a Face and calls
+// Run.
 package facetest
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Ask is a call as every face can send it.
+// Ask is a call that every face can send.
 type Ask struct {
-	As        string // role of the key; "" sends none, "stranger" one that nobody has
+	As        string // role of the key; "" sends none, "stranger" an unknown one
 	Tool      string
 	Version   string
 	Arguments string // a JSON object
-	Broken    bool   // the arguments are no JSON, whatever that is on the face
+	Broken    bool   // the arguments are not valid JSON, in whatever way the face allows
 	Key       string // idempotency key
-	Agent     string // whom the caller says it is
+	Agent     string // the agent the caller claims to be
 	Token     string // capability token
 	Signature string // request signature
 	Timeout   time.Duration
@@ -30,31 +30,31 @@ type Ask struct {
 	Approval  bool
 }
 
-// Answer is what came back, in no face's words.
+// Answer is the answer in a form common to all faces.
 type Answer struct {
 	Refused   bool // before execution: no result
 	Code      toolkeep.Code
 	Name      string
 	Class     string
 	Retryable bool
-	Wait      bool            // a time to wait was named
-	Faults    []Fault         // what was wrong with the arguments
-	State     string          // BC-2's word; "" of a refusal
+	Wait      bool            // the answer has a retry time
+	Faults    []Fault         // faults in the arguments
+	State     string          // BC-2 name; "" for a refusal
 	Output    string          // JSON; "" for none
-	Version   string          // that the reference resolved to
+	Version   string          // resolved version
 	Warnings  []toolkeep.Code // in order
 	Cached    bool
 	Replayed  bool
-	ID        string // of the invocation, "" where it was not told
+	ID        string // of the invocation, "" if not given
 }
 
-// Fault is where and which rule; the words are the server's.
+// Fault is a location and a rule; the text is the server's.
 type Fault struct{ Pointer, Rule string }
 
 // Face is a client of one face.
 type Face interface {
 	Call(t *testing.T, a Ask) Answer
-	// Get looks a call up; the role names who asks.
+	// Get looks up a call as the given role.
 	Get(t *testing.T, as, id string) Answer
 	// Cancel stops a call; refused is the zero Answer if it was not refused.
 	Cancel(t *testing.T, as, id string) (cancelled bool, refused Answer)
@@ -64,13 +64,13 @@ type Face interface {
 type Harness struct {
 	Face  Face
 	Tools *Tools
-	// Follow gives the ended call; it waits as the face lets its clients wait.
+	// Follow returns the ended call; it waits the way the face's clients do.
 	Follow func(t *testing.T, as, id string) Answer
-	// Drain makes the system refuse new calls, for good.
+	// Drain makes the system refuse new calls, permanently.
 	Drain func()
-	// Unsigned says that the face's client cannot send tokens and signatures.
+	// Unsigned is set if the face's client cannot send tokens and signatures.
 	Unsigned bool
-	HTTP     bool // requests have a Host, an Origin and a body's type
+	HTTP     bool // requests have a Host, an Origin and a content type
 }
 
 // Run runs all transcripts against one system.
@@ -121,7 +121,7 @@ func (h Harness) calls(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := h.Face.Call(t, c.ask)
 			if c.ask.Broken {
-				got.Faults = nil // a face may say where
+				got.Faults = nil // a face may add locations
 			}
 			check(t, got, c.want)
 			h.recorded(t, got)
@@ -129,7 +129,7 @@ func (h Harness) calls(t *testing.T) {
 	}
 }
 
-// recorded holds the record of a call against its answer.
+// recorded compares the record of a call with its answer.
 func (h Harness) recorded(t *testing.T, got Answer) {
 	t.Helper()
 	if got.ID == "" {
@@ -145,7 +145,7 @@ func (h Harness) recorded(t *testing.T, got Answer) {
 	}
 }
 
-// check compares what does not differ from run to run.
+// check compares the parts that do not differ between runs.
 func check(t *testing.T, got, want Answer) {
 	t.Helper()
 	if want.ID == "" {
@@ -167,7 +167,7 @@ func asJSON(v any) string {
 	return string(b)
 }
 
-// sameJSON compares values, numbers by their text.
+// sameJSON compares JSON values, numbers by their text.
 func sameJSON(a, b string) bool {
 	if a == "" || b == "" {
 		return a == b
@@ -184,7 +184,7 @@ func sameJSON(a, b string) bool {
 	return asJSON(x) == asJSON(y)
 }
 
-// one is the answer of a call that must have succeeded, or must wait.
+// one returns the answer of a call that must succeed, or must wait.
 func (h Harness) one(t *testing.T, a Ask, state string) Answer {
 	t.Helper()
 	got := h.Face.Call(t, a)

@@ -8,22 +8,20 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Sender sends requests with headers (or metadata) as they are, to see that every
-// face refuses the same.
+// Sender sends requests with raw headers (or metadata), to check that every face refuses the same.
 type Sender interface {
-	// Send carries out a call of face.echo or, if look is set, looks up a call that
-	// there is not. The header Host is the request's own. A caller without the header
-	// Authorization is the agent.
+	// Send sends a call of face.echo or, if look is set, looks up a call that does not exist. The
+	// header Host is the request's own. Without an Authorization header the caller is the agent.
 	Send(t *testing.T, look bool, headers ...string) Answer
 }
 
-// refusals are requests with what they are answered as a call and as what is no
-// call; "" is that they pass.
+// refusals are requests with the expected code as a call and as a lookup; "" means that the request
+// passes.
 func refusals() []struct {
 	name       string
 	headers    []string // name, value, …
 	call, look toolkeep.Code
-	http       bool // gRPC has no such thing
+	http       bool // not applicable to gRPC
 } {
 	const (
 		missing = toolkeep.ResourceNotFound
@@ -79,8 +77,8 @@ func (h Harness) refusals(t *testing.T) {
 	}
 }
 
-// HTTPHeaders are a request's headers with those of Send; authorization is that of
-// a request whose headers name none.
+// HTTPHeaders returns a request's headers plus those of Send; authorization is used if they have
+// none.
 func HTTPHeaders(r *http.Request, authorization string, headers []string) http.Header {
 	out := r.Header.Clone()
 	if out.Get("Content-Type") == "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Tools is the executor behind the transcripts' tools. It takes the kind code,
-// which no executor of the program has.
+// Tools is the executor behind the transcripts' tools. It takes the kind code, which no real
+// executor has.
 type Tools struct {
 	mu      sync.Mutex
 	runs    map[string]int
@@ -22,7 +22,7 @@ type Tools struct {
 	opened  map[string]chan struct{}
 }
 
-// NewTools makes the executor.
+// NewTools creates the executor.
 func NewTools() *Tools {
 	return &Tools{runs: map[string]int{}, started: map[string]chan struct{}{}, opened: map[string]chan struct{}{}}
 }
@@ -33,7 +33,7 @@ func (*Tools) Kind() string { return "code" }
 // Check implements toolkeep.Executor.
 func (*Tools) Check(*toolkeep.Manifest) []toolkeep.Fault { return nil }
 
-// Runs tells how often a tool was executed with this name.
+// Runs returns how often a tool was executed with this name.
 func (x *Tools) Runs(name string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -124,8 +124,8 @@ func stopped(ctx context.Context) error {
 	return toolkeep.NewError(toolkeep.Cancelled, "the tool was stopped")
 }
 
-// Manifests are the tools of the transcripts. face.echo 0.9.0 is to be deprecated
-// and face.blocked to be blocked.
+// Manifests returns the tools of the transcripts. face.echo 0.9.0 must be deprecated and
+// face.blocked blocked.
 func Manifests() []string {
 	const any = `{"type":"object","properties":{"text":{"type":"string"},"n":{"type":"integer"},"any":{},"name":{"type":"string"}}}`
 	tool := func(id, version, parameters string, more ...string) string {
@@ -145,7 +145,7 @@ func Manifests() []string {
 	}
 }
 
-// unmarshal reads JSON with the text of its numbers.
+// unmarshal parses JSON and keeps the text of numbers.
 func unmarshal(text string, to *any) error {
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()

@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// transcripts are single calls with all that may be told of them.
+// transcripts are single calls with everything an answer may contain.
 func transcripts() []transcript {
 	agent := func(tool, arguments string) Ask { return Ask{As: "agent", Tool: tool, Arguments: arguments} }
 	with := func(a Ask, change func(*Ask)) Ask { change(&a); return a }

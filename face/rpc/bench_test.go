@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// echo is the floor: a gRPC server that answers with the inputs.
+// echo is the baseline: a gRPC server that returns the inputs.
 type echo struct {
 	l03v1.UnimplementedToolExecutionServer
 }
@@ -47,7 +47,7 @@ func hammer(b *testing.B, addr, key string) {
 	})
 }
 
-// BenchmarkFloor is what client and server cost without Toolkeep.
+// BenchmarkFloor measures client and server without Toolkeep.
 func BenchmarkFloor(b *testing.B) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,8 +61,8 @@ func BenchmarkFloor(b *testing.B) {
 	hammer(b, l.Addr().String(), "none")
 }
 
-// BenchmarkInvokeTool is a reading call of a builtin tool through everything:
-// roles, schema, limits, a durable record, metrics, a log line.
+// BenchmarkInvokeTool is a reading call of a builtin tool through the whole pipeline: roles,
+// schema, limits, a durable record, metrics, a log line.
 func BenchmarkInvokeTool(b *testing.B) {
 	k := toolkeeptest.New(b)
 	hammer(b, k.GRPCAddr(), k.AdminKey)

@@ -13,16 +13,15 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// codec is the library's own, but for messages of ours that do not decode. Those
-// the library would refuse by itself, as INTERNAL and past every interceptor;
-// here they become empty messages with a mark, so that the handler refuses them
-// with a code, and a call with a record.
+// codec is the library's own, except for our messages that do not decode. The library would refuse
+// those as INTERNAL, before any interceptor; here they become empty messages with a mark, so that
+// the handler refuses them with a code, and a call with a record.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(protocodec.Name)} }
 
-// mark is an unknown field that no contract can use: the last number there is. A
-// client that sends it gets what it asks for.
+// mark is an unknown field with the highest number, which no contract uses. A client that sends it
+// gets this refusal.
 var mark = protowire.AppendVarint(protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.VarintType), 1)
 
 // Unmarshal implements encoding.CodecV2.
@@ -37,7 +36,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// undecoded is the refusal of a message that did not decode, nil of any other.
+// undecoded returns the refusal of a message that did not decode, nil for any other.
 func undecoded(m proto.Message) *toolkeep.Error {
 	if u := m.ProtoReflect().GetUnknown(); len(u) == 0 || !bytes.Equal(u, mark) {
 		return nil

@@ -14,30 +14,30 @@ import (
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
-// Calls reads and steers calls.
+// Calls reads and controls calls.
 type Calls interface {
-	// Get finds one call and notes that its answer was fetched. E3013, E3965.
+	// Get returns one call and records that its answer was fetched. E3013, E3965.
 	Get(ctx context.Context, p *toolkeep.Principal, id string) (*toolkeep.Invocation, error)
 	// Cancel asks a call to stop; cancelled is false if it had ended. E3013, E3201.
 	Cancel(ctx context.Context, p *toolkeep.Principal, id, why string) (cancelled bool, message string, err error)
-	// Watch yields the call's row at once and at every change, and ends after the
-	// final state or when ctx ends. E3013.
+	// Watch yields the call's row at once and after every change, and ends after the final state or
+	// when ctx ends. E3013.
 	Watch(ctx context.Context, p *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error]
-	// Explain says what would happen to the call; the answer marshals to JSON.
+	// Explain returns what would happen to the call; the answer marshals to JSON.
 	Explain(ctx context.Context, p *toolkeep.Principal, c *toolkeep.Call) (any, error)
-	// Result is the receipt that a row holds.
+	// Result returns the receipt stored in a row.
 	Result(v *toolkeep.Invocation) *toolkeep.Result
 }
 
 // Catalog is the part of catalog.Catalog that the services use.
 type Catalog interface {
-	// Describe finds a version to look at, one that is held too.
+	// Describe resolves a version for display, including one on hold.
 	Describe(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 	List(p *toolkeep.Principal, f catalog.Filter, visible func(*toolkeep.Tool) bool) ([]catalog.Summary, int)
 	Versions(p *toolkeep.Principal, toolID string, visible func(*toolkeep.Tool) bool) ([]toolkeep.Version, error)
 }
 
-// Search finds tools by what they are for.
+// Search finds tools by purpose.
 type Search interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
 }
@@ -49,26 +49,26 @@ type Config struct {
 	Invoker toolkeep.Invoker
 	Calls   Calls
 	Catalog Catalog
-	// Visible tells whether a tool exists for a principal.
+	// Visible reports whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// Search finds tools by what they are for; without it QueryByCapability and
-	// ListTools.capability_query answer E3104.
+	// Search finds tools by purpose; without it QueryByCapability and ListTools.capability_query
+	// answer E3104.
 	Search Search
-	// Retrievals records searches; only tests do without.
+	// Retrievals records searches; only tests leave it nil.
 	Retrievals Retrievals
-	// Audience names who sees the same tools as the principal, with what else is left out,
-	// so that answers of Search can be kept (discover.Query.Audience); nil: none are.
+	// Audience returns a key for the principals that see the same tools, after further exclusions,
+	// so that results of Search can be cached (discover.Query.Audience); nil: no caching.
 	Audience func(p *toolkeep.Principal, more ...string) string
-	// Ready is what the health service says; nil is always ready.
+	// Ready is the health service's status; nil means always ready.
 	Ready func(ctx context.Context) bool
-	// TLS are the server's credentials, for TLS or mutual TLS; nil serves plain
-	// text, which is for loopback alone.
+	// TLS holds the server's credentials, for TLS or mutual TLS; nil serves plain text, for
+	// loopback only.
 	TLS    credentials.TransportCredentials
 	Limits Limits
 	Log    *slog.Logger // default slog.Default()
 }
 
-// limits are those of all faces and those of this one.
+// limits combines the limits shared by all faces with those of this face.
 type limits struct {
 	common
 	Limits
@@ -76,18 +76,18 @@ type limits struct {
 
 type common = gate.Limits
 
-// Limits of the face beside the gate's. Zero fields take the default.
+// Limits are this face's own limits, in addition to the gate's. Zero fields take the default.
 type Limits struct {
-	Streams        int           // calls at once on one connection; default 250
-	ConnectTimeout time.Duration // until the handshake is done; default 10 s
+	Streams        int           // concurrent calls per connection; default 250
+	ConnectTimeout time.Duration // for the handshake; default 10 s
 	ConnectionIdle time.Duration // of a connection without calls; default 15 min
-	// Ping is how often a silent connection is asked whether it lives; default 1 min,
-	// with 20 s for the answer.
+	// Ping is the interval of keepalive pings on a silent connection; default 1 min, with 20 s for
+	// the answer.
 	Ping time.Duration
-	// PingEvery is how often a client may ask; one that asks more often is cut off.
-	// Default 10 s.
+	// PingEvery is the shortest interval at which a client may ping; a client that pings more often
+	// is disconnected. Default 10 s.
 	PingEvery time.Duration
-	// HealthEvery is how often a watched health is looked at; default 1 s.
+	// HealthEvery is the interval at which a watched health status is checked; default 1 s.
 	HealthEvery time.Duration
 }
 

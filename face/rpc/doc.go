@@ -1,20 +1,18 @@
-// Package rpc is the gRPC face: the services ToolExecution and ToolRegistry of
-// package agentic.l03.v1 (contracts/l03.proto), beside the standard health
-// service and reflection. It turns messages into toolkeep.Call and back, and does
-// nothing else.
+// Package rpc is the gRPC face: the services ToolExecution and ToolRegistry of package
+// agentic.l03.v1 (contracts/l03.proto), plus the standard health service and reflection. It only
+// converts messages to toolkeep.Call and back.
 //
-// The way of a request: interceptor.go gives it an id, catches panics and turns
-// errors into statuses; guard.go names the caller, as package gate has it;
-// request.go and inputs.go fill
-// the Call; result.go writes the receipt; status.go writes a refusal. What is
-// wrong with a request's fields becomes the call's Fault, so that the pipeline
-// refuses and records it; codec.go sees to it for messages that do not decode.
+// A request passes: interceptor.go assigns an id, catches panics and converts errors into statuses;
+// guard.go authenticates the caller through package gate; request.go and inputs.go fill the Call;
+// result.go writes the receipt; status.go writes a refusal. Faults in a request's fields become the
+// call's Fault, so that the pipeline refuses and records it; codec.go does this for messages that
+// do not decode.
 //
-// What the contract's messages have no field for rides as trailing metadata:
+// Data for which the contract's messages have no field goes into trailing metadata:
 //
-//	x-output-form        "bare" where the result is no JSON object and stands under
-//	                     "result", "none" where there is no result
-//	x-idempotency-replayed "true" where an earlier call with the key got this answer
+//	x-output-form        "bare" if the result is not a JSON object and is under
+//	                     "result", "none" if there is no result
+//	x-idempotency-replayed "true" if an earlier call with the key got this answer
 //
-// and x-request-id rides as leading metadata of every answer.
+// and x-request-id is in the leading metadata of every answer.
 package rpc

@@ -22,8 +22,8 @@ type execution struct {
 	s *Server
 }
 
-// InvokeTool carries a call out. The call ends with the RPC's deadline or
-// cancellation, unless async_mode is set.
+// InvokeTool runs a call. The call ends with the RPC's deadline or cancellation, unless async_mode
+// is set.
 func (x *execution) InvokeTool(ctx context.Context, msg *l03v1.ToolInvocationRequest) (*result, error) {
 	req, err := x.s.admit(ctx)
 	if err != nil {
@@ -58,9 +58,8 @@ func (x *execution) explain(ctx context.Context, req *request, call *toolkeep.Ca
 	return &result{RequestId: call.Key, Status: l03v1.ToolInvocationResult_SUCCESS, Outputs: outputs, Version: 1, Traceparent: call.Traceparent}, nil
 }
 
-// InvokeToolStream carries a call out and tells its progress. The last message is
-// the result. A waiting call is followed to its end; it goes on when the client
-// leaves.
+// InvokeToolStream runs a call and streams its progress. The last message is the result. A waiting
+// call is followed to its end; it continues when the client leaves.
 func (x *execution) InvokeToolStream(msg *l03v1.ToolInvocationRequest, out grpc.ServerStreamingServer[l03v1.InvocationUpdate]) error {
 	ctx := out.Context()
 	req, err := x.s.admit(ctx)
@@ -114,14 +113,14 @@ func (k *sink) take() toolkeep.Progress {
 	return k.last
 }
 
-// withProgress invokes beside a loop that sends the latest progress, so that a
-// slow reader holds up nothing but its own stream.
+// withProgress invokes the call next to a loop that sends the latest progress, so that a slow
+// reader delays only its own stream.
 func (x *execution) withProgress(ctx context.Context, req *request, call *toolkeep.Call, out grpc.ServerStreamingServer[l03v1.InvocationUpdate]) (*toolkeep.Result, error) {
 	k := &sink{ready: make(chan struct{}, 1)}
 	call.Caller = k
 	id := ""
 	if call.ID == "" && call.Fault == nil {
-		// Made here, so that progress can name the call.
+		// Created here, so that progress can name the call.
 		made, err := uuid.NewV7()
 		if err != nil {
 			return nil, err
@@ -150,7 +149,7 @@ func (x *execution) withProgress(ctx context.Context, req *request, call *toolke
 		select {
 		case <-k.ready:
 			if lost == nil {
-				// A client that is gone ends ctx, and that ends the call.
+				// If the client is gone, ctx ends, and with it the call.
 				lost = out.Send(progressOf(k.take(), id))
 			}
 		case o := <-done:
@@ -169,9 +168,9 @@ func progressOf(p toolkeep.Progress, id string) *l03v1.InvocationUpdate {
 
 var errClosing = errors.New("the server is shutting down")
 
-// follow sends the progress of a waiting call until it has ended. Its first
-// message names the call. A call made for another agent is followed only by who
-// may see it; else the answer says where it waits.
+// follow sends the progress of a waiting call until it has ended. Its first message names the call.
+// A call made for another agent is followed only if the caller may see it; else the answer says
+// where it waits.
 func (x *execution) follow(ctx context.Context, p *toolkeep.Principal, res *toolkeep.Result, out grpc.ServerStreamingServer[l03v1.InvocationUpdate]) (*toolkeep.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -203,7 +202,7 @@ func (x *execution) follow(ctx context.Context, p *toolkeep.Principal, res *tool
 	return nil, ctx.Err()
 }
 
-// phased is the row's progress; one that has none tells its state as the phase.
+// phased returns the row's progress; without any, the state is the phase.
 func phased(v *toolkeep.Invocation) toolkeep.Progress {
 	p := v.Progress
 	if p.Phase == "" {
@@ -212,8 +211,8 @@ func phased(v *toolkeep.Invocation) toolkeep.Progress {
 	return p
 }
 
-// fetched notes that the answer goes out. If it cannot be noted, the answer goes
-// out all the same and stays for its lifetime.
+// fetched records that the answer is sent. If recording fails, the answer is sent anyway and stays
+// for its lifetime.
 func (x *execution) fetched(ctx context.Context, p *toolkeep.Principal, v *toolkeep.Invocation) *toolkeep.Result {
 	if again, err := x.s.c.Calls.Get(ctx, p, v.ID); err == nil {
 		v = again
@@ -221,7 +220,7 @@ func (x *execution) fetched(ctx context.Context, p *toolkeep.Principal, v *toolk
 	return x.s.c.Calls.Result(v)
 }
 
-// GetInvocation tells how a call stands or what came of it.
+// GetInvocation returns a call's state or result.
 func (x *execution) GetInvocation(ctx context.Context, msg *l03v1.GetInvocationRequest) (*result, error) {
 	p, err := x.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -257,7 +256,7 @@ func (x *execution) CancelInvocation(ctx context.Context, msg *l03v1.CancelInvoc
 	return &l03v1.CancelInvocationResponse{InvocationId: msg.GetInvocationId(), Cancelled: cancelled, Message: valid(text)}, nil
 }
 
-// checkID refuses an id that no record can have.
+// checkID refuses malformed invocation ids.
 func (s *Server) checkID(id string) error {
 	if id == "" || len(id) > s.limits.KeyBytes || strings.IndexByte(id, 0) >= 0 {
 		return toolkeep.NewError(toolkeep.InvalidParameters, "the id must have 1 to %d bytes and no NUL", s.limits.KeyBytes)

@@ -93,7 +93,7 @@ func (f *fakeCatalog) Versions(p *toolkeep.Principal, id string, visible func(*t
 
 type fakeSearch struct{ f *fakeCatalog }
 
-// Find finds all, and tells in Degraded whose question it was.
+// Find finds all tools, and returns in Degraded whose query it was.
 func (s fakeSearch) Find(_ context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
 	var out []discover.Match
 	for _, t := range s.f.tools {
@@ -116,7 +116,7 @@ func toolOf(id, category, schema string) *toolkeep.Tool {
 // system is a face over fakes; tests change its parts before start.
 type system struct {
 	Config
-	front   gate.Config // of the gate before the face
+	front   gate.Config // of the gate in front of the face
 	calls   *fakeCalls
 	catalog *fakeCatalog
 	log     lockedBuffer
@@ -140,7 +140,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// newSystem knows two callers, admin (all permissions) and agent (none).
+// newSystem sets up two callers, admin (all permissions) and agent (none).
 func newSystem() *system {
 	s := &system{calls: &fakeCalls{}, catalog: &fakeCatalog{tools: []*toolkeep.Tool{
 		toolOf("demo.text", "text", `{"properties":{"text":{"type":"string"},"n":{"type":"integer"}}}`), toolOf("demo.other", "other", `{}`)}}}
@@ -216,7 +216,7 @@ func as(ctx context.Context, key string, more ...string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, append(more, "authorization", "Bearer "+key)...)
 }
 
-// ask is a request with what every call has.
+// ask returns a request with the fields every call has.
 func ask(change func(*l03v1.ToolInvocationRequest)) *l03v1.ToolInvocationRequest {
 	m := &l03v1.ToolInvocationRequest{ToolId: "demo.text"}
 	if change != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// TestGrpcurl drives the server with grpcurl, which knows nothing of the contract
-// but what reflection tells. It is pinned in the module tools/grpcurl; building it
-// takes a minute, so it runs with TOOLKEEP_TEST_ALL=1 (make test), or where
-// grpcurl is installed.
+// TestGrpcurl drives the server with grpcurl, which knows the contract only through reflection. It
+// is pinned in the module tools/grpcurl; building it takes a minute, so it runs with
+// TOOLKEEP_TEST_ALL=1 (make test), or if grpcurl is installed.
 func TestGrpcurl(t *testing.T) {
 	program, err := exec.LookPath("grpcurl")
 	if err != nil {

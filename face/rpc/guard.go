@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
-// request is what one RPC brought beside its message.
+// request is what one RPC carries besides its message.
 type request struct {
 	headers   gate.Headers
 	principal *toolkeep.Principal
@@ -23,14 +23,14 @@ func headersOf(ctx context.Context) gate.Headers {
 	return gate.Metadata(md)
 }
 
-// admit names the caller.
+// admit authenticates the caller.
 func (s *Server) admit(ctx context.Context) (*request, error) {
 	h := headersOf(ctx)
 	p, err := s.gate.Authenticate(ctx, h, remote(ctx))
 	return &request{headers: h, principal: p}, err
 }
 
-// remote is the peer's address without its port.
+// remote returns the peer's address without its port.
 func remote(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -42,7 +42,7 @@ func remote(ctx context.Context) string {
 	return gate.Address(p.Addr.String())
 }
 
-// admitPlain is admit for what is not a call.
+// admitPlain is admit for requests other than calls.
 func (s *Server) admitPlain(ctx context.Context, msg proto.Message) (*toolkeep.Principal, error) {
 	r, err := s.admit(ctx)
 	if err != nil {

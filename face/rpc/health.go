@@ -13,13 +13,13 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// health is the standard health service, open to all as the probes over HTTP are.
+// health is the standard health service, open to all like the HTTP probes.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	s *Server
 }
 
-// healthServices are the names that can be asked for; "" is the server.
+// healthServices are the service names that may be queried; "" is the server.
 var healthServices = []string{"", l03v1.ToolExecution_ServiceDesc.ServiceName, l03v1.ToolRegistry_ServiceDesc.ServiceName}
 
 func known(service string) bool { return slices.Contains(healthServices, service) }

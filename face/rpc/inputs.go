@@ -12,12 +12,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// loose accepts any JSON: what it does not look at, the pipeline's parser refuses
-// with a code of its own (E3311).
+// loose accepts any JSON: the pipeline's parser refuses what this pass does not check, with its own
+// code (E3311).
 var loose = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// joinInputs puts JSON-serialised values together into one object. A value that
-// is no JSON is taken as text where isText says so; all others are told at once.
+// joinInputs joins JSON-serialised values into one object. A value that is not JSON becomes a
+// string if isText allows it; all others are reported together.
 func joinInputs(inputs map[string]string, isText func(name string) bool) ([]byte, *toolkeep.Error) {
 	n := 2
 	for k, v := range inputs {
@@ -53,8 +53,8 @@ func joinInputs(inputs map[string]string, isText func(name string) bool) ([]byte
 		"inputs."+clip(bad[0], 100)+" is no JSON: send each value JSON-serialised, as 3 or \"text\" with its quotes", faults)
 }
 
-// isJSON tells whether s is one JSON value. Plain numbers and quoted words, of
-// which most inputs are, are told without a parser.
+// isJSON reports whether s is one JSON value. Plain numbers and quoted words, the most common
+// inputs, need no parser.
 func isJSON(s string) bool {
 	if n := len(s); n >= 2 && s[0] == '"' && s[n-1] == '"' && plain(s[1:n-1]) {
 		return true
@@ -75,9 +75,9 @@ func pointer(name string) string {
 	return string(jsontext.Pointer("").AppendToken(name))
 }
 
-// textual reads which properties of a parameters schema may be text: those whose
-// type says string, also as one of several or below anyOf and oneOf. A schema was
-// checked when it was published; one that does not parse has no text.
+// textual returns which properties of a parameters schema may be strings: those whose type includes
+// string, also in a list of types or below anyOf and oneOf. Schemas are checked when published; one
+// that does not parse has no strings.
 func textual(schema []byte) func(name string) bool {
 	type alternative struct {
 		Type jsontext.Value `json:"type"`
@@ -111,8 +111,8 @@ func textual(schema []byte) func(name string) bool {
 }
 
 const (
-	exact    = 1<<53 - 1 // the largest whole number that a double holds and its neighbours not
-	maxDepth = 500       // far beyond the pipeline's limit, which has its own message
+	exact    = 1<<53 - 1 // the largest integer up to which a double is exact
+	maxDepth = 500       // far above the pipeline's limit, which has its own message
 )
 
 // joinParameters writes a Struct as JSON.

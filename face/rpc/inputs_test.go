@@ -129,8 +129,8 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// Whatever comes in, joinInputs gives a refusal or one JSON object with the same
-// names, each value JSON of its own and none able to add to the object.
+// For any input, joinInputs returns a refusal or one JSON object with the same names, where each
+// value is JSON of its own and none can add members to the object.
 func FuzzInputs(f *testing.F) {
 	f.Add("text", "Claude AI", "n", "3")
 	f.Add("a/b", `"x`, "n", `1,"m":2`)
@@ -140,7 +140,7 @@ func FuzzInputs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
 		for _, s := range []string{k1, v1, k2, v2} {
 			if !utf8.ValidString(s) {
-				return // protobuf refuses it before
+				return // protobuf refuses it earlier
 			}
 		}
 		inputs := map[string]string{k1: v1, k2: v2}

@@ -13,13 +13,13 @@ import (
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
-// unary is the frame of every RPC with one answer.
+// unary wraps every RPC with one answer.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (res any, err error) {
 	arrived(ctx)
 	ctx, release := s.underway(ctx)
 	defer release()
 	id := s.gate.RequestID(headersOf(ctx))
-	_ = grpc.SetHeader(ctx, metadata.MD{"x-request-id": {id}}) // fails only where the answer has begun
+	_ = grpc.SetHeader(ctx, metadata.MD{"x-request-id": {id}}) // fails only if the answer has begun
 	defer func() {
 		if v := recover(); v != nil {
 			res, err = nil, s.panicked(ctx, id, info.FullMethod, v)
@@ -31,7 +31,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 	return next(ctx, req)
 }
 
-// stream is the frame of every RPC that answers with a stream.
+// stream wraps every RPC that answers with a stream.
 func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	ctx, release := s.underway(ss.Context())
 	defer release()
@@ -48,14 +48,14 @@ func (s *Server) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerIn
 	return next(srv, &boundStream{ServerStream: ss, ctx: ctx})
 }
 
-// underway ties a request to the server's end.
+// underway ties a request to the server's shutdown.
 func (s *Server) underway(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.requests, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// carried is a panic of another goroutine with the stack that it had there.
+// carried is a panic of another goroutine with its original stack.
 type carried struct {
 	value any
 	stack []byte
@@ -69,7 +69,7 @@ func (s *Server) panicked(ctx context.Context, id, method string, v any) error {
 	return gate.Panicked(ctx, s.log, c.value, c.stack, "request_id", id, "method", method)
 }
 
-// fail turns an error into a status, logged where the fault is ours.
+// fail converts an error into a status, and logs it if the fault is ours.
 func (s *Server) fail(ctx context.Context, id, method string, err error) error {
 	var ours *toolkeep.Error
 	if !errors.As(err, &ours) {

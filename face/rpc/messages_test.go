@@ -19,7 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// read is what the face makes of a message and its metadata.
+// read returns the Call that the face makes of a message and its metadata.
 func read(t *testing.T, m *l03v1.ToolInvocationRequest, md ...string) *toolkeep.Call {
 	t.Helper()
 	s := newSystem().face()
@@ -88,8 +88,8 @@ func TestFaultsOfTheMessage(t *testing.T) {
 			}
 		})
 	}
-	// Values of a tool that the caller cannot have are not judged: the pipeline says
-	// that there is no such tool.
+	// Values for a tool that the caller cannot have are not checked: the pipeline answers that
+	// there is no such tool.
 	for _, tool := range []string{"demo.other", "demo.none"} {
 		c := read(t, ask(func(m *message) { m.ToolId = tool; m.Inputs = map[string]string{"n": "three"} }))
 		if c.Fault != nil || string(c.Arguments) != `{"n":"three"}` {
@@ -101,8 +101,7 @@ func TestFaultsOfTheMessage(t *testing.T) {
 	}
 }
 
-// Every code of the catalogue becomes a status of its own, with what a client
-// needs to tell it from others.
+// Every catalogued code becomes a distinguishable status with the details a client needs.
 func TestRefusalOfEveryCode(t *testing.T) {
 	for _, i := range toolkeep.Codes() {
 		if _, ok := grpcCodes[i.GRPC]; !ok {
@@ -139,8 +138,8 @@ func TestRefusalOfEveryCode(t *testing.T) {
 	}
 }
 
-// However much is wrong, the status stays small enough for every client, which
-// gets it base64-encoded in 8 KiB of metadata.
+// However many faults there are, the status stays small enough for every client: it arrives
+// base64-encoded in 8 KiB of metadata.
 func TestRefusalsStaySmall(t *testing.T) {
 	var faults []toolkeep.Fault
 	for i := range 1000 {

@@ -23,8 +23,8 @@ const (
 	maxTools     = 50
 	maxQuery     = 2000 // bytes
 
-	// stateHeld is shown in place of the state of a version that waits for review:
-	// the message has no field of its own for it.
+	// stateHeld is shown as the state of a version on hold for review, since the message has no
+	// field for that.
 	stateHeld = "held"
 )
 
@@ -34,14 +34,13 @@ type registry struct {
 	s *Server
 }
 
-// visible is what the principal may see.
+// visible returns the filter of what the principal may see.
 func (s *Server) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return s.c.Visible(p, t) }
 }
 
-// GetTool gives one version with its manifest, without the names of tools that the caller
-// may not see. The state of one that waits for
-// review is held. E3001, E3004, E3005, E3009, E3010.
+// GetTool returns one version with its manifest, without the names of tools that the caller may not
+// see. The state of a version that waits for review is held. E3001, E3004, E3005, E3009, E3010.
 func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03v1.Tool, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -69,9 +68,9 @@ func (g *registry) GetTool(ctx context.Context, msg *l03v1.GetToolRequest) (*l03
 	return t, nil
 }
 
-// ListTools gives a page of the tools that the caller may see. filters are
-// category, tag, capability and namespace; capability_query narrows to what a
-// search for its words finds, best first.
+// ListTools returns a page of the tools that the caller may see. filters are category, tag,
+// capability and namespace; capability_query narrows the list to keyword search results, best
+// first.
 func (g *registry) ListTools(ctx context.Context, msg *l03v1.ListToolsRequest) (*l03v1.ListToolsResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -119,7 +118,7 @@ func filterOf(msg *l03v1.ListToolsRequest) (catalog.Filter, error) {
 	return f, nil
 }
 
-// search is the part of the list that the words find, at most maxPage tools.
+// search returns the part of the list that the query finds, at most maxPage tools.
 func (g *registry) search(ctx context.Context, p *toolkeep.Principal, query string, f catalog.Filter) ([]catalog.Summary, int, error) {
 	found, _, err := g.find(ctx, p, discover.Query{Text: query, Limit: maxPage})
 	if err != nil {
@@ -143,7 +142,7 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 		Versions: t.Versions, LatestVersion: t.LatestVersion, Tags: t.Tags, RequiresApproval: t.RequiresApproval}
 }
 
-// find searches among what the caller sees. E3104, E3301, E3311.
+// find searches the tools the caller sees. E3104, E3301, E3311.
 func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]discover.Match, discover.Report, error) {
 	switch {
 	case g.s.c.Search == nil:
@@ -164,13 +163,13 @@ func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Q
 	return found, report, nil
 }
 
-// strategies are those that a query may name, with what search calls them.
+// strategies maps the contract's strategy names to those of search.
 var strategies = map[string]discover.Strategy{"": "", "hybrid": discover.Hybrid, "semantic": discover.Semantic, "keyword": discover.Keyword, "category": discover.Category, "session": discover.InSession}
 
-// QueryByCapability finds tools by what they are for, best first; none is an empty
-// answer. strategy is hybrid (the default), semantic, keyword, category (hybrid within
-// the category, which is then required) or session; session_id says which conversation the question belongs
-// to. Each explanation says what matched and the parts of the score. E3104, E3301, E3311, E3312.
+// QueryByCapability finds tools by purpose, best first; the answer may be empty. strategy is hybrid
+// (the default), semantic, keyword, category (hybrid within the category, which is then required)
+// or session; session_id names the conversation. Each explanation says what matched and the parts
+// of the score. E3104, E3301, E3311, E3312.
 func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapabilityRequest) (*l03v1.QueryByCapabilityResponse, error) {
 	p, err := g.s.admitPlain(ctx, msg)
 	if err != nil {
@@ -204,14 +203,14 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 	return out, nil
 }
 
-// describe is the summary of a found tool, with its versions.
+// describe returns the summary of a found tool, with its versions.
 func (g *registry) describe(p *toolkeep.Principal, t *toolkeep.Tool) *l03v1.ToolSummary {
 	m := t.Manifest
 	s := &l03v1.ToolSummary{ToolId: t.ID, ToolName: m.ToolName, Description: m.Description, Category: m.Category,
 		LatestVersion: t.Version, Tags: slices.Clone(m.Tags), RequiresApproval: m.RequiresApproval}
 	all, err := g.s.c.Catalog.Versions(p, t.ID, g.s.visible(p))
 	if err != nil {
-		return s // removed since the search; what was found still stands
+		return s // removed since the search; the summary stands as found
 	}
 	for _, v := range all {
 		s.Versions = append(s.Versions, v.Tool.Version)

@@ -9,12 +9,11 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// maxSeconds bounds timeouts and lifetimes that a caller may ask for: a week.
+// maxSeconds bounds the timeouts and lifetimes a caller may request: a week.
 const maxSeconds = 7 * 24 * 3600
 
-// reader fills a Call from a message and its metadata. The first thing found
-// wrong stays as the call's Fault and reading goes on, so that the record of the
-// refused call says what was asked for.
+// reader fills a Call from a message and its metadata. The first fault becomes the call's Fault and
+// reading continues, so that the record of the refused call is complete.
 type reader struct {
 	s    *Server
 	req  *request
@@ -22,7 +21,7 @@ type reader struct {
 	call *toolkeep.Call
 }
 
-// readCall never fails: what is wrong is the call's Fault.
+// readCall never fails: errors become the call's Fault.
 func (s *Server) readCall(req *request, msg *l03v1.ToolInvocationRequest) *toolkeep.Call {
 	r := &reader{s: s, req: req, msg: msg, call: &toolkeep.Call{Face: "grpc"}}
 	if r.fault(undecoded(msg)); r.call.Fault != nil {
@@ -94,8 +93,7 @@ func (r *reader) fields() {
 	}
 }
 
-// unsupported refuses wishes that this build cannot fulfil; values that ask for
-// nothing pass.
+// unsupported refuses options this build does not support; values that request nothing pass.
 func (r *reader) unsupported() {
 	m := r.msg
 	l, k := m.GetResourceLimits(), m.GetCheckpointConfig()
@@ -132,9 +130,8 @@ func (r *reader) arguments() {
 	r.fault(err)
 }
 
-// isText asks the tool's schema, and not before a value is no JSON. Of a tool
-// that the caller cannot have every value is text: the pipeline refuses the call,
-// and for the tool's sake.
+// isText consults the tool's schema, but only once a value is not JSON. For a tool the caller
+// cannot have every value is a string: the pipeline refuses the call because of the tool.
 func (r *reader) isText() func(string) bool {
 	var ask func(string) bool
 	return func(name string) bool {
@@ -151,8 +148,8 @@ func (r *reader) isText() func(string) bool {
 	}
 }
 
-// text sets a value that another field or the metadata may have set before. The
-// pipeline checks its length and characters.
+// text sets a value that another field or the metadata may already have set. The pipeline checks
+// its length and characters.
 func (r *reader) text(to *string, v, name string) {
 	switch {
 	case v == "":
@@ -163,7 +160,7 @@ func (r *reader) text(to *string, v, name string) {
 	}
 }
 
-// seconds sets a time that another field may have set before; 0 is none.
+// seconds sets a duration that another field may already have set; 0 is none.
 func (r *reader) seconds(to *time.Duration, v uint32, name string) {
 	d := time.Duration(v) * time.Second
 	switch {

@@ -18,21 +18,21 @@ import (
 
 type (
 	result = l03v1.ToolInvocationResult
-	// receipt is a result with what rides beside it.
+	// receipt is a result with its metadata.
 	receipt struct {
 		msg     *result
-		trailer metadata.MD // nil is none
+		trailer metadata.MD // nil: none
 	}
 )
 
-// bc6 are the statuses that the error catalogue names.
+// bc6 are the statuses the error catalogue names.
 var bc6 = map[string]l03v1.ToolInvocationResult_Status{
 	"FAILURE": l03v1.ToolInvocationResult_FAILURE, "TIMEOUT": l03v1.ToolInvocationResult_TIMEOUT,
 	"NOT_FOUND": l03v1.ToolInvocationResult_NOT_FOUND, "UNAUTHORIZED": l03v1.ToolInvocationResult_UNAUTHORIZED,
 	"VALIDATION_ERROR": l03v1.ToolInvocationResult_VALIDATION_ERROR,
 }
 
-// statusOf is what BC-6 shows for a state; code is the error's, "" without one.
+// statusOf returns the BC-6 status for a state; code is the error's, "" without one.
 func statusOf(s toolkeep.CallState, code toolkeep.Code) l03v1.ToolInvocationResult_Status {
 	switch s {
 	case toolkeep.CallAccepted, toolkeep.CallQueued:
@@ -56,7 +56,7 @@ func statusOf(s toolkeep.CallState, code toolkeep.Code) l03v1.ToolInvocationResu
 	return l03v1.ToolInvocationResult_FAILURE
 }
 
-// statusURL is where REST tells the same.
+// statusURL is the REST address of the same call.
 func statusURL(id string) string { return "/api/v1/invocations/" + id }
 
 // answer writes a receipt. key and traceparent are the caller's own.
@@ -101,8 +101,7 @@ const (
 	formNone = "none"
 )
 
-// splitOutput gives the members of an object, each as JSON; another value stands
-// under "result".
+// splitOutput returns the members of an object, each as JSON; any other value goes under "result".
 func splitOutput(output []byte) (map[string]string, string) {
 	if len(output) == 0 {
 		return nil, formNone
@@ -113,7 +112,7 @@ func splitOutput(output []byte) (map[string]string, string) {
 	return map[string]string{"result": valid(string(output))}, formBare
 }
 
-// decoders hold the state of one pass over an output, nothing of it itself.
+// decoders are pooled for one pass over an output each and retain nothing of it.
 var decoders = sync.Pool{New: func() any { return new(jsontext.Decoder) }}
 
 func membersOf(object []byte) (map[string]string, bool) {
@@ -146,7 +145,7 @@ func membersOf(object []byte) (map[string]string, bool) {
 	return out, true
 }
 
-// empty is a reader of nothing.
+// empty is a reader without content.
 type empty struct{}
 
 func (empty) Read([]byte) (int, error) { return 0, io.EOF }
@@ -186,7 +185,7 @@ func unsigned(n int64) uint64 { return uint64(max(n, 0)) }
 
 func count(n int64) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 
-// toolError is the error of a result. In a message there is room for all of it.
+// toolError returns the error of a result. A message has room for all of it.
 func toolError(e *toolkeep.Error) *l03v1.ToolError {
 	info := e.Code.Info()
 	details, _ := structOf(e.Details)

@@ -14,15 +14,14 @@ import (
 
 // Retrievals records searches.
 type Retrievals interface {
-	// Retrieved records a search in the background and gives the id of its event at once.
+	// Retrieved records a search in the background and returns its event id at once.
 	Retrieved(p *toolkeep.Principal, r usage.Retrieval) (id string)
 }
 
-// retrievalHeader carries the id by which feedback names a search.
+// retrievalHeader carries the search id that feedback refers to.
 const retrievalHeader = "x-retrieval-id"
 
-// retrieved records a search that began at start and says its id in the header of the
-// answer.
+// retrieved records a search that began at start and puts its id into the answer's header.
 func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discover.Query, found []discover.Match, r discover.Report, start time.Time) {
 	if s.c.Retrievals == nil {
 		return
@@ -30,6 +29,6 @@ func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discove
 	one := usage.Of(q, found, r, time.Since(start))
 	one.Face = "grpc"
 	one.Agent = headersOf(ctx).Agent()
-	// The header can be too late only if the answer went out, and it did not.
+	// SetHeader fails only after the answer was sent, and it was not.
 	_ = grpc.SetHeader(ctx, metadata.Pairs(retrievalHeader, s.c.Retrievals.Retrieved(p, one)))
 }

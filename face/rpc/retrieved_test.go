@@ -20,8 +20,7 @@ func (c recorder) Retrieved(p *toolkeep.Principal, r usage.Retrieval) string {
 	return "retrieval-of-" + p.Subject
 }
 
-// TestSearchesAreRecorded: both methods that search say in the header which search it
-// was.
+// TestSearchesAreRecorded: both search methods return the search id in the header.
 func TestSearchesAreRecorded(t *testing.T) {
 	s, seen := newSystem(), make(recorder, 1)
 	s.Retrievals = seen

@@ -24,14 +24,13 @@ type Server struct {
 	log    *slog.Logger
 	grpc   *grpc.Server
 
-	closing   context.Context // its end is that of the streams that only watch
+	closing   context.Context // ends the streams that only watch
 	close     context.CancelFunc
-	requests  context.Context // its end is that of every request
+	requests  context.Context // ends every request
 	interrupt context.CancelFunc
 }
 
-// New builds the services. It panics if a required part is missing, which is a
-// mistake of the wiring.
+// New builds the services. It panics if a required part is missing, which is a wiring error.
 func New(c Config) *Server {
 	if c.Gate == nil || c.Invoker == nil || c.Calls == nil || c.Catalog == nil || c.Visible == nil {
 		panic("rpc: Gate, Invoker, Calls, Catalog and Visible are required")
@@ -50,16 +49,16 @@ func New(c Config) *Server {
 	return s
 }
 
-// streamWorkers is how many goroutines are kept for requests; those beyond get one
-// of their own. A call goes deep, and a new goroutine copies its stack at each
-// doubling on the way: about a tenth of a reading call.
+// streamWorkers is the number of pooled goroutines for requests; further requests get their own. A
+// call has a deep stack, and a new goroutine copies its stack at each doubling: about a tenth of a
+// reading call.
 const streamWorkers = 64
 
 func (s *Server) options() []grpc.ServerOption {
 	l := s.limits
 	options := []grpc.ServerOption{
-		// Messages a little over the limit are read, so that the refusal has a code
-		// and a record; larger ones the library refuses.
+		// Messages a little over the limit are read, so that the refusal has a code and a record;
+		// the library refuses larger ones.
 		grpc.MaxRecvMsgSize(int(2 * l.BodyBytes)),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(uint32(l.Streams)),
@@ -88,15 +87,14 @@ func (s *Server) Serve(l net.Listener) error {
 	return err
 }
 
-// Close ends the streams that only watch; requests go on being answered.
+// Close ends the streams that only watch; requests are still answered.
 func (s *Server) Close() { s.close() }
 
-// Interrupt cancels the requests under way; they may still answer.
+// Interrupt cancels running requests; they may still answer.
 func (s *Server) Interrupt() { s.interrupt() }
 
-// Stop takes no new requests and waits for those under way. When ctx ends it
-// cuts them off, waits for their handlers and returns ctx's error. It may be
-// called twice.
+// Stop takes no new requests and waits for running ones. When ctx ends it cuts them off, waits for
+// their handlers and returns ctx's error. It may be called twice.
 func (s *Server) Stop(ctx context.Context) error {
 	s.Close()
 	done := make(chan struct{})

@@ -37,7 +37,7 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// wantCode checks the status and the catalogue's code in its details.
+// wantCode checks the status and the catalogued code in its details.
 func wantCode(t *testing.T, err error, want toolkeep.Code) *status.Status {
 	t.Helper()
 	s := status.Convert(err)
@@ -130,7 +130,7 @@ func TestWhoCalls(t *testing.T) {
 	wantCode(t, err, toolkeep.InvalidParameters)
 }
 
-// The deadline of the RPC and its cancellation reach the call.
+// The RPC's deadline and cancellation reach the call.
 func TestDeadlineAndCancellation(t *testing.T) {
 	s := newSystem()
 	began, ended := make(chan time.Duration, 1), make(chan error, 1)
@@ -142,7 +142,7 @@ func TestDeadlineAndCancellation(t *testing.T) {
 		began <- left
 		<-ctx.Done()
 		ended <- ctx.Err()
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // as the pipeline does; the server's clock may ring first
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) { // like the pipeline; the server's timer may fire first
 			return nil, toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed")
 		}
 		return nil, toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
@@ -161,7 +161,7 @@ func TestDeadlineAndCancellation(t *testing.T) {
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	for d := 50 * time.Millisecond; ; d *= 2 { // until the server hears of the call before it is over
+	for d := 50 * time.Millisecond; ; d *= 2 { // until the server has received the call before it is over
 		ctx, cancel := context.WithTimeout(as(t.Context(), "agent"), d)
 		_, err := c.InvokeTool(ctx, ask(nil))
 		cancel()
@@ -200,8 +200,8 @@ func recvAll(t *testing.T, in grpc.ServerStreamingClient[l03v1.InvocationUpdate]
 	}
 }
 
-// The executor reports far more than the client reads; it is never held up, the
-// latest wins and the result is the last message.
+// The executor reports far more than the client reads; it never blocks, the latest progress wins
+// and the result is the last message.
 func TestProgressNeverBlocks(t *testing.T) {
 	s := newSystem()
 	reported := make(chan struct{})
@@ -270,7 +270,7 @@ func TestStreamFollowsAWaitingCall(t *testing.T) {
 	if !slices.Equal(phases, []string{"01900000 queued", "01900000 half"}) {
 		t.Errorf("%q", phases)
 	}
-	// One who may not see the row gets the receipt that says where the call waits.
+	// A caller that may not see the row gets the receipt that says where the call waits.
 	s.calls.watch = func(context.Context, *toolkeep.Principal, string) iter.Seq2[*toolkeep.Invocation, error] {
 		return func(yield func(*toolkeep.Invocation, error) bool) {
 			yield(nil, toolkeep.NewError(toolkeep.ResourceNotFound, "no"))
@@ -280,7 +280,7 @@ func TestStreamFollowsAWaitingCall(t *testing.T) {
 	if _, res, err := recvAll(t, in, err); err != nil || res.GetStatus() != l03v1.ToolInvocationResult_PENDING || res.GetPollingInfo() == nil {
 		t.Errorf("%v %v", res, err)
 	}
-	// The server's end ends the stream and not the call.
+	// Stopping the server ends the stream but not the call.
 	s.calls.watch = rows(&toolkeep.Invocation{ID: someID, State: toolkeep.CallRunning})
 	in, err = c.InvokeToolStream(as(t.Context(), "agent"), ask(nil))
 	if err != nil {
@@ -339,7 +339,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// rawCodec sends bytes as they are, to send what is no message.
+// rawCodec sends raw bytes, to send invalid messages.
 type rawCodec struct{}
 
 func (rawCodec) Marshal(v any) ([]byte, error) { return v.([]byte), nil }
@@ -403,8 +403,8 @@ func TestHostileMessages(t *testing.T) {
 	}
 }
 
-// A client that opens calls and sends nothing is let go; one that has sent its
-// message may wait for the answer as long as it likes.
+// A client that opens calls and sends nothing is disconnected; after sending its message it may
+// wait for the answer without limit.
 func TestMessagesThatDoNotArrive(t *testing.T) {
 	s := newSystem()
 	s.front.Limits.BodyTimeout = 500 * time.Millisecond // enough for a message that was sent
@@ -530,7 +530,7 @@ func TestReflection(t *testing.T) {
 	if err := in.CloseSend(); err != nil {
 		t.Fatal(err)
 	}
-	// The older version has the same messages under another name.
+	// The older version has the same messages under other names.
 	old, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true},
 		"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
 	if err != nil {
@@ -545,7 +545,7 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-// identity makes a certificate, its own authority if by is nil.
+// identity creates a certificate, self-signed if by is nil.
 func identity(t *testing.T, name string, by *tls.Certificate) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -615,7 +615,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Stop waits for the calls under way, and cuts them off when its time is over.
+// Stop waits for running calls, and cuts them off when ctx ends.
 func TestStop(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		t.Run(fmt.Sprintf("patient=%t", patient), func(t *testing.T) {
@@ -654,7 +654,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// Interrupt ends the calls under way, and their answers still arrive.
+// Interrupt ends running calls, and their answers still arrive.
 func TestInterrupt(t *testing.T) {
 	s := newSystem()
 	began := make(chan struct{})

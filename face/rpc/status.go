@@ -23,12 +23,11 @@ import (
 // domain is ErrorInfo's.
 const domain = "toolkeep"
 
-// A status rides in trailing metadata, base64-encoded, of which many clients take
-// 8 KiB and no more; its message rides there twice. The record of the refused
-// call has everything.
+// A status travels base64-encoded in trailing metadata, which many clients limit to 8 KiB; its
+// message is in there twice. The record of the refused call has everything.
 const (
 	maxMessage     = 512  // bytes
-	maxDetails     = 768  // bytes of details that are no faults
+	maxDetails     = 768  // bytes of details other than faults
 	maxViolations  = 2560 // bytes of all faults
 	maxPointer     = 128  // bytes
 	maxDescription = 240  // bytes
@@ -44,8 +43,8 @@ var grpcCodes = map[string]codes.Code{
 	"DATA_LOSS": codes.DataLoss, "UNAUTHENTICATED": codes.Unauthenticated,
 }
 
-// refusal turns an error into a status with ErrorInfo, and with RetryInfo,
-// BadRequest and a Struct of the other details where there are any.
+// refusal converts an error into a status with ErrorInfo, plus RetryInfo, BadRequest and a Struct
+// of the other details if there are any.
 func refusal(e *toolkeep.Error) *status.Status {
 	info := e.Code.Info()
 	code, ok := grpcCodes[info.GRPC]
@@ -54,7 +53,7 @@ func refusal(e *toolkeep.Error) *status.Status {
 	}
 	message := e.Message
 	if at, ok := e.Details["url"].(string); ok && e.Code == toolkeep.LoginRequired {
-		message += "; details.url is " + at // many clients show the message alone
+		message += "; details.url is " + at // many clients show only the message
 	}
 	s := &spb.Status{Code: int32(code), Message: clip(message, maxMessage)}
 	meta := map[string]string{
@@ -81,14 +80,14 @@ func refusal(e *toolkeep.Error) *status.Status {
 }
 
 func attach(s *spb.Status, m proto.Message) {
-	// Packing fails only for text that is no UTF-8, which valid and clip took out.
+	// Packing fails only for invalid UTF-8, which valid and clip removed.
 	if a, err := anypb.New(m); err == nil {
 		s.Details = append(s.Details, a)
 	}
 }
 
-// splitDetails gives faults as field violations, their field the JSON Pointer,
-// and the rest as a Struct; cut says that something did not fit.
+// splitDetails returns faults as field violations, with the JSON Pointer as field, and the rest as
+// a Struct; cut is true if something did not fit.
 func splitDetails(details map[string]any) (bad *errdetails.BadRequest, rest *structpb.Struct, cut bool) {
 	if len(details) == 0 {
 		return nil, nil, false
@@ -118,8 +117,7 @@ func splitDetails(details map[string]any) (bad *errdetails.BadRequest, rest *str
 	return bad, rest, cut || !ok
 }
 
-// faultsOf reads details.errors, which is a list of faults or, from a record, of
-// objects.
+// faultsOf reads details.errors: a list of faults or, from a record, of objects.
 func faultsOf(v any) []toolkeep.Fault {
 	switch list := v.(type) {
 	case []toolkeep.Fault:
@@ -139,7 +137,7 @@ func faultsOf(v any) []toolkeep.Fault {
 	return nil
 }
 
-// structOf turns details into a Struct; ok is false where they are no JSON.
+// structOf converts details to a Struct; ok is false if they are not JSON.
 // Numbers beyond a double's exactness lose digits, as in any Struct.
 func structOf(m map[string]any) (s *structpb.Struct, ok bool) {
 	if len(m) == 0 {
@@ -156,7 +154,7 @@ func structOf(m map[string]any) (s *structpb.Struct, ok bool) {
 	return s, true
 }
 
-// clip cuts text to n bytes and makes it UTF-8, which protobuf demands.
+// clip cuts text to n bytes of valid UTF-8, which protobuf requires.
 func clip(s string, n int) string {
 	return valid(toolkeep.ClipBytes(s, n))
 }
