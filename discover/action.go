@@ -6,19 +6,19 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// action is what a question wants done, or what a tool does to what it is about. APIs have
-// the same few for every thing they hold, and name them in many ways; their words are in
-// so many tools that they weigh next to nothing.
+// action is what a query wants done, or what a tool does to its object. APIs have the same few
+// actions for every kind of object, under many names; their words occur in so many tools that BM25
+// gives them almost no weight.
 type action uint8
 
 const (
-	noAction action = iota // it cannot be told
+	noAction action = iota // unknown
 	reads
 	lists // reads several
 	creates
 	changes
 	removes
-	writes // changes something, who knows how
+	writes // changes something, unknown how
 )
 
 // actionVerbs are the verbs of actions.
@@ -42,16 +42,16 @@ var (
 	questionWords = set("what which who whom whose when where why how is are was were am any")
 	auxiliaries   = set("do does did has have had can could may might will would should must shall")
 	pronouns      = set("i we you it they he she there any anybody anyone somebody someone")
-	// polite stands before what is wished for.
+	// polite words precede the request.
 	polite = set("please hi hello i we you me us want wish need would like to let lets and then now also just help can could will")
-	// away makes taking and throwing a removal.
+	// away turns taking and throwing into a removal.
 	away = set("away out off")
 )
 
-const actionWithin = 12 // words of a question that are looked at
+const actionWithin = 12 // words of a query that are examined
 
-// wanted is what a question wants: the action of the verb it begins with, reads for what is
-// asked, noAction where it cannot be told. It knows English alone.
+// wanted returns the action a query asks for: that of its first verb, reads for a question,
+// noAction if unknown. It knows only English.
 func wanted(text string) action {
 	var list []string
 	words(text, func(w string) {
@@ -63,7 +63,7 @@ func wanted(text string) action {
 }
 
 func wantedOf(list []string) action {
-	// "Can you delete it" is a wish, "can it be deleted" and "do we have one" are questions.
+	// "Can you delete it" is a request, "can it be deleted" and "do we have one" are questions.
 	if len(list) > 1 && auxiliaries[list[0]] {
 		switch {
 		case list[1] == "you" && list[0] != "do" && list[0] != "did" && list[0] != "have":
@@ -95,7 +95,7 @@ func wantedOf(list []string) action {
 	switch verb {
 	case "tell", "give":
 		if !next("me", "us") || len(rest) > 1 && (rest[1] == "when" || rest[1] == "if") {
-			return noAction // to be told later is no reading
+			return noAction // "to be told later" is not a read
 		}
 		return reads
 	case "get":
@@ -115,7 +115,7 @@ func wantedOf(list []string) action {
 	return actionVerbs[verb]
 }
 
-// several makes lists of reads where more than one of a kind is asked for.
+// several turns reads into lists if the query asks for more than one object of a kind.
 func several(list []string, d action) action {
 	if d != reads {
 		return d
@@ -137,13 +137,13 @@ func several(list []string, d action) action {
 	return reads
 }
 
-// actionOf is what a tool does: as its title begins, else its verb, else its name, and what
-// its side effects say.
+// actionOf returns what a tool does: by its title's first verb, else any verb of the title, else
+// its name, and by its side effects.
 func actionOf(t *toolkeep.Tool) action {
 	m := t.Manifest
 	_, name, _ := strings.Cut(t.ID, ".")
 	many := false
-	first, last := noAction, noAction // of the title or else the name; of all its words
+	first, last := noAction, noAction // of the title, or else the name: first word and all words
 	for _, s := range []string{m.ToolName, m.Verb, name} {
 		n := 0
 		words(s, func(w string) {
@@ -176,13 +176,12 @@ func actionOf(t *toolkeep.Tool) action {
 	return d
 }
 
-// How much doing what is wanted counts in a score, beside the weights, and doing the
-// opposite against it. It decides among tools that are about the same thing. Half of it was
-// measured to do nearly as well, and twice as much no better.
+// Weight of a matching action in a score, and the penalty for the opposite action. It decides among
+// tools about the same thing. Measured: half of it is nearly as good, twice as much no better.
 const actionCounts = 0.05
 
-// agrees is 1 for a tool that does what is wanted, 1.4 if it lists what is asked for in
-// the plural, -1 if it does something that is not wanted, and 0 where that cannot be told.
+// agrees returns 1 for a tool that does what is wanted, 1.4 if it lists what is asked for in the
+// plural, -1 if it does something that is not wanted, and 0 if unknown.
 func (d action) agrees(with action) float64 {
 	switch {
 	case d == noAction || with == noAction:
@@ -201,8 +200,8 @@ func (d action) agrees(with action) float64 {
 
 func (d action) reading() bool { return d == reads || d == lists }
 
-// rankByAction prefers tools that do what the question wants. A question that asks for
-// several things wants several actions, so that it prefers none.
+// rankByAction prefers tools that do what the query wants. A query with several requests wants
+// several actions, so it prefers none.
 func (r *ranker) rankByAction(text string, list []candidate) []candidate {
 	if len(r.q.subqueries) > 0 {
 		return list

@@ -56,7 +56,7 @@ func TestDeedOf(t *testing.T) {
 		{"shop.order_delete", "", "", "writes", removes},
 		{"shop.order", "Creates an order", "", "writes", creates},
 		{"shop.order", "", "update", "writes", changes},
-		{"shop.post-search", "Get a list of orders", "", "writes", lists}, // whatever its method is
+		{"shop.post-search", "Get a list of orders", "", "writes", lists}, // despite its method
 		{"shop.resetCounter", "", "", "reads", reads},                     // side effects are a promise, names are not
 		{"shop.reboot", "", "", "writes", writes},
 		{"math.triangle_area", "", "", "", noAction},
@@ -68,7 +68,7 @@ func TestDeedOf(t *testing.T) {
 	}
 }
 
-// TestAgrees holds the table of actions: what is wanted, against each thing a tool may do.
+// TestAgrees checks each wanted action against each action of a tool.
 func TestAgrees(t *testing.T) {
 	does := []action{noAction, reads, lists, creates, changes, removes, writes}
 	for want, agrees := range map[action][]float64{
@@ -87,7 +87,7 @@ func TestAgrees(t *testing.T) {
 	}
 }
 
-// TestDeedsDecideAmongNearEqualTools asks in other words than those of the tools.
+// TestDeedsDecideAmongNearEqualTools uses other words than the tools do.
 func TestDeedsDecideAmongNearEqualTools(t *testing.T) {
 	tool := func(id, description, effects string) toolkeep.Version {
 		return toolkeep.Version{Tool: &toolkeep.Tool{ID: id, Version: "1.0.0", Digest: "sha256:" + id, Manifest: &toolkeep.Manifest{ToolID: id, Version: "1.0.0",
@@ -123,7 +123,7 @@ func TestDeedsDecideAmongNearEqualTools(t *testing.T) {
 			}
 		}
 	}
-	// A question that wishes for several things prefers no action.
+	// A query with several requests prefers no action.
 	found, _ := x.Find(context.Background(), Query{Text: "Delete the old order now. Create an order with two lines."}, nil)
 	for _, m := range found {
 		if m.Action != 0 {
@@ -133,7 +133,7 @@ func TestDeedsDecideAmongNearEqualTools(t *testing.T) {
 	if len(found) == 0 {
 		t.Error("a question of two wishes found nothing")
 	}
-	// One tool that changed is told anew by its action.
+	// A changed tool gets its new action.
 	changed := tool("shop.fetchOrder", "Drop an order.", "writes")
 	changed.Tool.Digest, changed.Tool.Manifest.ToolName = "sha256:other", "Cancel an order"
 	x.Change(slices.Values([]toolkeep.Version{changed}))

@@ -9,10 +9,10 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// used is the tokens of the context as it is now, in its form.
+// used returns the tokens of the current context, in its format.
 func (b *builder) used() int { return atMost(b.c.Text(), b.budget) }
 
-// cost is the tokens that one part adds. It is an estimate, because tokens at the seams
+// cost returns the tokens that one part adds. It is an estimate, because tokens at the seams
 // differ; fit counts the whole.
 func (b *builder) cost(part any, markdown func(*strings.Builder)) int {
 	if b.c.format == JSON {
@@ -23,7 +23,7 @@ func (b *builder) cost(part any, markdown func(*strings.Builder)) int {
 	return atMost(s.String(), b.budget)
 }
 
-// detail is a tool shown whole, at one level.
+// detail is a tool shown in full, at one level.
 type detail struct {
 	tool     *toolkeep.Tool
 	level    int
@@ -31,7 +31,7 @@ type detail struct {
 	examples []Example
 }
 
-// tokens is about how many tokens the tool takes with all its parts.
+// tokens returns about how many tokens the tool takes with all its parts.
 func (b *builder) tokens(d *detail) int {
 	raw, _ := manifestAt(d.tool, levelWhole)
 	n := atMost(string(raw), b.budget)
@@ -41,14 +41,14 @@ func (b *builder) tokens(d *detail) int {
 	return n
 }
 
-// leave says that a tool does not fit whole, and gives what its line instead costs.
+// leave records that a tool does not fit in full, and returns the cost of its index line.
 func (b *builder) leave(d *detail) int {
 	b.left = append(b.left, LeftOut{What: "manifest", ToolID: oneLine(d.tool.ID), Tokens: b.tokens(d), Why: whyBudget})
 	return b.line(d.tool)
 }
 
-// line shows a tool that the request is about in a line, since the caller is about to call
-// it, and gives what that costs; 0 for any other tool.
+// line adds an index line for a tool the request names, since the caller is about to call it, and
+// returns the line's cost; 0 for any other tool.
 func (b *builder) line(t *toolkeep.Tool) int {
 	if !slices.Contains(b.named, t) {
 		return 0
@@ -68,9 +68,8 @@ func (d *detail) at(level int) Detail {
 	return Detail{ToolID: oneLine(d.tool.ID), Manifest: raw, Omitted: omitted}
 }
 
-// details shows tools whole in at most so many tokens. While they are too many, one part
-// after the other is left out, of the last tool first; then tools that do not fit at
-// all.
+// details shows tools in full within budget tokens. While they are too large, parts are left out
+// one by one, starting with the last tool; then whole tools.
 func (b *builder) details(tools []*toolkeep.Tool, budget int) {
 	list := make([]detail, len(tools))
 	for i, t := range tools {
@@ -89,7 +88,7 @@ func (b *builder) details(tools []*toolkeep.Tool, budget int) {
 		}
 		return d.costs[d.level]
 	}
-	// What does not fit beside better ones even at its smallest stays out.
+	// A tool that does not fit even at its smallest is left out.
 	room := budget
 	kept := list[:0]
 	for _, d := range list {
@@ -114,7 +113,7 @@ func (b *builder) details(tools []*toolkeep.Tool, budget int) {
 	b.showDetails()
 }
 
-// lower takes one part from the last tool that has the most parts, and corrects total.
+// lower removes one part from the last tool among those with the most parts, and corrects total.
 func lower(list []detail, cost func(*detail) int, total *int) bool {
 	at := -1
 	for i := range list {
@@ -136,7 +135,7 @@ func lower(list []detail, cost func(*detail) int, total *int) bool {
 	return true
 }
 
-// showDetails writes what b.whole says into the context.
+// showDetails writes b.whole into the context.
 func (b *builder) showDetails() {
 	b.c.DetailedTools, b.c.Examples = nil, nil
 	for i := range b.whole {
@@ -146,14 +145,14 @@ func (b *builder) showDetails() {
 			b.c.Examples = append(b.c.Examples, d.examples...)
 		}
 	}
-	// Examples over the most are of the least important tools.
+	// Examples beyond the maximum are those of the least important tools.
 	if over := len(b.c.Examples) - maxExamples; over > 0 {
 		b.c.Examples = b.c.Examples[:maxExamples]
 	}
 	b.c.Metadata.ToolsRetrieved = len(b.c.DetailedTools)
 }
 
-// examplesOf gives a tool's first examples.
+// examplesOf returns a tool's first examples.
 func examplesOf(t *toolkeep.Tool) []Example {
 	var out []Example
 	for _, e := range t.Manifest.Examples {
@@ -165,10 +164,10 @@ func examplesOf(t *toolkeep.Tool) []Example {
 	return out
 }
 
-// index gives a line to each tool that is not shown whole, best first, and counts the
-// rest. Near tools have their parameters in it, the others only what they do, so that more
-// of them fit. In InitialPlanning it ends with the budget; in ToolSelection, which knows
-// what is wanted, also where tools are far from it.
+// index adds a line for each tool not shown in full, best first, and counts the rest. Lines of near
+// tools have their parameters; the others only say what the tool does, so that more fit. In
+// InitialPlanning it ends with the budget; in ToolSelection, where the request is known, also when
+// the remaining tools are far from it.
 func (b *builder) index() {
 	order := b.order()
 	b.rest = map[string]int{}
@@ -205,14 +204,14 @@ func (b *builder) index() {
 	b.setRest(len(order) - len(b.c.LightweightIndex))
 }
 
-// briefHead is about what it costs to say that lines are brief.
+// briefHead is about the cost of the note that lines are brief.
 const briefHead = 40
 
 func category(t *toolkeep.Tool) string {
 	return toolkeep.ClipBytes(oneLine(t.Manifest.Category), entryName)
 }
 
-// setRest counts what the index does not show.
+// setRest counts the tools not in the index.
 func (b *builder) setRest(n int) {
 	b.c.IndexRest = nil
 	if n == 0 {
@@ -229,9 +228,8 @@ func (b *builder) setRest(n int) {
 		Hint: "Search for them in words that say what you want to do, or within one category."}
 }
 
-// order is all tools that are not shown whole by rank: those that were chosen, those that
-// were found, and then one of each namespace and category in turn, so that what room is
-// left shows what kinds there are.
+// order returns the tools not shown in full: first the chosen ones, then those found, then one per
+// namespace and category in turn, so that the remaining room shows what kinds of tools exist.
 func (b *builder) order() []*toolkeep.Tool {
 	out := make([]*toolkeep.Tool, 0, len(b.all.tools))
 	seen := make(map[*toolkeep.Tool]bool, len(b.all.tools))
@@ -268,14 +266,12 @@ func (b *builder) order() []*toolkeep.Tool {
 	return out
 }
 
-// fit counts the context as a whole and takes from it until it is within the budget:
-// first what is least missed.
+// fit counts the whole context and removes the least useful parts until it is within the budget.
 func (b *builder) fit() {
 	steps := []func(over int) bool{b.dropEntries, b.dropPart, b.dropExample, b.dropAlternative, b.dropError, b.dropPattern, b.dropCategory, b.dropDetail, b.dropMessage, b.dropHint, b.slimNamed, b.dropLeft, b.dropNamed}
 	for {
 		b.note()
-		// A number of as many digits or fewer has no more tokens, so that this counts
-		// the most that the context can have.
+		// A number with as many digits or fewer has no more tokens, so this is the maximum.
 		b.c.Metadata.TokensUsed = b.budget
 		used := b.used()
 		if used <= b.budget {
@@ -290,15 +286,15 @@ func (b *builder) fit() {
 			}
 		}
 		if done {
-			// Nothing is left but what MinBudget has room for.
+			// Only what MinBudget has room for is left.
 			b.c.Metadata.TokensUsed = used
 			return
 		}
 	}
 }
 
-// exact is the number of tokens of the context that says this number itself. Where no
-// number does, which is possible at a change of digits, it is the higher one.
+// exact returns the token count of the context that contains this very number. If no number is
+// self-consistent, which is possible at a change of digits, it is the higher one.
 func (b *builder) exact(n int) int {
 	for range 3 {
 		b.c.Metadata.TokensUsed = n
@@ -311,7 +307,7 @@ func (b *builder) exact(n int) int {
 	return max(n, b.c.Metadata.TokensUsed)
 }
 
-// note writes down what is left out.
+// note records what is left out.
 func (b *builder) note() {
 	out := slices.Clone(b.left)
 	for _, d := range b.c.DetailedTools {
@@ -322,7 +318,7 @@ func (b *builder) note() {
 	for i := range b.whole {
 		d := &b.whole[i]
 		if d.level >= levelNoExamples {
-			continue // said with the manifest's parts
+			continue // noted with the manifest's parts
 		}
 		shown := 0
 		for _, e := range b.c.Examples {
@@ -347,10 +343,10 @@ func (b *builder) note() {
 	b.c.Metadata.LeftOut = out
 }
 
-// dropEntries takes the last lines of the index, as many as are surely too many.
+// dropEntries removes the last lines of the index, as many as are certainly too many.
 func (b *builder) dropEntries(over int) bool {
 	n := len(b.c.LightweightIndex)
-	if n == 0 || b.rest == nil { // not an index of all, but the lines of named tools
+	if n == 0 || b.rest == nil { // the lines of named tools, not a full index
 		return false
 	}
 	b.ended = false
@@ -405,12 +401,12 @@ func (b *builder) dropDetail(int) bool {
 	for _, d := range before[:len(before)-1] {
 		rest = append(rest, d.tool)
 	}
-	// The others may have more of their parts in the room that it leaves.
+	// The other tools may use the room that it leaves.
 	b.whole = nil
 	b.showDetails()
 	b.note()
 	b.details(rest, b.budget-b.used())
-	if b.rest != nil { // the index, which is empty by now, counts them
+	if b.rest != nil { // the index, now empty, counts them
 		for _, d := range before[len(b.whole):] {
 			b.rest[category(d.tool)]++
 		}
@@ -419,7 +415,7 @@ func (b *builder) dropDetail(int) bool {
 	return true
 }
 
-// dropMessage shortens what the caller said of the error, which the caller has.
+// dropMessage shortens the caller's error message, which the caller already has.
 func (b *builder) dropMessage(int) bool {
 	if b.c.Recovery == nil || b.c.Recovery.Message == "" {
 		return false
@@ -432,14 +428,12 @@ func (b *builder) dropMessage(int) bool {
 	return true
 }
 
-// dropHint takes the last hints, which may list names of parameters. The first two say
-// what to do.
+// dropHint removes the last hints, which may list parameter names. The first two say what to do.
 func (b *builder) dropHint(int) bool {
 	return b.c.Recovery != nil && len(b.c.Recovery.Hints) > 2 && dropLast(&b.c.Recovery.Hints)
 }
 
-// slimNamed takes from the line of a named tool, of the last one first, what a call can do
-// without.
+// slimNamed removes from a named tool's line, last tool first, what a call does not need.
 func (b *builder) slimNamed(int) bool {
 	for i := range slices.Backward(b.c.LightweightIndex) {
 		e := &b.c.LightweightIndex[i]
@@ -451,10 +445,10 @@ func (b *builder) slimNamed(int) bool {
 	return false
 }
 
-// dropNamed takes the last line of a named tool.
+// dropNamed removes the last line of a named tool.
 func (b *builder) dropNamed(int) bool { return b.rest == nil && dropLast(&b.c.LightweightIndex) }
 
-// dropLeft counts the manifests that are left out instead of naming them.
+// dropLeft replaces the names of omitted manifests by a count.
 func (b *builder) dropLeft(int) bool {
 	n := 0
 	b.left = slices.DeleteFunc(b.left, func(l LeftOut) bool {
@@ -471,7 +465,7 @@ func (b *builder) dropLeft(int) bool {
 	return true
 }
 
-// tell counts one more of a kind that is left out.
+// tell counts one more omission of a kind.
 func (b *builder) tell(what string) bool {
 	for i := range b.left {
 		if b.left[i].What == what && b.left[i].Why == whyBudget {

@@ -17,17 +17,17 @@ type Phase string
 // Phases.
 const (
 	InitialPlanning      Phase = "initial_planning"      // which tools there are
-	ToolSelection        Phase = "tool_selection"        // the best of them whole
-	ExecutionPreparation Phase = "execution_preparation" // what goes with a tool
+	ToolSelection        Phase = "tool_selection"        // the best of them in full
+	ExecutionPreparation Phase = "execution_preparation" // a tool with what it needs
 	ErrorRecovery        Phase = "error_recovery"        // what helps after a failure
 )
 
-// Phases gives all of them in their order.
+// Phases returns all phases in order.
 func Phases() []Phase {
 	return []Phase{InitialPlanning, ToolSelection, ExecutionPreparation, ErrorRecovery}
 }
 
-// Budgets are the tokens of each phase; zero fields take Discovery's upper value.
+// Budgets are the token budgets of the phases; zero fields take Discovery's upper value.
 type Budgets struct {
 	InitialPlanning      int // default 3,000
 	ToolSelection        int // default 5,000
@@ -35,7 +35,7 @@ type Budgets struct {
 	ErrorRecovery        int // default 5,000
 }
 
-// Of is the budget of a phase.
+// Of returns the budget of a phase.
 func (b Budgets) Of(p Phase) int {
 	set, def := b.InitialPlanning, 3000
 	switch p {
@@ -52,16 +52,15 @@ func (b Budgets) Of(p Phase) int {
 	return set
 }
 
-// Shares say how near a found tool is to what was asked, as a share of the best tool's
-// score. A zero field takes its default, and one below zero stands for no bound: then
-// every tool is near, or the index goes on for as long as there is room.
+// Shares are thresholds on a found tool's score, as a share of the best score. A zero field takes
+// its default; a negative one disables the threshold: then every tool is near, or the index goes on
+// as long as there is room.
 type Shares struct {
-	// Near is the share from which a tool may be shown whole, and from which its line in
-	// the index has its tags and parameters. Default 0.5.
+	// Near is the share from which a tool may be shown in full, and from which its index line has
+	// its tags and parameters. Default 0.5.
 	Near float64
-	// Listed is the share from which a tool has a line in the index of ToolSelection.
-	// Default 0.2. InitialPlanning goes on with other kinds of tools instead, since it
-	// is there to show what there is.
+	// Listed is the share from which a tool has a line in the index of ToolSelection. Default 0.2.
+	// InitialPlanning continues with other kinds of tools instead, since it shows what exists.
 	Listed float64
 }
 
@@ -79,8 +78,7 @@ func shareOr(set, def float64) float64 {
 	return set
 }
 
-// Bounds of a budget in tokens. Below the least there is no room for what a context
-// says about itself.
+// Limits of a budget in tokens. Below the minimum there is no room for the context's own metadata.
 const (
 	MinBudget = 500
 	MaxBudget = 100_000
@@ -89,7 +87,7 @@ const (
 // MaxChosen is how many tools a request may name.
 const MaxChosen = 20
 
-// Format of a context, which decides what its tokens are counted in.
+// Format of a context; its tokens are counted in this format.
 type Format string
 
 // Formats.
@@ -98,32 +96,32 @@ const (
 	Markdown Format = "markdown"
 )
 
-// Request is what a context is made of. The tools in Found and All are those that the
-// caller may see; the package shows no other.
+// Request is the input of a context. Found and All hold only tools the caller may see; the package
+// shows no others.
 type Request struct {
 	Query    string
-	Phase    Phase // "": detected from what follows
+	Phase    Phase // "": detected from the following fields
 	Messages []Message
-	Chosen   []string // ids of tools that the model or a person named; at most 20
-	Failure  *Failure // what went wrong, for error recovery
+	Chosen   []string // ids of tools named by the model or a person; at most 20
+	Failure  *Failure // the failure, for error recovery
 	Found    []discover.Match
 	All      []*toolkeep.Tool // every visible tool, in any order
-	// Alike finds visible tools that could do what tool does, best first; nil: those that
-	// were found and are of its category.
+	// Alike finds visible tools that could replace tool, best first; nil: the found tools of its
+	// category.
 	Alike func(tool *toolkeep.Tool, limit int) []*toolkeep.Tool
-	// Pairings and Failures are what is learned of a tool, as Usage has it for the
-	// tenant that asks; nil: nothing is.
+	// Pairings and Failures return what was learned about a tool for the requesting tenant, as in
+	// Usage; nil: nothing.
 	Pairings func(tool string, n int) []Pairing
 	Failures func(tool string) []SeenError
-	// Degraded is what the search said of itself.
+	// Degraded is the search's own report.
 	Degraded string
 	Budgets  Budgets
 	Shares   Shares
-	Budget   int    // of this context; 0: of the phase
+	Budget   int    // of this context; 0: the phase's
 	Format   Format // "" is JSON
 }
 
-// Context is what a model is shown. Which parts there are depends on the phase.
+// Context is what a model is shown. Its parts depend on the phase.
 type Context struct {
 	LightweightIndex []Entry        `json:"lightweightIndex,omitempty" doc:"tools in a line each, best first; those that are shown whole are not here again. Of execution_preparation and error_recovery, the tools asked about whose manifests do not fit"`
 	IndexRest        *Rest          `json:"indexRest,omitempty" doc:"tools that are neither in the index nor shown whole"`
@@ -138,9 +136,8 @@ type Context struct {
 	format Format
 }
 
-// Entry is one line of the index (Discovery 2.2.3 b). One of a tool that is far from what
-// was asked has no verb, tags or parameters: Metadata.LeftOut counts those, which are the
-// last ones.
+// Entry is one line of the index (Discovery 2.2.3 b). Tools far from the query have no verb, tags
+// or parameters; they come last, and Metadata.LeftOut counts them.
 type Entry struct {
 	ToolID           string   `json:"toolId"`
 	Verb             string   `json:"verb,omitempty"`
@@ -153,7 +150,7 @@ type Entry struct {
 	isBrief bool
 }
 
-// Rest counts what is neither in the index nor shown whole.
+// Rest counts the tools neither in the index nor shown in full.
 type Rest struct {
 	Tools      int             `json:"tools"`
 	Categories []CategoryCount `json:"categories" doc:"most tools first"`
@@ -166,15 +163,14 @@ type CategoryCount struct {
 	Tools    int    `json:"tools"`
 }
 
-// Detail is a tool whole, as far as a caller needs it: without how it is carried out and
-// with which secrets.
+// Detail is a tool in full, as far as a caller needs it: without its binding and secrets.
 type Detail struct {
 	ToolID   string          `json:"toolId"`
 	Manifest json.RawMessage `json:"manifest"`
-	Omitted  []string        `json:"-"` // parts left out, which Metadata.LeftOut tells
+	Omitted  []string        `json:"-"` // parts left out, reported in Metadata.LeftOut
 }
 
-// Example is one worked call of a tool.
+// Example is one worked example of a tool.
 type Example struct {
 	ToolID      string          `json:"toolId"`
 	Scenario    string          `json:"scenario"`
@@ -183,7 +179,7 @@ type Example struct {
 	Explanation string          `json:"explanation,omitempty"`
 }
 
-// Pattern is a tool that goes with another.
+// Pattern is a tool used together with another.
 type Pattern struct {
 	ToolID           string `json:"toolId"`
 	With             string `json:"with" doc:"the tool it goes with"`
@@ -193,7 +189,7 @@ type Pattern struct {
 	Learned          bool   `json:"learned,omitempty,omitzero" doc:"from how tools were used; the manifest does not name it"`
 }
 
-// ErrorPattern is an error that a tool's manifest knows, or that it gave before.
+// ErrorPattern is an error listed in a tool's manifest, or one it returned before.
 type ErrorPattern struct {
 	ToolID     string `json:"toolId"`
 	Error      string `json:"error"`
@@ -207,7 +203,7 @@ type Alternative struct {
 	Why string `json:"why" enum:"named by the tool,does the like,same category,fits the question"`
 }
 
-// Recovery says what the error catalogue makes of a failure.
+// Recovery is the error catalogue's advice for a failure.
 type Recovery struct {
 	ToolID      string   `json:"toolId,omitempty"`
 	ErrorCode   string   `json:"errorCode,omitempty"`
@@ -219,7 +215,7 @@ type Recovery struct {
 	Hints       []string `json:"hints" doc:"what to do, most important first"`
 }
 
-// Metadata tells how a context came about.
+// Metadata says how a context was built.
 type Metadata struct {
 	Phase               Phase     `json:"phase" enum:"initial_planning,tool_selection,execution_preparation,error_recovery"`
 	PhaseReason         string    `json:"phaseReason" doc:"why this phase"`
@@ -232,7 +228,7 @@ type Metadata struct {
 	LeftOut             []LeftOut `json:"leftOut,omitempty" doc:"what did not fit or does not exist"`
 }
 
-// LeftOut is something that is not in a context.
+// LeftOut is a part left out of a context.
 type LeftOut struct {
 	What   string   `json:"what" enum:"manifest,manifest_parts,index_entries,index_parameters,examples,patterns,error_patterns,alternatives,chosen_tools,categories"`
 	ToolID string   `json:"toolId,omitempty"`
@@ -242,7 +238,7 @@ type LeftOut struct {
 	Why    string   `json:"why"`
 }
 
-// Whys of LeftOut.
+// Reasons in LeftOut.
 const (
 	whyBudget  = "the token budget"
 	whyUnknown = "there is no such tool"
@@ -251,20 +247,20 @@ const (
 	whyFar     = "far from what was asked"
 )
 
-// How many tools are shown whole in a phase (Discovery 6.2).
+// Number of tools shown in full per phase (Discovery 6.2).
 var maxDetails = map[Phase]int{InitialPlanning: 0, ToolSelection: 3, ExecutionPreparation: 5, ErrorRecovery: 3}
 
-// Most of each list.
+// Maximum length of each list.
 const (
-	maxExamples     = 6 // in all
+	maxExamples     = 6 // in total
 	maxPatterns     = 20
 	maxErrors       = 10
 	maxAlternatives = 5
 	maxCategories   = 12
 )
 
-// Build makes the context of a request. E3312 for a request that contradicts itself or
-// is over a bound.
+// Build builds the context of a request. E3312 for a request that contradicts itself or exceeds a
+// limit.
 func Build(r Request) (*Context, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -314,13 +310,13 @@ func (r *Request) check() error {
 	return nil
 }
 
-// catalogue is all visible tools by id, each once.
+// catalogue holds all visible tools by id, each once.
 type catalogue struct {
 	tools []*toolkeep.Tool // sorted by id
 	byID  map[string]*toolkeep.Tool
 }
 
-// newCatalogue keeps, of two tools with one id, the shared one, as the catalogue does.
+// newCatalogue keeps the shared one of two tools with the same id, as the catalogue does.
 func newCatalogue(all []*toolkeep.Tool) *catalogue {
 	c := &catalogue{tools: make([]*toolkeep.Tool, 0, len(all)), byID: make(map[string]*toolkeep.Tool, len(all))}
 	for _, t := range all {
@@ -338,7 +334,7 @@ func newCatalogue(all []*toolkeep.Tool) *catalogue {
 	return c
 }
 
-// builder makes one context.
+// builder builds one context.
 type builder struct {
 	r      Request
 	all    *catalogue
@@ -346,22 +342,21 @@ type builder struct {
 	budget int
 	ranked []*toolkeep.Tool           // found, best first, each once
 	share  map[*toolkeep.Tool]float64 // of the best score, of each of ranked
-	chosen []*toolkeep.Tool           // named, in their order
-	named  []*toolkeep.Tool           // those that have a line at least, where there is no index of all
+	chosen []*toolkeep.Tool           // named by the request, in order
+	named  []*toolkeep.Tool           // tools with at least a line if there is no full index
 	whole  []detail                   // of c.DetailedTools
-	brief  int                        // entries at the end of the index that have no parameters
-	ended  bool                       // the index ends because what follows is far
-	rest   map[string]int             // tools that the context does not show, by category
-	left   []LeftOut                  // of Metadata, except what is derived when it is written
+	brief  int                        // entries at the end of the index without parameters
+	ended  bool                       // the index ends because the remaining tools are far
+	rest   map[string]int             // tools not in the context, by category
+	left   []LeftOut                  // of Metadata, except what is derived when written
 }
 
-// choose finds the tools that the request, or else the conversation, names.
+// choose finds the tools named by the request, or else by the conversation.
 func (b *builder) choose() {
 	seen, best := map[string]bool{}, 0.0
 	b.share = make(map[*toolkeep.Tool]float64, len(b.r.Found))
 	for _, m := range b.r.Found {
-		// What was found is looked up among all, so that a tool that went between the
-		// two is in neither.
+		// Found tools are looked up in All, so that a tool removed between the two is in neither.
 		if m.Tool == nil || seen[m.Tool.ID] {
 			continue
 		}
@@ -372,8 +367,8 @@ func (b *builder) choose() {
 			best = max(best, m.Score)
 		}
 	}
-	// What was learned, and a name in the question, move tools before others of a higher
-	// score: a tool counts as near as any that stands behind it.
+	// Learned ranks, and a name in the query, move tools ahead of others with a higher score: a
+	// tool is as near as any ranked behind it.
 	nearest := 0.0
 	for _, t := range slices.Backward(b.ranked) {
 		nearest = max(nearest, b.share[t])
@@ -403,7 +398,7 @@ func (b *builder) choose() {
 	if len(b.chosen) > 0 || len(b.r.Chosen) > 0 {
 		return
 	}
-	// While a tool is selected, calls that are done with are those of an earlier task.
+	// During tool selection, completed calls belong to an earlier task.
 	if ids, done := called(b.r.Messages); !done || b.c.Metadata.Phase != ToolSelection {
 		for _, id := range ids {
 			add(b.idOf(id))
@@ -416,8 +411,8 @@ func (b *builder) choose() {
 	}
 }
 
-// atLeast tells whether a tool has a share of the best score. Chosen tools have any, and
-// where nothing was found all tools have, for there is nothing to tell them apart by.
+// atLeast reports whether a tool has a share of the best score. Chosen tools always do, and if
+// nothing was found all tools do, since nothing tells them apart.
 func (b *builder) atLeast(t *toolkeep.Tool, share float64) bool {
 	if share <= 0 || len(b.ranked) == 0 || slices.Contains(b.chosen, t) {
 		return true
@@ -426,8 +421,8 @@ func (b *builder) atLeast(t *toolkeep.Tool, share float64) bool {
 	return found && has >= share
 }
 
-// idOf is the id that a name means: providers allow no dot in names, so that a model
-// calls namespace__name what the catalogue calls namespace.name.
+// idOf returns the id for a name: providers allow no dot in names, so a model writes
+// namespace__name for namespace.name.
 func (b *builder) idOf(name string) string {
 	if b.all.byID[name] == nil {
 		if namespace, rest, ok := strings.Cut(name, "__"); ok && !strings.Contains(namespace, ".") {
@@ -437,8 +432,7 @@ func (b *builder) idOf(name string) string {
 	return name
 }
 
-// pick is what is shown whole: the chosen tools, then the best of those found that are
-// near.
+// pick returns the tools shown in full: the chosen tools, then the best near ones found.
 func (b *builder) pick(most int) []*toolkeep.Tool {
 	out := slices.Clone(b.chosen)
 	for _, t := range b.ranked {

@@ -44,8 +44,8 @@ var (
 		"for one customer", "including archived ones", "sorted by the time of the last change", "in the region that the account belongs to", "unless it is locked"}
 )
 
-// generated makes n tools as large services have them: a sentence or ten, two to a
-// dozen parameters, a result schema, sometimes examples, errors and relationships.
+// generated returns n tools like those of large services: one to ten sentences, two to a dozen
+// parameters, a result schema, sometimes examples, errors and relationships.
 func generated(t testing.TB, n int) []*toolkeep.Tool {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -110,7 +110,7 @@ func indexed(tools []*toolkeep.Tool) *discover.Index {
 	return x
 }
 
-// asked is a request over an index, as the faces make it.
+// asked returns a request over an index, as the faces build it.
 func asked(x *discover.Index, query string, visible func(*toolkeep.Tool) bool) Request {
 	return Request{Query: query, Found: x.Search(query, discover.MaxResults, visible), All: x.Tools(visible),
 		Alike: func(tool *toolkeep.Tool, limit int) (out []*toolkeep.Tool) {
@@ -132,7 +132,7 @@ func built(t testing.TB, r Request) *Context {
 	return c
 }
 
-// requests are one for each phase.
+// requests returns one request per phase.
 func requests(x *discover.Index, query string, chosen []string, visible func(*toolkeep.Tool) bool) map[Phase]Request {
 	out := map[Phase]Request{}
 	for _, p := range Phases() {
@@ -184,8 +184,7 @@ func TestBudgetsAreNeverExceeded(t *testing.T) {
 						if len(c.LightweightIndex)+len(c.DetailedTools)+rest != n {
 							t.Errorf("%s: %d, %d whole and %d more", at, len(c.LightweightIndex), len(c.DetailedTools), rest)
 						}
-						// A budget that was there is used, where there is enough to show that is
-						// not far from the question.
+						// The budget is used if there are enough near tools to show.
 						ended := slices.ContainsFunc(m.LeftOut, func(l LeftOut) bool { return l.What == "index_entries" && l.Why == whyFar })
 						if ended && phase == InitialPlanning || !ended && phase == ToolSelection && budget == 20_000 {
 							t.Errorf("%s: the index ends because the rest is far: %v", at, ended)
@@ -238,7 +237,7 @@ func TestPhasesShowWhatDiscoverySays(t *testing.T) {
 	}
 }
 
-// The manifest that is shown has nothing of how the tool is carried out.
+// Shown manifests have no binding.
 func TestManifestsAreForCallers(t *testing.T) {
 	tool := made(t, map[string]any{"tool_id": "a.b", "execution": map[string]any{"kind": "http", "binding": map[string]any{"url": "https://inside.example/x"}},
 		"auth": []any{map[string]any{"type": "bearer", "secret": "secret://deep/key"}}})
@@ -250,8 +249,8 @@ func TestManifestsAreForCallers(t *testing.T) {
 
 func TestNothingOfInvisibleTools(t *testing.T) {
 	tools := generated(t, 400)
-	// Half of the tools are hidden, among them what visible ones name, and all of one
-	// category. Everything about them has a word that no visible tool has.
+	// Half of the tools are hidden, among them tools named by visible ones, and a whole category.
+	// All their texts contain a word that no visible tool has.
 	hidden := map[string]string{}
 	for i, tool := range tools {
 		if i%2 == 1 || i%16 == 4 {
@@ -281,13 +280,13 @@ func TestNothingOfInvisibleTools(t *testing.T) {
 			if s := c.Text(); strings.Contains(s, "veiled") || c.Metadata.TotalToolsAvailable != 175 {
 				t.Errorf("%s %s: %s", phase, r.Format, s)
 			}
-			// The same tools without the hidden ones anywhere make the same context.
+			// The same catalogue without the hidden tools gives the same context.
 			alone := requests(indexed(shown), "veiled "+question, []string{tools[0].ID}, nil)[phase]
 			alone.Format, alone.Found, alone.Alike = r.Format, r.Found, r.Alike
 			if a := built(t, alone).Text(); a != c.Text() {
 				t.Errorf("%s %s differs:\n%s\n%s", phase, r.Format, a, c.Text())
 			}
-			// A hidden tool that is named is as one that there never was.
+			// Naming a hidden tool is like naming one that does not exist.
 			choice := r
 			choice.Chosen = []string{tools[1].ID}
 			named := built(t, choice).Text()
@@ -345,7 +344,7 @@ func TestPartsAreLeftOutInOrder(t *testing.T) {
 	}
 	e, l, r, d := "examples", "examples+long descriptions", "examples+long descriptions+result_schema", "examples+long descriptions+result_schema+descriptions of parameters"
 	want := [][]string{{"", ""}, {"", e}, {e, e}, {e, l}, {l, l}, {l, r}, {r, r}, {r, d}, {d, d}}
-	// The second tool goes last of all; what it leaves is the first one's.
+	// The second tool is dropped last; the first gets its room.
 	if len(seen) < len(want) || fmt.Sprint(seen[:len(want)]) != fmt.Sprint(want) || len(seen[len(seen)-1]) != 1 {
 		t.Errorf("seen %q\nwant %q", seen, want)
 	}
@@ -356,8 +355,8 @@ func TestPartsAreLeftOutInOrder(t *testing.T) {
 	}
 }
 
-// TestTheChosenToolHasALine: a tool that somebody is about to call is never gone from its
-// context, however large its manifest is.
+// TestTheChosenToolHasALine: a tool about to be called always stays in its context, however large
+// its manifest is.
 func TestTheChosenToolHasALine(t *testing.T) {
 	properties := map[string]any{"spec": map[string]any{"type": "object"}, "dry_run": map[string]any{"type": "boolean"}}
 	for i := range 400 {
@@ -396,7 +395,7 @@ func TestTheChosenToolHasALine(t *testing.T) {
 			}
 		}
 	}
-	// As many lines as were chosen, not only as many as may be shown whole.
+	// There are as many lines as chosen tools, not only as many as may be shown in full.
 	var many []*toolkeep.Tool
 	var ids []string
 	for i := range 8 {
@@ -406,7 +405,7 @@ func TestTheChosenToolHasALine(t *testing.T) {
 	if c := built(t, Request{Phase: ExecutionPreparation, Chosen: ids, All: many}); len(c.DetailedTools) != 5 || len(c.LightweightIndex) != 3 || c.LightweightIndex[0].ToolID != "do.small5" {
 		t.Errorf("%s", c.Text())
 	}
-	// Twenty of the longest lines do not fit into the least budget, and break no bound.
+	// Twenty of the longest lines do not fit into the smallest budget, and break no limit.
 	many, ids = nil, nil
 	wide := map[string]any{}
 	for i := range 30 {
@@ -482,7 +481,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	// Counts of the tokenizer's makers for o200k_base.
+	// Counts by the authors of o200k_base.
 	for s, n := range map[string]int{"": 0, "antidisestablishmentarianism": 6, "2 + 2 = 4": 7, "お誕生日おめでとう": 8, "hello world": 2, "tiktoken is great!": 6} {
 		if got := Tokens(s); got != n {
 			t.Errorf("%q: %d tokens, want %d", s, got, n)
@@ -505,12 +504,12 @@ func TestTheDataMeansWhatItSays(t *testing.T) {
 	}
 }
 
-// How near a tool is to the best one decides whether it may be shown whole, whether its
-// line has its parameters, and whether it has a line at all while a tool is selected.
+// A tool's share of the best score decides whether it is shown in full, whether its line has
+// parameters, and whether it has a line during tool selection.
 func TestFarToolsAreShownInPart(t *testing.T) {
 	tools := generated(t, 12)
 	var found []discover.Match
-	// The question names the first one, and the fourth was learned.
+	// The query names the first tool, and the fourth was learned.
 	for i, score := range []float64{0.6, 0.8, 0.41, 0.1, 0.39, 0.17, 0.15, 0.01} {
 		found = append(found, discover.Match{Tool: tools[i], Score: score})
 	}
@@ -559,7 +558,7 @@ func TestFarToolsAreShownInPart(t *testing.T) {
 			}
 		}
 	}
-	// Where nothing is found, nothing is far.
+	// If nothing is found, nothing is far.
 	if c := built(t, Request{All: tools, Phase: InitialPlanning}); len(c.LightweightIndex) != 12 || c.LightweightIndex[11].Tags == nil {
 		t.Errorf("%s", c.Text())
 	}

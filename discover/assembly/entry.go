@@ -12,15 +12,15 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// Most of an entry of the index, so that one tool cannot take the room of ten.
+// Limits of an index entry, so that one tool cannot take the room of ten.
 const (
-	entryText   = 100 // bytes of the description, as short_description has it
+	entryText   = 100 // bytes of the description, like short_description
 	entryTags   = 6
 	entryParams = 12
 	entryName   = 64 // bytes of a tag or a parameter
 )
 
-// entry is a tool in a line.
+// entry returns a tool's index line.
 func entry(t *toolkeep.Tool) Entry {
 	m := t.Manifest
 	e := Entry{ToolID: oneLine(t.ID), Verb: toolkeep.ClipBytes(oneLine(m.Verb), entryName), ShortDescription: short(m), Category: toolkeep.ClipBytes(oneLine(m.Category), entryName), Tags: few(m.Tags, entryTags)}
@@ -29,23 +29,22 @@ func entry(t *toolkeep.Tool) Entry {
 	return e
 }
 
-// brief is the entry of a tool that is far from what was asked: what it is called and
-// does.
+// brief returns the entry of a tool far from the query: only its name and purpose.
 func (e Entry) brief() Entry {
 	return Entry{ToolID: e.ToolID, ShortDescription: e.ShortDescription, Category: e.Category, isBrief: true}
 }
 
-// short is a tool's short description, or the beginning of its long one.
+// short returns a tool's short description, or the start of its long one.
 func short(m *toolkeep.Manifest) string {
 	s := oneLine(m.ShortDescription)
 	if s == "" {
-		// Only the beginning is looked at, since some descriptions are long.
+		// Some descriptions are long, so only the start is read.
 		s = oneLine(toolkeep.ClipBytes(m.Description, 8*entryText))
 	}
 	return clipWord(s, entryText)
 }
 
-// clipWord cuts at a space where there is one in the last third.
+// clipWord cuts at a space if there is one in the last third.
 func clipWord(s string, n int) string {
 	if len(s) <= n {
 		return s
@@ -68,8 +67,8 @@ func few(list []string, most int) []string {
 	return out
 }
 
-// oneLine makes one line of a text: any space is a single one, and invisible
-// characters, with which a text could look other than it reads, are left out.
+// oneLine collapses all white space to single spaces and removes invisible characters, which could
+// make a text look different from what it says.
 func oneLine(s string) string {
 	plain := true
 	for i := 0; i < len(s) && plain; i++ {
@@ -97,7 +96,7 @@ func oneLine(s string) string {
 	return b.String()
 }
 
-// hidden tells of format characters: bidirectional marks, tags, zero widths.
+// hidden reports format characters: bidirectional marks, tags, zero widths.
 func hidden(r rune) bool { return unicode.Is(unicode.Cf, r) }
 
 func schemaTree(raw []byte) (map[string]any, bool) {
@@ -106,14 +105,14 @@ func schemaTree(raw []byte) (map[string]any, bool) {
 	}
 	v, err := canon.Parse(raw, canon.Limits{Depth: 200, Properties: 50_000, Elements: 200_000})
 	if err != nil {
-		return nil, false // a manifest whose schema cannot be read is not published
+		return nil, false // unreadable schemas are never published
 	}
 	m, ok := v.(map[string]any)
 	return m, ok
 }
 
-// parameterNames splits a schema's properties into required ones, in the schema's
-// order, and optional ones by name.
+// parameterNames returns a schema's required properties in the schema's order, and its optional
+// ones by name.
 func parameterNames(raw []byte) (required, optional []string) {
 	m, ok := schemaTree(raw)
 	if !ok {
@@ -134,7 +133,7 @@ func parameterNames(raw []byte) (required, optional []string) {
 	return required, optional
 }
 
-// Levels of a tool shown whole: each leaves out one part more than the one before.
+// Levels of a tool shown in full: each leaves out one more part.
 const (
 	levelWhole = iota
 	levelNoExamples
@@ -146,13 +145,13 @@ const (
 
 var levelParts = [levels]string{"", "examples", "long descriptions", "result_schema", "descriptions of parameters"}
 
-// Texts longer than these are long.
+// Lengths above which texts count as long.
 const (
 	longText      = 400 // bytes of the tool's description
-	longParameter = 160 // bytes of a description inside of a schema
+	longParameter = 160 // bytes of a description within a schema
 )
 
-// view is the part of a manifest that a caller needs, in an order that reads well.
+// view is the part of a manifest a caller needs, in reading order.
 type view struct {
 	ToolID           string          `json:"tool_id"`
 	Version          string          `json:"version"`
@@ -169,7 +168,7 @@ type view struct {
 	ResultSchema     json.RawMessage `json:"result_schema,omitempty"`
 }
 
-// manifestAt is a tool's manifest at a level, and what it lacks there.
+// manifestAt returns a tool's manifest at a level, and the parts omitted there.
 func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
 	m := t.Manifest
 	v := view{ToolID: t.ID, Version: t.Version, ToolName: m.ToolName, Description: m.Description, Explanation: m.Explanation, InputGuidance: m.InputGuidance,
@@ -220,8 +219,8 @@ func manifestAt(t *toolkeep.Tool, level int) (raw []byte, omitted []string) {
 	return marshal(v), omitted
 }
 
-// saysTheSame compares letters and digits alone: importers often make a tool's name of
-// its id or of the beginning of its description.
+// saysTheSame compares only letters and digits: importers often derive a tool's name from its id or
+// from the start of its description.
 func saysTheSame(a, b string) bool { return letters(a) == letters(b) }
 
 func letters(s string) string {
@@ -233,8 +232,8 @@ func letters(s string) string {
 	}, s)
 }
 
-// Shorten is a schema without descriptions, titles and comments of more than longest
-// bytes, and whether there were any; what is no schema object comes back as it is.
+// Shorten removes descriptions, titles and comments of more than longest bytes from a schema, and
+// reports whether there were any; other values are returned unchanged.
 func Shorten(raw json.RawMessage, longest int) (json.RawMessage, bool) {
 	short, cut := schemaAt(raw, longest)
 	if !cut {
@@ -243,8 +242,8 @@ func Shorten(raw json.RawMessage, longest int) (json.RawMessage, bool) {
 	return short, true
 }
 
-// schemaAt is a schema without descriptions of more than longest bytes; nil if it is
-// absent or no object.
+// schemaAt returns a schema without descriptions of more than longest bytes; nil if it is absent or
+// not an object.
 func schemaAt(raw []byte, longest int) (json.RawMessage, bool) {
 	tree, ok := schemaTree(raw)
 	if !ok {
@@ -254,7 +253,7 @@ func schemaAt(raw []byte, longest int) (json.RawMessage, bool) {
 	return canon.Append(nil, tree), cut
 }
 
-// dropTexts deletes long texts from a schema and from all within it.
+// dropTexts deletes long texts from a schema and everything within it.
 func dropTexts(v any, longest int) (cut bool) {
 	m, _ := v.(map[string]any)
 	for _, k := range []string{"description", "title", "$comment"} {

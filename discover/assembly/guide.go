@@ -9,58 +9,56 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// Search finds tools; discover.Index is one.
+// Search finds tools; discover.Index implements it.
 type Search interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
-	// Tools gives every tool that visible lets through.
+	// Tools returns every tool for which visible is true.
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
-// Usage is what is learned of a tool from how one tenant used it. Its methods answer
-// from memory. They may name tools that the asking principal does not see: the
-// caller looks each up among the visible ones.
+// Usage is what one tenant's calls taught about a tool. Its methods answer from memory. They may
+// name tools that the principal does not see: the caller looks each up among the visible ones.
 type Usage interface {
-	// Pairings are tools that are called in the same conversations as tool, those with
-	// the highest score first, at most n.
+	// Pairings returns at most n tools called in the same conversations as tool, highest score
+	// first.
 	Pairings(tenant, tool string, n int) []Pairing
-	// Failures are the errors that tool gave, the most frequent first.
+	// Failures returns the errors that tool returned, most frequent first.
 	Failures(tenant, tool string) []SeenError
 }
 
 // Pairing is a tool that is called together with another.
 type Pairing struct {
 	ToolID   string
-	Score    float64 // 0 to 1: how often together, of how often at all
-	Sequence string  // before, after or parallel: when ToolID is called, seen from the other
+	Score    float64 // 0 to 1: joint calls as a share of all calls
+	Sequence string  // before, after or parallel: when ToolID is called relative to the other
 }
 
-// SeenError is an error that a tool gave.
+// SeenError is an error that a tool returned.
 type SeenError struct {
 	Code       toolkeep.Code
 	Count      int
-	Resolution string // what mostly helped, "" if nothing is known; names no tool
+	Resolution string // the usual remedy, "" if unknown; names no tool
 }
 
-// Guide makes contexts and finds related tools for a caller. Its methods are safe
-// for concurrent use.
+// Guide builds contexts and finds related tools for a caller. Its methods are safe for concurrent
+// use.
 type Guide struct {
 	Search  Search
-	Usage   Usage   // nil: manifests alone
+	Usage   Usage   // nil: only manifests are used
 	Budgets Budgets // of the phases
-	Shares  Shares  // how near a tool must be
+	Shares  Shares  // thresholds for near tools
 }
 
-// Asker is for whom a Guide answers.
+// Asker is the principal a Guide answers.
 type Asker struct {
 	Session discover.Session
-	// Visible lets through the tools that exist for the asker; it is never nil.
+	// Visible reports whether a tool exists for the asker; it is never nil.
 	Visible  func(*toolkeep.Tool) bool
-	Audience string // what Visible depends on, as discover.Query has it
+	Audience string // what Visible depends on, as in discover.Query
 }
 
-// Gather fills in what a request is answered from: the visible tools, those that a
-// search for its question finds, what is learned of them, and the budgets. What it
-// gives can be built in several formats.
+// Gather fills in the data for a request: the visible tools, the search results for its query, what
+// was learned about them, and the budgets. The result can be built in several formats.
 func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	if r.Query == "" {
 		r.Query = discover.PlainQuestion(toolkeep.ClipBytes(Query(r.Messages), maxQuestion))
@@ -88,8 +86,8 @@ func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 // maxQuestion is how many bytes of a user's message are searched for.
 const maxQuestion = 2000
 
-// Context is what a model is shown. E3312 for a request that contradicts itself or is
-// over a bound.
+// Context returns what a model is shown. E3312 for a request that contradicts itself or exceeds a
+// limit.
 func (g *Guide) Context(ctx context.Context, r Request, a Asker) (*Context, error) {
 	return Build(g.Gather(ctx, r, a))
 }
@@ -99,12 +97,12 @@ type Relationship string
 
 // Relationships.
 const (
-	Dependencies Relationship = "dependencies" // tools that must be called or be there first
-	Pairings     Relationship = "pairings"     // tools that are called before, after or beside
-	Alternatives Relationship = "alternatives" // tools that do the like
+	Dependencies Relationship = "dependencies" // tools that must be called or exist first
+	Pairings     Relationship = "pairings"     // tools called before, after or in parallel
+	Alternatives Relationship = "alternatives" // tools that do something similar
 )
 
-// Bounds of a list of related tools.
+// Limits of a list of related tools.
 const (
 	DefaultRelated = 3
 	MaxRelated     = 10
@@ -113,11 +111,11 @@ const (
 // Related is a tool that is related to another.
 type Related struct {
 	Tool *toolkeep.Tool
-	// Score is 1 for what the manifest names; for a learned pairing how often both are
-	// called together, below 1; for a tool that was found because it is alike, how
-	// much of the other's own score it has, below 1.
+	// Score is 1 for tools the manifest names; for a learned pairing it is how often both are
+	// called together, below 1; for a similar tool it is its share of the other's own score, below
+	// 1.
 	Score    float64
-	Together float64 // of a pairing: the score that was learned, 0 if none was
+	Together float64 // of a pairing: the learned score, 0 if there is none
 	Sequence string  // of a pairing: before, after or parallel; "" if the manifest does not say
 	Source   string  // manifest, usage or search
 }
@@ -129,9 +127,8 @@ const (
 	FromSearch   = "search"
 )
 
-// Related gives the tools of one kind of relationship that the asker sees: those
-// that the manifest names, in its order, then what was learned or found, best first. limit
-// is 1 to 10; 0 is 3.
+// Related returns the tools of one kind of relationship that the asker sees: those the manifest
+// names, in its order, then those learned or found, best first. limit is 1 to 10; 0 means 3.
 func (g *Guide) Related(ctx context.Context, of *toolkeep.Tool, kind Relationship, limit int, a Asker) []Related {
 	if limit <= 0 {
 		limit = DefaultRelated
@@ -149,7 +146,7 @@ func (g *Guide) Related(ctx context.Context, of *toolkeep.Tool, kind Relationshi
 	return out[:min(len(out), limit)]
 }
 
-// Relations are the tools that are known to be related to one, without a search.
+// Relations are a tool's known related tools, without a search.
 type Relations struct {
 	Dependencies, Pairings, Alternatives []Related
 }
@@ -166,8 +163,8 @@ func (r Relations) list(kind Relationship) []Related {
 	return nil
 }
 
-// Named are the tools that the asker sees and that a tool's manifest names, and those that are called
-// with it, at most 10 of those learned.
+// Named returns the visible tools that a tool's manifest names, and those called together with it,
+// at most 10 of those learned.
 func (g *Guide) Named(of *toolkeep.Tool, a Asker) Relations {
 	m := read[relationships](of.Manifest.Relationships)
 	var learned []Pairing
@@ -193,7 +190,7 @@ func (g *Guide) Named(of *toolkeep.Tool, a Asker) Relations {
 	if len(wanted) == 0 {
 		return r
 	}
-	// One pass over the tools: those that were not named are not asked about.
+	// One pass over the tools; visibility is checked only for named ones.
 	for _, t := range g.Search.Tools(func(t *toolkeep.Tool) bool { _, ok := wanted[t.ID]; return ok && a.Visible(t) }) {
 		if wanted[t.ID] == nil || t.Tenant == "" {
 			wanted[t.ID] = t
@@ -229,31 +226,31 @@ func has(list []Related, t *toolkeep.Tool) bool {
 	return slices.ContainsFunc(list, func(r Related) bool { return r.Tool.ID == t.ID })
 }
 
-// declared tells whether the manifest itself names the tool.
+// declared reports whether the manifest itself names the tool.
 func declared(list []Related, t *toolkeep.Tool) bool {
 	return slices.ContainsFunc(list, func(r Related) bool { return r.Tool.ID == t.ID && r.Source == FromManifest })
 }
 
-// refID is the tool of a reference, which may end in @range.
+// refID returns the tool id of a reference, which may end in @range.
 func refID(ref string) string {
 	id, _, _ := strings.Cut(ref, "@")
 	return id
 }
 
-// below1 keeps what is learned below what a manifest says.
+// below1 keeps learned scores below those from a manifest.
 func below1(score float64) float64 { return min(max(score, 0), 0.999) }
 
-// The share of a tool's own score that another has at least to do the like, with meanings
-// and by words alone, of which even likes share fewer.
+// The minimum share of a tool's own score that a similar tool needs, with embeddings and by words
+// alone; word scores of similar tools share less.
 const (
 	likeEnough  = 0.5
 	likeByWords = 0.4
 )
 
-// alike finds visible tools that do what a tool does, best first: a search for what it
-// says of itself, where it finds itself first, measures the others by its own score.
+// alike finds visible tools similar to a tool, best first: it searches for the tool's own purpose,
+// and measures the others by the score of the tool itself.
 func (g *Guide) alike(ctx context.Context, of *toolkeep.Tool, limit int, a Asker) []Related {
-	// It belongs to no conversation: what was called before must not change what is alike.
+	// The search has no session: earlier calls must not change what is similar.
 	found, report := g.Search.Find(ctx, discover.Query{Text: purpose(of), Limit: limit + 1, Session: discover.Session{Tenant: a.Session.Tenant}, Audience: a.Audience}, a.Visible)
 	own := 0.0
 	for _, m := range found {
@@ -277,7 +274,7 @@ func (g *Guide) alike(ctx context.Context, of *toolkeep.Tool, limit int, a Asker
 	return out
 }
 
-// purpose is what a tool does, in a few words, so that it is one wish for the search.
+// purpose describes a tool in a few words, so that search sees a single request.
 func purpose(t *toolkeep.Tool) string {
 	m := t.Manifest
 	text := oneLine(m.ShortDescription)

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// learned is Usage with what the test says, for the tenant that it says.
+// learned is a Usage with the test's data for the test's tenant.
 type learned struct {
 	tenant   string
 	pairings map[string][]Pairing
@@ -33,8 +33,7 @@ func (l *learned) Failures(tenant, tool string) []SeenError {
 	return l.failures[tool]
 }
 
-// library has mail.send with everything that can be related to it, and tools that are
-// hidden in each of those roles.
+// library has mail.send with every kind of related tool, and hidden tools in each of those roles.
 func library(t *testing.T) []*toolkeep.Tool {
 	tool := func(id, says string, more map[string]any) *toolkeep.Tool {
 		m := map[string]any{"tool_id": id, "description": says}
@@ -63,7 +62,7 @@ func library(t *testing.T) []*toolkeep.Tool {
 
 func unveiled(t *toolkeep.Tool) bool { return !strings.Contains(t.ID, "veiled") }
 
-// by is somebody of a tenant who sees all but what is veiled.
+// by returns an asker of a tenant who sees everything except veiled tools.
 func by(tenant string) Asker {
 	return Asker{Session: discover.Session{Tenant: tenant}, Visible: unveiled}
 }
@@ -105,11 +104,11 @@ func TestRelated(t *testing.T) {
 			t.Errorf("%s for %s: %q, want %q", c.kind, c.tenant, got, c.want)
 		}
 	}
-	// With nothing declared, what is alike.
+	// If the manifest declares nothing, similar tools are found.
 	if got := show(g.Related(t.Context(), tools[4], Alternatives, 3, by("acme"))); !slices.Equal(got, []string{"mail.send search"}) {
 		t.Errorf("%q", got)
 	}
-	// Without usage, and as nobody who sees more.
+	// Without usage, and with a nil filter.
 	plain := &Guide{Search: g.Search}
 	if got := show(plain.Related(t.Context(), tools[0], Alternatives, 10, Asker{Visible: func(*toolkeep.Tool) bool { return true }})); !slices.Contains(got, "fax.veiled manifest") || !slices.Contains(got, "mail.veiled search") {
 		t.Errorf("%q", got)
@@ -128,12 +127,12 @@ func TestRelatedHasAMost(t *testing.T) {
 		pairs[i] = Pairing{ToolID: id, Score: 0.5}
 	}
 	g := &Guide{Search: indexed(tools), Usage: &learned{tenant: "acme", pairings: map[string][]Pairing{"a.t0": pairs}}}
-	if got := g.Related(t.Context(), tools[0], Pairings, 99, by("acme")); len(got) != MaxRelated-1 { // itself is none
+	if got := g.Related(t.Context(), tools[0], Pairings, 99, by("acme")); len(got) != MaxRelated-1 { // the tool itself is excluded
 		t.Errorf("%d", len(got))
 	}
 }
 
-// recorder tells which session a search was for.
+// recorder records the session of each search.
 type recorder struct {
 	*discover.Index
 	asked []discover.Query
@@ -144,8 +143,8 @@ func (r *recorder) Find(ctx context.Context, q discover.Query, visible func(*too
 	return r.Index.Find(ctx, q, visible)
 }
 
-// Everything learned, and everything that a manifest names, is shown only where it is
-// visible, in every phase and both formats, within the budget.
+// Learned tools and tools named by a manifest are shown only if visible, in every phase and both
+// formats, within the budget.
 func TestWhatIsLearnedShowsNoHiddenTool(t *testing.T) {
 	tools := library(t)
 	x := &recorder{Index: indexed(tools)}
@@ -201,12 +200,12 @@ func TestWhatIsLearnedShowsNoHiddenTool(t *testing.T) {
 		}
 	}
 	for _, q := range x.asked {
-		// The question is asked within the conversation, what is alike is not.
+		// The query belongs to the conversation, the search for similar tools does not.
 		if q.Text == "send an e-mail message" && q.Session.Tenant == "" || q.Text != "send an e-mail message" && q.Session.Subject+q.Session.ID != "" {
 			t.Errorf("%+v", q)
 		}
 	}
-	// A failure without a code is shown what is most frequent.
+	// A failure without a code shows the most frequent errors.
 	c, err := g.Context(t.Context(), Request{Phase: ErrorRecovery, Failure: &Failure{ToolID: "mail.send"}}, by("acme"))
 	if err != nil || len(c.ErrorPatterns) != 2 || c.ErrorPatterns[0].Seen != 7 || c.ErrorPatterns[1].Seen != 3 {
 		t.Errorf("%v %+v", err, c)
@@ -230,7 +229,7 @@ func TestTheAssistantsWordsChoose(t *testing.T) {
 			t.Errorf("%q: %s", text, c.Text())
 		}
 	}
-	// Names as providers have them are understood in calls and choices too.
+	// Provider-style names are understood in calls and choices too.
 	c := built(t, Request{All: tools, Messages: []Message{{Role: Assistant, ToolCalls: []ToolCall{{"mail__send"}}}}})
 	if c.Metadata.Phase != ExecutionPreparation || c.DetailedTools[0].ToolID != "mail.send" {
 		t.Errorf("%s", c.JSON())

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// What a line of the Markdown may be. Everything of a tool stands behind one of these
-// beginnings, in quotes, or as one line of JSON between fences.
+// The allowed forms of a Markdown line. All text of a tool follows one of these prefixes, in
+// quotes, or is one line of JSON between fences.
 var (
 	quoted    = `"(?:[^"\\` + "`" + `*<>\[\]~|&]|\\.)*"`
 	word      = `(?:[A-Za-z0-9][A-Za-z0-9._-]*|…|` + quoted + `)`

@@ -8,10 +8,10 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Role of who said a message.
+// Role is the author of a message.
 type Role string
 
-// Roles, as providers name them.
+// Roles, with the providers' names.
 const (
 	System    Role = "system"
 	User      Role = "user"
@@ -24,24 +24,24 @@ type Message struct {
 	Role      Role
 	Content   string
 	ToolCalls []ToolCall // of an assistant
-	ToolID    string     // of a tool's answer: whose it is; "" is the last one called
-	ToolError *Failure   // of a tool's answer: that it failed
+	ToolID    string     // of a tool's answer: the tool; "" is the last one called
+	ToolError *Failure   // of a tool's answer: its failure
 }
 
-// ToolCall is a call that an assistant wants made.
+// ToolCall is a call an assistant requests.
 type ToolCall struct{ ToolID string }
 
-// Detect finds the phase of a conversation. The first rule that fits decides:
+// Detect finds the phase of a conversation. The first rule that matches decides:
 //
-//  1. An error is given with the request, or one of the newest calls failed, no new call
+//  1. The request has an error, or one of the newest calls failed, no new call
 //     was made since, and the user has not spoken twice since: error recovery.
-//  2. A call of the newest assistant message has not been answered: execution
+//  2. A call of the newest assistant message has no answer: execution
 //     preparation.
-//  3. Tools are named with the request, a tool has answered, or an assistant has spoken:
-//     tool selection, for the index of all tools was seen before.
+//  3. The request names tools, a tool has answered, or an assistant has spoken:
+//     tool selection, since the index of all tools was shown before.
 //  4. Otherwise: initial planning.
 //
-// The reason is for a reader.
+// The reason is for human readers.
 func Detect(messages []Message, chosen []string, failure *Failure) (Phase, string) {
 	if failure != nil {
 		return ErrorRecovery, "an error is given"
@@ -63,8 +63,8 @@ func Detect(messages []Message, chosen []string, failure *Failure) (Phase, strin
 	return InitialPlanning, "nothing was answered yet"
 }
 
-// waits tells whether calls of the newest assistant message have no answer. What the
-// user says after a call gives it up.
+// waits reports whether calls of the newest assistant message have no answer. A user message after
+// a call abandons it.
 func waits(messages []Message) bool {
 	answers := 0
 	for _, m := range slices.Backward(messages) {
@@ -77,7 +77,7 @@ func waits(messages []Message) bool {
 			if len(m.ToolCalls) > 0 {
 				return answers < len(m.ToolCalls)
 			}
-			// The assistant has gone on from what was answered.
+			// The assistant has continued after the answers.
 			if answers > 0 {
 				return false
 			}
@@ -86,9 +86,9 @@ func waits(messages []Message) bool {
 	return false
 }
 
-// lastFailure is the newest error among the answers to the newest calls: several calls of
-// one message are one step, in which a later success does not undo an earlier failure. A
-// user who has spoken twice since talks of something else.
+// lastFailure returns the newest error among the answers to the newest calls: several calls of one
+// message are one step, in which a later success does not undo an earlier failure. A user who has
+// spoken twice since has changed the subject.
 func lastFailure(messages []Message) (*Failure, bool) {
 	spoken := 0
 	for i, m := range slices.Backward(messages) {
@@ -116,8 +116,8 @@ func lastFailure(messages []Message) (*Failure, bool) {
 	return nil, false
 }
 
-// answered is the tool whose answer stands at i: the answers to several calls come in
-// their order, and one without a message of calls before it belongs to the last one.
+// answered returns the tool of the answer at i: answers to several calls come in their order, and
+// an answer without a preceding call message belongs to the last call.
 func answered(messages []Message, i int) string {
 	nth := 0
 	for _, m := range slices.Backward(messages[:i]) {
@@ -131,8 +131,8 @@ func answered(messages []Message, i int) string {
 	return ""
 }
 
-// called are the tools of the newest assistant message that calls any. done tells that all
-// those calls have their answers and that the user has spoken since.
+// called returns the tools of the newest assistant message with calls. done reports that all those
+// calls have answers and that the user has spoken since.
 func called(messages []Message) (ids []string, done bool) {
 	answers, spoken := 0, false
 	for _, m := range slices.Backward(messages) {
@@ -151,17 +151,17 @@ func called(messages []Message) (ids []string, done bool) {
 	return nil, false
 }
 
-// toolName is what a tool's id looks like in a text, or its name at a provider.
+// toolName matches a tool's id in a text, or its name at a provider.
 var toolName = regexp.MustCompile(`[a-z][a-z0-9-]{0,31}(?:\.|__)[A-Za-z_][A-Za-z0-9_-]{0,63}`)
 
-// mentioned are what may be tools in the newest text of the assistant, in its order: a
-// model that has chosen often says so before it calls.
+// mentioned returns possible tool names in the assistant's newest text, in order: a model often
+// names its choice before it calls.
 func mentioned(messages []Message) []string {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == Assistant && m.Content != "" {
 			text := m.Content
 			if len(text) > 16<<10 {
-				text = text[len(text)-16<<10:] // what was decided stands at the end
+				text = text[len(text)-16<<10:] // decisions are at the end
 			}
 			return toolName.FindAllString(text, MaxChosen)
 		}
@@ -169,8 +169,8 @@ func mentioned(messages []Message) []string {
 	return nil
 }
 
-// Query is what the newest message of the user says that says anything, "" without one: some
-// hold pictures alone, or what tools answered.
+// Query returns the newest user message with text, "" if there is none: some hold only pictures or
+// tool answers.
 func Query(messages []Message) string {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == User && strings.TrimSpace(m.Content) != "" {
@@ -180,7 +180,7 @@ func Query(messages []Message) string {
 	return ""
 }
 
-// Code reads a code of the error catalogue, "" if there is none of that name.
+// Code parses a code of the error catalogue, "" if there is no such code.
 func Code(s string) toolkeep.Code {
 	if c := toolkeep.Code(s); c.Info().Code == c {
 		return c

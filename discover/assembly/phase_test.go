@@ -104,7 +104,7 @@ func TestRecovery(t *testing.T) {
 		t.Errorf("%q", c.Recovery.Hints)
 	}
 
-	// Another tool is shown whole only where calling the same one again is no help.
+	// Another tool is shown in full only if calling the same one again does not help.
 	whole := func(c *Context) (ids []string) {
 		for _, d := range c.DetailedTools {
 			ids = append(ids, d.ToolID)
@@ -122,7 +122,7 @@ func TestRecovery(t *testing.T) {
 	if c := built(t, Request{All: all, Found: found, Failure: &Failure{ToolID: "a.write", Code: toolkeep.UpstreamTimeout, Retryable: &yes}}); fmt.Sprint(whole(c)) != "[a.write]" || len(c.Alternatives) != 1 {
 		t.Errorf("%s", c.JSON())
 	}
-	// In place of a tool that there is not stand those that were found and are near.
+	// If the tool does not exist, near found tools are shown instead.
 	c = built(t, Request{All: all, Found: found, Failure: &Failure{ToolID: "a.wirte", Code: toolkeep.NoToolMatches}})
 	if fmt.Sprint(whole(c)) != "[a.other a.write]" || len(c.Alternatives) != 2 || c.Alternatives[0].ToolID != "a.other" || c.Alternatives[0].Why != "fits the question" ||
 		!slices.Contains(c.Recovery.Hints, "There is no tool of the id that was called: use one of those below if it does the task, or search for another.") {
@@ -130,7 +130,7 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// A task that is done with does not choose the tools of the next one.
+// A completed task does not choose the tools of the next one.
 func TestCallsOfAnEarlierTask(t *testing.T) {
 	first, next := made(t, map[string]any{"tool_id": "a.first"}), made(t, map[string]any{"tool_id": "a.next"})
 	call := Message{Role: Assistant, ToolCalls: []ToolCall{{"a.first"}, {"a.first"}}}
@@ -151,7 +151,7 @@ func TestCallsOfAnEarlierTask(t *testing.T) {
 	}
 }
 
-// The least budget has room for what is left of the worst.
+// The smallest budget fits the minimal worst case.
 func TestLeastBudget(t *testing.T) {
 	properties, required := map[string]any{}, []string{}
 	for i := range 40 {

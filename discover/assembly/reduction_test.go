@@ -13,14 +13,14 @@ import (
 
 const documents = "../../../shared/data/openapi"
 
-// imported gives n tools of real API descriptions. Where those give fewer, the same come
-// again under other namespaces, as another account of a service would bring them.
+// imported returns n tools of real API descriptions. If there are fewer, they repeat under other
+// namespaces, like further accounts of a service.
 func imported(t testing.TB, n int) []*toolkeep.Tool {
 	t.Helper()
 	distinct := realTools(t)
 	tools := make([]*toolkeep.Tool, n)
 	for i := range n {
-		// Spread over the documents, so that few tools are of many services too.
+		// Spread over the documents, so that a small number of tools covers many services too.
 		at := i % len(distinct)
 		if n < len(distinct) {
 			at = i * len(distinct) / n
@@ -61,10 +61,9 @@ func realTools(t testing.TB) []*toolkeep.Tool {
 	return kept
 }
 
-// TestReduction measures what a context costs against showing all manifests whole, and
-// holds the aim of 95 % at 1,000 tools. All manifests are counted as they are shown
-// here, without how they are carried out, so that the saving is none of leaving that
-// out.
+// TestReduction measures a context's cost against showing all manifests in full, and asserts the
+// goal of 95 % at 1,000 tools. Both sides count manifests as shown here, without bindings, so
+// leaving those out saves nothing.
 func TestReduction(t *testing.T) {
 	sets := map[string]func(testing.TB, int) []*toolkeep.Tool{"generated": generated}
 	if _, err := os.Stat(documents); err == nil {
@@ -84,7 +83,7 @@ func TestReduction(t *testing.T) {
 			for i, tool := range tools {
 				every := 1
 				if n > 2000 {
-					every = 50 // one stands for 50
+					every = 50 // one sample stands for 50
 				}
 				if i%every == 0 {
 					raw, _ := manifestAt(tool, levelWhole)

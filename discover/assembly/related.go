@@ -21,8 +21,8 @@ type relationships struct {
 	Alternatives []string `json:"alternatives"`
 }
 
-// read unmarshals a part of a manifest; one that does not parse was not published and
-// counts as absent.
+// read unmarshals a part of a manifest; an unparsable part counts as absent, since it cannot have
+// been published.
 func read[T any](raw json.RawMessage) (v T) {
 	if len(raw) > 0 && strict.Unmarshal(raw, &v) != nil {
 		var none T
@@ -31,8 +31,8 @@ func read[T any](raw json.RawMessage) (v T) {
 	return v
 }
 
-// seen is a visible tool by the name that another tool's manifest has for it, which may
-// end in a version range. Nothing visible is nil.
+// seen returns the visible tool for a reference in another tool's manifest, which may end in a
+// version range; nil if there is none.
 func (b *builder) seen(ref string, of *toolkeep.Tool) *toolkeep.Tool {
 	if t := b.all.byID[refID(ref)]; t != nil && t.ID != of.ID {
 		return t
@@ -40,7 +40,7 @@ func (b *builder) seen(ref string, of *toolkeep.Tool) *toolkeep.Tool {
 	return nil
 }
 
-// prepare shows the chosen tools with what goes with them.
+// prepare shows the chosen tools and their related tools.
 func (b *builder) prepare(most int) {
 	subjects := b.chosen
 	if len(subjects) == 0 {
@@ -59,7 +59,7 @@ func (b *builder) prepare(most int) {
 		p := Pattern{ToolID: oneLine(t.ID), With: oneLine(of.ID), Relationship: kind, Sequence: sequence, ShortDescription: short(t.Manifest), Learned: learned}
 		switch {
 		case slices.ContainsFunc(b.c.Patterns, func(have Pattern) bool {
-			// What the manifest says needs no second voice.
+			// The manifest already says it.
 			return have == p || learned && have.ToolID == p.ToolID && have.With == p.With
 		}):
 		case len(b.c.Patterns) < maxPatterns:
@@ -76,7 +76,7 @@ func (b *builder) prepare(most int) {
 				add(t)
 			}
 		}
-		// Before, at the same time, after: the order in which they are called.
+		// In calling order.
 		for _, sequence := range []string{"before", "parallel", "after", ""} {
 			for _, p := range r.Pairings {
 				if t := b.seen(p.ToolID, of); t != nil && p.Sequence == sequence {
@@ -86,7 +86,7 @@ func (b *builder) prepare(most int) {
 			}
 		}
 	}
-	// What was learned comes after all that manifests say.
+	// Learned patterns come after all those from manifests.
 	for _, of := range subjects {
 		if b.r.Pairings == nil {
 			break
@@ -114,7 +114,7 @@ func (b *builder) prepare(most int) {
 	b.details(whole, b.budget-b.used())
 }
 
-// sequenceOf passes over a word that is none of the three.
+// sequenceOf ignores any other word.
 func sequenceOf(s string) string {
 	switch s {
 	case "before", "after", "parallel":
@@ -123,10 +123,10 @@ func sequenceOf(s string) string {
 	return ""
 }
 
-// Failure is a call that went wrong, as Toolkeep's own answers say it.
+// Failure is a failed call, in the form of Toolkeep's own answers.
 type Failure struct {
 	ToolID      string
-	Code        toolkeep.Code // of the error catalogue; "" if it is not known
+	Code        toolkeep.Code // of the error catalogue; "" if unknown
 	Class       string        // of the taxonomy; "": the code's
 	Message     string
 	Retryable   *bool // nil: the code's
@@ -153,8 +153,8 @@ func (b *builder) recover(most int) {
 		}
 	}
 	b.named = slices.Clone(whole)
-	// The best alternatives are shown whole as well, so that the next call can be made,
-	// unless it is the same tool that is to be called again.
+	// The best alternatives are shown in full as well, so that the next call can be made, unless
+	// the same tool is to be called again.
 	for _, a := range b.c.Alternatives {
 		if of != nil && b.c.Recovery.again() {
 			break
@@ -166,7 +166,7 @@ func (b *builder) recover(most int) {
 	b.details(whole, b.budget-b.used())
 }
 
-// failure is what the request says went wrong, or else the conversation.
+// failure returns the failure given in the request, or else in the conversation.
 func (b *builder) failure() Failure {
 	f := Failure{}
 	if b.r.Failure != nil {
@@ -180,8 +180,8 @@ func (b *builder) failure() Failure {
 	return f
 }
 
-// recovery is what the error catalogue makes of a failure of t, which is nil for a tool
-// that is not there; others tells whether other tools are shown.
+// recovery applies the error catalogue to a failure of t, which is nil if the tool does not exist;
+// others reports whether other tools are shown.
 func recovery(f Failure, t *toolkeep.Tool, others bool) *Recovery {
 	r := &Recovery{Message: toolkeep.ClipBytes(oneLine(f.Message), 500), RetryAfterS: max(f.RetryAfterS, 0)}
 	if t != nil {
@@ -190,7 +190,7 @@ func recovery(f Failure, t *toolkeep.Tool, others bool) *Recovery {
 	if info := f.Code.Info(); info.Code == f.Code {
 		r.ErrorCode, r.Name, r.Class, r.Retryable = string(info.Code), info.Name, info.Class, info.Retryable
 	}
-	if classHints[f.Class] != "" { // another is none of the taxonomy
+	if classHints[f.Class] != "" { // unknown classes are ignored
 		r.Class = f.Class
 	}
 	if f.Retryable != nil {
@@ -200,13 +200,12 @@ func recovery(f Failure, t *toolkeep.Tool, others bool) *Recovery {
 	return r
 }
 
-// again tells whether the same tool is to be called again, as it was or corrected, rather
-// than another.
+// again reports whether to call the same tool again, unchanged or corrected, instead of another.
 func (r *Recovery) again() bool {
 	return r.Retryable || slices.Contains([]string{"VALIDATION_ERROR", "AUTH_REQUIRED", "RATE_LIMIT"}, r.Class)
 }
 
-// classHints say what to do, by the class of the error catalogue.
+// classHints give advice by error class.
 var classHints = map[string]string{
 	"VALIDATION_ERROR": "The call itself is wrong: compare tool id, version and arguments with the manifest and correct what the message names.",
 	"AUTH_REQUIRED":    "Credentials are missing or no longer good: ask the user to log in or to store the secret, and call again afterwards. Other arguments do not help.",
@@ -219,7 +218,7 @@ var classHints = map[string]string{
 	"UNKNOWN":          "The reason is not known: look at the message, and do not repeat the call more than once.",
 }
 
-// hints are ours alone, word by word: nothing that a tool says is in them.
+// hints are fixed texts of ours, without any text from a tool.
 func hints(r *Recovery, t *toolkeep.Tool, named, others bool) []string {
 	var out []string
 	if h := classHints[r.Class]; h != "" {
@@ -257,7 +256,7 @@ type knownError struct {
 	Resolution string `json:"resolution"`
 }
 
-// knownErrors shows the errors of a tool's manifest that look like this one, best first.
+// knownErrors shows the errors of a tool's manifest that resemble this one, best first.
 func (b *builder) knownErrors(t *toolkeep.Tool, f Failure) {
 	type match struct {
 		e     knownError
@@ -292,12 +291,12 @@ func (b *builder) knownErrors(t *toolkeep.Tool, f Failure) {
 	b.seenErrors(t, f)
 }
 
-// maxSeen is how many of the errors that a tool gave are shown where the failure's own
-// code is not among them.
+// maxSeen is how many of a tool's earlier errors are shown if the failure's own code is not among
+// them.
 const maxSeen = 3
 
-// seenErrors shows what the tool gave before: the failure's own code, or where none is
-// known, the most frequent ones.
+// seenErrors shows the tool's earlier errors: the failure's own code, or if that is unknown, the
+// most frequent ones.
 func (b *builder) seenErrors(t *toolkeep.Tool, f Failure) {
 	if b.r.Failures == nil {
 		return
@@ -314,8 +313,8 @@ func (b *builder) seenErrors(t *toolkeep.Tool, f Failure) {
 	}
 }
 
-// likeness is how much of a known error is in a failure: 2 if it names the code or its
-// name, or else the share of its words that the message has, 0 below half.
+// likeness is how well a known error matches a failure: 2 if it names the code or its name, else
+// the share of its words in the message, 0 below half.
 func likeness(known string, f Failure) float64 {
 	words := wordsOf(known)
 	if len(words) == 0 {
@@ -343,11 +342,11 @@ func likeness(known string, f Failure) float64 {
 	return 0
 }
 
-// Words that say nothing of an error.
+// Words without meaning in an error.
 var idle = map[string]bool{"the": true, "and": true, "for": true, "not": true, "was": true, "has": true, "with": true, "error": true, "failed": true,
 	"is": true, "a": true, "an": true, "of": true, "to": true, "in": true, "on": true, "or": true, "be": true, "are": true, "this": true, "that": true}
 
-// wordsOf gives the words of a text once each, in their order, at most 200.
+// wordsOf returns the distinct words of a text in order, at most 200.
 func wordsOf(s string) []string {
 	var out []string
 	for _, w := range strings.FieldsFunc(strings.ToLower(toolkeep.ClipBytes(s, 8000)), func(r rune) bool {
@@ -363,8 +362,7 @@ func wordsOf(s string) []string {
 	return out
 }
 
-// fitting are the tools that were found for the question and are near, in place of one
-// that there is not.
+// fitting shows the near tools found for the query if the named tool does not exist.
 func (b *builder) fitting() {
 	for _, t := range b.ranked {
 		if len(b.c.Alternatives) == maxAlternatives || !b.atLeast(t, b.r.Shares.near()) {
@@ -374,8 +372,7 @@ func (b *builder) fitting() {
 	}
 }
 
-// alternatives are those that the tool names, and if it names none that is visible,
-// tools of its category.
+// alternatives shows those the tool names, or if none of them is visible, tools of its category.
 func (b *builder) alternatives(t *toolkeep.Tool) {
 	add := func(a *toolkeep.Tool, why string) {
 		if len(b.c.Alternatives) == maxAlternatives || a == nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Text is what a message says, as the providers of models have it in JSON: a string, null
-// for nothing, or a list of parts, each an object with a type. Of the parts those of text
-// are read (text, and input_text and output_text of OpenAI's newer interface), one a
-// line; pictures, calls and whatever else there is are passed over.
+// Text is the content of a message in the providers' JSON forms: a string, null for nothing, or a
+// list of parts, each an object with a type. Text parts are read (text, and input_text and
+// output_text of OpenAI's newer interface), one per line; pictures, calls and other parts are
+// skipped.
 type Text string
 
 var (
@@ -19,7 +19,7 @@ var (
 	errPart = errors.New("a part of text has its text as a string")
 )
 
-// UnmarshalJSONFrom reads one.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (t *Text) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	switch dec.PeekKind() {
 	case 'n':

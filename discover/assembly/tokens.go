@@ -7,27 +7,25 @@ import (
 	"github.com/tiktoken-go/tokenizer/codec"
 )
 
-// Tokenizer is the vocabulary that tokens are counted with.
+// Tokenizer is the vocabulary used to count tokens.
 const Tokenizer = "o200k_base"
 
-// vocabulary takes some 10 ms and 7 MB, which a process that shows no context saves.
+// vocabulary takes some 10 ms and 7 MB, so it is loaded at first use.
 var vocabulary = sync.OnceValue(codec.NewO200kBase)
 
-// Tokens is how many tokens of o200k_base a text has. Texts that look like the
-// vocabulary's special tokens are counted as the plain text they are.
+// Tokens returns the number of o200k_base tokens in a text. Texts that look like special tokens are
+// counted as plain text.
 func Tokens(text string) int {
 	n, err := vocabulary().Count(strings.ToValidUTF8(text, "\uFFFD"))
 	if err != nil {
-		// The splitting pattern cannot fail on valid text; a count that is too high is
-		// safe.
+		// The splitting pattern cannot fail on valid text; an overestimate is safe.
 		return len(text)
 	}
 	return n
 }
 
-// atMost is the tokens of a text, or a number over most for one that is so long that
-// counting it would only cost time: 16 bytes a token are never the mean of a text about
-// tools.
+// atMost returns the tokens of a text, or a number over most if the text is so long that counting
+// is pointless: text about tools never averages 16 bytes per token.
 func atMost(text string, most int) int {
 	if most >= 0 && len(text) > 16*most+1024 {
 		return max(most+1, len(text)/4)

@@ -14,17 +14,17 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// marshal writes v with every string made valid and every hidden character escaped.
+// marshal encodes v with valid strings and escaped hidden characters.
 func marshal(v any) []byte {
 	raw, err := json.Marshal(v, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
-		panic(err) // the values are made of checked parts
+		panic(err) // all values are built from checked parts
 	}
 	return escapeHidden(raw)
 }
 
-// escapeHidden writes invisible characters, and those that some programs take
-// for the end of a line, as escapes. In JSON they stand inside of strings only.
+// escapeHidden escapes invisible characters, and those that some programs treat as line ends. In
+// JSON they occur only inside strings.
 func escapeHidden(raw []byte) []byte {
 	ascii := true
 	for _, c := range raw {
@@ -53,7 +53,7 @@ func escapeHidden(raw []byte) []byte {
 	return out
 }
 
-// value is raw as it may be shown, or nil if it is no JSON.
+// value returns raw if it is valid JSON, else nil.
 func value(raw []byte) stdjson.RawMessage {
 	if len(raw) == 0 || !jsontext.Value(raw).IsValid() {
 		return nil
@@ -65,10 +65,10 @@ func value(raw []byte) stdjson.RawMessage {
 	return stdjson.RawMessage(escapeHidden(v))
 }
 
-// Format is the form that the tokens were counted in.
+// Format returns the format in which the tokens were counted.
 func (c *Context) Format() Format { return c.format }
 
-// Text is the context in its format.
+// Text returns the context in its format.
 func (c *Context) Text() string {
 	if c.format == Markdown {
 		return c.Markdown()
@@ -76,12 +76,11 @@ func (c *Context) Text() string {
 	return string(c.JSON())
 }
 
-// JSON is the context as one JSON object.
+// JSON returns the context as one JSON object.
 func (c *Context) JSON() []byte { return marshal(c) }
 
-// Markdown is the context as Discovery 4.4 has it. What tools say about themselves
-// stands in one line each, in quotes or as JSON, so that it cannot begin a heading, a
-// list or a block of its own.
+// Markdown returns the context in the form of Discovery 4.4. Text from tools is on one line each,
+// in quotes or as JSON, so that it cannot start a heading, a list or a block of its own.
 func (c *Context) Markdown() string {
 	b := &strings.Builder{}
 	if len(c.LightweightIndex) > 0 || c.IndexRest != nil || c.Metadata.Phase == InitialPlanning {
@@ -145,11 +144,11 @@ func (e *Entry) markdown(b *strings.Builder) {
 		fmt.Fprintf(b, "%s%s: %s", sep, title, value)
 		sep = " | "
 	}
-	// A category that the id begins with needs no words.
+	// A category that equals the id's prefix is omitted.
 	if namespace, _, _ := strings.Cut(e.ToolID, "."); e.Category != "" && e.Category != namespace {
 		part("Categories", name(e.Category))
 	}
-	// Nor do tags say anything that repeat it.
+	// So are tags that repeat it.
 	if tags := slices.DeleteFunc(slices.Clone(e.Tags), func(tag string) bool { return saysTheSame(tag, e.Category) }); len(tags) > 0 {
 		part("Tags", names(tags))
 	}
@@ -181,7 +180,7 @@ func (r *Rest) markdown(b *strings.Builder) {
 }
 
 func (d *Detail) markdown(b *strings.Builder) {
-	// A manifest is one line of JSON, so that no line of it can end the block.
+	// A manifest is one line of JSON, so it cannot end the block.
 	fmt.Fprintf(b, "\n## %s\n```json\n%s\n```\n", name(d.ToolID), d.Manifest)
 	if len(d.Omitted) > 0 {
 		fmt.Fprintf(b, "Left out of it: %s.\n", strings.Join(d.Omitted, ", "))
@@ -225,7 +224,7 @@ func (c *Context) patternsMarkdown(b *strings.Builder, tool string) {
 	}
 }
 
-// loosePatterns are those of tools that are not shown whole.
+// loosePatterns writes the patterns of tools not shown in full.
 func (c *Context) loosePatterns(b *strings.Builder) {
 	shown := map[string]bool{}
 	for _, d := range c.DetailedTools {
@@ -267,7 +266,7 @@ func (c *Context) recoveryMarkdown(b *strings.Builder) {
 			fmt.Fprintf(b, "Tool: %s\n", name(r.ToolID))
 		}
 		if error := strings.Fields(r.ErrorCode + " " + r.Name + " " + r.Class); len(error) > 0 {
-			fmt.Fprintf(b, "Error: %s\n", strings.Join(error, " ")) // all of the catalogue
+			fmt.Fprintf(b, "Error: %s\n", strings.Join(error, " ")) // all from the catalogue
 		}
 		if r.Message != "" {
 			fmt.Fprintf(b, "Message: %s\n", quote(r.Message))
@@ -304,7 +303,7 @@ func (c *Context) recoveryMarkdown(b *strings.Builder) {
 	}
 }
 
-// footMarkdown tells what is not there.
+// footMarkdown says what is left out.
 func (c *Context) footMarkdown(b *strings.Builder) {
 	m := &c.Metadata
 	fmt.Fprintf(b, "\nPhase: %s (%s). Tokens: %d of %d (%s).\n", m.Phase, m.PhaseReason, m.TokensUsed, m.TokenBudget, m.Tokenizer)
@@ -313,7 +312,7 @@ func (c *Context) footMarkdown(b *strings.Builder) {
 	}
 	for _, l := range m.LeftOut {
 		if l.What == "manifest_parts" || l.What == "index_entries" || l.What == "index_parameters" {
-			continue // said where they would stand
+			continue // noted at their place
 		}
 		fmt.Fprintf(b, "Left out: %s", strings.ReplaceAll(l.What, "_", " "))
 		if l.ToolID != "" {
@@ -339,7 +338,7 @@ func count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
-// name writes an identifier as it is, and anything else in quotes.
+// name writes an identifier unchanged, and anything else in quotes.
 func name(s string) string {
 	if s == "" {
 		return `""`
@@ -364,9 +363,8 @@ func names(list []string) string {
 	return strings.Join(out, ", ")
 }
 
-// quote writes a text of a tool in one line between quotes. Characters that Markdown
-// reads as more than themselves are escaped, so that there is no code, link, picture,
-// emphasis or HTML in it.
+// quote writes a tool's text on one line between quotes. Markdown characters are escaped, so that
+// it cannot contain code, links, pictures, emphasis or HTML.
 func quote(s string) string {
 	s = oneLine(s)
 	b := make([]byte, 0, len(s)+8)
