@@ -8,20 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// decoded is a text with one layer of escapes taken off, and where its bytes were.
+// decoded is a text with one layer of escapes removed, and the positions of the escapes.
 type decoded struct {
 	text   string
-	parent *decoded  // of which it is a decoded; nil is the original
+	parent *decoded  // the text it was decoded from; nil is the original
 	pieces []escaped // ordered
 }
 
-// escaped is a run of bytes of a decoded that an escape stood for.
+// escaped is a run of decoded bytes that replaced an escape.
 type escaped struct {
-	at, size     int // in the decoded
+	at, size     int // in the decoded text
 	from, length int // in the parent
 }
 
-// original maps a span of v to the text that all views come from.
+// original maps a span of v to the original text.
 func (v *decoded) original(m span) span {
 	for ; v != nil; v = v.parent {
 		start, _ := v.outer(m.start)
@@ -31,7 +31,7 @@ func (v *decoded) original(m span) span {
 	return m
 }
 
-// outer gives the part of the parent that the byte at i of the decoded stands for.
+// outer returns the part of the parent that the decoded byte at i stands for.
 func (v *decoded) outer(i int) (start, end int) {
 	n := sort.Search(len(v.pieces), func(n int) bool { return v.pieces[n].at > i })
 	if n == 0 {
@@ -45,12 +45,12 @@ func (v *decoded) outer(i int) (start, end int) {
 	return start, start + 1
 }
 
-// decodedWriter gathers a decoded.
+// decodedWriter builds a decoded.
 type decodedWriter struct {
 	in     string
 	out    []byte
 	pieces []escaped
-	copied int // how much of in is done
+	copied int // how much of in has been copied
 }
 
 func (w *decodedWriter) replace(from, length int, with ...byte) {
@@ -68,8 +68,7 @@ func (w *decodedWriter) decoded(parent *decoded) *decoded {
 	return &decoded{text: string(w.out), parent: parent, pieces: w.pieces}
 }
 
-// unescapeJSON reads every JSON escape in text, whether or not it stands in a
-// string. nil means that there is none.
+// unescapeJSON decodes every JSON escape in text, inside strings or not. nil means that there is none.
 func unescapeJSON(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '\\') < 0 {
 		return nil
@@ -111,7 +110,7 @@ func unescapeJSON(text string, parent *decoded) *decoded {
 	return w.decoded(parent)
 }
 
-// unicodeEscape reads \uXXXX, or two of them that are one character; 0 if it is none.
+// unicodeEscape decodes \uXXXX, or a surrogate pair of them; 0 if there is none.
 func unicodeEscape(s string) (rune, int) {
 	hi, ok := codeUnit(s)
 	if !ok {
@@ -138,7 +137,7 @@ func codeUnit(s string) (rune, bool) {
 	return r, true
 }
 
-// unescapeURL reads percent escapes and the plus that stands for a space.
+// unescapeURL decodes percent escapes and plus as a space.
 func unescapeURL(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '%') < 0 && strings.IndexByte(text, '+') < 0 {
 		return nil
@@ -159,8 +158,8 @@ func unescapeURL(text string, parent *decoded) *decoded {
 	return w.decoded(parent)
 }
 
-// unescapeHTML reads the character references of HTML and XML, by name and by number,
-// and those that lack their semicolon as far as browsers commonly meet them.
+// unescapeHTML decodes the character references of HTML and XML, by name and by number, and those without a
+// semicolon that browsers commonly accept.
 func unescapeHTML(text string, parent *decoded) *decoded {
 	if strings.IndexByte(text, '&') < 0 {
 		return nil
@@ -181,8 +180,8 @@ func unescapeHTML(text string, parent *decoded) *decoded {
 	return w.decoded(parent)
 }
 
-// reference is how long the character reference is that s, which begins with &, begins
-// with; 1 if with none. There is no other & in it.
+// reference returns the length of the character reference at the start of s, which begins with &; 1 if there is
+// none. s has no other &.
 func reference(s string) int {
 	n := 1
 	run := func(of func(byte) bool) {

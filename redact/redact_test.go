@@ -140,8 +140,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestTextOfBeginnings gives a megabyte of what a secret may begin with, over and
-// over. Were any of it looked at more than a few times, the test would not end.
+// TestTextOfBeginnings cleans a megabyte of repeated token prefixes. If any of it were scanned more than a few
+// times, the test would not end.
 func TestTextOfBeginnings(t *testing.T) {
 	s := redact.NewSecrets(nil)
 	s.Hold("aaaaaaaa")
@@ -162,7 +162,7 @@ func TestTextOfBeginnings(t *testing.T) {
 	}
 }
 
-// TestNoReferences: an ampersand that begins nothing takes nothing with it.
+// TestNoReferences: an ampersand without a reference removes nothing.
 func TestNoReferences(t *testing.T) {
 	s := redact.NewSecrets(nil)
 	s.Hold("<hunter22")
@@ -237,7 +237,7 @@ func TestHoldLastsAMinutePastItsLastRelease(t *testing.T) {
 	first := s.Hold("hunter22", "other-secret")
 	second := s.Hold("hunter22")
 	first()
-	first() // a second time counts for nothing
+	first() // a second release does nothing
 	now = now.Add(59 * time.Second)
 	if !knows("hunter22") || !knows("other-secret") {
 		t.Fatal("forgotten too early")
@@ -298,8 +298,8 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// FuzzClean puts a secret into text in every form and looks whether any form of
-// it is left. What the marker itself brings in is cut out before looking.
+// FuzzClean puts a secret into text in every encoding and looks for remains. The marker's own text is cut out
+// first.
 func FuzzClean(f *testing.F) {
 	f.Add("hunter2!", "user:", ",")
 	f.Add("a+b/c d=e", "x", "")
@@ -353,7 +353,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// digits says whether the secret may be found in the document's own syntax.
+// digits reports whether the secret may occur in the document's own syntax.
 func digits(s string) bool { return strings.ContainsAny(s, `"{}[]:,`) }
 
 const sample = `{"id":"ord_10293","status":"shipped","customer":{"name":"Ada Lovelace","email":"ada@example.com","since":"2021-03-04T05:06:07Z"},` +
@@ -411,8 +411,8 @@ func BenchmarkHoldKnown(b *testing.B) {
 	}
 }
 
-// TestCleanFindsTextReadAsLatin1: a server that reads its headers as Latin-1 gives a
-// secret that is not ASCII back with a character for each byte.
+// TestCleanFindsTextReadAsLatin1: a server that reads its headers as Latin-1 returns a non-ASCII secret with one
+// character per byte.
 func TestCleanFindsTextReadAsLatin1(t *testing.T) {
 	s := redact.NewSecrets(nil)
 	defer s.Hold("pässwörd-€-キー")()
@@ -427,8 +427,7 @@ func TestCleanFindsTextReadAsLatin1(t *testing.T) {
 	}
 }
 
-// TestManyValues: values come and go in any number, and each is found exactly while it
-// is held and a minute longer.
+// TestManyValues: any number of values come and go, and each is found while it is held and a minute longer.
 func TestManyValues(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	s := redact.NewSecrets(func() time.Time { return now })

@@ -11,9 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Scope says in whose results a value is redacted. A user may store any text as a
-// secret; if every secret were redacted for all, one user could remove words from the
-// results of others. So a value is redacted only for those whom it concerns.
+// Scope says in whose results a value is redacted. A user may store any text as a secret; if every secret were
+// redacted for all, one user could remove words from the results of others.
 type Scope struct {
 	Tenant string // "" is every tenant, whatever Person is
 	Person string // subject or person acted for; "" is the whole tenant
@@ -25,8 +24,7 @@ var AllTenants Scope
 // TenantScope is the scope of secrets of a principal's workspace or organisation.
 func TenantScope(p *toolkeep.Principal) Scope { return Scope{Tenant: p.Tenant} }
 
-// PersonScope is the scope of secrets of the person that a principal acts for, or of the
-// principal itself where it acts for itself.
+// PersonScope is the scope of secrets of the person that a principal acts for, or of the principal itself.
 func PersonScope(p *toolkeep.Principal) Scope {
 	if p.OnBehalf != "" {
 		return Scope{Tenant: p.Tenant, Person: p.OnBehalf}
@@ -34,25 +32,24 @@ func PersonScope(p *toolkeep.Principal) Scope {
 	return Scope{Tenant: p.Tenant, Person: p.Subject}
 }
 
-// Redactor holds secrets by scope and gives the Cleaner of one principal's results. The
-// process's log is cleaned of every value; the log that a tenant's administrators read
-// of their servers is cleaned of the values of the tenant and all its people.
+// Redactor holds secrets by scope and returns Cleaners. The process's log is redacted with every value; a tenant's
+// server logs are redacted with the values of the tenant and all its people.
 //
-// All methods are safe for concurrent use. While only values of AllTenants are held,
-// cleaning takes no lock; otherwise it takes a read lock to look up the scopes.
+// All methods are safe for concurrent use. While only values of AllTenants are held, cleaning takes no lock;
+// otherwise it takes a read lock to look up the scopes.
 type Redactor struct {
 	clock func() time.Time
 	all   *Secrets
-	log   *Secrets // what all does not have
+	log   *Secrets // values that all lacks
 
 	many atomic.Int64 // length of sets
-	due  atomic.Int64 // when some of sets may be empty, in Unix nanoseconds; 0 is never
+	due  atomic.Int64 // when to sweep sets, in Unix nanoseconds; 0 is never
 
-	mu   sync.RWMutex // guards sets and their uses; taken before a Secrets' own
+	mu   sync.RWMutex // guards sets and their uses; locked before a Secrets' own
 	sets map[setKey]*set
 }
 
-// place is a scope's own values, or with log those of a tenant and all its people.
+// setKey identifies a scope's own values, or with log those of a tenant and all its people.
 type setKey struct {
 	Scope
 	log bool
@@ -60,7 +57,7 @@ type setKey struct {
 
 type set struct {
 	*Secrets
-	uses int // holds that have not been released; a set without may be dropped
+	uses int // unreleased holds; a set without any may be dropped
 }
 
 // NewRedactor makes an empty Redactor; a nil clock is time.Now.
@@ -83,7 +80,7 @@ func (c *Redactor) Hold(to Scope, values ...string) (release func()) {
 	}
 	at := []setKey{{Scope: to}, {Scope: Scope{Tenant: to.Tenant}, log: true}}
 	if to.Person == "" {
-		at = at[:1] // the tenant's own are part of what its logs are cleaned of
+		at = at[:1] // the tenant's log set already includes the tenant's own
 	}
 	releases := []func(){c.log.Hold(values...)}
 	for _, p := range at {
@@ -100,10 +97,10 @@ func (c *Redactor) Hold(to Scope, values ...string) (release func()) {
 	}
 }
 
-// HoldInLog redacts values in the process's log alone.
+// HoldInLog redacts values only in the process's log.
 func (c *Redactor) HoldInLog(values ...string) (release func()) { return c.log.Hold(values...) }
 
-// use finds or makes a set and keeps it from being dropped.
+// use finds or creates a set and keeps it from being dropped.
 func (c *Redactor) use(p setKey) *set {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +114,7 @@ func (c *Redactor) use(p setKey) *set {
 	return s
 }
 
-// unuse is called behind the release of what was held in the set.
+// unuse is called after the values held in the set are released.
 func (c *Redactor) unuse(s *set) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +123,7 @@ func (c *Redactor) unuse(s *set) {
 	}
 }
 
-// sweep drops empty sets when that is due. The first caller does it; others do not wait.
+// sweep drops empty sets when due. The first caller does it; others do not wait.
 func (c *Redactor) sweep() {
 	due := c.due.Load()
 	if due == 0 || c.clock().UnixNano() < due || !c.mu.TryLock() {
@@ -137,7 +134,7 @@ func (c *Redactor) sweep() {
 	for p, s := range c.sets {
 		switch {
 		case s.uses > 0:
-		case s.Holds(): // released later than what it was due for
+		case s.Holds(): // released later than the due time
 			again = c.clock().Add(linger).UnixNano()
 		default:
 			delete(c.sets, p)
@@ -147,8 +144,8 @@ func (c *Redactor) sweep() {
 	c.due.Store(again)
 }
 
-// Held counts the values over all scopes, without the logs: those that are held and
-// those released less than 60 s ago.
+// Held returns the number of values over all scopes, without the logs: those held and those released less than 60 s
+// ago.
 func (c *Redactor) Held() int {
 	c.sweep()
 	n := c.all.count()
@@ -162,8 +159,8 @@ func (c *Redactor) Held() int {
 	return n
 }
 
-// For gives the Cleaner of a principal's results: of the values of all tenants, of its
-// tenant, its own and those of the person it acts for. It sees values held later too.
+// For returns the Cleaner of a principal's results: for the values of all tenants, of its tenant, its own and those
+// of the person it acts for. It also sees values held later.
 func (c *Redactor) For(p *toolkeep.Principal) *Cleaner {
 	v := &Cleaner{of: c}
 	v.at[0].Tenant = p.Tenant
@@ -180,14 +177,13 @@ func (c *Redactor) For(p *toolkeep.Principal) *Cleaner {
 	return v
 }
 
-// All gives the Cleaner for unauthenticated callers: of the values of all tenants.
+// All returns the Cleaner for unauthenticated callers, with the values of all tenants.
 func (c *Redactor) All() *Cleaner { return &Cleaner{of: c} }
 
-// Log gives the Cleaner of the process's log: of every value.
+// Log returns the Cleaner of the process's log, with every value.
 func (c *Redactor) Log() *Cleaner { return (&Cleaner{of: c}).With(c.log) }
 
-// TenantLog gives the Cleaner of what a tenant's administrators read of their servers: of
-// the values of the tenant and all its people.
+// TenantLog returns the Cleaner of a tenant's server logs, with the values of the tenant and all its people.
 func (c *Redactor) TenantLog(tenant string) *Cleaner {
 	v := &Cleaner{of: c, places: 2}
 	v.at[0].Tenant = tenant
@@ -195,33 +191,32 @@ func (c *Redactor) TenantLog(tenant string) *Cleaner {
 	return v
 }
 
-// Cleaner redacts the values of several scopes at once, so that a value that contains
-// another one is redacted as a whole. It is safe for concurrent use.
+// Cleaner redacts the values of several scopes at once, so that a value that contains another one is redacted as a
+// whole. It is safe for concurrent use.
 type Cleaner struct {
 	of     *Redactor
 	places int
 	at     [3]setKey
-	more   []*Secrets // beside the scopes
-	others int        // how many of more count as a person's, the first
-	above  *Cleaner   // of which it is a With or a Below; is told what is found too
+	more   []*Secrets // in addition to the scopes
+	others int        // how many of more, the first ones, count as a person's
+	above  *Cleaner   // the Cleaner that With or Below was called on; it learns of finds too
 	found  atomic.Bool
 }
 
-// With also redacts the values of s.
+// With returns a Cleaner that also redacts the values of s.
 func (v *Cleaner) With(s *Secrets) *Cleaner {
 	return &Cleaner{of: v.of, places: v.places, at: v.at, more: append(slices.Clip(v.more), s), others: v.others, above: v}
 }
 
-// Below is v for a call below this one: what With added counts as a person's there.
+// Below returns v for a nested call: there the values added by With count as a person's.
 func (v *Cleaner) Below() *Cleaner {
 	return &Cleaner{of: v.of, places: v.places, at: v.at, more: v.more, others: len(v.more), above: v}
 }
 
-// TookPersonal reports whether a person's value was redacted so far; the text must then
-// not be shared with others.
+// TookPersonal reports whether a person's value has been redacted; then the text must not be shared with others.
 func (v *Cleaner) TookPersonal() bool { return v.found.Load() }
 
-// look gathers what is to be looked for.
+// look collects the snapshots to search.
 func (v *Cleaner) look() (l look) {
 	l.add(v.of.all)
 	for _, s := range v.more[v.others:] {
@@ -237,7 +232,7 @@ func (v *Cleaner) look() (l look) {
 	return l
 }
 
-// scopes adds what its scopes have, those of persons last.
+// scopes adds the snapshots of v's scopes, those of persons last.
 func (v *Cleaner) scopes(l *look) {
 	v.of.sweep()
 	v.of.mu.RLock()
@@ -252,13 +247,13 @@ func (v *Cleaner) scopes(l *look) {
 	}
 }
 
-// Holds tells whether there is anything to look for beside tokens.
+// Holds reports whether there are values to find besides tokens.
 func (v *Cleaner) Holds() bool {
 	l := v.look()
 	return l.n > 0
 }
 
-// note passes on whether something of a person was found.
+// note records whether a person's value was found.
 func (v *Cleaner) note(l *look) {
 	if l.found {
 		for ; v != nil; v = v.above {
@@ -288,9 +283,8 @@ func (v *Cleaner) CleanValue(tree any) any {
 	return tree
 }
 
-// CleanJSON cleans a serialised JSON value of what is held, and not of tokens: it is for
-// what is passed on as it came. It gives raw itself where there is nothing; otherwise
-// the value is written anew, in its canonical form. What cannot be read then becomes null.
+// CleanJSON redacts held values, but not tokens, from serialised JSON that is passed through. It returns raw itself
+// if there is nothing to redact; otherwise it writes the value in canonical form, or null if raw cannot be parsed.
 func (v *Cleaner) CleanJSON(raw []byte) []byte {
 	l := v.look()
 	l.bare = true
@@ -304,13 +298,13 @@ func (v *Cleaner) CleanJSON(raw []byte) []byte {
 	}
 	tree, changed := l.value(tree)
 	if !changed {
-		return raw // it was found across texts
+		return raw // the match spans several texts
 	}
 	v.note(&l)
 	return canon.Append(nil, tree)
 }
 
-// jsonLimits let through what has been read before.
+// jsonLimits accept anything that was parsed before.
 func jsonLimits(size int) canon.Limits {
 	return canon.Limits{Bytes: int64(size) + 1, Depth: 10_000, Properties: size + 1, Elements: size + 1}
 }

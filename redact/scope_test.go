@@ -29,7 +29,7 @@ func TestWhoseResultsAreCleaned(t *testing.T) {
 		want  []*toolkeep.Principal
 	}{
 		{"everybody", redact.AllTenants, all},
-		{"no tenant", redact.Scope{Person: "ann"}, all}, // which nobody has, so that it errs to this side
+		{"no tenant", redact.Scope{Person: "ann"}, all}, // no principal has this scope, so it redacts for all
 		{"tenant", redact.TenantScope(ann), all[:5]},
 		{"a person", redact.PersonScope(ann), []*toolkeep.Principal{ann, forAnn}},
 		{"a person acted for", redact.PersonScope(forAnn), []*toolkeep.Principal{ann, forAnn}},
@@ -73,7 +73,7 @@ func containsPrincipal(list []*toolkeep.Principal, p *toolkeep.Principal) bool {
 	return false
 }
 
-// TestOverlaps: a word of one scope within that of another must not leave its ends.
+// TestOverlaps: a value of one scope inside another's must not leave the outer ends.
 func TestOverlaps(t *testing.T) {
 	for _, scopes := range [][2]redact.Scope{
 		{redact.AllTenants, redact.PersonScope(ann)}, {redact.PersonScope(ann), redact.AllTenants},
@@ -141,7 +141,7 @@ func TestRedactorForget(t *testing.T) {
 	if v.Clean("log-word") != "log-word" || c.Log().Clean("log-word") != redact.Marker {
 		t.Error("what the log alone knows")
 	}
-	c.Hold(redact.PersonScope(ann), "abc")() // too short for anybody
+	c.Hold(redact.PersonScope(ann), "abc")() // too short to be held
 	if c.Sets() != 0 {
 		t.Error("a set was made for nothing")
 	}
@@ -228,7 +228,7 @@ func TestManySnapshots(t *testing.T) {
 	}
 }
 
-// TestRedactorConcurrently: whoever holds is cleaned, however many come and go.
+// TestRedactorConcurrently: held values are redacted, however many come and go.
 func TestRedactorConcurrently(t *testing.T) {
 	var mu sync.Mutex
 	now := time.Unix(1_800_000_000, 0)

@@ -13,43 +13,42 @@ import (
 )
 
 const (
-	// Marker stands in the place of what was taken out.
+	// Marker replaces redacted text.
 	Marker = "[REDACTED]"
 
-	// linger is how long a value stays known after its last release, because an
-	// upstream's late answer or a log line behind a queue may still hold it.
+	// linger is how long a value is still redacted after its last release, because an upstream's late response or a
+	// queued log line may contain it.
 	linger = 60 * time.Second
 
-	// minLength keeps out values that ordinary text is full of. A secret of three
-	// characters protects nothing, while taking it out would tear words, numbers
-	// and structure apart.
+	// minLength excludes values that are frequent in ordinary text. A secret of three characters protects nothing,
+	// and redacting it would break words, numbers and structure.
 	minLength = 4
 )
 
-// Secrets knows what to take out. The zero value is not ready; use NewSecrets.
-// All methods are safe for concurrent use, and those that clean do not lock.
+// Secrets is a set of values to redact. Use NewSecrets; the zero value is not ready. All methods are safe for
+// concurrent use, and those that clean do not lock.
 type Secrets struct {
 	clock func() time.Time
 	snap  atomic.Pointer[snapshot]
-	lapse atomic.Int64 // when the first released value is due, in Unix nanoseconds; 0 is never
+	lapse atomic.Int64 // when the first released value expires, in Unix nanoseconds; 0 is never
 
-	mu    sync.Mutex // guards what follows and who replaces snap
+	mu    sync.Mutex // guards the fields below and replacing snap
 	held  map[string]*hold
-	old   *snapshot // with what was held when it was made
-	fresh []*value  // what came since
-	dead  int       // of both, how many are gone
+	old   *snapshot // with the values held when it was made
+	fresh []*value  // added since
+	dead  int       // number of expired values in both
 }
 
-// mostFresh is how many values come until all are put together.
+// mostFresh is how many added values trigger a rebuild.
 const mostFresh = 64
 
 type hold struct {
 	*value
 	refs  int
-	until time.Time // when to forget it, once refs is 0
+	until time.Time // when to forget it, if refs is 0
 }
 
-// NewSecrets makes an empty Secrets; clock is time.Now where nil.
+// NewSecrets makes an empty Secrets; a nil clock is time.Now.
 func NewSecrets(clock func() time.Time) *Secrets {
 	if clock == nil {
 		clock = time.Now
@@ -59,10 +58,9 @@ func NewSecrets(clock func() time.Time) *Secrets {
 	return s
 }
 
-// Hold makes values known until 60 s after their last release. Values of fewer
-// than 4 characters are ignored (see minLength), and so are parts of the marker.
-// Space around a value, such as the line end of a file, does not count. release
-// may be called more than once and never blocks for long.
+// Hold redacts values until 60 s after their last release. Values of fewer than 4 characters are ignored (see
+// minLength), and so are parts of the marker. Whitespace around a value, such as the line end of a file, does not
+// count. release may be called more than once and never blocks for long.
 func (s *Secrets) Hold(values ...string) (release func()) {
 	keys := worth(values)
 	if len(keys) == 0 {
@@ -88,7 +86,7 @@ func (s *Secrets) Hold(values ...string) (release func()) {
 	return func() { once.Do(func() { s.release(keys) }) }
 }
 
-// worth are the values that are held, once each.
+// worth returns the values to hold, each once.
 func worth(values []string) []string {
 	keys := make([]string, 0, len(values))
 	for _, v := range values {
@@ -116,8 +114,7 @@ func (s *Secrets) release(keys []string) {
 	}
 }
 
-// forget drops values that are past their time and tells whether there were any.
-// The caller holds mu.
+// forget drops expired values and reports whether there were any. The caller holds mu.
 func (s *Secrets) forget() bool {
 	due := s.lapse.Load()
 	if due == 0 || s.clock().UnixNano() < due {
@@ -140,11 +137,11 @@ func (s *Secrets) forget() bool {
 	return dropped
 }
 
-// nothing is the snapshot of no values.
+// nothing is the empty snapshot.
 var nothing snapshot
 
-// publish has readers see what was added. What is gone they do not see already, and
-// it is cleared away from time to time. The caller holds mu.
+// publish makes added values visible to readers. Expired values are already invisible and are cleared occasionally.
+// The caller holds mu.
 func (s *Secrets) publish(added []*value) {
 	switch {
 	case len(s.held) == 0:
@@ -163,8 +160,7 @@ func (s *Secrets) publish(added []*value) {
 	}
 }
 
-// current is the snapshot to clean with. Where a value is due to be forgotten
-// and nobody else is at it, it is forgotten now.
+// current returns the snapshot to clean with. It forgets expired values if no other goroutine is doing so.
 func (s *Secrets) current() *snapshot {
 	if due := s.lapse.Load(); due != 0 && s.clock().UnixNano() >= due && s.mu.TryLock() {
 		if s.forget() {
@@ -175,7 +171,7 @@ func (s *Secrets) current() *snapshot {
 	return s.snap.Load()
 }
 
-// count is how many values are known.
+// count returns the number of known values.
 func (s *Secrets) count() int {
 	s.current()
 	s.mu.Lock()
@@ -183,13 +179,12 @@ func (s *Secrets) count() int {
 	return len(s.held)
 }
 
-// Holds tells whether any value is held or was until a short while ago.
+// Holds reports whether any value is held or still lingers.
 func (s *Secrets) Holds() bool { return !s.current().empty() }
 
-// Clean gives text with every secret replaced by Marker, or text itself where
-// there is none. It knows nothing of the text's syntax beyond escapes: a secret
-// that stands as a bare number in serialised JSON leaves text that is no JSON.
-// CleanValue keeps trees whole.
+// Clean returns text with every secret replaced by Marker, or text itself if there is none. It knows no syntax
+// beyond escapes: a secret that is a bare number in serialised JSON leaves invalid JSON. CleanValue keeps trees
+// valid.
 func (s *Secrets) Clean(text string) string {
 	l := s.look()
 	spans := l.find(text)
@@ -199,10 +194,10 @@ func (s *Secrets) Clean(text string) string {
 	return replace(text, spans)
 }
 
-// CleanBytes is Clean for bytes. It gives b itself where there is no secret and
-// new bytes otherwise; b is not modified.
+// CleanBytes is Clean for bytes. It returns b itself if there is no secret and new bytes otherwise; b is not
+// modified.
 func (s *Secrets) CleanBytes(b []byte) []byte {
-	// The string is not kept: find only compares, and replace copies.
+	// The string does not outlive b: find only compares, and replace copies.
 	text := unsafe.String(unsafe.SliceData(b), len(b))
 	l := s.look()
 	spans := l.find(text)
@@ -212,9 +207,8 @@ func (s *Secrets) CleanBytes(b []byte) []byte {
 	return []byte(replace(text, spans))
 }
 
-// CleanValue cleans the strings, names and numbers of a JSON tree. It gives v
-// itself where there is no secret; what changes is copied, v is not modified. A
-// number that is a secret becomes the string Marker.
+// CleanValue redacts the strings, names and numbers of a JSON tree. It returns v itself if there is no secret;
+// changed parts are copied, v is not modified. A number that is a secret becomes the string Marker.
 func (s *Secrets) CleanValue(v any) any {
 	l := s.look()
 	v, _ = l.value(v)
@@ -227,14 +221,14 @@ func (s *Secrets) look() (l look) {
 	return l
 }
 
-// look is one search for what one or several Secrets know.
+// look is one search in one or several Secrets.
 type look struct {
-	snaps    [8]*snapshot // here and not behind a slice, which would be on the heap
+	snaps    [8]*snapshot // an array, because a slice would be on the heap
 	n        int
-	more     []*snapshot // for which there is no room
-	personal int         // from here on they are of persons
+	more     []*snapshot // those that do not fit into snaps
+	personal int         // from this index on they are persons'
 	bare     bool        // tokens are not looked for
-	found    bool        // something of a person was there
+	found    bool        // a person's value was found
 }
 
 func (l *look) add(s *Secrets) {
@@ -257,7 +251,7 @@ func (l *look) snap(i int) *snapshot {
 	return l.more[i-len(l.snaps)]
 }
 
-// value gives v itself, and not a copy of its interface, where nothing changes.
+// value returns v itself, not a copy of its interface, if nothing changes.
 func (l *look) value(v any) (any, bool) {
 	switch t := v.(type) {
 	case string:
@@ -289,7 +283,7 @@ func (l *look) value(v any) (any, bool) {
 	return v, false
 }
 
-// object gives nil where nothing changes.
+// object returns nil if nothing changes.
 func (l *look) object(obj map[string]any) map[string]any {
 	var out map[string]any
 	var dirty []string
@@ -316,7 +310,7 @@ func (l *look) object(obj map[string]any) map[string]any {
 		delete(out, k)
 		name := replace(k, l.find(k))
 		for _, taken := out[name]; taken; _, taken = out[name] {
-			name += "'" // two names must not become one
+			name += "'" // two names must not merge
 		}
 		out[name] = e
 	}

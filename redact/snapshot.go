@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// snapshot is an immutable set of forms to look for. What has been added lately stands
-// apart, so that a new value among thousands costs little.
+// snapshot is an immutable set of forms to find. Recent values are separate, so that a new value among thousands is
+// cheap.
 type snapshot struct {
 	parts  [2]map[uint32][]form // by the first four bytes
 	bitmap [bitmapBits / 64]uint64
@@ -23,15 +23,15 @@ const bitmapBits = 1 << 15
 // value is a held value with all its forms.
 type value struct {
 	forms []form
-	gone  atomic.Bool // it is in snapshots still, and not to be found any more
+	gone  atomic.Bool // expired: still in snapshots, but not redacted any more
 }
 
-// form is one disguise of a held value.
+// form is one encoding of a held value.
 type form struct {
 	of   *value
 	text string
-	// In base64 the first and the last character may hold bits of the secret's
-	// neighbours besides its own. They are not compared but taken out as well.
+	// In base64 the first and the last character may also hold bits of neighbouring bytes. They are not compared,
+	// but redacted as well.
 	lead, trail bool
 }
 
@@ -51,7 +51,7 @@ func newValue(text string) *value {
 	return v
 }
 
-// with is a snapshot that has values beside those of the first part.
+// with returns a snapshot with values added to a part.
 func (s *snapshot) with(part int, values []*value) *snapshot {
 	next := *s
 	next.parts[part] = make(map[uint32][]form, 8*len(values))
@@ -69,8 +69,8 @@ func (s *snapshot) with(part int, values []*value) *snapshot {
 	return &next
 }
 
-// latin1 is how a server gives text back that has read its UTF-8 as Latin-1, as many
-// do with headers: each byte became a character.
+// latin1 returns v as a server repeats it that reads UTF-8 as Latin-1, as many do with headers: each byte becomes a
+// character.
 func latin1(v string) string {
 	runes := make([]rune, len(v))
 	for i := range len(v) {
@@ -79,8 +79,8 @@ func latin1(v string) string {
 	return string(runes)
 }
 
-// base64Form is what v looks like behind shift other bytes, as far as v alone
-// decides it. For a value of 4 bytes that is 4 characters at least.
+// base64Form returns the base64 of v after shift other bytes, as far as v alone determines it: at least 4
+// characters for 4 bytes.
 func base64Form(enc *base64.Encoding, v string, shift int) form {
 	text := enc.EncodeToString(append(make([]byte, shift), v...))
 	from := (8*shift + 5) / 6
@@ -91,7 +91,7 @@ func base64Form(enc *base64.Encoding, v string, shift int) form {
 func (v *value) add(f form) {
 	v.insert(f)
 	if strings.IndexByte(f.text, '+') >= 0 {
-		// The decoded decoded of a URL reads a plus as a space.
+		// Decoding a URL turns a plus into a space.
 		f.text = strings.ReplaceAll(f.text, "+", " ")
 		v.insert(f)
 	}
@@ -109,10 +109,10 @@ func firstFour(s string) uint32 {
 
 func slot(key uint32) uint32 { return key * 2654435761 >> 17 }
 
-// maxViews is how many layers of escapes are taken off.
+// maxViews is how many layers of escapes are removed.
 const maxViews = 3
 
-// find adds the places of held values in text to spans.
+// find appends the spans of held values in text.
 func (s *snapshot) find(text string, spans []span) []span {
 	before := len(spans)
 	spans = s.scan(text, nil, spans)
@@ -124,7 +124,7 @@ func (s *snapshot) find(text string, spans []span) []span {
 	return s.descend(text, nil, maxViews, spans)
 }
 
-// descend looks through the views of text that one layer of escapes less gives.
+// descend searches text with one more layer of escapes removed.
 func (s *snapshot) descend(text string, parent *decoded, layers int, spans []span) []span {
 	if layers == 0 {
 		return spans
@@ -140,8 +140,8 @@ func (s *snapshot) descend(text string, parent *decoded, layers int, spans []spa
 	return spans
 }
 
-// scan compares the forms at every position. v says how positions in text relate
-// to the original; nil is the original itself.
+// scan compares the forms at every position. v maps positions in text to the original; nil means that text is the
+// original.
 func (s *snapshot) scan(text string, v *decoded, spans []span) []span {
 	if len(text) < minLength {
 		return spans
@@ -175,8 +175,8 @@ func (f form) extent(text string, at int) span {
 	return m
 }
 
-// appendSpan joins m with the last span where they overlap, so that a text full
-// of one character does not give a span for each.
+// appendSpan merges m with the last span if they overlap, so that a text of one repeated character does not give a
+// span for each.
 func appendSpan(spans []span, m span) []span {
 	if n := len(spans); n > 0 && spans[n-1].start <= m.start && m.start <= spans[n-1].end {
 		spans[n-1].end = max(spans[n-1].end, m.end)
@@ -193,8 +193,7 @@ func isAlnum(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-// wholeEscapes widens m so that it cuts no JSON escape in two: taking the n out
-// of \n would make the text no JSON any more.
+// wholeEscapes widens m so that it splits no JSON escape: removing the n of \n would leave invalid JSON.
 func wholeEscapes(text string, m span) span {
 	if start, _, inside := escapeAround(text, m.start); inside {
 		m.start = start
@@ -205,7 +204,7 @@ func wholeEscapes(text string, m span) span {
 	return m
 }
 
-// escapeAround finds the escape that begins before i and ends behind it.
+// escapeAround finds the escape that starts before i and ends after it.
 func escapeAround(text string, i int) (start, end int, inside bool) {
 	for start = i - 1; start >= 0 && start >= i-5; start-- {
 		if text[start] != '\\' {
@@ -216,7 +215,7 @@ func escapeAround(text string, i int) (start, end int, inside bool) {
 			run++
 		}
 		if run%2 == 0 {
-			continue // it is the second half of an escaped backslash
+			continue // the second half of an escaped backslash
 		}
 		end = start + 2
 		if start+6 <= len(text) && text[start+1] == 'u' && isHex4(text[start+2:start+6]) {

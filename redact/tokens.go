@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// anchors marks the bytes at which a matcher looks closer. Each is a byte of the
-// token that ordinary text seldom has.
+// anchors marks the bytes that trigger a matcher. Each is a byte of the token that is rare in ordinary text.
 var anchors = func() (t [256]bool) {
 	for _, c := range []byte("_-:KSJBb") {
 		t[c] = true
@@ -14,7 +13,7 @@ var anchors = func() (t [256]bool) {
 	return t
 }()
 
-// findTokens adds the places of what looks like a secret to spans.
+// findTokens appends the spans of text that looks like a secret.
 func findTokens(text string, spans []span) []span {
 	t := tokens{text: text}
 	for i := 0; i < len(text); i++ {
@@ -29,8 +28,7 @@ func findTokens(text string, spans []span) []span {
 	return spans
 }
 
-// tokens remembers up to where a run of characters was looked through in vain,
-// so that a text made of beginnings alone takes linear time as well.
+// tokens remembers how far failed matches have scanned, so that a text of prefixes alone takes linear time.
 type tokens struct {
 	text                       string
 	deadSK, deadJWT, deadBasic int
@@ -85,7 +83,7 @@ func prefixed(text string, i int, prefix string, member func(byte) bool, least i
 	return span{start, end}, end-i-1 >= least
 }
 
-// skKey finds sk-…; a digit tells a key from words such as sk-learn-compatible.
+// skKey finds sk-…; a digit distinguishes a key from words such as sk-learn-compatible.
 func (t *tokens) skKey(i int) (span, bool) {
 	if i < t.deadSK {
 		return span{}, false
@@ -108,8 +106,7 @@ func awsKeyID(text string, i int) (span, bool) {
 	return span{start, end}, end-start == 20
 }
 
-// awsSecret finds the 40 characters behind the name of an AWS secret key that
-// ends at i.
+// awsSecret finds the 40 characters after the name of an AWS secret key that ends at i.
 func awsSecret(text string, i int) (span, bool) {
 	if i > len(text) {
 		return span{}, false
@@ -119,8 +116,7 @@ func awsSecret(text string, i int) (span, bool) {
 	return span{start, end}, start-i <= 8 && end-start >= 40
 }
 
-// jwt finds header.payload.signature, whose header is an object and therefore
-// starts with eyJ; i is at the J.
+// jwt finds header.payload.signature, whose header is an object and therefore starts with eyJ; i is at the J.
 func (t *tokens) jwt(i int) (span, bool) {
 	text, start := t.text, i-2
 	if start < t.deadJWT || text[start:i] != "ey" || !atBoundary(text, start) {
@@ -139,7 +135,7 @@ func (t *tokens) jwt(i int) (span, bool) {
 	return span{start, end}, true
 }
 
-// authorization finds what follows "Bearer " and "Basic ".
+// authorization finds the credential after "Bearer " and "Basic ".
 func (t *tokens) authorization(i int) (span, bool) {
 	text := t.text
 	if hasFold(text[i:], "bearer") {
@@ -159,8 +155,7 @@ func (t *tokens) authorization(i int) (span, bool) {
 	return span{}, false
 }
 
-// credential gives the bounds of the token behind the space at i; both are equal
-// where there is none.
+// credential returns the bounds of the token after the space at i; both are equal if there is none.
 func credential(text string, i int) (start, end int) {
 	start = run(text, i, func(c byte) bool { return c == ' ' || c == '+' })
 	if start == i && strings.HasPrefix(text[i:], "%20") {
@@ -174,11 +169,11 @@ func credential(text string, i int) (start, end int) {
 
 const (
 	pemBegin = "-----BEGIN "
-	maxPEM   = 64 << 10 // where the last line of a key is looked for
+	maxPEM   = 64 << 10 // search limit for the last line of a key
 )
 
-// pemKey finds a private key from its first line to its last. Where the last is
-// missing, because something cut the text, the key's characters are taken out.
+// pemKey finds a private key from its first line to its last. If the text was cut before the last line, it redacts
+// the key's characters.
 func pemKey(text string, i int) (span, bool) {
 	head := text[i+len(pemBegin) : min(len(text), i+len(pemBegin)+48)]
 	label, _, ok := strings.Cut(head, "-----")
@@ -221,8 +216,8 @@ func urlPassword(text string, i int) (span, bool) {
 	return m, text[m.start:m.end] != Marker
 }
 
-// atBoundary tells whether no word goes on before i. What ends an escape, as the
-// n of \n or the 2F of %2F, is no part of a word.
+// atBoundary reports whether a word may start at i. The end of an escape, such as the n of \n or the 2F of %2F, is
+// not part of a word.
 func atBoundary(text string, i int) bool {
 	if i == 0 || !isAlnum(text[i-1]) && text[i-1] != '_' {
 		return true
@@ -232,7 +227,7 @@ func atBoundary(text string, i int) bool {
 		i >= 6 && text[i-6] == '\\' && text[i-5] == 'u' && isHex4(text[i-4:i])
 }
 
-// run gives the first position from i on whose byte is no member.
+// run returns the first position from i on whose byte is not a member.
 func run(text string, i int, member func(byte) bool) int {
 	for i < len(text) && member(text[i]) {
 		i++

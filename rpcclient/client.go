@@ -1,13 +1,11 @@
-// Package rpcclient is a client of Toolkeep's gRPC face. It implements
-// toolkeep.Invoker, so that a program calls tools of a remote Toolkeep as it
-// calls those of its own process:
+// Package rpcclient is a client of Toolkeep's gRPC face. It implements toolkeep.Invoker, so a program calls the
+// tools of a remote Toolkeep like those of its own process:
 //
 //	c, err := rpcclient.Dial("127.0.0.1:50053", rpcclient.Options{Key: key})
 //	defer c.Close()
 //	res, err := c.Invoke(ctx, nil, &toolkeep.Call{Tool: "std.hash", Arguments: []byte(`{"text":"hello"}`)})
 //
-// A refusal is the server's *toolkeep.Error, rebuilt from the status; a tool that
-// failed is a Result whose Error is set.
+// A refusal is the server's *toolkeep.Error, rebuilt from the status; a failed tool is a Result whose Error is set.
 package rpcclient
 
 import (
@@ -30,24 +28,23 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// Options are how a server is reached. The zero value speaks plain text, without
-// a key.
+// Options configure the connection. The zero value uses plain text, without a key.
 type Options struct {
-	// Key is the API key. It is not sent in plain text to another machine: without
-	// TLS, Dial refuses an address that is not loopback.
+	// Key is the API key. It is not sent in plain text to another machine: without TLS, Dial refuses an address
+	// that is not loopback.
 	Key string
-	// TLS speaks TLS with these settings; nil speaks plain text.
+	// TLS holds the TLS settings; nil is plain text.
 	TLS *tls.Config
-	// MaxBytes is the largest answer; default 256 MiB.
+	// MaxBytes is the maximum size of a response; default 256 MiB.
 	MaxBytes int
 	// UserAgent stands before the library's own.
 	UserAgent string
-	// Dialer opens connections in place of the default one, as tests do.
+	// Dialer replaces the default dialer, for example in tests.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 }
 
-// Client is a connection to one Toolkeep. It is safe for concurrent use, connects
-// when it is first used and again when it was cut off.
+// Client is a connection to one Toolkeep. It is safe for concurrent use, connects at first use and reconnects when
+// cut off.
 type Client struct {
 	conn     *grpc.ClientConn
 	tools    l03v1.ToolExecutionClient
@@ -58,8 +55,7 @@ type Client struct {
 
 var _ toolkeep.Invoker = (*Client)(nil)
 
-// Dial makes a client of the server at addr, host:port. It does not wait for the
-// server.
+// Dial makes a client for the server at addr, host:port. It does not wait for the server.
 func Dial(addr string, o Options) (*Client, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -79,7 +75,7 @@ func Dial(addr string, o Options) (*Client, error) {
 		grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(o.MaxBytes)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
-		// What a balancer's name server says must not turn retries on.
+		// A service config from DNS must not enable retries.
 		grpc.WithDisableServiceConfig(),
 	}
 	if o.UserAgent != "" {
@@ -105,13 +101,13 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// Close ends the connection and the calls on it.
+// Close closes the connection and ends its calls.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Conn is the connection, for services beside Toolkeep's own, such as health.
+// Conn returns the connection, for services besides Toolkeep's own, such as health.
 func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 
-// outgoing adds the key and what else rides as metadata.
+// outgoing adds the key and other metadata.
 func (c *Client) outgoing(ctx context.Context, more ...string) context.Context {
 	if c.key != "" {
 		more = append(more, "authorization", "Bearer "+c.key)
@@ -122,17 +118,15 @@ func (c *Client) outgoing(ctx context.Context, more ...string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, more...)
 }
 
-// Invoke carries out the call on the server.
+// Invoke executes the call on the server.
 //
-// Who calls is who the key belongs to; the principal is not looked at and may be
-// nil. Call.Subject, Tenant and User are sent as they are. Call.Timeout and
-// CacheTTL are sent in whole seconds, rounded up; ctx's deadline and end reach the
-// server too. With a Caller the call's progress is streamed to it, unless the call
-// is a waiting one, which answers at once.
+// The caller is the key's owner; the principal is ignored and may be nil. Call.Subject, Tenant and User are sent as
+// they are. Call.Timeout and CacheTTL are sent in whole seconds, rounded up; ctx's deadline and cancellation reach
+// the server too. With a Caller the call's progress is streamed to it, unless the call is a waiting one, which
+// answers at once.
 //
-// The error is an *toolkeep.Error: a refusal of the server, or E3501 where the
-// server was not reached or was lost (the call may have been carried out: give it
-// a Key and send it again), E3901 or E3902 where ctx ended first.
+// The error is a *toolkeep.Error: a refusal of the server, or E3501 if the server was unreachable or lost (the call
+// may have been executed: give it a Key and send it again), E3901 or E3902 if ctx ended first.
 func (c *Client) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkeep.Call) (*toolkeep.Result, error) {
 	ctx, msg, err := c.request(ctx, call)
 	if err != nil {
@@ -163,7 +157,7 @@ func (c *Client) request(ctx context.Context, call *toolkeep.Call) (context.Cont
 	return c.outgoing(ctx), msg, nil
 }
 
-// Explain says as JSON what would become of the call, without making it.
+// Explain returns as JSON what the call would do, without making it.
 func (c *Client) Explain(ctx context.Context, call *toolkeep.Call) ([]byte, error) {
 	ctx, msg, err := c.request(ctx, call)
 	if err != nil {
@@ -205,7 +199,7 @@ func (c *Client) stream(ctx context.Context, msg *l03v1.ToolInvocationRequest, c
 	}
 }
 
-// Get tells how a call stands or what came of it. E3013, E3704.
+// Get returns the state or the outcome of a call. E3013, E3704.
 func (c *Client) Get(ctx context.Context, id string) (*toolkeep.Result, error) {
 	ctx = c.outgoing(ctx)
 	var trailer metadata.MD
@@ -216,16 +210,14 @@ func (c *Client) Get(ctx context.Context, id string) (*toolkeep.Result, error) {
 	return resultOf(res, trailer), nil
 }
 
-// Pauses between the looks of Follow: a short call is answered soon, a long one
-// costs a look a second.
+// Poll intervals of Follow: a short call is answered soon, a long one costs one poll per second.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// Follow asks for a call again and again until it has ended, and gives what came
-// of it. seen, if set, is told how the call stands each time that this differs.
-// When ctx ends the call goes on. E3013, E3704, E3501, E3901, E3902.
+// Follow polls a call until it has ended, and returns its outcome. seen, if set, is called with each changed state.
+// When ctx ends the call continues. E3013, E3704, E3501, E3901, E3902.
 func (c *Client) Follow(ctx context.Context, id string, seen func(*toolkeep.Result)) (*toolkeep.Result, error) {
 	var state toolkeep.CallState
 	var last toolkeep.Progress
@@ -248,8 +240,8 @@ func (c *Client) Follow(ctx context.Context, id string, seen func(*toolkeep.Resu
 	}
 }
 
-// Cancel ends a waiting call or asks a running one to stop; cancelled is false if
-// it had ended. E3013, E3201.
+// Cancel ends a waiting call or asks a running one to stop; cancelled is false if it had already ended. E3013,
+// E3201.
 func (c *Client) Cancel(ctx context.Context, id, why string) (cancelled bool, message string, err error) {
 	ctx = c.outgoing(ctx)
 	res, err := c.tools.CancelInvocation(ctx, &l03v1.CancelInvocationRequest{InvocationId: id, Reason: why})
@@ -259,8 +251,7 @@ func (c *Client) Cancel(ctx context.Context, id, why string) (cancelled bool, me
 	return res.GetCancelled(), res.GetMessage(), nil
 }
 
-// Tool gives one version with its manifest; version is exact, a range, or "" for
-// the latest. E3001, E3004, E3005.
+// Tool returns one version with its manifest; version is exact, a range, or "" for the latest. E3001, E3004, E3005.
 func (c *Client) Tool(ctx context.Context, id, version string) (*l03v1.Tool, error) {
 	ctx = c.outgoing(ctx)
 	res, err := c.registry.GetTool(ctx, &l03v1.GetToolRequest{ToolId: id, Version: version})
@@ -270,8 +261,7 @@ func (c *Client) Tool(ctx context.Context, id, version string) (*l03v1.Tool, err
 	return res, nil
 }
 
-// List gives a page of the tools that the key's owner may see, and how many there
-// are.
+// List returns a page of the tools visible to the key's owner, and the total count.
 func (c *Client) List(ctx context.Context, q *l03v1.ListToolsRequest) ([]*l03v1.ToolSummary, int, error) {
 	ctx = c.outgoing(ctx)
 	res, err := c.registry.ListTools(ctx, q)

@@ -32,7 +32,7 @@ func wantCode(t *testing.T, err error, want toolkeep.Code) *toolkeep.Error {
 	return e
 }
 
-// scripted is a server whose answers a test writes.
+// scripted is a server with responses from a test.
 type scripted struct {
 	l03v1.UnimplementedToolExecutionServer
 	invoke func(context.Context, *l03v1.ToolInvocationRequest) (*l03v1.ToolInvocationResult, error)
@@ -132,7 +132,7 @@ func TestExplain(t *testing.T) {
 	wantCode(t, err, toolkeep.MalformedRequest)
 }
 
-// Follow tells every change once, and ends with the call or with its context.
+// Follow reports every change once, and ends with the call or with its context.
 func TestFollow(t *testing.T) {
 	running := func(percent uint32) *l03v1.ToolInvocationResult {
 		return &l03v1.ToolInvocationResult{Status: l03v1.ToolInvocationResult_RUNNING, ProgressPercent: percent}
@@ -160,8 +160,7 @@ func TestFollow(t *testing.T) {
 	wantCode(t, err, toolkeep.Cancelled)
 }
 
-// What no Toolkeep said is told as what it is, and never as retryable: the call
-// may have been carried out.
+// An error not from Toolkeep is reported as such, and never as retryable: the call may have been executed.
 func TestLost(t *testing.T) {
 	for grpcCode, code := range map[codes.Code]toolkeep.Code{
 		codes.Unavailable: toolkeep.NetworkError, codes.Internal: toolkeep.NetworkError, codes.Unknown: toolkeep.NetworkError,
@@ -236,7 +235,7 @@ func TestProgress(t *testing.T) {
 	wantCode(t, err, toolkeep.NetworkError)
 }
 
-// The client against the whole system: what the pipeline says is what it gives.
+// The client against the whole system: its results equal the pipeline's.
 func TestSystem(t *testing.T) {
 	k, tools, keys := toolkeeptest.ForFaces(t)
 	dial := func(key string) *rpcclient.Client {
@@ -273,7 +272,7 @@ func TestSystem(t *testing.T) {
 		t.Errorf("%+v %v", r, err)
 	}
 
-	// A caller that leaves ends its call; a waiting one goes on.
+	// A caller that leaves cancels its call; a waiting call continues.
 	leaving, leave := context.WithCancel(ctx)
 	go func() { tools.Await(t, "left"); leave() }()
 	_, err = c.Invoke(leaving, nil, &toolkeep.Call{Tool: "face.gate", Arguments: []byte(`{"name":"left"}`)})

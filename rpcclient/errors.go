@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// refused turns the error of an RPC into a *toolkeep.Error. One that Toolkeep made
-// says in its details what it was; any other comes from the way there.
+// refused converts the error of an RPC to a *toolkeep.Error. Toolkeep's own errors carry it in the details; any
+// other comes from something in between.
 func (c *Client) refused(ctx context.Context, err error) error {
 	s := status.Convert(err)
 	var e *toolkeep.Error
@@ -45,18 +45,17 @@ func (c *Client) refused(ctx context.Context, err error) error {
 	return e
 }
 
-// Lost is the cause of an error that is no refusal of a Toolkeep: the library made
-// it, a proxy, or a server that is something else.
+// Lost is the cause of an error that did not come from a Toolkeep, but from the library, a proxy, or another kind
+// of server.
 type Lost struct{ Status *status.Status }
 
 func (l *Lost) Error() string { return l.Status.Err().Error() }
 
-// lost is for a status that Toolkeep did not make: the library's own, a proxy's,
-// or that of a server which is something else.
+// lost converts a status that did not come from Toolkeep; see Lost.
 func (c *Client) lost(ctx context.Context, s *status.Status) error {
 	made := func(code toolkeep.Code, format string, args ...any) *toolkeep.Error {
 		e := toolkeep.NewError(code, format, args...).Because(&Lost{s})
-		// What was sent is not known, so trying again is the caller's decision.
+		// It is unknown what was sent, so retrying is the caller's decision.
 		e.Retryable = false
 		return e
 	}

@@ -50,12 +50,12 @@ func wholeSeconds(d time.Duration) uint32 {
 	return uint32(min((d-1)/time.Second+1, math.MaxUint32))
 }
 
-// inputsOf takes a JSON object apart; each value goes as the text it is.
+// inputsOf splits a JSON object; each value keeps its text.
 func inputsOf(arguments []byte) (map[string]string, error) {
 	if len(bytes.TrimSpace(arguments)) == 0 {
 		return nil, nil
 	}
-	// Names twice deeper down are the server's to refuse; here a map would hide them.
+	// The server refuses duplicate names at deeper levels; here a map would hide them.
 	d := jsontext.NewDecoder(bytes.NewBuffer(arguments), jsontext.AllowDuplicateNames(true))
 	bad := func(err error) error {
 		return toolkeep.NewError(toolkeep.MalformedRequest, "the arguments are not one JSON object with each name once").Because(err)
@@ -92,7 +92,7 @@ func inputsOf(arguments []byte) (map[string]string, error) {
 	return inputs, nil
 }
 
-// states are what a status says of the state; the error's code says the rest.
+// states maps a status to a state; the error's code adds the rest.
 var states = map[l03v1.ToolInvocationResult_Status]toolkeep.CallState{
 	l03v1.ToolInvocationResult_SUCCESS: toolkeep.CallSucceeded, l03v1.ToolInvocationResult_CANCELLED: toolkeep.CallCancelled,
 	l03v1.ToolInvocationResult_PENDING: toolkeep.CallQueued, l03v1.ToolInvocationResult_RUNNING: toolkeep.CallRunning,
@@ -153,7 +153,7 @@ func moment(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// outputOf puts the output together again, names sorted.
+// outputOf reassembles the output, names sorted.
 func outputOf(m *l03v1.ToolInvocationResult, trailer metadata.MD) []byte {
 	outputs := m.GetOutputs()
 	switch form := trailer["x-output-form"]; {

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
-// The client gives back what the pipeline gave to the face.
+// The client returns what the pipeline gave to the face.
 func TestTranscripts(t *testing.T) {
 	facetest.Run(t, func(t *testing.T) facetest.Harness {
 		k, tools, keys := toolkeeptest.ForFaces(t)

@@ -41,7 +41,7 @@ func findBook(id string) *Book {
 	return nil
 }
 
-// now is the book with its present stock.
+// now returns the book with its current stock.
 func (s *shop) now(b Book) Book {
 	b.Stock = s.stock[b.ID]
 	return b
@@ -97,7 +97,7 @@ func (s *shop) search(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"books": cut(found, limit, offset), "total": len(found)})
 }
 
-// matches wants every word in title or author, and one of the genres.
+// matches requires every word in title or author, and one of the genres.
 func matches(b Book, words, genres []string) bool {
 	text := strings.ToLower(b.Title + " " + b.Author)
 	for _, w := range words {

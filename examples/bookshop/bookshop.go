@@ -1,8 +1,7 @@
-// Package bookshop is a small HTTP service with an OpenAPI document, to try
-// Toolkeep out on: a catalogue to search, orders behind an API key, a report
-// that takes its time, and an endpoint that fails on request.
+// Package bookshop is a small HTTP service with an OpenAPI document for trying Toolkeep: a searchable catalogue,
+// orders behind an API key, a slow report, and an endpoint that fails on request.
 //
-// All of it is in memory: orders are gone when the handler is.
+// Everything is in memory: orders end with the handler.
 package bookshop
 
 import (
@@ -21,14 +20,13 @@ import (
 //go:embed openapi.yaml
 var document []byte
 
-// Document is the OpenAPI document of the service, as /openapi.yaml serves it.
+// Document returns the OpenAPI document of the service, as served at /openapi.yaml.
 func Document() []byte { return document }
 
-// DefaultKey is the API key for orders where BOOKSHOP_KEY is not set.
+// DefaultKey is the API key for orders if BOOKSHOP_KEY is not set.
 const DefaultKey = "bookshop-demo-key"
 
-// Handler is a shop of its own. Its API key is BOOKSHOP_KEY of the environment,
-// or DefaultKey.
+// Handler makes a separate shop. Its API key is BOOKSHOP_KEY of the environment, or DefaultKey.
 func Handler() http.Handler {
 	key := os.Getenv("BOOKSHOP_KEY")
 	if key == "" {
@@ -188,7 +186,7 @@ func (s *shop) placeOrder(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusCreated, o)
 }
 
-// take takes the books of an order from the stock, all or none.
+// take takes the books of an order from stock, all or none.
 func (s *shop) take(o *Order) (status int, err error) {
 	wanted := make(map[string]int)
 	for _, l := range o.Lines {
@@ -232,7 +230,7 @@ func (s *shop) cancelOrder(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, o)
 }
 
-// salesReport takes as long as delay_ms says, or until the caller goes away.
+// salesReport takes delay_ms, or until the caller leaves.
 func (s *shop) salesReport(w http.ResponseWriter, r *http.Request) {
 	delay, ok := number(w, r, "delay_ms", 0, 0, 60_000)
 	if !ok {
@@ -261,7 +259,7 @@ func (s *shop) salesReport(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"orders": orders, "total_cents": cents, "sold": sold})
 }
 
-// unsteady fails as often as it is asked to before it answers.
+// unsteady fails the requested number of times before it succeeds.
 func (s *shop) unsteady(w http.ResponseWriter, r *http.Request) {
 	times, ok := number(w, r, "fail_times", 0, 0, 100)
 	if !ok {
@@ -293,7 +291,7 @@ func (s *shop) unsteady(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"summary": "Good weather for staying in with a book.", "failures_before": times})
 }
 
-// number reads a whole number of the query.
+// number parses a whole number from the query.
 func number(w http.ResponseWriter, r *http.Request, name string, fallback, low, high int) (int, bool) {
 	s := r.URL.Query().Get(name)
 	if s == "" {
@@ -323,7 +321,7 @@ func cut[T any](all []T, limit, offset int) []T {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(v) // the client may be gone; there is nobody to tell
+	json.NewEncoder(w).Encode(v) // the client may be gone; the error is of no use
 }
 
 // problem answers with a problem document (RFC 9457).

@@ -15,7 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// contract is the document, to hold answers against.
+// contract is the document that responses are checked against.
 type contract struct {
 	tree     map[string]any
 	compiler *jsonschema.Compiler
@@ -65,7 +65,7 @@ func (c *contract) find(names ...string) (any, string) {
 	return v, at
 }
 
-// operation finds the operation of an id.
+// operation returns the operation with an id.
 func (c *contract) operation(t *testing.T, id string) (path, method string) {
 	t.Helper()
 	for path, item := range c.tree["paths"].(map[string]any) {
@@ -79,7 +79,7 @@ func (c *contract) operation(t *testing.T, id string) (path, method string) {
 	return "", ""
 }
 
-// call sends a request of an operation and holds the answer against the document.
+// call sends an operation's request and checks the response against the document.
 func (c *contract) call(t *testing.T, h http.Handler, id, target, body string, want int, header ...string) map[string]any {
 	t.Helper()
 	path, method := c.operation(t, id)
@@ -218,7 +218,7 @@ func TestDocumentIsServed(t *testing.T) {
 	}
 }
 
-// TestReportEndsWithItsCaller lets the caller of a slow report go away.
+// TestReportEndsWithItsCaller: the caller of a slow report leaves.
 func TestReportEndsWithItsCaller(t *testing.T) {
 	r := httptest.NewRequest("GET", "/reports/sales?delay_ms=60000", nil)
 	r.Header.Set("X-API-Key", DefaultKey)

@@ -46,7 +46,7 @@ func run() error {
 	return writeDocs(rows)
 }
 
-// goName turns rate_limit_exceeded into RateLimitExceeded.
+// goName converts rate_limit_exceeded to RateLimitExceeded.
 func goName(s string) string {
 	initialisms := map[string]string{"mcp": "MCP", "grpc": "GRPC", "tls": "TLS", "db": "DB", "api": "API", "html": "HTML", "xml": "XML"}
 	var b strings.Builder
@@ -97,8 +97,7 @@ func readAdvice() (map[string]string, error) {
 	return advice, nil
 }
 
-// named gives the constants of codes that the program's sources name. The contract
-// has more: those of parts that are not in this build.
+// named returns the codes that the program's sources use. The contract has more, for parts not in this build.
 func named() (map[string]bool, error) {
 	names := make(map[string]bool)
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -133,7 +132,7 @@ func named() (map[string]bool, error) {
 
 const tableHead = "| code | name | class | HTTP | retryable | when |\n| --- | --- | --- | --- | --- | --- |\n"
 
-// writeDocs writes one page a code, with its section of the advice.
+// writeDocs writes one page per code, with its section of the advice.
 func writeDocs(rows []row) error {
 	dir := filepath.Join("docs", "errors")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

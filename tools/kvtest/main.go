@@ -44,7 +44,7 @@ func run() error {
 		return err
 	}
 	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
-	go func() { // whoever started it is gone when the pipe ends
+	go func() { // the pipe closes when the parent process ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		_ = h.Close()
 	}()
@@ -55,7 +55,7 @@ func run() error {
 	return nil
 }
 
-// server has the mounted engines by their path.
+// server maps paths to mounted engines.
 type server map[string]engine
 
 type engine struct {
@@ -148,7 +148,7 @@ func (e engine) serve(w http.ResponseWriter, r *http.Request, mount, path string
 		refuse(w, status, why.Error())
 		return
 	}
-	if resp != nil && resp.Data[logical.HTTPStatusCode] != nil { // a whole answer of its own
+	if resp != nil && resp.Data[logical.HTTPStatusCode] != nil { // a complete HTTP response
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(resp.Data[logical.HTTPStatusCode].(int))
 		switch body := resp.Data[logical.HTTPRawBody].(type) {

@@ -22,7 +22,7 @@ func newItems() *items {
 	return &items{now: map[place]toolkeep.Document{}, count: map[place]int64{}, follow: func(toolkeep.Committed) {}}
 }
 
-// Apply knows the two changes that logins make, one at a time.
+// Apply supports the two changes that logins make, one at a time.
 func (s *items) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	for _, c := range changes {
 		change, err := s.apply(c)

@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	return 0
 }
 
-// beyond are scenarios of grants that no person takes part in.
+// beyond lists scenarios of grants without a person.
 var beyond = map[string]bool{
 	"auth/client-credentials-basic": true, "auth/client-credentials-jwt": true, "auth/enterprise-managed-authorization": true,
 	"auth/cross-app-access-complete-flow": true, "auth/dpop": true, "auth/dpop-nonce": true, "auth/wif-jwt-bearer": true,
@@ -84,7 +84,7 @@ var scenarios = map[string]func(context.Context, *client) error{
 
 func second[T any](_ T, err error) error { return err }
 
-// calls lists the tools and calls one that must be there.
+// calls lists the tools and calls one that must exist.
 func calls(name, arguments string) func(context.Context, *client) error {
 	return func(ctx context.Context, c *client) error {
 		list, err := c.tools(ctx)
@@ -117,8 +117,7 @@ func echoSchema(ctx context.Context, c *client) error {
 	return c.call(ctx, "json_schema_echo", mcp.Set(nil, schema, "schema"))
 }
 
-// questions has the questions of a server of 2026-07-28 answered; what the server
-// says wrong ends that call alone.
+// questions answers the questions of a server of 2026-07-28; a server fault ends only that call.
 func questions(ctx context.Context, c *client) error {
 	for _, name := range []string{"test_mrtr_echo_state", "test_mrtr_no_state", "test_mrtr_unrelated", "test_mrtr_no_result_type"} {
 		c.try(c.call(ctx, name, []byte(`{}`)))
@@ -168,7 +167,7 @@ func everyTool(ctx context.Context, c *client) error {
 	return nil
 }
 
-// client is one principal with one server behind it.
+// client is one principal with one server.
 type client struct {
 	context []byte
 	stderr  io.Writer
@@ -178,19 +177,18 @@ type client struct {
 	dir     string
 }
 
-// publicURL is where the login pages would stand; the suite expects the client's
-// metadata document of this host.
+// publicURL is the address of the login pages; the suite expects the client's metadata document on this host.
 const (
 	publicURL = "https://conformance-test.local"
 	clientID  = publicURL + "/client-metadata.json"
 )
 
-// name is the server's, and principal its only user.
+// name is the server's name, and principal its only user.
 const name = "referee"
 
 var principal = &toolkeep.Principal{Tenant: "conformance", Subject: "client"}
 
-// maxLogins is how often one request may lead to a login.
+// maxLogins is the maximum number of logins per request.
 const maxLogins = 3
 
 func newClient(url string, given []byte, stderr io.Writer) (*client, error) {
@@ -239,20 +237,19 @@ func newClient(url string, given []byte, stderr io.Writer) (*client, error) {
 func (c *client) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	_ = c.servers.Stop(ctx) // it has no error
+	_ = c.servers.Stop(ctx) // it returns no error
 	c.logins.Stop()
 	_ = os.RemoveAll(c.dir)
 }
 
-// try notes an error that the scenario goes on after.
+// try logs an error after which the scenario continues.
 func (c *client) try(err error) {
 	if err != nil {
 		fmt.Fprintln(c.stderr, err)
 	}
 }
 
-// withLogin does what an agent does with E3407: its person logs in, and it asks
-// again.
+// withLogin acts like an agent that gets E3407: its person logs in, and it repeats the request.
 func (c *client) withLogin(ctx context.Context, f func() error) error {
 	for n := 0; ; n++ {
 		err := f()
@@ -267,7 +264,7 @@ func (c *client) withLogin(ctx context.Context, f func() error) error {
 	}
 }
 
-// logIn opens the page, presses its button and lets itself be led.
+// logIn opens the page, presses its button and follows the redirects.
 func (c *client) logIn(ctx context.Context, at string) error {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		req, err := http.NewRequestWithContext(ctx, method, at, nil)
@@ -293,7 +290,7 @@ func (c *client) logIn(ctx context.Context, at string) error {
 	return nil
 }
 
-// pages serves the login pages without a port; every other host is on the network.
+// pages serves the login pages in process; every other host is on the network.
 type pages struct{ http.Handler }
 
 func (p pages) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -317,7 +314,7 @@ func (c *client) definitions(ctx context.Context) (d upstream.Definitions, err e
 	return d, err
 }
 
-// tools gives the raw tools by name.
+// tools returns the raw tools by name.
 func (c *client) tools(ctx context.Context) (map[string][]byte, error) {
 	d, err := c.definitions(ctx)
 	list := map[string][]byte{}
@@ -339,8 +336,7 @@ func (c *client) do(ctx context.Context, method string, params []byte) error {
 	})
 }
 
-// Ask answers a form with what its schema has as defaults, and true where that
-// says nothing.
+// Ask answers a form with its schema's defaults, or true without one.
 func (c *client) Ask(_ context.Context, method string, params []byte) ([]byte, error) {
 	switch method {
 	case "roots/list":
@@ -362,5 +358,5 @@ func (c *client) Ask(_ context.Context, method string, params []byte) ([]byte, e
 	return mcp.Set([]byte(`{"action":"accept"}`), content, "content"), nil
 }
 
-// Notify drops what the server tells.
+// Notify discards notifications.
 func (c *client) Notify(string, []byte) {}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The client without a server and without a scenario; what it does with both is
-// the conformance suite's to tell (toolkeeptest/mcp).
+// TestRun runs the client without a server and without a scenario; the conformance suite tests it with both
+// (toolkeeptest/mcp).
 func TestRun(t *testing.T) {
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()

@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// compile gives the file and what it imports, imports first.
+// compile returns the file and what it imports, imports first.
 func compile(ctx context.Context) ([]*descriptorpb.FileDescriptorProto, error) {
 	c := protocompile.Compiler{
 		Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
@@ -87,7 +87,7 @@ func compile(ctx context.Context) ([]*descriptorpb.FileDescriptorProto, error) {
 	return all, nil
 }
 
-// generate runs one plugin and writes what it answers.
+// generate runs one plugin and writes its output.
 func generate(ctx context.Context, plugin string, files []*descriptorpb.FileDescriptorProto) error {
 	request, err := proto.Marshal(&pluginpb.CodeGeneratorRequest{
 		FileToGenerate: []string{name}, Parameter: proto.String("module=" + module), ProtoFile: files,

@@ -100,7 +100,7 @@ func run() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	go func() { // whoever started it is gone when the pipe ends
+	go func() { // the pipe closes when the parent process ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
@@ -133,20 +133,20 @@ func listener(addr, cert, key string) (net.Listener, error) {
 	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}), nil
 }
 
-// builtins is the registry of the engines that are linked in, by kind and name.
+// builtins is the registry of the linked engines, by kind and name.
 type builtins map[consts.PluginType]map[string]func() (any, error)
 
 func factory(f logical.Factory) func() (any, error) {
 	return func() (any, error) { return f, nil }
 }
 
-// Get gives the engine of that name.
+// Get returns the engine of that name.
 func (b builtins) Get(name string, kind consts.PluginType) (func() (any, error), bool) {
 	f, ok := b[kind][name]
 	return f, ok
 }
 
-// Contains tells whether there is an engine of that name.
+// Contains reports whether there is an engine of that name.
 func (b builtins) Contains(name string, kind consts.PluginType) bool {
 	_, ok := b[kind][name]
 	return ok
@@ -161,10 +161,10 @@ func (b builtins) Keys(kind consts.PluginType) []string {
 	return names
 }
 
-// DeprecationStatus is that of every engine here: supported.
+// DeprecationStatus returns supported for every engine.
 func (b builtins) DeprecationStatus(name string, kind consts.PluginType) (consts.DeprecationStatus, bool) {
 	return consts.Supported, b.Contains(name, kind)
 }
 
-// IsBuiltinEntPlugin is false: nothing here belongs to the enterprise edition.
+// IsBuiltinEntPlugin returns false: no engine here is from the enterprise edition.
 func (builtins) IsBuiltinEntPlugin(string, consts.PluginType) bool { return false }
