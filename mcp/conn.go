@@ -5,24 +5,24 @@ import (
 	"errors"
 )
 
-// Conn is one peer: messages both ways, in no fixed order.
+// Conn is a connection to one peer, with messages in both directions in any order.
 //
-// Read gives the next message of the peer; one goroutine calls it. io.EOF means
-// that the connection was closed by either side, any other error that it is
-// broken for good. An error of ctx leaves the connection as it is.
+// Read returns the peer's next message; one goroutine calls it. io.EOF means that
+// either side closed the connection, any other error that it is permanently broken. An
+// error of ctx leaves the connection usable.
 //
-// Write hands one message to the peer; many goroutines may call it. Over HTTP
-// ctx is the context of the whole exchange: it must live until the answer to a
-// request has been read, and its end closes the stream on which the answer would
-// come. The message must not change until Write has returned.
+// Write sends one message to the peer; many goroutines may call it. Over HTTP ctx
+// covers the whole exchange: it must live until the response has been read, and its end
+// closes the stream that would carry the response. The message must not change until
+// Write returns.
 //
-// Close ends the connection and everything that works for it, waits for that, and
-// may be called more than once.
+// Close ends the connection and its goroutines, waits for them, and may be called more
+// than once.
 type Conn interface {
 	Read(ctx context.Context) (*Message, error)
 	Write(ctx context.Context, m *Message) error
 	Close() error
 }
 
-// ErrTooLarge is what a reader says about an event or a line over its limit.
+// ErrTooLarge is a reader's error for an event or a line over its limit.
 var ErrTooLarge = errors.New("the message is over its size limit")

@@ -14,12 +14,12 @@ import (
 type Event struct {
 	ID    string        // "" where the event has none
 	Name  string        // "" means "message"
-	Data  []byte        // nil where the event has no data field or an empty one
-	Retry time.Duration // how long to wait before reconnecting; 0 where the event does not say
+	Data  []byte        // nil if the data field is missing or empty
+	Retry time.Duration // reconnect delay; 0 if the event has none
 }
 
-// AppendEvent writes e behind dst. Line breaks in Data make several data lines;
-// those in ID and Name, which cannot be written, are left out.
+// AppendEvent appends e to dst. Data with line breaks becomes several data lines; line
+// breaks in ID and Name, which cannot be written, are dropped.
 func AppendEvent(dst []byte, e Event) []byte {
 	dst = slices.Grow(dst, len(e.ID)+len(e.Name)+len(e.Data)+64)
 	if e.Name != "" {
@@ -60,21 +60,20 @@ func appendField(dst []byte, s string) []byte {
 	return dst
 }
 
-// DefaultMaxEvent is the size of an event where NewEventReader is given 0.
+// DefaultMaxEvent is the size limit if NewEventReader is given 0.
 const DefaultMaxEvent = DefaultMaxBytes
 
-// EventReader reads server-sent events. It reads ahead and is not safe for
-// concurrent use.
+// EventReader reads server-sent events. It buffers and is not safe for concurrent use.
 type EventReader struct {
 	r      io.Reader
 	max    int64
 	buf    []byte
-	at, to int   // buf[at:to] is read and not used
+	at, to int   // buf[at:to] is read but unused
 	err    error // of r
 	began  bool
-	skipLF bool // the last line ended with CR; LF belongs to it
+	skipLF bool // the last line ended with CR; a following LF belongs to it
 
-	// The event that is being read.
+	// The current event.
 	e       Event
 	data    []byte
 	hasData bool
@@ -83,8 +82,8 @@ type EventReader struct {
 	tooBig  bool
 }
 
-// NewEventReader reads from r events of at most max bytes, field names and line
-// breaks included; 0 is 100 MB.
+// NewEventReader reads events of at most max bytes from r, including field names and
+// line breaks; 0 is 100 MB.
 func NewEventReader(r io.Reader, max int64) *EventReader {
 	if max <= 0 {
 		max = DefaultMaxEvent
@@ -92,13 +91,13 @@ func NewEventReader(r io.Reader, max int64) *EventReader {
 	return &EventReader{r: r, max: max, buf: make([]byte, 4096)}
 }
 
-// Next gives the next event, also one that has an id or a retry time and no data.
-// Its Data is the caller's.
+// Next returns the next event, also one that has only an id or a retry time. The caller
+// owns its Data.
 //
-// io.EOF: the stream ended; an event that was not complete is dropped, as the
-// standard says. An error that wraps ErrTooLarge: one event was over the limit and
-// is skipped; the event returned with it has what was read of its id, and Next
-// goes on behind it. Any other error is the reader's.
+// io.EOF: the stream ended; an incomplete event is dropped, as the standard requires.
+// An error that wraps ErrTooLarge: an event was over the limit and is skipped; the
+// returned event has what was read of its id, and Next can be called again. Any other
+// error is the reader's.
 func (r *EventReader) Next() (Event, error) {
 	r.e, r.data, r.hasData, r.seen, r.size, r.tooBig = Event{}, nil, false, false, 0, false
 	for {
@@ -131,7 +130,7 @@ func (r *EventReader) field(line []byte, owned bool) {
 	}
 	switch string(name) {
 	case "":
-		r.size -= int64(len(line)) + 1 // a comment; a quiet stream may be nothing else
+		r.size -= int64(len(line)) + 1 // a comment; a quiet stream may consist of comments
 		return
 	case "event":
 		r.e.Name = string(value)
@@ -162,9 +161,9 @@ func (r *EventReader) field(line []byte, owned bool) {
 	r.seen = true
 }
 
-// line reads one line without its end. Where it did not fit the buffer it stands
-// in memory of its own, which the caller may keep (owned). As soon as the event is
-// over the limit, nothing of it is kept but whether a line is empty.
+// line reads one line without its end. A line longer than the buffer is copied, and the
+// caller owns it (owned). Once the event is over the limit, only whether a line is
+// empty is kept.
 func (r *EventReader) line() (line []byte, owned bool, err error) {
 	var (
 		long  []byte
@@ -193,11 +192,11 @@ func (r *EventReader) line() (line []byte, owned bool, err error) {
 }
 
 var (
-	discarded = []byte(":") // reads as a comment
+	discarded = []byte(":") // parsed as a comment
 	bom       = []byte("\xef\xbb\xbf")
 )
 
-// chunk takes from the buffer up to the end of the line, if it is there.
+// chunk takes bytes from the buffer up to the line's end, if it is there.
 func (r *EventReader) chunk() (chunk []byte, end bool) {
 	if r.skipLF && r.at < r.to {
 		r.skipLF = false
@@ -224,7 +223,7 @@ func (r *EventReader) chunk() (chunk []byte, end bool) {
 	return chunk, true
 }
 
-// bom takes the byte order mark off the first line.
+// bom strips the byte order mark from the first line.
 func (r *EventReader) bom(line []byte) []byte {
 	if !r.began {
 		r.began = true
@@ -233,7 +232,7 @@ func (r *EventReader) bom(line []byte) []byte {
 	return line
 }
 
-// fill reads more. A line that goes on beyond the buffer earns a larger one.
+// fill reads more. The buffer grows for a long line.
 func (r *EventReader) fill(long bool) error {
 	if r.err != nil {
 		return r.err

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// readEvents reads a whole stream and writes it down.
+// readEvents reads a whole stream as text.
 func readEvents(r io.Reader, max int64) string {
 	er := mcp.NewEventReader(r, max)
 	var out []string
@@ -102,13 +102,13 @@ func TestEventReaderErrors(t *testing.T) {
 	}
 }
 
-// idle is a reader that gives neither bytes nor an error.
+// idle is a reader that returns neither bytes nor an error.
 type idle struct{}
 
 func (idle) Read([]byte) (int, error) { return 0, nil }
 
-// TestEventReaderWaitsForNothing holds that an event is given as soon as its last
-// line break is there, also where that is a CR that a LF might follow.
+// TestEventReaderWaitsForNothing: an event is returned as soon as its last line break
+// is there, even a CR that a LF might follow.
 func TestEventReaderWaitsForNothing(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()

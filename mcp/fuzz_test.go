@@ -16,9 +16,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// FuzzParse holds Parse against a strict decoder and against itself: what it takes
-// is JSON without doubles, and what Append writes of it is one line that says the
-// same.
+// FuzzParse compares Parse with a strict decoder and with itself: what it accepts is
+// JSON without duplicates, and Append writes it as one equivalent line.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"x":[1,{"y":null}]}}}`,
@@ -39,7 +38,7 @@ func FuzzParse(f *testing.F) {
 			if e.Code == mcp.CodeParse && strict {
 				t.Fatalf("%q is JSON: %v", data, e)
 			}
-			// A double, a limit and the size of a batch are told as soon as they are seen.
+			// Duplicates, limits and batch sizes are reported as soon as they are seen.
 			early := strings.Contains(e.Message, "stands twice") || strings.Contains(e.Message, "nested") || strings.Contains(e.Message, "more than")
 			if e.Code == mcp.CodeInvalidRequest && !strict && !early {
 				t.Fatalf("%q is no JSON: %v", data, e)
@@ -68,14 +67,14 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzSet holds Get, Set, Delete and Members against a map.
+// FuzzSet compares Get, Set, Delete and Members with a map.
 func FuzzSet(f *testing.F) {
 	f.Add([]byte(`{"a":1,"b":{"c":"}\""}}`), []byte(`[1]`), "a", "c")
 	f.Add([]byte(` { "é" : {} } `), []byte(`"x"`), "é", "q\"")
 	f.Add([]byte(`{"\u0061":{"b":1}}`), []byte(`null`), "a", "b")
 	f.Add([]byte(`{"a":`), []byte(`]`), "a", "b")
 	f.Fuzz(func(t *testing.T, obj, value []byte, one, two string) {
-		// Text that nobody checked: no answer is right, but none may panic.
+		// On unchecked text any result is fine, but no panic.
 		got := mcp.Get(obj, one, two)
 		set := mcp.Set(obj, value, one, two)
 		mcp.Delete(obj, one, two)
@@ -116,7 +115,7 @@ func FuzzSet(f *testing.F) {
 		if mcp.Get(gone, one, two) != nil {
 			t.Fatalf("Delete left it: %q", gone)
 		}
-		// All other members are what they were.
+		// All other members are unchanged.
 		after := decode(t, gone).(map[string]any)
 		delete(tree, one)
 		delete(after, one)
@@ -126,7 +125,7 @@ func FuzzSet(f *testing.F) {
 	})
 }
 
-// canonical is s as a JSON string where s is valid UTF-8.
+// canonical is s as a JSON string if s is valid UTF-8.
 func canonical(s string) string {
 	if strings.ToValidUTF8(s, "?") != s {
 		return ""
@@ -144,8 +143,8 @@ func decode(t *testing.T, data []byte) any {
 	return v
 }
 
-// FuzzEvents holds that the way of the bytes into the reader makes no difference,
-// that the limit holds, and that what AppendEvent writes is read back.
+// FuzzEvents: how the bytes are split between reads makes no difference, the limit
+// holds, and AppendEvent's output reads back.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{"data: a\n\n", "id: 1\r\ndata: a\rdata: b\n\n: c\n\n", "\ufeffevent: x\nretry: 5\n\n", "data\n\n\n\r\r", "id: \x00\ndata:\n\n"} {
 		f.Add([]byte(s), 64)

@@ -11,30 +11,30 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Names of headers, in the spelling of net/http.
+// Header names in net/http's spelling.
 const (
 	HeaderSession     = "Mcp-Session-Id"
 	HeaderVersion     = "Mcp-Protocol-Version"
 	HeaderLastEventID = "Last-Event-Id"
 	HeaderMethod      = "Mcp-Method" // 2026-07-28: the body's method
-	HeaderName        = "Mcp-Name"   // 2026-07-28: the tool, prompt, resource or task that the body names
-	HeaderParamPrefix = "Mcp-Param-" // 2026-07-28: arguments that a tool's schema marks with x-mcp-header
+	HeaderName        = "Mcp-Name"   // 2026-07-28: the tool, prompt, resource or task named in the body
+	HeaderParamPrefix = "Mcp-Param-" // 2026-07-28: arguments marked with x-mcp-header in a tool's schema
 )
 
 const (
 	base64Prefix = "=?base64?"
 	base64Suffix = "?="
 
-	// maxSafe is the largest integer that an IEEE double tells from its neighbours.
+	// maxSafe is the largest integer that a double represents unambiguously.
 	maxSafe = 1<<53 - 1
-	// maxParams is how many x-mcp-header marks one schema may have.
+	// maxParams bounds the x-mcp-header marks of one schema.
 	maxParams = 64
-	// maxSchemaDepth is how deep in a schema marks are looked for.
+	// maxSchemaDepth bounds how deep a schema is searched for marks.
 	maxSchemaDepth = 50
 )
 
-// EncodeHeader makes any text a header value (2026-07-28): as it is where it is
-// printable ASCII without space at its ends, else in base64 as =?base64?…?=.
+// EncodeHeader encodes text as a header value (2026-07-28): printable ASCII without
+// surrounding space as it is, anything else in base64 as =?base64?…?=.
 func EncodeHeader(v string) string {
 	if !needsBase64(v) {
 		return v
@@ -57,7 +57,7 @@ func needsBase64(v string) bool {
 	return strings.HasPrefix(v, base64Prefix) && strings.HasSuffix(v, base64Suffix)
 }
 
-// DecodeHeader is the way back. The error says that the base64 is broken.
+// DecodeHeader reverses EncodeHeader. It fails on invalid base64.
 func DecodeHeader(v string) (string, error) {
 	inner, ok := strings.CutPrefix(v, base64Prefix)
 	if !ok {
@@ -73,10 +73,10 @@ func DecodeHeader(v string) (string, error) {
 	return string(plain), nil
 }
 
-// Name is what the header Mcp-Name says of the message: params.name of tools/call
+// Name returns the message's value of the header Mcp-Name: params.name of tools/call
 // and prompts/get, params.uri of resources/read, params.taskId of tasks/get,
-// tasks/update and tasks/cancel. ok is false for other methods and where the
-// member is missing or no string.
+// tasks/update and tasks/cancel. ok is false for other methods and if the member is
+// missing or not a string.
 func (m *Message) Name() (name string, ok bool) {
 	var member string
 	switch m.Method {
@@ -92,20 +92,20 @@ func (m *Message) Name() (name string, ok bool) {
 	return Unquote(Get(m.Params, member))
 }
 
-// Version is the revision that the message says of itself in its _meta, as
-// requests of 2026-07-28 do; "" where it does not.
+// Version returns the revision in the message's _meta, as in requests of 2026-07-28, or
+// "".
 func (m *Message) Version() string { return Text(m.Params, "_meta", MetaProtocolVersion) }
 
-// HeaderParam is one argument of a tool that rides as a header as well.
+// HeaderParam is one argument of a tool that is also sent as a header.
 type HeaderParam struct {
-	Path   []string // names of the argument, from the outermost object inwards
-	Header string   // without Mcp-Param-
+	Path   []string // argument names, from the outermost object inwards
+	Header string   // without the prefix Mcp-Param-
 }
 
-// HeaderParams finds the properties that a tool's inputSchema marks with
-// x-mcp-header, also those of inner objects. The error says which mark breaks the
-// rules: a name that is no HTTP token or stands twice, a property that is not a
-// string, an integer or a boolean. A client does not offer such a tool.
+// HeaderParams finds the properties that a tool's inputSchema marks with x-mcp-header,
+// also in nested objects. The error names the invalid mark: a name that is not an HTTP
+// token or is a duplicate, or a property that is not a string, an integer or a boolean.
+// A client must not offer such a tool.
 func HeaderParams(inputSchema []byte) ([]HeaderParam, error) {
 	s := paramScan{seen: make(map[string]bool)}
 	if err := s.properties(inputSchema, nil); err != nil {
@@ -169,10 +169,9 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// Value is what the header says of a call's arguments, not encoded. there is
-// false where the argument is absent or null, fits where it has a value that no
-// header can hold: an object, an array, a number that is no integer within
-// ±(2^53-1).
+// Value returns the header's value for a call's arguments, not encoded. there is false
+// if the argument is absent or null. fits is false if a header cannot hold its value:
+// an object, an array, or a number that is not an integer within ±(2^53-1).
 func (p HeaderParam) Value(arguments []byte) (value string, there, fits bool) {
 	raw := Get(arguments, p.Path...)
 	if raw == nil || raw[0] == 'n' {
@@ -189,7 +188,7 @@ func (p HeaderParam) Value(arguments []byte) (value string, there, fits bool) {
 	return strconv.FormatInt(n, 10), true, ok
 }
 
-// integer reads a number that is an integer by value, such as 5, 5.0 and 5e0.
+// integer parses a number with an integer value, such as 5, 5.0 or 5e0.
 func integer(s string) (int64, bool) {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || !canon.IsNumber(s) || f != float64(int64(f)) || f > maxSafe || f < -maxSafe {
@@ -198,9 +197,9 @@ func integer(s string) (int64, bool) {
 	return int64(f), true
 }
 
-// SetHeaders sets the headers that revision 2026-07-28 wants beside the message:
-// Mcp-Method and Mcp-Name on requests and notifications, and for tools/call one
-// Mcp-Param- header an entry of params. It does nothing for answers.
+// SetHeaders sets the headers that revision 2026-07-28 requires: Mcp-Method and
+// Mcp-Name on requests and notifications, and for tools/call one Mcp-Param- header per
+// entry of params. It does nothing for responses.
 func SetHeaders(h http.Header, m *Message, params []HeaderParam) {
 	if m.Method == "" {
 		return
@@ -220,9 +219,9 @@ func SetHeaders(h http.Header, m *Message, params []HeaderParam) {
 	}
 }
 
-// CheckHeaders is the server's side of SetHeaders: nil, or an *Error of
-// CodeHeaderMismatch that says which header does not say what the body says.
-// Answers have no headers to check.
+// CheckHeaders is the server's side of SetHeaders. It returns nil, or an *Error with
+// CodeHeaderMismatch that names the header that differs from the body. Responses have
+// no such headers.
 func CheckHeaders(h http.Header, m *Message, params []HeaderParam) *Error {
 	if m.Method == "" {
 		return nil
@@ -258,9 +257,9 @@ func (p HeaderParam) check(h http.Header, arguments []byte) *Error {
 	case !fits:
 		return mismatch("the argument of the header " + header + " is neither a string, a boolean nor an integer within ±(2^53-1)")
 	case len(got) == 0 && want == "":
-		return nil // an empty value may get lost on the way
+		return nil // intermediaries may drop an empty value
 	case len(got) == 1 && Get(arguments, p.Path...)[0] != '"':
-		// 5 and 5.0 are one number.
+		// 5 and 5.0 are the same number.
 		a, okA := integer(got[0])
 		b, okB := integer(want)
 		if okA && okB && a == b {
@@ -282,7 +281,7 @@ func checkHeader(h http.Header, name, want string) *Error {
 	if err != nil {
 		return mismatch("the header " + name + ": " + err.Error())
 	}
-	// Some clients send text beyond ASCII as it is, where base64 is due.
+	// Some clients send non-ASCII text raw instead of in base64.
 	if got != want && values[0] != want {
 		return mismatch("the header " + name + " does not say what the body says")
 	}

@@ -92,7 +92,7 @@ func TestSetHeaders(t *testing.T) {
 			t.Errorf("%s\n got %s\nwant %s", c.m.Bytes(), got, c.want)
 		}
 		if c.m.Params != nil && strings.Contains(string(c.m.Params), "1.5") || strings.Contains(string(c.m.Params), "[1]") {
-			continue // what no header can hold is refused by the server's side
+			continue // the server refuses what no header can hold
 		}
 		if e := mcp.CheckHeaders(h, c.m, params); e != nil {
 			t.Errorf("%s: its own headers: %v", c.m.Bytes(), e)

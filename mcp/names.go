@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Revisions of the protocol.
+// Protocol revisions.
 const (
 	V20241105 = "2024-11-05"
 	V20250326 = "2025-03-26"
@@ -15,22 +15,23 @@ const (
 	V20251125 = "2025-11-25"
 	V20260728 = "2026-07-28"
 
-	// Latest is the newest revision that this package knows, LatestLegacy the
-	// newest that begins with initialize.
+	// Latest is the newest known revision, LatestLegacy the newest that begins with
+	// initialize.
 	Latest       = V20260728
 	LatestLegacy = V20251125
 )
 
 var supported = []string{V20260728, V20251125, V20250618, V20250326, V20241105}
 
-// Supported lists the revisions, newest first.
+// Supported returns the revisions, newest first.
 func Supported() []string { return slices.Clone(supported) }
 
-// Known tells whether the revision is one of Supported.
+// Known reports whether the revision is one of Supported.
 func Known(v string) bool { return slices.Contains(supported, v) }
 
-// Modern tells whether v is revision 2026-07-28 or a later one: no initialize, no
-// session, a _meta that says who asks on every request. What is no date is not.
+// Modern reports whether v is revision 2026-07-28 or later: no initialize, no session,
+// and a _meta in every request that identifies the client. It is false if v is not a
+// date.
 func Modern(v string) bool {
 	if len(v) != len(V20260728) || v[4] != '-' || v[7] != '-' {
 		return false
@@ -38,8 +39,8 @@ func Modern(v string) bool {
 	return v >= V20260728 && v[0] <= '9'
 }
 
-// Negotiate is a server's answer to an initialize that asks for a revision: that
-// one if it is known and legacy, else LatestLegacy.
+// Negotiate returns a server's answer to the revision requested by initialize: that
+// revision if it is known and legacy, else LatestLegacy.
 func Negotiate(asked string) string {
 	if Known(asked) && !Modern(asked) {
 		return asked
@@ -70,7 +71,7 @@ const (
 	MethodUpdateTask            = "tasks/update"
 	MethodCancelTask            = "tasks/cancel"
 
-	// What a server asks its client.
+	// Requests from a server to its client.
 	MethodListRoots     = "roots/list"
 	MethodCreateMessage = "sampling/createMessage"
 	MethodElicit        = "elicitation/create"
@@ -92,7 +93,7 @@ const (
 	NotificationTaskStatus          = "notifications/tasks/status"
 )
 
-// knownMethods lets Parse name a method without a copy.
+// knownMethods lets Parse return a method name without a copy.
 var knownMethods = func() map[string]string {
 	m := make(map[string]string)
 	for _, name := range []string{
@@ -121,11 +122,10 @@ const (
 	MetaProgressToken      = "progressToken"
 )
 
-// ToolName makes a tool id, namespace.name, a name that every MCP client and
-// model takes: namespace__name, of [A-Za-z0-9_-] and at most 64 characters. A
-// namespace has no underscore, so that two ids never share a name, but for ids
-// that are too long: their name is NameWithHash, which may be the name of
-// another tool by intent.
+// ToolName turns a tool id, namespace.name, into a name that every MCP client and model
+// accepts: namespace__name, of [A-Za-z0-9_-] and at most 64 characters. A namespace has
+// no underscore, so two ids never share a name, except ids that are too long: these get
+// NameWithHash, which another tool may deliberately be named.
 func ToolName(id string) string {
 	if name := plainName(id); len(name) <= maxName {
 		return name
@@ -133,8 +133,8 @@ func ToolName(id string) string {
 	return NameWithHash(id)
 }
 
-// NameWithHash is a name for the tool id that no other id has: as much of
-// namespace__name as fits, an underscore and 12 hex digits of the id's SHA-256.
+// NameWithHash returns a name that is unique to the tool id: as much of namespace__name
+// as fits, an underscore and 12 hex digits of the id's SHA-256.
 func NameWithHash(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	name := plainName(id)
@@ -143,7 +143,7 @@ func NameWithHash(id string) string {
 
 const maxName = 64
 
-// plainName also replaces what cannot stand in a tool id at all.
+// plainName also replaces characters that are invalid in a tool id.
 func plainName(id string) string {
 	id = strings.Replace(id, ".", "__", 1)
 	for i := 0; i < len(id); i++ {

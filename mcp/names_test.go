@@ -39,7 +39,7 @@ func TestToolName(t *testing.T) {
 		"a.b__c":          "a__b__c",
 		"a._b":            "a___b",
 		"a-b.C-d_9":       "a-b__C-d_9",
-		"a.b.c é":         "a__b_c___", // no tool id; still a name
+		"a.b.c é":         "a__b_c___", // not a tool id; still a valid name
 	} {
 		if got := mcp.ToolName(id); got != want {
 			t.Errorf("ToolName(%q) = %q, want %q", id, got, want)

@@ -15,29 +15,27 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the size of a message where canon.Limits.Bytes is 0.
+	// DefaultMaxBytes is the size limit of a message if canon.Limits.Bytes is 0.
 	DefaultMaxBytes = 100 << 20
-	// DefaultDepth is the nesting of a message where canon.Limits.Depth is 0.
+	// DefaultDepth is the nesting limit of a message if canon.Limits.Depth is 0.
 	DefaultDepth = 200
-	// MaxBatch is how many messages a batch may have.
+	// MaxBatch bounds the messages of a batch.
 	MaxBatch = 100
-	// MaxID is how many bytes the id of a message may have, quotes included.
+	// MaxID bounds a message id in bytes, including quotes.
 	MaxID = 1024
 
 	maxDepth = 10_000 // jsontext's own limit
 )
 
-// Parse reads one message. All of it is checked: JSON by RFC 8259, UTF-8, no
-// name twice in any object, no more bytes and levels than l allows (0: 100 MB
-// and 200 levels). l.Properties and l.Elements bound the whole message too, but
-// only where they are set.
+// Parse reads one message. It checks all of it: JSON by RFC 8259, UTF-8, no duplicate
+// names in an object, and l's limits of bytes and nesting (0: 100 MB and 200 levels).
+// l.Properties and l.Elements bound the whole message too, but only if set.
 //
 // The message's raw members are slices of data.
 //
-// A failure is an *Error: CodeParse if data is not JSON, CodeInvalidRequest if
-// it is JSON but no message, a name stands twice, or a limit is broken. With
-// CodeInvalidRequest the message may be there all the same; then it holds the
-// id to answer with and nothing else.
+// A failure is an *Error: CodeParse if data is not JSON; CodeInvalidRequest if it is
+// JSON but not a message, has a duplicate name or exceeds a limit. With
+// CodeInvalidRequest a message may be returned too; it has only the id to answer with.
 func Parse(data []byte, l canon.Limits) (*Message, error) {
 	if e := bound(data, l); e != nil {
 		return nil, e
@@ -60,10 +58,10 @@ func Parse(data []byte, l canon.Limits) (*Message, error) {
 	return nil, err
 }
 
-// ParseBatch is Parse for what may be a batch: an array of 1 to 100 messages, as
-// revision 2025-03-26 allows. Requests, notifications and answers may be mixed.
-// batch tells whether it was an array. One bad message spoils its whole batch.
-// For a single message list and err are what Parse gives.
+// ParseBatch is Parse for a possible batch: an array of 1 to 100 messages, as revision
+// 2025-03-26 allows. Requests, notifications and responses may be mixed. batch reports
+// whether it was an array. One bad message fails the whole batch. For a single message
+// list and err are those of Parse.
 func ParseBatch(data []byte, l canon.Limits) (list []*Message, batch bool, err error) {
 	if skipSpace(data, 0) >= len(data) || data[skipSpace(data, 0)] != '[' {
 		m, err := Parse(data, l)
@@ -85,9 +83,8 @@ func ParseBatch(data []byte, l canon.Limits) (list []*Message, batch bool, err e
 	return list, true, nil
 }
 
-// Check reads one JSON value of any type with the strictness of Parse. It is for
-// what Get, Set and their kin are to work on and Parse has not seen. The error is
-// an *Error.
+// Check reads one JSON value of any type as strictly as Parse. Use it before Get, Set
+// and the like on text that Parse has not seen. The error is an *Error.
 func Check(data []byte, l canon.Limits) error {
 	if e := bound(data, l); e != nil {
 		return e
@@ -104,8 +101,8 @@ func Check(data []byte, l canon.Limits) error {
 	return nil
 }
 
-// parser is pooled: the decoder's tables cost more to make than a small message
-// costs to read.
+// parser is pooled: allocating the decoder's tables costs more than parsing a small
+// message.
 type parser struct {
 	dec  jsontext.Decoder
 	buf  bytes.Buffer
@@ -120,7 +117,7 @@ func (p *parser) reset(data []byte) {
 	p.dec.Reset(&p.buf)
 }
 
-// release lets go of the caller's bytes before the parser waits in the pool.
+// release drops references to the caller's bytes before pooling.
 func (p *parser) release() {
 	p.data = nil
 	p.buf = bytes.Buffer{}
@@ -128,7 +125,7 @@ func (p *parser) release() {
 	parsers.Put(p)
 }
 
-// end refuses text behind the value.
+// end refuses text after the value.
 func (p *parser) end() *Error {
 	if _, err := p.dec.ReadToken(); err != io.EOF {
 		return NewError(CodeParse, "there is text after the message")
@@ -172,7 +169,7 @@ func (p *parser) batch() ([]*Message, *Error) {
 	return list, nil
 }
 
-// envelope is what message has seen of one message so far.
+// envelope is the state of a partly read message.
 type envelope struct {
 	m                   Message
 	err                 []byte // raw
@@ -188,9 +185,9 @@ func (e *envelope) fault(problem string) {
 	}
 }
 
-// message reads the value that comes next. What is wrong with it as a message is
-// told only after its end, because text that is not JSON outranks it; the message
-// is nil only where the end was not reached.
+// message reads the next value. Faults of the message are reported only at its end,
+// because invalid JSON takes precedence; the message is nil only if the end was not
+// reached.
 func (p *parser) message() (*Message, *Error) {
 	if p.dec.PeekKind() != '{' {
 		if _, err := p.dec.ReadValue(); err != nil {
@@ -225,7 +222,7 @@ func (p *parser) message() (*Message, *Error) {
 
 func (e *envelope) member(name, raw []byte) {
 	if bytes.IndexByte(name, '\\') >= 0 {
-		// The decoder has checked the text, so that unquoting cannot fail.
+		// The decoder has checked the text, so unquoting cannot fail.
 		plain, _ := jsontext.AppendUnquote(nil, name)
 		name = canon.AppendString(nil, string(plain))
 	}
@@ -271,8 +268,8 @@ func (e *envelope) member(name, raw []byte) {
 	}
 }
 
-// judge decides what the message is. An error of null beside a result, or a
-// result of null beside an error, is taken for absent: some servers write both.
+// judge determines the kind of message. A null error beside a result, or a null result
+// beside an error, counts as absent: some servers write both.
 func (e *envelope) judge() {
 	if !e.version {
 		e.fault(`"jsonrpc" is missing; it must be "2.0"`)
@@ -307,7 +304,7 @@ func (e *envelope) judge() {
 	}
 }
 
-// readError reads a JSON-RPC error object, or gives nil.
+// readError reads a JSON-RPC error object; nil if raw is none.
 func readError(raw []byte) *Error {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil
@@ -316,7 +313,7 @@ func readError(raw []byte) *Error {
 	code := Get(raw, "code")
 	n, err := strconv.ParseInt(string(code), 10, 64)
 	if err != nil {
-		// 1e3 and 5.0 are integers too, by JSON's grammar.
+		// 1e3 and 5.0 are integers too in JSON.
 		f, err := strconv.ParseFloat(string(code), 64)
 		if n = int64(f); err != nil || float64(n) != f || f >= 1<<62 || f <= -1<<62 {
 			return nil
@@ -329,7 +326,7 @@ func readError(raw []byte) *Error {
 	return e
 }
 
-// syntax puts what the decoder says into words that show nothing of the text.
+// syntax describes a decoder error without quoting the text.
 func (p *parser) syntax(err error) *Error {
 	var s *jsontext.SyntacticError
 	offset := p.dec.InputOffset()
@@ -348,8 +345,8 @@ func (p *parser) syntax(err error) *Error {
 	return NewError(CodeParse, "the text is not JSON"+at)
 }
 
-// bound checks the limits. Most messages have fewer brackets and colons in all
-// than the limits allow, which is quick to count; only others are walked.
+// bound checks the limits. Most messages have fewer brackets and colons than the
+// limits, which is quick to count; only the others are walked.
 func bound(data []byte, l canon.Limits) *Error {
 	if l.Bytes <= 0 {
 		l.Bytes = DefaultMaxBytes
@@ -378,11 +375,11 @@ func bound(data []byte, l canon.Limits) *Error {
 	return nil
 }
 
-// measure walks a text that may be no JSON: how deep it is nested, how many
-// properties all objects and how many elements all arrays have.
+// measure walks a text that may not be JSON: its nesting depth, its properties in all
+// objects and its elements in all arrays.
 func measure(data []byte) (deepest, properties, elements int) {
-	// One bit a level says whether it is an array; levels beyond the words count
-	// as objects, which no limit lets through.
+	// One bit per level says whether it is an array; levels beyond the words count as
+	// objects, and exceed every limit.
 	var arrays [maxDepth/64 + 1]uint64
 	depth := 0
 	for i := 0; i < len(data); i++ {
@@ -415,7 +412,7 @@ func measure(data []byte) (deepest, properties, elements int) {
 	return deepest, properties, elements
 }
 
-// methodName is raw unquoted, without a copy for the names of MCP.
+// methodName unquotes raw, without a copy for known MCP methods.
 func methodName(raw []byte) string {
 	inner := raw[1 : len(raw)-1]
 	if known, ok := knownMethods[string(inner)]; ok {

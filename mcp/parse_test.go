@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// show writes what a message holds, with "-" for what is nil.
+// show prints a message, with "-" for nil.
 func show(m *mcp.Message) string {
 	if m == nil {
 		return "nil"
@@ -65,7 +65,7 @@ func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct {
 		in, say string
 		code    int64
-		id      string // that the message holds all the same
+		id      string // that the message has anyway
 	}{
 		{``, "ends too early", mcp.CodeParse, ""},
 		{`{`, "ends too early", mcp.CodeParse, ""},
@@ -215,8 +215,8 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// TestRawIsSlice holds that nothing is copied and that no append to a member can
-// run into its neighbour.
+// TestRawIsSlice: nothing is copied, and appending to a member cannot overwrite its
+// neighbour.
 func TestRawIsSlice(t *testing.T) {
 	data := []byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1}}`)
 	m, err := mcp.Parse(data, canon.Limits{})

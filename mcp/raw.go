@@ -9,13 +9,12 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// The functions below work on JSON text that Parse or Check has accepted. They
-// find the ends of values by their brackets and quotes alone. On other text they
-// give nil or something meaningless, but never fail.
+// The functions below require JSON text that Parse or Check has accepted. They find the
+// ends of values by brackets and quotes alone. On other text they return nil or
+// garbage, but never panic.
 
-// Get finds the member at path, a name for each level of objects. It is a slice
-// of obj, nil where there is none; a null is the text null. Get(obj) is obj
-// itself without the space around it.
+// Get returns the member at path, one name per level of objects. It is a slice of obj,
+// or nil if absent; a null is the text null. Get(obj) is obj without surrounding space.
 func Get(obj []byte, path ...string) []byte {
 	v := trim(obj)
 	for _, name := range path {
@@ -31,14 +30,14 @@ func Get(obj []byte, path ...string) []byte {
 	return v
 }
 
-// Text is the string at path, unquoted; "" where there is none or the member is
-// no string.
+// Text returns the string at path, unquoted; "" if the member is absent or not a
+// string.
 func Text(obj []byte, path ...string) string {
 	s, _ := Unquote(Get(obj, path...))
 	return s
 }
 
-// Unquote reads a raw JSON string. ok is false where raw is none.
+// Unquote reads a raw JSON string. ok is false if raw is not one.
 func Unquote(raw []byte) (s string, ok bool) {
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
 		return "", false
@@ -51,26 +50,25 @@ func Unquote(raw []byte) (s string, ok bool) {
 	return string(plain), err == nil
 }
 
-// Quote makes s a raw JSON string; invalid UTF-8 becomes U+FFFD.
+// Quote encodes s as a JSON string; invalid UTF-8 becomes U+FFFD.
 func Quote(s string) []byte { return canon.AppendString(make([]byte, 0, len(s)+2), s) }
 
-// IsObject tells whether raw is a JSON object, IsNull whether it is null or
-// nothing at all.
+// IsObject reports whether raw is a JSON object.
 func IsObject(raw []byte) bool {
 	i := skipSpace(raw, 0)
 	return i < len(raw) && raw[i] == '{'
 }
 
-// IsNull: see IsObject.
+// IsNull reports whether raw is null or empty.
 func IsNull(raw []byte) bool {
 	i := skipSpace(raw, 0)
 	return i >= len(raw) || raw[i] == 'n'
 }
 
-// Set gives a copy of obj in which the member at path is value; all else stays as
-// it is written. Objects that are missing on the way are made, and what stands on
-// the way without being an object is replaced by one. obj nil counts as {}, value
-// nil as null. Without a path it is a copy of value.
+// Set returns a copy of obj with the member at path set to value; everything else is
+// unchanged. Missing objects on the path are created, and a non-object on the path is
+// replaced by one. A nil obj counts as {}, a nil value as null. Without a path it
+// returns a copy of value.
 func Set(obj, value []byte, path ...string) []byte {
 	if len(value) == 0 {
 		value = null
@@ -97,7 +95,7 @@ func appendSet(dst, obj, value []byte, path []string) []byte {
 		return append(dst, obj[to:]...)
 	}
 	end := bytes.LastIndexByte(obj, '}')
-	if end < 0 { // cut off text
+	if end < 0 { // truncated text
 		return appendChain(dst, value, path)
 	}
 	body := bytes.TrimRight(obj[:end], " \t\r\n")
@@ -110,7 +108,7 @@ func appendSet(dst, obj, value []byte, path []string) []byte {
 	return append(dst, obj[end:]...)
 }
 
-// appendChain writes value wrapped into one object a name.
+// appendChain appends value wrapped into one object per name.
 func appendChain(dst, value []byte, path []string) []byte {
 	for _, name := range path {
 		dst = append(canon.AppendString(append(dst, '{'), name), ':')
@@ -122,8 +120,8 @@ func appendChain(dst, value []byte, path []string) []byte {
 	return dst
 }
 
-// Delete gives a copy of obj without the member at path. All else stays as it is
-// written. Where there is no such member it is obj itself.
+// Delete returns a copy of obj without the member at path; everything else is
+// unchanged. If there is no such member it returns obj itself.
 func Delete(obj []byte, path ...string) []byte {
 	if len(path) == 0 {
 		return obj
@@ -140,7 +138,7 @@ func Delete(obj []byte, path ...string) []byte {
 	if !ok {
 		return obj
 	}
-	// The comma goes with the member: the one behind it, else the one before.
+	// Remove the comma too: the one after the member, else the one before.
 	next := skipSpace(inner, to)
 	if next < len(inner) && inner[next] == ',' {
 		to = skipSpace(inner, next+1)
@@ -152,8 +150,8 @@ func Delete(obj []byte, path ...string) []byte {
 	return append(out, obj[at+to:]...)
 }
 
-// Members goes through an object: unquoted names and raw values, in the order
-// they are written. Anything else has none.
+// Members iterates over an object's unquoted names and raw values, in their order.
+// Anything but an object has none.
 func Members(obj []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
 		var w walker
@@ -165,7 +163,7 @@ func Members(obj []byte) iter.Seq2[string, []byte] {
 	}
 }
 
-// Elements goes through an array's raw values. Anything else has none.
+// Elements iterates over an array's raw values. Anything but an array has none.
 func Elements(arr []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var w walker
@@ -177,7 +175,7 @@ func Elements(arr []byte) iter.Seq[[]byte] {
 	}
 }
 
-// find looks for a member of obj: where its name begins and its value stands.
+// find returns where a member's name begins and the bounds of its value.
 func find(obj []byte, name string) (start, from, to int, ok bool) {
 	var w walker
 	for w.open(obj, '{'); w.member(); {
@@ -188,10 +186,10 @@ func find(obj []byte, name string) (start, from, to int, ok bool) {
 	return 0, 0, 0, false
 }
 
-// walker goes through the members of one object or the elements of one array.
+// walker iterates over the members of one object or the elements of one array.
 type walker struct {
 	data             []byte
-	pos              int // behind the last value, or behind the bracket
+	pos              int // after the last value or the bracket
 	nameFrom, nameTo int
 	from, to         int
 }
@@ -206,7 +204,7 @@ func (w *walker) open(data []byte, bracket byte) {
 	w.pos++
 }
 
-// start skips to the next item, or tells that there is none.
+// start skips to the next item, and reports whether there is one.
 func (w *walker) start() bool {
 	i := skipSpace(w.data, w.pos)
 	if i < len(w.data) && w.data[i] == ',' {
@@ -246,7 +244,7 @@ func (w *walker) name() string {
 	return s
 }
 
-// is compares the name, with a copy only where it has escapes.
+// is compares the name; it copies only a name with escapes.
 func (w *walker) is(name string) bool {
 	if w.nameTo-w.nameFrom < 2 {
 		return false
@@ -275,7 +273,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipString gives the place behind the string that begins at i.
+// skipString returns the index after the string that begins at i.
 func skipString(data []byte, i int) int {
 	i++
 	for i < len(data) {
@@ -296,7 +294,7 @@ func skipString(data []byte, i int) int {
 	return len(data)
 }
 
-// skipValue gives the place behind the value that begins at i.
+// skipValue returns the index after the value that begins at i.
 func skipValue(data []byte, i int) int {
 	if i >= len(data) {
 		return i

@@ -4,7 +4,7 @@
 // # Who shares what
 //
 //	Servers ── server (one Spec) ── slot (one key) ── session ── link ── mcp.Conn
-//	               └─ tenantState (log, health, definitions)        └─ process
+//	                └─ tenantState (log, health, definitions)        └─ process
 //
 // A session is one MCP session with a server; over stdio it is one process tree.
 // selectSession in key.go decides which session a request uses. The tenant is part of
@@ -17,9 +17,9 @@
 // # The life of a session
 //
 //	(none) ── first request ──→ starting ── handshake ──→ ready ──┬─ idle_stop_s without use → ended
-//	  ↑                            │                             ├─ Restart, Set, Stop ────→ ended
-//	  └── health lets through ──── failed, lost ←────────────────┘ it ended, does not answer to ping,
-//	                                                               no longer knows the session
+//	   ↑                            │                             ├─ Restart, Set, Stop ────→ ended
+//	   └── health lets through ──── failed, lost ←────────────────┘ it ended, does not answer to ping,
+//	                                                                no longer knows the session
 //
 // For each key one session starts at a time, and everyone who needs it waits for that
 // start. health decides, per server and tenant, how often and how soon a lost or failed

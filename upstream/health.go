@@ -12,10 +12,10 @@ import (
 // next may start.
 //
 //	ok ── failure ──→ backoff (0 the first time, then Base, doubled up to Max)
-//	                    │ RestartLimit failures within RestartWindow
-//	                    ↓
-//	                 failed (for Cooling) ── one more start ──┬─ works → ok
-//	                                                          └─ fails → failed
+//	                     │ RestartLimit failures within RestartWindow
+//	                     ↓
+//	                  failed (for Cooling) ── one more start ──┬─ works → ok
+//	                                                           └─ fails → failed
 type health struct {
 	mu     sync.Mutex
 	fails  []time.Time // within the window, oldest first

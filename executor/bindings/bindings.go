@@ -1,6 +1,6 @@
-// Package bindings reads the bindings of manifests. Executors ask an Object for the
-// members that they know; what is missing, of another type or not asked for becomes a
-// fault with its place in the manifest.
+// Package bindings reads the bindings of manifests. Executors read the members that
+// they know from an Object; a missing, mistyped or unknown member becomes a fault with
+// its place in the manifest.
 package bindings
 
 import (
@@ -16,18 +16,19 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// At is where a manifest has its binding, as a JSON Pointer.
+// At is the JSON Pointer of a manifest's binding.
 const At = "/execution/binding"
 
-// Reader gathers the faults of a binding while it is read. The zero value is ready.
+// Reader collects the faults of a binding. The zero value is ready to use.
 type Reader struct{ Faults []toolkeep.Fault }
 
-// Fault notes what is wrong at a place of the manifest.
+// Fault records a fault at a place of the manifest.
 func (r *Reader) Fault(pointer, rule, format string, args ...any) {
 	r.Faults = append(r.Faults, toolkeep.Fault{Pointer: pointer, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
-// Read reads a manifest's binding; false, with a fault, where it is no JSON object.
+// Read reads a manifest's binding; it returns false, with a fault, if that is not a
+// JSON object.
 func (r *Reader) Read(m *toolkeep.Manifest) (*Object, bool) {
 	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
 	if err != nil {
@@ -37,7 +38,7 @@ func (r *Reader) Read(m *toolkeep.Manifest) (*Object, bool) {
 	return r.object(At, tree), true
 }
 
-// Auth checks every entry of a manifest's auth, and those that go with it.
+// Auth checks every entry of a manifest's auth, including those in settings.also.
 func (r *Reader) Auth(m *toolkeep.Manifest, check func(at string, s toolkeep.AuthSpec)) {
 	for i, spec := range m.Auth {
 		at := AuthAt(i)
@@ -52,9 +53,8 @@ func (r *Reader) Auth(m *toolkeep.Manifest, check func(at string, s toolkeep.Aut
 	}
 }
 
-// Also gives the entries of auth that a tool sends with the one that stands at a
-// pointer; false, with a fault and what could be read, where settings.also is no list
-// of them.
+// Also returns the entries in settings.also of the auth entry at the pointer; false,
+// with a fault and the readable entries, if it is not a list of them.
 func (r *Reader) Also(at string, s toolkeep.AuthSpec) (more []toolkeep.AuthSpec, ok bool) {
 	also, ok := s.Settings["also"]
 	if !ok {
@@ -67,18 +67,18 @@ func (r *Reader) Also(at string, s toolkeep.AuthSpec) (more []toolkeep.AuthSpec,
 	return more, true
 }
 
-// AuthAt is the place of an entry of auth.
+// AuthAt returns the pointer of an auth entry.
 func AuthAt(i int) string { return "/auth/" + strconv.Itoa(i) }
 
-// AlsoAt is the place of one that Also gives.
+// AlsoAt returns the pointer of an entry returned by Also.
 func AlsoAt(at string, i int) string { return at + "/settings/also/" + strconv.Itoa(i) }
 
 func (r *Reader) object(at string, tree map[string]any) *Object {
 	return &Object{Reader: r, Tree: tree, at: at, asked: make(map[string]bool)}
 }
 
-// Object is one JSON object that knows which of its members were asked for. Tree is as
-// package canon reads it; looking there does not count as asking.
+// Object is one JSON object that tracks which of its members were read. Tree is its
+// parsed form, as of package canon; using Tree does not count as reading.
 type Object struct {
 	*Reader
 	Tree  map[string]any
@@ -86,22 +86,22 @@ type Object struct {
 	asked map[string]bool
 }
 
-// Pointer is the place of a member.
+// Pointer returns the pointer of a member.
 func (o *Object) Pointer(name string) string { return o.at + canon.Pointer(name) }
 
-// Fault notes what is wrong with a member.
+// Fault records a fault of a member.
 func (o *Object) Fault(name, rule, format string, args ...any) {
 	o.Reader.Fault(o.Pointer(name), rule, format, args...)
 }
 
-// Member gives a member of any type.
+// Member returns a member of any type.
 func (o *Object) Member(name string) (any, bool) {
 	o.asked[name] = true
 	v, ok := o.Tree[name]
 	return v, ok
 }
 
-// Text gives a string, "" where there is none; an empty one is no more than none.
+// Text returns a string, "" if absent; an empty string counts as absent.
 func (o *Object) Text(name string, required bool) string {
 	v, ok := o.Member(name)
 	s, isText := v.(string)
@@ -114,7 +114,7 @@ func (o *Object) Text(name string, required bool) string {
 	return s
 }
 
-// Choice gives one of several words; the first is the default.
+// Choice returns one of several words; the first is the default.
 func (o *Object) Choice(name string, words ...string) string {
 	s := o.Text(name, false)
 	if s == "" {
@@ -127,7 +127,7 @@ func (o *Object) Choice(name string, words ...string) string {
 	return s
 }
 
-// Flag gives true or false, which is the default.
+// Flag returns a boolean; default false.
 func (o *Object) Flag(name string) bool {
 	v, ok := o.Member(name)
 	b, isBool := v.(bool)
@@ -137,7 +137,7 @@ func (o *Object) Flag(name string) bool {
 	return b
 }
 
-// Whole gives a whole number from least to most, false where there is none.
+// Whole returns an integer from least to most; false if absent.
 func (o *Object) Whole(name string, least, most int64) (int64, bool) {
 	v, ok := o.Member(name)
 	if !ok {
@@ -152,7 +152,7 @@ func (o *Object) Whole(name string, least, most int64) (int64, bool) {
 	return i, true
 }
 
-// Count gives a whole number from 1 to most; otherwise where there is none.
+// Count returns an integer from 1 to most; otherwise if absent.
 func (o *Object) Count(name string, otherwise, most int64) int64 {
 	if n, ok := o.Whole(name, 1, most); ok {
 		return n
@@ -160,7 +160,7 @@ func (o *Object) Count(name string, otherwise, most int64) int64 {
 	return otherwise
 }
 
-// Sub gives an object, false where there is none.
+// Sub returns an object; false if absent.
 func (o *Object) Sub(name string) (*Object, bool) {
 	v, ok := o.Member(name)
 	if !ok {
@@ -174,7 +174,7 @@ func (o *Object) Sub(name string) (*Object, bool) {
 	return o.object(o.Pointer(name), tree), true
 }
 
-// List gives an array, nil where there is none.
+// List returns an array; nil if absent.
 func (o *Object) List(name string) []any {
 	v, ok := o.Member(name)
 	list, isList := v.([]any)
@@ -184,8 +184,8 @@ func (o *Object) List(name string) []any {
 	return list
 }
 
-// Objects gives an array of objects. What is no object there is read as an empty one,
-// so that positions hold.
+// Objects returns an array of objects. Other elements are read as empty objects, to
+// keep positions.
 func (o *Object) Objects(name string) []*Object {
 	list := o.List(name)
 	out := make([]*Object, 0, len(list))
@@ -200,10 +200,10 @@ func (o *Object) Objects(name string) []*Object {
 	return out
 }
 
-// Names lists the members in order.
+// Names returns the sorted member names.
 func (o *Object) Names() []string { return slices.Sorted(maps.Keys(o.Tree)) }
 
-// Done refuses every member that nobody asked for.
+// Done refuses every member that was not read.
 func (o *Object) Done() {
 	for _, name := range o.Names() {
 		if !o.asked[name] {

@@ -15,7 +15,7 @@ func manifest(binding string) *toolkeep.Manifest {
 	return &toolkeep.Manifest{Execution: toolkeep.ExecutionSpec{Binding: []byte(binding)}}
 }
 
-// read reads a document in every way and gives what came of it, with the faults.
+// read reads a document with every method and returns the results and faults.
 func read(t *testing.T, doc string) (got string, faults []string) {
 	t.Helper()
 	var r bindings.Reader
@@ -132,8 +132,7 @@ func TestAuth(t *testing.T) {
 	}
 }
 
-// TestKept: a tool's binding is read once, one of another digest for itself, and one
-// that is refused each time.
+// TestKept: a tool's binding is read once per digest, and a refused one each time.
 func TestKept(t *testing.T) {
 	var kept bindings.Kept[string]
 	reads := 0
@@ -168,7 +167,7 @@ func TestKept(t *testing.T) {
 	if reads != 6 {
 		t.Errorf("%d reads", reads)
 	}
-	for i := range 20_000 { // it holds so many, and goes on
+	for i := range 20_000 { // more than it holds; it starts over
 		if got, err := of(fmt.Sprint(i), "x"); got != "x" || err != nil {
 			t.Fatalf("got %q, %v", got, err)
 		}

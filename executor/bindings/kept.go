@@ -7,19 +7,19 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// maxKept bounds what a Kept holds.
+// maxKept bounds the entries of a Kept.
 const maxKept = 8192
 
-// Kept holds the bindings of tools as an executor reads them, a B for each digest. The
-// zero value is ready; it is safe for concurrent use.
+// Kept caches parsed bindings, a B per tool digest. The zero value is ready to use; it
+// is safe for concurrent use.
 type Kept[B any] struct {
 	byDigest sync.Map // digest of a tool -> *B
 	n        atomic.Int64
 }
 
-// Of gives the tool's binding, read once for each digest, and each time where the tool
-// has none. When many were read it starts over, which costs one reading for each tool
-// still in use. Errors: E3008 with the faults.
+// Of returns the tool's binding, read once per digest, or each time if the tool has no
+// digest. A full cache is emptied, which costs one read for each tool still in use.
+// Errors: E3008 with the faults.
 func (k *Kept[B]) Of(t *toolkeep.Tool, read func(*toolkeep.Manifest) (*B, []toolkeep.Fault)) (*B, *toolkeep.Error) {
 	if b, ok := k.byDigest.Load(t.Digest); ok {
 		return b.(*B), nil
@@ -38,7 +38,7 @@ func (k *Kept[B]) Of(t *toolkeep.Tool, read func(*toolkeep.Manifest) (*B, []tool
 	return b, nil
 }
 
-// Error is what a call of a tool with such a binding fails with. Nothing was sent.
+// Error is the error of a call of a tool with faults in its binding. Nothing was sent.
 func Error(faults []toolkeep.Fault) *toolkeep.Error {
 	err := toolkeep.FaultsError(toolkeep.InvalidManifest, "the tool's binding cannot be carried out; publish a corrected version", faults)
 	err.NothingSent = true

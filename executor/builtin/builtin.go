@@ -1,11 +1,12 @@
-// Package builtin carries out tools of kind "builtin": small functions inside
-// the server that need no network, for examples, tests and everyday glue. Each
-// has its manifest in manifests/, in the namespace std.
+// Package builtin executes tools of kind "builtin": small functions inside the server
+// that need no network, for examples, tests and everyday glue. Each has its manifest in
+// manifests/, in the namespace std.
 //
-// The binding is {"name": "clock.now"}; the name picks the function.
+// The binding is {"name": "clock.now"}; the name selects the function.
 //
-// All but two have no effect. note_append and note_list keep lines in files
-// below Config.Dir, apart by tenant: a real effect that a test can count.
+// Only note_append has an effect: it appends lines to files below Config.Dir,
+// separately per tenant, which note_list reads. It is a real effect that a test can
+// count.
 package builtin
 
 import (
@@ -26,29 +27,29 @@ import (
 //go:embed manifests/*.json
 var manifests embed.FS
 
-// Manifests are the manifests of all functions, in the order of their names.
+// Manifests returns the manifests of all functions, sorted by name.
 func Manifests() [][]byte {
 	names, err := fs.Glob(manifests, "manifests/*.json")
 	if err != nil {
-		panic(err) // the pattern is a constant
+		panic(err) // the pattern is constant
 	}
 	out := make([][]byte, 0, len(names))
 	for _, name := range names {
 		raw, err := manifests.ReadFile(name)
 		if err != nil {
-			panic(err) // the file is part of the binary
+			panic(err) // the file is embedded
 		}
 		out = append(out, raw)
 	}
 	return out
 }
 
-// Config sets up an Executor. The zero value works, without the note tools.
+// Config configures an Executor. The zero value works, without the note tools.
 type Config struct {
-	// Clock tells the time; nil is time.Now.
+	// Clock returns the time; nil is time.Now.
 	Clock func() time.Time
-	// Dir is the folder in which the note tools keep their files, made when it is
-	// needed. "" refuses their calls.
+	// Dir is the folder of the note tools' files, created on demand. If empty, their
+	// calls are refused.
 	Dir string
 }
 
@@ -57,16 +58,16 @@ type Executor struct {
 	clock     func() time.Time
 	dir       string
 	functions map[string]function
-	byBinding map[string]function // by the canonical text of the binding
+	byBinding map[string]function // by the binding's canonical text
 	notes     sync.Mutex          // one writer of note files at a time
 }
 
-// function carries out one tool. It returns a JSON tree.
+// function executes one tool. It returns a JSON tree.
 type function func(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error)
 
 var _ toolkeep.Executor = (*Executor)(nil)
 
-// New makes an Executor.
+// New returns an Executor.
 func New(c Config) *Executor {
 	e := &Executor{clock: c.Clock, dir: c.Dir}
 	if e.clock == nil {
@@ -98,7 +99,7 @@ func New(c Config) *Executor {
 // Kind is "builtin".
 func (e *Executor) Kind() string { return "builtin" }
 
-// Check wants a binding that names a function, and nothing else in it.
+// Check requires a binding with the name of a function and no other member.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	const at = bindings.At
 	if m.Execution.Kind != e.Kind() {
@@ -121,17 +122,16 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	return faults
 }
 
-// Execute runs the function. Arguments that only it can judge, such as the name
-// of a time zone, fail with E3310 and nothing done; a result over MaxBytes
-// (default 100 MiB) with E3710, and a cancelled ctx with E3902, one past its
-// deadline with E3502.
+// Execute runs the function. Arguments that only the function can check, such as a time
+// zone name, fail with E3310; a result over MaxBytes (default 100 MiB) with E3710, a
+// cancelled ctx with E3902, a passed deadline with E3502. With E3310 nothing was done.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	f, ok := e.byBinding[string(x.Tool.Manifest.Execution.Binding)]
 	if !ok {
 		if faults := e.Check(x.Tool.Manifest); len(faults) > 0 {
 			return nil, bindings.Error(faults)
 		}
-		tree, _ := canon.ParseObject(x.Tool.Manifest.Execution.Binding, canon.Limits{}) // Check read it
+		tree, _ := canon.ParseObject(x.Tool.Manifest.Execution.Binding, canon.Limits{}) // Check has parsed it
 		name, _ := tree["name"].(string)
 		f = e.functions[name]
 	}
@@ -152,7 +152,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	return &toolkeep.Output{Value: v, HasValue: true}, nil
 }
 
-// ended is the error of a call that ran out of time or was cancelled; nothing was done.
+// ended is the error of a call that timed out or was cancelled before it did anything.
 func ended(ctx context.Context) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
 	if ctx.Err() == context.DeadlineExceeded {

@@ -26,7 +26,7 @@ func newExecutor(t testing.TB) *Executor {
 	return New(Config{Clock: func() time.Time { return noon }, Dir: t.TempDir()})
 }
 
-// all reads the embedded manifests by tool id.
+// all returns the embedded manifests by tool id.
 func all(t testing.TB) map[string]*toolkeep.Manifest {
 	t.Helper()
 	out := make(map[string]*toolkeep.Manifest)
@@ -131,8 +131,8 @@ func schemaOf(t *testing.T, raw []byte) *jsonschema.Schema {
 	return s
 }
 
-// TestManifests holds every manifest against the contract, its examples against
-// its schemas, and what the functions give against both.
+// TestManifests checks every manifest against the contract, its examples against its
+// schemas, and the functions' results against both.
 func TestManifests(t *testing.T) {
 	contract, err := os.ReadFile("../../contracts/manifest.schema.json")
 	if err != nil {
@@ -254,7 +254,7 @@ func TestFail(t *testing.T) {
 	}
 }
 
-// TestUUIDs wants them to be different and of their version.
+// TestUUIDs: UUIDs are unique and of their version.
 func TestUUIDs(t *testing.T) {
 	for version, digit := range map[string]byte{"v4": '4', "v7": '7'} {
 		got, err := call(t, newExecutor(t), "std.uuid", `{"version":"`+version+`","count":100}`)
@@ -320,7 +320,7 @@ func TestNotes(t *testing.T) {
 	if err != nil || bytes.Count(raw, []byte("\n")) != 20 {
 		t.Fatalf("%d lines for 20 calls, %v", bytes.Count(raw, []byte("\n")), err)
 	}
-	// A crash cut the last write off: the next note must not be lost with it.
+	// A crash truncated the last write: the next note must not be lost with it.
 	if err := os.WriteFile(file, append(raw, `{"at":"20`...), 0o600); err != nil {
 		t.Fatal(err)
 	}

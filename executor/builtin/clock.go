@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // time zones also where the host has none
+	_ "time/tzdata" // time zones for hosts without them
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -40,7 +40,7 @@ func (e *Executor) clockNow(_ context.Context, x *toolkeep.Execution) (any, *too
 	}, nil
 }
 
-// loadZone takes IANA names alone: "Local" would tell where the server stands.
+// loadZone accepts only IANA names: "Local" would reveal the server's location.
 func loadZone(name string) (*time.Location, error) {
 	if name == "" || name == "Local" {
 		return nil, fmt.Errorf("%q is not a time zone", name)
@@ -78,9 +78,9 @@ func parseDate(s string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// calendar counts whole years, months and days between two times as people do;
-// all are negative if to is before from. A month's last days count as its end:
-// from 31 January to 28 February is one month, as it is in a contract.
+// calendar counts whole years, months and days between two times as people do; all are
+// negative if to is before from. A month's last day counts as its end: from 31 January
+// to 28 February is one month, as in a contract.
 func calendar(from, to time.Time) (years, months, days int) {
 	from, to = from.UTC(), to.UTC()
 	sign := 1
@@ -95,7 +95,7 @@ func calendar(from, to time.Time) (years, months, days int) {
 	return sign * (total / 12), sign * (total % 12), sign * days
 }
 
-// addMonths keeps to the last day of the month where it has no such day.
+// addMonths uses the month's last day if the month is too short.
 func addMonths(t time.Time, n int) time.Time {
 	first := time.Date(t.Year(), t.Month()+time.Month(n), 1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 	last := first.AddDate(0, 1, -1).Day()
@@ -105,7 +105,7 @@ func addMonths(t time.Time, n int) time.Time {
 // maxWait is the longest wait.
 const maxWait = 5 * time.Minute
 
-// wait waits and tells how far it is twenty times, at most ten times a second.
+// wait waits and reports progress twenty times, at most ten times a second.
 func wait(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	ms := integer(x.Args, "duration_ms", -1)
 	total := time.Duration(ms) * time.Millisecond

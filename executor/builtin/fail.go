@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fail fails as it is asked to, for trying out retries, limits and alerts.
+// fail fails as requested, for testing retries, limits and alerts.
 func fail(ctx context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	code := toolkeep.Code(text(x.Args, "code", string(toolkeep.UpstreamServerError)))
 	info := code.Info()

@@ -12,12 +12,12 @@ import (
 
 const (
 	maxDigits   = 400  // of an operand
-	maxExponent = 400  // of an operand, either way
+	maxExponent = 400  // of an operand, positive or negative
 	maxResult   = 1000 // characters of a result
 )
 
-// arithmetic calculates exactly, with fractions inside, and rounds only what has
-// no end when it is written down.
+// arithmetic calculates exactly, with fractions, and rounds only results whose decimal
+// form has no end.
 func arithmetic(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	list, _ := x.Args["numbers"].([]any)
 	if len(list) < 2 || len(list) > 100 {
@@ -71,8 +71,8 @@ func arithmetic(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error)
 	return out, nil
 }
 
-// rational reads a number, or a string that holds one. Its size is checked
-// first: 1e999999999 would fill the memory.
+// rational parses a number, or a string that holds one. It checks the size first:
+// 1e999999999 would fill the memory.
 func rational(v any) (*big.Rat, bool) {
 	var s string
 	switch t := v.(type) {

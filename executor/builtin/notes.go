@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	maxNotebook = 16 << 20 // bytes of one notebook
-	maxNote     = 8 << 10  // bytes of one note
+	maxNotebook = 16 << 20 // bytes
+	maxNote     = 8 << 10  // bytes
 )
 
 var plainName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
-// notebook is the file of one notebook of the caller's tenant:
-// <dir>/<tenant>/<notebook>.jsonl. A tenant whose name cannot be a folder's gets
-// the hash of it, after a + that no plain name has.
+// notebook returns the file of a notebook of the caller's tenant:
+// <dir>/<tenant>/<notebook>.jsonl. A tenant name that is not a valid folder name is
+// hashed, with a + in front that no valid name has.
 func (e *Executor) notebook(x *toolkeep.Execution) (string, *toolkeep.Error) {
 	if e.dir == "" {
 		err := toolkeep.NewError(toolkeep.FilesystemDenied, "notes are switched off: this server has no folder for them")
@@ -48,8 +48,8 @@ func (e *Executor) notebook(x *toolkeep.Execution) (string, *toolkeep.Error) {
 	return filepath.Join(e.dir, tenant, name+".jsonl"), nil
 }
 
-// noteAppend adds one line, with one write, so that a crash leaves it whole or
-// not at all as far as the system's own files go.
+// noteAppend appends one line in one write, so that a crash keeps or loses the whole
+// line, as far as the file system guarantees it.
 func (e *Executor) noteAppend(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	file, terr := e.notebook(x)
 	if terr != nil {
@@ -108,7 +108,7 @@ func appendLine(file string, line []byte) (size int64, err error) {
 			return 0, err
 		}
 	}
-	if last[0] != '\n' { // what a crash cut off must not spoil this line
+	if last[0] != '\n' { // a truncated line must not spoil this one
 		line = append([]byte{'\n'}, line...)
 	}
 	n, err := f.Write(line)
@@ -129,14 +129,14 @@ func (e *Executor) noteList(ctx context.Context, x *toolkeep.Execution) (any, *t
 		return nil, toolkeep.NewError(toolkeep.InternalError, "the notebook could not be read; the server's log has the cause").Because(err)
 	}
 	lines := bufio.NewScanner(bytes.NewReader(raw))
-	lines.Buffer(nil, 8*maxNote) // a note's JSON text can be longer than the note
+	lines.Buffer(nil, 8*maxNote) // a note's JSON can be longer than the note
 	for lines.Scan() {
 		if ctx.Err() != nil {
 			return nil, ended(ctx)
 		}
 		note, err := canon.ParseObject(lines.Bytes(), canon.Limits{})
 		if err != nil {
-			continue // the end of a write that a crash cut off
+			continue // a line truncated by a crash
 		}
 		if total >= offset && int64(len(notes)) < limit {
 			notes = append(notes, note)

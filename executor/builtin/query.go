@@ -15,27 +15,26 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// A jq program comes from whoever calls, and gojq bounds neither time nor
-// memory: a few characters can double a string forty times, or ask for an array
-// of 500 million elements. So a program is rewritten before it is compiled (see
-// restrict): only what reads and reshapes is let through, and every step that
-// can make a value larger is followed by a check of its size. Steps are counted,
-// and a deadline stops what is still too slow.
+// A jq program comes from the caller, and gojq bounds neither time nor memory: a short
+// program can double a string forty times, or request an array of 500 million elements.
+// So a program is rewritten before it is compiled (see restrict): only functions that
+// read and reshape are allowed, and every step that can grow a value is followed by a
+// size check. Steps are counted, and a deadline stops what is still too slow.
 const (
 	maxProgram  = 2000       // characters
 	maxSteps    = 1_000_000  // of gojq's machine
 	maxNodes    = 200_000    // values within one value
 	maxText     = 4 << 20    // bytes of text within one value
-	runNodes    = 10_000_000 // of all values that one run checks
+	runNodes    = 10_000_000 // of all values checked in one run
 	runText     = 128 << 20
 	maxOutputs  = 10_000
 	queryTime   = time.Second
-	maxSortText = 1 << 10 // bytes of a key to sort or group by
+	maxSortText = 1 << 10 // bytes of a sort or group key
 )
 
 func jsonQuery(ctx context.Context, x *toolkeep.Execution) (v any, failed *toolkeep.Error) {
-	// Somebody else's program runs in somebody else's interpreter: a fault in that
-	// must end the call and not the server.
+	// A caller's program runs in a third-party interpreter: a panic there must fail the
+	// call, not the server.
 	defer func() {
 		if r := recover(); r != nil {
 			v, failed = nil, queryFailed("the query cannot be run").Because(fmt.Errorf("gojq panicked: %v", r))
@@ -89,8 +88,7 @@ func runQuery(ctx context.Context, s *steps, code *gojq.Code, data any) (any, *t
 	}
 }
 
-// queryFailed is the failure of a program that was understood. It did nothing,
-// whatever happened.
+// queryFailed is the failure of a valid program. It never has an effect.
 func queryFailed(message string) *toolkeep.Error {
 	if len(message) > 500 {
 		message = message[:500] + "…"
@@ -100,8 +98,8 @@ func queryFailed(message string) *toolkeep.Error {
 	return e
 }
 
-// steps is a context that ends after a number of looks at it: gojq looks at Done
-// before each step of its machine.
+// steps is a context that ends after a number of calls of Done: gojq calls Done before
+// each step of its machine.
 type steps struct {
 	context.Context
 	left int
@@ -129,8 +127,8 @@ func (s *steps) Err() error {
 	return s.Context.Err()
 }
 
-// meter counts down while it walks values. Values share parts, so a small
-// program can build one that has no end when it is written down.
+// meter counts down while it walks a value. Values share parts, so a small program can
+// build one whose text is endless.
 type meter struct{ nodes, text int }
 
 func (m *meter) add(v any) bool {
@@ -161,8 +159,8 @@ func (m *meter) add(v any) bool {
 	return m.text >= 0
 }
 
-// toTree turns gojq's numbers into JSON ones. The values are copied: gojq's may
-// share parts with the arguments.
+// toTree turns gojq's numbers into JSON numbers. It copies values: gojq's may share
+// parts with the arguments.
 func toTree(v any) (any, bool) {
 	switch t := v.(type) {
 	case int:

@@ -76,8 +76,8 @@ func TestQuery(t *testing.T) {
 	}
 }
 
-// TestQueryBombs are programs that would take the memory or the time of a
-// server. Each must end by itself, as an error or with a small result.
+// TestQueryBombs: programs that would exhaust memory or time must end by themselves,
+// with an error or a small result.
 func TestQueryBombs(t *testing.T) {
 	chain := func(s string, n int) string { return strings.TrimSuffix(strings.Repeat(s+" | ", n), " | ") }
 	for name, program := range map[string]string{
@@ -133,7 +133,7 @@ func TestQueryCancelled(t *testing.T) {
 	}
 }
 
-// FuzzQuery runs any program over any data: no panic, no endless run.
+// FuzzQuery runs any program on any data: no panic, no endless run.
 func FuzzQuery(f *testing.F) {
 	f.Add(`.a[] | select(.b > 1)`, `{"a":[{"b":2}]}`)
 	f.Add(`[.., "\(.)"] | sort_by(.) | add * 2 - 1`, `[1,"x",null]`)

@@ -10,12 +10,12 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// maxParts bounds the parts of one text with \(…) in it, which are all held at once.
+// maxParts bounds the parts of a string with \(…), which are all in memory at once.
 const maxParts = 16
 
-// allowed are the functions of a query by name and number of arguments. Left out
-// is what loops, assigns, reads from outside, or can take time or memory far
-// beyond the size of its input in one step.
+// allowed are the permitted functions by name and number of arguments. Excluded are
+// functions that loop, assign, read from outside, or in one step take far more time or
+// memory than their input.
 var allowed = map[string]bool{
 	"abs/0": true, "add/0": true, "all/0": true, "all/1": true, "any/0": true, "any/1": true,
 	"arrays/0": true, "ascii_downcase/0": true, "ascii_upcase/0": true, "booleans/0": true,
@@ -33,15 +33,15 @@ var allowed = map[string]bool{
 	"true/0": true, "false/0": true, "null/0": true,
 }
 
-// replaced are functions that get a bounded one of ours in their place.
+// replaced maps functions to bounded replacements.
 var replaced = map[string]string{
 	"contains": "_contains_plain", "join": "_join_plain", "tonumber": "_number_plain",
 }
 
-// byKey sort or group; their keys are compared many times and must be small.
+// byKey sort or group; their keys are compared often and must be small.
 var byKey = map[string]bool{"sort_by": true, "group_by": true, "unique_by": true, "min_by": true, "max_by": true}
 
-// restrict rewrites a query in place, or says what in it is not allowed.
+// restrict rewrites a query in place, or returns what in it is not allowed.
 func restrict(q *gojq.Query) error {
 	if q == nil {
 		return nil
@@ -79,12 +79,12 @@ func restrict(q *gojq.Query) error {
 	return nil
 }
 
-// calling makes a query that calls one of our functions.
+// calling returns a query that calls a replacement function.
 func calling(name string, args ...*gojq.Query) *gojq.Query {
 	return &gojq.Query{Term: &gojq.Term{Type: gojq.TermTypeFunc, Func: &gojq.Func{Name: name, Args: args}}}
 }
 
-// checked is t, followed by the check of its size.
+// checked is t followed by a check of its size.
 func checked(t *gojq.Term) *gojq.Query {
 	return piped(&gojq.Query{Term: t}, "_bounded")
 }
@@ -138,8 +138,8 @@ func restrictTerm(t *gojq.Term) error {
 	return nil
 }
 
-// restrictIndex lets plain keys through: an array as key searches, which takes
-// the product of both sizes.
+// restrictIndex allows plain keys: an array as key searches, which takes the product of
+// both sizes.
 func restrictIndex(i *gojq.Index) error {
 	if i == nil {
 		return nil
@@ -219,9 +219,9 @@ func restrictIf(i *gojq.If) error {
 	return err
 }
 
-// queryFunctions are our bounded functions for one run. What _bounded lets
-// through is charged to the run as well: an array gathers its elements before
-// its own size is looked at.
+// queryFunctions are the bounded functions of one run. Values that pass _bounded also
+// count against the run's total: an array collects its elements before its own size is
+// checked.
 func queryFunctions() []gojq.CompilerOption {
 	run := meter{nodes: runNodes, text: runText}
 	return []gojq.CompilerOption{
@@ -270,8 +270,8 @@ func queryFunctions() []gojq.CompilerOption {
 	}
 }
 
-// times multiplies numbers alone, and large ones as floating point: gojq would
-// repeat texts and let integers grow without end.
+// times multiplies only numbers, and large ones as floating point: gojq would repeat
+// strings and let integers grow without limit.
 func times(l, r any) any {
 	if a, ok := l.(int); ok {
 		if b, ok := r.(int); ok {
@@ -349,7 +349,7 @@ func joinPlain(v, separator any) any {
 	return strings.Join(parts, sep)
 }
 
-// containsPlain is contains for a text in a text and a plain value in an array.
+// containsPlain is contains for a string in a string, and a plain value in an array.
 func containsPlain(v, needle any) any {
 	if s, ok := v.(string); ok {
 		n, ok := needle.(string)

@@ -18,7 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// echo gives its arguments back.
+// echo returns its arguments.
 func echo(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	if x.Args == nil {
 		return map[string]any{}, nil
@@ -26,7 +26,7 @@ func echo(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	return x.Args, nil
 }
 
-// decode reads text in an encoding.
+// decode decodes text in the encoding.
 func decode(s, encoding string) ([]byte, bool) {
 	switch encoding {
 	case "hex":
@@ -38,7 +38,7 @@ func decode(s, encoding string) ([]byte, bool) {
 	return []byte(s), true
 }
 
-// decodeBase64 reads both alphabets, with padding or without.
+// decodeBase64 accepts both alphabets, with or without padding.
 func decodeBase64(s string) ([]byte, bool) {
 	s = strings.NewReplacer("-", "+", "_", "/").Replace(strings.TrimRight(s, "="))
 	b, err := base64.RawStdEncoding.DecodeString(s)
@@ -127,7 +127,7 @@ func textStats(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) 
 	}, nil
 }
 
-// regexFind searches with RE2, whose time is linear in the text.
+// regexFind searches with RE2, in time linear in the text.
 func regexFind(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) {
 	pattern := text(x.Args, "pattern", "")
 	if flag(x.Args, "ignore_case") {
@@ -143,7 +143,7 @@ func regexFind(_ context.Context, x *toolkeep.Execution) (any, *toolkeep.Error) 
 	more := len(found) > limit
 	found = found[:min(len(found), limit)]
 	matches := make([]any, 0, len(found))
-	at, runes := 0, 0 // positions are counted in characters, on from the last match
+	at, runes := 0, 0 // positions count characters, continuing from the last match
 	for _, m := range found {
 		runes += utf8.RuneCountInString(s[at:m[0]])
 		at = m[0]

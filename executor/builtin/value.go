@@ -8,7 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// text gives a string argument, or fallback where it is absent.
+// text returns a string argument, or fallback if absent.
 func text(args map[string]any, name, fallback string) string {
 	if s, ok := args[name].(string); ok {
 		return s
@@ -21,8 +21,8 @@ func flag(args map[string]any, name string) bool {
 	return b
 }
 
-// integer gives a whole number argument, or fallback where it is absent or does
-// not fit. 5.0 and 5e0 are whole numbers too.
+// integer returns an integer argument, or fallback if it is absent or out of range. 5.0
+// and 5e0 are integers too.
 func integer(args map[string]any, name string, fallback int64) int64 {
 	n, ok := args[name].(json.Number)
 	if !ok {
@@ -43,8 +43,8 @@ func integer(args map[string]any, name string, fallback int64) int64 {
 
 func number(i int64) json.Number { return json.Number(strconv.FormatInt(i, 10)) }
 
-// atLeast is a size that the JSON text of v has at least, for the limit on
-// results; it stops counting above limit.
+// atLeast returns a lower bound for the size of v's JSON, for the limit on results; it
+// stops counting above limit.
 func atLeast(v any, limit int64) int64 {
 	switch t := v.(type) {
 	case string:

@@ -12,11 +12,11 @@ import (
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
 
-// BenchmarkHTTP is one request and its JSON answer over loopback, the server's side
-// in the same process: a tools/call of 2026-07-28 with 600 bytes both ways.
+// BenchmarkHTTP measures one request with a JSON response over loopback, with the
+// server in the same process: a tools/call of 2026-07-28 with 600 bytes each way.
 func BenchmarkHTTP(b *testing.B) {
 	text := bytes.Repeat([]byte("lorem ipsum "), 45)
-	id := []byte("7") // one at a time, so that it may be the same
+	id := []byte("7") // one request at a time, so the id can be reused
 	answer := mcp.Reply(id, append(append([]byte(`{"resultType":"complete","content":[{"type":"text","text":"`), text...), `"}]}`...)).Bytes()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

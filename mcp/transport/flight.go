@@ -10,20 +10,20 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// flight follows one POST to know whether any of its message left.
+// flight tracks one POST to know whether any of its message was sent.
 //
-// The body has not left before the headers are written. Then it may still sit in a
-// buffer; a connection of package egress tells by its counter of written bytes,
-// which over HTTP/1 nobody else moves at the same time.
+// The body is sent after the headers. It may then still be in a buffer; a connection of
+// package egress counts written bytes, and over HTTP/1 no other request changes that
+// counter meanwhile.
 //
-// The body itself is left alone: net/http sends headers and body in one write only
-// if it knows the body's type as one that lies in memory.
+// The body is not wrapped: net/http sends headers and body in one write only if it
+// recognizes an in-memory body type.
 type flight struct {
 	mu    sync.Mutex
 	conn  net.Conn
 	mark  int64
 	exact bool
-	begun bool // the headers were written since the current connection was taken
+	begun bool // headers were written on the current connection
 	sent  bool // over an earlier connection, or for certain
 }
 
@@ -31,8 +31,8 @@ func (f *flight) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: f.gotConn, WroteHeaders: f.wroteHeaders})
 }
 
-// gotConn may come more than once: the transport takes another connection if an
-// idle one turns out to be dead.
+// gotConn may be called more than once: the transport takes another connection if an
+// idle one is dead.
 func (f *flight) gotConn(info httptrace.GotConnInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,14 +44,14 @@ func (f *flight) gotConn(info httptrace.GotConnInfo) {
 	}
 }
 
-// wroteHeaders comes before the body is read.
+// wroteHeaders is called before the body is read.
 func (f *flight) wroteHeaders() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun = true
 }
 
-// settle takes over what the current connection says.
+// settle records what the current connection has sent.
 func (f *flight) settle() {
 	if f.sent || !f.begun {
 		return
@@ -60,7 +60,7 @@ func (f *flight) settle() {
 	f.sent = !f.exact || n != f.mark
 }
 
-// nothingSent is asked after the transport gave up.
+// nothingSent is called after the transport has given up.
 func (f *flight) nothingSent() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

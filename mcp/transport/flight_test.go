@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// TestFlight holds what counts as sent, over connections that count and others.
+// TestFlight checks what counts as sent, over connections with and without a counter.
 func TestFlight(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,62 +11,59 @@ import (
 
 // HTTPConn is a connection over streamable HTTP. It is an mcp.Conn.
 //
-// A request of revision 2026-07-28 is one whose _meta names that revision; it goes
-// out with the headers of that revision, and the end of its context closes its
-// stream, which tells the server to stop. For older revisions the server is told
-// by notifications/cancelled, which is the caller's to write.
+// A request whose _meta names revision 2026-07-28 is sent with that revision's headers,
+// and the end of its context closes its stream, which cancels it at the server. For
+// older revisions the caller must send notifications/cancelled.
 type HTTPConn struct {
 	*peer
 
 	// Guarded by peer.mu.
 	session   string
 	version   string
-	opened    bool // the GET stream was started once
-	listening bool // and the server may have one
+	opened    bool // the GET stream was started
+	listening bool // and the server may support it
 }
 
 var _ mcp.Conn = (*HTTPConn)(nil)
 
-// HTTP makes a connection. Nothing is sent before the first Write, which also
-// tells of a URL that cannot be used.
+// HTTP returns a connection. Nothing is sent before the first Write, which also reports
+// an unusable URL.
 func HTTP(c HTTPConfig) *HTTPConn { return &HTTPConn{peer: newPeer(c)} }
 
-// OnAnswer has fn called with each answer that is all that one POST brought back,
-// by the goroutine of its Write and before that returns; Read does not give it then.
-// This spares two changes of goroutine a request. It is to be set before the first
-// Write, and fn must not wait.
+// OnAnswer makes Write call fn with a response that is the only message of its POST's
+// reply, before Write returns; Read does not return it then. This saves two goroutine
+// switches per request. Set it before the first Write; fn must not block.
 func (c *HTTPConn) OnAnswer(fn func(*mcp.Message)) { c.answers = fn }
 
-// Session is the id that the server gave to the session, "" without one.
+// Session returns the server's session id, or "".
 func (c *HTTPConn) Session() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.session
 }
 
-// Version is the revision in use: what the answer to initialize said, or the
-// _meta of the latest modern request that was answered without an error, or
-// SetVersion.
+// Version returns the revision in use: from the response to initialize, from the _meta
+// of the latest modern request that succeeded, or from SetVersion.
 func (c *HTTPConn) Version() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version
 }
 
-// SetVersion sets the revision for messages that do not name one themselves.
+// SetVersion sets the revision for messages that do not name one.
 func (c *HTTPConn) SetVersion(v string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version = v
 }
 
-// Write posts the message. It returns when the server has begun to answer: with
-// the status of a notification or an answer, with the whole body of a JSON answer,
-// with the head of an event stream. See mcp.Conn about ctx.
+// Write posts the message. It returns once the server has begun to respond: with the
+// status for a notification or a response, with the whole body of a JSON response, with
+// the head of an event stream. See mcp.Conn about ctx.
 //
-// A JSON-RPC error that comes with an HTTP error status is an answer like any
-// other, unless the status is 401, 403, 429, 503, or 404 within a session: those
-// are a *SendError.
+// A JSON-RPC error that comes with an HTTP error status is a response like any other,
+// unless the status is 401, 403, 429, 503, or 404 within a session: those are a
+// *SendError.
 func (c *HTTPConn) Write(ctx context.Context, m *mcp.Message) error {
 	if err := c.usable(); err != nil {
 		return &SendError{NothingSent: true, Err: err}
@@ -79,7 +76,7 @@ func (c *HTTPConn) Write(ctx context.Context, m *mcp.Message) error {
 		}
 	}
 	err := c.post(m, x)
-	if err == nil || c.undelivered(ctx, x) { // as an error, a nil *SendError is not nil
+	if err == nil || c.undelivered(ctx, x) { // a nil *SendError is a non-nil error
 		return nil
 	}
 	if errors.Is(err.Err, ErrSession) {
@@ -88,7 +85,7 @@ func (c *HTTPConn) Write(ctx context.Context, m *mcp.Message) error {
 	return err
 }
 
-// post sends the message. After nil whoever has the exchange ends it.
+// post sends the message. If it returns nil, whoever holds the exchange ends it.
 func (c *HTTPConn) post(m *mcp.Message, x *exchange) *SendError {
 	version := m.Version()
 	c.mu.Lock()
@@ -131,7 +128,7 @@ func (c *HTTPConn) post(m *mcp.Message, x *exchange) *SendError {
 	return c.answer(resp, x)
 }
 
-// params are the arguments that ride as headers with the call of a tool.
+// params returns the arguments of a tool call that are sent as headers.
 func (c *HTTPConn) params(m *mcp.Message) []mcp.HeaderParam {
 	if c.config.Params == nil || m.Method != mcp.MethodCallTool {
 		return nil
@@ -140,13 +137,13 @@ func (c *HTTPConn) params(m *mcp.Message) []mcp.HeaderParam {
 	return c.config.Params(tool)
 }
 
-// Values that all requests share; nobody may change them.
+// Header values shared by all requests; read-only.
 var (
 	typeJSON   = []string{"application/json"}
 	acceptBoth = []string{"application/json, text/event-stream"}
 )
 
-// protocol sets headers under the names of net/http's spelling.
+// protocol sets headers, with names in net/http's spelling.
 func protocol(h http.Header, session, version string) {
 	if session != "" {
 		h[mcp.HeaderSession] = []string{session}
@@ -160,7 +157,7 @@ func protocol(h http.Header, session, version string) {
 	}
 }
 
-// accepted learns from the head of an answer.
+// accepted processes the head of a successful response.
 func (c *HTTPConn) accepted(resp *http.Response, m *mcp.Message, x *exchange) *SendError {
 	switch m.Method {
 	case mcp.MethodInitialize:
@@ -188,7 +185,7 @@ func visible(session string) bool {
 	return len(session) <= maxSession
 }
 
-// refused makes of an error status the error of Write, or the answer.
+// refused turns an error status into Write's error or into the response.
 func (c *HTTPConn) refused(resp *http.Response, x *exchange, session string) *SendError {
 	rpc := c.rpcError(resp)
 	discard(resp)
@@ -207,8 +204,8 @@ func (c *HTTPConn) refused(resp *http.Response, x *exchange, session string) *Se
 	return nil
 }
 
-// sessionGone: the specification says 404. Servers of the TypeScript SDK's
-// examples say 400 to an id that they do not know, with words of their own.
+// sessionGone: the specification says 404. Example servers of the TypeScript SDK answer
+// an unknown session id with 400 and their own text.
 func sessionGone(status int, rpc *mcp.Error) bool {
 	if status == http.StatusNotFound {
 		return true
@@ -218,7 +215,7 @@ func sessionGone(status int, rpc *mcp.Error) bool {
 		strings.Contains(strings.ToLower(rpc.Message), "session")
 }
 
-// answer reads the answer to a request, or starts to.
+// answer reads the response to a request, or starts to.
 func (c *HTTPConn) answer(resp *http.Response, x *exchange) *SendError {
 	fail := func(why string, err error) *SendError {
 		_ = resp.Body.Close()
@@ -254,7 +251,7 @@ func (c *HTTPConn) answer(resp *http.Response, x *exchange) *SendError {
 		if !listening || x.modern {
 			return fail("the server took the request and answers nothing", nil)
 		}
-		return nil // the answer may come on the server's own stream
+		return nil // the response may come on the server's own stream
 	default:
 		return fail("the server answered "+orNothing(kind)+" where JSON or an event stream is due", nil)
 	}
@@ -279,8 +276,8 @@ func (c *HTTPConn) settleJSON(resp *http.Response, data []byte, x *exchange) *Se
 	return nil
 }
 
-// learn takes the revision from the answer to initialize, or from a modern request
-// that was answered well.
+// learn takes the revision from the response to initialize, or from a modern request
+// that succeeded.
 func (c *HTTPConn) learn(x *exchange, m *mcp.Message) {
 	switch {
 	case m.Err != nil:
@@ -296,8 +293,8 @@ func (c *HTTPConn) learn(x *exchange, m *mcp.Message) {
 	}
 }
 
-// Close ends the session by DELETE, where there is one, and all streams. Requests
-// under way end with ErrClosed. Read gives io.EOF from then on.
+// Close ends the session with DELETE, if there is one, and all streams. Requests under
+// way fail with ErrClosed. Read returns io.EOF from then on.
 func (c *HTTPConn) Close() error {
 	c.shut(func() {
 		c.mu.Lock()

@@ -8,9 +8,9 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// What a server asks on its own stream before that is there is lost with some of
-// them, so it is there when the handshake has ended; a server that sends no head
-// holds nothing up for good.
+// Some servers lose what they send on their own stream before it is open, so the stream
+// is open when the handshake ends; a server that sends no response head delays this
+// only briefly.
 func TestHTTPOwnStreamIsThereFirst(t *testing.T) {
 	for name, heads := range map[string]bool{"open": true, "without a head": false} {
 		t.Run(name, func(t *testing.T) {

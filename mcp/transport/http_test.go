@@ -81,12 +81,12 @@ func TestHTTPStreamAnswer(t *testing.T) {
 	if s := c.Stats(); s.Junk != 1 || junk.Load() != "not JSON" {
 		t.Errorf("%+v, %v", s, junk.Load())
 	}
-	// An answer of ours goes back and is taken with 202.
+	// The client's response to a server request is accepted with 202.
 	write(t, c, mcp.Reply([]byte(`"q"`), []byte(`{"action":"decline"}`)))
 }
 
-// TestHTTPKeepsConnection holds that the end of a call's context behind its answer
-// does not cost the HTTP connection.
+// TestHTTPKeepsConnection: cancelling a call's context after its response does not
+// close the HTTP connection.
 func TestHTTPKeepsConnection(t *testing.T) {
 	addresses := make(chan string, 100)
 	f := serve(t, &fake{post: func(w http.ResponseWriter, r *http.Request, m *mcp.Message) {
@@ -203,7 +203,7 @@ func TestHTTPLost(t *testing.T) {
 			if string(m.ID) != "3" || m.Lost == nil || !strings.Contains(m.Lost.Error(), c.say) || m.Err == nil || m.Err.Code != mcp.CodeLost {
 				t.Errorf("%s, lost %v", m.Bytes(), m.Lost)
 			}
-			// The connection is of use all the same.
+			// The connection is still usable.
 			write(t, conn, &mcp.Message{Method: "notifications/x"})
 		})
 	}
@@ -285,8 +285,8 @@ func TestHTTPBadAnswers(t *testing.T) {
 	}
 }
 
-// TestHTTPErrorStatusWithAnswer holds that a JSON-RPC error is an answer whatever
-// the status beside it, as revision 2026-07-28 wants.
+// TestHTTPErrorStatusWithAnswer: a JSON-RPC error is a response whatever the HTTP
+// status, as revision 2026-07-28 requires.
 func TestHTTPErrorStatusWithAnswer(t *testing.T) {
 	for _, status := range []int{200, 400, 404, 500} {
 		f := serve(t, &fake{post: func(w http.ResponseWriter, r *http.Request, m *mcp.Message) {
@@ -470,8 +470,8 @@ func TestHTTPOwnStream(t *testing.T) {
 	}
 }
 
-// TestHTTPOwnStreamLosesSession: a stream that was there and is answered with 404
-// is a session that is gone.
+// TestHTTPOwnStreamLosesSession: a 404 on a stream that was open before means that the
+// session is gone.
 func TestHTTPOwnStreamLosesSession(t *testing.T) {
 	var n atomic.Int32
 	f := serve(t, &fake{post: handshake(nil)})
@@ -532,7 +532,7 @@ func TestHTTPModern(t *testing.T) {
 	if got != "[2026-07-28] [tools/call] [=?base64?d2V0dGVyLWbDvHI=?=] [eu] []" {
 		t.Error(got)
 	}
-	// The end of the context closes the stream, which is how the server learns of it.
+	// The end of the context closes the stream, which tells the server.
 	cancel()
 	select {
 	case <-closed:
@@ -544,7 +544,7 @@ func TestHTTPModern(t *testing.T) {
 	if h := <-headers; h.Get("Mcp-Method") != mcp.NotificationInitialized || h.Get("Mcp-Protocol-Version") != mcp.V20260728 {
 		t.Errorf("%v", h)
 	}
-	// The same id may be used again.
+	// The id may be reused.
 	ctx, cancel = context.WithCancel(context.Background())
 	defer cancel()
 	if err := c.Write(ctx, modern(1, mcp.MethodListTools, "")); err != nil {
@@ -590,7 +590,7 @@ func TestHTTPContext(t *testing.T) {
 }
 
 func TestHTTPNothingSent(t *testing.T) {
-	// A port that nobody listens on.
+	// A port without a listener.
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	pool := egress.NewPool(egress.PoolConfig{})
@@ -614,7 +614,7 @@ func TestHTTPNothingSent(t *testing.T) {
 			t.Errorf("%s: %v", name, e)
 		}
 	}
-	// What was taken and not answered was sent.
+	// A request that was received but not answered was sent.
 	f := serve(t, &fake{post: func(w http.ResponseWriter, r *http.Request, m *mcp.Message) { panic(http.ErrAbortHandler) }})
 	c := f.dial(t, nil)
 	if e := refused(t, c, request(1, "ping", "")); e.NothingSent || e.Refused || e.Status != 0 {
@@ -622,8 +622,7 @@ func TestHTTPNothingSent(t *testing.T) {
 	}
 }
 
-// TestHTTPCloseIsBounded holds that a server that does not answer DELETE cannot
-// hold up Close.
+// TestHTTPCloseIsBounded: a server that does not answer DELETE cannot block Close.
 func TestHTTPCloseIsBounded(t *testing.T) {
 	f := serve(t, &fake{post: handshake(nil)})
 	f.delete = func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -657,8 +656,8 @@ func TestHTTPBatchAnswer(t *testing.T) {
 	}
 }
 
-// TestHTTPMany puts many requests on one connection at a time, answered by JSON or
-// by a stream, some of them given up on the way.
+// TestHTTPMany sends many concurrent requests on one connection, answered with JSON or
+// a stream, some of them cancelled.
 func TestHTTPMany(t *testing.T) {
 	f := serve(t, &fake{post: func(w http.ResponseWriter, r *http.Request, m *mcp.Message) {
 		switch m.ID[len(m.ID)-1] % 3 {

@@ -17,8 +17,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
 
-// sdkServer is a server of the official SDK: echo answers with its arguments, ask
-// asks its caller first, slow reports progress and waits for the end of its call.
+// sdkServer is a server of the official SDK: echo returns its arguments, ask sends its
+// caller a request first, slow reports progress and waits to be cancelled.
 func sdkServer(cancelled chan<- struct{}) *sdk.Server {
 	s := sdk.NewServer(&sdk.Implementation{Name: "behind", Version: "1"}, nil)
 	schema := map[string]any{"type": "object", "properties": map[string]any{
@@ -45,8 +45,8 @@ func sdkServer(cancelled chan<- struct{}) *sdk.Server {
 	return s
 }
 
-// legacySession goes through one session of revision 2025-11-25: handshake, lists,
-// a call, a question on the way, an error, a cancelled call.
+// legacySession runs one session of revision 2025-11-25: handshake, lists, a call, a
+// server request, an error, a cancelled call.
 func legacySession(t *testing.T, c mcp.Conn, cancelled <-chan struct{}, related, asks bool) {
 	t.Helper()
 	write(t, c, request(1, mcp.MethodInitialize, `{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{}},"clientInfo":{"name":"t","version":"1"}}`))
@@ -97,7 +97,7 @@ func toldOf(t *testing.T, cancelled <-chan struct{}) {
 	}
 }
 
-// answerTo reads until the answer with the id, past notifications.
+// answerTo reads up to the response with the id, skipping notifications.
 func answerTo(t *testing.T, c mcp.Conn, id string) *mcp.Message {
 	t.Helper()
 	for {
@@ -125,7 +125,7 @@ func echo(t *testing.T, c mcp.Conn, id int, make func(int, string, string) *mcp.
 	t.Errorf("echo: %s", m.Bytes())
 }
 
-// started serves a handler of the SDK, whose sessions end with the test.
+// started serves a handler of the SDK and ends its sessions with the test.
 func started(t *testing.T, h http.Handler, s *sdk.Server) *httptest.Server {
 	t.Helper()
 	srv := httptest.NewServer(h)
@@ -176,7 +176,7 @@ func TestInteropStreamable(t *testing.T) {
 	}
 }
 
-// statelessSession is one without a session id, answered by JSON or a stream.
+// statelessSession is a session without an id, answered with JSON or a stream.
 func statelessSession(t *testing.T, c *transport.HTTPConn) {
 	t.Helper()
 	write(t, c, request(1, mcp.MethodInitialize, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}`))
@@ -209,7 +209,7 @@ func TestInteropModern(t *testing.T) {
 				}
 				params[mcp.Text(tool, "name")] = p
 			}
-			// Without the header that the schema asks for the call is refused.
+			// Without the header that the schema requires, the call is refused.
 			write(t, bare, modern(3, mcp.MethodCallTool, `{"name":"echo","arguments":{"region":"eu"}}`))
 			if m := answerTo(t, bare, "3"); m.Err == nil || m.Err.Code != mcp.CodeHeaderMismatch {
 				t.Errorf("a call without its header: %s", m.Bytes())
@@ -262,8 +262,8 @@ func TestInteropListen(t *testing.T) {
 	}
 }
 
-// TestInteropResume breaks the stream of a call between a server of the SDK and
-// the client; the server keeps the events.
+// TestInteropResume breaks a call's stream between an SDK server and the client; the
+// server stores the events.
 func TestInteropResume(t *testing.T) {
 	release := make(chan struct{})
 	s := sdk.NewServer(&sdk.Implementation{Name: "behind", Version: "1"}, nil)
@@ -293,7 +293,7 @@ func TestInteropResume(t *testing.T) {
 	}
 }
 
-// cutter breaks the body of one answer behind its first bytes.
+// cutter cuts off the body of one response after its first bytes.
 type cutter struct {
 	base  http.RoundTripper
 	armed atomic.Bool

@@ -18,36 +18,35 @@ import (
 )
 
 const (
-	leanBytes = 64 << 10         // of a body: what a socket takes at once, so that nothing has to be read meanwhile
-	leanIdle  = 32               // connections kept without a request
+	leanBytes = 64 << 10         // of a body: a socket takes it at once, without a concurrent read
+	leanIdle  = 32               // connections kept idle
 	leanOpen  = 256              // connections in all
-	leanLife  = 60 * time.Second // of one without a request
-	leanHead  = 10 << 20         // bytes of an answer's head where the transport sets no limit
-	leanEarly = 5                // answers of 1xx before the true one
+	leanLife  = 60 * time.Second // of an idle connection
+	leanHead  = 10 << 20         // bytes of a response head if the transport sets no limit
+	leanEarly = 5                // 1xx responses before the final one
 )
 
-// lean is an HTTP/1.1 client for what nearly every call is: a short POST to an
-// address of plain http. It does everything in the caller's goroutine. net/http
-// hands each request to two goroutines of its own, and to wake these costs a busy
-// machine as much as all the rest, an idle one a third of the answer's latency. What
-// is not as simple is left to net/http.
+// lean is an HTTP/1.1 client for the most common call: a short POST to a plain http
+// address. It works entirely in the caller's goroutine. net/http passes each request to
+// two goroutines; waking them costs a busy machine as much as everything else, and an
+// idle one a third of the latency. Anything less simple is left to net/http.
 //
-// Connections are made by the transport's own DialContext and used by one request at
-// a time. Before one is used again it is looked at: one on which the server said
-// something, or that it closed, is dropped.
+// Connections come from the transport's own DialContext and carry one request at a
+// time. Before reuse, a connection is checked: if the server sent something or closed
+// it, it is dropped.
 type lean struct {
 	dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	addr string
 	head int64
 
 	mu     sync.Mutex
-	idle   []*leanConn // the latest last
+	idle   []*leanConn // most recent last
 	open   int
 	closed bool
-	sweep  *time.Timer // closes what was idle for too long; nil while nothing is
+	sweep  *time.Timer // closes connections idle for too long; nil if none are idle
 }
 
-// newLean is nil where net/http has to do it.
+// newLean returns nil if net/http has to do it.
 func newLean(client *http.Client, u *url.URL) *lean {
 	if !canPeek || u == nil || u.Scheme != "http" || u.User != nil || client.Jar != nil || !ascii(u.Host) {
 		return nil
@@ -77,13 +76,13 @@ type leanConn struct {
 	peek  *peeker
 	r     *bufio.Reader
 	w     *bufio.Writer
-	left  int64 // that may be read of the head
-	wrote int64 // of the present request
+	left  int64 // that may still be read of the head
+	wrote int64 // of the current request
 	used  bool  // by an earlier request
 	since time.Time
 }
 
-// Read keeps the head within its limit.
+// Read enforces the head's limit.
 func (c *leanConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {
 		return 0, errors.New("the head of the server's answer is too long")
@@ -102,10 +101,10 @@ func (c *leanConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// errFull: there are as many connections as there may be.
+// errFull: the limit of connections is reached.
 var errFull = errors.New("too many connections")
 
-// take gives a connection: one that was used before, or a new one.
+// take returns a connection, reused or new.
 func (l *lean) take(ctx context.Context) (*leanConn, error) {
 	for {
 		l.mu.Lock()
@@ -154,7 +153,7 @@ func (l *lean) drop(c *leanConn) {
 	l.open--
 }
 
-// put keeps a connection for the next request.
+// put keeps a connection for reuse.
 func (l *lean) put(c *leanConn) {
 	c.used, c.since = true, time.Now()
 	l.mu.Lock()
@@ -170,7 +169,8 @@ func (l *lean) put(c *leanConn) {
 	l.mu.Unlock()
 }
 
-// expire closes what was idle for too long, and comes again while there is any.
+// expire closes connections idle for too long, and reschedules itself while any are
+// left.
 func (l *lean) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,7 +191,7 @@ func (l *lean) expire() {
 	}
 }
 
-// close ends what is idle; the rest ends with its requests.
+// close ends idle connections; the others end with their requests.
 func (l *lean) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,9 +206,9 @@ func (l *lean) close() {
 	}
 }
 
-// do sends a request and reads the head of the answer. The end of ctx closes the
-// connection, until the body has been read or closed. unsent goes with an error: no
-// byte of the request left.
+// do sends a request and reads the response head. Until the body has been read or
+// closed, the end of ctx closes the connection. unsent qualifies an error: no byte of
+// the request was sent.
 func (l *lean) do(ctx context.Context, req *http.Request) (resp *http.Response, unsent bool, err error) {
 	for {
 		c, err := l.take(ctx)
@@ -231,7 +231,7 @@ func (l *lean) do(ctx context.Context, req *http.Request) (resp *http.Response, 
 		if unsent = c.wrote == 0; !unsent || !c.used || ctx.Err() != nil {
 			return nil, unsent, err
 		}
-		// The server closed a kept connection in the meantime.
+		// The server closed a kept connection meanwhile.
 		if req.Body, err = req.GetBody(); err != nil {
 			return nil, true, err
 		}
@@ -259,13 +259,13 @@ func (c *leanConn) exchange(req *http.Request, head int64) (*http.Response, erro
 	return nil, errors.New("the server announces its answer and does not give it")
 }
 
-// leanBody gives the connection back at its end.
+// leanBody returns the connection at its end.
 type leanBody struct {
 	io.ReadCloser
 	l    *lean
 	c    *leanConn
 	stop func() bool
-	last bool // the connection is not to be used again
+	last bool // the connection must not be reused
 	over bool
 }
 
@@ -280,7 +280,7 @@ func (b *leanBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection of a body that was not read to its end.
+// Close closes the connection of a body that was not read to its end.
 func (b *leanBody) Close() error {
 	b.finish(false)
 	return nil
@@ -298,15 +298,14 @@ func (b *leanBody) finish(whole bool) {
 	b.l.drop(b.c)
 }
 
-// peeker tells whether a connection that should say nothing does.
+// peeker checks whether an idle connection has data or was closed.
 type peeker struct {
 	raw   syscall.RawConn
 	look  func(fd uintptr) bool
 	alive bool
 }
 
-// newPeeker is nil for a connection that cannot be looked at, which is then not used
-// again.
+// newPeeker returns nil for a connection that cannot be checked; it is then not reused.
 func newPeeker(c net.Conn) *peeker {
 	if counted, ok := c.(*egress.Conn); ok {
 		c = counted.Conn
@@ -329,7 +328,7 @@ func (p *peeker) quiet() bool {
 	return p.raw.Read(p.look) == nil && p.alive
 }
 
-// redirects tells whether an answer sends its request elsewhere.
+// redirects reports whether a response is a redirect.
 func redirects(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:

@@ -23,13 +23,13 @@ import (
 
 const leanAnswer = `{"jsonrpc":"2.0","id":1,"result":{"ok":true}}`
 
-// scripted is a server that answers each request of a connection with the next text
-// of its script, and closes the connection at the script's end or at an empty text.
+// scripted is a server that answers each request of a connection with the next text of
+// its script, and closes the connection at the script's end or at an empty text.
 type scripted struct {
 	t      *testing.T
 	l      net.Listener
 	conns  atomic.Int32
-	closed chan struct{} // gets one for each connection that ended
+	closed chan struct{} // receives one value per closed connection
 	work   sync.WaitGroup
 }
 
@@ -72,7 +72,7 @@ func (s *scripted) serve(c net.Conn, script []string) {
 
 func (s *scripted) url() string { return "http://" + s.l.Addr().String() + "/mcp" }
 
-// leanConnOf is a connection that asks with the lean client alone.
+// leanConnOf returns a connection that uses only the lean client.
 func leanConnOf(t *testing.T, url string) *HTTPConn {
 	tr := &http.Transport{}
 	c := HTTP(HTTPConfig{URL: url, Client: &http.Client{Transport: tr}, NoStream: true})
@@ -95,13 +95,13 @@ func answerOf(length int, more string) string {
 	return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", more, length) + leanAnswer
 }
 
-// TestLeanAnswers holds what becomes of an answer and of its connection.
+// TestLeanAnswers checks what happens to a response and its connection.
 func TestLeanAnswers(t *testing.T) {
 	good := answerOf(len(leanAnswer), "")
 	for _, c := range []struct {
 		name, first string
 		ok          bool
-		conns       int32 // after a second request, which is answered well
+		conns       int32 // after a second, successful request
 	}{
 		{"a length", good, true, 1},
 		{"chunks", "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n" + leanAnswer[:5] +
@@ -119,7 +119,7 @@ func TestLeanAnswers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScripted(t, c.first, good, good)
-			// A second connection begins with the first text again, so it is another server's.
+			// A second connection restarts the script, so use another server.
 			other := newScripted(t, good)
 			conn := leanConnOf(t, s.url())
 			m, err := ask(t.Context(), conn)
@@ -143,7 +143,7 @@ func TestLeanAnswers(t *testing.T) {
 	}
 }
 
-// A server that closed a kept connection gets the next request on a new one.
+// After the server closed a kept connection, the next request uses a new one.
 func TestLeanKeptConnectionIsClosed(t *testing.T) {
 	s := newScripted(t, answerOf(len(leanAnswer), ""))
 	c := leanConnOf(t, s.url())
@@ -151,7 +151,7 @@ func TestLeanKeptConnectionIsClosed(t *testing.T) {
 		if _, err := ask(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		<-s.closed // the server has closed; what it sent of that arrives on loopback at once
+		<-s.closed // on loopback its close has then arrived too
 		if s.conns.Load() != n+1 {
 			t.Fatalf("%d connections", s.conns.Load())
 		}
@@ -185,8 +185,8 @@ func TestLeanCancel(t *testing.T) {
 	}
 }
 
-// What is not simple is net/http's: redirects, long bodies, more connections than
-// there may be.
+// net/http handles what is not simple: redirects, long bodies, connections over the
+// limit.
 func TestLeanLeavesToNetHTTP(t *testing.T) {
 	var paths []string
 	var mu sync.Mutex
@@ -239,7 +239,7 @@ func TestLeanLeavesToNetHTTP(t *testing.T) {
 	}
 }
 
-// Nothing of a request left that found no server.
+// If no server was reached, nothing was sent.
 func TestLeanNothingSent(t *testing.T) {
 	s := newScripted(t)
 	s.l.Close()
@@ -250,7 +250,7 @@ func TestLeanNothingSent(t *testing.T) {
 	}
 }
 
-// Connections without a request are closed after a while, and by Close.
+// Idle connections are closed after a while, and by Close.
 func TestLeanIdle(t *testing.T) {
 	good := answerOf(len(leanAnswer), "")
 	s := newScripted(t, good, good, good)
@@ -278,7 +278,7 @@ func TestLeanIdle(t *testing.T) {
 	}
 }
 
-// Many callers share no connection at a time.
+// Concurrent callers never share a connection.
 func TestLeanManyCallers(t *testing.T) {
 	var conns atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

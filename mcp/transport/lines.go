@@ -13,22 +13,22 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// LinesConfig sets up Lines. The zero value works.
+// LinesConfig configures Lines. The zero value works.
 type LinesConfig struct {
-	// MaxMessage is the size of a line in bytes; 0 is 100 MB.
+	// MaxMessage bounds a line in bytes; 0 is 100 MB.
 	MaxMessage int64
-	// Depth is how deep a message may be nested; 0 is 200.
+	// Depth bounds the nesting of a message; 0 is 200.
 	Depth int
-	// OnJunk is told the first 200 bytes of a line that is no message, or a broken one.
+	// OnJunk receives the first 200 bytes of a line that is not a valid message.
 	OnJunk func(head []byte)
-	// MaxJunk is how many lines in a row may be no message; 0 is 10,000. So many, and
+	// MaxJunk is how many lines in a row may be no message; 0 is 10,000. That many, and
 	// at most four times MaxMessage bytes of them, are skipped; more ends the
 	// connection.
 	MaxJunk int
 }
 
-// LinesConn is a connection over a pair of byte streams, one message a line, as
-// stdio servers speak. It is an mcp.Conn.
+// LinesConn is a connection over a pair of byte streams, one message per line, as stdio
+// servers use it. It is an mcp.Conn.
 type LinesConn struct {
 	config LinesConfig
 	limits canon.Limits
@@ -39,26 +39,25 @@ type LinesConn struct {
 	out  chan *line
 	done chan struct{} // closed by Close
 	gone chan struct{} // closed when the reader has stopped
-	err  error         // why; set before gone is closed
+	err  error         // why it stopped; set before gone is closed
 
 	closing sync.Once
 	work    sync.WaitGroup
 }
 
-// line is one message on its way.
+// line is one outgoing message.
 type line struct {
 	data    []byte
-	written chan struct{} // closed when err and sent stand
+	written chan struct{} // closed when err and sent are set
 	err     error
 	sent    int
 }
 
 var _ mcp.Conn = (*LinesConn)(nil)
 
-// Lines makes a connection that reads from r and writes to w. It works at once,
-// so that a peer is never blocked by what nobody reads for longer than one
-// message. Close closes r and w where they can be; a Close or a Write that r or w
-// holds up for ever holds up Close as well.
+// Lines returns a connection that reads from r and writes to w. It starts at once, so
+// that a peer is blocked by at most one unread message. Close closes r and w if they
+// are io.Closers; if r or w blocks for ever in a Close or a Write, so does Close.
 func Lines(r io.Reader, w io.Writer, c LinesConfig) *LinesConn {
 	if c.MaxMessage <= 0 {
 		c.MaxMessage = mcp.DefaultMaxBytes
@@ -75,10 +74,9 @@ func Lines(r io.Reader, w io.Writer, c LinesConfig) *LinesConn {
 	return l
 }
 
-// Read: see mcp.Conn. A batch comes as its single messages. The end of r is
-// io.EOF; ErrJunk says that the peer writes too much that is no message. An answer
-// that is over the size limit or broken, and whose id can be made out, is given with
-// Lost set.
+// Read implements mcp.Conn. A batch is returned as single messages. The end of r is
+// io.EOF; ErrJunk says that the peer writes too much that is not a message. A response
+// that is too large or broken, but whose id can be found, is returned with Lost set.
 func (l *LinesConn) Read(ctx context.Context) (*mcp.Message, error) {
 	select {
 	case m := <-l.in:
@@ -92,11 +90,11 @@ func (l *LinesConn) Read(ctx context.Context) (*mcp.Message, error) {
 	}
 }
 
-// Write writes the message as one line. The end of ctx before its turn keeps it
-// from being sent; after that the line goes on being written, because half of it
-// would break what follows. The error is a *SendError.
+// Write writes the message as one line. If ctx ends before its turn, it is not sent;
+// after that it is written to its end, because half a line would break the next one.
+// The error is a *SendError.
 func (l *LinesConn) Write(ctx context.Context, m *mcp.Message) error {
-	// The line ends with its break, so that one call writes it whole.
+	// Including the line break, so that one call writes it all.
 	x := &line{data: append(m.Bytes(), '\n'), written: make(chan struct{})}
 	select {
 	case <-l.done:
@@ -121,8 +119,8 @@ func (l *LinesConn) Write(ctx context.Context, m *mcp.Message) error {
 	return nil
 }
 
-// write is the one goroutine that writes. After a failure nothing more is
-// written: half a line may stand in the pipe.
+// write is the only writing goroutine. After a failure it writes nothing more: the pipe
+// may hold half a line.
 func (l *LinesConn) write() {
 	var broken error
 	for {
@@ -139,7 +137,7 @@ func (l *LinesConn) write() {
 	}
 }
 
-// Close ends the connection. Messages that wait for their turn are not sent.
+// Close ends the connection. Queued messages are not sent.
 func (l *LinesConn) Close() error {
 	var errs []error
 	l.closing.Do(func() {
@@ -154,7 +152,7 @@ func (l *LinesConn) Close() error {
 	return errors.Join(errs...)
 }
 
-// read is the one goroutine that reads.
+// read is the only reading goroutine.
 func (l *LinesConn) read() {
 	defer close(l.gone)
 	s := scanner{r: bufio.NewReaderSize(l.r, 64<<10), max: l.config.MaxMessage}
@@ -163,7 +161,7 @@ func (l *LinesConn) read() {
 		data, over, err := s.next()
 		if err != nil {
 			select {
-			case <-l.done: // what a closed reader says is no news
+			case <-l.done: // errors of a closed reader do not matter
 				err = io.EOF
 			default:
 			}
@@ -192,7 +190,7 @@ func (l *LinesConn) read() {
 	}
 }
 
-// messages reads one line; nil means that it holds none.
+// messages parses one line; nil means that it holds no message.
 func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
 	var why error
 	if !over {
@@ -216,33 +214,33 @@ func (l *LinesConn) messages(data []byte, over bool) []*mcp.Message {
 	if l.config.OnJunk != nil && (id == nil || !over) {
 		l.config.OnJunk(data[:min(len(data), maxHead)])
 	}
-	if id != nil { // who waits for it need not wait in vain
+	if id != nil { // fail the pending request
 		return []*mcp.Message{{ID: id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())}}
 	}
 	return nil
 }
 
-// scanner cuts a stream into lines.
+// scanner splits a stream into lines.
 type scanner struct {
 	r    *bufio.Reader
 	max  int64
-	size int64 // of the line that was read last
+	size int64 // of the latest line
 }
 
 const (
-	// junkFactor times the size of a message is how much junk in a row is skipped.
+	// junkFactor times the message limit is how much consecutive junk is skipped.
 	junkFactor = 4
-	// slack is the space that may stand around a message.
+	// slack is the space allowed around a message.
 	slack = 64
 )
 
-// ends is how much of the beginning and of the end of a line over the limit is
-// kept: an answer has its id in one of them.
+// ends is how much of the beginning and of the end of an oversized line is kept: a
+// response has its id in one of them.
 const ends = 512
 
-// next reads a line without its break and the space around it. over: it was longer
-// than max and is skipped; data is then its beginning and its end. A last line
-// without a break counts. io.EOF is the end, ErrJunk says that the line has none.
+// next reads a line without its break and surrounding space. over: it was longer than
+// max and is skipped; data is then its beginning and its end. A last line without a
+// break counts. io.EOF is the end; ErrJunk says that the line has no end.
 func (s *scanner) next() (data []byte, over bool, err error) {
 	var tail []byte
 	s.size = 0
@@ -282,9 +280,9 @@ func (s *scanner) next() (data []byte, over bool, err error) {
 
 func last(b []byte, n int) []byte { return bytes.Clone(b[max(0, len(b)-n):]) }
 
-// answeredID makes out the id of an answer that is broken, or of which only the
-// beginning and the end are known. A request of the peer's has ids of its own and must not be taken for
-// an answer, so that "result" or "error" has to be seen before anything nested. The
+// answeredID finds the id of a broken response, or of one of which only the beginning
+// and the end are known. The peer's requests have ids of their own and must not be
+// taken for responses, so "result" or "error" must be seen before anything nested. The
 // id counts as one of the first members of the outermost object or as its last.
 func answeredID(ends []byte) []byte {
 	var id []byte
@@ -319,7 +317,7 @@ func lastID(text []byte) []byte {
 	return idOf(bytes.TrimSpace(value))
 }
 
-// idOf is raw if it is an id and nothing else.
+// idOf returns raw if it is exactly an id.
 func idOf(raw []byte) []byte {
 	probe, err := mcp.Parse(append(append([]byte(`{"jsonrpc":"2.0","result":{},"id":`), raw...), '}'), canon.Limits{})
 	if err != nil {

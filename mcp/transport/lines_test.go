@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp/transport"
 )
 
-// pipes is a connection whose far ends the test holds.
+// pipes returns a connection and the far ends of its pipes.
 func pipes(t *testing.T, c transport.LinesConfig) (conn *transport.LinesConn, theirs *io.PipeWriter, ours *bufio.Reader, end *io.PipeReader) {
 	t.Helper()
 	r, w := io.Pipe()
@@ -128,8 +128,8 @@ func TestLinesTooLarge(t *testing.T) {
 	})
 }
 
-// TestLinesBrokenAnswer: who waits for an answer that cannot be read is told so, and
-// what may be a request of the peer's is not taken for one.
+// TestLinesBrokenAnswer: an unreadable response fails its request, and a line that may
+// be a request of the peer is not taken for a response.
 func TestLinesBrokenAnswer(t *testing.T) {
 	for _, c := range []struct{ name, line, lost string }{
 		{"no UTF-8", `{"jsonrpc":"2.0","id":5,"result":{"text":"` + "\xff" + `"}}`, "5"},
@@ -164,8 +164,7 @@ func TestLinesBrokenAnswer(t *testing.T) {
 	}
 }
 
-// What JSON.stringify makes of text that was cut in the middle of a character can be
-// read.
+// Text that JSON.stringify wrote with half a surrogate pair can be read.
 func TestLinesHalfASurrogatePair(t *testing.T) {
 	conn, theirs, _, _ := pipes(t, transport.LinesConfig{})
 	go func() { _, _ = io.WriteString(theirs, `{"jsonrpc":"2.0","id":5,"result":{"text":"cut \ud83d"}}`+"\n") }()
@@ -194,13 +193,12 @@ func TestLinesWriteFails(t *testing.T) {
 	}
 }
 
-// TestLinesHalfSent holds that half a line counts as sent, and that nothing is
-// written behind it.
+// TestLinesHalfSent: half a line counts as sent, and nothing is written after it.
 func TestLinesHalfSent(t *testing.T) {
 	conn, _, ours, end := pipes(t, transport.LinesConfig{})
 	got := make(chan error, 1)
 	go func() { got <- conn.Write(within(t), request(1, "ping", "")) }()
-	if _, err := ours.ReadByte(); err != nil { // the reader takes all that is offered
+	if _, err := ours.ReadByte(); err != nil { // the reader takes everything offered
 		t.Fatal(err)
 	}
 	if err := <-got; err != nil {
@@ -223,13 +221,13 @@ func TestLinesWriteContext(t *testing.T) {
 	first := make(chan error, 1)
 	go func() { first <- conn.Write(busy, request(1, "first", "")) }()
 	if b, err := ours.Peek(1); err != nil || b[0] != '{' {
-		t.Fatal(err) // the first line is read in part: it is being written
+		t.Fatal(err) // the first line is partly read: it is being written
 	}
 	if err := <-first; err != nil {
 		t.Fatal(err)
 	}
 	go func() { first <- conn.Write(busy, request(2, "second", "")) }()
-	// The second is handed to the pipe, where nobody reads; the third waits.
+	// The second is handed to the pipe without a reader; the third waits.
 	gone, cancelGone := context.WithCancel(context.Background())
 	third := make(chan error, 1)
 	go func() { third <- conn.Write(gone, request(3, "third", "")) }()
@@ -276,8 +274,8 @@ func TestLinesManyWriters(t *testing.T) {
 	wg.Wait()
 }
 
-// TestLinesCloseUnblocks holds that Close ends a Read, a Write and the goroutines
-// of a connection whose peer does nothing.
+// TestLinesCloseUnblocks: Close ends a Read, a Write and the connection's goroutines
+// even if the peer does nothing.
 func TestLinesCloseUnblocks(t *testing.T) {
 	conn, _, _, _ := pipes(t, transport.LinesConfig{})
 	errs := make(chan error, 2)

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come.
+// patience bounds a test's wait for an event.
 const patience = time.Minute
 
 func within(t *testing.T) context.Context {
@@ -31,7 +31,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// request makes a request with the id and, in pairs, more params.
+// request returns a request with the id and params.
 func request(id int, method string, params string) *mcp.Message {
 	m := &mcp.Message{ID: fmt.Append(nil, id), Method: method}
 	if params != "" {
@@ -74,7 +74,7 @@ func refused(t *testing.T, c mcp.Conn, m *mcp.Message) *transport.SendError {
 	return e
 }
 
-// until waits for a condition that no channel tells of.
+// until polls a condition that no channel signals.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -96,7 +96,7 @@ func closing(t *testing.T, c mcp.Conn) {
 	})
 }
 
-// fake is an MCP endpoint by hand. Each test gives what it does with a message.
+// fake is a hand-written MCP endpoint; each test supplies its handlers.
 type fake struct {
 	*httptest.Server
 	post   func(w http.ResponseWriter, r *http.Request, m *mcp.Message)
@@ -104,7 +104,7 @@ type fake struct {
 	delete http.HandlerFunc
 
 	mu   sync.Mutex
-	seen []string // method, id of the session and revision of each request
+	seen []string // method, session id and revision of each request
 }
 
 func serve(t *testing.T, f *fake) *fake {
@@ -141,14 +141,14 @@ func serve(t *testing.T, f *fake) *fake {
 	return f
 }
 
-// log is what came so far, one request a line.
+// log returns the requests so far, one per line.
 func (f *fake) log() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.seen, "\n")
 }
 
-// dial connects to it with short pauses.
+// dial connects to it with short retry pauses.
 func (f *fake) dial(t *testing.T, change func(*transport.HTTPConfig)) *transport.HTTPConn {
 	t.Helper()
 	config := transport.HTTPConfig{URL: f.URL, Client: f.Client(), RetryMin: time.Millisecond, RetryMax: 5 * time.Millisecond}
@@ -169,7 +169,7 @@ func result(id []byte, result string) string {
 	return `{"jsonrpc":"2.0","id":` + string(id) + `,"result":` + result + `}`
 }
 
-// stream begins an event stream and gives the way to write events.
+// stream begins an event stream and returns its write function.
 func stream(w http.ResponseWriter) func(e mcp.Event) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
@@ -180,8 +180,8 @@ func stream(w http.ResponseWriter) func(e mcp.Event) {
 	}
 }
 
-// initialized does the handshake of revision 2025-11-25 with a fake that answers
-// by handshake.
+// initialized runs the handshake of revision 2025-11-25 with a fake that uses
+// handshake.
 func initialized(t *testing.T, c *transport.HTTPConn) {
 	t.Helper()
 	write(t, c, request(0, mcp.MethodInitialize, `{"protocolVersion":"2025-11-25"}`))
@@ -191,7 +191,7 @@ func initialized(t *testing.T, c *transport.HTTPConn) {
 	write(t, c, &mcp.Message{Method: mcp.NotificationInitialized})
 }
 
-// handshake answers initialize and notifications, and leaves the rest to next.
+// handshake answers initialize and notifications, and passes the rest to next.
 func handshake(next func(w http.ResponseWriter, r *http.Request, m *mcp.Message)) func(http.ResponseWriter, *http.Request, *mcp.Message) {
 	return func(w http.ResponseWriter, r *http.Request, m *mcp.Message) {
 		switch {

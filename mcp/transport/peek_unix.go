@@ -6,7 +6,7 @@ import "syscall"
 
 const canPeek = true
 
-// silent tells whether nothing came on a socket, not even its end.
+// silent reports whether a socket has received nothing, not even its end.
 func silent(fd uintptr) bool {
 	var b [1]byte
 	_, _, err := syscall.Recvfrom(int(fd), b[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)

@@ -18,39 +18,38 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// HTTPConfig sets up HTTP and SSE. Only URL is needed. Its functions are called by
-// several goroutines at a time.
+// HTTPConfig configures HTTP and SSE. Only URL is required. Its functions are called
+// concurrently.
 type HTTPConfig struct {
 	URL string
-	// Client makes the requests; nil is a client of its own with Go's defaults. Its
-	// Timeout and CheckRedirect are not used: streams last, and redirects are
-	// followed within the origin alone and only where the method stays.
+	// Client makes the requests; nil uses a separate client with Go's defaults. Its
+	// Timeout and CheckRedirect are ignored: streams are long-lived, and redirects are
+	// followed only within the origin and only if they keep the method.
 	Client *http.Client
-	// Header gives what is to be added to each request, such as credentials. It is
-	// asked for each request anew; its error keeps the request from being sent.
+	// Header returns headers to add to a request, such as credentials. It is called for
+	// each request; an error stops the request.
 	Header func(ctx context.Context) (http.Header, error)
-	// Limits bound each message; Bytes 0 is 100 MB. They bound each server-sent
-	// event as well.
+	// Limits bound each message and each server-sent event; Bytes 0 is 100 MB.
 	Limits canon.Limits
 	// Unauthorized is called on HTTP 401, and on 403 if the server asks for more
-	// scopes. If it returns nil the request is sent once more, with what Header then
-	// gives; its error becomes the SendError's cause. It must not read the body.
+	// scopes. If it returns nil, the request is sent once more with Header's new
+	// headers; its error becomes the SendError's cause. It must not read the body.
 	Unauthorized func(ctx context.Context, r *http.Response) error
-	// Params gives the arguments of a tool that ride as headers in revision
-	// 2026-07-28; see mcp.HeaderParams. nil: none do.
+	// Params returns the arguments of a tool that revision 2026-07-28 sends as headers;
+	// see mcp.HeaderParams. nil: none.
 	Params func(tool string) []mcp.HeaderParam
-	// NoStream keeps HTTP from opening the server's own stream by GET.
+	// NoStream keeps HTTP from opening the server's own stream with GET.
 	NoStream bool
-	// RetryMin and RetryMax are the pauses before a broken stream is opened again,
-	// doubled at each failure in a row, unless the server names one; 0 is 1 s and
+	// RetryMin and RetryMax bound the pause before a broken stream is reopened, which
+	// doubles with each consecutive failure unless the server names one; 0 is 1 s and
 	// 30 s.
 	RetryMin, RetryMax time.Duration
-	// MaxRetries is how often in a row without a new event an answer's stream is
-	// resumed; 0 is 5, negative never.
+	// MaxRetries is how often in a row a response stream is resumed without a new
+	// event; 0 is 5, negative never.
 	MaxRetries int
 	// CloseTimeout bounds the DELETE that Close sends; 0 is 5 s.
 	CloseTimeout time.Duration
-	// OnJunk is told the first 200 bytes of what came in an event and is no message.
+	// OnJunk receives the first 200 bytes of an event that is not a message.
 	OnJunk func(head []byte)
 }
 
@@ -76,41 +75,41 @@ func (c HTTPConfig) filled() HTTPConfig {
 
 const (
 	maxRedirects  = 5
-	maxErrorBody  = 64 << 10 // of a refusal, read for the JSON-RPC error in it
+	maxErrorBody  = 64 << 10 // of a refusal, read for its JSON-RPC error
 	maxHead       = 200
 	maxEventID    = 4 << 10
 	maxSession    = 1 << 10
 	maxRetryAfter = time.Hour
-	maxServerWait = 10 * time.Minute // a retry field may ask for
+	maxServerWait = 10 * time.Minute // upper bound of a retry field
 	minServerWait = 50 * time.Millisecond
-	drainTime     = time.Second // for the end of a stream behind its answer
+	drainTime     = time.Second // for the rest of a stream after its response
 	inbox         = 32
 )
 
-// Stats counts what a connection met and did not hand out.
+// Stats counts what a connection received but did not deliver.
 type Stats struct {
-	Strays     int64 // answers to nothing that was asked, or a second time
-	Junk       int64 // events that hold no message
+	Strays     int64 // unsolicited or duplicate responses
+	Junk       int64 // events without a message
 	Oversized  int64 // events over the limit
-	Reconnects int64 // streams that were opened again
+	Reconnects int64 // reopened streams
 }
 
-// peer is what HTTP and SSE share: requests with their hooks, the ids that wait
-// for an answer, and the way to Read.
+// peer is the common part of HTTP and SSE: requests with their hooks, pending ids, and
+// the queue for Read.
 type peer struct {
 	config HTTPConfig
 	client *http.Client
 	target *url.URL
 	badURL error
 	lean   *lean       // nil: net/http does everything
-	moved  atomic.Bool // the server redirects, which is net/http's to follow
+	moved  atomic.Bool // the server redirects, which net/http handles
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	in     chan *mcp.Message
 	failed chan struct{}
 
-	answers func(*mcp.Message) // see HTTPConn.OnAnswer; nil: answers go to Read
+	answers func(*mcp.Message) // see HTTPConn.OnAnswer; nil: responses go to Read
 
 	mu      sync.Mutex
 	failure error
@@ -123,7 +122,7 @@ type peer struct {
 	strays, junk, oversized, reconnects atomic.Int64
 }
 
-// exchange is one message on its way and, for a request, the wait for its answer.
+// exchange is one outgoing message and, for a request, the wait for its response.
 type exchange struct {
 	id      []byte // nil unless the message is a request
 	method  string
@@ -132,15 +131,15 @@ type exchange struct {
 	// ctx ends with the context of Write and with the connection.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	user   func() bool // both take ctx off what ends it
+	user   func() bool // both detach ctx from its parents
 	conn   func() bool
 	drain  atomic.Pointer[time.Timer]
-	// whole: the answer's body has been read to its end. It belongs to the goroutine
+	// whole: the response body has been read to its end. It belongs to the goroutine
 	// that posted the message.
 	whole bool
 }
 
-// exchange begins one. The end of ctx also ends the wait for an answer.
+// exchange begins an exchange. The end of ctx also ends the wait for a response.
 func (p *peer) exchange(ctx context.Context, m *mcp.Message) *exchange {
 	x := &exchange{method: m.Method}
 	if m.IsRequest() {
@@ -156,8 +155,7 @@ func (p *peer) exchange(ctx context.Context, m *mcp.Message) *exchange {
 	return x
 }
 
-// end frees what the exchange holds and closes its stream. It may be called more
-// than once.
+// end releases the exchange and closes its stream. It may be called more than once.
 func (x *exchange) end() {
 	if t := x.drain.Swap(nil); t != nil {
 		t.Stop()
@@ -167,8 +165,8 @@ func (x *exchange) end() {
 	x.cancel(context.Canceled)
 }
 
-// detach is called when the answer is there: the context of Write has no say any
-// more, and what is left of the stream may end by itself for a moment.
+// detach is called once the response is there: Write's context no longer matters, and
+// the rest of the stream gets a moment to end by itself.
 func (x *exchange) detach() {
 	x.user()
 	x.drain.Store(time.AfterFunc(drainTime, x.end))
@@ -200,7 +198,7 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// redirect follows within the origin, where the request stays what it is.
+// redirect follows redirects that stay within the origin and keep the request.
 func (p *peer) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects || req.Method != via[0].Method || !sameOrigin(req.URL, via[0].URL) {
 		return http.ErrUseLastResponse
@@ -222,12 +220,12 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// Stats tells what the connection met so far.
+// Stats returns the connection's counters.
 func (p *peer) Stats() Stats {
 	return Stats{p.strays.Load(), p.junk.Load(), p.oversized.Load(), p.reconnects.Load()}
 }
 
-// Read: see mcp.Conn. What came before a failure is handed out before it.
+// Read implements mcp.Conn. Messages received before a failure are returned before it.
 func (p *peer) Read(ctx context.Context) (*mcp.Message, error) {
 	if p.badURL != nil {
 		return nil, p.badURL
@@ -256,7 +254,7 @@ func (p *peer) Read(ctx context.Context) (*mcp.Message, error) {
 	}
 }
 
-// fail ends the connection for its users; the first reason stays.
+// fail ends the connection for its users; the first reason is kept.
 func (p *peer) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,15 +264,15 @@ func (p *peer) fail(err error) {
 	}
 }
 
-// undelivered ends an exchange whose message could not be written. It tells that
-// the request was answered all the same, on another stream.
+// undelivered ends an exchange whose message could not be written. It reports whether
+// the request was answered anyway, on another stream.
 func (p *peer) undelivered(ctx context.Context, x *exchange) (answered bool) {
 	answered = x.id != nil && !p.take(x) && ctx.Err() == nil && p.usable() == nil
 	x.end()
 	return answered
 }
 
-// usable is nil or why the connection is of no use.
+// usable returns nil, or why the connection is unusable.
 func (p *peer) usable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -287,7 +285,7 @@ func (p *peer) usable() error {
 	return p.badURL
 }
 
-// spawn starts work that Close waits for; false after Close.
+// spawn starts work that Close waits for; it returns false after Close.
 func (p *peer) spawn(f func()) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -309,7 +307,8 @@ func (p *peer) expect(x *exchange) error {
 	return nil
 }
 
-// take ends the wait for an answer. Whoever gets true hands the answer out.
+// take ends the wait for a response. If it returns true, the caller delivers the
+// response.
 func (p *peer) take(x *exchange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -320,7 +319,7 @@ func (p *peer) take(x *exchange) bool {
 	return true
 }
 
-// asked is the request that waits for an answer with the id, or nil.
+// asked returns the pending request with the id, or nil.
 func (p *peer) asked(id []byte) *exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,7 +328,7 @@ func (p *peer) asked(id []byte) *exchange {
 
 func (p *peer) waits(x *exchange) bool { return p.asked(x.id) == x }
 
-// settle hands out the answer to a request, if it still waits.
+// settle delivers the response to a request that is still pending.
 func (p *peer) settle(x *exchange, m *mcp.Message) bool {
 	if !p.take(x) {
 		return false
@@ -339,8 +338,8 @@ func (p *peer) settle(x *exchange, m *mcp.Message) bool {
 	return true
 }
 
-// settleWhole is settle for an answer that came as the one message of a body, so
-// that there is no stream to be ended, and nothing that must be read before it.
+// settleWhole is settle for a response that is the only message of a body: there is no
+// stream to end and nothing to read first.
 func (p *peer) settleWhole(x *exchange, m *mcp.Message) bool {
 	if !p.take(x) {
 		return false
@@ -353,12 +352,12 @@ func (p *peer) settleWhole(x *exchange, m *mcp.Message) bool {
 	return true
 }
 
-// lose answers a request whose answer will not come.
+// lose answers a request whose response will not come.
 func (p *peer) lose(x *exchange, why error) {
 	p.settle(x, &mcp.Message{ID: x.id, Lost: why, Err: mcp.NewError(mcp.CodeLost, "the answer was lost: "+why.Error())})
 }
 
-// emit hands a message to Read.
+// emit queues a message for Read.
 func (p *peer) emit(ctx context.Context, m *mcp.Message) {
 	select {
 	case p.in <- m:
@@ -367,8 +366,8 @@ func (p *peer) emit(ctx context.Context, m *mcp.Message) {
 	}
 }
 
-// receive hands out what came in one body or event. about is the request on whose
-// stream it came, nil on a stream of the server's own.
+// receive delivers the messages of one body or event. about is the request whose stream
+// carried it, nil on the server's own stream.
 func (p *peer) receive(ctx context.Context, data []byte, about *exchange, answered func(*exchange, *mcp.Message)) error {
 	canon.MendSurrogates(data)
 	list, _, err := mcp.ParseBatch(data, p.config.Limits)
@@ -388,7 +387,7 @@ func (p *peer) receive(ctx context.Context, data []byte, about *exchange, answer
 			continue
 		}
 		if m.ID == nil && about != nil {
-			m.ID = about.id // a server that could not read the id
+			m.ID = about.id // from a server that could not read the id
 		}
 		x := p.asked(m.ID)
 		if x == nil {
@@ -414,12 +413,12 @@ type call struct {
 	method string
 	url    *url.URL
 	body   []byte            // of a POST
-	set    func(http.Header) // headers of the protocol
-	hooked bool              // Unauthorized may be asked
+	set    func(http.Header) // sets protocol headers
+	hooked bool              // Unauthorized may be called
 }
 
-// do sends the request, a second time if the server wants credentials and the
-// hook has found some. The error is a *SendError.
+// do sends the request, and again if the server requires credentials that the hook has
+// found. The error is a *SendError.
 func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
 	for retried := false; ; retried = true {
 		req := &http.Request{
@@ -456,7 +455,7 @@ func (p *peer) do(ctx context.Context, c call) (*http.Response, *SendError) {
 	}
 }
 
-// send does one HTTP request. unsent goes with an error: nothing of its body left.
+// send makes one HTTP request. unsent qualifies an error: nothing of its body was sent.
 func (p *peer) send(ctx context.Context, req *http.Request) (resp *http.Response, unsent bool, err error) {
 	if p.lean != nil && req.Body != nil && req.ContentLength <= leanBytes && !p.moved.Load() {
 		resp, unsent, err = p.lean.do(ctx, req)
@@ -467,7 +466,7 @@ func (p *peer) send(ctx context.Context, req *http.Request) (resp *http.Response
 		case err == nil || !errors.Is(err, errFull):
 			return resp, unsent, err
 		}
-		req.Body, _ = req.GetBody() // it never fails
+		req.Body, _ = req.GetBody() // never fails
 	}
 	var f flight
 	resp, err = p.client.Do(req.WithContext(f.trace(ctx)))
@@ -479,7 +478,7 @@ func wantsCredentials(r *http.Response) bool {
 		strings.Contains(strings.Join(r.Header.Values("WWW-Authenticate"), ","), "insufficient_scope")
 }
 
-// cause takes the URL, which may hold a secret, off what the client says.
+// cause strips the URL, which may contain a secret, from a client error.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -491,8 +490,8 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// refusal makes the error for an answer that is not 2xx. rpc is the JSON-RPC
-// error of its body, if there was one.
+// refusal returns the error for a response other than 2xx. rpc is the JSON-RPC error in
+// its body, if any.
 func refusal(r *http.Response, rpc *mcp.Error) *SendError {
 	s := r.StatusCode
 	e := &SendError{
@@ -516,7 +515,7 @@ func refusal(r *http.Response, rpc *mcp.Error) *SendError {
 	return e
 }
 
-// kind says what a body is, without any of its words.
+// kind describes a body without quoting it.
 func kind(r *http.Response) string {
 	if t := mediaType(r); t != "" {
 		return " (" + t + ")"
@@ -524,8 +523,8 @@ func kind(r *http.Response) string {
 	return ""
 }
 
-// mediaType is the content type without parameters, "" where it is absent or
-// broken.
+// mediaType returns the content type without parameters, or "" if it is missing or
+// invalid.
 func mediaType(r *http.Response) string {
 	if v := r.Header["Content-Type"]; len(v) == 1 && v[0] == "application/json" {
 		return v[0]
@@ -537,7 +536,7 @@ func mediaType(r *http.Response) string {
 	return t
 }
 
-// retryAfter reads seconds or a date.
+// retryAfter parses seconds or a date.
 func retryAfter(v string) time.Duration {
 	if v == "" {
 		return 0
@@ -552,7 +551,7 @@ func retryAfter(v string) time.Duration {
 	return min(max(time.Until(t), 0), maxRetryAfter)
 }
 
-// rpcError reads the JSON-RPC error out of the body of a refusal.
+// rpcError reads the JSON-RPC error from an error response.
 func (p *peer) rpcError(r *http.Response) *mcp.Error {
 	if mediaType(r) != "application/json" {
 		return nil
@@ -574,7 +573,7 @@ func (p *peer) whole(r *http.Response) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, mcp.ErrTooLarge
 	}
-	// A declared length is believed for the first MiB alone.
+	// Preallocate by the declared length only up to 1 MiB.
 	if n := r.ContentLength; n >= 0 && n <= 1<<20 {
 		data := make([]byte, n)
 		if _, err := io.ReadFull(r.Body, data); err != nil {
@@ -591,19 +590,20 @@ func (p *peer) whole(r *http.Response) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// discard ends a body. A short one is read, so that the connection is kept.
+// discard closes a body. A short one is read first, so that the connection can be
+// reused.
 func discard(r *http.Response) {
 	_, _ = io.CopyN(io.Discard, r.Body, 4<<10)
 	_ = r.Body.Close()
 }
 
-// encoded tells whether the body is compressed although nobody asked for it.
+// encoded reports whether the body is compressed although that was not requested.
 func encoded(r *http.Response) bool {
 	e := r.Header.Get("Content-Encoding")
 	return e != "" && !strings.EqualFold(e, "identity")
 }
 
-// shut cancels all work and waits for it, after last.
+// shut calls last, then cancels all work and waits for it.
 func (p *peer) shut(last func()) {
 	p.closing.Do(func() {
 		p.mu.Lock()
@@ -620,7 +620,7 @@ func (p *peer) shut(last func()) {
 	p.work.Wait()
 }
 
-// pause waits, or tells that the context ended.
+// pause waits for d; it returns false if ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

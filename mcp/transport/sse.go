@@ -11,10 +11,10 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// SSEConn is a connection over the HTTP with server-sent events of revision
-// 2024-11-05: one GET stream on which everything comes, and POSTs to the address
-// that its first event names. It is an mcp.Conn. The stream cannot be resumed: its
-// end is the end of the connection.
+// SSEConn is a connection over the HTTP with server-sent events of revision 2024-11-05:
+// one GET stream that carries all messages from the server, and POSTs to the address in
+// its first event. It is an mcp.Conn. The stream cannot be resumed: its end is the end
+// of the connection.
 type SSEConn struct {
 	*peer
 	start    sync.Once
@@ -24,20 +24,19 @@ type SSEConn struct {
 
 var _ mcp.Conn = (*SSEConn)(nil)
 
-// SSE makes a connection. The stream is opened by the first Write or Read. Of
-// HTTPConfig, Params, NoStream and what is about resuming are not used.
+// SSE returns a connection. The first Write or Read opens the stream. It ignores
+// HTTPConfig's Params, NoStream and the settings for resuming.
 func SSE(c HTTPConfig) *SSEConn { return &SSEConn{peer: newPeer(c), ready: make(chan struct{})} }
 
-// Read: see mcp.Conn.
+// Read implements mcp.Conn.
 func (c *SSEConn) Read(ctx context.Context) (*mcp.Message, error) {
 	c.open()
 	return c.peer.Read(ctx)
 }
 
-// Write posts the message; the first one waits until the stream stands. The
-// answer to a request comes on the stream, and is handed out as long as ctx has
-// not ended. The error of a stream that could not be opened comes here with
-// NothingSent.
+// Write posts the message; the first one waits until the stream is open. The response
+// arrives on the stream, and is delivered unless ctx has ended. If the stream cannot be
+// opened, its error is returned here with NothingSent.
 func (c *SSEConn) Write(ctx context.Context, m *mcp.Message) error {
 	if err := c.usable(); err != nil {
 		return unsent(err)
@@ -74,7 +73,7 @@ func (c *SSEConn) Write(ctx context.Context, m *mcp.Message) error {
 	return nil
 }
 
-// unsent keeps what a SendError knows, such as the status of the stream's GET.
+// unsent keeps the details of a SendError, such as the status of the stream's GET.
 func unsent(err error) *SendError {
 	var s *SendError
 	if errors.As(err, &s) {
@@ -113,7 +112,7 @@ func (c *SSEConn) open() {
 	})
 }
 
-// stream reads the stream to its end and says why it ended.
+// stream reads the stream to its end and returns why it ended.
 func (c *SSEConn) stream() error {
 	resp, fail := c.do(c.ctx, call{
 		method: http.MethodGet, url: c.target, hooked: true,
@@ -147,8 +146,8 @@ func (c *SSEConn) stream() error {
 	}
 }
 
-// meet takes the address for messages. One of another origin would be given the
-// credentials.
+// meet takes the address for messages. Another origin is refused, because it would
+// receive the credentials.
 func (c *SSEConn) meet(base *url.URL, ref string) error {
 	u, err := base.Parse(ref)
 	if err != nil || ref == "" {
@@ -163,7 +162,7 @@ func (c *SSEConn) meet(base *url.URL, ref string) error {
 	return nil
 }
 
-// Close ends the stream. Requests under way end with ErrClosed. Read gives io.EOF
+// Close ends the stream. Requests under way fail with ErrClosed. Read returns io.EOF
 // from then on.
 func (c *SSEConn) Close() error {
 	c.shut(nil)

@@ -42,7 +42,7 @@ func TestSSE(t *testing.T) {
 	c := dialSSE(t, f, nil)
 	write(t, c, request(1, mcp.MethodListTools, ""))
 	go func() {
-		events <- mcp.Event{Name: "endpoint", Data: []byte("http://127.0.0.1:1/other")} // no second one counts
+		events <- mcp.Event{Name: "endpoint", Data: []byte("http://127.0.0.1:1/other")} // later endpoint events are ignored
 		events <- mcp.Event{Name: "message", Data: []byte(`{"jsonrpc":"2.0","id":50,"result":{}}`)}
 		events <- mcp.Event{Name: "message", Data: []byte(`{"jsonrpc":"2.0","id":"r","method":"roots/list"}`)}
 		events <- mcp.Event{Name: "message", Data: []byte(result([]byte("1"), `{"tools":[]}`))}

@@ -10,11 +10,11 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// cursor is how far a stream was read.
+// cursor is the read position of a stream.
 type cursor struct {
-	id    string        // of the last event that had one
-	retry time.Duration // the server's wish, 0 without one
-	moved bool          // an event came since somebody looked
+	id    string        // of the last event with an id
+	retry time.Duration // from the server, or 0
+	moved bool          // an event arrived since the last check
 }
 
 func (c *cursor) note(e mcp.Event) {
@@ -27,13 +27,13 @@ func (c *cursor) note(e mcp.Event) {
 	}
 	for i := 0; i < len(e.ID); i++ {
 		if e.ID[i] < 0x20 || e.ID[i] == 0x7f {
-			return // no header could carry it back
+			return // no header could send it back
 		}
 	}
 	c.id = e.ID
 }
 
-// wait is the pause before the attempt, counted from 1.
+// wait returns the pause before the attempt, counted from 1.
 func (p *peer) wait(cur *cursor, attempt int, asked time.Duration) time.Duration {
 	if asked > 0 {
 		return min(asked, maxServerWait)
@@ -52,8 +52,8 @@ func (p *peer) wait(cur *cursor, attempt int, asked time.Duration) time.Duration
 
 var errStreamEnded = errors.New("the event stream ended before the answer")
 
-// follow reads the stream that answers a request to its end, and resumes it where
-// it breaks before the answer.
+// follow reads a request's response stream to its end, and resumes it if it breaks
+// before the response.
 func (c *HTTPConn) follow(x *exchange, resp *http.Response) {
 	defer x.end()
 	var cur cursor
@@ -78,8 +78,8 @@ func (c *HTTPConn) follow(x *exchange, resp *http.Response) {
 	}
 }
 
-// resume opens the stream again behind the last event. nil: it cannot be, and the
-// request is settled.
+// resume reopens the stream after the last event. nil: it cannot, and the request is
+// settled.
 func (c *HTTPConn) resume(x *exchange, cur *cursor, attempt *int) *http.Response {
 	var asked time.Duration
 	for {
@@ -112,7 +112,7 @@ func (c *HTTPConn) resume(x *exchange, cur *cursor, attempt *int) *http.Response
 	}
 }
 
-// passing tells whether another attempt may go better.
+// passing reports whether another attempt may succeed.
 func passing(e *SendError) bool {
 	return e.Status == 0 || e.Status >= 500 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusRequestTimeout
 }
@@ -135,7 +135,7 @@ func (c *HTTPConn) get(ctx context.Context, last string) (*http.Response, *SendE
 	return streamOf(resp)
 }
 
-// streamOf refuses an answer to GET that is no event stream.
+// streamOf refuses a response to GET that is not an event stream.
 func streamOf(resp *http.Response) (*http.Response, *SendError) {
 	if resp.StatusCode != http.StatusOK {
 		discard(resp)
@@ -148,8 +148,8 @@ func streamOf(resp *http.Response) (*http.Response, *SendError) {
 	return resp, nil
 }
 
-// consume hands out what comes on a stream until its end. x is the request that
-// it answers, nil on the server's own stream.
+// consume delivers what arrives on a stream until its end. x is the request that it
+// answers, nil on the server's own stream.
 func (c *HTTPConn) consume(ctx context.Context, resp *http.Response, x *exchange, cur *cursor) error {
 	defer resp.Body.Close()
 	r := mcp.NewEventReader(resp.Body, c.config.Limits.Bytes+eventSlack)
@@ -172,15 +172,15 @@ func (c *HTTPConn) consume(ctx context.Context, resp *http.Response, x *exchange
 	}
 }
 
-// eventSlack is what an event may have beside its message.
+// eventSlack is the room in an event besides its message.
 const eventSlack = 8 << 10
 
-// openTime is how long the first request waits for the server's own stream: what a
-// server asks before it is there may be lost. Some send no head before there is an
-// event, so it is short.
+// openTime is how long the first request waits for the server's own stream: server
+// requests sent before it is open may be lost. It is short, because some servers send
+// no response head before the first event.
 const openTime = time.Second
 
-// listen opens the server's own stream, once, and waits for the server's answer.
+// listen opens the server's own stream, once, and waits for the server's response.
 func (c *HTTPConn) listen(ctx context.Context) {
 	if c.config.NoStream {
 		return
@@ -204,9 +204,9 @@ func (c *HTTPConn) listen(ctx context.Context) {
 	}
 }
 
-// ownStream keeps the server's stream open. A server that has none says 405 by
-// the specification and in practice anything from 400 on; the connection works
-// without. It tells when the server has answered for the first time.
+// ownStream keeps the server's stream open. A server without one answers 405 by the
+// specification, and in practice any status from 400 up; the connection works without
+// it. It calls answered after the server's first response.
 func (c *HTTPConn) ownStream(answered func()) {
 	defer answered()
 	defer func() {

@@ -18,34 +18,34 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// maxAnswer bounds an answer of an authorization server.
+// maxAnswer bounds a response of an authorization server, in bytes.
 const maxAnswer = 256 << 10
 
-// maxHops bounds the redirects of metadata.
+// maxHops bounds the redirects of a metadata request.
 const maxHops = 3
 
-// way is where and how one logs in at a server.
+// way is where and how to log in at a server.
 type way struct {
 	resource     string // RFC 8707
 	issuer       string
 	authorizeURL string
 	tokenURL     string
 	registerURL  string
-	methods      []string // of the token endpoint; empty: not said
-	scopes       []string // that the server's metadata names
-	documents    bool     // takes client metadata documents
-	issuerSent   bool     // the answer must name the issuer
-	offline      bool     // knows offline_access
+	methods      []string // of the token endpoint; empty: not specified
+	scopes       []string // from the server's metadata
+	documents    bool     // supports client metadata documents
+	issuerSent   bool     // the callback must name the issuer
+	offline      bool     // supports offline_access
 }
 
-// resourceMetadata is RFC 9728's document.
+// resourceMetadata is the document of RFC 9728.
 type resourceMetadata struct {
 	Resource string   `json:"resource"`
 	Servers  []string `json:"authorization_servers"`
 	Scopes   []string `json:"scopes_supported"`
 }
 
-// serverMetadata is RFC 8414's document, or OpenID Connect's.
+// serverMetadata is the document of RFC 8414 or OpenID Connect.
 type serverMetadata struct {
 	Issuer     string   `json:"issuer"`
 	Authorize  string   `json:"authorization_endpoint"`
@@ -58,18 +58,18 @@ type serverMetadata struct {
 	IssuerSent bool     `json:"authorization_response_iss_parameter_supported"`
 }
 
-// refusal is why no login can begin, in our words: it may be shown.
+// refusal is why no login can begin. Its text is Toolkeep's own and may be shown.
 type refusal struct{ why string }
 
 func (r *refusal) Error() string { return r.why }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// errAbsent says that there is no such document.
+// errAbsent means that there is no such document.
 var errAbsent = errors.New("the server has no such document")
 
-// discover finds out how to log in. nil without an error: the server was not heard
-// to want a login and says nothing of one.
+// discover finds out how to log in. It returns nil without an error if the server
+// neither asked for a login nor publishes metadata.
 func (l *Logins) discover(ctx context.Context, r Ref, ask challenge) (*way, error) {
 	own, err := url.Parse(r.URL)
 	if err != nil || own.Host == "" {
@@ -101,7 +101,7 @@ func (l *Logins) discover(ctx context.Context, r Ref, ask challenge) (*way, erro
 		return nil, err
 	case as != nil:
 	case meta == nil:
-		// Revision 2025-03-26: without any metadata the endpoints have fixed places.
+		// Revision 2025-03-26: without metadata the endpoints have fixed paths.
 		as = &serverMetadata{Issuer: issuer, Authorize: issuer + "/authorize", Token: issuer + "/token", Register: issuer + "/register", PKCE: []string{"S256"}}
 	default:
 		return nil, refuse("its authorization server %s has no metadata", toolkeep.ClipBytes(issuer, 200))
@@ -114,7 +114,7 @@ func (l *Logins) discover(ctx context.Context, r Ref, ask challenge) (*way, erro
 
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// resource reads the metadata of the MCP server; nil where it has none.
+// resource reads the MCP server's resource metadata; nil if there is none.
 func (l *Logins) resource(ctx context.Context, r Ref, own *url.URL, ask challenge) (*resourceMetadata, error) {
 	var places []string
 	if ask.metadata != "" {
@@ -149,9 +149,9 @@ func (l *Logins) resource(ctx context.Context, r Ref, own *url.URL, ask challeng
 	return nil, first
 }
 
-// covers tells whether metadata of a resource counts for the server: it is the
-// server's address or one above it. Whoever serves the metadata has the whole
-// origin, so no more can be told apart.
+// covers reports whether resource metadata applies to the server: its resource must be
+// the server's address or a path above it. Whoever publishes the metadata controls the
+// whole origin, so a finer check would gain nothing.
 func covers(resource string, own *url.URL) bool {
 	u, err := url.Parse(resource)
 	if err != nil || u.Fragment != "" || u.Scheme != own.Scheme || !strings.EqualFold(u.Hostname(), own.Hostname()) || port(u) != port(own) {
@@ -174,7 +174,7 @@ func port(u *url.URL) string {
 	return "80"
 }
 
-// server reads the metadata of an authorization server; nil where it has none.
+// server reads an authorization server's metadata; nil if there is none.
 func (l *Logins) server(ctx context.Context, r Ref, issuer string) (*serverMetadata, error) {
 	u, err := endpoint(issuer)
 	if err != nil || u.RawQuery != "" {
@@ -221,8 +221,8 @@ func (m *serverMetadata) check(issuer string) error {
 	return nil
 }
 
-// endpoint reads an address that credentials may go to: https, or plain http on
-// this machine.
+// endpoint parses an address that may receive credentials: https, or plain http on this
+// machine.
 func endpoint(at string) (*url.URL, error) {
 	u, err := url.Parse(at)
 	if err != nil || u.Host == "" || u.Fragment != "" || u.User != nil || len(at) > 2<<10 {
@@ -242,7 +242,8 @@ func loopback(host string) bool {
 // get reads a metadata document.
 func (l *Logins) get(ctx context.Context, r Ref, at string, into any) error {
 	if _, err := endpoint(at); err != nil {
-		// The server itself may be spoken to without TLS, where its owner wants that.
+		// The MCP server itself may be reached without TLS if its owner configured it
+		// so.
 		own, oerr := url.Parse(r.URL)
 		u, uerr := url.Parse(at)
 		if oerr != nil || uerr != nil || origin(u) != origin(own) {
@@ -257,8 +258,8 @@ func (l *Logins) get(ctx context.Context, r Ref, at string, into any) error {
 	return err
 }
 
-// send makes a request and reads its JSON. The error of a status that is not 2xx
-// is a *statusError; what the network says comes without the address.
+// send makes a request and decodes its JSON response. A status other than 2xx is a
+// *statusError; network errors come without the address.
 func (l *Logins) send(r Ref, req *http.Request, into any, follow bool) (*http.Response, error) {
 	req.Header.Set("Accept", "application/json")
 	client := *l.c.Client(r.Tenant, r.Network)
@@ -292,17 +293,17 @@ func (l *Logins) send(r Ref, req *http.Request, into any, follow bool) (*http.Re
 	}
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
 		if follow {
-			return nil, errAbsent // the page that some servers give for every address
+			return nil, errAbsent // some servers return a page for every address
 		}
 		return nil, refuse("an answer of its authorization server is not JSON")
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return nil, refuse("an answer of its authorization server cannot be read") // the text may hold a token
+		return nil, refuse("an answer of its authorization server cannot be read") // the error's text may contain a token
 	}
 	return resp, nil
 }
 
-// statusError is an answer that is not 2xx.
+// statusError is a response other than 2xx.
 type statusError struct {
 	status int
 	code   string // OAuth's, "" without one
@@ -315,12 +316,12 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("it answered HTTP %d", e.status)
 }
 
-// Is: a client error without an OAuth code means that there is nothing.
+// Is treats a client error without an OAuth code as an absent document.
 func (e *statusError) Is(target error) bool {
 	return target == errAbsent && e.status >= 300 && e.status < 500 && e.status != http.StatusTooManyRequests
 }
 
-// errorCode reads OAuth's error out of a body.
+// errorCode reads the OAuth error code from a body.
 func errorCode(data []byte) string {
 	var body struct {
 		Error string `json:"error"`
@@ -331,26 +332,26 @@ func errorCode(data []byte) string {
 	return body.Error
 }
 
-// isOwn tells an error of ours, such as that of a forbidden address.
+// isOwn reports whether the error is Toolkeep's own, such as a forbidden address.
 func isOwn(err error) bool {
 	var e *toolkeep.Error
 	return errors.As(err, &e)
 }
 
-// identity is who we are to an authorization server.
+// identity is Toolkeep's client registration at an authorization server.
 type identity struct {
 	id, secret string
 	method     string // none, client_secret_post or client_secret_basic
 }
 
-// Methods of a client at the token endpoint.
+// Client authentication methods at the token endpoint.
 const (
 	methodNone  = "none"
 	methodPost  = "client_secret_post"
 	methodBasic = "client_secret_basic"
 )
 
-// client finds or makes our registration: the one made by hand, a client metadata
+// client finds or creates the client registration: the manual one, a client metadata
 // document, or dynamic registration.
 func (l *Logins) client(ctx context.Context, r Ref, w *way, redirect string) (identity, error) {
 	if r.ClientID != "" {
@@ -367,7 +368,8 @@ func (l *Logins) client(ctx context.Context, r Ref, w *way, redirect string) (id
 	return l.register(ctx, r, w, redirect)
 }
 
-// chooseMethod: what the server does not say is client_secret_basic (RFC 8414).
+// chooseMethod picks the authentication method; unspecified means client_secret_basic
+// (RFC 8414).
 func chooseMethod(known []string, secret string) string {
 	switch {
 	case secret == "":
@@ -388,7 +390,7 @@ func (l *Logins) documentURL() string {
 	return ""
 }
 
-// registration is RFC 7591's request, and our client metadata document.
+// registration is the request of RFC 7591, and also the client metadata document.
 type registration struct {
 	ClientID  string   `json:"client_id,omitempty"`
 	Name      string   `json:"client_name"`
@@ -408,8 +410,7 @@ func registrationFor(redirect, method string) registration {
 	return g
 }
 
-// register registers us (RFC 7591), as a client without a secret where that is
-// possible.
+// register registers the client dynamically (RFC 7591), without a secret if possible.
 func (l *Logins) register(ctx context.Context, r Ref, w *way, redirect string) (identity, error) {
 	method := methodNone
 	if len(w.methods) > 0 && !slices.Contains(w.methods, methodNone) {

@@ -13,25 +13,24 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// requestTime bounds one request to a token endpoint.
+// requestTime bounds one token request.
 const requestTime = 10 * time.Second
 
 // maxToken bounds a token in bytes.
 const maxToken = 16 << 10
 
-// maxLife bounds how long a token is believed to live; whether it does is its
-// server's to say.
+// maxLife caps a token's lifetime as stated by its server.
 const maxLife = 10 * 365 * 24 * time.Hour
 
-// granted is what a token endpoint gave.
+// granted is the response of a token endpoint.
 type granted struct {
 	access, refresh string
-	expiry          time.Time // zero: not said
-	scopes          []string  // nil: those that were asked for
+	expiry          time.Time // zero: not stated
+	scopes          []string  // nil: those requested
 }
 
-// grant asks a token endpoint. The error is a *statusError where the endpoint
-// refuses, a *refusal where its answer is of no use.
+// grant sends a token request. The error is a *statusError if the endpoint refuses, a
+// *refusal if its response is unusable.
 func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form url.Values) (granted, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTime)
 	defer cancel()
@@ -56,7 +55,7 @@ func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form
 	var got struct {
 		Access  string `json:"access_token"`
 		Type    string `json:"token_type"`
-		Expires any    `json:"expires_in"` // a number; some write it as text
+		Expires any    `json:"expires_in"` // a number; some servers send a string
 		Refresh string `json:"refresh_token"`
 		Scope   any    `json:"scope"`
 		Error   string `json:"error"`
@@ -66,7 +65,7 @@ func (l *Logins) grant(ctx context.Context, r Ref, at string, who identity, form
 		return granted{}, err
 	}
 	switch {
-	case got.Error != "": // with a good status, as GitHub does
+	case got.Error != "": // GitHub sends it with status 200
 		if len(got.Error) > 64 || !isScope(got.Error) {
 			got.Error = "invalid_request"
 		}
@@ -101,7 +100,7 @@ func secondsOf(v any) float64 {
 	return 0
 }
 
-// isBearer tells what can stand in an Authorization header.
+// isBearer reports whether a token is valid in an Authorization header.
 func isBearer(s string) bool {
 	if s == "" || len(s) > maxToken {
 		return false
@@ -114,7 +113,7 @@ func isBearer(s string) bool {
 	return true
 }
 
-// explain makes the caller's error of why a login could not begin.
+// explain returns the caller's error for a login that could not begin.
 func explain(r Ref, err error) error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) {

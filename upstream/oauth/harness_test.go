@@ -30,7 +30,7 @@ import (
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
-// items is a store of items with a feed, shared by the nodes of a test.
+// items is a document store with a feed, shared by a test's nodes.
 type items struct {
 	mu      sync.Mutex
 	now     map[[3]string]toolkeep.Document
@@ -130,13 +130,13 @@ func (s *items) all(kind string) []toolkeep.Document {
 	return list
 }
 
-// clock is a time that a test moves.
+// clock is a time that tests advance.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
 func (c *clock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
 
-// lockedBuffer is a log that several goroutines write.
+// lockedBuffer is a log for several goroutines.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -154,8 +154,8 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// world is one MCP server that wants logins, its authorization server, and the
-// nodes of a Toolkeep in front.
+// world is one MCP server that requires logins, its authorization server, and the
+// Toolkeep nodes in front.
 type world struct {
 	t      *testing.T
 	store  *items
@@ -164,7 +164,7 @@ type world struct {
 	redact *redact.Redactor
 	as     *authServer
 	mcp    *resource
-	public *httptest.Server // where people reach the nodes
+	public *httptest.Server // address at which people reach the nodes
 	front  atomic.Pointer[oauth.Logins]
 	sealer *secret.Sealer
 	change func(*oauth.Config)
@@ -187,7 +187,7 @@ func newWorld(t *testing.T, change func(*oauth.Config)) *world {
 	return w
 }
 
-// node adds a node, which people reach from now on.
+// node adds a node and sends people to it from now on.
 func (w *world) node() *oauth.Logins {
 	c := oauth.Config{
 		Store: w.store, Sealer: w.sealer, PublicURL: func() string { return w.public.URL }, Redact: w.redact,
@@ -207,7 +207,7 @@ func (w *world) node() *oauth.Logins {
 	return l
 }
 
-// leave makes a node hear nothing any more.
+// leave cuts a node off the feed.
 func (w *world) leave(l *oauth.Logins) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
@@ -218,8 +218,8 @@ func (w *world) ref(tenant, subject string) oauth.Ref {
 	return oauth.Ref{Server: "crm", URL: w.mcp.URL + "/mcp", Tenant: tenant, Subject: subject}
 }
 
-// call is one request of an account, as the transport makes it: once more after a
-// Challenge that found a way.
+// call sends one request of an account as the transport does: again after a Challenge
+// that allows a retry.
 func (w *world) call(l *oauth.Logins, r oauth.Ref) (body string, err error) {
 	return w.callTo(l, r, r.URL)
 }
@@ -253,7 +253,7 @@ func (w *world) callTo(l *oauth.Logins, r oauth.Ref, at string) (body string, er
 	}
 }
 
-// wantLogin makes a call that has to log in and gives the address.
+// wantLogin makes a call that requires a login and returns its address.
 func (w *world) wantLogin(l *oauth.Logins, r oauth.Ref) string {
 	w.t.Helper()
 	_, err := w.call(l, r)
@@ -279,7 +279,7 @@ func wantCode(t *testing.T, err error, code toolkeep.Code) *toolkeep.Error {
 	return e
 }
 
-// logIn takes an account through a login.
+// logIn completes a login for an account.
 func (w *world) logIn(l *oauth.Logins, r oauth.Ref) {
 	w.t.Helper()
 	status, page := newBrowser(w.t, w).logIn(w.wantLogin(l, r))
@@ -291,7 +291,7 @@ func (w *world) logIn(l *oauth.Logins, r oauth.Ref) {
 	}
 }
 
-// browser is a person's.
+// browser is one person's browser.
 type browser struct {
 	t      *testing.T
 	client *http.Client
@@ -326,13 +326,13 @@ func (b *browser) do(method, at string, header ...string) (*http.Response, strin
 	return resp, string(data)
 }
 
-// press is the button of the page.
+// press posts the page's button.
 func (b *browser) press(at string) (*http.Response, string) {
 	u, _ := url.Parse(at)
 	return b.do("POST", at, "Origin", u.Scheme+"://"+u.Host, "Sec-Fetch-Site", "same-origin")
 }
 
-// logIn opens the page, presses its button and ends where that leads.
+// logIn opens the page, presses its button and follows the redirects.
 func (b *browser) logIn(at string) (int, string) {
 	b.t.Helper()
 	resp, page := b.do("GET", at)
@@ -343,8 +343,8 @@ func (b *browser) logIn(at string) (int, string) {
 	return resp.StatusCode, page
 }
 
-// until gives the address that the authorization server sends the browser back to,
-// without going there.
+// until returns the address to which the authorization server redirects the browser,
+// without following it.
 func (b *browser) until(at string) string {
 	b.t.Helper()
 	stop := b.client.CheckRedirect
@@ -363,7 +363,7 @@ func (b *browser) until(at string) string {
 	return back
 }
 
-// resource is an MCP server, as far as OAuth goes.
+// resource is the OAuth side of an MCP server.
 type resource struct {
 	*httptest.Server
 	as *authServer
@@ -436,24 +436,24 @@ type authServer struct {
 
 	mu       sync.Mutex
 	path     string   // of the issuer
-	metaAt   []string // where its metadata stands
+	metaAt   []string // addresses of its metadata
 	meta     map[string]any
 	register bool
 	method   string // given at registration, "" as asked
 	clients  map[string]*client
 	fetch    *http.Client // for client metadata documents
-	person   string       // who is logged in there
+	person   string       // person logged in there
 	deny     bool
-	iss      []string // in answers
-	grants   []string // scopes given instead of those asked for
-	expires  any      // nil: no word
+	iss      []string // in callbacks
+	grants   []string // scopes granted instead of those requested
+	expires  any      // nil: not stated
 	rotate   bool     // refresh tokens work once
-	strict   bool     // and one that is used again ends its family
+	strict   bool     // reuse ends the token family
 	broken   int      // status of the token endpoint, 0 for none
 	codes    map[string]*code
 	families []*family
 	tokens   map[string]*family // access token
-	seen     []string           // everything secret that went out or came in
+	seen     []string           // every secret sent or received
 
 	gate      func() // called in the token endpoint, without mu
 	refreshes atomic.Int64
@@ -543,7 +543,7 @@ func (s *authServer) registering(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, 201, answer)
 }
 
-// secretText makes something that must never be seen elsewhere.
+// secretText returns a value that must not appear elsewhere.
 func (s *authServer) secretText(kind string) string {
 	text := kind + "-" + rand.Text()
 	s.seen = append(s.seen, text)
@@ -673,7 +673,7 @@ func (s *authServer) token(w http.ResponseWriter, r *http.Request) {
 	}
 	for access, one := range s.tokens {
 		if one == f {
-			delete(s.tokens, access) // the latest alone works
+			delete(s.tokens, access) // only the latest works
 		}
 	}
 	access := s.secretText("access")
@@ -692,7 +692,7 @@ func (s *authServer) token(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, 200, answer)
 }
 
-// check is the resource's: whose the token is.
+// check returns the person that the access token belongs to.
 func (s *authServer) check(access string, resources ...string) (person string, scopes []string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -703,7 +703,7 @@ func (s *authServer) check(access string, resources ...string) (person string, s
 	return f.person, f.scopes, true
 }
 
-// revoke makes access tokens invalid, and refresh tokens too if all.
+// revoke invalidates access tokens, and refresh tokens too if all.
 func (s *authServer) revoke(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,15 +18,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// begun is a login that this node began: whoever asks again for the same gets its
-// address, and not another one.
+// begun is a login that this node began; a second request for the same login gets its
+// address.
 type begun struct {
 	ref    Ref
-	ready  chan struct{} // closed when the rest stands
+	ready  chan struct{} // closed once the other fields are set
 	id     string        // of the item
 	until  time.Time
-	scopes []string // asked for
-	none   bool     // the server wants no login
+	scopes []string // requested
+	none   bool     // the server requires no login
 	err    error
 }
 
@@ -39,7 +39,7 @@ func (b *begun) isReady() bool {
 	}
 }
 
-// serves tells whether the login will do for an account and a challenge.
+// serves reports whether the login fits an account and a challenge.
 func (b *begun) serves(l *Logins, r Ref, ask challenge) bool {
 	if b.ref.URL != r.URL || b.ref.ClientID != r.ClientID {
 		return false
@@ -47,9 +47,9 @@ func (b *begun) serves(l *Logins, r Ref, ask challenge) bool {
 	return !b.isReady() || l.c.Clock().Before(b.until) && subset(ask.scopes, b.scopes)
 }
 
-// Login begins a login, or finds the one under way, for an account that may have
-// one already. resp is the refusing answer, of which the headers are read; nil asks
-// without one, and gives nil where the server says nothing of logins. Errors as
+// Login begins a login, or finds the one under way, for an account that may already
+// have one. resp is the refusing response, of which only the headers are read. With
+// resp nil it returns nil if the server publishes no login metadata. Errors as
 // Challenge.
 func (l *Logins) Login(ctx context.Context, r Ref, resp *http.Response) error {
 	return l.begin(ctx, r, challengeOf(resp))
@@ -85,8 +85,8 @@ func (l *Logins) begin(ctx context.Context, r Ref, ask challenge) error {
 		return b.err
 	}
 	at := l.c.PublicURL() + "/oauth/login/" + b.id
-	// The address does not stand in the message, which goes into logs and events:
-	// whoever opens it first logs the principal in with an account of theirs.
+	// The address is not in the message, which goes into logs and events: whoever opens
+	// it first could log the principal in with their own account.
 	return unsent(toolkeep.NewError(toolkeep.LoginRequired, "%s has to log in at the MCP server %s: open details.url in a browser, then call again", r.Subject, r.Server).
 		With("url", at).With("server", r.Server))
 }
@@ -97,8 +97,8 @@ func (l *Logins) sweep(ctx context.Context) {
 	}
 }
 
-// prepare finds out how to log in and stores the login. It has its own time limit:
-// whoever asked first may give up, others wait for it too.
+// prepare runs discovery and stores the login. It has its own time limit: the first
+// caller may give up while others wait.
 func (l *Logins) prepare(b *begun, ask challenge) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.c.Begin)
 	defer cancel()
@@ -142,7 +142,7 @@ func (l *Logins) tryBegin(ctx context.Context, b *begun, ask challenge) error {
 			want = union(want, ask.scopes)
 		}
 	}
-	if rec.Issuer == w.issuer { // a login that widens keeps what there was
+	if rec.Issuer == w.issuer { // a login for more scopes keeps the granted ones
 		want = union(rec.Scopes, want)
 	}
 	if ask.widen && rec.Access != "" && subset(want, rec.Asked) {
@@ -172,9 +172,9 @@ func notEnough(r Ref, scopes []string) error {
 		r.Server, toolkeep.ClipBytes(strings.Join(scopes, " "), 200), r.Subject))
 }
 
-// authorizeURL is where the browser goes. An address with a query keeps it.
+// authorizeURL returns the address for the browser. An endpoint's own query is kept.
 func authorizeURL(w *way, who identity, redirect, state, verifier string, scopes []string) string {
-	u, _ := url.Parse(w.authorizeURL) // it was checked
+	u, _ := url.Parse(w.authorizeURL) // already checked
 	q := u.Query()
 	sum := sha256.Sum256([]byte(verifier))
 	for name, v := range map[string]string{
@@ -186,16 +186,16 @@ func authorizeURL(w *way, who identity, redirect, state, verifier string, scopes
 		}
 	}
 	if slices.Contains(scopes, "offline_access") {
-		q.Set("prompt", "consent") // OpenID Connect gives it for consent alone
+		q.Set("prompt", "consent") // OpenID Connect requires consent for offline_access
 	}
 	u.RawQuery = q.Encode()
 	return u.String()
 }
 
-// login is the body of a login's item, sealed.
+// login is the sealed body of a login's item.
 type login struct {
 	URL     string `json:"url"`  // of the authorization server
-	Mark    string `json:"mark"` // of the browser
+	Mark    string `json:"mark"` // the browser's cookie
 	Server  string `json:"server"`
 	Address string `json:"address"` // of the MCP server
 	Tenant  string `json:"tenant"`
@@ -219,7 +219,7 @@ func (g *login) ref() Ref {
 	return Ref{Server: g.Server, URL: g.Address, Tenant: g.Tenant, Subject: g.Subject, Network: g.Network}
 }
 
-// stateID names a login's item without giving its state away.
+// stateID names a login's item without revealing its state.
 func stateID(state string) string {
 	h := sha256.Sum256([]byte(state))
 	return hex.EncodeToString(h[:16])
@@ -240,10 +240,10 @@ func (l *Logins) putLogin(ctx context.Context, id string, g login) error {
 	return storeFault(l.c.Store.Apply(ctx, toolkeep.PutDocument{Document: item, Expect: toolkeep.NoRevision}), "a login cannot be kept now; try again")
 }
 
-// errOver says that a login was finished, or not within its time.
+// errOver means that a login was completed or has expired.
 var errOver = errors.New("the login is over")
 
-// find gives a login that is under way, and its revision.
+// find returns a login under way and its revision.
 func (l *Logins) find(ctx context.Context, id string) (login, int64, error) {
 	var g login
 	if len(id) != 32 {
@@ -266,11 +266,11 @@ func (l *Logins) find(ctx context.Context, id string) (login, int64, error) {
 	return g, it.Revision, err
 }
 
-// answer is what the authorization server sent the browser back with.
+// answer is what the authorization server put into the callback.
 type answer struct{ code, issuer, denied string }
 
-// finish takes the login out of the store, exchanges the code and keeps the token.
-// errOver: somebody else took it out.
+// finish removes the login from the store, exchanges the code and stores the token.
+// errOver: another request removed it first.
 func (l *Logins) finish(ctx context.Context, id string, g login, revision int64, a answer) error {
 	drop := toolkeep.DeleteDocument{Kind: LoginKind, ID: id, Expect: revision, By: g.Subject}
 	switch err := l.c.Store.Apply(ctx, drop); {
@@ -286,7 +286,7 @@ func (l *Logins) finish(ctx context.Context, id string, g login, revision int64,
 	if a.code == "" || len(a.code) > maxToken {
 		return refuse("it sent no code")
 	}
-	// RFC 9207: an answer of another server must not be exchanged at this one.
+	// RFC 9207: a code issued by another server must not be exchanged here.
 	if a.issuer != g.Issuer && (a.issuer != "" || g.IssuerSent) {
 		return refuse("the answer does not come from %s", toolkeep.ClipBytes(g.Issuer, 200))
 	}

@@ -18,48 +18,48 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// Kinds of the items in the store.
+// Kinds of stored items.
 const (
 	TokenKind = "mcp_token" // id: server/subject
-	LoginKind = "mcp_login" // id: hash of the state; of no tenant
+	LoginKind = "mcp_login" // id: hash of the state; without a tenant
 )
 
-// Store keeps items.
+// Store holds items.
 type Store interface {
 	toolkeep.Applier
-	// Document gives one item; toolkeep.ErrNotFound.
+	// Document returns one item, or toolkeep.ErrNotFound.
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
-	// Documents gives all of a kind and the place in the feed up to which they count.
+	// Documents returns all items of a kind and the feed position they include.
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
-// Sealer makes tokens unreadable at rest.
+// Sealer encrypts tokens at rest.
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// Config is what Logins are made of.
+// Config configures Logins.
 type Config struct {
 	Store  Store  // required
 	Sealer Sealer // required
-	// PublicURL is the address under which people reach this server, without a
-	// slash at its end; the callback and the login page stand below it. Required.
+	// PublicURL is the address at which people reach this server, without a trailing
+	// slash; the callback and the login page are below it. Required.
 	PublicURL func() string
-	// Client makes the HTTP client that may reach the hosts; required. Redirects are
-	// followed only where metadata is read, over connections of its transport.
+	// Client returns an HTTP client that may reach the hosts; required. Redirects are
+	// followed only for metadata, over connections of its transport.
 	Client func(tenant string, allow []toolkeep.HostPort) *http.Client
-	// ClientID is the address of a client metadata document that stands elsewhere;
-	// default: our own, where PublicURL is https.
+	// ClientID is the address of a client metadata document hosted elsewhere; default:
+	// Toolkeep's own, if PublicURL is https.
 	ClientID string
-	// Redact learns the tokens that are in use, each for whose account it is; nil:
-	// nobody does.
+	// Redact holds the tokens in use, each in its account's scope; nil: they are not
+	// redacted.
 	Redact *redact.Redactor
-	// LoginTime is how long a person has; default 10 minutes.
+	// LoginTime is how long a person may take; default 10 minutes.
 	LoginTime time.Duration
-	// Begin bounds discovery and registration, which a call waits for; default 15 s.
+	// Begin bounds discovery and registration, during which a call waits; default 15 s.
 	Begin time.Duration
-	// MaxLogins are under way at once on this node; default 1000.
+	// MaxLogins bounds the logins under way on this node; default 1000.
 	MaxLogins int
 	Clock     func() time.Time
 	Log       *slog.Logger
@@ -72,14 +72,14 @@ type Ref struct {
 	Tenant  string // of the principal
 	Subject string
 	Network []toolkeep.HostPort
-	// ClientID is a registration made by hand, "" without one, and ClientSecret
-	// gives its secret; nil: it has none.
+	// ClientID is the manual registration's id, or "". ClientSecret returns its secret;
+	// nil means there is none.
 	ClientID     string
 	ClientSecret func(context.Context) (string, error)
-	Scopes       []string // to ask for instead of what the server says
+	Scopes       []string // requested instead of those the server names
 }
 
-// id is the id of the token's item.
+// id is the id of the token's stored item.
 func (r Ref) id() string {
 	if id := r.Server + "/" + r.Subject; len(id) <= toolkeep.MaxDocumentID {
 		return id
@@ -99,7 +99,7 @@ func (r Ref) secret(ctx context.Context) (string, error) {
 	return r.ClientSecret(ctx)
 }
 
-// Logins keeps tokens and logins. Follow must be fed.
+// Logins manages tokens and logins. Follow must receive the store's feed.
 type Logins struct {
 	c Config
 
@@ -107,17 +107,17 @@ type Logins struct {
 	stopped bool
 	work    sync.WaitGroup
 	tokens  map[string]*token // by account
-	logins  map[string]*begun // by account: what this node began
+	logins  map[string]*begun // by account: those this node began
 	swept   time.Time
 
-	ctx  context.Context // of what a stop may cut off
+	ctx  context.Context // of work that a stop may cut off
 	stop context.CancelFunc
 }
 
-// maxTokens bounds what a node knows of; the rest is read anew.
+// maxTokens bounds the tokens kept in memory; others are read from the store.
 const maxTokens = 10_000
 
-// New makes Logins.
+// New returns Logins.
 func New(c Config) *Logins {
 	if c.LoginTime == 0 {
 		c.LoginTime = 10 * time.Minute
@@ -142,8 +142,8 @@ func New(c Config) *Logins {
 	return l
 }
 
-// Stop ends what is under way and waits. A refresh goes on to its end, at most
-// requestTime: its answer would be lost, and with it the login.
+// Stop ends work under way and waits. A refresh completes, in at most requestTime:
+// without its response the login would be lost.
 func (l *Logins) Stop() {
 	l.mu.Lock()
 	l.stopped = true
@@ -152,7 +152,7 @@ func (l *Logins) Stop() {
 	l.work.Wait()
 }
 
-// spawn starts work that Stop waits for; false after Stop.
+// spawn starts work that Stop waits for; it returns false after Stop.
 func (l *Logins) spawn(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *Logins) spawn(f func()) bool {
 	return true
 }
 
-// Sweep drops logins whose time is over.
+// Sweep deletes expired logins.
 func (l *Logins) Sweep(ctx context.Context) error {
 	now := l.c.Clock()
 	l.mu.Lock()
@@ -190,10 +190,10 @@ func (l *Logins) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepDue tells whether it is time for another Sweep. It is called with mu held.
+// sweepDue reports whether another Sweep is due. It is called with mu held.
 func (l *Logins) sweepDue() bool { return l.c.Clock().Sub(l.swept) > l.c.LoginTime }
 
-// Follow takes over a change of the feed.
+// Follow applies a change of the feed.
 func (l *Logins) Follow(c toolkeep.Committed) {
 	switch ch := c.Change.(type) {
 	case toolkeep.PutDocument:
@@ -221,13 +221,12 @@ func (l *Logins) over(id string) {
 	}
 }
 
-// Challenge looks at an answer 401 or 403 to a request that carried the bearer
-// used ("" for none). retry says that the request may be sent again, with what
-// Token gives now. Otherwise the error is E3407, with details.url for the person
-// to open; E3402 where the server refuses for another reason than scope or token,
-// or wants scopes that the login was not given; E3540 where how to log in cannot
-// be found out; E3403, E3965. Each says that nothing was sent: the server did not
-// act on a request that it refused so.
+// Challenge handles a 401 or 403 response to a request sent with the bearer token used
+// ("" for none). retry says that the request may be sent again with Token's current
+// value. Otherwise the error is E3407, with details.url for the person to open; E3402
+// if the server refuses for another reason than scope or token, or requires scopes that
+// the login was not given; E3540 if discovery fails; E3403, E3965. Each says that
+// nothing was sent: the server did not act on the refused request.
 func (l *Logins) Challenge(ctx context.Context, r Ref, used string, resp *http.Response) (retry bool, err error) {
 	ask := challengeOf(resp)
 	if resp.StatusCode == http.StatusForbidden && !ask.widen {
@@ -238,9 +237,9 @@ func (l *Logins) Challenge(ctx context.Context, r Ref, used string, resp *http.R
 	case err != nil:
 		return false, err
 	case now != "" && rec.Refresh == "" && !rec.Expiry.IsZero() && !l.c.Clock().Before(rec.Expiry):
-		// Nothing is left of it.
+		// The token has expired and cannot be refreshed.
 	case now != "" && now != used:
-		return true, nil // somebody logged in, or it was renewed, since the request left
+		return true, nil // a login or a refresh happened since the request was sent
 	case now != "" && ask.widen && len(ask.scopes) > 0 && subset(ask.scopes, rec.Asked):
 		return false, notEnough(r, ask.scopes)
 	case now != "" && !ask.widen && l.c.Clock().Sub(rec.At) > young:
@@ -255,16 +254,16 @@ func (l *Logins) Challenge(ctx context.Context, r Ref, used string, resp *http.R
 	return false, l.begin(ctx, r, ask)
 }
 
-// Account speaks for one principal at one server. It is an upstream.Authorizer.
+// Account authorizes one principal at one server. It is an upstream.Authorizer.
 type Account struct {
 	logins *Logins
 	ref    Ref
 }
 
-// Account gives who speaks for an account.
+// Account returns the Authorizer of an account.
 func (l *Logins) Account(r Ref) *Account { return &Account{l, r} }
 
-// Header gives the bearer, or nothing without a login. Errors as Token.
+// Header returns the bearer token, or nothing without a login. Errors as Token.
 func (a *Account) Header(ctx context.Context) (http.Header, error) {
 	token, err := a.logins.Token(ctx, a.ref)
 	if err != nil || token == "" {
@@ -273,7 +272,7 @@ func (a *Account) Header(ctx context.Context) (http.Header, error) {
 	return http.Header{"Authorization": {"Bearer " + token}}, nil
 }
 
-// Unauthorized is nil where the request may be sent again. Errors as Challenge.
+// Unauthorized returns nil if the request may be sent again. Errors as Challenge.
 func (a *Account) Unauthorized(ctx context.Context, resp *http.Response) error {
 	used := ""
 	if resp.Request != nil {
@@ -286,8 +285,8 @@ func (a *Account) Unauthorized(ctx context.Context, resp *http.Response) error {
 	return err
 }
 
-// young is how old a token must be for a refusal to be taken as its end: another
-// that is refused at once does not help, a login may.
+// young is the age below which a refused token is not refreshed: if a new token is
+// refused at once, another one does not help, but a login may.
 const young = 10 * time.Second
 
 func union(a, b []string) []string {
@@ -304,16 +303,16 @@ func subset(a, of []string) bool {
 	return !slices.ContainsFunc(a, func(s string) bool { return !slices.Contains(of, s) })
 }
 
-// challenge is what a refusal says of how to get in.
+// challenge is what a refusal says about access.
 type challenge struct {
-	heard    bool // there was an answer to read
+	heard    bool // there was a response to read
 	metadata string
 	scopes   []string
-	widen    bool // the token is good and has too few scopes
+	widen    bool // the token is valid but lacks scopes
 }
 
-// challengeOf reads WWW-Authenticate. A header that cannot be read says nothing:
-// the well-known addresses tell as much.
+// challengeOf reads WWW-Authenticate. An unreadable header is ignored: the well-known
+// addresses give the same information.
 func challengeOf(resp *http.Response) challenge {
 	if resp == nil {
 		return challenge{}
@@ -342,13 +341,13 @@ func challengeOf(resp *http.Response) challenge {
 	return c
 }
 
-// Bounds of what a server may ask for.
+// Limits of a server's requested scopes.
 const (
 	maxScopes = 100
 	maxScope  = 256 // bytes
 )
 
-// scopesOf reads a list of scopes and leaves out what is none (RFC 6749, 3.3).
+// scopesOf parses a scope list and drops invalid scopes (RFC 6749, 3.3).
 func scopesOf(text string) []string {
 	var list []string
 	for _, s := range strings.Fields(text) {
@@ -377,7 +376,7 @@ func draining() error {
 	return unsent(toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second))
 }
 
-// storeFault makes the caller's error of what the store said.
+// storeFault turns a store error into the caller's error.
 func storeFault(err error, what string) error {
 	if err == nil || errors.Is(err, toolkeep.ErrStale) {
 		return err

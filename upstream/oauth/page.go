@@ -14,13 +14,13 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// MetadataPath is where the client metadata document stands (OAuth Client ID
-// Metadata Document), which serves as our client id where we are reached by https.
+// MetadataPath is the path of the client metadata document (OAuth Client ID Metadata
+// Document), which serves as the client id if PublicURL is https.
 const MetadataPath = "/oauth/client-metadata.json"
 
-// Handler serves /oauth/login/{id}, /oauth/callback and the client metadata. None
-// of them needs a key: the id is 128 bits of a hash that only the caller was told,
-// and the callback's state is the authorization server's to bring.
+// Handler serves /oauth/login/{id}, /oauth/callback and the client metadata. None of
+// them requires a key: the id is 128 bits of a hash that only the caller received, and
+// the authorization server brings the callback's state.
 func (l *Logins) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /oauth/login/{id}", l.loginPage)
@@ -61,14 +61,14 @@ type pageData struct {
 	Title  string
 	Lines  []string
 	Facts  []fact
-	Button string // leads on, by a POST to the same address
+	Button string // continues, by a POST to the same address
 }
 
 type fact struct{ Name, Value string }
 
-// show writes a page. It cannot be framed, loads and runs nothing, and tells its
-// address to no other site. Its own POST has a Referer, because without one
-// browsers leave the Origin out too, by which other sites' are told apart.
+// show writes a page. It cannot be framed, loads and runs nothing, and sends no Referer
+// to other sites. Its own POST has a Referer, because without one browsers drop the
+// Origin too, which tells other sites' requests apart.
 func show(w http.ResponseWriter, status int, v pageData) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -115,8 +115,8 @@ func (l *Logins) loginPage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// cookieName has the login's id, so that two logins at once keep apart. The prefix
-// makes browsers take it from this very host by https alone.
+// cookieName contains the login's id, so that concurrent logins stay separate. The
+// prefix makes browsers accept it only from this host over https.
 func (l *Logins) cookieName(id string) string {
 	if l.secure() {
 		return "__Host-toolkeep_login_" + id
@@ -127,11 +127,11 @@ func (l *Logins) cookieName(id string) string {
 func (l *Logins) secure() bool { return strings.HasPrefix(l.c.PublicURL(), "https://") }
 
 func (l *Logins) cookie(id, value string, seconds int) *http.Cookie {
-	// Lax: the authorization server leads the browser back from another site.
+	// Lax: the authorization server redirects the browser back from another site.
 	return &http.Cookie{Name: l.cookieName(id), Value: value, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: l.secure(), MaxAge: seconds}
 }
 
-// sameSite tells whether a browser sent the request from a page of ours.
+// sameSite reports whether the request comes from one of this server's pages.
 func (l *Logins) sameSite(r *http.Request) bool {
 	check := http.NewCrossOriginProtection()
 	if u, err := url.Parse(l.c.PublicURL()); err == nil && u.Host != "" {
@@ -140,7 +140,7 @@ func (l *Logins) sameSite(r *http.Request) bool {
 	return check.Check(r) == nil
 }
 
-// goOn marks the browser, whose person has seen the page, and leads it on.
+// goOn sets the cookie after the person has seen the page, and redirects the browser.
 func (l *Logins) goOn(w http.ResponseWriter, r *http.Request) {
 	if !l.sameSite(r) {
 		show(w, http.StatusForbidden, pageData{Title: "Another site sent you here", Lines: []string{"Open the address that the tool call named, and go on from there."}})
@@ -180,7 +180,7 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 			"Open the address that the tool call named in this browser, and go on from there. If somebody sent you a link, close this window."}})
 		return
 	}
-	// The code works once, also if the browser goes away meanwhile.
+	// The code works only once, so finish even if the browser disconnects.
 	err = l.finish(context.WithoutCancel(r.Context()), id, g, revision, answer{code: q.Get("code"), issuer: q.Get("iss"), denied: q.Get("error")})
 	var own *toolkeep.Error
 	switch {
@@ -198,7 +198,7 @@ func (l *Logins) callback(w http.ResponseWriter, r *http.Request) {
 		"The authorization server " + g.Issuer + ": " + reason(err) + ".", "Call the tool again to get a new address."}})
 }
 
-// reason is what the person may read of a login that failed.
+// reason is what the person may read about a failed login.
 func reason(err error) string {
 	var said *refusal
 	var status *statusError

@@ -9,12 +9,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// ErrRenewing says that some node is renewing the token just now.
+// ErrRenewing says that a node is renewing the token right now.
 var ErrRenewing = errors.New("the login is being renewed")
 
-// Reseal seals the item of a token anew and gives its body; done is false where
-// stale says that there is no need. ErrRenewing: another revision would have the node
-// that renews it lose the answer, so try again later.
+// Reseal seals a token's item again and returns its body; done is false if stale
+// reports that there is no need. ErrRenewing: a new revision would make the renewing
+// node lose its new token, so try again later.
 func Reseal(s Sealer, stale func([]byte) bool, it toolkeep.Document, now time.Time) (body []byte, done bool, err error) {
 	if !stale(it.Body) {
 		return nil, false, nil

@@ -16,39 +16,39 @@ import (
 )
 
 const (
-	// early is how long before its end a token is renewed.
+	// early is how long before its expiry a token is renewed.
 	early = 30 * time.Second
-	// lease is how long a node may use a refresh token alone. It is longer than the
-	// request and the writes around it take.
+	// lease is how long a node may use a refresh token exclusively. It is longer than
+	// the request and the writes around it.
 	lease = 30 * time.Second
-	// look is how often a node that waits for another's refresh looks at the item,
-	// beside the feed.
+	// look is how often a node that waits for another node's refresh polls the item,
+	// besides the feed.
 	look = 250 * time.Millisecond
-	// again is the pause before a token that could not be kept is put once more.
+	// again is the pause before a failed write of a token is repeated.
 	again = time.Second
 )
 
-// record is the body of a token's item, sealed: the token and all that renewing
-// it needs.
+// record is the sealed body of a token's item: the token and all that renewing it
+// needs.
 type record struct {
-	URL          string    `json:"url"` // of the MCP server; the token is for no other
+	URL          string    `json:"url"` // of the MCP server; the token is valid for no other
 	Issuer       string    `json:"issuer"`
 	Access       string    `json:"access"`
 	Refresh      string    `json:"refresh,omitempty"`
 	Expiry       time.Time `json:"expiry,omitzero"`
-	At           time.Time `json:"at"` // when Access came
+	At           time.Time `json:"at"` // when Access was issued
 	TokenURL     string    `json:"token_url"`
 	Resource     string    `json:"resource"`
 	ClientID     string    `json:"client_id"`
 	ClientSecret string    `json:"client_secret,omitempty"`
 	Method       string    `json:"method"`
-	Scopes       []string  `json:"scopes,omitempty"` // that the login has
-	Asked        []string  `json:"asked,omitempty"`  // that it asked for
-	// Renewing: until then a node uses the refresh token.
+	Scopes       []string  `json:"scopes,omitempty"` // granted
+	Asked        []string  `json:"asked,omitempty"`  // requested
+	// Renewing is until when a node uses the refresh token.
 	Renewing time.Time `json:"renewing,omitzero"`
 }
 
-// take writes what a token endpoint gave.
+// take stores the response of a token endpoint.
 func (rec *record) take(g granted, now time.Time) {
 	rec.Access, rec.Expiry, rec.At, rec.Renewing = g.access, g.expiry, now, time.Time{}
 	if g.refresh != "" {
@@ -62,23 +62,23 @@ func (rec *record) take(g granted, now time.Time) {
 	}
 }
 
-// token is what this node knows of one account's token. mu guards all but what is
-// atomic, and is never held over a request to an authorization server.
+// token is this node's copy of one account's token. mu guards all non-atomic fields,
+// and is never held during a request to an authorization server.
 type token struct {
-	mu         chan struct{} // a lock that can be given up
+	mu         chan struct{} // a lock whose wait can be cancelled
 	known      bool
 	rec        record // as stored; Access "" is none
 	revision   int64
 	unsaved    bool // rec is newer than the store
 	refreshing *refresh
-	release    func() // of what Redact learned
+	release    func() // releases the secrets in Redact
 
-	stale atomic.Bool   // the store has something else
+	stale atomic.Bool   // the store has another revision
 	seen  atomic.Int64  // revision
 	news  chan struct{} // closed at a change; guarded by Logins.mu
 }
 
-// refresh is one use of a refresh token, shared by all callers that wait for it.
+// refresh is one use of a refresh token, shared by all callers waiting for it.
 type refresh struct {
 	done   chan struct{}
 	access string
@@ -99,7 +99,7 @@ func (l *Logins) token(r Ref) *token {
 	return t
 }
 
-// evict forgets some tokens that nobody uses now. It is called with mu held.
+// evict drops some unused tokens. It is called with mu held.
 func (l *Logins) evict() {
 	n := 0
 	for key, t := range l.tokens {
@@ -120,8 +120,7 @@ func (l *Logins) evict() {
 	}
 }
 
-// changed tells what is known of a token that the store has another; revision 0:
-// whatever it is.
+// changed marks a token as stale: the store has another revision; revision 0 means any.
 func (l *Logins) changed(tenant, id string, revision int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +154,8 @@ func gaveUp(ctx context.Context) error {
 	return unsent(toolkeep.NewError(toolkeep.Cancelled, "the call ended while its login was looked up").Because(ctx.Err()))
 }
 
-// of is the record, if it is for this server and not for one that had its name.
+// of returns the record if it is for this server's address, not for an earlier server
+// of the same name.
 func (t *token) of(r Ref) record {
 	if t.rec.URL != r.URL {
 		return record{}
@@ -163,7 +163,7 @@ func (t *token) of(r Ref) record {
 	return t.rec
 }
 
-// set takes over what is stored. It is called with the lock held.
+// set takes over the stored record. It is called with the lock held.
 func (l *Logins) set(r Ref, t *token, rec record, revision int64) {
 	release := l.c.Redact.Hold(redact.Scope{Tenant: r.Tenant, Person: r.Subject}, rec.Access, rec.Refresh, rec.ClientSecret)
 	t.release()
@@ -171,11 +171,11 @@ func (l *Logins) set(r Ref, t *token, rec record, revision int64) {
 	t.seen.Store(revision)
 }
 
-// load reads the token where it is not known or the store has another, and always
-// for fresh. It is called with the lock held.
+// load reads the token if it is unknown or stale, and always if fresh. It is called
+// with the lock held.
 func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
 	if t.unsaved && !l.save(ctx, r, t) {
-		return nil // the store is away: what we have is the latest
+		return nil // the store is down: the copy is the latest known
 	}
 	stale := t.stale.Load()
 	if t.known && !stale && !fresh {
@@ -201,7 +201,7 @@ func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
 	if err == nil {
 		err = json.Unmarshal(plain, &rec)
 	}
-	if err != nil { // another key file: the login is of no use any more
+	if err != nil { // sealed with another key file: the login is lost
 		l.c.Log.Error("a stored login cannot be opened; the principal has to log in again", "server", r.Server, "tenant", r.Tenant, "agent_id", r.Subject, "error", err)
 		rec = record{}
 	}
@@ -209,14 +209,14 @@ func (l *Logins) load(ctx context.Context, r Ref, t *token, fresh bool) error {
 	return nil
 }
 
-// save puts a token that could not be kept when it came; false: nor can it now. It
-// is called with the lock held.
+// save writes a token whose first write failed; false: it failed again. It is called
+// with the lock held.
 func (l *Logins) save(ctx context.Context, r Ref, t *token) bool {
 	switch err := l.put(ctx, r, t.rec, t.revision); {
 	case err == nil:
 		t.revision++
 		t.seen.Store(t.revision)
-	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came between
+	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came in between
 		t.stale.Store(true)
 	default:
 		return false
@@ -240,7 +240,7 @@ func (l *Logins) put(ctx context.Context, r Ref, rec record, expect int64) error
 
 func tokenPlace(r Ref) []byte { return []byte(TokenKind + "\x00" + r.Tenant + "\x00" + r.id()) }
 
-// current reads what the store has now.
+// current reads the store's current token.
 func (l *Logins) current(ctx context.Context, r Ref) (access string, rec record, err error) {
 	t := l.token(r)
 	if err := t.lock(ctx); err != nil {
@@ -254,9 +254,9 @@ func (l *Logins) current(ctx context.Context, r Ref) (access string, rec record,
 	return rec.Access, rec, nil
 }
 
-// Token gives the bearer of the account, renewed where it is about to end; ""
-// where nobody has logged in, or the login has ended. E3965; E3403 where it has to
-// be renewed and the authorization server does not answer.
+// Token returns the account's bearer token, renewed if it is about to expire; "" if
+// there is no login or it has ended. E3965; E3403 if it must be renewed and the
+// authorization server does not respond.
 func (l *Logins) Token(ctx context.Context, r Ref) (string, error) {
 	t := l.token(r)
 	if err := t.lock(ctx); err != nil {
@@ -282,12 +282,12 @@ func (l *Logins) Token(ctx context.Context, r Ref) (string, error) {
 	t.unlock()
 	access, err := f.wait(ctx)
 	if err != nil && ctx.Err() == nil && l.c.Clock().Before(rec.Expiry) {
-		return rec.Access, nil // it still lives for a moment
+		return rec.Access, nil // it is still valid for a moment
 	}
 	return access, err
 }
 
-// renewed gives a token other than the one that was refused, "" where there is none.
+// renewed returns another token than the refused one, or "" if there is none.
 func (l *Logins) renewed(ctx context.Context, r Ref, used string) (string, error) {
 	t := l.token(r)
 	if err := t.lock(ctx); err != nil {
@@ -320,7 +320,8 @@ func (f *refresh) wait(ctx context.Context) (string, error) {
 	}
 }
 
-// startRefresh joins the refresh under way, or begins one. It is called with the lock held.
+// startRefresh joins the refresh under way, or starts one. It is called with the lock
+// held.
 func (l *Logins) startRefresh(r Ref, t *token, old string) *refresh {
 	if t.refreshing != nil {
 		return t.refreshing
@@ -342,14 +343,14 @@ func (l *Logins) startRefresh(r Ref, t *token, old string) *refresh {
 	return f
 }
 
-// renew uses the refresh token, once it has it for itself. One that the
-// authorization server does not take any more ends the login.
+// renew uses the refresh token once it has claimed it. If the authorization server
+// rejects it for good, the login ends.
 func (l *Logins) renew(r Ref, t *token, old string) (string, error) {
 	rec, revision, err := l.claim(r, t, old)
 	if err != nil || rec.Access != old || rec.Refresh == "" {
 		return rec.Access, err
 	}
-	// From here on nothing may give up: the answer is the only one that there is.
+	// No cancellation from here on: the response with the new token comes only once.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), lease-time.Second)
 	defer cancel()
 	who := identity{rec.ClientID, rec.ClientSecret, rec.Method}
@@ -371,7 +372,7 @@ func (l *Logins) renew(r Ref, t *token, old string) (string, error) {
 	case err == nil:
 		l.set(r, t, rec, revision+1)
 		return rec.Access, nil
-	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came between
+	case errors.Is(err, toolkeep.ErrStale): // a login or a logout came in between
 		err = l.load(ctx, r, t, true)
 		return t.of(r).Access, err
 	}
@@ -382,8 +383,8 @@ func (l *Logins) renew(r Ref, t *token, old string) (string, error) {
 	return rec.Access, nil
 }
 
-// claim makes this node the one that uses the refresh token. Without an error,
-// rec.Access other than old says that there is no need any more.
+// claim reserves the refresh token for this node. If it returns no error and rec.Access
+// differs from old, another node has already renewed it.
 func (l *Logins) claim(r Ref, t *token, old string) (rec record, revision int64, err error) {
 	for {
 		news := l.newsOf(t)
@@ -417,7 +418,7 @@ func (l *Logins) claim(r Ref, t *token, old string) (rec record, revision int64,
 	}
 }
 
-// unrenewed is the end of a refresh without a token.
+// unrenewed handles a refresh that yielded no token.
 func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, revision int64, cause error) (string, error) {
 	if !ends(r, cause) {
 		rec.Renewing = time.Time{}
@@ -439,7 +440,7 @@ func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, rev
 	}
 	t.mu <- struct{}{}
 	defer t.unlock()
-	if err != nil { // somebody logged in meanwhile
+	if err != nil { // a login happened meanwhile
 		err = l.load(ctx, r, t, true)
 		return t.of(r).Access, err
 	}
@@ -448,8 +449,8 @@ func (l *Logins) unrenewed(ctx context.Context, r Ref, t *token, rec record, rev
 	return "", nil
 }
 
-// ends tells whether a refusal ends the login. A client that was registered by
-// hand may have a new secret that its definition does not have yet.
+// ends reports whether a refusal ends the login. The secret of a manual registration
+// may have been replaced before it is updated here.
 func ends(r Ref, err error) bool {
 	var s *statusError
 	if !errors.As(err, &s) {
@@ -466,7 +467,7 @@ func ends(r Ref, err error) bool {
 	return false
 }
 
-// keepTrying puts a token that the store did not take.
+// keepTrying repeats the write of a token until the store takes it.
 func (l *Logins) keepTrying(r Ref, t *token) {
 	timer := time.NewTicker(again)
 	defer timer.Stop()
@@ -488,8 +489,8 @@ func (l *Logins) keepTrying(r Ref, t *token) {
 	}
 }
 
-// Logout forgets the account's token. It is not revoked at the authorization
-// server. E3965.
+// Logout deletes the account's token. It is not revoked at the authorization server.
+// E3965.
 func (l *Logins) Logout(ctx context.Context, r Ref) error {
 	err := l.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: TokenKind, Tenant: r.Tenant, ID: r.id(), Expect: toolkeep.AnyRevision, By: r.Subject})
 	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
@@ -499,8 +500,8 @@ func (l *Logins) Logout(ctx context.Context, r Ref) error {
 	return nil
 }
 
-// Remove drops the tokens of a server that is gone: those of the owner's tenant, or
-// of all where owner is "".
+// Remove deletes the tokens of a removed server: those of the owner's tenant, or of all
+// tenants if owner is "".
 func (l *Logins) Remove(ctx context.Context, server, owner string) error {
 	items, _, err := l.c.Store.Documents(ctx, TokenKind)
 	for _, it := range items {
