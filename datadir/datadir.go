@@ -18,6 +18,8 @@ const (
 	SealKey  = "seal.key"    // unless secrets.seal_key names another file
 	AdminKey = "admin.key"   // text of the first admin key
 	Blobs    = "blobs"       // unless store.blobs names another folder
+	Models   = "models"      // of embeddings, unless search.models_dir names another folder
+	Vectors  = "vectors"     // of tools
 	Notes    = "notes"       // of the std.note tools
 	Secrets  = "secrets"     // unless secrets.dirs names others
 	Server   = "server.json" // where the running server listens

@@ -1,6 +1,8 @@
 package discover
 
 import (
+	"context"
+	"fmt"
 	"maps"
 
 	"github.com/toolkeep/toolkeep"
@@ -77,4 +79,22 @@ func (x *Index) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
 		}
 	}
 	return out
+}
+
+// Health tells that search compares words alone although a model is there, or by another
+// model than the configured one.
+func (x *Index) Health(context.Context) error {
+	e := x.Embedding()
+	by := "words alone"
+	if e.Serving != "" {
+		by = e.Serving
+	}
+	have, of := Thousands(e.Have), Thousands(e.Of)
+	switch {
+	case e.Err != nil:
+		return fmt.Errorf("%s of %s tools have vectors, and the embedding model or what keeps the vectors fails: %w; search compares by %s", have, of, e.Err, by)
+	case e.Model != e.Serving && e.Of > 0:
+		return fmt.Errorf("%s of %s tools are embedded by %s so far; meanwhile search compares by %s", have, of, e.Model, by)
+	}
+	return nil
 }

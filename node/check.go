@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"net/url"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
@@ -27,19 +26,18 @@ func CheckSettings(c *config.Config) error {
 	check("/files/roots", err)
 	s := sqlConfig(c)
 	check("/sql", s.Validate())
-	n := &Node{config: c}
-	check("/secrets", secret.Config{EnvPrefix: c.Secrets.Env, Dirs: n.secretDirs()}.Validate())
+	check("/secrets", secret.Config{EnvPrefix: c.Secrets.Env, Dirs: c.SecretDirs()}.Validate())
 	if c.Secrets.SealKeys != "" {
 		_, err := secret.ParseSealer(c.Secrets.SealKeys)
 		check("/secrets/seal_keys", err)
 	}
-	_, err = n.egressConfig()
+	_, err = c.Egress.Pool()
 	check("/egress", err)
 	if c.Search.Model != "none" && c.Search.EmbeddingsURL != "" {
-		_, err := n.embeddingService(c.Search.EmbeddingsModel, c.Search.EmbeddingsDimensions)
+		_, err := (&Node{config: c}).embeddingService(c.Search.EmbeddingsModel, c.Search.EmbeddingsDimensions)
 		check("/search/embeddings_url", err)
 	}
-	check("/http/public_url", checkPublicURL(c.HTTP.PublicURL))
+	check("/http/public_url", c.HTTP.CheckPublic())
 	check("/vault", checkVault(c.Vault, c.Data))
 	check("/redis", checkRedis(c.Redis))
 	check("/search/vectors_dsn", checkVectors(c))
@@ -53,18 +51,11 @@ func CheckSettings(c *config.Config) error {
 	return toolkeep.FaultsError(toolkeep.InvalidManifest, "the configuration is refused: "+first, faults)
 }
 
-func checkPublicURL(text string) error {
-	if u, err := url.Parse(text); text == "" || err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
-		return nil
-	}
-	return toolkeep.NewError(toolkeep.InvalidManifest, "http.public_url must be an address such as https://tools.example.com, without query or user")
-}
-
 func checkVault(c config.Vault, data string) error {
 	if !c.Enabled() {
 		return nil
 	}
-	s, err := vault.New(vaultConfig(c, data))
+	s, err := vault.New(c.Store(data))
 	if err != nil {
 		return err
 	}

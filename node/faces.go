@@ -3,12 +3,9 @@ package node
 import (
 	"context"
 	"encoding/json"
-	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -42,10 +39,7 @@ type faces struct {
 
 // publicURL is the address under which people reach the server.
 func (n *Node) publicURL() string {
-	if n.config.HTTP.PublicURL != "" {
-		return strings.TrimRight(n.config.HTTP.PublicURL, "/")
-	}
-	return n.URL()
+	return n.config.HTTP.Public(n.URL())
 }
 
 // buildMCP makes the face for MCP clients.
@@ -59,7 +53,7 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 	n.peers = mcpserver.NewPeers(mcpserver.PeersConfig{Store: n.store, Node: n.name, Cert: c.TLS.Cert, Key: c.TLS.Key, Clock: n.options.Clock, Log: n.logger("nodes")})
 	n.faces.mcp = mcpserver.New(mcpserver.Config{
 		Forward: n.peers.Forward,
-		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: n.guide(n.search), Retrievals: n.usage, Sealer: n.sealer,
+		Gate:    n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience, Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Sealer: n.sealer,
 		Upstreams: mcpserver.Behind(n.upstream, n.servers.Names, n.servers.Exists), Set: sets.Find,
 		ToolAuth: secrets.ToolAuth,
 		View:     c.MCP.View, AutoTools: c.MCP.AutoTools, Node: n.name, BaseURL: c.HTTP.PublicURL,
@@ -72,17 +66,9 @@ func (n *Node) buildMCP(secrets *secrets.Secrets) error {
 func (n *Node) buildFaces(context.Context) error {
 	c := n.config
 	n.faces.listeners = listen.New()
-	host, _, err := net.SplitHostPort(c.HTTP.Addr)
-	if err != nil {
-		return err
-	}
-	hosts := append(allowedHosts(host), c.HTTP.Hosts...)
-	if u, err := url.Parse(c.HTTP.PublicURL); err == nil && u.Hostname() != "" {
-		hosts = append(hosts, u.Hostname())
-	}
 	keeping := n.secretsControl()
 	n.faces.gate = gate.New(gate.Config{
-		Auth: n.access, Hosts: hosts, Log: n.logger("rest"),
+		Auth: n.access, Hosts: c.HTTP.Names(), Log: n.logger("rest"),
 		Pages: []gate.Pages{{Path: "/mcp", Origins: c.MCP.Origins, Allow: mcpserver.AllowPage},
 			{Path: access.ResourceMetadataPath, Origins: []string{"*"}}},
 		Challenge: func(path string, err error, sent bool) string { return n.access.Challenge(path, err, sent) },
@@ -101,7 +87,7 @@ func (n *Node) buildFaces(context.Context) error {
 		Servers: n.servers, Contexts: n.contexts, Secrets: keeping,
 		Mounts: mounts, Gate: n.faces.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Imports: n.faces.imports, Visible: n.access.Visible,
 		Retrievals: n.usage, Learning: n.usage,
-		Guide: n.guide(n.search), Analytics: n.usage.Analytics, Indexing: n.index,
+		Guide: c.Search.Guide(n.search, n.usage), Analytics: n.usage.Analytics, Indexing: n.index,
 		Search: n.search, Audience: n.access.Audience, SearchAdmin: n.searchControl, Keys: n.access, Blobs: n.blobs, Set: n.faces.sets.Member,
 		Invalidate: n.recall.Invalidate, Rates: n.limits, Health: n.health.Handler(),
 		Version: n.options.Version, Addr: c.HTTP.Addr, Log: n.logger("rest"),
@@ -115,29 +101,7 @@ func (n *Node) startPeers(ctx context.Context) error {
 	if n.config.Store.DSN == "" {
 		return nil
 	}
-	address := n.config.HTTP.PeerURL
-	if address == "" {
-		if host, _, err := net.SplitHostPort(n.config.HTTP.Addr); err == nil {
-			if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-				address = n.URL()
-			}
-		}
-	}
-	return n.peers.Start(ctx, address)
-}
-
-// allowedHosts are the names, beside loopback, under which the face is reached. A
-// server that listens on every address cannot know its names; TLS and
-// authentication, which it must have, do what the Host rule does on loopback.
-func allowedHosts(host string) []string {
-	ip := net.ParseIP(host)
-	switch {
-	case host == "" || ip != nil && ip.IsUnspecified():
-		return []string{"*"}
-	case host == "localhost" || ip != nil && ip.IsLoopback():
-		return nil
-	}
-	return []string{host}
+	return n.peers.Start(ctx, n.config.HTTP.Peer(n.URL()))
 }
 
 // closeFaces ends what buildFaces made.

@@ -1,3 +1,10 @@
+// Package node is one running Toolkeep: every part made from the configuration
+// and wired to the others. cmd/toolkeep serves one, toolkeeptest starts one for a
+// test.
+//
+// parts is the list of them. They start in its order and stop in reverse, after
+// drain: no new calls (E3912), the queue's workers end or give their calls back,
+// the listeners close and wait.
 package node
 
 import (
@@ -14,7 +21,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -26,14 +32,14 @@ import (
 	"github.com/toolkeep/toolkeep/control/servers"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/discover/cache"
+	"github.com/toolkeep/toolkeep/discover/minilm"
 	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/egress"
-	"github.com/toolkeep/toolkeep/executor/builtin"
 	"github.com/toolkeep/toolkeep/executor/filetool"
 	"github.com/toolkeep/toolkeep/executor/grpctool"
 	"github.com/toolkeep/toolkeep/executor/httptool"
-	"github.com/toolkeep/toolkeep/executor/mcptool"
 	"github.com/toolkeep/toolkeep/executor/sqltool"
 	"github.com/toolkeep/toolkeep/face/mcpserver"
 	"github.com/toolkeep/toolkeep/face/rest"
@@ -91,11 +97,11 @@ type Node struct {
 	index   *discover.Index
 	redis   *redis.Client // nil without one
 	// search is the index, or the cache before it, which is nil where it is switched off.
-	search        searcher
+	search        assembly.Search
 	searchCache   *cache.Cache
 	searchControl *search.Search
 	usage         *usage.Usage
-	model         *lazyModel
+	model         *minilm.Lazy
 	limits        *limit.Limits
 	recall        *resultcache.Cache
 	http          *httptool.Executor
@@ -243,11 +249,7 @@ func (n *Node) buildAccess(context.Context) error {
 		return err
 	}
 	c := access.Config{Load: n.store.Keys, Store: n.store, Roles: roles, Clock: n.options.Clock,
-		Log: n.logger("permission_manager"), OnFailure: n.authFailed}
-	if o := n.config.OAuth; o.Enabled() {
-		c.OAuth = &access.OAuth{Issuer: o.Issuer, BaseURL: n.publicURL, Audience: o.Audience, JWKSURL: o.JWKSURL,
-			SubjectClaim: o.SubjectClaim, TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
-	}
+		Log: n.logger("permission_manager"), OnFailure: func(f access.Failure) { n.metrics.Unauthenticated(f.Reason) }, OAuth: n.config.OAuth.Access(n.publicURL)}
 	n.access, err = access.New(c)
 	return err
 }
@@ -270,19 +272,6 @@ func (n *Node) hook(point string) {
 	if n.options.Hook != nil {
 		n.options.Hook(point, "")
 	}
-}
-
-// authFailed counts who could not authenticate; refused calls are counted by
-// their record.
-func (n *Node) authFailed(f access.Failure) {
-	if n.metrics == nil || f.Reason == "denied" {
-		return
-	}
-	code := toolkeep.Unauthenticated
-	if f.Reason == "blocked" {
-		code = toolkeep.AuthFailuresLimited
-	}
-	n.metrics.AuthFailed(code)
 }
 
 func (n *Node) buildCatalog(context.Context) error {
@@ -313,22 +302,6 @@ func (n *Node) startCatalog(ctx context.Context) error {
 	return n.catalog.Start(ctx)
 }
 
-// executors are all that carry out tools, by kind.
-func (n *Node) executors() map[string]toolkeep.Executor {
-	all := map[string]toolkeep.Executor{
-		"http":    n.http,
-		"mcp":     mcptool.New(n.upstream),
-		"file":    n.files,
-		"sql":     n.sql,
-		"grpc":    n.grpc,
-		"builtin": builtin.New(builtin.Config{Clock: n.options.Clock, Dir: filepath.Join(n.config.Data, "notes")}),
-	}
-	for _, ex := range n.options.Executors {
-		all[ex.Kind()] = ex
-	}
-	return all
-}
-
 func (n *Node) buildResults(context.Context) error {
 	c := n.config.Cache
 	n.recall = resultcache.New(resultcache.Config{Off: !c.Enabled, TTL: c.TTL, Entries: c.Entries, Bytes: c.Bytes,
@@ -338,8 +311,9 @@ func (n *Node) buildResults(context.Context) error {
 
 func (n *Node) buildPipeline(context.Context) (err error) {
 	c := n.config
-	n.limits = limit.New(limit.Config{PerAgentRPM: c.Limits.AgentPerMinute, PerToolRPM: c.Limits.AgentToolPerMinute,
-		GlobalRPM: c.Limits.GlobalPerMinute, Concurrent: c.Limits.AgentConcurrent, Clock: n.options.Clock})
+	rates := c.Limits.Rates()
+	rates.Clock = n.options.Clock
+	n.limits = limit.New(rates)
 	schemas := schema.NewCache(0)
 	n.pipeline, err = invoke.New(invoke.Config{
 		Catalog: n.fresh, Access: n.access, Limits: n.limits, Results: n.recall, Secrets: n.secrets, Sealer: n.sealer, Blobs: n.blobs,
@@ -352,17 +326,6 @@ func (n *Node) buildPipeline(context.Context) (err error) {
 		SpoolPath: filepath.Join(c.Data, datadir.Spool), Alone: c.Store.DSN == "", Clock: n.options.Clock, Log: n.logger("invoke"), Hook: n.options.Hook,
 	})
 	return err
-}
-
-func (n *Node) secretDirs() []string {
-	if len(n.config.Secrets.Dirs) > 0 {
-		return n.config.Secrets.Dirs
-	}
-	dir, err := filepath.Abs(filepath.Join(n.config.Data, "secrets"))
-	if err != nil {
-		return nil
-	}
-	return []string{dir}
 }
 
 func (n *Node) buildTelemetry(context.Context) (err error) {
@@ -381,12 +344,15 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 	if n.access.TakesTokens() {
 		n.health.Add(telemetry.Component{Name: "oauth_issuer", Check: n.access.OAuthHealth})
 	}
-	n.health.Add(telemetry.Component{Name: "search", Check: n.searchHealth})
+	n.health.Add(telemetry.Component{Name: "search", Check: n.index.Health})
 	n.health.Add(telemetry.Component{Name: "usage", Check: n.usage.Health})
 	if n.redis != nil {
 		n.health.Add(telemetry.Component{Name: "redis", Check: n.redisHealth})
 	}
-	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{MaxTools: n.config.Metrics.MaxTools,
+	if v := n.keeping.vault; v != nil { // tools without secrets of it go on without it
+		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
+	}
+	n.metrics, err = telemetry.NewMetrics(telemetry.MetricsConfig{Service: n.config.Service.Name, Version: version, MaxTools: n.config.Metrics.MaxTools,
 		QueueDepth: func(ctx context.Context) (map[toolkeep.Priority]int, error) {
 			return n.store.Invocations().QueueDepth(ctx)
 		},
@@ -394,24 +360,17 @@ func (n *Node) buildTelemetry(context.Context) (err error) {
 			s := n.recall.Stats()
 			return telemetry.CacheStats{Hits: s.Hits, Misses: s.Misses, Evictions: s.Evictions}
 		},
-		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.spoolSamples, n.searchSamples, n.searchCacheSamples, n.usageSamples}})
-	if err != nil {
-		return err
-	}
-	if err := n.observeSecrets(); err != nil {
-		return err
-	}
-	return n.metrics.Registry().Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "toolkeep_build_info",
-		Help: "1; the labels say what runs.", ConstLabels: prometheus.Labels{"service": n.config.Service.Name, "version": version}},
-		func() float64 { return 1 }))
+		Samples: []func() []telemetry.Sample{n.log.Samples, n.stats, n.samples}})
+	return err
 }
 
-func (n *Node) spoolSamples() []telemetry.Sample {
-	waiting, lost := n.pipeline.Spooled()
-	return []telemetry.Sample{
-		{Name: "toolkeep_spool_records", Help: "Records that wait for the store.", Value: float64(waiting)},
-		{Name: "toolkeep_spool_lost_total", Help: "Records that could not be kept.", Counter: true, Value: float64(lost)},
+// samples are those of parts that count for themselves.
+func (n *Node) samples() []telemetry.Sample {
+	all := slices.Concat(telemetry.SpoolSamples(n.pipeline.Spooled()), telemetry.IndexSamples(n.index.Len(), n.index.Embedding()), telemetry.UsageSamples(n.usage.Stats()))
+	if n.searchCache != nil {
+		all = append(all, telemetry.SearchCacheSamples(n.searchCache.Stats())...)
 	}
+	return all
 }
 
 // observer fits telemetry's Observer to the pipeline's.
@@ -541,9 +500,6 @@ func (n *Node) Access() *access.Access { return n.access }
 
 // Handler is the HTTP face.
 func (n *Node) Handler() http.Handler { return n.faces.api }
-
-// System is access.System.
-func System() *toolkeep.Principal { return access.System() }
 
 var (
 	_ rest.Calls = (*invoke.Pipeline)(nil)

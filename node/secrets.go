@@ -3,11 +3,14 @@ package node
 import (
 	"context"
 	"iter"
-
-	"github.com/prometheus/client_golang/prometheus"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/control/secrets"
+	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/overlay"
+	"github.com/toolkeep/toolkeep/redact"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/secret/tokenexchange"
 	"github.com/toolkeep/toolkeep/secret/vault"
@@ -16,10 +19,9 @@ import (
 
 // secretKeeping is all that has to do with secrets.
 type secretKeeping struct {
-	local     *secret.Local
-	vault     *vault.Store // nil without one
-	minter    *tokenexchange.Minter
-	rotations *prometheus.CounterVec
+	local  *secret.Local
+	vault  *vault.Store // nil without one
+	minter *tokenexchange.Minter
 }
 
 // buildSealer makes what seals.
@@ -40,21 +42,16 @@ func (n *Node) buildSealer(ctx context.Context) (err error) {
 func (n *Node) buildSecrets(context.Context) (err error) {
 	c := n.config.Secrets
 	k := &n.keeping
-	k.rotations = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tool_secret_rotation_total",
-		Help: "Secrets that took the place of others: success when stored, failure when they could not be, picked_up when a call saw another version than the one before it."}, []string{"status"})
-	for _, status := range []string{"success", "failure", "picked_up"} {
-		k.rotations.WithLabelValues(status)
-	}
-	count := func(status string) { k.rotations.WithLabelValues(status).Inc() }
+	rotated := func(status string) { n.metrics.SecretRotated(status) }
 	k.local = secret.NewLocal(secret.LocalConfig{Store: n.store, Sealer: n.sealer, Clock: n.options.Clock, Rotated: func(ok bool) {
 		if ok {
-			count("success")
+			rotated(telemetry.Rotated)
 		} else {
-			count("failure")
+			rotated(telemetry.NotRotated)
 		}
 	}})
 	k.minter = tokenexchange.New(tokenexchange.Config{Client: n.client, Clock: n.options.Clock})
-	all := secret.Config{EnvPrefix: c.Env, Dirs: n.secretDirs(), Stores: []secret.Store{k.local}, Minter: k.minter, Rotated: count,
+	all := secret.Config{EnvPrefix: c.Env, Dirs: n.config.SecretDirs(), Stores: []secret.Store{k.local}, Minter: k.minter, Rotated: rotated,
 		Clock: n.options.Clock, Log: n.logger("secret_manager")}
 	if k.vault != nil {
 		all.Stores = append(all.Stores, k.vault)
@@ -66,18 +63,61 @@ func (n *Node) buildSecrets(context.Context) (err error) {
 	return err
 }
 
-// observeSecrets adds them to metrics and health. A Vault that is away degrades the
-// node: tools without secrets of it go on.
-func (n *Node) observeSecrets() error {
-	if v := n.keeping.vault; v != nil {
-		n.health.Add(telemetry.Component{Name: "secret_store", Check: v.Health})
-	}
-	return n.metrics.Registry().Register(n.keeping.rotations)
-}
-
 // secretsControl is what people decide about secrets.
 func (n *Node) secretsControl() *secrets.Secrets {
 	return secrets.New(secrets.Config{Store: n.store, Local: n.keeping.local, Resolver: n.secrets, Sealer: n.sealer, Access: n.access,
 		Tools: func() iter.Seq[toolkeep.Version] { return n.catalog.Snapshot().All() }, Redact: n.redact, Hook: n.hook,
 		Clock: n.options.Clock, Log: n.logger("secret_manager")})
+}
+
+// credential reads a secret of the settings at each use, so that a new one serves at once.
+func (n *Node) credential(ref string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		text, err := n.secrets.Resolve(ctx, access.System(), ref)
+		if err != nil {
+			return "", err
+		}
+		n.redact.Hold(redact.AllTenants, text)() // known for a while after
+		return text, nil
+	}
+}
+
+// buildVault makes the store of vault:// references, nil where no Vault is configured. It
+// asks Vault for nothing: the first reference logs in.
+func (n *Node) buildVault(context.Context) (err error) {
+	c := n.config.Vault
+	if !c.Enabled() {
+		return nil
+	}
+	vc := c.Store(n.config.Data)
+	vc.Log, vc.Now = n.logger("secret_manager"), n.options.Clock
+	n.keeping.vault, err = vault.New(vc)
+	return err
+}
+
+// closeVault revokes what was made in Vault for calls, and the login. A Vault that
+// is away delays the end by ten seconds at most; what is left there ends by itself.
+func (n *Node) closeVault() {
+	if v := n.keeping.vault; v != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		v.Close(ctx)
+	}
+}
+
+// buildContexts makes what agents add to tools, with the remote service if one is set.
+func (n *Node) buildContexts(context.Context) (err error) {
+	s := n.config.Context
+	c := overlay.Config{Store: n.store, Sealer: n.sealer, URL: s.URL, Required: s.Required, Timeout: s.Timeout, Life: s.TTL,
+		Clock: n.options.Clock, Log: n.logger("context")}
+	if s.URL != "" {
+		// The operator names the service, so it may stand on an inner address; nothing else
+		// is reached with this client.
+		c.Client = n.client("", egress.Destination(s.URL))
+	}
+	if s.Token != "" {
+		c.Bearer = n.credential(s.Token)
+	}
+	n.contexts, err = overlay.New(c)
+	return err
 }

@@ -15,7 +15,7 @@ import (
 
 // buildPool makes the connections to MCP servers and to the services of settings.
 func (n *Node) buildPool(context.Context) error {
-	c, err := n.egressConfig()
+	c, err := n.config.Egress.Pool()
 	if err == nil {
 		n.pool = egress.NewPool(c)
 	}

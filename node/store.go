@@ -40,7 +40,7 @@ type workQueue interface {
 }
 
 func (n *Node) openStore(ctx context.Context) (err error) {
-	if n.blobs, err = blob.Open(n.blobDir()); err != nil {
+	if n.blobs, err = blob.Open(n.config.BlobDir()); err != nil {
 		return err
 	}
 	if n.config.Store.DSN != "" {
@@ -60,13 +60,6 @@ func (n *Node) closeStore() {
 	}
 }
 
-func (n *Node) blobDir() string {
-	if n.config.Store.Blobs != "" {
-		return n.config.Store.Blobs
-	}
-	return filepath.Join(n.config.Data, datadir.Blobs)
-}
-
 func (n *Node) buildSQLite(ctx context.Context) error {
 	c := n.config.Store
 	var queue *job.Queue[*sql.Tx]
@@ -81,7 +74,7 @@ func (n *Node) buildSQLite(ctx context.Context) error {
 	n.store = s
 	n.stats = func() []telemetry.Sample {
 		st := s.Stats()
-		return append(commitSamples(st.Groups, st.Rows),
+		return append(telemetry.CommitSamples(st.Groups, st.Rows),
 			telemetry.Sample{Name: "toolkeep_store_wal_bytes", Help: "Size of the write-ahead log.", Value: float64(st.WALBytes)},
 			telemetry.Sample{Name: "toolkeep_store_index_lag", Help: "Recorded calls that queries do not see yet.", Value: float64(st.IndexLag)})
 	}
@@ -106,7 +99,7 @@ func (n *Node) buildPostgres(ctx context.Context) error {
 	n.store = s
 	n.stats = func() []telemetry.Sample {
 		st := s.Stats()
-		return append(commitSamples(st.Groups, st.Rows),
+		return append(telemetry.CommitSamples(st.Groups, st.Rows),
 			telemetry.Sample{Name: "toolkeep_store_retries_total", Help: "Transactions done again.", Counter: true, Value: float64(st.Retries)},
 			telemetry.Sample{Name: "toolkeep_store_connections", Help: "Connections to the database.", Value: float64(st.Conns)})
 	}
@@ -115,13 +108,6 @@ func (n *Node) buildPostgres(ctx context.Context) error {
 	queue, err = job.NewPostgres(work)
 	n.queue = queue
 	return err
-}
-
-func commitSamples(groups, rows int64) []telemetry.Sample {
-	return []telemetry.Sample{
-		{Name: "toolkeep_store_commits_total", Help: "Transactions committed.", Counter: true, Value: float64(groups)},
-		{Name: "toolkeep_store_changes_total", Help: "Changes committed.", Counter: true, Value: float64(rows)},
-	}
 }
 
 func (n *Node) queueConfig() job.Config {

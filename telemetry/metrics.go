@@ -14,6 +14,7 @@ import (
 
 // MetricsConfig configures Metrics. The zero value works.
 type MetricsConfig struct {
+	Service, Version string // labels of toolkeep_build_info
 	// MaxTools is the number of tool ids with their own series; default 10,000. Metrics
 	// of further ones are dropped and counted in tool_metric_series_dropped_total.
 	MaxTools int
@@ -53,6 +54,7 @@ type Metrics struct {
 	limited    *prometheus.CounterVec
 	authFailed *prometheus.CounterVec
 	dropped    *prometheus.CounterVec
+	rotations  *prometheus.CounterVec
 	retries    prometheus.Counter
 	timeouts   prometheus.Counter
 	overhead   prometheus.Observer
@@ -85,9 +87,12 @@ func NewMetrics(c MetricsConfig) (*Metrics, error) {
 		m.steps[i] = steps.WithLabelValues(name)
 	}
 
-	all := []prometheus.Collector{m.calls, m.cost, m.duration, m.limited, m.authFailed, m.dropped,
+	all := []prometheus.Collector{m.calls, m.cost, m.duration, m.limited, m.authFailed, m.dropped, m.rotations,
 		m.retries, m.timeouts, overhead, steps,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+	all = append(all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "toolkeep_build_info",
+		Help: "1; the labels say what runs.", ConstLabels: prometheus.Labels{"service": c.Service, "version": c.Version}},
+		func() float64 { return 1 }))
 	if c.QueueDepth != nil {
 		all = append(all, &queueCollector{ask: c.QueueDepth})
 	}
@@ -122,6 +127,10 @@ func (m *Metrics) define() {
 	m.limited = counter("tool_rate_limit_exceeded_total", "Calls refused for load, by the limit that refused.", "limit_type")
 	m.authFailed = counter("tool_auth_failures_total", "Requests refused by authentication or authorisation, by the name of the error.", "reason")
 	m.dropped = counter("tool_metric_series_dropped_total", "Observations dropped because the metric had reached its limit of series.", "metric")
+	m.rotations = counter("tool_secret_rotation_total", "Secrets that took the place of others: success when stored, failure when they could not be, picked_up when a call saw another version than the one before it.", "status")
+	for _, status := range []string{Rotated, NotRotated, "picked_up"} {
+		m.rotations.WithLabelValues(status)
+	}
 	m.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "tool_retries_total", Help: "Attempts after the first one."})
 	m.timeouts = prometheus.NewCounter(prometheus.CounterOpts{Name: "tool_timeout_total", Help: "Calls that ended in a timeout."})
 }
@@ -202,6 +211,31 @@ func (m *Metrics) countError(v *toolkeep.Invocation, e *toolkeep.Error) {
 // valid key.
 func (m *Metrics) AuthFailed(c toolkeep.Code) {
 	m.authFailed.WithLabelValues(c.Info().Name).Inc()
+}
+
+// Unauthenticated counts a request that could not authenticate, by the reason of an
+// access.Failure. What was denied is counted by its record.
+func (m *Metrics) Unauthenticated(reason string) {
+	switch {
+	case m == nil || reason == "denied": // nil: nothing is counted before there are metrics
+	case reason == "blocked":
+		m.AuthFailed(toolkeep.AuthFailuresLimited)
+	default:
+		m.AuthFailed(toolkeep.Unauthenticated)
+	}
+}
+
+// Statuses of SecretRotated beside picked_up.
+const (
+	Rotated    = "success"
+	NotRotated = "failure"
+)
+
+// SecretRotated counts a secret that took, or could not take, the place of another.
+func (m *Metrics) SecretRotated(status string) {
+	if m != nil {
+		m.rotations.WithLabelValues(status).Inc()
+	}
 }
 
 // limitType returns the label of a limit refusal, from a fixed set.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/face/facetest"
 	"github.com/toolkeep/toolkeep/node"
@@ -29,7 +30,7 @@ func ForFaces(t testing.TB) (k *Toolkeep, tools *facetest.Tools, keys map[string
 // state sets a version's state.
 func (k *Toolkeep) state(tool, version string, s toolkeep.VersionState) {
 	k.t.Helper()
-	_, err := k.Catalog().SetState(context.Background(), node.System(), tool, version, catalog.StateChange{State: s, Reason: "for a test"})
+	_, err := k.Catalog().SetState(context.Background(), access.System(), tool, version, catalog.StateChange{State: s, Reason: "for a test"})
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
-	"github.com/toolkeep/toolkeep/node"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -73,7 +73,7 @@ func TestThreeNodesAreOne(t *testing.T) {
 		status, _ := as(c, http.MethodPost, "/api/v1/tools/invoke", invoke)
 		return status == http.StatusOK
 	})
-	if _, err := b.Catalog().SetState(t.Context(), node.System(), "demo.shared", "1.0.0", catalog.StateChange{State: toolkeep.Blocked}); err != nil {
+	if _, err := b.Catalog().SetState(t.Context(), access.System(), "demo.shared", "1.0.0", catalog.StateChange{State: toolkeep.Blocked}); err != nil {
 		t.Fatal(err)
 	}
 	within(t, time.Second, "a blocked tool is refused on another node", func() bool {

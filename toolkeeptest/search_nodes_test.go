@@ -15,7 +15,6 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/catalog"
-	"github.com/toolkeep/toolkeep/node"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/store/redis/redistest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
@@ -196,7 +195,7 @@ func TestFoundOnTheOtherNode(t *testing.T) {
 
 // own returns a publisher of a tenant.
 func own(tenant string) *toolkeep.Principal {
-	p := *node.System()
+	p := *access.System()
 	p.Tenant = tenant
 	return &p
 }

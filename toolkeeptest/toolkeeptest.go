@@ -124,14 +124,14 @@ func (k *Toolkeep) Publish(manifests ...string) {
 	for i, m := range manifests {
 		raw[i] = []byte(m)
 	}
-	if _, err := k.Catalog().Publish(context.Background(), node.System(), raw, catalog.PublishOptions{Shared: true}); err != nil {
+	if _, err := k.Catalog().Publish(context.Background(), access.System(), raw, catalog.PublishOptions{Shared: true}); err != nil {
 		k.t.Fatal(err)
 	}
 }
 
 // Call executes a call as the system's own principal.
 func (k *Toolkeep) Call(tool, arguments string) (*toolkeep.Result, error) {
-	return k.Pipeline().Invoke(context.Background(), node.System(), &toolkeep.Call{Tool: tool, Arguments: []byte(arguments), Face: "test"})
+	return k.Pipeline().Invoke(context.Background(), access.System(), &toolkeep.Call{Tool: tool, Arguments: []byte(arguments), Face: "test"})
 }
 
 // Do sends a REST request with the admin key and returns status and body.

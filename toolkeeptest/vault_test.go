@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/node"
+	"github.com/toolkeep/toolkeep/access"
 	"github.com/toolkeep/toolkeep/secret/vault/vaulttest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
@@ -26,7 +26,7 @@ func TestVault(t *testing.T) {
 	v.Policy("toolkeep", `path "secret/data/*" { capabilities = ["read", "update"] }`)
 	v.EnableAuth("approle")
 	role, id := v.AppRole("toolkeep", map[string]any{"token_policies": "toolkeep"})
-	tenant := node.System().Tenant
+	tenant := access.System().Tenant
 	write := func(path string, data map[string]any) {
 		v.Write("secret/data/"+path, map[string]any{"data": data})
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source"
 	"github.com/toolkeep/toolkeep/catalog/source/grpc"
 	"github.com/toolkeep/toolkeep/egress"
-	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) importGRPCCmd() *cobra.Command {
@@ -106,7 +105,7 @@ func (a *app) reflectionDialer(cmd *cobra.Command, f *serveFlags, target string)
 	if err != nil || c.Egress.Proxy == "" {
 		return nil, err
 	}
-	through, err := node.Egress(c.Egress)
+	through, err := c.Egress.Pool()
 	if err != nil {
 		return nil, &failure{code: exitUsage, err: err}
 	}

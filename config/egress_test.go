@@ -1,4 +1,4 @@
-package node
+package config
 
 import (
 	"crypto/tls"
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/config"
 )
 
 func TestEgressConfig(t *testing.T) {
@@ -17,19 +16,18 @@ func TestEgressConfig(t *testing.T) {
 	if err := os.WriteFile(none, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n := &Node{config: &config.Config{Egress: config.Egress{Proxy: "http://u:hunter2@proxy.example:3128", ProxyNames: "checked", TLSMin: "1.3",
-		MaxConns: 5, IdleConns: 2, IdleTimeout: time.Second, ConnectTimeout: 2 * time.Second, MaxHeader: 4096}}}
-	c, err := n.egressConfig()
+	e := Egress{Proxy: "http://u:hunter2@proxy.example:3128", ProxyNames: "checked", TLSMin: "1.3",
+		MaxConns: 5, IdleConns: 2, IdleTimeout: time.Second, ConnectTimeout: 2 * time.Second, MaxHeader: 4096}
+	c, err := e.Pool()
 	if err != nil || c.Proxy == nil || c.MinTLS != tls.VersionTLS13 || c.ConnsPerHost != 5 || c.IdlePerHost != 2 || c.Idle < 2 ||
 		c.IdleTimeout != time.Second || c.ConnectTimeout != 2*time.Second || c.MaxHeaderBytes != 4096 || c.RootCAs != nil {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for name, s := range map[string]config.Egress{
+	for name, s := range map[string]Egress{
 		"egress.proxy":    {Proxy: "ftp://u:hunter2@proxy.example"},
 		"egress.ca_files": {CAFiles: []string{none}},
 	} {
-		n.config.Egress = s
-		_, err := n.egressConfig()
+		_, err := s.Pool()
 		if e := toolkeep.AsError(err); e == nil || e.Code != toolkeep.InvalidManifest || !strings.Contains(e.Message, name) || strings.Contains(e.Message, "hunter2") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,0 +1,170 @@
+package config
+
+import (
+	"crypto/tls"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/access"
+	"github.com/toolkeep/toolkeep/datadir"
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/egress"
+	"github.com/toolkeep/toolkeep/limit"
+	"github.com/toolkeep/toolkeep/secret/vault"
+)
+
+// What settings mean to the parts that they are for.
+
+// Pool is how tools' servers are reached. Each pool that is made of it has connections of
+// its own. E3008 where a setting cannot be used.
+func (e Egress) Pool() (egress.PoolConfig, error) {
+	c := egress.PoolConfig{ConnsPerHost: e.MaxConns, IdlePerHost: e.IdleConns, Idle: 4 * e.IdleConns, IdleTimeout: e.IdleTimeout,
+		ConnectTimeout: e.ConnectTimeout, MaxHeaderBytes: e.MaxHeader}
+	if e.TLSMin == "1.3" {
+		c.MinTLS = tls.VersionTLS13
+	}
+	var err error
+	if c.RootCAs, err = egress.LoadRoots(e.CAFiles); err != nil {
+		return c, toolkeep.NewError(toolkeep.InvalidManifest, "egress.ca_files: %s", err)
+	}
+	if e.Proxy != "" {
+		if c.Proxy, err = egress.NewProxy(egress.ProxyConfig{URL: e.Proxy, Bypass: e.ProxyBypass, TrustNames: e.ProxyNames == "trusted"}); err != nil {
+			return c, toolkeep.NewError(toolkeep.InvalidManifest, "egress.proxy: %s", err)
+		}
+	}
+	return c, nil
+}
+
+// Store is how Vault is reached; data is the data directory.
+func (v Vault) Store(data string) vault.Config {
+	return vault.Config{
+		Address: v.Address, Namespace: v.Namespace,
+		TLS: vault.TLS{CAFile: v.CAFile, ServerName: v.ServerName, CertFile: v.ClientCert, KeyFile: v.ClientKey},
+		Auth: vault.Auth{Method: v.Auth, Mount: v.AuthMount, Role: v.Role, Token: v.Token, TokenFile: v.TokenFile,
+			SecretID: v.SecretID, SecretIDFile: v.SecretIDFile, Wrapped: v.Wrapped, JWTFile: v.JWTFile,
+			ServiceAccount: v.ServiceAccount, Region: v.Region, Resource: v.Resource, ServerID: v.ServerID,
+			NonceFile: filepath.Join(data, "vault.nonce")},
+		Paths: v.Paths, Prefix: v.Prefix, Mounts: v.Mounts, Timeout: v.Timeout,
+	}
+}
+
+// Access is whose access tokens are taken, nil without one.
+func (o OAuth) Access(baseURL func() string) *access.OAuth {
+	if !o.Enabled() {
+		return nil
+	}
+	return &access.OAuth{Issuer: o.Issuer, BaseURL: baseURL, Audience: o.Audience, JWKSURL: o.JWKSURL, SubjectClaim: o.SubjectClaim,
+		TenantClaim: o.TenantClaim, DefaultTenant: o.DefaultTenant, WorkspaceClaim: o.WorkspaceClaim, Scopes: o.Roles()}
+}
+
+// Weights are those of the parts of a score.
+func (s Search) Weights() discover.Weights {
+	return discover.Weights{Semantic: s.SemanticWeight, Keyword: s.KeywordWeight, History: s.HistoryWeight, Success: s.SuccessWeight, Complexity: s.ComplexityWeight}
+}
+
+// Ranking are the settings that answers depend on; those that rank nothing are left out.
+func (s Search) Ranking() Search {
+	s.Cache, s.ModelsDir, s.EmbeddingsKey, s.VectorsDSN = SearchCache{}, "", "", ""
+	return s
+}
+
+// Guide makes contexts and finds related tools.
+func (s Search) Guide(search assembly.Search, learned assembly.Usage) *assembly.Guide {
+	bound := func(share float64) float64 {
+		if share == 0 {
+			return -1 // none, where 0 is the default there
+		}
+		return share
+	}
+	b := s.Budgets
+	return &assembly.Guide{Search: search, Usage: learned, Shares: assembly.Shares{Near: bound(s.Context.Near), Listed: bound(s.Context.Listed)},
+		Budgets: assembly.Budgets{InitialPlanning: b.InitialPlanning, ToolSelection: b.ToolSelection, ExecutionPreparation: b.ExecutionPreparation, ErrorRecovery: b.ErrorRecovery}}
+}
+
+// VectorDSN is the database of pgvector.
+func (c *Config) VectorDSN() string {
+	if c.Search.VectorsDSN != "" {
+		return c.Search.VectorsDSN
+	}
+	return c.Store.DSN
+}
+
+// Rates are the limits of calls.
+func (l Limits) Rates() limit.Config {
+	return limit.Config{PerAgentRPM: l.AgentPerMinute, PerToolRPM: l.AgentToolPerMinute, GlobalRPM: l.GlobalPerMinute, Concurrent: l.AgentConcurrent}
+}
+
+// SecretDirs are the folders of file:// references.
+func (c *Config) SecretDirs() []string {
+	if len(c.Secrets.Dirs) > 0 {
+		return c.Secrets.Dirs
+	}
+	dir, err := filepath.Abs(filepath.Join(c.Data, datadir.Secrets))
+	if err != nil {
+		return nil
+	}
+	return []string{dir}
+}
+
+// BlobDir is the folder of what is too big for the store.
+func (c *Config) BlobDir() string {
+	if c.Store.Blobs != "" {
+		return c.Store.Blobs
+	}
+	return filepath.Join(c.Data, datadir.Blobs)
+}
+
+// Names are those under which the HTTP face is reached beside loopback; "*" is any. A
+// server that listens on every address cannot know its names; TLS and authentication,
+// which it must have, do what the Host rule does on loopback.
+func (h HTTP) Names() []string {
+	names := append([]string{}, h.Hosts...)
+	host, _, err := net.SplitHostPort(h.Addr)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil:
+	case host == "" || ip != nil && ip.IsUnspecified():
+		names = append(names, "*")
+	case host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		names = append(names, host)
+	}
+	if u, err := url.Parse(h.PublicURL); err == nil && u.Hostname() != "" {
+		names = append(names, u.Hostname())
+	}
+	return names
+}
+
+// Peer is the address of this node for the others, "" where it has none: it listens on
+// every address, at being one of them, and http.peer_url names none.
+func (h HTTP) Peer(at string) string {
+	host, _, err := net.SplitHostPort(h.Addr)
+	ip := net.ParseIP(host)
+	switch {
+	case h.PeerURL != "":
+		return h.PeerURL
+	case err != nil || host == "" || ip != nil && ip.IsUnspecified():
+		return ""
+	}
+	return at
+}
+
+// CheckPublic is E3008 where http.public_url is no address that people can be sent to.
+func (h HTTP) CheckPublic() error {
+	u, err := url.Parse(h.PublicURL)
+	if h.PublicURL == "" || err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Hostname() != "" && u.RawQuery == "" && u.Fragment == "" && u.User == nil {
+		return nil
+	}
+	return toolkeep.NewError(toolkeep.InvalidManifest, "http.public_url must be an address such as https://tools.example.com, without query or user")
+}
+
+// Public is the address under which people reach a server that listens at.
+func (h HTTP) Public(at string) string {
+	if h.PublicURL != "" {
+		return strings.TrimRight(h.PublicURL, "/")
+	}
+	return at
+}

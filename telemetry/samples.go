@@ -1,0 +1,58 @@
+package telemetry
+
+import (
+	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/cache"
+	"github.com/toolkeep/toolkeep/discover/usage"
+)
+
+// SpoolSamples tell of records that wait for the store, and of those that were lost.
+func SpoolSamples(waiting, lost int64) []Sample {
+	return []Sample{
+		{Name: "toolkeep_spool_records", Help: "Records that wait for the store.", Value: float64(waiting)},
+		{Name: "toolkeep_spool_lost_total", Help: "Records that could not be kept.", Counter: true, Value: float64(lost)},
+	}
+}
+
+// CommitSamples tell what a store committed.
+func CommitSamples(groups, rows int64) []Sample {
+	return []Sample{
+		{Name: "toolkeep_store_commits_total", Help: "Transactions committed.", Counter: true, Value: float64(groups)},
+		{Name: "toolkeep_store_changes_total", Help: "Changes committed.", Counter: true, Value: float64(rows)},
+	}
+}
+
+// IndexSamples tell how far the tools of an index are embedded.
+func IndexSamples(tools int, e discover.Embedding) []Sample {
+	serving := 0.0
+	if e.Model != "" && e.Model == e.Serving {
+		serving = 1
+	}
+	return []Sample{
+		{Name: "toolkeep_search_tools", Help: "Tools in the search index.", Value: float64(tools)},
+		{Name: "toolkeep_search_tools_embedded", Help: "Tools that have a vector of the configured model.", Value: float64(e.Have)},
+		{Name: "toolkeep_search_model_serving", Help: "1 while search compares meanings by the configured model, 0 while by another one or by words alone.", Value: serving},
+	}
+}
+
+// SearchCacheSamples tell what the search cache did.
+func SearchCacheSamples(s cache.Stats) []Sample {
+	return []Sample{
+		{Name: "toolkeep_search_cache_hits_total", Help: "Searches answered from the process's cache.", Counter: true, Value: float64(s.Hits)},
+		{Name: "toolkeep_search_cache_shared_hits_total", Help: "Searches answered from Redis.", Counter: true, Value: float64(s.RemoteHits)},
+		{Name: "toolkeep_search_cache_misses_total", Help: "Searches that went to the index although their answer is kept.", Counter: true, Value: float64(s.Misses)},
+		{Name: "toolkeep_search_cache_passed_total", Help: "Searches whose answer is not kept.", Counter: true, Value: float64(s.Passed)},
+		{Name: "toolkeep_search_cache_shared_errors_total", Help: "Questions that Redis did not answer.", Counter: true, Value: float64(s.RemoteErrors)},
+		{Name: "toolkeep_search_cache_entries", Help: "Answers kept in the process, about.", Value: float64(s.Entries)},
+		{Name: "toolkeep_search_cache_bytes", Help: "Bytes of them, about.", Value: float64(s.Bytes)},
+	}
+}
+
+// UsageSamples tell of the records of searches.
+func UsageSamples(s usage.Stats) []Sample {
+	return []Sample{
+		{Name: "toolkeep_retrieval_events_total", Help: "Records of searches that were written.", Counter: true, Value: float64(s.Written)},
+		{Name: "toolkeep_retrieval_events_dropped_total", Help: "Records of searches that could not be written.", Counter: true, Value: float64(s.Dropped)},
+		{Name: "toolkeep_retrieval_events_waiting", Help: "Records of searches that wait to be written.", Value: float64(s.Waiting)},
+	}
+}
