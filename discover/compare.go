@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// vectors gives those of what is asked, which is often asked again.
+// vectors returns the vectors of query texts, with a cache since queries repeat.
 func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]float32, error) {
 	out := make([][]float32, len(texts))
 	var missing []string
@@ -52,9 +52,8 @@ func (m *meaning) vectors(ctx context.Context, by *space, texts []string) ([][]f
 	return out, nil
 }
 
-// compare gives, for each text and each tool of r, how much they mean alike: the cosine,
-// 0 for what has no vector or means the opposite. It is nil where that is not to be had,
-// and why.
+// compare returns, for each text and each tool of r, the cosine similarity, 0 for a missing vector
+// or a negative cosine. If that is impossible it returns nil and the reason.
 func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]float32, string) {
 	m := x.meaning
 	if m == nil {
@@ -86,8 +85,8 @@ func (x *Index) compare(ctx context.Context, r *ranker, texts []string) ([][]flo
 	return out, ""
 }
 
-// told is what everybody may know of a failure of the embedder or the backend. Their own
-// words may hold addresses, and keys; the operator finds them in the log and in health.
+// publicReason is what any caller may know about a failure of the embedder or the backend. Their
+// own messages may contain addresses and keys; the operator finds them in the log and in health.
 func publicReason(err error) string {
 	e := toolkeep.AsError(err)
 	switch status, ok := e.Details["status"]; {
@@ -101,7 +100,7 @@ func publicReason(err error) string {
 	return ""
 }
 
-// Thousands writes 10000 as 10,000.
+// Thousands formats 10000 as 10,000.
 func Thousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -110,8 +109,8 @@ func Thousands(n int) string {
 	return s
 }
 
-// resting is why a question is not put to the embedder, which took too long for one a
-// moment ago; nil if it is put.
+// resting returns why queries currently skip the embedder, after it took too long for one; nil if
+// they do not.
 func (m *meaning) resting() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -121,8 +120,8 @@ func (m *meaning) resting() error {
 	return nil
 }
 
-// refuses tells whether an embedder that worked so far fails at this text alone. A
-// question must not make it seem broken.
+// refuses reports whether a working embedder fails only for this text. A query must not make it
+// seem broken.
 func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
 	m.mu.Lock()
 	mute := m.mute != nil
@@ -137,11 +136,11 @@ func (m *meaning) refuses(ctx context.Context, by *space, err error) bool {
 	return probe == nil
 }
 
-// asked takes in whether a question could be compared. The first failure is in the log:
-// where all tools are embedded nothing else tells the operator. After one that took all
-// the time it had, the next second's go without: every search would take as long.
+// asked records whether a query could be compared. The first failure is logged: once all tools are
+// embedded nothing else tells the operator. After a timeout, queries of the next second skip the
+// embedder, as every search would take as long.
 func (m *meaning) asked(ctx context.Context, took time.Duration, err error) {
-	if errors.Is(context.Cause(ctx), context.Canceled) { // the searcher left
+	if errors.Is(context.Cause(ctx), context.Canceled) { // the caller left
 		return
 	}
 	m.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/vectortest"
 )
 
-// crashDir in the environment makes the test's program a writer of vectors, to be killed.
+// crashDir in the environment makes the test binary a writer of vectors, to be killed.
 const crashDir = "TOOLKEEP_TEST_VECTORS"
 
 func TestMain(m *testing.M) {
@@ -37,8 +37,8 @@ func crashVector(i int) []float32 {
 	return []float32{float32(sin), float32(cos)}
 }
 
-// writeVectors puts vectors round by round, says so after each, and drops those of the
-// round before, which has the file rewritten now and then.
+// writeVectors puts vectors in rounds, reports each round, and drops those of the round before, so
+// the file is rewritten now and then.
 func writeVectors(dir string) error {
 	v, err := discover.NewMemory(dir, nil).Open(context.Background(), "m", 2)
 	if err != nil {
@@ -61,8 +61,8 @@ func writeVectors(dir string) error {
 	}
 }
 
-// TestKilledWriter kills a process while it writes and rewrites a file of vectors. What
-// it said it had put is there afterwards.
+// TestKilledWriter kills a process while it writes and rewrites a vector file. All vectors it
+// reported are there afterwards.
 func TestKilledWriter(t *testing.T) {
 	for _, after := range []int{1, 1000, 2100, 2800, 2801, 4300, 7001} {
 		dir := t.TempDir()
@@ -85,7 +85,7 @@ func TestKilledWriter(t *testing.T) {
 			}
 			var i int
 			if _, err := fmt.Sscan(lines.Text(), &round, &i); err != nil {
-				break // the last line may be half
+				break // the last line may be incomplete
 			}
 			put = i + 1
 		}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// unembedded counts the tools that the search may find, and those of them that have no
-// vector in of. Hidden tools are in neither number: how many there are is a secret.
+// unembedded returns the number of tools the search may find, and how many of them have no vector
+// in of. Neither counts hidden tools, whose number is secret.
 func (r *ranker) unembedded(of Selection, positions []uint32) (missing, all int) {
 	for _, at := range positions {
 		if (of == nil || !of.Has(int(at))) && r.sees(int(at)) {
@@ -24,7 +24,7 @@ func (r *ranker) unembedded(of Selection, positions []uint32) (missing, all int)
 	return missing, all
 }
 
-// partialReason tells that meanings were compared, but not of all tools; "" if of all.
+// partialReason says for how many tools there was no comparison by embedding; "" if for none.
 func (r *ranker) partialReason() string {
 	a := r.p.alike
 	missing, all := r.unembedded(a.of, a.missing)
@@ -34,7 +34,7 @@ func (r *ranker) partialReason() string {
 	return fmt.Sprintf("%s of %s tools are compared by words only until they are embedded", Thousands(missing), Thousands(all))
 }
 
-// degradedReason tells why meanings are not compared.
+// degradedReason says why embeddings are not compared.
 func (m *meaning) degradedReason(r *ranker) string {
 	m.mu.Lock()
 	err := m.failing
@@ -47,9 +47,9 @@ func (m *meaning) degradedReason(r *ranker) string {
 	if a != nil {
 		of = a.now
 	}
-	model, _, _ := strings.Cut(m.e.Model(), "@") // behind it is the address of a service
+	model, _, _ := strings.Cut(m.e.Model(), "@") // after the @ is a service's address
 	why := "tools are being embedded by " + model
-	if missing, all := r.unembedded(of, r.p.sorted); missing > 0 { // else tools wait that the caller may not see
+	if missing, all := r.unembedded(of, r.p.sorted); missing > 0 { // otherwise only tools hidden from the caller are missing
 		why = fmt.Sprintf("%s of %s tools are embedded by %s so far", Thousands(all-missing), Thousands(all), model)
 	}
 	why += "; until most are, words alone are compared"

@@ -42,7 +42,7 @@ func TestWords(t *testing.T) {
 		{"getUserInfo", "get user info"},
 		{"HTTPServer2", "http server2"},
 		{"snake_case-and.dots", "snake case and dots"},
-		{"parseURLs", "parse ur ls"}, // the price of splitting by capitals
+		{"parseURLs", "parse ur ls"}, // a known error of splitting by capitals
 		{"Café Zürich", "cafe zurich"},
 		{"straße", "straße"},
 		{"天気予報", "天気 気予 予報"},
@@ -164,7 +164,7 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestHammer searches while the index changes; the race detector watches.
+// TestHammer searches while the index changes, for the race detector.
 func TestHammer(t *testing.T) {
 	x := New(Config{})
 	var wg sync.WaitGroup
@@ -206,7 +206,7 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// many makes n tools of a vocabulary with few frequent and many rare words.
+// many returns n tools with few frequent and many rare words.
 func many(n int) []toolkeep.Version {
 	r := rand.New(rand.NewPCG(1, 2))
 	word := func() string { return fmt.Sprintf("w%d", int(5000*r.Float64()*r.Float64()*r.Float64())) }

@@ -1,14 +1,13 @@
-// Package discover finds tools by what they are for.
+// Package discover finds tools by purpose.
 //
-// It compares words, by a fielded BM25 over names, descriptions, parameters, tags,
-// categories, capabilities and examples, and meanings, by vectors of an Embedder. Names
-// written in camelCase or snake_case are taken apart, English words are reduced to their
-// stems, and scripts without spaces between words are indexed by pairs of characters. A
-// query that asks for several things at once is also scored subquery by subquery, and the
-// best one counts beside the whole, so that a tool which answers one of five perfectly is
-// not buried. How tools were used counts beside that (Usage), and earlier questions that
-// led to tools (Example) reorder those tools among their ranks.
+// It compares words, by a fielded BM25 over names, descriptions, parameters, tags, categories,
+// capabilities and examples, and meanings, by vectors of an Embedder. Names in camelCase or
+// snake_case are split, English words are stemmed, and scripts without spaces between words are
+// indexed by character pairs. A query with several requests is also scored per subquery, and the
+// best one counts in addition to the whole, so that a tool that fits one of five requests perfectly
+// is not buried. Usage counts in the score (Usage), and earlier queries that led to tools (Example)
+// reorder those tools among their ranks.
 //
-// The index holds the latest active version of each tool. It is immutable
-// behind one atomic pointer: readers never wait.
+// The index holds the latest active version of each tool. It is immutable behind one atomic
+// pointer: readers never wait.
 package discover

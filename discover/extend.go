@@ -2,13 +2,12 @@ package discover
 
 import "slices"
 
-// extending is an optional ability of Vectors: it makes a Selection of another one in
-// time that depends on what changed, where Select looks every text up.
+// extending is an optional ability of Vectors: it builds a Selection from another in time that
+// depends on the change, whereas Select looks up every text.
 type extending interface {
-	// extend is a Selection of n texts: that of before, with the texts of at positions
-	// replaced. A position beyond before that is not among them is empty. Vectors that were
-	// put since count for the replaced texts alone. It is nil where that
-	// cannot be done, and Select has to be asked.
+	// extend returns a Selection of n texts: before, with the texts at positions replaced by of.
+	// New positions not listed are empty. Vectors put since then count only for the replaced texts.
+	// It returns nil if this is impossible and Select must be used.
 	extend(before Selection, n int, positions []uint32, of []Digest) Selection
 }
 
@@ -17,7 +16,7 @@ func (v *memoryVectors) extend(before Selection, n int, positions []uint32, of [
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if !ok || b.of != v || b.rows != v.rows || len(b.slots) > n {
-		return nil // everything was rewritten since
+		return nil // rewritten since
 	}
 	s := &memorySelection{of: v, rows: v.rows, chunks: v.chunks, slots: make([]uint32, n)}
 	for i := copy(s.slots, b.slots); i < n; i++ {
@@ -33,8 +32,8 @@ func (v *memoryVectors) extend(before Selection, n int, positions []uint32, of [
 	return s
 }
 
-// follow is fill for postings that were made of others by a change: it costs what the
-// change does, and a copy. x.mu is held.
+// follow is fill for postings derived by a change: it costs the size of the change, plus a copy.
+// x.mu is held.
 func (m *meaning) follow(p, before *postings, removed []uint32, added []*doc) {
 	a := m.followed(p, before.alike, removed, added)
 	if a == nil {
@@ -44,8 +43,8 @@ func (m *meaning) follow(p, before *postings, removed []uint32, added []*doc) {
 	p.alike = a
 }
 
-// followed is nil where all has to be looked at: while another model answers, or where
-// the vectors cannot do it.
+// followed returns nil if everything must be looked up: while another model answers, or if the
+// vectors do not support extend.
 func (m *meaning) followed(p *postings, b *similarity, removed []uint32, added []*doc) *similarity {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,7 +52,7 @@ func (m *meaning) followed(p *postings, b *similarity, removed []uint32, added [
 	if !ok || m.filling || b == nil || !b.own {
 		return nil
 	}
-	positions, of := slices.Clone(removed), make([]Digest, len(removed), len(removed)+len(added)) // the empty ones have none
+	positions, of := slices.Clone(removed), make([]Digest, len(removed), len(removed)+len(added)) // the removed ones are empty
 	for _, d := range added {
 		positions, of = append(positions, d.at), append(of, d.means)
 	}

@@ -9,14 +9,13 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestFollow changes tools, some of which have vectors, and wants of each change what
-// looking at all of them gives.
+// TestFollow changes tools, some with vectors, and compares each step with a full lookup.
 func TestFollow(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	e := &topics{}
 	x := started(t, Config{Embedder: e}, threeTools)
 	embedded(t, x, 3)
-	// What has no vector stays so: nothing is embedded from now on.
+	// Tools without vectors stay so: nothing is embedded from now on.
 	e.set(nil, make(chan struct{}))
 	v := x.meaning.now.v
 	vector := make([]float32, e.Dimensions())
@@ -51,7 +50,7 @@ func TestFollow(t *testing.T) {
 		}
 		got, all := p.alike, 0
 		for i, d := range p.docs {
-			// A vector that was put for another tool comes in with the next publication.
+			// A vector put for another tool counts from the next publication.
 			if d == nil && got.now.Has(i) {
 				t.Fatalf("step %d: the empty place %d has a vector", step, i)
 			}
@@ -73,7 +72,7 @@ func TestFollow(t *testing.T) {
 		if got.have != all || len(got.missing) != len(p.sorted)-all {
 			t.Fatalf("step %d: %d have vectors and %d lack them, want %d of %d", step, got.have, len(got.missing), all, len(p.sorted))
 		}
-		if step%50 == 0 { // what was put meanwhile
+		if step%50 == 0 { // vectors put meanwhile
 			x.publishVectors()
 			p := x.current.Load()
 			for i, d := range p.docs {

@@ -17,8 +17,8 @@ import (
 	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
-// TestFileCutWhileInUse cuts the file of vectors under an index: questions go on by words,
-// what is missing is embedded anew, and a restart finds it.
+// TestFileCutWhileInUse truncates the vector file under an index: queries continue by words, lost
+// vectors are embedded again, and a restart finds them.
 func TestFileCutWhileInUse(t *testing.T) {
 	tools := append(numbered(2100, "Of rain"), threeTools...)
 	v := &vectorFile{dimensions: len(topicWords) + 1}
@@ -43,7 +43,7 @@ func TestFileCutWhileInUse(t *testing.T) {
 			if err := os.Truncate(path, size); err != nil {
 				t.Fatal(err)
 			}
-			if size < v.chunkAt(3)-1 { // there the labels alone are cut
+			if size < v.chunkAt(3)-1 { // there, only labels are cut
 				if got, r := ask("deliver a letter"); len(got) == 0 || got[0] != "post.send@1.0.0" || r.Degraded == "" {
 					t.Errorf("%v %+v", got, r)
 				}
@@ -77,7 +77,7 @@ func TestFileCutWhileInUse(t *testing.T) {
 	}
 }
 
-// TestCutUnderQuestions has many ask while the file is cut, and writers find it too.
+// TestCutUnderQuestions truncates the file under concurrent queries; writers detect it too.
 func TestCutUnderQuestions(t *testing.T) {
 	dir, log := t.TempDir(), &lockedBuffer{}
 	e := &topics{}
@@ -103,7 +103,7 @@ func TestCutUnderQuestions(t *testing.T) {
 		x.Update(slices.Values(append(slices.Clone(tools), tool("sky.soon", fmt.Sprintf("1.0.%d", i), fmt.Sprint("A storm ", i)))))
 	}
 	all.Wait()
-	x.Reindex([]string{"sky.now"}, true) // if nobody asked since, the writing finds it
+	x.Reindex([]string{"sky.now"}, true) // without queries since, the write detects it
 	eventually(t, "the vectors are not made anew", func() bool {
 		x.Find(t.Context(), Query{Text: "deliver letter"}, nil)
 		s := x.Embedding()
@@ -114,7 +114,7 @@ func TestCutUnderQuestions(t *testing.T) {
 	}
 }
 
-// TestWritersFindACutFile: nothing is written behind what is missing.
+// TestWritersFindACutFile: no vector is written behind a missing part.
 func TestWritersFindACutFile(t *testing.T) {
 	of := make([]Digest, 2*chunkRows)
 	numbers := make([][]float32, len(of))
@@ -142,7 +142,7 @@ func TestWritersFindACutFile(t *testing.T) {
 		if err := write(v); toolkeep.AsError(err).Code != toolkeep.IndexUnavailable || !errors.Is(err, mapped.ErrGone) {
 			t.Errorf("%s: %v", name, err)
 		}
-		// Nothing is there until it is put again, and what was chosen before stays away.
+		// Nothing is found until put again, and earlier selections stay empty.
 		if s := v.Select(of); s.Has(0) {
 			t.Errorf("%s: a vector that is lost is there", name)
 		}
@@ -165,7 +165,7 @@ func TestWritersFindACutFile(t *testing.T) {
 	}
 }
 
-// TestEmbedderWhoseFileIsCut loses no vectors: what is embedded is compared all the same.
+// TestEmbedderWhoseFileIsCut loses no vectors: existing ones are still compared.
 func TestEmbedderWhoseFileIsCut(t *testing.T) {
 	e := &topics{}
 	x := started(t, Config{Embedder: e, Vectors: NewMemory(t.TempDir(), nil)}, threeTools)
@@ -178,7 +178,7 @@ func TestEmbedderWhoseFileIsCut(t *testing.T) {
 	x.Update(slices.Values(append(slices.Clone(threeTools), tool("sky.soon", "1.0.0", "A storm"))))
 	eventually(t, "the embedder does not fail", func() bool { return x.Embedding().Err != nil })
 	before := e.count()
-	x.Reindex(nil, false) // has the next round begin
+	x.Reindex(nil, false) // start the next round
 	eventually(t, "it is not tried again", func() bool { return e.count() > before+1 })
 	if got, r := x.Find(t.Context(), ask, nil); fmt.Sprint(found(got)) != "[sky.now@1.0.0]" || !r.Partial || x.Embedding().Serving != "topics" {
 		t.Errorf("%v %+v", found(got), r)

@@ -21,8 +21,8 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// Fields of a tool, with what a word in them weighs and how much a long field
-// takes from that. Measured on the sets that recall_test.go reads.
+// Fields of a tool, with the weight of a word and how much a field's length reduces it. Measured on
+// the sets that recall_test.go reads.
 const (
 	fieldName = iota
 	fieldDescription
@@ -44,38 +44,36 @@ const k1 = 1.2
 type Config struct {
 	// MaxQuery is how many bytes of a query are read; default 4096.
 	MaxQuery int
-	// Embedder compares meanings beside words; nil: words alone. Start sets it going.
+	// Embedder adds comparison by meaning; nil: words only. Start starts it.
 	Embedder Embedder
-	// Vectors keeps the vectors of tools, and is closed with the index; nil: the memory
-	// of the process, so that every tool is embedded at each start.
+	// Vectors stores the vectors of tools, and is closed with the index; nil: process memory, so
+	// that every start embeds every tool.
 	Vectors Backend
-	// Other gives the embedder of another model, of which the backend has vectors from
-	// before Embedder was changed, so that it answers until all tools are embedded;
-	// nil where that model cannot be had any more. Without it words alone count
-	// meanwhile.
+	// Other returns the embedder of the previous model, whose vectors the backend still has, so
+	// that it answers until all tools are embedded with Embedder; nil if that model is no longer
+	// available. Without it only words count meanwhile.
 	Other func(Space) Embedder
-	// EmbedTime bounds the embedding of one query, after which words alone count;
-	// default 2 s.
+	// EmbedTime bounds the embedding of one query, after which only words count; default 2 s.
 	EmbedTime time.Duration
-	// Weights of the parts of a score; the zero value as a whole is DefaultWeights, any
-	// other counts as it is, zeros and all.
+	// Weights of the parts of a score; the zero value means DefaultWeights, any other value is used
+	// as it is, including zeros.
 	Weights Weights
-	// Threshold leaves out tools that have less in common with the question: the cosine
-	// of their meanings or the share of the question's words, each by how rare it is,
-	// whichever is more, from 0 to 1. Default 0: nothing is left out.
+	// Threshold leaves out tools with a lower relevance to the query: the cosine of their meanings
+	// or the share of the query's words, weighted by rarity, whichever is higher, from 0 to 1.
+	// Default 0: nothing is left out.
 	Threshold float64
-	// Usage makes search learn from how tools were used; nil: only the question counts.
+	// Usage makes search learn from how tools were used; nil: only the query counts.
 	Usage Usage
 	Log   *slog.Logger // nil: nothing is logged
 }
 
-// Weights say how much each part of a score counts. Each part is between 0 and 1.
+// Weights are the weights of a score's parts. Each part is between 0 and 1.
 type Weights struct {
-	Semantic   float64 // how much the meanings are alike; default 0.4
-	Keyword    float64 // how well the words fit; default 0.3
-	History    float64 // what the conversation and the user called; default 0.2
-	Success    float64 // how many calls of the tenant succeeded; default 0.1
-	Complexity float64 // what a complex tool loses, a medium one half of it; default 0.1
+	Semantic   float64 // similarity of meaning; default 0.4
+	Keyword    float64 // match of words; default 0.3
+	History    float64 // calls in the conversation and by the user; default 0.2
+	Success    float64 // success rate of the tenant's calls; default 0.1
+	Complexity float64 // penalty of a complex tool, half of it for a medium one; default 0.1
 }
 
 // Index is the search index. All methods are safe for concurrent use.
@@ -83,7 +81,7 @@ type Index struct {
 	maxQuery    int
 	weights     Weights
 	threshold   float64
-	usage       Usage        // nil: only the question counts
+	usage       Usage        // nil: only the query counts
 	exampleSets *exampleSets // nil without usage
 	meaning     *meaning     // nil without an embedder
 	current     atomic.Pointer[postings]
@@ -93,16 +91,16 @@ type Index struct {
 	turn   sync.Mutex
 	turned chan struct{} // closed at the next change; nil if no goroutine waits
 
-	mu    sync.Mutex // one Update at a time; guards what follows
+	mu    sync.Mutex // serialises Update; guards the fields below
 	docs  map[docKey]*doc
-	long  lengthSum // of docs
+	long  lengthSum // over docs
 	vocab vocabulary
-	stems map[string]uint32 // the term of every word seen, because few words make most text
+	stems map[string]uint32 // the term of every word seen, since few words make up most text
 }
 
 type docKey struct{ id, tenant string }
 
-// doc is the terms of one tool. It is never modified, but for its position.
+// doc holds the terms of one tool. It is immutable except for its position.
 type doc struct {
 	at      uint32 // in docs of the newest postings; guarded by Index.mu
 	action  action
@@ -111,23 +109,22 @@ type doc struct {
 	name    string // lower case, without the namespace
 	terms   []docTerm
 	lengths lengths
-	means   Digest // of the text that its vector stands for
-	// Of its version's digest and its owner, for View; here so that adding all up does not
-	// wander through memory.
+	means   Digest // of the text that was embedded
+	// Part of View's sum, from the version's digest and owner; stored here so that summing stays
+	// local in memory.
 	low, high uint64
 	owner     string
 }
 
-// docTerm is how often a tool has a term in each field, at most 255 times. There are
-// hundreds of thousands of them.
+// docTerm is how often a tool has a term in each field, at most 255. There are hundreds of
+// thousands of them.
 type docTerm struct {
 	term   uint32
 	counts [fieldCount]uint8
 }
 
-// vocabulary numbers the terms. The maps that an index was published with are
-// never written again: new terms go into a fresh copy of the small one, which is
-// merged into the big one now and then.
+// vocabulary numbers the terms. The maps of a published index are never written again: new terms go
+// into a fresh copy of the small map, which is merged into the big one now and then.
 type vocabulary struct {
 	big, small map[string]uint32
 	shared     bool // small belongs to a published index
@@ -163,7 +160,7 @@ func (v *vocabulary) add(term string) uint32 {
 	return n
 }
 
-// New makes an empty index; Update fills it.
+// New creates an empty index; Update fills it.
 func New(cfg Config) *Index {
 	x := &Index{maxQuery: cfg.MaxQuery, docs: map[docKey]*doc{}, stems: map[string]uint32{}}
 	if x.maxQuery <= 0 {
@@ -190,34 +187,32 @@ func New(cfg Config) *Index {
 	return x
 }
 
-// Len is the number of tools in the index.
+// Len returns the number of tools in the index.
 func (x *Index) Len() int { return len(x.current.Load().sorted) }
 
-// Update makes the index show the latest active version of each tool among
-// versions, which are all there are. Only tools whose digest changed are
-// tokenised again.
+// Update makes the index show the latest active version of each tool among versions, the complete
+// set. Only tools with a changed digest are tokenised again.
 func (x *Index) Update(versions iter.Seq[toolkeep.Version]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	latest := latestActive(versions)
 	for k := range x.docs {
 		if latest[k] == nil {
-			latest[k] = nil // it is looked at
+			latest[k] = nil // the tool is examined
 		}
 	}
 	x.show(latest)
 }
 
-// Change is Update where versions are all there are of the tools that changed, and of
-// them alone. It takes a fraction of a millisecond for each, unless all has to be rebuilt.
+// Change is Update where versions are all versions of the changed tools only. It takes a fraction
+// of a millisecond per tool, unless everything has to be rebuilt.
 func (x *Index) Change(versions iter.Seq[toolkeep.Version]) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.show(latestActive(versions))
 }
 
-// show makes the index show other tools, nil where there is none any more. It is called
-// with x.mu held.
+// show replaces tools in the index; nil removes one. x.mu is held.
 func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
 	d := delta{rebuild: x.forget()}
 	for k, t := range latest {
@@ -238,7 +233,7 @@ func (x *Index) show(latest map[docKey]*toolkeep.Tool) {
 	x.apply(d)
 }
 
-// forget begins a new vocabulary when most terms may be of removed tools.
+// forget starts a new vocabulary when most terms may belong to removed tools.
 func (x *Index) forget() bool {
 	const most = 500_000
 	if x.vocab.size <= most && len(x.stems) <= most {
@@ -251,11 +246,11 @@ func (x *Index) forget() bool {
 	return true
 }
 
-// delta is what changes in the postings.
+// delta is a change of the postings.
 type delta struct {
 	removed          []uint32
 	added, unchanged []*doc
-	rebuild          bool // all of it, if anything
+	rebuild          bool // rebuild everything, if anything changed
 }
 
 func (d *delta) remove(x *Index, k docKey, old *doc) {
@@ -273,7 +268,7 @@ func (d *delta) replace(x *Index, k docKey, old, by *doc) {
 	d.added = append(d.added, by)
 }
 
-// apply publishes what changed. It is called with x.mu held.
+// apply publishes a change. x.mu is held.
 func (x *Index) apply(d delta) {
 	if !d.rebuild && len(d.removed)+len(d.added)+len(d.unchanged) == 0 {
 		return
@@ -296,12 +291,12 @@ func (x *Index) apply(d delta) {
 	}
 	x.publish(p)
 	if x.meaning != nil {
-		x.meaning.nudge() // it looks at what is published
+		x.meaning.nudge() // wakes it to examine the published index
 	}
 }
 
-// latestActive chooses as the catalogue's "latest" does: stable before prerelease. A tool
-// of which no version is active has nil.
+// latestActive chooses like the catalogue's "latest": stable before prerelease. A tool without an
+// active version maps to nil.
 func latestActive(versions iter.Seq[toolkeep.Version]) map[docKey]*toolkeep.Tool {
 	type best struct {
 		sem  *semver.Version
@@ -316,7 +311,7 @@ func latestActive(versions iter.Seq[toolkeep.Version]) map[docKey]*toolkeep.Tool
 			continue
 		}
 		if b.tool == nil {
-			// Most tools have one version, whose number then does not matter.
+			// Most tools have one version, which needs no version comparison.
 			found[k] = best{nil, v.Tool}
 			continue
 		}
@@ -403,8 +398,8 @@ func (x *Index) takeApart(t *toolkeep.Tool) *doc {
 	return d
 }
 
-// unsaid gives the words of s that name does not hold already: a title that
-// repeats the id must not count twice.
+// unsaid returns the words of s that are not in name: a title that repeats the id must not count
+// twice.
 func unsaid(s, name string) string {
 	have := map[string]bool{}
 	words(name, func(w string) { have[w] = true })
@@ -418,7 +413,7 @@ func unsaid(s, name string) string {
 	return strings.Join(rest, " ")
 }
 
-// term is the number of a word's stem.
+// term returns the number of a word's stem.
 func (x *Index) term(w string) uint32 {
 	n, ok := x.stems[w]
 	if !ok {
@@ -435,7 +430,7 @@ func parameters(raw json.RawMessage, yield func(string)) {
 	}
 	tree, err := canon.Parse(raw, canon.Limits{Properties: 20_000})
 	if err != nil {
-		return // a manifest whose schema cannot be read is not published
+		return // unreadable schemas are never published
 	}
 	describeParameters(tree, 0, yield)
 }

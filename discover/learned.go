@@ -14,34 +14,33 @@ import (
 	"github.com/viterin/vek/vek32"
 )
 
-// Bounds of what is learned from questions.
+// Limits of learning from queries.
 const (
-	maxToolExamples   = 20     // questions of a tool that count, the newest
-	maxExamples       = 20_000 // of a tenant
-	maxExampleBytes   = 1000   // of a question; the rest is cut off
-	maxExampleTenants = 64     // tenants whose questions are held at once
+	maxToolExamples   = 20     // queries that count per tool, newest first
+	maxExamples       = 20_000 // per tenant
+	maxExampleBytes   = 1000   // of a query; the rest is cut off
+	maxExampleTenants = 64     // tenants whose queries are held at once
 	exampleRetry      = 30 * time.Second
-	// Taking in rests so many times as long as it took.
+	// After processing, learning pauses for this multiple of the time it took.
 	exampleRest    = 20
-	examplePublish = time.Second // between two publications while questions are embedded
-	// How much being like a question that led to a tool counts beside the score: for a
-	// question that asks for one thing, and for one that asks for several, which says
-	// less about each tool.
+	examplePublish = time.Second // between two publications while queries are embedded
+	// Weight of similarity to a query that led to a tool, relative to the score: for a query with
+	// one request, and for one with several, which says less about each tool.
 	learnedShare  = 1
 	learnedShares = 0.3
-	// exampleMeaning is how much meaning counts beside words between two questions.
+	// exampleMeaning is the weight of meaning against words between two queries.
 	exampleMeaning = 0.6
-	// maxCompared is how many questions are compared in one search, for the query and its subqueries.
+	// maxCompared is how many stored queries are compared in one search, for the query and its
+	// subqueries.
 	maxCompared = 40_000
-	// A tool that nothing else speaks for is found if a question that led to it is so
-	// much like the one asked.
+	// A tool without any other match is found if a query that led to it is this similar.
 	learnedAlone = 0.6
-	// A tool to which a question led that is so much like the one asked is shown.
+	// A tool is shown if a query that led to it is this similar.
 	learnedAgain = 0.9
 )
 
-// exampleSets are the questions that led to tools, by tenant. Nothing of one tenant is ever
-// looked at for another.
+// exampleSets holds the queries that led to tools, by tenant. One tenant's queries are never used
+// for another.
 type exampleSets struct {
 	x     *Index
 	usage Usage
@@ -56,34 +55,34 @@ type exampleSets struct {
 	tenants map[string]*tenantExamples
 }
 
-// tenantLessons are those of one tenant.
+// tenantExamples are those of one tenant.
 type tenantExamples struct {
 	now   atomic.Pointer[learned]
-	used  atomic.Int64 // when it was asked for, to forget the one that is asked least
-	busy  atomic.Bool  // a goroutine reads new examples
-	after atomic.Int64 // not before this time, because the embedder failed
+	used  atomic.Int64 // last use; the least recently used tenant is evicted
+	busy  atomic.Bool  // a goroutine is reading new examples
+	after atomic.Int64 // not before this time, since the embedder failed
 
-	known map[string]*exampleText // by question; of who is busy
+	known map[string]*exampleText // by query; owned by the busy goroutine
 }
 
-// exampleText is a question taken apart. It is never modified, but for its vector, which
-// the busy goroutine replaces with the whole.
+// exampleText is an analysed query. It is immutable except for its vector, which the busy goroutine
+// replaces together with the whole.
 type exampleText struct {
 	stems  []string
 	vector []float32
-	by     *space // what made vector
+	by     *space // the space of vector
 }
 
-// learned is what a tenant's searches look at. It is never modified.
+// learned is what a tenant's searches use. It is immutable.
 type learned struct {
 	of     *Example // the first of what it was made of, and how many
 	n      int
-	by     *space              // whose vectors it has; nil: none
-	have   int                 // questions that have vectors
-	texts  []*exampleText      // each once
+	by     *space              // the space of its vectors; nil: none
+	have   int                 // queries with vectors
+	texts  []*exampleText      // distinct
 	tools  map[string][]uint32 // indexes into texts
-	stems  map[string][]uint32 // the same by word
-	length []float32           // of each text's words, weighed
+	stems  map[string][]uint32 // indexes into texts, by stem
+	length []float32           // of each text's words, weighted
 }
 
 func newExampleSets(x *Index, usage Usage, log *slog.Logger) *exampleSets {
@@ -91,7 +90,7 @@ func newExampleSets(x *Index, usage Usage, log *slog.Logger) *exampleSets {
 	return &exampleSets{x: x, usage: usage, log: log, ctx: ctx, cancel: cancel, tenants: map[string]*tenantExamples{}}
 }
 
-// close ends the work in the background, and waits for it.
+// close stops the background work and waits for it.
 func (l *exampleSets) close() {
 	if l == nil {
 		return
@@ -103,8 +102,8 @@ func (l *exampleSets) close() {
 	l.wg.Wait()
 }
 
-// of gives what a tenant's questions taught up to now, nil where there is nothing. What
-// is new is taken in in the background.
+// of returns what a tenant's queries have taught so far, nil if nothing. New queries are processed
+// in the background.
 func (l *exampleSets) of(tenant string, by *space) *learned {
 	examples := l.usage.Examples(tenant)
 	l.mu.Lock()
@@ -135,7 +134,7 @@ func (l *exampleSets) of(tenant string, by *space) *learned {
 	return have
 }
 
-// forgetOne makes room for another tenant, unless all are at work.
+// forgetOne evicts a tenant to make room, unless all are busy.
 func (l *exampleSets) forgetOne() bool {
 	oldest, found := "", false
 	var at int64 = math.MaxInt64
@@ -148,7 +147,7 @@ func (l *exampleSets) forgetOne() bool {
 	return found
 }
 
-// fits tells whether all of examples was taken in, with the vectors of by.
+// fits reports whether all of examples have been processed, with the vectors of by.
 func (n *learned) fits(examples []Example, by *space) bool {
 	if n == nil {
 		return len(examples) == 0
@@ -159,12 +158,12 @@ func (n *learned) fits(examples []Example, by *space) bool {
 	return by == nil || n.by == by && n.have == len(n.texts)
 }
 
-// take takes in what examples says, and embeds it.
+// take processes and embeds examples.
 func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
 	begin := time.Now()
 	n := t.read(examples)
 	n.by = by
-	// Where questions come all the time, taking them in takes 5 % of one core at most.
+	// With a constant flow of queries this uses at most 5 % of one core.
 	t.after.Store(begin.Add(exampleRest * time.Since(begin)).UnixNano())
 	n.count()
 	t.now.Store(n)
@@ -217,7 +216,7 @@ func (l *exampleSets) take(t *tenantExamples, examples []Example, by *space) {
 	t.now.Store(n.with(texts))
 }
 
-// with is the same with other vectors.
+// with returns a copy with other vectors.
 func (n *learned) with(texts []*exampleText) *learned {
 	m := *n
 	m.texts = slices.Clone(texts)
@@ -234,7 +233,7 @@ func (n *learned) count() {
 	}
 }
 
-// read takes the questions apart, each once, and forgets those that are gone.
+// read analyses each query once and drops those that are gone.
 func (t *tenantExamples) read(examples []Example) *learned {
 	n := &learned{n: len(examples), tools: map[string][]uint32{}, stems: map[string][]uint32{}}
 	if len(examples) > 0 {
@@ -275,7 +274,7 @@ func (t *tenantExamples) read(examples []Example) *learned {
 	return n
 }
 
-// weigh is the length of words as a vector, each as long as it is rare.
+// weigh returns the vector length of words, weighted by rarity.
 func (n *learned) weigh(stems []string) float32 {
 	var sum float64
 	for _, s := range stems {
@@ -298,9 +297,9 @@ func stemsOf(text string) []string {
 	return out
 }
 
-// like raises to to how much what is asked is like each of the questions: by meaning and
-// words where they have vectors, by words alone where not. asked is the vector of what
-// is asked, nil without; here is for work.
+// like raises to to the similarity between the query and each stored query: by meaning and words if
+// they have vectors, else by words. asked is the query's vector, nil if there is none; here is
+// scratch space.
 func (n *learned) like(to, here []float32, stems []string, asked []float32) {
 	clear(here)
 	length := n.weigh(stems)
@@ -320,9 +319,9 @@ func (n *learned) like(to, here []float32, stems []string, asked []float32) {
 	}
 }
 
-// rankByExamples reorders the tools that have examples among the ranks that they hold.
-// Tools without examples keep their ranks, so that none is buried because it was not asked
-// for yet, which raising scores does (measured, see docs/discovery.md).
+// rankByExamples reorders the tools that have examples among the ranks they hold. Tools without
+// examples keep their ranks, so that new tools are not buried, which raising scores would do
+// (measured, see docs/discovery.md).
 func (x *Index) rankByExamples(r *ranker, ask Query, text string, list []candidate) []candidate {
 	if x.exampleSets == nil || ask.Session.Tenant == "" || ask.Strategy == Semantic || ask.Strategy == Keyword {
 		return list
@@ -348,8 +347,8 @@ func (x *Index) rankByExamples(r *ranker, ask Query, text string, list []candida
 	return liftExample(list, ask.Limit)
 }
 
-// exampleSimilarity is how much the question, or a subquery, is like each of n, and how much that
-// counts.
+// exampleSimilarity returns how similar the query, or a subquery, is to each text of n, and how
+// much that counts.
 func (r *ranker) exampleSimilarity(n *learned, by *space, text string) (like []float32, share float64) {
 	vector := func(text string) []float32 {
 		if r.alike == nil || n.by != by {
@@ -369,7 +368,7 @@ func (r *ranker) exampleSimilarity(n *learned, by *space, text string) (like []f
 	return like, learnedShares
 }
 
-// foundByExample are tools that only questions speak for, beside those of list.
+// foundByExample returns tools that match only by examples, in addition to list.
 func (r *ranker) foundByExample(n *learned, list []candidate, of func(tool string) (float64, bool)) (alone []candidate) {
 	have := map[uint32]bool{}
 	for i := range list {
@@ -417,9 +416,8 @@ func (r *ranker) rerankExamples(list []candidate, share float64, of func(tool st
 	}
 }
 
-// liftExample moves the tool to which the very question led, if it ranks below the limit,
-// to the last rank within it: among thousands of tools without examples, reordering those
-// that have some would never show it.
+// liftExample moves the tool to which this very query led to the last rank within the limit if it
+// ranks below: among thousands of tools without examples, reordering alone would never show it.
 func liftExample(list []candidate, limit int) []candidate {
 	if limit <= 0 {
 		limit = 10
@@ -441,15 +439,15 @@ func liftExample(list []candidate, limit int) []candidate {
 	return slices.Insert(slices.Delete(list, best, best+1), limit-1, c)
 }
 
-// remembered gives the vector of a text that was just compared.
+// remembered returns the vector of a text that was just compared.
 func (s *space) remembered(text string) []float32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.queries[text]
 }
 
-// Learned tells whether a tenant's searches have taken in all questions that there are
-// now. A search makes it begin.
+// Learned reports whether a tenant's searches use all its current queries. A search starts the
+// processing.
 func (x *Index) Learned(tenant string) bool {
 	if x.exampleSets == nil {
 		return true

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// lessonsOf tells how many questions of a tenant count in its searches, and how many of
-// them are compared by meaning.
+// lessonsOf returns how many queries of a tenant count in its searches, and how many of them are
+// compared by meaning.
 func lessonsOf(x *Index, tenant string) (questions, embedded int) {
 	if x.exampleSets == nil {
 		return 0, 0
@@ -31,7 +31,7 @@ func lessonsOf(x *Index, tenant string) (questions, embedded int) {
 	return len(n.texts), n.have
 }
 
-// learnedFrom searches until all questions are taken in.
+// learnedFrom searches until all queries are processed.
 func learnedFrom(t *testing.T, x *Index, tenant string, questions, vectors int) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -65,7 +65,7 @@ func TestLearnedByWords(t *testing.T) {
 		return Query{Text: "read a file of what the gnu says", Session: Session{Tenant: tenant}}
 	}
 	got, _ := x.Find(t.Context(), in("t"), nil)
-	// a.read has no questions and keeps its place; c.read and b.read change theirs.
+	// a.read has no queries and keeps its rank; c.read and b.read change theirs.
 	if ids := fmt.Sprint(found(got)); ids != "[a.read@1.0.0 c.read@1.0.0 b.read@1.0.0]" || got[1].Learned <= got[2].Learned {
 		t.Errorf("%s %+v", ids, got)
 	}
@@ -76,7 +76,7 @@ func TestLearnedByWords(t *testing.T) {
 	if ids := fmt.Sprint(found(got)); ids != "[a.read@1.0.0 b.read@1.0.0 c.read@1.0.0]" || got[2].Learned != 0 {
 		t.Errorf("another tenant: %s", ids)
 	}
-	// A question that no tool's own words answer.
+	// A query that no tool's own words match.
 	ask := Query{Text: "what does the gnu say", Session: Session{Tenant: "t"}}
 	got, _ = x.Find(t.Context(), ask, nil)
 	if len(got) != 1 || got[0].Tool.ID != "c.read" || got[0].Score <= 0 || got[0].Why != nil {
@@ -147,7 +147,7 @@ func TestLearnedWhileTheEmbedderFails(t *testing.T) {
 	}
 }
 
-// TestClosedWhileLearning leaves no goroutine, which goleak watches.
+// TestClosedWhileLearning leaves no goroutine, checked by goleak.
 func TestClosedWhileLearning(t *testing.T) {
 	block := make(chan struct{})
 	e := &topics{block: block}
@@ -162,7 +162,7 @@ func TestClosedWhileLearning(t *testing.T) {
 	x.Find(t.Context(), Query{Text: "file", Session: Session{Tenant: "t"}}, nil)
 }
 
-// movingUse is a Usage of many tenants whose questions change.
+// movingUse is a Usage of many tenants whose queries change.
 type movingUse struct {
 	examples sync.Map // tenant to []Example
 }
@@ -176,8 +176,8 @@ func (u *movingUse) Examples(tenant string) []Example {
 	return list
 }
 
-// TestHammerLearned asks for more tenants than are held at once, while their questions
-// change; the race detector watches.
+// TestHammerLearned searches for more tenants than are held at once, while their queries change;
+// for the race detector.
 func TestHammerLearned(t *testing.T) {
 	u := &movingUse{}
 	x := usedIndex(u, Config{Embedder: &topics{}}, files...)
@@ -211,8 +211,8 @@ func TestHammerLearned(t *testing.T) {
 	}
 }
 
-// TestLearnedIsShown asks the very question that led to a tool, of which its own words
-// say nothing, among many tools of which they do.
+// TestLearnedIsShown repeats a query that led to a tool whose own words do not match, among many
+// tools whose words do.
 func TestLearnedIsShown(t *testing.T) {
 	const question = "water the plants in the hall"
 	tools := []toolkeep.Version{tool("zz.far", "1.0.0", "Perform work"), tool("zz.other", "1.0.0", "Perform work")}

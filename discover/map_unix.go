@@ -9,7 +9,7 @@ import (
 
 const mapsFiles = true
 
-// mapPart shows a part of a file, and what is written to it later.
+// mapPart maps a part of a file, shared, so that later writes are visible.
 func mapPart(f *os.File, at int64, n int) ([]byte, error) {
 	return syscall.Mmap(int(f.Fd()), at, n, syscall.PROT_READ, syscall.MAP_SHARED)
 }

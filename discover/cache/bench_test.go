@@ -35,13 +35,13 @@ func benchmark(b *testing.B, n *node, prepare func()) {
 	}
 }
 
-// BenchmarkHit is one answer of five tools from the process, of ten thousand tools.
+// BenchmarkHit is an L1 hit with five tools, out of ten thousand.
 func BenchmarkHit(b *testing.B) {
 	n := newSystem(false).node(b, many())
 	benchmark(b, n, nil)
 }
 
-// BenchmarkHitParallel is the same from all cores.
+// BenchmarkHitParallel is the same on all cores.
 func BenchmarkHitParallel(b *testing.B) {
 	n := newSystem(false).node(b, many())
 	q := ask("send a message of the garden to place 7")
@@ -67,7 +67,7 @@ func BenchmarkHitShared(b *testing.B) {
 	benchmark(b, n, func() { n.local.InvalidateAll() })
 }
 
-// BenchmarkMiss is a new question each time, with the index behind it searched by words.
+// BenchmarkMiss is a new query each time, with keyword search in the index behind.
 func BenchmarkMiss(b *testing.B) {
 	n := newSystem(false).node(b, many())
 	b.ReportAllocs()

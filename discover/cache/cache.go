@@ -16,26 +16,26 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// Index is what answers are kept of; discover.Index is one.
+// Index is the search behind the cache; discover.Index implements it.
 type Index interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
 	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
-	// View is what the answers for a tenant depend on now.
+	// View returns the state that a tenant's answers currently depend on.
 	View(tenant string) discover.View
 }
 
-// Remote is a store of bytes that the nodes share. It may forget anything at any time.
+// Remote is a byte store shared by the nodes. It may drop entries at any time.
 type Remote interface {
-	// Get gives what is kept under a key; nil if nothing is.
+	// Get returns the value of a key; nil if there is none.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Put keeps value for life.
+	// Put stores value for life.
 	Put(ctx context.Context, key string, value []byte, life time.Duration) error
 }
 
-// Store keeps the flushes.
+// Store stores the flushes.
 type Store interface {
 	toolkeep.Applier
-	// Document is ErrNotFound where there is none.
+	// Document returns ErrNotFound if there is none.
 	Document(ctx context.Context, kind, tenant, id string) (toolkeep.Document, error)
 }
 
@@ -43,39 +43,39 @@ type Store interface {
 type Config struct {
 	Index Index
 	Store Store
-	// Usage is the Index's; nil if it has none.
+	// Usage is the Index's Usage; nil if it has none.
 	Usage discover.Usage
-	// Ranking names what else answers depend on and is the same on nodes that answer
-	// alike: weights of the index and the build.
+	// Ranking identifies whatever else answers depend on, and is equal on nodes that answer alike:
+	// the index's weights and the build.
 	Ranking string
 
 	Entries int           // of L1; default 20,000
-	Bytes   int64         // of L1; default 100 MiB; an answer beyond 1/64 of it is not kept
+	Bytes   int64         // of L1; default 100 MiB; an answer above 1/64 of it is not cached
 	Life    time.Duration // in L1; default 5 min
 
-	Remote     Remote        // L2; nil is none
+	Remote     Remote        // L2; nil: none
 	RemoteLife time.Duration // in L2; default 1 h
-	// Patience is how long a search waits for L2, once to read and once to write;
-	// default 50 ms. After a failure L2 is left alone for Pause; default 1 s.
+	// Patience is how long a search waits for L2, once to read and once to write; default 50 ms.
+	// After a failure L2 is not used for Pause; default 1 s.
 	Patience, Pause time.Duration
-	// Learning is how often a tenant's learned questions are looked at again: what was
-	// learned since counts so much later. Default 1 min.
+	// Learning is how often a tenant's learned queries are checked for changes; new ones take
+	// effect with that delay. Default 1 min.
 	Learning time.Duration
-	// Secret is what hashes and seals are made with, 32 bytes, the same on all nodes;
-	// required with a Remote, else random.
+	// Secret is the key material for hashes and seals, 32 bytes, equal on all nodes; required with
+	// a Remote, else random.
 	Secret []byte
 
 	Clock func() time.Time // default time.Now
 	Log   *slog.Logger     // default discards
 }
 
-// overhead is about what an answer and a tool in it cost beside their texts, in bytes.
+// overhead is the approximate size in bytes of an answer, and of a tool in it, without their texts.
 const (
 	overhead      = 400
 	matchOverhead = 250
 )
 
-// Cache is an Index that remembers. All methods are safe for concurrent use.
+// Cache is an Index with a result cache. All methods are safe for concurrent use.
 type Cache struct {
 	config Config
 	index  Index
@@ -85,22 +85,22 @@ type Cache struct {
 
 	counts  counts
 	learned sync.Map   // lesson by tenant
-	mu      sync.Mutex // one change of flushed at a time
+	mu      sync.Mutex // serialises changes of flushed
 	flushed atomic.Pointer[map[string]*flushes]
 
 	hits, remoteHits, misses, passed atomic.Int64
 }
 
-// Stats counts searches since the start.
+// Stats are counts of searches since the start.
 type Stats struct {
 	Hits, RemoteHits, Misses int64
-	Passed                   int64 // that no cache could answer
+	Passed                   int64 // not cacheable
 	RemoteErrors             int64
-	Entries                  int   // in L1, about
-	Bytes                    int64 // of L1, about
+	Entries                  int   // in L1, approximate
+	Bytes                    int64 // of L1, approximate
 }
 
-// New makes an empty cache; Load what was flushed before it serves.
+// New creates an empty cache; Load the flushes before it serves.
 func New(c Config) (*Cache, error) {
 	if c.Index == nil || c.Store == nil || c.Remote != nil && len(c.Secret) != 32 {
 		return nil, errors.New("cache: Index and Store are required, and with a Remote a Secret of 32 bytes")
@@ -124,8 +124,8 @@ func New(c Config) (*Cache, error) {
 	}
 	x := &Cache{config: c, index: c.Index, seals: s, remote: guard{pause: c.Pause, clock: c.Clock, log: c.Log}}
 	x.flushed.Store(&map[string]*flushes{})
-	// The store bounds weight alone. With a weight of an entry's bytes, but at least its
-	// share of them, that bounds entries too.
+	// The store bounds only weight. If an entry weighs its bytes, but at least its share of them,
+	// that also bounds the entries.
 	share := max(1, c.Bytes/int64(c.Entries))
 	x.local = otter.Must(&otter.Options[key, *answer]{
 		MaximumWeight:    uint64(min(share*int64(c.Entries), c.Bytes)),
@@ -143,8 +143,8 @@ func orElse[T int | int64 | time.Duration](v *T, def T) {
 	}
 }
 
-// clock lets otter tell the time. It does not tick: what is over goes when its place is
-// needed, and is never given out.
+// clock gives otter the time. It does not tick: expired entries leave when their room is needed,
+// and are never returned.
 type clock func() time.Time
 
 func (c clock) NowNano() int64                      { return c().UnixNano() }
@@ -160,32 +160,31 @@ func (l storeLog) Error(ctx context.Context, msg string, err error) {
 	l.log.ErrorContext(ctx, "search cache: "+msg, "error", err)
 }
 
-// Close ends what otter runs. It does not close the Remote.
+// Close stops otter's goroutines. It does not close the Remote.
 func (c *Cache) Close() { c.local.StopAllGoroutines() }
 
-// Stats gives the counts.
+// Stats returns the counts.
 func (c *Cache) Stats() Stats {
 	return Stats{Hits: c.hits.Load(), RemoteHits: c.remoteHits.Load(), Misses: c.misses.Load(), Passed: c.passed.Load(),
 		RemoteErrors: c.remote.failures.Load(), Entries: c.local.EstimatedSize(), Bytes: int64(c.local.WeightedSize())}
 }
 
-// RemoteHealth tells why L2 is not used at the moment; nil if it is, or there is none.
+// RemoteHealth returns why L2 is currently not used; nil if it is, or there is none.
 func (c *Cache) RemoteHealth() error { return c.remote.state() }
 
-// Tools is the index's.
+// Tools passes through to the index.
 func (c *Cache) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
 	return c.index.Tools(visible)
 }
 
-// Search is Find for everyone, of which nothing is kept.
+// Search is Find without a tenant; its results are not cached.
 func (c *Cache) Search(query string, limit int, visible func(*toolkeep.Tool) bool) []discover.Match {
 	found, _ := c.Find(context.Background(), discover.Query{Text: query, Limit: limit}, visible)
 	return found
 }
 
-// Find is the index's, or a kept answer of it that is still right; the report says
-// which. What the matches of a kept answer share (Why, the report's Terms) must not be
-// modified.
+// Find returns the index's answer, or a cached one that is still valid; the report says which. The
+// shared parts of a cached answer (Why, the report's Terms) must not be modified.
 func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
 	k, ok := c.key(ask)
 	if !ok {
@@ -210,7 +209,7 @@ func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*tool
 	found, report := c.index.Find(ctx, ask, visible)
 	now := moment{view: c.index.View(ask.Session.Tenant), flushed: c.flushes(ask.Session.Tenant)}
 	if report.Degraded != "" && !report.Partial && !at.view.WordsAlone() || !at.view.Settled() || now != at {
-		return found, report // made from something that is missing, or that changed meanwhile
+		return found, report // built while something was missing or changing
 	}
 	a := newAnswer(found, report, at, c.config.Clock())
 	a.life = c.config.Life
@@ -219,13 +218,13 @@ func (c *Cache) Find(ctx context.Context, ask discover.Query, visible func(*tool
 	return found, report
 }
 
-// moment is the state that an answer is made from.
+// moment is the state an answer was built from.
 type moment struct {
 	view    discover.View
 	flushed *flushes
 }
 
-// answer is one kept answer. It is never modified once it is kept.
+// answer is one cached answer. It is immutable once cached.
 type answer struct {
 	Sum    [32]byte        // of the view
 	Rev    int64           // of the tenant's flushes
@@ -236,7 +235,7 @@ type answer struct {
 	life   time.Duration // in L1
 }
 
-// kept is one tool of an answer: the match without the tool, and which it was.
+// kept is one tool of an answer: the match with the tool's identity instead of the tool.
 type kept struct {
 	ID, Tenant, Version, Digest string
 	Match                       discover.Match
@@ -255,7 +254,7 @@ func newAnswer(found []discover.Match, report discover.Report, at moment, now ti
 	return a
 }
 
-// weigh works out about how many bytes the answer takes.
+// weigh computes the approximate size of the answer in bytes.
 func (a *answer) weigh() {
 	n := overhead
 	for _, w := range a.Report.Terms {
@@ -271,15 +270,14 @@ func (a *answer) weigh() {
 	a.size = int64(n)
 }
 
-// hit is the report of the answer when it is given again.
+// hit returns the answer's report for a cache hit.
 func (a *answer) hit() discover.Report {
 	r := a.Report
 	r.CacheHit = true
 	return r
 }
 
-// show gives the answer's tools as they are now; ok is false if it is not right any
-// more.
+// show returns the answer's tools in their current versions; ok is false if it is no longer valid.
 func (c *Cache) show(a *answer, at moment, ask discover.Query, visible func(*toolkeep.Tool) bool) (found []discover.Match, ok bool) {
 	if a.Sum != at.view.Sum() || !at.flushed.allow(a, ask) || c.over(a) {
 		return nil, false
@@ -300,8 +298,8 @@ func (c *Cache) show(a *answer, at moment, ask discover.Query, visible func(*too
 	return found, true
 }
 
-// over tells whether an answer is older than any may be. One from a node whose clock is
-// ahead is as new as can be.
+// over reports whether an answer has exceeded the maximum age. An answer from a node whose clock is
+// ahead counts as new.
 func (c *Cache) over(a *answer) bool {
 	return c.config.Clock().Sub(a.Made) >= max(c.config.Life, c.config.RemoteLife)
 }

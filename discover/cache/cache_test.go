@@ -40,7 +40,7 @@ func TestSameAnswerAgain(t *testing.T) {
 				}
 			}
 			check(a, true)
-			// A node with the same tools, published in another order, has the answer from L2.
+			// A node with the same tools, published in another order, gets the answer from L2.
 			tools := some()
 			slices.Reverse(tools)
 			b := s.node(t, tools)
@@ -52,21 +52,21 @@ func TestSameAnswerAgain(t *testing.T) {
 			if remote && b.finds != 0 {
 				t.Errorf("the second node searched %d times", b.finds)
 			}
-			// Nothing found is an answer too.
+			// An empty result is cached too.
 			a.warm(t, ask("zebra"))
 		})
 	}
 }
 
-// TestChanges: whatever changes in what a tenant sees, the next answer is a new one,
-// and what changes elsewhere is none of its business.
+// TestChanges: after any change a tenant can see, its next answer is fresh; other changes do not
+// matter.
 func TestChanges(t *testing.T) {
 	tools := some()
 	blocked := slices.Clone(tools)
 	blocked[0].Life.State = toolkeep.Blocked
 	for name, c := range map[string]struct {
 		to   []toolkeep.Version
-		want string // "" is a hit with what was there
+		want string // "" is a hit with the earlier result
 	}{
 		"a new tool of everyone":             {append(some(), tool("", "sms.send", "1.0.0", "Sends a short message")), "sms.send"},
 		"a new tool of the tenant":           {append(some(), tool("acme", "acme.fax", "1.0.0", "Sends a message by fax")), "acme.fax"},
@@ -98,7 +98,7 @@ func TestChanges(t *testing.T) {
 			if !slices.Equal(ids, want) || !slices.Contains(ids, c.want) {
 				t.Errorf("%v, want %v with %s", ids, want, c.want)
 			}
-			// And back: the answer of before is right again, and is not the one in between.
+			// After reverting, the earlier answer is valid again, and the one in between is not.
 			a.wantHit(t, q, true)
 			a.index.Update(slices.Values(some()))
 			if ids, _ := a.find(t, q); !slices.Equal(ids, before) {
@@ -108,8 +108,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestSlowNode: a node that has not yet seen a change neither spoils the answers of one
-// that has, nor is shown what it does not know.
+// TestSlowNode: a node that has not yet seen a change neither replaces the answers of one that has,
+// nor gets answers beyond its own state.
 func TestSlowNode(t *testing.T) {
 	s := newSystem(true)
 	fast, slow := s.node(t, some()), s.node(t, some())
@@ -120,7 +120,7 @@ func TestSlowNode(t *testing.T) {
 		if ids, _ := fast.find(t, q); !slices.Contains(ids, "sms.send") {
 			t.Fatalf("the fast node lacks the new tool: %v", ids)
 		}
-		s.clock.pass(6 * time.Minute) // L1 is over, L2 is not
+		s.clock.pass(6 * time.Minute) // L1 expired, L2 has not
 		if ids, _ := slow.find(t, q); slices.Contains(ids, "sms.send") {
 			t.Fatalf("the slow node has a tool that it does not know: %v", ids)
 		}
@@ -128,8 +128,8 @@ func TestSlowNode(t *testing.T) {
 	}
 }
 
-// TestAudiences: who sees other tools has other answers, and what a kept answer shows
-// is asked of visible each time.
+// TestAudiences: audiences that see different tools have separate answers, and a cached answer is
+// checked against visible each time.
 func TestAudiences(t *testing.T) {
 	s := newSystem(true)
 	a := s.node(t, some())
@@ -147,7 +147,7 @@ func TestAudiences(t *testing.T) {
 	colleague.Session.Subject = "bob"
 	a.wantHit(t, colleague, true)
 
-	// The same audience, and yet a tool is hidden: never shown, and found by a new search.
+	// The same audience, but a tool is hidden: it is not shown, and a new search runs.
 	hidden := "mail.send"
 	visible := func(t *toolkeep.Tool) bool { return t.ID != hidden && sees("acme")(t) }
 	found, report := a.Cache.Find(t.Context(), q, visible)
@@ -159,7 +159,7 @@ func TestAudiences(t *testing.T) {
 			t.Error("a hidden tool is shown")
 		}
 	}
-	// A nil visible lets all through.
+	// A nil visible lets all tools through.
 	all := q
 	all.Audience = "everyone"
 	if found, _ := a.Cache.Find(t.Context(), all, nil); len(found) != 4 {
@@ -170,8 +170,7 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
-// TestKeyHoldsTheQuestion: no field of a question can be added without a decision
-// whether answers depend on it.
+// TestKeyHoldsTheQuestion: every new field of Query needs a decision whether answers depend on it.
 func TestKeyHoldsTheQuestion(t *testing.T) {
 	a := newSystem(false).node(t, nil)
 	base, ok := a.Cache.key(ask("q"))
@@ -208,7 +207,7 @@ func TestKeyHoldsTheQuestion(t *testing.T) {
 			t.Errorf("Query.%s is not in the key", f.Name)
 		}
 	}
-	// Parts do not run into each other.
+	// Parts of a key cannot run together.
 	x, y := ask("ab"), ask("a")
 	x.Audience, y.Audience = "c", "bc"
 	kx, _ := a.Cache.key(x)
@@ -230,7 +229,7 @@ func TestKeyHoldsTheQuestion(t *testing.T) {
 	}
 }
 
-// fill sets every exported field below v to something that is not zero.
+// fill sets every exported field below v to a non-zero value.
 func fill(t *testing.T, v reflect.Value, skip string) {
 	t.Helper()
 	switch v.Kind() {
@@ -266,7 +265,7 @@ func fill(t *testing.T, v reflect.Value, skip string) {
 	}
 }
 
-// TestL2KeepsAllOfAnAnswer: each field of Match and Report comes back.
+// TestL2KeepsAllOfAnAnswer: every field of Match and Report survives L2.
 func TestL2KeepsAllOfAnAnswer(t *testing.T) {
 	s := newSystem(true)
 	a := s.node(t, some())
@@ -291,7 +290,7 @@ func TestL2KeepsAllOfAnAnswer(t *testing.T) {
 	}
 }
 
-// habits is a Usage with what a test says.
+// habits is a Usage with the test's data.
 type habits struct {
 	discover.Usage
 	history  discover.History
@@ -334,14 +333,14 @@ func TestHistory(t *testing.T) {
 	h.examples = []discover.Example{{Query: "write to somebody", Tool: "mail.send", Count: 1}}
 	a.wantHit(t, q, false)
 	h.examples = []discover.Example{{Query: "write to somebody", Tool: "mail.send", Count: 2}}
-	a.wantHit(t, q, true) // not yet a minute ago
+	a.wantHit(t, q, true) // less than a minute ago
 	s.clock.pass(time.Minute)
 	a.wantHit(t, q, false)
 	a.wantHit(t, q, true)
 }
 
-// TestLearnedIsTakenIn: what questions taught is taken in behind searches; an answer
-// from before that is not kept.
+// TestLearnedIsTakenIn: learned queries are processed in the background; answers from before that
+// are not cached.
 func TestLearnedIsTakenIn(t *testing.T) {
 	h := &habits{examples: []discover.Example{{Query: "zebra crossing", Tool: "weather.now", Count: 3}}}
 	a := newSystem(true).node(t, nil, func(c *Config) { c.Usage = h })
@@ -374,7 +373,7 @@ func (brokenEmbedder) Embed(context.Context, []string) ([][]float32, error) {
 	return nil, errors.New("out of order")
 }
 
-// picky refuses one text until it is healed.
+// picky refuses one text until healed.
 type picky struct{ healed atomic.Bool }
 
 func (*picky) Model() string   { return "picky" }
@@ -390,8 +389,7 @@ func (e *picky) Embed(_ context.Context, texts []string) ([][]float32, error) {
 	return out, nil
 }
 
-// TestKeptWhileOneToolWaits keeps answers although a tool has no vector, and no longer than
-// that.
+// TestKeptWhileOneToolWaits caches answers while a tool has no vector, and drops them afterwards.
 func TestKeptWhileOneToolWaits(t *testing.T) {
 	e := &picky{}
 	s := newSystem(true)
@@ -437,7 +435,7 @@ func TestKeptWhileOneToolWaits(t *testing.T) {
 		t.Error("the other node did not get the answer")
 	}
 	e.healed.Store(true)
-	a.index.Reindex([]string{"mail.send"}, false) // which begins another round
+	a.index.Reindex([]string{"mail.send"}, false) // which starts another round
 	wait(a, len(some()))
 	for i := range 2 {
 		if _, r := a.Cache.Find(t.Context(), q, sees("acme")); r.Degraded != "" || r.CacheHit != (i > 0) {
@@ -481,7 +479,7 @@ func TestNotKept(t *testing.T) {
 	})
 	t.Run("the index changed meanwhile", func(t *testing.T) {
 		a := newSystem(true).node(t, some())
-		a.after = func() { // there and back: what the sums say is the same as before
+		a.after = func() { // there and back: the sums are equal again
 			a.index.Update(slices.Values(some()[1:]))
 			a.index.Update(slices.Values(some()))
 		}
@@ -554,14 +552,14 @@ func TestLifetimes(t *testing.T) {
 	if st := a.Stats(); st.RemoteHits != 0 {
 		t.Errorf("%+v", st)
 	}
-	s.clock.pass(time.Second) // L1 is over
+	s.clock.pass(time.Second) // L1 expired
 	a.wantHit(t, q, true)
 	if st := a.Stats(); st.RemoteHits != 1 {
 		t.Errorf("%+v", st)
 	}
 	s.clock.pass(54 * time.Minute)
 	a.wantHit(t, q, true)
-	s.clock.pass(time.Minute) // the hour is over, though L1 has it for less than five minutes
+	s.clock.pass(time.Minute) // the hour has passed, though L1 has had it for less than five minutes
 	a.wantHit(t, q, false)
 	alone := newSystem(false)
 	b := alone.node(t, some())
@@ -588,7 +586,7 @@ func TestBounds(t *testing.T) {
 	if st := b.Stats(); st.Bytes > 128<<10 || st.Entries < 40 || st.Entries > 400 {
 		t.Errorf("%+v", st)
 	}
-	// One that is too big is not kept, and pushes nothing out.
+	// An oversized answer is not cached and evicts nothing.
 	huge := s.node(t, some(), func(c *Config) { c.Bytes = 64 * 500 })
 	huge.wantHit(t, ask("send a message"), false)
 	huge.wantHit(t, ask("send a message"), false)
@@ -600,7 +598,7 @@ func TestRemoteAway(t *testing.T) {
 	a := s.node(t, some())
 	q := ask("send a message")
 	s.remote.set(errors.New("connection refused"), false)
-	a.warm(t, q) // L1 and the index are enough
+	a.warm(t, q) // L1 and the index suffice
 	if a.RemoteHealth() == nil || s.remote.asked() != 1 {
 		t.Fatalf("health %v after %d questions, want one question and then a pause", a.RemoteHealth(), s.remote.asked())
 	}
@@ -619,7 +617,7 @@ func TestRemoteAway(t *testing.T) {
 	if err := a.RemoteHealth(); err != nil || s.remote.puts != 1 {
 		t.Errorf("%v, %d answers sent", err, s.remote.puts)
 	}
-	// That a caller went away says nothing of L2.
+	// A caller's cancellation says nothing about L2.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	s.remote.set(nil, true)
@@ -632,7 +630,7 @@ func TestRemoteAway(t *testing.T) {
 	}
 }
 
-// TestRemoteHangs: a search waits for L2 as long as it may and no longer.
+// TestRemoteHangs: a search waits for L2 up to its limit.
 func TestRemoteHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSystem(true)
@@ -653,7 +651,7 @@ func TestRemoteHangs(t *testing.T) {
 	})
 }
 
-// TestForged: what others wrote under a key is not an answer.
+// TestForged: a forged value under a key is not an answer.
 func TestForged(t *testing.T) {
 	s := newSystem(true)
 	a := s.node(t, some())
@@ -697,8 +695,8 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestTogether: searches, changes and flushes at once. No answer that began after a
-// tool was hidden may show it, and none that began after it was shown may lack it.
+// TestTogether: concurrent searches, changes and flushes. No answer begun after a tool was hidden
+// may show it, and none begun after it was shown may lack it.
 func TestTogether(t *testing.T) {
 	s := newSystem(true)
 	nodes := []*node{s.node(t, some()), s.node(t, some())}
@@ -746,7 +744,7 @@ func TestTogether(t *testing.T) {
 			}
 		})
 	}
-	// And some that change nothing hold no turn.
+	// Seekers change nothing and hold no turn.
 	seekers.Go(func() {
 		for {
 			select {

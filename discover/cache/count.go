@@ -7,10 +7,10 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// maxCounts bounds how many counts are kept; with more they are dropped.
+// maxCounts bounds the cached counts; above it they are dropped.
 const maxCounts = 4096
 
-// counts are how many tools an audience sees.
+// counts are the numbers of tools that audiences see.
 type counts struct {
 	mu sync.Mutex
 	of map[countKey]count
@@ -25,8 +25,8 @@ type count struct {
 
 var _ discover.Counter = (*Cache)(nil)
 
-// Count is how many tools of the index visible lets through, which is worked out once
-// for an audience and a state of the index.
+// Count returns how many tools of the index visible lets through, computed once per audience and
+// state of the index.
 func (c *Cache) Count(ask discover.Query, visible func(*toolkeep.Tool) bool) int {
 	if ask.Audience == "" {
 		return len(c.index.Tools(visible))

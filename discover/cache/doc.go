@@ -1,39 +1,37 @@
-// Package cache keeps answers of search: in the process (L1), in a store that the
-// nodes share (L2), and behind both the index itself (Discovery 5).
+// Package cache is the result cache of search: in the process (L1), in a store shared by the nodes
+// (L2), and behind both the index itself (Discovery 5).
 //
-// # What makes a kept answer right
+// # When a cached answer is valid
 //
-// Nothing is told to be dropped when a tool or a permission changes. An answer is given
-// again only while everything that it was made from is the same:
+// Changes of tools or permissions send no invalidations. An answer is returned only while
+// everything it was built from is unchanged:
 //
 //   - its key, tool:{strategy}:{query}:{permission}, holds the strategy; a hash of the
-//     question, the number of tools wanted and what of the user's habits counts in it;
-//     and a hash of the tenant, the audience (Access.Audience: roles with their rules,
-//     scope, permissions) and what ranks (weights, build). Both are HMACs, so the shared
-//     store learns no question and nobody can make a key;
-//   - the sum of the tools that the tenant could see then, each version with its digest
-//     and whether it has its vector (discover.View), is that of now. So any change of a
-//     tool, its registration or its end makes every answer of the tenants that see it
-//     an old one, on each node at the moment when that node's index shows the change;
-//   - every tool of it is looked up in that view and asked of visible again. One that
-//     may not be seen makes the answer an old one;
-//   - nobody flushed it since it was made. Flushes are an item of the store for each
-//     tenant, whose revision counts them; an answer holds the revision that it was made
-//     under.
+//     query, the limit and the user's habits that count in it; and a hash of the tenant,
+//     the audience (Access.Audience: roles with their rules, scope, permissions) and the
+//     ranking (weights, build). Both are HMACs, so the shared store learns no query and
+//     keys cannot be forged;
+//   - the sum of the tools that the tenant could see, each version with its digest and
+//     whether it has its vector (discover.View), equals the current one. So any change,
+//     registration or end of a tool invalidates the answers of every tenant that sees it,
+//     on each node as soon as that node's index shows the change;
+//   - every tool of it is looked up in that view and checked with visible again. A tool
+//     that may not be seen invalidates the answer;
+//   - it was not flushed since it was built. Flushes are a store document per tenant,
+//     whose revision counts them; an answer records the revision it was built under.
 //
-// An old answer is replaced by the next one under its key. No message has to arrive for
-// that, so a lost one cannot leave a wrong answer, and a store that comes back after
-// being away with answers of before serves those that are still right and no others.
+// An invalid answer is replaced by the next one under its key. This needs no message, so a lost
+// message cannot leave a wrong answer, and a store that returns with old answers serves only those
+// that are still valid.
 //
-// Questions after which tools were chosen count as they were up to a minute ago, and how
-// often tools succeed as it was when the answer was made. Searches that depend on what just went
-// on in a conversation, and answers that say that something was missing (Degraded), are
-// not kept; but one of a few tools that wait for their vectors is (Partial), since the sum
-// of the tools holds which those are.
+// Learned queries count with up to a minute's delay, and success rates as they were when the answer
+// was built. Searches that depend on the current conversation, and answers that report something
+// missing (Degraded), are not cached; answers that only lack the vectors of a few tools (Partial)
+// are, since the sum of the tools records which.
 //
 // # What is in the shared store
 //
-// Ids, versions, scores and the words that matched, sealed with AES-256-GCM under a key
-// of the deployment and bound to their key. Who writes there can make answers be worked
-// out again, and no more.
+// Ids, versions, scores and the matched words, sealed with AES-256-GCM under a key of the
+// deployment and bound to their cache key. An attacker who writes there can only cause answers to
+// be computed again.
 package cache

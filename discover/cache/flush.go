@@ -14,38 +14,38 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// DocumentKind and itemID are where a tenant's flushes are in the store.
+// DocumentKind and itemID locate a tenant's flushes in the store.
 const (
 	DocumentKind = "search_flush"
 	itemID       = "flushes"
 )
 
-// Scope says which answers are flushed.
+// Scope selects the answers to flush.
 type Scope string
 
-// Scopes. Answers are flushed for one tenant always.
+// Scopes. A flush always concerns one tenant.
 const (
 	All      Scope = "all"
-	User     Scope = "user"     // what a subject was answered
-	Tool     Scope = "tool"     // answers with a tool
-	Strategy Scope = "strategy" // of one strategy
+	User     Scope = "user"     // answers to one subject
+	Tool     Scope = "tool"     // answers with one tool
+	Strategy Scope = "strategy" // answers of one strategy
 )
 
-// Bounds of a flush and of how many are remembered for a tenant. With more, all answers
-// from before the oldest are dropped.
+// Limits of a flush and of the flushes stored per tenant. Above them, all answers from before the
+// oldest are dropped.
 const (
 	maxMarks = 200
 	maxID    = 512 // bytes
 )
 
-// flushes are those of one tenant. They are never modified.
+// flushes are those of one tenant. They are immutable.
 type flushes struct {
-	rev   int64 // of the item; 0 is none yet
+	rev   int64 // of the document; 0: none yet
 	base  int64 // answers made under an earlier revision are dropped
 	marks []mark
 }
 
-// mark drops the answers of a scope that were made under an earlier revision.
+// mark drops the answers of a scope built under an earlier revision.
 type mark struct {
 	Rev   int64     `json:"rev"`
 	Scope Scope     `json:"scope"`
@@ -53,7 +53,7 @@ type mark struct {
 	At    time.Time `json:"at"`
 }
 
-// flushBody is the item's.
+// flushBody is the document's body.
 type flushBody struct {
 	Base  int64  `json:"base,omitempty"`
 	Marks []mark `json:"marks"`
@@ -68,10 +68,9 @@ func (c *Cache) flushes(tenant string) *flushes {
 	return none
 }
 
-// Flush drops answers of a tenant, on every node: on this one when it returns, on the
-// others when the feed tells them. id is the subject, tool or strategy that the scope is
-// about; "" for all. E3301; E3965 if the store could not keep it, and nothing was
-// dropped.
+// Flush drops answers of a tenant on every node: on this node when it returns, on the others when
+// the feed reaches them. id is the subject, tool or strategy of the scope; "" for all. E3301; E3965
+// if the store failed, and nothing was dropped.
 func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id string) error {
 	switch {
 	case (scope == All) != (id == ""):
@@ -94,14 +93,14 @@ func (c *Cache) Flush(ctx context.Context, tenant, by string, scope Scope, id st
 	return nil
 }
 
-// flush is one try; ErrStale if another flush came between.
+// flush is one attempt; ErrStale if another flush came between.
 func (c *Cache) flush(ctx context.Context, tenant, by string, scope Scope, id string) error {
 	old := none
 	item, err := c.config.Store.Document(ctx, DocumentKind, tenant, itemID)
 	switch {
 	case err == nil:
 		if old, err = readFlushes(item); err != nil {
-			old = &flushes{rev: item.Revision, base: item.Revision} // unreadable: everything of before goes
+			old = &flushes{rev: item.Revision, base: item.Revision} // unreadable: drop all earlier answers
 		}
 	case !errors.Is(err, toolkeep.ErrNotFound):
 		return err
@@ -109,7 +108,7 @@ func (c *Cache) flush(ctx context.Context, tenant, by string, scope Scope, id st
 	now := c.config.Clock()
 	next := flushBody{Base: old.base, Marks: []mark{}}
 	for _, m := range old.marks {
-		// What was made before an old mark is over by itself.
+		// Answers older than an old mark have expired.
 		if now.Sub(m.At) > 2*max(c.config.Life, c.config.RemoteLife) {
 			next.Base = max(next.Base, m.Rev)
 			continue
@@ -142,15 +141,15 @@ func readFlushes(i toolkeep.Document) (*flushes, error) {
 	return &flushes{rev: i.Revision, base: b.Base, marks: b.Marks}, nil
 }
 
-// Load takes over the flushes that the store holds; give it the items of DocumentKind.
+// Load applies the flushes in the store, given as the documents of DocumentKind.
 func (c *Cache) Load(items []toolkeep.Document) {
 	for _, i := range items {
 		c.take(i)
 	}
 }
 
-// Follow takes over flushes of other nodes. Give it every change of the feed after
-// Load; the same one twice is harmless.
+// Follow applies flushes of other nodes. Call it with every change of the feed after Load;
+// duplicates are harmless.
 func (c *Cache) Follow(change toolkeep.Committed) {
 	switch ch := change.Change.(type) {
 	case toolkeep.PutDocument:
@@ -158,7 +157,7 @@ func (c *Cache) Follow(change toolkeep.Committed) {
 			c.take(ch.Document)
 		}
 	case toolkeep.DeleteDocument:
-		// Only a person drops it, and wants all answers to be computed again.
+		// Only a person deletes it, to have all answers computed again.
 		if ch.Kind == DocumentKind {
 			c.put(ch.Tenant, nil)
 		}
@@ -196,7 +195,7 @@ func (c *Cache) put(tenant string, f *flushes) {
 	c.flushed.Store(&next)
 }
 
-// allow tells whether an answer was not flushed since it was made.
+// allow reports whether an answer has not been flushed since it was built.
 func (f *flushes) allow(a *answer, ask discover.Query) bool {
 	if a.Rev == f.rev {
 		return true
@@ -222,5 +221,5 @@ func (m *mark) hits(a *answer, ask discover.Query) bool {
 	case Tool:
 		return slices.ContainsFunc(a.Found, func(k kept) bool { return k.ID == m.ID })
 	}
-	return true // all, and whatever a newer node means
+	return true // all, and scopes of newer builds
 }

@@ -22,7 +22,7 @@ func TestFlush(t *testing.T) {
 	for name, c := range map[string]struct {
 		scope Scope
 		id    string
-		drops map[int]bool // of all
+		drops map[int]bool // ids of all dropped answers
 	}{
 		"all":            {All, "", map[int]bool{0: true, 1: true, 2: true, 3: true}},
 		"user":           {User, "ann", map[int]bool{0: true, 1: true, 2: true}},
@@ -43,7 +43,7 @@ func TestFlush(t *testing.T) {
 			if err := a.Flush(t.Context(), "acme", "operator", c.scope, c.id); err != nil {
 				t.Fatal(err)
 			}
-			// ask gives for each question whether the index was searched.
+			// searched reports for each query whether the index was searched.
 			searched := func(n *node) map[int]bool {
 				out := map[int]bool{}
 				for i, q := range all {
@@ -75,13 +75,13 @@ func TestFlush(t *testing.T) {
 			if got := searched(b); fmt.Sprint(got) != fmt.Sprint(mapOr(c.drops)) {
 				t.Errorf("elsewhere: %v are dropped, want %v", got, c.drops)
 			}
-			// A node that starts later does not take the answers of before from L2.
+			// A node that starts later does not take earlier answers from L2.
 			late := s.node(t, some())
 			if got := searched(late); fmt.Sprint(got) != fmt.Sprint(mapOr(c.drops)) {
 				t.Errorf("later: %v are dropped, want %v", got, c.drops)
 			}
 			for _, q := range all {
-				late.warm(t, q) // and what is asked anew is kept
+				late.warm(t, q) // and new answers are cached
 			}
 		})
 	}
@@ -94,7 +94,7 @@ func mapOr(m map[int]bool) map[int]bool {
 	return m
 }
 
-// TestFlushWhileRemoteIsAway: what L2 has when it comes back was flushed all the same.
+// TestFlushWhileRemoteIsAway: L2's answers stay flushed when it returns.
 func TestFlushWhileRemoteIsAway(t *testing.T) {
 	s := newSystem(true)
 	a := s.node(t, some())
@@ -124,7 +124,7 @@ func TestFlushesAreBounded(t *testing.T) {
 	if f := a.flushes("acme"); len(f.marks) != maxMarks || f.rev != maxMarks+50 {
 		t.Errorf("%d marks, revision %d", len(f.marks), f.rev)
 	}
-	a.wantHit(t, q, false) // it is from before the oldest
+	a.wantHit(t, q, false) // it is older than the oldest mark
 	a.wantHit(t, q, true)
 	if err := a.Flush(t.Context(), "acme", "x", User, "eve"); err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestFlushesMeet(t *testing.T) {
 	if f := b.flushes("acme"); len(f.marks) != 2 || f.rev != 2 {
 		t.Errorf("%+v", f)
 	}
-	// An older one that comes late changes nothing.
+	// An older change that arrives late has no effect.
 	b.Follow(s.shelf.feed[0])
 	if f := b.flushes("acme"); f.rev != 2 {
 		t.Errorf("%+v", f)
@@ -188,7 +188,7 @@ func TestFlushRefuses(t *testing.T) {
 	a.wantHit(t, q, true)
 	s.shelf.fail = nil
 
-	// Flushes that nobody can read drop everything of before, and the next one repairs them.
+	// Unreadable flushes drop all earlier answers, and the next flush repairs them.
 	item := toolkeep.Document{Kind: DocumentKind, Tenant: "acme", ID: itemID, Body: []byte("{"), Revision: 1}
 	s.shelf.items = map[string]toolkeep.Document{DocumentKind + "\x00acme\x00" + itemID: item}
 	a.Follow(toolkeep.Committed{Change: toolkeep.PutDocument{Document: item}})

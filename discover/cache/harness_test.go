@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// shelf is a store of items with a feed, as several nodes have it.
+// shelf is a document store with a feed, shared by several nodes.
 type shelf struct {
 	mu    sync.Mutex
 	items map[string]toolkeep.Document
@@ -61,7 +61,7 @@ func (s *shelf) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	return nil
 }
 
-// all gives a new node what there is.
+// all returns the documents for a new node.
 func (s *shelf) all() (items []toolkeep.Document) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,14 +150,14 @@ func (t *tick) pass(d time.Duration) {
 	t.now = t.now.Add(d)
 }
 
-// node is one of several with an index and a cache of its own.
+// node is one of several, with its own index and cache.
 type node struct {
 	*Cache
 	index *discover.Index
 	seen  int // of the shelf's feed
-	finds int // that reached the index
+	finds int // searches that reached the index
 	mu    sync.Mutex
-	after func() // runs once, when the index has answered
+	after func() // runs once, after the index has answered
 }
 
 func (n *node) Find(ctx context.Context, q discover.Query, v func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report) {
@@ -175,10 +175,10 @@ func (n *node) Find(ctx context.Context, q discover.Query, v func(*toolkeep.Tool
 func (n *node) Tools(v func(*toolkeep.Tool) bool) []*toolkeep.Tool { return n.index.Tools(v) }
 func (n *node) View(tenant string) discover.View                   { return n.index.View(tenant) }
 
-// system is what nodes share.
+// system is what the nodes share.
 type system struct {
 	shelf  shelf
-	remote *cupboard // nil without one
+	remote *cupboard // nil: none
 	clock  tick
 	secret [32]byte
 }
@@ -191,7 +191,7 @@ func newSystem(remote bool) *system {
 	return s
 }
 
-// node adds one with these tools.
+// node adds a node with these tools.
 func (s *system) node(t testing.TB, tools []toolkeep.Version, change ...func(*Config)) *node {
 	t.Helper()
 	n := &node{index: discover.New(discover.Config{})}
@@ -215,7 +215,7 @@ func (s *system) node(t testing.TB, tools []toolkeep.Version, change ...func(*Co
 	return n
 }
 
-// follow gives a node what the feed has for it.
+// follow applies the feed to a node.
 func (s *system) follow(n *node) {
 	s.shelf.mu.Lock()
 	feed := slices.Clone(s.shelf.feed)
@@ -226,7 +226,7 @@ func (s *system) follow(n *node) {
 	n.seen = len(feed)
 }
 
-// tool is an active version; tenant "" is everyone's.
+// tool is an active version; tenant "" is shared.
 func tool(tenant, id, version, description string) toolkeep.Version {
 	m := &toolkeep.Manifest{ToolID: id, Version: version, Description: description}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s", id, version, description))
@@ -244,17 +244,17 @@ func some() []toolkeep.Version {
 	}
 }
 
-// sees lets through what belongs to everyone and to the tenant.
+// sees lets through shared tools and the tenant's own.
 func sees(tenant string) func(*toolkeep.Tool) bool {
 	return func(t *toolkeep.Tool) bool { return t.Tenant == "" || t.Tenant == tenant }
 }
 
-// ask is a question of acme's.
+// ask returns a query of tenant acme.
 func ask(text string) discover.Query {
 	return discover.Query{Text: text, Limit: 5, Audience: "agents", Session: discover.Session{Tenant: "acme", Subject: "ann"}}
 }
 
-// find asks and gives the ids, and whether it was a hit.
+// find searches and returns the ids, and whether it was a hit.
 func (n *node) find(t testing.TB, q discover.Query) (ids []string, hit bool) {
 	t.Helper()
 	found, report := n.Cache.Find(t.Context(), q, sees(q.Session.Tenant))
@@ -264,7 +264,7 @@ func (n *node) find(t testing.TB, q discover.Query) (ids []string, hit bool) {
 	return ids, report.CacheHit
 }
 
-// warm asks until the answer is kept.
+// warm searches until the answer is cached.
 func (n *node) warm(t testing.TB, q discover.Query) []string {
 	t.Helper()
 	for range 2 {
@@ -276,7 +276,7 @@ func (n *node) warm(t testing.TB, q discover.Query) []string {
 	return nil
 }
 
-// wantHit asks once.
+// wantHit searches once.
 func (n *node) wantHit(t testing.TB, q discover.Query, want bool) []string {
 	t.Helper()
 	ids, hit := n.find(t, q)

@@ -16,14 +16,14 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// key names an answer.
+// key identifies an answer.
 type key struct {
 	strategy   discover.Strategy
 	query      [16]byte
 	permission [16]byte
 }
 
-// String is the key in the shared store (Discovery 5.2).
+// String returns the key in the shared store (Discovery 5.2).
 func (k key) String() string {
 	b := make([]byte, 0, 96)
 	b = append(append(append(b, "tool:"...), k.strategy...), ':')
@@ -31,7 +31,7 @@ func (k key) String() string {
 	return string(hex.AppendEncode(b, k.permission[:]))
 }
 
-// key names the answer to a question; ok is false for one whose answer is not kept.
+// key returns the key for a query; ok is false if its answer is not cached.
 func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	if ask.Audience == "" || ask.Session.Tenant == "" || ask.Strategy == discover.InSession {
 		return key{}, false
@@ -48,7 +48,7 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	if u := c.config.Usage; u != nil {
 		past := u.History(ask.Session)
 		if len(past.Recent) > 0 || len(past.Paired) > 0 {
-			return key{}, false // it counts from minute to minute
+			return key{}, false // its result changes from minute to minute
 		}
 		h.weights(past.Preferred)
 		if l, yes := u.(discover.Learned); yes {
@@ -65,8 +65,8 @@ func (c *Cache) key(ask discover.Query) (k key, ok bool) {
 	return k, true
 }
 
-// hasher adds up what a key is made of. Everything goes in with its length, so that no
-// two lists are the same bytes.
+// hasher hashes the parts of a key. Every part is prefixed with its length, so that no two lists
+// give the same bytes.
 type hasher struct {
 	mac hash.Hash
 	buf []byte
@@ -92,7 +92,7 @@ func (h *hasher) weights(w map[string]float64) {
 
 func (h *hasher) learned(w discover.Weights, ok bool) { h.buf = fmt.Appendf(h.buf, "%v %t", w, ok) }
 
-// sum ends one part and begins the next.
+// sum ends one part and starts the next.
 func (h *hasher) sum() (out [16]byte) {
 	var whole [sha256.Size]byte
 	h.mac.Reset()
@@ -103,7 +103,7 @@ func (h *hasher) sum() (out [16]byte) {
 	return out
 }
 
-// hasher lends one; done takes it back.
+// hasher takes a hasher from the pool; done returns it.
 func (s *seals) hasher() *hasher { return s.pool.Get().(*hasher) }
 
 func (s *seals) done(h *hasher) {
@@ -115,13 +115,13 @@ func hashers(secret []byte) *sync.Pool {
 	return &sync.Pool{New: func() any { return &hasher{mac: hmac.New(sha256.New, secret), buf: make([]byte, 0, 512)} }}
 }
 
-// lesson is what a tenant's learned questions say, as they were lately.
+// lesson is a tenant's learned queries as of the last check.
 type lesson struct {
 	at  time.Time
 	sum [16]byte
 }
 
-// lesson looks at them again if it is time. Two searches may do so at once.
+// lesson checks them again when due. Two searches may do so concurrently.
 func (c *Cache) lesson(tenant string) [16]byte {
 	now := c.config.Clock()
 	if l, ok := c.learned.Load(tenant); ok && now.Sub(l.(lesson).at) < c.config.Learning {
@@ -129,7 +129,7 @@ func (c *Cache) lesson(tenant string) [16]byte {
 	}
 	examples := c.config.Usage.Examples(tenant)
 	if len(examples) == 0 {
-		c.learned.Delete(tenant) // what is not there costs nothing to look at
+		c.learned.Delete(tenant) // cheap to compute when absent
 		return [16]byte{}
 	}
 	h := c.seals.hasher()

@@ -10,10 +10,10 @@ import (
 	json "github.com/go-json-experiment/json"
 )
 
-// maxRemote bounds what is read from and written to the shared store, in bytes.
+// maxRemote bounds values of the shared store, in bytes.
 const maxRemote = 100 << 10
 
-// fetch gives the answer that L2 has under a key; nil if it has none or cannot say.
+// fetch returns L2's answer for a key; nil if it has none or fails.
 func (c *Cache) fetch(ctx context.Context, k key) *answer {
 	if c.config.Remote == nil || !c.remote.ready() {
 		return nil
@@ -45,7 +45,7 @@ func (c *Cache) fetch(ctx context.Context, k key) *answer {
 	return a
 }
 
-// send gives an answer to L2.
+// send stores an answer in L2.
 func (c *Cache) send(ctx context.Context, k key, a *answer) {
 	if c.config.Remote == nil || !c.remote.ready() {
 		return
@@ -60,8 +60,7 @@ func (c *Cache) send(ctx context.Context, k key, a *answer) {
 	c.remote.told(ctx, c.config.Remote.Put(wait, name, c.seals.seal(plain, name), c.config.RemoteLife))
 }
 
-// guard leaves a store alone for a while after it failed, so that searches do not wait
-// for it one after the other.
+// guard pauses the use of a store after a failure, so that searches do not wait for it one by one.
 type guard struct {
 	pause time.Duration
 	clock func() time.Time
@@ -71,11 +70,11 @@ type guard struct {
 	down              atomic.Bool
 
 	mu    sync.Mutex // guards what follows
-	err   error      // of the last try; nil if it worked
-	again time.Time  // when the next try may be
+	err   error      // of the last attempt; nil if it succeeded
+	again time.Time  // when the next attempt is allowed
 }
 
-// ready tells whether the store may be asked; while it fails, one search at a time.
+// ready reports whether the store may be used; while it fails, for one search at a time.
 func (g *guard) ready() bool {
 	if !g.down.Load() {
 		return true
@@ -93,8 +92,8 @@ func (g *guard) ready() bool {
 	return true
 }
 
-// told takes note of how a try ended. ctx is the search's: that it ended says nothing
-// of the store.
+// told records the outcome of an attempt. ctx is the search's: its end says nothing about the
+// store.
 func (g *guard) told(ctx context.Context, err error) {
 	if err == nil && !g.down.Load() || ctx.Err() != nil {
 		return

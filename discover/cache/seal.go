@@ -10,11 +10,11 @@ import (
 	"sync"
 )
 
-// form is the first byte of a sealed answer; another one is another build's.
+// form is the first byte of a sealed answer; other values belong to other builds.
 const form = 1
 
-// seals makes keys and seals of answers, from one secret. Nonces are random, which is
-// good for 2^32 answers under one secret.
+// seals derives keys and seals answers from one secret. Nonces are random, which is safe for 2^32
+// answers under one secret.
 type seals struct {
 	pool *sync.Pool // of *hasher
 	aead cipher.AEAD
@@ -43,7 +43,7 @@ func newSeals(secret []byte) (*seals, error) {
 	return &seals{pool: hashers(naming), aead: aead}, err
 }
 
-// seal closes an answer for one key.
+// seal encrypts an answer for one key.
 func (s *seals) seal(plain []byte, name string) []byte {
 	out := make([]byte, 1, 1+len(plain)+s.aead.Overhead())
 	out[0] = form
@@ -52,7 +52,7 @@ func (s *seals) seal(plain []byte, name string) []byte {
 
 var errForeign = errors.New("what is kept under this key was not made by this deployment")
 
-// open gives what was sealed for that key.
+// open decrypts a value sealed for that key.
 func (s *seals) open(sealed []byte, name string) ([]byte, error) {
 	if len(sealed) == 0 || sealed[0] != form {
 		return nil, errForeign

@@ -11,23 +11,22 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// The document with the secret that the nodes of a deployment seal shared answers with.
-// It is itself sealed.
+// The document with the secret that the nodes use to seal shared answers. It is itself sealed.
 const (
 	secretKind  = "search_cache_key"
 	secretID    = "key"
 	secretBytes = 32
 )
 
-// Sealer makes values unreadable at rest.
+// Sealer encrypts values at rest.
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// SharedSecret gives Config.Secret of the nodes on a store, and makes it where there is
-// none. One that cannot be opened any more is replaced: nothing that it sealed is needed.
-// node names who makes it.
+// SharedSecret returns Config.Secret for the nodes on a store, and creates it if absent. A secret
+// that can no longer be opened is replaced: values sealed with it are expendable. node names the
+// creator.
 func SharedSecret(ctx context.Context, store Store, s Sealer, node string, log *slog.Logger) ([]byte, error) {
 	const tries = 10
 	for range tries {
@@ -62,7 +61,7 @@ func SharedSecret(ctx context.Context, store Store, s Sealer, node string, log *
 	return nil, errors.New("other nodes keep changing it")
 }
 
-// openSecret is nil where the body does not hold the secret, or does not open.
+// openSecret returns nil if the body has no secret, or does not open.
 func openSecret(s Sealer, raw []byte) []byte {
 	var body struct {
 		Sealed []byte `json:"sealed"`

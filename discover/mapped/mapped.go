@@ -1,6 +1,5 @@
-// Package mapped reads files that are mapped into memory. One that is cut, or whose
-// disk fails, has pages that cannot be read any more, and reading them would end the
-// process.
+// Package mapped reads memory-mapped files safely. If a file is truncated or its disk fails,
+// reading the affected pages would otherwise end the process.
 package mapped
 
 import (
@@ -10,13 +9,13 @@ import (
 	"unsafe"
 )
 
-// ErrGone says that a part of a file cannot be read any more.
+// ErrGone reports that a part of a file can no longer be read.
 var ErrGone = errors.New("it was cut or written over while it was in use, or its disk fails")
 
-// Read calls read, which may look at mapped bytes, but not in another goroutine. It is
-// ErrGone if they are not there, and read ended where it looked at them: what it was
-// writing is half done, and locks that it took without defer are held. holds tells whether
-// an address is of the mapping; other panics go on.
+// Read calls read, which may access mapped bytes, but not from another goroutine. It returns
+// ErrGone if they are missing; read then stopped at the access: its writes are incomplete, and
+// locks taken without defer are still held. holds reports whether an address belongs to the
+// mapping; other panics propagate.
 func Read(holds func(addr uintptr) bool, read func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -37,7 +36,7 @@ func Read(holds func(addr uintptr) bool, read func()) (err error) {
 	return nil
 }
 
-// Holds tells whether an address is one of what b holds.
+// Holds reports whether an address lies within b.
 func Holds[T any](b []T, addr uintptr) bool {
 	var one T
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(b)))

@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 	if was := debug.SetPanicOnFault(false); was {
 		t.Error("faults stay panics")
 	}
-	// The file is whole again.
+	// The file is complete again.
 	if err := f.Truncate(1 << 17); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestOtherPanics go on, faults of other memory among them.
+// TestOtherPanics: other panics propagate, including faults in other memory.
 func TestOtherPanics(t *testing.T) {
 	f, b := mapping(t)
 	if err := f.Truncate(0); err != nil {
