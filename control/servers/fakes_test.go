@@ -172,6 +172,7 @@ func (p *pool) Status(who *toolkeep.Principal) (out []upstream.Status) {
 			out = append(out, upstream.Status{Name: s.Name, Owner: s.Tenant})
 		}
 	}
+	slices.SortFunc(out, func(a, b upstream.Status) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

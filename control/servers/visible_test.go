@@ -50,14 +50,14 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := h.List(admin("acme"))
-	if len(list) != 2 || list[0].Tools != 2 || list[0].Held != 1 || !slices.Equal(list[0].Pending, []string{"pages.list"}) {
+	if len(list) != 2 || list[1].Tools != 2 || list[1].Held != 1 || !slices.Equal(list[1].Pending, []string{"pages.list"}) {
 		t.Fatalf("%+v", list)
 	}
-	if spec := string(list[0].Spec); !strings.Contains(spec, `"X-Word":"(hidden)"`) || !strings.Contains(spec, `"X-Ref":"secret://k"`) {
+	if spec := string(list[1].Spec); !strings.Contains(spec, `"X-Word":"(hidden)"`) || !strings.Contains(spec, `"X-Ref":"secret://k"`) {
 		t.Errorf("its definition is shown as %s", spec)
 	}
-	if list[1].Spec != nil {
-		t.Errorf("a tenant is shown the definition of a server of all: %s", list[1].Spec)
+	if list[0].Spec != nil {
+		t.Errorf("a tenant is shown the definition of a server of all: %s", list[0].Spec)
 	}
 	if home := h.List(admin("default")); len(home) != 1 || home[0].Spec == nil {
 		t.Errorf("%+v", home)

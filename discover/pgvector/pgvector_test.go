@@ -320,7 +320,7 @@ func TestSchemas(t *testing.T) {
 		t.Error(to, err)
 	}
 	sql(t, dsn, `DROP TABLE mine.toolkeep_vectors_1`)
-	if _, err := v.Have(t.Context(), of); err == nil || !strings.Contains(err.Error(), "a restart makes them anew") {
+	if _, err := v.Have(t.Context(), of); err == nil || !strings.Contains(err.Error(), "a restart creates them") {
 		t.Error(err)
 	}
 }
@@ -421,7 +421,7 @@ func TestAbandonedModels(t *testing.T) {
 		t.Error(logged.String())
 	}
 	// Whoever comes back to it is told, or begins anew.
-	if _, err := again.Have(t.Context(), live); err == nil || !strings.Contains(err.Error(), "a restart makes them anew") {
+	if _, err := again.Have(t.Context(), live); err == nil || !strings.Contains(err.Error(), "a restart creates them") {
 		t.Error(err)
 	}
 	_, anew := open("before")
