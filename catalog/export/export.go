@@ -106,7 +106,7 @@ func Export(tools []*toolkeep.Tool, o Options) (*Result, error) {
 }
 
 // namesOf returns each tool's name at the MCP face. An id that is too long is named by its hash; if that equals
-// another tool's own name, the hashed one gets another name.
+// another tool's own name, the other tool is named by its hash too.
 func namesOf(tools []*toolkeep.Tool) map[string]string {
 	names, taken := make(map[string]string, len(tools)), make(map[string]bool, len(tools))
 	for _, long := range []bool{true, false} {

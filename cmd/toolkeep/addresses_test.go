@@ -35,8 +35,7 @@ func cmdStarted(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Fatalf("the server did not start")
 }
 
-// issue makes a certificate for 127.0.0.1, servers and clients, that by signs;
-// without by, an authority's.
+// issue makes a certificate for 127.0.0.1, for servers and clients, signed by by; without by, a CA certificate.
 func issue(ts *testscript.TestScript, name string, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	ts.Check(err)

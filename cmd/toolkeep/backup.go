@@ -52,14 +52,14 @@ With PostgreSQL (store.dsn) the database is not in the data directory: use pg_du
 	return a.withJSON(c)
 }
 
-// archives is backup with the settings.
+// archives returns the backup settings.
 func (a *app) archives(c *config.Config) *backup.Config {
 	return &backup.Config{Data: c.Data, Blobs: c.Store.Blobs, SealKey: c.Secrets.SealKey, KeysElsewhere: c.Secrets.SealKeys != "",
 		SecretsElsewhere: len(c.Secrets.Dirs) > 0, Database: database{}, Version: version, MaxBlob: blob.MaxBytes,
 		Warn: func(text string) { fmt.Fprintln(a.stderr, "toolkeep:", text) }}
 }
 
-// database is the files of store/sqlite.
+// database implements the database files of backup with store/sqlite.
 type database struct{}
 
 func (database) Copy(ctx context.Context, from, to string) error { return sqlite.Backup(ctx, from, to) }
@@ -69,7 +69,7 @@ func (database) Inspect(ctx context.Context, path string) (backup.Inspected, err
 	return backup.Inspected{Schema: info.Schema, Newest: info.Newest, Faults: info.Faults}, err
 }
 
-// archiveFailure gives an error of backup its exit code.
+// archiveFailure adds the exit code to an error of backup.
 func archiveFailure(err error, other int) error {
 	switch {
 	case errors.Is(err, backup.ErrUsage):
@@ -155,7 +155,7 @@ func (a *app) restore(ctx context.Context, c *config.Config, file string, force 
 	})
 }
 
-// sizeText writes a number of bytes for people.
+// sizeText formats a number of bytes for people.
 func sizeText(n uint64) string {
 	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
 	x, u := float64(n), 0

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// blobID is the id at the end of a blob's address.
+// blobID returns the id at the end of a blob's address.
 func blobID(address string) string { return address[strings.LastIndexByte(address, '/')+1:] }
 
 func (a *app) blobsCmd() *cobra.Command {
@@ -72,7 +72,7 @@ func (a *app) fetchBlob(ctx context.Context, cl *client, id, out string) error {
 	return nil
 }
 
-// brokeOff tells a failed file apart from a failed server.
+// brokeOff distinguishes a failed file from a failed server.
 func (c *client) brokeOff(ctx context.Context, err error) error {
 	var file *os.PathError
 	if errors.As(err, &file) {
@@ -81,8 +81,8 @@ func (c *client) brokeOff(ctx context.Context, err error) error {
 	return c.unreachable(ctx, err)
 }
 
-// replaceFile writes beside name and renames, so that name never holds a part. What is
-// there and no plain file, such as a pipe or /dev/null, is written to and stays.
+// replaceFile writes a temporary file and renames it, so that name never holds a partial file. A special file, such
+// as a pipe or /dev/null, is written to directly.
 func replaceFile(name string, r io.Reader) (int64, error) {
 	if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)

@@ -20,7 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// callFlags are what call and explain share.
+// callFlags are the common flags of call and explain.
 type callFlags struct {
 	jsonText string
 	key      string
@@ -34,7 +34,7 @@ type callFlags struct {
 	whole    bool
 }
 
-// noValue is what --json holds where no value follows it.
+// noValue is the value of --json without an argument.
 const noValue = "\x00"
 
 func (f *callFlags) add(c *cobra.Command) {
@@ -119,7 +119,7 @@ func (a *app) explainCmd() *cobra.Command {
 	return c
 }
 
-// callBody makes BC-2's request from the command line.
+// callBody builds BC-2's request from the command line.
 func (a *app) callBody(cmd *cobra.Command, f *callFlags, args []string) (map[string]any, error) {
 	id, rng, err := splitRef(args[0])
 	if err != nil {
@@ -132,8 +132,8 @@ func (a *app) callBody(cmd *cobra.Command, f *callFlags, args []string) (map[str
 	text, pairs, where := f.jsonText, args[1:], "the object after --json"
 	if text == noValue {
 		text = ""
-		// pflag takes no separate value for a flag that may stand alone: the object
-		// that follows --json arrives as an argument.
+		// pflag takes no separate value for a flag with an optional one: the object after --json arrives as an
+		// argument.
 		if len(pairs) > 0 && isObject(pairs[0]) {
 			text, pairs = pairs[0], pairs[1:]
 		} else {
@@ -183,7 +183,7 @@ func (a *app) callBody(cmd *cobra.Command, f *callFlags, args []string) (map[str
 	return body, nil
 }
 
-// check refuses flags that would do nothing or something else than they say.
+// check refuses flags that would have no effect or a misleading one.
 func (f *callFlags) check(c *cobra.Command) error {
 	switch {
 	case c.Flags().Changed("timeout") && (f.timeout <= 0 || f.timeout%time.Second != 0):
@@ -194,13 +194,13 @@ func (f *callFlags) check(c *cobra.Command) error {
 	return nil
 }
 
-// maxInput bounds what is read of arguments and manifests from a file or
-// standard input; the server's own limit is lower unless it was raised.
+// maxInput limits arguments and manifests read from a file or standard input; the server's own limit is lower
+// unless it was raised.
 const maxInput = 16 << 20
 
 func isObject(s string) bool { return strings.HasPrefix(strings.TrimSpace(s), "{") }
 
-// parametersOf reads the arguments; text is one JSON object that came from where.
+// parametersOf parses the arguments; text is a JSON object, where names its source.
 func parametersOf(text, where string, pairs []string) ([]byte, error) {
 	if text != "" {
 		obj, err := canon.ParseObject([]byte(text), canon.Limits{Bytes: maxInput})
@@ -227,7 +227,7 @@ func parametersOf(text, where string, pairs []string) ([]byte, error) {
 	return canon.Append(nil, obj), nil
 }
 
-// argument reads key=value, key:=JSON or key=@FILE.
+// argument parses key=value, key:=JSON or key=@FILE.
 func argument(pair string) (string, any, error) {
 	name, value, ok := strings.Cut(pair, "=")
 	if !utf8.ValidString(pair) {
@@ -242,7 +242,7 @@ func argument(pair string) (string, any, error) {
 	if typed, isTyped := strings.CutSuffix(name, ":"); isTyped {
 		v, err := canon.Parse([]byte(value), canon.Limits{Bytes: maxInput})
 		if err != nil {
-			if json.Valid([]byte(value)) { // and something in it is not taken: NUL, a name twice, too deep
+			if json.Valid([]byte(value)) { // valid JSON but refused: NUL, a duplicate name, too deep
 				return "", nil, usagef("the value of %s cannot be sent: %s", typed, toolkeep.AsError(err).Message)
 			}
 			return "", nil, usagef("the value of %s is not JSON: %s; for text write %s=%s", typed, toolkeep.Clip(value, 60), typed, toolkeep.Clip(value, 60))
@@ -262,7 +262,7 @@ func argument(pair string) (string, any, error) {
 	return name, value, nil
 }
 
-// callAnswer is what call reads of BC-2's response.
+// callAnswer is the part of BC-2's response that call reads.
 type callAnswer struct {
 	InvocationID string          `json:"invocation_id"`
 	Status       string          `json:"status"`
@@ -307,7 +307,7 @@ func (a *app) doCall(ctx context.Context, cl *client, body map[string]any, wait 
 	return a.showCall(raw, &answer)
 }
 
-// notFollowed adds to an error that the call itself goes on.
+// notFollowed adds to an error that the call itself continues.
 func notFollowed(err error, id string) error {
 	var f *failure
 	var refused *refusedError
@@ -317,7 +317,7 @@ func notFollowed(err error, id string) error {
 	return &failure{code: f.code, err: fmt.Errorf("%w\n  the call goes on: `toolkeep invocations watch %s` waits for it, `toolkeep invocations cancel %s` stops it", f.err, id, id)}
 }
 
-// showCall prints the result on stdout and everything else on stderr.
+// showCall prints the result on stdout and the rest on stderr.
 func (a *app) showCall(raw []byte, answer *callAnswer) error {
 	if a.json {
 		if err := a.printJSON(raw); err != nil {
@@ -331,7 +331,7 @@ func (a *app) showCall(raw []byte, answer *callAnswer) error {
 	case answer.Error != nil:
 		code := toolkeep.Code(answer.Error.ErrorCode)
 		exit, what := exitToolFailed, "the tool failed"
-		if code.Info().Kind == toolkeep.KindRefusal { // such as a call that waited and was cancelled
+		if code.Info().Kind == toolkeep.KindRefusal { // such as a waiting call that was cancelled
 			exit, what = exitCodeOf(code), "the call was not carried out to its end"
 		}
 		fmt.Fprintf(a.stderr, "toolkeep: %s: %s %s: %s\n", what, code, answer.Error.Name, answer.Error.Message)
@@ -393,7 +393,7 @@ func (c *client) follow(ctx context.Context, id string, say func(string)) ([]byt
 	if err := lines.Err(); err != nil {
 		return nil, c.unreachable(ctx, fmt.Errorf("stream: %w", err))
 	}
-	// The server closed the stream: ask for what there is.
+	// The server closed the stream: fetch the record.
 	return c.get(ctx, "/api/v1/invocations/"+id, nil)
 }
 
@@ -490,7 +490,7 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, prefix string) ([]
 	return names, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeValue offers the values of an enumeration or a boolean.
+// completeValue offers the values of an enum or a boolean.
 func completeValue(name string, schema json.RawMessage) ([]string, cobra.ShellCompDirective) {
 	var p struct {
 		Type any   `json:"type"`

@@ -24,7 +24,7 @@ func TestParameters(t *testing.T) {
 		name  string
 		text  string
 		pairs []string
-		want  string // "" is a usage error that says fault
+		want  string // "" is a usage error with the text of fault
 		fault string
 	}{
 		{"nothing", "", nil, `{}`, ""},
@@ -66,15 +66,14 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// FuzzArgument: what is taken becomes an object with one property, text exactly
-// as it was written.
+// FuzzArgument: an accepted argument becomes an object with one property, and text stays exact.
 func FuzzArgument(f *testing.F) {
 	for _, s := range []string{"a=b", "a:=1", "a:=[", "a=@", "=", ":=", "a:b=c", `{"a":1}`, "ü=ü", "a=\xff", "a\xff=b", "a:={\"b\":1,\"b\":2}"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, pair string) {
 		if strings.Contains(pair, "=@") || strings.Contains(pair, "\x00") {
-			return // would read the machine's files; no argument of a process holds a NUL
+			return // would read local files; no process argument contains a NUL
 		}
 		raw, err := parametersOf("", "", []string{pair})
 		if err != nil {
@@ -112,7 +111,7 @@ func TestSplitRef(t *testing.T) {
 	}
 }
 
-// What stands where a file is to be written and is none stays what it is.
+// TestReplaceFile: an output path that is a special file stays one.
 func TestReplaceFile(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "out")

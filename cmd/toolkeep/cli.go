@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Exit codes. Scripts rely on them; `toolkeep help exit-codes` says the same.
+// Exit codes, documented in `toolkeep help exit-codes`. Scripts rely on them.
 const (
 	exitOK          = 0
 	exitToolFailed  = 1
@@ -24,19 +24,18 @@ const (
 	exitUnavailable = 4
 )
 
-// app is one run of the command: where it reads and writes, and the flags that
-// every command has.
+// app is one run of the command: its input and output, and the global flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	stopSignals    context.CancelFunc // a second signal then ends the process
+	stopSignals    context.CancelFunc // afterwards a second signal kills the process
 	data           string
 	tls            clientTLS
 	json           bool
-	began          bool // the command line was understood and the command runs
+	began          bool // the command line was valid and the command runs
 }
 
-// failure is an error with its exit code; quiet ones were printed already.
+// failure is an error with its exit code; a quiet one was already printed.
 type failure struct {
 	code  int
 	err   error
@@ -46,7 +45,7 @@ type failure struct {
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// between refuses a number outside of its bounds before anything is sent.
+// between refuses an out-of-range number before anything is sent.
 func between(flag string, n, least, most int) error {
 	if n < least || n > most {
 		return usagef("%s must be %d to %d, not %d", flag, least, most, n)
@@ -54,7 +53,7 @@ func between(flag string, n, least, most int) error {
 	return nil
 }
 
-// readFile reads a file that must not be over maxInput, a pipe or device too.
+// readFile reads a file, pipe or device of at most maxInput.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -68,7 +67,7 @@ func readFile(name string) ([]byte, error) {
 	return raw, err
 }
 
-// noArguments is for commands that have flags only.
+// noArguments is for commands that take only flags.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q is too much: %s takes flags only", args[0], c.CommandPath())
@@ -92,13 +91,13 @@ func run(ctx context.Context, stopSignals context.CancelFunc, args []string, std
 	if err == nil {
 		return exitOK
 	}
-	if !a.began { // what cobra finds wrong before a command runs is usage
+	if !a.began { // errors that cobra finds before a command runs are usage errors
 		err = explainUsage(ran, err)
 	}
 	return a.report(err)
 }
 
-// explainUsage adds to what cobra finds wrong where the help is.
+// explainUsage points a cobra error to the help.
 func explainUsage(c *cobra.Command, err error) error {
 	text := strings.TrimSpace(err.Error())
 	if strings.HasPrefix(text, "unknown command") {
@@ -108,8 +107,7 @@ func explainUsage(c *cobra.Command, err error) error {
 	return usagef("%s\n  `%s --help` shows how it is used", text, c.CommandPath())
 }
 
-// arguments refuses too few and too many, and says what is wanted. A most below
-// zero is no bound.
+// arguments refuses a wrong number of arguments and says what is expected. A negative most is no limit.
 func arguments(least, most int, want string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		switch {
@@ -122,7 +120,7 @@ func arguments(least, most int, want string) cobra.PositionalArgs {
 	}
 }
 
-// group makes a command that only holds others refuse to do nothing.
+// group makes a parent command refuse to run without a subcommand.
 func group(c *cobra.Command) *cobra.Command {
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -138,7 +136,7 @@ func group(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// report prints an error once, and gives the exit code.
+// report prints an error once and returns the exit code.
 func (a *app) report(err error) int {
 	code := exitUnavailable // such as a full disk
 	var f *failure
@@ -173,7 +171,7 @@ func printError(w io.Writer, e *toolkeep.Error) {
 	}
 }
 
-// printFaults lists faults, unless it is one that the message above tells.
+// printFaults lists faults, except a single one that the message above already gives.
 func printFaults(w io.Writer, said string, faults []toolkeep.Fault) {
 	if len(faults) == 1 && strings.Contains(said, faults[0].Message) {
 		return
@@ -190,7 +188,7 @@ func orWhole(pointer string) string {
 	return pointer
 }
 
-// exitCodeOf says how a refusal with the code ends the command.
+// exitCodeOf returns the exit code for a refusal with the code.
 func exitCodeOf(c toolkeep.Code) int {
 	info := c.Info()
 	switch {
@@ -268,13 +266,13 @@ func dataDefault() string {
 	return "data"
 }
 
-// withJSON gives a command the --json flag.
+// withJSON adds the --json flag to a command.
 func (a *app) withJSON(c *cobra.Command) *cobra.Command {
 	c.Flags().BoolVar(&a.json, "json", false, "print JSON")
 	return c
 }
 
-// show prints the answer's JSON as it came under --json, else what human prints.
+// show prints the response's JSON unchanged under --json, else what human prints.
 func (a *app) show(raw []byte, human func(w io.Writer) error) error {
 	if a.json {
 		return a.printJSON(raw)
@@ -282,7 +280,7 @@ func (a *app) show(raw []byte, human func(w io.Writer) error) error {
 	return human(a.stdout)
 }
 
-// printJSON prints JSON indented, numbers and order as they came.
+// printJSON prints JSON indented; numbers and order stay.
 func (a *app) printJSON(raw []byte) error {
 	out, err := indent(raw)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// client speaks REST to a running server.
+// client is a REST client of a running server.
 type client struct {
 	base string
 	key  string
@@ -27,16 +27,14 @@ type client struct {
 	tls  *clientTLS
 }
 
-// maxAnswer bounds what the client reads of one answer.
+// maxAnswer limits the size of a response.
 const maxAnswer = 256 << 20
 
-// connect finds the server and the key: TOOLKEEP_URL and TOOLKEEP_KEY, else what
-// the server wrote into its data directory. A TOOLKEEP_KEY that is set and empty is
-// refused. The key of a data directory is sent
-// to that directory's server and to no other.
+// connect finds the server and the key: TOOLKEEP_URL and TOOLKEEP_KEY, else the file that the server wrote into its
+// data directory. An empty TOOLKEEP_KEY is refused. A data directory's key is sent only to that directory's server.
 func (a *app) connect() (*client, error) {
 	key, given := os.LookupEnv("TOOLKEEP_KEY")
-	if given && strings.TrimSpace(key) == "" { // a key that got lost must not become the administrator's
+	if given && strings.TrimSpace(key) == "" { // a lost key must not fall back to the administrator's
 		return nil, usagef("TOOLKEEP_KEY is set and empty: put a key into it, or unset it to use the key of the data directory")
 	}
 	c := &client{base: strings.TrimRight(os.Getenv("TOOLKEEP_URL"), "/"), key: key, tls: &a.tls}
@@ -78,7 +76,7 @@ func (a *app) connect() (*client, error) {
 	return c, nil
 }
 
-// serverFile is what a running server leaves in its data directory.
+// serverFile is the file that a running server writes into its data directory.
 type serverFile struct {
 	URL     string `json:"url"`
 	GRPC    string `json:"grpc"`
@@ -96,7 +94,7 @@ func readServerFile(dir string) (serverFile, error) {
 	return info, json.Unmarshal(raw, &info)
 }
 
-// refusedError is a problem document.
+// refusedError is an error from a problem document.
 type refusedError struct {
 	Code         string         `json:"code"`
 	Name         string         `json:"name"`
@@ -122,7 +120,7 @@ func (e *refusedError) print(w io.Writer) {
 		}
 		printFaults(w, e.Detail, faults)
 	}
-	if body, ok := e.Details["body"]; ok && body != "" { // what the upstream said to a 401, 403 or 429
+	if body, ok := e.Details["body"]; ok && body != "" { // the upstream's body for a 401, 403 or 429
 		if d, err := json.Marshal(body); err == nil {
 			fmt.Fprintf(w, "  it said %s\n", toolkeep.Clip(string(d), 2000))
 		}
@@ -147,8 +145,8 @@ func first(m map[string]any, keys ...string) string {
 	return ""
 }
 
-// do sends one request and gives the body of a 2xx answer; a problem document is
-// a *refusedError within a failure with its exit code.
+// do sends one request and returns the body of a 2xx response; a problem document is a *refusedError within a
+// failure with its exit code.
 func (c *client) do(ctx context.Context, method, path string, body any, header ...string) ([]byte, error) {
 	resp, err := c.send(ctx, method, path, body, header...)
 	if err != nil {
@@ -202,7 +200,7 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return &failure{code: exitRefused, err: errors.New("interrupted")}
 	}
-	var wrapped *url.Error // says method and path again
+	var wrapped *url.Error // repeats method and path
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
@@ -218,7 +216,7 @@ func problemOf(resp *http.Response, raw []byte) error {
 	return &failure{code: exitCodeOf(toolkeep.Code(e.Code)), err: e}
 }
 
-// get decodes the answer of a GET into v and gives its bytes.
+// get decodes the response of a GET into v and returns its bytes.
 func (c *client) get(ctx context.Context, path string, v any, header ...string) ([]byte, error) {
 	raw, err := c.do(ctx, http.MethodGet, path, nil, header...)
 	if err != nil {
@@ -238,8 +236,8 @@ func (c *client) post(ctx context.Context, path string, body, v any, header ...s
 	return raw, decode(raw, v)
 }
 
-// ask sends one request, decodes the answer into v and prints it: the JSON as it came
-// under --json, else what human writes.
+// ask sends one request, decodes the response into v and prints it: the JSON unchanged under --json, else what
+// human writes.
 func (a *app) ask(ctx context.Context, method, path string, body, v any, human func(w io.Writer) error, header ...string) error {
 	cl, err := a.connect()
 	if err != nil {
@@ -262,7 +260,7 @@ func decode(raw []byte, v any) error {
 	return nil
 }
 
-// patience shows a line on stderr while something takes more than a second.
+// patience shows a line on stderr if something takes more than a second.
 func (a *app) patience(what string) (say func(string), done func()) {
 	file, ok := a.stderr.(*os.File)
 	if !ok || !isTerminal(file) {

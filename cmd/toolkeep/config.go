@@ -56,7 +56,7 @@ environment, the YAML file and the defaults, in this order; docs/configuration.m
 			if err != nil {
 				return err
 			}
-			// In one piece, so that `| head` is no broken pipe.
+			// Written at once, so that `| head` does not break the pipe.
 			var all bytes.Buffer
 			if err := c.Print(&all); err != nil {
 				return err

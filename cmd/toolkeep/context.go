@@ -84,7 +84,7 @@ func (a *app) contextSetCmd() *cobra.Command {
 	return a.withJSON(c)
 }
 
-// contextBody is the file's content, or what the flags say.
+// contextBody returns the file's content, or a document made from the flags.
 func (a *app) contextBody(file, credentials, facts []string, timeout time.Duration, attempts, perMinute int) ([]byte, error) {
 	var d contextDocument
 	for _, flag := range []struct {
@@ -142,7 +142,7 @@ func (a *app) contextBody(file, credentials, facts []string, timeout time.Durati
 	return raw, nil
 }
 
-// contextDone says what was done.
+// contextDone prints what was done.
 func (a *app) contextDone(args []string, done string) error {
 	if a.json {
 		raw, err := json.Marshal(map[string]any{"agent_id": args[0], "tool_id": args[1], done: true})

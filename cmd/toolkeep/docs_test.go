@@ -18,8 +18,8 @@ import (
 
 const repository = "../.."
 
-// documents are those whose sh blocks are run, all of one in one shell. Of the
-// README it is the section that promises to work.
+// documents lists the documents whose sh blocks are run, each in one shell. For the README it is only the section
+// that promises to work.
 var documents = []struct{ file, section string }{
 	{"README.md", "## The first five minutes"},
 	{"docs/cli.md", ""},
@@ -38,8 +38,8 @@ var documents = []struct{ file, section string }{
 	{"docs/learning.md", ""},
 }
 
-// TestDocuments runs the documentation's commands as they stand, but for the
-// ports, each document against a server of its own with the examples.
+// TestDocuments runs the documentation's commands unchanged except for ports, each document against its own server
+// with the examples.
 func TestDocuments(t *testing.T) {
 	for _, d := range documents {
 		t.Run(d.file, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestDocuments(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v\n%s", d.file, err, tail(string(out), 4000))
 			}
-			// The shell goes on after a failing $(…), and so would the reader.
+			// The shell continues after a failing $(…), as the reader would.
 			for _, bad := range []string{"command not found", "E3312", "E3004", "urn:toolkeep:error"} {
 				if strings.Contains(string(out), bad) {
 					t.Errorf("%s: the output has %q:\n%s", d.file, bad, tail(string(out), 4000))
@@ -78,8 +78,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// shellBlocks gives the ```sh blocks of a section, up to the next heading of its
-// level; without a section, of the whole text.
+// shellBlocks returns the ```sh blocks of a section, up to the next heading of its level; without a section, of the
+// whole text.
 func shellBlocks(text, section string) (blocks []string) {
 	inside, code := section == "", false
 	var block strings.Builder
@@ -103,8 +103,8 @@ func shellBlocks(text, section string) (blocks []string) {
 
 var exitComment = regexp.MustCompile(`^(.*\S)\s+#.*\(exit (\d)\)$`)
 
-// expectExits makes a script that stops at the first command that does not end
-// as the document says: with 0, or as the comment "(exit N)" on its line.
+// expectExits makes a script that stops at the first command whose exit code differs from the documented one: 0, or
+// the comment "(exit N)" on its line.
 func expectExits(script string) string {
 	var b strings.Builder
 	b.WriteString("set -euo pipefail\nended() { [ \"$1\" = \"$2\" ] || { echo \"ended with $2, the document says $1: $3\"; exit 1; }; }\n")
@@ -119,14 +119,14 @@ func expectExits(script string) string {
 	return b.String()
 }
 
-// exampleServer is the real command with the examples, started in a folder that
-// looks like the repository after `make build`.
+// exampleServer is the real command with the examples, started in a folder laid out like the repository after `make
+// build`.
 type exampleServer struct {
 	dir, address, bookshop string
 	env                    []string
 }
 
-// Of further flags $PWD is that folder.
+// $PWD in flags stands for that folder.
 func startExamples(t *testing.T, flags ...string) *exampleServer {
 	t.Helper()
 	binary, err := exec.LookPath("toolkeep")
@@ -198,7 +198,7 @@ func awaitReady(t *testing.T, data string) string {
 	return ""
 }
 
-// exampleAddress asks the catalogue where the bookshop listens.
+// exampleAddress finds the bookshop's address in the catalogue.
 func (s *exampleServer) exampleAddress(t *testing.T) string {
 	t.Helper()
 	c := exec.Command("toolkeep", "describe", "bookshop.searchBooks", "--json")
@@ -231,7 +231,7 @@ func tail(s string, n int) string {
 
 var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
 
-// TestLinks follows the links between the documents.
+// TestLinks checks the links between the documents.
 func TestLinks(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
 	if err != nil {

@@ -35,18 +35,18 @@ import (
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
-// From where on doctor warns and fails.
+// Thresholds of doctor's warnings and failures.
 const (
 	diskWarn   = 1 << 30
 	diskFail   = 100 << 20
 	lagWarn    = 10_000 // recorded calls
 	clockWarn  = time.Second
-	clockFail  = 5 * time.Second // leases of calls are renewed within that
+	clockFail  = 5 * time.Second // leases of calls are renewed within this time
 	expiryWarn = 14 * 24 * time.Hour
-	askTimeout = 5 * time.Second // each request, and PostgreSQL
+	askTimeout = 5 * time.Second // per request, also to PostgreSQL
 )
 
-// finding is one line of doctor.
+// finding is one line of doctor's output.
 type finding struct {
 	Check  string `json:"check"`
 	State  string `json:"state"` // ok, warn or fail
@@ -114,13 +114,13 @@ func (a *app) showFindings(found []finding) error {
 	return &failure{code: exitUnavailable, err: fmt.Errorf("%d of %d checks failed", failed, len(found))}
 }
 
-// doctor gathers findings. What one check learns later ones use.
+// doctor collects findings. Later checks use what earlier ones learned.
 type doctor struct {
 	c       *config.Config
 	found   []finding
 	server  serverFile
 	answers bool // the server answered
-	pid     int  // that holds the data directory
+	pid     int  // the process that holds the data directory
 	tls     *clientTLS
 	shows   func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
 }
@@ -187,7 +187,7 @@ func (d *doctor) holder() {
 	}
 }
 
-// answer asks the server of the directory how it is.
+// answer asks the directory's server for its health.
 func (d *doctor) answer(ctx context.Context) {
 	info, err := readServerFile(d.c.Data)
 	switch {
@@ -232,9 +232,8 @@ func (d *doctor) answer(ctx context.Context) {
 	}
 }
 
-// ask fetches a page of the server of this machine. Nothing secret is sent; the
-// certificate must be the configured one, whatever name it is for. A server with
-// tls.client_ca lets nobody in without a certificate.
+// ask fetches a page of the local server. It sends no secrets; the certificate must be the configured one, for any
+// name. A server with tls.client_ca refuses connections without a client certificate.
 func (d *doctor) ask(ctx context.Context, url string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -297,8 +296,7 @@ func (d *doctor) sqlite(ctx context.Context) {
 	d.add("clock", "ok", "", "not before the newest change of the store")
 }
 
-// schema judges a schema version; programs go on with a newer one whose floor
-// they know.
+// schema checks a schema version; a program works with a newer one whose floor it knows.
 func (d *doctor) schema(has, knows, floor int64) {
 	switch {
 	case has == 0:
@@ -336,7 +334,7 @@ func (d *doctor) postgres(ctx context.Context) {
 		info.Ahead.Round(time.Millisecond), max(info.Within, time.Millisecond).Round(time.Millisecond))
 }
 
-// keyFiles looks at the files that must be their owner's alone.
+// keyFiles checks the files that only their owner may access.
 func (d *doctor) keyFiles(ctx context.Context, there bool) {
 	sealFault := d.sealFault(ctx)
 	for _, f := range []struct{ name, path string }{{datadir.SealKey, cmp.Or(d.c.Secrets.SealKey, filepath.Join(d.c.Data, datadir.SealKey))}, {datadir.AdminKey, filepath.Join(d.c.Data, datadir.AdminKey)}} {
@@ -351,7 +349,7 @@ func (d *doctor) keyFiles(ctx context.Context, there bool) {
 			d.add(f.name, "warn", "copy it from another node, or let the first node make it", "%s is not there; all nodes need the same", f.path)
 		case errors.Is(err, fs.ErrNotExist) && f.name == datadir.SealKey && there && dbErr == nil:
 			d.add(f.name, "warn", "put it back from a backup", "%s is not there; without it waiting calls cannot be read", f.path)
-		case errors.Is(err, fs.ErrNotExist): // not made yet, or taken away, as may be
+		case errors.Is(err, fs.ErrNotExist): // not yet made, or removed, which is allowed
 		case err != nil:
 			d.add(f.name, "fail", "give the user that runs serve access to it", "%v", err)
 		case fi.Mode().Perm()&0o077 != 0:
@@ -366,14 +364,13 @@ func (d *doctor) keyFiles(ctx context.Context, there bool) {
 	}
 }
 
-// sealFault says why the store cannot be opened with the sealing keys of the settings;
-// nil where it can, or where that cannot be told.
+// sealFault returns why the settings' sealing keys do not open the store; nil if they do, or if that is unknown.
 func (d *doctor) sealFault(ctx context.Context) *toolkeep.Error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	body, err := d.sealCheck(ctx)
 	if err != nil {
-		return nil // store says what is wrong with it, or there is no check yet
+		return nil // the store check reports the fault, or there is no check item yet
 	}
 	if known, err := secrets.CheckSeal(secrets.SealConfig{Data: d.c.Data, KeyFile: d.c.Secrets.SealKey, Keys: d.c.Secrets.SealKeys}, body); known && err != nil {
 		return toolkeep.AsError(err)
@@ -381,8 +378,7 @@ func (d *doctor) sealFault(ctx context.Context) *toolkeep.Error {
 	return nil
 }
 
-// sealCheck reads the item by which a start knows its keys, past the store, which may
-// not be opened beside a server.
+// sealCheck reads the seal check item directly, because the store may not be opened while a server runs.
 func (d *doctor) sealCheck(ctx context.Context) (body []byte, err error) {
 	if dsn := d.c.Store.DSN; dsn != "" {
 		conn, err := pgx.Connect(ctx, dsn)
@@ -419,7 +415,7 @@ func (d *doctor) spool() {
 	}
 }
 
-// metrics reads what only the running server knows.
+// metrics reads values that only the running server has.
 func (d *doctor) metrics(ctx context.Context) {
 	if !d.answers {
 		return
@@ -442,7 +438,7 @@ func (d *doctor) metrics(ctx context.Context) {
 	}
 }
 
-// sampleValues finds samples without labels in what Prometheus reads.
+// sampleValues finds unlabelled samples in Prometheus text.
 func sampleValues(text string, names ...string) map[string]float64 {
 	found := map[string]float64{}
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -481,7 +477,7 @@ func (d *doctor) disk() {
 	}
 }
 
-// existing is the directory, or the nearest above it that is there.
+// existing returns the directory, or its nearest existing parent.
 func existing(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -496,8 +492,7 @@ func existing(dir string) string {
 	}
 }
 
-// listeners tries the ports that serve would listen on, unless the running server
-// has them.
+// listeners tries to open the ports of serve, unless the running server has them.
 func (d *doctor) listeners() {
 	ours := map[string]bool{}
 	if d.answers {

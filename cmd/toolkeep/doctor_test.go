@@ -20,7 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/config"
 )
 
-// certificateUntil writes a pair of files and gives their names.
+// certificateUntil writes a certificate and key file and returns their names.
 func certificateUntil(t *testing.T, end time.Time) config.TLS {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -78,8 +78,7 @@ func TestDoctorCertificate(t *testing.T) {
 	}
 }
 
-// TestDoctorAsksOverTLS: a server is asked whatever name its certificate is for,
-// if it is the configured one.
+// TestDoctorAsksOverTLS: doctor accepts the configured certificate, whatever its name.
 func TestDoctorAsksOverTLS(t *testing.T) {
 	own := certificateUntil(t, time.Now().AddDate(0, 3, 0))
 	pair, err := tls.LoadX509KeyPair(own.Cert, own.Key)

@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/export"
 )
 
-// exported is the server's answer.
+// exported is the server's response.
 type exported struct {
 	Tools    json.RawMessage `json:"tools"`
 	Names    []export.Named  `json:"names"`
@@ -111,10 +111,10 @@ func (a *app) export(ctx context.Context, q url.Values, output, report string) e
 	return res.tell(a.stderr, report)
 }
 
-// told are the losses that standard error lists; a file takes all of them.
+// told is the maximum number of losses on standard error; a file takes all of them.
 const told = 40
 
-// tell says what the export cost.
+// tell reports the losses of the export.
 func (e *exported) tell(w io.Writer, report string) error {
 	fmt.Fprintf(w, "toolkeep: %d tools written, %d left out, %d losses\n", len(e.Names), len(e.LeftOut), len(e.Losses))
 	for _, warning := range e.Warnings {
@@ -143,7 +143,7 @@ func (e *exported) tell(w io.Writer, report string) error {
 	return err
 }
 
-// writeJSON writes a file whole or not at all.
+// writeJSON writes a file atomically.
 func writeJSON(name string, raw []byte) error {
 	text, err := indent(raw)
 	if err != nil {

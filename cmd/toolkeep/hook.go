@@ -2,8 +2,8 @@
 
 package main
 
-// crashHook is nil in every build but the one of the crash tests.
+// crashHook returns nil except in the crash tests' build.
 func crashHook() func(step, id string) { return nil }
 
-// ignoredNames are environment names that look like settings and are not.
+// ignoredNames lists environment names that look like settings but are not.
 func ignoredNames() []string { return nil }

@@ -31,5 +31,5 @@ func crashHook() func(step, id string) {
 	}
 }
 
-// ignoredNames are environment names that look like settings and are not.
+// ignoredNames lists environment names that look like settings but are not.
 func ignoredNames() []string { return []string{"TOOLKEEP_CRASH_AT"} }

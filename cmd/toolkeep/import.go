@@ -123,8 +123,7 @@ func (a *app) showPlan(plan *imports.Plan, all bool) error {
 	}, plan.Warnings)
 }
 
-// previousTools answers what is published, and keeps the first error that was
-// not "there is none".
+// previousTools looks up published tools, and keeps the first error other than not found.
 type previousTools struct {
 	ctx     context.Context
 	client  *client
@@ -134,8 +133,7 @@ type previousTools struct {
 	offline bool
 }
 
-// offline tells that no server answers. For a dry run this means that everything
-// is new; else it is an error.
+// offline reports whether no server answers. In a dry run everything then counts as new; otherwise it is an error.
 func (c *client) offline(ctx context.Context, dryRun bool) (bool, error) {
 	_, err := c.get(ctx, "/health/live", nil)
 	if err == nil || dryRun && ctx.Err() == nil {
@@ -166,7 +164,7 @@ func (p *previousTools) find(id string) *toolkeep.Tool {
 	return tool
 }
 
-// Bounds of one batch: the server's body limit is 16 MiB.
+// Limits of one batch: the server's body limit is 16 MiB.
 const (
 	batchBytes = 8 << 20
 	batchTools = 500
@@ -185,7 +183,7 @@ type published struct {
 	} `json:"warnings"`
 }
 
-// showDeprecated says which versions gave way to new ones.
+// showDeprecated lists the versions replaced by new ones.
 func showDeprecated(w io.Writer, list []published) {
 	for _, p := range list {
 		for _, v := range p.Deprecated {
@@ -289,7 +287,7 @@ func (a *app) readManifests(name string) ([][]byte, error) {
 	return [][]byte{raw}, nil
 }
 
-// unreadable is a file that holds no manifest because it is not JSON or not YAML.
+// unreadable is the error for a file that is not JSON or YAML.
 func unreadable(name, why string) error {
 	return &failure{code: exitUsage, err: toolkeep.NewError(toolkeep.InvalidManifest, "%s: %s", orStdin(name), why)}
 }
@@ -301,8 +299,8 @@ func orStdin(name string) string {
 	return name
 }
 
-// warnOfCache names manifests that say for how long results are kept and not that they
-// are, which the contract takes for none.
+// warnOfCache warns of manifests that set a cache lifetime but do not enable the result cache; the contract then
+// disables it.
 func (a *app) warnOfCache(manifests [][]byte) {
 	for _, raw := range manifests {
 		var m struct {

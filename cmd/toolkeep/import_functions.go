@@ -73,7 +73,7 @@ Imported again, unchanged functions keep their version. --dry-run prints the pla
 	return a.withJSON(c)
 }
 
-// formNames lists names for a sentence.
+// formNames joins names for a sentence.
 func formNames[T ~string](list []T) string {
 	words := make([]string, len(list))
 	for i, w := range list {
@@ -101,7 +101,7 @@ func (a *app) readFunctions(name string) (string, []byte, error) {
 	return "functions", raw, nil
 }
 
-// builtinTools reads NAME=TOOL and finds the tools among those of the server.
+// builtinTools parses NAME=TOOL and looks up the server's tools.
 func builtinTools(list []string) (map[string]function.Builtin, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -131,7 +131,7 @@ func builtinTools(list []string) (map[string]function.Builtin, error) {
 	return out, nil
 }
 
-// functionAuth reads where a secret goes. Without a secret nothing is sent.
+// functionAuth parses where a secret goes. Without a secret nothing is sent.
 func functionAuth(how, secret string) (*toolkeep.AuthSpec, error) {
 	if secret == "" {
 		if how != "bearer" {

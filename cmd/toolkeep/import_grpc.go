@@ -95,8 +95,7 @@ given it: by --config, --set or TOOLKEEP_EGRESS_PROXY.`,
 	return a.withJSON(c)
 }
 
-// reflectionDialer connects as calls of the tools will, through egress.proxy; nil where
-// the settings that this command was given name no proxy.
+// reflectionDialer connects through egress.proxy, like the tools' calls; nil if the settings name no proxy.
 func (a *app) reflectionDialer(cmd *cobra.Command, f *serveFlags, target string) (func(context.Context, string) (net.Conn, error), error) {
 	if f.file == "" && len(f.set) == 0 && os.Getenv("TOOLKEEP_EGRESS_PROXY") == "" {
 		return nil, nil
@@ -109,15 +108,15 @@ func (a *app) reflectionDialer(cmd *cobra.Command, f *serveFlags, target string)
 	if err != nil {
 		return nil, &failure{code: exitUsage, err: err}
 	}
-	// Whoever runs this command names the target, so that an inner one is meant.
+	// The user of this command names the target, so an internal address is intended.
 	host, _, err := net.SplitHostPort(target)
 	if err != nil {
-		return nil, nil // which the import says better
+		return nil, nil // the import reports it better
 	}
 	return through.Dialer(&egress.Guard{Allow: []toolkeep.HostPort{{Host: host}}, ConnectTimeout: c.Egress.ConnectTimeout}), nil
 }
 
-// readGRPCFiles reads what the options name as files.
+// readGRPCFiles reads the files named in the options.
 func readGRPCFiles(o *grpc.Options, protoset, ca, cert, key string) (err error) {
 	if protoset != "" {
 		if o.Protoset, err = readFile(protoset); err != nil {
@@ -131,7 +130,7 @@ func readGRPCFiles(o *grpc.Options, protoset, ca, cert, key string) (err error) 
 		if o.CA, err = readFile(ca); err != nil {
 			return usagef("--ca: %v", err)
 		}
-		if !x509.NewCertPool().AppendCertsFromPEM(o.CA) { // an empty file would trust the system's authorities
+		if !x509.NewCertPool().AppendCertsFromPEM(o.CA) { // an empty file would fall back to the system's CAs
 			return usagef("--ca: %s holds no certificate in PEM form", ca)
 		}
 	}
@@ -148,7 +147,7 @@ func readGRPCFiles(o *grpc.Options, protoset, ca, cert, key string) (err error) 
 	return nil
 }
 
-// metadataPairs reads NAME=VALUE, or NAME=REFERENCE of a secret that this process can read.
+// metadataPairs parses NAME=VALUE, or NAME=REFERENCE of a secret that this process can read.
 func metadataPairs(flag string, list []string, secret bool) (map[string]string, error) {
 	out := map[string]string{}
 	for _, entry := range list {
@@ -183,7 +182,7 @@ func localSecret(ref string) (string, error) {
 	return "", fmt.Errorf("write a reference, env://NAME or file:///PATH; a secret itself never stands on the command line")
 }
 
-// grpcAuth reads where a secret goes. Without a secret nothing is sent.
+// grpcAuth parses where a secret goes. Without a secret nothing is sent.
 func grpcAuth(how, secret string) (*toolkeep.AuthSpec, error) {
 	if secret == "" {
 		if how != "bearer" {

@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/sqltool"
 )
 
-// sqlPassword is the variable that holds the password a schema is read with.
+// sqlPassword names the variable with the password for reading a schema.
 const sqlPassword = "TOOLKEEP_SQL_PASSWORD"
 
 func (a *app) importSQLCmd() *cobra.Command {
@@ -71,8 +71,8 @@ only in sql.socket_dirs.`,
 	return a.withJSON(c)
 }
 
-// schemaPassword is the password to read the schema with: the variable's, that of
-// the secret where it is a variable of this process, or the DSN's.
+// schemaPassword returns the password for reading the schema: from the variable, from the secret if it is a
+// variable of this process, or from the DSN.
 func schemaPassword(given string, o sql.Options) string {
 	if p := os.Getenv(sqlPassword); p != "" {
 		return p
@@ -141,9 +141,8 @@ A tool reads only, and the database holds it to that, unless --write names it.`,
 	return a.withJSON(c)
 }
 
-// checkSQL moves the tools that the server would refuse at publish, such as those
-// whose placeholders and parameters differ, to the refused ones. Whether it opens a
-// file or a socket is for its own settings to say.
+// checkSQL moves tools that the server would refuse at publish to the refused ones, such as tools whose
+// placeholders and parameters differ. Whether a tool may open a file or a socket depends on the server's settings.
 func checkSQL(plan *source.Plan, err error) (*source.Plan, error) {
 	if err != nil {
 		return nil, err

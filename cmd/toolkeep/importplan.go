@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
-// importFlags are those that every import of a source has.
+// importFlags adds the common flags of all imports.
 func importFlags(c *cobra.Command, choice *importChoice) {
 	f := c.Flags()
 	f.BoolVar(&choice.dryRun, "dry-run", false, "print the plan and change nothing")
@@ -21,7 +21,7 @@ func importFlags(c *cobra.Command, choice *importChoice) {
 	f.BoolVar(&choice.all, "all", false, "list unchanged tools too")
 }
 
-// checkNamespace refuses a --namespace that no tool can have, before anything is read.
+// checkNamespace refuses an invalid --namespace before anything is read.
 func checkNamespace(s string) error {
 	if err := source.CheckNamespace(s); err != nil {
 		return usagef("--namespace %s", toolkeep.AsError(err).Message)
@@ -29,7 +29,7 @@ func checkNamespace(s string) error {
 	return nil
 }
 
-// planned is a plan that was made.
+// planned is a finished plan.
 type planned struct {
 	changed        [][]byte // manifests that are new or changed
 	tools, refused int
@@ -47,8 +47,8 @@ func (a *app) importSource(ctx context.Context, what string, choice importChoice
 	})
 }
 
-// importPlan plans with read, which asks what is published, shows the plan, and publishes
-// it unless choice says otherwise. what names the source while the person waits.
+// importPlan plans with read, which looks up published tools, shows the plan, and publishes it unless choice says
+// otherwise. what names the source in progress messages.
 func (a *app) importPlan(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*planned, error)) error {
 	cl, plan, err := a.plan(ctx, what, choice, read)
 	switch {
@@ -60,7 +60,7 @@ func (a *app) importPlan(ctx context.Context, what string, choice importChoice, 
 	return a.publishPlanned(ctx, cl, plan, choice)
 }
 
-// plan has read make a plan. A dry run needs no server.
+// plan makes a plan with read. A dry run needs no server.
 func (a *app) plan(ctx context.Context, what string, choice importChoice, read func(source.Previous) (*planned, error)) (*client, *planned, error) {
 	cl, err := a.connect()
 	if err != nil && !choice.dryRun {
@@ -76,7 +76,7 @@ func (a *app) plan(ctx context.Context, what string, choice importChoice, read f
 	}
 	plan, err := read(previous.find)
 	switch {
-	case previous.err != nil: // the plan took what it could not ask about for new
+	case previous.err != nil: // the plan treated failed lookups as new tools
 		return nil, nil, previous.err
 	case err != nil:
 		return nil, nil, &failure{code: exitUsage, err: err}
@@ -138,8 +138,8 @@ func (a *app) showSourcePlan(plan *source.Plan, all bool) error {
 		}, plan.Warnings)
 }
 
-// printPlan prints a plan: as JSON, or its head, its tools in columns, what is refused,
-// and the warnings on standard error.
+// printPlan prints a plan: as JSON, or as a head, the tools in columns, the refused ones, and the warnings on
+// standard error.
 func (a *app) printPlan(raw []byte, head, columns string, tools, refused func(row func(...any)), warnings []string) error {
 	return a.show(raw, func(w io.Writer) error {
 		fmt.Fprintln(w, head+"\n")

@@ -148,7 +148,7 @@ func (a *app) keysRevokeCmd() *cobra.Command {
 	return a.withJSON(c)
 }
 
-// expiresAt is when what gets the lifetime of --expires ends, "" if it does not.
+// expiresAt returns the expiry for the lifetime of --expires, "" if none.
 func expiresAt(cmd *cobra.Command, lifetime time.Duration) (string, error) {
 	switch {
 	case !cmd.Flags().Changed("expires"):

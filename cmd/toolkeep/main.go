@@ -1,5 +1,5 @@
-// Command toolkeep is the one binary: the server, and the client of a running
-// one. `toolkeep help` lists what it does.
+// Command toolkeep is the only binary: the server, and the client of a running one. `toolkeep help` lists its
+// commands.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// reaperArg makes the command the reaper of an MCP server's program; see upstream.RunReaper.
+// reaperArg runs the command as the reaper of an MCP server's process; see upstream.RunReaper.
 const reaperArg = "__reaper"
 
 // version is set by the linker.

@@ -19,9 +19,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// offers is the program `offers FILE`: an MCP server over stdio that has the tools
-// of a file of definitions, as they stand there whenever they are listed. It says
-// on standard error that it is ready, and what TOKEN is.
+// offers is the program `offers FILE`: an MCP server over stdio with the tools in a file of definitions, which it
+// reads at each listing. It prints on standard error that it is ready, and the value of TOKEN.
 func offers() {
 	fmt.Fprintf(os.Stderr, "offers: ready, TOKEN is %s\n", os.Getenv("TOKEN"))
 	s := offering(os.Args[1])
@@ -69,8 +68,8 @@ func offering(file string) *sdk.Server {
 	return s
 }
 
-// cmdOffering: offering NAME FILE serves the tools of FILE over HTTP at the address that
-// the variable NAME gets, to whoever sends the header X-Key: sesame.
+// cmdOffering: offering NAME FILE serves the tools of FILE over HTTP at the address in the variable NAME, to
+// requests with the header X-Key: sesame.
 func cmdOffering(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: offering NAME FILE")
@@ -94,9 +93,8 @@ func cmdOffering(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], h.URL)
 }
 
-// endServer ends the server of a data directory that a script has left running:
-// `toolkeep mcp` starts one in the background. Only a process that was started for
-// this very directory is meant.
+// endServer ends a data directory's server that a script has left running: `toolkeep mcp` starts one in the
+// background. It ends only a process that was started for this directory.
 func endServer(dir string) {
 	info, err := readServerFile(dir)
 	if err != nil {
@@ -116,5 +114,5 @@ func endServer(dir string) {
 	}
 }
 
-// offersPath is where the program is.
+// offersPath returns the path of the program.
 func offersPath() (string, error) { return exec.LookPath("offers") }

@@ -41,7 +41,7 @@ The views are those of HTTP: auto (default), all, search, sets/NAME, servers/NAM
 	return c
 }
 
-// viewForm is what the HTTP face has below /mcp; "" is its default.
+// viewForm matches the paths below /mcp of the HTTP face; "" is its default.
 var viewForm = regexp.MustCompile(`^(|auto|all|search|(sets|servers)/[a-z0-9][a-z0-9_-]{0,63})$`)
 
 func (a *app) bridge(ctx context.Context, view string) error {
@@ -58,7 +58,7 @@ func (a *app) bridge(ctx context.Context, view string) error {
 	return b.run(ctx)
 }
 
-// readCloser lets the transport give up reading standard input.
+// readCloser lets the transport stop reading standard input.
 type readCloser struct{ io.Reader }
 
 func (r readCloser) Close() error {
@@ -98,7 +98,7 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 		case <-ctx.Done():
 			return nil, &failure{code: exitRefused, err: errors.New("interrupted")}
 		case <-ended:
-			// Another bridge may have been first with the data directory.
+			// Another bridge may already have started a server for the data directory.
 			if cl, err := a.connect(); err == nil {
 				if _, err := cl.get(ctx, "/health/live", nil); err == nil {
 					return cl, nil
@@ -120,35 +120,32 @@ func (a *app) startServer(ctx context.Context) (*client, error) {
 	}
 }
 
-// afterEnd is how long what was asked may still be answered when the client has
-// closed standard input.
+// afterEnd is how long open requests may still be answered after the client has closed standard input.
 const afterEnd = 10 * time.Second
 
-// bridge hands messages from standard input to the server and back. A session that
-// the server no longer knows, and the connection to a server that was started
-// anew, are made again with the client's own initialize.
+// bridge passes messages between standard input and output and the server. If the server has lost the session or
+// was restarted, the bridge repeats the client's own initialize.
 type bridge struct {
 	a     *app
 	view  string
-	local bool // the server is the data directory's
+	local bool // the server runs on the data directory
 	lines *transport.LinesConn
 
 	mu      sync.Mutex
 	conn    *transport.HTTPConn
-	ctx     context.Context               // of run
+	ctx     context.Context               // the context of run
 	begin   *mcp.Message                  // the client's initialize, nil in 2026-07-28
-	flights map[string]context.CancelFunc // requests without an answer, by id
+	flights map[string]context.CancelFunc // open requests, by id
 	pumps   sync.WaitGroup
 	sends   sync.WaitGroup
 
-	renewing sync.Mutex // taken before mu
+	renewing sync.Mutex // locked before mu
 }
 
-// renewed is the id of an initialize that the bridge sends by itself.
+// renewed is the id of an initialize that the bridge sends itself.
 var renewed = []byte(`"toolkeep-bridge"`)
 
-// open connects to the server where it is now; one that should run here and does
-// not is started.
+// open connects to the server's current address; it starts a local server that does not run.
 func (b *bridge) open(ctx context.Context) (*transport.HTTPConn, error) {
 	cl, err := b.a.connect()
 	if b.local {
@@ -190,8 +187,7 @@ func (b *bridge) run(ctx context.Context) error {
 			b.mu.Unlock()
 			b.send(b.flight(ctx, m), m)
 		case m.IsRequest():
-			// An initialize, and what is no request, keep their place; other requests run
-			// side by side.
+			// Initialize and notifications keep their order; other requests run concurrently.
 			of := b.flight(ctx, m)
 			b.sends.Go(func() { b.send(of, m) })
 		case m.Method == mcp.NotificationCancelled && b.cancelled(m):
@@ -216,20 +212,19 @@ func (b *bridge) run(ctx context.Context) error {
 	return &failure{code: exitUnavailable, err: err}
 }
 
-// flight notes a request. In 2026-07-28 over HTTP the end of its context is what
-// cancels it.
+// flight registers a request. In 2026-07-28 over HTTP, cancelling its context cancels it.
 func (b *bridge) flight(ctx context.Context, m *mcp.Message) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.flights[string(m.ID)] = cancel
 	if m.Method == mcp.MethodListen {
-		delete(b.flights, string(m.ID)) // nobody waits for its end
+		delete(b.flights, string(m.ID)) // nothing waits for it
 	}
 	return ctx
 }
 
-// answered: the request with the id is over.
+// answered removes a finished request.
 func (b *bridge) answered(id []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -239,7 +234,7 @@ func (b *bridge) answered(id []byte) {
 	}
 }
 
-// cancelled ends a request of 2026-07-28; others are the server's to end.
+// cancelled cancels a request of 2026-07-28; the server cancels others.
 func (b *bridge) cancelled(m *mcp.Message) bool {
 	b.mu.Lock()
 	legacy := b.begin != nil
@@ -250,7 +245,7 @@ func (b *bridge) cancelled(m *mcp.Message) bool {
 	return !legacy
 }
 
-// settle waits for the answers that are still to come.
+// settle waits for outstanding responses.
 func (b *bridge) settle(ctx context.Context) {
 	limit := time.After(afterEnd)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -272,7 +267,7 @@ func (b *bridge) settle(ctx context.Context) {
 	}
 }
 
-// pump hands what the server says to the client.
+// pump passes the server's messages to the client.
 func (b *bridge) pump(ctx context.Context, conn *transport.HTTPConn) {
 	for {
 		m, err := conn.Read(ctx)
@@ -319,18 +314,17 @@ func (b *bridge) send(ctx context.Context, m *mcp.Message) {
 	if !errors.As(err, &own) {
 		own = mcp.NewError(mcp.CodeInternal, "the Toolkeep server cannot be reached: "+err.Error())
 	}
-	_ = b.lines.Write(ctx, mcp.Refuse(m.ID, own)) // a client that is gone needs no answer
+	_ = b.lines.Write(ctx, mcp.Refuse(m.ID, own)) // a disconnected client needs no response
 	b.answered(m.ID)
 }
 
-// renew connects anew in place of a lost session or server; introduce repeats the
-// client's initialize there.
+// renew reconnects after a lost session or server; introduce repeats the client's initialize there.
 func (b *bridge) renew(lost *transport.HTTPConn, introduce bool) (*transport.HTTPConn, error) {
 	b.mu.Lock()
 	conn, begin := b.conn, b.begin
 	b.mu.Unlock()
 	if conn != lost {
-		return conn, nil // another message was first
+		return conn, nil // another message has already reconnected
 	}
 	b.renewing.Lock()
 	defer b.renewing.Unlock()

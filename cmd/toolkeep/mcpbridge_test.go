@@ -15,14 +15,13 @@ import (
 	"time"
 )
 
-// TestBridgeOutlivesItsServer: the server that `toolkeep mcp` started is killed
-// between two requests of the client. The next one starts another, at another
-// address, and the client's session goes on in it.
+// TestBridgeOutlivesItsServer: the server started by `toolkeep mcp` is killed between two requests. The next
+// request starts another at another address, and the client's session continues there.
 func TestBridgeOutlivesItsServer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	t.Cleanup(func() { endServer(dir) })
 	c := exec.Command("toolkeep", "mcp", "--data", dir)
-	// What steers the tests is no setting, and the server would refuse it.
+	// The test's control variables are not settings, and the server would refuse them.
 	own := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOOLKEEP_") })
 	c.Env = append(own, "TOOLKEEP_HTTP_ADDR=127.0.0.1:0", "TOOLKEEP_METRICS_ADDR=127.0.0.1:0", "TOOLKEEP_GRPC_ADDR=127.0.0.1:0", "TOOLKEEP_URL=")
 	var stderr bytes.Buffer
@@ -50,7 +49,7 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 			lines <- line
 		}
 	}()
-	// ask sends a request and reads up to its answer; others may say that lists changed.
+	// ask sends a request and reads its response; notifications in between may say that lists changed.
 	ask := func(id int, method, params string) string {
 		t.Helper()
 		if _, err := io.WriteString(in, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)); err != nil {
@@ -61,7 +60,7 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 			select {
 			case line, ok := <-lines:
 				if !ok {
-					err := c.Wait() // stderr is whole then
+					err := c.Wait() // stderr is complete then
 					t.Fatalf("the bridge ended: %v\n%s", err, stderr.String())
 				}
 				if strings.Contains(line, fmt.Sprintf(`"id":%d,`, id)) {
@@ -79,8 +78,8 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := 1
-	// told asks until the answer is no more that of the connection that the kill cut
-	// under the request: that one is the client's to repeat.
+	// told repeats a request while its response is the error of the connection cut by the kill: repeating is the
+	// client's task.
 	told := func(method, params string) string {
 		t.Helper()
 		for range 10 {
@@ -120,8 +119,8 @@ func TestBridgeOutlivesItsServer(t *testing.T) {
 	}
 }
 
-// running tells whether a process is there and no zombie, which a child of the
-// bridge may be until the bridge has looked at it.
+// running reports whether a process exists and is not a zombie, as a child of the bridge is until the bridge waits
+// for it.
 func running(pid int) bool {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -14,16 +14,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fileServer is one server of a client's configuration file.
+// fileServer is one server in a client's configuration file.
 type fileServer struct {
 	Name    string
 	Spec    serverSpec
-	Problem string // why it cannot be taken over, "" if it can
-	Off     bool   // the file itself says that it is not to be used
+	Problem string // why it cannot be imported, "" if it can
+	Off     bool   // disabled in the file
 }
 
-// serverSpec is what the server's API takes of an MCP server; upstream.Spec has
-// the meaning of the fields.
+// serverSpec is the API's definition of an MCP server; upstream.Spec documents the fields.
 type serverSpec struct {
 	Transport    string              `json:"transport,omitempty"`
 	Command      []string            `json:"command,omitempty"`
@@ -37,8 +36,8 @@ type serverSpec struct {
 	OnChange     string              `json:"on_change,omitempty"`
 }
 
-// mcpServersFile is what Claude, Cursor and VS Code keep. They differ in the name
-// of the list and in what a variable is written like.
+// mcpServersFile is the configuration file of Claude, Cursor and VS Code. They differ in the name of the list and
+// in the syntax of variables.
 type mcpServersFile struct {
 	MCPServers map[string]fileEntry `json:"mcpServers"` // Claude, Cursor, Windsurf
 	Servers    map[string]fileEntry `json:"servers"`    // VS Code's mcp.json
@@ -61,8 +60,8 @@ type fileEntry struct {
 	Disabled  bool              `json:"disabled"`
 }
 
-// readMCPFile reads the servers of a client's file: JSON, or JSON with comments
-// and trailing commas. lookup gives the variables of the environment.
+// readMCPFile parses the servers in a client's file: JSON, or JSON with comments and trailing commas. lookup reads
+// environment variables.
 func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, error) {
 	plain, err := hujson.Standardize(raw)
 	if err != nil {
@@ -109,7 +108,7 @@ func readMCPFile(raw []byte, lookup func(string) (string, bool)) ([]fileServer, 
 
 var notInName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// serverName makes a namespace of a client's name for a server.
+// serverName turns a client's server name into a namespace.
 func serverName(name string) string {
 	s := strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-")
 	s = strings.TrimLeft(s, "0123456789-")

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// The garbage collector is given room by what lives: four times a small heap, so
-// that a busy server collects seldom, and no more than about gcRoom beyond a large
-// one, so that 100,000 cached results do not cost their fivefold in memory. GOGC
-// in the environment switches the pacing off, GOMEMLIMIT adds its soft limit.
+// GC pacing: the heap may grow to four times a small live heap, so that a busy server collects seldom, but only
+// about gcRoom above a large one, so that 100,000 cached results do not cost five times their memory. GOGC in the
+// environment disables the pacing, GOMEMLIMIT adds its soft limit.
 const (
 	gcMost  = 400 // percent
 	gcLeast = 40
@@ -38,7 +37,7 @@ func paceCollector(ctx context.Context) {
 			}
 			metrics.Read(live)
 			want := gcPercent(live[0].Value.Uint64())
-			// Setting it stops the world for a moment: not for a small change.
+			// Setting it stops the world briefly, so skip small changes.
 			if diff := want - now; diff > now/8 || -diff > now/8 {
 				now = want
 				debug.SetGCPercent(now)
@@ -47,7 +46,7 @@ func paceCollector(ctx context.Context) {
 	}()
 }
 
-// gcPercent is the GOGC that leaves gcRoom beyond the live heap.
+// gcPercent returns the GOGC that leaves gcRoom above the live heap.
 func gcPercent(live uint64) int {
 	if live == 0 {
 		return gcMost

@@ -16,7 +16,7 @@ import (
 
 var relationships = []string{"dependencies", "pairings", "alternatives"}
 
-// relatedTool is one line of what is related to a tool.
+// relatedTool is one related tool in the output.
 type relatedTool struct {
 	ToolID   string  `json:"toolId"`
 	Version  string  `json:"version"`

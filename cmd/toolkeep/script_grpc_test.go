@@ -60,7 +60,7 @@ func TestScriptsOnGRPC(t *testing.T) {
 		}
 		defer out.Close()
 		w.WriteHeader(http.StatusOK)
-		in, buffered, err := http.NewResponseController(w).Hijack() // a client that is quick has its first bytes in buffered
+		in, buffered, err := http.NewResponseController(w).Hijack() // buffered holds the first bytes of a fast client
 		if err != nil {
 			t.Error(err)
 			return

@@ -16,7 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// sqliteShell is sqlite3 DB SQL, for the documents that use it on hosts without.
+// sqliteShell stands in for sqlite3 DB SQL on hosts without it.
 func sqliteShell() {
 	db, err := sql.Open("sqlite", os.Args[1])
 	if err == nil {
@@ -28,8 +28,8 @@ func sqliteShell() {
 	}
 }
 
-// startOrders is a PostgreSQL with what docs/sql-tools.md says is there. It gives the
-// folder of its socket and the port that is part of its name.
+// startOrders starts a PostgreSQL set up as in docs/sql-tools.md. It returns the folder of its socket and the port
+// in its name.
 func startOrders(t *testing.T) (dir, port string) {
 	t.Helper()
 	pg := pgtest.Start(t)
@@ -63,9 +63,9 @@ func cmdSQLite(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 }
 
-// TestScriptsOnDatabases runs testdata/script/databases/*.txtar beside a PostgreSQL
-// and a MariaDB with the database shop, whose user reader has the password in
-// $PASSWORD. $PG_PORT and $MY_PORT are their ports on 127.0.0.1.
+// TestScriptsOnDatabases runs testdata/script/databases/*.txtar with a PostgreSQL and a MariaDB. Each has the
+// database shop, whose user reader has the password in $PASSWORD. $PG_PORT and $MY_PORT are their ports on
+// 127.0.0.1.
 func TestScriptsOnDatabases(t *testing.T) {
 	const password = "hunter2-s3cret"
 	pg, maria := pgtest.Start(t), mariatest.Start(t)

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 //	sqlite DB FILE    run the SQL of FILE in an SQLite database, made if it is not there
 func TestScripts(t *testing.T) { testscript.Run(t, scripts("")) }
 
-// scripts are the settings of a run of a folder's scripts.
+// scripts returns the parameters for a folder's scripts.
 func scripts(dir string) testscript.Params {
 	return testscript.Params{
 		Dir: filepath.Join("..", "..", "testdata", "script", dir),
@@ -76,15 +76,15 @@ func scripts(dir string) testscript.Params {
 	}
 }
 
-// cmdAdmin makes the administrator the caller again: testscript cannot unset a
-// variable, and an empty TOOLKEEP_KEY is refused.
+// cmdAdmin restores the administrator as the caller: testscript cannot unset a variable, and an empty TOOLKEEP_KEY
+// is refused.
 func cmdAdmin(ts *testscript.TestScript, _ bool, _ []string) {
 	key, err := os.ReadFile(filepath.Join(ts.Getenv("TOOLKEEP_DATA"), "admin.key"))
 	ts.Check(err)
 	ts.Setenv("TOOLKEEP_KEY", strings.TrimSpace(string(key)))
 }
 
-// waitLimit bounds every wait for a server; machines under load are slow.
+// waitLimit limits every wait for a server; machines under load are slow.
 const waitLimit = 2 * time.Minute
 
 func cmdReady(ts *testscript.TestScript, _ bool, args []string) {

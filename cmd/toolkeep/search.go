@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// searchWish is what the flags of search say.
+// searchWish holds the flags of search.
 type searchWish struct {
 	limit                       int
 	strategy, category, session string
@@ -89,7 +89,7 @@ func (a *app) search(cmd *cobra.Command, words string, s *searchWish) error {
 	}, header...)
 }
 
-// foundTools is the answer of a search, as far as it is printed.
+// foundTools is the printed part of a search response.
 type foundTools struct {
 	Data struct {
 		Index []struct {
@@ -107,7 +107,7 @@ type foundTools struct {
 	} `json:"data"`
 }
 
-// scoreParts are the parts of a score, or what each counts.
+// scoreParts holds the parts of a score, or their weights.
 type scoreParts struct {
 	Semantic   float64 `json:"semantic"`
 	Keyword    float64 `json:"keyword"`

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// shownContext is what search --context asks for.
+// shownContext holds the flags of search --context.
 type shownContext struct {
 	asked  bool
 	phase  string
@@ -29,7 +29,7 @@ func (s *shownContext) flags(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// check refuses flags that mean nothing together.
+// check refuses flags that do not go together.
 func (s *shownContext) check(c *cobra.Command) error {
 	for _, name := range []string{"phase", "tool", "budget"} {
 		if !s.asked && c.Flags().Changed(name) {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// TestSearchSession: the conversation is named to the server, whether tools are
-// searched or shown to a model.
+// TestSearchSession: the session is sent to the server, for searches and for contexts.
 func TestSearchSession(t *testing.T) {
 	var path, session string
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

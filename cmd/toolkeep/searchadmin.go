@@ -20,7 +20,7 @@ func (a *app) cacheCmd() *cobra.Command {
 	return c
 }
 
-// searchStrategies are those that answers of search are kept by.
+// searchStrategies lists the strategies of cached search results.
 var searchStrategies = []string{"hybrid", "semantic", "keyword", "category", "session"}
 
 func (a *app) cacheInvalidateCmd() *cobra.Command {
@@ -48,7 +48,7 @@ Nothing of this is needed after a change: what a changed tool or permission make
 			return a.ask(cmd.Context(), http.MethodDelete, "/api/v1/tools/admin/cache/invalidate", body, &answer, func(w io.Writer) error {
 				switch {
 				case user != "":
-					// Answers are kept under hashes, so that nobody can count whose they are.
+					// Results are cached under hashes, so their owners cannot be counted.
 					_, err := fmt.Fprintf(w, "If answers of search were kept %s, they are not given again. Whose they are is not noted, so a subject that nobody has is not noticed.\n", what)
 					return err
 				case strategy != "":
@@ -68,7 +68,7 @@ Nothing of this is needed after a change: what a changed tool or permission make
 	return a.withJSON(c)
 }
 
-// flushed is the request for one thing that is to be dropped, and what it is in words.
+// flushed returns the flush request and its description.
 func flushed(args []string, user, strategy string, all bool) (body map[string]string, what string, err error) {
 	n := len(args)
 	if n == 1 && args[0] == "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/control/secrets"
 )
 
-// maxSecret is the largest value, and one byte more tells that it is larger.
+// maxSecret is the maximum size of a value; reading one more byte detects a larger one.
 const maxSecret = 64 << 10
 
 func (a *app) secretsCmd() *cobra.Command {
@@ -34,7 +34,7 @@ func (a *app) secretsCmd() *cobra.Command {
 	return c
 }
 
-// secretScope is whose secret is meant, by flags.
+// secretScope holds the scope flags of a secret.
 type secretScope struct{ scope, user, workspace string }
 
 func (s *secretScope) flags(c *cobra.Command) {
@@ -45,7 +45,7 @@ func (s *secretScope) flags(c *cobra.Command) {
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions([]string{"user", "workspace", "organisation"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// fields are what is sent. A workspace or user that is named says which scope.
+// fields returns the request fields. Naming a workspace or user sets the scope.
 func (s *secretScope) fields() (map[string]string, error) {
 	if s.scope == "" && s.workspace != "" {
 		s.scope = "workspace"
@@ -67,7 +67,7 @@ func (s *secretScope) fields() (map[string]string, error) {
 	return out, nil
 }
 
-// whose is the scope with its owner.
+// whose returns the scope with its owner.
 func whose(s secrets.Info) string {
 	if owner := s.User + s.Workspace; owner != "" {
 		return s.Scope + " " + owner

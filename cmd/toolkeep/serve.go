@@ -45,7 +45,7 @@ func (f *serveFlags) add(c *cobra.Command) {
 	fl.StringVar(&f.level, "log-level", "", "DEBUG, INFO, WARN or ERROR")
 }
 
-// load reads the settings; flags win over the environment, that over the file.
+// load reads the settings; flags override the environment, which overrides the file.
 func (a *app) load(cmd *cobra.Command, f *serveFlags) (*config.Config, error) {
 	flags := map[string]string{}
 	if cmd.Flags().Changed("data") || os.Getenv("TOOLKEEP_DATA") == "" && cmd.InheritedFlags().Changed("data") {
@@ -102,9 +102,8 @@ ends the process at once.`,
 	return c
 }
 
-// checkSettings looks at what single settings do not show: the files that they name,
-// and what the node would refuse. What is wrong there is a fault of the settings, not
-// of the machine.
+// checkSettings checks what single settings do not show: the files that they name, and what the node would refuse.
+// A fault found here is one of the settings, not of the machine.
 func checkSettings(c *config.Config) error {
 	_, err := access.ReadRoles(c.Access.Roles, c.Access.RolesFile)
 	if err == nil {
@@ -135,7 +134,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	err = n.Start(context.WithoutCancel(ctx))
 	if err == nil {
 		a.welcome(n, c)
-		debug.FreeOSMemory() // what only the start needed
+		debug.FreeOSMemory() // memory needed only for the start
 		select {
 		case <-ctx.Done():
 		case err = <-n.Failed():
@@ -146,7 +145,7 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 		err = fmt.Errorf("%w; name another with --addr, --grpc-addr, --metrics-addr or --set examples.addr=…, or stop what uses it", err)
 	}
 	signalled := ctx.Err() != nil
-	a.stopSignals() // the next signal ends the process
+	a.stopSignals() // the next signal kills the process
 	if signalled {
 		fmt.Fprintf(a.stderr, "toolkeep: draining for up to %s; a second signal ends at once\n", c.Drain.Timeout)
 	}
@@ -158,15 +157,14 @@ func (a *app) serve(ctx context.Context, c *config.Config) error {
 	return nil
 }
 
-// samePath tells whether both name one place, relative to the working directory
-// or not.
+// samePath reports whether both name one place, relative to the working directory or not.
 func samePath(a, b string) bool {
 	a, aErr := filepath.Abs(a)
 	b, bErr := filepath.Abs(b)
 	return aErr == nil && bErr == nil && a == b
 }
 
-// welcome says where everything is; the key's text is never printed.
+// welcome prints the addresses; the key itself is never printed.
 func (a *app) welcome(n *node.Node, c *config.Config) {
 	w := a.stdout
 	fmt.Fprintf(w, "Toolkeep %s on %s, metrics on %s\n", version, n.URL(), n.MetricsURL())

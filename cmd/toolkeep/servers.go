@@ -112,8 +112,7 @@ func (a *app) steerCmd(action, short, done string) *cobra.Command {
 		}})
 }
 
-// explainLogin prints the address that a refusal for want of a login names, which
-// is what its reader needs.
+// explainLogin prints the login address in a refusal, which its reader needs.
 func (a *app) explainLogin(err error) error {
 	var r *refusedError
 	if errors.As(err, &r) && r.Code == string(toolkeep.LoginRequired) {
@@ -204,7 +203,7 @@ type plannedServerTool struct {
 	} `json:"changes"`
 }
 
-// serverPlan is the part of a plan that people see.
+// serverPlan is the visible part of a plan.
 type serverPlan struct {
 	Server  string              `json:"server"`
 	Tools   []plannedServerTool `json:"tools"`
@@ -217,8 +216,8 @@ type serverPlan struct {
 	Held      int      `json:"held"`
 }
 
-// diffServer has the server's definitions read and what changed held, so that accept
-// means what is shown, and shows it.
+// diffServer makes the server reread its definitions and hold changed ones, so that accept applies to exactly what
+// is shown, and prints the plan.
 func (a *app) diffServer(ctx context.Context, name string) error {
 	cl, err := a.connect()
 	if err != nil {
@@ -242,7 +241,7 @@ func (a *app) serverPlan(ctx context.Context, method, path string, body any) err
 	return a.showServerPlan(raw, false)
 }
 
-// showServerPlan prints a plan; dry says that nothing of it was kept.
+// showServerPlan prints a plan; dry says that it was not saved.
 func (a *app) showServerPlan(raw []byte, dry bool) error {
 	var plan serverPlan
 	if err := json.Unmarshal(raw, &plan); err != nil {
@@ -297,7 +296,7 @@ func printSide(w io.Writer, mark, text string) {
 	}
 }
 
-// importMCP is what `import mcp` was told.
+// importMCP holds the flags of `import mcp`.
 type importMCP struct {
 	spec    serverSpec
 	url     string
@@ -427,8 +426,7 @@ func (o *importMCP) servers(args []string, dash int) ([]fileServer, error) {
 	return []fileServer{s}, nil
 }
 
-// here makes paths mean what they mean where the command was typed: the program
-// will run in another folder.
+// here makes paths absolute, because the program will run in another folder.
 func (s *serverSpec) here() (err error) {
 	if s.Dir != "" {
 		if s.Dir, err = filepath.Abs(s.Dir); err != nil {
@@ -442,8 +440,8 @@ func (s *serverSpec) here() (err error) {
 	return err
 }
 
-// innerAddress is the host of a URL that names an address of this machine or its
-// network: who types it means it, so that no --allow is needed.
+// innerAddress returns the host of a URL with an address of this machine or its network: the user typed it, so no
+// --allow is needed.
 func innerAddress(address string) (toolkeep.HostPort, bool) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// clientTLS says how the client commands speak TLS.
+// clientTLS holds the TLS settings of the client commands.
 type clientTLS struct {
 	ca, cert, key string
-	asked         atomic.Bool // a server asked for a certificate
-	shown         bool        // there is one to show
+	asked         atomic.Bool // a server requested a certificate
+	shown         bool        // one is configured
 }
 
-// Names in the environment for the flags.
+// Environment variables for the flags.
 const (
 	envCA         = "TOOLKEEP_CA_FILE"
 	envClientCert = "TOOLKEEP_CLIENT_CERT"
@@ -30,7 +30,7 @@ func (t *clientTLS) addFlags(c *cobra.Command) {
 	f.StringVar(&t.key, "client-key", "", "PEM `FILE` of its private key ("+envClientKey+")")
 }
 
-// config gives the TLS settings for an address of the scheme, nil for http.
+// config returns the TLS settings for an address of the scheme, nil for http.
 func (t *clientTLS) config(scheme string) (*tls.Config, error) {
 	if scheme != "https" {
 		if t.ca != "" || t.cert != "" || t.key != "" {
@@ -72,9 +72,8 @@ func (t *clientTLS) settings() (*tls.Config, error) {
 	return c, nil
 }
 
-// advice says what a failed connection may have lacked. A server refuses a
-// certificate after the client's side of the handshake, so that what the client
-// sees of it may be no more than a broken connection.
+// advice explains what a failed connection may have lacked. A server refuses a certificate after the client's side
+// of the handshake, so the client may see only a broken connection.
 func (t *clientTLS) advice() string {
 	switch {
 	case !t.asked.Load():

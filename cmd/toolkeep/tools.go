@@ -32,7 +32,7 @@ type toolSummary struct {
 	Authentication   *authentication `json:"authentication"`
 }
 
-// authentication is how a tool stands with its secrets for the caller.
+// authentication is the state of a tool's secrets for the caller.
 type authentication struct {
 	State   string `json:"state"`
 	Type    string `json:"type"`
@@ -41,7 +41,7 @@ type authentication struct {
 	Checked bool   `json:"checked"`
 }
 
-// String is it in a word or two, nothing where the tool needs none.
+// String returns the state in a word or two, "" if the tool needs no secret.
 func (a *authentication) String() string {
 	switch {
 	case a == nil:
@@ -62,7 +62,7 @@ func (t toolSummary) short() string {
 	return toolkeep.Clip(s, 70)
 }
 
-// joinRef is the opposite of splitRef.
+// joinRef is the inverse of splitRef.
 func joinRef(id, version string) string {
 	if version == "" {
 		return id
@@ -70,8 +70,8 @@ func joinRef(id, version string) string {
 	return id + "@" + version
 }
 
-// splitRef cuts namespace.name@range. An empty range after the @ is mostly a
-// variable that a script did not set, and not the wish for any version.
+// splitRef splits namespace.name@range. It refuses an empty range after the @, which is usually an unset variable
+// in a script.
 func splitRef(ref string) (tool, rng string, err error) {
 	tool, rng, at := strings.Cut(ref, "@")
 	switch {
@@ -170,7 +170,7 @@ func (a *app) describeCmd() *cobra.Command {
 			if _, err := cl.get(cmd.Context(), "/api/v1/tools/"+url.PathEscape(id)+"/versions", &all); err != nil {
 				return err
 			}
-			if refused != nil { // such as a blocked version; the others may help
+			if refused != nil { // such as a blocked version; the other versions may help
 				if !a.json {
 					all.print(a.stdout, id)
 				}
@@ -213,7 +213,7 @@ type describedTool struct {
 func (t *describedTool) print(w io.Writer) {
 	m := &t.Manifest
 	fmt.Fprintf(w, "%s@%s  %s\n%s\n\n%s\n", t.ToolID, t.Version, lifeLine(t.Lifecycle), t.Digest, strings.TrimSpace(m.Description))
-	// The manifest comes as it was published, without what the schema fills in.
+	// The manifest is as published, without the schema's defaults.
 	fmt.Fprintf(w, "\nSide effects: %s   Risk: %s   Category: %s   Kind: %s   Timeout: %s\n", or(m.SideEffects, "writes"), or(m.Risk, "low"),
 		or(m.Category, "utility"), m.Execution.Kind, m.Timeout())
 	if len(m.Tags) > 0 {
@@ -260,7 +260,7 @@ func or(s, absent string) string {
 	return s
 }
 
-// quote makes one word of s for a shell.
+// quote quotes s as one shell word.
 func quote(s string) string {
 	if s != "" && !strings.ContainsFunc(s, special) {
 		return s
@@ -268,7 +268,7 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-// special tells whether a shell might read more than the rune itself from it.
+// special reports whether a shell may treat the rune specially.
 func special(r rune) bool {
 	return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:@=", r)
 }
@@ -467,7 +467,7 @@ func (c *client) versionsWith(ctx context.Context, id, prefix string) (refs []st
 	return refs
 }
 
-// maxCompletions is more than anybody reads.
+// maxCompletions limits the offered completions.
 const maxCompletions = 1000
 
 func (c *client) toolsWith(ctx context.Context, prefix string) (ids []string) {
@@ -496,8 +496,7 @@ func (c *client) toolsWith(ctx context.Context, prefix string) (ids []string) {
 	return ids
 }
 
-// published gives a version of a tool with its manifest as it is stored; an
-// empty range is the latest.
+// published returns a version of a tool with its stored manifest; an empty range is the latest.
 func (c *client) published(ctx context.Context, id, rng string) (*describedRaw, error) {
 	raw, err := c.do(ctx, http.MethodGet, "/api/v1/tools/"+url.PathEscape(id)+"?version="+url.QueryEscape(rng), nil)
 	if err != nil {
@@ -507,8 +506,8 @@ func (c *client) published(ctx context.Context, id, rng string) (*describedRaw, 
 	return &t, decode(raw, &t)
 }
 
-// newest gives the highest version of a tool in whatever state: a re-import goes
-// on from a blocked version too, since its number is taken.
+// newest returns the highest version of a tool in any state: a re-import also continues from a blocked version,
+// whose number is taken.
 func (c *client) newest(ctx context.Context, id string) (*describedRaw, error) {
 	var all struct {
 		Versions []struct {

@@ -123,13 +123,13 @@ func cmdCapture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], found[1])
 }
 
-// cmdNowhere looks into files byte by byte, so that databases count too.
+// cmdNowhere searches files byte by byte, including databases.
 func cmdNowhere(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: nowhere TEXT FILE…")
 	}
 	forms := []string{args[0]}
-	// Base64 of a text inside of another has one of three beginnings.
+	// Base64 of a text inside another has one of three alignments.
 	for shift := range 3 {
 		enc := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("\x00", shift) + args[0]))
 		forms = append(forms, enc[4*((shift+2)/3):len(enc)-4])

@@ -14,7 +14,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// callStates are what --state takes.
+// callStates lists the values of --state.
 var callStates = []string{"accepted", "queued", "running", "succeeded", "failed", "refused", "cancelled", "expired", "unknown"}
 
 // callView is what `invocations get` shows of a call.
@@ -107,7 +107,7 @@ func (v *callView) stateLine() string {
 	return strings.Join(words, ", ")
 }
 
-// more says on stderr what a list does not show, or that it is empty.
+// more reports on stderr that a list is empty or has further pages.
 func (a *app) more(page, size, shown, total int, none string) {
 	first := (page-1)*size + 1
 	switch {
@@ -124,8 +124,7 @@ func (a *app) more(page, size, shown, total int, none string) {
 
 type completion func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective)
 
-// completing asks a running server for at most two seconds; without one there is
-// nothing to offer.
+// completing asks a running server for at most two seconds; without one it offers nothing.
 func (a *app) completing(cmd *cobra.Command, ask func(ctx context.Context, cl *client) []string) ([]string, cobra.ShellCompDirective) {
 	cl, err := a.connect()
 	if err != nil {
@@ -136,7 +135,7 @@ func (a *app) completing(cmd *cobra.Command, ask func(ctx context.Context, cl *c
 	return ask(ctx, cl), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeCalls completes ids of the newest calls in the states; none is any.
+// completeCalls completes ids of the newest calls in the states; none means any.
 func (a *app) completeCalls(states ...string) completion {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {

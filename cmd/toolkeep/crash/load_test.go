@@ -276,7 +276,7 @@ func checkPublished(t *testing.T, s *process, batches []*batch) {
 	}
 }
 
-// versions gives the digests of a tool's versions; none if there is no such tool.
+// versions returns the digests of a tool's versions; none if there is no such tool.
 func (s *process) versions(id string) map[string]string {
 	s.t.Helper()
 	status, raw, err := s.do("GET", "/api/v1/tools/"+id+"/versions", "")

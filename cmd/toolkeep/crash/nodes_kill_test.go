@@ -23,7 +23,7 @@ const (
 	killClients = 16
 )
 
-// seedOf gives the seed of a test's random choices, TOOLKEEP_TEST_SEED or a new one.
+// seedOf returns the seed of a test's random choices, TOOLKEEP_TEST_SEED or a new one.
 func seedOf(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()

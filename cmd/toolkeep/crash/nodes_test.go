@@ -269,7 +269,7 @@ func same(t *testing.T, what string, a, b []byte) {
 	}
 }
 
-// health gives the readiness of a node: the answer's status, what it says in all
+// health returns the readiness of a node: the answer's status, what it says in all
 // and of the store.
 func (s *process) health() (code int, status, store string) {
 	s.t.Helper()

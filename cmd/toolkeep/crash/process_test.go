@@ -64,7 +64,7 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
-// dir gives a data directory like the template.
+// dir returns a data directory like the template.
 func (l *lab) dir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -265,7 +265,7 @@ func (s *process) must(method, path, body string, want int, into any) {
 	}
 }
 
-// count gives the total_count of a list.
+// count returns the total_count of a list.
 func (s *process) count(path string) int {
 	s.t.Helper()
 	var list struct {
@@ -311,7 +311,7 @@ type row struct {
 	http int
 }
 
-// is tells whether the record is in the state, with the code.
+// is reports whether the record is in the state, with the code.
 func (r row) is(state toolkeep.CallState, code toolkeep.Code) bool {
 	return r.State == string(state) && r.Error.Code == string(code)
 }

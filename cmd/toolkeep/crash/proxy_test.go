@@ -153,7 +153,7 @@ func (p *proxy) carry(w *wire, to, from *net.TCPConn) {
 	}
 }
 
-// loses tells whether what just came over the wire is lost.
+// loses reports whether what just came over the wire is lost.
 func (p *proxy) loses(w *wire) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

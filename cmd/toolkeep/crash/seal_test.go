@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// killedWhileSealing kills the server while it seals everything anew: whatever key an
+// killedWhileSealing kills the server while it seals everything again: whatever key an
 // item is under, the next server reads it, and finishes what was begun.
 func (l *lab) killedWhileSealing(t *testing.T) {
 	const secrets = 5
