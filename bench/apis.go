@@ -28,10 +28,9 @@ var apiDocuments = []string{
 	"twilio/twilio_api_v2010.json",
 }
 
-// apiQuestions are what an agent would ask of those APIs, mostly in other words than
-// theirs: one in a line, with every tool that would do. They were written before the
-// ranking was changed for them; every other one is held out, and nothing is to be tuned
-// on it.
+// apiQuestions are what an agent would ask of those APIs, mostly in other words than theirs: one per line, with
+// every acceptable tool. They were written before the ranking was changed for them; every other one is held out and
+// must not be used for tuning.
 //
 //go:embed apis.jsonl
 var apiQuestions []byte
@@ -63,8 +62,8 @@ func questionsOf(half string) (out []dataQuery, err error) {
 	return out, nil
 }
 
-// apis measures how often one of the right tools is found among the operations of real
-// APIs, as they are imported, alone and beside the tools of the public sets.
+// apis measures how often an acceptable tool is found among the imported operations of real APIs, alone and beside
+// the tools of the public sets.
 func apis(model discover.Embedder) (rows [][]string, err error) {
 	tools, err := apiTools()
 	if err != nil {

@@ -202,8 +202,7 @@ func inTurn[T any](lists [][]T) []T {
 	}
 }
 
-// take gives n tools and the questions that they answer: right tools are at most half of
-// them, the rest are any others.
+// take returns n tools and their questions: at most half of the tools are right ones, the rest are any others.
 func (s *disclosureSet) take(n int) ([]toolkeep.Version, []goldQuery) {
 	taken := map[string]bool{}
 	var tools []toolkeep.Version

@@ -376,8 +376,7 @@ func throughMCP(b *bench) (part, error) {
 	return p, nil
 }
 
-// putServers puts the upstreams behind a toolkeep, and gives it the key of an agent
-// in place of the administrator's.
+// putServers registers the upstreams with a toolkeep, and replaces the administrator's key with an agent's.
 func (b *bench) putServers(srv *process, self string, direct, official *process) error {
 	network := []any{map[string]any{"host": "127.0.0.1"}}
 	for name, spec := range map[string]any{

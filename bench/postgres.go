@@ -101,8 +101,7 @@ func postgresBinaries() (string, error) {
 	return filepath.Dir(slices.MaxFunc(found, func(a, b string) int { return number(a) - number(b) })), nil
 }
 
-// postgresAccount is who runs the server, which refuses to be run by root; nil is
-// whoever runs bench.
+// postgresAccount returns the account for the server, which refuses to run as root; nil is the account of bench.
 func postgresAccount() (*syscall.Credential, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

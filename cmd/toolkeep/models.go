@@ -122,12 +122,12 @@ func tryModel(ctx context.Context, dir string) error {
 	return errors.Join(err, m.Close())
 }
 
-// listedModel is one that is installed, or of which the data directory has vectors.
+// listedModel is an installed model, or one with vectors in the data directory.
 type listedModel struct {
 	Model      string `json:"model"`
 	Dimensions int    `json:"dimensions"`
 	State      string `json:"state"`
-	Vectors    int    `json:"vectors"` // that are kept of tools, and of what they said before
+	Vectors    int    `json:"vectors"` // kept for tools and their earlier texts
 	Dir        string `json:"dir,omitempty"`
 }
 

@@ -13,9 +13,8 @@ import (
 
 const cutFor = 30 * time.Second
 
-// cutOff takes the database from one of three nodes for half a minute. That node
-// does what can be done without, the others do not notice, and it comes back by
-// itself.
+// cutOff cuts one of three nodes off the database for half a minute. The node keeps doing what needs no database,
+// the others are unaffected, and it recovers by itself.
 func cutOff(t *testing.T, c *cluster, how cutting) {
 	host := map[cutting]string{refusing: "127.77.0.1", swallowing: "127.77.0.2"}[how]
 	wires := newProxy(t, host, c.server.Addr())
@@ -53,7 +52,7 @@ func cutOff(t *testing.T, c *cluster, how cutting) {
 	read := c.apartFrom(apart, kept.ID)
 	c.untouched(held, short)
 	for _, o := range open {
-		o() // what it carries out ends, and is told to nobody
+		o() // its call ends, but no caller learns of it
 	}
 	select {
 	case <-over:

@@ -158,14 +158,13 @@ func (c *cluster) settle() {
 	c.t.Logf("the last call ended %s later", took.Round(time.Millisecond))
 }
 
-// mayEnd says what a call's end may be: of those that write and may not be repeated
-// a killed node leaves some of which nobody knows whether they were carried out.
+// mayEnd reports whether a call may end this way: after a kill, a write that may not be repeated can end with an
+// unknown outcome.
 func (w *waitingCall) mayEnd(r row) bool {
 	return r.is(toolkeep.CallSucceeded, "") || w.tool == addTool && r.is(toolkeep.CallUnknown, toolkeep.OutcomeUnknown)
 }
 
-// checkEnds holds what every node says about each call against what the service
-// counted.
+// checkEnds compares every node's records with the service's counts.
 func (c *cluster) checkEnds(calls []*waitingCall, random *rand.Rand) {
 	t := c.t
 	asked := c.upstream.counts()
@@ -189,7 +188,7 @@ func (c *cluster) checkEnds(calls []*waitingCall, random *rand.Rand) {
 				t.Errorf("%s is %s at one node and %s at another", w.name, first, is)
 			}
 		}
-		// Asked once more it gets what it got, and nothing is done.
+		// Repeating it returns the same result and executes nothing.
 		got, err := c.p(random.IntN(len(c.nodes))).call(w.ask)
 		if err != nil || got.ID != w.id || !got.Metadata.Replayed || got.Error.Code != first.Error.Code {
 			t.Errorf("%s sent again is answered %+v %v", w.name, got, err)

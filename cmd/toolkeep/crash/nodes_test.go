@@ -19,8 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// TestNodes looks at several processes on one PostgreSQL as one server: what one
-// does the others know, and none of them is needed.
+// TestNodes tests several processes on one PostgreSQL as one server: they share all state, and each is dispensable.
 func TestNodes(t *testing.T) {
 	l := &lab{binary: program}
 	server := pgtest.Start(t)
@@ -168,8 +167,7 @@ func within(t *testing.T, limit time.Duration, what string, ok func() bool) time
 	return time.Since(began)
 }
 
-// pause lets time pass that is not a wait for something: between two kills, or
-// while a network is cut.
+// pause lets time pass without waiting for a condition: between two kills, or during a network cut.
 func pause(d time.Duration) { <-time.After(d) }
 
 // feed reads what happened to calls, from the database: for each call how often it
@@ -238,8 +236,7 @@ func (c *cluster) number(query string, args ...any) (n int64) {
 	return n
 }
 
-// nothingLeft holds the database against what must be true once all calls have
-// ended and all nodes have stopped.
+// nothingLeft checks the database after all calls have ended and all nodes have stopped.
 func (c *cluster) nothingLeft() {
 	c.t.Helper()
 	for what, query := range map[string]string{
@@ -269,8 +266,7 @@ func same(t *testing.T, what string, a, b []byte) {
 	}
 }
 
-// health returns the readiness of a node: the answer's status, what it says in all
-// and of the store.
+// health returns a node's readiness: the HTTP status, the overall status and the store's.
 func (s *process) health() (code int, status, store string) {
 	s.t.Helper()
 	code, raw, err := s.do("GET", "/health/ready", "")

@@ -1,5 +1,5 @@
-// Package crash_test looks at the server as a process: what is left after kill -9
-// at each step of each kind of call, and how it drains.
+// Package crash_test tests the server as a process: what is left after kill -9 at each step of each kind of call,
+// and draining.
 package crash_test
 
 import (
@@ -161,7 +161,7 @@ func (s *process) serves() bool {
 	return true
 }
 
-// listens is serves for a server of which nothing else is known.
+// listens is serves for a server whose address and key are unknown.
 func (s *process) listens() bool {
 	s.t.Helper()
 	select {
@@ -173,8 +173,7 @@ func (s *process) listens() bool {
 	}
 }
 
-// read finds out where the server is, and its admin key, which is "" where another
-// node has made it.
+// read finds the server's address and its admin key, which is "" if another node has made it.
 func (s *process) read() {
 	s.t.Helper()
 	var where struct {
@@ -194,7 +193,7 @@ func (s *process) read() {
 	s.url, s.key = where.URL, strings.TrimSpace(string(key))
 }
 
-// ended waits for the end of the process and says how it came.
+// ended waits for the end of the process and returns how it ended.
 func (s *process) ended() string {
 	s.t.Helper()
 	select {

@@ -61,9 +61,8 @@ func (p *proxy) listen() {
 	p.done.Go(func() { p.accept(l) })
 }
 
-// cut changes what becomes of connections. Those of which something was lost stay
-// dead when it passes again and nobody is told, as when a router forgot them; but
-// where one side has given up the other learns of it then.
+// cut changes how connections are treated. Connections that lost data stay dead afterwards without notice, as when
+// a router forgot them; but if one side has given up, the other learns of it then.
 func (p *proxy) cut(how cutting) {
 	p.t.Helper()
 	p.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// killedWhileSealing kills the server while it seals everything again: whatever key an
-// item is under, the next server reads it, and finishes what was begun.
+// killedWhileSealing kills the server during a reseal: the next server reads items under either key, and finishes
+// the reseal.
 func (l *lab) killedWhileSealing(t *testing.T) {
 	const secrets = 5
 	for _, nth := range []int{1, 3, secrets} {
