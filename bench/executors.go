@@ -36,7 +36,7 @@ import (
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
-// pair is one request, carried out by an executor and made directly.
+// pair is one request, made by an executor and directly.
 type pair struct {
 	name     string
 	executor toolkeep.Executor
@@ -139,7 +139,7 @@ func (s *side) take(ctx context.Context, d time.Duration) error {
 func (s *side) cpuPerCall() float64  { return float64(s.cpu.Microseconds()) / float64(s.calls) }
 func (s *side) timePerCall() float64 { return float64(s.in.Microseconds()) / float64(s.calls) }
 
-// ownCPU is what this process used, user and system.
+// ownCPU returns this process's CPU time, user and system.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -295,7 +295,7 @@ func overSQL(b *bench) (*pair, error) {
 	}, nil
 }
 
-// folder lets a tool read below a path.
+// folder allows a tool to read below a path.
 func folder(path string) *toolkeep.Permissions {
 	p := new(toolkeep.Permissions)
 	if err := json.Unmarshal(canon.Append(nil, map[string]any{"filesystem": []any{map[string]any{"path": path, "mode": "ro"}}}), p); err != nil {

@@ -85,8 +85,7 @@ func echoRequest() (*l03v1.ToolInvocationRequest, error) {
 	return m, nil
 }
 
-// firstCall looks whether the server gives back what was sent, and tells the sizes
-// of the two messages.
+// firstCall checks that the server echoes the inputs, and returns the sizes of the two messages.
 func firstCall(p *process) (asked, answered int, err error) {
 	conn, err := dialGRPC(p)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// measured is what one loop saw.
+// measured is the result of one loop.
 type measured struct {
 	calls     int64
 	took      time.Duration
@@ -45,7 +45,7 @@ func (m measured) quantiles() string { return ms(m.quantile(0.5)) + " / " + ms(m
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
 
-// target is what a loop loads.
+// target is what a loop sends load to.
 type target struct {
 	// open gives a client what it sends with.
 	open func(client int) (sender, error)
@@ -54,8 +54,8 @@ type target struct {
 	store func() time.Duration
 }
 
-// sender sends one call at a time and returns with its answer. i differs in every
-// call of a run; anything but a success is an error.
+// sender sends one call at a time and waits for its response. i differs in every call of a run; anything but
+// success is an error.
 type sender interface {
 	send(i int64) error
 	close()
@@ -80,7 +80,7 @@ func echoBody() []byte {
 	return raw
 }
 
-// maker gives the bytes of the i-th request.
+// maker returns the bytes of the i-th request.
 type maker func(i int64) []byte
 
 // request makes whole HTTP requests; with a key each gets one of its own.
@@ -96,7 +96,7 @@ func request(p *process, body []byte, key string) maker {
 	}
 }
 
-// conn is one keep-alive connection with as little client work as can be.
+// conn is one keep-alive connection with minimal client work.
 type conn struct {
 	c net.Conn
 	r *bufio.Reader
@@ -227,7 +227,7 @@ func (s *restSender) close() {
 	}
 }
 
-// closedLoop runs clients that each send the next call after the answer.
+// closedLoop runs clients that each send the next call after the response.
 func closedLoop(t target, clients int, d time.Duration) (measured, error) {
 	if _, err := loop(t, clients, d/5); err != nil { // warm up
 		return measured{}, err
@@ -290,8 +290,7 @@ func (m measured) finish(all [][]time.Duration, errs <-chan error) (measured, er
 	return m, nil
 }
 
-// pacedLoop sends at a fixed rate and measures from the time a call was due, so
-// that a slow answer is not left out of the count.
+// pacedLoop sends at a fixed rate and measures from each call's due time, so that slow responses count in full.
 func pacedLoop(t target, rate int, d time.Duration) (measured, error) {
 	const workers = 64
 	due := make(chan time.Time, rate)

@@ -79,7 +79,7 @@ var measurements = map[string]func(*bench) (part, error){
 	"disclosure": disclosure, "register": registering,
 }
 
-// part is what one measurement gives.
+// part is the result of one measurement.
 type part struct {
 	set  string // what was set, "" for what the page says
 	rows [][]string
@@ -175,7 +175,7 @@ func (b *bench) measure(s section, parts []string, load string) (string, error) 
 	return b.about(names, load) + set + render(s.heading, rows), nil
 }
 
-// about says when, where and how a table was measured.
+// about describes when, where and how a table was measured.
 func (b *bench) about(names []string, load string) string {
 	return fmt.Sprintf("Measured %s on %d cores (%s, %s), load average before the run %s, load generator beside the servers, with\n"+
 		"`go run ./bench -seconds %d -parts %s`.\n\n",
@@ -190,7 +190,7 @@ type bench struct {
 	d           time.Duration
 }
 
-// server starts a fresh toolkeep whose limits do not stand in the way.
+// server starts a fresh toolkeep with limits out of the way.
 func (b *bench) server(name string, env ...string) (*process, error) {
 	return startToolkeep(b.binary, filepath.Join(b.dir, name), env...)
 }

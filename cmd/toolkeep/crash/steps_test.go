@@ -78,7 +78,7 @@ func (k kind) points() []point {
 	return append(all, point{at: "answered", stage: over, done: true})
 }
 
-// fate is what must become of a call that was cut off.
+// fate is the required outcome of an interrupted call.
 type fate struct {
 	state toolkeep.CallState // "" is no record
 	code  toolkeep.Code
@@ -236,7 +236,7 @@ func (l *lab) startedBesideADyingOne(t *testing.T) {
 	second.stop()
 }
 
-// leftovers are files that a stopped server has no use for.
+// leftovers returns files that a stopped server should not leave.
 func leftovers(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -103,7 +103,7 @@ func (u *counter) hold(name string) (open func()) {
 	return sync.OnceFunc(func() { close(gate) })
 }
 
-// oddities are what must not happen and did.
+// oddities returns what must not happen but did.
 func (u *counter) oddities() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
