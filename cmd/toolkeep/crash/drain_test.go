@@ -34,8 +34,8 @@ func waitAsk(ms, key string, async bool) ask {
 	return ask{id: uuid.NewString(), tool: "std.wait", args: `{"duration_ms":` + ms + `}`, key: key, async: async}
 }
 
-// refusesNew waits until the signal has arrived: new calls get E3912 on new
-// connections too, and the readiness probe is told.
+// refusesNew waits until the server drains: new calls get E3912, also on new connections, and the readiness probe
+// fails.
 func (s *process) refusesNew() {
 	s.t.Helper()
 	until(s.t, "new calls are refused", func() bool {
@@ -83,9 +83,8 @@ func (l *lab) drained(t *testing.T) {
 	}
 }
 
-// drainedForTooLong cuts calls off: the waiting one goes back to the queue and is
-// carried out by the next process, the synchronous one tells its caller to send
-// it again, and its key is free.
+// drainedForTooLong interrupts calls: the waiting one returns to the queue and the next process executes it; the
+// synchronous one's caller is told to send it again, and its key is free.
 func (l *lab) drainedForTooLong(t *testing.T) {
 	dir := l.dir(t)
 	s := l.start(t, dir, "", "drain.timeout=100ms")

@@ -445,8 +445,7 @@ func feedIsWhole(t *testing.T, s *sqlite.Store) {
 	}
 }
 
-// ownEnviron is the environment without settings of a server that somebody runs
-// beside the tests.
+// ownEnviron returns the environment without the settings of another server on this machine.
 func ownEnviron() []string {
 	return slices.DeleteFunc(os.Environ(), func(e string) bool {
 		return strings.HasPrefix(e, "TOOLKEEP_") || strings.HasPrefix(e, "L03_")

@@ -160,8 +160,7 @@ func (p *proxy) loses(w *wire) bool {
 	return w.lost
 }
 
-// end closes a side that is done. The other one is told, unless what would tell
-// it is swallowed.
+// end closes a finished side. The other side learns of it, unless the connection swallows that.
 func (p *proxy) end(w *wire, from *net.TCPConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

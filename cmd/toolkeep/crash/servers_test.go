@@ -51,8 +51,7 @@ func marked(t *testing.T, mark string) (n int) {
 	return n
 }
 
-// TestServersEndWithToolkeep: neither kill -9, in whatever moment, nor an ordered
-// stop leaves a process of an MCP server.
+// TestServersEndWithToolkeep: after kill -9 at any moment, or an ordered stop, no process of an MCP server is left.
 func TestServersEndWithToolkeep(t *testing.T) {
 	l := &lab{binary: program}
 	script := filepath.Join(t.TempDir(), "family")
