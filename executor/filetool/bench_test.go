@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkRead reads 600 bytes by a tool, and BenchmarkReadDirect without one.
+// BenchmarkRead reads 600 bytes with a tool, BenchmarkReadDirect without one.
 func BenchmarkRead(b *testing.B) {
 	w := newWorld(b)
 	w.put("f", strings.Repeat("x", 600))

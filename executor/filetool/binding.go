@@ -22,7 +22,7 @@ const (
 	opDelete = "delete"
 )
 
-// inputs are what each operation takes, from arguments or fixed; true is needed.
+// inputs of each operation, from arguments or fixed; true means required.
 var inputs = map[string]map[string]bool{
 	opRead:   {"path": true, "offset": false, "limit": false, "encoding": false},
 	opWrite:  {"path": true, "content": true, "encoding": false, "mode": false},
@@ -31,17 +31,17 @@ var inputs = map[string]map[string]bool{
 	opDelete: {"path": true},
 }
 
-// numbers are the inputs that are whole numbers; the others are texts.
+// numbers are the integer inputs; the others are strings.
 var numbers = map[string]bool{"offset": true, "limit": true}
 
-// binding is a checked execution.binding with the folders of the manifest.
+// binding is a checked execution.binding with the manifest's folders.
 type binding struct {
 	op       string
-	root     string            // one of roots, where relative paths begin
-	names    map[string]string // input -> argument, where they differ
-	fixed    map[string]any    // input -> value that no argument changes
+	root     string            // one of roots, base of relative paths
+	names    map[string]string // input -> argument, if they differ
+	fixed    map[string]any    // input -> fixed value
 	max      int64             // bytes of content, or entries of a page
-	maxFile  int64             // bytes that a file may have after an append
+	maxFile  int64             // maximum file size after an append, in bytes
 	newMode  uint32
 	makeDirs bool
 	roots    []Root
@@ -55,7 +55,7 @@ const (
 
 	defaultContent = 1 << 20  // bytes that one call reads or writes
 	mostContent    = 64 << 20 //
-	defaultFile    = 64 << 20 // bytes of a file that is appended to
+	defaultFile    = 64 << 20 // size of a file after an append, in bytes
 	mostFile       = 1 << 40
 	defaultPage    = 200 // entries
 	mostPage       = 1000
@@ -64,7 +64,7 @@ const (
 
 const at = bindings.At
 
-// pointerTo is the JSON Pointer to a member.
+// pointerTo returns the JSON Pointer of a member.
 func pointerTo(name string) string { return canon.Pointer(name) }
 
 type faults []toolkeep.Fault
@@ -107,7 +107,7 @@ func (b *binding) operation(f *faults, tree map[string]any) {
 	b.op = op
 }
 
-// writes tells whether the operation changes files.
+// writes reports whether the operation changes files.
 func (b *binding) writes() bool { return b.op == opWrite || b.op == opDelete }
 
 func (b *binding) folders(f *faults, m *toolkeep.Manifest, tree map[string]any) {
@@ -145,7 +145,7 @@ func (b *binding) folders(f *faults, m *toolkeep.Manifest, tree map[string]any) 
 	}
 }
 
-// members reads what is left of the binding.
+// members reads the remaining members of the binding.
 func (b *binding) members(f *faults, tree map[string]any) {
 	for _, key := range slices.Sorted(maps.Keys(tree)) {
 		here, v := at+pointerTo(key), tree[key]
@@ -189,7 +189,7 @@ func (b *binding) members(f *faults, tree map[string]any) {
 	}
 }
 
-// mapping reads arguments and fixed, and compares them with the schema.
+// mapping reads arguments and fixed, and checks them against the schema.
 func (b *binding) mapping(f *faults, m *toolkeep.Manifest, tree map[string]any) {
 	known := inputs[b.op]
 	b.names, b.fixed = map[string]string{}, map[string]any{}
@@ -233,11 +233,11 @@ func (b *binding) mapping(f *faults, m *toolkeep.Manifest, tree map[string]any) 
 	b.compare(f, m, known)
 }
 
-// compare wants the arguments that are named, and those that are needed, in the schema.
+// compare requires the named and the required arguments in the schema.
 func (b *binding) compare(f *faults, m *toolkeep.Manifest, known map[string]bool) {
 	schema, err := canon.ParseObject(m.ParametersSchema, canon.Limits{Bytes: 4 << 20})
 	if err != nil {
-		return // the schema's own check tells
+		return // reported by the schema's own check
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	for _, input := range slices.Sorted(maps.Keys(known)) {
@@ -258,9 +258,8 @@ func (b *binding) compare(f *faults, m *toolkeep.Manifest, known map[string]bool
 	}
 }
 
-// check wants every input that is needed, and the right type of each, before
-// anything is touched: the schema may leave both open. null is a value like any
-// other and of no input's type.
+// check requires every required input, and the right type of each, before anything is
+// touched: the schema may not check either. null is a value, but no input's type.
 func (b *binding) check(args map[string]any) *toolkeep.Error {
 	for _, input := range slices.Sorted(maps.Keys(inputs[b.op])) {
 		v, given := b.value(args, input)
@@ -282,7 +281,7 @@ func (b *binding) check(args map[string]any) *toolkeep.Error {
 	return nil
 }
 
-// text gives an input that is text and went through check; fallback if it is absent.
+// text returns a checked string input; fallback if absent.
 func (b *binding) text(args map[string]any, input, fallback string) string {
 	if v, ok := b.value(args, input); ok {
 		return v.(string)
@@ -290,7 +289,7 @@ func (b *binding) text(args map[string]any, input, fallback string) string {
 	return fallback
 }
 
-// number gives an input that is a whole number and went through check, from least on.
+// number returns a checked integer input of at least least.
 func (b *binding) number(args map[string]any, input string, fallback, least int64) (int64, *toolkeep.Error) {
 	v, ok := b.value(args, input)
 	if !ok {
@@ -303,7 +302,7 @@ func (b *binding) number(args map[string]any, input string, fallback, least int6
 	return n, nil
 }
 
-// value gives an input, and whether it is there.
+// value returns an input, and whether it is present.
 func (b *binding) value(args map[string]any, input string) (any, bool) {
 	if v, ok := b.fixed[input]; ok {
 		return v, true
@@ -312,7 +311,7 @@ func (b *binding) value(args map[string]any, input string) (any, bool) {
 	return v, ok
 }
 
-// name is the argument that gives an input.
+// name returns the argument of an input.
 func (b *binding) name(input string) string {
 	if n := b.names[input]; n != "" {
 		return n
@@ -329,7 +328,7 @@ func integer(v any) (int64, bool) {
 	if err == nil {
 		return i, true
 	}
-	f, err := n.Float64() // 5.0 and 5e3 are whole too
+	f, err := n.Float64() // 5.0 and 5e3 are integers too
 	if err != nil || f != float64(int64(f)) || f > 1<<53 || f < -1<<53 {
 		return 0, false
 	}

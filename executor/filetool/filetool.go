@@ -15,16 +15,16 @@ import (
 
 const kind = "file"
 
-// Config sets up an Executor. The zero value opens no folder, so that every call
-// is refused.
+// Config configures an Executor. The zero value opens no folder, so every call is
+// refused.
 type Config struct {
 	// Roots are the folders that the operator opens; default none.
 	Roots []Root
-	// Home is where relative paths of manifests begin, absolute; "" has none.
+	// Home is the absolute base of manifests' relative paths; "" means none.
 	Home string
 }
 
-// Validate tells which folder is wrong.
+// Validate reports an invalid folder.
 func (c Config) Validate() error {
 	for _, r := range c.Roots {
 		if why := checkRoot(r.Path, true); why != "" {
@@ -49,7 +49,7 @@ type Executor struct {
 
 var _ toolkeep.Executor = (*Executor)(nil)
 
-// New makes an Executor, or says which folder is wrong.
+// New returns an Executor, or an error that names the invalid folder.
 func New(c Config) (*Executor, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -64,21 +64,21 @@ func New(c Config) (*Executor, error) {
 // Kind is "file".
 func (e *Executor) Kind() string { return kind }
 
-// Check wants an operation, folders for it, and arguments that the schema has.
+// Check requires an operation, folders for it, and arguments that are in the schema.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	_, faults := parse(m)
 	return faults
 }
 
-// Execute carries out the operation.
+// Execute runs the operation.
 //
-// Errors: E3302 an argument that is needed is absent; E3203 the path is outside of what the tool may use here, is no regular
-// file, or the system refuses it to the server; E3310 an argument of the
-// wrong type, or one that only the file system can judge, such as a file that does
-// not exist; E3504 the content is
-// not text and text was asked for; E3710 the result is over MaxBytes (default 100
-// MiB); E3922 no space is left; E3902 ctx was cancelled, E3502 its deadline passed,
-// both looked at between pieces; E3999 the system failed in another way.
+// Errors: E3302 a required argument is missing; E3203 the path is outside of what the
+// tool may use, is not a regular file, or the system denies it to the server; E3310 an
+// argument has the wrong type, or only the file system can reject it, such as a file
+// that does not exist; E3504 text was requested and the content is not text; E3710 the
+// result is over MaxBytes (default 100 MiB); E3922 no space is left; E3902 ctx was
+// cancelled, E3502 its deadline passed, both checked between pieces; E3999 the system
+// failed in another way.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	b, refused := e.bindings.Of(x.Tool, parse)
 	if refused != nil {
@@ -99,7 +99,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 		return nil, err
 	}
 	c := &call{ctx: ctx, x: x, b: b, t: t, limit: x.MaxBytes}
-	if b.op == opWrite { // before any folder is made
+	if b.op == opWrite { // before any folder is created
 		if err := c.prepare(); err != nil {
 			return nil, err
 		}
@@ -137,8 +137,8 @@ func fallbackPath(op string) string {
 	return ""
 }
 
-// enter opens the folder of a target. A tenant's own folder is made when it is
-// first used, what the tool's manifest asks for below it where makeDirs says so.
+// enter opens a target's folder. A tenant's own folder is created on first use; a
+// folder that the manifest requests below it is created only with makeDirs.
 func (e *Executor) enter(t *target, makeDirs bool) (*os.Root, *toolkeep.Error) {
 	root, err := t.folder.open(makeDirs)
 	if errors.Is(err, fs.ErrNotExist) && e.tenants(t.folder.base) {
@@ -158,7 +158,7 @@ func (e *Executor) enter(t *target, makeDirs bool) (*os.Root, *toolkeep.Error) {
 	return nil, denied("the folder of the tool in which %s would lie cannot be opened: it must be a folder, and links below what files.roots names must not lead out of it", shown(t.shown)).Because(err)
 }
 
-// tenants tells whether base is one tenant's part of a folder of the operator.
+// tenants reports whether base is one tenant's part of an operator's folder.
 func (e *Executor) tenants(base string) bool {
 	for _, r := range e.roots {
 		if dir, last := path.Split(r.Path); last == tenantMark && !strings.Contains(dir, tenantMark) && path.Dir(base) == path.Clean(dir) {
@@ -185,7 +185,7 @@ func output(v map[string]any) *toolkeep.Output {
 	return &toolkeep.Output{Value: v, HasValue: true}
 }
 
-// ended is the error of a call whose context is over.
+// ended is the error of a call whose context has ended.
 func ended(ctx context.Context, nothing bool) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -195,8 +195,8 @@ func ended(ctx context.Context, nothing bool) *toolkeep.Error {
 	return e.Because(context.Cause(ctx))
 }
 
-// failed says what the system's refusal means. Its text holds paths of the server
-// and stays the operator's.
+// failed maps a system error. Its text contains server paths and is only for the
+// operator.
 func (c *call) failed(err error) *toolkeep.Error {
 	var own *toolkeep.Error
 	name, arg := shown(c.t.shown), c.b.name("path")
@@ -235,9 +235,9 @@ func (c *call) failed(err error) *toolkeep.Error {
 	return own.Because(err)
 }
 
-// notFolder gives the first element before the last of the call's path that is
-// there and no folder, "" if there is none. os.Root does not tell such a one from
-// a link that leads out.
+// notFolder returns the first element before the last of the call's path that exists
+// and is not a folder, or "". os.Root does not distinguish it from a link that leads
+// out.
 func (c *call) notFolder() string {
 	for i, ch := range c.t.name {
 		if ch != '/' {
@@ -254,8 +254,8 @@ func (c *call) notFolder() string {
 	return ""
 }
 
-// escapes tells whether os.Root refused a path. Its error has no name of its own,
-// and comes without a number of the system.
+// escapes reports whether os.Root refused a path. That error is unexported and has no
+// errno.
 func escapes(err error) bool {
 	var pe *fs.PathError
 	if !errors.As(err, &pe) {

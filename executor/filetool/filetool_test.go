@@ -56,7 +56,7 @@ func execution(m *toolkeep.Manifest, args map[string]any) *toolkeep.Execution {
 	return &toolkeep.Execution{Tool: executortest.Tool(m), Args: args, Principal: &toolkeep.Principal{Tenant: "acme", Subject: "agent"}, Attempt: 1, MaxBytes: 10 << 20}
 }
 
-// world is an executor over one folder that it may write.
+// world is an executor over one writable folder.
 type world struct {
 	t   testing.TB
 	dir string
@@ -72,7 +72,7 @@ func (w *world) tool(op string, more ...string) *toolkeep.Manifest {
 	return manifest(fmt.Sprintf(`{"operation":%q%s}`, op, strings.Join(more, "")), folderOf{w.dir, "rw"})
 }
 
-// do carries out an operation; args alternate names and values.
+// do runs an operation; args alternate names and values.
 func (w *world) do(m *toolkeep.Manifest, args ...any) (map[string]any, *toolkeep.Error) {
 	w.t.Helper()
 	a := map[string]any{}
@@ -99,7 +99,7 @@ func (w *world) must(m *toolkeep.Manifest, args ...any) map[string]any {
 	return v
 }
 
-// refused wants a failure with a code.
+// refused asserts that the call fails with a code.
 func (w *world) refused(code toolkeep.Code, m *toolkeep.Manifest, args ...any) *toolkeep.Error {
 	w.t.Helper()
 	v, err := w.do(m, args...)
@@ -224,7 +224,7 @@ func TestReads(t *testing.T) {
 	w.refused(toolkeep.InputValidationFailed, read, "path", "a")
 	w.refused(toolkeep.InputValidationFailed, read, "path", "bin/x")
 
-	// A text read in pieces comes together, whatever characters the limit cuts.
+	// A text read in pieces joins up, whichever characters the limit splits.
 	var text string
 	for offset, rounds := json.Number("0"), 0; ; rounds++ {
 		v := w.must(read, "path", "a/käse.txt", "offset", offset, "limit", 4)
@@ -242,7 +242,7 @@ func TestReads(t *testing.T) {
 	if text != "ä€𝄞" {
 		t.Errorf("the pieces make %q", text)
 	}
-	// A limit below the size of a character gives bytes, so that reading goes on.
+	// A limit below the size of a character returns bytes, so that reading proceeds.
 	if v := w.must(read, "path", "a/käse.txt", "limit", 1); v["encoding"] != "base64" || v["next_offset"] != json.Number("1") {
 		t.Errorf("%v", v)
 	}
@@ -268,7 +268,7 @@ func TestSparseFile(t *testing.T) {
 	}
 }
 
-// TestProc reads a file whose size is said to be nothing.
+// TestProc reads a file whose reported size is 0.
 func TestProc(t *testing.T) {
 	if _, err := os.Stat("/proc/self/status"); err != nil {
 		t.Logf("left out: no /proc here: %v", err)
@@ -280,7 +280,7 @@ func TestProc(t *testing.T) {
 	if v := w.must(read, "path", "status"); !strings.Contains(v["content"].(string), "Name:") {
 		t.Errorf("%v", v)
 	}
-	// Its links to the root and to open files lead out.
+	// Its links to the root and to open files lead out of the folder.
 	w.refused(toolkeep.FilesystemDenied, read, "path", "root/etc/hostname")
 	w.refused(toolkeep.FilesystemDenied, read, "path", "cwd/go.mod")
 }
@@ -340,7 +340,7 @@ func TestPaths(t *testing.T) {
 	if w.has("a") != "x" {
 		t.Error("a link was written through")
 	}
-	// A message names what was asked and no path of the server.
+	// The message contains the requested path, not a server path.
 	e := w.refused(toolkeep.FilesystemDenied, read, "path", "out")
 	if strings.Contains(e.Message, w.dir) || strings.Contains(e.Message, outside) || !strings.Contains(e.Message, `"out"`) {
 		t.Error(e.Message)
@@ -402,8 +402,8 @@ func entriesOf(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// TestWritesAtOnce has many writers of one file and readers that must see one of
-// the contents whole.
+// TestWritesAtOnce: with concurrent writers of a file, readers always see one complete
+// content.
 func TestWritesAtOnce(t *testing.T) {
 	w := newWorld(t)
 	write, read := w.tool("write"), w.tool("read")
@@ -441,7 +441,7 @@ func TestWritesAtOnce(t *testing.T) {
 	readers.Wait()
 }
 
-// TestCreateOnce lets exactly one of many creators win.
+// TestCreateOnce: exactly one of many creators wins.
 func TestCreateOnce(t *testing.T) {
 	w := newWorld(t)
 	write := w.tool("write")
@@ -498,7 +498,7 @@ func TestLists(t *testing.T) {
 	w.put("a/x", "1")
 	check(t, os.Symlink("/etc", filepath.Join(w.dir, "c")))
 	check(t, os.WriteFile(filepath.Join(w.dir, temporary+"1"), nil, 0o600))
-	odd := os.WriteFile(filepath.Join(w.dir, "\xff"), nil, 0o600) == nil // some file systems take UTF-8 only
+	odd := os.WriteFile(filepath.Join(w.dir, "\xff"), nil, 0o600) == nil // some file systems accept only UTF-8
 	list := w.tool("list")
 	v := w.must(list)
 	var got []string
@@ -518,7 +518,7 @@ func TestLists(t *testing.T) {
 	w.refused(toolkeep.InputValidationFailed, list, "cursor", "!")
 }
 
-// TestLargeFolder lists a folder of 100,000 names page by page.
+// TestLargeFolder lists a folder of 100,000 entries page by page.
 func TestLargeFolder(t *testing.T) {
 	w := newWorld(t)
 	first := w.put("big/00000000", "")
@@ -548,7 +548,7 @@ func TestLargeFolder(t *testing.T) {
 	}
 }
 
-// TestEnds wants a context that ends to be noticed between pieces.
+// TestEnds: the end of a context is noticed between pieces.
 func TestEnds(t *testing.T) {
 	w := newWorld(t)
 	w.put("f", strings.Repeat("x", 3*chunk))

@@ -26,7 +26,7 @@ func TestFolders(t *testing.T) {
 		{Path: at("data/in")}, {Path: at("data/out"), Write: true}, {Path: at("data/files/{tenant}"), Write: true}}})
 	w := &world{t: t, dir: base, e: e}
 
-	// A tool may ask for more than is open, and gets what is open.
+	// A tool may request more than is open, and gets what is open.
 	wide := manifest(`{"operation":"read"}`, folderOf{base, "rw"})
 	if v := w.must(wide, "path", at("data/in/f")); v["content"] != "in" {
 		t.Errorf("%v", v)
@@ -35,17 +35,17 @@ func TestFolders(t *testing.T) {
 	write := manifest(`{"operation":"write"}`, folderOf{base, "rw"})
 	w.refused(toolkeep.FilesystemDenied, write, "path", at("data/in/f"), "content", "x")
 	w.must(write, "path", "data/out/g", "content", "g")
-	// A link in the one folder does not lead to the other.
+	// A link in one folder does not lead to the other.
 	check(t, os.Symlink("../in/f", at("data/out/link")))
 	w.refused(toolkeep.FilesystemDenied, wide, "path", "data/out/link")
 
-	// Without a folder that is open a tool can do nothing.
+	// Without an open folder a tool can do nothing.
 	w.refused(toolkeep.FilesystemDenied, manifest(`{"operation":"read"}`, folderOf{at("other"), "ro"}), "path", "f")
 	closed := &world{t: t, e: executor(t, Config{})}
 	closed.refused(toolkeep.FilesystemDenied, wide, "path", at("data/in/f"))
 	closed.refused(toolkeep.FilesystemDenied, manifest(`{"operation":"read"}`, folderOf{"notes", "ro"}), "path", "f")
 
-	// Relative folders are the tenant's own, made when they are first used.
+	// Relative folders belong to the tenant and are created on first use.
 	notes := manifest(`{"operation":"write","make_dirs":true}`, folderOf{"notes", "rw"})
 	mk := manifest(`{"operation":"write","make_dirs":true}`, folderOf{".", "rw"})
 	w.must(mk, "path", "notes/a", "content", "acme's")
@@ -80,8 +80,8 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// TestFolderBehindLink has a manifest name a folder by a path with a link that
-// leads out of what the operator opens.
+// TestFolderBehindLink: a manifest's folder path contains a link that leads out of the
+// operator's folders.
 func TestFolderBehindLink(t *testing.T) {
 	base := t.TempDir()
 	check(t, os.MkdirAll(filepath.Join(base, "open/real"), 0o755))
@@ -155,8 +155,8 @@ func TestMapping(t *testing.T) {
 	}
 }
 
-// TestLinksThatChange swaps a folder for a link that leads out while files are
-// read and written through it.
+// TestLinksThatChange replaces a folder by a link that leads out, while files are read
+// and written through it.
 func TestLinksThatChange(t *testing.T) {
 	w := newWorld(t)
 	outside := t.TempDir()
@@ -192,7 +192,7 @@ func TestLinksThatChange(t *testing.T) {
 	}
 }
 
-// FuzzPaths resolves paths in a tree full of links; nothing outside may be read.
+// FuzzPaths resolves paths in a tree full of links; nothing outside may be readable.
 func FuzzPaths(f *testing.F) {
 	base, err := os.MkdirTemp("", "filetool")
 	check(f, err)
@@ -232,8 +232,8 @@ func FuzzPaths(f *testing.F) {
 	})
 }
 
-// TestArguments has a schema that leaves all open: what is missing or of another
-// type is refused, whatever the operation would take for it, and nothing is touched.
+// TestArguments uses a schema without constraints: missing or mistyped arguments are
+// refused, whatever the operation, and nothing is touched.
 func TestArguments(t *testing.T) {
 	w := newWorld(t)
 	w.put("a.md", "kept")
@@ -277,7 +277,7 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s %v: the fault is at %s", c.op, c.args, f[0].Pointer)
 		}
 	}
-	// By another name the message says that one.
+	// The message uses a renamed argument's name.
 	e := w.refused(toolkeep.MissingParameter, w.tool("write", `,"arguments":{"content":"name"}`), "path", "a.md", "content", "x")
 	if !strings.Contains(e.Message, "name") || strings.Contains(e.Message, "content") {
 		t.Error(e.Message)
@@ -287,7 +287,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestOwnFolder has a tool ask for a folder that is not there.
+// TestOwnFolder: a tool requests a missing folder.
 func TestOwnFolder(t *testing.T) {
 	base := t.TempDir()
 	at := func(p string) string { return filepath.Join(base, p) }
@@ -304,14 +304,15 @@ func TestOwnFolder(t *testing.T) {
 	}
 	const makes = `{"operation":"write","make_dirs":true}`
 
-	// Nobody but who writes with make_dirs makes it; the message names it and the remedy.
+	// Only a write with make_dirs creates it; the message names the folder and the
+	// remedy.
 	for _, m := range []*toolkeep.Manifest{tool(`{"operation":"write"}`, "notes/of", "rw"), tool(`{"operation":"read"}`, "notes/of", "rw"), tool(`{"operation":"delete"}`, "notes/of", "rw")} {
 		e := w.refused(toolkeep.FilesystemDenied, m, "path", "a", "content", "x")
 		if !strings.Contains(e.Message, `"notes/of"`) || !strings.Contains(e.Message, "make_dirs: true") || strings.Contains(e.Message, base) {
 			t.Error(e.Message)
 		}
 	}
-	// A call that is refused for another reason makes nothing either.
+	// A call that is refused for another reason creates nothing either.
 	w.refused(toolkeep.InputValidationFailed, tool(makes, "notes/of", "rw"), "path", "a", "content", "x", "encoding", "latin1")
 	w.refused(toolkeep.InputValidationFailed, tool(makes, "notes/of", "rw"), "path", "a", "content", 5)
 	if names := entriesOf(t, at("files/acme")); len(names) != 0 {
@@ -326,7 +327,8 @@ func TestOwnFolder(t *testing.T) {
 		t.Errorf("%q %v", raw, err)
 	}
 
-	// No link is followed out, and the operator's own folder is the operator's to make.
+	// No link out of the folder is followed, and the operator must create their own
+	// folder.
 	for _, folder := range []string{"srv/out/new", "srv/dangling", "srv/dangling/new"} {
 		w.refused(toolkeep.FilesystemDenied, tool(makes, at(folder), "rw"), "path", "a", "content", "x")
 	}
@@ -338,7 +340,7 @@ func TestOwnFolder(t *testing.T) {
 		t.Errorf("made: %s", names)
 	}
 
-	// Neither is a server's path told to a tenant without a folder.
+	// A tenant without a folder does not see a server path either.
 	x := execution(tool(`{"operation":"read"}`, ".", "ro"), map[string]any{"path": "a"})
 	x.Principal = &toolkeep.Principal{Tenant: "a/b"}
 	_, err := e.Execute(t.Context(), x)
@@ -347,7 +349,7 @@ func TestOwnFolder(t *testing.T) {
 	}
 }
 
-// TestBelowFile names what would lie in a file.
+// TestBelowFile checks the error for a path below a file.
 func TestBelowFile(t *testing.T) {
 	w := newWorld(t)
 	w.put("n/a.md", "x")

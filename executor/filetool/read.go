@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	chunk      = 256 << 10 // bytes between looks at the context
+	chunk      = 256 << 10 // bytes between context checks
 	maxEntries = 1_000_000 // of one folder
-	overhead   = 64        // bytes that an entry or answer takes beside its texts
+	overhead   = 64        // bytes of an entry or answer besides its strings
 )
 
 // encodings of content.
@@ -30,8 +30,8 @@ const (
 	encAuto   = "auto"
 )
 
-// openFile opens a regular file. What is none is refused before it is opened, as
-// opening a device may do something, and once more after, as it may have changed.
+// openFile opens a regular file. The type is checked before opening, because opening a
+// device may have an effect, and again after, because it may have changed.
 func (c *call) openFile(name string, flags int) (*os.File, fs.FileInfo, *toolkeep.Error) {
 	fi, err := c.root.Stat(name)
 	if err != nil {
@@ -102,15 +102,15 @@ func (c *call) read() (*toolkeep.Output, *toolkeep.Error) {
 	return result, nil
 }
 
-// take reads up to n bytes from offset on, and tells whether there are more. size is
-// what the file claims to have, which only decides how large the first piece is.
+// take reads up to n bytes from offset, and reports whether there are more. size is the
+// file's claimed size, which only determines the first piece.
 func (c *call) take(f *os.File, offset, n, size int64) ([]byte, bool, *toolkeep.Error) {
 	if offset > 0 {
 		if _, err := f.Seek(offset, io.SeekStart); err != nil {
 			return nil, false, c.late(c.failed(err))
 		}
 	}
-	want := n + 1 // one more tells whether the file goes on
+	want := n + 1 // one more byte shows whether the file goes on
 	if want > c.limit+1 {
 		want = c.limit + 1
 	}
@@ -140,7 +140,7 @@ func (c *call) take(f *os.File, offset, n, size int64) ([]byte, bool, *toolkeep.
 	return raw, false, nil
 }
 
-// late marks an error of a call that has begun to read.
+// late marks an error of a call that has started to read.
 func (c *call) late(e *toolkeep.Error) *toolkeep.Error {
 	e.NothingSent = false
 	return e
@@ -150,8 +150,8 @@ func (c *call) tooLarge() *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ResultTooLarge, "the result is over the limit of %d bytes; ask for less with limit", c.limit)
 }
 
-// content writes bytes as text or base64 and tells how many of them it holds: a
-// text that was cut ends before the character that the cut went through.
+// content encodes bytes as text or base64, and returns how many it used: truncated text
+// ends before a split character.
 func (c *call) content(raw []byte, more bool, encoding string) (map[string]any, int64, *toolkeep.Error) {
 	text := raw
 	if more {
@@ -174,7 +174,7 @@ func (c *call) content(raw []byte, more bool, encoding string) (map[string]any, 
 	return out, int64(n), nil
 }
 
-// wholeRunes leaves out a last character that is not whole.
+// wholeRunes drops an incomplete last character.
 func wholeRunes(b []byte) []byte {
 	for i := len(b) - 1; i >= 0 && i >= len(b)-utf8.UTFMax; i-- {
 		if utf8.RuneStart(b[i]) {
@@ -207,7 +207,7 @@ func typeOf(m fs.FileMode) string {
 	return "other"
 }
 
-// stat tells what a path is; one that does not exist is an answer.
+// stat describes a path; one that does not exist is a result, not an error.
 func (c *call) stat() (*toolkeep.Output, *toolkeep.Error) {
 	fi, err := c.root.Lstat(c.t.name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -232,8 +232,8 @@ func describe(fi fs.FileInfo) map[string]any {
 	return out
 }
 
-// list gives one page of a folder's entries in the order of their names' bytes.
-// It reads the whole folder for each page and holds one page of it.
+// list returns one page of a folder's entries, sorted by the bytes of their names. It
+// reads the whole folder for each page, but keeps only one page.
 func (c *call) list() (*toolkeep.Output, *toolkeep.Error) {
 	limit, err := c.b.number(c.x.Args, "limit", defaultPage, 1)
 	if err != nil {
@@ -263,8 +263,8 @@ func (c *call) list() (*toolkeep.Output, *toolkeep.Error) {
 	return c.page(dir, names, int(limit), odd)
 }
 
-// names gives the first n names after one, sorted, and how many names are no UTF-8
-// and cannot be written in JSON.
+// names returns the first n names after a name, sorted, and how many names are not
+// UTF-8 and so cannot be written in JSON.
 func (c *call) names(dir *os.Root, after string, n int) ([]string, int64, *toolkeep.Error) {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -306,7 +306,7 @@ func (c *call) names(dir *os.Root, after string, n int) ([]string, int64, *toolk
 	return first, odd, nil
 }
 
-// largest is a heap of names with the largest on top.
+// largest is a max-heap of names.
 type largest []string
 
 func (l largest) Len() int           { return len(l) }
@@ -330,7 +330,7 @@ func (c *call) page(dir *os.Root, names []string, limit int, odd int64) (*toolke
 	for _, name := range names {
 		fi, err := dir.Lstat(name)
 		if err != nil {
-			continue // it went away meanwhile
+			continue // deleted meanwhile
 		}
 		entry := describe(fi)
 		entry["name"] = name

@@ -11,13 +11,13 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Root is a folder with all below it.
+// Root is a folder and everything below it.
 type Root struct {
 	Path  string // absolute; an element may be {tenant}
-	Write bool   // files may be made, changed and deleted
+	Write bool   // files may be created, changed and deleted
 }
 
-// ParseRoot reads PATH, PATH:ro or PATH:rw; without a mode it is ro.
+// ParseRoot parses PATH, PATH:ro or PATH:rw; the default mode is ro.
 func ParseRoot(s string) Root {
 	if p, ok := strings.CutSuffix(s, ":rw"); ok {
 		return Root{Path: p, Write: true}
@@ -25,16 +25,16 @@ func ParseRoot(s string) Root {
 	return Root{Path: strings.TrimSuffix(s, ":ro")}
 }
 
-// folder is a Root and how it is reached: base is opened by its path, which the
-// operator vouches for, and every step below the one before.
+// folder is a Root and how to open it: base is opened by its path, which the operator
+// vouches for, and each step below the previous one.
 type folder struct {
 	Root
 	base  string
-	steps []string // absolute paths, each within the one before; the last is Path
+	steps []string // absolute paths, each within the previous one; the last is Path
 }
 
-// meet gives what both have: each folder of one that lies within a folder of the other,
-// for writing if both are. Limits without any folder leave none.
+// meet intersects two lists of folders: each folder of one that is inside a folder of
+// the other, writable if both are. Empty limits leave none.
 func meet(folders []folder, limits []Root) []folder {
 	var out []folder
 	for _, f := range folders {
@@ -52,7 +52,7 @@ func meet(folders []folder, limits []Root) []folder {
 	return out
 }
 
-// within tells whether p is dir or lies below it; both are clean and absolute.
+// within reports whether p is dir or below it; both are clean and absolute.
 func within(p, dir string) bool {
 	if dir == "/" || p == dir {
 		return true
@@ -60,7 +60,7 @@ func within(p, dir string) bool {
 	return len(p) > len(dir) && p[len(dir)] == '/' && p[:len(dir)] == dir
 }
 
-// below is the part of p below dir, "." for dir itself.
+// below returns p relative to dir, "." for dir itself.
 func below(p, dir string) string {
 	if rest := strings.TrimPrefix(p[len(dir):], "/"); rest != "" {
 		return rest
@@ -68,8 +68,8 @@ func below(p, dir string) string {
 	return "."
 }
 
-// open opens the folder. Steps cannot lead out of what is before them; those that
-// are missing are made if mk says so and the folder may be written.
+// open opens the folder. A step cannot lead out of the previous one; missing ones are
+// created if mk is set and the folder is writable.
 func (f *folder) open(mk bool) (*os.Root, error) {
 	root, err := os.OpenRoot(f.base)
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *folder) open(mk bool) (*os.Root, error) {
 
 const tenantMark = "{tenant}"
 
-// checkRoot says what is wrong with the path of a folder, "" if nothing is.
+// checkRoot returns what is wrong with a folder's path, or "".
 func checkRoot(p string, absolute bool) string {
 	switch {
 	case p == "":
@@ -118,7 +118,7 @@ func checkRoot(p string, absolute bool) string {
 	return ""
 }
 
-// forTenant puts the tenant's name into a clean path. ok is false if a name would
+// forTenant inserts the tenant's name into a clean path. ok is false if the name would
 // be more than one element.
 func forTenant(p, tenant string) (_ string, ok bool) {
 	if !strings.Contains(p, tenantMark) {
@@ -136,14 +136,14 @@ func forTenant(p, tenant string) (_ string, ok bool) {
 	return strings.Join(els, "/"), true
 }
 
-// resolver finds the folder and the rest of a path for one call.
+// resolver maps a call's paths to folders.
 type resolver struct {
 	folders []folder
-	from    string            // where relative paths begin
-	asked   map[string]string // folders of the manifest -> as it writes them
+	from    string            // base of relative paths
+	asked   map[string]string // folders of the manifest -> as written there
 }
 
-// resolver gives the folders that the call may use.
+// resolver returns the folders that the call may use.
 func (e *Executor) resolver(x *toolkeep.Execution, b *binding) (*resolver, *toolkeep.Error) {
 	tenant := ""
 	if x.Principal != nil {
@@ -184,13 +184,13 @@ func (e *Executor) place(p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
 	}
-	if e.home == "" { // nothing lies below it, as no folder is open
+	if e.home == "" { // no folder is open, so nothing is below it
 		return path.Join("/", "\x00", p)
 	}
 	return path.Join(e.home, p)
 }
 
-// target is a checked path: name is relative to folder.
+// target is a checked path; name is relative to folder.
 type target struct {
 	folder *folder
 	name   string
@@ -198,7 +198,7 @@ type target struct {
 	asked  string // the folder as the manifest writes it, "" if it is the operator's own
 }
 
-// find checks a path and finds the innermost folder that lets it be used.
+// find checks a path and finds the innermost folder that permits its use.
 func (r *resolver) find(arg, p string, write bool) (*target, *toolkeep.Error) {
 	switch {
 	case p == "":
@@ -247,7 +247,7 @@ func (r *resolver) find(arg, p string, write bool) (*target, *toolkeep.Error) {
 	return nil, denied("%s lies outside of the folders that this tool may use here", shown(p))
 }
 
-// shown is a path as messages show it.
+// shown formats a path for messages.
 func shown(p string) string {
 	return `"` + toolkeep.ClipBytes(p, 200) + `"`
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// temporary begins the names of files that are being written. They are not listed
-// and cannot be named; a server that dies while it writes leaves one behind.
+// temporary is the name prefix of files being written. They are not listed and cannot
+// be named; a server that dies during a write leaves one behind.
 const temporary = ".toolkeep-tmp-"
 
-// modes of a write.
+// Modes of a write.
 const (
-	modeReplace = "replace" // make the file or replace its content
-	modeCreate  = "create"  // only if there is none
-	modeAppend  = "append"  // make the file or add to its end
+	modeReplace = "replace" // create the file or replace its content
+	modeCreate  = "create"  // only if the file does not exist
+	modeAppend  = "append"  // create the file or append to it
 )
 
-// prepare reads what is to be written and how.
+// prepare reads the content and the mode.
 func (c *call) prepare() (err *toolkeep.Error) {
 	c.mode = c.b.text(c.x.Args, "mode", modeReplace)
 	if c.mode != modeReplace && c.mode != modeCreate && c.mode != modeAppend {
@@ -83,8 +83,8 @@ func (c *call) given() ([]byte, *toolkeep.Error) {
 	return content, nil
 }
 
-// parent opens the folder in which the file lies, so that all that follows happens
-// there whatever becomes of the path.
+// parent opens the file's folder, so that all further steps happen there even if the
+// path changes.
 func (c *call) parent(folder string) (*os.Root, *toolkeep.Error) {
 	dir, err := c.root.OpenRoot(folder)
 	if errors.Is(err, fs.ErrNotExist) && c.b.makeDirs {
@@ -106,11 +106,11 @@ type writing struct {
 	*call
 	dir  *os.Root
 	name string
-	old  fs.FileInfo // nil where there is no file yet
+	old  fs.FileInfo // nil if there is no file yet
 }
 
-// look refuses to write to what is no regular file. What is put in its place
-// between here and the writing is replaced, or appended to within the folder.
+// look refuses to write to anything but a regular file. A file that replaces it before
+// the write is replaced too, or appended to within the folder.
 func (w *writing) look() *toolkeep.Error {
 	fi, err := w.dir.Lstat(w.name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +126,7 @@ func (w *writing) look() *toolkeep.Error {
 	return w.regular(fi)
 }
 
-// put writes a file beside the one that is meant and puts it in its place.
+// put writes a file next to the target and renames it into place.
 func (w *writing) put(exclusive bool) *toolkeep.Error {
 	if exclusive && w.old != nil {
 		return w.failed(fs.ErrExist)
@@ -136,7 +136,7 @@ func (w *writing) put(exclusive bool) *toolkeep.Error {
 		return w.failed(err)
 	}
 	name := path.Base(f.Name())
-	defer w.dir.Remove(name) // gone already where it was renamed
+	defer w.dir.Remove(name) // already gone after a rename
 	defer f.Close()
 	if e := w.fill(f); e != nil {
 		e.NothingSent = true
@@ -154,7 +154,7 @@ func (w *writing) put(exclusive bool) *toolkeep.Error {
 		return ended(w.ctx, true)
 	}
 	if exclusive {
-		err = w.dir.Link(name, w.name) // which fails where the name is taken, other than a rename
+		err = w.dir.Link(name, w.name) // unlike a rename, it fails if the name exists
 		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.EMLINK) {
 			return w.create()
 		}
@@ -167,7 +167,7 @@ func (w *writing) put(exclusive bool) *toolkeep.Error {
 	return w.syncFolder()
 }
 
-// create writes a new file in its place, on file systems without hard links.
+// create writes a new file in place, on file systems without hard links.
 func (w *writing) create() *toolkeep.Error {
 	f, err := w.dir.OpenFile(w.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fs.FileMode(w.b.newMode))
 	if err != nil {
@@ -187,7 +187,7 @@ func (w *writing) create() *toolkeep.Error {
 	return w.syncFolder()
 }
 
-// temporary makes an empty file with a name that nobody has.
+// temporary creates an empty file with an unused name.
 func (w *writing) temporary() (*os.File, error) {
 	var b [12]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -209,8 +209,8 @@ func (w *writing) fill(f *os.File) *toolkeep.Error {
 	return nil
 }
 
-// append adds to the end of the file and gives its new size. It is not done in one
-// step: a server that dies meanwhile may leave a part.
+// append appends to the file and returns its new size. It is not atomic: a server that
+// dies meanwhile may leave a part.
 func (w *writing) append() (int64, *toolkeep.Error) {
 	f, err := w.dir.OpenFile(w.name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|syscall.O_NONBLOCK|syscall.O_NOCTTY, fs.FileMode(w.b.newMode))
 	if err != nil {
@@ -253,7 +253,7 @@ func syncDir(c *call, dir *os.Root) *toolkeep.Error {
 		return c.late(c.failed(err))
 	}
 	defer f.Close()
-	// Some file systems cannot sync a folder, and have nothing to sync then.
+	// Some file systems cannot sync a folder and do not need to.
 	if err := f.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return c.late(c.failed(err))
 	}

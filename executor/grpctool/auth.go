@@ -9,7 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// tokenTypes are those whose secret the pipeline has made into an access token.
+// tokenTypes are auth types whose secret the pipeline has exchanged for an access
+// token.
 var tokenTypes = map[string]bool{"oauth2_client_credentials": true, "oauth2_refresh": true, "google_service_account": true, "azure_ad": true}
 
 // checkSpec refuses what gRPC cannot send.
@@ -48,7 +49,7 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	}
 }
 
-// place puts the call's credentials into metadata, or gives the certificate.
+// place puts the call's credentials into metadata, or returns the client certificate.
 func place(creds []toolkeep.Credential, b *binding) (md []pair, cert *tls.Certificate, err *toolkeep.Error) {
 	for _, c := range creds {
 		name, value := strings.ToLower(c.Spec.Name), c.Value
@@ -61,7 +62,7 @@ func place(creds []toolkeep.Credential, b *binding) (md []pair, cert *tls.Certif
 			}
 			pair, failed := tls.X509KeyPair([]byte(value), []byte(value))
 			if failed != nil {
-				// The reason could quote a line of the key.
+				// The error could quote a line of the key.
 				return nil, nil, badCredential("the secret for mtls must be a certificate chain and its key in PEM form")
 			}
 			cert = &pair

@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
-// cpu reports the processor time of the whole process a call, the server's among it.
+// cpu reports the CPU time per call of the whole process, including the server.
 func cpu(b *testing.B, call func()) {
 	b.ReportAllocs()
 	call() // connects
@@ -35,8 +35,8 @@ func cpu(b *testing.B, call func()) {
 
 const benchArgs = `{"aString":"a text of some length","anInt64":"9007199254740993","texts":["a","b","c"],"numbers":[{"n":1},{"n":2}],"place":{"latitude":47.5,"longitude":8.5}}`
 
-// BenchmarkExecute is a call through the executor, BenchmarkDirect the same with
-// the library alone: a dynamic message that is there already, and no JSON.
+// BenchmarkExecute measures a call through the executor, BenchmarkDirect one with the
+// library alone: a ready dynamic message and no JSON.
 func BenchmarkExecute(b *testing.B) {
 	s := grpctest.Start(b, grpctest.Options{})
 	ts, e := importTools(b, s), newExecutor(b)
@@ -67,7 +67,7 @@ func BenchmarkDirect(b *testing.B) {
 	})
 }
 
-// BenchmarkConvert is the JSON alone: arguments to a message and back to a result.
+// BenchmarkConvert measures only the JSON: arguments to message, message to result.
 func BenchmarkConvert(b *testing.B) {
 	d, ts := descriptors(b)
 	tree := args(b, benchArgs)

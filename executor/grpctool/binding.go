@@ -26,7 +26,7 @@ const (
 	mostDeadline    = 24 * time.Hour
 )
 
-// binding is execution.binding read and ready to be used many times.
+// binding is a parsed execution.binding, reused for many calls.
 type binding struct {
 	target     string // host:port
 	host       string
@@ -41,13 +41,13 @@ type binding struct {
 	deadline   time.Duration
 	frames     int
 	frameBytes int64
-	takesKey   bool // an idempotency-key is sent where the caller has one
+	takesKey   bool // the caller's key, if any, is sent as idempotency-key
 	allow      []toolkeep.HostPort
 }
 
 type pair struct{ name, value string }
 
-// parse reads the binding of a manifest. Every fault is found at once.
+// parse reads a manifest's binding. It reports all faults at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	r := &bindings.Reader{}
 	top, ok := r.Read(m)
@@ -168,7 +168,7 @@ func (b *binding) readMethod(top *bindings.Object, method, descriptors string) {
 	}
 }
 
-// plainText tells whether s is printable ASCII.
+// plainText reports whether s is printable ASCII.
 func plainText(s string) bool {
 	for i := range len(s) {
 		if s[i] < 0x20 || s[i] > 0x7e {
@@ -178,8 +178,8 @@ func plainText(s string) bool {
 	return true
 }
 
-// metadataFault says why a name and value cannot be sent, "" if they can. The name
-// is in lower case.
+// metadataFault returns why a name and value cannot be sent, or "". The name is in
+// lower case.
 func metadataFault(name, value string) string {
 	for i := range len(name) {
 		c := name[i]

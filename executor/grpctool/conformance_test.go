@@ -16,7 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
-// closedPort is an address that nobody listens on.
+// closedPort returns an address without a listener.
 func closedPort(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,7 +26,7 @@ func closedPort(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// noise is a server that answers every connection with bytes that are no HTTP/2.
+// noise starts a server that answers every connection with bytes that are not HTTP/2.
 func noise(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +48,7 @@ func noise(t testing.TB) string {
 	return l.Addr().String()
 }
 
-// renamed are the descriptors of Count under a name that the server does not have.
+// renamed returns the descriptors of Count under a name that the server lacks.
 func renamed(t testing.TB, ts tools) string {
 	tree, err := canon.ParseObject(ts["Kinds_Count"].Execution.Binding, canon.Limits{})
 	if err != nil {

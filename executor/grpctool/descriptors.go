@@ -16,8 +16,8 @@ import (
 	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
-// known are the messages that every binding knows beside its own: protobuf's, and
-// the details of Google's error model.
+// known are the messages available to every binding: protobuf's own, and the details of
+// Google's error model.
 var known = func() *protoregistry.Files {
 	files := new(protoregistry.Files)
 	for _, f := range wellknown.Files() {
@@ -27,18 +27,19 @@ var known = func() *protoregistry.Files {
 	return files
 }()
 
-// buildFiles makes descriptors of a FileDescriptorSet. why says what is wrong, for
-// whoever publishes.
+// buildFiles builds descriptors from a FileDescriptorSet. why is the fault, for the
+// publisher.
 func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 	var set descriptorpb.FileDescriptorSet
-	// Options are read without the extensions that this program happens to know.
+	// Read options without the extensions compiled into this program.
 	if err := (proto.UnmarshalOptions{Resolver: new(protoregistry.Types), RecursionLimit: 200}).Unmarshal(raw, &set); err != nil {
 		return nil, "descriptors are not a FileDescriptorSet"
 	}
 	whole := &descriptorpb.FileDescriptorSet{}
 	for _, f := range set.File {
 		if wellknown.Has(f.GetName()) {
-			// Their messages have forms of their own in JSON, which rely on this program's fields.
+			// Their messages have special JSON forms, which rely on this program's
+			// fields.
 			continue
 		}
 		if p := f.GetPackage(); p == "google.protobuf" || strings.HasPrefix(p, "google.protobuf.") {
@@ -56,7 +57,7 @@ func buildFiles(raw []byte) (files *protoregistry.Files, why string) {
 	return files, ""
 }
 
-// unusable says why messages of the type cannot be read or written, "" if they can.
+// unusable returns why messages of the type cannot be read or written, or "".
 func unusable(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) string {
 	if seen[d.FullName()] {
 		return ""
@@ -82,10 +83,10 @@ func unusable(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]b
 	return ""
 }
 
-// types finds the messages of a binding, for Any.
+// types resolves the messages of a binding, for Any.
 type types struct{ files *protoregistry.Files }
 
-// byURL gives the type behind the last slash of a type URL; nil if unknown.
+// byURL returns the type after the last slash of a type URL; nil if unknown.
 func (t *types) byURL(url string) protoreflect.MessageDescriptor {
 	name := protoreflect.FullName(url[strings.LastIndexByte(url, '/')+1:])
 	for _, files := range []*protoregistry.Files{t.files, known} {
@@ -101,11 +102,10 @@ func (t *types) byURL(url string) protoreflect.MessageDescriptor {
 	return nil
 }
 
-// decode reads bytes as a message. Extensions and fields that nobody knows are
-// dropped.
+// decode parses bytes as a message. Unknown extensions and fields are dropped.
 func decode(d protoreflect.MessageDescriptor, raw []byte) (m *dynamicpb.Message, err error) {
-	// The library panics on some bytes that are no message, such as an entry of a map
-	// whose key is of another type than the map's.
+	// The library panics on some invalid bytes, such as a map entry whose key has
+	// another type than the map's.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the decoder panicked: %v", r)

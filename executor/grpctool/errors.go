@@ -20,19 +20,19 @@ import (
 const (
 	maxMessage    = 2 << 10 // of a status's text
 	maxDetails    = 16
-	maxDetailSize = 8 << 10 // of all details as JSON, about
+	maxDetailSize = 8 << 10 // of all details as JSON, approximately
 	maxRetryAfter = time.Hour
 )
 
-// sent sets what the flight knows.
+// sent sets NothingSent from the flight.
 func (a *attempt) sent(e *toolkeep.Error) *toolkeep.Error {
 	e.NothingSent = !a.flight.sent.Load()
 	return e
 }
 
-// failure turns what the library said into an error for the caller. Its words can
-// hold addresses and parts of the answer, so they go into the cause alone, cleaned;
-// a status that the server itself said is shown, cleaned as well.
+// failure turns the library's error into the caller's. The library's text may contain
+// addresses and parts of the response, so it goes only into the cause, redacted; a
+// status from the server is shown, also redacted.
 func (a *attempt) failure(err error) *toolkeep.Error {
 	st := status.Convert(err)
 	e := a.classify(st)
@@ -46,14 +46,14 @@ func (a *attempt) classify(st *status.Status) *toolkeep.Error {
 	switch a.parent.Err() {
 	case nil:
 	case context.DeadlineExceeded:
-		// A server that never answered may be one that is not there any more.
+		// A server that never responded may be gone.
 		a.broken = !a.flight.heard.Load()
 		return toolkeep.NewError(toolkeep.UpstreamTimeout, "the upstream did not answer within the attempt's time limit")
 	default:
 		return toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled; the upstream was told")
 	}
 	switch {
-	// These two are the library's own, also where the server had nothing against it.
+	// The library itself raises these two, even if the server accepted the call.
 	case st.Code() == codes.ResourceExhausted && strings.HasPrefix(st.Message(), "grpc: received message"):
 		return a.tooLarge()
 	case st.Code() == codes.Internal && (strings.HasPrefix(st.Message(), "cardinality violation") || strings.HasPrefix(st.Message(), "grpc: failed to decompress")):
@@ -70,7 +70,7 @@ func (a *attempt) classify(st *status.Status) *toolkeep.Error {
 	return a.broke(st)
 }
 
-// unconnected is a call that found no connection.
+// unconnected is the error of a call without a connection.
 func (a *attempt) unconnected() *toolkeep.Error {
 	err := a.link.lastError()
 	var (
@@ -92,14 +92,14 @@ func (a *attempt) unconnected() *toolkeep.Error {
 	case err != nil:
 		return toolkeep.NewError(toolkeep.NetworkError, "the tool's server does not accept connections").With("reason", "connect").Because(err)
 	}
-	// It was dialled and closed the connection before the first call: a server of
-	// another protocol, or one that goes down.
+	// The server closed the connection before the first call: it speaks another
+	// protocol or is shutting down.
 	return toolkeep.NewError(toolkeep.NetworkError, "the tool's server closed the connection before it took a call").With("reason", "connect")
 }
 
 var httpStatus = regexp.MustCompile(`^unexpected HTTP status code received from server: ([0-9]{3}) `)
 
-// broke is a call that ended without a status of the server's own.
+// broke is the error of a call that ended without a status from the server.
 func (a *attempt) broke(st *status.Status) *toolkeep.Error {
 	if m := httpStatus.FindStringSubmatch(st.Message()); m != nil {
 		return proxied(m[1])
@@ -112,13 +112,14 @@ func (a *attempt) broke(st *status.Status) *toolkeep.Error {
 		a.broken = true
 		return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server broke before the whole answer arrived").With("reason", "reset")
 	case codes.Canceled, codes.ResourceExhausted:
-		// The stream was reset by the server, for its own reason.
+		// The server reset the stream for its own reason.
 		return a.said(status.New(st.Code(), "the server reset the call"))
 	}
 	return toolkeep.NewError(toolkeep.InvalidResponse, "the tool's server did not answer with valid gRPC")
 }
 
-// proxied is an answer of plain HTTP, from something before the server.
+// proxied is the error for a plain HTTP response, from something in front of the
+// server.
 func proxied(text string) *toolkeep.Error {
 	code, _ := strconv.Atoi(text)
 	var e *toolkeep.Error
@@ -135,7 +136,7 @@ func proxied(text string) *toolkeep.Error {
 	return e.With("status", code)
 }
 
-// said maps a status that the server ended the call with.
+// said maps the server's status.
 func (a *attempt) said(st *status.Status) *toolkeep.Error {
 	name := codeName(st.Code())
 	var e *toolkeep.Error
@@ -171,7 +172,7 @@ func (a *attempt) said(st *status.Status) *toolkeep.Error {
 	return e
 }
 
-// codeName is the code as gRPC's own documents write it.
+// codeName returns the code as gRPC's documents write it.
 func codeName(c codes.Code) string {
 	if c < codes.Code(len(codeNames)) {
 		return codeNames[c]
@@ -183,8 +184,8 @@ var codeNames = [...]string{"OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "D
 	"PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "INTERNAL",
 	"UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED"}
 
-// details shows what the status carries, and takes from RetryInfo how long to
-// wait. A DebugInfo, which is a stack of the server, is for the log alone.
+// details returns the status details, and takes the delay from RetryInfo. A DebugInfo,
+// which holds a stack trace, goes only into the log.
 func (a *attempt) details(e *toolkeep.Error, list []*anypb.Any) {
 	show := &shower{types: a.binding.types, left: maxDetailSize}
 	shown, left := []any{}, 0

@@ -27,11 +27,11 @@ const (
 	keyMetadata     = "idempotency-key"
 )
 
-// Config sets up an Executor. The zero value works.
+// Config configures an Executor. The zero value works.
 type Config struct {
-	// Egress sets up the connections: Max (default 256), Resolver, RootCAs, MinTLS,
-	// Proxy, IdleTimeout (90 s), ConnectTimeout (10 s) and MaxHeaderBytes (256 KiB) are
-	// used. An HTTP proxy is asked with CONNECT, for plaintext too.
+	// Egress configures the connections. Used are Max (default 256), Resolver, RootCAs,
+	// MinTLS, Proxy, IdleTimeout (90 s), ConnectTimeout (10 s) and MaxHeaderBytes (256
+	// KiB). An HTTP proxy gets CONNECT requests, for plaintext too.
 	Egress egress.PoolConfig
 }
 
@@ -44,11 +44,11 @@ type Executor struct {
 
 var _ toolkeep.Executor = (*Executor)(nil)
 
-// New makes an Executor.
+// New returns an Executor.
 func New(c Config) *Executor { return &Executor{pool: newPool(c.Egress)} }
 
-// Close closes the connections; one that is in use is closed when its last call
-// ends. It may be called twice.
+// Close closes the connections; one in use is closed when its last call ends. It may be
+// called twice.
 func (e *Executor) Close() { e.pool.close() }
 
 // Kind is "grpc".
@@ -63,18 +63,18 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	return faults
 }
 
-// Execute makes one call of the method.
+// Execute calls the method once.
 //
 // Errors: E3301 an argument does not fit its field; E3402 the credential cannot be
-// sent, or the status is UNAUTHENTICATED or PERMISSION_DENIED (details.status 401
-// or 403); E3501 DNS, connect, reset; E3502 the attempt's deadline, or
-// DEADLINE_EXCEEDED; E3503 TLS; E3504 the answer is not valid gRPC or not the
-// method's message; E3505 forbidden destination; E3530 any other status, retryable
-// if it is UNAVAILABLE or carries a RetryInfo; E3710 the answer is over MaxBytes
-// (default 100 MiB); E3801 RESOURCE_EXHAUSTED; E3902 ctx was cancelled. Where the
-// server said a status, details.grpc_code is its name.
+// sent, or the status is UNAUTHENTICATED or PERMISSION_DENIED (details.status 401 or
+// 403); E3501 DNS, connect, reset; E3502 the attempt's deadline, or DEADLINE_EXCEEDED;
+// E3503 TLS; E3504 the response is not valid gRPC or not the method's message; E3505
+// forbidden destination; E3530 any other status, retryable if it is UNAVAILABLE or
+// carries a RetryInfo; E3710 the response is over MaxBytes (default 100 MiB); E3801
+// RESOURCE_EXHAUSTED; E3902 ctx was cancelled. If the server sent a status,
+// details.grpc_code is its name.
 //
-// BytesSent and BytesRecv count messages as they went over the wire.
+// BytesSent and BytesRecv count messages as sent over the wire.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	out, err := e.execute(ctx, x)
 	if err != nil {
@@ -121,7 +121,7 @@ func (e *Executor) execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	return a.unary(run, messages[0])
 }
 
-// request makes the encoded messages of the arguments.
+// request encodes the arguments as messages.
 func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
 	w := &writer{types: b.types}
 	encode := func(v any, at string) ([]byte, *toolkeep.Error) {
@@ -170,8 +170,8 @@ func (b *binding) request(args map[string]any) ([][]byte, *toolkeep.Error) {
 	return out, nil
 }
 
-// wrapped tells whether the message is no object in JSON: as arguments it is the
-// member value of one.
+// wrapped reports whether the message is not a JSON object: as arguments it is then the
+// member value.
 func wrapped(name protoreflect.FullName) bool {
 	switch name {
 	case "google.protobuf.Any", "google.protobuf.Struct":
@@ -188,12 +188,12 @@ type attempt struct {
 	link    *link
 	flight  flight
 	parent  context.Context // the caller's
-	stop    func()          // ends the call's
+	stop    func()          // ends the call's context
 	limit   int64
-	broken  bool // the connection is not to be used again
+	broken  bool // the connection must not be reused
 }
 
-// context is the call's: with its deadline, metadata and flight.
+// context returns the call's context, with deadline, metadata and flight.
 func (a *attempt) context(credentials []pair) (context.Context, func()) {
 	b := a.binding
 	md := make(metadata.MD, len(b.metadata)+len(credentials)+2)
@@ -209,7 +209,7 @@ func (a *attempt) context(credentials []pair) (context.Context, func()) {
 	for _, m := range credentials {
 		md[m.name] = []string{m.value}
 	}
-	// The caller's context may carry metadata and spans of the call to this server.
+	// The caller's context may carry metadata and spans of its call to this server.
 	ctx := metadata.NewOutgoingContext(context.WithValue(a.parent, flightKey{}, &a.flight), md)
 	if b.deadline > 0 {
 		return context.WithTimeout(ctx, b.deadline)
@@ -240,7 +240,7 @@ func (a *attempt) output(v any) *toolkeep.Output {
 		BytesSent: a.flight.sentBytes.Load(), BytesRecv: a.flight.gotBytes.Load()}
 }
 
-// read makes the tree of one encoded message.
+// read returns the JSON tree of one encoded message.
 func (a *attempt) read(s *shower, raw []byte) (any, *toolkeep.Error) {
 	d := a.binding.method.Output()
 	if weigh(d, raw, maxValues) < 0 {
@@ -267,7 +267,7 @@ func (a *attempt) tooLarge() *toolkeep.Error {
 		With("limit_bytes", limit)
 }
 
-// stream carries out the three kinds of streaming method.
+// stream runs the three kinds of streaming method.
 func (a *attempt) stream(ctx context.Context, messages [][]byte) (*toolkeep.Output, *toolkeep.Error) {
 	m := a.binding.method
 	desc := &grpc.StreamDesc{StreamName: string(m.Name()), ClientStreams: m.IsStreamingClient(), ServerStreams: m.IsStreamingServer()}
@@ -275,11 +275,12 @@ func (a *attempt) stream(ctx context.Context, messages [][]byte) (*toolkeep.Outp
 	if err != nil {
 		return nil, a.failure(err)
 	}
-	// Flow control may hold the messages up until answers are read.
+	// Flow control may block the messages until responses are read.
 	var sender sync.WaitGroup
 	sender.Go(func() {
 		for _, raw := range messages {
-			// An error here means that the stream is over; reading tells why.
+			// An error here means that the stream has ended; reading returns the
+			// reason.
 			if s.SendMsg(raw) != nil {
 				return
 			}
@@ -302,13 +303,11 @@ func (a *attempt) stream(ctx context.Context, messages [][]byte) (*toolkeep.Outp
 	return a.output(v), nil
 }
 
-// graceAtEnd is how long a stream that has as many frames as are taken may take to
-// say that it has ended.
+// graceAtEnd is how long a stream may take to end after the last accepted frame.
 const graceAtEnd = 250 * time.Millisecond
 
-// collect reads the frames of a stream. Each is told as progress: how many there
-// were, never what they hold, because nothing of a result may be shown before it
-// is inspected.
+// collect reads the frames of a stream and reports each as progress: only their number,
+// never their content, because a result must be inspected before any of it is shown.
 func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Error) {
 	var late atomic.Bool
 	end := func() { late.Store(true); a.stop() }
@@ -353,7 +352,7 @@ func (a *attempt) collect(s grpc.ClientStream) (*toolkeep.Output, *toolkeep.Erro
 	}
 }
 
-// streamTime is a little less than the attempt has, so that what was collected is
+// streamTime is slightly less than the attempt's time, so that the collected frames are
 // not lost.
 func (a *attempt) streamTime() (time.Duration, bool) {
 	d := a.binding.deadline
@@ -375,8 +374,8 @@ func (a *attempt) frames(list []any, cut string) *toolkeep.Output {
 	return out
 }
 
-// rawCodec hands encoded messages on as they are, so that their making and reading
-// are this package's, with its limits and errors.
+// rawCodec passes encoded messages through; this package encodes and decodes them, with
+// its own limits and errors.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -398,18 +397,18 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// flight follows one call to know how far it came.
+// flight tracks how far a call got.
 type flight struct {
-	sent      atomic.Bool // its headers were handed to the connection
-	answered  atomic.Bool // the server ended it with trailers, so the status is its own
-	heard     atomic.Bool // anything came back
+	sent      atomic.Bool // its headers were passed to the connection
+	answered  atomic.Bool // the server ended it with trailers, so the status is the server's
+	heard     atomic.Bool // anything was received
 	sentBytes atomic.Int64
 	gotBytes  atomic.Int64
 }
 
 type flightKey struct{}
 
-// watcher hears of every call on a connection and tells its flight.
+// watcher observes every call on a connection and updates its flight.
 type watcher struct{}
 
 func (watcher) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }

@@ -76,7 +76,7 @@ const everything = `{"aBool":true,"anInt32":-2147483648,"aSint32":-1,"aSfixed32"
 	"wrappedLong":"-5","wrappedText":"","wrappedFlag":false,"wrappedDouble":"Infinity","wrappedBytes":"","anotherName":"n","inner":{"text":"i","kind":"KIND_ONE"},
 	"place":{"latitude":-0.5,"longitude":1e-7},"times":["2026-01-31T12:00:00.123Z","9999-12-31T23:59:59.999999999Z"],"values":{"a":null,"b":1},"outdated":1}`
 
-// TestEverything sends every type there and back.
+// TestEverything round-trips every type.
 func TestEverything(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -112,7 +112,7 @@ func TestEverything(t *testing.T) {
 			t.Errorf("%s is %s, want %s", tt.pointer, a, tt.want)
 		}
 	}
-	// Fields without presence are shown, those with are not.
+	// Fields without presence are included, those with presence are not.
 	empty, _, failed := run(t, e, execution(m, args(t, `{}`)))
 	if failed != nil {
 		t.Fatal(failed)
@@ -129,7 +129,7 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestMisfits wants each argument that does not fit refused at its place.
+// TestMisfits: each argument that does not fit is refused with its place.
 func TestMisfits(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -175,7 +175,7 @@ func TestMisfits(t *testing.T) {
 	}
 }
 
-// teller gathers progress.
+// teller collects progress.
 type teller struct {
 	mu   sync.Mutex
 	told []toolkeep.Progress
@@ -187,7 +187,7 @@ func (l *teller) Progress(p toolkeep.Progress) {
 	l.told = append(l.told, p)
 }
 
-// TestStreamCaps cuts streams off by count, bytes and time, and wants to be told.
+// TestStreamCaps cuts streams off by count, bytes and time, and expects a warning.
 func TestStreamCaps(t *testing.T) {
 	stopped := make(chan struct{}, 10)
 	s := grpctest.Start(t, grpctest.Options{Stopped: stopped})
@@ -237,18 +237,17 @@ func TestStreamCaps(t *testing.T) {
 		wantCut(t, out, "limit of 500 bytes", 50)
 	})
 	t.Run("time", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // the first message has to come in it
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // enough time for the first message
 		defer cancel()
 		_, out, err := runWith(ctx, e, execution(ts.with(t, "Kinds_Forever", map[string]any{"max_frames": number(100_000)}), args(t, `{}`)))
 		if err != nil {
 			t.Fatal(err, err.Cause)
 		}
-		wantCut(t, out, "", 100_000) // a fast machine comes to its limit of messages before
+		wantCut(t, out, "", 100_000) // a fast machine reaches its message limit first
 	})
 }
 
-// TestDeadline wants the server to know how long it has, and E3502 where it takes
-// longer.
+// TestDeadline: the server learns its deadline, and a longer call is E3502.
 func TestDeadline(t *testing.T) {
 	stopped := make(chan struct{}, 10)
 	s := grpctest.Start(t, grpctest.Options{Stopped: stopped})
@@ -273,7 +272,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestMetadata wants what belongs to a call in its metadata and nothing else.
+// TestMetadata: a call's metadata has exactly what belongs there.
 func TestMetadata(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -302,7 +301,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestStatus maps every code, with its details.
+// TestStatus checks the mapping of every code, with details.
 func TestStatus(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -355,12 +354,13 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestUnknownAny keeps the bytes of an Any that nobody can read.
+// TestUnknownAny: an Any of unknown type keeps its bytes.
 func TestUnknownAny(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
 	m := ts["v1_Kinds_Echo"]
-	// The server echoes an Any that was made by bytes: as acme.None it is known to nobody.
+	// The server echoes an Any made from bytes; its type acme.None is unknown to
+	// everyone.
 	b, failed := e.bindings.Of(execution(m, nil).Tool, parse)
 	if failed != nil {
 		t.Fatal(failed)
@@ -421,14 +421,14 @@ func TestTLS(t *testing.T) {
 				return
 			}
 			if tt.code == toolkeep.NetworkError && err != nil && err.Code == toolkeep.TLSError {
-				return // with TLS 1.3 the server's refusal may come before or after the call began
+				return // in TLS 1.3 the server may refuse before or after the call began
 			}
 			wantCode(t, err, tt.code)
 		})
 	}
 }
 
-// TestApart wants connections shared by those alone who may.
+// TestApart: connections are shared only where permitted.
 func TestApart(t *testing.T) {
 	ca := grpctest.NewAuthority(t)
 	clients := x509.NewCertPool()
@@ -461,7 +461,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestBounded keeps a bounded number of connections, also with calls under way.
+// TestBounded: the number of connections is bounded, even during calls.
 func TestBounded(t *testing.T) {
 	started := make(chan struct{}, 1)
 	s := grpctest.Start(t, grpctest.Options{Started: started})
@@ -499,7 +499,7 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// TestKilled ends the server in the middle of a stream, and has one come back.
+// TestKilled stops the server in mid-stream, then restarts it.
 func TestKilled(t *testing.T) {
 	started := make(chan struct{}, 1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -529,13 +529,13 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	grpctest.Serve(t, l, grpctest.Options{})
-	// The next call dials at once, whatever failed before.
+	// The next call dials at once, despite earlier failures.
 	if _, _, failed = run(t, e, execution(ts["Kinds_Old"], args(t, `{}`))); failed != nil {
 		t.Errorf("after the server came back: %v (because of %v)", failed, failed.Cause)
 	}
 }
 
-// TestBomb wants small answers that become large ones refused.
+// TestBomb: small responses that decode to large ones are refused.
 func TestBomb(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)

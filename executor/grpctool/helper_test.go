@@ -16,7 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
-// tools are the tools of a server, as its importer makes them.
+// tools are the tools of a server as its importer creates them.
 type tools map[string]*toolkeep.Manifest
 
 func importTools(t testing.TB, s *grpctest.Server, edit ...func(*grpc.Options)) tools {
@@ -43,7 +43,7 @@ func importTools(t testing.TB, s *grpctest.Server, edit ...func(*grpc.Options)) 
 	return out
 }
 
-// with is the manifest with other members of its binding; nil takes one out.
+// with returns the manifest with changed binding members; nil removes one.
 func (ts tools) with(t testing.TB, name string, members map[string]any, edit ...func(*toolkeep.Manifest)) *toolkeep.Manifest {
 	t.Helper()
 	m := ts[name]
@@ -94,7 +94,7 @@ func newExecutor(t testing.TB) *Executor {
 	return e
 }
 
-// run makes a call and gives the result as canonical JSON.
+// run makes a call and returns the result as canonical JSON.
 func run(t testing.TB, e *Executor, x *toolkeep.Execution) (string, *toolkeep.Output, *toolkeep.Error) {
 	t.Helper()
 	return runWith(t.Context(), e, x)

@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
-// TestLimits wants answers that are too long refused, message and headers alike.
+// TestLimits: oversized responses are refused, messages and headers alike.
 func TestLimits(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts := importTools(t, s)
@@ -40,7 +40,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestPlainHTTP maps what a proxy or another server answers in place of gRPC.
+// TestPlainHTTP checks the errors for plain HTTP responses of a proxy or another
+// server.
 func TestPlainHTTP(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,7 +79,7 @@ func TestPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce calls from many sides over a pool that is too small for them.
+// TestManyAtOnce makes concurrent calls over a pool that is too small for them.
 func TestManyAtOnce(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts := importTools(t, s)
@@ -103,7 +104,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyMessages sends more than flow control lets through at once, both ways.
+// TestManyMessages sends more than flow control permits at once, in both directions.
 func TestManyMessages(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -118,7 +119,7 @@ func TestManyMessages(t *testing.T) {
 	if n := len(out.Value.(map[string]any)["messages"].([]any)); n != len(list) {
 		t.Errorf("%d messages came back", n)
 	}
-	// The server has sent what is taken, long before it has read everything.
+	// The server has sent all that is accepted long before it has read everything.
 	_, out, err = run(t, e, execution(ts.with(t, "Kinds_Chat", map[string]any{"max_frames": number(5)}), map[string]any{"messages": list}))
 	if err != nil || len(out.Warnings) != 1 {
 		t.Errorf("%v %v", out, err)
@@ -128,7 +129,7 @@ func TestManyMessages(t *testing.T) {
 	wantCode(t, err, toolkeep.GRPCError)
 }
 
-// TestIdle wants a connection without calls closed, and a new one for the next.
+// TestIdle: an idle connection is closed, and the next call gets a new one.
 func TestIdle(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts := importTools(t, s)
@@ -149,7 +150,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// TestKilledStream ends the server while a stream is read.
+// TestKilledStream stops the server while a stream is read.
 func TestKilledStream(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -162,12 +163,12 @@ func TestKilledStream(t *testing.T) {
 	}
 }
 
-// killer ends the server when it hears of the first message.
+// killer stops the server at the first progress message.
 type killer struct{ s *grpctest.Server }
 
 func (k killer) Progress(toolkeep.Progress) { k.s.Stop() }
 
-// TestRestart goes on after the server went away in good order.
+// TestRestart: calls go on after a graceful server restart.
 func TestRestart(t *testing.T) {
 	s := grpctest.Start(t, grpctest.Options{})
 	ts, e := importTools(t, s), newExecutor(t)
@@ -180,8 +181,8 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	grpctest.Serve(t, l, grpctest.Options{})
-	// The old connection is dead; that is found out before or after the call was
-	// written to it, and the next call has a new one either way.
+	// The old connection is dead; that is noticed before or after the call was written
+	// to it, and the next call gets a new one either way.
 	_, _, failed := run(t, e, execution(ts["Kinds_Old"], args(t, `{}`)))
 	if failed != nil && failed.Code != toolkeep.NetworkError {
 		t.Errorf("%v (because of %v)", failed, failed.Cause)
@@ -191,7 +192,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestEnvironment wants a proxy of the environment ignored.
+// TestEnvironment: a proxy in the environment is ignored.
 func TestEnvironment(t *testing.T) {
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "https_proxy", "http_proxy"} {
 		t.Setenv(name, "http://"+closedPort(t))

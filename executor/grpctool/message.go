@@ -21,15 +21,15 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// maxDepth is how deep messages nest.
+// maxDepth bounds the nesting of messages.
 const maxDepth = 100
 
-// argError says why an argument does not fit its message.
+// argError is why an argument does not fit its message.
 type argError struct{ at, why string }
 
 func (m *argError) Error() string { return m.why }
 
-// refuse makes the caller's error of it.
+// refuse returns the caller's error.
 func (m *argError) refuse() *toolkeep.Error {
 	at := m.at
 	if at == "" {
@@ -44,10 +44,10 @@ func argErrorf(at, format string, args ...any) *argError {
 	return &argError{at, fmt.Sprintf(format, args...)}
 }
 
-// writer makes messages of JSON trees by the rules of ProtoJSON.
+// writer builds messages from JSON trees by the rules of ProtoJSON.
 type writer struct{ types *types }
 
-// message makes a whole message, its required fields among it.
+// message builds a whole message and checks its required fields.
 func (w *writer) message(d protoreflect.MessageDescriptor, v any, at string) (*dynamicpb.Message, *argError) {
 	m := dynamicpb.NewMessage(d)
 	if err := w.fill(m, v, at, maxDepth); err != nil {
@@ -105,7 +105,7 @@ func (w *writer) members(m protoreflect.Message, v any, at string, depth int) *a
 	return nil
 }
 
-// takesNull tells whether null is a value of the field and not its absence.
+// takesNull reports whether null is a value of the field rather than its absence.
 func takesNull(f protoreflect.FieldDescriptor) bool {
 	if f.IsList() || f.IsMap() {
 		return false
@@ -162,7 +162,7 @@ func (w *writer) field(m protoreflect.Message, f protoreflect.FieldDescriptor, v
 	return nil
 }
 
-// value makes one value; empty gives an empty message to fill.
+// value builds one value; empty returns an empty message to fill.
 func (w *writer) value(f protoreflect.FieldDescriptor, empty func() protoreflect.Value, v any, at string, depth int) (protoreflect.Value, *argError) {
 	if f.Message() != nil {
 		x := empty()
@@ -214,7 +214,7 @@ func scalar(f protoreflect.FieldDescriptor, v any, at string) (protoreflect.Valu
 	return integer(f.Kind(), v, at)
 }
 
-// unbase64 reads both alphabets, with and without padding.
+// unbase64 accepts both alphabets, with or without padding.
 func unbase64(s string) ([]byte, error) {
 	enc := base64.StdEncoding
 	if strings.ContainsAny(s, "-_") {
@@ -251,7 +251,7 @@ func enum(d protoreflect.EnumDescriptor, v any, at string) (protoreflect.Value, 
 	return protoreflect.Value{}, argErrorf(at, "the name of a value of %s is wanted", d.FullName())
 }
 
-// numberText is the text of a number, also of one within a string.
+// numberText returns the text of a number, which may be in a string.
 func numberText(v any) (string, bool) {
 	switch v := v.(type) {
 	case json.Number:
@@ -269,7 +269,7 @@ func integer(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argErr
 		return none, argErrorf(at, "a whole number is wanted")
 	}
 	if strings.ContainsAny(text, ".eE") {
-		// 1.0 and 1e3 are whole numbers, too.
+		// 1.0 and 1e3 are integers too.
 		r, isRat := new(big.Rat), canon.Bounded(json.Number(text))
 		if isRat {
 			_, isRat = r.SetString(text)
@@ -329,7 +329,7 @@ func float(k protoreflect.Kind, v any, at string) (protoreflect.Value, *argError
 	return protoreflect.ValueOfFloat64(n), nil
 }
 
-// special is a type whose form in JSON is its own.
+// special is a type with its own JSON form.
 type special struct {
 	write func(*writer, protoreflect.Message, any, string, int) *argError
 	read  func(*shower, protoreflect.Message, int) (any, error)
@@ -529,7 +529,7 @@ func writeListValue(w *writer, m protoreflect.Message, v any, at string, depth i
 	return w.field(m, m.Descriptor().Fields().ByNumber(1), v, at, depth)
 }
 
-// writeValue sets the member of a google.protobuf.Value that the JSON value is.
+// writeValue sets the member of a google.protobuf.Value that matches the JSON value.
 func writeValue(w *writer, m protoreflect.Message, v any, at string, depth int) *argError {
 	number := protoreflect.FieldNumber(1)
 	switch v.(type) {

@@ -17,7 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
-// descriptors are the message with every type and what finds others.
+// descriptors returns the message with every type, and a type resolver.
 func descriptors(t testing.TB) (protoreflect.MessageDescriptor, *types) {
 	t.Helper()
 	set, err := grpctest.Set()
@@ -35,7 +35,7 @@ func descriptors(t testing.TB) (protoreflect.MessageDescriptor, *types) {
 	return d.(protoreflect.MessageDescriptor), &types{files: files}
 }
 
-// both are the library's own JSON with the same types.
+// both returns the library's own JSON options with the same types.
 func both(ts *types) (protojson.UnmarshalOptions, protojson.MarshalOptions) {
 	r := resolver{dynamicpb.NewTypes(ts.files), ts}
 	return protojson.UnmarshalOptions{Resolver: r}, protojson.MarshalOptions{Resolver: r, EmitUnpopulated: false, EmitDefaultValues: true}
@@ -57,14 +57,14 @@ func (r resolver) FindMessageByURL(url string) (protoreflect.MessageType, error)
 	return nil, protoregistry.NotFound
 }
 
-// compare reads a text as a message with this package and with the library, and
-// back, and wants the same. What the two are known to differ in is stricter here.
+// compare parses a text as a message with this package and the library, and back, and
+// expects the same. In known differences this package is stricter.
 func compare(t *testing.T, d protoreflect.MessageDescriptor, ts *types, text []byte) {
 	tree, err := canon.ParseObject(text, canon.Limits{Bytes: 1 << 16})
 	if err != nil {
 		return
 	}
-	text = canon.Append(nil, tree) // canon takes an empty text for {}
+	text = canon.Append(nil, tree) // canon reads an empty text as {}
 	w := &writer{types: ts}
 	mine, bad := w.message(d, tree, "")
 	read, write := both(ts)
@@ -100,9 +100,9 @@ func compare(t *testing.T, d protoreflect.MessageDescriptor, ts *types, text []b
 		t.Fatalf("no JSON: %v", canon.Check(shown, 1000))
 	}
 	if failed != nil {
-		return // a path of a field mask is shown as it came
+		return // a field mask's path is returned as received
 	}
-	// Both texts become messages again that are the same.
+	// Both texts parse to equal messages.
 	back := dynamicpb.NewMessage(d)
 	if err := read.Unmarshal(canon.Append(nil, shown), back); err != nil {
 		t.Fatalf("the library cannot read what is shown: %v\n%s", err, canon.Append(nil, shown))
@@ -148,8 +148,7 @@ func FuzzMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) { compare(t, d, ts, text) })
 }
 
-// FuzzAnswer reads bytes of an upstream: whatever they are, the result is JSON or an
-// error.
+// FuzzAnswer: any upstream bytes yield JSON or an error.
 func FuzzAnswer(f *testing.F) {
 	d, ts := descriptors(f)
 	w := &writer{types: ts}

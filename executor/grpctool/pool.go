@@ -24,30 +24,30 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// pool keeps one connection for each tenant, target, TLS identity and allow-list.
-// It is bounded: the connection that was not asked for longest gives way, and is
-// closed when the last call on it ended.
+// pool keeps one connection per tenant, target, TLS identity and allow-list. It is
+// bounded: the least recently used connection is removed, and closed when its last call
+// ends.
 type pool struct {
 	config egress.PoolConfig
 
 	mu     sync.Mutex
 	byKey  map[poolKey]*list.Element
-	recent *list.List // of *link, latest first
+	recent *list.List // of *link, most recent first
 	closed bool
 }
 
 type poolKey [sha256.Size]byte
 
-// link is one connection, with the calls on it.
+// link is one connection with its calls.
 type link struct {
 	key  poolKey
 	conn *grpc.ClientConn
 
 	refs int  // guarded by the pool's mutex
-	gone bool // no longer in the pool: closed with its last call
+	gone bool // removed from the pool: closed with its last call
 
 	mu   sync.Mutex
-	last error // why the last dial or handshake failed, nil after one that did not
+	last error // why the last dial or handshake failed; nil after a success
 }
 
 func newPool(c egress.PoolConfig) *pool {
@@ -67,8 +67,8 @@ func newPool(c egress.PoolConfig) *pool {
 	return &pool{config: c, byKey: make(map[poolKey]*list.Element), recent: list.New()}
 }
 
-// keyOf tells apart whatever may not share a connection. The client's key is part
-// of it: chains are public, and who knows one has not its key.
+// keyOf separates connections that must not be shared. The client's private key is part
+// of it: certificate chains are public, and whoever copies one lacks its key.
 func keyOf(tenant string, b *binding, cert *tls.Certificate) poolKey {
 	h := sha256.New()
 	part := func(s []byte) {
@@ -97,7 +97,7 @@ func keyOf(tenant string, b *binding, cert *tls.Certificate) poolKey {
 	return poolKey(h.Sum(nil))
 }
 
-// take gives a connection for one call, which give ends.
+// take returns a connection for one call; give releases it.
 func (p *pool) take(tenant string, b *binding, cert *tls.Certificate) (*link, error) {
 	key := keyOf(tenant, b, cert)
 	p.mu.Lock()
@@ -145,7 +145,7 @@ func (p *pool) drop(el *list.Element) {
 	}
 }
 
-// close closes every connection that no call uses, and the others when they end.
+// close closes idle connections, and the others when their calls end.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,8 +155,8 @@ func (p *pool) close() {
 	}
 }
 
-// dial sets a connection up, which connects with its first call. Nothing of it
-// follows the environment, DNS records or the server's wishes.
+// dial sets up a connection, which connects with its first call. It ignores the
+// environment, DNS records and the server's service config.
 func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientConn, error) {
 	connect := p.config.Dialer(&egress.Guard{Allow: b.allow, Resolver: p.config.Resolver, ConnectTimeout: p.config.ConnectTimeout})
 	var creds credentials.TransportCredentials
@@ -179,7 +179,7 @@ func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientCon
 			l.note(err)
 			return conn, err
 		}),
-		grpc.WithNoProxy(), // of the environment
+		grpc.WithNoProxy(), // ignores the environment's proxy
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithDisableHealthCheck(),
@@ -188,7 +188,7 @@ func (p *pool) dial(l *link, b *binding, cert *tls.Certificate) (*grpc.ClientCon
 		grpc.WithMaxHeaderListSize(uint32(min(p.config.MaxHeaderBytes, 16<<20))),
 		grpc.WithIdleTimeout(p.config.IdleTimeout),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: p.config.ConnectTimeout}),
-		// Servers by default take a ping each 5 minutes and no more.
+		// Servers by default accept one ping per 5 minutes.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 6 * time.Minute, Timeout: 20 * time.Second}),
 	}
 	if b.serverName != "" {
@@ -211,13 +211,13 @@ func (l *link) lastError() error {
 	return l.last
 }
 
-// handshakeError is a TLS connection that did not come about.
+// handshakeError is a failed TLS handshake.
 type handshakeError struct{ err error }
 
 func (e *handshakeError) Error() string { return "tls handshake: " + e.err.Error() }
 func (e *handshakeError) Unwrap() error { return e.err }
 
-// handshaker keeps why a handshake failed: the library hands on its words alone.
+// handshaker records why a handshake failed: the library only passes on the text.
 type handshaker struct {
 	credentials.TransportCredentials
 	link *link

@@ -70,8 +70,8 @@ func (p *connectProxy) executor(t *testing.T, c egress.ProxyConfig) *Executor {
 	return e
 }
 
-// TestProxy calls through a proxy that wants a password: in plain text, over TLS, and
-// with a client certificate, which the proxy cannot see.
+// TestProxy calls through a proxy that requires a password: in plain text, over TLS,
+// and with a client certificate, which the proxy cannot see.
 func TestProxy(t *testing.T) {
 	ca := grpctest.NewAuthority(t)
 	clients := x509.NewCertPool()
@@ -126,7 +126,8 @@ func TestProxyRefuses(t *testing.T) {
 		t.Errorf("a refused password: %v", err)
 	}
 	before := p.requests()
-	// What the manifest does not open is not asked of the proxy either.
+	// A destination that the manifest does not open is not requested from the proxy
+	// either.
 	closed := func(m *toolkeep.Manifest) { m.Permissions = nil }
 	for _, target := range []string{"10.0.0.1:50051", "169.254.169.254:80", s.Addr, "2130706433:50051"} {
 		err := call(e, target, closed)
@@ -135,7 +136,7 @@ func TestProxyRefuses(t *testing.T) {
 			t.Errorf("%s: something was sent", target)
 		}
 	}
-	// Loopback is reached directly, where the manifest opens it.
+	// Loopback is reached directly if the manifest opens it.
 	if err := call(e, s.Addr); err != nil {
 		t.Errorf("loopback: %v", err)
 	}

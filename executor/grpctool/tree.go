@@ -14,14 +14,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// errLarge says that a result is over its limit; any other error of a shower says
-// what the answer has that it may not.
+// errLarge says that a result is over its limit; any other error of a shower says what
+// in the response is invalid.
 var errLarge = errors.New("the result is too large")
 
-// shower makes JSON trees of messages by the rules of ProtoJSON.
+// shower builds JSON trees from messages by the rules of ProtoJSON.
 type shower struct {
 	types *types
-	left  int64 // bytes of JSON, about
+	left  int64 // approximate bytes of JSON left
 }
 
 func (s *shower) spend(n int) error {
@@ -170,8 +170,8 @@ func readWrapper(s *shower, m protoreflect.Message, _ int) (any, error) {
 	return s.scalar(f, m.Get(f))
 }
 
-// readAny shows the message inside. One of a type that nobody knows, or that does
-// not hold it, keeps its bytes.
+// readAny decodes the message inside. If its type is unknown or does not match, the
+// bytes are kept.
 func readAny(s *shower, m protoreflect.Message, depth int) (any, error) {
 	fields := m.Descriptor().Fields()
 	url, raw := m.Get(fields.ByNumber(1)).String(), m.Get(fields.ByNumber(2)).Bytes()
@@ -247,7 +247,7 @@ func readFieldMask(s *shower, m protoreflect.Message, _ int) (any, error) {
 	list := m.Get(m.Descriptor().Fields().ByNumber(1)).List()
 	paths := make([]string, list.Len())
 	for i := range paths {
-		// A path that lowerCamelCase cannot say is shown as it came.
+		// A path without a lowerCamelCase form is returned as received.
 		p := good(list.Get(i).String())
 		if paths[i] = camelCase(p); snakeCase(paths[i]) != p {
 			paths[i] = p
@@ -279,13 +279,12 @@ func readValue(s *shower, m protoreflect.Message, depth int) (any, error) {
 	return s.value(f, m.Get(f), depth)
 }
 
-// maxValues is how many fields and elements one answer may hold: decoded, each
-// takes far more memory than its one or two bytes on the wire.
+// maxValues bounds the fields and elements of one response: decoded, each takes far
+// more memory than its one or two bytes on the wire.
 const maxValues = 2_000_000
 
-// weigh counts the values of an encoded message and gives what is left of the
-// budget, -1 if it does not last. What is not protobuf at all is left to the
-// decoder to refuse.
+// weigh counts the values of an encoded message and returns the rest of the budget, or
+// -1 if it is exceeded. Bytes that are not protobuf are left to the decoder.
 func weigh(d protoreflect.MessageDescriptor, raw []byte, left int) int {
 	return weighAt(d, raw, left, maxDepth)
 }
@@ -329,7 +328,7 @@ func weighAt(d protoreflect.MessageDescriptor, raw []byte, left, depth int) int 
 	return left
 }
 
-// packedSize is the least size of one element of a packed list.
+// packedSize is the minimum size of an element of a packed list.
 func packedSize(k protoreflect.Kind) int {
 	switch k {
 	case protoreflect.DoubleKind, protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:

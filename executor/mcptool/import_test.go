@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/inspect"
 )
 
-// TestImportedToolsRun takes definitions through the importer, the catalogue's
-// checks, a call and the inspection of its result.
+// TestImportedToolsRun takes definitions through the importer, the catalogue's checks,
+// a call and the inspection of its result.
 func TestImportedToolsRun(t *testing.T) {
 	e := start(t, newServer(t))
 	defs := [][]byte{

@@ -24,7 +24,7 @@ const (
 	maxBinding      = 4 << 10   // bytes
 )
 
-// Upstream reaches the MCP servers; *upstream.Servers is one. Its errors are those
+// Upstream calls the MCP servers; *upstream.Servers implements it. Its errors are those
 // of upstream.Servers.Do.
 type Upstream interface {
 	Do(ctx context.Context, r *upstream.Request) (*upstream.Answer, error)
@@ -35,7 +35,7 @@ type Executor struct{ upstream Upstream }
 
 var _ toolkeep.Executor = (*Executor)(nil)
 
-// New makes an Executor.
+// New returns an Executor.
 func New(u Upstream) *Executor { return &Executor{upstream: u} }
 
 // Kind is "mcp".
@@ -43,8 +43,8 @@ func (e *Executor) Kind() string { return "mcp" }
 
 var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-// Check wants a binding that names a server and a tool, and nothing else in it,
-// and no credentials, which are the server's own.
+// Check requires a binding with exactly a server and a tool, and no credentials, which
+// belong to the server's configuration.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	const at = bindings.At
 	if m.Execution.Kind != e.Kind() {
@@ -77,11 +77,10 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 
 // Execute sends one tools/call.
 //
-// Errors: E3540 the tool reports an error (details.content), or the server
-// answered with a JSON-RPC error (details.jsonrpc_code) or with what is no result;
-// E3407 the caller has to visit details.url first; E3710 the result is over
-// MaxBytes (default 100 MiB); E3902 ctx was cancelled; otherwise those of
-// upstream.Servers.Do.
+// Errors: E3540 the tool reports an error (details.content), or the server returned a
+// JSON-RPC error (details.jsonrpc_code) or something that is not a result; E3407 the
+// caller has to visit details.url first; E3710 the result is over MaxBytes (default 100
+// MiB); E3902 ctx was cancelled; otherwise those of upstream.Servers.Do.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	binding := x.Tool.Manifest.Execution.Binding
 	c := &call{x: x, server: mcp.Text(binding, "server"), tool: mcp.Text(binding, "tool"), limit: x.MaxBytes}
@@ -122,7 +121,7 @@ type call struct {
 	limit        int64
 }
 
-// metaKey is where another Toolkeep looks for an idempotency key.
+// metaKey is the _meta key in which another Toolkeep looks for an idempotency key.
 const metaKey = "toolkeep/idempotency-key"
 
 func (c *call) params() []byte {
@@ -160,11 +159,11 @@ func (c *call) params() []byte {
 	return append(b, '}')
 }
 
-// token is the progress token: another one for each attempt, so that a late
-// notification of one is not taken for the next one's.
+// token is the progress token. It differs per attempt, so that a late notification is
+// not counted for the next attempt.
 func (c *call) token() string { return c.x.InvocationID + "/" + strconv.Itoa(c.x.Attempt) }
 
-// ended is the error of a call whose context is over.
+// ended is the error of a call whose context has ended.
 func ended(ctx context.Context, nothingSent bool) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled")
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -174,7 +173,7 @@ func ended(ctx context.Context, nothingSent bool) *toolkeep.Error {
 	return e.Because(context.Cause(ctx))
 }
 
-// failed makes what Do returned the caller's error.
+// failed turns an error of Do into the caller's error.
 func (c *call) failed(ctx context.Context, err error) *toolkeep.Error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) {
@@ -190,7 +189,7 @@ func (c *call) failed(ctx context.Context, err error) *toolkeep.Error {
 	return toolkeep.AsError(err)
 }
 
-// refused is the error of a server that answered with a JSON-RPC error.
+// refused is the error for a JSON-RPC error response.
 func (c *call) refused(rpc *mcp.Error) *toolkeep.Error {
 	text := c.x.Cleaned(toolkeep.Clip(strings.TrimSpace(rpc.Message), maxMessage))
 	if text == "" {
@@ -212,7 +211,7 @@ func (c *call) refused(rpc *mcp.Error) *toolkeep.Error {
 	return e
 }
 
-// firstURL is the first address that the server wants to be visited.
+// firstURL returns the first address that the server wants visited.
 func firstURL(data []byte) string {
 	for question := range mcp.Elements(mcp.Get(data, "elicitations")) {
 		url := mcp.Text(question, "url")

@@ -159,7 +159,7 @@ func TestReportedError(t *testing.T) {
 	if got := string(canon.Append(nil, err.Details["structured_content"])); got != `{"code":7}` {
 		t.Errorf("structured content: %s", got)
 	}
-	// Large parts are cut or left out, and it is said.
+	// Large parts are truncated or left out, with a note.
 	big := func(n int) string { return strings.Repeat("x", n) }
 	_, err = run(t, e, execution(bound("test", "result"), map[string]any{"raw": `{"isError":true,"content":[{"type":"text","text":"` + big(200<<10) + `"},{"type":"image","data":"` +
 		big(100<<10) + `"},{"type":"text","text":"` + big(100<<10) + `"},{"type":"text","text":"end"}],"structuredContent":{"a":"` + big(10) + `"}}`}))
@@ -185,7 +185,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestParams shows what goes to the server.
+// TestParams checks what is sent to the server.
 func TestParams(t *testing.T) {
 	e := start(t, newServer(t))
 	idempotent := func(m *toolkeep.Manifest) { m.Idempotent = true }
@@ -210,7 +210,7 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// watcher is a Caller that only sees.
+// watcher is a Caller that only receives progress.
 type watcher struct {
 	mu   sync.Mutex
 	seen []toolkeep.Progress
@@ -222,7 +222,7 @@ func (w *watcher) Progress(p toolkeep.Progress) {
 	w.seen = append(w.seen, p)
 }
 
-// person can also be asked.
+// person can also answer requests.
 type person struct {
 	watcher
 	ask func(ctx context.Context, method string, params []byte) ([]byte, error)
@@ -232,7 +232,7 @@ func (p *person) Ask(ctx context.Context, method string, params []byte) ([]byte,
 	return p.ask(ctx, method, params)
 }
 
-// client also says what it can be asked.
+// client also declares its capabilities.
 type client struct {
 	person
 	caps string
@@ -293,7 +293,7 @@ func TestQuestions(t *testing.T) {
 		name    string
 		allowed []string
 		caller  toolkeep.Caller
-		caps    string // what the server is told
+		caps    string // declared to the server
 		want    string
 	}{
 		{"a person", []string{upstream.CapElicitation}, &person{ask: answer}, `{"elicitation":{}}`, `{"action":"accept","content":{"name":"Ada"}}`},

@@ -9,13 +9,13 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// maxProgressText is how many characters of a progress message are passed on.
+// maxProgressText bounds a progress message, in characters.
 const maxProgressText = 500
 
 // peer is the caller as the server sees it.
 type peer struct {
 	call  *call
-	asker toolkeep.Asker // nil: it sees progress and cannot be asked
+	asker toolkeep.Asker // nil: it only receives progress
 	token string
 }
 
@@ -24,7 +24,7 @@ var (
 	_ toolkeep.BatchAsker = (*peer)(nil)
 )
 
-// peer is nil where nobody is connected.
+// peer returns nil if no caller is connected.
 func (c *call) peer() *peer {
 	if c.x.Caller == nil {
 		return nil
@@ -33,8 +33,8 @@ func (c *call) peer() *peer {
 	return &peer{call: c, asker: asker, token: c.token()}
 }
 
-// capabilities is what the server is told that the caller can do; nil leaves it to
-// the server's configuration.
+// capabilities are the caller's, declared to the server; nil leaves them to the
+// server's configuration.
 func (p *peer) capabilities() []byte {
 	if p.asker == nil {
 		return []byte(`{}`)
@@ -45,7 +45,7 @@ func (p *peer) capabilities() []byte {
 	return nil
 }
 
-// Ask puts the server's question to the caller.
+// Ask sends the server's request to the caller.
 func (p *peer) Ask(ctx context.Context, method string, params []byte) ([]byte, error) {
 	if p.asker == nil {
 		return nil, mcp.NewError(mcp.CodeMethodNotFound, "this client cannot be asked")
@@ -53,8 +53,8 @@ func (p *peer) Ask(ctx context.Context, method string, params []byte) ([]byte, e
 	return p.asker.Ask(ctx, method, params)
 }
 
-// AskAll puts several questions of a server of 2026-07-28 at once, where the caller
-// can take them so, and else one after the other.
+// AskAll sends several requests of a 2026-07-28 server at once if the caller supports
+// it, else one by one.
 func (p *peer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error) {
 	if all, ok := p.asker.(toolkeep.BatchAsker); ok {
 		return all.AskAll(ctx, inputRequests)
@@ -62,7 +62,7 @@ func (p *peer) AskAll(ctx context.Context, inputRequests []byte) ([]byte, error)
 	return upstream.AskEach(ctx, p, inputRequests)
 }
 
-// Notify passes progress on, and everything else to a caller that takes it.
+// Notify passes progress on, and everything else to a caller that accepts it.
 func (p *peer) Notify(method string, params []byte) {
 	if l, ok := p.call.x.Caller.(toolkeep.Notifier); ok && method != mcp.NotificationProgress {
 		l.Notify(method, params)

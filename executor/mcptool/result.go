@@ -9,20 +9,20 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Bounds of what an error carries.
+// Limits of an error's content.
 const (
 	maxMessage = 2000      // characters
 	maxData    = 64 << 10  // bytes of a JSON-RPC error's data
 	maxDetails = 256 << 10 // bytes of content and structured content together
 	maxURL     = 8 << 10   // bytes
-	minText    = 1 << 10   // bytes; a text is not cut to fewer
+	minText    = 1 << 10   // bytes; no text is cut shorter
 )
 
 func resultLimits(bytes int64) canon.Limits {
 	return canon.Limits{Bytes: bytes, Depth: maxDepth, Properties: maxElements, Elements: maxElements}
 }
 
-// result reads a CallToolResult: its tree, or the error that it reports.
+// result returns the tree of a CallToolResult, or the error that it reports.
 func (c *call) result(raw []byte) (map[string]any, *toolkeep.Error) {
 	if int64(len(raw)) > c.limit {
 		return nil, toolkeep.NewError(toolkeep.ResultTooLarge, "the result of the MCP server %s has %d bytes, at most %d are accepted; ask for less", c.server, len(raw), c.limit).
@@ -54,7 +54,7 @@ func (c *call) broken(why string) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.MCPError, "the MCP server %s broke the protocol: %s", c.server, why).With("server", c.server)
 }
 
-// reported is the error that a tool reports of itself.
+// reported is the error that a tool itself reports.
 func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
 	message := "the tool reports an error and says no more about it"
 	for _, block := range content {
@@ -75,8 +75,8 @@ func (c *call) reported(tree map[string]any, content []any) *toolkeep.Error {
 	return e
 }
 
-// blocks keeps as many of the content blocks as fit into limit bytes, a text cut
-// where it has to be, and tells how many bytes are left.
+// blocks returns as many content blocks as fit into limit bytes, truncating a text if
+// needed, and the bytes left.
 func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 	kept, left = []any{}, limit
 	omitted := 0
@@ -84,7 +84,7 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 		b, _ := block.(map[string]any)
 		text, isText := b["text"].(string)
 		size := left + 1
-		if len(text) <= left { // a text of 100 MB is not written out to be measured
+		if len(text) <= left { // avoids encoding a 100 MB text just to measure it
 			size = len(canon.Append(nil, block))
 		}
 		switch {
@@ -104,8 +104,8 @@ func (c *call) blocks(content []any, limit int) (kept []any, left int) {
 	return kept, left
 }
 
-// withoutNUL writes every \u0000 inside of raw JSON as \ufffd. Texts of tools that
-// read binary files hold it, and a result without it is worth more than none.
+// withoutNUL replaces every \u0000 in raw JSON by \ufffd. Tools that read binary files
+// return it, and a result without it is better than none.
 func withoutNUL(raw []byte) []byte {
 	nul := []byte(`\u0000`)
 	if !bytes.Contains(raw, nul) {
@@ -119,7 +119,7 @@ func withoutNUL(raw []byte) []byte {
 		if string(out[i:i+len(nul)]) == string(nul) {
 			copy(out[i:], `\ufffd`)
 		}
-		i++ // what is escaped does not begin an escape
+		i++ // an escaped character does not begin an escape
 	}
 	return out
 }

@@ -22,18 +22,17 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// promptly is how long a test waits for what must happen.
+// promptly bounds a test's waits.
 const promptly = time.Minute
 
-// server is an MCP server over streamable HTTP, revision 2025-11-25, without
-// sessions.
+// server is an MCP server over streamable HTTP, revision 2025-11-25, without sessions.
 type server struct {
 	t                *testing.T
 	http             *httptest.Server
 	started, stopped chan struct{}
 	mu               sync.Mutex
-	answers          map[string]chan *mcp.Message // to questions, by id
-	caps             []byte                       // what the last client declared
+	answers          map[string]chan *mcp.Message // to requests, by id
+	caps             []byte                       // declared by the last client
 }
 
 func newServer(t *testing.T) *server {
@@ -157,8 +156,8 @@ func (s *server) call(w http.ResponseWriter, r *http.Request, m *mcp.Message, re
 	}
 }
 
-// start makes the executor over real sessions to the server, known as "test",
-// which may ask for what caps lists.
+// start returns an executor over real sessions to the server, named "test", which may
+// use the client capabilities in caps.
 func start(t *testing.T, s *server, caps ...string) *Executor {
 	t.Helper()
 	spec := upstream.Spec{Name: "test", Transport: upstream.HTTP, URL: s.http.URL, Capabilities: caps}
@@ -182,7 +181,7 @@ func start(t *testing.T, s *server, caps ...string) *Executor {
 	return New(servers)
 }
 
-// closedPort is an address that nobody listens on.
+// closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

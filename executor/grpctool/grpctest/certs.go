@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// Authority makes certificates for tests.
+// Authority issues certificates for tests.
 type Authority struct {
 	PEM  []byte
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes an authority with a key of its own.
+// NewAuthority returns an authority with its own key.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{cert: &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"}, IsCA: true, BasicConstraintsValid: true,
@@ -44,13 +44,13 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// Server is a certificate for a server of the name and at 127.0.0.1.
+// Server issues a server certificate for the name and 127.0.0.1.
 func (a *Authority) Server(t testing.TB, name string) tls.Certificate {
 	c, _ := a.issue(t, &x509.Certificate{DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return c
 }
 
-// Client is a certificate for a client, also as chain and key in PEM form.
+// Client issues a client certificate, also as chain and key in PEM.
 func (a *Authority) Client(t testing.TB, name string) (tls.Certificate, string) {
 	return a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }

@@ -1,6 +1,6 @@
-// Package grpctest runs a gRPC server for tests: real grpc-go with reflection,
-// whose services come from .proto files without generated code. It has a method of
-// every kind and a field of every type.
+// Package grpctest runs a gRPC server for tests: real grpc-go with reflection, whose
+// services come from .proto files without generated code. It has a method of every kind
+// and a field of every type.
 package grpctest
 
 import (
@@ -38,10 +38,10 @@ import (
 //go:embed *.proto
 var protos embed.FS
 
-// Names of the files, below Dir for those that read them.
+// names of the files, below Dir for programs that read them.
 var names = map[string]string{"acme/kinds.proto": "kinds.proto", "acme/shared.proto": "shared.proto", "acme/legacy.proto": "legacy.proto", "acme/modern.proto": "modern.proto"}
 
-// Sources are the .proto files by the names under which they import each other.
+// Sources returns the .proto files by their import names.
 func Sources() map[string]string {
 	out := make(map[string]string, len(names))
 	for name, own := range names {
@@ -54,17 +54,17 @@ func Sources() map[string]string {
 	return out
 }
 
-// Options say what the server is like. The zero value speaks plaintext and both
-// versions of reflection.
+// Options configure the server. The zero value serves plaintext and both versions of
+// reflection.
 type Options struct {
 	TLS *tls.Config
 	// Reflection is "", "v1", "v1alpha" or "none".
 	Reflection string
-	// Reflector answers reflection of v1 instead of the library's.
+	// Reflector replaces the library's v1 reflection.
 	Reflector reflectionv1.ServerReflectionServer
-	// Started and Stopped are sent to where Slow and Forever begin and are given up.
+	// Started and Stopped receive a value when Slow or Forever begins and is cancelled.
 	Started, Stopped chan<- struct{}
-	// Refuse is asked before each call but reflection, and what it gives ends the call.
+	// Refuse is called before each call except reflection; its error ends the call.
 	Refuse func(metadata.MD) error
 }
 
@@ -129,7 +129,7 @@ func Start(t testing.TB, o Options) *Server {
 	return Serve(t, l, o)
 }
 
-// Serve is Start on a listener of the caller's.
+// Serve is Start on the given listener.
 func Serve(t testing.TB, l net.Listener, o Options) *Server {
 	t.Helper()
 	set, err := compile()
@@ -175,24 +175,24 @@ func Serve(t testing.TB, l net.Listener, o Options) *Server {
 	return s
 }
 
-// Stop ends the server at once, whatever is under way.
+// Stop ends the server and its calls at once.
 func (s *Server) Stop() { s.server.Stop() }
 
-// Metadata is that of the last call, and how many calls there were.
+// Metadata returns the last call's metadata and the number of calls.
 func (s *Server) Metadata() (metadata.MD, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last.Copy(), s.calls
 }
 
-// Conns is how many connections were accepted.
+// Conns returns the number of accepted connections.
 func (s *Server) Conns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conns
 }
 
-// Open is how many connections are open.
+// Open returns the number of open connections.
 func (s *Server) Open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,10 +241,10 @@ func (s *Server) register(d protoreflect.ServiceDescriptor) {
 	s.server.RegisterService(desc, nil)
 }
 
-// raw is an answer that is sent as it is.
+// raw is a response sent as is.
 type raw []byte
 
-// codec reads and writes dynamic messages, and raw bytes.
+// codec encodes and decodes dynamic messages and raw bytes.
 type codec struct{}
 
 func (codec) Name() string { return "proto" }
@@ -287,7 +287,7 @@ func (s *Server) handle(d protoreflect.MethodDescriptor, stream grpc.ServerStrea
 		return c.chat()
 	}
 	if n, err := strconv.Atoi(strings.Join(md["x-header-bytes"], "")); err == nil {
-		// So many bytes of metadata come back before the answer.
+		// Send that many bytes of metadata before the response.
 		if err := stream.SendHeader(metadata.Pairs("x-long", strings.Repeat("x", n))); err != nil {
 			return err
 		}
@@ -406,7 +406,7 @@ func (c *call) wait() error {
 	return c.stream.Context().Err()
 }
 
-// forever sends one number after the other until nobody listens.
+// forever sends numbers until the caller is gone.
 func (c *call) forever() error {
 	for n := int64(1); ; n++ {
 		if err := c.number(n); err != nil {
