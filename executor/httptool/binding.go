@@ -12,29 +12,29 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// binding is execution.binding read and ready to be used many times.
+// binding is a parsed execution.binding, reused for many calls.
 type binding struct {
 	method   string
 	scheme   string
 	host     string
-	path     []piece // of the whole path, the server's included
+	path     []piece // of the whole path, including the server's
 	params   []parameter
 	body     *body
 	headers  []header // fixed
 	accept   string
 	promised string // the one content type that the document promises, "" if none or several
-	takesKey bool   // an Idempotency-Key is sent where the caller has one
-	replay   bool   // the request may be repeated by the transport
+	takesKey bool   // the caller's key, if any, is sent as Idempotency-Key
+	replay   bool   // the transport may repeat the request
 	allow    egress.AllowList
-	roots    *x509.CertPool // authorities of its own, nil for the pool's
-	pages    *pagination    // nil for an answer that is one
+	roots    *x509.CertPool // its own authorities; nil: the pool's
+	pages    *pagination    // nil: the response is one page
 	stream   *stream
 	readAs   string // content type that answers have whatever they say, "" for their own
-	// taken are the names of the query and cookie parameters.
+	// taken are the names used by query and cookie parameters.
 	taken map[string]map[string]bool
 }
 
-// piece is literal escaped text, or the place of a parameter.
+// piece is escaped literal text, or the place of a parameter.
 type piece struct {
 	text  string
 	param int // index into params, -1 for text
@@ -42,7 +42,7 @@ type piece struct {
 
 type header struct{ name, value string }
 
-// parameter says where one argument goes and how.
+// parameter says where and how one argument is sent.
 type parameter struct {
 	name          string
 	arg           string
@@ -52,26 +52,26 @@ type parameter struct {
 	allowReserved bool
 	allowEmpty    bool
 	json          bool
-	content       *codec    // other content, in place of a style
-	items         []string  // styles of the lists within the list, outermost first
-	template      *template // makes the value in place of arg
-	templated     bool      // it stands in binding.template
+	content       *codec    // other content, instead of a style
+	items         []string  // styles of nested lists, outermost first
+	template      *template // computes the value instead of arg
+	templated     bool      // it is in binding.template
 }
 
-// body says what the request's body is made of.
+// body says what the request body is built from.
 type body struct {
 	arg      string
-	all      bool      // an object of all arguments that no parameter takes
-	template *template // makes the value in place of arg
-	markup   bool      // the template is XML in which arguments are escaped
+	all      bool      // an object of all arguments that are not parameters
+	template *template // computes the value instead of arg
+	markup   bool      // the template is XML with escaped arguments
 	required bool
 
 	contentType string
-	codecs      []*codec // how it is sent; the first unless typeArg says otherwise
-	typeArg     string   // argument that chooses among the codecs by content type
+	codecs      []*codec // ways to send it; the first unless typeArg selects another
+	typeArg     string   // argument that selects a codec by content type
 }
 
-// parse reads the binding of a manifest. Every fault is found at once.
+// parse reads a manifest's binding. It reports all faults at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	r := &bindings.Reader{}
 	top, ok := r.Read(m)
@@ -87,7 +87,7 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	if o, ok := top.Sub("body"); ok {
 		b.body = readBody(o)
 	}
-	places := map[string]string{} // where arguments stand in the template
+	places := map[string]string{} // places of arguments in the template
 	if templated {
 		b.checkTemplate(top, path)
 		b.readTemplate(r, tmpl, func(at, name string) { places[at+"\x00"+name] = name })
@@ -201,12 +201,12 @@ func readParameter(o *bindings.Object) parameter {
 	return p
 }
 
-// wholeQuery is the place of a parameter that is all of the query (OpenAPI 3.2).
+// wholeQuery is the place of a parameter that is the whole query (OpenAPI 3.2).
 const wholeQuery = "querystring"
 
-// styles lists what can be sent in each place, the default first. Beside those of
-// OpenAPI 3 are the collection formats of Swagger 2.0: ssv, pipes and tsv stand for
-// spaceDelimited, pipeDelimited and tabDelimited, also in path and header.
+// styles lists the styles of each place, the default first. Besides OpenAPI 3's it has
+// the collection formats of Swagger 2.0: ssv, pipes and tsv are spaceDelimited,
+// pipeDelimited and tabDelimited, also in path and header.
 var styles = map[string][]string{
 	"path":   {"simple", "label", "matrix", "spaceDelimited", "pipeDelimited", "tabDelimited"},
 	"query":  {"form", "spaceDelimited", "pipeDelimited", "deepObject", "tabDelimited"},
@@ -214,12 +214,12 @@ var styles = map[string][]string{
 	"cookie": {"form", "cookie"},
 }
 
-// itemStyles are those of a list within a list.
+// itemStyles are the styles of a list within a list.
 var itemStyles = []string{"simple", "spaceDelimited", "pipeDelimited", "tabDelimited"}
 
 const maxItemStyles = 8
 
-// readItems reads the styles of lists within a list, as Swagger 2.0 has them.
+// readItems reads the styles of nested lists, a feature of Swagger 2.0.
 func readItems(o *bindings.Object, p *parameter) {
 	for i, v := range o.List("item_styles") {
 		s, _ := v.(string)
@@ -234,7 +234,7 @@ func readItems(o *bindings.Object, p *parameter) {
 	}
 }
 
-// readContent reads a media type in place of a style.
+// readContent reads a media type given instead of a style.
 func (p *parameter) readContent(o *bindings.Object, content string) {
 	if isJSON(content) && o.Tree["format"] == nil {
 		p.json = true
@@ -291,7 +291,7 @@ func readHeaders(top *bindings.Object) []header {
 	return hs
 }
 
-// mediaType is the content type without parameters, in lower case.
+// mediaType returns the content type without parameters, in lower case.
 func mediaType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	return strings.ToLower(strings.TrimSpace(s))
@@ -302,9 +302,9 @@ func isJSON(contentType string) bool {
 	return media == "application/json" || media == "text/json" || strings.HasPrefix(media, "application/") && strings.HasSuffix(media, "+json")
 }
 
-// checkMethod takes the methods of OpenAPI and any other that is a token, in
-// capitals. TRACE is refused because its answer is the request itself, credentials
-// included, and CONNECT because it opens a tunnel.
+// checkMethod accepts the methods of OpenAPI and any other upper-case token. TRACE is
+// refused because its response repeats the request with its credentials, and CONNECT
+// because it opens a tunnel.
 func (b *binding) checkMethod(r *bindings.Reader) {
 	at := bindings.At + "/method"
 	switch {
@@ -318,8 +318,7 @@ func (b *binding) checkMethod(r *bindings.Reader) {
 	}
 }
 
-// checkServer takes the server apart and returns its escaped path without a
-// slash at the end.
+// checkServer parses the server and returns its escaped path without a trailing slash.
 func (b *binding) checkServer(r *bindings.Reader, server string) string {
 	at := bindings.At + "/server"
 	if server == "" {
@@ -346,7 +345,7 @@ func (b *binding) checkServer(r *bindings.Reader, server string) string {
 	return ""
 }
 
-// compilePath cuts the template at its parameters.
+// compilePath splits the path template at its parameters.
 func (b *binding) compilePath(r *bindings.Reader, base, path string) {
 	at := bindings.At + "/path"
 	if path == "" {
@@ -395,7 +394,7 @@ func (b *binding) compilePath(r *bindings.Reader, base, path string) {
 	}
 }
 
-// hasDots tells whether an escaped path has a "." or ".." segment.
+// hasDots reports whether an escaped path has a "." or ".." segment.
 func hasDots(path string) bool {
 	for seg := range strings.SplitSeq(path, "/") {
 		if plain, err := url.PathUnescape(seg); err != nil || plain == "." || plain == ".." {

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// checkParams refuses two parameters for one place and headers set twice.
+// checkParams refuses two parameters for one place, and duplicate headers.
 func (b *binding) checkParams(r *bindings.Reader) {
 	seen := make(map[string]bool)
 	for i, p := range b.params {
@@ -27,12 +27,12 @@ func (b *binding) checkParams(r *bindings.Reader) {
 	}
 }
 
-// checkArgs compares the arguments with those that the schema lists, if it does.
+// checkArgs compares the arguments with those in the schema, if it lists any.
 func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest, places map[string]string) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
-	// A schema that cannot be read is the schema check's to refuse.
+	// The schema check reports an unreadable schema.
 	if xjson.Unmarshal(m.ParametersSchema, &schema) != nil || len(schema.Properties) == 0 {
 		return
 	}
@@ -58,7 +58,7 @@ func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest, places map
 	known(bindings.At+"/body/type_arg", b.body.typeArg)
 }
 
-// checkTemplate refuses what a template says already.
+// checkTemplate refuses members that the template replaces.
 func (b *binding) checkTemplate(top *bindings.Object, path string) {
 	if path != "" {
 		top.Fault("path", "template", "the path stands in template")
@@ -71,8 +71,7 @@ func (b *binding) checkTemplate(top *bindings.Object, path string) {
 	}
 }
 
-// checkQuery refuses what does not go together: a whole query beside parameters in
-// query.
+// checkQuery refuses a whole-query parameter beside other query parameters.
 func (b *binding) checkQuery(r *bindings.Reader) {
 	whole := slices.IndexFunc(b.params, func(p parameter) bool { return p.in == wholeQuery })
 	if whole < 0 {
@@ -85,7 +84,7 @@ func (b *binding) checkQuery(r *bindings.Reader) {
 	}
 }
 
-// checkSpec refuses what cannot be sent.
+// checkSpec refuses credentials that cannot be sent.
 func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	if !validHeaderValue(s.Prefix) {
 		r.Fault(at+"/prefix", "header", "the prefix has characters that a header cannot hold")
@@ -153,7 +152,7 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	}
 }
 
-// fixedHeaders belong to the connection or are made from something else.
+// fixedHeaders belong to the connection or are computed.
 var fixedHeaders = map[string]bool{
 	"host": true, "content-length": true, "transfer-encoding": true,
 	"connection": true, "keep-alive": true, "proxy-connection": true,
@@ -162,7 +161,7 @@ var fixedHeaders = map[string]bool{
 	"cookie": true, "content-type": true, "accept-encoding": true,
 }
 
-// checkHeaderName refuses names that the binding may not set.
+// checkHeaderName refuses header names that a binding must not set.
 func checkHeaderName(o *bindings.Object, member, name string) {
 	switch {
 	case name == "":
@@ -173,7 +172,7 @@ func checkHeaderName(o *bindings.Object, member, name string) {
 	}
 }
 
-// isToken tells whether s can be a header's or a cookie's name (RFC 9110 token).
+// isToken reports whether s can be the name of a header or cookie (RFC 9110 token).
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]

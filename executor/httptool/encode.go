@@ -2,11 +2,11 @@ package httptool
 
 import "strings"
 
-// escaping says which characters besides letters, digits and -._~ stay as they are.
+// escaping defines which characters besides letters, digits and -._~ are not encoded.
 type escaping struct {
 	keep string
 	plus bool // a space is +
-	none bool // everything stays as it is
+	none bool // nothing is encoded
 }
 
 var (
@@ -17,7 +17,7 @@ var (
 	escNone     = escaping{none: true}
 )
 
-// without is the escaping that also encodes the characters of chars.
+// without returns the escaping that also encodes chars.
 func (e escaping) without(chars string) escaping {
 	if strings.ContainsAny(e.keep, chars) {
 		e.keep = strings.Map(func(r rune) rune {
@@ -32,7 +32,7 @@ func (e escaping) without(chars string) escaping {
 
 const upperHex = "0123456789ABCDEF"
 
-// append adds s percent-encoded.
+// append appends s percent-encoded.
 func (e escaping) append(dst []byte, s string) []byte {
 	if e.none {
 		return append(dst, s...)
@@ -53,8 +53,8 @@ func (e escaping) append(dst []byte, s string) []byte {
 	return dst
 }
 
-// escapeLiteral encodes the parts of a path template that may not stand in a
-// path. What is encoded already stays.
+// escapeLiteral encodes characters of a path template that are invalid in a path.
+// Encoded characters stay.
 func escapeLiteral(s string) string {
 	dst := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {

@@ -15,23 +15,22 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// acceptEncoding names what unpack reads.
+// acceptEncoding lists the encodings that unpack supports.
 const acceptEncoding = "gzip, br, zstd, deflate"
 
 const (
-	maxEncodings = 2       // one packed into another
-	maxWindow    = 8 << 20 // of zstd, as RFC 9659 has it for HTTP
+	maxEncodings = 2       // nested encodings
+	maxWindow    = 8 << 20 // of zstd, by RFC 9659
 )
 
 var errTooLarge = errors.New("over the limit while still packed")
 
-// encodingError says that the body is packed in a way that was not asked for or
-// is broken.
+// encodingError says that the body's encoding was not requested or is broken.
 type encodingError struct{ why string }
 
 func (e encodingError) Error() string { return e.why }
 
-// counter counts what came over the wire.
+// counter counts the bytes received.
 type counter struct {
 	r   io.Reader
 	n   int64
@@ -47,24 +46,24 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacker reads a body as it is once unpacked.
+// unpacker reads a decompressed body.
 type unpacker struct {
 	body   io.LimitedReader
-	wire   counter // reads body
+	wire   counter // the body as received
 	limit  int64
 	layers []layer
 }
 
-// layer is one decoder with the bound on what goes into it.
+// layer is one decoder with a limit on its input.
 type layer struct {
-	in    *io.LimitedReader // nil where the wire itself goes in
+	in    *io.LimitedReader // nil if it reads the wire itself
 	out   io.Reader
 	close func()
 }
 
-// unpack makes the readers that the answer's Content-Encoding asks for. At most
-// limit+1 bytes are read over the wire, and as many out of each layer, so that
-// nothing small can become endless work.
+// unpack builds the decoders for the response's Content-Encoding. It reads at most
+// limit+1 bytes from the wire and from each layer, so that a small body cannot cause
+// unbounded work.
 func unpack(resp *http.Response, limit int64) (*unpacker, error) {
 	u := &unpacker{limit: limit, body: io.LimitedReader{R: resp.Body, N: limit + 1}}
 	u.wire.r = &u.body
@@ -116,7 +115,7 @@ func (u *unpacker) add(encoding string) error {
 	return nil
 }
 
-// lazy opens a decoder when it is first read, because opening reads.
+// lazy opens a decoder at the first read, because opening reads.
 type lazy struct {
 	in   io.Reader
 	open func(io.Reader) (io.Reader, error)
@@ -127,7 +126,7 @@ func (l *lazy) Read(p []byte) (int, error) {
 	if l.out == nil {
 		out, err := l.open(l.in)
 		if err != nil {
-			return 0, notEOF(err) // a body that ends before it begins is broken
+			return 0, notEOF(err) // a body that ends here is broken
 		}
 		l.out = out
 	}
@@ -141,8 +140,8 @@ func notEOF(err error) error {
 	return err
 }
 
-// inflate reads deflate as RFC 9110 has it, in a zlib wrapper, and as some servers
-// send it, without.
+// inflate reads deflate in a zlib wrapper, as in RFC 9110, or raw, as some servers send
+// it.
 func inflate(in io.Reader) (io.Reader, error) {
 	r := bufio.NewReader(in)
 	head, err := r.Peek(2)
@@ -155,8 +154,8 @@ func inflate(in io.Reader) (io.Reader, error) {
 	return flate.NewReader(r), nil
 }
 
-// Read reads unpacked bytes. An error of the wire is itself; what a decoder says is
-// an encodingError or errTooLarge.
+// Read reads decompressed bytes. Errors of the connection are returned unchanged; a
+// decoder's error is an encodingError or errTooLarge.
 func (u *unpacker) Read(p []byte) (int, error) {
 	if len(u.layers) == 0 {
 		return u.wire.Read(p)
@@ -168,7 +167,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	return n, u.why()
 }
 
-// why tells a broken connection, our own limit and a broken encoding apart.
+// why distinguishes a broken connection, the own limit and a broken encoding.
 func (u *unpacker) why() error {
 	if u.wire.err != nil {
 		return u.wire.err
@@ -190,8 +189,8 @@ func (u *unpacker) close() {
 	}
 }
 
-// readAnswer reads at most limit+1 bytes of the body as it is once unpacked, and
-// no more than that over the wire.
+// readAnswer reads at most limit+1 bytes of the decompressed body, and at most that
+// many from the wire.
 func readAnswer(resp *http.Response, limit int64) (body []byte, wire int64, err error) {
 	u, err := unpack(resp, limit)
 	if err != nil {
@@ -200,7 +199,7 @@ func readAnswer(resp *http.Response, limit int64) (body []byte, wire int64, err 
 	defer u.close()
 	var buf bytes.Buffer
 	if len(u.layers) == 0 {
-		// The announced length is believed up to 1 MiB: more is set aside as it comes.
+		// Preallocate by the announced length only up to 1 MiB.
 		if size := resp.ContentLength; size > 0 {
 			buf.Grow(int(min(size, 1<<20)) + bytes.MinRead)
 		}

@@ -12,8 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// streamed tells whether a content type is one of events that come one by one, and
-// how they are told apart.
+// streamed reports whether a content type is an event stream, and returns its parser.
 func streamed(contentType string) (next func(*lines) (*event, error), ok bool) {
 	switch mediaType(contentType) {
 	case "text/event-stream":
@@ -29,33 +28,33 @@ func streamed(contentType string) (next func(*lines) (*event, error), ok bool) {
 
 // event is one element of a stream.
 type event struct {
-	value any    // what is collected
-	data  any    // the part of it that holds the data
-	text  string // data as it came
+	value any    // added to the result
+	data  any    // the part with the data
+	text  string // data as received
 }
 
-// lines reads a stream that is made of lines.
+// lines reads a stream of lines.
 type lines struct {
 	r     *bufio.Reader
-	limit int64 // bytes that may still be taken
-	line  int   // number of the line last read
+	limit int64 // bytes left to read
+	line  int   // number of the latest line
 	begun bool
-	cr    bool // the last line ended in CR, whose LF may still come
-	open  bool // the last line had no end
+	cr    bool // the last line ended in CR, an LF may follow
+	open  bool // the last line has no end yet
 
 	buf []byte
 }
 
-// errCap says that the bytes of a stream are used up in the middle of an event.
+// errCap says that the byte limit was reached inside an event.
 var errCap = errors.New("the stream is over its limit of bytes")
 
-// brokenEvent says that an element is not what the stream's type says.
+// brokenEvent says that an element is invalid for the stream's type.
 type brokenEvent struct{ why string }
 
 func (e brokenEvent) Error() string { return e.why }
 
-// next reads one line without its end (CRLF, LF, or with cr also CR alone). The
-// bytes are valid until the next call. io.EOF comes after the last line.
+// next reads one line without its end (CRLF, LF, or with cr also CR alone). The bytes
+// are valid until the next call. io.EOF follows the last line.
 func (l *lines) next(cr bool) ([]byte, error) {
 	l.buf = l.buf[:0]
 	for {
@@ -109,12 +108,12 @@ func (l *lines) next(cr bool) ([]byte, error) {
 	}
 }
 
-// sse reads one event of a text/event-stream as the HTML standard has it, with one
-// difference: an event that the stream's end completes counts if its last line is
-// whole, because servers forget the empty line.
+// sse reads one event of a text/event-stream by the HTML standard, with one difference:
+// a last event without an empty line after it counts if its last line is complete,
+// because servers forget the empty line.
 //
-// The element is an object: data, parsed where it is JSON and text otherwise, and
-// event and id where the server names them.
+// The element is an object: data, parsed if it is JSON and text otherwise, and event
+// and id if the server names them.
 func (l *lines) sse() (*event, error) {
 	var data []byte
 	var name, id string
@@ -169,14 +168,14 @@ func sseEvent(data []byte, name, id string) *event {
 	return e
 }
 
-// readable replaces what is no UTF-8 or NUL.
+// readable replaces invalid UTF-8 and NUL.
 func readable(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }
 
 var eventLimits = canon.Limits{Bytes: defaultMaxBytes, Depth: answerDepth, Properties: answerElements, Elements: answerElements}
 
-// json reads one line of NDJSON or JSON Lines. Empty lines are passed over.
+// json reads one line of NDJSON or JSON Lines, skipping empty lines.
 func (l *lines) json() (*event, error) {
 	for {
 		line, err := l.next(false)
@@ -189,8 +188,8 @@ func (l *lines) json() (*event, error) {
 	}
 }
 
-// sequence reads one element of a JSON text sequence (RFC 7464): the record
-// separator begins it, and what stands before the first is passed over.
+// sequence reads one element of a JSON text sequence (RFC 7464): the record separator
+// begins it, and anything before the first is skipped.
 func (l *lines) sequence() (*event, error) {
 	for {
 		record, err := l.r.ReadSlice(recordSeparator)
@@ -222,7 +221,7 @@ const recordSeparator = 0x1e
 func (l *lines) element(text []byte) (*event, error) {
 	v, err := canon.Parse(text, eventLimits)
 	if err != nil {
-		// The sentinel is no JSON; whoever knows it decides.
+		// The sentinel is not JSON; the caller, which knows it, decides.
 		return &event{text: string(text)}, brokenEvent{"element " + strconv.Itoa(l.line) + " of the stream is not JSON: " + toolkeep.AsError(err).Message}
 	}
 	return &event{value: v, data: v, text: string(text)}, nil

@@ -22,15 +22,15 @@ const (
 	defaultMaxBytes = 100 << 20
 )
 
-// Config sets up an Executor. The zero value works.
+// Config configures an Executor. The zero value works.
 type Config struct {
-	// Pool gives the transports; nil makes one of its own, which Close closes.
+	// Pool supplies the transports; nil creates one, which Close closes.
 	Pool *egress.Pool
-	// Egress sets up a pool of its own.
+	// Egress configures the created pool.
 	Egress egress.PoolConfig
-	// RootCAs are the trusted authorities of a pool of its own; nil is Egress's.
+	// RootCAs are the created pool's trusted authorities; nil means Egress's.
 	RootCAs *x509.CertPool
-	// Clock tells the time for Retry-After dates; nil is time.Now.
+	// Clock returns the time, for Retry-After dates; nil is time.Now.
 	Clock func() time.Time
 }
 
@@ -45,7 +45,7 @@ type Executor struct {
 
 var _ toolkeep.Executor = (*Executor)(nil)
 
-// New makes an Executor.
+// New returns an Executor.
 func New(c Config) *Executor {
 	e := &Executor{pool: c.Pool, clock: c.Clock}
 	if e.pool == nil {
@@ -61,7 +61,7 @@ func New(c Config) *Executor {
 	return e
 }
 
-// Close closes idle connections of a pool that New made. It may be called twice.
+// Close closes idle connections of a pool that New created. It may be called twice.
 func (e *Executor) Close() {
 	if e.ownPool {
 		e.pool.Close()
@@ -82,15 +82,14 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 
 // Execute sends one request and follows redirects.
 //
-// Errors: E3302 and E3320 an argument cannot be sent; E3402 the credential
-// cannot be sent, or HTTP 401 or 403; E3501 DNS, connect, reset; E3502 the
-// attempt's deadline, or HTTP 408; E3503 TLS; E3504 the answer is not valid HTTP
-// or a redirect may not be followed; E3505 forbidden destination; E3510 other
-// HTTP 4xx; E3520 HTTP 5xx; E3710 the answer is over MaxBytes (default 100 MiB);
-// E3801 HTTP 429; E3902 ctx was cancelled. Where there was an answer,
-// details.status is its HTTP status.
+// Errors: E3302 and E3320 an argument cannot be sent; E3402 the credential cannot be
+// sent, or HTTP 401 or 403; E3501 DNS, connect, reset; E3502 the attempt's deadline, or
+// HTTP 408; E3503 TLS; E3504 the response is not valid HTTP or a redirect must not be
+// followed; E3505 forbidden destination; E3510 other HTTP 4xx; E3520 HTTP 5xx; E3710
+// the response is over MaxBytes (default 100 MiB); E3801 HTTP 429; E3902 ctx was
+// cancelled. If there was a response, details.status is its HTTP status.
 //
-// BytesSent and BytesRecv count the bodies as they went over the wire.
+// BytesSent and BytesRecv count the bodies as sent over the wire.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	b, err := e.bindings.Of(x.Tool, parse)
 	if err != nil {
@@ -120,7 +119,7 @@ type attempt struct {
 	tenant   string
 	flight   flight
 	sent     int64
-	percent  int // of a stream, as last told
+	percent  int // of a stream, as last reported
 
 	parent context.Context // the caller's
 	ctx    context.Context // of the requests
@@ -128,7 +127,7 @@ type attempt struct {
 }
 
 func (a *attempt) run(ctx context.Context, r *request) (*toolkeep.Output, *toolkeep.Error) {
-	// Ending the context closes the connection of an answer that is given up.
+	// Ending the context closes the connection of an abandoned response.
 	a.parent = ctx
 	a.ctx, a.stop = context.WithCancel(a.flight.trace(ctx))
 	defer a.stop()
@@ -144,8 +143,8 @@ func (a *attempt) run(ctx context.Context, r *request) (*toolkeep.Output, *toolk
 	return out, err
 }
 
-// exchange sends one request and follows redirects to the answer. It gives the
-// request that was answered. first says that nothing was sent before.
+// exchange sends one request and follows redirects to the final response. It also
+// returns the request that was answered. first says that nothing was sent before.
 func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *toolkeep.Error) {
 	for hop := 0; ; hop++ {
 		req, terr := a.http(a.ctx, r)
@@ -160,7 +159,7 @@ func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *t
 		if !isRedirect(resp.StatusCode) {
 			return resp, r, nil
 		}
-		// A short body is read to its end so that the connection can serve again.
+		// Read a short body to its end, so that the connection can be reused.
 		io.CopyN(io.Discard, resp.Body, 4<<10)
 		resp.Body.Close()
 		wait := retryAfter(resp.Header.Get("Retry-After"), a.executor.clock())
@@ -178,7 +177,7 @@ func (a *attempt) exchange(r *request, first bool) (*http.Response, *request, *t
 	}
 }
 
-// pause waits before a redirect is followed, where the upstream asks for it.
+// pause waits before following a redirect, if the upstream requests it.
 func (a *attempt) pause(d time.Duration, status int) *toolkeep.Error {
 	if d <= 0 {
 		return nil
@@ -196,13 +195,13 @@ func (a *attempt) pause(d time.Duration, status int) *toolkeep.Error {
 	}
 }
 
-// transport is that of the tenant, the allow-list, the request's certificate and the
-// binding's authorities.
+// transport returns the transport for the tenant, the allow-list, the request's
+// certificate and the binding's authorities.
 func (a *attempt) transport(r *request) *http.Transport {
 	return a.executor.pool.TransportFor(a.tenant, a.binding.allow, egress.TransportOptions{Certificate: r.certificate, RootCAs: a.binding.roots})
 }
 
-// http makes the request for the transport, signed if it is to be.
+// http builds the request for the transport, and signs it if required.
 func (a *attempt) http(ctx context.Context, r *request) (*http.Request, *toolkeep.Error) {
 	req := &http.Request{
 		Method: r.method, URL: r.url, Host: r.url.Host, Header: r.header,
@@ -221,8 +220,8 @@ func (a *attempt) http(ctx context.Context, r *request) (*http.Request, *toolkee
 	case a.binding.replay || !safeMethods[r.method]:
 		req.Body = http.NoBody
 	default:
-		// net/http repeats a GET by itself if a reused connection breaks. This tool
-		// says that it writes, so it must not; a body that is no NoBody stops it.
+		// net/http repeats a GET by itself if a reused connection breaks. A tool that
+		// writes must not be repeated; a body that is not NoBody prevents it.
 		req.Body = newBody(nil)
 	}
 	if r.sign != nil {
@@ -251,7 +250,7 @@ func badRedirect(status int, why string) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.InvalidResponse, "%s", why).With("status", status)
 }
 
-// follow makes the request that a redirect asks for.
+// follow builds the request for a redirect.
 func (a *attempt) follow(r *request, resp *http.Response) (*request, *toolkeep.Error) {
 	status, location := resp.StatusCode, resp.Header.Get("Location")
 	to, err := r.url.Parse(location)
@@ -278,7 +277,7 @@ func (a *attempt) follow(r *request, resp *http.Response) (*request, *toolkeep.E
 	return next, nil
 }
 
-// leave strips what another origin must not get.
+// leave removes what another origin must not receive.
 func (a *attempt) leave(r *request, status int) (*request, *toolkeep.Error) {
 	if r.hasBody {
 		return nil, badRedirect(status, "the upstream redirected the request's body to another host, which is not followed")
@@ -296,7 +295,7 @@ func (a *attempt) leave(r *request, status int) (*request, *toolkeep.Error) {
 	return r, nil
 }
 
-// addKeys gives credentials in the query again where the redirect dropped them.
+// addKeys adds query credentials again if the redirect dropped them.
 func (r *request) addKeys() {
 	if len(r.keys) == 0 {
 		return

@@ -15,16 +15,16 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// flight follows one request to know whether any of it left.
+// flight tracks one request to know whether any of it was sent.
 //
-// Over HTTP/1 a connection belongs to one request at a time, so its counter of
-// written bytes tells exactly. Over HTTP/2 others write to it as well; there the
-// first header that is encoded for the stream counts as sent.
+// An HTTP/1 connection carries one request at a time, so its counter of written bytes
+// is exact. An HTTP/2 connection is shared; there the first header encoded for the
+// stream counts as sent.
 type flight struct {
 	mu     sync.Mutex
 	conn   net.Conn
 	mark   int64
-	exact  bool // mark is the counter of conn and nobody else moves it
+	exact  bool // mark is conn's counter, which no other request changes
 	shared bool // HTTP/2
 	sent   bool
 }
@@ -36,8 +36,8 @@ func (f *flight) trace(ctx context.Context) context.Context {
 	})
 }
 
-// gotConn may come more than once: the transport takes another connection if an
-// idle one turns out to be dead.
+// gotConn may be called more than once: the transport takes another connection if an
+// idle one is dead.
 func (f *flight) gotConn(info httptrace.GotConnInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +58,7 @@ func (f *flight) wroteHeader(string, []string) {
 	}
 }
 
-// settle takes over what the current connection says.
+// settle records what the current connection has sent.
 func (f *flight) settle() {
 	if f.conn == nil || f.sent || f.shared {
 		return
@@ -67,8 +67,8 @@ func (f *flight) settle() {
 	f.sent = !f.exact || n != f.mark
 }
 
-// nothingSent tells whether no byte of the request can have left. It is asked
-// after the transport gave up, when its connection is closed.
+// nothingSent reports whether certainly no byte of the request was sent. It is called
+// after the transport has given up, when its connection is closed.
 func (f *flight) nothingSent() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,9 +76,8 @@ func (f *flight) nothingSent() bool {
 	return !f.sent
 }
 
-// failure turns what the transport said into an error for the caller. The
-// transport's words can hold addresses and parts of the answer, so they go into
-// the cause alone, cleaned.
+// failure turns a transport error into the caller's. The transport's text may contain
+// addresses and parts of the response, so it goes only into the cause, redacted.
 func failure(ctx context.Context, x *toolkeep.Execution, err error, nothingSent bool) *toolkeep.Error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) {
@@ -118,7 +117,7 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 		return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server broke before the whole answer arrived").With("reason", "reset")
 	case strings.Contains(text, "server response headers exceeded"), strings.Contains(text, "response header list larger"):
 		limit := "their limit"
-		if _, rest, ok := strings.Cut(text, "headers exceeded "); ok { // HTTP/2 does not tell
+		if _, rest, ok := strings.Cut(text, "headers exceeded "); ok { // HTTP/2 does not report it
 			bytes, _, _ := strings.Cut(rest, " ")
 			limit += " of " + bytes + " bytes"
 		}
@@ -129,7 +128,6 @@ func classify(ctx context.Context, err error) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.NetworkError, "the connection to the tool's server failed").With("reason", "connection")
 }
 
-// notHTTP are the words by which net/http's errors tell that an answer breaks the
-// grammar of HTTP; they have no types.
+// notHTTP are texts of net/http's untyped errors for responses that are not valid HTTP.
 var notHTTP = []string{"malformed", "bad header", "chunk length", "chunked encoding",
 	"Content-Length", "transfer encoding", "unexpected EOF reading trailer", "trailer header"}

@@ -13,42 +13,42 @@ import (
 
 const formType = "application/x-www-form-urlencoded"
 
-// maxBody bounds one request's body.
+// maxBody bounds a request body.
 const maxBody = 64 << 20
 
-// Formats of a body, a part of one, or a parameter with content.
+// Formats of a body, a body part, or a parameter with content.
 const (
 	asJSON      = "json"
-	asText      = "text" // a plain value as it is
+	asText      = "text" // a plain value as is
 	asForm      = "form" // application/x-www-form-urlencoded
-	asXML       = "xml"  // an element made by the description in xml
+	asXML       = "xml"  // an element, described by xml
 	asBinary    = "binary"
 	asMultipart = "multipart"
-	asLines     = "lines" // a list, one JSON text a line
+	asLines     = "lines" // a list, one JSON text per line
 )
 
 var formats = []string{asJSON, asText, asForm, asXML, asBinary, asMultipart, asLines}
 
-// codec turns a value into the bytes of one media type.
+// codec encodes a value in one media type.
 type codec struct {
 	format      string
-	contentType string // may be a list or ranges for binary; then the value chooses
+	contentType string // for binary may be a list or ranges; then the value chooses
 	fields      map[string]*field
-	order       []string // of the parts of a multipart body; the others follow by name
+	order       []string // of multipart parts; the others follow by name
 	xml         *xmlType
 	name        string // root element of XML
 }
 
-// field says how one property of a form or one part of a multipart body is sent.
+// field says how a form property or a multipart part is sent.
 type field struct {
-	parameter          // style; without one content counts
+	parameter          // style; without one content applies
 	styled    bool     // style was given
 	file      bool     // the value is a file
-	fileName  string   // of the file, where the value has none
+	fileName  string   // default file name
 	headers   []header // of the part
 }
 
-// formatOf gives the format that a content type has by itself.
+// formatOf returns the default format of a content type.
 func formatOf(contentType string) string {
 	media := mediaType(contentType)
 	switch {
@@ -70,7 +70,7 @@ func isXML(media string) bool {
 	return media == "application/xml" || media == "text/xml" || strings.HasSuffix(media, "+xml")
 }
 
-// textTypes are the types outside of text/ whose argument is the text itself.
+// textTypes are types outside of text/ whose argument is the text itself.
 var textTypes = map[string]bool{
 	"application/yaml": true, "application/x-yaml": true, "application/toml": true, "application/graphql": true,
 	"application/javascript": true, "application/x-javascript": true, "application/ecmascript": true,
@@ -79,13 +79,13 @@ var textTypes = map[string]bool{
 	"application/rtf": true, "application/csv": true, "application/jwt": true, "application/jose": true,
 }
 
-// lineTypes are those that hold one JSON text a line.
+// lineTypes hold one JSON text per line.
 var lineTypes = map[string]bool{
 	"application/x-ndjson": true, "application/ndjson": true, "application/jsonl": true, "application/x-jsonlines": true,
 	"application/jsonlines": true, "application/json-seq": true, "application/geo+json-seq": true,
 }
 
-// readCodec reads content_type, format and what belongs to the format.
+// readCodec reads content_type, format and the format's members.
 func readCodec(o *bindings.Object, contentType string) *codec {
 	c := &codec{contentType: contentType, format: o.Text("format", false)}
 	if c.format != "" && !slices.Contains(formats, c.format) {
@@ -171,7 +171,7 @@ func readField(o *bindings.Object, name, format string) *field {
 		f.content = &codec{format: asBinary, contentType: content}
 	case content == "":
 		if f.style = "form"; multipart {
-			f.style = "" // by the kind of its value
+			f.style = "" // chosen by the kind of value
 		}
 	default:
 		c := readCodec(o, content)
@@ -181,7 +181,7 @@ func readField(o *bindings.Object, name, format string) *field {
 		case c.format == asJSON && !multipart:
 			f.json = true
 		case !multipart && (c.format == asText || c.format == asBinary):
-			f.style = "form" // a form is text: binary content is what the argument has in base64
+			f.style = "form" // a form is text: binary content is the argument's base64
 		default:
 			f.content = c
 		}
@@ -209,8 +209,8 @@ func (f *field) readHeaders(o *bindings.Object) {
 	hs.Done()
 }
 
-// render makes the bytes of a value and says their content type. secrets are the
-// credentials that go into the body.
+// render encodes a value and returns its content type. secrets are the credentials that
+// go into the body.
 func (c *codec) render(at string, v any, secrets []header) ([]byte, string, *toolkeep.Error) {
 	data, contentType, err := c.encode(at, v, secrets)
 	if err == nil && len(data) > maxBody {
@@ -310,7 +310,7 @@ func isSecret(secrets []header, name string) bool {
 	return slices.ContainsFunc(secrets, func(h header) bool { return h.name == name })
 }
 
-// within puts the place of a value before the pointer of an error inside it.
+// within prefixes an error's pointer with the place of the value.
 func within(at string, err *toolkeep.Error) *toolkeep.Error {
 	p, _ := err.Details["pointer"].(string)
 	return err.With("pointer", at+p)
@@ -328,8 +328,8 @@ func (c *codec) formField(name string, v any) *parameter {
 	return &p
 }
 
-// needsJSON tells whether a form field without encoding is sent as JSON: an
-// object, or a list with anything but plain values.
+// needsJSON reports whether a form field without encoding is sent as JSON: an object,
+// or a list that contains anything but plain values.
 func needsJSON(v any) bool {
 	switch t := v.(type) {
 	case map[string]any:
@@ -340,16 +340,16 @@ func needsJSON(v any) bool {
 	return false
 }
 
-// file is a value of binary content.
+// file is a value with binary content.
 type file struct {
 	data        []byte
 	name        string
 	contentType string
 }
 
-// readFile takes a file out of an argument: its bytes in base64, or an object
-// with base64 or text, and with content_type and file_name if it likes. allowed
-// are the content types that the binding names, separated by commas.
+// readFile reads a file from an argument: its bytes in base64, or an object with base64
+// or text, and optionally content_type and file_name. allowed are the binding's content
+// types, separated by commas.
 func readFile(at string, v any, allowed string) (file, *toolkeep.Error) {
 	f := file{}
 	obj, isObject := v.(map[string]any)
@@ -389,8 +389,8 @@ func readFile(at string, v any, allowed string) (file, *toolkeep.Error) {
 	return f, err
 }
 
-// pickType chooses the content type of a file: the one it says, if the binding
-// allows that, else the first that the binding names.
+// pickType chooses a file's content type: its own if the binding allows it, else the
+// binding's first.
 func pickType(at, said, allowed string) (string, *toolkeep.Error) {
 	if said != "" && (!validHeaderValue(said) || strings.ContainsAny(said, "*,") || !strings.Contains(mediaType(said), "/")) {
 		return "", unsafe(at, "content_type must be a content type such as image/png")
@@ -423,7 +423,7 @@ func pickType(at, said, allowed string) (string, *toolkeep.Error) {
 	return "", unsafe(at, "content_type of the file must be given: the upstream takes %s", allowed)
 }
 
-// decodeBase64 reads base64 of both alphabets, with or without its padding.
+// decodeBase64 accepts both alphabets, with or without padding.
 func decodeBase64(s string) ([]byte, error) {
 	s = strings.TrimRight(s, "=")
 	if strings.ContainsAny(s, "-_") {

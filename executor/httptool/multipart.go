@@ -23,9 +23,9 @@ type part struct {
 	data        []byte
 }
 
-// renderMultipart makes a body of parts. An object gives parts with its
-// properties' names, a list gives parts without. The boundary is a hash of the
-// parts: the same call sends the same bytes, and no part can hold it.
+// renderMultipart builds a multipart body. An object's parts are named by its
+// properties, a list's parts are unnamed. The boundary is a hash of the parts: the same
+// call sends the same bytes, and no part can contain it.
 func (c *codec) renderMultipart(at string, v any, secrets []header) ([]byte, string, *toolkeep.Error) {
 	var parts []part
 	var err *toolkeep.Error
@@ -75,7 +75,7 @@ func (c *codec) renderMultipart(at string, v any, secrets []header) ([]byte, str
 	buf.WriteString("--" + boundary + "--\r\n")
 	contentType := c.contentType
 	if mediaType(contentType) == "multipart/related" && len(parts) > 0 && !strings.Contains(strings.ToLower(contentType), "type=") {
-		first := mediaType(parts[0].contentType) // RFC 2387 wants the type of the root
+		first := mediaType(parts[0].contentType) // RFC 2387 requires the root's type
 		if first == "" {
 			first = "text/plain"
 		}
@@ -114,8 +114,8 @@ func (p *part) head(at string) ([]byte, *toolkeep.Error) {
 	return buf, nil
 }
 
-// quoted writes a name as browsers do (HTML, multipart/form-data encoding): a
-// quote is percent-encoded, everything else stays UTF-8.
+// quoted encodes a name as browsers do (HTML, multipart/form-data encoding): a quote is
+// percent-encoded, everything else stays UTF-8.
 func quoted(s string) (string, bool) {
 	if !validHeaderValue(s) || !utf8.ValidString(s) {
 		return "", false
@@ -193,8 +193,8 @@ func listParts(at string, list []any) ([]part, *toolkeep.Error) {
 	return parts, nil
 }
 
-// part makes one part of a value. Without a content type of the field, a plain
-// value is text and anything else JSON.
+// part encodes a value as one part. If the field has no content type, a plain value is
+// text and anything else JSON.
 func (f *field) part(at string, v any) (part, *toolkeep.Error) {
 	p := part{headers: f.headers}
 	if f.file {
@@ -218,8 +218,8 @@ func (f *field) part(at string, v any) (part, *toolkeep.Error) {
 	return p, nil
 }
 
-// styledParts makes the parts of a field with a style: the pairs of that style,
-// unencoded, each a part of its own.
+// styledParts encodes a field with a style: each of the style's pairs is a part,
+// unencoded.
 func (f *field) styledParts(at, name string, v any) ([]part, *toolkeep.Error) {
 	p := f.parameter
 	p.arg, p.name = name, name

@@ -21,21 +21,21 @@ import (
 const (
 	defaultPages   = 10
 	maxPages       = 100
-	answerDepth    = 1000      // nesting of an answer, as package inspect has it
-	answerElements = 2_000_000 // values of an answer, as package inspect has it
+	answerDepth    = 1000      // nesting of a response, as in package inspect
+	answerElements = 2_000_000 // values of a response, as in package inspect
 )
 
-// pagination says how the pages of an answer follow each other.
+// pagination says how to get the next page.
 type pagination struct {
 	kind  string // link, url, cursor, page, offset
 	items string // pointer to the page's list
 	next  string // pointer to the cursor or URL of the next page
 	more  string // pointer to a flag that is false on the last page
-	total string // pointer to the number of items in all
-	param string // query parameter of the cursor, page number or offset
+	total string // pointer to the total number of items
+	param string // query parameter for the cursor, page number or offset
 
 	start     int64 // of the first page
-	size      int64 // items that a page holds, 0 if not known
+	size      int64 // items per page, 0 if unknown
 	sizeParam string
 
 	max    int
@@ -86,7 +86,7 @@ func readPagination(top *bindings.Object) *pagination {
 	return p
 }
 
-// pointerText reads a JSON Pointer; "" is the whole.
+// pointerText reads a JSON Pointer; "" is the whole document.
 func pointerText(o *bindings.Object, name string) string {
 	s := o.Text(name, false)
 	if _, ok := canon.Tokens(s); !ok {
@@ -95,7 +95,7 @@ func pointerText(o *bindings.Object, name string) string {
 	return s
 }
 
-// checkPagination compares pagination with the rest of the manifest.
+// checkPagination checks pagination against the rest of the manifest.
 func (b *binding) checkPagination(r *bindings.Reader, m *toolkeep.Manifest) {
 	p := b.pages
 	if p == nil {
@@ -119,12 +119,12 @@ func (b *binding) checkPagination(r *bindings.Reader, m *toolkeep.Manifest) {
 	}
 }
 
-// pages fetches page after page and gives the list of all their items.
+// pages fetches page after page and returns the list of all items.
 //
-// It ends where the pages do, after the most pages that the binding and the call
-// allow, where the bytes of all are over the limit, and where the next page is at
-// another origin or has been fetched before. Whatever ends it early is told by a
-// warning. A page that fails fails the call, with details.page.
+// It stops after the last page, at the page limit of the binding or the call, at the
+// byte limit of all pages, and if the next page is at another origin or was fetched
+// before. A warning reports any early stop. If a page fails, the call fails, with
+// details.page.
 func (a *attempt) pages(r *request) (*toolkeep.Output, *toolkeep.Error) {
 	p := a.binding.pages
 	t := &pager{a: a, p: p, first: r, left: a.limit(), seen: make(map[string]bool)}
@@ -175,8 +175,8 @@ type pager struct {
 	p     *pagination
 	first *request
 
-	page     int   // number of pages asked for
-	position int64 // page number or offset of the page last asked for
+	page     int   // pages requested so far
+	position int64 // page number or offset of the latest request
 	cursor   string
 	left     int64 // bytes
 	items    []any
@@ -184,7 +184,7 @@ type pager struct {
 	warnings []toolkeep.Warning
 }
 
-// most is how many pages this call may fetch.
+// most returns how many pages this call may fetch.
 func (t *pager) most() (int, *toolkeep.Error) {
 	if t.p.maxArg == "" {
 		return t.p.max, nil
@@ -200,8 +200,8 @@ func (t *pager) most() (int, *toolkeep.Error) {
 	return 0, unsafe(canon.Pointer(t.p.maxArg), "the argument %s must be a whole number from 1 to %d: the most pages to fetch", t.p.maxArg, t.p.max)
 }
 
-// begin makes the first request: with the page's size where the call leaves it
-// out, and from where the call wants to begin.
+// begin builds the first request, with the page size unless the call sets it, at the
+// call's start position.
 func (t *pager) begin() *request {
 	t.position = t.p.start
 	query := t.first.url.Query()
@@ -228,7 +228,7 @@ func (t *pager) sized(n int64) *pagination {
 	return &p
 }
 
-// withQuery is the request with a query parameter set; the others stay as they are.
+// withQuery returns the request with one query parameter replaced.
 func (r *request) withQuery(name, value string) *request {
 	next := *r
 	u := *r.url
@@ -278,8 +278,8 @@ func (t *pager) bad(status int, format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.InvalidResponse, "a page of the upstream's answer "+format, args...).With("status", status)
 }
 
-// next takes a page's items and gives the request for the page after it, nil after
-// the last.
+// next takes a page's items and returns the request for the next page; nil after the
+// last.
 func (t *pager) next(tree any, resp *http.Response, at *request) (*request, *toolkeep.Error) {
 	count := 0
 	if tree != nil {
@@ -341,7 +341,7 @@ func (t *pager) next(tree any, resp *http.Response, at *request) (*request, *too
 	return t.first.withQuery(t.p.param, strconv.FormatInt(t.position, 10)), nil
 }
 
-// textAt is the text or number at a pointer, "" where there is none.
+// textAt returns the text or number at a pointer, or "".
 func textAt(tree any, pointer string) string {
 	v, _ := canon.Lookup(tree, pointer)
 	switch v := v.(type) {
@@ -353,7 +353,7 @@ func textAt(tree any, pointer string) string {
 	return ""
 }
 
-// follow makes the request to where the upstream says that the next page is.
+// follow builds the request for the upstream's next-page address.
 func (t *pager) follow(target string, at *request) *request {
 	if target == "" {
 		return nil
@@ -394,10 +394,10 @@ func (t *pager) tell() {
 	}
 }
 
-// maxLinks bounds the links that are looked at in one answer.
+// maxLinks bounds the links examined in one response.
 const maxLinks = 64
 
-// A link of RFC 8288, and one parameter of it.
+// A link of RFC 8288, and one of its parameters.
 var (
 	linkPattern  = regexp.MustCompile(`^[ \t,]*<([^>]*)>((?:[ \t]*;[ \t]*[^=;, \t]*(?:[ \t]*=[ \t]*(?:"(?:[^"\\]|\\.)*"?|[^";, \t]*))?)*)`)
 	paramPattern = regexp.MustCompile(`;[ \t]*([^=;, \t]*)(?:[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"?|([^";, \t]*)))?`)

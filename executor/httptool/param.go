@@ -11,14 +11,14 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// unsafe refuses an argument. pointer leads to it in the call's arguments.
+// unsafe refuses an argument. pointer is its place in the call's arguments.
 func unsafe(pointer, format string, args ...any) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.UnsafeArgument, format, args...).With("pointer", pointer)
 	e.NothingSent = true
 	return e
 }
 
-// plain is the text of a value that is neither list nor object nor null.
+// plain returns the text of a value that is not a list, object or null.
 func plain(v any) (string, bool) {
 	switch t := v.(type) {
 	case string:
@@ -36,15 +36,15 @@ type pairs struct {
 	buf   []byte
 	sep   string
 	names escaping
-	// taken are names that an exploded object may not bring along; keys are those
-	// of credentials.
+	// taken are names that an exploded object must not use; keys are those of
+	// credentials.
 	taken map[string]bool
 	keys  []header
-	// gather, where it is set, takes the pairs one by one in place of buf.
+	// gather, if set, receives the pairs instead of buf.
 	gather *[]header
 }
 
-// raw adds a pair whose value stays as it is.
+// raw adds a pair with an unencoded value.
 func (w *pairs) raw(name, value string) {
 	w.name(name)
 	w.buf = append(w.buf, value...)
@@ -66,7 +66,7 @@ func (w *pairs) name(name string) {
 	w.buf = append(w.names.append(w.buf, name), '=')
 }
 
-// finish gives the last pair that was gathered its value.
+// finish sets the value of the last gathered pair.
 func (w *pairs) finish() {
 	if n := len(*w.gather); n > 0 {
 		(*w.gather)[n-1].value = string(w.buf)
@@ -79,7 +79,7 @@ func (w *pairs) add(name, value string, esc escaping) {
 	w.buf = esc.append(w.buf, value)
 }
 
-// parameter adds the pairs of one argument.
+// parameter adds an argument's pairs.
 func (w *pairs) parameter(p *parameter, v any, esc escaping) *toolkeep.Error {
 	if p.allowReserved {
 		esc = escReserved
@@ -130,8 +130,8 @@ func (w *pairs) parameter(p *parameter, v any, esc escaping) *toolkeep.Error {
 	return nil
 }
 
-// delimiters are the characters between the elements of a list that is not
-// exploded, by style; a comma for all others.
+// delimiters separate the elements of a list that is not exploded, by style; the
+// default is a comma.
 var delimiters = map[string]string{"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 
 func delimiter(style string) string {
@@ -141,7 +141,7 @@ func delimiter(style string) string {
 	return ","
 }
 
-// delimit gives what is sent between elements: a comma as it is, others encoded.
+// delimit returns the delimiter as sent: a comma plain, others encoded.
 func (e escaping) delimit(style string) string {
 	d := delimiter(style)
 	if d == "," {
@@ -150,8 +150,8 @@ func (e escaping) delimit(style string) string {
 	return string(e.append(nil, d))
 }
 
-// element encodes one element of a list that is not exploded. One that holds a
-// delimiter which encoding does not tell from the real one is refused.
+// element encodes one element of a list that is not exploded. It refuses one that
+// contains a delimiter which encoding does not distinguish.
 func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *toolkeep.Error) {
 	joined := !p.explode || len(p.items) > 0
 	for i := -1; i < len(p.items); i++ {
@@ -159,11 +159,11 @@ func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *to
 		if i >= 0 {
 			style = p.items[i]
 		} else if p.explode {
-			continue // the elements are pairs of their own
+			continue // each element is its own pair
 		}
 		d := delimiter(style)
 		if d == "," && !esc.none {
-			continue // the one in the element is encoded
+			continue // the element's own comma is encoded
 		}
 		if strings.Contains(s, d) {
 			return nil, unsafe(at, "the argument %s is sent as a list with %q between its elements, so that they may not have any", p.arg, d)
@@ -175,8 +175,8 @@ func (p *parameter) element(dst []byte, at, s string, esc escaping) ([]byte, *to
 	return esc.append(dst, s), nil
 }
 
-// value encodes one element of a list: a plain value, or where the document says
-// how, a list in the list.
+// value encodes one list element: a plain value, or a nested list if the document
+// defines it.
 func (p *parameter) value(dst []byte, at string, el any, esc escaping, level int) ([]byte, *toolkeep.Error) {
 	if inner, ok := el.([]any); ok && level < len(p.items) {
 		if len(inner) == 0 {
@@ -265,8 +265,7 @@ func (w *pairs) object(p *parameter, at string, obj map[string]any, esc escaping
 	return nil
 }
 
-// cookieTexts refuses what a cookie cannot hold as it is: style cookie encodes
-// nothing.
+// cookieTexts refuses what a cookie cannot hold: style cookie does not encode.
 func cookieTexts(p *parameter, at string, v any) *toolkeep.Error {
 	bad := func(at string) *toolkeep.Error {
 		return unsafe(at, "the argument %s has characters that a cookie cannot hold; its style is to send them as they are", p.arg)
@@ -340,7 +339,7 @@ func (w *pairs) deep(name, at string, v any, esc escaping, depth int) *toolkeep.
 	return nil
 }
 
-// appendPath adds a path parameter in its style.
+// appendPath appends a path parameter in its style.
 func appendPath(dst []byte, p *parameter, v any) ([]byte, *toolkeep.Error) {
 	at := canon.Pointer(p.arg)
 	if v == nil {
@@ -362,7 +361,7 @@ func appendPath(dst []byte, p *parameter, v any) ([]byte, *toolkeep.Error) {
 	}
 	var prefix string
 	between := esc.delimit(p.style)
-	repeat := "" // stands before every exploded item of matrix
+	repeat := "" // prefix of each exploded matrix item
 	switch p.style {
 	case "label":
 		prefix = "."
@@ -427,15 +426,15 @@ func (p *parameter) pathText(dst []byte, at, s string, esc escaping) ([]byte, *t
 	return esc.append(dst, s), nil
 }
 
-// item is one text of a path value. list is an element that is a list itself;
-// value is then its texts one after the other, to be looked at.
+// item is one text of a path value. list marks an element that is a list itself; value
+// is then its joined texts, for checking.
 type item struct {
 	key, value string
 	list       []any
 }
 
-// pathItems lists the texts of a path value and refuses what would change the
-// path where the upstream decodes it.
+// pathItems lists the texts of a path value and refuses those that would change the
+// path when the upstream decodes it.
 func pathItems(p *parameter, at string, v any) (items []item, keyed bool, err *toolkeep.Error) {
 	if p.json {
 		items = []item{{value: string(canon.Append(nil, v))}}
@@ -499,7 +498,7 @@ func pathItems(p *parameter, at string, v any) (items []item, keyed bool, err *t
 	return items, keyed, nil
 }
 
-// safePath refuses what an upstream that decodes could take for other segments.
+// safePath refuses text that a decoding upstream could take for other segments.
 func safePath(at, arg, s string, whole bool) *toolkeep.Error {
 	if whole && s == "" {
 		return unsafe(at, "the argument %s is empty, but it is part of the path", arg)
@@ -511,7 +510,7 @@ func safePath(at, arg, s string, whole bool) *toolkeep.Error {
 	return nil
 }
 
-// headerText is the value of a header parameter in style simple.
+// headerText is a header parameter's value in style simple.
 func headerText(p *parameter, v any) (string, *toolkeep.Error) {
 	at := canon.Pointer(p.arg)
 	s, err := simpleText(p, at, v)
@@ -549,7 +548,7 @@ func simpleText(p *parameter, at string, v any) (string, *toolkeep.Error) {
 		}
 	}
 	flat := *p
-	flat.explode = false // in a header a list is the same either way
+	flat.explode = false // explode makes no difference for a list in a header
 	var err *toolkeep.Error
 	switch t := v.(type) {
 	case []any:

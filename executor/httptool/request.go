@@ -22,16 +22,16 @@ type request struct {
 	header  http.Header
 	body    []byte
 	hasBody bool
-	// keys are the query parameters that carry credentials; a redirect within the
-	// origin gets them again.
+	// keys are the query parameters with credentials; they are sent again after a
+	// redirect within the origin.
 	keys []header
-	// sign signs the request once it is as it goes out; certificate is shown to the
-	// server. Both go to the first origin alone.
+	// sign signs the final request; certificate authenticates to the server. Both are
+	// used only for the first origin.
 	sign        *signer
 	certificate *tls.Certificate
 }
 
-// build makes the request of one call. Every error has NothingSent set.
+// build builds one call's request. Every error has NothingSent set.
 func (b *binding) build(x *toolkeep.Execution) (*request, *toolkeep.Error) {
 	r := &request{method: b.method, header: make(http.Header, 8)}
 	r.header["Accept"] = []string{b.accept}
@@ -96,14 +96,14 @@ func (b *binding) renderPath(args map[string]any) (string, *toolkeep.Error) {
 		}
 	}
 	path := string(buf)
-	// Each value is safe alone; two of them side by side may still make "..".
+	// Each value is safe alone, but two adjacent ones may form "..".
 	if len(b.path) > 1 && hasDots(path) {
 		return "", unsafe("", "the arguments would lead to another path: \".\" and \"..\" cannot be segments of it")
 	}
 	return path, nil
 }
 
-// argument is what a parameter sends, from its template or its argument.
+// argument returns a parameter's value, from its template or its argument.
 func (p *parameter) argument(args map[string]any) (v any, ok bool, err *toolkeep.Error) {
 	if p.template != nil {
 		return p.template.eval(args)
@@ -157,7 +157,7 @@ func (b *binding) renderParams(r *request, args map[string]any, cred *placed) (s
 		query.add(h.name, h.value, escStrict)
 	}
 	for _, h := range cred.cookies {
-		cookie.raw(h.name, h.value) // encoded it would be another secret
+		cookie.raw(h.name, h.value) // encoding would change the secret
 	}
 	if len(cookie.buf) > 0 {
 		r.header["Cookie"] = []string{string(cookie.buf)}
@@ -165,8 +165,8 @@ func (b *binding) renderParams(r *request, args map[string]any, cred *placed) (s
 	return string(query.buf), nil
 }
 
-// wholeText makes the query of the one parameter that is all of it. A form is the
-// query as it is; anything else is one value, encoded as a whole.
+// wholeText encodes the parameter that is the whole query. A form is the query itself;
+// anything else is one value, encoded as a whole.
 func wholeText(p *parameter, v any, keys []header) ([]byte, *toolkeep.Error) {
 	at := canon.Pointer(p.arg)
 	if p.json {
@@ -228,7 +228,7 @@ func (b *binding) renderBody(r *request, args map[string]any, cred *placed) *too
 	return nil
 }
 
-// bodyValue is what the body is made of.
+// bodyValue returns the value that the body encodes.
 func (b *binding) bodyValue(args map[string]any) (any, bool, *toolkeep.Error) {
 	switch {
 	case b.body.all:
@@ -244,7 +244,7 @@ func (b *binding) bodyValue(args map[string]any) (any, bool, *toolkeep.Error) {
 	return b.body.template.eval(args)
 }
 
-// choose picks how the body is sent.
+// choose selects the codec of the body.
 func (b *body) choose(args map[string]any) (*codec, *toolkeep.Error) {
 	v := args[b.typeArg]
 	if b.typeArg == "" || v == nil {
@@ -265,7 +265,7 @@ func (b *body) choose(args map[string]any) (*codec, *toolkeep.Error) {
 	return nil, unsafe(canon.Pointer(b.typeArg), "the argument %s names no content type that the body can have", b.typeArg)
 }
 
-// rest are the arguments that no parameter takes.
+// rest returns the arguments that are not parameters.
 func (b *binding) rest(args map[string]any) map[string]any {
 	rest := maps.Clone(args)
 	for _, p := range b.params {
@@ -280,7 +280,7 @@ func (b *binding) rest(args map[string]any) map[string]any {
 	return rest
 }
 
-// placed are the call's credentials by where they go.
+// placed are the call's credentials by place.
 type placed struct {
 	headers, query, cookies, body []header
 
@@ -298,7 +298,7 @@ func placeCredentials(creds []toolkeep.Credential) (*placed, *toolkeep.Error) {
 		case "api_key":
 			value = withPrefix(c.Spec.Prefix, value)
 		case "bearer", "oauth2_client_credentials", "oauth2_refresh", "google_service_account", "azure_ad":
-			// Outside of a header the token stands alone unless the manifest says otherwise.
+			// Outside of a header the token has no prefix unless the manifest sets one.
 			prefix := c.Spec.Prefix
 			if prefix == "" && (in == "" || in == "header") {
 				prefix = "Bearer"

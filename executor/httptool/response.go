@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	maxErrorBody  = 16 << 10 // read of the body of a failure
-	maxErrorShown = 2 << 10  // of it in details.body
+	maxErrorBody  = 16 << 10 // bytes read of an error response
+	maxErrorShown = 2 << 10  // bytes of it in details.body
 	maxRetryAfter = time.Hour
 )
 
-// readResponse reads binding.response: the type that answers have whatever they
-// say, for servers that say it wrong.
+// readResponse reads binding.response: the content type of responses, for servers that
+// declare a wrong one.
 func readResponse(top *bindings.Object) (contentType string) {
 	o, ok := top.Sub("response")
 	if !ok {
@@ -41,7 +41,7 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 	status := resp.StatusCode
 	out := &toolkeep.Output{ContentType: a.contentType(resp), BytesSent: a.sent}
 	if status == http.StatusNotModified && r.conditional() {
-		out.HasValue = true // null: what the caller has is still right
+		out.HasValue = true // null: the caller's copy is current
 		return out, nil
 	}
 	if status < 200 || status > 299 {
@@ -52,7 +52,7 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 		return out, nil
 	}
 	if status == http.StatusNoContent || status == http.StatusResetContent || resp.ContentLength == 0 {
-		out.HasValue = true // null: there is nothing to read
+		out.HasValue = true // null: there is no body
 		return out, nil
 	}
 	if next, ok := streamed(out.ContentType); ok {
@@ -77,8 +77,8 @@ func (a *attempt) answer(r *request, resp *http.Response) (*toolkeep.Output, *to
 	return out, nil
 }
 
-// contentType is what the answer is read as: what the binding says, what the
-// answer says, or what the document promises.
+// contentType is the type to parse the response as: the binding's, else the response's,
+// else the document's.
 func (a *attempt) contentType(resp *http.Response) string {
 	if a.binding.readAs != "" {
 		return a.binding.readAs
@@ -89,7 +89,7 @@ func (a *attempt) contentType(resp *http.Response) string {
 	return a.binding.promised
 }
 
-// limit is how many bytes an answer may have.
+// limit bounds a response in bytes.
 func (a *attempt) limit() int64 {
 	if a.x.MaxBytes > 0 {
 		return a.x.MaxBytes
@@ -97,13 +97,13 @@ func (a *attempt) limit() int64 {
 	return defaultMaxBytes
 }
 
-// conditional tells whether the request asked for the answer only if it changed.
+// conditional reports whether the request is conditional (If-None-Match and the like).
 func (r *request) conditional() bool {
 	return r.header.Get("If-None-Match") != "" || r.header.Get("If-Modified-Since") != ""
 }
 
-// headers is the result of HEAD: the status, and the headers with their names in
-// lower case. What belongs to the connection or to a session is left out.
+// headers is the result of HEAD: the status, and the headers with lower-case names,
+// without those of the connection or a session.
 func headers(resp *http.Response) map[string]any {
 	all := make(map[string]any, len(resp.Header))
 	for name, values := range resp.Header {
@@ -128,7 +128,7 @@ func tooLarge(limit int64, status int) *toolkeep.Error {
 		With("limit_bytes", limit).With("status", status)
 }
 
-// refused maps a status outside of 2xx.
+// refused maps a status other than 2xx.
 func (a *attempt) refused(resp *http.Response) *toolkeep.Error {
 	status := resp.StatusCode
 	var e *toolkeep.Error
@@ -167,9 +167,9 @@ func statusName(status int) string {
 	return ""
 }
 
-// errorBody is the failure's body without secrets: parsed where it is JSON, RFC
-// 9457 problems among it, and not long; else the beginning of its text; nil
-// without one. It is cleaned before it is cut, so that half a secret cannot stay.
+// errorBody returns an error response's body, redacted: parsed if it is short JSON,
+// such as an RFC 9457 problem; else the beginning of its text; nil if empty. It is
+// redacted before it is cut, so that no part of a secret remains.
 func (a *attempt) errorBody(resp *http.Response) any {
 	if resp.Request != nil && resp.Request.Method == "HEAD" {
 		return nil
@@ -187,12 +187,12 @@ func (a *attempt) errorBody(resp *http.Response) any {
 		}
 	}
 	if !whole && len(text) <= maxErrorShown {
-		return nil // all but secrets: the cut may have left a part of one
+		return nil // only secrets: the cut may have left part of one
 	}
 	return toolkeep.CutBytes(text, maxErrorShown)
 }
 
-// toUTF8 brings an error's text into UTF-8 by the charset that its type names.
+// toUTF8 converts an error's text to UTF-8 by its content type's charset.
 func toUTF8(body []byte, contentType string) string {
 	_, params, _ := mime.ParseMediaType(contentType)
 	if name := params["charset"]; name != "" && !strings.EqualFold(name, "utf-8") {
@@ -205,7 +205,7 @@ func toUTF8(body []byte, contentType string) string {
 	return readable(string(body))
 }
 
-// retryAfter reads seconds or a date, up to one hour; 0 where there is none.
+// retryAfter parses seconds or a date, at most one hour; 0 if absent.
 func retryAfter(s string, now time.Time) time.Duration {
 	if s == "" {
 		return 0

@@ -23,7 +23,7 @@ import (
 type signer struct {
 	keyID, key, session string
 	region, service     string
-	unsigned            bool // the body is not part of the signature
+	unsigned            bool // the body is not signed
 }
 
 const (
@@ -31,8 +31,8 @@ const (
 	payloadHeader   = "X-Amz-Content-Sha256"
 )
 
-// isS3 tells the services that take a path as it is, not encoded twice, and want
-// the body's hash in a header.
+// isS3 reports whether a service signs the path encoded once and requires the body's
+// hash in a header.
 func isS3(service string) bool {
 	return service == "s3" || strings.HasPrefix(service, "s3-") || service == "s3express"
 }
@@ -56,10 +56,10 @@ func newSigner(c toolkeep.Credential) (*signer, *toolkeep.Error) {
 	return s, nil
 }
 
-// isScope tells whether s can stand in the scope of a signature.
+// isScope reports whether s is valid in a signature's scope.
 func isScope(s string) bool { return isToken(s) && !strings.ContainsAny(s, "/,=") }
 
-// checkSigning looks at the settings of aws_sigv4.
+// checkSigning checks the settings of aws_sigv4.
 func checkSigning(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) {
 	for _, name := range []string{"region", "service"} {
 		if v, _ := s.Settings[name].(string); !isScope(v) {
@@ -79,8 +79,8 @@ func checkSigning(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding
 	}
 }
 
-// apply signs the request as it goes out. Signed are the host, the content type and
-// the headers that begin with X-Amz-: others may be changed on the way.
+// apply signs the final request. It signs the host, the content type and the X-Amz-
+// headers: others may change on the way.
 func (s *signer) apply(req *http.Request, body []byte, now time.Time) *toolkeep.Error {
 	hash := unsignedPayload
 	if !s.unsigned {
@@ -90,7 +90,7 @@ func (s *signer) apply(req *http.Request, body []byte, now time.Time) *toolkeep.
 	if s.unsigned || isS3(s.service) {
 		req.Header[payloadHeader] = []string{hash}
 	}
-	// The signer signs every header, changes the URL, and encodes paths as for S3 or
+	// The signer signs every header, changes the URL, and encodes paths for S3 or
 	// twice, so it gets a copy.
 	signed := &http.Request{Method: req.Method, Host: req.URL.Host, Header: http.Header{},
 		URL: &url.URL{Scheme: req.URL.Scheme, Opaque: "//" + req.URL.Host + s.path(req.URL.EscapedPath()), RawQuery: req.URL.RawQuery}}
@@ -109,8 +109,8 @@ func (s *signer) apply(req *http.Request, body []byte, now time.Time) *toolkeep.
 	return nil
 }
 
-// path is what the signature is made over: for S3 each segment encoded once, for
-// other services the path with several slashes as one.
+// path is the signed path: for S3 each segment is encoded once, for other services
+// repeated slashes are merged.
 func (s *signer) path(escaped string) string {
 	if escaped == "" {
 		return "/"
@@ -129,7 +129,7 @@ func (s *signer) path(escaped string) string {
 	return strings.Join(segments, "/")
 }
 
-// clientCertificate reads a chain of certificates and its key, both PEM.
+// clientCertificate reads a certificate chain and its key, both PEM.
 func clientCertificate(pem string) (*tls.Certificate, *toolkeep.Error) {
 	data := []byte(pem)
 	cert, err := tls.X509KeyPair(data, data)

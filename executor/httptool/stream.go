@@ -15,13 +15,13 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// stream are the options for answers that come event by event.
+// stream are the options for event streams.
 type stream struct {
 	sentinel   string // data that ends the stream, "" for none
 	maxEvents  int
 	maxBytes   int64
-	maxSeconds int64  // 0 is the attempt's time
-	progress   string // pointer into an event's data to a percentage
+	maxSeconds int64  // 0: the attempt's time
+	progress   string // pointer to a percentage in an event's data
 }
 
 const (
@@ -53,12 +53,11 @@ func readStream(top *bindings.Object) *stream {
 	return &s
 }
 
-// stream reads an answer that comes event by event. Each event is told as
-// progress: how many there were, never what they hold, because nothing of a result
-// may be shown before it is inspected. The result is the list of all events.
+// stream reads an event stream and reports each event as progress: only their number,
+// never their content, because a result must be inspected before any of it is shown.
+// The result is the list of all events.
 //
-// It ends with the stream, at the sentinel, or where one of the limits cuts it
-// off, which a warning tells.
+// It ends with the stream, at the sentinel, or at a limit, which a warning reports.
 func (a *attempt) stream(resp *http.Response, next func(*lines) (*event, error)) (*toolkeep.Output, *toolkeep.Error) {
 	s := a.binding.stream
 	limit := a.limit()
@@ -95,16 +94,15 @@ func (a *attempt) stream(resp *http.Response, next func(*lines) (*event, error))
 		list = append(list, ev.value)
 		a.tell(len(list), u.wire.n, ev)
 		if len(list) == s.maxEvents {
-			// Whether there is more decides whether it was cut; a feed that is silent for
-			// now has more.
+			// Whether it was cut depends on whether there is more; a silent feed counts
+			// as having more.
 			timer := time.AfterFunc(graceAtEnd, func() { cut.Store(true); a.stop() })
 			defer timer.Stop()
 		}
 	}
 }
 
-// graceAtEnd is how long a stream that has as many events as are taken may take to
-// say that it has ended.
+// graceAtEnd is how long a stream may take to end after the last accepted event.
 const graceAtEnd = 250 * time.Millisecond
 
 func (a *attempt) streamed(list []any, wire int64, cut string) *toolkeep.Output {
@@ -117,8 +115,8 @@ func (a *attempt) streamed(list []any, wire int64, cut string) *toolkeep.Output 
 	return out
 }
 
-// streamTime is how long a stream may go on: what the binding says, and a little
-// less than the attempt has, so that what was collected is not lost.
+// streamTime bounds a stream's duration: the binding's limit, and slightly less than
+// the attempt's time, so that the collected events are not lost.
 func (a *attempt) streamTime() (time.Duration, bool) {
 	d := time.Duration(a.binding.stream.maxSeconds) * time.Second
 	deadline, ok := a.parent.Deadline()
@@ -143,7 +141,7 @@ func (a *attempt) brokenStream(status, events int, err error) *toolkeep.Error {
 	return e.With("events", events)
 }
 
-// tell says how far the stream is.
+// tell reports the stream's progress.
 func (a *attempt) tell(events int, wire int64, ev *event) {
 	if a.x.Caller == nil {
 		return
@@ -162,7 +160,7 @@ func (a *attempt) tell(events int, wire int64, ev *event) {
 	a.x.Caller.Progress(p)
 }
 
-// unreadable says why a body could not be read.
+// unreadable returns why a body could not be read.
 func (a *attempt) unreadable(status int, err error) *toolkeep.Error {
 	if e, ok := err.(encodingError); ok && a.parent.Err() == nil {
 		return toolkeep.NewError(toolkeep.InvalidResponse, "%s", e.why).With("status", status)

@@ -13,19 +13,19 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// A template is a JSON value in whose texts {{name}} stands for an argument. A
-// text that is nothing but one placeholder becomes the argument's value; within a longer
-// text the argument must be plain. {{name?}} may be missing: the member, element,
-// pair or header that holds it is then left out. {{{{ stands for {{.
+// A template is a JSON value in whose texts {{name}} stands for an argument. A text
+// that is only a placeholder becomes the argument's value; within a longer text the
+// argument must be plain. {{name?}} is optional: if absent, the member, element, pair
+// or header that contains it is omitted. {{{{ stands for {{.
 type template struct{ node any } // string, json.Number, bool, nil, placeholder, text, []any, map[string]any
 
-// placeholder is a text that is one argument and nothing else.
+// placeholder is a text that consists of one argument.
 type placeholder struct {
 	name     string
 	optional bool
 }
 
-// text is one with arguments in it: literal, placeholder, literal, placeholder, …, literal.
+// text contains arguments: literal, placeholder, literal, placeholder, …, literal.
 type text struct {
 	literals     []string
 	placeholders []placeholder
@@ -33,7 +33,7 @@ type text struct {
 
 const maxTemplateDepth = 64
 
-// compile reads a template. used is told every argument with where it stands.
+// compile reads a template. It calls used with each argument and its place.
 func compile(r *bindings.Reader, at string, v any, used func(at, name string)) *template {
 	return &template{compileNode(r, at, v, used, 0)}
 }
@@ -79,7 +79,7 @@ func compileNode(r *bindings.Reader, at string, v any, used func(at, name string
 	return v
 }
 
-// parseText cuts a text at its placeholders. why says what is wrong with it.
+// parseText splits a text at its placeholders. why is its fault.
 func parseText(s string) (t text, why string) {
 	literal := ""
 	for {
@@ -108,8 +108,8 @@ func parseText(s string) (t text, why string) {
 	}
 }
 
-// eval makes the value. ok is false where an optional argument is missing that
-// the whole depends on.
+// eval computes the value. ok is false if it depends on an optional argument that is
+// absent.
 func (t *template) eval(args map[string]any) (v any, ok bool, err *toolkeep.Error) {
 	return evalNode(t.node, args)
 }
@@ -158,7 +158,7 @@ func missing(name string) *toolkeep.Error {
 	return e
 }
 
-// eval fills in the arguments, each through escape where that is set.
+// eval fills in the arguments, each through escape if set.
 func (t text) eval(args map[string]any, escape func(string) (string, bool)) (any, bool, *toolkeep.Error) {
 	var b strings.Builder
 	for i, p := range t.placeholders {
@@ -190,7 +190,7 @@ func (t text) eval(args map[string]any, escape func(string) (string, bool)) (any
 //	{ "path": "/orders/{{id}}", "query": {"page": "{{page?}}"}, "headers": {"X-Team": "{{team}}"},
 //	  "cookies": {"lang": "{{lang?}}"}, "body": {"note": "{{note}}"}, "content_type": "application/json" }
 //
-// Everything becomes parameters and a body as those of a document.
+// It is compiled to parameters and a body, as for a document.
 func (b *binding) readTemplate(r *bindings.Reader, o *bindings.Object, used func(at, name string)) {
 	b.templatePath(r, o.Pointer("path"), o.Text("path", true), used)
 	b.templateParams(r, o, "query", "query", used)
@@ -301,12 +301,12 @@ func (b *binding) templateParams(r *bindings.Reader, o *bindings.Object, member,
 	list.Done()
 }
 
-// checkMarkup wants XML in which arguments stand in text and in values of
-// attributes, where they can be escaped.
+// checkMarkup requires XML with arguments only in text and attribute values, where they
+// can be escaped.
 func checkMarkup(r *bindings.Reader, at, s string) {
 	parsed, why := parseText(s)
 	if why != "" {
-		return // said already
+		return // already reported
 	}
 	joined := strings.Join(parsed.literals, "")
 	if strings.Contains(joined, "<!") || strings.Contains(strings.TrimPrefix(joined, "<?xml"), "<?") {
@@ -350,7 +350,7 @@ func checkMarkup(r *bindings.Reader, at, s string) {
 	}
 }
 
-// escapeMarkup makes an argument text for both an element and an attribute.
+// escapeMarkup escapes an argument for both an element and an attribute.
 func escapeMarkup(s string) (string, bool) {
 	return string(appendXML(nil, s, true)), validXML(s)
 }

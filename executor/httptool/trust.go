@@ -7,10 +7,10 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-const maxCA = 256 << 10 // bytes of the authorities that a binding brings
+const maxCA = 256 << 10 // bytes of a binding's authorities
 
-// readTLS reads tls.ca: the authorities that this tool's servers are signed by, in
-// place of the system's and those of egress.ca_files.
+// readTLS reads tls.ca: the authorities for this tool's servers, instead of the
+// system's and those of egress.ca_files.
 func (b *binding) readTLS(top *bindings.Object, server string) {
 	o, ok := top.Sub("tls")
 	if !ok {

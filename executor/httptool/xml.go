@@ -18,15 +18,15 @@ const (
 	xmlHead     = `<?xml version="1.0" encoding="UTF-8"?>` + "\n"
 )
 
-// xmlType says how a value becomes XML, as the xml keywords of OpenAPI have it.
+// xmlType says how a value becomes XML, by OpenAPI's xml keywords.
 type xmlType struct {
-	name      string // replaces the property's
+	name      string // instead of the property's
 	namespace string
 	prefix    string
 	as        string // element, attribute, text
-	wrapped   bool   // a list has an element of its own around it
+	wrapped   bool   // a list has its own element around it
 	item      *xmlType
-	members   []xmlMember // in the order in which they are sent
+	members   []xmlMember // in sending order
 }
 
 type xmlMember struct {
@@ -116,8 +116,8 @@ func (w *xmlWriter) value(at, name, property string, t *xmlType, v any, depth in
 	if t.item != nil {
 		item = t.item
 	}
-	// Of an unwrapped list the items' own name counts, then the property's; of a
-	// wrapped one the wrapper's after the items' own.
+	// In an unwrapped list the items' own name takes precedence, then the property's;
+	// in a wrapped one the items' own, then the wrapper's.
 	itemName := property
 	if t.wrapped {
 		itemName = name
@@ -274,8 +274,8 @@ func (w *xmlWriter) text(at string, v any) *toolkeep.Error {
 	return nil
 }
 
-// escape writes text of an element or, with its quote and white space encoded, of
-// an attribute.
+// escape writes text for an element, or for an attribute, where its quote and white
+// space are encoded.
 func (w *xmlWriter) escape(s string, attribute bool) { w.buf = appendXML(w.buf, s, attribute) }
 
 func appendXML(dst []byte, s string, attribute bool) []byte {
@@ -300,7 +300,7 @@ func appendXML(dst []byte, s string, attribute bool) []byte {
 	return dst
 }
 
-// validXML tells whether XML 1.0 can hold the text.
+// validXML reports whether the text is valid in XML 1.0.
 func validXML(s string) bool {
 	for _, r := range s {
 		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0xfffe || r == 0xffff {
