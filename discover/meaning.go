@@ -13,31 +13,30 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Embedder turns texts into vectors of length 1, whose scalar product tells how much
-// two texts mean alike.
+// Embedder turns texts into unit vectors whose scalar product is the similarity of meaning.
 type Embedder interface {
-	// Model names what made a vector; vectors of different models are not compared.
+	// Model identifies the vectors' model; vectors of different models are not compared.
 	Model() string
 	Dimensions() int
-	// Embed gives one vector for each text. E3102.
+	// Embed returns one vector per text. E3102.
 	Embed(ctx context.Context, texts []string) ([][]float32, error)
 }
 
 const (
-	batch       = 16                     // texts that are embedded at once
-	asked       = 4096                   // digests that a backend is asked about at once
+	batch       = 16                     // texts per embedding request
+	asked       = 4096                   // digests per backend query
 	openTime    = 2 * time.Second        // how long Start waits for the backend
 	publishLate = 250 * time.Millisecond // between two publications while many tools are embedded
 	retryFirst  = time.Second            // after the embedder or the backend failed, doubled up to
 	retryLast   = time.Minute
-	restFor     = time.Second    // that questions go without, after one that took too long
-	retainEvery = 12 * time.Hour // the backend is told what is in use
-	maxQueries  = 1000           // vectors of queries that are kept
+	restFor     = time.Second    // queries skip the embedder after one that took too long
+	retainEvery = 12 * time.Hour // the backend is told which vectors are in use
+	maxQueries  = 1000           // cached query vectors
 )
 
-const probeText = "Does it work?" // a text that any embedder takes
+const probeText = "Does it work?" // a text every embedder accepts
 
-// meaning keeps the vectors of the tools of an Index in step with them.
+// meaning keeps the vectors of an Index's tools up to date.
 type meaning struct {
 	e       Embedder
 	backend Backend
@@ -51,17 +50,17 @@ type meaning struct {
 
 	mu       sync.Mutex
 	now      *space // of the embedder
-	old      *space // answers while now is filled; nil: there is none
-	filling  bool   // now has too few vectors to be compared with
+	old      *space // answers while now is being filled; nil: none
+	filling  bool   // now has too few vectors to compare with
 	redo     map[Digest]bool
-	failing  error     // of the newest try, nil if it worked
-	mute     error     // why the newest question was not compared by meaning, nil if it was
-	rest     time.Time // until then questions do not wait for an embedder that took too long
-	puts     int       // since the backend was told what is in use
+	failing  error     // error of the latest attempt, nil if it succeeded
+	mute     error     // why the latest query was not compared by meaning, nil if it was
+	rest     time.Time // until then queries skip an embedder that took too long
+	puts     int       // since the last Retain
 	retained time.Time
 }
 
-// space is what embeds texts, and what keeps their vectors.
+// space is an embedder with its vectors.
 type space struct {
 	e       Embedder
 	v       Vectors // nil until the backend has been reached
@@ -69,22 +68,22 @@ type space struct {
 	queries map[string][]float32
 }
 
-// likeness is what the tools of postings are compared by. It is never modified.
+// similarity is what the tools of postings are compared by. It is immutable.
 type similarity struct {
-	by      *space    // whose vectors are compared; nil: none are
+	by      *space    // whose vectors are compared; nil: none
 	of      Selection // of by
 	now     Selection // of the embedder's own; nil until the backend has been reached
 	own     bool      // of is now
 	have    int       // tools that have vectors in now
-	missing []uint32  // places of the tools that have none in of
+	missing []uint32  // positions of the tools without a vector in of
 }
 
-// Start begins to embed tools in the background, if there is an embedder: those of which
-// the backend has no vectors, and later those that are new or changed. Until a tool has
-// its vector it is found by its words. Close ends it.
+// Start begins to embed tools in the background, if there is an embedder: those without vectors in
+// the backend, and later new and changed ones. Until a tool has its vector it is found by its
+// words. Close stops it.
 //
-// A backend that cannot be reached is tried again, and words alone count meanwhile; the
-// error says so.
+// If the backend is unreachable, Start returns the error and retries in the background; meanwhile
+// only words count.
 func (x *Index) Start() error {
 	m := x.meaning
 	if m == nil {
@@ -103,8 +102,8 @@ func (x *Index) Start() error {
 	return err
 }
 
-// Close ends what Start began, and closes the vectors and their backend. It does not
-// close the embedder.
+// Close stops the background work, and closes the vectors and their backend. It does not close the
+// embedder.
 func (x *Index) Close() error {
 	x.exampleSets.close()
 	m := x.meaning
@@ -124,25 +123,25 @@ func (x *Index) Close() error {
 	return cmp.Or(first, m.backend.Close())
 }
 
-// Embedded tells how many of the tools have vectors of the embedder, and why there are
-// no more, if it or the backend does not work. Without an embedder all is nil and 0.
+// Embedded returns how many of the tools have vectors of the embedder, and an error if the embedder
+// or the backend fails. Without an embedder it returns zeros and nil.
 func (x *Index) Embedded() (have, of int, err error) {
 	s := x.Embedding()
 	return s.Have, s.Of, s.Err
 }
 
-// Embedding is how far the tools are embedded.
+// Embedding is the progress of embedding the tools.
 type Embedding struct {
 	Model      string // of the embedder, "" without one
 	Dimensions int
-	Have, Of   int   // tools that have vectors of it, of all
-	Err        error // why there are no more, if something does not work
-	// Serving is the model that meanings are compared by now: another one while too few
-	// tools have vectors of Model, "" where words alone are.
+	Have, Of   int   // tools with its vectors, and all tools
+	Err        error // set if the embedder or the backend fails
+	// Serving is the model currently used for comparison: another one while too few tools have
+	// vectors of Model, "" if only words count.
 	Serving string
 }
 
-// Embedding tells how far the tools are embedded.
+// Embedding returns the progress of embedding the tools.
 func (x *Index) Embedding() Embedding {
 	m := x.meaning
 	if m == nil {
@@ -177,7 +176,7 @@ func (m *meaning) nudge() {
 	}
 }
 
-// open reaches the backend, and chooses what answers until the tools are embedded.
+// open connects to the backend, and chooses which model answers until the tools are embedded.
 func (x *Index) open(ctx context.Context) error {
 	m := x.meaning
 	m.mu.Lock()
@@ -193,10 +192,10 @@ func (x *Index) open(ctx context.Context) error {
 	all := x.digests()
 	have, err := haveAll(ctx, v, all)
 	if err != nil {
-		_ = v.Close() // the error of the moment says more
+		_ = v.Close() // the first error says more
 		return err
 	}
-	// With few tools embedded, those would be found before all others.
+	// If only a few tools are embedded, they would rank before all others.
 	filling := 20*have < 19*len(all)
 	var old *space
 	if filling && m.other != nil {
@@ -221,8 +220,8 @@ func (s *space) name() string {
 	return s.e.Model()
 }
 
-// openOther opens the vectors of the other model that most tools have, if that is more
-// than have and the model can still embed questions.
+// openOther opens the vectors of the other model with the most tools, if these are more than have
+// and the model can still embed queries.
 func (m *meaning) openOther(ctx context.Context, all []Digest, have int) (*space, error) {
 	spaces, err := m.backend.Spaces(ctx)
 	if err != nil {
@@ -258,7 +257,7 @@ func (m *meaning) openOther(ctx context.Context, all []Digest, have int) (*space
 	return best, nil
 }
 
-// haveAll makes Select know of what is there, and counts it.
+// haveAll loads existing vectors for Select, and counts them.
 func haveAll(ctx context.Context, v Vectors, all []Digest) (n int, err error) {
 	for len(all) > 0 {
 		some := all[:min(asked, len(all))]
@@ -276,7 +275,7 @@ func haveAll(ctx context.Context, v Vectors, all []Digest) (n int, err error) {
 	return n, nil
 }
 
-// digests are those of all tools, each once, in the order of the tools.
+// digests returns the distinct digests of all tools, in tool order.
 func (x *Index) digests() []Digest {
 	p := x.current.Load()
 	out := make([]Digest, 0, len(p.sorted))
@@ -290,7 +289,7 @@ func (x *Index) digests() []Digest {
 	return out
 }
 
-// embedAll embeds what is missing, whenever something is.
+// embedAll embeds missing vectors whenever there are any.
 func (x *Index) embedAll(ctx context.Context) {
 	m := x.meaning
 	wait := retryFirst
@@ -337,7 +336,7 @@ func (x *Index) embedRound(ctx context.Context) error {
 			last = time.Now()
 		}
 	}
-	// What the backend has already is many, and asked for in few questions.
+	// The backend usually has many of them; look them up in large batches.
 	for len(missing) > 0 {
 		some := missing[:min(asked, len(missing))]
 		missing = missing[len(some):]
@@ -348,28 +347,28 @@ func (x *Index) embedRound(ctx context.Context) error {
 		texts = append(texts, left...)
 		late()
 	}
-	last = time.Time{} // the first tools are found at once
+	last = time.Time{} // publish the first tools at once
 	var failed error
 	for len(texts) > 0 {
 		some := texts[:min(batch, len(texts))]
 		texts = texts[len(some):]
 		down, err := x.embedSome(ctx, some)
 		if down {
-			// What is there is in use all the same, and must not be taken for abandoned.
+			// Existing vectors are still in use and must not be dropped as abandoned.
 			return cmp.Or(err, x.retain(ctx))
 		}
 		failed = cmp.Or(failed, err)
 		late()
 	}
-	// All have been tried, and the few that failed are found by their words.
+	// All have been tried; the few that failed are found by their words.
 	m.mu.Lock()
 	m.filling = false
 	m.mu.Unlock()
 	return cmp.Or(failed, x.retain(ctx))
 }
 
-// leaveOld closes the vectors of the model before once they answer no more: its file may
-// be deleted then when it is old enough.
+// leaveOld closes the previous model's vectors once they no longer answer, so that its file can be
+// deleted when old enough.
 func (m *meaning) leaveOld() {
 	m.mu.Lock()
 	old := m.old
@@ -384,9 +383,8 @@ func (m *meaning) leaveOld() {
 	}
 }
 
-// missing are the tools that have no vectors as far as is known, and those that are to
-// have new ones, each text once. They begin anywhere, so that nodes which share a
-// backend embed different tools.
+// missing returns the tools without known vectors, and those to embed again, each text once. The
+// order starts at a random place, so that nodes sharing a backend embed different tools.
 func (x *Index) missing() []*doc {
 	p := x.current.Load()
 	if p.alike == nil || p.alike.now == nil {
@@ -410,8 +408,7 @@ func (x *Index) missing() []*doc {
 	return out
 }
 
-// without leaves those out whose vectors the backend has, unless they are to be
-// computed again.
+// without drops tools whose vectors the backend has, unless they are to be computed again.
 func (m *meaning) without(ctx context.Context, docs []*doc) ([]*doc, error) {
 	of := make([]Digest, len(docs))
 	for i, d := range docs {
@@ -432,18 +429,18 @@ func (m *meaning) without(ctx context.Context, docs []*doc) ([]*doc, error) {
 	return out, nil
 }
 
-// embedSome embeds tools at once, and one by one if that fails and the embedder is not
-// down: a service refuses a whole request for one text that it cannot take.
+// embedSome embeds tools as a batch, and one by one if that fails and the embedder is not down: a
+// service refuses a whole request for one bad text.
 func (x *Index) embedSome(ctx context.Context, docs []*doc) (down bool, err error) {
 	m := x.meaning
-	// Another node may have embedded them meanwhile.
+	// Another node may have embedded them since.
 	docs, err = m.without(ctx, docs)
 	if err != nil || len(docs) == 0 {
 		return err != nil, err
 	}
 	got, err := m.embed(ctx, docs)
 	if err == nil {
-		m.asked(ctx, 0, nil) // a question would work too
+		m.asked(ctx, 0, nil) // a query would work too
 		err = m.keep(ctx, docs, got)
 		return err != nil, err
 	}
@@ -493,12 +490,12 @@ func (m *meaning) keep(ctx context.Context, docs []*doc, vectors [][]float32) er
 	return nil
 }
 
-// retain tells the backend what is in use, when much is new and now and then.
+// retain tells the backend which vectors are in use, after many additions and at intervals.
 func (x *Index) retain(ctx context.Context) error {
 	m := x.meaning
 	live := x.digests()
 	m.mu.Lock()
-	if len(m.redo) > 0 { // some may be of tools that went before their turn
+	if len(m.redo) > 0 { // some may belong to tools removed before their turn
 		redo := make(map[Digest]bool, len(m.redo))
 		for _, d := range live {
 			if m.redo[d] {
@@ -513,11 +510,11 @@ func (x *Index) retain(ctx context.Context) error {
 		old = nil
 	}
 	m.mu.Unlock()
-	if !due || len(live) == 0 { // a catalogue that is empty for a moment costs nothing
+	if !due || len(live) == 0 { // skip if the catalogue is empty for a moment
 		return nil
 	}
 	if old != nil {
-		// It answers meanwhile, which may be for long where the embedder fails.
+		// The old model still answers, possibly for long if the embedder fails.
 		if err := old.v.Retain(ctx, live); err != nil {
 			return err
 		}
@@ -531,7 +528,7 @@ func (x *Index) retain(ctx context.Context) error {
 	return nil
 }
 
-// reembed has a text embedded again.
+// reembed schedules a text to be embedded again.
 func (m *meaning) reembed(d Digest) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -541,7 +538,7 @@ func (m *meaning) reembed(d Digest) {
 	m.redo[d] = true
 }
 
-// publishVectors lets the published index compare with the vectors that there are.
+// publishVectors publishes the index with the current vectors.
 func (x *Index) publishVectors() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -550,7 +547,7 @@ func (x *Index) publishVectors() {
 	x.publish(&p)
 }
 
-// fill chooses what the tools are compared by. It is called with x.mu held.
+// fill chooses what the tools are compared by. x.mu is held.
 func (m *meaning) fill(p *postings) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -572,7 +569,7 @@ func (m *meaning) fill(p *postings) {
 		}
 	}
 	if m.filling && 20*a.have >= 19*len(p.sorted) {
-		// The few that are left are found by their words, as new tools are.
+		// The few remaining tools are found by their words, like new tools.
 		m.filling = false
 		m.log.Info("tools are embedded", "model", m.e.Model(), "have", a.have, "of", len(p.sorted))
 	}
@@ -592,8 +589,8 @@ func (m *meaning) fill(p *postings) {
 	}
 }
 
-// lost has tools embedded again whose vectors the backend has found missing. The few that
-// are made first would be found before all others.
+// lost schedules tools whose vectors the backend has lost. The first few embedded would rank before
+// all others.
 func (x *Index) lost() {
 	m := x.meaning
 	m.mu.Lock()
@@ -603,14 +600,13 @@ func (x *Index) lost() {
 	m.nudge()
 }
 
-// embedded tells whether a tool has its vector.
+// embedded reports whether a tool has its vector.
 func (p *postings) embedded(i int) bool {
 	return p.alike != nil && p.alike.now != nil && p.alike.now.Has(i)
 }
 
-// embeddingText is what a tool's vector stands for (Discovery 3.2): its name in words,
-// the beginning of what it does, its guidance, tags, use cases and the scenarios of its
-// examples.
+// embeddingText returns the text embedded for a tool (Discovery 3.2): its name in words, the start
+// of its description, its guidance, tags, use cases and the scenarios of its examples.
 func embeddingText(t *toolkeep.Tool) string {
 	var b strings.Builder
 	add := func(s string) {
@@ -643,9 +639,9 @@ func embeddingText(t *toolkeep.Tool) string {
 	return b.String()
 }
 
-// lead is the first sentences of a description, about 200 bytes of a long one. A vector is
-// the mean of its text: of a page about options and errors little is left of what the
-// tool is for, and over real APIs fewer questions found theirs.
+// lead returns the first sentences of a description, about 200 bytes of a long one. A vector is the
+// mean of its text: in a page about options and errors the tool's purpose gets lost, and on real
+// APIs fewer queries found their tool.
 func lead(s string) string {
 	const about = 200
 	if len(s) <= about {

@@ -19,7 +19,7 @@ type topics struct {
 	mu    sync.Mutex
 	asked []string
 	fails error
-	block chan struct{} // answers wait for it, nil: they do not
+	block chan struct{} // nil: answers do not wait
 }
 
 var topicWords = [][]string{{"weather", "rain", "umbrella"}, {"mail", "message", "letter"}, {"sum", "add", "numbers"}}
@@ -198,7 +198,7 @@ func TestFindWhileTheEmbedderHangs(t *testing.T) {
 	}
 }
 
-// TestWordsOfNewTools has a tool that has no vector yet stand beside those that have one.
+// TestWordsOfNewTools: a tool without a vector competes with tools that have one.
 func TestWordsOfNewTools(t *testing.T) {
 	e := &topics{}
 	x := meaningIndex(t, e, threeTools...)
@@ -214,7 +214,7 @@ func TestWordsOfNewTools(t *testing.T) {
 	}
 }
 
-// TestWhatSearchersAreTold repeats nothing that the embedder says, which may hold its key.
+// TestWhatSearchersAreTold: the embedder's messages, which may contain its key, are not shown.
 func TestWhatSearchersAreTold(t *testing.T) {
 	e := &topics{}
 	x := meaningIndex(t, e, threeTools...)
@@ -274,9 +274,9 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// TestQuestionsThatFail: the operator is told once that questions are not compared by
-// meaning, though all tools are embedded, and that they are again. An embedder that took
-// too long is left alone for a moment.
+// TestQuestionsThatFail: the operator is told once when queries are no longer compared by meaning,
+// though all tools are embedded, and once when they are again. An embedder that took too long is
+// skipped for a moment.
 func TestQuestionsThatFail(t *testing.T) {
 	var log lockedBuffer
 	e := new(topics)
@@ -327,7 +327,7 @@ func TestQuestionsThatFail(t *testing.T) {
 	if !strings.Contains(log.String(), "compared by meaning again") {
 		t.Error(log.String())
 	}
-	// Neither who leaves nor a text that it does not take say anything of the embedder.
+	// Neither a cancelled caller nor a refused text says anything about the embedder.
 	picky := started(t, Config{Embedder: &choosy{}}, threeTools)
 	embedded(t, picky, 3)
 	if _, r := picky.Find(t.Context(), Query{Text: "poison"}, nil); r.Degraded == "" || picky.Embedding().Err != nil {

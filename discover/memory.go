@@ -22,14 +22,12 @@ import (
 	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
-// unusedFor is for how long the file of a model that is not used any more is kept: for
-// going back to it.
+// unusedFor is how long the file of an unused model is kept, in case it is used again.
 const unusedFor = 30 * 24 * time.Hour
 
-// Memory keeps vectors in memory, where queries are compared with all of them, and in
-// files that are mapped into it, one for each model, so that a restart finds them again.
-// A file's time of change says when it was used last. Those not used for 30 days
-// are deleted once another model has a vector for every text in use.
+// Memory keeps vectors in memory, where queries are compared with all of them, and in memory-mapped
+// files, one per model, so that they survive a restart. A file's modification time is its last use.
+// Files unused for 30 days are deleted once another model has a vector for every text in use.
 type Memory struct {
 	dir string
 	log *slog.Logger
@@ -38,9 +36,9 @@ type Memory struct {
 	open map[string]bool // by path
 }
 
-// NewMemory keeps vectors in a folder, which is made if absent; "" keeps them until the
-// end of the process. A file that cannot be used is told to log (nil: not at all), and
-// its vectors last until the end of the process too. Only one process may use a folder.
+// NewMemory keeps vectors in a folder, which is created if absent; "" keeps them until the process
+// ends. If a file cannot be used, that is logged (log nil: not), and its vectors also last only
+// until the process ends. Only one process may use a folder.
 func NewMemory(dir string, log *slog.Logger) *Memory {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -91,7 +89,7 @@ func (m *Memory) Open(_ context.Context, model string, dimensions int) (Vectors,
 	return v, nil
 }
 
-// Spaces reads the heads of the files.
+// Spaces reads the headers of the files.
 func (m *Memory) Spaces(context.Context) ([]Space, error) {
 	if m.dir == "" {
 		return nil, nil
@@ -120,7 +118,7 @@ func (m *Memory) Spaces(context.Context) ([]Space, error) {
 	return out, nil
 }
 
-// touch says that a file is used now.
+// touch marks a file as used now.
 func (m *Memory) touch(path string) {
 	now := time.Now()
 	if err := os.Chtimes(path, now, now); err != nil {
@@ -128,8 +126,7 @@ func (m *Memory) touch(path string) {
 	}
 }
 
-// sweep deletes the files of models that were not used for long. What it fails at is tried
-// again the next time.
+// sweep deletes the files of models unused for long. Failures are retried the next time.
 func (m *Memory) sweep() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +146,7 @@ func (m *Memory) sweep() {
 		}
 		s, err := readSpace(path)
 		if err != nil || s.Model == "" || filepath.Base(path) != vectorFileName(s.Model, s.Dimensions) {
-			continue // whatever it is, it was not made here
+			continue // not created here
 		}
 		if err := os.Remove(path); err != nil {
 			m.log.Warn("the vectors of a model that is not used any more cannot be deleted", "file", path, "error", err)
@@ -159,10 +156,10 @@ func (m *Memory) sweep() {
 	}
 }
 
-// Close does nothing: nothing is held but what Open gave.
+// Close does nothing: Memory holds only what Open returned.
 func (m *Memory) Close() error { return nil }
 
-// vectorFileName shows the model to people and keeps apart those that look alike.
+// vectorFileName includes the model for human readers and keeps similar names apart.
 func vectorFileName(model string, dimensions int) string {
 	readable := strings.Map(func(r rune) rune {
 		switch {
@@ -175,29 +172,28 @@ func vectorFileName(model string, dimensions int) string {
 	return strings.Trim(readable[:min(len(readable), 40)], "-.") + "-" + hex.EncodeToString(sum[:4]) + vectorFileEnd
 }
 
-// memoryVectors are those of one model. Lock order: writing before mu.
+// memoryVectors are the vectors of one model. Lock order: writing before mu.
 type memoryVectors struct {
 	model      string
 	dimensions int
 	log        *slog.Logger // nil without a file
 	path       string       // of the file
 	closing    func()
-	retained   func(complete bool) // is told of Retain, and whether all texts in use have a vector; nil without a file
+	retained   func(complete bool) // called by Retain with whether all texts in use have a vector; nil without a file
 
-	writing sync.Mutex  // one Put or Retain at a time; before Memory.mu
-	file    *vectorFile // nil without one, or when it failed
+	writing sync.Mutex  // serialises Put and Retain; before Memory.mu
+	file    *vectorFile // nil without a file, or after it failed
 	closed  atomic.Bool
 
 	mu    sync.RWMutex
-	slots map[Digest]uint32 // where each vector is in rows
+	slots map[Digest]uint32 // slot of each vector in rows
 	rows  *rows
-	// chunks are those of rows that searches may see: one that Put is adding is not
-	// among them.
+	// chunks are those of rows that searches may see; they exclude one that Put is adding.
 	chunks [][]float32
-	used   uint32 // slots that are taken, by the living and the dead
+	used   uint32 // used slots, live and dead
 }
 
-// load takes what a file holds.
+// load reads the vectors of a file.
 func (v *memoryVectors) load(file *vectorFile) error {
 	err := file.read(v.rows, func(slot uint32, d Digest) {
 		v.slots[d] = slot
@@ -214,11 +210,11 @@ func (v *memoryVectors) gone() error {
 	return toolkeep.NewError(toolkeep.IndexUnavailable, "the vectors of %s are closed", v.model)
 }
 
-// errLost says that a part of a file of vectors is missing. An embedder's file may fail
-// likewise, but then nothing is lost.
+// errLost reports that a part of a vector file is missing. An embedder's file may fail likewise,
+// but then no vector is lost.
 var errLost = fmt.Errorf("vectors: %w", mapped.ErrGone)
 
-// cut takes in that a part of the file is missing, and tells of it once.
+// cut records that a part of the file is missing, and logs it once.
 func (v *memoryVectors) cut(r *rows) error {
 	err := toolkeep.NewError(toolkeep.IndexUnavailable, "the file of vectors %s cannot be read any more (%v); its vectors are computed again", v.path, mapped.ErrGone).Because(errLost)
 	if !r.gone.Swap(true) {
@@ -227,8 +223,7 @@ func (v *memoryVectors) cut(r *rows) error {
 	return err
 }
 
-// mend takes what is left of a file of which a part is missing, in whose place what is put
-// from now on goes. It is called with v.writing held.
+// mend salvages the rest of a damaged file into a new one that takes its place. v.writing is held.
 func (v *memoryVectors) mend() {
 	if v.closed.Load() || !v.rows.gone.Load() {
 		return
@@ -295,8 +290,7 @@ func (v *memoryVectors) Put(_ context.Context, of []Digest, vectors [][]float32)
 	return nil
 }
 
-// put writes to a new slot, because others are compared with the old one. It is called
-// with v.writing held.
+// put writes to a new slot, because searches may be reading the old one. v.writing is held.
 func (v *memoryVectors) put(d Digest, numbers []float32) error {
 	slot := v.used
 	if slot == noSlot {
@@ -304,7 +298,7 @@ func (v *memoryVectors) put(d Digest, numbers []float32) error {
 	}
 	if v.file != nil {
 		if err := v.file.write(v.rows, slot, d, numbers); err != nil {
-			// Searching goes on; the next start embeds again what is not in the file.
+			// Search continues; the next start embeds again what is not in the file.
 			v.log.Warn("vectors are not kept over the next restart any more", "error", err)
 			slot = v.abandon()
 		}
@@ -324,7 +318,7 @@ func (v *memoryVectors) put(d Digest, numbers []float32) error {
 	return nil
 }
 
-// abandon goes on without the file, from the next chunk on, which is no part of it.
+// abandon continues without the file, from the next chunk on.
 func (v *memoryVectors) abandon() uint32 {
 	if err := v.file.close(); err != nil {
 		v.log.Warn("the file of vectors was not closed well", "error", err)
@@ -333,7 +327,7 @@ func (v *memoryVectors) abandon() uint32 {
 	return v.rows.next()
 }
 
-// Retain rewrites everything when there is more dead than alive.
+// Retain rewrites everything when dead vectors outnumber live ones.
 func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 	v.writing.Lock()
 	defer v.writing.Unlock()
@@ -384,7 +378,7 @@ func (v *memoryVectors) Retain(_ context.Context, live []Digest) error {
 			v.log.Warn("the old file of vectors was not closed well", "error", err)
 		}
 		v.file = file
-	} else if err := reading(v.rows.chunks, func() { // those before the file failed
+	} else if err := reading(v.rows.chunks, func() { // chunks from before the file failed
 		for i, slot := range from {
 			fresh.hold(uint32(i), v.rows.at(slot))
 		}
@@ -430,18 +424,17 @@ func (v *memoryVectors) Close() error {
 	return v.file.close()
 }
 
-// memorySelection sees the rows as they were when it was made: slots that are taken
-// are never written again.
+// memorySelection sees the rows as of its creation: used slots are never written again.
 type memorySelection struct {
 	of     *memoryVectors
-	rows   *rows // keeps the mapping of the file
+	rows   *rows // keeps the file's mapping alive
 	chunks [][]float32
 	slots  []uint32
 }
 
 func (s *memorySelection) Has(i int) bool { return s.slots[i] != noSlot }
 
-// alone is how many numbers are multiplied on one core before another is asked to help.
+// alone is how many multiplications run on one core before another core helps.
 const alone = 1 << 21
 
 func (s *memorySelection) Alike(ctx context.Context, queries, to [][]float32) error {
@@ -462,17 +455,17 @@ func (s *memorySelection) Alike(ctx context.Context, queries, to [][]float32) er
 		}
 		all.Wait()
 	}
-	// Whoever found it: the file may have been made as long again meanwhile.
+	// Another goroutine may have detected the loss: the file may have its old length again.
 	if s.rows.gone.Load() {
 		return s.of.cut(s.rows)
 	}
 	return ctx.Err()
 }
 
-// compare goes through the rows once, with all queries at each.
+// compare reads the rows once, with all queries at each row.
 func (s *memorySelection) compare(queries, to [][]float32, from, end int) {
 	if reading(s.chunks, func() { s.dots(queries, to, from, end) }) != nil {
-		_ = s.of.cut(s.rows) // Alike tells
+		_ = s.of.cut(s.rows) // Alike reports it
 	}
 	runtime.KeepAlive(s.rows)
 }
@@ -495,7 +488,7 @@ func (s *memorySelection) dots(queries, to [][]float32, from, end int) {
 	}
 }
 
-// CheckVectors tells what is wrong with vectors of a model, of which n are wanted. E3102.
+// CheckVectors checks a model's vectors, of which n are expected. E3102.
 func CheckVectors(model string, dimensions, n int, vectors [][]float32) error {
 	if len(vectors) != n {
 		return toolkeep.NewError(toolkeep.EmbeddingFailed, "there are %d vectors of %s for %d texts", len(vectors), model, n)

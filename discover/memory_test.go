@@ -24,8 +24,8 @@ func TestMemoryWithFiles(t *testing.T) {
 	})
 }
 
-// TestMemoryForgetsModels: only files of models that nobody used for 30 days go, and only
-// once the model in use has a vector for every text.
+// TestMemoryForgetsModels: only files of models unused for 30 days are deleted, and only once the
+// model in use has a vector for every text.
 func TestMemoryForgetsModels(t *testing.T) {
 	dir := t.TempDir()
 	m := discover.NewMemory(dir, nil)
@@ -91,7 +91,7 @@ func TestMemoryForgetsModels(t *testing.T) {
 	retain("gone", "last", "main", "note", "open")
 	put(now, two)
 	retain("last", "main", "note", "open")
-	// What was used until now is kept for as long again, whenever it was written.
+	// A file in use until now is kept for 30 more days, whenever it was written.
 	age(31, "last")
 	if err := open("last").Close(); err != nil {
 		t.Fatal(err)

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// postings is the index that is searched. It is never modified: what changes makes
-// another one, which shares with it what stayed.
+// postings is the inverted index. It is immutable: a change creates new postings that share the
+// unchanged parts.
 //
-// Each tool has a position in docs, which it keeps. A changed tool gets a new position at
-// the end, so that posting lists grow at their ends; its old position stays empty, as does
-// that of a removed tool. When many are empty, all is rebuilt.
+// Each tool keeps its position in docs. A changed tool gets a new position at the end, so that
+// posting lists grow at their ends; its old position stays empty, like that of a removed tool. When
+// many are empty, everything is rebuilt.
 type postings struct {
-	docs    []*doc   // nil: an empty place
-	sorted  []uint32 // the places of tools, by id, then tenant
+	docs    []*doc   // nil: an empty position
+	sorted  []uint32 // positions of tools, by id, then tenant
 	vocab   vocabulary
 	pages   []*termPage // by term
 	average lengths     // of the fields, rounded
@@ -26,19 +26,19 @@ const pageSize = 64
 
 type termPage [pageSize]*termList
 
-// termList are the tools that have a term.
+// termList is the list of the tools with a term.
 type termList struct {
-	tools   []posting // by place
-	removed int       // how many of the places are empty
+	tools   []posting // by position
+	removed int       // how many of them are empty positions
 }
 
 type posting struct {
 	at  uint32
-	fit float32 // how much the term says of the tool, from 0 to 1
+	fit float32 // weight of the term for the tool, from 0 to 1
 }
 
-// Postings are rebuilt rather than changed where more tools than this share of them
-// change at once, or more positions than this share are empty, and some more.
+// Postings are rebuilt instead of changed if more than this share of tools changes at once, or more
+// than this share of positions is empty, plus a constant.
 const (
 	manyChanges = 16
 	manyEmpty   = 4
@@ -47,13 +47,13 @@ const (
 
 const longList = 32
 
-// longToBuild is from how many tools on postings are not rebuilt for every step of an
-// average: to make those of as many takes some 5 ms.
+// longToBuild is the number of tools from which postings are no longer rebuilt at every step of an
+// average; building that many takes some 5 ms.
 const longToBuild = 2000
 
 var noTools = &termList{}
 
-// term is the list of a stem, an empty one where no tool has it.
+// term returns the list of a stem, empty if no tool has it.
 func (p *postings) term(stem string) *termList {
 	n, ok := p.vocab.find(stem)
 	if !ok {
@@ -69,8 +69,8 @@ func (p *postings) list(term uint32) *termList {
 	return noTools
 }
 
-// add puts a tool at the end of the list. The list grows by an eighth, since thousands of
-// them would waste megabytes by doubling.
+// add appends a tool to the list. The list grows by an eighth, since doubling thousands of lists
+// would waste megabytes.
 func (l *termList) add(t posting) {
 	if n := len(l.tools); n == cap(l.tools) {
 		longer := make([]posting, n, n+n/8+1)
@@ -80,7 +80,7 @@ func (l *termList) add(t posting) {
 	l.tools = append(l.tools, t)
 }
 
-// rarity is the inverse document frequency of a term.
+// rarity returns the inverse document frequency of a term.
 func (p *postings) rarity(l *termList) float32 {
 	return inverse(len(l.tools)-l.removed, len(p.sorted))
 }
@@ -89,13 +89,13 @@ func inverse(n, of int) float32 {
 	return float32(math.Log(1 + (float64(of)-float64(n)+0.5)/(float64(n)+0.5)))
 }
 
-// has tells whether the tool at a position has the term.
+// has reports whether the tool at a position has the term.
 func (l *termList) has(at uint32) bool {
 	_, ok := slices.BinarySearchFunc(l.tools, at, func(t posting, at uint32) int { return cmp.Compare(t.at, at) })
 	return ok
 }
 
-// addTo adds what a term says of the tools to their scores.
+// addTo adds a term's weights to the tools' scores.
 func (p *postings) addTo(scores []float32, l *termList) {
 	rarity := p.rarity(l)
 	for _, t := range l.tools {
@@ -103,7 +103,7 @@ func (p *postings) addTo(scores []float32, l *termList) {
 	}
 }
 
-// find gives the positions of the tools with an id, one of each tenant that has it.
+// find returns the positions of the tools with an id, one per tenant that has it.
 func (p *postings) find(id string) (out []uint32) {
 	i, _ := p.search(docKey{id: id})
 	for ; i < len(p.sorted) && p.docs[p.sorted[i]].tool.ID == id; i++ {
@@ -112,7 +112,7 @@ func (p *postings) find(id string) (out []uint32) {
 	return out
 }
 
-// position is where a tool is in docs.
+// position returns a tool's position in docs.
 func (p *postings) position(k docKey) (at uint32, ok bool) {
 	i, ok := p.search(k)
 	if !ok {
@@ -121,12 +121,12 @@ func (p *postings) position(k docKey) (at uint32, ok bool) {
 	return p.sorted[i], true
 }
 
-// search gives where in sorted a tool is or would be.
+// search returns a tool's index in sorted, or its insertion point.
 func (p *postings) search(k docKey) (int, bool) {
 	return slices.BinarySearchFunc(p.sorted, k, func(at uint32, k docKey) int { return p.docs[at].key().compare(k) })
 }
 
-// before tells which of two positions comes first by id, then tenant.
+// before reports whether position a comes before b by id, then tenant.
 func (p *postings) before(a, b uint32) int { return p.docs[a].key().compare(p.docs[b].key()) }
 
 func (k docKey) compare(with docKey) int {
@@ -135,7 +135,7 @@ func (k docKey) compare(with docKey) int {
 
 func (d *doc) key() docKey { return docKey{d.tool.ID, d.tool.Tenant} }
 
-// build makes postings of tools, which are sorted.
+// build creates postings from sorted tools.
 func build(list []*doc, vocab vocabulary, average lengths) *postings {
 	p := &postings{docs: list, sorted: make([]uint32, len(list)), vocab: vocab, average: average}
 	counts := make([]int, vocab.size)
@@ -147,7 +147,7 @@ func build(list []*doc, vocab vocabulary, average lengths) *postings {
 	}
 	p.room(vocab.size)
 	lists := make([]termList, vocab.size)
-	var short []posting // the short lists share memory, of which little is lost when they grow
+	var short []posting // short lists share memory, and lose little of it when they grow
 	for term, n := range counts {
 		switch l := &lists[term]; {
 		case n == 0:
@@ -170,7 +170,7 @@ func build(list []*doc, vocab vocabulary, average lengths) *postings {
 	return p
 }
 
-// room gives p pages for so many terms, in a list of its own.
+// room gives p pages for that many terms, in its own slice.
 func (p *postings) room(terms uint32) {
 	pages := make([]*termPage, (terms+pageSize-1)/pageSize)
 	for i := copy(pages, p.pages); i < len(pages); i++ {
@@ -179,9 +179,9 @@ func (p *postings) room(terms uint32) {
 	p.pages = pages
 }
 
-// change makes postings without the tools at removed positions, with added ones, and with
-// unchanged ones whose words are the same in another version. It is for
-// the newest postings, since lists grow within the memory that they share.
+// change creates postings without the removed positions, with added tools, and with unchanged ones,
+// which are other versions with the same words. It must be called on the newest postings, since
+// lists grow within shared memory.
 func (p *postings) change(removed []uint32, added, unchanged []*doc, vocab vocabulary) *postings {
 	n := &postings{docs: make([]*doc, len(p.docs), len(p.docs)+len(added)), vocab: vocab, average: p.average, pages: p.pages}
 	copy(n.docs, p.docs)
@@ -221,7 +221,7 @@ func (p *postings) change(removed []uint32, added, unchanged []*doc, vocab vocab
 	return n
 }
 
-// merge puts the positions of added tools between those of p that stayed in docs.
+// merge inserts the positions of added tools among those of p still in docs.
 func (p *postings) merge(docs, added []*doc) []uint32 {
 	added = slices.SortedFunc(slices.Values(added), func(a, b *doc) int { return a.key().compare(b.key()) })
 	sorted := make([]uint32, 0, len(p.sorted)+len(added))
@@ -243,8 +243,7 @@ func (p *postings) merge(docs, added []*doc) []uint32 {
 	return sorted
 }
 
-// fits yields how much each term says of a tool: its count in each field, by what the
-// field weighs and how long it is.
+// fits yields each term's weight for a tool: its count per field, by the field's weight and length.
 func (d *doc) fits(average *lengths, yield func(term uint32, fit float32)) {
 	var scale lengths
 	for f := range scale {
@@ -261,10 +260,10 @@ func (d *doc) fits(average *lengths, yield func(term uint32, fit float32)) {
 	}
 }
 
-// lengths has a number of words for each field.
+// lengths has a word count per field.
 type lengths [fieldCount]float64
 
-// lengthSum adds up how long the fields of the tools are.
+// lengthSum sums the field lengths of the tools.
 type lengthSum struct{ words, tools lengths }
 
 func (s *lengthSum) add(d *doc, sign float64) {
@@ -276,21 +275,20 @@ func (s *lengthSum) add(d *doc, sign float64) {
 	}
 }
 
-// average is over the tools that have the field at all, so that tools with examples are
-// not measured against those without. It is rounded to steps of 2 %, since all weights
-// have to be computed again when it changes: the postings depend on which tools there are
-// and not on the order in which they were added.
+// average is taken over the tools that have the field, so that tools with examples are not measured
+// against those without. It is rounded to steps of 2 %, since a change requires all weights to be
+// computed again: the postings depend on the set of tools and not on the order of additions.
 //
-// Of many tools, for which that takes long, kept is the average so far and stays until it
-// is a whole step off, twice as far as rounding takes it: else a tool that comes and goes
-// where two steps meet would have all rebuilt each time. Nodes that were told of
-// tools in another order may then differ by a step, which moves no score by more than 2 %.
+// With many tools, for which that takes long, the current average (kept) stays until it is a whole
+// step off, twice the rounding error: otherwise a tool that comes and goes at a step's boundary
+// would cause a rebuild each time. Nodes that received tools in another order may then differ by a
+// step, which changes no score by more than 2 %.
 func (s *lengthSum) average(kept lengths, of int) (out lengths) {
 	const steps = 50
 	for f, n := range s.tools {
 		switch {
 		case n <= 0:
-			out[f] = kept[f] // which nothing is measured against
+			out[f] = kept[f] // no field is measured against it
 		case of >= longToBuild && kept[f] > 0 && math.Abs(math.Log(s.words[f]/n/kept[f])) < 1.0/steps:
 			out[f] = kept[f]
 		default:

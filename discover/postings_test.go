@@ -13,9 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestChange lets tools come, go and say something else, one or some at a time, and
-// wants the index to be as one that was made of the same tools at once: the same tools
-// in the same order with the same scores.
+// TestChange adds, removes and changes tools, one or some at a time, and compares the index with
+// one built at once from the same tools: same tools, order and scores.
 func TestChange(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	text := func() string {
@@ -92,8 +91,8 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// TestAveragesStay has a tool come and go whose long text takes the average of many from
-// one step to the next, and wants all to be made anew only when it went a whole step.
+// TestAveragesStay adds and removes a tool whose long text moves the average from one step to the
+// next, and expects a rebuild only after a whole step.
 func TestAveragesStay(t *testing.T) {
 	all := many(longToBuild)
 	long := func(words int) toolkeep.Version {
@@ -139,7 +138,7 @@ func TestAveragesStay(t *testing.T) {
 	}
 }
 
-// TestForget lets an index see more words than it keeps.
+// TestForget shows an index more words than it keeps.
 func TestForget(t *testing.T) {
 	x := index(tool("a.stays", "1.0.0", "words that stay"), tool("a.other", "1.0.0", "gone soon"))
 	for i := range 500_001 {

@@ -7,9 +7,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// CheckQuestion refuses a question that holds a NUL or another control character but tab,
-// line feed and carriage return: no one types them, and they must not reach logs and
-// records by way of a question. It is the rule of every face. E3311.
+// CheckQuestion refuses a query with a NUL or another control character except tab, line feed and
+// carriage return: they are not typed, and must not reach logs and records through a query. All
+// faces apply it. E3311.
 func CheckQuestion(text string) error {
 	i := strings.IndexFunc(text, control)
 	if i < 0 {
@@ -21,8 +21,8 @@ func CheckQuestion(text string) error {
 	return nil
 }
 
-// PlainQuestion replaces control characters by spaces: for text that was not written
-// as a question, such as a message of a conversation.
+// PlainQuestion replaces control characters by spaces, for text not written as a query, such as a
+// message of a conversation.
 func PlainQuestion(text string) string {
 	return strings.Map(func(r rune) rune {
 		if control(r) {

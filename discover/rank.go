@@ -11,36 +11,33 @@ import (
 )
 
 const (
-	// leastAlike is the cosine from which a tool is found by its meaning alone. Texts
-	// about different things have 0.0 to 0.2.
+	// leastAlike is the cosine from which a tool is found by meaning alone. Unrelated texts have
+	// 0.0 to 0.2.
 	leastAlike = 0.2
-	// How much the question as a whole counts beside the best of its subqueries: with
-	// meanings, and with words alone.
+	// Weight of the whole query against its best subquery: with meanings, and with words alone.
 	wholeShare      = 0.5
 	wholeShareWords = 1
-	// spare is how many tools are looked at beyond those that are shown, so that usage
-	// can lift them.
+	// spare is how many tools beyond the limit are examined, so that usage can lift them.
 	spare = 64
-	// neverCalled is the success of a tool that was never called.
+	// neverCalled is the success rate of a tool without calls.
 	neverCalled = 0.9
-	// Recent calls of a conversation count by their rank, and half with every hour.
+	// Recent calls of a conversation count by rank, and halve every hour.
 	recentFade   = 0.85
 	recentHalf   = time.Hour
 	failedCounts = 0.5
-	// preferCounts is how much what the user prefers in any conversation counts beside
-	// what this one is about.
+	// preferCounts is the weight of the user's preferences against the current conversation.
 	preferCounts = 0.5
-	// sessionTimes is how much more history counts in InSession.
+	// sessionTimes multiplies the weight of history in InSession.
 	sessionTimes = 3
 	leastScore   = 0.001 // of a tool that is found
-	// variety is how much being unlike the tools before counts in Semantic.
+	// diversity is the weight of dissimilarity to earlier results in Semantic.
 	diversity = 0.2
 )
 
 // DefaultWeights are those of Discovery 4.2.1 and 4.3.
 var DefaultWeights = Weights{Semantic: 0.4, Keyword: 0.3, History: 0.2, Success: 0.1, Complexity: 0.1}
 
-// weightsOf are the weights of one search.
+// weightsOf returns the weights of one search.
 func (x *Index) weightsOf(ask Query, meanings bool) Weights {
 	w := x.weights
 	if l, ok := x.usage.(Learned); ok && ask.Session.Tenant != "" {
@@ -57,20 +54,20 @@ func (x *Index) weightsOf(ask Query, meanings bool) Weights {
 		w.History = math.Round(sessionTimes*1e6*w.History) / 1e6
 	}
 	if !meanings {
-		// Usage must not weigh more because meanings are missing.
+		// Usage must not weigh more when meanings are missing.
 		w.Keyword, w.Semantic = w.Keyword+w.Semantic, 0
 	}
 	return w
 }
 
-// ranker is one search at work. The slices are used again by later ones.
+// ranker is the state of one search. Its slices are pooled.
 type ranker struct {
 	x         *Index
 	p         *postings
 	q         *query
 	weights   Weights
 	threshold float32
-	alike     [][]float32 // of query.texts; nil where meanings are not compared
+	alike     [][]float32 // of query.texts; nil if meanings are not compared
 
 	visible    func(*toolkeep.Tool) bool
 	category   string
@@ -110,14 +107,14 @@ func zeroed[T any](s []T, n int) []T {
 	return s
 }
 
-// done gives the slices to later searches.
+// done returns the slices to the pool.
 func (r *ranker) done() {
 	r.p, r.q, r.visible, r.alike, r.means, r.named = nil, nil, nil, nil, nil, nil
 	r.order = r.order[:0]
 	r.x.rankers.Put(r)
 }
 
-// sees tells whether a tool may be found. visible is asked once about each.
+// sees reports whether a tool may be found. visible is called once per tool.
 func (r *ranker) sees(i int) bool {
 	if r.visibility[i] == 0 {
 		r.visibility[i] = hidden
@@ -132,8 +129,7 @@ func (r *ranker) sees(i int) bool {
 	return r.visibility[i] == shown
 }
 
-// bestOf is the most of a part that a visible tool has: one that is hidden moves no
-// score.
+// bestOf returns the maximum of a part over visible tools: hidden tools affect no score.
 func (r *ranker) bestOf(part []float32) (best float32) {
 	for i, v := range part {
 		if v > best && r.sees(i) {
@@ -143,7 +139,7 @@ func (r *ranker) bestOf(part []float32) (best float32) {
 	return best
 }
 
-// fit writes how well the words of a subquery fit each tool.
+// fit writes how well a subquery's words match each tool.
 func (r *ranker) fit(to []float32, terms []int) {
 	clear(to)
 	for _, t := range terms {
@@ -151,10 +147,10 @@ func (r *ranker) fit(to []float32, terms []int) {
 	}
 }
 
-// blend puts words and meanings together: for the question as a whole, and for each
-// subquery, of which the best counts. Each part is divided by its best first, so
-// that the weights mean the same for every question and a subquery in few words counts as
-// much as one in many; adding parts this way was measured better than fusing ranks.
+// blend combines words and meanings, for the whole query and for each subquery, of which the best
+// counts. Each part is first divided by its maximum, so that weights mean the same for every query
+// and a short subquery counts as much as a long one; adding parts this way measured better than
+// rank fusion.
 func (r *ranker) blend() {
 	share := float32(wholeShare)
 	if r.alike == nil {
@@ -191,7 +187,7 @@ func (r *ranker) blend() {
 	}
 }
 
-// fuse raises scores to what a subquery gives.
+// fuse raises scores to those of a subquery.
 func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float32) {
 	keyword := float32(r.weights.Keyword) * share
 	if best > 0 {
@@ -208,8 +204,8 @@ func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float3
 	if most := r.bestOf(alike); most > 0 {
 		semantic /= most
 	}
-	// Words have the weight of both for a tool that has no vector yet: beside those that
-	// have one it would be buried until it is embedded.
+	// For a tool without a vector words get both weights: otherwise it would be buried until it is
+	// embedded.
 	of, alone := r.p.alike.of, float32(0)
 	if best > 0 {
 		alone = float32(r.weights.Keyword+r.weights.Semantic) * share / best
@@ -224,7 +220,7 @@ func (r *ranker) fuse(scores, fits []float32, best float32, at int, share float3
 	}
 }
 
-// termWeight is how much the words of a subquery weigh, each by how rare it is.
+// termWeight returns the weight of a subquery's words, by rarity.
 func (r *ranker) termWeight(terms []int) (sum float32) {
 	for _, t := range terms {
 		sum += r.p.rarity(r.p.term(r.q.terms[t].stem))
@@ -232,9 +228,9 @@ func (r *ranker) termWeight(terms []int) (sum float32) {
 	return sum
 }
 
-// relevance is how much a tool has in common with the question, whatever other tools
-// have: the cosine of their meanings, or the share of the question's words, whichever
-// is more. all is what the words of the question weigh.
+// relevance returns how well a tool matches the query, independent of other tools: the cosine of
+// their meanings, or the weighted share of the query's words, whichever is higher. all is the
+// weight of all the query's words.
 func (r *ranker) relevance(i int, all float32) float32 {
 	var out float32
 	if r.means != nil {
@@ -260,8 +256,8 @@ func (r *ranker) relevance(i int, all float32) float32 {
 	return out
 }
 
-// preferNamed puts tools first that the query names: it is a tool's id or name and
-// nothing else, or has in it what only a program would write.
+// liftNamed puts tools first that the query names: it is exactly a tool's id or name, or contains
+// an identifier.
 func (r *ranker) liftNamed(raw string) {
 	text := strings.ToLower(strings.TrimSpace(raw))
 	if text == "" {
@@ -289,7 +285,7 @@ type candidate struct {
 	parts Parts
 }
 
-// candidates takes the best visible tools.
+// candidates returns the best visible tools.
 func (r *ranker) candidates(n int) []candidate {
 	r.order = r.order[:0]
 	for i, s := range r.scores {
@@ -314,7 +310,7 @@ func (r *ranker) candidates(n int) []candidate {
 	return out
 }
 
-// sink keeps order a heap, the best on top and equal ones by id.
+// sink restores the heap order: the best on top, ties by id.
 func (r *ranker) sink(i int) {
 	for {
 		best := i
@@ -353,10 +349,10 @@ func (p *postings) sortCandidates(list []candidate) {
 	})
 }
 
-// complexity is what a tool's complexity takes off, of Weights.Complexity.
+// complexity is the share of Weights.Complexity subtracted from a tool's score.
 var complexity = map[string]float64{"medium": 0.5, "high": 1}
 
-// useUsage adds what is known of the tools: history, success, complexity.
+// rankByUsage adds history, success and complexity to the scores.
 func (x *Index) rankByUsage(r *ranker, ask Query, list []candidate) []candidate {
 	w := r.weights
 	if ask.Strategy == Semantic || ask.Strategy == Keyword {
@@ -394,7 +390,7 @@ func (x *Index) rankByUsage(r *ranker, ask Query, list []candidate) []candidate 
 	return list
 }
 
-// history is how much each tool belongs to what went before.
+// history returns how much each tool belongs to the earlier calls.
 func history(h History, now time.Time) map[string]float64 {
 	out := make(map[string]float64, len(h.Recent)+len(h.Paired)+len(h.Preferred))
 	for tool, v := range h.Preferred {
@@ -422,7 +418,7 @@ func history(h History, now time.Time) map[string]float64 {
 	return out
 }
 
-// pull brings in tools of the past that the question does not speak of.
+// addHistory adds earlier tools that the query does not match.
 func (r *ranker) addHistory(list []candidate, past map[string]float64) []candidate {
 	have := make(map[uint32]bool, len(list))
 	for _, c := range list {
@@ -438,11 +434,11 @@ func (r *ranker) addHistory(list []candidate, past map[string]float64) []candida
 	return list
 }
 
-// vary puts tools further down that are like those before them (maximal marginal
-// relevance), so that a vague question gets more than one kind of answer. Tools are
-// alike by the words of their names and descriptions.
+// diversify moves tools down that resemble those before them (maximal marginal relevance), so that
+// a vague query gets more than one kind of answer. Similarity is by the words of names and
+// descriptions.
 func (r *ranker) diversify(list []candidate, n int) []candidate {
-	near := make([]float64, len(list)) // the most that each is like one before
+	near := make([]float64, len(list)) // similarity to the closest tool before
 	for i := 0; i < min(n, len(list)-1); i++ {
 		best, most := i, math.Inf(-1)
 		for k := i; k < len(list); k++ {
@@ -462,8 +458,8 @@ func (r *ranker) diversify(list []candidate, n int) []candidate {
 	return list
 }
 
-// alikeness is the share of words, each by how rare it is, that two tools' names and
-// descriptions have in common.
+// alikeness returns the share of words, weighted by rarity, that two tools' names and descriptions
+// have in common.
 func (p *postings) alikeness(a, b uint32) float64 {
 	one, two := p.docs[a].terms, p.docs[b].terms
 	var both, all float64
@@ -500,8 +496,8 @@ func (p *postings) alikeness(a, b uint32) float64 {
 	return both / all
 }
 
-// matches are what is shown. A list that usage has put in order has scores in order;
-// where tools were moved for other reasons, they take the score of their rank.
+// matches returns the result. Where tools were moved other than by score, they take the score of
+// their rank.
 func (r *ranker) matches(list []candidate, n int) []Match {
 	list = list[:min(n, len(list))]
 	if len(list) == 0 {

@@ -13,8 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// pastUse is a Usage that tells what it was given, to the one tenant and conversation
-// that it is of.
+// pastUse is a Usage for one tenant and conversation, with the test's data.
 type pastUse struct {
 	tenant   string
 	session  string
@@ -170,7 +169,7 @@ func TestCategory(t *testing.T) {
 	in := func(c string) func(*toolkeep.Manifest) { return func(m *toolkeep.Manifest) { m.Category = c } }
 	x := index(tool("a.read", "1.0.0", "Read a file and a file and a file", in("disk")), tool("b.read", "1.0.0", "Read what is in a file", in("cloud")))
 	got, r := x.Find(t.Context(), Query{Text: "read file", Strategy: Category, Category: "cloud"}, nil)
-	// The best of the category has all of the words' share, whatever others have.
+	// The best of the category has the full keyword score, whatever other tools have.
 	if len(got) != 1 || got[0].Tool.ID != "b.read" || got[0].Keyword != 1 || r.Strategy != Category {
 		t.Errorf("%v %+v", got, r)
 	}

@@ -14,9 +14,8 @@ import (
 
 const retrievalData = "../../shared/data/retrieval"
 
-// TestRecall measures recall@5 by words alone on the public retrieval sets. The floors lie
-// two points under what was reached; `go run ./bench -parts retrieval` measures with
-// meanings.
+// TestRecall measures recall@5 by words alone on the public retrieval sets. The floors are two
+// points below the measured values; `go run ./bench -parts retrieval` measures with meanings.
 func TestRecall(t *testing.T) {
 	for _, set := range []struct {
 		name  string

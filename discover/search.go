@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Bounds of a search.
+// Limits of a search.
 const (
 	MaxResults    = 200
 	maxTerms      = 96
@@ -19,55 +19,52 @@ const (
 // Match is one tool that was found.
 type Match struct {
 	Tool  *toolkeep.Tool
-	Score float64  // comparable within one answer only
-	Why   []string // words of the query that the tool has, in their order
+	Score float64  // comparable only within one answer
+	Why   []string // words of the query that match the tool, in order
 	Parts
 }
 
-// Parts are what a score is made of, before Report.Weights weigh them.
+// Parts are the components of a score, before weighting by Report.Weights.
 type Parts struct {
-	// Semantic is how much query and tool mean alike: the cosine of the whole query or
-	// of the subquery that is nearest. It counts divided by the best of all tools.
+	// Semantic is the cosine similarity of query and tool, for the whole query or the nearest
+	// subquery. In the score it is divided by the maximum of all tools.
 	Semantic float64
-	// Keyword is how well the words of the whole query fit, 1 for the tool whose words
-	// fit best.
+	// Keyword is how well the words of the whole query match, 1 for the best tool.
 	Keyword float64
-	// History is how much the tool belongs to what the conversation and the user called
-	// before, 0 to 1.
+	// History is how much the tool belongs to earlier calls of the conversation and the user, 0 to
+	// 1.
 	History float64
-	// Success is the share of the tenant's calls that succeeded; a tool that was never
-	// called counts as 0.9, so that it is not buried.
+	// Success is the success rate of the tenant's calls; a tool without calls counts as 0.9, so
+	// that it is not buried.
 	Success float64
-	// Complexity is 0 for a simple tool, 0.5 for a medium, 1 for a complex one. It is
-	// taken off.
+	// Complexity is 0 for a simple tool, 0.5 for a medium, 1 for a complex one. It is subtracted.
 	Complexity float64
-	// Action is how much the tool does what the query wants done, by its verb: 1 if it does
-	// (reads, creates, changes, removes), 1.4 if it lists what is asked for in the plural,
-	// -1 if it does something else, 0 where that cannot be told. It counts 0.05.
+	// Action is how well the tool's verb matches the query's: 1 if it does what is wanted (read,
+	// create, change, remove), 1.4 if it lists what is asked for in the plural, -1 if it does
+	// something else, 0 if unknown. Its weight is 0.05.
 	Action float64
-	// Learned is how much the query is like those that led to the tool before, 0 to 1.
-	// It reorders tools that have such queries among their own ranks, and is in no score.
+	// Learned is the similarity of the query to those that led to the tool before, 0 to 1. It
+	// reorders tools that have such queries among their own ranks, and is not part of a score.
 	Learned float64
-	// Named says that the query names the tool itself, which puts it first.
+	// Named is set if the query names the tool itself, which puts it first.
 	Named bool
 }
 
-// Strategy is how tools are searched for (Discovery 4.2).
+// Strategy selects how tools are searched for (Discovery 4.2).
 type Strategy string
 
 // Strategies.
 const (
 	Hybrid   Strategy = "hybrid"   // words, meaning and usage; the default
-	Semantic Strategy = "semantic" // meaning alone and a varied answer, for vague questions
+	Semantic Strategy = "semantic" // meaning only, with diverse results, for vague queries
 	Keyword  Strategy = "keyword"  // words alone
 	Category Strategy = "category" // hybrid within Query.Category
-	// InSession is for conversations: tools that were called in it, and those that are
-	// often called with them, count heavily, and are found even if nothing in the
-	// question speaks of them.
+	// InSession is for conversations: tools called in it, and those often called with them, weigh
+	// heavily, and are found even if the query does not match them.
 	InSession Strategy = "session"
 )
 
-// Counter is a search that counts the tools that visible lets through without listing them.
+// Counter is a search that counts the visible tools without listing them.
 type Counter interface {
 	Count(ask Query, visible func(*toolkeep.Tool) bool) int
 }
@@ -75,34 +72,33 @@ type Counter interface {
 // Query is one search.
 type Query struct {
 	Text     string
-	Limit    int      // at most 200; 0 is 10
-	Strategy Strategy // "" is hybrid
-	Category string   // only tools of this category; "" is all
-	// Session is what went before, which Config.Usage knows; the zero value counts
-	// nothing but the question.
+	Limit    int      // at most 200; 0 means 10
+	Strategy Strategy // "" means hybrid
+	Category string   // only tools of this category; "" means all
+	// Session identifies the earlier calls in Config.Usage; with the zero value only the query
+	// counts.
 	Session Session
-	// Audience names all that the visible of the search depends on, beside the tool: who
-	// sees what (Access.Audience) and what the face leaves out by itself. Answers are
-	// kept, and given again, only to the same audience of the same Session.Tenant; ""
-	// keeps none.
+	// Audience identifies everything that visible depends on besides the tool: the principal's
+	// access (Access.Audience) and the face's own exclusions. Answers are cached only for the same
+	// audience of the same Session.Tenant; "" disables caching.
 	Audience string
 }
 
 // Report is how a search went.
 type Report struct {
-	Strategy Strategy // that was followed
-	// Degraded says why meanings were not compared although they should be, or of how many
-	// of the tools that the search may find they were not; "" if of all.
+	Strategy Strategy // the strategy used
+	// Degraded says why meanings were not compared although configured, or for how many of the
+	// tools the search may find they were not; "" if for none.
 	Degraded string
-	// Partial says that Degraded tells of such tools alone: they wait for their vectors,
-	// as View has it too, and meanings were compared by the configured model.
+	// Partial is set if Degraded is only about such tools: they wait for their vectors, as in View,
+	// and meanings were compared by the configured model.
 	Partial bool
-	// WordsAlone says that Degraded tells of no failure: nothing that embeds texts is
-	// configured or installed, and the same search is answered alike until that changes.
+	// WordsAlone is set if Degraded is not a failure: no embedder is configured or installed, and
+	// the answer stays the same until that changes.
 	WordsAlone bool
-	Terms      []string // words of the query that the index looked for
+	Terms      []string // words of the query that were searched for
 	Weights    Weights  // of the parts of each score
-	// CacheHit says that the answer was kept from an earlier search.
+	// CacheHit is set if the answer came from the cache.
 	CacheHit bool
 }
 
@@ -112,13 +108,12 @@ func (x *Index) Search(query string, limit int, visible func(*toolkeep.Tool) boo
 	return found
 }
 
-// Find gives the best tools for a query among those that visible lets
-// through (nil lets all through; it alone keeps tenants apart), best first and
-// equal ones by id. A query that names a tool's
-// id or name exactly finds it first. It returns nil if nothing matches.
+// Find returns the best tools for a query among those that visible lets through, best first, ties
+// by id. A nil visible lets all through; visible alone separates tenants. A tool whose id or name
+// is exactly the query comes first. It returns nil if nothing matches.
 //
-// Where meanings cannot be compared, because there is no embedder or it fails, words
-// alone count, and the report says so.
+// If meanings cannot be compared, for lack of an embedder or because it fails, only words count,
+// and the report says so.
 func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool) bool) ([]Match, Report) {
 	limit, text := ask.Limit, ask.Text
 	if limit <= 0 {
@@ -152,7 +147,7 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	r.liftNamed(text)
 	pool := limit + spare
 	if report.Strategy == Semantic {
-		pool = min(pool, 3*limit+10) // beyond them an answer is varied and wrong
+		pool = min(pool, 3*limit+10) // beyond that, diverse results are wrong ones
 	}
 	list := r.candidates(pool)
 	list = r.rankByAction(text, list)
@@ -164,40 +159,39 @@ func (x *Index) Find(ctx context.Context, ask Query, visible func(*toolkeep.Tool
 	return r.matches(list, limit), report
 }
 
-// query is a question taken apart.
+// query is an analysed query.
 type query struct {
 	terms []queryTerm
 	all   []int // indexes into terms, of all
-	// subqueries are what is asked for in it, if that is more than one thing: sentences, and
-	// the clauses of sentences.
+	// subqueries are the separate requests in it, if there are several: sentences, and the clauses
+	// of sentences.
 	subqueries []subquery
 	embeds     int // how many of their texts are compared by meaning
 }
 
-// subquery is a part of a question that can stand by itself.
+// subquery is a self-contained part of a query.
 type subquery struct {
 	terms []int
 	text  string
-	share float32 // how much it counts
-	// alike is where its likeness stands in what texts names: 0 is the whole question,
-	// -1 that words alone are compared.
+	share float32 // its weight
+	// alike is its index in texts: 0 is the whole query, -1 means that only words are compared.
 	alike int
 }
 
-// A subquery has at least so many words that say something, and so many of a question are
-// compared by their meaning, which takes some milliseconds for each.
+// The minimum number of meaningful words in a subquery, and the maximum number of subqueries
+// compared by meaning, which takes some milliseconds each.
 const (
 	subqueryWords = 3
 	maxEmbeds     = 8
-	clausePart    = 0.9 // how much a clause counts beside a whole sentence
+	clausePart    = 0.9 // weight of a clause relative to a sentence
 )
 
 type queryTerm struct{ stem, word string }
 
-// splitters are the words that join two subqueries.
+// splitters are the words that join two requests.
 var splitters = set("and then also finally additionally lastly next afterwards after furthermore moreover plus")
 
-// texts are what is to be compared by meaning: the whole question, then the subqueries.
+// texts returns the texts to compare by meaning: the whole query, then the subqueries.
 func (q *query) texts(whole string) []string {
 	out := make([]string, 1+q.embeds)
 	out[0] = whole
@@ -209,8 +203,8 @@ func (q *query) texts(whole string) []string {
 	return out
 }
 
-// readQuery takes a question apart. Sentences are subqueries; where one has several clauses
-// of some length, they are too.
+// readQuery analyses a query. Sentences are subqueries; so are the clauses of a sentence with
+// several clauses of some length.
 func readQuery(text string) query {
 	r := reader{known: map[string]int{}}
 	var list []sentence
@@ -222,7 +216,7 @@ func readQuery(text string) query {
 		}
 	}
 	if len(r.terms) == 0 {
-		// Nothing but words that are passed over: better those than nothing.
+		// The query has only stop words: better those than nothing.
 		words(text, func(w string) { r.take(w) })
 	}
 	if subqueries > 1 {
@@ -231,20 +225,20 @@ func readQuery(text string) query {
 	return r.query
 }
 
-// reader is a question that is being taken apart.
+// reader is the state of readQuery.
 type reader struct {
 	query
 	known map[string]int // index into terms, by stem
 }
 
-// sentence is a subquery that may hold others.
+// sentence is a subquery that may contain others.
 type sentence struct {
 	subquery
 	clauses []subquery // none, or at least two
-	said    int        // words that say something
+	said    int        // meaningful words
 }
 
-// take gives the index of a word among the terms, -1 for one too many.
+// take returns the index of a word among the terms, -1 if there are too many.
 func (r *reader) take(word string) int {
 	s := stem(word)
 	i, ok := r.known[s]
@@ -282,7 +276,7 @@ func (r *reader) sentence(text string) sentence {
 	return whole
 }
 
-// clause tells how many of its words say something, too.
+// clause also returns the number of meaningful words.
 func (r *reader) clause(list []string) (w subquery, said int) {
 	w = subquery{text: strings.Join(list, " "), share: clausePart}
 	for _, word := range list {
@@ -301,7 +295,7 @@ func (r *reader) clause(list []string) (w subquery, said int) {
 	return w, said
 }
 
-// subquery takes the subqueries of sentences: those first, then their clauses.
+// subquery adds the sentences as subqueries, then their clauses.
 func (r *reader) subquery(list []sentence) {
 	if len(list) == 1 {
 		r.subqueries = list[0].clauses // the sentence is the whole
@@ -322,14 +316,14 @@ func (r *reader) subquery(list []sentence) {
 	}
 }
 
-// What ends a sentence, and what a clause beside.
+// Characters that end a sentence, and those that also end a clause.
 const (
 	sentenceEnds = ".;!?\n"
 	clauseEnds   = ",:"
 )
 
-// split yields what stands between the ends in a text. A dot, comma or colon ends
-// nothing inside of numbers and names.
+// split yields the parts of a text between the given ends. A dot, comma or colon inside a number or
+// a name ends nothing.
 func split(text, ends string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		start := 0
@@ -352,7 +346,7 @@ func split(text, ends string) func(yield func(string) bool) {
 	}
 }
 
-// parts yields the words of a clause, split where splitters stand.
+// parts yields the words of a clause, split at splitters.
 func parts(clause string) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
 		var words []string
@@ -372,8 +366,8 @@ func parts(clause string) func(yield func([]string) bool) {
 	}
 }
 
-// identifiers are the words of a question that only a program would write, lower case:
-// getUser, get_user, users.get.
+// identifiers returns the words of a query that only a program would write, lower case: getUser,
+// get_user, users.get.
 func identifiers(text string) (out []string) {
 	for word := range strings.FieldsSeq(text) {
 		word = strings.Trim(word, "\"'`()[]{}<>.,:;!?")

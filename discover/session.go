@@ -2,32 +2,31 @@ package discover
 
 import "time"
 
-// Session says whose question it is and in which conversation.
+// Session identifies the user and conversation of a query.
 type Session struct {
 	Tenant  string
 	Subject string // the user
 	ID      string // of the conversation, "" outside of one
 }
 
-// Usage knows how tools were used, from which search learns. Its methods are called in
-// each search, from any number of goroutines: they answer from memory within
-// microseconds. Nothing that one tenant did is told to another.
+// Usage knows how tools were used; search learns from it. Its methods are called in each search,
+// concurrently: they answer from memory within microseconds. Data of one tenant is never used for
+// another.
 type Usage interface {
-	// History is what went before in a conversation.
+	// History returns the earlier calls of a conversation.
 	History(s Session) History
-	// SuccessRates are the shares of a tenant's calls of the tools that succeeded; -1 for
-	// a tool that was not called, nil if none was.
+	// SuccessRates returns the success rates of a tenant's calls of the tools; -1 for a tool
+	// without calls, nil if no tool has any.
 	SuccessRates(tenant string, tools []string) []float64
-	// Examples are the newest questions of a tenant after which tools were chosen.
+	// Examples returns a tenant's newest queries after which tools were chosen.
 	Examples(tenant string) []Example
 }
 
-// History is what went before in a conversation.
+// History holds the earlier calls of a conversation.
 type History struct {
 	Recent []Recent // calls of this conversation, the newest first, at most 50
-	// Paired are tools that are often called with or after the recent ones, and
-	// Preferred those that the user calls often, in any conversation: tool to weight
-	// between 0 and 1.
+	// Paired are tools often called with or after the recent ones, and Preferred those the user
+	// calls often in any conversation; both map tools to weights between 0 and 1.
 	Paired, Preferred map[string]float64
 }
 
@@ -38,17 +37,16 @@ type Recent struct {
 	Success bool
 }
 
-// Example is a question and the tool that was chosen after it.
+// Example is a query and the tool chosen after it.
 type Example struct {
 	Query string // redacted
 	Tool  string
 	Count int // how often
 }
 
-// Learned is an optional ability of a Usage: weights that were learned from what was
-// chosen of what had been offered. ok is false where a tenant has none, or learning is
-// off; the Index's own weights count then. It is asked once in each search, like the
-// methods of Usage.
+// Learned is an optional ability of a Usage: weights learned from which of the offered tools were
+// chosen. ok is false if a tenant has none, or learning is off; then the Index's own weights apply.
+// It is called once per search, like the methods of Usage.
 type Learned interface {
 	Weights(tenant string) (w Weights, ok bool)
 }

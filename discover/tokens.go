@@ -9,10 +9,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-const maxWord = 64 // bytes; what is longer is data and no word
+const maxWord = 64 // bytes; anything longer is data
 
-// words yields the words of a text in order, lower case, names taken apart:
-// getHTTPUser_v2 gives get, http, user, v2.
+// words yields the words of a text in order, lower case, with names split: getHTTPUser_v2 gives
+// get, http, user, v2.
 func words(text string, yield func(word string)) {
 	if !isASCII(text) {
 		text = norm.NFKD.String(text)
@@ -53,7 +53,7 @@ func words(text string, yield func(word string)) {
 	emit(len(text))
 }
 
-// dense tells the scripts that put no space between words.
+// dense reports scripts without spaces between words.
 func dense(r rune) bool {
 	return r >= 0x0E00 && unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
@@ -67,7 +67,7 @@ func isASCII(s string) bool {
 	return true
 }
 
-// lower also drops the accents that words left inside of a word.
+// lower also removes the accents left inside a word.
 func lower(s string) string {
 	if isASCII(s) {
 		return strings.ToLower(s)
@@ -80,7 +80,7 @@ func lower(s string) string {
 	}, s)
 }
 
-// stem reduces a word to what its forms have in common.
+// stem reduces a word to its stem.
 func stem(word string) string {
 	if len(word) < 3 {
 		return word
@@ -88,8 +88,7 @@ func stem(word string) string {
 	return english.Stem(word, false)
 }
 
-// stops are words that tell nothing about a tool: the glue of English, and how
-// people ask.
+// stops are words that say nothing about a tool: function words, and phrases of asking.
 var stops = set(`a an the this that these those some any all each every another other such
  i me my we us our you your he him his she her it its they them their who whom whose what which
  am is are was were be been being do does did done have has had having will would shall should can could may might must

@@ -19,14 +19,12 @@ import (
 	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
-// A file of vectors is a head of 64 KiB that names the model, then chunks of 1024
-// slots each. A chunk is the numbers of all its vectors, as they are compared in
-// memory, then a label for each: the digest of the text and a checksum over digest and
-// numbers. A chunk begins at a multiple of 64 KiB, so that it can be mapped whatever the
-// size of a page. A slot without a label is free; one whose checksum is wrong, as a
-// crash or rot leaves it, counts as free. Slots are written once, one after the other,
-// so that comparing with them needs no lock; a vector that is replaced or dropped
-// loses its label, and its numbers stay until the file is rewritten.
+// A vector file is a header of 64 KiB with the model's name, then chunks of 1024 slots. A chunk
+// holds the numbers of all its vectors, as compared in memory, then a label for each: the digest of
+// the text and a checksum over digest and numbers. A chunk begins at a multiple of 64 KiB, so that
+// it can be mapped with any page size. A slot without a label is free; so is one whose checksum is
+// wrong after a crash or bit rot. Slots are written once, in order, so that readers need no lock; a
+// replaced or dropped vector loses its label, and its numbers stay until the file is rewritten.
 const (
 	vectorMagic   = "TKVEC2"
 	vectorFileEnd = ".vec"
@@ -39,25 +37,24 @@ const (
 
 var checksum = crc32.MakeTable(crc32.Castagnoli)
 
-// rows are the numbers of vectors, in chunks of chunkRows, which are parts of a file or
-// memory of the process.
+// rows are the numbers of vectors, in chunks of chunkRows, mapped from a file or in process memory.
 type rows struct {
 	dimensions int
 	chunks     [][]float32
 	mapped     *mappings
-	// gone is set when a part of the file was found missing: nothing is compared with
-	// these any more, nor given by a Selection.
+	// gone is set when a part of the file was found missing: from then on nothing is compared with
+	// these rows, and Selections return none of them.
 	gone atomic.Bool
 }
 
-// mappings are undone when the last who compares with them is gone.
+// mappings are unmapped when the last reader is gone.
 type mappings struct{ list [][]byte }
 
 func newRows(dimensions int) *rows {
 	r := &rows{dimensions: dimensions, mapped: &mappings{}}
 	runtime.AddCleanup(r, func(m *mappings) {
 		for _, b := range m.list {
-			_ = unmap(b) // there is no caller left to tell
+			_ = unmap(b) // no caller to report to
 		}
 	}, r.mapped)
 	return r
@@ -68,17 +65,17 @@ func (r *rows) at(slot uint32) []float32 {
 	return r.chunks[slot/chunkRows][at : at+r.dimensions]
 }
 
-// reading calls f, which may look at the numbers of chunks, of which some may be mapped.
+// reading calls f, which may access chunks, some of them mapped.
 func reading(chunks [][]float32, f func()) error {
 	return mapped.Read(func(addr uintptr) bool {
 		return slices.ContainsFunc(chunks, func(c []float32) bool { return mapped.Holds(c, addr) })
 	}, f)
 }
 
-// next is the first slot of the next chunk that is not there yet.
+// next returns the first slot of the next chunk.
 func (r *rows) next() uint32 { return uint32(len(r.chunks)) * chunkRows }
 
-// hold keeps numbers in the memory of the process.
+// hold keeps numbers in process memory.
 func (r *rows) hold(slot uint32, numbers []float32) {
 	if slot == r.next() {
 		r.chunks = append(r.chunks, make([]float32, chunkRows*r.dimensions))
@@ -91,7 +88,7 @@ type vectorFile struct {
 	path       string
 	model      string
 	dimensions int
-	damaged    bool // what it was when it was opened was no file of vectors
+	damaged    bool // it was not a vector file when opened
 }
 
 func spaceHead(model string, dimensions int) string {
@@ -106,8 +103,7 @@ func spaceSum(model string, dimensions int) [sha256.Size]byte {
 	return sha256.Sum256([]byte(spaceHead(model, dimensions)))
 }
 
-// readSpace tells whose vectors a file holds; the zero value if it is no file of
-// vectors.
+// readSpace returns the space of a file's vectors; the zero value if it is not a vector file.
 func readSpace(path string) (Space, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -148,7 +144,7 @@ func readSpace(path string) (Space, error) {
 	return s, nil
 }
 
-// openVectorFile makes the file if it is absent, and overwrites one of another model.
+// openVectorFile creates the file if it is absent, and overwrites one of another model.
 func openVectorFile(path, model string, dimensions int) (*vectorFile, error) {
 	head := spaceHead(model, dimensions)
 	if len(head) > 4096 {
@@ -157,7 +153,7 @@ func openVectorFile(path, model string, dimensions int) (*vectorFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	// What a crash left while the file was rewritten.
+	// Left by a crash during a rewrite.
 	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -202,7 +198,7 @@ func (v *vectorFile) chunksIn(size int64) int {
 
 func (v *vectorFile) chunkAt(chunk int) int64 { return headBytes + int64(chunk)*v.chunkBytes() }
 
-// labels are those of a chunk; what is behind the end of the file has none.
+// labels returns those of a chunk; beyond the end of the file there are none.
 func (v *vectorFile) labels(chunk int) ([]byte, error) {
 	b := make([]byte, chunkRows*labelBytes)
 	_, err := v.f.ReadAt(b, v.chunkAt(chunk)+v.numberBytes())
@@ -212,7 +208,7 @@ func (v *vectorFile) labels(chunk int) ([]byte, error) {
 	return b, err
 }
 
-// label is that of the i-th slot of a chunk; false for a free one.
+// label returns the label of a chunk's i-th slot; false for a free one.
 func label(labels []byte, i int) ([]byte, bool) {
 	l := labels[i*labelBytes : (i+1)*labelBytes]
 	for _, b := range l {
@@ -223,8 +219,7 @@ func label(labels []byte, i int) ([]byte, bool) {
 	return nil, false
 }
 
-// read maps the whole file into r and tells where the vectors are, in the order they
-// were written.
+// read maps the whole file into r and reports each vector's slot in write order.
 func (v *vectorFile) read(r *rows, each func(uint32, Digest)) error {
 	info, err := v.f.Stat()
 	if err != nil {
@@ -258,7 +253,7 @@ func (v *vectorFile) read(r *rows, each func(uint32, Digest)) error {
 	return nil
 }
 
-// extend makes the file longer by the chunk that r needs next, and maps it.
+// extend appends the chunk that r needs next to the file, and maps it.
 func (v *vectorFile) extend(r *rows) error {
 	at := v.chunkAt(len(r.chunks))
 	info, err := v.f.Stat()
@@ -286,18 +281,18 @@ func (v *vectorFile) extend(r *rows) error {
 	return nil
 }
 
-// cut tells whether the file is shorter than what is mapped of it: writing would make it
-// as long again, but with nothing in it.
+// cut reports whether the file is shorter than its mapping: writing would restore its length, but
+// not its content.
 func (v *vectorFile) cut(r *rows) bool {
 	n := len(r.mapped.list)
 	if n == 0 {
 		return false
 	}
 	info, err := v.f.Stat()
-	return err == nil && info.Size() < v.chunkAt(n) // else the writing fails
+	return err == nil && info.Size() < v.chunkAt(n) // else the write fails
 }
 
-// write keeps a vector: the numbers, then the label that says that they are there.
+// write stores a vector: the numbers, then the label that validates them.
 func (v *vectorFile) write(r *rows, slot uint32, d Digest, numbers []float32) error {
 	if slot == r.next() {
 		if err := v.extend(r); err != nil {
@@ -323,15 +318,15 @@ func (v *vectorFile) labelAt(slot uint32) int64 {
 	return v.chunkAt(int(slot/chunkRows)) + v.numberBytes() + int64(slot%chunkRows)*labelBytes
 }
 
-// erase takes the label of a slot away.
+// erase removes a slot's label.
 func (v *vectorFile) erase(slot uint32) error {
 	var l [labelBytes]byte
 	_, err := v.f.WriteAt(l[:], v.labelAt(slot))
 	return err
 }
 
-// rewrite puts a file with these vectors alone in the place of v, and maps it into r. A
-// crash leaves the one or the other.
+// rewrite replaces v by a file with only these vectors, and maps it into r. A crash leaves one or
+// the other.
 func (v *vectorFile) rewrite(r *rows, of []Digest, numbers func(i int) ([]float32, error)) (_ *vectorFile, err error) {
 	f, err := os.OpenFile(v.path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -361,14 +356,14 @@ func (v *vectorFile) rewrite(r *rows, of []Digest, numbers func(i int) ([]float3
 	if err = os.Rename(v.path+".new", v.path); err != nil {
 		return nil, err
 	}
-	// The folder is not synced: if the name is lost with the machine, the old file is
-	// there, which is as good.
+	// The folder is not synced: if a machine crash loses the rename, the old file is there, which
+	// is as good.
 	return n, nil
 }
 
 func (v *vectorFile) close() error { return v.f.Close() }
 
-// raw are the bytes of numbers.
+// raw returns the bytes of numbers.
 func raw(numbers []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(numbers))), 4*len(numbers))
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzVectorFile opens what may lie in the place of a file of vectors. Whatever it is,
-// vectors can be put there, and are found by the next start.
+// FuzzVectorFile opens arbitrary content as a vector file. Vectors can be put there in any case,
+// and are found by the next start.
 func FuzzVectorFile(f *testing.F) {
 	v := &vectorFile{dimensions: 2}
 	head := spaceHead("a", 2)

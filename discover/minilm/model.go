@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Name is what vectors of this model are stored under.
+// Name is the model name under which vectors are stored.
 const Name = "all-MiniLM-L6-v2"
 
 // Names of the two files.
@@ -23,8 +23,8 @@ const (
 // Config says where the model is. Dir is required.
 type Config struct {
 	Dir string
-	// Threads is how many texts are worked on at once; default half of the processors,
-	// at least 1, so that calls go on meanwhile.
+	// Threads is how many texts are processed at once; default half of the processors, at least 1,
+	// which leaves capacity for calls.
 	Threads int
 }
 
@@ -38,7 +38,7 @@ type Model struct {
 	mu     sync.RWMutex // held for reading while the weights are in use
 	closed bool
 
-	gone atomic.Pointer[error] // why the weights cannot be read any more
+	gone atomic.Pointer[error] // why the weights can no longer be read
 }
 
 // Open maps the weights and reads the vocabulary; it takes some milliseconds.
@@ -68,8 +68,7 @@ func unreadable(err error) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding model cannot be read any more (%v); install it again with `toolkeep models install`, then restart", err).Because(err)
 }
 
-// Close gives the weights back when no text is being worked on. A closed Model
-// answers E3102.
+// Close releases the weights once no text is being processed. A closed Model answers E3102.
 func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,11 +85,11 @@ func (m *Model) Model() string { return Name }
 // Dimensions is 384.
 func (m *Model) Dimensions() int { return Dimensions }
 
-// Embed gives the vectors of texts, those of several callers beside each other up to
-// Config.Threads. Of a text that is longer than 256 tokens the beginning counts.
+// Embed returns the vectors of texts; calls run in parallel up to Config.Threads. Of a text over
+// 256 tokens the start counts.
 //
-// E3102 if the model was closed, and, from then on until the model is opened again, if its
-// file was found cut or written over; E3902 if ctx ends.
+// E3102 if the model was closed, and, from then on until it is opened again, if its file was found
+// truncated or overwritten; E3902 if ctx ends.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	out := make([][]float32, 0, len(texts))
 	for len(out) < len(texts) {
@@ -103,7 +102,7 @@ func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) 
 	return out, nil
 }
 
-// embed gives the vectors of as many texts as are worked on at once, at least of one.
+// embed returns the vectors of as many texts as fit into one pass, at least one.
 func (m *Model) embed(ctx context.Context, texts []string) ([][]float32, error) {
 	select {
 	case m.threads <- struct{}{}:
@@ -134,7 +133,7 @@ func (m *Model) embed(ctx context.Context, texts []string) ([][]float32, error) 
 	}
 	var out [][]float32
 	if err := reading(m.w.path, m.w.data, func() { out = m.forward(w) }); err != nil {
-		// Whatever the file holds later, it may be a part of another model.
+		// Whatever the file holds from now on may belong to another model.
 		m.gone.Store(&err)
 		return nil, unreadable(err)
 	}

@@ -1,19 +1,18 @@
 package minilm
 
-// Products of matrices take nearly all of the time. They are made of tiles of 4 rows and
-// 16 columns, which lie in registers until they are whole: viterin/vek's product adds to
-// memory with each step, and measured half as fast. With AVX-512 a tile has up to 8 rows
-// of two strips.
+// Matrix products take nearly all of the time. They are computed in tiles of 4 rows and 16 columns
+// that stay in registers until complete: viterin/vek's product adds to memory at each step, and was
+// measured at half the speed. With AVX-512 a tile has up to 8 rows of two strips.
 const (
 	tileRows    = 4
 	tileColumns = 16 // divides all sizes of the model
 )
 
-// panels is a matrix cut into strips of 16 columns, one strip after the other, so that a
-// tile reads it from beginning to end.
+// panels is a matrix cut into strips of 16 columns, one after the other, so that a tile reads
+// sequentially.
 type panels []float32
 
-// panelsOf cuts up the matrix whose rows are the columns of w.
+// panelsOf converts the transpose of w.
 func panelsOf(w []float32, columns, rows int) panels {
 	out := make(panels, 0, len(w))
 	for c := 0; c < columns; c += tileColumns {
@@ -26,9 +25,8 @@ func panelsOf(w []float32, columns, rows int) panels {
 	return out
 }
 
-// multiply writes a m + bias to dst. A row of a has steps numbers of which stride lie
-// from one row to the next, and there are as many strips as bias has room for. All rows
-// up to a multiple of 4 are read and written.
+// multiply writes a m + bias to dst. A row of a has steps numbers, and rows are stride apart; there
+// are as many strips as bias has room for. All rows up to a multiple of 4 are read and written.
 func multiply(dst []float32, dstStride int, a []float32, stride, rows, steps int, m panels, bias []float32) {
 	for c := multiplyWide(dst, dstStride, a, stride, rows, steps, m, bias); c < len(bias); c += tileColumns {
 		strip := m[c*steps:][:steps*tileColumns]
@@ -39,7 +37,7 @@ func multiply(dst []float32, dstStride int, a []float32, stride, rows, steps int
 	}
 }
 
-// tileInGo is what tile does. It takes two columns at a time, so that their sums stay in
+// tileInGo is tile in plain Go. It takes two columns at a time, so that their sums stay in
 // registers.
 func tileInGo(dst []float32, dstStride int, a []float32, stride int, strip, bias []float32) {
 	steps := len(strip) / tileColumns

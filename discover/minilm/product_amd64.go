@@ -10,7 +10,7 @@ var (
 	wide        = accelerated && cpu.X86.HasAVX512F
 )
 
-// tile writes 4 rows of 16 numbers to dst: those of a, times strip, plus bias.
+// tile writes 4 rows of 16 numbers to dst: rows of a times strip, plus bias.
 func tile(dst []float32, dstStride int, a []float32, stride int, strip, bias []float32) {
 	if !accelerated {
 		tileInGo(dst, dstStride, a, stride, strip, bias)
@@ -19,8 +19,8 @@ func tile(dst []float32, dstStride int, a []float32, stride int, strip, bias []f
 	tileAVX2(&dst[0], &a[0], &strip[0], &bias[0], len(strip)/tileColumns, 4*stride, 4*dstStride)
 }
 
-// multiplyWide is multiply with AVX-512, in tiles of 8 rows, at last of 4, and two strips.
-// It tells how many columns it has written; one strip may be left.
+// multiplyWide is multiply with AVX-512, in tiles of 8 rows, finally of 4, and two strips. It
+// returns the number of columns written; one strip may be left.
 func multiplyWide(dst []float32, dstStride int, a []float32, stride, rows, steps int, m panels, bias []float32) (c int) {
 	const columns = 2 * tileColumns
 	for ; wide && c+columns <= len(bias); c += columns {

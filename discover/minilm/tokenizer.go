@@ -12,19 +12,19 @@ import (
 
 const (
 	maxTokens    = 256 // of a text, [CLS] and [SEP] included
-	maxWordRunes = 100 // of a word that is cut into pieces; a longer one is unknown
-	// maxText bounds the bytes that are read of a text. 254 tokens are reached long
-	// before, unless it is mostly spaces.
+	maxWordRunes = 100 // longest word cut into pieces; a longer one is unknown
+	// maxText bounds the bytes read of a text. It has 254 tokens long before that, unless it is
+	// mostly spaces.
 	maxText = 64 << 10
 )
 
-// special are the tokens that the original takes out of a text as they are.
+// special are the tokens the original recognises verbatim in a text.
 var special = []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 // tokenizer is BertTokenizer with do_lower_case.
 type tokenizer struct {
-	pieces        map[string]int32 // those that begin a word
-	inner         map[string]int32 // those behind ##
+	pieces        map[string]int32 // pieces that start a word
+	inner         map[string]int32 // pieces after ##
 	longest       int              // bytes of the longest piece
 	unk, cls, sep int32
 }
@@ -63,7 +63,7 @@ func readVocabulary(path string) (*tokenizer, error) {
 	return t, nil
 }
 
-// ids appends the tokens of a text to dst, with [CLS] before and [SEP] behind them.
+// ids appends the tokens of a text to dst, between [CLS] and [SEP].
 func (t *tokenizer) ids(dst []int32, text string) []int32 {
 	if len(text) > maxText {
 		text = text[:maxText]
@@ -106,8 +106,8 @@ func specialAt(s string) string {
 	return ""
 }
 
-// words are the words of a text: in small letters, without accents, marks of
-// punctuation and ideographs each by themselves.
+// words returns the words of a text: lower case, without accents, with punctuation and ideographs
+// as single words.
 func words(text string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		var word []byte
@@ -147,7 +147,7 @@ func letterOrDigit(r rune) bool {
 	return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
-// lower appends a rune in small letters. One has two.
+// lower appends a rune in lower case. One rune has two.
 func lower(word []byte, r rune) []byte {
 	if r == 'İ' {
 		return append(word, "i̇"...)
@@ -155,7 +155,7 @@ func lower(word []byte, r rune) []byte {
 	return append(word, string(unicode.ToLower(r))...)
 }
 
-// clean takes out what cannot be seen and makes every space a plain one.
+// clean removes invisible characters and turns all white space into spaces.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -168,15 +168,15 @@ func clean(text string) string {
 	}, text)
 }
 
-// ideograph tells whether BERT's tokenizer takes a character for Chinese.
+// ideograph reports whether BERT's tokenizer treats a character as Chinese.
 func ideograph(r rune) bool {
 	return r >= 0x4e00 && r <= 0x9fff || r >= 0x3400 && r <= 0x4dbf || r >= 0x20000 && r <= 0x2a6df ||
 		r >= 0x2a700 && r <= 0x2b73f || r >= 0x2b740 && r <= 0x2b81f || r >= 0x2b820 && r <= 0x2ceaf ||
 		r >= 0xf900 && r <= 0xfaff || r >= 0x2f800 && r <= 0x2fa1f
 }
 
-// cut appends the pieces of a word: always the longest that fits, and one unknown
-// token if none does.
+// cut appends the pieces of a word: always the longest match, and one unknown token if nothing
+// matches.
 func (t *tokenizer) cut(dst []int32, word string) []int32 {
 	n := 0
 	for range word {

@@ -32,7 +32,7 @@ type linear struct {
 	b []float32
 }
 
-// scale is a layer norm's.
+// scale holds a layer norm's parameters.
 type scale struct{ w, b []float32 }
 
 type layer struct {
@@ -46,13 +46,13 @@ type weights struct {
 	words, places, kinds []float32
 	first                scale
 	layers               [layers]layer
-	data                 []byte // of the whole file; mapped, where that can be
+	data                 []byte // of the whole file; mapped if possible
 	path                 string
 	close                func() error
 }
 
-// reading calls f, which may look at the weights, and tells of a file that cannot be read
-// any more.
+// reading calls f, which may access the weights, and returns an error if the file can no longer be
+// read.
 func reading(path string, data []byte, f func()) error {
 	if err := mapped.Read(func(addr uintptr) bool { return mapped.Holds(data, addr) }, f); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -161,7 +161,7 @@ func (f *finder) get(name string, shape ...int64) []float32 {
 	return nil
 }
 
-// floats reads little-endian numbers, without a copy where the machine has them so.
+// floats reads little-endian numbers, without a copy on little-endian machines.
 func floats(b []byte) []float32 {
 	one := uint16(1)
 	little := *(*byte)(unsafe.Pointer(&one)) == 1

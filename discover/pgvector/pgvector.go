@@ -1,11 +1,11 @@
-// Package pgvector keeps the vectors of tools in PostgreSQL with the extension pgvector,
-// and has it compare them. Nodes that share the database share the vectors: what one
-// has embedded no other embeds.
+// Package pgvector stores the vectors of tools in PostgreSQL with the extension pgvector, which
+// also compares them. Nodes that share the database share the vectors: a text is embedded by one
+// node only.
 //
-// Each model has a table of its own, toolkeep_vectors_N, where N is its number in
-// toolkeep_vector_spaces: the numbers of a vector's column are fixed, and no comparison
-// reads the vectors of another model. The tables are made at the first use. Comparing is
-// exact, a scan of the model's table.
+// Each model has its own table, toolkeep_vectors_N, where N is its number in
+// toolkeep_vector_spaces: a vector column has fixed dimensions, and no comparison reads another
+// model's vectors. The tables are created at first use. Comparison is exact, a scan of the model's
+// table.
 package pgvector
 
 import (
@@ -31,44 +31,44 @@ import (
 
 // Config of a Backend. Only DSN is required.
 type Config struct {
-	// DSN is a connection string, as keywords or as a URL. A search_path in it puts the
-	// tables into another schema, which must exist.
+	// DSN is a connection string, as keywords or as a URL. A search_path in it selects the schema
+	// of the tables, which must exist.
 	DSN string
 	// MaxConns bounds the connections; default 8.
 	MaxConns int
-	// Name names this process in PostgreSQL's list of sessions; default "toolkeep".
+	// Name is this process's application name in PostgreSQL; default "toolkeep".
 	Name string
-	// Clock tells when vectors are used; default time.Now.
+	// Clock dates the use of vectors; default time.Now.
 	Clock func() time.Time
-	Log   *slog.Logger // of vectors that are dropped; nil: nothing is logged
+	Log   *slog.Logger // for dropped vectors; nil: no logging
 }
 
 const (
-	// atOnce is how many queries are compared in one scan.
+	// atOnce is how many queries share one scan.
 	atOnce = 16
-	// unused is how long a vector stays that no node uses.
+	// unused is how long a vector is kept that no node uses.
 	unused = 7 * 24 * time.Hour
-	// at most so many digests are in one statement.
+	// digests is the maximum number of digests per statement.
 	digests = 5000
-	// lock keeps nodes that start at the same time from making the tables twice.
+	// lock serialises the creation of the tables.
 	lock = 0x746b7665 // "tkve"
 )
 
-// Backend keeps vectors in a PostgreSQL.
+// Backend stores vectors in a PostgreSQL database.
 type Backend struct {
 	pool  *pgxpool.Pool
 	clock func() time.Time
 	log   *slog.Logger
 }
 
-// New checks the settings and connects to nothing. E3008 says what is wrong with them.
+// New checks the settings and does not connect. E3008 describes a fault.
 func New(c Config) (*Backend, error) {
 	if c.DSN == "" {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "pgvector needs the address of a PostgreSQL: set store.dsn, or search.vectors_dsn where the vectors are kept elsewhere")
 	}
 	pc, err := pgxpool.ParseConfig(c.DSN)
 	if err != nil {
-		// The error holds the address, and pgx hides only what it takes for a password.
+		// The error contains the address, and pgx hides only what it recognises as a password.
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the address of the PostgreSQL for vectors cannot be read; it is postgres://user@host/database or host=... dbname=...")
 	}
 	pc.MaxConns = int32(cmp.Or(c.MaxConns, 8))
@@ -94,7 +94,7 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// Spaces tells of which models vectors are kept. Before the first use it is of none.
+// Spaces returns the models with stored vectors. Before first use there are none.
 func (b *Backend) Spaces(ctx context.Context) ([]discover.Space, error) {
 	var out []discover.Space
 	err := b.try(ctx, func() error {
@@ -120,7 +120,7 @@ func (b *Backend) Spaces(ctx context.Context) ([]discover.Space, error) {
 		for i, t := range tables {
 			s := out[i]
 			if err := b.pool.QueryRow(ctx, `SELECT count(*) FROM `+t).Scan(&s.Vectors); gone(err) {
-				continue // another node drops it
+				continue // dropped by another node
 			} else if err != nil {
 				return err
 			}
@@ -134,7 +134,7 @@ func (b *Backend) Spaces(ctx context.Context) ([]discover.Space, error) {
 
 func table(id int64) string { return "toolkeep_vectors_" + strconv.FormatInt(id, 10) }
 
-// Open makes the model's table if it is absent.
+// Open creates the model's table if it is absent.
 func (b *Backend) Open(ctx context.Context, model string, dimensions int) (discover.Vectors, error) {
 	if dimensions < 1 || dimensions > 16_000 {
 		return nil, toolkeep.NewError(toolkeep.IndexUnavailable, "vectors of %s have %d numbers; pgvector keeps 1 to 16000", model, dimensions)
@@ -147,8 +147,8 @@ func (b *Backend) Open(ctx context.Context, model string, dimensions int) (disco
 	return v, nil
 }
 
-// try does it once more where the connection was lost: it was an old one, which the
-// server has ended. Everything here can be done twice.
+// try retries once if the connection was lost, since the server may have ended a pooled one. All
+// operations here are idempotent.
 func (b *Backend) try(ctx context.Context, do func() error) error {
 	err := do()
 	if lost(err) && ctx.Err() == nil {
@@ -158,7 +158,7 @@ func (b *Backend) try(ctx context.Context, do func() error) error {
 	return explain(err)
 }
 
-// lost tells whether it was the connection that failed.
+// lost reports whether the connection failed.
 func lost(err error) bool {
 	var known *toolkeep.Error
 	var refused *pgconn.PgError
@@ -166,12 +166,12 @@ func lost(err error) bool {
 	case err == nil, errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return false
 	case errors.As(err, &refused):
-		return refused.Code[:2] == "57" // the server goes down or comes up
+		return refused.Code[:2] == "57" // the server is shutting down or starting
 	}
 	return true
 }
 
-// explain keeps addresses, which are in errors of connecting, to the cause.
+// explain moves addresses, which appear in connection errors, to the cause.
 func explain(err error) error {
 	var known *toolkeep.Error
 	var refused *pgconn.PgError
@@ -190,7 +190,7 @@ func explain(err error) error {
 	return toolkeep.NewError(toolkeep.IndexUnavailable, "the PostgreSQL that keeps the vectors cannot be reached").Because(err)
 }
 
-// vectors are those of one model.
+// vectors are the vectors of one model.
 type vectors struct {
 	b          *Backend
 	model      string
@@ -200,11 +200,11 @@ type vectors struct {
 	product    string // the operator of the negative scalar product, with its schema
 
 	mu     sync.RWMutex
-	places map[discover.Digest]int64 // the rows that this process knows of
+	places map[discover.Digest]int64 // the rows known to this process
 	closed bool
 }
 
-// migrate makes what is missing, and finds out where the extension lies.
+// migrate creates missing tables, and finds the extension's schema.
 func (v *vectors) migrate(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, v.b.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, lock); err != nil {
@@ -240,8 +240,7 @@ func (v *vectors) migrate(ctx context.Context) error {
 		if there {
 			return v.mark(ctx, tx)
 		}
-		// Storage "plain" where it fits keeps a scan from looking each vector up in
-		// another table.
+		// Storage "plain", where it fits, saves a scan the lookup of each vector in another table.
 		_, err = tx.Exec(ctx, fmt.Sprintf(`CREATE TABLE %s (
 			place bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, digest bytea NOT NULL UNIQUE CHECK (length(digest) = 32),
 			embedding %s(%d) NOT NULL, used date NOT NULL)`, v.table, v.vector, v.dimensions))
@@ -252,8 +251,8 @@ func (v *vectors) migrate(ctx context.Context) error {
 	})
 }
 
-// extension tells in which schema pgvector lies, and brings it into the database if it
-// is only installed.
+// extension returns pgvector's schema, and creates the extension in the database if it is only
+// installed.
 func extension(ctx context.Context, tx pgx.Tx) (string, error) {
 	const where = `SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'`
 	var schema string
@@ -295,7 +294,7 @@ func (v *vectors) Close() error {
 	return nil
 }
 
-// find tells where the vectors of texts are.
+// find returns the rows of texts' vectors.
 func (v *vectors) find(ctx context.Context, of []discover.Digest) (map[discover.Digest]int64, error) {
 	found := make(map[discover.Digest]int64, len(of))
 	for some := range slices.Chunk(of, digests) {
@@ -360,8 +359,8 @@ func (v *vectors) Put(ctx context.Context, of []discover.Digest, numbers [][]flo
 	if err := discover.CheckVectors(v.model, v.dimensions, len(of), numbers); err != nil {
 		return err
 	}
-	// In one order, so that nodes which put the same do not wait for each other in a
-	// circle; and each once, the last one, since a statement writes a row once.
+	// In one order, so that concurrent writers of the same rows do not deadlock; and without
+	// duplicates, the last one winning, since a statement can write a row only once.
 	last := make(map[discover.Digest]int, len(of))
 	for i, d := range of {
 		last[d] = i
@@ -399,7 +398,7 @@ func (v *vectors) Put(ctx context.Context, of []discover.Digest, numbers [][]flo
 	return nil
 }
 
-// text writes a vector as pgvector reads it.
+// text formats a vector for pgvector.
 func text(numbers []float32) string {
 	b := make([]byte, 0, 12*len(numbers)+2)
 	b = append(b, '[')
@@ -412,9 +411,9 @@ func text(numbers []float32) string {
 	return string(append(b, ']'))
 }
 
-// Retain marks the vectors as used today, and drops those not used for a
-// week: another node may still need what this one does not. Once every text has a
-// vector, those of other models go that were not used for 30 days.
+// Retain marks the vectors as used today, and drops those unused for a week, since another node may
+// still need them. Once every text has a vector, vectors of other models unused for 30 days are
+// dropped too.
 func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 	if err := v.open(); err != nil {
 		return err
@@ -422,7 +421,7 @@ func (v *vectors) Retain(ctx context.Context, live []discover.Digest) error {
 	today := v.b.clock().UTC()
 	for some := range slices.Chunk(live, digests) {
 		err := v.b.try(ctx, func() error {
-			// What another node is marking now is skipped.
+			// Rows another node is marking now are skipped.
 			_, err := v.b.pool.Exec(ctx, `UPDATE `+v.table+` SET used = $2 WHERE place IN (
 				SELECT place FROM `+v.table+` WHERE digest = ANY($1) AND used < $2 ORDER BY place FOR UPDATE SKIP LOCKED)`, flat(some), today)
 			return err
@@ -472,7 +471,7 @@ type selection struct {
 
 func (s *selection) Has(i int) bool { return s.places[i] != 0 }
 
-// index finds texts by place. Most selections are never asked.
+// index maps rows to texts, on first use since most selections are never compared.
 func (s *selection) index() {
 	s.first = make(map[int64]int32, len(s.places))
 	s.next = make([]int32, len(s.places))
@@ -509,7 +508,7 @@ func (s *selection) Alike(ctx context.Context, queries, to [][]float32) error {
 	return v.b.try(ctx, func() error { return s.scan(ctx, queries, to) })
 }
 
-// set notes a likeness for all texts at a place.
+// set writes a similarity for all texts at a row.
 func (s *selection) set(to []float32, place int64, alike float32) {
 	if i, ok := s.first[place]; ok && alike > 0 {
 		for ; i >= 0; i = s.next[i] {
@@ -518,8 +517,8 @@ func (s *selection) set(to []float32, place int64, alike float32) {
 	}
 }
 
-// scan asks for every vector of the table, and goes through it once for all queries.
-// Sorting in the database, to be told of the nearest alone, takes longer than telling.
+// scan reads every vector of the table once for all queries. Sorting in the database and returning
+// only the nearest takes longer.
 func (s *selection) scan(ctx context.Context, queries, to [][]float32) error {
 	v := s.v
 	for start := 0; start < len(queries); start += atOnce {

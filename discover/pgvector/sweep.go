@@ -9,21 +9,19 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// abandoned is for how long the vectors of a model stay of which no node has used any: for
-// going back to it, as the files of discover.Memory do.
+// abandoned is how long a model's vectors are kept that no node uses, in case it is used again,
+// like the files of discover.Memory.
 const abandoned = 30 * 24 * time.Hour
 
-// sweep drops the tables of other models that no node has used for 30 days. It is called
-// when every text in use has a vector of v's model.
+// sweep drops the tables of other models that no node has used for 30 days. It is called when every
+// text in use has a vector of v's model.
 //
-// Nodes with other settings are safe, also those of older builds: each marks rows of its
-// model as used when it opens the table (migrate), puts vectors, and twice a day
-// (Retain), and what decides is the newest mark in the table itself. A node that opens
-// the table at this moment waits for the same lock, and finds it marked or makes it
-// anew. A table without rows has no mark and stays; it costs nothing.
+// Nodes with other settings or older builds are safe: each marks rows of its model as used when it
+// opens the table (migrate), puts vectors, and twice a day (Retain), and the newest mark in the
+// table decides. A node that opens the table concurrently waits for the same lock, and finds the
+// table marked or creates it again. A table without rows has no mark and stays; it costs nothing.
 //
-// What it fails at is told to the log and tried again the next time: no node depends on
-// it.
+// Failures are logged and retried the next time: no node depends on the sweep.
 func (v *vectors) sweep(ctx context.Context) {
 	log := v.b.log.With("part", "vectors")
 	others, err := v.others(ctx)
@@ -43,7 +41,7 @@ func (v *vectors) sweep(ctx context.Context) {
 	}
 }
 
-// others are the models that have vectors, but for v's.
+// others returns the other models with vectors.
 func (v *vectors) others(ctx context.Context) (map[int64]string, error) {
 	rows, err := v.b.pool.Query(ctx, `SELECT id, model FROM toolkeep_vector_spaces WHERE NOT (model = $1 AND dimensions = $2)`, v.model, v.dimensions)
 	if err != nil {
@@ -59,10 +57,10 @@ func (v *vectors) others(ctx context.Context) (map[int64]string, error) {
 	return out, err
 }
 
-// drop deletes a model's table if it has rows, none of which was used since before.
+// drop deletes a model's table if it has rows, none of them used since before.
 func (b *Backend) drop(ctx context.Context, id int64, before time.Time) (dropped bool, err error) {
 	err = pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		// Searches that still read the table are not waited for, nor made to wait.
+		// Do not wait for searches that still read the table, nor block them.
 		if _, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '1s'`); err != nil {
 			return err
 		}
@@ -73,12 +71,11 @@ func (b *Backend) drop(ctx context.Context, id int64, before time.Time) (dropped
 		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, table(id)).Scan(&there); err != nil || !there {
 			return err
 		}
-		// No node marks a row between the question and the end.
+		// No node can mark a row between the check and the drop.
 		if _, err := tx.Exec(ctx, `LOCK TABLE `+table(id)+` IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 			return err
 		}
-		// The database has a say in what day it is: this node's clock may be ahead of those
-		// of the nodes that use the table.
+		// The database's clock counts too: this node's may be ahead of those that use the table.
 		if err := tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM `+table(id)+`) OR EXISTS (SELECT FROM `+table(id)+` WHERE used >= LEAST($1::date, current_date - $2::int))`,
 			before, int(abandoned/(24*time.Hour))).Scan(&used); err != nil || used {
 			return err
@@ -93,13 +90,13 @@ func (b *Backend) drop(ctx context.Context, id int64, before time.Time) (dropped
 	return dropped && err == nil, err
 }
 
-// mark says that a table is used from now on, by one row of it.
+// mark records the use of a table in one of its rows.
 func (v *vectors) mark(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, `UPDATE `+v.table+` SET used = $1 WHERE place = (SELECT place FROM `+v.table+` ORDER BY place LIMIT 1 FOR UPDATE SKIP LOCKED) AND used < $1`, v.b.clock().UTC())
 	return err
 }
 
-// gone tells whether the table was dropped meanwhile.
+// gone reports whether the table has been dropped.
 func gone(err error) bool {
 	var refused *pgconn.PgError
 	return errors.As(err, &refused) && refused.Code == "42P01"

@@ -1,5 +1,5 @@
-// Package remote embeds texts by an OpenAI-compatible service: POST
-// {base}/embeddings, as OpenAI, Ollama, vLLM, LocalAI and others have it.
+// Package remote embeds texts through an OpenAI-compatible service: POST {base}/embeddings, as
+// offered by OpenAI, Ollama, vLLM, LocalAI and others.
 package remote
 
 import (
@@ -23,9 +23,9 @@ import (
 // Limits of one request.
 const (
 	maxTexts   = 256
-	maxText    = 32 << 10 // bytes of one text; what is longer is cut
+	maxText    = 32 << 10 // bytes of one text; the rest is cut off
 	maxAnswer  = 64 << 20
-	maxRefusal = 500 // bytes of a refusal that are shown
+	maxRefusal = 500 // bytes of an error message that are shown
 )
 
 // Config says where the service is. URL, Model and Dimensions are required.
@@ -33,20 +33,19 @@ type Config struct {
 	URL        string // base address, such as http://127.0.0.1:11434/v1
 	Model      string // as the service names it
 	Dimensions int    // of its vectors, 1 to 8192
-	// Key gives the API key of a request; nil: none is sent.
+	// Key returns the API key for a request; nil: none is sent.
 	Key func(context.Context) (string, error)
-	// Client makes the requests; nil is one with a limit of 30 s that follows no
-	// redirects.
+	// Client sends the requests; nil: one with a 30 s timeout that follows no redirects.
 	Client *http.Client
 }
 
-// Embedder is a service. It is safe for concurrent use.
+// Embedder is a client of the service. It is safe for concurrent use.
 type Embedder struct {
 	c  Config
 	at string
 }
 
-// New checks the settings. E3008 says what is wrong with them.
+// New checks the settings. E3008 describes a fault.
 func New(c Config) (*Embedder, error) {
 	u, err := url.Parse(c.URL)
 	switch {
@@ -65,16 +64,16 @@ func New(c Config) (*Embedder, error) {
 	return &Embedder{c: c, at: strings.TrimRight(c.URL, "/") + "/embeddings"}, nil
 }
 
-// Model names the service's model and where it runs, since two services may call
-// different models the same.
+// Model returns the service's model and address, since two services may use one name for different
+// models.
 func (e *Embedder) Model() string { return e.c.Model + "@" + e.c.URL }
 
 // Dimensions is Config's.
 func (e *Embedder) Dimensions() int { return e.c.Dimensions }
 
-// Embed gives the vectors of texts, with length 1.
+// Embed returns unit vectors of texts.
 //
-// E3102 says what is wrong with the service or its answer; E3902 if ctx ends.
+// E3102 describes what is wrong with the service or its answer; E3902 if ctx ends.
 func (e *Embedder) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	var out [][]float32
 	for len(texts) > 0 {
@@ -133,7 +132,7 @@ func (e *Embedder) some(ctx context.Context, texts []string) ([][]float32, error
 	return e.read(raw, len(texts))
 }
 
-// unreachable keeps the address that *url.Error repeats, and what stands in it, out.
+// unreachable removes the address that *url.Error repeats, with any credentials in it.
 func (e *Embedder) unreachable(ctx context.Context, err error) *toolkeep.Error {
 	if errors.Is(context.Cause(ctx), context.Canceled) {
 		return toolkeep.NewError(toolkeep.Cancelled, "embedding was given up").Because(err)
@@ -149,7 +148,7 @@ func (e *Embedder) bad(format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.EmbeddingFailed, "the embedding service at %s answered %s", e.c.URL, fmt.Sprintf(format, args...))
 }
 
-// refusal is the message of an error answer.
+// refusal returns the message of an error answer.
 func refusal(raw []byte, key string) string {
 	var a struct {
 		Error struct {
@@ -163,7 +162,7 @@ func refusal(raw []byte, key string) string {
 	if text == "" {
 		text = strings.Join(strings.Fields(string(raw)), " ")
 	}
-	if key != "" { // some services repeat it, and every searcher is told why words alone count
+	if key != "" { // some services repeat the key, and callers are told why only words count
 		text = strings.ReplaceAll(text, key, "[REDACTED]")
 	}
 	if len(text) > maxRefusal {
@@ -201,7 +200,7 @@ func (e *Embedder) read(raw []byte, n int) ([][]float32, error) {
 	return out, nil
 }
 
-// unit makes the length 1; false where there is none.
+// unit scales v to length 1; false if v has no length.
 func unit(v []float32) bool {
 	sum := 0.0
 	for _, x := range v {

@@ -1,4 +1,4 @@
-// Package vectortest is what a discover.Backend must pass, whatever keeps the vectors.
+// Package vectortest is the test suite every discover.Backend must pass.
 package vectortest
 
 import (
@@ -17,23 +17,22 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// Place is where one test's vectors are kept.
+// Place is the storage of one test's vectors.
 type Place struct {
-	// Open gives a backend at this place. The suite closes it, and opens the next as a
-	// restart would.
+	// Open opens a backend at this place. The suite closes it, and opens the next as a restart
+	// would.
 	Open func(t *testing.T) discover.Backend
-	// Later lets so much time pass that vectors which were not in use before may be
-	// dropped.
+	// Later advances time so far that vectors unused before may be dropped.
 	Later func()
-	// Shared says that two backends may be open at the place at once.
+	// Shared is set if two backends may be open at the place at once.
 	Shared bool
-	// Lasting says that a restart finds the vectors again.
+	// Lasting is set if vectors survive a restart.
 	Lasting bool
-	// Cut makes the place unreachable until mend is called; nil: it cannot be.
+	// Cut makes the place unreachable until mend is called; nil: not possible.
 	Cut func(t *testing.T) (mend func())
 }
 
-// Run runs the suite. place gives an empty place for each test.
+// Run runs the suite. place creates an empty place for each test.
 func Run(t *testing.T, place func(t *testing.T) Place) {
 	for _, c := range []struct {
 		name string
@@ -118,8 +117,8 @@ func want(a, b []float32) float64 {
 	return max(0, sum)
 }
 
-// ask gives the likenesses of queries to texts. What stood in the answer before is
-// overwritten, so that an answer in part is seen.
+// ask returns the similarities of queries to texts. The answer is prefilled, so that partial
+// answers are detected.
 func ask(ctx context.Context, v discover.Vectors, queries [][]float32, of []discover.Digest) ([][]float32, error) {
 	to := make([][]float32, len(queries))
 	for q := range to {
@@ -427,8 +426,8 @@ func closed(t *testing.T, p Place) {
 	open(t, b, "a", dims)
 }
 
-// together lets writers and readers at the same vectors at once. What is never replaced
-// must always be found as it was put.
+// together runs writers and readers on the same vectors. Vectors that are never replaced must
+// always be found as put.
 func together(t *testing.T, p Place) {
 	v := open(t, backend(t, p), "a", dims)
 	const n = 40
