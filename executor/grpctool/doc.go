@@ -21,7 +21,6 @@
 // method and every type it needs, at most 768 KiB, without the google/protobuf/*.proto
 // files that protobuf itself defines. deadline_ms is the server's deadline if the
 // call's own is later.
-// has them. deadline_ms is the server's deadline where the call's own is later.
 //
 // # Arguments and results
 //

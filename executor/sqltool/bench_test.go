@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// cpu reports the CPU that this process spends on an operation.
+// cpu reports this process's CPU time per operation.
 func cpu(b *testing.B, f func()) {
 	b.Helper()
 	b.ReportAllocs()
@@ -31,8 +31,8 @@ func spent(b *testing.B) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// The same query, one row of five columns by key, through the executor and made
-// directly in a read-only transaction and without one.
+// The same query, one row of five columns by key: through the executor, and directly
+// with and without a read-only transaction.
 func BenchmarkPostgres(b *testing.B) {
 	s := pgtest.Start(b)
 	bb, admin := postgresBench(b, s, Config{})

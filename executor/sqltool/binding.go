@@ -24,25 +24,25 @@ const (
 	defaultBytes  = 1_000_000
 	maxBytes      = 100 << 20
 	maxStatements = 32
-	maxText       = 256 << 10 // bytes of one statement
+	maxText       = 256 << 10 // bytes per statement
 )
 
-// binding is execution.binding read and ready to be used many times.
+// binding is a parsed execution.binding, reused for many calls.
 type binding struct {
 	dialect    dialect
 	conn       connection
 	statements []statement
-	all        bool // the results of all statements, not only the last
+	all        bool // return the results of all statements, not only the last
 	write      bool
 	isolation  string
 	rows       int
 	bytes      int64
 	allow      []toolkeep.HostPort
-	// share is what tools must have in common to share connections.
+	// share identifies tools that may share connections.
 	share [32]byte
 }
 
-// connection says where the database is, without password.
+// connection says where the database is, without the password.
 type connection struct {
 	host       string
 	port       int
@@ -52,7 +52,7 @@ type connection struct {
 	tls        string // verify, require, off
 	serverName string
 	roots      *x509.CertPool
-	superuser  bool   // a login that the read-only mode does not hold is let in
+	superuser  bool   // accepts a login that read-only mode cannot restrict
 	file       string // SQLite
 }
 
@@ -61,19 +61,19 @@ type statement struct {
 	params []parameter
 }
 
-// parameter says which argument one placeholder is.
+// parameter maps an argument to one placeholder.
 type parameter struct {
 	arg  string
 	typ  string // "" is what the database infers
-	list bool   // typ is that of the members
-	like string // contains, prefix, suffix: the value is a pattern's literal part
+	list bool   // typ is the elements' type
+	like string // contains, prefix, suffix: the value is a literal part of a pattern
 	def  any
 	has  bool // def is set
 }
 
 var paramTypes = []string{"", "text", "integer", "number", "boolean", "bytes", "json", "date", "time", "timestamp", "uuid"}
 
-// parse reads the binding of a manifest. Every fault is found at once.
+// parse reads a manifest's binding. It reports all faults at once.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	r := &bindings.Reader{}
 	top, ok := r.Read(m)
@@ -119,8 +119,8 @@ func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	return b, nil
 }
 
-// allowKey is the allow-list as a value: a connection that one tool's list let
-// through is not used for a tool with another.
+// allowKey is the allow-list as part of the share key: a connection permitted by one
+// tool's list is not used for a tool with another list.
 func allowKey(hosts []toolkeep.HostPort) []any {
 	texts := make([]string, len(hosts))
 	for i, h := range hosts {
@@ -257,7 +257,7 @@ func (b *binding) readParameter(o *bindings.Object) parameter {
 	return p
 }
 
-// checkEffects wants the manifest and the binding to agree on whether it writes.
+// checkEffects requires that manifest and binding agree on whether the tool writes.
 func (b *binding) checkEffects(r *bindings.Reader, m *toolkeep.Manifest) {
 	writes := m.SideEffects == "" || m.SideEffects == "writes"
 	switch {
@@ -268,8 +268,8 @@ func (b *binding) checkEffects(r *bindings.Reader, m *toolkeep.Manifest) {
 	}
 }
 
-// checkFilesystem wants a file or socket of the server to be named where files are:
-// under permissions.filesystem, which takes a permission of its own to publish.
+// checkFilesystem requires a local file or socket to be listed under
+// permissions.filesystem, which needs a separate permission to publish.
 func (b *binding) checkFilesystem(m *toolkeep.Manifest) []toolkeep.Fault {
 	path, mode := b.conn.file, "ro"
 	switch {
@@ -292,13 +292,13 @@ func (b *binding) checkFilesystem(m *toolkeep.Manifest) []toolkeep.Fault {
 		Message: "the database is a file of the server; name it under permissions.filesystem: [{path: " + path + ", mode: " + mode + "}]"}}
 }
 
-// checkArgs compares the arguments with those that the schema lists, if it does.
+// checkArgs compares the arguments with those in the schema, if it lists any.
 func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest) {
 	var schema struct {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	if xjson.Unmarshal(m.ParametersSchema, &schema) != nil || schema.Properties == nil {
-		return // a schema that cannot be read is the schema check's to refuse
+		return // reported by the schema check
 	}
 	at := func(s, p int) string {
 		if len(b.statements) == 1 && !strings.Contains(string(m.Execution.Binding), `"statements"`) {
@@ -315,7 +315,7 @@ func (b *binding) checkArgs(r *bindings.Reader, m *toolkeep.Manifest) {
 	}
 }
 
-// checkAuth refuses what a database cannot be given.
+// checkAuth refuses credentials that a database cannot use.
 func checkAuth(r *bindings.Reader, m *toolkeep.Manifest, b *binding) {
 	named := b.conn.user != "" || b.dialect == sqliteDB || b.dialect == ""
 	if len(m.Auth) == 0 && !named {
@@ -334,7 +334,7 @@ func checkAuth(r *bindings.Reader, m *toolkeep.Manifest, b *binding) {
 	}
 }
 
-// checkSpec tells whether the spec gives the name of a user.
+// checkSpec reports whether the spec names a user.
 func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) (user bool) {
 	if s.Type == "none" {
 		return false
@@ -362,10 +362,10 @@ func checkSpec(r *bindings.Reader, at string, s toolkeep.AuthSpec, b *binding) (
 	return false
 }
 
-// address is where a network database listens.
+// address is the host and port of a network database.
 func (c *connection) address() string { return net.JoinHostPort(c.host, strconv.Itoa(c.port)) }
 
-// secure is the TLS that the connection wants; nil is none.
+// secure returns the connection's TLS config; nil means none.
 func (c *connection) secure(roots *x509.CertPool, cert *tls.Certificate) *tls.Config {
 	if c.tls == "off" {
 		return nil
@@ -378,7 +378,7 @@ func (c *connection) secure(roots *x509.CertPool, cert *tls.Certificate) *tls.Co
 		t.RootCAs = c.roots
 	}
 	if c.tls == "require" {
-		t.InsecureSkipVerify = true // the manifest says so: encrypted, to whoever answers
+		t.InsecureSkipVerify = true // as the manifest requests: encrypted, but unauthenticated
 	}
 	if cert != nil {
 		t.Certificates = []tls.Certificate{*cert}

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// secretCase passes the secret as an argument, too, so that the database says it.
+// secretCase also passes the secret as an argument, so that the database repeats it.
 func secretCase(b *bench, name, rest string, code toolkeep.Code) *executortest.Case {
 	spec := toolkeep.AuthSpec{Type: "bearer", Secret: "env://X"}
 	creds := b.creds
@@ -42,7 +42,7 @@ func bads(b *bench) []executortest.Bad {
 	}
 }
 
-// closed is the same database at a port where nobody listens.
+// closed is the same database at a port without a listener.
 func closed(b *bench) *bench {
 	other := *b
 	other.connection = `{"host":"127.0.0.1","port":1,"database":"x","user":"x","tls":"off"}`

@@ -14,8 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// wire is the connection to a server. It bounds what one call may read, whatever
-// the driver would gather in memory.
+// wire is the connection to a server. It bounds what one call may read, whatever the
+// driver would buffer.
 type wire struct {
 	net.Conn
 	budget atomic.Int64
@@ -32,8 +32,8 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// overhead is read beside the values of a result: names, headers, rows that the
-// cap leaves out.
+// overhead is the allowance for reading more than a result's values: names, headers,
+// rows over the cap.
 const overhead = 4 << 20
 
 func (w *wire) allow(bytes int64) { w.budget.Store(bytes + overhead) }
@@ -57,7 +57,7 @@ func (e *Executor) dial(ctx context.Context, b *binding) (*wire, error) {
 	var conn net.Conn
 	var err error
 	if b.conn.socket != "" {
-		var d net.Dialer // place was asked before a session was
+		var d net.Dialer // place was checked before
 		conn, err = d.DialContext(ctx, "unix", b.socketFile())
 	} else {
 		g := egress.Guard{Allow: b.allow, Resolver: e.config.Resolver, ConnectTimeout: e.config.ConnectTimeout}
@@ -71,8 +71,8 @@ func (e *Executor) dial(ctx context.Context, b *binding) (*wire, error) {
 	return w, nil
 }
 
-// again opens another connection to the very server that w leads to, to tell it to
-// stop: a name may have several addresses, and each is another server.
+// again opens another connection to the same server address as w, for a cancel request:
+// a name may have several addresses, each a different server.
 func (e *Executor) again(ctx context.Context, b *binding, w *wire) (*wire, error) {
 	to := w.RemoteAddr()
 	d := net.Dialer{Timeout: e.config.ConnectTimeout}
@@ -97,7 +97,7 @@ func (e *Executor) again(ctx context.Context, b *binding, w *wire) (*wire, error
 	return other, nil
 }
 
-// socketFile is the socket itself: PostgreSQL names the directory.
+// socketFile returns the socket's path: PostgreSQL configures its directory.
 func (b *binding) socketFile() string {
 	if b.dialect == postgres {
 		return filepath.Join(b.conn.socket, ".s.PGSQL."+strconv.Itoa(b.conn.port))
@@ -105,11 +105,11 @@ func (b *binding) socketFile() string {
 	return b.conn.socket
 }
 
-// anyTenant asks whether a place is open to some tenant.
+// anyTenant checks whether a place is open to some tenant.
 const anyTenant = "\x00any"
 
-// place tells whether the operator opens the binding's file or socket to the
-// tenant. TCP is the guard's to judge.
+// place reports whether the operator opens the binding's file or socket to the tenant.
+// The guard checks TCP.
 func (e *Executor) place(b *binding, tenant string) *toolkeep.Error {
 	switch {
 	case b.dialect == sqliteDB:
@@ -129,8 +129,8 @@ func shut(why string) *toolkeep.Error {
 	return e
 }
 
-// below resolves every symbolic link of path and tells whether what it really is
-// lies below one of the folders.
+// below resolves all symbolic links of path and reports whether the result is below one
+// of the folders.
 func below(folders []string, path, tenant string) (real string, ok bool) {
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if err != nil {
@@ -145,7 +145,7 @@ func below(folders []string, path, tenant string) (real string, ok bool) {
 			f = filepath.Dir(before + "x")
 		} else if own {
 			if tenant == "" || tenant == "." || tenant == ".." || strings.ContainsAny(tenant, "/\\\x00") {
-				continue // no name of a folder
+				continue // not a valid folder name
 			}
 			f = strings.ReplaceAll(f, "{tenant}", tenant)
 		}
@@ -160,7 +160,7 @@ func below(folders []string, path, tenant string) (real string, ok bool) {
 	return "", false
 }
 
-// sqliteFile gives the real path of a file that may be opened.
+// sqliteFile returns the real path of a file that may be opened.
 func (e *Executor) sqliteFile(file, tenant string) (string, *toolkeep.Error) {
 	real, ok := below(e.config.SQLiteRoots, file, tenant)
 	if !ok {

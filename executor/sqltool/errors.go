@@ -14,10 +14,10 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// maxMessage is how many bytes of a database's message a caller is shown.
+// maxMessage is how many bytes of a database's message a caller sees.
 const maxMessage = 600
 
-// failure turns an error into the caller's.
+// failure turns an error into the caller's error.
 func (c *call) failure(ctx context.Context, err error) *toolkeep.Error {
 	var own *toolkeep.Error
 	if errors.As(err, &own) && ctx.Err() == nil {
@@ -51,7 +51,7 @@ func classify(err error) *toolkeep.Error {
 	return unreachable(err)
 }
 
-// unreachable is an error of the connection.
+// unreachable is the error for a failed connection.
 func unreachable(err error) *toolkeep.Error {
 	var (
 		dns  *net.DNSError
@@ -76,15 +76,16 @@ func unreachable(err error) *toolkeep.Error {
 	return say("reset", "the connection to the tool's database broke")
 }
 
-// isTLS knows the drivers' words beside TLS's own.
+// isTLS recognizes TLS errors, including the drivers' own texts.
 func isTLS(err error) bool {
 	text := err.Error()
 	return egress.IsTLS(err) || errors.Is(err, mysql.ErrNoTLS) ||
 		strings.Contains(text, "tls: ") || strings.Contains(text, "server refused TLS connection")
 }
 
-// refused is a statement that the database did not carry out. Its message is shown,
-// for whoever wrote the query learns from it; credentials are taken out by the caller.
+// refused is the error for a statement that the database refused. It includes the
+// database's message, which helps the query's author; the caller of refused redacts
+// credentials.
 func refused(code toolkeep.Code, sqlstate, message string) *toolkeep.Error {
 	message = strings.ToValidUTF8(toolkeep.ClipBytes(message, maxMessage), "\uFFFD")
 	intro := "the database refused the statement: "
@@ -118,7 +119,7 @@ func late(sqlstate string) *toolkeep.Error {
 	return e
 }
 
-// badLogin is E3402, so that a rotated password is fetched afresh.
+// badLogin is E3402, so that a rotated password is fetched again.
 func badLogin(sqlstate string) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.SecretAccessDenied, "the database refused the tool's login; its user or password is wrong, or it may not connect from here")
 	if sqlstate != "" {
@@ -173,7 +174,7 @@ func classifyMySQL(err *mysql.MySQLError) *toolkeep.Error {
 	return e.With("errno", number(int(err.Number)))
 }
 
-// Result codes of SQLite, the primary ones.
+// Primary result codes of SQLite.
 const (
 	sqliteBusy      = 5
 	sqliteLocked    = 6

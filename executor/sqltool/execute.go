@@ -18,35 +18,35 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// Config sets up an Executor. The zero value works; it opens no SQLite file and no
+// Config configures an Executor. The zero value works; it opens no SQLite file and no
 // Unix socket.
 type Config struct {
-	// SQLiteRoots are the folders below which SQLite files may be opened, absolute.
+	// SQLiteRoots are the absolute folders below which SQLite files may be opened.
 	// {tenant} stands for the caller's tenant.
 	SQLiteRoots []string
-	// SocketDirs are the folders in which Unix sockets of servers may be opened,
-	// absolute, {tenant} as above.
+	// SocketDirs are the absolute folders in which servers' Unix sockets may be opened,
+	// with {tenant} as above.
 	SocketDirs []string
-	// PerPool bounds the connections of one tenant, connection and credential; default 8.
+	// PerPool bounds the connections per tenant, connection and credential; default 8.
 	PerPool int
-	// Total bounds the connections of all; default 64.
+	// Total bounds all connections; default 64.
 	Total int
-	// Wait is how long a call waits for a connection; default 5 s.
+	// Wait bounds a call's wait for a connection; default 5 s.
 	Wait time.Duration
-	// IdleFor closes a connection that nobody used for so long; default 60 s.
+	// IdleFor is how long an idle connection is kept; default 60 s.
 	IdleFor time.Duration
-	// MaxAge ends the use of a connection; default 30 min.
+	// MaxAge is how long a connection is used; default 30 min.
 	MaxAge time.Duration
 	// ConnectTimeout bounds connecting and login; default 10 s.
 	ConnectTimeout time.Duration
-	// Resolver finds hosts; nil is net.DefaultResolver.
+	// Resolver resolves hosts; nil is net.DefaultResolver.
 	Resolver *net.Resolver
-	// RootCAs are trusted; nil is the system's.
+	// RootCAs are the trusted authorities; nil means the system's.
 	RootCAs *x509.CertPool
 }
 
-// Validate tells which folder is wrong, as E3008. New does not look: a folder that
-// is wrong opens nothing.
+// Validate returns E3008 for an invalid folder. New does not check: an invalid folder
+// opens nothing.
 func (c *Config) Validate() error {
 	for _, list := range []struct {
 		setting string
@@ -93,9 +93,9 @@ func (c *Config) fill() {
 
 const (
 	maxTries     = 4  // of a call that deadlocks
-	maxStale     = 16 // sessions of no use that one try takes
+	maxStale     = 16 // unusable sessions that one try may take
 	defaultHard  = 100 << 20
-	stopTime     = 3 * time.Second // to tell the server to stop, and for it to do so
+	stopTime     = 3 * time.Second // to send the cancel request and for the server to stop
 	leastTimeout = 10 * time.Millisecond
 )
 
@@ -109,14 +109,14 @@ type Executor struct {
 
 var _ toolkeep.Executor = (*Executor)(nil)
 
-// New makes an Executor.
+// New returns an Executor.
 func New(c Config) *Executor {
 	c.fill()
 	return &Executor{config: c, pools: newPools(c.PerPool, c.Total, c.Wait, c.IdleFor, c.MaxAge)}
 }
 
-// Close closes the connections; those of running calls when they end. It may be
-// called twice.
+// Close closes the connections; those of running calls when they end. It may be called
+// twice.
 func (e *Executor) Close() { e.pools.close() }
 
 // Kind is "sql".
@@ -144,25 +144,24 @@ func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	return nil
 }
 
-// session is one connection to a database, used by one call at a time. begin, run
-// and end do not watch ctx where the server can be told to stop: stop does that
-// from another goroutine, bounds how long they go on, and leaves the session
-// unusable.
+// session is one connection to a database, used by one call at a time. begin, run and
+// end ignore ctx if the server can be told to stop: stop does that from another
+// goroutine, bounds how long they continue, and leaves the session unusable.
 type session interface {
-	// begin starts a transaction. Nothing of the call has left before run.
+	// begin starts a transaction. No data of the call is sent before run.
 	begin(ctx context.Context, b *binding, limit time.Duration) error
-	// run carries out one statement. sent is set as soon as its arguments leave.
+	// run executes one statement. It sets sent as soon as arguments are sent.
 	run(ctx context.Context, r *round) error
-	// end commits or rolls back, and clears what the session was left with.
+	// end commits or rolls back, and clears the session's state.
 	end(ctx context.Context, commit bool) error
 	stop(ctx context.Context)
 	usable() bool
-	// traffic is what went over the connection since it was made.
+	// traffic returns the bytes sent and received since the connection was made.
 	traffic() (sent, received int64)
 	close()
 }
 
-// round is one statement of a call on its way.
+// round is one statement of a running call.
 type round struct {
 	binding *binding
 	st      *statement
@@ -174,14 +173,14 @@ type round struct {
 
 // Execute runs the tool's statements in one transaction.
 //
-// Errors: E3310 an integer is wider than SQLite's; E3320 an argument cannot be
-// bound; E3402 the database refused the login; E3505 forbidden destination, socket
-// or file; E3601 no connection, or it broke; E3602 the database refused the statement, details.sqlstate says why; E3603 the
-// attempt's deadline; E3610 a tool that reads tried to do something else, or the
-// statement reaches beyond the call's transaction or file; E3620 deadlock or
-// serialisation failure after the executor's own tries; E3710 the result is over
-// MaxBytes; E3902 ctx was cancelled. NothingSent is set as long as no argument has
-// left.
+// Errors: E3310 an integer is wider than SQLite's; E3320 an argument cannot be bound;
+// E3402 the database refused the login; E3505 forbidden destination, socket or file;
+// E3601 no connection, or it broke; E3602 the database refused the statement, for the
+// reason in details.sqlstate; E3603 the attempt's deadline; E3610 a reading tool tried
+// to do something else, or the statement reaches beyond the call's transaction or file;
+// E3620 deadlock or serialisation failure after the executor's own retries; E3710 the
+// result is over MaxBytes; E3902 ctx was cancelled. NothingSent is set as long as no
+// argument was sent.
 func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 	b, terr := e.bindings.Of(x.Tool, parse)
 	if terr != nil {
@@ -213,7 +212,7 @@ func (e *Executor) Execute(ctx context.Context, x *toolkeep.Execution) (*toolkee
 	}
 }
 
-// pause waits between tries; false where ctx ended meanwhile.
+// pause waits between tries; it returns false if ctx ended.
 func pause(ctx context.Context, try int) bool {
 	d := time.Duration(1+rand.Int64N(10<<try)) * time.Millisecond
 	t := time.NewTimer(d)
@@ -237,14 +236,14 @@ type call struct {
 	renewed  bool // a dead session was replaced
 }
 
-// login is what a connection is made with.
+// login is a connection's credentials.
 type login struct {
 	user, password string
 	cert           *tls.Certificate
 	hash           [32]byte
 }
 
-// login takes the credentials of the call apart.
+// login builds the login from the call's credentials.
 func (b *binding) login(x *toolkeep.Execution) (*login, *toolkeep.Error) {
 	l := &login{user: b.conn.user}
 	if b.dialect == sqliteDB {
@@ -289,10 +288,10 @@ func badCredential(why string) *toolkeep.Error {
 	return e
 }
 
-// attempt carries the call out once. It takes another session where the first had
-// been idle and turns out to be of no use: dead, for a tool that reads, since to read
-// twice does no harm; or with a statement prepared before its tables changed, which
-// the server refuses as a whole.
+// attempt runs the call once. It retries with another session if an idle one turns out
+// to be unusable: dead, if the tool only reads, because reading twice is harmless; or
+// with a prepared statement older than a change of its tables, which the server refuses
+// entirely.
 func (c *call) attempt(ctx context.Context) (*toolkeep.Output, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -320,8 +319,8 @@ func (c *call) once(ctx context.Context) (_ *toolkeep.Output, stale bool, _ erro
 	case err == nil && c.binding.write:
 		err = m.end(ctx, true)
 	case m.usable():
-		// What the rollback says is of no use; a session that cannot do it is not
-		// usable, and ends with its connection.
+		// The rollback's error does not matter; a session that cannot roll back is
+		// unusable and closed.
 		_ = m.end(ctx, false)
 	}
 	guard.done()
@@ -342,8 +341,8 @@ func (c *call) tenant() string {
 	return c.x.Principal.Tenant
 }
 
-// begin takes a session and starts the transaction. A session that was idle may
-// have died meanwhile; then another is taken, since nothing was sent.
+// begin takes a session and starts the transaction. If an idle session has died, it
+// takes another, because nothing was sent.
 func (c *call) begin(ctx context.Context) (*member, error) {
 	key := poolKey{tenant: c.tenant(), share: c.binding.share, secret: c.login.hash}
 	for {
@@ -379,7 +378,7 @@ func (c *call) dial(ctx context.Context) (session, error) {
 	})
 }
 
-// limit is what the server is told to give up after: it knows nothing of contexts.
+// limit is the server's time limit, because the server does not see ctx.
 func (c *call) limit(ctx context.Context) time.Duration {
 	d := c.x.Tool.Manifest.AttemptTimeout()
 	if at, ok := ctx.Deadline(); ok {
@@ -395,7 +394,7 @@ func (c *call) hard() int64 {
 	return defaultHard
 }
 
-// statements runs them in their order and makes the value of the call.
+// statements runs them in order and builds the call's result.
 func (c *call) statements(ctx context.Context, m *member) (any, error) {
 	b := c.binding
 	var total int64
@@ -410,7 +409,7 @@ func (c *call) statements(ctx context.Context, m *member) (any, error) {
 			return nil, err
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, err // before a commit: who gave the call up wants nothing done
+			return nil, err // do not commit a cancelled call
 		}
 		if b.all || r.last {
 			results = append(results, out.value())
@@ -439,15 +438,15 @@ func watch(ctx context.Context, s session) watcher {
 	return w
 }
 
-// done ends the watch. Where it has begun to stop the session, it waits until that
-// is over: a late cancel must not hit the next call.
+// done ends the watch. If stopping has begun, it waits for that to finish: a late
+// cancel must not hit the next call.
 func (w watcher) done() {
 	if !w.off() {
 		<-w.finished
 	}
 }
 
-// ended tells why ctx is over.
+// ended returns the error for why ctx ended.
 func ended(ctx context.Context) *toolkeep.Error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return toolkeep.NewError(toolkeep.DBTimeout, "the database did not answer within the attempt's time limit; the statement was cancelled")

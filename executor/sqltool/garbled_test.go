@@ -18,8 +18,8 @@ import (
 
 const needle = "needle-in-the-statement"
 
-// garbler stands before a database. Once a client has sent the needle, what the
-// database says comes as nonsense.
+// garbler is a proxy before a database. Once a client has sent the needle, it replaces
+// the database's output with nonsense.
 func garbler(t *testing.T, to string, nonsense []byte) (port int) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,9 +76,8 @@ func garbler(t *testing.T, to string, nonsense []byte) (port int) {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// TestGarbledAnswers: a database whose answer is no answer ends the call as a broken
-// connection, of which nobody can say that nothing was sent, and the next call has
-// another connection.
+// TestGarbledAnswers: an invalid database response ends the call as a broken connection
+// without NothingSent, and the next call gets another connection.
 func TestGarbledAnswers(t *testing.T) {
 	pg, maria := pgtest.Start(t), mariatest.Start(t)
 	for _, tt := range []struct {
@@ -107,7 +106,7 @@ func TestGarbledAnswers(t *testing.T) {
 				b.auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "env://X"}}
 				b.creds = []toolkeep.Credential{{Spec: b.auth[0], Value: password}}
 			}
-			defer b.e.Close() // before what stands between is awaited
+			defer b.e.Close() // before waiting for the proxy
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), promptly)
 				_, err := b.call(ctx, query(statement, "a"), `{"a":"`+needle+`"}`)

@@ -21,10 +21,10 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// promptly is how long a test waits for what must happen.
+// promptly bounds a test's waits.
 const promptly = time.Minute
 
-// bench is one database with a connection of the binding to it.
+// bench is one database and a binding's connection to it.
 type bench struct {
 	t          testing.TB
 	e          *Executor
@@ -35,7 +35,7 @@ type bench struct {
 	creds      []toolkeep.Credential
 }
 
-// tool makes a tool; rest are members of the binding beside database and connection.
+// tool returns a tool; rest are binding members besides database and connection.
 func (b *bench) tool(rest string, edit ...func(*toolkeep.Manifest)) *toolkeep.Tool {
 	b.t.Helper()
 	return executortest.Tool(b.manifest(rest, edit...))
@@ -62,7 +62,7 @@ func (b *bench) manifest(rest string, edit ...func(*toolkeep.Manifest)) *toolkee
 	return m
 }
 
-// query is the binding of a statement whose placeholders are the arguments a, b, …
+// query is the binding of a statement with the arguments a, b, …
 func query(statement string, params ...string) string {
 	list := make([]any, len(params))
 	for i, p := range params {
@@ -97,7 +97,7 @@ func (b *bench) call(ctx context.Context, rest, args string) (map[string]any, er
 	return out.Value.(map[string]any), nil
 }
 
-// must runs a tool that succeeds.
+// must runs a tool that must succeed.
 func (b *bench) must(rest, args string) map[string]any {
 	b.t.Helper()
 	out, err := b.call(b.t.Context(), rest, args)
@@ -107,7 +107,7 @@ func (b *bench) must(rest, args string) map[string]any {
 	return out
 }
 
-// value is the only value of the only row.
+// value returns the only value of the only row.
 func (b *bench) value(rest, args string) any {
 	b.t.Helper()
 	out := b.must(rest, args)
@@ -121,7 +121,7 @@ func (b *bench) value(rest, args string) any {
 	return nil
 }
 
-// refused runs a tool that fails, and gives its error.
+// refused runs a tool that must fail, and returns its error.
 func (b *bench) refused(code toolkeep.Code, rest, args string) *toolkeep.Error {
 	b.t.Helper()
 	out, err := b.call(b.t.Context(), rest, args)
@@ -138,7 +138,7 @@ func (b *bench) refused(code toolkeep.Code, rest, args string) *toolkeep.Error {
 
 func jsonOf(v any) string { return string(canon.Append(nil, v)) }
 
-// await polls until ok; a test has nothing else to wait for in another process.
+// await polls until ok, as nothing signals events in another process.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	limit := time.NewTimer(promptly)
@@ -156,8 +156,8 @@ func await(t testing.TB, what string, ok func() bool) {
 
 const password = "s3cr/et+v&lue \"x\""
 
-// postgresBench is a fresh database with a role that may read and write its tables,
-// and an administrator's connection.
+// postgresBench creates a database with a role that may read and write its tables, and
+// an administrator's connection.
 func postgresBench(t testing.TB, s *pgtest.Server, c Config) (*bench, *pgx.Conn) {
 	t.Helper()
 	name := s.NewName(t)
@@ -237,8 +237,8 @@ func sqliteBench(t testing.TB, c Config) (*bench, *sql.DB) {
 	return &bench{t: t, e: e, database: "sqlite", connection: fmt.Sprintf(`{"file":%q}`, file)}, admin
 }
 
-// slow makes channels that tell when a statement runs at the server and when it is
-// gone; running looks.
+// slow returns channels that signal when a statement runs on the server and when it is
+// gone; running checks it.
 func slow(t testing.TB, running func() bool) (started, stopped chan struct{}) {
 	started, stopped = make(chan struct{}, 100), make(chan struct{}, 100)
 	end, done := make(chan struct{}), make(chan struct{})
@@ -273,8 +273,8 @@ func asErr(err error) *toolkeep.Error {
 	return e
 }
 
-// hammer calls from many goroutines and cancels every third call at some point: a
-// late cancel must not hit another call, nor an answer reach another caller.
+// hammer calls from many goroutines and cancels every third call at some point: a late
+// cancel must not hit another call, and no response may reach another caller.
 func hammer(t *testing.T, b *bench, rest string) {
 	tool := b.tool(rest)
 	var wg sync.WaitGroup
@@ -309,7 +309,7 @@ func hammer(t *testing.T, b *bench, rest string) {
 	}
 }
 
-// altered changes a table under statements that are prepared in several sessions.
+// altered changes a table while statements on it are prepared in several sessions.
 func altered(t *testing.T, b *bench, do func(string)) {
 	t.Helper()
 	do("CREATE TABLE thing (a int)")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// dialect is whose SQL a statement is written in.
+// dialect is the SQL dialect of a statement.
 type dialect string
 
 const (
@@ -14,18 +14,18 @@ const (
 	sqliteDB dialect = "sqlite"
 )
 
-// counted is what scan finds in a statement.
+// counted is the result of scan.
 type counted struct {
-	params     int // placeholders: the highest number, or how many ? there are
-	statements int // parted by semicolons, empty ones left out
+	params     int // placeholders: the highest number, or the number of ?
+	statements int // separated by semicolons, without empty ones
 }
 
-// maxPlaceholders is what the protocols of PostgreSQL and MySQL can number.
+// maxPlaceholders is the limit of the protocols of PostgreSQL and MySQL.
 const maxPlaceholders = 65535
 
-// scan counts placeholders and statements. It knows quotes, dollar quotes and
-// comments of the dialect and nothing else; what a statement may do is the
-// database's to say. The error is for the author of the statement.
+// scan counts placeholders and statements. It knows only the dialect's quotes, dollar
+// quotes and comments; the database decides what a statement may do. The error is for
+// the statement's author.
 func scan(d dialect, text string) (counted, error) {
 	s := scanner{dialect: d, text: text}
 	if strings.IndexByte(text, 0) >= 0 {
@@ -49,7 +49,7 @@ type scanner struct {
 	text    string
 	pos     int
 	found   counted
-	inside  bool // of a statement: something other than space and comments came
+	inside  bool // of a statement: something other than space and comments was seen
 	trigger trigger
 	used    map[int]bool
 }
@@ -113,15 +113,15 @@ func (s *scanner) token() error {
 	return nil
 }
 
-// trigger follows whether a statement of SQLite creates a trigger, as SQLite's own
-// sqlite3_complete does: the statements within one are no statements beside it, and it
-// ends with the semicolon behind an END that stands behind a semicolon.
+// trigger tracks whether a SQLite statement creates a trigger, like SQLite's own
+// sqlite3_complete: the statements inside one do not count as statements, and it ends
+// with the semicolon after an END that follows a semicolon.
 type trigger struct {
-	first []string // words of the statement's beginning
+	first []string // first words of the statement
 	last  string   // ";" or "END" if that came last, and END only behind a semicolon
 }
 
-// word and other are told what a statement is made of, but for semicolons.
+// word and other receive a statement's parts except semicolons.
 func (t *trigger) word(w string) {
 	w = strings.ToUpper(w)
 	if len(t.first) < 6 { // EXPLAIN QUERY PLAN CREATE TEMP TRIGGER
@@ -135,7 +135,7 @@ func (t *trigger) word(w string) {
 
 func (t *trigger) other() { t.word("") }
 
-// holds tells whether a semicolon stands within the trigger.
+// holds reports whether a semicolon is inside the trigger.
 func (t *trigger) holds() bool {
 	first := t.first
 	for _, w := range []string{"EXPLAIN", "QUERY", "PLAN"} {
@@ -158,7 +158,7 @@ func (t *trigger) holds() bool {
 
 func isSpaceOrEnd(c byte, end bool) bool { return end || c <= ' ' }
 
-// isWord tells whether c can stand in an identifier or a number.
+// isWord reports whether c can be part of an identifier or a number.
 func isWord(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c >= 0x80
 }
@@ -167,7 +167,7 @@ func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
 func (s *scanner) line() {
 	for s.pos < len(s.text) && s.text[s.pos] != '\n' {
-		// PostgreSQL ends a comment at a carriage return as well.
+		// PostgreSQL also ends a comment at a carriage return.
 		if s.dialect == postgres && s.text[s.pos] == '\r' {
 			return
 		}
@@ -175,8 +175,8 @@ func (s *scanner) line() {
 	}
 }
 
-// block skips a comment; those of PostgreSQL nest. MySQL carries out what stands
-// in /*! … */ by its version, so nobody could say what the statement is.
+// block skips a comment; PostgreSQL's nest. MySQL executes the content of /*! … */
+// depending on its version, so such a statement is ambiguous.
 func (s *scanner) block() error {
 	if s.dialect == mysqlDB {
 		rest := s.text[s.pos+2:]
@@ -202,7 +202,7 @@ func (s *scanner) block() error {
 	return fmt.Errorf("a comment is not ended")
 }
 
-// quoted skips a string or a quoted identifier; a doubled quote stands for itself.
+// quoted skips a string or a quoted identifier; a doubled quote is an escaped one.
 func (s *scanner) quoted(quote byte, backslash bool) error {
 	for s.pos++; s.pos < len(s.text); s.pos++ {
 		switch c := s.text[s.pos]; {
@@ -227,8 +227,8 @@ func (s *scanner) bracket() error {
 	return nil
 }
 
-// word skips an identifier, a keyword or a number. A $ within one belongs to it,
-// and E'…' is a string with backslashes in PostgreSQL.
+// word skips an identifier, a keyword or a number. It may contain $; in PostgreSQL E'…'
+// is a string with backslashes.
 func (s *scanner) word() error {
 	from := s.pos
 	if s.dialect == sqliteDB {

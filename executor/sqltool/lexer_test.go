@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// placed are statements with the number of their placeholders, -1 where scan
-// refuses them. The databases are asked, too (TestPlaceholdersAgree).
+// placed are statements with their number of placeholders, -1 if scan refuses them. The
+// databases must agree (TestPlaceholdersAgree).
 var placed = map[dialect][]struct {
 	text   string
 	params int
@@ -55,7 +55,7 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestTriggersAreOne holds what SQLite itself takes for one statement.
+// TestTriggersAreOne checks what SQLite itself takes for one statement.
 func TestTriggersAreOne(t *testing.T) {
 	b, admin := sqliteBench(t, Config{})
 	runMySQL(t, admin, "CREATE TABLE victim (id int, name text)", "CREATE TABLE log (line text)")
@@ -70,7 +70,7 @@ func TestTriggersAreOne(t *testing.T) {
 	}
 	b.must(query("INSERT INTO victim VALUES (1, ?)", "a")+write, `{"a":"x"}`)
 	var n int
-	if err := admin.QueryRow("SELECT count(*) FROM log").Scan(&n); err != nil || n < 2 { // and the third lives with its connection
+	if err := admin.QueryRow("SELECT count(*) FROM log").Scan(&n); err != nil || n < 2 { // the third is on another connection
 		t.Errorf("the triggers left %d lines, %v", n, err)
 	}
 	for text, want := range map[string]int{
@@ -81,7 +81,7 @@ func TestTriggersAreOne(t *testing.T) {
 			t.Errorf("%s: %+v %v, want %d statements", text, got, err, want)
 		}
 	}
-	// What is no trigger after all is refused by SQLite, and what stands behind does nothing.
+	// SQLite refuses what only looks like a trigger, and the rest does nothing.
 	for _, text := range []string{"CREATE TRIGGER a; DELETE FROM victim; END", "CREATE TRIGGER z AFTER INSERT ON victim; DELETE FROM victim; END;"} {
 		if _, err := b.call(t.Context(), query(text)+write, "{}"); err == nil {
 			t.Errorf("%s is carried out", text)
@@ -92,7 +92,7 @@ func TestTriggersAreOne(t *testing.T) {
 	}
 }
 
-// TestPlaceholdersAgree asks the databases themselves.
+// TestPlaceholdersAgree compares with the databases.
 func TestPlaceholdersAgree(t *testing.T) {
 	pg, _ := postgresBench(t, pgtest.Start(t), Config{})
 	s := pgSessionOf(t, pg).(*pgSession)
@@ -165,7 +165,7 @@ func FuzzScan(f *testing.F) {
 		if got.params < 0 || got.params > maxPlaceholders || got.statements > len(text) {
 			t.Fatalf("%+v", got)
 		}
-		// What stands in a string or a comment counts for nothing.
+		// Placeholders in a string or a comment do not count.
 		quoted := "SELECT '" + strings.NewReplacer("'", "''", `\`, `\\`).Replace(strings.ReplaceAll(text, "\x00", "")) + "'"
 		if d != string(mysqlDB) {
 			quoted = "SELECT '" + strings.ReplaceAll(text, "'", "''") + "'"
@@ -176,7 +176,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// FuzzLike holds the patterns against SQLite's own LIKE.
+// FuzzLike compares the patterns with SQLite's own LIKE.
 func FuzzLike(f *testing.F) {
 	b, _ := sqliteBench(f, Config{})
 	tool := b.tool(`"statement":"SELECT ?1 LIKE ?2 ESCAPE '!' AS a, ?1 LIKE ?3 ESCAPE '!' AS b, ?1 LIKE ?4 ESCAPE '!' AS c","parameters":[{"name":"t"},{"name":"s","like":"contains"},{"name":"s2","arg":"s","like":"prefix"},{"name":"s3","arg":"s","like":"suffix"}]`)
@@ -194,7 +194,7 @@ func FuzzLike(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lower := func(s string) string { // SQLite folds ASCII alone
+		lower := func(s string) string { // SQLite folds only ASCII
 			return strings.Map(func(r rune) rune {
 				if 'A' <= r && r <= 'Z' {
 					return r + 'a' - 'A'

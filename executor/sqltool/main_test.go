@@ -7,6 +7,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// database/sql handles of the tests close their opener a moment later.
+	// database/sql handles stop their opener goroutine shortly after Close.
 	goleak.VerifyTestMain(m)
 }

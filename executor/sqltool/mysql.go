@@ -20,20 +20,20 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// mySession is a connection to MySQL or MariaDB. Statements are prepared, which the
-// server does for one at a time alone.
+// mySession is a connection to MySQL or MariaDB. Statements are prepared, because the
+// server prepares only a single statement.
 type mySession struct {
 	c        driver.Conn
 	wire     *wire
 	kill     func(ctx context.Context, id string) error
 	id       string
 	maria    bool
-	limit    string // the time limit that the session has now
+	limit    string // the session's current time limit
 	prepared map[string]driver.Stmt
 	broken   atomic.Bool
 }
 
-// silent takes the driver's log, which would go to standard error.
+// silent discards the driver's log, which would go to standard error.
 type silent struct{}
 
 func (silent) Print(...any) {}
@@ -43,9 +43,10 @@ func myConfig(e *Executor, b *binding, l *login, dial func(context.Context) (*wi
 	cfg.User, cfg.Passwd, cfg.DBName = l.user, l.password, b.conn.database
 	cfg.Net, cfg.Addr = "tcp", b.conn.address()
 	cfg.Logger = silent{}
-	// Caching passwords in clear text is for connections that nobody can read.
+	// Some plugins send the password in clear text: only over an authenticated,
+	// encrypted connection.
 	cfg.AllowCleartextPasswords = b.conn.tls == "verify"
-	cfg.CheckConnLiveness = false // begin finds a dead one
+	cfg.CheckConnLiveness = false // begin detects a dead one
 	cfg.MaxAllowedPacket = 16 << 20
 	if t := b.conn.secure(e.config.RootCAs, l.cert); t != nil {
 		cfg.TLS = t
@@ -94,8 +95,8 @@ func dialMySQL(ctx context.Context, e *Executor, b *binding, l *login) (session,
 	return s, nil
 }
 
-// judge learns who the server is, makes the session one that reads, and refuses
-// logins that could write files on the server: no transaction prevents that.
+// judge identifies the server, makes the session read-only, and refuses logins that
+// could write files on the server: no transaction prevents that.
 func (s *mySession) judge(b *binding) error {
 	row, err := s.ask("SELECT CONNECTION_ID(), VERSION()")
 	if err != nil {
@@ -132,14 +133,14 @@ func (s *mySession) close() {
 	s.c.Close()
 }
 
-// stop has the server end this connection, and what it does.
+// stop makes the server end this connection and its statement.
 func (s *mySession) stop(ctx context.Context) {
 	s.broken.Store(true)
 	s.wire.SetDeadline(time.Now().Add(stopTime))
-	_ = s.kill(ctx, s.id) // the deadline ends the session where this fails
+	_ = s.kill(ctx, s.id) // if it fails, the deadline ends the session
 }
 
-// ours runs one of this package's own texts.
+// ours runs a fixed text of this package.
 func (s *mySession) ours(text string) error {
 	s.wire.allow(0)
 	_, err := s.c.(driver.ExecerContext).ExecContext(context.Background(), text, nil)
@@ -149,7 +150,7 @@ func (s *mySession) ours(text string) error {
 	return err
 }
 
-// ask runs one of this package's own queries and gives its only row as text.
+// ask runs a fixed query of this package and returns its only row as text.
 func (s *mySession) ask(text string) (out []string, err error) {
 	defer func() {
 		if err != nil {
@@ -176,7 +177,7 @@ func (s *mySession) ask(text string) (out []string, err error) {
 }
 
 func (s *mySession) begin(_ context.Context, b *binding, limit time.Duration) error {
-	// Whole seconds, so that most calls find the limit as it is.
+	// Whole seconds, so that most calls need not change the limit.
 	seconds := int64((limit + time.Second - 1) / time.Second)
 	want := fmt.Sprintf("SET SESSION max_execution_time = %d", seconds*1000)
 	if s.maria {
@@ -189,7 +190,7 @@ func (s *mySession) begin(_ context.Context, b *binding, limit time.Duration) er
 		s.limit = want
 	}
 	if b.write {
-		// The session remembers the id of other calls' rows.
+		// The session remembers the last insert id of other calls.
 		if _, err := s.ask("SELECT LAST_INSERT_ID(0)"); err != nil {
 			return err
 		}
@@ -249,14 +250,14 @@ func (s *mySession) run(_ context.Context, r *round) error {
 		}
 		r.out.changed = true
 	} else if r.binding.write && r.out.cut == "" && returning(r.st.text) {
-		// ROW_COUNT() is -1 then, and each row that was changed came back.
+		// ROW_COUNT() is then -1, and every changed row was returned.
 		r.out.affected, r.out.changed = int64(len(r.out.rows)), true
 	}
 	return nil
 }
 
-// returning tells whether a statement that gives rows is one that writes (RETURNING of
-// MariaDB); not of one behind a comment.
+// returning reports whether a statement that returns rows is a write (MariaDB's
+// RETURNING); it does not detect one after a comment.
 func returning(text string) bool {
 	word, _, _ := strings.Cut(strings.TrimSpace(text), " ")
 	return slices.Contains([]string{"INSERT", "REPLACE", "DELETE"}, strings.ToUpper(word))
@@ -275,12 +276,12 @@ func (s *mySession) broke(r *round, err error) error {
 	return err
 }
 
-// prepare has the server parse the statement, once for each connection. In a tool
-// that reads, the server also parses it behind EXPLAIN FORMAT=JSON (without a format
-// COMMIT would be the name of a table to describe), which it does for SELECT,
-// INSERT, UPDATE, DELETE and REPLACE alone; the last four are what a read-only
-// transaction refuses. That keeps out COMMIT, START TRANSACTION, SET, CALL and the
-// like, by the server's own grammar. The text is parsed and never carried out.
+// prepare has the server parse the statement, once per connection. For a reading tool
+// the server also parses it after EXPLAIN FORMAT=JSON (without a format, COMMIT would
+// be parsed as a table name), which accepts only SELECT, INSERT, UPDATE, DELETE and
+// REPLACE; a read-only transaction refuses the last four. So the server's own grammar
+// excludes COMMIT, START TRANSACTION, SET, CALL and the like. The text is parsed, never
+// executed.
 func (s *mySession) prepare(r *round) (driver.Stmt, error) {
 	text := r.st.text
 	if st, ok := s.prepared[text]; ok {
@@ -298,7 +299,7 @@ func (s *mySession) prepare(r *round) (driver.Stmt, error) {
 		case err == nil:
 			explain.Close()
 		case errors.As(err, &my) && my.Number == 1345:
-			// It parsed, and is a query over a view whose tables the user may not see.
+			// It parsed: it queries a view whose tables the user may not see.
 		case errors.As(err, &my) && (my.Number == 1064 || my.Number == 1295):
 			st.Close()
 			return nil, forbidden("the database does not take the statement for a query; a tool that does something else needs write: true in its binding")
@@ -314,8 +315,8 @@ func (s *mySession) prepare(r *round) (driver.Stmt, error) {
 	return st, nil
 }
 
-// drop ends a statement and its connection in the midst of an answer. The server is
-// told, since it would notice the closed connection only when its buffer is full.
+// drop aborts a statement and its connection in mid-response. It tells the server,
+// which would notice the closed connection only when its buffer is full.
 func (s *mySession) drop(rows driver.Rows) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
@@ -369,7 +370,7 @@ func (s *mySession) rows(r *round, rows driver.Rows) error {
 	return rows.Close()
 }
 
-// myValue is a value of MySQL as a JSON tree.
+// myValue converts a MySQL value to a JSON tree.
 func myValue(v driver.Value, typ string) any {
 	var text string
 	switch v := v.(type) {

@@ -152,8 +152,8 @@ func myReadOnly(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
 			t.Errorf("%q: %v", l, err)
 		}
 	}
-	// Comments that MySQL carries out are refused at publish, and two statements in
-	// one text by the server.
+	// Comments that MySQL executes are refused at publish, and two statements in one
+	// text by the server.
 	for _, text := range []string{"SELECT 1; INSERT INTO victim VALUES (2)", "SELECT 1 /*! ; DROP TABLE victim */", "/*M!100000 INSERT INTO victim VALUES (2) */"} {
 		if len(b.e.Check(b.manifest(query(text)))) == 0 {
 			t.Errorf("%s passes Check", text)
@@ -181,8 +181,8 @@ func myReadOnly(t *testing.T, b *bench, admin *sql.DB, _ *mariatest.Server) {
 	}
 }
 
-// mySessionRun hands a text to the server past the checks of the binding. A text
-// that is nothing but comment when it writes is no harm.
+// mySessionRun passes a text to the server without the binding's checks. A writing text
+// that is only a comment does no harm.
 func mySessionRun(t *testing.T, b *bench, text string, write bool) error {
 	t.Helper()
 	bd, faults := parse(b.manifest(query("SELECT 1")))
@@ -201,8 +201,8 @@ func mySessionRun(t *testing.T, b *bench, text string, write bool) error {
 	return s.run(t.Context(), &round{binding: &binding{dialect: mysqlDB, write: write}, st: &statement{text: text}, out: &sink{total: new(int64), hard: 1 << 20}, sent: new(bool)})
 }
 
-// myFiles: with the privilege FILE a query could write files on the server, so a
-// tool that reads does not get such a login; writing there works for nobody else.
+// myFiles: with the FILE privilege a query could write files on the server, so such a
+// login is refused for a reading tool.
 func myFiles(t *testing.T, b *bench, admin *sql.DB, s *mariatest.Server) {
 	user, _, _ := strings.Cut(b.creds[0].Value, ":")
 	mark := filepath.Join(s.Dir, "mark")
@@ -402,7 +402,7 @@ func myKilled(t *testing.T, b *bench, admin *sql.DB, s *mariatest.Server) {
 	}
 	conn := jsonOf(b.value(query("SELECT CONNECTION_ID() AS v"), "{}"))
 	runMySQL(t, admin, "KILL "+conn)
-	b.must(query("SELECT 1"), "{}") // a session that died while idle is no call's failure
+	b.must(query("SELECT 1"), "{}") // a session that died while idle does not fail a call
 	done := make(chan error, 1)
 	go func() {
 		_, err := b.call(t.Context(), query("SELECT SLEEP(297)"), "{}")

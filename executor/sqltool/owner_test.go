@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// chownLike gives a file the owner that another has: PostgreSQL reads keys of its
-// own alone.
+// chownLike gives a file the owner of another: PostgreSQL only reads keys that it owns.
 func chownLike(t *testing.T, path string, like fs.FileInfo) {
 	t.Helper()
 	owner, ok := like.Sys().(*syscall.Stat_t)

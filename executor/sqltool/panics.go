@@ -8,14 +8,14 @@ import (
 )
 
 // recovering is a session that turns a panic of its driver into an error. A server can
-// send packets that a driver does not expect, and a panic would lose the session's
+// send packets that a driver does not expect, and a panic would leak the session's
 // place in the pool. The connection is not used again.
 type recovering struct {
 	session
 	broken atomic.Bool
 }
 
-// recover is deferred around calls of the driver.
+// recover is deferred around driver calls.
 func (s *recovering) recover(err *error) {
 	if p := recover(); p != nil {
 		s.broken.Store(true)
@@ -42,7 +42,7 @@ func (s *recovering) end(ctx context.Context, commit bool) (err error) {
 
 func (s *recovering) usable() bool { return !s.broken.Load() && s.session.usable() }
 
-// dialRecovering dials a session that recovers from panics of its driver.
+// dialRecovering dials a session that recovers from driver panics.
 func dialRecovering(dial func() (session, error)) (s session, err error) {
 	defer func() {
 		if p := recover(); p != nil {

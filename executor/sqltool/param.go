@@ -11,14 +11,14 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// argument is the value of one placeholder, still in JSON's types.
+// argument is the value of one placeholder, as a JSON type.
 type argument struct {
 	parameter
 	value any
 }
 
-// arguments puts the call's arguments in the order of the placeholders, one list
-// for each statement. What is absent is its default, or NULL.
+// arguments orders the call's arguments by placeholder, one list per statement. A
+// missing argument is its default, or NULL.
 func (b *binding) arguments(args map[string]any) ([][]argument, *toolkeep.Error) {
 	out := make([][]argument, len(b.statements))
 	for i, st := range b.statements {
@@ -42,25 +42,25 @@ func (b *binding) arguments(args map[string]any) ([][]argument, *toolkeep.Error)
 	return out, nil
 }
 
-// unfit is an argument that cannot be bound.
+// unfit is the error for an argument that cannot be bound.
 func unfit(arg, why string) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.UnsafeArgument, "argument %q cannot be bound: it %s", arg, why)
 	e.NothingSent = true
 	return e
 }
 
-// tooWide is an integer that SQLite would only hold as a double without its last digits.
+// tooWide is the error for an integer that SQLite would store as an inexact double.
 func tooWide(arg string) *toolkeep.Error {
 	e := toolkeep.NewError(toolkeep.InputValidationFailed, "argument %q is an integer over 64 bits, which SQLite cannot hold with every digit; pass it as text, or give the parameter the type number if the digits do not matter", arg)
 	e.NothingSent = true
 	return e.With("errors", []toolkeep.Fault{{Pointer: canon.Pointer(arg), Rule: "range", Message: e.Message}})
 }
 
-// likeEscape is the character of ESCAPE '!' that statements with like parameters
-// have. The backslash would depend on settings of MySQL.
+// likeEscape is the character of ESCAPE '!' in statements with like parameters. A
+// backslash would depend on MySQL's settings.
 const likeEscape = '!'
 
-// pattern makes the LIKE pattern that matches s as it is, as the whole's part.
+// pattern returns a LIKE pattern that matches s literally as that part of the value.
 func pattern(how, s string) string {
 	var w strings.Builder
 	w.Grow(len(s) + 8)
@@ -79,7 +79,7 @@ func pattern(how, s string) string {
 	return w.String()
 }
 
-// wholeText is a number as digits if it is whole: 1, 1.0 and 1e3 are.
+// wholeText returns the digits of an integer: 1, 1.0 and 1e3 are integers.
 func wholeText(n json.Number) (string, bool) {
 	s := string(n)
 	if canon.IsInteger(s) {
@@ -95,7 +95,7 @@ func wholeText(n json.Number) (string, bool) {
 	return r.Num().String(), true
 }
 
-// native turns an argument into what the drivers of MySQL and SQLite bind.
+// native converts an argument to a type that the MySQL and SQLite drivers bind.
 func (a argument) native(d dialect) (any, *toolkeep.Error) {
 	switch a.typ {
 	case "json":
@@ -143,12 +143,12 @@ func (a argument) number(n json.Number, d dialect) (any, *toolkeep.Error) {
 			if u, err := strconv.ParseUint(s, 10, 64); err == nil {
 				return u, nil
 			}
-			return s, nil // a DECIMAL can hold more
+			return s, nil // a DECIMAL can be wider
 		}
 		switch a.typ {
 		case "integer":
 			return nil, unfit(a.arg, "is over 64 bits")
-		case "number": // a double is what it says
+		case "number": // a double, as declared
 		default:
 			return nil, tooWide(a.arg)
 		}
@@ -156,7 +156,7 @@ func (a argument) number(n json.Number, d dialect) (any, *toolkeep.Error) {
 		return nil, unfit(a.arg, "must be a whole number")
 	}
 	if d == mysqlDB {
-		return string(n), nil // exact; the server makes a DECIMAL of it where it meets one
+		return string(n), nil // exact; the server converts it to DECIMAL where needed
 	}
 	f, err := n.Float64()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// encode writes an argument as PostgreSQL's text of the type; nil is NULL.
+// encode writes an argument as PostgreSQL's text for the type; nil is NULL.
 func (s *pgSession) encode(a argument, oid uint32) ([]byte, *toolkeep.Error) {
 	if a.value == nil {
 		return nil, nil
@@ -75,11 +75,11 @@ func (s *pgSession) text(v any, oid uint32) (string, error) {
 	return "", errors.New("is an object where the statement takes one value; give the parameter the type json to pass it as JSON")
 }
 
-// element is the type of an array's members; 0 where only the server knows it.
+// element returns the type of an array's elements; 0 if only the server knows it.
 func (s *pgSession) element(oid uint32) (uint32, bool) {
 	t, ok := s.types.TypeForOID(oid)
 	if !ok {
-		return 0, true // an array of a type of the database's own, perhaps
+		return 0, true // possibly an array of a user-defined type
 	}
 	if c, ok := t.Codec.(*pgtype.ArrayCodec); ok {
 		return c.ElementType.OID, true
@@ -87,7 +87,7 @@ func (s *pgSession) element(oid uint32) (uint32, bool) {
 	return 0, false
 }
 
-const maxArrayDepth = 6 // PostgreSQL's own
+const maxArrayDepth = 6 // PostgreSQL's limit
 
 func (s *pgSession) array(w *strings.Builder, list []any, element uint32, depth int) error {
 	if depth == maxArrayDepth {
@@ -135,7 +135,7 @@ func (s *pgSession) typeName(oid uint32) string {
 	return "oid:" + strconv.FormatUint(uint64(oid), 10)
 }
 
-// decoder turns PostgreSQL's text of a type into a JSON tree.
+// decoder returns the converter from PostgreSQL's text of a type to a JSON tree.
 func (s *pgSession) decoder(oid uint32) func([]byte) any {
 	switch oid {
 	case pgtype.BoolOID:
@@ -166,8 +166,8 @@ func (s *pgSession) decoder(oid uint32) func([]byte) any {
 	return func(b []byte) any { return strings.ToValidUTF8(string(b), "\uFFFD") }
 }
 
-// numeral is a number with its exact text; what JSON has no number for (NaN,
-// Infinity, more than 1100 digits) stays text.
+// numeral is a number with its exact text; what is not a JSON number (NaN, Infinity) or
+// has more than 1100 digits stays text.
 func numeral(s string) any {
 	if canon.IsNumber(s) && canon.Bounded(json.Number(s)) {
 		return json.Number(s)
@@ -175,7 +175,7 @@ func numeral(s string) any {
 	return s
 }
 
-// document is JSON as a tree, or as text where it is beyond the parser's limits.
+// document is JSON as a tree, or as text if it exceeds the parser's limits.
 func document(b []byte) any {
 	v, err := canon.Parse(b, canon.Limits{Bytes: 16 << 20, Depth: 200, Properties: 1_000_000})
 	if err != nil {
@@ -184,8 +184,8 @@ func document(b []byte) any {
 	return v
 }
 
-// instant makes 2026-01-02 03:04:05.6+00 an RFC 3339 time. What RFC 3339 cannot
-// hold (infinity, years before 1 or after 9999) stays as it is.
+// instant converts 2026-01-02 03:04:05.6+00 to RFC 3339. What RFC 3339 cannot represent
+// (infinity, years before 1 or after 9999) is unchanged.
 func instant(s string) any {
 	rest, ok := strings.CutSuffix(s, "+00")
 	if !ok || len(rest) < 19 || rest[4] != '-' || rest[10] != ' ' {
@@ -194,8 +194,8 @@ func instant(s string) any {
 	return rest[:10] + "T" + rest[11:] + "Z"
 }
 
-// list reads the text of an array, such as {1,NULL,"a b",{…}}. Bounds other than
-// from 1 ([0:1]={…}) are left out.
+// list parses an array's text, such as {1,NULL,"a b",{…}}. Lower bounds other than 1
+// ([0:1]={…}) are dropped.
 func list(s string, element func([]byte) any) any {
 	if i := strings.Index(s, "={"); i > 0 && s[0] == '[' {
 		s = s[i+1:]

@@ -8,7 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// poolKey says who may share connections: one tenant, one binding's connection,
+// poolKey identifies who may share connections: one tenant, one binding's connection,
 // allow-list and direction (read or write), one credential.
 type poolKey struct {
 	tenant string
@@ -16,10 +16,9 @@ type poolKey struct {
 	secret [32]byte
 }
 
-// pools keeps the open connections of all tools. Each key has at most perKey, all
-// together at most total; an idle one of another key gives way where the total is
-// reached. The lock is held for bookkeeping alone, never while something connects
-// or closes.
+// pools holds the open connections of all tools, at most perKey for each key and total
+// in all. At the total, another key's idle connection is closed. The lock is held only
+// for bookkeeping, never while connecting or closing.
 type pools struct {
 	perKey, total int
 	wait          time.Duration // longest wait for a connection
@@ -29,7 +28,7 @@ type pools struct {
 	mu      sync.Mutex
 	byKey   map[poolKey]*pool
 	open    int
-	changed chan struct{} // closed when something came free
+	changed chan struct{} // closed when a connection or place became free
 	sweeper *time.Timer
 	closed  bool
 }
@@ -39,13 +38,13 @@ type pool struct {
 	idle []*member // oldest first
 }
 
-// member is a session with its place in the pools.
+// member is a session in the pools.
 type member struct {
 	session
 	key   poolKey
 	born  time.Time
 	since time.Time // idle since
-	used  bool      // it served a call before
+	used  bool      // it has served a call
 }
 
 func newPools(perKey, total int, wait, idleFor, maxAge time.Duration) *pools {
@@ -53,7 +52,7 @@ func newPools(perKey, total int, wait, idleFor, maxAge time.Duration) *pools {
 		byKey: make(map[poolKey]*pool), changed: make(chan struct{})}
 }
 
-// take gives an idle session of the key or makes one with dial.
+// take returns an idle session of the key, or dials one.
 func (p *pools) take(ctx context.Context, key poolKey, dial func(context.Context) (session, error)) (*member, error) {
 	var limit <-chan time.Time
 	for {
@@ -87,7 +86,7 @@ func (p *pools) take(ctx context.Context, key poolKey, dial func(context.Context
 	}
 }
 
-// try takes an idle session, or a place for a new one.
+// try takes an idle session, or reserves a place for a new one.
 func (p *pools) try(key poolKey) (m *member, room bool, changed chan struct{}, drop []*member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,13 +121,13 @@ func (p *pools) try(key poolKey) (m *member, room bool, changed chan struct{}, d
 	return nil, true, nil, drop
 }
 
-// gone takes a closed session off the count.
+// gone subtracts a closed session from the counts.
 func (p *pools) gone(own *pool) {
 	own.open--
 	p.open--
 }
 
-// oldest takes out the session that was idle longest.
+// oldest removes the session idle longest.
 func (p *pools) oldest() *member {
 	var best *member
 	for _, other := range p.byKey {
@@ -146,7 +145,7 @@ func (p *pools) oldest() *member {
 	return best
 }
 
-// tidy forgets a pool without sessions.
+// tidy removes a pool without sessions.
 func (p *pools) tidy(key poolKey) {
 	if own := p.byKey[key]; own != nil && own.open == 0 {
 		delete(p.byKey, key)
@@ -158,7 +157,7 @@ func (p *pools) wake() {
 	p.changed = make(chan struct{})
 }
 
-// forget gives back the place of a session that could not be made.
+// forget releases the place of a session that could not be dialled.
 func (p *pools) forget(key poolKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +166,7 @@ func (p *pools) forget(key poolKey) {
 	p.wake()
 }
 
-// give puts a session back, or closes it where it cannot serve again.
+// give returns a session, or closes it if it is unusable.
 func (p *pools) give(m *member) {
 	p.mu.Lock()
 	own := p.byKey[m.key]
@@ -188,7 +187,7 @@ func (p *pools) give(m *member) {
 	p.mu.Unlock()
 }
 
-// sweep closes what was idle too long.
+// sweep closes sessions that were idle too long.
 func (p *pools) sweep() {
 	var drop []*member
 	p.mu.Lock()
@@ -222,7 +221,7 @@ func closeAll(list []*member) {
 	}
 }
 
-// close closes idle sessions, and busy ones when they come back.
+// close closes idle sessions, and busy ones when they are returned.
 func (p *pools) close() {
 	var drop []*member
 	p.mu.Lock()

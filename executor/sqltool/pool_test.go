@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// idleSession is a session that does nothing but count itself.
+// idleSession is a session that only counts itself.
 type idleSession struct {
 	live *atomic.Int64
 	bad  bool
@@ -33,7 +33,7 @@ func dialCounted(live *atomic.Int64) func(context.Context) (session, error) {
 	}
 }
 
-// TestPoolHammer takes and gives from many goroutines and looks at the bounds.
+// TestPoolHammer takes and gives from many goroutines and checks the bounds.
 func TestPoolHammer(t *testing.T) {
 	var live atomic.Int64
 	p := newPools(3, 5, time.Minute, time.Minute, time.Hour)
@@ -51,7 +51,7 @@ func TestPoolHammer(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				if n := live.Load(); n > 5+4 { // one that gives way is closed just after its place is taken
+				if n := live.Load(); n > 5+4 { // an evicted session is closed just after its place is taken
 					t.Errorf("%d are open", n)
 				}
 				m.session.(*idleSession).bad = i%13 == 0
@@ -84,7 +84,7 @@ func TestPoolTime(t *testing.T) {
 			return m
 		}
 		m := take()
-		// The second waits, is told after 5 s, and nothing was sent.
+		// The second waits 5 s and fails with nothing sent.
 		start := time.Now()
 		_, err := p.take(t.Context(), key, dialCounted(&live))
 		if e := toolkeep.AsError(err); e.Code != toolkeep.DBConnectionFailed || !e.NothingSent || time.Since(start) != 5*time.Second {
@@ -123,7 +123,7 @@ func TestPoolTime(t *testing.T) {
 	})
 }
 
-// counts are the sessions that are open and those of them that are idle.
+// counts returns the number of open and of idle sessions.
 func (p *pools) counts() (open, idle int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

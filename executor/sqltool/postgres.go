@@ -17,11 +17,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// maxPrepared is how many prepared statements a connection keeps.
+// maxPrepared bounds the prepared statements of a connection.
 const maxPrepared = 128
 
-// pgSession is a connection to PostgreSQL. It speaks the extended protocol, which
-// takes one statement, and the simple one for its own fixed texts.
+// pgSession is a connection to PostgreSQL. It uses the extended protocol, which accepts
+// a single statement, and the simple one for its own fixed texts.
 type pgSession struct {
 	c        *pgconn.PgConn
 	wire     *wire
@@ -29,15 +29,15 @@ type pgSession struct {
 	prepared map[string]*pgconn.StatementDescription // by text and declared types
 	counter  int
 	broken   atomic.Bool
-	limit    int64  // the statement's time limit that the session has now, seconds
-	start    string // the isolation level of a transaction that is still to be begun
+	limit    int64  // the session's current statement time limit, seconds
+	start    string // isolation level of a transaction that is yet to begin
 	pending  bool
 }
 
 // dialPostgres connects and logs in.
 func dialPostgres(ctx context.Context, e *Executor, b *binding, l *login) (session, error) {
-	// ParseConfig is the only way to a Config and reads PG… variables: all that they
-	// could set is set here.
+	// ParseConfig is the only way to get a Config, and reads PG… variables: everything
+	// they could set is set here.
 	cfg, err := pgconn.ParseConfig("host=/ port=5432 user=x dbname=x sslmode=disable passfile=/dev/null")
 	if err != nil {
 		return nil, errors.New("the environment of the server holds PostgreSQL settings that cannot be read")
@@ -52,7 +52,7 @@ func dialPostgres(ctx context.Context, e *Executor, b *binding, l *login) (sessi
 	cfg.ConnectTimeout = 0 // ctx bounds it
 	cfg.KerberosSrvName, cfg.KerberosSpn, cfg.SSLNegotiation, cfg.SSLCertMode, cfg.ChannelBinding = "", "", "postgres", "allow", "prefer"
 	cfg.ValidateConnect, cfg.AfterConnect = nil, nil
-	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves
+	cfg.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the guard resolves it
 	cfg.DialFunc = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		if s.c != nil { // a cancel request
 			w, err := e.again(ctx, b, s.wire)
@@ -85,8 +85,8 @@ func dialPostgres(ctx context.Context, e *Executor, b *binding, l *login) (sessi
 	return s, nil
 }
 
-// judge refuses logins that a read-only transaction does not hold: superusers and
-// those who may run programs or write files on the server, which no transaction
+// judge refuses logins that a read-only transaction cannot restrict: superusers, and
+// those that may run programs or write files on the server, which no transaction
 // undoes.
 func (s *pgSession) judge(b *binding) error {
 	if b.write || b.conn.superuser {
@@ -118,11 +118,11 @@ func (s *pgSession) close() {
 	s.c.Close(ctx)
 }
 
-// stop has the server cancel what the session does.
+// stop makes the server cancel the session's statement.
 func (s *pgSession) stop(ctx context.Context) {
 	s.broken.Store(true)
 	s.wire.SetDeadline(time.Now().Add(stopTime))
-	_ = s.c.CancelRequest(ctx) // the deadline ends the session where this fails
+	_ = s.c.CancelRequest(ctx) // if it fails, the deadline ends the session
 }
 
 // simple runs fixed texts of this package.
@@ -135,9 +135,9 @@ func (s *pgSession) simple(sql string) error {
 	return err
 }
 
-// begin sets the time limit, in whole seconds so that most calls find it as it is,
-// and begins the transaction. One that reads with one statement is begun together
-// with it: see exchange.
+// begin sets the time limit, in whole seconds so that most calls need not change it,
+// and begins the transaction. A reading call with one statement begins together with
+// that statement: see exchange.
 func (s *pgSession) begin(_ context.Context, b *binding, limit time.Duration) error {
 	if seconds := int64((limit + time.Second - 1) / time.Second); seconds != s.limit {
 		if err := s.simple(fmt.Sprintf("SET statement_timeout = '%ds'", seconds)); err != nil {
@@ -168,22 +168,22 @@ func (s *pgSession) begin(_ context.Context, b *binding, limit time.Duration) er
 
 func (s *pgSession) end(_ context.Context, commit bool) error {
 	if !commit && s.c.TxStatus() == 'I' {
-		return nil // it was begun and rolled back together with its statement, or never begun
+		return nil // it was begun and rolled back with its statement, or never begun
 	}
 	if !commit {
-		// All that a read-only transaction can leave behind are advisory locks.
+		// Advisory locks are all that a read-only transaction can leave behind.
 		return s.simple("ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()")
 	}
 	if err := s.simple("COMMIT"); err != nil {
 		return err
 	}
-	// The call is committed: whatever goes wrong now costs the session alone.
+	// The call is committed: a later failure only costs the session.
 	s.limit = 0
 	_ = s.simple("CLOSE ALL; UNLISTEN *; SET SESSION AUTHORIZATION DEFAULT; RESET ROLE; RESET ALL; SELECT pg_catalog.pg_advisory_unlock_all(); DISCARD TEMP; DISCARD SEQUENCES")
 	return nil
 }
 
-// declared are the types that a binding's words stand for.
+// declared maps a binding's type names to PostgreSQL types.
 var declared = map[string]uint32{
 	"text": pgtype.TextOID, "integer": pgtype.Int8OID, "number": pgtype.NumericOID, "boolean": pgtype.BoolOID,
 	"bytes": pgtype.ByteaOID, "json": pgtype.JSONBOID, "date": pgtype.DateOID, "time": pgtype.TimeOID,
@@ -196,7 +196,7 @@ var declaredLists = map[string]uint32{
 	"timestamp": pgtype.TimestamptzArrayOID, "uuid": pgtype.UUIDArrayOID,
 }
 
-// prepare has the server parse the statement, once for each connection.
+// prepare has the server parse the statement, once per connection.
 func (s *pgSession) prepare(st *statement) (*pgconn.StatementDescription, error) {
 	key := st.text
 	oids := make([]uint32, len(st.params))
@@ -212,7 +212,7 @@ func (s *pgSession) prepare(st *statement) (*pgconn.StatementDescription, error)
 		return sd, nil
 	}
 	if len(s.prepared) >= maxPrepared {
-		s.broken.Store(true) // it ends after this call, and with it its statements
+		s.broken.Store(true) // it is closed after this call, with its prepared statements
 	}
 	s.counter++
 	sd, err := s.c.Prepare(context.Background(), fmt.Sprintf("tk%d", s.counter), st.text, oids)
@@ -229,9 +229,9 @@ func (s *pgSession) run(_ context.Context, r *round) error {
 	if err != nil {
 		return s.broke(r, err)
 	}
-	// The server says what the statement gives back. Only what gives rows can be a
-	// query: this keeps out COMMIT, SET, DO, COPY, CALL without results and the like,
-	// of which a read-only transaction would let some through.
+	// The server describes the result. Only a statement that returns rows can be a
+	// query: this excludes COMMIT, SET, DO, COPY, CALL without results and the like,
+	// some of which a read-only transaction would allow.
 	if !r.binding.write && len(sd.Fields) == 0 {
 		return forbidden("the statement gives no rows, so it is no query; a tool that does something else needs write: true in its binding")
 	}
@@ -256,13 +256,13 @@ func (s *pgSession) run(_ context.Context, r *round) error {
 	return nil
 }
 
-// exchange sends the statement and reads the answer. A query that is the whole of its
-// call goes together with its transaction: BEGIN READ ONLY, the query, ROLLBACK, and
-// the release of advisory locks that it may have taken. The server carries them out
-// one after the other; after an error it passes over the rest, and end rolls back.
+// exchange sends the statement and reads the response. A query that is a call's only
+// statement is sent together with its transaction: BEGIN READ ONLY, the query,
+// ROLLBACK, and the release of advisory locks. The server runs them in order; after an
+// error it skips the rest, and end rolls back.
 //
-// A query asks for one row more than its cap, and the server computes no further. A
-// write is carried out to its end.
+// A query requests one row more than its cap, and the server computes no more. A write
+// runs to its end.
 func (s *pgSession) exchange(r *round, sd *pgconn.StatementDescription, values [][]byte) error {
 	list := []pgproto3.Bind{{PreparedStatement: sd.Name, Parameters: values}}
 	most := uint32(0)
@@ -300,8 +300,8 @@ func (s *pgSession) exchange(r *round, sd *pgconn.StatementDescription, values [
 	return s.answer(r, sd, at)
 }
 
-// answer reads what the server says up to its readiness for more. at is the place of
-// the call's own statement among those that were sent.
+// answer reads the server's response up to ReadyForQuery. at is the position of the
+// call's own statement among those sent.
 func (s *pgSession) answer(r *round, sd *pgconn.StatementDescription, at int) error {
 	rows := s.reader(r, sd)
 	var failed error
@@ -324,7 +324,7 @@ func (s *pgSession) answer(r *round, sd *pgconn.StatementDescription, at int) er
 				return terr
 			}
 			if r.out.cut == "bytes" && !r.binding.write && r.last {
-				s.drop() // who knows how much would still come
+				s.drop() // the rest may be endless
 				return nil
 			}
 		case *pgproto3.CommandComplete:
@@ -335,7 +335,7 @@ func (s *pgSession) answer(r *round, sd *pgconn.StatementDescription, at int) er
 		case *pgproto3.PortalSuspended, *pgproto3.EmptyQueryResponse:
 			n++
 		case *pgproto3.CopyInResponse:
-			// The server passes over the Sync while it waits for data.
+			// The server ignores Sync while it waits for COPY data.
 			f := s.c.Frontend()
 			f.Send(&pgproto3.CopyFail{Message: "a tool has no data to copy"})
 			f.SendSync(&pgproto3.Sync{})
@@ -353,7 +353,7 @@ func (s *pgSession) answer(r *round, sd *pgconn.StatementDescription, at int) er
 	}
 }
 
-// broke marks a session whose connection is over.
+// broke marks a session whose connection is broken.
 func (s *pgSession) broke(r *round, err error) error {
 	if s.wire.spent.Load() {
 		s.broken.Store(true)
@@ -367,13 +367,14 @@ func (s *pgSession) broke(r *round, err error) error {
 	return err
 }
 
-// outdated tells whether a prepared statement no longer fits its tables, or is gone.
+// outdated reports whether a prepared statement no longer matches its tables, or is
+// gone.
 func outdated(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "0A000" && strings.Contains(pg.Routine, "RevalidateCachedQuery") || pg.Code == "26000")
 }
 
-// reader takes rows into the sink, up to its caps.
+// reader reads rows into the sink, up to its caps.
 func (s *pgSession) reader(r *round, sd *pgconn.StatementDescription) func([][]byte) *toolkeep.Error {
 	out, fields := r.out, sd.Fields
 	out.describe(len(fields), func(i int) string { return fields[i].Name }, func(i int) string { return s.typeName(fields[i].DataTypeOID) })
@@ -399,8 +400,8 @@ func (s *pgSession) reader(r *round, sd *pgconn.StatementDescription) func([][]b
 	}
 }
 
-// drop ends a statement and its connection in the midst of an answer. The server is
-// told, since it would notice the closed connection only when its buffer is full.
+// drop aborts a statement and its connection in mid-response. It tells the server,
+// which would notice the closed connection only when its buffer is full.
 func (s *pgSession) drop() {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()

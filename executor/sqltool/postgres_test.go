@@ -68,7 +68,7 @@ func pgTypes(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 		{"'1 day 02:03:04'::interval", `"P1DT2H3M4S"`},
 		{`'\x00ff10'::bytea`, `"AP8Q"`},
 		{`'{"b": [1, 2.50, 9007199254740993], "a": null}'::jsonb`, `{"a":null,"b":[1,2.50,9007199254740993]}`},
-		{`'{"a": 1, "a": 2}'::json`, `"{\"a\": 1, \"a\": 2}"`}, // no JSON that one can hold: text
+		{`'{"a": 1, "a": 2}'::json`, `"{\"a\": 1, \"a\": 2}"`}, // not representable as JSON: text
 		{"'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid", `"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"`},
 		{"ARRAY[1,NULL,3]", "[1,null,3]"},
 		{"ARRAY[[1,2],[3,4]]", "[[1,2],[3,4]]"},
@@ -145,7 +145,7 @@ func pgParameters(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	}
 }
 
-// injections are arguments that would do harm if they were ever text of a statement.
+// injections are arguments that would do harm as part of a statement's text.
 var injections = []string{
 	"'; DROP TABLE victim; --", `"; DROP TABLE victim; --`, "1; DELETE FROM victim", "' OR '1'='1", "x' UNION SELECT * FROM victim --",
 	"$1", "?", "/* */ ; TRUNCATE victim", `\'; DROP TABLE victim; #`, "$$; DROP TABLE victim; $$", "'||pg_sleep(10)||'", "%' OR 1=1 --",
@@ -170,8 +170,8 @@ func pgInjection(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	}
 }
 
-// pgReadOnly tries all ways out of a tool that reads. Each is refused, and nothing
-// has changed afterwards.
+// pgReadOnly tries all escapes from a reading tool. Each is refused and changes
+// nothing.
 func pgReadOnly(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	mark := filepath.Join(os.TempDir(), fmt.Sprintf("tkmark%d", os.Getpid()))
 	run(t, admin, "CREATE TABLE victim (id int)", "INSERT INTO victim VALUES (1)", "CREATE SEQUENCE counter",
@@ -205,7 +205,7 @@ func pgReadOnly(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
-	// Nor in a list of statements, whose parts could prepare each other's way.
+	// Nor in a list of statements, which could prepare for each other.
 	lists := [][]string{
 		{"COMMIT AND CHAIN", "SET TRANSACTION READ WRITE", "INSERT INTO victim VALUES (2) RETURNING id"},
 		{"SELECT 1", "COMMIT", "INSERT INTO victim VALUES (2) RETURNING id"},
@@ -223,9 +223,10 @@ func pgReadOnly(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 			t.Errorf("%q: %v", l, err)
 		}
 	}
-	// PostgreSQL 15 lets a read-only transaction make a large object; it goes with it.
+	// PostgreSQL 15 lets a read-only transaction create a large object; the rollback
+	// removes it.
 	b.call(t.Context(), query("SELECT lo_create(0)"), "{}")
-	// What stays behind in a session that reads would be the next call's.
+	// State left in a reading session would affect the next call.
 	b.must(query("SELECT set_config('default_transaction_read_only', 'off', false), set_config('search_path', 'evil', false), pg_advisory_lock(7)"), "{}")
 	if got := jsonOf(b.value(query("SELECT current_setting('default_transaction_read_only') || current_setting('search_path') AS v"), "{}")); got != `"on\"$user\", public"` {
 		t.Errorf("the next call finds %s", got)
@@ -243,8 +244,8 @@ func pgReadOnly(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 		os.Remove(mark)
 		t.Error("a program was run on the server")
 	}
-	// Several statements in one text do not get past the server either: the check at
-	// publish is not what holds.
+	// The server too refuses several statements in one text: safety does not depend on
+	// the check at publish.
 	for _, text := range []string{"SELECT 1; INSERT INTO victim VALUES (2)", "SELECT 1; COMMIT; DROP TABLE victim"} {
 		if faults := b.e.Check(b.manifest(query(text))); len(faults) == 0 {
 			t.Errorf("%s passes Check", text)
@@ -258,7 +259,7 @@ func pgReadOnly(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	}
 }
 
-// pgSessionOf is a session in its transaction, made as a call would make it.
+// pgSessionOf returns a session in its transaction, as in a call.
 func pgSessionOf(t *testing.T, b *bench) session {
 	t.Helper()
 	bd, faults := parse(b.manifest(query("SELECT 1")))
@@ -275,9 +276,8 @@ func pgSessionOf(t *testing.T, b *bench) session {
 	return s
 }
 
-// pgSuperuser: a superuser's functions reach beyond any transaction, so such a
-// login is refused unless the binding lets it in, and then COPY to a program is
-// refused all the same.
+// pgSuperuser: a superuser's functions reach beyond any transaction, so such a login is
+// refused unless the binding permits it, and COPY to a program is refused even then.
 func pgSuperuser(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	mark := filepath.Join(s.Dir, "mark")
 	plain := b.connection
@@ -331,7 +331,7 @@ func pgWrite(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	if err := admin.QueryRow(t.Context(), "SELECT count(*) FROM item").Scan(&n); err != nil || n != 2 {
 		t.Error(n, err)
 	}
-	// More rows than the cap: the write stands, the answer is cut.
+	// More rows than the cap: the write stands, the result is cut.
 	out := b.must(query("INSERT INTO item (name) SELECT 'n' || g FROM generate_series(1, 50) g RETURNING id")+`,"max_rows":5`+write, "{}")
 	if got := len(out["rows"].([]any)); got != 5 || out["truncated"] != true || jsonOf(out["rows_affected"]) != "50" {
 		t.Error(jsonOf(out))
@@ -350,7 +350,7 @@ func pgTransactions(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	if got := jsonOf(b.must(move, `{"n":4}`)["rows"]); got != `[{"amount":6,"id":1},{"amount":4,"id":2}]` {
 		t.Error(got)
 	}
-	b.refused(toolkeep.QueryFailed, move, `{"n":7}`) // the second one breaks the CHECK, the first is undone
+	b.refused(toolkeep.QueryFailed, move, `{"n":7}`) // the second breaks the CHECK, the first is undone
 	all := b.must(move+`,"results":"all"`, `{"n":1}`)["results"].([]any)
 	if len(all) != 3 || jsonOf(all[0].(map[string]any)["rows_affected"]) != "1" || jsonOf(all[2].(map[string]any)["rows"]) != `[{"amount":5,"id":1},{"amount":5,"id":2}]` {
 		t.Error(jsonOf(all))
@@ -361,7 +361,7 @@ func pgTransactions(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 }
 
 func pgCaps(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
-	// What is left out is not computed either: half a minute of it is over at once.
+	// Dropped rows are not computed: half a minute's worth ends at once.
 	b.must(query("SELECT g AS n, pg_sleep(0.02) FROM generate_series(1, 1500) g")+`,"max_rows":1`, "{}")
 	await(t, "the rest of the statement is gone", func() bool {
 		var n int
@@ -381,7 +381,7 @@ func pgCaps(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 		t.Errorf("%d rows of 1 KB within 10,000 bytes", n)
 	}
 	b.refused(toolkeep.ResultTooLarge, query("SELECT repeat('x', 20000) AS v")+`,"max_bytes":10000`, "{}")
-	// One value that is over all limits is not gathered in memory.
+	// An oversized value is not buffered.
 	b.refused(toolkeep.ResultTooLarge, query("SELECT repeat('x', 100000000) AS v")+`,"max_bytes":50000000`, "{}")
 	b.must(query("SELECT 1"), "{}")
 }
@@ -407,7 +407,7 @@ func pgDeadlock(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	}
 	t.Logf("%d of 4 transactions stand, the server found %d deadlocks", a, found)
 
-	// A deadlock that comes each time is told after the tries.
+	// A permanent deadlock is reported after the retries.
 	run(t, admin, "CREATE FUNCTION always() RETURNS int LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '40P01'; END $$")
 	e := b.refused(toolkeep.DBDeadlock, query("SELECT always()"), "{}")
 	if e.Details["tries"] != maxTries || !e.Retryable || e.NothingSent {
@@ -415,7 +415,7 @@ func pgDeadlock(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	}
 }
 
-// pgSerialisation has two transactions read what the other writes.
+// pgSerialisation runs two transactions that each read what the other writes.
 func pgSerialisation(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
 	run(t, admin, "CREATE TABLE item (id int)", "INSERT INTO item VALUES (1)", "GRANT ALL ON item TO PUBLIC",
 		"CREATE SEQUENCE tries", "GRANT ALL ON tries TO PUBLIC",
@@ -429,7 +429,7 @@ func pgSerialisation(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) 
 	}
 }
 
-// pgCancel looks at the server's own list: the statement is gone.
+// pgCancel checks the server's own list: the statement is gone.
 func pgCancel(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	tcp := *b
 	tcp.connection = fmt.Sprintf(`{"host":"localhost","port":%d,"tls":"off",%s`, s.Port, b.connection[strings.Index(b.connection, `"database"`):])
@@ -461,7 +461,7 @@ func pgCancel(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 			t.Errorf("%s: the statement still runs when the call is over", name)
 		}
 	}
-	// The server's own limit holds where nobody cancels: a tool's timeout.
+	// The server's own limit ends an uncancelled call: a tool's timeout.
 	tool := b.tool(query("SELECT pg_sleep(299)"), func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 50 })
 	_, err := b.e.Execute(t.Context(), b.execution(tool, "{}"))
 	if e := asErr(err); e == nil || e.Code != toolkeep.DBTimeout || e.Details["sqlstate"] != "57014" {
@@ -470,7 +470,7 @@ func pgCancel(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 }
 
 func pgSessionState(t *testing.T, b *bench, admin *pgx.Conn, _ *pgtest.Server) {
-	b.e.pools.perKey = 1 // so that the second call has the session of the first
+	b.e.pools.perKey = 1 // so that both calls use the same session
 	b.must(query("SELECT set_config('search_path', 'evil', false), set_config('statement_timeout', '1', false), pg_advisory_lock(1)")+write, "{}")
 	b.must(query("CREATE TEMP TABLE victim (x int)")+write, "{}")
 	b.must(query("SET TimeZone = 'Asia/Tokyo'")+write, "{}")
@@ -496,7 +496,7 @@ func pgLogin(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 			t.Errorf("%s: %v", rest, err)
 		}
 	}
-	// TLS where the server has none, and TCP through the guard.
+	// TLS with a server that has none, and TCP through the guard.
 	tcp := *b
 	for mode, want := range map[string]toolkeep.Code{"off": "", "verify": toolkeep.DBConnectionFailed, "require": toolkeep.DBConnectionFailed} {
 		user := strings.TrimSuffix(b.connection[strings.Index(b.connection, `"database"`):], "}")
@@ -519,7 +519,7 @@ func pgLogin(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	}
 }
 
-// pgPool fills the pool with calls that wait, and wants one more to be told so.
+// pgPool fills the pool with waiting calls, and expects an error for one more.
 func pgPool(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	b.e.pools.perKey, b.e.pools.wait = 2, 50*time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
@@ -542,7 +542,7 @@ func pgPool(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	if open, idle := b.e.pools.counts(); open != 1 || idle != 1 {
 		t.Errorf("%d open, %d idle", open, idle)
 	}
-	// Other tools' idle connections give way to those that are needed.
+	// Idle connections of other tools are closed when the total is reached.
 	b.e.pools.total = 2
 	for i := range 4 {
 		b.must(query("SELECT 1")+fmt.Sprintf(`,"max_rows":%d`, i+1), "{}") // one key: shared
@@ -562,7 +562,7 @@ func pgPool(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	}
 }
 
-// pgTenants: nothing of one tenant's or one credential's sessions is another's.
+// pgTenants: tenants and credentials never share sessions.
 func pgTenants(t *testing.T, b *bench, _ *pgx.Conn, _ *pgtest.Server) {
 	pid := func(tenant, secret string) string {
 		x := b.execution(b.tool(query("SELECT pg_backend_pid() AS v")), "{}")
@@ -585,7 +585,7 @@ func pgTenants(t *testing.T, b *bench, _ *pgx.Conn, _ *pgtest.Server) {
 
 func pgKilled(t *testing.T, b *bench, admin *pgx.Conn, s *pgtest.Server) {
 	b.must(query("SELECT 1"), "{}")
-	// A session that died while idle is no call's failure.
+	// A session that died while idle does not fail a call.
 	run(t, admin, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'toolkeep'")
 	b.must(query("SELECT 1"), "{}")
 	done := make(chan error, 1)

@@ -14,11 +14,11 @@ type column struct {
 	typ  string
 }
 
-// sink takes the rows of one statement up to its caps.
+// sink collects the rows of one statement up to its caps.
 type sink struct {
 	maxRows  int
-	maxBytes int64 // cap of the binding: rows beyond it are left out
-	hard     int64 // limit of the pipeline: the call fails beyond it
+	maxBytes int64 // cap of the binding: further rows are dropped
+	hard     int64 // limit of the pipeline: above it the call fails
 	total    *int64
 
 	columns  []column
@@ -30,7 +30,7 @@ type sink struct {
 	changed  bool // affected is known
 }
 
-// describe names the columns. A name that comes twice gets a number.
+// describe names the columns. A duplicate name gets a number.
 func (s *sink) describe(n int, name, typ func(int) string) {
 	s.columns = make([]column, n)
 	taken := make(map[string]bool, n)
@@ -48,8 +48,8 @@ func (s *sink) describe(n int, name, typ func(int) string) {
 	}
 }
 
-// full tells whether another row would be over the cap of rows; it is asked when
-// there is one.
+// full reports whether the next row would exceed the row cap; it is called when there
+// is one.
 func (s *sink) full() bool {
 	if len(s.rows) < s.maxRows {
 		return false
@@ -58,8 +58,7 @@ func (s *sink) full() bool {
 	return true
 }
 
-// add takes a row of about size bytes; one that is over the cap is left out, which
-// cut tells.
+// add adds a row of about size bytes; a row over the cap is dropped and sets cut.
 func (s *sink) add(row map[string]any, size int64) *toolkeep.Error {
 	if *s.total+size > s.hard {
 		return tooLarge(s.hard)
@@ -82,7 +81,7 @@ func tooLarge(limit int64) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ResultTooLarge, "the result is over %d bytes, the limit of a call; ask for fewer rows", limit)
 }
 
-// value is the result as the caller sees it.
+// value returns the result as the caller sees it.
 func (s *sink) value() map[string]any {
 	columns := make([]any, len(s.columns))
 	for i, c := range s.columns {
@@ -110,7 +109,7 @@ func (s *sink) value() map[string]any {
 
 func number(n int) json.Number { return json.Number(strconv.Itoa(n)) }
 
-// weigh is about how many bytes v has as JSON.
+// weigh estimates the bytes of v as JSON.
 func weigh(v any) int64 {
 	switch v := v.(type) {
 	case string:

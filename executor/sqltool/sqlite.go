@@ -21,20 +21,19 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// sqliteLength is the longest value or row that a database file may make us hold.
+// sqliteLength bounds one value or row of a database file, in bytes.
 const sqliteLength = 32 << 20
 
-// liteSession is an open SQLite file. Statements are interrupted when the context
-// that they run under ends.
+// liteSession is an open SQLite file. The end of their context interrupts statements.
 type liteSession struct {
 	db       *sql.DB
 	conn     *sql.Conn
 	prepared map[string]driver.Stmt
 	broken   atomic.Bool
-	// own is set while this package's own texts run, which the authorizer lets
-	// through; everything runs in one goroutine at a time.
+	// own is set while this package's own texts run, which the authorizer permits; only
+	// one goroutine runs at a time.
 	own bool
-	// denied says what the authorizer refused in the statement that runs, "" if nothing.
+	// denied is what the authorizer refused in the running statement, or "".
 	denied string
 }
 
@@ -89,14 +88,14 @@ func (s *liteSession) open(ctx context.Context, write bool) (err error) {
 	})
 }
 
-// readPragmas are those that only tell, and take at most the name of a table.
+// readPragmas only return information, and take at most a table name.
 var readPragmas = map[string]bool{"table_info": true, "table_xinfo": true, "table_list": true, "index_list": true,
 	"index_info": true, "index_xinfo": true, "foreign_key_list": true,
-	"data_version": true} // FTS5 asks for the last
+	"data_version": true} // FTS5 needs data_version
 
-// authorized is what a tool's statement may be compiled to. SQLite asks for each
-// part of it. That a tool that reads changes nothing is mode=ro's work; this keeps
-// out what would reach beyond the file or outlive the call.
+// authorized decides what a tool's statement may compile to; SQLite asks for each part.
+// mode=ro already stops a reading tool from changing anything; this excludes what would
+// reach beyond the file or outlive the call.
 func authorized(action sqlite.AuthorizerActionCode, arg1, arg2 string, write bool) bool {
 	switch action {
 	case sqlite.AuthSelect, sqlite.AuthRead, sqlite.AuthRecursive, sqlite.AuthInsert, sqlite.AuthUpdate, sqlite.AuthDelete:
@@ -111,8 +110,8 @@ func authorized(action sqlite.AuthorizerActionCode, arg1, arg2 string, write boo
 	return write
 }
 
-// denial says what a statement may not do, whichever way its tool works; "" for
-// what only a tool that reads may not.
+// denial returns what no tool's statement may do; "" for what only a reading tool may
+// not do.
 func denial(action sqlite.AuthorizerActionCode, arg string) string {
 	switch action {
 	case sqlite.AuthFunction:
@@ -144,10 +143,10 @@ func (s *liteSession) close() {
 	s.db.Close()
 }
 
-// stop has nothing to do: the driver interrupts by the context.
+// stop does nothing more: the context interrupts the driver.
 func (s *liteSession) stop(context.Context) { s.broken.Store(true) }
 
-// ours runs one of this package's own texts.
+// ours runs a fixed text of this package.
 func (s *liteSession) ours(text string, row []driver.Value) error {
 	err := s.conn.Raw(func(c any) error {
 		s.own = true
@@ -184,8 +183,8 @@ func (s *liteSession) begin(_ context.Context, b *binding, _ time.Duration) erro
 	return s.ours("BEGIN", nil)
 }
 
-// SQLite remembers the row that was inserted last, and how many were changed, for as long
-// as the connection lives, which other calls had before. forgetRow makes it noRow and 0.
+// SQLite remembers the last inserted row and the number of changes per connection, also
+// from earlier calls. forgetRow resets them to noRow and 0.
 const (
 	noRow     = -9223372036854775807
 	forgetRow = "CREATE TEMP TABLE IF NOT EXISTS toolkeep_row (id INTEGER PRIMARY KEY); " +
@@ -245,7 +244,7 @@ func (s *liteSession) run(ctx context.Context, r *round) error {
 	if err := s.ours("SELECT changes(), last_insert_rowid(), total_changes()", row); err != nil {
 		return err
 	}
-	returns := len(r.out.columns) > 0 // which a query does too, after which changes() is of before
+	returns := len(r.out.columns) > 0 // true for a query too, where changes() is from an earlier statement
 	if returns && row[2] == before[0] {
 		return nil
 	}
@@ -312,8 +311,8 @@ func (s *liteSession) rows(r *round, rows driver.Rows) (*toolkeep.Error, error) 
 	}
 }
 
-// liteValue is a value of SQLite as a JSON tree. Types are the values' own; the
-// column's declared type decides for times and JSON alone.
+// liteValue converts a SQLite value to a JSON tree. Types are those of the values; the
+// column's declared type only matters for times and JSON.
 func liteValue(v driver.Value, typ string) any {
 	switch v := v.(type) {
 	case int64:
@@ -338,8 +337,8 @@ func liteValue(v driver.Value, typ string) any {
 	return nil
 }
 
-// double writes a float as JSON, in the shortest text that gives it back; what
-// JSON has no number for is text.
+// double writes a float as the shortest exact JSON number; what is not a JSON number
+// becomes text.
 func double(f float64, bits int) any {
 	switch {
 	case math.IsNaN(f):

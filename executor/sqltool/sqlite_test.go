@@ -108,14 +108,14 @@ func TestSQLiteReadOnly(t *testing.T) {
 			}
 		}
 	}
-	// A tool that writes stays within its file and its transaction as well.
+	// A writing tool is also confined to its file and its transaction.
 	for _, statement := range []string{"ATTACH '" + in + "' AS x", "VACUUM INTO '" + out + "'", "PRAGMA journal_mode = DELETE", "PRAGMA writable_schema = 1", "SELECT load_extension('x')", "COMMIT", "SAVEPOINT x"} {
 		_, err := b.call(t.Context(), query(statement)+write, "{}")
 		if e := asErr(err); e == nil || e.Code != toolkeep.StatementForbidden && e.Code != toolkeep.QueryFailed {
 			t.Errorf("%s in a tool that writes: %v", statement, err)
 		}
 	}
-	// What is forbidden is said, whichever way the tool works.
+	// The message says what is forbidden, for reading and writing tools.
 	for statement, what := range map[string]string{"COMMIT": "COMMIT", "SAVEPOINT x": "SAVEPOINT", "ATTACH '" + in + "' AS x": "ATTACH", "PRAGMA journal_mode = DELETE": "PRAGMA journal_mode",
 		"PRAGMA user_version = 5": "PRAGMA user_version", "SELECT load_extension('x')": "load_extension"} {
 		for _, mode := range []string{"", write} {
@@ -125,7 +125,8 @@ func TestSQLiteReadOnly(t *testing.T) {
 			}
 		}
 	}
-	// Two statements are refused at publish; past that, the file is still only read.
+	// Two statements are refused at publish; past that check the file is still
+	// read-only.
 	for _, text := range []string{"SELECT 1; INSERT INTO victim VALUES (2)", "SELECT 1; COMMIT; DROP TABLE victim"} {
 		if len(b.e.Check(b.manifest(query(text)))) == 0 {
 			t.Errorf("%s passes Check", text)
@@ -233,7 +234,7 @@ func TestSQLiteRoots(t *testing.T) {
 	one.refused(toolkeep.DBConnectionFailed, query("SELECT * FROM seed"), "{}")
 }
 
-// TestSQLiteTenants gives each tenant a folder of its own.
+// TestSQLiteTenants: each tenant has its own folder.
 func TestSQLiteTenants(t *testing.T) {
 	b, _ := sqliteBench(t, Config{})
 	root := filepath.Dir(strings.TrimSuffix(strings.TrimPrefix(b.connection, `{"file":"`), `"}`))
@@ -262,7 +263,7 @@ func TestSQLiteTenants(t *testing.T) {
 			t.Errorf("tenant %q: %v", tenant, err)
 		}
 	}
-	// The file stands under permissions.filesystem, with rw if it is written.
+	// The file must be listed under permissions.filesystem, with rw for a writing tool.
 	for _, edit := range []func(*toolkeep.Manifest){
 		func(m *toolkeep.Manifest) { m.Permissions = nil },
 		func(m *toolkeep.Manifest) { m.Permissions.Filesystem[0].Path = "/elsewhere" },
@@ -292,7 +293,7 @@ func TestSQLiteWrite(t *testing.T) {
 			t.Errorf("%s: %s, want %s", statement, got, want)
 		}
 	}
-	// RETURNING gives rows beside, and a query changes none, whatever ran before it.
+	// RETURNING also returns rows; a query changes none, whatever ran before it.
 	out = b.must(query("INSERT INTO account (amount) VALUES (1), (2), (3) RETURNING id")+`,"max_rows":2`+write, `{}`)
 	if jsonOf(out["row_count"]) != "2" || out["truncated"] != true || jsonOf(out["rows_affected"]) != "3" {
 		t.Error(jsonOf(out))
@@ -304,7 +305,7 @@ func TestSQLiteWrite(t *testing.T) {
 	if out = b.must(query("SELECT id FROM account")+write, `{}`); out["rows_affected"] != nil {
 		t.Error(jsonOf(out))
 	}
-	// An id that the call before had too.
+	// The same id as in the previous call.
 	for _, table := range []string{"other", "account"} {
 		runMySQL(t, admin, "DELETE FROM "+table+" WHERE id = 7")
 		out := b.must(query("INSERT INTO "+table+" VALUES (7, 1)")+write, `{}`)
@@ -338,11 +339,11 @@ func TestSQLiteCaps(t *testing.T) {
 	if len(out["rows"].([]any)) != 1000 || out["truncated"] != true || out["warning"] == nil {
 		t.Errorf("%d rows, truncated %v", len(out["rows"].([]any)), out["truncated"])
 	}
-	b.refused(toolkeep.QueryFailed, query("SELECT zeroblob(1000000000)"), "{}") // over SQLite's limit of a value, as it is set here
+	b.refused(toolkeep.QueryFailed, query("SELECT zeroblob(1000000000)"), "{}") // over sqliteLength
 	b.refused(toolkeep.ResultTooLarge, query("SELECT hex(zeroblob(10000000))")+`,"max_bytes":50000000`, "{}")
 }
 
-// TestSQLiteBusy has another writer hold the file.
+// TestSQLiteBusy: another writer holds the file.
 func TestSQLiteBusy(t *testing.T) {
 	b, admin := sqliteBench(t, Config{})
 	holder, err := admin.Conn(t.Context())

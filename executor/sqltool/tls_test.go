@@ -23,7 +23,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// authority signs certificates for tests.
+// authority issues certificates for tests.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -37,7 +37,7 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// pair is a certificate with its key in PEM.
+// pair returns a certificate and its key in PEM.
 func (a *authority) pair(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	k, _, text := issue(t, a, &x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
@@ -71,7 +71,7 @@ func issue(t *testing.T, by *authority, c *x509.Certificate) (*ecdsa.PrivateKey,
 	return key, cert, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// TestTLS gives PostgreSQL a certificate and asks clients for theirs.
+// TestTLS: PostgreSQL has a certificate and requires client certificates.
 func TestTLS(t *testing.T) {
 	s := pgtest.Start(t)
 	b, admin := postgresBench(t, s, Config{})

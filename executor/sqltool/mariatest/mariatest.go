@@ -1,6 +1,6 @@
-// Package mariatest starts real MariaDB servers for tests. A server lives in a
-// short directory below /tmp, has nobody's data, does not sync to disk, listens on
-// a Unix socket and on a free port of loopback, and goes with the test.
+// Package mariatest starts real MariaDB servers for tests. A server lives in a short
+// directory below /tmp, starts empty, does not sync to disk, listens on a Unix socket
+// and on a free loopback port, and is removed with the test.
 package mariatest
 
 import (
@@ -42,8 +42,8 @@ type Server struct {
 
 var errMissing = errors.New("MariaDB is not installed; make test installs it")
 
-// Start starts a server that is stopped when the test ends. Where MariaDB is not
-// installed the test is left out, and with TOOLKEEP_TEST_ALL=1 it fails.
+// Start starts a server that is stopped when the test ends. Without MariaDB the test is
+// skipped, or with TOOLKEEP_TEST_ALL=1 fails.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	servertest.Needs(t, "MariaDB")
@@ -112,7 +112,7 @@ func start() (s *Server, err error) {
 	return s, s.Up()
 }
 
-// args are the options that the server and its installer share.
+// args are the options for both the server and its installer.
 func (s *Server) args(more ...string) []string {
 	args := []string{"--no-defaults", "--datadir=" + s.data}
 	if s.account != nil {
@@ -121,7 +121,7 @@ func (s *Server) args(more ...string) []string {
 	return append(args, more...)
 }
 
-// Up starts the server again after Down, on the same data and port.
+// Up restarts the server after Down, with the same data and port.
 func (s *Server) Up() error {
 	cmd := exec.Command("mariadbd", s.args("--socket="+s.Socket(), "--port="+strconv.Itoa(s.Port), "--bind-address=127.0.0.1",
 		"--pid-file="+filepath.Join(s.Dir, "pid"), "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=16M",
@@ -143,13 +143,13 @@ func (s *Server) Up() error {
 	return nil
 }
 
-// Down kills the server, as a crash of its machine would look to its clients.
+// Down kills the server, like a crash of its machine.
 func (s *Server) Down() error { return s.process.End(syscall.SIGKILL, quit) }
 
-// Socket is the server's Unix socket.
+// Socket returns the path of the server's Unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.Dir, "sock") }
 
-// Open gives a handle for root on a database, "" none.
+// Open returns a handle for root on a database, "" for none.
 func (s *Server) Open(database string) (*sql.DB, error) {
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Net, cfg.Addr, cfg.DBName = "root", "unix", s.Socket(), database
@@ -165,7 +165,7 @@ type silent struct{}
 
 func (silent) Print(...any) {}
 
-// NewDatabase makes an empty database and gives its name. It goes with the server.
+// NewDatabase creates an empty database and returns its name.
 func (s *Server) NewDatabase(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("t%d", s.names.Add(1))
