@@ -8,9 +8,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Indexed tells whether search finds this version of a tool by its words, and by its
-// meaning. Only the latest active version of a tool is searchable. Changed tells when
-// the answer may be another.
+// Indexed reports whether search finds this version of a tool by words, and by meaning. Only the
+// latest active version of a tool is searchable. Changed signals when the answer may differ.
 func (x *Index) Indexed(tenant, id, version string) (searchable, embedded bool) {
 	p := x.current.Load()
 	at, ok := p.position(docKey{id, tenant})
@@ -20,8 +19,8 @@ func (x *Index) Indexed(tenant, id, version string) (searchable, embedded bool) 
 	return true, p.embedded(int(at))
 }
 
-// Changed gives a channel that is closed when the index next changes: tools came, went
-// or were embedded. Ask Indexed after taking the channel, not before.
+// Changed returns a channel that is closed at the next change of the index: tools were added,
+// removed or embedded. Call Indexed after taking the channel, not before.
 func (x *Index) Changed() <-chan struct{} {
 	x.turn.Lock()
 	defer x.turn.Unlock()
@@ -31,7 +30,7 @@ func (x *Index) Changed() <-chan struct{} {
 	return x.turned
 }
 
-// publish shows p to searches.
+// publish makes p visible to searches.
 func (x *Index) publish(p *postings) {
 	x.current.Store(p)
 	x.turn.Lock()
@@ -42,9 +41,9 @@ func (x *Index) publish(p *postings) {
 	}
 }
 
-// Reindex tokenises tools again, of all tenants: those with these ids, all where ids
-// is nil. With embeddings, their vectors are computed again too, in the background; until
-// then the old ones count. It tells how many tools that is.
+// Reindex tokenises tools of all tenants again: those with these ids, or all if ids is nil. With
+// embeddings, it also recomputes their vectors in the background; until then the old ones count. It
+// returns the number of tools.
 func (x *Index) Reindex(ids []string, embeddings bool) (queued int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -68,8 +67,8 @@ func (x *Index) Reindex(ids []string, embeddings bool) (queued int) {
 	return queued
 }
 
-// Tools gives every tool of the index that visible lets through (nil lets all through),
-// ordered by id, then tenant.
+// Tools returns every tool of the index that visible lets through (nil lets all through), ordered
+// by id, then tenant.
 func (x *Index) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
 	p := x.current.Load()
 	out := make([]*toolkeep.Tool, 0, len(p.sorted))

@@ -57,7 +57,7 @@ func TestPgvector(t *testing.T) {
 	})
 }
 
-// letters is an embedder that looks at the first letter of a text.
+// letters is an embedder that uses the first letter of a text.
 type letters struct {
 	name  string
 	asked atomic.Int64
@@ -156,7 +156,7 @@ func TestNodesShareVectors(t *testing.T) {
 	if n := first.asked.Load() + second.asked.Load(); n != 303 { // and a question on each
 		t.Errorf("%d texts were embedded", n)
 	}
-	// Another model stands beside it; the first one answers until it is through.
+	// Another model is added; the first one answers until it is complete.
 	third := &letters{name: "n"}
 	three := started(t, discover.Config{Embedder: third, Vectors: backend(t, pgvector.Config{DSN: dsn}), Other: func(s discover.Space) discover.Embedder {
 		if s != (discover.Space{Model: "m", Dimensions: 26, Vectors: 301}) {
@@ -170,7 +170,7 @@ func TestNodesShareVectors(t *testing.T) {
 	}
 }
 
-// TestDegradesAndComesBack cuts the server off while tools are searched for.
+// TestDegradesAndComesBack disconnects the server during searches.
 func TestDegradesAndComesBack(t *testing.T) {
 	server := pgtest.StartVector(t)
 	e := &letters{name: "m"}
@@ -288,7 +288,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestSchemas has the extension in one schema and the tables in another.
+// TestSchemas puts the extension into one schema and the tables into another.
 func TestSchemas(t *testing.T) {
 	dsn := pgtest.StartVector(t).NewDatabase(t)
 	sql(t, dsn, `CREATE SCHEMA "Ext"`, `CREATE EXTENSION vector SCHEMA "Ext"`, `CREATE SCHEMA mine`)
@@ -306,7 +306,7 @@ func TestSchemas(t *testing.T) {
 	if err := v.Select(of).Alike(t.Context(), [][]float32{{1, 0}}, to); err != nil || to[0][0] != 1 {
 		t.Error(to, err)
 	}
-	// Many numbers do not fit into a page, and lie elsewhere.
+	// Large vectors do not fit into a page and are stored out of line.
 	wide, err := b.Open(t.Context(), "wide", 8192)
 	if err != nil {
 		t.Fatal(err)
@@ -355,8 +355,8 @@ func TestTablesAreMadeOnce(t *testing.T) {
 	}
 }
 
-// TestAbandonedModels drops the vectors of a model that no node has used for 30 days, once
-// another model has one for every text, and not before.
+// TestAbandonedModels drops a model's vectors once no node has used it for 30 days and another
+// model has a vector for every text, not earlier.
 func TestAbandonedModels(t *testing.T) {
 	server := pgtest.StartVector(t)
 	dsn, today := server.NewDatabase(t), time.Date(2020, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -405,7 +405,7 @@ func TestAbandonedModels(t *testing.T) {
 	retain(after, "while another node uses the old model", now(2), old, none)
 	today = today.AddDate(0, 0, 30)
 	retain(after, "on the last day", now(2), old, none)
-	// A node that opens the table says so by one row.
+	// A node that opens the table marks one row.
 	today = today.AddDate(0, 0, 1)
 	_, again := open("before")
 	retain(after, "opened again", now(2), old, none)
@@ -420,7 +420,7 @@ func TestAbandonedModels(t *testing.T) {
 	if !strings.Contains(logged.String(), "no node used for 30 days are deleted") {
 		t.Error(logged.String())
 	}
-	// Whoever comes back to it is told, or begins anew.
+	// A node that returns to the model gets an error, or starts over.
 	if _, err := again.Have(t.Context(), live); err == nil || !strings.Contains(err.Error(), "a restart creates them") {
 		t.Error(err)
 	}

@@ -21,28 +21,29 @@ const KindState = "usage_state"
 
 const (
 	headID = "head"
-	// format is raised when the state changes its shape. A checkpoint of another format
-	// is not read: what the feed still has is counted instead.
+	// format is incremented when the state's structure changes. A checkpoint in another format is
+	// not read: the feed is folded instead.
 	format = 2
-	// firstAfter is how long a store without a checkpoint waits for one.
+	// firstAfter is when a store without a checkpoint gets its first.
 	firstAfter = 10 * time.Minute
-	retryAfter = 10 * time.Minute // a job that failed
-	// jobSpread is over what time nodes spread the start of the job, of which one does it.
+	retryAfter = 10 * time.Minute // after a failed job
+	// jobSpread is the random delay by which nodes spread the start of the job; one of them runs
+	// it.
 	jobSpread = time.Minute
 )
 
-// checkpoint is the head of a checkpoint. Its parts are the documents "0", "1" and so on:
-// the tenants as JSON, compressed, cut to the size of a document.
+// checkpoint is the header of a checkpoint. Its parts are the documents "0", "1" and so on: the
+// tenants as compressed JSON, cut to document size.
 type checkpoint struct {
 	Format int   `json:"format"`
-	Seq    int64 `json:"seq"` // the newest change in it
+	Seq    int64 `json:"seq"` // the newest change included
 	Parts  int   `json:"parts"`
 }
 
-// Checkpoint replaces the checkpoint in the store by the state as it is now, in one
-// Apply: there is always one, and it is whole. Of several nodes that do so at once one
-// wins, the others get ErrStale or ErrNotFound. The feed tells of the documents without
-// their bodies, for it keeps changes for months.
+// Checkpoint replaces the checkpoint in the store by the current state, in one Apply: there is
+// always exactly one, and it is complete. If several nodes do so concurrently one wins, the others
+// get ErrStale or ErrNotFound. The feed carries the documents without their bodies, since it keeps
+// changes for months.
 func (u *Usage) Checkpoint(ctx context.Context) error {
 	u.folding.Lock() // changes wait; readers of the state do not
 	head := checkpoint{Format: format, Seq: u.seq.Load()}
@@ -78,7 +79,7 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, it := range documents { // parts that this checkpoint does not have
+	for _, it := range documents { // parts this checkpoint does not have
 		if n, err := strconv.Atoi(it.ID); it.ID != headID && (err != nil || n >= head.Parts) {
 			changes = append(changes, toolkeep.DeleteDocument{Kind: KindState, Tenant: it.Tenant, ID: it.ID, Expect: it.Revision, By: u.c.Node})
 		}
@@ -94,13 +95,13 @@ func (u *Usage) Checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// outrun tells that another node changed the same at the same time.
+// outrun reports that another node made the same change first.
 func outrun(err error) bool {
 	return errors.Is(err, toolkeep.ErrNotFound) || errors.Is(err, toolkeep.ErrStale)
 }
 
-// load reads the checkpoint and the learned weights, and tells up to where in the feed
-// they reach.
+// load reads the checkpoint and the learned weights, and returns the feed position up to which they
+// reach.
 func (u *Usage) load(ctx context.Context) (seq int64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -131,7 +132,7 @@ func (u *Usage) load(ctx context.Context) (seq int64, err error) {
 	return seq, nil
 }
 
-// restore takes over a checkpoint, and gives the place of the feed that it is of.
+// restore applies a checkpoint, and returns its feed position.
 func (u *Usage) restore(bodies map[string][]byte) (int64, error) {
 	var head checkpoint
 	if err := json.Unmarshal(bodies[headID], &head); err != nil {
@@ -167,7 +168,7 @@ func (u *Usage) restore(bodies map[string][]byte) (int64, error) {
 	return head.Seq, nil
 }
 
-// daily does the job when it is due, on the node that comes first.
+// daily runs the job when due, on the node that gets there first.
 func (u *Usage) daily(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -191,7 +192,7 @@ func (u *Usage) daily(ctx context.Context) {
 		case <-time.After(max(time.Second, due().Sub(now))):
 		}
 		if now = u.c.Clock(); now.Before(due()) {
-			continue // another node did the job meanwhile
+			continue // another node ran the job meanwhile
 		}
 		if err := u.job(ctx); err != nil && ctx.Err() == nil && !outrun(err) {
 			u.c.Log.Warn("the daily job on tool usage failed and is done again", "error", err, "after", retryAfter)
@@ -201,7 +202,7 @@ func (u *Usage) daily(ctx context.Context) {
 	}
 }
 
-// job writes a checkpoint and retrains the weights of each tenant where they are old.
+// job writes a checkpoint and retrains tenants' outdated weights.
 func (u *Usage) job(ctx context.Context) error {
 	if err := u.Checkpoint(ctx); err != nil || u.c.Learning == LearnOff {
 		return err
@@ -215,7 +216,7 @@ func (u *Usage) job(ctx context.Context) error {
 	return all
 }
 
-// toTrain are the tenants whose weights were not learned for a week.
+// toTrain returns the tenants whose weights are older than a week.
 func (u *Usage) toTrain(now time.Time) (names []string) {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
@@ -227,9 +228,8 @@ func (u *Usage) toTrain(now time.Time) (names []string) {
 	return names
 }
 
-// JobEvery is how often the job must run where the feed keeps calls for so long: once
-// a day, and twice while a call is there, so that each is in a checkpoint before it
-// leaves the feed.
+// JobEvery returns how often the job must run if the feed keeps calls for keepFeed: once a day, but
+// at least twice within that time, so that each call is in a checkpoint before it leaves the feed.
 func JobEvery(keepFeed time.Duration) time.Duration {
 	if keepFeed <= 0 {
 		return day

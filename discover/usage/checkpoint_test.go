@@ -16,8 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
-// onEveryStore runs a test on each kind of store, two nodes over it. The clock is that
-// of the life.
+// onEveryStore runs a test on each kind of store with two nodes. The clock is the life's.
 func onEveryStore(t *testing.T, run func(t *testing.T, l *life, one, two Store)) {
 	lived := func(t *testing.T) *life {
 		return &life{t: t, r: rand.New(rand.NewPCG(13, 14)), now: begin}
@@ -50,7 +49,7 @@ func onEveryStore(t *testing.T, run func(t *testing.T, l *life, one, two Store))
 	})
 }
 
-// mortal is a store whose process dies after some more changes.
+// mortal is a store whose process dies after a number of changes.
 type mortal struct {
 	Store
 	left atomic.Int64
@@ -75,8 +74,8 @@ func parts(t *testing.T, s Store) int {
 	return len(list) - 1
 }
 
-// TestCheckpointCutShort: a checkpoint is one Apply. A node that is killed before it
-// leaves the checkpoint before, which the next start reads.
+// TestCheckpointCutShort: a checkpoint is one Apply. A node killed before it leaves the previous
+// checkpoint, which the next start reads.
 func TestCheckpointCutShort(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, l *life, one, two Store) {
 		steady := start(t, one, "steady", l.clock)
@@ -130,7 +129,7 @@ func TestCheckpointCutShort(t *testing.T) {
 	})
 }
 
-// TestCheckpointsLeave: older checkpoints are gone, from the items and from the feed.
+// TestCheckpointsLeave: older checkpoints are removed from the documents and the feed.
 func TestCheckpointsLeave(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, l *life, one, two Store) {
 		a, b := start(t, one, "a", l.clock), start(t, two, "b", l.clock)
@@ -175,7 +174,7 @@ func TestCheckpointsLeave(t *testing.T) {
 	})
 }
 
-// TestCheckpointOfOldFormat: it is not read, and the next checkpoint replaces all of it.
+// TestCheckpointOfOldFormat: it is not read, and the next checkpoint replaces it completely.
 func TestCheckpointOfOldFormat(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, l *life, one, two Store) {
 		for _, it := range []toolkeep.Document{
@@ -203,8 +202,8 @@ func TestCheckpointOfOldFormat(t *testing.T) {
 	})
 }
 
-// TestCheckpointsRace: nodes that write at once, and users that are forgotten meanwhile,
-// leave one checkpoint that is whole.
+// TestCheckpointsRace: concurrent checkpoints, with users being forgotten, leave one complete
+// checkpoint.
 func TestCheckpointsRace(t *testing.T) {
 	onEveryStore(t, func(t *testing.T, l *life, one, two Store) {
 		var nodes []*Usage

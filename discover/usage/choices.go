@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	maxWaiting = 2000 // searches of a tenant of which a tool may still be chosen
-	maxChosen  = 2000 // searches of which one was
-	maxKept    = 20   // tools of a search that are kept in memory
-	maxAsked   = 4    // searches of a conversation that a call may be the choice of
+	maxWaiting = 2000 // searches per tenant that may still lead to a choice
+	maxChosen  = 2000 // searches per tenant with a choice
+	maxKept    = 20   // tools kept in memory per search
+	maxAsked   = 4    // searches of a conversation that a call may be attributed to
 	poor       = 0.5  // relevance below which a choice was a mistake
 )
 
-// retrieval is a search and what was chosen of it.
+// retrieval is a search and the tools chosen from it.
 type retrieval struct {
 	ID       string
 	At       int64 // microseconds
 	User     string
 	Session  string
-	Query    string // see plain; "" where none is kept
+	Query    string // see plain; "" if not kept
 	Strategy string
 	Offered  []offer
 	Chosen   bool // one of Offered was
@@ -31,17 +31,17 @@ func (r *retrieval) key() string { return r.ID }
 type offer struct {
 	Tool  int32
 	Parts [5]float32
-	// Chosen: it was called or named in feedback; Learned: the question counts for it;
-	// Poor: feedback says that it was a mistake.
+	// Chosen: it was called or named in feedback; Learned: the query counts for it; Poor: feedback
+	// calls it a mistake.
 	Chosen, Learned, Poor bool
 }
 
-// rating is what feedback said about one tool, or "" about the whole.
+// rating is the feedback on one tool, or with "" on the whole search.
 type rating struct {
 	Tool      string
-	Relevance float64 // -1: not said
-	Success   int8    // 1, 0, or -1: not said
-	Learned   bool    // the search had not offered the tool, and the question counts for it
+	Relevance float64 // -1: not given
+	Success   int8    // 1, 0, or -1: not given
+	Learned   bool    // the search had not offered the tool, and the query counts for it
 }
 
 func ratingOf(tool string, relevance *float64, success *bool) rating {
@@ -58,7 +58,7 @@ func ratingOf(tool string, relevance *float64, success *bool) rating {
 	return r
 }
 
-// retrievals are the searches that are kept.
+// retrievals returns the stored searches.
 func (t *tenant) retrievals() [2]*lru[string, *retrieval] {
 	return [2]*lru[string, *retrieval]{&t.Chosen, &t.Waiting}
 }
@@ -84,8 +84,8 @@ func (t *tenant) keep(r *retrieval) {
 	}
 }
 
-// asked are the ids of the newest searches of a conversation, the newest first: a caller
-// may look for several tools before it calls the first.
+// asked holds the ids of a conversation's newest searches, newest first: a caller may search for
+// several tools before calling the first.
 type asked []string
 
 // ask adds a search to a conversation.
@@ -99,10 +99,9 @@ func (t *tenant) ask(l *asked, r *retrieval) {
 	*l = list[:min(len(list), maxAsked)]
 }
 
-// called makes a call the choice of the newest search, no longer ago than within, that
-// offered its tool. A tool that none had offered was found elsewhere,
-// and a call that was refused or cancelled chose nothing. A call is the choice of one
-// search: one that is folded later than an older one takes the call over.
+// called attributes a call to the newest search, no older than within, that offered its tool. A
+// tool that none had offered was found elsewhere, and a refused or cancelled call chooses nothing.
+// A call belongs to one search: a newer search folded later takes it over.
 func (t *tenant) called(list asked, c *call, within time.Duration) {
 	if !c.Counted {
 		return
@@ -137,12 +136,12 @@ func (t *tenant) called(list asked, c *call, within time.Duration) {
 	}
 }
 
-// offers is the place at which a search offered a tool, -1 if it did not.
+// offers returns the index at which a search offered a tool, -1 if it did not.
 func (r *retrieval) offers(tool int32) int {
 	return slices.IndexFunc(r.Offered, func(o offer) bool { return o.Tool == tool })
 }
 
-// choose counts that a tool of a search was chosen; false where it was before.
+// choose records that a tool of a search was chosen; false if it already was.
 func (t *tenant) choose(r *retrieval, i int) bool {
 	o := &r.Offered[i]
 	if o.Chosen {
@@ -157,7 +156,7 @@ func (t *tenant) choose(r *retrieval, i int) bool {
 	return true
 }
 
-// unchoose takes back that a tool of a search was chosen, which was so for a moment.
+// unchoose reverts a recent choose.
 func (t *tenant) unchoose(r *retrieval, tool int32) {
 	i := r.offers(tool)
 	if i < 0 || !r.Offered[i].Chosen {
@@ -168,14 +167,14 @@ func (t *tenant) unchoose(r *retrieval, tool int32) {
 	t.unlearn(&o.Learned, r, tool)
 	r.Chosen = slices.ContainsFunc(r.Offered, func(o offer) bool { return o.Chosen })
 	t.countChoice(r, tool, !r.Chosen, func(d *counts) {
-		if d.Chosen > 0 { // else it was another day
+		if d.Chosen > 0 { // else it was on another day
 			d.Chosen--
 			d.Ranks -= min(d.Ranks, uint32(i+1))
 		}
 	})
 }
 
-// countChoice counts for a tool, and if the search as a whole counts, for its user and
+// countChoice updates the counts of a tool, and if the search as a whole counts, of its user and
 // strategy.
 func (t *tenant) countChoice(r *retrieval, tool int32, whole bool, count func(*counts)) {
 	if x := t.byNo[tool]; x != nil {
@@ -186,7 +185,7 @@ func (t *tenant) countChoice(r *retrieval, tool int32, whole bool, count func(*c
 	}
 }
 
-// countSearch counts for the user and the strategy of a search.
+// countSearch updates the counts of a search's user and strategy.
 func (t *tenant) countSearch(r *retrieval, count func(*counts)) {
 	if us, ok := t.Users.get(r.User); ok {
 		count(us.Days.on(t.Day))
@@ -205,7 +204,7 @@ func (t *tenant) byStrategy(r *retrieval, count func(*counts)) {
 	t.Strategies[name] = d
 }
 
-// learn counts the question for a tool that did what was asked.
+// learn counts the query for a tool that did what was asked.
 func (t *tenant) learn(r *retrieval, i int) {
 	if o := &r.Offered[i]; !o.Learned && !o.Poor {
 		o.Learned = t.learnQuestion(r, t.byNo[o.Tool])
@@ -219,8 +218,8 @@ func (t *tenant) unlearn(learned *bool, r *retrieval, tool int32) {
 	}
 }
 
-// rate folds a rating of a search. Said twice it counts once; said otherwise, the newer
-// counts. x is the tool that it names, nil if none.
+// rate folds a rating of a search. A repeated rating counts once; of different ratings the newest
+// counts. x is the tool it names, nil if none.
 func (t *tenant) rate(r *retrieval, said rating, x *tool) {
 	i := slices.IndexFunc(r.Rated, func(o rating) bool { return o.Tool == said.Tool })
 	rated := i >= 0
@@ -236,7 +235,7 @@ func (t *tenant) rate(r *retrieval, said rating, x *tool) {
 	if rated && *o == said {
 		return
 	}
-	first := o.Relevance < 0 && said.Relevance >= 0 // which counts in the report
+	first := o.Relevance < 0 && said.Relevance >= 0 // counts in the report
 	*o = said
 	score := func(d *counts) {
 		d.Rated++
@@ -261,7 +260,7 @@ func (t *tenant) rate(r *retrieval, said rating, x *tool) {
 	switch {
 	case bad:
 		t.unlearn(learned, r, x.No)
-	case at < 0: // a tool that the search missed: the question leads to it, once
+	case at < 0: // a tool the search missed: the query leads to it, once
 		if said.Success != 0 && !o.Learned {
 			o.Learned = t.learnQuestion(r, x)
 		}

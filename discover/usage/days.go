@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// dayOf is the number of the day in UTC.
+// dayOf returns the number of the day in UTC.
 func dayOf(t time.Time) int32 { return int32(t.Unix() / 86400) }
 
-// dayStart is when a day begins.
+// dayStart returns the start of a day.
 func dayStart(day int32) time.Time { return time.Unix(int64(day)*86400, 0).UTC() }
 
-// counts are what happened on one day to a tool, a user or a strategy.
+// counts are the counts of one day for a tool, a user or a strategy.
 type counts struct {
 	Day int32
-	// Offered are the searches that gave the tool, or that the user made; Chosen those of
-	// them after which the tool, or any, was called; Ranks the sum of the ranks, from 1, of
-	// the first that was.
+	// Offered are the searches that offered the tool, or that the user made; Chosen those of them
+	// after which the tool, or any tool, was called; Ranks the sum of the ranks, from 1, of the
+	// first tool chosen.
 	Offered, Chosen, Ranks uint32
-	// Rated are the searches with a relevance, Relevance the sum of those.
+	// Rated are the searches with a relevance, Relevance their sum.
 	Rated     uint32
 	Relevance float64
-	Calls     uint32 // that worked or failed
+	Calls     uint32 // that succeeded or failed
 	Worked    uint32
-	Timed     uint32 // those of Calls that were carried out and not answered from a cache
-	Micros    uint64 // that the timed ones took
-	Times     []bin  // of the timed ones, the shortest first
+	Timed     uint32 // Calls that were executed and not answered from a cache
+	Micros    uint64 // total time of the timed calls
+	Times     []bin  // of the timed calls, shortest first
 }
 
-// bin counts calls that took about as long: four bins to each doubling.
+// bin counts calls of similar duration: four bins per doubling.
 type bin struct {
 	At uint8
 	N  uint32
 }
 
-// binOf is the bin of a time in microseconds.
+// binOf returns the bin of a duration in microseconds.
 func binOf(us uint64) uint8 {
 	n := bits.Len64(us)
 	if n <= 2 {
@@ -45,7 +45,7 @@ func binOf(us uint64) uint8 {
 	return uint8(4*(n-2) + int(us>>(n-3)&3))
 }
 
-// binTop is the longest time of a bin.
+// binTop returns the longest duration of a bin.
 func binTop(b uint8) uint64 {
 	if b < 4 {
 		return uint64(b)
@@ -57,7 +57,7 @@ func binTop(b uint8) uint64 {
 	return (uint64(4+b%4)+1)<<(n-3) - 1
 }
 
-// call counts a call that worked or failed.
+// call counts a call that succeeded or failed.
 func (d *counts) call(c *call) {
 	d.Calls++
 	if c.OK {
@@ -94,8 +94,8 @@ func (d *counts) add(o *counts) {
 	}
 }
 
-// quantile is the time in microseconds that a share of the timed calls did not exceed,
-// exact to a fifth.
+// quantile returns the duration in microseconds that a share of the timed calls did not exceed, to
+// within a fifth.
 func (d *counts) quantile(share float64) uint64 {
 	want := max(uint32(share*float64(d.Timed)+0.5), 1)
 	n := uint32(0)
@@ -107,10 +107,10 @@ func (d *counts) quantile(share float64) uint64 {
 	return 0
 }
 
-// days are the counts of days, the oldest first.
+// days are daily counts, oldest first.
 type days []counts
 
-// on gives the counts of a day.
+// on returns the counts of a day.
 func (d *days) on(day int32) *counts {
 	if n := len(*d); n > 0 && (*d)[n-1].Day == day { // nearly always
 		return &(*d)[n-1]
@@ -122,7 +122,7 @@ func (d *days) on(day int32) *counts {
 	return &(*d)[i]
 }
 
-// drop removes the days before one.
+// drop removes the days before a day.
 func (d *days) drop(before int32) {
 	i := slices.IndexFunc(*d, func(c counts) bool { return c.Day >= before })
 	switch {
@@ -133,7 +133,7 @@ func (d *days) drop(before int32) {
 	}
 }
 
-// sum adds up the days from one to another, both included.
+// sum adds up the days from from to to, inclusive.
 func (d days) sum(from, to int32) (sum counts) {
 	for i := range d {
 		if d[i].Day >= from && d[i].Day <= to {

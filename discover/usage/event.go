@@ -15,42 +15,42 @@ import (
 	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
-// Types of the events that are folded.
+// Types of the folded events.
 const (
-	EventRetrieved = "ai.agent.tool.retrieved"         // a search, with what it gave; also its audit record (Discovery 7.1, 10.3)
-	EventFeedback  = "ai.agent.tool.feedback"          // what a user says of a search
-	EventForgotten = "ai.agent.tool.usage.forgotten"   // a user's data are to be forgotten
-	EventRanking   = "ai.agent.tool.ranking.retrained" // learned weights were adopted, or given up; told, and not folded
+	EventRetrieved = "ai.agent.tool.retrieved"         // a search and its result; also its audit record (Discovery 7.1, 10.3)
+	EventFeedback  = "ai.agent.tool.feedback"          // a user's feedback on a search
+	EventForgotten = "ai.agent.tool.usage.forgotten"   // a user's data must be forgotten
+	EventRanking   = "ai.agent.tool.ranking.retrained" // learned weights were adopted or reset; informational, not folded
 )
 
-// Bounds of what an event holds.
+// Limits of an event.
 const (
 	maxQuery   = 500 // bytes
-	maxID      = 128 // bytes; a longer id of a user or session is known by its SHA-256
-	maxOffered = 50  // tools of an event
+	maxID      = 128 // bytes; a longer id of a user or session is replaced by its SHA-256
+	maxOffered = 50  // tools per event
 	maxAgent   = 200 // bytes of a user agent
 )
 
-// Retrieval is one search and what it gave.
+// Retrieval is one search and its result.
 type Retrieval struct {
-	At       time.Time        // when it began; zero is now
-	Session  discover.Session // whose it is; an empty tenant and subject are the principal's
-	Query    string           // as asked; it is cleaned before it is kept
-	Strategy string           // that was followed
-	Tools    []Offered        // that were given, the best first
-	Found    int              // how many were found, where not all were given; 0: as many as Tools
+	At       time.Time        // start time; zero means now
+	Session  discover.Session // user and conversation; an empty tenant and subject are the principal's
+	Query    string           // as entered; it is cleaned before it is stored
+	Strategy string           // the strategy used
+	Tools    []Offered        // the result, best first
+	Found    int              // number found, if more than returned; 0: as many as Tools
 	Took     time.Duration
 	Face     string // rest, grpc, mcp
-	Agent    string // user agent of the client, where the face knows it
+	Agent    string // user agent of the client, if known
 }
 
-// Offered is one tool that a search gave.
+// Offered is one tool in a search result.
 type Offered struct {
 	Tool  string
 	Parts discover.Parts
 }
 
-// Of is the Retrieval of a search that took so long, without face and agent.
+// Of returns the Retrieval of a search with its duration, without face and agent.
 func Of(q discover.Query, found []discover.Match, r discover.Report, took time.Duration) Retrieval {
 	out := Retrieval{Session: q.Session, Query: q.Text, Strategy: string(r.Strategy), Found: len(found), Took: took,
 		Tools: make([]Offered, min(len(found), maxOffered))}
@@ -60,11 +60,10 @@ func Of(q discover.Query, found []discover.Match, r discover.Report, took time.D
 	return out
 }
 
-// StrategyContext stands for contexts, whatever search they began with.
+// StrategyContext stands for contexts, whatever search they used.
 const StrategyContext = "context"
 
-// OfContext is the Retrieval of a context that took so long to make: of the tools that
-// it shows whole.
+// OfContext returns the Retrieval of a context with its build time, for the tools it shows in full.
 func OfContext(r *assembly.Request, c *assembly.Context, as assembly.Asker, took time.Duration) Retrieval {
 	out := Retrieval{Session: as.Session, Query: r.Query, Strategy: StrategyContext, Found: max(len(r.Found), len(c.DetailedTools)), Took: took}
 	for _, d := range c.DetailedTools[:min(len(c.DetailedTools), maxOffered)] {
@@ -80,8 +79,8 @@ func OfContext(r *assembly.Request, c *assembly.Context, as assembly.Asker, took
 	return out
 }
 
-// retrievedData is the data of EventRetrieved. The names are those of Discovery 7.1;
-// agent_did is user_id under the name that it has in all events.
+// retrievedData is the data of EventRetrieved. Names follow Discovery 7.1; agent_did is user_id
+// under the name used in all events.
 type retrievedData struct {
 	EventID   string       `json:"event_id"`
 	Timestamp string       `json:"timestamp"`
@@ -110,7 +109,7 @@ type feedbackData struct {
 }
 
 type forgottenData struct {
-	UserID string `json:"user_id"` // by its hash, see userMark
+	UserID string `json:"user_id"` // hashed, see userMark
 	By     string `json:"by"`
 }
 
@@ -131,7 +130,7 @@ func eventOf(kind, tenant, id string, at time.Time, data any) (toolkeep.Event, e
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
-// short is an id as it is kept: itself, or its hash where it is long.
+// short returns an id as stored: unchanged, or hashed if it is long.
 func short(id string) string {
 	if len(id) <= maxID {
 		return id
@@ -140,10 +139,10 @@ func short(id string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// plain is a question as it is compared: in lower case, with single spaces.
+// plain normalises a query for comparison: lower case, single spaces.
 func plain(q string) string { return strings.Join(strings.Fields(strings.ToLower(q)), " ") }
 
-// rounded keeps four digits of each part, which are enough to learn from.
+// rounded keeps four digits of each part, enough to learn from.
 func rounded(p discover.Parts) [5]float64 {
 	out := [5]float64{p.Semantic, p.Keyword, p.History, p.Success, p.Complexity}
 	for i, v := range out {

@@ -10,26 +10,26 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Feedback is what a user says of a search.
+// Feedback is a user's feedback on a search.
 type Feedback struct {
-	Retrieval string // id of its event; "" where Session and Query name it
+	Retrieval string // id of its event; "" if Session and Query identify it
 	Session   string
 	Query     string
-	Tool      string   // that was chosen; "" where none fits
-	Relevance *float64 // 0 to 1: how well it, or the whole answer, fits
+	Tool      string   // the chosen tool; "" if none fits
+	Relevance *float64 // 0 to 1: how well it, or the whole result, fits
 	Success   *bool    // whether its call worked
 }
 
-// feedbackWait bounds the wait for a search that was made a moment ago.
+// feedbackWait bounds the wait for a search made a moment ago.
 const feedbackWait = 2 * time.Second
 
-// Feedback records what the principal says of one of its own searches and gives the id
-// of the search. again is true where the same was said before: nothing is recorded
-// then. A search of another user, or one that is too long ago, is E3013.
+// Feedback records the principal's feedback on one of its own searches and returns the search id.
+// again is true if the same feedback was given before: then nothing is recorded. Searches of other
+// users, and those too old, give E3013.
 func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback) (id string, again bool, err error) {
 	id, again, found := u.lookUp(p, &f)
 	if !found {
-		// It may be on its way to the store, or from there.
+		// The search may still be on its way to or from the store.
 		wait, cancel := context.WithTimeout(ctx, feedbackWait)
 		defer cancel()
 		u.writer.write(wait, 1)
@@ -52,7 +52,7 @@ func (u *Usage) Feedback(ctx context.Context, p *toolkeep.Principal, f Feedback)
 	return id, false, u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e})
 }
 
-// lookUp finds the search that feedback is about, and whether the same was said of it.
+// lookUp finds the search of a feedback, and whether the same feedback was given before.
 func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok bool) {
 	subject, query := short(p.Subject), plain(toolkeep.CutBytes(u.c.Clean(p.Tenant, f.Query), maxQuery))
 	u.mu.RLock()
@@ -76,25 +76,25 @@ func (u *Usage) lookUp(p *toolkeep.Principal, f *Feedback) (id string, again, ok
 	}
 	said := ratingOf(f.Tool, f.Relevance, f.Success)
 	again = slices.ContainsFunc(r.Rated, func(o rating) bool {
-		o.Learned = false // which is not part of what was said
+		o.Learned = false // not part of the feedback
 		return o == said
 	})
 	return r.ID, again, true
 }
 
-// Known counts what Forget takes out.
+// Known counts what Forget removes.
 type Known struct {
 	Conversations int
-	Searches      int  // of which a tool was chosen, or may be yet
+	Searches      int  // with a choice, or that may still get one
 	Questions     int  // that led to a tool
 	Numbers       bool // there are counts of the user's own calls and searches
 }
 
-// Any tells whether there is anything.
+// Any reports whether there is anything.
 func (k Known) Any() bool { return k != Known{} }
 
-// ofUser counts what is known of users, and with drop removes it. What the calls of a
-// user added to the counts of tools stays: it names no user.
+// ofUser counts the data about users, and with drop removes it. What a user's calls added to the
+// counts of tools stays: it names no user.
 func (t *tenant) ofUser(is func(user string) bool, drop bool) (k Known) {
 	for us := range t.Users.all() {
 		if is(us.ID) {
@@ -139,7 +139,7 @@ func (t *tenant) ofUser(is func(user string) bool, drop bool) (k Known) {
 	return k
 }
 
-// Known tells how much is known of a user of the principal's tenant, with what this node
+// Known returns how much is stored about a user of the principal's tenant, including what this node
 // recorded before the call. Errors: those of the store.
 func (u *Usage) Known(ctx context.Context, p *toolkeep.Principal, user string) (k Known, err error) {
 	u.writer.write(ctx, 1)
@@ -154,21 +154,19 @@ func (u *Usage) Known(ctx context.Context, p *toolkeep.Principal, user string) (
 	return k, nil
 }
 
-// forgetTries is how often Forget writes the checkpoint again where another node is
-// faster.
+// forgetTries is how often Forget rewrites the checkpoint when another node is faster.
 const forgetTries = 5
 
-// Forget has all nodes forget what is known of a user of the principal's tenant. It is
-// written to the feed, and into the checkpoint at once; the events of the user's searches
-// stay in the store's log of events for as long as that keeps events. Errors: those of
-// the store; ErrStale if other nodes wrote checkpoints all the while, which the next daily
-// job makes good.
+// Forget makes all nodes forget a user of the principal's tenant. It is written to the feed, and to
+// the checkpoint at once; the events of the user's searches stay in the store's event log until its
+// retention ends. Errors: those of the store; ErrStale if other nodes kept writing checkpoints,
+// which the next daily job corrects.
 func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) error {
 	e, err := eventOf(EventForgotten, p.Tenant, "", u.c.Clock(), forgottenData{UserID: userMark(p.Tenant, short(user)), By: p.Subject})
 	if err != nil {
 		return err
 	}
-	u.writer.write(ctx, 1) // what the user did on this node comes before
+	u.writer.write(ctx, 1) // events of this node's calls by the user go first
 	if err := u.c.Store.Apply(ctx, toolkeep.AppendEvent{Event: e}); err != nil {
 		return err
 	}
@@ -176,7 +174,7 @@ func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) 
 		if err = u.catchUp(ctx); err != nil {
 			return err
 		}
-		// The checkpoint of another node that came first may be from before the event.
+		// A checkpoint another node wrote first may not include the event.
 		if err = u.Checkpoint(ctx); !outrun(err) {
 			break
 		}
@@ -184,7 +182,7 @@ func (u *Usage) Forget(ctx context.Context, p *toolkeep.Principal, user string) 
 	return err
 }
 
-// userMark stands for a user in an event that outlives the user's data.
+// userMark identifies a user in an event that outlives the user's data.
 func userMark(tenant, user string) string {
 	sum := sha256.Sum256([]byte("usage\x00" + tenant + "\x00" + user))
 	return hex.EncodeToString(sum[:])

@@ -11,8 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fold applies one change of the feed to the state. A change that was folded before is
-// passed over.
+// fold applies one change of the feed to the state. Changes folded before are skipped.
 func (u *Usage) fold(c toolkeep.Committed) {
 	u.folding.Lock()
 	defer u.folding.Unlock()
@@ -25,7 +24,7 @@ func (u *Usage) fold(c toolkeep.Committed) {
 	case toolkeep.RecordCall:
 		u.ended(ch.Invocation, c.At)
 	case toolkeep.MoveCall:
-		// An answer that expires later ended before.
+		// When an answer expires, its call ended earlier.
 		if ch.Invocation != nil && ch.Invocation.State.Ended() && !slices.ContainsFunc(ch.From, toolkeep.CallState.Ended) {
 			u.ended(ch.Invocation, c.At)
 		}
@@ -45,8 +44,8 @@ func (u *Usage) fold(c toolkeep.Committed) {
 	}
 }
 
-// ended folds a call that is over (a ToolExecutionEvent of Discovery 7.1). A call of a
-// tool that does not exist, or that the caller may not see, is no use of a tool.
+// ended folds a finished call (a ToolExecutionEvent of Discovery 7.1). Calls of a tool that does
+// not exist, or that the caller may not see, do not count.
 func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 	if v == nil || v.Tenant == "" || v.ToolID == "" || v.Version == "" {
 		return
@@ -68,7 +67,7 @@ func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 		x.failedWith(v.Code, c.At)
 	}
 	x.LastUsed = max(x.LastUsed, c.At)
-	if v.Parent != "" { // no user chose what a tool calls by itself
+	if v.Parent != "" { // calls made by a tool were not chosen by a user
 		return
 	}
 	if c.Counted {
@@ -82,7 +81,7 @@ func (u *Usage) ended(v *toolkeep.Invocation, at time.Time) {
 	}
 }
 
-// count adds a call that worked or failed to the counts of its tool and user.
+// count adds a call that succeeded or failed to the counts of its tool and user.
 func (t *tenant) count(x *tool, us *user, c *call) {
 	x.Total++
 	x.calls++
@@ -118,7 +117,7 @@ func (t *tenant) follows(s *session, v *toolkeep.Invocation, c *call) {
 	t.called(s.Asked, &s.Calls[0], sessionLife)
 }
 
-// remedy counts what worked after the newest call of the conversation failed.
+// remedy counts what succeeded after the conversation's latest call failed.
 func (t *tenant) remedy(s *session, v *toolkeep.Invocation, c *call) {
 	args := binary.LittleEndian.Uint64(v.ArgsHash[:8])
 	if f := s.Failed; f != nil && c.OK && c.At-f.At <= looseLife.Microseconds() {
@@ -166,7 +165,7 @@ func (u *Usage) event(e *toolkeep.Event, at time.Time) {
 	}
 }
 
-// document folds a document that was put.
+// document folds a stored document.
 func (u *Usage) document(it *toolkeep.Document, c *toolkeep.Committed) {
 	switch it.Kind {
 	case KindState:
@@ -176,7 +175,7 @@ func (u *Usage) document(it *toolkeep.Document, c *toolkeep.Committed) {
 		if it.Revision > u.head.Revision {
 			u.head = *it
 		}
-		// So that tenants without calls grow old too, on every node at the same change.
+		// Tenants without calls age too, on every node at the same change.
 		for t := range u.tenants.all() {
 			t.roll(dayOf(c.At), u.keep)
 		}
@@ -189,7 +188,7 @@ func (u *Usage) document(it *toolkeep.Document, c *toolkeep.Committed) {
 
 var strategyName = regexp.MustCompile(`^[a-z_]{1,24}$`)
 
-// retrieved folds a search. The same event twice counts once.
+// retrieved folds a search. Duplicate events count once.
 func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) {
 	if t.retrieval(id) != nil || at.IsZero() {
 		return
@@ -200,7 +199,7 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 	us := t.user(short(d.UserID))
 	r := &retrieval{ID: id, At: at.UnixMicro(), User: us.ID, Session: short(d.SessionID), Query: plain(toolkeep.CutBytes(d.Query, maxQuery)), Strategy: d.Strategy}
 	if u.c.NoHistory {
-		r.Query = "" // recorded before history was switched off, or by a node with another setting
+		r.Query = "" // recorded before history was disabled, or by a node with another setting
 	}
 	us.Days.on(t.Day).Offered++
 	t.byStrategy(r, func(s *counts) { s.Offered++ })
@@ -216,8 +215,7 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 		r.Offered = append(r.Offered, o)
 	}
 	t.keep(r)
-	// The event is written in the background, so a call of an offered tool may have come
-	// first.
+	// The event is written in the background, so a call of an offered tool may have come first.
 	calls, within := us.Calls, looseLife
 	if r.Session != "" {
 		s := t.session(us.ID, r.Session, r.At)
@@ -231,7 +229,7 @@ func (u *Usage) retrieved(t *tenant, id string, d *retrievedData, at time.Time) 
 	}
 }
 
-// feedback folds what the user who searched said of the search.
+// feedback folds the searching user's feedback.
 func (t *tenant) feedback(d *feedbackData) {
 	r := t.retrieval(d.EventID)
 	if r == nil || r.User != short(d.UserID) {

@@ -38,7 +38,7 @@ func TestConversation(t *testing.T) {
 	if h.Recent[0].Success || !h.Recent[1].Success || !h.Recent[1].At.Equal(begin.Add(-20*time.Millisecond)) {
 		t.Errorf("%+v", h.Recent)
 	}
-	// The id of a conversation means nothing to others, though they use the same.
+	// Conversation ids are per user, even if several users have the same.
 	if got := recent(f.History(talk("ben", "s"))); !slices.Equal(got, []string{"a.three"}) {
 		t.Errorf("ben: %v", got)
 	}
@@ -91,7 +91,7 @@ func TestSuccess(t *testing.T) {
 	if got := f.success("good.tool"); got < 0.99 {
 		t.Errorf("good: %v", got)
 	}
-	// Five failures of five: drawn towards the mean of all, 96 of 101.
+	// Five failures of five, smoothed towards the overall mean of 96 of 101.
 	if got, want := f.success("bad.tool"), 5*(96.0/101)/10; math.Abs(got-want) > 1e-9 {
 		t.Errorf("bad: %v, want %v", got, want)
 	}
@@ -127,7 +127,7 @@ func TestErrorsAndWhatHelped(t *testing.T) {
 	}
 }
 
-// TestAnswerThatExpires: the end of a call counts once, though its row moves again.
+// TestAnswerThatExpires: the end of a call counts once, though its row changes again.
 func TestAnswerThatExpires(t *testing.T) {
 	f := newFolder(t)
 	v := callOf(f.now, "t", "ann", "s", "a.one")
@@ -174,13 +174,13 @@ func TestPairs(t *testing.T) {
 	if got := f.Pairings("t", "file.read", 1); len(got) != 1 || len(f.Pairings("t", "file.read", 0)) != 0 || f.Pairings("u", "file.read", 3) != nil {
 		t.Errorf("%v", got)
 	}
-	// What usually came before does not come next.
+	// Tools that usually come before are not suggested next.
 	f.used("cid", "new", "file.write")
 	paired := f.History(talk("cid", "new")).Paired
 	if paired["mail.draft"] < 0.5 || paired["file.read"] != 0 {
 		t.Errorf("%v", paired)
 	}
-	// A tool that is called in every conversation belongs to none in particular.
+	// A tool called in every conversation is specific to none.
 	if every, own := together(50, 50, 100, 100), together(50, 50, 50, 100); every >= own || own < 0.9 || own > 1 {
 		t.Errorf("%v, %v", every, own)
 	}
@@ -239,13 +239,13 @@ func TestSelection(t *testing.T) {
 	if r.Retrievals != 1 || r.Chosen != 1 || r.SelectionRate != 1 || r.MeanPosition != 3 || r.Calls != 2 || r.SuccessRate != 0.5 {
 		t.Errorf("%+v", r)
 	}
-	// The failed tool works the second time: the question led to it after all.
+	// The failed tool succeeds the second time: the query did lead to it.
 	f.used("ann", "s", "mail.send")
 	if got := learned(f.Usage); !slices.Equal(got, []string{"send a mail > mail.send 1", "send a mail > chat.send 1"}) {
 		t.Errorf("%v", got)
 	}
-	// A refused call chooses nothing. What a newer search did not offer is the choice of
-	// the one before.
+	// A refused call chooses nothing. A tool the newest search did not offer is attributed to the
+	// search before.
 	f.searched("r2", "ann", "s", "read a file", "file.read")
 	f.used("ann", "s", "file.read", func(v *toolkeep.Invocation) { v.State, v.Code = toolkeep.CallRefused, toolkeep.RateLimitExceeded })
 	f.used("ann", "s", "mail.draft")
@@ -255,7 +255,7 @@ func TestSelection(t *testing.T) {
 	if got := learned(f.Usage); !slices.Contains(got, "send a mail > mail.draft 1") {
 		t.Errorf("%v", got)
 	}
-	// The same event again changes nothing.
+	// A duplicate event changes nothing.
 	f.searched("r2", "ann", "s", "read a file", "file.read")
 	if got := f.byStrategy(); got.Retrievals != 2 {
 		t.Errorf("%+v", got)
@@ -268,8 +268,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// TestCallBeforeItsSearch: the record of a search is written in the background and may
-// come after the call.
+// TestCallBeforeItsSearch: a search is recorded in the background, possibly after the call.
 func TestCallBeforeItsSearch(t *testing.T) {
 	for _, session := range []string{"s", ""} {
 		f := newFolder(t)
@@ -284,7 +283,7 @@ func TestCallBeforeItsSearch(t *testing.T) {
 	}
 }
 
-// TestSearchRightAfterACall: a search within the millisecond of a call did not lead to it.
+// TestSearchRightAfterACall: a search within the same millisecond did not lead to the call.
 func TestSearchRightAfterACall(t *testing.T) {
 	f := newFolder(t)
 	f.searched("r1", "ann", "s", "do one", "a.one")
@@ -295,8 +294,8 @@ func TestSearchRightAfterACall(t *testing.T) {
 	}
 }
 
-// TestOneChoiceOfACall: of the searches before a call, the newest that offered the tool
-// has it, in whichever order they are told of.
+// TestOneChoiceOfACall: of the searches before a call, the newest that offered the tool gets it, in
+// whatever order they are folded.
 func TestOneChoiceOfACall(t *testing.T) {
 	for _, session := range []string{"s", ""} {
 		for name, order := range map[string][]int{"in order": {0, 1, 2, 9, 3}, "the call first": {9, 0, 1, 2, 3}, "backwards": {9, 3, 2, 1, 0}, "two late": {0, 9, 1, 3, 2}} {
@@ -358,7 +357,7 @@ func TestFeedbackFolds(t *testing.T) {
 	if r.Rated != 2 || math.Abs(r.Relevance-0.55) > 1e-9 || r.Chosen != 1 {
 		t.Errorf("%+v", r)
 	}
-	// What the search had not offered counts once for it, and not if it was a mistake.
+	// A tool the search had not offered counts once for it, unless it was a mistake.
 	f.said("r", "ann", "a.three", 0.8)
 	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.three 1"}) {
 		t.Errorf("%v", got)
@@ -368,14 +367,14 @@ func TestFeedbackFolds(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	f.said("r", "ann", "a.three", 0.9)
-	// On second thoughts it was right.
+	// A later, better rating counts.
 	f.said("r", "ann", "a.one", 0.8)
 	if got := learned(f.Usage); !slices.Equal(got, []string{"do it > a.one 1", "do it > a.three 1"}) {
 		t.Errorf("%v", got)
 	}
 }
 
-// TestOneUserCannotOutvote: the same question of one user counts three times at most.
+// TestOneUserCannotOutvote: the same query of one user counts at most three times.
 func TestOneUserCannotOutvote(t *testing.T) {
 	f := newFolder(t)
 	for i := range 50 {
@@ -407,8 +406,8 @@ func TestWindows(t *testing.T) {
 	if old > 0.3 || len(learned(f.Usage)) != 1 {
 		t.Errorf("%v, %v", old, learned(f.Usage))
 	}
-	// After 30 days what happened does not count any more, and its questions are gone;
-	// the tool itself goes with its last call.
+	// After 30 days events no longer count, and their queries are gone; the tool itself goes with
+	// its last call.
 	f.after(11*day).used("ann", "", "a.new")
 	if got := f.success("a.old"); got >= 0 {
 		t.Errorf("%v", got)
@@ -419,7 +418,7 @@ func TestWindows(t *testing.T) {
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 1 || got.Rows[0].Calls != 2 {
 		t.Errorf("%+v", got.Rows)
 	}
-	// A tenant where nothing happens grows old with the daily job.
+	// A tenant without events ages with the daily job.
 	f.after(40 * day).change(toolkeep.PutDocument{Document: toolkeep.Document{Kind: KindState, ID: headID, Revision: 1}})
 	if got := f.Report("t", begin, f.now, ByUser); len(got.Rows) != 0 {
 		t.Errorf("%+v", got.Rows)
@@ -470,7 +469,7 @@ func TestTenantsApart(t *testing.T) {
 	if got := f.Report("t", begin, f.now, ByTool); got.Total.Calls != 1 || len(got.Rows) != 1 {
 		t.Errorf("%+v", got)
 	}
-	// Feedback of one tenant cannot reach a search of another.
+	// Feedback of one tenant cannot reach another tenant's search.
 	f.said("rs0", "ann", "a.nine", 1)
 	f.refresh()
 	if got := f.Examples("u"); len(got) != 1 || got[0].Count != 3 {
@@ -478,8 +477,8 @@ func TestTenantsApart(t *testing.T) {
 	}
 }
 
-// TestToolGoesWithItsQuestions: one to which several questions led, of which nothing was
-// heard for so long that it goes.
+// TestToolGoesWithItsQuestions: a tool with several queries is dropped after being unused for too
+// long.
 func TestToolGoesWithItsQuestions(t *testing.T) {
 	f := newFolder(t)
 	for i := range 5 {
@@ -606,7 +605,7 @@ func TestForget(t *testing.T) {
 	if got := f.calls("a.one"); got != 6 {
 		t.Errorf("the numbers of tools stay: %d calls", got)
 	}
-	// Calls of then that are searched for now find nothing of it.
+	// Earlier calls that are looked up now are not found.
 	f.said("rs0", "ann", "a.two", 1)
 	if got := learned(f.Usage); len(got) != 2 {
 		t.Errorf("%v", got)

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// lru is a map that keeps its values in the order of their last use. In JSON it is the
-// list of the values, the least recently used first.
+// lru is a map that keeps its values in order of last use. Its JSON is the list of values, least
+// recently used first.
 type lru[K comparable, V interface{ key() K }] struct {
 	m map[K]*list.Element
 	l list.List
@@ -47,7 +47,7 @@ func (c *lru[K, V]) drop(k K) {
 	}
 }
 
-// all yields the values, the least recently used first. The loop may drop the one it got.
+// all yields the values, least recently used first. The loop may drop the current one.
 func (c *lru[K, V]) all() iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for e := c.l.Front(); e != nil; {

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	maxPairs    = 32 // of a tool that stay; twice as many are counted before the rest goes
-	leastPaired = 3  // sessions from which two tools are a pair
-	// emptySessions are added to those of a tenant, so that two tools of its first few
-	// sessions do not look bound to each other.
+	maxPairs    = 32 // kept per tool; up to twice as many are counted before the rest is dropped
+	leastPaired = 3  // sessions in common that make two tools a pair
+	// emptySessions is added to a tenant's session count, so that two tools of its first few
+	// sessions do not look related.
 	emptySessions = 10
-	// doubt is how many sessions halve the score of a pair.
+	// doubt is the number of sessions at which a pair's score is halved.
 	doubt = 1
 )
 
-// pair is another tool that was called in the sessions of one, with how often it came
-// before it, after it, or at the same time, faded by age.
+// pair is a tool called in the same sessions, with how often it came before, after, or at the same
+// time, faded by age.
 type pair struct {
 	Tool                    int32
 	Before, After, Parallel float32
@@ -57,7 +57,7 @@ func (x *tool) pair(with int32) *pair {
 	return &x.Pairs[i]
 }
 
-// prunePairs keeps the pairs that count most once there are twice as many.
+// prunePairs keeps the strongest pairs once there are twice as many.
 func (t *tenant) prunePairs(x *tool) {
 	if len(x.Pairs) <= 2*maxPairs {
 		return
@@ -69,7 +69,7 @@ func (t *tenant) prunePairs(x *tool) {
 	x.Pairs = slices.Clip(x.Pairs[:min(len(x.Pairs), maxPairs)])
 }
 
-// fadePairs multiplies the counts of pairs, and removes those that are next to nothing.
+// fadePairs multiplies the counts of pairs, and removes negligible ones.
 func (t *tenant) fadePairs(x *tool, by float32) {
 	for i := range x.Pairs {
 		p := &x.Pairs[i]
@@ -78,10 +78,9 @@ func (t *tenant) fadePairs(x *tool, by float32) {
 	x.Pairs = slices.DeleteFunc(x.Pairs, func(p pair) bool { return t.byNo[p.Tool] == nil || p.total() < 0.1 })
 }
 
-// together says how much two tools belong together, 0 to 1: the normalised pointwise
-// mutual information of their sessions (1: never one without the other; 0: as often as
-// by chance, or less), less where there are few. Each argument counts sessions: those
-// of both, of each, and all.
+// together returns how strongly two tools are associated, 0 to 1: the normalised pointwise mutual
+// information of their sessions (1: never without each other; 0: as often as by chance, or less),
+// reduced if there are few. The arguments count sessions: of both, of each, and all.
 func together(both, a, b, all float64) float64 {
 	all += emptySessions
 	if both <= 0 || a <= 0 || b <= 0 {
@@ -92,7 +91,7 @@ func together(both, a, b, all float64) float64 {
 	return max(0, min(1, npmi)) * both / (both + doubt)
 }
 
-// partners yields the tools before which, after which or with which one is called.
+// partners yields the tools called before, after or with a tool.
 func (t *tenant) partners(x *tool, yield func(with string, p *pair, score float64)) {
 	for i := range x.Pairs {
 		p := &x.Pairs[i]
@@ -106,10 +105,10 @@ func (t *tenant) partners(x *tool, yield func(with string, p *pair, score float6
 	}
 }
 
-// maxLeading is how many tools of a conversation lead to others.
+// maxLeading is how many tools of a conversation suggest others.
 const maxLeading = 5
 
-// pairedWith are the tools that usually come with or after the newest ones of a session.
+// pairedWith returns the tools that usually come with or after a session's newest ones.
 func (t *tenant) pairedWith(s *session) map[string]float64 {
 	var out map[string]float64
 	var seen []int32
@@ -141,8 +140,8 @@ const (
 	Parallel = "parallel"
 )
 
-// Pairings are the tools that a tenant often calls in the same conversations as one,
-// the best first, at most n. They may be tools that a principal must not see.
+// Pairings returns at most n tools that a tenant often calls in the same conversations as tool,
+// best first. They may include tools a principal must not see.
 func (u *Usage) Pairings(tenant, tool string, n int) []assembly.Pairing {
 	u.mu.RLock()
 	defer u.mu.RUnlock()

@@ -11,7 +11,7 @@ const (
 	maxQuestions     = 20_000 // of a tenant
 	maxToolQuestions = 20
 	maxAskers        = 16
-	maxFromOne       = 3 // how often the same question of one user counts
+	maxFromOne       = 3 // how often the same query of one user counts
 )
 
 type questionKey struct {
@@ -19,7 +19,7 @@ type questionKey struct {
 	tool int32
 }
 
-// question is one question that led to one tool.
+// question is a query that led to a tool.
 type question struct {
 	Text  string
 	Tool  int32
@@ -30,14 +30,13 @@ type question struct {
 
 func (q *question) key() questionKey { return questionKey{q.Text, q.Tool} }
 
-// asker is a user who asked it, so that it can be forgotten that the user did.
+// asker is a user who made the query, recorded so that the user can be forgotten.
 type asker struct {
 	User string
 	N    uint32
 }
 
-// learnQuestion counts that the question of a search led to a tool; false where it did
-// so often enough.
+// learnQuestion counts that a search's query led to a tool; false if it has counted often enough.
 func (t *tenant) learnQuestion(r *retrieval, x *tool) bool {
 	if r.Query == "" || x == nil {
 		return false
@@ -71,7 +70,7 @@ func (t *tenant) learnQuestion(r *retrieval, x *tool) bool {
 	return true
 }
 
-// unlearnQuestion takes back what learnQuestion counted.
+// unlearnQuestion reverts learnQuestion.
 func (t *tenant) unlearnQuestion(key questionKey, user string) {
 	q, ok := t.Questions.get(key)
 	if !ok {
@@ -79,7 +78,7 @@ func (t *tenant) unlearnQuestion(key questionKey, user string) {
 	}
 	i := slices.IndexFunc(q.By, func(a asker) bool { return a.User == user })
 	if i < 0 && len(q.By) < maxAskers {
-		return // all who count are in By, and the user was forgotten
+		return // all counts are in By, and the user was forgotten
 	}
 	t.dirty = true
 	q.Count--
@@ -113,7 +112,7 @@ func (t *tenant) forgetQuestions() {
 	}
 }
 
-// showExamples makes the questions visible to searches, if they changed.
+// showExamples publishes the queries to searches, if they changed.
 func (t *tenant) showExamples() {
 	if !t.dirty {
 		return

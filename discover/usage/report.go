@@ -11,38 +11,38 @@ import (
 	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
-// Ways to group a Report.
+// Groupings of a Report.
 const (
 	ByTool     = "tool"
 	ByUser     = "user"
 	ByStrategy = "strategy"
 )
 
-// Report is what happened in a tenant in a span of days, in UTC.
+// Report covers a tenant's usage in a span of days, in UTC.
 type Report struct {
-	From, To time.Time // the days that it is about, both included
-	Since    time.Time // of the oldest that is known; zero where nothing is
-	Rows     []Row     // by group, those with most calls and retrievals first
-	Total    Row       // of all groups; for groups of tools, Retrievals counts each tool that was offered
-	Training *Training // the newest learning of weights; nil before the first
+	From, To time.Time // the days covered, inclusive
+	Since    time.Time // oldest known day; zero if there is none
+	Rows     []Row     // by group, most calls and retrievals first
+	Total    Row       // of all groups; when grouped by tool, Retrievals counts each offered tool
+	Training *Training // the latest training; nil before the first
 	Learning Learning
-	Dropped  int64 // retrieval events that this node could not write
-	Folded   int64 // the newest change of the feed that is in it
+	Dropped  int64 // retrieval events this node could not write
+	Folded   int64 // the newest change of the feed included
 }
 
 // Row is one group of a Report.
 type Row struct {
-	Group         string  // id of the tool, the user or the name of the strategy
-	Retrievals    int     // that offered the tool, that the user made, or that followed the strategy
-	Chosen        int     // of those, after how many the tool, or any that was offered, was called
+	Group         string  // tool id, user, or strategy name
+	Retrievals    int     // that offered the tool, that the user made, or that used the strategy
+	Chosen        int     // of those, how many led to a call of the tool, or of any offered tool
 	SelectionRate float64 // Chosen / Retrievals
-	MeanPosition  float64 // of the tool that was chosen first, from 1; 0 where none was
+	MeanPosition  float64 // of the first chosen tool, from 1; 0 if there is none
 	Rated         int
-	Relevance     float64 // mean of what people and agents said
-	Calls         int     // that worked or failed; by strategy: those that followed such a retrieval
+	Relevance     float64 // mean of the feedback
+	Calls         int     // that succeeded or failed; by strategy: those after such a retrieval
 	SuccessRate   float64
-	MeanMS        float64 // of calls that were carried out
-	P95MS         float64 // exact to a fifth
+	MeanMS        float64 // of executed calls
+	P95MS         float64 // to within a fifth
 }
 
 func rowOf(group string, t *counts) Row {
@@ -62,7 +62,7 @@ func rowOf(group string, t *counts) Row {
 	return r
 }
 
-// Report is what happened in a tenant from one day to another.
+// Report returns a tenant's usage between two days.
 func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 	first, last := dayOf(from), dayOf(to)
 	r := Report{From: dayStart(first), To: dayStart(last), Rows: []Row{}, Learning: u.c.Learning, Dropped: u.writer.dropped.Load(), Folded: u.seq.Load()}
@@ -106,24 +106,24 @@ func (u *Usage) Report(tenant string, from, to time.Time, by string) Report {
 	return r
 }
 
-// ToolErrorPattern is an error that a tool gave (Discovery 2.2.3). CommonResolution is
-// what usually worked afterwards, in words; "" where that is not known.
+// ToolErrorPattern is an error a tool returned (Discovery 2.2.3). CommonResolution is what usually
+// worked afterwards, in words; "" if unknown.
 type ToolErrorPattern struct {
 	ErrorType        toolkeep.Code `json:"errorType" doc:"code of the error catalogue"`
 	Frequency        int           `json:"frequency"`
 	CommonResolution string        `json:"commonResolution,omitempty"`
 }
 
-// ToolAnalytics is how a tool did for a tenant (Discovery 2.2.3).
+// ToolAnalytics are a tool's statistics for a tenant (Discovery 2.2.3).
 type ToolAnalytics struct {
-	TotalExecutions    int                `json:"totalExecutions"`                         // calls that worked or failed, since Toolkeep remembers
-	SuccessRate        float64            `json:"successRate" doc:"0 to 1"`                // share of those in the last Keep days that worked; of all where there are none
-	AvgExecutionTimeMs int64              `json:"avgExecutionTimeMs"`                      // of those that were carried out and not answered from a cache
+	TotalExecutions    int                `json:"totalExecutions"`                         // calls that succeeded or failed, in all recorded time
+	SuccessRate        float64            `json:"successRate" doc:"0 to 1"`                // success rate in the last Keep days; of all calls if there were none
+	AvgExecutionTimeMs int64              `json:"avgExecutionTimeMs"`                      // of calls that were executed and not answered from a cache
 	LastUsed           time.Time          `json:"lastUsed,omitzero"`                       // to the millisecond
 	ErrorPatterns      []ToolErrorPattern `json:"errorPatterns" doc:"most frequent first"` // at most 16
 }
 
-// Analytics is how a tool did for a tenant; false for one that it did not call.
+// Analytics returns a tool's statistics for a tenant; false if the tenant never called it.
 func (u *Usage) Analytics(tenant, tool string) (ToolAnalytics, bool) {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
@@ -163,8 +163,8 @@ func (u *Usage) Failures(tenant, tool string) []assembly.SeenError {
 // leastRemedies is how often something must have worked to be called common.
 const leastRemedies = 2
 
-// resolution says what usually worked after the error. It names no other tool, which
-// the reader might not be allowed to see.
+// resolution says what usually worked after the error. It names no other tool, which the reader may
+// not be allowed to see.
 func (e *errorCount) resolution() string {
 	best, all := 0, uint32(0)
 	for i, n := range e.After {
@@ -180,10 +180,10 @@ func (e *errorCount) resolution() string {
 	return fmt.Sprintf("%s (%d of %d times)", what, e.After[best], all)
 }
 
-// lossTold is for how long a loss of events is told as a fault.
+// lossTold is how long a loss of events is reported as a fault.
 const lossTold = 5 * time.Minute
 
-// Health tells of searches that could not be recorded lately.
+// Health returns an error if searches could not be recorded recently.
 func (u *Usage) Health(context.Context) error {
 	n := u.writer.dropped.Load()
 	if n > 0 && u.c.Clock().Sub(time.UnixMilli(u.writer.lostAt.Load())) < lossTold {
@@ -192,13 +192,13 @@ func (u *Usage) Health(context.Context) error {
 	return nil
 }
 
-// Stats are numbers for metrics.
+// Stats are values for metrics.
 type Stats struct {
 	Written, Dropped, Waiting int64 // records of searches
-	Folded                    int64 // the newest change of the feed that counts
+	Folded                    int64 // the newest change of the feed included
 }
 
-// Stats gives numbers for metrics and never waits.
+// Stats returns values for metrics without blocking.
 func (u *Usage) Stats() Stats {
 	return Stats{Written: u.writer.written.Load(), Dropped: u.writer.dropped.Load(), Waiting: u.writer.waits(), Folded: u.seq.Load()}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover"
 )
 
-// Bounds, for each tenant but the first.
+// Limits per tenant, except the first.
 const (
 	maxTenants    = 1000
 	maxTools      = 20_000
@@ -26,34 +26,34 @@ const (
 const (
 	sessionLife = 24 * time.Hour   // after the last call
 	looseLife   = 10 * time.Minute // how long a search outside of a session waits for a call
-	looseCalls  = 8                // calls outside of a session that a search of the user may still be about
+	looseCalls  = 8                // calls outside a session that a search of the user may still be about
 	day         = 24 * time.Hour
 	fade        = 0.9772 // a day; half in 30 days
 )
 
-// The state is plain data: exported fields are what a checkpoint holds, the others are
-// computed from them. Tools are referred to by their numbers; a number whose tool was
-// dropped leads nowhere. All of it is guarded by Usage.mu.
+// The state is plain data: exported fields are stored in a checkpoint, the others are computed from
+// them. Tools are referred to by number; the number of a dropped tool is unused. Everything is
+// guarded by Usage.mu.
 
 // tenant is the state of one tenant.
 type tenant struct {
 	Name       string
-	Day        int32   // that the counts are faded to
-	Since      int64   // milliseconds: of the first change that was folded
-	LastTool   int32   // the newest number of a tool
+	Day        int32   // the day the counts are faded to
+	Since      int64   // milliseconds: of the first folded change
+	LastTool   int32   // the newest tool number
 	Talks      float64 // sessions with a call, faded by age
 	Tools      lru[string, *tool]
 	Users      lru[string, *user]
 	Sessions   lru[sessionKey, *session]
-	Waiting    lru[string, *retrieval] // of which a tool may still be chosen
-	Chosen     lru[string, *retrieval] // of which one was, once they waited long enough
+	Waiting    lru[string, *retrieval] // that may still lead to a choice
+	Chosen     lru[string, *retrieval] // with a choice, after the waiting time
 	Questions  lru[questionKey, *question]
 	Strategies map[string]days
 
 	byNo      map[int32]*tool
 	calls, ok uint64 // of all tools, in the days that are kept
 	examples  []discover.Example
-	dirty     bool // Questions changed since examples was made
+	dirty     bool // Questions changed since examples was built
 }
 
 func (t *tenant) key() string { return t.Name }
@@ -69,7 +69,7 @@ type tool struct {
 	LastUsed int64 // microseconds
 	Days     days
 	Errors   []errorCount
-	Sessions float64 // in which it was called, faded by age
+	Sessions float64 // with a call, faded by age
 	Pairs    []pair
 
 	calls, ok uint32 // of Days
@@ -78,12 +78,12 @@ type tool struct {
 
 func (x *tool) key() string { return x.ID }
 
-// errorCount is an error that a tool gave.
+// errorCount counts an error a tool returned.
 type errorCount struct {
 	Code  toolkeep.Code
 	Count uint32
 	Last  int64
-	After [4]uint32 // what came next and worked, by remedy
+	After [4]uint32 // what worked next, by remedy
 }
 
 // Remedies: what worked after an error.
@@ -96,10 +96,10 @@ const (
 // user is the state of a user.
 type user struct {
 	ID         string
-	Favourites []favourite // those that weigh most first
+	Favourites []favourite // highest weight first
 	Days       days
 	Asked      asked  // outside of a session
-	Calls      []call // outside of a session, the newest first
+	Calls      []call // outside of a session, newest first
 }
 
 func (us *user) key() string { return us.ID }
@@ -115,22 +115,22 @@ type sessionKey struct{ user, id string }
 type session struct {
 	User, ID string
 	Last     int64  // microseconds: of the last call or search
-	Calls    []call // the newest first
-	Tools    []met  // that were called, in the order of their first calls
+	Calls    []call // newest first
+	Tools    []met  // that were called, in order of first call
 	Asked    asked
-	Failed   *failure // the newest call, if it failed
+	Failed   *failure // the latest call, if it failed
 }
 
 func (s *session) key() sessionKey { return sessionKey{s.User, s.ID} }
 
-// call is one call, as choices are found by it.
+// call is one call, with the data used to attribute it to a search.
 type call struct {
 	Tool    int32
-	At      int64 // microseconds: when it came in
+	At      int64 // microseconds: when it was received
 	OK      bool
-	Counted bool   // it worked or failed, and was not refused or cancelled
-	By      string // the search that has it as its choice, "" if none has
-	First   bool   // it was the first call of the tool that By has
+	Counted bool   // it succeeded or failed, and was not refused or cancelled
+	By      string // the search it is attributed to, "" if none
+	First   bool   // it was the first call of the tool for By
 	Timed   bool
 	Micros  uint64
 }
@@ -148,7 +148,7 @@ type failure struct {
 	At   int64
 }
 
-// restored computes what a checkpoint does not hold.
+// restored computes what a checkpoint does not contain.
 func (t *tenant) restored() *tenant {
 	t.byNo = map[int32]*tool{}
 	for x := range t.Tools.all() {
@@ -167,7 +167,7 @@ func (t *tenant) restored() *tenant {
 	return t
 }
 
-// sumDays adds up the calls of the days that are kept.
+// sumDays sums the calls of the stored days.
 func (t *tenant) sumDays() {
 	t.calls, t.ok = 0, 0
 	for x := range t.Tools.all() {
@@ -181,7 +181,7 @@ func (t *tenant) sumDays() {
 	}
 }
 
-// tenant finds or makes a tenant, in the state of the day.
+// tenant finds or creates a tenant, aged to the day.
 func (u *Usage) tenant(name string, at time.Time) *tenant {
 	t, ok := u.tenants.get(name)
 	if !ok {
@@ -194,7 +194,7 @@ func (u *Usage) tenant(name string, at time.Time) *tenant {
 	return t
 }
 
-// tool finds or makes a tool.
+// tool finds or creates a tool.
 func (t *tenant) tool(id string) *tool {
 	x, ok := t.Tools.get(id)
 	if !ok {
@@ -211,7 +211,7 @@ func (t *tenant) tool(id string) *tool {
 
 func (t *tenant) dropTool(x *tool) {
 	for len(x.questions) > 0 {
-		t.dropQuestion(x.questions[0]) // which takes it out of x.questions
+		t.dropQuestion(x.questions[0]) // which removes it from x.questions
 	}
 	t.Tools.drop(x.ID)
 	delete(t.byNo, x.No)
@@ -219,7 +219,7 @@ func (t *tenant) dropTool(x *tool) {
 	t.ok -= uint64(x.ok)
 }
 
-// user finds or makes a user.
+// user finds or creates a user.
 func (t *tenant) user(id string) *user {
 	us, ok := t.Users.get(id)
 	if !ok {
@@ -231,7 +231,7 @@ func (t *tenant) user(id string) *user {
 	return us
 }
 
-// session finds a conversation, or begins it if there is none or it ended.
+// session finds a conversation, or starts one if there is none or it has ended.
 func (t *tenant) session(user, id string, at int64) *session {
 	s, ok := t.Sessions.get(sessionKey{user, id})
 	if !ok || at-s.Last > sessionLife.Microseconds() {
@@ -244,8 +244,8 @@ func (t *tenant) session(user, id string, at int64) *session {
 	return s
 }
 
-// roll brings the state to a day: what is too old goes, and counts fade. It depends on
-// the days alone, however many changes came between.
+// roll ages the state to a day: old data is dropped and counts fade. It depends only on the days,
+// not on the number of changes between.
 func (t *tenant) roll(to, keep int32) {
 	if to <= t.Day {
 		return
@@ -285,7 +285,7 @@ func (t *tenant) roll(to, keep int32) {
 		}
 		t.Strategies[name] = d
 	}
-	for q := range t.Questions.all() { // the one that was asked longest ago first
+	for q := range t.Questions.all() { // least recently asked first
 		if q.Last >= oldest {
 			break
 		}
@@ -301,11 +301,11 @@ func (t *tenant) roll(to, keep int32) {
 	t.sumDays()
 }
 
-// priorCalls is how many calls of an average tool each tool is credited with, so that
-// one failure does not make a tool a bad one.
+// priorCalls is the number of average calls credited to each tool, so that one failure does not
+// make a tool a bad one.
 const priorCalls = 5
 
-// success is the share of the calls of a tool that worked.
+// success returns a tool's success rate.
 func (t *tenant) success(x *tool) float64 {
 	mean := 1.0
 	if t.calls > 0 {
@@ -319,7 +319,7 @@ func (us *user) favour(tool int32) {
 	l := us.Favourites
 	i := slices.IndexFunc(l, func(f favourite) bool { return f.Tool == tool })
 	if i < 0 {
-		l = append(l[:min(len(l), maxFavourites-1)], favourite{Tool: tool}) // the one that weighs least goes
+		l = append(l[:min(len(l), maxFavourites-1)], favourite{Tool: tool}) // the one with the lowest weight goes
 		i = len(l) - 1
 	}
 	l[i].Weight++
@@ -330,11 +330,11 @@ func (us *user) favour(tool int32) {
 }
 
 const (
-	leastFavourite = 2 // the weight from which a tool is preferred
+	leastFavourite = 2 // weight from which a tool is preferred
 	maxPreferred   = 20
 )
 
-// preferred are the tools that a user prefers, with weights between 0 and 1.
+// preferred returns a user's preferred tools, with weights between 0 and 1.
 func (t *tenant) preferred(us *user) map[string]float64 {
 	var out map[string]float64
 	for i, f := range us.Favourites {
@@ -351,7 +351,7 @@ func (t *tenant) preferred(us *user) map[string]float64 {
 	return out
 }
 
-// recent are the calls of a session, the newest first.
+// recent returns the calls of a session, newest first.
 func (t *tenant) recent(s *session) []discover.Recent {
 	out := make([]discover.Recent, 0, len(s.Calls))
 	for _, c := range s.Calls {
@@ -362,7 +362,7 @@ func (t *tenant) recent(s *session) []discover.Recent {
 	return out
 }
 
-// push puts a call before the others, of which so many stay.
+// push prepends a call and keeps at most most calls.
 func push(calls []call, c call, most int) []call {
 	return slices.Insert(calls[:min(len(calls), most-1)], 0, c)
 }

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	leastLessons = 200 // retrievals with a choice from which weights are learned
-	heldShare    = 5   // one in so many, the newest, is held out
+	leastLessons = 200 // minimum number of retrievals with a choice to learn from
+	heldShare    = 5   // one in this many, the newest, is held out
 	trainEvery   = 7 * day
-	// Learned weights must be better than those in use on the retrievals held out: their
-	// NDCG by betterNDCG, or their log-loss by betterLoss of it without worse NDCG.
+	// Learned weights must beat those in use on the held-out retrievals: their NDCG by betterNDCG,
+	// or their log-loss by the share betterLoss without worse NDCG.
 	betterNDCG = 0.01
 	betterLoss = 0.02
 	worseNDCG  = 0.002
-	// leastQuestion is the share of all weights that what was asked must keep, so that
-	// search does not end as a list of what was called before.
+	// leastQuestion is the minimum share of the query-related weights, so that search does not
+	// degenerate into a list of earlier calls.
 	leastQuestion = 0.5
-	pull          = 0.003 // how strongly learned weights are drawn to those in use
+	pull          = 0.003 // regularisation towards the weights in use
 	rounds        = 300
 	steepest      = 1.25
 )
@@ -37,11 +37,11 @@ const KindWeights = "usage_weights"
 
 const weightsID = "ranking"
 
-// features are what a score is made of: semantic, keyword, history, success, and the
-// complexity that is taken off, negative.
+// features are the parts of a score: semantic, keyword, history, success, and the negated
+// complexity.
 type features [5]float64
 
-// Training is one retraining of a tenant's weights, kept in the store.
+// Training is one training of a tenant's weights, kept in the store.
 type Training struct {
 	At      time.Time `json:"at"`
 	Lessons int       `json:"lessons"` // retrievals with a choice
@@ -50,18 +50,18 @@ type Training struct {
 	After   Fit       `json:"after"`
 	Better  bool      `json:"better"`
 	Verdict string    `json:"verdict"`
-	// Weights are the newest ones that were better; nil where none ever were.
+	// Weights are the latest ones that were better; nil if there never were any.
 	Weights *discover.Weights `json:"weights"`
 }
 
-// Fit is how well weights explain the choices that were held out.
+// Fit is how well weights explain the held-out choices.
 type Fit struct {
 	Weights discover.Weights `json:"weights"`
 	NDCG    float64          `json:"ndcg"`
-	LogLoss float64          `json:"log_loss"` // of the chosen tool against each that was not
+	LogLoss float64          `json:"log_loss"` // of the chosen tool against each other one
 }
 
-// lesson is one retrieval to learn from: what was offered, and which were chosen.
+// lesson is one retrieval to learn from: the offered tools, and which were chosen.
 type lesson struct {
 	at      int64
 	id      string
@@ -69,7 +69,7 @@ type lesson struct {
 	chosen  []bool
 }
 
-// lessons are the retrievals of a tenant that teach something, the oldest first.
+// lessons returns a tenant's retrievals to learn from, oldest first.
 func (t *tenant) lessons() []lesson {
 	var out []lesson
 	for _, l := range t.retrievals() {
@@ -84,7 +84,7 @@ func (t *tenant) lessons() []lesson {
 }
 
 func (r *retrieval) lesson() (l lesson, ok bool) {
-	if !r.Chosen || r.Strategy == string(discover.Semantic) { // which shows what is varied
+	if !r.Chosen || r.Strategy == string(discover.Semantic) { // Semantic diversifies its result
 		return l, false
 	}
 	l = lesson{at: r.At, id: r.ID}
@@ -103,7 +103,7 @@ func (r *retrieval) lesson() (l lesson, ok bool) {
 		if best > 0 {
 			l.offered[i][0] /= best // as search does
 		} else {
-			l.offered[i][0] = l.offered[i][1] // without meanings, words have their weight too
+			l.offered[i][0] = l.offered[i][1] // without meanings, words get their weight too
 		}
 	}
 	return l, n > 0 && n < len(l.offered)
@@ -133,8 +133,8 @@ func (f features) scaled(by float64) features {
 	return f
 }
 
-// pairsOf yields the difference of each chosen tool to each that was not, with the
-// weight of one: every retrieval counts as one.
+// pairsOf yields the difference of each chosen tool to each other one, with a weight such that
+// every retrieval counts as one.
 func (l *lesson) pairsOf(each func(d features, weight float64)) {
 	n := 0
 	for _, c := range l.chosen {
@@ -160,7 +160,7 @@ func (l *lesson) pairsOf(each func(d features, weight float64)) {
 	}
 }
 
-// logLoss is how surprising the choices are, for weights of the right scale.
+// logLoss returns the log-loss of the choices, for calibrated weights.
 func logLoss(w features, ls []lesson) (sum float64) {
 	for i := range ls {
 		ls[i].pairsOf(func(d features, weight float64) { sum += weight * softplus(-w.dot(d)) })
@@ -175,8 +175,7 @@ func softplus(x float64) float64 {
 	return math.Log1p(math.Exp(x))
 }
 
-// ndcg is how far up the weights put what was chosen. Equal scores count as in the
-// worst order.
+// ndcg returns how high the weights rank the chosen tools. Ties count as in the worst order.
 func ndcg(w features, ls []lesson) (sum float64) {
 	for i := range ls {
 		l := &ls[i]
@@ -206,10 +205,9 @@ func ndcg(w features, ls []lesson) (sum float64) {
 	return sum / float64(len(ls))
 }
 
-// descend finds the weights, none below 0, that make the choices least surprising and
-// stay near to from. The loss is convex; its slope changes by at most a quarter of the
-// square of a difference, of which each of the five parts is at most 1, so that the
-// step is safe.
+// descend finds the non-negative weights that minimise the log-loss with a pull towards from. The
+// loss is convex; its slope changes by at most a quarter of the square of a difference, whose five
+// parts are at most 1 each, so the step is safe.
 func descend(from features, ls []lesson) features {
 	w, ahead, momentum := from, from, 1.0
 	for range rounds {
@@ -236,9 +234,8 @@ func descend(from features, ls []lesson) features {
 	return w
 }
 
-// calibrate finds the scale of weights that makes the choices least surprising. Scores
-// of one search are compared with each other alone, so that scale means nothing to
-// search, and everything to a log-loss.
+// calibrate scales weights to minimise the log-loss. Search only compares scores within one result,
+// so scale does not matter there, but it does for a log-loss.
 func calibrate(w features, ls []lesson) features {
 	lo, hi := math.Log(0.05), math.Log(200)
 	for range 60 { // the loss is convex along the ray
@@ -252,7 +249,7 @@ func calibrate(w features, ls []lesson) features {
 	return w.scaled(math.Exp((lo + hi) / 2))
 }
 
-// train learns weights from choices and tries them on the newest of them.
+// train learns weights from choices and tests them on the newest ones.
 func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	tr := Training{At: now, Lessons: len(ls), Before: Fit{Weights: inUse}}
 	if len(ls) < leastLessons {
@@ -287,18 +284,18 @@ func train(now time.Time, inUse discover.Weights, ls []lesson) Training {
 	return tr
 }
 
-// ranking is the newest Training of a tenant. It stands beside the state that is folded,
-// for it has a document of its own.
+// ranking is a tenant's latest Training. It is kept apart from the folded state, since it has its
+// own document.
 type ranking struct {
 	Training
 	revision int64 // of its document
 }
 
-// Train learns the weights of a tenant from the choices that are known, and keeps the
-// outcome in the store, from where all nodes read it.
+// Train learns a tenant's weights from the known choices, and stores the outcome, from where all
+// nodes read it.
 func (u *Usage) Train(ctx context.Context, tenant string) (Training, error) {
 	tr, err := u.train(ctx, tenant)
-	if errors.Is(err, toolkeep.ErrStale) { // another node did so at the same time
+	if errors.Is(err, toolkeep.ErrStale) { // another node trained at the same time
 		if err := u.catchUp(ctx); err != nil {
 			return tr, err
 		}
@@ -340,7 +337,7 @@ func (u *Usage) train(ctx context.Context, tenant string) (Training, error) {
 	return tr, u.c.Store.Apply(ctx, changes...)
 }
 
-// ResetWeights gives up what was learned for a tenant, until weights are learned again.
+// ResetWeights drops a tenant's learned weights, until the next training.
 func (u *Usage) ResetWeights(ctx context.Context, p *toolkeep.Principal) error {
 	now := u.c.Clock()
 	e, err := eventOf(EventRanking, p.Tenant, "", now, map[string]any{"at": stamp(now), "verdict": "reset", "by": p.Subject})
@@ -349,7 +346,7 @@ func (u *Usage) ResetWeights(ctx context.Context, p *toolkeep.Principal) error {
 	}
 	err = u.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: KindWeights, Tenant: p.Tenant, ID: weightsID, Expect: toolkeep.AnyRevision, By: p.Subject},
 		toolkeep.AppendEvent{Event: e})
-	if outrun(err) { // there are none
+	if outrun(err) { // nothing was learned
 		return nil
 	}
 	return err
@@ -363,7 +360,7 @@ func (u *Usage) ranked(it *toolkeep.Document) {
 	}
 }
 
-// WeightNames gives the weights by the names of Discovery 4.3.
+// WeightNames returns the weights by the names of Discovery 4.3.
 func WeightNames(w discover.Weights) map[string]float64 {
 	return map[string]float64{"semantic_similarity": w.Semantic, "keyword_match": w.Keyword, "user_history": w.History, "success_rate": w.Success, "complexity_penalty": w.Complexity}
 }

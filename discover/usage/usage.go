@@ -20,31 +20,29 @@ type Store interface {
 	Documents(ctx context.Context, kind string) ([]toolkeep.Document, int64, error)
 }
 
-// Learning says what becomes of weights that are learned from choices.
+// Learning says how learned weights are used.
 type Learning string
 
 // Kinds of Learning.
 const (
-	LearnOn      Learning = "on"      // they are used
-	LearnObserve Learning = "observe" // they are computed and shown, and not used
-	LearnOff     Learning = "off"     // they are neither
+	LearnOn      Learning = "on"      // used
+	LearnObserve Learning = "observe" // computed and shown, but not used
+	LearnOff     Learning = "off"     // neither computed nor used
 )
 
 // Config of a Usage. Store is required.
 type Config struct {
 	Store Store
-	// Clean removes the secrets of a tenant and its users from a question before it is
-	// kept; nil: nothing is removed.
+	// Clean removes the secrets of a tenant and its users from a query before it is stored; nil:
+	// nothing is removed.
 	Clean func(tenant, text string) string
-	// NoHistory keeps no questions: searches are recorded without them, and none is
-	// learned.
+	// NoHistory stores no queries: searches are recorded without them, and no query is learned.
 	NoHistory bool
 	// Learning of weights; "" is on.
 	Learning Learning
-	// Weights that count without learning, which learned ones must beat. The zero value
-	// is that of discover.
+	// Weights used without learning, which learned ones must beat. The zero value means discover's.
 	Weights discover.Weights
-	// Keep is for how long an event counts; default 30 days, at least one.
+	// Keep is how long an event counts; default 30 days, at least one.
 	Keep time.Duration
 	// Every is how often the daily job runs; default 24 h.
 	Every time.Duration
@@ -60,25 +58,25 @@ type Usage struct {
 	keep   int32 // days
 	writer *writer
 
-	seq    atomic.Int64  // of the newest change that was folded
-	caught chan struct{} // closed when the feed was read up to where it stood at the start
+	seq    atomic.Int64  // of the last folded change
+	caught chan struct{} // closed when the feed was read up to its head at the start
 
-	// folding is held while a change is folded or the state is copied. It is taken before
-	// mu, which readers of the state take.
+	// folding is held while a change is folded or the state is copied. It is taken before mu, which
+	// readers of the state take.
 	folding sync.Mutex
 
-	mu       sync.RWMutex // guards what follows
+	mu       sync.RWMutex // guards the fields below
 	tenants  lru[string, *tenant]
 	rankings map[string]ranking
 	head     toolkeep.Document // of the newest checkpoint, without its body
-	rankedAt int64             // up to where in the feed rankings were read from their documents
+	rankedAt int64             // feed position up to which rankings were read from their documents
 	moved    chan struct{}     // closed at the next change; nil if no goroutine waits
 
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// New makes an empty Usage; Start reads what there is.
+// New creates an empty Usage; Start reads the stored state.
 func New(c Config) *Usage {
 	if c.Clean == nil {
 		c.Clean = func(_, text string) string { return text }
@@ -99,9 +97,9 @@ func New(c Config) *Usage {
 		writer: &writer{store: c.Store, clock: c.Clock, log: c.Log, wake: make(chan struct{}, 1), writing: make(chan struct{}, 1)}}
 }
 
-// Start reads the newest checkpoint and follows the feed from there, in the
-// background. ctx bounds the reading of the checkpoint alone. Where the checkpoint cannot
-// be read, the feed is folded from its start.
+// Start reads the newest checkpoint and follows the feed from there, in the background. ctx bounds
+// only the reading of the checkpoint. If the checkpoint cannot be read, the feed is folded from its
+// start.
 func (u *Usage) Start(ctx context.Context) error {
 	after, err := u.load(ctx)
 	if err != nil {
@@ -125,7 +123,7 @@ func (u *Usage) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop writes the records that wait and ends. It may be called twice, and before Start.
+// Stop writes the pending records and stops. It may be called twice, and before Start.
 func (u *Usage) Stop() {
 	if u.cancel != nil {
 		u.cancel()
@@ -133,8 +131,7 @@ func (u *Usage) Stop() {
 	u.done.Wait()
 }
 
-// follow folds the feed until ctx ends. head is where the feed stood at the start, -1
-// where that is reached.
+// follow folds the feed until ctx ends. head is the feed's head at the start, -1 once reached.
 func (u *Usage) follow(ctx context.Context, head int64) {
 	const shortest, longest = 50 * time.Millisecond, 5 * time.Second
 	pause := shortest
@@ -165,7 +162,7 @@ func (u *Usage) follow(ctx context.Context, head int64) {
 	}
 }
 
-// await returns when the feed was folded up to seq, or with ctx's error.
+// await returns when the feed has been folded up to seq, or with ctx's error.
 func (u *Usage) await(ctx context.Context, seq int64) error {
 	for {
 		u.mu.Lock()
@@ -186,7 +183,7 @@ func (u *Usage) await(ctx context.Context, seq int64) error {
 	}
 }
 
-// catchUp awaits the head of the feed.
+// catchUp waits until the feed's head is folded.
 func (u *Usage) catchUp(ctx context.Context) error {
 	seq, err := u.c.Store.Head(ctx)
 	if err != nil {
@@ -195,8 +192,8 @@ func (u *Usage) catchUp(ctx context.Context) error {
 	return u.await(ctx, seq)
 }
 
-// publish shows learned questions to searches once a second, and where there are many,
-// which is work for the searches, once in as many more seconds as there are thousands.
+// publish publishes learned queries to searches every second, plus one second per thousand queries,
+// since publishing costs the searches work.
 func (u *Usage) publish(ctx context.Context) {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -210,7 +207,7 @@ func (u *Usage) publish(ctx context.Context) {
 	}
 }
 
-// refresh shows all questions that were learned.
+// refresh publishes all learned queries.
 func (u *Usage) refresh() { u.show(func(*tenant) bool { return true }) }
 
 func (u *Usage) show(which func(*tenant) bool) {
@@ -223,7 +220,7 @@ func (u *Usage) show(which func(*tenant) bool) {
 	}
 }
 
-// find gives a tenant and one of its tools, nil for what is not known; u.mu is held.
+// find returns a tenant and one of its tools, nil if unknown; u.mu is held.
 func (u *Usage) find(tenant, tool string) (*tenant, *tool) {
 	t, ok := u.tenants.get(tenant)
 	if !ok {
@@ -233,7 +230,7 @@ func (u *Usage) find(tenant, tool string) (*tenant, *tool) {
 	return t, x
 }
 
-// History is what went before in a conversation.
+// History returns the earlier calls of a conversation.
 func (u *Usage) History(s discover.Session) (h discover.History) {
 	user, id := short(s.Subject), short(s.ID)
 	u.mu.RLock()
@@ -252,8 +249,8 @@ func (u *Usage) History(s discover.Session) (h discover.History) {
 	return h
 }
 
-// SuccessRates are the shares of a tenant's calls of the tools that succeeded, drawn
-// towards the mean of all tools where there are few; -1 for one that was not called.
+// SuccessRates returns the success rates of a tenant's calls of the tools, smoothed towards the
+// mean of all tools if there are few; -1 for a tool without calls.
 func (u *Usage) SuccessRates(tenant string, tools []string) []float64 {
 	out := make([]float64, len(tools))
 	u.mu.RLock()
@@ -267,9 +264,9 @@ func (u *Usage) SuccessRates(tenant string, tools []string) []float64 {
 	return out
 }
 
-// Examples are the newest questions of a tenant after which tools were chosen, each with
-// a tool, the newest first. The slice is the same as long as nothing changed, and not to
-// be modified. It is a second old at most, or a second more for each thousand.
+// Examples returns a tenant's newest queries after which tools were chosen, each with a tool,
+// newest first. The slice is the same until something changes, and must not be modified. It is at
+// most a second old, plus a second per thousand queries.
 func (u *Usage) Examples(tenant string) []discover.Example {
 	u.mu.RLock()
 	defer u.mu.RUnlock()
@@ -279,7 +276,7 @@ func (u *Usage) Examples(tenant string) []discover.Example {
 	return nil
 }
 
-// Weights are those that were learned for a tenant, where Learning is on.
+// Weights returns the weights learned for a tenant, if Learning is on.
 func (u *Usage) Weights(tenant string) (w discover.Weights, ok bool) {
 	if u.c.Learning != LearnOn {
 		return w, false

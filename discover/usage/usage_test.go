@@ -24,7 +24,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
 
-// life makes changes as a busy tenant would.
+// life makes changes like a busy tenant.
 type life struct {
 	t   testing.TB
 	r   *rand.Rand
@@ -73,8 +73,8 @@ func (l *life) next() toolkeep.Change {
 	return toolkeep.RecordCall{Invocation: v}
 }
 
-// start starts a node whose daily job never comes due by a checkpoint's age: clocks of
-// tests run ahead of the timer.
+// start starts a node whose daily job is never due by the checkpoint's age: test clocks run ahead
+// of the timer.
 func start(t testing.TB, s Store, node string, clock func() time.Time) *Usage {
 	t.Helper()
 	u := New(Config{Store: s, Node: node, Clock: clock, Every: 100 * 365 * day})
@@ -107,8 +107,8 @@ func apply(t testing.TB, s Store, changes ...toolkeep.Change) {
 	}
 }
 
-// TestRestarts: however often a node starts anew, from whichever checkpoint, it knows
-// what one knows that ran all the time: nothing is lost or counts twice.
+// TestRestarts: after any number of restarts, from any checkpoint, a node has the same state as one
+// that ran all the time: nothing is lost or counted twice.
 func TestRestarts(t *testing.T) {
 	l := &life{t: t, r: rand.New(rand.NewPCG(1, 2)), now: begin}
 	clock := l.clock
@@ -313,8 +313,8 @@ func isHead(c toolkeep.Change) bool {
 	return ok && p.Document.Kind == KindState && p.Document.ID == headID
 }
 
-// TestDailyJob: of two nodes one does the job, ten minutes after the first start and
-// then once a day, and another takes over where it is gone.
+// TestDailyJob: one of two nodes runs the job, ten minutes after the first start and then once a
+// day, and the other takes over when it is gone.
 func TestDailyJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory(time.Now)
@@ -327,7 +327,7 @@ func TestDailyJob(t *testing.T) {
 		}
 		a, b := run("a"), run("b")
 		apply(t, store, toolkeep.RecordCall{Invocation: callOf(time.Now(), "t", "ann", "s", "a.one")})
-		// What was called a while ago leaves with the job, though nothing happens.
+		// Old calls leave with the job even without new events.
 		heads := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -355,7 +355,7 @@ func TestDailyJob(t *testing.T) {
 	})
 }
 
-// TestJobThatFails is done again.
+// TestJobThatFails: a failed job is retried.
 func TestJobThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory(time.Now)
@@ -380,7 +380,7 @@ func aSearch(query string) Retrieval {
 
 var ann = &toolkeep.Principal{Subject: "ann", Tenant: "t", Addr: "203.0.113.7"}
 
-// TestRecordsOfOddBytes: what is no UTF-8 costs no record.
+// TestRecordsOfOddBytes: invalid UTF-8 does not prevent a record.
 func TestRecordsOfOddBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory(time.Now)
@@ -438,8 +438,8 @@ func TestRecordsInBatches(t *testing.T) {
 	})
 }
 
-// TestRecordsOfABusyTime: a store that is away makes nobody wait; what does not fit is
-// counted and told for a while.
+// TestRecordsOfABusyTime: an unavailable store delays no caller; dropped events are counted and
+// reported for a while.
 func TestRecordsOfABusyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newMemory(time.Now)
@@ -556,7 +556,7 @@ func TestFeedback(t *testing.T) {
 	}
 }
 
-// TestForgetOnAllNodes: also one that starts later, from the checkpoint.
+// TestForgetOnAllNodes also covers a node that starts later, from the checkpoint.
 func TestForgetOnAllNodes(t *testing.T) {
 	store := newMemory(time.Now)
 	a, b := start(t, store, "a", time.Now), start(t, store, "b", time.Now)
@@ -633,7 +633,7 @@ func TestTogether(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHistorySwitchedOff: what was asked before goes too, the numbers stay.
+// TestHistorySwitchedOff: earlier queries are removed too, counts stay.
 func TestHistorySwitchedOff(t *testing.T) {
 	clock := func() time.Time { return begin.Add(time.Hour) }
 	store := newMemory(clock)

@@ -16,28 +16,28 @@ import (
 
 const (
 	waiting    = 2000        // events that may wait to be written
-	batch      = 100         // that are written at once
-	writeEvery = time.Second // and how long one waits at most
+	batch      = 100         // events written at once
+	writeEvery = time.Second // the longest an event waits
 	lastWrite  = 2 * time.Second
 )
 
-// writer writes events in the background, so that no search waits for the store. What
-// comes faster than the store takes it is dropped and counted.
+// writer writes events in the background, so that no search waits for the store. Events beyond the
+// store's rate are dropped and counted.
 type writer struct {
 	store   toolkeep.Applier
 	clock   func() time.Time
 	log     *slog.Logger
-	wake    chan struct{} // another batch waits
+	wake    chan struct{} // another batch is ready
 	writing chan struct{} // holds a token during a write
 
 	mu    sync.Mutex
 	queue []pendingEvent
 
 	dropped, written atomic.Int64
-	lostAt           atomic.Int64 // when the newest was dropped, in milliseconds
+	lostAt           atomic.Int64 // when the last was dropped, in milliseconds
 }
 
-// pendingEvent makes its event when it is written, off the path of the search.
+// pendingEvent builds its event when it is written, outside the search's path.
 type pendingEvent func() (toolkeep.Event, error)
 
 func (w *writer) put(e pendingEvent) {
@@ -61,14 +61,14 @@ func (w *writer) drop(n int) {
 	w.lostAt.Store(w.clock().UnixMilli())
 }
 
-// waits is how many events wait.
+// waits returns how many events are pending.
 func (w *writer) waits() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return int64(len(w.queue))
 }
 
-// run writes until ctx ends, and then what waits.
+// run writes until ctx ends, and then the pending events.
 func (w *writer) run(ctx context.Context) {
 	tick := time.NewTicker(writeEvery)
 	defer tick.Stop()
@@ -90,8 +90,8 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// write writes batches as long as at least so many events wait. Events that the store
-// does not take go on waiting.
+// write writes batches while at least least events are pending. Events the store does not accept
+// stay pending.
 func (w *writer) write(ctx context.Context, least int) {
 	select {
 	case w.writing <- struct{}{}:
@@ -130,10 +130,9 @@ func (w *writer) write(ctx context.Context, least int) {
 	}
 }
 
-// Retrieved records a search in the background and gives the id of its event, by which
-// feedback names it, at once. It never waits. The record is in the store within a
-// second, unless the store is away for long: the newest are then dropped, counted, and
-// told by Health.
+// Retrieved records a search in the background and at once returns its event id, which feedback
+// refers to. It never blocks. The record is in the store within a second, unless the store is
+// unavailable for long: then the newest are dropped, counted, and reported by Health.
 func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 	v, err := uuid.NewV7()
 	if err != nil {
@@ -150,8 +149,8 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 	if r.Session.Subject == "" {
 		r.Session.Subject = p.Subject
 	}
-	// A header may hold any bytes, and JSON takes no others than these: one odd name of a
-	// client must not cost the record.
+	// Headers may hold any bytes, but JSON must be UTF-8: an odd client name must not lose the
+	// record.
 	for _, s := range []*string{&r.Agent, &r.Query, &r.Session.ID, &r.Session.Subject, &r.Strategy} {
 		*s = strings.ToValidUTF8(*s, "\uFFFD")
 	}
@@ -162,7 +161,7 @@ func (u *Usage) Retrieved(p *toolkeep.Principal, r Retrieval) string {
 			Strategy: r.Strategy, TookMS: r.Took.Milliseconds(), Found: max(r.Found, len(r.Tools)), Face: r.Face, Address: addr,
 			Agent: toolkeep.CutBytes(u.c.Clean(r.Session.Tenant, toolkeep.CutBytes(r.Agent, 4*maxAgent)), maxAgent)}
 		if !u.c.NoHistory {
-			// Cut to size only after cleaning: half a secret would not be recognised.
+			// Cut only after cleaning: half a secret would not be recognised.
 			d.Query = toolkeep.CutBytes(u.c.Clean(r.Session.Tenant, toolkeep.CutBytes(r.Query, 64<<10)), maxQuery)
 		}
 		n := min(len(r.Tools), maxOffered)
