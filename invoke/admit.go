@@ -15,14 +15,14 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// admit checks what came in and looks at what its key already got.
+// admit checks the request and looks up its idempotency key.
 func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
-	if a.mode == modeWorker { // the row is the call
+	if a.mode == modeWorker { // the row already holds the call
 		return nil, p.reopen(a)
 	}
 	c := a.call
 	a.row = newRow(&a.asked)
-	if p.draining.Load() && a.mode != modeChild { // a call under way goes on, with all that it calls
+	if p.draining.Load() && a.mode != modeChild { // calls under way go on, including their child calls
 		return nil, toolkeep.NewError(toolkeep.Draining, "this node is shutting down; send the call again").After(time.Second)
 	}
 	if c.Fault != nil {
@@ -56,7 +56,7 @@ func (p *Pipeline) admit(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	return nil, nil
 }
 
-// newRow is the record with what is known before anything was decided.
+// newRow creates the record with what is known before any decision.
 func newRow(a *asked) toolkeep.Invocation {
 	c, pr := a.call, a.principal
 	row := toolkeep.Invocation{
@@ -73,7 +73,7 @@ func newRow(a *asked) toolkeep.Invocation {
 	return row
 }
 
-// shorten cuts what a refused call asked for to what a record may hold.
+// shorten cuts a refused call's request to what a record may hold.
 func shorten(row *toolkeep.Invocation, limit int) {
 	for _, s := range [...]*string{&row.ToolID, &row.Range, &row.Session, &row.Plan, &row.Task, &row.Parent, (*string)(&row.Priority)} {
 		if len(*s) > limit {
@@ -86,7 +86,7 @@ func shorten(row *toolkeep.Invocation, limit int) {
 func newID() string {
 	id, err := uuid.NewV7()
 	if err != nil {
-		panic(err) // the system's random source is gone
+		panic(err) // the system's random source failed
 	}
 	return id.String()
 }
@@ -120,7 +120,7 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 	if c.ID == "" {
 		return nil
 	}
-	// The parser also takes forms that would not do in a URL; those are longer or shorter.
+	// The parser also accepts forms that are unfit for a URL; those differ in length.
 	if _, err := uuid.Parse(c.ID); err != nil || len(c.ID) != len(uuid.Nil.String()) {
 		return toolkeep.NewError(toolkeep.InvalidParameters, "invocation_id is not a UUID; leave it out to have one made")
 	}
@@ -134,10 +134,10 @@ func (p *Pipeline) admitIDs(ctx context.Context, a *activeCall) error {
 	case err != nil:
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now; nothing was executed").Because(err)
 	}
-	return nil // where the wished id is taken, the call gets another
+	return nil // if the requested id is taken, the call gets another
 }
 
-// takeRequest takes the call from the agent's and the global bucket.
+// takeRequest counts the call against the agent's and the global bucket.
 func (p *Pipeline) takeRequest(a *activeCall) error {
 	switch a.mode {
 	case modeDryRun:
@@ -148,8 +148,8 @@ func (p *Pipeline) takeRequest(a *activeCall) error {
 	return p.Limits.TakeRequest(a.principal)
 }
 
-// askHash is SHA-256 over the reference as asked, the arguments before coercion, and
-// for which workspace and person: a kept answer may hold what only those may see.
+// askHash is SHA-256 over the reference as requested, the arguments before coercion,
+// the workspace and the person: a stored answer may contain what only they may see.
 func askHash(p *toolkeep.Principal, c *toolkeep.Call, args map[string]any) [32]byte {
 	b := make([]byte, 0, 512)
 	b = append(b, c.Tool...)

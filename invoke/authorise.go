@@ -7,8 +7,8 @@ import (
 	"github.com/toolkeep/toolkeep/access"
 )
 
-// authorise decides, then gives what the key already got: an answer is given
-// again only to callers that may still call.
+// authorise decides, then returns the key's stored answer: it is repeated only to
+// callers that may still call.
 func (p *Pipeline) authorise(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	a.decision = p.Access.Authorise(a.principal, a.tool, a.call)
 	if !a.decision.Allowed {

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// activeCall is one call under way. Only the goroutine that carries it touches it. Its
+// activeCall is one call under way. Only the goroutine that runs it accesses it. Its
 // parts are filled in the order of the steps: a step reads the parts before its own.
 type activeCall struct {
 	asked
@@ -20,7 +20,7 @@ type activeCall struct {
 	record
 }
 
-// mode says what carries a call, and what for.
+// mode says what runs a call, and for what.
 type mode int
 
 const (
@@ -30,52 +30,52 @@ const (
 	modeDryRun             // Explain: nothing is taken, claimed or sent
 )
 
-// asked is what came in, as admit read it.
+// asked is the request as admit read it.
 type asked struct {
 	mode      mode
-	principal *toolkeep.Principal // for whom the call is; from admit on the one that it acts as
+	principal *toolkeep.Principal // whom the call is for; from admit on the one it acts as
 	call      *toolkeep.Call
 	began     time.Time
 	arguments map[string]any       // parsed, not yet coerced
-	kept      *toolkeep.Invocation // the call that holds the idempotency key, nil without one
+	kept      *toolkeep.Invocation // the call that holds the idempotency key, or nil
 
 	composition *composition    // of the root call and all calls below it
 	ancestors   []string        // the tools above this one, from the root
 	cleaner     *redact.Cleaner // removes secrets from what the call shows; see clean
 }
 
-// composition is what a root call and all below it share.
+// composition is shared by a root call and all calls below it.
 type composition struct{ calls atomic.Int32 }
 
 // maxComposition is how many invocations one composition may have (E3907).
 const maxComposition = 100
 
-// resolved is which tool the call is about, and whether it is allowed.
+// resolved is the call's tool, and whether it is allowed.
 type resolved struct {
 	tool     *toolkeep.Tool // nil before resolve
 	warnings []toolkeep.Warning
 	decision access.Decision
 }
 
-// checked is what validate, limit and recall worked out.
+// checked is the result of validate, limit and recall.
 type checked struct {
 	args    map[string]any   // after coercion and defaults
-	faults  []toolkeep.Fault // of the arguments, where they do not fit
+	faults  []toolkeep.Fault // of the arguments, if invalid
 	overlay *overlay.Context // what the agent adds to the tool, nil for nothing
-	release func()           // gives back the slots of the limits, nil where none are held
+	release func()           // releases the limits' slots; nil if none are held
 	cache   caching
 }
 
 // caching is how the call uses the result cache.
 type caching struct {
-	rule toolkeep.CacheSpec // the tool's, with the lifetime that the call asked for; no policy: not at all
+	rule toolkeep.CacheSpec // the tool's, with the lifetime that the call requested; no policy: no caching
 	key  resultcache.Key
 	hit  bool // in a dry run: the cache has a result
 }
 
 func (c *caching) on() bool { return c.rule.Policy != "" }
 
-// record is the call's record and how far the call has come.
+// record is the call's record and its progress.
 type record struct {
 	row       toolkeep.Invocation
 	stored    bool // the row is in the store
@@ -85,17 +85,17 @@ type record struct {
 	explained *Explanation // of a dry run
 }
 
-// next says who goes on with the call when carry returns.
+// next says who continues the call when carry returns.
 type next int
 
 const (
 	nextNobody      next = iota // the call has ended and its record is made
-	nextQueue                   // a worker gives it back to the queue
+	nextQueue                   // a worker returns it to the queue
 	nextOtherWorker             // another worker holds its lease and will end it
 )
 
-// prepared is what equip, execute and inspect need of a call. Nothing changes it: a shared
-// run may outlive the call that began it.
+// prepared is the input of equip, execute and inspect. It is immutable: a shared run
+// may outlive the call that began it.
 type prepared struct {
 	id          string
 	call        *toolkeep.Call
@@ -108,19 +108,19 @@ type prepared struct {
 	ancestors   []string
 }
 
-// prepare gathers what the rest of the steps need. From here on the call's secret
-// arguments are removed from what it shows, too.
+// prepare gathers the input of the remaining steps. From here on the call's secret
+// arguments are also redacted.
 func (p *Pipeline) prepare(a *activeCall) *prepared {
 	a.cleaner = p.withSensitive(p.clean(a), a.tool, a.args)
 	return &prepared{id: a.row.ID, call: a.call, principal: a.principal, tool: a.tool, args: a.args, overlay: a.overlay,
 		cleaner: a.cleaner, composition: a.composition, ancestors: a.ancestors}
 }
 
-// personal tells whether the result is for its caller alone although the tool declares its
-// results public: a secret of one person was removed from it.
+// personal reports whether the result is only for its caller although the tool declares
+// its results public: one person's secret was redacted from it.
 func (w *prepared) personal() bool { return w.tool.Manifest.PublicResult() && w.cleaner.TookPersonal() }
 
-// waits tells whether the call is to be queued and carried out by a worker.
+// waits reports whether the call is to be queued for a worker.
 func (a *activeCall) waits() bool { return a.call.Async && a.mode != modeWorker }
 
 func (a *activeCall) idempotent() bool { return a.tool != nil && a.tool.Manifest.Idempotent }

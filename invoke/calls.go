@@ -10,9 +10,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Get gives one call that the principal may see: its own, or any of the tenant
-// with the permission invocations:read. Reading the answer of a waiting call
-// marks it as fetched. E3013, E3965.
+// Get returns one call that the principal may see: its own, or any of the tenant with
+// the permission invocations:read. Reading the answer of a waiting call marks it as
+// fetched. E3013, E3965.
 func (p *Pipeline) Get(ctx context.Context, pr *toolkeep.Principal, id string) (*toolkeep.Invocation, error) {
 	row, err := p.find(ctx, pr, id)
 	if err != nil {
@@ -22,7 +22,7 @@ func (p *Pipeline) Get(ctx context.Context, pr *toolkeep.Principal, id string) (
 	return row, nil
 }
 
-// noteFetched remembers that the caller of a waiting call got its answer.
+// noteFetched records that the caller of a waiting call got its answer.
 func (p *Pipeline) noteFetched(ctx context.Context, pr *toolkeep.Principal, row *toolkeep.Invocation) {
 	if !row.Async || !row.State.Ended() || !row.FetchedAt.IsZero() || row.Subject != pr.Subject {
 		return
@@ -44,7 +44,7 @@ func (p *Pipeline) find(ctx context.Context, pr *toolkeep.Principal, id string) 
 	return nil, toolkeep.NewError(toolkeep.RecordUnavailable, "the record of calls cannot be read now").Because(err)
 }
 
-// List gives a page of calls that the principal may see, newest first.
+// List returns a page of calls that the principal may see, newest first.
 func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.InvocationFilter) ([]*toolkeep.Invocation, int, error) {
 	f.Tenant = pr.Tenant
 	if !pr.May(toolkeep.PermInvocations) {
@@ -60,8 +60,8 @@ func (p *Pipeline) List(ctx context.Context, pr *toolkeep.Principal, f toolkeep.
 	return rows, n, nil
 }
 
-// Cancel ends a waiting call or asks the node that runs it to stop. cancelled is
-// false where the call had ended. E3013, E3201, E3965.
+// Cancel ends a waiting call, or asks the node that runs it to stop. cancelled is false
+// if the call had already ended. E3013, E3201, E3965.
 func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why string) (cancelled bool, message string, err error) {
 	for {
 		row, err := p.find(ctx, pr, id)
@@ -92,7 +92,7 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 			toolkeep.RequestCancel{Call: row.Ref(), By: pr.Subject, Why: end.CancelWhy},
 			toolkeep.MoveCall{Invocation: &end, From: []toolkeep.CallState{from}, FreeKey: true})
 		if errors.Is(err, toolkeep.ErrStale) {
-			continue // a worker took it in between
+			continue // a worker took it meanwhile
 		}
 		if err != nil {
 			return false, "", recordUnavailable(err)
@@ -104,9 +104,9 @@ func (p *Pipeline) Cancel(ctx context.Context, pr *toolkeep.Principal, id, why s
 	}
 }
 
-// Watch yields the call now and after every change, until it has ended or ctx
-// does. Changes that come faster than the consumer reads are skipped. The end of
-// a waiting call counts as fetched.
+// Watch yields the call now and after every change, until the call or ctx ends. Changes
+// faster than the consumer are skipped. Yielding the end of a waiting call counts as
+// fetching it.
 func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string) iter.Seq2[*toolkeep.Invocation, error] {
 	return func(yield func(*toolkeep.Invocation, error) bool) {
 		changed, leave := p.watchers.join(toolkeep.CallRef{Tenant: pr.Tenant, ID: id})
@@ -132,7 +132,7 @@ func (p *Pipeline) Watch(ctx context.Context, pr *toolkeep.Principal, id string)
 	}
 }
 
-// Result is what a row says, as an answer.
+// Result converts a row to a result.
 func (p *Pipeline) Result(v *toolkeep.Invocation) *toolkeep.Result {
 	res := &toolkeep.Result{
 		InvocationID: v.ID, CallID: v.CallID, ToolID: v.ToolID, ToolVersion: v.Version, State: v.State,

@@ -9,19 +9,19 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// childKey begins the idempotency keys of children; no caller may send it.
+// childKey is the prefix of children's idempotency keys; no caller may send it.
 const childKey = "\x1fchild:"
 
-// child is the Invoker that a tool gets to call other tools: same principal,
-// deadline and budget. Its calls are keyed by parent and ordinal, so that a
-// parent that is resumed, or tried again, gets the recorded results.
+// child is the Invoker that a tool gets to call other tools, with the same principal,
+// deadline and budget. Its calls are keyed by parent and ordinal, so that a resumed or
+// retried parent gets the recorded results.
 type child struct {
 	p      *Pipeline
 	parent *prepared
 	calls  atomic.Int32
 }
 
-// Invoke carries out a call below the parent's.
+// Invoke runs a call below the parent's.
 func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkeep.Call) (*toolkeep.Result, error) {
 	up := c.parent
 	own := *call

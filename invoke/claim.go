@@ -8,8 +8,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// claim commits the row before anything is sent. Reading calls without a key
-// need none; a waiting call is queued and answered here.
+// claim commits the row before anything is sent. Reading calls without a key have no
+// row yet; a waiting call is queued and answered here.
 func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	switch {
 	case a.mode == modeDryRun:
@@ -27,8 +27,7 @@ func (p *Pipeline) claim(ctx context.Context, a *activeCall) (*toolkeep.Result, 
 	return p.insert(ctx, a)
 }
 
-// claimSending notes, before a worker sends anything that writes, that it may
-// have been sent.
+// claimSending records, before a worker sends a write, that it may have been sent.
 func (p *Pipeline) claimSending(ctx context.Context, a *activeCall) error {
 	if !a.row.Writes || a.row.Sent {
 		return nil
@@ -66,8 +65,8 @@ func (p *Pipeline) claimWaiting(ctx context.Context, a *activeCall) (*toolkeep.R
 // sealContext binds sealed arguments to their call.
 func sealContext(v *toolkeep.Invocation) []byte { return []byte("call:" + v.Tenant + ":" + v.ID) }
 
-// insert claims the row; a key that another call took in the meantime is
-// answered like one that was found at admission.
+// insert claims the row. A key that another call took meanwhile is answered as if admit
+// had found it.
 func (p *Pipeline) insert(ctx context.Context, a *activeCall, more ...toolkeep.Change) (*toolkeep.Result, error) {
 	for {
 		row := copyRow(&a.row)
@@ -107,13 +106,13 @@ func recordUnavailable(err error) *toolkeep.Error {
 	return e
 }
 
-// copyRow is what goes to the store, which keeps what it is given.
+// copyRow is passed to the store, which keeps its argument.
 func copyRow(v *toolkeep.Invocation) *toolkeep.Invocation {
 	row := *v
 	return &row
 }
 
-// apply commits within RowTimeout, also after the caller has left.
+// apply commits within RowTimeout, even after the caller has left.
 func (p *Pipeline) apply(ctx context.Context, changes ...toolkeep.Change) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.RowTimeout)
 	defer cancel()

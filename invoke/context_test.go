@@ -49,7 +49,7 @@ func (c *fakeContext) Take(p *toolkeep.Principal, t *toolkeep.Tool, x *overlay.C
 	return nil
 }
 
-// withContext is a harness whose callers have a context.
+// withContext returns a harness whose callers have a context.
 func withContext(t *testing.T, body string, change ...func(*invoke.Config)) (*harness, *fakeContext) {
 	t.Helper()
 	f := &fakeContext{}
@@ -98,7 +98,7 @@ func TestContextNarrowsLimits(t *testing.T) {
 		h, f := withContext(t, `{"config":{"rate_limit_per_minute":1}}`)
 		f.left.Store(1)
 		h.tool("some")
-		// A refusal by another limit costs nothing of this one.
+		// A refusal by another limit takes nothing from this one.
 		h.limits.refuse.Store(toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded, "full"))
 		_, err := h.call(&toolkeep.Call{Tool: "std.some"})
 		wantCode(t, err, toolkeep.ConcurrencyLimitExceeded)
@@ -134,8 +134,7 @@ func TestContextDown(t *testing.T) {
 	}
 }
 
-// TestContextOfWaitingCalls has the context looked up afresh when a worker carries
-// the call.
+// TestContextOfWaitingCalls: a worker looks the context up again.
 func TestContextOfWaitingCalls(t *testing.T) {
 	h, f := withContext(t, `{"session_context":{"a":"then"}}`)
 	var facts atomic.Pointer[map[string]string]
@@ -156,7 +155,8 @@ func TestContextOfWaitingCalls(t *testing.T) {
 	}
 }
 
-// TestContextDownForWorker puts a waiting call off while the context cannot be had.
+// TestContextDownForWorker: a waiting call is postponed while its context is
+// unavailable.
 func TestContextDownForWorker(t *testing.T) {
 	h, f := withContext(t, "")
 	h.tool("some")
@@ -217,7 +217,7 @@ func TestContextCredentials(t *testing.T) {
 	}
 }
 
-// TestContextAndCache keeps results of one context from another.
+// TestContextAndCache keeps one context's results from another.
 func TestContextAndCache(t *testing.T) {
 	h, f := withContext(t, "")
 	h.tool("cached", func(m *toolkeep.Manifest) { m.Cache = &toolkeep.CacheSpec{Policy: "ttl", TTLSeconds: 60} })
@@ -286,7 +286,7 @@ func TestContextInExplain(t *testing.T) {
 	}
 }
 
-// TestContextIsNotRecorded looks for facts and references in what a call leaves.
+// TestContextIsNotRecorded searches all that a call leaves for facts and references.
 func TestContextIsNotRecorded(t *testing.T) {
 	h, _ := withContext(t, `{"credentials":{"token":"env://AGENT"},"session_context":{"user":"Ada Lovelace"}}`)
 	h.executor.do = func(_ context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {

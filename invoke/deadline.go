@@ -9,12 +9,12 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// timeLimit is how long a call may run, and whose limit that is. It is the cause of a
-// context that it ended.
+// timeLimit is a call's time limit and its origin. It is the cause of a context that it
+// ended.
 type timeLimit struct {
 	whose toolkeep.TimeLimit
 	after time.Duration
-	call  string // id of the call that it is a limit of
+	call  string // id of the limited call
 }
 
 func (*timeLimit) Error() string   { return context.DeadlineExceeded.Error() }
@@ -22,7 +22,8 @@ func (*timeLimit) Timeout() bool   { return true }
 func (*timeLimit) Temporary() bool { return true }
 func (*timeLimit) Unwrap() error   { return context.DeadlineExceeded }
 
-// timeLimit is the shortest of the call's limits, without those of its connection or parent.
+// timeLimit returns the shortest of the call's limits, except those of its connection
+// and parent.
 func (p *Pipeline) timeLimit(a *activeCall) timeLimit {
 	l := p.sharedTimeLimit(a)
 	if d := a.call.Timeout; d > 0 && d <= l.after {
@@ -36,7 +37,7 @@ func (p *Pipeline) timeLimit(a *activeCall) timeLimit {
 	return l
 }
 
-// sharedTimeLimit is timeLimit without what this one call asked for.
+// sharedTimeLimit is timeLimit without the call's own request.
 func (p *Pipeline) sharedTimeLimit(a *activeCall) timeLimit {
 	l := timeLimit{toolkeep.LimitTool, a.tool.Manifest.Timeout(), a.row.ID}
 	if d := a.overlay.Within(l.after); d < l.after {
@@ -48,9 +49,9 @@ func (p *Pipeline) sharedTimeLimit(a *activeCall) timeLimit {
 	return l
 }
 
-// bound gives the call's own deadline, nested in the caller's. A keyed call
-// outlives its caller's connection: a caller that lost the answer asks again with the key
-// and must not find the work cancelled half way. Cancel still reaches it.
+// bound returns the call's own deadline, nested in the caller's. A keyed call outlives
+// its caller's connection: a caller that lost the answer repeats the call with the key,
+// and must not find the work half done. Cancel still reaches it.
 func (p *Pipeline) bound(ctx context.Context, a *activeCall) (context.Context, context.CancelFunc) {
 	if a.stored && a.row.Key != "" && a.mode == modeLive {
 		ctx = context.WithoutCancel(ctx)
@@ -58,8 +59,8 @@ func (p *Pipeline) bound(ctx context.Context, a *activeCall) (context.Context, c
 	return limited(ctx, p.timeLimit(a), a.call.Caller)
 }
 
-// limited is context.WithTimeout, and where the caller can be asked a limit that
-// pauses meanwhile.
+// limited is context.WithTimeout; if the caller can answer requests, the limit pauses
+// while it does.
 func limited(ctx context.Context, l timeLimit, c toolkeep.Caller) (context.Context, context.CancelFunc) {
 	if _, ok := c.(toolkeep.Asker); ok {
 		return toolkeep.WithPausableTimeout(ctx, l.after, &l)
@@ -67,7 +68,7 @@ func limited(ctx context.Context, l timeLimit, c toolkeep.Caller) (context.Conte
 	return context.WithTimeoutCause(ctx, l.after, &l)
 }
 
-// late tells whether a context ended because its time was over.
+// late reports whether a context's time was over.
 func late(ctx context.Context) bool {
 	return ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
@@ -81,9 +82,9 @@ var (
 	causeLeaseLost = errCause{errors.New("the lease was lost")}
 )
 
-// ended says why the context of the call with that id is over, as an error for the
-// caller. last is the newest attempt's error, nil without one; timedOut says that some
-// attempt did not answer within its own limit.
+// ended returns the caller's error for why the context of the call with that id ended.
+// last is the newest attempt's error, or nil; timedOut says that an attempt exceeded
+// its own limit.
 func ended(ctx context.Context, id string, last *toolkeep.Error, timedOut bool) *toolkeep.Error {
 	if !late(ctx) {
 		e := toolkeep.NewError(toolkeep.Cancelled, "the call was cancelled").Because(context.Cause(ctx))
@@ -93,7 +94,7 @@ func ended(ctx context.Context, id string, last *toolkeep.Error, timedOut bool) 
 		return e
 	}
 	var limit *timeLimit
-	if !errors.As(context.Cause(ctx), &limit) || limit.call != id { // the connection's, or of a call above
+	if !errors.As(context.Cause(ctx), &limit) || limit.call != id { // the limit of the connection or of a parent call
 		limit = &timeLimit{whose: toolkeep.LimitCaller}
 	}
 	e := toolkeep.NewError(toolkeep.Timeout, "the call's deadline passed before the tool answered: %s", limit.advice()).
@@ -108,7 +109,7 @@ func ended(ctx context.Context, id string, last *toolkeep.Error, timedOut bool) 
 	return e
 }
 
-// advice says whose the limit is, because what can be done about it depends on that.
+// advice names the origin of the limit, because the remedy depends on it.
 func (l *timeLimit) advice() string {
 	switch l.whose {
 	case toolkeep.LimitCall:

@@ -1,4 +1,4 @@
-// Package invoke is the way of a call: twelve steps in one straight function.
+// Package invoke runs a call: twelve steps in one straight function.
 //
 //	 1 admit      size, encoding, act-as, request buckets, what the key already got
 //	 2 resolve    name@range to one immutable version among the visible
@@ -26,10 +26,10 @@
 //
 // # The record of a call
 //
-// activeCall (call.go) carries a call. Its parts are filled in the order of the steps: asked
-// (admit), resolved (resolve, authorise), checked (validate, limit, recall) and record (the
-// row and how far the call has come). prepared is what equip, execute and inspect take; it
-// does not change. A step that learns something new adds a part or a field of one.
+// activeCall (call.go) is a call under way. Its parts are filled in the order of the
+// steps: asked (admit), resolved (resolve, authorise), checked (validate, limit,
+// recall) and record (the row and the progress). prepared is the immutable input of
+// equip, execute and inspect. A step with new data adds a part or a field of one.
 //
 // # Invariants
 //

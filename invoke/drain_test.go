@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestInterruptedCalls cuts synchronous calls off at the end of the time to drain.
+// TestInterruptedCalls interrupts synchronous calls at the end of the drain time.
 func TestInterruptedCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		tool  string
@@ -78,7 +78,7 @@ func TestInterruptedCalls(t *testing.T) {
 	}
 }
 
-// TestIdle waits for what came before Drain alone.
+// TestIdle waits only for calls that began before Drain.
 func TestIdle(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
@@ -97,7 +97,7 @@ func TestIdle(t *testing.T) {
 	wantCode(t, err, toolkeep.Draining)
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	h.pipeline.Idle(over) // returns though a call is under way
+	h.pipeline.Idle(over) // returns despite a call under way
 	close(goOn)
 	h.pipeline.Idle(context.Background())
 	<-done

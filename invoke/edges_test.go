@@ -13,8 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/invoke"
 )
 
-// TestChildrenOfASecondAttempt gives a parent that is tried again what its
-// children brought back the first time.
+// TestChildrenOfASecondAttempt: a retried parent gets its children's first results.
 func TestChildrenOfASecondAttempt(t *testing.T) {
 	h := newHarness(t)
 	h.tool("parent")
@@ -45,7 +44,7 @@ func TestChildrenOfASecondAttempt(t *testing.T) {
 	}
 }
 
-// TestChildCallsWhileDraining lets a call that is under way finish its work.
+// TestChildCallsWhileDraining: a call under way can finish its work.
 func TestChildCallsWhileDraining(t *testing.T) {
 	h := newHarness(t)
 	h.tool("parent")
@@ -65,8 +64,8 @@ func TestChildCallsWhileDraining(t *testing.T) {
 	}
 }
 
-// TestRefusedCallTakesNoID: what is refused is recorded beside the call whose id
-// it wished for, whatever is wrong with it.
+// TestRefusedCallTakesNoID: a refused call is recorded beside the call whose id it
+// requested, whatever the reason.
 func TestRefusedCallTakesNoID(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
@@ -116,7 +115,7 @@ func TestExplainTellsWhoseTheKeyIs(t *testing.T) {
 	}
 }
 
-// TestExplainReadsArgumentsAfterARefusal: a bucket that is empty says nothing of
+// TestExplainReadsArgumentsAfterARefusal: an empty bucket does not prevent the check of
 // the arguments.
 func TestExplainReadsArgumentsAfterARefusal(t *testing.T) {
 	h := newHarness(t)
@@ -132,7 +131,7 @@ func TestExplainReadsArgumentsAfterARefusal(t *testing.T) {
 	}
 }
 
-// TestCancelledQueuedCall is recorded like every end, and lets its key go.
+// TestCancelledQueuedCall: the end is recorded and the key is freed.
 func TestCancelledQueuedCall(t *testing.T) {
 	h := newHarness(t)
 	h.tool("write", writes)
@@ -163,8 +162,8 @@ func TestCancelledQueuedCall(t *testing.T) {
 	}
 }
 
-// TestSharedRunOutlastsWhoBeganIt: a caller in a hurry does not end what others
-// wait for.
+// TestSharedRunOutlastsWhoBeganIt: a short deadline of one caller does not end a shared
+// run.
 func TestSharedRunOutlastsWhoBeganIt(t *testing.T) {
 	claims := make(chan struct{}, 10)
 	h := newHarness(t, func(c *invoke.Config) {
@@ -211,7 +210,7 @@ func TestSharedRunOutlastsWhoBeganIt(t *testing.T) {
 	}
 }
 
-// TestEndThatCannotBeRecorded is no success for anybody.
+// TestEndThatCannotBeRecorded is a success for no caller.
 func TestEndThatCannotBeRecorded(t *testing.T) {
 	h := newHarness(t)
 	h.tool("write", writes)
@@ -230,7 +229,7 @@ func TestEndThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// TestUpstreamThatRefusesForLoad does not spin a waiting call.
+// TestUpstreamThatRefusesForLoad: a waiting call does not spin.
 func TestUpstreamThatRefusesForLoad(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read", func(m *toolkeep.Manifest) { m.Retry = &toolkeep.RetrySpec{Policy: "none"} })
@@ -255,8 +254,8 @@ func TestUpstreamThatRefusesForLoad(t *testing.T) {
 	}
 }
 
-// TestOneRunAtATime: a call that was queued again while this node still carries
-// it out waits until that run has noticed.
+// TestOneRunAtATime: a call that was queued again while this node still runs it waits
+// until that run has noticed.
 func TestOneRunAtATime(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
@@ -270,7 +269,7 @@ func TestOneRunAtATime(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- h.pipeline.Run(context.Background(), ref) }()
 	<-started
-	row := h.row(ref.ID) // as another node does that finds the lease lapsed
+	row := h.row(ref.ID) // as another node does when the lease has lapsed
 	row.State, row.LeaseOwner, row.LeaseUntil = toolkeep.CallQueued, "", time.Time{}
 	if err := h.store.Apply(context.Background(), toolkeep.MoveCall{Invocation: row, From: []toolkeep.CallState{toolkeep.CallRunning}}); err != nil {
 		t.Fatal(err)
@@ -293,8 +292,7 @@ func TestOneRunAtATime(t *testing.T) {
 	}
 }
 
-// TestWatchedAnswerIsFetched: who got the answer from the stream need not ask for
-// it again.
+// TestWatchedAnswerIsFetched: an answer delivered by the stream counts as fetched.
 func TestWatchedAnswerIsFetched(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")

@@ -7,18 +7,18 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// credentialSet is what a call holds of its secrets while it is carried out.
+// credentialSet holds a running call's secrets.
 type credentialSet struct {
 	creds    []toolkeep.Credential
 	uses     []toolkeep.SecretUse // of all tries
 	warnings []toolkeep.Warning
-	spec     toolkeep.AuthSpec // the alternative that was taken
-	renewed  bool              // the secrets were fetched again, which happens once a call
-	release  func()            // ends credentials made for this call, and lets redaction forget them
+	spec     toolkeep.AuthSpec // the alternative used
+	renewed  bool              // the secrets were fetched again, once per call
+	release  func()            // revokes credentials made for this call, and ends their redaction
 }
 
-// equip resolves the secrets of the first alternative of the manifest's auth that can
-// be had. The set is never nil, and has its uses also where that fails.
+// equip resolves the secrets of the first available alternative in the manifest's auth.
+// The set is never nil, and has its uses even after a failure.
 func (p *Pipeline) equip(ctx context.Context, w *prepared) (*credentialSet, error) {
 	k := &credentialSet{release: func() {}}
 	var first error
@@ -40,10 +40,10 @@ func (p *Pipeline) equip(ctx context.Context, w *prepared) (*credentialSet, erro
 	return k, e
 }
 
-// credentials resolves one alternative: the scheme itself and those that must
-// go with it (settings.also). The set lets go of its old credentials when that is done.
+// credentials resolves one alternative: the scheme and those sent with it
+// (settings.also). It then releases the set's old credentials.
 func (p *Pipeline) credentials(ctx context.Context, w *prepared, k *credentialSet, spec toolkeep.AuthSpec, fresh bool) error {
-	// What a store makes for the call ends with own.
+	// Credentials that a store creates for the call end with own.
 	own, end := context.WithCancel(ctx)
 	var creds []toolkeep.Credential
 	var forget []func()
@@ -64,7 +64,7 @@ func (p *Pipeline) credentials(ctx context.Context, w *prepared, k *credentialSe
 		forget = append(forget, p.Redact.Hold(got.Value.Scope.RedactionScope(w.principal), got.Held...))
 		if err != nil {
 			end()
-			release() // what was read stays known for a while
+			release() // what was read stays redacted for a while
 			return err
 		}
 		creds = append(creds, toolkeep.Credential{Spec: s, Value: got.Value.Text()})
@@ -88,9 +88,9 @@ func (p *Pipeline) credential(ctx context.Context, w *prepared, s *toolkeep.Auth
 	return p.Secrets.Credential(ctx, w.principal, w.tool.Manifest, *s, fresh)
 }
 
-// refresh fetches the secrets again after the upstream refused them; false if that was
-// done before or fails. A refused request was not carried out, so a call that writes
-// may be sent again too.
+// refresh fetches the secrets again after the upstream refused them; it returns false
+// if that was done before or fails. A refused request was not executed, so a writing
+// call may be repeated too.
 func (p *Pipeline) refresh(ctx context.Context, w *prepared, k *credentialSet, e *toolkeep.Error) bool {
 	if e.Code != toolkeep.SecretAccessDenied || len(k.creds) == 0 || k.renewed {
 		return false
@@ -108,7 +108,7 @@ func noSecretNamed(s toolkeep.AuthSpec) *toolkeep.Error {
 		"the tool authenticates by %s and its definition names no secret; import it again with --secret %v=env://NAME", s.Type, s.Settings["scheme"])
 }
 
-// useOf is what is recorded of a secret's use.
+// useOf returns the record of a secret's use.
 func useOf(s toolkeep.AuthSpec, got secret.Equipped, err error) toolkeep.SecretUse {
 	u := toolkeep.SecretUse{Hash: secret.RefHash(s.Secret), Scope: string(got.Value.Scope), Store: got.Value.Store, Version: got.Value.Version}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// countingSecrets gives another value each time, and remembers what it gave.
+// countingSecrets returns a new value each time and remembers them.
 type countingSecrets struct {
 	fakeSecrets
 	mu    sync.Mutex
@@ -43,17 +43,17 @@ func refusedBy(status int) error {
 	return toolkeep.NewError(toolkeep.SecretAccessDenied, "the server answered %d", status).With("status", status)
 }
 
-// TestRefusedCredential: an upstream's refusal has the secrets fetched afresh and the
-// tool tried once more, once a call, whatever the tool's own rule says.
+// TestRefusedCredential: after an upstream's refusal the secrets are fetched again and
+// the tool is retried, once per call, whatever the tool's own rule says.
 func TestRefusedCredential(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		change  func(*toolkeep.Manifest)
-		refuse  int // so many attempts are refused
+		refuse  int // number of refused attempts
 		fail    int
 		code    toolkeep.Code
 		sent    string
-		entries int // of auth that go together
+		entries int // of auth that are sent together
 	}{
 		{"once", nil, 1, 0, "", "1 2", 1},
 		{"once, a tool that writes", writes, 1, 0, "", "1 2", 1},
@@ -148,7 +148,7 @@ func TestRefusedCredential(t *testing.T) {
 	}
 }
 
-// events are the data of the feed's events of a type.
+// events returns the data of the feed's events of a type.
 func (h *harness) events(kind string) (all []string) {
 	h.t.Helper()
 	head, err := h.store.Head(context.Background())
@@ -172,7 +172,7 @@ func (h *harness) events(kind string) (all []string) {
 	return all
 }
 
-// TestCachedResultUsesNoSecret: who is given a kept result has used none.
+// TestCachedResultUsesNoSecret: a call answered from the cache has used no secret.
 func TestCachedResultUsesNoSecret(t *testing.T) {
 	s := &countingSecrets{}
 	h := newHarness(t, func(c *invoke.Config) { c.Secrets = s })
@@ -188,7 +188,7 @@ func TestCachedResultUsesNoSecret(t *testing.T) {
 	}
 }
 
-// failingSecrets reads a secret and fails over what has to be done with it.
+// failingSecrets reads a secret and then fails.
 type failingSecrets struct{ fakeSecrets }
 
 func (failingSecrets) Credential(context.Context, *toolkeep.Principal, *toolkeep.Manifest, toolkeep.AuthSpec, bool) (secret.Equipped, error) {
@@ -197,7 +197,8 @@ func (failingSecrets) Credential(context.Context, *toolkeep.Principal, *toolkeep
 	return secret.Equipped{Held: []string{"half-way-secret"}}, e
 }
 
-// TestSecretOfAFailure: what was read before equip failed is known to the call and the log.
+// TestSecretOfAFailure: secrets read before equip failed are redacted in the call and
+// the log.
 func TestSecretOfAFailure(t *testing.T) {
 	h := newHarness(t, func(c *invoke.Config) { c.Secrets = failingSecrets{} })
 	tool := h.tool("x", func(m *toolkeep.Manifest) { m.Auth = []toolkeep.AuthSpec{{Type: "bearer", Secret: "secret://k"}} })

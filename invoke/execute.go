@@ -18,7 +18,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 		MaxBytes: p.HardBytes, Clean: w.cleaner, Facts: w.overlay.FactsCopy(),
 	}
 	var last *toolkeep.Error
-	var timedOut bool // an attempt did not answer within its own limit
+	var timedOut bool // an attempt exceeded its own limit
 	more := 0         // 1 after the extra attempt with refreshed secrets
 	for attempt := 1; ; attempt++ {
 		x.Attempt, res.Attempts = attempt, attempt
@@ -53,9 +53,8 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	}
 }
 
-// attempt is one try within the attempt's own limit. A tool that names none has the
-// call's alone: two limits that end together would end a call as E3502 or E3901 by
-// chance.
+// attempt is one try within the attempt's own limit. A tool without one only has the
+// call's: two limits that end together would make E3502 or E3901 a matter of chance.
 func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkeep.Execution) (*toolkeep.Output, *toolkeep.Error) {
 	limit, own := x.Tool.Manifest.AttemptTimeout(), ctx
 	if limit < x.Tool.Manifest.Timeout() {
@@ -72,7 +71,7 @@ func (p *Pipeline) attempt(ctx context.Context, ex toolkeep.Executor, x *toolkee
 		switch {
 		case !errors.As(err, &inner):
 		case inner.Code == toolkeep.DBTimeout:
-			return out, inner // it says more: the database stopped the statement
+			return out, inner // it is more specific: the database stopped the statement
 		}
 		e := toolkeep.NewError(toolkeep.UpstreamTimeout, "the tool did not answer within %s", limit).Because(err)
 		e.NothingSent = inner != nil && inner.NothingSent

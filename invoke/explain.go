@@ -8,17 +8,17 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// Explanation says what would become of a call, step by step.
+// Explanation is the predicted outcome of a call, step by step.
 type Explanation struct {
 	Tool     string             `json:"tool"`
 	Version  string             `json:"version,omitempty"`
 	Digest   string             `json:"digest,omitempty"`
-	Execute  bool               `json:"would_execute"` // every step lets it pass
+	Execute  bool               `json:"would_execute"` // every step passes
 	Steps    []StepVerdict      `json:"steps"`
 	Warnings []toolkeep.Warning `json:"warnings,omitempty"`
 }
 
-// StepVerdict is what one step says.
+// StepVerdict is the outcome of one step.
 type StepVerdict struct {
 	Step    string         `json:"step"`
 	Verdict string         `json:"verdict"` // pass, refuse, unknown, not_run
@@ -29,8 +29,8 @@ type StepVerdict struct {
 	Details map[string]any `json:"details,omitempty"`
 }
 
-// Explain carries the call through the steps without taking, claiming or sending
-// anything, and goes on after a refusal as far as can be known.
+// Explain runs the call through the steps without taking, claiming or sending anything,
+// and continues after a refusal as far as possible.
 func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (any, error) {
 	x := &Explanation{Tool: c.Tool, Steps: make([]StepVerdict, stepCount)}
 	for s := range stepCount {
@@ -54,8 +54,8 @@ func (p *Pipeline) Explain(ctx context.Context, pr *toolkeep.Principal, c *toolk
 	return x, nil
 }
 
-// verdict tells whether the call ends at this step. A dry run notes what the step says,
-// and ends only where nothing further can be known.
+// verdict reports whether the call ends at this step. A dry run records the step's
+// outcome, and ends only if nothing further can be known.
 func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 	if a.mode != modeDryRun {
 		return err != nil || res != nil
@@ -68,7 +68,7 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 		*v = StepVerdict{Step: s.String(), Verdict: "refuse", Code: e.Code, Name: e.Code.Info().Name, Reason: e.Message, Details: e.Details}
 	}
 	if s == StepAuthorise {
-		v.Details = nil // the checks say it all
+		v.Details = nil // the checks have all details
 		for _, c := range a.decision.Checks {
 			v.Checks = append(v.Checks, map[string]any{"check": c.Name, "allowed": c.Allowed, "reason": c.Reason})
 		}
@@ -76,7 +76,7 @@ func (a *activeCall) verdict(s Step, res *toolkeep.Result, err error) bool {
 	return err != nil && (s == StepResolve || s == StepAdmit && a.arguments == nil && a.call.Fault != nil)
 }
 
-// passReason is what a step that lets the call pass has to say.
+// passReason describes why a step passes.
 func (a *activeCall) passReason(s Step) string {
 	switch s {
 	case StepAdmit:
@@ -134,7 +134,7 @@ func (p *Pipeline) explainSecrets(ctx context.Context, a *activeCall) error {
 	return nil
 }
 
-// checkAlternative also tells whose the first secret is.
+// checkAlternative also returns the owner of the first secret.
 func (p *Pipeline) checkAlternative(ctx context.Context, a *activeCall, spec toolkeep.AuthSpec) (scope secret.Scope, fault *toolkeep.Error) {
 	for i, s := range secret.Entries(spec) {
 		if s.Type == "none" {

@@ -1,6 +1,6 @@
 package invoke
 
-// UnsharedRuns is how many calls run alone, or wait for that, because their results are
+// UnsharedRuns returns how many calls run alone, or wait to, because their results are
 // personal.
 func (p *Pipeline) UnsharedRuns() (n int) {
 	p.unsharedRuns.mu.Lock()

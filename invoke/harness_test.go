@@ -141,7 +141,7 @@ func (h *harness) row(id string) *toolkeep.Invocation {
 	return v
 }
 
-// work runs everything that is queued, as the queue's worker would.
+// work runs everything queued, as the queue's worker would.
 func (h *harness) work() {
 	h.t.Helper()
 	for {

@@ -6,8 +6,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// answerKept answers with what the call that holds the key got. A call that
-// still runs is waited for until this caller's own deadline.
+// answerKept returns the result of the call that holds the key. It waits for a call
+// that still runs until this caller's own deadline.
 func (p *Pipeline) answerKept(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	kept := a.kept
 	if kept.AskHash != a.row.AskHash {
@@ -41,7 +41,7 @@ func keyConflict(kept *toolkeep.Invocation) *toolkeep.Error {
 		With("invocation_id", kept.ID)
 }
 
-// await follows a call until it ends or ctx does, and gives its latest row.
+// await follows a call until it or ctx ends, and returns its latest row.
 func (p *Pipeline) await(ctx context.Context, ref toolkeep.CallRef) (*toolkeep.Invocation, error) {
 	changed, leave := p.watchers.join(ref)
 	defer leave()

@@ -8,9 +8,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// inspect checks the output and puts what is over the cut into the blob store.
+// inspect checks the output and stores what exceeds the size limit in the blob store.
 func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Output, res *toolkeep.Result) error {
-	// The type is the upstream's text too, and reading it changes its case.
+	// The type is upstream text too, and parsing changes its case.
 	own := *out
 	own.ContentType = w.cleaner.Clean(out.ContentType)
 	got, err := p.Inspector.Inspect(w.tool, &own, w.cleaner)
@@ -24,7 +24,7 @@ func (p *Pipeline) inspect(ctx context.Context, w *prepared, out *toolkeep.Outpu
 	}
 	whole := toolkeep.Blob{Tenant: w.principal.Tenant, Subject: w.principal.Subject, ContentType: got.ContentType}
 	if w.tool.Manifest.PublicResult() && !w.personal() {
-		whole.Subject = "" // everyone who gets the cached result may fetch the whole of it
+		whole.Subject = "" // everyone who gets the cached result may fetch the whole
 	}
 	b, err := p.Blobs.Put(ctx, whole, bytes.NewReader(got.Whole))
 	if err != nil {

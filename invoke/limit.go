@@ -6,9 +6,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// limit reads what the agent adds to the tool, on which rate, cache key, deadline, attempts
-// and secrets depend. Then it takes the tool's bucket and a slot; a waiting call takes them
-// when a worker carries it.
+// limit reads the agent's overlay for the tool, on which rate, cache key, deadline,
+// attempts and secrets depend. Then it takes the tool's bucket and a slot; for a
+// waiting call the worker takes them.
 func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result, err error) {
 	if p.Overlays != nil {
 		if a.overlay, err = p.Overlays.Of(ctx, a.principal, a.tool); err != nil {
@@ -24,8 +24,8 @@ func (p *Pipeline) limit(ctx context.Context, a *activeCall) (_ *toolkeep.Result
 	return nil, p.takeLimits(a)
 }
 
-// takeLimits takes from the overlay's own bucket last, so that a refusal by one of the
-// other limits costs nothing there.
+// takeLimits takes the overlay's own bucket last, so that a refusal by another limit
+// costs nothing there.
 func (p *Pipeline) takeLimits(a *activeCall) (err error) {
 	own := a.overlay != nil && a.overlay.PerMinute != 0
 	if own {

@@ -10,7 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/invoke"
 )
 
-// TestTimeoutSaysWhoseItWas: what to do about E3901 depends on whose limit ended the call.
+// TestTimeoutSaysWhoseItWas: the remedy for E3901 depends on whose limit ended the
+// call.
 func TestTimeoutSaysWhoseItWas(t *testing.T) {
 	// Each is long enough for the call to reach its tool on a busy machine.
 	for _, tt := range []struct {
@@ -53,7 +54,8 @@ func TestTimeoutSaysWhoseItWas(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfAParent: a child that its parent's limit ended does not name a limit of its own tool.
+// TestTimeoutOfAParent: a child ended by its parent's limit does not name its own
+// tool's limit.
 func TestTimeoutOfAParent(t *testing.T) {
 	h := newHarness(t)
 	h.tool("parent", func(m *toolkeep.Manifest) { m.Execution.TimeoutMS = 400 })

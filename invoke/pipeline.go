@@ -18,8 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// Config is what a Pipeline is made of. The ports are required; the rest has
-// defaults.
+// Config configures a Pipeline. The ports are required; the rest has defaults.
 type Config struct {
 	Catalog     Catalog
 	Access      Access
@@ -34,8 +33,8 @@ type Config struct {
 	Schemas     *schema.Cache
 	Inspector   *inspect.Inspector
 	Redact      *redact.Redactor
-	Observer    Observer // nil is told nothing
-	Overlays    Overlays // what agents add to tools; nil adds nothing
+	Observer    Observer // optional
+	Overlays    Overlays // overlays of agents; nil: none
 
 	Node       string        // name of this process in leases; required
 	SyncLimit  time.Duration // longest synchronous call; default 30 s
@@ -58,7 +57,7 @@ type Config struct {
 	Hook func(step, id string)
 }
 
-// Pipeline carries out calls. It implements toolkeep.Invoker.
+// Pipeline runs calls. It implements toolkeep.Invoker.
 type Pipeline struct {
 	Config
 	running      running
@@ -69,7 +68,7 @@ type Pipeline struct {
 	unsharedRuns keyedSemaphore
 	draining     atomic.Bool
 	interrupted  atomic.Bool   // Interrupt was called
-	underway     atomic.Int64  // synchronous calls that came before Drain
+	underway     atomic.Int64  // synchronous calls that began before Drain
 	idle         chan struct{} // signals that underway fell to zero while draining
 	stop         context.CancelFunc
 	done         sync.WaitGroup // goroutines of the pipeline
@@ -108,7 +107,7 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
-// Invoke carries out a call; see toolkeep.Invoker.
+// Invoke runs a call; see toolkeep.Invoker.
 func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Result, error) {
 	if !p.draining.Load() {
 		p.underway.Add(1)
@@ -120,7 +119,7 @@ func (p *Pipeline) Invoke(ctx context.Context, pr *toolkeep.Principal, c *toolke
 	return res, err
 }
 
-// carry is the way of a call. A step that refuses ends it; the record is made in any case.
+// carry runs a call's steps. A step that refuses ends it; the record is always made.
 func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -159,8 +158,8 @@ func (p *Pipeline) carry(ctx context.Context, a *activeCall) (res *toolkeep.Resu
 	return p.end(ctx, a, res, err)
 }
 
-// afterPanic is E3999, or where a write may have been sent E3909: the caller must
-// not take it for undone.
+// afterPanic returns E3999, or E3909 if a write may have been sent: the caller must not
+// assume that nothing was done.
 func (a *activeCall) afterPanic(cause error) error {
 	if a.stored && a.row.Writes && a.row.Sent && !a.idempotent() {
 		return toolkeep.NewError(toolkeep.OutcomeUnknown,
@@ -174,7 +173,7 @@ func (p *Pipeline) enter(a *activeCall, s Step) {
 	p.hook(s.String(), a.row.ID)
 }
 
-// once is one run of equip, execute and inspect. It writes nothing of the active call,
+// once is one run of equip, execute and inspect. It does not modify the active call,
 // because a shared run may outlive the call that began it.
 func (p *Pipeline) once(ctx context.Context, w *prepared, steps *Steps) (*toolkeep.Result, error) {
 	began := time.Now()

@@ -240,7 +240,7 @@ func TestAttemptTimeoutIsTheCauseOfTheCallsTimeout(t *testing.T) {
 	h := newHarness(t)
 	h.tool("slow", func(m *toolkeep.Manifest) {
 		m.Execution.TimeoutMS, m.Execution.AttemptTimeoutMS = 500, 20
-		m.Retry.MaxAttempts = 1000 // so that the call's time is over before they are
+		m.Retry.MaxAttempts = 1000 // so that the call times out first
 	})
 	h.executor.do = func(ctx context.Context, _ *toolkeep.Execution) (*toolkeep.Output, error) {
 		<-ctx.Done()

@@ -13,84 +13,86 @@ import (
 
 // Catalog resolves references.
 type Catalog interface {
-	// Resolve finds the version for a reference among those that visible lets
-	// through. Warnings say that it is deprecated or sunset (E3006).
-	// Errors: E3001, E3004, E3005, E3009, E3010, E3012.
+	// Resolve finds the version for a reference among the visible tools. Warnings say
+	// that it is deprecated or sunset (E3006). Errors: E3001, E3004, E3005, E3009,
+	// E3010, E3012.
 	Resolve(p *toolkeep.Principal, tool, rng string, visible func(*toolkeep.Tool) bool) (toolkeep.Version, []toolkeep.Warning, error)
 }
 
 // Access decides who may do what.
 type Access interface {
-	// ActingAs gives the principal that the call is for: the caller itself, or the
-	// one that it acts as. E3201.
+	// ActingAs returns the principal that the call is for: the caller, or the one it
+	// acts as. E3201.
 	ActingAs(p *toolkeep.Principal, c *toolkeep.Call) (*toolkeep.Principal, error)
-	// Refresh looks a stored principal up again: its key may have been revoked or
-	// given other roles. E3214.
+	// Refresh looks a stored principal up again: its key may have been revoked or its
+	// roles changed. E3214.
 	Refresh(p *toolkeep.Principal) (*toolkeep.Principal, error)
-	// Visible tells whether the tool exists for the principal.
+	// Visible reports whether the principal can see the tool.
 	Visible(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// NoteDenied counts a refusal: an agent that is refused again and again is
-	// blocked for a while (Execution 8.8).
+	// NoteDenied counts a refusal: an agent with repeated refusals is blocked for a
+	// while (Execution 8.8).
 	NoteDenied(p *toolkeep.Principal)
 	// Authorise decides one call; every check carries its reason.
 	Authorise(p *toolkeep.Principal, t *toolkeep.Tool, c *toolkeep.Call) access.Decision
 }
 
-// Limits refuses for load. The Peek methods answer the same without taking.
+// Limits refuses calls over their limits. The Peek methods check without taking.
 type Limits interface {
 	// TakeRequest takes from the agent's and the global bucket. E3801.
 	TakeRequest(p *toolkeep.Principal) error
 	PeekRequest(p *toolkeep.Principal) error
-	// Take takes from the agent-and-tool and the tool's own bucket and a slot of
-	// the agent's and the tool's concurrency. E3801, E3802. child leaves out the
-	// agent's slot, which its root holds.
+	// Take takes from the agent-and-tool bucket, the tool's own bucket, and a
+	// concurrency slot of the agent and of the tool. E3801, E3802. child leaves out the
+	// agent's slot, which its root call holds.
 	Take(p *toolkeep.Principal, t *toolkeep.Tool, child bool) (release func(), err error)
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, child bool) error
 }
 
 // Results is the result cache.
 type Results interface {
-	// Get gives a result that the caller may change, except for what lies behind Output,
+	// Get returns a result that the caller may change, except the contents of Output,
 	// Warnings and Attachments.
 	Get(k resultcache.Key) (*toolkeep.Result, bool)
 	Peek(k resultcache.Key) bool
 	Put(k resultcache.Key, tenant, toolID string, r *toolkeep.Result, c *toolkeep.CacheSpec)
-	// Do runs fn once for all calls that ask for k at the same time; shared says that
-	// another call's run was used. A caller whose ctx ends leaves without stopping
-	// the run while others still wait for it.
+	// Do runs fn once for all concurrent calls with k; shared says that another call's
+	// run was used. A caller whose ctx ends leaves, without stopping the run while
+	// others wait for it.
 	Do(ctx context.Context, k resultcache.Key, fn func(context.Context) (*toolkeep.Result, error)) (r *toolkeep.Result, shared bool, err error)
 }
 
-// Secrets turns references into values at the last moment; secret.Resolver does.
+// Secrets resolves references just before use; secret.Resolver implements it.
 type Secrets interface {
-	// Credential gives what is sent for an auth entry; credentials made for the call end
-	// with ctx. fresh: the upstream refused the last one. E3205, E3401, E3402, E3403.
+	// Credential returns what is sent for an auth entry; credentials made for the call
+	// end with ctx. fresh: the upstream refused the last one. E3205, E3401, E3402,
+	// E3403.
 	Credential(ctx context.Context, p *toolkeep.Principal, m *toolkeep.Manifest, spec toolkeep.AuthSpec, fresh bool) (secret.Equipped, error)
-	// Look tells whether there is a value, without giving it. E3402, E3403.
+	// Look reports whether there is a value, without returning it. E3402, E3403.
 	Look(ctx context.Context, p *toolkeep.Principal, ref string) (secret.Status, error)
-	// Check is Look with what is missing or expired as E3401.
+	// Check is Look with E3401 for a missing or expired value.
 	Check(ctx context.Context, p *toolkeep.Principal, ref string) error
-	// Mark changes when what the reference gives the principal changes; ok is false where
-	// it gives nothing.
+	// Mark returns a value that changes when the principal's value of the reference
+	// changes; ok is false if there is none.
 	Mark(ctx context.Context, p *toolkeep.Principal, ref string) (m secret.Mark, ok bool)
 }
 
-// Overlays are what agents add to tools; they only narrow.
+// Overlays are agents' additions to tools; they only narrow.
 type Overlays interface {
-	// Of gives the caller's, nil for nothing. E3206.
+	// Of returns the caller's overlay, or nil. E3206.
 	Of(ctx context.Context, p *toolkeep.Principal, t *toolkeep.Tool) (*overlay.Context, error)
-	// Take takes a call from the bucket of the overlay's own rate; Peek looks. E3801.
+	// Take takes a call from the bucket of the overlay's own rate; Peek only checks.
+	// E3801.
 	Take(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 	Peek(p *toolkeep.Principal, t *toolkeep.Tool, c *overlay.Context) error
 }
 
-// Sealer keeps arguments of waiting calls unreadable at rest.
+// Sealer encrypts the arguments of waiting calls at rest.
 type Sealer interface {
 	Seal(plain, context []byte) ([]byte, error)
 	Open(sealed, context []byte) ([]byte, error)
 }
 
-// Blobs keeps what is too big for a result.
+// Blobs stores what is too large for a result.
 type Blobs interface {
 	Put(ctx context.Context, b toolkeep.Blob, r io.Reader) (toolkeep.Blob, error)
 }
@@ -101,7 +103,7 @@ type Store interface {
 	toolkeep.Watcher
 }
 
-// Observer is told of every call once, when its record is made. It must not block.
+// Observer is notified once per call, when its record is made. It must not block.
 type Observer interface {
 	Called(v *toolkeep.Invocation, t *toolkeep.Tool, e *toolkeep.Error, steps *Steps)
 }

@@ -12,13 +12,13 @@ import (
 type reporter struct {
 	p    *Pipeline
 	ref  toolkeep.CallRef
-	of   *activeCall // whose secrets are removed; its cleaner is set before the executor begins
+	of   *activeCall // for redaction; its cleaner is set before the executor begins
 	mu   sync.Mutex
-	last time.Time         // when it wrote
-	kept toolkeep.Progress // what it wrote
-	next toolkeep.Progress // what is to be written
+	last time.Time         // time of the latest write
+	kept toolkeep.Progress // latest written
+	next toolkeep.Progress // to be written
 	busy bool              // a write is under way
-	wait *time.Timer       // until next may be written; nil while nothing waits
+	wait *time.Timer       // delays the write of next; nil if none waits
 	over bool
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/secret"
 )
 
-// recall looks for a result that may be given again.
+// recall looks for a cached result.
 func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	t := a.tool
 	rule := t.Manifest.Cache
@@ -21,7 +21,7 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 	if owes, _ := access.NeedsApproval(t, a.call); owes {
 		return nil, nil
 	}
-	// An overlay that changes results makes another question of the same arguments.
+	// An overlay that changes results changes the cache key.
 	hash := a.row.ArgsHash
 	if a.overlay.Changes() {
 		d := a.overlay.Digest()
@@ -42,7 +42,7 @@ func (p *Pipeline) recall(ctx context.Context, a *activeCall) (*toolkeep.Result,
 	return p.cached(a), nil
 }
 
-// cached gives the kept result, nil where there is none.
+// cached returns the cached result, or nil.
 func (p *Pipeline) cached(a *activeCall) *toolkeep.Result {
 	res, ok := p.Results.Get(a.cache.key)
 	if !ok {
@@ -65,11 +65,10 @@ func cacheRule(rule toolkeep.CacheSpec, asked time.Duration, noticed bool) toolk
 	return rule
 }
 
-// withSecrets adds to the hash what the tool's secrets are for the caller now, so that
-// no result outlives the credential that got it: with one that changed, ended or became
-// narrower the call asks another question. noticed is false where such a change would not
-// show. ok is false where none of the alternatives can be had; then nothing is given from
-// the cache, and nothing kept.
+// withSecrets adds the caller's current secrets to the hash, so that no result outlives
+// its credential: if the credential changes, ends or is narrowed, the cache key
+// changes. noticed is false if such a change would not be visible. ok is false if no
+// alternative is available; then the cache is neither read nor written.
 func (p *Pipeline) withSecrets(ctx context.Context, a *activeCall, hash [32]byte) (_ [32]byte, noticed, ok bool) {
 	m := a.tool.Manifest
 	b := append(make([]byte, 0, 256), hash[:]...)
@@ -93,7 +92,7 @@ func (p *Pipeline) withSecrets(ctx context.Context, a *activeCall, hash [32]byte
 			noticed = noticed && !mark.Blind
 			b = append(b, mark.Sum[:]...)
 		}
-		if ready { // this is the one that a call takes
+		if ready { // a call uses this alternative
 			return sha256.Sum256(append(b, 1)), noticed, true
 		}
 		b = append(b, 0)

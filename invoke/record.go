@@ -14,8 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// end is step 12: the row's end, and the answer. Exactly one of the two results
-// is non-nil, and a refusal names its record.
+// end is step 12: it completes the row and returns the answer. Exactly one of the two
+// results is non-nil, and a refusal names its record.
 func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result, err error) (*toolkeep.Result, error) {
 	if a.mode == modeDryRun {
 		return nil, nil
@@ -46,8 +46,8 @@ func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result,
 	p.observe(a, e)
 	if e != nil {
 		e.InvocationID = a.row.ID
-		// An error from execution on is a result; one before anything was sent, such as a
-		// missing secret, is a refusal, whatever kind its code mostly is.
+		// An error from execution on is a result; an error before anything was sent,
+		// such as a missing secret, is a refusal, whatever kind its code usually is.
 		if e.Code.Info().Kind != toolkeep.KindResult || e.NothingSent {
 			return nil, e
 		}
@@ -57,7 +57,7 @@ func (p *Pipeline) end(ctx context.Context, a *activeCall, res *toolkeep.Result,
 	return res, nil
 }
 
-// failure is why the call failed: it was refused, or its tool failed.
+// failure returns why the call failed: the refusal, or the tool's failure.
 func failure(res *toolkeep.Result, e *toolkeep.Error) *toolkeep.Error {
 	if e == nil && res != nil {
 		return res.Error
@@ -65,8 +65,8 @@ func failure(res *toolkeep.Result, e *toolkeep.Error) *toolkeep.Error {
 	return e
 }
 
-// answerRecorded answers a call whose record exists: a kept answer, or a waiting
-// call just queued.
+// answerRecorded answers a call whose record exists: a stored answer, or a newly queued
+// waiting call.
 func (p *Pipeline) answerRecorded(a *activeCall, res *toolkeep.Result, e *toolkeep.Error) (*toolkeep.Result, error) {
 	res.Warnings = append(res.Warnings, a.warnings...)
 	a.row.State, a.row.Replayed = res.State, res.Replayed
@@ -83,8 +83,9 @@ func (p *Pipeline) answerRecorded(a *activeCall, res *toolkeep.Result, e *toolke
 	return res, nil
 }
 
-// whoGoesOn tells whether the end of a worker's run is not the call's end: the lease is
-// another's, a limit asks to wait, or the node stops and another worker can take the call.
+// whoGoesOn determines whether a worker's run ends the call. It does not if another
+// worker has the lease, a limit asks to wait, or the node stops and another worker can
+// take over.
 func (p *Pipeline) whoGoesOn(ctx context.Context, a *activeCall, e *toolkeep.Error) next {
 	switch {
 	case errors.Is(e, causeLeaseLost):
@@ -97,12 +98,12 @@ func (p *Pipeline) whoGoesOn(ctx context.Context, a *activeCall, e *toolkeep.Err
 	return nextNobody
 }
 
-// stoppedByNode tells whether the node's stop cancelled a worker's run.
+// stoppedByNode reports whether the node's stop cancelled a worker's run.
 func stoppedByNode(ctx context.Context, e *toolkeep.Error) bool {
 	return e.Code == toolkeep.Cancelled && !errors.Is(context.Cause(ctx), causeCancelled)
 }
 
-// drained is the end of a synchronous call that the node's stop cut off.
+// drained is the end of a synchronous call that the node's stop interrupted.
 func (a *activeCall) drained(e *toolkeep.Error) *toolkeep.Error {
 	if a.row.Lapsed(a.idempotent() || e.NothingSent) == toolkeep.CallUnknown {
 		return outcomeUnknown().Because(e)
@@ -154,8 +155,8 @@ func (p *Pipeline) settle(a *activeCall, res *toolkeep.Result, e *toolkeep.Error
 	}
 }
 
-// settleError writes an error into the row. A caller is told to try again only
-// if the code can pass and trying again cannot do the work twice.
+// settleError writes an error into the row. It advises a retry only if the error may
+// pass and a retry cannot do the work twice.
 func (a *activeCall) settleError(e *toolkeep.Error) {
 	if a.tool != nil && !a.nothingSent(e) && a.tool.Writes() && !a.idempotent() {
 		e.Retryable = false
@@ -173,14 +174,14 @@ func (a *activeCall) settleError(e *toolkeep.Error) {
 	}
 }
 
-// nothingSent tells whether a failed call cannot have reached its upstream.
+// nothingSent reports whether a failed call certainly did not reach its upstream.
 func (a *activeCall) nothingSent(e *toolkeep.Error) bool {
-	// A worker commits Sent before it sends anything that writes.
+	// A worker commits Sent before it sends a write.
 	return e.NothingSent || !a.stored || a.row.Writes && !a.row.Sent
 }
 
-// recordedFaults is what is recorded of arguments that do not fit: where and which
-// rule. The message for the caller quotes values, and no value is ever recorded.
+// recordedFaults is the recorded form of argument faults: place and rule. The caller's
+// message quotes values, which must never be recorded.
 func (a *activeCall) recordedFaults() (string, map[string]any) {
 	kept := make([]any, len(a.faults))
 	for i, v := range a.faults {
@@ -193,12 +194,12 @@ func (a *activeCall) recordedFaults() (string, map[string]any) {
 	return text, map[string]any{"errors": kept}
 }
 
-// write commits the row's end. The answer is given only after it.
+// write commits the row's end, before the answer is returned.
 func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.Error) *toolkeep.Error {
 	if !a.stored {
 		a.row.Key = "" // nothing is stored under the key
 		if a.row.Code == toolkeep.RecordUnavailable {
-			p.keepForLater(a) // the store has just failed; waiting for it again would double the time
+			p.keepForLater(a) // the store has just failed; waiting again would double the time
 			return nil
 		}
 		if err := p.apply(ctx, append([]toolkeep.Change{toolkeep.RecordCall{Invocation: copyRow(&a.row)}}, accesses(&a.row)...)...); err != nil {
@@ -223,7 +224,7 @@ func (p *Pipeline) write(ctx context.Context, a *activeCall, failure *toolkeep.E
 	return toolkeep.NewError(toolkeep.OutcomeUnknown, "the call ran and its outcome could not be recorded; it is not repeated by itself").Because(err)
 }
 
-// freesKey tells whether the idempotency key may be used again: the call failed, and
+// freesKey reports whether the idempotency key may be used again: the call failed, and
 // repeating it cannot do the work twice.
 func (a *activeCall) freesKey(failure *toolkeep.Error) bool {
 	if failure == nil {
@@ -231,7 +232,7 @@ func (a *activeCall) freesKey(failure *toolkeep.Error) bool {
 	}
 	unsent := a.nothingSent(failure)
 	switch {
-	case a.row.State == toolkeep.CallRefused && unsent: // of a missing secret, say: the operator can add it
+	case a.row.State == toolkeep.CallRefused && unsent: // such as a missing secret, which the operator can add
 		return true
 	case failure.Code == toolkeep.Draining && a.idempotent():
 		return true
@@ -261,8 +262,8 @@ func (a *activeCall) fill(res *toolkeep.Result) {
 
 const eventSecretAccessed = "ai.agent.tool.secret.accessed"
 
-// accesses are the events of a call's secrets (Execution 8.6), to be committed with
-// its record. They name secrets by hash.
+// accesses are the events of a call's secrets (Execution 8.6), committed with its
+// record. They name secrets by hash.
 func accesses(row *toolkeep.Invocation) []toolkeep.Change {
 	var all []toolkeep.Change
 	for _, u := range row.Secrets {

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// clean removes secrets from what the call shows: for a child at least what is removed for
-// its parent.
+// clean redacts what the call shows; for a child it redacts at least its parent's
+// secrets.
 func (p *Pipeline) clean(a *activeCall) *redact.Cleaner {
 	if a.cleaner == nil {
 		a.cleaner = p.Redact.For(a.principal)
@@ -21,22 +21,22 @@ func (p *Pipeline) clean(a *activeCall) *redact.Cleaner {
 	return a.cleaner
 }
 
-// cleanShared removes from another caller's result the secrets of this caller, which that
-// one may not have had.
+// cleanShared redacts this caller's secrets from another caller's result, whose
+// redaction may not have covered them.
 func (p *Pipeline) cleanShared(a *activeCall, res *toolkeep.Result) {
 	if a.tool.Manifest.PublicResult() && len(res.Output) > 0 {
 		res.Output = p.clean(a).CleanJSON(res.Output)
 	}
 }
 
-// resultLimits bound the parsing of error details, which this process made.
+// resultLimits bound the parsing of error details made by this process.
 var resultLimits = canon.Limits{Bytes: 16 << 20, Depth: 1000, Properties: 1 << 20, Elements: 1 << 20}
 
-// cleaned removes secrets from an error's message and details. The details are cleaned
-// in the form in which they are shown, as JSON; details that are no JSON are dropped.
+// cleaned redacts an error's message and details. The details are redacted as JSON, as
+// they are shown; details that are not JSON are dropped.
 func (p *Pipeline) cleaned(e *toolkeep.Error, c textCleaner) *toolkeep.Error {
 	e.Message = c.Clean(e.Message)
-	// The log knows the process's secrets and not those of one call.
+	// The log's redactor knows the process's secrets, not one call's.
 	if own := (errCause{}); e.Cause != nil && !errors.As(e.Cause, &own) {
 		if text := e.Cause.Error(); c.Clean(text) != text {
 			e.Cause = errors.New(c.Clean(text))
@@ -63,7 +63,7 @@ func (p *Pipeline) cleaned(e *toolkeep.Error, c textCleaner) *toolkeep.Error {
 	return e
 }
 
-// cleanPointers cleans the JSON Pointers of faults, whose names are escaped.
+// cleanPointers redacts JSON Pointers of faults, whose names are escaped.
 func cleanPointers(v any, c textCleaner) any {
 	switch t := v.(type) {
 	case map[string]any:

@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// resolve finds the one version that the call is about.
+// resolve finds the version to call.
 func (p *Pipeline) resolve(_ context.Context, a *activeCall) (*toolkeep.Result, error) {
 	v, warnings, err := p.Catalog.Resolve(a.principal, a.call.Tool, a.call.Range, func(t *toolkeep.Tool) bool {
 		return p.Access.Visible(a.principal, t)
@@ -25,8 +25,8 @@ func (p *Pipeline) resolve(_ context.Context, a *activeCall) (*toolkeep.Result, 
 	return nil, checkComposition(&a.asked, a.tool.ID)
 }
 
-// checkComposition refuses a tool that would call itself, and a composition that grew
-// too large; both before anything is recalled.
+// checkComposition refuses a tool that would call itself, and a composition that is too
+// large; both before the cache is read.
 func checkComposition(a *asked, tool string) error {
 	if slices.Contains(a.ancestors, tool) {
 		return toolkeep.NewError(toolkeep.CompositionCycle, "%s would call itself", tool).

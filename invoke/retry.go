@@ -50,8 +50,8 @@ func retryOf(t *toolkeep.Tool) retry {
 	return r
 }
 
-// repeats tells whether the failure may be tried again: it is of a kind that can
-// pass, and repeating it cannot do the work twice.
+// repeats reports whether the failure may be retried: it may pass, and repeating it
+// cannot do the work twice.
 func (r retry) repeats(e *toolkeep.Error) bool {
 	passes := e.Retryable
 	if len(r.codes) > 0 {
@@ -74,7 +74,7 @@ func statusOf(e *toolkeep.Error) (int, bool) {
 	return 0, false
 }
 
-// wait sleeps before the next attempt; false if there is no time for it.
+// wait sleeps before the next attempt; it returns false if there is no time for it.
 func (r retry) wait(ctx context.Context, attempt int, e *toolkeep.Error) bool {
 	d := r.delay(attempt)
 	if e.RetryAfter > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// running are the calls that this node runs and that have a row.
+// running are this node's running calls that have a row.
 type running struct {
 	mu    sync.Mutex
 	calls map[toolkeep.CallRef]runningCall
@@ -20,7 +20,7 @@ type runningCall struct {
 	leased bool // a worker runs it, and renews its lease
 }
 
-// add lets a cancel request reach the call until the returned func is called.
+// add makes the call cancellable until the returned func is called.
 func (r *running) add(ref toolkeep.CallRef, cancel context.CancelCauseFunc, leased bool) (remove func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *running) cancelAll(cause error) {
 	}
 }
 
-// leased are the calls whose leases are to be renewed, in the order of their ids.
+// leased returns the calls whose leases must be renewed, ordered by id.
 func (r *running) leased() []toolkeep.CallRef {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,14 +72,14 @@ func (r *running) leased() []toolkeep.CallRef {
 	return refs
 }
 
-// watchers wait for changes of calls. A signal says only "look again", so a slow reader
-// misses nothing that matters and slows nobody.
+// watchers wait for changes of calls. A signal only means "look again", so a slow
+// reader misses nothing relevant and delays no other reader.
 type watchers struct {
 	mu   sync.Mutex
 	subs map[toolkeep.CallRef]map[chan struct{}]struct{}
 }
 
-// join gives a channel that holds a signal after every change of the call.
+// join returns a channel that gets a signal after every change of the call.
 func (w *watchers) join(ref toolkeep.CallRef) (changed <-chan struct{}, leave func()) {
 	ch := make(chan struct{}, 1)
 	w.mu.Lock()

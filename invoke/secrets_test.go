@@ -27,7 +27,7 @@ func (s *markedSecrets) Mark(_ context.Context, _ *toolkeep.Principal, ref strin
 	return m, ok
 }
 
-// rules notes with which rules results are kept.
+// rules records the cache rules of stored results.
 type rules struct {
 	*resultcache.Cache
 	kept []toolkeep.CacheSpec
@@ -38,8 +38,8 @@ func (r *rules) Put(k resultcache.Key, tenant, id string, res *toolkeep.Result, 
 	r.Cache.Put(k, tenant, id, res, spec)
 }
 
-// TestCacheKnowsSecrets: a result is given again to the same credential only, and of
-// one whose changes do not show it is kept for a time.
+// TestCacheKnowsSecrets: a result is reused only with the same credential, and is
+// stored for a limited time if the credential's changes are not visible.
 func TestCacheKnowsSecrets(t *testing.T) {
 	secrets := &markedSecrets{marks: map[string]secret.Mark{}}
 	kept := &rules{Cache: resultcache.New(resultcache.Config{})}
@@ -83,8 +83,8 @@ func TestCacheKnowsSecrets(t *testing.T) {
 	call("the same", false)
 }
 
-// TestKeyIsOfWorkspaceAndPerson: the kept answer of a key goes to the workspace and the
-// person that it was for.
+// TestKeyIsOfWorkspaceAndPerson: a key's stored answer is only for its workspace and
+// person.
 func TestKeyIsOfWorkspaceAndPerson(t *testing.T) {
 	h := newHarness(t)
 	h.tool("write", writes)
@@ -111,7 +111,7 @@ func TestKeyIsOfWorkspaceAndPerson(t *testing.T) {
 	}
 }
 
-// asking tells when a result is asked for that is not kept.
+// asking signals a cache miss.
 type asking struct {
 	*resultcache.Cache
 	got chan struct{}
@@ -125,8 +125,8 @@ func (a *asking) Do(ctx context.Context, k resultcache.Key, fn func(context.Cont
 	return a.Cache.Do(ctx, k, fn)
 }
 
-// TestOwnSecretInAPublicResult: what is taken out because it is one person's own is not
-// missing from what others are given, be it kept or shared while it is made.
+// TestOwnSecretInAPublicResult: one person's redacted secret is not missing from other
+// people's results, cached or shared.
 func TestOwnSecretInAPublicResult(t *testing.T) {
 	asked := &asking{Cache: resultcache.New(resultcache.Config{}), got: make(chan struct{}, 10)}
 	h := newHarness(t, func(c *invoke.Config) { c.Results = asked })
@@ -156,7 +156,7 @@ func TestOwnSecretInAPublicResult(t *testing.T) {
 	<-started
 	<-asked.got
 	both.Go(func() { call(bob, `"the word"`) })
-	<-asked.got // and joins alice's run, or if that is quicker makes one of his own
+	<-asked.got // joins alice's run, or makes its own if that is faster
 	close(goOn)
 	both.Wait()
 	if n := h.executor.calls.Load(); n != 2 {
@@ -169,7 +169,7 @@ func TestOwnSecretInAPublicResult(t *testing.T) {
 	}
 }
 
-// TestWholeOfAPublicResult: what was cut off is as public as the result is.
+// TestWholeOfAPublicResult: the truncated part is as public as the result.
 func TestWholeOfAPublicResult(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read", func(m *toolkeep.Manifest) {
@@ -200,8 +200,8 @@ func TestWholeOfAPublicResult(t *testing.T) {
 	}
 }
 
-// TestPasswordOverAPublicResult: a tool below is not to be made to lack a word for
-// everybody by whoever passes that word as a password above it.
+// TestPasswordOverAPublicResult: a caller cannot redact a word from everyone's results
+// of a child tool by passing it as a password to the parent.
 func TestPasswordOverAPublicResult(t *testing.T) {
 	h := newHarness(t)
 	h.tool("login", login)

@@ -11,10 +11,10 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// Arguments of format password, and those that a manifest lists under redact, are as
-// secret as the secrets that the tool authenticates with: no answer, record, log line or
-// progress repeats them. They are known for their own call and those below it alone, for
-// the reason that redact.Scope gives.
+// Arguments of format password, and those listed under redact in a manifest, are as
+// secret as the tool's credentials: no answer, record, log line or progress repeats
+// them. They are redacted only for their own call and its child calls, for the reason
+// given at redact.Scope.
 
 // textCleaner removes secrets from text and trees.
 type textCleaner interface {
@@ -35,7 +35,7 @@ func (p *Pipeline) withSensitive(above *redact.Cleaner, t *toolkeep.Tool, args m
 			s.all(v)
 		}
 	}) {
-		s.all(args) // a schema that leads on without end makes every argument secret
+		s.all(args) // an endlessly recursive schema makes every argument secret
 	}
 	for _, names := range f.pointers {
 		s.pointer(args, names)
@@ -50,13 +50,13 @@ func (p *Pipeline) withSensitive(above *redact.Cleaner, t *toolkeep.Tool, args m
 
 const maxSensitiveTools = 8192
 
-// sensitiveFields says where a tool's secret arguments are. nil is nowhere.
+// sensitiveFields are the places of a tool's secret arguments; nil for none.
 type sensitiveFields struct {
 	schema   any // where it may say "format": "password"
 	pointers [][]string
 }
 
-// sensitiveTools caches them by the tool's digest, and starts over when it is full.
+// sensitiveTools caches them by tool digest, and is emptied when full.
 type sensitiveTools struct {
 	mu    sync.RWMutex
 	known map[string]*sensitiveFields
@@ -88,7 +88,7 @@ func sensitiveFieldsOf(m *toolkeep.Manifest) *sensitiveFields {
 		}
 		f.pointers = append(f.pointers, names)
 	}
-	// Any spelling of the word in JSON has its letters or an escape.
+	// In JSON, any spelling of the word contains its letters or an escape.
 	if bytes.Contains(m.ParametersSchema, []byte("password")) || bytes.IndexByte(m.ParametersSchema, '\\') >= 0 {
 		if tree, err := canon.ParseObject(m.ParametersSchema, resultLimits); err == nil && mentions(tree) {
 			f.schema = tree
@@ -100,7 +100,7 @@ func sensitiveFieldsOf(m *toolkeep.Manifest) *sensitiveFields {
 	return f
 }
 
-// mentions tells whether the format stands anywhere in the tree.
+// mentions reports whether the format occurs in the tree.
 func mentions(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -122,7 +122,7 @@ func mentions(v any) bool {
 	return false
 }
 
-// search gathers the secret texts among a call's arguments.
+// search collects the secret texts of a call's arguments.
 type search struct{ found []string }
 
 // pointer finds what a manifest's redact names; "*" is every element of an array.

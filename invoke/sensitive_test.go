@@ -15,10 +15,10 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// password is a value that no record may hold, in any form.
+// password must not appear in any record, in any form.
 const password = `correct "horse" battery`
 
-// wantNoPassword looks for the password in a text as JSON, base64 and as it is.
+// wantNoPassword searches a text for the password, plain, as JSON and in base64.
 func wantNoPassword(t *testing.T, where, text string) {
 	t.Helper()
 	quoted, _ := json.Marshal(password)
@@ -36,8 +36,8 @@ func login(m *toolkeep.Manifest) {
 	m.Redact = []string{"/card/number", "/card/codes/*"}
 }
 
-// TestArgumentsThatAreSecret: what a tool says of them stands nowhere, in answers,
-// records, kept results, progress, causes and the tools below.
+// TestArgumentsThatAreSecret: a tool that repeats them exposes them nowhere, in
+// answers, records, cached results, progress, causes and child tools.
 func TestArgumentsThatAreSecret(t *testing.T) {
 	h := newHarness(t)
 	h.tool("login", login)
@@ -92,7 +92,7 @@ func TestArgumentsThatAreSecret(t *testing.T) {
 			t.Errorf("the message is %q", row.Message)
 		}
 	}
-	// Another call may say the same words, and the tools below another parent's.
+	// Another call may use the same words, and so may another parent's child tools.
 	h.executor.do = func(_ context.Context, x *toolkeep.Execution) (*toolkeep.Output, error) {
 		return &toolkeep.Output{Value: password + " " + x.Clean.Clean(password), HasValue: true}, nil
 	}
@@ -100,12 +100,12 @@ func TestArgumentsThatAreSecret(t *testing.T) {
 	if err != nil || !strings.Contains(string(res.Output), "horse") {
 		t.Errorf("another call answers %s, %v", res.Output, err)
 	}
-	// The whole database, as it lies on the disk.
+	// The whole database on disk.
 	h.pipeline.Stop()
 	h.everyFile(func(name, text string) { wantNoPassword(t, name, text) })
 }
 
-// everyFile gives what the harness keeps.
+// everyFile calls look for every file of the harness.
 func (h *harness) everyFile(look func(name, text string)) {
 	h.t.Helper()
 	err := filepath.WalkDir(h.dir, func(path string, d os.DirEntry, err error) error {
@@ -121,8 +121,8 @@ func (h *harness) everyFile(look func(name, text string)) {
 	}
 }
 
-// TestSecretArgumentsCannotProbe: a caller who names the middle of a secret must not be
-// shown its ends, and a schema that leads round in circles hides everything.
+// TestSecretArgumentsCannotProbe: a caller who passes the middle of a secret must not
+// see its ends, and a recursive schema redacts everything.
 func TestSecretArgumentsCannotProbe(t *testing.T) {
 	h := newHarness(t)
 	defer h.redact.Hold(redact.AllTenants, "abcd-efgh-ijkl")()
@@ -144,7 +144,7 @@ func TestSecretArgumentsCannotProbe(t *testing.T) {
 	}
 }
 
-// TestPasswordsThatDoNotFit: a fault quotes what does not fit, and must not quote these.
+// TestPasswordsThatDoNotFit: a fault quotes invalid values, but not passwords.
 func TestPasswordsThatDoNotFit(t *testing.T) {
 	h := newHarness(t)
 	h.tool("login", login)

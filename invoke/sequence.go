@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// sequence counts equal calls within a run or session, for the call id (Agent
-// 6.1). It is bounded: when full it starts over.
+// sequence counts equal calls within a run or session, for the call id (Agent 6.1). It
+// is bounded: when full it starts over.
 type sequence struct {
 	mu    sync.Mutex
-	seen  map[[sha256.Size]byte]int // by hash, so that long session ids cost no more
+	seen  map[[sha256.Size]byte]int // hashed, so that long session ids take no more space
 	limit int
 }
 

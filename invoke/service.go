@@ -7,8 +7,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Start follows the feed and, where no other process shares the store, takes up
-// what a process before this one left running.
+// Start follows the feed and, if no other process shares the store, takes over the
+// calls that an earlier process left running.
 func (p *Pipeline) Start(ctx context.Context) error {
 	head, err := p.Store.Head(ctx)
 	if err != nil {
@@ -31,8 +31,8 @@ func (p *Pipeline) Start(ctx context.Context) error {
 // Drain refuses new calls with E3912; those under way go on.
 func (p *Pipeline) Drain() { p.draining.Store(true) }
 
-// Idle waits until the synchronous calls that came before Drain have ended, or
-// ctx has. Drain must have been called.
+// Idle waits until the synchronous calls that began before Drain, or ctx, have ended.
+// Call Drain first.
 func (p *Pipeline) Idle(ctx context.Context) {
 	for p.underway.Load() > 0 {
 		select {
@@ -43,7 +43,7 @@ func (p *Pipeline) Idle(ctx context.Context) {
 	}
 }
 
-// callEnded is the end of a synchronous call.
+// callEnded counts the end of a synchronous call.
 func (p *Pipeline) callEnded() {
 	if p.underway.Add(-1) > 0 || !p.draining.Load() {
 		return
@@ -54,10 +54,10 @@ func (p *Pipeline) callEnded() {
 	}
 }
 
-// Interrupt cancels what still runs, as when the time to drain is over. Waiting
-// calls that cannot have written go back to the queue; of the others, those that
-// cannot have written end as E3912 and may be sent again, the rest as E3909. A
-// call without a key is reached through the context that its face gave it.
+// Interrupt cancels what still runs at the end of the drain time. Waiting calls that
+// cannot have written return to the queue; of the others, those that cannot have
+// written end as E3912 and may be repeated, the rest as E3909. A call without a key is
+// cancelled through its face's context.
 func (p *Pipeline) Interrupt() {
 	p.interrupted.Store(true)
 	p.running.cancelAll(causeDraining)
@@ -72,8 +72,7 @@ func (p *Pipeline) Stop() {
 	p.done.Wait()
 }
 
-// follow reads the feed. A feed that breaks is taken up again where
-// it broke.
+// follow reads the feed, and resumes it where it broke.
 func (p *Pipeline) follow(ctx context.Context, after int64) {
 	defer p.done.Done()
 	for ctx.Err() == nil {

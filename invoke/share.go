@@ -10,8 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// perform is steps 9 to 11, run once for all that ask the same cacheable
-// question at the same time.
+// perform is steps 9 to 11, run once for all concurrent calls with the same cache key.
 func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	ctx, cancel := p.bound(ctx, a)
 	defer cancel()
@@ -25,14 +24,14 @@ func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result
 	if !a.cache.on() {
 		return p.once(ctx, w, &a.steps)
 	}
-	// Callers that share the run may have more time than the one that began it.
+	// Callers that share the run may have more time than its first caller.
 	limit := p.sharedTimeLimit(a)
 	steps, began, hit := new(Steps), time.Now(), false
 	var personal *outcome
 	run := func(ctx context.Context) (*toolkeep.Result, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, limit.after, &limit)
 		defer cancel()
-		// A run that ended since recall looked has left its result.
+		// A run that ended after recall has stored its result.
 		if res := p.lookAgain(a); res != nil {
 			hit = true
 			return res, nil
@@ -44,7 +43,7 @@ func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result
 		}
 		if err == nil && res.Error == nil {
 			kept := *res
-			kept.Secrets = nil // a call that gets it again uses none
+			kept.Secrets = nil // a call that gets it from the cache uses none
 			p.Results.Put(a.cache.key, w.principal.Tenant, w.tool.ID, &kept, &a.cache.rule)
 		}
 		return res, err
@@ -70,7 +69,7 @@ func (p *Pipeline) perform(ctx context.Context, a *activeCall) (*toolkeep.Result
 	if res != nil {
 		own := *res
 		own.Cached = shared
-		if shared { // what it took is on the record of the call that began it
+		if shared { // the secrets are on the record of the call that began the run
 			own.BytesSent, own.BytesRecv, own.CostUSD, own.Secrets = 0, 0, 0, nil
 			own.ToolTime = min(own.ToolTime, time.Since(began))
 			p.cleanShared(a, &own)
@@ -88,19 +87,19 @@ type outcome struct {
 	err error
 }
 
-// errPersonal tells callers that share a run that its result is not for them.
+// errPersonal tells callers of a shared run that its result is not for them.
 var errPersonal = errors.New("the result is for its caller alone")
 
 const (
-	// sharedRounds is how often callers that share runs of a public result begin a run
-	// together again because the last result was for one of them alone: a run of one that
-	// has nothing to be removed serves the others.
+	// sharedRounds is how often callers of a public result share another run because
+	// the last result was personal: the run of a caller with nothing to redact serves
+	// the others.
 	sharedRounds = 2
-	// maxUnshared is how many of them run at once, each alone, after that.
+	// maxUnshared is how many of them then run at once, each alone.
 	maxUnshared = 4
 )
 
-// unshared runs once for one of several callers whose results are personal.
+// unshared runs separately for one of several callers whose results are personal.
 func (p *Pipeline) unshared(ctx context.Context, a *activeCall, w *prepared) (*toolkeep.Result, error) {
 	release, err := p.unsharedRuns.acquire(ctx, a.cache.key)
 	if err != nil {
@@ -129,14 +128,14 @@ func (s *Steps) add(t *Steps) {
 	}
 }
 
-// keyedSemaphore bounds how many runs of one question are under way at once.
+// keyedSemaphore bounds the concurrent runs per cache key.
 type keyedSemaphore struct {
 	mu sync.Mutex
 	of map[resultcache.Key]*semaphore
 }
 
 type semaphore struct {
-	users int // that run or wait; without any it is dropped
+	users int // running or waiting; at 0 the entry is dropped
 	slots chan struct{}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// TestKeyedSemaphore: of one question a few run at once, other questions do not wait for it, and
-// who gives up takes no room.
+// TestKeyedSemaphore: a few runs per key at once, other keys do not wait, and a
+// cancelled waiter takes no slot.
 func TestKeyedSemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l keyedSemaphore

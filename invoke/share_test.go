@@ -15,8 +15,8 @@ import (
 	"github.com/toolkeep/toolkeep/resultcache"
 )
 
-// together is a result cache in which all callers share the first one's run, also when they ask
-// again.
+// together is a result cache in which all callers share the first one's run, also on
+// their next try.
 type together struct {
 	*resultcache.Cache
 	once sync.Once
@@ -35,8 +35,8 @@ func (r *together) Do(ctx context.Context, _ resultcache.Key, fn func(context.Co
 	return res, shared, r.err
 }
 
-// TestUnsharedRunsAreBounded: many who share a run of which nothing may be shared do not
-// all run at once, and each gets a result without the own word and with those of others.
+// TestUnsharedRunsAreBounded: callers of a run with a personal result do not all run at
+// once, and each gets a result without their own secret and with other people's words.
 func TestUnsharedRunsAreBounded(t *testing.T) {
 	const people, most = 30, 4
 	h := newHarness(t, func(c *invoke.Config) {
@@ -85,7 +85,7 @@ func TestUnsharedRunsAreBounded(t *testing.T) {
 		})
 	}
 	<-started
-	goOn <- struct{}{} // this one's caller has its result, and nobody else
+	goOn <- struct{}{} // only this caller gets its result
 	deadline := time.Now().Add(30 * time.Second)
 	for h.pipeline.UnsharedRuns() != people-1 {
 		if time.Now().After(deadline) {

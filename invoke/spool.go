@@ -15,8 +15,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// spool keeps records of reading calls while the store is down: one JSON
-// document a line, bounded, carried into the store when it is back.
+// spool stores records of reading calls while the store is down, one JSON document per
+// line, bounded, and moves them to the store afterwards.
 type spool struct {
 	path  string
 	limit int64
@@ -26,11 +26,11 @@ type spool struct {
 }
 
 const (
-	// spoolBatch is how many records one Apply carries out of the spool.
+	// spoolBatch is how many records one Apply writes.
 	spoolBatch = 200
-	// spoolLine is the longest record that is kept, so that every line can be read again.
+	// spoolLine bounds a record, so that every line can be read again.
 	spoolLine = 1 << 20
-	// spoolWait bounds one Apply: calls that want to be kept wait for it.
+	// spoolWait bounds one Apply: calls that add records wait for it.
 	spoolWait = 5 * time.Second
 )
 
@@ -41,7 +41,7 @@ func (p *Pipeline) keepForLater(a *activeCall) {
 	}
 }
 
-// Spooled says how many records wait for the store and how many were lost.
+// Spooled returns how many records wait for the store and how many were lost.
 func (p *Pipeline) Spooled() (waiting, lost int64) { return p.spool.lines.Load(), p.spool.lost.Load() }
 
 func (s *spool) add(v *toolkeep.Invocation) error {
@@ -67,15 +67,14 @@ func (s *spool) add(v *toolkeep.Invocation) error {
 		return errors.Join(err, errors.New("the spool is full"))
 	}
 	if _, err := file.Write(append(line, '\n')); err != nil {
-		return errors.Join(err, file.Truncate(info.Size())) // a torn line would spoil the next one
+		return errors.Join(err, file.Truncate(info.Size())) // a partial line would spoil the next one
 	}
 	s.lines.Add(1)
 	return nil
 }
 
-// drain carries the spool into the store; what cannot be carried stays. A record
-// that the store has already (a crash between commit and removal) is passed over
-// by the store's unique ids.
+// drain moves the spool into the store; what cannot be moved stays. The store's unique
+// ids skip a record that it already has (after a crash between commit and removal).
 func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +100,7 @@ func (s *spool) drain(ctx context.Context, store toolkeep.Applier) error {
 	for lines.Scan() {
 		v := new(toolkeep.Invocation)
 		if json.Unmarshal(lines.Bytes(), v) != nil {
-			continue // a line cut off by a crash
+			continue // a line truncated by a crash
 		}
 		batch = append(batch, toolkeep.RecordCall{Invocation: v})
 		if len(batch) == spoolBatch {

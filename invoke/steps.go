@@ -27,5 +27,5 @@ var StepNames = [stepCount]string{"admit", "resolve", "authorise", "validate", "
 
 func (s Step) String() string { return StepNames[s] }
 
-// Steps says how long each step took; a step that was not reached is 0.
+// Steps has each step's duration; 0 if it was not reached.
 type Steps struct{ Durations [stepCount]time.Duration }

@@ -8,11 +8,11 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// sweepBatch is how many rows one look of the sweep takes.
+// sweepBatch bounds the rows of one query of the sweep.
 const sweepBatch = 200
 
-// Sweep is the periodic look at waiting calls: leases that lapsed, deadlines
-// that passed, answers nobody fetched, records that wait for the store.
+// Sweep periodically handles waiting calls: lapsed leases, passed deadlines, answers
+// not fetched, and spooled records.
 func (p *Pipeline) Sweep(ctx context.Context) error {
 	return errors.Join(p.spool.drainIfAny(ctx, p.Store), p.lapse(ctx, ""), p.overdue(ctx), p.expire(ctx))
 }
@@ -24,7 +24,7 @@ func (s *spool) drainIfAny(ctx context.Context, store toolkeep.Applier) error {
 	return s.drain(ctx, store)
 }
 
-// maxRequeues ends a call that took its worker down again and again.
+// maxRequeues ends a call that repeatedly crashed its worker.
 const maxRequeues = 5
 
 // lapse ends or requeues running calls whose node is gone.
@@ -46,8 +46,8 @@ func (p *Pipeline) lapse(ctx context.Context, notOwner string) error {
 }
 
 func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error {
-	// A process that slept, or whose clock jumped, finds its own leases lapsed. What
-	// it still runs is not lost.
+	// After a suspend or a clock jump a process finds its own leases lapsed. What it
+	// still runs is not lost.
 	if row.LeaseOwner == p.Node && p.running.has(row.Ref()) {
 		return p.apply(ctx, toolkeep.RenewLeases{Owner: p.Node, Calls: []toolkeep.CallRef{row.Ref()}, Until: p.Clock().Add(p.Lease)})
 	}
@@ -67,8 +67,8 @@ func (p *Pipeline) lapseOne(ctx context.Context, row *toolkeep.Invocation) error
 	return p.requeue(ctx, row, row.LeaseOwner, 0)
 }
 
-// freeLost ends a synchronous call whose caller and node are gone and whose work
-// can be repeated: its key is free again.
+// freeLost ends a synchronous call whose caller and node are gone and whose work can be
+// repeated: its key is freed.
 func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation) error {
 	owner := row.LeaseOwner
 	end := *row
@@ -85,7 +85,7 @@ func (p *Pipeline) freeLost(ctx context.Context, row *toolkeep.Invocation) error
 	return err
 }
 
-// declaredIdempotent asks the catalogue; a version that is gone counts as not.
+// declaredIdempotent asks the catalogue; a removed version counts as not idempotent.
 func (p *Pipeline) declaredIdempotent(row *toolkeep.Invocation) bool {
 	if row.Version == "" {
 		return false
@@ -109,7 +109,7 @@ func (p *Pipeline) overdue(ctx context.Context) error {
 	return nil
 }
 
-// expire erases answers that nobody fetched in time.
+// expire erases answers that were not fetched in time.
 func (p *Pipeline) expire(ctx context.Context) error {
 	rows, err := p.Invocations.Unfetched(ctx, p.Clock(), sweepBatch)
 	if err != nil {

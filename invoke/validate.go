@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// validate coerces, fills defaults and checks; every fault is told at once.
+// validate coerces, fills defaults and checks; it reports all faults at once.
 func (p *Pipeline) validate(_ context.Context, a *activeCall) (*toolkeep.Result, error) {
 	t := a.tool
 	if a.arguments == nil { // only in a dry run, after admit refused
@@ -22,7 +22,7 @@ func (p *Pipeline) validate(_ context.Context, a *activeCall) (*toolkeep.Result,
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the parameters schema of %s cannot be compiled", t.Ref()).Because(err)
 	}
 	if a.args, a.faults = s.Prepare(a.arguments); len(a.faults) > 0 {
-		// The message quotes the values that do not fit, and one may be a password.
+		// The message quotes invalid values, and one may be a password.
 		return nil, p.cleaned(argumentError(t, a.faults), p.withSensitive(p.clean(a), t, a.arguments))
 	}
 	a.row.ArgsHash = canon.Hash(a.args)

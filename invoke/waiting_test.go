@@ -126,8 +126,8 @@ func TestWorkerWaitsForALimit(t *testing.T) {
 	}
 }
 
-// TestWorkerBehind: a node that has not yet read of the key that another admitted
-// the call with gives the call back, and refuses it once it must know.
+// TestWorkerBehind: a node that has not yet read the key that another node admitted the
+// call with requeues the call, and refuses it once it must know the key.
 func TestWorkerBehind(t *testing.T) {
 	h := newHarness(t)
 	h.close()
@@ -166,7 +166,7 @@ func TestWorkerBehind(t *testing.T) {
 	}
 }
 
-// TestRestart leaves calls as a killed process would and starts anew.
+// TestRestart leaves calls as a killed process would, and restarts.
 func TestRestart(t *testing.T) {
 	h := newHarness(t)
 	h.tool("read")
@@ -354,9 +354,8 @@ func (s *awaySealer) Open(sealed, context []byte) ([]byte, error) {
 	return s.Sealing.Open(sealed, context)
 }
 
-// TestWorkerWaitsForTheSealer: a waiting call goes back to the queue while what opens
-// its arguments is away, is carried out once that is there again, and ends at its
-// deadline if that never comes.
+// TestWorkerWaitsForTheSealer: a waiting call is requeued while the sealer is
+// unavailable, runs once it is back, and ends at its deadline if it never is.
 func TestWorkerWaitsForTheSealer(t *testing.T) {
 	sealer := &awaySealer{}
 	var ahead atomic.Int64
@@ -414,7 +413,7 @@ func TestWorkerWaitsForTheSealer(t *testing.T) {
 		t.Errorf("row %s %s", row.State, row.Code)
 	}
 
-	// What opens and does not fit is no reason to wait.
+	// Invalid sealed data is no reason to wait.
 	sealer.away.Store(false)
 	wrong, err := h.call(&toolkeep.Call{Tool: "std.read", Async: true})
 	if err != nil {

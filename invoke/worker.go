@@ -9,9 +9,9 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// Run carries out a waiting call that was taken from the queue; it implements
-// job.Runner. nil means that the queue is done with the id, whatever the row
-// says; an error asks for another try later.
+// Run runs a waiting call taken from the queue; it implements job.Runner. nil means
+// that the queue is done with the id, whatever the row says; an error requests another
+// try later.
 func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	row, err := p.Invocations.Get(ctx, ref)
 	if errors.Is(err, toolkeep.ErrNotFound) {
@@ -29,8 +29,8 @@ func (p *Pipeline) Run(ctx context.Context, ref toolkeep.CallRef) error {
 	if !p.Clock().Before(row.Deadline) {
 		return p.finish(ctx, row, toolkeep.CallFailed, tooLate())
 	}
-	// This node lost the lease, another queued the call again, and the run that lost
-	// it has not noticed yet. Two at once would do the work twice.
+	// This node lost the lease, another queued the call again, and the old run has not
+	// noticed yet. Two runs would do the work twice.
 	if p.running.has(ref) {
 		return errors.New("an earlier run of the call has not ended on this node")
 	}
@@ -66,7 +66,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.running.add(ref, cancel, true)()
-	// A cancel that was requested before the call was registered.
+	// The call may have been cancelled before it was registered.
 	if now, err := p.Invocations.Get(ctx, ref); err == nil && now.CancelBy != "" {
 		cancel(causeCancelled)
 	}
@@ -87,7 +87,7 @@ func (p *Pipeline) runLeased(ctx context.Context, row *toolkeep.Invocation) erro
 	e := toolkeep.AsError(err)
 	after := e.RetryAfter
 	if p.passes(a, e) {
-		after = max(after, time.Second) // an upstream's 429 need not say when
+		after = max(after, time.Second) // an upstream's 429 may not name a delay
 	}
 	return p.requeue(ctx, &a.row, p.Node, after)
 }
@@ -122,25 +122,25 @@ func (p *Pipeline) reopen(a *activeCall) error {
 
 var errSealerUnavailable = errors.New("the key that opens the stored arguments cannot be reached") // such as Vault's transit
 
-// feedLag is how far this node may be behind the one that admitted a call.
+// feedLag is how far this node may be behind the node that admitted a call.
 const feedLag = 10 * time.Second
 
-// passes tells whether a worker's refusal may pass: the call waits its turn, until its
-// deadline, instead of ending.
+// passes reports whether a worker's refusal may be temporary: then the call waits,
+// until its deadline, instead of ending.
 func (p *Pipeline) passes(a *activeCall, e *toolkeep.Error) bool {
 	switch e.Code {
 	case toolkeep.RateLimitExceeded, toolkeep.ConcurrencyLimitExceeded,
-		toolkeep.PolicyEngineUnavailable: // the agent's context cannot be read now
+		toolkeep.PolicyEngineUnavailable: // the agent's context is unavailable now
 		return true
 	case toolkeep.Unauthenticated, toolkeep.ToolNotFound, toolkeep.ToolVersionNotFound, toolkeep.VersionConflict:
-		// This node may not have read in the feed yet the key or the version that another
-		// node admitted the call with.
+		// This node may not yet have read from the feed the key or version with which
+		// another node admitted the call.
 		return !p.Alone && p.Clock().Sub(a.row.CreatedAt) <= feedLag
 	}
 	return errors.Is(e, errSealerUnavailable)
 }
 
-// requeue gives a running row back to the queue.
+// requeue returns a running row to the queue.
 func (p *Pipeline) requeue(ctx context.Context, row *toolkeep.Invocation, owner string, after time.Duration) error {
 	back := *row
 	back.State, back.LeaseOwner, back.LeaseUntil = toolkeep.CallQueued, "", time.Time{}
@@ -156,8 +156,8 @@ func (p *Pipeline) requeue(ctx context.Context, row *toolkeep.Invocation, owner 
 	return err
 }
 
-// finish ends a row that nobody runs. What was not sent and may be sent again
-// lets its key go, as at the end of a run.
+// finish ends a row that no worker runs. If nothing was sent and it may be repeated,
+// its key is freed, as at the end of a run.
 func (p *Pipeline) finish(ctx context.Context, row *toolkeep.Invocation, to toolkeep.CallState, e *toolkeep.Error) error {
 	from, owner := row.State, row.LeaseOwner
 	row.State, row.EndedAt = to, p.Clock()

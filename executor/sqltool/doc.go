@@ -1,6 +1,5 @@
-// Package sqltool carries out tools of kind "sql": a named statement with typed
-// parameters, or several in one transaction, on PostgreSQL, MySQL, MariaDB or
-// SQLite.
+// Package sqltool executes tools of kind "sql": a fixed statement with typed
+// parameters, or several in one transaction, on PostgreSQL, MySQL, MariaDB or SQLite.
 //
 // # The binding
 //
@@ -14,33 +13,33 @@
 //	                  {"name": "limit", "type": "integer", "default": 50} ],
 //	  "max_rows": 1000, "max_bytes": 1000000 }
 //
-// connection: socket (a directory for PostgreSQL, a file for MySQL) in place of host
-// and port, file alone for SQLite. tls is verify (the default over TCP), require
-// (encrypted, to whoever answers) or off. superuser lets in a login that a
-// read-only transaction does not hold.
+// connection: socket (a directory for PostgreSQL, a file for MySQL) instead of host and
+// port; only file for SQLite. tls is verify (the default over TCP), require (encrypted
+// but unauthenticated) or off. superuser accepts a login that a read-only transaction
+// cannot restrict.
 //
-// statements, a list of {statement, parameters}, in place of statement runs several
-// in one transaction. results is last (the default) or all; isolation is read
-// committed, repeatable read or serializable; write: true is a tool that writes,
-// whose manifest says side_effects: writes.
+// statements, a list of {statement, parameters}, replaces statement and runs several in
+// one transaction. results is last (the default) or all; isolation is read committed,
+// repeatable read or serializable; write: true declares a writing tool, whose manifest
+// says side_effects: writes.
 //
 // # Parameters
 //
-// parameters are in the order of the placeholders: $1 of PostgreSQL, ? of MySQL, ?
-// or ?1 of SQLite. arg is the argument, by default the name. What is absent is the
+// parameters are in the order of the placeholders: $1 of PostgreSQL, ? of MySQL, ? or
+// ?1 of SQLite. arg is the argument, by default the name. A missing argument is its
 // default, or NULL. type (text, integer, number, boolean, bytes, json, date, time,
-// timestamp, uuid, each with [] for a list in PostgreSQL) declares the type; without
-// it PostgreSQL infers one, and the others take the value's own. bytes are base64,
-// json is the value as JSON text. like (contains, prefix, suffix) makes a LIKE
-// pattern that matches the text as it is; the statement says ESCAPE '!'.
+// timestamp, uuid, each with [] for a list in PostgreSQL) declares the type; without it
+// PostgreSQL infers one, and the others use the value's own. bytes are base64, json is
+// the value as JSON text. like (contains, prefix, suffix) builds a LIKE pattern that
+// matches the text literally; the statement must say ESCAPE '!'.
 //
-// Values are bound by the database's protocol and never put into text. There is no
-// way to fill in a name, a keyword or a part of a statement.
+// Values are bound by the database's protocol, never inserted into the text. Names,
+// keywords and parts of a statement cannot be parameters.
 //
 // # Reading
 //
-// A tool that does not say that it writes is held to reading by the database, not by
-// a look at its text:
+// For a tool that does not declare writing, the database enforces reading, not a check
+// of the text:
 //
 //   - PostgreSQL runs it in a READ ONLY transaction that is rolled back, by the
 //     extended protocol, which takes one statement. The server describes the statement
@@ -60,26 +59,25 @@
 //
 //	{ "rows": [{…}], "row_count": 2, "truncated": false, "columns": [{"name": "id", "type": "int8"}] }
 //
-// max_rows and max_bytes bound it; the server is asked for no more (PostgreSQL) or
-// told to stop (MySQL). There is a warning where it is truncated, and rows_affected
-// and last_insert_id where a statement writes. A name that comes twice gets _2.
+// max_rows and max_bytes bound it; the server is asked for no more (PostgreSQL) or told
+// to stop (MySQL). A truncated result has a warning, and a writing statement returns
+// rows_affected and last_insert_id. A duplicate column name gets _2.
 //
-// Integers and decimals keep every digit as JSON numbers; NaN and infinities are
-// text. Times with a zone are RFC 3339 in UTC, times without have none; bytes are
-// base64; json is embedded; arrays are arrays; intervals (ISO 8601), ranges,
-// addresses and what else there is are the database's text. MySQL's zero dates are
-// null.
+// Integers and decimals keep every digit as JSON numbers; NaN and infinities are text.
+// Times with a zone are RFC 3339 in UTC, times without have none; bytes are base64;
+// json is embedded; arrays are arrays; intervals (ISO 8601), ranges, addresses and all
+// other types are the database's text. MySQL's zero dates are null.
 //
 // # Connections
 //
-// Are pooled for one tenant, one connection, one allow-list, one credential and one
-// direction (read or write), with a bound for each pool and for all. TCP goes
-// through the egress guard; Unix sockets and SQLite files only where the operator
-// opens a folder. The session's time limit and the pools' cleanup keep what a call
-// did to its session from the next; MySQL's user variables and locks by name are
-// the exception and live as long as the session.
+// Connections are pooled per tenant, connection, allow-list, credential and direction
+// (read or write), with a limit for each pool and for all. TCP goes through the egress
+// guard; Unix sockets and SQLite files are opened only in the operator's folders. The
+// session's time limit and the pools' cleanup keep a call's session state from the next
+// call; MySQL's user variables and named locks are the exception and live as long as
+// the session.
 //
 // When a call's context ends, the server is told to cancel (PostgreSQL's cancel
-// request, KILL, sqlite3_interrupt) and the session is closed. The server has the
-// attempt's time limit, too.
+// request, KILL, sqlite3_interrupt) and the session is closed. The server also has the
+// attempt's time limit.
 package sqltool
