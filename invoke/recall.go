@@ -52,9 +52,9 @@ func (p *Pipeline) cached(a *activeCall) *toolkeep.Result {
 	return res
 }
 
-// cacheRule is the tool's rule with the lifetime that the call asked for. noticed says
-// that a change of the tool's secrets changes the key; where it does not, no result is
-// kept forever.
+// cacheRule is the tool's rule with the lifetime that the call requested. noticed says
+// that a change of the tool's secrets changes the key; if it does not, no result is
+// cached forever.
 func cacheRule(rule toolkeep.CacheSpec, asked time.Duration, noticed bool) toolkeep.CacheSpec {
 	if rule.Policy == "forever" && !noticed {
 		rule.Policy, rule.TTLSeconds = "ttl", int(resultcache.DefaultTTL/time.Second)

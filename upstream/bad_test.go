@@ -18,7 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// Each test has one kind of bad server and says what the caller sees.
+// Each test has one kind of bad server and states what the caller sees.
 
 func TestServerDiesInACall(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
@@ -34,7 +34,7 @@ func TestServerDiesInACall(t *testing.T) {
 	if again := call(t, s, toolCall(alice(), "pid", "")); again == first {
 		t.Error("the same process answers")
 	}
-	// How the process ended is known a moment after its pipe.
+	// The exit status is known shortly after the pipe closes.
 	eventually(t, "the status tells of the death", func() bool {
 		st := status(t, s, alice())
 		return st.State == StateReady && st.Lost == 1 && strings.Contains(st.LastError, "status 9")
@@ -78,9 +78,9 @@ func pending(s *Servers) int {
 	return n
 }
 
-// TestDeadServerIsRebuiltForACallThatWasNotSent: the server stops reading between
-// two calls without another sign. The second call finds it out when it cannot be
-// written, goes to a new process, and its caller sees nothing.
+// TestDeadServerIsRebuiltForACallThatWasNotSent: between two calls the server stops
+// reading without another sign. The second call fails to write, goes to a new process,
+// and its caller sees no error.
 func TestDeadServerIsRebuiltForACallThatWasNotSent(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
 	for range 3 {
@@ -97,14 +97,14 @@ func TestDeadServerIsRebuiltForACallThatWasNotSent(t *testing.T) {
 
 func TestServerHangs(t *testing.T) {
 	spec := stdioSpec(t, "")
-	spec.CallTimeout = 2 * time.Second // the call that is answered has to keep it too
+	spec.CallTimeout = 2 * time.Second // the successful call must meet it too
 	s := start(t, testConfig(t), spec)
 	e := fails(t, s, toolCall(alice(), "hang", ""), toolkeep.UpstreamTimeout)
 	if e.NothingSent || !strings.Contains(e.Message, "2s") {
 		t.Errorf("%v", e)
 	}
 	eventually(t, "the server is told", func() bool { return strings.Contains(logs(t, s, alice()), "cancelled 3") })
-	// Nobody else is held up, and the late answer, if it came, would reach nobody.
+	// Other calls are not delayed, and a late response would reach no caller.
 	if got := call(t, s, toolCall(alice(), "echo", "still here")); got != "still here" {
 		t.Error(got)
 	}
@@ -125,7 +125,7 @@ func TestDeadlineAndCancelOfTheCaller(t *testing.T) {
 	eventually(t, "the server is told twice", func() bool { return strings.Count(logs(t, s, alice()), "cancelled ") == 2 })
 }
 
-// TestProgressIsASignOfLife: a call that tells of itself may take longer than the
+// TestProgressIsASignOfLife: a call that reports progress may take longer than the
 // limit for silence.
 func TestProgressIsASignOfLife(t *testing.T) {
 	spec := stdioSpec(t, "")
@@ -202,7 +202,7 @@ func TestServerAnswersTwice(t *testing.T) {
 
 func TestServerAnswersWithAnotherID(t *testing.T) {
 	spec := stdioSpec(t, "")
-	spec.CallTimeout = 2 * time.Second // the call that is answered has to keep it too
+	spec.CallTimeout = 2 * time.Second // the successful call must meet it too
 	s := start(t, testConfig(t), spec)
 	if got := call(t, s, toolCall(alice(), "other-id", "")); got != "right" {
 		t.Error(got)
@@ -213,7 +213,7 @@ func TestServerAnswersWithAnotherID(t *testing.T) {
 	fails(t, s, toolCall(alice(), "lost-id", ""), toolkeep.UpstreamTimeout)
 }
 
-// TestServerBreaksItsAnswer: an answer that cannot be read is told at once, and the
+// TestServerBreaksItsAnswer: an unreadable response is reported at once, and the
 // session goes on.
 func TestServerBreaksItsAnswer(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
@@ -249,7 +249,7 @@ func TestResultIsTooLarge(t *testing.T) {
 	spec.MaxResultBytes = 1 << 20
 	s := start(t, testConfig(t), spec)
 	fails(t, s, toolCall(alice(), "big", strconv.Itoa(3<<20)), toolkeep.ResultTooLarge)
-	// The session lives on, and a smaller limit of one call counts too.
+	// The session lives on, and a call's own smaller limit applies too.
 	r := toolCall(alice(), "big", "5000")
 	if got := call(t, s, r); len(got) != 5000 {
 		t.Errorf("%d bytes", len(got))
@@ -305,7 +305,7 @@ func TestListGoesInACircleOrOnForEver(t *testing.T) {
 	}
 }
 
-// TestListThatFailsLaterKeepsTheTools: one error never empties the list.
+// TestListThatFailsLaterKeepsTheTools: an error never empties the list.
 func TestListThatFailsLaterKeepsTheTools(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, "once"))
 	if d, err := s.Definitions(t.Context(), alice(), "s"); err != nil || len(d.Tools) != 2 || d.Stale != nil {
@@ -324,7 +324,7 @@ func TestServerFlaps(t *testing.T) {
 	c := testConfig(t)
 	c.BackoffBase, c.BackoffMax, c.Cooling, c.RestartLimit = time.Minute, time.Minute, time.Hour, 4
 	c.RestartWindow = 24 * time.Hour
-	var ahead atomic.Int64 // the pauses pass on the clock alone
+	var ahead atomic.Int64 // the pauses pass only on this clock
 	c.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	spec := stdioSpec(t, "flap")
 	s := start(t, c, spec)
@@ -357,18 +357,18 @@ func TestServerFlaps(t *testing.T) {
 	if st.State != StateFailed || !strings.Contains(st.LastError, "boom: no such table") || st.RetryAt.IsZero() {
 		t.Errorf("%+v", st)
 	}
-	// Another tenant is not held up by it: the failures are acme's.
+	// Another tenant is not affected: the failures are acme's.
 	if e := fails(t, s, toolCall(carol(), "echo", ""), toolkeep.MCPUnavailable); e.Details["state"] != nil {
 		t.Errorf("%v", e)
 	}
-	// By hand it starts anew.
+	// Restart clears the failures.
 	if err := s.Restart(alice(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	if e := fails(t, s, toolCall(alice(), "echo", ""), toolkeep.MCPUnavailable); !strings.Contains(e.Message, "ended before it was ready") {
 		t.Errorf("%v", e)
 	}
-	// And a spec that works makes it work.
+	// A working spec works at once.
 	s.Set([]Spec{stdioSpec(t, "")})
 	if got := call(t, s, toolCall(alice(), "echo", "well")); got != "well" {
 		t.Error(got)
@@ -401,7 +401,7 @@ func TestServerDoesNotSurviveOrAnswerDiscover(t *testing.T) {
 	for _, mode := range []string{"dies-of-discover", "ignores-discover"} {
 		t.Run(mode, func(t *testing.T) {
 			spec := stdioSpec(t, mode)
-			spec.StartTimeout = 9 * time.Second // a third of it is the question's that gets no answer
+			spec.StartTimeout = 9 * time.Second // the unanswered probe takes a third of it
 			s := start(t, testConfig(t), spec)
 			if got := call(t, s, toolCall(alice(), "echo", "hi")); got != "hi" {
 				t.Errorf("%s: %s", mode, got)
@@ -414,7 +414,7 @@ func TestServerDoesNotSurviveOrAnswerDiscover(t *testing.T) {
 }
 
 func TestServerAsksUnasked(t *testing.T) {
-	// Even of a server that may ask: nobody is bound to this session.
+	// Even from a server that may send requests: this session has no caller.
 	spec := stdioSpec(t, "asks-unasked")
 	spec.Capabilities = []string{CapElicitation, CapSampling, CapRoots}
 	s := start(t, testConfig(t), spec)
@@ -425,7 +425,7 @@ func TestServerAsksUnasked(t *testing.T) {
 	if log := logs(t, s, alice()); !strings.Contains(log, "refused what the server asked: elicitation/create") {
 		t.Error(log)
 	}
-	// A tool that asks hears that this client has no such method.
+	// A tool's request is refused as by a client without that method.
 	if got := call(t, s, toolCall(alice(), "elicit", "x")); !strings.Contains(got, "-32601") {
 		t.Error(got)
 	}
@@ -456,7 +456,7 @@ func TestListChangedStorm(t *testing.T) {
 	defer b.Close()
 	count := func() int { mu.Lock(); defer mu.Unlock(); return len(seen) }
 	eventually(t, "the lists are read after the storm", func() bool { return count() >= 2 })
-	// The server counts its readings in a tool's name: 3,000 changes cost few.
+	// The server counts the reads in a tool's name: 3,000 changes cause few.
 	mu.Lock()
 	last := string(seen[len(seen)-1].Tools[1])
 	mu.Unlock()
@@ -512,7 +512,7 @@ func TestResultThatIsNoObject(t *testing.T) {
 	}
 }
 
-// TestSlowServerHoldsUpNobody: one server hangs with many calls, another answers.
+// TestSlowServerHoldsUpNobody: one server hangs with many calls, another responds.
 func TestSlowServerHoldsUpNobody(t *testing.T) {
 	slow, quick := stdioSpec(t, ""), stdioSpec(t, "")
 	slow.Name = "slow"

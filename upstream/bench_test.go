@@ -35,7 +35,7 @@ func (l *loop) Write(_ context.Context, m *mcp.Message) error {
 
 func (l *loop) Close() error { close(l.done); return nil }
 
-// BenchmarkRequest is what a request costs beside the transport.
+// BenchmarkRequest measures a request without its transport.
 func BenchmarkRequest(b *testing.B) {
 	for _, progress := range []bool{false, true} {
 		b.Run(fmt.Sprintf("progress=%t", progress), func(b *testing.B) {

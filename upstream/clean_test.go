@@ -18,7 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/redact"
 )
 
-// lapse is a clock that a test moves on.
+// lapse is a clock that a test advances.
 type lapse struct {
 	mu  sync.Mutex
 	now time.Time
@@ -36,8 +36,8 @@ func (c *lapse) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// ownSecrets are those that alice, bob and carol set for themselves: alice's is a
-// word that everybody's texts have.
+// ownSecrets are the personal secrets of alice, bob and carol; alice's is a common word
+// in everyone's texts.
 func ownSecrets() resolver {
 	values := map[string]string{"alice": "the word", "bob": "bobs-own", "carol": "carols-own"}
 	return func(_ context.Context, p *toolkeep.Principal, _ string) (Value, error) {
@@ -49,8 +49,8 @@ func ownSecrets() resolver {
 	}
 }
 
-// TestOwnSecretIsTakenOutOfOwnAnswersAlone: whatever a server says again of one person's
-// secret, that person does not see it, and nobody else misses the word.
+// TestOwnSecretIsTakenOutOfOwnAnswersAlone: a personal secret that the server repeats
+// is redacted for that person only; others see the word.
 func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 	clock := &lapse{now: time.Unix(1_800_000_000, 0)}
 	c := testConfig(t)
@@ -133,8 +133,8 @@ func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 			refusal(err)
 		})
 	}
-	// The lists that one person's session gave are kept for the tenant, and shown to others
-	// neither with that person's secret nor without its words.
+	// Lists read in one person's session are stored for the tenant; others see neither
+	// that person's secret nor a list without its words.
 	for _, p := range []*toolkeep.Principal{bob(), alice(), bob(), carol()} {
 		d, err := s.Definitions(ctx, p, "s")
 		if err != nil {
@@ -146,7 +146,7 @@ func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 			}
 		}
 	}
-	// What administrators read has nobody's.
+	// Administrators see no personal secret.
 	eventually(t, "the log has all lines", func() bool {
 		return strings.Count(logs(t, s, alice()), "[REDACTED] is [REDACTED]") == 2 && strings.Contains(logs(t, s, carol()), "the word is [REDACTED]")
 	})
@@ -156,7 +156,7 @@ func TestOwnSecretIsTakenOutOfOwnAnswersAlone(t *testing.T) {
 	if got := c.Redact.Log().Clean("the word bobs-own carols-own"); got != "[REDACTED] [REDACTED] [REDACTED]" {
 		t.Errorf("the process's log: %s", got)
 	}
-	// And all of it is forgotten when the sessions have ended.
+	// All of it is released when the sessions have ended.
 	if n := c.Redact.Held(); n != 3 {
 		t.Errorf("%d secrets are held, want 3", n)
 	}
@@ -184,8 +184,8 @@ func keyOf(people map[*toolkeep.Principal]string, subject string) *toolkeep.Prin
 	return nil
 }
 
-// TestFailedStartTellsNobodysSecret: why a session did not start is told to others of the
-// tenant.
+// TestFailedStartTellsNobodysSecret: the tenant's other people see why a session did
+// not start.
 func TestFailedStartTellsNobodysSecret(t *testing.T) {
 	clock := &lapse{now: time.Unix(1_800_000_000, 0)}
 	c := testConfig(t)
@@ -197,7 +197,7 @@ func TestFailedStartTellsNobodysSecret(t *testing.T) {
 	spec.Env["SECRET"] = "secret://k"
 	s := start(t, c, spec)
 	for range 2 {
-		// Its answer or its end comes first.
+		// Either its answer or its end comes first.
 		if _, err := s.Do(t.Context(), toolCall(bob(), "echo", "")); err == nil {
 			t.Fatal("it started")
 		}
@@ -213,13 +213,13 @@ func TestFailedStartTellsNobodysSecret(t *testing.T) {
 	})
 }
 
-// TestWhoSharesASessionKnowsItsSecrets: what a reference found is known at least to
-// those who are in the session.
+// TestWhoSharesASessionKnowsItsSecrets: a session's secrets are redacted at least for
+// everyone who shares it.
 func TestWhoSharesASessionKnowsItsSecrets(t *testing.T) {
 	b := newWeb(t, nil)
 	for _, tt := range []struct {
 		session string
-		want    map[string]bool // whose results are cleaned
+		want    map[string]bool // whose results are redacted
 	}{
 		{SessionPrincipal, map[string]bool{"alice": true, "alice for dave": true, "bob": false}},
 		{SessionShared, map[string]bool{"alice": true, "alice for dave": true, "bob": true}},
@@ -227,7 +227,7 @@ func TestWhoSharesASessionKnowsItsSecrets(t *testing.T) {
 		t.Run(string(tt.session), func(t *testing.T) {
 			c := httpConfig(t)
 			c.Redact = redact.NewRedactor(nil)
-			// A store that takes everything for one person's.
+			// A store that treats every secret as personal.
 			c.Secrets = resolver(func(_ context.Context, p *toolkeep.Principal, _ string) (Value, error) {
 				return Value{Text: "the word", Held: []string{"the word"}, Scope: redact.Scope{Tenant: p.Tenant, Person: "somebody"}}, nil
 			})
@@ -250,8 +250,8 @@ func TestWhoSharesASessionKnowsItsSecrets(t *testing.T) {
 	}
 }
 
-// TestRenewedHeaderIsHeld: a secret that was changed during a session is held in place of
-// the one before it.
+// TestRenewedHeaderIsHeld: a secret that changes during a session replaces the earlier
+// one in the redactor.
 func TestRenewedHeaderIsHeld(t *testing.T) {
 	clock := &lapse{now: time.Unix(1_800_000_000, 0)}
 	var mu sync.Mutex
@@ -298,8 +298,8 @@ func TestRenewedHeaderIsHeld(t *testing.T) {
 	})
 }
 
-// TestToolsShowNobodysSecret: what a server writes of a person's secret into its tools is
-// shown to nobody, and the definitions are the same whoever's session they were read in.
+// TestToolsShowNobodysSecret: a personal secret that a server writes into its tools is
+// redacted for everyone, and the definitions are the same in every session.
 func TestToolsShowNobodysSecret(t *testing.T) {
 	c := testConfig(t)
 	c.Secrets = ownSecrets()
@@ -317,7 +317,8 @@ func TestToolsShowNobodysSecret(t *testing.T) {
 			changes, last = changes+1, bytes.Clone(now)
 		}
 	}
-	// What was accepted before is known again with the word that is one person's secret.
+	// An earlier accepted definition still matches, although it contains one person's
+	// secret word.
 	c.Accepted = func(owner, server, tool string) [][]byte {
 		if owner != "" || server != "s" {
 			t.Errorf("asked for %s of %q's %s", tool, owner, server)
@@ -352,7 +353,7 @@ func TestToolsShowNobodysSecret(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	// alice's word stands in what others' sessions show too, which takes one change back.
+	// Other people's sessions show alice's word too, which reverts one change.
 	if changes > 2 || heard == 0 {
 		t.Errorf("the definitions were told %d times, and changed %d times", heard, changes)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestCompareKeepsNothing: it tells nobody what it read, and a call in the session that
-// it made is verified against what is read then.
+// TestCompareKeepsNothing: OnDefinitions is not called, and a later call in Compare's
+// session is verified against a new read.
 func TestCompareKeepsNothing(t *testing.T) {
 	c := testConfig(t)
 	var mu sync.Mutex

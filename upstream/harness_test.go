@@ -18,7 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// limit is how long a test waits for what must happen.
+// limit bounds a test's waits.
 const limit = time.Minute
 
 func self(t *testing.T) string {
@@ -38,7 +38,7 @@ func testConfig(t *testing.T) Config {
 	}
 }
 
-// stdioSpec is the bad server in a mode.
+// stdioSpec is the bad server in the given mode.
 func stdioSpec(t *testing.T, mode string) Spec {
 	return Spec{
 		Name: "s", Transport: Stdio, Command: []string{self(t)},
@@ -46,8 +46,7 @@ func stdioSpec(t *testing.T, mode string) Spec {
 	}
 }
 
-// start makes Servers of the specs and checks at the end that nothing of them is
-// left.
+// start runs Servers with the specs, and checks at the end that nothing is left.
 func start(t *testing.T, c Config, specs ...Spec) *Servers {
 	t.Helper()
 	for i := range specs {
@@ -70,7 +69,7 @@ func start(t *testing.T, c Config, specs ...Spec) *Servers {
 			}
 		}
 		eventually(t, "descriptors are closed", func() bool {
-			if c.HTTPClient != nil { // again and again: a connection may become idle late
+			if c.HTTPClient != nil { // repeatedly: a connection may become idle late
 				c.HTTPClient("", nil).CloseIdleConnections()
 			}
 			return openFiles(t) <= before
@@ -111,7 +110,7 @@ func toolCall(p *toolkeep.Principal, tool, text string) *Request {
 	}
 }
 
-// call carries one out and gives the text of its result.
+// call makes a call and returns its result's text.
 func call(t *testing.T, s *Servers, r *Request) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -130,7 +129,7 @@ func textOf(a *Answer) string {
 	return string(a.Result)
 }
 
-// fails carries one out that must fail with the code.
+// fails makes a call that must fail with the code.
 func fails(t *testing.T, s *Servers, r *Request, code toolkeep.Code) *toolkeep.Error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -151,7 +150,7 @@ func failsIn(t *testing.T, ctx context.Context, s *Servers, r *Request, code too
 	return e
 }
 
-// status is that of the server "s".
+// status returns the status of the server "s".
 func status(t *testing.T, s *Servers, p *toolkeep.Principal) Status {
 	t.Helper()
 	for _, st := range s.Status(p) {
@@ -172,7 +171,7 @@ func logs(t *testing.T, s *Servers, p *toolkeep.Principal) string {
 	return string(b)
 }
 
-// alive tells whether the process exists and is no zombie.
+// alive reports whether the process exists and is not a zombie.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -194,10 +193,10 @@ func pids(t *testing.T, text string) []int {
 	return list
 }
 
-// listener is a Peer that keeps what it is told and answers as it is told to.
+// listener is a Peer that records notifications and gives preset answers.
 type listener struct {
 	answer func(ctx context.Context, method string, params []byte) ([]byte, error)
-	block  chan struct{} // Notify waits for it; nil does not
+	block  chan struct{} // Notify blocks on it unless nil
 
 	mu   sync.Mutex
 	got  []string

@@ -16,8 +16,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// TestModernRefusals: a server that refuses the revision and names it is asked once
-// more, and a tool whose arguments cannot ride as headers is left out.
+// TestModernRefusals: a server that refuses the revision but names it is asked once
+// more, and a tool whose arguments cannot be sent as headers is dropped.
 func TestModernRefusals(t *testing.T) {
 	var discovers atomic.Int64
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func TestModernRefusals(t *testing.T) {
 	}
 }
 
-// needy is an Authorizer whose error says that nothing counts of what was sent.
+// needy is an Authorizer whose error has NothingSent set.
 type needy struct{ token atomic.Pointer[string] }
 
 func (n *needy) Header(context.Context) (http.Header, error) {
@@ -69,8 +69,8 @@ func (n *needy) Unauthorized(context.Context, *http.Response) error {
 	return e
 }
 
-// TestLoginEndsInASession: a call that a running session refuses for want of a login
-// has done nothing, so that its caller can make it again.
+// TestLoginEndsInASession: a call refused in a running session for want of a login has
+// done nothing, so its caller can repeat it.
 func TestLoginEndsInASession(t *testing.T) {
 	b := newWeb(t, func(w http.ResponseWriter, r *http.Request, _ *mcp.Message) bool {
 		if r.Header.Get("Authorization") == "Bearer good" {

@@ -22,17 +22,17 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// web is an HTTP server of the older revisions with sessions that can be spoiled.
+// web is an HTTP server of the older revisions whose sessions can be invalidated.
 type web struct {
 	*httptest.Server
 	mu       sync.Mutex
 	sessions map[string]bool
 	made     int
-	calls    atomic.Int64 // tools/call that were carried out
+	calls    atomic.Int64 // tools/call executed
 	deletes  atomic.Int64
 	gets     atomic.Int64
 
-	// before may answer instead; nil or false lets the server go on.
+	// before may answer instead; otherwise the server goes on.
 	before func(w http.ResponseWriter, r *http.Request, m *mcp.Message) bool
 }
 
@@ -116,7 +116,7 @@ func TestHTTPSessionIsForgotten(t *testing.T) {
 		t.Error(got)
 	}
 	b.forget()
-	// The caller sees nothing of it, and the call was carried out once.
+	// The caller sees no error, and the call ran once.
 	if got := call(t, s, toolCall(alice(), "x", "")); got != "session 2" {
 		t.Error(got)
 	}
@@ -126,7 +126,7 @@ func TestHTTPSessionIsForgotten(t *testing.T) {
 	if st := status(t, s, alice()); st.State != StateReady || st.Lost != 1 || st.Sessions != 1 {
 		t.Errorf("%+v", st)
 	}
-	// A GET that is answered with 405 is no failure, and the session ends by DELETE.
+	// A GET answered with 405 is no failure, and the session ends with DELETE.
 	if b.gets.Load() == 0 {
 		t.Error("the server's own stream was not asked for")
 	}
@@ -269,7 +269,7 @@ func TestHTTPHeadersAndTheirSecrets(t *testing.T) {
 	spec.Headers = map[string]string{"Authorization": "Bearer env://TOKEN", "X-Team": "blue"}
 	s := start(t, c, spec)
 	call(t, s, toolCall(alice(), "x", ""))
-	// The secret is changed where it lives: one more look finds it.
+	// The secret changes at its source: resolving it again finds it.
 	mu.Lock()
 	secrets["acme env://TOKEN"] = "new-token-value"
 	mu.Unlock()
@@ -286,7 +286,7 @@ func (f resolver) Resolve(ctx context.Context, _ *Spec, p *toolkeep.Principal, r
 	return f(ctx, p, ref)
 }
 
-// grant is an Authorizer that has to be let in first.
+// grant is an Authorizer that must first be granted access.
 type grant struct {
 	subject string
 	in      *atomic.Bool
@@ -346,7 +346,7 @@ func TestHTTPInnerAddressIsForbidden(t *testing.T) {
 	b := newWeb(t, nil)
 	c := testConfig(t)
 	pool := egress.NewPool(egress.PoolConfig{})
-	pool.Close() // its transports keep no connection
+	pool.Close() // so that no connection is kept
 	c.HTTPClient = func(tenant string, network []toolkeep.HostPort) *http.Client {
 		return &http.Client{Transport: pool.Transport(tenant, egress.NewAllowList(network))}
 	}
@@ -362,7 +362,7 @@ func TestHTTPInnerAddressIsForbidden(t *testing.T) {
 	call(t, s, toolCall(alice(), "x", ""))
 }
 
-// TestModernHeaders: a modern server wants an argument as a header, and refuses the
+// TestModernHeaders: a modern server requires an argument as a header, and refuses the
 // call until its definition was read.
 func TestModernHeaders(t *testing.T) {
 	var calls, lists, cancelled atomic.Int64
@@ -408,7 +408,7 @@ func TestModernHeaders(t *testing.T) {
 	if calls.Load() != 3 || lists.Load() != 1 {
 		t.Errorf("%d calls, %d lists", calls.Load(), lists.Load())
 	}
-	// Giving up closes the request, which tells a modern server.
+	// Cancelling closes the request, which tells a modern server.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-hold; cancel() }()
 	failsIn(t, ctx, s, toolCall(alice(), "x", "hang"), toolkeep.Cancelled)

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// The test binary is also the reaper, the servers behind it and the Toolkeep that
-// is killed: it runs itself anew, and the environment says as what.
+// The test binary is also the reaper, the servers under test and the Toolkeep that is
+// killed: it runs itself, and the environment selects the role.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "__reaper" {
 		os.Exit(RunReaper(os.Args[2:]))
@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv("UPSTREAM_TEST_PROGRAM"); name != "" {
 		os.Exit(programs[name]())
 	}
-	// The runtime's poller has descriptors of its own, which come with the first pipe
-	// and would count as left by whichever test runs first.
+	// The runtime's poller opens descriptors with the first pipe, which would count as
+	// a leak of the first test.
 	if r, w, err := os.Pipe(); err == nil {
 		r.Close()
 		w.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// TestModernServerOverStdio has a server that knows 2026-07-28 alone.
+// TestModernServerOverStdio uses a server that supports only 2026-07-28.
 func TestModernServerOverStdio(t *testing.T) {
 	spec := stdioSpec(t, "modern")
 	spec.Capabilities = []string{CapElicitation}
@@ -32,7 +32,7 @@ func TestModernServerOverStdio(t *testing.T) {
 	if st := status(t, s, alice()); st.Version != mcp.V20260728 {
 		t.Errorf("%+v", st)
 	}
-	// A question in the result is put to the caller, and the call goes on.
+	// A request in the result goes to the caller, and the call goes on.
 	l := &listener{answer: yes}
 	r = toolCall(alice(), "confirm", "")
 	r.Peer, r.PeerCapabilities = l, []byte(`{"elicitation":{"form":{}}}`)
@@ -42,7 +42,7 @@ func TestModernServerOverStdio(t *testing.T) {
 	if fmt.Sprint(l.asks) != `[elicitation/create {"message":"sure?"}]` {
 		t.Error(l.asks)
 	}
-	// It cannot go on for ever, nor without somebody to answer.
+	// It must not go on for ever, nor without a caller that can answer.
 	r.Params = toolCall(alice(), "confirm-for-ever", "").Params
 	if e := fails(t, s, r, toolkeep.MCPError); !strings.Contains(e.Message, "10 times") || len(l.asks) != maxRounds {
 		t.Errorf("%v after %d questions", e, len(l.asks))
@@ -55,7 +55,7 @@ func TestModernServerOverStdio(t *testing.T) {
 		return nil, toolkeep.NewError(toolkeep.ApprovalDenied, "no")
 	}}
 	fails(t, s, r, toolkeep.ApprovalDenied)
-	// Cancellation over stdio is by notification, as before.
+	// Over stdio, cancellation is still a notification.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		eventually(t, "it is in the air", func() bool { return strings.Contains(logs(t, s, alice()), "hanging") })
@@ -65,11 +65,11 @@ func TestModernServerOverStdio(t *testing.T) {
 	eventually(t, "the server is told", func() bool { return strings.Contains(logs(t, s, alice()), "cancelled") })
 }
 
-// TestModernServerThatIsSlow leaves the first question unanswered, as a server that
-// is still being downloaded does.
+// TestModernServerThatIsSlow: the first probe gets no answer, as from a server that is
+// still being downloaded.
 func TestModernServerThatIsSlow(t *testing.T) {
 	spec := stdioSpec(t, "slow-modern")
-	spec.StartTimeout = 9 * time.Second // a third of it is the first question's
+	spec.StartTimeout = 9 * time.Second // the first probe takes a third of it
 	s := start(t, testConfig(t), spec)
 	if got := call(t, s, toolCall(alice(), "echo", "hi")); got != "hi" {
 		t.Error(got)
@@ -109,8 +109,8 @@ func sdkSpecs(t *testing.T) map[string]Spec {
 	}
 }
 
-// TestSDKServer: a well-behaved server is the same for the caller whatever its era
-// and transport.
+// TestSDKServer: a correct server looks the same to the caller in every era and
+// transport.
 func TestSDKServer(t *testing.T) {
 	for name, spec := range sdkSpecs(t) {
 		t.Run(name, func(t *testing.T) {
@@ -142,10 +142,10 @@ func TestSDKServer(t *testing.T) {
 			if _, err := s.Do(t.Context(), toolCall(alice(), "none", "")); !errors.As(err, &rpc) || rpc.Code != mcp.CodeInvalidParams {
 				t.Errorf("%v", err)
 			}
-			if name == "http stateless" { // it cannot ask and has no stream
+			if name == "http stateless" { // it has no stream and cannot send requests
 				return
 			}
-			// A question reaches whoever called.
+			// A server request reaches its caller.
 			l.answer = func(_ context.Context, method string, params []byte) ([]byte, error) {
 				return []byte(`{"action":"accept","content":{"n":` + string(mcp.Get(params, "message")) + `}}`), nil
 			}
@@ -158,7 +158,7 @@ func TestSDKServer(t *testing.T) {
 	}
 }
 
-// testSDKBinding: what the server tells of itself reaches whoever is bound.
+// testSDKBinding: notifications of the server reach the binding.
 func testSDKBinding(t *testing.T, s *Servers) {
 	l := &listener{}
 	b, err := s.Bind(t.Context(), &Request{Principal: alice(), Server: "s", Session: "d1", Peer: l})
@@ -180,7 +180,7 @@ func testSDKBinding(t *testing.T, s *Servers) {
 	})
 	i := 0
 	eventually(t, "a list change comes", func() bool {
-		// The SDK puts a change off while others follow it.
+		// The SDK delays a change while others follow.
 		if i++; i%50 == 1 {
 			do("grow", fmt.Sprint("new", i))
 		}

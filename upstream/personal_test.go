@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// TestPersonalSecrets: of one agent who acts for several people, or of several
-// workspaces, each call carries the secret of its own.
+// TestPersonalSecrets: for an agent that acts for several people or workspaces, each
+// call uses the matching secret.
 func TestPersonalSecrets(t *testing.T) {
 	var mu sync.Mutex
 	var last string
@@ -49,7 +49,7 @@ func TestPersonalSecrets(t *testing.T) {
 	}
 }
 
-// TestSharedSessionHasTheTenantsSecrets: nobody's own secret serves a session of all.
+// TestSharedSessionHasTheTenantsSecrets: a shared session uses no personal secret.
 func TestSharedSessionHasTheTenantsSecrets(t *testing.T) {
 	b := newWeb(t, nil)
 	c := httpConfig(t)

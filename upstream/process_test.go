@@ -49,10 +49,10 @@ func TestReaperPassesTheExitStatusOn(t *testing.T) {
 	if err := syscall.Kill(p.pid, syscall.SIGABRT); err != nil {
 		t.Fatal(err)
 	}
-	if !p.within(limit) { // stop would send other signals after its grace
+	if !p.within(limit) { // stop would send other signals after its grace period
 		t.Fatal("it survives SIGABRT")
 	}
-	// Go's own handler turns SIGABRT into a trace and status 2.
+	// Go's handler turns SIGABRT into a trace and status 2.
 	if got := p.why(); got != "it exited with status 2" && got != "it was killed by the signal aborted" {
 		t.Error(got)
 	}
@@ -85,7 +85,7 @@ func TestStartNamesWhatCannotBeRun(t *testing.T) {
 			t.Errorf("%v: %v", command, err)
 		}
 	}
-	// A wrong Config.Reaper says so too.
+	// An invalid Config.Reaper is reported too.
 	for _, dir := range []string{filepath.Join(t.TempDir(), "gone"), self(t)} {
 		_, err := startProcess(processConfig{reaper: []string{self(t), "__reaper"}, command: []string{self(t)}, dir: dir, grace: time.Second})
 		if !errors.Is(err, errNoStart) || !strings.Contains(err.Error(), "folder") || !strings.Contains(err.Error(), dir) {
@@ -132,8 +132,8 @@ func TestReaperIsSmall(t *testing.T) {
 	p.stop(true)
 }
 
-// TestKilledReaperLeavesNoCommand kills the reaper itself, which nothing but the
-// kernel's memory shortage does.
+// TestKilledReaperLeavesNoCommand kills the reaper itself, which in practice only the
+// kernel's OOM killer does.
 func TestKilledReaperLeavesNoCommand(t *testing.T) {
 	p := startProgram(t, "sleep", time.Second)
 	if err := p.cmd.Process.Kill(); err != nil {
@@ -148,8 +148,8 @@ func TestKilledReaperLeavesNoCommand(t *testing.T) {
 	}
 }
 
-// TestTreeIsReaped has a server start processes that outlive it, one in a session
-// of its own, and ends it in each of the ways it can end.
+// TestTreeIsReaped: a server starts processes that outlive it, one in its own session,
+// and is ended in every possible way.
 func TestTreeIsReaped(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, s *Servers){
 		"stop": func(t *testing.T, s *Servers) {
@@ -199,8 +199,8 @@ func TestTreeIsReaped(t *testing.T) {
 	}
 }
 
-// runToolkeep is a Toolkeep that gets killed: it starts a server with a tree below
-// it, prints the pids and waits.
+// runToolkeep is the Toolkeep to be killed: it starts a server with a process tree,
+// prints the pids and waits.
 func runToolkeep() int {
 	exe, _ := os.Executable()
 	dir, _ := os.MkdirTemp("", "killed")

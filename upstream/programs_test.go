@@ -22,7 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// programs are the servers that the tests run, by the name in their environment.
+// programs are the test servers, by the name in their environment.
 var programs map[string]func() int
 
 func init() {
@@ -39,10 +39,10 @@ func init() {
 
 func run(f func()) int { f(); return 0 }
 
-// manyProgress is how often many-progress tells of itself.
+// manyProgress is the number of notifications that many-progress sends.
 const manyProgress = 20 * maxQueued
 
-// stubborn calls deaf when no signal but SIGKILL ends it any more.
+// stubborn calls deaf once only SIGKILL can end it.
 func stubborn(deaf func()) int {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	deaf()
@@ -56,8 +56,8 @@ func waitForever() {
 	}
 }
 
-// wire is the server's side of a stdio connection, without any help that could
-// hide what is being tested.
+// wire is the server's side of a stdio connection, hand-written so that no library
+// hides what is tested.
 type wire struct {
 	mu  sync.Mutex
 	out *bufio.Writer
@@ -84,8 +84,8 @@ func (w *wire) tell(method, params string) {
 	w.send(m)
 }
 
-// bad is a server that does what its mode (how it is as a whole) and the name of
-// the called tool (what it does in one call) say.
+// bad is a server that misbehaves by its mode (the whole server) and by the name of the
+// called tool (one call).
 type bad struct {
 	*wire
 	mode      string
@@ -239,10 +239,10 @@ func (b *bad) initialize(m *mcp.Message) int {
 	return -1
 }
 
-// secret is a JSON text with what the server was given and a word beside it.
+// secret is a JSON text with the server's secret and another word.
 func (b *bad) secret() string { return string(mcp.Quote("the word is " + os.Getenv("SECRET"))) }
 
-// leak answers what is no call with the secret.
+// leak answers messages other than calls with the secret.
 func (b *bad) leak(m *mcp.Message) {
 	switch text := b.secret(); m.Method {
 	case mcp.MethodListPrompts:
@@ -294,7 +294,7 @@ func (b *bad) listTools(m *mcp.Message) {
 	}
 }
 
-// ask puts a question to the client and waits for its answer.
+// ask sends the client a request and waits for its response.
 func (b *bad) ask(id, method, params string) *mcp.Message {
 	ch := make(chan *mcp.Message, 1)
 	b.mu.Lock()
@@ -384,7 +384,7 @@ func (b *bad) call(name string, m *mcp.Message) {
 			return
 		}
 		b.text(m.ID, string(a.Result))
-	case "leak": // in every way but the last, which tells what came to the question
+	case "leak": // in every way but the last, which returns the response to the request
 		text := b.secret()
 		fmt.Fprintln(os.Stderr, text)
 		b.tell(mcp.NotificationMessage, `{"level":"info","data":`+text+`}`)
@@ -400,7 +400,7 @@ func (b *bad) call(name string, m *mcp.Message) {
 		_ = os.Stdout.Close()
 	case "not-an-object":
 		b.line(`{"jsonrpc":"2.0","id":` + string(m.ID) + `,"result":[1]}`)
-	case "confirm": // modern: asks through its result
+	case "confirm": // modern: a request in its result
 		if mcp.Get(m.Params, "inputResponses") == nil {
 			b.send(mcp.Reply(m.ID, []byte(`{"resultType":"input_required","requestState":"s1","inputRequests":{"a":{"method":"elicitation/create","params":{"message":"sure?"}}}}`)))
 			return
@@ -413,8 +413,8 @@ func (b *bad) call(name string, m *mcp.Message) {
 	}
 }
 
-// forkTree starts grandchildren that outlive their parents: one in the group, one
-// in a session of its own whose parent ends at once, each ignoring SIGTERM.
+// forkTree starts grandchildren that outlive their parents: one in the group, one in
+// its own session whose parent exits at once; both ignore SIGTERM.
 func forkTree(kind string) []string {
 	self, _ := os.Executable()
 	var pids []string
@@ -424,7 +424,7 @@ func forkTree(kind string) []string {
 		if kind == "gentle" {
 			cmd.Env = append(os.Environ(), "UPSTREAM_TEST_PROGRAM=sleep")
 		}
-		// They hold stdin, stdout and stderr open like daemons that forget to.
+		// They keep stdin, stdout and stderr open, like careless daemons.
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: setsid}
 		if cmd.Start() == nil {
@@ -434,7 +434,7 @@ func forkTree(kind string) []string {
 	return pids
 }
 
-// serveSDK is a server of the official SDK, which speaks both eras.
+// serveSDK is a server of the official SDK, which supports both eras.
 func serveSDK() int {
 	var o sdk.ServerOptions
 	if v := os.Getenv("REVISIONS"); v != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// fakeSecrets resolves what it has, for the tenant that it has it for.
+// fakeSecrets resolves its entries, each for its tenant.
 type fakeSecrets map[string]string
 
 func (f fakeSecrets) Resolve(_ context.Context, _ *Spec, p *toolkeep.Principal, ref string) (Value, error) {
@@ -53,7 +53,7 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 			t.Errorf("%s: %v, %v", d, fi, err)
 		}
 	}
-	// Another tenant has no such secret: its session is not started at all.
+	// Another tenant lacks the secret: its session does not start.
 	e := fails(t, s, toolCall(carol(), "env", ""), toolkeep.SecretNotFound)
 	if !e.NothingSent {
 		t.Errorf("%v", e)
@@ -89,7 +89,7 @@ func TestWorkingDirectory(t *testing.T) {
 	eventually(t, "it runs there", func() bool { return strings.Contains(logs(t, s, alice()), spec.Dir) })
 }
 
-// remember stores a text in the server's memory and gives what was there before.
+// remember stores a text in the server's memory and returns the previous one.
 func remember(t *testing.T, s *Servers, p *toolkeep.Principal, text string) string {
 	return call(t, s, toolCall(p, "remember", text))
 }
@@ -154,7 +154,7 @@ func TestServersOfTenants(t *testing.T) {
 	if n := len(s.Status(alice())); n != 1 {
 		t.Errorf("%d servers", n)
 	}
-	// Nothing of one tenant's is in another's status or log.
+	// A tenant's status and log contain nothing of another tenant's.
 	call(t, s, toolCall(carol(), "echo", ""))
 	if st := status(t, s, alice()); st.Sessions != 0 || st.State != StateIdle {
 		t.Errorf("%+v", st)
@@ -214,7 +214,7 @@ func TestMaxSessions(t *testing.T) {
 	}
 	hang(alice())
 	call(t, s, toolCall(bob(), "echo", ""))
-	// Bob's session is idle and gives way to Carol's.
+	// Bob's idle session is closed for Carol's.
 	dora := &toolkeep.Principal{Tenant: "acme", Subject: "dora"}
 	hang(dora)
 	eventually(t, "two calls hang", func() bool { return pending(s) == 2 })
@@ -227,7 +227,7 @@ func TestMaxSessions(t *testing.T) {
 	call(t, s, toolCall(bob(), "echo", ""))
 }
 
-// One whose calls all wait leaves half of the sessions to others.
+// A principal whose calls all wait leaves half of the sessions to others.
 func TestSessionsOfOnePrincipal(t *testing.T) {
 	spec := stdioSpec(t, "")
 	spec.Session, spec.MaxSessions = SessionCall, 4
@@ -274,7 +274,7 @@ func TestProgressReachesItsCallerInOrderAndBeforeTheAnswer(t *testing.T) {
 	}
 	wg.Wait()
 	eventually(t, "progress of nobody is counted", func() bool { return status(t, s, alice()).Stray == 40 })
-	// Without a peer, or without a token, nothing is asked for.
+	// Without a peer, or without a token, no progress is requested.
 	r := toolCall(alice(), "params", "")
 	r.Params = mcp.Set(r.Params, []byte(`"x"`), "_meta", "progressToken")
 	if got := call(t, s, r); strings.Contains(got, "_meta") {
@@ -282,7 +282,7 @@ func TestProgressReachesItsCallerInOrderAndBeforeTheAnswer(t *testing.T) {
 	}
 }
 
-// TestSlowPeerHoldsUpItsOwnCallAlone floods a caller that does not take anything.
+// TestSlowPeerHoldsUpItsOwnCallAlone floods a blocked caller.
 func TestSlowPeerHoldsUpItsOwnCallAlone(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
 	l := &listener{block: make(chan struct{})}
@@ -312,7 +312,7 @@ func TestMetaOfTheOtherEraIsTakenOut(t *testing.T) {
 	if got := call(t, s, r); got != `{"name":"params","arguments":{"text":"x","n":9007199254740993},"_meta":{"traceparent":"00-1","x/y":[1, 2]}}` {
 		t.Error(got)
 	}
-	// What has nothing of it passes byte for byte.
+	// Messages without it are forwarded byte for byte.
 	r.Params = []byte(`{ "name" : "params", "arguments":{"b":1.10,"a":2} }`)
 	if got := call(t, s, r); got != string(r.Params) {
 		t.Error(got)
@@ -359,7 +359,7 @@ func TestQuestionsReachWhoeverIsBound(t *testing.T) {
 	if n := status(t, s, alice()).Sessions; n != 3 {
 		t.Errorf("%d sessions, want one for each downstream session", n)
 	}
-	// What was not configured is refused although somebody is there.
+	// A capability that is not configured is refused even with a caller.
 	r := toolCall(alice(), "roots", "")
 	r.Session, r.Peer = "session-alice", peers["alice"]
 	if got := call(t, s, r); !strings.Contains(got, "-32601") {
@@ -367,8 +367,8 @@ func TestQuestionsReachWhoeverIsBound(t *testing.T) {
 	}
 }
 
-// TestLeasesWithoutADownstreamSession: two calls at once never share a session in
-// which a question could go to the wrong one; one after the other they do.
+// TestLeasesWithoutADownstreamSession: concurrent calls never share a session in which
+// a server request could reach the wrong one; consecutive calls do.
 func TestLeasesWithoutADownstreamSession(t *testing.T) {
 	spec := stdioSpec(t, "")
 	spec.Capabilities = []string{CapElicitation}
@@ -406,7 +406,7 @@ func TestLeasesWithoutADownstreamSession(t *testing.T) {
 	if n := status(t, s, alice()).Sessions; n != 3 {
 		t.Errorf("another principal got a used session: %d", n)
 	}
-	// A caller that can do less gets a session that was told less.
+	// A caller with fewer capabilities gets a session that declares fewer.
 	r = toolCall(alice(), "elicit", "no")
 	r.Peer, r.PeerCapabilities = &listener{answer: yes}, []byte(`{"sampling":{}}`)
 	if got := call(t, s, r); !strings.Contains(got, "-32601") {
@@ -462,7 +462,7 @@ func TestRoots(t *testing.T) {
 
 func TestLogMessagesReachOnlyWhoTheyAreFor(t *testing.T) {
 	s := start(t, testConfig(t), stdioSpec(t, ""))
-	// Alone in the air, the message can only be of this call.
+	// With no other call pending, the message belongs to this call.
 	l := &listener{}
 	r := toolCall(alice(), "log", "mine")
 	r.Peer = l
@@ -470,7 +470,7 @@ func TestLogMessagesReachOnlyWhoTheyAreFor(t *testing.T) {
 	if !l.has("working on mine") {
 		t.Errorf("%v", l.heard())
 	}
-	// With another call in the air it is not certain, and goes to the log.
+	// With another pending call the receiver is not certain, and it goes to the log.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	other := &listener{}
@@ -543,7 +543,7 @@ func TestBinding(t *testing.T) {
 	if err := do(a, mcp.MethodInitialize, `{}`); err == nil {
 		t.Error("initialize is passed on")
 	}
-	// The process dies; what was agreed holds in the next one.
+	// The process dies; the settings are restored in the next one.
 	before := len(la.heard())
 	fails(t, s, toolCall(alice(), "die", ""), toolkeep.MCPUnavailable)
 	eventually(t, "the subscription is renewed", func() bool { return len(la.heard()) > before && la.has("test://a") })
@@ -582,7 +582,7 @@ func TestStopRefusesAndDrains(t *testing.T) {
 	if _, err := s.Bind(t.Context(), r); toolkeep.AsError(err).Code != toolkeep.Draining {
 		t.Error(err)
 	}
-	s.Set([]Spec{stdioSpec(t, "")}) // does nothing
+	s.Set([]Spec{stdioSpec(t, "")}) // no effect
 }
 
 func TestStopCutsOffWhatDoesNotEnd(t *testing.T) {
@@ -626,7 +626,7 @@ func TestSetKeepsWhatDidNotChange(t *testing.T) {
 	eventually(t, "the old process ends", func() bool { return !alive(old) })
 }
 
-// TestHammer lets everything happen at once under the race detector.
+// TestHammer runs everything concurrently under the race detector.
 func TestHammer(t *testing.T) {
 	spec := stdioSpec(t, "")
 	spec.Capabilities, spec.MaxSessions, spec.IdleStop, spec.PingEvery = []string{CapElicitation}, 6, 50*time.Millisecond, 20*time.Millisecond

@@ -160,7 +160,7 @@ func TestHealth(t *testing.T) {
 	if d := wait(); d != 30*time.Second || h.stateLocked(now) != StateFailed {
 		t.Errorf("the fourth costs %s", d)
 	}
-	// After its rest one more start; a failure puts it back to rest.
+	// After its rest one more start; a failure makes it rest again.
 	now = now.Add(31 * time.Second)
 	if wait() != 0 {
 		t.Error("it rests for ever")
@@ -174,7 +174,7 @@ func TestHealth(t *testing.T) {
 	if wait() != 0 || h.stateLocked(now) != StateIdle {
 		t.Error("it is not well again")
 	}
-	h.fail(&c, now, "why", "last") // what is older than the window does not count
+	h.fail(&c, now, "why", "last") // failures older than the window do not count
 	if wait() != 0 {
 		t.Error("old failures count")
 	}

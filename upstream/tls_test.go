@@ -10,8 +10,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestTLSErrors: whoever cannot make a secure connection is told so, and not that the
-// server is away.
+// TestTLSErrors: a failed TLS handshake is reported as such, not as a server that is
+// down.
 func TestTLSErrors(t *testing.T) {
 	plain := newWeb(t, nil)
 	signed := httptest.NewUnstartedServer(plain)

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
-// TestSubscriptionDoesNotOvertake: whoever subscribes to a resource while the server is
-// still being told that nobody wants it keeps the subscription.
+// TestSubscriptionDoesNotOvertake: a subscribe during an unsubscribe of the same
+// resource stays in effect.
 func TestSubscriptionDoesNotOvertake(t *testing.T) {
 	var mu sync.Mutex
 	var once sync.Once

@@ -26,8 +26,8 @@ func readAll(in io.Reader, next func(*lines) (*event, error), limit int64) (list
 	}
 }
 
-// FuzzEvents reads streams whole and byte by byte: both give the same elements,
-// all of them JSON.
+// FuzzEvents reads streams whole and byte by byte: both give the same elements, all of
+// them JSON.
 func FuzzEvents(f *testing.F) {
 	for _, s := range []string{
 		"data: 1\n\ndata: {\"a\":[1]}\nid: 3\n\n", "data: a\r\rdata: b\r\n\r\nevent: x\n\n", ":c\ndata\ndata\n\n\ufeff", "\ufeffdata: x\n\n",

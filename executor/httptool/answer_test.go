@@ -28,7 +28,7 @@ import (
 
 const get = `{"method":"GET","server":"SERVER","path":"/"}`
 
-// packers pack by the name of the encoding.
+// packers compress, by encoding.
 var packers = map[string]func(io.Writer) io.WriteCloser{
 	"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
 	"x-gzip":  func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
@@ -107,8 +107,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestHundredMegabytes reads the largest answer that there may be, and not a byte
-// more.
+// TestHundredMegabytes reads the largest permitted response, and refuses one more byte.
 func TestHundredMegabytes(t *testing.T) {
 	e := newExecutor(t)
 	for _, n := range []int64{defaultMaxBytes, defaultMaxBytes + 1} {
@@ -126,7 +125,7 @@ func TestHundredMegabytes(t *testing.T) {
 	}
 }
 
-// TestRawAnswers are what no HTTP library sends.
+// TestRawAnswers are responses that no HTTP library sends.
 func TestRawAnswers(t *testing.T) {
 	tests := []struct {
 		name, raw string
@@ -204,7 +203,7 @@ func TestNotModified(t *testing.T) {
 	}
 }
 
-// TestReadAs reads the answers of a server that says the wrong type.
+// TestReadAs reads the responses of a server with wrong content types.
 func TestReadAs(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -386,13 +385,12 @@ func feed(t testing.TB, body string, left chan<- struct{}) string {
 	})
 }
 
-// TestStreamWithoutEnd cuts streams that would go on for ever, and the server
-// learns of it.
+// TestStreamWithoutEnd: endless streams are cut, and the server notices.
 func TestStreamWithoutEnd(t *testing.T) {
 	left := make(chan struct{}, 1)
 	tests := []struct {
 		name, body, stream string
-		time               time.Duration // what the server sends has to come in it
+		time               time.Duration // the server's events must arrive within it
 		want, warn         string
 		code               toolkeep.Code
 	}{
@@ -464,7 +462,7 @@ func execution(t testing.TB, m *toolkeep.Manifest, a string) *toolkeep.Execution
 	return &toolkeep.Execution{Tool: executortest.Tool(m), Args: args(t, a), MaxBytes: 1 << 20, Principal: &toolkeep.Principal{Tenant: "acme", Subject: "a"}}
 }
 
-// over2 is a server of HTTP/2 over TLS.
+// over2 is an HTTP/2 server over TLS.
 func over2(t testing.TB, h http.HandlerFunc) (*httptest.Server, *Executor) {
 	s := httptest.NewUnstartedServer(h)
 	s.EnableHTTP2 = true

@@ -47,9 +47,8 @@ paths:
 
 var boundaryOf = regexp.MustCompile(`toolkeep-[0-9a-f]{40}`)
 
-// TestBodies imports a document with every kind of body and compares what goes over
-// the wire byte for byte. BOUNDARY stands for a multipart body's boundary, and \r\n
-// for the end of a line.
+// TestBodies imports a document with every kind of body and compares the bytes on the
+// wire. BOUNDARY stands for a multipart body's boundary, \r\n for the end of a line.
 func TestBodies(t *testing.T) {
 	base, last := rawServer(t)
 	tools := imported(t, base, bodiesDocument)
@@ -146,7 +145,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesRefused are bodies that cannot be sent rightly.
+// TestBodiesRefused are bodies that cannot be sent correctly.
 func TestBodiesRefused(t *testing.T) {
 	base, _ := rawServer(t)
 	tools := imported(t, base, bodiesDocument)
@@ -187,8 +186,8 @@ PATHScomponents:
   schemas:
 `
 
-// TestXML sends the values of the examples of OpenAPI 3.1.1, "XML Object Examples",
-// and what they leave out.
+// TestXML sends the values of the examples of OpenAPI 3.1.1, "XML Object Examples", and
+// cases that they leave out.
 func TestXML(t *testing.T) {
 	base, last := rawServer(t)
 	const array = `{type: array, items: {type: string`
@@ -250,7 +249,7 @@ func TestXML(t *testing.T) {
 	}
 }
 
-// TestBodies32 sends what OpenAPI 3.1 and 3.2 add: lists of parts, sequences,
+// TestBodies32 sends the additions of OpenAPI 3.1 and 3.2: lists of parts, sequences,
 // contentEncoding, and a QUERY with a body.
 func TestBodies32(t *testing.T) {
 	base, last := rawServer(t)
@@ -288,8 +287,7 @@ paths:
 	}
 }
 
-// TestListsOfLists sends what Swagger 2.0 writes with a collectionFormat for each
-// list.
+// TestListsOfLists sends Swagger 2.0's nested lists, each with its collectionFormat.
 func TestListsOfLists(t *testing.T) {
 	base, last := rawServer(t)
 	tools := imported(t, base, `swagger: '2.0'

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/executortest"
 )
 
-// TestBodyOfAllArguments sends the arguments that no parameter takes as the body.
+// TestBodyOfAllArguments sends the arguments that are not parameters as the body.
 func TestBodyOfAllArguments(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

@@ -25,8 +25,8 @@ func parsed(t testing.TB, binding string) *binding {
 	return b
 }
 
-// FuzzMultipart reads every multipart body back with another reader: the parts are
-// those of the arguments, and no text of them makes another part or header.
+// FuzzMultipart parses every multipart body with another reader: the parts match the
+// arguments, and no text adds a part or header.
 func FuzzMultipart(f *testing.F) {
 	f.Add("name", "value", "file.txt", "text/plain", `{"a":[1,"b"]}`)
 	f.Add("a\"; filename=\"x", "--toolkeep-\r\n", "\"\r\nX: y", "image/*", `[]`)
@@ -95,8 +95,8 @@ func FuzzMultipart(f *testing.F) {
 	})
 }
 
-// FuzzXML reads every body of XML back: it is well-formed, has one root, and the
-// texts in it are those of the arguments.
+// FuzzXML parses every XML body: it is well-formed, has one root, and its texts are
+// those of the arguments.
 func FuzzXML(f *testing.F) {
 	f.Add("name", "a<b&\"'", `{"x":[1,{"y":"z"}]}`)
 	f.Add("x y", "]]>", `{"":[[]]}`)
@@ -120,7 +120,7 @@ func FuzzXML(f *testing.F) {
 			t.Fatalf("no UTF-8: %q", r.body)
 		}
 		if strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 }) || strings.ContainsFunc(raw, func(r rune) bool { return r >= 0x80 }) || strings.Contains(raw, `\u`) {
-			return // names of letters that the reader below does not know
+			return // names with letters that the reader below does not know
 		}
 		d := xml.NewDecoder(bytes.NewReader(r.body))
 		depth, roots, found := 0, 0, ""
@@ -162,8 +162,8 @@ func FuzzXML(f *testing.F) {
 	})
 }
 
-// FuzzTemplate compiles any template and fills it with any argument: what comes out
-// is a request whose JSON body has the template's members, or an error.
+// FuzzTemplate compiles any template and fills in any argument: the result is a request
+// whose JSON body has the template's members, or an error.
 func FuzzTemplate(f *testing.F) {
 	f.Add("{{a}}", "x", `"y"`)
 	f.Add("{{a?}} {{{{ }} {{b", "\r\n", `{"b":1}`)

@@ -16,7 +16,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/executortest"
 )
 
-// manifest makes a manifest around a binding in which SERVER stands for base.
+// manifest returns a manifest for a binding in which SERVER stands for base.
 func manifest(t testing.TB, base, binding string, edit ...func(*toolkeep.Manifest)) *toolkeep.Manifest {
 	t.Helper()
 	binding = strings.ReplaceAll(binding, "SERVER", base)
@@ -46,7 +46,7 @@ func newExecutor(t testing.TB) *Executor {
 	return e
 }
 
-// closedPort is a port that nobody listens on.
+// closedPort returns a port without a listener.
 func closedPort(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -182,7 +182,7 @@ func tree(t testing.TB, s string) any {
 	return v
 }
 
-// specs reads auth entries.
+// specs parses auth entries.
 func specs(t testing.TB, s string) []toolkeep.AuthSpec {
 	t.Helper()
 	var out []toolkeep.AuthSpec

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDocs wants every binding of docs/http-tools.md to pass Check, and the example
-// of XML to be sent as the page says.
+// TestDocs: every binding of docs/http-tools.md passes Check, and the XML example is
+// sent as the page says.
 func TestDocs(t *testing.T) {
 	page, err := os.ReadFile("../../docs/http-tools.md")
 	if err != nil {

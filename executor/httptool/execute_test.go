@@ -19,7 +19,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/executortest"
 )
 
-// serve starts a server whose handler h is.
+// serve starts a server with handler h.
 func serve(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(h)
@@ -27,13 +27,13 @@ func serve(t testing.TB, h http.HandlerFunc) string {
 	return s.URL
 }
 
-// seen is what the server got of a request.
+// seen is what the server received of a request.
 type seen struct {
 	line, body string
 	header     http.Header
 }
 
-// recorder answers {} and keeps what it got.
+// recorder answers {} and records requests.
 func recorder(t testing.TB) (base string, last func() seen) {
 	var mu sync.Mutex
 	var s seen
@@ -230,7 +230,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestErrorBody cuts after cleaning: half a secret must not stay at the edge.
+// TestErrorBody: the body is redacted before it is cut, so that no partial secret
+// remains at the edge.
 func TestErrorBody(t *testing.T) {
 	const secret = "0123456789abcdef"
 	for _, before := range []int{0, maxErrorShown - 8, maxErrorShown - 1, maxErrorBody - 8, maxErrorBody} {
@@ -477,8 +478,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestCancelOverHTTP2 wants the server to see a cancelled stream, and a failure
-// there to count as sent.
+// TestCancelOverHTTP2: the server sees a cancelled stream, and the failure counts as
+// sent.
 func TestCancelOverHTTP2(t *testing.T) {
 	started, stopped := make(chan struct{}), make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -535,9 +536,8 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// TestNoHiddenRepeat breaks a reused connection after the request arrived:
-// net/http would send a GET again by itself. A tool that writes must not be
-// carried out twice, one that reads may.
+// TestNoHiddenRepeat breaks a reused connection after the request arrived: net/http
+// would repeat a GET by itself. A writing tool must not run twice, a reading one may.
 func TestNoHiddenRepeat(t *testing.T) {
 	for _, tt := range []struct {
 		effects string
@@ -575,7 +575,7 @@ func TestNoHiddenRepeat(t *testing.T) {
 	}
 }
 
-// TestTenantsShareNoConnection counts the connections of the server.
+// TestTenantsShareNoConnection counts the server's connections.
 func TestTenantsShareNoConnection(t *testing.T) {
 	var conns atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "{}") }))
@@ -598,11 +598,11 @@ func TestTenantsShareNoConnection(t *testing.T) {
 	}
 }
 
-// TestHammer calls one executor from many goroutines, with cancellation, for
-// the race detector.
+// TestHammer calls one executor from many goroutines, with cancellation, for the race
+// detector.
 func TestHammer(t *testing.T) {
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body) // a server sees its client go once it has read everything
+		body, _ := io.ReadAll(r.Body) // a server notices a lost client only after reading everything
 		if r.URL.Query().Get("slow") == "true" {
 			<-r.Context().Done()
 			return

@@ -18,12 +18,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// sink is a connection that takes everything.
+// sink is a connection that accepts everything.
 type sink struct{ net.Conn }
 
 func (sink) Write(p []byte) (int, error) { return len(p), nil }
 
-// h2 is a connection that says it speaks HTTP/2.
+// h2 is a connection that claims to speak HTTP/2.
 type h2 struct{ net.Conn }
 
 func (h2) ConnectionState() tls.ConnectionState {
@@ -63,7 +63,7 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// TestHeaderLimit has a server answer with more headers than it may.
+// TestHeaderLimit: a server answers with more headers than permitted.
 func TestHeaderLimit(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

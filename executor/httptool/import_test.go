@@ -13,8 +13,8 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source/openapi"
 )
 
-// TestImportedBindings wants every tool that the OpenAPI reader makes of real
-// documents to pass Check: what cannot be sent must be refused at import.
+// TestImportedBindings: every tool that the OpenAPI reader makes of real documents
+// passes Check: what cannot be sent must be refused at import.
 func TestImportedBindings(t *testing.T) {
 	dir := "../../../shared/data/openapi"
 	if _, err := os.Stat(dir); err != nil {
@@ -32,7 +32,7 @@ func TestImportedBindings(t *testing.T) {
 		}
 		plan, err := openapi.Read(t.Context(), openapi.Options{Location: path, Namespace: "test", Server: "https://api.example.com"})
 		if err != nil {
-			return nil // no document by itself, or one that is refused
+			return nil // not a whole document, or a refused one
 		}
 		documents++
 		for _, p := range plan.Tools {
@@ -54,8 +54,7 @@ func TestImportedBindings(t *testing.T) {
 	t.Logf("%d tools of %d documents", tools, documents)
 }
 
-// FuzzImported wants every tool that the OpenAPI reader makes of any document to
-// pass Check.
+// FuzzImported: every tool that the OpenAPI reader makes of any document passes Check.
 func FuzzImported(f *testing.F) {
 	cases, err := filepath.Glob("../../catalog/source/openapi/testdata/*.txt")
 	if err != nil || len(cases) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/executor/bindings"
 )
 
-// shelf serves seven items in pages in all ways, and keeps what it was asked.
+// shelf serves seven items in pages of every kind, and records requests.
 func shelf(t testing.TB, asked *[]string) string {
 	const all = 7
 	return serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -114,14 +114,14 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPagesFail: pages that must not be followed, and those that fail.
+// TestPagesFail: pages that must not be followed, and pages that fail.
 func TestPagesFail(t *testing.T) {
 	other := serve(t, func(w http.ResponseWriter, r *http.Request) { t.Errorf("the other origin was asked %s", r.URL) })
 	page := func(n int, items string) string { return fmt.Sprintf(`{"items":%s,"n":%d,`, items, n) }
 	tests := []struct {
 		name       string
 		pagination string
-		answers    []string // one for each request; a number is a status
+		answers    []string // one per request; a number is a status
 		limit      int64
 		want, warn string
 		code       toolkeep.Code
@@ -186,7 +186,7 @@ func TestPagesFail(t *testing.T) {
 	}
 }
 
-// TestPagesKeepTheKey sends the credential with each page of the same origin.
+// TestPagesKeepTheKey: the credential is sent with each page of the same origin.
 func TestPagesKeepTheKey(t *testing.T) {
 	var asked []string
 	base := serve(t, func(w http.ResponseWriter, r *http.Request) {

@@ -179,9 +179,9 @@ func TestHeaderText(t *testing.T) {
 	}
 }
 
-// FuzzBuild puts any text and any JSON value into every place of a request: it
-// must not panic, and what comes out must be a URL with the template's segments
-// whose path nobody can read in another way.
+// FuzzBuild puts any text and any JSON value into every place of a request: it must not
+// panic, and the result must be a URL with the template's segments whose path has only
+// one reading.
 func FuzzBuild(f *testing.F) {
 	f.Add("a", `{"x":[1,2],"y":"z"}`)
 	f.Add("..", `"../.."`)

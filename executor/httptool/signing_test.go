@@ -27,9 +27,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestSigningVectors compares signatures with those that AWS publishes: the
-// Signature Version 4 test suite and "Signature Calculations for the Authorization
-// Header" of Amazon S3.
+// TestSigningVectors compares signatures with those that AWS publishes: the Signature
+// Version 4 test suite and "Signature Calculations for the Authorization Header" of
+// Amazon S3.
 func TestSigningVectors(t *testing.T) {
 	suite := &signer{keyID: "AKIDEXAMPLE", key: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", region: "us-east-1", service: "service"}
 	s3 := &signer{keyID: "AKIAIOSFODNN7EXAMPLE", key: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", region: "us-east-1", service: "s3"}
@@ -72,8 +72,8 @@ func TestSigningVectors(t *testing.T) {
 	}
 }
 
-// verify checks a signature from what came over the wire, by the published steps and
-// with nothing of the code that made it.
+// verify checks a received request's signature by the published steps, without the code
+// under test.
 func verify(r *http.Request, body []byte, key, session string) string {
 	auth := r.Header.Get("Authorization")
 	fields := map[string]string{}
@@ -209,7 +209,7 @@ func TestUnsignedPayload(t *testing.T) {
 	}
 }
 
-// certificate makes one that is signed by itself, as PEM with its key.
+// certificate returns a self-signed certificate with its key, as PEM.
 func certificate(t testing.TB, name string) (text string, cert *x509.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -304,7 +304,7 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// TestMintedTokens are the types whose secret was exchanged for an access token
+// TestMintedTokens covers the types whose secret was exchanged for an access token
 // before the executor sees it.
 func TestMintedTokens(t *testing.T) {
 	base, last := rawServer(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source/openapi"
 )
 
-// rawServer answers every request with {} and keeps its bytes as they came.
+// rawServer answers every request with {} and records its raw bytes.
 func rawServer(t testing.TB) (base string, last func() string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -74,14 +74,14 @@ func rawServer(t testing.TB) (base string, last func() string) {
 	return "http://" + l.Addr().String(), func() string { mu.Lock(); defer mu.Unlock(); return seen }
 }
 
-// target is the request's target as it stands in its first line.
+// target returns the target in the request's first line.
 func target(raw string) string {
 	line, _, _ := strings.Cut(raw, "\r\n")
 	_, rest, _ := strings.Cut(line, " ")
 	return strings.TrimSuffix(rest, " HTTP/1.1")
 }
 
-// headerLine is one header of the raw request, "" where it has none.
+// headerLine returns one header of the raw request, or "".
 func headerLine(raw, name string) string {
 	head, _, _ := strings.Cut(raw, "\r\n\r\n")
 	for line := range strings.SplitSeq(head, "\r\n") {
@@ -97,7 +97,7 @@ func bodyOf(raw string) string {
 	return body
 }
 
-// imported reads a document and gives its tools by operationId.
+// imported reads a document and returns its tools by operationId.
 func imported(t testing.TB, base, document string) map[string]*toolkeep.Manifest {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "api.yaml")
@@ -159,8 +159,8 @@ cookie cookie         false   color=          color=blue   color=blue,black,brow
 cookie cookie         true    color=          color=blue   color=blue;•color=black;•color=brown  A=100;•B=200;•C=150
 `
 
-// TestStyleTables imports a document with every style and compares what goes over
-// the wire with the tables.
+// TestStyleTables imports a document with every style and compares the requests with
+// the tables.
 func TestStyleTables(t *testing.T) {
 	base, last := rawServer(t)
 	values := map[string]string{"empty": `{"color":""}`, "string": `{"color":"blue"}`,
@@ -222,8 +222,8 @@ func TestStyleTables(t *testing.T) {
 	}
 }
 
-// The collection formats of Swagger 2.0 in every place that has them, for a list
-// without elements, with one, and with three.
+// The collection formats of Swagger 2.0 in every applicable place, for a list with no,
+// one and three elements.
 const collectionTable = `
 in       format none one  three
 path     -      E    a    a,b,c
@@ -306,8 +306,8 @@ func TestCollectionFormats(t *testing.T) {
 	}
 }
 
-// TestDelimiters sends elements that hold a delimiter: what percent-encoding tells
-// apart is encoded, the rest refused.
+// TestDelimiters sends elements that contain a delimiter: if percent-encoding
+// distinguishes it, it is encoded, otherwise refused.
 func TestDelimiters(t *testing.T) {
 	tests := []struct {
 		param parameter

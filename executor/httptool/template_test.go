@@ -111,8 +111,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestTemplateNamesTheHeader: a value that several arguments make is named by its
-// header, and one that an argument is by the argument.
+// TestTemplateNamesTheHeader: an error about a value built from several arguments names
+// the header, one about a single argument names the argument.
 func TestTemplateNamesTheHeader(t *testing.T) {
 	for _, tt := range []struct{ header, want, pointer string }{
 		{"team-{{team}}", "the header X-Team, which arguments are part of,", ""},

@@ -14,8 +14,8 @@ import (
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
 )
 
-// TestAuthoritiesOfItsOwn: a tool that brings its server's authority trusts it, and no
-// other tool does; what the process trusts counts for nothing then.
+// TestAuthoritiesOfItsOwn: only a tool that brings its server's authority trusts it,
+// and then the process's own authorities do not count.
 func TestAuthoritiesOfItsOwn(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "in") }))
 	defer s.Close()

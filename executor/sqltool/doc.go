@@ -42,15 +42,15 @@
 // of the text:
 //
 //   - PostgreSQL runs it in a READ ONLY transaction that is rolled back, by the
-//     extended protocol, which takes one statement. The server describes the statement
-//     first; one that gives no rows (COMMIT, SET, DO, COPY, …) is never carried out.
-//     The first snapshot is taken before anything runs, after which the server lets
-//     nobody set the transaction to READ WRITE.
-//   - MySQL and MariaDB run it prepared, which takes one statement, in START
-//     TRANSACTION READ ONLY. The server must also parse it behind EXPLAIN FORMAT=JSON,
-//     which takes queries and what READ ONLY refuses, and neither CALL nor COMMIT.
+//     extended protocol, which accepts a single statement. The server describes the
+//     statement first; one that returns no rows (COMMIT, SET, DO, COPY, …) is never
+//     executed. The first snapshot is taken before anything runs; after that the
+//     server refuses to set the transaction to READ WRITE.
+//   - MySQL and MariaDB run it prepared, which accepts a single statement, in START
+//     TRANSACTION READ ONLY. The server must also parse it after EXPLAIN FORMAT=JSON,
+//     which accepts queries and what READ ONLY refuses, but neither CALL nor COMMIT.
 //   - SQLite opens the file with mode=ro and query_only, defensive; an authorizer
-//     keeps out ATTACH, PRAGMA, transactions and extensions as it compiles.
+//     excludes ATTACH, PRAGMA, transactions and extensions at compile time.
 //
 // A login that is a superuser, or may run programs or write files on its server, is
 // refused: no transaction undoes that. Violations are E3610.

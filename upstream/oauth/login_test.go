@@ -18,8 +18,8 @@ import (
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
-// Each way to find the authorization server that the revisions know, to the end of
-// a login; the authorization server checks PKCE, redirect and resource.
+// Each way of discovery in the revisions, up to the end of a login; the authorization
+// server checks PKCE, redirect and resource.
 func TestDiscovery(t *testing.T) {
 	for name, prepare := range map[string]func(*world){
 		"well-known path of the resource": func(*world) {},
@@ -61,8 +61,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Revision 2025-03-26: the MCP server is the authorization server's place, with
-// metadata at its root or with endpoints at fixed places.
+// Revision 2025-03-26: the MCP server is also the authorization server, with metadata
+// at its root or with endpoints at fixed paths.
 func TestDiscoveryWithoutMetadata(t *testing.T) {
 	for name, metaAt := range map[string][]string{"root metadata": {"/.well-known/oauth-authorization-server"}, "fixed places": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +82,8 @@ func TestDiscoveryWithoutMetadata(t *testing.T) {
 	}
 }
 
-// No login begins where the metadata cannot be trusted or nothing can be done; the
-// caller is told why, and no browser is sent anywhere.
+// No login begins if the metadata is untrusted or the login is impossible; the caller
+// gets the reason, and no browser is redirected.
 func TestDiscoveryRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*world)
@@ -117,7 +117,7 @@ func TestDiscoveryRefused(t *testing.T) {
 	}
 }
 
-// A server must not make us ask addresses inside, whatever it names them in.
+// A server must not make Toolkeep request inner addresses, wherever it names them.
 func TestDiscoveryReachesNoInnerAddress(t *testing.T) {
 	for name, prepare := range map[string]func(*world, string){
 		"authorization server": func(w *world, inner string) { w.mcp.meta["authorization_servers"] = []string{inner} },
@@ -170,8 +170,8 @@ func hostPort(t *testing.T, at string) (h toolkeep.HostPort) {
 	return h
 }
 
-// A slow authorization server costs the call that has to wait its time, and the
-// next call begins anew.
+// A slow authorization server costs the waiting call its time, and the next call starts
+// over.
 func TestSlowDiscovery(t *testing.T) {
 	w := newWorld(t, func(c *oauth.Config) { c.Begin = 100 * time.Millisecond })
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -197,7 +197,7 @@ func isCode(err error, code toolkeep.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// The three kinds of registration, and how a client with a secret authenticates.
+// The three kinds of registration, and client authentication with a secret.
 func TestClients(t *testing.T) {
 	t.Run("metadata document", func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -246,7 +246,7 @@ func TestClients(t *testing.T) {
 			w.as.meta["token_endpoint_auth_methods_supported"] = []string{method}
 			w.logIn(w.nodes[0], r)
 			if method != "none" {
-				w.as.set(func() { c.secret = "a new one" }) // the definition has it at once
+				w.as.set(func() { c.secret = "a new one" }) // the spec is updated at once
 			}
 			w.as.revoke(false)
 			w.clock.pass(time.Minute)
@@ -257,8 +257,8 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// Scopes: those of the challenge, else those of the metadata, else the
-// definition's alone; offline_access where the server knows it.
+// Scopes: those of the challenge, else those of the metadata, else only the spec's;
+// offline_access if the server supports it.
 func TestScopes(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*world)
@@ -288,8 +288,8 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// insufficient_scope leads to a login that keeps what there was and adds the rest;
-// a login that did not give them is not asked for them again and again.
+// insufficient_scope leads to a login that keeps the granted scopes and adds the rest;
+// if they are not granted, they are not requested again.
 func TestStepUp(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mcp.need, w.mcp.needMore, w.mcp.header = []string{"read"}, []string{"admin"}, `Bearer scope="read"`
@@ -321,12 +321,12 @@ func TestStepUp(t *testing.T) {
 	if _, err := w.call(l, r); err != nil {
 		t.Errorf("what the login gives stays usable: %v", err)
 	}
-	// A 403 of another kind is the server's word.
+	// A 403 for another reason is passed on.
 	_, err = l.Challenge(context.Background(), r, "x", &http.Response{StatusCode: 403, Header: http.Header{}})
 	wantCode(t, err, toolkeep.SecretAccessDenied)
 }
 
-// The answer must come from the server that was asked (RFC 9207).
+// The callback must come from the server that was asked (RFC 9207).
 func TestIssuerInTheAnswer(t *testing.T) {
 	for name, c := range map[string]struct {
 		announced bool
@@ -360,7 +360,7 @@ func TestCallback(t *testing.T) {
 	type result struct {
 		status int
 		text   string
-		lives  bool // the login can still be finished
+		lives  bool // the login can still be completed
 		code   bool // the code was exchanged
 	}
 	for name, c := range map[string]struct {
@@ -388,8 +388,8 @@ func TestCallback(t *testing.T) {
 			resp, page := newBrowser(w.t, w).do("GET", newBrowser(w.t, w).until(at))
 			return resp.StatusCode, page
 		}, result{403, "Another browser", true, false}},
-		// The address of the authorization server, sent on to somebody who never saw
-		// our page.
+		// The authorization server's address, forwarded to a person who never saw the
+		// login page.
 		"page passed by": {func(w *world, at string) (int, string) {
 			thief := newBrowser(w.t, w)
 			thief.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -477,7 +477,7 @@ func TestCallback(t *testing.T) {
 	}
 }
 
-// wantOrNot is the address of the account's next login, "" where it needs none.
+// wantOrNot returns the address of the account's next login, or "".
 func (w *world) wantOrNot() string {
 	_, err := w.call(w.nodes[0], w.ref("t", "agent"))
 	if err == nil {
@@ -486,7 +486,7 @@ func (w *world) wantOrNot() string {
 	return w.address(err)
 }
 
-// What the page says and what browsers are told of it.
+// The page's text and the headers it sends.
 func TestPage(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mcp.header = `Bearer scope="mail.read"`
@@ -527,7 +527,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Over https the cookie is the host's own.
+// Over https the cookie is bound to the host.
 func TestCookieOverTLS(t *testing.T) {
 	w := newWorld(t, nil)
 	tls := httptest.NewTLSServer(w.public.Config.Handler)
@@ -544,7 +544,7 @@ func TestCookieOverTLS(t *testing.T) {
 	}
 }
 
-// A login survives the node that began it, and its callback may reach any.
+// A login survives the node that began it, and its callback may reach any node.
 func TestRestartAndOtherNodes(t *testing.T) {
 	t.Run("restart", func(t *testing.T) {
 		w := newWorld(t, nil)
@@ -592,8 +592,8 @@ func TestRestartAndOtherNodes(t *testing.T) {
 	})
 }
 
-// Who asks again gets the same address, whoever asks; there is a bound, and what
-// is over goes.
+// A repeated request gets the same address, whoever sends it; logins are bounded, and
+// expired ones are removed.
 func TestLoginsAreBounded(t *testing.T) {
 	w := newWorld(t, func(c *oauth.Config) { c.MaxLogins = 2 })
 	l := w.nodes[0]
@@ -616,7 +616,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	_, err := w.call(l, w.ref("t", "c"))
 	wantCode(t, err, toolkeep.RateLimitExceeded)
 	w.clock.pass(11 * time.Minute)
-	_, _ = w.call(l, w.ref("t", "c")) // finds that it is time to sweep
+	_, _ = w.call(l, w.ref("t", "c")) // notices that a sweep is due
 	wait(t, "the old logins are gone", func() bool { return len(w.store.all(oauth.LoginKind)) == 0 })
 	w.wantLogin(l, w.ref("t", "c"))
 	if next := w.wantLogin(l, w.ref("t", "a")); next == first {
@@ -624,7 +624,7 @@ func TestLoginsAreBounded(t *testing.T) {
 	}
 }
 
-// The store fails at each step of a login: nothing is said to be done that is not.
+// The store fails at each step of a login: nothing is reported done that is not.
 func TestStoreDownInALogin(t *testing.T) {
 	w := newWorld(t, nil)
 	l, r := w.nodes[0], w.ref("t", "agent")
@@ -677,7 +677,7 @@ func TestStoreDownInALogin(t *testing.T) {
 
 func (s *items) set(reading func() error) { s.mu.Lock(); defer s.mu.Unlock(); s.reading = reading }
 
-// A server that says nothing of logins wants none.
+// A server without login metadata requires no login.
 func TestLoginNotWanted(t *testing.T) {
 	w := newWorld(t, nil)
 	w.mcp.at = ""
@@ -688,7 +688,8 @@ func TestLoginNotWanted(t *testing.T) {
 	w.address(w.nodes[0].Login(context.Background(), w.ref("t", "agent"), nil))
 }
 
-// No secret of a login is in the log, an error, a page, or unsealed in the store.
+// No secret of a login appears in the log, an error or a page, or unsealed in the
+// store.
 func TestSecrecy(t *testing.T) {
 	w := newWorld(t, nil)
 	w.as.method = "client_secret_post"
@@ -737,8 +738,8 @@ func TestSecrecy(t *testing.T) {
 			}
 		}
 	}
-	// And where it is echoed, the token in use is taken out: of what its person is shown,
-	// also where an agent's calls are for somebody, and of the log.
+	// If the token in use is echoed, it is redacted from what its person sees, also
+	// when an agent calls on that person's behalf, and from the log.
 	w.logIn(l, r)
 	token, err := l.Token(context.Background(), r)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/upstream/oauth"
 )
 
-// together makes n calls at once, over all nodes in turn, and gives their errors.
+// together makes n concurrent calls, spread over all nodes, and returns their errors.
 func (w *world) together(n int, r oauth.Ref) []error {
 	errs := make([]error, n)
 	var work sync.WaitGroup
@@ -23,9 +23,9 @@ func (w *world) together(n int, r oauth.Ref) []error {
 	return errs
 }
 
-// Fifty calls find the token at its end, by the clock or by a 401, on one node and
-// on three: the refresh token is used once, of which the authorization server is
-// strict, and every call succeeds.
+// Fifty calls find the token expired, by the clock or by a 401, on one node and on
+// three: the refresh token is used once, which the authorization server enforces, and
+// every call succeeds.
 func TestOneRefresh(t *testing.T) {
 	for name, nodes := range map[string]int{"one node": 1, "three nodes": 3} {
 		for how, spoil := range map[string]func(*world){
@@ -64,7 +64,7 @@ func TestOneRefresh(t *testing.T) {
 	}
 }
 
-// holdOne keeps the next request for a token waiting.
+// holdOne blocks the next token request.
 func (s *authServer) holdOne() (entered <-chan struct{}, leave func()) {
 	in, out := make(chan struct{}), make(chan struct{})
 	var taken atomic.Bool
@@ -79,8 +79,8 @@ func (s *authServer) holdOne() (entered <-chan struct{}, leave func()) {
 	return in, leave
 }
 
-// A node that hears nothing of the feed still neither uses a refresh token twice
-// nor ends the login of the one that won.
+// A node without the feed neither uses a refresh token twice nor ends the login of the
+// node that won.
 func TestRefreshWithoutTheFeed(t *testing.T) {
 	w := newWorld(t, nil)
 	w.as.strict = true
@@ -103,8 +103,8 @@ func TestRefreshWithoutTheFeed(t *testing.T) {
 	}
 }
 
-// While one node is at it, another waits, and takes over when the lease has ended:
-// the first may be gone.
+// While one node refreshes, another waits, and takes over when the lease has ended: the
+// first may be gone.
 func TestLease(t *testing.T) {
 	w := newWorld(t, nil)
 	r := w.ref("t", "agent")
@@ -115,25 +115,25 @@ func TestLease(t *testing.T) {
 	first := make(chan error, 1)
 	go func() { _, err := w.call(w.nodes[0], r); first <- err }()
 	<-entered
-	// The second does not ask the authorization server, and its caller may give up.
+	// The second does not contact the authorization server, and its caller may give up.
 	ctx, cancel := context.WithCancel(context.Background())
 	waiting := make(chan error, 1)
 	go func() { _, err := second.Token(ctx, r); waiting <- err }()
 	select {
 	case err := <-waiting:
 		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(100 * time.Millisecond): // nothing is told apart by this but a failure
+	case <-time.After(100 * time.Millisecond): // too short a wait only weakens the test
 	}
 	cancel()
 	wantCode(t, <-waiting, toolkeep.Cancelled)
 	if n := w.as.refreshes.Load(); n != 0 {
 		t.Fatalf("%d refreshes", n)
 	}
-	w.clock.pass(time.Minute) // the lease is over
+	w.clock.pass(time.Minute) // the lease has ended
 	if _, err := w.call(second, r); err != nil {
 		t.Fatal(err)
 	}
-	// The late first finds its token used up and must not end the login.
+	// The late first node finds its token used and must not end the login.
 	leave()
 	if err := <-first; err != nil {
 		t.Errorf("the late one: %v", err)
@@ -146,8 +146,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// The call that began a refresh gives up, and the node stops: the refresh goes on
-// and is kept, since its answer is the only one.
+// The call that began a refresh gives up, and the node stops: the refresh completes and
+// is stored, because its response comes only once.
 func TestRefreshOutlivesItsCaller(t *testing.T) {
 	w := newWorld(t, nil)
 	r := w.ref("t", "agent")
@@ -174,7 +174,7 @@ func TestRefreshOutlivesItsCaller(t *testing.T) {
 	}
 }
 
-// A refused refresh token ends the login, for everybody who has it.
+// A refused refresh token ends the login for every node.
 func TestInvalidGrant(t *testing.T) {
 	w := newWorld(t, nil)
 	second := w.node()
@@ -201,7 +201,7 @@ func TestInvalidGrant(t *testing.T) {
 	}
 }
 
-// A token without a refresh token ends when it ends.
+// A token without a refresh token cannot be renewed.
 func TestNoRefreshToken(t *testing.T) {
 	w := newWorld(t, nil)
 	r := w.ref("t", "agent")
@@ -225,8 +225,8 @@ func TestNoRefreshToken(t *testing.T) {
 	w.wantLogin(w.nodes[0], r)
 }
 
-// The authorization server is away: E3403 and the login stays; while the old token
-// lives it is used.
+// The authorization server is down: E3403, and the login stays; the old token is used
+// while it is valid.
 func TestTemporaryFailure(t *testing.T) {
 	w := newWorld(t, nil)
 	l, r := w.nodes[0], w.ref("t", "agent")
@@ -249,9 +249,9 @@ func TestTemporaryFailure(t *testing.T) {
 	}
 }
 
-// The store is away before a refresh: the refresh token is not used, for it could
-// not be kept. It goes away during one: the node goes on with the new token and
-// keeps it as soon as it can.
+// If the store is down before a refresh, the refresh token is not used, because the
+// result could not be stored. If it goes down during one, the node uses the new token
+// and stores it as soon as it can.
 func TestStoreDownInARefresh(t *testing.T) {
 	w := newWorld(t, nil)
 	w.as.strict = true
@@ -290,8 +290,8 @@ func TestStoreDownInARefresh(t *testing.T) {
 	}
 }
 
-// A node whose new token the store did not take keeps it by itself, and a logout
-// meanwhile is not undone by that.
+// A node whose new token could not be stored retries by itself, and does not undo a
+// logout meanwhile.
 func TestUnsavedToken(t *testing.T) {
 	for name, logout := range map[string]bool{"kept later": false, "logged out": true} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestUnsavedToken(t *testing.T) {
 	}
 }
 
-// A logout during a refresh counts.
+// A logout during a refresh takes effect.
 func TestLogoutDuringARefresh(t *testing.T) {
 	w := newWorld(t, nil)
 	l, r := w.nodes[0], w.ref("t", "agent")
@@ -346,7 +346,7 @@ func TestLogoutDuringARefresh(t *testing.T) {
 	w.wantLogin(l, r)
 }
 
-// A token is one principal's, one tenant's, at one server with one address.
+// A token belongs to one principal, tenant, server and address.
 func TestTokensStayApart(t *testing.T) {
 	w := newWorld(t, nil)
 	l := w.nodes[0]
@@ -385,7 +385,7 @@ func TestTokensStayApart(t *testing.T) {
 	}
 	w.wantLogin(l, second)
 
-	// A sealed token that is put in another's place does not open there.
+	// A sealed token copied to another item cannot be opened.
 	stolen := w.store.all(oauth.TokenKind)[0]
 	stolen.Tenant = "t2"
 	if err := w.store.Apply(context.Background(), toolkeep.PutDocument{Document: stolen, Expect: toolkeep.AnyRevision}); err != nil {
@@ -396,7 +396,7 @@ func TestTokensStayApart(t *testing.T) {
 	}
 }
 
-// A server that is removed takes its tokens along: its owner's, or all tenants'.
+// Removing a server removes its tokens: its owner's, or all tenants'.
 func TestRemove(t *testing.T) {
 	w := newWorld(t, nil)
 	l := w.nodes[0]
@@ -419,8 +419,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// A server whose address changes gets no token of the old one, and one whose
-// subject is long has its place.
+// A server whose address changed gets no token of the old address, and a long subject
+// still fits.
 func TestAddressChanges(t *testing.T) {
 	w := newWorld(t, nil)
 	l := w.nodes[0]
@@ -445,8 +445,8 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// A token that is refused as soon as it came does not send the authorization
-// server round and round: a login is offered.
+// A token that is refused immediately does not cause endless refreshes: a login is
+// offered.
 func TestRefusedAtOnce(t *testing.T) {
 	w := newWorld(t, nil)
 	l, r := w.nodes[0], w.ref("t", "agent")
