@@ -1,6 +1,5 @@
-// Package source is what the readers of source documents share: a plan of the
-// tools that a document, a schema or a service would become, and the version that
-// each gets when it is imported again.
+// Package source is shared by the readers of source documents: a plan of the tools that a document,
+// a schema or a service would become, and the version each gets when imported again.
 package source
 
 import (
@@ -12,18 +11,18 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// Plan is what an import would publish. Making one changes nothing.
+// Plan is what an import would publish. Planning changes nothing.
 type Plan struct {
-	Title    string // of the source, for people
-	Version  string // the source's own, "" where it has none
-	Digest   string // of the source's bytes, "sha256:…"; "" where there are none
+	Title    string // of the source, for display
+	Version  string // the source's own, "" if it has none
+	Digest   string // of the source's bytes, "sha256:…"; "" if there are none
 	Items    int    // operations, methods, tables or functions of the source: Tools + Refused
 	Tools    []Tool
 	Refused  []Refused
 	Warnings []string // what was left out, and where
 }
 
-// Changed are the manifests that are new or changed.
+// Changed returns the manifests that are new or changed.
 func (p *Plan) Changed() (manifests [][]byte) {
 	for _, t := range p.Tools {
 		if t.Change != ChangeUnchanged {
@@ -45,19 +44,19 @@ type Tool struct {
 	Origin   string // its name in the source: a method, a table, a function
 	Version  string
 	Change   string // new, unchanged, patch, minor, major
-	Manifest []byte // of an unchanged tool exactly the published one
+	Manifest []byte // of an unchanged tool the published manifest, byte for byte
 }
 
 // Refused is one part of the source that does not become a tool.
 type Refused struct{ Origin, Reason string }
 
-// Previous gives the highest published version of a tool, or nil.
+// Previous returns the highest published version of a tool, or nil.
 type Previous func(toolID string) *toolkeep.Tool
 
 var namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-// CheckNamespace refuses what cannot stand before the dot of a tool's id. "" is the
-// reader's own choice and passes.
+// CheckNamespace refuses an invalid namespace of tool ids. "" leaves the choice to the reader and
+// passes.
 //
 // Errors: E3011.
 func CheckNamespace(s string) error {
@@ -67,9 +66,8 @@ func CheckNamespace(s string) error {
 	return toolkeep.NewError(toolkeep.ImportFailed, "%q is no namespace: write a lower-case letter and up to 31 lower-case letters, digits and hyphens after it, such as shop or hotel-api", s)
 }
 
-// Settle makes the planned tool of a manifest that has neither version nor source:
-// it keeps the published version where nothing changed, and gets the next one by
-// what changed where something did (catalog.Compare). about goes into the
+// Settle completes a manifest without version and source: it keeps the published version if nothing
+// changed, else it gets the next one according to the change (catalog.Compare). about becomes the
 // manifest's source.
 //
 // Errors: E3008 with every fault if the catalogue would refuse the manifest.

@@ -1,11 +1,10 @@
-// Package function reads function schemas, the JSON in which programs describe
-// their functions to a model, and plans a tool for each. What carries the function
-// out is said beside: an HTTP endpoint that takes the arguments as its JSON body, or
-// a function built into the server.
+// Package function reads function schemas, the JSON in which programs describe their functions to a
+// model, and plans a tool for each. The options say what executes a function: an HTTP endpoint that
+// takes the arguments as its JSON body, or a function built into the server.
 //
 // # Forms
 //
-// One file holds a list of functions, or an object that holds the list:
+// A file holds a list of functions, or an object that contains the list:
 //
 //	openai     {"type":"function","function":{"name","description","parameters","strict"}}
 //	           (Chat Completions), the same without the inner object (Responses), or
@@ -17,11 +16,10 @@
 //	           title is the name
 //	mcp        {"tools":[{"name","description","inputSchema"}]}, the result of tools/list
 //
-// # What becomes of a schema
+// # Schemas
 //
-// A JSON Schema is kept as it is written. Gemini's parameters are OpenAPI's dialect
-// and are rewritten: types in small letters, nullable as a type, numbers that
-// came as text as numbers, ref and defs with their signs. Flags of a provider
-// (strict, cache_control, …) go into the manifest's annotations under the form's
-// name and do nothing else.
+// A JSON Schema is kept unchanged. Gemini's parameters are in OpenAPI's dialect and are converted:
+// types to lower case, nullable to a type, numbers in text to numbers, ref and defs to $ref and
+// $defs. A provider's flags (strict, cache_control, …) become annotations in the manifest under the
+// form's name and have no other effect.
 package function

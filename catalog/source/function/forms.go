@@ -11,11 +11,11 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// lists are the members that hold a list of functions, of a request or an answer.
+// lists are the members of a request or an answer that hold a list of functions.
 var lists = []string{"tools", "functions", "functionDeclarations", "function_declarations"}
 
-// collect finds the functions of a value and plans each. depth counts the objects
-// around it: the answer of tools/list holds a result, that holds tools.
+// collect finds the functions of a value and plans each. depth counts the enclosing objects: the
+// answer of tools/list holds a result, which holds tools.
 func (r *reader) collect(pointer string, v any, depth int) {
 	if r.plan.Items >= maxFunctions {
 		return
@@ -39,7 +39,7 @@ func (r *reader) collect(pointer string, v any, depth int) {
 	}
 }
 
-// within goes on inside of an object that holds functions and is none.
+// within descends into an object that contains functions but is not one itself.
 func (r *reader) within(pointer string, v map[string]any, depth int) bool {
 	found := false
 	for _, name := range lists {
@@ -73,7 +73,7 @@ func jsonKind(v any) string {
 	return "a number"
 }
 
-// looks tells a function's form.
+// looks detects a function's form.
 func looks(v map[string]any) Form {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { _, ok := v[n]; return ok })
@@ -104,7 +104,7 @@ func looks(v map[string]any) Form {
 	return Auto
 }
 
-// shouting tells whether the schema's types are in capitals, as Gemini's are.
+// shouting reports whether the schema's types are in capitals, like Gemini's.
 func shouting(v any, depth int) bool {
 	s, ok := v.(map[string]any)
 	if !ok || depth > 8 {
@@ -122,7 +122,7 @@ func shouting(v any, depth int) bool {
 	return shouting(s["items"], depth+1)
 }
 
-// read takes one function apart.
+// read parses one function.
 func (r *reader) read(pointer string, v map[string]any) *definition {
 	form := looks(v)
 	asked := r.o.Form
@@ -137,7 +137,7 @@ func (r *reader) read(pointer string, v map[string]any) *definition {
 			return wrong("it is not in the form of " + string(asked) + "; it looks like that of " + string(form))
 		}
 		if asked == Gemini {
-			form = Gemini // a schema without types looks like both
+			form = Gemini // a schema without types fits both
 		}
 	}
 	d := &definition{form: form, pointer: pointer}
@@ -156,7 +156,7 @@ func (r *reader) read(pointer string, v map[string]any) *definition {
 	return d
 }
 
-// problem stands for a schema that cannot be had; objectSchema refuses it.
+// problem stands for an unusable schema; objectSchema refuses it.
 type problem string
 
 func nameOf(v map[string]any) string {
@@ -181,8 +181,8 @@ func kindOf(v map[string]any) string {
 	return strconv.Quote(toolkeep.Clip(names[0], 60))
 }
 
-// take reads what the forms have in common; what is neither that nor left out
-// becomes an annotation.
+// take reads the members common to all forms; any other member that is not excluded becomes an
+// annotation.
 func (d *definition) take(v map[string]any, parameters string, without ...string) {
 	d.name, _ = v["name"].(string)
 	d.description, _ = v["description"].(string)
@@ -205,7 +205,7 @@ func readOpenAI(d *definition, v map[string]any) {
 		return
 	}
 	d.take(inner, "parameters")
-	for name, value := range v { // a flag may stand on either
+	for name, value := range v { // a flag may be on either
 		if name != "type" && name != "function" && value != nil {
 			if d.annotations == nil {
 				d.annotations = map[string]any{}
@@ -243,8 +243,8 @@ func readLangChain(d *definition, v map[string]any) {
 	d.name = cmp.Or(d.name, nameOf(v))
 }
 
-// fromArgs makes a schema of BaseTool.args, the properties alone. pydantic writes
-// the default of each argument that may be absent.
+// fromArgs builds a schema from BaseTool.args, which holds only the properties. pydantic writes a
+// default for each optional argument.
 func fromArgs(d *definition) any {
 	properties, ok := d.parameters.(map[string]any)
 	if !ok {

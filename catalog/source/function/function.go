@@ -18,10 +18,10 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
-// Form is how the functions are written.
+// Form is the notation of the functions.
 type Form string
 
-// The forms. Auto finds out, for each function by itself.
+// The forms. Auto detects the form of each function.
 const (
 	Auto      Form = ""
 	OpenAI    Form = "openai"
@@ -31,7 +31,7 @@ const (
 	MCP       Form = "mcp"
 )
 
-// Forms lists those that can be named.
+// Forms returns the forms that can be named.
 func Forms() []Form { return []Form{OpenAI, Anthropic, Gemini, LangChain, MCP} }
 
 // Limits of a file.
@@ -42,29 +42,29 @@ const (
 
 var fileLimits = canon.Limits{Bytes: MaxBytes, Depth: 200, Properties: 1_000_000, Elements: 1_000_000}
 
-// Options say what to read and what carries the functions out. Each function needs
-// URL or an entry of Builtins.
+// Options say what to read and what executes the functions. Each function needs URL or an entry in
+// Builtins.
 type Options struct {
-	Name      string // of the file, for people and the manifest's source
+	Name      string // of the file, for display and the manifest's source
 	Data      []byte
-	Form      Form   // Auto takes each function for what it looks like
-	Namespace string // of the tools; made from the file's name if absent
+	Form      Form   // Auto detects the form of each function
+	Namespace string // of the tools; derived from the file's name if empty
 
-	// URL is where the functions are. {name} in its path stands for the function's
-	// name; without it the name is the last part of the path.
+	// URL is the address of the functions. {name} in its path stands for the function's name;
+	// without it the name is appended to the path.
 	URL    string
 	Method string             // POST (default), PUT or PATCH
-	Auth   *toolkeep.AuthSpec // how the endpoint knows its caller; nil is not at all
-	// SideEffects is what the functions behind URL do: none, reads or writes (default).
+	Auth   *toolkeep.AuthSpec // how to authenticate to the endpoint; nil: not at all
+	// SideEffects of the functions behind URL: none, reads or writes (default).
 	SideEffects string
 
-	// Builtins are functions of the server by the function's name; they win over URL.
+	// Builtins maps function names to functions of the server; they take precedence over URL.
 	Builtins map[string]Builtin
 
 	Previous source.Previous
 }
 
-// Builtin is a tool that stands behind a function.
+// Builtin is the tool that executes a function.
 type Builtin struct {
 	Kind        string          // execution.kind
 	Binding     json.RawMessage // execution.binding
@@ -117,10 +117,10 @@ type reader struct {
 	ids    map[string]string // tool id -> the function's name
 	met    map[string]bool   // names of functions that were planned or refused
 	target *url.URL
-	path   string // of target, as it was written
+	path   string // of target, as written
 }
 
-// checkTarget reads URL and what goes with it.
+// checkTarget checks URL and the related options.
 func (r *reader) checkTarget() error {
 	r.met = map[string]bool{}
 	switch r.o.SideEffects {
@@ -162,18 +162,18 @@ func (r *reader) checkTarget() error {
 	return nil
 }
 
-// definition is one function, whatever form it had.
+// definition is one function, independent of its form.
 type definition struct {
 	form        Form
 	pointer     string // in the file
 	name        string
 	title       string
 	description string
-	parameters  any // a JSON Schema; nil is none
+	parameters  any // a JSON Schema; nil: none
 	result      any // likewise
 	annotations map[string]any
 	hints       map[string]any // MCP's annotations
-	notes       []string       // what is worth a warning
+	notes       []string       // worth a warning
 }
 
 // add plans one function.
@@ -244,7 +244,7 @@ func (r *reader) warn(format string, args ...any) {
 	}
 }
 
-// onlyResult tells whether a tool can be had without the schema of its result.
+// onlyResult reports whether the tool would be valid without its result schema.
 func onlyResult(err error) bool {
 	faults := catalog.Faults(err)
 	for _, f := range faults {
@@ -255,8 +255,8 @@ func onlyResult(err error) bool {
 	return len(faults) > 0
 }
 
-// objectSchema is the schema of a function's arguments, which are an object. A
-// function without one has no arguments.
+// objectSchema returns the schema of a function's arguments, which must be an object. A function
+// without a schema has no arguments.
 func objectSchema(v any) (any, string) {
 	switch s := v.(type) {
 	case nil:
@@ -287,7 +287,7 @@ func objectSchema(v any) (any, string) {
 	return nil, "its parameters are no JSON Schema"
 }
 
-// manifest is the tool without version and source.
+// manifest builds the tool without version and source.
 func (r *reader) manifest(d *definition, id string, parameters any) (map[string]any, string) {
 	m := map[string]any{
 		"schema_version": 1, "tool_id": id, "category": "function",
@@ -319,7 +319,7 @@ func (r *reader) manifest(d *definition, id string, parameters any) (map[string]
 	return m, ""
 }
 
-// hinted takes an MCP definition's word for what its function does.
+// hinted applies an MCP definition's hints about the function's effects.
 func hinted(m, hints map[string]any) {
 	if hints["readOnlyHint"] == true {
 		m["side_effects"], m["idempotent"] = "reads", true
@@ -348,8 +348,8 @@ func builtin(m map[string]any, b Builtin) string {
 	return ""
 }
 
-// http binds the function to its endpoint. The address was given by whoever
-// imports, so that it may be a private one.
+// http binds the function to its endpoint. The importer chose the address, so it may be a private
+// one.
 func (r *reader) http(m map[string]any, name string) {
 	path := r.path
 	if strings.Contains(path, "{name}") {
@@ -380,7 +380,7 @@ func (r *reader) http(m map[string]any, name string) {
 	}
 }
 
-// id is the tool's id, "" if the name has nothing to make one of.
+// id returns the tool's id, "" if the name has no usable characters.
 func (r *reader) id(name string) string {
 	own := name
 	if !namePattern.MatchString(own) {
@@ -395,14 +395,14 @@ func (r *reader) id(name string) string {
 	return id
 }
 
-// hashed is an id that no other name becomes.
+// hashed returns an id that is unique to the name.
 func (r *reader) hashed(id, name string) string {
 	sum := sha256.Sum256([]byte(name))
 	_, own, _ := strings.Cut(id, ".")
 	return r.o.Namespace + "." + own[:min(len(own), 64-9)] + "_" + hex.EncodeToString(sum[:4])
 }
 
-// namespace makes one of a file's name.
+// namespace derives a namespace from a file's name.
 func namespace(s string) string {
 	s = strings.Trim(strings.ToLower(strings.ReplaceAll(catalog.Identifier(s), "_", "-")), "-")
 	s = strings.TrimLeft(s, "0123456789-")
@@ -412,7 +412,7 @@ func namespace(s string) string {
 	return strings.TrimRight(s[:min(len(s), 32)], "-")
 }
 
-// shorten is the first sentence, at most 100 characters.
+// shorten returns the first sentence, at most 100 characters.
 func shorten(s string) string {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	s = strings.TrimSpace(s)

@@ -25,7 +25,7 @@ func read(t *testing.T, data string, edit ...func(*Options)) (*source.Plan, erro
 	return Read(o)
 }
 
-// one reads a file of one function that becomes a tool.
+// one reads a file with one function that becomes a tool.
 func one(t *testing.T, data string, edit ...func(*Options)) *toolkeep.Manifest {
 	t.Helper()
 	plan, err := read(t, data, edit...)
@@ -105,7 +105,7 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// TestGeminiDialect writes what OpenAPI's dialect says as JSON Schema.
+// TestGeminiDialect converts OpenAPI's dialect to JSON Schema.
 func TestGeminiDialect(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"type":"OBJECT","properties":{"a":{"type":"STRING","format":"enum","enum":["x","y"]}},"required":["a"],"propertyOrdering":["a"]}`:       `{"properties":{"a":{"enum":["x","y"],"type":"string"}},"required":["a"],"type":"object"}`,
@@ -148,8 +148,7 @@ func TestMCPHints(t *testing.T) {
 	}
 }
 
-// TestRefused wants every function that becomes no tool to be named with its
-// reason, and the others to become tools.
+// TestRefused: every refused function is named with its reason, and the others become tools.
 func TestRefused(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"type":"web_search_20250305","name":"web_search"}`: "carried out by its provider",
@@ -217,7 +216,7 @@ func TestFileRefused(t *testing.T) {
 	}
 }
 
-// TestNames keeps names that a tool may have and finds others for the rest.
+// TestNames keeps valid tool names and replaces the others.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("very_long_", 8)
 	plan, err := read(t, `[{"name":"Good-name_1","input_schema":{}},{"name":"a.b","input_schema":{}},{"name":"a b","input_schema":{}},{"name":"`+long+`1","input_schema":{}},{"name":"`+long+`2","input_schema":{}}]`)
@@ -236,7 +235,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAgain gives a tool the version that its change asks for.
+// TestAgain: a changed tool gets the version its change requires.
 func TestAgain(t *testing.T) {
 	const first = `[{"name":"f","description":"Does it.","input_schema":{"type":"object","properties":{"a":{"type":"string"}}}}]`
 	plan, err := read(t, first)
@@ -262,8 +261,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// FuzzRead wants any file to end in a plan or a reason, and every planned tool to
-// be one that can be published.
+// FuzzRead: any file gives a plan or an error, and every planned tool can be published.
 func FuzzRead(f *testing.F) {
 	f.Add(`{"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}]}`, "")
 	f.Add(`{"functionDeclarations":[{"name":"f","parameters":{"type":"OBJECT","nullable":true,"defs":{"a":{"ref":"#/defs/a"}}}}]}`, "gemini")

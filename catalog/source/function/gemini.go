@@ -7,7 +7,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// either reads a member by its name in JSON or as Python writes it.
+// either reads a member by its camelCase or its Python name.
 func either(v map[string]any, camel, snake string) any {
 	if x := v[camel]; x != nil {
 		return x
@@ -29,25 +29,25 @@ func readGemini(d *definition, v map[string]any) {
 	}
 }
 
-// dialectTypes are the types of Gemini's Schema, which is OpenAPI 3.0's in
-// capitals (type.googleapis.com/google.ai.generativelanguage.v1beta.Schema).
+// dialectTypes are the types of Gemini's Schema, which are OpenAPI 3.0's in capitals
+// (type.googleapis.com/google.ai.generativelanguage.v1beta.Schema).
 var dialectTypes = map[string]string{
 	"STRING": "string", "NUMBER": "number", "INTEGER": "integer", "BOOLEAN": "boolean", "ARRAY": "array", "OBJECT": "object", "NULL": "null",
 }
 
-// numeric are its 64-bit integers, which JSON of protobuf writes as text.
+// numeric are its 64-bit integers, which protobuf's JSON writes as text.
 var numeric = map[string]bool{
 	"minItems": true, "maxItems": true, "minLength": true, "maxLength": true, "minProperties": true, "maxProperties": true,
 }
 
-// camel are the names that Python's library writes with underscores.
+// camel maps the names that Python's library writes with underscores.
 var camel = map[string]string{
 	"any_of": "anyOf", "min_items": "minItems", "max_items": "maxItems", "min_length": "minLength", "max_length": "maxLength",
 	"min_properties": "minProperties", "max_properties": "maxProperties", "property_ordering": "propertyOrdering",
 	"additional_properties": "additionalProperties", "prefix_items": "prefixItems",
 }
 
-// fromDialect writes one schema of the dialect as JSON Schema.
+// fromDialect converts one schema of the dialect to JSON Schema.
 func fromDialect(v any, depth int) any {
 	s, ok := v.(map[string]any)
 	if !ok || depth > 190 {
@@ -61,7 +61,7 @@ func fromDialect(v any, depth int) any {
 		switch name {
 		case "type", "nullable", "enum", "example", "propertyOrdering":
 		case "format":
-			if value != "enum" { // it says no more than that there is an enum
+			if value != "enum" { // only repeats that there is an enum
 				out[name] = value
 			}
 		case "properties", "defs":
@@ -108,14 +108,14 @@ func fromDialect(v any, depth int) any {
 	return out
 }
 
-// typeOf sets the type, with null where the dialect says nullable, and gives it.
+// typeOf sets the type, plus null if the dialect says nullable, and returns it.
 func typeOf(s, out map[string]any) string {
 	name, _ := s["type"].(string)
 	kind := dialectTypes[strings.ToUpper(name)]
 	nullable := s["nullable"] == true
 	switch {
 	case kind == "" && name != "" && strings.ToUpper(name) != "TYPE_UNSPECIFIED":
-		out["type"] = s["type"] // the catalogue says what is wrong with it
+		out["type"] = s["type"] // the catalogue reports what is wrong with it
 	case kind == "":
 		if list, ok := out["anyOf"].([]any); ok && nullable {
 			out["anyOf"] = append(list, map[string]any{"type": "null"})
@@ -128,7 +128,7 @@ func typeOf(s, out map[string]any) string {
 	return kind
 }
 
-// enumOf gives the values their type: the dialect has text alone.
+// enumOf converts enum values, which are always text in the dialect, to their type.
 func enumOf(list []any, kind string, nullable bool) []any {
 	out := make([]any, 0, len(list)+1)
 	for _, v := range list {

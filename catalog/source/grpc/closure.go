@@ -12,14 +12,14 @@ import (
 	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
-// maxDescriptors is what a binding takes.
+// maxDescriptors is the limit of a binding.
 const maxDescriptors = 768 << 10
 
-// roomForAny is how large descriptors may become for what an Any may hold.
+// roomForAny is how large descriptors may become to cover the possible contents of an Any.
 const roomForAny = 128 << 10
 
-// whole are the files of a source as messages, made once. What pruning takes out of
-// their options stays out, which is the same for every method.
+// whole holds the files of a source as messages, built once. Options removed by pruning stay
+// removed, since that is the same for every method.
 type whole map[string]*descriptorpb.FileDescriptorProto
 
 func (w whole) of(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto {
@@ -31,8 +31,8 @@ func (w whole) of(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorPro
 	return p
 }
 
-// descriptors are the encoded files of a method. short says that an Any of it may
-// hold messages of the source for which there is no room.
+// descriptors returns the encoded files of a method. short reports that one of its Any may hold
+// messages of the source that did not fit.
 func (w whole) descriptors(d protoreflect.MethodDescriptor) (raw []byte, short bool) {
 	set, holdsAny := w.closure(d, true)
 	if raw = encode(set); holdsAny && len(raw) > roomForAny {
@@ -42,7 +42,7 @@ func (w whole) descriptors(d protoreflect.MethodDescriptor) (raw []byte, short b
 	return raw, false
 }
 
-// need is what one method's descriptors hold.
+// need is the content of one method's descriptors.
 type need struct {
 	whole whole
 	types map[protoreflect.FullName]bool
@@ -50,9 +50,8 @@ type need struct {
 	any   bool
 }
 
-// closure is the least set of files that describes the method: of each file the
-// types that are needed, in an order that has imports first. forAny adds what an Any
-// may hold.
+// closure returns the smallest set of files that describes the method: of each file the needed
+// types, with imports first. forAny adds the possible contents of an Any.
 func (w whole) closure(d protoreflect.MethodDescriptor, forAny bool) (set *descriptorpb.FileDescriptorSet, holdsAny bool) {
 	n := &need{whole: w, types: map[protoreflect.FullName]bool{}, files: map[string]protoreflect.FileDescriptor{}}
 	n.file(d.ParentFile())
@@ -120,7 +119,7 @@ func (n *need) message(d protoreflect.MessageDescriptor) {
 	}
 }
 
-// all takes the messages of a file and of what it imports that are whole.
+// all adds the messages of a file and of its imports, if they are complete.
 func (n *need) all(f protoreflect.FileDescriptor, seen map[string]bool) {
 	if seen[f.Path()] || f.IsPlaceholder() || wellknown.Has(f.Path()) {
 		return
@@ -141,7 +140,7 @@ func (n *need) each(list protoreflect.MessageDescriptors) {
 	}
 }
 
-// imports are the files whose types the kept parts of a file use.
+// imports returns the files whose types the kept parts of a file use.
 func (n *need) imports(f protoreflect.FileDescriptor, m protoreflect.MethodDescriptor) map[string]bool {
 	out := map[string]bool{}
 	use := func(d protoreflect.Descriptor) {
@@ -199,7 +198,7 @@ func (n *need) prune(f protoreflect.FileDescriptor, m protoreflect.MethodDescrip
 	return out
 }
 
-// messages keeps those that are needed, and empty shells of those that hold one.
+// messages keeps the needed messages, and empty shells of those that contain one.
 func (n *need) messages(list []*descriptorpb.DescriptorProto, scope protoreflect.FullName) []*descriptorpb.DescriptorProto {
 	var out []*descriptorpb.DescriptorProto
 	for _, p := range list {
@@ -244,8 +243,7 @@ func (n *need) enums(list []*descriptorpb.EnumDescriptorProto, scope protoreflec
 	return out
 }
 
-// messageOptions, fieldOptions and features keep what changes how a message is
-// written.
+// messageOptions, fieldOptions and features keep the options that affect encoding.
 func messageOptions(o *descriptorpb.MessageOptions) *descriptorpb.MessageOptions {
 	if o == nil || o.MapEntry == nil && o.Features == nil {
 		return nil

@@ -31,7 +31,7 @@ const (
 	maxNameBytes = 1_000
 )
 
-// decodeAs reads descriptors without the extensions that this program happens to know.
+// decodeAs decodes descriptors without the extensions linked into this program.
 var decodeAs = proto.UnmarshalOptions{Resolver: new(protoregistry.Types), RecursionLimit: 200}
 
 func readSet(raw []byte) (*descriptorpb.FileDescriptorSet, error) {
@@ -45,8 +45,7 @@ func readSet(raw []byte) (*descriptorpb.FileDescriptorSet, error) {
 	return set, nil
 }
 
-// build links the files. Imports that are missing leave gaps, and methods that need
-// them are refused later.
+// build links the files. Missing imports leave gaps, and methods that need them are refused later.
 func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 	if len(set.File) > maxFiles {
 		return nil, invalid("the source has %d files; at most %d are read", len(set.File), maxFiles)
@@ -72,7 +71,7 @@ func build(set *descriptorpb.FileDescriptorSet) (*protoregistry.Files, error) {
 	return files, nil
 }
 
-// compile reads .proto files and what they import, below the folders alone.
+// compile reads .proto files and their imports, only below the folders.
 func compile(ctx context.Context, names, folders []string) (*descriptorpb.FileDescriptorSet, error) {
 	r := &protos{}
 	defer r.close()
@@ -114,7 +113,7 @@ func compile(ctx context.Context, names, folders []string) (*descriptorpb.FileDe
 	return reread(set)
 }
 
-// withComments is the file as a message, which protodesc makes without comments.
+// withComments returns the file as a message with comments, which protodesc leaves out.
 func withComments(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorProto {
 	p := protodesc.ToFileDescriptorProto(f)
 	info := &descriptorpb.SourceCodeInfo{}
@@ -136,7 +135,7 @@ func withComments(f protoreflect.FileDescriptor) *descriptorpb.FileDescriptorPro
 	return p
 }
 
-// reread brings options with extensions into the form that other sources have.
+// reread converts options with extensions to the form other sources have.
 func reread(set *descriptorpb.FileDescriptorSet) (*descriptorpb.FileDescriptorSet, error) {
 	raw, err := proto.Marshal(set)
 	if err != nil {
@@ -199,7 +198,7 @@ func (r *protos) read(f *os.File, name string) (string, error) {
 	return string(raw), nil
 }
 
-// unusable says why messages of the type have no JSON form, "" if they have.
+// unusable returns why messages of the type have no JSON form, "" if they have one.
 func unusable(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool) string {
 	if seen[d.FullName()] {
 		return ""

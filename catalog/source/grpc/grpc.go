@@ -26,38 +26,37 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
-// Options say where the services are described and how they are called. Without
-// Protoset and Protos the target is asked by reflection.
+// Options say where the services are described and how they are called. Without Protoset and Protos
+// the target's reflection is used.
 type Options struct {
-	Target    string // host:port that the tools call
-	Namespace string // of the tools; made from the first service's package if absent
+	Target    string // host:port the tools call
+	Namespace string // of the tools; derived from the first service's package if empty
 
 	Protoset    []byte   // a FileDescriptorSet
 	Protos      []string // names of .proto files, below ImportPaths
-	ImportPaths []string // folders; nothing outside of them is read
+	ImportPaths []string // folders; nothing outside them is read
 
-	// How tools connect, and reflection with them.
+	// Connection settings of the tools, and of reflection.
 	Plaintext  bool
-	ServerName string            // expected of the server's certificate; "" is the target's host
-	CA         []byte            // PEM of the authorities to trust; nil is the system's
+	ServerName string            // expected in the server's certificate; "" means the target's host
+	CA         []byte            // PEM of the trusted authorities; nil: the system's
 	Metadata   map[string]string // sent with every call; no secrets
 	Auth       *toolkeep.AuthSpec
-	Deadline   time.Duration // of each call, told to the server; 0 is the call's own
-	MaxFrames  int           // of a stream; 0 is the executor's default
+	Deadline   time.Duration // of each call, sent to the server; 0: the call's own
+	MaxFrames  int           // of a stream; 0: the executor's default
 
 	// For reflection alone.
 	ReflectMetadata map[string]string // may hold secrets
 	Certificate     *tls.Certificate
 	Dial            func(ctx context.Context, addr string) (net.Conn, error) // nil dials directly
 
-	// Services and Methods are patterns (path.Match) of those to take; none take
-	// all. A service matches by its full or its own name, a method by its own name or
-	// as Service/Method.
+	// Services and Methods are patterns (path.Match) of what to import; empty imports all. A
+	// service matches by its full or short name, a method by its name or as Service/Method.
 	Services, Methods []string
 
-	Previous source.Previous // nil takes every tool for new
+	Previous source.Previous // nil treats every tool as new
 
-	short []string // methods without room for what their Any may hold
+	short []string // methods whose Any contents did not fit
 }
 
 // Limits of a source.
@@ -68,7 +67,7 @@ const (
 	maxFieldText = 1_000
 )
 
-// method is one method on its way to a tool.
+// method is one method being imported.
 type method struct {
 	d    protoreflect.MethodDescriptor
 	name string // of the tool, without namespace
@@ -78,8 +77,8 @@ func (m method) origin() string { return string(m.d.Parent().FullName()) + "/" +
 
 // Read plans the tools.
 //
-// Errors: E3011 with what is wrong with the options or the source. A method that
-// cannot become a tool is in Refused.
+// Errors: E3011 describes a fault in the options or the source. A method that cannot become a tool
+// is in Refused.
 func Read(ctx context.Context, o Options) (*source.Plan, error) {
 	host, port, err := o.check()
 	if err != nil {
@@ -151,7 +150,7 @@ func (o *Options) check() (host string, port int, err error) {
 	return h, n, source.CheckNamespace(o.Namespace)
 }
 
-// load gives the descriptors, and the services to look at; nil is all.
+// load returns the descriptors, and the services to consider; nil means all.
 func (o *Options) load(ctx context.Context, plan *source.Plan) (*descriptorpb.FileDescriptorSet, []string, error) {
 	switch {
 	case len(o.Protoset) > 0:
@@ -165,8 +164,8 @@ func (o *Options) load(ctx context.Context, plan *source.Plan) (*descriptorpb.Fi
 	return o.reflect(ctx, plan)
 }
 
-// methods lists the methods in order of their full names. only names the files
-// whose services count, or the services; empty is all.
+// methods lists the methods in order of their full names. only names the files or the services to
+// consider; empty means all.
 func methods(files *protoregistry.Files, only []string) ([]method, error) {
 	var all []method
 	services := 0
@@ -193,7 +192,7 @@ func methods(files *protoregistry.Files, only []string) ([]method, error) {
 	return all, nil
 }
 
-// choose keeps the methods that the patterns name.
+// choose keeps the methods that match the patterns.
 func (o *Options) choose(all []method) []method {
 	matches := func(patterns []string, texts ...string) bool {
 		return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool {
@@ -212,7 +211,7 @@ func (o *Options) choose(all []method) []method {
 	return out
 }
 
-// name gives every method a name that no other has, whatever is chosen later.
+// name gives every method a unique name, independent of the selection.
 func name(all []method) {
 	forms := []func(method) string{
 		func(m method) string { return string(m.d.Parent().Name()) + "_" + string(m.d.Name()) },
@@ -252,14 +251,14 @@ func name(all []method) {
 	}
 }
 
-// hashed is the beginning of a long name with a hash of all of it.
+// hashed returns the start of a long name with a hash of the full name.
 func hashed(m method) string {
 	sum := sha256.Sum256([]byte(m.origin()))
 	n := string(m.d.Parent().Name()) + "_" + string(m.d.Name())
 	return n[:min(len(n), 51)] + "_" + hex.EncodeToString(sum[:6])
 }
 
-// namespace is made of the package's last part that is no version, or of the host.
+// namespace is derived from the package's last part that is not a version, or from the host.
 func namespace(d protoreflect.MethodDescriptor, host string) string {
 	parts := strings.Split(string(d.ParentFile().Package()), ".")
 	for _, p := range slices.Backward(parts) {
@@ -283,12 +282,12 @@ func shorten(n string) string {
 	return n[:min(len(n), 32)]
 }
 
-// version tells whether a part of a package is a version such as v1 or v1beta2.
+// version reports whether a part of a package is a version such as v1 or v1beta2.
 func version(p string) bool {
 	return len(p) > 1 && p[0] == 'v' && p[1] >= '0' && p[1] <= '9'
 }
 
-// tool makes the planned tool, or says why not.
+// tool plans the tool, or returns why it cannot.
 func (o *Options) tool(m method, files whole, host string, port int, plan *source.Plan) (source.Tool, string) {
 	for _, d := range []protoreflect.MessageDescriptor{m.d.Input(), m.d.Output()} {
 		if why := unusable(d, map[protoreflect.FullName]bool{}); why != "" {
@@ -381,8 +380,7 @@ func deprecated(d protoreflect.MethodDescriptor) bool {
 	return m.GetDeprecated() || s.GetDeprecated()
 }
 
-// describe is the method's comment, or a sentence where it has none, and what is
-// to be known of streams.
+// describe returns the method's comment, or a generated sentence, plus notes about streams.
 func describe(d protoreflect.MethodDescriptor) string {
 	text := comment(d)
 	if text == "" {
@@ -403,7 +401,7 @@ func describe(d protoreflect.MethodDescriptor) string {
 	return text
 }
 
-// comment is what stands before a declaration, or behind it.
+// comment returns a declaration's leading or trailing comment.
 func comment(d protoreflect.Descriptor) string {
 	l := d.ParentFile().SourceLocations().ByDescriptor(d)
 	text := l.LeadingComments

@@ -69,7 +69,7 @@ func find(t testing.TB, plan *source.Plan, name string) *toolkeep.Tool {
 	return nil
 }
 
-// ids are the tools of a plan without their namespaces.
+// ids returns a plan's tools without their namespaces.
 func ids(plan *source.Plan) []string {
 	var out []string
 	for _, tool := range plan.Tools {
@@ -106,7 +106,7 @@ func wantAll(t *testing.T, plan *source.Plan) {
 	}
 }
 
-// TestSources reads the same services in every way and wants the same tools.
+// TestSources reads the same services in every way and expects the same tools.
 func TestSources(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range grpctest.Sources() {
@@ -188,14 +188,14 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// TestClosure wants descriptors without what the method does not need.
+// TestClosure: descriptors contain only what the method needs.
 func TestClosure(t *testing.T) {
 	plan := read(t, Options{Target: "kinds.example.com:443", Namespace: "kinds", Protoset: protoset(t)})
 	sum := string(find(t, plan, "kinds.Kinds_Sum").Manifest.Execution.Binding)
 	if len(sum) > 500 {
 		t.Errorf("the binding of Sum has %d bytes: %s", len(sum), sum)
 	}
-	// Echo holds an Any, so that it keeps what may be in one.
+	// Echo has an Any, so it keeps the possible contents.
 	files, err := build(mustSet(t))
 	if err != nil {
 		t.Fatal(err)
@@ -319,7 +319,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestConfined wants nothing outside of the import paths to be read.
+// TestConfined: nothing outside the import paths is read.
 func TestConfined(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	write := func(dir, name, text string) {
@@ -392,7 +392,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// usurper puts a Timestamp of its own into google.protobuf.
+// usurper defines its own Timestamp in google.protobuf.
 func usurper(t testing.TB) []byte {
 	raw, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{{Name: proto.String("mine.proto"),
 		Package: proto.String("google.protobuf"), MessageType: []*descriptorpb.DescriptorProto{{Name: proto.String("Timestamp")}}}}})
@@ -450,7 +450,7 @@ func notFound() *reflection.ServerReflectionResponse {
 	return &reflection.ServerReflectionResponse{MessageResponse: &reflection.ServerReflectionResponse_ErrorResponse{ErrorResponse: &reflection.ErrorResponse{ErrorCode: int32(codes.NotFound)}}}
 }
 
-// TestLies wants a reflection that answers nonsense to end in words, soon.
+// TestLies: invalid reflection answers end quickly with an error.
 func TestLies(t *testing.T) {
 	file := func(name, pkg string, deps ...string) *descriptorpb.FileDescriptorProto {
 		return &descriptorpb.FileDescriptorProto{Name: proto.String(name), Package: proto.String(pkg), Syntax: proto.String("proto3"), Dependency: deps,
@@ -550,8 +550,7 @@ func TestReflectionTLS(t *testing.T) {
 	}
 }
 
-// TestNames wants names that no two methods share, also where services and methods
-// have long or the same names.
+// TestNames: no two methods share a name, even if services and methods have long or equal names.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("Long", 20)
 	set := &descriptorpb.FileDescriptorSet{}
@@ -589,8 +588,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestLargeSource plans a thousand methods that all hold an Any, within a time that
-// a person waits.
+// TestLargeSource plans a thousand methods that all have an Any, in reasonable time.
 func TestLargeSource(t *testing.T) {
 	f := &descriptorpb.FileDescriptorProto{Name: proto.String("large.proto"), Package: proto.String("large"), Syntax: proto.String("proto3"),
 		Dependency: []string{"google/protobuf/any.proto"}, Service: []*descriptorpb.ServiceDescriptorProto{{Name: proto.String("S")}}}

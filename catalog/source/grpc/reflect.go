@@ -42,7 +42,7 @@ var reflectionMethods = []string{
 	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 }
 
-// reflect asks the target for its services and their files.
+// reflect queries the target's reflection for its services and their files.
 func (o *Options) reflect(ctx context.Context, plan *source.Plan) (*descriptorpb.FileDescriptorSet, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, reflectTime)
 	defer cancel()
@@ -73,7 +73,7 @@ func (o *Options) reflect(ctx context.Context, plan *source.Plan) (*descriptorpb
 	return nil, nil, invalid("the server at %s has no reflection; import from a descriptor set (--protoset) or from .proto files (--proto)", o.Target)
 }
 
-// unanswered says why the server could not be asked.
+// unanswered explains why reflection failed.
 func (o *Options) unanswered(err error) error {
 	var l *lie
 	if errors.As(err, &l) {
@@ -118,7 +118,7 @@ func (o *Options) connect() (*rpc.ClientConn, error) {
 	return conn, nil
 }
 
-// lie is an answer of reflection that cannot be.
+// lie is an invalid reflection answer.
 type lie struct{ why string }
 
 func (l *lie) Error() string { return l.why }
@@ -148,7 +148,7 @@ func (r *asking) stop() {
 	}
 }
 
-// run gives the names of the services; the files are in r.
+// run returns the names of the services; the files are in r.
 func (r *asking) run() ([]string, error) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	r.cancel = cancel
@@ -252,7 +252,7 @@ func (r *asking) take(answer *reflection.FileDescriptorResponse) error {
 	return nil
 }
 
-// imports asks for files that others import and that were not sent with them.
+// imports requests imported files that the server did not send.
 func (r *asking) imports() error {
 	for i := 0; i < len(r.order); i++ {
 		for _, name := range r.files[r.order[i]].Dependency {

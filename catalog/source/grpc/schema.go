@@ -12,17 +12,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// maxInline is how deep messages stand within each other before they go to $defs.
+// maxInline is how deep messages are nested before they go into $defs.
 const maxInline = 5
 
-// shape makes JSON Schemas of messages.
+// shape builds JSON Schemas of messages.
 type shape struct {
 	input bool
-	apart map[protoreflect.FullName]bool // stand in $defs
+	apart map[protoreflect.FullName]bool // in $defs
 	defs  map[string]any
 }
 
-// parameters is the schema of a method's arguments.
+// parameters returns the schema of a method's arguments.
 func parameters(d protoreflect.MethodDescriptor) map[string]any {
 	s := newShape(d.Input(), true)
 	if d.IsStreamingClient() {
@@ -37,7 +37,7 @@ func parameters(d protoreflect.MethodDescriptor) map[string]any {
 	return s.finish(s.body(d.Input(), 0))
 }
 
-// result is the schema of what a method answers.
+// result returns the schema of a method's result.
 func result(d protoreflect.MethodDescriptor) map[string]any {
 	s := newShape(d.Output(), false)
 	if d.IsStreamingServer() {
@@ -48,8 +48,8 @@ func result(d protoreflect.MethodDescriptor) map[string]any {
 	return s.finish(s.body(d.Output(), 0))
 }
 
-// wrapped tells whether the message is no object in JSON, so that as arguments it
-// needs a name.
+// wrapped reports whether the message is not an object in JSON, so that it needs a name as an
+// argument.
 func wrapped(d protoreflect.MessageDescriptor) bool {
 	own, ok := strings.CutPrefix(string(d.FullName()), "google.protobuf.")
 	switch own {
@@ -66,8 +66,7 @@ func newShape(d protoreflect.MessageDescriptor, input bool) *shape {
 	return s
 }
 
-// survey finds the messages that are met twice, which holds for each that is within
-// itself, or very deep.
+// survey finds messages that occur twice, which includes all recursive ones, or very deep.
 func (s *shape) survey(d protoreflect.MessageDescriptor, seen map[protoreflect.FullName]bool, depth int) {
 	if s.special(d) != nil {
 		return
@@ -98,7 +97,7 @@ func (s *shape) finish(schema map[string]any) map[string]any {
 	return schema
 }
 
-// message is the schema of a message where it is used.
+// message returns the schema of a message at the place of use.
 func (s *shape) message(d protoreflect.MessageDescriptor, depth int) map[string]any {
 	name := string(d.FullName())
 	if !s.apart[d.FullName()] {
@@ -145,7 +144,7 @@ func (s *shape) body(d protoreflect.MessageDescriptor, depth int) map[string]any
 	return schema
 }
 
-// oneOf takes one of the members, or none.
+// oneOf accepts one of the members, or none.
 func oneOf(o protoreflect.OneofDescriptor) map[string]any {
 	var one []any
 	for i := range o.Fields().Len() {
@@ -241,8 +240,8 @@ func (s *shape) scalar(f protoreflect.FieldDescriptor) map[string]any {
 	return s.long("^[0-9]{1,20}$")
 }
 
-// long is a number of 64 bits. Its range is the executor's to check: JSON's
-// canonical form does not hold the greatest ones exactly.
+// long is a 64-bit number. The executor checks the range: JSON's canonical form cannot hold the
+// largest numbers exactly.
 func (s *shape) long(pattern string) map[string]any {
 	if s.input {
 		return map[string]any{"type": []any{"integer", "string"}, "pattern": pattern}
@@ -262,11 +261,11 @@ func (s *shape) enum(d protoreflect.EnumDescriptor) map[string]any {
 	if s.input || d.IsClosed() {
 		return named
 	}
-	// A newer server may answer with a value that has no name yet.
+	// A newer server may return a value without a name here.
 	return map[string]any{"anyOf": []any{named, map[string]any{"type": "integer"}}}
 }
 
-// special is the schema of a type with a JSON form of its own, nil for others.
+// special returns the schema of a type with its own JSON form, nil for others.
 func (s *shape) special(d protoreflect.MessageDescriptor) map[string]any {
 	own, ok := strings.CutPrefix(string(d.FullName()), "google.protobuf.")
 	if !ok {

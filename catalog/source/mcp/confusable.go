@@ -11,9 +11,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// lookalikes are letters of other scripts that common fonts draw like a Latin
-// letter. Full-width, mathematical and other dressed-up letters are no part of
-// it: normalisation undoes them.
+// lookalikes are letters of other scripts that common fonts draw like a Latin letter. Full-width,
+// mathematical and other styled letters are not included: normalisation undoes them.
 var lookalikes = func() map[rune]rune {
 	pairs := map[rune]string{
 		'a': "аɑ", 'A': "АΑᎪ", 'B': "ВΒᏴ", 'c': "сϲ", 'C': "СϹᏟ", 'd': "ԁᏧ", 'D': "Ꭰ", 'e': "еҽ", 'E': "ЕΕᎬ",
@@ -32,7 +31,7 @@ var lookalikes = func() map[rune]rune {
 	return m
 }()
 
-// latin writes s with Latin letters as far as it looks like them.
+// latin replaces lookalikes in s by Latin letters.
 func latin(s string) string {
 	if plainASCII(s) {
 		return s
@@ -51,7 +50,7 @@ func latin(s string) string {
 	}, norm.NFKD.String(s))
 }
 
-// skeleton is the same for names that look the same.
+// skeleton is equal for names that look the same.
 func skeleton(name string) string {
 	s := latin(name)
 	if !strings.ContainsAny(s, "01I|m") {
@@ -60,20 +59,19 @@ func skeleton(name string) string {
 	return strings.NewReplacer("0", "O", "1", "l", "I", "l", "|", "l", "m", "rn").Replace(s)
 }
 
-// Names are the names of tools by the servers that offer them. It is safe for
-// concurrent use.
+// Names maps tool names to the servers that offer them. It is safe for concurrent use.
 type Names struct {
 	mu      sync.RWMutex
 	servers map[string][]string // by name
 	looks   map[string][]string // names by skeleton
 }
 
-// NewNames makes an empty Names.
+// NewNames creates an empty Names.
 func NewNames() *Names {
 	return &Names{servers: map[string][]string{}, looks: map[string][]string{}}
 }
 
-// Add adds a server's own name of a tool. Adding it twice is fine.
+// Add adds a server's own name of a tool. Duplicates are harmless.
 func (n *Names) Add(server, tool string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -87,7 +85,7 @@ func (n *Names) Add(server, tool string) {
 	}
 }
 
-// of gives the servers that offer a tool of the name.
+// of returns the servers that offer a tool of that name.
 func (n *Names) of(tool string) []string {
 	if n == nil {
 		return nil
@@ -97,7 +95,7 @@ func (n *Names) of(tool string) []string {
 	return n.servers[tool]
 }
 
-// like gives a name other than the given one that looks the same, "" for none.
+// like returns a different name that looks the same, "" if there is none.
 func (n *Names) like(tool string) string {
 	if n == nil {
 		return ""
@@ -112,7 +110,7 @@ func (n *Names) like(tool string) string {
 	return ""
 }
 
-// name looks at the tool's name.
+// name checks the tool's name.
 func (s *scanner) name() {
 	at, name := "/name", s.self
 	foreign := strings.ContainsFunc(name, func(r rune) bool { return r >= 0x80 })
@@ -133,8 +131,8 @@ func (s *scanner) name() {
 	}
 }
 
-// posesAsLatin tells whether a letter of another script looks like a Latin one.
-// Most small Greek letters are left out, because formulas use them.
+// posesAsLatin reports whether a letter of another script looks like a Latin one. Most small Greek
+// letters are excluded, because formulas use them.
 func posesAsLatin(r rune) bool {
 	if lookalikes[r] == 0 || !unicode.IsLetter(r) || unicode.Is(unicode.Latin, r) {
 		return false
@@ -142,9 +140,8 @@ func posesAsLatin(r rune) bool {
 	return !unicode.Is(unicode.Greek, r) || unicode.IsUpper(r) || r == 0x03bf
 }
 
-// disguised tells whether a word has letters of another script that are there for
-// their looks: Latin letters beside them, and every one of them a look-alike. So
-// Δx and µm are not, and neither is a word wholly in Greek or Cyrillic.
+// disguised reports whether a word mixes Latin letters with letters of another script, all of which
+// are lookalikes. So Δx and µm are not disguised, nor is a word entirely in Greek or Cyrillic.
 func disguised(word string) bool {
 	var latins, others int
 	for _, r := range word {
@@ -160,7 +157,7 @@ func disguised(word string) bool {
 	return latins > 0 && others > 0 && latins+others >= 3
 }
 
-// words finds words of two scripts.
+// words finds words of mixed scripts.
 func (s *scanner) words(pointer, text string) {
 	if plainASCII(text) {
 		return

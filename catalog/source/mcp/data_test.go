@@ -15,8 +15,8 @@ import (
 
 const dataFolder = "../../../../shared/data/retrieval"
 
-// dataTools makes definitions of the tools of the shared data, by set. Without
-// the folder there are none, and the test that asked passes.
+// dataTools builds definitions of the tools in the shared data, by set. Without the folder there
+// are none, and the test passes.
 func dataTools(t testing.TB) map[string][][]byte {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dataFolder, "*", "tools.jsonl"))
@@ -65,9 +65,8 @@ func dataTools(t testing.TB) map[string][][]byte {
 	return sets
 }
 
-// TestFalsePositives scans thousands of public tool descriptions, which were
-// written for people and models alike and attack nobody. A scanner that cries
-// wolf is not read, so the share of tools with a finding is bounded.
+// TestFalsePositives scans thousands of public tool descriptions, none of which is an attack. A
+// scanner with many false alarms is ignored, so the share of tools with a finding is bounded.
 func TestFalsePositives(t *testing.T) {
 	sets := dataTools(t)
 	known := NewNames()
@@ -107,7 +106,7 @@ func TestFalsePositives(t *testing.T) {
 	}
 }
 
-// TestPlanData plans all of the shared tools as one server's.
+// TestPlanData plans all shared tools as one server's.
 func TestPlanData(t *testing.T) {
 	for set, defs := range dataTools(t) {
 		start := time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// Bounds of one Diff.
+// Limits of one Diff.
 const (
 	maxChanges     = 500
 	maxChangeText  = 8000    // characters of one value
@@ -27,25 +27,23 @@ const (
 	OpChanged = "changed"
 )
 
-// Change is one place in which two definitions differ.
+// Change is one difference between two definitions.
 type Change struct {
 	Pointer string `json:"pointer"` // JSON Pointer into the definition, invisible characters escaped
 	Op      string `json:"op,omitempty"`
-	// Kind is breaking, additive or patch, as catalog.Compare judges a change of
-	// the tool. Words are a patch.
+	// Kind is breaking, additive or patch, by catalog.Compare. Changed texts are a patch.
 	Kind string `json:"kind"`
-	// Message says what a caller notices, where Compare has something to say.
+	// Message says what a caller notices, if Compare reports it.
 	Message string `json:"message,omitempty"`
-	// Old and New are the values: text as it is, everything else as JSON. Invisible
-	// characters are escaped, and at most 8,000 characters are shown.
+	// Old and New are the values: text as it is, other values as JSON. Invisible characters are
+	// escaped, and at most 8,000 characters are shown.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
 }
 
-// Diff lists what differs between two definitions of one tool: breaking changes
-// first, then additive ones, then the others, each ordered by pointer, at most
-// 500. It is empty where both say the same. A definition that cannot be read is
-// one breaking change of the whole.
+// Diff lists the differences between two definitions of a tool: breaking changes first, then
+// additive ones, then others, each ordered by pointer, at most 500. It is empty if both are
+// equivalent. An unreadable definition is one breaking change of the whole.
 func Diff(before, after []byte) []Change {
 	a, errA := canon.ParseObject(before, definitionLimits)
 	b, errB := canon.ParseObject(after, definitionLimits)
@@ -74,7 +72,7 @@ func Diff(before, after []byte) []Change {
 
 type differ struct {
 	changes []Change
-	old     map[string]any // the values by pointer, written out at the end
+	old     map[string]any // the values by pointer, formatted at the end
 	new     map[string]any
 }
 
@@ -141,7 +139,7 @@ func (d *differ) list(pointer string, a, b []any) {
 	}
 }
 
-// values writes the values of the changes that are shown.
+// values formats the values of the shown changes.
 func (d *differ) values() {
 	left := maxChangeTotal
 	text := func(values map[string]any, pointer string) string {
@@ -170,8 +168,7 @@ func (d *differ) values() {
 	}
 }
 
-// compare asks the catalogue what the change means to callers, with pointers into
-// the definition.
+// compare returns what the catalogue reports about the change, with pointers into the definition.
 func compare(a, b map[string]any) []catalog.Difference {
 	x, y := bare(a), bare(b)
 	if x == nil || y == nil {
@@ -181,7 +178,7 @@ func compare(a, b map[string]any) []catalog.Difference {
 	for _, d := range catalog.Compare(x, y).Differences {
 		switch d.Pointer {
 		case "/annotations", "/source", "/execution", "/category", "/short_description":
-			continue // no more than what the definition's own places say
+			continue // already covered by the definition's own changes
 		}
 		d.Pointer = inDefinition(d.Pointer)
 		out = append(out, d)
@@ -189,8 +186,8 @@ func compare(a, b map[string]any) []catalog.Difference {
 	return out
 }
 
-// bare is the tool of a definition without the checks of publishing. Hints are
-// believed, so that their changes count.
+// bare returns a definition's tool without the checks of publishing. Hints are trusted, so that
+// their changes count.
 func bare(tree map[string]any) *toolkeep.Tool {
 	o := Options{Server: "server", TrustAnnotations: true}
 	var result any
@@ -209,8 +206,7 @@ func bare(tree map[string]any) *toolkeep.Tool {
 	return &toolkeep.Tool{ID: "server.tool", Version: catalog.FirstVersion, Manifest: m, Raw: raw}
 }
 
-// inDefinition leads a pointer into the manifest to where the same stands in the
-// definition.
+// inDefinition converts a pointer into the manifest to one into the definition.
 func inDefinition(pointer string) string {
 	for _, place := range [...][2]string{
 		{"/parameters_schema", "/inputSchema"},
@@ -229,9 +225,8 @@ func inDefinition(pointer string) string {
 	return pointer
 }
 
-// judge gives each change the gravest of what Compare says about its place, and
-// adds what Compare says about places that are written the same, such as those
-// that refer to something that changed.
+// judge gives each change the most severe kind that Compare reports at its place, and adds reports
+// about unchanged places, such as references to something changed.
 func (d *differ) judge(differences []catalog.Difference) {
 	x := newPlaces(differences)
 	told := make([]bool, len(differences))
@@ -259,7 +254,7 @@ func (d *differ) judge(differences []catalog.Difference) {
 
 var grave = map[string]int{catalog.KindPatch: 0, catalog.KindAdditive: 1, catalog.KindBreaking: 2}
 
-// places finds differences by where they are.
+// places indexes differences by location.
 type places struct {
 	at    map[string][]int // by pointer
 	below map[string][]int // by each pointer above
@@ -277,7 +272,7 @@ func newPlaces(list []catalog.Difference) *places {
 	return x
 }
 
-// above goes up from a pointer to the root, without itself.
+// above yields the ancestors of a pointer up to the root, without itself.
 func above(pointer string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := strings.LastIndexByte(pointer, '/'); i >= 0; i = strings.LastIndexByte(pointer, '/') {
@@ -301,7 +296,7 @@ func (x *places) about(change string, each func(n int)) {
 			each(n)
 		}
 	}
-	// What is required is told of the property and written beside all of them.
+	// Compare reports required at the property, but the schema has it next to the properties.
 	object, ok := strings.CutSuffix(change, "/required")
 	if !ok {
 		return

@@ -8,9 +8,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// characters finds what cannot be seen. Many of these characters have honest
-// uses, joining emoji, Arabic or Indic letters, marking the direction of Hebrew;
-// they are found only where they stand without one.
+// characters finds invisible characters. Many have legitimate uses, joining emoji, Arabic or Indic
+// letters, or marking the direction of Hebrew; only other uses are reported.
 func (s *scanner) characters(pointer, text string) {
 	if plainASCII(text) {
 		return
@@ -51,7 +50,7 @@ func plainASCII(s string) bool {
 	return true
 }
 
-// hiddenAt judges the character at i; the rule is "" where nothing is wrong.
+// hiddenAt judges the character at i; the rule is "" if nothing is wrong.
 func hiddenAt(runes []rune, i int) (rule string, severity Severity, message string) {
 	r := runes[i]
 	before, after := neighbour(runes, i, -1), neighbour(runes, i, +1)
@@ -77,7 +76,7 @@ func hiddenAt(runes []rune, i int) (rule string, severity Severity, message stri
 		}
 		return RuleHidden, Medium, "invisible joiners between letters that do not join"
 	case selector(r):
-		// One behind its character is honest, a row of them spells something.
+		// One after its base character is legitimate, a sequence encodes text.
 		if alone := i+1 == len(runes) || !selector(runes[i+1]); alone && i > 0 && !selector(runes[i-1]) && varies(before, r) {
 			return "", "", ""
 		}
@@ -96,11 +95,11 @@ func hiddenAt(runes []rune, i int) (rule string, severity Severity, message stri
 	return "", "", ""
 }
 
-// selector tells whether the character picks a variant of the one before it.
+// selector reports whether the character selects a variant of the one before it.
 func selector(r rune) bool { return r >= 0xfe00 && r <= 0xfe0f || r >= 0xe0100 && r <= 0xe01ef }
 
-// neighbour is the next character in a direction that is not itself a joiner or a
-// variation selector; 0 where there is none.
+// neighbour returns the next character in a direction that is neither a joiner nor a variation
+// selector; 0 if there is none.
 func neighbour(runes []rune, i, step int) rune {
 	for i += step; i >= 0 && i < len(runes); i += step {
 		switch r := runes[i]; {
@@ -113,8 +112,8 @@ func neighbour(runes []rune, i, step int) rune {
 	return 0
 }
 
-// flagOf tells whether a tag character is part of a flag, such as Scotland's: a
-// black flag, a few tags and the end tag.
+// flagOf reports whether a tag character is part of a flag, such as Scotland's: a black flag, a few
+// tags and the end tag.
 func flagOf(runes []rune, i int) bool {
 	start := i
 	for start > 0 && runes[start-1] >= 0xe0020 && runes[start-1] <= 0xe007e {
@@ -131,8 +130,7 @@ func rightToLeft(r rune) bool {
 	return unicode.In(r, unicode.Hebrew, unicode.Arabic, unicode.Syriac, unicode.Thaana, unicode.Nko, unicode.Adlam)
 }
 
-// joins tells whether zero-width joiners and non-joiners change how the character
-// is drawn.
+// joins reports whether zero-width joiners and non-joiners change how the character is drawn.
 func joins(r rune) bool {
 	return symbol(r) || unicode.In(r, unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Nko, unicode.Devanagari, unicode.Bengali,
 		unicode.Gurmukhi, unicode.Gujarati, unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam,
@@ -141,7 +139,7 @@ func joins(r rune) bool {
 
 func symbol(r rune) bool { return unicode.In(r, unicode.So, unicode.Sm, unicode.Sk) && r >= 0x80 }
 
-// varies tells whether a variation selector has a place behind the character.
+// varies reports whether a variation selector is legitimate after the character.
 func varies(r, selector rune) bool {
 	switch {
 	case selector == 0xfe0e || selector == 0xfe0f:
@@ -152,8 +150,7 @@ func varies(r, selector rune) bool {
 	return symbol(r)
 }
 
-// decoded reads what tag characters or variation selectors spell, "" where that
-// is no text.
+// decoded returns the text encoded in tag characters or variation selectors, "" if it is not text.
 func decoded(runes []rune) string {
 	var b strings.Builder
 	for _, r := range runes {
@@ -173,7 +170,7 @@ func decoded(runes []rune) string {
 	return out
 }
 
-// readable tells whether bytes are text that a person could have written.
+// readable reports whether bytes are text that a person could have written.
 func readable(s string) bool {
 	if !utf8.ValidString(s) {
 		return false

@@ -11,9 +11,9 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// phrase is one way of speaking to the model. It is looked for only in texts
-// that hold one of its anchors, in lower case, because most hold none and a
-// regular expression costs a hundred times as much.
+// phrase is one way of addressing the model. Its regular expression runs only on texts that contain
+// one of its anchors, in lower case, because most contain none and a regular expression costs a
+// hundred times as much.
 type phrase struct {
 	rule     string
 	severity Severity
@@ -22,8 +22,8 @@ type phrase struct {
 	pattern  *regexp.Regexp
 }
 
-// The patterns work on text in lower case without invisible characters, with
-// look-alike letters written in Latin.
+// The patterns match lower-case text without invisible characters, with lookalike letters converted
+// to Latin.
 var phrases = []phrase{
 	{RuleInstruction, High, "it tells the model to give up its instructions",
 		[]string{"ignore", "disregard", "forget", "override", "bypass"},
@@ -78,7 +78,7 @@ var phrases = []phrase{
 		regexp.MustCompile(`[ \t]{200,}\S|(?:\n[ \t\r]*){30,}\S`)},
 }
 
-// instructions looks for text aimed at the model.
+// instructions finds text aimed at the model.
 func (s *scanner) instructions(pointer, text string) {
 	plain := strings.ToLower(latin(text))
 	for i := range phrases {
@@ -92,7 +92,7 @@ func (s *scanner) instructions(pointer, text string) {
 		}
 		shown := plain
 		if plainASCII(text) {
-			shown = text // the same places, with its capitals
+			shown = text // same offsets, with capitals
 		}
 		s.add(p.rule, pointer, excerpt(shown, at[0], at[1]), p.severity, "%s", p.message)
 	}
@@ -103,7 +103,7 @@ var (
 	hexRun    = regexp.MustCompile(`^(?:[0-9a-f]+|[0-9A-F]+)$`)
 )
 
-// encoded looks for text that only a machine reads.
+// encoded finds text that only a machine can read.
 func (s *scanner) encoded(pointer, text string) {
 	if len(text) < 64 {
 		return
@@ -120,21 +120,21 @@ func (s *scanner) encoded(pointer, text string) {
 		case coded:
 			severity := Medium
 			if strings.Contains(pointer, "/example") || strings.HasSuffix(pointer, "/default") {
-				severity = Low // a key or an image, as a rule
+				severity = Low // usually a key or an image
 			}
 			s.add(RuleEncoded, pointer, excerpt(text, at[0], at[1]), severity, "%d characters that look like encoded data", len(run))
 		}
 	}
 }
 
-// part tells whether what begins at i goes on from an address or a path.
+// part reports whether the text at i continues an address or a path.
 func part(text string, i int) bool {
 	token := text[strings.LastIndexAny(text[:i], " \t\r\n\"'(<")+1 : i]
 	return strings.Contains(token, "://") || strings.HasPrefix(token, "data:")
 }
 
-// decode reads base64 or hex. said is the text inside, if it is one; coded tells
-// whether the run looks like encoded data at all and not like a long name.
+// decode decodes base64 or hex. said is the decoded text, if it is text; coded reports whether the
+// run looks like encoded data rather than a long name.
 func decode(run string) (said string, coded bool) {
 	if hexRun.MatchString(run) {
 		raw, err := hex.DecodeString(run)
@@ -163,8 +163,8 @@ func decode(run string) (said string, coded bool) {
 			sep++
 		}
 	}
-	// Encoded data has capitals, small letters and digits in about the proportion of
-	// the alphabet, 26 to 26 to 10 to 2; names and paths do not.
+	// Encoded data has capitals, small letters and digits in about the alphabet's proportion, 26 to
+	// 26 to 10 to 2; names and paths do not.
 	n := len(body)
 	return "", len(run) >= 100 && upper*5 > n && lower*5 > n && digit*20 > n && sep*10 < n
 }
@@ -174,12 +174,11 @@ var (
 	steers  = regexp.MustCompile(`(?i)\b(?:instead|before|after|when(?:ever)?|always|never|must|do not|don't|should|only|first|rather)\b`)
 )
 
-// maxNamesLooked bounds how many names in one text are looked up.
+// maxNamesLooked bounds the name lookups per text.
 const maxNamesLooked = 2000
 
-// otherTools looks for names of tools that other servers offer. One word, such as
-// search, is no name: it has to have an underscore, a dot, a hyphen or a capital
-// inside.
+// otherTools finds names of tools that other servers offer. A plain word, such as search, does not
+// count as a name: it needs an underscore, a dot, a hyphen or an inner capital.
 func (s *scanner) otherTools(pointer, text string) {
 	if s.names[0] == nil {
 		return
@@ -200,8 +199,8 @@ func (s *scanner) otherTools(pointer, text string) {
 	}
 }
 
-// foreign tells whether a word names a tool of another server, alone or behind
-// the server's name, and of no tool or parameter of this one.
+// foreign reports whether a word names a tool of another server, alone or after the server's name,
+// and no tool or parameter of this one.
 func (s *scanner) foreign(word string) (server, tool string, ok bool) {
 	names := []string{word}
 	for _, sep := range []string{"__", "."} {
@@ -228,8 +227,7 @@ func (s *scanner) foreign(word string) (server, tool string, ok bool) {
 	return "", "", false
 }
 
-// sentence is what stands around text[from:to] up to the ends of its sentence, at
-// most 200 bytes on either side.
+// sentence returns the sentence around text[from:to], at most 200 bytes on either side.
 func sentence(text string, from, to int) string {
 	start, end := max(0, from-200), min(len(text), to+200)
 	if i := strings.LastIndexAny(text[start:from], ".!?\n;"); i >= 0 {

@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// checkDefinition wants a tool to hold all of the definition it was made of.
+// checkDefinition checks that a tool preserves its whole definition.
 func checkDefinition(t testing.TB, tool *toolkeep.Tool) {
 	t.Helper()
 	def, err := Definition(tool)

@@ -21,8 +21,8 @@ const (
 	maxIcons       = 8
 )
 
-// core is the manifest without version and source: what makes the tool this
-// tool. absent are the members that the manifest has and the definition has not.
+// core returns the manifest without version and source, the tool's identity. absent are the
+// manifest members missing in the definition.
 func (o *Options) core(tree map[string]any, id, tool string, result any) (m map[string]any, absent []any) {
 	rest := maps.Clone(tree)
 	m = map[string]any{
@@ -104,7 +104,7 @@ func orElse(s, d string) string {
 
 var sentenceEnd = regexp.MustCompile(`[.!?]\s`)
 
-// shortDescription is the first sentence of the first line.
+// shortDescription returns the first sentence of the first line.
 func shortDescription(s string) string {
 	for line := range strings.Lines(s) {
 		line = strings.Join(strings.Fields(line), " ")
@@ -123,7 +123,7 @@ func allObjects(list []any) bool {
 	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(map[string]any); return !ok })
 }
 
-// same compares trees by what they say; numbers as they are written.
+// same compares trees by content; numbers by their text.
 func same(a, b any) bool { return string(canon.Append(nil, a)) == string(canon.Append(nil, b)) }
 
 func (o *Options) encode(core map[string]any, version, digest, tool string, absent []any) []byte {
@@ -137,7 +137,7 @@ func (o *Options) encode(core map[string]any, version, digest, tool string, abse
 	return canon.Append(nil, m)
 }
 
-// tool plans one definition; nil where it is refused.
+// tool plans one definition; nil if it is refused.
 func (r *reader) tool(d *definition) *PlannedTool {
 	id := r.o.Namespace + "." + d.name
 	digest, err := Digest(d.raw)
@@ -179,7 +179,7 @@ func (r *reader) tool(d *definition) *PlannedTool {
 			d.refuse("%s", toolkeep.Clip(Visible(refusal(err)), 600))
 			return nil
 		}
-		// The tool works without; the definition keeps it under annotations.mcp.
+		// The tool works without; annotations.mcp preserves it.
 		r.warn("%s: its outputSchema is not checked: %s", shown(d.tool), toolkeep.Clip(Visible(refusal(err)), 300))
 		result = nil
 	}
@@ -198,8 +198,7 @@ func (r *reader) tool(d *definition) *PlannedTool {
 	return t
 }
 
-// additive tells whether the change may be taken over by a policy that lets in
-// what only adds.
+// additive reports whether a policy that accepts only additive changes may accept the change.
 func (r *reader) additive(old *toolkeep.Tool, d *definition, t *PlannedTool) bool {
 	if t.Change == catalog.BumpMajor {
 		return false
@@ -226,7 +225,7 @@ func (r *reader) additive(old *toolkeep.Tool, d *definition, t *PlannedTool) boo
 	return true
 }
 
-// pinned is the digest of the definition that a tool was made of.
+// pinned returns the digest of a tool's definition.
 func pinned(t *toolkeep.Tool) string {
 	if t.Manifest == nil || t.Manifest.Source == nil {
 		return ""
@@ -234,7 +233,7 @@ func pinned(t *toolkeep.Tool) string {
 	return t.Manifest.Source.Digest
 }
 
-// only tells whether there are faults and all are at or below the pointer.
+// only reports whether there are faults and all are at or below the pointer.
 func only(faults []toolkeep.Fault, pointer string) bool {
 	for _, f := range faults {
 		if f.Pointer != pointer && !strings.HasPrefix(f.Pointer, pointer+"/") {
@@ -244,7 +243,7 @@ func only(faults []toolkeep.Fault, pointer string) bool {
 	return len(faults) > 0
 }
 
-// refusal says what is wrong in the words of the definition.
+// refusal describes a fault in terms of the definition.
 func refusal(err error) string {
 	faults := catalog.Faults(err)
 	if len(faults) == 0 {
@@ -255,8 +254,8 @@ func refusal(err error) string {
 
 func shown(tool string) string { return toolkeep.Clip(oneLine(tool), 80) }
 
-// Definition makes the definition out of the manifest again that a tool was
-// published with, in RFC 8785 form: its digest is the tool's source.digest.
+// Definition restores the definition a tool was published with from its manifest, in RFC 8785 form:
+// its digest is the tool's source.digest.
 //
 // Errors: E3008 if the tool was not made by this package.
 func Definition(t *toolkeep.Tool) ([]byte, error) {
@@ -289,7 +288,7 @@ func Definition(t *toolkeep.Tool) ([]byte, error) {
 			delete(def, s)
 		}
 	}
-	// What was cut, or could not stand in its place, is here as it was.
+	// Members that were cut or moved are preserved here.
 	annotations, _ := tree["annotations"].(map[string]any)
 	rest, _ := annotations["mcp"].(map[string]any)
 	maps.Copy(def, rest)

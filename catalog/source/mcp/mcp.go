@@ -22,84 +22,80 @@ const (
 	maxToolName     = 512 // bytes of a tool's own name
 )
 
-// definitionLimits bound one definition. It has to fit into a manifest, and the
-// time that a schema takes to compile grows with the square of the number of its
-// parts: 20,000 of them take a second.
+// definitionLimits bound one definition. It must fit into a manifest, and the time to compile a
+// schema grows with the square of the number of its parts: 20,000 of them take a second.
 var definitionLimits = canon.Limits{Bytes: catalog.MaxManifestBytes, Depth: catalog.MaxManifestDepth, Properties: 20_000, Elements: 20_000}
 
-// Options of one Read. Server is needed.
+// Options of one Read. Server is required.
 type Options struct {
 	// Server is the server's name, which goes into the binding.
 	Server string
 	// Namespace is the part of the tool ids before the dot,
 	// ^[a-z][a-z0-9-]{0,31}$; default Server.
 	Namespace string
-	// Previous gives the published version of a tool to compare with, or nil.
+	// Previous returns the published version of a tool to compare with, or nil.
 	Previous func(toolID string) *toolkeep.Tool
-	// Published are the ids of the tools that were published from this server; those
-	// that no definition stands for any more are planned as gone.
+	// Published are the ids of the tools published from this server; those without a definition are
+	// planned as gone.
 	Published []string
-	// Known are the tools of other servers, for Scan; nil is none.
+	// Known are the tools of other servers, for Scan; nil: none.
 	Known *Names
-	// TrustAnnotations believes the server's hints that make a tool easier to call:
-	// readOnlyHint (side_effects reads) and idempotentHint. Hints that make it harder
-	// count always.
+	// TrustAnnotations trusts the server's hints that make a tool easier to call: readOnlyHint
+	// (side_effects reads) and idempotentHint. Hints that make it harder always count.
 	TrustAnnotations bool
 	// Timeout becomes the tool's own time limit; 0 leaves the default.
 	Timeout time.Duration
-	// MaxTools is how many definitions are read; default 10,000. The rest is left
-	// out with a warning.
+	// MaxTools is how many definitions are read; default 10,000. The rest is left out with a
+	// warning.
 	MaxTools int
-	// Withheld are names of definitions that are refused, each with the reason.
+	// Withheld maps names of definitions to refuse to their reasons.
 	Withheld map[string]string
 }
 
 // Plan is what an import would publish.
 type Plan struct {
-	Tools    []PlannedTool // in the order of the definitions, then those that are gone
+	Tools    []PlannedTool // in the order of the definitions, then those gone
 	Refused  []Refused
 	Warnings []string // what was left out of a tool, and where; at most 500
 }
 
-// Values of PlannedTool.Change beside those of Comparison.Bump.
+// Values of PlannedTool.Change besides those of Comparison.Bump.
 const (
 	ChangeNew       = "new"
 	ChangeUnchanged = "unchanged"
 	ChangeGone      = "gone"
 )
 
-// PlannedTool is one definition that becomes a tool, or a tool whose definition
-// is gone.
+// PlannedTool is one definition that becomes a tool, or a tool whose definition is gone.
 type PlannedTool struct {
 	ID      string `json:"tool_id"`
-	Tool    string `json:"tool"` // the server's own name of it
+	Tool    string `json:"tool"` // the server's own name for it
 	Version string `json:"version"`
 	Change  string `json:"change"` // new, unchanged, patch, minor, major, gone
-	// Additive says of a changed tool that the definition only allows more: no
-	// word, no promise and no demand of the old one is different, and nothing new
-	// in it is a finding of severity high.
+	// Additive is set for a changed tool if the definition only allows more: no text, promise or
+	// requirement differs, and nothing new in it is a finding of severity high.
 	Additive bool      `json:"additive,omitempty"`
-	Digest   string    `json:"digest,omitempty"` // of the definition, "" of one that is gone
+	Digest   string    `json:"digest,omitempty"` // of the definition, "" if it is gone
 	Findings []Finding `json:"findings,omitempty"`
-	Manifest []byte    `json:"-"` // of an unchanged tool exactly the published one, nil of one that is gone
+	Manifest []byte    `json:"-"` // of an unchanged tool the published one, byte for byte; nil if the definition is gone
 }
 
 // Refused is one definition that does not become a tool.
 type Refused struct {
 	Index  int    `json:"index"`             // of the definition, from 0
-	ID     string `json:"tool_id,omitempty"` // "" where it has no usable name
+	ID     string `json:"tool_id,omitempty"` // "" if it has no usable name
 	Tool   string `json:"tool,omitempty"`
-	Digest string `json:"digest,omitempty"` // of the definition; where it has no RFC 8785 form, of its bytes
+	Digest string `json:"digest,omitempty"` // of the definition; of its bytes if it has no RFC 8785 form
 	Reason string `json:"reason"`
 }
 
 var namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 
-// Read plans the import of a server's tool definitions, each one element of the
-// tools of a tools/list result. It changes nothing.
+// Read plans the import of a server's tool definitions, the elements of tools in a tools/list
+// result. It changes nothing.
 //
-// Errors: E3011 for a namespace that cannot be one, or if ctx ends. After 60
-// seconds, or 256 MiB of definitions, those that are left are refused.
+// Errors: E3011 for an invalid namespace, or if ctx ends. After 60 seconds, or 256 MiB of
+// definitions, the rest is refused.
 func Read(ctx context.Context, defs [][]byte, o Options) (*Plan, error) {
 	if o.Namespace == "" {
 		o.Namespace = o.Server
@@ -134,7 +130,7 @@ func importError(format string, args ...any) *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.ImportFailed, "%s", fmt.Sprintf(format, args...))
 }
 
-// Digest is the digest by which a definition is pinned, over its RFC 8785 form.
+// Digest returns the digest that pins a definition, over its RFC 8785 form.
 //
 // Errors: those of canon.JCS.
 func Digest(def []byte) (string, error) {
@@ -145,13 +141,13 @@ func Digest(def []byte) (string, error) {
 	return canon.Digest(canonical), nil
 }
 
-// definition is one definition on its way.
+// definition is one definition being planned.
 type definition struct {
 	index  int
 	raw    []byte
 	tree   map[string]any
 	digest string
-	tool   string // its own name, "" where it cannot have one
+	tool   string // its own name, "" if invalid
 	name   string // the second half of its id
 	reason string // why it is refused
 }
@@ -185,9 +181,8 @@ func (r *reader) warn(format string, args ...any) {
 	}
 }
 
-// parse reads every definition. One that is refused gets its name all the same
-// where it can be read, so that what was published under it does not count as
-// gone, and so that a refusal that goes away renames nothing.
+// parse reads every definition. A refused one still gets its name if possible, so that its
+// published tool does not count as gone, and so that nothing is renamed when the refusal goes away.
 func (r *reader) parse(defs [][]byte) []*definition {
 	var total int64
 	seen := map[string]int{}
@@ -225,7 +220,7 @@ func (r *reader) parse(defs [][]byte) []*definition {
 	return all
 }
 
-// nameOf reads the name also of a definition that is too large to be read whole.
+// nameOf reads the name, even of a definition too large to be parsed.
 func nameOf(d *definition) string {
 	if d.tree != nil {
 		name, _ := d.tree["name"].(string)
@@ -245,8 +240,8 @@ func readFault(err error) string {
 	return e.Message
 }
 
-// plan1 makes the tool of a definition, or says why there is none. A fault of the
-// reader itself stays with the definition that brings it out.
+// plan1 plans one definition's tool, or refuses it. A panic of the reader refuses only that
+// definition.
 func (r *reader) plan1(d *definition) {
 	tool := func() (tool *PlannedTool) {
 		defer func() {
@@ -274,8 +269,7 @@ func (r *reader) plan1(d *definition) {
 	r.plan.Refused = append(r.plan.Refused, refused)
 }
 
-// gone plans the published tools that no definition stands for. One that is
-// refused now is not gone.
+// gone plans the published tools without a definition. A refused definition is not gone.
 func (r *reader) gone(all []*definition) {
 	here := make(map[string]bool, len(all))
 	for _, d := range all {

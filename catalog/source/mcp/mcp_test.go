@@ -28,7 +28,7 @@ func read(t testing.TB, o Options, defs ...[]byte) *Plan {
 	return plan
 }
 
-// published keeps the tools of a plan as a catalogue would.
+// published returns the tools of a plan as a catalogue would.
 func published(t testing.TB, plan *Plan) (previous func(string) *toolkeep.Tool, ids []string) {
 	t.Helper()
 	tools := map[string]*toolkeep.Tool{}
@@ -103,15 +103,14 @@ func TestManifest(t *testing.T) {
 		}
 		checkDefinition(t, tool)
 	}
-	// An explicit hint that harms nobody changes nothing.
+	// An explicit harmless hint changes nothing.
 	_, tool := one(t, read(t, Options{TrustAnnotations: true}, def(t, "a", "b", `{"annotations":{"destructiveHint":false,"readOnlyHint":false}}`)))
 	if tool.Manifest.Risk != "low" || tool.Manifest.SideEffects != "writes" {
 		t.Errorf("%+v", tool.Manifest)
 	}
 }
 
-// TestDefinitionSurvives sends definitions of every shape through the manifest
-// and back.
+// TestDefinitionSurvives round-trips definitions of every shape through the manifest.
 func TestDefinitionSurvives(t *testing.T) {
 	for _, extra := range []string{
 		`{}`,
@@ -149,7 +148,7 @@ func TestDefinitionSurvives(t *testing.T) {
 		plan := read(t, Options{}, raw)
 		p, tool := one(t, plan)
 		checkDefinition(t, tool)
-		// The same again changes nothing, down to the bytes.
+		// A second import changes nothing, byte for byte.
 		previous, ids := published(t, plan)
 		again := read(t, Options{Previous: previous, Published: ids}, raw)
 		if got := changes(again); got != "calc.a unchanged 1.0.0" || !bytes.Equal(again.Tools[0].Manifest, tool.Raw) {
@@ -286,7 +285,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 
-	// A tool that takes the name that another was given does not take its id.
+	// A tool that takes over another's name does not take its id.
 	previous, ids := published(t, plan)
 	thief := strings.TrimPrefix(got["get.user"], "calc.")
 	after := read(t, Options{Previous: previous, Published: ids}, def(t, thief, "Does something else."))
@@ -337,8 +336,7 @@ func TestReimport(t *testing.T) {
 	if got := changes(plan); got != "calc.add unchanged 1.0.0, calc.sub gone 1.0.0" || plan.Tools[1].Manifest != nil || plan.Tools[1].Tool != "sub" {
 		t.Errorf("%s", got)
 	}
-	// A title that only repeats what was shown anyway is another definition all the
-	// same, so it has to be pinned.
+	// A title that repeats the name still makes a different definition, so it must be pinned.
 	plan = read(t, Options{Previous: previous}, def(t, "sub", "Subtracts.", `{"title":"sub"}`))
 	if got := changes(plan); got != "calc.sub patch 1.0.1" {
 		t.Errorf("%s", got)
@@ -347,8 +345,8 @@ func TestReimport(t *testing.T) {
 	checkDefinition(t, tool)
 }
 
-// TestSchemasSurvive has keywords that importers like to lose, and checks that
-// they still decide about values.
+// TestSchemasSurvive uses keywords that importers tend to lose, and checks that they still apply to
+// values.
 func TestSchemasSurvive(t *testing.T) {
 	const tree = `{"$dynamicAnchor":"node","type":"object","properties":{"value":{"type":"integer"},"children":{"type":"array","items":{"$dynamicRef":"#node"}}},"required":["value"]}`
 	for _, c := range []struct{ name, schema, good, bad string }{
@@ -430,7 +428,7 @@ func TestOutputSchemaIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestBounded has what a hostile server can make large.
+// TestBounded covers everything a hostile server can make large.
 func TestBounded(t *testing.T) {
 	t.Run("too many", func(t *testing.T) {
 		var defs [][]byte

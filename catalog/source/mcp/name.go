@@ -16,10 +16,9 @@ const maxName = 64 // of the second half of a tool id
 
 var namePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 
-// nameAll gives every definition that has a name the second half of its id. One
-// that is a name of an id already keeps it, unless the id was published for
-// another name; of the others each gets a hash of the whole name, as long as it
-// takes to be the only one.
+// nameAll gives every named definition the second half of its id. A valid name stays, unless the id
+// was published for another name; the others get a hash of the full name, as long as needed to be
+// unique.
 func (r *reader) nameAll(all []*definition) {
 	taken := map[string]bool{}
 	take := func(d *definition, name string) bool {
@@ -46,7 +45,7 @@ func (r *reader) nameAll(all []*definition) {
 	}
 }
 
-// meansAnother tells whether the id was published for another name.
+// meansAnother reports whether the id was published for another name.
 func (r *reader) meansAnother(name, tool string) bool {
 	old := r.previous(r.o.Namespace + "." + name)
 	if old == nil {
@@ -56,8 +55,7 @@ func (r *reader) meansAnother(name, tool string) bool {
 	return was != "" && was != tool
 }
 
-// toolOf is the server's own name of a published tool, "" if it is not one of an
-// MCP server.
+// toolOf returns the server's own name of a published tool, "" if it is not an MCP server's.
 func toolOf(t *toolkeep.Tool) string {
 	if t.Manifest == nil || t.Manifest.Execution.Kind != Kind {
 		return ""
@@ -71,7 +69,7 @@ func toolOf(t *toolkeep.Tool) string {
 	return b.Tool
 }
 
-// withHash is what an id can have of a name, and n digits of the name's SHA-256.
+// withHash returns the valid part of a name, and n digits of the name's SHA-256.
 func withHash(tool string, n int) string {
 	sum := sha256.Sum256([]byte(tool))
 	suffix := hex.EncodeToString(sum[:])[:n]

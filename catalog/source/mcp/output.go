@@ -10,14 +10,13 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// outputID begins the $id that a schema gets when it moves from the root of a
-// document to a property of another, so that its references inside of itself
-// still find what they mean. A hash of the schema follows: some clients refuse two
-// schemas of one $id.
+// outputID is the prefix of the $id a schema gets when it moves from a document's root into a
+// property, so that its internal references still resolve. A hash of the schema follows: some
+// clients refuse two schemas with the same $id.
 const outputID = "urn:toolkeep:mcp:output:"
 
 // OutputSchema is the outputSchema of the definition that a manifest was made
-// of, nil where it has none or cannot be used.
+// of, nil if it has none or it is unusable.
 func OutputSchema(m *toolkeep.Manifest) []byte {
 	if len(m.ResultSchema) == 0 {
 		return nil
@@ -33,15 +32,15 @@ func OutputSchema(m *toolkeep.Manifest) []byte {
 	return canon.Append(nil, output)
 }
 
-// resultSchema is the schema of a CallToolResult whose structured content the
-// given schema describes; nil if that is no schema.
+// resultSchema returns the schema of a CallToolResult whose structured content has the given
+// schema; nil if that is not a schema.
 func resultSchema(output any) any {
 	inner := output
 	wrapper := map[string]any{}
 	switch o := output.(type) {
 	case bool:
 	case map[string]any:
-		// The draft holds for the whole document.
+		// The draft applies to the whole document.
 		draft, _ := o["$schema"].(string)
 		if draft != "" {
 			wrapper["$schema"] = draft
@@ -71,7 +70,7 @@ func withID(o map[string]any, draft string) map[string]any {
 	ref, refers := o["$ref"]
 	_, combined := o["allOf"]
 	if old := oldDraft(draft); old && refers && !combined {
-		// Beside $ref these drafts read nothing, so $ref moves to where it is alone.
+		// These drafts ignore keywords next to $ref, so $ref moves to a place of its own.
 		delete(out, "$ref")
 		out["allOf"] = []any{map[string]any{"$ref": ref}}
 	}
@@ -82,7 +81,7 @@ func oldDraft(draft string) bool {
 	return strings.Contains(draft, "draft-04") || strings.Contains(draft, "draft-06") || strings.Contains(draft, "draft-07")
 }
 
-// refersInside tells whether a reference leads to somewhere in the document.
+// refersInside reports whether a reference points into the document.
 func refersInside(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -106,7 +105,7 @@ func refersInside(v any) bool {
 	return false
 }
 
-// outputOf undoes resultSchema.
+// outputOf reverses resultSchema.
 func outputOf(result any) any {
 	wrapper, _ := result.(map[string]any)
 	properties, _ := wrapper["properties"].(map[string]any)

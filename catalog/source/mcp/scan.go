@@ -15,7 +15,7 @@ import (
 type Severity string
 
 const (
-	High   Severity = "high"   // there is hardly an honest reason for it
+	High   Severity = "high"   // hardly any legitimate reason
 	Medium Severity = "medium" // a person should read it
 	Low    Severity = "low"    // worth knowing
 )
@@ -25,26 +25,26 @@ const (
 	RuleHidden      = "hidden-characters" // invisible characters, or ones that reorder the text
 	RuleControl     = "control-characters"
 	RuleMixed       = "mixed-script"    // a word written with letters of another script that look alike
-	RuleLookAlike   = "look-alike-name" // a name that is read as another tool's
+	RuleLookAlike   = "look-alike-name" // a name that looks like another tool's
 	RuleInstruction = "instruction"     // orders to the model
 	RuleSecrecy     = "secrecy"         // keeps something from the user
-	RulePromptTag   = "prompt-tag"      // markup that models take for the system's
-	RuleExfiltrate  = "data-request"    // asks for the conversation, credentials or files that the tool has no need of
-	RuleOtherTool   = "other-tool"      // speaks of a tool of another server
-	RuleEncoded     = "encoded-text"    // base64 or hex that a reader cannot read
-	RuleMarkup      = "hidden-markup"   // text that is not shown where markup is
+	RulePromptTag   = "prompt-tag"      // markup that models take for system markup
+	RuleExfiltrate  = "data-request"    // asks for the conversation, credentials or files that the tool does not need
+	RuleOtherTool   = "other-tool"      // mentions a tool of another server
+	RuleEncoded     = "encoded-text"    // base64 or hex that a person cannot read
+	RuleMarkup      = "hidden-markup"   // text hidden by markup
 	RuleSpace       = "pushed-out-of-sight"
-	RuleLimit       = "limit" // there was more than is told
+	RuleLimit       = "limit" // there were more findings than reported
 )
 
-// Bounds of one Scan.
+// Limits of one Scan.
 const (
 	maxFindings     = 50
-	maxRuleFindings = 5       // of one rule
+	maxRuleFindings = 5       // per rule
 	maxScanned      = 1 << 20 // bytes of text
 )
 
-// Finding is one thing in a definition that a person should look at.
+// Finding is one item in a definition that a person should look at.
 type Finding struct {
 	Rule     string   `json:"rule"`
 	Pointer  string   `json:"pointer"` // JSON Pointer into the definition, invisible characters escaped
@@ -92,8 +92,7 @@ type scanner struct {
 	budget int // bytes that may still be looked at
 }
 
-// add keeps a finding. Of each rule a few say enough, but a graver one is never
-// crowded out by lesser ones.
+// add records a finding. A few per rule are enough, but a more severe one is never displaced.
 func (s *scanner) add(rule, pointer, text string, severity Severity, format string, args ...any) {
 	key := rule + " " + string(severity)
 	if s.rules[key]++; s.rules[key] > maxRuleFindings {
@@ -103,8 +102,7 @@ func (s *scanner) add(rule, pointer, text string, severity Severity, format stri
 	s.found = append(s.found, Finding{Rule: rule, Pointer: Visible(toolkeep.Clip(pointer, 500)), Text: text, Severity: severity, Message: fmt.Sprintf(format, args...)})
 }
 
-// parameters collects the names of the arguments, which may well be the names of
-// tools elsewhere.
+// parameters collects the argument names, which may coincide with names of other tools.
 func (s *scanner) parameters(tree map[string]any) {
 	s.params = map[string]bool{}
 	var walk func(v any, depth int)
@@ -148,7 +146,7 @@ func (s *scanner) walk(pointer, key string, v any, depth int) {
 	}
 }
 
-// text looks at one text.
+// text scans one text.
 func (s *scanner) text(pointer, key, text string) {
 	if s.budget -= len(text); s.budget < 0 {
 		return
@@ -162,7 +160,7 @@ func (s *scanner) text(pointer, key, text string) {
 		return
 	case "name":
 		if pointer == "/name" {
-			return // name has looked at it
+			return // already scanned by name
 		}
 	}
 	s.words(pointer, text)

@@ -9,9 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Visible gives s with every character that cannot be seen, or that moves what
-// stands around it, written as \u{200B}. Line breaks, tabs and ordinary spaces
-// stay as they are.
+// Visible returns s with every character that is invisible, or that moves the text around it,
+// written as \u{200B}. Line breaks, tabs and ordinary spaces stay.
 func Visible(s string) string {
 	for i, r := range s {
 		if !shows(r) {
@@ -34,8 +33,7 @@ func escapeFrom(s string, i int) string {
 	return b.String()
 }
 
-// shows tells whether a reader sees that the character is there and nothing else
-// of it.
+// shows reports whether a reader sees that the character is there.
 func shows(r rune) bool {
 	switch {
 	case r == '\n' || r == '\t':
@@ -66,8 +64,7 @@ func oneLine(s string) string {
 
 const maxExcerpt = 120
 
-// excerpt shows s[from:to] with what stands around it, in one line of at most
-// 120 characters.
+// excerpt returns s[from:to] with its surroundings, in one line of at most 120 characters.
 func excerpt(s string, from, to int) string {
 	const around = 30
 	start, end := from, to
@@ -79,7 +76,7 @@ func excerpt(s string, from, to int) string {
 		_, size := utf8.DecodeRuneInString(s[end:])
 		end += size
 	}
-	// What was found comes before what stands in front of it.
+	// The match has priority over the text before it.
 	out := oneLine(s[start:end])
 	if utf8.RuneCountInString(out) > maxExcerpt {
 		out = oneLine(s[from:end])
