@@ -10,10 +10,10 @@ import (
 
 const formType = "application/x-www-form-urlencoded"
 
-// requestBody is what an operation sends, as an argument.
+// requestBody is the body of an operation, as an argument.
 type requestBody struct {
 	contentType string
-	format      string // of the executor, where the content type does not say it
+	format      string // of the executor, if the content type does not determine it
 	required    bool
 	schema      any
 	description string
@@ -22,12 +22,11 @@ type requestBody struct {
 	xml         map[string]any
 	media       *object // the media type object of OpenAPI 3, for its examples
 
-	others  []*requestBody // other ways to send it, for the caller to choose
+	others  []*requestBody // alternative bodies the caller may choose
 	typeArg string         // the argument that chooses
 }
 
-// binding is the body as executor/httptool reads it, without what only the whole
-// body has.
+// binding returns the body as executor/httptool reads it, without the members of the whole body.
 func (b *requestBody) binding() map[string]any {
 	m := map[string]any{"content_type": b.contentType}
 	if b.format != "" {
@@ -45,7 +44,7 @@ func (b *requestBody) binding() map[string]any {
 	return m
 }
 
-// mediaType is a content type without parameters, in lower case.
+// mediaType returns a content type in lower case, without parameters.
 func mediaType(s string) string {
 	s, _, _ = strings.Cut(s, ";")
 	return strings.ToLower(strings.TrimSpace(s))
@@ -62,7 +61,7 @@ func isXML(media string) bool {
 	return media == "application/xml" || media == "text/xml" || strings.HasSuffix(media, "+xml")
 }
 
-// isText tells whether a body of this type is written as text by the caller.
+// isText reports whether the caller writes a body of this type as text.
 func isText(media string) bool {
 	return (strings.HasPrefix(media, "text/") || textTypes[media] || strings.HasSuffix(media, "+yaml")) && !isXML(media) && !strings.HasSuffix(media, "*")
 }
@@ -82,8 +81,8 @@ var (
 	}
 )
 
-// sendable gives the content type to send for one that a document names, "" if it
-// is none. rank is lower for what is preferred.
+// sendable returns the content type to send for one named in a document, "" if there is none. A
+// lower rank is preferred.
 func sendable(name string) (contentType string, rank int) {
 	media := mediaType(name)
 	switch {
@@ -115,8 +114,8 @@ func sendable(name string) (contentType string, rank int) {
 	return name, 100
 }
 
-// multipartType is the content type without a boundary, which each body has of its
-// own; a multipart of any kind is a form.
+// multipartType returns the content type without a boundary, which each body generates; a multipart
+// of any kind is a form.
 func multipartType(name string) string {
 	parts := strings.Split(withoutCharset(name), ";")
 	if strings.HasSuffix(parts[0], "*") {
@@ -126,8 +125,8 @@ func multipartType(name string) string {
 	return strings.Join(parts, ";")
 }
 
-// withoutCharset leaves out the charset: what is sent is UTF-8. Other parameters
-// of a media type belong to its meaning.
+// withoutCharset removes the charset: bodies are sent as UTF-8. Other parameters of a media type
+// belong to its meaning.
 func withoutCharset(name string) string {
 	parts := strings.Split(name, ";")
 	out := mediaType(name)
@@ -150,10 +149,9 @@ type bodyWay struct {
 	schema      any
 }
 
-// bodyWays lists how a body can be sent, the preferred way first. A JSON Patch is
-// preferred where its schema is a list, because nothing else is then meant; a
-// multipart body before other forms where it holds a file. Binary types are one way:
-// the file says which of them it is.
+// bodyWays lists how a body can be sent, preferred first. A JSON Patch is preferred if its schema
+// is a list, because only a patch fits; a multipart body before other forms if it has a file. All
+// binary types are one way: the file says which type it is.
 func (d *document) bodyWays(types []string, media func(string) (*object, any)) []bodyWay {
 	var list []bodyWay
 	binary := -1
@@ -187,11 +185,11 @@ func (d *document) bodyWays(types []string, media func(string) (*object, any)) [
 	return list
 }
 
-// maxOthers bounds how many more ways to send a body a tool offers.
+// maxOthers bounds the alternative bodies a tool offers.
 const maxOthers = 3
 
-// chooseBody makes the body of the first bodyWay that can be sent. Others are
-// offered to the caller where they take another schema, and so other things.
+// chooseBody builds the body of the first bodyWay that can be sent. Others are offered to the
+// caller if they have another schema.
 func (d *document) chooseBody(types []string, media func(string) (*object, any)) (*requestBody, string) {
 	var first *requestBody
 	var refusals []string
@@ -222,15 +220,15 @@ func (d *document) chooseBody(types []string, media func(string) (*object, any))
 	return first, ""
 }
 
-// sameBody tells types apart that are written alike and differ in what they mean
-// to the upstream alone, such as versions of one vendor's JSON.
+// sameBody reports types that are written alike and differ only in their meaning upstream, such as
+// versions of one vendor's JSON.
 func sameBody(a, b string) bool {
 	a, b = mediaType(a), mediaType(b)
 	patch := func(s string) bool { return strings.HasSuffix(s, "patch+json") }
 	return a == b || isJSON(a) && isJSON(b) && !patch(a) && !patch(b)
 }
 
-// oneBody makes the body of one bodyWay.
+// oneBody builds the body of one bodyWay.
 func (d *document) oneBody(c bodyWay) (*requestBody, string) {
 	b := &requestBody{contentType: c.contentType, media: c.media, schema: c.schema}
 	media := mediaType(c.contentType)
@@ -290,7 +288,7 @@ func cannotSend(types []string) string {
 	return "body only as " + strings.Join(names, " or ") + ", which is no content type"
 }
 
-// body finds out what the operation sends; nil if nothing.
+// body determines the body of an operation; nil if it has none.
 func (d *document) body(op *operation, swagger *object, form []*object) (*requestBody, string) {
 	var b *requestBody
 	var reason string
@@ -323,7 +321,7 @@ func (d *document) body(op *operation, swagger *object, form []*object) (*reques
 	}
 	switch op.method {
 	case "GET", "HEAD", "OPTIONS":
-		// HTTP gives such a body no meaning; what a document insists on is sent.
+		// HTTP gives such a body no meaning; it is sent if the document requires it.
 		if !required {
 			d.warn("%s: its optional body is left out: %s carries none", op.label(), op.method)
 			return nil, ""
@@ -377,8 +375,8 @@ func (d *document) textBody(s any) any {
 	return textSchema
 }
 
-// encoding translates how fields of a form are written. A field without an entry
-// follows the executor's rule, which is the standard's.
+// encoding converts how fields of a form are written. A field without an entry follows the
+// executor's default, which is the standard's.
 func (d *document) encoding(media *object) (map[string]any, string) {
 	if media.get("encoding") == nil {
 		return nil, ""
@@ -445,7 +443,7 @@ func styledField(o *object, style string) (map[string]any, string) {
 	return e, ""
 }
 
-// swaggerTypes gives the media types of a Swagger 2.0 operation, in or out.
+// swaggerTypes returns the request or response media types of a Swagger 2.0 operation.
 func (d *document) swaggerTypes(op *operation, key string) []string {
 	v := op.op.get(key)
 	if !op.op.has(key) {
@@ -478,7 +476,7 @@ func (d *document) swaggerBody(op *operation, o *object) (*requestBody, string) 
 	return b, ""
 }
 
-// formBody makes one object of the form fields of Swagger 2.0.
+// formBody builds one object from the form fields of Swagger 2.0.
 func (d *document) formBody(op *operation, fields []*object) (*requestBody, string) {
 	types := d.swaggerTypes(op, "consumes")
 	has := func(f func(media string) bool) bool {
@@ -487,7 +485,7 @@ func (d *document) formBody(op *operation, fields []*object) (*requestBody, stri
 	files := slices.ContainsFunc(fields, func(f *object) bool { return f.text("type") == "file" })
 	multi := files
 	if !files && len(types) > 0 && !has(func(m string) bool { return m == formType || isWildcard(m) }) {
-		// Documents often say JSON for the whole and still have form fields.
+		// Documents often declare JSON globally and still have form fields.
 		if multi = has(func(m string) bool { return strings.HasPrefix(m, "multipart/") }); !multi && op.op.has("consumes") {
 			return nil, "it has form fields but consumes only " + toolkeep.Clip(strings.Join(types, ", "), 200)
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestListAliasBomb: a few lines of lists of aliases to lists stand for 9^12
-// values, and are refused before anything walks them.
+// TestListAliasBomb: a few lines of lists of aliases to lists stand for 9^12 values, and are
+// refused before they are expanded.
 func TestListAliasBomb(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("openapi: 3.0.3\ninfo: {title: Bomb, version: '1'}\npaths: {}\nx-0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n")

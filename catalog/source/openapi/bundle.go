@@ -9,7 +9,7 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// Limits of one schema in a manifest, which has 1 MiB and 64 levels in all.
+// Limits of one schema in a manifest, which is limited to 1 MiB and 64 levels in total.
 const (
 	maxParameters = 256 << 10 // bytes of JSON
 	maxResult     = 64 << 10
@@ -17,8 +17,7 @@ const (
 	maxMembers    = 8_000 // properties of all its objects
 )
 
-// bundle puts the schema of root and every definition it reaches into one
-// schema.
+// bundle merges the schema of root and every definition it reaches into one schema.
 type bundle struct {
 	root  *def
 	order []*def
@@ -27,10 +26,10 @@ type bundle struct {
 	cut   map[edge]bool
 }
 
-// edge is a reference of one definition to another for the same value.
+// edge is a reference from one definition to another for the same value.
 type edge struct{ from, to *def }
 
-// newBundle gathers the definitions. A reason says which of them cannot be used.
+// newBundle collects the definitions. A reason says which of them cannot be used.
 func newBundle(root *def) (*bundle, string) {
 	b := &bundle{root: root, depth: map[*def]int{}, name: map[*def]string{}, cut: map[edge]bool{}}
 	if root.err != "" {
@@ -59,8 +58,8 @@ func newBundle(root *def) (*bundle, string) {
 	return b, ""
 }
 
-// giveNames names definitions by what they are called in the document. Those of
-// one name get a number in the order in which the schema reaches them.
+// giveNames names definitions as in the document. Equal names get a number in the order in which
+// the schema reaches them.
 func (b *bundle) giveNames() {
 	taken, last := map[string]bool{}, map[string]int{}
 	for _, d := range b.order {
@@ -75,10 +74,9 @@ func (b *bundle) giveNames() {
 	}
 }
 
-// cutCircles finds the references that lead back to a definition for the very
-// same value, as a parent that lists its children does whose children build on
-// the parent. Checking a value would never end, so these references are left
-// out, which lets more through.
+// cutCircles finds the references that lead back to a definition for the same value, such as a
+// parent that lists its children where children extend the parent. Validation would never end, so
+// these references are left out, which accepts more values.
 func (b *bundle) cutCircles() {
 	const open, done = 1, 2
 	state := map[*def]int{}
@@ -117,13 +115,13 @@ type squeeze struct {
 	examples bool // no examples
 	prose    int  // longest description in bytes, 0 for all of it, -1 for none
 	depth    int  // definitions further from the root become {}
-	levels   int  // schemas nested deeper inside of a definition become {}
-	// lossy says that parts become {}. Keywords that would then refuse more than
-	// before (not, if, oneOf and such) are left out as well.
+	levels   int  // schemas nested deeper in a definition become {}
+	// lossy means that parts become {}. Keywords that would then refuse more than before (not, if,
+	// oneOf and such) are left out as well.
 	lossy bool
 }
 
-// steps of squeezing, tried one after the other.
+// steps returns the steps of squeezing, tried one after the other.
 func (b *bundle) steps() []squeeze {
 	far := 0
 	for _, n := range b.depth {
@@ -147,8 +145,8 @@ func (b *bundle) steps() []squeeze {
 	return list
 }
 
-// tree gives the schema within the limit, and what had to be left out for it.
-// It is nil if nothing helps. lossless steps alone are tried where lossy is false.
+// tree returns the schema within the limit, and what had to be left out. It is nil if nothing
+// helps. Without lossy only lossless steps are tried.
 func (b *bundle) tree(limit int, lossy bool) (v any, lost string) {
 	for i, s := range b.steps() {
 		if s.lossy && !lossy {
@@ -174,8 +172,8 @@ func (b *bundle) tree(limit int, lossy bool) (v any, lost string) {
 	return nil, "all of it"
 }
 
-// tooLarge estimates from what is known of each definition, so that the large
-// ones of a large document are not written out for each of its operations.
+// tooLarge estimates the size from the definitions' measures, so that the large definitions of a
+// large document are not rendered for each operation.
 func (b *bundle) tooLarge(s squeeze, limit int) bool {
 	all := b.root.measured(s)
 	for _, d := range b.order {
@@ -196,7 +194,7 @@ func fits(v any, limit int) bool {
 	return m.levels <= maxLevels && m.members <= maxMembers && m.bytes <= limit && len(canon.Append(nil, v)) <= limit
 }
 
-// measure finds out how large a tree is; bytes is a lower bound.
+// measure is the size of a tree; bytes is a lower bound.
 type measure struct{ levels, members, bytes int }
 
 func (m *measure) of(v any, level int) {
@@ -220,7 +218,7 @@ func (m *measure) of(v any, level int) {
 	}
 }
 
-// measured is a lower bound of what a definition takes after squeezing its text.
+// measured returns a lower bound of a definition's size after squeezing its text.
 func (d *def) measured(s squeeze) measure {
 	mode := 0
 	switch {
@@ -244,10 +242,10 @@ func (d *def) measured(s squeeze) measure {
 	return d.size[mode]
 }
 
-// maxRendered bounds the values of one schema that is written out.
+// maxRendered bounds the values in a rendered schema.
 const maxRendered = 200_000
 
-// render writes the schema out; nil if it grows beyond all measure.
+// render renders the schema; nil if it grows beyond the limit.
 func (b *bundle) render(s squeeze) any {
 	r := &renderer{b: b, s: s, left: maxRendered, used: map[*def]bool{}}
 	r.cur = b.root
@@ -274,15 +272,15 @@ func (b *bundle) render(s squeeze) any {
 type renderer struct {
 	b    *bundle
 	s    squeeze
-	left int // values that may still be written
+	left int // values that may still be rendered
 	used map[*def]bool
 	todo []*def
-	cur  *def // the definition being written
+	cur  *def // the definition being rendered
 	bare bool // references are measured, not followed
 }
 
-// value copies a converted schema. isSchema says that v itself is one, and not a
-// map from names to schemas; same that it applies to the value of its definition.
+// value copies a converted schema. isSchema is set if v itself is a schema, and not a map from
+// names to schemas; same if it applies to the value of its definition.
 func (r *renderer) value(v any, level int, isSchema, same bool) any {
 	if r.left--; r.left < 0 {
 		return nil
@@ -321,7 +319,7 @@ func (r *renderer) object(v map[string]any, level int, isSchema, same bool) any 
 	return out
 }
 
-// keyword copies the value of one keyword, if it stays.
+// keyword copies the value of one keyword, if it is kept.
 func (r *renderer) keyword(k string, v any, level int, same bool) (any, bool) {
 	switch k {
 	case "$ref":
@@ -350,7 +348,7 @@ func (r *renderer) keyword(k string, v any, level int, same bool) (any, bool) {
 	return r.value(v, level+1, true, same && kw.InPlace), true
 }
 
-// ref gives the reference to a definition, "" if it is squeezed away.
+// ref returns the reference to a definition, "" if it was squeezed out.
 func (r *renderer) ref(to *def) string {
 	if r.bare {
 		return "#/$defs/"

@@ -12,9 +12,9 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// A case is a text file: lines of options, then files behind lines of the form
-// "-- name --", the first of them the document, the last one, "want", the plan
-// as it is expected. UPDATE_GOLDEN=1 writes what comes out instead.
+// A case is a text file: lines of options, then files after lines of the form "-- name --", the
+// first of them the document, the last one, "want", the expected plan. UPDATE_GOLDEN=1 writes the
+// actual plan instead.
 
 type caseFile struct{ name, text string }
 
@@ -97,7 +97,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// describePlan writes a plan down, with what matters of each manifest.
+// describePlan formats a plan, with the relevant parts of each manifest.
 func describePlan(t *testing.T, o Options) string {
 	t.Helper()
 	plan, err := Read(context.Background(), o)
@@ -137,7 +137,7 @@ func describePlan(t *testing.T, o Options) string {
 	return b.String()
 }
 
-// checkPlan checks what holds for every plan.
+// checkPlan checks the invariants of every plan.
 func checkPlan(t *testing.T, plan *Plan) {
 	t.Helper()
 	if len(plan.Tools)+len(plan.Refused) != plan.Operations {

@@ -43,7 +43,7 @@ func wantRefused(t *testing.T, plan *Plan, operation, reason string) {
 	t.Errorf("%s is not refused", operation)
 }
 
-// refDocument has one operation whose parameter stands behind a reference.
+// refDocument has one operation whose parameter is a reference.
 func refDocument(ref string) string {
 	return fmt.Sprintf("openapi: 3.0.0\ninfo: {title: t, version: '1'}\nservers: [{url: 'https://a.example.com'}]\npaths: {/x: {get: {parameters: [{$ref: %q}], responses: {200: {description: ok}}}}}\n", ref)
 }
@@ -108,7 +108,7 @@ func TestReferencesStayInTheFolder(t *testing.T) {
 	}
 }
 
-// site serves files by path and remembers what was asked for.
+// site serves files by path and records requests.
 type site struct {
 	*httptest.Server
 	asked []string

@@ -19,9 +19,8 @@ const (
 	coveragePage = "../../../docs/openapi-coverage.md"
 )
 
-// documents lists the shared documents: files that say at their root that they
-// are OpenAPI or Swagger. Without the folder there are none, and the test that
-// asked passes.
+// documents lists the shared documents: files that declare themselves OpenAPI or Swagger at their
+// root. Without the folder there are none, and the test passes.
 func documents(t testing.TB) []string {
 	t.Helper()
 	if _, err := os.Stat(dataFolder); err != nil {
@@ -61,9 +60,9 @@ func documents(t testing.TB) []string {
 	return docs
 }
 
-// knownOperations is what the documents are known to hold, counted by another
-// reader. fixtures-go-openapi has one document more than that reader could read
-// (dates that do not exist), with 4 operations.
+// knownOperations is the number of operations in the documents, counted by another reader.
+// fixtures-go-openapi has one more document, with 4 operations, which that reader could not read
+// (dates that do not exist).
 var knownOperations = map[string]int{
 	"adyen": 119, "digitalocean": 659, "discourse": 93, "docker-engine": 107, "e2b": 64,
 	"fixtures-go-openapi": 161 + 4, "fixtures-kin-openapi": 104, "fixtures-readme-oas": 488,
@@ -73,8 +72,8 @@ var knownOperations = map[string]int{
 
 const givenServer = "https://example.invalid"
 
-// TestEveryDocument plans every document without and with a server given, the
-// smaller ones twice, and checks what holds for every plan. The table of it is docs/openapi-coverage.md.
+// TestEveryDocument plans every document without and with a given server, the smaller ones twice,
+// and checks the invariants of every plan. docs/openapi-coverage.md has its table.
 func TestEveryDocument(t *testing.T) {
 	docs := documents(t)
 	if len(docs) == 0 {
@@ -99,7 +98,7 @@ func TestEveryDocument(t *testing.T) {
 			continue
 		}
 		checkPlan(t, given)
-		if given.Operations <= 120 { // the large ones hold nothing that these do not
+		if given.Operations <= 120 { // the large ones contain nothing that these do not
 			samePlan(t, rel, given, read(t, Options{Location: path, Server: givenServer}))
 		}
 		if len(alone.Tools)+len(alone.Refused) != alone.Operations {
@@ -139,8 +138,7 @@ func coverageRow(name string, alone, given *Plan) string {
 
 var quotedText = regexp.MustCompile(`"[^"]*"|\{[^}]*\}| at \S+:\d+`)
 
-// reasons counts reasons, the most frequent first, without what differs between
-// operations.
+// reasons counts reasons, most frequent first, without the parts that differ between operations.
 func reasons(refused []Refused) string {
 	count := map[string]int{}
 	for _, r := range refused {
@@ -181,7 +179,7 @@ This page is written by a test: ` + "`UPDATE_GOLDEN=1 go test -run TestEveryDocu
 | --- | ---: | ---: | ---: | ---: | --- |
 `
 
-// checkPage compares the page in the documentation with what came out.
+// checkPage compares the documentation page with the results.
 func checkPage(t *testing.T, rows []string) {
 	t.Helper()
 	var sum [4]int

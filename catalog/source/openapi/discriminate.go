@@ -2,11 +2,10 @@ package openapi
 
 import "slices"
 
-// discriminate deals with a oneOf that has a discriminator. The branches of such
-// a oneOf often overlap, and then plain JSON Schema refuses valid values. Where
-// the mapping names every branch and no branch speaks against it, each branch is
-// told its values, which keeps exactly one in play; else oneOf is loosened to
-// anyOf. It returns the keyword to use.
+// discriminate handles a oneOf with a discriminator. The branches of such a oneOf often overlap,
+// and then plain JSON Schema refuses valid values. If the mapping names every branch and no branch
+// contradicts it, each branch gets its discriminator values, so that exactly one applies; else
+// oneOf is loosened to anyOf. It returns the keyword to use.
 func (c *conversion) discriminate(s *object, list, conv []any) string {
 	disc, ok := s.get("discriminator").(*object)
 	property := disc.text("propertyName")
@@ -31,8 +30,8 @@ func (c *conversion) discriminate(s *object, list, conv []any) string {
 	return "oneOf"
 }
 
-// mappedValues gives the values that the mapping assigns to each branch, nil
-// unless every branch has some.
+// mappedValues returns the values that the mapping assigns to each branch, nil unless every branch
+// has some.
 func (c *conversion) mappedValues(disc *object, list []any) [][]any {
 	mapping, ok := disc.get("mapping").(*object)
 	if !ok || len(mapping.keys) > 1000 {
@@ -58,7 +57,7 @@ func (c *conversion) mappedValues(disc *object, list []any) [][]any {
 		}
 		i := slices.Index(targets, c.mapped(mapping, ref))
 		if i < 0 {
-			continue // a value for a schema that is no branch here
+			continue // the target is not a branch here
 		}
 		values[i] = append(values[i], value)
 	}
@@ -70,8 +69,7 @@ func (c *conversion) mappedValues(disc *object, list []any) [][]any {
 	return values
 }
 
-// mapped resolves one target of a mapping: a reference, or the bare name of a
-// component.
+// mapped resolves one target of a mapping: a reference, or a component's name.
 func (c *conversion) mapped(mapping *object, ref string) *object {
 	probe := &object{keys: []string{"$ref"}, vals: map[string]any{"$ref": ref}, src: mapping.src, res: mapping.res, line: mapping.line}
 	v := c.d.bareName(probe)
@@ -85,8 +83,8 @@ func (c *conversion) mapped(mapping *object, ref string) *object {
 	return o
 }
 
-// agree tells whether each branch has the property as text and, if it lists its
-// values, lists those of the mapping.
+// agree reports whether each branch has the property as text and, if it lists its values, lists
+// those of the mapping.
 func (d *document) agree(list []any, property string, values [][]any) bool {
 	for i, e := range list {
 		o, reason := d.object(e, "branch")

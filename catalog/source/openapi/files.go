@@ -24,8 +24,8 @@ import (
 
 // file is one parsed file.
 type file struct {
-	loc      string // where it is in its source: a slash path or a URL
-	name     string // for people, without credentials and queries
+	loc      string // location in its source: a slash path or a URL
+	name     string // for display, without credentials and queries
 	root     any
 	sum      [32]byte
 	warnings []string
@@ -39,19 +39,18 @@ func (f *file) warn(line int, format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf("%s:%d: %s", f.name, line, fmt.Sprintf(format, args...)))
 }
 
-// source reads files and confines references to where the document is.
+// source reads files and confines references to the document's folder or host.
 type source interface {
-	// resolve gives the location of a reference that stands in a file; reason
-	// says for people why it is refused.
+	// resolve returns the location of a reference in a file; reason says for people why it is
+	// refused.
 	resolve(base, ref string) (loc, reason string)
-	// read reads at most limit bytes and one more. A nil error with a reason
-	// means that the file cannot be had.
+	// read reads at most limit+1 bytes. With a nil error and a reason the file is unavailable.
 	read(ctx context.Context, loc string, limit int64) (data []byte, reason string)
 	name(loc string) string
 	close()
 }
 
-// files are the files of one Read. Each is read once; a failure is remembered.
+// files are the files of one Read. Each is read once; failures are cached.
 type files struct {
 	ctx   context.Context
 	src   source
@@ -59,7 +58,7 @@ type files struct {
 	limit int64
 	byLoc map[string]*file
 	bad   map[string]string // location to reason
-	// over is set when a limit of the whole Read was reached; it ends the Read.
+	// over is set when a limit of the whole Read is exceeded; it ends the Read.
 	over *toolkeep.Error
 }
 
@@ -113,7 +112,7 @@ func (s *files) close() {
 	}
 }
 
-// add parses and keeps a file that was read.
+// add parses and stores a file.
 func (s *files) add(loc string, data []byte) (*file, string) {
 	if int64(len(data)) > s.left {
 		s.over = importError("the document and what it refers to are larger than %d bytes", s.limit)
@@ -131,7 +130,7 @@ func (s *files) add(loc string, data []byte) (*file, string) {
 	return f, ""
 }
 
-// load gives the file that a reference of another file names.
+// load returns the file that a reference in another file names.
 func (s *files) load(from *file, ref string) (*file, string) {
 	loc, reason := s.src.resolve(from.loc, ref)
 	if reason != "" {
@@ -186,7 +185,7 @@ func (s *files) digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// alone is the source of a document that came as bytes.
+// alone is the source of a document passed as bytes.
 type alone struct{}
 
 func (alone) resolve(_, ref string) (string, string) {
@@ -199,8 +198,8 @@ func (alone) read(context.Context, string, int64) ([]byte, string) {
 func (alone) name(loc string) string { return loc }
 func (alone) close()                 {}
 
-// folder is the folder of a document on disk. os.Root keeps every path inside,
-// whatever symbolic links say.
+// folder is the folder of a document on disk. os.Root keeps every path inside, regardless of
+// symbolic links.
 type folder struct{ root *os.Root }
 
 func (d *folder) open(location string, limit int64) (loc string, data []byte, reason string) {
@@ -213,8 +212,8 @@ func (d *folder) open(location string, limit int64) (loc string, data []byte, re
 		return "", nil, "its folder cannot be opened: " + plainReason(err)
 	}
 	d.root = root
-	// The document itself was named by the user, so it may be a symbolic link
-	// that leads out of its folder; what it refers to may not.
+	// The user named the document itself, so it may be a symbolic link out of its folder; files it
+	// refers to may not.
 	info, err := os.Stat(p)
 	if err != nil {
 		return "", nil, filepath.Base(p) + ": " + plainReason(err)
@@ -253,8 +252,8 @@ func (d *folder) resolve(base, ref string) (string, string) {
 		ref = ref[:i]
 	}
 	loc := d.clean(base, ref)
-	// Some documents escape the path and some do not: the decoded form first. One
-	// that leaves the folder in either form is refused.
+	// Some documents escape the path and some do not: try the decoded form first. A path that
+	// leaves the folder in either form is refused.
 	if dec, err := url.PathUnescape(ref); err == nil && dec != ref {
 		decoded := d.clean(base, dec)
 		if decoded == "" || strings.ContainsAny(dec, "\x00\\") {
@@ -310,8 +309,7 @@ func (d *folder) close() {
 	}
 }
 
-// readAll reads up to limit bytes and one more, so that the caller sees that
-// there was more.
+// readAll reads up to limit+1 bytes, so that the caller can detect an excess.
 func readAll(r io.Reader, limit int64) ([]byte, string) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -320,7 +318,7 @@ func readAll(r io.Reader, limit int64) ([]byte, string) {
 	return data, ""
 }
 
-// plainReason says what went wrong without paths, addresses or URLs.
+// plainReason describes an error without paths, addresses or URLs.
 func plainReason(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -371,8 +369,8 @@ var (
 	errOtherHost = errors.New("redirected to another host")
 )
 
-// sameHost tells whether b is on the host of a. From http to https on the same
-// name is the same host where both use their scheme's port.
+// sameHost reports whether b is on the host of a. http and https on the same name are the same host
+// if both use their scheme's port.
 func sameHost(a, b *url.URL) bool {
 	if strings.EqualFold(a.Scheme, b.Scheme) {
 		return strings.EqualFold(a.Host, b.Host)
@@ -435,7 +433,7 @@ func (w *web) reason(u *url.URL, err error) string {
 	return safeURL(u) + " could not be fetched" + unreached(err)
 }
 
-// unreached says in words of its own why no server was reached; "" where it is unknown.
+// unreached describes why the server was not reached; "" if unknown.
 func unreached(err error) string {
 	var (
 		name    *net.DNSError
@@ -495,7 +493,7 @@ func (w *web) name(loc string) string {
 
 func (w *web) close() {}
 
-// safeURL leaves out what may hold credentials: user, query and fragment.
+// safeURL removes what may contain credentials: user, query and fragment.
 func safeURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// nowhere is a source in which every reference fails, so that fuzzing touches
-// neither disk nor network.
+// nowhere is a source in which every reference fails, so that fuzzing uses neither disk nor
+// network.
 type nowhere struct{}
 
 func (nowhere) resolve(_, ref string) (string, string) { return ref, "" }

@@ -37,7 +37,7 @@ func (c *conversion) body(s *object, w where) any {
 	return c.nullable(s, out)
 }
 
-// dynamic reads $dynamicRef and $recursiveRef as if nothing overrode them.
+// dynamic treats $dynamicRef and $recursiveRef as if nothing overrode them.
 func (c *conversion) dynamic(s *object, out map[string]any, w where) {
 	for _, key := range []string{"$dynamicRef", "$recursiveRef"} {
 		ref, ok := s.get(key).(string)
@@ -78,13 +78,13 @@ func (c *conversion) texts(s *object, out map[string]any) {
 	}
 }
 
-// isScalar tells whether a type is one that has no items.
+// isScalar reports whether a type has no items.
 func isScalar(t any) bool {
 	return t == "string" || t == "integer" || t == "number" || t == "boolean"
 }
 
-// numbers converts bounds. A bound that is beyond exact doubles cannot stand in
-// a manifest; leaving it out lets more through, and the upstream still checks.
+// numbers converts bounds. A bound beyond exact doubles cannot be in a manifest; leaving it out
+// accepts more, and the upstream still checks.
 func (c *conversion) numbers(s *object, out map[string]any) {
 	for _, k := range countKeywords {
 		if !s.has(k) {
@@ -191,9 +191,9 @@ func (c *conversion) types(s *object, out map[string]any) {
 	}
 }
 
-// values converts enum, const and the examples. A default is not converted: a
-// gateway that filled it in would overwrite what a partial update leaves alone,
-// so it becomes a sentence of the description.
+// values converts enum, const and the examples. A default is not converted: if the gateway filled
+// it in, it would overwrite fields that a partial update leaves alone, so it becomes a sentence in
+// the description.
 func (c *conversion) values(s *object, out map[string]any) {
 	if s.has("enum") && s.get("enum") != nil {
 		c.enum(s, out)
@@ -246,8 +246,8 @@ func (c *conversion) enum(s *object, out map[string]any) {
 	out["enum"] = vals
 }
 
-// matchType mends values that YAML read as another type than the schema has,
-// such as the plain 1.0 or true in an enum of strings.
+// matchType repairs values that YAML parsed as another type than the schema's, such as an unquoted
+// 1.0 or true in an enum of strings.
 func matchType(v any, t any) any {
 	name, ok := soleType(t)
 	if !ok {
@@ -274,7 +274,7 @@ func matchType(v any, t any) any {
 	return v
 }
 
-// soleType is the one type besides null.
+// soleType returns the only type besides null.
 func soleType(t any) (string, bool) {
 	switch t := t.(type) {
 	case string:
@@ -318,7 +318,7 @@ func (c *conversion) properties(s *object, out map[string]any, w where) {
 	}
 }
 
-// distinct gives the names of a list, each once, without those to drop.
+// distinct returns the distinct names of a list, without those to drop.
 func distinct(list []any, drop []string) []any {
 	names, seen := []any{}, map[string]bool{}
 	for _, name := range drop {
@@ -333,8 +333,7 @@ func distinct(list []any, drop []string) []any {
 	return names
 }
 
-// mapping gives a keyword whose value maps names to schemas, following a
-// reference in its place.
+// mapping returns a keyword whose value maps names to schemas, following a reference in its place.
 func (c *conversion) mapping(s *object, key string) *object {
 	v := s.get(key)
 	if v == nil {
@@ -354,8 +353,8 @@ func (c *conversion) mapping(s *object, key string) *object {
 	return o
 }
 
-// items converts the items of all drafts: a list of schemas is prefixItems, and
-// additionalItems is what 2020-12 calls items.
+// items converts the items of all drafts: a list of schemas is prefixItems, and additionalItems is
+// 2020-12's items.
 func (c *conversion) items(s *object, out map[string]any, w where) {
 	prefix, isList := s.get("items").([]any)
 	rest, hasRest := any(nil), false
@@ -386,7 +385,7 @@ func (c *conversion) applicators(s *object, out map[string]any, w where) {
 		}
 		lost := c.lost
 		out[k] = c.schema(s.get(k), w.under(k), s)
-		// Under these a constraint that was left out refuses more, not less.
+		// Inside these, leaving out a constraint refuses more, not less.
 		if c.lost > lost && (k == "not" || k == "if") {
 			c.leaveOut(s, "%s is left out, because a part of it was", k)
 			delete(out, k)
@@ -475,8 +474,7 @@ func (c *conversion) lists(s *object, out map[string]any, w where) {
 	}
 }
 
-// nullable lets null through where the document says so in the way of 2.0
-// (x-nullable) and 3.0.
+// nullable accepts null if the document says so as in 2.0 (x-nullable) or 3.0.
 func (c *conversion) nullable(s *object, out map[string]any) any {
 	if !s.flag("nullable") && !s.flag("x-nullable") {
 		return out
@@ -502,7 +500,7 @@ func (c *conversion) nullable(s *object, out map[string]any) any {
 	return out
 }
 
-// orNull lets null through beside a schema whose other parts would refuse it.
+// orNull accepts null next to a schema whose other parts would refuse it.
 func orNull(out map[string]any) map[string]any {
 	wrapped := map[string]any{"anyOf": []any{out, map[string]any{"type": "null"}}}
 	for _, k := range []string{"title", "description", "deprecated", "readOnly", "writeOnly"} {

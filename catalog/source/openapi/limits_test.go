@@ -18,8 +18,8 @@ func onePost(schema string) string {
 	return "paths: {/x: {post: {requestBody: {content: {application/json: {schema: " + schema + "}}}, responses: {200: {description: ok}}}}}\n"
 }
 
-// TestHostileDocuments reads documents made to take for ever or all memory. Each
-// ends within the test's own time with a plan or an error.
+// TestHostileDocuments reads documents made to take unlimited time or memory. Each ends within the
+// test's time limit with a plan or an error.
 func TestHostileDocuments(t *testing.T) {
 	var laughs, merges, chain, fan, deepAll strings.Builder
 	laughs.WriteString("x:\n  a0: &a0 {type: object, properties: {x: {type: string}}}\n")

@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 )
 
-// binding is execution.binding, as executor/httptool reads it. Members that have
-// their default are left out.
+// binding returns execution.binding, as executor/httptool reads it. Members with default values are
+// left out.
 func (p *parts) binding() map[string]any {
 	b := map[string]any{"method": p.op.method, "server": p.server.url.String(), "path": p.op.sentPath()}
 	var params []any
@@ -76,7 +76,7 @@ func (p *parts) binding() map[string]any {
 	return b
 }
 
-// core is the manifest without version and source: what makes the tool this tool.
+// core returns the manifest without version and source, the tool's identity.
 func (d *document) core(p *parts) map[string]any {
 	op := p.op
 	m := map[string]any{
@@ -86,8 +86,8 @@ func (d *document) core(p *parts) map[string]any {
 		"description":       description(op),
 		"category":          category(op),
 		"parameters_schema": p.parameters,
-		// Many services break their own documents: a result that does not fit is a
-		// warning to the caller and not a failure.
+		// Many services violate their own documents: a mismatched result is a warning to the caller
+		// and not a failure.
 		"result":       map[string]any{"strict": false},
 		"side_effects": "writes",
 		"idempotent":   slices.Contains([]string{"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "QUERY"}, op.method),
@@ -195,8 +195,8 @@ func category(op *operation) string {
 	return "external_api"
 }
 
-// source says where the tool came from. Its digest covers this operation alone,
-// so that a change elsewhere in the document changes no tool.
+// source returns the tool's origin. Its digest covers only this operation, so that changes
+// elsewhere in the document change no tool.
 func (d *document) source(p *parts, core map[string]any) map[string]any {
 	meta := map[string]any{"title": d.title, "document_version": d.infoVersion, "method": p.op.method, "path": p.op.path}
 	if p.op.id != "" {
@@ -212,14 +212,14 @@ func (d *document) source(p *parts, core map[string]any) map[string]any {
 	return map[string]any{"type": "openapi", "uri": d.main.name, "digest": canon.Digest(canon.Append(nil, core)), "metadata": meta}
 }
 
-// finish checks the manifest as publishing will, and gives it its version.
+// finish validates the manifest as publishing will, and assigns its version.
 func (d *document) finish(p *parts) (*PlannedTool, string) {
 	id := d.namespace + "." + p.op.name
 	var old *toolkeep.Tool
 	if d.opt.Previous != nil {
 		old = d.opt.Previous(id)
 	}
-	// The document's own version says nothing about one operation.
+	// The document's version says nothing about one operation.
 	version := catalog.FirstVersion
 	if old != nil {
 		version = old.Version
@@ -257,8 +257,7 @@ func (d *document) encode(p *parts, core map[string]any, version string) []byte 
 	return canon.Append(nil, m)
 }
 
-// giveUp leaves out what a tool can do without and the catalogue refuses:
-// examples that are not valid, a schema of the result.
+// giveUp removes optional parts the catalogue refuses: invalid examples, a result schema.
 func (d *document) giveUp(p *parts, err error) bool {
 	bad := map[string]bool{}
 	for _, f := range catalog.Faults(err) {
@@ -281,7 +280,7 @@ func (d *document) giveUp(p *parts, err error) bool {
 	return true
 }
 
-// validExamples keeps the examples that no fault speaks of.
+// validExamples keeps the examples without faults.
 func (p *parts) validExamples(err error) []any {
 	wrong := map[string]bool{}
 	for _, f := range catalog.Faults(err) {
@@ -309,7 +308,7 @@ func firstToken(pointer string) string {
 	return tokens[1]
 }
 
-// bump gives a changed tool the version that its change asks for.
+// bump gives a changed tool the version its change requires.
 func (d *document) bump(tool *PlannedTool, p *parts, core map[string]any, old, parsed *toolkeep.Tool) (*PlannedTool, string) {
 	version, change, ok := catalog.NextVersion(old, parsed)
 	if !ok {

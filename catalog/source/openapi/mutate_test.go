@@ -12,8 +12,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestMutatedDocuments puts wrong things into wrong places of good documents,
-// which random bytes hardly ever do. MUTATIONS is how many; default 400.
+// TestMutatedDocuments puts wrong values into good documents, which random bytes rarely do.
+// MUTATIONS is how many; default 400.
 func TestMutatedDocuments(t *testing.T) {
 	rounds := 400
 	if n, err := strconv.Atoi(os.Getenv("MUTATIONS")); err == nil {
@@ -68,7 +68,7 @@ func TestMutatedDocuments(t *testing.T) {
 	}
 }
 
-// foreign tells of refusals that the reader should have found itself.
+// foreign reports refusals that the reader itself should have found.
 func foreign(reason string) (string, bool) {
 	const mark = "its manifest is refused"
 	return reason, len(reason) >= len(mark) && reason[:len(mark)] == mark
@@ -132,8 +132,7 @@ func (m *mutator) value() any {
 	return m.vals[m.r.IntN(len(m.vals))]
 }
 
-// mutate changes one place. It never puts a value into itself: what a parser
-// gives has no circles.
+// mutate changes one place. It never puts a value into itself: parsed trees have no cycles.
 func (m *mutator) mutate() {
 	v := m.value()
 	if len(m.lists) > 0 && m.r.IntN(4) == 0 {
@@ -153,7 +152,7 @@ func (m *mutator) mutate() {
 	o.set(key, v)
 }
 
-// holds tells whether v holds the list or the object.
+// holds reports whether v contains the list or the object.
 func holds(v any, list []any, o *object, depth int) bool {
 	if depth > 100 {
 		return true

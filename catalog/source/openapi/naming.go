@@ -16,8 +16,7 @@ import (
 
 const maxName = 64 // of the second half of a tool id
 
-// defaultNamespace is a slug of the title, else of the server's host, else of
-// the file's name.
+// defaultNamespace is a slug of the title, else of the server's host, else of the file's name.
 func (d *document) defaultNamespace() string {
 	if s := slug(d.title, 32, '-'); s != "" {
 		return s
@@ -34,8 +33,8 @@ func (d *document) defaultNamespace() string {
 	return "api"
 }
 
-// slug gives lower-case ASCII words joined by sep, beginning with a letter, at
-// most max long and cut between words where that keeps more than half.
+// slug returns lower-case ASCII words joined by sep, starting with a letter, at most max long, and
+// cut between words if that keeps more than half.
 func slug(s string, max int, sep byte) string {
 	var b strings.Builder
 	gap := false
@@ -62,10 +61,9 @@ func slug(s string, max int, sep byte) string {
 	return out
 }
 
-// nameAll gives every operation its name, also those that will be refused, so
-// that a refusal that goes away renames nothing. Of operations that want one
-// name, the one keeps it that had it when it was published, else the first in
-// the document; the others get a suffix made of their own method and path.
+// nameAll names every operation, including those to be refused, so that nothing is renamed when a
+// refusal goes away. Of operations with the same name, the one published under it keeps it, else
+// the first in the document; the others get a suffix derived from their method and path.
 func (d *document) nameAll(ops []*operation) {
 	claims := map[string][]*operation{}
 	var order []string
@@ -119,7 +117,7 @@ func wantedName(op *operation) string {
 	if name == "" {
 		name = catalog.Identifier(pathWords(op))
 		if name == "" || name == strings.ToLower(op.method) && op.path != "/" {
-			// Nothing of the path is left in letters that a name may have.
+			// The path has no characters allowed in a name.
 			name = catalog.Identifier(strings.ToLower(op.method) + "_" + hash6(op))
 		}
 	}
@@ -173,7 +171,7 @@ func pathWords(op *operation) string {
 	return b.String()
 }
 
-// camel joins the words of s, each with a capital.
+// camel joins the words of s, each capitalised.
 func camel(s string) string {
 	var b strings.Builder
 	up := true
@@ -191,8 +189,8 @@ func camel(s string) string {
 	return b.String()
 }
 
-// spoken writes an operationId as a sentence would: ListSMSMessages and
-// list_sms_messages become "List SMS messages" and "List sms messages".
+// spoken writes an operationId as a phrase: ListSMSMessages and list_sms_messages become "List SMS
+// messages" and "List sms messages".
 func spoken(id string) string {
 	var out []byte
 	r := []byte(catalog.PlainLetters(toolkeep.Clip(id, 200)))

@@ -1,15 +1,14 @@
-// Package openapi reads OpenAPI and Swagger documents (2.0, 3.0, 3.1, 3.2) and
-// turns each operation into the manifest of an http tool, or says why it cannot.
+// Package openapi reads OpenAPI and Swagger documents (2.0, 3.0, 3.1, 3.2) and turns each operation
+// into the manifest of an http tool, or says why it cannot.
 //
-// Nothing is sent wrong: an operation that needs what the http executor cannot
-// do yet is refused by name. The invariant is len(Tools)+len(Refused) ==
-// Operations. Webhooks and callbacks are not operations.
+// No request is ever sent wrong: an operation that needs something the http executor does not
+// support is refused with the reason. The invariant is len(Tools)+len(Refused) == Operations.
+// Webhooks and callbacks are not operations.
 //
-// The way of a document: bytes to a plain tree (tree.go, yaml.go), files and
-// references (files.go, ref.go), operations (walk.go), and for each of them
-// server, security, parameters, body and response, whose schemas become one
-// self-contained JSON Schema 2020-12 (schema.go, bundle.go), then the manifest
-// and its version (manifest.go).
+// A document is processed from bytes to a plain tree (tree.go, yaml.go), files and references
+// (files.go, ref.go), operations (walk.go), and for each operation server, security, parameters,
+// body and response, whose schemas become one self-contained JSON Schema 2020-12 (schema.go,
+// bundle.go), then the manifest and its version (manifest.go).
 package openapi
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// Limits of one Read. What is larger is refused with E3011.
+// Limits of one Read. Anything larger is refused with E3011.
 const (
 	maxFiles    = 5000
 	maxBytes    = 64 << 20
@@ -34,29 +33,27 @@ const (
 	maxWarnings = 500
 )
 
-// Options says what to read and how. Only Location is needed.
+// Options say what to read and how. Only Location is required.
 type Options struct {
-	// Location is a path, a file:// URL or an http(s):// URL. References are
-	// followed inside the folder of the path, or on the host of the URL, and
-	// nowhere else.
+	// Location is a path, a file:// URL or an http(s):// URL. References are followed only inside
+	// the folder of the path, or on the host of the URL.
 	Location string
-	// Document is the document itself, if it is not to be read; Location is then its name.
-	// It may refer to no other file.
+	// Document is the document itself, if it should not be read; Location is then its name. It may
+	// not refer to other files.
 	Document []byte
 	// Namespace is the part of the tool ids before the dot,
 	// ^[a-z][a-z0-9-]{0,31}$; default a slug of info.title.
 	Namespace string
-	// Server is used instead of every server of the document. Its path prefix is
-	// kept. If it has no path, a relative server of the document (or a basePath
-	// without host) is resolved against it.
+	// Server replaces every server of the document. Its path prefix is kept. If it has no path, a
+	// relative server of the document (or a basePath without host) is resolved against it.
 	Server string
-	// Auth gives the secret reference (secret://, vault://, env:// or file://)
-	// of a security scheme by its name. A plain value is refused.
+	// Auth maps names of security schemes to secret references (secret://, vault://, env:// or
+	// file://). A plain value is refused.
 	Auth map[string]string
-	// Client fetches documents from URLs; without one a URL is refused. The
-	// caller gives one that guards against addresses nobody should reach.
+	// Client fetches documents from URLs; without one a URL is refused. It should block forbidden
+	// addresses.
 	Client *http.Client
-	// Previous gives the published version of a tool to compare with, or nil.
+	// Previous returns the published version of a tool to compare with, or nil.
 	Previous func(toolID string) *toolkeep.Tool
 	// MaxBytes bounds all files together; default 64 MiB.
 	MaxBytes int64
@@ -73,7 +70,7 @@ type Plan struct {
 	Warnings   []string      // what was dropped or loosened, and where
 }
 
-// Changed are the manifests that are new or changed.
+// Changed returns the manifests that are new or changed.
 func (p *Plan) Changed() (manifests [][]byte) {
 	for _, t := range p.Tools {
 		if t.Change != "unchanged" {
@@ -91,7 +88,7 @@ type PlannedTool struct {
 	OperationID string
 	Version     string
 	Change      string // new, unchanged, patch, minor, major
-	Manifest    []byte // of an unchanged tool exactly the published one
+	Manifest    []byte // of an unchanged tool the published one, byte for byte
 }
 
 // Refused is one operation that does not become a tool.
@@ -107,10 +104,9 @@ var (
 
 // Read reads the document and plans its import. It changes nothing.
 //
-// It fails with E3011 if the document cannot be read, is no OpenAPI document,
-// holds neither paths nor webhooks nor components, goes over a limit (5000
-// files, 64 MiB, 60 s), or an option is wrong. Whatever is wrong inside of one
-// operation refuses that operation only.
+// It fails with E3011 if the document cannot be read, is not an OpenAPI document, has neither paths
+// nor webhooks nor components, exceeds a limit (5000 files, 64 MiB, 60 s), or an option is wrong. A
+// fault inside one operation refuses only that operation.
 func Read(ctx context.Context, o Options) (*Plan, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -158,11 +154,11 @@ func readTree(ctx context.Context, o Options, files *files, main *file) (*Plan, 
 	return plan, nil
 }
 
-// ownFault begins the reason of an operation that the reader itself failed on.
+// ownFault is the prefix of a reason when the reader itself failed on an operation.
 const ownFault = "a fault of the reader, please report it: "
 
-// planSafely keeps a fault of the reader to the operation that brings it out:
-// the others of a document can be imported all the same.
+// planSafely limits a panic of the reader to the operation that causes it: the others of the
+// document can still be imported.
 func (d *document) planSafely(op *operation) (tool *PlannedTool, reason string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -172,7 +168,7 @@ func (d *document) planSafely(op *operation) (tool *PlannedTool, reason string) 
 	return d.plan(op)
 }
 
-// check refuses options that cannot be meant, before anything is read.
+// check refuses invalid options before anything is read.
 func (o Options) check() error {
 	if o.Location == "" {
 		return importError("no document was named; give a path or a URL")

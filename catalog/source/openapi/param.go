@@ -8,7 +8,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// param is one parameter of an operation on its way to an argument.
+// param is one parameter of an operation that becomes an argument.
 type param struct {
 	name, in   string
 	arg        string
@@ -17,7 +17,7 @@ type param struct {
 	explode    bool
 	reserved   bool
 	allowEmpty bool
-	content    string // media type, in place of a style
+	content    string // media type, instead of a style
 	xml        map[string]any
 	items      []any   // styles of the lists within the list
 	node       *object // the parameter
@@ -26,8 +26,8 @@ type param struct {
 
 const maxParams = 250 // of one operation
 
-// parameters merges those of the path with those of the operation, which win by
-// name and place, and leaves out what is not an argument.
+// parameters merges the path's parameters with the operation's, which win by name and place, and
+// drops those that are not arguments.
 func (d *document) parameters(op *operation, sec *security) (params []*param, body *object, form []*object, reason string) {
 	own, reason := d.list(op.op.get("parameters"), "the parameters of the operation")
 	if reason != "" {
@@ -106,7 +106,7 @@ func (d *document) parameter(op *operation, o *object, sec *security) (*param, s
 	case "header":
 		lower := strings.ToLower(p.name)
 		if lower == "accept" || lower == "content-type" || lower == "authorization" {
-			return nil, "" // as the standard says: these follow from elsewhere
+			return nil, "" // by the standard these are determined elsewhere
 		}
 		if slices.Contains(fixedHeaders, lower) {
 			d.warn("%s: the header %s is not an argument: it follows from the request itself", op.label(), toolkeep.Clip(p.name, 80))
@@ -149,7 +149,7 @@ var stylesOf = map[string][]string{
 	"cookie": {"form", "cookie"},
 }
 
-// styledParameter reads style or content of OpenAPI 3.
+// styledParameter reads the style or content of OpenAPI 3.
 func (d *document) styledParameter(p *param) string {
 	if p.node.has("content") && !p.node.has("schema") {
 		return d.contentParameter(p)
@@ -204,7 +204,7 @@ func (d *document) contentParameter(p *param) string {
 			}
 			p.content = withoutCharset(key)
 		case isText(media) || isXML(media):
-			// In a place of its own, text is sent as any plain value is.
+			// In its own place, text is sent like any plain value.
 			if p.schema = d.textBody(p.schema); p.in == "querystring" {
 				p.content = "text/plain"
 			}
@@ -216,10 +216,10 @@ func (d *document) contentParameter(p *param) string {
 	return fmt.Sprintf("its content %q cannot stand in a parameter; JSON, text, XML and forms can", toolkeep.Clip(content.keys[0], 80))
 }
 
-// textSchema is the schema of what is sent as text, whatever its own says.
+// textSchema is the schema of values sent as text, regardless of their own.
 var textSchema = &object{keys: []string{"type"}, vals: map[string]any{"type": "string"}}
 
-// swaggerKeywords are the schema keywords that stand on a parameter of 2.0.
+// swaggerKeywords are the schema keywords on a parameter of 2.0.
 var swaggerKeywords = []string{"type", "format", "items", "maximum", "exclusiveMaximum", "minimum",
 	"exclusiveMinimum", "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "enum",
 	"multipleOf", "default", "x-nullable", "x-example", "example"}
@@ -239,7 +239,7 @@ func (d *document) swaggerParameter(p *param) string {
 	return reason
 }
 
-// swaggerSchema makes a schema out of the keywords of a parameter.
+// swaggerSchema builds a schema from the keywords of a parameter.
 func swaggerSchema(o *object) *object {
 	s := newObject(o.src, o.line)
 	s.res = o.res
@@ -249,7 +249,7 @@ func swaggerSchema(o *object) *object {
 		}
 	}
 	if o.has("schema") && !o.has("type") {
-		// Written by some; the standard has it only in a body.
+		// Some documents have it; the standard allows it only in a body.
 		if inner, ok := o.get("schema").(*object); ok {
 			return inner
 		}
@@ -257,8 +257,8 @@ func swaggerSchema(o *object) *object {
 	return s
 }
 
-// collectionStyle translates collectionFormat. in is query, form, path or header.
-// items are the styles of lists within the list, which have formats of their own.
+// collectionStyle converts collectionFormat. in is query, form, path or header. items are the
+// styles of nested lists, which have their own formats.
 func collectionStyle(o *object, in string) (style string, explode bool, items []any, reason string) {
 	flat := "simple"
 	if in == "query" || in == "form" || in == "cookie" {
@@ -290,8 +290,7 @@ func collectionStyle(o *object, in string) (style string, explode bool, items []
 	return style, explode, items, reason
 }
 
-// delimitedStyle is the style that a collectionFormat with a delimiter has; csv is
-// the default.
+// delimitedStyle returns the style of a delimited collectionFormat; csv is the default.
 func delimitedStyle(format, csv string) (string, string) {
 	switch format {
 	case "", "csv":
@@ -306,9 +305,8 @@ func delimitedStyle(format, csv string) (string, string) {
 	return "", fmt.Sprintf("collectionFormat %q is none of Swagger 2.0", toolkeep.Clip(format, 40))
 }
 
-// matchTemplate checks the path template against the parameters in path. A name
-// of the template without a parameter becomes a required text; a parameter
-// without a place in the template is left out.
+// matchTemplate matches the path template with the path parameters. A name in the template without
+// a parameter becomes a required text; a parameter not in the template is left out.
 func (d *document) matchTemplate(op *operation, params []*param) ([]*param, string) {
 	names, reason := templateNames(op.sentPath())
 	if reason != "" {
@@ -383,8 +381,8 @@ func templateNames(path string) ([]string, string) {
 	return names, ""
 }
 
-// nameArguments gives each parameter the key under which a caller passes it: its
-// own name, with its place behind it where several places use one name.
+// nameArguments gives each parameter its argument name: its own name, with its place appended if
+// several places use the same name.
 func nameArguments(params []*param) {
 	places := map[string]int{}
 	for _, p := range params {

@@ -8,8 +8,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// fileSchema is the argument that is a file: its bytes in base64, or an object that
-// can say more. types are the content types that the upstream takes.
+// fileSchema is the schema of a file argument: its bytes in base64, or an object with more details.
+// types are the content types that the upstream accepts.
 func fileSchema(description, types string) made {
 	text := strings.TrimSpace(clean(description))
 	if text != "" && !strings.HasSuffix(text, ".") {
@@ -37,8 +37,8 @@ func fileSchema(description, types string) made {
 	}
 }
 
-// isFile tells whether a value travels as bytes: a string of format binary, a file
-// of 2.0, or from 3.1 on a schema that says nothing but what kind of content it is.
+// isFile reports whether a value is sent as bytes: a string of format binary, a file of 2.0, or
+// from 3.1 on a schema with only a content type.
 func (d *document) isFile(s *object) bool {
 	if s == nil {
 		return false
@@ -58,7 +58,7 @@ func (d *document) isFile(s *object) bool {
 	})
 }
 
-// elementOf gives the schema of what one part holds: of a list, its items.
+// elementOf returns the schema of one part's content: for a list, its items.
 func (d *document) elementOf(v any) (s *object, list bool) {
 	s, _ = d.object(v, "schema")
 	if s.text("type") != "array" && !(s.has("items") && s.text("type") == "") {
@@ -68,7 +68,7 @@ func (d *document) elementOf(v any) (s *object, list bool) {
 	return item, true
 }
 
-// hasFiles tells whether a property of a schema is a file or a list of files.
+// hasFiles reports whether a property of a schema is a file or a list of files.
 func (d *document) hasFiles(v any) bool {
 	for _, p := range d.propertiesOf(v) {
 		if s, _ := d.elementOf(p.schema); d.isFile(s) {
@@ -83,8 +83,7 @@ type property struct {
 	schema any
 }
 
-// propertiesOf lists the properties of a schema and of what its allOf joins to it,
-// in the order of the document.
+// propertiesOf lists the properties of a schema and of its allOf, in document order.
 func (d *document) propertiesOf(v any) []property {
 	l := &look{d, maxLookNodes}
 	return l.propertiesOf(v, 0, nil)
@@ -112,7 +111,7 @@ func (l *look) propertiesOf(v any, depth int, list []property) []property {
 	return list
 }
 
-// propertyOf is the schema of one property as it stands in the document.
+// propertyOf returns a property's schema from the document.
 func propertyOf(d *document, v any, name string) any {
 	for _, p := range d.propertiesOf(v) {
 		if p.name == name {
@@ -122,8 +121,8 @@ func propertyOf(d *document, v any, name string) any {
 	return nil
 }
 
-// multipart finds out how the parts of a body are sent and puts the schema of a
-// file in the place of what the document says of its bytes.
+// multipart determines how the parts of a body are sent and replaces the document's schemas of
+// files.
 func (d *document) multipart(b *requestBody, media *object) string {
 	enc, reason := d.object(media.get("encoding"), "the encoding of the body")
 	if media.get("encoding") != nil && reason != "" {
@@ -181,7 +180,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 	switch {
 	case style != "" || e.has("explode") || e.has("allowReserved"):
 		entry, reason = styledField(e, style)
-		delete(entry, "allow_reserved") // nothing is percent-encoded in a part
+		delete(entry, "allow_reserved") // parts are not percent-encoded
 		return entry, false, reason
 	case d.isFile(s) && (content == "" || s.text("format") == "binary" || isBinary(content) || strings.ContainsAny(content, ",*")) || content != "" && s.text("contentEncoding") == "" && (s.text("type") == "" || s.text("type") == "string") && isBinary(content):
 		entry = map[string]any{"file": true}
@@ -193,7 +192,7 @@ func (d *document) part(p property, e *object) (entry map[string]any, file bool,
 		}
 		return entry, true, ""
 	case s.text("contentEncoding") != "":
-		// The argument is the encoded text, which is what goes out.
+		// The argument is the encoded text, which is sent unchanged.
 		if content == "" || strings.ContainsAny(content, ",*") {
 			content = "application/octet-stream"
 			if m := s.text("contentMediaType"); m != "" && plainHeader(m) {
@@ -225,7 +224,7 @@ func itemsOf(d *document, v any) any {
 	return v
 }
 
-// isBinary tells whether one of the content types of a list is for bytes.
+// isBinary reports whether a list of content types has a binary one.
 func isBinary(types string) bool {
 	for t := range strings.SplitSeq(types, ",") {
 		m := mediaType(t)
@@ -237,8 +236,8 @@ func isBinary(types string) bool {
 	return false
 }
 
-// partHeaders reads the headers of a part that have one value. One with other values
-// cannot be sent: it is left out, or refuses the operation where it is required.
+// partHeaders reads the headers of a part that have a fixed value. Others cannot be sent: they are
+// left out, or refuse the operation if required.
 func (d *document) partHeaders(field string, e *object, entry map[string]any) string {
 	headers, _ := d.object(e.get("headers"), "headers")
 	if headers == nil {
@@ -248,7 +247,7 @@ func (d *document) partHeaders(field string, e *object, entry map[string]any) st
 	for _, name := range headers.keys {
 		lower := strings.ToLower(name)
 		if lower == "content-type" || lower == "content-disposition" || slices.Contains(fixedHeaders, lower) {
-			continue // of the part itself
+			continue // set by the part itself
 		}
 		if !isToken(name) {
 			return fmt.Sprintf("the part %q cannot be sent: %q cannot be the name of a header", toolkeep.Clip(field, 80), toolkeep.Clip(name, 80))
@@ -276,8 +275,8 @@ func (d *document) partHeaders(field string, e *object, entry map[string]any) st
 	return ""
 }
 
-// multipartList is a body whose parts are the elements of a list. They have no
-// names, and each is sent by the kind of its value.
+// multipartList is a body whose parts are the elements of a list. They have no names, and each is
+// sent according to its value's type.
 func (d *document) multipartList(b *requestBody, media *object) string {
 	if mediaType(b.contentType) == "multipart/form-data" {
 		return "the parts of a form need names, and its schema is a list"
@@ -306,7 +305,7 @@ func (d *document) multipartList(b *requestBody, media *object) string {
 	return ""
 }
 
-// withFiles copies a schema with the schemas of files in place of properties.
+// withFiles copies a schema, with file schemas for the file properties.
 func (d *document) withFiles(v any, files map[string]made, depth int) any {
 	o, _ := d.object(v, "schema")
 	if o == nil || depth > maxLook {
@@ -347,7 +346,7 @@ func (d *document) withFiles(v any, files map[string]made, depth int) any {
 	return out
 }
 
-// fileOr is the schema of a file, or of a list of files, where a property is one.
+// fileOr returns the schema of a file, or of a list of files, for a property.
 func (d *document) fileOr(v any, file made) any {
 	if file == nil {
 		return v
@@ -366,7 +365,7 @@ func (d *document) fileOr(v any, file made) any {
 	return out
 }
 
-// anySchema is the schema of the body in any of the ways in which it is sent.
+// anySchema returns a schema that accepts the body in any of its forms.
 func (b *requestBody) anySchema() any {
 	if len(b.others) == 0 || b.schema == nil {
 		return b.schema
@@ -391,8 +390,8 @@ func sameSchema(a, b any) bool {
 	return ok1 && ok2 && x == y
 }
 
-// typeSchema is that of the argument which chooses how the body is sent. Of a range
-// any type may be named.
+// typeSchema returns the schema of the argument that chooses the body's form. Within a range any
+// type is allowed.
 func (b *requestBody) typeSchema() map[string]any {
 	var types []any
 	ranges := false

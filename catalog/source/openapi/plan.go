@@ -13,14 +13,14 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// parts is everything that was found out about an operation.
+// parts is everything known about an operation.
 type parts struct {
 	op     *operation
 	server *server
 	sec    *security
 	params []*param
 	body   *requestBody
-	arg    string // the argument that is the body
+	arg    string // the argument for the body
 	answer *answer
 
 	parameters any // JSON Schemas, self-contained
@@ -28,10 +28,10 @@ type parts struct {
 	examples   []any
 }
 
-// maxBindingMembers is what the executor reads of a binding.
+// maxBindingMembers is the executor's limit for a binding.
 const maxBindingMembers = 900
 
-// plan makes the tool of an operation, or says why there is none.
+// plan builds the tool of an operation, or returns why it cannot.
 func (d *document) plan(op *operation) (*PlannedTool, string) {
 	if op.bad != "" {
 		return nil, op.bad
@@ -53,7 +53,7 @@ func (d *document) plan(op *operation) (*PlannedTool, string) {
 	return d.finish(p)
 }
 
-// findPlaces finds server, credentials and the answer.
+// findPlaces determines server, credentials and response.
 func (d *document) findPlaces(p *parts) (reason string) {
 	if p.answer, reason = d.answerOf(p.op); reason != "" {
 		return reason
@@ -81,8 +81,7 @@ func (d *document) findPlaces(p *parts) (reason string) {
 	return ""
 }
 
-// isInside tells whether a host is written as an address that only this machine
-// or its network can reach.
+// isInside reports whether a host is an address that only this machine or its network can reach.
 func isInside(host string) bool {
 	if strings.EqualFold(host, "localhost") || strings.HasSuffix(strings.ToLower(host), ".localhost") {
 		return true
@@ -91,7 +90,7 @@ func isInside(host string) bool {
 	return err == nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast())
 }
 
-// findArguments finds the parameters and the body.
+// findArguments determines the parameters and the body.
 func (d *document) findArguments(p *parts) string {
 	params, swaggerBody, form, reason := d.parameters(p.op, p.sec)
 	if reason != "" {
@@ -133,7 +132,7 @@ func members(v any) int {
 	return m.members
 }
 
-// makeParameters makes the schema of the arguments.
+// makeParameters builds the schema of the arguments.
 func (d *document) makeParameters(p *parts) string {
 	root := &def{}
 	props := map[string]any{}
@@ -194,7 +193,7 @@ func (d *document) makeParameters(p *parts) string {
 	return ""
 }
 
-// asMap gives a fragment that more keywords can be put on.
+// asMap returns a fragment to which keywords can be added.
 func asMap(frag any) map[string]any {
 	switch f := frag.(type) {
 	case map[string]any:
@@ -212,7 +211,7 @@ func setDescription(f map[string]any, text string) {
 	if text == "" {
 		return
 	}
-	// What the conversion appended about the default stays at the end.
+	// The conversion's note about the default stays at the end.
 	if old, ok := f["description"].(string); ok {
 		if i := strings.LastIndex(old, "Default: "); i >= 0 {
 			text = strings.TrimRight(text, " \n") + " " + old[i:]
@@ -234,8 +233,8 @@ func (d *document) aboutParam(q *param, f map[string]any) {
 	}
 }
 
-// makeResult makes the schema of the answer. One that cannot be made is left
-// out: the operation can be called without.
+// makeResult builds the schema of the result. If that fails it is left out: the operation can be
+// called without.
 func (d *document) makeResult(p *parts) {
 	if p.answer.schema == nil || p.op.method == "HEAD" {
 		return
@@ -264,8 +263,8 @@ func (d *document) makeResult(p *parts) {
 	p.result = tree
 }
 
-// listOf is the schema of a list of what item is the schema of. Definitions move to
-// the root, where references look for them.
+// listOf returns the schema of a list of items. Definitions move to the root, where references look
+// for them.
 func listOf(item any) map[string]any {
 	list := map[string]any{"type": "array", "items": item}
 	m, ok := item.(map[string]any)
@@ -277,8 +276,8 @@ func listOf(item any) map[string]any {
 	return list
 }
 
-// exampleValues gives the examples of a parameter or a media type, its own
-// before those of its schema.
+// exampleValues returns the examples of a parameter or a media type, its own before those of its
+// schema.
 func (d *document) exampleValues(o *object) []any {
 	var out []any
 	for _, e := range d.namedExamples(o) {
@@ -346,8 +345,8 @@ func (d *document) namedExamples(o *object) []namedExample {
 
 const maxExampleInput = 8 << 10
 
-// examples makes worked calls out of the document's examples: the required
-// parameters and the body. Whether they are valid is checked by the catalogue.
+// examples builds sample calls from the document's examples: the required parameters and the body.
+// The catalogue validates them.
 func (d *document) examples(p *parts) []any {
 	input := map[string]any{}
 	for _, q := range p.params {
@@ -407,7 +406,7 @@ func (d *document) examples(p *parts) []any {
 	return out
 }
 
-// firstLine is the first line of a text that holds something.
+// firstLine returns the first non-empty line of a text.
 func firstLine(s string) string {
 	for line := range strings.Lines(clean(s)) {
 		if line = strings.Join(strings.Fields(line), " "); line != "" {
@@ -417,8 +416,7 @@ func firstLine(s string) string {
 	return ""
 }
 
-// passwords lists the pointers of arguments that are passwords, so that no
-// record keeps them.
+// passwords lists the pointers of password arguments, so that records leave them out.
 func passwords(tree any) []any {
 	root, _ := tree.(map[string]any)
 	defs, _ := root["$defs"].(map[string]any)
