@@ -33,7 +33,7 @@ const (
 // asked is the request as admit read it.
 type asked struct {
 	mode      mode
-	principal *toolkeep.Principal // whom the call is for; from admit on the one it acts as
+	principal *toolkeep.Principal // the caller; from admit on the principal it acts as
 	call      *toolkeep.Call
 	began     time.Time
 	arguments map[string]any       // parsed, not yet coerced

@@ -22,8 +22,8 @@ type textCleaner interface {
 	CleanValue(v any) any
 }
 
-// withSensitive adds to a cleaner the secret arguments of a call. Both are looked for at
-// once: else a caller could name the middle of a secret and have its ends shown.
+// withSensitive adds a call's secret arguments to a cleaner. Both kinds are searched at
+// once: otherwise a caller could pass the middle of a secret and see its ends.
 func (p *Pipeline) withSensitive(above *redact.Cleaner, t *toolkeep.Tool, args map[string]any) *redact.Cleaner {
 	f := p.sensitive.of(t)
 	if f == nil {

@@ -126,16 +126,15 @@ func imported(t testing.TB, base, document string) map[string]*toolkeep.Manifest
 	return tools
 }
 
-// The tables of OpenAPI 3.0.4, 3.1.1 and 3.2.0, "Style Examples", for a parameter
-// named color. The members of the object are called A, B, C in place of R, G, B:
-// they go out sorted by name, and so they stand in the order of the tables. The
-// column "empty" is the empty text, which the tables of 3.0.3 and 3.1.0 have; what
-// they call undefined is an argument that is not given, which sends nothing but in
-// a path, where it must be given. E is a refusal with E3320: "n/a" in the tables.
+// The tables of OpenAPI 3.0.4, 3.1.1 and 3.2.0, "Style Examples", for a parameter named
+// color. The object's members are A, B, C instead of R, G, B: they are sent sorted by
+// name, which is then the tables' order. The column "empty" is the empty string, as in
+// the tables of 3.0.3 and 3.1.0; their undefined value is an absent argument, which
+// sends nothing, except in a path, where it is required. E is a refusal with E3320:
+// "n/a" in the tables.
 //
-// Beyond the tables, which leave them open (n/a), a plain value and an exploded
-// list in spaceDelimited and pipeDelimited are sent as form sends them, as the
-// earlier tables and every importer of them have it.
+// Where the tables say n/a for a plain value or an exploded list in spaceDelimited and
+// pipeDelimited, it is sent as in form, as earlier tables and all importers of them do.
 const styleTable = `
 in     style          explode empty           string       array                                 object
 path   matrix         false   ;color          ;color=blue  ;color=blue,black,brown               ;color=A,100,B,200,C,150

@@ -259,7 +259,7 @@ func (c *leanConn) exchange(req *http.Request, head int64) (*http.Response, erro
 	return nil, errors.New("the server announces its answer and does not give it")
 }
 
-// leanBody returns the connection at its end.
+// leanBody releases the connection at its end.
 type leanBody struct {
 	io.ReadCloser
 	l    *lean

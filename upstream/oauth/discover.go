@@ -65,7 +65,7 @@ func (r *refusal) Error() string { return r.why }
 
 func refuse(format string, args ...any) error { return &refusal{fmt.Sprintf(format, args...)} }
 
-// errAbsent means that there is no such document.
+// errAbsent means that the document does not exist.
 var errAbsent = errors.New("the server has no such document")
 
 // discover finds out how to log in. It returns nil without an error if the server
