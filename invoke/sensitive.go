@@ -52,7 +52,7 @@ const maxSensitiveTools = 8192
 
 // sensitiveFields are the places of a tool's secret arguments; nil for none.
 type sensitiveFields struct {
-	schema   any // where it may say "format": "password"
+	schema   any // may contain "format": "password"
 	pointers [][]string
 }
 

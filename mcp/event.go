@@ -12,7 +12,7 @@ import (
 
 // Event is one server-sent event (WHATWG HTML, 9.2).
 type Event struct {
-	ID    string        // "" where the event has none
+	ID    string        // "" if the event has none
 	Name  string        // "" means "message"
 	Data  []byte        // nil if the data field is missing or empty
 	Retry time.Duration // reconnect delay; 0 if the event has none

@@ -98,7 +98,7 @@ type outgoing struct {
 	params   []byte
 	peer     Peer
 	out      *notifier
-	level    string // log level that a modern server is asked for, "" for none
+	level    string // log level requested of a modern server, "" for none
 	maxBytes int64
 }
 

@@ -195,7 +195,7 @@ type target struct {
 	folder *folder
 	name   string
 	shown  string // as the caller wrote it
-	asked  string // the folder as the manifest writes it, "" if it is the operator's own
+	asked  string // the folder as written in the manifest, "" for the operator's own
 }
 
 // find checks a path and finds the innermost folder that permits its use.

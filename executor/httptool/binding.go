@@ -29,7 +29,7 @@ type binding struct {
 	roots    *x509.CertPool // its own authorities; nil: the pool's
 	pages    *pagination    // nil: the response is one page
 	stream   *stream
-	readAs   string // content type that answers have whatever they say, "" for their own
+	readAs   string // content type to assume for responses, "" for their own
 	// taken are the names used by query and cookie parameters.
 	taken map[string]map[string]bool
 }

@@ -278,8 +278,8 @@ func withSecrets(obj map[string]any, secrets []header) map[string]any {
 	return out
 }
 
-// formField is how a field without an encoding is sent: OpenAPI gives plain
-// values and lists style form exploded, and objects JSON.
+// formField is the default encoding of a form field: in OpenAPI plain values and lists
+// are style form exploded, objects are JSON.
 var (
 	formField       = parameter{in: "form", style: "form", explode: true}
 	formObjectField = parameter{in: "form", json: true}

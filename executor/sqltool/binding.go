@@ -64,7 +64,7 @@ type statement struct {
 // parameter maps an argument to one placeholder.
 type parameter struct {
 	arg  string
-	typ  string // "" is what the database infers
+	typ  string // "" lets the database infer it
 	list bool   // typ is the elements' type
 	like string // contains, prefix, suffix: the value is a literal part of a pattern
 	def  any

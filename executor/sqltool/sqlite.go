@@ -24,7 +24,7 @@ import (
 // sqliteLength bounds one value or row of a database file, in bytes.
 const sqliteLength = 32 << 20
 
-// liteSession is an open SQLite file. The end of their context interrupts statements.
+// liteSession is an open SQLite file. The end of a statement's context interrupts it.
 type liteSession struct {
 	db       *sql.DB
 	conn     *sql.Conn
