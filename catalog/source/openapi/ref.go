@@ -9,8 +9,8 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// markResources tells every object which schema resource it belongs to, so that
-// "#/…" inside of a schema with an $id finds what it means.
+// markResources sets each object's schema resource, so that "#/…" inside a schema with an $id
+// resolves correctly.
 func markResources(f *file) {
 	root, ok := f.root.(*object)
 	if !ok {
@@ -25,7 +25,7 @@ func markResources(f *file) {
 		switch v := v.(type) {
 		case *object:
 			if v.res != nil {
-				return // an alias: it was marked where it stands first
+				return // an alias: marked at its first occurrence
 			}
 			if id, ok := v.vals["$id"].(string); ok && !strings.HasPrefix(id, "#") {
 				res = v
@@ -46,7 +46,7 @@ func markResources(f *file) {
 	mark(root, root, 0)
 }
 
-// again tells whether a list was met before, and notes it.
+// again reports whether a list was seen before, and records it.
 func again(met map[*any]bool, list []any) bool {
 	if len(list) == 0 || met[&list[0]] {
 		return true
@@ -55,7 +55,7 @@ func again(met map[*any]bool, list []any) bool {
 	return false
 }
 
-// index finds the anchors and ids of a file, at their first use.
+// index finds the anchors and ids of a file, at first use.
 func (f *file) index() {
 	if f.anchors != nil {
 		return
@@ -112,12 +112,12 @@ func (f *file) indexOne(o *object) {
 	}
 }
 
-// metaSchema stands for the meta-schemas of JSON Schema, which need no fetching:
-// a value that obeys one is an object or a boolean.
+// metaSchema replaces the meta-schemas of JSON Schema, which need no fetching: a valid value is an
+// object or a boolean.
 var metaSchema = &object{keys: []string{"type"}, vals: map[string]any{"type": []any{"object", "boolean"}}}
 
-// lookup gives what the reference of object from means. It follows exactly one
-// reference; the answer may be one again.
+// lookup resolves a reference of object from. It follows exactly one reference; the result may be a
+// reference again.
 func (d *document) lookup(from *object, ref string) (any, string) {
 	filePart, fragment, _ := strings.Cut(ref, "#")
 	if strings.HasPrefix(filePart, "http://json-schema.org/") || strings.HasPrefix(filePart, "https://json-schema.org/") {
@@ -134,8 +134,7 @@ func (d *document) lookup(from *object, ref string) (any, string) {
 	return v, ""
 }
 
-// refFile finds the file of a reference, and the resource in which its fragment
-// is looked up first.
+// refFile finds the file of a reference, and the resource in which its fragment is looked up first.
 func (d *document) refFile(from *object, filePart string) (*file, *object, string) {
 	if from.src == nil {
 		return d.main, nil, ""
@@ -161,7 +160,7 @@ func unresolved(from *object, ref, reason string) string {
 	return fmt.Sprintf("the reference %q at %s cannot be resolved: %s", toolkeep.Clip(ref, 200), from.place(), toolkeep.Clip(reason, 600))
 }
 
-// inFile evaluates a fragment: nothing, a JSON Pointer or an anchor.
+// inFile evaluates a fragment: empty, a JSON Pointer or an anchor.
 func (d *document) inFile(f *file, res *object, fragment string) (any, string) {
 	if fragment == "" || fragment == "/" {
 		if res != nil {
@@ -179,7 +178,7 @@ func (d *document) inFile(f *file, res *object, fragment string) (any, string) {
 			return v, ""
 		}
 		if strings.Contains(fragment, "/") {
-			// A pointer whose first slash was forgotten.
+			// A pointer without its first slash.
 			if v, reason := d.pointer(f.root, "/"+fragment); reason == "" {
 				return v, ""
 			}
@@ -194,7 +193,7 @@ func (d *document) inFile(f *file, res *object, fragment string) (any, string) {
 	return d.pointer(f.root, fragment)
 }
 
-// pointer walks a JSON Pointer and follows references it meets on its way.
+// pointer walks a JSON Pointer and follows references on its way.
 func (d *document) pointer(v any, pointer string) (any, string) {
 	for _, raw := range strings.Split(pointer[1:], "/") {
 		var reason string
@@ -235,8 +234,8 @@ func (d *document) step(v any, raw string) (any, string) {
 	return nil, "references lead in a circle"
 }
 
-// enter follows a reference in the middle of a pointer. References whose
-// pointers need each other would never end, so their nesting is counted.
+// enter follows a reference in the middle of a pointer. References whose pointers depend on each
+// other would never end, so their nesting is limited.
 func (d *document) enter(o *object) (any, string) {
 	if d.entered >= maxRefChain {
 		return nil, "references lead in a circle"
@@ -246,14 +245,14 @@ func (d *document) enter(o *object) (any, string) {
 	return d.next(o)
 }
 
-// looked is the remembered answer of one reference.
+// looked is the cached result of one reference.
 type looked struct {
 	v      any
 	reason string
 }
 
-// next gives what the $ref of o means, and remembers it: pointers that cross
-// references would otherwise walk the same way again and again.
+// next resolves the $ref of o, and caches the result: pointers across references would otherwise be
+// walked repeatedly.
 func (d *document) next(o *object) (any, string) {
 	if l, ok := d.looked[o]; ok {
 		return l.v, l.reason
@@ -267,8 +266,7 @@ func (d *document) next(o *object) (any, string) {
 	return v, reason
 }
 
-// tokens are the readings of one pointer token: decoded as a URI fragment, and
-// as it stands.
+// tokens returns the readings of a pointer token: decoded as a URI fragment, and unchanged.
 func tokens(raw string) []string {
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	plain := unescape.Replace(raw)
@@ -278,7 +276,7 @@ func tokens(raw string) []string {
 	return []string{plain}
 }
 
-// follow follows references until something that is none.
+// follow follows references until a value that is not one.
 func (d *document) follow(v any) (any, string) {
 	for range maxRefChain {
 		o, ok := v.(*object)

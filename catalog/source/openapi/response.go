@@ -9,9 +9,9 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 )
 
-// answer is what an operation gives back on success.
+// answer is an operation's successful response.
 type answer struct {
-	types   []string // media types that the document promises, JSON first
+	types   []string // media types in the document, JSON first
 	accept  string
 	schema  any
 	items   bool // schema is that of one element of a sequence
@@ -19,8 +19,7 @@ type answer struct {
 	pages   map[string]any // binding.pagination, nil for none
 }
 
-// answerOf reads the responses. It refuses an operation whose success is no
-// answer but another protocol.
+// answerOf reads the responses. It refuses an operation whose success switches to another protocol.
 func (d *document) answerOf(op *operation) (*answer, string) {
 	v := op.op.get("responses")
 	if v == nil {
@@ -61,8 +60,8 @@ func onlyStreams(types []string) bool {
 	return len(types) > 0 && !slices.ContainsFunc(types, func(t string) bool { return mediaType(t) != "text/event-stream" })
 }
 
-// successCodes gives the codes of success, lowest first; default counts only
-// where no code is named at all.
+// successCodes returns the success codes, lowest first; default counts only if there is no explicit
+// code.
 func successCodes(all *object) (codes []string, upgrade bool) {
 	named := false
 	for _, code := range all.keys {
@@ -120,7 +119,7 @@ func (d *document) response(op *operation, r *object) *answer {
 			return nil
 		}
 		if m.has("itemSchema") && !m.has("schema") {
-			return nil // 3.2: a sequence of items, which is no JSON value
+			return nil // 3.2: a sequence of items, which is not a JSON value
 		}
 		return m.get("schema")
 	})
@@ -128,7 +127,7 @@ func (d *document) response(op *operation, r *object) *answer {
 	return a
 }
 
-// take sorts the media types, JSON first, and picks the schema of the JSON one.
+// take sorts the media types, JSON first, and selects the schema of the JSON one.
 func (a *answer) take(types []string, schema func(string) any) {
 	var jsons, rest []string
 	for _, t := range types {
@@ -166,10 +165,9 @@ func (a *answer) take(types []string, schema func(string) any) {
 	}
 }
 
-// sequence takes the schema of the elements (3.2's itemSchema) of an answer that is
-// nothing but JSON values in a row, whose result is the list of them. Events
-// (text/event-stream) have another form: there the schema says nothing of the
-// result.
+// sequence uses the element schema (3.2's itemSchema) of an answer that is a sequence of JSON
+// values, whose result is their list. Events (text/event-stream) have another form: there the
+// schema does not describe the result.
 func (a *answer) sequence(d *document, content *object) {
 	if a.hasJSON || len(a.types) != 1 || !sequences[mediaType(a.types[0])] {
 		return
@@ -185,10 +183,9 @@ var sequences = map[string]bool{
 	"application/x-ndjson": true, "application/ndjson": true, "application/json-seq": true,
 }
 
-// pageable reads x-ms-pageable, the one widely documented way to say that the
-// pages of a list follow each other: the answer has the list under itemName
-// ("value") and the address of the next page under nextLinkName. Of the other
-// hints none says both where the items and where the next page is.
+// pageable reads x-ms-pageable, the one widely documented way to declare paging: the answer has the
+// list under itemName ("value") and the next page's address under nextLinkName. No other extension
+// declares both the items and the next page.
 func (d *document) pageable(op *operation, a *answer) {
 	v := op.op.get("x-ms-pageable")
 	if v == nil || op.method != "GET" || !a.hasJSON {
@@ -203,7 +200,7 @@ func (d *document) pageable(op *operation, a *answer) {
 		item = "value"
 	}
 	if next == "" {
-		return // all in one page
+		return // a single page
 	}
 	list, reason := d.listProperty(a.schema, item)
 	if reason == "" && list.text("type") != "array" {
@@ -217,7 +214,7 @@ func (d *document) pageable(op *operation, a *answer) {
 	a.schema, a.items = list.get("items"), true
 }
 
-// listProperty finds the schema of a property, its own or that of one of allOf.
+// listProperty finds the schema of a property, directly or in allOf.
 func (d *document) listProperty(schema any, name string) (*object, string) {
 	s, reason := d.object(schema, "its schema")
 	if reason != "" {
@@ -235,7 +232,7 @@ func (d *document) listProperty(schema any, name string) (*object, string) {
 	return nil, "is not in the schema of its answer"
 }
 
-// direct finds a property of a schema itself.
+// direct finds a property of the schema itself.
 func (d *document) direct(schema any, name string) (*object, string) {
 	s, reason := d.object(schema, "its schema")
 	if reason != "" {

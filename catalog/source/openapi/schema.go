@@ -10,11 +10,11 @@ import (
 	"github.com/toolkeep/toolkeep/schema"
 )
 
-// made is a schema that is not of the document and is JSON Schema already.
+// made is a schema that is not from the document and already is JSON Schema.
 type made map[string]any
 
-// direction says which way the values of a schema travel: read-only properties
-// are not part of a request, write-only ones not of a response.
+// direction says whether a schema is for requests or responses: read-only properties are not part
+// of a request, write-only ones not of a response.
 type direction bool
 
 const (
@@ -22,26 +22,25 @@ const (
 	response direction = true
 )
 
-// maxNodes bounds the schemas that one definition holds, aliases written out.
+// maxNodes bounds the schemas in one definition, with aliases expanded.
 const maxNodes = 100_000
 
-// A converted schema is a tree of map[string]any, []any and JSON scalars in
-// which "$ref" holds a *def; bundle.go gives the definitions their names.
+// A converted schema is a tree of map[string]any, []any and JSON scalars in which "$ref" holds a
+// *def; bundle.go names the definitions.
 
-// def is one schema that is referred to, converted once for the document.
+// def is one referenced schema, converted once for the document.
 type def struct {
 	frag any
 	err  string
 	refs []link // every definition it refers to, in order of appearance
-	same []*def // those that apply to the very same value: a circle of them never ends
+	same []*def // those that apply to the same value: a cycle of them would never end
 
 	known [4]bool // by how far its text is squeezed
 	size  [4]measure
 }
 
-// link is a reference to a definition. Its name is what the reference calls it:
-// were it kept with the definition, the first operation that refers to it would
-// name it for all the others.
+// link is a reference to a definition. The name is stored with the reference: in the definition,
+// the first operation that refers to it would name it for all others.
 type link struct {
 	to   *def
 	name string
@@ -53,13 +52,13 @@ type defKey struct {
 	drop string // required names to leave out, see wrongWayNames
 }
 
-// converter holds the converted definitions of a document.
+// converter holds a document's converted definitions.
 type converter struct {
 	defs  map[defKey]*def
 	queue []defKey
 }
 
-// conversion is one schema being converted.
+// conversion is the state of converting one schema.
 type conversion struct {
 	d     *document
 	dir   direction
@@ -70,11 +69,11 @@ type conversion struct {
 	linked map[*def]int
 }
 
-// refused unwinds a conversion; it never leaves convertInto.
+// refused is a panic value that ends a conversion; convertInto recovers it.
 type refused string
 
-// convert turns a schema of the document into a definition of its own, whose
-// frag is usable once err is empty. Definitions it refers to are converted too.
+// convert turns a schema of the document into a definition, whose frag is usable if err is empty.
+// Definitions it refers to are converted too.
 func (d *document) convert(v any, dir direction) *def {
 	out := &def{}
 	d.convertInto(out, v, dir, nil)
@@ -104,29 +103,29 @@ func (d *document) convertInto(out *def, v any, dir direction, drop []string) {
 	out.frag = c.schema(v, where{same: true, drop: drop}, nil)
 }
 
-// where says where in its definition a schema stands.
+// where is the position of a schema in its definition.
 type where struct {
 	same  bool     // it applies to the same value as the definition
 	depth int      //
 	drop  []string // names to leave out of required
 }
 
-// child is the place of a schema for a part of the value.
+// child is the position of a schema for a part of the value.
 func (w where) child() where { return where{depth: w.depth + 1} }
 
-// under is the place of a schema that a keyword holds.
+// under is the position of a schema that is a keyword's value.
 func (w where) under(keyword string) where {
 	return where{same: w.same && schema.Find(keyword).InPlace, depth: w.depth + 1}
 }
 
-// beside is the place of a schema that joins the one around it.
+// beside is the position of a schema that applies together with the one around it.
 func (w where) beside() where { return where{same: w.same, depth: w.depth + 1, drop: w.drop} }
 
 func (c *conversion) fail(at *object, format string, args ...any) {
 	panic(refused(fmt.Sprintf("the schema at %s cannot be used: %s", at.place(), fmt.Sprintf(format, args...))))
 }
 
-// leaveOut warns of a keyword that is not converted.
+// leaveOut warns about a keyword that is not converted.
 func (c *conversion) leaveOut(at *object, format string, args ...any) {
 	c.lost++
 	c.d.warn("%s: %s", at.place(), fmt.Sprintf(format, args...))
@@ -145,7 +144,7 @@ func (c *conversion) count(at *object, w where) {
 	}
 }
 
-// schema converts one schema; parent is for messages only.
+// schema converts one schema; parent is only used in messages.
 func (c *conversion) schema(v any, w where, parent *object) any {
 	switch v := v.(type) {
 	case nil:
@@ -180,8 +179,8 @@ func describe(v any) string {
 	return "a mapping"
 }
 
-// reference turns a $ref into a reference to a definition. Beside a $ref other
-// keywords count from 3.1 on; before, only the description is kept.
+// reference converts a $ref into a reference to a definition. From 3.1 on other keywords next to a
+// $ref count; before, only the description is kept.
 func (c *conversion) reference(v *object, w where) any {
 	out := map[string]any{}
 	if c.d.dialect >= v31 && len(v.keys) > 1 {
@@ -213,7 +212,7 @@ func (c *conversion) reference(v *object, w where) any {
 	return out
 }
 
-// target follows the reference of v; a chain of bare references is one.
+// target follows the reference of v; a chain of bare references counts as one.
 func (c *conversion) target(v *object) any {
 	var seen int
 	for {
@@ -235,7 +234,7 @@ func (c *conversion) target(v *object) any {
 	}
 }
 
-// bareName reads `$ref: Pet`, which old documents write for a component.
+// bareName reads `$ref: Pet`, an old form of a reference to a component.
 func (d *document) bareName(v *object) any {
 	ref := v.ref()
 	if strings.ContainsAny(ref, "#/.") {
@@ -270,7 +269,7 @@ func (c *conversion) link(to *def, name string, w where) {
 	c.linked[to] |= referred
 }
 
-// definition gives the definition of obj and queues it if it is new.
+// definition returns the definition of obj and queues it if it is new.
 func (d *document) definition(obj *object, dir direction, drop []string) *def {
 	if len(drop) > 0 {
 		drop = d.relevant(obj, dir, drop)
@@ -288,7 +287,7 @@ func (d *document) definition(obj *object, dir direction, drop []string) *def {
 	return out
 }
 
-// defName is the last token of the reference, or the file's name.
+// defName returns the last token of the reference, or the file's name.
 func defName(ref string, obj *object) string {
 	filePart, fragment, _ := strings.Cut(ref, "#")
 	name := fragment[strings.LastIndexByte(fragment, '/')+1:]

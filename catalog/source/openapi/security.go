@@ -16,17 +16,17 @@ type security struct {
 	keys []secretPlace
 }
 
-// secretPlace is where an API key goes.
+// secretPlace is where an API key is sent.
 type secretPlace struct{ in, name string }
 
-// covers tells whether a parameter is the place of a credential.
+// covers reports whether a parameter is the place of a credential.
 func (s *security) covers(in, name string) bool {
 	return slices.ContainsFunc(s.keys, func(k secretPlace) bool {
 		return k.in == in && (k.name == name || in == "header" && strings.EqualFold(k.name, name))
 	})
 }
 
-// schemes gives the security schemes of the document.
+// schemes returns the security schemes of the document.
 func (d *document) schemes() *object {
 	if d.dialect == v20 {
 		o, _ := d.object(d.root.get("securityDefinitions"), "")
@@ -37,8 +37,8 @@ func (d *document) schemes() *object {
 	return o
 }
 
-// knownSchemes refuses secrets for schemes that the document does not have: a
-// slip in a name would otherwise import tools without their credential.
+// knownSchemes refuses secrets for unknown schemes: a typo would otherwise import tools without
+// their credential.
 func (d *document) knownSchemes() error {
 	known := d.schemes()
 	names := make([]string, 0, len(d.opt.Auth))
@@ -59,9 +59,8 @@ func (d *document) knownSchemes() error {
 	return nil
 }
 
-// securityOf reads the requirements of an operation, else those of the document.
-// Alternatives that cannot be sent are left out; if nothing is left, the
-// operation is refused.
+// securityOf reads the security requirements of an operation, else those of the document.
+// Unsupported alternatives are left out; if none remains, the operation is refused.
 func (d *document) securityOf(op *operation) (*security, string) {
 	v := d.root.get("security")
 	if op.op.has("security") {
@@ -108,9 +107,8 @@ func (d *document) securityOf(op *operation) (*security, string) {
 	return s, ""
 }
 
-// wayRank orders alternatives, of which the first is used: those whose secrets are
-// all given, then the document's order with certificates and signatures last, which
-// few have.
+// wayRank orders alternatives, of which the first is used: those with all secrets given, then the
+// document's order with certificates and signatures last, since they are rarely available.
 func wayRank(e any) int {
 	entry := e.(map[string]any)
 	also, _ := entry["settings"].(map[string]any)["also"].([]any)
@@ -128,8 +126,8 @@ func wayRank(e any) int {
 	return rank
 }
 
-// alternative makes one entry of an alternative: its first scheme, with the
-// others, which apply together with it, in settings.also.
+// alternative builds the auth entry of one alternative: its first scheme, with the others, which
+// apply together with it, in settings.also.
 func (d *document) alternative(alt *object) (entry map[string]any, places []secretPlace, reason string) {
 	var also []any
 	for _, name := range alt.keys {
@@ -152,7 +150,7 @@ func (d *document) alternative(alt *object) (entry map[string]any, places []secr
 	return entry, places, ""
 }
 
-// scheme makes the entry of one security scheme.
+// scheme builds the auth entry of one security scheme.
 func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace, string) {
 	none := secretPlace{}
 	v := d.schemes().get(name)
@@ -210,7 +208,7 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 		}
 	case "mutualTLS":
 		entry["type"] = "mtls"
-		return entry, none, "" // scopes mean nothing here
+		return entry, none, "" // scopes have no meaning here
 	default:
 		return cannot(fmt.Sprintf("authentication of type %q", toolkeep.Clip(kind, 40)))
 	}
@@ -220,14 +218,14 @@ func (d *document) scheme(name string, scopes any) (map[string]any, secretPlace,
 	return entry, place, ""
 }
 
-// signed is the entry of a signature of AWS; scoped fills in the rest.
+// signed marks an entry as an AWS signature; scoped adds the rest.
 func signed(entry map[string]any) map[string]any {
 	entry["type"] = "aws_sigv4"
 	return entry
 }
 
-// fit adapts the credentials to the server: signatures of AWS get the service and
-// region that its name says, and what the server cannot do is left out.
+// fit adapts the credentials to the server: AWS signatures get the service and region from its
+// name, and unsupported alternatives are left out.
 func (s *security) fit(u *url.URL) (warning, reason string) {
 	var kept []any
 	for _, e := range s.auth {
@@ -264,7 +262,7 @@ func (s *security) fit(u *url.URL) (warning, reason string) {
 	return warning, ""
 }
 
-// amazonHost reads service.region.amazonaws.com, with anything before it.
+// amazonHost parses service.region.amazonaws.com, with any prefix.
 func amazonHost(host string) (service, region string) {
 	rest, ok := strings.CutSuffix(strings.TrimSuffix(strings.ToLower(host), ".cn"), ".amazonaws.com")
 	labels := strings.Split(rest, ".")
@@ -274,9 +272,8 @@ func amazonHost(host string) (service, region string) {
 	return labels[len(labels)-2], labels[len(labels)-1]
 }
 
-// oauth keeps what is known of the flows, for whoever fetches the token: what is
-// sent is the token as bearer. machine tells that the only flow is that of a client
-// with credentials of its own, with an address that tokens can be fetched from.
+// oauth keeps the data of the flows, for fetching the token, which is sent as a bearer token.
+// machine reports that the only flow is client credentials, with a usable token address.
 func (d *document) oauth(o *object, entry, settings map[string]any) (machine bool) {
 	var flows []any
 	tokenURL := ""

@@ -11,14 +11,14 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// server is where an operation is sent.
+// server is the target of an operation.
 type server struct {
 	url     *url.URL
-	others  []string // further servers of the document, as written
+	others  []string // other servers of the document, as written
 	trusted bool     // the user named the host, or the document is the user's own file
 }
 
-// parseServer reads an absolute server. The reason says why it cannot be used.
+// parseServer parses an absolute server URL. The reason says why it cannot be used.
 func parseServer(s string) (*url.URL, string) {
 	u, err := url.Parse(s)
 	switch {

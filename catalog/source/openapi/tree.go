@@ -15,16 +15,15 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// object is a mapping in the order of its document. The values of a tree are
-// *object, []any, string, bool, nil and json.Number. YAML aliases share
-// objects, so a tree is a graph without cycles; whoever walks it needs a
-// budget. An object is never modified after its file was parsed.
+// object is a mapping in document order. The values of a tree are *object, []any, string, bool, nil
+// and json.Number. YAML aliases share objects, so a tree is a graph without cycles, and walking it
+// needs a budget. An object is immutable once its file is parsed.
 type object struct {
 	keys []string
 	vals map[string]any
 	src  *file
-	// res is the schema resource that the object belongs to: the nearest object
-	// around it with an $id, or the root of the file.
+	// res is the object's schema resource: the nearest enclosing object with an $id, or the root of
+	// the file.
 	res  *object
 	line int
 }
@@ -48,7 +47,7 @@ func (o *object) has(key string) bool {
 	return ok
 }
 
-// set stores a value and tells whether the key was there before.
+// set stores a value and reports whether the key existed.
 func (o *object) set(key string, v any) bool {
 	_, was := o.vals[key]
 	if !was {
@@ -58,7 +57,7 @@ func (o *object) set(key string, v any) bool {
 	return was
 }
 
-// text gives a scalar as text, "" for everything else.
+// text returns a scalar as text, "" for everything else.
 func (o *object) text(key string) string {
 	s, _ := scalarText(o.get(key))
 	return s
@@ -69,7 +68,7 @@ func (o *object) flag(key string) bool {
 	return b
 }
 
-// ref is the object's reference, "" if it has none.
+// ref returns the object's reference, "" if it has none.
 func (o *object) ref() string {
 	if o == nil {
 		return ""
@@ -78,7 +77,7 @@ func (o *object) ref() string {
 	return s
 }
 
-// place names the object for people: file:line.
+// place returns the object's location for display: file:line.
 func (o *object) place() string {
 	if o == nil || o.src == nil {
 		return "an unknown place"
@@ -98,8 +97,8 @@ func scalarText(v any) (string, bool) {
 	return "", false
 }
 
-// parseTree parses one file. JSON is tried first where the text starts like it,
-// because YAML readers stumble over some JSON escapes.
+// parseTree parses one file. JSON is tried first if the text starts like it, because YAML parsers
+// reject some JSON escapes.
 func parseTree(data []byte, f *file) (any, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	start := bytes.TrimLeft(data, " \t\r\n")
@@ -122,12 +121,12 @@ type jsonParser struct {
 	dec  *jsontext.Decoder
 	data []byte
 	f    *file
-	pos  int // up to where lines were counted
+	pos  int // lines were counted up to here
 	line int
 }
 
-// parseJSON reads one JSON value and nothing after it. A key that comes twice
-// counts the last time, with a warning; bad UTF-8 becomes U+FFFD.
+// parseJSON parses exactly one JSON value. Of a duplicate key the last value counts, with a
+// warning; invalid UTF-8 becomes U+FFFD.
 func parseJSON(data []byte, f *file) (any, error) {
 	p := &jsonParser{data: data, f: f, line: 1, dec: jsontext.NewDecoder(bytes.NewReader(data),
 		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))}
@@ -217,8 +216,8 @@ func (p *jsonParser) object(depth int) (any, error) {
 	return o, err
 }
 
-// clean removes what does not belong into text for people and models: control
-// characters, direction overrides and invisible tag characters.
+// clean removes characters that do not belong into text for people and models: control characters,
+// direction overrides and invisible tag characters.
 func clean(s string) string {
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")

@@ -12,12 +12,12 @@ import (
 const (
 	maxValueDepth = 16
 	maxValueNodes = 2_000
-	maxExamples   = 3    // of one schema
-	maxExample    = 1024 // bytes of one of them
+	maxExamples   = 3    // per schema
+	maxExample    = 1024 // bytes per example
 )
 
-// plainValue turns a value of the document into a JSON tree. It is false for
-// what a manifest cannot hold: numbers beyond doubles, and what is very large.
+// plainValue converts a value of the document to a JSON tree. It returns false for values a
+// manifest cannot hold: numbers beyond doubles, and very large values.
 func plainValue(v any) (any, bool) {
 	left := maxValueNodes
 	return copyValue(v, 0, &left)
@@ -58,7 +58,7 @@ func copyValue(v any, depth int, left *int) (any, bool) {
 	return nil, false
 }
 
-// smallExamples keeps the first few examples of a schema that are small.
+// smallExamples keeps the first few small examples of a schema.
 func smallExamples(list []any) []any {
 	var out []any
 	for _, e := range list {
@@ -73,7 +73,7 @@ func smallExamples(list []any) []any {
 	return out
 }
 
-// withDefault says in a description what the upstream assumes.
+// withDefault adds the upstream's default to a description.
 func withDefault(text string, v any) string {
 	s := "Default: " + toolkeep.Clip(string(canon.Append(nil, v)), 200) + "."
 	if text == "" {
@@ -82,8 +82,7 @@ func withDefault(text string, v any) string {
 	return strings.TrimRight(text, " \n") + " " + s
 }
 
-// exact tells whether a manifest, whose digest is over its RFC 8785 form, can
-// hold a number.
+// exact reports whether a manifest can hold a number, since its digest is over its RFC 8785 form.
 func exact(n json.Number) bool {
 	if len(n) > 64 {
 		return false
@@ -92,7 +91,7 @@ func exact(n json.Number) bool {
 	return err == nil
 }
 
-// patternReason says why a pattern cannot be used, "" if it can.
+// patternReason returns why a pattern cannot be used, "" if it can.
 func (d *document) patternReason(p string) string {
 	if reason, ok := d.patterns[p]; ok {
 		return reason

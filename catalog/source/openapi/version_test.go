@@ -29,7 +29,7 @@ components:
     Item: {type: object, properties: {name: {type: string}}}
 `
 
-// published keeps the tools of a plan as a catalogue would.
+// published returns the tools of a plan as a catalogue would.
 func published(t *testing.T, plan *Plan) func(string) *toolkeep.Tool {
 	t.Helper()
 	tools := map[string]*toolkeep.Tool{}
@@ -104,14 +104,14 @@ func TestNamesStayWithTheirOperations(t *testing.T) {
 	if before["/a"] != "shop.same" || !strings.HasPrefix(before["/b"], "shop.same_") {
 		t.Fatal(before)
 	}
-	// Operations are added around, also one before all others that claims the name.
+	// Operations are added around, including one before all others that claims the name.
 	after := names(readText(t, doc(op("/0"), op("/a"), op("/aa"), op("/b"), op("/c")), Options{Previous: published(t, first)}))
 	for path, name := range before {
 		if after[path] != name {
 			t.Errorf("%s was %s and is now %s", path, name, after[path])
 		}
 	}
-	// An operation that cannot be sent keeps its name for itself.
+	// A refused operation keeps its name.
 	refused := "  /a: {get: {operationId: same, security: [{none: []}], responses: {200: {description: ok}}}}\n"
 	if got := names(readText(t, doc(refused, op("/b")), Options{})); got["/b"] != before["/b"] {
 		t.Errorf("a refusal renamed another operation: %v", got)

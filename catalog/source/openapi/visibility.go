@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// look bounds how much of a schema is looked into for the flags of its
-// properties: so many schemas, and parts of parts so deep.
+// look bounds the search of a schema for its properties' flags: the number of schemas, and the
+// depth of nested parts.
 type look struct {
 	d    *document
 	left int
@@ -22,7 +22,7 @@ func (l *look) spent(depth int) bool {
 	return l.left < 0 || depth > maxLook
 }
 
-// parts gives what an allOf joins to a schema.
+// parts returns the schemas of an allOf.
 func (l *look) parts(o *object) []*object {
 	all, _ := o.get("allOf").([]any)
 	var out []*object
@@ -37,9 +37,9 @@ func (l *look) parts(o *object) []*object {
 	return out
 }
 
-// wrongWay tells whether a property does not travel in the direction: read-only
-// in a request, write-only in a response. The flag may stand on the schema, on
-// what it refers to, or in a part of its allOf.
+// wrongWay reports whether a property is excluded in the direction: read-only in a request,
+// write-only in a response. The flag may be on the schema, on its reference's target, or in a part
+// of its allOf.
 func (d *document) wrongWay(v any, dir direction) bool {
 	l := &look{d, maxLookNodes}
 	return l.wrongWay(v, dir, 0)
@@ -70,9 +70,8 @@ func (l *look) wrongWay(v any, dir direction, depth int) bool {
 	return false
 }
 
-// wrongWayNames are the properties of a schema, and of what its allOf joins to
-// it, that do not travel in the direction. Whatever part lists them as required
-// must not.
+// wrongWayNames returns the properties of a schema, and of its allOf, that are excluded in the
+// direction. No part may list them as required.
 func (d *document) wrongWayNames(o *object, dir direction) []string {
 	if !o.has("properties") && !o.has("allOf") {
 		return nil
@@ -100,9 +99,8 @@ func (l *look) wrongWayNames(o *object, dir direction, depth int, names []string
 	return names
 }
 
-// relevant keeps of drop what the schema, or a part of its allOf, requires and
-// would not leave out by itself. Schemas that differ in nothing are then
-// converted only once.
+// relevant returns the names in drop that the schema, or a part of its allOf, requires and would
+// not drop by itself. Equal schemas are then converted only once.
 func (d *document) relevant(o *object, dir direction, drop []string) []string {
 	l := &look{d, maxLookNodes}
 	names := l.relevant(o, drop, 0, nil)
@@ -117,7 +115,7 @@ func (d *document) relevant(o *object, dir direction, drop []string) []string {
 
 func (l *look) relevant(o *object, drop []string, depth int, names []string) []string {
 	if l.spent(depth) {
-		l.left = -1 // unknown: everything stays
+		l.left = -1 // unknown: keep everything
 		return names
 	}
 	list, _ := o.get("required").([]any)
@@ -137,7 +135,7 @@ func (l *look) relevant(o *object, drop []string, depth int, names []string) []s
 	return names
 }
 
-// property finds the schema of a property, also in the parts of an allOf.
+// property finds the schema of a property, including the parts of an allOf.
 func (d *document) property(o *object, name string) *object {
 	l := &look{d, maxLookNodes}
 	return l.property(o, name, 0)

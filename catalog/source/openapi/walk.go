@@ -17,7 +17,7 @@ const (
 	v32 = 32
 )
 
-// document is one Read at work.
+// document is the state of one Read.
 type document struct {
 	ctx         context.Context
 	opt         Options
@@ -53,8 +53,7 @@ func (d *document) warn(format string, args ...any) {
 	d.warnings = append(d.warnings, w)
 }
 
-// allWarnings gives the warnings of the files, by location, and then those of
-// the document.
+// allWarnings returns the warnings of the files, by location, and then those of the document.
 func (d *document) allWarnings() []string {
 	locs := make([]string, 0, len(d.files.byLoc))
 	for loc := range d.files.byLoc {
@@ -75,7 +74,7 @@ func (d *document) allWarnings() []string {
 	return all
 }
 
-// identify finds out which version the document has and what it is called.
+// identify determines the document's version and title.
 func (d *document) identify() error {
 	root, ok := d.main.root.(*object)
 	if !ok {
@@ -117,7 +116,7 @@ func (d *document) identify() error {
 	return d.knownSchemes()
 }
 
-// hasMinor tells whether version is minor or a patch of it.
+// hasMinor reports whether version is minor or a patch of it.
 func hasMinor(version, minor string) bool {
 	return version == minor || strings.HasPrefix(version, minor+".") || strings.HasPrefix(version, minor+"-")
 }
@@ -127,19 +126,19 @@ const maxPath = 2000 // bytes of a path template
 // operation is one operation of the document.
 type operation struct {
 	method, path string
-	key          string  // the method as the document writes it
-	node         any     // the operation, perhaps a reference
+	key          string  // the method as written
+	node         any     // the operation, possibly a reference
 	item         *object // its path item
 	op           *object // the operation resolved
 	name         string  // second half of the tool id
 	id           string  // operationId
-	bad          string  // why it was refused before it was looked into
+	bad          string  // why it was refused before it was examined
 }
 
 func (o *operation) label() string { return o.method + " " + o.path }
 
-// sentPath is the path without its fragment. Documents tell operations on one
-// path apart by a fragment, which no client ever sends.
+// sentPath returns the path without its fragment. Some documents distinguish operations on one path
+// by a fragment, which clients never send.
 func (o *operation) sentPath() string {
 	path, _, _ := strings.Cut(o.path, "#")
 	return path
@@ -181,7 +180,7 @@ func (d *document) operations() ([]*operation, error) {
 	return ops, nil
 }
 
-// noPaths is fine for a document that honestly has none.
+// noPaths accepts a document without paths if that is legitimate.
 func (d *document) noPaths() error {
 	for _, key := range []string{"webhooks", "components", "definitions"} {
 		if d.root.has(key) {
@@ -192,9 +191,8 @@ func (d *document) noPaths() error {
 	return importError("%s has no paths", d.main.name).With("place", d.root.place())
 }
 
-// pathOperations gives the operations of one path item. One that cannot be
-// resolved hides its operations: that is said in a warning, for nobody knows
-// how many they are.
+// pathOperations returns the operations of one path item. If the item cannot be resolved, their
+// number is unknown, so there is a warning.
 func (d *document) pathOperations(path string, v any) []*operation {
 	item, reason := d.pathItem(v)
 	if reason != "" {
@@ -234,7 +232,7 @@ func (d *document) additional(path string, item *object, v any) []*operation {
 	return ops
 }
 
-// isToken tells whether s is an HTTP token (RFC 9110).
+// isToken reports whether s is an HTTP token (RFC 9110).
 func isToken(s string) bool {
 	if s == "" || len(s) > 64 {
 		return false

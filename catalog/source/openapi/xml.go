@@ -9,17 +9,17 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-const maxXMLTypes = 400 // schemas that one description of XML holds
+const maxXMLTypes = 400 // schemas in one XML description
 
 // describer describes how a schema is sent as XML, for executor/httptool.
 type describer struct {
 	d     *document
-	path  []*object // the schemas that the current one is part of
+	path  []*object // the schemas that enclose the current one
 	nodes int
 	err   string
 }
 
-// xmlOf describes a value as XML by the xml keywords of its schema.
+// xmlOf describes a value as XML using the xml keywords of its schema.
 func (d *document) xmlOf(v any) (map[string]any, string) {
 	x := &describer{d: d}
 	root := ""
@@ -71,7 +71,7 @@ func (x *describer) describe(v any) map[string]any {
 	x.fill(target, out)
 	x.path = x.path[:len(x.path)-1]
 	if target != o && x.d.dialect >= v31 {
-		x.keywords(o, out) // those beside a reference win
+		x.keywords(o, out) // keywords next to a reference win
 	}
 	return out
 }
@@ -97,7 +97,7 @@ func (x *describer) fill(o *object, out map[string]any) {
 	}
 }
 
-// keywords reads what xml says of the schema itself.
+// keywords reads the xml keywords of the schema itself.
 func (x *describer) keywords(o *object, out map[string]any) {
 	xml, _ := x.d.object(o.get("xml"), "xml")
 	if xml == nil {
@@ -124,14 +124,14 @@ func (x *describer) keywords(o *object, out map[string]any) {
 	switch kind := xml.text("nodeType"); {
 	case xml.flag("attribute") || kind == "attribute":
 		out["as"] = "attribute"
-	case kind == "text" || kind == "cdata": // the same to the reader
+	case kind == "text" || kind == "cdata": // equivalent when read
 		out["as"] = "text"
 	case xml.flag("wrapped") || kind == "element" && o.text("type") == "array":
 		out["wrapped"] = true
 	}
 }
 
-// isXMLName is the check of executor/httptool.
+// isXMLName is the same check as in executor/httptool.
 func isXMLName(s string) bool {
 	if prefix, local, two := strings.Cut(s, ":"); two {
 		return isXMLName(prefix) && isXMLName(local) && !strings.ContainsRune(local, ':')

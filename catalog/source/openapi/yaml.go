@@ -14,27 +14,25 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// yamlParser turns YAML nodes into a tree with the meaning of the YAML 1.2 core
-// schema: `no`, `on`, `10:30` and dates are strings, and so are numbers with
-// leading zeros, which JSON does not have.
+// yamlParser converts YAML nodes to a tree by the YAML 1.2 core schema: `no`, `on`, `10:30` and
+// dates are strings, and so are numbers with leading zeros, which JSON does not allow.
 type yamlParser struct {
 	f      *file
 	done   map[*yaml.Node]any
-	open   map[*yaml.Node]bool // anchors being read, to find aliases inside of themselves
+	open   map[*yaml.Node]bool // anchors being read, to detect aliases inside themselves
 	merged int
-	// values counts the tree with every alias written out, sizes what each anchor
-	// adds to it: a few lines of aliases to aliases can stand for billions.
+	// values counts the tree with all aliases expanded, sizes is each anchor's share: a few lines
+	// of aliases to aliases can stand for billions of values.
 	values int
 	sizes  map[*yaml.Node]int
 }
 
-// maxWrittenOut bounds the values of a document with its aliases written out.
+// maxWrittenOut bounds the values of a document with its aliases expanded.
 const maxWrittenOut = 5_000_000
 
 // parseYAML reads the first document of a YAML stream.
 func parseYAML(data []byte, f *file) (v any, err error) {
-	// The reader is another's code on bytes of a stranger: should it panic, that
-	// is a document which cannot be read.
+	// The parser is third-party code on untrusted bytes: a panic means an unreadable document.
 	defer func() {
 		if p := recover(); p != nil {
 			v, err = nil, fmt.Errorf("%s: the YAML reader gave up on it: %v", f.name, p)
@@ -63,8 +61,8 @@ func parseYAML(data []byte, f *file) (v any, err error) {
 	return v, nil
 }
 
-// withoutVersion makes a comment of a %YAML directive before the document: the
-// reader refuses every version but 1.1, and reads 1.2 all the same.
+// withoutVersion turns a %YAML directive before the document into a comment: the parser refuses
+// every version except 1.1, although it reads 1.2.
 func withoutVersion(data []byte) []byte {
 	for at := 0; at < len(data); {
 		end := bytes.IndexByte(data[at:], '\n')
@@ -184,7 +182,7 @@ func (p *yamlParser) mapping(n *yaml.Node, depth int) (any, error) {
 	return o, nil
 }
 
-// merge copies the keys of a merged mapping that are not there yet.
+// merge copies the keys of a merged mapping that do not exist yet.
 func (p *yamlParser) merge(o *object, from any, n *yaml.Node) error {
 	switch from := from.(type) {
 	case *object:
@@ -248,7 +246,7 @@ func coreScalar(s string) any {
 	return s
 }
 
-// coreNumber gives the JSON text of a number of the core schema.
+// coreNumber returns the JSON text of a number of the core schema.
 func coreNumber(s string) (string, bool) {
 	if s == "" || len(s) > 64 {
 		return "", false

@@ -19,8 +19,8 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// bounds asks for the least and the most that each argument of a list tool may be, of
-// the database too, and for what is beyond, which validation must refuse.
+// bounds queries the minimum and maximum of each argument of a list tool, in the database too, and
+// values beyond them, which validation must refuse.
 func (i *imported) bounds(tool string, args map[string][2]string) {
 	i.t.Helper()
 	if i.tools[tool] == nil {
@@ -46,7 +46,7 @@ func (i *imported) bounds(tool string, args map[string][2]string) {
 			beyond := strings.Replace(value, "e+3", "e+4", 1)
 			if value == "0" {
 				beyond = "-1"
-			} else if len(value) > 18 { // beyond the double that stands for 64 bits
+			} else if len(value) > 18 { // beyond the double that represents 64 bits
 				beyond = value + "0"
 			} else if beyond == value { // one more in the last digit, which is never 9
 				beyond = value[:len(value)-1] + string(value[len(value)-1]+1)
@@ -89,7 +89,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("%s: %v", beyond, err)
 			}
 		}
-		i.want("x.list_t", `{"f":1e300}`, "[]") // a numeric holds what its column does not
+		i.want("x.list_t", `{"f":1e300}`, "[]") // a numeric may exceed its column
 	})
 	t.Run("mysql", func(t *testing.T) {
 		s := mariatest.Start(t)

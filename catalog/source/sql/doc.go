@@ -1,7 +1,6 @@
-// Package sql reads the schema of a database and plans the tools that list, get
-// and search the rows of chosen tables and views. The statements are fixed texts
-// whose values are always bound; names of tables and columns are quoted by the
-// database's own rule.
+// Package sql reads the schema of a database and plans the tools that list, get and search the rows
+// of selected tables and views. The statements are fixed texts with bound values; names of tables
+// and columns are quoted by the database's rules.
 //
 // # Connection strings
 //
@@ -11,6 +10,6 @@
 //	mysql://USER@/DATABASE?socket=/PATH/OF/THE/SOCKET
 //	sqlite:///PATH/OF/THE/FILE, or the file's path alone
 //
-// TLS with a verified certificate is the default. The password opens the schema and
-// goes nowhere else: a manifest names a secret's reference.
+// TLS with a verified certificate is the default. The password is only used to read the schema: a
+// manifest names a secret reference.
 package sql

@@ -13,7 +13,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
-// Limits of the tools that are planned.
+// Limits of the planned tools.
 const (
 	maxFilters   = 8 // of a list tool
 	maxSearched  = 8 // columns of a search tool
@@ -25,19 +25,19 @@ const (
 // Options say what is imported.
 type Options struct {
 	Target *Target
-	// Tables are names or patterns (path.Match) of tables and views, with the schema
-	// or without; none is an error that lists what there is.
+	// Tables are names or patterns (path.Match) of tables and views, with or without the schema; if
+	// empty, the error lists the available ones.
 	Tables    []string
-	Namespace string // "" is made of the database's name
-	Secret    string // reference of the password, "" none
-	// Login says that the secret is user:password, and not the password alone.
+	Namespace string // "" derives it from the database's name
+	Secret    string // reference of the password, "" for none
+	// Login is set if the secret is user:password instead of only the password.
 	Login    bool
 	Previous source.Previous
 }
 
 // Read connects, reads the schema and plans the tools. It changes nothing.
 //
-// Errors: E3011 with what to do.
+// Errors: E3011 with advice.
 func Read(ctx context.Context, o Options) (*source.Plan, error) {
 	if err := source.CheckNamespace(o.Namespace); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// planner makes the tools of one import.
+// planner holds the state of one import.
 type planner struct {
 	*Options
 	plan  *source.Plan
@@ -129,7 +129,7 @@ func (p *planner) table(t *table) {
 		base = t.schema + "_" + t.name
 	}
 	if len(base) > 52 {
-		base = base[:52] // the id of a tool has its limit
+		base = base[:52] // tool ids have a maximum length
 	}
 	for _, make := range []func(*table, string) (map[string]any, string){p.list, p.get, p.search} {
 		m, why := make(t, base)
@@ -151,8 +151,7 @@ func (p *planner) table(t *table) {
 	}
 }
 
-// builder puts one statement together: its text, its placeholders and the schema of
-// its arguments.
+// builder builds one statement: its text, its placeholders and the schema of its arguments.
 type builder struct {
 	dialect    string
 	table      *table
@@ -169,8 +168,8 @@ func (p *planner) builder(t *table) *builder {
 		args: map[string]bool{"limit": true, "offset": true, "query": true}}
 }
 
-// arg gives the placeholder of an argument; asked again, the same one where the
-// database numbers them.
+// arg returns the placeholder of an argument; repeated calls return the same one if the database
+// numbers placeholders.
 func (b *builder) arg(name string, more map[string]any) string {
 	if n, ok := b.numbers[name]; ok && b.dialect != "mysql" {
 		return b.place(n)
@@ -211,7 +210,7 @@ func (b *builder) page() string {
 	return " LIMIT " + limit + " OFFSET " + b.arg("offset", map[string]any{"type": "integer", "default": 0})
 }
 
-// order sorts by the first key, so that parts of a list follow each other.
+// order sorts by the first key, so that pages of a list are consistent.
 func (b *builder) order() string {
 	if len(b.table.keys) == 0 {
 		return ""
@@ -240,7 +239,7 @@ func (t *table) column(name string) *column {
 	return nil
 }
 
-// light are the columns without blobs, which would fill a list.
+// light returns the columns without blobs, which would fill a list.
 func (t *table) light() []column {
 	out := make([]column, 0, len(t.columns))
 	for _, c := range t.columns {
@@ -251,7 +250,7 @@ func (t *table) light() []column {
 	return out
 }
 
-// list plans the tool that lists rows, with filters by indexed columns.
+// list plans the tool that lists rows, with filters on indexed columns.
 func (p *planner) list(t *table, base string) (map[string]any, string) {
 	columns := t.light()
 	if len(columns) == 0 {
@@ -288,8 +287,7 @@ func (p *planner) list(t *table, base string) (map[string]any, string) {
 	return p.manifest(b, "list_"+base, what+".", text, columns, true), ""
 }
 
-// filter narrows by one column where its type has a plain equality, times by from
-// and to.
+// filter filters by one column if its type has a plain equality; times are filtered by from and to.
 func (b *builder) filter(c *column) bool {
 	q := b.quote(c.name)
 	word := Word(c.name, nil)
@@ -297,12 +295,12 @@ func (b *builder) filter(c *column) bool {
 	case "integer", "number", "text", "boolean", "uuid", "enum":
 		word = Word(word, b.args)
 		b.properties[word] = b.property(c, "only rows with this "+c.name)
-		// The comparison stands first: it tells PostgreSQL the parameter's type.
+		// The comparison comes first, so that PostgreSQL infers the parameter's type.
 		first := b.arg(word, nil)
 		b.where = append(b.where, "("+q+" = "+first+" OR "+b.arg(word, nil)+" IS NULL)")
 	case "date", "timestamp", "datetime":
 		if b.dialect == "sqlite" {
-			return false // dates are whatever the writer made them
+			return false // the format of dates depends on the writer
 		}
 		from, to := Word(word+"_from", b.args), Word(word+"_to", b.args)
 		b.properties[from] = b.property(c, "only rows whose "+c.name+" is this or later")
@@ -317,7 +315,7 @@ func (b *builder) filter(c *column) bool {
 	return true
 }
 
-// get plans the tool that gives one row by its key.
+// get plans the tool that returns one row by its key.
 func (p *planner) get(t *table, base string) (map[string]any, string) {
 	var key []string
 	b := p.builder(t)
@@ -347,7 +345,7 @@ func (p *planner) get(t *table, base string) (map[string]any, string) {
 	return p.manifest(b, "get_"+base, "Get the row of "+noun(t)+" with the given "+strings.Join(key, ", ")+"; no row if there is none.", text, t.columns, false), ""
 }
 
-// search plans the tool that looks for a text in the text columns.
+// search plans the tool that searches the text columns.
 func (p *planner) search(t *table, base string) (map[string]any, string) {
 	b := p.builder(t)
 	var searched []string
@@ -419,7 +417,7 @@ func (p *planner) manifest(b *builder, name, what, text string, columns []column
 	return m
 }
 
-// property is the schema of an argument that is compared with the column.
+// property returns the schema of an argument that is compared with the column.
 func (b *builder) property(c *column, what string) map[string]any {
 	p := map[string]any{"description": toolkeep.Clip(what, 500)}
 	switch c.kind {
@@ -450,14 +448,14 @@ func (b *builder) property(c *column, what string) map[string]any {
 	return p
 }
 
-// bound puts the bounds of the column's type into the schema of an argument.
+// bound adds the limits of the column's type to the schema of an argument.
 func (c *column) bound(p map[string]any) {
 	if c.most != "" {
 		p["minimum"], p["maximum"] = c.least, c.most
 	}
 }
 
-// resultSchema is what an answer looks like.
+// resultSchema returns the schema of a result.
 func resultSchema(columns []column) map[string]any {
 	properties := make(map[string]any, len(columns))
 	for _, c := range columns {
@@ -476,7 +474,7 @@ func resultSchema(columns []column) map[string]any {
 	}
 }
 
-// value is the schema of the column's values.
+// value returns the schema of the column's values.
 func (c *column) value() map[string]any {
 	v := make(map[string]any)
 	if c.comment != "" {

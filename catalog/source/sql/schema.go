@@ -27,7 +27,7 @@ import (
 	"github.com/toolkeep/toolkeep/egress"
 )
 
-// Limits of what is read of a schema.
+// Limits of reading a schema.
 const (
 	maxTables  = 10_000
 	maxColumns = 1_600
@@ -43,18 +43,18 @@ type table struct {
 	indexed      []string   // first columns of indexes
 }
 
-// column is one column with what a tool needs to know of its type.
+// column is one column with the type data a tool needs.
 type column struct {
 	name, typ string // typ as the database writes it
 	kind      string // integer, number, text, boolean, date, time, timestamp (with zone), datetime, uuid, json, bytes, enum, list, other
 	words     []string
-	least     json.Number // value that the type holds, "" without a bound; and the most
+	least     json.Number // smallest and largest value of the type, "" without a limit
 	most      json.Number
 	nullable  bool
 	comment   string
 }
 
-// label is the table's name for people and for --table.
+// label returns the table's name for display and for --table.
 func (t *table) label() string {
 	if t.schema == "" {
 		return t.name
@@ -62,7 +62,7 @@ func (t *table) label() string {
 	return t.schema + "." + t.name
 }
 
-// open opens the database with TLS as the target says.
+// open opens the database with the target's TLS setting.
 func (t *Target) open() (*stdsql.DB, error) {
 	switch t.Dialect {
 	case "postgres":
@@ -107,7 +107,7 @@ func (t *Target) secure() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.Host, InsecureSkipVerify: t.TLS == "require"}
 }
 
-// read gives the tables that the patterns name, and the labels of all there are.
+// read returns the tables that match the patterns, and the labels of all tables.
 func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*table, all []string, err error) {
 	db, err := t.open()
 	if err != nil {
@@ -139,8 +139,8 @@ func (t *Target) read(ctx context.Context, chosen func(*table) bool) (tables []*
 	return tables, all, nil
 }
 
-// greet connects. What answers and is no such database, or answers nothing, is said in
-// place of the driver's wonder about its bytes.
+// greet connects. If the server is not such a database, or does not answer, the error says so in
+// place of the driver's message.
 func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
 	within, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
@@ -173,8 +173,8 @@ func (t *Target) greet(ctx context.Context, db *stdsql.DB) error {
 	return fmt.Errorf("connecting to the database: %s", t.hide(err))
 }
 
-// liteAdvice says what to do about an error of SQLite, which names no file and takes a
-// folder for a lack of memory.
+// liteAdvice gives advice for an SQLite error, which names no file and reports a folder as out of
+// memory.
 func (t *Target) liteAdvice(err error) string {
 	info, bad := os.Stat(t.File)
 	var said *sqlite.Error
@@ -212,7 +212,7 @@ func noTLS(dialect, where string) error {
 	return fmt.Errorf("%s takes no TLS; add ?sslmode=disable if that is meant, or check the port", where)
 }
 
-// hide takes the password out of what a driver says.
+// hide removes the password from a driver's message.
 func (t *Target) hide(err error) string {
 	text := err.Error()
 	if len(t.Password) >= 4 {
@@ -329,8 +329,8 @@ func pgKind(base, category string) string {
 	return "other"
 }
 
-// pgBounds are the bounds of a PostgreSQL type. The server refuses what is beyond
-// them, so that the tool's schema must do it before.
+// pgBounds returns the limits of a PostgreSQL type. The server refuses values beyond them, so the
+// tool's schema must refuse them first.
 func pgBounds(base string) (least, most json.Number) {
 	switch base {
 	case "int2":
@@ -347,8 +347,8 @@ func pgBounds(base string) (least, most json.Number) {
 	return "", ""
 }
 
-// myBounds are those of a MySQL type; full says unsigned, and the length of a bit. The
-// server answers a value beyond them with nothing found.
+// myBounds returns the limits of a MySQL type; full contains unsigned, and the length of a bit. For
+// a value beyond them the server finds nothing.
 func myBounds(base, full string) (least, most json.Number) {
 	signed := !strings.Contains(full, "unsigned")
 	switch base {
@@ -380,9 +380,9 @@ func myBounds(base, full string) (least, most json.Number) {
 	return "", ""
 }
 
-// bits are the bounds of an integer of so many bits. A manifest holds numbers that are
-// doubles (RFC 8785), so that those of over 53 bits are the next power of two as a
-// double is written; what is between it and the type's own end the executor refuses.
+// bits returns the limits of an integer of n bits. Manifests hold numbers as doubles (RFC 8785), so
+// limits above 53 bits are the next power of two as a double; the executor refuses values between
+// that and the type's own limit.
 func bits(n int, signed bool) (least, most json.Number) {
 	size := n
 	if signed {
@@ -405,7 +405,7 @@ func double(most float64, size int) (json.Number, json.Number) {
 	return json.Number("-" + text), json.Number(text)
 }
 
-// index notes an index over the columns, in the order of importance.
+// index records an index over the columns, in order of importance.
 func (t *table) index(unique bool, names []string) {
 	if unique {
 		t.keys = append(t.keys, names)
@@ -421,7 +421,7 @@ func (r *reader) myTables() (out []*table) {
 		var kind string
 		err := scan(&t.name, &kind, &t.comment)
 		if t.view = strings.Contains(kind, "VIEW"); t.view {
-			t.comment = "" // the server says VIEW there
+			t.comment = "" // for a view the server returns VIEW
 		}
 		out = append(out, t)
 		return err
@@ -489,7 +489,7 @@ func myKind(base, full string) (string, []string) {
 	return "other", nil
 }
 
-// enumWords reads enum('a','b').
+// enumWords parses enum('a','b').
 func enumWords(s string) (out []string) {
 	_, s, _ = strings.Cut(s, "(")
 	for {
@@ -545,7 +545,7 @@ func (r *reader) liteTable(t *table) {
 		return err
 	}, `SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?) WHERE hidden <> 1 ORDER BY cid`, t.name)
 	if len(primary) == 1 && rowid {
-		t.index(true, primary) // it is the rowid and has no index of its own
+		t.index(true, primary) // it is the rowid and has no separate index
 	}
 	type entry struct {
 		name, origin string
@@ -576,7 +576,7 @@ func (r *reader) liteTable(t *table) {
 	}
 }
 
-// liteKind goes by the declared type, which SQLite does not enforce.
+// liteKind uses the declared type, which SQLite does not enforce.
 func liteKind(typ string) string {
 	switch {
 	case strings.HasPrefix(typ, "JSON"):

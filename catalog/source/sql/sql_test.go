@@ -60,8 +60,7 @@ func read(t *testing.T, o Options, c sqltool.Config) *imported {
 	return i
 }
 
-// call runs a tool with its defaults filled in and holds the answer against its own
-// result schema.
+// call runs a tool with its defaults filled in and validates the result against its schema.
 func (i *imported) call(name, args string) string {
 	i.t.Helper()
 	tool := i.tools[name]
@@ -100,7 +99,7 @@ func names(p *source.Plan) (out []string) {
 	return out
 }
 
-// again imports a second time: nothing changes.
+// again imports a second time and expects no change.
 func again(t *testing.T, o Options, i *imported) {
 	t.Helper()
 	o.Previous = func(id string) *toolkeep.Tool { return i.tools[id] }

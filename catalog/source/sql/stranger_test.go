@@ -11,7 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// TestStrangers: a server of another kind is said to be one.
+// TestStrangers: the error names a server that is not the expected database.
 func TestStrangers(t *testing.T) {
 	web := func(c net.Conn) {
 		bufio.NewReader(c).ReadByte()

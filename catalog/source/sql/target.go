@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Target is a connection string taken apart.
+// Target is a parsed connection string.
 type Target struct {
 	Dialect  string // postgres, mysql, sqlite
 	Host     string
@@ -23,8 +23,8 @@ type Target struct {
 	File     string // SQLite
 }
 
-// ParseTarget reads a connection string. The error quotes nothing of it, which may
-// hold a password.
+// ParseTarget parses a connection string. The error quotes nothing of it, since it may contain a
+// password.
 func ParseTarget(dsn string) (*Target, error) {
 	if !strings.Contains(dsn, "://") {
 		if strings.Contains(dsn, "=") && !strings.ContainsAny(dsn, "/.") || dsn == "" {
@@ -145,8 +145,8 @@ func (t *Target) mysql(q url.Values) error {
 	return nil
 }
 
-// Connection is the target as connection of a binding: everything but the
-// password, and without the user where the secret holds it.
+// Connection returns the target as the connection of a binding: everything except the password, and
+// without the user if the secret contains it.
 func (t *Target) Connection(withUser bool) map[string]any {
 	if t.Dialect == "sqlite" {
 		return map[string]any{"file": t.File}
@@ -166,8 +166,8 @@ func (t *Target) Connection(withUser bool) map[string]any {
 	return c
 }
 
-// Permissions is what a tool needs to reach the database: the host, which is mostly
-// an inner one, or the file or socket of the server.
+// Permissions returns what a tool needs to reach the database: the host, usually an internal one,
+// or the file or socket of the server.
 func (t *Target) Permissions(write bool) map[string]any {
 	mode := "ro"
 	switch {
@@ -181,7 +181,7 @@ func (t *Target) Permissions(write bool) map[string]any {
 	return map[string]any{"filesystem": []any{map[string]any{"path": t.File, "mode": mode}}}
 }
 
-// URI names the database without user and password.
+// URI identifies the database without user and password.
 func (t *Target) URI() string {
 	switch {
 	case t.Dialect == "sqlite":
@@ -192,7 +192,7 @@ func (t *Target) URI() string {
 	return (&url.URL{Scheme: t.Dialect, Host: net.JoinHostPort(t.Host, strconv.Itoa(t.Port)), Path: "/" + t.Database}).String()
 }
 
-// Quote writes a name as the database's own rule has it.
+// Quote quotes a name by the database's rules.
 func Quote(dialect, name string) string {
 	if dialect == "mysql" {
 		return "`" + strings.ReplaceAll(name, "`", "``") + "`"

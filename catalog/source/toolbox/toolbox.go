@@ -19,34 +19,34 @@ import (
 
 // Options say what is imported.
 type Options struct {
-	Name string // of the file, for people
+	Name string // of the file, for display
 	Data []byte
-	// Env gives the variables that ${NAME} in hosts, ports, databases and users
-	// stands for; nil knows none. Passwords are not looked up.
+	// Env returns the variables for ${NAME} in hosts, ports, databases and users; nil: none.
+	// Passwords are not looked up.
 	Env       func(string) string
-	Namespace string            // "" is made of each source's database
+	Namespace string            // "" derives it from each source's database
 	Secrets   map[string]string // source -> reference of its password
 	Write     []string          // tools that write
-	TLS       string            // towards sources that say nothing: verify, require, off; "" is verify
+	TLS       string            // for sources without a setting: verify, require, off; "" means verify
 	Previous  source.Previous
 }
 
-// Kinds of Toolbox's tools that become tools, and the source that each needs.
+// The supported kinds of Toolbox tools, and the source kind each needs.
 var toolKinds = map[string]string{"postgres-sql": "postgres", "mysql-sql": "mysql", "sqlite-sql": "sqlite"}
 
-// config is the file in one form. An entry that is no mapping, or a toolset that is
-// no list, is there as nil.
+// config is the file in one form. An entry that is not a mapping, or a toolset that is not a list,
+// is nil.
 type config struct {
 	sources  map[string]map[string]any
 	tools    map[string]map[string]any
 	toolsets map[string][]any
-	others   []string // what else stands in it
-	odd      []string // what of it cannot be read, with the reason
+	others   []string // other sections of the file
+	odd      []string // unreadable parts, with the reason
 }
 
-// Read plans the tools of the file. It changes nothing and connects to nothing.
+// Read plans the tools of the file. It changes nothing and does not connect.
 //
-// Errors: E3011 with the place in the file.
+// Errors: E3011 with the location in the file.
 func Read(o Options) (*source.Plan, error) {
 	if !slices.Contains([]string{"", "verify", "require", "off"}, o.TLS) {
 		return nil, failed("the TLS of sources is verify, require or off, not %q", o.TLS)
@@ -125,7 +125,7 @@ func parse(data []byte) (*config, error) {
 	return c, nil
 }
 
-// whole takes a document with sources, tools and toolsets.
+// whole reads a document with sources, tools and toolsets.
 func (c *config) whole(doc map[string]any) error {
 	for _, part := range slices.Sorted(maps.Keys(doc)) {
 		entries, ok := doc[part].(map[string]any)
@@ -138,7 +138,7 @@ func (c *config) whole(doc map[string]any) error {
 		for name, v := range entries {
 			switch part {
 			case "sources", "tools":
-				entry, _ := v.(map[string]any) // nil is told of where it is used
+				entry, _ := v.(map[string]any) // nil is reported where it is used
 				if err := c.put(part, name, entry); err != nil {
 					return err
 				}
@@ -153,8 +153,7 @@ func (c *config) whole(doc map[string]any) error {
 	return nil
 }
 
-// single takes a document of one source, tool or toolset, whose kind of database
-// stands under type.
+// single reads a document of one source, tool or toolset, whose kind of database is under type.
 func (c *config) single(number int, kind string, doc map[string]any) error {
 	name, _ := doc["name"].(string)
 	if name == "" {
@@ -196,7 +195,7 @@ type planner struct {
 	said   map[string]bool
 }
 
-// warn says each thing once.
+// warn reports each warning once.
 func (p *planner) warn(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !p.said[text] {
@@ -224,7 +223,7 @@ func (p *planner) tool(name string, t map[string]any) {
 	p.plan.Refused = append(p.plan.Refused, source.Refused{Origin: name, Reason: why})
 }
 
-// manifest makes one tool's manifest, or says why there is none.
+// manifest builds one tool's manifest, or returns why it cannot.
 func (p *planner) manifest(name string, t map[string]any) (m map[string]any, from *sql.Target, why string) {
 	kind, _ := t["kind"].(string)
 	dialect, ok := toolKinds[kind]
@@ -305,7 +304,7 @@ func (p *planner) assemble(name, sourceName, description, statement string, from
 
 var plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 
-// word keeps the tool's name where it can: agents know it.
+// word keeps the tool's name if possible, since agents know it.
 func (p *planner) word(name string) string {
 	if plainName.MatchString(name) && !p.names[name] {
 		p.names[name] = true
@@ -316,8 +315,7 @@ func (p *planner) word(name string) string {
 
 var comments = regexp.MustCompile(`(?s)^(\s+|--[^\n]*\n|/\*.*?\*/|\()+`)
 
-// looksLikeQuery guesses for the person's sake; what holds a tool to reading is the
-// database.
+// looksLikeQuery is a guess for the user's benefit; the database enforces read-only access.
 func looksLikeQuery(statement string) bool {
 	word := strings.ToUpper(comments.ReplaceAllString(statement, ""))
 	for _, w := range []string{"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "EXPLAIN"} {
@@ -330,8 +328,8 @@ func looksLikeQuery(statement string) bool {
 
 var variable = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)(?::([^}]*))?\}$`)
 
-// reference is that of the source's password: the person's, or the variable that
-// the file names. A password in the file itself goes nowhere.
+// reference returns the secret reference of the source's password: the user's, or the variable
+// named in the file. A password in the file itself is not used.
 func (p *planner) reference(name string) string {
 	if ref := p.Secrets[name]; ref != "" {
 		return ref
@@ -348,7 +346,7 @@ func (p *planner) reference(name string) string {
 	return ""
 }
 
-// target reads a source of a kind that is served here.
+// target reads a source of a supported kind.
 func (p *planner) target(name string, s map[string]any) (*sql.Target, string) {
 	kind, _ := s["kind"].(string)
 	t := &sql.Target{Dialect: kind, TLS: p.TLS}
@@ -417,7 +415,7 @@ func (p *planner) target(name string, s map[string]any) (*sql.Target, string) {
 	return nil, fmt.Sprintf("source %s needs the variables %s, which are not set here", name, strings.Join(missing, ", "))
 }
 
-// options takes TLS out of a source's queryParams.
+// options reads TLS from a source's queryParams.
 func (p *planner) options(name string, t *sql.Target, v any) {
 	params, _ := v.(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(params)) {
@@ -435,7 +433,7 @@ func (p *planner) options(name string, t *sql.Target, v any) {
 	}
 }
 
-// parameters makes the binding's parameters and the schema of the arguments.
+// parameters builds the binding's parameters and the schema of the arguments.
 func parameters(v any, dialect string) (params []any, schema map[string]any, why string) {
 	list, ok := v.([]any)
 	if v != nil && !ok {
@@ -486,7 +484,7 @@ func parameters(v any, dialect string) (params []any, schema map[string]any, why
 	return params, schema, ""
 }
 
-// property is the JSON Schema of a parameter of Toolbox.
+// property returns the JSON Schema of a Toolbox parameter.
 func property(q map[string]any, depth int) (map[string]any, string) {
 	typ, _ := q["type"].(string)
 	p := make(map[string]any)
@@ -544,7 +542,7 @@ func property(q map[string]any, depth int) (map[string]any, string) {
 	return p, ""
 }
 
-// toolset says what a toolset holds: sets stand in a file of the server.
+// toolset reports a toolset's content, since sets belong into a file of the server.
 func (p *planner) toolset(name string) {
 	var ids []string
 	if p.config.toolsets[name] == nil {

@@ -159,7 +159,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestCall carries a planned tool out.
+// TestCall calls a planned tool.
 func TestCall(t *testing.T) {
 	o := options(t, file)
 	db := filepath.Join(filepath.Dir(t.TempDir()), "books.db")
@@ -200,7 +200,7 @@ func TestCall(t *testing.T) {
 	t.Error("the tool find is missing")
 }
 
-// TestDocuments reads the form with one document for each entry.
+// TestDocuments reads the form with one document per entry.
 func TestDocuments(t *testing.T) {
 	plan, err := Read(options(t, `
 kind: sources
@@ -251,7 +251,7 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// TestNoMapping refuses entries that are none and takes the others.
+// TestNoMapping refuses entries that are not mappings and reads the others.
 func TestNoMapping(t *testing.T) {
 	plan, err := Read(options(t, `
 sources:
@@ -288,7 +288,7 @@ toolsets:
 	}
 }
 
-// TestOddDocuments leaves out what is no document or section, and takes the others.
+// TestOddDocuments skips invalid documents and sections, and reads the others.
 func TestOddDocuments(t *testing.T) {
 	plan, err := Read(options(t, `
 sources:
@@ -328,8 +328,7 @@ statement: SELECT 1
 	}
 }
 
-// FuzzRead wants no file to bring the reader down, and every planned manifest to be
-// one that the catalogue takes.
+// FuzzRead: no file crashes the reader, and the catalogue accepts every planned manifest.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(file))
 	f.Add([]byte("kind: tools\nname: a\ntype: sqlite-sql\nsource: s\nstatement: x"))
