@@ -30,7 +30,7 @@ const (
 
 // RunReaper is the main function of the reaper, a small process between Toolkeep and
 // one server's command. It runs the command and ends its whole process tree. The
-// program calls it with the arguments behind Config.Reaper, "-grace=DURATION -- COMMAND
+// program calls it with the arguments after Config.Reaper, "-grace=DURATION -- COMMAND
 // ARGS…", before it sets up anything else, and exits with the result: the command's
 // exit status, 128 plus the signal that killed it, or 126 if it could not be started.
 //

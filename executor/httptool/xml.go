@@ -311,7 +311,7 @@ func validXML(s string) bool {
 }
 
 // isXMLName reports whether s can name an element or attribute: letters, digits and
-// . _ - with a letter or _ first, perhaps behind a prefix, but not xmlns or xml….
+// . _ - with a letter or _ first, optionally after a prefix, but not xmlns or xml….
 func isXMLName(s string) bool {
 	if prefix, local, two := strings.Cut(s, ":"); two {
 		return isXMLName(prefix) && isXMLName(local) && !strings.ContainsRune(local, ':')

@@ -118,7 +118,7 @@ func (s *scanner) token() error {
 // with the semicolon after an END that follows a semicolon.
 type trigger struct {
 	first []string // first words of the statement
-	last  string   // ";" or "END" if that came last, and END only behind a semicolon
+	last  string   // ";" or "END" if that came last, and END only after a semicolon
 }
 
 // word and other receive a statement's parts except semicolons.

@@ -30,8 +30,8 @@ type liteSession struct {
 	conn     *sql.Conn
 	prepared map[string]driver.Stmt
 	broken   atomic.Bool
-	// own is set while this package's own texts run, which the authorizer permits; only
-	// one goroutine runs at a time.
+	// own is set while this package's own texts run, which the authorizer permits; a
+	// session is used by one goroutine at a time.
 	own bool
 	// denied is what the authorizer refused in the running statement, or "".
 	denied string

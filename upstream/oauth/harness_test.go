@@ -371,7 +371,7 @@ type resource struct {
 	mu       sync.Mutex
 	header   string // of 401; "" none
 	meta     map[string]any
-	at       string   // where meta stands; "" nowhere
+	at       string   // path of the metadata; "" for none
 	need     []string // scopes
 	needMore []string // scopes of /mcp/admin
 	calls    atomic.Int64
