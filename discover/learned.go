@@ -75,7 +75,7 @@ type exampleText struct {
 
 // learned is what a tenant's searches use. It is immutable.
 type learned struct {
-	of     *Example // the first of what it was made of, and how many
+	of     *Example // the first of its examples, and their number
 	n      int
 	by     *space              // the space of its vectors; nil: none
 	have   int                 // queries with vectors

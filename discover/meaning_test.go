@@ -130,7 +130,7 @@ func TestFindByMeaning(t *testing.T) {
 	if x.Search("do I need an umbrella", 0, nil); e.count() != before {
 		t.Error("a query that was asked before is embedded again")
 	}
-	// A tool that comes later is found, one that changed is embedded anew.
+	// A new tool is found, a changed one is embedded again.
 	x.Update(slices.Values(append(slices.Clone(threeTools[:2]), tool("math.sum", "1.0.1", "Of a list"), tool("sky.soon", "1.0.0", "Will there be rain"))))
 	embedded(t, x, 4)
 	if got := found(x.Search("umbrella", 0, nil)); !slices.Equal(got, []string{"sky.now@1.0.0", "sky.soon@1.0.0"}) {

@@ -10,7 +10,7 @@ import (
 
 const benchDimensions = 384
 
-// filled gives n vectors in memory that is mapped from a file.
+// filled returns n vectors in memory-mapped storage.
 func filled(b *testing.B, n int) (discover.Vectors, []discover.Digest) {
 	b.Helper()
 	v, err := discover.NewMemory(b.TempDir(), nil).Open(b.Context(), "m", benchDimensions)

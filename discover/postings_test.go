@@ -47,7 +47,7 @@ func TestChange(t *testing.T) {
 			some[docKey{v.Tool.ID, v.Tool.Tenant}] = v
 		}
 		var changed []toolkeep.Version
-		for _, k := range slices.SortedFunc(maps.Keys(some), docKey.compare) { // so that r gives the same each time
+		for _, k := range slices.SortedFunc(maps.Keys(some), docKey.compare) { // so that r gives the same sequence each time
 			v := some[k]
 			if old, ok := have[k]; ok && r.IntN(4) == 0 {
 				// The same version, as another value.

@@ -80,7 +80,7 @@ func (x *Index) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
 	return out
 }
 
-// Health tells that search compares words alone although a model is there, or by another
+// Health returns an error if search compares only words although there is a model, or uses another
 // model than the configured one.
 func (x *Index) Health(context.Context) error {
 	e := x.Embedding()

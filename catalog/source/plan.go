@@ -32,7 +32,7 @@ func (p *Plan) Changed() (manifests [][]byte) {
 	return manifests
 }
 
-// Values of Tool.Change beside major, minor and patch.
+// Values of Tool.Change besides major, minor and patch.
 const (
 	ChangeNew       = "new"
 	ChangeUnchanged = "unchanged"

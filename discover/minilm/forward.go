@@ -39,7 +39,7 @@ func (w *work) grow(tokens int) {
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-// forward gives the vectors of the texts in w.
+// forward returns the vectors of the texts in w.
 func (m *Model) forward(w *work) [][]float32 {
 	n := len(w.ids)
 	w.grow(n)

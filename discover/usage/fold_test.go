@@ -230,7 +230,7 @@ func TestSelection(t *testing.T) {
 	f.after(time.Minute).used("ann", "s", "chat.send")
 	f.used("ann", "s", "mail.send", failing(toolkeep.UpstreamServerError))
 	f.used("ann", "s", "other.tool")     // was not offered
-	f.used("ben", "s", "mail.draft")     // somebody else
+	f.used("ben", "s", "mail.draft")     // another user
 	f.used("ann", "other", "mail.draft") // another conversation
 	if got := learned(f.Usage); !slices.Equal(got, []string{"send a mail > chat.send 1"}) {
 		t.Errorf("%v", got)

@@ -119,7 +119,7 @@ func TestRestarts(t *testing.T) {
 			apply(t, store, l.next())
 		}
 		u := start(t, store, fmt.Sprint("n", round), clock)
-		if round%3 == 1 { // and sometimes in the middle of what is not read yet
+		if round%3 == 1 { // and sometimes in the middle of unread changes
 			settle(t, store, u)
 			if err := u.Checkpoint(t.Context()); err != nil {
 				t.Fatal(err)
@@ -168,8 +168,7 @@ func firstDiff(a, b string) string {
 	return fmt.Sprint(len(a), " bytes")
 }
 
-// TestCheckpointWithoutItsParts: what cannot be read is passed over, and the feed
-// counts.
+// TestCheckpointWithoutItsParts: unreadable parts are skipped, and the feed is folded.
 func TestCheckpointWithoutItsParts(t *testing.T) {
 	for name, harm := range map[string]func(m *memory){
 		"part gone": func(m *memory) {
@@ -214,7 +213,7 @@ func TestCheckpointWithoutItsParts(t *testing.T) {
 			if a.state(t) != b.state(t) {
 				t.Error("they know different things")
 			}
-			// And the next checkpoint is whole again.
+			// And the next checkpoint is complete again.
 			if err := b.Checkpoint(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +226,7 @@ func TestCheckpointWithoutItsParts(t *testing.T) {
 	}
 }
 
-// TestBigState: a state of several parts.
+// TestBigState: a state with several parts.
 func TestBigState(t *testing.T) {
 	f := newFolder(t)
 	r := rand.New(rand.NewPCG(5, 6))
@@ -257,7 +256,7 @@ func TestBigState(t *testing.T) {
 	}
 }
 
-// TestStores: two nodes on one real store know the same.
+// TestStores: two nodes on one real store have the same state.
 func TestStores(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		l := &life{t: t, r: rand.New(rand.NewPCG(7, 8)), now: begin}
@@ -292,7 +291,7 @@ func agree(t *testing.T, l *life, one, two Store) {
 		switch i {
 		case 100:
 			b = start(t, two, "b", clock)
-		case 200: // b goes and comes again, on a's checkpoint
+		case 200: // b stops and restarts, on a's checkpoint
 			settle(t, one, a)
 			if err := a.Checkpoint(t.Context()); err != nil {
 				t.Fatal(err)

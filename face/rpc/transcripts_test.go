@@ -35,7 +35,7 @@ func TestStreamTranscripts(t *testing.T) {
 	})
 }
 
-// connect gives a connection without TLS that ends with the test.
+// connect opens a connection without TLS that is closed with the test.
 func connect(t testing.TB, addr string, more ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, more...)...)

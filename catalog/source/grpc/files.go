@@ -22,7 +22,7 @@ import (
 	"github.com/toolkeep/toolkeep/proto/wellknown"
 )
 
-// Limits of what is read.
+// Limits of the input.
 const (
 	MaxProtoset  = 32 << 20
 	maxFiles     = 4_000

@@ -275,7 +275,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 
-	// Another order gives the same ids.
+	// Another order results in the same ids.
 	for i, j := 0, len(defs)-1; i < j; i, j = i+1, j-1 {
 		defs[i], defs[j] = defs[j], defs[i]
 	}

@@ -53,9 +53,9 @@ type Finding struct {
 	Message  string   `json:"message"`
 }
 
-// scan looks at every name and text of a definition, the gravest findings first:
-// at most 50, and 5 of a rule. server is the server that offers the tool; known
-// are the tools of all servers and own those of this one, each nil for none.
+// scan checks every name and text of a definition and returns the most severe findings first: at
+// most 50, and 5 per rule. server is the server that offers the tool; known are the tools of all
+// servers and own those of this one, each nil for none.
 func scan(tree map[string]any, server string, known, own *Names) []Finding {
 	s := &scanner{server: server, names: []*Names{known, own}, rules: map[string]int{}, budget: maxScanned}
 	s.self, _ = tree["name"].(string)
@@ -88,8 +88,8 @@ type scanner struct {
 	params map[string]bool // names of the tool's own parameters
 	found  []Finding
 	rules  map[string]int
-	more   int // findings that are not kept
-	budget int // bytes that may still be looked at
+	more   int // findings not kept
+	budget int // bytes that may still be scanned
 }
 
 // add records a finding. A few per rule are enough, but a more severe one is never displaced.
