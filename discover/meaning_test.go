@@ -160,7 +160,7 @@ func TestFindWithoutMeaning(t *testing.T) {
 	// It works again: the next round embeds what is missing.
 	e.set(nil, nil)
 	embedded(t, x, 3)
-	// It fails later, for a question.
+	// Later it fails for a query.
 	e.set(errors.New("no memory"), nil)
 	got, r = x.Find(t.Context(), Query{Text: "weather"}, nil)
 	if len(got) != 1 || r.Strategy != Keyword || !strings.Contains(r.Degraded, "does not answer") || r.WordsAlone {
@@ -207,7 +207,7 @@ func TestWordsOfNewTools(t *testing.T) {
 	if got, _ := x.Find(t.Context(), ask, nil); fmt.Sprint(found(got)) != "[sky.now@1.0.0]" {
 		t.Errorf("%v", found(got))
 	}
-	e.set(nil, make(chan struct{})) // the question is known; the tool's text is not
+	e.set(nil, make(chan struct{})) // the query's vector is cached; the tool's text is not
 	x.Update(slices.Values(append(slices.Clone(threeTools), tool("sky.gauge", "1.0.0", "Show the umbrella gauge"))))
 	if got, r := x.Find(t.Context(), ask, nil); fmt.Sprint(found(got)) != "[sky.gauge@1.0.0 sky.now@1.0.0]" || r.Degraded != "1 of 4 tools are compared by words only until they are embedded" || !r.Partial {
 		t.Errorf("%v %+v", found(got), r)

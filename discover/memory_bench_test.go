@@ -30,7 +30,7 @@ func filled(b *testing.B, n int) (discover.Vectors, []discover.Digest) {
 	return v, of
 }
 
-// BenchmarkAlike compares one question, and one with three wishes in it, with all tools.
+// BenchmarkAlike compares one query, and one with three requests, with all tools.
 func BenchmarkAlike(b *testing.B) {
 	for _, n := range []int{1_000, 10_000, 100_000} {
 		v, of := filled(b, n)
@@ -52,7 +52,7 @@ func BenchmarkAlike(b *testing.B) {
 	}
 }
 
-// BenchmarkSelect is what one changed tool costs.
+// BenchmarkSelect measures the cost of one changed tool.
 func BenchmarkSelect(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		v, of := filled(b, n)
@@ -65,7 +65,7 @@ func BenchmarkSelect(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen is what a restart reads.
+// BenchmarkOpen measures the reading at a restart.
 func BenchmarkOpen(b *testing.B) {
 	dir := b.TempDir()
 	m := discover.NewMemory(dir, nil)

@@ -17,7 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 )
 
-// named is topics under another name, whose answers can be let through one by one.
+// named is topics under another name, whose answers can be released one by one.
 type named struct {
 	topics
 	name string
@@ -81,7 +81,7 @@ func TestRestartEmbedsNothing(t *testing.T) {
 		if err := x.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if e.count() != want+1 { // and the question
+		if e.count() != want+1 { // and the query
 			t.Errorf("%s: %d texts were embedded, want %d", what, e.count()-1, want)
 		}
 	}
@@ -120,7 +120,7 @@ func TestRestartEmbedsNothing(t *testing.T) {
 	reembed(0, "a restart at last")
 }
 
-// TestVectorFileOverCrashes leaves what a crash leaves while the file is rewritten.
+// TestVectorFileOverCrashes starts from what a crash during a rewrite leaves.
 func TestVectorFileOverCrashes(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, vectorFileName("topics", len(topicWords)+1))
@@ -260,7 +260,7 @@ func TestModelChange(t *testing.T) {
 	if before.count() != tooled+1 {
 		t.Errorf("the old model embedded %d texts, want the question", before.count()-tooled)
 	}
-	// A tool that comes meanwhile is found by its words.
+	// A new tool is found by its words in the meantime.
 	tools = append(tools, tool("sea.dive", "1.0.0", "Submarine trips"))
 	x.Update(slices.Values(tools))
 	if got := found(x.Search("submarine", 3, nil)); !slices.Contains(got, "sea.dive@1.0.0") {
@@ -275,12 +275,12 @@ func TestModelChange(t *testing.T) {
 	close(after.pass)
 	embedded(t, x, len(tools))
 	find("after", len(tools), "")
-	if before.count() != tooled+2 { // "submarine", and no question twice
+	if before.count() != tooled+2 { // "submarine", and no query twice
 		t.Errorf("the old model embedded %d texts", before.count()-tooled)
 	}
 }
 
-// TestModelChangeWithoutTheOldOne compares words alone until most tools are embedded.
+// TestModelChangeWithoutTheOldOne compares only words until most tools are embedded.
 func TestModelChangeWithoutTheOldOne(t *testing.T) {
 	tools := append(numbered(47, "Deliver the letter"), threeTools...)
 	e := &named{name: "after", pass: make(chan struct{})}
@@ -305,7 +305,7 @@ func TestModelChangeWithoutTheOldOne(t *testing.T) {
 	if got, r := x.Find(t.Context(), Query{Text: "an umbrella"}, nil); len(got) != 1 || r.Degraded != "" || r.Strategy != Hybrid {
 		t.Errorf("%v %+v", found(got), r)
 	}
-	// Tools that come later are no change of the model, even if they are many.
+	// New tools are not a model change, even if there are many.
 	e.topics.set(nil, make(chan struct{}))
 	before := x.Changed()
 	x.Update(slices.Values(append(numbered(500, "Of letters"), tools...)))
@@ -435,7 +435,7 @@ func TestVectorFileThatCannotBeWritten(t *testing.T) {
 	if have, err := reembed.Have(t.Context(), []Digest{{9}, {10}}); err != nil || !have[0] || have[1] {
 		t.Error(have, err)
 	}
-	// A folder that is none.
+	// A path that is not a folder.
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -452,7 +452,7 @@ func TestVectorFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// spread embeds each text somewhere, equal ones alike.
+// spread embeds each text at a random place, equal texts alike.
 type spread struct{}
 
 func (spread) Model() string   { return "spread" }
@@ -510,7 +510,7 @@ func BenchmarkCompare(b *testing.B) {
 	}
 }
 
-// BenchmarkUpdateWithVectors changes what one tool of many says.
+// BenchmarkUpdateWithVectors changes the text of one tool of many.
 func BenchmarkUpdateWithVectors(b *testing.B) {
 	x, all := meant(b, 10_000)
 	b.ReportAllocs()
@@ -520,7 +520,7 @@ func BenchmarkUpdateWithVectors(b *testing.B) {
 	}
 }
 
-// BenchmarkFill is what vectors add to that.
+// BenchmarkFill measures the share of the vectors in that.
 func BenchmarkFill(b *testing.B) {
 	x, _ := meant(b, 10_000)
 	p := *x.current.Load()
@@ -574,7 +574,7 @@ func TestHammerWithMeaning(t *testing.T) {
 	embedded(t, x, 103)
 }
 
-// choosy refuses requests with a text that it cannot take.
+// choosy refuses requests with an unacceptable text.
 type choosy struct{ topics }
 
 func (e *choosy) Embed(ctx context.Context, texts []string) ([][]float32, error) {
@@ -610,7 +610,7 @@ func TestOneTextThatCannotBeEmbedded(t *testing.T) {
 	}
 }
 
-// TestDamagedVectorFile: a file that is none is made anew, and the log says so.
+// TestDamagedVectorFile: an invalid file is created again, and the log says so.
 func TestDamagedVectorFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, vectorFileName("a", 2))
@@ -632,7 +632,7 @@ func TestDamagedVectorFile(t *testing.T) {
 	}
 }
 
-// TestWhoIsToldOfMissingVectors counts those tools alone that the caller may find.
+// TestWhoIsToldOfMissingVectors counts only tools the caller may find.
 func TestWhoIsToldOfMissingVectors(t *testing.T) {
 	e := &named{name: "after@http://10.0.0.1/v1", pass: make(chan struct{})}
 	all := append(numbered(60, "Of letters"), tool("sky.now", "1.0.0", "Weather"))
@@ -654,7 +654,7 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 	close(e.pass)
 	embedded(t, x, len(all))
 	degraded(Query{}, nil, "", false)
-	// Two tools come, of which one has a category.
+	// Two tools are added, one with a category.
 	e.topics.set(nil, make(chan struct{}))
 	news := []toolkeep.Version{tool("new.one", "1.0.0", "Of letters"), tool("new.two", "1.0.0", "Of letters")}
 	news[1].Tool.Manifest.Category = "post"
@@ -666,7 +666,7 @@ func TestWhoIsToldOfMissingVectors(t *testing.T) {
 	degraded(Query{Strategy: Keyword}, nil, "", false)
 }
 
-// retentive notes of which models it was told that vectors are in use.
+// retentive records for which models Retain was called.
 type retentive struct {
 	Backend
 	mu    sync.Mutex
@@ -728,7 +728,7 @@ func TestUsedWhileTheEmbedderFails(t *testing.T) {
 	if e := x.Embedding(); e.Serving != "before" || b.degraded("closed before") != 0 {
 		t.Errorf("%+v", e)
 	}
-	// It works again: the new model takes over, and the next round leaves the one before.
+	// The embedder recovers: the new model takes over, and the next round closes the previous one.
 	after.topics.set(nil, nil)
 	x.Reindex(nil, false)
 	embedded(t, x, 3)

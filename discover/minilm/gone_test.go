@@ -15,7 +15,7 @@ import (
 	"github.com/toolkeep/toolkeep/discover/mapped"
 )
 
-// copied is a model of its own, to be spoilt.
+// copied returns a copy of the model that the test may damage.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir, from := t.TempDir(), modelDir(t)
@@ -31,7 +31,7 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// TestCutWhileInUse cuts the file of the weights under a model that several callers use.
+// TestCutWhileInUse truncates the weights' file while several callers use the model.
 func TestCutWhileInUse(t *testing.T) {
 	dir := copied(t)
 	path := filepath.Join(dir, WeightsFile)
@@ -79,7 +79,7 @@ func TestCutWhileInUse(t *testing.T) {
 	if was := debug.SetPanicOnFault(false); was {
 		t.Error("faults stay panics")
 	}
-	// It is written over: this model does not trust it, a new one does.
+	// The file is overwritten: this model does not trust it, a new one does.
 	if err := os.WriteFile(path, whole, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestCutWhileInUse(t *testing.T) {
 	}
 }
 
-// TestCutWhileOpened cuts the file between its being mapped and its being read.
+// TestCutWhileOpened truncates the file between mapping and reading.
 func TestCutWhileOpened(t *testing.T) {
 	path := filepath.Join(copied(t), WeightsFile)
 	data, unmap, err := mapFile(path)
@@ -116,7 +116,7 @@ func TestCutWhileOpened(t *testing.T) {
 	}
 }
 
-// TestFaultsInKernels has the code in assembly read what is not there.
+// TestFaultsInKernels has the assembly code read missing pages.
 func TestFaultsInKernels(t *testing.T) {
 	defer func(a, w bool) { accelerated, wide = a, w }(accelerated, wide)
 	path := filepath.Join(copied(t), WeightsFile)

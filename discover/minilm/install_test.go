@@ -23,10 +23,10 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	z := zip.NewWriter(out)
-	// 91 MB of numbers hardly become smaller, and trying takes a minute under the race detector.
+	// 91 MB of numbers hardly compress, and trying takes a minute under the race detector.
 	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, flate.HuffmanOnly) })
 	for _, f := range files {
-		// A file of the same name with something else in it does not matter.
+		// A file of the same name with other content is ignored.
 		add(t, z, "other/"+f.name, strings.NewReader("something else"))
 		in, err := os.Open(filepath.Join(from, f.name))
 		if err != nil {
@@ -43,7 +43,7 @@ func TestInstall(t *testing.T) {
 		if Installed(dir) {
 			t.Error("there is a model before there is one")
 		}
-		// What a killed installation left goes.
+		// Files left by a killed installation are removed.
 		left, long := filepath.Join(dir, "install-7"), time.Now().Add(-2*time.Hour)
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(left, []byte("half"), 0o600), os.Chtimes(left, long, long)); err != nil {
 			t.Fatal(err)

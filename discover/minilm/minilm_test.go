@@ -55,7 +55,7 @@ func TestParity(t *testing.T) {
 		for i := range want {
 			sum += float64(want[i]) * float64(got[0][i])
 		}
-		if !(sum >= 0.99999) { // nor NaN
+		if !(sum >= 0.99999) { // also catches NaN
 			t.Errorf("%q: cosine %.6f", ref.Text, sum)
 		}
 	}
@@ -116,7 +116,7 @@ func open(t testing.TB) *Model {
 	return m
 }
 
-// TestBeside lets many callers embed at once; the race detector watches.
+// TestBeside has many callers embed concurrently, for the race detector.
 func TestBeside(t *testing.T) {
 	dir := modelDir(t)
 	m, err := Open(Config{Dir: dir, Threads: 2})

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestMultiply compares tiles, accelerated and not, with the definition of a product.
+// TestMultiply compares accelerated and plain tiles with the definition of a product.
 func TestMultiply(t *testing.T) {
 	t.Logf("this processor has AVX2 and FMA: %v, AVX-512: %v; what it has not is not tested", accelerated, wide)
 	defer func(a, w bool) { accelerated, wide = a, w }(accelerated, wide)
@@ -21,7 +21,7 @@ func TestMultiply(t *testing.T) {
 	for _, on := range [][2]bool{{accelerated, wide}, {accelerated, false}, {false, false}} {
 		accelerated, wide = on[0], on[1]
 		for _, c := range []struct{ rows, steps, columns int }{{1, 1, 16}, {3, 32, 16}, {4, 384, 48}, {7, 5, 32}, {8, 1, 32}, {12, 33, 80}, {13, 64, 384}} {
-			const spare = 3 // a row has more numbers than are taken
+			const spare = 3 // a row has more numbers than are used
 			padded := roundUp(c.rows, tileRows)
 			a, w, bias := random(padded*(c.steps+spare)), random(c.columns*c.steps), random(c.columns)
 			dst := make([]float32, padded*(c.columns+spare))

@@ -10,7 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 )
 
-// BenchmarkAlike compares one question, and one with three wishes in it, with all tools.
+// BenchmarkAlike compares one query, and one with three requests, with all tools.
 func BenchmarkAlike(b *testing.B) {
 	server := pgtest.StartVector(b)
 	back, err := pgvector.New(pgvector.Config{DSN: server.NewDatabase(b)})

@@ -147,13 +147,13 @@ func TestNodesShareVectors(t *testing.T) {
 	if len(a) != 15 || len(b) != 15 || r.Degraded != "" {
 		t.Errorf("%d and %d tools, %+v", len(a), len(b), r)
 	}
-	// A tool that comes is embedded by the node that sees it first.
+	// A new tool is embedded by the node that sees it first.
 	more := append(tools(300), tools(301)[300:]...)
 	two.Update(slices.Values(more))
 	embedded(t, two)
 	one.Update(slices.Values(more))
 	embedded(t, one)
-	if n := first.asked.Load() + second.asked.Load(); n != 303 { // and a question on each
+	if n := first.asked.Load() + second.asked.Load(); n != 303 { // and a query on each
 		t.Errorf("%d texts were embedded", n)
 	}
 	// Another model is added; the first one answers until it is complete.
@@ -189,7 +189,7 @@ func TestDegradesAndComesBack(t *testing.T) {
 	if len(got) != 1 || r.Strategy != discover.Keyword || !strings.Contains(r.Degraded, "cannot be reached") {
 		t.Errorf("%d %+v", len(got), r)
 	}
-	// A tool that comes meanwhile is found by its words.
+	// A new tool is found by its words in the meantime.
 	x.Update(slices.Values(tools(41)))
 	eventually(t, "nobody is told that vectors cannot be kept", func() bool { return x.Embedding().Err != nil })
 	if got, _ := x.Find(t.Context(), discover.Query{Text: "a040"}, nil); len(got) != 1 {
@@ -198,7 +198,7 @@ func TestDegradesAndComesBack(t *testing.T) {
 	if err := server.Up(); err != nil {
 		t.Fatal(err)
 	}
-	if got, r := find(); len(got) != 2 || r.Degraded != "" && !r.Partial { // the new tool may wait yet
+	if got, r := find(); len(got) != 2 || r.Degraded != "" && !r.Partial { // the new tool may still be waiting
 		t.Errorf("%d %+v", len(got), r)
 	}
 	embedded(t, x)
@@ -207,7 +207,7 @@ func TestDegradesAndComesBack(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutTheServer starts while the server is away.
+// TestStartsWithoutTheServer starts while the server is unavailable.
 func TestStartsWithoutTheServer(t *testing.T) {
 	server := pgtest.StartVector(t)
 	dsn := server.NewDatabase(t)
@@ -325,7 +325,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// TestTablesAreMadeOnce lets many nodes start on an empty database at the same time.
+// TestTablesAreMadeOnce starts many nodes on an empty database at the same time.
 func TestTablesAreMadeOnce(t *testing.T) {
 	dsn := pgtest.StartVector(t).NewDatabase(t)
 	var all sync.WaitGroup

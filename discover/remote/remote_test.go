@@ -60,7 +60,7 @@ func TestEmbed(t *testing.T) {
 			if text == "" || len(text) > maxText {
 				t.Errorf("a text of %d bytes was sent", len(text))
 			}
-			// In another order than asked for, and not of length 1.
+			// In another order than requested, and not of length 1.
 			data = append([]string{fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,0]}`, i, 1+i)}, data...)
 		}
 		fmt.Fprintf(w, `{"object":"list","data":[%s],"usage":{"total_tokens":3}}`, strings.Join(data, ","))
@@ -106,7 +106,7 @@ func TestEmbedFails(t *testing.T) {
 			t.Errorf("%q: %v, want %s", c.answer, err, c.why)
 		}
 	}
-	// A service may repeat the key that it refuses.
+	// A service may repeat the key it refuses.
 	const key = "sk-verysecret-abcdef"
 	for _, answer := range []string{`{"error":{"message":"Incorrect API key provided: ` + key + `"}}`, strings.Repeat("x", maxRefusal-5) + key} {
 		e := service(t, func(w http.ResponseWriter, _ *http.Request) {
