@@ -20,7 +20,7 @@ type counts struct {
 	// after which the tool, or any tool, was called; Ranks the sum of the ranks, from 1, of the
 	// first tool chosen.
 	Offered, Chosen, Ranks uint32
-	// Rated are the searches with a relevance, Relevance their sum.
+	// Rated are the searches with a relevance, Relevance the sum of these values.
 	Rated     uint32
 	Relevance float64
 	Calls     uint32 // that succeeded or failed

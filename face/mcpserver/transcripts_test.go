@@ -55,7 +55,7 @@ func serve(t *testing.T, k *toolkeeptest.Toolkeep) string {
 	return srv.URL
 }
 
-// mcpFace is an MCP client as facetest sees it.
+// mcpFace is an MCP client for facetest.
 type mcpFace struct {
 	url, rest string
 	path      string
@@ -106,7 +106,7 @@ func (f *mcpFace) Send(t *testing.T, look bool, headers ...string) facetest.Answ
 	return f.Call(t, facetest.Ask{As: "agent", Tool: "face.echo", Arguments: `{"text":"hello"}`})
 }
 
-// session is the role's, begun when first needed.
+// session returns the role's session, started when first needed.
 func (f *mcpFace) session(t *testing.T, as, path string) string {
 	t.Helper()
 	if id, ok := f.sessions[as+path]; ok {
@@ -117,7 +117,7 @@ func (f *mcpFace) session(t *testing.T, as, path string) string {
 	return f.sessions[as+path]
 }
 
-// call is tools/call of either era.
+// call sends tools/call of either era.
 func (f *mcpFace) call(t *testing.T, as, path, name, arguments string, meta map[string]any, header map[string]string) facetest.Answer {
 	t.Helper()
 	if header == nil {
@@ -151,7 +151,7 @@ func (f *mcpFace) call(t *testing.T, as, path, name, arguments string, meta map[
 	return answerOf(t, status, raw)
 }
 
-// told is what an error says of itself, wherever it stands.
+// told is the content of an error, wherever it is in the answer.
 type told struct {
 	Code         toolkeep.Code `json:"code"`
 	Name         string        `json:"name"`
@@ -306,7 +306,7 @@ func (f *mcpFace) get(t *testing.T, as, id string, wait int) facetest.Answer {
 
 func (f *mcpFace) Get(t *testing.T, as, id string) facetest.Answer { return f.get(t, as, id, 0) }
 
-// Cancel goes by REST: MCP can cancel only a request that is under way.
+// Cancel uses REST: MCP can cancel only a running request.
 func (f *mcpFace) Cancel(t *testing.T, as, id string) (bool, facetest.Answer) {
 	t.Helper()
 	own := f.url
