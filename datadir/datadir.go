@@ -121,3 +121,16 @@ func Remove(dir string) {
 	_ = os.Remove(filepath.Join(dir, lock))
 	_ = os.Remove(dir)
 }
+
+// SizeText formats a number of bytes for people.
+func SizeText(n uint64) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	x, u := float64(n), 0
+	for x >= 1024 && u < len(units)-1 {
+		x, u = x/1024, u+1
+	}
+	if u == 0 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.1f %s", x, units[u])
+}

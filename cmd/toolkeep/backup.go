@@ -13,6 +13,7 @@ import (
 
 	"github.com/toolkeep/toolkeep/config"
 	"github.com/toolkeep/toolkeep/control/backup"
+	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/store/blob"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
@@ -92,7 +93,7 @@ func (a *app) backup(ctx context.Context, c *config.Config, file string, secrets
 		return err
 	}
 	return a.show(raw, func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s holds the backup: %s, checked.\n", file, sizeText(uint64(size)))
+		_, err := fmt.Fprintf(w, "%s holds the backup: %s, checked.\n", file, datadir.SizeText(uint64(size)))
 		return err
 	})
 }
@@ -153,17 +154,4 @@ func (a *app) restore(ctx context.Context, c *config.Config, file string, force 
 		_, err := fmt.Fprintf(w, "%s is restored as it was on %s: %d files, checked.\n", done.Data, done.Made.Local().Format(time.DateTime), done.Files)
 		return err
 	})
-}
-
-// sizeText formats a number of bytes for people.
-func sizeText(n uint64) string {
-	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
-	x, u := float64(n), 0
-	for x >= 1024 && u < len(units)-1 {
-		x, u = x/1024, u+1
-	}
-	if u == 0 {
-		return fmt.Sprintf("%d bytes", n)
-	}
-	return fmt.Sprintf("%.1f %s", x, units[u])
 }

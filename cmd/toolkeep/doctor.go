@@ -1,58 +1,23 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"database/sql"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
-	"net/http"
-	"net/url"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
-	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
-	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
-	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/config"
+	"github.com/toolkeep/toolkeep/control/doctor"
 	"github.com/toolkeep/toolkeep/control/secrets"
 	"github.com/toolkeep/toolkeep/datadir"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/postgres"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
-
-// Thresholds of doctor's warnings and failures.
-const (
-	diskWarn   = 1 << 30
-	diskFail   = 100 << 20
-	lagWarn    = 10_000 // recorded calls
-	clockWarn  = time.Second
-	clockFail  = 5 * time.Second // leases of calls are renewed within this time
-	expiryWarn = 14 * 24 * time.Hour
-	askTimeout = 5 * time.Second // per request, also to PostgreSQL
-)
-
-// finding is one line of doctor's output.
-type finding struct {
-	Check  string `json:"check"`
-	State  string `json:"state"` // ok, warn or fail
-	Found  string `json:"found"`
-	Advice string `json:"advice,omitempty"`
-}
 
 func (a *app) doctorCmd() *cobra.Command {
 	var f serveFlags
@@ -72,24 +37,23 @@ failed, 4 that something did.`,
 			if err != nil {
 				return err
 			}
-			d := &doctor{c: c}
 			shown, err := a.tls.settings()
 			if err != nil {
 				return err
 			}
-			d.shows, d.tls = shown.GetClientCertificate, &a.tls
-			d.all(cmd.Context())
-			return a.showFindings(d.found)
+			of := doctorConfig(c)
+			of.Certificate, of.HasCertificate = shown.GetClientCertificate, a.tls.shown
+			return a.showFindings(doctor.Check(cmd.Context(), of))
 		},
 	}
 	f.add(c)
 	return a.withJSON(c)
 }
 
-func (a *app) showFindings(found []finding) error {
+func (a *app) showFindings(found []doctor.Finding) error {
 	failed := 0
 	for _, f := range found {
-		if f.State == "fail" {
+		if f.State == doctor.Fail {
 			failed++
 		}
 	}
@@ -114,446 +78,38 @@ func (a *app) showFindings(found []finding) error {
 	return &failure{code: exitUnavailable, err: fmt.Errorf("%d of %d checks failed", failed, len(found))}
 }
 
-// doctor collects findings. Later checks use what earlier ones learned.
-type doctor struct {
-	c       *config.Config
-	found   []finding
-	server  serverFile
-	answers bool // the server answered
-	pid     int  // the process that holds the data directory
-	tls     *clientTLS
-	shows   func(*tls.CertificateRequestInfo) (*tls.Certificate, error)
+// doctorConfig is what doctor checks of the settings.
+func doctorConfig(c *config.Config) doctor.Config {
+	of := doctor.Config{Data: c.Data, Blobs: c.BlobDir(), SealKey: cmp.Or(c.Secrets.SealKey, filepath.Join(c.Data, datadir.SealKey)),
+		KeysElsewhere: c.Secrets.SealKeys != "", Shared: c.Store.DSN != "", WALBytes: c.Store.WALBytes,
+		Listeners: []doctor.Listener{{Name: "http.addr", Addr: c.HTTP.Addr}, {Name: "metrics.addr", Addr: c.Metrics.Addr}},
+		Cert:      c.TLS.Cert, Key: c.TLS.Key, ClientCA: c.TLS.ClientCA != "", Version: version, Store: storeOf{c}, Quote: quote,
+		ServerTLS: func() error { _, err := c.TLS.Server(); return err },
+		CheckSeal: func(check []byte) (bool, error) {
+			return secrets.CheckSeal(secrets.SealConfig{Data: c.Data, KeyFile: c.Secrets.SealKey, Keys: c.Secrets.SealKeys}, check)
+		}}
+	if c.GRPC.Enabled() {
+		of.Listeners = append(of.Listeners, doctor.Listener{Name: "grpc.addr", Addr: c.GRPC.Addr})
+	}
+	return of
 }
 
-func (d *doctor) add(check, state, advice, format string, args ...any) {
-	d.found = append(d.found, finding{Check: check, State: state, Found: fmt.Sprintf(format, args...), Advice: advice})
-}
+// storeOf is the store of the settings.
+type storeOf struct{ c *config.Config }
 
-func (d *doctor) all(ctx context.Context) {
-	there := d.directory()
-	if there {
-		d.holder()
-		d.answer(ctx)
-	}
-	if d.c.Store.DSN != "" {
-		d.postgres(ctx)
-	} else if there {
-		d.sqlite(ctx)
-	}
-	d.keyFiles(ctx, there)
-	d.spool()
-	d.metrics(ctx)
-	d.disk()
-	d.listeners()
-	d.certificate()
-}
-
-func (d *doctor) directory() bool {
-	dir := d.c.Data
-	fi, err := os.Stat(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		d.add("data", "warn", "is --data right?", "%s is not there; serve makes it", dir)
-		return false
-	case err != nil:
-		d.add("data", "fail", "give the user that runs serve access to it", "%s cannot be looked at: %v", dir, err)
-		return false
-	case !fi.IsDir():
-		d.add("data", "fail", "name another with --data", "%s is no directory", dir)
-		return false
-	}
-	owner, known := fi.Sys().(*syscall.Stat_t)
-	switch {
-	case known && int(owner.Uid) != os.Geteuid() && os.Geteuid() != 0:
-		d.add("data", "warn", "run as its owner", "%s belongs to user %d, this is user %d", dir, owner.Uid, os.Geteuid())
-	case fi.Mode().Perm()&0o077 != 0:
-		d.add("data", "warn", "chmod 700 "+quote(dir), "%s is open to others than its owner (mode %04o)", dir, fi.Mode().Perm())
-	default:
-		d.add("data", "ok", "", "%s, mode %04o", dir, fi.Mode().Perm())
-	}
-	return true
-}
-
-func (d *doctor) holder() {
-	pid, err := datadir.Holder(d.c.Data)
-	d.pid = pid
-	switch {
-	case err != nil:
-		d.add("lock", "fail", "give the user that runs serve access to it", "the lock cannot be read: %v", err)
-	case pid != 0:
-		d.add("lock", "ok", "", "held by process %d", pid)
-	default:
-		d.add("lock", "ok", "", "free: no server runs on the directory")
-	}
-}
-
-// answer asks the directory's server for its health.
-func (d *doctor) answer(ctx context.Context) {
-	info, err := readServerFile(d.c.Data)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && d.pid == 0:
-		d.add("server", "ok", "", "not running")
-		return
-	case errors.Is(err, fs.ErrNotExist):
-		d.add("server", "warn", "look again in a moment", "process %d holds the directory and has not said where it listens: it starts, stops, or is no server", d.pid)
-		return
-	case err != nil:
-		d.add("server", "fail", "restart the server", "server.json cannot be read: %v", err)
-		return
-	case d.pid == 0:
-		d.add("server", "warn", "start it again", "server.json is there and no server runs: process %d ended without stopping", info.PID)
-		return
-	}
-	raw, err := d.ask(ctx, info.URL+"/health/ready")
-	if err != nil && d.c.TLS.ClientCA != "" && !d.tls.shown {
-		d.add("server", "warn", "give doctor a client certificate: --client-cert and --client-key", "%s asks for one and was not looked at: %v", info.URL, err)
-		return
-	}
-	if err != nil {
-		d.add("server", "fail", "read its log, and restart it", "%s does not answer: %v", info.URL, err)
-		return
-	}
-	d.server, d.answers = info, true
-	var health struct {
-		Status  string `json:"status"`
-		Version string `json:"version"`
-	}
-	if err := jsonv2.Unmarshal(raw, &health); err != nil {
-		d.add("server", "fail", "see what listens there", "%s answers nothing that is understood: %v", info.URL, err)
-		return
-	}
-	switch {
-	case health.Status != "UP":
-		d.add("server", "warn", "`curl "+info.URL+"/health/ready` names the part", "%s says %s", info.URL, toolkeep.Clip(health.Status, 40))
-	case info.Version != version:
-		d.add("server", "warn", "restart the server, or use its program", "%s runs version %s, this program is %s", info.URL, toolkeep.Clip(info.Version, 40), version)
-	default:
-		d.add("server", "ok", "", "%s answers, version %s", info.URL, info.Version)
-	}
-}
-
-// ask fetches a page of the local server. It sends no secrets; the certificate must be the configured one, for any
-// name. A server with tls.client_ca refuses connections without a client certificate.
-func (d *doctor) ask(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	transport := &http.Transport{TLSClientConfig: &tls.Config{
-		InsecureSkipVerify:   true,
-		GetClientCertificate: d.shows,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			pair, err := tls.LoadX509KeyPair(d.c.TLS.Cert, d.c.TLS.Key)
-			if err != nil {
-				return err
-			}
-			own, err := x509.ParseCertificate(pair.Certificate[0])
-			if err != nil {
-				return err
-			}
-			if !own.Equal(s.PeerCertificates[0]) {
-				return errors.New("it has another certificate than tls.cert: if that was renewed, restart the server")
-			}
-			return nil
-		},
-	}}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	return io.ReadAll(io.LimitReader(resp.Body, 64<<20))
-}
-
-func (d *doctor) sqlite(ctx context.Context) {
-	path := filepath.Join(d.c.Data, datadir.Database)
+func (s storeOf) File(ctx context.Context, path string) (doctor.File, error) {
 	info, err := sqlite.Inspect(ctx, path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		d.add("store", "ok", "", "%s is not there yet; serve makes it", path)
-		return
-	case err != nil:
-		d.add("store", "fail", "restore a backup if it is damaged", "%s cannot be read: %v", path, err)
-		return
-	case len(info.Faults) > 0:
-		d.add("store", "fail", "stop the server, and restore a backup", "%s is damaged: %s", path, info.Faults[0])
-		return
-	}
-	d.add("store", "ok", "", "%s is whole, %s", path, sizeText(uint64(info.Bytes)))
-	d.schema(info.Schema, info.Newest, info.Newest+1)
-	if most := d.c.Store.WALBytes; info.WALBytes > 2*most {
-		d.add("wal", "warn", "end long reads, such as a backup", "the write-ahead log has %s, twice its limit of %s", sizeText(uint64(info.WALBytes)), sizeText(uint64(most)))
-	} else {
-		d.add("wal", "ok", "", "the write-ahead log has %s", sizeText(uint64(info.WALBytes)))
-	}
-	if ahead := time.Until(info.LastAt); ahead > clockWarn {
-		d.add("clock", "fail", "set the machine's clock", "the newest change of the store was made %s after now", ahead.Round(time.Second))
-		return
-	}
-	d.add("clock", "ok", "", "not before the newest change of the store")
+	return doctor.File(info), err
 }
 
-// schema checks a schema version; a program works with a newer one whose floor it knows.
-func (d *doctor) schema(has, knows, floor int64) {
-	switch {
-	case has == 0:
-		d.add("schema", "ok", "", "none yet; serve makes it")
-	case has > knows && floor > knows:
-		d.add("schema", "fail", "use the newer program", "version %d, this program knows %d at most", has, knows)
-	case has > knows:
-		d.add("schema", "warn", "update this node", "version %d, this program knows %d and can go on with it", has, knows)
-	case has < knows:
-		d.add("schema", "ok", "", "version %d; the next start of this program makes it %d", has, knows)
-	default:
-		d.add("schema", "ok", "", "version %d", has)
-	}
+func (s storeOf) Server(ctx context.Context) (doctor.Server, error) {
+	info, err := postgres.Inspect(ctx, s.c.Store.DSN)
+	return doctor.Server(info), err
 }
 
-func (d *doctor) postgres(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	info, err := postgres.Inspect(ctx, d.c.Store.DSN)
-	if err != nil {
-		d.add("store", "fail", "look at store.dsn and at the database", "%v", err)
-		return
+func (s storeOf) SealCheck(ctx context.Context) ([]byte, error) {
+	if s.c.Store.DSN != "" {
+		return postgres.ReadDocument(ctx, s.c.Store.DSN, secret.CheckKind, secret.CheckID)
 	}
-	d.add("store", "ok", "", "PostgreSQL %s answers", info.Server)
-	d.schema(info.Schema, info.Newest, info.Floor)
-	off := max(0, info.Ahead.Abs()-info.Within)
-	state, advice := "ok", ""
-	switch {
-	case off > clockFail:
-		state, advice = "fail", "set the clocks of both machines (NTP)"
-	case off > clockWarn:
-		state, advice = "warn", "set the clocks of both machines (NTP)"
-	}
-	d.add("clock", state, advice, "the database's clock is %s off this machine's, give or take %s",
-		info.Ahead.Round(time.Millisecond), max(info.Within, time.Millisecond).Round(time.Millisecond))
-}
-
-// keyFiles checks the files that only their owner may access.
-func (d *doctor) keyFiles(ctx context.Context, there bool) {
-	sealFault := d.sealFault(ctx)
-	for _, f := range []struct{ name, path string }{{datadir.SealKey, cmp.Or(d.c.Secrets.SealKey, filepath.Join(d.c.Data, datadir.SealKey))}, {datadir.AdminKey, filepath.Join(d.c.Data, datadir.AdminKey)}} {
-		fi, err := os.Stat(f.path)
-		_, dbErr := os.Stat(filepath.Join(d.c.Data, datadir.Database))
-		switch {
-		case f.name == datadir.SealKey && sealFault != nil && (err == nil && fi.Mode().Perm()&0o077 == 0 || errors.Is(err, fs.ErrNotExist) || d.c.Secrets.SealKeys != ""):
-			d.add(f.name, "fail", "put the key back, from a backup or its volume", "%s", sealFault.Message)
-		case f.name == datadir.SealKey && d.c.Secrets.SealKeys != "":
-			d.add(f.name, "ok", "", "the sealing keys come from secrets.seal_keys (TOOLKEEP_SEAL_KEY)")
-		case errors.Is(err, fs.ErrNotExist) && f.name == datadir.SealKey && d.c.Store.DSN != "":
-			d.add(f.name, "warn", "copy it from another node, or let the first node make it", "%s is not there; all nodes need the same", f.path)
-		case errors.Is(err, fs.ErrNotExist) && f.name == datadir.SealKey && there && dbErr == nil:
-			d.add(f.name, "warn", "put it back from a backup", "%s is not there; without it waiting calls cannot be read", f.path)
-		case errors.Is(err, fs.ErrNotExist): // not yet made, or removed, which is allowed
-		case err != nil:
-			d.add(f.name, "fail", "give the user that runs serve access to it", "%v", err)
-		case fi.Mode().Perm()&0o077 != 0:
-			state := "warn"
-			if f.name == datadir.SealKey {
-				state = "fail" // the server refuses it
-			}
-			d.add(f.name, state, "chmod 600 "+quote(f.path), "%s is open to others than its owner (mode %04o)", f.path, fi.Mode().Perm())
-		default:
-			d.add(f.name, "ok", "", "%s, mode %04o", f.path, fi.Mode().Perm())
-		}
-	}
-}
-
-// sealFault returns why the settings' sealing keys do not open the store; nil if they do, or if that is unknown.
-func (d *doctor) sealFault(ctx context.Context) *toolkeep.Error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	body, err := d.sealCheck(ctx)
-	if err != nil {
-		return nil // the store check reports the fault, or there is no check item yet
-	}
-	if known, err := secrets.CheckSeal(secrets.SealConfig{Data: d.c.Data, KeyFile: d.c.Secrets.SealKey, Keys: d.c.Secrets.SealKeys}, body); known && err != nil {
-		return toolkeep.AsError(err)
-	}
-	return nil
-}
-
-// sealCheck reads the seal check item directly, because the store may not be opened while a server runs.
-func (d *doctor) sealCheck(ctx context.Context) (body []byte, err error) {
-	if dsn := d.c.Store.DSN; dsn != "" {
-		conn, err := pgx.Connect(ctx, dsn)
-		if err != nil {
-			return nil, err
-		}
-		defer conn.Close(context.WithoutCancel(ctx))
-		err = conn.QueryRow(ctx, "SELECT body FROM items WHERE kind = $1 AND tenant = '' AND id = $2 AND NOT dropped", secret.CheckKind, secret.CheckID).Scan(&body)
-		return body, err
-	}
-	path := filepath.Join(d.c.Data, datadir.Database)
-	if _, err := os.Stat(path); err != nil {
-		return nil, err
-	}
-	q := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)"}}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	err = db.QueryRowContext(ctx, "SELECT body FROM items WHERE kind = ? AND tenant = '' AND id = ? AND dropped = 0", secret.CheckKind, secret.CheckID).Scan(&body)
-	return body, err
-}
-
-func (d *doctor) spool() {
-	fi, err := os.Stat(filepath.Join(d.c.Data, "spool.jsonl"))
-	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		d.add("spool", "fail", "give the user that runs serve access to it", "%v", err)
-	case err != nil || fi.Size() == 0:
-		d.add("spool", "ok", "", "empty")
-	default:
-		d.add("spool", "warn", "see that the store works; the server writes them by itself", "records of %s wait for the store", sizeText(uint64(fi.Size())))
-	}
-}
-
-// metrics reads values that only the running server has.
-func (d *doctor) metrics(ctx context.Context) {
-	if !d.answers {
-		return
-	}
-	raw, err := d.ask(ctx, d.server.Metrics)
-	if err != nil {
-		d.add("metrics", "warn", "look at metrics.addr", "%s does not answer: %v", d.server.Metrics, err)
-		return
-	}
-	values := sampleValues(string(raw), "toolkeep_store_index_lag", "toolkeep_spool_lost_total")
-	if lag, ok := values["toolkeep_store_index_lag"]; ok {
-		state, advice := "ok", ""
-		if lag > lagWarn {
-			state, advice = "warn", "the machine or its disk is too slow for the load"
-		}
-		d.add("lag", state, advice, "%.0f recorded calls that queries do not see yet", lag)
-	}
-	if lost := values["toolkeep_spool_lost_total"]; lost > 0 {
-		d.add("records", "warn", "see the log for when and why", "%.0f records of calls were lost since the server started", lost)
-	}
-}
-
-// sampleValues finds unlabelled samples in Prometheus text.
-func sampleValues(text string, names ...string) map[string]float64 {
-	found := map[string]float64{}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		for _, name := range names {
-			if rest, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
-				if v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64); err == nil {
-					found[name] = v
-				}
-			}
-		}
-	}
-	return found
-}
-
-func (d *doctor) disk() {
-	seen := map[string]bool{}
-	for _, dir := range []string{d.c.Data, cmp.Or(d.c.Store.Blobs, filepath.Join(d.c.Data, datadir.Blobs))} {
-		dir = existing(dir)
-		if seen[dir] || dir == filepath.Join(d.c.Data, datadir.Blobs) {
-			continue
-		}
-		seen[dir] = true
-		free, err := datadir.Free(dir)
-		switch {
-		case err != nil:
-			d.add("disk", "warn", "", "the free space at %s is not known: %v", dir, err)
-		case free < diskFail:
-			d.add("disk", "fail", "make room", "%s are free at %s", sizeText(free), dir)
-		case free < diskWarn:
-			d.add("disk", "warn", "make room", "%s are free at %s", sizeText(free), dir)
-		default:
-			d.add("disk", "ok", "", "%s are free at %s", sizeText(free), dir)
-		}
-	}
-}
-
-// existing returns the directory, or its nearest existing parent.
-func existing(dir string) string {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return dir
-	}
-	for at := abs; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(at); err == nil && at == abs {
-			return dir
-		} else if err == nil || at == filepath.Dir(at) {
-			return at
-		}
-	}
-}
-
-// listeners tries to open the ports of serve, unless the running server has them.
-func (d *doctor) listeners() {
-	ours := map[string]bool{}
-	if d.answers {
-		for _, at := range []string{d.server.URL, d.server.GRPC, d.server.Metrics} {
-			at = strings.TrimPrefix(strings.TrimPrefix(at, "http://"), "https://")
-			at, _, _ = strings.Cut(at, "/")
-			if _, port, err := net.SplitHostPort(at); err == nil {
-				ours[port] = true
-			}
-		}
-	}
-	asked := []struct{ name, addr string }{{"http.addr", d.c.HTTP.Addr}, {"metrics.addr", d.c.Metrics.Addr}}
-	if d.c.GRPC.Enabled() {
-		asked = append(asked, struct{ name, addr string }{"grpc.addr", d.c.GRPC.Addr})
-	}
-	for _, l := range asked {
-		_, port, err := net.SplitHostPort(l.addr)
-		if err == nil && ours[port] {
-			d.add(l.name, "ok", "", "%s is this server's", l.addr)
-			continue
-		}
-		free, err := net.Listen("tcp", l.addr)
-		switch {
-		case err == nil:
-			free.Close()
-			d.add(l.name, "ok", "", "%s is free", l.addr)
-		case d.answers:
-			d.add(l.name, "warn", "a restart with these settings would fail", "%s is in use, and not by this server: %v", l.addr, err)
-		default:
-			d.add(l.name, "fail", "name another, or stop what uses it", "%v", err)
-		}
-	}
-}
-
-func (d *doctor) certificate() {
-	if !d.c.TLS.Enabled() {
-		return
-	}
-	pair, err := tls.LoadX509KeyPair(d.c.TLS.Cert, d.c.TLS.Key)
-	if err != nil {
-		d.add("tls", "fail", "look at tls.cert and tls.key", "the certificate cannot be loaded: %v", err)
-		return
-	}
-	cert, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		d.add("tls", "fail", "look at tls.cert", "the certificate cannot be read: %v", err)
-		return
-	}
-	if _, err := d.c.TLS.Server(); err != nil {
-		d.add("tls", "fail", "name the file of the authority that signs the clients' certificates", "%v", err)
-		return
-	}
-	end, left := cert.NotAfter.Format(time.DateOnly), time.Until(cert.NotAfter)
-	switch {
-	case left <= 0:
-		d.add("tls", "fail", "renew it, and restart the server", "the certificate ended on %s", end)
-	case time.Until(cert.NotBefore) > 0:
-		d.add("tls", "fail", "look at the clock and at tls.cert", "the certificate begins on %s", cert.NotBefore.Format(time.DateOnly))
-	case left < expiryWarn:
-		d.add("tls", "warn", "renew it, and restart the server", "the certificate ends on %s", end)
-	default:
-		d.add("tls", "ok", "", "the certificate is valid until %s", end)
-	}
+	return sqlite.ReadDocument(ctx, filepath.Join(s.c.Data, datadir.Database), secret.CheckKind, secret.CheckID)
 }

@@ -65,6 +65,17 @@ func Inspect(ctx context.Context, dsn string) (info Info, err error) {
 	return info, nil
 }
 
+// ReadDocument connects once and reads the body of a document of no tenant.
+func ReadDocument(ctx context.Context, dsn, kind, id string) (body []byte, err error) {
+	conn, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	err = conn.QueryRow(ctx, "SELECT body FROM items WHERE kind = $1 AND tenant = '' AND id = $2 AND NOT dropped", kind, id).Scan(&body)
+	return body, err
+}
+
 // newestSchema returns the version of the last migration.
 func newestSchema() (newest int64, err error) {
 	files, err := fs.ReadDir(migrationFiles, "migrations")

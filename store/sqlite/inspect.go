@@ -72,6 +72,21 @@ func Inspect(ctx context.Context, path string) (info Info, err error) {
 	return info, nil
 }
 
+// ReadDocument reads the body of a document of no tenant without opening the store, which
+// a server may have open.
+func ReadDocument(ctx context.Context, path, kind, id string) (body []byte, err error) {
+	if _, err := os.Stat(path); err != nil {
+		return nil, err
+	}
+	db, err := openToRead(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	err = db.QueryRowContext(ctx, "SELECT body FROM items WHERE kind = ? AND tenant = '' AND id = ? AND dropped = 0", kind, id).Scan(&body)
+	return body, err
+}
+
 // Backup writes a consistent copy of the database at path to the new file to, readable
 // only by its owner, and checks it. A store may have the database open and keep
 // writing; its write-ahead log is not truncated meanwhile. If to already exists, the

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"crypto/ecdsa"
@@ -16,12 +16,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/toolkeep/toolkeep/config"
 )
 
-// certificateUntil writes a certificate and key file and returns their names.
-func certificateUntil(t *testing.T, end time.Time) config.TLS {
+// certificateUntil writes a pair of files and gives their names.
+func certificateUntil(t *testing.T, end time.Time) *Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -37,7 +35,7 @@ func certificateUntil(t *testing.T, end time.Time) config.TLS {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	files := config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	files := &Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ServerTLS: func() error { return nil }}
 	for name, block := range map[string]*pem.Block{files.Cert: {Type: "CERTIFICATE", Bytes: cert}, files.Key: {Type: "PRIVATE KEY", Bytes: private}} {
 		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
@@ -46,7 +44,7 @@ func certificateUntil(t *testing.T, end time.Time) config.TLS {
 	return files
 }
 
-func (d *doctor) only(t *testing.T) finding {
+func (d *doctor) only(t *testing.T) Finding {
 	t.Helper()
 	if len(d.found) != 1 {
 		t.Fatalf("%+v", d.found)
@@ -66,13 +64,13 @@ func TestDoctorCertificate(t *testing.T) {
 		"not yet": {now.AddDate(2, 0, 0), "fail"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &doctor{c: &config.Config{TLS: certificateUntil(t, c.end)}}
+			d := &doctor{c: certificateUntil(t, c.end)}
 			if d.certificate(); d.only(t).State != c.state {
 				t.Errorf("%+v, want %s", d.found, c.state)
 			}
 		})
 	}
-	d := &doctor{c: &config.Config{TLS: config.TLS{Cert: "missing", Key: "missing"}}}
+	d := &doctor{c: &Config{Cert: "missing", Key: "missing"}}
 	if d.certificate(); d.only(t).State != "fail" {
 		t.Errorf("missing files: %+v", d.found)
 	}
@@ -89,11 +87,11 @@ func TestDoctorAsksOverTLS(t *testing.T) {
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	s.StartTLS()
 	defer s.Close()
-	d := &doctor{c: &config.Config{TLS: own}}
+	d := &doctor{c: own}
 	if raw, err := d.ask(t.Context(), s.URL); err != nil || string(raw) != "hi" {
 		t.Errorf("%q, %v", raw, err)
 	}
-	d.c.TLS = certificateUntil(t, time.Now().AddDate(0, 3, 0))
+	d.c = certificateUntil(t, time.Now().AddDate(0, 3, 0))
 	if _, err := d.ask(t.Context(), s.URL); err == nil || !strings.Contains(err.Error(), "another certificate") {
 		t.Errorf("another certificate: %v", err)
 	}
@@ -105,7 +103,7 @@ func TestDoctorListeners(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := &config.Config{HTTP: config.HTTP{Addr: l.Addr().String()}, Metrics: config.Metrics{Addr: "127.0.0.1:0"}}
+	c := &Config{Listeners: []Listener{{"http.addr", l.Addr().String()}, {"metrics.addr", "127.0.0.1:0"}}}
 	d := &doctor{c: c}
 	if d.listeners(); len(d.found) != 2 || d.found[0].State != "fail" || d.found[1].State != "ok" {
 		t.Errorf("taken and free: %+v", d.found)
