@@ -147,7 +147,7 @@ func (n *Node) listen(context.Context) error {
 	}
 	addr, err = f.listeners.Serve(rpc.New(rpc.Config{
 		Gate: f.gate, Invoker: n.pipeline, Calls: n.pipeline, Catalog: n.catalog, Visible: n.access.Visible, Search: n.search, Audience: n.access.Audience,
-		Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
+		Guide: c.Search.Guide(n.search, n.usage), Retrievals: n.usage, Ready: n.health.Ready, TLS: creds, Log: n.logger("grpc"),
 	}), "gRPC", c.GRPC.Addr)
 	if err == nil {
 		f.grpc = listen.Reachable(addr)

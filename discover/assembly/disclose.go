@@ -84,8 +84,11 @@ const (
 	MaxBudget = 100_000
 )
 
-// MaxChosen is how many tools a request may name.
-const MaxChosen = 20
+// Bounds of a request.
+const (
+	MaxChosen   = 20  // tools that it names
+	MaxMessages = 500 // of the conversation
+)
 
 // Format of a context; its tokens are counted in this format.
 type Format string
@@ -262,7 +265,7 @@ const (
 // Build builds the context of a request. E3312 for a request that contradicts itself or exceeds a
 // limit.
 func Build(r Request) (*Context, error) {
-	if err := r.check(); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
 	phase, why := r.Phase, "asked for"
@@ -296,16 +299,26 @@ func Build(r Request) (*Context, error) {
 	return b.c, nil
 }
 
-func (r *Request) check() error {
+// Check refuses what no context can be made of. E3301.
+func (r *Request) Check() error {
+	for _, m := range r.Messages {
+		switch m.Role {
+		case System, User, Assistant, Tool:
+		default:
+			return toolkeep.NewError(toolkeep.InvalidParameters, "a message has the role %q; the roles are system, user, assistant and tool", toolkeep.ClipBytes(string(m.Role), 100))
+		}
+	}
 	switch {
+	case len(r.Messages) > MaxMessages:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "the conversation has more than %d messages; send the newest", MaxMessages)
 	case r.Phase != "" && !slices.Contains(Phases(), r.Phase):
-		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", toolkeep.ClipBytes(string(r.Phase), 100))
+		return toolkeep.NewError(toolkeep.InvalidParameters, "%q is no phase; the phases are initial_planning, tool_selection, execution_preparation, error_recovery", toolkeep.ClipBytes(string(r.Phase), 100))
 	case r.Format != "" && r.Format != JSON && r.Format != Markdown:
-		return toolkeep.NewError(toolkeep.MalformedRequest, "%q is no format; the formats are json and markdown", toolkeep.ClipBytes(string(r.Format), 100))
+		return toolkeep.NewError(toolkeep.InvalidParameters, "%q is no format; the formats are json and markdown", toolkeep.ClipBytes(string(r.Format), 100))
 	case r.Budget != 0 && (r.Budget < MinBudget || r.Budget > MaxBudget):
-		return toolkeep.NewError(toolkeep.MalformedRequest, "the budget is %d tokens and must be from %d to %d", r.Budget, MinBudget, MaxBudget)
+		return toolkeep.NewError(toolkeep.InvalidParameters, "the budget is %d tokens and must be from %d to %d", r.Budget, MinBudget, MaxBudget)
 	case len(r.Chosen) > MaxChosen:
-		return toolkeep.NewError(toolkeep.MalformedRequest, "%d tools are named, at most %d are read", len(r.Chosen), MaxChosen)
+		return toolkeep.NewError(toolkeep.InvalidParameters, "%d tools are named, at most %d are read", len(r.Chosen), MaxChosen)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ type Asker struct {
 // was learned about them, and the budgets. The result can be built in several formats.
 func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	if r.Query == "" {
-		r.Query = discover.PlainQuestion(toolkeep.ClipBytes(Query(r.Messages), maxQuestion))
+		r.Query = discover.PlainQuestion(toolkeep.ClipBytes(Query(r.Messages), MaxQuestion))
 	}
 	r.All = g.Search.Tools(a.Visible)
 	if strings.TrimSpace(r.Query) != "" {
@@ -83,8 +83,9 @@ func (g *Guide) Gather(ctx context.Context, r Request, a Asker) Request {
 	return r
 }
 
-// maxQuestion is how many bytes of a user's message are searched for.
-const maxQuestion = 2000
+// MaxQuestion is the longest question in bytes; of a user's message no more is searched
+// for.
+const MaxQuestion = 2000
 
 // Context returns what a model is shown. E3312 for a request that contradicts itself or exceeds a
 // limit.

@@ -50,6 +50,22 @@ type Offered struct {
 	Parts discover.Parts
 }
 
+// Recorder records searches; Usage is one.
+type Recorder interface {
+	// Retrieved records a search in the background and returns its event id at once.
+	Retrieved(p *toolkeep.Principal, r Retrieval) (id string)
+}
+
+// Record records a search with the face and the program it came from, and returns the
+// id that feedback refers to, "" without a recorder.
+func Record(to Recorder, p *toolkeep.Principal, r Retrieval, face, agent string) (id string) {
+	if to == nil {
+		return ""
+	}
+	r.Face, r.Agent = face, agent
+	return to.Retrieved(p, r)
+}
+
 // Of returns the Retrieval of a search with its duration, without face and agent.
 func Of(q discover.Query, found []discover.Match, r discover.Report, took time.Duration) Retrieval {
 	out := Retrieval{Session: q.Session, Query: q.Text, Strategy: string(r.Strategy), Found: len(found), Took: took,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 )
 
 // Feedback is a user's feedback on a search.
@@ -18,6 +19,30 @@ type Feedback struct {
 	Tool      string   // the chosen tool; "" if none fits
 	Relevance *float64 // 0 to 1: how well it, or the whole result, fits
 	Success   *bool    // whether its call worked
+}
+
+// maxRetrievalID is the longest id of a search, in bytes.
+const maxRetrievalID = 64
+
+// Check refuses feedback that names no search or says nothing, and values out of
+// bounds. E3301, E3312.
+func (f Feedback) Check() error {
+	malformed := func(text string) error { return toolkeep.NewError(toolkeep.MalformedRequest, "%s", text) }
+	switch {
+	case (f.Retrieval == "") == (f.Query == ""):
+		return malformed("name the search either by its retrieval id, or by its query and, if it had one, its session")
+	case f.Retrieval != "" && f.Session != "":
+		return malformed("the session goes with the query; the retrieval id says it all")
+	case f.Tool == "" && f.Relevance == nil:
+		return malformed("say which tool was chosen, how well the answer fits (relevance), or both")
+	case f.Tool == "" && f.Success != nil:
+		return malformed("whether the execution succeeded goes with the tool that was chosen")
+	case len(f.Retrieval) > maxRetrievalID, len(f.Query) > assembly.MaxQuestion:
+		return toolkeep.NewError(toolkeep.InvalidParameters, "a retrieval id has at most %d bytes, a query %d", maxRetrievalID, assembly.MaxQuestion)
+	case f.Relevance != nil && !(*f.Relevance >= 0 && *f.Relevance <= 1):
+		return toolkeep.NewError(toolkeep.InvalidParameters, "relevance must be from 0 to 1")
+	}
+	return nil
 }
 
 // feedbackWait bounds the wait for a search made a moment ago.

@@ -83,6 +83,7 @@ func Run(t *testing.T, start func(t *testing.T) Harness) {
 	t.Run("a waiting call", h.waiting)
 	t.Run("cancelling", h.cancelling)
 	t.Run("who may look and cancel", h.strangers)
+	t.Run("contexts and feedback", h.retrieval)
 	t.Run("draining", h.draining)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/secret"
 )
@@ -76,7 +77,7 @@ type Config struct {
 	// data.
 	Guide *assembly.Guide
 	// Retrievals records searches; only tests leave it nil.
-	Retrievals Retrievals
+	Retrievals usage.Recorder
 	Sealer     Sealer // for the requestState of questions
 
 	// Upstreams are the MCP servers behind the gateway; nil disables the relay views, and resources

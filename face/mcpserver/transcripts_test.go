@@ -120,6 +120,12 @@ func (f *mcpFace) session(t *testing.T, as, path string) string {
 // call sends tools/call of either era.
 func (f *mcpFace) call(t *testing.T, as, path, name, arguments string, meta map[string]any, header map[string]string) facetest.Answer {
 	t.Helper()
+	status, raw := f.callRaw(t, as, path, name, arguments, meta, header)
+	return answerOf(t, status, raw)
+}
+
+func (f *mcpFace) callRaw(t *testing.T, as, path, name, arguments string, meta map[string]any, header map[string]string) (int, []byte) {
+	t.Helper()
 	if header == nil {
 		header = map[string]string{}
 	}
@@ -148,7 +154,7 @@ func (f *mcpFace) call(t *testing.T, as, path, name, arguments string, meta map[
 			}
 		}
 	}
-	return answerOf(t, status, raw)
+	return status, raw
 }
 
 // told is the content of an error, wherever it is in the answer.
@@ -274,6 +280,62 @@ func (f *mcpFace) Call(t *testing.T, a facetest.Ask) facetest.Answer {
 		outer += `,"arguments":` + arguments
 	}
 	return f.call(t, a.As, f.path, "call_tool", outer+"}", meta, header)
+}
+
+// Context implements facetest.Retriever. Feedback has no tool.
+func (f *mcpFace) Context(t *testing.T, a facetest.AskContext) facetest.GotContext {
+	t.Helper()
+	arguments := map[string]any{}
+	if a.Query != "" {
+		arguments["query"] = a.Query
+	}
+	if a.Phase != "" {
+		arguments["phase"] = a.Phase
+	}
+	if a.Budget != 0 {
+		arguments["budget_tokens"] = a.Budget
+	}
+	said := []map[string]any{}
+	for _, m := range a.Said {
+		one := map[string]any{"role": m[0], "content": m[1]}
+		if m[0] == "tool" {
+			one["tool_id"], one["error"] = "face.echo", map[string]any{"code": a.Failed}
+		}
+		said = append(said, one)
+	}
+	arguments["messages"] = said
+	raw, err := json.Marshal(arguments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The server of the system records searches.
+	own, sessions := f.url, f.sessions
+	f.url, f.sessions = f.rest, map[string]string{}
+	defer func() { f.url, f.sessions = own, sessions }()
+	status, answer := f.callRaw(t, a.As, "/mcp/search", "find_tools", string(raw), nil, nil)
+	var m struct {
+		Result struct {
+			IsError bool `json:"isError"`
+			Object  struct {
+				DetailedTools []struct{ ToolID string }
+				Metadata      struct{ Phase string }
+			} `json:"structuredContent"`
+			Meta map[string]any `json:"_meta"`
+		} `json:"result"`
+	}
+	if status < 400 {
+		decode(t, answer, &m)
+	}
+	r := m.Result
+	if status >= 400 || r.IsError {
+		return facetest.GotContext{Refused: answerOf(t, status, answer)}
+	}
+	id, _ := r.Meta["toolkeep/retrieval_id"].(string)
+	out := facetest.GotContext{Phase: r.Object.Metadata.Phase, ID: id}
+	for _, d := range r.Object.DetailedTools {
+		out.Tools = append(out.Tools, d.ToolID)
+	}
+	return out
 }
 
 func (f *mcpFace) get(t *testing.T, as, id string, wait int) facetest.Answer {

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
@@ -84,7 +85,7 @@ func (x *exchange) toolContext(ctx context.Context, query, category string, got 
 	dst = append(dst, `{"content":[{"type":"text","text":`...)
 	dst = canon.AppendString(dst, text.Markdown())
 	dst = append(append(dst, `}],"structuredContent":`...), data.JSON()...)
-	dst = appendRetrieval(dst, x.disclosed(&r, text, start))
+	dst = appendRetrieval(dst, x.record(usage.OfContext(&r, text, assembly.Asker{Session: x.session()}, time.Since(start))))
 	dst = x.finish(dst)
 	ids := make([]string, len(text.DetailedTools))
 	for i, d := range text.DetailedTools {

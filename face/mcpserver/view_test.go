@@ -342,7 +342,7 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 	}
 	for arguments, code := range map[string]string{
 		`{"phase":"initial_planning"}`:                                                  "E3302",
-		`{"query":"a","phase":"lunch"}`:                                                 "E3312",
+		`{"query":"a","phase":"lunch"}`:                                                 "E3301",
 		`{"query":"a","phase":5}`:                                                       "E3301",
 		`{"query":"a","budget_tokens":499}`:                                             "E3301",
 		`{"query":"a","messages":{}}`:                                                   "E3301",
@@ -350,7 +350,7 @@ func TestFindToolsAnswersWithAContext(t *testing.T) {
 		`{"query":"a","messages":[{"role":"user","content":[{"type":"text"}]}]}`:        "E3301",
 		`{"query":"a","messages":[{"role":"narrator"}]}`:                                "E3301",
 		`{"query":"a","tool_ids":"mail.send"}`:                                          "E3301",
-		`{"query":"a","tool_ids":["a` + strings.Repeat(`","a`, 20) + `"]}`:              "E3312",
+		`{"query":"a","tool_ids":["a` + strings.Repeat(`","a`, 20) + `"]}`:              "E3301",
 		`{"messages":[` + strings.Repeat(`{"role":"user"},`, 500) + `{"role":"user"}]}`: "E3301",
 	} {
 		if a := s.post("/mcp/search", own("", "find_tools", arguments)); a.result(t, "structuredContent", "code") != `"`+code+`"` {

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/discover/usage"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
@@ -98,7 +99,7 @@ func (a *API) disclose(ctx context.Context, p *toolkeep.Principal, in *toolConte
 	if err != nil {
 		return nil, err
 	}
-	out := &toolContextOutput{RetrievalID: a.disclosed(p, &r, c, as, start, in.UserAgent)}
+	out := &toolContextOutput{RetrievalID: usage.Record(a.c.Retrievals, p, usage.OfContext(&r, c, as, time.Since(start)), "rest", in.UserAgent)}
 	out.Body.Status = "success"
 	out.Body.Data.object = c.JSON()
 	if c.Format() == assembly.Markdown {

@@ -2,42 +2,17 @@ package rest
 
 import (
 	"context"
-	"time"
 
 	"github.com/toolkeep/toolkeep"
-	"github.com/toolkeep/toolkeep/discover"
-	"github.com/toolkeep/toolkeep/discover/assembly"
-	learned "github.com/toolkeep/toolkeep/discover/usage"
+	"github.com/toolkeep/toolkeep/discover/usage"
 )
 
 // Retrievals records searches and what is said of them.
 type Retrievals interface {
-	// Retrieved records a search in the background and gives the id of its event at once.
-	Retrieved(p *toolkeep.Principal, r learned.Retrieval) (id string)
+	usage.Recorder
 	// Feedback records what the principal says of one of its own searches; again is true
 	// where the same was said before. E3013.
-	Feedback(ctx context.Context, p *toolkeep.Principal, f learned.Feedback) (id string, again bool, err error)
-}
-
-// retrieved records a search that gave these tools and took from start to now, and
-// gives the id by which feedback names it, "" where searches are not recorded.
-func (a *API) retrieved(p *toolkeep.Principal, q discover.Query, found []discover.Match, r discover.Report, start time.Time, agent string) string {
-	if a.c.Retrievals == nil {
-		return ""
-	}
-	one := learned.Of(q, found, r, time.Since(start))
-	one.Face, one.Agent = "rest", agent
-	return a.c.Retrievals.Retrieved(p, one)
-}
-
-// disclosed records a context like a search that gave the tools that it shows whole.
-func (a *API) disclosed(p *toolkeep.Principal, r *assembly.Request, c *assembly.Context, as assembly.Asker, start time.Time, agent string) string {
-	if a.c.Retrievals == nil {
-		return ""
-	}
-	one := learned.OfContext(r, c, as, time.Since(start))
-	one.Face, one.Agent = "rest", agent
-	return a.c.Retrievals.Retrieved(p, one)
+	Feedback(ctx context.Context, p *toolkeep.Principal, f usage.Feedback) (id string, again bool, err error)
 }
 
 type feedbackInput struct {
@@ -63,23 +38,16 @@ type feedbackOutput struct {
 
 func (a *API) feedback(ctx context.Context, p *toolkeep.Principal, in *feedbackInput) (*feedbackOutput, error) {
 	b := &in.Body
-	switch {
-	case (b.RetrievalID == "") == (b.Query == ""):
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "name the search either by retrievalId, or by query and, if it had one, sessionId")
-	case b.RetrievalID != "" && b.SessionID != "":
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "sessionId goes with query; retrievalId says it all")
-	case b.ToolSelected == "" && b.Relevance == nil:
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "say which tool was chosen (toolSelected), how well the answer fits (relevance), or both")
-	case b.ToolSelected == "" && b.ExecutionSuccess != nil:
-		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "executionSuccess goes with toolSelected")
+	said := usage.Feedback{Retrieval: b.RetrievalID, Session: b.SessionID, Query: b.Query, Tool: b.ToolSelected, Relevance: b.Relevance, Success: b.ExecutionSuccess}
+	if err := said.Check(); err != nil {
+		return nil, err
 	}
 	if b.ToolSelected != "" {
 		if _, _, err := a.c.Catalog.Describe(p, b.ToolSelected, "", a.visible(p)); err != nil {
 			return nil, err
 		}
 	}
-	id, again, err := a.c.Retrievals.Feedback(ctx, p, learned.Feedback{Retrieval: b.RetrievalID, Session: b.SessionID, Query: b.Query, Tool: b.ToolSelected,
-		Relevance: b.Relevance, Success: b.ExecutionSuccess})
+	id, again, err := a.c.Retrievals.Feedback(ctx, p, said)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +56,7 @@ func (a *API) feedback(ctx context.Context, p *toolkeep.Principal, in *feedbackI
 	return out, nil
 }
 
-// usageRoutes are those of feedback and of what was learned.
+// usageRoutes are those of feedback and of what was usage.
 func (a *API) usageRoutes() {
 	const tools = "/api/v1/tools"
 	op := func(method, path, id, tag, summary string) route { return op(method, tools+path, id, tag, summary) }

@@ -141,7 +141,7 @@ func (a *API) search(ctx context.Context, p *toolkeep.Principal, in *searchInput
 	d.Metadata = SearchMetadata{
 		RetrievalStrategy: string(report.Strategy), Degraded: report.Degraded, RetrievalTimeMs: took.Milliseconds(),
 		TotalToolsAvailable: a.countTools(p, ask, visible), ToolsRetrieved: len(found), CacheHit: report.CacheHit,
-		RetrievalID: a.retrieved(p, ask, found, report, start, in.UserAgent),
+		RetrievalID: usage.Record(a.c.Retrievals, p, usage.Of(ask, found, report, took), "rest", in.UserAgent),
 	}
 	if in.Explain {
 		weights := ScoreWeights(report.Weights)

@@ -82,7 +82,7 @@ func (f *restFace) Send(t *testing.T, look bool, headers ...string) facetest.Ans
 	return answerOf(resp.StatusCode, a)
 }
 
-func (f *restFace) send(t *testing.T, as, method, path, body string, header map[string]string) (int, restAnswer, []byte) {
+func (f *restFace) send(t *testing.T, as, method, path, body string, header map[string]string, answered ...*http.Header) (int, restAnswer, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, f.url+path, strings.NewReader(body))
 	if err != nil {
@@ -100,6 +100,9 @@ func (f *restFace) send(t *testing.T, as, method, path, body string, header map[
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
+	for _, h := range answered {
+		*h = resp.Header
+	}
 	raw, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -173,6 +176,82 @@ func (f *restFace) Cancel(t *testing.T, as, id string) (bool, facetest.Answer) {
 		return false, answerOf(status, got)
 	}
 	return got.Cancelled, facetest.Answer{}
+}
+
+// Context implements facetest.Retriever.
+func (f *restFace) Context(t *testing.T, a facetest.AskContext) facetest.GotContext {
+	t.Helper()
+	body := map[string]any{}
+	if a.Query != "" {
+		body["q"] = a.Query
+	}
+	if a.Phase != "" {
+		body["phase"] = a.Phase
+	}
+	if a.Budget != 0 {
+		body["budget"] = a.Budget
+	}
+	var said []map[string]any
+	for _, m := range a.Said {
+		one := map[string]any{"role": m[0], "content": m[1]}
+		if m[0] == "tool" {
+			one["toolId"], one["toolError"] = "face.echo", map[string]any{"errorCode": a.Failed}
+		}
+		said = append(said, one)
+	}
+	if said != nil {
+		body["messages"] = said
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var header http.Header
+	status, got, answer := f.send(t, a.As, "POST", "/api/v1/tools/retrieval/context", string(raw), nil, &header)
+	if status >= 400 {
+		return facetest.GotContext{Refused: answerOf(status, got)}
+	}
+	var c struct {
+		Data struct {
+			DetailedTools []struct{ ToolID string }
+			Metadata      struct{ Phase string }
+		}
+	}
+	if err := json.Unmarshal(answer, &c); err != nil {
+		t.Fatal(err)
+	}
+	out := facetest.GotContext{Phase: c.Data.Metadata.Phase, ID: header.Get("X-Retrieval-ID")}
+	for _, d := range c.Data.DetailedTools {
+		out.Tools = append(out.Tools, d.ToolID)
+	}
+	return out
+}
+
+// Feedback implements facetest.Judge.
+func (f *restFace) Feedback(t *testing.T, as string, s facetest.Feedback) (bool, facetest.Answer) {
+	t.Helper()
+	body := map[string]any{}
+	for name, v := range map[string]string{"retrievalId": s.ID, "query": s.Query, "toolSelected": s.Tool} {
+		if v != "" {
+			body[name] = v
+		}
+	}
+	if s.Relevance >= 0 {
+		body["relevance"] = s.Relevance
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, got, answer := f.send(t, as, "POST", "/api/v1/tools/retrieval/feedback", string(raw), nil)
+	if status >= 400 {
+		return false, answerOf(status, got)
+	}
+	var a struct{ Data struct{ Recorded bool } }
+	if err := json.Unmarshal(answer, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a.Data.Recorded, facetest.Answer{}
 }
 
 // follow reads the event stream, which ends with the result.

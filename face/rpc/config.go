@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/face/gate"
 )
 
@@ -40,6 +41,8 @@ type Catalog interface {
 // Search finds tools by purpose.
 type Search interface {
 	Find(ctx context.Context, q discover.Query, visible func(*toolkeep.Tool) bool) ([]discover.Match, discover.Report)
+	// Tools returns every tool that visible admits.
+	Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool
 }
 
 // Config is what the face needs. Gate, Invoker, Calls, Catalog and Visible are
@@ -51,10 +54,12 @@ type Config struct {
 	Catalog Catalog
 	// Visible reports whether a tool exists for a principal.
 	Visible func(p *toolkeep.Principal, t *toolkeep.Tool) bool
-	// Search finds tools by purpose; without it QueryByCapability and ListTools.capability_query
-	// answer E3104.
+	// Search finds tools by purpose; without it QueryByCapability, ToolContext and
+	// ListTools.capability_query answer E3104.
 	Search Search
-	// Retrievals records searches; only tests leave it nil.
+	// Guide assembles contexts; nil: one over Search without learned data.
+	Guide *assembly.Guide
+	// Retrievals records searches and feedback; only tests leave it nil.
 	Retrievals Retrievals
 	// Audience returns a key for the principals that see the same tools, after further exclusions,
 	// so that results of Search can be cached (discover.Query.Audience); nil: no caching.

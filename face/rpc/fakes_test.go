@@ -8,6 +8,7 @@ import (
 	"iter"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -106,6 +107,10 @@ func (s fakeSearch) Find(_ context.Context, q discover.Query, visible func(*tool
 		r.Degraded = q.Session.Tenant + "/" + q.Session.Subject + "/" + q.Session.ID
 	}
 	return out, r
+}
+
+func (s fakeSearch) Tools(visible func(*toolkeep.Tool) bool) []*toolkeep.Tool {
+	return slices.DeleteFunc(slices.Clone(s.f.tools), func(t *toolkeep.Tool) bool { return !visible(t) })
 }
 
 func toolOf(id, category, schema string) *toolkeep.Tool {

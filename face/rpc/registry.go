@@ -11,6 +11,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
 	"github.com/toolkeep/toolkeep/discover"
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
 
@@ -21,7 +22,6 @@ const (
 	maxPages     = 1_000_000
 	defaultTools = 5
 	maxTools     = 50
-	maxQuery     = 2000 // bytes
 
 	// stateHeld is shown as the state of a version on hold for review, since the message has no
 	// field for that.
@@ -144,13 +144,13 @@ func summaryOf(t catalog.Summary) *l03v1.ToolSummary {
 
 // find searches the tools the caller sees. E3104, E3301, E3311.
 func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Query) ([]discover.Match, discover.Report, error) {
-	switch {
-	case g.s.c.Search == nil:
-		return nil, discover.Report{}, toolkeep.NewError(toolkeep.IndexUnavailable, "this server has no search index")
-	case strings.TrimSpace(q.Text) == "" || len(q.Text) > maxQuery:
-		return nil, discover.Report{}, toolkeep.NewError(toolkeep.InvalidParameters, "the query must have 1 to %d bytes: say in words what the tool should do", maxQuery)
+	if g.s.c.Search == nil {
+		return nil, discover.Report{}, errNoSearch()
 	}
-	if err := discover.CheckQuestion(q.Text); err != nil {
+	if strings.TrimSpace(q.Text) == "" {
+		return nil, discover.Report{}, toolkeep.NewError(toolkeep.InvalidParameters, "the query is empty: say in words what the tool should do")
+	}
+	if err := checkQuery(q.Text); err != nil {
 		return nil, discover.Report{}, err
 	}
 	q.Session.Tenant, q.Session.Subject = p.Tenant, p.Subject
@@ -161,6 +161,14 @@ func (g *registry) find(ctx context.Context, p *toolkeep.Principal, q discover.Q
 	found, report := g.s.c.Search.Find(ctx, q, g.s.visible(p))
 	g.s.retrieved(ctx, p, q, found, report, start)
 	return found, report, nil
+}
+
+// checkQuery refuses what no face takes for a question. E3301, E3311.
+func checkQuery(text string) error {
+	if len(text) > assembly.MaxQuestion {
+		return toolkeep.NewError(toolkeep.InvalidParameters, "the query has more than %d bytes: say in words what the tool should do", assembly.MaxQuestion)
+	}
+	return discover.CheckQuestion(text)
 }
 
 // strategies maps the contract's strategy names to those of search.
@@ -188,10 +196,12 @@ func (g *registry) QueryByCapability(ctx context.Context, msg *l03v1.QueryByCapa
 		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "the strategy %q is not known; use hybrid, semantic, keyword, category or session, or leave it out", clip(msg.GetStrategy(), 100))
 	case msg.GetStrategy() == "category" && msg.GetCategory() == "":
 		return nil, toolkeep.NewError(toolkeep.MalformedRequest, "strategy category searches within one category; send category as well")
-	case len(msg.GetSessionId()) > g.s.limits.KeyBytes:
-		return nil, toolkeep.NewError(toolkeep.InvalidParameters, "session_id has more than %d bytes", g.s.limits.KeyBytes)
 	}
-	found, report, err := g.find(ctx, p, discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Category: msg.GetCategory(), Session: discover.Session{ID: msg.GetSessionId()}})
+	session, err := g.s.sessionOf(ctx, msg.GetSessionId())
+	if err != nil {
+		return nil, err
+	}
+	found, report, err := g.find(ctx, p, discover.Query{Text: msg.GetQuery(), Limit: limit, Strategy: strategy, Category: msg.GetCategory(), Session: discover.Session{ID: session}})
 	if err != nil {
 		return nil, err
 	}

@@ -12,10 +12,12 @@ import (
 	"github.com/toolkeep/toolkeep/discover/usage"
 )
 
-// Retrievals records searches.
+// Retrievals records searches and feedback on them.
 type Retrievals interface {
-	// Retrieved records a search in the background and returns its event id at once.
-	Retrieved(p *toolkeep.Principal, r usage.Retrieval) (id string)
+	usage.Recorder
+	// Feedback records the principal's feedback on one of its own searches; again is true
+	// if the same was given before. E3013.
+	Feedback(ctx context.Context, p *toolkeep.Principal, f usage.Feedback) (id string, again bool, err error)
 }
 
 // retrievalHeader carries the search id that feedback refers to.
@@ -23,12 +25,12 @@ const retrievalHeader = "x-retrieval-id"
 
 // retrieved records a search that began at start and puts its id into the answer's header.
 func (s *Server) retrieved(ctx context.Context, p *toolkeep.Principal, q discover.Query, found []discover.Match, r discover.Report, start time.Time) {
-	if s.c.Retrievals == nil {
-		return
+	if id := s.record(ctx, p, usage.Of(q, found, r, time.Since(start))); id != "" {
+		// SetHeader fails only after the answer was sent, and it was not.
+		_ = grpc.SetHeader(ctx, metadata.Pairs(retrievalHeader, id))
 	}
-	one := usage.Of(q, found, r, time.Since(start))
-	one.Face = "grpc"
-	one.Agent = headersOf(ctx).Agent()
-	// SetHeader fails only after the answer was sent, and it was not.
-	_ = grpc.SetHeader(ctx, metadata.Pairs(retrievalHeader, s.c.Retrievals.Retrieved(p, one)))
+}
+
+func (s *Server) record(ctx context.Context, p *toolkeep.Principal, r usage.Retrieval) string {
+	return usage.Record(s.c.Retrievals, p, r, "grpc", headersOf(ctx).Agent())
 }

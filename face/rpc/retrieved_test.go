@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -18,6 +19,10 @@ type recorder chan usage.Retrieval
 func (c recorder) Retrieved(p *toolkeep.Principal, r usage.Retrieval) string {
 	c <- r
 	return "retrieval-of-" + p.Subject
+}
+
+func (c recorder) Feedback(context.Context, *toolkeep.Principal, usage.Feedback) (string, bool, error) {
+	return "", false, nil
 }
 
 // TestSearchesAreRecorded: both search methods return the search id in the header.

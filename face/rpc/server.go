@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/toolkeep/toolkeep/discover/assembly"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/proto/l03v1"
 )
@@ -22,6 +23,7 @@ type Server struct {
 	gate   *gate.Gate
 	limits limits
 	log    *slog.Logger
+	guide  *assembly.Guide // nil without a search
 	grpc   *grpc.Server
 
 	closing   context.Context // ends the streams that only watch
@@ -36,6 +38,9 @@ func New(c Config) *Server {
 		panic("rpc: Gate, Invoker, Calls, Catalog and Visible are required")
 	}
 	s := &Server{c: c, gate: c.Gate, limits: limits{c.Gate.Limits(), c.Limits.withDefaults()}, log: c.Log}
+	if s.guide = c.Guide; s.guide == nil && c.Search != nil {
+		s.guide = &assembly.Guide{Search: c.Search}
+	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -44,6 +49,7 @@ func New(c Config) *Server {
 	s.grpc = grpc.NewServer(s.options()...)
 	l03v1.RegisterToolExecutionServer(s.grpc, &execution{s: s})
 	l03v1.RegisterToolRegistryServer(s.grpc, &registry{s: s})
+	l03v1.RegisterToolRetrievalServer(s.grpc, &retrieval{s: s})
 	healthpb.RegisterHealthServer(s.grpc, &health{s: s})
 	reflection.Register(s.grpc) // v1 and v1alpha
 	return s

@@ -489,7 +489,7 @@ func TestHealth(t *testing.T) {
 // Reflection lists the services and describes every message, in both versions.
 func TestReflection(t *testing.T) {
 	conn := newSystem().start(t)
-	want := []string{"agentic.l03.v1.ToolExecution", "agentic.l03.v1.ToolRegistry", "grpc.health.v1.Health",
+	want := []string{"agentic.l03.v1.ToolExecution", "agentic.l03.v1.ToolRegistry", "agentic.l03.v1.ToolRetrieval", "grpc.health.v1.Health",
 		"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
 	in, err := reflectv1.NewServerReflectionClient(conn).ServerReflectionInfo(t.Context())
 	if err != nil {

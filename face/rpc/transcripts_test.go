@@ -22,7 +22,8 @@ import (
 func TestTranscripts(t *testing.T) {
 	facetest.Run(t, func(t *testing.T) facetest.Harness {
 		k, tools, keys := toolkeeptest.ForFaces(t)
-		f := &rpcFace{client: l03v1.NewToolExecutionClient(connect(t, k.GRPCAddr())), keys: keys}
+		conn := connect(t, k.GRPCAddr())
+		f := &rpcFace{client: l03v1.NewToolExecutionClient(conn), retrieval: l03v1.NewToolRetrievalClient(conn), keys: keys}
 		return facetest.Harness{Face: f, Tools: tools, Follow: f.follow, Drain: k.Pipeline().Drain}
 	})
 }
@@ -30,7 +31,8 @@ func TestTranscripts(t *testing.T) {
 func TestStreamTranscripts(t *testing.T) {
 	facetest.Run(t, func(t *testing.T) facetest.Harness {
 		k, tools, keys := toolkeeptest.ForFaces(t)
-		f := &rpcFace{client: l03v1.NewToolExecutionClient(connect(t, k.GRPCAddr())), keys: keys, streams: true}
+		conn := connect(t, k.GRPCAddr())
+		f := &rpcFace{client: l03v1.NewToolExecutionClient(conn), retrieval: l03v1.NewToolRetrievalClient(conn), keys: keys, streams: true}
 		return facetest.Harness{Face: f, Tools: tools, Follow: f.follow, Drain: k.Pipeline().Drain}
 	})
 }
@@ -48,9 +50,10 @@ func connect(t testing.TB, addr string, more ...grpc.DialOption) *grpc.ClientCon
 
 // rpcFace is a client of the generated stubs as facetest sees it.
 type rpcFace struct {
-	client  l03v1.ToolExecutionClient
-	keys    map[string]string
-	streams bool // calls that do not wait go by InvokeToolStream
+	retrieval l03v1.ToolRetrievalClient
+	client    l03v1.ToolExecutionClient
+	keys      map[string]string
+	streams   bool // calls that do not wait go by InvokeToolStream
 }
 
 func (f *rpcFace) as(t *testing.T, role string, more ...string) context.Context {
@@ -224,6 +227,50 @@ func (f *rpcFace) Cancel(t *testing.T, as, id string) (bool, facetest.Answer) {
 		return false, refusalOf(t, err)
 	}
 	return res.GetCancelled(), facetest.Answer{}
+}
+
+// Context implements facetest.Retriever.
+func (f *rpcFace) Context(t *testing.T, a facetest.AskContext) facetest.GotContext {
+	t.Helper()
+	msg := &l03v1.ToolContextRequest{Query: a.Query, Phase: a.Phase, Budget: uint32(a.Budget)}
+	for _, m := range a.Said {
+		one := &l03v1.ContextMessage{Role: m[0], Content: m[1]}
+		if m[0] == "tool" {
+			one.ToolId, one.ToolError = "face.echo", &l03v1.FailedCall{ErrorCode: a.Failed}
+		}
+		msg.Messages = append(msg.Messages, one)
+	}
+	res, err := f.retrieval.ToolContext(f.as(t, a.As), msg)
+	if err != nil {
+		return facetest.GotContext{Refused: refusalOf(t, err)}
+	}
+	var c struct {
+		DetailedTools []struct{ ToolID string }
+		Metadata      json.RawMessage
+	}
+	var meta struct{ Phase string }
+	if json.Unmarshal(res.GetContextJson(), &c) != nil || json.Unmarshal(res.GetMetadataJson(), &meta) != nil || string(c.Metadata) != string(res.GetMetadataJson()) {
+		t.Fatalf("%s and %s", res.GetContextJson(), res.GetMetadataJson())
+	}
+	out := facetest.GotContext{Phase: meta.Phase, ID: res.GetRetrievalId()}
+	for _, d := range c.DetailedTools {
+		out.Tools = append(out.Tools, d.ToolID)
+	}
+	return out
+}
+
+// Feedback implements facetest.Judge.
+func (f *rpcFace) Feedback(t *testing.T, as string, s facetest.Feedback) (bool, facetest.Answer) {
+	t.Helper()
+	msg := &l03v1.FeedbackRequest{RetrievalId: s.ID, Query: s.Query, ToolSelected: s.Tool}
+	if s.Relevance >= 0 {
+		msg.Relevance = &s.Relevance
+	}
+	res, err := f.retrieval.Feedback(f.as(t, as), msg)
+	if err != nil {
+		return false, refusalOf(t, err)
+	}
+	return res.GetRecorded(), facetest.Answer{}
 }
 
 // follow asks until the call has ended; InvokeToolStream's own following has a

@@ -150,6 +150,52 @@ func (ToolInvocationResult_Status) EnumDescriptor() ([]byte, []int) {
 	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{6, 0}
 }
 
+type ToolContextRequest_Format int32
+
+const (
+	ToolContextRequest_JSON     ToolContextRequest_Format = 0
+	ToolContextRequest_MARKDOWN ToolContextRequest_Format = 1
+)
+
+// Enum value maps for ToolContextRequest_Format.
+var (
+	ToolContextRequest_Format_name = map[int32]string{
+		0: "JSON",
+		1: "MARKDOWN",
+	}
+	ToolContextRequest_Format_value = map[string]int32{
+		"JSON":     0,
+		"MARKDOWN": 1,
+	}
+)
+
+func (x ToolContextRequest_Format) Enum() *ToolContextRequest_Format {
+	p := new(ToolContextRequest_Format)
+	*p = x
+	return p
+}
+
+func (x ToolContextRequest_Format) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ToolContextRequest_Format) Descriptor() protoreflect.EnumDescriptor {
+	return file_agentic_l03_v1_l03_proto_enumTypes[2].Descriptor()
+}
+
+func (ToolContextRequest_Format) Type() protoreflect.EnumType {
+	return &file_agentic_l03_v1_l03_proto_enumTypes[2]
+}
+
+func (x ToolContextRequest_Format) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ToolContextRequest_Format.Descriptor instead.
+func (ToolContextRequest_Format) EnumDescriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{23, 0}
+}
+
 type ToolInvocationRequest struct {
 	state              protoimpl.MessageState                  `protogen:"open.v1"`
 	RequestId          string                                  `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"` // idempotency key
@@ -1960,6 +2006,470 @@ func (x *QueryByCapabilityResponse) GetMatches() []*QueryByCapabilityResponse_Ma
 	return nil
 }
 
+type ToolContextRequest struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Query         string                    `protobuf:"bytes,1,opt,name=query,proto3" json:"query,omitempty"`                    // absent: the user's newest message
+	Phase         string                    `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`                    // initial_planning, tool_selection, execution_preparation, error_recovery; absent: detected
+	Messages      []*ContextMessage         `protobuf:"bytes,3,rep,name=messages,proto3" json:"messages,omitempty"`              // oldest first; nothing of them is kept
+	ToolIds       []string                  `protobuf:"bytes,4,rep,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"` // tools that were chosen
+	Error         *FailedCall               `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
+	Budget        uint32                    `protobuf:"varint,6,opt,name=budget,proto3" json:"budget,omitempty"`                                               // tokens at most; absent: the setting of the phase
+	Format        ToolContextRequest_Format `protobuf:"varint,7,opt,name=format,proto3,enum=agentic.l03.v1.ToolContextRequest_Format" json:"format,omitempty"` // in which the tokens are counted
+	SessionId     string                    `protobuf:"bytes,8,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolContextRequest) Reset() {
+	*x = ToolContextRequest{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolContextRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolContextRequest) ProtoMessage() {}
+
+func (x *ToolContextRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolContextRequest.ProtoReflect.Descriptor instead.
+func (*ToolContextRequest) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ToolContextRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *ToolContextRequest) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *ToolContextRequest) GetMessages() []*ContextMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+func (x *ToolContextRequest) GetToolIds() []string {
+	if x != nil {
+		return x.ToolIds
+	}
+	return nil
+}
+
+func (x *ToolContextRequest) GetError() *FailedCall {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ToolContextRequest) GetBudget() uint32 {
+	if x != nil {
+		return x.Budget
+	}
+	return 0
+}
+
+func (x *ToolContextRequest) GetFormat() ToolContextRequest_Format {
+	if x != nil {
+		return x.Format
+	}
+	return ToolContextRequest_JSON
+}
+
+func (x *ToolContextRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+type ContextMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"` // system, user, assistant, tool
+	Content       string                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	ToolCalls     []string               `protobuf:"bytes,3,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"` // ids of the tools that an assistant calls
+	ToolId        string                 `protobuf:"bytes,4,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`          // of a tool's answer: whose it is
+	ToolError     *FailedCall            `protobuf:"bytes,5,opt,name=tool_error,json=toolError,proto3" json:"tool_error,omitempty"` // of a tool's answer: that it failed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContextMessage) Reset() {
+	*x = ContextMessage{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContextMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContextMessage) ProtoMessage() {}
+
+func (x *ContextMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContextMessage.ProtoReflect.Descriptor instead.
+func (*ContextMessage) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ContextMessage) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ContextMessage) GetContent() string {
+	if x != nil {
+		return x.Content
+	}
+	return ""
+}
+
+func (x *ContextMessage) GetToolCalls() []string {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *ContextMessage) GetToolId() string {
+	if x != nil {
+		return x.ToolId
+	}
+	return ""
+}
+
+func (x *ContextMessage) GetToolError() *FailedCall {
+	if x != nil {
+		return x.ToolError
+	}
+	return nil
+}
+
+type FailedCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ToolId        string                 `protobuf:"bytes,1,opt,name=tool_id,json=toolId,proto3" json:"tool_id,omitempty"`
+	ErrorCode     string                 `protobuf:"bytes,2,opt,name=error_code,json=errorCode,proto3" json:"error_code,omitempty"`
+	Class         string                 `protobuf:"bytes,3,opt,name=class,proto3" json:"class,omitempty"`
+	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	Retryable     *bool                  `protobuf:"varint,5,opt,name=retryable,proto3,oneof" json:"retryable,omitempty"`
+	RetryAfterS   uint32                 `protobuf:"varint,6,opt,name=retry_after_s,json=retryAfterS,proto3" json:"retry_after_s,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailedCall) Reset() {
+	*x = FailedCall{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailedCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailedCall) ProtoMessage() {}
+
+func (x *FailedCall) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailedCall.ProtoReflect.Descriptor instead.
+func (*FailedCall) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *FailedCall) GetToolId() string {
+	if x != nil {
+		return x.ToolId
+	}
+	return ""
+}
+
+func (x *FailedCall) GetErrorCode() string {
+	if x != nil {
+		return x.ErrorCode
+	}
+	return ""
+}
+
+func (x *FailedCall) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *FailedCall) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *FailedCall) GetRetryable() bool {
+	if x != nil && x.Retryable != nil {
+		return *x.Retryable
+	}
+	return false
+}
+
+func (x *FailedCall) GetRetryAfterS() uint32 {
+	if x != nil {
+		return x.RetryAfterS
+	}
+	return 0
+}
+
+type ToolContextResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ContextJson   []byte                 `protobuf:"bytes,1,opt,name=context_json,json=contextJson,proto3" json:"context_json,omitempty"`    // of format JSON: ToolContext of /openapi.json
+	Markdown      string                 `protobuf:"bytes,2,opt,name=markdown,proto3" json:"markdown,omitempty"`                             // of format MARKDOWN
+	MetadataJson  []byte                 `protobuf:"bytes,3,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"` // its metadata, in both formats
+	RetrievalId   string                 `protobuf:"bytes,4,opt,name=retrieval_id,json=retrievalId,proto3" json:"retrieval_id,omitempty"`    // by which feedback names this context
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolContextResponse) Reset() {
+	*x = ToolContextResponse{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolContextResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolContextResponse) ProtoMessage() {}
+
+func (x *ToolContextResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolContextResponse.ProtoReflect.Descriptor instead.
+func (*ToolContextResponse) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ToolContextResponse) GetContextJson() []byte {
+	if x != nil {
+		return x.ContextJson
+	}
+	return nil
+}
+
+func (x *ToolContextResponse) GetMarkdown() string {
+	if x != nil {
+		return x.Markdown
+	}
+	return ""
+}
+
+func (x *ToolContextResponse) GetMetadataJson() []byte {
+	if x != nil {
+		return x.MetadataJson
+	}
+	return nil
+}
+
+func (x *ToolContextResponse) GetRetrievalId() string {
+	if x != nil {
+		return x.RetrievalId
+	}
+	return ""
+}
+
+type FeedbackRequest struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	RetrievalId      string                 `protobuf:"bytes,1,opt,name=retrieval_id,json=retrievalId,proto3" json:"retrieval_id,omitempty"` // or session_id and query
+	SessionId        string                 `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Query            string                 `protobuf:"bytes,3,opt,name=query,proto3" json:"query,omitempty"`
+	ToolSelected     string                 `protobuf:"bytes,4,opt,name=tool_selected,json=toolSelected,proto3" json:"tool_selected,omitempty"` // absent: none fits
+	Relevance        *float64               `protobuf:"fixed64,5,opt,name=relevance,proto3,oneof" json:"relevance,omitempty"`                   // 0 to 1
+	ExecutionSuccess *bool                  `protobuf:"varint,6,opt,name=execution_success,json=executionSuccess,proto3,oneof" json:"execution_success,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *FeedbackRequest) Reset() {
+	*x = FeedbackRequest{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedbackRequest) ProtoMessage() {}
+
+func (x *FeedbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedbackRequest.ProtoReflect.Descriptor instead.
+func (*FeedbackRequest) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *FeedbackRequest) GetRetrievalId() string {
+	if x != nil {
+		return x.RetrievalId
+	}
+	return ""
+}
+
+func (x *FeedbackRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *FeedbackRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *FeedbackRequest) GetToolSelected() string {
+	if x != nil {
+		return x.ToolSelected
+	}
+	return ""
+}
+
+func (x *FeedbackRequest) GetRelevance() float64 {
+	if x != nil && x.Relevance != nil {
+		return *x.Relevance
+	}
+	return 0
+}
+
+func (x *FeedbackRequest) GetExecutionSuccess() bool {
+	if x != nil && x.ExecutionSuccess != nil {
+		return *x.ExecutionSuccess
+	}
+	return false
+}
+
+type FeedbackResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RetrievalId   string                 `protobuf:"bytes,1,opt,name=retrieval_id,json=retrievalId,proto3" json:"retrieval_id,omitempty"`
+	Recorded      bool                   `protobuf:"varint,2,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedbackResponse) Reset() {
+	*x = FeedbackResponse{}
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedbackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedbackResponse) ProtoMessage() {}
+
+func (x *FeedbackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedbackResponse.ProtoReflect.Descriptor instead.
+func (*FeedbackResponse) Descriptor() ([]byte, []int) {
+	return file_agentic_l03_v1_l03_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FeedbackResponse) GetRetrievalId() string {
+	if x != nil {
+		return x.RetrievalId
+	}
+	return ""
+}
+
+func (x *FeedbackResponse) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
+}
+
 type ToolInvocationRequest_ExecutionContext struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	PlanId        string                 `protobuf:"bytes,5,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
@@ -1971,7 +2481,7 @@ type ToolInvocationRequest_ExecutionContext struct {
 
 func (x *ToolInvocationRequest_ExecutionContext) Reset() {
 	*x = ToolInvocationRequest_ExecutionContext{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2493,7 @@ func (x *ToolInvocationRequest_ExecutionContext) String() string {
 func (*ToolInvocationRequest_ExecutionContext) ProtoMessage() {}
 
 func (x *ToolInvocationRequest_ExecutionContext) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[24]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2032,7 +2542,7 @@ type SandboxContext_NetworkPolicy struct {
 
 func (x *SandboxContext_NetworkPolicy) Reset() {
 	*x = SandboxContext_NetworkPolicy{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2554,7 @@ func (x *SandboxContext_NetworkPolicy) String() string {
 func (*SandboxContext_NetworkPolicy) ProtoMessage() {}
 
 func (x *SandboxContext_NetworkPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[26]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2608,7 @@ type SandboxContext_Mount struct {
 
 func (x *SandboxContext_Mount) Reset() {
 	*x = SandboxContext_Mount{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2620,7 @@ func (x *SandboxContext_Mount) String() string {
 func (*SandboxContext_Mount) ProtoMessage() {}
 
 func (x *SandboxContext_Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[27]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2149,7 +2659,7 @@ type SandboxContext_FilesystemPolicy struct {
 
 func (x *SandboxContext_FilesystemPolicy) Reset() {
 	*x = SandboxContext_FilesystemPolicy{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2671,7 @@ func (x *SandboxContext_FilesystemPolicy) String() string {
 func (*SandboxContext_FilesystemPolicy) ProtoMessage() {}
 
 func (x *SandboxContext_FilesystemPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[28]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2721,7 @@ type ToolInvocationResult_ExecutionMetadata struct {
 
 func (x *ToolInvocationResult_ExecutionMetadata) Reset() {
 	*x = ToolInvocationResult_ExecutionMetadata{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2733,7 @@ func (x *ToolInvocationResult_ExecutionMetadata) String() string {
 func (*ToolInvocationResult_ExecutionMetadata) ProtoMessage() {}
 
 func (x *ToolInvocationResult_ExecutionMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[30]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2894,7 @@ type InvocationUpdate_Progress struct {
 
 func (x *InvocationUpdate_Progress) Reset() {
 	*x = InvocationUpdate_Progress{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[31]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2396,7 +2906,7 @@ func (x *InvocationUpdate_Progress) String() string {
 func (*InvocationUpdate_Progress) ProtoMessage() {}
 
 func (x *InvocationUpdate_Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[31]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2961,7 @@ type QueryByCapabilityResponse_Match struct {
 
 func (x *QueryByCapabilityResponse_Match) Reset() {
 	*x = QueryByCapabilityResponse_Match{}
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[33]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2973,7 @@ func (x *QueryByCapabilityResponse_Match) String() string {
 func (*QueryByCapabilityResponse_Match) ProtoMessage() {}
 
 func (x *QueryByCapabilityResponse_Match) ProtoReflect() protoreflect.Message {
-	mi := &file_agentic_l03_v1_l03_proto_msgTypes[33]
+	mi := &file_agentic_l03_v1_l03_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +3250,58 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\x05Match\x12/\n" +
 	"\x04tool\x18\x01 \x01(\v2\x1b.agentic.l03.v1.ToolSummaryR\x04tool\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x01R\x05score\x129\n" +
-	"\vexplanation\x18\x03 \x01(\v2\x17.google.protobuf.StructR\vexplanation2\x8d\x03\n" +
+	"\vexplanation\x18\x03 \x01(\v2\x17.google.protobuf.StructR\vexplanation\"\xe5\x02\n" +
+	"\x12ToolContextRequest\x12\x14\n" +
+	"\x05query\x18\x01 \x01(\tR\x05query\x12\x14\n" +
+	"\x05phase\x18\x02 \x01(\tR\x05phase\x12:\n" +
+	"\bmessages\x18\x03 \x03(\v2\x1e.agentic.l03.v1.ContextMessageR\bmessages\x12\x19\n" +
+	"\btool_ids\x18\x04 \x03(\tR\atoolIds\x120\n" +
+	"\x05error\x18\x05 \x01(\v2\x1a.agentic.l03.v1.FailedCallR\x05error\x12\x16\n" +
+	"\x06budget\x18\x06 \x01(\rR\x06budget\x12A\n" +
+	"\x06format\x18\a \x01(\x0e2).agentic.l03.v1.ToolContextRequest.FormatR\x06format\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\b \x01(\tR\tsessionId\" \n" +
+	"\x06Format\x12\b\n" +
+	"\x04JSON\x10\x00\x12\f\n" +
+	"\bMARKDOWN\x10\x01\"\xb1\x01\n" +
+	"\x0eContextMessage\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\x03 \x03(\tR\ttoolCalls\x12\x17\n" +
+	"\atool_id\x18\x04 \x01(\tR\x06toolId\x129\n" +
+	"\n" +
+	"tool_error\x18\x05 \x01(\v2\x1a.agentic.l03.v1.FailedCallR\ttoolError\"\xc9\x01\n" +
+	"\n" +
+	"FailedCall\x12\x17\n" +
+	"\atool_id\x18\x01 \x01(\tR\x06toolId\x12\x1d\n" +
+	"\n" +
+	"error_code\x18\x02 \x01(\tR\terrorCode\x12\x14\n" +
+	"\x05class\x18\x03 \x01(\tR\x05class\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12!\n" +
+	"\tretryable\x18\x05 \x01(\bH\x00R\tretryable\x88\x01\x01\x12\"\n" +
+	"\rretry_after_s\x18\x06 \x01(\rR\vretryAfterSB\f\n" +
+	"\n" +
+	"_retryable\"\x9c\x01\n" +
+	"\x13ToolContextResponse\x12!\n" +
+	"\fcontext_json\x18\x01 \x01(\fR\vcontextJson\x12\x1a\n" +
+	"\bmarkdown\x18\x02 \x01(\tR\bmarkdown\x12#\n" +
+	"\rmetadata_json\x18\x03 \x01(\fR\fmetadataJson\x12!\n" +
+	"\fretrieval_id\x18\x04 \x01(\tR\vretrievalId\"\x87\x02\n" +
+	"\x0fFeedbackRequest\x12!\n" +
+	"\fretrieval_id\x18\x01 \x01(\tR\vretrievalId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x14\n" +
+	"\x05query\x18\x03 \x01(\tR\x05query\x12#\n" +
+	"\rtool_selected\x18\x04 \x01(\tR\ftoolSelected\x12!\n" +
+	"\trelevance\x18\x05 \x01(\x01H\x00R\trelevance\x88\x01\x01\x120\n" +
+	"\x11execution_success\x18\x06 \x01(\bH\x01R\x10executionSuccess\x88\x01\x01B\f\n" +
+	"\n" +
+	"_relevanceB\x14\n" +
+	"\x12_execution_success\"Q\n" +
+	"\x10FeedbackResponse\x12!\n" +
+	"\fretrieval_id\x18\x01 \x01(\tR\vretrievalId\x12\x1a\n" +
+	"\brecorded\x18\x02 \x01(\bR\brecorded2\x8d\x03\n" +
 	"\rToolExecution\x12Y\n" +
 	"\n" +
 	"InvokeTool\x12%.agentic.l03.v1.ToolInvocationRequest\x1a$.agentic.l03.v1.ToolInvocationResult\x12]\n" +
@@ -2750,7 +3311,10 @@ const file_agentic_l03_v1_l03_proto_rawDesc = "" +
 	"\fToolRegistry\x12?\n" +
 	"\aGetTool\x12\x1e.agentic.l03.v1.GetToolRequest\x1a\x14.agentic.l03.v1.Tool\x12P\n" +
 	"\tListTools\x12 .agentic.l03.v1.ListToolsRequest\x1a!.agentic.l03.v1.ListToolsResponse\x12h\n" +
-	"\x11QueryByCapability\x12(.agentic.l03.v1.QueryByCapabilityRequest\x1a).agentic.l03.v1.QueryByCapabilityResponseB0Z.github.com/toolkeep/toolkeep/proto/l03v1;l03v1b\x06proto3"
+	"\x11QueryByCapability\x12(.agentic.l03.v1.QueryByCapabilityRequest\x1a).agentic.l03.v1.QueryByCapabilityResponse2\xb6\x01\n" +
+	"\rToolRetrieval\x12V\n" +
+	"\vToolContext\x12\".agentic.l03.v1.ToolContextRequest\x1a#.agentic.l03.v1.ToolContextResponse\x12M\n" +
+	"\bFeedback\x12\x1f.agentic.l03.v1.FeedbackRequest\x1a .agentic.l03.v1.FeedbackResponseB0Z.github.com/toolkeep/toolkeep/proto/l03v1;l03v1b\x06proto3"
 
 var (
 	file_agentic_l03_v1_l03_proto_rawDescOnce sync.Once
@@ -2764,102 +3328,117 @@ func file_agentic_l03_v1_l03_proto_rawDescGZIP() []byte {
 	return file_agentic_l03_v1_l03_proto_rawDescData
 }
 
-var file_agentic_l03_v1_l03_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_agentic_l03_v1_l03_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_agentic_l03_v1_l03_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_agentic_l03_v1_l03_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_agentic_l03_v1_l03_proto_goTypes = []any{
 	(ToolInvocationRequest_Priority)(0),            // 0: agentic.l03.v1.ToolInvocationRequest.Priority
 	(ToolInvocationResult_Status)(0),               // 1: agentic.l03.v1.ToolInvocationResult.Status
-	(*ToolInvocationRequest)(nil),                  // 2: agentic.l03.v1.ToolInvocationRequest
-	(*AgentContext)(nil),                           // 3: agentic.l03.v1.AgentContext
-	(*ResourceLimits)(nil),                         // 4: agentic.l03.v1.ResourceLimits
-	(*DocumentContext)(nil),                        // 5: agentic.l03.v1.DocumentContext
-	(*CheckpointConfig)(nil),                       // 6: agentic.l03.v1.CheckpointConfig
-	(*SandboxContext)(nil),                         // 7: agentic.l03.v1.SandboxContext
-	(*ToolInvocationResult)(nil),                   // 8: agentic.l03.v1.ToolInvocationResult
-	(*DocumentAccess)(nil),                         // 9: agentic.l03.v1.DocumentAccess
-	(*CheckpointRef)(nil),                          // 10: agentic.l03.v1.CheckpointRef
-	(*Attachment)(nil),                             // 11: agentic.l03.v1.Attachment
-	(*PollingInfo)(nil),                            // 12: agentic.l03.v1.PollingInfo
-	(*ToolError)(nil),                              // 13: agentic.l03.v1.ToolError
-	(*InvocationUpdate)(nil),                       // 14: agentic.l03.v1.InvocationUpdate
-	(*GetInvocationRequest)(nil),                   // 15: agentic.l03.v1.GetInvocationRequest
-	(*CancelInvocationRequest)(nil),                // 16: agentic.l03.v1.CancelInvocationRequest
-	(*CancelInvocationResponse)(nil),               // 17: agentic.l03.v1.CancelInvocationResponse
-	(*GetToolRequest)(nil),                         // 18: agentic.l03.v1.GetToolRequest
-	(*Tool)(nil),                                   // 19: agentic.l03.v1.Tool
-	(*ListToolsRequest)(nil),                       // 20: agentic.l03.v1.ListToolsRequest
-	(*ToolSummary)(nil),                            // 21: agentic.l03.v1.ToolSummary
-	(*ListToolsResponse)(nil),                      // 22: agentic.l03.v1.ListToolsResponse
-	(*QueryByCapabilityRequest)(nil),               // 23: agentic.l03.v1.QueryByCapabilityRequest
-	(*QueryByCapabilityResponse)(nil),              // 24: agentic.l03.v1.QueryByCapabilityResponse
-	nil,                                            // 25: agentic.l03.v1.ToolInvocationRequest.InputsEntry
-	(*ToolInvocationRequest_ExecutionContext)(nil), // 26: agentic.l03.v1.ToolInvocationRequest.ExecutionContext
-	nil,                                     // 27: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
-	(*SandboxContext_NetworkPolicy)(nil),    // 28: agentic.l03.v1.SandboxContext.NetworkPolicy
-	(*SandboxContext_Mount)(nil),            // 29: agentic.l03.v1.SandboxContext.Mount
-	(*SandboxContext_FilesystemPolicy)(nil), // 30: agentic.l03.v1.SandboxContext.FilesystemPolicy
-	nil,                                     // 31: agentic.l03.v1.ToolInvocationResult.OutputsEntry
-	(*ToolInvocationResult_ExecutionMetadata)(nil), // 32: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
-	(*InvocationUpdate_Progress)(nil),              // 33: agentic.l03.v1.InvocationUpdate.Progress
-	nil,                                            // 34: agentic.l03.v1.ListToolsRequest.FiltersEntry
-	(*QueryByCapabilityResponse_Match)(nil),        // 35: agentic.l03.v1.QueryByCapabilityResponse.Match
-	(*structpb.Struct)(nil),                        // 36: google.protobuf.Struct
-	(*timestamppb.Timestamp)(nil),                  // 37: google.protobuf.Timestamp
+	(ToolContextRequest_Format)(0),                 // 2: agentic.l03.v1.ToolContextRequest.Format
+	(*ToolInvocationRequest)(nil),                  // 3: agentic.l03.v1.ToolInvocationRequest
+	(*AgentContext)(nil),                           // 4: agentic.l03.v1.AgentContext
+	(*ResourceLimits)(nil),                         // 5: agentic.l03.v1.ResourceLimits
+	(*DocumentContext)(nil),                        // 6: agentic.l03.v1.DocumentContext
+	(*CheckpointConfig)(nil),                       // 7: agentic.l03.v1.CheckpointConfig
+	(*SandboxContext)(nil),                         // 8: agentic.l03.v1.SandboxContext
+	(*ToolInvocationResult)(nil),                   // 9: agentic.l03.v1.ToolInvocationResult
+	(*DocumentAccess)(nil),                         // 10: agentic.l03.v1.DocumentAccess
+	(*CheckpointRef)(nil),                          // 11: agentic.l03.v1.CheckpointRef
+	(*Attachment)(nil),                             // 12: agentic.l03.v1.Attachment
+	(*PollingInfo)(nil),                            // 13: agentic.l03.v1.PollingInfo
+	(*ToolError)(nil),                              // 14: agentic.l03.v1.ToolError
+	(*InvocationUpdate)(nil),                       // 15: agentic.l03.v1.InvocationUpdate
+	(*GetInvocationRequest)(nil),                   // 16: agentic.l03.v1.GetInvocationRequest
+	(*CancelInvocationRequest)(nil),                // 17: agentic.l03.v1.CancelInvocationRequest
+	(*CancelInvocationResponse)(nil),               // 18: agentic.l03.v1.CancelInvocationResponse
+	(*GetToolRequest)(nil),                         // 19: agentic.l03.v1.GetToolRequest
+	(*Tool)(nil),                                   // 20: agentic.l03.v1.Tool
+	(*ListToolsRequest)(nil),                       // 21: agentic.l03.v1.ListToolsRequest
+	(*ToolSummary)(nil),                            // 22: agentic.l03.v1.ToolSummary
+	(*ListToolsResponse)(nil),                      // 23: agentic.l03.v1.ListToolsResponse
+	(*QueryByCapabilityRequest)(nil),               // 24: agentic.l03.v1.QueryByCapabilityRequest
+	(*QueryByCapabilityResponse)(nil),              // 25: agentic.l03.v1.QueryByCapabilityResponse
+	(*ToolContextRequest)(nil),                     // 26: agentic.l03.v1.ToolContextRequest
+	(*ContextMessage)(nil),                         // 27: agentic.l03.v1.ContextMessage
+	(*FailedCall)(nil),                             // 28: agentic.l03.v1.FailedCall
+	(*ToolContextResponse)(nil),                    // 29: agentic.l03.v1.ToolContextResponse
+	(*FeedbackRequest)(nil),                        // 30: agentic.l03.v1.FeedbackRequest
+	(*FeedbackResponse)(nil),                       // 31: agentic.l03.v1.FeedbackResponse
+	nil,                                            // 32: agentic.l03.v1.ToolInvocationRequest.InputsEntry
+	(*ToolInvocationRequest_ExecutionContext)(nil), // 33: agentic.l03.v1.ToolInvocationRequest.ExecutionContext
+	nil,                                     // 34: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
+	(*SandboxContext_NetworkPolicy)(nil),    // 35: agentic.l03.v1.SandboxContext.NetworkPolicy
+	(*SandboxContext_Mount)(nil),            // 36: agentic.l03.v1.SandboxContext.Mount
+	(*SandboxContext_FilesystemPolicy)(nil), // 37: agentic.l03.v1.SandboxContext.FilesystemPolicy
+	nil,                                     // 38: agentic.l03.v1.ToolInvocationResult.OutputsEntry
+	(*ToolInvocationResult_ExecutionMetadata)(nil), // 39: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
+	(*InvocationUpdate_Progress)(nil),              // 40: agentic.l03.v1.InvocationUpdate.Progress
+	nil,                                            // 41: agentic.l03.v1.ListToolsRequest.FiltersEntry
+	(*QueryByCapabilityResponse_Match)(nil),        // 42: agentic.l03.v1.QueryByCapabilityResponse.Match
+	(*structpb.Struct)(nil),                        // 43: google.protobuf.Struct
+	(*timestamppb.Timestamp)(nil),                  // 44: google.protobuf.Timestamp
 }
 var file_agentic_l03_v1_l03_proto_depIdxs = []int32{
-	25, // 0: agentic.l03.v1.ToolInvocationRequest.inputs:type_name -> agentic.l03.v1.ToolInvocationRequest.InputsEntry
-	26, // 1: agentic.l03.v1.ToolInvocationRequest.context:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext
-	3,  // 2: agentic.l03.v1.ToolInvocationRequest.agent_context:type_name -> agentic.l03.v1.AgentContext
-	36, // 3: agentic.l03.v1.ToolInvocationRequest.parameters:type_name -> google.protobuf.Struct
-	4,  // 4: agentic.l03.v1.ToolInvocationRequest.resource_limits:type_name -> agentic.l03.v1.ResourceLimits
-	5,  // 5: agentic.l03.v1.ToolInvocationRequest.document_context:type_name -> agentic.l03.v1.DocumentContext
-	6,  // 6: agentic.l03.v1.ToolInvocationRequest.checkpoint_config:type_name -> agentic.l03.v1.CheckpointConfig
+	32, // 0: agentic.l03.v1.ToolInvocationRequest.inputs:type_name -> agentic.l03.v1.ToolInvocationRequest.InputsEntry
+	33, // 1: agentic.l03.v1.ToolInvocationRequest.context:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext
+	4,  // 2: agentic.l03.v1.ToolInvocationRequest.agent_context:type_name -> agentic.l03.v1.AgentContext
+	43, // 3: agentic.l03.v1.ToolInvocationRequest.parameters:type_name -> google.protobuf.Struct
+	5,  // 4: agentic.l03.v1.ToolInvocationRequest.resource_limits:type_name -> agentic.l03.v1.ResourceLimits
+	6,  // 5: agentic.l03.v1.ToolInvocationRequest.document_context:type_name -> agentic.l03.v1.DocumentContext
+	7,  // 6: agentic.l03.v1.ToolInvocationRequest.checkpoint_config:type_name -> agentic.l03.v1.CheckpointConfig
 	0,  // 7: agentic.l03.v1.ToolInvocationRequest.priority:type_name -> agentic.l03.v1.ToolInvocationRequest.Priority
-	7,  // 8: agentic.l03.v1.ToolInvocationRequest.sandbox_context:type_name -> agentic.l03.v1.SandboxContext
-	4,  // 9: agentic.l03.v1.SandboxContext.resource_limits:type_name -> agentic.l03.v1.ResourceLimits
-	28, // 10: agentic.l03.v1.SandboxContext.network_policy:type_name -> agentic.l03.v1.SandboxContext.NetworkPolicy
-	30, // 11: agentic.l03.v1.SandboxContext.filesystem_policy:type_name -> agentic.l03.v1.SandboxContext.FilesystemPolicy
+	8,  // 8: agentic.l03.v1.ToolInvocationRequest.sandbox_context:type_name -> agentic.l03.v1.SandboxContext
+	5,  // 9: agentic.l03.v1.SandboxContext.resource_limits:type_name -> agentic.l03.v1.ResourceLimits
+	35, // 10: agentic.l03.v1.SandboxContext.network_policy:type_name -> agentic.l03.v1.SandboxContext.NetworkPolicy
+	37, // 11: agentic.l03.v1.SandboxContext.filesystem_policy:type_name -> agentic.l03.v1.SandboxContext.FilesystemPolicy
 	1,  // 12: agentic.l03.v1.ToolInvocationResult.status:type_name -> agentic.l03.v1.ToolInvocationResult.Status
-	31, // 13: agentic.l03.v1.ToolInvocationResult.outputs:type_name -> agentic.l03.v1.ToolInvocationResult.OutputsEntry
-	32, // 14: agentic.l03.v1.ToolInvocationResult.metadata:type_name -> agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
-	13, // 15: agentic.l03.v1.ToolInvocationResult.error:type_name -> agentic.l03.v1.ToolError
-	12, // 16: agentic.l03.v1.ToolInvocationResult.polling_info:type_name -> agentic.l03.v1.PollingInfo
-	37, // 17: agentic.l03.v1.CheckpointRef.timestamp:type_name -> google.protobuf.Timestamp
-	36, // 18: agentic.l03.v1.ToolError.details:type_name -> google.protobuf.Struct
-	33, // 19: agentic.l03.v1.InvocationUpdate.progress:type_name -> agentic.l03.v1.InvocationUpdate.Progress
-	10, // 20: agentic.l03.v1.InvocationUpdate.checkpoint:type_name -> agentic.l03.v1.CheckpointRef
-	8,  // 21: agentic.l03.v1.InvocationUpdate.result:type_name -> agentic.l03.v1.ToolInvocationResult
-	34, // 22: agentic.l03.v1.ListToolsRequest.filters:type_name -> agentic.l03.v1.ListToolsRequest.FiltersEntry
-	21, // 23: agentic.l03.v1.ListToolsResponse.tools:type_name -> agentic.l03.v1.ToolSummary
-	35, // 24: agentic.l03.v1.QueryByCapabilityResponse.matches:type_name -> agentic.l03.v1.QueryByCapabilityResponse.Match
-	27, // 25: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.env:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
-	29, // 26: agentic.l03.v1.SandboxContext.FilesystemPolicy.mounts:type_name -> agentic.l03.v1.SandboxContext.Mount
-	37, // 27: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.started_at:type_name -> google.protobuf.Timestamp
-	37, // 28: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.completed_at:type_name -> google.protobuf.Timestamp
-	9,  // 29: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.documents_accessed:type_name -> agentic.l03.v1.DocumentAccess
-	10, // 30: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.checkpoints_created:type_name -> agentic.l03.v1.CheckpointRef
-	11, // 31: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.attachments:type_name -> agentic.l03.v1.Attachment
-	21, // 32: agentic.l03.v1.QueryByCapabilityResponse.Match.tool:type_name -> agentic.l03.v1.ToolSummary
-	36, // 33: agentic.l03.v1.QueryByCapabilityResponse.Match.explanation:type_name -> google.protobuf.Struct
-	2,  // 34: agentic.l03.v1.ToolExecution.InvokeTool:input_type -> agentic.l03.v1.ToolInvocationRequest
-	2,  // 35: agentic.l03.v1.ToolExecution.InvokeToolStream:input_type -> agentic.l03.v1.ToolInvocationRequest
-	15, // 36: agentic.l03.v1.ToolExecution.GetInvocation:input_type -> agentic.l03.v1.GetInvocationRequest
-	16, // 37: agentic.l03.v1.ToolExecution.CancelInvocation:input_type -> agentic.l03.v1.CancelInvocationRequest
-	18, // 38: agentic.l03.v1.ToolRegistry.GetTool:input_type -> agentic.l03.v1.GetToolRequest
-	20, // 39: agentic.l03.v1.ToolRegistry.ListTools:input_type -> agentic.l03.v1.ListToolsRequest
-	23, // 40: agentic.l03.v1.ToolRegistry.QueryByCapability:input_type -> agentic.l03.v1.QueryByCapabilityRequest
-	8,  // 41: agentic.l03.v1.ToolExecution.InvokeTool:output_type -> agentic.l03.v1.ToolInvocationResult
-	14, // 42: agentic.l03.v1.ToolExecution.InvokeToolStream:output_type -> agentic.l03.v1.InvocationUpdate
-	8,  // 43: agentic.l03.v1.ToolExecution.GetInvocation:output_type -> agentic.l03.v1.ToolInvocationResult
-	17, // 44: agentic.l03.v1.ToolExecution.CancelInvocation:output_type -> agentic.l03.v1.CancelInvocationResponse
-	19, // 45: agentic.l03.v1.ToolRegistry.GetTool:output_type -> agentic.l03.v1.Tool
-	22, // 46: agentic.l03.v1.ToolRegistry.ListTools:output_type -> agentic.l03.v1.ListToolsResponse
-	24, // 47: agentic.l03.v1.ToolRegistry.QueryByCapability:output_type -> agentic.l03.v1.QueryByCapabilityResponse
-	41, // [41:48] is the sub-list for method output_type
-	34, // [34:41] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	38, // 13: agentic.l03.v1.ToolInvocationResult.outputs:type_name -> agentic.l03.v1.ToolInvocationResult.OutputsEntry
+	39, // 14: agentic.l03.v1.ToolInvocationResult.metadata:type_name -> agentic.l03.v1.ToolInvocationResult.ExecutionMetadata
+	14, // 15: agentic.l03.v1.ToolInvocationResult.error:type_name -> agentic.l03.v1.ToolError
+	13, // 16: agentic.l03.v1.ToolInvocationResult.polling_info:type_name -> agentic.l03.v1.PollingInfo
+	44, // 17: agentic.l03.v1.CheckpointRef.timestamp:type_name -> google.protobuf.Timestamp
+	43, // 18: agentic.l03.v1.ToolError.details:type_name -> google.protobuf.Struct
+	40, // 19: agentic.l03.v1.InvocationUpdate.progress:type_name -> agentic.l03.v1.InvocationUpdate.Progress
+	11, // 20: agentic.l03.v1.InvocationUpdate.checkpoint:type_name -> agentic.l03.v1.CheckpointRef
+	9,  // 21: agentic.l03.v1.InvocationUpdate.result:type_name -> agentic.l03.v1.ToolInvocationResult
+	41, // 22: agentic.l03.v1.ListToolsRequest.filters:type_name -> agentic.l03.v1.ListToolsRequest.FiltersEntry
+	22, // 23: agentic.l03.v1.ListToolsResponse.tools:type_name -> agentic.l03.v1.ToolSummary
+	42, // 24: agentic.l03.v1.QueryByCapabilityResponse.matches:type_name -> agentic.l03.v1.QueryByCapabilityResponse.Match
+	27, // 25: agentic.l03.v1.ToolContextRequest.messages:type_name -> agentic.l03.v1.ContextMessage
+	28, // 26: agentic.l03.v1.ToolContextRequest.error:type_name -> agentic.l03.v1.FailedCall
+	2,  // 27: agentic.l03.v1.ToolContextRequest.format:type_name -> agentic.l03.v1.ToolContextRequest.Format
+	28, // 28: agentic.l03.v1.ContextMessage.tool_error:type_name -> agentic.l03.v1.FailedCall
+	34, // 29: agentic.l03.v1.ToolInvocationRequest.ExecutionContext.env:type_name -> agentic.l03.v1.ToolInvocationRequest.ExecutionContext.EnvEntry
+	36, // 30: agentic.l03.v1.SandboxContext.FilesystemPolicy.mounts:type_name -> agentic.l03.v1.SandboxContext.Mount
+	44, // 31: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.started_at:type_name -> google.protobuf.Timestamp
+	44, // 32: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.completed_at:type_name -> google.protobuf.Timestamp
+	10, // 33: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.documents_accessed:type_name -> agentic.l03.v1.DocumentAccess
+	11, // 34: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.checkpoints_created:type_name -> agentic.l03.v1.CheckpointRef
+	12, // 35: agentic.l03.v1.ToolInvocationResult.ExecutionMetadata.attachments:type_name -> agentic.l03.v1.Attachment
+	22, // 36: agentic.l03.v1.QueryByCapabilityResponse.Match.tool:type_name -> agentic.l03.v1.ToolSummary
+	43, // 37: agentic.l03.v1.QueryByCapabilityResponse.Match.explanation:type_name -> google.protobuf.Struct
+	3,  // 38: agentic.l03.v1.ToolExecution.InvokeTool:input_type -> agentic.l03.v1.ToolInvocationRequest
+	3,  // 39: agentic.l03.v1.ToolExecution.InvokeToolStream:input_type -> agentic.l03.v1.ToolInvocationRequest
+	16, // 40: agentic.l03.v1.ToolExecution.GetInvocation:input_type -> agentic.l03.v1.GetInvocationRequest
+	17, // 41: agentic.l03.v1.ToolExecution.CancelInvocation:input_type -> agentic.l03.v1.CancelInvocationRequest
+	19, // 42: agentic.l03.v1.ToolRegistry.GetTool:input_type -> agentic.l03.v1.GetToolRequest
+	21, // 43: agentic.l03.v1.ToolRegistry.ListTools:input_type -> agentic.l03.v1.ListToolsRequest
+	24, // 44: agentic.l03.v1.ToolRegistry.QueryByCapability:input_type -> agentic.l03.v1.QueryByCapabilityRequest
+	26, // 45: agentic.l03.v1.ToolRetrieval.ToolContext:input_type -> agentic.l03.v1.ToolContextRequest
+	30, // 46: agentic.l03.v1.ToolRetrieval.Feedback:input_type -> agentic.l03.v1.FeedbackRequest
+	9,  // 47: agentic.l03.v1.ToolExecution.InvokeTool:output_type -> agentic.l03.v1.ToolInvocationResult
+	15, // 48: agentic.l03.v1.ToolExecution.InvokeToolStream:output_type -> agentic.l03.v1.InvocationUpdate
+	9,  // 49: agentic.l03.v1.ToolExecution.GetInvocation:output_type -> agentic.l03.v1.ToolInvocationResult
+	18, // 50: agentic.l03.v1.ToolExecution.CancelInvocation:output_type -> agentic.l03.v1.CancelInvocationResponse
+	20, // 51: agentic.l03.v1.ToolRegistry.GetTool:output_type -> agentic.l03.v1.Tool
+	23, // 52: agentic.l03.v1.ToolRegistry.ListTools:output_type -> agentic.l03.v1.ListToolsResponse
+	25, // 53: agentic.l03.v1.ToolRegistry.QueryByCapability:output_type -> agentic.l03.v1.QueryByCapabilityResponse
+	29, // 54: agentic.l03.v1.ToolRetrieval.ToolContext:output_type -> agentic.l03.v1.ToolContextResponse
+	31, // 55: agentic.l03.v1.ToolRetrieval.Feedback:output_type -> agentic.l03.v1.FeedbackResponse
+	47, // [47:56] is the sub-list for method output_type
+	38, // [38:47] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_agentic_l03_v1_l03_proto_init() }
@@ -2873,15 +3452,17 @@ func file_agentic_l03_v1_l03_proto_init() {
 		(*InvocationUpdate_Checkpoint)(nil),
 		(*InvocationUpdate_Result)(nil),
 	}
+	file_agentic_l03_v1_l03_proto_msgTypes[25].OneofWrappers = []any{}
+	file_agentic_l03_v1_l03_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentic_l03_v1_l03_proto_rawDesc), len(file_agentic_l03_v1_l03_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   34,
+			NumEnums:      3,
+			NumMessages:   40,
 			NumExtensions: 0,
-			NumServices:   2,
+			NumServices:   3,
 		},
 		GoTypes:           file_agentic_l03_v1_l03_proto_goTypes,
 		DependencyIndexes: file_agentic_l03_v1_l03_proto_depIdxs,

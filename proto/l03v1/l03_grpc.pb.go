@@ -417,3 +417,143 @@ var ToolRegistry_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "agentic/l03/v1/l03.proto",
 }
+
+const (
+	ToolRetrieval_ToolContext_FullMethodName = "/agentic.l03.v1.ToolRetrieval/ToolContext"
+	ToolRetrieval_Feedback_FullMethodName    = "/agentic.l03.v1.ToolRetrieval/Feedback"
+)
+
+// ToolRetrievalClient is the client API for ToolRetrieval service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+type ToolRetrievalClient interface {
+	ToolContext(ctx context.Context, in *ToolContextRequest, opts ...grpc.CallOption) (*ToolContextResponse, error)
+	Feedback(ctx context.Context, in *FeedbackRequest, opts ...grpc.CallOption) (*FeedbackResponse, error)
+}
+
+type toolRetrievalClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewToolRetrievalClient(cc grpc.ClientConnInterface) ToolRetrievalClient {
+	return &toolRetrievalClient{cc}
+}
+
+func (c *toolRetrievalClient) ToolContext(ctx context.Context, in *ToolContextRequest, opts ...grpc.CallOption) (*ToolContextResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ToolContextResponse)
+	err := c.cc.Invoke(ctx, ToolRetrieval_ToolContext_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *toolRetrievalClient) Feedback(ctx context.Context, in *FeedbackRequest, opts ...grpc.CallOption) (*FeedbackResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FeedbackResponse)
+	err := c.cc.Invoke(ctx, ToolRetrieval_Feedback_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// ToolRetrievalServer is the server API for ToolRetrieval service.
+// All implementations must embed UnimplementedToolRetrievalServer
+// for forward compatibility.
+type ToolRetrievalServer interface {
+	ToolContext(context.Context, *ToolContextRequest) (*ToolContextResponse, error)
+	Feedback(context.Context, *FeedbackRequest) (*FeedbackResponse, error)
+	mustEmbedUnimplementedToolRetrievalServer()
+}
+
+// UnimplementedToolRetrievalServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedToolRetrievalServer struct{}
+
+func (UnimplementedToolRetrievalServer) ToolContext(context.Context, *ToolContextRequest) (*ToolContextResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ToolContext not implemented")
+}
+func (UnimplementedToolRetrievalServer) Feedback(context.Context, *FeedbackRequest) (*FeedbackResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Feedback not implemented")
+}
+func (UnimplementedToolRetrievalServer) mustEmbedUnimplementedToolRetrievalServer() {}
+func (UnimplementedToolRetrievalServer) testEmbeddedByValue()                       {}
+
+// UnsafeToolRetrievalServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to ToolRetrievalServer will
+// result in compilation errors.
+type UnsafeToolRetrievalServer interface {
+	mustEmbedUnimplementedToolRetrievalServer()
+}
+
+func RegisterToolRetrievalServer(s grpc.ServiceRegistrar, srv ToolRetrievalServer) {
+	// If the following call panics, it indicates UnimplementedToolRetrievalServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&ToolRetrieval_ServiceDesc, srv)
+}
+
+func _ToolRetrieval_ToolContext_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ToolContextRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolRetrievalServer).ToolContext(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolRetrieval_ToolContext_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolRetrievalServer).ToolContext(ctx, req.(*ToolContextRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ToolRetrieval_Feedback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FeedbackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ToolRetrievalServer).Feedback(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ToolRetrieval_Feedback_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ToolRetrievalServer).Feedback(ctx, req.(*FeedbackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// ToolRetrieval_ServiceDesc is the grpc.ServiceDesc for ToolRetrieval service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var ToolRetrieval_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "agentic.l03.v1.ToolRetrieval",
+	HandlerType: (*ToolRetrievalServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "ToolContext",
+			Handler:    _ToolRetrieval_ToolContext_Handler,
+		},
+		{
+			MethodName: "Feedback",
+			Handler:    _ToolRetrieval_Feedback_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "agentic/l03/v1/l03.proto",
+}
