@@ -66,7 +66,8 @@ func (l *Listeners) HTTP(s *http.Server, addr string, cert *tls.Config) (net.Add
 func (l *Listeners) Serve(s Server, what, addr string) (net.Addr, error) {
 	on, err := net.Listen("tcp", addr)
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s for %s: %w", addr, what, err)
+		// s has goroutines from its construction on; it serves nothing, so it stops at once.
+		return nil, errors.Join(fmt.Errorf("cannot listen on %s for %s: %w", addr, what, err), s.Stop(l.requests))
 	}
 	l.others = append(l.others, s)
 	context.AfterFunc(l.requests, s.Interrupt)
