@@ -69,9 +69,10 @@ func TestThreeNodesAreOne(t *testing.T) {
 
 	a.Publish(toolkeeptest.Manifest("demo.shared", "1.0.0", "echo", `"side_effects":"none"`))
 	invoke := `{"tool_id":"demo.shared","parameters":{"message":"hi"}}`
-	within(t, time.Second, "a published tool is callable on another node", func() bool {
+	within(t, time.Second, "a published tool is callable on the other nodes", func() bool {
 		status, _ := as(c, http.MethodPost, "/api/v1/tools/invoke", invoke)
-		return status == http.StatusOK
+		other, _ := as(b, http.MethodPost, "/api/v1/tools/invoke", invoke)
+		return status == http.StatusOK && other == http.StatusOK
 	})
 	if _, err := b.Catalog().SetState(t.Context(), access.System(), "demo.shared", "1.0.0", catalog.StateChange{State: toolkeep.Blocked}); err != nil {
 		t.Fatal(err)
