@@ -41,6 +41,7 @@ type Call struct {
 	Parent      string // parent invocation id
 	Ordinal     int    // position among the parent's children, from 1
 	Traceparent string
+	Tracestate  string // goes with Traceparent; passed on, not recorded
 	Face        string // rest, cli, grpc, mcp
 	Caller      Caller // nil without a connected client
 }

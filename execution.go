@@ -25,6 +25,7 @@ type Execution struct {
 	Session      string // the caller's session, "" without one
 	Key          string // the caller's idempotency key, for upstreams that accept one
 	Traceparent  string
+	Tracestate   string
 	Caller       Caller // nil without a connected client
 	// Facts are facts about the caller's session, from its context; nil without any.
 	// They may be personal and are for requests only: never for records, logs or

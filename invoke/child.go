@@ -29,7 +29,7 @@ func (c *child) Invoke(ctx context.Context, _ *toolkeep.Principal, call *toolkee
 	own.Ordinal = int(c.calls.Add(1))
 	own.Key = childKey + own.Parent + ":" + strconv.Itoa(own.Ordinal)
 	own.ID, own.Async, own.Face = "", false, "child"
-	own.Session, own.Traceparent = up.call.Session, up.call.Traceparent
+	own.Session, own.Traceparent, own.Tracestate = up.call.Session, up.call.Traceparent, up.call.Tracestate
 	own.Subject, own.Tenant, own.User = "", "", ""
 	return c.p.carry(ctx, &activeCall{asked: asked{mode: modeChild, principal: up.principal, call: &own, began: c.p.Clock(),
 		composition: up.composition, ancestors: append(slices.Clone(up.ancestors), up.tool.ID), cleaner: up.cleaner.Below()}})

@@ -14,7 +14,7 @@ func (p *Pipeline) execute(ctx context.Context, w *prepared, k *credentialSet, r
 	r.attempts = w.overlay.AttemptsWithin(r.attempts)
 	x := &toolkeep.Execution{
 		Tool: w.tool, Args: w.args, Credentials: k.creds, Principal: w.principal, InvocationID: w.id,
-		Session: w.call.Session, Key: w.call.Key, Traceparent: w.call.Traceparent, Caller: w.call.Caller,
+		Session: w.call.Session, Key: w.call.Key, Traceparent: w.call.Traceparent, Tracestate: w.call.Tracestate, Caller: w.call.Caller,
 		MaxBytes: p.HardBytes, Clean: w.cleaner, Facts: w.overlay.FactsCopy(),
 	}
 	var last *toolkeep.Error

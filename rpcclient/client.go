@@ -152,7 +152,11 @@ func (c *Client) request(ctx context.Context, call *toolkeep.Call) (context.Cont
 		return ctx, nil, err
 	}
 	if call.Traceparent != "" {
-		return c.outgoing(ctx, "traceparent", call.Traceparent), msg, nil
+		more := []string{"traceparent", call.Traceparent}
+		if call.Tracestate != "" {
+			more = append(more, "tracestate", call.Tracestate)
+		}
+		return c.outgoing(ctx, more...), msg, nil
 	}
 	return c.outgoing(ctx), msg, nil
 }

@@ -202,6 +202,9 @@ func (a *attempt) context(credentials []pair) (context.Context, func()) {
 	}
 	if t := a.x.Traceparent; t != "" && metadataFault("traceparent", t) == "" {
 		md["traceparent"] = []string{t}
+		if s := a.x.Tracestate; s != "" && metadataFault("tracestate", s) == "" {
+			md["tracestate"] = []string{s}
+		}
 	}
 	if k := a.x.Key; k != "" && b.takesKey && metadataFault(keyMetadata, k) == "" {
 		md[keyMetadata] = []string{k}

@@ -278,6 +278,7 @@ func TestMetadata(t *testing.T) {
 	ts, e := importTools(t, s), newExecutor(t)
 	m := ts.with(t, "Kinds_Meta", map[string]any{"metadata": map[string]any{"x-team": "tools", "authorization": "fixed", "x-bin": "\xff"}})
 	x := execution(m, args(t, `{}`))
+	x.Tracestate = "vendor=1"
 	x.Key, x.Traceparent = "key-1", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	x.Credentials = []toolkeep.Credential{{Spec: toolkeep.AuthSpec{Type: "bearer", Prefix: "Token"}, Value: "abc"}, {Spec: toolkeep.AuthSpec{Type: "api_key", Name: "X-Key"}, Value: "def"}}
 	if _, _, err := run(t, e, x); err != nil {
@@ -285,7 +286,7 @@ func TestMetadata(t *testing.T) {
 	}
 	md, _ := s.Metadata()
 	want := map[string][]string{":authority": {s.Addr}, "content-type": {"application/grpc+proto"}, "user-agent": md["user-agent"],
-		"x-team": {"tools"}, "authorization": {"Token abc"}, "x-key": {"def"}, "traceparent": {x.Traceparent}}
+		"x-team": {"tools"}, "authorization": {"Token abc"}, "x-key": {"def"}, "traceparent": {x.Traceparent}, "tracestate": {"vendor=1"}}
 	delete(md, "x-bin")
 	if !strings.HasPrefix(strings.Join(md["user-agent"], ""), "toolkeep") || !reflect.DeepEqual(map[string][]string(md), want) {
 		t.Errorf("the metadata are %v, want %v", md, want)

@@ -521,6 +521,7 @@ func TestForwarded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := execute(t, e, manifest(t, base, tt.binding, tt.edit), tt.args, func(x *toolkeep.Execution) {
+				x.Tracestate = "vendor=1"
 				x.Key, x.Traceparent = "key-1", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 			})
 			if err != nil {
@@ -529,8 +530,8 @@ func TestForwarded(t *testing.T) {
 			if got := last().header.Get(keyHeader); got != tt.want {
 				t.Errorf("key = %q, want %q", got, tt.want)
 			}
-			if last().header.Get("Traceparent") == "" {
-				t.Error("traceparent is missing")
+			if last().header.Get("Traceparent") == "" || last().header.Get("Tracestate") != "vendor=1" {
+				t.Error("traceparent or tracestate is missing")
 			}
 		})
 	}

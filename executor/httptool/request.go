@@ -71,6 +71,9 @@ func (b *binding) build(x *toolkeep.Execution) (*request, *toolkeep.Error) {
 func (b *binding) forward(r *request, x *toolkeep.Execution) *toolkeep.Error {
 	if x.Traceparent != "" && validHeaderValue(x.Traceparent) {
 		r.header["Traceparent"] = []string{x.Traceparent}
+		if x.Tracestate != "" && validHeaderValue(x.Tracestate) {
+			r.header["Tracestate"] = []string{x.Tracestate}
+		}
 	}
 	if x.Key == "" || !b.takesKey || r.header.Get(keyHeader) != "" {
 		return nil

@@ -147,6 +147,9 @@ func (c *call) params() []byte {
 	}
 	if x.Traceparent != "" {
 		member("traceparent", x.Traceparent)
+		if x.Tracestate != "" {
+			member("tracestate", x.Tracestate)
+		}
 	}
 	if x.Key != "" && x.Tool.Manifest.Idempotent {
 		member(metaKey, x.Key)

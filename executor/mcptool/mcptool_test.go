@@ -198,8 +198,9 @@ func TestParams(t *testing.T) {
 		{"bare", bound("test", "params"), func(*toolkeep.Execution) {}, `{"arguments":{},"name":"params"}`},
 		{"a key of a tool that is not idempotent", bound("test", "params"), func(x *toolkeep.Execution) { x.Key = "k" }, `{"arguments":{},"name":"params"}`},
 		{"all", bound("test", "params", idempotent), func(x *toolkeep.Execution) {
+			x.Tracestate = "vendor=1"
 			x.Key, x.Traceparent, x.Args = "k", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", map[string]any{"a": json.Number("1.0")}
-		}, `{"_meta":{"toolkeep/idempotency-key":"k","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},"arguments":{"a":1.0},"name":"params"}`},
+		}, `{"_meta":{"toolkeep/idempotency-key":"k","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"vendor=1"},"arguments":{"a":1.0},"name":"params"}`},
 	} {
 		x := execution(c.tool, nil)
 		c.edit(x)

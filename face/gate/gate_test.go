@@ -212,6 +212,9 @@ func TestHeaders(t *testing.T) {
 		{name: "all of a call", headers: []string{"x-session-id", "s", "x-user-id", "u", "idempotency-key", "i", "traceparent", trace},
 			call: toolkeep.Call{Session: "s", User: "u", Key: "i", Traceparent: trace}, check: toolkeep.PermissionDenied},
 		{name: "its own user", headers: []string{"authorization", "Bearer me", "x-user-id", "me"}, bearer: "me", call: toolkeep.Call{User: "me"}},
+		{name: "a tracestate", headers: []string{"traceparent", trace, "tracestate", "a=1", "tracestate", "b=2"}, call: toolkeep.Call{Traceparent: trace, Tracestate: "a=1,b=2"}},
+		{name: "a long tracestate", headers: []string{"traceparent", trace, "tracestate", strings.Repeat("x", 513)}, call: toolkeep.Call{Traceparent: trace}},
+		{name: "a tracestate alone", headers: []string{"tracestate", "a=1"}},
 		{name: "no traceparent", headers: []string{"traceparent", strings.ToUpper(trace)}},
 		{name: "a short traceparent", headers: []string{"traceparent", "00-zz"}},
 		{name: "an empty key", headers: []string{"idempotency-key", ""}, fault: toolkeep.MalformedRequest},
@@ -244,7 +247,7 @@ func TestHeaders(t *testing.T) {
 				if f := c.Fault; (f == nil) != (x.fault == "") || f != nil && f.Code != x.fault {
 					t.Errorf("fault %v, want %s", f, x.fault)
 				}
-				if c.Session != x.call.Session || c.User != x.call.User || c.Key != x.call.Key || c.Traceparent != x.call.Traceparent {
+				if c.Session != x.call.Session || c.User != x.call.User || c.Key != x.call.Key || c.Traceparent != x.call.Traceparent || c.Tracestate != x.call.Tracestate {
 					t.Errorf("%+v", c)
 				}
 				if err := g.Check(headers, p); (err == nil) != (x.check == "") || err != nil && toolkeep.AsError(err).Code != x.check {

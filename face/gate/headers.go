@@ -2,6 +2,7 @@ package gate
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
 )
@@ -62,7 +63,9 @@ func (g *Gate) Call(h Headers, c *toolkeep.Call) {
 			c.Key = key
 		}
 	}
-	c.Traceparent = Traceparent(h.first(h.names.traceparent))
+	if c.Traceparent = Traceparent(h.first(h.names.traceparent)); c.Traceparent != "" {
+		c.Tracestate = Tracestate(h.values[h.names.tracestate]...)
+	}
 	if err := g.proofs(h); err != nil {
 		fault(c, err)
 	}
@@ -82,6 +85,21 @@ func Traceparent(v string) string {
 	}
 	for i := range len(v) {
 		if c := v[i]; !(c >= 'a' && c <= 'f' || c >= '0' && c <= '9' || c == '-') {
+			return ""
+		}
+	}
+	return v
+}
+
+// Tracestate is what the values of a tracestate say, "" if it cannot be passed on. It
+// belongs to a valid traceparent.
+func Tracestate(values ...string) string {
+	v := strings.Join(values, ",")
+	if len(v) > 512 {
+		return ""
+	}
+	for i := range len(v) {
+		if v[i] < ' ' || v[i] > '~' {
 			return ""
 		}
 	}

@@ -99,7 +99,10 @@ func (x *exchange) newCall(arguments, meta []byte) *toolkeep.Call {
 			readCallMeta(c, name, v)
 		} else if name == "traceparent" {
 			if t, ok := mcp.Unquote(v); ok && gate.Traceparent(t) != "" {
-				c.Traceparent = t
+				c.Traceparent, c.Tracestate = t, ""
+				if state, ok := mcp.Unquote(mcp.Get(meta, "tracestate")); ok {
+					c.Tracestate = gate.Tracestate(state)
+				}
 			}
 		}
 	}
