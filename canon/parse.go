@@ -292,7 +292,7 @@ func (p *parser) syntax(err error) error {
 		e = toolkeep.NewError(toolkeep.InvalidEncoding, "the text is not UTF-8 at byte %d", offset)
 	case len(rest) > 0 && rest[0] == 0:
 		e = toolkeep.NewError(toolkeep.InvalidEncoding, "there is a NUL byte at byte %d", offset)
-	case loneSurrogate(rest):
+	case LoneSurrogate(rest):
 		e = toolkeep.NewError(toolkeep.InvalidEncoding,
 			"the escape at byte %d is half of a surrogate pair and no character", offset)
 	case errors.Is(err, jsontext.ErrNonStringName):
@@ -312,8 +312,8 @@ func firstInvalid(data []byte) int64 {
 	return int64(len(data))
 }
 
-// loneSurrogate reports whether b starts with the escape of a surrogate. The decoder stops only at unpaired ones.
-func loneSurrogate(b []byte) bool {
+// LoneSurrogate reports whether b starts with the escape of a surrogate. The decoder stops only at unpaired ones.
+func LoneSurrogate(b []byte) bool {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' || b[2]|0x20 != 'd' || !isHex(b[4]) || !isHex(b[5]) {
 		return false
 	}

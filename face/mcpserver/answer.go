@@ -9,6 +9,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -22,7 +23,7 @@ const (
 func (x *exchange) appendResult(dst []byte, r *toolkeep.Result, e *entry) []byte {
 	switch {
 	case r.Error != nil:
-		return x.appendFailure(dst, shown(r.Error), r, e)
+		return x.appendFailure(dst, gate.Shown(r.Error), r, e)
 	case !r.State.Ended():
 		return x.appendWaiting(dst, r)
 	}

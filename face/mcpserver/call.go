@@ -190,7 +190,7 @@ func (x *exchange) carryOut(ctx context.Context, call *toolkeep.Call, e *entry, 
 		}
 	}
 	if err != nil {
-		return x.appendFailure(dst, shown(err), nil, e), nil
+		return x.appendFailure(dst, gate.Shown(err), nil, e), nil
 	}
 	return x.appendResult(dst, res, e), nil
 }

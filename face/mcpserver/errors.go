@@ -6,6 +6,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -72,7 +73,7 @@ func (s *Server) rpcError(err error) *mcp.Error {
 	if errors.As(err, &own) {
 		return own
 	}
-	e := shown(err)
+	e := gate.Shown(err)
 	code := int64(mcp.CodeInternal)
 	switch e.Code.Info().BC6 {
 	case "VALIDATION_ERROR":

@@ -232,9 +232,6 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error, statu
 	s.gate.Refuse(w, r, err)
 }
 
-// shown returns the error as the caller may see it.
-func shown(err error) *toolkeep.Error { return gate.Shown(err) }
-
 func draining() *toolkeep.Error {
 	return toolkeep.NewError(toolkeep.Draining, "this node is shutting down; another takes the session").After(time.Second)
 }

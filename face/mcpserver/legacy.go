@@ -73,11 +73,7 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	}
 	x := &exchange{s: s, v: v, p: p, header: r.Header, url: s.reachedAt(r), version: version}
 	if id := r.Header.Get(mcp.HeaderSession); id != "" {
-		if x.ses = s.enter(id, p, v); x.ses == nil {
-			if s.elsewhere(w, r, sessionNode(id), body) {
-				return
-			}
-			s.refuse(w, r, sessionGone(), http.StatusNotFound)
+		if x.ses = s.sessionOf(w, r, id, p, v, body); x.ses == nil {
 			return
 		}
 		defer x.ses.leave()
@@ -94,8 +90,14 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, v *view, p *toolke
 	x.run(w, r, list, batch)
 }
 
-func sessionGone() *toolkeep.Error {
-	return toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such MCP session here; begin a new one with initialize")
+// sessionOf enters a request's session. nil: another node answered, or the session is gone
+// and the request was refused. body is the part of the request that was read.
+func (s *Server) sessionOf(w http.ResponseWriter, r *http.Request, id string, p *toolkeep.Principal, v *view, body []byte) *session {
+	ses := s.enter(id, p, v)
+	if ses == nil && !s.elsewhere(w, r, sessionNode(id), body) {
+		s.refuse(w, r, toolkeep.NewError(toolkeep.ResourceNotFound, "there is no such MCP session here; begin a new one with initialize"), http.StatusNotFound)
+	}
+	return ses
 }
 
 // refuseMessage answers with a JSON-RPC error before any part of the body has run.
@@ -296,12 +298,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, v *view, p *toolkee
 		s.refuse(w, r, toolkeep.NewError(toolkeep.MalformedRequest, "GET opens an event stream; Accept must name text/event-stream"), http.StatusNotAcceptable)
 		return
 	}
-	ses := s.enter(id, p, v)
+	ses := s.sessionOf(w, r, id, p, v, nil)
 	if ses == nil {
-		if s.elsewhere(w, r, sessionNode(id), nil) {
-			return
-		}
-		s.refuse(w, r, sessionGone(), http.StatusNotFound)
 		return
 	}
 	defer ses.leave()
@@ -356,12 +354,8 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, v *view, p *tool
 		s.refuseMethod(w, r, "POST")
 		return
 	}
-	ses := s.enter(id, p, v)
+	ses := s.sessionOf(w, r, id, p, v, nil)
 	if ses == nil {
-		if s.elsewhere(w, r, sessionNode(id), nil) {
-			return
-		}
-		s.refuse(w, r, sessionGone(), http.StatusNotFound)
 		return
 	}
 	s.drop(ses, "the client ended it")

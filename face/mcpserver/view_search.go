@@ -15,6 +15,7 @@ import (
 	source "github.com/toolkeep/toolkeep/catalog/source/mcp"
 	"github.com/toolkeep/toolkeep/discover"
 	"github.com/toolkeep/toolkeep/discover/assembly"
+	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/mcp"
 )
 
@@ -79,7 +80,7 @@ func (x *exchange) ownResult(dst, object []byte, retrieval ...string) []byte {
 }
 
 func (x *exchange) ownFailure(dst []byte, err error) []byte {
-	return x.appendFailure(dst, shown(err), nil, nil)
+	return x.appendFailure(dst, gate.Shown(err), nil, nil)
 }
 
 // args reads the arguments of an own tool; an unknown one is refused.
@@ -487,7 +488,7 @@ func appendInvocation(b []byte, v *toolkeep.Invocation, r *toolkeep.Result) []by
 		b = append(append(b, `,"result":`...), r.Output...)
 	}
 	if r.Error != nil {
-		e := shown(r.Error)
+		e := gate.Shown(r.Error)
 		b = append(b, `,"error":{`...)
 		b = appendError(b, "", e, "")
 		b = appendText(b, `,"message":`, e.Message)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/face/gate"
 	"github.com/toolkeep/toolkeep/suggest"
 )
@@ -202,12 +203,12 @@ func (e *envelope) syntax(err error) bool {
 	where := ""
 	if errors.As(err, &syn) {
 		where = " at byte " + strconv.FormatInt(syn.ByteOffset, 10)
+		if canon.LoneSurrogate(e.body[min(int(syn.ByteOffset), len(e.body)):]) {
+			e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body has an escape that is no valid character%s", where))
+			return false
+		}
 	}
-	if msg := err.Error(); strings.Contains(msg, "UTF-8") || strings.Contains(msg, "surrogate") {
-		e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body has an escape that is no valid character%s", where))
-	} else {
-		e.malformed("the body is not JSON%s", where)
-	}
+	e.malformed("the body is not JSON%s", where)
 	return false
 }
 
