@@ -70,16 +70,13 @@ func keyOf(k toolkeep.APIKey) Key {
 }
 
 type listKeysInput struct {
-	Page     int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
-	PageSize int `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
+	paging
 }
 
 type listKeysOutput struct {
 	Body struct {
-		Keys       []Key `json:"keys"`
-		TotalCount int   `json:"total_count"`
-		Page       int   `json:"page"`
-		PageSize   int   `json:"page_size"`
+		Keys []Key `json:"keys"`
+		paged
 	} `nameHint:"KeyList"`
 }
 
@@ -88,14 +85,13 @@ func (a *API) listKeys(ctx context.Context, p *toolkeep.Principal, in *listKeysI
 	if err != nil {
 		return nil, err
 	}
-	from := min((in.Page-1)*in.PageSize, len(all))
-	list := all[from:min(from+in.PageSize, len(all))]
+	list := cut(all, in.paging)
 	out := &listKeysOutput{}
 	out.Body.Keys = make([]Key, len(list))
 	for i, k := range list {
 		out.Body.Keys[i] = keyOf(k)
 	}
-	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = len(all), in.Page, in.PageSize
+	out.Body.paged = in.of(len(all))
 	return out, nil
 }
 

@@ -48,15 +48,14 @@ func (a *API) caller(r *http.Request) (*toolkeep.Principal, error) {
 }
 
 type listInvocationsInput struct {
-	Page     int    `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
-	PageSize int    `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
-	ToolID   string `query:"tool_id" maxLength:"4096" doc:"only calls of this tool"`
-	State    string `query:"state" enum:"accepted,pending_approval,queued,running,input_required,succeeded,failed,refused,cancelled,expired,unknown" doc:"only calls in this state"`
-	AgentID  string `query:"agent_id" maxLength:"4096" doc:"only this agent's calls; others than your own need invocations:read"`
-	Session  string `query:"session_id" maxLength:"4096"`
-	Parent   string `query:"parent_invocation_id" maxLength:"4096"`
-	Since    string `query:"since" format:"date-time" doc:"created at or after"`
-	Until    string `query:"until" format:"date-time" doc:"created before"`
+	paging
+	ToolID  string `query:"tool_id" maxLength:"4096" doc:"only calls of this tool"`
+	State   string `query:"state" enum:"accepted,pending_approval,queued,running,input_required,succeeded,failed,refused,cancelled,expired,unknown" doc:"only calls in this state"`
+	AgentID string `query:"agent_id" maxLength:"4096" doc:"only this agent's calls; others than your own need invocations:read"`
+	Session string `query:"session_id" maxLength:"4096"`
+	Parent  string `query:"parent_invocation_id" maxLength:"4096"`
+	Since   string `query:"since" format:"date-time" doc:"created at or after"`
+	Until   string `query:"until" format:"date-time" doc:"created before"`
 }
 
 // InvocationSummary is one line of the list.
@@ -87,16 +86,14 @@ type InvocationSummary struct {
 type listInvocationsOutput struct {
 	Body struct {
 		Invocations []InvocationSummary `json:"invocations"`
-		TotalCount  int                 `json:"total_count"`
-		Page        int                 `json:"page"`
-		PageSize    int                 `json:"page_size"`
+		paged
 	} `nameHint:"InvocationList"`
 }
 
 func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *listInvocationsInput) (*listInvocationsOutput, error) {
 	f := toolkeep.InvocationFilter{
 		Tenant: p.Tenant, Subject: in.AgentID, ToolID: in.ToolID, State: toolkeep.CallState(in.State),
-		Session: in.Session, Parent: in.Parent, Offset: (in.Page - 1) * in.PageSize, Limit: in.PageSize,
+		Session: in.Session, Parent: in.Parent, Offset: in.offset(), Limit: in.PageSize,
 	}
 	if !p.May(toolkeep.PermInvocations) {
 		if in.AgentID != "" && in.AgentID != p.Subject {
@@ -116,7 +113,7 @@ func (a *API) listInvocations(ctx context.Context, p *toolkeep.Principal, in *li
 	for i, v := range rows {
 		out.Body.Invocations[i] = summarise(v)
 	}
-	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
+	out.Body.paged = in.of(total)
 	return out, nil
 }
 

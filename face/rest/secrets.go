@@ -34,16 +34,13 @@ type (
 )
 
 type listSecretsInput struct {
-	Page     int `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
-	PageSize int `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
+	paging
 }
 
 type listSecretsOutput struct {
 	Body struct {
-		Secrets    []SecretInfo `json:"secrets"`
-		TotalCount int          `json:"total_count"`
-		Page       int          `json:"page"`
-		PageSize   int          `json:"page_size"`
+		Secrets []SecretInfo `json:"secrets"`
+		paged
 	} `nameHint:"SecretList"`
 }
 
@@ -52,13 +49,12 @@ func (a *API) listSecrets(ctx context.Context, p *toolkeep.Principal, in *listSe
 	if err != nil {
 		return nil, err
 	}
-	from := min((in.Page-1)*in.PageSize, len(all))
 	out := &listSecretsOutput{}
 	out.Body.Secrets = []SecretInfo{}
-	for _, one := range all[from:min(from+in.PageSize, len(all))] {
+	for _, one := range cut(all, in.paging) {
 		out.Body.Secrets = append(out.Body.Secrets, SecretInfo(one))
 	}
-	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = len(all), in.Page, in.PageSize
+	out.Body.paged = in.of(len(all))
 	return out, nil
 }
 

@@ -14,8 +14,7 @@ func (a *API) visible(p *toolkeep.Principal) func(*toolkeep.Tool) bool {
 }
 
 type listToolsInput struct {
-	Page              int    `query:"page" minimum:"1" maximum:"1000000" default:"1" doc:"page, from 1"`
-	PageSize          int    `query:"page_size" minimum:"1" maximum:"200" default:"50" doc:"entries a page"`
+	paging
 	Category          string `query:"category" maxLength:"64"`
 	Tag               string `query:"tag" maxLength:"64"`
 	Capability        string `query:"capability" maxLength:"64" doc:"a capability that the tool declares"`
@@ -44,17 +43,15 @@ type ToolSummary struct {
 
 type listToolsOutput struct {
 	Body struct {
-		Tools      []ToolSummary `json:"tools"`
-		TotalCount int           `json:"total_count"`
-		Page       int           `json:"page"`
-		PageSize   int           `json:"page_size"`
+		Tools []ToolSummary `json:"tools"`
+		paged
 	} `nameHint:"ToolList"`
 }
 
 func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listToolsInput) (*listToolsOutput, error) {
 	list, total := a.c.Catalog.List(p, catalog.Filter{
 		Category: in.Category, Tag: in.Tag, Capability: in.Capability, Namespace: in.Namespace,
-		IncludeDeprecated: in.IncludeDeprecated, Offset: (in.Page - 1) * in.PageSize, Limit: in.PageSize,
+		IncludeDeprecated: in.IncludeDeprecated, Offset: in.offset(), Limit: in.PageSize,
 	}, a.visible(p))
 	out := &listToolsOutput{}
 	out.Body.Tools = make([]ToolSummary, len(list))
@@ -71,7 +68,7 @@ func (a *API) listTools(ctx context.Context, p *toolkeep.Principal, in *listTool
 			out.Body.Tools[i].Authentication = a.toolAuth(ctx, p, v.Tool, false)
 		}
 	}
-	out.Body.TotalCount, out.Body.Page, out.Body.PageSize = total, in.Page, in.PageSize
+	out.Body.paged = in.of(total)
 	return out, nil
 }
 
