@@ -19,5 +19,6 @@
 //	problem document (RFC 9457)    problem.go
 //
 // gRPC has no Host rule and no Origin rule: a browser cannot speak it. The size
-// and the time of its messages are bounded by the library, with Limits.
+// and the time of its messages are bounded by the library, with Limits. The
+// listener of the metrics is not behind the gate: scrapers come by address.
 package gate

@@ -25,7 +25,7 @@ type API struct {
 	components *components
 	paths      tree     // of the document
 	patterns   []string // of the mux, for tests
-	document   struct{ json, yaml []byte }
+	document   struct{ json, yaml func() []byte }
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -40,6 +40,10 @@ func New(c Config) *API {
 	a := &API{c: c, gate: c.Gate, limits: c.Gate.Limits(), log: c.Log, mux: http.NewServeMux(),
 		components: &components{schemas: tree{}, types: map[string]reflect.Type{}}, paths: tree{}, closing: make(chan struct{})}
 	a.behind = http.HandlerFunc(a.serve)
+	// Both are written when they are first asked for: that takes some milliseconds and
+	// megabytes.
+	a.document.json = sync.OnceValue(a.writeDocument)
+	a.document.yaml = sync.OnceValue(func() []byte { return asYAML(a.document.json()) })
 	if a.guide = c.Guide; a.guide == nil && c.Search != nil {
 		a.guide = &assembly.Guide{Search: c.Search}
 	}
@@ -49,7 +53,6 @@ func New(c Config) *API {
 	a.rawRoutes()
 	a.operations()
 	a.mounts()
-	a.finishDocument()
 	return a
 }
 
@@ -133,10 +136,10 @@ func (a *API) notFound(w http.ResponseWriter, r *http.Request) {
 		"%s is not possible here; use %s", toolkeep.ClipBytes(r.Method, 20), strings.Join(allow, ", "))))
 }
 
-// serveDocument answers with the prepared document.
-func (a *API) serveDocument(contentType string, body *[]byte) http.HandlerFunc {
+// serveDocument answers with the document.
+func (a *API) serveDocument(contentType string, body func() []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age="+seconds(5*time.Minute))
-		a.gate.Send(w, r, http.StatusOK, contentType, *body)
+		a.gate.Send(w, r, http.StatusOK, contentType, body())
 	}
 }

@@ -102,9 +102,9 @@ func headerParam(name, description string) tree {
 	return paramDoc("header", name, description, false, text())
 }
 
-// finishDocument settles the document; it does not change afterwards.
-func (a *API) finishDocument() {
-	a.components.mayBeNull("InvokeRequest", "AgentContext", "ResourceLimits", "DocumentContext", "CheckpointConfig", "ExecutionOptions", "ExecutionContext")
+// writeDocument gives the document as JSON. The routes are all there, and it does not
+// change afterwards.
+func (a *API) writeDocument() []byte {
 	version := a.c.Version
 	if version == "" {
 		version = "0.0.0-dev"
@@ -128,21 +128,17 @@ func (a *API) finishDocument() {
 		"components": tree{"schemas": a.components.schemas,
 			"securitySchemes": tree{"bearer": tree{"type": "http", "scheme": "bearer", "description": "an API key"}}},
 	}
-	var err error
-	if a.document.json, err = gate.Marshal(doc); err == nil {
-		a.document.yaml, err = asYAML(a.document.json)
-	}
+	raw, err := gate.Marshal(doc)
 	if err != nil {
 		panic(err) // the document is made of constants
 	}
+	return raw
 }
 
 // asYAML writes JSON, which is YAML in one line, in the form that people read.
-func asYAML(raw []byte) ([]byte, error) {
+func asYAML(raw []byte) []byte {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(raw, &doc); err != nil {
-		return nil, err
-	}
+	err := yaml.Unmarshal(raw, &doc)
 	var plain func(*yaml.Node)
 	plain = func(n *yaml.Node) {
 		n.Style = 0
@@ -151,5 +147,11 @@ func asYAML(raw []byte) ([]byte, error) {
 		}
 	}
 	plain(&doc)
-	return yaml.Marshal(&doc)
+	if err == nil {
+		raw, err = yaml.Marshal(&doc)
+	}
+	if err != nil {
+		panic(err) // it is the document's own JSON
+	}
+	return raw
 }

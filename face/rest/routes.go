@@ -40,6 +40,7 @@ func (a *API) rawRoutes() {
 			"headers":     tree{"Location": headerDoc("where to ask", text())},
 		},
 	}
+	a.components.mayBeNull("InvokeRequest", "AgentContext", "ResourceLimits", "DocumentContext", "CheckpointConfig", "ExecutionOptions", "ExecutionContext")
 	a.raw(invoke, a.invoke)
 
 	const call = "/api/v1/invocations/{invocation_id}"
@@ -72,8 +73,8 @@ func (a *API) rawRoutes() {
 func (a *API) publicRoutes() {
 	for _, f := range []struct {
 		ext  string
-		body *[]byte
-	}{{"json", &a.document.json}, {"yaml", &a.document.yaml}} {
+		body func() []byte
+	}{{"json", a.document.json}, {"yaml", a.document.yaml}} {
 		r := op("GET", "/openapi."+f.ext, "openapi-"+f.ext, tagSystem, "This document")
 		r.public, r.responses = true, answers200("OpenAPI 3.1", "application/openapi+"+f.ext, tree{})
 		a.raw(r, a.serveDocument("application/openapi+"+f.ext, f.body))
