@@ -202,7 +202,7 @@ func TestDocumentIsServed(t *testing.T) {
 // The reader of the envelope and the type that documents it know the same fields.
 func TestEnvelopeMatchesItsDocument(t *testing.T) {
 	for _, x := range []struct {
-		fields []string
+		fields []field
 		typ    any
 	}{
 		{envelopeFields, InvokeRequest{}}, {agentFields, AgentContext{}}, {limitFields, ResourceLimits{}}, {documentFields, DocumentContext{}},
@@ -213,7 +213,7 @@ func TestEnvelopeMatchesItsDocument(t *testing.T) {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
 			documented = append(documented, name)
 		}
-		read := slices.Sorted(slices.Values(x.fields))
+		read := slices.Sorted(slices.Values(namesOf(x.fields)))
 		slices.Sort(documented)
 		if !slices.Equal(read, documented) {
 			t.Errorf("%T: read %v, documented %v", x.typ, read, documented)

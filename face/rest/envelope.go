@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ var decoders = sync.Pool{New: func() any { return new(pooledDecoder) }}
 type pooledDecoder struct {
 	jsontext.Decoder
 	src bytes.Buffer
+	envelope
 }
 
 func (d *pooledDecoder) read(body []byte) {
@@ -48,41 +50,108 @@ type envelope struct {
 	dec  *jsontext.Decoder
 	body []byte
 	// Which field set a value, to name both of a contradiction.
-	keyFrom, subjectFrom, timeoutFrom, planFrom, taskFrom string
+	setters     [20]setter // as many as there are text fields and headers
+	set         int
+	timeoutFrom string
 }
 
-// The fields of each object, for the message about an unknown one and for the
-// test against the document.
+type setter struct {
+	to   *string
+	name string
+}
+
+// A field of the envelope is read by its reader.
+type field struct {
+	name string
+	read reader
+}
+
+// reader reads the value of the field of this name. False: the text is broken, and
+// nothing more can be read.
+type reader func(e *envelope, name string) bool
+
+// The fields of each object.
 var (
-	envelopeFields = []string{"tool_id", "tool_version", "invocation_id", "agent_context", "parameters", "resource_limits",
-		"document_context", "checkpoint_config", "execution_options", "dry_run", "agent_id", "request_id", "skip_cache",
-		"cache_override_ttl", "timeout_seconds", "plan_id", "task_id", "context", "parent_invocation_id", "capability_token"}
-	agentFields      = []string{"agent_did", "tenant_id", "user_did", "session_id"}
-	limitFields      = []string{"cpu_millicore_limit", "memory_mb_limit", "timeout_seconds", "network_bandwidth_mbps"}
-	documentFields   = []string{"document_refs", "version_pinning", "query"}
-	checkpointFields = []string{"enable_checkpointing", "checkpoint_interval_seconds", "resume_from_checkpoint_id"}
-	optionFields     = []string{"async_mode", "priority", "idempotency_key", "require_approval"}
-	contextFields    = []string{"plan_id", "task_id", "env"}
+	envelopeFields = []field{
+		{"tool_id", readText(func(c *toolkeep.Call) *string { return &c.Tool })},
+		{"tool_version", readText(func(c *toolkeep.Call) *string { return &c.Range })},
+		{"invocation_id", readText(func(c *toolkeep.Call) *string { return &c.ID })},
+		{"agent_context", readObject(agentFields)},
+		{"parameters", (*envelope).parameters},
+		{"resource_limits", readObject(limitFields)},
+		{"document_context", readObject(documentFields)},
+		{"checkpoint_config", readObject(checkpointFields)},
+		{"execution_options", readObject(optionFields)},
+		{"dry_run", readTruth(func(e *envelope) *bool { return &e.dryRun })},
+		{"agent_id", readText(subject)},
+		{"request_id", readText(key)},
+		{"skip_cache", readTruth(func(e *envelope) *bool { return &e.call.SkipCache })},
+		{"cache_override_ttl", readSeconds(func(e *envelope, _ string, d time.Duration) { e.call.CacheTTL = d })},
+		{"timeout_seconds", readSeconds((*envelope).timeout)},
+		{"plan_id", readText(plan)},
+		{"task_id", readText(task)},
+		{"context", readObject(contextFields)},
+		{"parent_invocation_id", readText(func(c *toolkeep.Call) *string { return &c.Parent })},
+		{"capability_token", (*envelope).token},
+	}
+	agentFields = []field{
+		{"agent_did", readText(subject)},
+		{"tenant_id", readText(func(c *toolkeep.Call) *string { return &c.Tenant })},
+		{"user_did", readText(func(c *toolkeep.Call) *string { return &c.User })},
+		{"session_id", readText(func(c *toolkeep.Call) *string { return &c.Session })},
+	}
+	limitFields = []field{
+		{"cpu_millicore_limit", readOnly("sandbox limits", "null")},
+		{"memory_mb_limit", readOnly("sandbox limits", "null")},
+		{"timeout_seconds", readSeconds((*envelope).timeout)},
+		{"network_bandwidth_mbps", readOnly("sandbox limits", "null")},
+	}
+	documents      = readOnly("document context", "null", "[]", "false", `""`)
+	documentFields = []field{{"document_refs", documents}, {"version_pinning", documents}, {"query", documents}}
+
+	checkpointFields = []field{
+		{"enable_checkpointing", readOnly("checkpoints", "null", "true", "false")},
+		{"checkpoint_interval_seconds", readOnly("checkpoints", "null", "30")},
+		{"resume_from_checkpoint_id", readOnly("checkpoints", "null")},
+	}
+	optionFields = []field{
+		{"async_mode", readTruth(func(e *envelope) *bool { return &e.call.Async })},
+		{"priority", (*envelope).priority},
+		{"idempotency_key", readText(key)},
+		{"require_approval", readTruth(func(e *envelope) *bool { return &e.call.RequireApproval })},
+	}
+	contextFields = []field{
+		{"plan_id", readText(plan)},
+		{"task_id", readText(task)},
+		{"env", readOnly("an environment for the tool", "null", "{}")},
+	}
 )
+
+// Members of a call that several fields set.
+func subject(c *toolkeep.Call) *string { return &c.Subject }
+func key(c *toolkeep.Call) *string     { return &c.Key }
+func plan(c *toolkeep.Call) *string    { return &c.Plan }
+func task(c *toolkeep.Call) *string    { return &c.Task }
 
 // decodeCall reads the body into a call that has what the headers say. What is
 // wrong is the call's Fault.
 func (a *API) decodeCall(body []byte, c *toolkeep.Call) (dryRun bool) {
-	e := envelope{call: c, gate: a.gate, body: body}
-	if c.Key != "" {
-		e.keyFrom = "the header Idempotency-Key"
-	}
-	if !utf8.Valid(body) {
-		e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body is not valid UTF-8"))
-		return false
-	}
 	d := decoders.Get().(*pooledDecoder)
 	d.read(body)
-	e.dec = &d.Decoder
-	e.document()
+	e := &d.envelope
+	*e = envelope{call: c, gate: a.gate, body: body, dec: &d.Decoder, set: 3}
+	e.setters[0], e.setters[1] = setter{&c.Key, "the header Idempotency-Key"}, setter{&c.Session, "the header X-Session-ID"}
+	e.setters[2] = setter{&c.User, "the header X-User-ID"}
+	if utf8.Valid(body) {
+		e.document()
+	} else {
+		e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "the body is not valid UTF-8"))
+	}
+	dryRun = e.dryRun
+	*e = envelope{}
 	d.read(nil)
 	decoders.Put(d)
-	return e.dryRun
+	return dryRun
 }
 
 func (e *envelope) fault(err *toolkeep.Error) {
@@ -111,7 +180,7 @@ func (e *envelope) document() {
 		e.malformed("the body must be a JSON object with tool_id and parameters")
 		return
 	}
-	if !e.object("", envelopeFields, e.member) {
+	if !e.object("", envelopeFields) {
 		return
 	}
 	if _, err := e.dec.ReadToken(); err != io.EOF {
@@ -122,9 +191,8 @@ func (e *envelope) document() {
 	}
 }
 
-// object reads an object's members. It returns false if the text is broken and
-// nothing more can be read. null counts as an object without members.
-func (e *envelope) object(path string, fields []string, member func(i int, name string) bool) bool {
+// object reads an object's members; null counts as an object without members.
+func (e *envelope) object(path string, fields []field) bool {
 	switch e.dec.PeekKind() {
 	case 'n':
 		return e.skip()
@@ -142,23 +210,19 @@ func (e *envelope) object(path string, fields []string, member func(i int, name 
 		if err != nil {
 			return e.syntax(err)
 		}
-		i := fieldIndex(fields, raw)
-		switch {
+		var ok bool
+		switch i := fieldIndex(fields, raw); {
 		case i < 0:
 			e.unknown(path, fields, raw)
-			if !e.skip() {
-				return false
-			}
-			continue
+			ok = e.skip()
 		case seen&(1<<i) != 0:
-			e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "%s stands twice in the body", join(path, fields[i])))
-			if !e.skip() {
-				return false
-			}
-			continue
+			e.fault(toolkeep.NewError(toolkeep.InvalidEncoding, "%s stands twice in the body", join(path, fields[i].name)))
+			ok = e.skip()
+		default:
+			seen |= 1 << i
+			ok = fields[i].read(e, join(path, fields[i].name))
 		}
-		seen |= 1 << i
-		if !member(i, join(path, fields[i])) {
+		if !ok {
 			return false
 		}
 	}
@@ -176,26 +240,34 @@ func join(path, name string) string {
 }
 
 // fieldIndex finds a quoted name; -1 if it is none of the fields.
-func fieldIndex(fields []string, raw []byte) int {
+func fieldIndex(fields []field, raw []byte) int {
 	name := raw[1 : len(raw)-1]
 	if bytes.IndexByte(name, '\\') >= 0 {
 		name, _ = jsontext.AppendUnquote(nil, raw)
 	}
 	for i, f := range fields {
-		if f == string(name) {
+		if f.name == string(name) {
 			return i
 		}
 	}
 	return -1
 }
 
-func (e *envelope) unknown(path string, fields []string, raw []byte) {
+func (e *envelope) unknown(path string, fields []field, raw []byte) {
 	name, _ := jsontext.AppendUnquote(nil, raw)
 	sent := toolkeep.ClipBytes(string(name), 100)
-	near := suggest.Nearest(sent, fields)
+	near := suggest.Nearest(sent, namesOf(fields))
 	err := toolkeep.NewError(toolkeep.MalformedRequest, "the field %s is not known; the nearest known one is %s",
 		join(path, sent), join(path, near)).With("field", join(path, sent)).With("nearest", join(path, near))
 	e.fault(err)
+}
+
+func namesOf(fields []field) []string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.name
+	}
+	return names
 }
 
 func (e *envelope) syntax(err error) bool {
@@ -219,54 +291,7 @@ func (e *envelope) skip() bool {
 	return true
 }
 
-// member reads one field of the envelope.
-func (e *envelope) member(_ int, name string) bool {
-	c := e.call
-	switch name {
-	case "tool_id":
-		return e.str(name, func(v string) { c.Tool = v })
-	case "tool_version":
-		return e.str(name, func(v string) { c.Range = v })
-	case "invocation_id":
-		return e.str(name, func(v string) { c.ID = v })
-	case "parent_invocation_id":
-		return e.str(name, func(v string) { c.Parent = v })
-	case "agent_id":
-		return e.str(name, func(v string) { e.subject(v, name) })
-	case "request_id":
-		return e.str(name, func(v string) { e.key(v, name) })
-	case "plan_id":
-		return e.str(name, func(v string) { e.same(&c.Plan, &e.planFrom, v, name) })
-	case "task_id":
-		return e.str(name, func(v string) { e.same(&c.Task, &e.taskFrom, v, name) })
-	case "capability_token":
-		return e.str(name, func(string) { e.fault(e.gate.Token()) })
-	case "dry_run":
-		return e.boolean(name, func(v bool) { e.dryRun = v })
-	case "skip_cache":
-		return e.boolean(name, func(v bool) { c.SkipCache = v })
-	case "cache_override_ttl":
-		return e.seconds(name, func(d time.Duration) { c.CacheTTL = d })
-	case "timeout_seconds":
-		return e.seconds(name, func(d time.Duration) { e.timeout(d, name) })
-	case "parameters":
-		return e.parameters()
-	case "agent_context":
-		return e.object(name, agentFields, e.agent)
-	case "resource_limits":
-		return e.object(name, limitFields, e.limit)
-	case "document_context":
-		return e.object(name, documentFields, e.documents)
-	case "checkpoint_config":
-		return e.object(name, checkpointFields, e.checkpoint)
-	case "execution_options":
-		return e.object(name, optionFields, e.option)
-	default: // context
-		return e.object(name, contextFields, e.context)
-	}
-}
-
-func (e *envelope) parameters() bool {
+func (e *envelope) parameters(string) bool {
 	kind := e.dec.PeekKind()
 	if kind != '{' && kind != 'n' && kind != 0 {
 		e.malformed("parameters must be an object")
@@ -284,185 +309,139 @@ func (e *envelope) parameters() bool {
 	return true
 }
 
-func (e *envelope) agent(i int, name string) bool {
-	c := e.call
-	switch agentFields[i] {
-	case "agent_did":
-		return e.str(name, func(v string) { e.subject(v, name) })
-	case "tenant_id":
-		return e.str(name, func(v string) { c.Tenant = v })
-	case "user_did":
-		return e.str(name, func(v string) { e.text(&c.User, v, name) })
-	default:
-		return e.str(name, func(v string) { e.text(&c.Session, v, name) })
-	}
-}
-
-func (e *envelope) limit(i int, name string) bool {
-	if limitFields[i] == "timeout_seconds" {
-		return e.seconds(name, func(d time.Duration) { e.timeout(d, name) })
-	}
-	return e.only(name, "sandbox limits", "null")
-}
-
-func (e *envelope) documents(_ int, name string) bool {
-	return e.only(name, "document context", "null", "[]", "false", `""`)
-}
-
-func (e *envelope) checkpoint(i int, name string) bool {
-	switch checkpointFields[i] {
-	case "enable_checkpointing":
-		return e.only(name, "checkpoints", "null", "true", "false")
-	case "checkpoint_interval_seconds":
-		return e.only(name, "checkpoints", "null", "30")
-	default:
-		return e.only(name, "checkpoints", "null")
-	}
-}
-
-func (e *envelope) option(i int, name string) bool {
-	c := e.call
-	switch optionFields[i] {
-	case "async_mode":
-		return e.boolean(name, func(v bool) { c.Async = v })
-	case "require_approval":
-		return e.boolean(name, func(v bool) { c.RequireApproval = v })
-	case "idempotency_key":
-		return e.str(name, func(v string) { e.key(v, name) })
-	default:
-		return e.str(name, func(v string) {
-			switch p := toolkeep.Priority(v); p {
-			case toolkeep.Low, toolkeep.Normal, toolkeep.High:
-				c.Priority = p
-			default:
-				e.malformed("%s must be low, normal or high", name)
-			}
-		})
-	}
-}
-
-func (e *envelope) context(i int, name string) bool {
-	switch contextFields[i] {
-	case "plan_id":
-		return e.str(name, func(v string) { e.same(&e.call.Plan, &e.planFrom, v, name) })
-	case "task_id":
-		return e.str(name, func(v string) { e.same(&e.call.Task, &e.taskFrom, v, name) })
-	default:
-		return e.only(name, "an environment for the tool", "null", "{}")
-	}
-}
-
-// only accepts the values that ask for nothing; a wish that this build cannot
+// readOnly accepts the values that ask for nothing; a wish that this build cannot
 // fulfil is refused and not passed over.
-func (e *envelope) only(name, what string, allowed ...string) bool {
-	raw, err := e.dec.ReadValue()
-	if err != nil {
-		return e.syntax(err)
-	}
-	text := string(raw)
-	if len(raw) > 1 && (raw[0] == '{' || raw[0] == '[') {
-		text = strings.Map(func(r rune) rune {
-			if strings.ContainsRune(" \t\r\n", r) {
-				return -1
-			}
-			return r
-		}, text)
-	}
-	for _, a := range allowed {
-		if text == a {
-			return true
+func readOnly(what string, allowed ...string) reader {
+	return func(e *envelope, name string) bool {
+		raw, err := e.dec.ReadValue()
+		if err != nil {
+			return e.syntax(err)
 		}
+		text := string(raw)
+		if raw[0] == '{' || raw[0] == '[' {
+			text = strings.Join(strings.Fields(text), "")
+		}
+		if !slices.Contains(allowed, text) {
+			e.fault(toolkeep.NewError(toolkeep.MalformedRequest, "%s is not in this build: leave %s out", what, name).With("field", name))
+		}
+		return true
 	}
-	e.fault(toolkeep.NewError(toolkeep.MalformedRequest, "%s is not in this build: leave %s out", what, name).With("field", name))
-	return true
 }
 
-// str reads a string; null counts as absent.
-func (e *envelope) str(name string, set func(string)) bool {
+func readObject(fields []field) reader {
+	return func(e *envelope, name string) bool { return e.object(name, fields) }
+}
+
+// text reads a string; null and "" count as absent, and ok is false for them. The
+// pipeline checks length and characters.
+func (e *envelope) text(name string) (v string, ok, goOn bool) {
 	switch e.dec.PeekKind() {
 	case 'n':
-		return e.skip()
+		return "", false, e.skip()
 	case '"':
 	default:
 		e.malformed("%s must be a string", name)
-		return e.skip()
+		return "", false, e.skip()
 	}
 	tok, err := e.dec.ReadToken()
 	if err != nil {
-		return e.syntax(err)
+		return "", false, e.syntax(err)
 	}
-	// The pipeline checks length and characters.
-	if v := tok.String(); v != "" {
-		set(v)
-	}
-	return true
+	v = tok.String()
+	return v, v != "", true
 }
 
-func (e *envelope) boolean(name string, set func(bool)) bool {
-	switch e.dec.PeekKind() {
-	case 'n':
-		return e.skip()
-	case 't', 'f':
+// readText sets a member of the call that another field or a header may have set
+// before.
+func readText(member func(*toolkeep.Call) *string) reader {
+	return func(e *envelope, name string) bool {
+		v, ok, goOn := e.text(name)
+		if to := member(e.call); ok && *to != "" && *to != v {
+			e.contradicts(to, name)
+		} else if ok {
+			*to = v
+			e.setters[e.set], e.set = setter{to, name}, e.set+1
+		}
+		return goOn
+	}
+}
+
+// contradicts refuses a second value; wire.md gives that of the idempotency key a code
+// of its own.
+func (e *envelope) contradicts(to *string, name string) {
+	other := ""
+	for _, s := range e.setters[:e.set] {
+		if s.to == to {
+			other = s.name
+		}
+	}
+	code := toolkeep.MalformedRequest
+	if to == &e.call.Key {
+		code = toolkeep.InvalidParameters
+	}
+	e.fault(toolkeep.NewError(code, "%s and %s are one thing and have different values", other, name))
+}
+
+func (e *envelope) token(name string) bool {
+	_, ok, goOn := e.text(name)
+	if ok {
+		e.fault(e.gate.Token())
+	}
+	return goOn
+}
+
+func (e *envelope) priority(name string) bool {
+	v, ok, goOn := e.text(name)
+	switch p := toolkeep.Priority(v); p {
+	case toolkeep.Low, toolkeep.Normal, toolkeep.High:
+		e.call.Priority = p
 	default:
-		e.malformed("%s must be true or false", name)
-		return e.skip()
+		if ok {
+			e.malformed("%s must be low, normal or high", name)
+		}
 	}
-	tok, err := e.dec.ReadToken()
-	if err != nil {
-		return e.syntax(err)
-	}
-	set(tok.Bool())
-	return true
+	return goOn
 }
 
-func (e *envelope) seconds(name string, set func(time.Duration)) bool {
-	if e.dec.PeekKind() == 'n' {
-		return e.skip()
-	}
-	raw, err := e.dec.ReadValue()
-	if err != nil {
-		return e.syntax(err)
-	}
-	s, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil || s < 0.001 || s > maxSeconds {
-		e.malformed("%s must be a number of seconds above 0 and at most %d", name, maxSeconds)
+func readTruth(member func(*envelope) *bool) reader {
+	return func(e *envelope, name string) bool {
+		switch e.dec.PeekKind() {
+		case 'n':
+			return e.skip()
+		case 't', 'f':
+		default:
+			e.malformed("%s must be true or false", name)
+			return e.skip()
+		}
+		tok, err := e.dec.ReadToken()
+		if err != nil {
+			return e.syntax(err)
+		}
+		*member(e) = tok.Bool()
 		return true
 	}
-	set(time.Duration(s * float64(time.Second)))
-	return true
 }
 
-// text sets a value that a header may have set before.
-func (e *envelope) text(to *string, v, name string) {
-	if *to != "" && *to != v {
-		e.malformed("%s and the header for it have different values", name)
-		return
+func readSeconds(set func(e *envelope, name string, d time.Duration)) reader {
+	return func(e *envelope, name string) bool {
+		if e.dec.PeekKind() == 'n' {
+			return e.skip()
+		}
+		raw, err := e.dec.ReadValue()
+		if err != nil {
+			return e.syntax(err)
+		}
+		s, err := strconv.ParseFloat(string(raw), 64)
+		if err != nil || s < 0.001 || s > maxSeconds {
+			e.malformed("%s must be a number of seconds above 0 and at most %d", name, maxSeconds)
+			return true
+		}
+		set(e, name, time.Duration(s*float64(time.Second)))
+		return true
 	}
-	*to = v
 }
 
-// same sets a value that another field may have set before.
-func (e *envelope) same(to, from *string, v, name string) {
-	if *from != "" && *to != v {
-		e.malformed("%s and %s have different values", *from, name)
-		return
-	}
-	*to, *from = v, name
-}
-
-func (e *envelope) subject(v, name string) { e.same(&e.call.Subject, &e.subjectFrom, v, name) }
-
-// key sets the idempotency key, which has three names; wire.md gives their
-// contradiction a code of its own.
-func (e *envelope) key(v, name string) {
-	if e.keyFrom != "" && e.call.Key != v {
-		e.fault(toolkeep.NewError(toolkeep.InvalidParameters, "%s and %s are one thing and have different values", e.keyFrom, name))
-		return
-	}
-	e.call.Key, e.keyFrom = v, name
-}
-
-func (e *envelope) timeout(d time.Duration, name string) {
+func (e *envelope) timeout(name string, d time.Duration) {
 	if e.timeoutFrom != "" && e.call.Timeout != d {
 		e.malformed("%s and %s have different values", e.timeoutFrom, name)
 		return

@@ -49,7 +49,7 @@ func TestDecodeCallNullIsAbsent(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"tool_id":"a.b"`)
 	for _, f := range envelopeFields[1:] {
-		b.WriteString(`,"` + f + `":null`)
+		b.WriteString(`,"` + f.name + `":null`)
 	}
 	b.WriteString("}")
 	c, dry := decodeCall([]byte(b.String()), nil)
