@@ -3,7 +3,6 @@ package toolkeep
 import (
 	"context"
 	"errors"
-	"iter"
 	"time"
 )
 
@@ -149,48 +148,6 @@ type Applier interface {
 	// Applies share a transaction, and one that fails does not fail the others.
 	// Cancelling ctx stops the wait only before the changes are taken up.
 	Apply(ctx context.Context, changes ...Change) error
-}
-
-// Committed is a change with its feed position.
-type Committed struct {
-	Seq    int64
-	At     time.Time
-	Change Change
-}
-
-// Watcher delivers the feed.
-type Watcher interface {
-	// Watch yields every change committed after seq, in order and without gaps,
-	// starting with past ones, until ctx ends or the consumer stops. An error is
-	// yielded once, as the last element. Consumers must not modify the changes. Claimed
-	// and moved calls have no output or sealed arguments.
-	Watch(ctx context.Context, after int64) iter.Seq2[Committed, error]
-	// Head returns the sequence number of the newest committed change.
-	Head(ctx context.Context) (int64, error)
-}
-
-// followPause is the pause before a broken feed is read again.
-const followPause = time.Second
-
-// Follow passes every change after a feed position to each, until ctx ends. A feed that
-// breaks is reported to broken and resumed a second later where it was.
-func Follow(ctx context.Context, w Watcher, after int64, each func(Committed), broken func(error)) {
-	for ctx.Err() == nil {
-		for c, err := range w.Watch(ctx, after) {
-			if err != nil {
-				if ctx.Err() == nil {
-					broken(err)
-				}
-				break
-			}
-			after = c.Seq
-			each(c)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(followPause):
-		}
-	}
 }
 
 // APIKey is a stored key. Its secret is 256 random bits, so a plain SHA-256 is enough

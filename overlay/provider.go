@@ -66,8 +66,8 @@ type Provider struct {
 
 	mu     sync.RWMutex
 	stored map[key]held
-	seen   int64
-	moved  chan struct{} // closed and replaced when seen moves
+
+	position toolkeep.FeedPosition
 }
 
 type held struct {
@@ -89,7 +89,7 @@ func New(c Config) (*Provider, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &Provider{c: c, log: c.Log, stored: map[key]held{}, moved: make(chan struct{}), rates: newRates(c.Clock)}
+	p := &Provider{c: c, log: c.Log, stored: map[key]held{}, rates: newRates(c.Clock)}
 	if c.URL == "" {
 		return p, nil
 	}
@@ -114,7 +114,7 @@ func (p *Provider) Start(ctx context.Context) (int64, error) {
 	for _, it := range items {
 		p.put(it)
 	}
-	p.reached(seq)
+	p.position.Reach(seq)
 	return seq, nil
 }
 
@@ -137,17 +137,7 @@ func (p *Provider) Follow(c toolkeep.Committed) {
 			p.drop(ch.Tenant, ch.ID)
 		}
 	}
-	p.reached(c.Seq)
-}
-
-func (p *Provider) reached(seq int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if seq > p.seen {
-		p.seen = seq
-		close(p.moved)
-		p.moved = make(chan struct{})
-	}
+	p.position.Reach(c.Seq)
 }
 
 func (p *Provider) put(it toolkeep.Document) {
@@ -340,33 +330,8 @@ func (p *Provider) apply(ctx context.Context, ch toolkeep.Change) error {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the store could not take the context and nothing was changed; try again").Because(err)
 	}
 	// The change is committed, so a failure from here on is not reported to the caller.
-	head, err := p.c.Store.Head(context.WithoutCancel(ctx))
-	if err == nil {
-		err = p.await(ctx, head)
-	}
-	if err != nil {
+	if err := p.position.Await(ctx, p.c.Store); err != nil {
 		p.log.Warn("a context was stored and is not seen yet", "error", err)
 	}
 	return nil
-}
-
-// seeLimit is how long a change may take to arrive through the feed.
-const seeLimit = 5 * time.Second
-
-func (p *Provider) await(ctx context.Context, seq int64) error {
-	ctx, cancel := context.WithTimeout(ctx, seeLimit)
-	defer cancel()
-	for {
-		p.mu.RLock()
-		seen, moved := p.seen, p.moved
-		p.mu.RUnlock()
-		if seen >= seq {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

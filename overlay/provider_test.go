@@ -106,9 +106,7 @@ func TestStored(t *testing.T) {
 	if c := of(t, p, agent, tool); c.Attempts != 0 || c.Timeout != 100*time.Millisecond {
 		t.Errorf("%s", c.JSON())
 	}
-	head, err := w.store.Head(t.Context())
-	check(t, err)
-	check(t, late.await(t.Context(), head))
+	check(t, late.position.Await(t.Context(), w.store))
 	if c := of(t, late, agent, tool); c.Attempts != 0 {
 		t.Errorf("the other node: %s", c.JSON())
 	}

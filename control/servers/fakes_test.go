@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/access"
@@ -28,6 +29,7 @@ type memory struct {
 	versions []toolkeep.Version
 	docs     []toolkeep.Document
 	grown    chan struct{}
+	lag      time.Duration // of the feed
 	// refuse, where set, says why a change fails.
 	refuse func(toolkeep.Change) error
 }
@@ -79,6 +81,13 @@ func (m *memory) Apply(_ context.Context, changes ...toolkeep.Change) error {
 	return nil
 }
 
+// slow has the feed bring each change that much later.
+func (m *memory) slow(lag time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lag = lag
+}
+
 func (m *memory) find(tenant, id string) int {
 	return slices.IndexFunc(m.docs, func(d toolkeep.Document) bool { return d.Tenant == tenant && d.ID == id })
 }
@@ -93,8 +102,15 @@ func (m *memory) Watch(ctx context.Context, after int64) iter.Seq2[toolkeep.Comm
 	return func(yield func(toolkeep.Committed, error) bool) {
 		for {
 			m.mu.Lock()
-			batch, grown := m.feed[after:], m.grown
+			batch, grown, lag := m.feed[after:], m.grown, m.lag
 			m.mu.Unlock()
+			if lag > 0 && len(batch) > 0 {
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(lag):
+				}
+			}
 			for _, c := range batch {
 				if ctx.Err() != nil || !yield(c, nil) {
 					return

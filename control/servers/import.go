@@ -84,12 +84,16 @@ func (s *Servers) Import(ctx context.Context, p *toolkeep.Principal, name string
 	if err := s.put(ctx, doc, old.Revision); err != nil {
 		return nil, err
 	}
-	plan, err := s.reconcile(ctx, c)
+	var plan *Plan
+	if err = s.position.Await(ctx, s.c.Store); err != nil {
+		err = toolkeep.NewError(toolkeep.RecordUnavailable, "this node does not see the MCP server %s in its store yet; try again in a moment", name).Because(err)
+	} else {
+		plan, err = s.reconcile(ctx, c)
+	}
 	if err != nil && !replaces {
-		// A second import is to be the first one again.
-		now := context.WithoutCancel(ctx)
-		if s.c.Store.Apply(now, toolkeep.DeleteDocument{Kind: upstream.DocumentKind, Tenant: id.owner, ID: name, Expect: toolkeep.AnyRevision, By: p.Subject}) == nil {
-			s.deleteStored(id)
+		// The next import accepts all tools only if the server is not stored.
+		if rmErr := s.remove(context.WithoutCancel(ctx), id, p.Subject); rmErr != nil {
+			s.c.Log.Warn("an MCP server whose import failed stays stored", "server", name, "error", rmErr)
 		}
 	}
 	return plan, err
@@ -148,10 +152,8 @@ func (s *Servers) Remove(ctx context.Context, p *toolkeep.Principal, name string
 			}
 		}
 	}
-	err = s.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: upstream.DocumentKind, Tenant: doc.Tenant, ID: doc.ID, Expect: toolkeep.AnyRevision, By: p.Subject})
-	if err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
+	if err := s.remove(ctx, id, p.Subject); err != nil && !errors.Is(err, toolkeep.ErrNotFound) {
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be removed now").Because(err)
 	}
-	s.deleteStored(id)
 	return s.c.Credentials.Logins.Remove(ctx, doc.ID, doc.Tenant)
 }

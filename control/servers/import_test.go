@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/catalog"
@@ -160,13 +162,33 @@ func TestFollow(t *testing.T) {
 			t.Errorf("after %T %v run %q, want %q", c.change, c.change, got, c.want)
 		}
 	}
-	doc.Revision = 3
-	h.putStored(doc)
-	doc.Revision, doc.Body = 2, []byte(`?`)
-	h.putStored(doc) // the feed is behind what this node did itself
-	if h.pool.names() != "acme/pages" {
-		t.Error("an older revision took the place of a newer one")
-	}
 	h.Stop()
 	h.Stop()
+}
+
+// TestSlowFeed: a change of this node is neither overtaken by an older one that its feed
+// brings later, nor reported as done before it is.
+func TestSlowFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, nil)
+		h.store.slow(time.Second)
+		for range 3 {
+			h.imports(httpSpec, tool("read", "Reads."))
+			if got := h.pool.names(); got != "acme/pages" {
+				t.Errorf("after an import run %q", got)
+			}
+			if err := h.Remove(t.Context(), admin("acme"), "pages"); err != nil {
+				t.Fatal(err)
+			}
+			if got := h.pool.names(); got != "" {
+				t.Errorf("after the removal run %q", got)
+			}
+		}
+		h.store.slow(time.Hour)
+		_, err := h.Import(t.Context(), admin("acme"), "pages", []byte(httpSpec), ImportOptions{})
+		wantCode(t, err, toolkeep.RecordUnavailable)
+		if docs, _, _ := h.store.Documents(t.Context(), upstream.DocumentKind); len(docs) != 0 {
+			t.Errorf("stored are %v", docs)
+		}
+	})
 }

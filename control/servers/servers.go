@@ -92,6 +92,8 @@ type Servers struct {
 
 	index index
 
+	position toolkeep.FeedPosition
+
 	run  context.Context // from Start to Stop
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -131,6 +133,7 @@ func (s *Servers) Start(ctx context.Context) error {
 		s.stored[serverID{d.Tenant, d.ID}] = d
 	}
 	s.mu.Unlock()
+	s.position.Reach(seq)
 	s.setPool()
 	if err := s.c.Credentials.Logins.Sweep(ctx); err != nil {
 		return err

@@ -10,8 +10,9 @@ import (
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
-// follow takes over a change of the store.
+// follow applies a change of the feed.
 func (s *Servers) follow(c toolkeep.Committed) {
+	defer s.position.Reach(c.Seq)
 	s.c.Credentials.Logins.Follow(c)
 	switch ch := c.Change.(type) {
 	case toolkeep.PutDocument:
@@ -26,17 +27,10 @@ func (s *Servers) follow(c toolkeep.Committed) {
 }
 
 func (s *Servers) putStored(d toolkeep.Document) {
-	id := serverID{d.Tenant, d.ID}
 	s.mu.Lock()
-	old, has := s.stored[id]
-	newer := !has || old.Revision < d.Revision
-	if newer {
-		s.stored[id] = d
-	}
+	s.stored[serverID{d.Tenant, d.ID}] = d
 	s.mu.Unlock()
-	if newer {
-		s.setPool()
-	}
+	s.setPool()
 }
 
 func (s *Servers) deleteStored(id serverID) {
@@ -74,7 +68,7 @@ func (s *Servers) get(id serverID) (toolkeep.Document, bool) {
 	return d, ok
 }
 
-// put stores a server that must have the revision, 0 for none.
+// put stores a server that must have the revision, 0 for none. E3963, E3965.
 func (s *Servers) put(ctx context.Context, d toolkeep.Document, revision int64) error {
 	err := s.c.Store.Apply(ctx, toolkeep.PutDocument{Document: d, Expect: revision})
 	switch {
@@ -83,8 +77,17 @@ func (s *Servers) put(ctx context.Context, d toolkeep.Document, revision int64) 
 	case err != nil:
 		return toolkeep.NewError(toolkeep.RecordUnavailable, "the MCP server cannot be stored now").Because(err)
 	}
-	d.Revision = revision + 1
-	s.putStored(d)
+	return nil
+}
+
+// remove deletes a server from the store and waits until it no longer runs here. ErrNotFound.
+func (s *Servers) remove(ctx context.Context, id serverID, by string) error {
+	if err := s.c.Store.Apply(ctx, toolkeep.DeleteDocument{Kind: upstream.DocumentKind, Tenant: id.owner, ID: id.name, Expect: toolkeep.AnyRevision, By: by}); err != nil {
+		return err
+	}
+	if err := s.position.Await(ctx, s.c.Store); err != nil {
+		s.c.Log.Warn("an MCP server was removed, and this node still runs it for a moment", "server", id.name, "error", err)
+	}
 	return nil
 }
 

@@ -1,0 +1,109 @@
+package toolkeep
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"time"
+)
+
+// Committed is a change with its feed position.
+type Committed struct {
+	Seq    int64
+	At     time.Time
+	Change Change
+}
+
+// Watcher delivers the feed.
+type Watcher interface {
+	// Watch yields every change committed after seq, in order and without gaps,
+	// starting with past ones, until ctx ends or the consumer stops. An error is
+	// yielded once, as the last element. Consumers must not modify the changes. Claimed
+	// and moved calls have no output or sealed arguments.
+	Watch(ctx context.Context, after int64) iter.Seq2[Committed, error]
+	// Head returns the sequence number of the newest committed change.
+	Head(ctx context.Context) (int64, error)
+}
+
+// followPause is the pause before a broken feed is read again.
+const followPause = time.Second
+
+// Follow passes every change after a feed position to each, until ctx ends. A feed that
+// breaks is reported to broken and resumed a second later where it was.
+func Follow(ctx context.Context, w Watcher, after int64, each func(Committed), broken func(error)) {
+	for ctx.Err() == nil {
+		for c, err := range w.Watch(ctx, after) {
+			if err != nil {
+				if ctx.Err() == nil {
+					broken(err)
+				}
+				break
+			}
+			after = c.Seq
+			each(c)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(followPause):
+		}
+	}
+}
+
+// FeedPosition is how far a consumer of the feed has come. The feed alone may change what
+// a consumer shows: a change that it applied early, when it committed it itself, would be
+// overtaken by an older change of the same thing that the feed brings later. A consumer
+// that must show its own changes at once commits them and then waits with Await.
+// The zero value is at the start of the feed; it is safe for concurrent use.
+type FeedPosition struct {
+	mu    sync.Mutex
+	seq   int64
+	moved chan struct{} // closed and replaced when seq moves
+}
+
+// maxFeedWait is how long Await waits for the feed.
+const maxFeedWait = 5 * time.Second
+
+// Reach records that everything up to seq was applied.
+func (f *FeedPosition) Reach(seq int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if seq <= f.seq {
+		return
+	}
+	f.seq = seq
+	if f.moved != nil {
+		close(f.moved)
+		f.moved = nil
+	}
+}
+
+// Await waits until everything that is committed now was applied: 5 s at most, less if
+// ctx ends. The error says that it is not applied yet.
+func (f *FeedPosition) Await(ctx context.Context, w interface {
+	Head(ctx context.Context) (int64, error)
+}) error {
+	head, err := w.Head(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxFeedWait)
+	defer cancel()
+	for {
+		f.mu.Lock()
+		if f.seq >= head {
+			f.mu.Unlock()
+			return nil
+		}
+		if f.moved == nil {
+			f.moved = make(chan struct{})
+		}
+		moved := f.moved
+		f.mu.Unlock()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("the feed has not come to change %d yet: %w", head, ctx.Err())
+		}
+	}
+}
