@@ -17,16 +17,6 @@ import (
 // Sets are the sets at /mcp/sets/{name}, by name.
 type Sets map[string]*Set
 
-// setEntry is one set as written in the file.
-type setEntry struct {
-	Title        string   `yaml:"title"`
-	Instructions string   `yaml:"instructions"`
-	Tools        []string `yaml:"tools"`
-	Namespaces   []string `yaml:"namespaces"`
-	Categories   []string `yaml:"categories"`
-	Tags         []string `yaml:"tags"`
-}
-
 var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 // ReadSets reads a file that maps names to sets; for "" there are none. Unknown fields are refused.
@@ -38,18 +28,17 @@ func ReadSets(file string) (Sets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mcp.sets_file cannot be read: %w", err)
 	}
-	var entries map[string]setEntry
+	var sets Sets
 	d := yaml.NewDecoder(bytes.NewReader(raw))
 	d.KnownFields(true)
-	if err := d.Decode(&entries); err != nil && !errors.Is(err, io.EOF) {
+	if err := d.Decode(&sets); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("mcp.sets_file %s: %w", file, err)
 	}
-	sets := make(Sets, len(entries))
-	for name, e := range entries {
+	for name, e := range sets {
 		if !setName.MatchString(name) {
 			return nil, fmt.Errorf("mcp.sets_file %s: the name %q does not match %s", file, name, setName)
 		}
-		if len(e.Tools)+len(e.Namespaces)+len(e.Categories)+len(e.Tags) == 0 {
+		if e == nil || len(e.Tools)+len(e.Namespaces)+len(e.Categories)+len(e.Tags) == 0 {
 			return nil, fmt.Errorf("mcp.sets_file %s: the set %s names no tools, namespaces, categories or tags", file, name)
 		}
 		for _, p := range e.Tools {
@@ -57,8 +46,6 @@ func ReadSets(file string) (Sets, error) {
 				return nil, fmt.Errorf("mcp.sets_file %s: in the set %s, %q is no pattern", file, name, p)
 			}
 		}
-		sets[name] = &Set{Title: e.Title, Instructions: e.Instructions, Tools: e.Tools, Namespaces: e.Namespaces,
-			Categories: e.Categories, Tags: e.Tags}
 	}
 	return sets, nil
 }
