@@ -195,7 +195,7 @@ func (s *Server) listen(r *http.Request, x *exchange, m *mcp.Message) {
 			}
 		}
 	}
-	if !s.listens.enter(l, s.limits.Listens) {
+	if !s.listens.enter(l, principalListens) {
 		refuse(s.rpcError(toolkeep.NewError(toolkeep.ConcurrencyLimitExceeded,
 			"there are too many open subscriptions/listen streams, or the server is shutting down").After(10 * time.Second)))
 		return

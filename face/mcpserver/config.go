@@ -122,50 +122,41 @@ type Limits struct {
 	Sessions          int           // total; default 10,000
 	PrincipalSessions int           // per principal; default 100, above that its oldest idle session ends
 	SessionIdle       time.Duration // without a request or an open stream; default 30 min
-	SessionRequests   int           // concurrent requests per session; default 64
 
-	StreamEvents  int           // kept per stream; default 256
-	StreamBytes   int           // kept per stream, not counting answers; default 1 MiB
-	SessionBytes  int           // kept for ended streams, per session; default 8 MiB
-	EventBytes    int64         // kept for ended streams, all sessions; default 64 MiB
-	EventLifetime time.Duration // of an ended stream, for resuming; default 2 min
+	StreamEvents int // kept per stream; default 256
+	SessionBytes int // kept for ended streams, per session; default 8 MiB
 
 	ListDelay time.Duration // from a catalogue change to list_changed; default 200 ms
-	ListTTL   time.Duration // ttlMs of lists in 2026-07-28; default 5 s
 	PageSize  int           // list entries per page; default 1,000
-	Found     int           // tools that a session of view auto collects by searching; default 128
 
-	Parked          int           // calls waiting for an answer to a question in 2026-07-28; default 1,000
-	PrincipalParked int           // per principal; default 32
+	PrincipalParked int           // calls per principal that wait for an answer in 2026-07-28; default 32
 	AnswerWithin    time.Duration // time to answer a question; default 5 min
-	QuestionBytes   int           // parameters of one question; default 1 MiB
-
-	Listens       int           // open subscriptions/listen streams per principal; default 100
-	UpstreamWait  time.Duration // for one upstream's definitions when listing all; default 3 s
-	InvocationMax time.Duration // longest wait of get_invocation; default 60 s
 }
+
+const (
+	sessionRequests  = 64              // concurrent requests per session
+	sessionFound     = 128             // tools that a session of view auto collects by searching
+	streamBytes      = 1 << 20         // kept per stream, not counting answers
+	maxEventBytes    = 64 << 20        // kept for ended streams, all sessions
+	eventLifetime    = 2 * time.Minute // of an ended stream, for resuming
+	listTTL          = 5 * time.Second // ttlMs of lists in 2026-07-28
+	maxParked        = 1000            // calls that wait for an answer in 2026-07-28
+	questionBytes    = 1 << 20         // parameters of one question
+	principalListens = 100             // open subscriptions/listen streams per principal
+	upstreamWait     = 3 * time.Second // for one upstream's definitions when listing all
+	invocationMax    = time.Minute     // longest wait of get_invocation
+)
 
 func (l Limits) withDefaults() Limits {
 	gate.Default(&l.StreamAfter, 200*time.Millisecond)
 	gate.Default(&l.Sessions, 10_000)
 	gate.Default(&l.PrincipalSessions, 100)
 	gate.Default(&l.SessionIdle, 30*time.Minute)
-	gate.Default(&l.SessionRequests, 64)
 	gate.Default(&l.StreamEvents, 256)
-	gate.Default(&l.StreamBytes, 1<<20)
 	gate.Default(&l.SessionBytes, 8<<20)
-	gate.Default(&l.EventBytes, 64<<20)
-	gate.Default(&l.EventLifetime, 2*time.Minute)
 	gate.Default(&l.ListDelay, 200*time.Millisecond)
-	gate.Default(&l.ListTTL, 5*time.Second)
 	gate.Default(&l.PageSize, 1000)
-	gate.Default(&l.Found, 128)
-	gate.Default(&l.Parked, 1000)
 	gate.Default(&l.PrincipalParked, 32)
 	gate.Default(&l.AnswerWithin, 5*time.Minute)
-	gate.Default(&l.QuestionBytes, 1<<20)
-	gate.Default(&l.Listens, 100)
-	gate.Default(&l.UpstreamWait, 3*time.Second)
-	gate.Default(&l.InvocationMax, time.Minute)
 	return l
 }

@@ -126,6 +126,6 @@ func (x *exchange) discover(ctx context.Context, dst []byte) ([]byte, error) {
 // cacheable appends the 2026-07-28 members that say how long a list or read may be cached, and that
 // it is complete.
 func (s *Server) cacheable(dst []byte, scope string) []byte {
-	dst = appendInt(dst, `,"ttlMs":`, s.limits.ListTTL.Milliseconds())
+	dst = appendInt(dst, `,"ttlMs":`, listTTL.Milliseconds())
 	return append(dst, `,"cacheScope":"`+scope+`","resultType":"complete"`...)
 }

@@ -26,7 +26,7 @@ func askable(caps []byte) bool {
 }
 
 // mayAsk returns why a client cannot be asked this; nil if it can.
-func mayAsk(caps []byte, method string, params []byte, limit int) error {
+func mayAsk(caps []byte, method string, params []byte) error {
 	var name string
 	switch method {
 	case mcp.MethodElicit:
@@ -45,8 +45,8 @@ func mayAsk(caps []byte, method string, params []byte, limit int) error {
 	if name == "elicitation" && mcp.Text(params, "mode") == "url" && mcp.Get(have, "url") == nil {
 		return noAnswer("the caller's client does not take elicitations of mode url")
 	}
-	if len(params) > limit {
-		return toolkeep.NewError(toolkeep.RequestTooLarge, "the question has more than %d bytes", limit)
+	if len(params) > questionBytes {
+		return toolkeep.NewError(toolkeep.RequestTooLarge, "the question has more than %d bytes", questionBytes)
 	}
 	return nil
 }
@@ -71,7 +71,7 @@ func shutsDown() error { return noAnswer("the server is shutting down") }
 // askClient sends a question to a client with a session, on the stream of the call that raised it,
 // or on the session's own stream if the call's stream takes no events.
 func (x *exchange) askClient(ctx context.Context, method string, params []byte) ([]byte, error) {
-	if err := mayAsk(x.caps, method, params, x.s.limits.QuestionBytes); err != nil {
+	if err := mayAsk(x.caps, method, params); err != nil {
 		return nil, err
 	}
 	ses := x.ses
@@ -317,7 +317,7 @@ func (c *parked) askAll(ctx context.Context, list []*question) ([][]byte, error)
 // put adds questions to the open ones.
 func (c *parked) put(list ...*question) error {
 	for _, q := range list {
-		if err := mayAsk(c.caps, q.method, q.params, c.s.limits.QuestionBytes); err != nil {
+		if err := mayAsk(c.caps, q.method, q.params); err != nil {
 			return err
 		}
 		if len(q.params) == 0 {
@@ -452,7 +452,7 @@ func (g *parking) enter(c *parked) bool {
 	if g.all[c.key] == c {
 		return true
 	}
-	if g.over || len(g.all) >= g.s.limits.Parked || g.of[c.owner] >= g.s.limits.PrincipalParked {
+	if g.over || len(g.all) >= maxParked || g.of[c.owner] >= g.s.limits.PrincipalParked {
 		return false
 	}
 	g.all[c.key] = c

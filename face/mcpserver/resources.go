@@ -46,7 +46,7 @@ func (x *exchange) gather(ctx context.Context, of func(server string, d upstream
 	if !x.hasUpstreams() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, x.s.limits.UpstreamWait)
+	ctx, cancel := context.WithTimeout(ctx, upstreamWait)
 	defer cancel()
 	names := x.s.c.Upstreams.Names(x.p)
 	found := make([][]item, len(names))

@@ -245,7 +245,7 @@ func (ses *session) start(id []byte, cancel context.CancelCauseFunc) *mcp.Error 
 	if _, taken := ses.calls[string(id)]; taken {
 		return mcp.NewError(mcp.CodeInvalidRequest, "a request with this id is under way in the session; ids must be unique")
 	}
-	if len(ses.calls) >= ses.s.limits.SessionRequests {
+	if len(ses.calls) >= sessionRequests {
 		return mcp.NewError(mcp.CodeInternal, "the session has "+strconv.Itoa(len(ses.calls))+" requests under way, which is its limit; wait for one to end")
 	}
 	ses.calls[string(id)] = cancel
@@ -291,11 +291,11 @@ func (ses *session) keep(s *Server, st *stream) {
 	for len(ses.kept) > 0 && (ses.kept[0].until.Before(now) || ses.keptBytes+weight > s.limits.SessionBytes) {
 		ses.release(s)
 	}
-	if ses.gone || weight > s.limits.SessionBytes || s.eventBytes.Load()+int64(weight) > s.limits.EventBytes {
+	if ses.gone || weight > s.limits.SessionBytes || s.eventBytes.Load()+int64(weight) > maxEventBytes {
 		delete(ses.streams, st.id)
 		return
 	}
-	ses.kept = append(ses.kept, keptStream{st, weight, now.Add(s.limits.EventLifetime)})
+	ses.kept = append(ses.kept, keptStream{st, weight, now.Add(eventLifetime)})
 	ses.keptBytes += weight
 	s.eventBytes.Add(int64(weight))
 }
@@ -330,7 +330,7 @@ func (ses *session) notify(method string, params []byte, key string) {
 func (ses *session) ask() (id []byte, answer chan *mcp.Message, ok bool) {
 	ses.mu.Lock()
 	defer ses.mu.Unlock()
-	if ses.gone || len(ses.asks) >= ses.s.limits.SessionRequests {
+	if ses.gone || len(ses.asks) >= sessionRequests {
 		return nil, nil, false
 	}
 	ses.nextAsk++
@@ -368,7 +368,7 @@ func (ses *session) add(ids []string) bool {
 			ses.found, fresh = append(ses.found, id), true
 		}
 	}
-	if over := len(ses.found) - ses.s.limits.Found; over > 0 {
+	if over := len(ses.found) - sessionFound; over > 0 {
 		ses.found = append([]string(nil), ses.found[over:]...)
 	}
 	return fresh

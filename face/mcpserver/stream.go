@@ -19,7 +19,7 @@ type stream struct {
 	id  string // within the session; "" if it cannot be resumed
 	log *slog.Logger
 
-	maxEvents, maxBytes int
+	maxEvents int
 
 	mu      sync.Mutex
 	events  []event
@@ -46,7 +46,7 @@ type reader struct {
 }
 
 func (s *Server) newStream(id string) *stream {
-	return &stream{id: id, log: s.log, maxEvents: s.limits.StreamEvents, maxBytes: s.limits.StreamBytes}
+	return &stream{id: id, log: s.log, maxEvents: s.limits.StreamEvents}
 }
 
 // add appends an event; it never blocks. It returns false if the stream has ended.
@@ -101,7 +101,7 @@ func (st *stream) replace(data []byte, key string) bool {
 
 // shrink drops the oldest droppable events until the log fits.
 func (st *stream) shrink() {
-	for len(st.events) > st.maxEvents || st.bytes > st.maxBytes {
+	for len(st.events) > st.maxEvents || st.bytes > streamBytes {
 		i := 0
 		for i < len(st.events) && st.events[i].keep {
 			i++

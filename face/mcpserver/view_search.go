@@ -437,7 +437,7 @@ func getInvocation(ctx context.Context, x *exchange, _ *mcp.Message, arguments, 
 		id, err = textArg(got, "invocation_id", true, x.s.limits.KeyBytes)
 	}
 	if err == nil {
-		wait, err = numberArg(got, "wait_s", 0, x.s.limits.InvocationMax.Seconds(), 0)
+		wait, err = numberArg(got, "wait_s", 0, invocationMax.Seconds(), 0)
 	}
 	if err == nil && strings.ContainsRune(id, 0) {
 		err = toolkeep.NewError(toolkeep.InvalidParameters, "invocation_id has a NUL character")
