@@ -39,8 +39,8 @@ func (f *file) warn(line int, format string, args ...any) {
 	f.warnings = append(f.warnings, fmt.Sprintf("%s:%d: %s", f.name, line, fmt.Sprintf(format, args...)))
 }
 
-// source reads files and confines references to the document's folder or host.
-type source interface {
+// reader reads files and confines references to the document's folder or host.
+type reader interface {
 	// resolve returns the location of a reference in a file; reason says for people why it is
 	// refused.
 	resolve(base, ref string) (loc, reason string)
@@ -53,7 +53,7 @@ type source interface {
 // files are the files of one Read. Each is read once; failures are cached.
 type files struct {
 	ctx   context.Context
-	src   source
+	src   reader
 	left  int64
 	limit int64
 	byLoc map[string]*file
@@ -185,7 +185,7 @@ func (s *files) digest() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// alone is the source of a document passed as bytes.
+// alone is the reader of a document passed as bytes.
 type alone struct{}
 
 func (alone) resolve(_, ref string) (string, string) {

@@ -10,6 +10,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/catalog"
+	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
 // binding returns execution.binding, as executor/httptool reads it. Members with default values are
@@ -197,7 +198,7 @@ func category(op *operation) string {
 
 // source returns the tool's origin. Its digest covers only this operation, so that changes
 // elsewhere in the document change no tool.
-func (d *document) source(p *parts, core map[string]any) map[string]any {
+func (d *document) source(p *parts, core map[string]any) toolkeep.SourceSpec {
 	meta := map[string]any{"title": d.title, "document_version": d.infoVersion, "method": p.op.method, "path": p.op.path}
 	if p.op.id != "" {
 		meta["operation_id"] = toolkeep.Clip(p.op.id, 300)
@@ -209,52 +210,22 @@ func (d *document) source(p *parts, core map[string]any) map[string]any {
 		}
 		meta["servers"] = list
 	}
-	return map[string]any{"type": "openapi", "uri": d.main.name, "digest": canon.Digest(canon.Append(nil, core)), "metadata": meta}
+	return toolkeep.SourceSpec{Type: "openapi", URI: d.main.name, Digest: canon.Digest(canon.Append(nil, core)), Metadata: meta}
 }
 
-// finish validates the manifest as publishing will, and assigns its version.
+// finish validates the manifest as publishing will, and assigns its version. The document's version
+// says nothing about one operation.
 func (d *document) finish(p *parts) (*PlannedTool, string) {
-	id := d.namespace + "." + p.op.name
-	var old *toolkeep.Tool
-	if d.opt.Previous != nil {
-		old = d.opt.Previous(id)
-	}
-	// The document's version says nothing about one operation.
-	version := catalog.FirstVersion
-	if old != nil {
-		version = old.Version
-	}
-	tool := &PlannedTool{Name: id, Method: p.op.method, Path: p.op.path, OperationID: p.op.id, Version: version, Change: "new"}
 	for {
 		core := d.core(p)
-		if old != nil && catalog.SameContent(old, core) {
-			tool.Change, tool.Manifest = "unchanged", old.Raw
-			return tool, ""
+		tool, err := source.Settle(core, d.source(p, core), d.opt.Previous)
+		if err == nil {
+			return &PlannedTool{Tool: tool, Method: p.op.method, Path: p.op.path, OperationID: p.op.id}, ""
 		}
-		raw := d.encode(p, core, version)
-		parsed, err := catalog.ParseManifest(raw)
-		if err != nil {
-			if d.giveUp(p, err) {
-				continue
-			}
+		if !d.giveUp(p, err) {
 			return nil, "its manifest is refused: " + toolkeep.Clip(catalog.FaultText(err), 600)
 		}
-		tool.Manifest = raw
-		if old != nil {
-			return d.bump(tool, p, core, old, parsed)
-		}
-		return tool, ""
 	}
-}
-
-func (d *document) encode(p *parts, core map[string]any, version string) []byte {
-	m := make(map[string]any, len(core)+2)
-	for k, v := range core {
-		m[k] = v
-	}
-	m["version"] = version
-	m["source"] = d.source(p, core)
-	return canon.Append(nil, m)
 }
 
 // giveUp removes optional parts the catalogue refuses: invalid examples, a result schema.
@@ -306,15 +277,4 @@ func firstToken(pointer string) string {
 		return ""
 	}
 	return tokens[1]
-}
-
-// bump gives a changed tool the version its change requires.
-func (d *document) bump(tool *PlannedTool, p *parts, core map[string]any, old, parsed *toolkeep.Tool) (*PlannedTool, string) {
-	version, change, ok := catalog.NextVersion(old, parsed)
-	if !ok {
-		return nil, "the published version " + toolkeep.Clip(old.Version, 60) + " is no SemVer version"
-	}
-	tool.Version, tool.Change = version, change
-	tool.Manifest = d.encode(p, core, tool.Version)
-	return tool, ""
 }

@@ -14,12 +14,14 @@ package openapi
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
-	"sort"
+	"slices"
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/catalog/source"
 )
 
 // Limits of one Read. Anything larger is refused with E3011.
@@ -54,26 +56,26 @@ type Options struct {
 	// addresses.
 	Client *http.Client
 	// Previous returns the published version of a tool to compare with, or nil.
-	Previous func(toolID string) *toolkeep.Tool
+	Previous source.Previous
 	// MaxBytes bounds all files together; default 64 MiB.
 	MaxBytes int64
 }
 
-// Plan is what an import would publish.
+// Plan is what an import would publish, in document order.
 type Plan struct {
 	Operations int
-	Tools      []PlannedTool // in document order
-	Refused    []Refused     // in document order
-	Title      string        // info.title
-	Version    string        // info.version
-	Digest     string        // "sha256:…" over the document and every file it reached
-	Warnings   []string      // what was dropped or loosened, and where
+	Tools      []PlannedTool
+	Refused    []Refused
+	Title      string   // info.title
+	Version    string   // info.version
+	Digest     string   // "sha256:…" over the document and every file it reached
+	Warnings   []string // what was dropped or loosened, and where
 }
 
 // Changed returns the manifests that are new or changed.
 func (p *Plan) Changed() (manifests [][]byte) {
 	for _, t := range p.Tools {
-		if t.Change != "unchanged" {
+		if t.Change != source.ChangeUnchanged {
 			manifests = append(manifests, t.Manifest)
 		}
 	}
@@ -82,13 +84,10 @@ func (p *Plan) Changed() (manifests [][]byte) {
 
 // PlannedTool is one operation that becomes a tool.
 type PlannedTool struct {
-	Name        string // the whole tool id, namespace.name
+	source.Tool
 	Method      string
 	Path        string
 	OperationID string
-	Version     string
-	Change      string // new, unchanged, patch, minor, major
-	Manifest    []byte // of an unchanged tool the published one, byte for byte
 }
 
 // Refused is one operation that does not become a tool.
@@ -97,10 +96,7 @@ type Refused struct {
 	Reason    string
 }
 
-var (
-	namespacePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
-	secretPattern    = regexp.MustCompile(`^(secret|vault|env|file)://.+`)
-)
+var secretPattern = regexp.MustCompile(`^(secret|vault|env|file)://.+`)
 
 // Read reads the document and plans its import. It changes nothing.
 //
@@ -173,20 +169,15 @@ func (o Options) check() error {
 	if o.Location == "" {
 		return importError("no document was named; give a path or a URL")
 	}
-	if o.Namespace != "" && !namespacePattern.MatchString(o.Namespace) {
-		return importError("the namespace %q does not match %s", o.Namespace, namespacePattern)
+	if err := source.CheckNamespace(o.Namespace); err != nil {
+		return err
 	}
 	if o.Server != "" {
 		if _, reason := parseServer(o.Server); reason != "" {
 			return importError("the server given is no usable URL: %s", reason)
 		}
 	}
-	names := make([]string, 0, len(o.Auth))
-	for name := range o.Auth {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(o.Auth)) {
 		// The value is not shown: it may be the secret itself.
 		if !secretPattern.MatchString(o.Auth[name]) {
 			return importError("the secret of security scheme %q is not a reference; give secret://, vault://, env:// or file://", name)
