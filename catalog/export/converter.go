@@ -1,7 +1,6 @@
 package export
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -30,12 +29,9 @@ type converter struct {
 	losses []Loss
 	more   int // losses that are only counted
 	rules  *rules
-	defs   map[string]*definition // by key, which is usually a pointer into root
+	defs   map[string]*definition // by pointer into root
 	names  map[string]bool        // of definitions
-	failed map[string]bool        // pointers that cannot be converted; found in an earlier round
 	active map[string]bool        // places of schemas that are being merged from their parts
-	enter  string                 // the place of the definition being started
-	clash  string                 // the contradiction in an allOf
 	shut   int                    // open objects that were closed
 	absent int                    // optional properties that became nullable
 }
@@ -70,14 +66,6 @@ func (c *converter) told() []Loss {
 	return out
 }
 
-// placeOf returns the original place of a schema, or otherwise the given place.
-func placeOf(v any, otherwise string) string {
-	if l, ok := v.(located); ok {
-		return l.at
-	}
-	return otherwise
-}
-
 // spend counts one more schema.
 func (c *converter) spend() bool {
 	c.budget--
@@ -85,13 +73,6 @@ func (c *converter) spend() bool {
 }
 
 const tooMuch = "its schema leads to too many others"
-
-// unflat explains why flatten gave up.
-func (c *converter) unflat() string {
-	why := cmp.Or(c.clash, tooMuch)
-	c.clash = ""
-	return why
-}
 
 // resolve finds the target of a reference within the schema.
 func (c *converter) resolve(ref string) (v any, pointer string, ok bool) {
@@ -105,6 +86,10 @@ func (c *converter) resolve(ref string) (v any, pointer string, ok bool) {
 	}
 	v, ok = lookup(c.root, pointer)
 	return v, pointer, ok
+}
+
+func outside(ref string) string {
+	return "the reference " + toolkeep.Clip(ref, 100) + " leads out of the schema or to an anchor"
 }
 
 // lookup follows a JSON Pointer.
@@ -175,7 +160,19 @@ func (c *converter) verbatim(f Form) (map[string]any, string) {
 			return nil, reason
 		}
 	}
-	return out, c.repair(out)
+	lost := ""
+	schema.Walk(out, func(_ string, m map[string]any) bool {
+		if ref, ok := m["$ref"].(string); ok && strings.HasPrefix(ref, "#/") {
+			if _, _, ok := (&converter{root: out}).resolve(ref); !ok {
+				lost = ref
+			}
+		}
+		return lost == ""
+	})
+	if lost != "" {
+		return nil, "its reference " + toolkeep.Clip(lost, 100) + " leads into alternatives that cannot stand at the top; move what it refers to into $defs"
+	}
+	return out, ""
 }
 
 // anthropicNames drops properties whose name Anthropic refuses. Renaming is no option: the tool is called with the
@@ -269,9 +266,9 @@ func (c *converter) top() (map[string]any, string) {
 	case map[string]any:
 		out := s
 		if has(s, "$ref", "allOf", "anyOf", "oneOf") {
-			var ok bool
-			if out, ok = c.flatten(s, "", nil); !ok {
-				return nil, c.unflat()
+			var reason string
+			if out, reason = c.flatten(s, "", nil); reason != "" {
+				return nil, reason
 			}
 			for _, k := range []string{"anyOf", "oneOf"} {
 				if alternatives, ok := out[k].([]any); ok {
@@ -321,9 +318,9 @@ func (c *converter) gather(s map[string]any, keyword string, alternatives []any)
 			required = map[string]bool{}
 			continue
 		}
-		flat, ok := c.flatten(m, at, nil)
-		if !ok {
-			c.lose(at, "alternative", c.unflat())
+		flat, reason := c.flatten(m, at, nil)
+		if reason != "" {
+			c.lose(at, "alternative", reason)
 			continue
 		}
 		if t, ok := flat["type"].(string); ok && t != "object" {
@@ -406,238 +403,144 @@ func plain(v any) any {
 	return v
 }
 
-// flatten merges a schema, its references and the parts of its allOf into one. ok is false if they are too many or
-// contradict each other; unflat says which. seen lists the references followed so far.
-func (c *converter) flatten(s map[string]any, at string, seen []string) (map[string]any, bool) {
+// flatten merges a schema, its reference and the parts of its allOf into one. Of two parts that say different things
+// of one keyword, the first is kept. seen lists the references followed so far.
+func (c *converter) flatten(s map[string]any, at string, seen []string) (out map[string]any, reason string) {
 	if !c.spend() || len(seen) > maxHops {
-		return nil, false
+		return nil, tooMuch
 	}
-	out := map[string]any{}
-	for _, k := range keys(s) {
-		if k != "allOf" && k != "$ref" {
-			if !c.merge(out, k, s[k], at) {
-				return nil, false
-			}
+	out = map[string]any{}
+	for k, v := range s {
+		if k != "allOf" && k != "$ref" && (at == "" || !silent[k]) { // definitions of parts are found by their pointers
+			out[k] = moved(k, v, at)
 		}
 	}
-	var shut []map[string]any // the properties of each closed part
-	closes := func(part map[string]any) {
-		if part["additionalProperties"] == false && part["patternProperties"] == nil {
-			p, _ := part["properties"].(map[string]any)
-			shut = append(shut, p)
-		}
-	}
-	closes(s)
 	var parts []located
 	if ref, ok := s["$ref"].(string); ok {
 		target, pointer, ok := c.resolve(ref)
 		switch {
 		case !ok:
-			c.lose(under(at, "$ref"), "$ref", "the reference leads out of the schema or to an anchor")
+			return nil, outside(ref)
 		case slices.Contains(seen, pointer):
-			c.lose(under(at, "$ref"), "$ref", "the schema is a part of itself")
-		default:
-			seen = append(slices.Clone(seen), pointer)
-			parts = append(parts, located{target, pointer})
+			return nil, "the schema is a part of itself"
 		}
+		seen = append(slices.Clone(seen), pointer)
+		parts = append(parts, located{target, pointer})
 	}
 	list, _ := s["allOf"].([]any)
 	for i, part := range list {
-		if l, ok := part.(located); ok {
-			parts = append(parts, l)
-		} else {
-			parts = append(parts, located{part, under(at, "allOf", strconv.Itoa(i))})
-		}
+		parts = append(parts, located{part, under(at, "allOf", strconv.Itoa(i))})
 	}
 	for _, p := range parts {
 		m, ok := p.v.(map[string]any)
-		if !ok {
-			if p.v == false {
-				c.lose(p.at, "allOf", "a part of it allows nothing")
-			}
+		if !ok && p.v == true {
 			continue
 		}
-		flat, ok := c.flatten(m, p.at, seen)
 		if !ok {
-			return nil, false
+			return nil, "a part of its allOf allows nothing"
 		}
-		closes(flat)
-		for _, k := range keys(flat) {
-			if !c.merge(out, k, flat[k], p.at) {
-				return nil, false
-			}
+		part, reason := c.flatten(m, p.at, seen)
+		if reason == "" {
+			reason = c.merge(out, part, p.at)
+		}
+		if reason != "" {
+			return nil, reason
 		}
 	}
-	return out, c.shutOut(out, shut, at)
+	return out, ""
 }
 
-// shutOut removes the properties that a closed part does not have.
-func (c *converter) shutOut(out map[string]any, shut []map[string]any, at string) bool {
-	p, _ := out["properties"].(map[string]any)
-	for _, name := range keys(p) {
-		for _, has := range shut {
-			if _, ok := has[name]; ok {
-				continue
+// moved gives the schemas of a keyword their place.
+func moved(k string, v any, at string) any {
+	switch x := v.(type) {
+	case map[string]any:
+		switch k {
+		case "items", "additionalProperties":
+			return located{v, under(at, k)}
+		case "properties":
+			out := make(map[string]any, len(x))
+			for name, p := range x {
+				out[name] = located{p, under(at, k, name)}
 			}
-			if slices.Contains(strs(out["required"]), name) {
-				c.clash = "the parts of its allOf contradict each other"
-				return false
+			return out
+		}
+	case []any:
+		if k == "anyOf" || k == "oneOf" {
+			out := make([]any, len(x))
+			for i, e := range x {
+				out[i] = located{e, under(at, k, strconv.Itoa(i))}
 			}
-			c.lose(placeOf(p[name], under(at, "properties", name)), "property", "a part of the allOf takes no other properties than its own")
-			delete(p, name) // merge made the map
-			break
+			return out
 		}
 	}
-	return true
+	return v
 }
 
-// merge adds a keyword of a part to the whole. ok is false if the schema is too large.
-func (c *converter) merge(out map[string]any, k string, v any, at string) bool {
-	if !c.spend() {
-		return false
-	}
-	old, there := out[k]
-	switch k {
-	case "$schema", "$id", "$comment", "$anchor":
-		if at == "" {
-			out[k] = v
-		}
-	case "$defs", "definitions":
-		if at == "" { // definitions of parts are found by their pointers
-			out[k] = v
-		}
-	case "properties":
-		have, ok := c.mergeProperties(old, v, at)
-		if !ok {
-			return false
-		}
-		out[k] = have
-	case "required":
-		list, _ := old.([]any)
-		list = slices.Clone(list)
-		for _, name := range strs(v) {
-			if !slices.Contains(list, any(name)) {
-				list = append(list, name)
-			}
-		}
-		out[k] = list
-	case "type":
-		out[k] = v
-		if there {
-			if out[k] = narrower(old, v); out[k] == nil {
-				c.clash = "the parts of its allOf have different types"
-				return false
-			}
-		}
-	case "items", "additionalProperties":
-		if there {
-			out[k] = both(old, v, under(at, k))
-		} else if _, ok := v.(map[string]any); ok {
-			out[k] = located{v, under(at, k)}
-		} else {
-			out[k] = v
-		}
-	case "anyOf", "oneOf":
-		list, ok := v.([]any)
-		if !ok {
-			return true
-		}
-		if there {
-			c.lose(under(at, k), k, "the whole has alternatives already")
-			return true
-		}
-		moved := make([]any, len(list))
-		for i, e := range list {
-			moved[i] = placed(e, under(at, k, strconv.Itoa(i)))
-		}
-		out[k] = moved
-	case "enum":
-		if list, ok := old.([]any); ok && there {
-			allowed, _ := v.([]any)
-			v = slices.DeleteFunc(slices.Clone(list), func(e any) bool {
-				return !slices.ContainsFunc(allowed, func(x any) bool { return reflect.DeepEqual(x, e) })
-			})
-		}
-		out[k] = v
-	case "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly":
-		if !there {
-			out[k] = v
-		} else if k == "default" && !reflect.DeepEqual(old, v) {
-			c.lose(under(at, k), k, "another part has its own")
-		}
-	default:
+// merge adds a part to the whole.
+func (c *converter) merge(out, part map[string]any, at string) (reason string) {
+	const taken = "another part has its own"
+	closed := out["additionalProperties"] == false
+	for _, k := range keys(part) {
+		old, there := out[k]
+		v := part[k]
 		switch {
-		case !there:
+		case k == "properties":
+			have, _ := old.(map[string]any)
+			have = maps.Clone(have)
+			if have == nil {
+				have = map[string]any{}
+			}
+			add, _ := v.(map[string]any)
+			for _, name := range keys(add) {
+				before, ok := have[name]
+				switch {
+				case !c.spend():
+					return tooMuch
+				case !ok:
+					have[name] = add[name]
+				case !reflect.DeepEqual(plain(before), plain(add[name])):
+					c.lose(under(at, k, name), "second schema", taken)
+				}
+			}
+			before, _ := old.(map[string]any)
+			if closed && len(have) > len(before) || len(have) > len(add) && part["additionalProperties"] == false {
+				return "a part of its allOf takes no other properties than its own"
+			}
+			out[k] = have
+		case !there || reflect.DeepEqual(plain(old), plain(v)):
 			out[k] = v
-		case !reflect.DeepEqual(plain(old), plain(v)):
-			c.lose(under(at, k), k, "another part has its own")
+		case k == "required":
+			list, _ := old.([]any)
+			list = slices.Clone(list)
+			for _, name := range strs(v) {
+				if !slices.Contains(list, any(name)) {
+					list = append(list, name)
+				}
+			}
+			out[k] = list
+		case k == "type":
+			both := slices.DeleteFunc(types(old), func(t string) bool { return !slices.Contains(types(v), t) })
+			if len(both) == 0 {
+				return "the parts of its allOf have different types"
+			}
+			out[k] = typeOf(both)
+		case !descriptive[k]:
+			c.lose(under(at, k), k, taken)
 		}
 	}
-	return true
+	return ""
 }
 
-// mergeProperties merges two sets of properties; a property in both must fit both. False means that the schema is
-// too large.
-func (c *converter) mergeProperties(old, v any, at string) (map[string]any, bool) {
-	add, _ := v.(map[string]any)
-	have, _ := old.(map[string]any)
-	if have = maps.Clone(have); have == nil {
-		have = make(map[string]any, len(add))
+// typeOf is the opposite of types.
+func typeOf(kinds []string) any {
+	if len(kinds) == 1 {
+		return kinds[0]
 	}
-	for _, name := range keys(add) {
-		if !c.spend() {
-			return nil, false
-		}
-		p := placed(add[name], under(at, "properties", name))
-		switch before, ok := have[name]; {
-		case !ok:
-			have[name] = p
-		case !reflect.DeepEqual(plain(before), plain(p)):
-			have[name] = located{map[string]any{"allOf": []any{before, p}}, placeOf(before, under(at, "properties", name))}
-		}
+	list := make([]any, len(kinds))
+	for i, k := range kinds {
+		list[i] = k
 	}
-	return have, true
-}
-
-// placed records the original place of a schema, unless it is known.
-func placed(v any, at string) any {
-	if _, ok := v.(located); ok {
-		return v
-	}
-	return located{v, at}
-}
-
-// both returns the schema that requires both schemas, the second from at.
-func both(old, v any, at string) any {
-	switch {
-	case reflect.DeepEqual(plain(old), plain(v)), v == true:
-		return old
-	case old == false || v == false:
-		return false
-	case old == true:
-		return v
-	}
-	return map[string]any{"allOf": []any{old, located{v, at}}}
-}
-
-// narrower returns the type that both allow, nil if there is none.
-func narrower(a, b any) any {
-	as, bs := types(a), types(b)
-	var both []any
-	for _, t := range as {
-		if slices.Contains(bs, t) || t == "integer" && slices.Contains(bs, "number") {
-			both = append(both, t)
-		} else if t == "number" && slices.Contains(bs, "integer") {
-			both = append(both, "integer")
-		}
-	}
-	switch len(both) {
-	case 0:
-		return nil
-	case 1:
-		return both[0]
-	}
-	return both
+	return list
 }
 
 func types(v any) []string {
@@ -647,51 +550,8 @@ func types(v any) []string {
 	return strs(v)
 }
 
-// repair adds definitions for references into schemas that were taken apart.
-func (c *converter) repair(out map[string]any) string {
-	names := map[string]string{} // pointer -> new reference
-	for range maxHops {
-		missing := ""
-		schema.Walk(out, func(_ string, m map[string]any) bool {
-			ref, _ := m["$ref"].(string)
-			if rest, ok := strings.CutPrefix(ref, "#"); ok && missing == "" {
-				pointer, err := url.PathUnescape(rest)
-				if err != nil || strings.HasPrefix(pointer, "/") && !found(out, pointer) {
-					missing = ref
-				}
-			}
-			return missing == ""
-		})
-		if missing == "" {
-			return ""
-		}
-		target, pointer, ok := c.resolve(missing)
-		if !ok {
-			return "its reference " + toolkeep.Clip(missing, 100) + " leads nowhere"
-		}
-		defs, _ := out["$defs"].(map[string]any)
-		defs = maps.Clone(defs)
-		if defs == nil {
-			defs = map[string]any{}
-		}
-		name := freeName(defs, pointer)
-		defs[name] = plain(target)
-		out["$defs"] = defs
-		names[missing] = "#" + canon.Pointer("$defs", name)
-		schema.Walk(out, func(_ string, m map[string]any) bool {
-			if ref, ok := m["$ref"].(string); ok && names[ref] != "" {
-				m["$ref"] = names[ref] // out is a copy
-			}
-			return true
-		})
-	}
-	return "its references lead into each other"
-}
-
-func found(root any, pointer string) bool { _, ok := lookup(root, pointer); return ok }
-
 // freeName returns an unused name for the definition at pointer.
-func freeName[V any](taken map[string]V, pointer string) string {
+func freeName(taken map[string]bool, pointer string) string {
 	base := pointer[strings.LastIndexByte(pointer, '/')+1:]
 	base = strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '_' || r == '-' || r == '.' || '0' <= r && r <= '9' || 'A' <= r && r <= 'Z' || 'a' <= r && r <= 'z') {

@@ -24,15 +24,17 @@
 //     several types.
 //   - Gemini, parametersJsonSchema: the keywords that GenerationConfig's
 //     responseJsonSchema lists; enum of strings and numbers; nothing but $… beside a
-//     $ref; a cycle of references through optional properties alone.
+//     $ref.
 //   - MCP and LangChain take any JSON Schema of an object.
 //
 // # Changes and losses
 //
 // A schema within the limits is passed on unchanged. Otherwise the parts that break them are removed. A result that
 // allows more than before is harmless, because the gateway checks the arguments against the whole schema. A result
-// that would allow nothing useful is refused: an optional property, or else the tool, is left out. Each such step
-// is a Loss with its place. An entry that still breaks a limit is left out (Validate is the gate), so one tool
+// that would allow nothing useful is refused: an optional property, or else the tool, is left out. Refused for
+// Gemini and for strict are also schemas that contain themselves, several types with objects or arrays among them
+// (except null), and an allOf whose parts contradict each other; of two parts that describe one keyword, the first is
+// kept. Each such step is a Loss with its place. An entry that still breaks a limit is left out (Validate is the gate), so one tool
 // never spoils a request.
 //
 // All of it is pure and deterministic: no map order shows, and a number of schema nodes limits the work per tool.

@@ -147,7 +147,7 @@ func TestTop(t *testing.T) {
 		{OpenAI, `{"type":"object","properties":{"a":{}},"anyOf":[{"required":["a"]},{"required":["b"]}],"not":{"required":["z"]}}`,
 			`{"properties":{"a":{}},"type":"object"}`, []string{"/anyOf anyOf", "/not not"}},
 		{OpenAI, `{"anyOf":[{"properties":{"a":{"type":"string"}}}],"properties":{"b":{"$ref":"#/anyOf/0/properties/a"}}}`,
-			`{"$defs":{"a":{"type":"string"}},"properties":{"a":{"type":"string"},"b":{"$ref":"#/$defs/a"}},"type":"object"}`, []string{"/anyOf anyOf"}},
+			`left out: its reference #/anyOf/0/properties/a leads into alternatives that cannot stand at the top; move what it refers to into $defs`, nil},
 		{Anthropic, `{"type":"object","properties":{"a b":{},"$top":{},"ok.1-x_":{}},"required":["ok.1-x_"]}`,
 			`{"properties":{"ok.1-x_":{}},"required":["ok.1-x_"],"type":"object"}`, []string{"/properties/$top property", "/properties/a b property"}},
 		{Anthropic, `{"type":"object","properties":{"a b":{}},"required":["a b"]}`, `left out: Anthropic refuses the name of its required argument "a b"; names match ^[a-zA-Z0-9_.-]{1,64}$`, nil},
@@ -166,9 +166,6 @@ func TestTop(t *testing.T) {
 func TestOpenAIStrict(t *testing.T) {
 	strict := func(properties, required string) string {
 		return `{"additionalProperties":false,"properties":` + properties + `,"required":` + required + `,"type":"object"}`
-	}
-	described := func(properties string) string {
-		return `{"additionalProperties":false,"description":"x","properties":` + properties + `,"required":["next"],"type":"object"}`
 	}
 	for _, c := range []struct {
 		in, want string
@@ -189,21 +186,33 @@ func TestOpenAIStrict(t *testing.T) {
 		{`{"type":"object","additionalProperties":false,"required":["any"],"properties":{"map":{"type":"object","additionalProperties":{"type":"string"}},"pair":{"type":"array","prefixItems":[{}]},"any":{},"never":false}}`,
 			strict(`{"any":{"anyOf":[{"type":"string"},{"type":"number"},{"type":"boolean"},{"type":"null"}]}}`, `["any"]`),
 			[]string{"/properties/any objects and arrays", "/properties/map property", "/properties/never property", "/properties/pair property"}},
-		// Recursion is allowed.
+		// Recursion is not written.
 		{`{"type":"object","additionalProperties":false,"required":["tree"],"properties":{"tree":{"$ref":"#/$defs/Node"}},"$defs":{"Unused":{},"Node":{"type":"object","additionalProperties":false,"required":["children","root"],"properties":{"root":{"$ref":"#"},"children":{"type":"array","items":{"$ref":"#/$defs/Node"}}}}}}`,
-			`{"$defs":{"Node":` + strict(`{"children":{"items":{"$ref":"#/$defs/Node"},"type":"array"},"root":{"$ref":"#"}}`, `["children","root"]`) + `},` + strict(`{"tree":{"$ref":"#/$defs/Node"}}`, `["tree"]`)[1:], nil},
+			`{"$defs":{"Node":{"additionalProperties":false,"properties":{"children":{"items":{"$ref":"#/$defs/Node"},"type":"array"},"root":{"$ref":"#"}},"required":["children","root"],"type":"object"},"Unused":{}},"additionalProperties":false,"properties":{"tree":{"$ref":"#/$defs/Node"}},"required":["tree"],"type":"object"}`,
+			[]string{" strict", "NOT STRICT"}},
+		{`{"type":"object","additionalProperties":false,"properties":{"s":{"type":"string"},"self":{"$ref":"#"}}}`, strict(`{"s":{"type":["string","null"]}}`, `["s"]`), []string{" required", "/properties/self property"}},
 		// allOf is merged, oneOf becomes anyOf.
 		{`{"type":"object","additionalProperties":false,"required":["a","b"],"properties":{"a":{"allOf":[{"type":"string","maxLength":9},{"enum":["x","y"]},{"enum":["y","z"]}]},"b":{"oneOf":[{"type":"string"},{"type":"integer"},{"type":"string"}]}}}`,
-			strict(`{"a":{"enum":["y"],"type":"string"},"b":{"anyOf":[{"type":"string"},{"type":"integer"}]}}`, `["a","b"]`),
-			[]string{"/properties/a allOf", "/properties/a/maxLength maxLength", "/properties/b/oneOf oneOf"}},
+			strict(`{"a":{"enum":["x","y"],"type":"string"},"b":{"anyOf":[{"type":"string"},{"type":"integer"}]}}`, `["a","b"]`),
+			[]string{"/properties/a allOf", "/properties/a/allOf/2/enum enum", "/properties/a/maxLength maxLength", "/properties/b/oneOf oneOf"}},
 		// Contradicting parts, and closed parts.
 		{`{"type":"object","additionalProperties":false,"properties":{"a":{"allOf":[{"type":"string"},{"type":"integer"}]}}}`, strict(`{}`, `[]`), []string{"/properties/a property"}},
-		{`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"allOf":[{"additionalProperties":false,"required":["x"],"properties":{"x":{"type":"string"}}},{"type":"object","properties":{"x":{"maxLength":3},"y":{"type":"string"}}}]}}}`,
-			strict(`{"a":`+strict(`{"x":{"type":"string"}}`, `["x"]`)+`}`, `["a"]`), []string{"/properties/a allOf", "/properties/a/allOf/0/properties/x/maxLength maxLength", "/properties/a/allOf/1/properties/y property"}},
+		{`{"type":"object","additionalProperties":false,"properties":{"a":{"allOf":[{"additionalProperties":false,"required":["x"],"properties":{"x":{"type":"string"}}},{"type":"object","properties":{"x":{"maxLength":3},"y":{"type":"string"}}}]}}}`,
+			strict(`{}`, `[]`), []string{"/properties/a property", "/properties/a/allOf/1/properties/x second schema"}},
+		// Objects of two parts.
+		{`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"allOf":[{"$ref":"#/$defs/A"},{"type":["object","null"],"required":["y"],"properties":{"y":{"type":"string","maxLength":1}}}]}},"$defs":{"A":{"type":"object","required":["x"],"properties":{"x":{"type":"string","minLength":1}}}}}`,
+			strict(`{"a":`+strict(`{"x":{"type":"string"},"y":{"type":"string"}}`, `["x","y"]`)+`}`, `["a"]`),
+			[]string{" additionalProperties", "/$defs/A/properties/x/minLength minLength", "/properties/a allOf", "/properties/a/allOf/1/properties/y/maxLength maxLength"}},
 		// A part of a schema that contains itself.
-		{`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"object","additionalProperties":false,"required":["next"],"properties":{"next":{"allOf":[{"$ref":"#/$defs/A"},{"description":"x"}]}}}}}`,
-			`{"$defs":{"A":` + strict(`{"next":`+described(`{"next":{"$ref":"#/$defs/next"}}`)+`}`, `["next"]`) + `,"next":` + described(`{"next":{"$ref":"#/$defs/next"}}`) +
-				`},` + strict(`{"a":{"$ref":"#/$defs/A"}}`, `["a"]`)[1:], []string{"/$defs/A/properties/next allOf"}},
+		{`{"type":"object","additionalProperties":false,"properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"object","additionalProperties":false,"required":["next"],"properties":{"next":{"allOf":[{"$ref":"#/$defs/A"},{"description":"x"}]}}}}}`,
+			strict(`{}`, `[]`), []string{"/$defs/A/properties/next allOf", "/properties/a property"}},
+		// Several types with an object or array among them.
+		{`{"type":"object","additionalProperties":false,"properties":{"a":{"type":["array","null"],"items":{"type":"string"}},"b":{"type":["array","string"],"items":{"type":"string"}}},"required":["a"]}`,
+			strict(`{"a":{"anyOf":[{"items":{"type":"string"},"type":"array"},{"type":"null"}]}}`, `["a"]`), []string{"/properties/a/type type", "/properties/b property"}},
+		// Alternatives beside a schema.
+		{`{"type":"object","additionalProperties":false,"required":["a","b"],"properties":{"a":{"type":"string","anyOf":[{"format":"date"},{"format":"time"}]},"b":{"type":"array","anyOf":[{"items":{"type":"string"}},{"items":{"type":"boolean"}}]}}}`,
+			strict(`{"a":{"type":"string"},"b":{"anyOf":[{"items":{"type":"string"},"type":"array"},{"items":{"type":"boolean"},"type":"array"}]}}`, `["a","b"]`),
+			[]string{"/properties/a/anyOf anyOf", "/properties/b/type type"}},
 		// A tool that cannot be strict is written without strict.
 		{`{"type":"object","additionalProperties":false,"required":["map"],"properties":{"map":{"type":"object"}}}`,
 			`{"additionalProperties":false,"properties":{"map":{"type":"object"}},"required":["map"],"type":"object"}`, []string{" strict", "NOT STRICT"}},
@@ -325,14 +334,14 @@ func TestGemini(t *testing.T) {
 		{`{"type":"object","properties":{"a":{"enum":["x",1,null,true]},"b":{"const":"x"},"c":{"type":"boolean","enum":[true]},"d":{"const":null}}}`,
 			`{"properties":{"a":{"enum":["x",1]},"b":{"enum":["x"]},"c":{"type":"boolean"},"d":{"type":"null"}},"type":"object"}`,
 			[]string{"/properties/a/enum/2 value of an enum", "/properties/a/enum/3 value of an enum", "/properties/b/const const", "/properties/c/enum/0 value of an enum", "/properties/d/const const"}},
-		// Nothing beside a reference, and no required recursion.
+		// Nothing beside a reference, and no recursion.
 		{`{"type":"object","properties":{"a":{"$ref":"#/$defs/A","description":"x"}},"$defs":{"A":{"type":"object","properties":{"next":{"$ref":"#/$defs/A"}}}}}`,
-			`{"$defs":{"A":{"properties":{"next":{"$ref":"#/$defs/A"}},"type":"object"}},"properties":{"a":{"$ref":"#/$defs/A"}},"type":"object"}`,
-			[]string{"/properties/a/description description"}},
+			`{"$defs":{"A":{"properties":{},"type":"object"}},"properties":{"a":{"$ref":"#/$defs/A"}},"type":"object"}`,
+			[]string{"/$defs/A/properties/next property", "/properties/a/description description"}},
 		{`{"type":"object","properties":{"a":{"$ref":"#/$defs/A"},"b":{"type":"string"}},"$defs":{"A":{"type":"object","required":["list"],"properties":{"list":{"type":"array","items":{"$ref":"#/$defs/A"}}}}}}`,
 			`{"properties":{"b":{"type":"string"}},"type":"object"}`, []string{"/properties/a property"}},
 		{`{"type":"object","required":["a"],"properties":{"a":{"$ref":"#/$defs/A"}},"$defs":{"A":{"type":"object","required":["list"],"properties":{"list":{"type":"array","items":{"$ref":"#/$defs/A"}}}}}}`,
-			`left out: the required property "a" cannot be written: what it refers to cannot be written`, nil},
+			`left out: the required property "a" cannot be written: the required property "list" cannot be written: the schema leads back to itself, which is not exported for Gemini`, nil},
 		{`{"type":"object","properties":{"a":{"type":"object","properties":{"x":{"type":"string"}},"anyOf":[{"required":["x"]},{"required":["y"]}]}},"if":{"required":["a"]},"then":{}}`,
 			`{"properties":{"a":{"properties":{"x":{"type":"string"}},"type":"object"}},"type":"object"}`, []string{"/if if", "/properties/a/anyOf anyOf", "/then then"}},
 	} {

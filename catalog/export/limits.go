@@ -3,7 +3,6 @@ package export
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -85,6 +84,7 @@ func Validate(f Form, strict bool, tool map[string]any) []toolkeep.Fault {
 			v.bad("/properties", "required", "the schema has no properties")
 		}
 		if strict {
+			v.subset(&openaiRules)
 			v.openai()
 		}
 	case Anthropic:
@@ -96,10 +96,10 @@ func Validate(f Form, strict bool, tool map[string]any) []toolkeep.Fault {
 			}
 		}
 		if strict {
-			v.anthropic()
+			v.subset(&anthropicRules)
 		}
 	case Gemini:
-		v.gemini()
+		v.subset(&geminiRules)
 	}
 	return v.faults
 }
@@ -131,15 +131,6 @@ func (v *validator) none(at string, s map[string]any, names ...string) {
 	}
 }
 
-// only allows only the given keywords.
-func (v *validator) only(at string, s map[string]any, allowed map[string]bool) {
-	for _, k := range keys(s) {
-		if !allowed[k] {
-			v.bad(under(at, k), "unsupported", "the provider does not have %s", k)
-		}
-	}
-}
-
 // references checks that every reference is local and has a target.
 func (v *validator) references() {
 	schema.Walk(v.root, func(at string, s map[string]any) bool {
@@ -157,81 +148,98 @@ func (v *validator) references() {
 
 var scalarTypes = set("string", "number", "integer", "boolean", "null")
 
-// closedObjects requires additionalProperties false in every object.
-func (v *validator) closedObjects(at string, s map[string]any) {
-	if slices.Contains(types(s["type"]), "object") && s["additionalProperties"] != false {
-		v.bad(under(at, "additionalProperties"), "additionalProperties", "the object is not closed")
-	}
-}
-
-func (v *validator) typeKnown(at string, s map[string]any) {
-	kinds := types(s["type"])
-	if len(kinds) == 0 && !has(s, "anyOf", "$ref", "enum", "const") {
-		v.bad(under(at, "type"), "required", "the schema has no type")
-	}
-	for _, k := range kinds {
-		if !scalarTypes[k] && k != "object" && k != "array" {
-			v.bad(under(at, "type"), "enum", "there is no type %q", toolkeep.Clip(k, 40))
+// subset checks that the schema keeps to the rules.
+func (v *validator) subset(r *rules) {
+	schema.Walk(v.root, func(at string, s map[string]any) bool {
+		kinds := types(s["type"])
+		for _, k := range keys(s) {
+			switch {
+			case !r.has(k):
+				v.bad(under(at, k), "unsupported", "the provider does not have %s", k)
+			case !r.takes(k, s[k]):
+				v.bad(under(at, k), k, "the provider does not have this %s", k)
+			case k != "$ref" && s["$ref"] != nil:
+				v.bad(under(at, k), "$ref", "nothing may stand beside a $ref")
+			}
 		}
+		for _, k := range kinds {
+			if !scalarTypes[k] && k != "object" && k != "array" {
+				v.bad(under(at, "type"), "enum", "there is no type %q", toolkeep.Clip(k, 40))
+			}
+		}
+		if len(kinds) == 0 && !r.anything && !has(s, "anyOf", "$ref", "enum", "const") {
+			v.bad(under(at, "type"), "required", "the schema has no type")
+		}
+		if r.closed && slices.Contains(kinds, "object") && s["additionalProperties"] != false {
+			v.bad(under(at, "additionalProperties"), "additionalProperties", "the object is not closed")
+		}
+		if !r.anything && slices.Contains(kinds, "array") && s["items"] == nil {
+			v.bad(under(at, "items"), "required", "an array says what is in it")
+		}
+		values, _ := s["enum"].([]any)
+		for _, e := range values {
+			if k := kindOf(e); !r.values[k] {
+				v.bad(under(at, "enum"), "enum", "a value of an enum is a %s", k)
+			}
+		}
+		if p, _ := s["properties"].(map[string]any); r.required {
+			required := strs(s["required"])
+			slices.Sort(required)
+			if !slices.Equal(required, keys(p)) {
+				v.bad(under(at, "required"), "required", "it does not list exactly the properties")
+			}
+		}
+		return true
+	})
+	if v.recursive() {
+		v.bad("", "recursion", "the schema leads back to itself")
 	}
 }
 
-var (
-	openaiKeywords = set("type", "title", "description", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
-		"$ref", "$defs", "pattern", "format", "multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum", "minItems", "maxItems")
-	openaiFormats = set("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
+// recursive reports whether a reference leads back to a schema that holds it.
+func (v *validator) recursive() bool {
+	const busy, done = 1, 2
+	state := map[string]int{}
+	c := converter{root: v.root}
+	var back func(s map[string]any) bool
+	back = func(s map[string]any) bool {
+		return !schema.Walk(s, func(_ string, m map[string]any) bool {
+			ref, ok := m["$ref"].(string)
+			if !ok || state[ref] == done {
+				return true
+			}
+			if state[ref] == busy {
+				return false
+			}
+			state[ref] = busy
+			target, _, _ := c.resolve(ref)
+			if t, ok := target.(map[string]any); ok && back(t) {
+				return false
+			}
+			state[ref] = done
+			return true
+		})
+	}
+	return back(v.root)
+}
 
-	anthropicKeywords = set("type", "title", "description", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf",
-		"allOf", "$ref", "$defs", "definitions", "default", "pattern", "format", "minItems")
-	anthropicFormats = set("date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid")
-
-	geminiKeywords = set("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items", "prefixItems", "minItems",
-		"maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required", "propertyOrdering")
-)
-
-// openai checks the limits of OpenAI's strict mode.
+// openai checks the sizes of OpenAI's strict mode.
 func (v *validator) openai() {
 	properties, text, values := 0, 0, 0
 	schema.Walk(v.root, func(at string, s map[string]any) bool {
-		v.only(at, s, openaiKeywords)
-		v.typeKnown(at, s)
-		v.closedObjects(at, s)
-		if _, ok := s["$ref"]; ok && len(s) > 1 {
-			v.bad(under(at, "$ref"), "$ref", "nothing may stand beside a $ref")
-		}
-		if f, ok := s["format"]; ok && !openaiFormats[fmt.Sprint(f)] {
-			v.bad(under(at, "format"), "format", "the provider does not have the format")
-		}
-		p, _ := s["properties"].(map[string]any)
-		required := strs(s["required"])
-		for name := range p {
-			properties++
-			text += utf8.RuneCountInString(name)
-		}
-		for _, name := range keys(p) {
-			if !slices.Contains(required, name) {
-				v.bad(under(at, "required"), "required", "%q is not required", toolkeep.Clip(name, 80))
+		for _, k := range []string{"properties", "$defs"} {
+			named, _ := s[k].(map[string]any)
+			for name := range named {
+				text += utf8.RuneCountInString(name)
 			}
-		}
-		for _, name := range required {
-			if _, ok := p[name]; !ok {
-				v.bad(under(at, "required"), "required", "%q is no property", toolkeep.Clip(name, 80))
+			if k == "properties" {
+				properties += len(named)
 			}
-		}
-		if slices.Contains(types(s["type"]), "array") && s["items"] == nil {
-			v.bad(under(at, "items"), "required", "an array says what is in it")
-		}
-		defs, _ := s["$defs"].(map[string]any)
-		for name := range defs {
-			text += utf8.RuneCountInString(name)
 		}
 		list, _ := s["enum"].([]any)
 		own := 0
 		for _, e := range list {
 			own += length(e)
-			if k := kindOf(e); k == "object" || k == "array" {
-				v.bad(under(at, "enum"), "enum", "a value of an enum is an %s", k)
-			}
 		}
 		if len(list) > openaiLongEnum && own > openaiEnumText {
 			v.bad(under(at, "enum"), "enum", "the %d values have %d characters; at most %d may", len(list), own, openaiEnumText)
@@ -247,10 +255,12 @@ func (v *validator) openai() {
 		v.bad("", "length", "names and values have %d characters; at most %d may", text, openaiText)
 	}
 	if values > openaiEnum {
-		v.bad("", "enum", "all enums have %d values; at most %d may", values, openaiEnum)
+		v.bad("", "enum", "all enums have %d values; at most %d may be", values, openaiEnum)
 	}
-	if d := depth(v.root); d > openaiDepth {
-		v.bad("", "depth", "objects are nested %d deep; at most %d levels may be", d, openaiDepth)
+	if len(v.faults) == 0 { // without recursion
+		if d := depth(v.root); d > openaiDepth {
+			v.bad("", "depth", "objects are nested %d deep; at most %d levels may be", d, openaiDepth)
+		}
 	}
 }
 
@@ -265,32 +275,23 @@ func length(e any) int {
 	return 0
 }
 
-// depth returns the nesting depth of objects, through references too. A reference back to a schema in progress
-// counts no further.
+// depth returns the nesting depth of objects in a schema without recursion.
 func depth(root map[string]any) int {
-	known, busy := map[string]int{}, map[string]bool{}
+	known := map[string]int{}
+	c := converter{root: root}
 	var of func(v any) int
 	of = func(v any) int {
-		s, ok := v.(map[string]any)
-		if !ok {
-			return 0
+		s, _ := v.(map[string]any)
+		if ref, ok := s["$ref"].(string); ok {
+			if _, ok := known[ref]; !ok {
+				target, _, _ := c.resolve(ref)
+				known[ref] = of(target)
+			}
+			return known[ref]
 		}
 		deepest := 0
-		if ref, ok := s["$ref"].(string); ok {
-			if d, ok := known[ref]; ok {
-				return d
-			}
-			c := converter{root: root}
-			if target, _, ok := c.resolve(ref); ok && ref != "#" && !busy[ref] {
-				busy[ref] = true
-				known[ref] = of(target)
-				busy[ref] = false
-				return known[ref]
-			}
-			return 0
-		}
 		for p, child := range schema.Below(s) {
-			if k := p.Keyword.Name; k != "$defs" && k != "definitions" {
+			if p.Keyword.Name != "$defs" {
 				deepest = max(deepest, of(child))
 			}
 		}
@@ -300,130 +301,6 @@ func depth(root map[string]any) int {
 		return deepest
 	}
 	return of(root)
-}
-
-// anthropic checks the limits of Anthropic's strict mode for one tool.
-func (v *validator) anthropic() {
-	schema.Walk(v.root, func(at string, s map[string]any) bool {
-		v.only(at, s, anthropicKeywords)
-		v.typeKnown(at, s)
-		v.closedObjects(at, s)
-		if f, ok := s["format"]; ok && !anthropicFormats[fmt.Sprint(f)] {
-			v.bad(under(at, "format"), "format", "the provider does not have the format")
-		}
-		if n, ok := s["minItems"]; ok && n != json.Number("0") && n != json.Number("1") {
-			v.bad(under(at, "minItems"), "minItems", "minItems is 0 or 1")
-		}
-		list, _ := s["allOf"].([]any)
-		for _, e := range list {
-			if m, _ := e.(map[string]any); m["$ref"] != nil {
-				v.bad(under(at, "allOf"), "allOf", "an allOf holds no $ref")
-			}
-		}
-		values, _ := s["enum"].([]any)
-		for _, e := range values {
-			if k := kindOf(e); k == "object" || k == "array" {
-				v.bad(under(at, "enum"), "enum", "a value of an enum is an %s", k)
-			}
-		}
-		return true
-	})
-	if name := cycle(v.root, false); name != "" {
-		v.bad(under("/$defs", name), "recursion", "the schema leads back to itself")
-	}
-}
-
-// gemini checks the limits of responseJsonSchema, which parametersJsonSchema shares.
-func (v *validator) gemini() {
-	schema.Walk(v.root, func(at string, s map[string]any) bool {
-		v.only(at, s, geminiKeywords)
-		if _, ok := s["$ref"]; ok {
-			for _, k := range keys(s) {
-				if k[0] != '$' {
-					v.bad(under(at, k), "$ref", "nothing but $… may stand beside a $ref")
-				}
-			}
-		}
-		values, _ := s["enum"].([]any)
-		for _, e := range values {
-			if k := kindOf(e); k != "string" && k != "number" {
-				v.bad(under(at, "enum"), "enum", "a value of an enum is a string or a number, not %s", k)
-			}
-		}
-		return true
-	})
-	if name := requiredCycle(v.root); name != "" {
-		v.bad(under("/$defs", name), "recursion", "the schema leads back to itself without an optional property between")
-	}
-}
-
-// requiredCycle returns a definition that refers back to itself through required properties only, "" for none.
-func requiredCycle(root map[string]any) string { return cycle(root, true) }
-
-// cycle returns a definition that refers back to itself. With lazy, paths through optional properties do not count.
-// "#" is the root.
-func cycle(root map[string]any, lazy bool) string {
-	defs, _ := root["$defs"].(map[string]any)
-	body := maps.Clone(root)
-	delete(body, "$defs")
-	// leads lists the definitions that a schema refers to.
-	var leads func(v any, to map[string]bool)
-	leads = func(v any, to map[string]bool) {
-		s, ok := v.(map[string]any)
-		if !ok {
-			return
-		}
-		if ref, ok := s["$ref"].(string); ok {
-			to[strings.TrimPrefix(ref, "#/$defs/")] = true
-		}
-		required := strs(s["required"])
-		for p, child := range schema.Below(s) {
-			switch p.Keyword.Name {
-			case "$defs", "definitions":
-				continue
-			case "properties":
-				if lazy && !slices.Contains(required, p.Name) {
-					continue
-				}
-			}
-			leads(child, to)
-		}
-	}
-	edges := map[string][]string{}
-	add := func(name string, s any) {
-		to := map[string]bool{}
-		leads(s, to)
-		edges[name] = slices.Sorted(maps.Keys(to))
-	}
-	add("#", body)
-	for _, name := range keys(defs) {
-		add(name, defs[name])
-	}
-	state := map[string]int{} // 1 in progress, 2 done
-	var walk func(name string) string
-	walk = func(name string) string {
-		state[name] = 1
-		for _, next := range edges[name] {
-			if state[next] == 1 {
-				return next
-			}
-			if state[next] == 0 {
-				if found := walk(next); found != "" {
-					return found
-				}
-			}
-		}
-		state[name] = 2
-		return ""
-	}
-	for _, name := range slices.Sorted(maps.Keys(edges)) {
-		if state[name] == 0 {
-			if found := walk(name); found != "" {
-				return found
-			}
-		}
-	}
-	return ""
 }
 
 // request counts what Anthropic limits over all strict tools of a request.

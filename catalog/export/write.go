@@ -1,13 +1,12 @@
 package export
 
 import (
-	"cmp"
-	"encoding/json"
 	"maps"
 	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/schema"
@@ -45,35 +44,29 @@ func (c *converter) schema(s map[string]any, at string) (map[string]any, string)
 		return c.refer(rest, one, at)
 	}
 	if has(s, "$ref", "allOf") {
-		entered := c.enter == at && at != ""
-		c.enter = ""
-		if c.active[at] && !entered {
-			// The schema contains itself; from here on it is a definition.
-			d, reason := c.define(s, at+"&", at)
-			if reason != "" {
-				return nil, reason
-			}
-			return map[string]any{"$ref": defRef(d.name)}, ""
+		if c.active[at] {
+			return nil, c.recursive()
 		}
-		flat, ok := c.flatten(s, at, nil)
-		if !ok {
-			return nil, c.unflat()
+		flat, reason := c.flatten(s, at, nil)
+		if reason != "" {
+			return nil, reason
 		}
-		if list, _ := s["allOf"].([]any); len(list) != 2 || !isLocated(list[0]) {
-			c.lose(at, "allOf", "its parts are written as one schema")
-		}
-		before := c.active[at]
+		c.lose(at, "allOf", "its parts are written as one schema")
 		c.active[at] = true
-		defer func() { c.active[at] = before }()
+		defer delete(c.active, at)
 		s = flat
 	}
-	c.enter = ""
 	for _, k := range []string{"anyOf", "oneOf"} {
 		if list, ok := s[k].([]any); ok {
 			return c.alternatives(s, k, list, at)
 		}
 	}
 	return c.typed(s, at)
+}
+
+// recursive refuses a schema that contains itself.
+func (c *converter) recursive() string {
+	return "the schema leads back to itself, which is not exported for " + c.rules.who
 }
 
 // onlyReference returns the reference of an allOf that has only descriptive text beside it.
@@ -93,114 +86,74 @@ func onlyReference(s map[string]any) string {
 	return ""
 }
 
-func isLocated(v any) bool { _, ok := v.(located); return ok }
-
 // bindsMore reports whether a reference has constraints beside it.
 func bindsMore(s map[string]any) bool {
 	for k := range s {
-		switch k {
-		case "$ref", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment", "example", "nullable", "xml", "externalDocs":
-		default:
-			if len(k) > 2 && k[:2] == "x-" || silent[k] {
-				continue
-			}
+		if k != "$ref" && !descriptive[k] && !silent[k] && !strings.HasPrefix(k, "x-") && !slices.Contains([]string{"example", "nullable", "xml", "externalDocs"}, k) {
 			return true
 		}
 	}
 	return false
 }
 
-// refer writes a reference.
+// refer writes a reference, and the schema that it refers to once.
 func (c *converter) refer(s map[string]any, ref, at string) (map[string]any, string) {
 	target, pointer, ok := c.resolve(ref)
 	if !ok {
-		return nil, "the reference " + toolkeep.Clip(ref, 100) + " leads out of the schema or to an anchor"
+		return nil, outside(ref)
 	}
-	d, reason := c.define(target, pointer, pointer)
-	if reason != "" {
-		return nil, reason
+	d := c.defs[pointer]
+	switch {
+	case pointer == "" || d != nil && d.busy:
+		return nil, c.recursive()
+	case d == nil:
+		d = &definition{name: freeName(c.names, pointer), busy: true}
+		c.names[d.name], c.defs[pointer] = true, d
+		d.out, d.reason = c.convert(target, pointer)
+		d.busy = false
+	}
+	if d.reason != "" {
+		return nil, d.reason
 	}
 	for _, k := range keys(s) {
 		if k != "$ref" && !silent[k] {
 			c.lose(under(at, k), k, c.rules.who+" takes nothing beside a $ref")
 		}
 	}
-	if pointer == "" {
-		return map[string]any{"$ref": "#"}, ""
-	}
-	return map[string]any{"$ref": defRef(d.name)}, ""
+	return map[string]any{"$ref": "#/$defs/" + d.name}, ""
 }
 
-// define converts the schema at a pointer once. key is the pointer, or another key for a schema merged there.
-func (c *converter) define(target any, key, pointer string) (*definition, string) {
-	if key == "" { // the root, which is in progress
-		if !c.rules.recursion {
-			return nil, c.rules.who + " takes no schema that leads back to itself"
-		}
-		return &definition{}, ""
-	}
-	if d := c.defs[key]; d != nil {
-		if d.busy && !c.rules.recursion {
-			return nil, c.rules.who + " takes no schema that leads back to itself"
-		}
-		return d, d.reason
-	}
-	d := &definition{name: freeName(c.names, pointer), busy: true}
-	c.names[d.name] = true
-	c.defs[key] = d
-	if c.failed[key] {
-		d.busy, d.reason = false, "what it refers to cannot be written"
-		return d, d.reason
-	}
-	c.enter = pointer
-	d.out, d.reason = c.convert(target, pointer)
-	c.enter, d.busy = "", false
-	return d, d.reason
-}
-
-// alternatives converts anyOf and oneOf.
+// alternatives converts anyOf and oneOf. What stands beside them and is more than words and a type is written instead
+// of them: it usually describes the value, and the alternatives which properties go together.
 func (c *converter) alternatives(s map[string]any, k string, list []any, at string) (map[string]any, string) {
 	rest := maps.Clone(s)
 	delete(rest, k)
-	words := map[string]any{}
-	for _, w := range []string{"title", "description", "default"} {
-		if v, ok := rest[w]; ok && c.rules.keywords[w] {
-			words[w] = v
-			delete(rest, w)
-		}
-	}
-	binds := bindsMore(rest)
-	if binds && (has(rest, "properties", "items", "enum", "const") || rest["anyOf"] != nil || rest["oneOf"] != nil) {
-		// Alternatives beside a complete schema usually say which properties go together; the gateway checks that.
-		maps.Copy(rest, words)
+	kinds := types(rest["type"])
+	beside := maps.Clone(rest)
+	delete(beside, "type")
+	if bindsMore(beside) || len(kinds) > 1 || len(kinds) == 1 && scalarTypes[kinds[0]] {
 		c.lose(under(at, k), k, "what the alternatives add to the rest is told no more")
 		return c.schema(rest, at)
 	}
-	if binds && c.agree(rest, list) {
-		binds = false
-		if c.rules.anything {
-			words["type"] = rest["type"]
-		} else {
-			c.lose(under(at, "type"), "type", "each alternative says it")
-		}
-		delete(rest, "type")
+	if len(kinds) == 1 {
+		c.lose(under(at, "type"), "type", "each alternative says it")
 	}
-	if binds {
-		c.lose(under(at, k), k, "what stands beside it is written into each alternative")
-	}
+	to := k
 	if k == "oneOf" && !c.rules.oneOf {
 		c.lose(under(at, k), k, "it is written as anyOf, which may match more than one")
-		k = "anyOf"
+		to = "anyOf"
 	}
-	var out []any
-	var why string
+	var alternatives []any
+	why := "no alternative is left"
 	for i, e := range list {
 		place := under(at, k, strconv.Itoa(i))
 		if l, ok := e.(located); ok {
-			place = l.at
+			e, place = l.v, l.at
 		}
-		if binds {
-			e = map[string]any{"allOf": []any{located{rest, at}, located{e, place}}}
+		if m, ok := e.(map[string]any); ok && len(kinds) == 1 && !has(m, "type", "$ref", "allOf", "anyOf", "oneOf") {
+			m = maps.Clone(m)
+			m["type"] = kinds[0]
+			e = m
 		}
 		one, reason := c.convert(e, place)
 		if reason != "" {
@@ -208,47 +161,21 @@ func (c *converter) alternatives(s map[string]any, k string, list []any, at stri
 			c.lose(place, "alternative", reason)
 			continue
 		}
-		if !slices.ContainsFunc(out, func(x any) bool { return reflect.DeepEqual(x, one) }) {
-			out = append(out, one)
+		if !slices.ContainsFunc(alternatives, func(x any) bool { return reflect.DeepEqual(x, one) }) {
+			alternatives = append(alternatives, one)
 		}
 	}
-	if len(out) == 0 {
-		return nil, cmp.Or(why, "no alternative is left")
+	if len(alternatives) == 0 {
+		return nil, why
 	}
-	words[k] = out
-	for _, w := range keys(rest) {
-		if !binds && !silent[w] {
+	out := map[string]any{to: alternatives}
+	c.words(out, rest)
+	for _, w := range keys(beside) {
+		if out[w] == nil && !silent[w] {
 			c.lose(under(at, w), w, c.rules.who+" does not have it")
 		}
 	}
-	return words, ""
-}
-
-// agree reports whether only a type stands beside the alternatives, and each of them has it.
-func (c *converter) agree(rest map[string]any, list []any) bool {
-	only := map[string]any{}
-	for k, v := range rest {
-		if k != "type" {
-			only[k] = v
-		}
-	}
-	if bindsMore(only) {
-		return false
-	}
-	for _, e := range list {
-		if l, ok := e.(located); ok {
-			e = l.v
-		}
-		m, _ := e.(map[string]any)
-		if ref, ok := m["$ref"].(string); ok {
-			target, _, _ := c.resolve(ref)
-			m, _ = target.(map[string]any)
-		}
-		if m["type"] == nil || !reflect.DeepEqual(m["type"], rest["type"]) {
-			return false
-		}
-	}
-	return true
+	return out, ""
 }
 
 // typed converts a schema by its type.
@@ -276,45 +203,27 @@ func (c *converter) typed(s map[string]any, at string) (map[string]any, string) 
 			return c.finished(s, at, "array", c.array)
 		}
 	}
-	if !slices.Contains(kinds, "object") && !slices.Contains(kinds, "array") {
+	structured := slices.DeleteFunc(slices.Clone(kinds), func(k string) bool { return scalarTypes[k] })
+	switch {
+	case len(structured) == 0:
 		return c.scalar(s, at, kinds)
-	}
-	if c.rules.anything {
+	case c.rules.anything:
 		out, reason := c.untyped(s, at)
 		if reason == "" && s["type"] != nil {
 			out["type"] = s["type"]
 		}
 		return out, reason
-	}
-	// Several types, one of them with subschemas: each is written separately.
-	c.lose(under(at, "type"), "type", "each type is written by itself, as an alternative")
-	var out []any
-	words := map[string]any{}
-	for _, w := range []string{"title", "description", "default"} {
-		if v, ok := s[w]; ok && c.rules.keywords[w] {
-			words[w] = v
+	case len(kinds) == 2 && slices.Contains(kinds, "null"):
+		one := maps.Clone(s)
+		one["type"] = structured[0]
+		out, reason := c.typed(one, at)
+		if reason == "" {
+			c.lose(under(at, "type"), "type", "null is written as an alternative")
+			out = nullable(out)
 		}
+		return out, reason
 	}
-	for _, kind := range kinds {
-		one := map[string]any{}
-		for k, v := range s {
-			if of := schema.Find(k).Type; words[k] == nil && (of == "" || of == kind || of == "number" && kind == "integer") {
-				one[k] = v
-			}
-		}
-		one["type"] = kind
-		sub, reason := c.typed(one, at)
-		if reason != "" {
-			c.lose(under(at, "type"), kind, reason)
-			continue
-		}
-		out = append(out, sub)
-	}
-	if len(out) == 0 {
-		return nil, "none of its types can be written"
-	}
-	words["anyOf"] = out
-	return words, ""
+	return nil, c.rules.who + " has no schema of several types with objects or arrays among them"
 }
 
 // inferred returns the types that a schema's keywords apply to.
@@ -415,14 +324,7 @@ func (c *converter) finished(s map[string]any, at, kind string, write func(map[s
 
 // scalar converts strings, numbers, booleans and null.
 func (c *converter) scalar(s map[string]any, at string, kinds []string) (map[string]any, string) {
-	out := map[string]any{"type": kinds[0]}
-	if len(kinds) > 1 {
-		list := make([]any, len(kinds))
-		for i, k := range kinds {
-			list[i] = k
-		}
-		out["type"] = list
-	}
+	out := map[string]any{"type": typeOf(kinds)}
 	kind := "*"
 	if len(kinds) == 1 {
 		kind = kinds[0]
@@ -469,8 +371,7 @@ func (c *converter) finish(out, s map[string]any, at, kind string) {
 	c.enum(out, s, at)
 	for _, k := range keys(s) {
 		switch _, done := out[k]; {
-		case done, silent[k], k == "type", k == "enum", k == "const", k == "properties", k == "required", k == "items", k == "prefixItems",
-			k == "additionalProperties", k == "$ref", k == "allOf":
+		case done, silent[k], slices.Contains([]string{"type", "enum", "const", "properties", "required", "items", "prefixItems", "additionalProperties", "$ref", "allOf"}, k):
 			continue
 		}
 		of := schema.Find(k).Type
@@ -491,17 +392,13 @@ func (c *converter) finish(out, s map[string]any, at, kind string) {
 func (c *converter) keeps(k string, v any, kind string) bool {
 	switch k {
 	case "format":
-		name, _ := v.(string)
-		return c.rules.formats == nil || c.rules.formats[name] && (kind == "string" || kind == "*")
+		return c.rules.takes(k, v) && (c.rules.formats == nil || kind == "string" || kind == "*")
 	case "pattern":
 		text, _ := v.(string)
 		_, err := regexp.Compile(text) // no look-around and no back references
 		return err == nil
-	case "minItems":
-		n, _ := v.(json.Number)
-		return !c.rules.bounded || n == "0" || n == "1"
 	}
-	return true
+	return c.rules.takes(k, v)
 }
 
 // array converts an array without its other keywords.
@@ -528,9 +425,7 @@ func (c *converter) array(s map[string]any, at string) (map[string]any, string) 
 	case !ok:
 		items = true
 	case items == false && c.rules.anything:
-		out["items"] = false
 		c.lose(under(at, "items"), "items", c.rules.who+" may not read that there are no more")
-		delete(out, "items")
 		return out, ""
 	case items == true && c.rules.anything:
 		out["items"] = map[string]any{}
@@ -596,11 +491,7 @@ func (c *converter) object(s map[string]any, at string) (map[string]any, string)
 		}
 		out["required"] = required
 	case s["required"] != nil:
-		kept := []any{} // in their own order, including those without a schema
-		for _, n := range needed {
-			kept = append(kept, n)
-		}
-		out["required"] = kept
+		out["required"] = s["required"] // in their own order, including those without a schema
 	}
 	return out, c.others(out, s, at, len(written))
 }
@@ -655,14 +546,9 @@ func nullable(s map[string]any) map[string]any {
 		return map[string]any{"anyOf": []any{s, map[string]any{"type": "null"}}}
 	}
 	out := maps.Clone(s)
-	list := []any{}
-	for _, k := range kinds {
-		list = append(list, k)
-	}
 	if !slices.Contains(kinds, "null") {
-		list = append(list, "null")
+		out["type"] = typeOf(append(kinds, "null"))
 	}
-	out["type"] = list
 	if values, ok := s["enum"].([]any); ok && !slices.Contains(values, nil) {
 		out["enum"] = append(slices.Clone(values), nil)
 	}
