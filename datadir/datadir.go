@@ -52,7 +52,12 @@ func Lock(dir string) (release func(), err error) {
 		file.Close()
 		return nil, fmt.Errorf("the data directory cannot be locked: %w", err)
 	}
-	return func() { file.Close() }, nil
+	return func() {
+		// Closing the file would leave the lock to a child process that has not executed
+		// its program yet.
+		_ = syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
+		file.Close()
+	}, nil
 }
 
 // Holder gives the process that holds the data directory dir, 0 without any. To
