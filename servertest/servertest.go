@@ -6,10 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,13 +60,22 @@ func Build(program, pkg string, args ...string) error {
 	return nil
 }
 
-// FreePort returns a loopback port that was free a moment ago.
+// FreePort returns a free loopback port for a server that may be stopped and started on it again. It lies below the
+// ports that Linux gives by itself to connections and to listeners on port 0, which would take it meanwhile.
 func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
+	const first, end = 10_000, 32_768
+	for range 100 {
+		port := first + rand.IntN(end-first)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		return port, l.Close()
 	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
+	return 0, fmt.Errorf("no port from %d to %d is free", first, end-1)
 }
 
 // Process is a started server.
