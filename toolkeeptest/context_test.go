@@ -236,7 +236,7 @@ func TestContextOnTwoNodes(t *testing.T) {
 	nodes := cluster(t, 2)
 	key := nodes[0].Key("default", "boss", "admin")
 	a, b := as(t, nodes[0], key), as(t, nodes[1], key)
-	within(t, 5*time.Second, "the key is known at both", func() bool { return b.do("GET", "/api/v1/tools", "").status == 200 })
+	nodes[1].AwaitKey("default", key)
 	const at = "/api/v1/context/agent/boss/tool/std.echo"
 	a.do("PUT", at, `{"config":{"rate_limit_per_minute":1}}`).want(t, 204)
 	within(t, time.Second, "the other node has the context", func() bool { return b.do("GET", at, "").status == 200 })

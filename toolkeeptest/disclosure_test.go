@@ -51,9 +51,10 @@ func TestWhatIsDisclosed(t *testing.T) {
 		}
 		return ids, body
 	}
-	waitUntil(t, "what is called together is learned", func() bool {
+	waitUntil(t, "all calls are learned, and what is called together", func() bool {
+		last, _ := k.Usage().Analytics("default", "shop.login")
 		ids, _ := related(boss, "pairings")
-		return strings.Contains(fmt.Sprint(ids), "shop.track usage")
+		return last.TotalExecutions == 6 && strings.Contains(fmt.Sprint(ids), "shop.track usage")
 	})
 	if ids, _ := related(boss, "pairings"); fmt.Sprint(ids) != "[shop.veiled manifest shop.track usage]" {
 		t.Errorf("%q", ids)

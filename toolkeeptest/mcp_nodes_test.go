@@ -39,10 +39,7 @@ func TestSessionsAtAnyNode(t *testing.T) {
 		return resp
 	}
 	status := func(r *http.Response) int { r.Body.Close(); return r.StatusCode }
-	within(t, 5*time.Second, "the key is known everywhere", func() bool {
-		r := send(nodes[1], http.MethodPost, begin, "")
-		return status(r) == http.StatusOK
-	})
+	nodes[1].AwaitKey("default", key)
 	first := send(nodes[0], http.MethodPost, begin, "")
 	session := first.Header.Get("Mcp-Session-Id")
 	if got := status(first); got != http.StatusOK || session == "" {
@@ -84,10 +81,7 @@ func TestSessionsAtAnyNode(t *testing.T) {
 
 	// Another principal's key cannot use the session on either node.
 	other := nodes[0].Key("default", "agent-2", "admin")
-	within(t, 5*time.Second, "the other key is known", func() bool {
-		code, _ := nodes[1].Do(http.MethodGet, "/api/v1/tools", "", "Authorization", "Bearer "+other)
-		return code == http.StatusOK
-	})
+	nodes[1].AwaitKey("default", other)
 	auth[1] = "Bearer " + other
 	if got := status(send(nodes[1], http.MethodPost, `{"jsonrpc":"2.0","id":3,"method":"ping"}`, session)); got != http.StatusNotFound {
 		t.Errorf("another principal gets %d", got)

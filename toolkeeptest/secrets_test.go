@@ -422,7 +422,7 @@ func TestSecretsOnNodes(t *testing.T) {
 	nodes := cluster(t, 2)
 	key := nodes[0].Key("default", "operator", "admin")
 	a, b := as(t, nodes[0], key), as(t, nodes[1], key)
-	within(t, 5*time.Second, "the key is known", func() bool { return b.do("GET", "/api/v1/tools", "").status == 200 })
+	nodes[1].AwaitKey("default", key)
 	nodes[0].Publish(up.tool(t, "shop.read", "secret://shop", nil))
 	within(t, 5*time.Second, "the tool is known", func() bool { return b.do("GET", "/api/v1/tools/shop.read", "").status == 200 })
 	for i := range 5 {

@@ -515,7 +515,7 @@ func TestHoldReachesEveryNode(t *testing.T) {
 	}
 	key := nodes[0].Key("default", "boss", "admin")
 	a, b := as(t, nodes[0], key), as(t, nodes[1], key)
-	within(t, 5*time.Second, "the key is known", func() bool { return b.do("GET", "/api/v1/servers", "").status == 200 })
+	nodes[1].AwaitKey("default", key)
 	s := offerByHTTP(t, definition("read", "Reads a page."))
 	a.put(t, "pages", s)
 	within(t, 5*time.Second, "the other node runs it", func() bool { return b.call("pages.read", `{}`).status == 200 })

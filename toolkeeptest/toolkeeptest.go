@@ -117,6 +117,32 @@ func (k *Toolkeep) AddKey(spec toolkeep.APIKey) string {
 	return text
 }
 
+// AwaitKey waits until the system knows a key that another node of its store made. A
+// test that asks with the key itself until it works fails logins, and enough of them
+// block its address.
+func (k *Toolkeep) AwaitKey(tenant, text string) {
+	k.t.Helper()
+	auditor := &toolkeep.Principal{Tenant: tenant, Permissions: []string{toolkeep.PermKeys}}
+	limit, tick := time.After(time.Minute), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for {
+		keys, err := k.Access().ListKeys(context.Background(), auditor)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		for _, key := range keys {
+			if strings.HasPrefix(text, "tk_"+key.ID+"_") {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			k.t.Fatal("the key of another node is not known within a minute")
+		}
+	}
+}
+
 // Publish registers manifests for all tenants.
 func (k *Toolkeep) Publish(manifests ...string) {
 	k.t.Helper()

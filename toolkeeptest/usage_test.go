@@ -191,7 +191,8 @@ func TestUsageOnTwoNodes(t *testing.T) {
 	publishSome(one)
 	key := one.Key("default", "ann", "agent")
 	here, there := user{t, one, key, "s-1"}, user{t, two, key, "s-1"}
-	waitUntil(t, "the second node has the tools and the key", func() bool {
+	two.AwaitKey("default", key)
+	waitUntil(t, "the second node has the tools", func() bool {
 		status, body := there.do("GET", "/api/v1/tools/retrieval/search?q=send+a+message", "")
 		return status == 200 && strings.Contains(body, "chat.post")
 	})
