@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/node"
 	"github.com/toolkeep/toolkeep/rpcclient"
 	"github.com/toolkeep/toolkeep/store/postgres/pgtest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
@@ -484,6 +486,37 @@ func TestToolsForSomeClients(t *testing.T) {
 	s.set(t, definition("read", "Reads a page."))
 	if p := boss.diff(t, "pages").plan(t); p.Held != 1 {
 		t.Error(p.states())
+	}
+}
+
+// TestToolsForSomeClientsAfterARestart: the first session is of a client that the server
+// offers less; nothing is missing.
+func TestToolsForSomeClientsAfterARestart(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := toolkeeptest.Option{Options: node.Options{Reaper: []string{self, "__reaper"}}}
+	k := toolkeeptest.Open(t, dir, o)
+	boss := admin(t, k)
+	s := offerByStdio(t, definition("read", "Reads a page."), definition("ask", "Asks the model."))
+	s.env["TEST_MCP_ASKS"] = "ask"
+	if p := boss.put(t, "pages", s, `"capabilities":["sampling"]`); p.Published != 2 {
+		t.Fatal(p.states())
+	}
+	k.Close()
+	k = toolkeeptest.Open(t, dir, o)
+	boss = as(t, k, boss.key)
+	before := s.read()
+	boss.call("pages.read", `{}`).success(t)
+	within(t, 30*time.Second, "the session has settled", func() bool { return s.read() >= before+2 })
+	if p := boss.diff(t, "pages").plan(t); p.Held != 0 || len(p.Tools) != 2 {
+		t.Error(p.states())
+	}
+	if list := eventsOf(t, k, definitionEvent); len(list) != 0 {
+		t.Errorf("something was held: %v", list)
 	}
 }
 

@@ -32,8 +32,9 @@ type Definitions struct {
 	Info
 	Owner string    // the server's: the tenant that it belongs to, "" all
 	At    time.Time // time of the read
-	// Settled is false if the read came so soon after the server's start that it may
-	// still add to its lists.
+	// Settled is false if the server may offer more: the read came so soon after its
+	// start that it may still add to its lists, or only sessions were read that may not
+	// show everything.
 	Settled bool
 	// Stale is why a later read failed; nil if the latest one worked.
 	Stale error
@@ -56,6 +57,7 @@ type definitions struct {
 	mu        sync.Mutex
 	seen      bool // the tools were read
 	have      bool // all lists were read
+	whole     bool // a session was read that shows every tool
 	doubted   bool // a session was lost since
 	last      Definitions
 	params    map[string][]mcp.HeaderParam // by tool; nil until needed

@@ -125,8 +125,9 @@ func (s *server) keep(sess *session, got Definitions, all bool) (more bool) {
 	d.mu.Lock()
 	next := s.complete(sess, got, all)
 	same := d.seen && sameDefinitions(&d.last, &next)
+	d.whole = d.whole || s.whole(sess, all)
+	next.Settled = d.whole && (next.Settled || same && d.last.Settled)
 	news := !same || next.Settled && !d.last.Settled
-	next.Settled = next.Settled || same && d.last.Settled
 	d.last, d.seen, d.doubted, d.params = next, true, false, nil
 	d.have = d.have || !got.partial
 	more = !same || !d.have || !next.Settled
@@ -147,11 +148,17 @@ func (s *server) complete(sess *session, got Definitions, all bool) Definitions 
 		got.Prompts, got.Resources, got.Templates = d.last.Prompts, d.last.Resources, d.last.Templates
 		got.lacks = cmp.Or(got.lacks, d.last.lacks)
 	}
-	if d.seen && (!s.full(sess) || sess.key.subject != "" && !all) {
+	if d.seen && !s.whole(sess, all) {
 		got.Withheld = withheldOf(&d.last, &got)
 		got.Tools = merged(d.last.Tools, got.Tools)
 	}
 	return got
+}
+
+// whole reports whether a tool that the session does not show is one that the server
+// does not offer.
+func (s *server) whole(sess *session, all bool) bool {
+	return s.full(sess) && (sess.key.subject == "" || all)
 }
 
 // full reports whether the session declares every capability the server may use: some
