@@ -61,6 +61,20 @@ func TestRevokingAKey(t *testing.T) {
 	}
 }
 
+// cacheIsCurrent waits until the cache of results has seen every change so far. It follows
+// the feed on its own, and what was published a moment ago may still clear it.
+func cacheIsCurrent(t *testing.T, k *toolkeeptest.Toolkeep) {
+	t.Helper()
+	k.Publish(toolkeeptest.Manifest("current.echo", "1.0.0", "echo", reads, cached))
+	c := admin(t, k)
+	hit := func() bool {
+		return c.call("current.echo", "{}").success(t).at(t, "execution_metadata", "cache_hit") == true
+	}
+	waitUntil(t, "results are cached", hit)
+	setState(t, c, "current.echo", "1.0.0", "deprecated")
+	waitUntil(t, "the cache has seen the change", func() bool { return !hit() })
+}
+
 func TestCachedResultsGoWithAChange(t *testing.T) {
 	t.Parallel()
 	k, g := withGate(t, nil)

@@ -515,7 +515,8 @@ func TestRefreshTokenIsKept(t *testing.T) {
 		return map[string]any{"host": "127.0.0.1", "port": n}
 	}
 	k.Publish(httpTool(t, "api.read", api.URL, 0, []any{map[string]any{"type": "oauth2_refresh", "secret": "secret://api", "token_url": issuer.URL + "/token"}},
-		map[string]any{"permissions": map[string]any{"network": []any{port(issuer), port(api)}}}))
+		map[string]any{"permissions": map[string]any{"network": []any{port(issuer), port(api)}},
+			"execution": map[string]any{"kind": "http", "binding": map[string]any{"method": "GET", "server": api.URL, "path": "/"}}}))
 	root := admin(t, k)
 	root.secret("api", `{"client_id":"us","client_secret":"client-secret-1","refresh_token":"refresh-token-0"}`, `"scope":"organisation"`)
 	for range 2 {

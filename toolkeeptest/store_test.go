@@ -34,6 +34,7 @@ func TestStoreTrouble(t *testing.T) {
 			k, g := withGate(t, map[string]string{"calls.poll": "20ms"})
 			g.openAll()
 			k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes), gated("gate.cached", "1.0.0", reads, cached))
+			cacheIsCurrent(t, k)
 			c := admin(t, k)
 			c.call("gate.write", named("before"), keyed("before")).success(t)
 			c.call("gate.cached", named("warm")).success(t)
@@ -134,7 +135,7 @@ func TestDatabaseLockedByAnother(t *testing.T) {
 	g.openAll()
 	k.Publish(gated("gate.read", "1.0.0", reads), gated("gate.write", "1.0.0", writes))
 	c := admin(t, k)
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(k.Dir, "toolkeep.db"))
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(k.Dir, "toolkeep.db")+"?_pragma=busy_timeout(60000)") // the server may be writing
 	if err != nil {
 		t.Fatal(err)
 	}

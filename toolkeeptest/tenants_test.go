@@ -191,6 +191,7 @@ func TestCachedResultsStayWithTheirPrincipal(t *testing.T) {
 	p.k.Publish(gated("gate.cached", "1.0.0", reads, cached), gated("gate.public", "1.0.0", reads, cached, `"result":{"public":true}`))
 	p.own(t, "default", gated("gate.own", "1.0.0", reads, cached, `"result":{"public":true}`))
 	p.own(t, otherTenant, gated("gate.own", "1.0.0", reads, cached, `"result":{"public":true}`))
+	cacheIsCurrent(t, p.k)
 	hit := func(c *client, tool string) (string, bool) {
 		a := c.call(tool, named("x")).success(t)
 		return a.text(t, "result", "subject"), a.at(t, "execution_metadata", "cache_hit") == true
