@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -22,6 +21,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -600,12 +600,11 @@ func (c *client) fetchBlobs(a answer) {
 }
 
 func closedPort(t *testing.T) (string, int) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return "http://" + l.Addr().String(), l.Addr().(*net.TCPAddr).Port
+	return fmt.Sprintf("http://127.0.0.1:%d", port), port
 }
 
 // outputs holds all output of the system, by place.

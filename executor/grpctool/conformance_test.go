@@ -3,6 +3,7 @@ package grpctool
 import (
 	"encoding/base64"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,16 +15,16 @@ import (
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/executor/executortest"
 	"github.com/toolkeep/toolkeep/executor/grpctool/grpctest"
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 // closedPort returns an address without a listener.
 func closedPort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
 
 // noise starts a server that answers every connection with bytes that are not HTTP/2.

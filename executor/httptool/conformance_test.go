@@ -14,6 +14,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/executor/executortest"
+	"github.com/toolkeep/toolkeep/servertest"
 )
 
 // manifest returns a manifest for a binding in which SERVER stands for base.
@@ -48,12 +49,11 @@ func newExecutor(t testing.TB) *Executor {
 
 // closedPort returns a port without a listener.
 func closedPort(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
+	return "http://127.0.0.1:" + strconv.Itoa(port)
 }
 
 func TestConformance(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 	"github.com/toolkeep/toolkeep/mcp"
+	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/upstream"
 )
 
@@ -183,10 +184,9 @@ func start(t *testing.T, s *server, caps ...string) *Executor {
 
 // closedPort returns an address without a listener.
 func closedPort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return "http://" + l.Addr().String()
+	return fmt.Sprintf("http://127.0.0.1:%d", port)
 }

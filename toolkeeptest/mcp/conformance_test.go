@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/toolkeep/toolkeep/servertest"
 	"github.com/toolkeep/toolkeep/toolkeeptest"
 )
 
@@ -169,14 +170,11 @@ func readChecks(t *testing.T, argv []string) checks {
 // everything starts the SDK's conformance server and gives its address.
 func everything(t *testing.T, stateless bool) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := servertest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
 	cmd := exec.Command(built(t, everythingServer), "-http", addr, fmt.Sprintf("-stateless=%v", stateless))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
