@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -314,7 +315,7 @@ func (c *check) examples(v any, parameters *schema.Schema) {
 			c.fault(at, "example", "the input of example %q is not an object", toolkeep.ClipBytes(text(example, "scenario"), 200))
 			continue
 		}
-		_, faults := parameters.Prepare(args)
+		_, faults := parameters.Prepare(context.Background(), args)
 		for _, f := range faults {
 			c.fault(at+f.Pointer, f.Rule, "the input of example %q does not fit parameters_schema: %s", toolkeep.ClipBytes(text(example, "scenario"), 200), f.Message)
 		}

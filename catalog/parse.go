@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"bytes"
 	stdjson "encoding/json"
 	"errors"
@@ -51,7 +52,7 @@ func ParseManifest(raw []byte) (*toolkeep.Tool, error) {
 	if err != nil {
 		return nil, toolkeep.AsError(err)
 	}
-	faults := s.Validate(tree)
+	faults := s.Validate(context.Background(), tree)
 	root, _ := tree.(map[string]any) // nil is reported by the schema
 	faults = append(faults, checkMeaning(root)...)
 

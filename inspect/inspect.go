@@ -3,6 +3,7 @@
 package inspect
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -200,9 +201,9 @@ func (i *Inspector) check(r *result, t *toolkeep.Tool) error {
 	}
 	coerce := r.tool.Result != nil && r.tool.Result.Coerce
 	if coerce {
-		r.value = s.Coerce(r.value)
+		r.value = s.Coerce(context.Background(), r.value)
 	}
-	faults := s.Validate(r.value)
+	faults := s.Validate(context.Background(), r.value)
 	if len(faults) == 0 {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // validate coerces, fills defaults and checks; it reports all faults at once.
-func (p *Pipeline) validate(_ context.Context, a *activeCall) (*toolkeep.Result, error) {
+func (p *Pipeline) validate(ctx context.Context, a *activeCall) (*toolkeep.Result, error) {
 	t := a.tool
 	if a.arguments == nil { // only in a dry run, after admit refused
 		arguments, err := canon.ParseObject(a.call.Arguments, p.Arguments)
@@ -21,7 +21,7 @@ func (p *Pipeline) validate(_ context.Context, a *activeCall) (*toolkeep.Result,
 	if err != nil {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the parameters schema of %s cannot be compiled", t.Ref()).Because(err)
 	}
-	if a.args, a.faults = s.Prepare(a.arguments); len(a.faults) > 0 {
+	if a.args, a.faults = s.Prepare(ctx, a.arguments); len(a.faults) > 0 {
 		// The message quotes invalid values, and one may be a password.
 		return nil, p.cleaned(argumentError(t, a.faults), p.withSensitive(p.clean(a), t, a.arguments))
 	}

@@ -10,287 +10,474 @@ import (
 	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
 )
 
+// Limits of the faults of one value, and of what a message quotes.
 const (
-	maxFaults = 500
-	maxQuoted = 40 // characters of a caller's value in a message
-	maxListed = 10 // values or names in a message
+	maxFaults     = 100
+	maxFaultBytes = 64 << 10 // of pointers and messages
+	maxFound      = 1000     // beyond that faults are counted only
+	maxQuoted     = 40       // characters of a caller's value in a message
+	maxListed     = 10       // values or names in a message
+	maxForms      = 3        // branches of a union in a message
+	maxHints      = 200      // properties among which a similar name is looked for
 )
 
-// propertyNames checks the names of an object instead of the library.
-type propertyNames struct{ schema *jsonschema.Schema }
-
-func (p propertyNames) Validate(ctx *jsonschema.ValidatorContext, v any) {
-	obj, ok := v.(map[string]any)
-	if !ok {
-		return
-	}
-	for _, name := range sortedKeys(obj) {
-		if err := p.schema.Validate(name); err != nil {
-			ctx.AddError(&badName{name: name, cause: err})
-		}
-	}
+// explainer collects the faults of an invalid value. It descends only where a part is invalid, and into one branch
+// of a union, so that its work is bounded as that of the run.
+type explainer struct {
+	*run
+	quiet bool // no value is quoted
+	flat  bool // within the message of a union, another union is not explained
+	found []toolkeep.Fault
+	more  int            // faults beyond found
+	been  map[where]bool // true once done, false under way
 }
 
-// badName carries the cause, which the library's own kind lacks.
-type badName struct {
-	name  string
-	cause error
+// where is a schema at a place of the value.
+type where struct {
+	schema *jsonschema.Schema
+	at     string
 }
 
-func (*badName) KeywordPath() []string { return []string{"propertyNames"} }
-func (b *badName) LocalizedString(p *message.Printer) string {
-	return p.Sprintf("bad name %q", b.name)
-}
-
-// finding is a Fault with the data needed to choose between branches.
-type finding struct {
-	toolkeep.Fault
-	want []string // the types a "type" fault asks for
-	got  string
-}
-
-// renderer converts the library's error tree to a flat list of faults.
-type renderer struct {
-	root  any
-	index map[string]*jsonschema.Schema // may be nil
-	quiet bool                          // no value is quoted
-}
-
-func (r *renderer) list(err *jsonschema.ValidationError) []toolkeep.Fault {
-	found := r.collect(err, nil)
-	slices.SortFunc(found, func(a, b finding) int {
+// list returns the faults in order, at most maxFaults.
+func (x *explainer) list() []toolkeep.Fault {
+	slices.SortFunc(x.found, func(a, b toolkeep.Fault) int {
 		return cmp.Or(cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Message, b.Message))
 	})
-	found = slices.CompactFunc(found, func(a, b finding) bool { return a.Fault == b.Fault })
-	faults := make([]toolkeep.Fault, 0, min(len(found), maxFaults+1))
-	for _, f := range found {
-		if len(faults) == maxFaults {
-			faults = append(faults, toolkeep.Fault{Rule: "limit",
-				Message: fmt.Sprintf("and %d more faults", len(found)-maxFaults)})
-			break
+	found := slices.Compact(x.found)
+	size := 0
+	for i, f := range found {
+		if size += len(f.Pointer) + len(f.Message); i == maxFaults || i > 0 && size > maxFaultBytes {
+			rest := toolkeep.Fault{Rule: "limit", Message: fmt.Sprintf("and %d more faults", len(found)-i+x.more)}
+			return append(found[:i:i], rest)
 		}
-		faults = append(faults, f.Fault)
 	}
-	return faults
+	return found
 }
 
-func (r *renderer) collect(e *jsonschema.ValidationError, out []finding) []finding {
-	at := canon.Pointer(e.InstanceLocation...)
-	add := func(pointer, rule, format string, args ...any) {
-		out = append(out, finding{Fault: toolkeep.Fault{Pointer: pointer, Rule: rule, Message: fmt.Sprintf(format, args...)}})
+func (x *explainer) add(at, rule, format string, args ...any) {
+	if len(x.found) == maxFound {
+		x.more++
+		return
 	}
-	child := func(name string) string { return at + "/" + canon.Escape(name) }
-	switch k := e.ErrorKind.(type) {
-	case *kind.Schema, *kind.Group, *kind.AllOf, *kind.Reference:
-		for _, c := range e.Causes {
-			out = r.collect(c, out)
-		}
-	case *kind.AnyOf:
-		out = append(out, r.branches(e, at, "anyOf")...)
-	case *kind.OneOf:
-		if len(k.Subschemas) == 2 {
-			add(at, "oneOf", "fits the forms %d and %d and must fit exactly one", k.Subschemas[0]+1, k.Subschemas[1]+1)
-		} else {
-			out = append(out, r.branches(e, at, "oneOf")...)
-		}
-	case *kind.Required:
-		for _, name := range k.Missing {
-			add(at, "required", "the property %s is missing%s", quoteText(name, maxQuoted), r.typeHint(e, name))
-		}
-	case *kind.AdditionalProperties:
-		for _, name := range k.Properties {
-			add(child(name), "additionalProperties", "the property %s is not known here%s", quoteText(name, maxQuoted), r.nameHint(e, name))
-		}
-	case *kind.Dependency:
-		for _, name := range k.Missing {
-			add(at, "dependencies", "the property %s is missing; %s needs it", quoteText(name, maxQuoted), quoteText(k.Prop, maxQuoted))
-		}
-	case *kind.DependentRequired:
-		for _, name := range k.Missing {
-			add(at, "dependentRequired", "the property %s is missing; %s needs it", quoteText(name, maxQuoted), quoteText(k.Prop, maxQuoted))
-		}
-	case *badName:
-		add(child(k.name), "propertyNames", "the name %s is not allowed: %s", quoteText(k.name, maxQuoted), firstMessage(k.name, k.cause))
-	case *kind.Type:
-		add(at, "type", "must be %s, not %s", orList(k.Want), r.describe(e))
-		out[len(out)-1].want, out[len(out)-1].got = k.Want, r.describe(e)
-	case *kind.FalseSchema:
-		if strings.HasSuffix(e.SchemaURL, "/unevaluatedProperties") || strings.HasSuffix(e.SchemaURL, "/additionalProperties") {
-			rule := e.SchemaURL[strings.LastIndexByte(e.SchemaURL, '/')+1:]
-			add(at, rule, "this property is not known here; leave it out")
-		} else if strings.HasSuffix(e.SchemaURL, "/unevaluatedItems") {
-			add(at, "unevaluatedItems", "there is an element too many; leave it out")
-		} else {
-			add(at, "false", "no value is allowed here; leave it out")
-		}
-	case *kind.RefCycle:
-		add(at, "$ref", "the schema refers to itself for one value; correct the schema")
-	default:
-		rule, message := r.plain(e)
-		add(at, rule, "%s", message)
-	}
-	return out
+	x.found = append(x.found, toolkeep.Fault{Pointer: at, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
-// plain words the rules on a single value without parts.
-func (r *renderer) plain(e *jsonschema.ValidationError) (rule, text string) {
-	got := func() string { return r.describe(e) }
-	switch k := e.ErrorKind.(type) {
-	case *kind.Enum:
-		return "enum", fmt.Sprintf("must be one of %s, not %s", listValues(k.Want), got())
-	case *kind.Const:
-		return "const", fmt.Sprintf("must be %s, not %s", quoteValue(k.Want), got())
-	case *kind.Format:
-		return "format", fmt.Sprintf("must be a %s%s, not %s", k.Want, formatExample(k.Want), got())
-	case *kind.Pattern:
-		return "pattern", fmt.Sprintf("must match the pattern %s, which %s does not", quoteText(k.Want, 200), got())
-	case *kind.MinLength:
-		return "minLength", fmt.Sprintf("must have at least %d characters, not %d", k.Want, k.Got)
-	case *kind.MaxLength:
-		return "maxLength", fmt.Sprintf("must have at most %d characters, not %d", k.Want, k.Got)
-	case *kind.Minimum:
-		return "minimum", fmt.Sprintf("must be at least %s, not %s", ratText(k.Want), got())
-	case *kind.Maximum:
-		return "maximum", fmt.Sprintf("must be at most %s, not %s", ratText(k.Want), got())
-	case *kind.ExclusiveMinimum:
-		return "exclusiveMinimum", fmt.Sprintf("must be more than %s, not %s", ratText(k.Want), got())
-	case *kind.ExclusiveMaximum:
-		return "exclusiveMaximum", fmt.Sprintf("must be less than %s, not %s", ratText(k.Want), got())
-	case *kind.MultipleOf:
-		return "multipleOf", fmt.Sprintf("must be a multiple of %s, which %s is not", ratText(k.Want), got())
-	case *kind.MinItems:
-		return "minItems", fmt.Sprintf("must have at least %d elements, not %d", k.Want, k.Got)
-	case *kind.MaxItems:
-		return "maxItems", fmt.Sprintf("must have at most %d elements, not %d", k.Want, k.Got)
-	case *kind.AdditionalItems:
-		return "additionalItems", fmt.Sprintf("has %d elements too many; leave the last ones out", k.Count)
-	case *kind.UniqueItems:
-		return "uniqueItems", fmt.Sprintf("the elements %d and %d are equal; each may stand once only", k.Duplicates[0], k.Duplicates[1])
-	case *kind.Contains:
-		return "contains", "no element is of the kind that must be among them"
-	case *kind.MinContains:
-		return "minContains", fmt.Sprintf("must have at least %d elements of the kind asked for, not %d", k.Want, len(k.Got))
-	case *kind.MaxContains:
-		return "maxContains", fmt.Sprintf("must have at most %d elements of the kind asked for, not %d", k.Want, len(k.Got))
-	case *kind.MinProperties:
-		return "minProperties", fmt.Sprintf("must have at least %d properties, not %d", k.Want, k.Got)
-	case *kind.MaxProperties:
-		return "maxProperties", fmt.Sprintf("must have at most %d properties, not %d", k.Want, k.Got)
-	case *kind.Not:
-		return "not", fmt.Sprintf("%s is of a form that is excluded here", got())
+// part explains a member or an element, if it is invalid.
+func (x *explainer) part(s *jsonschema.Schema, v any, at string) {
+	if s == nil || x.child(s, v) {
+		return
 	}
-	rule = "schema"
-	if path := e.ErrorKind.KeywordPath(); len(path) > 0 {
-		rule = path[0]
-	}
-	return rule, e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
+	outer := x.value
+	x.values++
+	x.value = x.values
+	x.walk(s, v, at)
+	x.value = outer
 }
 
-// branches explains why no branch of anyOf or oneOf fits. If one branch was clearly meant, its faults are reported
-// as if it stood alone.
-func (r *renderer) branches(e *jsonschema.ValidationError, at, rule string) []finding {
-	all := make([][]finding, 0, len(e.Causes))
-	for _, c := range e.Causes {
-		all = append(all, r.collect(c, nil))
+// same explains another schema of the same value, if the value breaks it.
+func (x *explainer) same(s *jsonschema.Schema, v any, at string) {
+	if s != nil && !x.valid(s, v, nil) {
+		x.walk(s, v, at)
 	}
-	meant := slices.DeleteFunc(slices.Clone(all), func(f []finding) bool { return otherType(f, at) })
-	if len(meant) > 1 {
-		if kept := slices.DeleteFunc(slices.Clone(meant), hasOtherTag); len(kept) == 1 {
-			meant = kept
+}
+
+// walk explains why v, which is at the pointer, breaks s.
+func (x *explainer) walk(s *jsonschema.Schema, v any, at string) {
+	if s.Bool != nil {
+		x.noValue(s, at)
+		return
+	}
+	x.spend(1)
+	here := where{s, at}
+	if done, been := x.been[here]; been {
+		if !done {
+			x.add(at, "$ref", "the schema refers to itself for one value; correct the schema")
 		}
+		return
+	}
+	x.been[here] = false
+	defer func() { x.been[here] = true }()
+	if outer := x.scope; outer != nil {
+		x.scope = outer.enter(x.schema.resources[s])
+		defer func() { x.scope = outer }()
+	}
+	if x.schema.cyclic[s] {
+		x.chain = append(x.chain, link{s, x.value})
+		defer func() { x.chain = x.chain[:len(x.chain)-1] }()
 	}
 	switch {
-	case len(meant) == 1:
-		return meant[0]
-	case len(meant) == 0 && len(all) > 0:
-		var want []string
-		for _, f := range all {
-			for _, w := range f[0].want {
+	case s.Types != nil && !s.Types.IsEmpty() && !hasType(*s.Types, v):
+		x.add(at, "type", "must be %s, not %s", orList(s.Types.ToStrings()), x.quote(v))
+		return
+	case s.Const != nil && !x.equal(v, *s.Const):
+		x.add(at, "const", "must be %s, not %s", quoteValue(*s.Const), x.quote(v))
+		return
+	case s.Enum != nil && !x.among(v, s.Enum.Values):
+		x.add(at, "enum", "must be one of %s, not %s", listValues(s.Enum.Values), x.quote(v))
+		return
+	case s.Format != nil && !x.format(s.Format, v):
+		x.add(at, "format", "must be a %s%s, not %s", s.Format.Name, formatExample(s.Format.Name), x.quote(v))
+		return
+	}
+	x.same(s.Ref, v, at)
+	if s.Ref != nil && s.DraftVersion < 2019 {
+		return
+	}
+	switch t := v.(type) {
+	case map[string]any:
+		x.members(s, t, at)
+	case []any:
+		x.elements(s, t, at)
+	case string:
+		x.characters(s, t, at)
+	case nil, bool:
+	default:
+		x.digits(s, v, at)
+	}
+	x.same(x.dynamic(s), v, at)
+	if s.Not != nil && x.valid(s.Not, v, nil) {
+		x.add(at, "not", "%s is of a form that is excluded here", x.quote(v))
+	}
+	for _, b := range s.AllOf {
+		x.same(b, v, at)
+	}
+	x.union(s.AnyOf, "anyOf", v, at)
+	x.union(s.OneOf, "oneOf", v, at)
+	x.same(x.conditional(s, v, nil), v, at)
+	x.leftOver(s, v, at)
+}
+
+// leftOver explains unevaluatedProperties and unevaluatedItems.
+func (x *explainer) leftOver(s *jsonschema.Schema, v any, at string) {
+	if s.UnevaluatedProperties == nil && s.UnevaluatedItems == nil {
+		return
+	}
+	var seen evaluated
+	if !x.keywords(s, v, &seen) {
+		return // what is left over is known only where the other keywords hold
+	}
+	switch t := v.(type) {
+	case map[string]any:
+		for _, name := range sortedKeys(t) {
+			if !seen.hasName(name) {
+				x.part(s.UnevaluatedProperties, t[name], at+"/"+canon.Escape(name))
+			}
+		}
+	case []any:
+		for i, el := range t {
+			if !seen.hasElement(i) {
+				x.part(s.UnevaluatedItems, el, fmt.Sprintf("%s/%d", at, i))
+			}
+		}
+	}
+}
+
+// noValue words the schema false.
+func (x *explainer) noValue(s *jsonschema.Schema, at string) {
+	switch rule := s.Location[strings.LastIndexByte(s.Location, '/')+1:]; rule {
+	case "unevaluatedProperties", "additionalProperties":
+		x.add(at, rule, "this property is not known here; leave it out")
+	case "unevaluatedItems":
+		x.add(at, rule, "there is an element too many; leave it out")
+	default:
+		x.add(at, "false", "no value is allowed here; leave it out")
+	}
+}
+
+func (x *explainer) members(s *jsonschema.Schema, obj map[string]any, at string) {
+	if s.MinProperties != nil && len(obj) < *s.MinProperties {
+		x.add(at, "minProperties", "must have at least %d properties, not %d", *s.MinProperties, len(obj))
+	}
+	if s.MaxProperties != nil && len(obj) > *s.MaxProperties {
+		x.add(at, "maxProperties", "must have at most %d properties, not %d", *s.MaxProperties, len(obj))
+	}
+	for _, name := range s.Required {
+		if _, has := obj[name]; !has {
+			x.add(at, "required", "the property %s is missing%s", quoteText(name, maxQuoted), typeHint(s, name))
+		}
+	}
+	for _, name := range sortedKeys(s.DependentRequired) {
+		x.missing("dependentRequired", obj, name, s.DependentRequired[name], at)
+	}
+	for _, name := range sortedKeys(s.Dependencies) {
+		switch d := s.Dependencies[name].(type) {
+		case []string:
+			x.missing("dependencies", obj, name, d, at)
+		case *jsonschema.Schema:
+			if _, has := obj[name]; has {
+				x.same(d, obj, at)
+			}
+		}
+	}
+	for _, name := range sortedKeys(s.DependentSchemas) {
+		if _, has := obj[name]; has {
+			x.same(s.DependentSchemas[name], obj, at)
+		}
+	}
+	for _, name := range sortedKeys(obj) {
+		x.member(s, name, obj[name], at+"/"+canon.Escape(name))
+	}
+}
+
+func (x *explainer) missing(rule string, obj map[string]any, because string, needs []string, at string) {
+	if _, has := obj[because]; !has {
+		return
+	}
+	for _, name := range needs {
+		if _, has := obj[name]; !has {
+			x.add(at, rule, "the property %s is missing; %s needs it", quoteText(name, maxQuoted), quoteText(because, maxQuoted))
+		}
+	}
+}
+
+func (x *explainer) member(s *jsonschema.Schema, name string, el any, at string) {
+	x.spend(1)
+	if s.PropertyNames != nil && !x.child(s.PropertyNames, name) {
+		inner := explainer{run: x.run, flat: true, been: map[where]bool{}}
+		inner.part(s.PropertyNames, name, "")
+		why := "it breaks the rule for names"
+		if found := inner.list(); len(found) > 0 {
+			why = found[0].Message
+		}
+		x.add(at, "propertyNames", "the name %s is not allowed: %s", quoteText(name, maxQuoted), why)
+	}
+	known := false
+	if p := s.Properties[name]; p != nil {
+		known = true
+		x.part(p, el, at)
+	}
+	for re, p := range s.PatternProperties {
+		x.spendText(len(name))
+		if re.MatchString(name) {
+			known = true
+			x.part(p, el, at)
+		}
+	}
+	if known {
+		return
+	}
+	switch a := s.AdditionalProperties.(type) {
+	case bool:
+		if !a {
+			hint := ""
+			if len(x.found) < maxFaults {
+				hint = nameHint(s, name)
+			}
+			x.add(at, "additionalProperties", "the property %s is not known here%s", quoteText(name, maxQuoted), hint)
+		}
+	case *jsonschema.Schema:
+		x.part(a, el, at)
+	}
+}
+
+func (x *explainer) elements(s *jsonschema.Schema, list []any, at string) {
+	if s.MinItems != nil && len(list) < *s.MinItems {
+		x.add(at, "minItems", "must have at least %d elements, not %d", *s.MinItems, len(list))
+	}
+	if s.MaxItems != nil && len(list) > *s.MaxItems {
+		x.add(at, "maxItems", "must have at most %d elements, not %d", *s.MaxItems, len(list))
+	}
+	if s.UniqueItems {
+		if i, j, twice := x.duplicate(list); twice {
+			x.add(at, "uniqueItems", "the elements %d and %d are equal; each may stand once only", i, j)
+		}
+	}
+	first, rest := elements(s)
+	for i, el := range list {
+		x.spend(1)
+		if i < len(first) {
+			x.part(first[i], el, fmt.Sprintf("%s/%d", at, i))
+		} else if sub, ok := rest.(*jsonschema.Schema); ok {
+			x.part(sub, el, fmt.Sprintf("%s/%d", at, i))
+		}
+	}
+	if n := len(list) - len(first); rest == false && n > 0 {
+		x.add(at, "additionalItems", "has %d elements too many; leave the last ones out", n)
+	}
+	if s.Contains == nil {
+		return
+	}
+	switch n := x.count(s, list, nil); {
+	case n == 0 && s.MinContains == nil:
+		x.add(at, "contains", "no element is of the kind that must be among them")
+	case n < minContains(s):
+		x.add(at, "minContains", "must have at least %d elements of the kind asked for, not %d", *s.MinContains, n)
+	case s.MaxContains != nil && n > *s.MaxContains:
+		x.add(at, "maxContains", "must have at most %d elements of the kind asked for, not %d", *s.MaxContains, n)
+	}
+}
+
+func (x *explainer) characters(s *jsonschema.Schema, text, at string) {
+	n := utf8.RuneCountInString(text)
+	if s.MinLength != nil && n < *s.MinLength {
+		x.add(at, "minLength", "must have at least %d characters, not %d", *s.MinLength, n)
+	}
+	if s.MaxLength != nil && n > *s.MaxLength {
+		x.add(at, "maxLength", "must have at most %d characters, not %d", *s.MaxLength, n)
+	}
+	if s.Pattern != nil && !s.Pattern.MatchString(text) {
+		x.add(at, "pattern", "must match the pattern %s, which %s does not", quoteText(s.Pattern.String(), 200), x.quote(text))
+	}
+}
+
+func (x *explainer) digits(s *jsonschema.Schema, v any, at string) {
+	bound := func(rule, words string, b *big.Rat, ok func(int) bool) {
+		if b != nil && !ok(x.compare(v, b)) {
+			x.add(at, rule, "must be %s %s, not %s", words, ratText(b), x.quote(v))
+		}
+	}
+	bound("minimum", "at least", s.Minimum, func(c int) bool { return c >= 0 })
+	bound("maximum", "at most", s.Maximum, func(c int) bool { return c <= 0 })
+	bound("exclusiveMinimum", "more than", s.ExclusiveMinimum, func(c int) bool { return c > 0 })
+	bound("exclusiveMaximum", "less than", s.ExclusiveMaximum, func(c int) bool { return c < 0 })
+	if s.MultipleOf != nil && !x.multiple(v, s.MultipleOf) {
+		x.add(at, "multipleOf", "must be a multiple of %s, which %s is not", ratText(s.MultipleOf), x.quote(v))
+	}
+}
+
+// union explains anyOf and oneOf. If one branch was clearly meant, its faults are reported as if it stood alone.
+func (x *explainer) union(branches []*jsonschema.Schema, rule string, v any, at string) {
+	if len(branches) == 0 {
+		return
+	}
+	var fits, meant []int
+	var want []string
+	for i, b := range branches {
+		if x.valid(b, v, nil) {
+			fits = append(fits, i+1)
+		}
+		if other := otherTypes(b, v); other == nil {
+			meant = append(meant, i)
+		} else {
+			for _, w := range other {
 				if !slices.Contains(want, w) {
 					want = append(want, w)
 				}
 			}
 		}
-		f := all[0][0]
-		f.Message = fmt.Sprintf("must be %s, not %s", orList(want), f.got)
-		f.want = want
-		return []finding{f}
 	}
-	var parts []string
-	for i, f := range all {
-		if i == 3 {
-			parts = append(parts, fmt.Sprintf("and %d more", len(all)-i))
+	switch {
+	case rule == "anyOf" && len(fits) > 0 || len(fits) == 1:
+		return
+	case len(fits) > 1:
+		x.add(at, rule, "fits the forms %d and %d and must fit exactly one", fits[0], fits[1])
+		return
+	case len(meant) == 0:
+		x.add(at, "type", "must be %s, not %s", orList(want), x.quote(v))
+		return
+	}
+	if len(meant) > 1 {
+		if tagged := slices.DeleteFunc(slices.Clone(meant), func(i int) bool { return x.otherTag(branches[i], v, maxTagDepth) }); len(tagged) == 1 {
+			meant = tagged
+		}
+	}
+	if len(meant) == 1 {
+		x.walk(branches[meant[0]], v, at)
+		return
+	}
+	if x.flat {
+		x.add(at, rule, "fits none of the %d forms allowed", len(branches))
+		return
+	}
+	var forms []string
+	for i, b := range branches {
+		if i == maxForms {
+			forms = append(forms, fmt.Sprintf("and %d more", len(branches)-i))
 			break
 		}
-		if len(f) == 0 {
-			continue
+		inner := explainer{run: x.run, quiet: x.quiet, flat: true, been: map[where]bool{}}
+		inner.walk(b, v, "")
+		if found := inner.list(); len(found) > 0 {
+			place := ""
+			if found[0].Pointer != "" {
+				place = "at " + toolkeep.Clip(found[0].Pointer, 200) + " "
+			}
+			forms = append(forms, fmt.Sprintf("form %d: %s%s", i+1, place, found[0].Message))
 		}
-		where := ""
-		if rel := strings.TrimPrefix(f[0].Pointer, at); rel != "" {
-			where = "at " + rel + " "
+	}
+	x.add(at, rule, "fits none of the %d forms allowed (%s)", len(branches), strings.Join(forms, "; "))
+}
+
+// maxLinks is how many references are followed to find the type of a branch.
+const maxLinks = 16
+
+// otherTypes returns the types that a branch is for, if v has none of them.
+func otherTypes(s *jsonschema.Schema, v any) []string {
+	for range maxLinks {
+		if s.Types != nil && !s.Types.IsEmpty() && !hasType(*s.Types, v) {
+			return s.Types.ToStrings()
 		}
-		parts = append(parts, fmt.Sprintf("form %d: %s%s", i+1, where, f[0].Message))
+		if s.Ref == nil {
+			break
+		}
+		s = s.Ref
 	}
-	return []finding{{Fault: toolkeep.Fault{Pointer: at, Rule: rule,
-		Message: fmt.Sprintf("fits none of the %d forms allowed (%s)", len(all), strings.Join(parts, "; "))}}}
+	return nil
 }
 
-// otherType reports whether a branch is for another type of value.
-func otherType(f []finding, at string) bool {
-	return len(f) == 1 && f[0].Rule == "type" && f[0].Pointer == at && len(f[0].want) > 0
-}
+// maxTagDepth is how deep in a value a tag is looked for.
+const maxTagDepth = 3
 
-// hasOtherTag reports whether a branch failed at a constant, as in a union whose tag names another branch.
-func hasOtherTag(f []finding) bool {
-	return slices.ContainsFunc(f, func(f finding) bool { return f.Rule == "const" || f.Rule == "enum" })
-}
-
-func firstMessage(name string, err error) string {
-	verr, ok := err.(*jsonschema.ValidationError)
-	if !ok {
-		return err.Error()
+// otherTag reports whether a constant of the branch says that v is of another, as in a union whose tag names it.
+func (x *explainer) otherTag(s *jsonschema.Schema, v any, depth int) bool {
+	for range maxLinks {
+		x.spend(1)
+		if s.Const != nil && !x.equal(v, *s.Const) || s.Enum != nil && !x.among(v, s.Enum.Values) {
+			return true
+		}
+		if obj, ok := v.(map[string]any); ok && depth > 0 {
+			for name, p := range s.Properties {
+				if el, has := obj[name]; has && x.otherTag(p, el, depth-1) {
+					return true
+				}
+			}
+		}
+		for _, part := range s.AllOf {
+			if depth > 0 && x.otherTag(part, v, depth-1) {
+				return true
+			}
+		}
+		if s.Ref == nil {
+			break
+		}
+		s = s.Ref
 	}
-	r := renderer{root: name}
-	if faults := r.list(verr); len(faults) > 0 {
-		return faults[0].Message
-	}
-	return "it breaks the rule for names"
+	return false
 }
 
-// describe returns the faulty value if it is short, else its type.
-func (r *renderer) describe(e *jsonschema.ValidationError) string {
-	v, ok := canon.Lookup(r.root, canon.Pointer(e.InstanceLocation...))
-	if !ok || r.quiet {
+// quote returns a value if it is short, else its type.
+func (x *explainer) quote(v any) string {
+	if x.quiet {
 		return "the value sent"
 	}
 	return quoteValue(v)
 }
 
-func (r *renderer) typeHint(e *jsonschema.ValidationError, name string) string {
-	s := r.index[e.SchemaURL]
-	if s == nil {
-		return ""
-	}
-	for p := s.Properties[name]; p != nil; p = p.Ref {
+func typeHint(s *jsonschema.Schema, name string) string {
+	p := s.Properties[name]
+	for range maxLinks {
+		if p == nil {
+			break
+		}
 		if p.Types != nil && !p.Types.IsEmpty() {
 			return "; it must be " + orList(p.Types.ToStrings())
 		}
+		p = p.Ref
 	}
 	return ""
 }
 
-func (r *renderer) nameHint(e *jsonschema.ValidationError, name string) string {
-	s := r.index[e.SchemaURL]
-	if s == nil || len(s.Properties) == 0 {
+func nameHint(s *jsonschema.Schema, name string) string {
+	if len(s.Properties) == 0 {
 		return "; leave it out"
+	}
+	if len(s.Properties) > maxHints {
+		return ""
 	}
 	names := sortedKeys(s.Properties)
 	for _, n := range names {

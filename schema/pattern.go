@@ -7,8 +7,6 @@ import (
 
 	"github.com/dlclark/regexp2"
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/toolkeep/toolkeep"
 )
 
 // matchTimeout limits one match on the backtracking engine. Its clock ticks every 100 ms, so a match may run for up
@@ -43,15 +41,3 @@ func (b backtracking) MatchString(s string) bool {
 }
 
 type patternTimeout struct{ pattern string }
-
-// recoverTimeout turns a match timeout into a fault of the whole value.
-func recoverTimeout(faults *[]toolkeep.Fault) {
-	switch r := recover().(type) {
-	case nil:
-	case patternTimeout:
-		*faults = []toolkeep.Fault{{Rule: "pattern", Message: fmt.Sprintf(
-			"matching the pattern %s took longer than %s; send a shorter text", quoteText(r.pattern, 100), matchTimeout)}}
-	default:
-		panic(r)
-	}
-}

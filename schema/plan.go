@@ -1,11 +1,10 @@
 package schema
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/toolkeep/toolkeep"
 )
 
 // kinds is a set of JSON types.
@@ -67,9 +66,9 @@ type branch struct {
 }
 
 // makePlan returns nil if no value can need coercion or defaults.
-func makePlan(root *jsonschema.Schema) *node {
-	p := planner{nodes: map[*jsonschema.Schema]*node{}, kinds: map[*jsonschema.Schema]kinds{}}
-	n := p.node(root)
+func makePlan(s *Schema) *node {
+	p := planner{schema: s, nodes: map[*jsonschema.Schema]*node{}, kinds: map[*jsonschema.Schema]kinds{}}
+	n := p.node(s.compiled)
 	p.breakCycles()
 	p.dropDefaults()
 	p.findBusy()
@@ -83,6 +82,7 @@ func makePlan(root *jsonschema.Schema) *node {
 }
 
 type planner struct {
+	schema *Schema
 	nodes  map[*jsonschema.Schema]*node
 	order  []*node
 	source []*jsonschema.Schema // schema of each node in order
@@ -313,7 +313,7 @@ func (p *planner) dropDefaults() {
 		kept := n.defaults[:0]
 		for _, d := range n.defaults {
 			sub := p.source[i].Properties[d.name]
-			if v, ok := fitDefault(sub, p.nodes[sub], d.value); ok {
+			if v, ok := p.schema.fitDefault(sub, p.nodes[sub], d.value); ok {
 				kept = append(kept, defaultValue{d.name, v})
 			}
 		}
@@ -321,11 +321,15 @@ func (p *planner) dropDefaults() {
 	}
 }
 
-func fitDefault(s *jsonschema.Schema, n *node, v any) (fitted any, ok bool) {
-	var timedOut []toolkeep.Fault
-	defer recoverTimeout(&timedOut)
-	fitted, _ = n.apply(v, false)
-	return fitted, s.Validate(fitted) == nil
+func (s *Schema) fitDefault(sub *jsonschema.Schema, n *node, v any) (fitted any, ok bool) {
+	parts, faults := checkNumbers(v)
+	if faults != nil {
+		return v, false
+	}
+	defer recoverLimits(&faults)
+	r := s.newRun(context.Background(), parts)
+	fitted, _ = r.apply(n, v, false)
+	return fitted, r.child(sub, fitted)
 }
 
 // findBusy marks the nodes that can change something, until a fixed point.

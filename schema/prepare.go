@@ -4,41 +4,56 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"unsafe"
 
 	"github.com/toolkeep/toolkeep/canon"
 )
 
+// edit is the coercion of an object or array by a branch; edited is its result.
+type edit struct {
+	node *node
+	at   unsafe.Pointer
+	n    int
+	fill bool
+}
+
+type edited struct {
+	out     any
+	changed bool
+}
+
 // apply coerces v and, with fill, fills defaults. It never modifies v; changed reports whether out is a new value.
-func (n *node) apply(v any, fill bool) (out any, changed bool) {
+func (r *run) apply(n *node, v any, fill bool) (out any, changed bool) {
+	r.spend(1)
 	if s, ok := v.(string); ok && n.coerce != 0 {
 		v, changed = coerce(s, n.coerce)
 	}
 	for _, part := range n.parts {
-		if w, ok := part.apply(v, fill); ok {
+		if w, ok := r.apply(part, v, fill); ok {
 			v, changed = w, true
 		}
 	}
 	switch t := v.(type) {
 	case map[string]any:
-		if w, ok := n.applyObject(t, fill); ok {
+		if w, ok := r.applyObject(n, t, fill); ok {
 			v, changed = w, true
 		}
 	case []any:
-		if w, ok := n.applyArray(t, fill); ok {
+		if w, ok := r.applyArray(n, t, fill); ok {
 			v, changed = w, true
 		}
 	default:
 		return v, changed
 	}
 	for _, c := range n.choices {
-		if w, ok := c.apply(v, fill); ok {
+		if w, ok := r.choose(c, v, fill); ok {
 			v, changed = w, true
 		}
 	}
 	return v, changed
 }
 
-func (n *node) applyObject(obj map[string]any, fill bool) (map[string]any, bool) {
+func (r *run) applyObject(n *node, obj map[string]any, fill bool) (map[string]any, bool) {
 	out, owned := obj, false
 	put := func(name string, v any) {
 		if !owned {
@@ -55,7 +70,7 @@ func (n *node) applyObject(obj map[string]any, fill bool) (map[string]any, bool)
 	}
 	for _, p := range n.props {
 		if v, there := out[p.name]; there {
-			if w, ok := p.node.apply(v, fill); ok {
+			if w, ok := r.apply(p.node, v, fill); ok {
 				put(p.name, w)
 			}
 		}
@@ -70,21 +85,21 @@ func (n *node) applyObject(obj map[string]any, fill bool) (map[string]any, bool)
 				continue
 			}
 			matched = true
-			if w, ok := p.node.apply(out[name], fill); ok {
+			if w, ok := r.apply(p.node, out[name], fill); ok {
 				put(name, w)
 			}
 		}
 		if _, known := n.known[name]; known || matched || n.additional == nil {
 			continue
 		}
-		if w, ok := n.additional.apply(v, fill); ok {
+		if w, ok := r.apply(n.additional, v, fill); ok {
 			put(name, w)
 		}
 	}
 	return out, owned
 }
 
-func (n *node) applyArray(list []any, fill bool) ([]any, bool) {
+func (r *run) applyArray(n *node, list []any, fill bool) ([]any, bool) {
 	if n.items == nil && len(n.prefix) == 0 {
 		return list, false
 	}
@@ -97,7 +112,7 @@ func (n *node) applyArray(list []any, fill bool) ([]any, bool) {
 		if sub == nil {
 			break
 		}
-		if w, ok := sub.apply(v, fill); ok {
+		if w, ok := r.apply(sub, v, fill); ok {
 			if !owned {
 				out, owned = slices.Clone(list), true
 			}
@@ -107,23 +122,43 @@ func (n *node) applyArray(list []any, fill bool) ([]any, bool) {
 	return out, owned
 }
 
-// apply takes the first branch that accepts v as is, else the first that accepts it coerced.
-func (c choice) apply(v any, fill bool) (any, bool) {
+// choose takes the first branch that accepts v as is, else the first that accepts it coerced.
+func (r *run) choose(c choice, v any, fill bool) (any, bool) {
 	for _, b := range c {
-		if b.schema.Validate(v) != nil {
+		if !r.child(b.schema, v) {
 			continue
 		}
-		if w, ok := b.node.apply(v, fill); ok && b.schema.Validate(w) == nil {
+		if w, ok := r.applyBranch(b.node, v, fill); ok && r.child(b.schema, w) {
 			return w, true
 		}
 		return v, false
 	}
 	for _, b := range c {
-		if w, ok := b.node.apply(v, fill); ok && b.schema.Validate(w) == nil {
+		if w, ok := r.applyBranch(b.node, v, fill); ok && r.child(b.schema, w) {
 			return w, true
 		}
 	}
 	return v, false
+}
+
+// applyBranch is apply that remembers: within a branch that is refused in the end, each part would be coerced again
+// for every branch around it.
+func (r *run) applyBranch(n *node, v any, fill bool) (any, bool) {
+	key := edit{node: n, fill: fill}
+	if key.at, key.n = identity(v); key.at == nil {
+		return r.apply(n, v, fill)
+	}
+	if e, known := r.edits[key]; known {
+		return e.out, e.changed
+	}
+	out, changed := r.apply(n, v, fill)
+	if len(r.edits) < maxMemo {
+		if r.edits == nil {
+			r.edits = map[edit]edited{}
+		}
+		r.edits[key] = edited{out, changed}
+	}
+	return out, changed
 }
 
 // coerce parses the whole text as one of the wanted types. A number keeps its text.

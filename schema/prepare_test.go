@@ -1,6 +1,7 @@
 package schema_test
 
 import (
+	"context"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -59,7 +60,7 @@ func TestPrepare(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			args := parse(t, c.args).(map[string]any)
 			before := string(canon.Append(nil, args))
-			got, faults := compile(t, c.schema).Prepare(args)
+			got, faults := compile(t, c.schema).Prepare(context.Background(), args)
 			if faults != nil {
 				t.Errorf("faults %v", faults)
 			}
@@ -80,7 +81,7 @@ func TestPrepareTakesWholeTextOnly(t *testing.T) {
 		`{"n":"NaN"}`, `{"n":"Infinity"}`, `{"n":"1,5"}`, `{"n":"1e99999"}`, `{"b":"True"}`, `{"b":"1"}`, `{"b":"yes"}`, `{"b":""}`,
 	} {
 		args := parse(t, a).(map[string]any)
-		got, faults := s.Prepare(args)
+		got, faults := s.Prepare(context.Background(), args)
 		if len(faults) != 1 || faults[0].Rule != "type" {
 			t.Errorf("%s: %v", a, faults)
 		}
@@ -93,12 +94,12 @@ func TestPrepareTakesWholeTextOnly(t *testing.T) {
 func TestPrepareSharesWhatItDoesNotChange(t *testing.T) {
 	s := compile(t, `{"properties":{"a":{"type":"integer"},"o":{"properties":{"n":{"type":"integer"}}}}}`)
 	args := parse(t, `{"a":1,"o":{"n":2}}`).(map[string]any)
-	got, _ := s.Prepare(args)
+	got, _ := s.Prepare(context.Background(), args)
 	if reflect.ValueOf(got).Pointer() != reflect.ValueOf(args).Pointer() {
 		t.Error("nothing changed and the arguments were copied")
 	}
 	args["a"] = "1"
-	got, _ = s.Prepare(args)
+	got, _ = s.Prepare(context.Background(), args)
 	if reflect.ValueOf(got["o"]).Pointer() != reflect.ValueOf(args["o"]).Pointer() {
 		t.Error("an object without a change was copied")
 	}
@@ -106,9 +107,9 @@ func TestPrepareSharesWhatItDoesNotChange(t *testing.T) {
 
 func TestPrepareDefaultsAreNotShared(t *testing.T) {
 	s := compile(t, `{"properties":{"o":{"default":{"l":[1]},"properties":{"n":{"default":1}}}}}`)
-	first, _ := s.Prepare(nil)
+	first, _ := s.Prepare(context.Background(), nil)
 	first["o"].(map[string]any)["n"] = "changed"
-	second, _ := s.Prepare(nil)
+	second, _ := s.Prepare(context.Background(), nil)
 	if got := string(canon.Append(nil, second)); got != `{"o":{"l":[1],"n":1}}` {
 		t.Errorf("got %s", got)
 	}
@@ -117,13 +118,13 @@ func TestPrepareDefaultsAreNotShared(t *testing.T) {
 func TestCoerceAnyValue(t *testing.T) {
 	s := compile(t, `{"type":"array","items":{"type":"integer","default":1}}`)
 	in := parse(t, `["1",2]`)
-	if got := string(canon.Append(nil, s.Coerce(in))); got != `[1,2]` {
+	if got := string(canon.Append(nil, s.Coerce(context.Background(), in))); got != `[1,2]` {
 		t.Errorf("got %s", got)
 	}
-	if got := compile(t, `{"type":"boolean"}`).Coerce("true"); got != true {
+	if got := compile(t, `{"type":"boolean"}`).Coerce(context.Background(), "true"); got != true {
 		t.Errorf("got %v", got)
 	}
-	if got := compile(t, `{"properties":{"a":{"default":1}}}`).Coerce(map[string]any{}); len(got.(map[string]any)) != 0 {
+	if got := compile(t, `{"properties":{"a":{"default":1}}}`).Coerce(context.Background(), map[string]any{}); len(got.(map[string]any)) != 0 {
 		t.Errorf("a default was filled: %v", got)
 	}
 }
@@ -136,7 +137,7 @@ func TestPrepareIsSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 200 {
-				if got, f := s.Prepare(args); f != nil || got["days"] != number("3") {
+				if got, f := s.Prepare(context.Background(), args); f != nil || got["days"] != number("3") {
 					t.Error(got, f)
 					return
 				}
@@ -209,17 +210,17 @@ func FuzzPrepare(f *testing.F) {
 		}
 		before := string(canon.Append(nil, args))
 		for _, s := range schemas {
-			got, faults := s.Prepare(args)
+			got, faults := s.Prepare(context.Background(), args)
 			if after := string(canon.Append(nil, args)); after != before {
 				t.Fatalf("modified: %s became %s", before, after)
 			}
 			if faults != nil {
 				continue
 			}
-			if f := s.Validate(got); f != nil {
+			if f := s.Validate(context.Background(), got); f != nil {
 				t.Fatalf("%s is said to be valid: %v", canon.Append(nil, got), f)
 			}
-			again, faults := s.Prepare(got)
+			again, faults := s.Prepare(context.Background(), got)
 			if faults != nil || !reflect.DeepEqual(again, got) {
 				t.Fatalf("%s became %s, %v", canon.Append(nil, got), canon.Append(nil, again), faults)
 			}
@@ -253,7 +254,23 @@ func BenchmarkValidate(b *testing.B) {
 	args := parse(b, callArguments)
 	b.ReportAllocs()
 	for b.Loop() {
-		if f := s.Validate(args); f != nil {
+		if f := s.Validate(context.Background(), args); f != nil {
+			b.Fatal(f)
+		}
+	}
+}
+
+// BenchmarkUnionTree is a tree of tagged nodes that is wrong at its deepest node.
+func BenchmarkUnionTree(b *testing.B) {
+	var forms []string
+	for _, tag := range []string{"t0", "t1", "t2", "t3"} {
+		forms = append(forms, `{"required":["type"],"properties":{"type":{"const":"`+tag+`"},"children":{"type":"array","items":{"$ref":"#"}}}}`)
+	}
+	s := compile(b, `{"anyOf":[`+strings.Join(forms, ",")+`]}`)
+	v := parse(b, strings.Repeat(`{"type":"t0","children":[`, 24)+`{"type":"zz"}`+strings.Repeat(`]}`, 24))
+	b.ReportAllocs()
+	for b.Loop() {
+		if f := s.Validate(context.Background(), v); len(f) != 1 {
 			b.Fatal(f)
 		}
 	}
@@ -264,7 +281,7 @@ func BenchmarkPrepareNothingToDo(b *testing.B) {
 	args := parse(b, callArguments).(map[string]any)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, f := s.Prepare(args); f != nil {
+		if _, f := s.Prepare(context.Background(), args); f != nil {
 			b.Fatal(f)
 		}
 	}
@@ -275,7 +292,7 @@ func BenchmarkPrepareCoerceAndFill(b *testing.B) {
 	args := parse(b, `{"city":"Paris","days":"5","detail":{"wind":"true"},"points":[{"lat":"48.85","lon":2.35}]}`).(map[string]any)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, f := s.Prepare(args); f != nil {
+		if _, f := s.Prepare(context.Background(), args); f != nil {
 			b.Fatal(f)
 		}
 	}

@@ -1,9 +1,11 @@
 package schema
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 
@@ -16,8 +18,11 @@ import (
 // Schema is a compiled schema. It is immutable and safe for concurrent use.
 type Schema struct {
 	compiled *jsonschema.Schema
-	index    map[string]*jsonschema.Schema // by location, for hints
-	plan     *node                         // nil if no value can need coercion or defaults
+	plan     *node // nil if no value can need coercion or defaults
+	// cyclic are the schemas that lead back to themselves for one value.
+	cyclic map[*jsonschema.Schema]bool
+	// resources has the resource of each schema; nil unless a dynamic reference can lead to several.
+	resources map[*jsonschema.Schema]*resource
 }
 
 // home is the address of a schema without $id. Its scheme has no loader, so a relative reference resolves below it
@@ -58,13 +63,22 @@ func Compile(raw []byte) (*Schema, error) {
 	if err != nil {
 		return nil, broken(compileFaults(doc, err), err)
 	}
-	s := &Schema{compiled: compiled, index: map[string]*jsonschema.Schema{}}
-	s.survey(compiled)
-	if at, ok := s.findExplosion(); ok {
+	s := &Schema{compiled: compiled}
+	all := survey(compiled)
+	if dynamic(all) {
+		for _, at := range named(doc) { // what only a dynamic reference leads to
+			if sub, err := c.Compile(home + "#" + (&url.URL{Path: at}).EscapedPath()); err == nil {
+				maps.Copy(all, survey(sub))
+			}
+		}
+		s.resources = findResources(all)
+	}
+	if at, ok := findExplosion(all); ok {
 		return nil, broken([]toolkeep.Fault{{Pointer: at, Rule: "schema", Message: fmt.Sprintf(
 			"one value would be checked in more than %d ways; let fewer $ref, allOf, anyOf and oneOf lead to each other", maxWays)}}, nil)
 	}
-	s.plan = makePlan(compiled)
+	s.cyclic = findCycles(all)
+	s.plan = makePlan(s)
 	return s, nil
 }
 
@@ -89,7 +103,6 @@ func (refusingLoader) Load(string) (any, error) { return nil, errRefused }
 func compileFaults(doc any, err error) []toolkeep.Fault {
 	var (
 		invalid *jsonschema.SchemaValidationError
-		verr    *jsonschema.ValidationError
 		regex   *jsonschema.InvalidRegexError
 		load    *jsonschema.LoadURLError
 		pointer *jsonschema.JSONPointerNotFoundError
@@ -100,9 +113,8 @@ func compileFaults(doc any, err error) []toolkeep.Fault {
 		return []toolkeep.Fault{{Pointer: at, Rule: rule, Message: fmt.Sprintf(format, args...)}}
 	}
 	switch {
-	case errors.As(err, &invalid) && errors.As(invalid.Err, &verr):
-		r := renderer{root: doc}
-		if faults := r.list(verr); len(faults) > 0 {
+	case errors.As(err, &invalid):
+		if faults := metaFaults(doc); len(faults) > 0 {
 			return faults
 		}
 	case errors.As(err, &regex):
@@ -123,6 +135,21 @@ func compileFaults(doc any, err error) []toolkeep.Fault {
 		return one("/$schema", "$schema", "the draft %s is not supported; use 2020-12, 2019-09 or draft-07", quoteText(draft.URL, 200))
 	}
 	return one("", "schema", "%s", strings.ReplaceAll(err.Error(), home, ""))
+}
+
+// metaFaults checks a schema against the metaschema of its draft.
+func metaFaults(doc any) []toolkeep.Fault {
+	address := "https://json-schema.org/draft/2020-12/schema"
+	if obj, ok := doc.(map[string]any); ok {
+		if named, ok := obj["$schema"].(string); ok {
+			address = named
+		}
+	}
+	meta, err := Compile(canon.Append(nil, map[string]any{"$ref": address}))
+	if err != nil {
+		return nil // of a draft that only a part of the schema names
+	}
+	return meta.Validate(context.Background(), doc)
 }
 
 // place returns the JSON Pointer in the fragment of a location.
@@ -164,25 +191,20 @@ func findReference(v any, target, at string) (string, string) {
 	return "", ""
 }
 
-// survey visits every reachable schema, indexes it by location, and moves propertyNames to our own check.
-func (s *Schema) survey(root *jsonschema.Schema) {
+// survey returns every schema that references and keywords lead to, by location.
+func survey(root *jsonschema.Schema) map[string]*jsonschema.Schema {
+	all := map[string]*jsonschema.Schema{}
 	todo := []*jsonschema.Schema{root}
 	for len(todo) > 0 {
 		sch := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if sch == nil || s.index[sch.Location] != nil { // children leaves holes
+		if sch == nil || all[sch.Location] != nil { // children leaves holes
 			continue
 		}
-		s.index[sch.Location] = sch
-		if sch.PropertyNames != nil {
-			todo = append(todo, sch.PropertyNames)
-			// The library keeps the location of this fault in a slice that later checks overwrite, and would then
-			// blame another object.
-			sch.Extensions = append(sch.Extensions, propertyNames{sch.PropertyNames})
-			sch.PropertyNames = nil
-		}
+		all[sch.Location] = sch
 		todo = append(todo, children(sch)...)
 	}
+	return all
 }
 
 // maxWays limits how often one value is checked. Thirty schemas that each name the next one twice would otherwise
@@ -191,7 +213,7 @@ const maxWays = 50_000
 
 // findExplosion finds a schema from which more than maxWays chains of references and combinations lead on for the
 // same value.
-func (s *Schema) findExplosion() (at string, found bool) {
+func findExplosion(all map[string]*jsonschema.Schema) (at string, found bool) {
 	ways := map[*jsonschema.Schema]int{}
 	var count func(sch *jsonschema.Schema) int
 	count = func(sch *jsonschema.Schema) int {
@@ -209,8 +231,8 @@ func (s *Schema) findExplosion() (at string, found bool) {
 		ways[sch] = n
 		return n
 	}
-	for _, location := range sortedKeys(s.index) {
-		if count(s.index[location]) > maxWays {
+	for _, location := range sortedKeys(all) {
+		if count(all[location]) > maxWays {
 			return place(location), true
 		}
 	}
@@ -239,7 +261,7 @@ func combined(s *jsonschema.Schema) []*jsonschema.Schema {
 
 func children(s *jsonschema.Schema) []*jsonschema.Schema {
 	out := append(combined(s), s.PrefixItems...)
-	out = append(out, s.Contains, s.Items2020, s.UnevaluatedItems, s.UnevaluatedProperties, s.ContentSchema)
+	out = append(out, s.Contains, s.Items2020, s.UnevaluatedItems, s.UnevaluatedProperties, s.ContentSchema, s.PropertyNames)
 	for _, c := range s.Properties {
 		out = append(out, c)
 	}
@@ -259,96 +281,105 @@ func children(s *jsonschema.Schema) []*jsonschema.Schema {
 
 // Validate returns the faults of v, ordered by pointer; nil means that v is valid. Pointer leads to the faulty
 // value (for an absent property, to the object that lacks it), Rule is the schema's keyword. Messages quote no
-// value of more than 40 characters. At most 500 faults are returned; then a last one with Rule "limit" gives the
-// total.
-func (s *Schema) Validate(v any) (faults []toolkeep.Fault) {
-	defer recoverTimeout(&faults)
-	if faults := checkNumbers(v); faults != nil {
-		return faults
-	}
-	return s.validate(v, false)
+// value of more than 40 characters. Of a union (anyOf, oneOf) the faults of the branch that was meant are returned, if
+// the types or a constant say which. At most 100 faults and 64 KiB of them are returned; then a last one with Rule
+// "limit" says how many there are beyond. A check that takes too many steps for the size of v, see baseSteps, or
+// whose ctx ends, is one fault with Rule "limit".
+func (s *Schema) Validate(ctx context.Context, v any) []toolkeep.Fault {
+	return s.validate(ctx, v, false)
 }
 
 // ValidateSecret is Validate for values that may contain secrets: no message quotes a value.
-func (s *Schema) ValidateSecret(v any) (faults []toolkeep.Fault) {
-	defer recoverTimeout(&faults)
-	if faults := checkNumbers(v); faults != nil {
-		return faults
-	}
-	return s.validate(v, true)
+func (s *Schema) ValidateSecret(ctx context.Context, v any) []toolkeep.Fault {
+	return s.validate(ctx, v, true)
 }
 
-func (s *Schema) validate(v any, quiet bool) []toolkeep.Fault {
-	err := s.compiled.Validate(v)
-	if err == nil {
+func (s *Schema) validate(ctx context.Context, v any, quiet bool) (faults []toolkeep.Fault) {
+	parts, faults := checkNumbers(v)
+	if faults != nil {
+		return faults
+	}
+	defer recoverLimits(&faults)
+	return s.newRun(ctx, parts).faults(v, quiet)
+}
+
+func (r *run) faults(v any, quiet bool) []toolkeep.Fault {
+	if r.valid(r.schema.compiled, v, nil) {
 		return nil
 	}
-	var verr *jsonschema.ValidationError
-	if !errors.As(err, &verr) {
-		return []toolkeep.Fault{{Rule: "schema", Message: err.Error()}}
+	x := explainer{run: r, quiet: quiet, been: map[where]bool{}}
+	x.walk(r.schema.compiled, v, "")
+	if found := x.list(); len(found) > 0 {
+		return found
 	}
-	r := renderer{root: v, index: s.index, quiet: quiet}
-	return r.list(verr)
+	return []toolkeep.Fault{{Rule: "schema", Message: "does not match the schema"}}
 }
 
 // Prepare coerces args and fills defaults (see the package documentation), and validates the result. args is never
 // modified: changed parts are copied, unchanged parts are shared, and without changes the result is args itself.
-// nil counts as the empty object.
-func (s *Schema) Prepare(args map[string]any) (prepared map[string]any, faults []toolkeep.Fault) {
+// nil counts as the empty object. The faults are those of Validate.
+func (s *Schema) Prepare(ctx context.Context, args map[string]any) (prepared map[string]any, faults []toolkeep.Fault) {
 	if args == nil {
 		args = map[string]any{}
 	}
-	defer recoverTimeout(&faults)
-	prepared = args
-	if faults := checkNumbers(args); faults != nil {
+	parts, faults := checkNumbers(args)
+	if faults != nil {
 		return args, faults
 	}
+	prepared = args
+	defer recoverLimits(&faults)
+	r := s.newRun(ctx, parts)
 	if s.plan != nil {
-		if v, changed := s.plan.apply(args, true); changed {
+		if v, changed := r.apply(s.plan, args, true); changed {
 			// An object is never coerced into another type.
 			prepared = v.(map[string]any)
 		}
 	}
-	return prepared, s.validate(prepared, false)
+	return prepared, r.faults(prepared, false)
 }
 
 // Coerce is the first half of Prepare, for any value and without defaults: it returns v with strings converted to
 // the numbers and booleans that the schema asks for, copied where something changed. It does not validate.
-func (s *Schema) Coerce(v any) (coerced any) {
-	if s.plan == nil || checkNumbers(v) != nil {
+func (s *Schema) Coerce(ctx context.Context, v any) (coerced any) {
+	parts, faults := checkNumbers(v)
+	if s.plan == nil || faults != nil {
 		return v
 	}
-	var timedOut []toolkeep.Fault
-	coerced = v // result after a pattern timeout; Validate then reports it
-	defer recoverTimeout(&timedOut)
-	coerced, _ = s.plan.apply(v, false)
+	var stopped []toolkeep.Fault
+	coerced = v // result at a limit; Validate then reports it
+	defer recoverLimits(&stopped)
+	coerced, _ = s.newRun(ctx, parts).apply(s.plan, v, false)
 	return coerced
 }
 
 // checkNumbers refuses numbers on which exact arithmetic would take practically forever. canon.Parse refuses them
 // as well, but a tree can have another origin.
-func checkNumbers(v any) []toolkeep.Fault {
-	pointer, ok := findBadNumber(v)
-	if !ok {
-		return nil
+// It also counts the parts of v.
+func checkNumbers(v any) (parts int, faults []toolkeep.Fault) {
+	pointer, bad := findBadNumber(v, &parts)
+	if !bad {
+		return parts, nil
 	}
-	return []toolkeep.Fault{{Pointer: pointer, Rule: "type",
+	return parts, []toolkeep.Fault{{Pointer: pointer, Rule: "type",
 		Message: "is not a number of at most 1100 characters with an exponent within ±9999"}}
 }
 
-func findBadNumber(v any) (pointer string, found bool) {
+func findBadNumber(v any, parts *int) (pointer string, found bool) {
+	*parts++
 	switch v := v.(type) {
 	case json.Number:
 		return "", !canon.Bounded(v) || !canon.IsNumber(string(v))
+	case string:
+		*parts += len(v) / 64
 	case map[string]any:
 		for k, e := range v {
-			if p, bad := findBadNumber(e); bad {
+			if p, bad := findBadNumber(e, parts); bad {
 				return "/" + canon.Escape(k) + p, true
 			}
 		}
 	case []any:
 		for i, e := range v {
-			if p, bad := findBadNumber(e); bad {
+			if p, bad := findBadNumber(e, parts); bad {
 				return fmt.Sprintf("/%d%s", i, p), true
 			}
 		}

@@ -39,7 +39,7 @@ func TestWhatModelsSend(t *testing.T) {
 					continue
 				}
 				tried[i]++
-				if faults := original.Validate(v); len(faults) > 0 {
+				if faults := original.Validate(t.Context(), v); len(faults) > 0 {
 					t.Errorf("%s as %s (strict %t): %s refuses %s: %+v", name, o.Form, o.Strict, tool.ID, canon.Append(nil, v), faults[0])
 				}
 			}

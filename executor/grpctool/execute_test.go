@@ -61,7 +61,7 @@ func checkResult(t testing.TB, m *toolkeep.Manifest, v any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if faults := compiled.Validate(v); len(faults) > 0 {
+	if faults := compiled.Validate(t.Context(), v); len(faults) > 0 {
 		t.Errorf("%s: the result breaks its schema: %+v", m.ToolID, faults)
 	}
 }
@@ -86,7 +86,7 @@ func TestEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if faults := compiled.Validate(sent); len(faults) > 0 {
+	if faults := compiled.Validate(t.Context(), sent); len(faults) > 0 {
 		t.Fatalf("the arguments break their schema: %+v", faults)
 	}
 	_, out, failed := run(t, e, execution(m, sent))

@@ -195,7 +195,7 @@ func (in *input) read(r *http.Request, limits canon.Limits, v reflect.Value) err
 	if err != nil {
 		return err
 	}
-	if faults := in.checkBody().ValidateSecret(sent); len(faults) > 0 {
+	if faults := in.checkBody().ValidateSecret(r.Context(), sent); len(faults) > 0 {
 		return badInput(faults)
 	}
 	if err := strict.Unmarshal(body, v.FieldByIndex(in.body).Addr().Interface()); err != nil {
@@ -240,7 +240,7 @@ func (in *input) readParams(r *http.Request, v reflect.Value) error {
 	for where, values := range sent {
 		tree[where] = values
 	}
-	faults := in.checkParams().ValidateSecret(tree)
+	faults := in.checkParams().ValidateSecret(r.Context(), tree)
 	if len(faults) == 0 {
 		return nil
 	}

@@ -271,7 +271,7 @@ func TestSchemas(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if faults := s.Validate(v); (len(faults) == 0) != tt.ok {
+		if faults := s.Validate(t.Context(), v); (len(faults) == 0) != tt.ok {
 			t.Errorf("%s %s: %v", tt.tool, tt.args, faults)
 		}
 	}

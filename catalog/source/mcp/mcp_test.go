@@ -394,14 +394,14 @@ func TestSchemasSurvive(t *testing.T) {
 			if text == "" {
 				continue
 			}
-			if got := len(in.Validate(value(t, text))) == 0; got != good {
+			if got := len(in.Validate(t.Context(), value(t, text))) == 0; got != good {
 				t.Errorf("%s: the arguments %s are valid: %t", c.name, text, got)
 			}
-			if got := len(out.Validate(value(t, `{"content":[],"structuredContent":`+text+`}`))) == 0; got != good {
+			if got := len(out.Validate(t.Context(), value(t, `{"content":[],"structuredContent":`+text+`}`))) == 0; got != good {
 				t.Errorf("%s: the result %s is valid: %t", c.name, text, got)
 			}
 		}
-		if len(out.Validate(value(t, `{"content":[]}`))) == 0 {
+		if len(out.Validate(t.Context(), value(t, `{"content":[]}`))) == 0 {
 			t.Errorf("%s: a result without structured content is valid", c.name)
 		}
 	}

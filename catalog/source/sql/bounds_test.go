@@ -35,7 +35,7 @@ func (i *imported) bounds(tool string, args map[string][2]string) {
 		if err != nil {
 			i.t.Fatal(err)
 		}
-		return len(s.Validate(tree))
+		return len(s.Validate(context.Background(), tree))
 	}
 	for arg, ends := range args {
 		for _, value := range ends {

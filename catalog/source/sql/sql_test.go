@@ -79,7 +79,7 @@ func (i *imported) call(name, args string) string {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	if faults := s.Validate(out.Value); len(faults) > 0 {
+	if faults := s.Validate(context.Background(), out.Value); len(faults) > 0 {
 		i.t.Errorf("%s %s: the answer breaks its schema: %+v", name, args, faults)
 	}
 	return string(canon.Append(nil, out.Value.(map[string]any)["rows"]))
