@@ -21,6 +21,7 @@ const (
 	Models   = "models"      // of embeddings, unless search.models_dir names another folder
 	Vectors  = "vectors"     // of tools
 	Notes    = "notes"       // of the std.note tools
+	Files    = "files"       // of file tools, a folder for each tenant
 	Secrets  = "secrets"     // unless secrets.dirs names others
 	Server   = "server.json" // where the running server listens
 	Spool    = "spool.jsonl" // records made while the store was away

@@ -20,15 +20,15 @@ import (
 
 // executors are all that carry out tools, by kind.
 func (n *Node) executors() map[string]toolkeep.Executor {
-	all := map[string]toolkeep.Executor{
-		"http":    n.http,
-		"mcp":     mcptool.New(n.upstream),
-		"file":    n.files,
-		"sql":     n.sql,
-		"grpc":    n.grpc,
-		"builtin": builtin.New(builtin.Config{Clock: n.options.Clock, Dir: filepath.Join(n.config.Data, datadir.Notes)}),
-	}
-	for _, ex := range n.options.Executors {
+	all := map[string]toolkeep.Executor{}
+	for _, ex := range slices.Concat([]toolkeep.Executor{
+		n.http,
+		n.grpc,
+		n.sql,
+		n.files,
+		mcptool.New(n.upstream),
+		builtin.New(builtin.Config{Clock: n.options.Clock, Dir: filepath.Join(n.config.Data, datadir.Notes)}),
+	}, n.options.Executors) {
 		all[ex.Kind()] = ex
 	}
 	return all
@@ -69,7 +69,7 @@ func (n *Node) buildFiles(context.Context) error {
 // fileConfig reads files.roots; base is where relative ones lie. E3008 where one
 // cannot be used.
 func fileConfig(c *config.Config) (base string, fc filetool.Config, err error) {
-	base, err = filepath.Abs(filepath.Join(c.Data, "files"))
+	base, err = filepath.Abs(filepath.Join(c.Data, datadir.Files))
 	if err != nil {
 		return "", fc, fmt.Errorf("the data directory has no absolute path: %w", err)
 	}

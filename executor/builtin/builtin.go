@@ -102,9 +102,6 @@ func (e *Executor) Kind() string { return "builtin" }
 // Check requires a binding with the name of a function and no other member.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	const at = bindings.At
-	if m.Execution.Kind != e.Kind() {
-		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind builtin"}}
-	}
 	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{})
 	if err != nil {
 		return []toolkeep.Fault{{Pointer: at, Rule: "json", Message: "the binding is not a JSON object: " + toolkeep.AsError(err).Message}}

@@ -76,10 +76,6 @@ func (f *faults) add(pointer, rule, message string) {
 // parse reads a manifest's binding and folders.
 func parse(m *toolkeep.Manifest) (*binding, []toolkeep.Fault) {
 	var f faults
-	if m.Execution.Kind != kind {
-		f.add("/execution/kind", "const", "this executor serves tools of kind file")
-		return nil, f
-	}
 	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{Bytes: maxBinding})
 	if err != nil {
 		f.add(at, "json", "the binding is not a JSON object: "+toolkeep.AsError(err).Message)

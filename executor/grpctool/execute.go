@@ -56,9 +56,6 @@ func (e *Executor) Kind() string { return "grpc" }
 
 // Check returns every fault of the binding and of auth.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	if m.Execution.Kind != e.Kind() {
-		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind grpc"}}
-	}
 	_, faults := parse(m)
 	return faults
 }

@@ -47,9 +47,6 @@ var serverName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,31}$`)
 // belong to the server's configuration.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
 	const at = bindings.At
-	if m.Execution.Kind != e.Kind() {
-		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind mcp"}}
-	}
 	tree, err := canon.ParseObject(m.Execution.Binding, canon.Limits{Bytes: maxBinding})
 	if err != nil {
 		return []toolkeep.Fault{{Pointer: at, Rule: "json", Message: "the binding is not a JSON object: " + toolkeep.AsError(err).Message}}

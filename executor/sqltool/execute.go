@@ -124,9 +124,6 @@ func (e *Executor) Kind() string { return "sql" }
 
 // Check returns every fault of the binding and of auth.
 func (e *Executor) Check(m *toolkeep.Manifest) []toolkeep.Fault {
-	if m.Execution.Kind != e.Kind() {
-		return []toolkeep.Fault{{Pointer: "/execution/kind", Rule: "const", Message: "this executor serves tools of kind sql"}}
-	}
 	b, faults := parse(m)
 	if len(faults) > 0 {
 		return faults
