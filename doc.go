@@ -4,7 +4,7 @@
 // The package imports only the standard library, and every other package imports it.
 // The import rule for the rest of the tree is
 //
-//	root < leaves (canon, schema, redact) < domains < invoke < agent, workflow < faces and adapters < cmd
+//	root < leaves (canon, schema, redact, …) < domains < invoke and control < faces and adapters < node < cmd
 //
 // and deps_test.go enforces it.
 //
