@@ -36,7 +36,7 @@ func ReadRoles(inline []byte, file string) ([]Role, error) {
 	return append(all, roles...), nil
 }
 
-var lineNumber = regexp.MustCompile(`line \d+: `)
+var lineNumber = regexp.MustCompile(`line \d+(, column \d+)?: `)
 
 // withoutLines removes line numbers from an error about inline roles: they refer to a
 // text that the operator never sees. The pointers give the place.

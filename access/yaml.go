@@ -3,18 +3,19 @@ package access
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon/yaml"
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
-// maxYAML is the largest roles document in bytes.
-const maxYAML = 1 << 20
+// Limits of a roles document.
+const (
+	maxYAML  = 1 << 20 // bytes, and values
+	maxDepth = 64
+)
 
 // ParseRoles reads custom roles from YAML, a mapping with the single key roles:
 //
@@ -90,17 +91,15 @@ func (r *reader) document(data []byte) (roles []Role) {
 		r.fault(0, "", "maxLength", "the document is over %d bytes", maxYAML)
 		return nil
 	}
-	dec := yaml.NewDecoder(strings.NewReader(string(data)))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); err != nil {
-		r.fault(0, "", "yaml", "not readable as YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	doc, err := yaml.One(data, yaml.Options{Bytes: maxYAML, Values: maxYAML, Depth: maxDepth})
+	if err == nil && doc == nil {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		r.fault(0, "", "yaml", "not readable as YAML: %s", err)
 		return nil
 	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		r.fault(0, "", "yaml", "there is more than one document; only one is read")
-		return nil
-	}
-	r.mapping(doc.Content[0], "", []string{"roles"}, func(_ string, n *yaml.Node, at string) {
+	r.mapping(doc, "", []string{"roles"}, func(_ string, n *yaml.Node, at string) {
 		r.mapping(n, at, nil, func(name string, n *yaml.Node, at string) {
 			roles = append(roles, r.role(name, n, at))
 		})
@@ -112,26 +111,22 @@ func (r *reader) document(data []byte) (roles []Role) {
 // all.
 func (r *reader) mapping(n *yaml.Node, at string, known []string, do func(key string, n *yaml.Node, at string)) {
 	r.lines[at] = n.Line
-	if n.Kind != yaml.MappingNode {
+	members, ok := n.Value.(yaml.Mapping)
+	if !ok {
 		r.fault(n.Line, at, "type", "must be a mapping%s", oneOf(known))
 		return
 	}
-	seen := make(map[string]bool, len(n.Content)/2)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], n.Content[i+1]
-		below := at + "/" + escape(k.Value)
+	for _, m := range members {
+		below := at + "/" + escape(m.Key)
 		switch {
-		case k.Kind != yaml.ScalarNode || k.Tag == "!!merge":
-			r.fault(k.Line, at, "type", "a key must be a plain word")
-		case seen[k.Value]:
-			r.fault(k.Line, below, "unique", "the key %s is there twice", k.Value)
-		case known != nil && !slices.Contains(known, k.Value):
-			r.fault(k.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", k.Value, suggest.Nearest(k.Value, known))
+		case m.Repeated:
+			r.fault(m.Line, below, "unique", "the key %s is there twice", m.Key)
+		case known != nil && !slices.Contains(known, m.Key):
+			r.fault(m.Line, below, "additionalProperties", "unknown key %q; the nearest known key is %s", m.Key, suggest.Nearest(m.Key, known))
 		default:
-			r.lines[below] = k.Line
-			do(k.Value, v, below)
+			r.lines[below] = m.Line
+			do(m.Key, m.Value, below)
 		}
-		seen[k.Value] = true
 	}
 }
 
@@ -190,15 +185,16 @@ func (r *reader) rules(n *yaml.Node, at string) (rules []Rule) {
 // "none" or as "all".
 func (r *reader) sequence(n *yaml.Node, at string, do func(n *yaml.Node, at string)) {
 	r.lines[at] = n.Line
+	list, ok := n.Value.([]*yaml.Node)
 	switch {
-	case n.Kind != yaml.SequenceNode:
+	case !ok:
 		r.fault(n.Line, at, "type", "must be a list")
-	case len(n.Content) == 0:
+	case len(list) == 0:
 		r.fault(n.Line, at, "minItems", "the list is empty; leave the key out")
-	case len(n.Content) > maxItems:
+	case len(list) > maxItems:
 		r.fault(n.Line, at, "maxItems", "at most %d items", maxItems)
 	default:
-		for i, item := range n.Content {
+		for i, item := range list {
 			below := fmt.Sprintf("%s/%d", at, i)
 			r.lines[below] = item.Line
 			do(item, below)
@@ -211,13 +207,13 @@ func (r *reader) texts(n *yaml.Node, at string) (out []string) {
 	return out
 }
 
-// text reads a string. A value that YAML reads as another type, such as no or 1.0, is
+// text reads a string. A value that YAML reads as another type, such as true or 1.0, is
 // accepted only if quoted.
 func (r *reader) text(n *yaml.Node, at string) string {
 	r.lines[at] = n.Line
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value == "" {
+	text, _ := n.Value.(string)
+	if text == "" {
 		r.fault(n.Line, at, "type", "must be a text; put it in quotes")
-		return ""
 	}
-	return n.Value
+	return text
 }

@@ -52,8 +52,8 @@ func TestParseRolesFaults(t *testing.T) {
 		"bad right":    {"roles:\n  a: {permissions: ['Act As']}", []string{"/roles/a/permissions/0", "line 2: a permission has"}},
 		"not a text":   {"roles:\n  a: {permissions: [1.0]}", []string{"/roles/a/permissions/0", "line 2: must be a text"}},
 		"not a list":   {"roles:\n  a: {allow: x}", []string{"/roles/a/allow", "line 2: must be a list"}},
-		"alias":        {"roles:\n  a: &x {description: d}\n  b: *x", []string{"/roles/b", "line 3: must be a mapping"}},
-		"merge":        {"roles:\n  a: &x {description: d}\n  b: {<<: *x}", []string{"/roles/b", "line 3: a key must be a plain word"}},
+		"alias":        {"roles:\n  a: &x {description: d}\n  b: *x", []string{"", "line 3, column 6: aliases are not read here"}},
+		"merge":        {"roles:\n  a: &x {description: d}\n  b: {<<: *x}", []string{"", "line 3, column 7: merge keys are not read here"}},
 		"several": {"roles:\n  a:\n    permisions: [x]\n    allow:\n      - max_risk: lo\n      - {}\n", []string{
 			"/roles/a/permisions", "line 3: unknown key", "/roles/a/allow/0/max_risk", "line 5: must be", "/roles/a/allow/1", "line 6: the rule selects nothing"}},
 	} {

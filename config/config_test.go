@@ -386,7 +386,7 @@ func TestBadFiles(t *testing.T) {
 	refused(t, Sources{File: filepath.Join(t.TempDir(), "none.yaml")}, "no such file")
 	refused(t, Sources{File: file(t, "a: [\n")}, "is not the YAML of one mapping")
 	refused(t, Sources{File: file(t, "- a\n")}, "is not the YAML of one mapping")
-	refused(t, Sources{File: file(t, "http: {addr: a}\nhttp: {addr: b}\n")}, "a key is there twice")
+	refused(t, Sources{File: file(t, "http: {addr: a}\nhttp: {addr: b}\n")}, "line 2, column 1: the key \"http\" stands twice")
 	refused(t, Sources{File: file(t, "#"+strings.Repeat(" ", maxFile))}, "larger than 1 MiB")
 	load(t, Sources{File: file(t, "")})
 	load(t, Sources{File: file(t, "# nothing\n")})

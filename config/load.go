@@ -17,8 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/toolkeep/toolkeep/canon/yaml"
 	"github.com/toolkeep/toolkeep/suggest"
 )
 
@@ -33,7 +32,8 @@ type Sources struct {
 }
 
 const (
-	maxFile   = 1 << 20
+	maxFile   = 1 << 20 // bytes, and values
+	maxDepth  = 64
 	sourceEnv = "environment"
 )
 
@@ -101,9 +101,9 @@ func (l *loader) file(path string) map[string]any {
 		l.faults.add("", "file", fmt.Sprintf("the configuration file %s cannot be read: %s", quote(path), reason(err)))
 		return nil
 	}
-	var tree map[string]any
-	if err := yaml.Unmarshal(data, &tree); err != nil {
-		l.faults.add("", "yaml", fmt.Sprintf("the configuration file %s is not the YAML of one mapping: %s", quote(path), yamlReason(err)))
+	tree, err := readTree(data)
+	if err != nil {
+		l.faults.add("", "yaml", fmt.Sprintf("the configuration file %s is not the YAML of one mapping: %s", quote(path), err))
 		return nil
 	}
 	flat := make(map[string]any)
@@ -113,20 +113,17 @@ func (l *loader) file(path string) map[string]any {
 		}
 	}
 	delete(tree, rolesKey)
-	flatten(flat, "", reflect.ValueOf(tree))
+	flatten(flat, "", tree)
 	return flat
 }
 
 // flatten stores the leaves of a mapping under their dotted keys.
-func flatten(flat map[string]any, prefix string, m reflect.Value) {
-	for k, v := range m.Seq2() {
-		key := prefix + fmt.Sprint(k)
-		if v = v.Elem(); v.Kind() == reflect.Map && v.Len() > 0 {
-			flatten(flat, key+".", v)
-		} else if v.IsValid() {
-			flat[key] = v.Interface()
+func flatten(flat map[string]any, prefix string, m map[string]any) {
+	for k, v := range m {
+		if below, ok := v.(map[string]any); ok && len(below) > 0 {
+			flatten(flat, prefix+k+".", below)
 		} else {
-			flat[key] = nil
+			flat[prefix+k] = v
 		}
 	}
 }
@@ -152,18 +149,18 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// yamlReason returns the parser's reason without values, which may be secret.
-func yamlReason(err error) string {
-	var t *yaml.TypeError
-	if errors.As(err, &t) && len(t.Errors) > 0 {
-		line, what, _ := strings.Cut(t.Errors[0], ": ")
-		if strings.Contains(what, "already defined") {
-			return line + ": a key is there twice"
-		}
-		return line + ": a value of the wrong type"
+// readTree reads the YAML of one mapping.
+func readTree(data []byte) (map[string]any, error) {
+	doc, err := yaml.One(data, yaml.Options{Bytes: maxFile, Values: maxFile, Depth: maxDepth, Aliases: true})
+	if err != nil || doc == nil || doc.Value == nil {
+		return nil, err
 	}
-	first, _, _ := strings.Cut(err.Error(), "\n")
-	return first
+	v, err := doc.Tree()
+	tree, ok := v.(map[string]any)
+	if err == nil && !ok {
+		err = fmt.Errorf("line %d: the file is a list or one value", doc.Line)
+	}
+	return tree, err
 }
 
 // environ returns the environment variables that are settings.

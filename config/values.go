@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/toolkeep/toolkeep/canon/yaml"
 )
 
 // kind is the notation of a value.
@@ -64,8 +65,8 @@ func parse(k kind, raw any) (any, error) {
 		if v, ok = raw, k == boolean; k == text {
 			v, ok = strconv.FormatBool(raw), true
 		}
-	case int, int64, uint64, float64:
-		v, ok = parseNumber(k, reflect.ValueOf(raw))
+	case json.Number:
+		v, ok = parseNumber(k, raw.String())
 	}
 	if !ok {
 		return nil, fmt.Errorf("the value must be %s", wants[k])
@@ -73,16 +74,16 @@ func parse(k kind, raw any) (any, error) {
 	return v, nil
 }
 
-func parseNumber(k kind, n reflect.Value) (any, bool) {
-	switch {
-	case k == text:
-		return fmt.Sprint(n), true
-	case k == decimal && n.CanInt():
-		return float64(n.Int()), true
-	case k == decimal && n.CanFloat():
-		return n.Float(), true
-	case (k == whole || k == size) && n.CanInt():
-		return n.Int(), true
+// parseNumber parses the text of a number in YAML.
+func parseNumber(k kind, n string) (any, bool) {
+	switch k {
+	case text:
+		return n, true
+	case decimal:
+		return parseText(k, n)
+	case whole, size:
+		i, err := strconv.ParseInt(n, 10, 64)
+		return i, err == nil
 	}
 	return nil, false
 }
@@ -193,29 +194,9 @@ func show(k kind, v any) string {
 			}
 		}
 	}
-	var node yaml.Node
-	if err := node.Encode(v); err != nil {
-		return `""`
-	}
-	flow(&node)
-	out, err := yaml.Marshal(&node)
+	out, err := yaml.Line(v)
 	if err != nil {
 		return `""`
 	}
-	return strings.TrimRight(string(out), "\n")
-}
-
-// flow sets lists and maps to one-line form, and quotes text that would break a line.
-func flow(n *yaml.Node) {
-	switch n.Kind {
-	case yaml.SequenceNode, yaml.MappingNode:
-		n.Style = yaml.FlowStyle
-	case yaml.ScalarNode:
-		if n.Tag == "!!str" && (len(n.Value) > 60 || strings.ContainsAny(n.Value, "\n#")) {
-			n.Style = yaml.DoubleQuotedStyle
-		}
-	}
-	for _, c := range n.Content {
-		flow(c)
-	}
+	return out
 }

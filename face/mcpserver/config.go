@@ -52,12 +52,12 @@ type Sealer interface {
 // Set is a named selection of tools at /mcp/sets/{name}. A tool is in the set if any of the lists
 // names it; a set with empty lists has no tools.
 type Set struct {
-	Title        string   `yaml:"title"`
-	Instructions string   `yaml:"instructions"` // for the model, sent at initialize
-	Tools        []string `yaml:"tools"`        // tool ids or patterns (path.Match)
-	Namespaces   []string `yaml:"namespaces"`
-	Categories   []string `yaml:"categories"`
-	Tags         []string `yaml:"tags"`
+	Title        string   `json:"title"`
+	Instructions string   `json:"instructions"` // for the model, sent at initialize
+	Tools        []string `json:"tools"`        // tool ids or patterns (path.Match)
+	Namespaces   []string `json:"namespaces"`
+	Categories   []string `json:"categories"`
+	Tags         []string `json:"tags"`
 }
 
 // Config is what the face needs. Gate, Invoker, Calls, Catalog, Visible, Search

@@ -1,18 +1,20 @@
 package mcpserver
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path"
 	"regexp"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/canon/yaml"
 )
+
+// maxSetsFile is the largest file of sets, in bytes and in values.
+const maxSetsFile = 1 << 20
 
 // Sets are the sets at /mcp/sets/{name}, by name.
 type Sets map[string]*Set
@@ -28,10 +30,8 @@ func ReadSets(file string) (Sets, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mcp.sets_file cannot be read: %w", err)
 	}
-	var sets Sets
-	d := yaml.NewDecoder(bytes.NewReader(raw))
-	d.KnownFields(true)
-	if err := d.Decode(&sets); err != nil && !errors.Is(err, io.EOF) {
+	sets, err := decodeSets(raw)
+	if err != nil {
 		return nil, fmt.Errorf("mcp.sets_file %s: %w", file, err)
 	}
 	for name, e := range sets {
@@ -48,6 +48,20 @@ func ReadSets(file string) (Sets, error) {
 		}
 	}
 	return sets, nil
+}
+
+func decodeSets(raw []byte) (Sets, error) {
+	doc, err := yaml.One(raw, yaml.Options{Bytes: maxSetsFile, Values: maxSetsFile, Depth: 64, Aliases: true})
+	if err != nil || doc == nil {
+		return nil, err
+	}
+	tree, err := doc.Tree()
+	if err != nil {
+		return nil, err
+	}
+	var sets Sets
+	err = json.Unmarshal(canon.Append(nil, tree), &sets, json.RejectUnknownMembers(true))
+	return sets, err
 }
 
 // Find returns a set. For a principal that sees none of its tools the set is empty.

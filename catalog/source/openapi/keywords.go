@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/canon/yaml"
 )
 
 // Keywords by the kind of their value.
@@ -262,8 +263,9 @@ func matchType(v any, t any) any {
 	case string:
 		switch name {
 		case "integer", "number":
-			if n, ok := coreNumber(v); ok && exact(json.Number(n)) {
-				return json.Number(n)
+			read, _ := yaml.Plain(v, true)
+			if n, ok := read.(json.Number); ok && exact(n) {
+				return n
 			}
 		case "boolean":
 			if v == "true" || v == "false" {

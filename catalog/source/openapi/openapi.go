@@ -29,9 +29,8 @@ const (
 	maxFiles    = 5000
 	maxBytes    = 64 << 20
 	maxTime     = 60 * time.Second
-	maxDepth    = 256     // nesting of one document, and of one schema
-	maxMerged   = 1 << 20 // keys copied by YAML merge keys
-	maxRefChain = 64      // references that lead to references
+	maxDepth    = 256 // nesting of one document, and of one schema
+	maxRefChain = 64  // references that lead to references
 	maxWarnings = 500
 )
 
