@@ -18,6 +18,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // MethodOAuth is the Principal.Method of a caller with an access token.
@@ -130,7 +131,7 @@ func newIssuer(c OAuth, rules ruleset, clock func() time.Time, log *slog.Logger)
 	}
 	if c.Client == nil {
 		c.Client = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			CheckRedirect: egress.NoRedirects}
 	}
 	roles := slices.Sorted(maps.Values(c.Scopes))
 	return &issuer{c: c, now: clock, log: log, roles: slices.Compact(roles), asks: make(chan chan struct{}), over: make(chan struct{})}, faults

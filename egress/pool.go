@@ -228,3 +228,6 @@ func (p *Pool) drop(el *list.Element) {
 	delete(p.byKey, e.key)
 	e.transport.CloseIdleConnections()
 }
+
+// NoRedirects is a CheckRedirect of an http.Client: a redirect is an answer like any other, and is not followed.
+func NoRedirects(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -60,7 +60,7 @@ func (n *Node) stopUpstream() {
 // follows no redirect.
 func (n *Node) client(tenant string, network []toolkeep.HostPort) *http.Client {
 	return &http.Client{Transport: n.pool.Transport(tenant, egress.NewAllowList(network)),
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		CheckRedirect: egress.NoRedirects}
 }
 
 // buildServers makes what people decide about MCP servers.

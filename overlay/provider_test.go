@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 	"github.com/toolkeep/toolkeep/secret"
 	"github.com/toolkeep/toolkeep/store/sqlite"
 )
@@ -191,7 +192,7 @@ func (c *clock) pass(d time.Duration) { c.ns.Add(int64(d)) }
 
 // remoteNode is a provider that queries the service.
 func (w *world) remoteNode(s *service, c *clock, change ...func(*Config)) *Provider {
-	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: egress.NoRedirects}
 	w.t.Cleanup(client.CloseIdleConnections)
 	return w.node(append([]func(*Config){func(cfg *Config) {
 		cfg.URL, cfg.Client, cfg.Required, cfg.Clock = s.URL+"/base/", client, true, c.now

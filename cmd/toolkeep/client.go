@@ -17,6 +17,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // client is a REST client of a running server.
@@ -67,7 +68,7 @@ func (a *app) connect() (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.http = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.http = &http.Client{CheckRedirect: egress.NoRedirects}
 	if settings != nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.TLSClientConfig = settings

@@ -18,6 +18,7 @@ import (
 	strict "github.com/go-json-experiment/json"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 // Limits of one request.
@@ -59,7 +60,7 @@ func New(c Config) (*Embedder, error) {
 		return nil, toolkeep.NewError(toolkeep.InvalidManifest, "the vectors of the embedding service have %d numbers; say how many, from 1 to 8192", c.Dimensions)
 	}
 	if c.Client == nil {
-		c.Client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		c.Client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: egress.NoRedirects}
 	}
 	return &Embedder{c: c, at: strings.TrimRight(c.URL, "/") + "/embeddings"}, nil
 }

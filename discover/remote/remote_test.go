@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 func service(t *testing.T, h http.HandlerFunc, key string) *Embedder {
 	t.Helper()
 	c := Config{URL: serve(t, h), Model: "small", Dimensions: 2}
-	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: &http.Transport{}, CheckRedirect: egress.NoRedirects}
 	t.Cleanup(client.CloseIdleConnections)
 	c.Client = client
 	if key != "" {

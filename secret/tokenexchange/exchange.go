@@ -15,6 +15,7 @@ import (
 
 	"github.com/toolkeep/toolkeep"
 	"github.com/toolkeep/toolkeep/canon"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 const (
@@ -48,7 +49,7 @@ func (g grant) exchange(ctx context.Context, client *http.Client, now time.Time)
 	}
 	c := *client
 	c.Timeout = 0
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.CheckRedirect = egress.NoRedirects
 	resp, err := c.Do(r)
 	if err != nil {
 		return answer{}, sendFailed(ctx, err)

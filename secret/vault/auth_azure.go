@@ -10,6 +10,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/hashicorp/vault/api"
+
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 const (
@@ -30,7 +32,7 @@ type azureAuth struct {
 func (a azureAuth) Login(ctx context.Context, c *api.Client) (*api.Secret, error) {
 	transport := &http.Transport{Proxy: nil}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: cloudTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: transport, Timeout: cloudTimeout, CheckRedirect: egress.NoRedirects}
 	resource := a.resource
 	if resource == "" {
 		resource = azureResource

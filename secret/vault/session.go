@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	"github.com/toolkeep/toolkeep"
+	"github.com/toolkeep/toolkeep/egress"
 )
 
 const (
@@ -60,7 +61,7 @@ func newClient(c Config) (*client, error) {
 		return nil, err
 	}
 	cl := &client{config: c, transport: t, file: tokenFile{name: c.Auth.TokenFile}}
-	cl.http = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	cl.http = &http.Client{Transport: t, CheckRedirect: egress.NoRedirects}
 	cl.life, cl.stop = context.WithCancel(context.Background())
 	if _, err := cl.newAPI(""); err != nil {
 		cl.stop()

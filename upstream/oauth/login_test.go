@@ -392,7 +392,7 @@ func TestCallback(t *testing.T) {
 		// login page.
 		"page passed by": {func(w *world, at string) (int, string) {
 			thief := newBrowser(w.t, w)
-			thief.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			thief.client.CheckRedirect = egress.NoRedirects
 			resp, _ := thief.press(at)
 			resp, page := newBrowser(w.t, w).do("GET", resp.Header.Get("Location"))
 			return resp.StatusCode, page
@@ -513,7 +513,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
-	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	b.client.CheckRedirect = egress.NoRedirects
 	resp, _ = b.press(at)
 	if len(resp.Cookies()) != 1 || !resp.Cookies()[0].HttpOnly || resp.Cookies()[0].SameSite != http.SameSiteLaxMode {
 		t.Errorf("cookies: %v", resp.Cookies())
@@ -536,7 +536,7 @@ func TestCookieOverTLS(t *testing.T) {
 	w.public = tls
 	at := w.wantLogin(w.nodes[0], w.ref("t", "agent"))
 	b := newBrowser(t, w)
-	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	b.client.CheckRedirect = egress.NoRedirects
 	resp, _ := b.press(at)
 	c := resp.Cookies()[0]
 	if !strings.HasPrefix(c.Name, "__Host-") || !c.Secure || c.Path != "/" || c.Domain != "" {
